@@ -1,0 +1,43 @@
+# The front door. Each target prepares what it needs; `make` alone explains.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup build test test-slow demo bench format lint planning clean
+
+help: ## this text
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+setup: ## install what is missing: Debian packages, and libtorch into .venv
+	@scripts/setup
+
+build: setup ## build everything; the program is build/tessera
+	@scripts/configure release
+	@cmake --build build
+
+test: build ## the quick tests, about a minute once built
+	@ctest --test-dir build -LE slow -j2 --output-on-failure
+
+test-slow: build ## the slow tests
+	@ctest --test-dir build -L slow -j2 --output-on-failure
+
+demo: build ## plan, simulate, train and verify a small model
+	@scripts/demo
+
+bench: build ## the benchmarks
+	@scripts/bench
+
+planning: ## build and test the planning half alone, without libtorch and MPI
+	@scripts/setup --planning
+	@scripts/configure planning
+	@cmake --build build-planning
+	@ctest --test-dir build-planning -LE slow -j2 --output-on-failure
+
+format: setup ## lay out the sources with clang-format
+	@scripts/lint --fix-format
+
+lint: setup ## rules of the project, layout, clang-tidy
+	@scripts/configure release
+	@scripts/lint
+
+clean: ## remove what was built (.venv stays)
+	@rm -rf build build-*

@@ -1,0 +1,40 @@
+# Language level, warnings, sanitizers and the compiler cache, collected in the target `tessera_compiler`.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+find_program(CCACHE_PROGRAM ccache)
+mark_as_advanced(CCACHE_PROGRAM)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+
+add_library(tessera_compiler INTERFACE)
+target_compile_options(tessera_compiler INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # False positives of GCC 12 on std::string concatenation and std::optional / std::variant at -O2 and above
+  # (GCC bugs 105651, 105562, 105329).
+  target_compile_options(tessera_compiler INTERFACE
+    -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
+endif()
+
+if(TESSERA_ENABLE_TSAN AND (TESSERA_ENABLE_ASAN OR TESSERA_ENABLE_UBSAN))
+  message(FATAL_ERROR "TESSERA_ENABLE_TSAN cannot be combined with TESSERA_ENABLE_ASAN or TESSERA_ENABLE_UBSAN")
+endif()
+set(sanitizers "")
+if(TESSERA_ENABLE_ASAN)
+  list(APPEND sanitizers -fsanitize=address)
+endif()
+if(TESSERA_ENABLE_UBSAN)
+  list(APPEND sanitizers -fsanitize=undefined -fno-sanitize-recover=undefined)
+endif()
+if(TESSERA_ENABLE_TSAN)
+  list(APPEND sanitizers -fsanitize=thread)
+endif()
+if(sanitizers)
+  target_compile_options(tessera_compiler INTERFACE ${sanitizers} -fno-omit-frame-pointer)
+  target_link_options(tessera_compiler INTERFACE ${sanitizers})
+endif()

@@ -1,0 +1,70 @@
+# Third-party libraries, all from the system except libtorch (a Python wheel in .venv, see scripts/setup).
+# Sets TESSERA_HAVE_TORCH and TESSERA_HAVE_MPI.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(tl-expected REQUIRED)
+find_package(tomlplusplus QUIET)
+if(NOT TARGET tomlplusplus::tomlplusplus)
+  find_package(PkgConfig REQUIRED)
+  pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
+  add_library(tomlplusplus::tomlplusplus ALIAS PkgConfig::tomlplusplus)
+endif()
+find_package(CLI11 REQUIRED)
+if(TESSERA_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(rapidcheck REQUIRED)
+endif()
+if(TESSERA_BUILD_BENCHMARKS)
+  find_package(benchmark REQUIRED)
+endif()
+
+# Our fmt, first on the include path of every target. The torch wheel ships the headers of another fmt release, and its
+# include directory precedes the system's; without this, files that see torch would compile against one release and
+# link against the other. A directory that holds nothing but fmt keeps everything else of the system where it was.
+get_target_property(fmt_include_dirs fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+list(GET fmt_include_dirs 0 fmt_include_dir)
+set(TESSERA_FMT_INCLUDE_DIR "${CMAKE_BINARY_DIR}/include/third_party")
+file(MAKE_DIRECTORY "${TESSERA_FMT_INCLUDE_DIR}")
+file(CREATE_LINK "${fmt_include_dir}/fmt" "${TESSERA_FMT_INCLUDE_DIR}/fmt" SYMBOLIC)
+
+# tessera_optional(<what> <option> <found> <variable>): applies ON / OFF / AUTO and reports the outcome.
+function(tessera_optional what option found variable)
+  if("${${option}}" STREQUAL "ON" AND NOT found)
+    message(FATAL_ERROR "${option}=ON, but ${what} was not found; run scripts/setup, or set ${option}=OFF")
+  endif()
+  if(found)
+    message(STATUS "${what}: used")
+    set(${variable} TRUE PARENT_SCOPE)
+  else()
+    message(STATUS "${what}: not used (${option}=${${option}})")
+    set(${variable} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
+
+set(Torch_FOUND FALSE)
+if(NOT TESSERA_USE_TORCH STREQUAL "OFF")
+  set(torch_python "${CMAKE_CURRENT_SOURCE_DIR}/.venv/bin/python")
+  if(EXISTS "${torch_python}")
+    # The same path as torch.utils.cmake_prefix_path, without the seconds that importing torch takes.
+    execute_process(
+      COMMAND "${torch_python}" -c
+        "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '', end='')"
+      OUTPUT_VARIABLE torch_root)
+    if(torch_root)
+      list(PREPEND CMAKE_PREFIX_PATH "${torch_root}/share/cmake")
+    endif()
+  endif()
+  # Its config warns about an optional library (kineto) that the wheel links statically.
+  set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
+  find_package(Torch QUIET)
+  unset(CMAKE_MESSAGE_LOG_LEVEL)
+endif()
+tessera_optional("libtorch" TESSERA_USE_TORCH "${Torch_FOUND}" TESSERA_HAVE_TORCH)
+
+set(MPI_CXX_FOUND FALSE)
+if(NOT TESSERA_USE_MPI STREQUAL "OFF")
+  set(MPI_CXX_SKIP_MPICXX TRUE)
+  find_package(MPI QUIET COMPONENTS CXX)
+endif()
+tessera_optional("MPI" TESSERA_USE_MPI "${MPI_CXX_FOUND}" TESSERA_HAVE_MPI)

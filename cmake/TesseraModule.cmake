@@ -1,0 +1,143 @@
+# tessera_module(<name>
+#                [DEPS <module>...]                        modules that this one may include
+#                [LINK <library>...]                       third-party libraries that show in its headers
+#                [PRIVATE_LINK <library>...]               third-party libraries that only its sources see
+#                [BACKEND <folder> <stub folder> <condition>]...)
+#
+# Makes the static library tessera_<name> from the *.cc files of the module's folder and of its direct subfolders, the
+# test program tessera_<name>_test from *_test.cc, and tessera_<name>_benchmark from *_benchmark.cc (target
+# `benchmarks`). main.cc is left out; the cli makes its program from it.
+#
+# The link list is the permission to include: a module's headers are reachable only through an include directory of its
+# own, which holds nothing but a link `tessera/<name>` to its folder. A header of a module that is not linked, directly
+# or through others, is not found.
+#
+# BACKEND: of the two subfolders, the first is compiled if the condition variable holds, the second (the stub) if not.
+# A module without sources, or with a dependency that was skipped, is skipped with a message.
+
+function(tessera_glob variable)
+  file(GLOB files CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc" "${CMAKE_CURRENT_SOURCE_DIR}/*/*.cc")
+  set(${variable} ${files} PARENT_SCOPE)
+endfunction()
+
+# tessera_filter(<variable> INCLUDE|EXCLUDE <regex> <file>...): list(FILTER) into another variable.
+function(tessera_filter out mode regex)
+  set(files ${ARGN})
+  list(FILTER files ${mode} REGEX "${regex}")
+  set(${out} ${files} PARENT_SCOPE)
+endfunction()
+
+# A program that runs tests. Test code is compiled at -O1 also in release builds: it is large and runs once.
+# Without libtorch every test case is a ctest entry, `<module>/<suite>.<case>`. Programs with libtorch take a third of a
+# second to start, so each of them is one entry, `<module>`.
+function(tessera_test_program target label)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "WITH_TORCH" "" "SOURCES;LINK")
+  add_executable(${target} ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE
+    tessera_compiler ${arg_LINK} GTest::gmock_main GTest::gtest rapidcheck)
+  target_include_directories(${target} SYSTEM BEFORE PRIVATE "${TESSERA_FMT_INCLUDE_DIR}")
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_definitions(${target} PRIVATE "TESSERA_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
+  if(label STREQUAL "slow")
+    set(timeout 3600)
+  else()
+    set(timeout 300)
+  endif()
+  string(REGEX REPLACE "^tessera_|_test$" "" name ${target})
+  if(arg_WITH_TORCH)
+    add_test(NAME ${name} COMMAND ${target})
+    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout})
+  else()
+    gtest_discover_tests(${target} TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
+      PROPERTIES LABELS ${label} TIMEOUT ${timeout})
+  endif()
+endfunction()
+
+function(tessera_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPS;LINK;PRIVATE_LINK;BACKEND")
+  set(target tessera_${name})
+  tessera_glob(files)
+
+  while(arg_BACKEND)
+    list(POP_FRONT arg_BACKEND folder stub condition)
+    if(${condition})
+      set(left_out ${stub})
+    else()
+      set(left_out ${folder})
+    endif()
+    tessera_filter(files EXCLUDE "/tessera/${name}/${left_out}/[^/]*$" ${files})
+  endwhile()
+
+  tessera_filter(tests INCLUDE "_test\\.cc$" ${files})
+  tessera_filter(benchmarks INCLUDE "_benchmark\\.cc$" ${files})
+  tessera_filter(sources EXCLUDE "(_test|_benchmark|/main)\\.cc$" ${files})
+
+  if(NOT sources)
+    message(STATUS "Module ${name}: skipped, it has no sources")
+    return()
+  endif()
+  set(dependencies "")
+  foreach(dependency IN LISTS arg_DEPS)
+    if(NOT TARGET tessera_${dependency})
+      message(STATUS "Module ${name}: skipped, it needs ${dependency}")
+      return()
+    endif()
+    list(APPEND dependencies tessera_${dependency})
+  endforeach()
+
+  set(include_dir "${CMAKE_BINARY_DIR}/include/${name}")
+  file(MAKE_DIRECTORY "${include_dir}/tessera")
+  file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${include_dir}/tessera/${name}" SYMBOLIC)
+
+  add_library(${target} STATIC ${sources})
+  add_library(tessera::${name} ALIAS ${target})
+  target_include_directories(${target} PUBLIC "${include_dir}")
+  target_include_directories(${target} SYSTEM BEFORE PUBLIC "${TESSERA_FMT_INCLUDE_DIR}")
+  target_link_libraries(${target}
+    PUBLIC ${dependencies} ${arg_LINK}
+    PRIVATE $<BUILD_INTERFACE:tessera_compiler> ${arg_PRIVATE_LINK})
+  set_property(GLOBAL APPEND PROPERTY TESSERA_MODULES ${name})
+
+  # Libtorch stays private in its module but every program above links it.
+  set(torch_option "")
+  if("torch" IN_LIST arg_PRIVATE_LINK)
+    set(torch_option WITH_TORCH)
+  endif()
+  foreach(dependency IN LISTS arg_DEPS)
+    get_target_property(torch_below tessera_${dependency} TESSERA_WITH_TORCH)
+    if(torch_below)
+      set(torch_option WITH_TORCH)
+    endif()
+  endforeach()
+  if(torch_option)
+    set_target_properties(${target} PROPERTIES TESSERA_WITH_TORCH TRUE)
+  endif()
+
+  if(TESSERA_BUILD_TESTS AND tests)
+    tessera_filter(slow INCLUDE "_slow_test\\.cc$" ${tests})
+    tessera_filter(quick EXCLUDE "_slow_test\\.cc$" ${tests})
+    if(quick)
+      tessera_test_program(${target}_test quick ${torch_option}
+        SOURCES ${quick} LINK ${target} ${arg_PRIVATE_LINK})
+    endif()
+    if(slow)
+      tessera_test_program(${target}_slow_test slow ${torch_option}
+        SOURCES ${slow} LINK ${target} ${arg_PRIVATE_LINK})
+    endif()
+  endif()
+  if(TESSERA_BUILD_BENCHMARKS AND benchmarks)
+    tessera_benchmark_program(${target}_benchmark SOURCES ${benchmarks} LINK ${target} ${arg_PRIVATE_LINK})
+  endif()
+endfunction()
+
+# Benchmarks are built only by name or by the target `benchmarks`.
+add_custom_target(benchmarks)
+function(tessera_benchmark_program target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  add_executable(${target} EXCLUDE_FROM_ALL ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE tessera_compiler ${arg_LINK} benchmark::benchmark_main)
+  target_include_directories(${target} SYSTEM BEFORE PRIVATE "${TESSERA_FMT_INCLUDE_DIR}")
+  add_dependencies(benchmarks ${target})
+endfunction()
+
+include(GoogleTest)

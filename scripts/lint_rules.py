@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""The project's own rules, those that no general tool checks. Exit code 1 if one is broken.
+
+Prints one line a finding, `file:line: what was found; what to do`.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+MAX_LINES = 800
+HEADER_COMMENT_LINES = 60
+
+# Folders of optional back ends, and their stubs: the only places that may ask which back end is present.
+BACKEND_FOLDERS = re.compile(r"^tessera/(comm/(mpi|no_mpi|nccl|no_nccl)|runtime/\w+|cli/(with_runtime|no_runtime))/")
+STRATEGIES = re.compile(r"\b(megatron|zero|gpipe|summa|cannon|1f1b|deepspeed|ulysses)\b", re.IGNORECASE)
+# Lowering knows splits, layouts and orders; a strategy's name there would be a special case.
+STRATEGY_FREE = re.compile(r"^tessera/program/(lower\w*\.(h|cc)|\w*materialise\w*\.(h|cc))$")
+
+CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*\b(HAVE_\w+|TESSERA_(USE|HAVE)_\w+)")
+RELATIVE_INCLUDE = re.compile(r'^\s*#\s*include\s*["<](\.\./|.*/\.\./)')
+TORCH_INCLUDE = re.compile(r'^\s*#\s*include\s*["<](torch|ATen|c10|caffe2)/')
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
+
+
+def tracked_files():
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        check=True, capture_output=True, text=True).stdout.splitlines()
+    return [name for name in listing if pathlib.Path(name).is_file()]
+
+
+def findings(name, text):
+    lines = text.splitlines()
+    is_source = name.endswith((".cc", ".h"))
+    strategy_free = STRATEGY_FREE.match(name) and not name.endswith("_test.cc")
+    for number, line in enumerate(lines, start=1):
+        if UNFINISHED.search(line):
+            yield number, "unfinished work; finish it, or describe the limit in the header comment"
+        if not is_source:
+            continue
+        if CONDITIONAL.search(line) and not BACKEND_FOLDERS.match(name):
+            yield number, "a back end is tested for outside its folder; use a stub (see cmake/TesseraModule.cmake)"
+        if RELATIVE_INCLUDE.search(line):
+            yield number, 'relative include; write "tessera/<module>/<file>.h"'
+        if TORCH_INCLUDE.search(line) and not name.startswith("tessera/runtime/"):
+            yield number, "libtorch is included outside tessera/runtime"
+        if strategy_free:
+            for match in STRATEGIES.finditer(line):
+                yield number, f"names the strategy '{match.group()}'; lowering must not know strategies"
+    if is_source and len(lines) > MAX_LINES:
+        if "Length:" not in "\n".join(lines[:HEADER_COMMENT_LINES]):
+            yield len(lines), f"more than {MAX_LINES} lines; split it, or give the reason after 'Length:' in the header comment"
+
+
+def main():
+    count = 0
+    for name in sorted(tracked_files()):
+        if not name.endswith((".cc", ".h", ".cmake", ".txt", ".py", ".toml")) and not name.startswith("scripts/"):
+            continue
+        if name == "scripts/lint_rules.py":
+            continue
+        text = pathlib.Path(name).read_text(encoding="utf-8", errors="replace")
+        for number, message in findings(name, text):
+            print(f"{name}:{number}: {message}")
+            count += 1
+    if count:
+        print(f"lint_rules: {count} finding(s)")
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+// Intervals and boxes (hyper-rectangles of indices): the geometry under layouts, views and
+// collectives. All values; half-open; begin/size form.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+struct Interval {
+  int64_t begin = 0;
+  int64_t size = 0;
+  int64_t end() const { return begin + size; }
+  bool empty() const { return size <= 0; }
+  friend bool operator==(const Interval&, const Interval&) = default;
+};
+
+// Piece `index` of `count` of an interval. Uneven cut: the first size mod count pieces have one more
+// element (superscaler.md section 2). Pieces may be empty when count > size.
+Interval split_interval(Interval whole, int64_t count, int64_t index);
+Interval intersect(Interval a, Interval b);
+
+// One interval a dim. A box of rank 0 (a scalar) has volume 1.
+struct Box {
+  std::vector<Interval> dims;
+  Box() = default;
+  explicit Box(std::vector<Interval> d) : dims(std::move(d)) {}
+  static Box whole(const std::vector<int64_t>& shape);
+  size_t rank() const { return dims.size(); }
+  int64_t volume() const;
+  bool empty() const { return volume() == 0; }
+  std::vector<int64_t> shape() const;
+  bool contains(const Box& inner) const;
+  std::string to_string() const;  // "[0:4, 8:16]", half-open; "[]" for a scalar
+  friend bool operator==(const Box&, const Box&) = default;
+};
+
+Box intersect(const Box& a, const Box& b);
+// The parts of `a` that lie outside `b`, as disjoint boxes.
+std::vector<Box> subtract(const Box& a, const Box& b);
+std::vector<int64_t> row_major_strides(const std::vector<int64_t>& shape);
+
+}  // namespace tessera

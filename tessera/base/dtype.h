@@ -1,0 +1,28 @@
+// Element types of tensors and arrays.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+enum class DType : uint8_t { kFloat64, kFloat32, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool };
+
+int64_t dtype_bytes(DType dtype);           // size of one element in bytes
+std::string_view dtype_name(DType dtype);   // "float64", "float32", "bfloat16", "float16", "int64", ...
+Result<DType> parse_dtype(std::string_view name);
+bool is_floating(DType dtype);
+
+// How parts of a value are merged into the whole.
+//   sum      element-wise sum
+//   max      element-wise maximum
+//   logsumexp  log(exp(a) + exp(b)), stable; identity -inf
+//   moments  last dim holds (count, mean, M2) of disjoint samples (Chan's parallel update)
+enum class Combiner : uint8_t { kSum, kMax, kLogSumExp, kMoments };
+
+std::string_view combiner_name(Combiner combiner);  // "sum", "max", "logsumexp", "moments"
+Result<Combiner> parse_combiner(std::string_view name);
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// Strong integer ids: an OpId cannot be passed where a TensorId is wanted. Default = invalid (-1).
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace tessera {
+
+template <class Tag>
+struct Id {
+  int32_t value = -1;
+  constexpr Id() = default;
+  constexpr explicit Id(int32_t v) : value(v) {}
+  constexpr explicit Id(size_t v) : value(static_cast<int32_t>(v)) {}
+  constexpr bool valid() const { return value >= 0; }
+  constexpr size_t index() const { return static_cast<size_t>(value); }
+  friend constexpr auto operator<=>(const Id&, const Id&) = default;
+};
+
+using TensorId = Id<struct TensorTag>;
+using OpId = Id<struct OpTag>;
+using BufferId = Id<struct BufferTag>;
+using StageId = Id<struct StageTag>;
+using AxisId = Id<struct AxisTag>;  // an axis of a mesh, by position
+
+}  // namespace tessera
+
+template <class Tag>
+struct std::hash<tessera::Id<Tag>> {
+  size_t operator()(const tessera::Id<Tag>& id) const noexcept {
+    return std::hash<int32_t>{}(id.value);
+  }
+};

@@ -1,0 +1,168 @@
+// Communicators: how ranks exchange arrays. One small interface, three back ends in folders of
+// their own: threads in one process (the default), MPI, NCCL (later).
+//
+// Every collective is one thing: a *redistribution*. Member j of a group holds the box hold[j] of a
+// (virtual, global) array and wants the box need[j]. Without a combiner each wanted element is
+// copied from one member that holds it; with a combiner it is the combination, in member order, of
+// the elements of *all* members that hold it. all-gather, reduce-scatter, all-reduce, all-to-all,
+// broadcast, reduce and permute are classes of (hold, need); the kind only names the class for
+// accounting and lets a back end choose a faster algorithm.
+//
+// Arrays are strided views into memory that the caller keeps alive and does not change between
+// issue and wait (inputs) or read before wait (outputs). Input and output of a member may be the
+// same memory for all-reduce only.
+//
+// Issue and wait: issue() never blocks; wait() returns when the member's outputs are complete and
+// its inputs may be overwritten. A rank blocked in one wait makes progress on all that it has
+// issued, so waits may come in any order; issues on one group must come in the same order on all
+// its members.
+//
+// Determinism: combination is in member order, element by element, so threads and MPI agree bit for
+// bit.
+//
+// Accounting: bytes that a rank *sends* under the direct algorithm, counted where the data really
+// moves: a member sends to each other member what that one takes from it. All-reduce over n members
+// of E elements, cut in n chunks (uneven: first ones larger): each member sends every other member
+// that one's chunk, then its own reduced chunk to all others: (E - e_r) + (n-1) e_r elements; for
+// equal chunks 2(n-1)/n E, as a ring. Messages: one a peer and phase with at least one element.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/box.h"
+#include "tessera/base/dtype.h"
+#include "tessera/base/result.h"
+
+namespace tessera::comm {
+
+enum class CollectiveKind : uint8_t {
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kBroadcast,
+  kReduce,
+  kPermute,   // each member takes from at most one member and gives to at most one
+  kExchange,  // anything else
+};
+std::string_view collective_name(CollectiveKind kind);  // "all_reduce", "all_gather", ...
+inline constexpr size_t kCollectiveKinds = 8;
+
+// A strided array whose element (0,..,0) is box.begin in the coordinates of the redistribution.
+struct ArrayView {
+  std::byte* data = nullptr;
+  Box box;
+  std::vector<int64_t> strides;  // in elements, one a dim of box
+};
+
+// What a redistribution moves; the same value on all members. Boxes may be empty.
+struct Redistribution {
+  CollectiveKind kind = CollectiveKind::kExchange;
+  std::optional<Combiner> combiner;  // unset: copy
+  DType dtype = DType::kFloat32;
+  std::vector<Box> hold;  // by member
+  std::vector<Box> need;  // by member
+};
+
+// Bytes and messages that member `index` sends under the algorithm described above.
+struct Traffic {
+  int64_t bytes = 0;
+  int64_t messages = 0;
+  friend bool operator==(const Traffic&, const Traffic&) = default;
+};
+Traffic traffic(const Redistribution& what, size_t member);
+// The same for one call with several items: the bytes add up, but the items share their messages.
+Traffic bucket_traffic(const std::vector<const Redistribution*>& items, size_t member);
+
+// One array of a (possibly bucketed) collective call, seen from this member.
+struct Item {
+  const Redistribution* what = nullptr;  // kept alive by the caller until wait
+  ArrayView in;                          // box == what->hold[me]
+  ArrayView out;                         // box == what->need[me]
+};
+
+// Describes a call in fault messages: "op blocks.0.mlp.down, tensor y, axis tp".
+struct Label {
+  std::string op, tensor, axis;
+};
+
+struct Counters {
+  std::array<Traffic, kCollectiveKinds> collectives;  // by kind
+  Traffic point_to_point;                             // counted at the sender
+  int64_t total_bytes() const;
+  std::map<std::string, int64_t> bytes_by_kind()
+      const;  // only kinds that moved something; "send" for p2p
+};
+
+// Thrown by wait() (and only then) when peers do not arrive in time, died, or the world was
+// aborted. The one exception family that crosses rank borders (style.md, errors).
+struct CommFault {
+  std::string
+      message;  // "rank 3: op ..., tensor ..., axis ...: no answer from ranks {1, 2} within 60 s"
+};
+
+using Handle = int64_t;
+inline constexpr Handle kNoHandle = -1;
+
+// One rank's endpoint. Not thread-safe: used by its rank's thread only.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Registers a group by its member ranks (this rank among them, order = member order); the same
+  // list must give the same group on all members. Cheap when called again.
+  virtual int group(const std::vector<int>& members) = 0;
+  // All items of one call move together (a bucket): same kind, dtype and combiner.
+  virtual Handle issue(int group, std::vector<Item> items, const Label& label) = 0;
+  // Point to point, matched by (source, destination, tag) in order of issue. The two boxes have
+  // equal shape.
+  virtual Handle issue_send(int to, int64_t tag, DType dtype, ArrayView from,
+                            const Label& label) = 0;
+  virtual Handle issue_recv(int from, int64_t tag, DType dtype, ArrayView into,
+                            const Label& label) = 0;
+  virtual void wait(Handle handle) = 0;
+  virtual void barrier() = 0;  // of all ranks
+  // Tells all other ranks to stop: their waits throw a CommFault with this reason.
+  virtual void abort(const std::string& reason) = 0;
+  virtual const Counters& counters() const = 0;
+  virtual void reset_counters() = 0;
+};
+
+struct Options {
+  std::chrono::milliseconds timeout{60'000};  // of every wait
+};
+
+// Runs `body(communicator)` on `ranks` threads in this process. Returns the first fault if a body
+// throws: the other ranks are aborted, all threads are joined.
+Status run_threads(int ranks, const Options& options,
+                   const std::function<void(Communicator&)>& body);
+
+// MPI. available(): built in. launched(): this process was started by an MPI launcher with > 1
+// rank.
+bool mpi_available();
+bool mpi_launched();
+// Initialises MPI once and returns this process's endpoint over all processes.
+Result<std::unique_ptr<Communicator>> mpi_world(const Options& options);
+// The launcher ends all processes when one dies (mpi/mpi.cc says how). After this call a process
+// that is ended so prints one line that names its rank and the call it was in, and exits with
+// code 3.
+void mpi_install_fault_handler();
+
+// Copies (or combines into) the elements of `region` from one strided array to another; both boxes
+// contain `region`. The kernel under all back ends; vectorised for contiguous runs.
+void copy_region(DType dtype, const ArrayView& from, const ArrayView& to, const Box& region);
+void combine_region(DType dtype, Combiner combiner, const ArrayView& from, const ArrayView& to,
+                    const Box& region);  // to = combine(to, from)
+
+}  // namespace tessera::comm

@@ -1,0 +1,121 @@
+// The message layer of the MPI communicator: addressed buffers between ranks, never blocking.
+//
+// Every message is one MPI message: a header of fixed size, then the payload. All have the same tag
+// on one communicator of our own; the receiver takes whatever arrives (matched probe) and files it
+// under the address in the header. So calls of different groups cannot mix, groups need no MPI
+// communicators (which could only be made collectively), and a message may come before its receiver
+// has issued the call. A second communicator carries the news of an abort.
+#pragma once
+
+#include <mpi.h>
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera::comm {
+
+// Where a message belongs: unique among all messages from one rank to another.
+struct Address {
+  uint64_t group = 0;    // hash of the member list; other constants for point to point and barriers
+  int64_t tag = 0;       // point to point
+  int64_t sequence = 0;  // of the call in its group, or of the message with this tag
+  int64_t phase = 0;
+  friend auto operator<=>(const Address&, const Address&) = default;
+};
+
+struct Header {
+  Address address;
+  uint64_t signature = 0;  // equal on both sides of a matching call
+  int64_t payload_bytes = 0;
+  std::array<char, 208> text{};  // the sender's call, for messages on mismatches
+};
+inline constexpr size_t kUnitBytes =
+    64;  // messages are whole units: lengths beyond 2^31 bytes stay ints
+static_assert(sizeof(Header) % kUnitBytes == 0);
+
+// A message in memory. Its memory is used again when the last owner is gone.
+class Parcel {
+ public:
+  explicit Parcel(size_t units) : units_(units), memory_(new std::byte[units * kUnitBytes]) {}
+  void set_header(const Header& header) { std::memcpy(memory_.get(), &header, sizeof header); }
+  Header header() const {
+    Header header;
+    std::memcpy(&header, memory_.get(), sizeof header);
+    return header;
+  }
+  std::byte* payload() { return memory_.get() + sizeof(Header); }
+  std::byte* memory() { return memory_.get(); }
+  size_t capacity() const { return units_; }  // in units
+
+ private:
+  size_t units_;
+  std::unique_ptr<std::byte[]> memory_;
+};
+using ParcelPtr = std::shared_ptr<Parcel>;
+
+class Post {
+ public:
+  Post();
+  ~Post();
+  Post(const Post&) = delete;
+  Post& operator=(const Post&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  ParcelPtr parcel(const Header& header);  // memory of header.payload_bytes after the header
+  // Sends the parcel; the result tells when it has left.
+  using Ticket = int64_t;
+  Ticket send(int to, ParcelPtr parcel);
+  bool sent(Ticket ticket) const { return !sends_.contains(ticket); }
+  // What has arrived from a rank under an address; removed from the post.
+  ParcelPtr receive(int from, const Address& address);
+
+  // Moves messages on; true if anything happened. Throws CommFault if MPI reports an error.
+  bool progress();
+
+  // The reason of an abort by another rank, once it has come.
+  const std::optional<std::string>& abort_reason() const { return abort_reason_; }
+  void broadcast_abort(const std::string& reason);
+
+ private:
+  struct Send {
+    MPI_Request request;
+    ParcelPtr parcel;
+  };
+  struct Arrival {
+    MPI_Request request;
+    int from;
+    ParcelPtr parcel;
+  };
+  ParcelPtr take_parcel(size_t units);
+  bool probe();
+  void poll_abort();
+  void check(int code, const char* what) const;
+
+  // Spare parcels; shared, since parcels return to it whenever their last owner lets go.
+  struct Spare {
+    std::vector<std::unique_ptr<Parcel>> parcels;
+  };
+  std::shared_ptr<Spare> spare_ = std::make_shared<Spare>();
+  MPI_Comm data_ = MPI_COMM_NULL;
+  MPI_Comm control_ = MPI_COMM_NULL;
+  MPI_Datatype unit_ = MPI_DATATYPE_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  Ticket next_ticket_ = 0;
+  std::map<Ticket, Send> sends_;
+  std::vector<Arrival> arrivals_;  // being received
+  std::map<std::pair<int, Address>, ParcelPtr> filed_;
+  std::optional<std::string> abort_reason_;
+  std::vector<std::unique_ptr<std::string>> abort_texts_;  // being sent until the process ends
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,69 @@
+// What moves in a redistribution. The accounting (traffic.cc) and all back ends derive it from
+// these functions, so that bytes predicted and bytes moved cannot differ.
+//
+//   copy        the receiver takes an element from itself if it holds it, else from the first
+//   member
+//               after itself (cyclically) that does: replicated sources are used evenly
+//   combine     the receiver takes its need from every member that holds part of it, in member
+//   order all-reduce  over equal boxes: the elements, in row-major order, are cut in one chunk a
+//   member; the
+//               owner reduces its chunk in member order and hands the result to all
+//
+// Elements that nobody holds stay as they are. A box of rank 0 is never empty: to broadcast or
+// reduce a scalar use boxes of rank 1.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+
+namespace tessera::comm {
+
+bool overlaps(const Box& a, const Box& b);
+
+// The disjoint boxes that `receiver` takes from `source` (possibly itself); none if nothing.
+std::vector<Box> taken(const Redistribution& what, size_t receiver, size_t source);
+bool takes(const Redistribution& what, size_t receiver, size_t source);
+
+// All-reduce over one common box: done by flat chunks. Any other is done by pieces, like an
+// exchange.
+bool is_chunked(const Redistribution& what);
+bool is_chunked(const std::vector<Item>& items);  // a call is chunked if all its items are
+// Elements of a chunked all-reduce that member owns: begin and size in row-major order of the box.
+// A cut never separates the triple (count, mean, M2) of the moments combiner.
+Interval chunk(const Redistribution& what, size_t member);
+
+// Collects what one member takes for one item: copies, or combines in the order of the calls.
+class Assembly {
+ public:
+  explicit Assembly(const Item& item) : item_(&item) {}
+  // Elements of `boxes` from a view that contains them.
+  void take(const ArrayView& from, const std::vector<Box>& boxes);
+
+ private:
+  void combine(const ArrayView& from, const Box& box);
+
+  const Item* item_;
+  std::vector<Box> covered_;  // disjoint; these elements have a value already
+};
+
+int64_t bytes_of(const Redistribution& what, const std::vector<Box>& boxes);
+
+// Equal on two members if and only if (up to hash collisions) they issued the same call.
+uint64_t signature(const std::vector<int>& members, const std::vector<Item>& items);
+// "all_reduce of 2 arrays of float32 with sum, the first [0:4, 0:8]".
+std::string describe(const std::vector<Item>& items);
+
+// Stops with a message on what no correct caller does: items that differ in kind, views unlike
+// their box.
+void check_items(const std::vector<Item>& items, size_t members, size_t me);
+
+std::string label_text(const Label& label);            // "op a.b, tensor y, axis tp"
+std::string rank_list(const std::vector<int>& ranks);  // "{1, 2}"
+std::string timeout_text(int rank, const Label& label, const std::vector<int>& missing,
+                         std::chrono::milliseconds timeout);
+std::string mismatch_text(int rank, const std::string& mine, int peer, const std::string& theirs);
+
+}  // namespace tessera::comm

@@ -1,0 +1,112 @@
+#include "tessera/graph/builder.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tessera/base/check.h"
+#include "tessera/graph/kinds.h"
+
+namespace tessera {
+
+GraphBuilder::GraphBuilder(std::string graph_name) { graph_.name = std::move(graph_name); }
+
+GraphBuilder::GraphBuilder(Graph graph) : graph_(std::move(graph)) {}
+
+void GraphBuilder::push(std::string_view scope) { scopes_.emplace_back(scope); }
+
+void GraphBuilder::pop() {
+  TESSERA_CHECK(!scopes_.empty(), "pop() without push()");
+  scopes_.pop_back();
+}
+
+std::string GraphBuilder::full_path(std::string_view name) const {
+  std::string path;
+  for (const std::string& scope : scopes_) path += scope + ".";
+  return path + std::string(name);
+}
+
+void GraphBuilder::fail(std::string message) {
+  if (ok()) error_ = Error{ErrorCode::kInvalidInput, std::move(message)};
+}
+
+const Tensor& GraphBuilder::tensor(TensorId id) const {
+  static const Tensor none;
+  return id.valid() && id.index() < graph_.tensors().size() ? graph_.tensor(id) : none;
+}
+
+TensorId GraphBuilder::add(std::string_view name, std::vector<Dim> dims, DType dtype, Role role, Init init) {
+  if (!ok()) return {};
+  Tensor tensor;
+  tensor.name = full_path(name);
+  tensor.dims = std::move(dims);
+  tensor.dtype = dtype;
+  tensor.role = role;
+  tensor.init = init;
+  return graph_.add_tensor(std::move(tensor));
+}
+
+TensorId GraphBuilder::input(std::string_view name, std::vector<Dim> dims, DType dtype) {
+  return add(name, std::move(dims), dtype, Role::kInput, {});
+}
+
+TensorId GraphBuilder::parameter(std::string_view name, std::vector<Dim> dims, Init init, DType dtype) {
+  return add(name, std::move(dims), dtype, Role::kParameter, init);
+}
+
+TensorId GraphBuilder::buffer(std::string_view name, std::vector<Dim> dims, Init init, DType dtype) {
+  return add(name, std::move(dims), dtype, Role::kBuffer, init);
+}
+
+TensorId GraphBuilder::state(std::string_view name, TensorId parameter, Init init) {
+  if (!ok()) return {};
+  const Tensor& owner = tensor(parameter);
+  const TensorId id = add(name, owner.dims, owner.dtype, Role::kOptimizerState, init);
+  if (id.valid()) graph_.tensor(id).of = parameter;
+  return id;
+}
+
+std::vector<TensorId> GraphBuilder::op(std::string_view name, std::string_view kind, std::vector<TensorId> inputs,
+                                       Attributes attributes) {
+  const KindInfo* info = find_kind(kind);
+  const std::vector<TensorId> nothing(info != nullptr ? info->outputs : 1);
+  if (!ok()) return nothing;
+  const std::string path = full_path(name);
+  auto inferred = infer_op(graph_, kind, inputs, attributes);
+  if (!inferred) {
+    fail(fmt::format("op '{}' ({}): {}", path, kind, inferred.error().message));
+    return nothing;
+  }
+  Op op;
+  op.kind = std::string(kind);
+  op.path = path;
+  op.phase = phase_;
+  op.mirror = mirror_;
+  op.inputs = std::move(inputs);
+  op.attributes = std::move(attributes);
+  op.annotation = std::move(inferred->annotation);
+  for (size_t i = 0; i < inferred->outputs.size(); ++i) {
+    Tensor tensor;
+    tensor.name = inferred->outputs.size() == 1 ? path : fmt::format("{}.{}", path, info->output_names[i]);
+    tensor.dims = std::move(inferred->outputs[i]);
+    tensor.dtype = inferred->dtypes[i];
+    tensor.role = role_;
+    op.outputs.push_back(graph_.add_tensor(std::move(tensor)));
+  }
+  std::vector<TensorId> outputs = op.outputs;
+  graph_.add_op(std::move(op));
+  return outputs;
+}
+
+TensorId GraphBuilder::op1(std::string_view name, std::string_view kind, std::vector<TensorId> inputs,
+                           Attributes attributes) {
+  return op(name, kind, std::move(inputs), std::move(attributes))[0];
+}
+
+Result<Graph> GraphBuilder::finish() {
+  if (!ok()) return tl::unexpected(error_);
+  TESSERA_TRY_VOID(graph_.verify());
+  return std::move(graph_);
+}
+
+}  // namespace tessera

@@ -1,0 +1,70 @@
+// GraphBuilder: appends ops to a graph. Knows the current path prefix, phase and mirror; infers annotation,
+// shapes and dtypes from the op table. A wrong call (unknown kind, shapes that do not fit) is kept as the
+// first error and returned by finish(); later calls become no-ops, so builders read as straight lines.
+//
+//   GraphBuilder g("mlp");
+//   auto x = g.input("x", {{"batch", 8}, {"in", 4}}, DType::kFloat32);
+//   auto w = g.parameter("up.weight", {{"in", 4}, {"ffn", 16}}, Init{Init::Kind::kNormal, 0.02});
+//   auto y = g.op("up", "einsum", {x, w}, {{"spec", "batch in+, in+ ffn -> batch ffn"}})[0];
+//   Result<Graph> graph = g.finish();
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/graph/graph.h"
+
+namespace tessera {
+
+class GraphBuilder {
+ public:
+  explicit GraphBuilder(std::string graph_name);
+  explicit GraphBuilder(Graph graph);  // go on with a graph (differentiate, expand, transforms)
+
+  // Paths: names given to op() / parameter() are prefixed by the open scopes, joined by '.'.
+  void push(std::string_view scope);
+  void pop();
+
+  TensorId input(std::string_view name, std::vector<Dim> dims, DType dtype);
+  TensorId parameter(std::string_view name, std::vector<Dim> dims, Init init, DType dtype = DType::kFloat32);
+  TensorId buffer(std::string_view name, std::vector<Dim> dims, Init init, DType dtype = DType::kFloat32);
+  TensorId state(std::string_view name, TensorId parameter, Init init);  // optimizer state with the parameter's dims
+  // Adds an op; output tensors are named after the path ("path" for one output, else "path.<output name of the kind>").
+  std::vector<TensorId> op(std::string_view name, std::string_view kind, std::vector<TensorId> inputs,
+                           Attributes attributes = {});
+  TensorId op1(std::string_view name, std::string_view kind, std::vector<TensorId> inputs, Attributes attributes = {});
+
+  // Phase and mirror of the ops added from here on.
+  void set_phase(Phase phase) { phase_ = phase; }
+  void set_mirror(OpId mirror) { mirror_ = mirror; }
+  void set_role(Role role) { role_ = role; }  // of op outputs; default kActivation
+
+  Graph& graph() { return graph_; }
+  const Tensor& tensor(TensorId id) const;  // of an invalid id (after an error): an empty tensor
+  bool ok() const { return error_.message.empty(); }
+  void fail(std::string message);  // keeps the first error
+  Result<Graph> finish();  // verifies
+
+ private:
+  TensorId add(std::string_view name, std::vector<Dim> dims, DType dtype, Role role, Init init);
+  std::string full_path(std::string_view name) const;
+  Graph graph_;
+  std::vector<std::string> scopes_;
+  Phase phase_ = Phase::kForward;
+  OpId mirror_;
+  Role role_ = Role::kActivation;
+  Error error_;
+};
+
+// Appends backward ops for `graph.loss` and, with an optimizer, gradient clipping and update ops.
+struct OptimizerSpec {
+  std::string kind = "adamw";  // "adamw", "sgd", "none" (backward only)
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double weight_decay = 0.1;  // on parameters of rank >= 2 only
+  double momentum = 0.9;      // sgd
+  double clip_norm = 1.0;     // 0: no clipping
+};
+Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer);
+
+}  // namespace tessera

@@ -1,0 +1,286 @@
+#include "tessera/graph/graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "tessera/base/check.h"
+#include "tessera/graph/kinds.h"
+
+namespace tessera {
+
+std::string_view role_name(Role role) {
+  switch (role) {
+    case Role::kInput: return "input";
+    case Role::kParameter: return "parameter";
+    case Role::kBuffer: return "buffer";
+    case Role::kActivation: return "activation";
+    case Role::kGradient: return "gradient";
+    case Role::kOptimizerState: return "optimizer_state";
+  }
+  return "?";
+}
+
+std::string_view phase_name(Phase phase) {
+  switch (phase) {
+    case Phase::kForward: return "forward";
+    case Phase::kBackward: return "backward";
+    case Phase::kUpdate: return "update";
+  }
+  return "?";
+}
+
+std::string_view init_name(Init::Kind kind) {
+  switch (kind) {
+    case Init::Kind::kNone: return "none";
+    case Init::Kind::kZeros: return "zeros";
+    case Init::Kind::kOnes: return "ones";
+    case Init::Kind::kConstant: return "constant";
+    case Init::Kind::kNormal: return "normal";
+    case Init::Kind::kUniform: return "uniform";
+    case Init::Kind::kRotaryCos: return "rotary_cos";
+    case Init::Kind::kRotarySin: return "rotary_sin";
+  }
+  return "?";
+}
+
+std::vector<int64_t> Tensor::shape() const {
+  std::vector<int64_t> out;
+  out.reserve(dims.size());
+  for (const Dim& dim : dims) out.push_back(dim.size);
+  return out;
+}
+
+int64_t Tensor::elements() const {
+  int64_t out = 1;
+  for (const Dim& dim : dims) out *= dim.size;
+  return out;
+}
+
+int64_t Op::integer(std::string_view name, int64_t otherwise) const {
+  const auto it = attributes.find(std::string(name));
+  if (it == attributes.end()) return otherwise;
+  const auto* value = std::get_if<int64_t>(&it->second);
+  return value != nullptr ? *value : otherwise;
+}
+
+double Op::number(std::string_view name, double otherwise) const {
+  const auto it = attributes.find(std::string(name));
+  if (it == attributes.end()) return otherwise;
+  if (const auto* value = std::get_if<double>(&it->second)) return *value;
+  const auto* value = std::get_if<int64_t>(&it->second);
+  return value != nullptr ? static_cast<double>(*value) : otherwise;
+}
+
+std::string Op::text(std::string_view name, std::string otherwise) const {
+  const auto it = attributes.find(std::string(name));
+  if (it == attributes.end()) return otherwise;
+  const auto* value = std::get_if<std::string>(&it->second);
+  return value != nullptr ? *value : otherwise;
+}
+
+TensorId Graph::add_tensor(Tensor tensor) {
+  tensor.id = TensorId(tensors_.size());
+  tensors_.push_back(std::move(tensor));
+  return tensors_.back().id;
+}
+
+OpId Graph::add_op(Op op) {
+  op.id = OpId(ops_.size());
+  for (const TensorId output : op.outputs) {
+    TESSERA_CHECK(output.index() < tensors_.size(), "op '{}'", op.path);
+    tensors_[output.index()].producer = op.id;
+  }
+  ops_.push_back(std::move(op));
+  return ops_.back().id;
+}
+
+TensorId Graph::find_tensor(std::string_view tensor_name) const {
+  for (const Tensor& tensor : tensors_) {
+    if (tensor.name == tensor_name) return tensor.id;
+  }
+  return {};
+}
+
+std::vector<std::vector<OpId>> Graph::consumers() const {
+  std::vector<std::vector<OpId>> out(tensors_.size());
+  for (const Op& op : ops_) {
+    for (const TensorId input : op.inputs) {
+      std::vector<OpId>& readers = out[input.index()];
+      if (readers.empty() || readers.back() != op.id) readers.push_back(op.id);
+    }
+  }
+  return out;
+}
+
+int64_t parameter_count(const Graph& graph) {
+  int64_t count = 0;
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.role == Role::kParameter && !tensor.update_of.valid()) count += tensor.elements();
+  }
+  return count;
+}
+
+namespace {
+
+bool is_identifier(std::string_view name) {
+  auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  if (name.empty() || !letter(name[0])) return false;
+  for (const char c : name) {
+    if (!letter(c) && !(c >= '0' && c <= '9') && c != '.') return false;
+  }
+  return true;
+}
+
+bool in_range(TensorId id, const Graph& graph) {
+  return id.valid() && id.index() < graph.tensors().size();
+}
+
+bool has_producer(Role role) { return role == Role::kActivation || role == Role::kGradient; }
+
+Status verify_tensor(const Graph& graph, const Tensor& tensor, size_t position) {
+  const std::string where = fmt::format("tensor '{}'", tensor.name);
+  if (tensor.name.empty()) return invalid_input(fmt::format("tensor {} has no name", position));
+  if (tensor.id.index() != position) {
+    return invalid_input(fmt::format("{}: expected id {}, found {}", where, position, tensor.id.value));
+  }
+  std::set<std::string_view> names;
+  for (const Dim& dim : tensor.dims) {
+    if (!is_identifier(dim.name)) {
+      return invalid_input(fmt::format("{}: expected a dim name (letters, digits, '_', '.'), found '{}'", where, dim.name));
+    }
+    if (!names.insert(dim.name).second) {
+      return invalid_input(fmt::format("{}: dim '{}' occurs twice", where, dim.name));
+    }
+    if (dim.size < 1) {
+      return invalid_input(fmt::format("{}: expected dim '{}' to have a size of at least 1, found {}", where, dim.name, dim.size));
+    }
+  }
+  if (tensor.update_of.valid() && !in_range(tensor.update_of, graph)) {
+    return invalid_input(fmt::format("{}: update_of is no tensor of the graph", where));
+  }
+  if (tensor.of.valid() && !in_range(tensor.of, graph)) {
+    return invalid_input(fmt::format("{}: of is no tensor of the graph", where));
+  }
+  if (tensor.producer.valid()) {
+    if (tensor.producer.index() >= graph.ops().size()) {
+      return invalid_input(fmt::format("{}: its producer is no op of the graph", where));
+    }
+    const std::vector<TensorId>& outputs = graph.op(tensor.producer).outputs;
+    if (std::find(outputs.begin(), outputs.end(), tensor.id) == outputs.end()) {
+      return invalid_input(fmt::format("{}: its producer '{}' does not make it", where, graph.op(tensor.producer).path));
+    }
+  }
+  if (has_producer(tensor.role) && !tensor.producer.valid()) {
+    return invalid_input(fmt::format("{}: expected an op that makes this {}, found none", where, role_name(tensor.role)));
+  }
+  if (!has_producer(tensor.role) && tensor.producer.valid() && !tensor.update_of.valid()) {
+    return invalid_input(fmt::format("{}: op '{}' may not make a tensor of role {}", where,
+                                     graph.op(tensor.producer).path, role_name(tensor.role)));
+  }
+  return {};
+}
+
+Status verify_op_inference(const Graph& graph, const Op& op, const std::string& where) {
+  Attributes attributes = op.attributes;
+  auto inferred = infer_op(graph, op.kind, op.inputs, attributes);
+  if (!inferred) return invalid_input(fmt::format("{}: {}", where, inferred.error().message));
+  if (attributes != op.attributes) {
+    for (const auto& [name, value] : attributes) {
+      const auto it = op.attributes.find(name);
+      if (it == op.attributes.end() || it->second != value) {
+        return invalid_input(fmt::format("{}: attribute '{}' is missing or of the wrong type", where, name));
+      }
+    }
+  }
+  if (inferred->outputs.size() != op.outputs.size()) {
+    return invalid_input(fmt::format("{}: expected {} outputs, found {}", where,
+                                     inferred->outputs.size(), op.outputs.size()));
+  }
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    const Tensor& output = graph.tensor(op.outputs[i]);
+    if (output.dims != inferred->outputs[i] || output.dtype != inferred->dtypes[i]) {
+      Tensor wanted = output;
+      wanted.dims = inferred->outputs[i];
+      wanted.dtype = inferred->dtypes[i];
+      return invalid_input(fmt::format("{}: expected output {} to be {}, found {}", where, i,
+                                       describe(wanted), describe(output)));
+    }
+  }
+  if (op.annotation != inferred->annotation) {
+    const std::string wanted = to_string(inferred->annotation);
+    const std::string found = to_string(op.annotation);
+    return invalid_input(fmt::format("{}: expected the annotation '{}', found '{}'{}", where, wanted, found,
+                                     wanted == found ? " with other sizes" : ""));
+  }
+  return {};
+}
+
+Status verify_op(const Graph& graph, const Op& op, size_t position) {
+  const std::string where = fmt::format("op '{}' ({})", op.path, op.kind);
+  if (op.id.index() != position) {
+    return invalid_input(fmt::format("{}: expected id {}, found {}", where, position, op.id.value));
+  }
+  for (const TensorId input : op.inputs) {
+    if (!in_range(input, graph)) return invalid_input(fmt::format("{}: an input is no tensor of the graph", where));
+    const Tensor& tensor = graph.tensor(input);
+    if (tensor.producer.valid() && tensor.producer.index() >= position) {
+      return invalid_input(fmt::format("{}: reads '{}', which a later op makes", where, tensor.name));
+    }
+  }
+  for (const TensorId output : op.outputs) {
+    if (!in_range(output, graph)) return invalid_input(fmt::format("{}: an output is no tensor of the graph", where));
+    const Tensor& tensor = graph.tensor(output);
+    if (tensor.producer != op.id) {
+      return invalid_input(fmt::format("{}: its output '{}' has another producer", where, tensor.name));
+    }
+    if (tensor.update_of.valid() && op.phase != Phase::kUpdate) {
+      return invalid_input(fmt::format("{}: only an update op may update '{}'", where,
+                                       graph.tensor(tensor.update_of).name));
+    }
+  }
+  if (op.mirror.valid() && op.mirror.index() >= graph.ops().size()) {
+    return invalid_input(fmt::format("{}: its mirror is no op of the graph", where));
+  }
+  return verify_op_inference(graph, op, where);
+}
+
+}  // namespace
+
+std::string describe(const std::vector<Dim>& dims) {
+  std::string out = "[";
+  for (const Dim& dim : dims) out += fmt::format("{}{}={}", out.size() > 1 ? ", " : "", dim.name, dim.size);
+  return out + "]";
+}
+
+std::string describe(const Tensor& tensor) {
+  return fmt::format("'{}' {} {}", tensor.name, describe(tensor.dims), dtype_name(tensor.dtype));
+}
+
+Status Graph::verify() const {
+  std::set<std::string_view> names;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    TESSERA_TRY_VOID(verify_tensor(*this, tensors_[i], i));
+    if (!names.insert(tensors_[i].name).second) {
+      return invalid_input(fmt::format("two tensors have the name '{}'", tensors_[i].name));
+    }
+  }
+  std::set<std::pair<Phase, std::string_view>> paths;
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    if (!paths.insert({ops_[i].phase, ops_[i].path}).second) {
+      return invalid_input(fmt::format("two {} ops have the path '{}'", phase_name(ops_[i].phase), ops_[i].path));
+    }
+    TESSERA_TRY_VOID(verify_op(*this, ops_[i], i));
+  }
+  if (loss.valid()) {
+    if (!in_range(loss, *this)) return invalid_input("the loss is no tensor of the graph");
+    if (!tensor(loss).dims.empty()) {
+      return invalid_input(fmt::format("expected a scalar loss, found {}", describe(tensor(loss))));
+    }
+  }
+  return {};
+}
+
+}  // namespace tessera

@@ -1,0 +1,117 @@
+// The graph: what is computed, on one device, with static shapes. Tensors in single-assignment form, ops
+// in an order that is topological. Forward ops come from builders (nn.h, models/); `differentiate`
+// (differentiate.h) appends backward and update ops. A plan never changes what a graph means.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tessera/base/ids.h"
+#include "tessera/graph/annotation.h"
+
+namespace tessera {
+
+enum class Role : uint8_t {
+  kInput,           // given anew each step (tokens, targets, lr, step)
+  kParameter,       // trained; lives across steps
+  kBuffer,          // constant table made by its Init (rotary cos / sin); lives across steps
+  kActivation,      // made by a forward op
+  kGradient,        // made by a backward op
+  kOptimizerState,  // lives across steps
+};
+enum class Phase : uint8_t { kForward, kBackward, kUpdate };
+
+std::string_view role_name(Role role);
+std::string_view phase_name(Phase phase);
+
+struct Dim {
+  std::string name;
+  int64_t size = 0;
+  friend bool operator==(const Dim&, const Dim&) = default;
+};
+
+// How a parameter, optimizer state or buffer is made, by global element index (so shard by shard).
+struct Init {
+  enum class Kind : uint8_t { kNone, kZeros, kOnes, kConstant, kNormal, kUniform, kRotaryCos, kRotarySin };
+  Kind kind = Kind::kNone;
+  double value = 0;  // constant; standard deviation of normal; half-width of uniform; base (theta) of rotary
+  friend bool operator==(const Init&, const Init&) = default;
+};
+std::string_view init_name(Init::Kind kind);
+
+struct Tensor {
+  TensorId id;
+  std::string name;  // unique: "blocks.0.attn.q.weight", "blocks.0.mlp.act", "grad.blocks.0...", "optimizer.m.blocks.0..."
+  std::vector<Dim> dims;
+  DType dtype = DType::kFloat32;
+  Role role = Role::kActivation;
+  Init init;
+  OpId producer;       // invalid for inputs, parameters, buffers, states
+  TensorId update_of;  // set on the output of an update op: the new value of that parameter or state (written in place);
+                       // such a tensor has the role (and `of`) of the tensor that it updates
+  TensorId of;         // gradient: the tensor it is the gradient of; optimizer state: its parameter
+  std::vector<int64_t> shape() const;
+  int64_t elements() const;
+  int64_t bytes() const { return elements() * dtype_bytes(dtype); }
+  friend bool operator==(const Tensor&, const Tensor&) = default;
+};
+
+using Attribute = std::variant<int64_t, double, std::string>;  // booleans are 0 / 1
+using Attributes = std::map<std::string, Attribute>;
+
+struct Op {
+  OpId id;
+  std::string kind;  // a key of the op table (kinds.h)
+  std::string path;  // unique with phase: "blocks.3.attn.q"; backward ops: path of the mirror + suffix ("blocks.3.attn.q.dx")
+  Phase phase = Phase::kForward;
+  std::vector<TensorId> inputs;
+  std::vector<TensorId> outputs;
+  Annotation annotation;  // bound
+  Attributes attributes;
+  OpId mirror;  // backward ops: the forward op whose derivative this is; splits are inherited from it by dim name
+  friend bool operator==(const Op&, const Op&) = default;
+  int64_t integer(std::string_view name, int64_t otherwise = 0) const;
+  double number(std::string_view name, double otherwise = 0) const;
+  std::string text(std::string_view name, std::string otherwise = "") const;
+};
+
+class Graph {
+ public:
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  const std::vector<Op>& ops() const { return ops_; }
+  const Tensor& tensor(TensorId id) const { return tensors_[id.index()]; }
+  Tensor& tensor(TensorId id) { return tensors_[id.index()]; }
+  const Op& op(OpId id) const { return ops_[id.index()]; }
+  Op& op(OpId id) { return ops_[id.index()]; }
+
+  TensorId add_tensor(Tensor tensor);  // sets id
+  OpId add_op(Op op);                  // sets id and the outputs' producer
+  TensorId find_tensor(std::string_view name) const;  // invalid if absent
+  // Ops that read each tensor, in order.
+  std::vector<std::vector<OpId>> consumers() const;
+
+  TensorId loss;  // scalar; invalid in a graph without one
+  std::string name;
+
+  // Well-formed: ids, order, unique names, annotation sizes = shapes, known kinds, every attribute as its kind demands.
+  Status verify() const;
+  friend bool operator==(const Graph&, const Graph&) = default;
+
+ private:
+  std::vector<Tensor> tensors_;
+  std::vector<Op> ops_;
+};
+
+int64_t parameter_count(const Graph& graph);  // elements of all parameters
+std::string describe(const std::vector<Dim>& dims);  // "[batch=8, in=4]", for messages
+std::string describe(const Tensor& tensor);          // "'x' [batch=8, in=4] float32"
+
+// Text form (docs/reference/graph-format.md); print then parse gives an equal graph.
+std::string to_text(const Graph& graph);
+Result<Graph> parse_graph(std::string_view text, std::string_view file = "<graph>");
+
+}  // namespace tessera

@@ -1,0 +1,150 @@
+#include "tessera/graph/kinds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/check.h"
+#include "tessera/base/text.h"
+#include "tessera/graph/kinds/common.h"
+
+namespace tessera {
+namespace {
+
+using KindTable = std::map<std::string, KindInfo, std::less<>>;
+
+KindTable make_table() {
+  KindTable table;
+  for (auto family :
+       {kinds::attention_kinds, kinds::contraction_kinds, kinds::elementwise_kinds, kinds::loss_kinds,
+        kinds::normalisation_kinds, kinds::normalisation_grad_kinds, kinds::normalisation_part_kinds,
+        kinds::optimizer_kinds, kinds::reduction_kinds, kinds::shape_kinds}) {
+    for (KindInfo& info : family()) {
+      TESSERA_CHECK(info.infer && info.flops, "kind '{}' is incomplete", info.name);
+      TESSERA_CHECK(info.outputs == 1 || info.output_names.size() == info.outputs, "kind '{}'", info.name);
+      std::string name = info.name;
+      const bool added = table.emplace(std::move(name), std::move(info)).second;
+      TESSERA_CHECK(added, "a kind is defined twice");
+    }
+  }
+  return table;
+}
+
+const KindTable& table() {
+  static const KindTable kinds = make_table();
+  return kinds;
+}
+
+std::string_view type_name(AttributeInfo::Type type) {
+  switch (type) {
+    case AttributeInfo::Type::kInteger: return "an integer";
+    case AttributeInfo::Type::kNumber: return "a number";
+    case AttributeInfo::Type::kText: return "a text";
+  }
+  return "?";
+}
+
+// Converts an integer where a number is wanted.
+bool fits(Attribute& value, AttributeInfo::Type type) {
+  switch (type) {
+    case AttributeInfo::Type::kInteger: return std::holds_alternative<int64_t>(value);
+    case AttributeInfo::Type::kText: return std::holds_alternative<std::string>(value);
+    case AttributeInfo::Type::kNumber:
+      if (const auto* integer = std::get_if<int64_t>(&value)) value = static_cast<double>(*integer);
+      return std::holds_alternative<double>(value);
+  }
+  return false;
+}
+
+Status complete_attributes(const KindInfo& info, Attributes& attributes) {
+  for (const auto& [name, value] : attributes) {
+    const auto known = std::find_if(info.attributes.begin(), info.attributes.end(),
+                                    [&](const AttributeInfo& a) { return a.name == name; });
+    if (known != info.attributes.end()) continue;
+    std::vector<std::string> names;
+    for (const AttributeInfo& a : info.attributes) names.push_back(a.name);
+    return invalid_input(fmt::format("expected attributes ({}), found '{}'", join(names, ", "), name));
+  }
+  for (const AttributeInfo& wanted : info.attributes) {
+    const auto it = attributes.find(wanted.name);
+    if (it == attributes.end()) {
+      if (!wanted.otherwise) {
+        return invalid_input(fmt::format("expected attribute '{}', found none", wanted.name));
+      }
+      attributes.emplace(wanted.name, *wanted.otherwise);
+    } else if (!fits(it->second, wanted.type)) {
+      return invalid_input(fmt::format("expected attribute '{}' to be {}", wanted.name, type_name(wanted.type)));
+    }
+  }
+  return {};
+}
+
+std::string count_text(size_t least, size_t most) {
+  if (least == most) return fmt::format("{} input{}", least, least == 1 ? "" : "s");
+  if (most == SIZE_MAX) return fmt::format("at least {} input{}", least, least == 1 ? "" : "s");
+  return fmt::format("{} to {} inputs", least, most);
+}
+
+const KindInfo& kind_of(const Op& op) {
+  const KindInfo* info = find_kind(op.kind);
+  TESSERA_CHECK(info != nullptr, "op '{}' has the unknown kind '{}'", op.path, op.kind);
+  return *info;
+}
+
+}  // namespace
+
+const KindInfo* find_kind(std::string_view name) {
+  const auto it = table().find(name);
+  return it == table().end() ? nullptr : &it->second;
+}
+
+std::vector<const KindInfo*> all_kinds() {
+  std::vector<const KindInfo*> out;
+  for (const auto& [name, info] : table()) out.push_back(&info);
+  return out;
+}
+
+Result<Inferred> infer_op(const Graph& graph, std::string_view kind, const std::vector<TensorId>& inputs,
+                          Attributes& attributes) {
+  const KindInfo* info = find_kind(kind);
+  if (info == nullptr) {
+    std::vector<std::string> names;
+    for (const KindInfo* known : all_kinds()) names.push_back(known->name);
+    return invalid_input(fmt::format("expected an op kind (docs/reference/ops.md), found '{}'; nearest: '{}'", kind,
+                                     nearest(kind, names)));
+  }
+  if (inputs.size() < info->min_inputs || inputs.size() > info->max_inputs) {
+    return invalid_input(fmt::format("expected {}, found {}", count_text(info->min_inputs, info->max_inputs), inputs.size()));
+  }
+  for (const TensorId input : inputs) {
+    if (!input.valid() || input.index() >= graph.tensors().size()) {
+      return invalid_input("an input is no tensor of the graph");
+    }
+  }
+  TESSERA_TRY_VOID(complete_attributes(*info, attributes));
+  return info->infer(graph, inputs, attributes);
+}
+
+bool is_linear(const Op& op) {
+  if (!kind_of(op).linear) return false;
+  for (const OperandDims& input : op.annotation.inputs) {
+    if (input.dims.size() != op.annotation.outputs[0].dims.size()) return false;
+  }
+  return true;
+}
+
+bool accumulates(const Op& op, size_t output) {
+  const KindInfo& info = kind_of(op);
+  return info.accumulates && output >= info.first_accumulating;
+}
+
+int64_t op_flops(const Op& op) { return kind_of(op).flops(op); }
+
+int64_t op_bytes(const Graph& graph, const Op& op) {
+  int64_t bytes = 0;
+  for (const TensorId input : op.inputs) bytes += graph.tensor(input).bytes();
+  for (const TensorId output : op.outputs) bytes += graph.tensor(output).bytes();
+  return bytes;
+}
+
+}  // namespace tessera

@@ -1,0 +1,256 @@
+// einsum, embedding and its gradient.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/graph/kinds/common.h"
+
+namespace tessera::kinds {
+namespace {
+
+// ---- einsum --------------------------------------------------------------------------------------
+Names operand_names(const Annotation& annotation, const OperandDims& operand) {
+  Names names;
+  for (const DimGroup& group : operand.dims) names.push_back(annotation.dims[static_cast<size_t>(group[0])].name);
+  return names;
+}
+
+Status check_einsum_spec(const Annotation& spec) {
+  auto plain = [](const OperandDims& operand) {
+    return operand.combiner == Combiner::kSum &&
+           std::all_of(operand.dims.begin(), operand.dims.end(), [](const DimGroup& g) { return g.size() == 1; });
+  };
+  const bool simple = std::all_of(spec.inputs.begin(), spec.inputs.end(), plain) &&
+                      std::all_of(spec.outputs.begin(), spec.outputs.end(), plain) &&
+                      std::none_of(spec.dims.begin(), spec.dims.end(), [](const OpDim& dim) {
+                        return dim.window || dim.causal_of >= 0 || dim.literal();
+                      });
+  if (!simple) return invalid_input("expected a spec of named dims only (no bracket, number, window, causal pair or combiner)");
+  if (spec.outputs.size() != 1) {
+    return invalid_input(fmt::format("expected a spec with one output, found {}", spec.outputs.size()));
+  }
+  for (size_t i = 0; i < spec.dims.size(); ++i) {
+    const int dim = static_cast<int>(i);
+    const size_t factors = std::min<size_t>(spec.inputs.size(), 2);
+    const bool in_factor = std::any_of(spec.inputs.begin(), spec.inputs.begin() + static_cast<std::ptrdiff_t>(factors),
+                                       [dim](const OperandDims& operand) { return operand.contains(dim); });
+    if (!in_factor) {
+      return invalid_input(fmt::format("expected dim '{}' of the spec in the first or second operand", spec.dims[i].name));
+    }
+    if (spec.inputs.size() == 3 && spec.inputs[2].contains(dim) && !spec.outputs[0].contains(dim)) {
+      return invalid_input(fmt::format("expected the bias dims among the output dims, found '{}'", spec.dims[i].name));
+    }
+  }
+  return {};
+}
+
+Result<Inferred> infer_einsum(const Operands& x) {
+  TESSERA_TRY_VOID(expect_equal_dtypes(x));
+  TESSERA_TRY(Annotation spec, parse_annotation(x.text("spec")));
+  if (spec.inputs.size() != x.count()) {
+    return invalid_input(fmt::format("the spec has {} operands, found {} inputs", spec.inputs.size(), x.count()));
+  }
+  TESSERA_TRY_VOID(check_einsum_spec(spec));
+  // Sizes of the output come from the inputs: bind without it first.
+  for (size_t i = 0; i < x.count(); ++i) {
+    const Tensor& input = x[i];
+    if (spec.inputs[i].dims.size() != input.dims.size()) {
+      return invalid_input(fmt::format("expected input {} with dims ({}) as in the spec, found {}", i,
+                                       spell(operand_names(spec, spec.inputs[i])), describe(input)));
+    }
+    for (size_t d = 0; d < input.dims.size(); ++d) {
+      OpDim& dim = spec.dims[static_cast<size_t>(spec.inputs[i].dims[d][0])];
+      if (dim.size >= 0 && dim.size != input.dims[d].size) {
+        return invalid_input(fmt::format("expected dim '{}' of size {}, found {} in input {} {}", dim.name, dim.size,
+                                         input.dims[d].size, i, describe(input)));
+      }
+      dim.size = input.dims[d].size;
+    }
+  }
+  std::vector<Dim> output;
+  for (const DimGroup& group : spec.outputs[0].dims) {
+    const OpDim& dim = spec.dims[static_cast<size_t>(group[0])];
+    output.push_back({dim.name, dim.size});
+  }
+  return conclude(x, x.text("spec"), {output}, {x[0].dtype});
+}
+
+int64_t einsum_flops(const Op& op) {
+  const int64_t product = iteration_points(op);
+  if (op.inputs.size() == 1) return product;
+  return 2 * product;  // a multiplication and an addition; the bias adds one a result, left out as is usual
+}
+
+// Renames dims so that `id` has the dims of `target`, in order; sizes agree.
+// `target` is a copy: adding ops moves tensors.
+TensorId rename_to(GraphBuilder& builder, const std::string& path, TensorId id, std::vector<Dim> target) {
+  for (size_t i = 0; i < target.size(); ++i) {
+    const std::vector<Dim> dims = builder.tensor(id).dims;
+    if (i >= dims.size() || dims[i].name == target[i].name) continue;
+    id = builder.op1(fmt::format("{}.rename.{}", path, target[i].name), "rename", {id},
+                     {{"from", dims[i].name}, {"to", target[i].name}});
+  }
+  return id;
+}
+
+class EinsumGradient {
+ public:
+  EinsumGradient(GraphBuilder& builder, const Op& op, TensorId dy) : builder_(builder), op_(op), dy_(dy) {
+    for (const OperandDims& operand : op.annotation.inputs) inputs_.push_back(operand_names(op.annotation, operand));
+    output_ = operand_names(op.annotation, op.annotation.outputs[0]);
+  }
+
+  // dA[m,k] = dC[m,n] B[k,n];  dB[k,n] = A[m,k] dC[m,n]: the same names, so splits carry over by name.
+  TensorId factor(size_t which) {
+    const std::string path = op_.path + (which == 0 ? ".dx" : ".dw");
+    std::vector<Names> names = {output_};
+    std::vector<TensorId> operands = {dy_};
+    if (op_.inputs.size() > 1) {
+      const size_t other = 1 - which;
+      const auto position = static_cast<std::ptrdiff_t>(other == 0 ? 0 : 1);
+      names.insert(names.begin() + position, inputs_[other]);
+      operands.insert(operands.begin() + position, op_.inputs[other]);
+    }
+    return contract(path, names, operands, which);
+  }
+
+  TensorId bias() {
+    const std::string path = op_.path + ".db";
+    const Names& wanted = inputs_[2];
+    Names kept;
+    std::string missing;
+    for (const std::string& name : output_) {
+      if (std::find(wanted.begin(), wanted.end(), name) != wanted.end()) {
+        kept.push_back(name);
+      } else {
+        missing += (missing.empty() ? "" : " ") + name;
+      }
+    }
+    if (kept != wanted) return contract(path, {output_}, {dy_}, 2);
+    const TensorId sum = missing.empty() ? dy_ : builder_.op1(path, "reduce_sum", {dy_}, {{"dims", missing}});
+    return rename_to(builder_, path, sum, builder_.tensor(op_.inputs[2]).dims);
+  }
+
+ private:
+  TensorId contract(const std::string& path, const std::vector<Names>& names, const std::vector<TensorId>& operands,
+                    size_t target) {
+    Names present;  // dims of the target that some operand has; the others are broadcast afterwards
+    for (const std::string& name : inputs_[target]) {
+      const bool found = std::any_of(names.begin(), names.end(), [&](const Names& operand) {
+        return std::find(operand.begin(), operand.end(), name) != operand.end();
+      });
+      if (found) present.push_back(name);
+    }
+    std::string spec;
+    for (const Names& operand : names) spec += (spec.empty() ? "" : ", ") + spell_frozen(operand);
+    TensorId id = builder_.op1(path, "einsum", operands, {{"spec", spec + " -> " + spell_frozen(present)}});
+    if (present != inputs_[target]) {
+      std::vector<Dim> full;
+      for (const std::string& name : inputs_[target]) {
+        full.push_back({name, op_.annotation.dims[static_cast<size_t>(op_.annotation.find(name))].size});
+      }
+      id = builder_.op1(path + ".broadcast", "broadcast_to", {id}, {{"dims", dims_text(full)}});
+    }
+    return rename_to(builder_, path, id, builder_.tensor(op_.inputs[target]).dims);
+  }
+
+  // A dim that the forward op freezes stays frozen.
+  std::string spell_frozen(const Names& names) const {
+    Names marked = names;
+    for (std::string& name : marked) {
+      const OpDim& dim = op_.annotation.dims[static_cast<size_t>(op_.annotation.find(name))];
+      if (dim.mark == Mark::kFrozen) name += '^';
+    }
+    return spell(marked);
+  }
+
+  GraphBuilder& builder_;
+  const Op& op_;
+  TensorId dy_;
+  std::vector<Names> inputs_;
+  Names output_;
+};
+
+InputGradients differentiate_einsum(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                    const std::vector<bool>& wanted) {
+  InputGradients out(op.inputs.size());
+  EinsumGradient gradient(builder, op, dy[0]);
+  for (size_t i = 0; i < std::min<size_t>(op.inputs.size(), 2); ++i) {
+    if (wanted[i]) out[i] = gradient.factor(i);
+  }
+  if (op.inputs.size() == 3 && wanted[2]) out[2] = gradient.bias();
+  return out;
+}
+
+// ---- embedding -----------------------------------------------------------------------------------
+Result<Inferred> infer_embedding(const Operands& x) {
+  TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
+  if (x[1].dims.size() != 2 || !is_floating(x[1].dtype)) {
+    return invalid_input(fmt::format("expected a floating table with 2 dims (vocab, hidden), found {}", describe(x[1])));
+  }
+  std::vector<Dim> output = x[0].dims;
+  output.push_back(x[1].dims[1]);
+  return conclude(x, fmt::format("{}, {} -> {}", spell(x[0].dims), spell(x[1].dims), spell(output)), {output}, {x[1].dtype});
+}
+
+InputGradients differentiate_embedding(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                       const std::vector<bool>& wanted) {
+  InputGradients out(2);
+  if (!wanted[1]) return out;
+  const Dim vocab = builder.tensor(op.inputs[1]).dims.at(0);
+  out[1] = builder.op1(op.path + ".dtable", "embedding_grad", {op.inputs[0], dy[0]},
+                       {{"vocab", vocab.size}, {"vocab_name", vocab.name}});
+  return out;
+}
+
+Result<Inferred> infer_embedding_grad(const Operands& x) {
+  TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
+  std::vector<Dim> lead = x[1].dims;
+  if (!lead.empty()) lead.pop_back();
+  if (x[1].dims.empty() || lead != x[0].dims || !is_floating(x[1].dtype)) {
+    return invalid_input(fmt::format("expected a floating dy with the dims of ids and one more, found {} for {}",
+                                     describe(x[1]), describe(x[0])));
+  }
+  const std::vector<Dim> output = {{x.text("vocab_name"), x.integer("vocab")}, x[1].dims.back()};
+  return conclude(x, fmt::format("{}, {} -> {}", spell(x[0].dims), spell(x[1].dims), spell(output)), {output}, {x[1].dtype});
+}
+
+// One addition for each element of dy.
+int64_t embedding_grad_flops(const Op& op) {
+  const int vocab = op.annotation.outputs[0].dims[0][0];
+  return iteration_points(op) / op.annotation.dims[static_cast<size_t>(vocab)].size;
+}
+
+}  // namespace
+
+std::vector<KindInfo> contraction_kinds() {
+  return {
+      {.name = "einsum",
+       .summary = "product of one or two tensors summed over dims, with an optional bias",
+       .min_inputs = 1,
+       .max_inputs = 3,
+       .attributes = {text_attribute("spec")},
+       .infer = infer_by(infer_einsum),
+       .differentiate = differentiate_einsum,
+       .flops = einsum_flops,
+       .accumulates = true},
+      {.name = "embedding",
+       .summary = "rows of a table by integer ids",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .infer = infer_by(infer_embedding),
+       .differentiate = differentiate_embedding,
+       .flops = no_flops,
+       .accumulates = true},
+      {.name = "embedding_grad",
+       .summary = "gradient of the table: rows of dy added up by id",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .attributes = {integer_attribute("vocab"), text_attribute("vocab_name")},
+       .infer = infer_by(infer_embedding_grad),
+       .flops = embedding_grad_flops,
+       .accumulates = true},
+  };
+}
+
+}  // namespace tessera::kinds

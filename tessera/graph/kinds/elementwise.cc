@@ -1,0 +1,199 @@
+// Element-wise kinds and their gradients. Op dims are the tensor dims' names.
+#include <fmt/format.h>
+
+#include "tessera/graph/kinds/common.h"
+
+namespace tessera::kinds {
+namespace {
+
+std::string repeat_operand(const std::string& operand, size_t count) {
+  std::string out = operand;
+  for (size_t i = 1; i < count; ++i) out += ", " + operand;
+  return out;
+}
+
+// (a, b): one of them has all dims of the other, in the same order.
+Result<Inferred> infer_binary(const Operands& x) {
+  TESSERA_TRY_VOID(expect_equal_dtypes(x));
+  const std::vector<Dim>& a = x[0].dims;
+  const std::vector<Dim>& b = x[1].dims;
+  if (!is_subsequence(b, a) && !is_subsequence(a, b)) {
+    return invalid_input(fmt::format("expected the dims of one input among those of the other in the same order, found {} and {}",
+                                     describe(x[0]), describe(x[1])));
+  }
+  const std::vector<Dim>& output = is_subsequence(b, a) ? a : b;
+  return conclude(x, fmt::format("{}, {} -> {}", spell(a), spell(b), spell(output)), {output}, {x[0].dtype});
+}
+
+// All inputs have the same dims and dtype, so has the output.
+Result<Inferred> infer_uniform(const Operands& x) {
+  TESSERA_TRY_VOID(expect_equal_dtypes(x));
+  for (size_t i = 1; i < x.count(); ++i) {
+    TESSERA_TRY_VOID(expect_dims(x[i], fmt::format("input {}", i), x[0].dims));
+  }
+  const std::string dims = spell(x[0].dims);
+  return conclude(x, fmt::format("{} -> {}", repeat_operand(dims, x.count()), dims), {x[0].dims}, {x[0].dtype});
+}
+
+Result<Inferred> infer_cast(const Operands& x) {
+  TESSERA_TRY(const DType dtype, parse_dtype(x.text("dtype")));
+  if (!is_floating(x[0].dtype) || !is_floating(dtype)) {
+    return invalid_input(fmt::format("expected a cast between floating dtypes, found {} to {}", describe(x[0]), dtype_name(dtype)));
+  }
+  const std::string dims = spell(x[0].dims);
+  return conclude(x, fmt::format("{} -> {}", dims, dims), {x[0].dims}, {dtype});
+}
+
+InputGradients differentiate_add(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                 const std::vector<bool>& wanted) {
+  InputGradients out(2);
+  if (wanted[0]) out[0] = sum_to(builder, op.path + ".da", dy[0], builder.tensor(op.inputs[0]).dims);
+  if (wanted[1]) out[1] = sum_to(builder, op.path + ".db", dy[0], builder.tensor(op.inputs[1]).dims);
+  return out;
+}
+
+InputGradients differentiate_sub(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                 const std::vector<bool>& wanted) {
+  InputGradients out(2);
+  if (wanted[0]) out[0] = sum_to(builder, op.path + ".da", dy[0], builder.tensor(op.inputs[0]).dims);
+  if (!wanted[1]) return out;
+  const TensorId sum = sum_to(builder, op.path + ".db.sum", dy[0], builder.tensor(op.inputs[1]).dims);
+  out[1] = builder.op1(op.path + ".db", "scale", {sum}, {{"factor", -1.0}});
+  return out;
+}
+
+InputGradients differentiate_mul(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                 const std::vector<bool>& wanted) {
+  InputGradients out(2);
+  const char* const suffixes[] = {".da", ".db"};
+  for (size_t i = 0; i < 2; ++i) {
+    if (!wanted[i]) continue;
+    const std::vector<Dim> target = builder.tensor(op.inputs[i]).dims;
+    const bool whole = target.size() == builder.tensor(dy[0]).dims.size();
+    const std::string path = op.path + suffixes[i];
+    const TensorId product = builder.op1(whole ? path : path + ".product", "mul", {dy[0], op.inputs[1 - i]});
+    out[i] = sum_to(builder, path, product, target);
+  }
+  return out;
+}
+
+InputGradients differentiate_add_n(GraphBuilder&, const Op& op, const OutputGradients& dy,
+                                   const std::vector<bool>& wanted) {
+  InputGradients out(op.inputs.size());
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (wanted[i]) out[i] = dy[0];
+  }
+  return out;
+}
+
+InputGradients differentiate_scale(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                   const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "scale", {dy[0]}, {{"factor", op.number("factor")}})};
+}
+
+InputGradients differentiate_cast(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                  const std::vector<bool>&) {
+  const std::string dtype(dtype_name(builder.tensor(op.inputs[0]).dtype));
+  return {builder.op1(op.path + ".dx", "cast", {dy[0]}, {{"dtype", dtype}})};
+}
+
+InputGradients differentiate_exp(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                 const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "mul", {dy[0], op.outputs[0]})};
+}
+
+// gelu, silu, relu: <kind>_grad(dy, x).
+InputGradients differentiate_activation(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                        const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", op.kind + "_grad", {dy[0], op.inputs[0]})};
+}
+
+InputGradients differentiate_dropout(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                     const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "dropout", {dy[0]}, op.attributes)};
+}
+
+Result<Inferred> infer_dropout(const Operands& x) {
+  const double p = x.number("p");
+  if (!(p >= 0 && p < 1)) return invalid_input(fmt::format("expected 0 <= p < 1, found {}", p));
+  return infer_uniform(x);
+}
+
+int64_t add_n_flops(const Op& op) {
+  return static_cast<int64_t>(op.inputs.size() - 1) * iteration_points(op);
+}
+
+KindInfo binary(std::string name, std::string summary, bool linear, decltype(&differentiate_add) rule) {
+  return {.name = std::move(name),
+          .summary = std::move(summary),
+          .min_inputs = 2,
+          .max_inputs = 2,
+          .infer = infer_by(infer_binary),
+          .differentiate = rule,
+          .flops = flops_per_point(1),
+          .linear = linear,
+          .in_place = true};
+}
+
+KindInfo unary(std::string name, std::string summary, int64_t flops, decltype(&differentiate_add) rule) {
+  return {.name = std::move(name),
+          .summary = std::move(summary),
+          .infer = infer_by(infer_uniform),
+          .differentiate = rule,
+          .flops = flops_per_point(flops),
+          .in_place = true};
+}
+
+KindInfo activation_grad(std::string name, std::string summary, int64_t flops) {
+  return {.name = std::move(name),
+          .summary = std::move(summary),
+          .min_inputs = 2,
+          .max_inputs = 2,
+          .infer = infer_by(infer_uniform),
+          .flops = flops_per_point(flops),
+          .in_place = true};
+}
+
+}  // namespace
+
+std::vector<KindInfo> elementwise_kinds() {
+  KindInfo scale = unary("scale", "factor * x", 1, differentiate_scale);
+  scale.attributes = {number_attribute("factor")};
+  scale.linear = true;
+  KindInfo dropout = unary("dropout", "x * keep / (1 - p), keep by a counter-based generator", 2, differentiate_dropout);
+  dropout.attributes = {number_attribute("p"), text_attribute("key")};
+  dropout.infer = infer_by(infer_dropout);
+  return {
+      binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add),
+      binary("sub", "a - b, broadcast by dim name", /*linear=*/true, differentiate_sub),
+      binary("mul", "a * b, broadcast by dim name", /*linear=*/false, differentiate_mul),
+      {.name = "add_n",
+       .summary = "sum of tensors with equal dims",
+       .min_inputs = 1,
+       .max_inputs = SIZE_MAX,
+       .infer = infer_by(infer_uniform),
+       .differentiate = differentiate_add_n,
+       .flops = add_n_flops,
+       .linear = true,
+       .in_place = true,
+       .accumulates = true},
+      scale,
+      unary("gelu", "gelu, tanh form", 8, differentiate_activation),
+      unary("silu", "x * sigmoid(x)", 4, differentiate_activation),
+      unary("relu", "max(x, 0)", 1, differentiate_activation),
+      unary("exp", "e to the x", 1, differentiate_exp),
+      {.name = "cast",
+       .summary = "the same values in another floating dtype",
+       .attributes = {text_attribute("dtype")},
+       .infer = infer_by(infer_cast),
+       .differentiate = differentiate_cast,
+       .flops = no_flops,
+       .linear = true},
+      dropout,
+      activation_grad("gelu_grad", "(dy, x) -> dx of gelu", 16),
+      activation_grad("silu_grad", "(dy, x) -> dx of silu", 8),
+      activation_grad("relu_grad", "(dy, x) -> dx of relu", 1),
+  };
+}
+
+}  // namespace tessera::kinds

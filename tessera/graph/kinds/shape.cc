@@ -1,0 +1,240 @@
+// Kinds that move or re-label data: broadcast_to, group, ungroup, transpose, rename, slice, slice_grad, concat, fill.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/graph/kinds/common.h"
+
+namespace tessera::kinds {
+namespace {
+
+Result<size_t> position_of(const Tensor& x, const std::string& dim) {
+  const int position = find_dim(x.dims, dim);
+  if (position < 0) return invalid_input(fmt::format("expected a dim of the input, found '{}' for {}", dim, describe(x)));
+  return static_cast<size_t>(position);
+}
+
+// The names of `dims`, the one at `position` replaced.
+std::string spell_replaced(const std::vector<Dim>& dims, size_t position, const std::string& name) {
+  Names names = names_of(dims);
+  names[position] = name;
+  return spell(names);
+}
+
+// ---- broadcast_to, fill --------------------------------------------------------------------------
+Result<Inferred> infer_broadcast_to(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating(x));
+  TESSERA_TRY(std::vector<Dim> output, parse_dims(x.text("dims")));
+  if (!is_subsequence(x[0].dims, output)) {
+    return invalid_input(fmt::format("expected the dims of the input among {} in the same order, found {}",
+                                     describe(output), describe(x[0])));
+  }
+  return conclude(x, fmt::format("{} -> {}", spell(x[0].dims), spell(output)), {output}, {x[0].dtype});
+}
+
+InputGradients differentiate_broadcast_to(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                          const std::vector<bool>&) {
+  return {sum_to(builder, op.path + ".dx", dy[0], builder.tensor(op.inputs[0]).dims)};
+}
+
+Result<Inferred> infer_fill(const Operands& x) {
+  TESSERA_TRY(const std::vector<Dim> output, parse_dims(x.text("dims")));
+  TESSERA_TRY(const DType dtype, parse_dtype(x.text("dtype")));
+  return conclude(x, fmt::format("-> {}", spell(output)), {output}, {dtype});
+}
+
+// ---- group, ungroup ------------------------------------------------------------------------------
+Result<Inferred> infer_group(const Operands& x) {
+  const int64_t first = x.integer("first");
+  const int64_t count = x.integer("count");
+  const auto rank = static_cast<int64_t>(x[0].dims.size());
+  if (first < 0 || count < 1 || first + count > rank) {
+    return invalid_input(fmt::format("expected dims {} to {} within the input, found {}", first, first + count - 1, describe(x[0])));
+  }
+  const auto begin = x[0].dims.begin() + first;
+  const std::vector<Dim> grouped(begin, begin + count);
+  int64_t size = 1;
+  for (const Dim& dim : grouped) size *= dim.size;
+  const auto position = static_cast<size_t>(first);
+  std::vector<Dim> output = x[0].dims;
+  output.erase(output.begin() + first, output.begin() + first + count);
+  output.insert(output.begin() + first, Dim{x.text("name"), size});
+  const std::string bracket = fmt::format("({})", spell(grouped));
+  return conclude(x, fmt::format("{} -> {}", spell(x[0].dims), spell_replaced(output, position, bracket)), {output},
+                  {x[0].dtype});
+}
+
+InputGradients differentiate_group(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                   const std::vector<bool>&) {
+  const std::vector<Dim>& dims = builder.tensor(op.inputs[0]).dims;
+  const auto begin = dims.begin() + op.integer("first");
+  const std::vector<Dim> grouped(begin, begin + op.integer("count"));
+  return {builder.op1(op.path + ".dx", "ungroup", {dy[0]}, {{"dim", op.text("name")}, {"names", dims_text(grouped)}})};
+}
+
+Result<Inferred> infer_ungroup(const Operands& x) {
+  TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
+  TESSERA_TRY(const std::vector<Dim> parts, parse_dims(x.text("names")));
+  int64_t size = 1;
+  for (const Dim& dim : parts) size *= dim.size;
+  if (parts.empty() || size != x[0].dims[position].size) {
+    return invalid_input(fmt::format("expected names whose product is {}, found {}", x[0].dims[position].size, describe(parts)));
+  }
+  std::vector<Dim> output = x[0].dims;
+  const auto at = static_cast<std::ptrdiff_t>(position);
+  output.erase(output.begin() + at);
+  output.insert(output.begin() + at, parts.begin(), parts.end());
+  const std::string bracket = fmt::format("({})", spell(parts));
+  return conclude(x, fmt::format("{} -> {}", spell_replaced(x[0].dims, position, bracket), spell(output)), {output},
+                  {x[0].dtype});
+}
+
+InputGradients differentiate_ungroup(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                     const std::vector<bool>&) {
+  const int64_t first = find_dim(builder.tensor(op.inputs[0]).dims, op.text("dim"));
+  const auto count = static_cast<int64_t>(words(op.text("names")).size());
+  return {builder.op1(op.path + ".dx", "group", {dy[0]}, {{"first", first}, {"count", count}, {"name", op.text("dim")}})};
+}
+
+// ---- transpose, rename ---------------------------------------------------------------------------
+Result<Inferred> infer_transpose(const Operands& x) {
+  std::vector<Dim> output;
+  for (const std::string& name : words(x.text("dims"))) {
+    TESSERA_TRY(const size_t position, position_of(x[0], name));
+    output.push_back(x[0].dims[position]);
+  }
+  if (output.size() != x[0].dims.size()) {
+    return invalid_input(fmt::format("expected all {} dims of the input, found '{}'", x[0].dims.size(), x.text("dims")));
+  }
+  return conclude(x, fmt::format("{} -> {}", spell(x[0].dims), spell(output)), {output}, {x[0].dtype});
+}
+
+InputGradients differentiate_transpose(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                       const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "transpose", {dy[0]}, {{"dims", spell(builder.tensor(op.inputs[0]).dims)}})};
+}
+
+Result<Inferred> infer_rename(const Operands& x) {
+  TESSERA_TRY(const size_t position, position_of(x[0], x.text("from")));
+  std::vector<Dim> output = x[0].dims;
+  output[position].name = x.text("to");
+  return conclude(x, fmt::format("{} -> {}", spell(output), spell(output)), {output}, {x[0].dtype});
+}
+
+InputGradients differentiate_rename(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                    const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "rename", {dy[0]}, {{"from", op.text("to")}, {"to", op.text("from")}})};
+}
+
+// ---- slice, concat: the cut dim is frozen; inputs call it `dim`, the output `dim.out` ---------------
+Result<Inferred> infer_cut(const Operands& x, int64_t input_size, int64_t output_size, int64_t whole) {
+  TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
+  const int64_t begin = x.integer("begin");
+  const int64_t size = output_size == whole ? input_size : output_size;
+  if (begin < 0 || size < 1 || begin + size > whole) {
+    return invalid_input(fmt::format("expected a part of dim '{}' of size {}, found begin {} and size {}", x.text("dim"),
+                                     whole, begin, size));
+  }
+  std::vector<Dim> output = x[0].dims;
+  output[position].size = output_size;
+  const std::string& dim = x.text("dim");
+  return conclude(x, fmt::format("{} -> {}", spell_replaced(x[0].dims, position, dim + "^"),
+                                 spell_replaced(output, position, dim + ".out^")),
+                  {output}, {x[0].dtype});
+}
+
+Result<Inferred> infer_slice(const Operands& x) {
+  TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
+  const int64_t whole = x[0].dims[position].size;
+  return infer_cut(x, whole, x.integer("size"), whole);
+}
+
+Result<Inferred> infer_slice_grad(const Operands& x) {
+  TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
+  return infer_cut(x, x[0].dims[position].size, x.integer("size"), x.integer("size"));
+}
+
+InputGradients differentiate_slice(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                   const std::vector<bool>&) {
+  const std::vector<Dim>& dims = builder.tensor(op.inputs[0]).dims;
+  const int64_t whole = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size;
+  return {builder.op1(op.path + ".dx", "slice_grad", {dy[0]},
+                      {{"dim", op.text("dim")}, {"begin", op.integer("begin")}, {"size", whole}})};
+}
+
+Result<Inferred> infer_concat(const Operands& x) {
+  const std::string& dim = x.text("dim");
+  TESSERA_TRY(const size_t position, position_of(x[0], dim));
+  std::vector<Dim> output = x[0].dims;
+  std::string annotation;
+  int64_t size = 0;
+  for (size_t i = 0; i < x.count(); ++i) {
+    std::vector<Dim> expected = x[0].dims;
+    if (position < x[i].dims.size()) expected[position].size = x[i].dims[position].size;
+    TESSERA_TRY_VOID(expect_dims(x[i], fmt::format("input {}", i), expected));
+    TESSERA_TRY_VOID(expect_dtype(x[i], fmt::format("input {}", i), x[0].dtype));
+    size += x[i].dims[position].size;
+    const std::string name = i == 0 ? dim + "^" : fmt::format("{}.{}^", dim, i);
+    annotation += (i == 0 ? "" : ", ") + spell_replaced(x[i].dims, position, name);
+  }
+  output[position].size = size;
+  return conclude(x, fmt::format("{} -> {}", annotation, spell_replaced(output, position, dim + ".out^")), {output},
+                  {x[0].dtype});
+}
+
+InputGradients differentiate_concat(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                    const std::vector<bool>& wanted) {
+  InputGradients out(op.inputs.size());
+  int64_t begin = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const std::vector<Dim>& dims = builder.tensor(op.inputs[i]).dims;
+    const int64_t size = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size;
+    if (wanted[i]) {
+      out[i] = builder.op1(fmt::format("{}.dx{}", op.path, i), "slice", {dy[0]},
+                           {{"dim", op.text("dim")}, {"begin", begin}, {"size", size}});
+    }
+    begin += size;
+  }
+  return out;
+}
+
+using Rule = decltype(&differentiate_slice);
+
+KindInfo mover(std::string name, std::string summary, std::vector<AttributeInfo> attributes, InferFunction infer, Rule rule) {
+  KindInfo info{.name = std::move(name),
+                .summary = std::move(summary),
+                .attributes = std::move(attributes),
+                .infer = infer_by(infer),
+                .flops = no_flops};
+  if (rule != nullptr) info.differentiate = rule;
+  return info;
+}
+
+}  // namespace
+
+std::vector<KindInfo> shape_kinds() {
+  const AttributeInfo dim = text_attribute("dim");
+  const AttributeInfo dims = text_attribute("dims");
+  const AttributeInfo begin = integer_attribute("begin");
+  const AttributeInfo size = integer_attribute("size");
+  KindInfo concat = mover("concat", "tensors joined along a dim", {dim}, infer_concat, differentiate_concat);
+  concat.max_inputs = SIZE_MAX;
+  KindInfo fill = mover("fill", "a constant", {number_attribute("value"), dims, text_attribute("dtype")}, infer_fill, nullptr);
+  fill.min_inputs = 0;
+  fill.max_inputs = 0;
+  return {
+      mover("broadcast_to", "repeats x along new dims", {dims}, infer_broadcast_to, differentiate_broadcast_to),
+      mover("group", "joins neighbouring dims into one", {integer_attribute("first"), integer_attribute("count"), text_attribute("name")},
+            infer_group, differentiate_group),
+      mover("ungroup", "cuts a dim into several", {dim, text_attribute("names")}, infer_ungroup, differentiate_ungroup),
+      mover("transpose", "the same dims in another order", {dims}, infer_transpose, differentiate_transpose),
+      mover("rename", "the same data, one dim under another name", {text_attribute("from"), text_attribute("to")},
+            infer_rename, differentiate_rename),
+      mover("slice", "a part of a dim", {dim, begin, size}, infer_slice, differentiate_slice),
+      mover("slice_grad", "dy in a larger tensor of zeros", {dim, begin, size}, infer_slice_grad, nullptr),
+      concat,
+      fill,
+  };
+}
+
+}  // namespace tessera::kinds

@@ -1,0 +1,42 @@
+// Functions from graph to graph that keep what is computed, up to rounding: they make room for a
+// plan's choices (precision, splits of frozen dims, recomputation) before lowering. Each returns a
+// new, verified graph; ids are numbered anew, names and paths of what stays are kept.
+//
+//   forward graph -> apply_precision -> differentiate -> expand_ops -> recompute_ops -> lowering
+#pragma once
+
+#include <vector>
+
+#include "tessera/graph/graph.h"
+
+namespace tessera {
+
+// Mixed precision, on a forward graph (before differentiate). Parameters, buffers and inputs keep
+// their dtype; each floating one that an op reads is cast once to `compute`, by an op "<name>.cast"
+// before its first reader, and the activations become `compute`. What an op makes in another
+// floating dtype stays so, and so does all that is made of it: the cross entropy gives float32 for
+// narrow logits, hence the loss is float32. Where `compute` meets such an activation in one op, the
+// rest is cast to it ("<name>.cast.float32"). If all is `compute` already, nothing changes.
+//
+// The gradients of the parameters come out in the parameters' dtype, by the derivative of the cast.
+Result<Graph> apply_precision(const Graph& forward, DType compute);
+
+// Replaces each of the ops by its KindInfo::expand, in place: ops "<path>.<suffix>" of the same
+// phase, the last of which make the replaced outputs under their names. Loss, `of` and `update_of`
+// links follow.
+//
+// Mirrors: the ops of an expanded backward op have that op's mirror. If a mirror itself was
+// expanded, an op of its expansion takes its place: the one that shares the most dim names with the
+// backward op, the first of equals.
+Result<Graph> expand_ops(const Graph& graph, const std::vector<OpId>& ops);
+
+// Forward activations of `not_kept` are not stored for the backward pass: each one that a backward
+// op reads is made again by a clone of its op, and so are, transitively, the tensors of `not_kept`
+// that the clone reads; what is not in `not_kept` is read as it was stored. Clones have phase
+// backward, path "<path>@recompute", outputs
+// "<name>@recompute" and the original as mirror; an op is cloned once, right before the first
+// backward op that needs it. Attributes stay: a dropout keeps its key, hence its mask. Tensors that
+// no op of the forward pass makes (parameters, gradients) are passed over.
+Result<Graph> recompute_ops(const Graph& graph, const std::vector<TensorId>& not_kept);
+
+}  // namespace tessera

@@ -1,0 +1,116 @@
+#include "tessera/models/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+// Reads one value into the target of its key; the error of a value lacks the "model 'x':" in front.
+struct SetValue {
+  const ModelKey& key;
+  const std::string& text;
+
+  Status operator()(int64_t* target) const {
+    const auto value = parse_int(text);
+    if (!value || *value < 1 || *value > kMaxModelSize) {
+      return invalid_input(fmt::format("{} must be an integer from 1 to {}, found '{}'", key.name,
+                                       kMaxModelSize, text));
+    }
+    *target = *value;
+    return {};
+  }
+  Status operator()(double* target) const {
+    const auto value = parse_double(text);
+    if (!value || *value < 0) {
+      return invalid_input(
+          fmt::format("{} must be a number of at least 0, found '{}'", key.name, text));
+    }
+    *target = *value;
+    return {};
+  }
+  Status operator()(bool* target) const {
+    if (text != "0" && text != "1" && text != "false" && text != "true") {
+      return invalid_input(fmt::format("{} must be 0 or 1, found '{}'", key.name, text));
+    }
+    *target = text == "1" || text == "true";
+    return {};
+  }
+  Status operator()(std::string* target) const {
+    if (std::find(key.choices.begin(), key.choices.end(), text) == key.choices.end()) {
+      return invalid_input(
+          fmt::format("{} must be one of {}, found '{}'", key.name, join(key.choices, ", "), text));
+    }
+    *target = text;
+    return {};
+  }
+  Status operator()(DType* target) const {
+    const auto value = parse_dtype(text);
+    if (!value || !is_floating(*value)) {
+      return invalid_input(fmt::format(
+          "{} must be one of float64, float32, bfloat16, float16, found '{}'", key.name, text));
+    }
+    *target = *value;
+    return {};
+  }
+};
+
+struct PrintValue {
+  std::string operator()(const int64_t* value) const { return std::to_string(*value); }
+  std::string operator()(const double* value) const { return fmt::format("{}", *value); }
+  std::string operator()(const bool* value) const { return *value ? "1" : "0"; }
+  std::string operator()(const std::string* value) const { return *value; }
+  std::string operator()(const DType* value) const { return std::string(dtype_name(*value)); }
+};
+
+}  // namespace
+
+tl::unexpected<Error> model_error(std::string_view family, std::string_view message) {
+  return invalid_input(fmt::format("model '{}': {}", family, message));
+}
+
+Status set_keys(std::string_view family, const std::vector<ModelKey>& keys,
+                const ModelArguments& arguments) {
+  std::vector<std::string> names;
+  for (const ModelKey& key : keys) names.push_back(key.name);
+  for (const auto& [name, value] : arguments) {
+    if (name.empty()) {
+      return model_error(family, fmt::format("expected key=value, found '{}'", value));
+    }
+    const auto key = std::find_if(keys.begin(), keys.end(),
+                                  [&name_ = name](const ModelKey& k) { return k.name == name_; });
+    if (key == keys.end()) {
+      return model_error(family, fmt::format("unknown key '{}', did you mean '{}'? (keys: {})",
+                                             name, nearest(name, names), join(names, ", ")));
+    }
+    if (auto status = std::visit(SetValue{*key, value}, key->target); !status) {
+      return model_error(family, status.error().message);
+    }
+  }
+  return {};
+}
+
+std::string canonical_spec(std::string_view family, const std::vector<ModelKey>& keys) {
+  std::vector<std::string> parts;
+  for (const ModelKey& key : keys) {
+    parts.push_back(fmt::format("{}={}", key.name, std::visit(PrintValue{}, key.target)));
+  }
+  return fmt::format("{}:{}", family, join(parts, ","));
+}
+
+std::string keys_help(const std::vector<ModelKey>& keys) {
+  std::string out;
+  for (const ModelKey& key : keys) {
+    const std::string value =
+        key.otherwise.empty() ? std::visit(PrintValue{}, key.target) : key.otherwise;
+    out += fmt::format("  {:<11} {:<24} {}", key.name, value, key.meaning);
+    if (!key.choices.empty()) out += fmt::format(": {}", join(key.choices, ", "));
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// Keys of model specs: a family lists its keys once, with target, default and meaning; reading
+// `key=value` arguments, printing the canonical spec and the help all follow from that list.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "tessera/base/dtype.h"
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+// Integers are sizes: at least 1 (kMaxModelSize at most). Numbers are not negative.
+struct ModelKey {
+  std::string name;
+  std::variant<int64_t*, double*, bool*, std::string*, DType*> target;
+  std::string meaning;
+  std::string otherwise = {};             // text of a default that is computed ("4 * hidden")
+  std::vector<std::string> choices = {};  // of a text
+};
+
+inline constexpr int64_t kMaxModelSize = 1'000'000'000;
+
+using ModelArguments = std::vector<std::pair<std::string, std::string>>;
+
+// Sets the targets. Errors: unknown key (with the nearest one), value that is no positive integer,
+// ...
+Status set_keys(std::string_view family, const std::vector<ModelKey>& keys,
+                const ModelArguments& arguments);
+// "gpt:layers=12,hidden=768,..." of the present values.
+std::string canonical_spec(std::string_view family, const std::vector<ModelKey>& keys);
+// One line a key: name, default (the present value), meaning.
+std::string keys_help(const std::vector<ModelKey>& keys);
+
+// "model '<family>': <message>" as an error of wrong input.
+tl::unexpected<Error> model_error(std::string_view family, std::string_view message);
+
+}  // namespace tessera

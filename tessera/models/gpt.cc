@@ -1,0 +1,89 @@
+#include "tessera/models/gpt.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tessera/models/nn.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+TensorId block(GraphBuilder& g, TensorId x, const GptConfig& config, int64_t layer) {
+  const std::string path = fmt::format("blocks.{}", layer);
+  const auto layers = static_cast<double>(config.layers);
+  const LinearOptions in = {normal(kDeviation)};
+  const LinearOptions out = {normal(kDeviation / std::sqrt(2.0 * layers))};
+  AttentionOptions heads;
+  heads.heads = config.heads;
+  heads.head_dim = config.hidden / config.heads;
+  heads.in = in;
+  heads.out = out;
+  g.push(path);
+  TensorId h = layer_norm(g, "ln_1", x, config.eps);
+  h = attention(g, "attn", h, heads);
+  h = dropout(g, "attn.dropout", h, config.dropout, path + ".attn");
+  x = g.op1("attn.residual", "add", {x, h});
+  h = layer_norm(g, "ln_2", x, config.eps);
+  h = linear(g, "mlp.up", h, {"hidden"}, {{"ffn", config.ffn}}, in);
+  h = g.op1("mlp.act", config.activation, {h});
+  h = linear(g, "mlp.down", h, {"ffn"}, {{"hidden", config.hidden}}, out);
+  h = dropout(g, "mlp.dropout", h, config.dropout, path + ".mlp");
+  x = g.op1("mlp.residual", "add", {x, h});
+  g.pop();
+  return x;
+}
+
+}  // namespace
+
+std::vector<ModelKey> model_keys(GptConfig& config) {
+  return {
+      {"layers", &config.layers, "number of blocks"},
+      {"hidden", &config.hidden, "width; a multiple of heads"},
+      {"heads", &config.heads, "attention heads"},
+      {"seq", &config.seq, "tokens of a sequence; the number of positions"},
+      {"vocab", &config.vocab, "tokens of the vocabulary"},
+      {"ffn", &config.ffn, "width of the MLP", "4 * hidden"},
+      {"dropout", &config.dropout, "probability, below 1; on embedding and residual branches"},
+      {"tied", &config.tied, "1: the head uses the token embedding"},
+      {"eps", &config.eps, "epsilon of the layer norms"},
+      {"activation", &config.activation, "of the MLP", {}, {"gelu", "relu", "silu"}},
+      {"dtype", &config.dtype, "of parameters and activations"},
+  };
+}
+
+Status complete(GptConfig& config) {
+  if (config.ffn == 0) config.ffn = 4 * config.hidden;
+  if (config.hidden % config.heads != 0) {
+    return model_error("gpt", fmt::format("hidden={} must be a multiple of heads={}", config.hidden,
+                                          config.heads));
+  }
+  if (config.dropout >= 1) {
+    return model_error("gpt", fmt::format("dropout={} must be below 1", config.dropout));
+  }
+  return {};
+}
+
+Result<Graph> build_gpt(const GptConfig& config, int64_t batch) {
+  const Dim seq = {"seq", config.seq};
+  const Dim hidden = {"hidden", config.hidden};
+  const Dim vocab = {"vocab", config.vocab};
+  GraphBuilder g("gpt");
+  const TensorId tokens = g.input("tokens", {{"batch", batch}, seq}, DType::kInt64);
+  const TensorId targets = g.input("targets", {{"batch", batch}, seq}, DType::kInt64);
+  const TensorId table =
+      g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
+  const TensorId position =
+      g.parameter("embed.position.weight", {seq, hidden}, normal(kDeviation), config.dtype);
+  TensorId x = g.op1("embed.token", "embedding", {tokens, table});
+  x = g.op1("embed.add", "add", {x, position});
+  x = dropout(g, "embed.dropout", x, config.dropout, "embed");
+  for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) x = block(g, x, config, layer);
+  x = layer_norm(g, "final.ln", x, config.eps);
+  cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);
+  return g.finish();
+}
+
+}  // namespace tessera

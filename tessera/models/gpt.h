@@ -1,0 +1,33 @@
+// GPT-2: learned positions, layer norms before attention and MLP, GELU (tanh form), biases, token
+// embedding tied to the head. Ops: embed.token, embed.add, (embed.dropout,) blocks.<i>.{ln_1,
+// attn.{q,k,v,core,out}, attn.residual, ln_2, mlp.{up,act,down}, mlp.residual}, final.ln, head,
+// loss.{cross_entropy,token,mean}; with dropout > 0 also blocks.<i>.{attn,mlp}.dropout.
+//
+// Initialisation as published: normal(0.02), residual projections normal(0.02 / sqrt(2 layers)),
+// biases zero. Dropout acts on the embedding and on both residual branches, not on attention
+// probabilities (the fused attention kernel has none).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/graph/graph.h"
+#include "tessera/models/config.h"
+
+namespace tessera {
+
+struct GptConfig {
+  int64_t layers = 12, hidden = 768, heads = 12, seq = 1024, vocab = 50257;
+  int64_t ffn = 0;  // 0: 4 * hidden
+  double dropout = 0;
+  bool tied = true;
+  double eps = 1e-5;
+  std::string activation = "gelu";  // "gelu", "relu", "silu"
+  DType dtype = DType::kFloat32;
+};
+
+std::vector<ModelKey> model_keys(GptConfig& config);
+Status complete(GptConfig& config);  // computes what is 0 and checks that the sizes fit together
+Result<Graph> build_gpt(const GptConfig& config, int64_t batch);
+
+}  // namespace tessera

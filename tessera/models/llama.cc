@@ -1,0 +1,104 @@
+#include "tessera/models/llama.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tessera/models/nn.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+TensorId block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
+               const AttentionOptions& heads, int64_t layer) {
+  const std::vector<Dim> ffn = {{"ffn", config.ffn}};
+  g.push(fmt::format("blocks.{}", layer));
+  TensorId h = rms_norm(g, "ln_1", x, config.eps);
+  h = attention(g, "attn", h, heads);
+  x = g.op1("attn.residual", "add", {x, h});
+  h = rms_norm(g, "ln_2", x, config.eps);
+  const TensorId gate = linear(g, "mlp.gate", h, {"hidden"}, ffn, heads.in);
+  const TensorId act = g.op1("mlp.act", "silu", {gate});
+  const TensorId up = linear(g, "mlp.up", h, {"hidden"}, ffn, heads.in);
+  h = g.op1("mlp.mul", "mul", {act, up});
+  h = linear(g, "mlp.down", h, {"ffn"}, {{"hidden", config.hidden}}, heads.out);
+  x = g.op1("mlp.residual", "add", {x, h});
+  g.pop();
+  return x;
+}
+
+}  // namespace
+
+std::vector<ModelKey> model_keys(LlamaConfig& config) {
+  return {
+      {"layers", &config.layers, "number of blocks"},
+      {"hidden", &config.hidden, "width; a multiple of heads unless head_dim is given"},
+      {"heads", &config.heads, "query heads; a multiple of kv_heads"},
+      {"kv_heads", &config.kv_heads, "key and value heads", "heads"},
+      {"head_dim", &config.head_dim, "width of a head; even", "hidden / heads"},
+      {"seq", &config.seq, "tokens of a sequence"},
+      {"vocab", &config.vocab, "tokens of the vocabulary"},
+      {"ffn", &config.ffn, "width of the MLP (llama 3 8B: 14336)", "8/3 hidden, up to 256s"},
+      {"theta", &config.theta, "base of the rotary positions"},
+      {"tied", &config.tied, "1: the head uses the token embedding"},
+      {"eps", &config.eps, "epsilon of the RMS norms"},
+      {"dtype", &config.dtype, "of parameters and activations"},
+  };
+}
+
+Status complete(LlamaConfig& config) {
+  const auto mismatch = [](std::string_view whole, int64_t value, std::string_view part,
+                           int64_t divisor) {
+    return model_error(
+        "llama", fmt::format("{}={} must be a multiple of {}={}", whole, value, part, divisor));
+  };
+  if (config.kv_heads == 0) config.kv_heads = config.heads;
+  if (config.ffn == 0) config.ffn = (config.hidden * 8 / 3 + 255) / 256 * 256;
+  if (config.heads % config.kv_heads != 0) {
+    return mismatch("heads", config.heads, "kv_heads", config.kv_heads);
+  }
+  if (config.head_dim == 0) {
+    if (config.hidden % config.heads != 0) {
+      return mismatch("hidden", config.hidden, "heads", config.heads);
+    }
+    config.head_dim = config.hidden / config.heads;
+  }
+  if (config.head_dim % 2 != 0) {
+    return model_error("llama",
+                       fmt::format("head_dim={} must be even (rotary positions)", config.head_dim));
+  }
+  if (config.theta <= 0) {
+    return model_error("llama", fmt::format("theta={} must be above 0", config.theta));
+  }
+  return {};
+}
+
+Result<Graph> build_llama(const LlamaConfig& config, int64_t batch) {
+  const Dim seq = {"seq", config.seq};
+  const Dim hidden = {"hidden", config.hidden};
+  const Dim vocab = {"vocab", config.vocab};
+  const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(config.layers));
+  GraphBuilder g("llama");
+  const TensorId tokens = g.input("tokens", {{"batch", batch}, seq}, DType::kInt64);
+  const TensorId targets = g.input("targets", {{"batch", batch}, seq}, DType::kInt64);
+  AttentionOptions heads;
+  heads.heads = config.kv_heads;
+  heads.group = config.heads / config.kv_heads;
+  heads.head_dim = config.head_dim;
+  heads.in = {normal(kDeviation), /*bias=*/false};
+  heads.out = {normal(residual), /*bias=*/false};
+  add_rotary_tables(g, heads, config.seq, config.theta, config.dtype);
+  const TensorId table =
+      g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
+  TensorId x = g.op1("embed.token", "embedding", {tokens, table});
+  for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) {
+    x = block(g, x, config, heads, layer);
+  }
+  x = rms_norm(g, "final.ln", x, config.eps);
+  cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);
+  return g.finish();
+}
+
+}  // namespace tessera

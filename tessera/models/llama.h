@@ -1,0 +1,30 @@
+// Llama: rotary positions, RMS norms before attention and MLP, SwiGLU, grouped key heads, no
+// biases. Also Mistral without its sliding window. Ops: embed.token, blocks.<i>.{ln_1,
+// attn.{q,k,v,q_rotary,k_rotary,core,out}, attn.residual, ln_2, mlp.{gate,act,up,mul,down},
+// mlp.residual}, final.ln, head, loss.{cross_entropy,token,mean}. The dim heads counts key heads,
+// the dim group the query heads of each.
+#pragma once
+
+#include <vector>
+
+#include "tessera/graph/graph.h"
+#include "tessera/models/config.h"
+
+namespace tessera {
+
+struct LlamaConfig {
+  int64_t layers = 32, hidden = 4096, heads = 32, seq = 4096, vocab = 32000;
+  int64_t kv_heads = 0;  // 0: heads
+  int64_t head_dim = 0;  // 0: hidden / heads
+  int64_t ffn = 0;  // 0: 8/3 hidden, up to a multiple of 256 (the rule of Llama 1 and 2 up to 13B)
+  double theta = 10000;
+  bool tied = false;
+  double eps = 1e-5;
+  DType dtype = DType::kFloat32;
+};
+
+std::vector<ModelKey> model_keys(LlamaConfig& config);
+Status complete(LlamaConfig& config);  // computes what is 0 and checks that the sizes fit together
+Result<Graph> build_llama(const LlamaConfig& config, int64_t batch);
+
+}  // namespace tessera

@@ -1,0 +1,140 @@
+#include "tessera/models/model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/text.h"
+#include "tessera/models/gpt.h"
+#include "tessera/models/huggingface.h"
+#include "tessera/models/llama.h"
+#include "tessera/models/mlp.h"
+
+namespace tessera {
+namespace {
+
+const std::vector<std::string> kFamilies = {"gpt", "llama", "mlp"};
+
+// Keeps element counts within 63 bits: the largest tensors are positions x width and width x width.
+Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, int64_t batch) {
+  constexpr double kMaxElements = 0x1p56;
+  constexpr int64_t kMaxLayers = 100'000;
+  double widest = 1, seq = 1;
+  for (const ModelKey& key : keys) {
+    const auto* size = std::get_if<int64_t*>(&key.target);
+    if (size == nullptr) continue;
+    if (key.name == "layers" && **size > kMaxLayers) {
+      return model_error(family, fmt::format("layers={} must be at most {}", **size, kMaxLayers));
+    }
+    if (key.name == "seq") {
+      seq = static_cast<double>(**size);
+    } else {
+      widest = std::max(widest, static_cast<double>(**size));
+    }
+  }
+  if (static_cast<double>(batch) * seq * widest > kMaxElements || widest * widest > kMaxElements) {
+    return model_error(family,
+                       fmt::format("batch={} is too large for these sizes: a tensor would have "
+                                   "more than 2^56 elements",
+                                   batch));
+  }
+  return {};
+}
+
+int64_t sequence_of(const MlpConfig&) { return 1; }
+template <class Config>
+int64_t sequence_of(const Config& config) {
+  return config.seq;
+}
+int64_t classes_of(const MlpConfig& config) { return config.out; }
+template <class Config>
+int64_t classes_of(const Config& config) {
+  return config.vocab;
+}
+Status complete(MlpConfig&) { return {}; }
+
+template <class Config, class Build>
+Result<Model> build_family(std::string_view family, const ModelArguments& arguments, int64_t batch,
+                           std::optional<DType> dtype, Build build) {
+  Config config;
+  const std::vector<ModelKey> keys = model_keys(config);
+  TESSERA_TRY_VOID(set_keys(family, keys, arguments));
+  if (dtype) config.dtype = *dtype;
+  TESSERA_TRY_VOID(check_sizes(family, keys, batch));
+  TESSERA_TRY_VOID(complete(config));
+  Model model;
+  TESSERA_TRY(model.graph, build(config, batch));
+  model.family = std::string(family);
+  model.spec = canonical_spec(family, keys);
+  model.batch = batch;
+  model.seq = sequence_of(config);
+  model.vocab = classes_of(config);
+  return model;
+}
+
+// "x/config.json" or "x/config.json:key=value,...": the path's length, 0 if the spec names no file.
+size_t file_length(std::string_view spec) {
+  constexpr std::string_view kSuffix = ".json";
+  if (spec.ends_with(kSuffix)) return spec.size();
+  const size_t at = spec.find(".json:");
+  return at == std::string_view::npos ? 0 : at + kSuffix.size();
+}
+
+Result<Call> read_spec(std::string_view spec) {
+  const size_t path_size = file_length(spec);
+  if (path_size == 0) return parse_call(spec);
+  const std::string path(spec.substr(0, path_size));
+  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(HuggingFaceModel file, parse_huggingface_config(text, path));
+  Call call{std::move(file.family), std::move(file.arguments)};
+  if (path_size < spec.size()) {
+    TESSERA_TRY(const Call changes, parse_call(call.name + std::string(spec.substr(path_size))));
+    // Later arguments win over earlier ones.
+    call.arguments.insert(call.arguments.end(), changes.arguments.begin(), changes.arguments.end());
+  }
+  return call;
+}
+
+template <class Config>
+std::string family_help(std::string_view family, std::string_view summary) {
+  Config config;
+  return fmt::format("{}: {}\n{}", family, summary, keys_help(model_keys(config)));
+}
+
+}  // namespace
+
+Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DType> dtype) {
+  if (batch < 1)
+    return invalid_input(fmt::format("expected a batch of at least 1, found {}", batch));
+  if (dtype && !is_floating(*dtype)) {
+    return invalid_input(
+        fmt::format("expected a floating dtype for a model, found {}", dtype_name(*dtype)));
+  }
+  const std::string_view text = trim(spec);
+  TESSERA_TRY(const Call call, read_spec(text));
+  if (call.name == "gpt") {
+    return build_family<GptConfig>(call.name, call.arguments, batch, dtype, build_gpt);
+  }
+  if (call.name == "llama") {
+    return build_family<LlamaConfig>(call.name, call.arguments, batch, dtype, build_llama);
+  }
+  if (call.name == "mlp") {
+    return build_family<MlpConfig>(call.name, call.arguments, batch, dtype, build_mlp);
+  }
+  return invalid_input(
+      fmt::format("unknown model '{}', did you mean '{}'? (models: {}, or a path to a "
+                  "Hugging Face config.json)",
+                  call.name, nearest(call.name, kFamilies), join(kFamilies, ", ")));
+}
+
+std::string model_help() {
+  return "MODEL is name:key=value,key=value or a path to a Hugging Face config.json (gpt2, llama, "
+         "mistral),\n"
+         "which may be followed by :key=value,key=value of its family (gpt, llama).\n\n" +
+         family_help<GptConfig>("gpt", "GPT-2") + "\n" +
+         family_help<LlamaConfig>("llama", "Llama 1 to 3, Mistral without its sliding window") +
+         "\n" + family_help<MlpConfig>("mlp", "multi-layer perceptron with a cross entropy") +
+         "\nExample: gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304\n";
+}
+
+}  // namespace tessera

@@ -1,0 +1,367 @@
+#include "tessera/models/model.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "tessera/base/text.h"
+#include "tessera/graph/builder.h"
+#include "tessera/graph/transform.h"
+
+namespace tessera {
+namespace {
+
+Model model_of(std::string_view spec, int64_t batch = 2,
+               std::optional<DType> dtype = std::nullopt) {
+  auto model = build_model(spec, batch, dtype);
+  EXPECT_TRUE(model) << model.error().message;
+  return model ? std::move(*model) : Model{};
+}
+
+std::string error_of(std::string_view spec, int64_t batch = 2) {
+  const auto model = build_model(spec, batch);
+  return model ? "(no error)" : model.error().message;
+}
+
+std::vector<std::string> paths_of(const Graph& graph) {
+  std::vector<std::string> out;
+  for (const Op& op : graph.ops()) out.push_back(op.path);
+  return out;
+}
+
+std::string dims_of(const Graph& graph, std::string_view tensor) {
+  const TensorId id = graph.find_tensor(tensor);
+  if (!id.valid()) return "(no tensor)";
+  std::vector<std::string> names;
+  for (const Dim& dim : graph.tensor(id).dims) names.push_back(dim.name);
+  return join(names, " ");
+}
+
+TEST(ModelSizes, AreThePublishedOnes) {
+  EXPECT_EQ(parameter_count(model_of("gpt").graph), 124'439'808);  // GPT-2
+  EXPECT_EQ(parameter_count(model_of("gpt:layers=48,hidden=1600,heads=25").graph), 1'557'611'200);
+  EXPECT_EQ(parameter_count(model_of("llama").graph), 6'738'415'616);  // Llama 2 7B
+  EXPECT_EQ(
+      parameter_count(model_of("llama:kv_heads=8,ffn=14336,vocab=128256,theta=5e5,seq=8192").graph),
+      8'030'261'248);  // Llama 3 8B
+  EXPECT_EQ(parameter_count(model_of("mlp:in=4,hidden=8,out=3,layers=2").graph),
+            (4 * 8 + 8) + (8 * 8 + 8) + (8 * 3 + 3));
+}
+
+TEST(Gpt, OpsHaveTheAgreedPaths) {
+  EXPECT_EQ(paths_of(model_of("gpt:layers=1,hidden=8,heads=2,seq=4,vocab=16").graph),
+            (std::vector<std::string>{
+                "embed.token", "embed.add", "blocks.0.ln_1", "blocks.0.attn.q", "blocks.0.attn.k",
+                "blocks.0.attn.v", "blocks.0.attn.core", "blocks.0.attn.out",
+                "blocks.0.attn.residual", "blocks.0.ln_2", "blocks.0.mlp.up", "blocks.0.mlp.act",
+                "blocks.0.mlp.down", "blocks.0.mlp.residual", "final.ln", "head",
+                "loss.cross_entropy", "loss.token", "loss.mean"}));
+}
+
+TEST(Gpt, TensorsHaveTheAgreedDims) {
+  const Graph graph = model_of("gpt:layers=1,hidden=8,heads=2,seq=4,vocab=16").graph;
+  EXPECT_EQ(dims_of(graph, "tokens"), "batch seq");
+  EXPECT_EQ(dims_of(graph, "targets"), "batch seq");
+  EXPECT_EQ(dims_of(graph, "embed.token.weight"), "vocab hidden");
+  EXPECT_EQ(dims_of(graph, "embed.position.weight"), "seq hidden");
+  EXPECT_EQ(dims_of(graph, "blocks.0.ln_1.weight"), "hidden");
+  EXPECT_EQ(dims_of(graph, "blocks.0.attn.q.weight"), "hidden heads group head_dim");
+  EXPECT_EQ(dims_of(graph, "blocks.0.attn.q.bias"), "heads group head_dim");
+  EXPECT_EQ(dims_of(graph, "blocks.0.attn.k.weight"), "hidden heads head_dim");
+  EXPECT_EQ(dims_of(graph, "blocks.0.attn.v.bias"), "heads head_dim");
+  EXPECT_EQ(dims_of(graph, "blocks.0.attn.out.weight"), "heads group head_dim hidden");
+  EXPECT_EQ(dims_of(graph, "blocks.0.attn.out.bias"), "hidden");
+  EXPECT_EQ(dims_of(graph, "blocks.0.attn.q"), "batch seq heads group head_dim");
+  EXPECT_EQ(dims_of(graph, "blocks.0.mlp.up.weight"), "hidden ffn");
+  EXPECT_EQ(dims_of(graph, "blocks.0.mlp.down.weight"), "ffn hidden");
+  EXPECT_EQ(dims_of(graph, "blocks.0.mlp.act"), "batch seq ffn");
+  EXPECT_EQ(dims_of(graph, "head"), "batch seq vocab");
+  EXPECT_EQ(dims_of(graph, "loss.mean"), "");
+  EXPECT_EQ(graph.tensor(graph.loss).name, "loss.mean");
+  EXPECT_FALSE(graph.find_tensor("head.weight").valid());
+}
+
+TEST(Gpt, UntiedHeadHasItsOwnTable) {
+  const Graph tied = model_of("gpt:layers=1,hidden=8,heads=2,seq=4,vocab=16").graph;
+  const Graph graph = model_of("gpt:layers=1,hidden=8,heads=2,seq=4,vocab=16,tied=0").graph;
+  EXPECT_EQ(dims_of(graph, "head.weight"), "vocab hidden");
+  EXPECT_EQ(parameter_count(graph), parameter_count(tied) + 16 * 8);
+}
+
+TEST(Gpt, InitialisationIsThatOfGpt2) {
+  const Graph graph = model_of("gpt:layers=8,hidden=8,heads=2,seq=4,vocab=16").graph;
+  const auto init = [&](std::string_view name) {
+    return graph.tensor(graph.find_tensor(name)).init;
+  };
+  EXPECT_EQ(init("embed.token.weight"), (Init{Init::Kind::kNormal, 0.02}));
+  EXPECT_EQ(init("embed.position.weight"), (Init{Init::Kind::kNormal, 0.02}));
+  EXPECT_EQ(init("blocks.3.attn.k.weight"), (Init{Init::Kind::kNormal, 0.02}));
+  EXPECT_EQ(init("blocks.3.attn.out.weight"), (Init{Init::Kind::kNormal, 0.02 / 4}));
+  EXPECT_EQ(init("blocks.3.mlp.up.weight"), (Init{Init::Kind::kNormal, 0.02}));
+  EXPECT_EQ(init("blocks.3.mlp.down.weight"), (Init{Init::Kind::kNormal, 0.02 / 4}));
+  EXPECT_EQ(init("blocks.3.mlp.down.bias").kind, Init::Kind::kZeros);
+  EXPECT_EQ(init("final.ln.weight").kind, Init::Kind::kOnes);
+}
+
+TEST(Gpt, DropoutsHaveKeysOfTheirOwn) {
+  const Graph graph = model_of("gpt:layers=2,hidden=8,heads=2,seq=4,vocab=16,dropout=0.1").graph;
+  std::set<std::string> keys;
+  std::vector<std::string> paths;
+  for (const Op& op : graph.ops()) {
+    if (op.kind != "dropout") continue;
+    keys.insert(op.text("key"));
+    paths.push_back(op.path);
+    EXPECT_EQ(op.number("p"), 0.1);
+  }
+  EXPECT_EQ(keys.size(), 5U);
+  EXPECT_EQ(paths, (std::vector<std::string>{"embed.dropout", "blocks.0.attn.dropout",
+                                             "blocks.0.mlp.dropout", "blocks.1.attn.dropout",
+                                             "blocks.1.mlp.dropout"}));
+}
+
+TEST(Llama, OpsHaveTheAgreedPathsAndNoBiases) {
+  const Graph graph =
+      model_of("llama:layers=1,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16").graph;
+  EXPECT_EQ(paths_of(graph), (std::vector<std::string>{"embed.token",
+                                                       "blocks.0.ln_1",
+                                                       "blocks.0.attn.q",
+                                                       "blocks.0.attn.k",
+                                                       "blocks.0.attn.v",
+                                                       "blocks.0.attn.q_rotary",
+                                                       "blocks.0.attn.k_rotary",
+                                                       "blocks.0.attn.core",
+                                                       "blocks.0.attn.out",
+                                                       "blocks.0.attn.residual",
+                                                       "blocks.0.ln_2",
+                                                       "blocks.0.mlp.gate",
+                                                       "blocks.0.mlp.act",
+                                                       "blocks.0.mlp.up",
+                                                       "blocks.0.mlp.mul",
+                                                       "blocks.0.mlp.down",
+                                                       "blocks.0.mlp.residual",
+                                                       "final.ln",
+                                                       "head",
+                                                       "loss.cross_entropy",
+                                                       "loss.token",
+                                                       "loss.mean"}));
+  for (const Tensor& tensor : graph.tensors()) EXPECT_FALSE(tensor.name.ends_with(".bias"));
+  EXPECT_EQ(dims_of(graph, "rotary.cos"), "seq rotary_dim");
+  EXPECT_EQ(dims_of(graph, "rotary.sin"), "seq rotary_dim");
+  const Tensor& q = graph.tensor(graph.find_tensor("blocks.0.attn.q.weight"));
+  EXPECT_EQ(q.shape(), (std::vector<int64_t>{8, 2, 2, 2}));  // hidden, key heads, group, head_dim
+  EXPECT_EQ(dims_of(graph, "head.weight"), "vocab hidden");
+}
+
+TEST(Models, AllFamiliesVerifyInAllDtypesThatTrain) {
+  for (const char* spec : {"gpt:layers=2,hidden=8,heads=2,seq=4,vocab=16,dropout=0.1",
+                           "llama:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16",
+                           "mlp:in=4,hidden=8,out=3,layers=3"}) {
+    for (DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16}) {
+      const Model model = model_of(spec, 2, dtype);
+      EXPECT_TRUE(model.graph.verify()) << model.graph.verify().error().message;
+      for (const Tensor& tensor : model.graph.tensors()) {
+        if (tensor.role == Role::kParameter) {
+          EXPECT_EQ(tensor.dtype, dtype);
+        }
+      }
+      EXPECT_EQ(model.graph.tensor(model.graph.loss).dtype,
+                dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+    }
+  }
+}
+
+// The way of every model to a program: precision, derivative, expansion of split norms,
+// recomputation.
+TEST(Models, GoThroughAllTransforms) {
+  for (const char* spec : {"gpt:layers=2,hidden=8,heads=2,seq=4,vocab=16,dropout=0.1",
+                           "llama:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16",
+                           "mlp:in=4,hidden=8,out=3,layers=3"}) {
+    const auto narrow = apply_precision(model_of(spec).graph, DType::kBFloat16);
+    ASSERT_TRUE(narrow) << narrow.error().message;
+    const auto training = differentiate(*narrow, OptimizerSpec{});
+    ASSERT_TRUE(training) << training.error().message;
+    std::vector<OpId> norms;
+    for (const Op& op : training->ops()) {
+      if (op.kind.find("_norm") != std::string::npos) norms.push_back(op.id);
+    }
+    const auto expanded = expand_ops(*training, norms);
+    ASSERT_TRUE(expanded) << expanded.error().message;
+    std::vector<TensorId> not_kept;
+    for (const Tensor& tensor : expanded->tensors()) {
+      if (glob_match("{blocks,layers}.*", tensor.name)) not_kept.push_back(tensor.id);
+    }
+    const auto recomputed = recompute_ops(*expanded, not_kept);
+    ASSERT_TRUE(recomputed) << recomputed.error().message;
+    EXPECT_GT(recomputed->ops().size(), expanded->ops().size()) << spec;
+    const auto parsed = parse_graph(to_text(*recomputed));
+    ASSERT_TRUE(parsed) << parsed.error().message;
+    EXPECT_EQ(*parsed, *recomputed) << spec;
+  }
+}
+
+TEST(Models, SaySequenceVocabularyAndACompleteSpec) {
+  const Model model = model_of(" gpt:layers=1,hidden=8,heads=2,seq=4,vocab=16 ", 3);
+  EXPECT_EQ(model.family, "gpt");
+  EXPECT_EQ(model.batch, 3);
+  EXPECT_EQ(model.seq, 4);
+  EXPECT_EQ(model.vocab, 16);
+  EXPECT_EQ(model.spec,
+            "gpt:layers=1,hidden=8,heads=2,seq=4,vocab=16,ffn=32,dropout=0,tied=1,eps=1e-05,"
+            "activation=gelu,dtype=float32");
+  EXPECT_EQ(model_of(model.spec, 3).graph, model.graph);
+}
+
+TEST(Models, TheDtypeArgumentGoesBeforeTheKey) {
+  const Model model = model_of("gpt:layers=1,hidden=8,heads=2,dtype=bfloat16", 2, DType::kFloat64);
+  EXPECT_EQ(model.graph.tensor(model.graph.find_tensor("embed.token.weight")).dtype,
+            DType::kFloat64);
+}
+
+TEST(Models, AreBuiltInWellBelowASecond) {
+  const auto start = std::chrono::steady_clock::now();
+  const Model model = model_of("gpt:layers=96,hidden=12288,heads=96,seq=2048", 1);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(model.graph.ops().size(), 2 + 96 * 12 + 5U);
+  // Generous for sanitizers and busy machines; about 0.05 s otherwise.
+  EXPECT_LT(elapsed.count(), 5.0);
+}
+
+TEST(ModelErrors, NameTheModelAndTheKey) {
+  EXPECT_EQ(
+      error_of("gpt:layer=2"),
+      "model 'gpt': unknown key 'layer', did you mean 'layers'? (keys: layers, hidden, heads, "
+      "seq, vocab, ffn, dropout, tied, eps, activation, dtype)");
+  EXPECT_EQ(error_of("gpt:hidden=100,heads=3"),
+            "model 'gpt': hidden=100 must be a multiple of heads=3");
+  EXPECT_EQ(error_of("gpt:layers=0"),
+            "model 'gpt': layers must be an integer from 1 to 1000000000, found '0'");
+  EXPECT_EQ(error_of("gpt:layers=-2"),
+            "model 'gpt': layers must be an integer from 1 to 1000000000, found '-2'");
+  EXPECT_EQ(error_of("gpt:layers=two"),
+            "model 'gpt': layers must be an integer from 1 to 1000000000, found 'two'");
+  EXPECT_EQ(error_of("gpt:eps=-1"), "model 'gpt': eps must be a number of at least 0, found '-1'");
+  EXPECT_EQ(error_of("gpt:dropout=1"), "model 'gpt': dropout=1 must be below 1");
+  EXPECT_EQ(error_of("gpt:tied=2"), "model 'gpt': tied must be 0 or 1, found '2'");
+  EXPECT_EQ(error_of("gpt:activation=tanh"),
+            "model 'gpt': activation must be one of gelu, relu, silu, found 'tanh'");
+  EXPECT_EQ(error_of("gpt:dtype=int64"),
+            "model 'gpt': dtype must be one of float64, float32, bfloat16, float16, found 'int64'");
+  EXPECT_EQ(error_of("gpt:12"), "model 'gpt': expected key=value, found '12'");
+  EXPECT_EQ(error_of("gpt:layers=1,layers=2"), "'gpt:layers=1,layers=2': 'layers' is given twice");
+  EXPECT_EQ(error_of("llama:heads=6,kv_heads=4"),
+            "model 'llama': heads=6 must be a multiple of kv_heads=4");
+  EXPECT_EQ(error_of("llama:hidden=6,heads=2"),
+            "model 'llama': head_dim=3 must be even (rotary positions)");
+}
+
+TEST(ModelErrors, UnknownModelsAndImpossibleSizes) {
+  EXPECT_EQ(error_of("gtp:layers=2"),
+            "unknown model 'gtp', did you mean 'gpt'? (models: gpt, llama, mlp, or a path to a "
+            "Hugging Face config.json)");
+  EXPECT_EQ(error_of("gpt", 0), "expected a batch of at least 1, found 0");
+  EXPECT_EQ(error_of("gpt:seq=1000000000", 1'000'000'000),
+            "model 'gpt': batch=1000000000 is too large for these sizes: a tensor would have more "
+            "than 2^56 elements");
+  EXPECT_EQ(error_of("gpt:layers=1000000"), "model 'gpt': layers=1000000 must be at most 100000");
+}
+
+TEST(ModelHelp, ListsFamiliesKeysAndDefaults) {
+  const std::string help = model_help();
+  for (const char* part : {"gpt: ", "llama: ", "mlp: ", "4 * hidden", "kv_heads", "config.json",
+                           "50257", "gelu, relu, silu"}) {
+    EXPECT_NE(help.find(part), std::string::npos) << part;
+  }
+}
+
+class HuggingFace : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() /
+              ("tessera_model_test." + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+    path_ = (folder_ / "config.json").string();
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  const std::string& write(std::string_view text) {
+    EXPECT_TRUE(write_file(path_, text));
+    return path_;
+  }
+  std::string error(std::string_view text) { return error_of(write(text)); }
+  std::filesystem::path folder_;
+  std::string path_;
+};
+
+constexpr std::string_view kLlama =
+    R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "max_position_embeddings": 8192, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
+        "rope_scaling": null, "hidden_act": "silu", "attention_bias": false,
+        "tie_word_embeddings": false, "torch_dtype": "bfloat16")";
+
+TEST_F(HuggingFace, Gpt2) {
+  const Model model = model_of(write(
+      R"({"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_ctx": 1024, "n_embd": 768,
+          "n_layer": 12, "n_head": 12, "n_inner": null, "activation_function": "gelu_new",
+          "layer_norm_epsilon": 1e-05, "resid_pdrop": 0.1})"));
+  EXPECT_EQ(parameter_count(model.graph), 124'439'808);
+  EXPECT_EQ(model.graph, model_of("gpt").graph);
+}
+
+TEST_F(HuggingFace, LlamaInBothSpellings) {
+  const Model model = model_of(write(std::string(kLlama) + "}"));
+  EXPECT_EQ(parameter_count(model.graph), 8'030'261'248);
+  EXPECT_EQ(model.graph.tensor(model.graph.find_tensor("rotary.cos")).init,
+            (Init{Init::Kind::kRotaryCos, 500000}));
+  const Model newer =
+      model_of(write(R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
+                "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+                "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-05,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}})"));
+  EXPECT_EQ(newer.graph, model.graph);
+}
+
+TEST_F(HuggingFace, MistralWithoutAWindow) {
+  const std::string mistral =
+      R"({"model_type": "mistral", "vocab_size": 32000, "hidden_size": 4096,
+          "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+          "num_key_value_heads": 8, "max_position_embeddings": 32768, "sliding_window": )";
+  EXPECT_EQ(parameter_count(model_of(write(mistral + "null}")).graph), 7'241'732'096);
+  EXPECT_EQ(error(mistral + "4096}"),
+            path_ +
+                ": sliding_window 4096 is not supported (supported: null, or at least "
+                "max_position_embeddings)");
+}
+
+TEST_F(HuggingFace, KeysAfterThePathWin) {
+  const Model model = model_of(write(std::string(kLlama) + "}") + ":seq=128,layers=2");
+  EXPECT_EQ(model.seq, 128);
+  EXPECT_EQ(model.graph.find_tensor("blocks.2.ln_1"), TensorId());
+}
+
+TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
+  const std::string llama(kLlama);
+  EXPECT_EQ(error(R"({"model_type": "t5"})"),
+            path_ + ": model_type 't5' is not supported (supported: gpt2, llama, mistral)");
+  EXPECT_EQ(error("{}"),
+            path_ + ": model_type '' is not supported (supported: gpt2, llama, mistral)");
+  EXPECT_EQ(error("[1"), path_ + ": expected a JSON object (a Hugging Face config.json)");
+  EXPECT_EQ(error(R"({"model_type": "gpt2"})"), path_ + ": expected key 'n_layer'");
+  EXPECT_EQ(error(llama + R"(, "attention_bias": true})"),
+            path_ + ": attention_bias true is not supported (supported: false)");
+  EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "llama3", "factor": 8.0}})"),
+            path_ + ": rope_type \"llama3\" is not supported (supported: \"default\")");
+  EXPECT_EQ(error(llama + R"(, "hidden_act": "gelu"})"),
+            path_ + ": hidden_act \"gelu\" is not supported (supported: \"silu\", \"swish\")");
+  EXPECT_EQ(error(llama + R"(, "num_hidden_layers": "many"})"),
+            path_ + ": num_hidden_layers must be a number, found \"many\"");
+  EXPECT_EQ(error_of("/no/such/config.json"),
+            "cannot read '/no/such/config.json': No such file or directory");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,142 @@
+#include "tessera/models/nn.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+std::string child(std::string_view name, std::string_view suffix) {
+  return std::string(name) + "." + std::string(suffix);
+}
+
+std::string dim_names(const std::vector<Dim>& dims) {
+  std::vector<std::string> names;
+  for (const Dim& dim : dims) names.push_back(dim.name);
+  return join(names, " ");
+}
+
+bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+Init normal(double standard_deviation) { return {Init::Kind::kNormal, standard_deviation}; }
+
+int64_t size_of(const GraphBuilder& g, TensorId tensor, std::string_view dim) {
+  if (!tensor.valid()) return 0;
+  for (const Dim& d : g.tensor(tensor).dims) {
+    if (d.name == dim) return d.size;
+  }
+  return 0;
+}
+
+TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
+                const std::vector<std::string>& in, const std::vector<Dim>& out,
+                const LinearOptions& options) {
+  if (!g.ok()) return {};
+  const Tensor input = g.tensor(x);
+  std::vector<Dim> weight_dims, y_dims;
+  for (const Dim& dim : input.dims) (is_among(in, dim.name) ? weight_dims : y_dims).push_back(dim);
+  weight_dims.insert(weight_dims.end(), out.begin(), out.end());
+  y_dims.insert(y_dims.end(), out.begin(), out.end());
+
+  std::vector<std::string> x_names;
+  for (const Dim& dim : input.dims)
+    x_names.push_back(dim.name + (is_among(in, dim.name) ? "+" : ""));
+  std::string spec = join(x_names, " ") + ", " + dim_names(weight_dims);
+  std::vector<TensorId> operands = {
+      x, g.parameter(child(name, "weight"), weight_dims, options.weight, input.dtype)};
+  if (options.bias) {
+    operands.push_back(g.parameter(child(name, "bias"), out, {Init::Kind::kZeros}, input.dtype));
+    spec += ", " + dim_names(out);
+  }
+  return g.op1(name, "einsum", operands, {{"spec", spec + " -> " + dim_names(y_dims)}});
+}
+
+TensorId layer_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps) {
+  if (!g.ok()) return {};
+  const Tensor input = g.tensor(x);
+  const std::vector<Dim> features = {input.dims.back()};
+  const TensorId gamma =
+      g.parameter(child(name, "weight"), features, {Init::Kind::kOnes}, input.dtype);
+  const TensorId beta =
+      g.parameter(child(name, "bias"), features, {Init::Kind::kZeros}, input.dtype);
+  const std::vector<TensorId> out = g.op(name, "layer_norm", {x, gamma, beta}, {{"eps", eps}});
+  return out.empty() ? TensorId() : out[0];
+}
+
+TensorId rms_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps) {
+  if (!g.ok()) return {};
+  const Tensor input = g.tensor(x);
+  const TensorId gamma =
+      g.parameter(child(name, "weight"), {input.dims.back()}, {Init::Kind::kOnes}, input.dtype);
+  const std::vector<TensorId> out = g.op(name, "rms_norm", {x, gamma}, {{"eps", eps}});
+  return out.empty() ? TensorId() : out[0];
+}
+
+TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, std::string key) {
+  if (p == 0) return x;
+  return g.op1(name, "dropout", {x}, {{"p", p}, {"key", std::move(key)}});
+}
+
+TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
+                   const AttentionOptions& options) {
+  const Dim heads = {"heads", options.heads};
+  const Dim group = {"group", options.group};
+  const Dim head_dim = {"head_dim", options.head_dim};
+  const Dim hidden = {"hidden", size_of(g, x, "hidden")};
+  g.push(scope);
+  TensorId q = linear(g, "q", x, {"hidden"}, {heads, group, head_dim}, options.in);
+  TensorId k = linear(g, "k", x, {"hidden"}, {heads, head_dim}, options.in);
+  const TensorId v = linear(g, "v", x, {"hidden"}, {heads, head_dim}, options.in);
+  if (options.rotary_cos.valid()) {
+    const Attributes forward = {{"inverse", int64_t{0}}};
+    q = g.op1("q_rotary", "rotary", {q, options.rotary_cos, options.rotary_sin}, forward);
+    k = g.op1("k_rotary", "rotary", {k, options.rotary_cos, options.rotary_sin}, forward);
+  }
+  const std::vector<TensorId> core =
+      g.op("core", "attention", {q, k, v}, {{"causal", int64_t{1}}, {"scale", 0.0}});
+  const TensorId y = linear(g, "out", core.empty() ? TensorId() : core[0],
+                            {"heads", "group", "head_dim"}, {hidden}, options.out);
+  g.pop();
+  return y;
+}
+
+void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, double theta,
+                       DType dtype) {
+  const std::vector<Dim> dims = {{"seq", seq}, {"rotary_dim", options.head_dim / 2}};
+  options.rotary_cos = g.buffer("rotary.cos", dims, {Init::Kind::kRotaryCos, theta}, dtype);
+  options.rotary_sin = g.buffer("rotary.sin", dims, {Init::Kind::kRotarySin, theta}, dtype);
+}
+
+TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, const Dim& vocab,
+                     Init init) {
+  if (!g.ok()) return {};
+  const Tensor input = g.tensor(x);
+  const Dim hidden = input.dims.back();
+  if (!tied) table = g.parameter("head.weight", {vocab, hidden}, init, input.dtype);
+  const std::string spec =
+      fmt::format("{0}+, {1} {2} -> {3} {1}", dim_names(input.dims), vocab.name, hidden.name,
+                  dim_names({input.dims.begin(), input.dims.end() - 1}));
+  return g.op1("head", "einsum", {x, table}, {{"spec", spec}});
+}
+
+void cross_entropy_loss(GraphBuilder& g, TensorId logits, TensorId targets) {
+  if (!g.ok()) return;
+  const std::vector<Dim> dims = g.tensor(targets).dims;
+  const auto positions = static_cast<double>(g.tensor(targets).elements());
+  const std::vector<TensorId> parts =
+      g.op("loss.cross_entropy", "cross_entropy", {logits, targets});
+  if (parts.size() != 2) return;
+  const TensorId token = g.op1("loss.token", "sub", parts);
+  g.graph().loss = g.op1("loss.mean", "reduce_sum", {token},
+                         {{"dims", dim_names(dims)}, {"factor", 1.0 / positions}});
+}
+
+}  // namespace tessera

@@ -1,0 +1,84 @@
+// What `tessera inspect` says about an op: for its stage and each of its dims, the entry that decided.
+#include <fmt/format.h>
+
+#include "tessera/base/text.h"
+#include "tessera/plan/plan.h"
+
+namespace tessera {
+namespace {
+
+std::string place(const Plan& plan, int line) {
+  return line > 0 ? fmt::format("{}:{}", plan.file, line) : plan.file;
+}
+
+std::string split_text_of(const DimSplit& split, const Mesh& mesh) {
+  std::vector<std::string> parts;
+  for (AxisId axis : split.axes) parts.push_back(fmt::format("{}={}", mesh.axis(axis).name, mesh.axis(axis).size));
+  if (split.steps > 1) {
+    parts.push_back(fmt::format("time:{}{}", split.steps, split.order == StepOrder::kRotated ? " rotated" : ""));
+  }
+  return parts.empty() ? "not split" : "over " + join(parts, ", ");
+}
+
+std::string dim_line(const ResolvedPlan& resolved, const Graph& graph, const Op& op, size_t d) {
+  const Plan& plan = resolved.plan;
+  const OpPlan& op_plan = resolved.ops[op.id.index()];
+  const DimSplit& split = op_plan.dims[d];
+  std::string text = fmt::format("  {} ({}): {}", op.annotation.dims[d].name, op.annotation.dims[d].size,
+                                 split_text_of(split, resolved.stages[op_plan.stage.index()].mesh));
+  if (split.entry < 0) return text + ", no entry names it";
+  const SplitEntry& entry = plan.splits[static_cast<size_t>(split.entry)];
+  text += fmt::format(", by {} (ops = \"{}\")", place(plan, entry.line), entry.ops);
+  if (op.phase == Phase::kBackward && entry.phase.value_or(Phase::kForward) == Phase::kForward) {
+    text += fmt::format(", inherited from '{}'", graph.op(op.mirror).path);
+  }
+  return text;
+}
+
+std::string stage_line(const ResolvedPlan& resolved, const Graph& graph, const Op& op) {
+  const OpPlan& op_plan = resolved.ops[op.id.index()];
+  std::string text =
+      fmt::format("  stage {} of {}, mesh {}", op_plan.stage.value, resolved.stages.size(),
+                  resolved.stages[op_plan.stage.index()].mesh.to_string());
+  if (op_plan.stage_entry >= 0) {
+    const StageEntry& entry = resolved.plan.stages[static_cast<size_t>(op_plan.stage_entry)];
+    return text + fmt::format(", by {} (ops = \"{}\")", place(resolved.plan, entry.line), entry.ops);
+  }
+  if (resolved.stages.size() == 1) return text;
+  if (op.mirror.valid()) return text + fmt::format(", with '{}'", graph.op(op.mirror).path);
+  return text + (op.phase == Phase::kForward ? ", with the op before it" : ", with its tensor");
+}
+
+}  // namespace
+
+std::string explain(const ResolvedPlan& resolved, const Graph& graph, OpId id) {
+  const Op& op = graph.op(id);
+  std::string text = fmt::format("{} ({}, {})\n{}\n", op.path, op.kind, phase_name(op.phase),
+                                 stage_line(resolved, graph, op));
+  for (size_t d = 0; d < op.annotation.dims.size(); ++d) text += dim_line(resolved, graph, op, d) + "\n";
+  return text;
+}
+
+std::string explain_tensor(const ResolvedPlan& resolved, const Graph& graph, TensorId id) {
+  const Plan& plan = resolved.plan;
+  const TensorPlan& tensor_plan = resolved.tensors[id.index()];
+  const Tensor& tensor = graph.tensor(id);
+  std::string text = fmt::format("{} ({})\n", tensor.name, role_name(tensor.role));
+  const auto add = [&](int entry_index, const std::string& what) {
+    if (entry_index < 0) return;
+    const StoreEntry& entry = plan.stores[static_cast<size_t>(entry_index)];
+    text += fmt::format("  {}, by {} (tensors = \"{}\")\n", what, place(plan, entry.line), entry.tensors);
+  };
+  if (tensor_plan.has_over) {
+    const auto& names = *plan.stores[static_cast<size_t>(tensor_plan.over_entry)].over;
+    add(tensor_plan.over_entry,
+        names.empty() ? std::string("stored whole")
+                      : fmt::format("stored over {}{}", join(names, ", "),
+                                    tensor_plan.dim.empty() ? "" : " on dim " + tensor_plan.dim));
+  }
+  add(tensor_plan.tier_entry, fmt::format("tier {}", tier_name(tensor_plan.tier)));
+  add(tensor_plan.recompute_entry, tensor_plan.recompute ? "recomputed" : "kept");
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,322 @@
+#include "tessera/plan/layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <queue>
+
+#include "tessera/base/check.h"
+
+namespace tessera {
+
+Layout Layout::whole(size_t rank) {
+  Layout layout;
+  layout.shards.resize(rank);
+  layout.grain.assign(rank, 1);
+  return layout;
+}
+
+bool Layout::shards_over(AxisId axis) const {
+  return std::any_of(shards.begin(), shards.end(), [&](const std::vector<AxisId>& dim) {
+    return std::find(dim.begin(), dim.end(), axis) != dim.end();
+  });
+}
+
+bool Layout::uses(AxisId axis) const {
+  return shards_over(axis) || std::find(partial.begin(), partial.end(), axis) != partial.end();
+}
+
+std::vector<AxisId> Layout::axes() const {
+  std::vector<AxisId> out;
+  for (const std::vector<AxisId>& dim : shards) out.insert(out.end(), dim.begin(), dim.end());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+Layout normalise(Layout layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
+  TESSERA_CHECK(layout.shards.size() == shape.size(), "layout of rank {} for shape of rank {}",
+                layout.shards.size(), shape.size());
+  const auto trivial = [&](AxisId axis) { return mesh.axis(axis).size == 1; };
+  layout.grain.resize(shape.size(), 1);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    std::erase_if(layout.shards[d], trivial);
+    int64_t pieces = 1;
+    for (AxisId axis : layout.shards[d]) pieces *= mesh.axis(axis).size;
+    const int64_t grain = std::max<int64_t>(1, layout.grain[d]);
+    if (layout.shards[d].empty() || (shape[d] / grain) % pieces == 0) layout.grain[d] = 1;
+  }
+  std::erase_if(layout.partial, trivial);
+  std::sort(layout.partial.begin(), layout.partial.end());
+  if (layout.partial.empty()) layout.combiner = Combiner::kSum;
+  return layout;
+}
+
+Interval cut_interval(int64_t size, int64_t grain, const std::vector<AxisId>& axes,
+                      const Mesh& mesh, const std::vector<int64_t>& coordinates) {
+  Interval interval{0, size / grain};
+  for (AxisId axis : axes) {
+    interval = split_interval(interval, mesh.axis(axis).size, coordinates[axis.index()]);
+  }
+  return {interval.begin * grain, interval.size * grain};
+}
+
+Box region_of(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>& shape,
+              const std::vector<int64_t>& coordinates) {
+  Box box;
+  box.dims.reserve(shape.size());
+  for (size_t d = 0; d < shape.size(); ++d) {
+    box.dims.push_back(
+        cut_interval(shape[d], layout.grain[d], layout.shards[d], mesh, coordinates));
+  }
+  return box;
+}
+
+std::string to_string(const Layout& layout, const Mesh& mesh, const std::vector<Dim>& dims) {
+  std::string out = "[";
+  for (size_t d = 0; d < layout.shards.size(); ++d) {
+    if (d > 0) out += ", ";
+    out += d < dims.size() ? dims[d].name : "?";
+    out += ": ";
+    if (layout.shards[d].empty()) out += "-";
+    for (size_t i = 0; i < layout.shards[d].size(); ++i) {
+      if (i > 0) out += ".";
+      out += mesh.axis(layout.shards[d][i]).name;
+    }
+  }
+  out += "]";
+  if (!layout.partial.empty()) {
+    out += " partial(";
+    for (size_t i = 0; i < layout.partial.size(); ++i) {
+      if (i > 0) out += ", ";
+      out += mesh.axis(layout.partial[i]).name;
+    }
+    out += fmt::format(": {})", combiner_name(layout.combiner));
+  }
+  return out;
+}
+
+double cost_by_elements(CollectiveKind kind, int64_t members, int64_t before, int64_t after) {
+  const double n = static_cast<double>(members);
+  const double held = static_cast<double>(before);
+  switch (kind) {
+    case CollectiveKind::kAllReduce: return 2 * (n - 1) / n * held + 1;
+    case CollectiveKind::kAllGather: return (n - 1) * held + 1;
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllToAll: return (n - 1) / n * held + 1;
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kReduce: return held + 1;
+    case CollectiveKind::kPermute:
+    case CollectiveKind::kExchange: return static_cast<double>(after) + 1;
+  }
+  return 0;
+}
+
+namespace {
+
+int64_t members_of(const Mesh& mesh, const std::vector<AxisId>& axes) {
+  int64_t n = 1;
+  for (AxisId axis : axes) n *= mesh.axis(axis).size;
+  return n;
+}
+
+// Elements that the rank with the largest pieces (coordinates 0) holds.
+int64_t local_elements(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
+  return region_of(layout, mesh, shape, std::vector<int64_t>(mesh.axes.size(), 0)).volume();
+}
+
+// All ordered, non-empty selections from `axes` (a mesh has few).
+std::vector<std::vector<AxisId>> ordered_selections(const std::vector<AxisId>& axes) {
+  std::vector<std::vector<AxisId>> out;
+  std::vector<AxisId> current;
+  const std::function<void()> extend = [&] {
+    for (AxisId axis : axes) {
+      if (std::find(current.begin(), current.end(), axis) != current.end()) continue;
+      current.push_back(axis);
+      out.push_back(current);
+      extend();
+      current.pop_back();
+    }
+  };
+  extend();
+  return out;
+}
+
+std::vector<std::vector<AxisId>> suffixes(const std::vector<AxisId>& axes) {
+  std::vector<std::vector<AxisId>> out;
+  for (size_t k = 1; k <= axes.size(); ++k) {
+    out.emplace_back(axes.end() - static_cast<std::ptrdiff_t>(k), axes.end());
+  }
+  return out;
+}
+
+class PathSearch {
+ public:
+  PathSearch(const Layout& from, const Layout& to, const Mesh& mesh,
+             const std::vector<int64_t>& shape, const CostFunction& cost)
+      : from_(from), to_(to), mesh_(mesh), shape_(shape), cost_(cost) {
+    // Only axes that either end uses take part.
+    for (size_t a = 0; a < mesh.axes.size(); ++a) {
+      const AxisId axis(a);
+      if (mesh.axis(axis).size > 1 && (from.uses(axis) || to.uses(axis))) axes_.push_back(axis);
+    }
+  }
+
+  std::vector<ConversionStep> run() {
+    best_[from_] = {0, {}, {}};
+    queue_.push({0, from_});
+    while (!queue_.empty()) {
+      const auto [distance, layout] = queue_.top();
+      queue_.pop();
+      if (best_.at(layout).done) continue;
+      best_.at(layout).done = true;
+      if (layout == to_) break;
+      expand(layout, distance);
+    }
+    TESSERA_CHECK(best_.contains(to_), "no conversion path");
+    std::vector<ConversionStep> path;
+    for (Layout at = to_; at != from_; at = best_.at(at).previous) path.push_back(best_.at(at).step);
+    std::reverse(path.begin(), path.end());
+    return path;
+  }
+
+ private:
+  struct Node {
+    double distance = 0;
+    Layout previous;
+    ConversionStep step;
+    bool done = false;
+  };
+
+  void reach(const Layout& layout, double distance, CollectiveKind kind, bool slice,
+             std::vector<AxisId> axes, Layout next) {
+    next = normalise(std::move(next), mesh_, shape_);
+    const int64_t before = local_elements(layout, mesh_, shape_);
+    const int64_t after = local_elements(next, mesh_, shape_);
+    const double weight = slice ? 1 : cost_(kind, members_of(mesh_, axes), before, after);
+    const double total = distance + weight;
+    auto [it, fresh] = best_.try_emplace(next);
+    if (!fresh && it->second.distance <= total) return;
+    it->second.distance = total;
+    it->second.previous = layout;
+    it->second.step = {kind, slice, slice ? std::vector<AxisId>{} : std::move(axes), next};
+    queue_.push({total, next});
+  }
+
+  void expand(const Layout& layout, double distance) {
+    std::vector<AxisId> free;
+    for (AxisId axis : axes_) {
+      if (!layout.uses(axis)) free.push_back(axis);
+    }
+    expand_partial(layout, distance);
+    for (size_t d = 0; d < shape_.size(); ++d) {
+      if (layout.grain[d] != 1 && !layout.shards[d].empty() && layout != from_) continue;
+      for (const std::vector<AxisId>& run : suffixes(layout.shards[d])) {
+        Layout gathered = layout;
+        gathered.shards[d].resize(gathered.shards[d].size() - run.size());
+        reach(layout, distance, CollectiveKind::kAllGather, false, run, gathered);
+        for (size_t e = 0; e < shape_.size(); ++e) {
+          if (e == d || shape_[e] == 1) continue;
+          Layout moved = gathered;
+          moved.shards[e].insert(moved.shards[e].end(), run.begin(), run.end());
+          reach(layout, distance, CollectiveKind::kAllToAll, false, run, moved);
+        }
+      }
+      for (const std::vector<AxisId>& run : ordered_selections(free)) {
+        Layout sliced = layout;
+        if (sliced.shards[d].empty()) sliced.grain[d] = to_.grain[d];
+        sliced.shards[d].insert(sliced.shards[d].end(), run.begin(), run.end());
+        reach(layout, distance, CollectiveKind::kExchange, true, {}, sliced);
+      }
+    }
+    // The general form: everything to its place in one exchange over the axes that differ.
+    if (layout.partial == to_.partial && layout != to_) {
+      std::vector<AxisId> axes;
+      for (AxisId axis : axes_) {
+        if (layout.shards_over(axis) || to_.shards_over(axis)) axes.push_back(axis);
+      }
+      if (layout.complete()) reach(layout, distance, CollectiveKind::kExchange, false, axes, to_);
+    }
+  }
+
+  void expand_partial(const Layout& layout, double distance) {
+    for (const std::vector<AxisId>& run : ordered_selections(layout.partial)) {
+      Layout reduced = layout;
+      std::erase_if(reduced.partial, [&](AxisId axis) {
+        return std::find(run.begin(), run.end(), axis) != run.end();
+      });
+      if (std::is_sorted(run.begin(), run.end())) {
+        reach(layout, distance, CollectiveKind::kAllReduce, false, run, reduced);
+      }
+      for (size_t d = 0; d < shape_.size(); ++d) {
+        Layout scattered = reduced;
+        if (scattered.shards[d].empty()) scattered.grain[d] = to_.grain[d];
+        scattered.shards[d].insert(scattered.shards[d].end(), run.begin(), run.end());
+        reach(layout, distance, CollectiveKind::kReduceScatter, false, run, scattered);
+      }
+    }
+  }
+
+  const Layout& from_;
+  const Layout& to_;
+  const Mesh& mesh_;
+  const std::vector<int64_t>& shape_;
+  const CostFunction& cost_;
+  std::vector<AxisId> axes_;
+  std::map<Layout, Node> best_;
+  using Entry = std::pair<double, Layout>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
+};
+
+}  // namespace
+
+std::vector<ConversionStep> conversion_path(const Layout& from, const Layout& to, const Mesh& mesh,
+                                            const std::vector<int64_t>& shape,
+                                            const CostFunction& cost) {
+  if (from == to) return {};
+  return PathSearch(from, to, mesh, shape, cost).run();
+}
+
+double path_cost(const Layout& from, const std::vector<ConversionStep>& path, const Mesh& mesh,
+                 const std::vector<int64_t>& shape, const CostFunction& cost) {
+  double total = 0;
+  const Layout* at = &from;
+  for (const ConversionStep& step : path) {
+    total += step.slice ? 1
+                        : cost(step.kind, members_of(mesh, step.axes),
+                               local_elements(*at, mesh, shape), local_elements(step.to, mesh, shape));
+    at = &step.to;
+  }
+  return total;
+}
+
+CollectiveKind classify(const Redistribution& what) {
+  const size_t n = what.hold.size();
+  if (what.combiner) {
+    size_t takers = 0;
+    for (const Box& need : what.need) takers += need.empty() ? 0 : 1;
+    return takers <= 1 ? CollectiveKind::kReduce : CollectiveKind::kExchange;
+  }
+  std::vector<int> gives(n, 0);
+  bool single_source = true;
+  bool equal_needs = true;
+  size_t source = n;
+  bool one_root = true;
+  for (size_t member = 0; member < n; ++member) {
+    equal_needs = equal_needs && what.need[member] == what.need[0];
+    const std::vector<Take> pieces = takes(what, member);
+    single_source = single_source && pieces.size() <= 1;
+    for (const Take& piece : pieces) {
+      ++gives[piece.source];
+      one_root = one_root && (source == n || source == piece.source);
+      source = piece.source;
+    }
+  }
+  if (equal_needs && one_root) return CollectiveKind::kBroadcast;
+  if (single_source && *std::max_element(gives.begin(), gives.end()) <= 1) {
+    return CollectiveKind::kPermute;
+  }
+  return CollectiveKind::kExchange;
+}
+
+}  // namespace tessera

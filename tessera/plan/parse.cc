@@ -1,0 +1,457 @@
+// Reads a plan text. toml++ parses; here its tables are checked key by key, each error with file:line.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <toml++/toml.h>
+
+#include "tessera/base/text.h"
+#include "tessera/plan/plan.h"
+
+namespace tessera {
+namespace {
+
+using Names = std::vector<std::string>;
+using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
+
+const Names kPlanKeys{"mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule",
+                      "bucket_bytes", "split",         "stage",           "store",      "precision"};
+const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
+const Names kStageKeys{"ops", "at", "mesh", "devices"};
+const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
+const Names kPrecisionKeys{"compute"};
+const Names kPhases{"forward", "backward", "update"};
+const Names kOrders{"aligned", "rotated"};
+const Names kTiers{"device", "host", "disk"};
+const Names kDTypes{"float64", "float32", "bfloat16", "float16"};
+
+std::string_view type_text(toml::node_type type) {
+  switch (type) {
+    case toml::node_type::none: return "nothing";
+    case toml::node_type::table: return "a table";
+    case toml::node_type::array: return "a list";
+    case toml::node_type::string: return "a string";
+    case toml::node_type::integer: return "an integer";
+    case toml::node_type::floating_point: return "a number with a fraction";
+    case toml::node_type::boolean: return "a boolean";
+    case toml::node_type::date: return "a date";
+    case toml::node_type::time: return "a time of day";
+    case toml::node_type::date_time: return "a date";
+  }
+  return "nothing";
+}
+
+std::string did_you_mean(std::string_view name, const Names& candidates) {
+  const std::string best = nearest(name, candidates);
+  return best.empty() ? "" : fmt::format(", did you mean '{}'?", best);
+}
+
+bool is_identifier(std::string_view text) {
+  if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0])) != 0) return false;
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+  });
+}
+
+// One table of the text with its name in messages ("[[split]]") and the file, for file:line.
+class Reader {
+ public:
+  Reader(const toml::table& table, std::string where, const std::string& file, int fallback_line)
+      : table_(table), where_(std::move(where)), file_(file) {
+    line_ = table.source().begin.line > 0 ? static_cast<int>(table.source().begin.line) : fallback_line;
+  }
+
+  int line() const { return line_; }
+  const std::string& file() const { return file_; }
+  bool has(std::string_view key) const { return table_.contains(key); }
+  const toml::node* find(std::string_view key) const { return table_.get(key); }
+
+  tl::unexpected<Error> error(int line, const std::string& message) const {
+    return invalid_input(fmt::format("{}:{}: {}", file_, line, message));
+  }
+  int line_of(const toml::node& node) const {
+    const auto line = static_cast<int>(node.source().begin.line);
+    return line > 0 ? line : line_;
+  }
+  int line_of(std::string_view key) const {
+    const toml::node* node = table_.get(key);
+    return node == nullptr ? line_ : line_of(*node);
+  }
+  tl::unexpected<Error> wrong_type(std::string_view key, std::string_view expected,
+                                   const toml::node& node) const {
+    return error(line_of(node), fmt::format("'{}' in {}: expected {}, found {}", key, where_, expected,
+                                            type_text(node.type())));
+  }
+  tl::unexpected<Error> not_one_of(std::string_view key, std::string_view what, std::string_view found,
+                                   const Names& allowed) const {
+    return error(line_of(key), fmt::format("unknown {} '{}'{}", what, found, did_you_mean(found, allowed)));
+  }
+
+  // No keys but these.
+  Status allow(const Names& keys) const {
+    for (const auto& [key, node] : in_order()) {
+      const std::string name(key->str());
+      if (std::find(keys.begin(), keys.end(), name) != keys.end()) continue;
+      return error(static_cast<int>(key->source().begin.line),
+                   fmt::format("unknown key '{}' in {}{}", name, where_, did_you_mean(name, keys)));
+    }
+    return {};
+  }
+  Status require(std::string_view key) const {
+    if (has(key)) return {};
+    return error(line_, fmt::format("{} needs the key '{}'", where_, key));
+  }
+
+  // The readers below keep `value` if the key is absent.
+  Status string(std::string_view key, std::string& value) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return {};
+    const auto* text = node->as_string();
+    if (text == nullptr) return wrong_type(key, "a string", *node);
+    value = text->get();
+    if (value.empty()) return error(line_of(*node), fmt::format("'{}' in {} is empty", key, where_));
+    return {};
+  }
+  Status integer(std::string_view key, int64_t minimum, int64_t& value) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return {};
+    const auto* number = node->as_integer();
+    if (number == nullptr) return wrong_type(key, "an integer", *node);
+    value = number->get();
+    if (value < minimum) {
+      return error(line_of(*node), fmt::format("expected {} >= {}, found {}", key, minimum, value));
+    }
+    return {};
+  }
+  // A string or a list of strings.
+  Status strings(std::string_view key, Names& value) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return {};
+    value.clear();
+    if (const auto* text = node->as_string()) {
+      value.push_back(text->get());
+      return {};
+    }
+    const auto* list = node->as_array();
+    if (list == nullptr) return wrong_type(key, "a string or a list of strings", *node);
+    for (const toml::node& item : *list) {
+      if (!item.is_string()) return wrong_type(key, "a list of strings", item);
+      value.push_back(item.as_string()->get());
+    }
+    return {};
+  }
+  // Keys with positive integers, in the order of the text.
+  Status sizes(std::string_view key, NamedSizes& value) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return {};
+    const auto* table = node->as_table();
+    if (table == nullptr) return wrong_type(key, "a table like { dp = 2, tp = 2 }", *node);
+    const Reader inner(*table, std::string(key), file_, line_);
+    value.clear();
+    for (const auto& [name, size_node] : inner.in_order()) {
+      const std::string axis(name->str());
+      if (!is_identifier(axis) || axis == "time") {
+        return error(line_of(*size_node), fmt::format("'{}' cannot name a mesh axis", axis));
+      }
+      int64_t size = 0;
+      TESSERA_TRY_VOID(inner.integer(axis, 1, size));
+      value.emplace_back(axis, size);
+    }
+    return {};
+  }
+
+ private:
+  // toml++ sorts tables by key; the order of mesh axes matters, so sort by position in the text.
+  std::vector<std::pair<const toml::key*, const toml::node*>> in_order() const {
+    std::vector<std::pair<const toml::key*, const toml::node*>> entries;
+    for (auto it = table_.cbegin(); it != table_.cend(); ++it) {
+      entries.emplace_back(&it->first, &it->second);
+    }
+    std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+      const auto& x = a.first->source().begin;
+      const auto& y = b.first->source().begin;
+      return x.line != y.line ? x.line < y.line : x.column < y.column;
+    });
+    return entries;
+  }
+
+  const toml::table& table_;
+  std::string where_;
+  const std::string& file_;
+  int line_ = 0;
+};
+
+std::string mesh_text(const NamedSizes& mesh) { return Mesh::row_major(mesh).to_string(); }
+
+// All axis names that an entry may use: of the mesh and of the stages' own meshes.
+Names axis_names(const Plan& plan) {
+  Names names;
+  const auto add = [&](const NamedSizes& mesh) {
+    for (const auto& [name, size] : mesh) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  };
+  add(plan.mesh);
+  for (const StageEntry& entry : plan.stages) add(entry.mesh);
+  return names;
+}
+
+Status check_axes(const Reader& reader, std::string_view key, const Names& axes, const Plan& plan) {
+  const Names known = axis_names(plan);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int line = reader.line_of(key);
+    if (std::find(known.begin(), known.end(), axes[i]) == known.end()) {
+      return reader.error(line, fmt::format("axis '{}' is not in the mesh {}{}", axes[i],
+                                            mesh_text(plan.mesh), did_you_mean(axes[i], known)));
+    }
+    if (std::find(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(i), axes[i]) !=
+        axes.begin() + static_cast<std::ptrdiff_t>(i)) {
+      return reader.error(line, fmt::format("axis '{}' is named twice in '{}'", axes[i], key));
+    }
+    if (axes[i] == plan.stage_axis && !plan.stages.empty()) {
+      return reader.error(line, fmt::format("axis '{}' is the stage axis; it places stages and cannot be "
+                                            "used in '{}'",
+                                            axes[i], key));
+    }
+  }
+  return {};
+}
+
+// Takes "time:4" off the end of `over`.
+Status take_steps(const Reader& reader, Names& over, int64_t& steps) {
+  for (size_t i = 0; i < over.size(); ++i) {
+    if (over[i] != "time" && !over[i].starts_with("time:")) continue;
+    const int line = reader.line_of("over");
+    if (i + 1 != over.size()) {
+      return reader.error(
+          line, fmt::format("'{}' must be the last item of 'over' (a time loop is innermost)", over[i]));
+    }
+    const auto number = over[i] == "time" ? parse_int("") : parse_int(over[i].substr(5));
+    if (!number || *number < 1) {
+      return reader.error(
+          line, fmt::format("expected 'time:N' with N >= 1 steps in 'over', found '{}'", over[i]));
+    }
+    steps = *number;
+    over.pop_back();
+    return {};
+  }
+  return {};
+}
+
+Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
+  SplitEntry entry;
+  entry.line = reader.line();
+  TESSERA_TRY_VOID(reader.allow(kSplitKeys));
+  for (std::string_view key : {"ops", "dim", "over"}) TESSERA_TRY_VOID(reader.require(key));
+  TESSERA_TRY_VOID(reader.string("ops", entry.ops));
+  TESSERA_TRY_VOID(reader.string("dim", entry.dim));
+  TESSERA_TRY_VOID(reader.strings("over", entry.over));
+  TESSERA_TRY_VOID(take_steps(reader, entry.over, entry.steps));
+  TESSERA_TRY_VOID(check_axes(reader, "over", entry.over, plan));
+  std::string phase;
+  TESSERA_TRY_VOID(reader.string("phase", phase));
+  if (!phase.empty()) {
+    const auto it = std::find(kPhases.begin(), kPhases.end(), phase);
+    if (it == kPhases.end()) return reader.not_one_of("phase", "phase", phase, kPhases);
+    entry.phase = static_cast<Phase>(it - kPhases.begin());
+  }
+  std::string order = "aligned";
+  TESSERA_TRY_VOID(reader.string("order", order));
+  const auto it = std::find(kOrders.begin(), kOrders.end(), order);
+  if (it == kOrders.end()) return reader.not_one_of("order", "order", order, kOrders);
+  entry.order = static_cast<StepOrder>(it - kOrders.begin());
+  if (reader.has("order") && entry.steps == 1) {
+    return reader.error(reader.line_of("order"), "'order' needs a time loop ('over' with \"time:N\")");
+  }
+  TESSERA_TRY_VOID(reader.strings("skew", entry.skew));
+  TESSERA_TRY_VOID(check_axes(reader, "skew", entry.skew, plan));
+  if (!entry.skew.empty() && entry.order != StepOrder::kRotated) {
+    return reader.error(reader.line_of("skew"), "'skew' needs order = \"rotated\"");
+  }
+  return entry;
+}
+
+Result<StageEntry> read_stage(const Reader& reader) {
+  StageEntry entry;
+  entry.line = reader.line();
+  TESSERA_TRY_VOID(reader.allow(kStageKeys));
+  for (std::string_view key : {"ops", "at"}) TESSERA_TRY_VOID(reader.require(key));
+  TESSERA_TRY_VOID(reader.string("ops", entry.ops));
+  TESSERA_TRY_VOID(reader.integer("at", 0, entry.at));
+  TESSERA_TRY_VOID(reader.sizes("mesh", entry.mesh));
+  if (reader.has("devices")) {
+    int64_t devices = 0;
+    TESSERA_TRY_VOID(reader.integer("devices", 0, devices));
+    if (entry.mesh.empty()) {
+      return reader.error(reader.line_of("devices"), "'devices' needs a 'mesh' of the stage's own");
+    }
+    entry.devices = devices;
+  }
+  return entry;
+}
+
+Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
+  StoreEntry entry;
+  entry.line = reader.line();
+  TESSERA_TRY_VOID(reader.allow(kStoreKeys));
+  TESSERA_TRY_VOID(reader.require("tensors"));
+  TESSERA_TRY_VOID(reader.string("tensors", entry.tensors));
+  if (reader.has("over")) {
+    Names over;
+    TESSERA_TRY_VOID(reader.strings("over", over));
+    TESSERA_TRY_VOID(check_axes(reader, "over", over, plan));
+    entry.over = std::move(over);
+  }
+  if (reader.has("dim")) {
+    std::string dim;
+    TESSERA_TRY_VOID(reader.string("dim", dim));
+    if (!entry.over) return reader.error(reader.line_of("dim"), "'dim' in [[store]] needs 'over'");
+    entry.dim = std::move(dim);
+  }
+  if (reader.has("tier")) {
+    std::string tier;
+    TESSERA_TRY_VOID(reader.string("tier", tier));
+    const auto it = std::find(kTiers.begin(), kTiers.end(), tier);
+    if (it == kTiers.end()) return reader.not_one_of("tier", "tier", tier, kTiers);
+    entry.tier = static_cast<Tier>(it - kTiers.begin());
+  }
+  if (const toml::node* node = reader.find("recompute")) {
+    if (!node->is_boolean()) return reader.wrong_type("recompute", "true or false", *node);
+    entry.recompute = node->as_boolean()->get();
+  }
+  if (!entry.over && !entry.tier && !entry.recompute) {
+    return reader.error(entry.line, "[[store]] needs at least one of 'over', 'tier', 'recompute'");
+  }
+  return entry;
+}
+
+// The tables of an array of tables, each with its reader.
+Result<std::vector<Reader>> read_entries(const Reader& top, std::string_view key) {
+  std::vector<Reader> readers;
+  const toml::node* node = top.find(key);
+  if (node == nullptr) return readers;
+  const auto* list = node->as_array();
+  if (list == nullptr) return top.wrong_type(key, "a list of tables", *node);
+  for (const toml::node& item : *list) {
+    if (!item.is_table()) return top.wrong_type(key, "a list of tables", item);
+    readers.emplace_back(*item.as_table(), fmt::format("[[{}]]", key), top.file(), top.line_of(*node));
+  }
+  return readers;
+}
+
+Status read_schedule(const Reader& top, Plan& plan) {
+  const toml::node* node = top.find("schedule");
+  if (node == nullptr) return {};
+  const auto* table = node->as_array();
+  if (table == nullptr) {
+    if (!node->is_string()) {
+      return top.wrong_type("schedule", "a name or a list of lists of blocks", *node);
+    }
+    TESSERA_TRY_VOID(top.string("schedule", plan.schedule));
+    const Names names = schedule_names();
+    if (std::find(names.begin(), names.end(), plan.schedule) == names.end()) {
+      return top.not_one_of("schedule", "schedule", plan.schedule, names);
+    }
+    return {};
+  }
+  for (const toml::node& row : *table) {
+    if (!row.is_array()) return top.wrong_type("schedule", "one list of blocks a stage", row);
+    std::vector<BlockRun>& runs = plan.schedule_table.emplace_back();
+    for (const toml::node& item : *row.as_array()) {
+      if (!item.is_string()) return top.wrong_type("schedule", "blocks like \"F0\"", item);
+      const auto run = parse_block_run(item.as_string()->get());
+      if (!run) return top.error(top.line_of(item), run.error().message);
+      runs.push_back(*run);
+    }
+  }
+  if (plan.schedule_table.empty()) {
+    return top.error(top.line_of(*node), "'schedule' is an empty list: expected one list of blocks a stage");
+  }
+  Status status = check_schedule(plan.schedule_table, plan.micro_batches);
+  if (status) status = check_schedule_finishes(plan.schedule_table);
+  if (!status) return top.error(top.line_of(*node), status.error().message);
+  return {};
+}
+
+Status read_precision(const Reader& top, Plan& plan) {
+  const toml::node* node = top.find("precision");
+  if (node == nullptr) return {};
+  if (!node->is_table()) return top.wrong_type("precision", "a table like { compute = \"bfloat16\" }", *node);
+  const Reader reader(*node->as_table(), "[precision]", top.file(), top.line_of(*node));
+  TESSERA_TRY_VOID(reader.allow(kPrecisionKeys));
+  std::string compute;
+  TESSERA_TRY_VOID(reader.string("compute", compute));
+  if (compute.empty()) return {};
+  const auto dtype = parse_dtype(compute);
+  if (!dtype || !is_floating(*dtype)) return reader.not_one_of("compute", "dtype", compute, kDTypes);
+  plan.compute_dtype = *dtype;
+  return {};
+}
+
+Result<Plan> read_plan(const Reader& top) {
+  Plan plan;
+  plan.file = top.file();
+  TESSERA_TRY_VOID(top.allow(kPlanKeys));
+  TESSERA_TRY_VOID(top.sizes("mesh", plan.mesh));
+  TESSERA_TRY_VOID(top.integer("micro_batches", 1, plan.micro_batches));
+  if (top.has("micro_batches")) plan.micro_batches_line = top.line_of("micro_batches");
+  if (top.has("schedule")) plan.schedule_line = top.line_of("schedule");
+  TESSERA_TRY_VOID(top.string("micro_batch_dim", plan.micro_batch_dim));
+  TESSERA_TRY_VOID(top.string("stage_axis", plan.stage_axis));
+  TESSERA_TRY_VOID(top.integer("bucket_bytes", 0, plan.bucket_bytes));
+  TESSERA_TRY_VOID(read_schedule(top, plan));
+  TESSERA_TRY_VOID(read_precision(top, plan));
+  TESSERA_TRY(const auto stages, read_entries(top, "stage"));
+  for (const Reader& reader : stages) {
+    TESSERA_TRY(StageEntry entry, read_stage(reader));
+    plan.stages.push_back(std::move(entry));
+  }
+  TESSERA_TRY(const auto splits, read_entries(top, "split"));
+  for (const Reader& reader : splits) {
+    TESSERA_TRY(SplitEntry entry, read_split(reader, plan));
+    plan.splits.push_back(std::move(entry));
+  }
+  TESSERA_TRY(const auto stores, read_entries(top, "store"));
+  for (const Reader& reader : stores) {
+    TESSERA_TRY(StoreEntry entry, read_store(reader, plan));
+    plan.stores.push_back(std::move(entry));
+  }
+  return plan;
+}
+
+// A table header and its keys on one line is the slip that people make; TOML wants line breaks between them.
+std::string syntax_hint(std::string_view text, int line) {
+  const std::vector<std::string> lines = split_text(text, '\n');
+  if (line < 1 || static_cast<size_t>(line) > lines.size()) return "";
+  const std::string_view content = trim(lines[static_cast<size_t>(line) - 1]);
+  const size_t close = content.find("]]");
+  if (!content.starts_with("[[") || close == std::string_view::npos || close + 2 == content.size()) {
+    return "";
+  }
+  return fmt::format("; to write an entry on one line: {} = [ {{ ... }}, ]", content.substr(2, close - 2));
+}
+
+}  // namespace
+
+Result<Plan> parse_plan(std::string_view text, std::string_view file) {
+  const std::string file_name(file);
+  try {
+    const toml::table table = toml::parse(text, file_name);
+    return read_plan(Reader(table, "the plan", file_name, 1));
+  } catch (const toml::parse_error& error) {
+    const auto line = static_cast<int>(error.source().begin.line);
+    return invalid_input(fmt::format("{}:{}: {}{}", file_name, line, error.description(),
+                                     syntax_hint(text, line)));
+  }
+}
+
+std::string_view tier_name(Tier tier) {
+  switch (tier) {
+    case Tier::kDevice: return "device";
+    case Tier::kHost: return "host";
+    case Tier::kDisk: return "disk";
+  }
+  return "device";
+}
+
+}  // namespace tessera

@@ -1,0 +1,277 @@
+// Plan as a value: equality, canonical text, the meshes and schedules of its stages.
+#include "tessera/plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+namespace tessera {
+namespace {
+
+using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// One name is a string, any other number of them a list.
+std::string names_text(const std::vector<std::string>& names) {
+  if (names.size() == 1) return quoted(names[0]);
+  std::string out = "[";
+  for (size_t i = 0; i < names.size(); ++i) out += (i == 0 ? "" : ", ") + quoted(names[i]);
+  return out + "]";
+}
+
+std::string mesh_toml(const NamedSizes& mesh) {
+  if (mesh.empty()) return "{}";
+  std::string out = "{ ";
+  for (size_t i = 0; i < mesh.size(); ++i) {
+    out += fmt::format("{}{} = {}", i == 0 ? "" : ", ", mesh[i].first, mesh[i].second);
+  }
+  return out + " }";
+}
+
+std::string entry_toml(const SplitEntry& entry) {
+  std::vector<std::string> over = entry.over;
+  if (entry.steps > 1) over.push_back(fmt::format("time:{}", entry.steps));
+  std::string out = fmt::format("ops = {}", quoted(entry.ops));
+  if (entry.phase) out += fmt::format(", phase = {}", quoted(phase_name(*entry.phase)));
+  out += fmt::format(", dim = {}, over = {}", quoted(entry.dim), names_text(over));
+  if (entry.order == StepOrder::kRotated) out += ", order = \"rotated\"";
+  if (!entry.skew.empty()) out += ", skew = " + names_text(entry.skew);
+  return out;
+}
+
+std::string entry_toml(const StageEntry& entry) {
+  std::string out = fmt::format("ops = {}, at = {}", quoted(entry.ops), entry.at);
+  if (!entry.mesh.empty()) out += ", mesh = " + mesh_toml(entry.mesh);
+  if (entry.devices) out += fmt::format(", devices = {}", *entry.devices);
+  return out;
+}
+
+std::string entry_toml(const StoreEntry& entry) {
+  std::string out = fmt::format("tensors = {}", quoted(entry.tensors));
+  if (entry.over) out += ", over = " + names_text(*entry.over);
+  if (entry.dim) out += ", dim = " + quoted(*entry.dim);
+  if (entry.tier) out += ", tier = " + quoted(tier_name(*entry.tier));
+  if (entry.recompute) out += fmt::format(", recompute = {}", *entry.recompute);
+  return out;
+}
+
+template <class Entry>
+std::string entries_toml(std::string_view key, const std::vector<Entry>& entries) {
+  if (entries.empty()) return "";
+  std::string out = fmt::format("{} = [\n", key);
+  for (const Entry& entry : entries) out += fmt::format("  {{ {} }},\n", entry_toml(entry));
+  return out + "]\n";
+}
+
+std::string schedule_toml(const Plan& plan) {
+  if (plan.schedule_table.empty()) return fmt::format("schedule = {}\n", quoted(plan.schedule));
+  std::string out = "schedule = [\n";
+  for (const auto& row : plan.schedule_table) {
+    std::vector<std::string> names;
+    for (const BlockRun& run : row) names.push_back(to_string(run));
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + quoted(name);
+    out += fmt::format("  [{}],\n", list);
+  }
+  return out + "]\n";
+}
+
+tl::unexpected<Error> error_at(const Plan& plan, int line, const std::string& message) {
+  return invalid_input(line > 0 ? fmt::format("{}:{}: {}", plan.file, line, message)
+                                : fmt::format("{}: {}", plan.file, message));
+}
+
+// For each stage, the entry that gives it a mesh of its own, or null.
+Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
+  if (plan.stages.empty()) return std::vector<const StageEntry*>(1, nullptr);
+  std::set<int64_t> used;
+  for (const StageEntry& entry : plan.stages) used.insert(entry.at);
+  int64_t count = 0;
+  while (used.contains(count)) ++count;
+  if (count <= *used.rbegin()) {
+    return error_at(plan, plan.stages.back().line,
+                    fmt::format("stages must be numbered 0..{} without a gap, but no entry has at = {}",
+                                *used.rbegin(), count));
+  }
+  std::vector<const StageEntry*> own(static_cast<size_t>(count), nullptr);
+  for (const StageEntry& entry : plan.stages) {
+    const StageEntry*& of_stage = own[static_cast<size_t>(entry.at)];
+    if (entry.mesh.empty()) continue;
+    if (of_stage != nullptr && (of_stage->mesh != entry.mesh || of_stage->devices != entry.devices)) {
+      return error_at(plan, entry.line,
+                      fmt::format("stage {} already has a mesh of its own (line {}), and this is another",
+                                  entry.at, of_stage->line));
+    }
+    of_stage = &entry;
+  }
+  return own;
+}
+
+// Every device belongs to one stage.
+Status check_devices(const Plan& plan, const std::vector<Mesh>& meshes,
+                     const std::vector<const StageEntry*>& own) {
+  int64_t devices = 0;
+  int64_t places = 0;
+  for (const Mesh& mesh : meshes) {
+    int64_t last = mesh.first_device;
+    for (const MeshAxis& axis : mesh.axes) last += (axis.size - 1) * axis.stride;
+    devices = std::max(devices, last + 1);
+    places += mesh.size();
+  }
+  const auto line_of = [&](size_t s) { return own[s] != nullptr ? own[s]->line : 0; };
+  if (devices > 2 * places + 1024) {
+    return error_at(plan, line_of(0), fmt::format("the stages have {} ranks but use devices up to {}: "
+                                                  "some device belongs to no stage",
+                                                  places, devices - 1));
+  }
+  std::vector<int> stage_of(static_cast<size_t>(devices), -1);
+  for (size_t s = 0; s < meshes.size(); ++s) {
+    std::vector<AxisId> all;
+    for (size_t a = 0; a < meshes[s].axes.size(); ++a) all.emplace_back(a);
+    for (int rank : meshes[s].group(std::vector<int64_t>(all.size(), 0), all)) {
+      int& stage = stage_of[static_cast<size_t>(rank)];
+      if (stage >= 0) {
+        return error_at(plan, line_of(s),
+                        fmt::format("stages {} and {} share device {}", stage, s, rank));
+      }
+      stage = static_cast<int>(s);
+    }
+  }
+  const auto idle = std::find(stage_of.begin(), stage_of.end(), -1);
+  if (idle == stage_of.end()) return {};
+  return error_at(plan, line_of(0),
+                  fmt::format("device {} belongs to no stage", idle - stage_of.begin()));
+}
+
+Result<std::vector<Mesh>> meshes_of_stage_axis(const Plan& plan, int64_t count) {
+  const Mesh whole = Mesh::row_major(plan.mesh);
+  const AxisId axis = whole.find(plan.stage_axis);
+  if (!axis.valid() && count == 1) return std::vector<Mesh>{whole};
+  const int line = plan.stages.empty() ? 0 : plan.stages.back().line;
+  if (!axis.valid()) {
+    return error_at(plan, line,
+                    fmt::format("{} stages need the stage axis '{}' in the mesh {}, or a mesh of their own",
+                                count, plan.stage_axis, whole.to_string()));
+  }
+  if (whole.axis(axis).size != count) {
+    return error_at(plan, line,
+                    fmt::format("expected {} stages (axis '{}' of the mesh {}), found {}",
+                                whole.axis(axis).size, plan.stage_axis, whole.to_string(), count));
+  }
+  std::vector<Mesh> meshes;
+  for (int64_t s = 0; s < count; ++s) meshes.push_back(whole.fix(axis, s));
+  return meshes;
+}
+
+}  // namespace
+
+bool operator==(const SplitEntry& a, const SplitEntry& b) {
+  return std::tie(a.ops, a.phase, a.dim, a.over, a.steps, a.order, a.skew) ==
+         std::tie(b.ops, b.phase, b.dim, b.over, b.steps, b.order, b.skew);
+}
+
+bool operator==(const StageEntry& a, const StageEntry& b) {
+  return std::tie(a.ops, a.at, a.mesh, a.devices) == std::tie(b.ops, b.at, b.mesh, b.devices);
+}
+
+bool operator==(const StoreEntry& a, const StoreEntry& b) {
+  return std::tie(a.tensors, a.over, a.dim, a.tier, a.recompute) ==
+         std::tie(b.tensors, b.over, b.dim, b.tier, b.recompute);
+}
+
+bool operator==(const Plan& a, const Plan& b) {
+  return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule, a.schedule_table,
+                  a.bucket_bytes, a.splits, a.stages, a.stores, a.compute_dtype) ==
+         std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis, b.schedule, b.schedule_table,
+                  b.bucket_bytes, b.splits, b.stages, b.stores, b.compute_dtype);
+}
+
+std::string to_toml(const Plan& plan) {
+  const Plan defaults;
+  std::string out = fmt::format("mesh = {}\n", mesh_toml(plan.mesh));
+  if (plan.micro_batches != defaults.micro_batches) {
+    out += fmt::format("micro_batches = {}\n", plan.micro_batches);
+  }
+  if (plan.micro_batch_dim != defaults.micro_batch_dim) {
+    out += fmt::format("micro_batch_dim = {}\n", quoted(plan.micro_batch_dim));
+  }
+  if (plan.stage_axis != defaults.stage_axis) {
+    out += fmt::format("stage_axis = {}\n", quoted(plan.stage_axis));
+  }
+  if (plan.schedule != defaults.schedule || !plan.schedule_table.empty()) out += schedule_toml(plan);
+  if (plan.bucket_bytes != defaults.bucket_bytes) {
+    out += fmt::format("bucket_bytes = {}\n", plan.bucket_bytes);
+  }
+  if (plan.compute_dtype) {
+    out += fmt::format("precision = {{ compute = {} }}\n", quoted(dtype_name(*plan.compute_dtype)));
+  }
+  out += entries_toml("split", plan.splits);
+  out += entries_toml("stage", plan.stages);
+  out += entries_toml("store", plan.stores);
+  return out;
+}
+
+Result<std::vector<Mesh>> stage_meshes(const Plan& plan) {
+  TESSERA_TRY(const auto own, own_meshes(plan));
+  const auto count = static_cast<int64_t>(own.size());
+  if (std::all_of(own.begin(), own.end(), [](const auto* e) { return e == nullptr; })) {
+    return meshes_of_stage_axis(plan, count);
+  }
+  const Mesh whole = Mesh::row_major(plan.mesh);
+  const AxisId axis = whole.find(plan.stage_axis);
+  if (axis.valid() && whole.axis(axis).size != count) {
+    return error_at(plan, plan.stages.back().line,
+                    fmt::format("expected {} stages (axis '{}' of the mesh {}), found {}",
+                                whole.axis(axis).size, plan.stage_axis, whole.to_string(), count));
+  }
+  NamedSizes shared;  // the mesh of a stage without its own
+  for (const auto& [name, size] : plan.mesh) {
+    if (name != plan.stage_axis) shared.emplace_back(name, size);
+  }
+  std::vector<Mesh> meshes;
+  int64_t next_device = 0;
+  for (const StageEntry* entry : own) {
+    const int64_t first = entry != nullptr ? entry->devices.value_or(next_device) : next_device;
+    meshes.push_back(Mesh::row_major(entry != nullptr ? entry->mesh : shared, first));
+    next_device = first + meshes.back().size();
+  }
+  TESSERA_TRY_VOID(check_devices(plan, meshes, own));
+  return meshes;
+}
+
+int64_t Plan::ranks() const {
+  const auto meshes = stage_meshes(*this);
+  if (!meshes) return Mesh::row_major(mesh).size();
+  int64_t count = 0;
+  for (const Mesh& m : *meshes) count += m.size();
+  return count;
+}
+
+Result<std::vector<BlockRun>> stage_schedule(const Plan& plan, int64_t stage, int64_t stages) {
+  if (plan.schedule_table.empty()) {
+    return make_schedule(plan.schedule, stage, stages, plan.micro_batches);
+  }
+  if (static_cast<int64_t>(plan.schedule_table.size()) != stages) {
+    return invalid_input(fmt::format("{}: expected {} lists in 'schedule' (one a stage), found {}",
+                                     plan.file, stages, plan.schedule_table.size()));
+  }
+  return plan.schedule_table[static_cast<size_t>(stage)];
+}
+
+}  // namespace tessera

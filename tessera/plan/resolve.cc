@@ -1,0 +1,568 @@
+// Applies a plan to a graph. Stages first (they decide which mesh an entry's axes mean), then splits, then
+// stores. Complexity: entries x (distinct path prefixes + selected ops).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "tessera/base/text.h"
+#include "tessera/graph/kinds.h"
+#include "tessera/plan/plan.h"
+#include "tessera/plan/selector.h"
+
+namespace tessera {
+namespace {
+
+using Names = std::vector<std::string>;
+
+std::string suggestion(const std::string& best) {
+  return best.empty() ? "" : fmt::format(", did you mean '{}'?", best);
+}
+
+// All prefixes of `path` that end before a '.' or '@', and the path.
+void add_prefixes(std::string_view path, std::set<std::string>& prefixes) {
+  for (size_t end = 0; end < path.size();) {
+    end = std::min(path.find_first_of(".@", end + 1), path.size());
+    prefixes.emplace(path.substr(0, end));
+  }
+}
+
+std::vector<std::string_view> op_paths(const Graph& graph) {
+  std::vector<std::string_view> paths;
+  for (const Op& op : graph.ops()) paths.push_back(op.path);
+  return paths;
+}
+
+std::vector<std::string_view> tensor_names(const Graph& graph) {
+  std::vector<std::string_view> names;
+  for (const Tensor& tensor : graph.tensors()) names.push_back(tensor.name);
+  return names;
+}
+
+// Frozen by its mark, or not the first dim of a bracket (only the first may be split).
+std::vector<bool> frozen_dims(const Op& op) {
+  std::vector<bool> frozen;
+  for (const OpDim& dim : op.annotation.dims) frozen.push_back(dim.mark == Mark::kFrozen);
+  for (const auto* operands : {&op.annotation.inputs, &op.annotation.outputs}) {
+    for (const OperandDims& operand : *operands) {
+      for (const DimGroup& group : operand.dims) {
+        for (size_t i = 1; i < group.size(); ++i) frozen[static_cast<size_t>(group[i])] = true;
+      }
+    }
+  }
+  return frozen;
+}
+
+bool expands(const Op& op, const std::string& dim) {
+  const KindInfo* kind = find_kind(op.kind);
+  if (kind == nullptr || kind->expandable == nullptr || !kind->expand) return false;
+  const Names names = kind->expandable(op);
+  return std::find(names.begin(), names.end(), dim) != names.end();
+}
+
+class Resolver {
+ public:
+  Resolver(const Plan& plan, const Graph& graph)
+      : graph_(graph), ops_(op_paths(graph)), tensors_(tensor_names(graph)) {
+    out_.plan = plan;
+    out_.ops.resize(graph.ops().size());
+    out_.tensors.resize(graph.tensors().size());
+    for (const Op& op : graph.ops()) out_.ops[op.id.index()].dims.resize(op.annotation.dims.size());
+    first_consumer_.resize(graph.tensors().size());
+    for (const Op& op : graph.ops()) {
+      for (TensorId input : op.inputs) {
+        OpId& first = first_consumer_[input.index()];
+        if (!first.valid()) first = op.id;
+      }
+    }
+  }
+
+  Result<ResolvedPlan> run() {
+    TESSERA_TRY(const auto meshes, stage_meshes(plan()));
+    for (const Mesh& mesh : meshes) {
+      out_.stages.push_back({mesh});
+    }
+    out_.ranks = plan().ranks();
+    TESSERA_TRY_VOID(check_schedule_table());
+    TESSERA_TRY_VOID(check_micro_batches());
+    TESSERA_TRY_VOID(assign_stages());
+    TESSERA_TRY_VOID(check_stages());
+    TESSERA_TRY_VOID(apply_splits());
+    TESSERA_TRY_VOID(apply_stores());
+    return std::move(out_);
+  }
+
+ private:
+  const Plan& plan() const { return out_.plan; }
+  const Mesh& mesh_of(OpId op) const { return out_.stages[out_.ops[op.index()].stage.index()].mesh; }
+
+  tl::unexpected<Error> error(int line, const std::string& message) const {
+    return invalid_input(line > 0 ? fmt::format("{}:{}: {}", plan().file, line, message)
+                                  : fmt::format("{}: {}", plan().file, message));
+  }
+
+  Status check_schedule_table() const {
+    const size_t rows = plan().schedule_table.size();
+    if (rows == 0 || rows == out_.stages.size()) return {};
+    return error(plan().schedule_line, fmt::format("expected {} lists in 'schedule' (one a stage), found {}",
+                                                   out_.stages.size(), rows));
+  }
+
+  Status check_micro_batches() const {
+    const int64_t count = plan().micro_batches;
+    if (count == 1) return {};
+    const std::string& dim_name = plan().micro_batch_dim;
+    bool found = false;
+    std::set<std::string> names;
+    for (const Tensor& tensor : graph_.tensors()) {
+      for (const Dim& dim : tensor.dims) {
+        names.insert(dim.name);
+        if (dim.name != dim_name) continue;
+        found = true;
+        if (dim.size % count != 0) {
+          return error(plan().micro_batches_line,
+                       fmt::format("micro_batches = {} does not divide dim '{}' of tensor '{}', whose size is {}",
+                                   count, dim_name, tensor.name, dim.size));
+        }
+      }
+    }
+    if (found) return {};
+    return error(plan().micro_batches_line,
+                 fmt::format("micro_batches = {} needs tensors with the dim '{}', but none has it{}", count,
+                             dim_name, suggestion(nearest(dim_name, Names(names.begin(), names.end())))));
+  }
+
+  // ---- selectors ------------------------------------------------------------------------------------
+  Result<std::vector<OpId>> select_ops(const std::string& pattern, Phase phase, int line) {
+    const std::vector<bool>& hit = ops_.select(pattern);
+    std::vector<OpId> selected;
+    for (const Op& op : graph_.ops()) {
+      if (op.phase == phase && hit[op.id.index()]) selected.push_back(op.id);
+    }
+    if (!selected.empty()) return selected;
+    std::set<std::string> known;
+    for (const Op& op : graph_.ops()) {
+      if (op.phase == phase) add_prefixes(op.path, known);
+    }
+    return error(line, fmt::format("ops = \"{}\" selects no {} op{}", pattern, phase_name(phase),
+                                   suggestion(nearest(pattern, Names(known.begin(), known.end())))));
+  }
+
+  Result<std::vector<TensorId>> select_tensors(const StoreEntry& entry) {
+    std::vector<TensorId> selected;
+    if (entry.tensors.starts_with("role:")) {
+      TESSERA_TRY(const Role role, parse_role(entry));
+      for (const Tensor& tensor : graph_.tensors()) {
+        if (tensor.role != role || tensor.update_of.valid()) continue;
+        // Gradients at rest are those of parameters; the others are activations of the backward pass.
+        if (role == Role::kGradient && !is_parameter_gradient(tensor)) continue;
+        selected.push_back(tensor.id);
+      }
+      if (!selected.empty()) return selected;
+      return error(entry.line, fmt::format("tensors = \"{}\" selects no tensor", entry.tensors));
+    }
+    const std::vector<bool>& hit = tensors_.select(entry.tensors);
+    for (const Tensor& tensor : graph_.tensors()) {
+      if (hit[tensor.id.index()]) selected.push_back(tensor.id);
+    }
+    if (!selected.empty()) return selected;
+    std::set<std::string> known;
+    for (const Tensor& tensor : graph_.tensors()) add_prefixes(tensor.name, known);
+    return error(entry.line, fmt::format("tensors = \"{}\" selects no tensor{}", entry.tensors,
+                                         suggestion(nearest(entry.tensors, Names(known.begin(), known.end())))));
+  }
+
+  Result<Role> parse_role(const StoreEntry& entry) const {
+    const std::string name = entry.tensors.substr(5);
+    Names names;
+    for (Role role : {Role::kInput, Role::kParameter, Role::kBuffer, Role::kActivation, Role::kGradient,
+                      Role::kOptimizerState}) {
+      names.emplace_back(role_name(role));
+      if (names.back() == name) return role;
+    }
+    return error(entry.line, fmt::format("unknown role '{}' in tensors = \"{}\"{}", name, entry.tensors,
+                                         suggestion(nearest(name, names))));
+  }
+
+  bool is_parameter_gradient(const Tensor& tensor) const {
+    return tensor.role == Role::kGradient && tensor.of.valid() &&
+           graph_.tensor(tensor.of).role == Role::kParameter;
+  }
+
+  // ---- stages ---------------------------------------------------------------------------------------
+  Status assign_stages() {
+    for (size_t e = 0; e < plan().stages.size(); ++e) {
+      const StageEntry& entry = plan().stages[e];
+      TESSERA_TRY(const auto selected, select_ops(entry.ops, Phase::kForward, entry.line));
+      for (OpId op : selected) {
+        out_.ops[op.index()].stage = StageId(static_cast<int32_t>(entry.at));
+        out_.ops[op.index()].stage_entry = static_cast<int>(e);
+      }
+    }
+    complete_forward_stages();
+    StageId previous(0);
+    for (const Op& op : graph_.ops()) {
+      OpPlan& op_plan = out_.ops[op.id.index()];
+      if (op.phase == Phase::kBackward) op_plan.stage = backward_stage(op, previous);
+      if (op.phase == Phase::kUpdate) op_plan.stage = update_stage(op);
+      previous = op_plan.stage;
+    }
+    return {};
+  }
+
+  // Unnamed forward ops: the stage of the nearest named op before, else of the first named one.
+  void complete_forward_stages() {
+    StageId current(0);
+    for (const Op& op : graph_.ops()) {
+      if (op.phase == Phase::kForward && out_.ops[op.id.index()].stage.valid()) {
+        current = out_.ops[op.id.index()].stage;
+        break;
+      }
+    }
+    for (const Op& op : graph_.ops()) {
+      if (op.phase != Phase::kForward) continue;
+      StageId& stage = out_.ops[op.id.index()].stage;
+      if (stage.valid()) current = stage;
+      stage = current;
+    }
+  }
+
+  StageId backward_stage(const Op& op, StageId previous) const {
+    if (op.mirror.valid()) return out_.ops[op.mirror.index()].stage;
+    for (TensorId output : op.outputs) {  // merges of gradients, seeds: with the tensor that they differentiate
+      const TensorId of = graph_.tensor(output).of;
+      if (of.valid()) return home_stage(of);
+    }
+    return previous;
+  }
+
+  StageId update_stage(const Op& op) const {
+    for (TensorId output : op.outputs) {
+      const TensorId updated = graph_.tensor(output).update_of;
+      if (updated.valid()) return home_stage(updated);
+    }
+    for (TensorId input : op.inputs) {
+      if (is_parameter_gradient(graph_.tensor(input))) return home_stage(graph_.tensor(input).of);
+    }
+    return StageId(0);  // the clip coefficient: where the last gradients are made
+  }
+
+  // Where a tensor is at rest.
+  StageId home_stage(TensorId id) const {
+    const Tensor& tensor = graph_.tensor(id);
+    if (tensor.update_of.valid()) return home_stage(tensor.update_of);
+    if (tensor.role == Role::kOptimizerState && tensor.of.valid()) return home_stage(tensor.of);
+    if (is_parameter_gradient(tensor)) return home_stage(tensor.of);
+    const OpId op = tensor.producer.valid() ? tensor.producer : first_consumer_[id.index()];
+    const StageId stage = op.valid() ? out_.ops[op.index()].stage : StageId(0);
+    return stage.valid() ? stage : StageId(0);
+  }
+
+  Status check_stages() const {
+    std::vector<bool> used(out_.stages.size(), false);
+    for (const Op& op : graph_.ops()) {
+      if (op.phase != Phase::kForward) continue;
+      const OpPlan& here = out_.ops[op.id.index()];
+      used[here.stage.index()] = true;
+      for (TensorId input : op.inputs) {
+        const OpId producer = graph_.tensor(input).producer;
+        if (!producer.valid() || out_.ops[producer.index()].stage <= here.stage) continue;
+        const int entry = here.stage_entry >= 0 ? here.stage_entry : out_.ops[producer.index()].stage_entry;
+        return error(entry >= 0 ? plan().stages[static_cast<size_t>(entry)].line : 0,
+                     fmt::format("op '{}' at stage {} reads '{}', which op '{}' makes at the later stage {}",
+                                 op.path, here.stage.value, graph_.tensor(input).name,
+                                 graph_.op(producer).path, out_.ops[producer.index()].stage.value));
+      }
+    }
+    for (size_t s = 0; s < used.size() && !plan().stages.empty(); ++s) {
+      if (used[s]) continue;
+      int line = 0;
+      for (const StageEntry& entry : plan().stages) {
+        if (entry.at == static_cast<int64_t>(s)) line = entry.line;
+      }
+      return error(line, fmt::format("stage {} has no ops: later entries move all of them elsewhere", s));
+    }
+    return {};
+  }
+
+  // ---- splits ---------------------------------------------------------------------------------------
+  Status apply_splits() {
+    // Forward first, then what backward ops inherit, then the entries with a phase of their own.
+    for (size_t e = 0; e < plan().splits.size(); ++e) {
+      if (plan().splits[e].phase.value_or(Phase::kForward) == Phase::kForward) TESSERA_TRY_VOID(apply_split(e));
+    }
+    for (const Op& op : graph_.ops()) {
+      if (op.phase == Phase::kBackward && op.mirror.valid()) inherit(op);
+    }
+    for (size_t e = 0; e < plan().splits.size(); ++e) {
+      if (plan().splits[e].phase.value_or(Phase::kForward) != Phase::kForward) TESSERA_TRY_VOID(apply_split(e));
+    }
+    for (const Op& op : graph_.ops()) TESSERA_TRY_VOID(check_op(op));
+    std::sort(out_.to_expand.begin(), out_.to_expand.end());
+    const auto last = std::unique(out_.to_expand.begin(), out_.to_expand.end());
+    out_.to_expand.erase(last, out_.to_expand.end());
+    drop_overridden_expansions();
+    return {};
+  }
+
+  // The split that `entry` means on the mesh of `op`; nothing if that mesh lacks one of its axes.
+  std::optional<DimSplit> split_on(const Mesh& mesh, size_t e) const {
+    const SplitEntry& entry = plan().splits[e];
+    DimSplit split;
+    split.steps = entry.steps;
+    split.order = entry.order;
+    split.entry = static_cast<int>(e);
+    for (const std::string& name : entry.over) split.axes.push_back(mesh.find(name));
+    for (const std::string& name : entry.skew) split.skew.push_back(mesh.find(name));
+    for (const auto* axes : {&split.axes, &split.skew}) {
+      for (AxisId axis : *axes) {
+        if (!axis.valid()) return std::nullopt;
+      }
+    }
+    return split;
+  }
+
+  static int64_t pieces(const DimSplit& split, const Mesh& mesh) {
+    int64_t count = split.steps;
+    for (AxisId axis : split.axes) count *= mesh.axis(axis).size;
+    return count;
+  }
+
+  Status apply_split(size_t e) {
+    const SplitEntry& entry = plan().splits[e];
+    TESSERA_TRY(const auto selected,
+                select_ops(entry.ops, entry.phase.value_or(Phase::kForward), entry.line));
+    OpId with_dim, without_axis, frozen;
+    bool applied = false;
+    for (OpId id : selected) {
+      const Op& op = graph_.op(id);
+      const int dim = op.annotation.find(entry.dim);
+      if (dim < 0) continue;
+      if (!with_dim.valid()) with_dim = id;
+      const Mesh& mesh = mesh_of(id);
+      const auto split = split_on(mesh, e);
+      if (!split) {
+        if (!without_axis.valid()) without_axis = id;
+        continue;
+      }
+      const auto d = static_cast<size_t>(dim);
+      if (pieces(*split, mesh) > 1 && frozen_dims(op)[d]) {
+        if (!expands(op, entry.dim)) {
+          if (!frozen.valid()) frozen = id;
+          continue;
+        }
+        out_.to_expand.push_back(id);
+      }
+      const int64_t size = op.annotation.dims[d].size;
+      if (split->steps > size) {
+        return error(entry.line, fmt::format("time:{} has more steps than dim '{}' of op '{}' has elements ({})",
+                                             split->steps, entry.dim, op.path, size));
+      }
+      out_.ops[id.index()].dims[d] = *split;
+      applied = true;
+    }
+    if (applied) return {};
+    if (!with_dim.valid()) return lacks_dim(entry, selected);
+    if (frozen.valid()) return is_frozen(entry, graph_.op(frozen));
+    return error(entry.line,
+                 fmt::format("over = \"{}\": op '{}' runs on the mesh {} of stage {}, which lacks that axis",
+                             join(entry.over, ", "), graph_.op(without_axis).path,
+                             mesh_of(without_axis).to_string(), out_.ops[without_axis.index()].stage.value));
+  }
+
+  tl::unexpected<Error> lacks_dim(const SplitEntry& entry, const std::vector<OpId>& selected) const {
+    std::set<std::string> names;
+    for (OpId id : selected) {
+      for (const OpDim& dim : graph_.op(id).annotation.dims) names.insert(dim.name);
+    }
+    const std::string best = nearest(entry.dim, Names(names.begin(), names.end()));
+    const Op* shown = &graph_.op(selected.front());  // the first op that has the suggested dim
+    for (OpId id : selected) {
+      if (graph_.op(id).annotation.find(best) < 0) continue;
+      shown = &graph_.op(id);
+      break;
+    }
+    Names dims;
+    for (const OpDim& dim : shown->annotation.dims) dims.push_back(dim.name);
+    return error(entry.line, fmt::format("no op that ops = \"{}\" selects has the dim '{}': op '{}' has ({}){}",
+                                         entry.ops, entry.dim, shown->path, join(dims, ", "), suggestion(best)));
+  }
+
+  tl::unexpected<Error> is_frozen(const SplitEntry& entry, const Op& op) const {
+    Names free;
+    const std::vector<bool> frozen = frozen_dims(op);
+    for (size_t d = 0; d < frozen.size(); ++d) {
+      if (!frozen[d]) free.push_back(op.annotation.dims[d].name);
+    }
+    return error(entry.line, fmt::format("dim '{}' of op '{}' ({}) cannot be split; dims that can: {}", entry.dim,
+                                         op.path, op.kind, free.empty() ? "none" : join(free, ", ")));
+  }
+
+  void inherit(const Op& op) {
+    const Op& mirror = graph_.op(op.mirror);
+    const OpPlan& from = out_.ops[op.mirror.index()];
+    OpPlan& to = out_.ops[op.id.index()];
+    if (from.stage != to.stage) return;
+    std::vector<bool> frozen;
+    for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
+      const OpDim& dim = op.annotation.dims[d];
+      const int m = mirror.annotation.find(dim.name);
+      if (m < 0) continue;
+      const DimSplit& split = from.dims[static_cast<size_t>(m)];
+      if (split.entry < 0 || split.steps > std::max<int64_t>(dim.size, 1)) continue;
+      if (split.split() && pieces(split, mesh_of(op.id)) > 1) {
+        if (frozen.empty()) frozen = frozen_dims(op);
+        if (frozen[d]) {
+          if (!expands(op, dim.name)) continue;  // computed whole
+          out_.to_expand.push_back(op.id);
+        }
+      }
+      to.dims[d] = split;
+    }
+  }
+
+  // An axis cuts at most one dim of an op; at most one dim has a time loop.
+  Status check_op(const Op& op) const {
+    const OpPlan& op_plan = out_.ops[op.id.index()];
+    const auto line = [&](const DimSplit& split) { return plan().splits[static_cast<size_t>(split.entry)].line; };
+    for (size_t d = 0; d < op_plan.dims.size(); ++d) {
+      const DimSplit& one = op_plan.dims[d];
+      if (!one.split()) continue;
+      for (size_t f = 0; f < d; ++f) {
+        const DimSplit& two = op_plan.dims[f];
+        if (!two.split()) continue;
+        const DimSplit& first = line(one) < line(two) ? one : two;
+        const DimSplit& second = line(one) < line(two) ? two : one;
+        const auto dim_of = [&](const DimSplit& split) {
+          return op.annotation.dims[&split == &one ? d : f].name;
+        };
+        for (AxisId axis : second.axes) {
+          if (std::find(first.axes.begin(), first.axes.end(), axis) == first.axes.end()) continue;
+          return error(line(second),
+                       fmt::format("axis '{}' splits two dims of op '{}': '{}' (line {}) and '{}' (line {})",
+                                   mesh_of(op.id).axis(axis).name, op.path, dim_of(first), line(first),
+                                   dim_of(second), line(second)));
+        }
+        if (first.steps > 1 && second.steps > 1) {
+          return error(line(second),
+                       fmt::format("op '{}' has two time loops: over '{}' (line {}) and '{}' (line {})", op.path,
+                                   dim_of(first), line(first), dim_of(second), line(second)));
+        }
+      }
+    }
+    return {};
+  }
+
+  // A later entry may have taken the split of the frozen dim away again.
+  void drop_overridden_expansions() {
+    std::erase_if(out_.to_expand, [&](OpId id) {
+      const Op& op = graph_.op(id);
+      const std::vector<bool> frozen = frozen_dims(op);
+      for (size_t d = 0; d < frozen.size(); ++d) {
+        if (frozen[d] && pieces(out_.ops[id.index()].dims[d], mesh_of(id)) > 1) return false;
+      }
+      return true;
+    });
+  }
+
+  // ---- stores ---------------------------------------------------------------------------------------
+  Status apply_stores() {
+    for (size_t e = 0; e < plan().stores.size(); ++e) {
+      const StoreEntry& entry = plan().stores[e];
+      TESSERA_TRY(const auto selected, select_tensors(entry));
+      if (entry.over) TESSERA_TRY_VOID(apply_over(e, selected));
+      if (entry.recompute) TESSERA_TRY_VOID(apply_recompute(e, selected));
+      if (!entry.tier) continue;
+      for (TensorId id : selected) {
+        out_.tensors[id.index()].tier = *entry.tier;
+        out_.tensors[id.index()].tier_entry = static_cast<int>(e);
+      }
+    }
+    find_recomputed();
+    return {};
+  }
+
+  Status apply_over(size_t e, const std::vector<TensorId>& selected) {
+    const StoreEntry& entry = plan().stores[e];
+    TensorId without_axis;
+    bool applied = false;
+    for (TensorId id : selected) {
+      const Tensor& tensor = graph_.tensor(id);
+      if (entry.dim && std::none_of(tensor.dims.begin(), tensor.dims.end(),
+                                    [&](const Dim& dim) { return dim.name == *entry.dim; })) {
+        continue;
+      }
+      const Mesh& mesh = out_.stages[home_stage(id).index()].mesh;
+      std::vector<AxisId> axes;
+      for (const std::string& name : *entry.over) axes.push_back(mesh.find(name));
+      if (std::any_of(axes.begin(), axes.end(), [](AxisId axis) { return !axis.valid(); })) {
+        if (!without_axis.valid()) without_axis = id;
+        continue;
+      }
+      TensorPlan& tensor_plan = out_.tensors[id.index()];
+      tensor_plan.over = std::move(axes);
+      tensor_plan.dim = entry.dim.value_or("");
+      tensor_plan.has_over = true;
+      tensor_plan.over_entry = static_cast<int>(e);
+      applied = true;
+    }
+    if (applied) return {};
+    if (without_axis.valid()) {
+      const StageId stage = home_stage(without_axis);
+      return error(entry.line,
+                   fmt::format("over = \"{}\": tensor '{}' is at home on the mesh {} of stage {}, which lacks that axis",
+                               join(*entry.over, ", "), graph_.tensor(without_axis).name,
+                               out_.stages[stage.index()].mesh.to_string(), stage.value));
+    }
+    std::set<std::string> names;
+    for (TensorId id : selected) {
+      for (const Dim& dim : graph_.tensor(id).dims) names.insert(dim.name);
+    }
+    return error(entry.line, fmt::format("no tensor that tensors = \"{}\" selects has the dim '{}'{}", entry.tensors,
+                                         *entry.dim,
+                                         suggestion(nearest(*entry.dim, Names(names.begin(), names.end())))));
+  }
+
+  Status apply_recompute(size_t e, const std::vector<TensorId>& selected) {
+    const StoreEntry& entry = plan().stores[e];
+    bool applied = false;
+    for (TensorId id : selected) {
+      const Tensor& tensor = graph_.tensor(id);
+      if (!tensor.producer.valid() || graph_.op(tensor.producer).phase != Phase::kForward) continue;
+      out_.tensors[id.index()].recompute = *entry.recompute;
+      out_.tensors[id.index()].recompute_entry = static_cast<int>(e);
+      applied = true;
+    }
+    if (applied) return {};
+    return error(entry.line, fmt::format("recompute needs activations, but tensors = \"{}\" selects none: '{}' is of "
+                                         "role {}",
+                                         entry.tensors, graph_.tensor(selected.front()).name,
+                                         role_name(graph_.tensor(selected.front()).role)));
+  }
+
+  // Only what a backward op still reads: after the graph is transformed, nothing is left to do.
+  void find_recomputed() {
+    std::vector<bool> read(graph_.tensors().size(), false);
+    for (const Op& op : graph_.ops()) {
+      if (op.phase != Phase::kBackward) continue;
+      for (TensorId input : op.inputs) read[input.index()] = true;
+    }
+    for (const Tensor& tensor : graph_.tensors()) {
+      if (out_.tensors[tensor.id.index()].recompute && read[tensor.id.index()]) {
+        out_.to_recompute.push_back(tensor.id);
+      }
+    }
+  }
+
+  const Graph& graph_;
+  PathIndex ops_, tensors_;
+  std::vector<OpId> first_consumer_;  // by tensor; in graph order, so the forward one of a parameter
+  ResolvedPlan out_;
+};
+
+}  // namespace
+
+Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph) { return Resolver(plan, graph).run(); }
+
+}  // namespace tessera

@@ -1,0 +1,208 @@
+#include "tessera/plan/selector.h"
+
+#include <optional>
+#include <unordered_map>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMostAlternatives = 4096;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+struct NumberRanges {
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  size_t after = 0;
+};
+
+// `[0-5]`, `[7]`, `[0-3,8-11]` at `open`; nothing if the brackets hold anything else.
+std::optional<NumberRanges> number_ranges(std::string_view pattern, size_t open) {
+  const size_t close = pattern.find(']', open);
+  if (close == std::string_view::npos) return std::nullopt;
+  NumberRanges result;
+  result.after = close + 1;
+  for (const std::string& part : split_text(pattern.substr(open + 1, close - open - 1), ',')) {
+    const size_t dash = part.find('-');
+    const auto first = parse_int(std::string_view(part).substr(0, dash));
+    const auto last =
+        dash == std::string::npos ? first : parse_int(std::string_view(part).substr(dash + 1));
+    if (!first || !last) return std::nullopt;
+    result.ranges.emplace_back(*first, *last);
+  }
+  return result;
+}
+
+// The parts of `{a,b}` opened at `open`, as [begin, end) positions, and the closing brace; empty if unclosed.
+struct Braces {
+  std::vector<std::pair<size_t, size_t>> parts;
+  size_t close = 0;
+};
+
+Braces find_braces(std::string_view pattern, size_t open) {
+  Braces braces;
+  size_t depth = 0;
+  size_t begin = open + 1;
+  for (size_t p = open; p < pattern.size(); ++p) {
+    const char c = pattern[p];
+    if (c == '[') {
+      if (const auto ranges = number_ranges(pattern, p)) p = ranges->after - 1;
+    } else if (c == '{') {
+      ++depth;
+    } else if (c == ',' && depth == 1) {
+      braces.parts.emplace_back(begin, p);
+      begin = p + 1;
+    } else if (c == '}' && --depth == 0) {
+      braces.parts.emplace_back(begin, p);
+      braces.close = p;
+      return braces;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Glob::Glob(std::string_view pattern) : pattern_(pattern) {
+  alternatives_ = expand(pattern_, 0, pattern_.size());
+  if (alternatives_.size() > kMostAlternatives) alternatives_.clear();
+}
+
+std::vector<Glob::Sequence> Glob::expand(std::string_view pattern, size_t begin, size_t end) {
+  std::vector<Sequence> sequences(1);
+  const auto append = [&](const Token& token) {
+    for (Sequence& sequence : sequences) sequence.push_back(token);
+  };
+  for (size_t p = begin; p < end;) {
+    const char c = pattern[p];
+    if (c == '{') {
+      const Braces braces = find_braces(pattern, p);
+      if (!braces.parts.empty()) {
+        std::vector<Sequence> longer;
+        for (const auto& [part_begin, part_end] : braces.parts) {
+          for (const Sequence& tail : expand(pattern, part_begin, part_end)) {
+            for (const Sequence& head : sequences) {
+              longer.push_back(head);
+              longer.back().insert(longer.back().end(), tail.begin(), tail.end());
+              if (longer.size() > kMostAlternatives) return longer;
+            }
+          }
+        }
+        sequences = std::move(longer);
+        p = braces.close + 1;
+        continue;
+      }
+    }
+    if (c == '[') {
+      if (auto numbers = number_ranges(pattern, p)) {
+        const bool after_digit = p > 0 && is_digit(pattern[p - 1]);
+        append({Token::Kind::kNumber, 0, after_digit, std::move(numbers->ranges)});
+        p = numbers->after;
+        continue;
+      }
+    }
+    if (c == '*') {
+      append({Token::Kind::kStar});
+    } else if (c == '?') {
+      append({Token::Kind::kAny});
+    } else {
+      append({Token::Kind::kChar, c});
+    }
+    ++p;
+  }
+  return sequences;
+}
+
+size_t Glob::step(const Token& token, std::string_view text, size_t position) {
+  constexpr size_t kNo = std::string_view::npos;
+  switch (token.kind) {
+    case Token::Kind::kStar: return position;
+    case Token::Kind::kAny: return position < text.size() ? position + 1 : kNo;
+    case Token::Kind::kChar:
+      return position < text.size() && text[position] == token.character ? position + 1 : kNo;
+    case Token::Kind::kNumber: break;
+  }
+  size_t end = position;
+  while (end < text.size() && is_digit(text[end])) ++end;
+  const bool inside = position > 0 && is_digit(text[position - 1]) && !token.after_digit;
+  if (end == position || inside) return kNo;
+  const auto value = parse_int(text.substr(position, end - position));
+  if (!value) return kNo;
+  for (const auto& [first, last] : token.ranges) {
+    if (first <= *value && *value <= last) return end;
+  }
+  return kNo;
+}
+
+// Greedy with one point of return: after a star, the earliest match of what stands before the next star is
+// as good as any, because the end of a match never moves backwards when its start moves forwards.
+bool Glob::matches(const Sequence& sequence, std::string_view text) {
+  size_t token = 0;
+  size_t position = 0;
+  size_t star = std::string_view::npos;  // token after the last star
+  size_t star_position = 0;
+  while (true) {
+    if (token == sequence.size()) {
+      if (position == text.size()) return true;
+    } else if (sequence[token].kind == Token::Kind::kStar) {
+      star = ++token;
+      star_position = position;
+      continue;
+    } else {
+      const size_t next = step(sequence[token], text, position);
+      if (next != std::string_view::npos) {
+        ++token;
+        position = next;
+        continue;
+      }
+    }
+    if (star == std::string_view::npos || star_position >= text.size()) return false;
+    token = star;
+    position = ++star_position;
+  }
+}
+
+bool Glob::matches(std::string_view text) const {
+  if (alternatives_.empty()) return glob_match(pattern_, text);
+  for (const Sequence& sequence : alternatives_) {
+    if (matches(sequence, text)) return true;
+  }
+  return false;
+}
+
+PathIndex::PathIndex(const std::vector<std::string_view>& paths) {
+  std::unordered_map<std::string_view, int> known;  // for look-up only; never iterated
+  known.reserve(paths.size() * 2);
+  node_of_path_.reserve(paths.size());
+  for (std::string_view path : paths) {
+    int parent = -1;
+    for (size_t end = 0; end < path.size();) {
+      end = std::min(path.find_first_of(".@", end + 1), path.size());
+      const std::string_view prefix = path.substr(0, end);
+      const auto [it, added] = known.try_emplace(prefix, static_cast<int>(nodes_.size()));
+      if (added) nodes_.push_back({std::string(prefix), parent});
+      parent = it->second;
+    }
+    node_of_path_.push_back(parent);
+  }
+}
+
+const std::vector<bool>& PathIndex::select(const std::string& pattern) {
+  const auto [it, added] = cache_.try_emplace(pattern);
+  if (!added) return it->second;
+  const Glob glob(pattern);
+  std::vector<bool> hit(nodes_.size(), false);
+  for (size_t n = 0; n < nodes_.size(); ++n) {
+    const int parent = nodes_[n].parent;
+    hit[n] = (parent >= 0 && hit[static_cast<size_t>(parent)]) || glob.matches(nodes_[n].text);
+  }
+  std::vector<bool>& selected = it->second;
+  selected.resize(node_of_path_.size(), false);
+  for (size_t i = 0; i < node_of_path_.size(); ++i) {
+    if (node_of_path_[i] >= 0) selected[i] = hit[static_cast<size_t>(node_of_path_[i])];
+  }
+  return selected;
+}
+
+}  // namespace tessera

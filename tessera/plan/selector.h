@@ -1,0 +1,62 @@
+// Selectors: which ops or tensors an entry of a plan speaks about. A pattern is a glob (base/text.h,
+// glob_match); it selects a name if it matches the whole name or a prefix of it that ends before a '.' or
+// an '@'. So "blocks.*.attn" takes everything below it, and "blocks.0.ln_1" also takes what transforms made
+// of that op ("blocks.0.ln_1.moments", "blocks.0.ln_1@recompute").
+//
+//   PathIndex index(paths);                        // once
+//   const std::vector<bool>& hit = index.select("blocks.*.mlp");   // by position in `paths`; cached
+//
+// A pattern is compiled once and tried once on each distinct prefix, below a prefix that matches not at all:
+// 20 patterns on 10,000 paths take some tens of milliseconds.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+// A compiled glob; matches(text) == glob_match(pattern, text).
+class Glob {
+ public:
+  explicit Glob(std::string_view pattern);
+  bool matches(std::string_view text) const;
+
+ private:
+  struct Token {
+    enum class Kind : uint8_t { kChar, kAny, kStar, kNumber } kind = Kind::kChar;
+    char character = 0;
+    bool after_digit = false;                          // of a number: the pattern has a digit before it
+    std::vector<std::pair<int64_t, int64_t>> ranges{};  // of a number, inclusive
+  };
+  using Sequence = std::vector<Token>;
+
+  static std::vector<Sequence> expand(std::string_view pattern, size_t begin, size_t end);
+  static bool matches(const Sequence& sequence, std::string_view text);
+  // The position after `token` at `position` of the text, or npos.
+  static size_t step(const Token& token, std::string_view text, size_t position);
+
+  std::string pattern_;
+  std::vector<Sequence> alternatives_;  // empty: too many; glob_match is asked
+};
+
+class PathIndex {
+ public:
+  explicit PathIndex(const std::vector<std::string_view>& paths);
+  // For each path, by position: does `pattern` select it?
+  const std::vector<bool>& select(const std::string& pattern);
+
+ private:
+  struct Node {
+    std::string text;  // a prefix
+    int parent = -1;   // the next shorter prefix; always an earlier node
+  };
+  std::vector<Node> nodes_;
+  std::vector<int> node_of_path_;
+  std::map<std::string, std::vector<bool>> cache_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,387 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/check.h"
+#include "tessera/graph/kinds.h"
+#include "tessera/program/walk.h"
+
+namespace tessera {
+
+std::vector<int64_t> ShapeRule::shape(TensorId tensor) const {
+  const Tensor& t = graph->tensor(tensor);
+  std::vector<int64_t> shape = t.shape();
+  if (micro_batches > 1) {
+    for (size_t d = 0; d < shape.size(); ++d) {
+      if (t.dims[d].name == micro_batch_dim) shape[d] /= micro_batches;
+    }
+  }
+  return shape;
+}
+
+std::vector<int64_t> ShapeRule::space(const Op& op) const {
+  std::vector<int64_t> sizes;
+  for (const OpDim& dim : op.annotation.dims) {
+    sizes.push_back(dim.name == micro_batch_dim ? dim.size / micro_batches : dim.size);
+  }
+  return sizes;
+}
+
+LoopOf loop_of(const OpPlan& plan) {
+  for (size_t d = 0; d < plan.dims.size(); ++d) {
+    if (plan.dims[d].steps > 1) return {static_cast<int>(d), plan.dims[d]};
+  }
+  return {};
+}
+
+int leading_dim(const Annotation& annotation, const DimGroup& group) {
+  for (int dim : group) {
+    if (annotation.dims[static_cast<size_t>(dim)].size != 1) return dim;
+  }
+  return group.empty() ? -1 : group.front();
+}
+
+int64_t inner_size(const Annotation& annotation, const DimGroup& group) {
+  const int lead = leading_dim(annotation, group);
+  int64_t inner = 1;
+  bool behind = false;
+  for (int dim : group) {
+    if (behind) inner *= annotation.dims[static_cast<size_t>(dim)].size;
+    behind = behind || dim == lead;
+  }
+  return inner;
+}
+
+namespace {
+
+// Axes of more than one member, in order.
+std::vector<AxisId> real_axes(const std::vector<AxisId>& axes, const Mesh& mesh) {
+  std::vector<AxisId> out;
+  for (AxisId axis : axes) {
+    if (mesh.axis(axis).size > 1) out.push_back(axis);
+  }
+  return out;
+}
+
+}  // namespace
+
+Layout operand_layout(const Op& op, const OpPlan& plan, const OperandDims& operand,
+                      const Mesh& mesh, const std::vector<int64_t>& shape) {
+  Layout layout = Layout::whole(shape.size());
+  for (size_t d = 0; d < operand.dims.size(); ++d) {
+    const int lead = leading_dim(op.annotation, operand.dims[d]);
+    if (lead < 0) continue;
+    layout.shards[d] = plan.dims[static_cast<size_t>(lead)].axes;
+    layout.grain[d] = inner_size(op.annotation, operand.dims[d]);
+  }
+  return normalise(std::move(layout), mesh, shape);
+}
+
+Layout made_layout(const Op& op, const OpPlan& plan, size_t output, const Mesh& mesh,
+                   const std::vector<int64_t>& shape) {
+  Layout layout = operand_layout(op, plan, op.annotation.outputs[output], mesh, shape);
+  for (size_t d = 0; d < plan.dims.size(); ++d) {
+    if (!op.annotation.reduces(static_cast<int>(d), output)) continue;
+    for (AxisId axis : plan.dims[d].axes) layout.partial.push_back(axis);
+  }
+  layout.combiner = op.annotation.outputs[output].combiner;
+  return normalise(std::move(layout), mesh, shape);
+}
+
+std::optional<StepPiece> step_piece(const Op& op, const OpPlan& plan, const OperandDims& operand,
+                                    const Mesh& mesh, int64_t step) {
+  const LoopOf loop = loop_of(plan);
+  if (!loop.exists()) return std::nullopt;
+  for (size_t d = 0; d < operand.dims.size(); ++d) {
+    if (leading_dim(op.annotation, operand.dims[d]) != loop.op_dim) continue;
+    StepPiece piece;
+    piece.dim = d;
+    piece.prefix = real_axes(loop.split.axes, mesh).size();
+    piece.steps = loop.split.steps;
+    piece.step = step;
+    if (loop.split.order == StepOrder::kRotated) piece.skew = real_axes(loop.split.skew, mesh);
+    piece.grain = inner_size(op.annotation, operand.dims[d]);
+    return piece;
+  }
+  return std::nullopt;
+}
+
+std::optional<Layout> translate(const Layout& layout, const Mesh& from, const Mesh& to) {
+  const auto move = [&](AxisId axis) -> std::optional<AxisId> {
+    const AxisId there = to.find(from.axis(axis).name);
+    if (!there.valid() || to.axis(there).size != from.axis(axis).size) return std::nullopt;
+    return there;
+  };
+  Layout out = layout;
+  for (std::vector<AxisId>& dim : out.shards) {
+    for (AxisId& axis : dim) {
+      const std::optional<AxisId> there = move(axis);
+      if (!there) return std::nullopt;
+      axis = *there;
+    }
+  }
+  for (AxisId& axis : out.partial) {
+    const std::optional<AxisId> there = move(axis);
+    if (!there) return std::nullopt;
+    axis = *there;
+  }
+  std::sort(out.partial.begin(), out.partial.end());
+  return out;
+}
+
+namespace {
+
+bool persistent(Role role) {
+  return role == Role::kParameter || role == Role::kBuffer || role == Role::kOptimizerState;
+}
+
+class Analyser {
+ public:
+  Analyser(const Graph& graph, const ResolvedPlan& plan) : graph_(graph), plan_(plan) {}
+
+  Result<Analysis> run() {
+    out_.shapes = {&graph_, plan_.plan.micro_batch_dim, plan_.plan.micro_batches};
+    out_.ops = plan_.ops;
+    out_.consumers = graph_.consumers();
+    out_.homes.resize(graph_.tensors().size());
+    out_.home_stage.resize(graph_.tensors().size());
+    TESSERA_TRY_VOID(assign_blocks());
+    for (const Tensor& tensor : graph_.tensors()) {
+      const bool states = tensor.role == Role::kOptimizerState;
+      if (persistent(tensor.role) && !states && !tensor.update_of.valid()) place_at_rest(tensor);
+    }
+    for (const Tensor& tensor : graph_.tensors()) {
+      if (tensor.role == Role::kOptimizerState && !tensor.update_of.valid()) place_state(tensor);
+      if (tensor.role == Role::kGradient && tensor.of.valid() &&
+          graph_.tensor(tensor.of).role == Role::kParameter) {
+        place_gradient(tensor);
+      }
+    }
+    for (const Op& op : graph_.ops()) follow(op);
+    return std::move(out_);
+  }
+
+ private:
+  bool has_micro_batch_dim(const Op& op) const {
+    return op.annotation.find(plan_.plan.micro_batch_dim) >= 0;
+  }
+
+  // With several micro-batches a tensor dim of that name must be the op dim of that name, and the outermost of its bracket.
+  Status check_micro_batch_dim(const Op& op) const {
+    const std::string& name = plan_.plan.micro_batch_dim;
+    const auto check = [&](TensorId id, const OperandDims& operand) -> Status {
+      const Tensor& tensor = graph_.tensor(id);
+      for (size_t d = 0; d < operand.dims.size(); ++d) {
+        const DimGroup& group = operand.dims[d];
+        const bool in_group = std::any_of(group.begin(), group.end(), [&](int dim) {
+          return op.annotation.dims[static_cast<size_t>(dim)].name == name;
+        });
+        if (in_group == (tensor.dims[d].name == name) && (!in_group || group.size() == 1)) continue;
+        return invalid_input(fmt::format(
+            "{}: micro_batches = {}: op '{}' relates dim '{}' of tensor '{}' to something else; use micro_batches = 1",
+            plan_.plan.file, plan_.plan.micro_batches, op.path, tensor.dims[d].name, tensor.name));
+      }
+      return {};
+    };
+    for (size_t i = 0; i < op.inputs.size(); ++i) TESSERA_TRY_VOID(check(op.inputs[i], op.annotation.inputs[i]));
+    for (size_t i = 0; i < op.outputs.size(); ++i) TESSERA_TRY_VOID(check(op.outputs[i], op.annotation.outputs[i]));
+    return {};
+  }
+
+  Status assign_blocks() {
+    const bool many = plan_.plan.micro_batches > 1;
+    enum class Dependence : uint8_t { kNone, kInside, kAfter };
+    std::vector<Dependence> tensors(graph_.tensors().size(), Dependence::kNone);
+    for (const Op& op : graph_.ops()) {
+      Dependence before = Dependence::kNone;
+      OpId culprit;
+      for (TensorId input : op.inputs) {
+        if (tensors[input.index()] > before) {
+          before = tensors[input.index()];
+          culprit = graph_.tensor(input).producer;
+        }
+      }
+      const bool inside = has_micro_batch_dim(op);
+      if (many) TESSERA_TRY_VOID(check_micro_batch_dim(op));
+      if (op.phase == Phase::kUpdate) {
+        out_.blocks.push_back(BlockKind::kUpdate);
+      } else if (!many) {
+        out_.blocks.push_back(op.phase == Phase::kForward ? BlockKind::kForward : BlockKind::kBackward);
+      } else if (inside) {
+        if (before == Dependence::kAfter) {
+          return invalid_input(fmt::format(
+              "{}: micro_batches = {}: op '{}' works on one micro-batch but reads what '{}' makes of all of them; use "
+              "micro_batches = 1",
+              plan_.plan.file, plan_.plan.micro_batches, op.path, graph_.op(culprit).path));
+        }
+        out_.blocks.push_back(op.phase == Phase::kForward ? BlockKind::kForward : BlockKind::kBackward);
+      } else {
+        out_.blocks.push_back(before == Dependence::kNone ? BlockKind::kPrologue : BlockKind::kUpdate);
+      }
+      out_.once_a_step.push_back(!many || !inside);
+      for (TensorId output : op.outputs) {
+        const Tensor& tensor = graph_.tensor(output);
+        const bool per_micro_batch =
+            std::any_of(tensor.dims.begin(), tensor.dims.end(),
+                        [&](const Dim& dim) { return dim.name == plan_.plan.micro_batch_dim; });
+        Dependence made = before;
+        if (inside && many) made = per_micro_batch ? Dependence::kInside : Dependence::kAfter;
+        tensors[output.index()] = made;
+      }
+    }
+    return {};
+  }
+
+  // The first op that reads the tensor, forward ops first.
+  const Op* first_reader(TensorId tensor) const {
+    const std::vector<OpId>& readers = out_.consumers[tensor.index()];
+    return readers.empty() ? nullptr : &graph_.op(readers.front());
+  }
+
+  // Adds the axes of a store rule to a layout: on the named dim; else the one that the first reader walks in time; else
+  // the first one that they divide; else the largest.
+  Layout add_over(Layout layout, const Tensor& tensor, const TensorPlan& rule, const Mesh& mesh) const {
+    const std::vector<int64_t> shape = tensor.shape();
+    if (shape.empty()) return layout;
+    for (AxisId axis : rule.over) {
+      const int64_t n = mesh.axis(axis).size;
+      if (n == 1 || layout.uses(axis)) continue;
+      size_t chosen = shape.size();
+      for (size_t d = 0; d < shape.size(); ++d) {
+        if (!rule.dim.empty() && tensor.dims[d].name == rule.dim) chosen = d;
+      }
+      if (chosen == shape.size()) {
+        const Tensor& read = tensor.of.valid() ? graph_.tensor(tensor.of) : tensor;
+        if (const Op* reader = first_reader(read.id)) chosen = looped_dim(*reader, read.id);
+      }
+      const auto local = [&](size_t d) {
+        return cut_interval(shape[d], layout.grain[d], layout.shards[d], mesh,
+                            std::vector<int64_t>(mesh.axes.size(), 0)).size;
+      };
+      for (size_t d = 0; d < shape.size() && chosen >= shape.size(); ++d) {
+        if (local(d) >= n && local(d) % n == 0) chosen = d;
+      }
+      if (chosen >= shape.size()) {
+        chosen = 0;
+        for (size_t d = 1; d < shape.size(); ++d) {
+          if (local(d) > local(chosen)) chosen = d;
+        }
+      }
+      layout.shards[chosen].push_back(axis);
+    }
+    return normalise(std::move(layout), mesh, shape);
+  }
+
+  size_t looped_dim(const Op& reader, TensorId tensor) const {
+    const size_t none = graph_.tensor(tensor).dims.size();
+    const LoopOf loop = loop_of(out_.ops[reader.id.index()]);
+    if (!loop.exists()) return none;
+    for (size_t i = 0; i < reader.inputs.size(); ++i) {
+      if (reader.inputs[i] != tensor) continue;
+      const OperandDims& operand = reader.annotation.inputs[i];
+      for (size_t d = 0; d < operand.dims.size(); ++d) {
+        if (leading_dim(reader.annotation, operand.dims[d]) == loop.op_dim) return d;
+      }
+    }
+    return none;
+  }
+
+  void place_at_rest(const Tensor& tensor) {
+    Layout layout = Layout::whole(tensor.dims.size());
+    StageId stage(0);
+    if (const Op* reader = first_reader(tensor.id)) {
+      const OpPlan& plan = out_.ops[reader->id.index()];
+      stage = plan.stage;
+      const size_t operand = static_cast<size_t>(
+          std::find(reader->inputs.begin(), reader->inputs.end(), tensor.id) - reader->inputs.begin());
+      layout = operand_layout(*reader, plan, reader->annotation.inputs[operand],
+                              plan_.stages[stage.index()].mesh, tensor.shape());
+    }
+    out_.home_stage[tensor.id.index()] = stage;
+    out_.homes[tensor.id.index()] = add_over(std::move(layout), tensor, plan_.tensors[tensor.id.index()],
+                                             plan_.stages[stage.index()].mesh);
+  }
+
+  void place_state(const Tensor& state) {
+    const StageId stage = out_.home_stage[state.of.index()];
+    out_.home_stage[state.id.index()] = stage;
+    out_.homes[state.id.index()] = add_over(out_.homes[state.of.index()], state, plan_.tensors[state.id.index()],
+                                            plan_.stages[stage.index()].mesh);
+  }
+
+  void place_gradient(const Tensor& gradient) {
+    const StageId stage = out_.home_stage[gradient.of.index()];
+    out_.home_stage[gradient.id.index()] = stage;
+    out_.homes[gradient.id.index()] =
+        add_over(out_.homes[gradient.of.index()], gradient, plan_.tensors[gradient.id.index()],
+                 plan_.stages[stage.index()].mesh);
+  }
+
+  static bool named_by_plan(const OpPlan& plan) {
+    return std::any_of(plan.dims.begin(), plan.dims.end(),
+                       [](const DimSplit& split) { return split.entry >= 0; });
+  }
+
+  void adopt(const Op& op, const OperandDims& operand, const Layout& layout) {
+    OpPlan& plan = out_.ops[op.id.index()];
+    for (size_t d = 0; d < operand.dims.size(); ++d) {
+      const int lead = leading_dim(op.annotation, operand.dims[d]);
+      if (lead >= 0) plan.dims[static_cast<size_t>(lead)].axes = layout.shards[d];
+    }
+  }
+
+  // Ops that no entry names follow what is at rest: update ops the first optimizer state (or the parameter), norms of a
+  // gradient the same, sums and casts that make a parameter's gradient the gradient's home.
+  void follow(const Op& op) {
+    const KindInfo* kind = find_kind(op.kind);
+    const OpPlan& plan = out_.ops[op.id.index()];
+    if (op.inputs.empty()) return;
+    const Tensor& first = graph_.tensor(op.inputs[0]);
+    if (op.phase == Phase::kUpdate) {
+      if (named_by_plan(plan)) return;
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        const Tensor& input = graph_.tensor(op.inputs[i]);
+        if (input.role == Role::kOptimizerState) return adopt(op, op.annotation.inputs[i], out_.homes[input.id.index()]);
+      }
+      if (first.role == Role::kParameter) return adopt(op, op.annotation.inputs[0], out_.homes[first.id.index()]);
+      if (first.role == Role::kGradient && first.of.valid() && op.inputs.size() == 1) {
+        adopt(op, op.annotation.inputs[0], update_layout(first.of));
+      }
+      return;
+    }
+    if (kind == nullptr || !kind->linear || op.outputs.size() != 1) return;
+    const Tensor& made = graph_.tensor(op.outputs[0]);
+    const bool makes_gradient = made.role == Role::kGradient && made.of.valid() &&
+                                graph_.tensor(made.of).role == Role::kParameter;
+    if (makes_gradient && loop_of(plan).op_dim < 0 && op.annotation.find(plan_.plan.micro_batch_dim) < 0) {
+      adopt(op, op.annotation.outputs[0], out_.homes[made.id.index()]);
+    } else if (op.phase == Phase::kForward && op.inputs.size() == 1 && first.role == Role::kParameter &&
+               plan.stage == out_.home_stage[first.id.index()] && loop_of(plan).op_dim < 0) {
+      adopt(op, op.annotation.inputs[0], out_.homes[first.id.index()]);
+    }
+  }
+
+  // The layout in which a parameter is updated.
+  const Layout& update_layout(TensorId parameter) const {
+    for (OpId reader : out_.consumers[parameter.index()]) {
+      const Op& op = graph_.op(reader);
+      if (op.phase != Phase::kUpdate) continue;
+      for (TensorId input : op.inputs) {
+        if (graph_.tensor(input).role == Role::kOptimizerState) return out_.homes[input.index()];
+      }
+    }
+    return out_.homes[parameter.index()];
+  }
+
+  const Graph& graph_;
+  const ResolvedPlan& plan_;
+  Analysis out_;
+};
+
+}  // namespace
+
+Result<Analysis> analyse(const Graph& graph, const ResolvedPlan& plan) {
+  return Analyser(graph, plan).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,386 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "tessera/base/check.h"
+#include "tessera/plan/schedule.h"
+#include "tessera/program/stage_text.h"
+#include "tessera/program/walk.h"
+
+namespace tessera {
+
+Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>& shape,
+             const std::vector<int64_t>& coordinates) {
+  Box box = region_of(region.layout, mesh, shape, coordinates);
+  if (!region.piece) return box;
+  const StepPiece& piece = *region.piece;
+  const std::vector<AxisId>& axes = region.layout.shards[piece.dim];
+  const std::vector<AxisId> outer(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(piece.prefix));
+  const Interval whole = cut_interval(shape[piece.dim], piece.grain, outer, mesh, coordinates);
+  int64_t index = piece.step;
+  for (AxisId axis : piece.skew) index += coordinates[axis.index()];
+  const Interval cut =
+      split_interval({whole.begin / piece.grain, whole.size / piece.grain}, piece.steps, index % piece.steps);
+  const Interval step{cut.begin * piece.grain, cut.size * piece.grain};
+  box.dims[piece.dim] = intersect(box.dims[piece.dim], step);
+  return box;
+}
+
+Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const Mesh& mesh,
+                const std::vector<int64_t>& coordinates, int64_t step) {
+  const std::vector<int64_t> space = shapes.space(op);
+  Box box;
+  for (size_t d = 0; d < space.size(); ++d) {
+    const DimSplit& split = plan.dims[d];
+    Interval interval = cut_interval(space[d], 1, split.axes, mesh, coordinates);
+    if (split.steps > 1) {
+      int64_t index = step;
+      if (split.order == StepOrder::kRotated) {
+        for (AxisId axis : split.skew) index += coordinates[axis.index()];
+      }
+      interval = split_interval(interval, split.steps, index % split.steps);
+    }
+    box.dims.push_back(interval);
+  }
+  return box;
+}
+
+namespace {
+
+// A piece that crosses between stages.
+struct Crossing {
+  std::vector<int64_t> source;  // coordinates on the sending mesh
+  Box region;
+};
+
+class Instantiation {
+ public:
+  Instantiation(const InstantiateInput& in, StageId stage, int rank)
+      : in_(in), graph_(*in.graph), stage_(stage), text_((*in.texts)[stage.index()]), mesh_(text_.mesh) {
+    out_.rank = rank;
+    out_.ranks = in.plan->ranks;
+    out_.stage = stage;
+    out_.coordinates = mesh_.coordinates(rank);
+    out_.micro_batches = in.plan->plan.micro_batches;
+    out_.micro_batch_dim = in.plan->plan.micro_batch_dim;
+    for (const Tensor& tensor : graph_.tensors()) {
+      for (const Dim& dim : tensor.dims) {
+        if (dim.name == out_.micro_batch_dim) out_.micro_batch_size = dim.size / out_.micro_batches;
+      }
+    }
+  }
+
+  Result<Program> run() {
+    for (const TextBuffer& buffer : text_.buffers) {
+      Buffer b;
+      b.id = BufferId(out_.buffers.size());
+      b.name = buffer.name;
+      b.tensor = buffer.tensor;
+      boxes_.push_back(evaluate_here(buffer.tensor, buffer.region));
+      b.shape = boxes_.back().shape();
+      b.dtype = buffer.dtype;
+      b.tier = buffer.tier;
+      b.lifetime = buffer.persistent ? Lifetime::kPersistent
+                                     : (buffer.accumulates ? Lifetime::kStep : Lifetime::kBlock);
+      out_.buffers.push_back(std::move(b));
+    }
+    for (size_t k = 0; k < kBlockKinds; ++k) {
+      for (const TextInstruction& instruction : text_.blocks[k]) {
+        block_ = static_cast<BlockKind>(k);
+        std::visit([&](const auto& body) { add(instruction, body); }, instruction.body);
+      }
+    }
+    for (const TextHome& home : text_.homes) out_.homes.push_back(home_of(home));
+    for (const TextHome& fetch : text_.fetches) out_.fetches.push_back(home_of(fetch));
+    TESSERA_TRY_VOID(write_schedule());
+    plan_memory(out_, graph_);
+    return std::move(out_);
+  }
+
+ private:
+  std::vector<int64_t> shape(TensorId tensor) const { return in_.shapes.shape(tensor); }
+  Box evaluate_here(TensorId tensor, const Region& region) const {
+    return evaluate(region, mesh_, shape(tensor), out_.coordinates);
+  }
+
+  View local(const TextView& view, TensorId tensor) const { return local(view.buffer, evaluate_here(tensor, view.region)); }
+  View local(int buffer, Box region) const {
+    const Box& whole = boxes_[static_cast<size_t>(buffer)];
+    if (region.empty()) {  // keep the shape, pin the position
+      for (size_t d = 0; d < region.rank(); ++d) {
+        region.dims[d].begin = 0;
+        region.dims[d].size = std::min(region.dims[d].size, whole.dims[d].size);
+      }
+      return {BufferId(static_cast<size_t>(buffer)), region};
+    }
+    TESSERA_CHECK(whole.contains(region), "{} outside {} ('{}')", region.to_string(), whole.to_string(),
+                  out_.buffers[static_cast<size_t>(buffer)].name);
+    for (size_t d = 0; d < region.rank(); ++d) region.dims[d].begin -= whole.dims[d].begin;
+    return {BufferId(static_cast<size_t>(buffer)), std::move(region)};
+  }
+
+  void push(const TextInstruction& text, Instruction instruction) {
+    instruction.when = text.when;
+    instruction.cause = text.cause;
+    out_.block(block_).push_back(std::move(instruction));
+  }
+
+  int concrete_handle(int handle) {
+    const int fresh = next_handle_++;
+    handles_[handle].push_back(fresh);
+    return fresh;
+  }
+
+  void add(const TextInstruction& text, const TextCompute& body) {
+    const Op& op = graph_.op(body.op);
+    Compute compute;
+    compute.op = body.op;
+    compute.kind = op.kind;
+    compute.attributes = op.attributes;
+    compute.box = compute_box(op, (*in_.ops)[op.id.index()], in_.shapes, mesh_, out_.coordinates, body.step);
+    for (size_t i = 0; i < body.inputs.size(); ++i) compute.inputs.push_back(local(body.inputs[i], op.inputs[i]));
+    bool any = false;
+    for (const TextOutput& output : body.outputs) {
+      Output o{local(output.view, output.tensor), output.tensor, output.write, output.term, output.terms};
+      any = any || !o.view.box.empty();
+      compute.outputs.push_back(std::move(o));
+    }
+    if (any) push(text, {std::move(compute), {}, {}});
+  }
+
+  int group_of(const std::vector<AxisId>& axes) {
+    for (size_t g = 0; g < out_.groups.size(); ++g) {
+      if (out_.groups[g].axes == axes) return static_cast<int>(g);
+    }
+    Group group;
+    group.axes = axes;
+    group.members = mesh_.group(out_.coordinates, axes);
+    group.index = static_cast<int>(std::find(group.members.begin(), group.members.end(), out_.rank) -
+                                   group.members.begin());
+    out_.groups.push_back(std::move(group));
+    return static_cast<int>(out_.groups.size()) - 1;
+  }
+
+  void add(const TextInstruction& text, const TextIssue& body) {
+    Issue issue;
+    issue.group = group_of(body.axes);
+    issue.kind = body.kind;
+    issue.combiner = body.combiner;
+    issue.dtype = graph_.tensor(body.transfers[0].tensor).dtype;
+    const Group& group = out_.groups[static_cast<size_t>(issue.group)];
+    bool moves = false;
+    for (const TextTransfer& transfer : body.transfers) {
+      Transfer t;
+      t.tensor = transfer.tensor;
+      const std::vector<int64_t> whole = shape(transfer.tensor);
+      for (int member : group.members) {
+        const std::vector<int64_t> c = mesh_.coordinates(member);
+        t.hold.push_back(evaluate(transfer.from.region, mesh_, whole, c));
+        t.need.push_back(evaluate(transfer.to.region, mesh_, whole, c));
+        moves = moves || (!t.hold.back().empty() && !t.need.back().empty()) || !t.need.back().empty();
+      }
+      const size_t me = static_cast<size_t>(group.index);
+      if (!t.hold[me].empty()) t.in = local(transfer.from.buffer, t.hold[me]);
+      if (!t.need[me].empty()) t.out = local(transfer.to.buffer, t.need[me]);
+      issue.transfers.push_back(std::move(t));
+    }
+    if (!moves) return;  // nothing on any member
+    if (body.classify) {
+      Redistribution what{issue.kind, issue.combiner, issue.dtype, issue.transfers[0].hold, issue.transfers[0].need};
+      issue.kind = classify(what);
+    }
+    issue.handle = concrete_handle(body.handle);
+    push(text, {std::move(issue), {}, {}});
+  }
+
+  // ---- crossings ----------------------------------------------------------------------------------------------
+  // Which ranks of the sending mesh serve the rank at `to` and with what. Axes that do not cut the tensor there: the holder with
+  // the receiver's own coordinate on the axis of that name, else spread by the receiver's position.
+  std::vector<Crossing> sources(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh,
+                                const std::vector<int64_t>& to) const {
+    const std::vector<int64_t> whole = shape(cross.tensor);
+    const Box need = evaluate(cross.to.region, to_mesh, whole, to);
+    std::vector<Crossing> out;
+    if (need.empty()) return out;
+    std::vector<int64_t> source(from_mesh.axes.size(), 0);
+    int64_t position = 0;
+    for (size_t a = 0; a < to_mesh.axes.size(); ++a) position = position * to_mesh.axes[a].size + to[a];
+    for (size_t a = 0; a < from_mesh.axes.size(); ++a) {
+      const AxisId there = to_mesh.find(from_mesh.axes[a].name);
+      const bool same = there.valid() && to_mesh.axis(there).size == from_mesh.axes[a].size;
+      source[a] = same ? to[there.index()] : position % from_mesh.axes[a].size;
+    }
+    const Layout& layout = cross.from.region.layout;
+    const std::function<void(size_t, size_t, Interval)> descend = [&](size_t dim, size_t level, Interval at) {
+      if (dim == whole.size()) {
+        out.push_back({source, intersect(region_of(layout, from_mesh, whole, source), need)});
+        return;
+      }
+      if (level == layout.shards[dim].size()) {
+        const size_t next = dim + 1;
+        const Interval all = next < whole.size() ? Interval{0, whole[next] / layout.grain[next]} : Interval{};
+        descend(next, 0, all);
+        return;
+      }
+      const AxisId axis = layout.shards[dim][level];
+      const int64_t n = from_mesh.axis(axis).size;
+      const int64_t grain = layout.grain[dim];
+      for (int64_t i = 0; i < n; ++i) {
+        const Interval piece = split_interval(at, n, i);
+        if (intersect(Interval{piece.begin * grain, piece.size * grain}, need.dims[dim]).empty()) continue;
+        source[axis.index()] = i;
+        descend(dim, level + 1, piece);
+      }
+    };
+    const Interval first = whole.empty() ? Interval{} : Interval{0, whole[0] / layout.grain[0]};
+    descend(0, 0, first);
+    return out;
+  }
+
+  // Receivers that this rank may serve: coordinates on the receiving mesh; axes known to be equal are not enumerated.
+  std::vector<std::vector<int64_t>> receivers(const TextCross& cross, const Mesh& to_mesh) const {
+    const Layout& from = cross.from.region.layout;
+    const Layout& to = cross.to.region.layout;
+    std::vector<std::vector<int64_t>> out = {{}};
+    for (size_t a = 0; a < to_mesh.axes.size(); ++a) {
+      const AxisId here = mesh_.find(to_mesh.axes[a].name);
+      const bool same = here.valid() && mesh_.axis(here).size == to_mesh.axes[a].size;
+      bool pinned = same && !from.shards_over(here);
+      for (size_t d = 0; same && !pinned && d < from.shards.size(); ++d) {
+        if (from.grain[d] != to.grain[d]) continue;
+        for (size_t i = 0; i < std::min(from.shards[d].size(), to.shards[d].size()); ++i) {
+          const MeshAxis& x = mesh_.axis(from.shards[d][i]);
+          const MeshAxis& y = to_mesh.axis(to.shards[d][i]);
+          if (x.name != y.name || x.size != y.size) break;
+          if (from.shards[d][i] == here) pinned = true;
+        }
+      }
+      std::vector<std::vector<int64_t>> next;
+      for (const std::vector<int64_t>& partial : out) {
+        for (int64_t i = 0; i < to_mesh.axes[a].size; ++i) {
+          if (pinned && i != out_.coordinates[here.index()]) continue;
+          next.push_back(partial);
+          next.back().push_back(i);
+        }
+      }
+      out = std::move(next);
+    }
+    return out;
+  }
+
+  void add(const TextInstruction& text, const TextCross& body) {
+    const Mesh& from_mesh = in_.plan->stages[body.from_stage.index()].mesh;
+    const Mesh& to_mesh = in_.plan->stages[body.to_stage.index()].mesh;
+    if (!body.sends) {
+      for (const Crossing& piece : sources(body, from_mesh, to_mesh, out_.coordinates)) {
+        Recv recv;
+        recv.handle = concrete_handle(body.handle);
+        recv.peer = static_cast<int>(from_mesh.rank_at(piece.source));
+        recv.tag = body.tag;
+        recv.tensor = body.tensor;
+        recv.region = piece.region;
+        recv.view = local(body.to.buffer, piece.region);
+        push(text, {std::move(recv), {}, {}});
+      }
+      return;
+    }
+    for (const std::vector<int64_t>& to : receivers(body, to_mesh)) {
+      for (const Crossing& piece : sources(body, from_mesh, to_mesh, to)) {
+        if (piece.source != out_.coordinates) continue;
+        Send send;
+        send.handle = concrete_handle(body.handle);
+        send.peer = static_cast<int>(to_mesh.rank_at(to));
+        send.tag = body.tag;
+        send.tensor = body.tensor;
+        send.region = piece.region;
+        send.view = local(body.from.buffer, piece.region);
+        push(text, {std::move(send), {}, {}});
+      }
+    }
+  }
+
+  void add(const TextInstruction& text, const TextWait& body) {
+    waits_.push_back({block_, out_.block(block_).size(), body.handle, body.lag});
+    // A wait may be written before its issue is seen (lag 1, other blocks): resolved handles exist once all issues are
+    // instantiated, so remember the place and fill in later.
+    Instruction placeholder{Wait{-1 - static_cast<int>(waits_.size() - 1), body.lag}, {}, {}};
+    push(text, std::move(placeholder));
+  }
+
+  void add(const TextInstruction& text, const TextCopy& body) {
+    Copy copy{body.tensor, evaluate_here(body.tensor, body.to.region), local(body.from, body.tensor),
+              local(body.to, body.tensor), body.write};
+    if (!copy.region.empty()) push(text, {std::move(copy), {}, {}});
+  }
+
+  void add(const TextInstruction& text, const TextLoad& body) {
+    Load load{body.tensor, evaluate_here(body.tensor, body.to.region), local(body.to, body.tensor)};
+    if (!load.region.empty()) push(text, {std::move(load), {}, {}});
+  }
+
+  Home home_of(const TextHome& home) const {
+    return {home.tensor, BufferId(static_cast<size_t>(home.buffer)), boxes_[static_cast<size_t>(home.buffer)]};
+  }
+
+  Status write_schedule() {
+    // Wait placeholders: one wait for each piece that this rank sends or receives under the handle.
+    for (size_t k = 0; k < kBlockKinds; ++k) {
+      std::vector<Instruction> filled;
+      for (Instruction& instruction : out_.blocks[k]) {
+        const Wait* wait = std::get_if<Wait>(&instruction.body);
+        if (wait == nullptr) {
+          filled.push_back(std::move(instruction));
+          continue;
+        }
+        const PendingWait& pending = waits_[static_cast<size_t>(-1 - wait->handle)];
+        for (int handle : handles_[pending.handle]) {
+          filled.push_back({Wait{handle, pending.lag}, instruction.when, instruction.cause});
+        }
+      }
+      out_.blocks[k] = std::move(filled);
+    }
+    const Plan& plan = in_.plan->plan;
+    std::vector<BlockRun> runs;
+    if (!plan.schedule_table.empty()) {
+      runs = plan.schedule_table[stage_.index()];
+    } else {
+      TESSERA_TRY(runs, make_schedule(plan.schedule, stage_.value, static_cast<int64_t>(in_.plan->stages.size()),
+                                      plan.micro_batches));
+    }
+    out_.schedule.push_back({BlockKind::kPrologue, 0});
+    for (const BlockRun& run : runs) {
+      out_.schedule.push_back(
+          {run.kind == BlockRun::kForward ? BlockKind::kForward : BlockKind::kBackward, run.micro_batch});
+    }
+    out_.schedule.push_back({BlockKind::kUpdate, 0});
+    return {};
+  }
+
+  struct PendingWait {
+    BlockKind block;
+    size_t position;
+    int handle;
+    int lag;
+  };
+
+  const InstantiateInput& in_;
+  const Graph& graph_;
+  StageId stage_;
+  const StageText& text_;
+  const Mesh& mesh_;
+  Program out_;
+  std::vector<Box> boxes_;  // global region of each buffer
+  std::map<int, std::vector<int>> handles_;
+  std::vector<PendingWait> waits_;
+  BlockKind block_ = BlockKind::kPrologue;
+  int next_handle_ = 0;
+};
+
+}  // namespace
+
+Result<Program> instantiate(const InstantiateInput& input, StageId stage, int rank) {
+  return Instantiation(input, stage, rank).run();
+}
+
+}  // namespace tessera

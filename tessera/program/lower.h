@@ -1,0 +1,42 @@
+// Lowering: (graph, plan) -> the program of each rank, without visiting the other ranks: groups and peers are
+// functions of the rank's mesh coordinates. One rule (shared/lowering.md): project the piece's box on its operands to get
+// what it needs and makes; turn hold into need, make into home. No strategy is named here.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tessera/program/program.h"
+
+namespace tessera {
+
+struct LowerOptions {
+  std::vector<TensorId> fetch;  // gradients to keep to the end of the step (verify); the loss is always fetched
+};
+
+// Ranks that share a program text up to origins, groups and peers.
+struct RankClass {
+  StageId stage;
+  int representative = 0;  // a rank
+  int64_t ranks = 0;
+};
+
+class Lowering {
+ public:
+  static Result<Lowering> create(std::shared_ptr<const Graph> graph, ResolvedPlan plan, LowerOptions options = {});
+  ~Lowering();
+  Lowering(Lowering&&) noexcept;
+  Lowering& operator=(Lowering&&) noexcept;
+
+  Result<Program> lower(int rank) const;
+  std::vector<RankClass> roles() const;
+  const Graph& graph() const;
+  const ResolvedPlan& plan() const;
+
+ private:
+  Lowering();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,156 @@
+#include "tessera/program/program.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+bool is_output(const Annotation& annotation, const OperandDims& operand) {
+  return std::any_of(annotation.outputs.begin(), annotation.outputs.end(),
+                     [&](const OperandDims& output) { return &output == &operand; });
+}
+
+// What an input needs of an op dim. Windows: the halo (not clipped at the far end: the annotation does not
+// know the size of the tensor); causal keys: up to the last query of the box.
+Interval needed(const Annotation& annotation, const Box& box, int op_dim) {
+  const OpDim& dim = annotation.dims[static_cast<size_t>(op_dim)];
+  Interval interval = box.dims[static_cast<size_t>(op_dim)];
+  if (dim.causal_of >= 0) {
+    const int64_t last = box.dims[static_cast<size_t>(dim.causal_of)].end();
+    interval.size = std::max<int64_t>(0, std::min(interval.end(), last) - interval.begin);
+  }
+  if (dim.window) {
+    const Window& window = *dim.window;
+    const int64_t begin = interval.begin * window.stride - window.padding;
+    const int64_t end = (interval.end() - 1) * window.stride - window.padding + window.kernel;
+    interval.begin = std::max<int64_t>(0, begin);
+    interval.size = end - interval.begin;
+  }
+  return interval;
+}
+
+Interval project_group(const Annotation& annotation, const DimGroup& group, const Box& box,
+                       bool output) {
+  if (group.empty()) return {0, 1};
+  size_t moving = 0;
+  while (moving + 1 < group.size() &&
+         annotation.dims[static_cast<size_t>(group[moving])].size == 1) {
+    ++moving;
+  }
+  int64_t inner = 1;
+  for (size_t i = moving + 1; i < group.size(); ++i) {
+    inner *= annotation.dims[static_cast<size_t>(group[i])].size;
+  }
+  const Interval own = output ? box.dims[static_cast<size_t>(group[moving])]
+                              : needed(annotation, box, group[moving]);
+  return {own.begin * inner, own.size * inner};
+}
+
+int64_t runs_of(const Program& program, BlockKind block) {
+  return std::count_if(program.schedule.begin(), program.schedule.end(),
+                       [&](const BlockRunStep& step) { return step.block == block; });
+}
+
+void add_issue(const Program& program, const Graph& graph, const Issue& issue, int64_t times,
+               bool (*keep)(const Tensor&), Volume& volume) {
+  const Group& group = program.groups[static_cast<size_t>(issue.group)];
+  for (const Transfer& transfer : issue.transfers) {
+    if (keep != nullptr && !keep(graph.tensor(transfer.tensor))) continue;
+    const Traffic once =
+        traffic({issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need},
+                static_cast<size_t>(group.index));
+    volume.by_kind[std::string(collective_name(issue.kind))] +=
+        Traffic{once.bytes * times, once.messages * times};
+  }
+}
+
+}  // namespace
+
+std::string_view lifetime_name(Lifetime lifetime) {
+  switch (lifetime) {
+    case Lifetime::kPersistent: return "persistent";
+    case Lifetime::kStep: return "step";
+    case Lifetime::kMicroBatch: return "micro_batch";
+    case Lifetime::kBlock: return "block";
+  }
+  return "?";
+}
+
+std::string_view block_name(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::kPrologue: return "prologue";
+    case BlockKind::kForward: return "forward";
+    case BlockKind::kBackward: return "backward";
+    case BlockKind::kUpdate: return "update";
+  }
+  return "?";
+}
+
+int64_t Buffer::bytes() const {
+  int64_t elements = 1;
+  for (int64_t size : shape) elements *= size;
+  return elements * dtype_bytes(dtype);
+}
+
+int micro_batch_dim_of(const Program& program, const Tensor& tensor) {
+  for (size_t i = 0; i < tensor.dims.size(); ++i) {
+    if (tensor.dims[i].name == program.micro_batch_dim) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+int micro_batch_dim_of(const Program& program, const Annotation& annotation) {
+  return annotation.find(program.micro_batch_dim);
+}
+
+Box at_micro_batch(const Program& program, Box region, int dim, int64_t micro_batch) {
+  if (dim >= 0) {
+    region.dims[static_cast<size_t>(dim)].begin += micro_batch * program.micro_batch_size;
+  }
+  return region;
+}
+
+// An operand is known as an output by its address: only inputs have halos and causal limits.
+Box project(const Annotation& annotation, const OperandDims& operand, const Box& box) {
+  const bool output = is_output(annotation, operand);
+  Box region;
+  region.dims.reserve(operand.dims.size());
+  for (const DimGroup& group : operand.dims) {
+    region.dims.push_back(project_group(annotation, group, box, output));
+  }
+  return region;
+}
+
+int64_t Volume::bytes() const {
+  int64_t total = 0;
+  for (const auto& [kind, traffic] : by_kind) total += traffic.bytes;
+  return total;
+}
+
+Volume volume(const Program& program, const Graph& graph) {
+  return volume(program, graph, nullptr);
+}
+
+Volume volume(const Program& program, const Graph& graph, bool (*keep)(const Tensor&)) {
+  Volume out;
+  for (size_t b = 0; b < kBlockKinds; ++b) {
+    const int64_t runs = runs_of(program, static_cast<BlockKind>(b));
+    if (runs == 0) continue;
+    for (const Instruction& instruction : program.blocks[b]) {
+      const int64_t times = instruction.when == When::kAlways ? runs : 1;
+      if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
+        add_issue(program, graph, *issue, times, keep, out);
+      } else if (const auto* send = std::get_if<Send>(&instruction.body)) {
+        if (keep != nullptr && !keep(graph.tensor(send->tensor))) continue;
+        const int64_t elements = send->region.volume();
+        const DType dtype = program.buffer(send->view.buffer).dtype;
+        if (elements > 0) {
+          out.by_kind["send"] += Traffic{elements * dtype_bytes(dtype) * times, times};
+        }
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace tessera

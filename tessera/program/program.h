@@ -1,0 +1,218 @@
+// The program of one rank: what the simulator prices, the verifier proves and the runtime executes.
+//
+// A program is buffers + blocks + a schedule. Blocks: "prologue" (once a step: what does not depend on the
+// micro-batch), "forward" and "backward" (of one micro-batch), "update" (once a step). The schedule is a list of
+// (block, micro-batch). A block's text is the same for every micro-batch: a box that contains the micro-batch dim is
+// written for micro-batch 0 and moves by micro_batch_size a micro-batch; buffers of lifetime kMicroBatch have one
+// copy ("slot") a micro-batch in flight: slot = micro-batch mod slots.
+//
+// Coordinates. `Box` fields called `region` or `box` are global: of the tensor, or of the op's iteration space. A View is
+// local: a box inside a buffer. An instruction's operand view has the shape of the projection of the instruction's box.
+//
+// Text form: docs/reference/program-format.md (to_text / parse_program in text.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tessera/base/box.h"
+#include "tessera/base/redistribution.h"
+#include "tessera/graph/graph.h"
+#include "tessera/plan/plan.h"
+
+namespace tessera {
+
+enum class Lifetime : uint8_t {
+  kPersistent,  // across steps: parameters, optimizer states, tables
+  kStep,        // from its first write to its last read in the step, across micro-batches (gradient accumulators)
+  kMicroBatch,  // from forward to backward of a micro-batch: one slot a micro-batch in flight
+  kBlock,       // inside one run of one block
+};
+std::string_view lifetime_name(Lifetime lifetime);
+
+struct Buffer {
+  BufferId id;
+  std::string name;  // tensor name + what it is: "x", "x@all_gather", "x@step"
+  TensorId tensor;   // of which tensor it holds (a region of) a value
+  std::vector<int64_t> shape;
+  DType dtype = DType::kFloat32;
+  Tier tier = Tier::kDevice;
+  Lifetime lifetime = Lifetime::kBlock;
+  int64_t offset = -1;  // bytes in the tier's arena; kMicroBatch: of slot 0, slot k lies k * slot_bytes further
+  int64_t bytes() const;
+  friend bool operator==(const Buffer&, const Buffer&) = default;
+};
+
+struct View {
+  BufferId buffer;
+  Box box;  // inside the buffer
+  friend bool operator==(const View&, const View&) = default;
+};
+
+// When an instruction of a forward or backward block takes place.
+enum class When : uint8_t { kAlways, kFirst, kLast };  // kFirst / kLast: only in the block's first / last run of the step
+
+enum class Write : uint8_t {
+  kSet,         // out = f(in)
+  kAdd,         // out = combine(out, f(in)) by the combiner of the op's output (sum unless annotated otherwise)
+  kAddExceptFirst,  // kSet in the block's first run of the step, then kAdd: accumulation over micro-batches
+};
+
+struct Output {
+  View view;
+  TensorId tensor;   // what the view holds afterwards (a part of): op.outputs[i], or, where the sum of several ops' outputs is
+                     // accumulated in place, the output of that add_n, of which this is term `term` of `terms`
+  Write write = Write::kSet;
+  int term = 0, terms = 1;
+  friend bool operator==(const Output&, const Output&) = default;
+};
+
+struct Compute {
+  OpId op;
+  std::string kind;        // copies of the op's: the program can be read, checked and run without guessing
+  Attributes attributes;
+  Box box;                 // of the iteration space: by op dim, global (micro-batch 0)
+  std::vector<View> inputs;
+  std::vector<Output> outputs;
+  friend bool operator==(const Compute&, const Compute&) = default;
+};
+
+// One array of a collective: hold and need are global regions of `tensor`, by member.
+struct Transfer {
+  TensorId tensor;
+  std::vector<Box> hold, need;
+  std::optional<View> in, out;  // this rank's; absent if the box is empty
+  friend bool operator==(const Transfer&, const Transfer&) = default;
+};
+struct Issue {  // of a collective
+  int handle = 0;  // unique in the program
+  int group = 0;   // index into Program::groups
+  CollectiveKind kind = CollectiveKind::kExchange;
+  std::optional<Combiner> combiner;
+  DType dtype = DType::kFloat32;
+  std::vector<Transfer> transfers;  // > 1: a bucket
+  friend bool operator==(const Issue&, const Issue&) = default;
+};
+struct Send {
+  int handle = 0;
+  int peer = 0;  // rank
+  int64_t tag = 0;  // unique a (tensor, receiver need); the runtime adds the micro-batch
+  TensorId tensor;
+  Box region;
+  View view;
+  friend bool operator==(const Send&, const Send&) = default;
+};
+struct Recv {
+  int handle = 0;
+  int peer = 0;
+  int64_t tag = 0;
+  TensorId tensor;
+  Box region;
+  View view;
+  friend bool operator==(const Recv&, const Recv&) = default;
+};
+struct Wait {
+  int handle = 0;
+  int lag = 0;  // 0: the handle issued in this run of the block (or in another block for this micro-batch or, for prologue /
+                // update, this step); 1: the one issued by the previous run of the block in this step, if any
+  friend bool operator==(const Wait&, const Wait&) = default;
+};
+struct Copy {  // local; between tiers when the buffers' tiers differ
+  TensorId tensor;
+  Box region;
+  View from, to;
+  Write write = Write::kSet;  // kAdd, kAddExceptFirst: element-wise sum into `to` (accumulation of what a collective brought)
+  friend bool operator==(const Copy&, const Copy&) = default;
+};
+struct Load {  // a region of a graph input, from the trainer's data
+  TensorId tensor;
+  Box region;
+  View to;
+  friend bool operator==(const Load&, const Load&) = default;
+};
+struct Free {  // the buffer's space may be reused from here on (in this slot, for kMicroBatch)
+  BufferId buffer;
+  friend bool operator==(const Free&, const Free&) = default;
+};
+
+struct Instruction {
+  std::variant<Compute, Issue, Send, Recv, Wait, Copy, Load, Free> body;
+  When when = When::kAlways;
+  OpId cause;  // the op for which it is done (fault messages, traces); = op of a Compute
+  friend bool operator==(const Instruction&, const Instruction&) = default;
+};
+
+struct Group {
+  std::vector<AxisId> axes;  // of the stage's mesh
+  std::vector<int> members;  // ranks, in row-major order of the axes
+  int index = 0;             // of this rank
+  friend bool operator==(const Group&, const Group&) = default;
+};
+
+enum class BlockKind : uint8_t { kPrologue, kForward, kBackward, kUpdate };
+std::string_view block_name(BlockKind kind);
+inline constexpr size_t kBlockKinds = 4;
+
+struct BlockRunStep {
+  BlockKind block = BlockKind::kPrologue;
+  int64_t micro_batch = 0;  // 0 for prologue and update
+  friend bool operator==(const BlockRunStep&, const BlockRunStep&) = default;
+};
+
+// Where a tensor rests on this rank (parameters, states, tables; fetched tensors at the end of the step).
+struct Home {
+  TensorId tensor;
+  BufferId buffer;
+  Box region;  // global; view = the whole buffer
+  friend bool operator==(const Home&, const Home&) = default;
+};
+
+struct Program {
+  int rank = 0;
+  int64_t ranks = 1;
+  StageId stage;
+  std::vector<int64_t> coordinates;  // in the stage's mesh
+  int64_t micro_batches = 1;
+  std::string micro_batch_dim;       // op and tensor dims of this name move with the micro-batch
+  int64_t micro_batch_size = 0;
+  int64_t slots = 1;                 // micro-batches in flight
+  int64_t slot_bytes = 0;
+  std::array<int64_t, 3> arena_bytes{};  // by Tier
+  std::vector<Group> groups;
+  std::vector<Buffer> buffers;
+  std::array<std::vector<Instruction>, kBlockKinds> blocks;
+  std::vector<BlockRunStep> schedule;  // prologue first, update last
+  std::vector<Home> homes;
+  std::vector<Home> fetches;  // complete values at the end of the step (loss; gradients when asked for)
+
+  const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
+  std::vector<Instruction>& block(BlockKind kind) { return blocks[static_cast<size_t>(kind)]; }
+  const std::vector<Instruction>& block(BlockKind kind) const { return blocks[static_cast<size_t>(kind)]; }
+  friend bool operator==(const Program&, const Program&) = default;
+};
+
+// Is the region (of a tensor, or of an op's iteration space) one that moves with the micro-batch, and along which dim? -1: no.
+int micro_batch_dim_of(const Program& program, const Tensor& tensor);
+int micro_batch_dim_of(const Program& program, const Annotation& annotation);
+// The region for a micro-batch.
+Box at_micro_batch(const Program& program, Box region, int dim, int64_t micro_batch);
+
+// The region of operand dims that a box of the iteration space touches. Brackets: the first non-unit member moves, the others are whole.
+Box project(const Annotation& annotation, const OperandDims& operand, const Box& box);
+
+// What one step of this rank sends, by kind ("all_reduce", ..., "send"), by the contract of traffic().
+struct Volume {
+  std::map<std::string, Traffic> by_kind;
+  int64_t bytes() const;
+};
+Volume volume(const Program& program, const Graph& graph);
+// The same, restricted to transfers of tensors for which keep(tensor) holds.
+Volume volume(const Program& program, const Graph& graph, bool (*keep)(const Tensor&));
+
+}  // namespace tessera

@@ -1,0 +1,146 @@
+// Stage text: the instructions of one stage with layouts in place of boxes, shared by all its ranks. Lowering walks the graph
+// once and writes the texts of all stages (lower_walk.cc); a rank's program is its stage's text with the rank's coordinates
+// put in (instantiate.cc). This is why lowering a rank does not visit the others.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tessera/plan/layout.h"
+#include "tessera/program/program.h"
+
+namespace tessera {
+
+// One step of an op's time loop over a tensor dim: inside the interval that the first `prefix` axes of the dim cut, piece
+// (step + sum of the coordinates on `skew`) mod steps.
+struct StepPiece {
+  size_t dim = 0;
+  size_t prefix = 0;
+  int64_t steps = 1;
+  int64_t step = 0;
+  std::vector<AxisId> skew;
+  int64_t grain = 1;
+  friend bool operator==(const StepPiece&, const StepPiece&) = default;
+};
+
+// A region as a function of coordinates: what the layout gives, intersected with the step's piece.
+struct Region {
+  Layout layout;
+  std::optional<StepPiece> piece;
+  friend bool operator==(const Region&, const Region&) = default;
+};
+
+struct TextBuffer {
+  std::string name;
+  TensorId tensor;
+  Region region;
+  DType dtype = DType::kFloat32;
+  Tier tier = Tier::kDevice;
+  bool persistent = false;
+  bool accumulates = false;  // over micro-batches: lives for the step
+};
+
+struct TextView {
+  int buffer = -1;  // index into StageText::buffers
+  Region region;    // inside the buffer's region
+};
+
+struct TextOutput {
+  TextView view;
+  TensorId tensor;
+  Write write = Write::kSet;
+  int term = 0, terms = 1;
+};
+struct TextCompute {
+  OpId op;
+  int64_t step = 0;  // of the op's time loop
+  std::vector<TextView> inputs;
+  std::vector<TextOutput> outputs;
+};
+struct TextTransfer {
+  TensorId tensor;
+  TextView from, to;
+};
+struct TextIssue {
+  int handle = 0;
+  CollectiveKind kind = CollectiveKind::kExchange;
+  bool classify = false;  // kind follows from who holds and needs what
+  std::vector<AxisId> axes;
+  std::optional<Combiner> combiner;
+  std::vector<TextTransfer> transfers;
+};
+// What crosses to another stage: every rank of `to_stage` receives its region from the nearest holders on `from_stage`.
+struct TextCross {
+  int handle = 0;      // of the first piece; pieces get consecutive handles from a range of their own
+  bool sends = false;  // this stage's side
+  StageId from_stage, to_stage;
+  TensorId tensor;
+  int64_t tag = 0;
+  TextView from, to;   // the side's own is valid; both regions are
+};
+struct TextWait {
+  int handle = 0;
+  int lag = 0;
+};
+struct TextCopy {
+  TensorId tensor;
+  TextView from, to;
+  Write write = Write::kSet;
+};
+struct TextLoad {
+  TensorId tensor;
+  TextView to;
+};
+
+struct TextInstruction {
+  std::variant<TextCompute, TextIssue, TextCross, TextWait, TextCopy, TextLoad> body;
+  When when = When::kAlways;
+  OpId cause;
+};
+
+struct TextHome {
+  TensorId tensor;
+  int buffer = -1;
+};
+
+struct StageText {
+  Mesh mesh;
+  std::vector<TextBuffer> buffers;
+  std::array<std::vector<TextInstruction>, kBlockKinds> blocks;
+  std::vector<TextHome> homes, fetches;
+};
+
+// The shape of a tensor as blocks see it: the micro-batch dim has the size of one micro-batch.
+struct ShapeRule {
+  const Graph* graph = nullptr;
+  std::string micro_batch_dim;
+  int64_t micro_batches = 1;
+  std::vector<int64_t> shape(TensorId tensor) const;
+  std::vector<int64_t> space(const Op& op) const;  // sizes of the iteration space
+};
+
+Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>& shape,
+             const std::vector<int64_t>& coordinates);
+// The box of the iteration space that a rank works on at a step.
+Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const Mesh& mesh,
+                const std::vector<int64_t>& coordinates, int64_t step);
+
+// Passes: stage text -> stage text. Joins adjacent collectives of the same kind, group, combiner and dtype whose waits come
+// later, up to `bytes` a bucket; the bucket is issued where its last member was.
+void bucket_collectives(StageText& text, const ShapeRule& shapes, int64_t bytes);
+
+// A rank's program from its stage's text; lifetimes, frees and arena offsets included (memory.cc).
+struct InstantiateInput {
+  const Graph* graph = nullptr;
+  const ResolvedPlan* plan = nullptr;
+  const std::vector<OpPlan>* ops = nullptr;  // effective splits
+  const std::vector<StageText>* texts = nullptr;
+  ShapeRule shapes;
+};
+Result<Program> instantiate(const InstantiateInput& input, StageId stage, int rank);
+void plan_memory(Program& program, const Graph& graph);
+
+}  // namespace tessera

@@ -1,0 +1,236 @@
+#include "tessera/program/text.h"
+
+#include <fmt/format.h>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+      continue;
+    }
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+std::string_view write_name(Write write) {
+  switch (write) {
+    case Write::kSet: return "set";
+    case Write::kAdd: return "add";
+    case Write::kAddExceptFirst: return "add_except_first";
+  }
+  return "?";
+}
+
+class Printer {
+ public:
+  Printer(const Program& program, const Graph& graph) : program_(program), graph_(graph) {}
+
+  std::string header() const;
+  std::string line(const Instruction& instruction) const;
+
+ private:
+  std::string tensor(TensorId id) const {
+    const bool known = id.valid() && id.index() < graph_.tensors().size();
+    return known ? quoted(graph_.tensor(id).name) : "none";
+  }
+  std::string op(OpId id) const {
+    if (!id.valid() || id.index() >= graph_.ops().size()) return "none";
+    const Op& op = graph_.op(id);
+    std::string out = quoted(op.path);
+    if (op.phase != Phase::kForward) out += fmt::format("@{}", phase_name(op.phase));
+    return out;
+  }
+  std::string region(TensorId id, const Box& box) const { return tensor(id) + box.to_string(); }
+  std::string view(const View& view) const {
+    const bool known = view.buffer.valid() && view.buffer.index() < program_.buffers.size();
+    const bool whole = known && view.box == Box::whole(program_.buffer(view.buffer).shape);
+    return fmt::format("%{}{}", view.buffer.value, whole ? "" : view.box.to_string());
+  }
+  std::string boxes(const std::vector<Box>& boxes) const {
+    std::vector<std::string> parts;
+    for (const Box& box : boxes) parts.push_back(box.to_string());
+    return "(" + join(parts, " ") + ")";
+  }
+
+  std::string print(const Compute& compute) const;
+  std::string print(const Output& output) const;
+  std::string print(const Issue& issue) const;
+  std::string print(const Send& send) const {
+    return fmt::format("send #{} to {} tag {} {} {}", send.handle, send.peer, send.tag,
+                       region(send.tensor, send.region), view(send.view));
+  }
+  std::string print(const Recv& recv) const {
+    return fmt::format("recv #{} from {} tag {} {} {}", recv.handle, recv.peer, recv.tag,
+                       region(recv.tensor, recv.region), view(recv.view));
+  }
+  std::string print(const Wait& wait) const {
+    return fmt::format("wait #{}{}", wait.handle,
+                       wait.lag == 0 ? "" : fmt::format(" lag {}", wait.lag));
+  }
+  std::string print(const Copy& copy) const {
+    const std::string write =
+        copy.write == Write::kSet ? "" : fmt::format("{} ", write_name(copy.write));
+    return fmt::format("copy {} {} -> {}{}", region(copy.tensor, copy.region), view(copy.from), write,
+                       view(copy.to));
+  }
+  std::string print(const Load& load) const {
+    return fmt::format("load {} -> {}", region(load.tensor, load.region), view(load.to));
+  }
+  std::string print(const Free& free) const { return fmt::format("free %{}", free.buffer.value); }
+
+  const Program& program_;
+  const Graph& graph_;
+};
+
+std::string attribute_text(const Attribute& attribute) {
+  if (const auto* integer = std::get_if<int64_t>(&attribute)) return fmt::format("{}", *integer);
+  if (const auto* text = std::get_if<std::string>(&attribute)) return quoted(*text);
+  std::string number = fmt::format("{}", std::get<double>(attribute));
+  if (number.find_first_of(".eni") == std::string::npos) number += ".0";
+  return number;
+}
+
+std::string numbers(const std::vector<int64_t>& values) {
+  return fmt::format("[{}]", fmt::join(values, ", "));
+}
+
+std::string Printer::print(const Output& output) const {
+  std::string out = fmt::format("{} {} {}", write_name(output.write), tensor(output.tensor),
+                                view(output.view));
+  if (output.term != 0 || output.terms != 1) {
+    out += fmt::format(" term {} of {}", output.term, output.terms);
+  }
+  return out;
+}
+
+std::string Printer::print(const Compute& compute) const {
+  std::vector<std::string> inputs, outputs, attributes;
+  for (const View& input : compute.inputs) inputs.push_back(view(input));
+  for (const Output& output : compute.outputs) outputs.push_back(print(output));
+  for (const auto& [name, value] : compute.attributes) {
+    attributes.push_back(fmt::format("{} = {}", name, attribute_text(value)));
+  }
+  std::string out =
+      fmt::format("compute {} {} {} ({}) -> ({})", op(compute.op), compute.kind,
+                  compute.box.to_string(), join(inputs, ", "), join(outputs, ", "));
+  if (!attributes.empty()) out += fmt::format(" {{{}}}", join(attributes, ", "));
+  return out;
+}
+
+std::string Printer::print(const Issue& issue) const {
+  std::string out = fmt::format("issue #{} {}", issue.handle, collective_name(issue.kind));
+  if (issue.combiner) out += fmt::format(" by {}", combiner_name(*issue.combiner));
+  out += fmt::format(" {} group {}", dtype_name(issue.dtype), issue.group);
+  std::vector<std::string> transfers;
+  for (const Transfer& transfer : issue.transfers) {
+    std::string text = fmt::format("{} {} -> {}", tensor(transfer.tensor), boxes(transfer.hold),
+                                   boxes(transfer.need));
+    if (transfer.in) text += " in " + view(*transfer.in);
+    if (transfer.out) text += " out " + view(*transfer.out);
+    transfers.push_back(std::move(text));
+  }
+  return out + " {" + join(transfers, "; ") + "}";
+}
+
+std::string Printer::line(const Instruction& instruction) const {
+  std::string out;
+  if (instruction.when == When::kFirst) out = "first ";
+  if (instruction.when == When::kLast) out = "last ";
+  out += std::visit([&](const auto& body) { return print(body); }, instruction.body);
+  const auto* compute = std::get_if<Compute>(&instruction.body);
+  const OpId usual = compute != nullptr ? compute->op : OpId();
+  if (instruction.cause != usual) out += " for " + op(instruction.cause);
+  return out;
+}
+
+std::string Printer::header() const {
+  const Program& p = program_;
+  std::string out = fmt::format("program rank {} of {}\n", p.rank, p.ranks);
+  out += fmt::format("stage {} coordinates {}\n", p.stage.value, numbers(p.coordinates));
+  out += fmt::format("micro_batches {} dim {} size {} slots {} slot_bytes {}\n", p.micro_batches,
+                     quoted(p.micro_batch_dim), p.micro_batch_size, p.slots, p.slot_bytes);
+  out += fmt::format("arena device {} host {} disk {}\n", p.arena_bytes[0], p.arena_bytes[1],
+                     p.arena_bytes[2]);
+  for (size_t g = 0; g < p.groups.size(); ++g) {
+    std::vector<int> axes;
+    for (AxisId axis : p.groups[g].axes) axes.push_back(axis.value);
+    out += fmt::format("group {} axes [{}] members [{}] index {}\n", g, fmt::join(axes, ", "),
+                       fmt::join(p.groups[g].members, ", "), p.groups[g].index);
+  }
+  for (const Buffer& b : p.buffers) {
+    out += fmt::format("buffer %{} {} of {} {} {} {} {} at {}\n", b.id.value, quoted(b.name),
+                       tensor(b.tensor), dtype_name(b.dtype), numbers(b.shape), tier_name(b.tier),
+                       lifetime_name(b.lifetime), b.offset);
+  }
+  for (const Home& h : p.homes) {
+    out += fmt::format("home {} %{}\n", region(h.tensor, h.region), h.buffer.value);
+  }
+  for (const Home& h : p.fetches) {
+    out += fmt::format("fetch {} %{}\n", region(h.tensor, h.region), h.buffer.value);
+  }
+  std::vector<std::string> steps;
+  for (const BlockRunStep& step : p.schedule) {
+    steps.push_back(fmt::format("{} {}", block_name(step.block), step.micro_batch));
+  }
+  return out + fmt::format("schedule {}\n", join(steps, ", "));
+}
+
+}  // namespace
+
+std::string to_text(const Program& program, const Graph& graph) {
+  const Printer printer(program, graph);
+  std::string out = printer.header();
+  for (size_t b = 0; b < kBlockKinds; ++b) {
+    if (program.blocks[b].empty()) continue;
+    out += fmt::format("{} {{\n", block_name(static_cast<BlockKind>(b)));
+    for (const Instruction& instruction : program.blocks[b]) {
+      out += "  " + printer.line(instruction) + "\n";
+    }
+    out += "}\n";
+  }
+  return out;
+}
+
+std::string to_text(const Instruction& instruction, const Program& program, const Graph& graph) {
+  return Printer(program, graph).line(instruction);
+}
+
+std::string label(const Instruction& instruction, const Graph& graph) {
+  struct Visitor {
+    const Graph& graph;
+    std::string operator()(const Compute& compute) const {
+      const bool known = compute.op.valid() && compute.op.index() < graph.ops().size();
+      return "compute " + (known ? graph.op(compute.op).path : compute.kind);
+    }
+    std::string operator()(const Issue& issue) const {
+      return fmt::format("issue #{} {}", issue.handle, collective_name(issue.kind));
+    }
+    std::string operator()(const Send& send) const {
+      return fmt::format("send #{} to {}", send.handle, send.peer);
+    }
+    std::string operator()(const Recv& recv) const {
+      return fmt::format("recv #{} from {}", recv.handle, recv.peer);
+    }
+    std::string operator()(const Wait& wait) const { return fmt::format("wait #{}", wait.handle); }
+    std::string operator()(const Copy& copy) const {
+      return fmt::format("copy %{} -> %{}", copy.from.buffer.value, copy.to.buffer.value);
+    }
+    std::string operator()(const Load& load) const {
+      return fmt::format("load %{}", load.to.buffer.value);
+    }
+    std::string operator()(const Free& free) const {
+      return fmt::format("free %{}", free.buffer.value);
+    }
+  };
+  return std::visit(Visitor{graph}, instruction.body);
+}
+
+}  // namespace tessera

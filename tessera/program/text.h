@@ -1,0 +1,21 @@
+// Text form of programs (docs/reference/program-format.md): for people, golden tests and `tessera inspect`. Printing
+// then parsing gives an equal program; tensors and ops are named by the graph that the program computes.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tessera/program/program.h"
+
+namespace tessera {
+
+std::string to_text(const Program& program, const Graph& graph);
+Result<Program> parse_program(std::string_view text, const Graph& graph,
+                              std::string_view file = "<program>");
+
+// One instruction's line, without indentation.
+std::string to_text(const Instruction& instruction, const Program& program, const Graph& graph);
+// Short, for messages: "compute blocks.0.up", "issue #5", "wait #5".
+std::string label(const Instruction& instruction, const Graph& graph);
+
+}  // namespace tessera

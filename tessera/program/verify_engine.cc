@@ -1,0 +1,500 @@
+#include "tessera/program/verify_engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/text.h"
+#include "tessera/program/text.h"
+
+namespace tessera::verifying {
+namespace {
+
+bool runs_now(When when, int64_t run, int64_t runs) {
+  switch (when) {
+    case When::kAlways: return true;
+    case When::kFirst: return run == 0;
+    case When::kLast: return run == runs - 1;
+  }
+  return true;
+}
+
+Box relative(const Box& box, const Box& origin) {
+  Box out = box;
+  for (size_t i = 0; i < out.rank(); ++i) out.dims[i].begin -= origin.dims[i].begin;
+  return out;
+}
+
+// The common refinement of a linear op's inputs: where each input has one value, so has the output.
+void refine(std::vector<Piece>& cells, std::vector<std::vector<std::optional<PartsRef>>>& terms,
+            const std::vector<Piece>& input) {
+  std::vector<Piece> next;
+  std::vector<std::vector<std::optional<PartsRef>>> next_terms;
+  for (size_t c = 0; c < cells.size(); ++c) {
+    for (const Piece& piece : input) {
+      if (!overlaps(cells[c].local, piece.local)) continue;
+      next.push_back(clip(cells[c], intersect(cells[c].local, piece.local)));
+      next_terms.push_back(terms[c]);
+      next_terms.back().emplace_back(piece.parts);
+    }
+  }
+  cells = std::move(next);
+  terms = std::move(next_terms);
+}
+
+}  // namespace
+
+Engine::Engine(const Graph& graph, const std::vector<PreparedProgram>& programs, bool blocking)
+    : graph_(graph),
+      blocking_(blocking),
+      executed_(graph.ops().size()),
+      updated_(graph.tensors().size()),
+      fused_(graph.ops().size(), false) {
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.update_of.valid()) updated_[tensor.update_of.index()] = tensor.id;
+  }
+  ranks_.reserve(programs.size());
+  for (const PreparedProgram& program : programs) ranks_.emplace_back(graph, program);
+}
+
+bool Engine::run(std::vector<Rejection>& rejections) {
+  rejections_ = &rejections;
+  for (Rank& rank : ranks_) {
+    if (Failure failure = rank.state.begin_step()) {
+      return reject(&rank, failure.rule, failure.tensor, failure.message);
+    }
+  }
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      const auto before = std::make_pair(ranks_[r].position, ranks_[r].index);
+      if (!advance(r)) return false;
+      moved = moved || before != std::make_pair(ranks_[r].position, ranks_[r].index);
+    }
+  }
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.done(); })
+             ? finish_step()
+             : stuck();
+}
+
+bool Engine::advance(size_t r) {
+  Rank& rank = ranks_[r];
+  while (!rank.done()) {
+    if (rank.waits_for >= 0) {
+      if (!communications_[static_cast<size_t>(rank.waits_for)]->complete()) return true;
+      rank.waits_for = -1;
+      // A blocking issue is over; a wait is executed now.
+      if (!std::holds_alternative<Wait>(rank.program().block(rank.step().block)[rank.index].body)) {
+        ++rank.index;
+      }
+    }
+    const BlockKind kind = rank.step().block;
+    const size_t b = static_cast<size_t>(kind);
+    const std::vector<Instruction>& block = rank.program().block(kind);
+    while (rank.index < block.size()) {
+      const Instruction& instruction = block[rank.index];
+      if (runs_now(instruction.when, rank.run[b], rank.prepared->runs[b])) {
+        if (!execute(rank, instruction, rank.prepared->blocks[b][rank.index])) return false;
+        if (rank.waits_for >= 0) return true;
+      }
+      ++rank.index;
+    }
+    if (!next_block(rank)) return false;
+  }
+  return true;
+}
+
+bool Engine::next_block(Rank& rank) {
+  if (Failure failure = rank.state.end_block()) {
+    rank.index = rank.index == 0 ? 0 : rank.index - 1;
+    return check(rank, failure);
+  }
+  ++rank.run[static_cast<size_t>(rank.step().block)];
+  ++rank.position;
+  rank.index = 0;
+  rank.state.begin_block();
+  return true;
+}
+
+bool Engine::sets(const Rank& rank, Write write) {
+  return write == Write::kSet || (write == Write::kAddExceptFirst &&
+                                  rank.run[static_cast<size_t>(rank.step().block)] == 0);
+}
+
+bool Engine::execute(Rank& rank, const Instruction& instruction, const Prepared& prepared) {
+  const int64_t mb = rank.step().micro_batch;
+  if (const auto* what = std::get_if<Compute>(&instruction.body)) {
+    return compute(rank, *what, prepared);
+  }
+  if (const auto* what = std::get_if<Issue>(&instruction.body)) {
+    return issue(rank, instruction, *what, prepared);
+  }
+  if (const auto* what = std::get_if<Wait>(&instruction.body)) return wait(rank, *what);
+  if (const auto* what = std::get_if<Free>(&instruction.body)) {
+    return check(rank, rank.state.free(what->buffer, mb));
+  }
+  if (const auto* what = std::get_if<Load>(&instruction.body)) {
+    const Box region = prepared.regions[0].at(mb);
+    const std::vector<Piece> pieces{{relative(region, region), region, what->tensor, nullptr}};
+    return check(rank, rank.state.write(what->to, mb, pieces, nullptr));
+  }
+  if (const auto* what = std::get_if<Copy>(&instruction.body)) {
+    std::vector<Piece> pieces;
+    if (!check(rank, rank.state.read(what->from, mb, what->tensor, prepared.regions[0].at(mb),
+                                     false, &pieces))) {
+      return false;
+    }
+    return check(rank, sets(rank, what->write) ? rank.state.write(what->to, mb, pieces, nullptr)
+                                               : rank.state.add(what->to, mb, pieces));
+  }
+  return message(rank, instruction, prepared);
+}
+
+bool Engine::compute(Rank& rank, const Compute& compute, const Prepared& prepared) {
+  const int64_t mb = rank.step().micro_batch;
+  const Op& op = *prepared.op;
+  std::vector<std::vector<Piece>> inputs;
+  bool incomplete = false;
+  if (prepared.linear) inputs.resize(op.inputs.size());
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const Failure failure =
+        rank.state.read(compute.inputs[i], mb, op.inputs[i], prepared.regions[i].at(mb),
+                        !prepared.linear, prepared.linear ? &inputs[i] : nullptr);
+    if (failure) return check(rank, failure);
+    if (!prepared.linear) continue;
+    for (const Piece& piece : inputs[i]) incomplete = incomplete || piece.parts != nullptr;
+  }
+  if (!incomplete) inputs.clear();
+  add_union(executed_[op.id.index()], prepared.box.at(mb));
+  for (size_t o = 0; o < compute.outputs.size(); ++o) {
+    const Output& output = compute.outputs[o];
+    const std::vector<Piece> pieces = results(compute, prepared, o, inputs, mb);
+    const int alias = prepared.outputs[o].alias;
+    const Failure failure =
+        sets(rank, output.write)
+            ? rank.state.write(output.view, mb, pieces,
+                               alias < 0 ? nullptr : &compute.inputs[static_cast<size_t>(alias)])
+            : rank.state.add(output.view, mb, pieces);
+    if (failure) return check(rank, failure);
+  }
+  return true;
+}
+
+std::vector<Piece> Engine::results(const Compute& compute, const Prepared& prepared, size_t o,
+                                   const std::vector<std::vector<Piece>>& inputs,
+                                   int64_t micro_batch) {
+  const Op& op = *prepared.op;
+  const Output& output = compute.outputs[o];
+  const Box region = prepared.outputs[o].region.at(micro_batch);
+  std::vector<Piece> pieces{{relative(region, region), region, output.tensor, nullptr}};
+  if (inputs.empty()) {
+    pieces[0].parts =
+        make_leaf(op, o, prepared.outputs[o].reduced, prepared.box.at(micro_batch));
+  } else {
+    std::vector<std::vector<std::optional<PartsRef>>> terms(1);
+    for (const std::vector<Piece>& input : inputs) refine(pieces, terms, input);
+    for (size_t c = 0; c < pieces.size(); ++c) {
+      pieces[c].parts = make_node(op, std::move(terms[c]));
+    }
+  }
+  if (output.terms == 1) return pieces;
+  const Op& sum = graph_.op(graph_.tensor(output.tensor).producer);
+  fused_[sum.id.index()] = true;
+  for (Piece& piece : pieces) {
+    std::vector<std::optional<PartsRef>> terms(static_cast<size_t>(output.terms));
+    terms[static_cast<size_t>(output.term)] = piece.parts;
+    piece.parts = make_node(sum, std::move(terms));
+  }
+  return pieces;
+}
+
+void Engine::block_at(Rank& rank, size_t communication, const Instruction& instruction,
+                      int handle) {
+  const BlockKind block = rank.step().block;
+  rank.pending[handle].push_back({communication, block, rank.run[static_cast<size_t>(block)],
+                                  rank.step().micro_batch, &instruction});
+  if (blocking_ && !communications_[communication]->complete()) {
+    rank.waits_for = static_cast<int>(communication);
+  }
+}
+
+bool Engine::issue(Rank& rank, const Instruction& instruction, const Issue& issue,
+                   const Prepared& prepared) {
+  const int64_t mb = rank.step().micro_batch;
+  const Group& group = rank.program().groups[static_cast<size_t>(issue.group)];
+  const size_t members = group.members.size(), me = static_cast<size_t>(group.index);
+  std::vector<size_t>& sequence = collectives_[group.members];
+  const size_t position = issued_[{rank.program().rank, group.members}]++;
+  if (position == sequence.size()) {
+    sequence.push_back(communications_.size());
+    communications_.push_back(std::make_unique<Communication>());
+    communications_.back()->members = group.members;
+    communications_.back()->arrivals.resize(members);
+  }
+  const size_t id = sequence[position];
+  Communication& communication = *communications_[id];
+  if (!agree(rank, communication, issue, prepared)) return false;
+  Arrival& arrival = communication.arrivals[me];
+  arrival.values.resize(issue.transfers.size());
+  for (size_t t = 0; t < issue.transfers.size(); ++t) {
+    const Transfer& transfer = issue.transfers[t];
+    if (!transfer.in) continue;
+    if (!check(rank, rank.state.read(*transfer.in, mb, transfer.tensor, communication.hold[t][me],
+                                     false, &arrival.values[t]))) {
+      return false;
+    }
+  }
+  for (const Transfer& transfer : issue.transfers) {
+    const bool started =
+        (!transfer.in || check(rank, rank.state.start(*transfer.in, mb, false, id, issue.handle))) &&
+        (!transfer.out || check(rank, rank.state.start(*transfer.out, mb, true, id, issue.handle)));
+    if (!started) return false;
+  }
+  arrival.here = true;
+  ++communication.arrived;
+  block_at(rank, id, instruction, issue.handle);
+  return true;
+}
+
+bool Engine::agree(Rank& rank, Communication& communication, const Issue& issue,
+                   const Prepared& prepared) {
+  const int64_t mb = rank.step().micro_batch;
+  const size_t members = communication.members.size();
+  const bool first = communication.issue == nullptr;
+  if (first) {
+    communication.issue = &issue;
+    communication.first_rank = rank.program().rank;
+    communication.first_where = where(rank);
+    communication.cached.resize(issue.transfers.size());
+  }
+  const Issue& other = *communication.issue;
+  const auto differ = [&](TensorId tensor, const std::string& what) {
+    return reject(&rank, "message", tensor,
+                  fmt::format("rank {} issues {} for the same collective of ranks {}: {}",
+                              communication.first_rank, communication.first_where,
+                              fmt::join(communication.members, " "), what));
+  };
+  if (issue.kind != other.kind || issue.combiner != other.combiner || issue.dtype != other.dtype) {
+    return differ({}, "kind, combiner or dtype differ");
+  }
+  if (issue.transfers.size() != other.transfers.size()) {
+    return differ({}, fmt::format("expected {} arrays, found {}", other.transfers.size(),
+                                  issue.transfers.size()));
+  }
+  for (size_t t = 0; t < issue.transfers.size(); ++t) {
+    const TensorId tensor = issue.transfers[t].tensor;
+    if (tensor != other.transfers[t].tensor) {
+      return differ(tensor, fmt::format("expected tensor {}",
+                                        graph_.tensor(other.transfers[t].tensor).name));
+    }
+    if (first) {
+      communication.hold.emplace_back();
+      communication.need.emplace_back();
+    }
+    for (size_t m = 0; m < members; ++m) {
+      Box hold = prepared.regions[t * 2 * members + m].at(mb);
+      Box need = prepared.regions[t * 2 * members + members + m].at(mb);
+      if (first) {
+        communication.hold[t].push_back(std::move(hold));
+        communication.need[t].push_back(std::move(need));
+      } else if (hold != communication.hold[t][m] || need != communication.need[t][m]) {
+        return differ(tensor, fmt::format("member {}: expected {} -> {}, found {} -> {}", m,
+                                          communication.hold[t][m].to_string(),
+                                          communication.need[t][m].to_string(), hold.to_string(),
+                                          need.to_string()));
+      }
+    }
+  }
+  return true;
+}
+
+bool Engine::message(Rank& rank, const Instruction& instruction, const Prepared& prepared) {
+  const int64_t mb = rank.step().micro_batch;
+  const auto* send = std::get_if<Send>(&instruction.body);
+  const auto* recv = std::get_if<Recv>(&instruction.body);
+  const int me = rank.program().rank;
+  const int source = send != nullptr ? me : recv->peer, target = send != nullptr ? send->peer : me;
+  const int64_t tag = send != nullptr ? send->tag : recv->tag;
+  const TensorId tensor = send != nullptr ? send->tensor : recv->tensor;
+  const View& view = send != nullptr ? send->view : recv->view;
+  const int handle = send != nullptr ? send->handle : recv->handle;
+  const size_t end = send != nullptr ? 0 : 1;
+  Channel& channel = channels_[{source, target, tag, mb}];
+  const size_t position = channel.ends[end]++;
+  const Box region = prepared.regions[0].at(mb);
+  if (position == channel.messages.size()) {
+    channel.messages.push_back(communications_.size());
+    auto created = std::make_unique<Communication>();
+    created->members = {source, target};
+    created->arrivals.resize(2);
+    created->first_rank = me;
+    created->first_where = where(rank);
+    created->tensor = tensor;
+    created->region = region;
+    communications_.push_back(std::move(created));
+  }
+  const size_t id = channel.messages[position];
+  Communication& communication = *communications_[id];
+  if (communication.tensor != tensor || communication.region != region) {
+    return reject(&rank, "message", tensor,
+                  fmt::format("expected {}{} as rank {} has it at {}, found {}{}",
+                              graph_.tensor(communication.tensor).name,
+                              communication.region.to_string(), communication.first_rank,
+                              communication.first_where, graph_.tensor(tensor).name,
+                              region.to_string()));
+  }
+  Arrival& arrival = communication.arrivals[end];
+  arrival.values.resize(1);
+  if (send != nullptr &&
+      !check(rank, rank.state.read(view, mb, tensor, region, false, &arrival.values[0]))) {
+    return false;
+  }
+  if (!check(rank, rank.state.start(view, mb, recv != nullptr, id, handle))) return false;
+  arrival.here = true;
+  ++communication.arrived;
+  block_at(rank, id, instruction, handle);
+  return true;
+}
+
+Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
+  const auto found = rank.pending.find(wait.handle);
+  if (found == rank.pending.end()) return nullptr;
+  std::vector<Pending>& pendings = found->second;
+  const BlockRunStep& step = rank.step();
+  const int64_t run = rank.run[static_cast<size_t>(step.block)] - wait.lag;
+  const auto first = [&](auto&& fits) -> Pending* {
+    const auto it = std::find_if(pendings.begin(), pendings.end(), fits);
+    return it == pendings.end() ? nullptr : &*it;
+  };
+  const bool here = !pendings.empty() && pendings[0].block == step.block;
+  if (here || wait.lag == 1) {
+    return first([&](const Pending& p) { return p.block == step.block && p.run == run; });
+  }
+  if (step.block == BlockKind::kUpdate || step.block == BlockKind::kPrologue) {
+    return first([](const Pending&) { return true; });
+  }
+  return first([&](const Pending& p) {
+    return p.block == BlockKind::kPrologue || p.micro_batch == step.micro_batch;
+  });
+}
+
+bool Engine::wait(Rank& rank, const Wait& wait) {
+  Pending* pending = find_pending(rank, wait);
+  if (pending == nullptr) {
+    if (wait.lag == 1 && rank.run[static_cast<size_t>(rank.step().block)] == 0) return true;
+    return reject(&rank, "lifetime", {}, "waits for a handle that was not issued");
+  }
+  if (!communications_[pending->communication]->complete()) {
+    rank.waits_for = static_cast<int>(pending->communication);
+    return true;
+  }
+  const Pending done = *pending;
+  std::vector<Pending>& pendings = rank.pending[wait.handle];
+  pendings.erase(pendings.begin() + (pending - pendings.data()));
+  const auto* issue = std::get_if<Issue>(&done.instruction->body);
+  return issue != nullptr ? finish_collective(rank, done, *issue) : finish_message(rank, done);
+}
+
+bool Engine::finish_message(Rank& rank, const Pending& pending) {
+  Communication& communication = *communications_[pending.communication];
+  if (const auto* send = std::get_if<Send>(&pending.instruction->body)) {
+    return check(rank, rank.state.finish(send->view, pending.micro_batch, false,
+                                         pending.communication, nullptr));
+  }
+  const Recv& recv = std::get<Recv>(pending.instruction->body);
+  return check(rank, rank.state.finish(recv.view, pending.micro_batch, true, pending.communication,
+                                       &communication.arrivals[0].values[0]));
+}
+
+bool Engine::finish_collective(Rank& rank, const Pending& pending, const Issue& issue) {
+  Communication& communication = *communications_[pending.communication];
+  const size_t me = static_cast<size_t>(
+      rank.program().groups[static_cast<size_t>(issue.group)].index);
+  for (size_t t = 0; t < issue.transfers.size(); ++t) {
+    const Transfer& transfer = issue.transfers[t];
+    if (transfer.in && !check(rank, rank.state.finish(*transfer.in, pending.micro_batch, false,
+                                                      pending.communication, nullptr))) {
+      return false;
+    }
+    if (!transfer.out) continue;
+    const std::vector<Piece>* pieces = collected(rank, communication, t, me);
+    if (pieces == nullptr) return false;
+    if (!check(rank, rank.state.finish(*transfer.out, pending.micro_batch, true,
+                                       pending.communication, pieces))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// What member `m` gets, relative to its need.
+const std::vector<Piece>* Engine::collected(Rank& rank, Communication& communication, size_t t,
+                                            size_t m) {
+  const Box& need = communication.need[t][m];
+  auto& [cached_need, cached] = communication.cached[t];
+  if (!cached.empty() && cached_need == need) return &cached;
+  const Issue& issue = *communication.issue;
+  const TensorId tensor = issue.transfers[t].tensor;
+  std::vector<Piece> pieces;
+  const auto clipped = [&](const Piece& piece, const Box& box) {
+    Piece out = piece;
+    out.global = intersect(piece.global, box);
+    out.local = relative(out.global, need);
+    return out;
+  };
+  if (issue.combiner) {
+    for (const Arrival& arrival : communication.arrivals) {
+      for (const Piece& piece : arrival.values[t]) {
+        if (!overlaps(piece.global, need)) continue;
+        std::string error = merge_piece(graph_, pieces, clipped(piece, need), *issue.combiner);
+        if (error.empty()) continue;
+        reject(&rank, "coverage", tensor, std::move(error));
+        return nullptr;
+      }
+    }
+  } else {
+    const Redistribution what{issue.kind, issue.combiner, issue.dtype, communication.hold[t],
+                              communication.need[t]};
+    for (const Take& take : takes(what, m)) {
+      for (const Piece& piece : communication.arrivals[take.source].values[t]) {
+        if (overlaps(piece.global, take.box)) pieces.push_back(clipped(piece, take.box));
+      }
+    }
+  }
+  int64_t volume = 0;
+  for (const Piece& piece : pieces) volume += piece.local.volume();
+  if (volume != need.volume()) {
+    reject(&rank, "message", tensor,
+           fmt::format("no member holds all of {}: expected {} elements, found {}",
+                       need.to_string(), need.volume(), volume));
+    return nullptr;
+  }
+  cached_need = need;
+  cached = std::move(pieces);
+  return &cached;
+}
+
+std::string Engine::where(const Rank& rank) const {
+  if (rank.done()) return "end of step";
+  const BlockKind block = rank.step().block;
+  if (rank.index >= rank.program().block(block).size()) return std::string(block_name(block));
+  return verifying::where(rank.program(), block, rank.index, graph_);
+}
+
+bool Engine::reject(const Rank* rank, std::string rule, TensorId tensor, std::string message) {
+  if (rejections_->size() < kMaxRejections) {
+    if (rank != nullptr && !rank->done() && rank->program().micro_batches > 1) {
+      message += fmt::format(" (micro-batch {})", rank->step().micro_batch);
+    }
+    rejections_->push_back({std::move(rule), rank != nullptr ? rank->program().rank : -1,
+                            rank != nullptr ? where(*rank) : "",
+                            tensor.valid() ? graph_.tensor(tensor).name : "", std::move(message)});
+  }
+  return false;
+}
+
+bool Engine::check(const Rank& rank, const Failure& failure) {
+  return failure ? reject(&rank, failure.rule, failure.tensor, failure.message) : true;
+}
+
+}  // namespace tessera::verifying

@@ -1,0 +1,111 @@
+// The verifier's interpreter: runs the programs of all ranks side by side over the expanded schedule, on pieces instead
+// of numbers. Issues never block (unless asked), waits block until every partner has issued; a value in flight is the one
+// of its issue. As in a Kahn network the outcome does not depend on the interleaving, so one is enough.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/program/verify_state.h"
+
+namespace tessera::verifying {
+
+class Engine {
+ public:
+  Engine(const Graph& graph, const std::vector<PreparedProgram>& programs, bool blocking);
+  // Runs one step; false after a rejection.
+  bool run(std::vector<Rejection>& rejections);
+
+ private:
+  // One run of a collective, or one message.
+  struct Arrival {
+    bool here = false;
+    std::vector<std::vector<Piece>> values;  // by transfer; relative to hold's view
+  };
+  struct Communication {
+    std::vector<int> members;
+    std::vector<Arrival> arrivals;  // by member
+    size_t arrived = 0;
+    // Of the first that came; the others must agree.
+    int first_rank = -1;
+    std::string first_where;
+    const Issue* issue = nullptr;
+    std::vector<std::vector<Box>> hold, need;  // by transfer and member
+    TensorId tensor;                           // messages
+    Box region;
+    // Results by transfer: members often need the same box.
+    std::vector<std::pair<Box, std::vector<Piece>>> cached;
+    bool complete() const { return arrived == members.size(); }
+  };
+  struct Pending {
+    size_t communication = 0;
+    BlockKind block = BlockKind::kPrologue;
+    int64_t run = 0;
+    int64_t micro_batch = 0;
+    const Instruction* instruction = nullptr;
+  };
+  struct Rank {
+    explicit Rank(const Graph& graph, const PreparedProgram& p) : prepared(&p), state(graph, p) {}
+    const PreparedProgram* prepared;
+    RankState state;
+    size_t position = 0;  // in the schedule
+    size_t index = 0;     // in the block
+    std::array<int64_t, kBlockKinds> run{};
+    std::unordered_map<int, std::vector<Pending>> pending;
+    int waits_for = -1;  // communication at which it is blocked
+    const Program& program() const { return *prepared->program; }
+    const BlockRunStep& step() const { return program().schedule[position]; }
+    bool done() const { return position >= program().schedule.size(); }
+  };
+
+  bool advance(size_t rank);  // until it blocks or ends; false: rejected
+  static bool sets(const Rank& rank, Write write);
+  bool execute(Rank& rank, const Instruction& instruction, const Prepared& prepared);
+  bool compute(Rank& rank, const Compute& compute, const Prepared& prepared);
+  std::vector<Piece> results(const Compute& compute, const Prepared& prepared, size_t output,
+                             const std::vector<std::vector<Piece>>& inputs, int64_t micro_batch);
+  bool issue(Rank& rank, const Instruction& instruction, const Issue& issue, const Prepared& prepared);
+  bool agree(Rank& rank, Communication& communication, const Issue& issue, const Prepared& prepared);
+  bool message(Rank& rank, const Instruction& instruction, const Prepared& prepared);
+  bool wait(Rank& rank, const Wait& wait);
+  bool finish_collective(Rank& rank, const Pending& pending, const Issue& issue);
+  bool finish_message(Rank& rank, const Pending& pending);
+  const std::vector<Piece>* collected(Rank& rank, Communication& communication, size_t transfer,
+                                      size_t member);
+  Pending* find_pending(Rank& rank, const Wait& wait);
+  void block_at(Rank& rank, size_t communication, const Instruction& instruction, int handle);
+
+  bool next_block(Rank& rank);
+  bool stuck();
+  bool finish_step();
+  bool check_rest(Rank& rank);
+  bool check_coverage();
+  bool check_loss();
+
+  std::string where(const Rank& rank) const;
+  bool reject(const Rank* rank, std::string rule, TensorId tensor, std::string message);
+  bool check(const Rank& rank, const Failure& failure);
+
+  const Graph& graph_;
+  bool blocking_;
+  std::vector<Rank> ranks_;
+  std::vector<std::unique_ptr<Communication>> communications_;
+  std::map<std::vector<int>, std::vector<size_t>> collectives_;  // by member list, in order
+  std::map<std::pair<int, std::vector<int>>, size_t> issued_;    // by rank and member list
+  // By source, destination, tag, micro-batch: the messages, and how many of each end have come.
+  struct Channel {
+    std::vector<size_t> messages;
+    std::array<size_t, 2> ends{};
+  };
+  std::map<std::tuple<int, int, int64_t, int64_t>, Channel> channels_;
+  std::vector<std::vector<Box>> executed_;  // by op
+  std::vector<TensorId> updated_;           // by tensor: its new value, if an op updates it
+  std::vector<bool> fused_;                 // by op: an add_n whose terms were accumulated
+  std::vector<Rejection>* rejections_ = nullptr;
+};
+
+}  // namespace tessera::verifying

@@ -1,0 +1,562 @@
+#include "tessera/program/verify_prepare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/base/text.h"
+#include "tessera/program/text.h"
+
+namespace tessera::verifying {
+namespace {
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::vector<std::string> parts;
+  for (int64_t size : shape) parts.push_back(std::to_string(size));
+  return "[" + join(parts, ", ") + "]";
+}
+
+// The region for micro-batches 0 and 1 tells how it moves.
+Moving moving(Box at_zero, const Box& at_one) {
+  Moving out{std::move(at_zero), -1, 0};
+  for (size_t i = 0; i < out.box.rank(); ++i) {
+    const int64_t step = at_one.dims[i].begin - out.box.dims[i].begin;
+    if (step == 0) continue;
+    out.dim = static_cast<int>(i);
+    out.step = step;
+  }
+  return out;
+}
+
+class Preparer {
+ public:
+  Preparer(const Graph& graph, const std::vector<Program>& programs, size_t rank,
+           const VerifyOptions& options, std::vector<Rejection>& rejections)
+      : graph_(graph),
+        ranks_(programs.size()),
+        rank_(rank),
+        program_(programs[rank]),
+        options_(options),
+        rejections_(rejections) {}
+
+  PreparedProgram run();
+
+ private:
+  template <class... Args>
+  bool reject(std::string rule, TensorId tensor, fmt::format_string<Args...> format,
+              Args&&... args) {
+    if (rejections_.size() < kMaxRejections) {
+      rejections_.push_back(
+          {std::move(rule), static_cast<int>(rank_), located_ ? where(program_, block_, index_, graph_) : "",
+           known(tensor) ? graph_.tensor(tensor).name : "",
+           fmt::format(format, std::forward<Args>(args)...)});
+    }
+    return false;
+  }
+  bool known(TensorId id) const { return id.valid() && id.index() < graph_.tensors().size(); }
+  bool known(OpId id) const { return id.valid() && id.index() < graph_.ops().size(); }
+
+  bool check_program();
+  bool check_schedule();
+  bool check_buffers();
+  bool check_memory();
+  bool check_groups();
+  bool check_homes(const std::vector<Home>& homes, bool persistent);
+  bool check_view(const View& view, TensorId tensor, const Box& region);
+  bool check_inside(const Moving& region, const std::vector<int64_t>& shape, TensorId tensor);
+
+  bool prepare(const Instruction& instruction, Prepared& out);
+  bool prepare(const Compute& compute, Prepared& out);
+  bool prepare_outputs(const Compute& compute, Prepared& out);
+  bool check_box(const Compute& compute, const Op& op, Prepared& out);
+  bool check_result(const Compute& compute, const Op& op, size_t index);
+  bool check_overwrites(const Compute& compute, const Op& op, Prepared& out);
+  bool prepare(const Issue& issue, Prepared& out);
+  bool prepare_transfer(const Issue& issue, const Transfer& transfer, Prepared& out);
+  bool check_kind(const Issue& issue, const Transfer& transfer);
+  bool check_bucket(const Issue& issue);
+  bool prepare_region(TensorId tensor, const Box& region, const View& view, Prepared& out);
+  bool new_handle(int handle);
+  bool uses_micro_batch() const {
+    return block_ == BlockKind::kForward || block_ == BlockKind::kBackward;
+  }
+  Moving region_of(TensorId tensor, const Box& region) const;
+
+  const Graph& graph_;
+  size_t ranks_;
+  size_t rank_;
+  const Program& program_;
+  const VerifyOptions& options_;
+  std::vector<Rejection>& rejections_;
+  bool located_ = false;
+  BlockKind block_ = BlockKind::kPrologue;
+  size_t index_ = 0;
+  std::set<int> handles_;
+};
+
+PreparedProgram Preparer::run() {
+  PreparedProgram out;
+  out.program = &program_;
+  if (!check_program() || !check_schedule() || !check_buffers() || !check_groups()) return out;
+  check_memory();
+  check_homes(program_.homes, true);
+  check_homes(program_.fetches, false);
+  for (const BlockRunStep& step : program_.schedule) ++out.runs[static_cast<size_t>(step.block)];
+  for (const Buffer& buffer : program_.buffers) out.planned = out.planned || buffer.offset >= 0;
+  located_ = true;
+  for (size_t b = 0; b < kBlockKinds; ++b) {
+    block_ = static_cast<BlockKind>(b);
+    out.blocks[b].resize(program_.blocks[b].size());
+    for (index_ = 0; index_ < program_.blocks[b].size(); ++index_) {
+      prepare(program_.blocks[b][index_], out.blocks[b][index_]);
+      if (rejections_.size() >= kMaxRejections) return out;
+    }
+  }
+  return out;
+}
+
+bool Preparer::check_program() {
+  if (program_.rank != static_cast<int>(rank_) || program_.ranks != static_cast<int64_t>(ranks_)) {
+    return reject("message", {}, "expected the program of rank {} of {}, found rank {} of {}", rank_,
+                  ranks_, program_.rank, program_.ranks);
+  }
+  if (program_.slots < 1 || program_.micro_batches < 1) {
+    return reject("lifetime", {}, "expected at least one micro-batch and slot, found {} and {}",
+                  program_.micro_batches, program_.slots);
+  }
+  return true;
+}
+
+bool Preparer::check_schedule() {
+  std::set<std::pair<size_t, int64_t>> seen;
+  for (const BlockRunStep& step : program_.schedule) {
+    const bool once = step.block == BlockKind::kPrologue || step.block == BlockKind::kUpdate;
+    const int64_t end = once ? 1 : program_.micro_batches;
+    if (step.micro_batch < 0 || step.micro_batch >= end) {
+      return reject("coverage", {}, "schedule: {} of micro-batch {}, expected one below {}",
+                    block_name(step.block), step.micro_batch, end);
+    }
+    if (!seen.insert({static_cast<size_t>(step.block), step.micro_batch}).second) {
+      return reject("coverage", {}, "schedule: {} of micro-batch {} runs twice",
+                    block_name(step.block), step.micro_batch);
+    }
+  }
+  return true;
+}
+
+bool Preparer::check_buffers() {
+  for (size_t i = 0; i < program_.buffers.size(); ++i) {
+    const Buffer& buffer = program_.buffers[i];
+    if (buffer.id.index() != i || !buffer.id.valid()) {
+      return reject("instruction", {}, "buffer {} has the id {}", i, buffer.id.value);
+    }
+    for (int64_t size : buffer.shape) {
+      if (size < 0) return reject("instruction", {}, "buffer %{} has a negative size", i);
+    }
+  }
+  return true;
+}
+
+bool Preparer::check_memory() {
+  const int64_t device = program_.arena_bytes[static_cast<size_t>(Tier::kDevice)];
+  if (options_.memory_limit_bytes > 0 && device > options_.memory_limit_bytes) {
+    return reject("memory", {}, "the device arena has {}, the limit is {}", format_bytes(device),
+                  format_bytes(options_.memory_limit_bytes));
+  }
+  bool planned = false;
+  for (const Buffer& buffer : program_.buffers) planned = planned || buffer.offset >= 0;
+  if (!planned) return true;
+  for (const Buffer& buffer : program_.buffers) {
+    if (buffer.bytes() == 0) continue;
+    const int64_t slots = buffer.lifetime == Lifetime::kMicroBatch ? program_.slots : 1;
+    const int64_t end = buffer.offset + (slots - 1) * program_.slot_bytes + buffer.bytes();
+    const int64_t arena = program_.arena_bytes[static_cast<size_t>(buffer.tier)];
+    if (buffer.offset < 0 || end > arena) {
+      return reject("memory", buffer.tensor,
+                    "buffer %{} \"{}\" at offset {} ends at {}, the {} arena has {} bytes",
+                    buffer.id.value, buffer.name, buffer.offset, end, tier_name(buffer.tier), arena);
+    }
+  }
+  return true;
+}
+
+bool Preparer::check_groups() {
+  for (size_t g = 0; g < program_.groups.size(); ++g) {
+    const Group& group = program_.groups[g];
+    const std::set<int> distinct(group.members.begin(), group.members.end());
+    const bool inside = !distinct.empty() && *distinct.begin() >= 0 &&
+                        *distinct.rbegin() < static_cast<int>(ranks_);
+    if (distinct.size() != group.members.size() || !inside || group.index < 0 ||
+        static_cast<size_t>(group.index) >= group.members.size() ||
+        group.members[static_cast<size_t>(group.index)] != static_cast<int>(rank_)) {
+      return reject("message", {}, "group {}: expected distinct ranks with rank {} at index {}", g,
+                    rank_, group.index);
+    }
+  }
+  return true;
+}
+
+bool Preparer::check_homes(const std::vector<Home>& homes, bool persistent) {
+  for (const Home& home : homes) {
+    if (!known(home.tensor)) return reject("instruction", {}, "a home of an unknown tensor");
+    if (!check_view({home.buffer, Box::whole(home.region.shape())}, home.tensor, home.region)) {
+      return false;
+    }
+    const Tensor& tensor = graph_.tensor(home.tensor);
+    const Buffer& buffer = program_.buffer(home.buffer);
+    if (buffer.shape != home.region.shape() || !Box::whole(tensor.shape()).contains(home.region)) {
+      return reject("instruction", home.tensor, "home region {} of {} does not fit its buffer {}",
+                    home.region.to_string(), shape_text(tensor.shape()), shape_text(buffer.shape));
+    }
+    if (!persistent) continue;
+    const bool role = tensor.role == Role::kParameter || tensor.role == Role::kBuffer ||
+                      tensor.role == Role::kOptimizerState;
+    if (!role || buffer.lifetime != Lifetime::kPersistent) {
+      return reject("instruction", home.tensor,
+                    "a home is of a parameter, state or table in a persistent buffer, found {} in a "
+                    "{} buffer",
+                    role_name(tensor.role), lifetime_name(buffer.lifetime));
+    }
+  }
+  return true;
+}
+
+bool Preparer::check_view(const View& view, TensorId tensor, const Box& region) {
+  if (!view.buffer.valid() || view.buffer.index() >= program_.buffers.size()) {
+    return reject("instruction", tensor, "no buffer %{}", view.buffer.value);
+  }
+  const Buffer& buffer = program_.buffer(view.buffer);
+  if (view.box.rank() != buffer.shape.size() || !Box::whole(buffer.shape).contains(view.box)) {
+    return reject("instruction", tensor, "view {} does not lie in buffer %{} of shape {}",
+                  view.box.to_string(), buffer.id.value, shape_text(buffer.shape));
+  }
+  if (view.box.shape() != region.shape()) {
+    return reject("instruction", tensor, "expected a view of shape {} for the region {}, found %{}{}",
+                  shape_text(region.shape()), region.to_string(), buffer.id.value,
+                  view.box.to_string());
+  }
+  if (buffer.dtype != graph_.tensor(tensor).dtype) {
+    return reject("instruction", tensor, "expected {}, found buffer %{} of {}",
+                  dtype_name(graph_.tensor(tensor).dtype), buffer.id.value, dtype_name(buffer.dtype));
+  }
+  return true;
+}
+
+bool Preparer::check_inside(const Moving& region, const std::vector<int64_t>& shape,
+                            TensorId tensor) {
+  const Box whole = Box::whole(shape);
+  const int64_t last = uses_micro_batch() ? program_.micro_batches - 1 : 0;
+  if (region.box.rank() != whole.rank() || region.box.empty() || !whole.contains(region.box) ||
+      !whole.contains(region.at(last))) {
+    return reject("instruction", tensor, "region {} (last micro-batch {}) does not lie in {}",
+                  region.box.to_string(),
+                  region.box.rank() == whole.rank() ? region.at(last).to_string() : "?",
+                  shape_text(shape));
+  }
+  return true;
+}
+
+Moving Preparer::region_of(TensorId tensor, const Box& region) const {
+  Moving out{region, -1, 0};
+  if (!uses_micro_batch()) return out;
+  out.dim = micro_batch_dim_of(program_, graph_.tensor(tensor));
+  out.step = out.dim >= 0 ? program_.micro_batch_size : 0;
+  return out;
+}
+
+bool Preparer::prepare(const Instruction& instruction, Prepared& out) {
+  if (const auto* compute = std::get_if<Compute>(&instruction.body)) return prepare(*compute, out);
+  if (const auto* issue = std::get_if<Issue>(&instruction.body)) return prepare(*issue, out);
+  const auto peer_known = [&](int peer, TensorId tensor) {
+    return (peer >= 0 && peer < static_cast<int>(ranks_) && peer != static_cast<int>(rank_)) ||
+           reject("message", tensor, "expected another rank below {} as peer, found {}", ranks_, peer);
+  };
+  if (const auto* send = std::get_if<Send>(&instruction.body)) {
+    return new_handle(send->handle) && peer_known(send->peer, send->tensor) &&
+           prepare_region(send->tensor, send->region, send->view, out);
+  }
+  if (const auto* recv = std::get_if<Recv>(&instruction.body)) {
+    return new_handle(recv->handle) && peer_known(recv->peer, recv->tensor) &&
+           prepare_region(recv->tensor, recv->region, recv->view, out);
+  }
+  if (const auto* copy = std::get_if<Copy>(&instruction.body)) {
+    if (!prepare_region(copy->tensor, copy->region, copy->from, out) ||
+        !check_view(copy->to, copy->tensor, copy->region)) {
+      return false;
+    }
+    if (copy->from.buffer == copy->to.buffer && overlaps(copy->from.box, copy->to.box)) {
+      return reject("lifetime", copy->tensor, "copies %{} onto itself", copy->to.buffer.value);
+    }
+    return true;
+  }
+  if (const auto* load = std::get_if<Load>(&instruction.body)) {
+    if (!prepare_region(load->tensor, load->region, load->to, out)) return false;
+    const Role role = graph_.tensor(load->tensor).role;
+    return role == Role::kInput ||
+           reject("instruction", load->tensor, "expected a graph input, found a tensor of role {}",
+                  role_name(role));
+  }
+  if (const auto* free = std::get_if<Free>(&instruction.body)) {
+    return (free->buffer.valid() && free->buffer.index() < program_.buffers.size()) ||
+           reject("instruction", {}, "no buffer %{}", free->buffer.value);
+  }
+  const Wait& wait = std::get<Wait>(instruction.body);
+  return wait.lag == 0 || wait.lag == 1 ||
+         reject("instruction", {}, "expected lag 0 or 1, found {}", wait.lag);
+}
+
+bool Preparer::new_handle(int handle) {
+  return handles_.insert(handle).second ||
+         reject("instruction", {}, "handle #{} is used by another instruction", handle);
+}
+
+bool Preparer::prepare_region(TensorId tensor, const Box& region, const View& view, Prepared& out) {
+  if (!known(tensor)) return reject("instruction", {}, "unknown tensor {}", tensor.value);
+  out.regions = {region_of(tensor, region)};
+  return check_inside(out.regions[0], graph_.tensor(tensor).shape(), tensor) &&
+         check_view(view, tensor, region);
+}
+
+bool Preparer::prepare(const Compute& compute, Prepared& out) {
+  if (!known(compute.op)) return reject("instruction", {}, "unknown op {}", compute.op.value);
+  const Op& op = graph_.op(compute.op);
+  if (compute.kind != op.kind) {
+    return reject("instruction", {}, "expected kind {}, found {}", op.kind, compute.kind);
+  }
+  if (compute.attributes != op.attributes) {
+    return reject("instruction", {}, "attributes differ from those of op {}", op.path);
+  }
+  if (compute.inputs.size() != op.inputs.size() || compute.outputs.size() != op.outputs.size()) {
+    return reject("instruction", {}, "expected {} inputs and {} outputs, found {} and {}",
+                  op.inputs.size(), op.outputs.size(), compute.inputs.size(), compute.outputs.size());
+  }
+  out.op = &op;
+  out.kind = find_kind(op.kind);
+  if (out.kind == nullptr) return reject("instruction", {}, "unknown kind {}", op.kind);
+  if (!check_box(compute, op, out)) return false;
+  const Annotation& annotation = op.annotation;
+  const Box next = out.box.at(1);
+  out.linear = out.kind->linear;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const OperandDims& dims = annotation.inputs[i];
+    out.regions.push_back(moving(project(annotation, dims, compute.box), project(annotation, dims, next)));
+    if (!check_view(compute.inputs[i], op.inputs[i], out.regions.back().box)) return false;
+    out.linear = out.linear && dims.dims == annotation.outputs[0].dims;
+  }
+  return prepare_outputs(compute, out) && check_overwrites(compute, op, out);
+}
+
+// Also: frozen dims are whole, but for keys behind the last query.
+bool Preparer::check_box(const Compute& compute, const Op& op, Prepared& out) {
+  const Annotation& annotation = op.annotation;
+  std::vector<int64_t> sizes;
+  for (const OpDim& dim : annotation.dims) sizes.push_back(dim.size);
+  out.box = {compute.box, -1, 0};
+  if (compute.box.rank() != sizes.size()) {
+    return reject("instruction", {}, "expected a box of {} dims, found {}", sizes.size(),
+                  compute.box.to_string());
+  }
+  if (uses_micro_batch()) {
+    out.box.dim = micro_batch_dim_of(program_, annotation);
+    out.box.step = out.box.dim >= 0 ? program_.micro_batch_size : 0;
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const OpDim& dim = annotation.dims[i];
+    Interval& own = out.box.box.dims[i];
+    if (dim.causal_of >= 0 && own.begin == 0 &&
+        own.end() >= compute.box.dims[static_cast<size_t>(dim.causal_of)].end()) {
+      own = {0, dim.size};
+    }
+    if (dim.mark == Mark::kFrozen && own != Interval{0, dim.size}) {
+      return reject("instruction", {}, "frozen dim {} is split: expected [0:{}], found [{}:{}]",
+                    dim.name, dim.size, own.begin, own.end());
+    }
+  }
+  return check_inside(out.box, sizes, op.outputs.empty() ? TensorId() : op.outputs[0]);
+}
+
+bool Preparer::prepare_outputs(const Compute& compute, Prepared& out) {
+  const Op& op = *out.op;
+  const Annotation& annotation = op.annotation;
+  const Box next = Moving{compute.box, out.box.dim, out.box.step}.at(1);
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    const OperandDims& dims = annotation.outputs[i];
+    PreparedOutput output;
+    output.region = moving(project(annotation, dims, compute.box), project(annotation, dims, next));
+    for (size_t d = 0; d < annotation.dims.size(); ++d) {
+      if (!dims.contains(static_cast<int>(d))) output.reduced.push_back(static_cast<int>(d));
+    }
+    if (!check_view(compute.outputs[i].view, op.outputs[i], output.region.box)) return false;
+    if (!check_result(compute, op, i)) return false;
+    out.outputs.push_back(std::move(output));
+  }
+  return true;
+}
+
+bool Preparer::check_result(const Compute& compute, const Op& op, size_t index) {
+  const Output& output = compute.outputs[index];
+  if (output.write != Write::kSet) {
+    if (!find_kind(op.kind)->accumulates) {
+      return reject("instruction", op.outputs[index], "kind {} cannot add to its output", op.kind);
+    }
+    const Combiner combiner = op.annotation.outputs[index].combiner;
+    if (combiner != Combiner::kSum) {
+      return reject("instruction", op.outputs[index], "adds to an output whose parts merge by {}",
+                    combiner_name(combiner));
+    }
+  }
+  if (output.terms == 1) {
+    return (output.tensor == op.outputs[index] && output.term == 0) ||
+           reject("instruction", op.outputs[index], "expected this output, found {}",
+                  known(output.tensor) ? graph_.tensor(output.tensor).name : "none");
+  }
+  const bool made = known(output.tensor) && known(graph_.tensor(output.tensor).producer);
+  const Op* sum = made ? &graph_.op(graph_.tensor(output.tensor).producer) : nullptr;
+  if (sum == nullptr || sum->kind != "add_n" ||
+      sum->inputs.size() != static_cast<size_t>(std::max(0, output.terms)) || output.term < 0 ||
+      output.term >= output.terms ||
+      sum->inputs[static_cast<size_t>(output.term)] != op.outputs[index]) {
+    return reject("instruction", op.outputs[index], "is not term {} of {} of {}", output.term,
+                  output.terms, known(output.tensor) ? graph_.tensor(output.tensor).name : "none");
+  }
+  return true;
+}
+
+// An output may lie over an input only element by element: output 0 over input 0 of an in-place kind, or the new
+// value of a parameter or state over the old one.
+bool Preparer::check_overwrites(const Compute& compute, const Op& op, Prepared& out) {
+  for (size_t o = 0; o < compute.outputs.size(); ++o) {
+    const View& to = compute.outputs[o].view;
+    for (size_t i = 0; i < compute.inputs.size(); ++i) {
+      const View& from = compute.inputs[i];
+      const bool updates = graph_.tensor(op.outputs[o]).update_of == op.inputs[i];
+      const bool may = updates || (out.kind->in_place && o == 0 && i == 0);
+      if (may && compute.outputs[o].write == Write::kSet && out.outputs[o].alias < 0) {
+        out.outputs[o].alias = static_cast<int>(i);
+      }
+      if (from.buffer != to.buffer || !overlaps(from.box, to.box)) continue;
+      if (!may || !(from == to) || compute.outputs[o].write != Write::kSet) {
+        return reject("lifetime", op.outputs[o], "output {} overwrites input {} in %{}", o, i,
+                      to.buffer.value);
+      }
+    }
+    for (size_t other = 0; other < o; ++other) {
+      const View& before = compute.outputs[other].view;
+      if (before.buffer == to.buffer && overlaps(before.box, to.box)) {
+        return reject("lifetime", op.outputs[o], "outputs {} and {} overlap in %{}", other, o,
+                      to.buffer.value);
+      }
+    }
+  }
+  return true;
+}
+
+bool Preparer::prepare(const Issue& issue, Prepared& out) {
+  if (!new_handle(issue.handle)) return false;
+  if (issue.group < 0 || static_cast<size_t>(issue.group) >= program_.groups.size()) {
+    return reject("message", {}, "no group {}", issue.group);
+  }
+  for (const Transfer& transfer : issue.transfers) {
+    if (!prepare_transfer(issue, transfer, out)) return false;
+  }
+  return check_bucket(issue);
+}
+
+bool Preparer::prepare_transfer(const Issue& issue, const Transfer& transfer, Prepared& out) {
+  const Group& group = program_.groups[static_cast<size_t>(issue.group)];
+  const TensorId id = transfer.tensor;
+  if (!known(id)) return reject("instruction", {}, "unknown tensor {}", id.value);
+  const Tensor& tensor = graph_.tensor(id);
+  if (transfer.hold.size() != group.members.size() || transfer.need.size() != group.members.size()) {
+    return reject("message", id, "expected {} members, found {} holds and {} needs",
+                  group.members.size(), transfer.hold.size(), transfer.need.size());
+  }
+  if (issue.dtype != tensor.dtype) {
+    return reject("message", id, "expected {}, found {}", dtype_name(tensor.dtype),
+                  dtype_name(issue.dtype));
+  }
+  for (const std::vector<Box>* boxes : {&transfer.hold, &transfer.need}) {
+    for (const Box& box : *boxes) {
+      if (box.rank() != tensor.dims.size()) {
+        return reject("message", id, "box {} has another rank than the tensor", box.to_string());
+      }
+      out.regions.push_back(region_of(id, box));
+      if (!box.empty() && !check_inside(out.regions.back(), tensor.shape(), id)) return false;
+    }
+  }
+  const size_t me = static_cast<size_t>(group.index);
+  if (transfer.in.has_value() == transfer.hold[me].empty() ||
+      transfer.out.has_value() == transfer.need[me].empty()) {
+    return reject("message", id, "views must be there exactly for boxes that are not empty");
+  }
+  return (!transfer.in || check_view(*transfer.in, id, transfer.hold[me])) &&
+         (!transfer.out || check_view(*transfer.out, id, transfer.need[me])) &&
+         check_kind(issue, transfer);
+}
+
+bool Preparer::check_kind(const Issue& issue, const Transfer& transfer) {
+  bool must_combine = false, may_combine = false, fits = true;
+  const auto same = [](const std::vector<Box>& boxes) {
+    return std::all_of(boxes.begin(), boxes.end(), [&](const Box& b) { return b == boxes[0]; });
+  };
+  switch (issue.kind) {
+    case CollectiveKind::kAllReduce:
+      must_combine = may_combine = true;
+      fits = same(transfer.hold) && transfer.hold == transfer.need;
+      break;
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kReduce: must_combine = may_combine = true; break;
+    case CollectiveKind::kAllGather: fits = same(transfer.need); break;
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kPermute: break;
+    case CollectiveKind::kExchange: may_combine = true; break;
+  }
+  if ((must_combine && !issue.combiner) || (!may_combine && issue.combiner) || !fits) {
+    return reject("instruction", transfer.tensor, "hold, need and combiner ({}) are not those of {}",
+                  issue.combiner ? combiner_name(*issue.combiner) : "none",
+                  collective_name(issue.kind));
+  }
+  return true;
+}
+
+// Outputs lie apart from each other and from the inputs, but for an all-reduce in place.
+bool Preparer::check_bucket(const Issue& issue) {
+  for (size_t t = 0; t < issue.transfers.size(); ++t) {
+    if (!issue.transfers[t].out) continue;
+    const View& to = *issue.transfers[t].out;
+    for (size_t other = 0; other < issue.transfers.size(); ++other) {
+      const Transfer& transfer = issue.transfers[other];
+      const auto hits = [&](const std::optional<View>& view) {
+        return view && view->buffer == to.buffer && overlaps(view->box, to.box);
+      };
+      const bool in_place = other == t && issue.kind == CollectiveKind::kAllReduce &&
+                            transfer.in && *transfer.in == to;
+      if ((other != t && hits(transfer.out)) || (hits(transfer.in) && !in_place)) {
+        return reject("lifetime", transfer.tensor, "overwrites its own operand in %{}",
+                      to.buffer.value);
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Box Moving::at(int64_t micro_batch) const {
+  Box out = box;
+  if (dim >= 0) out.dims[static_cast<size_t>(dim)].begin += micro_batch * step;
+  return out;
+}
+
+std::string where(const Program& program, BlockKind block, size_t index, const Graph& graph) {
+  return fmt::format("{}[{}] {}", block_name(block), index, label(program.block(block)[index], graph));
+}
+
+PreparedProgram prepare(const Graph& graph, const std::vector<Program>& programs, size_t rank,
+                        const VerifyOptions& options, std::vector<Rejection>& rejections) {
+  return Preparer(graph, programs, rank, options, rejections).run();
+}
+
+}  // namespace tessera::verifying

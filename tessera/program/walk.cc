@@ -1,0 +1,744 @@
+// Length: one walk over the graph, whose state (what each stage holds) is shared by all of its steps.
+#include "tessera/program/walk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/check.h"
+#include "tessera/graph/kinds.h"
+
+namespace tessera {
+namespace {
+
+// A value of a tensor on a stage: a region of a buffer, perhaps still on its way.
+struct Held {
+  int buffer = -1;
+  Region region;
+  int pending = -1;  // handle to wait for before use
+  BlockKind block = BlockKind::kForward;  // where it is made
+};
+
+// A send whose buffer must rest until it has been taken.
+struct OpenSend {
+  int handle;
+  int buffer;
+  BlockKind block;
+};
+
+struct StageState {
+  StageText text;
+  std::map<TensorId, Held> home;
+  std::map<std::pair<BlockKind, TensorId>, std::vector<Held>> copies;
+  std::map<TensorId, std::vector<Held>> loads;
+  std::map<int, BlockKind> pending;  // handle -> block of its issue
+  std::vector<OpenSend> sends;
+};
+
+class Walker {
+ public:
+  Walker(const WalkInput& input, Analysis analysis)
+      : graph_(*input.graph), plan_(*input.plan), fetch_(input.fetch), a_(std::move(analysis)) {
+    stages_.resize(plan_.stages.size());
+    for (size_t s = 0; s < stages_.size(); ++s) stages_[s].text.mesh = plan_.stages[s].mesh;
+  }
+
+  Result<std::vector<StageText>> run() {
+    for (const Tensor& tensor : graph_.tensors()) place_persistent(tensor);
+    for (const Op& op : graph_.ops()) {
+      if (op.phase == Phase::kUpdate) continue;
+      walk(op);
+    }
+    for (const Op& op : graph_.ops()) {
+      if (op.phase == Phase::kUpdate) walk(op);
+    }
+    fetch_all();
+    std::vector<StageText> texts;
+    for (StageState& stage : stages_) {
+      close(stage);
+      texts.push_back(std::move(stage.text));
+    }
+    return texts;
+  }
+
+ private:
+  // ---- small helpers ------------------------------------------------------------------------------------------
+  StageState& at(StageId stage) { return stages_[stage.index()]; }
+  const Mesh& mesh(StageId stage) const { return plan_.stages[stage.index()].mesh; }
+  const OpPlan& op_plan(const Op& op) const { return a_.ops[op.id.index()]; }
+  StageId stage_of(const Op& op) const { return op_plan(op).stage; }
+  BlockKind block_of(const Op& op) const { return a_.blocks[op.id.index()]; }
+  std::vector<int64_t> shape(TensorId tensor) const { return a_.shapes.shape(tensor); }
+
+  void emit(StageId stage, BlockKind block, TextInstruction instruction) {
+    at(stage).text.blocks[static_cast<size_t>(block)].push_back(std::move(instruction));
+  }
+
+  int new_buffer(StageId stage, TensorId tensor, std::string_view what, Region region) {
+    TextBuffer buffer;
+    buffer.tensor = tensor;
+    buffer.name = graph_.tensor(tensor).name + (what.empty() ? "" : fmt::format("@{}", what));
+    buffer.region = std::move(region);
+    buffer.dtype = graph_.tensor(tensor).dtype;
+    at(stage).text.buffers.push_back(std::move(buffer));
+    return static_cast<int>(at(stage).text.buffers.size()) - 1;
+  }
+
+  TextView view(const Held& held) const { return {held.buffer, held.region}; }
+
+  // Waits for a held value that is still on its way, in the block where it is used (prologue values: in the prologue).
+  void settle(StageId stage, const Held& held, BlockKind block, OpId cause) {
+    if (held.pending < 0) return;
+    StageState& state = at(stage);
+    const auto it = state.pending.find(held.pending);
+    if (it == state.pending.end()) return;
+    const BlockKind where = it->second == BlockKind::kPrologue ? BlockKind::kPrologue : block;
+    emit(stage, where, {TextWait{held.pending, 0}, When::kAlways, cause});
+    state.pending.erase(it);
+  }
+
+  // ---- at rest ------------------------------------------------------------------------------------------------
+  void place_persistent(const Tensor& tensor) {
+    if (tensor.update_of.valid()) return;
+    if (tensor.role != Role::kParameter && tensor.role != Role::kBuffer && tensor.role != Role::kOptimizerState) return;
+    if (a_.consumers[tensor.id.index()].empty()) return;
+    const StageId stage = a_.home_stage[tensor.id.index()];
+    const Region region{a_.homes[tensor.id.index()], std::nullopt};
+    const int buffer = new_buffer(stage, tensor.id, "", region);
+    at(stage).text.buffers.back().persistent = true;
+    at(stage).text.buffers.back().tier = plan_.tensors[tensor.id.index()].tier;
+    at(stage).text.homes.push_back({tensor.id, buffer});
+    at(stage).home[tensor.id] = {buffer, region, -1, BlockKind::kPrologue};
+  }
+
+  // ---- hold -> need -------------------------------------------------------------------------------------------
+  // Steps of a conversion; the last one may be told where to put its result.
+  Held convert(StageId stage, TensorId tensor, Held from, const Layout& to, BlockKind block, OpId cause,
+               When when, int into = -1) {
+    const std::vector<ConversionStep> path = find_path(stage, tensor, from.region.layout, to);
+    for (size_t i = 0; i < path.size(); ++i) {
+      const ConversionStep& step = path[i];
+      Held next = from;
+      next.region = {step.to, std::nullopt};
+      if (!step.slice) {
+        settle(stage, from, block, cause);
+        const bool whole_buffer = at(stage).text.buffers[static_cast<size_t>(from.buffer)].region == from.region;
+        const bool reduces = step.kind == CollectiveKind::kAllReduce || step.kind == CollectiveKind::kReduceScatter;
+        const bool in_place = step.kind == CollectiveKind::kAllReduce && whole_buffer;
+        if (i + 1 == path.size() && into >= 0) {
+          next.buffer = into;
+        } else if (!in_place) {
+          next.buffer = new_buffer(stage, tensor, collective_name(step.kind), next.region);
+        }
+        TextIssue issue;
+        issue.handle = next_handle_++;
+        issue.kind = step.kind;
+        issue.axes = step.axes;
+        if (reduces) issue.combiner = from.region.layout.combiner;
+        issue.transfers.push_back({tensor, view(from), {next.buffer, next.region}});
+        next.pending = issue.handle;
+        next.block = block;
+        at(stage).pending[issue.handle] = block;
+        emit(stage, block, {std::move(issue), when, cause});
+      }
+      from = std::move(next);
+    }
+    return from;
+  }
+
+  const std::vector<ConversionStep>& find_path(StageId stage, TensorId tensor, const Layout& from, const Layout& to) {
+    const auto key = std::make_tuple(stage, shape(tensor), from, to);
+    auto it = paths_.find(key);
+    if (it == paths_.end()) {
+      it = paths_.emplace(key, conversion_path(from, to, mesh(stage), shape(tensor))).first;
+    }
+    return it->second;
+  }
+
+  static bool visible(BlockKind made, BlockKind used) { return made == used || made == BlockKind::kPrologue; }
+
+  // Where the tensor is held on the stage, best suited to become `need`; null: nowhere.
+  const Held* best_hold(StageId stage, TensorId tensor, BlockKind block, const Layout* need) {
+    StageState& state = at(stage);
+    std::vector<const Held*> candidates;
+    if (const auto it = state.home.find(tensor); it != state.home.end()) candidates.push_back(&it->second);
+    for (BlockKind kind : {block, BlockKind::kPrologue}) {
+      if (const auto it = state.copies.find({kind, tensor}); it != state.copies.end()) {
+        for (const Held& held : it->second) candidates.push_back(&held);
+      }
+    }
+    const Held* best = nullptr;
+    double best_cost = 0;
+    for (const Held* held : candidates) {
+      double cost = 0;
+      if (need != nullptr && held->region.layout != *need) {
+        if (held->region.layout.partial != need->partial && !need->complete()) continue;
+        cost = path_cost(held->region.layout, find_path(stage, tensor, held->region.layout, *need), mesh(stage),
+                         shape(tensor));
+      }
+      if (best == nullptr || cost < best_cost) {
+        best = held;
+        best_cost = cost;
+      }
+    }
+    return best;
+  }
+
+  Held load(StageId stage, TensorId tensor, const Layout& need, BlockKind block, OpId cause) {
+    for (const Held& held : at(stage).loads[tensor]) {
+      const bool seen = held.block <= block && (block != BlockKind::kUpdate || held.block == block ||
+                                                a_.shapes.micro_batches == 1);
+      if (held.region.layout == need && seen) return held;
+    }
+    Held held;
+    held.region = {need, std::nullopt};
+    held.buffer = new_buffer(stage, tensor, at(stage).loads[tensor].empty() ? "" : "load", held.region);
+    held.block = block;
+    emit(stage, block, {TextLoad{tensor, view(held)}, When::kAlways, cause});
+    at(stage).loads[tensor].push_back(held);
+    return held;
+  }
+
+  // The tensor on the stage in the layout that is needed; inserts what is missing.
+  Held materialise(StageId stage, TensorId tensor, const Layout& need, BlockKind block, const Op& reader) {
+    if (graph_.tensor(tensor).role == Role::kInput) return load(stage, tensor, need, block, reader.id);
+    if (best_hold(stage, tensor, block, nullptr) == nullptr) fetch_from_other_stage(stage, tensor, block, reader);
+    const Held* hold = best_hold(stage, tensor, block, &need);
+    TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere", graph_.tensor(tensor).name);
+    if (hold->region.layout == need) {
+      Held held = *hold;
+      return held;
+    }
+    const bool completes = !hold->region.layout.complete() && need.complete();
+    Held converted = convert(stage, tensor, *hold, need, block, reader.id, When::kAlways);
+    if (completes) {
+      at(stage).home[tensor] = converted;  // the parts are of no further use
+    } else {
+      at(stage).copies[{block, tensor}].push_back(converted);
+    }
+    return converted;
+  }
+
+  // ---- between stages -----------------------------------------------------------------------------------------
+  bool accumulates(TensorId tensor) const {
+    const Tensor& t = graph_.tensor(tensor);
+    if (a_.shapes.micro_batches == 1 || !t.producer.valid()) return false;
+    const Op& op = graph_.op(t.producer);
+    if (a_.once_a_step[op.id.index()]) return false;
+    return std::none_of(t.dims.begin(), t.dims.end(),
+                        [&](const Dim& dim) { return dim.name == a_.shapes.micro_batch_dim; });
+  }
+
+  BlockKind crossing_block(TensorId tensor) const {
+    const Tensor& t = graph_.tensor(tensor);
+    if (!t.producer.valid()) return BlockKind::kPrologue;
+    if (accumulates(tensor)) return BlockKind::kUpdate;
+    return a_.blocks[t.producer.index()];
+  }
+
+  StageId made_on(TensorId tensor) const {
+    const Tensor& t = graph_.tensor(tensor);
+    return t.producer.valid() ? stage_of(graph_.op(t.producer)) : a_.home_stage[tensor.index()];
+  }
+
+  // What a reader on `stage` wants to hold before its own steps: its need, sharded further where its time loop can fetch from.
+  Layout landing_layout(StageId stage, TensorId tensor, const Op& reader, const std::optional<Layout>& hint) {
+    const size_t operand = operand_index(reader, tensor);
+    const Layout need = need_of(reader, operand, stage);
+    const auto piece = step_piece(reader, op_plan(reader), reader.annotation.inputs[operand], mesh(stage), 0);
+    if (!piece || !hint) return need;
+    return staged_layout(need, *piece, *hint);
+  }
+
+  void fetch_from_other_stage(StageId stage, TensorId tensor, BlockKind block, const Op& reader) {
+    const StageId source = made_on(tensor);
+    TESSERA_CHECK(source != stage, "tensor '{}' is not held on its own stage (reader '{}', block {})",
+                  graph_.tensor(tensor).name, reader.path, block_name(block));
+    cross(tensor, source, stage, crossing_block(tensor), reader);
+  }
+
+  void cross(TensorId tensor, StageId source, StageId stage, BlockKind block, const Op& reader) {
+    const Held* hold = best_hold(source, tensor, block, nullptr);
+    TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere on stage {}", graph_.tensor(tensor).name, source.value);
+    Held from = *hold;
+    if (!from.region.layout.complete()) {
+      const Layout there = need_of(reader, operand_index(reader, tensor), stage);
+      from = complete(source, tensor, from, translate(there, mesh(stage), mesh(source)), block, reader.id);
+    }
+    settle(source, from, block, reader.id);
+    const Layout landing =
+        landing_layout(stage, tensor, reader, translate(from.region.layout, mesh(source), mesh(stage)));
+    Held to;
+    to.region = {landing, std::nullopt};
+    to.buffer = new_buffer(stage, tensor, "recv", to.region);
+    to.block = block;
+    to.pending = next_handle_++;
+    TextCross crossing;
+    crossing.from_stage = source;
+    crossing.to_stage = stage;
+    crossing.tensor = tensor;
+    crossing.tag = next_tag_++;
+    crossing.from = view(from);
+    crossing.to = view(to);
+    crossing.handle = to.pending;
+    at(stage).pending[to.pending] = block;
+    emit(stage, block, {crossing, When::kAlways, reader.id});
+    crossing.sends = true;
+    crossing.handle = next_handle_++;
+    at(source).sends.push_back({crossing.handle, from.buffer, block});
+    emit(source, block, {crossing, When::kAlways, reader.id});
+    at(stage).home[tensor] = to;
+  }
+
+  // Parts -> a complete home: sharded as wanted over the partial axes if possible, else whole over them.
+  Held complete(StageId stage, TensorId tensor, const Held& from, const std::optional<Layout>& wanted, BlockKind block,
+                OpId cause, When when = When::kAlways) {
+    Layout target = from.region.layout;
+    target.partial.clear();
+    target = normalise(std::move(target), mesh(stage), shape(tensor));
+    if (wanted && wanted->complete()) target = *wanted;
+    Held done = convert(stage, tensor, from, target, block, cause, when);
+    at(stage).home[tensor] = done;
+    return done;
+  }
+
+  // ---- needs --------------------------------------------------------------------------------------------------
+  size_t operand_index(const Op& reader, TensorId tensor) const {
+    const auto it = std::find(reader.inputs.begin(), reader.inputs.end(), tensor);
+    TESSERA_CHECK(it != reader.inputs.end(), "'{}' does not read '{}'", reader.path, graph_.tensor(tensor).name);
+    return static_cast<size_t>(it - reader.inputs.begin());
+  }
+
+  Layout need_of(const Op& op, size_t operand, StageId stage) const {
+    return operand_layout(op, op_plan(op), op.annotation.inputs[operand], mesh(stage), shape(op.inputs[operand]));
+  }
+
+  // From where the steps of a loop fetch: the need, with the looped dim sharded further over an axis over which it is held so
+  // (or over which parts of it are to be summed), if the reader does not use that axis for this operand.
+  static Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold) {
+    const auto extended = [&](AxisId axis) {
+      Layout out = need;
+      out.shards[piece.dim].push_back(axis);
+      return out;
+    };
+    const std::vector<AxisId>& held = hold.shards[piece.dim];
+    if (!held.empty() && !need.uses(held.back())) return extended(held.back());
+    for (AxisId axis : hold.partial) {
+      if (!need.uses(axis)) return extended(axis);
+    }
+    return need;
+  }
+
+  // ---- ops ----------------------------------------------------------------------------------------------------
+  // Linear ops work on parts if all their operands are parts alike.
+  std::optional<std::vector<Held>> parts_of(const Op& op, StageId stage) {
+    const KindInfo* kind = find_kind(op.kind);
+    if (kind == nullptr || !kind->linear || op.inputs.empty() || op.outputs.size() != 1) return std::nullopt;
+    if (loop_of(op_plan(op)).exists()) return std::nullopt;
+    std::vector<Held> parts;
+    for (TensorId input : op.inputs) {
+      if (graph_.tensor(input).role == Role::kInput) return std::nullopt;
+      if (graph_.tensor(input).dims.size() != graph_.tensor(op.outputs[0]).dims.size()) return std::nullopt;
+      const auto it = at(stage).home.find(input);
+      if (it == at(stage).home.end()) return std::nullopt;
+      const Layout& layout = it->second.region.layout;
+      if (layout.complete() || layout.combiner != Combiner::kSum) return std::nullopt;
+      if (!parts.empty() && layout != parts[0].region.layout) return std::nullopt;
+      parts.push_back(it->second);
+    }
+    Layout complete = parts[0].region.layout;
+    complete.partial.clear();
+    if (normalise(complete, mesh(stage), shape(op.outputs[0])) != need_of(op, 0, stage)) {
+      const OpPlan& plan = op_plan(op);
+      const bool named = std::any_of(plan.dims.begin(), plan.dims.end(), [](const DimSplit& s) { return s.entry >= 0; });
+      if (named) return std::nullopt;
+    }
+    return parts;
+  }
+
+  void work_on_parts(const Op& op, StageId stage, BlockKind block, const std::vector<Held>& parts) {
+    OpPlan& plan = a_.ops[op.id.index()];
+    for (DimSplit& split : plan.dims) split.axes.clear();
+    const Layout& layout = parts[0].region.layout;
+    const OperandDims& output = op.annotation.outputs[0];
+    for (size_t d = 0; d < output.dims.size(); ++d) {
+      const int lead = leading_dim(op.annotation, output.dims[d]);
+      if (lead >= 0) plan.dims[static_cast<size_t>(lead)].axes = layout.shards[d];
+    }
+    TextCompute compute;
+    compute.op = op.id;
+    for (const Held& part : parts) {
+      settle(stage, part, block, op.id);
+      compute.inputs.push_back(view(part));
+    }
+    Held made;
+    made.region = {layout, std::nullopt};
+    made.buffer = new_buffer(stage, op.outputs[0], "", made.region);
+    made.block = block;
+    compute.outputs.push_back({view(made), op.outputs[0], Write::kSet, 0, 1});
+    emit(stage, block, {std::move(compute), When::kAlways, op.id});
+    produced(op, op.outputs[0], made);
+  }
+
+  // Fetching one operand of a loop op step by step.
+  struct Walked {
+    Held staged;           // what the steps take from
+    Layout need;           // loop left out
+    std::optional<StepPiece> piece;
+    std::optional<AxisId> axis;  // over which the looped dim is held sharded; unset: local
+    std::vector<Held> by_step;
+  };
+
+  Walked prepare_operand(const Op& op, size_t operand, StageId stage, BlockKind block) {
+    Walked walked;
+    walked.need = need_of(op, operand, stage);
+    walked.piece = step_piece(op, op_plan(op), op.annotation.inputs[operand], mesh(stage), 0);
+    Layout target = walked.need;
+    const TensorId tensor = op.inputs[operand];
+    if (walked.piece && graph_.tensor(tensor).role != Role::kInput) {
+      if (best_hold(stage, tensor, block, nullptr) == nullptr) fetch_from_other_stage(stage, tensor, block, op);
+      target = staged_layout(walked.need, *walked.piece, best_hold(stage, tensor, block, nullptr)->region.layout);
+      if (target != walked.need) walked.axis = target.shards[walked.piece->dim].back();
+    }
+    walked.staged = materialise(stage, tensor, target, block, op);
+    return walked;
+  }
+
+  // Makes the operand of a step available (issued, not waited for).
+  void fetch_step(const Op& op, size_t operand, Walked& walked, int64_t step, StageId stage, BlockKind block) {
+    Held held = walked.staged;
+    if (walked.piece) {
+      StepPiece piece = *walked.piece;
+      piece.step = step;
+      held.region = {walked.need, piece};
+      if (walked.axis) {
+        // Aligned: every rank of the axis takes the same piece from its holder. Rotated by this axis: the neighbour had the
+        // piece in the step before, so pieces travel around a ring.
+        const bool ring = step > 0 && std::find(piece.skew.begin(), piece.skew.end(), *walked.axis) != piece.skew.end() &&
+                          mesh(stage).axis(*walked.axis).size == piece.steps;
+        const Held source = ring ? walked.by_step.back() : walked.staged;
+        settle(stage, source, block, op.id);
+        held.buffer = new_buffer(stage, op.inputs[operand], fmt::format("step{}", step), held.region);
+        held.pending = next_handle_++;
+        held.block = block;
+        at(stage).pending[held.pending] = block;
+        TextIssue issue;
+        issue.handle = held.pending;
+        issue.classify = true;
+        issue.axes = {*walked.axis};
+        issue.transfers.push_back({op.inputs[operand], view(source), view(held)});
+        emit(stage, block, {std::move(issue), When::kAlways, op.id});
+      }
+    }
+    walked.by_step.push_back(std::move(held));
+  }
+
+  // Where an output of a loop op goes, step by step.
+  struct Making {
+    Held home;
+    std::optional<StepPiece> piece;      // the loop moves over this output
+    std::optional<AxisId> reduce_axis;   // each step's part is reduced to its holder on this axis
+    Layout made;
+  };
+
+  Making prepare_output(const Op& op, size_t output, StageId stage, BlockKind block) {
+    Making making;
+    const TensorId tensor = op.outputs[output];
+    making.made = made_layout(op, op_plan(op), output, mesh(stage), shape(tensor));
+    making.piece = step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(stage), 0);
+    Layout home = making.made;
+    if (making.piece && making.piece->skew.empty()) {
+      const std::optional<Layout> target = destination(tensor, stage, making.made);
+      if (target && !target->shards[making.piece->dim].empty()) {
+        const AxisId axis = target->shards[making.piece->dim].back();
+        const auto part = std::find(home.partial.begin(), home.partial.end(), axis);
+        std::vector<AxisId> extended = making.made.shards[making.piece->dim];
+        extended.push_back(axis);
+        if (part != home.partial.end() && extended == target->shards[making.piece->dim]) {
+          home.partial.erase(part);
+          home.shards[making.piece->dim].push_back(axis);
+          home = normalise(std::move(home), mesh(stage), shape(tensor));
+          making.reduce_axis = axis;
+        }
+      }
+    }
+    making.home.region = {home, std::nullopt};
+    making.home.block = block;
+    if (const TensorId old = graph_.tensor(tensor).update_of; old.valid()) {
+      making.home.buffer = at(stage).home.at(old).buffer;  // in place
+    } else {
+      making.home.buffer = new_buffer(stage, tensor, "", making.home.region);
+    }
+    return making;
+  }
+
+  // The layout in which the first reader of a tensor wants it (time loops included as far as an axis can hold them).
+  std::optional<Layout> destination(TensorId tensor, StageId stage, const Layout& made) {
+    const std::vector<OpId>& readers = a_.consumers[tensor.index()];
+    const Op* chosen = nullptr;
+    for (OpId id : readers) {
+      const Op& reader = graph_.op(id);
+      const bool updates = !reader.outputs.empty() && graph_.tensor(reader.outputs[0]).update_of.valid();
+      if (chosen == nullptr || (updates && chosen->phase == Phase::kUpdate)) chosen = &reader;
+    }
+    if (chosen == nullptr) return std::nullopt;
+    const StageId there = stage_of(*chosen);
+    const size_t operand = operand_index(*chosen, tensor);
+    Layout need = need_of(*chosen, operand, there);
+    if (there != stage) {
+      const std::optional<Layout> moved = translate(need, mesh(there), mesh(stage));
+      if (!moved) return std::nullopt;
+      return moved;
+    }
+    if (const auto piece = step_piece(*chosen, op_plan(*chosen), chosen->annotation.inputs[operand], mesh(there), 0)) {
+      need = staged_layout(need, *piece, made);
+    }
+    return need;
+  }
+
+  void walk(const Op& op) {
+    const StageId stage = stage_of(op);
+    const BlockKind block = block_of(op);
+    if (const auto parts = parts_of(op, stage)) {
+      work_on_parts(op, stage, block, *parts);
+      return;
+    }
+    const LoopOf loop = loop_of(op_plan(op));
+    const int64_t steps = loop.exists() ? loop.split.steps : 1;
+    std::vector<Walked> operands;
+    for (size_t i = 0; i < op.inputs.size(); ++i) operands.push_back(prepare_operand(op, i, stage, block));
+    std::vector<Making> outputs;
+    for (size_t o = 0; o < op.outputs.size(); ++o) outputs.push_back(prepare_output(op, o, stage, block));
+    for (size_t i = 0; i < operands.size(); ++i) fetch_step(op, i, operands[i], 0, stage, block);
+    for (int64_t step = 0; step < steps; ++step) {
+      for (size_t i = 0; i < operands.size(); ++i) settle(stage, operands[i].by_step.back(), block, op.id);
+      TextCompute compute;
+      compute.op = op.id;
+      compute.step = step;
+      for (const Walked& operand : operands) compute.inputs.push_back(view(operand.by_step.back()));
+      if (step + 1 < steps) {  // double buffer: the next step's operands travel while this step computes
+        for (size_t i = 0; i < operands.size(); ++i) fetch_step(op, i, operands[i], step + 1, stage, block);
+      }
+      std::vector<TextInstruction> after;
+      for (size_t o = 0; o < outputs.size(); ++o) {
+        compute.outputs.push_back(output_of_step(op, o, outputs[o], step, stage, after));
+      }
+      emit(stage, block, {std::move(compute), When::kAlways, op.id});
+      for (TextInstruction& instruction : after) emit(stage, block, std::move(instruction));
+    }
+    for (size_t o = 0; o < op.outputs.size(); ++o) produced(op, op.outputs[o], outputs[o].home);
+  }
+
+  TextOutput output_of_step(const Op& op, size_t output, Making& making, int64_t step, StageId stage,
+                            std::vector<TextInstruction>& after) {
+    const TensorId tensor = op.outputs[output];
+    const bool over_micro_batches = accumulates(tensor);
+    if (over_micro_batches) at(stage).text.buffers[static_cast<size_t>(making.home.buffer)].accumulates = true;
+    const Write across = over_micro_batches ? Write::kAddExceptFirst : Write::kSet;
+    TextOutput out;
+    out.tensor = tensor;
+    if (!making.piece) {
+      out.view = view(making.home);
+      out.write = step == 0 ? across : Write::kAdd;
+      return out;
+    }
+    StepPiece piece = *making.piece;
+    piece.step = step;
+    if (!making.reduce_axis) {
+      out.view = {making.home.buffer, {making.home.region.layout, piece}};
+      out.write = across;
+      return out;
+    }
+    const Region part{making.made, piece};
+    out.view = {new_buffer(stage, tensor, fmt::format("part{}", step), part), part};
+    const Region mine{making.home.region.layout, piece};
+    TextView arrives{making.home.buffer, mine};
+    if (over_micro_batches) arrives.buffer = new_buffer(stage, tensor, fmt::format("arrive{}", step), mine);
+    TextIssue issue;
+    issue.handle = next_handle_++;
+    issue.classify = true;
+    issue.axes = {*making.reduce_axis};
+    issue.combiner = making.made.combiner;
+    issue.transfers.push_back({tensor, out.view, arrives});
+    const int handle = issue.handle;
+    after.push_back({std::move(issue), When::kAlways, op.id});
+    after.push_back({TextWait{handle, 0}, When::kAlways, op.id});
+    if (over_micro_batches) {
+      after.push_back({TextCopy{tensor, arrives, {making.home.buffer, mine}, across}, When::kAlways, op.id});
+    }
+    return out;
+  }
+
+  // ---- make -> home -------------------------------------------------------------------------------------------
+  void produced(const Op& op, TensorId tensor, Held made) {
+    const StageId stage = stage_of(op);
+    const BlockKind block = block_of(op);
+    if (graph_.tensor(tensor).update_of.valid()) return put_back(op, tensor, made);
+    const bool summed = accumulates(tensor);
+    at(stage).home[tensor] = made;
+    if (summed) scatter_each_time(op, tensor);
+    const Op* reader = first_reader(tensor);
+    if (reader == nullptr) return;
+    complete_early(tensor, stage, *reader, block, summed);
+    if (summed) return;
+    std::set<StageId> sent;
+    for (OpId id : a_.consumers[tensor.index()]) {
+      const Op& far = graph_.op(id);
+      const StageId there = stage_of(far);
+      if (there == stage || !sent.insert(there).second) continue;
+      if (at(there).home.contains(tensor)) continue;
+      cross(tensor, stage, there, block, far);
+    }
+  }
+
+  const Op* first_reader(TensorId tensor) const {
+    const std::vector<OpId>& readers = a_.consumers[tensor.index()];
+    return readers.empty() ? nullptr : &graph_.op(readers.front());
+  }
+
+  // The store rule may want a sum over micro-batches sharded at rest: then each micro-batch's parts go home at once.
+  void scatter_each_time(const Op& op, TensorId tensor) {
+    const Tensor& t = graph_.tensor(tensor);
+    const bool ruled = plan_.tensors[tensor.index()].has_over && t.role == Role::kGradient && t.of.valid() &&
+                       graph_.tensor(t.of).role == Role::kParameter;
+    const StageId stage = stage_of(op);
+    const BlockKind block = block_of(op);
+    const Held made = at(stage).home.at(tensor);
+    if (!ruled || made.region.layout.complete()) return;
+    const Layout& rest = a_.homes[tensor.index()];
+    // The parts of this micro-batch alone: set, not added.
+    TextBuffer& parts = at(stage).text.buffers[static_cast<size_t>(made.buffer)];
+    parts.accumulates = false;
+    for (TextInstruction& instruction : at(stage).text.blocks[static_cast<size_t>(block)]) {
+      if (auto* compute = std::get_if<TextCompute>(&instruction.body)) {
+        for (TextOutput& output : compute->outputs) {
+          if (output.view.buffer == made.buffer && output.write == Write::kAddExceptFirst) output.write = Write::kSet;
+        }
+      } else if (auto* copy = std::get_if<TextCopy>(&instruction.body)) {
+        if (copy->to.buffer == made.buffer) copy->write = Write::kSet;
+      }
+    }
+    const Held moved = convert(stage, tensor, made, rest, block, op.id, When::kAlways);
+    settle(stage, moved, block, op.id);
+    Held home;
+    home.region = {rest, std::nullopt};
+    home.buffer = new_buffer(stage, tensor, "sum", home.region);
+    at(stage).text.buffers.back().accumulates = true;
+    home.block = block;
+    emit(stage, block, {TextCopy{tensor, view(moved), view(home), Write::kAddExceptFirst}, When::kAlways, op.id});
+    at(stage).home[tensor] = home;
+  }
+
+  // Parts are completed as soon as they exist, in the layout that their first reader wants, unless that reader is linear and may
+  // take them as they are. Sums over micro-batches: in the last run of the block.
+  void complete_early(TensorId tensor, StageId stage, const Op& reader, BlockKind block, bool summed) {
+    const Held made = at(stage).home.at(tensor);
+    if (made.region.layout.complete()) return;
+    const KindInfo* kind = find_kind(reader.kind);
+    if (kind != nullptr && kind->linear && stage_of(reader) == stage) return;
+    std::optional<Layout> target = destination(tensor, stage, made.region.layout);
+    if (summed && reader.phase != Phase::kUpdate) return;
+    complete(stage, tensor, made, target, block, reader.id, summed ? When::kLast : When::kAlways);
+  }
+
+  // The new value of a tensor at rest, made in the update op's layout inside its own buffer, back to its home layout.
+  void put_back(const Op& op, TensorId tensor, const Held& made) {
+    const StageId stage = stage_of(op);
+    const TensorId old = graph_.tensor(tensor).update_of;
+    const Held home = at(stage).home.at(old);
+    if (made.region.layout == home.region.layout) return;
+    Held back = convert(stage, tensor, made, home.region.layout, BlockKind::kUpdate, op.id, When::kAlways, home.buffer);
+    if (back.buffer != home.buffer) {
+      settle(stage, back, BlockKind::kUpdate, op.id);
+      emit(stage, BlockKind::kUpdate, {TextCopy{tensor, view(back), view(home), Write::kSet}, When::kAlways, op.id});
+    }
+  }
+
+  // ---- the end ------------------------------------------------------------------------------------------------
+  void fetch_all() {
+    std::vector<TensorId> wanted = fetch_;
+    if (graph_.loss.valid() && std::find(wanted.begin(), wanted.end(), graph_.loss) == wanted.end()) {
+      wanted.insert(wanted.begin(), graph_.loss);
+    }
+    for (TensorId tensor : wanted) {
+      const StageId stage = made_on(tensor);
+      const Held* hold = best_hold(stage, tensor, BlockKind::kUpdate, nullptr);
+      TESSERA_CHECK(hold != nullptr, "fetched tensor '{}' is held nowhere", graph_.tensor(tensor).name);
+      Held held = *hold;
+      if (!held.region.layout.complete()) {
+        held = complete(stage, tensor, held, std::nullopt, BlockKind::kUpdate, graph_.tensor(tensor).producer);
+      }
+      settle(stage, held, BlockKind::kUpdate, graph_.tensor(tensor).producer);
+      at(stage).text.fetches.push_back({tensor, held.buffer});
+    }
+  }
+
+  // Waits that are still due: sends where their buffers come free at the latest, unused arrivals at the end of their block.
+  void close(StageState& stage) {
+    auto& blocks = stage.text.blocks;
+    const auto block = [&](BlockKind kind) -> std::vector<TextInstruction>& { return blocks[static_cast<size_t>(kind)]; };
+    for (const auto& [handle, where] : stage.pending) {
+      const bool last = where == BlockKind::kBackward;  // may be issued in the last run only
+      block(last ? BlockKind::kUpdate : where).push_back({TextWait{handle, 0}, When::kAlways, {}});
+    }
+    for (auto it = stage.sends.rbegin(); it != stage.sends.rend(); ++it) {
+      const TextInstruction wait{TextWait{it->handle, 0}, When::kAlways, {}};
+      switch (it->block) {
+        case BlockKind::kPrologue:
+          block(BlockKind::kUpdate).insert(block(BlockKind::kUpdate).begin(), wait);
+          break;
+        case BlockKind::kForward:
+          block(BlockKind::kBackward).insert(block(BlockKind::kBackward).begin(), wait);
+          break;
+        case BlockKind::kBackward: {
+          auto& update = block(BlockKind::kUpdate);
+          update.insert(update.begin(), wait);
+          auto& backward = block(BlockKind::kBackward);
+          backward.insert(first_write(backward, it->buffer), {TextWait{it->handle, 1}, When::kAlways, {}});
+          break;
+        }
+        case BlockKind::kUpdate: block(BlockKind::kUpdate).push_back(wait); break;
+      }
+    }
+  }
+
+  static std::vector<TextInstruction>::iterator first_write(std::vector<TextInstruction>& block, int buffer) {
+    return std::find_if(block.begin(), block.end(), [&](const TextInstruction& instruction) {
+      if (const auto* compute = std::get_if<TextCompute>(&instruction.body)) {
+        return std::any_of(compute->outputs.begin(), compute->outputs.end(),
+                           [&](const TextOutput& out) { return out.view.buffer == buffer; });
+      }
+      if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
+        return std::any_of(issue->transfers.begin(), issue->transfers.end(),
+                           [&](const TextTransfer& transfer) { return transfer.to.buffer == buffer; });
+      }
+      if (const auto* cross = std::get_if<TextCross>(&instruction.body)) return !cross->sends && cross->to.buffer == buffer;
+      if (const auto* copy = std::get_if<TextCopy>(&instruction.body)) return copy->to.buffer == buffer;
+      if (const auto* load = std::get_if<TextLoad>(&instruction.body)) return load->to.buffer == buffer;
+      return false;
+    });
+  }
+
+  const Graph& graph_;
+  const ResolvedPlan& plan_;
+  std::vector<TensorId> fetch_;
+  Analysis a_;
+  std::vector<StageState> stages_;
+  std::map<std::tuple<StageId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>> paths_;
+  int next_handle_ = 0;
+  int64_t next_tag_ = 0;
+
+ public:
+  Analysis take_analysis() { return std::move(a_); }
+};
+
+}  // namespace
+
+Result<std::vector<StageText>> write_stage_texts(const WalkInput& input, Analysis& analysis) {
+  Walker walker(input, std::move(analysis));
+  Result<std::vector<StageText>> texts = walker.run();
+  analysis = walker.take_analysis();
+  return texts;
+}
+
+}  // namespace tessera

@@ -1,0 +1,221 @@
+#include "tessera/runtime/kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <new>
+#include <numeric>
+#include <utility>
+
+#include "tessera/base/check.h"
+#include "tessera/runtime/kernels/family.h"
+#include "tessera/runtime/kernels/nest.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+const std::map<std::string_view, KernelInfo>& registry() {
+  static const std::map<std::string_view, KernelInfo> all = [] {
+    std::map<std::string_view, KernelInfo> kinds;
+    for (const auto family : {attention_kernels(), einsum_kernels(), pointwise_kernels(), shape_kernels(),
+                              norm_kernels(), lookup_kernels(), random_kernels(), update_kernels()}) {
+      for (const KernelInfo& info : family) kinds.emplace(info.kind, info);
+    }
+    return kinds;
+  }();
+  return all;
+}
+
+const KernelInfo& find(std::string_view kind) {
+  const auto found = registry().find(kind);
+  TESSERA_CHECK(found != registry().end(), "no kernel for kind {}", kind);
+  return found->second;
+}
+
+double identity(Combiner combiner) {
+  switch (combiner) {
+    case Combiner::kSum: return 0;
+    case Combiner::kMoments: return 0;
+    case Combiner::kMax: return -std::numeric_limits<double>::infinity();
+    case Combiner::kLogSumExp: return -std::numeric_limits<double>::infinity();
+  }
+  return 0;
+}
+
+Kernel prepare_identity(const Array& out, Combiner combiner) {
+  const double value = identity(combiner);
+  const Nest<1> nest({&out}, out.shape.size());
+  const DType dtype = out.dtype;
+  return [=] {
+    nest.each([&](const std::array<std::byte*, 1>& at) { store_element(at[0], dtype, value); });
+  };
+}
+
+double merged(Combiner combiner, double a, double b) {
+  if (combiner == Combiner::kSum) return a + b;
+  if (combiner == Combiner::kMax) return std::max(a, b);
+  const double m = std::max(a, b);
+  return std::isinf(m) ? m : m + std::log(std::exp(a - m) + std::exp(b - m));
+}
+
+// Chan's parallel update of (count, mean, M2); both arrays end in a dim of 3.
+Kernel prepare_merge_moments(const Array& from, const Array& into) {
+  const Nest<2> nest({&into, &from}, into.shape.size() - 1);
+  const DType dtype = into.dtype;
+  const int64_t to_step = into.strides.back() * dtype_bytes(dtype);
+  const int64_t from_step = from.strides.back() * dtype_bytes(dtype);
+  return [=] {
+    nest.each([&](const std::array<std::byte*, 2>& at) {
+      const auto to = [&](int64_t i) { return at[0] + i * to_step; };
+      const auto other = [&](int64_t i) { return load_element<double>(at[1] + i * from_step, dtype); };
+      const double na = load_element<double>(to(0), dtype), nb = other(0), n = na + nb;
+      if (nb == 0) return;
+      const double mean = load_element<double>(to(1), dtype), delta = other(1) - mean;
+      const double m2 = load_element<double>(to(2), dtype) + other(2) + delta * delta * na * nb / n;
+      store_element(to(0), dtype, n);
+      store_element(to(1), dtype, mean + delta * nb / n);
+      store_element(to(2), dtype, m2);
+    });
+  };
+}
+
+Kernel prepare_merge(const Array& from, const Array& into, Combiner combiner) {
+  if (combiner == Combiner::kMoments) return prepare_merge_moments(from, into);
+  const Nest<2> nest({&into, &from}, into.shape.size());
+  const DType dtype = into.dtype;
+  return [=] {
+    nest.each([&](const std::array<std::byte*, 2>& at) {
+      const double value =
+          merged(combiner, load_element<double>(at[0], dtype), load_element<double>(at[1], dtype));
+      store_element(at[0], dtype, value);
+    });
+  };
+}
+
+Kernel sequence(std::vector<Kernel> kernels) {
+  std::erase_if(kernels, [](const Kernel& kernel) { return !kernel; });
+  if (kernels.empty()) return {};
+  if (kernels.size() == 1) return std::move(kernels.front());
+  return [kernels = std::move(kernels)] {
+    for (const Kernel& kernel : kernels) kernel();
+  };
+}
+
+// The kind's own kernel, with scratch memory in place of the outputs that it cannot add to.
+Kernel prepare_with_scratch(const KernelInfo& info, const KernelCall& call) {
+  KernelCall inner = call;
+  std::vector<size_t> detached;
+  int64_t bytes = 0;
+  const auto padded = [](const Array& array) {
+    int64_t n = dtype_bytes(array.dtype);
+    for (const int64_t size : array.shape) n *= size;
+    return (n + 63) / 64 * 64;
+  };
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (!call.add[i] || call.outputs[i].empty() || ((info.accumulates >> i) & 1U) != 0) continue;
+    detached.push_back(i);
+    bytes += padded(call.outputs[i]);
+  }
+  if (detached.empty()) return info.prepare(call);
+  std::byte* memory = call.context->accumulate.take(bytes);
+  for (const size_t i : detached) {
+    inner.outputs[i] = Array::contiguous(memory, call.outputs[i].dtype, call.outputs[i].shape);
+    inner.add[i] = false;
+    memory += padded(call.outputs[i]);
+  }
+  std::vector<Kernel> kernels{info.prepare(inner)};
+  for (const size_t i : detached) {
+    kernels.push_back(
+        prepare_merge(inner.outputs[i], call.outputs[i], call.op->annotation.outputs[i].combiner));
+  }
+  return sequence(std::move(kernels));
+}
+
+}  // namespace
+
+bool Array::empty() const {
+  return std::any_of(shape.begin(), shape.end(), [](int64_t size) { return size == 0; });
+}
+
+Array Array::contiguous(std::byte* data, DType dtype, std::vector<int64_t> shape) {
+  std::vector<int64_t> strides = row_major_strides(shape);
+  return {data, dtype, std::move(shape), std::move(strides)};
+}
+
+void Scratch::Release::operator()(std::byte* memory) const { ::operator delete(memory, kAlignment); }
+
+std::byte* Scratch::take(int64_t bytes) {
+  if (bytes > largest_ || chunks_.empty()) {
+    largest_ = std::max({bytes, largest_ * 3 / 2, int64_t{4096}});
+    total_ += largest_;
+    chunks_.emplace_back(static_cast<std::byte*>(::operator new(static_cast<size_t>(largest_), kAlignment)));
+  }
+  return chunks_.back().get();
+}
+
+int64_t Scratch::bytes() const { return total_; }
+
+std::vector<int> op_dims(const OperandDims& operand) {
+  std::vector<int> order;
+  for (const DimGroup& group : operand.dims) order.insert(order.end(), group.begin(), group.end());
+  return order;
+}
+
+Array align(const Array& array, const OperandDims& operand, const std::vector<int>& order, const Box& box) {
+  Array result{array.data, array.dtype, {}, {}};
+  for (const int dim : order) {
+    int64_t stride = 0;
+    for (size_t t = 0; t < operand.dims.size(); ++t) {
+      const DimGroup& group = operand.dims[t];
+      const auto member = std::find(group.begin(), group.end(), dim);
+      if (member == group.end()) continue;
+      stride = array.strides[t];
+      for (auto inner = member + 1; inner != group.end(); ++inner) stride *= box.dims[static_cast<size_t>(*inner)].size;
+    }
+    result.shape.push_back(box.dims[static_cast<size_t>(dim)].size);
+    result.strides.push_back(stride);
+  }
+  return result;
+}
+
+Array input_along(const KernelCall& call, size_t i, const std::vector<int>& order) {
+  return align(call.inputs[i], call.op->annotation.inputs[i], order, call.box);
+}
+Array output_along(const KernelCall& call, size_t i, const std::vector<int>& order) {
+  return align(call.outputs[i], call.op->annotation.outputs[i], order, call.box);
+}
+
+bool has_kernel(std::string_view kind) { return registry().contains(kind); }
+
+std::vector<std::string_view> kernel_kinds() {
+  std::vector<std::string_view> names;
+  for (const auto& [name, info] : registry()) names.push_back(name);
+  return names;
+}
+
+bool reads_position(const Op& op, int op_dim) {
+  const KernelInfo& info = find(op.kind);
+  return info.reads_position != nullptr && info.reads_position(op, op_dim);
+}
+
+Kernel prepare_kernel(const KernelCall& call) {
+  const KernelInfo& info = find(call.op->kind);
+  TESSERA_CHECK(call.add.size() == call.outputs.size(), "{}: {} write modes for {} outputs", call.op->path,
+                call.add.size(), call.outputs.size());
+  if (std::all_of(call.outputs.begin(), call.outputs.end(), [](const Array& a) { return a.empty(); })) return {};
+  if (call.box.empty()) {
+    std::vector<Kernel> kernels;
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      if (call.add[i] || call.outputs[i].empty()) continue;
+      kernels.push_back(prepare_identity(call.outputs[i], call.op->annotation.outputs[i].combiner));
+    }
+    return sequence(std::move(kernels));
+  }
+  return prepare_with_scratch(info, call);
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,211 @@
+// Fused attention by libtorch's flash kernels for the processor, on strided views (no copy of q, k, v), one call for
+// each query group. A box may hold any interval of queries and of keys: it is cut into rectangles, each either wholly
+// below the causal diagonal or a square on it, and what they give is merged by log-sum-exp (exact). Keys that no query
+// of the box sees are not read; their gradients are zero.
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/fill.h>
+#include <ATen/ops/zero.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/rows.h"
+#include "tessera/runtime/kernels/tensor.h"
+
+namespace tessera::kernels {
+namespace {
+
+// Queries and keys in local indices of the box.
+struct Rectangle {
+  Interval queries, keys;
+  bool causal = false;  // a square on the diagonal
+};
+
+std::vector<Rectangle> rectangles(Interval queries, Interval keys, bool causal) {
+  const Interval all_queries{0, queries.size};
+  if (!causal) return {{all_queries, {0, keys.size}, false}};
+  std::vector<Rectangle> parts;
+  const auto cut = [](int64_t begin, int64_t end) { return Interval{begin, std::max<int64_t>(end - begin, 0)}; };
+  const Interval past = cut(keys.begin, std::min(keys.end(), queries.begin));
+  if (!past.empty()) parts.push_back({all_queries, {0, past.size}, false});
+  const Interval diagonal = intersect(queries, keys);
+  if (diagonal.empty()) return parts;
+  const Interval local_keys{diagonal.begin - keys.begin, diagonal.size};
+  parts.push_back({{diagonal.begin - queries.begin, diagonal.size}, local_keys, true});
+  const Interval later = cut(diagonal.end(), queries.end());
+  if (!later.empty()) parts.push_back({{later.begin - queries.begin, later.size}, local_keys, false});
+  return parts;
+}
+
+std::vector<Rectangle> rectangles_of(const KernelCall& call) {
+  const auto q = static_cast<size_t>(op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 0 : 1])[1]);
+  const Array& k = call.inputs[call.op->kind == "attention" ? 1 : 2];
+  const auto kv = static_cast<size_t>(op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 1 : 2])[1]);
+  // The view of the keys may end at the last query.
+  return rectangles(call.box.dims[q], {call.box.dims[kv].begin, k.shape[1]}, call.op->integer("causal") != 0);
+}
+
+std::optional<double> scale_of(const Op& op) {
+  const double scale = op.number("scale");
+  return scale == 0 ? std::nullopt : std::optional<double>(scale);
+}
+
+int64_t offset_bytes(const Array& array, size_t dim, int64_t index) {
+  return index * array.strides[dim] * dtype_bytes(array.dtype);
+}
+
+// [batch, seq, heads, group, d] or [batch, seq, heads, d] -> [batch, heads, interval of seq, d]
+at::Tensor heads_view(const Array& x, Interval seq, int64_t group) {
+  std::byte* data = x.data + offset_bytes(x, 1, seq.begin);
+  const bool grouped = x.shape.size() == 5;
+  if (grouped) data += offset_bytes(x, 3, group);
+  const size_t last = grouped ? 4 : 3;
+  return tensor_of(data, x.dtype, {x.shape[0], x.shape[2], seq.size, x.shape[last]},
+                   {x.strides[0], x.strides[2], x.strides[1], x.strides[last]});
+}
+
+// [batch, seq, heads, group] -> [batch, heads, interval of seq]
+at::Tensor statistics_view(const Array& x, Interval seq, int64_t group) {
+  return tensor_of(x.data + offset_bytes(x, 1, seq.begin) + offset_bytes(x, 3, group), x.dtype,
+                   {x.shape[0], x.shape[2], seq.size}, {x.strides[0], x.strides[2], x.strides[1]});
+}
+
+Array array_of(const at::Tensor& tensor, DType dtype) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), dtype, tensor.sizes().vec(), tensor.strides().vec()};
+}
+
+struct ForwardCall {
+  at::Tensor q, k, v, o, lse;
+  Array o_array, lse_array;
+  bool causal = false;
+};
+
+// (o, lse) of more keys into the totals: o = sum of o_i exp(lse_i - lse).
+template <class A>
+void merge(const ForwardCall& part, const at::Tensor& o, const at::Tensor& lse) {
+  const Array other_o = array_of(o, part.o_array.dtype);
+  const Array other_lse = array_of(lse, sizeof(A) == 8 ? DType::kFloat64 : DType::kFloat32);
+  const Nest<4> nest({&part.o_array, &part.lse_array, &other_o, &other_lse}, 3);
+  const Row<A> total(part.o_array), term(other_o);
+  const DType own = part.lse_array.dtype, others = other_lse.dtype;
+  nest.each([&](const std::array<std::byte*, 4>& at) {
+    const A l1 = load_element<A>(at[1], own), l2 = load_element<A>(at[3], others), top = std::max(l1, l2);
+    if (std::isinf(l2)) return;
+    const A sum = top + std::log(std::exp(l1 - top) + std::exp(l2 - top));
+    const A w1 = std::exp(l1 - sum), w2 = std::exp(l2 - sum);
+    const A *a = total.read(at[0]), *b = term.read(at[2]);
+    A* out = total.write(at[0]);
+    for (int64_t i = 0; i < total.size(); ++i) out[i] = a[i] * w1 + b[i] * w2;
+    total.commit(at[0]);
+    store_element(at[1], own, sum);
+  });
+}
+
+Kernel attention(const KernelCall& call) {
+  const Array &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2], &o = call.outputs[0],
+              &lse = call.outputs[1];
+  const std::vector<Rectangle> parts = rectangles_of(call);
+  const std::optional<double> scale = scale_of(*call.op);
+  const bool whole = parts.size() == 1 && parts[0].queries.size == q.shape[1];
+  std::vector<ForwardCall> calls;
+  for (int64_t g = 0; g < q.shape[3]; ++g) {
+    for (const Rectangle& part : parts) {
+      ForwardCall one{heads_view(q, part.queries, g), heads_view(k, part.keys, g),     heads_view(v, part.keys, g),
+                      heads_view(o, part.queries, g), statistics_view(lse, part.queries, g), {}, {}, part.causal};
+      one.o_array = array_of(one.o, o.dtype);
+      one.lse_array = array_of(one.lse, lse.dtype);
+      calls.push_back(std::move(one));
+    }
+  }
+  const bool wide = q.dtype == DType::kFloat64;
+  return [calls = std::move(calls), scale, whole, wide, o_all = tensor_of(o), lse_all = tensor_of(lse)]() mutable {
+    if (!whole) {
+      o_all.zero_();
+      lse_all.fill_(-std::numeric_limits<double>::infinity());
+    }
+    for (const ForwardCall& one : calls) {
+      const auto [out, statistics] = at::_scaled_dot_product_flash_attention_for_cpu(
+          one.q, one.k, one.v, 0.0, one.causal, std::nullopt, scale);
+      if (whole) {
+        one.o.copy_(out);
+        one.lse.copy_(statistics);
+      } else if (wide) {
+        merge<double>(one, out, statistics);
+      } else {
+        merge<float>(one, out, statistics);
+      }
+    }
+  };
+}
+
+struct BackwardCall {
+  at::Tensor d_o, q, k, v, o, lse, dq, dk, dv;
+  bool causal = false, set_dq = false, set_kv = false;
+};
+
+void put(const at::Tensor& to, const at::Tensor& value, bool set) {
+  if (set) {
+    to.copy_(value);
+  } else {
+    to.add_(value);
+  }
+}
+
+// (do, q, k, v, o, lse) -> (dq, dk, dv). Each rectangle recomputes its weights from the total lse, so its
+// contributions add up.
+Kernel attention_grad(const KernelCall& call) {
+  const Array &d_o = call.inputs[0], &q = call.inputs[1], &k = call.inputs[2], &v = call.inputs[3], &o = call.inputs[4],
+              &lse = call.inputs[5];
+  const Array &dq = call.outputs[0], &dk = call.outputs[1], &dv = call.outputs[2];
+  const std::vector<Rectangle> parts = rectangles_of(call);
+  const std::optional<double> scale = scale_of(*call.op);
+  // One rectangle that covers all queries and keys: its gradients are written, not added.
+  const bool covers_queries = parts.size() == 1 && parts[0].queries.size == q.shape[1];
+  const bool covers_keys = parts.size() == 1 && parts[0].keys.size == k.shape[1];
+  std::vector<BackwardCall> calls;
+  for (int64_t g = 0; g < q.shape[3]; ++g) {
+    for (const Rectangle& part : parts) {
+      calls.push_back({heads_view(d_o, part.queries, g), heads_view(q, part.queries, g), heads_view(k, part.keys, g),
+                       heads_view(v, part.keys, g), heads_view(o, part.queries, g),
+                       statistics_view(lse, part.queries, g), heads_view(dq, part.queries, g),
+                       heads_view(dk, part.keys, g), heads_view(dv, part.keys, g), part.causal, covers_queries,
+                       covers_keys && g == 0});
+    }
+  }
+  return [calls = std::move(calls), scale, covers_queries, covers_keys, dq_all = tensor_of(dq), dk_all = tensor_of(dk),
+          dv_all = tensor_of(dv)]() mutable {
+    if (!covers_queries) dq_all.zero_();
+    if (!covers_keys) {
+      dk_all.zero_();
+      dv_all.zero_();
+    }
+    for (const BackwardCall& one : calls) {
+      const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          one.d_o, one.q, one.k, one.v, one.o, one.lse, 0.0, one.causal, std::nullopt, scale);
+      put(one.dq, gq, one.set_dq);
+      put(one.dk, gk, one.set_kv);
+      put(one.dv, gv, one.set_kv);
+    }
+  };
+}
+
+bool sequence_dim(const Op& op, int dim) {
+  const bool forward = op.kind == "attention";
+  return op_dims(op.annotation.inputs[forward ? 0 : 1])[1] == dim ||
+         op_dims(op.annotation.inputs[forward ? 1 : 2])[1] == dim;
+}
+
+constexpr KernelInfo kKernels[] = {
+    {"attention", attention, 0, sequence_dim},
+    {"attention_grad", attention_grad, 0, sequence_dim},
+};
+
+}  // namespace
+
+std::span<const KernelInfo> attention_kernels() { return kKernels; }
+
+}  // namespace tessera::kernels

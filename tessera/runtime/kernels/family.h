@@ -1,0 +1,37 @@
+// Internal to kernels/: how a family of kinds registers, and helpers on operands by op dim.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tessera/runtime/kernels.h"
+
+namespace tessera::kernels {
+
+struct KernelInfo {
+  std::string_view kind;
+  Kernel (*prepare)(const KernelCall&);
+  uint32_t accumulates = 0;  // bit i: honours call.add[i] for output i by itself
+  bool (*reads_position)(const Op&, int op_dim) = nullptr;
+};
+
+std::span<const KernelInfo> attention_kernels();
+std::span<const KernelInfo> einsum_kernels();
+std::span<const KernelInfo> pointwise_kernels();
+std::span<const KernelInfo> shape_kernels();
+std::span<const KernelInfo> norm_kernels();
+std::span<const KernelInfo> lookup_kernels();
+std::span<const KernelInfo> random_kernels();
+std::span<const KernelInfo> update_kernels();
+
+// The array seen along the op dims `order`: dims of the operand in that order, stride 0 along those it lacks.
+// Brackets are opened (the members after the first are whole).
+Array align(const Array& array, const OperandDims& operand, const std::vector<int>& order, const Box& box);
+// Op dims of an operand in the order of its tensor dims, brackets opened.
+std::vector<int> op_dims(const OperandDims& operand);
+// Operand i of the call along `order`.
+Array input_along(const KernelCall& call, size_t i, const std::vector<int>& order);
+Array output_along(const KernelCall& call, size_t i, const std::vector<int>& order);
+
+}  // namespace tessera::kernels

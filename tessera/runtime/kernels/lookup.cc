@@ -1,0 +1,162 @@
+// Kinds that index a dim by token ids: embedding and its gradient, cross entropy and its gradient. Each works on an
+// interval of the vocabulary: ids outside it belong to other pieces.
+#include <cmath>
+#include <limits>
+
+#include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/rows.h"
+
+namespace tessera::kernels {
+namespace {
+
+int64_t load_id(const std::byte* at, DType dtype) {
+  return dtype == DType::kInt32 ? *reinterpret_cast<const int32_t*>(at) : *reinterpret_cast<const int64_t*>(at);
+}
+
+// (ids, table) -> y
+Kernel embedding(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Annotation& annotation = call.op->annotation;
+    auto order = op_dims(annotation.outputs[0]);
+    const Array y = output_along(call, 0, order), ids = input_along(call, 0, order), table = call.inputs[1];
+    const Interval vocab = call.box.dims[static_cast<size_t>(op_dims(annotation.inputs[1])[0])];
+    const Nest<2> nest({&y, &ids}, order.size() - 1);
+    const Row<A> yr(y), tr(table);
+    const int64_t step = table.strides[0] * dtype_bytes(table.dtype), n = yr.size();
+    const bool add = call.add[0];
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops, id_type = ids.dtype] {
+      nest.each([&](const std::array<std::byte*, 2>& at) {
+        const int64_t row = load_id(at[1], id_type) - vocab.begin;
+        const bool inside = row >= 0 && row < vocab.size;
+        if (add) {
+          if (!inside) return;
+          const A* old = yr.read(at[0]);
+          A* out = yr.write(at[0]);
+          if (out != old) std::copy(old, old + n, out);
+          ops.add(out, tr.read(table.data + row * step), n);
+        } else if (inside) {
+          const A* in = tr.read(table.data + row * step);
+          std::copy(in, in + n, yr.write(at[0]));
+        } else {
+          std::fill_n(yr.write(at[0]), n, A{0});
+        }
+        yr.commit(at[0]);
+      });
+    };
+  });
+}
+
+// (ids, dy; vocab) -> dtable. Sums in float or double: through scratch where the table is neither.
+Kernel embedding_grad(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Annotation& annotation = call.op->annotation;
+    const auto order = op_dims(annotation.inputs[1]);
+    const Array dy = call.inputs[1], ids = input_along(call, 0, order), table = call.outputs[0];
+    const Interval vocab = call.box.dims[static_cast<size_t>(op_dims(annotation.outputs[0])[0])];
+    const Nest<2> nest({&dy, &ids}, order.size() - 1);
+    const Row<A> dyr(dy), tr(table);
+    const int64_t n = dyr.size(), step = table.strides[0] * dtype_bytes(table.dtype);
+    const bool add = call.add[0];
+    const bool direct = dtype_bytes(table.dtype) == static_cast<int64_t>(sizeof(A)) && table.strides[1] == 1;
+    std::byte* sums = table.data;
+    int64_t sums_step = step;
+    if (!direct) {
+      sums_step = n * static_cast<int64_t>(sizeof(A));
+      sums = call.context->scratch.take(vocab.size * sums_step);
+    }
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops, id_type = ids.dtype] {
+      const auto sum_row = [&](int64_t row) { return reinterpret_cast<A*>(sums + row * sums_step); };
+      if (!direct || !add) {
+        for (int64_t row = 0; row < vocab.size; ++row) std::fill_n(sum_row(row), n, A{0});
+      }
+      nest.each([&](const std::array<std::byte*, 2>& at) {
+        const int64_t row = load_id(at[1], id_type) - vocab.begin;
+        if (row >= 0 && row < vocab.size) ops.add(sum_row(row), dyr.read(at[0]), n);
+      });
+      if (direct) return;
+      for (int64_t row = 0; row < vocab.size; ++row) {
+        std::byte* out = table.data + row * step;
+        if (add) ops.add(sum_row(row), tr.read(out), n);
+        std::copy(sum_row(row), sum_row(row) + n, tr.write(out));
+        tr.commit(out);
+      }
+    };
+  });
+}
+
+// (logits, targets) -> (lse, picked)
+Kernel cross_entropy(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto order = op_dims(call.op->annotation.inputs[0]);
+    const Array logits = call.inputs[0], targets = input_along(call, 1, order), lse = output_along(call, 0, order),
+                picked = output_along(call, 1, order);
+    const Interval vocab = call.box.dims[static_cast<size_t>(order.back())];
+    const Nest<4> nest({&logits, &targets, &lse, &picked}, order.size() - 1);
+    const Row<A> row(logits);
+    const A ignored = vocab.begin == 0 ? A{0} : -std::numeric_limits<A>::infinity();
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops, id_type = targets.dtype, out = lse.dtype] {
+      nest.each([&](const std::array<std::byte*, 4>& at) {
+        const int64_t target = load_id(at[1], id_type);
+        if (target < 0) {
+          store_element(at[2], out, ignored);
+          store_element(at[3], out, A{0});
+          return;
+        }
+        const A* x = row.read(at[0]);
+        const A highest = ops.max(x, row.size());
+        store_element(at[2], out, highest + std::log(ops.sum_exp(x, highest, row.size())));
+        const int64_t column = target - vocab.begin;
+        store_element(at[3], out, column >= 0 && column < vocab.size ? x[column] : A{0});
+      });
+    };
+  });
+}
+
+// (logits, targets, lse, dlse, dpicked) -> dlogits
+Kernel cross_entropy_grad(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto order = op_dims(call.op->annotation.inputs[0]);
+    const Array logits = call.inputs[0], targets = input_along(call, 1, order), lse = input_along(call, 2, order),
+                dlse = input_along(call, 3, order), dpicked = input_along(call, 4, order),
+                dlogits = output_along(call, 0, order);
+    const Interval vocab = call.box.dims[static_cast<size_t>(order.back())];
+    const Nest<6> nest({&dlogits, &logits, &targets, &lse, &dlse, &dpicked}, order.size() - 1);
+    const Row<A> in(logits), out(dlogits);
+    const RowOps<A>& ops = row_ops<A>();
+    const DType id_type = targets.dtype, lse_type = lse.dtype, dlse_type = dlse.dtype, dpicked_type = dpicked.dtype;
+    return [=, &ops] {
+      nest.each([&](const std::array<std::byte*, 6>& at) {
+        A* dx = out.write(at[0]);
+        const int64_t target = load_id(at[2], id_type), column = target - vocab.begin;
+        if (target < 0) {
+          std::fill_n(dx, out.size(), A{0});
+        } else {
+          ops.exp_shifted(dx, in.read(at[1]), load_element<A>(at[3], lse_type), load_element<A>(at[4], dlse_type),
+                          out.size());
+          if (column >= 0 && column < vocab.size) dx[column] += load_element<A>(at[5], dpicked_type);
+        }
+        out.commit(at[0]);
+      });
+    };
+  });
+}
+
+bool vocabulary_of_table(const Op& op, int dim) { return op_dims(op.annotation.inputs[1])[0] == dim; }
+bool vocabulary_of_gradient(const Op& op, int dim) { return op_dims(op.annotation.outputs[0])[0] == dim; }
+bool vocabulary_of_logits(const Op& op, int dim) { return op_dims(op.annotation.inputs[0]).back() == dim; }
+
+constexpr KernelInfo kKernels[] = {
+    {"embedding", embedding, 0b1, vocabulary_of_table},
+    {"embedding_grad", embedding_grad, 0b1, vocabulary_of_gradient},
+    {"cross_entropy", cross_entropy, 0, vocabulary_of_logits},
+    {"cross_entropy_grad", cross_entropy_grad, 0, vocabulary_of_logits},
+};
+
+}  // namespace
+
+std::span<const KernelInfo> lookup_kernels() { return kKernels; }
+
+}  // namespace tessera::kernels

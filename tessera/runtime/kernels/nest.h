@@ -1,0 +1,140 @@
+// Internal to kernels/: loop nests over several arrays at once, and rows of any floating type seen as rows of float
+// or double.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "tessera/base/check.h"
+#include "tessera/runtime/kernels/family.h"
+
+namespace tessera::kernels {
+
+// The loops over a shape shared by N arrays, adjacent dims joined where all strides allow. each(f) calls
+// f(pointers) with std::array<std::byte*, N>.
+template <size_t N>
+class Nest {
+ public:
+  // The first `rank` dims of each array; all arrays agree on their sizes.
+  Nest(const std::array<const Array*, N>& arrays, size_t rank) {
+    for (size_t k = 0; k < N; ++k) base_[k] = arrays[k]->data;
+    for (size_t d = 0; d < rank; ++d) {
+      const int64_t size = arrays[0]->shape[d];
+      if (size == 1) continue;
+      std::array<int64_t, N> strides{};
+      bool joins = !sizes_.empty();
+      for (size_t k = 0; k < N; ++k) {
+        strides[k] = arrays[k]->strides[d] * dtype_bytes(arrays[k]->dtype);
+        joins = joins && strides_.back()[k] == size * strides[k];
+      }
+      if (joins) {
+        sizes_.back() *= size;
+        strides_.back() = strides;
+      } else {
+        sizes_.push_back(size);
+        strides_.push_back(strides);
+      }
+    }
+  }
+
+  template <class F>
+  void each(F&& f) const {
+    walk(0, base_, f);
+  }
+
+ private:
+  template <class F>
+  void walk(size_t d, std::array<std::byte*, N> at, F& f) const {
+    if (d == sizes_.size()) {
+      f(at);
+      return;
+    }
+    for (int64_t i = 0; i < sizes_[d]; ++i) {
+      if (d + 1 == sizes_.size()) {
+        f(at);
+      } else {
+        walk(d + 1, at, f);
+      }
+      for (size_t k = 0; k < N; ++k) at[k] += strides_[d][k];
+    }
+  }
+
+  std::array<std::byte*, N> base_{};
+  std::vector<int64_t> sizes_;
+  std::vector<std::array<int64_t, N>> strides_;
+};
+
+inline float bfloat16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+inline uint16_t float_to_bfloat16(float value) {  // to nearest, ties to even; NaN stays NaN
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if (value != value) return 0x7FC0;
+  return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+// One element of a floating array.
+template <class A>
+A load_element(const std::byte* at, DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64: return static_cast<A>(*reinterpret_cast<const double*>(at));
+    case DType::kFloat32: return static_cast<A>(*reinterpret_cast<const float*>(at));
+    case DType::kBFloat16: return static_cast<A>(bfloat16_to_float(*reinterpret_cast<const uint16_t*>(at)));
+    default: break;
+  }
+  TESSERA_CHECK(false, "no kernels on {}", dtype_name(dtype));
+}
+template <class A>
+void store_element(std::byte* at, DType dtype, A value) {
+  switch (dtype) {
+    case DType::kFloat64: *reinterpret_cast<double*>(at) = static_cast<double>(value); return;
+    case DType::kFloat32: *reinterpret_cast<float*>(at) = static_cast<float>(value); return;
+    case DType::kBFloat16: *reinterpret_cast<uint16_t*>(at) = float_to_bfloat16(static_cast<float>(value)); return;
+    default: break;
+  }
+  TESSERA_CHECK(false, "no kernels on {}", dtype_name(dtype));
+}
+
+// A row of n elements of an array, as contiguous A: in place if the array is that already, else through a buffer.
+template <class A>
+class Row {
+ public:
+  Row() = default;
+  // The last dim of the array.
+  explicit Row(const Array& array) : Row(array.dtype, array.shape.back(), array.strides.back()) {}
+  Row(DType dtype, int64_t size, int64_t stride)
+      : dtype_(dtype), size_(size), step_(stride * dtype_bytes(dtype)) {
+    constexpr DType kOwn = sizeof(A) == 8 ? DType::kFloat64 : DType::kFloat32;
+    direct_ = dtype == kOwn && (stride == 1 || size <= 1);
+    if (!direct_) buffer_ = std::make_shared<std::vector<A>>(static_cast<size_t>(size));
+  }
+  int64_t size() const { return size_; }
+
+  const A* read(const std::byte* at) const {
+    if (direct_) return reinterpret_cast<const A*>(at);
+    for (int64_t i = 0; i < size_; ++i) (*buffer_)[static_cast<size_t>(i)] = load_element<A>(at + i * step_, dtype_);
+    return buffer_->data();
+  }
+  // Where to put the row before commit(at).
+  A* write(std::byte* at) const { return direct_ ? reinterpret_cast<A*>(at) : buffer_->data(); }
+  void commit(std::byte* at) const {
+    if (direct_) return;
+    for (int64_t i = 0; i < size_; ++i) store_element(at + i * step_, dtype_, (*buffer_)[static_cast<size_t>(i)]);
+  }
+
+ private:
+  DType dtype_ = DType::kFloat32;
+  int64_t size_ = 0, step_ = 0;
+  bool direct_ = true;
+  std::shared_ptr<std::vector<A>> buffer_;  // shared: closures are copyable; a rank runs one kernel at a time
+};
+
+// Calls f<double>() for float64, f<float>() for the smaller floating types.
+template <class F>
+auto with_compute_type(DType dtype, F&& f) {
+  if (dtype == DType::kFloat64) return f.template operator()<double>();
+  return f.template operator()<float>();
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,278 @@
+// Element-wise kinds by libtorch's out-variants, reductions and softmax.
+#include <ATen/ops/add.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/threshold_backward.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/rows.h"
+#include "tessera/runtime/kernels/tensor.h"
+
+namespace tessera::kernels {
+namespace {
+
+at::Tensor output(const KernelCall& call, size_t i = 0) { return tensor_of(call.outputs[i]); }
+// An input as the output's dims see it.
+at::Tensor operand(const KernelCall& call, size_t i) {
+  return tensor_of(input_along(call, i, op_dims(call.op->annotation.outputs[0])));
+}
+// A number that takes part in arithmetic at the other operand's precision.
+at::Tensor number(double value) {
+  at::Tensor scalar = at::scalar_tensor(value, at::TensorOptions(at::kDouble));
+  scalar.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return scalar;
+}
+
+template <class F>
+Kernel unary(const KernelCall& call, F f) {
+  return [y = output(call), x = operand(call, 0), f]() mutable { f(y, x); };
+}
+template <class F>
+Kernel binary(const KernelCall& call, F f) {
+  return [y = output(call), a = operand(call, 0), b = operand(call, 1), f]() mutable { f(y, a, b); };
+}
+
+Kernel add(const KernelCall& call) {
+  return binary(call, [](auto& y, const auto& a, const auto& b) { at::add_out(y, a, b); });
+}
+Kernel sub(const KernelCall& call) {
+  return binary(call, [](auto& y, const auto& a, const auto& b) { at::sub_out(y, a, b); });
+}
+Kernel mul(const KernelCall& call) {
+  return binary(call, [](auto& y, const auto& a, const auto& b) { at::mul_out(y, a, b); });
+}
+Kernel gelu(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::gelu_out(y, x, "tanh"); });
+}
+Kernel silu(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::silu_out(y, x); });
+}
+Kernel relu(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::relu_out(y, x); });
+}
+Kernel exponential(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::exp_out(y, x); });
+}
+Kernel cast(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { y.copy_(x); });
+}
+Kernel gelu_grad(const KernelCall& call) {
+  return binary(call, [](auto& dx, const auto& dy, const auto& x) { at::gelu_backward_out(dx, dy, x, "tanh"); });
+}
+Kernel silu_grad(const KernelCall& call) {
+  return binary(call, [](auto& dx, const auto& dy, const auto& x) { at::silu_backward_out(dx, dy, x); });
+}
+Kernel relu_grad(const KernelCall& call) {
+  return binary(call, [](auto& dx, const auto& dy, const auto& x) { at::threshold_backward_out(dx, dy, x, 0); });
+}
+
+Kernel scale(const KernelCall& call) {
+  return [y = output(call), x = operand(call, 0), factor = number(call.op->number("factor", 1.0))]() mutable {
+    at::mul_out(y, x, factor);
+  };
+}
+
+// In order of the terms. The output may be the first term's memory.
+Kernel add_n(const KernelCall& call) {
+  std::vector<at::Tensor> terms;
+  for (size_t i = 0; i < call.inputs.size(); ++i) terms.push_back(operand(call, i));
+  return [y = output(call), terms = std::move(terms), accumulate = call.add[0]]() mutable {
+    size_t next = 0;
+    if (!accumulate) {
+      if (terms.size() == 1) {
+        if (!y.is_alias_of(terms[0]) || y.data_ptr() != terms[0].data_ptr()) y.copy_(terms[0]);
+        return;
+      }
+      at::add_out(y, terms[0], terms[1]);
+      next = 2;
+    }
+    for (; next < terms.size(); ++next) y.add_(terms[next]);
+  };
+}
+
+// Dims of input 0 that the output lacks.
+std::vector<int64_t> reduced_positions(const KernelCall& call) {
+  const auto order = op_dims(call.op->annotation.inputs[0]);
+  std::vector<int64_t> positions;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (call.op->annotation.reduces(order[i], 0)) positions.push_back(static_cast<int64_t>(i));
+  }
+  return positions;
+}
+
+Kernel reduce_sum(const KernelCall& call) {
+  const auto order = op_dims(call.op->annotation.inputs[0]);
+  const std::vector<int64_t> positions = reduced_positions(call);
+  const double factor = call.op->number("factor", 1.0);
+  at::Tensor y = output(call), x = tensor_of(input_along(call, 0, order));
+  if (positions.empty()) {
+    return [y, x, factor = number(factor), accumulate = call.add[0]]() mutable {
+      if (accumulate) {
+        y.add_(x.mul(factor));
+      } else {
+        at::mul_out(y, x, factor);
+      }
+    };
+  }
+  if (!call.add[0]) {
+    return [y, x, positions, scaled = factor != 1.0, factor = number(factor)]() mutable {
+      at::sum_out(y, x, positions);
+      if (scaled) y.mul_(factor);
+    };
+  }
+  const Array& out = call.outputs[0];
+  int64_t bytes = dtype_bytes(out.dtype);
+  for (const int64_t size : out.shape) bytes *= size;
+  at::Tensor part = tensor_of(Array::contiguous(call.context->scratch.take(bytes), out.dtype, out.shape));
+  return [y, x, positions, part, factor]() mutable {
+    at::sum_out(part, x, positions);
+    y.add_(part, factor);
+  };
+}
+
+Kernel reduce_max(const KernelCall& call) {
+  const auto order = op_dims(call.op->annotation.inputs[0]);
+  std::vector<int64_t> positions = reduced_positions(call);
+  at::Tensor y = output(call), x = tensor_of(input_along(call, 0, order));
+  if (positions.empty()) return [y, x]() mutable { y.copy_(x); };
+  return [y, x, positions]() mutable { at::amax_out(y, x, positions); };
+}
+
+// ---- softmax and its parts: rows over one dim -----------------------------------------------------------------
+
+// Op dims of input 0, the dim of attribute `dim` last.
+std::vector<int> dim_last(const KernelCall& call) {
+  auto order = op_dims(call.op->annotation.inputs[0]);
+  const int dim = call.op->annotation.find(call.op->text("dim"));
+  TESSERA_CHECK(dim >= 0, "{}: no dim {}", call.op->path, call.op->text("dim"));
+  std::erase(order, dim);
+  order.push_back(dim);
+  return order;
+}
+
+Kernel softmax(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto order = dim_last(call);
+    const Array x = input_along(call, 0, order), y = output_along(call, 0, order);
+    const Nest<2> nest({&y, &x}, order.size() - 1);
+    const Row<A> xr(x), yr(y);
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      nest.each([&](const std::array<std::byte*, 2>& at) {
+        const A* in = xr.read(at[1]);
+        const A highest = ops.max(in, xr.size()), sum = ops.sum_exp(in, highest, xr.size());
+        ops.exp_shifted(yr.write(at[0]), in, highest, A{1} / sum, xr.size());
+        yr.commit(at[0]);
+      });
+    };
+  });
+}
+
+// dx = y (dy - sum dy y)
+Kernel softmax_grad(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto order = dim_last(call);
+    const Array dy = input_along(call, 0, order), y = input_along(call, 1, order), dx = output_along(call, 0, order);
+    const Nest<3> nest({&dx, &dy, &y}, order.size() - 1);
+    const Row<A> dyr(dy), yr(y), dxr(dx);
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      nest.each([&](const std::array<std::byte*, 3>& at) {
+        const A *gradient = dyr.read(at[1]), *value = yr.read(at[2]);
+        const A dot = ops.dot(gradient, value, yr.size());
+        A* out = dxr.write(at[0]);
+        for (int64_t i = 0; i < yr.size(); ++i) out[i] = value[i] * (gradient[i] - dot);
+        dxr.commit(at[0]);
+      });
+    };
+  });
+}
+
+Kernel logsumexp_reduce(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto order = dim_last(call);
+    const Array x = input_along(call, 0, order), lse = output_along(call, 0, order);
+    const Nest<2> nest({&lse, &x}, order.size() - 1);
+    const Row<A> xr(x);
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops, out = lse.dtype] {
+      nest.each([&](const std::array<std::byte*, 2>& at) {
+        const A* in = xr.read(at[1]);
+        const A highest = ops.max(in, xr.size());
+        store_element(at[0], out,
+                      std::isinf(highest) ? highest : highest + std::log(ops.sum_exp(in, highest, xr.size())));
+      });
+    };
+  });
+}
+
+// (x, lse) -> exp(x - lse); lse lacks one dim of x.
+Kernel softmax_apply(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    auto order = op_dims(call.op->annotation.inputs[0]);
+    const auto kept = op_dims(call.op->annotation.inputs[1]);
+    std::stable_sort(order.begin(), order.end(), [&](int l, int r) {  // the missing dim last
+      const auto in = [&](int d) { return std::find(kept.begin(), kept.end(), d) == kept.end(); };
+      return in(l) < in(r);
+    });
+    const Array x = input_along(call, 0, order), lse = input_along(call, 1, order), y = output_along(call, 0, order);
+    const Nest<3> nest({&y, &x, &lse}, order.size() - 1);
+    const Row<A> xr(x), yr(y);
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops, stat = lse.dtype] {
+      nest.each([&](const std::array<std::byte*, 3>& at) {
+        ops.exp_shifted(yr.write(at[0]), xr.read(at[1]), load_element<A>(at[2], stat), A{1}, xr.size());
+        yr.commit(at[0]);
+      });
+    };
+  });
+}
+
+// (dy, y, dot) -> y (dy - dot)
+Kernel softmax_grad_apply(const KernelCall& call) {
+  return [dx = output(call), dy = operand(call, 0), y = operand(call, 1), dot = operand(call, 2)]() mutable {
+    at::sub_out(dx, dy, dot);
+    dx.mul_(y);
+  };
+}
+
+constexpr KernelInfo kKernels[] = {
+    {"add", add},
+    {"sub", sub},
+    {"mul", mul},
+    {"add_n", add_n, 0b1},
+    {"scale", scale},
+    {"gelu", gelu},
+    {"silu", silu},
+    {"relu", relu},
+    {"exp", exponential},
+    {"cast", cast},
+    {"gelu_grad", gelu_grad},
+    {"silu_grad", silu_grad},
+    {"relu_grad", relu_grad},
+    {"reduce_sum", reduce_sum, 0b1},
+    {"reduce_max", reduce_max},
+    {"softmax", softmax},
+    {"softmax_grad", softmax_grad},
+    {"logsumexp_reduce", logsumexp_reduce},
+    {"softmax_apply", softmax_apply},
+    {"softmax_grad_apply", softmax_grad_apply},
+};
+
+}  // namespace
+
+std::span<const KernelInfo> pointwise_kernels() { return kKernels; }
+
+}  // namespace tessera::kernels

@@ -1,0 +1,65 @@
+// Loops over one contiguous row of float or double: the arithmetic under the kinds that libtorch has no
+// out-variant for. Compiled three times (baseline, AVX2, AVX-512: rows_*.cc, flags in CMakeLists.txt) and chosen
+// once by what the processor has. Sums run in vector lanes, so their last bits depend on the instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::kernels {
+
+// Constants of one AdamW update; see docs/reference/ops.md. g is scaled by `coefficient` first.
+template <class A>
+struct AdamW {
+  A coefficient, beta1, beta2, one_minus_beta1, one_minus_beta2, decay, step_size, second_scale, eps;
+};
+
+template <class A>
+struct RowOps {
+  void (*add)(A* y, const A* x, int64_t n);                   // y += x
+  void (*multiply_add)(A* y, const A* x, A factor, int64_t n);  // y += factor x
+  A (*sum)(const A* x, int64_t n);
+  A (*sum_squares)(const A* x, int64_t n);
+  A (*max)(const A* x, int64_t n);                            // -inf for n = 0
+  void (*moments)(const A* x, int64_t n, A* mean, A* m2);     // m2 = sum of (x - mean)^2, two passes
+  // Layer norm rows; xhat = (x - mean) rstd, g = dy gamma.
+  void (*normalize)(A* y, const A* x, const A* gamma, const A* beta, A mean, A rstd, int64_t n);
+  void (*scale_by)(A* y, const A* x, const A* gamma, A rstd, int64_t n);  // y = x rstd gamma
+  void (*grad_sums)(const A* dy, const A* x, const A* gamma, A mean, A rstd, int64_t n, A* sum_g, A* sum_g_xhat);
+  void (*grad_apply)(A* dx, const A* dy, const A* x, const A* gamma, A mean, A rstd, A mean_g, A mean_g_xhat,
+                     int64_t n);  // rstd (g - mean_g - xhat mean_g_xhat)
+  void (*grad_params)(A* dgamma, A* dbeta, const A* dy, const A* x, A mean, A rstd, int64_t n);  // +=
+  A (*dot)(const A* x, const A* y, int64_t n);
+  // Exponentials.
+  A (*sum_exp)(const A* x, A shift, int64_t n);                         // sum exp(x - shift)
+  void (*exp_shifted)(A* y, const A* x, A shift, A factor, int64_t n);  // factor exp(x - shift)
+  // y1 = x1 c - sign x2 s, y2 = x2 c + sign x1 s
+  void (*rotate)(A* y1, A* y2, const A* x1, const A* x2, const A* c, const A* s, A sign, int64_t n);
+  // y = bits[i] >> 8 >= threshold ? x factor : 0
+  void (*keep)(A* y, const A* x, const uint32_t* bits, uint32_t threshold, A factor, int64_t n);
+  // Outputs may be the inputs.
+  void (*adamw)(A* p_out, A* m_out, A* v_out, const A* p, const A* g, const A* m, const A* v, const AdamW<A>& c,
+                int64_t n);
+  void (*sgd)(A* p_out, A* b_out, const A* p, const A* g, const A* b, A coefficient, A decay, A momentum, A rate,
+              int64_t n);
+};
+
+template <class A>
+const RowOps<A>& row_ops();
+template <>
+const RowOps<float>& row_ops<float>();
+template <>
+const RowOps<double>& row_ops<double>();
+
+// Words of the Philox blocks [first, first + count), four a block, as base/philox.h.
+void philox_words(uint32_t* words, uint64_t seed, uint64_t stream, uint64_t first, int64_t count);
+
+struct RowTable {
+  RowOps<float> f32;
+  RowOps<double> f64;
+  void (*philox)(uint32_t* words, uint64_t seed, uint64_t stream, uint64_t first, int64_t count);
+};
+const RowTable& baseline_row_table();
+const RowTable& avx2_row_table();
+const RowTable& avx512_row_table();
+
+}  // namespace tessera::kernels

@@ -1,0 +1,125 @@
+// Kinds that move elements: broadcast, (un)group, transpose, rename, slice, concat, fill; and rotary embedding.
+// All are strided copies; a bracket is opened on the side where it is.
+#include <ATen/ops/fill.h>
+#include <ATen/ops/zero.h>
+
+#include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/rows.h"
+#include "tessera/runtime/kernels/tensor.h"
+
+namespace tessera::kernels {
+namespace {
+
+// Along the output's op dims; serves every kind that only renames, reorders, repeats or regroups dims.
+Kernel copy_along(const KernelCall& call) {
+  const auto order = op_dims(call.op->annotation.outputs[0]);
+  return prepare_copy(input_along(call, 0, order), output_along(call, 0, order));
+}
+
+// The position of attribute `dim` among the tensor dims of an array, by the operand that has it whole.
+size_t position_of(const KernelCall& call, const OperandDims& operand, std::string_view name) {
+  for (size_t t = 0; t < operand.dims.size(); ++t) {
+    for (const int dim : operand.dims[t]) {
+      if (call.op->annotation.dims[static_cast<size_t>(dim)].name == name) return t;
+    }
+  }
+  TESSERA_CHECK(false, "{}: no dim {}", call.op->path, name);
+}
+
+Array part_of(Array array, size_t position, int64_t begin, int64_t size) {
+  array.data += begin * array.strides[position] * dtype_bytes(array.dtype);
+  array.shape[position] = size;
+  return array;
+}
+
+// The one tensor dim in which the shapes of two arrays may differ: that of attribute `dim`. Looked up by name in the
+// input, else (a kind may give the cut dim another op dim) in the output.
+size_t cut_position(const KernelCall& call) {
+  const std::string name = call.op->text("dim");
+  const Annotation& annotation = call.op->annotation;
+  for (const OperandDims* operand : {&annotation.outputs[0], &annotation.inputs[0]}) {
+    for (size_t t = 0; t < operand->dims.size(); ++t) {
+      for (const int dim : operand->dims[t]) {
+        if (annotation.dims[static_cast<size_t>(dim)].name == name) return t;
+      }
+    }
+  }
+  return position_of(call, annotation.inputs[0], name);
+}
+
+Kernel slice(const KernelCall& call) {
+  const size_t position = cut_position(call);
+  return prepare_copy(part_of(call.inputs[0], position, call.op->integer("begin"), call.op->integer("size")),
+                      call.outputs[0]);
+}
+
+Kernel slice_grad(const KernelCall& call) {
+  const size_t position = cut_position(call);
+  const Array& dy = call.inputs[0];
+  Kernel copy = prepare_copy(
+      dy, part_of(call.outputs[0], position, call.op->integer("begin"), dy.shape[position]));
+  return [dx = tensor_of(call.outputs[0]), copy]() mutable {
+    dx.zero_();
+    copy();
+  };
+}
+
+Kernel concat(const KernelCall& call) {
+  const size_t position = cut_position(call);
+  std::vector<Kernel> copies;
+  int64_t begin = 0;
+  for (const Array& input : call.inputs) {
+    copies.push_back(prepare_copy(input, part_of(call.outputs[0], position, begin, input.shape[position])));
+    begin += input.shape[position];
+  }
+  return [copies] {
+    for (const Kernel& copy : copies) copy();
+  };
+}
+
+Kernel fill(const KernelCall& call) {
+  return [y = tensor_of(call.outputs[0]), value = call.op->number("value")]() mutable { y.fill_(value); };
+}
+
+// (x, cos, sin; inverse) -> y: pairs (i, i + d/2) of the last dim.
+Kernel rotary(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto order = op_dims(call.op->annotation.inputs[0]);
+    const std::vector<int> leading(order.begin(), order.end() - 1);
+    const int pair_dim = op_dims(call.op->annotation.inputs[1]).back();
+    std::vector<int> table_order = leading;
+    table_order.push_back(pair_dim);
+    const Array x = input_along(call, 0, order), y = output_along(call, 0, order), c = input_along(call, 1, table_order),
+                s = input_along(call, 2, table_order);
+    const Nest<4> nest({&y, &x, &c, &s}, leading.size());
+    const Row<A> xr(x), yr(y), cr(c), sr(s);
+    const int64_t half = xr.size() / 2;
+    const A sign = call.op->integer("inverse") != 0 ? A{-1} : A{1};
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      nest.each([&](const std::array<std::byte*, 4>& at) {
+        const A* in = xr.read(at[1]);
+        A* out = yr.write(at[0]);
+        ops.rotate(out, out + half, in, in + half, cr.read(at[2]), sr.read(at[3]), sign, half);
+        yr.commit(at[0]);
+      });
+    };
+  });
+}
+
+constexpr KernelInfo kKernels[] = {
+    {"broadcast_to", copy_along}, {"group", copy_along}, {"ungroup", copy_along}, {"transpose", copy_along},
+    {"rename", copy_along},       {"slice", slice},      {"slice_grad", slice_grad}, {"concat", concat},
+    {"fill", fill},               {"rotary", rotary},
+};
+
+}  // namespace
+
+std::span<const KernelInfo> shape_kernels() { return kKernels; }
+
+Kernel prepare_copy(const Array& from, const Array& to) {
+  if (to.empty()) return {};
+  return [out = tensor_of(to), in = tensor_of(from)]() mutable { out.copy_(in); };
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,33 @@
+// Internal to kernels/: libtorch tensors over our memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+
+#include "tessera/base/check.h"
+#include "tessera/runtime/kernels/family.h"
+
+namespace tessera::kernels {
+
+inline at::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64: return at::kDouble;
+    case DType::kFloat32: return at::kFloat;
+    case DType::kBFloat16: return at::kBFloat16;
+    case DType::kFloat16: return at::kHalf;
+    case DType::kInt64: return at::kLong;
+    case DType::kInt32: return at::kInt;
+    case DType::kUInt8: return at::kByte;
+    case DType::kBool: return at::kBool;
+  }
+  return at::kFloat;
+}
+
+inline at::Tensor tensor_of(std::byte* data, DType dtype, at::IntArrayRef shape, at::IntArrayRef strides) {
+  return at::from_blob(data, shape, strides, at::TensorOptions(scalar_type(dtype)));
+}
+inline at::Tensor tensor_of(const Array& array) {
+  return tensor_of(array.data, array.dtype, array.shape, array.strides);
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,134 @@
+// Optimizer steps and the norm of gradients: element by element over equal regions, so exact for any cut.
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/rows.h"
+
+namespace tessera::kernels {
+namespace {
+
+// Arrays of equal shape as a nest of rows: the last dim, or everything where all are contiguous.
+void join_rows(std::vector<Array>& arrays) {
+  const bool joined = std::all_of(arrays.begin(), arrays.end(),
+                                  [](const Array& a) { return a.strides == row_major_strides(a.shape); });
+  for (Array& array : arrays) {
+    int64_t n = 1;
+    for (const int64_t size : array.shape) n *= size;
+    if (joined || array.shape.empty()) {
+      array.shape = {n};
+      array.strides = {1};
+    }
+  }
+}
+
+Array scalar_of(const KernelCall& call, size_t i) { return call.inputs[i]; }
+
+// (p, g, m, v, lr, step[, coefficient]) -> (p', m', v')
+Kernel adamw(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    std::vector<Array> a{call.outputs[0], call.outputs[1], call.outputs[2], call.inputs[0],
+                         call.inputs[1],  call.inputs[2],  call.inputs[3]};
+    join_rows(a);
+    const Nest<7> nest({&a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &a[6]}, a[0].shape.size() - 1);
+    const Row<A> p_out(a[0]), m_out(a[1]), v_out(a[2]), p(a[3]), g(a[4]), m(a[5]), v(a[6]);
+    const Array lr = scalar_of(call, 4), step = scalar_of(call, 5);
+    const Array coefficient = call.inputs.size() > 6 ? scalar_of(call, 6) : Array{};
+    const double beta1 = call.op->number("beta1", 0.9), beta2 = call.op->number("beta2", 0.95),
+                 eps = call.op->number("eps", 1e-8), decay = call.op->number("weight_decay");
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      const double rate = load_element<double>(lr.data, lr.dtype), t = load_element<double>(step.data, step.dtype);
+      const double scale =
+          coefficient.data == nullptr ? 1.0 : load_element<double>(coefficient.data, coefficient.dtype);
+      const AdamW<A> constants{static_cast<A>(scale),
+                               static_cast<A>(beta1),
+                               static_cast<A>(beta2),
+                               static_cast<A>(1 - beta1),
+                               static_cast<A>(1 - beta2),
+                               static_cast<A>(1 - rate * decay),
+                               static_cast<A>(rate / (1 - std::pow(beta1, t))),
+                               static_cast<A>(1 / std::sqrt(1 - std::pow(beta2, t))),
+                               static_cast<A>(eps)};
+      nest.each([&](const std::array<std::byte*, 7>& at) {
+        ops.adamw(p_out.write(at[0]), m_out.write(at[1]), v_out.write(at[2]), p.read(at[3]), g.read(at[4]),
+                  m.read(at[5]), v.read(at[6]), constants, p.size());
+        p_out.commit(at[0]);
+        m_out.commit(at[1]);
+        v_out.commit(at[2]);
+      });
+    };
+  });
+}
+
+// (p, g, momentum, lr[, coefficient]) -> (p', momentum')
+Kernel sgd(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    std::vector<Array> a{call.outputs[0], call.outputs[1], call.inputs[0], call.inputs[1], call.inputs[2]};
+    join_rows(a);
+    const Nest<5> nest({&a[0], &a[1], &a[2], &a[3], &a[4]}, a[0].shape.size() - 1);
+    const Row<A> p_out(a[0]), b_out(a[1]), p(a[2]), g(a[3]), b(a[4]);
+    const Array lr = scalar_of(call, 3);
+    const Array coefficient = call.inputs.size() > 4 ? scalar_of(call, 4) : Array{};
+    const A momentum = static_cast<A>(call.op->number("momentum", 0.9));
+    const A decay = static_cast<A>(call.op->number("weight_decay"));
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      const A rate = load_element<A>(lr.data, lr.dtype);
+      const A scale = coefficient.data == nullptr ? A{1} : load_element<A>(coefficient.data, coefficient.dtype);
+      nest.each([&](const std::array<std::byte*, 5>& at) {
+        ops.sgd(p_out.write(at[0]), b_out.write(at[1]), p.read(at[2]), g.read(at[3]), b.read(at[4]), scale, decay,
+                momentum, rate, p.size());
+        p_out.commit(at[0]);
+        b_out.commit(at[1]);
+      });
+    };
+  });
+}
+
+// (g) -> s. Rows are summed in the compute type, the row sums in double.
+Kernel sum_squares(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    std::vector<Array> a{call.inputs[0]};
+    join_rows(a);
+    const Nest<1> nest({a.data()}, a[0].shape.size() - 1);
+    const Row<A> row(a[0]);
+    const Array out = call.outputs[0];
+    const bool add = call.add[0];
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      double total = add ? load_element<double>(out.data, out.dtype) : 0.0;
+      constexpr int64_t kChunk = 4096;
+      nest.each([&](const std::array<std::byte*, 1>& at) {
+        const A* values = row.read(at[0]);
+        for (int64_t i = 0; i < row.size(); i += kChunk) {
+          total += static_cast<double>(ops.sum_squares(values + i, std::min(kChunk, row.size() - i)));
+        }
+      });
+      store_element(out.data, out.dtype, total);
+    };
+  });
+}
+
+// (total; max_norm) -> min(1, max_norm / (sqrt(total) + 1e-6))
+Kernel clip_coefficient(const KernelCall& call) {
+  const Array total = call.inputs[0], out = call.outputs[0];
+  const double max_norm = call.op->number("max_norm", 1.0);
+  return [=] {
+    const double norm = std::sqrt(load_element<double>(total.data, total.dtype));
+    store_element(out.data, out.dtype, std::min(1.0, max_norm / (norm + 1e-6)));
+  };
+}
+
+constexpr KernelInfo kKernels[] = {
+    {"adamw", adamw},
+    {"sgd", sgd},
+    {"sum_squares", sum_squares, 0b1},
+    {"clip_coefficient", clip_coefficient},
+};
+
+}  // namespace
+
+std::span<const KernelInfo> update_kernels() { return kKernels; }
+
+}  // namespace tessera::kernels

@@ -1,0 +1,47 @@
+// For tests of this module: a graph evaluated op by op on one thread, each op whole or in pieces of its iteration
+// space, on whole tensors (so that a piece sees strided views).
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/graph/graph.h"
+#include "tessera/runtime/kernels.h"
+
+namespace tessera::testing {
+
+class Workspace {
+ public:
+  explicit Workspace(const Graph& graph, uint64_t seed = 1);
+
+  // Parameters, states and tables by their Init; inputs are zero until set.
+  void initialise();
+  // Uniform in [low, high), by the tensor's name.
+  void randomise(TensorId id, double low = -1, double high = 1);
+  void set(TensorId id, const std::vector<double>& values);  // converted to the tensor's dtype
+  std::vector<double> get(TensorId id) const;
+
+  // Runs all ops in order, in whole.
+  void run();
+  void run(const Op& op);
+  // Runs the op in `pieces` pieces along op dim `dim` (uneven); outputs that lack the dim are merged.
+  void run_in_pieces(const Op& op, int dim, int64_t pieces);
+  void run_box(const Op& op, const Box& box, const std::vector<bool>& add);
+
+  kernels::Array view(TensorId id, const Box& region);
+  const Graph& graph() const { return graph_; }
+  kernels::KernelContext& context() { return context_; }
+
+ private:
+  const Graph& graph_;
+  std::map<int32_t, std::vector<std::byte>> memory_;
+  kernels::KernelContext context_;
+};
+
+// max |a - b| / max(|b|_inf, tiny)
+double relative_error(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace tessera::testing
