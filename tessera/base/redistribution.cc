@@ -1,5 +1,7 @@
 #include "tessera/base/redistribution.h"
 
+#include <algorithm>
+
 #include "tessera/base/check.h"
 
 namespace tessera {
@@ -24,29 +26,55 @@ bool overlap(const Box& a, const Box& b) {
   return !a.empty() && !b.empty() && !intersect(a, b).empty();
 }
 
-void count(Traffic& traffic, int64_t elements, int64_t element_bytes) {
-  if (elements == 0) return;
-  traffic.bytes += elements * element_bytes;
-  traffic.messages += 1;
+// All-reduce over one common box is done by flat chunks; any other by pieces, like an exchange.
+bool is_chunked(const Redistribution& what) {
+  if (what.kind != CollectiveKind::kAllReduce || !what.combiner) return false;
+  const auto same = [&](const Box& box) { return box == what.hold.front(); };
+  return std::all_of(what.hold.begin(), what.hold.end(), same) &&
+         std::all_of(what.need.begin(), what.need.end(), same);
 }
 
+// What a member sends to each other member: in the first phase what the taker takes, in the second the reduced chunk.
+struct Sent {
+  std::vector<int64_t> taken, reduced;  // bytes, by receiver
+};
+
 // The chunks are cut so that what the combiner sees together (a triple of moments) stays together.
-Traffic all_reduce_traffic(const Redistribution& what, size_t member) {
+void add_all_reduce(const Redistribution& what, size_t member, Sent& sent) {
   const int64_t members = static_cast<int64_t>(what.hold.size());
   const Box& box = what.hold[member];
-  int64_t unit = 1;
-  if (what.combiner == Combiner::kMoments && box.rank() > 0 && !box.empty()) {
-    unit = box.dims.back().size;
-  }
+  const int64_t unit = what.combiner == Combiner::kMoments && box.rank() > 0 && !box.empty() ? box.dims.back().size : 1;
   const Interval units{0, box.volume() / unit};
-  Traffic out;
-  const int64_t own = split_interval(units, members, static_cast<int64_t>(member)).size * unit;
-  for (int64_t peer = 0; peer < members; ++peer) {
-    if (peer == static_cast<int64_t>(member)) continue;
-    count(out, split_interval(units, members, peer).size * unit, dtype_bytes(what.dtype));
-    count(out, own, dtype_bytes(what.dtype));
+  const auto chunk_bytes = [&](size_t owner) {
+    return split_interval(units, members, static_cast<int64_t>(owner)).size * unit * dtype_bytes(what.dtype);
+  };
+  for (size_t peer = 0; peer < what.hold.size(); ++peer) {
+    if (peer == member) continue;
+    sent.taken[peer] += chunk_bytes(peer);
+    sent.reduced[peer] += chunk_bytes(member);
   }
-  return out;
+}
+
+void add_taken(const Redistribution& what, size_t member, Sent& sent) {
+  const size_t members = what.hold.size();
+  const Box& own = what.hold[member];
+  if (own.empty()) return;
+  // Copies: an element that a rival holds too goes to a taker only if no rival is nearer to the taker.
+  std::vector<size_t> rivals;
+  if (!what.combiner) {
+    for (size_t k = 0; k < members; ++k) {
+      if (k != member && overlap(what.hold[k], own)) rivals.push_back(k);
+    }
+  }
+  for (size_t taker = 0; taker < members; ++taker) {
+    if (taker == member || !overlap(own, what.need[taker])) continue;
+    std::vector<Box> given{intersect(own, what.need[taker])};
+    const size_t distance = (member + members - taker) % members;
+    for (size_t rival : rivals) {
+      if ((rival + members - taker) % members < distance) remove_box(given, what.hold[rival]);
+    }
+    sent.taken[taker] += total_volume(given) * dtype_bytes(what.dtype);
+  }
 }
 
 }  // namespace
@@ -65,29 +93,31 @@ std::string_view collective_name(CollectiveKind kind) {
   return "?";
 }
 
-Traffic traffic(const Redistribution& what, size_t member) {
-  TESSERA_CHECK(what.hold.size() == what.need.size() && member < what.hold.size(),
-                "{} holds, {} needs, member {}", what.hold.size(), what.need.size(), member);
-  if (what.kind == CollectiveKind::kAllReduce) return all_reduce_traffic(what, member);
-  const size_t members = what.hold.size();
-  const Box& own = what.hold[member];
+Traffic traffic(const Redistribution& what, size_t member) { return bucket_traffic({&what}, member); }
+
+Traffic bucket_traffic(const std::vector<const Redistribution*>& items, size_t member) {
   Traffic out;
-  if (own.empty()) return out;
-  // Copies: an element that a rival holds too goes to a taker only if no rival is nearer to the taker.
-  std::vector<size_t> rivals;
-  if (!what.combiner) {
-    for (size_t k = 0; k < members; ++k) {
-      if (k != member && overlap(what.hold[k], own)) rivals.push_back(k);
+  if (items.empty()) return out;
+  Sent sent;
+  sent.taken.assign(items.front()->hold.size(), 0);
+  sent.reduced.assign(items.front()->hold.size(), 0);
+  const bool chunked =
+      std::all_of(items.begin(), items.end(), [](const Redistribution* what) { return is_chunked(*what); });
+  for (const Redistribution* what : items) {
+    TESSERA_CHECK(what->hold.size() == sent.taken.size() && what->need.size() == sent.taken.size() &&
+                      member < sent.taken.size(),
+                  "{} holds, {} needs, member {}", what->hold.size(), what->need.size(), member);
+    if (chunked) {
+      add_all_reduce(*what, member, sent);
+    } else {
+      add_taken(*what, member, sent);
     }
   }
-  for (size_t taker = 0; taker < members; ++taker) {
-    if (taker == member || !overlap(own, what.need[taker])) continue;
-    std::vector<Box> given{intersect(own, what.need[taker])};
-    const size_t distance = (member + members - taker) % members;
-    for (size_t rival : rivals) {
-      if ((rival + members - taker) % members < distance) remove_box(given, what.hold[rival]);
+  for (const std::vector<int64_t>* phase : {&sent.taken, &sent.reduced}) {
+    for (int64_t bytes : *phase) {
+      out.bytes += bytes;
+      out.messages += bytes > 0 ? 1 : 0;
     }
-    count(out, total_volume(given), dtype_bytes(what.dtype));
   }
   return out;
 }

@@ -52,6 +52,8 @@ struct Traffic {
   friend bool operator==(const Traffic&, const Traffic&) = default;
 };
 Traffic traffic(const Redistribution& what, size_t member);
+// Of several arrays that move in one call: bytes add up, messages are shared.
+Traffic bucket_traffic(const std::vector<const Redistribution*>& items, size_t member);
 
 // Copy case: the pieces that `member` takes, as (source member, box), disjoint, covering need[member] as far as held.
 // The nearest holder in ring order (member itself, member+1, ...) serves each element.

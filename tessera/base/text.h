@@ -16,20 +16,24 @@ std::string_view trim(std::string_view text);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 // The candidate with the smallest edit distance to `name`, or "" if there is none.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
-// Glob over paths: `*` any characters (dots too), `?` one, `[0-5]`, `[8-11]`, `[0-3,8-11]` a whole number in one of the
-// ranges, `{a,b}` alternatives that are globs themselves. Matches the whole text, in time |pattern| * |text|.
+// Glob over paths: `*` any characters (dots too), `?` one, `[0-5]`, `[8-11]`, `[0-3,8-11]` a whole
+// number in one of the ranges, `{a,b}` alternatives that are globs themselves. Matches the whole
+// text, in time |pattern| * |text|.
 bool glob_match(std::string_view pattern, std::string_view text);
 Result<int64_t> parse_int(std::string_view text);
 Result<double> parse_double(std::string_view text);
-std::string format_bytes(int64_t bytes);  // "1.50 GiB (1,610,612,736 bytes)" style, short form below 1 KiB
+std::string format_bytes(
+    int64_t bytes);  // "1.50 GiB (1,610,612,736 bytes)" style, short form below 1 KiB
 Result<std::string> read_file(const std::string& path);
 // Writes to a temporary file beside `path`, then renames: never half-written.
 Status write_file(const std::string& path, std::string_view content);
 
-// name(key=value, key=value) or name:key=value,key=value  (recipe calls, model specs). Values keep their text.
+// name(key=value, key=value) or name:key=value,key=value  (recipe calls, model specs). Values keep
+// their text.
 struct Call {
   std::string name;
-  std::vector<std::pair<std::string, std::string>> arguments;  // positional arguments have an empty key
+  std::vector<std::pair<std::string, std::string>>
+      arguments;  // positional arguments have an empty key
 };
 Result<Call> parse_call(std::string_view text);
 

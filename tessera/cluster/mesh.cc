@@ -12,15 +12,15 @@ namespace tessera {
 namespace {
 
 // Coordinates of `rank`, or nothing if the mesh does not contain it. Mixed radix: the axis with the
-// largest stride is the most significant digit. Axes of size 1 have coordinate 0 whatever their stride.
+// largest stride is the most significant digit. Axes of size 1 have coordinate 0 whatever their
+// stride.
 std::optional<std::vector<int64_t>> decode(const Mesh& mesh, int64_t rank) {
   int64_t offset = rank - mesh.first_device;
   if (offset < 0) return std::nullopt;
   std::vector<size_t> order(mesh.axes.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return mesh.axes[a].stride > mesh.axes[b].stride;
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return mesh.axes[a].stride > mesh.axes[b].stride; });
   std::vector<int64_t> coordinates(mesh.axes.size(), 0);
   for (size_t i : order) {
     const MeshAxis& axis = mesh.axes[i];

@@ -41,22 +41,18 @@
 
 #include "tessera/base/box.h"
 #include "tessera/base/dtype.h"
+#include "tessera/base/redistribution.h"
 #include "tessera/base/result.h"
 
 namespace tessera::comm {
 
-enum class CollectiveKind : uint8_t {
-  kAllReduce,
-  kAllGather,
-  kReduceScatter,
-  kAllToAll,
-  kBroadcast,
-  kReduce,
-  kPermute,   // each member takes from at most one member and gives to at most one
-  kExchange,  // anything else
-};
-std::string_view collective_name(CollectiveKind kind);  // "all_reduce", "all_gather", ...
-inline constexpr size_t kCollectiveKinds = 8;
+using tessera::bucket_traffic;
+using tessera::collective_name;
+using tessera::CollectiveKind;
+using tessera::kCollectiveKinds;
+using tessera::Redistribution;
+using tessera::Traffic;
+using tessera::traffic;
 
 // A strided array whose element (0,..,0) is box.begin in the coordinates of the redistribution.
 struct ArrayView {
@@ -64,25 +60,6 @@ struct ArrayView {
   Box box;
   std::vector<int64_t> strides;  // in elements, one a dim of box
 };
-
-// What a redistribution moves; the same value on all members. Boxes may be empty.
-struct Redistribution {
-  CollectiveKind kind = CollectiveKind::kExchange;
-  std::optional<Combiner> combiner;  // unset: copy
-  DType dtype = DType::kFloat32;
-  std::vector<Box> hold;  // by member
-  std::vector<Box> need;  // by member
-};
-
-// Bytes and messages that member `index` sends under the algorithm described above.
-struct Traffic {
-  int64_t bytes = 0;
-  int64_t messages = 0;
-  friend bool operator==(const Traffic&, const Traffic&) = default;
-};
-Traffic traffic(const Redistribution& what, size_t member);
-// The same for one call with several items: the bytes add up, but the items share their messages.
-Traffic bucket_traffic(const std::vector<const Redistribution*>& items, size_t member);
 
 // One array of a (possibly bucketed) collective call, seen from this member.
 struct Item {

@@ -9,8 +9,20 @@ namespace tessera {
 namespace {
 
 enum class TokenKind : uint8_t {
-  kName, kNumber, kArrow, kComma, kOpen, kClose, kPlus, kCaret, kTilde, kSlash, kLess,
-  kBraceOpen, kBraceClose, kEnd
+  kName,
+  kNumber,
+  kArrow,
+  kComma,
+  kOpen,
+  kClose,
+  kPlus,
+  kCaret,
+  kTilde,
+  kSlash,
+  kLess,
+  kBraceOpen,
+  kBraceClose,
+  kEnd
 };
 
 struct Token {
@@ -84,8 +96,8 @@ Result<std::vector<Token>> lex(std::string_view text) {
   return tokens;
 }
 
-// Marks of the dims from what is known: explicit `^` stays; behind the first dim of a bracket (leading
-// ones of size 1 skipped) a dim is hidden; a dim that some output lacks is a reduction.
+// Marks of the dims from what is known: explicit `^` stays; behind the first dim of a bracket
+// (leading ones of size 1 skipped) a dim is hidden; a dim that some output lacks is a reduction.
 void settle_marks(Annotation& annotation) {
   std::vector<bool> hidden(annotation.dims.size(), false);
   auto mark_hidden = [&](const std::vector<OperandDims>& operands) {
@@ -108,9 +120,9 @@ void settle_marks(Annotation& annotation) {
     OpDim& dim = annotation.dims[i];
     if (dim.mark == Mark::kFrozen && !dim.hidden) continue;
     dim.hidden = hidden[i];
-    const bool everywhere =
-        std::all_of(annotation.outputs.begin(), annotation.outputs.end(),
-                    [&](const OperandDims& output) { return output.contains(static_cast<int>(i)); });
+    const bool everywhere = std::all_of(
+        annotation.outputs.begin(), annotation.outputs.end(),
+        [&](const OperandDims& output) { return output.contains(static_cast<int>(i)); });
     dim.mark = hidden[i] ? Mark::kFrozen : everywhere ? Mark::kSpatial : Mark::kReduction;
   }
 }
@@ -198,9 +210,8 @@ class Parser {
   Status parse_item(OperandDims& operand, bool in_bracket) {
     const Token& token = peek();
     ++at_;
-    TESSERA_TRY(const int index, token.kind == TokenKind::kNumber
-                                     ? literal_dim(operand, token)
-                                     : named_dim(operand, token));
+    TESSERA_TRY(const int index, token.kind == TokenKind::kNumber ? literal_dim(operand, token)
+                                                                  : named_dim(operand, token));
     operand.dims.back().push_back(index);
     return parse_marks(operand, index, in_bracket);
   }
@@ -216,7 +227,8 @@ class Parser {
     const int index = annotation_.find(token.text);
     if (index < 0) return add_dim(token.text);
     if (operand.contains(index)) {
-      return error_at(token.column, fmt::format("dim '{}' occurs twice in one operand", token.text));
+      return error_at(token.column,
+                      fmt::format("dim '{}' occurs twice in one operand", token.text));
     }
     return index;
   }
@@ -227,7 +239,8 @@ class Parser {
     const char* end = token.text.data() + token.text.size();
     const auto parsed = std::from_chars(token.text.data(), end, size);
     if (parsed.ec != std::errc() || size < 1) {
-      return error_at(token.column, fmt::format("expected a size of at least 1, found {}", token.text));
+      return error_at(token.column,
+                      fmt::format("expected a size of at least 1, found {}", token.text));
     }
     const std::string name = fmt::format("{}", size);
     for (size_t i = 0; i < annotation_.dims.size(); ++i) {
@@ -258,14 +271,17 @@ class Parser {
           if (in_bracket) return error_at(token.column, "a window dim cannot stand in brackets");
           TESSERA_TRY_VOID(parse_window(operand, index));
           break;
-        case TokenKind::kLess:
-          TESSERA_TRY_VOID(parse_causal(index));
-          break;
-        case TokenKind::kName: case TokenKind::kNumber: case TokenKind::kArrow:
-        case TokenKind::kComma: case TokenKind::kOpen: case TokenKind::kClose:
-        case TokenKind::kSlash: case TokenKind::kBraceOpen: case TokenKind::kBraceClose:
-        case TokenKind::kEnd:
-          return {};
+        case TokenKind::kLess: TESSERA_TRY_VOID(parse_causal(index)); break;
+        case TokenKind::kName:
+        case TokenKind::kNumber:
+        case TokenKind::kArrow:
+        case TokenKind::kComma:
+        case TokenKind::kOpen:
+        case TokenKind::kClose:
+        case TokenKind::kSlash:
+        case TokenKind::kBraceOpen:
+        case TokenKind::kBraceClose:
+        case TokenKind::kEnd: return {};
       }
       if (literal && token.kind != TokenKind::kCaret) {
         return error_at(token.column, "a number takes no mark: it is frozen");
@@ -304,8 +320,9 @@ class Parser {
     if (peek().kind != TokenKind::kName) return expected("the query dim of a causal pair");
     WrittenMarks& marks = marks_[static_cast<size_t>(index)];
     if (!marks.causal.empty() && marks.causal != peek().text) {
-      return error_at(peek().column, fmt::format("dim '{}' has two different query dims",
-                                                 annotation_.dims[static_cast<size_t>(index)].name));
+      return error_at(peek().column,
+                      fmt::format("dim '{}' has two different query dims",
+                                  annotation_.dims[static_cast<size_t>(index)].name));
     }
     marks.causal = peek().text;
     marks.causal_column = peek().column;
@@ -325,15 +342,16 @@ class Parser {
       if (!marks.causal.empty()) {
         dim.causal_of = annotation_.find(marks.causal);
         if (dim.causal_of < 0 || dim.causal_of == static_cast<int>(i)) {
-          return error_at(marks.causal_column, fmt::format("'{}' is not another dim of the op", marks.causal));
+          return error_at(marks.causal_column,
+                          fmt::format("'{}' is not another dim of the op", marks.causal));
         }
       }
     }
     settle_marks(annotation_);
     for (size_t i = 0; i < annotation_.dims.size(); ++i) {
       if (marks_[i].plus != 0 && annotation_.dims[i].mark == Mark::kSpatial) {
-        return error_at(marks_[i].plus,
-                        fmt::format("dim '{}' is marked + but every output has it", annotation_.dims[i].name));
+        return error_at(marks_[i].plus, fmt::format("dim '{}' is marked + but every output has it",
+                                                    annotation_.dims[i].name));
       }
     }
     return {};
@@ -345,7 +363,9 @@ class Parser {
   std::vector<WrittenMarks> marks_;
 };
 
-std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 // Binds sizes operand by operand; remembers where a size came from for the message of a conflict.
 class Binder {
@@ -353,10 +373,11 @@ class Binder {
   explicit Binder(Annotation& annotation)
       : annotation_(annotation), source_(annotation.dims.size(), "the annotation") {}
 
-  Status add(const std::vector<OperandDims>& operands, const std::vector<std::vector<int64_t>>& shapes,
-             std::string_view what) {
+  Status add(const std::vector<OperandDims>& operands,
+             const std::vector<std::vector<int64_t>>& shapes, std::string_view what) {
     if (operands.size() != shapes.size()) {
-      return invalid_input(fmt::format("expected {} {}s, found {}", operands.size(), what, shapes.size()));
+      return invalid_input(
+          fmt::format("expected {} {}s, found {}", operands.size(), what, shapes.size()));
     }
     for (size_t i = 0; i < operands.size(); ++i) {
       const OperandDims& operand = operands[i];
@@ -388,7 +409,9 @@ class Binder {
       }
     }
     for (const OpDim& dim : annotation_.dims) {
-      if (dim.size < 0) return invalid_input(fmt::format("the size of dim '{}' is unknown", dim.name));
+      if (dim.size < 0) {
+        return invalid_input(fmt::format("the size of dim '{}' is unknown", dim.name));
+      }
     }
     return {};
   }
@@ -410,7 +433,8 @@ class Binder {
       d.size = size;
       source = where;
     } else if (d.size != size) {
-      return invalid_input(fmt::format("dim '{}' is {} in {} but {} in {}", d.name, d.size, source, size, where));
+      return invalid_input(
+          fmt::format("dim '{}' is {} in {} but {} in {}", d.name, d.size, source, size, where));
     }
     return {};
   }
@@ -420,8 +444,8 @@ class Binder {
     const Window& window = *dim(index).window;
     const int64_t span = item.size + 2 * window.padding - window.kernel;
     if (span < 0) {
-      return invalid_input(fmt::format("dim '{}': size {} in {} is smaller than its window", dim(index).name,
-                                       item.size, item.where));
+      return invalid_input(fmt::format("dim '{}': size {} in {} is smaller than its window",
+                                       dim(index).name, item.size, item.where));
     }
     return set(index, span / window.stride + 1, item.where);
   }
@@ -442,8 +466,9 @@ class Binder {
     }
     const bool fits = unknown < 0 ? known == item.size : known > 0 && item.size % known == 0;
     if (!fits) {
-      return invalid_input(fmt::format("{}: bracket ({}) expected {} {}, found size {}", item.where, names,
-                                       unknown < 0 ? "size" : "a multiple of", known, item.size));
+      return invalid_input(fmt::format("{}: bracket ({}) expected {} {}, found size {}", item.where,
+                                       names, unknown < 0 ? "size" : "a multiple of", known,
+                                       item.size));
     }
     if (unknown < 0) return {};
     progress = true;
@@ -485,7 +510,8 @@ void print_operands(std::string& out, const Annotation& annotation,
         out += fmt::format("~{}/{}/{}", window.kernel, window.stride, window.padding);
       }
     }
-    if (operand.combiner != Combiner::kSum) out += fmt::format(" {{{}}}", combiner_name(operand.combiner));
+    if (operand.combiner != Combiner::kSum)
+      out += fmt::format(" {{{}}}", combiner_name(operand.combiner));
   }
 }
 
@@ -498,7 +524,8 @@ bool OperandDims::contains(int op_dim) const {
 }
 
 bool OperandDims::is_windowed(size_t tensor_dim) const {
-  return std::find(windowed.begin(), windowed.end(), static_cast<int>(tensor_dim)) != windowed.end();
+  return std::find(windowed.begin(), windowed.end(), static_cast<int>(tensor_dim)) !=
+         windowed.end();
 }
 
 int Annotation::find(std::string_view name) const {
@@ -508,7 +535,9 @@ int Annotation::find(std::string_view name) const {
   return -1;
 }
 
-bool Annotation::reduces(int op_dim, size_t output) const { return !outputs[output].contains(op_dim); }
+bool Annotation::reduces(int op_dim, size_t output) const {
+  return !outputs[output].contains(op_dim);
+}
 
 Result<Annotation> parse_annotation(std::string_view text) {
   TESSERA_TRY(auto tokens, lex(text));

@@ -120,7 +120,8 @@ TEST(AnnotationTest, ErrorsNameTheColumn) {
       {"0 x -> x", "annotation column 1: expected a size of at least 1, found 0"},
       {"3+ x -> x", "annotation column 2: a number takes no mark: it is frozen"},
       {"a {max} -> a", "annotation column 3: only an output may name a combiner"},
-      {"a -> b {mean}", "annotation column 9: expected a combiner (sum, max, logsumexp, moments), found 'mean'"},
+      {"a -> b {mean}",
+       "annotation column 9: expected a combiner (sum, max, logsumexp, moments), found 'mean'"},
       {"a -> b {max", "annotation column 12: expected '}', found the end"},
       {"(a (b)) -> a", "annotation column 4: brackets do not nest"},
       {"(a -> a", "annotation column 4: expected a dim or ')', found '->'"},
@@ -146,15 +147,19 @@ std::string bind_error(std::string_view text, const std::vector<std::vector<int6
 }
 
 TEST(AnnotationTest, BindingChecksSizes) {
-  EXPECT_EQ(bind_error("m k, k n -> m n", {{2, 3}, {4, 5}}, {{2, 5}}), "dim 'k' is 3 in input 0 but 4 in input 1");
+  EXPECT_EQ(bind_error("m k, k n -> m n", {{2, 3}, {4, 5}}, {{2, 5}}),
+            "dim 'k' is 3 in input 0 but 4 in input 1");
   EXPECT_EQ(bind_error("m k -> m", {{2}}, {{2}}), "input 0: expected 2 dims, found shape [2]");
   EXPECT_EQ(bind_error("m -> m", {{2}, {3}}, {{2}}), "expected 1 inputs, found 2");
-  EXPECT_EQ(bind_error("m 3 -> m", {{2, 4}}, {{2}}), "dim '3' is 3 in the annotation but 4 in input 0");
-  EXPECT_EQ(bind_error("(a b) -> a b", {{12}}, {{3, 5}}), "input 0: bracket (a b) expected size 15, found size 12");
+  EXPECT_EQ(bind_error("m 3 -> m", {{2, 4}}, {{2}}),
+            "dim '3' is 3 in the annotation but 4 in input 0");
+  EXPECT_EQ(bind_error("(a b) -> a b", {{12}}, {{3, 5}}),
+            "input 0: bracket (a b) expected size 15, found size 12");
   EXPECT_EQ(bind_error("(a b) c -> a c", {{12, 2}}, {{5, 2}}),
             "input 0: bracket (a b) expected a multiple of 5, found size 12");
   EXPECT_EQ(bind_error("(a b) -> ()", {{12}}, {{}}), "the size of dim 'a' is unknown");
-  EXPECT_EQ(bind_error("y~5/1/0 -> y", {{3}}, {{1}}), "dim 'y': size 3 in input 0 is smaller than its window");
+  EXPECT_EQ(bind_error("y~5/1/0 -> y", {{3}}, {{1}}),
+            "dim 'y': size 3 in input 0 is smaller than its window");
 }
 
 TEST(AnnotationTest, OneUnknownOfABracketIsInferred) {

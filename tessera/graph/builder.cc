@@ -35,7 +35,8 @@ const Tensor& GraphBuilder::tensor(TensorId id) const {
   return id.valid() && id.index() < graph_.tensors().size() ? graph_.tensor(id) : none;
 }
 
-TensorId GraphBuilder::add(std::string_view name, std::vector<Dim> dims, DType dtype, Role role, Init init) {
+TensorId GraphBuilder::add(std::string_view name, std::vector<Dim> dims, DType dtype, Role role,
+                           Init init) {
   if (!ok()) return {};
   Tensor tensor;
   tensor.name = full_path(name);
@@ -50,11 +51,13 @@ TensorId GraphBuilder::input(std::string_view name, std::vector<Dim> dims, DType
   return add(name, std::move(dims), dtype, Role::kInput, {});
 }
 
-TensorId GraphBuilder::parameter(std::string_view name, std::vector<Dim> dims, Init init, DType dtype) {
+TensorId GraphBuilder::parameter(std::string_view name, std::vector<Dim> dims, Init init,
+                                 DType dtype) {
   return add(name, std::move(dims), dtype, Role::kParameter, init);
 }
 
-TensorId GraphBuilder::buffer(std::string_view name, std::vector<Dim> dims, Init init, DType dtype) {
+TensorId GraphBuilder::buffer(std::string_view name, std::vector<Dim> dims, Init init,
+                              DType dtype) {
   return add(name, std::move(dims), dtype, Role::kBuffer, init);
 }
 
@@ -66,10 +69,10 @@ TensorId GraphBuilder::state(std::string_view name, TensorId parameter, Init ini
   return id;
 }
 
-std::vector<TensorId> GraphBuilder::op(std::string_view name, std::string_view kind, std::vector<TensorId> inputs,
-                                       Attributes attributes) {
+std::vector<TensorId> GraphBuilder::op(std::string_view name, std::string_view kind,
+                                       std::vector<TensorId> inputs, Attributes attributes) {
   const KindInfo* info = find_kind(kind);
-  const std::vector<TensorId> nothing(info != nullptr ? info->outputs : 1);
+  std::vector<TensorId> nothing(info != nullptr ? info->outputs : 1);
   if (!ok()) return nothing;
   const std::string path = full_path(name);
   auto inferred = infer_op(graph_, kind, inputs, attributes);
@@ -87,7 +90,8 @@ std::vector<TensorId> GraphBuilder::op(std::string_view name, std::string_view k
   op.annotation = std::move(inferred->annotation);
   for (size_t i = 0; i < inferred->outputs.size(); ++i) {
     Tensor tensor;
-    tensor.name = inferred->outputs.size() == 1 ? path : fmt::format("{}.{}", path, info->output_names[i]);
+    tensor.name =
+        inferred->outputs.size() == 1 ? path : fmt::format("{}.{}", path, info->output_names[i]);
     tensor.dims = std::move(inferred->outputs[i]);
     tensor.dtype = inferred->dtypes[i];
     tensor.role = role_;
@@ -98,8 +102,8 @@ std::vector<TensorId> GraphBuilder::op(std::string_view name, std::string_view k
   return outputs;
 }
 
-TensorId GraphBuilder::op1(std::string_view name, std::string_view kind, std::vector<TensorId> inputs,
-                           Attributes attributes) {
+TensorId GraphBuilder::op1(std::string_view name, std::string_view kind,
+                           std::vector<TensorId> inputs, Attributes attributes) {
   return op(name, kind, std::move(inputs), std::move(attributes))[0];
 }
 

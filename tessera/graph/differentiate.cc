@@ -1,6 +1,7 @@
-// Backward and update ops. Reverse-mode: walk the forward ops from the loss back; the rule of each kind turns the
-// gradients of its outputs into contributions to the gradients of its inputs; contributions to a tensor are added
-// up when its producer is reached (for a parameter: when its first consumer has been passed).
+// Backward and update ops. Reverse-mode: walk the forward ops from the loss back; the rule of each
+// kind turns the gradients of its outputs into contributions to the gradients of its inputs;
+// contributions to a tensor are added up when its producer is reached (for a parameter: when its
+// first consumer has been passed).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,13 +18,16 @@ namespace {
 struct Contribution {
   TensorId gradient;
   std::string from;    // path of the forward op that gives it
-  bool fresh = false;  // made by that op's rule, so ours to name; else the gradient of another tensor, passed on
+  bool fresh = false;  // made by that op's rule, so ours to name; else the gradient of another
+                       // tensor, passed on
 };
 
 class Differentiator {
  public:
   explicit Differentiator(const Graph& forward)
-      : builder_(forward), forward_ops_(forward.ops().size()), forward_tensors_(forward.tensors().size()) {}
+      : builder_(forward),
+        forward_ops_(forward.ops().size()),
+        forward_tensors_(forward.tensors().size()) {}
 
   Status run() {
     TESSERA_TRY_VOID(check_loss());
@@ -49,7 +53,8 @@ class Differentiator {
     if (!loss.valid()) return invalid_input("expected a graph with a loss, found none");
     const Tensor& tensor = graph().tensor(loss);
     if (!tensor.dims.empty() || !is_floating(tensor.dtype) || !tensor.producer.valid()) {
-      return invalid_input(fmt::format("expected a loss that is a floating scalar made by an op, found {}", describe(tensor)));
+      return invalid_input(fmt::format(
+          "expected a loss that is a floating scalar made by an op, found {}", describe(tensor)));
     }
     return {};
   }
@@ -59,13 +64,15 @@ class Differentiator {
     std::vector<bool> trained(forward_tensors_, false);
     std::vector<bool> used(forward_tensors_, false);
     first_use_.resize(forward_tensors_);
-    for (const Tensor& tensor : graph().tensors()) trained[tensor.id.index()] = tensor.role == Role::kParameter;
+    for (const Tensor& tensor : graph().tensors())
+      trained[tensor.id.index()] = tensor.role == Role::kParameter;
     auto any = [](const std::vector<bool>& flags, const std::vector<TensorId>& ids) {
       return std::any_of(ids.begin(), ids.end(), [&](TensorId id) { return flags[id.index()]; });
     };
     for (const Op& op : graph().ops()) {
       if (!any(trained, op.inputs)) continue;
-      for (const TensorId output : op.outputs) trained[output.index()] = is_floating(graph().tensor(output).dtype);
+      for (const TensorId output : op.outputs)
+        trained[output.index()] = is_floating(graph().tensor(output).dtype);
     }
     used[graph().loss.index()] = true;
     for (size_t i = forward_ops_; i-- > 0;) {
@@ -84,7 +91,8 @@ class Differentiator {
     const Graph& g = graph();
     for (const Tensor& tensor : g.tensors()) {
       if (tensor.role == Role::kParameter && !wanted_[tensor.id.index()]) {
-        return invalid_input(fmt::format("parameter '{}' does not influence the loss '{}'", tensor.name, g.tensor(g.loss).name));
+        return invalid_input(fmt::format("parameter '{}' does not influence the loss '{}'",
+                                         tensor.name, g.tensor(g.loss).name));
       }
     }
     return {};
@@ -94,16 +102,18 @@ class Differentiator {
     const Tensor loss = graph().tensor(graph().loss);
     builder_.set_mirror(loss.producer);
     const std::string dtype(dtype_name(loss.dtype));
-    const TensorId seed =
-        builder_.op1(loss.name + ".grad", "fill", {}, {{"value", 1.0}, {"dims", ""}, {"dtype", dtype}});
+    const TensorId seed = builder_.op1(loss.name + ".grad", "fill", {},
+                                       {{"value", 1.0}, {"dims", ""}, {"dtype", dtype}});
     contributions_[loss.id.index()].push_back({seed, "", true});
   }
 
   Status differentiate_op(OpId id) {
     const Op op = graph().op(id);  // a copy: rules add ops
     OutputGradients dy;
+    dy.reserve(op.outputs.size());
     for (const TensorId output : op.outputs) dy.push_back(settle(output));
     std::vector<bool> wanted;
+    wanted.reserve(op.inputs.size());
     for (const TensorId input : op.inputs) wanted.push_back(wanted_[input.index()]);
     const bool reached = std::any_of(dy.begin(), dy.end(), [](TensorId d) { return d.valid(); });
     const bool needed = std::find(wanted.begin(), wanted.end(), true) != wanted.end();
@@ -111,7 +121,9 @@ class Differentiator {
       const KindInfo* info = find_kind(op.kind);
       TESSERA_CHECK(info != nullptr, "op '{}'", op.path);
       if (!info->differentiate) {
-        return invalid_input(fmt::format("op '{}' ({}) lies between a parameter and the loss, but has no derivative", op.path, op.kind));
+        return invalid_input(
+            fmt::format("op '{}' ({}) lies between a parameter and the loss, but has no derivative",
+                        op.path, op.kind));
       }
       builder_.set_mirror(op.id);
       const size_t made_before = graph().tensors().size();
@@ -125,7 +137,8 @@ class Differentiator {
       }
     }
     for (const TensorId input : op.inputs) {
-      if (!graph().tensor(input).producer.valid() && first_use_[input.index()] == op.id) settle(input);
+      if (!graph().tensor(input).producer.valid() && first_use_[input.index()] == op.id)
+        settle(input);
     }
     return {};
   }
@@ -141,6 +154,7 @@ class Differentiator {
     if (parts.size() > 1) {
       name_contributions(target.name, parts);
       std::vector<TensorId> inputs;
+      inputs.reserve(parts.size());
       for (const Contribution& part : parts) inputs.push_back(part.gradient);
       gradient = builder_.op1(path, "add_n", inputs);
     } else if (parts[0].fresh) {
@@ -149,7 +163,8 @@ class Differentiator {
       // The gradient of a parameter is a tensor of its own.
       gradient = builder_.op1(path, "scale", {parts[0].gradient}, {{"factor", 1.0}});
     } else {
-      return gradient = parts[0].gradient;  // shared: `of` stays with the tensor whose gradient it is
+      return gradient =
+                 parts[0].gradient;  // shared: `of` stays with the tensor whose gradient it is
     }
     if (gradient.valid()) {
       graph().tensor(gradient).name = "grad." + target.name;
@@ -161,8 +176,9 @@ class Differentiator {
   void name_contributions(const std::string& target, const std::vector<Contribution>& parts) {
     for (size_t i = 0; i < parts.size(); ++i) {
       if (!parts[i].fresh) continue;
-      const auto same = std::count_if(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(i),
-                                      [&](const Contribution& part) { return part.from == parts[i].from; });
+      const auto same =
+          std::count_if(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(i),
+                        [&](const Contribution& part) { return part.from == parts[i].from; });
       std::string name = fmt::format("grad.{}.from.{}", target, parts[i].from);
       if (same > 0) name += fmt::format(".{}", same);
       graph().tensor(parts[i].gradient).name = std::move(name);
@@ -178,11 +194,13 @@ class Differentiator {
   std::vector<TensorId> gradients_;
 };
 
-// Clipping sums squares by group: "blocks.3" for parameters under it, else the first component of the path.
+// Clipping sums squares by group: "blocks.3" for parameters under it, else the first component of
+// the path.
 std::string clip_group(const std::string& parameter) {
   const std::vector<std::string> parts = split_text(parameter, '.');
-  const bool numbered = parts.size() > 2 && !parts[1].empty() &&
-                        std::all_of(parts[1].begin(), parts[1].end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool numbered =
+      parts.size() > 2 && !parts[1].empty() &&
+      std::all_of(parts[1].begin(), parts[1].end(), [](char c) { return c >= '0' && c <= '9'; });
   return numbered ? parts[0] + "." + parts[1] : parts[0];
 }
 
@@ -209,7 +227,8 @@ class Updater {
 
  private:
   DType scalar_dtype() const {
-    return builder_.tensor(parameters_.front()).dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+    return builder_.tensor(parameters_.front()).dtype == DType::kFloat64 ? DType::kFloat64
+                                                                         : DType::kFloat32;
   }
 
   Result<TensorId> scalar_input(const std::string& name) {
@@ -217,8 +236,9 @@ class Updater {
     if (!existing.valid()) return builder_.input(name, {}, scalar_dtype());
     const Tensor& tensor = builder_.tensor(existing);
     if (tensor.role != Role::kInput || !tensor.dims.empty() || tensor.dtype != scalar_dtype()) {
-      return invalid_input(fmt::format("expected '{}' to be a scalar input of dtype {}, found {} {}", name,
-                                       dtype_name(scalar_dtype()), role_name(tensor.role), describe(tensor)));
+      return invalid_input(
+          fmt::format("expected '{}' to be a scalar input of dtype {}, found {} {}", name,
+                      dtype_name(scalar_dtype()), role_name(tensor.role), describe(tensor)));
     }
     return existing;
   }
@@ -228,31 +248,38 @@ class Updater {
   }
 
   TensorId clip() {
-    std::vector<std::pair<std::string, std::vector<TensorId>>> groups;  // in order of first occurrence
+    std::vector<std::pair<std::string, std::vector<TensorId>>>
+        groups;  // in order of first occurrence
     for (const TensorId parameter : parameters_) {
       const std::string name = builder_.tensor(parameter).name;
       const TensorId squares = builder_.op1(fmt::format("clip.{}.sum_squares", name), "sum_squares",
                                             {differentiator_.gradient(parameter)});
       const std::string group = clip_group(name);
-      auto it = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == group; });
+      auto it = std::find_if(groups.begin(), groups.end(),
+                             [&](const auto& g) { return g.first == group; });
       if (it == groups.end()) it = groups.insert(groups.end(), {group, {}});
       it->second.push_back(squares);
     }
     std::vector<TensorId> sums;
+    sums.reserve(groups.size());
     for (const auto& [group, squares] : groups) sums.push_back(add_up("clip." + group, squares));
     const TensorId total = add_up("clip.total", sums);
-    return builder_.op1("clip.coefficient", "clip_coefficient", {total}, {{"max_norm", spec_.clip_norm}});
+    return builder_.op1("clip.coefficient", "clip_coefficient", {total},
+                        {{"max_norm", spec_.clip_norm}});
   }
 
   void update(TensorId parameter, TensorId lr, TensorId step, TensorId coefficient) {
     if (!builder_.ok()) return;
     const std::string name = builder_.tensor(parameter).name;
-    const double weight_decay = builder_.tensor(parameter).dims.size() >= 2 ? spec_.weight_decay : 0.0;
+    const double weight_decay =
+        builder_.tensor(parameter).dims.size() >= 2 ? spec_.weight_decay : 0.0;
     const bool adamw = spec_.kind == "adamw";
     const Init zeros{Init::Kind::kZeros, 0};
     std::vector<TensorId> updated = {parameter};
-    for (const char* state : adamw ? std::vector<const char*>{"m", "v"} : std::vector<const char*>{"momentum"}) {
-      updated.push_back(builder_.state(fmt::format("optimizer.{}.{}", state, name), parameter, zeros));
+    for (const char* state :
+         adamw ? std::vector<const char*>{"m", "v"} : std::vector<const char*>{"momentum"}) {
+      updated.push_back(
+          builder_.state(fmt::format("optimizer.{}.{}", state, name), parameter, zeros));
     }
     std::vector<TensorId> inputs = updated;
     inputs.insert(inputs.begin() + 1, differentiator_.gradient(parameter));
@@ -267,7 +294,8 @@ class Updater {
     } else {
       attributes["momentum"] = spec_.momentum;
     }
-    const std::vector<TensorId> outputs = builder_.op("optimizer." + name, spec_.kind, inputs, attributes);
+    const std::vector<TensorId> outputs =
+        builder_.op("optimizer." + name, spec_.kind, inputs, attributes);
     if (!builder_.ok()) return;
     for (size_t i = 0; i < outputs.size(); ++i) {
       Tensor& output = builder_.graph().tensor(outputs[i]);
@@ -290,7 +318,8 @@ class Updater {
 Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer) {
   const std::vector<std::string> kinds = {"adamw", "sgd", "none"};
   if (std::find(kinds.begin(), kinds.end(), optimizer.kind) == kinds.end()) {
-    return invalid_input(fmt::format("expected an optimizer ({}), found '{}'", join(kinds, ", "), optimizer.kind));
+    return invalid_input(
+        fmt::format("expected an optimizer ({}), found '{}'", join(kinds, ", "), optimizer.kind));
   }
   Differentiator differentiator(forward);
   TESSERA_TRY_VOID(differentiator.run());

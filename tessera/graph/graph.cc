@@ -144,18 +144,22 @@ Status verify_tensor(const Graph& graph, const Tensor& tensor, size_t position) 
   const std::string where = fmt::format("tensor '{}'", tensor.name);
   if (tensor.name.empty()) return invalid_input(fmt::format("tensor {} has no name", position));
   if (tensor.id.index() != position) {
-    return invalid_input(fmt::format("{}: expected id {}, found {}", where, position, tensor.id.value));
+    return invalid_input(
+        fmt::format("{}: expected id {}, found {}", where, position, tensor.id.value));
   }
   std::set<std::string_view> names;
   for (const Dim& dim : tensor.dims) {
     if (!is_identifier(dim.name)) {
-      return invalid_input(fmt::format("{}: expected a dim name (letters, digits, '_', '.'), found '{}'", where, dim.name));
+      return invalid_input(fmt::format(
+          "{}: expected a dim name (letters, digits, '_', '.'), found '{}'", where, dim.name));
     }
     if (!names.insert(dim.name).second) {
       return invalid_input(fmt::format("{}: dim '{}' occurs twice", where, dim.name));
     }
     if (dim.size < 1) {
-      return invalid_input(fmt::format("{}: expected dim '{}' to have a size of at least 1, found {}", where, dim.name, dim.size));
+      return invalid_input(
+          fmt::format("{}: expected dim '{}' to have a size of at least 1, found {}", where,
+                      dim.name, dim.size));
     }
   }
   if (tensor.update_of.valid() && !in_range(tensor.update_of, graph)) {
@@ -170,11 +174,13 @@ Status verify_tensor(const Graph& graph, const Tensor& tensor, size_t position) 
     }
     const std::vector<TensorId>& outputs = graph.op(tensor.producer).outputs;
     if (std::find(outputs.begin(), outputs.end(), tensor.id) == outputs.end()) {
-      return invalid_input(fmt::format("{}: its producer '{}' does not make it", where, graph.op(tensor.producer).path));
+      return invalid_input(fmt::format("{}: its producer '{}' does not make it", where,
+                                       graph.op(tensor.producer).path));
     }
   }
   if (has_producer(tensor.role) && !tensor.producer.valid()) {
-    return invalid_input(fmt::format("{}: expected an op that makes this {}, found none", where, role_name(tensor.role)));
+    return invalid_input(fmt::format("{}: expected an op that makes this {}, found none", where,
+                                     role_name(tensor.role)));
   }
   if (!has_producer(tensor.role) && tensor.producer.valid() && !tensor.update_of.valid()) {
     return invalid_input(fmt::format("{}: op '{}' may not make a tensor of role {}", where,
@@ -191,7 +197,8 @@ Status verify_op_inference(const Graph& graph, const Op& op, const std::string& 
     for (const auto& [name, value] : attributes) {
       const auto it = op.attributes.find(name);
       if (it == op.attributes.end() || it->second != value) {
-        return invalid_input(fmt::format("{}: attribute '{}' is missing or of the wrong type", where, name));
+        return invalid_input(
+            fmt::format("{}: attribute '{}' is missing or of the wrong type", where, name));
       }
     }
   }
@@ -212,8 +219,8 @@ Status verify_op_inference(const Graph& graph, const Op& op, const std::string& 
   if (op.annotation != inferred->annotation) {
     const std::string wanted = to_string(inferred->annotation);
     const std::string found = to_string(op.annotation);
-    return invalid_input(fmt::format("{}: expected the annotation '{}', found '{}'{}", where, wanted, found,
-                                     wanted == found ? " with other sizes" : ""));
+    return invalid_input(fmt::format("{}: expected the annotation '{}', found '{}'{}", where,
+                                     wanted, found, wanted == found ? " with other sizes" : ""));
   }
   return {};
 }
@@ -224,17 +231,23 @@ Status verify_op(const Graph& graph, const Op& op, size_t position) {
     return invalid_input(fmt::format("{}: expected id {}, found {}", where, position, op.id.value));
   }
   for (const TensorId input : op.inputs) {
-    if (!in_range(input, graph)) return invalid_input(fmt::format("{}: an input is no tensor of the graph", where));
+    if (!in_range(input, graph)) {
+      return invalid_input(fmt::format("{}: an input is no tensor of the graph", where));
+    }
     const Tensor& tensor = graph.tensor(input);
     if (tensor.producer.valid() && tensor.producer.index() >= position) {
-      return invalid_input(fmt::format("{}: reads '{}', which a later op makes", where, tensor.name));
+      return invalid_input(
+          fmt::format("{}: reads '{}', which a later op makes", where, tensor.name));
     }
   }
   for (const TensorId output : op.outputs) {
-    if (!in_range(output, graph)) return invalid_input(fmt::format("{}: an output is no tensor of the graph", where));
+    if (!in_range(output, graph)) {
+      return invalid_input(fmt::format("{}: an output is no tensor of the graph", where));
+    }
     const Tensor& tensor = graph.tensor(output);
     if (tensor.producer != op.id) {
-      return invalid_input(fmt::format("{}: its output '{}' has another producer", where, tensor.name));
+      return invalid_input(
+          fmt::format("{}: its output '{}' has another producer", where, tensor.name));
     }
     if (tensor.update_of.valid() && op.phase != Phase::kUpdate) {
       return invalid_input(fmt::format("{}: only an update op may update '{}'", where,
@@ -251,7 +264,8 @@ Status verify_op(const Graph& graph, const Op& op, size_t position) {
 
 std::string describe(const std::vector<Dim>& dims) {
   std::string out = "[";
-  for (const Dim& dim : dims) out += fmt::format("{}{}={}", out.size() > 1 ? ", " : "", dim.name, dim.size);
+  for (const Dim& dim : dims)
+    out += fmt::format("{}{}={}", out.size() > 1 ? ", " : "", dim.name, dim.size);
   return out + "]";
 }
 
@@ -270,7 +284,8 @@ Status Graph::verify() const {
   std::set<std::pair<Phase, std::string_view>> paths;
   for (size_t i = 0; i < ops_.size(); ++i) {
     if (!paths.insert({ops_[i].phase, ops_[i].path}).second) {
-      return invalid_input(fmt::format("two {} ops have the path '{}'", phase_name(ops_[i].phase), ops_[i].path));
+      return invalid_input(
+          fmt::format("two {} ops have the path '{}'", phase_name(ops_[i].phase), ops_[i].path));
     }
     TESSERA_TRY_VOID(verify_op(*this, ops_[i], i));
   }

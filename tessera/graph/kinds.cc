@@ -15,13 +15,14 @@ using KindTable = std::map<std::string, KindInfo, std::less<>>;
 
 KindTable make_table() {
   KindTable table;
-  for (auto family :
-       {kinds::attention_kinds, kinds::contraction_kinds, kinds::elementwise_kinds, kinds::loss_kinds,
-        kinds::normalisation_kinds, kinds::normalisation_grad_kinds, kinds::normalisation_part_kinds,
-        kinds::optimizer_kinds, kinds::reduction_kinds, kinds::shape_kinds}) {
+  for (auto family : {kinds::attention_kinds, kinds::contraction_kinds, kinds::elementwise_kinds,
+                      kinds::loss_kinds, kinds::normalisation_kinds,
+                      kinds::normalisation_grad_kinds, kinds::normalisation_part_kinds,
+                      kinds::optimizer_kinds, kinds::reduction_kinds, kinds::shape_kinds}) {
     for (KindInfo& info : family()) {
       TESSERA_CHECK(info.infer && info.flops, "kind '{}' is incomplete", info.name);
-      TESSERA_CHECK(info.outputs == 1 || info.output_names.size() == info.outputs, "kind '{}'", info.name);
+      TESSERA_CHECK(info.outputs == 1 || info.output_names.size() == info.outputs, "kind '{}'",
+                    info.name);
       std::string name = info.name;
       const bool added = table.emplace(std::move(name), std::move(info)).second;
       TESSERA_CHECK(added, "a kind is defined twice");
@@ -62,8 +63,10 @@ Status complete_attributes(const KindInfo& info, Attributes& attributes) {
                                     [&](const AttributeInfo& a) { return a.name == name; });
     if (known != info.attributes.end()) continue;
     std::vector<std::string> names;
+    names.reserve(info.attributes.size());
     for (const AttributeInfo& a : info.attributes) names.push_back(a.name);
-    return invalid_input(fmt::format("expected attributes ({}), found '{}'", join(names, ", "), name));
+    return invalid_input(
+        fmt::format("expected attributes ({}), found '{}'", join(names, ", "), name));
   }
   for (const AttributeInfo& wanted : info.attributes) {
     const auto it = attributes.find(wanted.name);
@@ -73,7 +76,8 @@ Status complete_attributes(const KindInfo& info, Attributes& attributes) {
       }
       attributes.emplace(wanted.name, *wanted.otherwise);
     } else if (!fits(it->second, wanted.type)) {
-      return invalid_input(fmt::format("expected attribute '{}' to be {}", wanted.name, type_name(wanted.type)));
+      return invalid_input(
+          fmt::format("expected attribute '{}' to be {}", wanted.name, type_name(wanted.type)));
     }
   }
   return {};
@@ -104,17 +108,19 @@ std::vector<const KindInfo*> all_kinds() {
   return out;
 }
 
-Result<Inferred> infer_op(const Graph& graph, std::string_view kind, const std::vector<TensorId>& inputs,
-                          Attributes& attributes) {
+Result<Inferred> infer_op(const Graph& graph, std::string_view kind,
+                          const std::vector<TensorId>& inputs, Attributes& attributes) {
   const KindInfo* info = find_kind(kind);
   if (info == nullptr) {
     std::vector<std::string> names;
     for (const KindInfo* known : all_kinds()) names.push_back(known->name);
-    return invalid_input(fmt::format("expected an op kind (docs/reference/ops.md), found '{}'; nearest: '{}'", kind,
-                                     nearest(kind, names)));
+    return invalid_input(
+        fmt::format("expected an op kind (docs/reference/ops.md), found '{}'; nearest: '{}'", kind,
+                    nearest(kind, names)));
   }
   if (inputs.size() < info->min_inputs || inputs.size() > info->max_inputs) {
-    return invalid_input(fmt::format("expected {}, found {}", count_text(info->min_inputs, info->max_inputs), inputs.size()));
+    return invalid_input(fmt::format(
+        "expected {}, found {}", count_text(info->min_inputs, info->max_inputs), inputs.size()));
   }
   for (const TensorId input : inputs) {
     if (!input.valid() || input.index() >= graph.tensors().size()) {

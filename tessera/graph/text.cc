@@ -1,5 +1,6 @@
-// The text form of a graph; docs/reference/graph-format.md. One line a tensor or op; tensors in the order of
-// their ids, each before the first op that mentions it; ops in order. Hence no ids in the text.
+// The text form of a graph; docs/reference/graph-format.md. One line a tensor or op; tensors in the
+// order of their ids, each before the first op that mentions it; ops in order. Hence no ids in the
+// text.
 #include "tessera/base/text.h"
 
 #include <fmt/format.h>
@@ -14,19 +15,20 @@
 namespace tessera {
 namespace {
 
-constexpr std::array kRoles = {Role::kInput, Role::kParameter, Role::kBuffer, Role::kActivation, Role::kGradient,
-                               Role::kOptimizerState};
+constexpr std::array kRoles = {Role::kInput,      Role::kParameter, Role::kBuffer,
+                               Role::kActivation, Role::kGradient,  Role::kOptimizerState};
 constexpr std::array kPhases = {Phase::kForward, Phase::kBackward, Phase::kUpdate};
-constexpr std::array kInits = {Init::Kind::kNone, Init::Kind::kZeros, Init::Kind::kOnes, Init::Kind::kConstant,
-                               Init::Kind::kNormal, Init::Kind::kUniform, Init::Kind::kRotaryCos,
-                               Init::Kind::kRotarySin};
+constexpr std::array kInits = {Init::Kind::kNone,      Init::Kind::kZeros,    Init::Kind::kOnes,
+                               Init::Kind::kConstant,  Init::Kind::kNormal,   Init::Kind::kUniform,
+                               Init::Kind::kRotaryCos, Init::Kind::kRotarySin};
 
 bool is_bare(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
-         c == '-' || c == '@' || c == '/';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '.' || c == '-' || c == '@' || c == '/';
 }
 
-// ---- print ---------------------------------------------------------------------------------------
+// ---- print
+// ---------------------------------------------------------------------------------------
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -66,8 +68,8 @@ std::string attribute_text(const Attribute& attribute) {
 }
 
 std::string tensor_line(const Graph& graph, const Tensor& tensor) {
-  std::string line = fmt::format("{} {} {} {}", role_name(tensor.role), handle(graph, tensor.id), describe(tensor.dims),
-                                 dtype_name(tensor.dtype));
+  std::string line = fmt::format("{} {} {} {}", role_name(tensor.role), handle(graph, tensor.id),
+                                 describe(tensor.dims), dtype_name(tensor.dtype));
   if (tensor.init != Init{}) {
     line += fmt::format(" init={}", init_name(tensor.init.kind));
     if (tensor.init.value != 0) line += fmt::format("({})", double_text(tensor.init.value));
@@ -85,7 +87,8 @@ std::string op_line(const Graph& graph, const Op& op) {
     if (mirror.phase != Phase::kForward) line += fmt::format("{}:", phase_name(mirror.phase));
     line += quoted(mirror.path);
   }
-  line += fmt::format(" {} = {}({})", handles(graph, op.outputs), op.kind, handles(graph, op.inputs));
+  line +=
+      fmt::format(" {} = {}({})", handles(graph, op.outputs), op.kind, handles(graph, op.inputs));
   if (!op.attributes.empty()) {
     line += " {";
     const char* separator = "";
@@ -98,8 +101,9 @@ std::string op_line(const Graph& graph, const Op& op) {
   return line + " : " + to_string(op.annotation) + "\n";
 }
 
-// ---- parse ---------------------------------------------------------------------------------------
-// A cursor in one line.
+// ---- parse
+// --------------------------------------------------------------------------------------- A cursor
+// in one line.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : text_(text) { skip_blanks(); }
@@ -162,7 +166,8 @@ class Cursor {
 
  private:
   void skip_blanks() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r')) ++at_;
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r'))
+      ++at_;
   }
   std::string_view text_;
   size_t at_ = 0;
@@ -273,7 +278,9 @@ class GraphParser {
       return {};
     }
     const bool update = cursor.take_word("update_of");
-    if (!update && !cursor.take_word("of")) return cursor.expected("init=, of=, update_of= or the end of the line");
+    if (!update && !cursor.take_word("of")) {
+      return cursor.expected("init=, of=, update_of= or the end of the line");
+    }
     TESSERA_TRY_VOID(cursor.expect('='));
     TESSERA_TRY(const std::string name, tensor_name(cursor));
     links_.push_back({id, name, update, line_});
@@ -283,11 +290,14 @@ class GraphParser {
   static Result<Init> parse_init(Cursor& cursor) {
     Init init;
     TESSERA_TRY(const std::string name, cursor.word("an init"));
-    const auto kind = std::find_if(kInits.begin(), kInits.end(), [&](Init::Kind k) { return init_name(k) == name; });
+    const auto kind = std::find_if(kInits.begin(), kInits.end(),
+                                   [&](Init::Kind k) { return init_name(k) == name; });
     if (kind == kInits.end()) {
       std::vector<std::string> names;
+      names.reserve(kInits.size());
       for (const Init::Kind known : kInits) names.emplace_back(init_name(known));
-      return invalid_input(fmt::format("expected an init ({}), found '{}'", join(names, ", "), name));
+      return invalid_input(
+          fmt::format("expected an init ({}), found '{}'", join(names, ", "), name));
     }
     init.kind = *kind;
     if (!cursor.take('(')) return init;
@@ -329,7 +339,10 @@ class GraphParser {
     }
     TESSERA_TRY(const std::string path, cursor.quoted_text("a path in quotes"));
     const auto it = ops_.find({phase, path});
-    if (it == ops_.end()) return invalid_input(fmt::format("{} op '{}' is not declared above", phase_name(phase), path));
+    if (it == ops_.end()) {
+      return invalid_input(
+          fmt::format("{} op '{}' is not declared above", phase_name(phase), path));
+    }
     op.mirror = it->second;
     return {};
   }
@@ -358,7 +371,8 @@ class GraphParser {
       }
     }
     if (!ops_.emplace(std::pair(phase, op.path), OpId(graph_.ops().size())).second) {
-      return invalid_input(fmt::format("two {} ops have the path '{}'", phase_name(phase), op.path));
+      return invalid_input(
+          fmt::format("two {} ops have the path '{}'", phase_name(phase), op.path));
     }
     graph_.add_op(std::move(op));
     return {};
@@ -376,6 +390,7 @@ class GraphParser {
 
   std::vector<std::vector<int64_t>> shapes(const std::vector<TensorId>& ids) const {
     std::vector<std::vector<int64_t>> out;
+    out.reserve(ids.size());
     for (const TensorId id : ids) out.push_back(graph_.tensor(id).shape());
     return out;
   }
@@ -384,7 +399,8 @@ class GraphParser {
     for (const Link& link : links_) {
       const auto it = tensors_.find(link.to);
       if (it == tensors_.end()) {
-        return invalid_input(fmt::format("{}:{}: tensor '{}' is not declared", file_, link.line, link.to));
+        return invalid_input(
+            fmt::format("{}:{}: tensor '{}' is not declared", file_, link.line, link.to));
       }
       Tensor& tensor = graph_.tensor(link.from);
       (link.update ? tensor.update_of : tensor.of) = it->second;
@@ -420,6 +436,8 @@ std::string to_text(const Graph& graph) {
   return out;
 }
 
-Result<Graph> parse_graph(std::string_view text, std::string_view file) { return GraphParser(file).parse(text); }
+Result<Graph> parse_graph(std::string_view text, std::string_view file) {
+  return GraphParser(file).parse(text);
+}
 
 }  // namespace tessera

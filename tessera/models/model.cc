@@ -19,19 +19,21 @@ const std::vector<std::string> kFamilies = {"gpt", "llama", "mlp"};
 Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, int64_t batch) {
   constexpr double kMaxElements = 0x1p56;
   constexpr int64_t kMaxLayers = 100'000;
-  double widest = 1, seq = 1;
+  double widest = 1, seq = 1, query = 1;
   for (const ModelKey& key : keys) {
     const auto* size = std::get_if<int64_t*>(&key.target);
     if (size == nullptr) continue;
     if (key.name == "layers" && **size > kMaxLayers) {
       return model_error(family, fmt::format("layers={} must be at most {}", **size, kMaxLayers));
     }
+    if (key.name == "heads" || key.name == "head_dim") query *= static_cast<double>(**size);
     if (key.name == "seq") {
       seq = static_cast<double>(**size);
     } else {
       widest = std::max(widest, static_cast<double>(**size));
     }
   }
+  widest = std::max(widest, query);
   if (static_cast<double>(batch) * seq * widest > kMaxElements || widest * widest > kMaxElements) {
     return model_error(family,
                        fmt::format("batch={} is too large for these sizes: a tensor would have "

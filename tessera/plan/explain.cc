@@ -1,4 +1,5 @@
-// What `tessera inspect` says about an op: for its stage and each of its dims, the entry that decided.
+// What `tessera inspect` says about an op: for its stage and each of its dims, the entry that
+// decided.
 #include <fmt/format.h>
 
 #include "tessera/base/text.h"
@@ -13,9 +14,11 @@ std::string place(const Plan& plan, int line) {
 
 std::string split_text_of(const DimSplit& split, const Mesh& mesh) {
   std::vector<std::string> parts;
-  for (AxisId axis : split.axes) parts.push_back(fmt::format("{}={}", mesh.axis(axis).name, mesh.axis(axis).size));
+  for (AxisId axis : split.axes)
+    parts.push_back(fmt::format("{}={}", mesh.axis(axis).name, mesh.axis(axis).size));
   if (split.steps > 1) {
-    parts.push_back(fmt::format("time:{}{}", split.steps, split.order == StepOrder::kRotated ? " rotated" : ""));
+    parts.push_back(fmt::format("time:{}{}", split.steps,
+                                split.order == StepOrder::kRotated ? " rotated" : ""));
   }
   return parts.empty() ? "not split" : "over " + join(parts, ", ");
 }
@@ -24,8 +27,9 @@ std::string dim_line(const ResolvedPlan& resolved, const Graph& graph, const Op&
   const Plan& plan = resolved.plan;
   const OpPlan& op_plan = resolved.ops[op.id.index()];
   const DimSplit& split = op_plan.dims[d];
-  std::string text = fmt::format("  {} ({}): {}", op.annotation.dims[d].name, op.annotation.dims[d].size,
-                                 split_text_of(split, resolved.stages[op_plan.stage.index()].mesh));
+  std::string text =
+      fmt::format("  {} ({}): {}", op.annotation.dims[d].name, op.annotation.dims[d].size,
+                  split_text_of(split, resolved.stages[op_plan.stage.index()].mesh));
   if (split.entry < 0) return text + ", no entry names it";
   const SplitEntry& entry = plan.splits[static_cast<size_t>(split.entry)];
   text += fmt::format(", by {} (ops = \"{}\")", place(plan, entry.line), entry.ops);
@@ -42,7 +46,8 @@ std::string stage_line(const ResolvedPlan& resolved, const Graph& graph, const O
                   resolved.stages[op_plan.stage.index()].mesh.to_string());
   if (op_plan.stage_entry >= 0) {
     const StageEntry& entry = resolved.plan.stages[static_cast<size_t>(op_plan.stage_entry)];
-    return text + fmt::format(", by {} (ops = \"{}\")", place(resolved.plan, entry.line), entry.ops);
+    return text +
+           fmt::format(", by {} (ops = \"{}\")", place(resolved.plan, entry.line), entry.ops);
   }
   if (resolved.stages.size() == 1) return text;
   if (op.mirror.valid()) return text + fmt::format(", with '{}'", graph.op(op.mirror).path);
@@ -55,7 +60,8 @@ std::string explain(const ResolvedPlan& resolved, const Graph& graph, OpId id) {
   const Op& op = graph.op(id);
   std::string text = fmt::format("{} ({}, {})\n{}\n", op.path, op.kind, phase_name(op.phase),
                                  stage_line(resolved, graph, op));
-  for (size_t d = 0; d < op.annotation.dims.size(); ++d) text += dim_line(resolved, graph, op, d) + "\n";
+  for (size_t d = 0; d < op.annotation.dims.size(); ++d)
+    text += dim_line(resolved, graph, op, d) + "\n";
   return text;
 }
 
@@ -67,7 +73,8 @@ std::string explain_tensor(const ResolvedPlan& resolved, const Graph& graph, Ten
   const auto add = [&](int entry_index, const std::string& what) {
     if (entry_index < 0) return;
     const StoreEntry& entry = plan.stores[static_cast<size_t>(entry_index)];
-    text += fmt::format("  {}, by {} (tensors = \"{}\")\n", what, place(plan, entry.line), entry.tensors);
+    text += fmt::format("  {}, by {} (tensors = \"{}\")\n", what, place(plan, entry.line),
+                        entry.tensors);
   };
   if (tensor_plan.has_over) {
     const auto& names = *plan.stores[static_cast<size_t>(tensor_plan.over_entry)].over;

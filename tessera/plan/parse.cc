@@ -1,11 +1,12 @@
-// Reads a plan text. toml++ parses; here its tables are checked key by key, each error with file:line.
+// Reads a plan text. parse_toml reads the syntax; here its tables are checked key by key, each
+// error with file:line.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
-#include <toml++/toml.h>
 
 #include "tessera/base/text.h"
+#include "tessera/base/toml.h"
 #include "tessera/plan/plan.h"
 
 namespace tessera {
@@ -14,8 +15,9 @@ namespace {
 using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
-const Names kPlanKeys{"mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule",
-                      "bucket_bytes", "split",         "stage",           "store",      "precision"};
+const Names kPlanKeys{"mesh",     "micro_batches", "micro_batch_dim", "stage_axis",
+                      "schedule", "bucket_bytes",  "split",           "stage",
+                      "store",    "precision"};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
 const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
@@ -58,7 +60,8 @@ class Reader {
  public:
   Reader(const toml::table& table, std::string where, const std::string& file, int fallback_line)
       : table_(table), where_(std::move(where)), file_(file) {
-    line_ = table.source().begin.line > 0 ? static_cast<int>(table.source().begin.line) : fallback_line;
+    line_ =
+        table.source().begin.line > 0 ? static_cast<int>(table.source().begin.line) : fallback_line;
   }
 
   int line() const { return line_; }
@@ -79,12 +82,13 @@ class Reader {
   }
   tl::unexpected<Error> wrong_type(std::string_view key, std::string_view expected,
                                    const toml::node& node) const {
-    return error(line_of(node), fmt::format("'{}' in {}: expected {}, found {}", key, where_, expected,
-                                            type_text(node.type())));
+    return error(line_of(node), fmt::format("'{}' in {}: expected {}, found {}", key, where_,
+                                            expected, type_text(node.type())));
   }
-  tl::unexpected<Error> not_one_of(std::string_view key, std::string_view what, std::string_view found,
-                                   const Names& allowed) const {
-    return error(line_of(key), fmt::format("unknown {} '{}'{}", what, found, did_you_mean(found, allowed)));
+  tl::unexpected<Error> not_one_of(std::string_view key, std::string_view what,
+                                   std::string_view found, const Names& allowed) const {
+    return error(line_of(key),
+                 fmt::format("unknown {} '{}'{}", what, found, did_you_mean(found, allowed)));
   }
 
   // No keys but these.
@@ -109,7 +113,8 @@ class Reader {
     const auto* text = node->as_string();
     if (text == nullptr) return wrong_type(key, "a string", *node);
     value = text->get();
-    if (value.empty()) return error(line_of(*node), fmt::format("'{}' in {} is empty", key, where_));
+    if (value.empty())
+      return error(line_of(*node), fmt::format("'{}' in {} is empty", key, where_));
     return {};
   }
   Status integer(std::string_view key, int64_t minimum, int64_t& value) const {
@@ -209,9 +214,10 @@ Status check_axes(const Reader& reader, std::string_view key, const Names& axes,
       return reader.error(line, fmt::format("axis '{}' is named twice in '{}'", axes[i], key));
     }
     if (axes[i] == plan.stage_axis && !plan.stages.empty()) {
-      return reader.error(line, fmt::format("axis '{}' is the stage axis; it places stages and cannot be "
-                                            "used in '{}'",
-                                            axes[i], key));
+      return reader.error(line,
+                          fmt::format("axis '{}' is the stage axis; it places stages and cannot be "
+                                      "used in '{}'",
+                                      axes[i], key));
     }
   }
   return {};
@@ -224,7 +230,8 @@ Status take_steps(const Reader& reader, Names& over, int64_t& steps) {
     const int line = reader.line_of("over");
     if (i + 1 != over.size()) {
       return reader.error(
-          line, fmt::format("'{}' must be the last item of 'over' (a time loop is innermost)", over[i]));
+          line,
+          fmt::format("'{}' must be the last item of 'over' (a time loop is innermost)", over[i]));
     }
     const auto number = over[i] == "time" ? parse_int("") : parse_int(over[i].substr(5));
     if (!number || *number < 1) {
@@ -261,7 +268,8 @@ Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
   if (it == kOrders.end()) return reader.not_one_of("order", "order", order, kOrders);
   entry.order = static_cast<StepOrder>(it - kOrders.begin());
   if (reader.has("order") && entry.steps == 1) {
-    return reader.error(reader.line_of("order"), "'order' needs a time loop ('over' with \"time:N\")");
+    return reader.error(reader.line_of("order"),
+                        "'order' needs a time loop ('over' with \"time:N\")");
   }
   TESSERA_TRY_VOID(reader.strings("skew", entry.skew));
   TESSERA_TRY_VOID(check_axes(reader, "skew", entry.skew, plan));
@@ -334,7 +342,8 @@ Result<std::vector<Reader>> read_entries(const Reader& top, std::string_view key
   if (list == nullptr) return top.wrong_type(key, "a list of tables", *node);
   for (const toml::node& item : *list) {
     if (!item.is_table()) return top.wrong_type(key, "a list of tables", item);
-    readers.emplace_back(*item.as_table(), fmt::format("[[{}]]", key), top.file(), top.line_of(*node));
+    readers.emplace_back(*item.as_table(), fmt::format("[[{}]]", key), top.file(),
+                         top.line_of(*node));
   }
   return readers;
 }
@@ -365,7 +374,8 @@ Status read_schedule(const Reader& top, Plan& plan) {
     }
   }
   if (plan.schedule_table.empty()) {
-    return top.error(top.line_of(*node), "'schedule' is an empty list: expected one list of blocks a stage");
+    return top.error(top.line_of(*node),
+                     "'schedule' is an empty list: expected one list of blocks a stage");
   }
   Status status = check_schedule(plan.schedule_table, plan.micro_batches);
   if (status) status = check_schedule_finishes(plan.schedule_table);
@@ -376,14 +386,16 @@ Status read_schedule(const Reader& top, Plan& plan) {
 Status read_precision(const Reader& top, Plan& plan) {
   const toml::node* node = top.find("precision");
   if (node == nullptr) return {};
-  if (!node->is_table()) return top.wrong_type("precision", "a table like { compute = \"bfloat16\" }", *node);
+  if (!node->is_table())
+    return top.wrong_type("precision", "a table like { compute = \"bfloat16\" }", *node);
   const Reader reader(*node->as_table(), "[precision]", top.file(), top.line_of(*node));
   TESSERA_TRY_VOID(reader.allow(kPrecisionKeys));
   std::string compute;
   TESSERA_TRY_VOID(reader.string("compute", compute));
   if (compute.empty()) return {};
   const auto dtype = parse_dtype(compute);
-  if (!dtype || !is_floating(*dtype)) return reader.not_one_of("compute", "dtype", compute, kDTypes);
+  if (!dtype || !is_floating(*dtype))
+    return reader.not_one_of("compute", "dtype", compute, kDTypes);
   plan.compute_dtype = *dtype;
   return {};
 }
@@ -419,30 +431,29 @@ Result<Plan> read_plan(const Reader& top) {
   return plan;
 }
 
-// A table header and its keys on one line is the slip that people make; TOML wants line breaks between them.
-std::string syntax_hint(std::string_view text, int line) {
-  const std::vector<std::string> lines = split_text(text, '\n');
-  if (line < 1 || static_cast<size_t>(line) > lines.size()) return "";
-  const std::string_view content = trim(lines[static_cast<size_t>(line) - 1]);
-  const size_t close = content.find("]]");
-  if (!content.starts_with("[[") || close == std::string_view::npos || close + 2 == content.size()) {
-    return "";
+// A table header and its keys on one line is the slip that people make; TOML wants line breaks
+// between them.
+std::string syntax_hint(std::string_view text) {
+  for (const std::string& line : split_text(text, '\n')) {
+    const std::string_view content = trim(line);
+    for (std::string_view key : {"split", "stage", "store"}) {
+      const std::string header = fmt::format("[[{}]]", key);
+      if (!content.starts_with(header)) continue;
+      const std::string_view rest = trim(content.substr(header.size()));
+      if (rest.empty() || rest.front() == '#') continue;
+      return fmt::format("; to write an entry on one line: {} = [ {{ ... }}, ]", key);
+    }
   }
-  return fmt::format("; to write an entry on one line: {} = [ {{ ... }}, ]", content.substr(2, close - 2));
+  return "";
 }
 
 }  // namespace
 
 Result<Plan> parse_plan(std::string_view text, std::string_view file) {
   const std::string file_name(file);
-  try {
-    const toml::table table = toml::parse(text, file_name);
-    return read_plan(Reader(table, "the plan", file_name, 1));
-  } catch (const toml::parse_error& error) {
-    const auto line = static_cast<int>(error.source().begin.line);
-    return invalid_input(fmt::format("{}:{}: {}{}", file_name, line, error.description(),
-                                     syntax_hint(text, line)));
-  }
+  auto table = parse_toml(text, file);
+  if (!table) return invalid_input(table.error().message + syntax_hint(text));
+  return read_plan(Reader(*table, "the plan", file_name, 1));
 }
 
 std::string_view tier_name(Tier tier) {

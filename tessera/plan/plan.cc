@@ -105,18 +105,21 @@ Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
   int64_t count = 0;
   while (used.contains(count)) ++count;
   if (count <= *used.rbegin()) {
-    return error_at(plan, plan.stages.back().line,
-                    fmt::format("stages must be numbered 0..{} without a gap, but no entry has at = {}",
-                                *used.rbegin(), count));
+    return error_at(
+        plan, plan.stages.back().line,
+        fmt::format("stages must be numbered 0..{} without a gap, but no entry has at = {}",
+                    *used.rbegin(), count));
   }
   std::vector<const StageEntry*> own(static_cast<size_t>(count), nullptr);
   for (const StageEntry& entry : plan.stages) {
     const StageEntry*& of_stage = own[static_cast<size_t>(entry.at)];
     if (entry.mesh.empty()) continue;
-    if (of_stage != nullptr && (of_stage->mesh != entry.mesh || of_stage->devices != entry.devices)) {
-      return error_at(plan, entry.line,
-                      fmt::format("stage {} already has a mesh of its own (line {}), and this is another",
-                                  entry.at, of_stage->line));
+    if (of_stage != nullptr &&
+        (of_stage->mesh != entry.mesh || of_stage->devices != entry.devices)) {
+      return error_at(
+          plan, entry.line,
+          fmt::format("stage {} already has a mesh of its own (line {}), and this is another",
+                      entry.at, of_stage->line));
     }
     of_stage = &entry;
   }
@@ -136,9 +139,10 @@ Status check_devices(const Plan& plan, const std::vector<Mesh>& meshes,
   }
   const auto line_of = [&](size_t s) { return own[s] != nullptr ? own[s]->line : 0; };
   if (devices > 2 * places + 1024) {
-    return error_at(plan, line_of(0), fmt::format("the stages have {} ranks but use devices up to {}: "
-                                                  "some device belongs to no stage",
-                                                  places, devices - 1));
+    return error_at(plan, line_of(0),
+                    fmt::format("the stages have {} ranks but use devices up to {}: "
+                                "some device belongs to no stage",
+                                places, devices - 1));
   }
   std::vector<int> stage_of(static_cast<size_t>(devices), -1);
   for (size_t s = 0; s < meshes.size(); ++s) {
@@ -165,9 +169,10 @@ Result<std::vector<Mesh>> meshes_of_stage_axis(const Plan& plan, int64_t count) 
   if (!axis.valid() && count == 1) return std::vector<Mesh>{whole};
   const int line = plan.stages.empty() ? 0 : plan.stages.back().line;
   if (!axis.valid()) {
-    return error_at(plan, line,
-                    fmt::format("{} stages need the stage axis '{}' in the mesh {}, or a mesh of their own",
-                                count, plan.stage_axis, whole.to_string()));
+    return error_at(
+        plan, line,
+        fmt::format("{} stages need the stage axis '{}' in the mesh {}, or a mesh of their own",
+                    count, plan.stage_axis, whole.to_string()));
   }
   if (whole.axis(axis).size != count) {
     return error_at(plan, line,
@@ -196,10 +201,11 @@ bool operator==(const StoreEntry& a, const StoreEntry& b) {
 }
 
 bool operator==(const Plan& a, const Plan& b) {
-  return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule, a.schedule_table,
-                  a.bucket_bytes, a.splits, a.stages, a.stores, a.compute_dtype) ==
-         std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis, b.schedule, b.schedule_table,
-                  b.bucket_bytes, b.splits, b.stages, b.stores, b.compute_dtype);
+  return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule,
+                  a.schedule_table, a.bucket_bytes, a.splits, a.stages, a.stores,
+                  a.compute_dtype) ==
+         std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis, b.schedule,
+                  b.schedule_table, b.bucket_bytes, b.splits, b.stages, b.stores, b.compute_dtype);
 }
 
 std::string to_toml(const Plan& plan) {
@@ -214,7 +220,8 @@ std::string to_toml(const Plan& plan) {
   if (plan.stage_axis != defaults.stage_axis) {
     out += fmt::format("stage_axis = {}\n", quoted(plan.stage_axis));
   }
-  if (plan.schedule != defaults.schedule || !plan.schedule_table.empty()) out += schedule_toml(plan);
+  if (plan.schedule != defaults.schedule || !plan.schedule_table.empty())
+    out += schedule_toml(plan);
   if (plan.bucket_bytes != defaults.bucket_bytes) {
     out += fmt::format("bucket_bytes = {}\n", plan.bucket_bytes);
   }

@@ -1,23 +1,24 @@
-// The plan: where and when. A text (TOML) that people, recipes and planners write alike; its reference is
-// docs/reference/plan-language.md.
+// The plan: where and when. A text (TOML) that people, recipes and planners write alike; its
+// reference is docs/reference/plan-language.md.
 //
 //   mesh = { pp = 2, dp = 2, tp = 2 }
 //   micro_batches = 8
 //   schedule = "1f1b"
 //   split = [
 //     { ops = "*",            dim = "batch", over = "dp" },
-//     { ops = "blocks.*.mlp", dim = "ffn",   over = "tp" },   # or over = "time:4", order = "rotated"
+//     { ops = "blocks.*.mlp", dim = "ffn",   over = "tp" },   # or over = "time:4", order =
+//     "rotated"
 //   ]
 //   stage = [
-//     { ops = "blocks.[0-5]", at = 0 },                       # own mesh: mesh = { tp = 4 }, devices = 0
-//     { ops = "blocks.[6-11]", at = 1 },
+//     { ops = "blocks.[0-5]", at = 0 },                       # own mesh: mesh = { tp = 4 },
+//     devices = 0 { ops = "blocks.[6-11]", at = 1 },
 //   ]
-//   store = [ { tensors = "optimizer.*", over = "dp" } ]      # dim = "...", tier = "host", recompute = true
-//   precision = { compute = "bfloat16" }
+//   store = [ { tensors = "optimizer.*", over = "dp" } ]      # dim = "...", tier = "host",
+//   recompute = true precision = { compute = "bfloat16" }
 //
-// parse_plan checks the text alone; resolve() applies it to a graph (selectors, dims, sizes). Every error is one
-// line with file:line and the nearest valid name. Later entries override earlier ones (for the same op and dim; for
-// the same tensor and key). All types here are values.
+// parse_plan checks the text alone; resolve() applies it to a graph (selectors, dims, sizes). Every
+// error is one line with file:line and the nearest valid name. Later entries override earlier ones
+// (for the same op and dim; for the same tensor and key). All types here are values.
 #pragma once
 
 #include <cstdint>
@@ -38,31 +39,38 @@ enum class StepOrder : uint8_t { kAligned, kRotated };
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
 std::string_view tier_name(Tier tier);
 
-// ---- as written -------------------------------------------------------------------------------------------------
+// ---- as written
+// -------------------------------------------------------------------------------------------------
 struct SplitEntry {
-  std::string ops;                       // glob over op paths; matches a path or any dotted prefix of it
-  std::optional<Phase> phase;            // only this phase; unset: forward ops and, by inheritance, their backward ops
+  std::string ops;  // glob over op paths; matches a path or any dotted prefix of it
+  std::optional<Phase>
+      phase;  // only this phase; unset: forward ops and, by inheritance, their backward ops
   std::string dim;
-  std::vector<std::string> over;         // axis names, outermost first; empty: un-split (overrides an earlier entry)
-  int64_t steps = 1;                     // "time:4" -> 4; innermost
+  std::vector<std::string>
+      over;           // axis names, outermost first; empty: un-split (overrides an earlier entry)
+  int64_t steps = 1;  // "time:4" -> 4; innermost
   StepOrder order = StepOrder::kAligned;
-  std::vector<std::string> skew;         // axes whose coordinates shift the step when rotated; default: all mesh axes that shard
-                                         // any operand's copy of this dim at rest, see lowering; usually given
+  std::vector<std::string>
+      skew;  // axes whose coordinates shift the step when rotated; default: all mesh axes that
+             // shard any operand's copy of this dim at rest, see lowering; usually given
   int line = 0;
-  friend bool operator==(const SplitEntry& a, const SplitEntry& b);  // all but the line; so the others below
+  friend bool operator==(const SplitEntry& a,
+                         const SplitEntry& b);  // all but the line; so the others below
 };
 struct StageEntry {
   std::string ops;
   int64_t at = 0;
-  std::vector<std::pair<std::string, int64_t>> mesh;  // empty: the plan's mesh without the stage axis
-  std::optional<int64_t> devices;                     // first device of an own mesh; default: after the stage before
+  std::vector<std::pair<std::string, int64_t>>
+      mesh;                        // empty: the plan's mesh without the stage axis
+  std::optional<int64_t> devices;  // first device of an own mesh; default: after the stage before
   int line = 0;
   friend bool operator==(const StageEntry& a, const StageEntry& b);
 };
 struct StoreEntry {
-  std::string tensors;                         // glob over tensor names, or "role:parameter" and so on
-  std::optional<std::vector<std::string>> over;  // axes over which the tensor is sharded at rest, beyond its default home
-  std::optional<std::string> dim;              // which tensor dim `over` cuts; default: see docs
+  std::string tensors;  // glob over tensor names, or "role:parameter" and so on
+  std::optional<std::vector<std::string>>
+      over;  // axes over which the tensor is sharded at rest, beyond its default home
+  std::optional<std::string> dim;  // which tensor dim `over` cuts; default: see docs
   std::optional<Tier> tier;
   std::optional<bool> recompute;
   int line = 0;
@@ -74,33 +82,35 @@ struct Plan {
   int64_t micro_batches = 1;
   std::string micro_batch_dim = "batch";
   std::string stage_axis = "pp";
-  std::string schedule = "1f1b";                      // a schedule's name (schedule.h); unused with a table
-  std::vector<std::vector<BlockRun>> schedule_table;  // by stage, as written in the plan; empty: the named schedule
+  std::string schedule = "1f1b";  // a schedule's name (schedule.h); unused with a table
+  std::vector<std::vector<BlockRun>>
+      schedule_table;  // by stage, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
-  std::optional<DType> compute_dtype;                 // [precision] compute
-  int micro_batches_line = 0, schedule_line = 0;      // 0: not written
+  std::optional<DType> compute_dtype;             // [precision] compute
+  int micro_batches_line = 0, schedule_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
   friend bool operator==(const Plan& a, const Plan& b);  // all but file and lines
 };
 Result<Plan> parse_plan(std::string_view toml, std::string_view file = "<plan>");
 std::string to_toml(const Plan& plan);  // canonical text; parses back to an equal plan
 
-// The mesh of each stage (at least one). Errors: a stage number left out, too many stages for the stage axis, devices
-// that two stages share or that none has.
+// The mesh of each stage (at least one). Errors: a stage number left out, too many stages for the
+// stage axis, devices that two stages share or that none has.
 Result<std::vector<Mesh>> stage_meshes(const Plan& plan);
 // The order of blocks of one stage: the row of the plan's table, else the named schedule.
 Result<std::vector<BlockRun>> stage_schedule(const Plan& plan, int64_t stage, int64_t stages);
 
-// ---- applied to a graph -----------------------------------------------------------------------------------------
+// ---- applied to a graph
+// -----------------------------------------------------------------------------------------
 struct DimSplit {
   std::vector<AxisId> axes;  // of the op's stage mesh, outermost first
   int64_t steps = 1;         // op-scoped time loop, inside the axes
   StepOrder order = StepOrder::kAligned;
   std::vector<AxisId> skew;
-  int entry = -1;            // index into Plan::splits that decided; -1 none
+  int entry = -1;  // index into Plan::splits that decided; -1 none
   bool split() const { return !axes.empty() || steps > 1; }
 };
 struct OpPlan {
@@ -109,8 +119,8 @@ struct OpPlan {
   std::vector<DimSplit> dims;  // by op dim of the annotation
 };
 struct TensorPlan {
-  std::vector<AxisId> over;      // of the mesh of the tensor's home stage
-  std::string dim;               // "" = default rule
+  std::vector<AxisId> over;  // of the mesh of the tensor's home stage
+  std::string dim;           // "" = default rule
   bool has_over = false;
   Tier tier = Tier::kDevice;
   bool recompute = false;
@@ -121,17 +131,20 @@ struct Stage {
 };
 struct ResolvedPlan {
   Plan plan;
-  std::vector<Stage> stages;       // at least one
-  std::vector<OpPlan> ops;         // by OpId
-  std::vector<TensorPlan> tensors; // by TensorId
+  std::vector<Stage> stages;        // at least one
+  std::vector<OpPlan> ops;          // by OpId
+  std::vector<TensorPlan> tensors;  // by TensorId
   int64_t ranks = 1;
   // Not empty: the plan asks for another graph first (prepare() makes it and resolves again).
-  std::vector<OpId> to_expand;         // their kind freezes a dim that the plan splits, but has an expansion
-  std::vector<TensorId> to_recompute;  // forward activations that backward ops read and the plan recomputes
+  std::vector<OpId>
+      to_expand;  // their kind freezes a dim that the plan splits, but has an expansion
+  std::vector<TensorId>
+      to_recompute;  // forward activations that backward ops read and the plan recomputes
 };
-// Checks everything that needs the graph. Also completes what the text leaves open: stages of unnamed ops (backward: of the
-// mirror; update: of the parameter's first consumer; forward: of the nearest named op before, else after, in graph order);
-// splits of backward ops (of the mirror, by dim name); nothing else is inferred: an op that no entry names is not split.
+// Checks everything that needs the graph. Also completes what the text leaves open: stages of
+// unnamed ops (backward: of the mirror; update: of the parameter's first consumer; forward: of the
+// nearest named op before, else after, in graph order); splits of backward ops (of the mirror, by
+// dim name); nothing else is inferred: an op that no entry names is not split.
 Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph);
 // Which entry (file:line) decided the stage and each dim of an op, one line each.
 std::string explain(const ResolvedPlan& plan, const Graph& graph, OpId op);

@@ -6,7 +6,8 @@
 namespace tessera {
 
 Result<Prepared> prepare(const Graph& differentiated, const Plan& plan) {
-  // Expansions first, so that clones are of expanded ops. Each round frees dims for good; a few are enough.
+  // Expansions first, so that clones are of expanded ops. Each round frees dims for good; a few are
+  // enough.
   constexpr int kMostRounds = 8;
   Prepared prepared;
   prepared.graph = differentiated;
@@ -20,7 +21,8 @@ Result<Prepared> prepare(const Graph& differentiated, const Plan& plan) {
       return prepared;
     }
   }
-  TESSERA_CHECK(false, "the graph '{}' still wants transforms after {} rounds", differentiated.name, kMostRounds);
+  TESSERA_CHECK(false, "the graph '{}' still wants transforms after {} rounds", differentiated.name,
+                kMostRounds);
 }
 
 }  // namespace tessera

@@ -17,7 +17,8 @@ namespace {
 using Axes = std::vector<std::pair<std::string, int64_t>>;
 using Row = std::vector<std::pair<std::string, std::string>>;  // key and value text
 
-// ---- writing --------------------------------------------------------------------------------------------------
+// ---- writing
+// --------------------------------------------------------------------------------------------------
 
 std::string quoted(std::string_view text) { return fmt::format("\"{}\"", text); }
 
@@ -56,11 +57,16 @@ struct Text {
   std::vector<std::pair<std::string, int64_t>> stages{};
   std::vector<std::pair<std::string, std::string>> stores{};  // tensors, over
 
-  bool has(std::string_view axis) const {
-    return std::any_of(mesh.begin(), mesh.end(), [&](const auto& a) { return a.first == axis && a.second > 1; });
+  int64_t size(std::string_view axis) const {
+    for (const auto& [name, axis_size] : mesh) {
+      if (name == axis) return axis_size;
+    }
+    return 1;
   }
+  bool has(std::string_view axis) const { return size(axis) > 1; }
   void split(std::string ops, std::string dim, std::string over) {
-    if (over.starts_with("time:") || has(over)) splits.push_back({std::move(ops), std::move(dim), std::move(over)});
+    if (over.starts_with("time:") || has(over))
+      splits.push_back({std::move(ops), std::move(dim), std::move(over)});
   }
   void store(std::string tensors, std::string over) {
     if (has(over)) stores.emplace_back(std::move(tensors), std::move(over));
@@ -82,14 +88,17 @@ std::string Text::str() const {
   }
   out += list("split", rows);
   rows.clear();
-  for (const auto& [ops, at] : stages) rows.push_back({{"ops", quoted(ops)}, {"at", fmt::format("{}", at)}});
+  for (const auto& [ops, at] : stages)
+    rows.push_back({{"ops", quoted(ops)}, {"at", fmt::format("{}", at)}});
   out += list("stage", rows);
   rows.clear();
-  for (const auto& [tensors, over] : stores) rows.push_back({{"tensors", quoted(tensors)}, {"over", quoted(over)}});
+  for (const auto& [tensors, over] : stores)
+    rows.push_back({{"tensors", quoted(tensors)}, {"over", quoted(over)}});
   return out + list("store", rows);
 }
 
-// ---- facts about the graph --------------------------------------------------------------------------------------
+// ---- facts about the graph
+// --------------------------------------------------------------------------------------
 
 // Size of `dim` in the forward ops that `pattern` selects; 0 if none has it.
 int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim) {
@@ -122,10 +131,12 @@ int64_t block_count(const Graph& graph) {
   return count;
 }
 
-// The first components of the paths of forward ops before the first block and after the last one. What stands between
-// blocks belongs to no stage by name: it goes with the op before it.
+// The first components of the paths of forward ops before the first block and after the last one.
+// What stands between blocks belongs to no stage by name: it goes with the op before it.
 std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(const Graph& graph) {
-  const auto in_block = [](const Op& op) { return op.phase == Phase::kForward && op.path.starts_with("blocks."); };
+  const auto in_block = [](const Op& op) {
+    return op.phase == Phase::kForward && op.path.starts_with("blocks.");
+  };
   const auto& ops = graph.ops();
   const auto first = std::find_if(ops.begin(), ops.end(), in_block);
   const auto last = std::find_if(ops.rbegin(), ops.rend(), in_block).base();
@@ -134,7 +145,8 @@ std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(cons
     std::vector<std::string> names;
     for (auto op = begin; op != end; ++op) {
       const std::string top = op->path.substr(0, op->path.find('.'));
-      if (op->phase != Phase::kForward || std::find(known.begin(), known.end(), top) != known.end()) continue;
+      if (op->phase != Phase::kForward || std::find(known.begin(), known.end(), top) != known.end())
+        continue;
       known.push_back(top);
       names.push_back(top);
     }
@@ -144,11 +156,13 @@ std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(cons
   return {std::move(before), tops(last, ops.end())};
 }
 
-// ---- parts of recipes ---------------------------------------------------------------------------------------------
+// ---- parts of recipes
+// ---------------------------------------------------------------------------------------------
 
 Status data_parallel(Text& text, const Graph& graph) {
   if (!text.has("dp")) return {};
-  if (!has_dim(graph, "*", "batch")) return invalid_input("expected ops with the dim 'batch', found none");
+  if (!has_dim(graph, "*", "batch"))
+    return invalid_input("expected ops with the dim 'batch', found none");
   text.split("*", "batch", "dp");
   return {};
 }
@@ -159,14 +173,16 @@ void zero(Text& text, int64_t stage) {
   if (stage >= 3) text.store("role:parameter", "dp");
 }
 
-// The dim of attention to cut into n pieces: key heads; with fewer key heads than pieces, the query heads of each.
+// The dim of attention to cut into n pieces: key heads; with fewer key heads than pieces, the query
+// heads of each.
 Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int64_t n) {
   const std::string attention = "blocks.*.attn";
   const int64_t heads = size_of(graph, attention, "heads");
   const int64_t group = std::max<int64_t>(size_of(graph, attention, "group"), 1);
   if (n > heads * group) {
-    return invalid_input(fmt::format("{} = {} is more than the {} attention heads (heads = {}, group = {})", argument,
-                                     n, heads * group, heads, group));
+    return invalid_input(
+        fmt::format("{} = {} is more than the {} attention heads (heads = {}, group = {})",
+                    argument, n, heads * group, heads, group));
   }
   return std::string(heads < n && group >= n ? "group" : "heads");
 }
@@ -175,7 +191,7 @@ Status tensor_parallel(Text& text, const Graph& graph) {
   if (!text.has("tp")) return {};
   const size_t before = text.splits.size();
   if (has_dim(graph, "blocks.*.attn", "heads")) {
-    const int64_t tp = std::find_if(text.mesh.begin(), text.mesh.end(), [](auto& a) { return a.first == "tp"; })->second;
+    const int64_t tp = text.size("tp");
     TESSERA_TRY(const std::string dim, heads_dim(graph, "tp", tp));
     text.split("blocks.*.attn", dim, "tp");
   }
@@ -185,7 +201,8 @@ Status tensor_parallel(Text& text, const Graph& graph) {
     if (has_dim(graph, top, "vocab")) with_vocab.emplace_back(top);
   }
   if (!with_vocab.empty()) {
-    text.split(with_vocab.size() == 1 ? with_vocab[0] : "{" + join(with_vocab, ",") + "}", "vocab", "tp");
+    text.split(with_vocab.size() == 1 ? with_vocab[0] : "{" + join(with_vocab, ",") + "}", "vocab",
+               "tp");
   }
   if (text.splits.size() > before) return {};
   return invalid_input(
@@ -193,15 +210,16 @@ Status tensor_parallel(Text& text, const Graph& graph) {
       "{embed,head,loss} with 'vocab', found none");
 }
 
-// Blocks in `pp` runs, the first ones longer by one if they do not divide; what is before them in stage 0, what is
-// after them in the last stage.
+// Blocks in `pp` runs, the first ones longer by one if they do not divide; what is before them in
+// stage 0, what is after them in the last stage.
 Status pipeline(Text& text, const Graph& graph, int64_t pp, const std::string& schedule) {
   if (pp == 1 && text.micro_batches == 1) return {};
   text.schedule = schedule;
   if (pp == 1) return {};
   const int64_t layers = block_count(graph);
   if (layers < pp) {
-    return invalid_input(fmt::format("pp = {} needs at least {} blocks, but the graph has {}", pp, pp, layers));
+    return invalid_input(
+        fmt::format("pp = {} needs at least {} blocks, but the graph has {}", pp, pp, layers));
   }
   const auto [before, after] = around_blocks(graph);
   int64_t first = 0;
@@ -218,37 +236,72 @@ Status pipeline(Text& text, const Graph& graph, int64_t pp, const std::string& s
   return {};
 }
 
+Result<std::string> emit_data_parallel(const RecipeArguments& arguments, const Graph& graph) {
+  Text text{.mesh = {{"dp", arguments.number("dp")}}};
+  TESSERA_TRY_VOID(data_parallel(text, graph));
+  return text.str();
+}
+
+Result<std::string> emit_zero(const RecipeArguments& arguments, const Graph& graph) {
+  const int64_t stage = arguments.number("stage");
+  if (stage > 3) return invalid_input(fmt::format("expected stage = 1, 2 or 3, found {}", stage));
+  Text text{.mesh = {{"dp", arguments.number("dp")}}};
+  TESSERA_TRY_VOID(data_parallel(text, graph));
+  zero(text, stage);
+  return text.str();
+}
+
+Result<std::string> emit_tensor_parallel(const RecipeArguments& arguments, const Graph& graph) {
+  Text text{.mesh = {{"tp", arguments.number("tp")}}};
+  TESSERA_TRY_VOID(tensor_parallel(text, graph));
+  return text.str();
+}
+
 Result<std::string> emit_megatron(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t pp = arguments.number("pp");
+  const std::string& schedule = arguments.text("schedule");
+  if (arguments.number("zero") > 3) {
+    return invalid_input(
+        fmt::format("expected zero = 0, 1, 2 or 3, found {}", arguments.number("zero")));
+  }
+  const auto names = schedule_names();
+  if (std::find(names.begin(), names.end(), schedule) == names.end()) {
+    return invalid_input(fmt::format("unknown schedule '{}', did you mean '{}'?", schedule,
+                                     nearest(schedule, names)));
+  }
   Text text{.mesh = {{"pp", pp}, {"dp", arguments.number("dp")}, {"tp", arguments.number("tp")}},
             .micro_batches = arguments.number("micro_batches")};
-  TESSERA_TRY_VOID(pipeline(text, graph, pp, arguments.text("schedule")));
+  TESSERA_TRY_VOID(pipeline(text, graph, pp, schedule));
   TESSERA_TRY_VOID(data_parallel(text, graph));
   TESSERA_TRY_VOID(tensor_parallel(text, graph));
   zero(text, arguments.number("zero"));
   return text.str();
 }
 
-Result<std::string> emit_pipeline(const RecipeArguments& arguments, const Graph& graph, const std::string& schedule) {
+Result<std::string> emit_pipeline(const RecipeArguments& arguments, const Graph& graph,
+                                  const std::string& schedule) {
   const int64_t pp = arguments.number("pp");
   Text text{.mesh = {{"pp", pp}}, .micro_batches = arguments.number("micro_batches")};
   TESSERA_TRY_VOID(pipeline(text, graph, pp, schedule));
   return text.str();
 }
 
-// Optimus 2-D: each matrix product as q aligned steps over its reduction dim, its output features over the columns, the
-// batch over the rows; the residual stream is cut over the columns (optimus-2d.md sections 3-5).
+// Optimus 2-D: each matrix product as q aligned steps over its reduction dim, its output features
+// over the columns, the batch over the rows; the residual stream is cut over the columns
+// (optimus-2d.md sections 3-5).
 Result<std::string> emit_summa(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t q = arguments.number("q");
   if (q == 1) return Text{}.str();
   const std::string steps = fmt::format("time:{}", q);
   Text text{.mesh = {{"row", q}, {"col", q}}};
   for (const char* dim : {"batch", "hidden"}) {
-    if (!has_dim(graph, "*", dim)) return invalid_input(fmt::format("expected ops with the dim '{}', found none", dim));
+    if (!has_dim(graph, "*", dim))
+      return invalid_input(fmt::format("expected ops with the dim '{}', found none", dim));
   }
   text.split("*", "batch", "row");
   text.split("*", "hidden", "col");
-  const auto split_if = [&](const std::string& ops, const std::string& dim, const std::string& over) {
+  const auto split_if = [&](const std::string& ops, const std::string& dim,
+                            const std::string& over) {
     if (has_dim(graph, ops, dim)) text.split(ops, dim, over);
   };
   std::string heads = "heads";
@@ -272,84 +325,78 @@ Result<std::string> emit_summa(const RecipeArguments& arguments, const Graph& gr
   return text.str();
 }
 
-// ---- the registry -----------------------------------------------------------------------------------------------
+// ---- the registry
+// -----------------------------------------------------------------------------------------------
 
-RecipeArgument number(std::string name, std::optional<std::string> otherwise, std::string meaning, int64_t minimum = 1) {
+RecipeArgument number(std::string name, std::optional<std::string> otherwise, std::string meaning,
+                      int64_t minimum = 1) {
   return {std::move(name), std::move(otherwise), std::move(meaning), minimum, false};
 }
 
 std::vector<Recipe> make_recipes() {
-  const std::string pieces_of_batch = "replicas; each works on a piece of the batch";
-  const RecipeArgument tp = number("tp", std::nullopt, "ranks that share each block: attention heads, ffn and vocab");
+  const RecipeArgument dp =
+      number("dp", std::nullopt, "replicas; each works on a piece of the batch");
+  const RecipeArgument tp =
+      number("tp", std::nullopt, "ranks that share each block: attention heads, ffn and vocab");
   const RecipeArgument pp = number("pp", std::nullopt, "pipeline stages");
-  const RecipeArgument micro_batches =
-      number("micro_batches", std::nullopt, "pieces of the batch that go through the stages in turn");
+  const RecipeArgument micro_batches = number(
+      "micro_batches", std::nullopt, "pieces of the batch that go through the stages in turn");
   const auto optional = [](RecipeArgument argument, const std::string& otherwise) {
     argument.otherwise = otherwise;
     return argument;
   };
+  const auto pipeline_in = [](const std::string& schedule) {
+    return [schedule](const RecipeArguments& a, const Graph& graph) {
+      return emit_pipeline(a, graph, schedule);
+    };
+  };
   std::vector<Recipe> recipes;
-  recipes.push_back({"serial", "one rank", {}, [](const RecipeArguments&, const Graph&) { return Text{}.str(); }});
-  recipes.push_back({"data_parallel",
-                     "batch over ranks; gradients are summed",
-                     {number("dp", std::nullopt, pieces_of_batch)},
-                     [](const RecipeArguments& a, const Graph& graph) -> Result<std::string> {
-                       Text text{.mesh = {{"dp", a.number("dp")}}};
-                       TESSERA_TRY_VOID(data_parallel(text, graph));
-                       return text.str();
+  recipes.push_back({"serial", "one rank", {}, [](const RecipeArguments&, const Graph&) {
+                       return Text{}.str();
                      }});
-  recipes.push_back({"zero",
-                     "data parallel; optimizer state (1), gradients (2), parameters (3) sharded at rest",
-                     {number("stage", std::nullopt, "1, 2 or 3"), number("dp", std::nullopt, pieces_of_batch)},
-                     [](const RecipeArguments& a, const Graph& graph) -> Result<std::string> {
-                       if (a.number("stage") > 3) {
-                         return invalid_input(fmt::format("expected stage = 1, 2 or 3, found {}", a.number("stage")));
-                       }
-                       Text text{.mesh = {{"dp", a.number("dp")}}};
-                       TESSERA_TRY_VOID(data_parallel(text, graph));
-                       zero(text, a.number("stage"));
-                       return text.str();
-                     }});
+  recipes.push_back(
+      {"data_parallel", "batch over ranks; gradients are summed", {dp}, emit_data_parallel});
+  recipes.push_back(
+      {"zero",
+       "data parallel; optimizer state (1), gradients (2), parameters (3) sharded at rest",
+       {number("stage", std::nullopt, "1, 2 or 3"), dp},
+       emit_zero});
   recipes.push_back({"tensor_parallel",
                      "Megatron 1-D: heads, ffn and vocab over ranks",
                      {tp},
-                     [](const RecipeArguments& a, const Graph& graph) -> Result<std::string> {
-                       Text text{.mesh = {{"tp", a.number("tp")}}};
-                       TESSERA_TRY_VOID(tensor_parallel(text, graph));
-                       return text.str();
-                     }});
-  recipes.push_back({"gpipe", "pipeline: all forwards, then all backwards", {pp, micro_batches},
-                     [](const RecipeArguments& a, const Graph& graph) { return emit_pipeline(a, graph, "gpipe"); }});
-  recipes.push_back({"one_f_one_b", "pipeline: one forward, one backward in turn", {pp, micro_batches},
-                     [](const RecipeArguments& a, const Graph& graph) { return emit_pipeline(a, graph, "1f1b"); }});
-  recipes.push_back({"megatron",
-                     "pipeline of stages, each tensor parallel and data parallel",
-                     {optional(tp, "1"), optional(pp, "1"), number("dp", "1", pieces_of_batch),
-                      number("zero", "0", "0, or what is sharded over dp at rest: see zero", 0),
-                      optional(micro_batches, "1"),
-                      {"schedule", "1f1b", "order of blocks: " + join(schedule_names(), ", "), 0, true}},
-                     [](const RecipeArguments& a, const Graph& graph) -> Result<std::string> {
-                       if (a.number("zero") > 3) {
-                         return invalid_input(fmt::format("expected zero = 0, 1, 2 or 3, found {}", a.number("zero")));
-                       }
-                       const auto names = schedule_names();
-                       if (std::find(names.begin(), names.end(), a.text("schedule")) == names.end()) {
-                         return invalid_input(fmt::format("unknown schedule '{}', did you mean '{}'?",
-                                                          a.text("schedule"), nearest(a.text("schedule"), names)));
-                       }
-                       return emit_megatron(a, graph);
-                     }});
-  recipes.push_back({"summa",
-                     "Optimus 2-D on q x q ranks: batch over rows, features over columns, products in q steps",
-                     {number("q", std::nullopt, "rows, and columns, of the mesh")},
-                     emit_summa});
+                     emit_tensor_parallel});
+  recipes.push_back({"gpipe",
+                     "pipeline: all forwards, then all backwards",
+                     {pp, micro_batches},
+                     pipeline_in("gpipe")});
+  recipes.push_back({"one_f_one_b",
+                     "pipeline: one forward, one backward in turn",
+                     {pp, micro_batches},
+                     pipeline_in("1f1b")});
+  recipes.push_back(
+      {"megatron",
+       "pipeline of stages, each tensor parallel and data parallel",
+       {optional(tp, "1"),
+        optional(pp, "1"),
+        optional(dp, "1"),
+        number("zero", "0", "0, or what is sharded over dp at rest: see zero", 0),
+        optional(micro_batches, "1"),
+        {"schedule", "1f1b", "order of blocks: " + join(schedule_names(), ", "), 0, true}},
+       emit_megatron});
+  recipes.push_back(
+      {"summa",
+       "Optimus 2-D on q x q ranks: batch over rows, features over columns, products in q steps",
+       {number("q", std::nullopt, "rows, and columns, of the mesh")},
+       emit_summa});
   return recipes;
 }
 
-// ---- calls ------------------------------------------------------------------------------------------------------
+// ---- calls
+// ------------------------------------------------------------------------------------------------------
 
 std::string unquoted(std::string_view text) {
-  if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front()) {
+  if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') &&
+      text.back() == text.front()) {
     text = text.substr(1, text.size() - 2);
   }
   return std::string(text);
@@ -372,15 +419,16 @@ Result<const RecipeArgument*> meant(const Recipe& recipe, const std::string& key
                                                 : fmt::format(", did you mean '{}'?", best)));
 }
 
-Status set_argument(RecipeArguments& arguments, const RecipeArgument& argument, const std::string& value) {
+Status set_argument(RecipeArguments& arguments, const RecipeArgument& argument,
+                    const std::string& value) {
   if (argument.is_text) {
     arguments.texts[argument.name] = unquoted(value);
     return {};
   }
   const auto parsed = parse_int(value);
   if (!parsed || *parsed < argument.minimum) {
-    return invalid_input(
-        fmt::format("expected {} >= {} (a whole number), found '{}'", argument.name, argument.minimum, value));
+    return invalid_input(fmt::format("expected {} >= {} (a whole number), found '{}'",
+                                     argument.name, argument.minimum, value));
   }
   arguments.numbers[argument.name] = *parsed;
   return {};
@@ -400,7 +448,8 @@ Result<RecipeArguments> bind(const Recipe& recipe, const Call& call) {
   for (const RecipeArgument& argument : recipe.arguments) {
     if (given.contains(argument.name)) continue;
     if (!argument.otherwise) {
-      return invalid_input(fmt::format("argument '{}' is missing: expected {}", argument.name, signature(recipe)));
+      return invalid_input(
+          fmt::format("argument '{}' is missing: expected {}", argument.name, signature(recipe)));
     }
     TESSERA_TRY_VOID(set_argument(arguments, argument, *argument.otherwise));
   }
@@ -436,7 +485,8 @@ const Recipe* find_recipe(std::string_view name) {
 std::string signature(const Recipe& recipe) {
   std::vector<std::string> parts;
   for (const RecipeArgument& argument : recipe.arguments) {
-    parts.push_back(argument.otherwise ? fmt::format("{}={}", argument.name, *argument.otherwise) : argument.name);
+    parts.push_back(argument.otherwise ? fmt::format("{}={}", argument.name, *argument.otherwise)
+                                       : argument.name);
   }
   return fmt::format("{}({})", recipe.name, join(parts, ", "));
 }
@@ -447,8 +497,8 @@ Result<std::string> emit_recipe(std::string_view call_text, const Graph& graph) 
   if (recipe == nullptr) {
     std::vector<std::string> names;
     for (const Recipe& known : all_recipes()) names.push_back(known.name);
-    return invalid_input(
-        fmt::format("unknown recipe '{}', did you mean '{}'?", call.name, nearest(call.name, names)));
+    return invalid_input(fmt::format("unknown recipe '{}', did you mean '{}'?", call.name,
+                                     nearest(call.name, names)));
   }
   const auto in_recipe = [&](Error error) {
     error.message = fmt::format("recipe {}: {}", recipe->name, error.message);

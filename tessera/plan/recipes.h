@@ -1,5 +1,6 @@
-// Recipes: functions that emit plan text. A recipe knows a strategy, never how it is lowered; what it writes is a plan
-// like any other, to be read, edited and diffed. From the graph it takes only facts (number of blocks, sizes of dims).
+// Recipes: functions that emit plan text. A recipe knows a strategy, never how it is lowered; what
+// it writes is a plan like any other, to be read, edited and diffed. From the graph it takes only
+// facts (number of blocks, sizes of dims).
 //
 //   TESSERA_TRY(std::string text, emit_recipe("megatron(tp=2, pp=2, dp=2)", graph));
 //   TESSERA_TRY(Plan plan, parse_plan(text, "megatron(tp=2, pp=2, dp=2)"));
@@ -23,8 +24,8 @@ struct RecipeArgument {
   std::string name;
   std::optional<std::string> otherwise;  // default; unset: must be given
   std::string meaning;
-  int64_t minimum = 1;                   // of a number
-  bool is_text = false;                  // a name, not a number
+  int64_t minimum = 1;   // of a number
+  bool is_text = false;  // a name, not a number
 };
 
 // The arguments of a call, checked and completed by defaults.
@@ -43,9 +44,9 @@ struct Recipe {
   std::function<Result<std::string>(const RecipeArguments&, const Graph&)> emit;
 };
 
-const std::vector<Recipe>& all_recipes();            // in the order of `tessera plan --list`
-const Recipe* find_recipe(std::string_view name);    // null if unknown
-std::string signature(const Recipe& recipe);         // "megatron(tp=1, pp=1, …)"
+const std::vector<Recipe>& all_recipes();          // in the order of `tessera plan --list`
+const Recipe* find_recipe(std::string_view name);  // null if unknown
+std::string signature(const Recipe& recipe);       // "megatron(tp=1, pp=1, …)"
 // `call_text` is "name", "name(4)" or "name(tp=2, pp=2)".
 Result<std::string> emit_recipe(std::string_view call_text, const Graph& graph);
 

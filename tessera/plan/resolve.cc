@@ -1,5 +1,5 @@
-// Applies a plan to a graph. Stages first (they decide which mesh an entry's axes mean), then splits, then
-// stores. Complexity: entries x (distinct path prefixes + selected ops).
+// Applies a plan to a graph. Stages first (they decide which mesh an entry's axes mean), then
+// splits, then stores. Complexity: entries x (distinct path prefixes + selected ops).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -95,7 +95,9 @@ class Resolver {
 
  private:
   const Plan& plan() const { return out_.plan; }
-  const Mesh& mesh_of(OpId op) const { return out_.stages[out_.ops[op.index()].stage.index()].mesh; }
+  const Mesh& mesh_of(OpId op) const {
+    return out_.stages[out_.ops[op.index()].stage.index()].mesh;
+  }
 
   tl::unexpected<Error> error(int line, const std::string& message) const {
     return invalid_input(line > 0 ? fmt::format("{}:{}: {}", plan().file, line, message)
@@ -105,8 +107,9 @@ class Resolver {
   Status check_schedule_table() const {
     const size_t rows = plan().schedule_table.size();
     if (rows == 0 || rows == out_.stages.size()) return {};
-    return error(plan().schedule_line, fmt::format("expected {} lists in 'schedule' (one a stage), found {}",
-                                                   out_.stages.size(), rows));
+    return error(plan().schedule_line,
+                 fmt::format("expected {} lists in 'schedule' (one a stage), found {}",
+                             out_.stages.size(), rows));
   }
 
   Status check_micro_batches() const {
@@ -121,19 +124,23 @@ class Resolver {
         if (dim.name != dim_name) continue;
         found = true;
         if (dim.size % count != 0) {
-          return error(plan().micro_batches_line,
-                       fmt::format("micro_batches = {} does not divide dim '{}' of tensor '{}', whose size is {}",
-                                   count, dim_name, tensor.name, dim.size));
+          return error(
+              plan().micro_batches_line,
+              fmt::format(
+                  "micro_batches = {} does not divide dim '{}' of tensor '{}', whose size is {}",
+                  count, dim_name, tensor.name, dim.size));
         }
       }
     }
     if (found) return {};
-    return error(plan().micro_batches_line,
-                 fmt::format("micro_batches = {} needs tensors with the dim '{}', but none has it{}", count,
-                             dim_name, suggestion(nearest(dim_name, Names(names.begin(), names.end())))));
+    return error(
+        plan().micro_batches_line,
+        fmt::format("micro_batches = {} needs tensors with the dim '{}', but none has it{}", count,
+                    dim_name, suggestion(nearest(dim_name, Names(names.begin(), names.end())))));
   }
 
-  // ---- selectors ------------------------------------------------------------------------------------
+  // ---- selectors
+  // ------------------------------------------------------------------------------------
   Result<std::vector<OpId>> select_ops(const std::string& pattern, Phase phase, int line) {
     const std::vector<bool>& hit = ops_.select(pattern);
     std::vector<OpId> selected;
@@ -145,8 +152,9 @@ class Resolver {
     for (const Op& op : graph_.ops()) {
       if (op.phase == phase) add_prefixes(op.path, known);
     }
-    return error(line, fmt::format("ops = \"{}\" selects no {} op{}", pattern, phase_name(phase),
-                                   suggestion(nearest(pattern, Names(known.begin(), known.end())))));
+    return error(line,
+                 fmt::format("ops = \"{}\" selects no {} op{}", pattern, phase_name(phase),
+                             suggestion(nearest(pattern, Names(known.begin(), known.end())))));
   }
 
   Result<std::vector<TensorId>> select_tensors(const StoreEntry& entry) {
@@ -155,7 +163,8 @@ class Resolver {
       TESSERA_TRY(const Role role, parse_role(entry));
       for (const Tensor& tensor : graph_.tensors()) {
         if (tensor.role != role || tensor.update_of.valid()) continue;
-        // Gradients at rest are those of parameters; the others are activations of the backward pass.
+        // Gradients at rest are those of parameters; the others are activations of the backward
+        // pass.
         if (role == Role::kGradient && !is_parameter_gradient(tensor)) continue;
         selected.push_back(tensor.id);
       }
@@ -169,20 +178,22 @@ class Resolver {
     if (!selected.empty()) return selected;
     std::set<std::string> known;
     for (const Tensor& tensor : graph_.tensors()) add_prefixes(tensor.name, known);
-    return error(entry.line, fmt::format("tensors = \"{}\" selects no tensor{}", entry.tensors,
-                                         suggestion(nearest(entry.tensors, Names(known.begin(), known.end())))));
+    return error(
+        entry.line,
+        fmt::format("tensors = \"{}\" selects no tensor{}", entry.tensors,
+                    suggestion(nearest(entry.tensors, Names(known.begin(), known.end())))));
   }
 
   Result<Role> parse_role(const StoreEntry& entry) const {
     const std::string name = entry.tensors.substr(5);
     Names names;
-    for (Role role : {Role::kInput, Role::kParameter, Role::kBuffer, Role::kActivation, Role::kGradient,
-                      Role::kOptimizerState}) {
+    for (Role role : {Role::kInput, Role::kParameter, Role::kBuffer, Role::kActivation,
+                      Role::kGradient, Role::kOptimizerState}) {
       names.emplace_back(role_name(role));
       if (names.back() == name) return role;
     }
-    return error(entry.line, fmt::format("unknown role '{}' in tensors = \"{}\"{}", name, entry.tensors,
-                                         suggestion(nearest(name, names))));
+    return error(entry.line, fmt::format("unknown role '{}' in tensors = \"{}\"{}", name,
+                                         entry.tensors, suggestion(nearest(name, names))));
   }
 
   bool is_parameter_gradient(const Tensor& tensor) const {
@@ -190,7 +201,8 @@ class Resolver {
            graph_.tensor(tensor.of).role == Role::kParameter;
   }
 
-  // ---- stages ---------------------------------------------------------------------------------------
+  // ---- stages
+  // ---------------------------------------------------------------------------------------
   Status assign_stages() {
     for (size_t e = 0; e < plan().stages.size(); ++e) {
       const StageEntry& entry = plan().stages[e];
@@ -230,7 +242,8 @@ class Resolver {
 
   StageId backward_stage(const Op& op, StageId previous) const {
     if (op.mirror.valid()) return out_.ops[op.mirror.index()].stage;
-    for (TensorId output : op.outputs) {  // merges of gradients, seeds: with the tensor that they differentiate
+    for (TensorId output :
+         op.outputs) {  // merges of gradients, seeds: with the tensor that they differentiate
       const TensorId of = graph_.tensor(output).of;
       if (of.valid()) return home_stage(of);
     }
@@ -268,11 +281,13 @@ class Resolver {
       for (TensorId input : op.inputs) {
         const OpId producer = graph_.tensor(input).producer;
         if (!producer.valid() || out_.ops[producer.index()].stage <= here.stage) continue;
-        const int entry = here.stage_entry >= 0 ? here.stage_entry : out_.ops[producer.index()].stage_entry;
-        return error(entry >= 0 ? plan().stages[static_cast<size_t>(entry)].line : 0,
-                     fmt::format("op '{}' at stage {} reads '{}', which op '{}' makes at the later stage {}",
-                                 op.path, here.stage.value, graph_.tensor(input).name,
-                                 graph_.op(producer).path, out_.ops[producer.index()].stage.value));
+        const int entry =
+            here.stage_entry >= 0 ? here.stage_entry : out_.ops[producer.index()].stage_entry;
+        return error(
+            entry >= 0 ? plan().stages[static_cast<size_t>(entry)].line : 0,
+            fmt::format("op '{}' at stage {} reads '{}', which op '{}' makes at the later stage {}",
+                        op.path, here.stage.value, graph_.tensor(input).name,
+                        graph_.op(producer).path, out_.ops[producer.index()].stage.value));
       }
     }
     for (size_t s = 0; s < used.size() && !plan().stages.empty(); ++s) {
@@ -281,22 +296,26 @@ class Resolver {
       for (const StageEntry& entry : plan().stages) {
         if (entry.at == static_cast<int64_t>(s)) line = entry.line;
       }
-      return error(line, fmt::format("stage {} has no ops: later entries move all of them elsewhere", s));
+      return error(line,
+                   fmt::format("stage {} has no ops: later entries move all of them elsewhere", s));
     }
     return {};
   }
 
-  // ---- splits ---------------------------------------------------------------------------------------
+  // ---- splits
+  // ---------------------------------------------------------------------------------------
   Status apply_splits() {
     // Forward first, then what backward ops inherit, then the entries with a phase of their own.
     for (size_t e = 0; e < plan().splits.size(); ++e) {
-      if (plan().splits[e].phase.value_or(Phase::kForward) == Phase::kForward) TESSERA_TRY_VOID(apply_split(e));
+      if (plan().splits[e].phase.value_or(Phase::kForward) == Phase::kForward)
+        TESSERA_TRY_VOID(apply_split(e));
     }
     for (const Op& op : graph_.ops()) {
       if (op.phase == Phase::kBackward && op.mirror.valid()) inherit(op);
     }
     for (size_t e = 0; e < plan().splits.size(); ++e) {
-      if (plan().splits[e].phase.value_or(Phase::kForward) != Phase::kForward) TESSERA_TRY_VOID(apply_split(e));
+      if (plan().splits[e].phase.value_or(Phase::kForward) != Phase::kForward)
+        TESSERA_TRY_VOID(apply_split(e));
     }
     for (const Op& op : graph_.ops()) TESSERA_TRY_VOID(check_op(op));
     std::sort(out_.to_expand.begin(), out_.to_expand.end());
@@ -356,8 +375,10 @@ class Resolver {
       }
       const int64_t size = op.annotation.dims[d].size;
       if (split->steps > size) {
-        return error(entry.line, fmt::format("time:{} has more steps than dim '{}' of op '{}' has elements ({})",
-                                             split->steps, entry.dim, op.path, size));
+        return error(
+            entry.line,
+            fmt::format("time:{} has more steps than dim '{}' of op '{}' has elements ({})",
+                        split->steps, entry.dim, op.path, size));
       }
       out_.ops[id.index()].dims[d] = *split;
       applied = true;
@@ -365,13 +386,15 @@ class Resolver {
     if (applied) return {};
     if (!with_dim.valid()) return lacks_dim(entry, selected);
     if (frozen.valid()) return is_frozen(entry, graph_.op(frozen));
-    return error(entry.line,
-                 fmt::format("over = \"{}\": op '{}' runs on the mesh {} of stage {}, which lacks that axis",
-                             join(entry.over, ", "), graph_.op(without_axis).path,
-                             mesh_of(without_axis).to_string(), out_.ops[without_axis.index()].stage.value));
+    return error(
+        entry.line,
+        fmt::format("over = \"{}\": op '{}' runs on the mesh {} of stage {}, which lacks that axis",
+                    join(entry.over, ", "), graph_.op(without_axis).path,
+                    mesh_of(without_axis).to_string(), out_.ops[without_axis.index()].stage.value));
   }
 
-  tl::unexpected<Error> lacks_dim(const SplitEntry& entry, const std::vector<OpId>& selected) const {
+  tl::unexpected<Error> lacks_dim(const SplitEntry& entry,
+                                  const std::vector<OpId>& selected) const {
     std::set<std::string> names;
     for (OpId id : selected) {
       for (const OpDim& dim : graph_.op(id).annotation.dims) names.insert(dim.name);
@@ -385,8 +408,10 @@ class Resolver {
     }
     Names dims;
     for (const OpDim& dim : shown->annotation.dims) dims.push_back(dim.name);
-    return error(entry.line, fmt::format("no op that ops = \"{}\" selects has the dim '{}': op '{}' has ({}){}",
-                                         entry.ops, entry.dim, shown->path, join(dims, ", "), suggestion(best)));
+    return error(
+        entry.line,
+        fmt::format("no op that ops = \"{}\" selects has the dim '{}': op '{}' has ({}){}",
+                    entry.ops, entry.dim, shown->path, join(dims, ", "), suggestion(best)));
   }
 
   tl::unexpected<Error> is_frozen(const SplitEntry& entry, const Op& op) const {
@@ -395,8 +420,10 @@ class Resolver {
     for (size_t d = 0; d < frozen.size(); ++d) {
       if (!frozen[d]) free.push_back(op.annotation.dims[d].name);
     }
-    return error(entry.line, fmt::format("dim '{}' of op '{}' ({}) cannot be split; dims that can: {}", entry.dim,
-                                         op.path, op.kind, free.empty() ? "none" : join(free, ", ")));
+    return error(
+        entry.line,
+        fmt::format("dim '{}' of op '{}' ({}) cannot be split; dims that can: {}", entry.dim,
+                    op.path, op.kind, free.empty() ? "none" : join(free, ", ")));
   }
 
   void inherit(const Op& op) {
@@ -425,7 +452,9 @@ class Resolver {
   // An axis cuts at most one dim of an op; at most one dim has a time loop.
   Status check_op(const Op& op) const {
     const OpPlan& op_plan = out_.ops[op.id.index()];
-    const auto line = [&](const DimSplit& split) { return plan().splits[static_cast<size_t>(split.entry)].line; };
+    const auto line = [&](const DimSplit& split) {
+      return plan().splits[static_cast<size_t>(split.entry)].line;
+    };
     for (size_t d = 0; d < op_plan.dims.size(); ++d) {
       const DimSplit& one = op_plan.dims[d];
       if (!one.split()) continue;
@@ -439,15 +468,17 @@ class Resolver {
         };
         for (AxisId axis : second.axes) {
           if (std::find(first.axes.begin(), first.axes.end(), axis) == first.axes.end()) continue;
-          return error(line(second),
-                       fmt::format("axis '{}' splits two dims of op '{}': '{}' (line {}) and '{}' (line {})",
-                                   mesh_of(op.id).axis(axis).name, op.path, dim_of(first), line(first),
-                                   dim_of(second), line(second)));
+          return error(
+              line(second),
+              fmt::format("axis '{}' splits two dims of op '{}': '{}' (line {}) and '{}' (line {})",
+                          mesh_of(op.id).axis(axis).name, op.path, dim_of(first), line(first),
+                          dim_of(second), line(second)));
         }
         if (first.steps > 1 && second.steps > 1) {
-          return error(line(second),
-                       fmt::format("op '{}' has two time loops: over '{}' (line {}) and '{}' (line {})", op.path,
-                                   dim_of(first), line(first), dim_of(second), line(second)));
+          return error(
+              line(second),
+              fmt::format("op '{}' has two time loops: over '{}' (line {}) and '{}' (line {})",
+                          op.path, dim_of(first), line(first), dim_of(second), line(second)));
         }
       }
     }
@@ -466,7 +497,8 @@ class Resolver {
     });
   }
 
-  // ---- stores ---------------------------------------------------------------------------------------
+  // ---- stores
+  // ---------------------------------------------------------------------------------------
   Status apply_stores() {
     for (size_t e = 0; e < plan().stores.size(); ++e) {
       const StoreEntry& entry = plan().stores[e];
@@ -511,7 +543,8 @@ class Resolver {
     if (without_axis.valid()) {
       const StageId stage = home_stage(without_axis);
       return error(entry.line,
-                   fmt::format("over = \"{}\": tensor '{}' is at home on the mesh {} of stage {}, which lacks that axis",
+                   fmt::format("over = \"{}\": tensor '{}' is at home on the mesh {} of stage {}, "
+                               "which lacks that axis",
                                join(*entry.over, ", "), graph_.tensor(without_axis).name,
                                out_.stages[stage.index()].mesh.to_string(), stage.value));
     }
@@ -519,9 +552,10 @@ class Resolver {
     for (TensorId id : selected) {
       for (const Dim& dim : graph_.tensor(id).dims) names.insert(dim.name);
     }
-    return error(entry.line, fmt::format("no tensor that tensors = \"{}\" selects has the dim '{}'{}", entry.tensors,
-                                         *entry.dim,
-                                         suggestion(nearest(*entry.dim, Names(names.begin(), names.end())))));
+    return error(entry.line,
+                 fmt::format("no tensor that tensors = \"{}\" selects has the dim '{}'{}",
+                             entry.tensors, *entry.dim,
+                             suggestion(nearest(*entry.dim, Names(names.begin(), names.end())))));
   }
 
   Status apply_recompute(size_t e, const std::vector<TensorId>& selected) {
@@ -535,10 +569,12 @@ class Resolver {
       applied = true;
     }
     if (applied) return {};
-    return error(entry.line, fmt::format("recompute needs activations, but tensors = \"{}\" selects none: '{}' is of "
-                                         "role {}",
-                                         entry.tensors, graph_.tensor(selected.front()).name,
-                                         role_name(graph_.tensor(selected.front()).role)));
+    return error(
+        entry.line,
+        fmt::format("recompute needs activations, but tensors = \"{}\" selects none: '{}' is of "
+                    "role {}",
+                    entry.tensors, graph_.tensor(selected.front()).name,
+                    role_name(graph_.tensor(selected.front()).role)));
   }
 
   // Only what a backward op still reads: after the graph is transformed, nothing is left to do.
@@ -557,12 +593,15 @@ class Resolver {
 
   const Graph& graph_;
   PathIndex ops_, tensors_;
-  std::vector<OpId> first_consumer_;  // by tensor; in graph order, so the forward one of a parameter
+  std::vector<OpId>
+      first_consumer_;  // by tensor; in graph order, so the forward one of a parameter
   ResolvedPlan out_;
 };
 
 }  // namespace
 
-Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph) { return Resolver(plan, graph).run(); }
+Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph) {
+  return Resolver(plan, graph).run();
+}
 
 }  // namespace tessera

@@ -36,7 +36,8 @@ std::string splits_of(const ResolvedPlan& resolved, const Graph& graph, std::str
     const DimSplit& split = op_plan.dims[d];
     if (!split.split()) continue;
     out += (out.empty() ? "" : ", ") + graph.op(id).annotation.dims[d].name + ":";
-    for (AxisId axis : split.axes) out += " " + resolved.stages[op_plan.stage.index()].mesh.axis(axis).name;
+    for (AxisId axis : split.axes)
+      out += " " + resolved.stages[op_plan.stage.index()].mesh.axis(axis).name;
     if (split.steps > 1) out += " time:" + std::to_string(split.steps);
   }
   return out;
@@ -61,8 +62,9 @@ TEST(Resolve, BackwardOpsInheritByDimName) {
   EXPECT_EQ(splits_of(*resolved, graph, "up"), "batch: dp, ffn: tp");
   EXPECT_EQ(splits_of(*resolved, graph, "down.dx"), "batch: dp, ffn: tp");
   EXPECT_EQ(splits_of(*resolved, graph, "down.dw"), "batch: dp, ffn: tp");
-  EXPECT_EQ(splits_of(*resolved, graph, "seed"), "");                // no mirror, not split
-  EXPECT_EQ(splits_of(*resolved, graph, "update.down.weight"), "");  // update ops only by phase = "update"
+  EXPECT_EQ(splits_of(*resolved, graph, "seed"), "");  // no mirror, not split
+  EXPECT_EQ(splits_of(*resolved, graph, "update.down.weight"),
+            "");  // update ops only by phase = "update"
   EXPECT_TRUE(resolved->to_expand.empty());
 }
 
@@ -100,23 +102,28 @@ split = [
 }
 
 TEST(Resolve, UnevenAndEmptyPiecesAreAllowed) {
-  EXPECT_EQ(error_of("mesh = { x = 3 }\nsplit = [ { ops = \"*\", dim = \"batch\", over = \"x\" } ]", test_mlp()),
+  EXPECT_EQ(error_of("mesh = { x = 3 }\nsplit = [ { ops = \"*\", dim = \"batch\", over = \"x\" } ]",
+                     test_mlp()),
             "accepted");
-  EXPECT_EQ(error_of("mesh = { x = 32 }\nsplit = [ { ops = \"*\", dim = \"batch\", over = \"x\" } ]", test_mlp()),
-            "accepted");
+  EXPECT_EQ(
+      error_of("mesh = { x = 32 }\nsplit = [ { ops = \"*\", dim = \"batch\", over = \"x\" } ]",
+               test_mlp()),
+      "accepted");
 }
 
 TEST(Resolve, StagesOfUnnamedOps) {
   const Graph graph = test_mlp();
-  const auto resolved = resolve_text("mesh = { pp = 2 }\nstage = [ { ops = \"up\", at = 0 }, { ops = \"down\", at = 1 } ]",
-                                     graph);
+  const auto resolved = resolve_text(
+      "mesh = { pp = 2 }\nstage = [ { ops = \"up\", at = 0 }, { ops = \"down\", at = 1 } ]", graph);
   ASSERT_TRUE(resolved.has_value()) << resolved.error().message;
-  EXPECT_EQ(stage_of(*resolved, graph, "act"), 0);                 // with the named op before it
-  EXPECT_EQ(stage_of(*resolved, graph, "down.dx"), 1);             // with its mirror
-  EXPECT_EQ(stage_of(*resolved, graph, "update.down.weight"), 1);  // with the parameter's first consumer
+  EXPECT_EQ(stage_of(*resolved, graph, "act"), 0);      // with the named op before it
+  EXPECT_EQ(stage_of(*resolved, graph, "down.dx"), 1);  // with its mirror
+  EXPECT_EQ(stage_of(*resolved, graph, "update.down.weight"),
+            1);  // with the parameter's first consumer
   EXPECT_EQ(resolved->stages[1].mesh.first_device, 1);
-  const auto late = resolve_text("mesh = { pp = 2 }\nstage = [ { ops = \"act\", at = 0 }, { ops = \"down\", at = 1 } ]",
-                                 graph);
+  const auto late = resolve_text(
+      "mesh = { pp = 2 }\nstage = [ { ops = \"act\", at = 0 }, { ops = \"down\", at = 1 } ]",
+      graph);
   ASSERT_TRUE(late.has_value()) << late.error().message;
   EXPECT_EQ(stage_of(*late, graph, "up"), 0);  // nothing named before: with the first named op
 }
@@ -148,7 +155,9 @@ store = [
 ])",
                                      graph);
   ASSERT_TRUE(resolved.has_value()) << resolved.error().message;
-  const auto plan_of = [&](std::string_view name) { return resolved->tensors[graph.find_tensor(name).index()]; };
+  const auto plan_of = [&](std::string_view name) {
+    return resolved->tensors[graph.find_tensor(name).index()];
+  };
   EXPECT_EQ(plan_of("optimizer.momentum.down.weight").over, std::vector<AxisId>{AxisId(0)});
   EXPECT_EQ(plan_of("optimizer.momentum.down.weight").dim, "ffn");
   EXPECT_EQ(plan_of("grad.down.weight").over, (std::vector<AxisId>{AxisId(0), AxisId(1)}));
@@ -171,28 +180,36 @@ TEST(Resolve, ErrorsOfSplitsAndStores) {
       {head + "split = [ { ops = \"up\", phase = \"update\", dim = \"ffn\", over = \"tp\" } ]",
        "plan.toml:2: ops = \"up\" selects no update op, did you mean 'update'?"},
       {head + "split = [ { ops = \"*\", dim = \"fnn\", over = \"tp\" } ]",
-       "plan.toml:2: no op that ops = \"*\" selects has the dim 'fnn': op 'up' has (batch, in, ffn), did you mean 'ffn'?"},
-      {head + "split = [\n { ops = \"*\", dim = \"batch\", over = \"dp\" },\n { ops = \"up\", dim = \"ffn\", over = [\"tp\", "
+       "plan.toml:2: no op that ops = \"*\" selects has the dim 'fnn': op 'up' has (batch, in, "
+       "ffn), did you mean 'ffn'?"},
+      {head + "split = [\n { ops = \"*\", dim = \"batch\", over = \"dp\" },\n { ops = \"up\", dim "
+              "= \"ffn\", over = [\"tp\", "
               "\"dp\"] } ]",
        "plan.toml:4: axis 'dp' splits two dims of op 'up': 'batch' (line 3) and 'ffn' (line 4)"},
-      {head + "split = [\n { ops = \"up\", dim = \"in\", over = \"time:2\" },\n { ops = \"up\", dim = \"ffn\", over = "
+      {head + "split = [\n { ops = \"up\", dim = \"in\", over = \"time:2\" },\n { ops = \"up\", "
+              "dim = \"ffn\", over = "
               "\"time:2\" } ]",
        "plan.toml:4: op 'up' has two time loops: over 'in' (line 3) and 'ffn' (line 4)"},
       {head + "split = [ { ops = \"up\", dim = \"in\", over = \"time:5\" } ]",
        "plan.toml:2: time:5 has more steps than dim 'in' of op 'up' has elements (4)"},
-      {head + "micro_batches = 3", "plan.toml:2: micro_batches = 3 does not divide dim 'batch' of tensor 'x', whose size is 8"},
+      {head + "micro_batches = 3",
+       "plan.toml:2: micro_batches = 3 does not divide dim 'batch' of tensor 'x', whose size is 8"},
       {head + "micro_batches = 2\nmicro_batch_dim = \"bacth\"",
-       "plan.toml:2: micro_batches = 2 needs tensors with the dim 'bacth', but none has it, did you mean 'batch'?"},
+       "plan.toml:2: micro_batches = 2 needs tensors with the dim 'bacth', but none has it, did "
+       "you mean 'batch'?"},
       {head + "store = [ { tensors = \"optimiser.*\", over = \"dp\" } ]",
        "plan.toml:2: tensors = \"optimiser.*\" selects no tensor, did you mean 'optimizer'?"},
       {head + "store = [ { tensors = \"role:params\", over = \"dp\" } ]",
-       "plan.toml:2: unknown role 'params' in tensors = \"role:params\", did you mean 'parameter'?"},
+       "plan.toml:2: unknown role 'params' in tensors = \"role:params\", did you mean "
+       "'parameter'?"},
       {head + "store = [ { tensors = \"role:buffer\", over = \"dp\" } ]",
        "plan.toml:2: tensors = \"role:buffer\" selects no tensor"},
       {head + "store = [ { tensors = \"*.weight\", over = \"dp\", dim = \"fn\" } ]",
-       "plan.toml:2: no tensor that tensors = \"*.weight\" selects has the dim 'fn', did you mean 'ffn'?"},
+       "plan.toml:2: no tensor that tensors = \"*.weight\" selects has the dim 'fn', did you mean "
+       "'ffn'?"},
       {head + "store = [ { tensors = \"*.weight\", recompute = true } ]",
-       "plan.toml:2: recompute needs activations, but tensors = \"*.weight\" selects none: 'up.weight' is of role "
+       "plan.toml:2: recompute needs activations, but tensors = \"*.weight\" selects none: "
+       "'up.weight' is of role "
        "parameter"},
       {head + "schedule = [[\"F0\", \"B0\"], [\"F0\", \"B0\"]]",
        "plan.toml:2: expected 1 lists in 'schedule' (one a stage), found 2"},
@@ -204,7 +221,8 @@ TEST(Resolve, ErrorsOfStages) {
   const Graph mlp = test_mlp();
   const std::string two = "stage = [\n { ops = \"up\", at = 0 },\n { ops = \"down\", at = 1 } ]";
   const std::vector<Case> cases{
-      {"mesh = { pp = 3 }\n" + two, "plan.toml:4: expected 3 stages (axis 'pp' of the mesh {pp=3}), found 2"},
+      {"mesh = { pp = 3 }\n" + two,
+       "plan.toml:4: expected 3 stages (axis 'pp' of the mesh {pp=3}), found 2"},
       {"mesh = { pp = 2 }", "plan.toml: expected 2 stages (axis 'pp' of the mesh {pp=2}), found 1"},
       {"mesh = { dp = 2 }\n" + two,
        "plan.toml:4: 2 stages need the stage axis 'pp' in the mesh {dp=2}, or a mesh of their own"},
@@ -214,16 +232,22 @@ TEST(Resolve, ErrorsOfStages) {
        "plan.toml:2: op 'down' at stage 0 reads 'act', which op 'act' makes at the later stage 1"},
       {"mesh = { pp = 2 }\nstage = [ { ops = \"up\", at = 0 },\n { ops = \"*\", at = 1 } ]",
        "plan.toml:2: stage 0 has no ops: later entries move all of them elsewhere"},
-      {"stage = [ { ops = \"up\", at = 0, mesh = { a = 2 } },\n { ops = \"down\", at = 1, mesh = { a = 2 }, devices = 1 } ]",
+      {"stage = [ { ops = \"up\", at = 0, mesh = { a = 2 } },\n { ops = \"down\", at = 1, mesh = { "
+       "a = 2 }, devices = 1 } ]",
        "plan.toml:2: stages 0 and 1 share device 1"},
-      {"stage = [ { ops = \"up\", at = 0, mesh = { a = 2 } },\n { ops = \"down\", at = 1, mesh = { a = 2 }, devices = 3 } ]",
+      {"stage = [ { ops = \"up\", at = 0, mesh = { a = 2 } },\n { ops = \"down\", at = 1, mesh = { "
+       "a = 2 }, devices = 3 } ]",
        "plan.toml:1: device 2 belongs to no stage"},
-      {"stage = [ { ops = \"up\", at = 0, mesh = { a = 2 } },\n { ops = \"act\", at = 0, mesh = { a = 3 } } ]",
+      {"stage = [ { ops = \"up\", at = 0, mesh = { a = 2 } },\n { ops = \"act\", at = 0, mesh = { "
+       "a = 3 } } ]",
        "plan.toml:2: stage 0 already has a mesh of its own (line 1), and this is another"},
-      {"stage = [ { ops = \"pu\", at = 0 } ]", "plan.toml:1: ops = \"pu\" selects no forward op, did you mean 'up'?"},
-      {"mesh = { dp = 2 }\nsplit = [ { ops = \"down\", dim = \"batch\", over = \"dp\" } ]\nstage = [ { ops = \"up\", at = 0 },"
+      {"stage = [ { ops = \"pu\", at = 0 } ]",
+       "plan.toml:1: ops = \"pu\" selects no forward op, did you mean 'up'?"},
+      {"mesh = { dp = 2 }\nsplit = [ { ops = \"down\", dim = \"batch\", over = \"dp\" } ]\nstage = "
+       "[ { ops = \"up\", at = 0 },"
        "\n { ops = \"down\", at = 1, mesh = { tp = 3 } } ]",
-       "plan.toml:2: over = \"dp\": op 'down' runs on the mesh {tp=3} of stage 1, which lacks that axis"},
+       "plan.toml:2: over = \"dp\": op 'down' runs on the mesh {tp=3} of stage 1, which lacks that "
+       "axis"},
   };
   for (const Case& c : cases) EXPECT_EQ(error_of(c.text, mlp), c.message) << c.text;
 }
@@ -231,21 +255,30 @@ TEST(Resolve, ErrorsOfStages) {
 TEST(Resolve, AFrozenDimIsAnErrorUnlessItExpandsOrAnotherOpTakesTheSplit) {
   const Graph graph = test_transformer();
   const std::string mesh = "mesh = { tp = 2 }\n";
-  EXPECT_EQ(error_of(mesh + "split = [ { ops = \"blocks.*.attn.core\", dim = \"head_dim\", over = \"tp\" } ]", graph),
-            "plan.toml:2: dim 'head_dim' of op 'blocks.0.attn.core' (attention) cannot be split; dims that can: batch, "
-            "seq, heads, group");
-  const auto wide = resolve_text(mesh + "split = [ { ops = \"*\", dim = \"head_dim\", over = \"tp\" } ]", graph);
+  EXPECT_EQ(
+      error_of(
+          mesh + "split = [ { ops = \"blocks.*.attn.core\", dim = \"head_dim\", over = \"tp\" } ]",
+          graph),
+      "plan.toml:2: dim 'head_dim' of op 'blocks.0.attn.core' (attention) cannot be split; dims "
+      "that can: batch, "
+      "seq, heads, group");
+  const auto wide =
+      resolve_text(mesh + "split = [ { ops = \"*\", dim = \"head_dim\", over = \"tp\" } ]", graph);
   ASSERT_TRUE(wide.has_value()) << wide.error().message;
   EXPECT_EQ(splits_of(*wide, graph, "blocks.0.attn.q"), "head_dim: tp");
   EXPECT_EQ(splits_of(*wide, graph, "blocks.0.attn.core"), "");
   EXPECT_TRUE(wide->to_expand.empty());
-  const auto norms = resolve_text(mesh + "split = [ { ops = \"*\", dim = \"hidden\", over = \"tp\" } ]", graph);
+  const auto norms =
+      resolve_text(mesh + "split = [ { ops = \"*\", dim = \"hidden\", over = \"tp\" } ]", graph);
   ASSERT_TRUE(norms.has_value()) << norms.error().message;
-  EXPECT_EQ(norms->to_expand, (std::vector<OpId>{find_op(graph, "blocks.0.ln_1"), find_op(graph, "blocks.1.ln_1"),
-                                                 find_op(graph, "final.ln")}));
-  const auto taken_back = resolve_text(mesh + "split = [ { ops = \"*\", dim = \"hidden\", over = \"tp\" },\n"
-                                              "{ ops = \"*.{ln_1,ln}\", dim = \"hidden\", over = [] } ]",
-                                       graph);
+  EXPECT_EQ(norms->to_expand,
+            (std::vector<OpId>{find_op(graph, "blocks.0.ln_1"), find_op(graph, "blocks.1.ln_1"),
+                               find_op(graph, "final.ln")}));
+  const auto taken_back =
+      resolve_text(mesh +
+                       "split = [ { ops = \"*\", dim = \"hidden\", over = \"tp\" },\n"
+                       "{ ops = \"*.{ln_1,ln}\", dim = \"hidden\", over = [] } ]",
+                   graph);
   ASSERT_TRUE(taken_back.has_value()) << taken_back.error().message;
   EXPECT_TRUE(taken_back->to_expand.empty());
 }
@@ -280,15 +313,16 @@ store = [ { tensors = "blocks.*.ln_1", recompute = true }, { tensors = "blocks.*
 
 TEST(Explain, NamesTheEntryThatDecided) {
   const Graph graph = test_mlp();
-  const auto resolved = resolve_text(std::string(kTwoAxes) + "store = [ { tensors = \"optimizer.*\", over = \"dp\" } ]\n",
-                                     graph);
+  const auto resolved = resolve_text(
+      std::string(kTwoAxes) + "store = [ { tensors = \"optimizer.*\", over = \"dp\" } ]\n", graph);
   ASSERT_TRUE(resolved.has_value()) << resolved.error().message;
-  EXPECT_EQ(explain(*resolved, graph, find_op(graph, "down.dx")),
-            "down.dx (einsum, backward)\n"
-            "  stage 0 of 1, mesh {dp=2, tp=2}\n"
-            "  batch (8): over dp=2, by plan.toml:3 (ops = \"*\"), inherited from 'down'\n"
-            "  out (4): not split, no entry names it\n"
-            "  ffn (16): over tp=2, by plan.toml:4 (ops = \"{up,act,down}\"), inherited from 'down'\n");
+  EXPECT_EQ(
+      explain(*resolved, graph, find_op(graph, "down.dx")),
+      "down.dx (einsum, backward)\n"
+      "  stage 0 of 1, mesh {dp=2, tp=2}\n"
+      "  batch (8): over dp=2, by plan.toml:3 (ops = \"*\"), inherited from 'down'\n"
+      "  out (4): not split, no entry names it\n"
+      "  ffn (16): over tp=2, by plan.toml:4 (ops = \"{up,act,down}\"), inherited from 'down'\n");
   EXPECT_EQ(explain_tensor(*resolved, graph, graph.find_tensor("optimizer.momentum.down.weight")),
             "optimizer.momentum.down.weight (optimizer_state)\n"
             "  stored over dp, by plan.toml:6 (tensors = \"optimizer.*\")\n");
@@ -299,20 +333,25 @@ TEST(Resolve, ALargeGraphIsQuick) {
   model.layers = 96;
   const auto trained = differentiate(test_transformer(model), OptimizerSpec{});
   ASSERT_TRUE(trained.has_value()) << trained.error().message;
-  std::string text = "mesh = { pp = 2, dp = 2, tp = 2 }\nsplit = [\n{ ops = \"*\", dim = \"batch\", over = \"dp\" },\n";
+  std::string text =
+      "mesh = { pp = 2, dp = 2, tp = 2 }\nsplit = [\n{ ops = \"*\", dim = \"batch\", over = \"dp\" "
+      "},\n";
   for (int i = 0; i < 16; ++i) {
     text += "{ ops = \"blocks.[" + std::to_string(6 * i) + "-" + std::to_string(6 * i + 5) +
             "].{attn,mlp}.*\", dim = \"heads\", over = \"tp\" },\n";
   }
-  text += "]\nstage = [ { ops = \"{embed,blocks.[0-47]}\", at = 0 }, { ops = \"{blocks.[48-95],final,head,loss}\", at = 1 } "
-          "]\nstore = [ { tensors = \"optimizer.*\", over = \"dp\" } ]";
+  text +=
+      "]\nstage = [ { ops = \"{embed,blocks.[0-47]}\", at = 0 }, { ops = "
+      "\"{blocks.[48-95],final,head,loss}\", at = 1 } "
+      "]\nstore = [ { tensors = \"optimizer.*\", over = \"dp\" } ]";
   const auto start = std::chrono::steady_clock::now();
   const auto resolved = resolve_text(text, *trained);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   ASSERT_TRUE(resolved.has_value()) << resolved.error().message;
   RecordProperty("ops", static_cast<int>(trained->ops().size()));
   RecordProperty("milliseconds", static_cast<int>(seconds.count() * 1e3));
-  EXPECT_LT(seconds.count(), 3.0) << trained->ops().size() << " ops";  // 0.3 s in release; sanitizers and load are slower
+  EXPECT_LT(seconds.count(), 3.0) << trained->ops().size()
+                                  << " ops";  // 0.3 s in release; sanitizers and load are slower
 }
 
 }  // namespace

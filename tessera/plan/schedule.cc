@@ -53,8 +53,8 @@ Result<BlockRun> parse_block_run(std::string_view text) {
       return BlockRun{text[0] == 'F' ? BlockRun::kForward : BlockRun::kBackward, *number};
     }
   }
-  return invalid_input(
-      fmt::format("expected a block like 'F0' or 'B3' (F or B and a micro-batch), found '{}'", text));
+  return invalid_input(fmt::format(
+      "expected a block like 'F0' or 'B3' (F or B and a micro-batch), found '{}'", text));
 }
 
 std::vector<std::string> schedule_names() { return {"1f1b", "gpipe"}; }
@@ -88,10 +88,11 @@ Status check_schedule(const std::vector<std::vector<BlockRun>>& stages, int64_t 
     std::set<std::pair<int, int64_t>> seen;  // kind, micro-batch
     for (const BlockRun& run : stages[s]) {
       if (run.micro_batch >= micro_batches) {
-        return invalid_input(fmt::format("schedule of stage {}: {} is outside micro_batches = {}", s,
-                                         to_string(run), micro_batches));
+        return invalid_input(fmt::format("schedule of stage {}: {} is outside micro_batches = {}",
+                                         s, to_string(run), micro_batches));
       }
-      if (run.kind == BlockRun::kBackward && !seen.contains({BlockRun::kForward, run.micro_batch})) {
+      if (run.kind == BlockRun::kBackward &&
+          !seen.contains({BlockRun::kForward, run.micro_batch})) {
         return invalid_input(fmt::format("schedule of stage {}: {} runs before F{}", s,
                                          to_string(run), run.micro_batch));
       }
@@ -102,8 +103,8 @@ Status check_schedule(const std::vector<std::vector<BlockRun>>& stages, int64_t 
     for (const auto kind : {BlockRun::kForward, BlockRun::kBackward}) {
       for (int64_t m = 0; m < micro_batches; ++m) {
         if (seen.contains({kind, m})) continue;
-        return invalid_input(fmt::format("schedule of stage {}: {} is missing (micro_batches = {})", s,
-                                         to_string({kind, m}), micro_batches));
+        return invalid_input(fmt::format("schedule of stage {}: {} is missing (micro_batches = {})",
+                                         s, to_string({kind, m}), micro_batches));
       }
     }
   }
@@ -129,8 +130,8 @@ Status check_schedule_finishes(const std::vector<std::vector<BlockRun>>& stages)
   for (size_t s = 0; s < stages.size(); ++s) {
     if (next[s] == stages[s].size()) continue;
     const BlockRun& run = stages[s][next[s]];
-    return invalid_input(fmt::format("the schedule never finishes: stage {} waits for ever at {}", s,
-                                     to_string(run)));
+    return invalid_input(fmt::format("the schedule never finishes: stage {} waits for ever at {}",
+                                     s, to_string(run)));
   }
   return {};
 }

@@ -1,5 +1,5 @@
-// Schedules: in which order a stage runs its blocks (forward or backward of a micro-batch). A schedule is
-// only an order; when a block really starts follows from the messages it waits for.
+// Schedules: in which order a stage runs its blocks (forward or backward of a micro-batch). A
+// schedule is only an order; when a block really starts follows from the messages it waits for.
 //
 //   make_schedule("1f1b", /*stage=*/0, /*stages=*/2, /*micro_batches=*/3)   ->  F0 F1 B0 F2 B1 B2
 //
@@ -34,8 +34,8 @@ int64_t in_flight(const std::vector<BlockRun>& runs);
 
 // Every stage runs F and B of each micro-batch once, F first. Errors name stage and block.
 Status check_schedule(const std::vector<std::vector<BlockRun>>& stages, int64_t micro_batches);
-// The stages in a chain (forward i waits for forward i-1, backward i for backward i+1) reach the end;
-// the error names a stage and the block at which it waits for ever.
+// The stages in a chain (forward i waits for forward i-1, backward i for backward i+1) reach the
+// end; the error names a stage and the block at which it waits for ever.
 Status check_schedule_finishes(const std::vector<std::vector<BlockRun>>& stages);
 
 }  // namespace tessera

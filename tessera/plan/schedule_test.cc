@@ -35,7 +35,8 @@ int64_t unit_steps(const std::vector<std::vector<BlockRun>>& stages) {
       all_done = false;
       const BlockRun& run = stages[s][next[s]];
       const bool first = run.kind == BlockRun::kForward ? s == 0 : s + 1 == stages.size();
-      if (!first && !done_before(run.kind == BlockRun::kForward ? s - 1 : s + 1, run, step)) continue;
+      if (!first && !done_before(run.kind == BlockRun::kForward ? s - 1 : s + 1, run, step))
+        continue;
       end[{s, to_string(run)}] = step + 1;
       ++next[s];
     }
@@ -82,12 +83,15 @@ TEST(Schedule, BlockRunsPrintAndParse) {
 }
 
 TEST(Schedule, ErrorsNameWhatIsWrong) {
-  EXPECT_EQ(make_schedule("1f2b", 0, 2, 2).error().message, "unknown schedule '1f2b', did you mean '1f1b'?");
+  EXPECT_EQ(make_schedule("1f2b", 0, 2, 2).error().message,
+            "unknown schedule '1f2b', did you mean '1f1b'?");
   EXPECT_EQ(make_schedule("1f1b", 2, 2, 2).error().message, "expected a stage of 0..1, found 2");
   EXPECT_EQ(make_schedule("1f1b", 0, 2, 0).error().message, "expected micro_batches >= 1, found 0");
   const BlockRun f0{BlockRun::kForward, 0}, b0{BlockRun::kBackward, 0}, f1{BlockRun::kForward, 1};
-  EXPECT_EQ(check_schedule({{f0, f0, b0}}, 1).error().message, "schedule of stage 0: F0 runs twice");
-  EXPECT_EQ(check_schedule({{f0, b0}, {b0, f0}}, 1).error().message, "schedule of stage 1: B0 runs before F0");
+  EXPECT_EQ(check_schedule({{f0, f0, b0}}, 1).error().message,
+            "schedule of stage 0: F0 runs twice");
+  EXPECT_EQ(check_schedule({{f0, b0}, {b0, f0}}, 1).error().message,
+            "schedule of stage 1: B0 runs before F0");
   EXPECT_EQ(check_schedule({{f0}}, 1).error().message,
             "schedule of stage 0: B0 is missing (micro_batches = 1)");
   EXPECT_EQ(check_schedule({{f0, b0, f1}}, 1).error().message,
@@ -97,7 +101,8 @@ TEST(Schedule, ErrorsNameWhatIsWrong) {
 TEST(Schedule, AnOrderThatWaitsForEverIsFound) {
   const BlockRun f0{BlockRun::kForward, 0}, b0{BlockRun::kBackward, 0};
   const BlockRun f1{BlockRun::kForward, 1}, b1{BlockRun::kBackward, 1};
-  // Stage 1 wants the second micro-batch first, but stage 0 sends it only after the backward of the first.
+  // Stage 1 wants the second micro-batch first, but stage 0 sends it only after the backward of the
+  // first.
   const auto status = check_schedule_finishes({{f0, b0, f1, b1}, {f1, f0, b0, b1}});
   EXPECT_EQ(status.error().message, "the schedule never finishes: stage 0 waits for ever at B0");
 }

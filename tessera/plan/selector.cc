@@ -34,7 +34,8 @@ std::optional<NumberRanges> number_ranges(std::string_view pattern, size_t open)
   return result;
 }
 
-// The parts of `{a,b}` opened at `open`, as [begin, end) positions, and the closing brace; empty if unclosed.
+// The parts of `{a,b}` opened at `open`, as [begin, end) positions, and the closing brace; empty if
+// unclosed.
 struct Braces {
   std::vector<std::pair<size_t, size_t>> parts;
   size_t close = 0;
@@ -135,8 +136,9 @@ size_t Glob::step(const Token& token, std::string_view text, size_t position) {
   return kNo;
 }
 
-// Greedy with one point of return: after a star, the earliest match of what stands before the next star is
-// as good as any, because the end of a match never moves backwards when its start moves forwards.
+// Greedy with one point of return: after a star, the earliest match of what stands before the next
+// star is as good as any, because the end of a match never moves backwards when its start moves
+// forwards.
 bool Glob::matches(const Sequence& sequence, std::string_view text) {
   size_t token = 0;
   size_t position = 0;

@@ -1,13 +1,14 @@
-// Selectors: which ops or tensors an entry of a plan speaks about. A pattern is a glob (base/text.h,
-// glob_match); it selects a name if it matches the whole name or a prefix of it that ends before a '.' or
-// an '@'. So "blocks.*.attn" takes everything below it, and "blocks.0.ln_1" also takes what transforms made
-// of that op ("blocks.0.ln_1.moments", "blocks.0.ln_1@recompute").
+// Selectors: which ops or tensors an entry of a plan speaks about. A pattern is a glob
+// (base/text.h, glob_match); it selects a name if it matches the whole name or a prefix of it that
+// ends before a '.' or an '@'. So "blocks.*.attn" takes everything below it, and "blocks.0.ln_1"
+// also takes what transforms made of that op ("blocks.0.ln_1.moments", "blocks.0.ln_1@recompute").
 //
 //   PathIndex index(paths);                        // once
-//   const std::vector<bool>& hit = index.select("blocks.*.mlp");   // by position in `paths`; cached
+//   const std::vector<bool>& hit = index.select("blocks.*.mlp");   // by position in `paths`;
+//   cached
 //
-// A pattern is compiled once and tried once on each distinct prefix, below a prefix that matches not at all:
-// 20 patterns on 10,000 paths take some tens of milliseconds.
+// A pattern is compiled once and tried once on each distinct prefix, below a prefix that matches
+// not at all: 20 patterns on 10,000 paths take some tens of milliseconds.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ class Glob {
   struct Token {
     enum class Kind : uint8_t { kChar, kAny, kStar, kNumber } kind = Kind::kChar;
     char character = 0;
-    bool after_digit = false;                          // of a number: the pattern has a digit before it
+    bool after_digit = false;  // of a number: the pattern has a digit before it
     std::vector<std::pair<int64_t, int64_t>> ranges{};  // of a number, inclusive
   };
   using Sequence = std::vector<Token>;

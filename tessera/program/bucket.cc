@@ -104,8 +104,8 @@ void bucket_collectives(StageText& text, const ShapeRule& shapes, int64_t bytes)
     }
     block = std::move(kept);
     // Waits of joined handles, in this and later blocks, become waits of the bucket; repeats are dropped.
+    std::set<std::pair<int, int>> waited;
     for (auto& later : text.blocks) {
-      std::set<std::pair<int, int>> waited;
       std::erase_if(later, [&](TextInstruction& instruction) {
         auto* wait = std::get_if<TextWait>(&instruction.body);
         if (wait == nullptr) return false;

@@ -139,7 +139,12 @@ class Instantiation {
     compute.kind = op.kind;
     compute.attributes = op.attributes;
     compute.box = compute_box(op, (*in_.ops)[op.id.index()], in_.shapes, mesh_, out_.coordinates, body.step);
-    for (size_t i = 0; i < body.inputs.size(); ++i) compute.inputs.push_back(local(body.inputs[i], op.inputs[i]));
+    for (size_t i = 0; i < body.inputs.size(); ++i) {
+      // What is held may be more than the box needs (keys behind the last query of a causal pair).
+      const Box held = evaluate_here(op.inputs[i], body.inputs[i].region);
+      const Box need = project(op.annotation, op.annotation.inputs[i], compute.box);
+      compute.inputs.push_back(local(body.inputs[i].buffer, held.empty() ? held : intersect(held, need)));
+    }
     bool any = false;
     for (const TextOutput& output : body.outputs) {
       Output o{local(output.view, output.tensor), output.tensor, output.write, output.term, output.terms};

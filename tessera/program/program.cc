@@ -54,14 +54,17 @@ int64_t runs_of(const Program& program, BlockKind block) {
 void add_issue(const Program& program, const Graph& graph, const Issue& issue, int64_t times,
                bool (*keep)(const Tensor&), Volume& volume) {
   const Group& group = program.groups[static_cast<size_t>(issue.group)];
+  std::vector<Redistribution> kept;
   for (const Transfer& transfer : issue.transfers) {
     if (keep != nullptr && !keep(graph.tensor(transfer.tensor))) continue;
-    const Traffic once =
-        traffic({issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need},
-                static_cast<size_t>(group.index));
-    volume.by_kind[std::string(collective_name(issue.kind))] +=
-        Traffic{once.bytes * times, once.messages * times};
+    kept.push_back({issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
   }
+  std::vector<const Redistribution*> items;
+  for (const Redistribution& what : kept) items.push_back(&what);
+  const Traffic once = bucket_traffic(items, static_cast<size_t>(group.index));
+  if (items.empty()) return;
+  volume.by_kind[std::string(collective_name(issue.kind))] +=
+      Traffic{once.bytes * times, once.messages * times};
 }
 
 }  // namespace

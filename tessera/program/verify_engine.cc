@@ -174,7 +174,7 @@ bool Engine::compute(Rank& rank, const Compute& compute, const Prepared& prepare
         sets(rank, output.write)
             ? rank.state.write(output.view, mb, pieces,
                                alias < 0 ? nullptr : &compute.inputs[static_cast<size_t>(alias)])
-            : rank.state.add(output.view, mb, pieces);
+            : rank.state.add(output.view, mb, pieces, op.annotation.outputs[o].combiner);
     if (failure) return check(rank, failure);
   }
   return true;

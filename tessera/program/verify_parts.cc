@@ -125,7 +125,7 @@ PartsRef make_leaf(const Op& op, size_t output, const std::vector<int>& dims, co
   auto parts = std::make_shared<Parts>();
   parts->op = op.id;
   parts->output = output;
-  parts->boxes.push_back(std::move(part));
+  if (!part.empty()) parts->boxes.push_back(std::move(part));
   return parts;
 }
 
@@ -140,8 +140,21 @@ PartsRef make_node(const Op& op, std::vector<std::optional<PartsRef>> terms) {
   return parts;
 }
 
+// The identity of the combiner: made by a piece without elements (more ranks than elements).
+bool is_nothing(const PartsRef& parts) {
+  if (parts == nullptr) return false;
+  if (!parts->is_node()) return parts->boxes.empty();
+  return std::all_of(parts->terms.begin(), parts->terms.end(),
+                     [](const auto& term) { return !term.has_value() || is_nothing(*term); });
+}
+
 std::string merge_parts(const Graph& graph, PartsRef& into, const PartsRef& from,
                         Combiner combiner) {
+  if (is_nothing(from)) return "";
+  if (is_nothing(into)) {
+    into = from;
+    return "";
+  }
   if (into == nullptr || from == nullptr) {
     return into == nullptr && from == nullptr
                ? "counted twice: both values are complete"

@@ -247,7 +247,7 @@ bool Preparer::check_inside(const Moving& region, const std::vector<int64_t>& sh
                             TensorId tensor) {
   const Box whole = Box::whole(shape);
   const int64_t last = uses_micro_batch() ? program_.micro_batches - 1 : 0;
-  if (region.box.rank() != whole.rank() || region.box.empty() || !whole.contains(region.box) ||
+  if (region.box.rank() != whole.rank() || !whole.contains(region.box) ||
       !whole.contains(region.at(last))) {
     return reject("instruction", tensor, "region {} (last micro-batch {}) does not lie in {}",
                   region.box.to_string(),
@@ -396,16 +396,6 @@ bool Preparer::prepare_outputs(const Compute& compute, Prepared& out) {
 
 bool Preparer::check_result(const Compute& compute, const Op& op, size_t index) {
   const Output& output = compute.outputs[index];
-  if (output.write != Write::kSet) {
-    if (!find_kind(op.kind)->accumulates) {
-      return reject("instruction", op.outputs[index], "kind {} cannot add to its output", op.kind);
-    }
-    const Combiner combiner = op.annotation.outputs[index].combiner;
-    if (combiner != Combiner::kSum) {
-      return reject("instruction", op.outputs[index], "adds to an output whose parts merge by {}",
-                    combiner_name(combiner));
-    }
-  }
   if (output.terms == 1) {
     return (output.tensor == op.outputs[index] && output.term == 0) ||
            reject("instruction", op.outputs[index], "expected this output, found {}",
@@ -521,7 +511,20 @@ bool Preparer::check_kind(const Issue& issue, const Transfer& transfer) {
   return true;
 }
 
-// Outputs lie apart from each other and from the inputs, but for an all-reduce in place.
+namespace {
+
+// An all-reduce over its own memory, or a copy whose operand lies in the result where it belongs (a gather into the
+// buffer that holds the own shard).
+bool lies_in_place(const Program& program, const Issue& issue, const Transfer& transfer) {
+  if (issue.kind == CollectiveKind::kAllReduce) return *transfer.in == *transfer.out;
+  if (issue.combiner || transfer.in->buffer != transfer.out->buffer) return false;
+  const size_t me = static_cast<size_t>(program.groups[static_cast<size_t>(issue.group)].index);
+  return moved(transfer.hold[me], transfer.need[me], transfer.out->box) == transfer.in->box;
+}
+
+}  // namespace
+
+// Outputs lie apart from each other and from the inputs, but for what works in place.
 bool Preparer::check_bucket(const Issue& issue) {
   for (size_t t = 0; t < issue.transfers.size(); ++t) {
     if (!issue.transfers[t].out) continue;
@@ -531,8 +534,7 @@ bool Preparer::check_bucket(const Issue& issue) {
       const auto hits = [&](const std::optional<View>& view) {
         return view && view->buffer == to.buffer && overlaps(view->box, to.box);
       };
-      const bool in_place = other == t && issue.kind == CollectiveKind::kAllReduce &&
-                            transfer.in && *transfer.in == to;
+      const bool in_place = other == t && transfer.in && lies_in_place(program_, issue, transfer);
       if ((other != t && hits(transfer.out)) || (hits(transfer.in) && !in_place)) {
         return reject("lifetime", transfer.tensor, "overwrites its own operand in %{}",
                       to.buffer.value);

@@ -203,7 +203,8 @@ Failure RankState::write(const View& view, int64_t micro_batch, const std::vecto
   return {};
 }
 
-Failure RankState::add(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces) {
+Failure RankState::add(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces,
+                       Combiner combiner) {
   Instance& instance = instances_[instance_of(view.buffer, micro_batch)];
   if (Failure failure = conflict(instance, view, true, "adds to")) return failure;
   for (const Piece& piece : pieces) {
@@ -213,7 +214,7 @@ Failure RankState::add(const View& view, int64_t micro_batch, const std::vector<
     }
     Piece local = piece;
     local.local = part.box;
-    std::string error = merge_piece(graph_, instance.content, local, Combiner::kSum);
+    std::string error = merge_piece(graph_, instance.content, local, combiner);
     if (!error.empty()) return {"coverage", piece.tensor, std::move(error)};
   }
   return {};

@@ -49,7 +49,8 @@ class RankState {
   Failure write(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces,
                 const View* alias);
   // Merges pieces, relative to the view, into what it holds, which must be the same region of the tensor.
-  Failure add(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces);
+  Failure add(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces,
+              Combiner combiner = Combiner::kSum);
   Failure free(BufferId buffer, int64_t micro_batch);
 
   Failure start(const View& view, int64_t micro_batch, bool writes, size_t communication,

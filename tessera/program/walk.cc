@@ -19,6 +19,12 @@ struct Held {
   BlockKind block = BlockKind::kForward;  // where it is made
 };
 
+// An issue that nobody has waited for yet.
+struct Pending {
+  BlockKind block;
+  When when;
+};
+
 // A send whose buffer must rest until it has been taken.
 struct OpenSend {
   int handle;
@@ -31,7 +37,7 @@ struct StageState {
   std::map<TensorId, Held> home;
   std::map<std::pair<BlockKind, TensorId>, std::vector<Held>> copies;
   std::map<TensorId, std::vector<Held>> loads;
-  std::map<int, BlockKind> pending;  // handle -> block of its issue
+  std::map<int, Pending> pending;  // by handle
   std::vector<OpenSend> sends;
 };
 
@@ -92,8 +98,9 @@ class Walker {
     StageState& state = at(stage);
     const auto it = state.pending.find(held.pending);
     if (it == state.pending.end()) return;
-    const BlockKind where = it->second == BlockKind::kPrologue ? BlockKind::kPrologue : block;
-    emit(stage, where, {TextWait{held.pending, 0}, When::kAlways, cause});
+    const BlockKind where = it->second.block == BlockKind::kPrologue ? BlockKind::kPrologue : block;
+    const When when = it->second.block == where ? it->second.when : When::kAlways;
+    emit(stage, where, {TextWait{held.pending, 0}, when, cause});
     state.pending.erase(it);
   }
 
@@ -138,7 +145,7 @@ class Walker {
         issue.transfers.push_back({tensor, view(from), {next.buffer, next.region}});
         next.pending = issue.handle;
         next.block = block;
-        at(stage).pending[issue.handle] = block;
+        at(stage).pending[issue.handle] = {block, when};
         emit(stage, block, {std::move(issue), when, cause});
       }
       from = std::move(next);
@@ -281,7 +288,7 @@ class Walker {
     crossing.from = view(from);
     crossing.to = view(to);
     crossing.handle = to.pending;
-    at(stage).pending[to.pending] = block;
+    at(stage).pending[to.pending] = {block, When::kAlways};
     emit(stage, block, {crossing, When::kAlways, reader.id});
     crossing.sends = true;
     crossing.handle = next_handle_++;
@@ -333,7 +340,7 @@ class Walker {
   // Linear ops work on parts if all their operands are parts alike.
   std::optional<std::vector<Held>> parts_of(const Op& op, StageId stage) {
     const KindInfo* kind = find_kind(op.kind);
-    if (kind == nullptr || !kind->linear || op.inputs.empty() || op.outputs.size() != 1) return std::nullopt;
+    if (kind == nullptr || !is_linear(op) || op.inputs.empty() || op.outputs.size() != 1) return std::nullopt;
     if (loop_of(op_plan(op)).exists()) return std::nullopt;
     std::vector<Held> parts;
     for (TensorId input : op.inputs) {
@@ -421,7 +428,7 @@ class Walker {
         held.buffer = new_buffer(stage, op.inputs[operand], fmt::format("step{}", step), held.region);
         held.pending = next_handle_++;
         held.block = block;
-        at(stage).pending[held.pending] = block;
+        at(stage).pending[held.pending] = {block, When::kAlways};
         TextIssue issue;
         issue.handle = held.pending;
         issue.classify = true;
@@ -635,7 +642,7 @@ class Walker {
     const Held made = at(stage).home.at(tensor);
     if (made.region.layout.complete()) return;
     const KindInfo* kind = find_kind(reader.kind);
-    if (kind != nullptr && kind->linear && stage_of(reader) == stage) return;
+    if (kind != nullptr && is_linear(reader) && stage_of(reader) == stage) return;
     std::optional<Layout> target = destination(tensor, stage, made.region.layout);
     if (summed && reader.phase != Phase::kUpdate) return;
     complete(stage, tensor, made, target, block, reader.id, summed ? When::kLast : When::kAlways);
@@ -678,8 +685,7 @@ class Walker {
     auto& blocks = stage.text.blocks;
     const auto block = [&](BlockKind kind) -> std::vector<TextInstruction>& { return blocks[static_cast<size_t>(kind)]; };
     for (const auto& [handle, where] : stage.pending) {
-      const bool last = where == BlockKind::kBackward;  // may be issued in the last run only
-      block(last ? BlockKind::kUpdate : where).push_back({TextWait{handle, 0}, When::kAlways, {}});
+      block(where.block).push_back({TextWait{handle, 0}, where.when, {}});
     }
     for (auto it = stage.sends.rbegin(); it != stage.sends.rend(); ++it) {
       const TextInstruction wait{TextWait{it->handle, 0}, When::kAlways, {}};

@@ -9,31 +9,40 @@ namespace {
 constexpr std::string_view kQuery = "batch seq heads group head_dim^";
 constexpr std::string_view kRows = "batch seq heads group";
 
-// q [batch, seq, heads, group, head_dim]; k, v [batch, seq, heads, head_dim]. The op dims have these fixed
-// names, the keys' sequence is `kv`.
+// q [batch, seq, heads, group, head_dim]; k, v [batch, seq, heads, head_dim]. The op dims have
+// these fixed names, the keys' sequence is `kv`.
 Status check_query_key_value(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
   if (q.dims.size() != 5) {
-    return invalid_input(fmt::format("expected q with dims (batch seq heads group head_dim), found {}", describe(q)));
+    return invalid_input(fmt::format(
+        "expected q with dims (batch seq heads group head_dim), found {}", describe(q)));
   }
   for (const Tensor* tensor : {&k, &v}) {
     const char* name = tensor == &k ? "k" : "v";
     if (tensor->dims.size() != 4) {
-      return invalid_input(fmt::format("expected {} with dims (batch seq heads head_dim), found {}", name, describe(*tensor)));
+      return invalid_input(fmt::format("expected {} with dims (batch seq heads head_dim), found {}",
+                                       name, describe(*tensor)));
     }
-    const bool fits = tensor->dims[0].size == q.dims[0].size && tensor->dims[2].size == q.dims[2].size &&
-                      tensor->dims[3].size == q.dims[4].size && tensor->dims[1].size == k.dims[1].size;
-    if (!fits) return invalid_input(fmt::format("expected {} to fit q {}, found {}", name, describe(q), describe(*tensor)));
+    const bool fits =
+        tensor->dims[0].size == q.dims[0].size && tensor->dims[2].size == q.dims[2].size &&
+        tensor->dims[3].size == q.dims[4].size && tensor->dims[1].size == k.dims[1].size;
+    if (!fits) {
+      return invalid_input(
+          fmt::format("expected {} to fit q {}, found {}", name, describe(q), describe(*tensor)));
+    }
   }
   if (causal && q.dims[1].size != k.dims[1].size) {
-    return invalid_input(fmt::format("expected as many keys as queries in causal attention, found {} and {}",
-                                     k.dims[1].size, q.dims[1].size));
+    return invalid_input(
+        fmt::format("expected as many keys as queries in causal attention, found {} and {}",
+                    k.dims[1].size, q.dims[1].size));
   }
   return {};
 }
 
 Result<bool> read_causal(const Operands& x) {
   const int64_t causal = x.integer("causal");
-  if (causal != 0 && causal != 1) return invalid_input(fmt::format("expected causal 0 or 1, found {}", causal));
+  if (causal != 0 && causal != 1) {
+    return invalid_input(fmt::format("expected causal 0 or 1, found {}", causal));
+  }
   return causal == 1;
 }
 
@@ -50,18 +59,24 @@ Result<Inferred> infer_attention(const Operands& x) {
                   {x[0].dims, without_last(x[0].dims)}, {x[0].dtype, statistics_dtype(x[0].dtype)});
 }
 
-InputGradients differentiate_attention(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
-                                       const std::vector<bool>&) {
-  if (dy[1].valid()) builder.fail(fmt::format("op '{}' (attention): the log-sum-exp output has no derivative", op.path));
+InputGradients differentiate_attention(GraphBuilder& builder, const Op& op,
+                                       const OutputGradients& dy, const std::vector<bool>&) {
+  if (dy[1].valid()) {
+    builder.fail(
+        fmt::format("op '{}' (attention): the log-sum-exp output has no derivative", op.path));
+  }
   return builder.op(op.path + ".grad", "attention_grad",
-                    {dy[0], op.inputs[0], op.inputs[1], op.inputs[2], op.outputs[0], op.outputs[1]}, op.attributes);
+                    {dy[0], op.inputs[0], op.inputs[1], op.inputs[2], op.outputs[0], op.outputs[1]},
+                    op.attributes);
 }
 
 Result<Inferred> infer_attention_grad(const Operands& x) {
   TESSERA_TRY(const bool causal, read_causal(x));
   TESSERA_TRY_VOID(check_query_key_value(x[1], x[2], x[3], causal));
   for (size_t i = 0; i < 5; ++i) {
-    if (!is_floating(x[i].dtype)) return invalid_input(fmt::format("expected a floating dtype, found {}", describe(x[i])));
+    if (!is_floating(x[i].dtype)) {
+      return invalid_input(fmt::format("expected a floating dtype, found {}", describe(x[i])));
+    }
     TESSERA_TRY_VOID(expect_dtype(x[i], fmt::format("input {}", i), x[1].dtype));
   }
   TESSERA_TRY_VOID(expect_dims(x[0], "do", x[1].dims));
@@ -70,7 +85,9 @@ Result<Inferred> infer_attention_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_dtype(x[5], "lse", statistics_dtype(x[1].dtype)));
   const std::string key = key_dims(causal);
   const DType dtype = x[1].dtype;
-  return conclude(x, fmt::format("{}, {}, {}, {}, {}, {} -> {}, {}, {}", kQuery, kQuery, key, key, kQuery, kRows, kQuery, key, key),
+  return conclude(x,
+                  fmt::format("{}, {}, {}, {}, {}, {} -> {}, {}, {}", kQuery, kQuery, key, key,
+                              kQuery, kRows, kQuery, key, key),
                   {x[1].dims, x[2].dims, x[3].dims}, {dtype, dtype, dtype});
 }
 
@@ -83,39 +100,47 @@ int64_t attention_flops(const Op& op) {
 // Five products instead of two: the scores again, dv, dp, dq, dk.
 int64_t attention_grad_flops(const Op& op) { return attention_flops(op) / 2 * 5; }
 
-// ---- rotary --------------------------------------------------------------------------------------
+// ---- rotary
+// --------------------------------------------------------------------------------------
 Result<Inferred> infer_rotary(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   TESSERA_TRY_VOID(expect_rank(x[0], "x", 2));
   const int64_t inverse = x.integer("inverse");
-  if (inverse != 0 && inverse != 1) return invalid_input(fmt::format("expected inverse 0 or 1, found {}", inverse));
+  if (inverse != 0 && inverse != 1) {
+    return invalid_input(fmt::format("expected inverse 0 or 1, found {}", inverse));
+  }
   const Dim& features = x[0].dims.back();
   const std::vector<Dim>& table = x[1].dims;
   const bool fits = table.size() == 2 && find_dim(x[0].dims, table[0].name) >= 0 &&
                     table[0].name != features.name && 2 * table[1].size == features.size &&
                     find_dim(x[0].dims, table[1].name) < 0;
   if (!fits) {
-    return invalid_input(fmt::format("expected cos with dims (a dim of x, half of the last dim of x) for x {}, found {}",
-                                     describe(x[0]), describe(x[1])));
+    return invalid_input(fmt::format(
+        "expected cos with dims (a dim of x, half of the last dim of x) for x {}, found {}",
+        describe(x[0]), describe(x[1])));
   }
   TESSERA_TRY_VOID(expect_dims(x[2], "sin", table));
   const std::string all = spell(names_of(without_last(x[0].dims)), features.name + "^");
   const std::string half = fmt::format("{} {}^", table[0].name, table[1].name);
-  return conclude(x, fmt::format("{}, {}, {} -> {}", all, half, half, all), {x[0].dims}, {x[0].dtype});
+  return conclude(x, fmt::format("{}, {}, {} -> {}", all, half, half, all), {x[0].dims},
+                  {x[0].dtype});
 }
 
 InputGradients differentiate_rotary(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                     const std::vector<bool>& wanted) {
   InputGradients out(3);
-  if (wanted[1] || wanted[2]) builder.fail(fmt::format("op '{}' (rotary): the tables have no derivative", op.path));
+  if (wanted[1] || wanted[2])
+    builder.fail(fmt::format("op '{}' (rotary): the tables have no derivative", op.path));
   out[0] = builder.op1(op.path + ".dx", "rotary", {dy[0], op.inputs[1], op.inputs[2]},
                        {{"inverse", int64_t{1} - op.integer("inverse")}});
   return out;
 }
 
-// Four multiplications and two additions for each pair of features. The op has the dims of x and the half dim.
+// Four multiplications and two additions for each pair of features. The op has the dims of x and
+// the half dim.
 int64_t rotary_flops(const Op& op) {
-  const OpDim& features = op.annotation.dims[static_cast<size_t>(op.annotation.outputs[0].dims.back()[0])];
+  const OpDim& features =
+      op.annotation.dims[static_cast<size_t>(op.annotation.outputs[0].dims.back()[0])];
   return 6 * (iteration_points(op) / features.size);
 }
 

@@ -28,9 +28,10 @@ const std::string& Operands::text(std::string_view name) const {
   return std::get<std::string>(attribute(*this, name));
 }
 
-std::function<Result<Inferred>(const Graph&, const std::vector<TensorId>&, const Attributes&)> infer_by(
-    InferFunction infer) {
-  return [infer](const Graph& graph, const std::vector<TensorId>& inputs, const Attributes& attributes) {
+std::function<Result<Inferred>(const Graph&, const std::vector<TensorId>&, const Attributes&)>
+infer_by(InferFunction infer) {
+  return [infer](const Graph& graph, const std::vector<TensorId>& inputs,
+                 const Attributes& attributes) {
     return infer(Operands{graph, inputs, attributes});
   };
 }
@@ -58,7 +59,9 @@ Names names_of(const std::vector<Dim>& dims) {
   return names;
 }
 
-std::string spell(const Names& names) { return names.empty() ? "()" : fmt::format("{}", fmt::join(names, " ")); }
+std::string spell(const Names& names) {
+  return names.empty() ? "()" : fmt::format("{}", fmt::join(names, " "));
+}
 
 std::string spell(const Names& names, std::string_view last) {
   return fmt::format("{}{}{}", fmt::join(names, " "), names.empty() ? "" : " ", last);
@@ -73,7 +76,9 @@ int find_dim(const std::vector<Dim>& dims, std::string_view name) {
   return -1;
 }
 
-std::vector<Dim> without_last(const std::vector<Dim>& dims) { return {dims.begin(), dims.end() - 1}; }
+std::vector<Dim> without_last(const std::vector<Dim>& dims) {
+  return {dims.begin(), dims.end() - 1};
+}
 
 bool is_subsequence(const std::vector<Dim>& part, const std::vector<Dim>& whole) {
   size_t at = 0;
@@ -109,7 +114,8 @@ Result<std::vector<Dim>> parse_dims(std::string_view text) {
 
 std::string dims_text(const std::vector<Dim>& dims) {
   std::string out;
-  for (const Dim& dim : dims) out += fmt::format("{}{}={}", out.empty() ? "" : " ", dim.name, dim.size);
+  for (const Dim& dim : dims)
+    out += fmt::format("{}{}={}", out.empty() ? "" : " ", dim.name, dim.size);
   return out;
 }
 
@@ -132,18 +138,21 @@ Result<Inferred> conclude(const Operands& operands, const std::string& annotatio
 
 Status expect_rank(const Tensor& tensor, std::string_view what, size_t least) {
   if (tensor.dims.size() >= least) return {};
-  return invalid_input(fmt::format("expected {} with at least {} dims, found {}", what, least, describe(tensor)));
+  return invalid_input(
+      fmt::format("expected {} with at least {} dims, found {}", what, least, describe(tensor)));
 }
 
 Status expect_dims(const Tensor& tensor, std::string_view what, const std::vector<Dim>& dims) {
   if (tensor.dims == dims) return {};
-  return invalid_input(fmt::format("expected {} of dims {}, found {}", what, describe(dims), describe(tensor)));
+  return invalid_input(
+      fmt::format("expected {} of dims {}, found {}", what, describe(dims), describe(tensor)));
 }
 
 Status expect_floating(const Operands& operands) {
   for (size_t i = 0; i < operands.count(); ++i) {
     if (!is_floating(operands[i].dtype)) {
-      return invalid_input(fmt::format("expected a floating dtype, found {}", describe(operands[i])));
+      return invalid_input(
+          fmt::format("expected a floating dtype, found {}", describe(operands[i])));
     }
   }
   return {};
@@ -151,20 +160,24 @@ Status expect_floating(const Operands& operands) {
 
 Status expect_dtype(const Tensor& tensor, std::string_view what, DType dtype) {
   if (tensor.dtype == dtype) return {};
-  return invalid_input(fmt::format("expected {} of dtype {}, found {}", what, dtype_name(dtype), describe(tensor)));
+  return invalid_input(
+      fmt::format("expected {} of dtype {}, found {}", what, dtype_name(dtype), describe(tensor)));
 }
 
 Status expect_equal_dtypes(const Operands& operands) {
   TESSERA_TRY_VOID(expect_floating(operands));
   for (size_t i = 1; i < operands.count(); ++i) {
     if (operands[i].dtype != operands[0].dtype) {
-      return invalid_input(fmt::format("expected equal dtypes, found {} and {}", describe(operands[0]), describe(operands[i])));
+      return invalid_input(fmt::format("expected equal dtypes, found {} and {}",
+                                       describe(operands[0]), describe(operands[i])));
     }
   }
   return {};
 }
 
-DType statistics_dtype(DType dtype) { return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
+DType statistics_dtype(DType dtype) {
+  return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
 
 int64_t iteration_points(const Op& op) {
   int64_t points = 1;
@@ -176,7 +189,8 @@ std::function<int64_t(const Op&)> flops_per_point(int64_t flops) {
   return [flops](const Op& op) { return flops * iteration_points(op); };
 }
 
-TensorId sum_to(GraphBuilder& builder, const std::string& path, TensorId gradient, const std::vector<Dim>& target) {
+TensorId sum_to(GraphBuilder& builder, const std::string& path, TensorId gradient,
+                const std::vector<Dim>& target) {
   std::string missing;
   for (const Dim& dim : builder.tensor(gradient).dims) {
     if (find_dim(target, dim.name) < 0) missing += (missing.empty() ? "" : " ") + dim.name;

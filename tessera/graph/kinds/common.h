@@ -1,8 +1,9 @@
-// What the files of the op table share: reading operands and attributes in `infer`, composing annotations
-// from dim names, and counting flops. Private to tessera/graph.
+// What the files of the op table share: reading operands and attributes in `infer`, composing
+// annotations from dim names, and counting flops. Private to tessera/graph.
 //
-// An infer function reads like its line in docs/reference/ops.md: check operands, spell the annotation,
-// list output dims and dtypes. Messages say what was expected and what was found; callers add the op.
+// An infer function reads like its line in docs/reference/ops.md: check operands, spell the
+// annotation, list output dims and dtypes. Messages say what was expected and what was found;
+// callers add the op.
 #pragma once
 
 #include <functional>
@@ -41,8 +42,8 @@ struct Operands {
 };
 
 using InferFunction = Result<Inferred> (*)(const Operands&);
-std::function<Result<Inferred>(const Graph&, const std::vector<TensorId>&, const Attributes&)> infer_by(
-    InferFunction infer);
+std::function<Result<Inferred>(const Graph&, const std::vector<TensorId>&, const Attributes&)>
+infer_by(InferFunction infer);
 
 AttributeInfo integer_attribute(std::string name);
 AttributeInfo integer_attribute(std::string name, int64_t otherwise);
@@ -54,14 +55,15 @@ AttributeInfo text_attribute(std::string name);
 using Names = std::vector<std::string>;
 Names names_of(const std::vector<Dim>& dims);
 std::string spell(const Names& names);
-std::string spell(const Names& names, std::string_view last);  // one more at the end: spell(lead, "hidden^")
+std::string spell(const Names& names,
+                  std::string_view last);  // one more at the end: spell(lead, "hidden^")
 std::string spell(const std::vector<Dim>& dims);
 int find_dim(const std::vector<Dim>& dims, std::string_view name);  // position or -1
 std::vector<Dim> without_last(const std::vector<Dim>& dims);
 bool is_subsequence(const std::vector<Dim>& part, const std::vector<Dim>& whole);  // by name
-std::vector<std::string> words(std::string_view text);                // blank separated
-Result<std::vector<Dim>> parse_dims(std::string_view text);           // "a=2 b=8"
-std::string dims_text(const std::vector<Dim>& dims);                  // its inverse
+std::vector<std::string> words(std::string_view text);       // blank separated
+Result<std::vector<Dim>> parse_dims(std::string_view text);  // "a=2 b=8"
+std::string dims_text(const std::vector<Dim>& dims);         // its inverse
 
 // Parses and binds the annotation against the operands' shapes and the given outputs.
 Result<Inferred> conclude(const Operands& operands, const std::string& annotation,
@@ -69,17 +71,20 @@ Result<Inferred> conclude(const Operands& operands, const std::string& annotatio
 
 Status expect_rank(const Tensor& tensor, std::string_view what, size_t least);  // at least
 Status expect_dims(const Tensor& tensor, std::string_view what, const std::vector<Dim>& dims);
-Status expect_floating(const Operands& operands);                     // all inputs
+Status expect_floating(const Operands& operands);  // all inputs
 Status expect_dtype(const Tensor& tensor, std::string_view what, DType dtype);
-Status expect_equal_dtypes(const Operands& operands);                 // all inputs, floating
+Status expect_equal_dtypes(const Operands& operands);  // all inputs, floating
 
-DType statistics_dtype(DType dtype);  // float64 of float64, else float32: means, log-sum-exps, norms
+DType statistics_dtype(
+    DType dtype);  // float64 of float64, else float32: means, log-sum-exps, norms
 
-int64_t iteration_points(const Op& op);                               // product of all op dims
+int64_t iteration_points(const Op& op);  // product of all op dims
 std::function<int64_t(const Op&)> flops_per_point(int64_t flops);
-inline int64_t no_flops(const Op&) { return 0; }                      // moves data only
+inline int64_t no_flops(const Op&) { return 0; }  // moves data only
 
-// A gradient with the dims of `target`, by summing over the dims that `target` lacks. Path: of the reduce_sum.
-TensorId sum_to(GraphBuilder& builder, const std::string& path, TensorId gradient, const std::vector<Dim>& target);
+// A gradient with the dims of `target`, by summing over the dims that `target` lacks. Path: of the
+// reduce_sum.
+TensorId sum_to(GraphBuilder& builder, const std::string& path, TensorId gradient,
+                const std::vector<Dim>& target);
 
 }  // namespace tessera::kinds

@@ -8,37 +8,47 @@
 namespace tessera::kinds {
 namespace {
 
-// ---- einsum --------------------------------------------------------------------------------------
+// ---- einsum
+// --------------------------------------------------------------------------------------
 Names operand_names(const Annotation& annotation, const OperandDims& operand) {
   Names names;
-  for (const DimGroup& group : operand.dims) names.push_back(annotation.dims[static_cast<size_t>(group[0])].name);
+  for (const DimGroup& group : operand.dims)
+    names.push_back(annotation.dims[static_cast<size_t>(group[0])].name);
   return names;
 }
 
 Status check_einsum_spec(const Annotation& spec) {
   auto plain = [](const OperandDims& operand) {
     return operand.combiner == Combiner::kSum &&
-           std::all_of(operand.dims.begin(), operand.dims.end(), [](const DimGroup& g) { return g.size() == 1; });
+           std::all_of(operand.dims.begin(), operand.dims.end(),
+                       [](const DimGroup& g) { return g.size() == 1; });
   };
   const bool simple = std::all_of(spec.inputs.begin(), spec.inputs.end(), plain) &&
                       std::all_of(spec.outputs.begin(), spec.outputs.end(), plain) &&
                       std::none_of(spec.dims.begin(), spec.dims.end(), [](const OpDim& dim) {
                         return dim.window || dim.causal_of >= 0 || dim.literal();
                       });
-  if (!simple) return invalid_input("expected a spec of named dims only (no bracket, number, window, causal pair or combiner)");
+  if (!simple) {
+    return invalid_input(
+        "expected a spec of named dims only (no bracket, number, window, causal pair or combiner)");
+  }
   if (spec.outputs.size() != 1) {
-    return invalid_input(fmt::format("expected a spec with one output, found {}", spec.outputs.size()));
+    return invalid_input(
+        fmt::format("expected a spec with one output, found {}", spec.outputs.size()));
   }
   for (size_t i = 0; i < spec.dims.size(); ++i) {
     const int dim = static_cast<int>(i);
     const size_t factors = std::min<size_t>(spec.inputs.size(), 2);
-    const bool in_factor = std::any_of(spec.inputs.begin(), spec.inputs.begin() + static_cast<std::ptrdiff_t>(factors),
-                                       [dim](const OperandDims& operand) { return operand.contains(dim); });
+    const bool in_factor =
+        std::any_of(spec.inputs.begin(), spec.inputs.begin() + static_cast<std::ptrdiff_t>(factors),
+                    [dim](const OperandDims& operand) { return operand.contains(dim); });
     if (!in_factor) {
-      return invalid_input(fmt::format("expected dim '{}' of the spec in the first or second operand", spec.dims[i].name));
+      return invalid_input(fmt::format(
+          "expected dim '{}' of the spec in the first or second operand", spec.dims[i].name));
     }
     if (spec.inputs.size() == 3 && spec.inputs[2].contains(dim) && !spec.outputs[0].contains(dim)) {
-      return invalid_input(fmt::format("expected the bias dims among the output dims, found '{}'", spec.dims[i].name));
+      return invalid_input(fmt::format("expected the bias dims among the output dims, found '{}'",
+                                       spec.dims[i].name));
     }
   }
   return {};
@@ -48,21 +58,24 @@ Result<Inferred> infer_einsum(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   TESSERA_TRY(Annotation spec, parse_annotation(x.text("spec")));
   if (spec.inputs.size() != x.count()) {
-    return invalid_input(fmt::format("the spec has {} operands, found {} inputs", spec.inputs.size(), x.count()));
+    return invalid_input(
+        fmt::format("the spec has {} operands, found {} inputs", spec.inputs.size(), x.count()));
   }
   TESSERA_TRY_VOID(check_einsum_spec(spec));
   // Sizes of the output come from the inputs: bind without it first.
   for (size_t i = 0; i < x.count(); ++i) {
     const Tensor& input = x[i];
     if (spec.inputs[i].dims.size() != input.dims.size()) {
-      return invalid_input(fmt::format("expected input {} with dims ({}) as in the spec, found {}", i,
-                                       spell(operand_names(spec, spec.inputs[i])), describe(input)));
+      return invalid_input(fmt::format("expected input {} with dims ({}) as in the spec, found {}",
+                                       i, spell(operand_names(spec, spec.inputs[i])),
+                                       describe(input)));
     }
     for (size_t d = 0; d < input.dims.size(); ++d) {
       OpDim& dim = spec.dims[static_cast<size_t>(spec.inputs[i].dims[d][0])];
       if (dim.size >= 0 && dim.size != input.dims[d].size) {
-        return invalid_input(fmt::format("expected dim '{}' of size {}, found {} in input {} {}", dim.name, dim.size,
-                                         input.dims[d].size, i, describe(input)));
+        return invalid_input(fmt::format("expected dim '{}' of size {}, found {} in input {} {}",
+                                         dim.name, dim.size, input.dims[d].size, i,
+                                         describe(input)));
       }
       dim.size = input.dims[d].size;
     }
@@ -78,12 +91,14 @@ Result<Inferred> infer_einsum(const Operands& x) {
 int64_t einsum_flops(const Op& op) {
   const int64_t product = iteration_points(op);
   if (op.inputs.size() == 1) return product;
-  return 2 * product;  // a multiplication and an addition; the bias adds one a result, left out as is usual
+  return 2 * product;  // a multiplication and an addition; the bias adds one a result, left out as
+                       // is usual
 }
 
 // Renames dims so that `id` has the dims of `target`, in order; sizes agree.
 // `target` is a copy: adding ops moves tensors.
-TensorId rename_to(GraphBuilder& builder, const std::string& path, TensorId id, std::vector<Dim> target) {
+TensorId rename_to(GraphBuilder& builder, const std::string& path, TensorId id,
+                   std::vector<Dim> target) {
   for (size_t i = 0; i < target.size(); ++i) {
     const std::vector<Dim> dims = builder.tensor(id).dims;
     if (i >= dims.size() || dims[i].name == target[i].name) continue;
@@ -95,12 +110,15 @@ TensorId rename_to(GraphBuilder& builder, const std::string& path, TensorId id, 
 
 class EinsumGradient {
  public:
-  EinsumGradient(GraphBuilder& builder, const Op& op, TensorId dy) : builder_(builder), op_(op), dy_(dy) {
-    for (const OperandDims& operand : op.annotation.inputs) inputs_.push_back(operand_names(op.annotation, operand));
+  EinsumGradient(GraphBuilder& builder, const Op& op, TensorId dy)
+      : builder_(builder), op_(op), dy_(dy) {
+    for (const OperandDims& operand : op.annotation.inputs)
+      inputs_.push_back(operand_names(op.annotation, operand));
     output_ = operand_names(op.annotation, op.annotation.outputs[0]);
   }
 
-  // dA[m,k] = dC[m,n] B[k,n];  dB[k,n] = A[m,k] dC[m,n]: the same names, so splits carry over by name.
+  // dA[m,k] = dC[m,n] B[k,n];  dB[k,n] = A[m,k] dC[m,n]: the same names, so splits carry over by
+  // name.
   TensorId factor(size_t which) {
     const std::string path = op_.path + (which == 0 ? ".dx" : ".dw");
     std::vector<Names> names = {output_};
@@ -127,13 +145,14 @@ class EinsumGradient {
       }
     }
     if (kept != wanted) return contract(path, {output_}, {dy_}, 2);
-    const TensorId sum = missing.empty() ? dy_ : builder_.op1(path, "reduce_sum", {dy_}, {{"dims", missing}});
+    const TensorId sum =
+        missing.empty() ? dy_ : builder_.op1(path, "reduce_sum", {dy_}, {{"dims", missing}});
     return rename_to(builder_, path, sum, builder_.tensor(op_.inputs[2]).dims);
   }
 
  private:
-  TensorId contract(const std::string& path, const std::vector<Names>& names, const std::vector<TensorId>& operands,
-                    size_t target) {
+  TensorId contract(const std::string& path, const std::vector<Names>& names,
+                    const std::vector<TensorId>& operands, size_t target) {
     Names present;  // dims of the target that some operand has; the others are broadcast afterwards
     for (const std::string& name : inputs_[target]) {
       const bool found = std::any_of(names.begin(), names.end(), [&](const Names& operand) {
@@ -143,11 +162,13 @@ class EinsumGradient {
     }
     std::string spec;
     for (const Names& operand : names) spec += (spec.empty() ? "" : ", ") + spell_frozen(operand);
-    TensorId id = builder_.op1(path, "einsum", operands, {{"spec", spec + " -> " + spell_frozen(present)}});
+    TensorId id =
+        builder_.op1(path, "einsum", operands, {{"spec", spec + " -> " + spell_frozen(present)}});
     if (present != inputs_[target]) {
       std::vector<Dim> full;
       for (const std::string& name : inputs_[target]) {
-        full.push_back({name, op_.annotation.dims[static_cast<size_t>(op_.annotation.find(name))].size});
+        full.push_back(
+            {name, op_.annotation.dims[static_cast<size_t>(op_.annotation.find(name))].size});
       }
       id = builder_.op1(path + ".broadcast", "broadcast_to", {id}, {{"dims", dims_text(full)}});
     }
@@ -182,19 +203,22 @@ InputGradients differentiate_einsum(GraphBuilder& builder, const Op& op, const O
   return out;
 }
 
-// ---- embedding -----------------------------------------------------------------------------------
+// ---- embedding
+// -----------------------------------------------------------------------------------
 Result<Inferred> infer_embedding(const Operands& x) {
   TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
   if (x[1].dims.size() != 2 || !is_floating(x[1].dtype)) {
-    return invalid_input(fmt::format("expected a floating table with 2 dims (vocab, hidden), found {}", describe(x[1])));
+    return invalid_input(fmt::format(
+        "expected a floating table with 2 dims (vocab, hidden), found {}", describe(x[1])));
   }
   std::vector<Dim> output = x[0].dims;
   output.push_back(x[1].dims[1]);
-  return conclude(x, fmt::format("{}, {} -> {}", spell(x[0].dims), spell(x[1].dims), spell(output)), {output}, {x[1].dtype});
+  return conclude(x, fmt::format("{}, {} -> {}", spell(x[0].dims), spell(x[1].dims), spell(output)),
+                  {output}, {x[1].dtype});
 }
 
-InputGradients differentiate_embedding(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
-                                       const std::vector<bool>& wanted) {
+InputGradients differentiate_embedding(GraphBuilder& builder, const Op& op,
+                                       const OutputGradients& dy, const std::vector<bool>& wanted) {
   InputGradients out(2);
   if (!wanted[1]) return out;
   const Dim vocab = builder.tensor(op.inputs[1]).dims.at(0);
@@ -208,11 +232,13 @@ Result<Inferred> infer_embedding_grad(const Operands& x) {
   std::vector<Dim> lead = x[1].dims;
   if (!lead.empty()) lead.pop_back();
   if (x[1].dims.empty() || lead != x[0].dims || !is_floating(x[1].dtype)) {
-    return invalid_input(fmt::format("expected a floating dy with the dims of ids and one more, found {} for {}",
-                                     describe(x[1]), describe(x[0])));
+    return invalid_input(
+        fmt::format("expected a floating dy with the dims of ids and one more, found {} for {}",
+                    describe(x[1]), describe(x[0])));
   }
   const std::vector<Dim> output = {{x.text("vocab_name"), x.integer("vocab")}, x[1].dims.back()};
-  return conclude(x, fmt::format("{}, {} -> {}", spell(x[0].dims), spell(x[1].dims), spell(output)), {output}, {x[1].dtype});
+  return conclude(x, fmt::format("{}, {} -> {}", spell(x[0].dims), spell(x[1].dims), spell(output)),
+                  {output}, {x[1].dtype});
 }
 
 // One addition for each element of dy.

@@ -18,11 +18,14 @@ Result<Inferred> infer_binary(const Operands& x) {
   const std::vector<Dim>& a = x[0].dims;
   const std::vector<Dim>& b = x[1].dims;
   if (!is_subsequence(b, a) && !is_subsequence(a, b)) {
-    return invalid_input(fmt::format("expected the dims of one input among those of the other in the same order, found {} and {}",
-                                     describe(x[0]), describe(x[1])));
+    return invalid_input(
+        fmt::format("expected the dims of one input among those of the other in the same order, "
+                    "found {} and {}",
+                    describe(x[0]), describe(x[1])));
   }
   const std::vector<Dim>& output = is_subsequence(b, a) ? a : b;
-  return conclude(x, fmt::format("{}, {} -> {}", spell(a), spell(b), spell(output)), {output}, {x[0].dtype});
+  return conclude(x, fmt::format("{}, {} -> {}", spell(a), spell(b), spell(output)), {output},
+                  {x[0].dtype});
 }
 
 // All inputs have the same dims and dtype, so has the output.
@@ -32,13 +35,15 @@ Result<Inferred> infer_uniform(const Operands& x) {
     TESSERA_TRY_VOID(expect_dims(x[i], fmt::format("input {}", i), x[0].dims));
   }
   const std::string dims = spell(x[0].dims);
-  return conclude(x, fmt::format("{} -> {}", repeat_operand(dims, x.count()), dims), {x[0].dims}, {x[0].dtype});
+  return conclude(x, fmt::format("{} -> {}", repeat_operand(dims, x.count()), dims), {x[0].dims},
+                  {x[0].dtype});
 }
 
 Result<Inferred> infer_cast(const Operands& x) {
   TESSERA_TRY(const DType dtype, parse_dtype(x.text("dtype")));
   if (!is_floating(x[0].dtype) || !is_floating(dtype)) {
-    return invalid_input(fmt::format("expected a cast between floating dtypes, found {} to {}", describe(x[0]), dtype_name(dtype)));
+    return invalid_input(fmt::format("expected a cast between floating dtypes, found {} to {}",
+                                     describe(x[0]), dtype_name(dtype)));
   }
   const std::string dims = spell(x[0].dims);
   return conclude(x, fmt::format("{} -> {}", dims, dims), {x[0].dims}, {dtype});
@@ -47,17 +52,21 @@ Result<Inferred> infer_cast(const Operands& x) {
 InputGradients differentiate_add(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                  const std::vector<bool>& wanted) {
   InputGradients out(2);
-  if (wanted[0]) out[0] = sum_to(builder, op.path + ".da", dy[0], builder.tensor(op.inputs[0]).dims);
-  if (wanted[1]) out[1] = sum_to(builder, op.path + ".db", dy[0], builder.tensor(op.inputs[1]).dims);
+  if (wanted[0])
+    out[0] = sum_to(builder, op.path + ".da", dy[0], builder.tensor(op.inputs[0]).dims);
+  if (wanted[1])
+    out[1] = sum_to(builder, op.path + ".db", dy[0], builder.tensor(op.inputs[1]).dims);
   return out;
 }
 
 InputGradients differentiate_sub(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                  const std::vector<bool>& wanted) {
   InputGradients out(2);
-  if (wanted[0]) out[0] = sum_to(builder, op.path + ".da", dy[0], builder.tensor(op.inputs[0]).dims);
+  if (wanted[0])
+    out[0] = sum_to(builder, op.path + ".da", dy[0], builder.tensor(op.inputs[0]).dims);
   if (!wanted[1]) return out;
-  const TensorId sum = sum_to(builder, op.path + ".db.sum", dy[0], builder.tensor(op.inputs[1]).dims);
+  const TensorId sum =
+      sum_to(builder, op.path + ".db.sum", dy[0], builder.tensor(op.inputs[1]).dims);
   out[1] = builder.op1(op.path + ".db", "scale", {sum}, {{"factor", -1.0}});
   return out;
 }
@@ -71,7 +80,8 @@ InputGradients differentiate_mul(GraphBuilder& builder, const Op& op, const Outp
     const std::vector<Dim> target = builder.tensor(op.inputs[i]).dims;
     const bool whole = target.size() == builder.tensor(dy[0]).dims.size();
     const std::string path = op.path + suffixes[i];
-    const TensorId product = builder.op1(whole ? path : path + ".product", "mul", {dy[0], op.inputs[1 - i]});
+    const TensorId product =
+        builder.op1(whole ? path : path + ".product", "mul", {dy[0], op.inputs[1 - i]});
     out[i] = sum_to(builder, path, product, target);
   }
   return out;
@@ -103,8 +113,8 @@ InputGradients differentiate_exp(GraphBuilder& builder, const Op& op, const Outp
 }
 
 // gelu, silu, relu: <kind>_grad(dy, x).
-InputGradients differentiate_activation(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
-                                        const std::vector<bool>&) {
+InputGradients differentiate_activation(GraphBuilder& builder, const Op& op,
+                                        const OutputGradients& dy, const std::vector<bool>&) {
   return {builder.op1(op.path + ".dx", op.kind + "_grad", {dy[0], op.inputs[0]})};
 }
 
@@ -123,7 +133,8 @@ int64_t add_n_flops(const Op& op) {
   return static_cast<int64_t>(op.inputs.size() - 1) * iteration_points(op);
 }
 
-KindInfo binary(std::string name, std::string summary, bool linear, decltype(&differentiate_add) rule) {
+KindInfo binary(std::string name, std::string summary, bool linear,
+                decltype(&differentiate_add) rule) {
   return {.name = std::move(name),
           .summary = std::move(summary),
           .min_inputs = 2,
@@ -135,7 +146,8 @@ KindInfo binary(std::string name, std::string summary, bool linear, decltype(&di
           .in_place = true};
 }
 
-KindInfo unary(std::string name, std::string summary, int64_t flops, decltype(&differentiate_add) rule) {
+KindInfo unary(std::string name, std::string summary, int64_t flops,
+               decltype(&differentiate_add) rule) {
   return {.name = std::move(name),
           .summary = std::move(summary),
           .infer = infer_by(infer_uniform),
@@ -160,7 +172,8 @@ std::vector<KindInfo> elementwise_kinds() {
   KindInfo scale = unary("scale", "factor * x", 1, differentiate_scale);
   scale.attributes = {number_attribute("factor")};
   scale.linear = true;
-  KindInfo dropout = unary("dropout", "x * keep / (1 - p), keep by a counter-based generator", 2, differentiate_dropout);
+  KindInfo dropout = unary("dropout", "x * keep / (1 - p), keep by a counter-based generator", 2,
+                           differentiate_dropout);
   dropout.attributes = {number_attribute("p"), text_attribute("key")};
   dropout.infer = infer_by(infer_dropout);
   return {

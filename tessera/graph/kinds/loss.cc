@@ -9,7 +9,8 @@ namespace {
 Status check_logits(const Operands& x) {
   TESSERA_TRY_VOID(expect_rank(x[0], "logits", 1));
   if (!is_floating(x[0].dtype)) {
-    return invalid_input(fmt::format("expected logits of a floating dtype, found {}", describe(x[0])));
+    return invalid_input(
+        fmt::format("expected logits of a floating dtype, found {}", describe(x[0])));
   }
   TESSERA_TRY_VOID(expect_dtype(x[1], "targets", DType::kInt64));
   return expect_dims(x[1], "targets", without_last(x[0].dims));
@@ -20,11 +21,12 @@ Result<Inferred> infer_cross_entropy(const Operands& x) {
   const std::vector<Dim>& rows = x[1].dims;
   const DType dtype = statistics_dtype(x[0].dtype);
   const std::string row = spell(rows);
-  return conclude(x, fmt::format("{}, {} -> {} {{logsumexp}}, {}", spell(x[0].dims), row, row, row), {rows, rows},
-                  {dtype, dtype});
+  return conclude(x, fmt::format("{}, {} -> {} {{logsumexp}}, {}", spell(x[0].dims), row, row, row),
+                  {rows, rows}, {dtype, dtype});
 }
 
-InputGradients differentiate_cross_entropy(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+InputGradients differentiate_cross_entropy(GraphBuilder& builder, const Op& op,
+                                           const OutputGradients& dy,
                                            const std::vector<bool>& wanted) {
   InputGradients out(2);
   if (!wanted[0]) return out;
@@ -35,7 +37,8 @@ InputGradients differentiate_cross_entropy(GraphBuilder& builder, const Op& op, 
     const Tensor& output = builder.tensor(op.outputs[i]);
     const std::string dims = dims_text(output.dims);
     const std::string dtype(dtype_name(output.dtype));
-    both[i] = builder.op1(op.path + suffixes[i], "fill", {}, {{"value", 0.0}, {"dims", dims}, {"dtype", dtype}});
+    both[i] = builder.op1(op.path + suffixes[i], "fill", {},
+                          {{"value", 0.0}, {"dims", dims}, {"dtype", dtype}});
   }
   out[0] = builder.op1(op.path + ".dlogits", "cross_entropy_grad",
                        {op.inputs[0], op.inputs[1], op.outputs[0], both[0], both[1]});
@@ -51,7 +54,8 @@ Result<Inferred> infer_cross_entropy_grad(const Operands& x) {
   }
   const std::string row = spell(x[1].dims);
   const std::string all = spell(x[0].dims);
-  return conclude(x, fmt::format("{}, {}, {}, {}, {} -> {}", all, row, row, row, row, all), {x[0].dims}, {x[0].dtype});
+  return conclude(x, fmt::format("{}, {}, {}, {}, {} -> {}", all, row, row, row, row, all),
+                  {x[0].dims}, {x[0].dtype});
 }
 
 }  // namespace

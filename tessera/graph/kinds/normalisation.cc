@@ -1,5 +1,6 @@
-// layer_norm, rms_norm, softmax: the forward kinds, their derivative rules and expansions. The normalised dim
-// is frozen; an expansion computes the same over a split dim (kinds of normalisation_part.cc).
+// layer_norm, rms_norm, softmax: the forward kinds, their derivative rules and expansions. The
+// normalised dim is frozen; an expansion computes the same over a split dim (kinds of
+// normalisation_part.cc).
 #include "tessera/graph/kinds/normalisation.h"
 
 #include <fmt/format.h>
@@ -22,11 +23,15 @@ void begin_expansion(GraphBuilder& builder, const Op& op) {
   builder.set_role(builder.tensor(op.outputs[0]).role);
 }
 
-int64_t normalised_size(const GraphBuilder& builder, TensorId x) { return builder.tensor(x).dims.back().size; }
+int64_t normalised_size(const GraphBuilder& builder, TensorId x) {
+  return builder.tensor(x).dims.back().size;
+}
 
 Status check_norm_operands(const Tensor& x, NamedTensors vectors) {
   TESSERA_TRY_VOID(expect_rank(x, "x", 1));
-  if (!is_floating(x.dtype)) return invalid_input(fmt::format("expected a floating dtype, found {}", describe(x)));
+  if (!is_floating(x.dtype)) {
+    return invalid_input(fmt::format("expected a floating dtype, found {}", describe(x)));
+  }
   for (const auto& [name, tensor] : vectors) {
     TESSERA_TRY_VOID(expect_dims(*tensor, name, {x.dims.back()}));
     TESSERA_TRY_VOID(expect_dtype(*tensor, name, x.dtype));
@@ -44,24 +49,28 @@ Status check_statistics(const Tensor& x, NamedTensors statistics) {
 
 namespace {
 
-// ---- layer_norm ----------------------------------------------------------------------------------
+// ---- layer_norm
+// ----------------------------------------------------------------------------------
 Result<Inferred> infer_layer_norm(const Operands& x) {
   TESSERA_TRY_VOID(check_norm_operands(x[0], {{"gamma", &x[1]}, {"beta", &x[2]}}));
   const std::vector<Dim> lead = without_last(x[0].dims);
   const std::string h = x[0].dims.back().name;
   const std::string all = spell(names_of(lead), h + "^");
   const DType dtype = statistics_dtype(x[0].dtype);
-  return conclude(x, fmt::format("{}, {}, {} -> {}, {}, {}", all, h, h, all, spell(lead), spell(lead)),
+  return conclude(x,
+                  fmt::format("{}, {}, {} -> {}, {}, {}", all, h, h, all, spell(lead), spell(lead)),
                   {x[0].dims, lead, lead}, {x[0].dtype, dtype, dtype});
 }
 
-InputGradients differentiate_layer_norm(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+InputGradients differentiate_layer_norm(GraphBuilder& builder, const Op& op,
+                                        const OutputGradients& dy,
                                         const std::vector<bool>& wanted) {
   if (dy[1].valid() || dy[2].valid() || !dy[0].valid()) {
     builder.fail(fmt::format("op '{}' (layer_norm): only the output y has a derivative", op.path));
   }
-  InputGradients out = builder.op(op.path + ".grad", "layer_norm_grad",
-                                  {dy[0], op.inputs[0], op.inputs[1], op.outputs[1], op.outputs[2]});
+  InputGradients out =
+      builder.op(op.path + ".grad", "layer_norm_grad",
+                 {dy[0], op.inputs[0], op.inputs[1], op.outputs[1], op.outputs[2]});
   for (size_t i = 0; i < out.size(); ++i) {
     if (!wanted[i]) out[i] = {};
   }
@@ -71,13 +80,16 @@ InputGradients differentiate_layer_norm(GraphBuilder& builder, const Op& op, con
 std::vector<TensorId> expand_layer_norm(GraphBuilder& builder, const Op& op) {
   begin_expansion(builder, op);
   const TensorId stats = builder.op1(op.path + ".moments", "norm_moments", {op.inputs[0]});
-  const auto finished = builder.op(op.path + ".finish", "norm_finish", {stats}, {{"eps", op.number("eps")}});
-  const TensorId y = builder.op1(op.path + ".apply", "norm_apply",
-                                 {op.inputs[0], finished[0], finished.back(), op.inputs[1], op.inputs[2]});
+  const auto finished =
+      builder.op(op.path + ".finish", "norm_finish", {stats}, {{"eps", op.number("eps")}});
+  const TensorId y =
+      builder.op1(op.path + ".apply", "norm_apply",
+                  {op.inputs[0], finished[0], finished.back(), op.inputs[1], op.inputs[2]});
   return {y, finished[0], finished.back()};
 }
 
-// ---- rms_norm ------------------------------------------------------------------------------------
+// ---- rms_norm
+// ------------------------------------------------------------------------------------
 Result<Inferred> infer_rms_norm(const Operands& x) {
   TESSERA_TRY_VOID(check_norm_operands(x[0], {{"gamma", &x[1]}}));
   const std::vector<Dim> lead = without_last(x[0].dims);
@@ -87,13 +99,13 @@ Result<Inferred> infer_rms_norm(const Operands& x) {
                   {x[0].dtype, statistics_dtype(x[0].dtype)});
 }
 
-InputGradients differentiate_rms_norm(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
-                                      const std::vector<bool>& wanted) {
+InputGradients differentiate_rms_norm(GraphBuilder& builder, const Op& op,
+                                      const OutputGradients& dy, const std::vector<bool>& wanted) {
   if (dy[1].valid() || !dy[0].valid()) {
     builder.fail(fmt::format("op '{}' (rms_norm): only the output y has a derivative", op.path));
   }
-  InputGradients out =
-      builder.op(op.path + ".grad", "rms_norm_grad", {dy[0], op.inputs[0], op.inputs[1], op.outputs[1]});
+  InputGradients out = builder.op(op.path + ".grad", "rms_norm_grad",
+                                  {dy[0], op.inputs[0], op.inputs[1], op.outputs[1]});
   for (size_t i = 0; i < out.size(); ++i) {
     if (!wanted[i]) out[i] = {};
   }
@@ -103,13 +115,16 @@ InputGradients differentiate_rms_norm(GraphBuilder& builder, const Op& op, const
 std::vector<TensorId> expand_rms_norm(GraphBuilder& builder, const Op& op) {
   begin_expansion(builder, op);
   const TensorId square = builder.op1(op.path + ".square", "rms_square", {op.inputs[0]});
-  const TensorId rstd = builder.op1(op.path + ".finish", "rms_finish", {square},
-                                    {{"features", normalised_size(builder, op.inputs[0])}, {"eps", op.number("eps")}});
-  const TensorId y = builder.op1(op.path + ".apply", "rms_apply", {op.inputs[0], rstd, op.inputs[1]});
+  const TensorId rstd = builder.op1(
+      op.path + ".finish", "rms_finish", {square},
+      {{"features", normalised_size(builder, op.inputs[0])}, {"eps", op.number("eps")}});
+  const TensorId y =
+      builder.op1(op.path + ".apply", "rms_apply", {op.inputs[0], rstd, op.inputs[1]});
   return {y, rstd};
 }
 
-// ---- softmax -------------------------------------------------------------------------------------
+// ---- softmax
+// -------------------------------------------------------------------------------------
 Result<Inferred> infer_softmax(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   TESSERA_TRY(const std::string all, spell_with_frozen(x[0], x.text("dim")));
@@ -123,7 +138,8 @@ InputGradients differentiate_softmax(GraphBuilder& builder, const Op& op, const 
 
 std::vector<TensorId> expand_softmax(GraphBuilder& builder, const Op& op) {
   begin_expansion(builder, op);
-  const TensorId lse = builder.op1(op.path + ".lse", "logsumexp_reduce", {op.inputs[0]}, op.attributes);
+  const TensorId lse =
+      builder.op1(op.path + ".lse", "logsumexp_reduce", {op.inputs[0]}, op.attributes);
   return {builder.op1(op.path + ".apply", "softmax_apply", {op.inputs[0], lse})};
 }
 
@@ -131,7 +147,10 @@ std::vector<TensorId> expand_softmax(GraphBuilder& builder, const Op& op) {
 
 Result<std::string> spell_with_frozen(const Tensor& x, const std::string& dim) {
   const int position = find_dim(x.dims, dim);
-  if (position < 0) return invalid_input(fmt::format("expected a dim of the input, found '{}' for {}", dim, describe(x)));
+  if (position < 0) {
+    return invalid_input(
+        fmt::format("expected a dim of the input, found '{}' for {}", dim, describe(x)));
+  }
   Names names = names_of(x.dims);
   names[static_cast<size_t>(position)] += '^';
   return spell(names);

@@ -1,5 +1,5 @@
-// Shared by the normalisation kinds (normalisation.cc), their gradients (normalisation_grad.cc) and the kinds
-// of their expansions (normalisation_part.cc). Private to tessera/graph.
+// Shared by the normalisation kinds (normalisation.cc), their gradients (normalisation_grad.cc) and
+// the kinds of their expansions (normalisation_part.cc). Private to tessera/graph.
 #pragma once
 
 #include <initializer_list>
@@ -20,8 +20,10 @@ void begin_expansion(GraphBuilder& builder, const Op& op);
 int64_t normalised_size(const GraphBuilder& builder, TensorId x);
 
 using NamedTensors = std::initializer_list<std::pair<const char*, const Tensor*>>;
-Status check_norm_operands(const Tensor& x, NamedTensors vectors);  // each has the last dim of x and its dtype
-Status check_statistics(const Tensor& x, NamedTensors statistics);  // each has the other dims, in float32 / float64
+Status check_norm_operands(const Tensor& x,
+                           NamedTensors vectors);  // each has the last dim of x and its dtype
+Status check_statistics(const Tensor& x,
+                        NamedTensors statistics);  // each has the other dims, in float32 / float64
 Result<std::string> spell_with_frozen(const Tensor& x, const std::string& dim);
 
 }  // namespace tessera::kinds

@@ -20,7 +20,9 @@ Result<Inferred> infer_layer_norm_grad(const Operands& x) {
   const Dim& h = x[1].dims.back();
   const std::string all = spell(lead, h.name + "^");
   const std::string row = spell(lead);
-  return conclude(x, fmt::format("{}, {}, {}, {}, {} -> {}, {}, {}", all, all, h.name, row, row, all, h.name, h.name),
+  return conclude(x,
+                  fmt::format("{}, {}, {}, {}, {} -> {}, {}, {}", all, all, h.name, row, row, all,
+                              h.name, h.name),
                   {x[1].dims, {h}, {h}}, {x[1].dtype, x[1].dtype, x[1].dtype});
 }
 
@@ -31,9 +33,11 @@ std::vector<TensorId> expand_layer_norm_grad(GraphBuilder& builder, const Op& op
   const TensorId gamma = op.inputs[2];
   const TensorId mean = op.inputs[3];
   const TensorId rstd = op.inputs[4];
-  const TensorId sums = builder.op1(op.path + ".sums", "norm_grad_sums", {dy, x, gamma, mean, rstd});
-  const TensorId dx = builder.op1(op.path + ".apply", "norm_grad_apply", {dy, x, gamma, mean, rstd, sums},
-                                  {{"features", normalised_size(builder, x)}});
+  const TensorId sums =
+      builder.op1(op.path + ".sums", "norm_grad_sums", {dy, x, gamma, mean, rstd});
+  const TensorId dx =
+      builder.op1(op.path + ".apply", "norm_grad_apply", {dy, x, gamma, mean, rstd, sums},
+                  {{"features", normalised_size(builder, x)}});
   const auto parameters = builder.op(op.path + ".params", "norm_grad_params", {dy, x, mean, rstd});
   return {dx, parameters[0], parameters.back()};
 }
@@ -46,8 +50,9 @@ Result<Inferred> infer_rms_norm_grad(const Operands& x) {
   const Names lead = names_of(without_last(x[1].dims));
   const Dim& h = x[1].dims.back();
   const std::string all = spell(lead, h.name + "^");
-  return conclude(x, fmt::format("{}, {}, {}, {} -> {}, {}", all, all, h.name, spell(lead), all, h.name),
-                  {x[1].dims, {h}}, {x[1].dtype, x[1].dtype});
+  return conclude(
+      x, fmt::format("{}, {}, {}, {} -> {}, {}", all, all, h.name, spell(lead), all, h.name),
+      {x[1].dims, {h}}, {x[1].dtype, x[1].dtype});
 }
 
 std::vector<TensorId> expand_rms_norm_grad(GraphBuilder& builder, const Op& op) {
@@ -73,7 +78,8 @@ Result<Inferred> infer_softmax_grad(const Operands& x) {
 std::vector<TensorId> expand_softmax_grad(GraphBuilder& builder, const Op& op) {
   begin_expansion(builder, op);
   const TensorId product = builder.op1(op.path + ".product", "mul", {op.inputs[0], op.inputs[1]});
-  const TensorId dot = builder.op1(op.path + ".dot", "reduce_sum", {product}, {{"dims", op.text("dim")}});
+  const TensorId dot =
+      builder.op1(op.path + ".dot", "reduce_sum", {product}, {{"dims", op.text("dim")}});
   return {builder.op1(op.path + ".apply", "softmax_grad_apply", {op.inputs[0], op.inputs[1], dot})};
 }
 

@@ -1,5 +1,5 @@
-// The kinds that expansions of layer_norm, rms_norm and softmax are made of: reductions over the normalised
-// dim, whose parts merge, and steps that are spatial in all dims.
+// The kinds that expansions of layer_norm, rms_norm and softmax are made of: reductions over the
+// normalised dim, whose parts merge, and steps that are spatial in all dims.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/normalisation.h"
@@ -30,7 +30,8 @@ std::vector<Dim> statistics_dims(const Tensor& x, const char* name, int64_t size
   return dims;
 }
 
-// ---- layer norm ----------------------------------------------------------------------------------
+// ---- layer norm
+// ----------------------------------------------------------------------------------
 Result<Inferred> infer_norm_moments(const Operands& x) {
   TESSERA_TRY_VOID(check_norm_operands(x[0], {}));
   const std::vector<Dim> output = statistics_dims(x[0], "moments", 3);
@@ -42,12 +43,13 @@ Result<Inferred> infer_norm_moments(const Operands& x) {
 Result<Inferred> infer_norm_finish(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   if (x[0].dims.empty() || x[0].dims.back() != Dim{"moments", 3}) {
-    return invalid_input(fmt::format("expected stats with the last dim moments=3, found {}", describe(x[0])));
+    return invalid_input(
+        fmt::format("expected stats with the last dim moments=3, found {}", describe(x[0])));
   }
   const std::vector<Dim> rows = without_last(x[0].dims);
   const std::string row = spell(rows);
-  return conclude(x, fmt::format("{} -> {}, {}", spell(names_of(rows), "moments^"), row, row), {rows, rows},
-                  {x[0].dtype, x[0].dtype});
+  return conclude(x, fmt::format("{} -> {}, {}", spell(names_of(rows), "moments^"), row, row),
+                  {rows, rows}, {x[0].dtype, x[0].dtype});
 }
 
 Result<Inferred> infer_norm_apply(const Operands& x) {
@@ -56,7 +58,8 @@ Result<Inferred> infer_norm_apply(const Operands& x) {
   const std::string all = all_of(x[0]);
   const std::string row = rows_of(x[0]);
   const std::string& h = feature_of(x[0]);
-  return conclude(x, fmt::format("{}, {}, {}, {}, {} -> {}", all, row, row, h, h, all), {x[0].dims}, {x[0].dtype});
+  return conclude(x, fmt::format("{}, {}, {}, {}, {} -> {}", all, row, row, h, h, all), {x[0].dims},
+                  {x[0].dtype});
 }
 
 Result<Inferred> infer_norm_grad_sums(const Operands& x) {
@@ -66,8 +69,9 @@ Result<Inferred> infer_norm_grad_sums(const Operands& x) {
   const std::vector<Dim> output = statistics_dims(x[1], "sums", 2);
   const std::string all = all_of(x[1]);
   const std::string row = rows_of(x[1]);
-  return conclude(x, fmt::format("{}, {}, {}, {}, {} -> {}", all, all, feature_of(x[1]), row, row,
-                                 spell(names_of(without_last(output)), "sums^")),
+  return conclude(x,
+                  fmt::format("{}, {}, {}, {}, {} -> {}", all, all, feature_of(x[1]), row, row,
+                              spell(names_of(without_last(output)), "sums^")),
                   {output}, {statistics_dtype(x[1].dtype)});
 }
 
@@ -81,8 +85,10 @@ Result<Inferred> infer_norm_grad_apply(const Operands& x) {
   const std::string all = all_of(x[1]);
   const std::string row = rows_of(x[1]);
   const std::string sums = spell(names_of(without_last(x[1].dims)), "sums^");
-  return conclude(x, fmt::format("{}, {}, {}, {}, {}, {} -> {}", all, all, feature_of(x[1]), row, row, sums, all),
-                  {x[1].dims}, {x[1].dtype});
+  return conclude(
+      x,
+      fmt::format("{}, {}, {}, {}, {}, {} -> {}", all, all, feature_of(x[1]), row, row, sums, all),
+      {x[1].dims}, {x[1].dtype});
 }
 
 Result<Inferred> infer_norm_grad_params(const Operands& x) {
@@ -93,29 +99,34 @@ Result<Inferred> infer_norm_grad_params(const Operands& x) {
   const std::string row = rows_of(x[1]);
   const std::string& h = feature_of(x[1]);
   const std::vector<Dim> output = {x[1].dims.back()};
-  return conclude(x, fmt::format("{}, {}, {}, {} -> {}, {}", all, all, row, row, h, h), {output, output},
-                  {x[1].dtype, x[1].dtype});
+  return conclude(x, fmt::format("{}, {}, {}, {} -> {}, {}", all, all, row, row, h, h),
+                  {output, output}, {x[1].dtype, x[1].dtype});
 }
 
-// ---- rms norm ------------------------------------------------------------------------------------
+// ---- rms norm
+// ------------------------------------------------------------------------------------
 Result<Inferred> infer_rms_square(const Operands& x) {
   TESSERA_TRY_VOID(check_norm_operands(x[0], {}));
-  return conclude(x, fmt::format("{} -> {}", all_of(x[0]), rows_of(x[0])), {without_last(x[0].dims)},
-                  {statistics_dtype(x[0].dtype)});
+  return conclude(x, fmt::format("{} -> {}", all_of(x[0]), rows_of(x[0])),
+                  {without_last(x[0].dims)}, {statistics_dtype(x[0].dtype)});
 }
 
 Result<Inferred> infer_rms_finish(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
-  if (x.integer("features") < 1) return invalid_input(fmt::format("expected features of at least 1, found {}", x.integer("features")));
-  return conclude(x, fmt::format("{} -> {}", all_of(x[0]), all_of(x[0])), {x[0].dims}, {x[0].dtype});
+  if (x.integer("features") < 1) {
+    return invalid_input(
+        fmt::format("expected features of at least 1, found {}", x.integer("features")));
+  }
+  return conclude(x, fmt::format("{} -> {}", all_of(x[0]), all_of(x[0])), {x[0].dims},
+                  {x[0].dtype});
 }
 
 Result<Inferred> infer_rms_apply(const Operands& x) {
   TESSERA_TRY_VOID(check_norm_operands(x[0], {{"gamma", &x[2]}}));
   TESSERA_TRY_VOID(check_statistics(x[0], {{"rstd", &x[1]}}));
   const std::string all = all_of(x[0]);
-  return conclude(x, fmt::format("{}, {}, {} -> {}", all, rows_of(x[0]), feature_of(x[0]), all), {x[0].dims},
-                  {x[0].dtype});
+  return conclude(x, fmt::format("{}, {}, {} -> {}", all, rows_of(x[0]), feature_of(x[0]), all),
+                  {x[0].dims}, {x[0].dtype});
 }
 
 Status check_rms_grad(const Operands& x) {
@@ -138,8 +149,9 @@ Result<Inferred> infer_rms_grad_apply(const Operands& x) {
   TESSERA_TRY_VOID(check_features(x, x[1]));
   const std::string all = all_of(x[1]);
   const std::string row = rows_of(x[1]);
-  return conclude(x, fmt::format("{}, {}, {}, {}, {} -> {}", all, all, feature_of(x[1]), row, row, all), {x[1].dims},
-                  {x[1].dtype});
+  return conclude(
+      x, fmt::format("{}, {}, {}, {}, {} -> {}", all, all, feature_of(x[1]), row, row, all),
+      {x[1].dims}, {x[1].dtype});
 }
 
 Result<Inferred> infer_rms_grad_params(const Operands& x) {
@@ -147,16 +159,18 @@ Result<Inferred> infer_rms_grad_params(const Operands& x) {
   TESSERA_TRY_VOID(check_like(x[0], "dy", x[1]));
   TESSERA_TRY_VOID(check_statistics(x[1], {{"rstd", &x[2]}}));
   const std::string all = all_of(x[1]);
-  return conclude(x, fmt::format("{}, {}, {} -> {}", all, all, rows_of(x[1]), feature_of(x[1])), {{x[1].dims.back()}},
-                  {x[1].dtype});
+  return conclude(x, fmt::format("{}, {}, {} -> {}", all, all, rows_of(x[1]), feature_of(x[1])),
+                  {{x[1].dims.back()}}, {x[1].dtype});
 }
 
-// ---- softmax -------------------------------------------------------------------------------------
+// ---- softmax
+// -------------------------------------------------------------------------------------
 Result<Inferred> infer_logsumexp_reduce(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   const int position = find_dim(x[0].dims, x.text("dim"));
   if (position < 0) {
-    return invalid_input(fmt::format("expected a dim of the input, found '{}' for {}", x.text("dim"), describe(x[0])));
+    return invalid_input(fmt::format("expected a dim of the input, found '{}' for {}",
+                                     x.text("dim"), describe(x[0])));
   }
   std::vector<Dim> output = x[0].dims;
   output.erase(output.begin() + position);
@@ -165,9 +179,11 @@ Result<Inferred> infer_logsumexp_reduce(const Operands& x) {
 }
 
 // The statistic has the dims of x but one, in order.
-Status check_row_statistic(const Tensor& tensor, std::string_view what, const Tensor& x, DType dtype) {
+Status check_row_statistic(const Tensor& tensor, std::string_view what, const Tensor& x,
+                           DType dtype) {
   if (tensor.dims.size() + 1 != x.dims.size() || !is_subsequence(tensor.dims, x.dims)) {
-    return invalid_input(fmt::format("expected {} with the dims of {} but one, found {}", what, describe(x), describe(tensor)));
+    return invalid_input(fmt::format("expected {} with the dims of {} but one, found {}", what,
+                                     describe(x), describe(tensor)));
   }
   return expect_dtype(tensor, what, dtype);
 }
@@ -176,7 +192,8 @@ Result<Inferred> infer_softmax_apply(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   TESSERA_TRY_VOID(check_row_statistic(x[1], "lse", x[0], statistics_dtype(x[0].dtype)));
   const std::string all = all_of(x[0]);
-  return conclude(x, fmt::format("{}, {} -> {}", all, all_of(x[1]), all), {x[0].dims}, {x[0].dtype});
+  return conclude(x, fmt::format("{}, {} -> {}", all, all_of(x[1]), all), {x[0].dims},
+                  {x[0].dtype});
 }
 
 Result<Inferred> infer_softmax_grad_apply(const Operands& x) {
@@ -184,10 +201,12 @@ Result<Inferred> infer_softmax_grad_apply(const Operands& x) {
   TESSERA_TRY_VOID(check_like(x[0], "dy", x[1]));
   TESSERA_TRY_VOID(check_row_statistic(x[2], "dot", x[1], x[1].dtype));
   const std::string all = all_of(x[1]);
-  return conclude(x, fmt::format("{}, {}, {} -> {}", all, all, all_of(x[2]), all), {x[1].dims}, {x[1].dtype});
+  return conclude(x, fmt::format("{}, {}, {} -> {}", all, all, all_of(x[2]), all), {x[1].dims},
+                  {x[1].dtype});
 }
 
-KindInfo part(std::string name, std::string summary, size_t inputs, InferFunction infer, int64_t flops) {
+KindInfo part(std::string name, std::string summary, size_t inputs, InferFunction infer,
+              int64_t flops) {
   return {.name = std::move(name),
           .summary = std::move(summary),
           .min_inputs = inputs,
@@ -203,17 +222,20 @@ std::vector<KindInfo> layer_norm_parts() {
   finish.attributes = {number_attribute("eps", 1e-5)};
   KindInfo apply = part("norm_apply", "(x - mean) * rstd * gamma + beta", 5, infer_norm_apply, 4);
   apply.in_place = true;
-  KindInfo grad_apply = part("norm_grad_apply", "dx of layer_norm from the two sums", 6, infer_norm_grad_apply, 4);
+  KindInfo grad_apply =
+      part("norm_grad_apply", "dx of layer_norm from the two sums", 6, infer_norm_grad_apply, 4);
   grad_apply.in_place = true;
   grad_apply.attributes = {integer_attribute("features")};
-  KindInfo grad_params = part("norm_grad_params", "dgamma and dbeta of layer_norm", 4, infer_norm_grad_params, 5);
+  KindInfo grad_params =
+      part("norm_grad_params", "dgamma and dbeta of layer_norm", 4, infer_norm_grad_params, 5);
   grad_params.outputs = 2;
   grad_params.output_names = {"dgamma", "dbeta"};
   grad_params.accumulates = true;
   return {part("norm_moments", "(count, mean, M2) over the last dim", 1, infer_norm_moments, 1),
           finish,
           apply,
-          part("norm_grad_sums", "(sum g, sum g * xhat) over the last dim, g = dy * gamma", 5, infer_norm_grad_sums, 3),
+          part("norm_grad_sums", "(sum g, sum g * xhat) over the last dim, g = dy * gamma", 5,
+               infer_norm_grad_sums, 3),
           grad_apply,
           grad_params};
 }
@@ -224,22 +246,29 @@ std::vector<KindInfo> rms_norm_parts() {
   finish.in_place = true;
   KindInfo apply = part("rms_apply", "x * rstd * gamma", 3, infer_rms_apply, 2);
   apply.in_place = true;
-  KindInfo grad_apply = part("rms_grad_apply", "dx of rms_norm from the sum", 5, infer_rms_grad_apply, 5);
+  KindInfo grad_apply =
+      part("rms_grad_apply", "dx of rms_norm from the sum", 5, infer_rms_grad_apply, 5);
   grad_apply.attributes = {integer_attribute("features")};
   grad_apply.in_place = true;
   KindInfo grad_params = part("rms_grad_params", "dgamma of rms_norm", 3, infer_rms_grad_params, 3);
   grad_params.accumulates = true;
-  return {part("rms_square", "sum of squares over the last dim", 1, infer_rms_square, 2), finish, apply,
-          part("rms_grad_sum", "sum of g * x over the last dim, g = dy * gamma", 4, infer_rms_grad_sum, 3),
-          grad_apply, grad_params};
+  return {part("rms_square", "sum of squares over the last dim", 1, infer_rms_square, 2),
+          finish,
+          apply,
+          part("rms_grad_sum", "sum of g * x over the last dim, g = dy * gamma", 4,
+               infer_rms_grad_sum, 3),
+          grad_apply,
+          grad_params};
 }
 
 std::vector<KindInfo> softmax_parts() {
-  KindInfo reduce = part("logsumexp_reduce", "log(sum(exp(x))) over one dim", 1, infer_logsumexp_reduce, 3);
+  KindInfo reduce =
+      part("logsumexp_reduce", "log(sum(exp(x))) over one dim", 1, infer_logsumexp_reduce, 3);
   reduce.attributes = {text_attribute("dim")};
   KindInfo apply = part("softmax_apply", "exp(x - lse)", 2, infer_softmax_apply, 2);
   apply.in_place = true;
-  KindInfo grad_apply = part("softmax_grad_apply", "y * (dy - dot)", 3, infer_softmax_grad_apply, 2);
+  KindInfo grad_apply =
+      part("softmax_grad_apply", "y * (dy - dot)", 3, infer_softmax_grad_apply, 2);
   grad_apply.in_place = true;
   return {reduce, apply, grad_apply};
 }
@@ -256,7 +285,8 @@ std::vector<KindInfo> normalisation_part_kinds() {
     info.flops = [per_point = info.flops](const Op& op) {
       int64_t flops = per_point(op);
       for (const OpDim& dim : op.annotation.dims) {
-        if (dim.name == "sums" || (dim.name == "moments" && op.kind == "norm_moments")) flops /= dim.size;
+        if (dim.name == "sums" || (dim.name == "moments" && op.kind == "norm_moments"))
+          flops /= dim.size;
       }
       return flops;
     };

@@ -7,10 +7,12 @@ namespace tessera::kinds {
 namespace {
 
 // `tensors` operands with the parameter's dims and dtype, then scalars.
-Result<Inferred> infer_update(const Operands& x, const Names& tensors, const Names& scalars, size_t outputs) {
+Result<Inferred> infer_update(const Operands& x, const Names& tensors, const Names& scalars,
+                              size_t outputs) {
   const Tensor& parameter = x[0];
   if (!is_floating(parameter.dtype)) {
-    return invalid_input(fmt::format("expected a parameter of a floating dtype, found {}", describe(parameter)));
+    return invalid_input(
+        fmt::format("expected a parameter of a floating dtype, found {}", describe(parameter)));
   }
   const std::string dims = spell(parameter.dims);
   std::string annotation = dims;
@@ -18,7 +20,8 @@ Result<Inferred> infer_update(const Operands& x, const Names& tensors, const Nam
     const bool scalar = i >= tensors.size();
     const std::string& name = scalar ? scalars.at(i - tensors.size()) : tensors[i];
     TESSERA_TRY_VOID(expect_dims(x[i], name, scalar ? std::vector<Dim>{} : parameter.dims));
-    TESSERA_TRY_VOID(expect_dtype(x[i], name, scalar ? statistics_dtype(parameter.dtype) : parameter.dtype));
+    TESSERA_TRY_VOID(
+        expect_dtype(x[i], name, scalar ? statistics_dtype(parameter.dtype) : parameter.dtype));
     annotation += scalar ? ", ()" : ", " + dims;
   }
   annotation += " -> " + dims;
@@ -37,14 +40,16 @@ Result<Inferred> infer_adamw(const Operands& x) {
 
 Result<Inferred> infer_sum_squares(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
-  return conclude(x, fmt::format("{} -> ()", spell(x[0].dims)), {{}}, {statistics_dtype(x[0].dtype)});
+  return conclude(x, fmt::format("{} -> ()", spell(x[0].dims)), {{}},
+                  {statistics_dtype(x[0].dtype)});
 }
 
 Result<Inferred> infer_clip_coefficient(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   TESSERA_TRY_VOID(expect_dims(x[0], "a total", {}));
   if (!(x.number("max_norm") > 0)) {
-    return invalid_input(fmt::format("expected a positive max_norm, found {}", x.number("max_norm")));
+    return invalid_input(
+        fmt::format("expected a positive max_norm, found {}", x.number("max_norm")));
   }
   return conclude(x, "() -> ()", {{}}, {x[0].dtype});
 }
@@ -68,8 +73,8 @@ std::vector<KindInfo> optimizer_kinds() {
        .max_inputs = 7,
        .output_names = {"p", "m", "v"},
        .outputs = 3,
-       .attributes = {number_attribute("beta1", 0.9), number_attribute("beta2", 0.95), number_attribute("eps", 1e-8),
-                      number_attribute("weight_decay", 0.0)},
+       .attributes = {number_attribute("beta1", 0.9), number_attribute("beta2", 0.95),
+                      number_attribute("eps", 1e-8), number_attribute("weight_decay", 0.0)},
        .infer = infer_by(infer_adamw),
        .flops = flops_per_point(14)},
       {.name = "sum_squares",

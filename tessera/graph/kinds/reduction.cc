@@ -12,23 +12,26 @@ Result<Inferred> infer_reduce(const Operands& x, std::string_view combiner) {
   for (const std::string& name : words(x.text("dims"))) {
     const int position = find_dim(output, name);
     if (position < 0) {
-      return invalid_input(fmt::format("expected dims of the input, each once, found '{}' for {}", name, describe(x[0])));
+      return invalid_input(fmt::format("expected dims of the input, each once, found '{}' for {}",
+                                       name, describe(x[0])));
     }
     output.erase(output.begin() + position);
   }
-  return conclude(x, fmt::format("{} -> {}{}", spell(x[0].dims), spell(output), combiner), {output}, {x[0].dtype});
+  return conclude(x, fmt::format("{} -> {}{}", spell(x[0].dims), spell(output), combiner), {output},
+                  {x[0].dtype});
 }
 
 Result<Inferred> infer_reduce_sum(const Operands& x) { return infer_reduce(x, ""); }
 Result<Inferred> infer_reduce_max(const Operands& x) { return infer_reduce(x, " {max}"); }
 
-InputGradients differentiate_reduce_sum(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
-                                        const std::vector<bool>&) {
+InputGradients differentiate_reduce_sum(GraphBuilder& builder, const Op& op,
+                                        const OutputGradients& dy, const std::vector<bool>&) {
   const std::string path = op.path + ".dx";
   const double factor = op.number("factor");
   TensorId gradient = dy[0];
   // Scale the small tensor, then spread it.
-  if (factor != 1.0) gradient = builder.op1(path + ".scale", "scale", {gradient}, {{"factor", factor}});
+  if (factor != 1.0)
+    gradient = builder.op1(path + ".scale", "scale", {gradient}, {{"factor", factor}});
   const std::string dims = dims_text(builder.tensor(op.inputs[0]).dims);
   return {builder.op1(path, "broadcast_to", {gradient}, {{"dims", dims}})};
 }

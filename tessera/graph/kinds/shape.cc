@@ -1,4 +1,5 @@
-// Kinds that move or re-label data: broadcast_to, group, ungroup, transpose, rename, slice, slice_grad, concat, fill.
+// Kinds that move or re-label data: broadcast_to, group, ungroup, transpose, rename, slice,
+// slice_grad, concat, fill.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +11,10 @@ namespace {
 
 Result<size_t> position_of(const Tensor& x, const std::string& dim) {
   const int position = find_dim(x.dims, dim);
-  if (position < 0) return invalid_input(fmt::format("expected a dim of the input, found '{}' for {}", dim, describe(x)));
+  if (position < 0) {
+    return invalid_input(
+        fmt::format("expected a dim of the input, found '{}' for {}", dim, describe(x)));
+  }
   return static_cast<size_t>(position);
 }
 
@@ -21,19 +25,22 @@ std::string spell_replaced(const std::vector<Dim>& dims, size_t position, const 
   return spell(names);
 }
 
-// ---- broadcast_to, fill --------------------------------------------------------------------------
+// ---- broadcast_to, fill
+// --------------------------------------------------------------------------
 Result<Inferred> infer_broadcast_to(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   TESSERA_TRY(std::vector<Dim> output, parse_dims(x.text("dims")));
   if (!is_subsequence(x[0].dims, output)) {
-    return invalid_input(fmt::format("expected the dims of the input among {} in the same order, found {}",
-                                     describe(output), describe(x[0])));
+    return invalid_input(
+        fmt::format("expected the dims of the input among {} in the same order, found {}",
+                    describe(output), describe(x[0])));
   }
-  return conclude(x, fmt::format("{} -> {}", spell(x[0].dims), spell(output)), {output}, {x[0].dtype});
+  return conclude(x, fmt::format("{} -> {}", spell(x[0].dims), spell(output)), {output},
+                  {x[0].dtype});
 }
 
-InputGradients differentiate_broadcast_to(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
-                                          const std::vector<bool>&) {
+InputGradients differentiate_broadcast_to(GraphBuilder& builder, const Op& op,
+                                          const OutputGradients& dy, const std::vector<bool>&) {
   return {sum_to(builder, op.path + ".dx", dy[0], builder.tensor(op.inputs[0]).dims)};
 }
 
@@ -43,13 +50,15 @@ Result<Inferred> infer_fill(const Operands& x) {
   return conclude(x, fmt::format("-> {}", spell(output)), {output}, {dtype});
 }
 
-// ---- group, ungroup ------------------------------------------------------------------------------
+// ---- group, ungroup
+// ------------------------------------------------------------------------------
 Result<Inferred> infer_group(const Operands& x) {
   const int64_t first = x.integer("first");
   const int64_t count = x.integer("count");
   const auto rank = static_cast<int64_t>(x[0].dims.size());
   if (first < 0 || count < 1 || first + count > rank) {
-    return invalid_input(fmt::format("expected dims {} to {} within the input, found {}", first, first + count - 1, describe(x[0])));
+    return invalid_input(fmt::format("expected dims {} to {} within the input, found {}", first,
+                                     first + count - 1, describe(x[0])));
   }
   const auto begin = x[0].dims.begin() + first;
   const std::vector<Dim> grouped(begin, begin + count);
@@ -60,8 +69,9 @@ Result<Inferred> infer_group(const Operands& x) {
   output.erase(output.begin() + first, output.begin() + first + count);
   output.insert(output.begin() + first, Dim{x.text("name"), size});
   const std::string bracket = fmt::format("({})", spell(grouped));
-  return conclude(x, fmt::format("{} -> {}", spell(x[0].dims), spell_replaced(output, position, bracket)), {output},
-                  {x[0].dtype});
+  return conclude(
+      x, fmt::format("{} -> {}", spell(x[0].dims), spell_replaced(output, position, bracket)),
+      {output}, {x[0].dtype});
 }
 
 InputGradients differentiate_group(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
@@ -69,7 +79,8 @@ InputGradients differentiate_group(GraphBuilder& builder, const Op& op, const Ou
   const std::vector<Dim>& dims = builder.tensor(op.inputs[0]).dims;
   const auto begin = dims.begin() + op.integer("first");
   const std::vector<Dim> grouped(begin, begin + op.integer("count"));
-  return {builder.op1(op.path + ".dx", "ungroup", {dy[0]}, {{"dim", op.text("name")}, {"names", dims_text(grouped)}})};
+  return {builder.op1(op.path + ".dx", "ungroup", {dy[0]},
+                      {{"dim", op.text("name")}, {"names", dims_text(grouped)}})};
 }
 
 Result<Inferred> infer_ungroup(const Operands& x) {
@@ -78,25 +89,29 @@ Result<Inferred> infer_ungroup(const Operands& x) {
   int64_t size = 1;
   for (const Dim& dim : parts) size *= dim.size;
   if (parts.empty() || size != x[0].dims[position].size) {
-    return invalid_input(fmt::format("expected names whose product is {}, found {}", x[0].dims[position].size, describe(parts)));
+    return invalid_input(fmt::format("expected names whose product is {}, found {}",
+                                     x[0].dims[position].size, describe(parts)));
   }
   std::vector<Dim> output = x[0].dims;
   const auto at = static_cast<std::ptrdiff_t>(position);
   output.erase(output.begin() + at);
   output.insert(output.begin() + at, parts.begin(), parts.end());
   const std::string bracket = fmt::format("({})", spell(parts));
-  return conclude(x, fmt::format("{} -> {}", spell_replaced(x[0].dims, position, bracket), spell(output)), {output},
-                  {x[0].dtype});
+  return conclude(
+      x, fmt::format("{} -> {}", spell_replaced(x[0].dims, position, bracket), spell(output)),
+      {output}, {x[0].dtype});
 }
 
 InputGradients differentiate_ungroup(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                      const std::vector<bool>&) {
   const int64_t first = find_dim(builder.tensor(op.inputs[0]).dims, op.text("dim"));
   const auto count = static_cast<int64_t>(words(op.text("names")).size());
-  return {builder.op1(op.path + ".dx", "group", {dy[0]}, {{"first", first}, {"count", count}, {"name", op.text("dim")}})};
+  return {builder.op1(op.path + ".dx", "group", {dy[0]},
+                      {{"first", first}, {"count", count}, {"name", op.text("dim")}})};
 }
 
-// ---- transpose, rename ---------------------------------------------------------------------------
+// ---- transpose, rename
+// ---------------------------------------------------------------------------
 Result<Inferred> infer_transpose(const Operands& x) {
   std::vector<Dim> output;
   for (const std::string& name : words(x.text("dims"))) {
@@ -104,14 +119,17 @@ Result<Inferred> infer_transpose(const Operands& x) {
     output.push_back(x[0].dims[position]);
   }
   if (output.size() != x[0].dims.size()) {
-    return invalid_input(fmt::format("expected all {} dims of the input, found '{}'", x[0].dims.size(), x.text("dims")));
+    return invalid_input(fmt::format("expected all {} dims of the input, found '{}'",
+                                     x[0].dims.size(), x.text("dims")));
   }
-  return conclude(x, fmt::format("{} -> {}", spell(x[0].dims), spell(output)), {output}, {x[0].dtype});
+  return conclude(x, fmt::format("{} -> {}", spell(x[0].dims), spell(output)), {output},
+                  {x[0].dtype});
 }
 
-InputGradients differentiate_transpose(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
-                                       const std::vector<bool>&) {
-  return {builder.op1(op.path + ".dx", "transpose", {dy[0]}, {{"dims", spell(builder.tensor(op.inputs[0]).dims)}})};
+InputGradients differentiate_transpose(GraphBuilder& builder, const Op& op,
+                                       const OutputGradients& dy, const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "transpose", {dy[0]},
+                      {{"dims", spell(builder.tensor(op.inputs[0]).dims)}})};
 }
 
 Result<Inferred> infer_rename(const Operands& x) {
@@ -123,23 +141,28 @@ Result<Inferred> infer_rename(const Operands& x) {
 
 InputGradients differentiate_rename(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                     const std::vector<bool>&) {
-  return {builder.op1(op.path + ".dx", "rename", {dy[0]}, {{"from", op.text("to")}, {"to", op.text("from")}})};
+  return {builder.op1(op.path + ".dx", "rename", {dy[0]},
+                      {{"from", op.text("to")}, {"to", op.text("from")}})};
 }
 
-// ---- slice, concat: the cut dim is frozen; inputs call it `dim`, the output `dim.out` ---------------
-Result<Inferred> infer_cut(const Operands& x, int64_t input_size, int64_t output_size, int64_t whole) {
+// ---- slice, concat: the cut dim is frozen; inputs call it `dim`, the output `dim.out`
+// ---------------
+Result<Inferred> infer_cut(const Operands& x, int64_t input_size, int64_t output_size,
+                           int64_t whole) {
   TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
   const int64_t begin = x.integer("begin");
   const int64_t size = output_size == whole ? input_size : output_size;
   if (begin < 0 || size < 1 || begin + size > whole) {
-    return invalid_input(fmt::format("expected a part of dim '{}' of size {}, found begin {} and size {}", x.text("dim"),
-                                     whole, begin, size));
+    return invalid_input(
+        fmt::format("expected a part of dim '{}' of size {}, found begin {} and size {}",
+                    x.text("dim"), whole, begin, size));
   }
   std::vector<Dim> output = x[0].dims;
   output[position].size = output_size;
   const std::string& dim = x.text("dim");
-  return conclude(x, fmt::format("{} -> {}", spell_replaced(x[0].dims, position, dim + "^"),
-                                 spell_replaced(output, position, dim + ".out^")),
+  return conclude(x,
+                  fmt::format("{} -> {}", spell_replaced(x[0].dims, position, dim + "^"),
+                              spell_replaced(output, position, dim + ".out^")),
                   {output}, {x[0].dtype});
 }
 
@@ -178,8 +201,9 @@ Result<Inferred> infer_concat(const Operands& x) {
     annotation += (i == 0 ? "" : ", ") + spell_replaced(x[i].dims, position, name);
   }
   output[position].size = size;
-  return conclude(x, fmt::format("{} -> {}", annotation, spell_replaced(output, position, dim + ".out^")), {output},
-                  {x[0].dtype});
+  return conclude(
+      x, fmt::format("{} -> {}", annotation, spell_replaced(output, position, dim + ".out^")),
+      {output}, {x[0].dtype});
 }
 
 InputGradients differentiate_concat(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
@@ -200,7 +224,8 @@ InputGradients differentiate_concat(GraphBuilder& builder, const Op& op, const O
 
 using Rule = decltype(&differentiate_slice);
 
-KindInfo mover(std::string name, std::string summary, std::vector<AttributeInfo> attributes, InferFunction infer, Rule rule) {
+KindInfo mover(std::string name, std::string summary, std::vector<AttributeInfo> attributes,
+               InferFunction infer, Rule rule) {
   KindInfo info{.name = std::move(name),
                 .summary = std::move(summary),
                 .attributes = std::move(attributes),
@@ -217,21 +242,29 @@ std::vector<KindInfo> shape_kinds() {
   const AttributeInfo dims = text_attribute("dims");
   const AttributeInfo begin = integer_attribute("begin");
   const AttributeInfo size = integer_attribute("size");
-  KindInfo concat = mover("concat", "tensors joined along a dim", {dim}, infer_concat, differentiate_concat);
+  KindInfo concat =
+      mover("concat", "tensors joined along a dim", {dim}, infer_concat, differentiate_concat);
   concat.max_inputs = SIZE_MAX;
-  KindInfo fill = mover("fill", "a constant", {number_attribute("value"), dims, text_attribute("dtype")}, infer_fill, nullptr);
+  KindInfo fill =
+      mover("fill", "a constant", {number_attribute("value"), dims, text_attribute("dtype")},
+            infer_fill, nullptr);
   fill.min_inputs = 0;
   fill.max_inputs = 0;
   return {
-      mover("broadcast_to", "repeats x along new dims", {dims}, infer_broadcast_to, differentiate_broadcast_to),
-      mover("group", "joins neighbouring dims into one", {integer_attribute("first"), integer_attribute("count"), text_attribute("name")},
+      mover("broadcast_to", "repeats x along new dims", {dims}, infer_broadcast_to,
+            differentiate_broadcast_to),
+      mover("group", "joins neighbouring dims into one",
+            {integer_attribute("first"), integer_attribute("count"), text_attribute("name")},
             infer_group, differentiate_group),
-      mover("ungroup", "cuts a dim into several", {dim, text_attribute("names")}, infer_ungroup, differentiate_ungroup),
-      mover("transpose", "the same dims in another order", {dims}, infer_transpose, differentiate_transpose),
-      mover("rename", "the same data, one dim under another name", {text_attribute("from"), text_attribute("to")},
-            infer_rename, differentiate_rename),
+      mover("ungroup", "cuts a dim into several", {dim, text_attribute("names")}, infer_ungroup,
+            differentiate_ungroup),
+      mover("transpose", "the same dims in another order", {dims}, infer_transpose,
+            differentiate_transpose),
+      mover("rename", "the same data, one dim under another name",
+            {text_attribute("from"), text_attribute("to")}, infer_rename, differentiate_rename),
       mover("slice", "a part of a dim", {dim, begin, size}, infer_slice, differentiate_slice),
-      mover("slice_grad", "dy in a larger tensor of zeros", {dim, begin, size}, infer_slice_grad, nullptr),
+      mover("slice_grad", "dy in a larger tensor of zeros", {dim, begin, size}, infer_slice_grad,
+            nullptr),
       concat,
       fill,
   };

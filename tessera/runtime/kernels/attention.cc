@@ -165,7 +165,7 @@ Kernel attention_grad(const KernelCall& call) {
   const std::optional<double> scale = scale_of(*call.op);
   // One rectangle that covers all queries and keys: its gradients are written, not added.
   const bool covers_queries = parts.size() == 1 && parts[0].queries.size == q.shape[1];
-  const bool covers_keys = parts.size() == 1 && parts[0].keys.size == k.shape[1];
+  const bool covers_keys = parts.size() == 1 && parts[0].keys.size == dk.shape[1];
   std::vector<BackwardCall> calls;
   for (int64_t g = 0; g < q.shape[3]; ++g) {
     for (const Rectangle& part : parts) {

@@ -1,0 +1,267 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/base/text.h"
+#include "tessera/graph/builder.h"
+#include "tessera/graph/kinds.h"
+#include "tessera/graph/test_graphs.h"
+
+namespace tessera {
+namespace {
+
+using test_graphs::kNormal;
+using test_graphs::mlp;
+using test_graphs::transformer;
+
+OptimizerSpec backward_only() {
+  OptimizerSpec spec;
+  spec.kind = "none";
+  return spec;
+}
+
+Graph differentiated(const Graph& forward, const OptimizerSpec& spec) {
+  auto graph = differentiate(forward, spec);
+  EXPECT_TRUE(graph) << (graph ? "" : graph.error().message);
+  return graph ? *graph : Graph{};
+}
+
+const Op* find_op(const Graph& graph, std::string_view path) {
+  for (const Op& op : graph.ops()) {
+    if (op.path == path) return &op;
+  }
+  return nullptr;
+}
+
+// The expected text lies beside the tests; TESSERA_REWRITE_GOLDEN=1 writes it anew.
+void expect_golden(const std::string& text, const std::string& name) {
+  const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tessera/graph/testdata/" + name;
+  if (std::getenv("TESSERA_REWRITE_GOLDEN") != nullptr) {
+    ASSERT_TRUE(write_file(path, text));
+  }
+  auto golden = read_file(path);
+  ASSERT_TRUE(golden) << golden.error().message;
+  EXPECT_EQ(text, *golden) << path;
+}
+
+TEST(DifferentiateTest, TwoLayerPerceptronAsText) {
+  expect_golden(to_text(differentiated(mlp(), OptimizerSpec{})), "mlp_adamw.graph");
+}
+
+TEST(DifferentiateTest, SgdWithoutClipping) {
+  OptimizerSpec spec;
+  spec.kind = "sgd";
+  spec.clip_norm = 0;
+  const Graph graph = differentiated(mlp(), spec);
+  const Op* update = find_op(graph, "optimizer.up.weight");
+  ASSERT_NE(update, nullptr);
+  EXPECT_EQ(update->kind, "sgd");
+  EXPECT_EQ(update->inputs.size(), 4u);
+  EXPECT_TRUE(graph.find_tensor("optimizer.momentum.up.weight").valid());
+  for (const Op& op : graph.ops()) EXPECT_NE(op.path.rfind("clip.", 0), 0u) << op.path;
+}
+
+TEST(DifferentiateTest, EveryParameterOfATransformerHasAGradientAndAnUpdate) {
+  const Graph forward = transformer(2);
+  const Graph graph = differentiated(forward, OptimizerSpec{});
+  for (const Tensor& tensor : forward.tensors()) {
+    if (tensor.role != Role::kParameter) continue;
+    const TensorId gradient = graph.find_tensor("grad." + tensor.name);
+    ASSERT_TRUE(gradient.valid()) << tensor.name;
+    EXPECT_EQ(graph.tensor(gradient).of, tensor.id);
+    EXPECT_EQ(graph.tensor(gradient).dims, tensor.dims);
+    EXPECT_EQ(graph.tensor(gradient).dtype, tensor.dtype);
+    const TensorId updated = graph.find_tensor("updated." + tensor.name);
+    ASSERT_TRUE(updated.valid()) << tensor.name;
+    EXPECT_EQ(graph.tensor(updated).update_of, tensor.id);
+  }
+  EXPECT_EQ(parameter_count(graph), parameter_count(forward));
+}
+
+TEST(DifferentiateTest, BackwardOpsMirrorForwardOpsAndInheritTheirDimNames) {
+  const Graph graph = differentiated(transformer(1), backward_only());
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kBackward || op.kind != "einsum") continue;
+    ASSERT_TRUE(op.mirror.valid()) << op.path;
+    for (const OpDim& dim : op.annotation.dims) {
+      EXPECT_GE(graph.op(op.mirror).annotation.find(dim.name), 0) << op.path << " " << dim.name;
+    }
+  }
+}
+
+TEST(DifferentiateTest, ATiedEmbeddingAddsUpBothContributions) {
+  const Graph graph = differentiated(transformer(1), backward_only());
+  const TensorId gradient = graph.find_tensor("grad.embed.weight");
+  ASSERT_TRUE(gradient.valid());
+  const Op& sum = graph.op(graph.tensor(gradient).producer);
+  EXPECT_EQ(sum.kind, "add_n");
+  EXPECT_EQ(sum.path, "embed.weight.grad");
+  EXPECT_FALSE(sum.mirror.valid());
+  ASSERT_EQ(sum.inputs.size(), 2u);
+  EXPECT_EQ(graph.tensor(sum.inputs[0]).name, "grad.embed.weight.from.head");
+  EXPECT_EQ(graph.tensor(sum.inputs[1]).name, "grad.embed.weight.from.embed");
+}
+
+TEST(DifferentiateTest, ResidualBranchesAddUpAtTheTensorThatForks) {
+  const Graph graph = differentiated(transformer(1), backward_only());
+  const Op* sum = find_op(graph, "embed.grad");
+  ASSERT_NE(sum, nullptr);
+  EXPECT_EQ(sum->kind, "add_n");
+  EXPECT_EQ(graph.op(sum->mirror).path, "embed");
+  EXPECT_EQ(graph.tensor(sum->outputs[0]).name, "grad.embed");
+}
+
+TEST(DifferentiateTest, AGradientPassedOnIsSharedByActivationsButNotByParameters) {
+  GraphBuilder g("shared");
+  const TensorId p = g.parameter("p", {{"a", 2}}, kNormal);
+  const TensorId q = g.parameter("q", {{"a", 2}}, kNormal);
+  const TensorId sum = g.op1("sum", "add", {p, q});
+  g.graph().loss = g.op1("loss", "reduce_sum", {sum}, {{"dims", "a"}});
+  const Graph graph = differentiated(*g.finish(), backward_only());
+  EXPECT_EQ(graph.tensor(graph.find_tensor("grad.sum")).of, sum);
+  for (const char* name : {"p", "q"}) {
+    const TensorId gradient = graph.find_tensor(std::string("grad.") + name);
+    ASSERT_TRUE(gradient.valid());
+    EXPECT_EQ(graph.op(graph.tensor(gradient).producer).kind, "scale");
+  }
+}
+
+TEST(DifferentiateTest, AnOpThatReadsATensorTwiceContributesTwice) {
+  GraphBuilder g("square");
+  const TensorId p = g.parameter("p", {{"a", 2}}, kNormal);
+  const TensorId square = g.op1("square", "mul", {p, p});
+  g.graph().loss = g.op1("loss", "reduce_sum", {square}, {{"dims", "a"}});
+  const Graph graph = differentiated(*g.finish(), backward_only());
+  const Op* sum = find_op(graph, "p.grad");
+  ASSERT_NE(sum, nullptr);
+  EXPECT_EQ(graph.tensor(sum->inputs[0]).name, "grad.p.from.square");
+  EXPECT_EQ(graph.tensor(sum->inputs[1]).name, "grad.p.from.square.1");
+}
+
+TEST(DifferentiateTest, BroadcastOperandsAreSummedOverTheMissingDims) {
+  GraphBuilder g("broadcast");
+  const TensorId x = g.input("x", {{"b", 2}, {"a", 3}}, DType::kFloat32);
+  const TensorId p = g.parameter("p", {{"a", 3}}, kNormal);
+  const TensorId q = g.parameter("q", {{"b", 2}}, kNormal);
+  const TensorId product = g.op1("product", "mul", {x, p});
+  const TensorId y = g.op1("y", "sub", {product, q});
+  g.graph().loss = g.op1("loss", "reduce_sum", {y}, {{"dims", "a b"}});
+  const Graph graph = differentiated(*g.finish(), backward_only());
+  EXPECT_EQ(to_string(find_op(graph, "product.db")->annotation), "b+ a -> a");
+  EXPECT_EQ(find_op(graph, "product.db.product")->kind, "mul");
+  EXPECT_EQ(to_string(find_op(graph, "y.db.sum")->annotation), "b a+ -> b");
+  EXPECT_EQ(find_op(graph, "product.da"), nullptr);  // x needs no gradient
+}
+
+// Operand dims that neither the output nor the other operand has, and operands whose tensor dims
+// have other names than the spec.
+TEST(DifferentiateTest, EinsumGradientsBroadcastAndRename) {
+  GraphBuilder g("einsum");
+  const TensorId a = g.parameter("a", {{"i", 2}, {"j", 3}, {"l", 4}}, kNormal);
+  const TensorId b = g.parameter("b", {{"r", 3}, {"s", 5}}, kNormal);
+  const TensorId y = g.op1("y", "einsum", {a, b}, {{"spec", "m k x, k n^ -> n m"}});
+  g.graph().loss = g.op1("loss", "reduce_sum", {y}, {{"dims", "m n"}});
+  const Graph graph = differentiated(*g.finish(), backward_only());
+  EXPECT_EQ(to_string(find_op(graph, "y.dx")->annotation), "n^ m, k n -> m k");
+  EXPECT_EQ(find_op(graph, "y.dx.broadcast")->kind, "broadcast_to");
+  EXPECT_EQ(to_string(find_op(graph, "y.dw")->annotation), "m+ k x+, n^ m -> k n");
+  EXPECT_EQ(graph.tensor(graph.find_tensor("grad.a")).dims, graph.tensor(a).dims);
+  EXPECT_EQ(graph.tensor(graph.find_tensor("grad.b")).dims, graph.tensor(b).dims);
+}
+
+TEST(DifferentiateTest, EveryDifferentiableShapeKindGivesAGradientOfTheRightDims) {
+  GraphBuilder g("shapes");
+  const TensorId p = g.parameter("p", {{"a", 2}, {"b", 3}, {"c", 4}}, kNormal);
+  const TensorId grouped =
+      g.op1("group", "group", {p}, {{"first", 1}, {"count", 2}, {"name", "bc"}});
+  const TensorId turned = g.op1("turn", "transpose", {grouped}, {{"dims", "bc a"}});
+  const TensorId renamed = g.op1("name", "rename", {turned}, {{"from", "a"}, {"to", "e"}});
+  const TensorId cut = g.op1("cut", "slice", {renamed}, {{"dim", "e"}, {"begin", 1}, {"size", 1}});
+  const TensorId joined = g.op1("join", "concat", {cut, renamed}, {{"dim", "e"}});
+  const TensorId parts = g.op1("parts", "ungroup", {joined}, {{"dim", "bc"}, {"names", "b=3 c=4"}});
+  const TensorId soft = g.op1("soft", "softmax", {parts}, {{"dim", "c"}});
+  const TensorId wide = g.op1("wide", "broadcast_to", {soft}, {{"dims", "z=2 b=3 c=4 e=3"}});
+  const TensorId narrow = g.op1("narrow", "cast", {wide}, {{"dtype", "bfloat16"}});
+  const TensorId grown = g.op1("exp", "exp", {narrow});
+  const TensorId kept = g.op1("drop", "dropout", {grown}, {{"p", 0.5}, {"key", "drop"}});
+  const TensorId total =
+      g.op1("total", "reduce_sum", {kept}, {{"dims", "z b c e"}, {"factor", 0.5}});
+  g.graph().loss = g.op1("loss", "cast", {total}, {{"dtype", "float32"}});
+  auto forward = g.finish();
+  ASSERT_TRUE(forward) << forward.error().message;
+  const Graph graph = differentiated(*forward, backward_only());
+  EXPECT_EQ(graph.tensor(graph.find_tensor("grad.p")).dims, graph.tensor(p).dims);
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.role != Role::kGradient || !tensor.of.valid()) continue;
+    EXPECT_EQ(tensor.dims, graph.tensor(tensor.of).dims) << tensor.name;
+    EXPECT_EQ(tensor.dtype, graph.tensor(tensor.of).dtype) << tensor.name;
+  }
+}
+
+TEST(DifferentiateTest, AMissingGradientOfCrossEntropyIsFilledWithZeros) {
+  GraphBuilder g("half");
+  const TensorId p = g.parameter("p", {{"b", 2}, {"v", 3}}, kNormal);
+  const TensorId targets = g.input("targets", {{"b", 2}}, DType::kInt64);
+  const auto ce = g.op("ce", "cross_entropy", {p, targets});
+  g.graph().loss = g.op1("loss", "reduce_sum", {ce[0]}, {{"dims", "b"}});
+  const Graph graph = differentiated(*g.finish(), backward_only());
+  ASSERT_NE(find_op(graph, "ce.dpicked"), nullptr);
+  EXPECT_EQ(find_op(graph, "ce.dpicked")->kind, "fill");
+}
+
+TEST(DifferentiateTest, ClippingSumsByGroup) {
+  const Graph graph = differentiated(transformer(2), OptimizerSpec{});
+  for (const char* path : {"clip.blocks.0", "clip.blocks.1", "clip.total", "clip.coefficient",
+                           "clip.embed.weight.sum_squares"}) {
+    EXPECT_NE(find_op(graph, path), nullptr) << path;
+  }
+  EXPECT_EQ(find_op(graph, "clip.embed"), nullptr);            // one parameter: nothing to add
+  EXPECT_EQ(find_op(graph, "clip.total")->inputs.size(), 4u);  // embed, two blocks, norm
+}
+
+TEST(DifferentiateTest, WeightDecayIsForMatricesOnly) {
+  const Graph graph = differentiated(transformer(1), OptimizerSpec{});
+  EXPECT_EQ(find_op(graph, "optimizer.embed.weight")->number("weight_decay"), 0.1);
+  EXPECT_EQ(find_op(graph, "optimizer.norm.weight")->number("weight_decay"), 0.0);
+}
+
+std::string error_of(const Graph& forward, const OptimizerSpec& spec = {}) {
+  auto graph = differentiate(forward, spec);
+  EXPECT_FALSE(graph);
+  return graph ? "" : graph.error().message;
+}
+
+TEST(DifferentiateTest, Errors) {
+  GraphBuilder g("errors");
+  const TensorId x = g.input("x", {{"a", 2}}, DType::kFloat32);
+  const TensorId p = g.parameter("p", {{"a", 2}}, kNormal);
+  const TensorId y = g.op1("y", "mul", {x, p});
+  EXPECT_EQ(error_of(g.graph()), "expected a graph with a loss, found none");
+  g.graph().loss = y;
+  EXPECT_EQ(error_of(g.graph()),
+            "expected a loss that is a floating scalar made by an op, found 'y' [a=2] float32");
+  GraphBuilder most(g.graph());
+  most.graph().loss = most.op1("most", "reduce_max", {y}, {{"dims", "a"}});
+  EXPECT_EQ(error_of(most.graph()),
+            "op 'most' (reduce_max) lies between a parameter and the loss, but has no derivative");
+  g.graph().loss = g.op1("loss", "reduce_sum", {y}, {{"dims", "a"}});
+  OptimizerSpec lion;
+  lion.kind = "lion";
+  EXPECT_EQ(error_of(g.graph(), lion), "expected an optimizer (adamw, sgd, none), found 'lion'");
+  g.parameter("unused.weight", {{"a", 2}}, kNormal);
+  EXPECT_EQ(error_of(g.graph()), "parameter 'unused.weight' does not influence the loss 'loss'");
+}
+
+TEST(DifferentiateTest, AnInputNamedLrMustBeAScalar) {
+  GraphBuilder g("lr");
+  const TensorId lr = g.input("lr", {{"a", 2}}, DType::kFloat32);
+  const TensorId p = g.parameter("p", {{"a", 2}}, kNormal);
+  const TensorId y = g.op1("y", "mul", {lr, p});
+  g.graph().loss = g.op1("loss", "reduce_sum", {y}, {{"dims", "a"}});
+  EXPECT_EQ(error_of(g.graph()),
+            "expected 'lr' to be a scalar input of dtype float32, found input 'lr' [a=2] float32");
+}
+
+}  // namespace
+}  // namespace tessera

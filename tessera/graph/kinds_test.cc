@@ -1,0 +1,607 @@
+#include "tessera/graph/kinds.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tessera/base/text.h"
+#include "tessera/graph/builder.h"
+#include "tessera/graph/kinds/common.h"
+
+namespace tessera {
+namespace {
+
+// Operands are written "batch=2 h=3" or "bfloat16 batch=2 h=3"; float32 if no dtype is said.
+struct Case {
+  std::string kind;
+  std::vector<std::string> inputs;
+  Attributes attributes;
+  std::string annotation;            // expected, or the error
+  std::vector<std::string> outputs;  // expected "dtype [dims]"; empty for an error
+};
+
+struct Called {
+  Graph graph;
+  std::vector<TensorId> inputs;
+};
+
+Called make_inputs(const std::vector<std::string>& operands) {
+  GraphBuilder builder("test");
+  std::vector<TensorId> inputs;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    std::string_view text = operands[i];
+    DType dtype = DType::kFloat32;
+    const std::string_view first = text.substr(0, text.find(' '));
+    if (auto parsed = parse_dtype(first)) {
+      dtype = *parsed;
+      text.remove_prefix(first.size());
+    }
+    inputs.push_back(builder.input("x" + std::to_string(i), *kinds::parse_dims(text), dtype));
+  }
+  return {builder.graph(), inputs};
+}
+
+Result<Inferred> call(const Case& c) {
+  const Called made = make_inputs(c.inputs);
+  Attributes attributes = c.attributes;
+  return infer_op(made.graph, c.kind, made.inputs, attributes);
+}
+
+// Runs the op through a builder: the op as it stands in a graph.
+Op built(const Case& c) {
+  Called made = make_inputs(c.inputs);
+  GraphBuilder builder(made.graph);
+  builder.op("op", c.kind, made.inputs, c.attributes);
+  auto graph = builder.finish();
+  EXPECT_TRUE(graph) << c.kind << ": " << (graph ? "" : graph.error().message);
+  return graph ? graph->ops().back() : Op{};
+}
+
+std::vector<std::string> described(const Inferred& inferred) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < inferred.outputs.size(); ++i) {
+    out.push_back(std::string(dtype_name(inferred.dtypes[i])) + " " +
+                  describe(inferred.outputs[i]));
+  }
+  return out;
+}
+
+const std::vector<Case>& good_cases() {
+  static const std::string x = "batch=2 seq=3 h=4";
+  static const std::string q = "batch=2 seq=6 heads=3 group=2 head_dim=4";
+  static const std::string k = "batch=2 seq=6 heads=3 head_dim=4";
+  static const std::string qt = "batch seq heads group head_dim^";
+  static const std::vector<Case> cases = {
+      // contraction
+      {"embedding",
+       {"int64 batch=2 seq=3", "vocab=7 h=4"},
+       {},
+       "batch seq, vocab+ h -> batch seq h",
+       {"float32 [batch=2, seq=3, h=4]"}},
+      {"embedding_grad",
+       {"int64 batch=2 seq=3", x},
+       {{"vocab", 7}, {"vocab_name", "vocab"}},
+       "batch+ seq+, batch seq h -> vocab h",
+       {"float32 [vocab=7, h=4]"}},
+      {"einsum",
+       {"a=2 b=3", "b=3 c=4", "c=4"},
+       {{"spec", "m k, k n, n -> n m"}},
+       "m k+, k n, n -> n m",
+       {"float32 [n=4, m=2]"}},
+      {"einsum", {"a=2 b=3"}, {{"spec", "m k -> k"}}, "m+ k -> k", {"float32 [k=3]"}},
+      // element-wise
+      {"add", {x, "h=4"}, {}, "batch seq h, h -> batch seq h", {"float32 [batch=2, seq=3, h=4]"}},
+      {"sub", {"h=4", x}, {}, "h, batch seq h -> batch seq h", {"float32 [batch=2, seq=3, h=4]"}},
+      {"mul", {x, ""}, {}, "batch seq h, () -> batch seq h", {"float32 [batch=2, seq=3, h=4]"}},
+      {"add_n", {"a=2", "a=2", "a=2"}, {}, "a, a, a -> a", {"float32 [a=2]"}},
+      {"scale", {"bfloat16 a=2"}, {{"factor", 2}}, "a -> a", {"bfloat16 [a=2]"}},
+      {"gelu", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
+      {"silu", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
+      {"relu", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
+      {"exp", {""}, {}, "() -> ()", {"float32 []"}},
+      {"cast", {"a=2"}, {{"dtype", "bfloat16"}}, "a -> a", {"bfloat16 [a=2]"}},
+      {"dropout", {"a=2"}, {{"p", 0.1}, {"key", "blocks.0.drop"}}, "a -> a", {"float32 [a=2]"}},
+      {"gelu_grad", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
+      {"silu_grad", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
+      {"relu_grad", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
+      // normalisation
+      {"layer_norm",
+       {x, "h=4", "h=4"},
+       {},
+       "batch seq h^, h, h -> batch seq h, batch seq, batch seq",
+       {"float32 [batch=2, seq=3, h=4]", "float32 [batch=2, seq=3]", "float32 [batch=2, seq=3]"}},
+      {"rms_norm",
+       {"bfloat16 b=2 h=4", "bfloat16 h=4"},
+       {},
+       "b h^, h -> b h, b",
+       {"bfloat16 [b=2, h=4]", "float32 [b=2]"}},
+      {"softmax",
+       {x},
+       {{"dim", "seq"}},
+       "batch seq^ h -> batch seq h",
+       {"float32 [batch=2, seq=3, h=4]"}},
+      {"layer_norm_grad",
+       {x, x, "h=4", "batch=2 seq=3", "batch=2 seq=3"},
+       {},
+       "batch+ seq+ h^, batch seq h, h, batch seq, batch seq -> batch seq h, h, h",
+       {"float32 [batch=2, seq=3, h=4]", "float32 [h=4]", "float32 [h=4]"}},
+      {"rms_norm_grad",
+       {"b=2 h=4", "b=2 h=4", "h=4", "b=2"},
+       {},
+       "b+ h^, b h, h, b -> b h, h",
+       {"float32 [b=2, h=4]", "float32 [h=4]"}},
+      {"softmax_grad",
+       {"b=2 h=4", "b=2 h=4"},
+       {{"dim", "h"}},
+       "b h^, b h -> b h",
+       {"float32 [b=2, h=4]"}},
+      {"norm_moments",
+       {"float64 b=2 h=4"},
+       {},
+       "b h+ -> b moments^ {moments}",
+       {"float64 [b=2, moments=3]"}},
+      {"norm_finish",
+       {"b=2 moments=3"},
+       {},
+       "b moments^ -> b, b",
+       {"float32 [b=2]", "float32 [b=2]"}},
+      {"norm_apply",
+       {"b=2 h=4", "b=2", "b=2", "h=4", "h=4"},
+       {},
+       "b h, b, b, h, h -> b h",
+       {"float32 [b=2, h=4]"}},
+      {"norm_grad_sums",
+       {"b=2 h=4", "b=2 h=4", "h=4", "b=2", "b=2"},
+       {},
+       "b h+, b h, h, b, b -> b sums^",
+       {"float32 [b=2, sums=2]"}},
+      {"norm_grad_apply",
+       {"b=2 h=4", "b=2 h=4", "h=4", "b=2", "b=2", "b=2 sums=2"},
+       {{"features", 4}},
+       "b h, b h, h, b, b, b sums^ -> b h",
+       {"float32 [b=2, h=4]"}},
+      {"norm_grad_params",
+       {"b=2 h=4", "b=2 h=4", "b=2", "b=2"},
+       {},
+       "b+ h, b h, b, b -> h, h",
+       {"float32 [h=4]", "float32 [h=4]"}},
+      {"rms_square", {"b=2 h=4"}, {}, "b h+ -> b", {"float32 [b=2]"}},
+      {"rms_finish", {"b=2"}, {{"features", 4}}, "b -> b", {"float32 [b=2]"}},
+      {"rms_apply", {"b=2 h=4", "b=2", "h=4"}, {}, "b h, b, h -> b h", {"float32 [b=2, h=4]"}},
+      {"rms_grad_sum",
+       {"b=2 h=4", "b=2 h=4", "h=4", "b=2"},
+       {},
+       "b h+, b h, h, b -> b",
+       {"float32 [b=2]"}},
+      {"rms_grad_apply",
+       {"b=2 h=4", "b=2 h=4", "h=4", "b=2", "b=2"},
+       {{"features", 4}},
+       "b h, b h, h, b, b -> b h",
+       {"float32 [b=2, h=4]"}},
+      {"rms_grad_params",
+       {"b=2 h=4", "b=2 h=4", "b=2"},
+       {},
+       "b+ h, b h, b -> h",
+       {"float32 [h=4]"}},
+      {"logsumexp_reduce",
+       {"bfloat16 b=2 h=4"},
+       {{"dim", "b"}},
+       "b+ h -> h {logsumexp}",
+       {"float32 [h=4]"}},
+      {"softmax_apply", {"bfloat16 b=2 h=4", "h=4"}, {}, "b h, h -> b h", {"bfloat16 [b=2, h=4]"}},
+      {"softmax_grad_apply",
+       {"b=2 h=4", "b=2 h=4", "b=2"},
+       {},
+       "b h, b h, b -> b h",
+       {"float32 [b=2, h=4]"}},
+      // attention
+      {"attention",
+       {q, k, k},
+       {},
+       qt + ", batch kv^ heads head_dim, batch kv heads head_dim -> batch seq heads group "
+            "head_dim, batch seq heads group",
+       {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
+        "float32 [batch=2, seq=6, heads=3, group=2]"}},
+      {"attention",
+       {q, k, k},
+       {{"causal", 1}},
+       qt + ", batch kv^<seq heads head_dim, batch kv heads head_dim -> batch seq heads group "
+            "head_dim, batch seq heads group",
+       {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
+        "float32 [batch=2, seq=6, heads=3, group=2]"}},
+      {"attention_grad",
+       {q, q, k, k, q, "batch=2 seq=6 heads=3 group=2"},
+       {{"causal", 1}},
+       "batch seq+ heads group+ head_dim^, batch seq heads group head_dim, batch kv^<seq heads "
+       "head_dim, batch kv heads head_dim, batch seq heads group head_dim, batch seq heads group "
+       "-> batch seq heads group head_dim, batch kv heads head_dim, batch kv heads head_dim",
+       {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
+        "float32 [batch=2, seq=6, heads=3, head_dim=4]",
+        "float32 [batch=2, seq=6, heads=3, head_dim=4]"}},
+      {"rotary",
+       {k, "seq=6 half=2", "seq=6 half=2"},
+       {},
+       "batch seq heads head_dim^, seq half^, seq half -> batch seq heads head_dim",
+       {"float32 [batch=2, seq=6, heads=3, head_dim=4]"}},
+      // loss, reductions
+      {"cross_entropy",
+       {"bfloat16 b=2 v=5", "int64 b=2"},
+       {},
+       "b v+, b -> b {logsumexp}, b",
+       {"float32 [b=2]", "float32 [b=2]"}},
+      {"cross_entropy_grad",
+       {"b=2 v=5", "int64 b=2", "b=2", "b=2", "b=2"},
+       {},
+       "b v, b, b, b, b -> b v",
+       {"float32 [b=2, v=5]"}},
+      {"reduce_sum", {x}, {{"dims", "h batch"}}, "batch+ seq h+ -> seq", {"float32 [seq=3]"}},
+      {"reduce_max",
+       {x},
+       {{"dims", "seq"}},
+       "batch seq+ h -> batch h {max}",
+       {"float32 [batch=2, h=4]"}},
+      // shapes
+      {"broadcast_to", {"h=4"}, {{"dims", "b=2 h=4"}}, "h -> b h", {"float32 [b=2, h=4]"}},
+      {"group",
+       {"a=2 b=3 c=4"},
+       {{"first", 1}, {"count", 2}, {"name", "bc"}},
+       "a b c -> a (b c)",
+       {"float32 [a=2, bc=12]"}},
+      {"ungroup",
+       {"a=2 bc=12"},
+       {{"dim", "bc"}, {"names", "b=3 c=4"}},
+       "a (b c) -> a b c",
+       {"float32 [a=2, b=3, c=4]"}},
+      {"transpose", {"int64 a=2 b=3"}, {{"dims", "b a"}}, "a b -> b a", {"int64 [b=3, a=2]"}},
+      {"rename", {"a=2 b=3"}, {{"from", "b"}, {"to", "c"}}, "a c -> a c", {"float32 [a=2, c=3]"}},
+      {"slice",
+       {"a=5 b=3"},
+       {{"dim", "a"}, {"begin", 1}, {"size", 2}},
+       "a^ b -> a.out^ b",
+       {"float32 [a=2, b=3]"}},
+      {"slice_grad",
+       {"a=2 b=3"},
+       {{"dim", "a"}, {"begin", 1}, {"size", 5}},
+       "a^ b -> a.out^ b",
+       {"float32 [a=5, b=3]"}},
+      {"concat",
+       {"a=2 b=3", "a=4 b=3"},
+       {{"dim", "a"}},
+       "a^ b, a.1^ b -> a.out^ b",
+       {"float32 [a=6, b=3]"}},
+      {"fill",
+       {},
+       {{"value", 1.5}, {"dims", "a=2"}, {"dtype", "float64"}},
+       "-> a",
+       {"float64 [a=2]"}},
+      // update
+      {"sgd",
+       {"a=2", "a=2", "a=2", ""},
+       {},
+       "a, a, a, () -> a, a",
+       {"float32 [a=2]", "float32 [a=2]"}},
+      {"adamw",
+       {"a=2", "a=2", "a=2", "a=2", "", "", ""},
+       {},
+       "a, a, a, a, (), (), () -> a, a, a",
+       {"float32 [a=2]", "float32 [a=2]", "float32 [a=2]"}},
+      {"sum_squares", {"bfloat16 a=2 b=3"}, {}, "a+ b+ -> ()", {"float32 []"}},
+      {"clip_coefficient", {""}, {{"max_norm", 1}}, "() -> ()", {"float32 []"}},
+  };
+  return cases;
+}
+
+TEST(KindsTest, EveryKindInfersAnnotationShapesAndDtypes) {
+  std::set<std::string> covered;
+  for (const Case& c : good_cases()) {
+    covered.insert(c.kind);
+    auto inferred = call(c);
+    ASSERT_TRUE(inferred) << c.kind << ": " << inferred.error().message;
+    EXPECT_EQ(to_string(inferred->annotation), c.annotation) << c.kind;
+    EXPECT_EQ(described(*inferred), c.outputs) << c.kind;
+    const KindInfo* info = find_kind(c.kind);
+    EXPECT_EQ(info->outputs, inferred->outputs.size()) << c.kind;
+    EXPECT_GE(op_flops(built(c)), 0) << c.kind;
+  }
+  for (const KindInfo* info : all_kinds()) EXPECT_TRUE(covered.contains(info->name)) << info->name;
+}
+
+TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
+  const std::string q = "batch=2 seq=6 heads=3 group=2 head_dim=4";
+  const std::vector<Case> cases = {
+      {"matmul",
+       {},
+       {},
+       "expected an op kind (docs/reference/ops.md), found 'matmul'; nearest: 'mul'",
+       {}},
+      {"add", {"a=2"}, {}, "expected 2 inputs, found 1", {}},
+      {"add_n", {}, {}, "expected at least 1 input, found 0", {}},
+      {"einsum", {"", "", "", ""}, {}, "expected 1 to 3 inputs, found 4", {}},
+      {"scale", {"a=2"}, {}, "expected attribute 'factor', found none", {}},
+      {"scale", {"a=2"}, {{"factor", "two"}}, "expected attribute 'factor' to be a number", {}},
+      {"softmax",
+       {"a=2"},
+       {{"dim", "a"}, {"axis", 1}},
+       "expected attributes (dim), found 'axis'",
+       {}},
+      {"einsum",
+       {"a=2 b=3", "b=4"},
+       {{"spec", "a b, b -> a"}},
+       "expected dim 'b' of size 3, found 4 in input 1 'x1' [b=4] float32",
+       {}},
+      {"einsum",
+       {"a=2"},
+       {{"spec", "a b -> a"}},
+       "expected input 0 with dims (a b) as in the spec, found 'x0' [a=2] float32",
+       {}},
+      {"einsum", {"a=2"}, {{"spec", "a, b -> a"}}, "the spec has 2 operands, found 1 inputs", {}},
+      {"einsum",
+       {"a=2"},
+       {{"spec", "a -> a b"}},
+       "expected dim 'b' of the spec in the first or second operand",
+       {}},
+      {"einsum",
+       {"a=2", "a=2", "a=2"},
+       {{"spec", "a, a, a -> ()"}},
+       "expected the bias dims among the output dims, found 'a'",
+       {}},
+      {"einsum",
+       {"a=2"},
+       {{"spec", "(a b) -> a b"}},
+       "expected a spec of named dims only (no bracket, number, window, causal pair or combiner)",
+       {}},
+      {"einsum",
+       {"a=2"},
+       {{"spec", "a => a"}},
+       "annotation column 3: unexpected character '='",
+       {}},
+      {"einsum",
+       {"a=2", "bfloat16 a=2"},
+       {{"spec", "a, a -> a"}},
+       "expected equal dtypes, found 'x0' [a=2] float32 and 'x1' [a=2] bfloat16",
+       {}},
+      {"add",
+       {"a=2 b=3", "b=3 a=2"},
+       {},
+       "expected the dims of one input among those of the other in the same order, found 'x0' "
+       "[a=2, b=3] float32 and 'x1' [b=3, a=2] float32",
+       {}},
+      {"add", {"a=2 b=3", "b=4"}, {}, "dim 'b' is 3 in input 0 but 4 in input 1", {}},
+      {"gelu", {"int64 a=2"}, {}, "expected a floating dtype, found 'x0' [a=2] int64", {}},
+      {"cast",
+       {"a=2"},
+       {{"dtype", "int64"}},
+       "expected a cast between floating dtypes, found 'x0' [a=2] float32 to int64",
+       {}},
+      {"dropout", {"a=2"}, {{"p", 1}, {"key", "k"}}, "expected 0 <= p < 1, found 1", {}},
+      {"embedding",
+       {"batch=2", "v=3 h=4"},
+       {},
+       "expected ids of dtype int64, found 'x0' [batch=2] float32",
+       {}},
+      {"layer_norm",
+       {"b=2 h=4", "h=3", "h=4"},
+       {},
+       "expected gamma of dims [h=4], found 'x1' [h=3] float32",
+       {}},
+      {"layer_norm",
+       {"", "h=3", "h=4"},
+       {},
+       "expected x with at least 1 dims, found 'x0' [] float32",
+       {}},
+      {"rms_norm_grad",
+       {"b=2 h=4", "b=2 h=4", "h=4", "c=2"},
+       {},
+       "expected rstd of dims [b=2], found 'x3' [c=2] float32",
+       {}},
+      {"norm_grad_apply",
+       {"b=2 h=4", "b=2 h=4", "h=4", "b=2", "b=2", "b=2 sums=2"},
+       {{"features", 8}},
+       "expected features 4, found 8",
+       {}},
+      {"softmax",
+       {"a=2"},
+       {{"dim", "b"}},
+       "expected a dim of the input, found 'b' for 'x0' [a=2] float32",
+       {}},
+      {"cross_entropy",
+       {"b=2 v=5", "int64 c=2"},
+       {},
+       "expected targets of dims [b=2], found 'x1' [c=2] int64",
+       {}},
+      {"attention",
+       {"b=2", "b=2", "b=2"},
+       {},
+       "expected q with dims (batch seq heads group head_dim), found 'x0' [b=2] float32",
+       {}},
+      {"attention",
+       {q, "batch=2 seq=5 heads=3 head_dim=4", "batch=2 seq=5 heads=3 head_dim=4"},
+       {{"causal", 1}},
+       "expected as many keys as queries in causal attention, found 5 and 6",
+       {}},
+      {"attention",
+       {q, "batch=2 seq=6 heads=1 head_dim=4", "batch=2 seq=6 heads=1 head_dim=4"},
+       {},
+       "expected k to fit q 'x0' [batch=2, seq=6, heads=3, group=2, head_dim=4] float32, found "
+       "'x1' [batch=2, seq=6, heads=1, head_dim=4] float32",
+       {}},
+      {"rotary",
+       {"b=2 seq=3 d=4", "seq=3 half=3", "seq=3 half=3"},
+       {},
+       "expected cos with dims (a dim of x, half of the last dim of x) for x 'x0' [b=2, seq=3, "
+       "d=4] float32, found 'x1' [seq=3, half=3] float32",
+       {}},
+      {"reduce_sum",
+       {"a=2"},
+       {{"dims", "a a"}},
+       "expected dims of the input, each once, found 'a' for 'x0' [a=2] float32",
+       {}},
+      {"broadcast_to",
+       {"a=2"},
+       {{"dims", "b=2"}},
+       "expected the dims of the input among [b=2] in the same order, found 'x0' [a=2] float32",
+       {}},
+      {"broadcast_to", {"a=2"}, {{"dims", "a"}}, "expected dims as name=size, found 'a'", {}},
+      {"group",
+       {"a=2 b=3"},
+       {{"first", 1}, {"count", 2}, {"name", "c"}},
+       "expected dims 1 to 2 within the input, found 'x0' [a=2, b=3] float32",
+       {}},
+      {"ungroup",
+       {"a=6"},
+       {{"dim", "a"}, {"names", "b=2 c=4"}},
+       "expected names whose product is 6, found [b=2, c=4]",
+       {}},
+      {"transpose",
+       {"a=2 b=3"},
+       {{"dims", "b"}},
+       "expected all 2 dims of the input, found 'b'",
+       {}},
+      {"slice",
+       {"a=5"},
+       {{"dim", "a"}, {"begin", 4}, {"size", 2}},
+       "expected a part of dim 'a' of size 5, found begin 4 and size 2",
+       {}},
+      {"concat",
+       {"a=2 b=3", "a=4 b=2"},
+       {{"dim", "a"}},
+       "expected input 1 of dims [a=4, b=3], found 'x1' [a=4, b=2] float32",
+       {}},
+      {"fill",
+       {},
+       {{"value", 0}, {"dims", ""}, {"dtype", "half"}},
+       "expected a dtype (float64, float32, bfloat16, float16, int64, int32, uint8, bool), found "
+       "'half'",
+       {}},
+      {"sgd",
+       {"a=2", "a=2", "a=2", "a=1"},
+       {},
+       "expected lr of dims [], found 'x3' [a=1] float32",
+       {}},
+      {"clip_coefficient", {""}, {{"max_norm", 0}}, "expected a positive max_norm, found 0", {}},
+  };
+  for (const Case& c : cases) {
+    auto inferred = call(c);
+    ASSERT_FALSE(inferred) << c.kind << " " << c.annotation;
+    EXPECT_EQ(inferred.error().message, c.annotation) << c.kind;
+  }
+}
+
+TEST(KindsTest, TheBuilderNamesTheOpInItsFirstError) {
+  GraphBuilder g("bad");
+  g.push("blocks.0");
+  const TensorId x = g.input("x", {{"a", 2}}, DType::kFloat32);
+  const TensorId y = g.op1("act", "geluu", {x});
+  EXPECT_FALSE(g.ok());
+  EXPECT_TRUE(g.tensor(y).dims.empty());
+  g.op1("more", "gelu", {y});
+  g.pop();
+  auto graph = g.finish();
+  ASSERT_FALSE(graph);
+  EXPECT_EQ(graph.error().message,
+            "op 'blocks.0.act' (geluu): expected an op kind (docs/reference/ops.md), found "
+            "'geluu'; nearest: 'gelu'");
+}
+
+int64_t flops(const std::string& kind, const std::vector<std::string>& inputs,
+              const Attributes& attributes) {
+  return op_flops(built({kind, inputs, attributes, "", {}}));
+}
+
+TEST(KindsTest, FlopsOfContractionsAndAttention) {
+  EXPECT_EQ(flops("einsum", {"m=2 k=3", "k=3 n=5"}, {{"spec", "m k, k n -> m n"}}), 2 * 2 * 3 * 5);
+  EXPECT_EQ(flops("einsum", {"m=2 k=3", "k=3 n=5", "n=5"}, {{"spec", "m k, k n, n -> m n"}}),
+            2 * 2 * 3 * 5);
+  const std::string q = "batch=2 seq=6 heads=3 group=2 head_dim=4";
+  const std::string k = "batch=2 seq=6 heads=3 head_dim=4";
+  const int64_t full = 4 * 2 * 6 * 6 * 3 * 2 * 4;
+  EXPECT_EQ(flops("attention", {q, k, k}, {}), full);
+  EXPECT_EQ(flops("attention", {q, k, k}, {{"causal", 1}}), full / 2);
+  const std::vector<std::string> grad = {q, q, k, k, q, "batch=2 seq=6 heads=3 group=2"};
+  EXPECT_EQ(flops("attention_grad", grad, {}), full * 5 / 2);
+  EXPECT_EQ(flops("attention_grad", grad, {{"causal", 1}}), full * 5 / 4);
+  EXPECT_EQ(flops("add", {"a=2 b=3", "b=3"}, {}), 6);
+  EXPECT_EQ(flops("add_n", {"a=2", "a=2", "a=2"}, {}), 4);
+  EXPECT_EQ(flops("transpose", {"a=2 b=3"}, {{"dims", "b a"}}), 0);
+  EXPECT_EQ(flops("norm_moments", {"b=2 h=4"}, {}), flops("rms_square", {"b=2 h=4"}, {}) / 2);
+  EXPECT_EQ(flops("rotary", {"seq=3 d=4", "seq=3 half=2", "seq=3 half=2"}, {}), 3 * 2 * 6);
+}
+
+TEST(KindsTest, BytesAreThoseOfInputsAndOutputs) {
+  const Called made = make_inputs({"m=2 k=3", "k=3 n=5"});
+  GraphBuilder builder(made.graph);
+  builder.op1("y", "einsum", made.inputs, {{"spec", "m k, k n -> m n"}});
+  EXPECT_EQ(op_bytes(builder.graph(), builder.graph().ops()[0]), 4 * (6 + 15 + 10));
+}
+
+TEST(KindsTest, LinearOpsAreThoseWithoutBroadcast) {
+  EXPECT_TRUE(is_linear(built({"add", {"a=2", "a=2"}, {}, "", {}})));
+  EXPECT_FALSE(is_linear(built({"add", {"a=2 b=2", "a=2"}, {}, "", {}})));
+  EXPECT_TRUE(is_linear(built({"scale", {"a=2"}, {{"factor", 2}}, "", {}})));
+  EXPECT_FALSE(is_linear(built({"gelu", {"a=2"}, {}, "", {}})));
+}
+
+TEST(KindsTest, OnlySomeOutputsOfNormGradientsAccumulate) {
+  const Op op = built({"rms_norm_grad", {"b=2 h=4", "b=2 h=4", "h=4", "b=2"}, {}, "", {}});
+  EXPECT_FALSE(accumulates(op, 0));
+  EXPECT_TRUE(accumulates(op, 1));
+  EXPECT_TRUE(accumulates(built({"add_n", {"a=2", "a=2"}, {}, "", {}}), 0));
+  EXPECT_FALSE(accumulates(built({"gelu", {"a=2"}, {}, "", {}}), 0));
+}
+
+TEST(KindsTest, AttributesAreCompletedAndConverted) {
+  const Op scale = built({"scale", {"a=2"}, {{"factor", 2}}, "", {}});
+  EXPECT_EQ(scale.attributes, (Attributes{{"factor", 2.0}}));
+  const Op norm = built({"rms_norm", {"b=2 h=4", "h=4"}, {}, "", {}});
+  EXPECT_EQ(norm.attributes, (Attributes{{"eps", 1e-5}}));
+}
+
+// Expansions make tensors with the dims and dtypes of the outputs, and free the dims that they
+// name.
+TEST(KindsTest, ExpansionsMakeTheSameTensorsWithFewerFrozenDims) {
+  size_t expanded = 0;
+  for (const Case& c : good_cases()) {
+    const KindInfo* info = find_kind(c.kind);
+    if (!info->expand) continue;
+    ++expanded;
+    Called made = make_inputs(c.inputs);
+    GraphBuilder builder(made.graph);
+    builder.op("op", c.kind, made.inputs, c.attributes);
+    const Op op = builder.graph().ops()[0];
+    const std::vector<TensorId> outputs = info->expand(builder, op);
+    auto graph = builder.finish();
+    ASSERT_TRUE(graph) << c.kind << ": " << graph.error().message;
+    ASSERT_EQ(outputs.size(), op.outputs.size()) << c.kind;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      EXPECT_EQ(graph->tensor(outputs[i]).dims, graph->tensor(op.outputs[i]).dims) << c.kind;
+      EXPECT_EQ(graph->tensor(outputs[i]).dtype, graph->tensor(op.outputs[i]).dtype) << c.kind;
+    }
+    for (const std::string& name : info->expandable(op)) {
+      for (size_t i = 1; i < graph->ops().size(); ++i) {
+        const Annotation& part = graph->ops()[i].annotation;
+        const int dim = part.find(name);
+        if (dim < 0) continue;
+        EXPECT_NE(part.dims[static_cast<size_t>(dim)].mark, Mark::kFrozen) << graph->ops()[i].path;
+      }
+    }
+  }
+  EXPECT_EQ(expanded, 6u);
+}
+
+// The kinds in the first cells of the tables of docs/reference/ops.md.
+TEST(KindsTest, TheDocumentationListsTheKindsOfTheTable) {
+  auto text = read_file(std::string(TESSERA_SOURCE_DIR) + "/docs/reference/ops.md");
+  ASSERT_TRUE(text) << text.error().message;
+  std::set<std::string> documented;
+  for (const std::string& line : split_text(*text, '\n')) {
+    if (line.rfind("| `", 0) != 0) continue;
+    const std::vector<std::string> quoted = split_text(line.substr(0, line.find('|', 1)), '`');
+    for (size_t i = 1; i < quoted.size(); i += 2) documented.insert(quoted[i]);
+  }
+  std::set<std::string> known;
+  for (const KindInfo* info : all_kinds()) known.insert(info->name);
+  EXPECT_EQ(documented, known);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,171 @@
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <limits>
+
+#include "tessera/base/text.h"
+#include "tessera/graph/graph.h"
+#include "tessera/graph/test_graphs.h"
+
+namespace tessera {
+namespace {
+
+void expect_round_trip(const Graph& graph) {
+  const std::string text = to_text(graph);
+  auto parsed = parse_graph(text, "round_trip.graph");
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_TRUE(*parsed == graph);
+  EXPECT_EQ(to_text(*parsed), text);
+}
+
+TEST(GraphTextTest, PrintThenParseGivesAnEqualGraph) {
+  expect_round_trip(Graph{});
+  expect_round_trip(test_graphs::mlp());
+  for (const char* optimizer : {"adamw", "sgd", "none"}) {
+    OptimizerSpec spec;
+    spec.kind = optimizer;
+    auto graph = differentiate(test_graphs::transformer(3), spec);
+    ASSERT_TRUE(graph) << graph.error().message;
+    expect_round_trip(*graph);
+  }
+}
+
+TEST(GraphTextTest, OddNamesAndNumbersSurvive) {
+  GraphBuilder g("a \"quoted\\ name");
+  const TensorId x = g.input("odd, name (1)", {{"a", 2}}, DType::kFloat64);
+  const TensorId y = g.op1("path with blanks", "scale", {x}, {{"factor", 1e20}});
+  const TensorId z = g.op1("z", "dropout", {y}, {{"p", 0.1}, {"key", "a\nb \"c\" \\n"}});
+  g.op1("tiny", "scale", {z}, {{"factor", -std::numeric_limits<double>::denorm_min()}});
+  auto graph = g.finish();
+  ASSERT_TRUE(graph) << graph.error().message;
+  expect_round_trip(*graph);
+}
+
+RC_GTEST_PROP(GraphTextProperty, NumbersReadBackExactly, (double factor, double value)) {
+  GraphBuilder g("numbers");
+  const TensorId x = g.parameter("x", {}, Init{Init::Kind::kConstant, value});
+  g.op1("y", "scale", {x}, {{"factor", factor}});
+  auto graph = g.finish();
+  RC_ASSERT(graph.has_value());
+  auto parsed = parse_graph(to_text(*graph));
+  RC_ASSERT(parsed.has_value());
+  RC_ASSERT(*parsed == *graph);
+}
+
+TEST(GraphTextTest, MirrorsOfOtherPhasesAreNamedWithTheirPhase) {
+  auto graph = differentiate(test_graphs::mlp(), {});
+  ASSERT_TRUE(graph);
+  for (const Op& op : graph->ops()) {
+    if (op.phase == Phase::kUpdate && op.path == "clip.coefficient")
+      graph->op(op.id).mirror = OpId(size_t{7});
+  }
+  EXPECT_NE(to_text(*graph).find("mirror=backward:\""), std::string::npos);
+  expect_round_trip(*graph);
+}
+
+const char* const kHeader =
+    "graph \"g\"\n"
+    "# a comment\n"
+    "\n"
+    "input %x [a=2, b=3] float32\n"
+    "activation %y [a=2, b=3] float32\n";
+
+std::string error_of(const std::string& lines) {
+  auto graph = parse_graph(kHeader + lines, "bad.graph");
+  EXPECT_FALSE(graph) << lines;
+  return graph ? "" : graph.error().message;
+}
+
+TEST(GraphTextTest, ErrorsNameFileAndLine) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"tensor %z",
+       "bad.graph:6: column 1: expected 'graph', 'loss', a role or a phase, found 'tensor'"},
+      {"input z", "bad.graph:6: column 7: expected a tensor (%name), found 'z'"},
+      {"input %x [] float32", "bad.graph:6: tensor 'x' is declared twice"},
+      {"input %z [a] float32", "bad.graph:6: column 12: expected '=', found ']'"},
+      {"input %z [a=2 b=3] float32", "bad.graph:6: column 15: expected ',', found 'b=3]'"},
+      {"input %z [] half",
+       "bad.graph:6: expected a dtype (float64, float32, bfloat16, float16, int64, int32, uint8, "
+       "bool), found 'half'"},
+      {"input %z [] float32 init=gauss",
+       "bad.graph:6: expected an init (none, zeros, ones, constant, normal, uniform, rotary_cos, "
+       "rotary_sin), found 'gauss'"},
+      {"input %z [] float32 of=%none", "bad.graph:6: tensor 'none' is not declared"},
+      {"input %z [] float32 big",
+       "bad.graph:6: column 21: expected init=, of=, update_of= or the end of the line, found "
+       "'big'"},
+      {"forward op y %y = gelu(%x) : a b -> a b",
+       "bad.graph:6: column 12: expected a path in quotes, found 'y'"},
+      {"forward op \"y %y = gelu(%x)", "bad.graph:6: column 12: a quote is not closed"},
+      {"forward op \"y\" %q = gelu(%x) : a b -> a b",
+       "bad.graph:6: tensor 'q' is not declared above"},
+      {"forward op \"y\" mirror=\"z\" %y = gelu(%x) : a b -> a b",
+       "bad.graph:6: forward op 'z' is not declared above"},
+      {"forward op \"y\" %y = gelu(%x) : a b, -> a", "bad.graph:6: expected 2 inputs, found 1"},
+      {"forward op \"y\" %y = gelu(%x) : a b > a",
+       "bad.graph:6: annotation column 5: unexpected character '>'"},
+      {"forward op \"y\" %y = gelu(%x) : a b -> b a",
+       "bad.graph:6: dim 'b' is 3 in input 0 but 2 in output 0"},
+      {"forward op \"y\" %y = gelu(%x) {p=x} : a b -> a b", nullptr},
+      {"forward op \"y\" %y = geluu(%x) : a b -> a b",
+       "bad.graph: op 'y' (geluu): expected an op kind (docs/reference/ops.md), found 'geluu'; "
+       "nearest: 'gelu'"},
+      {"forward op \"y\" %y = gelu(%x) : a^ b -> a b",
+       "bad.graph: op 'y' (gelu): expected the annotation 'a b -> a b', found 'a^ b -> a b'"},
+      {"", "bad.graph: tensor 'y': expected an op that makes this activation, found none"},
+      {"loss %x", nullptr},
+  };
+  for (const auto& [lines, message] : cases) {
+    const std::string error = error_of(lines);
+    if (message != nullptr) {
+      EXPECT_EQ(error, message) << lines;
+    }
+  }
+}
+
+// What no text can say, and what transforms could get wrong.
+TEST(GraphVerifyTest, RejectsWhatIsNotWellFormed) {
+  const Graph good = test_graphs::mlp();
+  auto error_after = [&](auto change) {
+    Graph graph = good;
+    change(graph);
+    auto status = graph.verify();
+    EXPECT_FALSE(status);
+    return status ? "" : status.error().message;
+  };
+  auto id = [&](const char* name) { return good.find_tensor(name); };
+  EXPECT_EQ(error_after([&](Graph& g) { g.tensor(id("act")).name = "up"; }),
+            "two tensors have the name 'up'");
+  EXPECT_EQ(error_after([&](Graph& g) { g.op(OpId(size_t{1})).path = "up"; }),
+            "two forward ops have the path 'up'");
+  EXPECT_EQ(error_after([&](Graph& g) { g.op(OpId(size_t{0})).inputs[0] = id("act"); }),
+            "op 'up' (einsum): reads 'act', which a later op makes");
+  EXPECT_EQ(error_after([&](Graph& g) { g.tensor(id("act")).dims[0].size = 9; }),
+            "op 'act' (gelu): expected output 0 to be 'act' [batch=8, ffn=16] float32, found 'act' "
+            "[batch=9, ffn=16] float32");
+  EXPECT_EQ(error_after([&](Graph& g) { g.tensor(id("act")).dtype = DType::kFloat64; }),
+            "op 'act' (gelu): expected output 0 to be 'act' [batch=8, ffn=16] float32, found 'act' "
+            "[batch=8, ffn=16] float64");
+  EXPECT_EQ(error_after([&](Graph& g) { g.tensor(id("x")).dims[0].name = "3"; }),
+            "tensor 'x': expected a dim name (letters, digits, '_', '.'), found '3'");
+  EXPECT_EQ(error_after([&](Graph& g) { g.tensor(id("x")).dims[0].name = "in"; }),
+            "tensor 'x': dim 'in' occurs twice");
+  EXPECT_EQ(error_after([&](Graph& g) { g.tensor(id("x")).dims[0].size = 0; }),
+            "tensor 'x': expected dim 'batch' to have a size of at least 1, found 0");
+  EXPECT_EQ(error_after([&](Graph& g) { g.tensor(id("act")).role = Role::kParameter; }),
+            "tensor 'act': op 'act' may not make a tensor of role parameter");
+  EXPECT_EQ(error_after([&](Graph& g) { g.tensor(id("act")).update_of = id("up"); }),
+            "op 'act' (gelu): only an update op may update 'up'");
+  EXPECT_EQ(error_after([&](Graph& g) { g.op(OpId(size_t{0})).annotation.dims[0].size = 9; }),
+            "op 'up' (einsum): expected the annotation 'batch in+, in ffn, ffn -> batch ffn', "
+            "found 'batch in+, in ffn, "
+            "ffn -> batch ffn' with other sizes");
+  EXPECT_EQ(error_after([&](Graph& g) { g.loss = id("act"); }),
+            "expected a scalar loss, found 'act' [batch=8, ffn=16] float32");
+  EXPECT_EQ(error_after(
+                [&](Graph& g) { g.op(g.tensor(id("loss")).producer).attributes.erase("factor"); }),
+            "op 'loss' (reduce_sum): attribute 'factor' is missing or of the wrong type");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,451 @@
+#include "tessera/runtime/interpreter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "tessera/base/check.h"
+#include "tessera/base/text.h"
+#include "tessera/runtime/arena.h"
+#include "tessera/runtime/initialise.h"
+#include "tessera/runtime/kernels/nest.h"
+
+namespace tessera {
+namespace {
+
+using kernels::Array;
+using kernels::Kernel;
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+constexpr size_t kTiers = 3;
+
+// Ends of the buffers that an instruction touches, by tier: of plain buffers, and of slot 0 of those with slots.
+struct Extent {
+  std::array<int64_t, kTiers> plain{}, slotted{};
+};
+
+// Kernels of one compute instruction, or of one local copy, by variant.
+struct Variants {
+  bool moving = false;   // depends on the micro-batch's place in the box
+  bool slotted = false;  // uses buffers with slots
+  bool varying = false;  // sets in the first run, adds in later ones
+  std::vector<std::optional<Kernel>> kernels;
+};
+
+// One run of a block.
+struct Run {
+  BlockKind block = BlockKind::kPrologue;
+  int64_t micro_batch = 0, slot = 0;
+  int64_t previous = -1;  // micro-batch of the block's run before this one; -1: none
+  bool first = false, last = false;
+};
+
+// A communication handle of the program: what is in flight, by micro-batch.
+struct Flight {
+  std::vector<comm::Handle> pending;
+  bool each_run = true;      // issued in every run of a forward or backward block
+  std::string name;          // for the profile
+};
+
+std::vector<double> to_double(const std::byte* data, DType dtype, int64_t n) {
+  std::vector<double> values(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    const std::byte* at = data + i * dtype_bytes(dtype);
+    int64_t integer = 0;
+    if (dtype == DType::kInt64) {
+      std::memcpy(&integer, at, sizeof integer);
+      values[static_cast<size_t>(i)] = static_cast<double>(integer);
+    } else {
+      values[static_cast<size_t>(i)] = kernels::load_element<double>(at, dtype);
+    }
+  }
+  return values;
+}
+
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
+}  // namespace
+
+std::vector<double> HostArray::values() const { return to_double(data.data(), dtype, region.volume()); }
+
+struct RankExecutor::Impl {
+  const Graph& graph;
+  const Program& program;
+  comm::Communicator& communicator;
+  ExecutorOptions options;
+  kernels::ThreadScope thread;
+  std::array<Arena, kTiers> arenas;
+  kernels::KernelContext context;
+  std::array<int64_t, kTiers> peak{};
+  std::array<std::vector<Extent>, kBlockKinds> extents;
+  std::array<std::vector<Variants>, kBlockKinds> variants;
+  std::vector<int> groups;  // by index into Program::groups
+  std::unordered_map<int, Flight> flights;
+  std::array<std::vector<std::vector<comm::Redistribution>>, kBlockKinds> redistributions;  // of each Issue
+  std::array<std::vector<comm::Label>, kBlockKinds> labels;
+  const LoadFunction* load = nullptr;
+  std::map<std::string, double> seconds;
+
+  Impl(const Graph& g, const Program& p, comm::Communicator& c, ExecutorOptions o)
+      : graph(g), program(p), communicator(c), options(std::move(o)), thread(options.threads) {
+    context.seed = options.seed;
+  }
+
+  // ---- memory ---------------------------------------------------------------------------------------------------
+  std::byte* buffer_data(const Buffer& buffer, int64_t slot) const {
+    const int64_t shift = buffer.lifetime == Lifetime::kMicroBatch ? slot * program.slot_bytes : 0;
+    return arenas[static_cast<size_t>(buffer.tier)].data() + buffer.offset + shift;
+  }
+
+  Array array(const View& view, int64_t slot) const {
+    const Buffer& buffer = program.buffer(view.buffer);
+    Array result{buffer_data(buffer, slot), buffer.dtype, view.box.shape(), row_major_strides(buffer.shape)};
+    for (size_t d = 0; d < view.box.rank(); ++d) {
+      result.data += view.box.dims[d].begin * result.strides[d] * dtype_bytes(buffer.dtype);
+    }
+    return result;
+  }
+
+  void extend(Extent& extent, const View& view) const {
+    const Buffer& buffer = program.buffer(view.buffer);
+    auto& ends = buffer.lifetime == Lifetime::kMicroBatch ? extent.slotted : extent.plain;
+    int64_t& end = ends[static_cast<size_t>(buffer.tier)];
+    end = std::max(end, buffer.offset + buffer.bytes());
+  }
+
+  void touch(const Extent& extent, int64_t slot) {
+    for (size_t tier = 0; tier < kTiers; ++tier) {
+      peak[tier] = std::max(peak[tier], extent.plain[tier]);
+      if (extent.slotted[tier] > 0) peak[tier] = std::max(peak[tier], extent.slotted[tier] + slot * program.slot_bytes);
+    }
+  }
+
+  bool has_slots(const View& view) const { return program.buffer(view.buffer).lifetime == Lifetime::kMicroBatch; }
+
+  // ---- preparation ----------------------------------------------------------------------------------------------
+  Status prepare() {
+    for (size_t tier = 0; tier < kTiers; ++tier) {
+      TESSERA_TRY(arenas[tier], Arena::create(static_cast<Tier>(tier), program.arena_bytes[tier]));
+    }
+    for (const Group& group : program.groups) groups.push_back(communicator.group(group.members));
+    for (size_t b = 0; b < kBlockKinds; ++b) {
+      const auto& block = program.blocks[b];
+      extents[b].resize(block.size());
+      variants[b].resize(block.size());
+      redistributions[b].resize(block.size());
+      labels[b].resize(block.size());
+      for (size_t i = 0; i < block.size(); ++i) prepare_instruction(static_cast<BlockKind>(b), i, block[i]);
+    }
+    return {};
+  }
+
+  void prepare_instruction(BlockKind kind, size_t i, const Instruction& instruction) {
+    const auto b = static_cast<size_t>(kind);
+    Extent& extent = extents[b][i];
+    Variants& v = variants[b][i];
+    comm::Label& label = labels[b][i];
+    if (instruction.cause.valid()) label.op = graph.op(instruction.cause).path;
+    std::visit(Overloaded{
+                   [&](const Compute& compute) {
+                     for (const View& view : compute.inputs) extend(extent, view);
+                     for (const Output& output : compute.outputs) extend(extent, output.view);
+                     prepare_variants(compute, v);
+                   },
+                   [&](const Issue& issue) {
+                     for (const Transfer& transfer : issue.transfers) {
+                       if (transfer.in) extend(extent, *transfer.in);
+                       if (transfer.out) extend(extent, *transfer.out);
+                       redistributions[b][i].push_back({static_cast<comm::CollectiveKind>(issue.kind), issue.combiner,
+                                                        issue.dtype, transfer.hold, transfer.need});
+                     }
+                     label.tensor = names_of(issue);
+                     label.axis = axes_of(program.groups[static_cast<size_t>(issue.group)]);
+                     add_flight(issue.handle, kind, instruction.when, std::string(collective_name(issue.kind)));
+                   },
+                   [&](const Send& send) {
+                     extend(extent, send.view);
+                     label.tensor = graph.tensor(send.tensor).name;
+                     add_flight(send.handle, kind, instruction.when, "send");
+                   },
+                   [&](const Recv& receive) {
+                     extend(extent, receive.view);
+                     label.tensor = graph.tensor(receive.tensor).name;
+                     add_flight(receive.handle, kind, instruction.when, "receive");
+                   },
+                   [&](const Copy& copy) {
+                     extend(extent, copy.from);
+                     extend(extent, copy.to);
+                     v.slotted = has_slots(copy.from) || has_slots(copy.to);
+                     v.kernels.resize(v.slotted ? 2 * static_cast<size_t>(program.slots) : 2);
+                   },
+                   [&](const Load& one) { extend(extent, one.to); },
+                   [&](const Wait&) {},
+                   [&](const Free&) {},
+               },
+               instruction.body);
+  }
+
+  void prepare_variants(const Compute& compute, Variants& v) const {
+    const Op& op = graph.op(compute.op);
+    const int dim = micro_batch_dim_of(program, op.annotation);
+    v.moving = dim >= 0 && program.micro_batches > 1 && kernels::reads_position(op, dim);
+    for (const View& view : compute.inputs) v.slotted = v.slotted || has_slots(view);
+    for (const Output& output : compute.outputs) {
+      v.slotted = v.slotted || has_slots(output.view);
+      v.varying = v.varying || output.write == Write::kAddExceptFirst;
+    }
+    v.kernels.resize(2 * static_cast<size_t>(v.moving ? program.micro_batches : v.slotted ? program.slots : 1));
+  }
+
+  void add_flight(int handle, BlockKind block, When when, std::string name) {
+    Flight& flight = flights[handle];
+    flight.each_run = (block == BlockKind::kForward || block == BlockKind::kBackward) && when == When::kAlways;
+    flight.pending.assign(flight.each_run ? static_cast<size_t>(program.micro_batches) : 1, comm::kNoHandle);
+    flight.name = std::move(name);
+  }
+
+  std::string names_of(const Issue& issue) const {
+    if (issue.transfers.empty()) return "";
+    const std::string& first = graph.tensor(issue.transfers[0].tensor).name;
+    return issue.transfers.size() == 1 ? first : fmt::format("{} and {} more", first, issue.transfers.size() - 1);
+  }
+
+  std::string axes_of(const Group& group) const {
+    std::vector<std::string> names;
+    for (const AxisId axis : group.axes) {
+      names.push_back(axis.index() < options.axis_names.size() ? options.axis_names[axis.index()]
+                                                               : std::to_string(axis.value));
+    }
+    return join(names, "+");
+  }
+
+  // ---- execution ------------------------------------------------------------------------------------------------
+  void run_step(int64_t step) {
+    context.step = step;
+    std::array<int64_t, kBlockKinds> runs{}, previous;
+    std::array<int64_t, kBlockKinds> total{};
+    previous.fill(-1);
+    for (const BlockRunStep& entry : program.schedule) ++total[static_cast<size_t>(entry.block)];
+    for (const BlockRunStep& entry : program.schedule) {
+      const auto b = static_cast<size_t>(entry.block);
+      const int64_t done = runs[b]++;
+      run_block({entry.block, entry.micro_batch, entry.micro_batch % std::max<int64_t>(program.slots, 1), previous[b],
+                 done == 0, done + 1 == total[b]});
+      previous[b] = entry.micro_batch;
+    }
+    for (auto& [handle, flight] : flights) wait_all(flight);
+  }
+
+  void run_block(const Run& run) {
+    const auto& block = program.block(run.block);
+    for (size_t i = 0; i < block.size(); ++i) {
+      const Instruction& instruction = block[i];
+      if ((instruction.when == When::kFirst && !run.first) || (instruction.when == When::kLast && !run.last)) continue;
+      touch(extents[static_cast<size_t>(run.block)][i], run.slot);
+      if (options.profile) {
+        const auto begin = std::chrono::steady_clock::now();
+        execute(run, i, instruction);
+        seconds[profile_name(instruction)] +=
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      } else {
+        execute(run, i, instruction);
+      }
+    }
+  }
+
+  std::string profile_name(const Instruction& instruction) const {
+    if (const auto* compute = std::get_if<Compute>(&instruction.body)) return compute->kind;
+    if (const auto* wait = std::get_if<Wait>(&instruction.body)) return "wait " + flights.at(wait->handle).name;
+    if (std::holds_alternative<Load>(instruction.body)) return "load";
+    if (std::holds_alternative<Copy>(instruction.body)) return "copy";
+    return std::holds_alternative<Free>(instruction.body) ? "free" : "issue";
+  }
+
+  void execute(const Run& run, size_t i, const Instruction& instruction) {
+    std::visit(Overloaded{
+                   [&](const Compute& compute) { execute_compute(run, i, compute); },
+                   [&](const Issue& issue) { execute_issue(run, i, issue); },
+                   [&](const Send& send) { execute_send(run, i, send); },
+                   [&](const Recv& receive) { execute_receive(run, i, receive); },
+                   [&](const Wait& wait) { execute_wait(run, wait); },
+                   [&](const Copy& copy) { execute_copy(run, i, copy); },
+                   [&](const Load& one) { execute_load(run, one); },
+                   [&](const Free&) {},
+               },
+               instruction.body);
+  }
+
+  std::optional<Kernel>& variant(const Run& run, size_t i) {
+    Variants& v = variants[static_cast<size_t>(run.block)][i];
+    const int64_t place = v.moving ? run.micro_batch : v.slotted ? run.slot : 0;
+    return v.kernels[static_cast<size_t>(2 * place + (v.varying && run.first ? 1 : 0))];
+  }
+
+  void execute_compute(const Run& run, size_t i, const Compute& compute) {
+    try {
+      std::optional<Kernel>& kernel = variant(run, i);
+      if (!kernel) kernel = prepare_compute(run, compute);
+      if (*kernel) (*kernel)();
+    } catch (const std::exception& error) {
+      const Op& op = graph.op(compute.op);
+      const std::string tensor = op.outputs.empty() ? "" : graph.tensor(op.outputs[0]).name;
+      throw comm::CommFault{fmt::format("rank {}: op {} ({}), tensor {}: {}", program.rank, op.path, op.kind, tensor,
+                                        first_line(error.what()))};
+    }
+  }
+
+  Kernel prepare_compute(const Run& run, const Compute& compute) {
+    const Op& op = graph.op(compute.op);
+    kernels::KernelCall call;
+    call.op = &op;
+    call.box = at_micro_batch(program, compute.box, micro_batch_dim_of(program, op.annotation), run.micro_batch);
+    for (const View& view : compute.inputs) call.inputs.push_back(array(view, run.slot));
+    for (const Output& output : compute.outputs) {
+      call.outputs.push_back(array(output.view, run.slot));
+      call.add.push_back(output.write == Write::kAdd || (output.write == Write::kAddExceptFirst && !run.first));
+    }
+    call.context = &context;
+    return kernels::prepare_kernel(call);
+  }
+
+  comm::ArrayView comm_view(const std::optional<View>& view, const Box& box, int64_t slot) const {
+    if (!view) return {nullptr, box, row_major_strides(box.shape())};
+    const Array memory = array(*view, slot);
+    return {memory.data, box, memory.strides};
+  }
+
+  void start(const Run& run, int handle, comm::Handle started) {
+    Flight& flight = flights.at(handle);
+    comm::Handle& pending = flight.pending[flight.each_run ? static_cast<size_t>(run.micro_batch) : 0];
+    TESSERA_CHECK(pending == comm::kNoHandle, "rank {}: handle #{} is issued again before its wait", program.rank, handle);
+    pending = started;
+  }
+
+  void execute_issue(const Run& run, size_t i, const Issue& issue) {
+    const auto b = static_cast<size_t>(run.block);
+    const auto me = static_cast<size_t>(program.groups[static_cast<size_t>(issue.group)].index);
+    std::vector<comm::Item> items;
+    items.reserve(issue.transfers.size());
+    for (size_t t = 0; t < issue.transfers.size(); ++t) {
+      const Transfer& transfer = issue.transfers[t];
+      items.push_back({&redistributions[b][i][t], comm_view(transfer.in, transfer.hold[me], run.slot),
+                       comm_view(transfer.out, transfer.need[me], run.slot)});
+    }
+    start(run, issue.handle,
+          communicator.issue(groups[static_cast<size_t>(issue.group)], std::move(items), labels[b][i]));
+  }
+
+  // The same message of different micro-batches must not be mistaken for one another.
+  int64_t tag_of(int64_t tag, const Run& run) const { return tag * program.micro_batches + run.micro_batch; }
+
+  void execute_send(const Run& run, size_t i, const Send& send) {
+    const DType dtype = program.buffer(send.view.buffer).dtype;
+    start(run, send.handle,
+          communicator.issue_send(send.peer, tag_of(send.tag, run), dtype, comm_view(send.view, send.region, run.slot),
+                                  labels[static_cast<size_t>(run.block)][i]));
+  }
+
+  void execute_receive(const Run& run, size_t i, const Recv& receive) {
+    const DType dtype = program.buffer(receive.view.buffer).dtype;
+    start(run, receive.handle,
+          communicator.issue_recv(receive.peer, tag_of(receive.tag, run), dtype,
+                                  comm_view(receive.view, receive.region, run.slot),
+                                  labels[static_cast<size_t>(run.block)][i]));
+  }
+
+  void wait_on(comm::Handle& pending) {
+    if (pending == comm::kNoHandle) return;
+    const comm::Handle handle = std::exchange(pending, comm::kNoHandle);
+    communicator.wait(handle);
+  }
+  void wait_all(Flight& flight) {
+    for (comm::Handle& pending : flight.pending) wait_on(pending);
+  }
+
+  void execute_wait(const Run& run, const Wait& wait) {
+    Flight& flight = flights.at(wait.handle);
+    const bool once = run.block == BlockKind::kPrologue || run.block == BlockKind::kUpdate;
+    if (once || !flight.each_run) {
+      wait_all(flight);
+      return;
+    }
+    const int64_t micro_batch = wait.lag == 0 ? run.micro_batch : run.previous;
+    if (micro_batch >= 0) wait_on(flight.pending[static_cast<size_t>(micro_batch)]);
+  }
+
+  void execute_copy(const Run& run, size_t i, const Copy& copy) {
+    std::optional<Kernel>& kernel = variant(run, i);
+    if (!kernel) kernel = kernels::prepare_copy(array(copy.from, run.slot), array(copy.to, run.slot));
+    if (*kernel) (*kernel)();
+  }
+
+  void execute_load(const Run& run, const Load& one) {
+    const Tensor& tensor = graph.tensor(one.tensor);
+    const Box region = at_micro_batch(program, one.region, micro_batch_dim_of(program, tensor), run.micro_batch);
+    if (!region.empty()) (*load)(tensor, region, array(one.to, run.slot));
+  }
+};
+
+RankExecutor::RankExecutor() = default;
+RankExecutor::~RankExecutor() = default;
+
+Result<std::unique_ptr<RankExecutor>> RankExecutor::create(const Graph& graph, const Program& program,
+                                                           comm::Communicator& communicator, ExecutorOptions options) {
+  kernels::configure_process();
+  std::unique_ptr<RankExecutor> executor(new RankExecutor());
+  executor->impl_ = std::make_unique<Impl>(graph, program, communicator, std::move(options));
+  TESSERA_TRY_VOID(executor->impl_->prepare());
+  return executor;
+}
+
+void RankExecutor::initialise() {
+  for (const Home& home : impl_->program.homes) {
+    const View whole{home.buffer, Box::whole(impl_->program.buffer(home.buffer).shape)};
+    Extent extent;
+    impl_->extend(extent, whole);
+    impl_->touch(extent, 0);
+    tessera::initialise(impl_->graph.tensor(home.tensor), home.region, impl_->options.seed, impl_->array(whole, 0));
+  }
+}
+
+void RankExecutor::run_step(int64_t step, const LoadFunction& load) {
+  impl_->load = &load;
+  impl_->run_step(step);
+}
+
+HostArray RankExecutor::read(const Home& home) const {
+  const Buffer& buffer = impl_->program.buffer(home.buffer);
+  HostArray result{home.tensor, home.region, buffer.dtype, {}};
+  result.data.resize(static_cast<size_t>(buffer.bytes()));
+  TESSERA_CHECK(buffer.bytes() == home.region.volume() * dtype_bytes(buffer.dtype), "home {} of {}", buffer.name,
+                home.region.to_string());
+  std::memcpy(result.data.data(), impl_->buffer_data(buffer, 0), result.data.size());
+  return result;
+}
+
+void RankExecutor::write(const Home& home, const HostArray& array) {
+  const Buffer& buffer = impl_->program.buffer(home.buffer);
+  TESSERA_CHECK(array.region == home.region && array.dtype == buffer.dtype, "home {} of {}, array of {}", buffer.name,
+                home.region.to_string(), array.region.to_string());
+  std::memcpy(impl_->buffer_data(buffer, 0), array.data.data(), array.data.size());
+}
+
+std::array<int64_t, 3> RankExecutor::peak_bytes() const { return impl_->peak; }
+int64_t RankExecutor::scratch_bytes() const {
+  return impl_->context.scratch.bytes() + impl_->context.accumulate.bytes();
+}
+const std::map<std::string, double>& RankExecutor::profile() const { return impl_->seconds; }
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+// The interpreter: executes the program of one rank, the same object that the simulator prices and the verifier proves.
+//
+// Memory is planned: one arena a tier, allocated once, with the offsets that the program gives; a step allocates
+// nothing here. Kernels are prepared at their first execution (kernels.h) and reused in every later step.
+//
+//   comm::run_threads(ranks, options, [&](comm::Communicator& world) {
+//     auto executor = RankExecutor::create(graph, programs[world.rank()], world, {.seed = 1});
+//     (*executor)->initialise();
+//     for (int64_t step = 1; step <= steps; ++step) (*executor)->run_step(step, load);
+//   });
+//
+// Used by its rank's thread only: create() there, so that the memory is near that thread. Graph, program and
+// communicator outlive the executor. A fault (lost peer, failed kernel) is thrown as comm::CommFault and names rank,
+// op and tensor; after it the executor is of no use.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/comm/communicator.h"
+#include "tessera/graph/graph.h"
+#include "tessera/program/program.h"
+#include "tessera/runtime/kernels.h"
+
+namespace tessera {
+
+// A region of a tensor in host memory, row-major.
+struct HostArray {
+  TensorId tensor;
+  Box region;
+  DType dtype = DType::kFloat32;
+  std::vector<std::byte> data;
+  std::vector<double> values() const;  // converted
+};
+
+// Gives a region of a graph input for the step being executed; `to` has the region's shape and the tensor's dtype.
+using LoadFunction = std::function<void(const Tensor& tensor, const Box& region, const kernels::Array& to)>;
+
+struct ExecutorOptions {
+  uint64_t seed = 0;
+  int threads = 1;                      // inside one kernel: this rank's share of the cores
+  std::vector<std::string> axis_names;  // of the stage's mesh, for fault messages
+  bool profile = false;                 // measure the time of each kind of instruction
+};
+
+class RankExecutor {
+ public:
+  static Result<std::unique_ptr<RankExecutor>> create(const Graph& graph, const Program& program,
+                                                      comm::Communicator& communicator, ExecutorOptions options);
+  ~RankExecutor();
+  RankExecutor(const RankExecutor&) = delete;
+  RankExecutor& operator=(const RankExecutor&) = delete;
+
+  // Writes the initial values of all homes of tensors with an Init, shard by shard.
+  void initialise();
+  // Steps count from 1.
+  void run_step(int64_t step, const LoadFunction& load);
+
+  // A home or a fetch of the program (fetches: after a step).
+  HostArray read(const Home& home) const;
+  void write(const Home& home, const HostArray& array);
+
+  // By tier: the highest end of any buffer that an executed instruction touched, homes included.
+  std::array<int64_t, 3> peak_bytes() const;
+  int64_t scratch_bytes() const;  // beside the arenas: sums and intermediates inside kernels
+  // Seconds by op kind, "wait <collective>", "load", "copy"; only with ExecutorOptions::profile.
+  const std::map<std::string, double>& profile() const;
+
+ private:
+  RankExecutor();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

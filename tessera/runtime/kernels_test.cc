@@ -1,0 +1,317 @@
+// Every kind: against plain references in float64, in pieces against whole, float32 and bfloat16 against float64, and
+// gradients against finite differences.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "tessera/graph/builder.h"
+#include "tessera/graph/kinds.h"
+#include "tessera/graph/transform.h"
+#include "tessera/runtime/testing.h"
+
+namespace tessera {
+namespace {
+
+using testing::relative_error;
+using testing::Workspace;
+
+using Build = std::function<TensorId(GraphBuilder&, DType)>;  // returns what the loss is made of
+struct Case {
+  const char* name;
+  Build build;
+  double high = 1;  // parameters are uniform in [-high, high)
+  bool expand = false;  // every op that has an expansion is replaced by it
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+TensorId parameter(GraphBuilder& g, const char* name, std::vector<Dim> dims, DType dtype) {
+  return g.parameter(name, std::move(dims), {Init::Kind::kNormal, 1.0}, dtype);
+}
+
+const Dim kB{"b", 3}, kS{"s", 5}, kH{"h", 8}, kF{"f", 7}, kN{"n", 2}, kG{"g", 3}, kD{"d", 4}, kV{"v", 11}, kP{"p", 2};
+
+TensorId attention_case(GraphBuilder& g, DType t, bool causal, const Dim& group) {
+  const auto q = parameter(g, "q", {kB, kS, kN, group, kD}, t);
+  const auto k = parameter(g, "k", {kB, kS, kN, kD}, t), v = parameter(g, "v", {kB, kS, kN, kD}, t);
+  return g.op("op", "attention", {q, k, v}, {{"causal", int64_t{causal}}})[0];
+}
+
+TensorId einsum_case(GraphBuilder& g, DType t, std::vector<Dim> a, std::vector<Dim> b, const char* spec,
+                     std::vector<Dim> bias = {}) {
+  std::vector<TensorId> inputs{parameter(g, "x", std::move(a), t), parameter(g, "w", std::move(b), t)};
+  if (!bias.empty()) inputs.push_back(parameter(g, "bias", std::move(bias), t));
+  return g.op1("op", "einsum", inputs, {{"spec", std::string(spec)}});
+}
+
+Attributes text(const char* key, const char* value) { return {{key, std::string(value)}}; }
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {"einsum_linear",
+       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kH}, {kH, kF}, "b s h+, h f -> b s f"); }},
+      {"einsum_bias",
+       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kH}, {kH, kF}, "b s h+, h f, f -> b s f", {kF}); }},
+      {"einsum_transposed_weight",
+       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kH}, {kF, kH}, "b s h+, f h -> b s f"); }},
+      {"einsum_heads_out",
+       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kH}, {kH, kN, kG, kD}, "b s h+, h n g d -> b s n g d"); }},
+      {"einsum_heads_in",
+       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kN, kG, kD}, {kN, kG, kD, kH}, "b s n+ g+ d+, n g d h -> b s h"); }},
+      {"einsum_weight_gradient",
+       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kH}, {kB, kS, kF}, "b+ s+ h, b s f -> h f"); }},
+      {"einsum_batched",
+       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kN, kD}, {kB, kF, kN, kD}, "b s n d+, b f n d -> b n s f"); }},
+      {"einsum_odd_order",
+       [](auto& g, DType t) { return einsum_case(g, t, {kS, kB, kH}, {kF, kB, kH}, "s b h+, f b h -> f s b"); }},
+      {"einsum_own_sums",
+       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kH}, {kH, kF, kN}, "b s+ h+, h f n+ -> b f"); }},
+      {"einsum_single",
+       [](auto& g, DType t) {
+         return g.op1("op", "einsum", {parameter(g, "x", {kB, kS, kH}, t)}, text("spec", "b s+ h -> h b"));
+       }},
+      {"add", [](auto& g, DType t) {
+         return g.op1("op", "add", {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "y", {kB, kH}, t)});
+       }},
+      {"sub", [](auto& g, DType t) {
+         return g.op1("op", "sub", {parameter(g, "x", {kB, kS}, t), parameter(g, "y", {kB, kS}, t)});
+       }},
+      {"mul", [](auto& g, DType t) {
+         return g.op1("op", "mul", {parameter(g, "x", {kH}, t), parameter(g, "y", {kB, kS, kH}, t)});
+       }},
+      {"add_n", [](auto& g, DType t) {
+         return g.op1("op", "add_n", {parameter(g, "x", {kB, kS}, t), parameter(g, "y", {kB, kS}, t), parameter(g, "z", {kB, kS}, t)});
+       }},
+      {"scale", [](auto& g, DType t) { return g.op1("op", "scale", {parameter(g, "x", {kB, kS}, t)}, {{"factor", 0.3}}); }},
+      {"gelu", [](auto& g, DType t) { return g.op1("op", "gelu", {parameter(g, "x", {kB, kH}, t)}); }, 3},
+      {"silu", [](auto& g, DType t) { return g.op1("op", "silu", {parameter(g, "x", {kB, kH}, t)}); }, 3},
+      {"relu", [](auto& g, DType t) { return g.op1("op", "relu", {parameter(g, "x", {kB, kH}, t)}); }},
+      {"exp", [](auto& g, DType t) { return g.op1("op", "exp", {parameter(g, "x", {kB, kH}, t)}); }},
+      {"layer_norm", [](auto& g, DType t) {
+         return g.op("op", "layer_norm", {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "gamma", {kH}, t), parameter(g, "beta", {kH}, t)})[0];
+       }},
+      {"layer_norm_expanded", [](auto& g, DType t) {
+         return g.op("op", "layer_norm", {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "gamma", {kH}, t), parameter(g, "beta", {kH}, t)})[0];
+       }, 1, true},
+      {"rms_norm", [](auto& g, DType t) {
+         return g.op("op", "rms_norm", {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "gamma", {kH}, t)})[0];
+       }},
+      {"rms_norm_expanded", [](auto& g, DType t) {
+         return g.op("op", "rms_norm", {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "gamma", {kH}, t)})[0];
+       }, 1, true},
+      {"softmax", [](auto& g, DType t) { return g.op1("op", "softmax", {parameter(g, "x", {kB, kS, kH}, t)}, text("dim", "s")); }},
+      {"softmax_expanded", [](auto& g, DType t) {
+         return g.op1("op", "softmax", {parameter(g, "x", {kB, kS, kH}, t)}, text("dim", "s"));
+       }, 1, true},
+      {"rotary", [](auto& g, DType t) {
+         const auto c = g.buffer("cos", {kS, kP}, {Init::Kind::kRotaryCos, 100.0}, t);
+         const auto s = g.buffer("sin", {kS, kP}, {Init::Kind::kRotarySin, 100.0}, t);
+         return g.op1("op", "rotary", {parameter(g, "x", {kB, kS, kN, kD}, t), c, s});
+       }},
+      {"attention_causal", [](auto& g, DType t) { return attention_case(g, t, true, {"g", 1}); }},
+      {"attention_grouped", [](auto& g, DType t) { return attention_case(g, t, true, kG); }},
+      {"attention_full", [](auto& g, DType t) { return attention_case(g, t, false, {"g", 1}); }},
+      {"dropout", [](auto& g, DType t) {
+         return g.op1("op", "dropout", {parameter(g, "x", {kB, kS, kF}, t)}, {{"p", 0.3}, {"key", std::string("drop")}});
+       }},
+      {"cross_entropy", [](auto& g, DType t) {
+         const auto targets = g.input("targets", {kB, kS}, DType::kInt64);
+         const auto out = g.op("op", "cross_entropy", {parameter(g, "x", {kB, kS, kV}, t), targets});
+         return g.op1("loss_each", "sub", {out[0], out[1]});
+       }},
+      {"embedding", [](auto& g, DType t) {
+         const auto ids = g.input("targets", {kB, kS}, DType::kInt64);
+         return g.op1("op", "embedding", {ids, parameter(g, "x", {kV, kH}, t)});
+       }},
+      {"reduce_sum", [](auto& g, DType t) {
+         return g.op1("op", "reduce_sum", {parameter(g, "x", {kB, kS, kH}, t)}, {{"dims", std::string("b h")}, {"factor", 0.5}});
+       }},
+      {"broadcast_to", [](auto& g, DType t) { return g.op1("op", "broadcast_to", {parameter(g, "x", {kS}, t)}, text("dims", "b=3 s=5 h=8")); }},
+      {"group", [](auto& g, DType t) {
+         return g.op1("op", "group", {parameter(g, "x", {kB, kS, kH}, t)}, {{"first", int64_t{0}}, {"count", int64_t{2}}, {"name", std::string("rows")}});
+       }},
+      {"ungroup", [](auto& g, DType t) {
+         return g.op1("op", "ungroup", {parameter(g, "x", {kB, kH}, t)}, {{"dim", std::string("h")}, {"names", std::string("x=4 y=2")}});
+       }},
+      {"transpose", [](auto& g, DType t) { return g.op1("op", "transpose", {parameter(g, "x", {kB, kS, kH}, t)}, text("dims", "h b s")); }},
+      {"rename", [](auto& g, DType t) {
+         return g.op1("op", "rename", {parameter(g, "x", {kB, kS}, t)}, {{"from", std::string("s")}, {"to", std::string("z")}});
+       }},
+      {"slice", [](auto& g, DType t) {
+         return g.op1("op", "slice", {parameter(g, "x", {kB, kS, kH}, t)}, {{"dim", std::string("s")}, {"begin", int64_t{1}}, {"size", int64_t{3}}});
+       }},
+      {"concat", [](auto& g, DType t) {
+         return g.op1("op", "concat", {parameter(g, "x", {kB, kS}, t), parameter(g, "y", {kB, {"s", 2}}, t)}, text("dim", "s"));
+       }},
+  };
+  return all;
+}
+
+// The case's op, a loss that weighs its output by fixed random numbers, and the backward ops.
+Graph build_graph(const Case& c, DType dtype, bool backward) {
+  GraphBuilder g(c.name);
+  const TensorId y = c.build(g, dtype);
+  const std::vector<Dim> dims = g.tensor(y).dims;
+  const DType type = g.tensor(y).dtype;
+  std::string names;
+  for (const Dim& dim : dims) names += dim.name + " ";
+  const TensorId weights = g.input("weights", dims, type);
+  const TensorId product = g.op1("weigh", "mul", {y, weights});
+  g.graph().loss = g.op1("loss", "reduce_sum", {product}, {{"dims", names}});
+  auto forward = g.finish();
+  EXPECT_TRUE(forward.has_value()) << c.name << ": " << (forward ? "" : forward.error().message);
+  if (!forward || !backward) return forward.value_or(Graph());
+  OptimizerSpec none;
+  none.kind = "none";
+  auto graph = differentiate(*forward, none);
+  EXPECT_TRUE(graph.has_value()) << c.name << ": " << (graph ? "" : graph.error().message);
+  if (!graph || !c.expand) return graph.value_or(Graph());
+  std::vector<OpId> expandable;
+  for (const Op& op : graph->ops()) {
+    if (find_kind(op.kind)->expand) expandable.push_back(op.id);
+  }
+  EXPECT_FALSE(expandable.empty());
+  auto expanded = expand_ops(*graph, expandable);
+  EXPECT_TRUE(expanded.has_value()) << (expanded ? "" : expanded.error().message);
+  return expanded.value_or(Graph());
+}
+
+void fill_inputs(Workspace& w, double high) {
+  w.initialise();
+  for (const Tensor& tensor : w.graph().tensors()) {
+    if (tensor.producer.valid() || tensor.role == Role::kBuffer) continue;
+    if (tensor.dtype == DType::kInt64) {
+      std::vector<double> ids(static_cast<size_t>(tensor.elements()));
+      for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<double>(i * 7 % 11);
+      if (tensor.name == "targets" && w.graph().name == "cross_entropy") ids[2] = -1;  // ignored
+      w.set(tensor.id, ids);
+    } else {
+      w.randomise(tensor.id, -high, high);
+    }
+  }
+}
+
+class Kernels : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Kernels, GradientsEqualFiniteDifferences) {
+  const Graph graph = build_graph(GetParam(), DType::kFloat64, true);
+  Workspace w(graph);
+  fill_inputs(w, GetParam().high);
+  w.run();
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.role != Role::kParameter) continue;
+    const TensorId gradient = graph.find_tensor("grad." + tensor.name);
+    if (!gradient.valid()) continue;
+    const std::vector<double> analytic = w.get(gradient), at = w.get(tensor.id);
+    std::vector<double> numeric(at.size());
+    constexpr double kStep = 1e-5;
+    for (size_t i = 0; i < at.size(); ++i) {
+      double loss[2];
+      for (const int side : {0, 1}) {
+        std::vector<double> moved = at;
+        moved[i] += side == 0 ? kStep : -kStep;
+        Workspace other(graph);
+        fill_inputs(other, GetParam().high);
+        other.set(tensor.id, moved);
+        for (const Op& op : graph.ops()) {
+          if (op.phase == Phase::kForward) other.run(op);
+        }
+        loss[side] = other.get(graph.loss)[0];
+      }
+      numeric[i] = (loss[0] - loss[1]) / (2 * kStep);
+    }
+    EXPECT_LT(relative_error(analytic, numeric), 2e-8) << tensor.name;
+  }
+}
+
+TEST_P(Kernels, PiecesMakeTheWhole) {
+  const Graph graph = build_graph(GetParam(), DType::kFloat64, true);
+  Workspace whole(graph);
+  fill_inputs(whole, GetParam().high);
+  whole.run();
+  for (const Op& op : graph.ops()) {
+    for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
+      const OpDim& dim = op.annotation.dims[d];
+      if (dim.mark == Mark::kFrozen || dim.size == 1) continue;
+      for (const int64_t pieces : {int64_t{2}, int64_t{3}, dim.size + 1}) {
+        Workspace w(graph);
+        fill_inputs(w, GetParam().high);
+        w.run();
+        for (const TensorId out : op.outputs) w.randomise(out);  // what is there must not matter
+        w.run_in_pieces(op, static_cast<int>(d), pieces);
+        for (const TensorId out : op.outputs) {
+          EXPECT_LT(relative_error(w.get(out), whole.get(out)), 1e-12)
+              << op.path << " (" << op.kind << ") in " << pieces << " pieces of " << dim.name << ": "
+              << graph.tensor(out).name;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Kernels, AddsToItsOutputs) {
+  const Graph graph = build_graph(GetParam(), DType::kFloat64, true);
+  Workspace whole(graph);
+  fill_inputs(whole, GetParam().high);
+  whole.run();
+  for (const Op& op : graph.ops()) {
+    Workspace w(graph);
+    fill_inputs(w, GetParam().high);
+    w.run();
+    Box box;
+    for (const OpDim& dim : op.annotation.dims) box.dims.push_back({0, dim.size});
+    for (const TensorId out : op.outputs) w.randomise(out);
+    std::vector<std::vector<double>> expected;
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+      expected.push_back(w.get(op.outputs[i]));
+      const std::vector<double> made = whole.get(op.outputs[i]);
+      for (size_t e = 0; e < made.size(); ++e) {
+        if (op.annotation.outputs[i].combiner == Combiner::kLogSumExp) {
+          expected[i][e] = std::log(std::exp(expected[i][e]) + std::exp(made[e]));
+        } else {
+          expected[i][e] += made[e];
+        }
+      }
+    }
+    w.run_box(op, box, std::vector<bool>(op.outputs.size(), true));
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+      if (op.annotation.outputs[i].combiner == Combiner::kMoments) continue;
+      EXPECT_LT(relative_error(w.get(op.outputs[i]), expected[i]), 1e-12) << op.path;
+    }
+  }
+}
+
+TEST_P(Kernels, SmallerTypesAgreeWithFloat64) {
+  const Graph wide = build_graph(GetParam(), DType::kFloat64, true);
+  Workspace exact(wide);
+  fill_inputs(exact, GetParam().high);
+  exact.run();
+  for (const auto& [dtype, tolerance] : {std::pair{DType::kFloat32, 1e-5}, std::pair{DType::kBFloat16, 5e-2}}) {
+    const Graph graph = build_graph(GetParam(), dtype, true);
+    Workspace w(graph);
+    fill_inputs(w, GetParam().high);
+    w.run();
+    for (const Tensor& tensor : graph.tensors()) {
+      const TensorId same = wide.find_tensor(tensor.name);
+      if (!tensor.producer.valid() || !same.valid()) continue;
+      EXPECT_LT(relative_error(w.get(tensor.id), exact.get(same)), tolerance)
+          << tensor.name << " " << dtype_name(tensor.dtype);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(cases()),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+
+TEST(KernelTable, CoversEveryKind) {
+  for (const KindInfo* kind : all_kinds()) EXPECT_TRUE(kernels::has_kernel(kind->name)) << kind->name;
+}
+
+TEST(KernelTable, HasNoKernelWithoutAKind) {
+  for (const std::string_view name : kernels::kernel_kinds()) EXPECT_NE(find_kind(name), nullptr) << name;
+}
+
+}  // namespace
+}  // namespace tessera

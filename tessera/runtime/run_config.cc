@@ -1,0 +1,237 @@
+#include "tessera/runtime/run_config.h"
+
+#include <fmt/format.h>
+
+#include <toml++/toml.h>
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <numbers>
+#include <variant>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+struct Key {
+  std::string name;  // "optimizer.lr"
+  std::variant<int64_t*, double*, std::string*, Texts*> target;
+  double minimum = 0;  // of numbers
+  Texts choices = {};  // of texts; empty: any
+};
+
+// The keys, once: reading a file and `--set` follow from it.
+std::vector<Key> keys_of(RunConfig& c) {
+  OptimizerConfig& o = c.optimizer;
+  return {{"model", &c.model},
+          {"data", &c.data},
+          {"batch", &c.batch, 1},
+          {"steps", &c.steps, 1},
+          {"plan", &c.plan},
+          {"precision", &c.precision, 0, {"float32", "float64", "bfloat16"}},
+          {"seed", &c.seed, 0},
+          {"ranks", &c.ranks, 0},
+          {"timeout_s", &c.timeout_s, 0.001},
+          {"memory_limit_bytes", &c.memory_limit_bytes, 0},
+          {"optimizer.kind", &o.kind, 0, {"adamw", "sgd"}},
+          {"optimizer.lr", &o.lr, 0},
+          {"optimizer.min_lr", &o.min_lr, 0},
+          {"optimizer.warmup", &o.warmup, 0},
+          {"optimizer.beta1", &o.beta1, 0},
+          {"optimizer.beta2", &o.beta2, 0},
+          {"optimizer.eps", &o.eps, 0},
+          {"optimizer.weight_decay", &o.weight_decay, 0},
+          {"optimizer.momentum", &o.momentum, 0},
+          {"optimizer.clip", &o.clip, 0}};
+}
+
+std::string found_text(const toml::node& node) {
+  if (const auto* text = node.as_string()) return fmt::format("'{}'", text->get());
+  if (const auto* number = node.as_integer()) return fmt::format("{}", number->get());
+  if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
+  if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
+  if (node.is_array()) return "a list";
+  if (node.is_table()) return "a table";
+  return "a date";
+}
+
+// Reads one value into the target of its key; errors lack the place.
+struct SetValue {
+  const Key& key;
+  const toml::node& node;
+
+  tl::unexpected<Error> expected(std::string_view what) const {
+    return invalid_input(
+        fmt::format("expected {} to be {}, found {}", key.name, what, found_text(node)));
+  }
+  Status operator()(int64_t* target) const {
+    const auto* number = node.as_integer();
+    if (number == nullptr || static_cast<double>(number->get()) < key.minimum) {
+      return expected(fmt::format("an integer of at least {}", key.minimum));
+    }
+    *target = number->get();
+    return {};
+  }
+  Status operator()(double* target) const {
+    const auto number = node.value<double>();
+    if (!node.is_number() || !number || !std::isfinite(*number) || *number < key.minimum) {
+      return expected(fmt::format("a number of at least {}", key.minimum));
+    }
+    *target = *number;
+    return {};
+  }
+  Status operator()(std::string* target) const {
+    const auto* text = node.as_string();
+    if (text == nullptr || text->get().empty()) return expected("a string");
+    const std::string& value = text->get();
+    if (!key.choices.empty() &&
+        std::find(key.choices.begin(), key.choices.end(), value) == key.choices.end()) {
+      return expected("one of " + join(key.choices, ", "));
+    }
+    *target = value;
+    return {};
+  }
+  Status operator()(Texts* target) const {
+    Texts texts;
+    if (const auto* text = node.as_string()) texts.push_back(text->get());
+    if (const auto* list = node.as_array()) {
+      for (const toml::node& item : *list) {
+        if (!item.is_string()) return expected("a list of strings");
+        texts.push_back(item.as_string()->get());
+      }
+    }
+    const bool blank = std::any_of(texts.begin(), texts.end(), [](auto& t) { return t.empty(); });
+    if (texts.empty() || blank) return expected("a file glob or a list of them");
+    *target = std::move(texts);
+    return {};
+  }
+};
+
+Status set_key(RunConfig& config, const std::string& name, const toml::node& node) {
+  // `optimizer = "sgd"` is short for its kind.
+  const std::string full = name == "optimizer" ? "optimizer.kind" : name;
+  Texts names;
+  for (const Key& key : keys_of(config)) {
+    if (key.name == full) return std::visit(SetValue{key, node}, key.target);
+    names.push_back(key.name);
+  }
+  const std::string best = nearest(name, names);
+  return invalid_input(fmt::format("unknown key '{}'{}", name,
+                                   best.empty() ? "" : fmt::format(", did you mean '{}'?", best)));
+}
+
+Status read_table(RunConfig& config, const toml::table& table, const std::string& prefix) {
+  for (const auto& [key, node] : table) {
+    const std::string name = prefix + std::string(key.str());
+    if (name == "optimizer" && node.is_table()) {
+      TESSERA_TRY_VOID(read_table(config, *node.as_table(), "optimizer."));
+      continue;
+    }
+    const auto line = static_cast<int>(key.source().begin.line);
+    if (auto status = set_key(config, name, node); !status) {
+      return invalid_input(fmt::format("{}:{}: {}", config.file, line, status.error().message));
+    }
+    if (name == "data") config.data_line = line;
+  }
+  return {};
+}
+
+std::string place_of_data(const RunConfig& config) {
+  if (config.data_line > 0) return fmt::format(" ({}:{})", config.file, config.data_line);
+  return config.file.empty() ? "" : " (--set data)";
+}
+
+}  // namespace
+
+Result<RunConfig> parse_run_config(std::string_view text, std::string_view file) {
+  RunConfig config;
+  config.file = std::string(file);
+  try {
+    const toml::table table = toml::parse(text, config.file);
+    TESSERA_TRY_VOID(read_table(config, table, ""));
+  } catch (const toml::parse_error& error) {
+    return invalid_input(
+        fmt::format("{}:{}: {}", config.file, error.source().begin.line, error.description()));
+  }
+  return config;
+}
+
+Result<RunConfig> load_run_config(const std::string& path) {
+  TESSERA_TRY(const std::string text, read_file(path));
+  return parse_run_config(text, path);
+}
+
+Status set_run_key(RunConfig& config, std::string_view assignment) {
+  const auto failed = [&](std::string_view message) {
+    return invalid_input(fmt::format("--set {}: {}", assignment, message));
+  };
+  const size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos) return failed("expected key=value");
+  const std::string name(trim(assignment.substr(0, equals)));
+  const std::string value(trim(assignment.substr(equals + 1)));
+  toml::table table;
+  try {
+    table = toml::parse(fmt::format("value = {}", value));
+  } catch (const toml::parse_error&) {
+    table.insert_or_assign("value", value);  // a bare string
+  }
+  if (auto status = set_key(config, name, *table.get("value")); !status) {
+    return failed(status.error().message);
+  }
+  if (name == "data") config.data_line = 0;
+  return {};
+}
+
+Status check_run_config(const RunConfig& config) {
+  const auto missing = [&](std::string_view key, std::string_view example) {
+    return invalid_input(fmt::format("{}: expected the key '{}', for example {} = {}", config.file,
+                                     key, key, example));
+  };
+  if (config.model.empty()) {
+    return missing("model", "\"gpt:layers=4,hidden=128,heads=4,seq=128,vocab=256\"");
+  }
+  if (config.data.empty()) return missing("data", "[\"docs/**/*.md\"]");
+  return {};
+}
+
+Result<TextData> open_run_data(const RunConfig& config, int64_t seq, int64_t vocab) {
+  constexpr int64_t kBytes = 256;
+  if (vocab < kBytes) {
+    return invalid_input(
+        fmt::format("data: bytes are the tokens, so the model needs vocab >= {}, found vocab = {}",
+                    kBytes, vocab));
+  }
+  const std::filesystem::path folder = std::filesystem::path(config.file).parent_path();
+  Texts globs;
+  for (const std::string& glob : config.data) {
+    std::string chosen = glob;
+    if (glob.front() != '/' && !folder.empty()) {
+      const auto here = match_files(glob);
+      const std::string other = (folder / glob).string();
+      const auto beside = match_files(other);
+      if (here && here->empty() && beside && !beside->empty()) chosen = other;
+    }
+    globs.push_back(std::move(chosen));
+  }
+  auto data = TextData::open(globs, seq);
+  if (!data) return invalid_input(data.error().message + place_of_data(config));
+  return data;
+}
+
+double learning_rate(const OptimizerConfig& optimizer, int64_t step, int64_t steps) {
+  const double lr = optimizer.lr;
+  const double end = std::min(lr, optimizer.min_lr);
+  if (step < optimizer.warmup) {
+    return lr * static_cast<double>(step) / static_cast<double>(optimizer.warmup);
+  }
+  if (steps <= optimizer.warmup) return lr;
+  const double done = static_cast<double>(std::min(step, steps) - optimizer.warmup) /
+                      static_cast<double>(steps - optimizer.warmup);
+  return end + 0.5 * (lr - end) * (1 + std::cos(std::numbers::pi * done));
+}
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+// Random graphs with random plans, decoded from a stream of choices: a shorter stream, or smaller numbers in it, give a simpler case,
+// so that RapidCheck's shrinking of a plain vector shrinks graph and plan.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/graph/graph.h"
+
+namespace tessera {
+
+class Choices {
+ public:
+  explicit Choices(std::vector<uint32_t> stream) : stream_(std::move(stream)) {}
+  // A number in [0, n); 0 when the stream is used up.
+  uint32_t below(uint32_t n);
+  bool one_in(uint32_t n) { return below(n) == n - 1; }
+  template <class T>
+  const T& of(const std::vector<T>& options) {
+    return options[below(static_cast<uint32_t>(options.size()))];
+  }
+  bool empty() const { return next_ >= stream_.size(); }
+
+ private:
+  std::vector<uint32_t> stream_;
+  size_t next_ = 0;
+};
+
+struct RandomCase {
+  Graph graph;        // forward, float64, with a loss
+  std::string plan;   // TOML
+  int64_t ranks = 1;
+};
+// The plan is valid by construction, as far as the plan language can tell before resolution.
+RandomCase random_case(const std::vector<uint32_t>& stream);
+
+}  // namespace tessera
