@@ -7,8 +7,8 @@
 namespace tessera {
 namespace {
 
-// What matters of an instruction run: it takes part in `issues` (an index of a communication, or -1), or it needs the
-// communication `waits_for` to be issued by all.
+// What matters of an instruction run: it takes part in `issues` (an index of a communication, or
+// -1), or it needs the communication `waits_for` to be issued by all.
 struct Event {
   int issues = -1;
   int waits_for = -1;

@@ -48,7 +48,9 @@ class World {
   void add(int rank, Body body) {
     Instruction instruction;
     instruction.body = std::move(body);
-    programs[static_cast<size_t>(rank)].block(BlockKind::kForward).push_back(std::move(instruction));
+    programs[static_cast<size_t>(rank)]
+        .block(BlockKind::kForward)
+        .push_back(std::move(instruction));
   }
   void send(int rank, int handle, int peer, int64_t tag) {
     add(rank, Send{handle, peer, tag, TensorId(0), Box::whole({4}), source()});
@@ -93,9 +95,10 @@ TEST(Order, toy_cycle_is_a_deadlock_if_receives_are_waited_for_at_once) {
   const auto rejections = verify(world.graph, world.programs);
   ASSERT_EQ(rejections.size(), 1u);
   EXPECT_EQ(rejections[0].rule, "order");
-  EXPECT_EQ(rejections[0].message,
-            "rank 0 waits at forward[2] wait #0 (micro-batch 0) for rank 1, which waits at forward[2] "
-            "wait #0 (micro-batch 0) for rank 0: a deadlock");
+  EXPECT_EQ(
+      rejections[0].message,
+      "rank 0 waits at forward[2] wait #0 (micro-batch 0) for rank 1, which waits at forward[2] "
+      "wait #0 (micro-batch 0) for rank 0: a deadlock");
 }
 
 TEST(Order, toy_cycle_is_a_deadlock_only_under_blocking_semantics_if_waited_for_later) {
@@ -116,12 +119,14 @@ TEST(Order, a_rank_that_ends_early_is_named) {
   world.wait(0, 0);
   const auto rejections = verify(world.graph, world.programs);
   ASSERT_EQ(rejections.size(), 1u);
-  EXPECT_EQ(rejections[0].to_string(),
-            "message: rank 0, forward[2] wait #0, tensor x, waits for rank 1, which ends without its "
-            "side");
+  EXPECT_EQ(
+      rejections[0].to_string(),
+      "message: rank 0, forward[2] wait #0, tensor x, waits for rank 1, which ends without its "
+      "side");
 }
 
-// Random programs: matched messages and collectives, each rank's in an order of its own, waits anywhere behind.
+// Random programs: matched messages and collectives, each rank's in an order of its own, waits
+// anywhere behind.
 World random_world() {
   const int ranks = *rc::gen::inRange(2, 4);
   World world(ranks);

@@ -113,9 +113,9 @@ class Mutator {
 
   std::vector<Mutation> run() {
     const std::vector<void (Mutator::*)(const Place&)> kinds = {
-        &Mutator::computes,  &Mutator::operands,    &Mutator::outputs, &Mutator::attributes,
-        &Mutator::transport, &Mutator::collectives, &Mutator::waits,   &Mutator::order,
-        &Mutator::memory};
+        &Mutator::computes,   &Mutator::operands,  &Mutator::outputs,
+        &Mutator::attributes, &Mutator::transport, &Mutator::collectives,
+        &Mutator::waits,      &Mutator::order,     &Mutator::memory};
     for (auto kind : kinds) {
       for (size_t r = 0; r < programs_.size(); ++r) {
         for (size_t b = 0; b < kBlockKinds; ++b) {
@@ -150,16 +150,14 @@ class Mutator {
   }
   bool matters(const Place& place) const {
     const std::vector<View> views = writes(get(place));
-    return std::any_of(views.begin(), views.end(), [&](const View& view) {
-      return used_[place.rank].count(view.buffer) > 0;
-    });
+    return std::any_of(views.begin(), views.end(),
+                       [&](const View& view) { return used_[place.rank].count(view.buffer) > 0; });
   }
   void add(const std::string& kind, const Place& place, Change change) {
-    candidates(kind).push_back(
-        {fmt::format("{}: rank {} {}[{}] {}", kind, place.rank,
-                     block_name(static_cast<BlockKind>(place.block)), place.index,
-                     label(get(place), graph_)),
-         std::move(change)});
+    candidates(kind).push_back({fmt::format("{}: rank {} {}[{}] {}", kind, place.rank,
+                                            block_name(static_cast<BlockKind>(place.block)),
+                                            place.index, label(get(place), graph_)),
+                                std::move(change)});
   }
   std::vector<Candidate>& candidates(const std::string& kind) {
     for (auto& [name, list] : kinds_) {
@@ -190,16 +188,18 @@ class Mutator {
   std::vector<std::pair<std::string, std::vector<Candidate>>> kinds_;
 };
 
-// Dropping or moving what makes a value that is read leaves its reader without it (a buffer is not written twice with the
-// same value, and where it is, all runs of the block lose it).
+// Dropping or moving what makes a value that is read leaves its reader without it (a buffer is not
+// written twice with the same value, and where it is, all runs of the block lose it).
 void Mutator::computes(const Place& place) {
   const Instruction& instruction = get(place);
   const bool load = std::holds_alternative<Load>(instruction.body);
   const bool copy = std::holds_alternative<Copy>(instruction.body);
   const auto* compute = std::get_if<Compute>(&instruction.body);
   if ((compute == nullptr && !load && !copy) || !matters(place)) return;
-  add(compute != nullptr ? "drop_compute" : load ? "drop_load" : "drop_copy", place,
-      [place](Programs& p) { erase(p, place); });
+  add(compute != nullptr ? "drop_compute"
+      : load             ? "drop_load"
+                         : "drop_copy",
+      place, [place](Programs& p) { erase(p, place); });
   if (compute == nullptr) return;
   std::vector<int64_t> sizes;
   for (const OpDim& dim : graph_.op(compute->op).annotation.dims) sizes.push_back(dim.size);
@@ -208,9 +208,10 @@ void Mutator::computes(const Place& place) {
     add("wrong_box", place,
         [place, box](Programs& p) { std::get<Compute>(at(p, place).body).box = box; });
   }
-  // A second run would count the part, or apply the update, twice. Setting a value twice is harmless.
-  const bool twice = std::any_of(
-      compute->outputs.begin(), compute->outputs.end(), [&](const Output& output) {
+  // A second run would count the part, or apply the update, twice. Setting a value twice is
+  // harmless.
+  const bool twice =
+      std::any_of(compute->outputs.begin(), compute->outputs.end(), [&](const Output& output) {
         return output.write != Write::kSet || graph_.tensor(output.tensor).update_of.valid();
       });
   if (twice) {
@@ -222,7 +223,8 @@ void Mutator::computes(const Place& place) {
   }
 }
 
-// Another buffer of the same shape holds another tensor. Commutative kinds are spared the swap of two operands.
+// Another buffer of the same shape holds another tensor. Commutative kinds are spared the swap of
+// two operands.
 void Mutator::operands(const Place& place) {
   const auto* compute = std::get_if<Compute>(&get(place).body);
   if (compute == nullptr || !matters(place)) return;
@@ -306,7 +308,8 @@ void Mutator::attributes(const Place& place) {
   });
 }
 
-// One end that is missing, or says something else than the other, leaves the partner waiting or wrong.
+// One end that is missing, or says something else than the other, leaves the partner waiting or
+// wrong.
 void Mutator::transport(const Place& place) {
   const Instruction& instruction = get(place);
   if (handle_of(instruction) < 0) return;
@@ -342,13 +345,13 @@ void Mutator::messages(const Place& place) {
   }
 }
 
-// The same collective on all members: the same position among the issues of that group in the same block.
+// The same collective on all members: the same position among the issues of that group in the same
+// block.
 std::vector<Place> Mutator::partners(const Place& place) const {
   const auto members_at = [&](size_t r, const Issue& issue) -> const std::vector<int>& {
     return programs_[r].groups[static_cast<size_t>(issue.group)].members;
   };
-  const std::vector<int>& members =
-      members_at(place.rank, std::get<Issue>(get(place).body));
+  const std::vector<int>& members = members_at(place.rank, std::get<Issue>(get(place).body));
   size_t position = 0;
   for (size_t i = 0; i < place.index; ++i) {
     const auto* issue = std::get_if<Issue>(&programs_[place.rank].blocks[place.block][i].body);
@@ -368,8 +371,8 @@ std::vector<Place> Mutator::partners(const Place& place) const {
   return out;
 }
 
-// Changes on all members at once: they agree with each other, but not with the graph. What a collective brings is always
-// read later (or is at rest), or it would not be there.
+// Changes on all members at once: they agree with each other, but not with the graph. What a
+// collective brings is always read later (or is at rest), or it would not be there.
 void Mutator::collectives(const Place& place) {
   const auto* issue = std::get_if<Issue>(&get(place).body);
   if (issue == nullptr) return;
@@ -417,7 +420,8 @@ void Mutator::collectives(const Place& place) {
   const auto& groups = programs_[place.rank].groups;
   const auto& own = groups[static_cast<size_t>(issue->group)];
   for (size_t g = 0; g < groups.size(); ++g) {
-    if (groups[g].members.size() != own.members.size() || groups[g].members == own.members) continue;
+    if (groups[g].members.size() != own.members.size() || groups[g].members == own.members)
+      continue;
     add("wrong_group", place, [place, g](Programs& p) {
       std::get<Issue>(at(p, place).body).group = static_cast<int>(g);
     });
@@ -430,12 +434,12 @@ void Mutator::waits(const Place& place) {
   const auto* wait = std::get_if<Wait>(&get(place).body);
   if (wait == nullptr) return;
   add("drop_wait", place, [place](Programs& p) { erase(p, place); });
-  add("wrong_wait", place, [place](Programs& p) {
-    std::get<Wait>(at(p, place).body).handle += 1000003;
-  });
+  add("wrong_wait", place,
+      [place](Programs& p) { std::get<Wait>(at(p, place).body).handle += 1000003; });
 }
 
-// Swaps a writer with the reader behind it, and the issues of two different collectives of one group on one rank.
+// Swaps a writer with the reader behind it, and the issues of two different collectives of one
+// group on one rank.
 void Mutator::order(const Place& place) {
   const auto& block = programs_[place.rank].blocks[place.block];
   const Instruction& first = block[place.index];
@@ -481,7 +485,8 @@ void Mutator::memory(const Place& place) {
   const Program& program = programs_[place.rank];
   for (size_t i = 1; i < views.size(); ++i) {
     const Buffer &a = program.buffer(views[0].buffer), &b = program.buffer(views[i].buffer);
-    if (a.id == b.id || a.tier != b.tier || a.offset < 0 || a.bytes() == 0 || b.bytes() == 0) continue;
+    if (a.id == b.id || a.tier != b.tier || a.offset < 0 || a.bytes() == 0 || b.bytes() == 0)
+      continue;
     const BufferId moved = a.bytes() < b.bytes() ? a.id : b.id;  // stays inside the arena
     const int64_t offset = a.bytes() < b.bytes() ? b.offset : a.offset;
     add("overlapping_offset", place, [place, moved, offset](Programs& p) {

@@ -1,6 +1,6 @@
-// Mutations of correct programs, for tests of the verifier: the fault classes of shared/systems/superscaler.md section 13
-// point 6 and more. Only changes that are wrong for certain are made (mutate.cc says why for each class), so a verifier that
-// accepts one has a hole.
+// Mutations of correct programs, for tests of the verifier: the fault classes of
+// shared/systems/superscaler.md section 13 point 6 and more. Only changes that are wrong for
+// certain are made (mutate.cc says why for each class), so a verifier that accepts one has a hole.
 #pragma once
 
 #include <string>

@@ -64,8 +64,8 @@ TEST(VolumeOf, counts_a_block_by_its_runs_and_last_once) {
   issue.kind = CollectiveKind::kAllReduce;
   issue.combiner = Combiner::kSum;
   issue.transfers = {{TensorId(0), {whole, whole}, {whole, whole}, view, view}};
-  program.block(BlockKind::kBackward) = {{issue, When::kLast, {}},
-                                         {Send{1, 1, 0, TensorId(0), whole, view}, When::kAlways, {}}};
+  program.block(BlockKind::kBackward) = {
+      {issue, When::kLast, {}}, {Send{1, 1, 0, TensorId(0), whole, view}, When::kAlways, {}}};
   program.schedule = {{BlockKind::kBackward, 0}, {BlockKind::kBackward, 1}};
   const Volume found = volume(program, graph);
   EXPECT_EQ(found.by_kind.at("all_reduce"), (Traffic{32, 2}));

@@ -34,9 +34,11 @@ inline Graph test_perceptron() {
   const auto x = g.input("x", {batch, in}, DType::kFloat64);
   const auto up = g.parameter("up.weight", {in, ffn}, init, DType::kFloat64);
   const auto down = g.parameter("down.weight", {ffn, out}, init, DType::kFloat64);
-  auto h = g.op1("up", "einsum", {x, up}, {{"spec", std::string("batch in+, in ffn -> batch ffn")}});
+  auto h =
+      g.op1("up", "einsum", {x, up}, {{"spec", std::string("batch in+, in ffn -> batch ffn")}});
   h = g.op1("act", "gelu", {h});
-  h = g.op1("down", "einsum", {h, down}, {{"spec", std::string("batch ffn+, ffn out -> batch out")}});
+  h = g.op1("down", "einsum", {h, down},
+            {{"spec", std::string("batch ffn+, ffn out -> batch out")}});
   const auto square = g.op1("square", "mul", {h, h});
   g.graph().loss = g.op1("loss", "reduce_sum", {square},
                          {{"dims", std::string("batch out")}, {"factor", 1.0 / 32}});
@@ -60,8 +62,7 @@ inline TestPrograms lower_all(const Graph& graph, const std::string& plan) {
   EXPECT_TRUE(prepared.has_value()) << plan << ": " << (prepared ? "" : prepared.error().message);
   if (!prepared) return out;
   out.graph = prepared->graph;
-  const auto lowering =
-      Lowering::create(std::make_shared<Graph>(prepared->graph), prepared->plan);
+  const auto lowering = Lowering::create(std::make_shared<Graph>(prepared->graph), prepared->plan);
   EXPECT_TRUE(lowering.has_value()) << plan << ": " << (lowering ? "" : lowering.error().message);
   if (!lowering) return out;
   for (int rank = 0; rank < static_cast<int>(prepared->plan.ranks); ++rank) {

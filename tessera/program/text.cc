@@ -78,8 +78,8 @@ class Printer {
   std::string print(const Copy& copy) const {
     const std::string write =
         copy.write == Write::kSet ? "" : fmt::format("{} ", write_name(copy.write));
-    return fmt::format("copy {} {} -> {}{}", region(copy.tensor, copy.region), view(copy.from), write,
-                       view(copy.to));
+    return fmt::format("copy {} {} -> {}{}", region(copy.tensor, copy.region), view(copy.from),
+                       write, view(copy.to));
   }
   std::string print(const Load& load) const {
     return fmt::format("load {} -> {}", region(load.tensor, load.region), view(load.to));
@@ -103,8 +103,8 @@ std::string numbers(const std::vector<int64_t>& values) {
 }
 
 std::string Printer::print(const Output& output) const {
-  std::string out = fmt::format("{} {} {}", write_name(output.write), tensor(output.tensor),
-                                view(output.view));
+  std::string out =
+      fmt::format("{} {} {}", write_name(output.write), tensor(output.tensor), view(output.view));
   if (output.term != 0 || output.terms != 1) {
     out += fmt::format(" term {} of {}", output.term, output.terms);
   }
@@ -118,9 +118,8 @@ std::string Printer::print(const Compute& compute) const {
   for (const auto& [name, value] : compute.attributes) {
     attributes.push_back(fmt::format("{} = {}", name, attribute_text(value)));
   }
-  std::string out =
-      fmt::format("compute {} {} {} ({}) -> ({})", op(compute.op), compute.kind,
-                  compute.box.to_string(), join(inputs, ", "), join(outputs, ", "));
+  std::string out = fmt::format("compute {} {} {} ({}) -> ({})", op(compute.op), compute.kind,
+                                compute.box.to_string(), join(inputs, ", "), join(outputs, ", "));
   if (!attributes.empty()) out += fmt::format(" {{{}}}", join(attributes, ", "));
   return out;
 }

@@ -502,7 +502,8 @@ void Parser::line(Cursor& in) {
   } else {
     open_->push_back(instruction(in));
   }
-  if (!in.failed() && !in.at_end()) in.fail(fmt::format("expected the end of the line, found {}", in.rest()));
+  if (!in.failed() && !in.at_end())
+    in.fail(fmt::format("expected the end of the line, found {}", in.rest()));
 }
 
 Result<Program> Parser::parse(std::string_view text, std::string_view file) {

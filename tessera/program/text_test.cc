@@ -40,7 +40,8 @@ TEST(ProgramTextForm, keeps_every_field) {
   block.push_back({Wait{7, 1}, When::kLast, {}});
   block.push_back({Issue{}, When::kAlways, {}});
   auto& compute = std::get<Compute>(p.block(BlockKind::kForward)[1].body);
-  compute.attributes = {{"whole", int64_t{-3}}, {"number", 1.0}, {"tiny", 1e-300}, {"text", std::string("a\"b")}};
+  compute.attributes = {
+      {"whole", int64_t{-3}}, {"number", 1.0}, {"tiny", 1e-300}, {"text", std::string("a\"b")}};
   compute.outputs[0].term = 1;
   compute.outputs[0].terms = 3;
   p.block(BlockKind::kForward)[1].cause = {};

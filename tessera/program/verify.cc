@@ -9,7 +9,8 @@
 namespace tessera {
 namespace verifying {
 
-// No rank can go on: follow who waits for whom until a rank comes again (a cycle) or one that has ended.
+// No rank can go on: follow who waits for whom until a rank comes again (a cycle) or one that has
+// ended.
 bool Engine::stuck() {
   size_t at = 0;
   while (ranks_[at].done()) ++at;
@@ -26,10 +27,10 @@ bool Engine::stuck() {
     }
   }
   const auto& waited = *communications_[static_cast<size_t>(ranks_[path.back()].waits_for)];
-  const TensorId tensor = waited.issue != nullptr ? waited.issue->transfers.empty()
-                                                        ? TensorId()
-                                                        : waited.issue->transfers[0].tensor
-                                                  : waited.tensor;
+  const TensorId tensor =
+      waited.issue != nullptr
+          ? waited.issue->transfers.empty() ? TensorId() : waited.issue->transfers[0].tensor
+          : waited.tensor;
   if (ranks_[at].done()) {
     const Rank& last = ranks_[path.back()];
     return reject(&last, "message", tensor,
@@ -103,9 +104,9 @@ bool Engine::check_coverage() {
     for (const auto& [tensor, boxes] : rest) {
       const int64_t found = volume_of(boxes), whole = graph_.tensor(tensor).elements();
       if (found == whole) continue;
-      good = reject(nullptr, "coverage", tensor,
-                    fmt::format("{} hold {} of {} elements", fetches ? "fetches" : "homes", found,
-                                whole));
+      good = reject(
+          nullptr, "coverage", tensor,
+          fmt::format("{} hold {} of {} elements", fetches ? "fetches" : "homes", found, whole));
     }
   }
   return good;

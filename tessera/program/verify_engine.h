@@ -1,6 +1,7 @@
-// The verifier's interpreter: runs the programs of all ranks side by side over the expanded schedule, on pieces instead
-// of numbers. Issues never block (unless asked), waits block until every partner has issued; a value in flight is the one
-// of its issue. As in a Kahn network the outcome does not depend on the interleaving, so one is enough.
+// The verifier's interpreter: runs the programs of all ranks side by side over the expanded
+// schedule, on pieces instead of numbers. Issues never block (unless asked), waits block until
+// every partner has issued; a value in flight is the one of its issue. As in a Kahn network the
+// outcome does not depend on the interleaving, so one is enough.
 #pragma once
 
 #include <array>
@@ -68,8 +69,10 @@ class Engine {
   bool compute(Rank& rank, const Compute& compute, const Prepared& prepared);
   std::vector<Piece> results(const Compute& compute, const Prepared& prepared, size_t output,
                              const std::vector<std::vector<Piece>>& inputs, int64_t micro_batch);
-  bool issue(Rank& rank, const Instruction& instruction, const Issue& issue, const Prepared& prepared);
-  bool agree(Rank& rank, Communication& communication, const Issue& issue, const Prepared& prepared);
+  bool issue(Rank& rank, const Instruction& instruction, const Issue& issue,
+             const Prepared& prepared);
+  bool agree(Rank& rank, Communication& communication, const Issue& issue,
+             const Prepared& prepared);
   bool message(Rank& rank, const Instruction& instruction, const Prepared& prepared);
   bool wait(Rank& rank, const Wait& wait);
   bool finish_collective(Rank& rank, const Pending& pending, const Issue& issue);

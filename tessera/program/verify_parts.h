@@ -1,13 +1,15 @@
-// The values of the verifier's abstract interpretation: which region of which tensor a buffer holds, and which
-// parts of it have been merged so far.
+// The values of the verifier's abstract interpretation: which region of which tensor a buffer
+// holds, and which parts of it have been merged so far.
 //
 // A value is complete (PartsRef is null) or a set of parts:
-//   leaf  made by an op with reduction dims that this output lacks: disjoint boxes in the space of those dims. Complete
+//   leaf  made by an op with reduction dims that this output lacks: disjoint boxes in the space of
+//   those dims. Complete
 //         when they fill that space.
-//   node  made by a linear op (add, scale, cast, add_n) from incomplete inputs: the parts of each input that have been
+//   node  made by a linear op (add, scale, cast, add_n) from incomplete inputs: the parts of each
+//   input that have been
 //         counted. Complete when every input is complete.
-// Merging two values of a tensor unites leaves box by box and nodes input by input; what occurs on both sides would be
-// counted twice, and is an error.
+// Merging two values of a tensor unites leaves box by box and nodes input by input; what occurs on
+// both sides would be counted twice, and is an error.
 #pragma once
 
 #include <memory>
@@ -59,7 +61,8 @@ bool overlaps(const Box& a, const Box& b);           // of equal rank; no copies
 Piece clip(const Piece& piece, const Box& local);    // `local` lies inside piece.local
 // Removes what lies in `region` (local) from the content.
 void erase_region(std::vector<Piece>& content, const Box& region);
-// Merges a piece into the content, by local box; parts of it that the content lacks are added as they are.
+// Merges a piece into the content, by local box; parts of it that the content lacks are added as
+// they are.
 std::string merge_piece(const Graph& graph, std::vector<Piece>& content, const Piece& piece,
                         Combiner combiner);
 

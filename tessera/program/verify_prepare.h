@@ -1,5 +1,6 @@
-// What the verifier can say about one program alone (rules instruction, message, memory), and the same program with
-// every instruction's regions worked out once, so that interpreting it for each micro-batch is cheap.
+// What the verifier can say about one program alone (rules instruction, message, memory), and the
+// same program with every instruction's regions worked out once, so that interpreting it for each
+// micro-batch is cheap.
 #pragma once
 
 #include <array>
@@ -23,10 +24,11 @@ struct Moving {
 struct PreparedOutput {
   Moving region;
   std::vector<int> reduced;  // op dims that the output lacks
-  int alias = -1;              // input that this output may overwrite; -1: none
+  int alias = -1;            // input that this output may overwrite; -1: none
 };
 
-// By instruction. `regions`: inputs of a compute; hold then need of each transfer by member; else the one region.
+// By instruction. `regions`: inputs of a compute; hold then need of each transfer by member; else
+// the one region.
 struct Prepared {
   const Op* op = nullptr;
   const KindInfo* kind = nullptr;
@@ -47,7 +49,8 @@ inline constexpr size_t kMaxRejections = 8;
 
 std::string where(const Program& program, BlockKind block, size_t index, const Graph& graph);
 
-// `rank`: the expected one. Appends to `rejections`; the result is to be used only if nothing was appended.
+// `rank`: the expected one. Appends to `rejections`; the result is to be used only if nothing was
+// appended.
 PreparedProgram prepare(const Graph& graph, const std::vector<Program>& programs, size_t rank,
                         const VerifyOptions& options, std::vector<Rejection>& rejections);
 

@@ -36,33 +36,41 @@ class ByHand : public testing::Test {
     const auto x = g.input("x", {{"batch", 2}, {"in", 4}}, DType::kFloat32);
     const auto r = g.input("r", {{"batch", 2}, {"out", 2}}, DType::kFloat32);
     const auto w = g.parameter("w", {{"in", 4}, {"out", 2}}, Init{Init::Kind::kNormal, 0.02});
-    const auto y = g.op1("y", "einsum", {x, w}, {{"spec", std::string("batch in+, in out -> batch out")}});
+    const auto y =
+        g.op1("y", "einsum", {x, w}, {{"spec", std::string("batch in+, in out -> batch out")}});
     g.op1("z", "add", {y, r});
     lowered.graph = *g.finish();
   }
-  // `tail`: what comes after the product of each rank; %3 holds the part of y, %4 is for r, %5 for z.
+  // `tail`: what comes after the product of each rank; %3 holds the part of y, %4 is for r, %5 for
+  // z.
   std::string verified(const std::string& tail) {
     lowered.programs.clear();
     for (int rank = 0; rank < 2; ++rank) {
       const std::string in = rank == 0 ? "0:2" : "2:4";
-      const std::string text =
-          "program rank " + std::to_string(rank) + " of 2\n" +
-          "micro_batches 1 dim \"batch\" size 2 slots 1 slot_bytes 0\n"
-          "group 0 axes [0] members [0, 1] index " + std::to_string(rank) + "\n" +
-          "buffer %0 \"w\" of \"w\" float32 [2, 2] device persistent at -1\n"
-          "buffer %1 \"x\" of \"x\" float32 [2, 2] device block at -1\n"
-          "buffer %2 \"unused\" of \"x\" float32 [2, 2] device block at -1\n"
-          "buffer %3 \"y\" of \"y\" float32 [2, 2] device block at -1\n"
-          "buffer %4 \"r\" of \"r\" float32 [2, 2] device block at -1\n"
-          "buffer %5 \"z\" of \"z\" float32 [2, 2] device step at -1\n"
-          "home \"w\"[" + in + ", 0:2] %0\n"
-          "fetch \"z\"[0:2, 0:2] %5\n"
-          "schedule forward 0\n"
-          "forward {\n"
-          "  load \"x\"[0:2, " + in + "] -> %1\n"
-          "  compute \"y\" einsum [0:2, " + in + ", 0:2] (%1, %0) -> (set \"y\" %3) "
-          "{spec = \"batch in+, in out -> batch out\"}\n" +
-          tail + "}\n";
+      const std::string text = "program rank " + std::to_string(rank) + " of 2\n" +
+                               "micro_batches 1 dim \"batch\" size 2 slots 1 slot_bytes 0\n"
+                               "group 0 axes [0] members [0, 1] index " +
+                               std::to_string(rank) + "\n" +
+                               "buffer %0 \"w\" of \"w\" float32 [2, 2] device persistent at -1\n"
+                               "buffer %1 \"x\" of \"x\" float32 [2, 2] device block at -1\n"
+                               "buffer %2 \"unused\" of \"x\" float32 [2, 2] device block at -1\n"
+                               "buffer %3 \"y\" of \"y\" float32 [2, 2] device block at -1\n"
+                               "buffer %4 \"r\" of \"r\" float32 [2, 2] device block at -1\n"
+                               "buffer %5 \"z\" of \"z\" float32 [2, 2] device step at -1\n"
+                               "home \"w\"[" +
+                               in +
+                               ", 0:2] %0\n"
+                               "fetch \"z\"[0:2, 0:2] %5\n"
+                               "schedule forward 0\n"
+                               "forward {\n"
+                               "  load \"x\"[0:2, " +
+                               in +
+                               "] -> %1\n"
+                               "  compute \"y\" einsum [0:2, " +
+                               in +
+                               ", 0:2] (%1, %0) -> (set \"y\" %3) "
+                               "{spec = \"batch in+, in out -> batch out\"}\n" +
+                               tail + "}\n";
       const auto parsed = parse_program(text, lowered.graph, "hand");
       EXPECT_TRUE(parsed.has_value()) << (parsed ? "" : parsed.error().message);
       if (parsed) lowered.programs.push_back(*parsed);
@@ -85,16 +93,18 @@ TEST_F(ByHand, parts_reduced_before_the_sum_are_accepted) {
 }
 
 TEST_F(ByHand, parts_that_nobody_reduces_are_found_where_the_result_is_fetched) {
-  EXPECT_EQ(verified(load_r + add),
-            "coverage: rank 0, end of step, tensor z, fetched at the end of the step: expected the "
-            "complete value of [0:2, 0:2], found a part of z (input 0: the part (in) in [0:2] of y)");
+  EXPECT_EQ(
+      verified(load_r + add),
+      "coverage: rank 0, end of step, tensor z, fetched at the end of the step: expected the "
+      "complete value of [0:2, 0:2], found a part of z (input 0: the part (in) in [0:2] of y)");
 }
 
 // z = y + r is linear, so parts of y may be added to; but r is there on both ranks.
 TEST_F(ByHand, a_residual_that_is_added_on_every_rank_is_counted_twice) {
-  EXPECT_THAT(verified(load_r + add + reduce("z", "%5")),
-              HasSubstr("coverage: rank 1, forward[5] wait #0, tensor z, counted twice: both values "
-                        "are complete (input 1 of z)"));
+  EXPECT_THAT(
+      verified(load_r + add + reduce("z", "%5")),
+      HasSubstr("coverage: rank 1, forward[5] wait #0, tensor z, counted twice: both values "
+                "are complete (input 1 of z)"));
 }
 
 TEST_F(ByHand, a_wrong_combiner_is_rejected) {
@@ -105,9 +115,10 @@ TEST_F(ByHand, a_wrong_combiner_is_rejected) {
 TEST_F(ByHand, a_buffer_that_is_written_while_it_is_sent_is_rejected) {
   std::string late = reduce("y", "%3");
   late = late.substr(0, late.find("  wait"));
-  EXPECT_EQ(verified(late + load_r + add + "  wait #0\n"),
-            "lifetime: rank 0, forward[4] compute z, tensor y, reads %3[0:2, 0:2] while #0 writes it: "
-            "expected its wait before");
+  EXPECT_EQ(
+      verified(late + load_r + add + "  wait #0\n"),
+      "lifetime: rank 0, forward[4] compute z, tensor y, reads %3[0:2, 0:2] while #0 writes it: "
+      "expected its wait before");
 }
 
 class Accepts : public testing::TestWithParam<const char*> {};
@@ -128,8 +139,9 @@ class Perceptron : public testing::Test {
 
 TEST_F(Perceptron, wrong_attribute_is_an_instruction_error) {
   edit(lowered, 1, "factor = 0.03125", "factor = 0.0625");
-  EXPECT_EQ(first(lowered),
-            "instruction: rank 1, forward[5] compute loss, attributes differ from those of op loss");
+  EXPECT_EQ(
+      first(lowered),
+      "instruction: rank 1, forward[5] compute loss, attributes differ from those of op loss");
 }
 
 TEST_F(Perceptron, replicas_of_one_batch_shard_are_counted_twice) {
@@ -153,8 +165,9 @@ TEST_F(Perceptron, a_missing_update_is_named) {
     const auto* compute = std::get_if<Compute>(&instruction.body);
     return compute != nullptr && lowered.graph.op(compute->op).path == "optimizer.down.weight";
   });
-  EXPECT_THAT(first(lowered), HasSubstr("coverage: rank 0, end of step, tensor down.weight, at the end "
-                                        "of the step: expected updated.down.weight in %1"));
+  EXPECT_THAT(first(lowered),
+              HasSubstr("coverage: rank 0, end of step, tensor down.weight, at the end "
+                        "of the step: expected updated.down.weight in %1"));
 }
 
 TEST(DisjointBoxes, are_fused_and_overlaps_are_refused) {

@@ -32,6 +32,15 @@ struct OpenSend {
   BlockKind block;
 };
 
+// Parts of a gradient that are on their way to their shards: waited for (and added to the sum) once a bucket's worth is under
+// way, so that unsharded gradients never pile up.
+struct Leaving {
+  Held moved;
+  std::optional<TextCopy> add;
+  OpId cause;
+  When when;
+};
+
 struct StageState {
   StageText text;
   std::map<TensorId, Held> home;
@@ -39,6 +48,8 @@ struct StageState {
   std::map<TensorId, std::vector<Held>> loads;
   std::map<int, Pending> pending;  // by handle
   std::vector<OpenSend> sends;
+  std::vector<Leaving> leaving;
+  int64_t leaving_bytes = 0;
 };
 
 class Walker {
@@ -55,6 +66,7 @@ class Walker {
       if (op.phase == Phase::kUpdate) continue;
       walk(op);
     }
+    for (size_t s = 0; s < stages_.size(); ++s) let_arrive(StageId(s));
     for (const Op& op : graph_.ops()) {
       if (op.phase == Phase::kUpdate) walk(op);
     }
@@ -605,13 +617,10 @@ class Walker {
 
   // The store rule may want a sum over micro-batches sharded at rest: then each micro-batch's parts go home at once.
   void scatter_each_time(const Op& op, TensorId tensor) {
-    const Tensor& t = graph_.tensor(tensor);
-    const bool ruled = plan_.tensors[tensor.index()].has_over && t.role == Role::kGradient && t.of.valid() &&
-                       graph_.tensor(t.of).role == Role::kParameter;
     const StageId stage = stage_of(op);
     const BlockKind block = block_of(op);
     const Held made = at(stage).home.at(tensor);
-    if (!ruled || made.region.layout.complete()) return;
+    if (!sharded_at_rest(tensor) || made.region.layout.complete()) return;
     const Layout& rest = a_.homes[tensor.index()];
     // The parts of this micro-batch alone: set, not added.
     TextBuffer& parts = at(stage).text.buffers[static_cast<size_t>(made.buffer)];
@@ -626,14 +635,39 @@ class Walker {
       }
     }
     const Held moved = convert(stage, tensor, made, rest, block, op.id, When::kAlways);
-    settle(stage, moved, block, op.id);
     Held home;
     home.region = {rest, std::nullopt};
     home.buffer = new_buffer(stage, tensor, "sum", home.region);
     at(stage).text.buffers.back().accumulates = true;
     home.block = block;
-    emit(stage, block, {TextCopy{tensor, view(moved), view(home), Write::kAddExceptFirst}, When::kAlways, op.id});
+    leave(stage, made, {moved, TextCopy{tensor, view(moved), view(home), Write::kAddExceptFirst}, op.id, When::kAlways});
     at(stage).home[tensor] = home;
+  }
+
+  bool sharded_at_rest(TensorId gradient) const {
+    const Tensor& t = graph_.tensor(gradient);
+    return plan_.tensors[gradient.index()].has_over && t.role == Role::kGradient && t.of.valid() &&
+           graph_.tensor(t.of).role == Role::kParameter;
+  }
+
+  void leave(StageId stage, const Held& made, Leaving leaving) {
+    StageState& state = at(stage);
+    const TextBuffer& parts = state.text.buffers[static_cast<size_t>(made.buffer)];
+    const std::vector<int64_t> origin(mesh(stage).axes.size(), 0);
+    state.leaving_bytes +=
+        evaluate(parts.region, mesh(stage), shape(parts.tensor), origin).volume() * dtype_bytes(parts.dtype);
+    state.leaving.push_back(std::move(leaving));
+    if (state.leaving_bytes >= plan_.plan.bucket_bytes) let_arrive(stage);
+  }
+
+  void let_arrive(StageId stage) {
+    StageState& state = at(stage);
+    for (Leaving& leaving : state.leaving) {
+      settle(stage, leaving.moved, BlockKind::kBackward, leaving.cause);
+      if (leaving.add) emit(stage, BlockKind::kBackward, {*leaving.add, leaving.when, leaving.cause});
+    }
+    state.leaving.clear();
+    state.leaving_bytes = 0;
   }
 
   // Parts are completed as soon as they exist, in the layout that their first reader wants, unless that reader is linear and may
@@ -645,7 +679,9 @@ class Walker {
     if (kind != nullptr && is_linear(reader) && stage_of(reader) == stage) return;
     std::optional<Layout> target = destination(tensor, stage, made.region.layout);
     if (summed && reader.phase != Phase::kUpdate) return;
-    complete(stage, tensor, made, target, block, reader.id, summed ? When::kLast : When::kAlways);
+    const When when = summed ? When::kLast : When::kAlways;
+    const Held done = complete(stage, tensor, made, target, block, reader.id, when);
+    if (block == BlockKind::kBackward && sharded_at_rest(tensor)) leave(stage, made, {done, std::nullopt, reader.id, when});
   }
 
   // The new value of a tensor at rest, made in the update op's layout inside its own buffer, back to its home layout.

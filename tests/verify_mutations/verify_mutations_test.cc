@@ -1,4 +1,5 @@
-// Mutation tests of the verifier over real, lowered programs: every change that makes a program wrong is rejected.
+// Mutation tests of the verifier over real, lowered programs: every change that makes a program
+// wrong is rejected.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,7 +18,8 @@ void expect_all_rejected(const Graph& graph, const std::string& plan, size_t per
   std::map<std::string, int> accepted;
   for (const Mutation& mutation : mutations(lowered.graph, lowered.programs, per_kind)) {
     if (!verify(lowered.graph, mutation.programs).empty()) continue;
-    if (accepted[mutation.kind]++ == 0) ADD_FAILURE() << plan << ": accepted " << mutation.description;
+    if (accepted[mutation.kind]++ == 0)
+      ADD_FAILURE() << plan << ": accepted " << mutation.description;
   }
 }
 
@@ -39,11 +41,10 @@ class TransformerMutationsOf : public testing::TestWithParam<const char*> {};
 TEST_P(TransformerMutationsOf, are_rejected) {
   expect_all_rejected(trained(test_transformer()), GetParam(), 12);
 }
-INSTANTIATE_TEST_SUITE_P(
-    Plans, TransformerMutationsOf,
-    testing::Values("tensor_parallel(2)", "gpipe(2, 4)", "one_f_one_b(2, 4)", "summa(2)",
-                    "megatron(tp=2, pp=2, dp=2, micro_batches=2)",
-                    "megatron(tp=2, pp=1, dp=2, zero=3, micro_batches=2)"));
+INSTANTIATE_TEST_SUITE_P(Plans, TransformerMutationsOf,
+                         testing::Values("tensor_parallel(2)", "gpipe(2, 4)", "one_f_one_b(2, 4)",
+                                         "summa(2)", "megatron(tp=2, pp=2, dp=2, micro_batches=2)",
+                                         "megatron(tp=2, pp=1, dp=2, zero=3, micro_batches=2)"));
 
 }  // namespace
 }  // namespace tessera

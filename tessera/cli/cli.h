@@ -1,0 +1,28 @@
+// The command line: parses, calls the library, prints. Each command is one file, <command>.cc, that
+// names its options and hands them on; what only the runtime can do lies in with_runtime/, with a
+// stub in no_runtime/. The contract (commands, JSON keys, exit codes): docs/reference/command-line.md.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "tessera/base/result.h"
+
+namespace tessera::cli {
+
+// The whole program; returns its exit code.
+int run(int argc, const char* const* argv);
+
+// A command adds itself to the app; parsing sets `action` to what it does. An action prints its
+// answer and returns the exit code, or an Error, which is printed as one line.
+using Action = std::function<Result<int>()>;
+void add_train(CLI::App& app, Action& action);
+void add_verify(CLI::App& app, Action& action);
+void add_inspect(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
+
+// For options that are numbers.
+CLI::Validator at_least(double minimum);
+
+}  // namespace tessera::cli

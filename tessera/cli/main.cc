@@ -1,0 +1,3 @@
+#include "tessera/cli/cli.h"
+
+int main(int argc, char** argv) { return tessera::cli::run(argc, argv); }

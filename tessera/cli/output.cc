@@ -1,0 +1,93 @@
+#include "tessera/cli/output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "tessera/base/text.h"
+
+namespace tessera::cli {
+namespace {
+
+// The rank that an MPI launcher gave this process; 0 without one.
+int launched_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const char* value = std::getenv(name)) return std::atoi(value);
+  }
+  return 0;
+}
+
+std::string one_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+}  // namespace
+
+int print(std::string_view text) {
+  errno = 0;
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
+  return fail({ErrorCode::kFault,
+               fmt::format("cannot write to standard output: {}", std::strerror(errno))});
+}
+
+int fail(const Error& error) {
+  // Wrong input is found by every rank; a fault names the rank that met it.
+  if (error.code == ErrorCode::kFault || launched_rank() == 0) {
+    const std::string line = fmt::format("tessera: {}\n", one_line(error.message));
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  }
+  return exit_code(error.code);
+}
+
+std::string Table::to_string(std::string_view indent) const {
+  std::vector<size_t> width;
+  for (const auto& row : rows_) {
+    width.resize(std::max(width.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows_) {
+    std::string line(indent);
+    for (size_t i = 0; i < row.size(); ++i) {
+      line += i == 0 ? fmt::format("{:<{}}", row[i], width[i])
+                     : fmt::format("  {:>{}}", row[i], width[i]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string grouped(int64_t value) {
+  std::string digits = std::to_string(value);
+  const size_t first = value < 0 ? 1 : 0;
+  for (size_t at = digits.size(); at > first + 3; at -= 3) digits.insert(at - 3, ",");
+  return digits;
+}
+
+std::string short_bytes(int64_t bytes) {
+  const std::string text = format_bytes(bytes);
+  return text.substr(0, text.find(" ("));
+}
+
+std::string short_number(double value) {
+  constexpr std::array<std::string_view, 7> kUnits = {"", " K", " M", " G", " T", " P", " E"};
+  size_t unit = 0;
+  for (; std::abs(value) >= 1000 && unit + 1 < kUnits.size(); value /= 1000) ++unit;
+  return unit == 0 ? fmt::format("{:g}", value) : fmt::format("{:.4g}{}", value, kUnits[unit]);
+}
+
+std::string plural(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,36 @@
+// What goes to the terminal. Answers go to standard output in one piece; errors are one line on
+// standard error, `tessera: <message>`. Under MPI only rank 0 reports what all ranks find.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera::cli {
+
+// Writes and flushes. Returns 0, or 3 with a message if standard output takes no more.
+int print(std::string_view text);
+// Prints the error's line and returns its exit code.
+int fail(const Error& error);
+
+// Columns as wide as their widest cell; the first is flush left, the others right. The first row
+// is the head.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  std::string to_string(std::string_view indent = "") const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::string grouped(int64_t value);       // "12,345"
+std::string short_bytes(int64_t bytes);   // "1.50 GiB"
+std::string short_number(double value);   // "1.3 T", "20.5 M", "7"
+std::string plural(int64_t count, std::string_view noun);  // "1 rank", "2,000 ranks"
+
+}  // namespace tessera::cli

@@ -1,0 +1,39 @@
+#include "tessera/cli/planning.h"
+
+#include "tessera/graph/builder.h"
+#include "tessera/graph/transform.h"
+#include "tessera/plan/load.h"
+#include "tessera/plan/prepare.h"
+
+namespace tessera::cli {
+
+Result<Graph> training_graph(const Graph& forward) {
+  return differentiate(forward, OptimizerSpec{});
+}
+
+Result<Planned> make_planned(const std::string& model, const std::string& plan_text,
+                             int64_t batch) {
+  Planned planned;
+  planned.batch = batch;
+  if (batch == 0) {
+    // A plan does not depend on the batch, so it can be read first.
+    TESSERA_TRY(const Model smallest, build_model(model, 1));
+    TESSERA_TRY(const Plan plan, load_plan(plan_text, smallest.graph));
+    planned.batch = smallest_batch(plan);
+    planned.batch_is_default = true;
+  }
+  TESSERA_TRY(planned.model, build_model(model, planned.batch));
+  TESSERA_TRY(const Plan plan, load_plan(plan_text, planned.model.graph));
+  Graph forward = planned.model.graph;
+  if (plan.compute_dtype) {
+    TESSERA_TRY(forward, apply_precision(planned.model.graph, *plan.compute_dtype));
+  }
+  TESSERA_TRY(const Graph graph, training_graph(forward));
+  TESSERA_TRY(Prepared prepared, prepare(graph, plan));
+  auto shared = std::make_shared<const Graph>(std::move(prepared.graph));
+  TESSERA_TRY(Lowering lowering, Lowering::create(std::move(shared), std::move(prepared.plan)));
+  planned.lowering = std::make_unique<Lowering>(std::move(lowering));
+  return planned;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,77 @@
+#include "tessera/runtime/compile.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tessera/graph/transform.h"
+#include "tessera/plan/load.h"
+#include "tessera/plan/prepare.h"
+#include "tessera/program/verify.h"
+
+namespace tessera {
+namespace {
+
+std::vector<TensorId> fetched(const Graph& graph, const CompileOptions& options) {
+  std::vector<TensorId> ids;
+  for (const Tensor& tensor : graph.tensors()) {
+    const bool gradient = tensor.of.valid() && graph.tensor(tensor.of).role == Role::kParameter &&
+                          tensor.name == "grad." + graph.tensor(tensor.of).name;
+    if (options.fetch_gradients && gradient) ids.push_back(tensor.id);
+  }
+  return ids;
+}
+
+OptimizerSpec specification(const OptimizerConfig& config) {
+  OptimizerSpec spec;
+  spec.kind = config.kind;
+  spec.beta1 = config.beta1;
+  spec.beta2 = config.beta2;
+  spec.eps = config.eps;
+  spec.weight_decay = config.weight_decay;
+  spec.momentum = config.momentum;
+  spec.clip_norm = config.clip;
+  return spec;
+}
+
+}  // namespace
+
+Result<Compiled> compile(const CompileOptions& options) {
+  Compiled compiled;
+  TESSERA_TRY(DType compute, parse_dtype(options.precision));
+  const DType storage = compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  TESSERA_TRY(compiled.model, build_model(options.model, options.batch, storage));
+  TESSERA_TRY(compiled.plan, load_plan(options.plan, compiled.model.graph, options.beside));
+  Graph forward = compiled.model.graph;
+  if (compute == DType::kFloat32 && compiled.plan.compute_dtype) compute = *compiled.plan.compute_dtype;
+  if (compute == DType::kFloat16) {
+    return invalid_input(fmt::format("{}: precision: expected float64, float32 or bfloat16, found float16", compiled.plan.file));
+  }
+  if (compute != storage) {
+    TESSERA_TRY(forward, apply_precision(forward, compute));
+  }
+  TESSERA_TRY(const Graph training, differentiate(forward, specification(options.optimizer)));
+  TESSERA_TRY(Prepared prepared, prepare(training, compiled.plan));
+  compiled.graph = std::make_shared<const Graph>(std::move(prepared.graph));
+  compiled.ranks = static_cast<int>(prepared.plan.ranks);
+  LowerOptions lower_options;
+  lower_options.fetch = fetched(*compiled.graph, options);
+  TESSERA_TRY(Lowering lowering, Lowering::create(compiled.graph, std::move(prepared.plan), lower_options));
+  compiled.lowering = std::make_unique<Lowering>(std::move(lowering));
+  return compiled;
+}
+
+Result<std::vector<Program>> lower_and_verify(const Compiled& compiled, int64_t memory_limit_bytes) {
+  std::vector<Program> programs;
+  for (int rank = 0; rank < compiled.ranks; ++rank) {
+    TESSERA_TRY(Program program, compiled.lowering->lower(rank));
+    programs.push_back(std::move(program));
+  }
+  VerifyOptions limits;
+  limits.memory_limit_bytes = memory_limit_bytes;
+  const std::vector<Rejection> rejections = verify(compiled.lowering->graph(), programs, limits);
+  if (!rejections.empty()) return check_failed(rejections.front().to_string());
+  return programs;
+}
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+#include "tessera/runtime/ranks.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+
+namespace tessera {
+namespace {
+
+// Apart from the tags of programs, which count from 0.
+constexpr int64_t kTransferTag = 1 << 30;
+
+std::byte* bytes_of(std::vector<double>& values) { return reinterpret_cast<std::byte*>(values.data()); }
+
+}  // namespace
+
+int threads_of_rank(int ranks) {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, ranks));
+}
+
+std::vector<std::string> axis_names(const Compiled& compiled, const Program& program) {
+  std::vector<std::string> names;
+  const auto& stages = compiled.lowering->plan().stages;
+  if (!program.stage.valid() || program.stage.index() >= stages.size()) return names;
+  for (const MeshAxis& axis : stages[program.stage.index()].mesh.axes) names.push_back(axis.name);
+  return names;
+}
+
+std::vector<std::vector<double>> gather_all(comm::Communicator& world, const std::vector<double>& mine) {
+  const auto n = static_cast<int64_t>(mine.size());
+  const int ranks = world.size(), me = world.rank();
+  if (ranks == 1) return {mine};
+  std::vector<int> members(static_cast<size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  comm::Redistribution what;
+  what.kind = static_cast<decltype(what.kind)>(CollectiveKind::kAllGather);
+  what.dtype = DType::kFloat64;
+  for (int rank = 0; rank < ranks; ++rank) {
+    what.hold.push_back(Box({{rank * n, n}}));
+    what.need.push_back(Box({{0, ranks * n}}));
+  }
+  std::vector<double> in = mine, out(static_cast<size_t>(ranks * n));
+  const auto index = static_cast<size_t>(me);
+  const comm::Item item{&what, {bytes_of(in), what.hold[index], {1}}, {bytes_of(out), what.need[index], {1}}};
+  world.wait(world.issue(world.group(members), {item}, {"summary", "statistics", "all ranks"}));
+  std::vector<std::vector<double>> all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    all.emplace_back(out.begin() + rank * n, out.begin() + (rank + 1) * n);
+  }
+  return all;
+}
+
+void transfer(comm::Communicator& world, int from, int to, std::vector<double>& values) {
+  if (from == to) return;
+  const Box box({{0, static_cast<int64_t>(values.size())}});
+  const comm::ArrayView view{bytes_of(values), box, {1}};
+  const comm::Label label{"report", "loss", ""};
+  if (world.rank() == from) world.wait(world.issue_send(to, kTransferTag, DType::kFloat64, view, label));
+  if (world.rank() == to) world.wait(world.issue_recv(from, kTransferTag, DType::kFloat64, view, label));
+}
+
+std::vector<std::string> sent_kinds() {
+  std::vector<std::string> names;
+  for (size_t kind = 0; kind < kCollectiveKinds; ++kind) {
+    names.emplace_back(collective_name(static_cast<CollectiveKind>(kind)));
+  }
+  names.emplace_back("send");
+  return names;
+}
+
+std::vector<double> bytes_sent(const comm::Communicator& world) {
+  std::vector<double> bytes;
+  for (const auto& traffic : world.counters().collectives) bytes.push_back(static_cast<double>(traffic.bytes));
+  bytes.push_back(static_cast<double>(world.counters().point_to_point.bytes));
+  return bytes;
+}
+
+int64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+}  // namespace tessera

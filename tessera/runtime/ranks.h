@@ -1,0 +1,33 @@
+// Internal to the runtime: what sessions share about running a function on every rank and about exchanging a few
+// numbers between ranks outside of programs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/program/program.h"
+#include "tessera/runtime/compile.h"
+#include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/kernels.h"
+
+namespace tessera {
+
+// Cores for one kernel of one of `ranks` ranks in this process.
+int threads_of_rank(int ranks);
+
+// Names of the axes of the mesh that the program's stage has.
+std::vector<std::string> axis_names(const Compiled& compiled, const Program& program);
+
+// Everybody gets everybody's numbers, by rank. Equal counts on all ranks.
+std::vector<std::vector<double>> gather_all(comm::Communicator& world, const std::vector<double>& mine);
+// `values` goes from one rank to another; called by both, a no-op for the others and for from == to.
+void transfer(comm::Communicator& world, int from, int to, std::vector<double>& values);
+
+// Bytes sent so far by kind: the collectives in the order of CollectiveKind, then point to point.
+std::vector<double> bytes_sent(const comm::Communicator& world);
+std::vector<std::string> sent_kinds();
+
+int64_t peak_rss_bytes();  // of this process
+
+}  // namespace tessera
