@@ -10,7 +10,8 @@
 //
 // Arrays are strided views into memory that the caller keeps alive and does not change between
 // issue and wait (inputs) or read before wait (outputs). Input and output of a member may be the
-// same memory for all-reduce only.
+// same memory for all-reduce; and in copies the input may lie in the output, at its place (a gather
+// into the array that holds the own shard).
 //
 // Issue and wait: issue() never blocks; wait() returns when the member's outputs are complete and
 // its inputs may be overwritten. A rank blocked in one wait makes progress on all that it has

@@ -309,8 +309,23 @@ std::vector<Box> boxes_of_flat_range(const Box& box, Interval range) {
   return out;
 }
 
+namespace {
+
+// The byte at which the region begins.
+const std::byte* begin_of(const ArrayView& view, const Box& region, DType dtype) {
+  int64_t offset = 0;
+  for (size_t d = 0; d < region.rank(); ++d) {
+    offset += (region.dims[d].begin - view.box.dims[d].begin) * view.strides[d];
+  }
+  return view.data + offset * dtype_bytes(dtype);
+}
+
+}  // namespace
+
 void copy_region(DType dtype, const ArrayView& from, const ArrayView& to, const Box& region) {
   if (region.empty()) return;
+  // A shard that lies in the gathered array already, at its place.
+  if (from.strides == to.strides && begin_of(from, region, dtype) == begin_of(to, region, dtype)) return;
   const Nest nest = make_nest(from, to, region, 0);
   switch (dtype_bytes(dtype)) {
     case 1: return copy_nest<1>(nest, from.data, to.data);

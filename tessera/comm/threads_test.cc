@@ -124,6 +124,29 @@ TEST(Threads, ItemsOfABucketShareTheirMessages) {
   }
 }
 
+TEST(Threads, AGatherMayGoIntoTheArrayThatHoldsTheOwnShard) {
+  const Redistribution what{CollectiveKind::kAllGather, std::nullopt, DType::kFloat64,
+                            {Box({{0, 2}, {0, 3}}), Box({{2, 2}, {0, 3}}), Box({{4, 1}, {0, 3}})},
+                            std::vector<Box>(3, Box::whole({5, 3}))};
+  std::array<std::vector<double>, 3> arrays;
+  const Status status = run_threads(3, {}, [&](Communicator& comm) {
+    const size_t me = static_cast<size_t>(comm.rank());
+    std::vector<double>& array = arrays[me];
+    array.assign(15, -1);
+    for (int64_t i = what.hold[me].dims[0].begin * 3; i < what.hold[me].dims[0].end() * 3; ++i) {
+      array[static_cast<size_t>(i)] = static_cast<double>(i);
+    }
+    std::byte* data = reinterpret_cast<std::byte*>(array.data());
+    const ArrayView in{data + what.hold[me].dims[0].begin * 3 * 8, what.hold[me], {3, 1}};
+    const ArrayView out{data, what.need[me], {3, 1}};
+    comm.wait(comm.issue(comm.group({0, 1, 2}), {Item{&what, in, out}}, kLabel));
+  });
+  ASSERT_TRUE(status) << status.error().message;
+  for (const std::vector<double>& array : arrays) {
+    for (size_t i = 0; i < 15; ++i) EXPECT_EQ(array[i], static_cast<double>(i));
+  }
+}
+
 TEST(Threads, SubGroupsWorkConcurrently) {
   // A 2 x 2 mesh: rows {0,1} {2,3}, columns {0,2} {1,3}; the columns list their members in reverse.
   const std::vector<std::vector<int>> rows = {{0, 1}, {0, 1}, {2, 3}, {2, 3}};

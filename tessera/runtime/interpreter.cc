@@ -93,7 +93,7 @@ struct RankExecutor::Impl {
   std::array<std::vector<Variants>, kBlockKinds> variants;
   std::vector<int> groups;  // by index into Program::groups
   std::unordered_map<int, Flight> flights;
-  std::array<std::vector<std::vector<comm::Redistribution>>, kBlockKinds> redistributions;  // of each Issue
+  std::array<std::vector<std::vector<Redistribution>>, kBlockKinds> redistributions;  // of each Issue
   std::array<std::vector<comm::Label>, kBlockKinds> labels;
   const LoadFunction* load = nullptr;
   std::map<std::string, double> seconds;
@@ -167,8 +167,8 @@ struct RankExecutor::Impl {
                      for (const Transfer& transfer : issue.transfers) {
                        if (transfer.in) extend(extent, *transfer.in);
                        if (transfer.out) extend(extent, *transfer.out);
-                       redistributions[b][i].push_back({static_cast<comm::CollectiveKind>(issue.kind), issue.combiner,
-                                                        issue.dtype, transfer.hold, transfer.need});
+                       redistributions[b][i].push_back(
+                           {issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
                      }
                      label.tensor = names_of(issue);
                      label.axis = axes_of(program.groups[static_cast<size_t>(issue.group)]);
@@ -188,6 +188,7 @@ struct RankExecutor::Impl {
                      extend(extent, copy.from);
                      extend(extent, copy.to);
                      v.slotted = has_slots(copy.from) || has_slots(copy.to);
+                     v.varying = copy.write == Write::kAddExceptFirst;
                      v.kernels.resize(v.slotted ? 2 * static_cast<size_t>(program.slots) : 2);
                    },
                    [&](const Load& one) { extend(extent, one.to); },
@@ -306,6 +307,10 @@ struct RankExecutor::Impl {
     }
   }
 
+  static bool adds(Write write, const Run& run) {
+    return write == Write::kAdd || (write == Write::kAddExceptFirst && !run.first);
+  }
+
   Kernel prepare_compute(const Run& run, const Compute& compute) {
     const Op& op = graph.op(compute.op);
     kernels::KernelCall call;
@@ -314,7 +319,7 @@ struct RankExecutor::Impl {
     for (const View& view : compute.inputs) call.inputs.push_back(array(view, run.slot));
     for (const Output& output : compute.outputs) {
       call.outputs.push_back(array(output.view, run.slot));
-      call.add.push_back(output.write == Write::kAdd || (output.write == Write::kAddExceptFirst && !run.first));
+      call.add.push_back(adds(output.write, run));
     }
     call.context = &context;
     return kernels::prepare_kernel(call);
@@ -387,7 +392,10 @@ struct RankExecutor::Impl {
 
   void execute_copy(const Run& run, size_t i, const Copy& copy) {
     std::optional<Kernel>& kernel = variant(run, i);
-    if (!kernel) kernel = kernels::prepare_copy(array(copy.from, run.slot), array(copy.to, run.slot));
+    if (!kernel) {
+      const Array from = array(copy.from, run.slot), to = array(copy.to, run.slot);
+      kernel = adds(copy.write, run) ? kernels::prepare_add(from, to) : kernels::prepare_copy(from, to);
+    }
     if (*kernel) (*kernel)();
   }
 
@@ -428,10 +436,10 @@ void RankExecutor::run_step(int64_t step, const LoadFunction& load) {
 HostArray RankExecutor::read(const Home& home) const {
   const Buffer& buffer = impl_->program.buffer(home.buffer);
   HostArray result{home.tensor, home.region, buffer.dtype, {}};
-  result.data.resize(static_cast<size_t>(buffer.bytes()));
   TESSERA_CHECK(buffer.bytes() == home.region.volume() * dtype_bytes(buffer.dtype), "home {} of {}", buffer.name,
                 home.region.to_string());
-  std::memcpy(result.data.data(), impl_->buffer_data(buffer, 0), result.data.size());
+  const std::byte* from = impl_->buffer_data(buffer, 0);
+  result.data.assign(from, from + buffer.bytes());
   return result;
 }
 
@@ -439,7 +447,7 @@ void RankExecutor::write(const Home& home, const HostArray& array) {
   const Buffer& buffer = impl_->program.buffer(home.buffer);
   TESSERA_CHECK(array.region == home.region && array.dtype == buffer.dtype, "home {} of {}, array of {}", buffer.name,
                 home.region.to_string(), array.region.to_string());
-  std::memcpy(impl_->buffer_data(buffer, 0), array.data.data(), array.data.size());
+  std::copy(array.data.begin(), array.data.end(), impl_->buffer_data(buffer, 0));
 }
 
 std::array<int64_t, 3> RankExecutor::peak_bytes() const { return impl_->peak; }

@@ -80,6 +80,7 @@ bool reads_position(const Op& op, int op_dim);
 
 // Copies between equal shapes, converting the element type (floating types, or equal types).
 Kernel prepare_copy(const Array& from, const Array& to);
+Kernel prepare_add(const Array& from, const Array& to);  // to += from
 
 // While alive, the current thread runs kernels without autograd, with `threads` threads inside a kernel.
 class ThreadScope {

@@ -34,8 +34,8 @@ std::vector<std::vector<double>> gather_all(comm::Communicator& world, const std
   if (ranks == 1) return {mine};
   std::vector<int> members(static_cast<size_t>(ranks));
   std::iota(members.begin(), members.end(), 0);
-  comm::Redistribution what;
-  what.kind = static_cast<decltype(what.kind)>(CollectiveKind::kAllGather);
+  Redistribution what;
+  what.kind = CollectiveKind::kAllGather;
   what.dtype = DType::kFloat64;
   for (int rank = 0; rank < ranks; ++rank) {
     what.hold.push_back(Box({{rank * n, n}}));

@@ -122,4 +122,10 @@ Kernel prepare_copy(const Array& from, const Array& to) {
   return [out = tensor_of(to), in = tensor_of(from)]() mutable { out.copy_(in); };
 }
 
+
+Kernel prepare_add(const Array& from, const Array& to) {
+  if (to.empty()) return {};
+  return [out = tensor_of(to), in = tensor_of(from)]() mutable { out.add_(in); };
+}
+
 }  // namespace tessera::kernels

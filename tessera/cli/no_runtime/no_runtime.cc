@@ -1,0 +1,21 @@
+// The stub of a build without libtorch.
+#include <fmt/format.h>
+
+#include "tessera/cli/run_commands.h"
+
+namespace tessera::cli {
+namespace {
+
+tl::unexpected<Error> no_runtime(const char* command) {
+  return invalid_input(
+      fmt::format("{}: this build has no runtime, because libtorch was not found; to get it: "
+                  "scripts/setup, then make build",
+                  command));
+}
+
+}  // namespace
+
+Result<int> run_train(const TrainOptions&) { return no_runtime("train"); }
+Result<int> run_verify(const VerifyOptions&) { return no_runtime("verify"); }
+
+}  // namespace tessera::cli

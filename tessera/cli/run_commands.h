@@ -1,0 +1,33 @@
+// What train and verify do after their options are read: with_runtime/ does it, no_runtime/ says
+// that this build cannot.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera::cli {
+
+struct TrainOptions {
+  std::string run_file;
+  std::optional<std::string> plan;
+  std::optional<int64_t> ranks, steps;
+  std::optional<double> timeout_s;
+  std::vector<std::string> assignments;  // of --set, in order
+  bool json = false;
+};
+Result<int> run_train(const TrainOptions& options);
+
+struct VerifyOptions {
+  std::string model, plan;
+  int64_t batch = 8, steps = 2, seed = 1, ranks = 0;
+  double tolerance = 1e-9, timeout_s = 60;
+  std::string optimizer = "adamw";
+  bool no_clip = false, json = false;
+};
+Result<int> run_verify(const VerifyOptions& options);
+
+}  // namespace tessera::cli

@@ -1,0 +1,163 @@
+// tessera train: reads the run, shows its progress.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/text.h"
+#include "tessera/cli/output.h"
+#include "tessera/cli/run_commands.h"
+#include "tessera/runtime/session.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+Result<RunConfig> config_of(const TrainOptions& options) {
+  TESSERA_TRY(RunConfig config, load_run_config(options.run_file));
+  for (const std::string& assignment : options.assignments) {
+    TESSERA_TRY_VOID(set_run_key(config, assignment));
+  }
+  if (options.plan) config.plan = *options.plan;
+  if (options.ranks) config.ranks = *options.ranks;
+  if (options.steps) config.steps = *options.steps;
+  if (options.timeout_s) config.timeout_s = *options.timeout_s;
+  TESSERA_TRY_VOID(check_run_config(config));
+  return config;
+}
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+// What the user sees while a run goes on: on a terminal one line that is written anew, else a line
+// now and then; or JSON, a line a step.
+class Progress {
+ public:
+  Progress(const RunConfig& config, bool json)
+      : steps_(config.steps), json_(json), terminal_(!json && isatty(STDOUT_FILENO) == 1) {}
+  ~Progress() { end_line(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void start(const TrainingStart& start);
+  void step(const StepReport& report);
+  int finish(const TrainingSummary& summary);
+  bool printer() const { return printer_; }
+
+ private:
+  static constexpr double kLineSeconds = 5;      // between lines where there is no terminal
+  static constexpr double kRefreshSeconds = 0.1;  // of the line on a terminal
+
+  bool is_due(int64_t step) const;
+  void end_line() {
+    if (line_open_) write("\n");
+    line_open_ = false;
+  }
+  void write(std::string_view text) { status_ = std::max(status_, print(text)); }
+  static double seconds_since(Clock::time_point from) {
+    return std::chrono::duration<double>(Clock::now() - from).count();
+  }
+
+  int64_t steps_;
+  bool json_, terminal_, printer_ = true, line_open_ = false;
+  int status_ = 0;
+  Clock::time_point start_ = Clock::now(), shown_ = start_;
+};
+
+void Progress::start(const TrainingStart& start) {
+  printer_ = start.printer;
+  start_ = shown_ = Clock::now();
+  if (!printer_ || json_) return;
+  write(fmt::format("{}: {} parameters, {} ({}), {} a rank\n", start.model,
+                    grouped(start.parameters), plural(start.ranks, "rank"), start.transport,
+                    short_bytes(start.arena_bytes)));
+  write(fmt::format("plan {}; data: {}, {}; {} tokens a step\n", start.plan,
+                    plural(start.data_files, "file"), short_bytes(start.data_bytes),
+                    grouped(start.tokens_per_step)));
+}
+
+bool Progress::is_due(int64_t step) const {
+  if (step == 1 || step >= steps_) return true;
+  const double passed = seconds_since(shown_);
+  if (terminal_) return passed >= kRefreshSeconds;
+  return passed >= kLineSeconds || step % std::max<int64_t>(1, steps_ / 10) == 0;
+}
+
+void Progress::step(const StepReport& report) {
+  if (!printer_) return;
+  if (json_) {
+    const Json json{{"step", report.step},
+                    {"loss", report.loss},
+                    {"step_time_s", report.step_time_s},
+                    {"tokens_per_s", report.tokens_per_s}};
+    return write(json.dump() + "\n");
+  }
+  if (!is_due(report.step)) return;
+  shown_ = Clock::now();
+  const double left =
+      seconds_since(start_) / static_cast<double>(report.step) * static_cast<double>(steps_ - report.step);
+  const std::string line =
+      fmt::format("step {:>{}}/{}  loss {:.4f}  {:>7} tokens/s  {} left", report.step,
+                  std::to_string(steps_).size(), steps_, report.loss,
+                  grouped(static_cast<int64_t>(report.tokens_per_s)), duration_text(left));
+  write(terminal_ ? "\r" + line + "\x1b[K" : line + "\n");
+  line_open_ = terminal_;
+}
+
+Json summary_json(const TrainingSummary& summary) {
+  Json sent = Json::object();
+  for (const auto& [kind, bytes] : summary.bytes_sent) sent[kind] = bytes;
+  return {{"summary",
+           {{"steps", summary.steps},
+            {"ranks", summary.ranks},
+            {"transport", summary.transport},
+            {"parameters", summary.parameters},
+            {"first_loss", summary.first_loss},
+            {"last_loss", summary.last_loss},
+            {"tokens_per_s", summary.tokens_per_s},
+            {"peak_memory_bytes", summary.peak_memory_bytes},
+            {"process_peak_bytes", summary.process_peak_bytes},
+            {"bytes_sent", std::move(sent)}}}};
+}
+
+int Progress::finish(const TrainingSummary& summary) {
+  end_line();
+  if (!printer_) return status_;
+  if (json_) {
+    write(summary_json(summary).dump() + "\n");
+    return status_;
+  }
+  std::vector<std::string> sent;
+  for (const auto& [kind, bytes] : summary.bytes_sent) {
+    sent.push_back(fmt::format("{} {}", kind, short_bytes(bytes)));
+  }
+  write(fmt::format("loss {:.4f} -> {:.4f} in {}, {}; median {} tokens/s\n", summary.first_loss,
+                    summary.last_loss, plural(summary.steps, "step"),
+                    duration_text(seconds_since(start_)),
+                    grouped(static_cast<int64_t>(summary.tokens_per_s))));
+  write(fmt::format("peak memory of a rank {}, of the process {}; sent: {}\n",
+                    short_bytes(summary.peak_memory_bytes), short_bytes(summary.process_peak_bytes),
+                    sent.empty() ? "nothing" : join(sent, ", ")));
+  return status_;
+}
+
+}  // namespace
+
+Result<int> run_train(const TrainOptions& options) {
+  TESSERA_TRY(const RunConfig config, config_of(options));
+  Progress progress(config, options.json);
+  TrainingCallbacks callbacks;
+  callbacks.start = [&](const TrainingStart& start) { progress.start(start); };
+  callbacks.step = [&](const StepReport& report) { progress.step(report); };
+  TESSERA_TRY(const TrainingSummary summary, run_training(config, callbacks));
+  return progress.finish(summary);
+}
+
+}  // namespace tessera::cli

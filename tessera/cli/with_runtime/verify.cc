@@ -1,0 +1,76 @@
+// tessera verify: the proof as a table, or as JSON.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/cli/output.h"
+#include "tessera/cli/run_commands.h"
+#include "tessera/runtime/session.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+VerifyConfig config_of(const VerifyOptions& options) {
+  VerifyConfig config;
+  config.model = options.model;
+  config.plan = options.plan;
+  config.batch = options.batch;
+  config.steps = options.steps;
+  config.seed = options.seed;
+  config.ranks = options.ranks;
+  config.tolerance = options.tolerance;
+  config.timeout_s = options.timeout_s;
+  config.optimizer.kind = options.optimizer;
+  if (options.no_clip) config.optimizer.clip = 0;
+  return config;
+}
+
+std::string json_text(const VerifyReport& report) {
+  const Json json{
+      {"max_rel_error",
+       {{"loss", report.loss_error},
+        {"gradients", report.gradients_error},
+        {"parameters", report.parameters_error}}},
+      {"bytes", {{"predicted", report.bytes_predicted}, {"counted", report.bytes_counted}}},
+      {"peak_memory_bytes",
+       {{"predicted", report.peak_predicted}, {"counted", report.peak_counted}}},
+      {"ok", report.ok}};
+  return json.dump() + "\n";
+}
+
+std::string table_text(const VerifyOptions& options, const VerifyReport& report) {
+  const auto error = [](double value) { return fmt::format("{:.2e}", value); };
+  std::string out = fmt::format("{} under {}: {} against 1, float64, batch {}, {}\n\n",
+                                options.model, options.plan, plural(report.ranks, "rank"),
+                                options.batch, plural(report.steps, "step"));
+  Table errors({"largest relative error", "found", "allowed", "in"});
+  const std::string allowed = fmt::format("{:.0e}", options.tolerance);
+  errors.add({"loss", error(report.loss_error), allowed, ""});
+  errors.add({"gradients", error(report.gradients_error), allowed, report.worst_gradient});
+  errors.add({"parameters", error(report.parameters_error), allowed, report.worst_parameter});
+  Table counts({"all ranks, all steps", "predicted", "counted"});
+  counts.add({"bytes sent", grouped(report.bytes_predicted), grouped(report.bytes_counted)});
+  for (const auto& [kind, bytes] : report.bytes_by_kind) {
+    counts.add({"  " + kind, "", grouped(bytes)});
+  }
+  counts.add({"messages", grouped(report.messages_predicted), grouped(report.messages_counted)});
+  counts.add({"peak memory of a rank", grouped(report.peak_predicted),
+              grouped(report.peak_counted)});
+  out += errors.to_string() + "\n" + counts.to_string() + "\n";
+  if (report.ok) out += "equal: the plan computes what the serial plan computes\n";
+  return out;
+}
+
+}  // namespace
+
+Result<int> run_verify(const VerifyOptions& options) {
+  TESSERA_TRY(const VerifyReport report, verify_plan(config_of(options)));
+  const int printed = print(options.json ? json_text(report) : table_text(options, report));
+  if (printed != 0) return printed;
+  if (report.ok) return 0;
+  return check_failed(fmt::format("verify: not equal: {}", report.why));
+}
+
+}  // namespace tessera::cli
