@@ -34,11 +34,11 @@ std::vector<std::string> command_names(const CLI::App& app) {
 Status check_command(const CLI::App& app, int argc, const char* const* argv) {
   const std::vector<std::string> names = command_names(app);
   if (argc < 2) {
-    return invalid_input(
-        fmt::format("expected a command: {} (tessera --help)", join(names, ", ")));
+    return invalid_input(fmt::format("expected a command: {} (tessera --help)", join(names, ", ")));
   }
   const std::string word = argv[1];
-  if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end()) return {};
+  if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end())
+    return {};
   const std::vector<std::string> later = {"simulate", "profile", "report"};
   if (std::find(later.begin(), later.end(), word) != later.end()) {
     return invalid_input(fmt::format("command '{}' is not available yet", word));

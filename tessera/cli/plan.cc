@@ -38,9 +38,9 @@ Json recipe_json(const Recipe& recipe) {
 std::string recipe_text(const Recipe& recipe) {
   std::string out = fmt::format("{}\n    {}\n", signature(recipe), recipe.summary);
   for (const RecipeArgument& argument : recipe.arguments) {
-    out += fmt::format("      {:<14} {:<9} {}\n", argument.name,
-                       argument.otherwise ? "= " + *argument.otherwise : "required",
-                       argument.meaning);
+    out +=
+        fmt::format("      {:<14} {:<9} {}\n", argument.name,
+                    argument.otherwise ? "= " + *argument.otherwise : "required", argument.meaning);
   }
   return out;
 }
@@ -54,7 +54,8 @@ int list_recipes(bool json) {
   std::string out;
   for (const Recipe& recipe : all_recipes()) out += (out.empty() ? "" : "\n") + recipe_text(recipe);
   out +=
-      "\nExample: tessera plan 'megatron(tp=2,pp=2)' --model gpt:layers=4,hidden=64,heads=4,seq=32\n";
+      "\nExample: tessera plan 'megatron(tp=2,pp=2)' --model "
+      "gpt:layers=4,hidden=64,heads=4,seq=32\n";
   return print(out);
 }
 
@@ -68,7 +69,8 @@ Status check_is_recipe(const PlanOptions& options) {
         "plan: planners are not built yet; give a recipe call and --model (tessera plan --list)");
   }
   if (options.subject.empty()) {
-    return invalid_input("plan: expected --list, or a recipe call and --model (tessera plan --help)");
+    return invalid_input(
+        "plan: expected --list, or a recipe call and --model (tessera plan --help)");
   }
   if (names_plan_file(options.subject)) {
     return invalid_input(fmt::format("plan: '{}' is a plan file already; tessera inspect shows it",

@@ -14,7 +14,7 @@
 namespace tessera::cli {
 
 struct Planned {
-  Model model;   // forward
+  Model model;  // forward
   int64_t batch = 0;
   bool batch_is_default = false;
   std::unique_ptr<Lowering> lowering;

@@ -16,7 +16,8 @@ void add_train(CLI::App& app, Action& action) {
       ->check(at_least(1));
   command->add_option("--steps", options->steps, "Number of steps, instead of the run's")
       ->check(at_least(1));
-  command->add_option("--set", options->assignments, "Set a key of the run: --set optimizer.lr=3e-4")
+  command
+      ->add_option("--set", options->assignments, "Set a key of the run: --set optimizer.lr=3e-4")
       ->allow_extra_args(false);
   command
       ->add_option("--timeout", options->timeout_s,

@@ -21,8 +21,7 @@ void add_verify(CLI::App& app, Action& action) {
       ->check(at_least(1));
   command->add_option("--seed", options->seed, "Of parameters, data and dropout (default 1)")
       ->check(at_least(0));
-  command
-      ->add_option("--tolerance", options->tolerance, "Largest relative error (default 1e-9)")
+  command->add_option("--tolerance", options->tolerance, "Largest relative error (default 1e-9)")
       ->check(at_least(0));
   command->add_option("--optimizer", options->optimizer, "adamw (default) or sgd")
       ->check(CLI::IsMember({"adamw", "sgd"}));
@@ -31,7 +30,8 @@ void add_verify(CLI::App& app, Action& action) {
       ->check(at_least(0.001));
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
-      "\nExit code 1 if an error is above the tolerance, or if bytes or memory differ from what was\n"
+      "\nExit code 1 if an error is above the tolerance, or if bytes or memory differ from what "
+      "was\n"
       "predicted.\n\nExample:\n"
       "  tessera verify gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128 --plan "
       "'zero(stage=3,dp=4)'\n");

@@ -380,6 +380,13 @@ class Analyser {
 
 }  // namespace
 
+bool Analysis::sums_micro_batches(const Graph& graph, TensorId tensor) const {
+  const Tensor& t = graph.tensor(tensor);
+  if (shapes.micro_batches == 1 || !t.producer.valid() || once_a_step[t.producer.index()]) return false;
+  return std::none_of(t.dims.begin(), t.dims.end(),
+                      [&](const Dim& dim) { return dim.name == shapes.micro_batch_dim; });
+}
+
 Result<Analysis> analyse(const Graph& graph, const ResolvedPlan& plan) {
   return Analyser(graph, plan).run();
 }

@@ -239,14 +239,7 @@ class Walker {
   }
 
   // ---- between stages -----------------------------------------------------------------------------------------
-  bool accumulates(TensorId tensor) const {
-    const Tensor& t = graph_.tensor(tensor);
-    if (a_.shapes.micro_batches == 1 || !t.producer.valid()) return false;
-    const Op& op = graph_.op(t.producer);
-    if (a_.once_a_step[op.id.index()]) return false;
-    return std::none_of(t.dims.begin(), t.dims.end(),
-                        [&](const Dim& dim) { return dim.name == a_.shapes.micro_batch_dim; });
-  }
+  bool accumulates(TensorId tensor) const { return a_.sums_micro_batches(graph_, tensor); }
 
   BlockKind crossing_block(TensorId tensor) const {
     const Tensor& t = graph_.tensor(tensor);
@@ -452,8 +445,47 @@ class Walker {
     walked.by_step.push_back(std::move(held));
   }
 
+  // ---- sums made in place -------------------------------------------------------------------------------------
+  // A sum whose terms are all made here, alike, for it alone, by ops that can add to what is there: they write into the sum's
+  // buffer one after the other, and the sum itself is no instruction. Null: it is not such a sum.
+  const Op* sum_in_place(TensorId term, StageId stage, BlockKind block) {
+    const std::vector<OpId>& readers = a_.consumers[term.index()];
+    if (readers.size() != 1 || graph_.tensor(term).update_of.valid()) return nullptr;
+    const Op& sum = graph_.op(readers[0]);
+    const auto known = sums_.find(sum.id);
+    if (known != sums_.end()) return known->second ? &sum : nullptr;
+    bool fits = sum.kind == "add_n" && stage_of(sum) == stage && block_of(sum) == block;
+    std::optional<Layout> made;
+    for (size_t i = 0; fits && i < sum.inputs.size(); ++i) {
+      const TensorId input = sum.inputs[i];
+      const OpId producer = graph_.tensor(input).producer;
+      fits = producer.valid() && a_.consumers[input.index()].size() == 1 && !accumulates(input) &&
+             std::count(sum.inputs.begin(), sum.inputs.end(), input) == 1;
+      if (!fits) break;
+      const Op& op = graph_.op(producer);
+      const size_t output = static_cast<size_t>(std::find(op.outputs.begin(), op.outputs.end(), input) - op.outputs.begin());
+      const Layout layout = made_layout(op, op_plan(op), output, mesh(stage), shape(input));
+      fits = stage_of(op) == stage && block_of(op) == block && tessera::accumulates(op, output) && !is_linear(op) &&
+             !step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(stage), 0) && (!made || layout == *made);
+      made = layout;
+    }
+    if (fits) {
+      Layout complete = *made;
+      complete.partial.clear();
+      const std::vector<DimSplit>& dims = op_plan(sum).dims;
+      const bool named = std::any_of(dims.begin(), dims.end(), [](const DimSplit& split) { return split.entry >= 0; });
+      const bool alike = normalise(complete, mesh(stage), shape(term)) == need_of(sum, 0, stage);
+      fits = !loop_of(op_plan(sum)).exists() && (alike || (!named && !made->complete()));
+    }
+    sums_[sum.id] = fits;
+    return fits ? &sum : nullptr;
+  }
+
   // Where an output of a loop op goes, step by step.
   struct Making {
+    int term = 0, terms = 1;
+    bool first = true;  // of the terms
+    TensorId tensor;    // what is made: the output, or the sum of which it is a term
     Held home;
     std::optional<StepPiece> piece;      // the loop moves over this output
     std::optional<AxisId> reduce_axis;   // each step's part is reduced to its holder on this axis
@@ -463,7 +495,23 @@ class Walker {
   Making prepare_output(const Op& op, size_t output, StageId stage, BlockKind block) {
     Making making;
     const TensorId tensor = op.outputs[output];
+    making.tensor = tensor;
     making.made = made_layout(op, op_plan(op), output, mesh(stage), shape(tensor));
+    if (const Op* sum = sum_in_place(tensor, stage, block)) {
+      making.tensor = sum->outputs[0];
+      making.terms = static_cast<int>(sum->inputs.size());
+      making.term = static_cast<int>(operand_index(*sum, tensor));
+      making.first = !terms_.contains(sum->id);
+      if (making.first) {
+        Held held;
+        held.region = {making.made, std::nullopt};
+        held.buffer = new_buffer(stage, making.tensor, "", held.region);
+        held.block = block;
+        terms_[sum->id] = held;
+      }
+      making.home = terms_[sum->id];
+      return making;
+    }
     making.piece = step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(stage), 0);
     Layout home = making.made;
     if (making.piece && making.piece->skew.empty()) {
@@ -518,6 +566,10 @@ class Walker {
   void walk(const Op& op) {
     const StageId stage = stage_of(op);
     const BlockKind block = block_of(op);
+    if (const auto sum = terms_.find(op.id); sum != terms_.end()) {  // its terms have made it
+      produced(op, op.outputs[0], sum->second);
+      return;
+    }
     if (const auto parts = parts_of(op, stage)) {
       work_on_parts(op, stage, block, *parts);
       return;
@@ -545,13 +597,19 @@ class Walker {
       emit(stage, block, {std::move(compute), When::kAlways, op.id});
       for (TextInstruction& instruction : after) emit(stage, block, std::move(instruction));
     }
-    for (size_t o = 0; o < op.outputs.size(); ++o) produced(op, op.outputs[o], outputs[o].home);
+    for (size_t o = 0; o < op.outputs.size(); ++o) {
+      if (outputs[o].terms == 1) produced(op, op.outputs[o], outputs[o].home);
+    }
   }
 
   TextOutput output_of_step(const Op& op, size_t output, Making& making, int64_t step, StageId stage,
                             std::vector<TextInstruction>& after) {
     const TensorId tensor = op.outputs[output];
     const bool over_micro_batches = accumulates(tensor);
+    if (making.terms > 1) {
+      const Write write = making.first && step == 0 ? Write::kSet : Write::kAdd;
+      return {view(making.home), making.tensor, write, making.term, making.terms};
+    }
     if (over_micro_batches) at(stage).text.buffers[static_cast<size_t>(making.home.buffer)].accumulates = true;
     const Write across = over_micro_batches ? Write::kAddExceptFirst : Write::kSet;
     TextOutput out;
@@ -767,6 +825,8 @@ class Walker {
   Analysis a_;
   std::vector<StageState> stages_;
   std::map<std::tuple<StageId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>> paths_;
+  std::map<OpId, bool> sums_;   // is this sum made in place
+  std::map<OpId, Held> terms_;  // its buffer
   int next_handle_ = 0;
   int64_t next_tag_ = 0;
 

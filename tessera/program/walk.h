@@ -27,6 +27,8 @@ struct Analysis {
   std::vector<Layout> homes;          // by tensor: persistent ones and parameter gradients
   std::vector<StageId> home_stage;    // of persistent tensors
   std::vector<std::vector<OpId>> consumers;
+  // Made once a micro-batch, but without the micro-batch dim: the sum over micro-batches is what counts.
+  bool sums_micro_batches(const Graph& graph, TensorId tensor) const;
 };
 Result<Analysis> analyse(const Graph& graph, const ResolvedPlan& plan);
 

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "tessera/graph/builder.h"
 #include "tessera/graph/transform.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/prepare.h"

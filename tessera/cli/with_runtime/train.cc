@@ -52,7 +52,7 @@ class Progress {
   bool printer() const { return printer_; }
 
  private:
-  static constexpr double kLineSeconds = 5;      // between lines where there is no terminal
+  static constexpr double kLineSeconds = 5;       // between lines where there is no terminal
   static constexpr double kRefreshSeconds = 0.1;  // of the line on a terminal
 
   bool is_due(int64_t step) const;
@@ -101,8 +101,8 @@ void Progress::step(const StepReport& report) {
   }
   if (!is_due(report.step)) return;
   shown_ = Clock::now();
-  const double left =
-      seconds_since(start_) / static_cast<double>(report.step) * static_cast<double>(steps_ - report.step);
+  const double left = seconds_since(start_) / static_cast<double>(report.step) *
+                      static_cast<double>(steps_ - report.step);
   const std::string line =
       fmt::format("step {:>{}}/{}  loss {:.4f}  {:>7} tokens/s  {} left", report.step,
                   std::to_string(steps_).size(), steps_, report.loss,

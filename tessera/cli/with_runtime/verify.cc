@@ -56,8 +56,8 @@ std::string table_text(const VerifyOptions& options, const VerifyReport& report)
     counts.add({"  " + kind, "", grouped(bytes)});
   }
   counts.add({"messages", grouped(report.messages_predicted), grouped(report.messages_counted)});
-  counts.add({"peak memory of a rank", grouped(report.peak_predicted),
-              grouped(report.peak_counted)});
+  counts.add(
+      {"peak memory of a rank", grouped(report.peak_predicted), grouped(report.peak_counted)});
   out += errors.to_string() + "\n" + counts.to_string() + "\n";
   if (report.ok) out += "equal: the plan computes what the serial plan computes\n";
   return out;

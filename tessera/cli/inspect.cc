@@ -1,0 +1,121 @@
+// tessera inspect: the options, and which of its answers is meant.
+#include "tessera/cli/inspect.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "tessera/base/text.h"
+#include "tessera/cli/cli.h"
+#include "tessera/plan/load.h"
+#include "tessera/plan/recipes.h"
+
+namespace tessera::cli {
+namespace {
+
+enum class Subject { kModel, kPlan, kProgram };
+
+bool is_program(const std::string& file) {
+  const auto text = read_file(file);
+  return text && trim(*text).starts_with("program ");
+}
+
+Result<Subject> subject_of(const std::string& text) {
+  if (text.ends_with(".json") || text.find(".json:") != std::string::npos) return Subject::kModel;
+  if (text.ends_with(".toml")) return Subject::kPlan;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(text, ignored)) {
+    if (is_program(text)) return Subject::kProgram;
+    return invalid_input(
+        fmt::format("inspect: expected '{}' to be a model's config.json, a plan (.toml) or a "
+                    "program, found a text of another kind",
+                    text));
+  }
+  const size_t end = text.find_first_of("(:");
+  const std::string name = text.substr(0, end);
+  if (find_recipe(name) != nullptr || (end != std::string::npos && text[end] == '(')) {
+    return Subject::kPlan;
+  }
+  if (end == std::string::npos && text.find('/') != std::string::npos) {
+    return invalid_input(fmt::format("inspect: no file '{}'", text));
+  }
+  return Subject::kModel;
+}
+
+Result<int> inspect_planned(const InspectOptions& options, const std::string& model,
+                            const std::string& plan) {
+  TESSERA_TRY(const Planned planned, make_planned(model, plan, options.batch));
+  if (!options.op.empty()) return inspect_op(options, planned);
+  if (options.rank) return inspect_rank(options, planned);
+  return inspect_roles(options, planned);
+}
+
+Status check_plan_is_given(const InspectOptions& options) {
+  if (options.op.empty() && !options.rank) return {};
+  return invalid_input(
+      fmt::format("inspect: {} needs --plan", options.op.empty() ? "--rank" : "--op"));
+}
+
+Result<int> inspect(const InspectOptions& options) {
+  TESSERA_TRY(const Subject subject, subject_of(options.subject));
+  switch (subject) {
+    case Subject::kModel:
+      if (!options.model.empty()) {
+        return invalid_input(fmt::format("inspect: '{}' is a model and so is --model '{}'",
+                                         options.subject, options.model));
+      }
+      if (!options.plan.empty()) return inspect_planned(options, options.subject, options.plan);
+      TESSERA_TRY_VOID(check_plan_is_given(options));
+      return inspect_model(options);
+    case Subject::kPlan:
+      if (!options.plan.empty()) {
+        return invalid_input(fmt::format("inspect: '{}' is a plan and so is --plan '{}'",
+                                         options.subject, options.plan));
+      }
+      if (!options.model.empty()) return inspect_planned(options, options.model, options.subject);
+      if (names_plan_file(options.subject)) return inspect_plan_text(options);
+      return invalid_input(
+          fmt::format("inspect: expected --model for '{}': recipes read sizes "
+                      "from the model",
+                      options.subject));
+    case Subject::kProgram:
+      if (options.model.empty() || options.plan.empty()) {
+        return invalid_input(
+            "inspect: a program needs --model and --plan, which say what it must compute");
+      }
+      TESSERA_TRY(const Planned planned, make_planned(options.model, options.plan, options.batch));
+      return inspect_program(options, planned, options.subject);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Action& action) {
+  const auto options = std::make_shared<InspectOptions>();
+  CLI::App* command =
+      app.add_subcommand("inspect", "Show a model, a plan, or the programs that they make");
+  command->add_option("MODEL|PLAN|PROGRAM", options->subject, "What to show")->required();
+  command->add_option("--plan", options->plan, "Plan file or recipe call: show the ranks' roles");
+  command->add_option("--model", options->model, "MODEL for a PLAN or a PROGRAM");
+  command
+      ->add_option("--batch", options->batch,
+                   "Sequences a step over all ranks (default: one a replica and micro-batch)")
+      ->check(at_least(1));
+  command->add_option("--rank", options->rank, "Print the program of this rank")
+      ->check(at_least(0));
+  command->add_option("--op", options->op,
+                      "Which plan entries decide for these ops (a selector, as blocks.0.mlp)");
+  command->add_flag("--text", options->text, "Of a MODEL: the text of its training graph");
+  command->add_flag("--json", options->json, "Print JSON");
+  command->footer(
+      "\nExamples:\n"
+      "  tessera inspect gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200 \\\n"
+      "      --plan 'megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)'\n"
+      "  tessera inspect examples/plans/tp2_dp2.toml --model gpt:layers=2 --op blocks.0.mlp\n"
+      "  tessera inspect gpt:layers=2 --plan 'zero(stage=1,dp=2)' --rank 0\n");
+  command->callback([options, &action] { action = [options] { return inspect(*options); }; });
+}
+
+}  // namespace tessera::cli

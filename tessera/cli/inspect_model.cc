@@ -1,0 +1,117 @@
+// What tessera inspect says about a model, and about a plan alone.
+#include <fmt/format.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/text.h"
+#include "tessera/cli/inspect.h"
+#include "tessera/cli/output.h"
+#include "tessera/graph/kinds.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PhaseSum {
+  int64_t ops = 0;
+  double flops = 0;  // sums of large models do not fit 63 bits
+};
+using PhaseSums = std::array<PhaseSum, 3>;  // by Phase
+
+PhaseSums sums_of(const Graph& graph) {
+  PhaseSums sums;
+  for (const Op& op : graph.ops()) {
+    PhaseSum& sum = sums[static_cast<size_t>(op.phase)];
+    ++sum.ops;
+    sum.flops += static_cast<double>(op_flops(op));
+  }
+  return sums;
+}
+
+constexpr std::array kPhases = {Phase::kForward, Phase::kBackward, Phase::kUpdate};
+
+int64_t parameter_bytes(const Graph& graph) {
+  int64_t bytes = 0;
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.role == Role::kParameter && !tensor.update_of.valid()) bytes += tensor.bytes();
+  }
+  return bytes;
+}
+
+std::string model_json(const Model& model, const Graph& graph, const PhaseSums& sums) {
+  Json ops = Json::object(), flops = Json::object();
+  for (const Phase phase : kPhases) {
+    const PhaseSum& sum = sums[static_cast<size_t>(phase)];
+    ops[std::string(phase_name(phase))] = sum.ops;
+    flops[std::string(phase_name(phase))] = sum.flops;
+  }
+  const Json json{{"model", model.spec},
+                  {"batch", model.batch},
+                  {"seq", model.seq},
+                  {"vocab", model.vocab},
+                  {"parameters", parameter_count(graph)},
+                  {"parameter_bytes", parameter_bytes(graph)},
+                  {"tensors", graph.tensors().size()},
+                  {"ops", std::move(ops)},
+                  {"flops", std::move(flops)}};
+  return json.dump() + "\n";
+}
+
+std::string model_text(const Model& model, const Graph& graph, const PhaseSums& sums,
+                       bool default_batch) {
+  std::string out = fmt::format(
+      "{}\nparameters  {} ({})\nbatch       {}{}\ntokens      {} a step\n\n", model.spec,
+      grouped(parameter_count(graph)), short_bytes(parameter_bytes(graph)),
+      plural(model.batch, model.seq == 1 ? "row" : "sequence"),
+      default_batch ? " (default; --batch sets it)" : "", grouped(model.batch * model.seq));
+  Table table({"phase", "ops", "flops a step"});
+  for (const Phase phase : kPhases) {
+    const PhaseSum& sum = sums[static_cast<size_t>(phase)];
+    table.add({std::string(phase_name(phase)), grouped(sum.ops), short_number(sum.flops)});
+  }
+  return out + table.to_string();
+}
+
+}  // namespace
+
+Result<int> inspect_model(const InspectOptions& options) {
+  constexpr int64_t kDefaultBatch = 8;
+  const bool default_batch = options.batch == 0;
+  TESSERA_TRY(const Model model,
+              build_model(options.subject, default_batch ? kDefaultBatch : options.batch));
+  TESSERA_TRY(const Graph graph, training_graph(model.graph));
+  if (options.text) return print(to_text(graph));
+  const PhaseSums sums = sums_of(graph);
+  return print(options.json ? model_json(model, graph, sums)
+                            : model_text(model, graph, sums, default_batch));
+}
+
+Result<int> inspect_plan_text(const InspectOptions& options) {
+  TESSERA_TRY(const std::string text, read_file(options.subject));
+  TESSERA_TRY(const Plan plan, parse_plan(text, options.subject));
+  TESSERA_TRY_VOID(stage_meshes(plan));
+  if (!options.op.empty() || options.rank) {
+    return invalid_input(
+        fmt::format("inspect: {} needs --model", options.op.empty() ? "--rank" : "--op"));
+  }
+  if (!options.json) {
+    return print(fmt::format("# {}: {}, {} (--model shows what they do)\n{}", options.subject,
+                             plural(plan.ranks(), "rank"),
+                             plan.micro_batches == 1
+                                 ? "1 micro-batch"
+                                 : fmt::format("{} micro-batches", plan.micro_batches),
+                             to_toml(plan)));
+  }
+  Json mesh = Json::object();
+  for (const auto& [name, size] : plan.mesh) mesh[name] = size;
+  const Json json{{"plan", options.subject},
+                  {"ranks", plan.ranks()},
+                  {"mesh", std::move(mesh)},
+                  {"micro_batches", plan.micro_batches},
+                  {"text", to_toml(plan)}};
+  return print(json.dump() + "\n");
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,248 @@
+// What tessera inspect says about a model under a plan: roles, one op, one rank, a program file.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "tessera/base/text.h"
+#include "tessera/cli/inspect.h"
+#include "tessera/cli/output.h"
+#include "tessera/plan/selector.h"
+#include "tessera/program/text.h"
+#include "tessera/program/verify.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// By alternative of Instruction::body.
+constexpr std::array<const char*, 8> kClasses = {"compute", "collective", "send", "receive",
+                                                 "wait",    "copy",       "load", "free"};
+static_assert(std::variant_size_v<decltype(Instruction::body)> == kClasses.size());
+constexpr std::array kTiers = {Tier::kDevice, Tier::kHost, Tier::kDisk};
+
+// What the representative of a role has to say.
+struct RoleFacts {
+  RankClass role;
+  std::string mesh;
+  std::array<int64_t, kClasses.size()> instructions{};
+  std::map<std::string, int64_t> sent;  // bytes a step and rank, by kind
+  std::array<int64_t, 3> arena{};
+  int64_t slots = 1;
+  int64_t bytes_sent() const {
+    return std::accumulate(sent.begin(), sent.end(), int64_t{0},
+                           [](int64_t sum, const auto& item) { return sum + item.second; });
+  }
+};
+
+Result<RoleFacts> facts_of(const Planned& planned, const RankClass& role) {
+  TESSERA_TRY(const Program program, planned.lowering->lower(role.representative));
+  RoleFacts facts;
+  facts.role = role;
+  facts.mesh = planned.plan().stages[role.stage.index()].mesh.to_string();
+  for (const auto& block : program.blocks) {
+    for (const Instruction& instruction : block) ++facts.instructions[instruction.body.index()];
+  }
+  for (const auto& [kind, traffic] : volume(program, planned.graph()).by_kind) {
+    if (traffic.bytes > 0) facts.sent[kind] = traffic.bytes;
+  }
+  facts.arena = program.arena_bytes;
+  facts.slots = program.slots;
+  return facts;
+}
+
+Json role_json(const RoleFacts& facts) {
+  Json instructions = Json::object(), sent = Json::object(), arena = Json::object();
+  for (size_t i = 0; i < kClasses.size(); ++i) instructions[kClasses[i]] = facts.instructions[i];
+  for (const auto& [kind, bytes] : facts.sent) sent[kind] = bytes;
+  for (const Tier tier : kTiers) {
+    arena[std::string(tier_name(tier))] = facts.arena[static_cast<size_t>(tier)];
+  }
+  return {{"stage", facts.role.stage.value},
+          {"mesh", facts.mesh},
+          {"ranks", facts.role.ranks},
+          {"representative", facts.role.representative},
+          {"instructions", std::move(instructions)},
+          {"slots", facts.slots},
+          {"bytes_sent", std::move(sent)},
+          {"arena_bytes", std::move(arena)},
+          {"peak_memory_bytes", facts.arena[0]}};
+}
+
+std::string roles_json(const InspectOptions& options, const Planned& planned,
+                       const std::vector<RoleFacts>& roles) {
+  Json list = Json::array();
+  for (const RoleFacts& facts : roles) list.push_back(role_json(facts));
+  const Json json{{"model", planned.model.spec},
+                  {"plan", options.plan.empty() ? options.subject : options.plan},
+                  {"parameters", parameter_count(planned.graph())},
+                  {"batch", planned.batch},
+                  {"ranks", planned.plan().ranks},
+                  {"micro_batches", planned.plan().plan.micro_batches},
+                  {"roles", std::move(list)}};
+  return json.dump() + "\n";
+}
+
+std::string instruction_table(const std::vector<RoleFacts>& roles) {
+  std::vector<std::string> head{"stage", "ranks", "first", "mesh"};
+  head.insert(head.end(), kClasses.begin(), kClasses.end());
+  Table table(head);
+  for (const RoleFacts& facts : roles) {
+    std::vector<std::string> row{std::to_string(facts.role.stage.value), grouped(facts.role.ranks),
+                                 std::to_string(facts.role.representative), facts.mesh};
+    for (const int64_t count : facts.instructions) row.push_back(grouped(count));
+    table.add(std::move(row));
+  }
+  return table.to_string();
+}
+
+std::string memory_table(const std::vector<RoleFacts>& roles) {
+  std::set<std::string> kinds;
+  bool tiers = false;
+  for (const RoleFacts& facts : roles) {
+    for (const auto& [kind, bytes] : facts.sent) kinds.insert(kind);
+    tiers = tiers || facts.arena[1] > 0 || facts.arena[2] > 0;
+  }
+  std::vector<std::string> head{"stage", "slots", "peak memory"};
+  if (tiers) head.insert(head.end(), {"on the host", "on disk"});
+  head.emplace_back("sent a step");
+  head.insert(head.end(), kinds.begin(), kinds.end());
+  Table table(head);
+  for (const RoleFacts& facts : roles) {
+    std::vector<std::string> row{std::to_string(facts.role.stage.value), grouped(facts.slots),
+                                 short_bytes(facts.arena[0])};
+    if (tiers) row.insert(row.end(), {short_bytes(facts.arena[1]), short_bytes(facts.arena[2])});
+    row.push_back(short_bytes(facts.bytes_sent()));
+    for (const std::string& kind : kinds) {
+      const auto found = facts.sent.find(kind);
+      row.push_back(found == facts.sent.end() ? "-" : short_bytes(found->second));
+    }
+    table.add(std::move(row));
+  }
+  return table.to_string();
+}
+
+std::string roles_text(const InspectOptions& options, const Planned& planned,
+                       const std::vector<RoleFacts>& roles) {
+  const ResolvedPlan& plan = planned.plan();
+  double sent = 0;
+  for (const RoleFacts& facts : roles) {
+    sent += static_cast<double>(facts.bytes_sent()) * static_cast<double>(facts.role.ranks);
+  }
+  std::string out = fmt::format(
+      "{}: {} parameters\nplan {}: {}, {}, {}\n"
+      "batch {}{}, {} tokens a step; all ranks send {}B a step\n\n",
+      planned.model.spec, grouped(parameter_count(planned.graph())),
+      options.plan.empty() ? options.subject : options.plan, plural(plan.ranks, "rank"),
+      plural(static_cast<int64_t>(plan.stages.size()), "stage"),
+      plan.plan.micro_batches == 1 ? "1 micro-batch"
+                                   : fmt::format("{} micro-batches", plan.plan.micro_batches),
+      grouped(planned.batch),
+      planned.batch_is_default ? " (default: one sequence a replica and micro-batch)" : "",
+      grouped(planned.batch * planned.model.seq),
+      sent < 1000 ? short_number(sent) + " " : short_number(sent));
+  out += "Roles: ranks with the same program up to places. Instructions in the program's text:\n";
+  out += instruction_table(roles);
+  out += "\nA rank of each role, a step:\n";
+  return out + memory_table(roles);
+}
+
+Result<Program> lower_rank(const Planned& planned, int64_t rank) {
+  if (rank >= planned.plan().ranks) {
+    return invalid_input(fmt::format("expected a rank from 0 to {}, found {} (--rank)",
+                                     planned.plan().ranks - 1, rank));
+  }
+  return planned.lowering->lower(static_cast<int>(rank));
+}
+
+}  // namespace
+
+Result<int> inspect_roles(const InspectOptions& options, const Planned& planned) {
+  std::vector<RoleFacts> roles;
+  for (const RankClass& role : planned.lowering->roles()) {
+    TESSERA_TRY(RoleFacts facts, facts_of(planned, role));
+    roles.push_back(std::move(facts));
+  }
+  return print(options.json ? roles_json(options, planned, roles)
+                            : roles_text(options, planned, roles));
+}
+
+Result<int> inspect_op(const InspectOptions& options, const Planned& planned) {
+  const Graph& graph = planned.graph();
+  std::vector<std::string_view> paths;
+  for (const Op& op : graph.ops()) paths.push_back(op.path);
+  PathIndex index(paths);
+  const std::vector<bool>& selected = index.select(options.op);
+  std::string out;
+  std::set<TensorId> tensors;
+  for (const Op& op : graph.ops()) {
+    if (!selected[op.id.index()]) continue;
+    out += explain(planned.plan(), graph, op.id);
+    tensors.insert(op.inputs.begin(), op.inputs.end());
+    tensors.insert(op.outputs.begin(), op.outputs.end());
+  }
+  if (out.empty()) {
+    const std::vector<std::string> names(paths.begin(), paths.end());
+    return invalid_input(fmt::format("inspect: no op matches '{}', did you mean '{}'?", options.op,
+                                     nearest(options.op, names)));
+  }
+  std::string stores;
+  for (const TensorId id : tensors) {
+    const std::string text = explain_tensor(planned.plan(), graph, id);
+    if (std::count(text.begin(), text.end(), '\n') > 1) stores += text;
+  }
+  if (!stores.empty()) out += "\nstored:\n" + stores;
+  if (!options.json) return print(out);
+  return print(Json{{"op", options.op}, {"text", out}}.dump() + "\n");
+}
+
+Result<int> inspect_rank(const InspectOptions& options, const Planned& planned) {
+  TESSERA_TRY(const Program program, lower_rank(planned, *options.rank));
+  const std::string text = to_text(program, planned.graph());
+  if (!options.json) return print(text);
+  return print(Json{{"rank", program.rank}, {"ranks", program.ranks}, {"text", text}}.dump() +
+               "\n");
+}
+
+Result<int> inspect_program(const InspectOptions& options, const Planned& planned,
+                            const std::string& file) {
+  constexpr int64_t kMostRanks = 64;  // the verifier looks at all programs together
+  TESSERA_TRY(const std::string text, read_file(file));
+  TESSERA_TRY(const Program program, parse_program(text, planned.graph(), file));
+  const int64_t ranks = planned.plan().ranks;
+  if (program.ranks != ranks || program.rank < 0 || program.rank >= ranks) {
+    return invalid_input(
+        fmt::format("{}: expected a program of one of the plan's {}, found rank {} of {}", file,
+                    plural(ranks, "rank"), program.rank, program.ranks));
+  }
+  if (ranks > kMostRanks) {
+    return invalid_input(fmt::format("inspect: programs are verified for up to {} ranks, found {}",
+                                     kMostRanks, ranks));
+  }
+  std::vector<Program> programs;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    TESSERA_TRY(Program lowered, lower_rank(planned, rank));
+    programs.push_back(rank == program.rank ? program : std::move(lowered));
+  }
+  const std::vector<Rejection> rejections = verify(planned.graph(), programs);
+  Json list = Json::array();
+  for (const Rejection& rejection : rejections) list.push_back(rejection.to_string());
+  int64_t instructions = 0;
+  for (const auto& block : program.blocks) instructions += static_cast<int64_t>(block.size());
+  const std::string answer =
+      options.json
+          ? Json{{"program", file}, {"ok", rejections.empty()}, {"rejections", list}}.dump() + "\n"
+          : fmt::format("{}: rank {} of {}, {}, {}: {}\n", file, program.rank, ranks,
+                        plural(instructions, "instruction"), short_bytes(program.arena_bytes[0]),
+                        rejections.empty() ? "accepted" : "rejected");
+  if (const int printed = print(answer); printed != 0) return printed;
+  if (rejections.empty()) return 0;
+  return check_failed(fmt::format("{}: {}", file, rejections.front().to_string()));
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,444 @@
+// Layouts and the cheapest path between them: the worked costs of superscaler.md section 6, the normal form, uneven cuts,
+// and a brute-force shortest path that enumerates all layouts.
+#include "tessera/plan/layout.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/plan/layout_cases.h"
+
+namespace tessera {
+namespace {
+
+const AxisId a(0), b(1), c(2);
+using Axes = std::vector<AxisId>;
+using Shape = std::vector<int64_t>;
+
+Mesh line(int64_t n) { return Mesh::row_major({{"a", n}}); }
+Mesh square(int64_t x, int64_t y) { return Mesh::row_major({{"a", x}, {"b", y}}); }
+
+Layout layout(std::vector<Axes> shards, Axes partial = {}) {
+  Layout out = Layout::whole(shards.size());
+  out.shards = std::move(shards);
+  out.partial = std::move(partial);
+  return out;
+}
+
+struct Route {
+  std::string kinds;
+  double cost = 0;
+};
+Route route(const Layout& from, const Layout& to, const Mesh& mesh, const Shape& shape) {
+  const std::vector<ConversionStep> path = conversion_path(from, to, mesh, shape);
+  Route out;
+  for (const ConversionStep& step : path) {
+    if (!out.kinds.empty()) out.kinds += ", ";
+    out.kinds += step.slice ? "slice" : std::string(collective_name(step.kind));
+  }
+  out.cost = path_cost(from, path, mesh, shape);
+  return out;
+}
+
+// ---- the table of superscaler.md section 6: shape (128, 256) on 4 devices -------------------------
+const Shape kShape = {128, 256};
+
+void expect_route(const Layout& from, const Layout& to, const Mesh& mesh, const std::string& kinds,
+                  double cost) {
+  const Route found = route(from, to, mesh, kShape);
+  EXPECT_EQ(found.kinds, kinds) << to_string(from, mesh, {{"m"}, {"n"}});
+  EXPECT_EQ(found.cost, cost) << found.kinds;
+}
+
+TEST(LayoutCosts, one_collective_over_one_axis) {
+  expect_route(layout({{a}, {}}), layout({{}, {a}}), line(4), "all_to_all", 6144 + 1);
+  expect_route(layout({{}, {}}, {a}), layout({{}, {}}), line(4), "all_reduce", 49152 + 1);
+  expect_route(layout({{a}, {}}), layout({{}, {}}), line(4), "all_gather", 24576 + 1);
+  expect_route(layout({{a}, {b}}), layout({{a}, {}}), square(2, 2), "all_gather", 8192 + 1);
+}
+
+TEST(LayoutCosts, parts_are_scattered_to_both_dims) {
+  expect_route(layout({{}, {}}, {a, b}), layout({{a}, {b}}), square(2, 2),
+               "reduce_scatter, reduce_scatter", 16384 + 8192 + 2);
+}
+
+TEST(LayoutCosts, parts_of_a_cut_dim_become_whole_at_the_price_of_scatter_and_gather) {
+  const Route found = route(layout({{b}, {}}, {a}), layout({{}, {}}), square(2, 2), kShape);
+  EXPECT_EQ(found.cost, 8192 + 24576 + 2);
+  EXPECT_EQ(found.cost, 16384 + 16384 + 2);  // the tie: all-reduce over 2, all-gather over 2
+  EXPECT_TRUE(found.kinds == "reduce_scatter, all_gather" ||
+              found.kinds == "all_reduce, all_gather" || found.kinds == "all_gather, all_reduce")
+      << found.kinds;
+}
+
+TEST(LayoutCosts, a_replica_is_sliced_before_anything_moves) {
+  expect_route(layout({{b}, {}}), layout({{}, {a, b}}), square(2, 2), "slice, all_to_all",
+               4096 + 2);
+  expect_route(layout({{}, {}}, {b}), layout({{a}, {b}}), square(2, 2), "slice, reduce_scatter",
+               8192 + 2);
+}
+
+TEST(LayoutCosts, parts_are_scattered_before_the_dim_changes) {
+  expect_route(layout({{}, {b}}, {a}), layout({{a, b}, {}}), square(2, 2),
+               "reduce_scatter, all_to_all", 8192 + 4096 + 2);
+}
+
+TEST(LayoutCosts, scattering_appends_the_axis_innermost) {
+  // 256 x 256 on 8: (1,2,1,4) -> (1,1,1,8) is one two-way reduce-scatter; devices then lie 0,4,1,5,..
+  const Mesh mesh = square(2, 4);
+  const Shape shape = {256, 256};
+  const Layout to = layout({{}, {b, a}});
+  const Route found = route(layout({{}, {b}}, {a}), to, mesh, shape);
+  EXPECT_EQ(found.kinds, "reduce_scatter");
+  std::vector<std::pair<int64_t, int>> order;
+  for (int rank = 0; rank < 8; ++rank) {
+    order.emplace_back(region_of(to, mesh, shape, mesh.coordinates(rank)).dims[1].begin, rank);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<int> devices;
+  for (const auto& [begin, rank] : order) devices.push_back(rank);
+  EXPECT_EQ(devices, (std::vector<int>{0, 4, 1, 5, 2, 6, 3, 7}));
+}
+
+TEST(LayoutCosts, exchanging_coprime_cuts_on_six_devices_is_not_free) {
+  const Mesh mesh = square(2, 3);
+  const Shape shape = {12, 12};
+  const Route found = route(layout({{b}, {a}}), layout({{a}, {b}}), mesh, shape);
+  // Nothing can divide 3 -> 2 and 2 -> 3 in one collective move: one exchange of the whole piece.
+  EXPECT_EQ(found.kinds, "exchange");
+  EXPECT_EQ(found.cost, 24 + 1);
+}
+
+TEST(LayoutCosts, the_cost_function_decides) {
+  const CostFunction dear_scatter = [](CollectiveKind kind, int64_t members, int64_t before,
+                                       int64_t after) {
+    const double factor = kind == CollectiveKind::kReduceScatter ? 100 : 1;
+    return factor * cost_by_elements(kind, members, before, after);
+  };
+  const Layout from = layout({{}, {b}}, {a});
+  const Layout to = layout({{a, b}, {}});
+  const auto path = conversion_path(from, to, square(2, 2), kShape, dear_scatter);
+  EXPECT_TRUE(std::none_of(path.begin(), path.end(), [](const ConversionStep& step) {
+    return step.kind == CollectiveKind::kReduceScatter;
+  }));
+  EXPECT_EQ(path.back().to, to);
+}
+
+TEST(LayoutCosts, equal_layouts_need_no_step) {
+  EXPECT_TRUE(
+      conversion_path(layout({{a}, {}}), layout({{a}, {}}), line(4), kShape).empty());
+}
+
+// ---- shortest ---------------------------------------------------------------------------------------
+// Cost of the one move that makes `to` of `from`, by comparing the two; infinity if there is none.
+class Moves {
+ public:
+  Moves(const Mesh& mesh, const Shape& shape) : mesh_(mesh), shape_(shape) {}
+
+  double cost(const Layout& from, const Layout& to) const {
+    const double none = std::numeric_limits<double>::infinity();
+    std::vector<size_t> shrinks, grows;
+    for (size_t d = 0; d < shape_.size(); ++d) {
+      const Axes& x = from.shards[d];
+      const Axes& y = to.shards[d];
+      if (x == y) continue;
+      if (y.size() > x.size() && std::equal(x.begin(), x.end(), y.begin())) {
+        grows.push_back(d);
+      } else if (x.size() > y.size() && std::equal(y.begin(), y.end(), x.begin())) {
+        shrinks.push_back(d);
+      } else {
+        return none;
+      }
+    }
+    if (shrinks.size() > 1 || grows.size() > 1) return none;
+    Axes lost = shrinks.empty() ? Axes{} : tail(from.shards[shrinks[0]], to.shards[shrinks[0]]);
+    Axes gained = grows.empty() ? Axes{} : tail(to.shards[grows[0]], from.shards[grows[0]]);
+    Axes merged;
+    for (AxisId axis : from.partial) {
+      if (!contains(to.partial, axis)) merged.push_back(axis);
+    }
+    if (to.partial.size() + merged.size() != from.partial.size()) return none;
+    const double held = static_cast<double>(elements(from));
+    if (!merged.empty()) {
+      const double n = members(merged);
+      if (!lost.empty()) return none;
+      if (gained.empty()) return 2 * (n - 1) / n * held + 1;
+      std::sort(gained.begin(), gained.end());
+      return gained == merged ? (n - 1) / n * held + 1 : none;
+    }
+    if (lost.empty() && gained.empty()) return none;
+    if (lost.empty()) return free(from, gained) ? 1 : none;  // slice
+    const double n = members(lost);
+    if (gained.empty()) return (n - 1) * held + 1;
+    if (shape_[grows[0]] == 1) return none;
+    return lost == gained ? (n - 1) / n * held + 1 : none;
+  }
+  double exchange(const Layout& from, const Layout& to) const {
+    if (!from.complete() || !to.complete()) return std::numeric_limits<double>::infinity();
+    return static_cast<double>(elements(to)) + 1;
+  }
+
+ private:
+  static bool contains(const Axes& axes, AxisId axis) {
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+  }
+  static Axes tail(const Axes& longer, const Axes& shorter) {
+    return {longer.begin() + static_cast<std::ptrdiff_t>(shorter.size()), longer.end()};
+  }
+  static bool free(const Layout& of, const Axes& axes) {
+    return std::none_of(axes.begin(), axes.end(), [&](AxisId axis) { return of.uses(axis); });
+  }
+  double members(const Axes& axes) const {
+    double n = 1;
+    for (AxisId axis : axes) n *= static_cast<double>(mesh_.axis(axis).size);
+    return n;
+  }
+  int64_t elements(const Layout& of) const {  // of the first rank: pieces there are the largest
+    int64_t n = 1;
+    for (size_t d = 0; d < shape_.size(); ++d) {
+      int64_t size = shape_[d];
+      for (AxisId axis : of.shards[d]) {
+        size = (size + mesh_.axis(axis).size - 1) / mesh_.axis(axis).size;
+      }
+      n *= size;
+    }
+    return n;
+  }
+  const Mesh& mesh_;
+  const Shape& shape_;
+};
+
+// Shortest distances to every layout, by relaxing all pairs until nothing changes. Only layouts over axes that an end uses.
+void expect_all_paths_shortest(const Mesh& mesh, const Shape& shape) {
+  const std::vector<Layout> all = all_layouts(mesh, shape.size());
+  const Moves moves(mesh, shape);
+  const size_t n = all.size();
+  const double infinity = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> direct(n, std::vector<double>(n, infinity));
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t j = 0; j < n; ++j) {
+      if (i != j) direct[i][j] = moves.cost(all[i], all[j]);
+    }
+  }
+  for (size_t from = 0; from < n; ++from) {
+    for (size_t to = 0; to < n; ++to) {
+      if (!convertible(all[from], all[to])) continue;
+      const auto allowed = [&](const Layout& x) {
+        for (size_t axis = 0; axis < mesh.axes.size(); ++axis) {
+          const AxisId id(axis);
+          if (x.uses(id) && !all[from].uses(id) && !all[to].uses(id)) return false;
+        }
+        return true;
+      };
+      std::vector<double> distance(n, infinity);
+      distance[from] = 0;
+      for (bool changed = true; changed;) {
+        changed = false;
+        for (size_t i = 0; i < n; ++i) {
+          if (distance[i] == infinity || !allowed(all[i])) continue;
+          const auto relax = [&](size_t j, double weight) {
+            if (distance[i] + weight >= distance[j]) return;
+            distance[j] = distance[i] + weight;
+            changed = true;
+          };
+          for (size_t j = 0; j < n; ++j) relax(j, direct[i][j]);
+          if (i != to) relax(to, moves.exchange(all[i], all[to]));
+        }
+      }
+      const auto path = conversion_path(all[from], all[to], mesh, shape);
+      const double found = path_cost(all[from], path, mesh, shape);
+      ASSERT_NEAR(found, distance[to], 1e-9)
+          << to_string(all[from], mesh, {}) << " -> " << to_string(all[to], mesh, {});
+      if (!path.empty()) {
+        ASSERT_EQ(path.back().to, all[to]);
+      }
+    }
+  }
+}
+
+TEST(ConversionPath, is_the_brute_force_shortest_on_two_ranks) {
+  expect_all_paths_shortest(line(2), {8});
+  expect_all_paths_shortest(line(2), {5});
+  expect_all_paths_shortest(line(2), {6, 3});
+  expect_all_paths_shortest(line(2), {2, 5, 4});
+}
+TEST(ConversionPath, is_the_brute_force_shortest_on_four_ranks) {
+  expect_all_paths_shortest(line(4), {8, 6});
+  expect_all_paths_shortest(square(2, 2), {7});
+  expect_all_paths_shortest(square(2, 2), {8, 4});
+  expect_all_paths_shortest(square(2, 2), {3, 5});
+}
+TEST(ConversionPath, is_the_brute_force_shortest_on_six_ranks) {
+  expect_all_paths_shortest(square(2, 3), {12, 6});
+  expect_all_paths_shortest(square(2, 3), {7, 4});
+}
+TEST(ConversionPath, is_the_brute_force_shortest_on_eight_ranks) {
+  expect_all_paths_shortest(square(4, 2), {16, 8});
+  expect_all_paths_shortest(Mesh::row_major({{"a", 2}, {"b", 2}, {"c", 2}}), {16});
+  expect_all_paths_shortest(Mesh::row_major({{"a", 2}, {"b", 2}, {"c", 2}}), {11});
+}
+
+// ---- normal form ------------------------------------------------------------------------------------
+TEST(Normalise, drops_axes_of_one_member_and_sorts_parts) {
+  const Mesh mesh = Mesh::row_major({{"a", 2}, {"b", 1}, {"c", 3}});
+  const Layout found = normalise(layout({{b, a}, {}}, {c, b}), mesh, {8, 8});
+  EXPECT_EQ(found, layout({{a}, {}}, {c}));
+  EXPECT_EQ(normalise(layout({{}, {}}, {c, a}), mesh, {8, 8}).partial, (Axes{a, c}));
+}
+
+TEST(Normalise, forgets_the_combiner_of_a_complete_value) {
+  Layout maximum = layout({{}}, {a});
+  maximum.combiner = Combiner::kMax;
+  EXPECT_EQ(normalise(maximum, line(2), {4}).combiner, Combiner::kMax);
+  EXPECT_EQ(normalise(maximum, line(1), {4}).combiner, Combiner::kSum);
+}
+
+TEST(Normalise, keeps_a_grain_only_where_it_changes_the_cut) {
+  const auto grained = [](int64_t grain, Axes axes, const Mesh& mesh, int64_t size) {
+    Layout out = layout({std::move(axes)});
+    out.grain = {grain};
+    return normalise(out, mesh, {size}).grain[0];
+  };
+  EXPECT_EQ(grained(4, {a}, line(2), 16), 1);  // 4 + 4 brackets
+  EXPECT_EQ(grained(4, {a}, line(2), 12), 4);  // 2 + 1 brackets: 8 and 4, not 6 and 6
+  EXPECT_EQ(grained(4, {}, line(2), 12), 1);
+  EXPECT_EQ(grained(0, {a}, line(2), 12), 1);
+}
+
+TEST(CutInterval, nests_uneven_cuts_with_the_longer_pieces_first) {
+  const Mesh mesh = square(2, 3);
+  std::vector<Interval> found;
+  for (int rank = 0; rank < 6; ++rank) {
+    found.push_back(cut_interval(11, 1, {a, b}, mesh, mesh.coordinates(rank)));
+  }
+  EXPECT_EQ(found, (std::vector<Interval>{{0, 2}, {2, 2}, {4, 2}, {6, 2}, {8, 2}, {10, 1}}));
+  EXPECT_EQ(cut_interval(12, 4, {a}, mesh, {0, 0}), (Interval{0, 8}));
+  EXPECT_EQ(cut_interval(12, 4, {a}, mesh, {1, 0}), (Interval{8, 4}));
+}
+
+TEST(CutInterval, gives_empty_pieces_when_there_are_more_ranks_than_elements) {
+  const Mesh mesh = line(4);
+  EXPECT_EQ(cut_interval(2, 1, {a}, mesh, {1}).size, 1);
+  EXPECT_TRUE(cut_interval(2, 1, {a}, mesh, {2}).empty());
+}
+
+TEST(ToString, names_the_axes_of_each_dim_and_the_parts) {
+  const Mesh mesh = Mesh::row_major({{"dp", 2}, {"row", 2}, {"col", 2}, {"tp", 2}});
+  Layout x = layout({{AxisId(0)}, {}, {AxisId(1), AxisId(2)}}, {AxisId(3)});
+  EXPECT_EQ(to_string(x, mesh, {{"batch"}, {"seq"}, {"hidden"}}),
+            "[batch: dp, seq: -, hidden: row.col] partial(tp: sum)");
+}
+
+TEST(Classify, names_what_a_redistribution_is) {
+  const auto make = [](std::vector<Interval> hold, std::vector<Interval> need,
+                       std::optional<Combiner> combiner = std::nullopt) {
+    Redistribution out;
+    out.combiner = combiner;
+    for (const Interval& x : hold) out.hold.push_back(Box({x}));
+    for (const Interval& x : need) out.need.push_back(Box({x}));
+    return classify(out);
+  };
+  EXPECT_EQ(make({{0, 4}, {4, 4}}, {{0, 4}, {0, 4}}), CollectiveKind::kBroadcast);
+  EXPECT_EQ(make({{0, 4}, {4, 4}}, {{4, 4}, {0, 4}}), CollectiveKind::kPermute);
+  EXPECT_EQ(make({{0, 4}, {4, 4}}, {{2, 4}, {0, 2}}), CollectiveKind::kExchange);
+  EXPECT_EQ(make({{0, 4}, {0, 4}}, {{0, 4}, {0, 0}}, Combiner::kSum), CollectiveKind::kReduce);
+  EXPECT_EQ(make({{0, 4}, {0, 4}}, {{0, 2}, {2, 2}}, Combiner::kSum), CollectiveKind::kExchange);
+}
+
+// ---- properties -------------------------------------------------------------------------------------
+struct Drawn {
+  Mesh mesh;
+  Shape shape;
+  Layout from, to;
+};
+Drawn draw() {
+  Drawn out;
+  const auto axes = *rc::gen::inRange<size_t>(1, 4);
+  std::vector<std::pair<std::string, int64_t>> sizes;
+  for (size_t i = 0; i < axes; ++i) {
+    sizes.emplace_back(std::string(1, static_cast<char>('a' + i)), *rc::gen::inRange<int64_t>(1, 4));
+  }
+  out.mesh = Mesh::row_major(sizes);
+  const auto rank = *rc::gen::inRange<size_t>(1, 3);
+  for (size_t d = 0; d < rank; ++d) out.shape.push_back(*rc::gen::inRange<int64_t>(1, 14));
+  const auto make = [&](bool parts) {
+    Layout x = Layout::whole(rank);
+    for (size_t i = 0; i < axes; ++i) {
+      const size_t choice = *rc::gen::inRange<size_t>(0, rank + (parts ? 2 : 1));
+      if (choice < rank) {
+        x.shards[choice].insert(x.shards[choice].begin() +
+                                    *rc::gen::inRange<std::ptrdiff_t>(
+                                        0, static_cast<std::ptrdiff_t>(x.shards[choice].size()) + 1),
+                                AxisId(i));
+      } else if (choice == rank + 1) {
+        x.partial.push_back(AxisId(i));
+      }
+    }
+    return normalise(x, out.mesh, out.shape);
+  };
+  out.from = make(true);
+  out.to = make(false);
+  return out;
+}
+
+RC_GTEST_PROP(LayoutProperty, pieces_cover_the_tensor_once_a_replica, ()) {
+  const Drawn drawn = draw();
+  int64_t total = 0;
+  for (int64_t rank = 0; rank < drawn.mesh.size(); ++rank) {
+    total += region_of(drawn.to, drawn.mesh, drawn.shape, drawn.mesh.coordinates(rank)).volume();
+  }
+  int64_t replicas = 1;
+  for (size_t i = 0; i < drawn.mesh.axes.size(); ++i) {
+    if (!drawn.to.shards_over(AxisId(i))) replicas *= drawn.mesh.axes[i].size;
+  }
+  RC_ASSERT(total == replicas * Box::whole(drawn.shape).volume());
+}
+
+RC_GTEST_PROP(LayoutProperty, normalising_twice_changes_nothing_and_keeps_the_regions, ()) {
+  Drawn drawn = draw();
+  Layout raw = drawn.to;
+  for (size_t d = 0; d < drawn.shape.size(); ++d) {
+    raw.grain[d] = *rc::gen::inRange<int64_t>(1, 4);
+    drawn.shape[d] *= raw.grain[d];
+  }
+  const Layout once = normalise(raw, drawn.mesh, drawn.shape);
+  RC_ASSERT(normalise(once, drawn.mesh, drawn.shape) == once);
+  for (int64_t rank = 0; rank < drawn.mesh.size(); ++rank) {
+    const auto at = drawn.mesh.coordinates(rank);
+    RC_ASSERT(region_of(once, drawn.mesh, drawn.shape, at) ==
+              region_of(raw, drawn.mesh, drawn.shape, at));
+  }
+}
+
+RC_GTEST_PROP(LayoutProperty, a_path_ends_at_its_goal_and_merges_each_part_once, ()) {
+  const Drawn drawn = draw();
+  const auto path = conversion_path(drawn.from, drawn.to, drawn.mesh, drawn.shape);
+  const Layout end = path.empty() ? drawn.from : path.back().to;
+  RC_ASSERT(end == drawn.to);
+  Layout at = drawn.from;
+  for (const ConversionStep& step : path) {
+    const bool merges = step.to.partial != at.partial;
+    const bool reduction = !step.slice && (step.kind == CollectiveKind::kAllReduce ||
+                                           step.kind == CollectiveKind::kReduceScatter);
+    RC_ASSERT(merges == reduction);
+    for (AxisId axis : step.to.partial) RC_ASSERT(at.uses(axis));
+    RC_ASSERT(step.axes.empty() == step.slice);
+    at = step.to;
+  }
+}
+
+RC_GTEST_PROP(LayoutProperty, paths_are_no_longer_than_a_detour, ()) {
+  const Drawn drawn = draw();
+  const Layout whole = Layout::whole(drawn.shape.size());
+  const auto cost = [&](const Layout& from, const Layout& to) {
+    return path_cost(from, conversion_path(from, to, drawn.mesh, drawn.shape), drawn.mesh,
+                     drawn.shape);
+  };
+  RC_ASSERT(cost(drawn.from, drawn.to) <= cost(drawn.from, whole) + cost(whole, drawn.to) + 1e-9);
+}
+
+}  // namespace
+}  // namespace tessera
