@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-const AxisId a(0), b(1), c(2);
+const AxisId a(0), b(1), c(2);  // of every mesh here
 using Axes = std::vector<AxisId>;
 using Shape = std::vector<int64_t>;
 
@@ -277,8 +277,11 @@ TEST(ConversionPath, is_the_brute_force_shortest_on_six_ranks) {
 }
 TEST(ConversionPath, is_the_brute_force_shortest_on_eight_ranks) {
   expect_all_paths_shortest(square(4, 2), {16, 8});
-  expect_all_paths_shortest(Mesh::row_major({{"a", 2}, {"b", 2}, {"c", 2}}), {16});
-  expect_all_paths_shortest(Mesh::row_major({{"a", 2}, {"b", 2}, {"c", 2}}), {11});
+  const Mesh cube = Mesh::row_major({{"a", 2}, {"b", 2}, {"c", 2}});
+  expect_all_paths_shortest(cube, {16});
+  expect_all_paths_shortest(cube, {11});
+  expect_all_paths_shortest(cube, {8, 4});
+  expect_all_paths_shortest(cube, {3, 5});
 }
 
 // ---- normal form ------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ struct Item {
   int64_t offset = -1;
 };
 
-// Assigns offsets from `base` on; returns the end.
+// Assigns offsets from `base` on; returns the end of the last byte, 0 if there is none.
 int64_t place(std::vector<Item>& items, int64_t base) {
   std::vector<Item*> order;
   for (Item& item : items) order.push_back(&item);
@@ -34,7 +34,7 @@ int64_t place(std::vector<Item>& items, int64_t base) {
     return a->buffer < b->buffer;
   });
   std::vector<const Item*> placed;  // by offset
-  int64_t end = base;
+  int64_t end = 0;
   for (Item* item : order) {
     int64_t at = base;
     for (const Item* other : placed) {
@@ -43,8 +43,8 @@ int64_t place(std::vector<Item>& items, int64_t base) {
       at = std::max(at, other->offset + aligned(other->bytes));
     }
     item->offset = at;
-    end = std::max(end, at + aligned(item->bytes));
     if (item->bytes == 0) continue;
+    end = std::max(end, at + item->bytes);
     const auto where = std::upper_bound(placed.begin(), placed.end(), item,
                                         [](const Item* a, const Item* b) { return a->offset < b->offset; });
     placed.insert(where, item);
@@ -231,12 +231,13 @@ class MemoryPlanner {
   }
 
   void assign_tier(Tier tier) {
-    int64_t base = 0;
+    int64_t base = 0, last = 0;
     std::vector<Item> items, slot_items;
     for (Buffer& buffer : program_.buffers) {
       if (buffer.tier != tier) continue;
       if (buffer.lifetime == Lifetime::kPersistent) {
         buffer.offset = base;
+        if (buffer.bytes() > 0) last = base + buffer.bytes();
         base += aligned(buffer.bytes());
       } else if (buffer.lifetime == Lifetime::kMicroBatch && program_.slots > 1) {
         slot_items.push_back(interval(buffer));
@@ -248,11 +249,12 @@ class MemoryPlanner {
     if (!slot_items.empty()) {
       const int64_t bytes = place(slot_items, 0);
       TESSERA_CHECK(tier == Tier::kDevice, "slots in tier {}", tier_name(tier));
-      program_.slot_bytes = bytes;
-      items.push_back({slots_index, bytes * program_.slots, start_[static_cast<size_t>(BlockKind::kForward)],
+      program_.slot_bytes = aligned(bytes);
+      const int64_t all = (program_.slots - 1) * program_.slot_bytes + bytes;
+      items.push_back({slots_index, all, start_[static_cast<size_t>(BlockKind::kForward)],
                        start_[static_cast<size_t>(BlockKind::kUpdate)] - 1, -1});
     }
-    const int64_t end = place(items, base);
+    const int64_t end = std::max(last, place(items, base));
     int64_t slots_offset = 0;
     for (const Item& item : items) {
       if (item.buffer == slots_index) {

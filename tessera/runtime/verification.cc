@@ -19,7 +19,7 @@ namespace {
 
 // Of tensors much smaller than the largest of their class, the error is measured on that fraction of the largest: a
 // gradient that is 0 in exact arithmetic (the bias of the keys) is rounding noise on both sides.
-constexpr double kFloor = 1e-3;
+constexpr double kFloor = 1e-6;
 
 // A tensor's regions as one rank has them after a step.
 struct Held {
@@ -58,7 +58,7 @@ std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph, c
 Status run_rank(const Compiled& compiled, const Program& program, const VerifyConfig& config,
                 comm::Communicator& world, RankResult& result) {
   const Graph& graph = *compiled.graph;
-  ExecutorOptions options{static_cast<uint64_t>(config.seed), threads_of_rank(world.size()), axis_names(compiled, program),
+  ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, axis_names(compiled, program),
                           false};
   TESSERA_TRY(const auto executor, RankExecutor::create(graph, program, world, std::move(options)));
   executor->initialise();
@@ -111,7 +111,7 @@ struct Worst {
 // Compares the regions of all ranks with the serial values; every element must be held by somebody.
 class Comparison {
  public:
-  explicit Comparison(const State& serial) : serial_(serial) {
+  Comparison(const State& serial, double floor) : serial_(serial), floor_(floor) {
     for (const auto& [name, whole] : serial) {
       covered_[name].resize(whole.values.size(), false);
       if (name == "loss") continue;
@@ -123,7 +123,7 @@ class Comparison {
     const auto found = serial_.find(held.name);
     if (found == serial_.end()) return check_failed(fmt::format("tensor {}: the serial run has none", held.name));
     const Whole& whole = found->second;
-    double scale = held.name == "loss" ? 0.0 : kFloor * largest_;
+    double scale = held.name == "loss" ? 0.0 : floor_ * largest_;
     for (const double value : whole.values) scale = std::max(scale, std::abs(value));
     double difference = 0;
     const std::vector<int64_t> strides = row_major_strides(whole.shape);
@@ -154,21 +154,21 @@ class Comparison {
  private:
   const State& serial_;
   std::map<std::string, std::vector<bool>> covered_;
-  double largest_ = 0;
+  double floor_, largest_ = 0;
 };
 
 Status compare(const RankResult& serial, const std::vector<RankResult>& parallel, VerifyReport& report) {
   Worst loss, gradients, parameters;
   for (size_t step = 0; step < serial.steps.size(); ++step) {
     const State state = whole_state(serial.steps[step]);
-    Comparison comparison(state);
+    Comparison comparison(state, kGradientFloor);
     for (const RankResult& rank : parallel) {
       for (const Held& held : rank.steps[step]) TESSERA_TRY_VOID(comparison.add(held, loss, gradients));
     }
     TESSERA_TRY_VOID(comparison.finish());
   }
   const State state = whole_state(serial.parameters);
-  Comparison comparison(state);
+  Comparison comparison(state, kParameterFloor);
   for (const RankResult& rank : parallel) {
     for (const Held& held : rank.parameters) TESSERA_TRY_VOID(comparison.add(held, loss, parameters));
   }
