@@ -219,7 +219,8 @@ def train(args, rank):
         start = time.perf_counter()
         loss = one_step(step)
         times.append(time.perf_counter() - start)
-    report = {"mode": args.mode, "size": args.size, "ranks": args.ranks, "parameters": parameters,
+    end = time.perf_counter()
+    report = {"timed_from_to": [end - sum(times[args.warmup:]), end], "mode": args.mode, "size": args.size, "ranks": args.ranks, "parameters": parameters,
               "step_time_s": times[args.warmup:],
               "tokens_per_s": args.batch * size["seq"] / statistics.median(times[args.warmup:]), "loss": loss}
     if args.profile:

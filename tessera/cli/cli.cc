@@ -13,8 +13,8 @@
 namespace tessera::cli {
 namespace {
 
-constexpr std::string_view kFooter = R"(
-MODEL  gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304 (also llama:, mlp:), or a path to a
+constexpr std::string_view kFooter =
+    R"(MODEL  gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304 (also llama:, mlp:), or a path to a
        Hugging Face config.json
 P      a plan file, or a recipe call such as 'megatron(tp=2,pp=2,dp=2,zero=1)'; tessera plan --list
 
@@ -44,7 +44,7 @@ Status check_command(const CLI::App& app, int argc, const char* const* argv) {
     return invalid_input(fmt::format("command '{}' is not available yet", word));
   }
   return invalid_input(
-      fmt::format("unknown command '{}', did you mean '{}'?", word, nearest(word, names)));
+      fmt::format("unknown command '{}': expected one of {}", word, join(names, ", ")));
 }
 
 std::string unexpected_argument(const CLI::App& command, const std::string& where) {
@@ -107,9 +107,7 @@ int run(int argc, const char* const* argv) {
     app.parse(argc, argv);
     return run_action(action);
   } catch (const CLI::CallForHelp&) {
-    const auto commands = app.get_subcommands();
-    const CLI::App& command = commands.empty() ? app : *commands.front();
-    return print(command.help());
+    return print(app.help());  // of the command, if there is one
   } catch (const CLI::ParseError& error) {
     return fail({ErrorCode::kInvalidInput, parse_message(app, error)});
   } catch (const std::bad_alloc&) {

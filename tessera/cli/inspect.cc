@@ -110,7 +110,7 @@ void add_inspect(CLI::App& app, Action& action) {
   command->add_flag("--text", options->text, "Of a MODEL: the text of its training graph");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
-      "\nExamples:\n"
+      "Examples:\n"
       "  tessera inspect gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200 \\\n"
       "      --plan 'megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)'\n"
       "  tessera inspect examples/plans/tp2_dp2.toml --model gpt:layers=2 --op blocks.0.mlp\n"

@@ -187,7 +187,14 @@ Result<int> inspect_op(const InspectOptions& options, const Planned& planned) {
     tensors.insert(op.outputs.begin(), op.outputs.end());
   }
   if (out.empty()) {
-    const std::vector<std::string> names(paths.begin(), paths.end());
+    std::set<std::string> prefixes;
+    for (const std::string_view path : paths) {
+      for (size_t end = 0; end != path.npos;) {
+        end = path.find_first_of(".@", end + 1);
+        prefixes.emplace(path.substr(0, end));
+      }
+    }
+    const std::vector<std::string> names(prefixes.begin(), prefixes.end());
     return invalid_input(fmt::format("inspect: no op matches '{}', did you mean '{}'?", options.op,
                                      nearest(options.op, names)));
   }

@@ -114,7 +114,7 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("--cluster", options->cluster, "For planners, which are not built yet");
   command->add_option("--planner", options->planner, "For planners, which are not built yet");
   command->footer(
-      "\nExample:\n  tessera plan 'megatron(tp=2,dp=2)' --model gpt:layers=4,hidden=128,heads=4 "
+      "Example:\n  tessera plan 'megatron(tp=2,dp=2)' --model gpt:layers=4,hidden=128,heads=4 "
       "--out plan.toml\n");
   command->callback([options, &action] {
     action = [options]() -> Result<int> {

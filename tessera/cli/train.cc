@@ -25,7 +25,7 @@ void add_train(CLI::App& app, Action& action) {
       ->check(at_least(0.001));
   command->add_flag("--json", options->json, "One JSON object a line: steps, then a summary");
   command->footer(
-      "\nRanks are threads of this process, or the processes of mpirun.\n\n"
+      "Ranks are threads of this process, or the processes of mpirun.\n\n"
       "Examples:\n"
       "  tessera train examples/gpt_small.toml --plan 'megatron(tp=2,dp=2)' --steps 100\n"
       "  mpirun -n 4 tessera train examples/gpt_small.toml --plan examples/plans/tp2_dp2.toml\n");

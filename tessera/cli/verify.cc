@@ -30,7 +30,7 @@ void add_verify(CLI::App& app, Action& action) {
       ->check(at_least(0.001));
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
-      "\nExit code 1 if an error is above the tolerance, or if bytes or memory differ from what "
+      "Exit code 1 if an error is above the tolerance, or if bytes or memory differ from what "
       "was\n"
       "predicted.\n\nExample:\n"
       "  tessera verify gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128 --plan "

@@ -1,5 +1,5 @@
-// Layouts and the cheapest path between them: the worked costs of superscaler.md section 6, the normal form, uneven cuts,
-// and a brute-force shortest path that enumerates all layouts.
+// Layouts and the cheapest path between them: the worked costs of superscaler.md section 6, the
+// normal form, uneven cuts, and a brute-force shortest path that enumerates all layouts.
 #include "tessera/plan/layout.h"
 
 #include <fmt/format.h>
@@ -43,7 +43,8 @@ Route route(const Layout& from, const Layout& to, const Mesh& mesh, const Shape&
   return out;
 }
 
-// ---- the table of superscaler.md section 6: shape (128, 256) on 4 devices -------------------------
+// ---- the table of superscaler.md section 6: shape (128, 256) on 4 devices
+// -------------------------
 const Shape kShape = {128, 256};
 
 void expect_route(const Layout& from, const Layout& to, const Mesh& mesh, const std::string& kinds,
@@ -87,7 +88,8 @@ TEST(LayoutCosts, parts_are_scattered_before_the_dim_changes) {
 }
 
 TEST(LayoutCosts, scattering_appends_the_axis_innermost) {
-  // 256 x 256 on 8: (1,2,1,4) -> (1,1,1,8) is one two-way reduce-scatter; devices then lie 0,4,1,5,..
+  // 256 x 256 on 8: (1,2,1,4) -> (1,1,1,8) is one two-way reduce-scatter; devices then lie
+  // 0,4,1,5,..
   const Mesh mesh = square(2, 4);
   const Shape shape = {256, 256};
   const Layout to = layout({{}, {b, a}});
@@ -128,12 +130,12 @@ TEST(LayoutCosts, the_cost_function_decides) {
 }
 
 TEST(LayoutCosts, equal_layouts_need_no_step) {
-  EXPECT_TRUE(
-      conversion_path(layout({{a}, {}}), layout({{a}, {}}), line(4), kShape).empty());
+  EXPECT_TRUE(conversion_path(layout({{a}, {}}), layout({{a}, {}}), line(4), kShape).empty());
 }
 
-// ---- shortest ---------------------------------------------------------------------------------------
-// Cost of the one move that makes `to` of `from`, by comparing the two; infinity if there is none.
+// ---- shortest
+// --------------------------------------------------------------------------------------- Cost of
+// the one move that makes `to` of `from`, by comparing the two; infinity if there is none.
 class Moves {
  public:
   Moves(const Mesh& mesh, const Shape& shape) : mesh_(mesh), shape_(shape) {}
@@ -211,7 +213,8 @@ class Moves {
   const Shape& shape_;
 };
 
-// Shortest distances to every layout, by relaxing all pairs until nothing changes. Only layouts over axes that an end uses.
+// Shortest distances to every layout, by relaxing all pairs until nothing changes. Only layouts
+// over axes that an end uses.
 void expect_all_paths_shortest(const Mesh& mesh, const Shape& shape) {
   const std::vector<Layout> all = all_layouts(mesh, shape.size());
   const Moves moves(mesh, shape);
@@ -284,7 +287,8 @@ TEST(ConversionPath, is_the_brute_force_shortest_on_eight_ranks) {
   expect_all_paths_shortest(cube, {3, 5});
 }
 
-// ---- normal form ------------------------------------------------------------------------------------
+// ---- normal form
+// ------------------------------------------------------------------------------------
 TEST(Normalise, drops_axes_of_one_member_and_sorts_parts) {
   const Mesh mesh = Mesh::row_major({{"a", 2}, {"b", 1}, {"c", 3}});
   const Layout found = normalise(layout({{b, a}, {}}, {c, b}), mesh, {8, 8});
@@ -351,7 +355,8 @@ TEST(Classify, names_what_a_redistribution_is) {
   EXPECT_EQ(make({{0, 4}, {0, 4}}, {{0, 2}, {2, 2}}, Combiner::kSum), CollectiveKind::kExchange);
 }
 
-// ---- properties -------------------------------------------------------------------------------------
+// ---- properties
+// -------------------------------------------------------------------------------------
 struct Drawn {
   Mesh mesh;
   Shape shape;
@@ -362,7 +367,8 @@ Drawn draw() {
   const auto axes = *rc::gen::inRange<size_t>(1, 4);
   std::vector<std::pair<std::string, int64_t>> sizes;
   for (size_t i = 0; i < axes; ++i) {
-    sizes.emplace_back(std::string(1, static_cast<char>('a' + i)), *rc::gen::inRange<int64_t>(1, 4));
+    sizes.emplace_back(std::string(1, static_cast<char>('a' + i)),
+                       *rc::gen::inRange<int64_t>(1, 4));
   }
   out.mesh = Mesh::row_major(sizes);
   const auto rank = *rc::gen::inRange<size_t>(1, 3);
@@ -372,10 +378,11 @@ Drawn draw() {
     for (size_t i = 0; i < axes; ++i) {
       const size_t choice = *rc::gen::inRange<size_t>(0, rank + (parts ? 2 : 1));
       if (choice < rank) {
-        x.shards[choice].insert(x.shards[choice].begin() +
-                                    *rc::gen::inRange<std::ptrdiff_t>(
-                                        0, static_cast<std::ptrdiff_t>(x.shards[choice].size()) + 1),
-                                AxisId(i));
+        x.shards[choice].insert(
+            x.shards[choice].begin() +
+                *rc::gen::inRange<std::ptrdiff_t>(
+                    0, static_cast<std::ptrdiff_t>(x.shards[choice].size()) + 1),
+            AxisId(i));
       } else if (choice == rank + 1) {
         x.partial.push_back(AxisId(i));
       }

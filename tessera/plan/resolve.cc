@@ -241,13 +241,27 @@ class Resolver {
   }
 
   StageId backward_stage(const Op& op, StageId previous) const {
-    if (op.mirror.valid()) return out_.ops[op.mirror.index()].stage;
+    if (op.mirror.valid()) return terms_stage(op).value_or(out_.ops[op.mirror.index()].stage);
     for (TensorId output :
          op.outputs) {  // merges of gradients, seeds: with the tensor that they differentiate
       const TensorId of = graph_.tensor(output).of;
       if (of.valid()) return home_stage(of);
     }
     return previous;
+  }
+
+  // A sum is made where its terms are, if that is one stage: then only the sum crosses.
+  std::optional<StageId> terms_stage(const Op& op) const {
+    std::optional<StageId> stage;
+    if (op.kind != "add_n") return stage;
+    for (TensorId input : op.inputs) {
+      const OpId producer = graph_.tensor(input).producer;
+      if (!producer.valid()) return std::nullopt;
+      const StageId made = out_.ops[producer.index()].stage;
+      if (stage && *stage != made) return std::nullopt;
+      stage = made;
+    }
+    return stage;
   }
 
   StageId update_stage(const Op& op) const {
@@ -258,7 +272,8 @@ class Resolver {
     for (TensorId input : op.inputs) {
       if (is_parameter_gradient(graph_.tensor(input))) return home_stage(graph_.tensor(input).of);
     }
-    return StageId(0);  // the clip coefficient: where the last gradients are made
+    // Sums of squares: where their terms are; the total and the clip coefficient: where the last gradients are made.
+    return terms_stage(op).value_or(StageId(0));
   }
 
   // Where a tensor is at rest.
@@ -426,17 +441,31 @@ class Resolver {
                     op.path, op.kind, free.empty() ? "none" : join(free, ", ")));
   }
 
+  // The same axes on another stage's mesh; false if one is missing there or has another size.
+  bool move_split(DimSplit& split, StageId from, StageId to) const {
+    const Mesh& here = out_.stages[from.index()].mesh;
+    const Mesh& there = out_.stages[to.index()].mesh;
+    for (std::vector<AxisId>* axes : {&split.axes, &split.skew}) {
+      for (AxisId& axis : *axes) {
+        const AxisId moved = there.find(here.axis(axis).name);
+        if (!moved.valid() || there.axis(moved).size != here.axis(axis).size) return false;
+        axis = moved;
+      }
+    }
+    return true;
+  }
+
   void inherit(const Op& op) {
     const Op& mirror = graph_.op(op.mirror);
     const OpPlan& from = out_.ops[op.mirror.index()];
     OpPlan& to = out_.ops[op.id.index()];
-    if (from.stage != to.stage) return;
     std::vector<bool> frozen;
     for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
       const OpDim& dim = op.annotation.dims[d];
       const int m = mirror.annotation.find(dim.name);
       if (m < 0) continue;
-      const DimSplit& split = from.dims[static_cast<size_t>(m)];
+      DimSplit split = from.dims[static_cast<size_t>(m)];
+      if (from.stage != to.stage && !move_split(split, from.stage, to.stage)) continue;
       if (split.entry < 0 || split.steps > std::max<int64_t>(dim.size, 1)) continue;
       if (split.split() && pieces(split, mesh_of(op.id)) > 1) {
         if (frozen.empty()) frozen = frozen_dims(op);

@@ -1,7 +1,10 @@
 #include "tessera/program/lower.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <set>
+#include <string>
 
 #include "tessera/program/stage_text.h"
 #include "tessera/program/walk.h"
@@ -47,58 +50,154 @@ Result<Program> Lowering::lower(int rank) const {
                        std::to_string(impl_->plan.ranks) + ")");
 }
 
-// Ranks of a stage differ in text only where a dim is cut unevenly. Along each axis, coordinates with the same piece sizes
-// everywhere are alike; classes are products of these.
+namespace {
+
+// Something in the text that is not of the same size on all ranks, as a function of the coordinates on some axes.
+struct Varying {
+  std::vector<AxisId> axes;
+  std::function<std::vector<int64_t>(const std::vector<int64_t>& coordinates)> sizes;
+};
+
+void add_axes(std::vector<AxisId>& to, const std::vector<AxisId>& axes) {
+  for (AxisId axis : axes) {
+    if (std::find(to.begin(), to.end(), axis) == to.end()) to.push_back(axis);
+  }
+}
+
+// Dims of buffers that are cut unevenly; each kind of cut once.
+std::vector<Varying> uneven_cuts(const StageText& text, const ShapeRule& shapes) {
+  std::vector<Varying> out;
+  std::set<std::string> seen;
+  for (const TextBuffer& buffer : text.buffers) {
+    const std::vector<int64_t> shape = shapes.shape(buffer.tensor);
+    const Region& region = buffer.region;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      const bool steps = region.piece && region.piece->dim == d;
+      int64_t pieces = steps ? region.piece->steps : 1;
+      for (AxisId axis : region.layout.shards[d]) pieces *= text.mesh.axis(axis).size;
+      if ((shape[d] / region.layout.grain[d]) % pieces == 0) continue;
+      Varying cut{region.layout.shards[d], {}};
+      std::string name = std::to_string(shape[d]) + "/" + std::to_string(region.layout.grain[d]);
+      if (steps) {
+        add_axes(cut.axes, region.piece->skew);
+        name += "@" + std::to_string(region.piece->step) + "of" + std::to_string(pieces) + "," +
+                std::to_string(region.piece->prefix) + "," + std::to_string(region.piece->skew.size());
+      }
+      for (AxisId axis : cut.axes) name += ":" + std::to_string(axis.value);
+      if (!seen.insert(name).second) continue;
+      cut.sizes = [&text, &region, shape, d](const std::vector<int64_t>& coordinates) {
+        return std::vector<int64_t>{evaluate(region, text.mesh, shape, coordinates).dims[d].size};
+      };
+      out.push_back(std::move(cut));
+    }
+  }
+  return out;
+}
+
+// Causal ops whose queries or keys are cut: how many keys a rank reads depends on where its queries are.
+std::vector<Varying> causal_cuts(const Graph& graph, const std::vector<OpPlan>& plans, StageId stage,
+                                 const Mesh& mesh, const ShapeRule& shapes) {
+  std::vector<Varying> out;
+  for (const Op& op : graph.ops()) {
+    const OpPlan& plan = plans[op.id.index()];
+    if (plan.stage != stage) continue;
+    for (size_t kv = 0; kv < plan.dims.size(); ++kv) {
+      const int q = op.annotation.dims[kv].causal_of;
+      if (q < 0) continue;
+      Varying cut;
+      int64_t steps = 1;
+      for (const DimSplit* split : {&plan.dims[kv], &plan.dims[static_cast<size_t>(q)]}) {
+        add_axes(cut.axes, split->axes);
+        add_axes(cut.axes, split->skew);
+        steps = std::max(steps, split->steps);
+      }
+      if (cut.axes.empty()) continue;
+      cut.sizes = [&, kv, q, steps](const std::vector<int64_t>& coordinates) {
+        std::vector<int64_t> keys;
+        for (int64_t step = 0; step < steps; ++step) {
+          const Box box = compute_box(op, plan, shapes, mesh, coordinates, step);
+          const int64_t end = std::min(box.dims[kv].end(), box.dims[static_cast<size_t>(q)].end());
+          keys.push_back(std::max<int64_t>(0, end - box.dims[kv].begin));
+        }
+        return keys;
+      };
+      out.push_back(std::move(cut));
+    }
+  }
+  return out;
+}
+
+// Sizes for all coordinates on the axes of `what` other than `axis`, which is at `coordinate`.
+std::vector<int64_t> profile(const Varying& what, const Mesh& mesh, AxisId axis, int64_t coordinate) {
+  std::vector<AxisId> others = what.axes;
+  std::erase(others, axis);
+  std::vector<int64_t> coordinates(mesh.axes.size(), 0), out;
+  coordinates[axis.index()] = coordinate;
+  const std::function<void(size_t)> visit = [&](size_t next) {
+    if (next == others.size()) {
+      const std::vector<int64_t> sizes = what.sizes(coordinates);
+      out.insert(out.end(), sizes.begin(), sizes.end());
+      return;
+    }
+    for (int64_t c = 0; c < mesh.axis(others[next]).size; ++c) {
+      coordinates[others[next].index()] = c;
+      visit(next + 1);
+    }
+  };
+  visit(0);
+  return out;
+}
+
+struct Alike {
+  std::vector<int64_t> coordinates;
+  int64_t ranks = 1;
+};
+
+}  // namespace
+
+// Along each axis, coordinates with the same sizes everywhere, whatever the other coordinates, are alike; classes are products
+// of these, joined where they come to the same sizes.
 std::vector<RankClass> Lowering::roles() const {
   std::vector<RankClass> out;
   const ShapeRule shapes = impl_->input().shapes;
   for (size_t s = 0; s < impl_->texts.size(); ++s) {
-    const StageText& text = impl_->texts[s];
-    const Mesh& mesh = text.mesh;
-    std::vector<std::vector<std::pair<int64_t, int64_t>>> classes;  // by axis: (representative coordinate, how many)
-    // Which buffers are cut unevenly at all (most plans: none).
-    std::vector<const TextBuffer*> uneven;
-    for (const TextBuffer& buffer : text.buffers) {
-      const std::vector<int64_t> shape = shapes.shape(buffer.tensor);
-      for (size_t d = 0; d < shape.size(); ++d) {
-        int64_t pieces = buffer.region.piece && buffer.region.piece->dim == d ? buffer.region.piece->steps : 1;
-        for (AxisId axis : buffer.region.layout.shards[d]) pieces *= mesh.axis(axis).size;
-        if ((shape[d] / buffer.region.layout.grain[d]) % pieces != 0) {
-          uneven.push_back(&buffer);
-          break;
-        }
-      }
+    const Mesh& mesh = impl_->texts[s].mesh;
+    std::vector<Varying> varying = uneven_cuts(impl_->texts[s], shapes);
+    for (Varying& cut : causal_cuts(*impl_->graph, impl_->analysis.ops, StageId(s), mesh, shapes)) {
+      varying.push_back(std::move(cut));
     }
+    std::vector<Alike> products = {{}};
     for (size_t a = 0; a < mesh.axes.size(); ++a) {
-      std::map<std::vector<std::vector<int64_t>>, std::pair<int64_t, int64_t>> seen;
+      std::map<std::vector<std::vector<int64_t>>, Alike> classes;
       for (int64_t c = 0; c < mesh.axes[a].size; ++c) {
-        std::vector<int64_t> coordinates(mesh.axes.size(), 0);
-        coordinates[a] = c;
-        std::vector<std::vector<int64_t>> signature;
-        for (const TextBuffer* buffer : uneven) {
-          signature.push_back(evaluate(buffer->region, mesh, shapes.shape(buffer->tensor), coordinates).shape());
+        std::vector<std::vector<int64_t>> sizes;
+        for (const Varying& what : varying) {
+          if (std::find(what.axes.begin(), what.axes.end(), AxisId(a)) == what.axes.end()) continue;
+          sizes.push_back(profile(what, mesh, AxisId(a), c));
         }
-        auto [it, fresh] = seen.try_emplace(std::move(signature), c, 0);
-        ++it->second.second;
+        const auto [it, fresh] = classes.try_emplace(std::move(sizes), Alike{{c}, 0});
+        ++it->second.ranks;
       }
-      std::vector<std::pair<int64_t, int64_t>> found;
-      for (const auto& [signature, value] : seen) found.push_back(value);
-      std::sort(found.begin(), found.end());
-      classes.push_back(std::move(found));
-    }
-    std::vector<std::pair<std::vector<int64_t>, int64_t>> products = {{{}, 1}};
-    for (const auto& axis : classes) {
-      std::vector<std::pair<std::vector<int64_t>, int64_t>> next;
-      for (const auto& [coordinates, count] : products) {
-        for (const auto& [coordinate, n] : axis) {
-          next.push_back({coordinates, count * n});
-          next.back().first.push_back(coordinate);
+      std::vector<Alike> next;
+      for (const Alike& product : products) {
+        for (const auto& [sizes, alike] : classes) {
+          next.push_back({product.coordinates, product.ranks * alike.ranks});
+          next.back().coordinates.push_back(alike.coordinates[0]);
         }
       }
       products = std::move(next);
     }
-    for (const auto& [coordinates, count] : products) {
-      out.push_back({StageId(s), static_cast<int>(mesh.rank_at(coordinates)), count});
+    std::sort(products.begin(), products.end(),
+              [](const Alike& x, const Alike& y) { return x.coordinates < y.coordinates; });
+    std::map<std::vector<std::vector<int64_t>>, size_t> known;  // sizes -> index in out
+    for (const Alike& product : products) {
+      std::vector<std::vector<int64_t>> sizes;
+      for (const Varying& what : varying) sizes.push_back(what.sizes(product.coordinates));
+      const auto [it, fresh] = known.try_emplace(std::move(sizes), out.size());
+      if (fresh) {
+        out.push_back({StageId(s), static_cast<int>(mesh.rank_at(product.coordinates)), 0});
+      }
+      out[it->second].ranks += product.ranks;
     }
   }
   return out;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <list>
 
 #include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
@@ -41,6 +42,16 @@ struct Leaving {
   When when;
 };
 
+// The steps' pieces that a loop op has fetched, for readers of the same pieces soon after it.
+struct FetchedSteps {
+  TensorId tensor;
+  BlockKind block;
+  Region region;  // of step 0
+  AxisId axis;
+  std::vector<Held> by_step;
+  OpId last_reader;
+};
+
 struct StageState {
   StageText text;
   std::map<TensorId, Held> home;
@@ -48,6 +59,7 @@ struct StageState {
   std::map<TensorId, std::vector<Held>> loads;
   std::map<int, Pending> pending;  // by handle
   std::vector<OpenSend> sends;
+  std::list<FetchedSteps> fetched;  // a list: readers keep pointers
   std::vector<Leaving> leaving;
   int64_t leaving_bytes = 0;
 };
@@ -399,7 +411,22 @@ class Walker {
     std::optional<StepPiece> piece;
     std::optional<AxisId> axis;  // over which the looped dim is held sharded; unset: local
     std::vector<Held> by_step;
+    FetchedSteps* known = nullptr;  // fetched already, for an op shortly before
   };
+
+  // Readers of the same pieces (query, key and value products) share what was fetched if they are near each other; farther apart
+  // the memory is worth more than the transfer.
+  static constexpr int kNearOps = 16;
+  FetchedSteps* fetched_before(const Op& op, TensorId tensor, const Walked& walked, StageId stage, BlockKind block) {
+    std::list<FetchedSteps>& fetched = at(stage).fetched;
+    std::erase_if(fetched, [&](const FetchedSteps& steps) {
+      return steps.block != block || steps.last_reader.value + kNearOps < op.id.value;
+    });
+    const auto it = std::find_if(fetched.begin(), fetched.end(), [&](const FetchedSteps& steps) {
+      return steps.tensor == tensor && steps.region == Region{walked.need, walked.piece} && steps.axis == *walked.axis;
+    });
+    return it == fetched.end() ? nullptr : &*it;
+  }
 
   Walked prepare_operand(const Op& op, size_t operand, StageId stage, BlockKind block) {
     Walked walked;
@@ -412,12 +439,21 @@ class Walker {
       target = staged_layout(walked.need, *walked.piece, best_hold(stage, tensor, block, nullptr)->region.layout);
       if (target != walked.need) walked.axis = target.shards[walked.piece->dim].back();
     }
-    walked.staged = materialise(stage, tensor, target, block, op);
+    if (walked.axis) walked.known = fetched_before(op, tensor, walked, stage, block);
+    if (walked.known != nullptr) {
+      walked.known->last_reader = op.id;
+    } else {
+      walked.staged = materialise(stage, tensor, target, block, op);
+    }
     return walked;
   }
 
   // Makes the operand of a step available (issued, not waited for).
   void fetch_step(const Op& op, size_t operand, Walked& walked, int64_t step, StageId stage, BlockKind block) {
+    if (walked.known != nullptr) {
+      walked.by_step.push_back(walked.known->by_step[static_cast<size_t>(step)]);
+      return;
+    }
     Held held = walked.staged;
     if (walked.piece) {
       StepPiece piece = *walked.piece;
@@ -456,6 +492,9 @@ class Walker {
     if (known != sums_.end()) return known->second ? &sum : nullptr;
     bool fits = sum.kind == "add_n" && stage_of(sum) == stage && block_of(sum) == block;
     std::optional<Layout> made;
+    // What is at rest goes to its holder step by step: parts of the whole would be kept from the first term to the last.
+    const TensorId of = graph_.tensor(sum.outputs[0]).of;
+    const bool rests = of.valid() && graph_.tensor(of).role == Role::kParameter;
     for (size_t i = 0; fits && i < sum.inputs.size(); ++i) {
       const TensorId input = sum.inputs[i];
       const OpId producer = graph_.tensor(input).producer;
@@ -466,16 +505,14 @@ class Walker {
       const size_t output = static_cast<size_t>(std::find(op.outputs.begin(), op.outputs.end(), input) - op.outputs.begin());
       const Layout layout = made_layout(op, op_plan(op), output, mesh(stage), shape(input));
       fits = stage_of(op) == stage && block_of(op) == block && tessera::accumulates(op, output) && !is_linear(op) &&
-             !step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(stage), 0) && (!made || layout == *made);
+             (!made || layout == *made) && (!rests || !step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(stage), 0));
       made = layout;
     }
     if (fits) {
       Layout complete = *made;
       complete.partial.clear();
-      const std::vector<DimSplit>& dims = op_plan(sum).dims;
-      const bool named = std::any_of(dims.begin(), dims.end(), [](const DimSplit& split) { return split.entry >= 0; });
       const bool alike = normalise(complete, mesh(stage), shape(term)) == need_of(sum, 0, stage);
-      fits = !loop_of(op_plan(sum)).exists() && (alike || (!named && !made->complete()));
+      fits = !loop_of(op_plan(sum)).exists() && (alike || !made->complete());
     }
     sums_[sum.id] = fits;
     return fits ? &sum : nullptr;
@@ -497,6 +534,7 @@ class Walker {
     const TensorId tensor = op.outputs[output];
     making.tensor = tensor;
     making.made = made_layout(op, op_plan(op), output, mesh(stage), shape(tensor));
+    making.piece = step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(stage), 0);
     if (const Op* sum = sum_in_place(tensor, stage, block)) {
       making.tensor = sum->outputs[0];
       making.terms = static_cast<int>(sum->inputs.size());
@@ -512,7 +550,6 @@ class Walker {
       making.home = terms_[sum->id];
       return making;
     }
-    making.piece = step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(stage), 0);
     Layout home = making.made;
     if (making.piece && making.piece->skew.empty()) {
       const std::optional<Layout> target = destination(tensor, stage, making.made);
@@ -581,6 +618,7 @@ class Walker {
     std::vector<Making> outputs;
     for (size_t o = 0; o < op.outputs.size(); ++o) outputs.push_back(prepare_output(op, o, stage, block));
     for (size_t i = 0; i < operands.size(); ++i) fetch_step(op, i, operands[i], 0, stage, block);
+    std::vector<TextInstruction> due;
     for (int64_t step = 0; step < steps; ++step) {
       for (size_t i = 0; i < operands.size(); ++i) settle(stage, operands[i].by_step.back(), block, op.id);
       TextCompute compute;
@@ -590,12 +628,20 @@ class Walker {
       if (step + 1 < steps) {  // double buffer: the next step's operands travel while this step computes
         for (size_t i = 0; i < operands.size(); ++i) fetch_step(op, i, operands[i], step + 1, stage, block);
       }
-      std::vector<TextInstruction> after;
+      std::vector<TextInstruction> sends, arrivals;
       for (size_t o = 0; o < outputs.size(); ++o) {
-        compute.outputs.push_back(output_of_step(op, o, outputs[o], step, stage, after));
+        compute.outputs.push_back(output_of_step(op, o, outputs[o], step, stage, sends, arrivals));
       }
       emit(stage, block, {std::move(compute), When::kAlways, op.id});
-      for (TextInstruction& instruction : after) emit(stage, block, std::move(instruction));
+      for (TextInstruction& instruction : sends) emit(stage, block, std::move(instruction));
+      for (TextInstruction& instruction : due) emit(stage, block, std::move(instruction));
+      due = std::move(arrivals);  // parts travel while the next step computes
+    }
+    for (TextInstruction& instruction : due) emit(stage, block, std::move(instruction));
+    for (size_t i = 0; i < operands.size(); ++i) {
+      Walked& walked = operands[i];
+      if (!walked.axis || walked.known != nullptr) continue;
+      at(stage).fetched.push_back({op.inputs[i], block, {walked.need, walked.piece}, *walked.axis, walked.by_step, op.id});
     }
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       if (outputs[o].terms == 1) produced(op, op.outputs[o], outputs[o].home);
@@ -603,12 +649,17 @@ class Walker {
   }
 
   TextOutput output_of_step(const Op& op, size_t output, Making& making, int64_t step, StageId stage,
-                            std::vector<TextInstruction>& after) {
+                            std::vector<TextInstruction>& sends, std::vector<TextInstruction>& arrivals) {
     const TensorId tensor = op.outputs[output];
     const bool over_micro_batches = accumulates(tensor);
     if (making.terms > 1) {
-      const Write write = making.first && step == 0 ? Write::kSet : Write::kAdd;
-      return {view(making.home), making.tensor, write, making.term, making.terms};
+      Region region = making.home.region;
+      if (making.piece) {  // each step another region
+        region.piece = making.piece;
+        region.piece->step = step;
+      }
+      const Write write = making.first && (step == 0 || making.piece) ? Write::kSet : Write::kAdd;
+      return {{making.home.buffer, region}, making.tensor, write, making.term, making.terms};
     }
     if (over_micro_batches) at(stage).text.buffers[static_cast<size_t>(making.home.buffer)].accumulates = true;
     const Write across = over_micro_batches ? Write::kAddExceptFirst : Write::kSet;
@@ -638,10 +689,10 @@ class Walker {
     issue.combiner = making.made.combiner;
     issue.transfers.push_back({tensor, out.view, arrives});
     const int handle = issue.handle;
-    after.push_back({std::move(issue), When::kAlways, op.id});
-    after.push_back({TextWait{handle, 0}, When::kAlways, op.id});
+    sends.push_back({std::move(issue), When::kAlways, op.id});
+    arrivals.push_back({TextWait{handle, 0}, When::kAlways, op.id});
     if (over_micro_batches) {
-      after.push_back({TextCopy{tensor, arrives, {making.home.buffer, mine}, across}, When::kAlways, op.id});
+      arrivals.push_back({TextCopy{tensor, arrives, {making.home.buffer, mine}, across}, When::kAlways, op.id});
     }
     return out;
   }

@@ -30,7 +30,6 @@ template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
 
 constexpr size_t kTiers = 3;
-constexpr int64_t kAlignment = 64;  // of buffers in an arena: a buffer takes whole units
 
 // Ends of the buffers that an instruction touches, by tier: of plain buffers, and of slot 0 of those with slots.
 struct Extent {
@@ -123,7 +122,7 @@ struct RankExecutor::Impl {
     const Buffer& buffer = program.buffer(view.buffer);
     auto& ends = buffer.lifetime == Lifetime::kMicroBatch ? extent.slotted : extent.plain;
     int64_t& end = ends[static_cast<size_t>(buffer.tier)];
-    end = std::max(end, (buffer.offset + buffer.bytes() + kAlignment - 1) / kAlignment * kAlignment);
+    end = std::max(end, buffer.offset + buffer.bytes());
   }
 
   void touch(const Extent& extent, int64_t slot) {

@@ -67,7 +67,7 @@ class RankExecutor {
   HostArray read(const Home& home) const;
   void write(const Home& home, const HostArray& array);
 
-  // By tier: the highest end of any buffer that an executed instruction touched, homes included, in whole units of 64 bytes.
+  // By tier: the highest end of any buffer that an executed instruction touched, homes included.
   std::array<int64_t, 3> peak_bytes() const;
   int64_t scratch_bytes() const;  // beside the arenas: sums and intermediates inside kernels
   // Seconds by op kind, "wait <collective>", "load", "copy"; only with ExecutorOptions::profile.

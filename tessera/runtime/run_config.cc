@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <toml++/toml.h>
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include <variant>
 
 #include "tessera/base/text.h"
+#include "tessera/base/toml.h"
 
 namespace tessera {
 namespace {
@@ -150,13 +150,8 @@ std::string place_of_data(const RunConfig& config) {
 Result<RunConfig> parse_run_config(std::string_view text, std::string_view file) {
   RunConfig config;
   config.file = std::string(file);
-  try {
-    const toml::table table = toml::parse(text, config.file);
-    TESSERA_TRY_VOID(read_table(config, table, ""));
-  } catch (const toml::parse_error& error) {
-    return invalid_input(
-        fmt::format("{}:{}: {}", config.file, error.source().begin.line, error.description()));
-  }
+  TESSERA_TRY(const toml::table table, parse_toml(text, config.file));
+  TESSERA_TRY_VOID(read_table(config, table, ""));
   return config;
 }
 
@@ -173,13 +168,9 @@ Status set_run_key(RunConfig& config, std::string_view assignment) {
   if (equals == std::string_view::npos) return failed("expected key=value");
   const std::string name(trim(assignment.substr(0, equals)));
   const std::string value(trim(assignment.substr(equals + 1)));
-  toml::table table;
-  try {
-    table = toml::parse(fmt::format("value = {}", value));
-  } catch (const toml::parse_error&) {
-    table.insert_or_assign("value", value);  // a bare string
-  }
-  if (auto status = set_key(config, name, *table.get("value")); !status) {
+  auto table = parse_toml(fmt::format("value = {}", value), "");
+  if (!table) table = toml::table{{"value", value}};  // a bare string
+  if (auto status = set_key(config, name, *table->get("value")); !status) {
     return failed(status.error().message);
   }
   if (name == "data") config.data_line = 0;

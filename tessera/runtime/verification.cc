@@ -17,9 +17,10 @@
 namespace tessera {
 namespace {
 
-// Of tensors much smaller than the largest of their class, the error is measured on that fraction of the largest: a
-// gradient that is 0 in exact arithmetic (the bias of the keys) is rounding noise on both sides.
-constexpr double kFloor = 1e-6;
+// Of tensors much smaller than the largest of their class, the error is measured on this fraction of the largest: a
+// gradient that is 0 in exact arithmetic (the bias of the keys) is rounding noise on both sides, of which AdamW makes
+// updates of lr * noise / eps. A missing or doubled contribution is an error of order 1 on any such scale.
+constexpr double kGradientFloor = 1e-6, kParameterFloor = 1e-2;
 
 // A tensor's regions as one rank has them after a step.
 struct Held {

@@ -21,16 +21,18 @@ struct Pair {
   std::vector<ConversionStep> path;
 };
 
-// The summand that a rank contributes to an element: an integer, so that any order of summation is exact.
+// The summand that a rank contributes to an element: an integer, so that any order of summation is
+// exact.
 int64_t summand(const Index& at, const Layout& layout, const std::vector<int64_t>& coordinates) {
   std::vector<int64_t> words = at;
   for (AxisId axis : layout.partial) words.push_back(coordinates[axis.index()]);
-  const auto hash = stable_hash(reinterpret_cast<const char*>(words.data()),
-                                words.size() * sizeof(int64_t), 3);
+  const auto hash =
+      stable_hash(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(int64_t), 3);
   return static_cast<int64_t>(hash % 2001) - 1000;
 }
 
-// What a rank holds of an element in `layout`, when the tensor's parts are those of `origin`: the sum over merged axes.
+// What a rank holds of an element in `layout`, when the tensor's parts are those of `origin`: the
+// sum over merged axes.
 int64_t content(const Index& at, const Layout& origin, const Layout& layout, const Mesh& mesh,
                 const std::vector<int64_t>& coordinates) {
   std::vector<AxisId> merged;
@@ -89,11 +91,11 @@ std::string run(const ConversionCase& test, const Pair& pair, Communicator& comm
     } else {
       const std::vector<int> members = test.mesh.group(mine, step.axes);
       const Redistribution what = redistribution(test, at, step, members);
-      const auto me = static_cast<size_t>(
-          std::find(members.begin(), members.end(), comm.rank()) - members.begin());
+      const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), comm.rank()) -
+                                          members.begin());
       comm.reset_counters();
-      comm.wait(
-          comm.issue(comm.group(members), {{&what, held.view(), made.view()}}, {"op", "x", "axis"}));
+      comm.wait(comm.issue(comm.group(members), {{&what, held.view(), made.view()}},
+                           {"op", "x", "axis"}));
       const Traffic counted = comm.counters().collectives[static_cast<size_t>(step.kind)];
       if (!(counted == traffic(what, me)) && error.empty()) {
         error = fmt::format("{}: counted {} bytes in {} messages, traffic() says {} in {}",

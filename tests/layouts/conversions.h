@@ -1,4 +1,5 @@
-// Executes conversion paths on arrays, on threads: every pair of layouts of a tensor, all pairs of a case in one run.
+// Executes conversion paths on arrays, on threads: every pair of layouts of a tensor, all pairs of
+// a case in one run.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ struct ConversionCase {
   std::vector<Layout> layouts;  // every convertible pair of these
 };
 
-// Expects that each rank, starting with its piece (parts: random summands), ends with exactly its piece of the goal, and
-// that it sent what traffic() says. Returns the number of pairs.
+// Expects that each rank, starting with its piece (parts: random summands), ends with exactly its
+// piece of the goal, and that it sent what traffic() says. Returns the number of pairs.
 int64_t expect_conversions_are_right(const ConversionCase& test);
 
 }  // namespace tessera

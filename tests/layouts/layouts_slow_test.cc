@@ -25,7 +25,8 @@ TEST(AllPairsOnEight, of_two_axes_convert_exactly) {
   }
 }
 TEST(AllPairsOnEight, of_three_axes_convert_exactly) {
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{8, 8}, {3, 5}, {4, 2, 4}, {3, 5, 2}}) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{8, 8}, {3, 5}, {4, 2, 4}, {3, 5, 2}}) {
     expect_all_pairs(Mesh::row_major({{"a", 2}, {"b", 2}, {"c", 2}}), shape);
   }
 }

@@ -1,4 +1,5 @@
-// Exhaustive: all pairs of layouts on 2, 4, 6 and 8 ranks, executed. The rest is in layouts_slow_test.cc.
+// Exhaustive: all pairs of layouts on 2, 4, 6 and 8 ranks, executed. The rest is in
+// layouts_slow_test.cc.
 #include <gtest/gtest.h>
 
 #include "conversions.h"

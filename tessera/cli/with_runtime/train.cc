@@ -9,6 +9,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/run_commands.h"
+#include "tessera/comm/communicator.h"
 #include "tessera/runtime/session.h"
 
 namespace tessera::cli {
@@ -37,11 +38,13 @@ std::string duration_text(double seconds) {
 }
 
 // What the user sees while a run goes on: on a terminal one line that is written anew, else a line
-// now and then; or JSON, a line a step.
+// now and then (mpirun hides whether there is one); or JSON, a line a step.
 class Progress {
  public:
   Progress(const RunConfig& config, bool json)
-      : steps_(config.steps), json_(json), terminal_(!json && isatty(STDOUT_FILENO) == 1) {}
+      : steps_(config.steps),
+        json_(json),
+        terminal_(!json && !comm::mpi_launched() && isatty(STDOUT_FILENO) == 1) {}
   ~Progress() { end_line(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -35,6 +35,8 @@ using Clock = std::chrono::steady_clock;
 constexpr uint64_t kPointToPoint = 1;
 constexpr uint64_t kBarrier = 2;
 constexpr int kPollsBeforeYield = 200;
+constexpr int kPollsBeforeNap = 2000;
+constexpr std::chrono::microseconds kNap{50};
 
 // What the SIGTERM handler prints: a signal handler can reach nothing but globals. Two texts, of
 // which one is current, so that the handler never sees one half written.
@@ -552,7 +554,12 @@ class MpiCommunicator final : public Communicator {
       if (Clock::now() >= deadline) {
         throw CommFault{timeout_text(rank(), op.label(), op.missing(), options_.timeout)};
       }
-      std::this_thread::yield();
+      // More processes than cores: a poller that only yields still burns its share. A nap lets whoever has the data run.
+      if (idle < kPollsBeforeNap) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(kNap);
+      }
     }
     note(fmt::format("after {}", label_text(op.label())));
   }

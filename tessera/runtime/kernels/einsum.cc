@@ -9,16 +9,11 @@
 //      a long loop over batch is one batched product.
 //
 // A linear layer, its two gradients and x W^T are one product each without any copy.
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/baddbmm.h>
-#include <ATen/ops/bmm.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/sum.h>
 
 #include <algorithm>
-#include <cstdlib>
 
+#include "tessera/runtime/kernels/product.h"
 #include "tessera/runtime/kernels/tensor.h"
 
 namespace tessera::kernels {
@@ -132,12 +127,12 @@ bool is_matrix(int64_t rows, int64_t row_stride, int64_t columns, int64_t column
   return by_rows || by_columns;
 }
 
-struct Product {
+struct Axes {
   Axis m, n, k;
 };
 
 // Takes one axis of m, n and k each out of the layout.
-Product choose_product(Layout& layout) {
+Axes choose_axes(Layout& layout) {
   const auto with_none = [](const std::vector<Axis>& axes) { return std::max<size_t>(axes.size(), 1); };
   const auto axis_at = [](const std::vector<Axis>& axes, size_t i) { return i < axes.size() ? axes[i] : Axis{}; };
   size_t best[3] = {0, 0, 0};
@@ -163,7 +158,7 @@ Product choose_product(Layout& layout) {
     if (i < layout.axes[c].size()) layout.axes[c].erase(layout.axes[c].begin() + static_cast<std::ptrdiff_t>(i));
     return axis;
   };
-  Product product;
+  Axes product;
   product.m = take(kM, best[0]);
   product.n = take(kN, best[1]);
   product.k = take(kK, best[2]);
@@ -187,31 +182,11 @@ std::vector<Offsets> expand(const std::vector<Axis>& axes) {
   return all;
 }
 
-struct Step {
-  at::Tensor y, a, b;
-  bool add = false;
-  bool batched = false;
-};
-
-void run_step(Step& step) {
-  if (step.batched) {
-    if (step.add) {
-      at::baddbmm_out(step.y, step.y, step.a, step.b);
-    } else {
-      at::bmm_out(step.y, step.a, step.b);
-    }
-  } else if (step.add) {
-    at::addmm_out(step.y, step.y, step.a, step.b);
-  } else {
-    at::mm_out(step.y, step.a, step.b);
-  }
-}
-
 // A loop of at least this many products becomes one batched product.
 constexpr int64_t kBatchedFrom = 8;
 
-std::vector<Step> compile_steps(const Operand& a, const Operand& b, const Operand& y, Layout layout, bool add) {
-  const Product p = choose_product(layout);
+std::vector<Product> compile_products(const Operand& a, const Operand& b, const Operand& y, Layout layout, bool add) {
+  const Axes p = choose_axes(layout);
   std::vector<Axis> outer;
   for (const Class c : {kBatch, kM, kN}) {
     outer.insert(outer.end(), layout.axes[c].begin(), layout.axes[c].end());
@@ -245,16 +220,16 @@ std::vector<Step> compile_steps(const Operand& a, const Operand& b, const Operan
   plain(k, n, &Axis::b);
   plain(m, n, &Axis::y);
   plain(n, m, &Axis::y);
-  std::vector<Step> steps;
+  std::vector<Product> products;
   for (const Offsets& out : expand(outer)) {
     bool accumulate = add;
     for (const Offsets& in : expand(layout.axes[kK])) {
-      steps.push_back({view(y, out.y, m, n, &Axis::y), view(a, out.a + in.a, m, k, &Axis::a),
-                       view(b, out.b + in.b, k, n, &Axis::b), accumulate, batched});
+      products.push_back(prepare_product(view(y, out.y, m, n, &Axis::y), view(a, out.a + in.a, m, k, &Axis::a),
+                                         view(b, out.b + in.b, k, n, &Axis::b), accumulate));
       accumulate = true;
     }
   }
-  return steps;
+  return products;
 }
 
 bool has_bias(const Op& op) {
@@ -311,13 +286,13 @@ Kernel einsum(const KernelCall& call) {
       for (const Kernel& kernel : before) kernel();
     };
   }
-  std::vector<Step> steps = compile_steps(a, b, y, classify(call, a, b, y), add);
-  if (before.empty() && steps.size() == 1) {
-    return [step = std::move(steps.front())]() mutable { run_step(step); };
+  std::vector<Product> products = compile_products(a, b, y, classify(call, a, b, y), add);
+  if (before.empty() && products.size() == 1) {
+    return [product = std::move(products.front())]() mutable { run_product(product); };
   }
-  return [before = std::move(before), steps = std::move(steps)]() mutable {
+  return [before = std::move(before), products = std::move(products)]() mutable {
     for (const Kernel& kernel : before) kernel();
-    for (Step& step : steps) run_step(step);
+    for (Product& product : products) run_product(product);
   };
 }
 

@@ -96,6 +96,15 @@ void store_element(std::byte* at, DType dtype, A value) {
   TESSERA_CHECK(false, "no kernels on {}", dtype_name(dtype));
 }
 
+// At least one dim, so that there is a row.
+inline Array rows_of(Array array) {
+  if (array.shape.empty()) {
+    array.shape = {1};
+    array.strides = {1};
+  }
+  return array;
+}
+
 // A row of n elements of an array, as contiguous A: in place if the array is that already, else through a buffer.
 template <class A>
 class Row {

@@ -2,13 +2,9 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/exp.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/silu_backward.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/threshold_backward.h>
@@ -53,11 +49,47 @@ Kernel sub(const KernelCall& call) {
 Kernel mul(const KernelCall& call) {
   return binary(call, [](auto& y, const auto& a, const auto& b) { at::mul_out(y, a, b); });
 }
+template <class A>
+using UnaryRow = void (*RowOps<A>::*)(A* y, const A* x, int64_t n);
+template <class A>
+using BinaryRow = void (*RowOps<A>::*)(A* y, const A* a, const A* b, int64_t n);
+
+// By the row loops: libtorch's kernels call a slower, more exact exponential and tanh.
+template <class A>
+Kernel unary_rows(const KernelCall& call, UnaryRow<A> f) {
+  const auto order = op_dims(call.op->annotation.outputs[0]);
+  const Array y = rows_of(call.outputs[0]), x = rows_of(input_along(call, 0, order));
+  const Nest<2> nest({&y, &x}, y.shape.size() - 1);
+  const Row<A> yr(y), xr(x);
+  const RowOps<A>& ops = row_ops<A>();
+  return [=, &ops] {
+    nest.each([&](const std::array<std::byte*, 2>& at) {
+      (ops.*f)(yr.write(at[0]), xr.read(at[1]), xr.size());
+      yr.commit(at[0]);
+    });
+  };
+}
+template <class A>
+Kernel binary_rows(const KernelCall& call, BinaryRow<A> f) {
+  const auto order = op_dims(call.op->annotation.outputs[0]);
+  const Array y = rows_of(call.outputs[0]), a = rows_of(input_along(call, 0, order)),
+              b = rows_of(input_along(call, 1, order));
+  const Nest<3> nest({&y, &a, &b}, y.shape.size() - 1);
+  const Row<A> yr(y), ar(a), br(b);
+  const RowOps<A>& ops = row_ops<A>();
+  return [=, &ops] {
+    nest.each([&](const std::array<std::byte*, 3>& at) {
+      (ops.*f)(yr.write(at[0]), ar.read(at[1]), br.read(at[2]), yr.size());
+      yr.commit(at[0]);
+    });
+  };
+}
+
 Kernel gelu(const KernelCall& call) {
-  return unary(call, [](auto& y, const auto& x) { at::gelu_out(y, x, "tanh"); });
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() { return unary_rows<A>(call, &RowOps<A>::gelu); });
 }
 Kernel silu(const KernelCall& call) {
-  return unary(call, [](auto& y, const auto& x) { at::silu_out(y, x); });
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() { return unary_rows<A>(call, &RowOps<A>::silu); });
 }
 Kernel relu(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { at::relu_out(y, x); });
@@ -69,10 +101,10 @@ Kernel cast(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { y.copy_(x); });
 }
 Kernel gelu_grad(const KernelCall& call) {
-  return binary(call, [](auto& dx, const auto& dy, const auto& x) { at::gelu_backward_out(dx, dy, x, "tanh"); });
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() { return binary_rows<A>(call, &RowOps<A>::gelu_grad); });
 }
 Kernel silu_grad(const KernelCall& call) {
-  return binary(call, [](auto& dx, const auto& dy, const auto& x) { at::silu_backward_out(dx, dy, x); });
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() { return binary_rows<A>(call, &RowOps<A>::silu_grad); });
 }
 Kernel relu_grad(const KernelCall& call) {
   return binary(call, [](auto& dx, const auto& dy, const auto& x) { at::threshold_backward_out(dx, dy, x, 0); });

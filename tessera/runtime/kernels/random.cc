@@ -34,20 +34,11 @@ uint64_t attribute_key(const Op& op) {
   return static_cast<uint64_t>(std::get<int64_t>(found->second));
 }
 
-// A row-major array as at least one row.
-Array with_row(Array array) {
-  if (array.shape.empty()) {
-    array.shape = {1};
-    array.strides = {1};
-  }
-  return array;
-}
-
 // (x; p, key) -> y = keep(index) ? x / (1 - p) : 0, keep = uniform(index) >= p
 Kernel dropout(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.outputs[0]);
-    const Array y = with_row(call.outputs[0]), x = with_row(input_along(call, 0, order));
+    const Array y = rows_of(call.outputs[0]), x = rows_of(input_along(call, 0, order));
     std::vector<int64_t> shape;
     Box region;
     for (const int dim : order) {
@@ -108,7 +99,7 @@ namespace tessera {
 void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const kernels::Array& to) {
   using namespace kernels;
   if (region.empty() || tensor.init.kind == Init::Kind::kNone) return;
-  const Array array = with_row(to);
+  const Array array = rows_of(to);
   const std::vector<int64_t> shape = tensor.shape(), starts = row_starts(region, shape);
   const Nest<1> nest({&array}, array.shape.size() - 1);
   const Row<double> row(array);

@@ -147,6 +147,49 @@ void exp_shifted(A* y, const A* x, A shift, A factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = factor * exp_one(x[i] - shift);
 }
 
+// gelu(x) = x s(u), s the logistic function, u = 2 sqrt(2/pi) (x + 0.044715 x^3): the tanh form, since
+// (1 + tanh(v)) / 2 = s(2 v).
+template <class A>
+constexpr A kGeluLinear = A(1.5957691216057307117597842397375);
+template <class A>
+constexpr A kGeluCubic = A(1.5957691216057307117597842397375 * 0.044715);
+
+template <class A>
+void gelu(A* y, const A* x, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const A u = x[i] * (kGeluLinear<A> + kGeluCubic<A> * x[i] * x[i]);
+    y[i] = x[i] / (A{1} + exp_one(-u));
+  }
+}
+
+template <class A>
+void gelu_grad(A* dx, const A* dy, const A* x, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const A square = x[i] * x[i];
+    const A u = x[i] * (kGeluLinear<A> + kGeluCubic<A> * square);
+    const A s = A{1} / (A{1} + exp_one(-u));
+    const A slope = kGeluLinear<A> + A{3} * kGeluCubic<A> * square;
+    dx[i] = dy[i] * (s + x[i] * s * (A{1} - s) * slope);
+  }
+}
+
+template <class A>
+void silu(A* y, const A* x, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] / (A{1} + exp_one(-x[i]));
+}
+
+template <class A>
+void silu_grad(A* dx, const A* dy, const A* x, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const A s = A{1} / (A{1} + exp_one(-x[i]));
+    dx[i] = dy[i] * s * (A{1} + x[i] * (A{1} - s));
+  }
+}
+
 template <class A>
 void rotate(A* y1, A* y2, const A* x1, const A* x2, const A* c, const A* s, A sign, int64_t n) {
 #pragma omp simd
@@ -232,6 +275,7 @@ constexpr RowOps<A> kRowOps = {
     add<A>,         multiply_add<A>, sum<A>,        sum_squares<A>, max<A>,         moments<A>,
     normalize<A>,   scale_by<A>,     grad_sums<A>,  grad_apply<A>,  grad_params<A>, dot<A>,
     sum_exp<A>,     exp_shifted<A>,  rotate<A>,     keep<A>,        adamw<A>,       sgd<A>,
+    gelu<A>,        gelu_grad<A>,    silu<A>,       silu_grad<A>,
 };
 constexpr RowTable kRowTable = {kRowOps<float>, kRowOps<double>, philox};
 

@@ -1,0 +1,66 @@
+#include "tessera/runtime/kernels/product.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/mm.h>
+
+#include <utility>
+
+// Exported by libtorch_cpu and called by at::mm for bfloat16, but declared in no header that is installed. Weak: where a
+// build of libtorch lacks it, MKL does all.
+namespace at::native {
+__attribute__((weak)) void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& y, float beta, float alpha);
+}
+
+namespace tessera::kernels {
+namespace {
+
+// Below this many multiplications the 10 microseconds of a call to oneDNN are not earned back.
+constexpr int64_t kLeastWork = int64_t{1} << 20;
+
+bool prefers_onednn() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return !__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f") && at::native::mkldnn_matmul != nullptr;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+Product prepare_product(at::Tensor y, at::Tensor a, at::Tensor b, bool add) {
+  static const bool preferred = prefers_onednn();
+  const int64_t rank = y.dim(), rows = y.size(rank - 2), columns = y.size(rank - 1), depth = a.size(rank - 1);
+  const int64_t batch = rank == 3 ? y.size(0) : 1;
+  const bool onednn = preferred && y.scalar_type() == at::kFloat && batch * rows * columns * depth >= kLeastWork;
+  if (onednn && y.stride(rank - 1) != 1) {
+    // oneDNN is slow on an output by columns: y' = b' a'.
+    at::Tensor b_transposed = b.transpose(rank - 2, rank - 1);
+    b = a.transpose(rank - 2, rank - 1);
+    a = std::move(b_transposed);
+    y = y.transpose(rank - 2, rank - 1);
+  }
+  const bool by_rows = y.stride(rank - 1) == 1 || y.size(rank - 1) == 1;
+  return {std::move(y), std::move(a), std::move(b), add, onednn && by_rows};
+}
+
+void run_product(Product& product) {
+  auto& [y, a, b, add, onednn] = product;
+  if (onednn) {
+    at::native::mkldnn_matmul(a, b, y, add ? 1.0F : 0.0F, 1.0F);
+  } else if (y.dim() == 3) {
+    if (add) {
+      at::baddbmm_out(y, y, a, b);
+    } else {
+      at::bmm_out(y, a, b);
+    }
+  } else if (add) {
+    at::addmm_out(y, y, a, b);
+  } else {
+    at::mm_out(y, a, b);
+  }
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,348 @@
+"""The command line as its users meet it: exit codes, exact wording of errors, JSON shapes. Runs the built program.
+
+Usage: cli_test.py PROGRAM [unittest options]. Tests that run a model are skipped, with the reason, where the program was
+built without the runtime.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = ""
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = "gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128"
+BYTES_MODEL = "gpt:layers=1,hidden=16,heads=2,seq=16,vocab=256"
+NO_RUNTIME = "this build has no runtime, because libtorch was not found; to get it: scripts/setup, then make build"
+
+
+class Answer:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+
+def run(*arguments, cwd=None):
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False, cwd=cwd or ROOT, timeout=120)
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def has_runtime():
+    return NO_RUNTIME not in run("verify", MODEL, "--plan", "serial").err
+
+
+class CliTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="tessera_cli_test_")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def expect_error(self, code, message, *arguments):
+        answer = run(*arguments)
+        self.assertEqual((answer.code, answer.out, answer.err), (code, "", f"tessera: {message}\n"))
+
+    def expect_json(self, *arguments):
+        answer = run(*arguments)
+        self.assertEqual((answer.code, answer.err), (0, ""))
+        return json.loads(answer.out)
+
+    def expect_text(self, *arguments):
+        answer = run(*arguments)
+        self.assertEqual((answer.code, answer.err), (0, ""))
+        return answer.out
+
+
+class TheProgram(CliTest):
+    def test_help_has_an_example_for_every_command(self):
+        for command in ([], ["train"], ["verify"], ["inspect"], ["plan"]):
+            with self.subTest(command=command):
+                text = self.expect_text(*command, "--help")
+                self.assertRegex(text, r"Examples?:\n  (mpirun .* )?tessera ")
+                self.assertIn(" ".join(["Usage: tessera", *command]), text)
+
+    def test_unknown_commands_and_options_are_one_line(self):
+        self.expect_error(2, "expected a command: train, verify, inspect, plan (tessera --help)")
+        self.expect_error(2, "unknown command 'trian': expected one of train, verify, inspect, plan", "trian")
+        self.expect_error(2, "command 'simulate' is not available yet", "simulate")
+        self.expect_error(2, "verify: unknown option '--stpes', did you mean '--steps'?",
+                          "verify", MODEL, "--plan", "serial", "--stpes", "2")
+        self.expect_error(2, "inspect: unexpected argument 'more'", "inspect", MODEL, "more")
+        self.expect_error(2, "verify: --plan is required (tessera verify --help)", "verify", MODEL)
+        self.expect_error(2, "verify: --batch: expected a number of at least 1, found '0' (tessera verify --help)",
+                          "verify", MODEL, "--plan", "serial", "--batch", "0")
+
+
+class BadModels(CliTest):
+    def test_unknown_key(self):
+        answer = run("inspect", "gpt:layer=2")
+        self.assertEqual((answer.code, answer.out), (2, ""))
+        self.assertRegex(answer.err, r"^tessera: model 'gpt': unknown key 'layer', did you mean 'layers'\? "
+                                     r"\(keys: layers, hidden, .*\)\n$")
+
+    def test_heads_that_do_not_divide_hidden(self):
+        self.expect_error(2, "model 'gpt': hidden=64 must be a multiple of heads=5", "inspect", "gpt:hidden=64,heads=5")
+
+    def test_unknown_family(self):
+        self.expect_error(2, "unknown model 'gptt', did you mean 'gpt'? (models: gpt, llama, mlp, or a path to a "
+                             "Hugging Face config.json)", "inspect", "gptt:layers=2")
+
+
+class BadPlans(CliTest):
+    """Through inspect, which needs no runtime; train and verify read plans by the same functions."""
+
+    def expect_plan_error(self, message, text):
+        path = self.write("p.toml", text)
+        self.expect_error(2, f"{path}:{message}", "inspect", MODEL, "--plan", path, "--batch", "8")
+
+    def test_unknown_axis(self):
+        self.expect_plan_error("2: axis 'tq' is not in the mesh {tp=2}, did you mean 'tp'?",
+                               'mesh = { tp = 2 }\nsplit = [ { ops = "*", dim = "batch", over = "tq" } ]\n')
+
+    def test_a_selector_that_matches_nothing(self):
+        self.expect_plan_error('2: ops = "block.*" selects no forward op, did you mean \'blocks\'?',
+                               'mesh = { tp = 2 }\nsplit = [ { ops = "block.*", dim = "batch", over = "tp" } ]\n')
+
+    def test_a_dim_that_the_op_lacks(self):
+        self.expect_plan_error("2: no op that ops = \"blocks.0.mlp\" selects has the dim 'fnn': op 'blocks.0.mlp.up' "
+                               "has (batch, seq, hidden, ffn), did you mean 'ffn'?",
+                               'mesh = { tp = 2 }\nsplit = [ { ops = "blocks.0.mlp", dim = "fnn", over = "tp" } ]\n')
+
+    def test_an_axis_used_twice(self):
+        self.expect_plan_error("4: axis 'tp' splits two dims of op 'blocks.0.mlp.up': 'batch' (line 3) and 'ffn' (line 4)",
+                               'mesh = { tp = 2 }\nsplit = [\n  { ops = "*", dim = "batch", over = "tp" },\n'
+                               '  { ops = "blocks.0.mlp", dim = "ffn", over = "tp" },\n]\n')
+
+    def test_a_truncated_file(self):
+        self.expect_plan_error("3: Error while parsing string: encountered end-of-file",
+                               'mesh = { tp = 2 }\nsplit = [\n  { ops = "bloc')
+
+    def test_unknown_recipe(self):
+        self.expect_error(2, "unknown recipe 'megatrom', did you mean 'megatron'?",
+                          "inspect", MODEL, "--plan", "megatrom(tp=2)")
+
+    def test_recipe_arguments(self):
+        self.expect_error(2, "recipe zero: argument 'dp' is missing: expected zero(stage, dp)",
+                          "inspect", MODEL, "--plan", "zero(stage=1)")
+        self.expect_error(2, "recipe megatron: expected tp >= 1 (a whole number), found '0'",
+                          "inspect", MODEL, "--plan", "megatron(tp=0)")
+
+    def test_auto_is_not_available(self):
+        self.expect_error(2, "plan 'auto' is not available yet; give a plan file or a recipe call (tessera plan --list)",
+                          "inspect", MODEL, "--plan", "auto")
+
+    def test_a_missing_file(self):
+        self.expect_error(2, "cannot read 'none.toml': No such file or directory",
+                          "inspect", MODEL, "--plan", "none.toml")
+
+
+class Inspect(CliTest):
+    def test_a_model(self):
+        text = self.expect_text("inspect", MODEL)
+        self.assertRegex(text, r"(?m)^parameters  110,336 \(431\.00 KiB\)$")
+        answer = self.expect_json("inspect", MODEL, "--json", "--batch", "4")
+        self.assertEqual(list(answer), ["model", "batch", "seq", "vocab", "parameters", "parameter_bytes", "tensors",
+                                        "ops", "flops"])
+        self.assertEqual((answer["parameters"], answer["batch"]), (110336, 4))
+        self.assertEqual(list(answer["flops"]), ["forward", "backward", "update"])
+        self.assertTrue(self.expect_text("inspect", MODEL, "--text").startswith("graph "))
+
+    def test_published_parameter_counts(self):
+        for model, parameters in (("gpt:", 124439808), ("llama:", 6738415616),
+                                  ("llama:kv_heads=8,ffn=14336,vocab=128256,theta=5e5,seq=8192", 8030261248)):
+            self.assertEqual(self.expect_json("inspect", model, "--batch", "1", "--json")["parameters"], parameters)
+
+    def test_a_plan_file_alone_is_its_canonical_text(self):
+        path = self.write("p.toml", 'mesh = { b = 2, a = 3 }\nmicro_batches = 1 # one\n')
+        text = self.expect_text("inspect", path)
+        self.assertEqual(text, f"# {path}: 6 ranks, 1 micro-batch (--model shows what they do)\nmesh = {{ b = 2, a = 3 }}\n")
+        answer = self.expect_json("inspect", path, "--json")
+        self.assertEqual((answer["ranks"], answer["mesh"]), (6, {"b": 2, "a": 3}))
+        self.expect_error(2, "inspect: expected --model for 'zero(1,2)': recipes read sizes from the model",
+                          "inspect", "zero(1,2)")
+
+    def test_roles(self):
+        answer = self.expect_json("inspect", MODEL, "--plan", "megatron(tp=2,pp=2,dp=2,zero=1,micro_batches=4)", "--json")
+        self.assertEqual((answer["ranks"], answer["micro_batches"], answer["batch"]), (8, 4, 8))
+        self.assertEqual([role["stage"] for role in answer["roles"]], [0, 1])
+        self.assertEqual(sum(role["ranks"] for role in answer["roles"]), 8)
+        for role in answer["roles"]:
+            self.assertEqual(list(role["instructions"]),
+                             ["compute", "collective", "send", "receive", "wait", "copy", "load", "free"])
+            self.assertGreater(role["peak_memory_bytes"], 0)
+            self.assertIn("all_reduce", role["bytes_sent"])
+        swapped = self.expect_json("inspect", "megatron(tp=2,pp=2,dp=2,zero=1,micro_batches=4)", "--model", MODEL, "--json")
+        self.assertEqual(swapped, answer)
+
+    def test_sixteen_thousand_ranks(self):
+        text = self.expect_text("inspect", "gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200", "--plan",
+                                "megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)")
+        self.assertIn("16,384 ranks, 16 stages, 64 micro-batches\n"
+                      "batch 8,192 (default: one sequence a replica and micro-batch)", text)
+
+    def test_an_op_names_the_entries_that_decided(self):
+        path = self.write("p.toml", 'mesh = { dp = 2 }\nsplit = [\n  { ops = "*", dim = "batch", over = "dp" },\n]\n'
+                                    'store = [\n  { tensors = "role:parameter", over = "dp" },\n]\n')
+        text = self.expect_text("inspect", MODEL, "--plan", path, "--op", "blocks.0.mlp.up")
+        self.assertIn(f'  batch (2): over dp=2, by {path}:3 (ops = "*")\n', text)
+        self.assertIn(f'  stored over dp, by {path}:6 (tensors = "role:parameter")\n', text)
+        self.expect_error(2, "inspect: no op matches 'blocks.0.mpl', did you mean 'blocks.0.mlp'?",
+                          "inspect", MODEL, "--plan", path, "--op", "blocks.0.mpl")
+
+    def test_a_rank_s_program_parses_back_and_is_verified(self):
+        plan = ["--plan", "zero(stage=2,dp=2)"]
+        program = self.expect_text("inspect", MODEL, *plan, "--rank", "1")
+        path = self.write("rank1.program", program)
+        text = self.expect_text("inspect", path, "--model", MODEL, *plan)
+        self.assertRegex(text, r"rank 1 of 2, \d+ instructions, .*: accepted\n$")
+        damaged = self.write("damaged.program", re.sub(r"\n[^\n]*wait #1\b[^\n]*", "", program, count=1))
+        answer = run("inspect", damaged, "--model", MODEL, *plan)
+        self.assertEqual(answer.code, 1)
+        self.assertRegex(answer.err, r"^tessera: .*damaged\.program: \w+: rank 1, [^\n]*\n$")
+        self.expect_error(2, "inspect: a program needs --model and --plan, which say what it must compute",
+                          "inspect", path)
+        self.expect_error(2, "expected a rank from 0 to 1, found 2 (--rank)", "inspect", MODEL, *plan, "--rank", "2")
+
+
+class PlanCommand(CliTest):
+    def test_list(self):
+        text = self.expect_text("plan", "--list")
+        self.assertIn("megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b)\n", text)
+        recipes = self.expect_json("plan", "--list", "--json")["recipes"]
+        self.assertLessEqual({"serial", "data_parallel", "zero", "tensor_parallel", "gpipe", "one_f_one_b", "megatron",
+                              "summa"}, {recipe["name"] for recipe in recipes})
+        zero = next(recipe for recipe in recipes if recipe["name"] == "zero")
+        self.assertEqual(list(zero), ["name", "summary", "arguments"])
+        self.assertEqual(zero["arguments"][0], {"name": "stage", "default": None, "meaning": "1, 2 or 3"})
+
+    def test_a_recipe_emits_the_plan_of_the_examples(self):
+        path = os.path.join(self.folder, "plan.toml")
+        answer = run("plan", "megatron(tp=2,dp=2)", "--model", MODEL, "--out", path)
+        self.assertEqual((answer.code, answer.out, answer.err), (0, "", ""))
+        canonical = lambda file: self.expect_json("inspect", file, "--json")["text"]
+        self.assertEqual(canonical(path), canonical("examples/plans/tp2_dp2.toml"))
+
+    def test_what_is_missing_is_said(self):
+        self.expect_error(2, "plan: expected --list, or a recipe call and --model (tessera plan --help)", "plan")
+        self.expect_error(2, "plan: expected --model for 'serial': recipes read sizes from the model", "plan", "serial")
+        self.expect_error(2, "plan: planners are not built yet; give a recipe call and --model (tessera plan --list)",
+                          "plan", MODEL, "--cluster", "local")
+
+
+class Examples(CliTest):
+    def test_every_plan_of_the_examples_lowers(self):
+        plans = sorted((ROOT / "examples" / "plans").glob("*.toml"))
+        self.assertGreater(len(plans), 3)
+        for plan in plans:
+            with self.subTest(plan=plan.name):
+                self.expect_json("inspect", str(plan), "--model", MODEL, "--batch", "8", "--json")
+
+
+class WithoutRuntime(CliTest):
+    def test_train_and_verify_say_how_to_get_it(self):
+        if has_runtime():
+            self.skipTest("this build has the runtime")
+        self.expect_error(2, "train: " + NO_RUNTIME, "train", "examples/gpt_small.toml")
+        self.expect_error(2, "verify: " + NO_RUNTIME, "verify", MODEL, "--plan", "serial")
+
+
+class RuntimeTest(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        if not has_runtime():
+            raise unittest.SkipTest("this build has no runtime (libtorch)")
+
+    def run_file(self, **keys):
+        self.write("text.txt", "to be or not to be, that is the question. " * 40)
+        values = {"model": BYTES_MODEL, "data": "text.txt", "batch": 4, "steps": 3, **keys}
+        return self.write("run.toml", "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+
+
+class Train(RuntimeTest):
+    def losses(self, *arguments):
+        lines = [json.loads(line) for line in self.expect_text("train", *arguments, "--json").splitlines()]
+        self.assertEqual(len(lines), 4)
+        for index, line in enumerate(lines[:3]):
+            self.assertEqual(list(line), ["step", "loss", "step_time_s", "tokens_per_s"])
+            self.assertEqual(line["step"], index + 1)
+        self.assertEqual(list(lines[3]), ["summary"])
+        return [line["loss"] for line in lines[:3]], lines[3]["summary"]
+
+    def test_json_and_equal_losses_under_a_plan(self):
+        run_file = self.run_file()
+        serial, summary = self.losses(run_file)
+        self.assertEqual(list(summary), ["steps", "ranks", "transport", "parameters", "first_loss", "last_loss",
+                                         "tokens_per_s", "peak_memory_bytes", "process_peak_bytes", "bytes_sent"])
+        self.assertEqual((summary["ranks"], summary["bytes_sent"]), (1, {}))
+        plan, summary = self.losses(run_file, "--plan", "megatron(tp=2,dp=2)")
+        self.assertEqual(summary["ranks"], 4)
+        self.assertGreater(summary["bytes_sent"]["all_reduce"], 0)
+        for a, b in zip(serial, plan):
+            self.assertAlmostEqual(a, b, delta=1e-5 * a)
+
+    def test_text_where_there_is_no_terminal(self):
+        text = self.expect_text("train", self.run_file())
+        self.assertNotIn("\r", text)
+        self.assertRegex(text, r"(?m)^step 3/3  loss \d\.\d{4} +[\d,]+ tokens/s  0:00 left$")
+        self.assertRegex(text, r"(?m)^loss \d\.\d{4} -> \d\.\d{4} in 3 steps, \d:\d\d; median [\d,]+ tokens/s$")
+
+    def test_set_and_its_errors(self):
+        run_file = self.run_file()
+        _, summary = self.losses(run_file, "--set", "optimizer.lr=0.1", "--set", "plan=data_parallel(2)")
+        self.assertEqual(summary["ranks"], 2)
+        self.expect_error(2, "--set step=3: unknown key 'step', did you mean 'steps'?", "train", run_file, "--set", "step=3")
+        self.expect_error(2, "cannot read 'none.toml': No such file or directory", "train", "none.toml")
+
+    def test_missing_data(self):
+        run_file = self.run_file(data=["nowhere/*.txt"])
+        self.expect_error(2, f"data: no file matches 'nowhere/*.txt' ({run_file}:2)", "train", run_file)
+
+    def test_short_data(self):
+        short = self.write("short.txt", "too short")
+        run_file = self.run_file(data=[short])
+        self.expect_error(2, f"data: expected a file of more than 16 bytes (seq = 16), the longest of 1, '{short}', has 9 "
+                             f"({run_file}:2)", "train", run_file)
+
+    def test_a_mesh_larger_than_the_ranks(self):
+        self.expect_error(2, "megatron(tp=2,dp=2): its mesh {dp=2, tp=2} needs 4 ranks, found 2 (--ranks)",
+                          "train", self.run_file(), "--plan", "megatron(tp=2,dp=2)", "--ranks", "2")
+
+    def test_a_model_for_bytes(self):
+        run_file = self.run_file(model="gpt:layers=1,hidden=16,heads=2,seq=16,vocab=128")
+        self.expect_error(2, "data: bytes are the tokens, so the model needs vocab >= 256, found vocab = 128",
+                          "train", run_file)
+
+
+class Verify(RuntimeTest):
+    def test_json(self):
+        answer = self.expect_json("verify", MODEL, "--plan", "megatron(tp=2,dp=2)", "--json")
+        self.assertEqual(list(answer), ["max_rel_error", "bytes", "peak_memory_bytes", "ok"])
+        self.assertEqual(list(answer["max_rel_error"]), ["loss", "gradients", "parameters"])
+        for key in ("bytes", "peak_memory_bytes"):
+            self.assertEqual(list(answer[key]), ["predicted", "counted"])
+            self.assertEqual(answer[key]["predicted"], answer[key]["counted"])
+        self.assertTrue(answer["ok"])
+        self.assertTrue(all(error <= 1e-9 for error in answer["max_rel_error"].values()))
+
+    def test_a_plan_that_is_not_equal_to_zero_tolerance_ends_with_1(self):
+        answer = run("verify", MODEL, "--plan", "data_parallel(2)", "--tolerance", "0")
+        self.assertEqual(answer.code, 1)
+        self.assertRegex(answer.err, r"^tessera: verify: not equal: [^\n]+\n$")
+
+    def test_a_mesh_larger_than_the_ranks(self):
+        self.expect_error(2, "data_parallel(4): its mesh {dp=4} needs 4 ranks, found 2 (--ranks)",
+                          "verify", MODEL, "--plan", "data_parallel(4)", "--ranks", "2")
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

@@ -1,0 +1,75 @@
+#include "acceptance.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "random_case.h"
+#include "random_stream.h"
+#include "tessera/graph/builder.h"
+#include "tessera/plan/prepare.h"
+#include "tessera/program/lower.h"
+#include "tessera/program/verify.h"
+
+namespace tessera {
+namespace {
+
+enum class Outcome { kAccepted, kRefused, kWrong };
+struct Judged {
+  Outcome outcome = Outcome::kAccepted;
+  std::string reason;
+};
+
+template <class T>
+Judged refused(const Result<T>& result, std::string_view what) {
+  return {Outcome::kRefused, fmt::format("{}: {}", what, result.error().message)};
+}
+
+// Refused: by an error of the plan language that a random plan may run into (it names a file and a
+// line).
+Judged judge(const RandomCase& random) {
+  const auto graph = differentiate(random.graph, OptimizerSpec{});
+  if (!graph) return {Outcome::kWrong, "differentiate: " + graph.error().message};
+  const auto plan = parse_plan(random.plan, "plan.toml");
+  if (!plan) return {Outcome::kWrong, "parse_plan: " + plan.error().message};
+  const auto prepared = prepare(*graph, *plan);
+  if (!prepared) return refused(prepared, "prepare");
+  const auto shared = std::make_shared<const Graph>(prepared->graph);
+  const auto lowering = Lowering::create(shared, prepared->plan);
+  if (!lowering) return refused(lowering, "lower");
+  std::vector<Program> programs;
+  for (int rank = 0; rank < static_cast<int>(prepared->plan.ranks); ++rank) {
+    auto program = lowering->lower(rank);
+    if (!program) return {Outcome::kWrong, "lower(rank): " + program.error().message};
+    programs.push_back(std::move(*program));
+  }
+  const auto rejections = verify(*shared, programs);
+  if (rejections.empty()) return {};
+  return {Outcome::kWrong, rejections[0].to_string()};
+}
+
+}  // namespace
+
+void expect_lowered_programs_are_accepted(int cases) {
+  default_properties(cases);
+  int accepted = 0;
+  int refusals = 0;
+  const bool holds = rc::check("the verifier accepts what lowering writes", [&] {
+    const RandomCase random = random_case(random_stream());
+    const Judged judged = judge(random);
+    if (judged.outcome == Outcome::kAccepted) ++accepted;
+    if (judged.outcome == Outcome::kRefused) {
+      ++refusals;
+      RC_ASSERT(judged.reason.find("plan.toml:") != std::string::npos);
+    }
+    RC_LOG() << judged.reason << "\n---- plan\n"
+             << random.plan << "---- graph\n"
+             << to_text(random.graph);
+    RC_ASSERT(judged.outcome != Outcome::kWrong);
+  });
+  EXPECT_TRUE(holds) << "the failing plan and graph are above";
+  EXPECT_GE(accepted, 9 * refusals) << "too many random plans are refused before lowering";
+}
+
+}  // namespace tessera

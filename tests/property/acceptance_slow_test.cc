@@ -1,0 +1,7 @@
+#include "acceptance.h"
+
+#include <gtest/gtest.h>
+
+TEST(AcceptanceOfMany, every_random_plan_lowers_to_programs_that_the_verifier_accepts) {
+  tessera::expect_lowered_programs_are_accepted(10'000);
+}

@@ -1,0 +1,32 @@
+// Streams of choices for random_case(), drawn and shrunk by RapidCheck; a fixed seed unless
+// RC_PARAMS names one.
+#pragma once
+
+#include <rapidcheck.h>
+#include <rapidcheck/detail/Configuration.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+namespace tessera {
+
+// Before the first property of the program. RC_PARAMS overrides what is set here: RC_PARAMS="seed=7
+// max_success=50".
+inline void default_properties(int cases) {
+  rc::detail::Configuration defaults;
+  defaults.testParams.seed = 20'240'607;
+  defaults.testParams.maxSuccess = cases;
+  const char* given = std::getenv("RC_PARAMS");
+  const auto configuration = rc::detail::configFromString(given == nullptr ? "" : given, defaults);
+  ::setenv("RC_PARAMS", rc::detail::configToString(configuration).c_str(), 1);
+}
+
+// Numbers below a multiple of every small number, so that each choice is equally likely.
+inline std::vector<uint32_t> random_stream() {
+  return *rc::gen::resize(
+              160, rc::gen::container<std::vector<uint32_t>>(rc::gen::inRange<uint32_t>(0, 27'720)))
+              .as("stream");
+}
+
+}  // namespace tessera

@@ -1,0 +1,92 @@
+#include "measure.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "tessera/graph/builder.h"
+#include "tessera/models/model.h"
+#include "tessera/plan/prepare.h"
+#include "tessera/plan/recipes.h"
+#include "tessera/program/lower.h"
+
+namespace tessera {
+namespace {
+
+template <class T>
+T taken(Result<T> result, const std::string& what) {
+  EXPECT_TRUE(result.has_value()) << what << ": " << (result ? "" : result.error().message);
+  return result ? std::move(*result) : T();
+}
+
+Volume sum(const std::vector<Program>& programs, const Graph& graph, Measured::Keep keep,
+           std::optional<BlockKind> only = std::nullopt) {
+  Volume out;
+  for (const Program& program : programs) {
+    Program part = program;
+    for (size_t b = 0; b < kBlockKinds; ++b) {
+      if (only && static_cast<size_t>(*only) != b) part.blocks[b].clear();
+    }
+    for (const auto& [kind, traffic] : volume(part, graph, keep).by_kind) {
+      out.by_kind[kind] += traffic;
+    }
+  }
+  return out;
+}
+
+constexpr int64_t kBytes = 8;
+
+}  // namespace
+
+int64_t Measured::sent(Keep keep) const { return sum(programs, graph, keep).bytes() / kBytes; }
+
+int64_t Measured::sent_in(BlockKind block, Keep keep) const {
+  return sum(programs, graph, keep, block).bytes() / kBytes;
+}
+
+int64_t Measured::sent_by(const std::string& kind, Keep keep) const {
+  const Volume found = sum(programs, graph, keep);
+  const auto it = found.by_kind.find(kind);
+  return it == found.by_kind.end() ? 0 : it->second.bytes / kBytes;
+}
+
+int64_t Measured::calls(int rank, CollectiveKind kind, Keep keep) const {
+  const Program& program = programs[static_cast<size_t>(rank)];
+  int64_t count = 0;
+  for (const BlockRunStep& run : program.schedule) {
+    for (const Instruction& instruction : program.block(run.block)) {
+      const auto* issue = std::get_if<Issue>(&instruction.body);
+      if (issue == nullptr || issue->kind != kind || instruction.when != When::kAlways) continue;
+      count += std::any_of(issue->transfers.begin(), issue->transfers.end(),
+                           [&](const Transfer& t) { return keep(graph.tensor(t.tensor)); });
+    }
+  }
+  return count;
+}
+
+int64_t Measured::parameters(Keep keep) const {
+  int64_t elements = 0;
+  for (const Tensor& tensor : graph.tensors()) {
+    const bool counts = tensor.role == Role::kParameter && !tensor.update_of.valid();
+    if (counts && keep(tensor)) elements += tensor.elements();
+  }
+  return elements;
+}
+
+Measured measure(const std::string& model, const std::string& plan, int64_t batch) {
+  Measured out;
+  const Model built = taken(build_model(model, batch, DType::kFloat64), model);
+  const Graph graph = taken(differentiate(built.graph, OptimizerSpec{}), model);
+  const std::string text = taken(emit_recipe(plan, graph), plan);
+  const Prepared prepared = taken(prepare(graph, taken(parse_plan(text, plan), plan)), plan);
+  out.graph = prepared.graph;
+  out.micro_batches = prepared.plan.plan.micro_batches;
+  auto lowering = Lowering::create(std::make_shared<const Graph>(out.graph), prepared.plan);
+  EXPECT_TRUE(lowering.has_value()) << plan << ": " << (lowering ? "" : lowering.error().message);
+  if (!lowering) return out;
+  for (int rank = 0; rank < static_cast<int>(prepared.plan.ranks); ++rank) {
+    out.programs.push_back(taken(lowering->lower(rank), plan));
+  }
+  return out;
+}
+
+}  // namespace tessera

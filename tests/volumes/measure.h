@@ -1,0 +1,33 @@
+// From a model's text and a recipe to the programs of all ranks, and what they send.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/program/program.h"
+
+namespace tessera {
+
+struct Measured {
+  Graph graph;
+  std::vector<Program> programs;  // of all ranks
+  int64_t micro_batches = 1;
+
+  using Keep = bool (*)(const Tensor&);
+  static bool any(const Tensor&) { return true; }
+  // Elements (all floating tensors are float64) that all ranks together send in a step, of the
+  // tensors to keep.
+  int64_t sent(Keep keep = any) const;
+  int64_t sent_in(BlockKind block, Keep keep = any) const;
+  int64_t sent_by(const std::string& kind, Keep keep = any) const;
+  // Collectives of one rank in a step.
+  int64_t calls(int rank, CollectiveKind kind, Keep keep) const;
+  int64_t parameters(Keep keep = any) const;  // elements
+};
+// `plan`: a recipe call. The model in float64.
+Measured measure(const std::string& model, const std::string& plan, int64_t batch);
+
+}  // namespace tessera

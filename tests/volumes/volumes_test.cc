@@ -1,0 +1,239 @@
+// What programs send, against the closed forms of the papers, exactly. All numbers are elements,
+// summed over ranks: a ring all-reduce of E elements over n ranks is 2(n-1)E, an all-gather or a
+// reduce-scatter (n-1)E, a broadcast (n-1)E.
+#include <gtest/gtest.h>
+
+#include "measure.h"
+
+namespace tessera {
+namespace {
+
+// b, s, h, V of the models below; ffn = 4h in gpt.
+constexpr int64_t b = 8, s = 8, h = 16, V = 24, layers = 2;
+constexpr int64_t bsh = b * s * h;
+const std::string kGpt = "gpt:layers=2,hidden=16,heads=4,seq=8,vocab=24";
+const std::string kLlama = "llama:layers=2,hidden=16,heads=4,kv_heads=4,seq=8,vocab=24,ffn=64";
+const std::vector<std::string> kModels = {kGpt, kGpt + ",tied=0", kGpt + ",dropout=0.1", kLlama,
+                                          kLlama + ",tied=1"};
+
+bool is_gradient(const Tensor& tensor) {  // not the norms of clipping
+  return tensor.role == Role::kGradient && !tensor.dims.empty();
+}
+bool is_updated(const Tensor& tensor) {
+  return tensor.update_of.valid() && tensor.role == Role::kParameter;
+}
+bool is_parameter(const Tensor& tensor) {
+  return tensor.role == Role::kParameter && !tensor.update_of.valid();
+}
+bool is_scalar(const Tensor& tensor) { return tensor.dims.empty(); }
+bool has_dims(const Tensor& tensor, const std::vector<std::string>& names) {
+  if (tensor.dims.size() != names.size()) return false;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (tensor.dims[i].name != names[i]) return false;
+  }
+  return true;
+}
+bool is_hidden(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq", "hidden"}); }
+bool is_hidden_of_block(const Tensor& tensor) {
+  return is_hidden(tensor) && tensor.name.find("blocks.1.") != std::string::npos;
+}
+bool is_token_statistic(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq"}); }
+
+// ---- data parallel, ZeRO (fsdp-zero.md section 2)
+// ---------------------------------------------------
+TEST(DataParallel, sends_twice_the_gradients_but_the_own_share) {
+  for (const std::string& model : kModels) {
+    for (const int64_t n : {2, 4, 3}) {  // 3: uneven batch and chunks
+      const Measured found = measure(model, "data_parallel(" + std::to_string(n) + ")", b);
+      const int64_t gradients = found.parameters();
+      EXPECT_EQ(found.sent(is_gradient), 2 * (n - 1) * gradients) << model << " " << n;
+      EXPECT_EQ(found.sent(), 2 * (n - 1) * (gradients + 1)) << "and the loss";
+      EXPECT_EQ(found.sent(), found.sent_by("all_reduce"));
+    }
+  }
+}
+
+TEST(DataParallel, reduces_once_a_step_however_many_micro_batches) {
+  // Tied: the head's and the embedding's gradients are summed as parts.
+  for (const std::string& model : {kGpt, kGpt + ",tied=0"}) {
+    const Measured found = measure(model, "megatron(dp=4, micro_batches=2)", b);
+    EXPECT_EQ(found.sent(is_gradient), 2 * 3 * found.parameters());
+  }
+}
+
+TEST(Zero, stages_1_and_2_send_as_much_as_data_parallel) {
+  for (const std::string& model : kModels) {
+    for (const std::string stage : {"1", "2"}) {
+      const Measured found = measure(model, "zero(stage=" + stage + ", dp=4)", b);
+      const int64_t elements = found.parameters();
+      EXPECT_EQ(found.sent_by("reduce_scatter", is_gradient), 3 * elements) << model << stage;
+      EXPECT_EQ(found.sent_by("all_gather", is_updated), 3 * elements);
+      EXPECT_EQ(found.sent() - found.sent(is_scalar), 2 * 3 * elements) << "and nothing else";
+    }
+  }
+}
+
+TEST(Zero, stage_1_scatters_once_and_stage_2_each_micro_batch) {
+  const std::string model = kGpt + ",tied=0";
+  const Measured once = measure(model, "megatron(dp=4, zero=1, micro_batches=2)", b);
+  EXPECT_EQ(once.sent(is_gradient), 3 * once.parameters());
+  const Measured each = measure(model, "megatron(dp=4, zero=2, micro_batches=2)", b);
+  EXPECT_EQ(each.sent(is_gradient), 2 * 3 * each.parameters());
+  EXPECT_EQ(each.sent(is_updated), 3 * each.parameters());
+}
+
+// Gathered for the forward pass, for the backward pass if an op of it reads them (biases and
+// positions are not read), scattered.
+TEST(Zero, stage_3_sends_three_times_the_weights) {
+  static const auto is_weight = [](const Tensor& tensor) {
+    return is_parameter(tensor) && tensor.name != "embed.position.weight" &&
+           !tensor.name.ends_with(".bias");
+  };
+  for (const std::string& model : {kGpt, kLlama + ",tied=1"}) {
+    for (const int64_t micro_batches : {1, 2}) {
+      const Measured found = measure(
+          model, "megatron(dp=4, zero=3, micro_batches=" + std::to_string(micro_batches) + ")", b);
+      const int64_t all = found.parameters();
+      const int64_t weights = found.parameters(is_weight);
+      EXPECT_EQ(found.sent_in(BlockKind::kForward, is_parameter), micro_batches * 3 * all);
+      EXPECT_EQ(found.sent_in(BlockKind::kBackward, is_parameter), micro_batches * 3 * weights);
+      EXPECT_EQ(found.sent(is_updated), 0);
+      if (micro_batches == 1) {
+        EXPECT_EQ(found.sent(is_gradient), 3 * all);
+        EXPECT_EQ(found.sent() - found.sent(is_scalar), 3 * 3 * all - 3 * (all - weights));
+      }
+    }
+  }
+}
+
+// ---- Megatron 1-D (tensor-parallel-1d.md)
+// -----------------------------------------------------------
+TEST(TensorParallel, is_four_all_reduces_of_the_activation_a_layer_and_step) {
+  for (const std::string& model : kModels) {
+    for (const int64_t n : {2, 4}) {
+      const Measured found = measure(model, "tensor_parallel(" + std::to_string(n) + ")", b);
+      for (int rank = 0; rank < n; ++rank) {
+        EXPECT_EQ(found.calls(rank, CollectiveKind::kAllReduce, is_hidden_of_block), 4) << model;
+      }
+      EXPECT_EQ(found.sent(is_hidden_of_block), 4 * 2 * (n - 1) * bsh);
+      // The embedding's output and the gradient of the head's input are the vocabulary's share.
+      EXPECT_EQ(found.sent(is_hidden), (4 * layers + 2) * 2 * (n - 1) * bsh);
+      // The cross entropy sends two numbers a token: log-sum-exp and the target's logit.
+      EXPECT_EQ(found.sent(is_token_statistic), 2 * 2 * (n - 1) * b * s);
+      EXPECT_EQ(found.sent(),
+                found.sent(is_hidden) + found.sent(is_token_statistic) + found.sent(is_scalar));
+    }
+  }
+}
+
+TEST(TensorParallel, sends_the_same_in_micro_batches_and_replicas) {
+  const Measured found = measure(kLlama, "megatron(tp=2, dp=2, micro_batches=2)", b);
+  EXPECT_EQ(found.calls(0, CollectiveKind::kAllReduce, is_hidden_of_block), 4 * 2);
+  EXPECT_EQ(found.sent(is_hidden), (4 * layers + 2) * 2 * bsh);
+}
+
+// ---- pipelines
+// --------------------------------------------------------------------------------------
+TEST(Pipeline, sends_each_boundary_once_forward_and_once_backward) {
+  for (const std::string recipe : {"gpipe", "one_f_one_b"}) {
+    for (const std::string& model : kModels) {
+      const Measured found = measure(model, recipe + "(pp=2, micro_batches=4)", b);
+      EXPECT_EQ(found.sent_in(BlockKind::kForward), bsh) << model;
+      EXPECT_EQ(found.sent_in(BlockKind::kBackward), bsh) << model;
+      EXPECT_EQ(found.sent(), found.sent_by("send"));
+    }
+  }
+}
+
+TEST(Pipeline, of_four_stages_sends_three_boundaries_in_as_many_messages_as_micro_batches) {
+  const Measured found = measure("gpt:layers=4,hidden=16,heads=4,seq=8,vocab=24,tied=0",
+                                 "one_f_one_b(pp=4, micro_batches=8)", b);
+  EXPECT_EQ(found.sent_in(BlockKind::kForward), 3 * bsh);
+  EXPECT_EQ(found.sent_in(BlockKind::kBackward), 3 * bsh);
+  for (size_t stage = 0; stage + 1 < 4; ++stage) {
+    Program forward = found.programs[stage];
+    for (const BlockKind other : {BlockKind::kPrologue, BlockKind::kBackward, BlockKind::kUpdate}) {
+      forward.block(other).clear();
+    }
+    EXPECT_EQ(volume(forward, found.graph).by_kind["send"].messages, 8) << stage;
+  }
+}
+
+TEST(Pipeline, sends_a_tied_table_to_the_head_and_its_gradient_back_once_a_step) {
+  const Measured tied = measure(kGpt, "gpipe(pp=2, micro_batches=4)", b);
+  EXPECT_EQ(tied.sent() - tied.sent(is_scalar), 2 * bsh + 2 * V * h);
+  const Measured apart = measure(kGpt + ",tied=0", "gpipe(pp=2, micro_batches=4)", b);
+  EXPECT_EQ(apart.sent() - apart.sent(is_scalar), 2 * bsh);
+}
+
+// Every rank of a tensor-parallel stage sends the boundary to its twin of the next stage.
+TEST(Pipeline, sends_the_boundary_once_a_tensor_parallel_rank) {
+  const Measured found = measure(kLlama, "megatron(tp=2, pp=2, dp=2, micro_batches=2)", b);
+  EXPECT_EQ(found.sent_by("send", is_hidden), 2 * 2 * bsh);
+}
+
+// ---- SUMMA (optimus-2d.md section 7)
+// ----------------------------------------------------------------
+bool in_block(const Tensor& tensor) { return tensor.name.find("blocks.1.") != std::string::npos; }
+bool is_moments(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq", "moments"}); }
+bool is_sums(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq", "sums"}); }
+bool is_matrix(const Tensor& tensor) {  // an operand or result of the products of a block
+  return in_block(tensor) && !is_moments(tensor) && !is_sums(tensor) &&
+         !is_token_statistic(tensor) && !tensor.name.ends_with(".bias") && tensor.dims.size() >= 2;
+}
+bool is_vector(const Tensor& tensor) {
+  return in_block(tensor) && !is_scalar(tensor) && !is_matrix(tensor) && !is_moments(tensor) &&
+         !is_sums(tensor);
+}
+
+class SummaOf : public testing::TestWithParam<int64_t> {};
+
+TEST_P(SummaOf, products_receive_the_closed_form_forward_and_twice_that_backward) {
+  const int64_t q = GetParam();
+  const Measured found = measure(kGpt, "summa(" + std::to_string(q) + ")", b);
+  const int64_t forward = (q - 1) * (7 * bsh + 12 * h * h);  // (q-1)/q^2 (..) on q^2 devices
+  EXPECT_EQ(found.sent_in(BlockKind::kForward, is_matrix), forward);
+  EXPECT_EQ(found.sent_in(BlockKind::kBackward, is_matrix), 2 * forward);
+}
+
+TEST_P(SummaOf, small_terms_are_the_norms_statistics_and_the_vectors_at_rest) {
+  const int64_t q = GetParam();
+  const Measured found = measure(kGpt, "summa(" + std::to_string(q) + ")", b);
+  const int64_t norms = 2 * layers + 1;
+  // Three moments a token and norm over the columns; two sums backward.
+  EXPECT_EQ(found.sent(is_moments), norms * 2 * (q - 1) * 3 * b * s);
+  EXPECT_EQ(found.sent(is_sums), norms * 2 * (q - 1) * 2 * b * s);
+  // Vectors rest in q^2 slices: biases 3h + h + 4h + h and norms 4h are gathered along columns;
+  // their gradients scattered.
+  EXPECT_EQ(found.sent_in(BlockKind::kForward, is_vector), (q - 1) * 13 * h);
+  EXPECT_EQ(found.sent_in(BlockKind::kBackward, is_vector), (q - 1) * (13 * h + 2 * h));
+}
+
+TEST_P(SummaOf, vocabulary_terms_are_those_of_three_products_and_a_look_up) {
+  const int64_t q = GetParam();
+  const Measured found = measure(kGpt, "summa(" + std::to_string(q) + ")", b);
+  static const auto is_logits = [](const Tensor& tensor) {
+    return has_dims(tensor, {"batch", "seq", "vocab"});
+  };
+  static const auto is_table = [](const Tensor& tensor) {
+    return has_dims(tensor, {"vocab", "hidden"});
+  };
+  EXPECT_EQ(found.sent(is_logits), (q - 1) * 2 * b * s * V) << "reduced forward, sent backward";
+  EXPECT_EQ(found.sent(is_table), (q - 1) * (3 + 2) * V * h) << "look-up, head, head.dx; two sums";
+  EXPECT_EQ(found.sent(is_token_statistic), 2 * 2 * (q - 1) * b * s);
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, SummaOf, testing::Values(2, 4));
+
+TEST(Summa, gated_blocks_share_what_their_products_read) {
+  const int64_t q = 2, ffn = 64;
+  const Measured found = measure(kLlama, "summa(2)", b);
+  // Reads: ln_1.y once for q, k, v; core; ln_2.y once for gate and up; the product of both (bs
+  // ffn).
+  const int64_t forward = (q - 1) * (3 * bsh + b * s * ffn + 4 * h * h + 3 * h * ffn);
+  EXPECT_EQ(found.sent_in(BlockKind::kForward, is_matrix), forward);
+  EXPECT_EQ(found.sent_in(BlockKind::kBackward, is_matrix), 2 * forward);
+}
+
+}  // namespace
+}  // namespace tessera
