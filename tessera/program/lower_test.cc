@@ -385,7 +385,7 @@ constexpr const char* kSquare =
     "  {{ ops = \"*\", dim = \"batch\", over = \"row\" }},\n"
     "  {{ ops = \"up\", dim = \"ffn\", over = \"col\" }},\n"
     "  {{ ops = \"act\", dim = \"ffn\", over = \"col\" }},\n"
-    "  {{ ops = \"down\", dim = \"out\", over = \"col\" }},\n"
+    "  {{ ops = \"{{down,square,loss}}\", dim = \"out\", over = \"col\" }},\n"
     "  {{ ops = \"down\", dim = \"ffn\", over = \"time:2\"{} }},\n"
     "]\nstore = [{{ tensors = \"down.weight\", over = \"row\" }}]\n";
 

@@ -37,12 +37,25 @@ OptimizerSpec specification(const OptimizerConfig& config) {
 
 }  // namespace
 
+namespace {
+
+DType storage_of(DType compute) { return compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
+
+}  // namespace
+
 Result<Compiled> compile(const CompileOptions& options) {
+  TESSERA_TRY(const DType compute, parse_dtype(options.precision));
+  TESSERA_TRY(Model model, build_model(options.model, options.batch, storage_of(compute)));
+  TESSERA_TRY(Plan plan, load_plan(options.plan, model.graph, options.beside));
+  return compile_model(std::move(model), std::move(plan), options);
+}
+
+Result<Compiled> compile_model(Model model, Plan plan, const CompileOptions& options) {
   Compiled compiled;
+  compiled.model = std::move(model);
+  compiled.plan = std::move(plan);
   TESSERA_TRY(DType compute, parse_dtype(options.precision));
-  const DType storage = compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  TESSERA_TRY(compiled.model, build_model(options.model, options.batch, storage));
-  TESSERA_TRY(compiled.plan, load_plan(options.plan, compiled.model.graph, options.beside));
+  const DType storage = storage_of(compute);
   Graph forward = compiled.model.graph;
   if (compute == DType::kFloat32 && compiled.plan.compute_dtype) compute = *compiled.plan.compute_dtype;
   if (compute == DType::kFloat16) {

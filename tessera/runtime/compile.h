@@ -29,6 +29,8 @@ struct Compiled {
   int ranks = 1;
 };
 Result<Compiled> compile(const CompileOptions& options);
+// The same for a model and a plan in hand (options.model and options.plan are not read).
+Result<Compiled> compile_model(Model model, Plan plan, const CompileOptions& options);
 
 // Programs of all ranks, accepted by the verifier. memory_limit_bytes: of a rank's device arena; 0: none.
 Result<std::vector<Program>> lower_and_verify(const Compiled& compiled, int64_t memory_limit_bytes = 0);

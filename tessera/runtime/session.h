@@ -13,6 +13,8 @@
 
 namespace tessera {
 
+struct Model;
+
 struct StepReport {
   int64_t step = 0;  // 1 is the first
   double loss = 0;   // mean cross entropy, nats a token
@@ -71,5 +73,7 @@ struct VerifyReport {
 };
 // Runs `config.plan` on threads and the serial plan, same data, float64. An Error only for wrong input or a fault.
 Result<VerifyReport> verify_plan(const VerifyConfig& config);
+// The same for a float64 model in hand and a plan's text (config.model, plan, batch and ranks are not read).
+Result<VerifyReport> verify_model(const Model& model, const std::string& plan_text, const VerifyConfig& config);
 
 }  // namespace tessera

@@ -213,13 +213,9 @@ void compare_contract(const std::vector<RankResult>& ranks, const VerifyConfig& 
 
 }  // namespace
 
-Result<VerifyReport> verify_plan(const VerifyConfig& config) {
-  const auto compile_plan = [&](const std::string& plan) {
-    return compile({config.model, plan, "", config.batch, "float64", config.optimizer, true});
-  };
-  TESSERA_TRY(const Compiled parallel, compile_plan(config.plan));
-  if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(parallel.plan, config.ranks));
-  TESSERA_TRY(const Compiled serial, compile_plan("serial"));
+namespace {
+
+Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parallel, const VerifyConfig& config) {
   TESSERA_TRY(const std::vector<RankResult> expected, run_plan(serial, config));
   TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config));
   VerifyReport report;
@@ -237,6 +233,27 @@ Result<VerifyReport> verify_plan(const VerifyConfig& config) {
   compare_contract(found, config, report);
   report.ok = report.why.empty();
   return report;
+}
+
+}  // namespace
+
+Result<VerifyReport> verify_plan(const VerifyConfig& config) {
+  const auto compile_plan = [&](const std::string& plan) {
+    return compile({config.model, plan, "", config.batch, "float64", config.optimizer, true});
+  };
+  TESSERA_TRY(const Compiled parallel, compile_plan(config.plan));
+  if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(parallel.plan, config.ranks));
+  TESSERA_TRY(const Compiled serial, compile_plan("serial"));
+  return compare_runs(serial, parallel, config);
+}
+
+Result<VerifyReport> verify_model(const Model& model, const std::string& plan_text, const VerifyConfig& config) {
+  const CompileOptions options{"", "", "", config.batch, "float64", config.optimizer, true};
+  TESSERA_TRY(Plan plan, parse_plan(plan_text, "plan"));
+  TESSERA_TRY(const Compiled parallel, compile_model(model, std::move(plan), options));
+  TESSERA_TRY(Plan one_rank, parse_plan("mesh = { dp = 1 }", "serial"));
+  TESSERA_TRY(const Compiled serial, compile_model(model, std::move(one_rank), options));
+  return compare_runs(serial, parallel, config);
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -320,6 +321,38 @@ class Train(RuntimeTest):
         run_file = self.run_file(model="gpt:layers=1,hidden=16,heads=2,seq=16,vocab=128")
         self.expect_error(2, "data: bytes are the tokens, so the model needs vocab >= 256, found vocab = 128",
                           "train", run_file)
+
+
+class TrainOverMpi(RuntimeTest):
+    def mpirun(self, ranks, *arguments):
+        if shutil.which("mpirun") is None:
+            self.skipTest("no mpirun on this machine")
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                       "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
+                       "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+        done = subprocess.run(["mpirun", "-n", str(ranks), PROGRAM, *arguments], capture_output=True, text=True,
+                              check=False, cwd=ROOT, timeout=120, env=environment)
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def test_the_losses_are_those_of_threads(self):
+        arguments = ["train", self.run_file(plan="data_parallel(2)"), "--json"]
+        answer = self.mpirun(2, *arguments)
+        self.assertEqual(answer.code, 0, answer.err)
+        lines = [json.loads(line) for line in answer.out.splitlines()]
+        if lines[-1]["summary"]["transport"] != "mpi":
+            self.skipTest("this build has no MPI")
+        threads = [json.loads(line) for line in self.expect_text(*arguments).splitlines()]
+        self.assertEqual(len(lines), len(threads))  # rank 0 alone prints
+        for a, b in zip(lines[:-1], threads):
+            self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-5 * b["loss"])
+        self.assertEqual(lines[-1]["summary"]["bytes_sent"], threads[-1]["summary"]["bytes_sent"])
+
+    def test_wrong_input_is_reported_once(self):
+        answer = self.mpirun(2, "train", self.run_file(plan="data_parallel(4)"))
+        if "no runtime" in answer.err or answer.code == 0:
+            self.skipTest("this build has no MPI")
+        self.assertEqual([line for line in answer.err.splitlines() if line.startswith("tessera")],
+                         ["tessera: data_parallel(4): its mesh {dp=4} needs 4 ranks, found 2 (mpirun)"])
 
 
 class Verify(RuntimeTest):

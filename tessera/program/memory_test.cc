@@ -1,0 +1,222 @@
+// The memory plan, by brute force: the schedule is walked instruction by instruction, and no two
+// buffers alive at one time may overlap in the arena.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "tessera/program/test_programs.h"
+
+namespace tessera {
+namespace {
+
+template <class Visit>
+void for_each_buffer(const Instruction& instruction, const Visit& visit) {
+  const auto& body = instruction.body;
+  if (const auto* compute = std::get_if<Compute>(&body)) {
+    for (const View& input : compute->inputs) visit(input.buffer);
+    for (const Output& output : compute->outputs) visit(output.view.buffer);
+  } else if (const auto* issue = std::get_if<Issue>(&body)) {
+    for (const Transfer& transfer : issue->transfers) {
+      if (transfer.in) visit(transfer.in->buffer);
+      if (transfer.out) visit(transfer.out->buffer);
+    }
+  } else if (const auto* send = std::get_if<Send>(&body)) {
+    visit(send->view.buffer);
+  } else if (const auto* recv = std::get_if<Recv>(&body)) {
+    visit(recv->view.buffer);
+  } else if (const auto* copy = std::get_if<Copy>(&body)) {
+    visit(copy->from.buffer);
+    visit(copy->to.buffer);
+  } else if (const auto* load = std::get_if<Load>(&body)) {
+    visit(load->to.buffer);
+  }
+}
+
+int handle_of(const Instruction& instruction) {
+  if (const auto* issue = std::get_if<Issue>(&instruction.body)) return issue->handle;
+  if (const auto* send = std::get_if<Send>(&instruction.body)) return send->handle;
+  if (const auto* recv = std::get_if<Recv>(&instruction.body)) return recv->handle;
+  return -1;
+}
+
+// A buffer, or one slot of it.
+using Instance = std::pair<size_t, int64_t>;
+
+class ArenaWalk {
+ public:
+  explicit ArenaWalk(const Program& program) : program_(program) {
+    for (const Buffer& buffer : program.buffers) {
+      if (buffer.lifetime == Lifetime::kPersistent) begin({buffer.id.index(), 0});
+    }
+  }
+
+  void run() {
+    std::map<BlockKind, int64_t> done, runs;
+    for (const BlockRunStep& step : program_.schedule) ++runs[step.block];
+    for (const BlockRunStep& step : program_.schedule) {
+      const bool first = done[step.block] == 0;
+      const bool last = ++done[step.block] == runs[step.block];
+      for (const Instruction& instruction : program_.block(step.block)) {
+        if (instruction.when == When::kFirst && !first) continue;
+        if (instruction.when == When::kLast && !last) continue;
+        execute(instruction, step.micro_batch);
+      }
+    }
+    EXPECT_GE(program_.arena_bytes[0], peak_);
+    EXPECT_EQ(program_.arena_bytes[0], end_) << "the arena ends with its last byte in use";
+  }
+  int64_t peak() const { return peak_; }
+
+ private:
+  Instance instance(BufferId id, int64_t micro_batch) const {
+    const bool slotted = program_.buffer(id).lifetime == Lifetime::kMicroBatch;
+    return {id.index(), slotted ? micro_batch % program_.slots : 0};
+  }
+  Interval range(const Instance& at) const {
+    const Buffer& buffer = program_.buffers[at.first];
+    return {buffer.offset + at.second * program_.slot_bytes, buffer.bytes()};
+  }
+
+  void begin(const Instance& at) {
+    if (!alive_.insert(at).second) return;
+    const Interval mine = range(at);
+    if (mine.size == 0) return;
+    EXPECT_GE(mine.begin, 0) << program_.buffers[at.first].name;
+    for (const Instance& other : alive_) {
+      if (other == at) continue;
+      EXPECT_TRUE(intersect(mine, range(other)).empty())
+          << program_.buffers[at.first].name << " over " << program_.buffers[other.first].name;
+    }
+    live_ += mine.size;
+    peak_ = std::max(peak_, live_);
+    end_ = std::max(end_, mine.end());
+  }
+
+  void execute(const Instruction& instruction, int64_t micro_batch) {
+    if (const auto* free = std::get_if<Free>(&instruction.body)) {
+      const Instance at = instance(free->buffer, micro_batch);
+      EXPECT_EQ(in_flight_.count(at), 0U) << program_.buffers[at.first].name << " freed in flight";
+      if (alive_.erase(at) > 0) live_ -= range(at).size;
+      return;
+    }
+    for_each_buffer(instruction, [&](BufferId id) { begin(instance(id, micro_batch)); });
+    if (const int handle = handle_of(instruction); handle >= 0) {
+      for_each_buffer(instruction, [&](BufferId id) {
+        flights_[{handle, micro_batch}].push_back(instance(id, micro_batch));
+        in_flight_.insert(instance(id, micro_batch));
+      });
+    }
+    if (const auto* wait = std::get_if<Wait>(&instruction.body)) land(*wait, micro_batch);
+  }
+
+  // Of this micro-batch if there is one, else the oldest.
+  void land(const Wait& wait, int64_t micro_batch) {
+    auto it = wait.lag == 0 ? flights_.find({wait.handle, micro_batch}) : flights_.end();
+    if (it == flights_.end()) it = flights_.lower_bound({wait.handle, -1});
+    if (it == flights_.end() || it->first.first != wait.handle) return;
+    for (const Instance& at : it->second) in_flight_.erase(in_flight_.find(at));
+    flights_.erase(it);
+  }
+
+  const Program& program_;
+  std::set<Instance> alive_;
+  std::multiset<Instance> in_flight_;
+  std::map<std::pair<int, int64_t>, std::vector<Instance>> flights_;
+  int64_t live_ = 0, peak_ = 0, end_ = 0;
+};
+
+class MemoryOf : public testing::TestWithParam<const char*> {};
+
+TEST_P(MemoryOf, never_overlaps_what_is_alive) {
+  const TestPrograms lowered = lower_all(trained(test_transformer()), GetParam());
+  for (const Program& program : lowered.programs) ArenaWalk(program).run();
+}
+
+TEST_P(MemoryOf, is_not_far_above_what_is_alive_at_once) {
+  const TestPrograms lowered = lower_all(trained(test_transformer()), GetParam());
+  for (const Program& program : lowered.programs) {
+    ArenaWalk walk(program);
+    walk.run();
+    const auto alignment = static_cast<int64_t>(program.buffers.size()) * 64;
+    EXPECT_LE(program.arena_bytes[0], walk.peak() * 3 / 2 + alignment) << program.rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, MemoryOf,
+                         testing::Values("serial()", "data_parallel(3)", "zero(1, 2)", "zero(3, 2)",
+                                         "tensor_parallel(3)", "summa(2)", "gpipe(2, 4)",
+                                         "one_f_one_b(2, 8)",
+                                         "megatron(tp=2, pp=2, dp=2, zero=2, micro_batches=2)"));
+
+constexpr const char* kStages =
+    "stage = [\n  { ops = \"up\", at = 0 },\n  { ops = \"{act,down,square,loss}\", at = 1 },\n]\n";
+
+TEST(Slots, are_the_micro_batches_in_flight_of_a_schedule) {
+  const auto slots = [](const std::string& schedule) {
+    const TestPrograms lowered =
+        lower_all(trained(test_perceptron()),
+                  "mesh = { pp = 2 }\nmicro_batches = 4\nschedule = " + schedule + "\n" + kStages);
+    std::vector<int64_t> out;
+    for (const Program& program : lowered.programs) {
+      out.push_back(program.slots);
+      ArenaWalk(program).run();
+    }
+    return out;
+  };
+  EXPECT_EQ(slots("\"gpipe\""), (std::vector<int64_t>{4, 4}));
+  EXPECT_EQ(slots("\"1f1b\""), (std::vector<int64_t>{2, 1}));
+  // Out of order: micro-batches 0 and 2 are in flight together, so two slots (mod 2) would clash.
+  EXPECT_EQ(slots("[[\"F0\", \"F1\", \"B1\", \"F2\", \"B0\", \"B2\", \"F3\", \"B3\"],\n"
+                  " [\"F0\", \"F1\", \"B1\", \"F2\", \"B0\", \"B2\", \"F3\", \"B3\"]]"),
+            (std::vector<int64_t>{3, 3}));
+}
+
+TEST(Slots, are_spaced_by_the_bytes_of_one_micro_batch) {
+  const TestPrograms lowered = lower_all(
+      trained(test_perceptron()),
+      std::string("mesh = { pp = 2 }\nmicro_batches = 4\nschedule = \"gpipe\"\n") + kStages);
+  const Program& program = lowered.programs[1];
+  int64_t bytes = 0;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.lifetime == Lifetime::kMicroBatch) bytes += buffer.bytes();
+  }
+  EXPECT_GT(bytes, 0);
+  EXPECT_GT(program.slot_bytes, 0);
+  EXPECT_GE(program.arena_bytes[0], 3 * program.slot_bytes);
+}
+
+TEST(Lifetimes, follow_from_the_blocks_that_touch_a_buffer) {
+  const TestPrograms lowered = lower_all(
+      trained(test_perceptron()),
+      "mesh = { dp = 2 }\nmicro_batches = 2\nsplit = [{ ops = \"*\", dim = \"batch\", over "
+      "= \"dp\" }]\n");
+  const auto lifetime = [&](const std::string& name) {
+    for (const Buffer& buffer : lowered.programs[0].buffers) {
+      if (buffer.name == name) return buffer.lifetime;
+    }
+    ADD_FAILURE() << "no buffer " << name;
+    return Lifetime::kBlock;
+  };
+  EXPECT_EQ(lifetime("up.weight"), Lifetime::kPersistent);
+  EXPECT_EQ(lifetime("act"), Lifetime::kMicroBatch);
+  EXPECT_EQ(lifetime("grad.act"), Lifetime::kBlock);
+  EXPECT_EQ(lifetime("grad.up.weight"), Lifetime::kStep);
+  EXPECT_EQ(lifetime("loss"), Lifetime::kStep) << "fetched";
+}
+
+TEST(Tiers, have_an_arena_each) {
+  const TestPrograms lowered =
+      lower_all(trained(test_perceptron()),
+                "mesh = { dp = 1 }\nstore = [{ tensors = \"optimizer.*\", tier = \"host\" }]\n");
+  const Program& program = lowered.programs[0];
+  EXPECT_GT(program.arena_bytes[static_cast<size_t>(Tier::kHost)], 0);
+  for (const Home& home : program.homes) {
+    const bool state = lowered.graph.tensor(home.tensor).role == Role::kOptimizerState;
+    EXPECT_EQ(program.buffer(home.buffer).tier, state ? Tier::kHost : Tier::kDevice);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
