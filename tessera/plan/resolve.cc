@@ -606,18 +606,32 @@ class Resolver {
                     role_name(graph_.tensor(selected.front()).role)));
   }
 
-  // Only what a backward op still reads: after the graph is transformed, nothing is left to do.
+  // Only what a backward op still reads, or what it takes to make that again: after the graph is
+  // transformed, nothing is left to do.
   void find_recomputed() {
     std::vector<bool> read(graph_.tensors().size(), false);
-    for (const Op& op : graph_.ops()) {
-      if (op.phase != Phase::kBackward) continue;
-      for (TensorId input : op.inputs) read[input.index()] = true;
+    const auto remade = [&](const Op& op) {
+      return op.phase == Phase::kForward &&
+             std::any_of(op.outputs.begin(), op.outputs.end(), [&](TensorId output) {
+               return out_.tensors[output.index()].recompute && read[output.index()];
+             });
+    };
+    for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
+      if (op->phase != Phase::kBackward && !remade(*op)) continue;
+      for (TensorId input : op->inputs) read[input.index()] = true;
     }
+    // All of them as soon as one is read: what one clone reads may be another.
+    bool wanted = false;
+    std::vector<TensorId> not_kept;
     for (const Tensor& tensor : graph_.tensors()) {
-      if (out_.tensors[tensor.id.index()].recompute && read[tensor.id.index()]) {
-        out_.to_recompute.push_back(tensor.id);
+      if (!out_.tensors[tensor.id.index()].recompute || !tensor.producer.valid() ||
+          graph_.op(tensor.producer).phase != Phase::kForward) {
+        continue;
       }
+      not_kept.push_back(tensor.id);
+      wanted = wanted || read[tensor.id.index()];
     }
+    if (wanted) out_.to_recompute = std::move(not_kept);
   }
 
   const Graph& graph_;

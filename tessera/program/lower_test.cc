@@ -221,7 +221,7 @@ int64_t bucket_bytes(const TestPrograms& lowered, const Issue& issue) {
   return bytes;
 }
 
-TEST(Buckets, join_gradients_up_to_the_size_of_the_plan) {
+TEST(Gradients, are_joined_in_buckets_up_to_the_size_of_the_plan) {
   for (const int64_t limit : {0, 256, 1024, 1 << 20}) {
     const TestPrograms lowered = lower_all(
         transformer(), fmt::format("mesh = {{ dp = 2 }}\nbucket_bytes = {}\nsplit = [{{ ops = "
@@ -363,6 +363,18 @@ TEST(Recompute, keeps_nothing_of_an_activation_between_forward_and_backward) {
   const auto& backward = again.programs[0].block(BlockKind::kBackward);
   EXPECT_GE(position<Compute>(backward, [](const Compute& c) { return c.kind == "gelu"; }), 0);
   expect_accepted(again);
+}
+
+TEST(Recompute, of_an_expanded_op_makes_all_its_parts_again_once) {
+  const TestPrograms lowered =
+      lower_all(transformer(),
+                "mesh = { tp = 2 }\nsplit = [{ ops = \"final.ln\", dim = \"hidden\", over = "
+                "\"tp\" }]\nstore = [{ tensors = \"{blocks.1.mlp.residual,final.ln}\", "
+                "recompute = true }]\n");
+  int made = 0;
+  for (const Op& op : lowered.graph.ops()) made += op.path == "final.ln.moments@recompute" ? 1 : 0;
+  EXPECT_EQ(made, 1);
+  expect_accepted(lowered);
 }
 
 TEST(Expansion, merges_the_moments_of_a_split_norm) {

@@ -39,6 +39,13 @@ TensorId attention_case(GraphBuilder& g, DType t, bool causal, const Dim& group)
   return g.op("op", "attention", {q, k, v}, {{"causal", int64_t{causal}}})[0];
 }
 
+TensorId large_attention(GraphBuilder& g, DType t, bool causal, int64_t seq, int64_t group) {
+  const Dim b{"b", 2}, s{"s", seq}, n{"n", 3}, d{"d", 24};
+  const auto q = parameter(g, "q", {b, s, n, {"g", group}, d}, t);
+  const auto k = parameter(g, "k", {b, s, n, d}, t), v = parameter(g, "v", {b, s, n, d}, t);
+  return g.op("op", "attention", {q, k, v}, {{"causal", int64_t{causal}}})[0];
+}
+
 TensorId einsum_case(GraphBuilder& g, DType t, std::vector<Dim> a, std::vector<Dim> b, const char* spec,
                      std::vector<Dim> bias = {}) {
   std::vector<TensorId> inputs{parameter(g, "x", std::move(a), t), parameter(g, "w", std::move(b), t)};
@@ -301,6 +308,54 @@ TEST_P(Kernels, SmallerTypesAgreeWithFloat64) {
     }
   }
 }
+
+// The sizes at which other code is taken: blocks of queries, several heads a block, products by either library.
+class LargeKernels : public ::testing::TestWithParam<Case> {};
+
+TEST_P(LargeKernels, Float32AgreesWithFloat64WholeAndInPieces) {
+  const Graph wide = build_graph(GetParam(), DType::kFloat64, true);
+  const Graph graph = build_graph(GetParam(), DType::kFloat32, true);
+  Workspace exact(wide), whole(graph);
+  fill_inputs(exact, GetParam().high);
+  fill_inputs(whole, GetParam().high);
+  exact.run();
+  whole.run();
+  for (const Op& op : graph.ops()) {
+    for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
+      const OpDim& dim = op.annotation.dims[d];
+      if (d > 0 && (dim.mark == Mark::kFrozen || dim.size == 1)) continue;
+      Workspace w(graph);
+      fill_inputs(w, GetParam().high);
+      w.run();
+      for (const TensorId out : op.outputs) w.randomise(out);
+      w.run_in_pieces(op, static_cast<int>(d), d == 0 ? 1 : 3);
+      for (const TensorId out : op.outputs) {
+        EXPECT_LT(relative_error(w.get(out), exact.get(wide.find_tensor(graph.tensor(out).name))), 2e-5)
+            << op.path << " (" << op.kind << ") in pieces of " << dim.name << ": " << graph.tensor(out).name;
+      }
+    }
+  }
+}
+
+const std::vector<Case>& large_cases() {
+  static const std::vector<Case> all = {
+      {"linear", [](auto& g, DType t) {
+         return einsum_case(g, t, {{"b", 4}, {"s", 40}, {"h", 96}}, {{"h", 96}, {"f", 112}}, "b s h+, h f, f -> b s f", {{"f", 112}});
+       }},
+      {"linear_by_columns", [](auto& g, DType t) {
+         return einsum_case(g, t, {{"s", 160}, {"h", 96}}, {{"f", 112}, {"h", 96}}, "s h+, f h -> f s");
+       }},
+      {"batched", [](auto& g, DType t) {
+         return einsum_case(g, t, {{"b", 9}, {"s", 40}, {"h", 64}}, {{"b", 9}, {"h", 64}, {"f", 56}}, "b s h+, b h f -> b s f");
+       }},
+      {"attention_causal", [](auto& g, DType t) { return large_attention(g, t, true, 300, 1); }},
+      {"attention_full", [](auto& g, DType t) { return large_attention(g, t, false, 150, 1); }},
+      {"attention_grouped", [](auto& g, DType t) { return large_attention(g, t, true, 140, 2); }},
+  };
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(All, LargeKernels, ::testing::ValuesIn(large_cases()),
+                         [](const auto& instance) { return std::string(instance.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(cases()),
                          [](const auto& instance) { return std::string(instance.param.name); });

@@ -61,6 +61,7 @@ void expect_lowered_programs_are_accepted(int cases) {
     if (judged.outcome == Outcome::kAccepted) ++accepted;
     if (judged.outcome == Outcome::kRefused) {
       ++refusals;
+      RC_LOG() << judged.reason << "\n";
       RC_ASSERT(judged.reason.find("plan.toml:") != std::string::npos);
     }
     RC_LOG() << judged.reason << "\n---- plan\n"

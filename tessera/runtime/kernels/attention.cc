@@ -106,6 +106,7 @@ void merge(const ForwardCall& part, const at::Tensor& o, const at::Tensor& lse) 
 }
 
 Kernel attention(const KernelCall& call) {
+  if (blocked_attention_is_faster(call.inputs[0].dtype)) return blocked_attention(call);
   const Array &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2], &o = call.outputs[0],
               &lse = call.outputs[1];
   const std::vector<Rectangle> parts = rectangles_of(call);
@@ -158,6 +159,7 @@ void put(const at::Tensor& to, const at::Tensor& value, bool set) {
 // (do, q, k, v, o, lse) -> (dq, dk, dv). Each rectangle recomputes its weights from the total lse, so its
 // contributions add up.
 Kernel attention_grad(const KernelCall& call) {
+  if (blocked_attention_is_faster(call.inputs[1].dtype)) return blocked_attention_grad(call);
   const Array &d_o = call.inputs[0], &q = call.inputs[1], &k = call.inputs[2], &v = call.inputs[3], &o = call.inputs[4],
               &lse = call.inputs[5];
   const Array &dq = call.outputs[0], &dk = call.outputs[1], &dv = call.outputs[2];

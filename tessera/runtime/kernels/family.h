@@ -25,6 +25,11 @@ std::span<const KernelInfo> lookup_kernels();
 std::span<const KernelInfo> random_kernels();
 std::span<const KernelInfo> update_kernels();
 
+// Attention in blocks of queries by product.h, for float32 where that is faster than libtorch's flash kernels.
+bool blocked_attention_is_faster(DType dtype);
+Kernel blocked_attention(const KernelCall& call);
+Kernel blocked_attention_grad(const KernelCall& call);
+
 // The array seen along the op dims `order`: dims of the operand in that order, stride 0 along those it lacks.
 // Brackets are opened (the members after the first are whole).
 Array align(const Array& array, const OperandDims& operand, const std::vector<int>& order, const Box& box);

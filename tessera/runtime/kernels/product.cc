@@ -30,11 +30,15 @@ bool prefers_onednn() {
 
 }  // namespace
 
-Product prepare_product(at::Tensor y, at::Tensor a, at::Tensor b, bool add) {
+bool onednn_is_faster() {
   static const bool preferred = prefers_onednn();
+  return preferred;
+}
+
+Product prepare_product(at::Tensor y, at::Tensor a, at::Tensor b, bool add) {
   const int64_t rank = y.dim(), rows = y.size(rank - 2), columns = y.size(rank - 1), depth = a.size(rank - 1);
   const int64_t batch = rank == 3 ? y.size(0) : 1;
-  const bool onednn = preferred && y.scalar_type() == at::kFloat && batch * rows * columns * depth >= kLeastWork;
+  const bool onednn = onednn_is_faster() && y.scalar_type() == at::kFloat && batch * rows * columns * depth >= kLeastWork;
   if (onednn && y.stride(rank - 1) != 1) {
     // oneDNN is slow on an output by columns: y' = b' a'.
     at::Tensor b_transposed = b.transpose(rank - 2, rank - 1);

@@ -17,6 +17,9 @@ struct Product {
   bool onednn = false;  // set by prepare
 };
 
+// Is oneDNN the faster one here for float32?
+bool onednn_is_faster();
+
 // Chooses the library and brings the operands into the form that it wants.
 Product prepare_product(at::Tensor y, at::Tensor a, at::Tensor b, bool add);
 void run_product(Product& product);

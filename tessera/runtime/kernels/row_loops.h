@@ -147,6 +147,39 @@ void exp_shifted(A* y, const A* x, A shift, A factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = factor * exp_one(x[i] - shift);
 }
 
+// x becomes softmax(scale x); returns log(sum(exp(scale x))).
+inline float logarithm(float x) { return __builtin_logf(x); }
+inline double logarithm(double x) { return __builtin_log(x); }
+template <class A>
+A softmax_scaled(A* x, A scale, int64_t n) {
+  const A highest = max(x, n) * scale;
+  A s = 0;
+#pragma omp simd reduction(+ : s)
+  for (int64_t i = 0; i < n; ++i) {
+    const A e = exp_one(x[i] * scale - highest);
+    x[i] = e;
+    s += e;
+  }
+  const A factor = A{1} / s;
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+  return highest + logarithm(s);
+}
+
+// x becomes exp(scale x - shift)
+template <class A>
+void exp_scaled(A* x, A scale, A shift, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) x[i] = exp_one(x[i] * scale - shift);
+}
+
+// dp becomes p (dp - dot) scale
+template <class A>
+void score_grad(A* dp, const A* p, A dot_value, A scale, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) dp[i] = p[i] * (dp[i] - dot_value) * scale;
+}
+
 // gelu(x) = x s(u), s the logistic function, u = 2 sqrt(2/pi) (x + 0.044715 x^3): the tanh form, since
 // (1 + tanh(v)) / 2 = s(2 v).
 template <class A>
@@ -276,6 +309,7 @@ constexpr RowOps<A> kRowOps = {
     normalize<A>,   scale_by<A>,     grad_sums<A>,  grad_apply<A>,  grad_params<A>, dot<A>,
     sum_exp<A>,     exp_shifted<A>,  rotate<A>,     keep<A>,        adamw<A>,       sgd<A>,
     gelu<A>,        gelu_grad<A>,    silu<A>,       silu_grad<A>,
+    softmax_scaled<A>, exp_scaled<A>, score_grad<A>,
 };
 constexpr RowTable kRowTable = {kRowOps<float>, kRowOps<double>, philox};
 

@@ -45,6 +45,10 @@ struct RowOps {
   void (*gelu_grad)(A* dx, const A* dy, const A* x, int64_t n);
   void (*silu)(A* y, const A* x, int64_t n);
   void (*silu_grad)(A* dx, const A* dy, const A* x, int64_t n);
+  // Attention. Scores x become weights: softmax(scale x), returning log(sum(exp(scale x))); or exp(scale x - shift).
+  A (*softmax_scaled)(A* x, A scale, int64_t n);
+  void (*exp_scaled)(A* x, A scale, A shift, int64_t n);
+  void (*score_grad)(A* dp, const A* p, A dot, A scale, int64_t n);  // dp becomes p (dp - dot) scale
 };
 
 template <class A>

@@ -1,0 +1,161 @@
+// What lowering knows before its walk: blocks, homes, and the splits of ops that follow a tensor at
+// rest.
+#include <gtest/gtest.h>
+
+#include "tessera/program/test_programs.h"
+#include "tessera/program/walk.h"
+
+namespace tessera {
+namespace {
+
+struct Analysed {
+  Prepared prepared;
+  Result<Analysis> analysis;
+  const Analysis& get() const { return *analysis; }
+  const Graph& graph() const { return prepared.graph; }
+  std::string home(const std::string& tensor) const {
+    const TensorId id = graph().find_tensor(tensor);
+    EXPECT_TRUE(id.valid()) << tensor;
+    const StageId stage = get().home_stage[id.index()];
+    return to_string(get().homes[id.index()], prepared.plan.stages[stage.index()].mesh,
+                     graph().tensor(id).dims);
+  }
+  const Op& op(const std::string& path, Phase phase) const {
+    for (const Op& found : graph().ops()) {
+      if (found.path == path && found.phase == phase) return found;
+    }
+    ADD_FAILURE() << "no op " << path;
+    return graph().ops()[0];
+  }
+  BlockKind block(const std::string& path, Phase phase) const {
+    return get().blocks[op(path, phase).id.index()];
+  }
+};
+std::unique_ptr<Analysed> analysed(const Graph& graph, const std::string& plan) {
+  const auto parsed = parse_plan(plan, "plan.toml");
+  EXPECT_TRUE(parsed.has_value()) << (parsed ? "" : parsed.error().message);
+  auto prepared = prepare(graph, *parsed);
+  EXPECT_TRUE(prepared.has_value()) << (prepared ? "" : prepared.error().message);
+  auto out = std::make_unique<Analysed>(Analysed{std::move(*prepared), tl::unexpected(Error{})});
+  out->analysis = analyse(out->prepared.graph, out->prepared.plan);
+  return out;
+}
+Graph perceptron() { return trained(test_perceptron()); }
+
+const std::string kDp =
+    "mesh = { dp = 2, tp = 2 }\nsplit = [\n"
+    "  { ops = \"*\", dim = \"batch\", over = \"dp\" },\n  { ops = \"*\", dim = \"ffn\", over = "
+    "\"tp\" },\n]\n";
+
+TEST(Homes, are_as_the_first_reader_needs_them) {
+  const auto found = analysed(perceptron(), kDp);
+  EXPECT_EQ(found->home("up.weight"), "[in: -, ffn: tp]");
+  EXPECT_EQ(found->home("down.weight"), "[ffn: tp, out: -]");
+  EXPECT_EQ(found->home("optimizer.m.up.weight"), "[in: -, ffn: tp]");
+  EXPECT_EQ(found->home("grad.up.weight"), "[in: -, ffn: tp]");
+}
+
+TEST(Homes, are_cut_further_by_store_rules_each_role_on_its_own) {
+  const auto found =
+      analysed(perceptron(), kDp + "store = [{ tensors = \"optimizer.*\", over = \"dp\" }]\n");
+  EXPECT_EQ(found->home("up.weight"), "[in: -, ffn: tp]");
+  EXPECT_EQ(found->home("optimizer.m.up.weight"), "[in: dp, ffn: tp]");
+  EXPECT_EQ(found->home("grad.up.weight"), "[in: -, ffn: tp]");
+}
+
+TEST(Homes, of_states_follow_the_parameter) {
+  const auto found =
+      analysed(perceptron(), kDp + "store = [{ tensors = \"role:parameter\", over = \"dp\" }]\n");
+  EXPECT_EQ(found->home("up.weight"), "[in: dp, ffn: tp]");
+  EXPECT_EQ(found->home("optimizer.v.up.weight"), "[in: dp, ffn: tp]");
+  EXPECT_EQ(found->home("grad.up.weight"), "[in: dp, ffn: tp]");
+}
+
+TEST(Homes, are_cut_on_the_dim_that_the_rule_names) {
+  const auto found =
+      analysed(perceptron(),
+               kDp + "store = [{ tensors = \"down.weight\", over = \"dp\", dim = \"out\" }]\n");
+  EXPECT_EQ(found->home("down.weight"), "[ffn: tp, out: dp]");
+}
+
+TEST(Homes, are_cut_on_the_dim_that_the_first_reader_walks_in_time) {
+  const auto found = analysed(perceptron(),
+                              "mesh = { row = 2 }\nsplit = [{ ops = \"down\", dim = \"ffn\", over "
+                              "= \"time:2\" }, { ops = \"up\", dim = \"in\", over = \"time:2\" }]\n"
+                              "store = [{ tensors = \"role:parameter\", over = \"row\" }]\n");
+  EXPECT_EQ(found->home("up.weight"), "[in: row, ffn: -]");
+  EXPECT_EQ(found->home("down.weight"), "[ffn: row, out: -]");
+}
+
+TEST(Homes, are_cut_on_a_dim_that_divides_before_one_that_does_not) {
+  GraphBuilder g("odd");
+  const auto x = g.input("x", {{"batch", 8}, {"in", 3}}, DType::kFloat64);
+  const auto w = g.parameter("w", {{"in", 3}, {"out", 4}}, {Init::Kind::kZeros}, DType::kFloat64);
+  auto y = g.op1("y", "einsum", {x, w}, {{"spec", std::string("batch in+, in out -> batch out")}});
+  y = g.op1("square", "mul", {y, y});
+  g.graph().loss =
+      g.op1("loss", "reduce_sum", {y}, {{"dims", std::string("batch out")}, {"factor", 1.0}});
+  const auto found =
+      analysed(trained(*g.finish()),
+               "mesh = { dp = 2 }\nstore = [{ tensors = \"role:parameter\", over = \"dp\" }]\n");
+  EXPECT_EQ(found->home("w"), "[in: -, out: dp]");
+}
+
+TEST(Blocks, are_the_phases_with_one_micro_batch) {
+  const auto found = analysed(perceptron(), kDp);
+  EXPECT_EQ(found->block("up", Phase::kForward), BlockKind::kForward);
+  EXPECT_EQ(found->block("loss.grad", Phase::kBackward), BlockKind::kBackward);
+  EXPECT_EQ(found->block("up.dw", Phase::kBackward), BlockKind::kBackward);
+  EXPECT_EQ(found->block("optimizer.up.weight", Phase::kUpdate), BlockKind::kUpdate);
+}
+
+TEST(Blocks, without_the_micro_batch_dim_run_once_a_step) {
+  const auto found = analysed(perceptron(), "micro_batches = 2\n");
+  EXPECT_EQ(found->block("up", Phase::kForward), BlockKind::kForward);
+  EXPECT_EQ(found->block("loss.grad", Phase::kBackward), BlockKind::kPrologue) << "a constant";
+  EXPECT_EQ(found->block("up.dw", Phase::kBackward), BlockKind::kBackward);
+  EXPECT_EQ(found->get().shapes.shape(found->graph().find_tensor("x")),
+            (std::vector<int64_t>{4, 4}));
+  EXPECT_TRUE(found->get().sums_micro_batches(found->graph(), found->graph().find_tensor("loss")));
+  EXPECT_TRUE(found->get().sums_micro_batches(found->graph(),
+                                              found->graph().find_tensor("grad.up.weight")));
+  EXPECT_FALSE(found->get().sums_micro_batches(found->graph(), found->graph().find_tensor("act")));
+}
+
+TEST(Blocks, of_a_sum_of_gradients_that_micro_batches_make_are_the_update) {
+  const auto found = analysed(trained(test_transformer()), "micro_batches = 2\n");  // tied table
+  EXPECT_EQ(found->block("embed.token.weight.grad", Phase::kBackward), BlockKind::kUpdate);
+}
+
+TEST(Blocks, that_would_need_all_micro_batches_at_once_are_refused) {
+  GraphBuilder g("whole");
+  auto x = g.input("x", {{"batch", 8}, {"in", 4}}, DType::kFloat64);
+  const auto w = g.parameter("w", {{"in", 4}}, {Init::Kind::kZeros}, DType::kFloat64);
+  x = g.op1("scaled", "mul", {x, w});
+  const auto mean =
+      g.op1("mean", "reduce_sum", {x}, {{"dims", std::string("batch")}, {"factor", 0.1}});
+  auto y = g.op1("centred", "sub", {x, mean});
+  y = g.op1("square", "mul", {y, y});
+  g.graph().loss =
+      g.op1("loss", "reduce_sum", {y}, {{"dims", std::string("batch in")}, {"factor", 1.0}});
+  const auto found = analysed(trained(*g.finish()), "micro_batches = 2\n");
+  ASSERT_FALSE(found->analysis.has_value());
+  EXPECT_EQ(
+      found->analysis.error().message,
+      "plan.toml: micro_batches = 2: op 'centred' works on one micro-batch but reads what 'mean' "
+      "makes of all of them; use micro_batches = 1");
+}
+
+TEST(Followers, update_in_the_layout_of_the_state) {
+  const auto found =
+      analysed(perceptron(), kDp + "store = [{ tensors = \"optimizer.*\", over = \"dp\" }]\n");
+  for (const char* path : {"optimizer.up.weight", "clip.up.weight.sum_squares"}) {
+    const Op& op = found->op(path, Phase::kUpdate);
+    const OpPlan& plan = found->get().ops[op.id.index()];
+    EXPECT_EQ(plan.dims[0].axes, std::vector<AxisId>{AxisId(0)}) << path;  // in: dp
+    EXPECT_EQ(plan.dims[1].axes, std::vector<AxisId>{AxisId(1)}) << path;  // ffn: tp
+  }
+}
+
+}  // namespace
+}  // namespace tessera

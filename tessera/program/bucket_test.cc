@@ -1,0 +1,140 @@
+// The bucketing pass on texts written by hand.
+#include <gtest/gtest.h>
+
+#include "tessera/graph/builder.h"
+#include "tessera/program/stage_text.h"
+
+namespace tessera {
+namespace {
+
+const AxisId kRow(0), kCol(1);
+
+// Four parameters of 16 float32 elements (64 bytes), one buffer each, reduced in the backward
+// block, waited for in the update.
+class Buckets : public testing::Test {
+ protected:
+  Buckets() {
+    GraphBuilder g("buckets");
+    for (const char* name : {"a", "b", "c", "d"}) {
+      tensors_.push_back(g.parameter(name, {{"x", 16}}, {Init::Kind::kZeros}));
+    }
+    graph_ = g.graph();
+    shapes_ = {&graph_, "batch", 1};
+    text_.mesh = Mesh::row_major({{"row", 2}, {"col", 2}});
+    for (TensorId tensor : tensors_) {
+      TextBuffer buffer;
+      buffer.tensor = tensor;
+      buffer.region = whole();
+      text_.buffers.push_back(buffer);
+    }
+  }
+  static Region whole() { return {Layout::whole(1), std::nullopt}; }
+  TextView view(int buffer) const { return {buffer, whole()}; }
+
+  std::vector<TextInstruction>& block(BlockKind kind) {
+    return text_.blocks[static_cast<size_t>(kind)];
+  }
+  void issue(int buffer, AxisId axis = kRow, When when = When::kAlways) {
+    TextIssue out;
+    out.handle = 10 + buffer;
+    out.kind = CollectiveKind::kAllReduce;
+    out.combiner = Combiner::kSum;
+    out.axes = {axis};
+    out.transfers.push_back({tensors_[static_cast<size_t>(buffer)], view(buffer), view(buffer)});
+    block(BlockKind::kBackward).push_back({out, when, {}});
+  }
+  void wait(int buffer, BlockKind in = BlockKind::kUpdate) {
+    block(in).push_back({TextWait{10 + buffer, 0}, When::kAlways, {}});
+  }
+  void copy(int from, int to) {
+    block(BlockKind::kBackward)
+        .push_back({TextCopy{tensors_[0], view(from), view(to), Write::kSet}, When::kAlways, {}});
+  }
+  // Sizes of the buckets in order.
+  std::vector<size_t> bucketed(int64_t bytes) {
+    bucket_collectives(text_, shapes_, bytes);
+    std::vector<size_t> out;
+    for (const TextInstruction& instruction : block(BlockKind::kBackward)) {
+      const auto* found = std::get_if<TextIssue>(&instruction.body);
+      if (found != nullptr) out.push_back(found->transfers.size());
+    }
+    return out;
+  }
+  std::vector<int> waits(BlockKind in) {
+    std::vector<int> out;
+    for (const TextInstruction& instruction : block(in)) {
+      const auto* found = std::get_if<TextWait>(&instruction.body);
+      if (found != nullptr) out.push_back(found->handle);
+    }
+    return out;
+  }
+  using Sizes = std::vector<size_t>;
+
+  Graph graph_;
+  ShapeRule shapes_;
+  StageText text_;
+  std::vector<TensorId> tensors_;
+};
+
+TEST_F(Buckets, join_what_is_alike_in_order_at_the_last_ones_place) {
+  for (int i : {0, 1, 2}) issue(i);
+  copy(3, 3);
+  for (int i : {0, 1, 2}) wait(i);
+  EXPECT_EQ(bucketed(1000), (Sizes{3}));
+  const auto& joined = std::get<TextIssue>(block(BlockKind::kBackward)[0].body);
+  EXPECT_EQ(joined.handle, 12);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(joined.transfers[i].tensor, tensors_[i]);
+  EXPECT_EQ(waits(BlockKind::kUpdate), std::vector<int>{12})
+      << "one wait, at the first one's place";
+}
+
+TEST_F(Buckets, are_no_larger_than_the_limit_says) {
+  for (int i : {0, 1, 2, 3}) issue(i);
+  for (int i : {0, 1, 2, 3}) wait(i);
+  EXPECT_EQ(bucketed(128), (Sizes{2, 2}));
+  EXPECT_EQ(waits(BlockKind::kUpdate), (std::vector<int>{11, 13}));
+}
+
+TEST_F(Buckets, of_no_bytes_join_nothing) {
+  for (int i : {0, 1}) issue(i);
+  for (int i : {0, 1}) wait(i);
+  EXPECT_EQ(bucketed(0), (Sizes{1, 1}));
+}
+
+TEST_F(Buckets, keep_groups_and_times_apart) {
+  issue(0, kRow);
+  issue(1, kCol);
+  issue(2, kRow, When::kLast);
+  issue(3, kRow);
+  for (int i : {0, 1, 2, 3}) wait(i);
+  EXPECT_EQ(bucketed(1000), (Sizes{1, 1, 2})) << "0 and 3 alone are alike";
+}
+
+TEST_F(Buckets, close_at_a_wait) {
+  issue(0);
+  wait(0, BlockKind::kBackward);
+  issue(1);
+  wait(1);
+  EXPECT_EQ(bucketed(1000), (Sizes{1, 1}));
+}
+
+TEST_F(Buckets, close_when_something_touches_their_memory) {
+  issue(0);
+  copy(0, 3);  // reads what the reduction makes
+  issue(1);
+  copy(3, 1);  // writes what is under way
+  issue(2);
+  for (int i : {0, 1, 2}) wait(i);
+  EXPECT_EQ(bucketed(1000), (Sizes{1, 1, 1}));
+}
+
+TEST_F(Buckets, pass_by_what_touches_other_memory) {
+  issue(0);
+  copy(2, 3);
+  issue(1);
+  for (int i : {0, 1}) wait(i);
+  EXPECT_EQ(bucketed(1000), (Sizes{2}));
+}
+
+}  // namespace
+}  // namespace tessera
