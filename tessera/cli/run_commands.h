@@ -11,6 +11,9 @@
 
 namespace tessera::cli {
 
+// Before anything else in main(): sets what must be in the environment when the process starts, by starting it once more.
+void prepare_process(char** argv);
+
 struct TrainOptions {
   std::string run_file;
   std::optional<std::string> plan;

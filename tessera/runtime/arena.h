@@ -1,4 +1,5 @@
-// One tier's memory of a rank: a fixed number of bytes, aligned to 64, zero, touched first by who uses it.
+// One tier's memory of a rank: a fixed number of bytes, aligned to 64, zero, touched first by who
+// uses it.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,8 @@ namespace tessera {
 
 class Arena {
  public:
-  // kDevice and kHost: anonymous memory, in huge pages where the system gives them. kDisk: an unnamed file in TMPDIR.
+  // kDevice and kHost: anonymous memory, in huge pages where the system gives them. kDisk: an
+  // unnamed file in TMPDIR.
   static Result<Arena> create(Tier tier, int64_t bytes);
   Arena() = default;
   ~Arena();

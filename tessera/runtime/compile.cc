@@ -39,7 +39,9 @@ OptimizerSpec specification(const OptimizerConfig& config) {
 
 namespace {
 
-DType storage_of(DType compute) { return compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
+DType storage_of(DType compute) {
+  return compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
 
 }  // namespace
 
@@ -57,9 +59,11 @@ Result<Compiled> compile_model(Model model, Plan plan, const CompileOptions& opt
   TESSERA_TRY(DType compute, parse_dtype(options.precision));
   const DType storage = storage_of(compute);
   Graph forward = compiled.model.graph;
-  if (compute == DType::kFloat32 && compiled.plan.compute_dtype) compute = *compiled.plan.compute_dtype;
+  if (compute == DType::kFloat32 && compiled.plan.compute_dtype)
+    compute = *compiled.plan.compute_dtype;
   if (compute == DType::kFloat16) {
-    return invalid_input(fmt::format("{}: precision: expected float64, float32 or bfloat16, found float16", compiled.plan.file));
+    return invalid_input(fmt::format(
+        "{}: precision: expected float64, float32 or bfloat16, found float16", compiled.plan.file));
   }
   if (compute != storage) {
     TESSERA_TRY(forward, apply_precision(forward, compute));
@@ -70,12 +74,14 @@ Result<Compiled> compile_model(Model model, Plan plan, const CompileOptions& opt
   compiled.ranks = static_cast<int>(prepared.plan.ranks);
   LowerOptions lower_options;
   lower_options.fetch = fetched(*compiled.graph, options);
-  TESSERA_TRY(Lowering lowering, Lowering::create(compiled.graph, std::move(prepared.plan), lower_options));
+  TESSERA_TRY(Lowering lowering,
+              Lowering::create(compiled.graph, std::move(prepared.plan), lower_options));
   compiled.lowering = std::make_unique<Lowering>(std::move(lowering));
   return compiled;
 }
 
-Result<std::vector<Program>> lower_and_verify(const Compiled& compiled, int64_t memory_limit_bytes) {
+Result<std::vector<Program>> lower_and_verify(const Compiled& compiled,
+                                              int64_t memory_limit_bytes) {
   std::vector<Program> programs;
   for (int rank = 0; rank < compiled.ranks; ++rank) {
     TESSERA_TRY(Program program, compiled.lowering->lower(rank));

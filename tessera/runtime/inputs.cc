@@ -30,23 +30,25 @@ void each_element(const Tensor& tensor, const Box& region, const kernels::Array&
 
 }  // namespace
 
-void load_text(const TextData& data, int64_t seed, int64_t step, const Tensor& tensor, const Box& region,
-               const kernels::Array& to) {
+void load_text(const TextData& data, int64_t seed, int64_t step, const Tensor& tensor,
+               const Box& region, const kernels::Array& to) {
   TESSERA_CHECK(tensor.dtype == DType::kInt64 && region.rank() == 2 && to.strides[1] == 1,
                 "text cannot give input {}", tensor.name);
   const int64_t shift = tensor.name == kTargets ? 1 : 0;
   auto* out = reinterpret_cast<int64_t*>(to.data);
   for (int64_t row = 0; row < region.dims[0].size; ++row) {
-    data.read(seed, step, region.dims[0].begin + row, region.dims[1].begin + shift, region.dims[1].size,
-              out + row * to.strides[0]);
+    data.read(seed, step, region.dims[0].begin + row, region.dims[1].begin + shift,
+              region.dims[1].size, out + row * to.strides[0]);
   }
 }
 
 void load_random(int64_t vocab, int64_t seed, int64_t step, const Tensor& tensor, const Box& region,
                  const kernels::Array& to) {
   const bool integers = !is_floating(tensor.dtype);
-  const std::string_view stream = integers ? std::string_view("tokens") : std::string_view(tensor.name);
-  const Philox philox{static_cast<uint64_t>(seed), stable_hash(stream.data(), stream.size(), static_cast<uint64_t>(step))};
+  const std::string_view stream =
+      integers ? std::string_view("tokens") : std::string_view(tensor.name);
+  const Philox philox{static_cast<uint64_t>(seed),
+                      stable_hash(stream.data(), stream.size(), static_cast<uint64_t>(step))};
   // Sequences have one more token than the tensor.
   const int64_t seq = tensor.dims.size() == 2 ? tensor.dims[1].size : 0;
   const int64_t shift = seq > 0 && tensor.name == kTargets ? 1 : 0;
@@ -57,10 +59,13 @@ void load_random(int64_t vocab, int64_t seed, int64_t step, const Tensor& tensor
       return;
     }
     const int64_t token = seq > 0 ? index / seq * (seq + 1) + index % seq + shift : index;
-    *reinterpret_cast<int64_t*>(at) = static_cast<int64_t>(philox.bits(static_cast<uint64_t>(token))) % vocab;
+    *reinterpret_cast<int64_t*>(at) =
+        static_cast<int64_t>(philox.bits(static_cast<uint64_t>(token))) % vocab;
   });
 }
 
-void load_scalar(double value, const kernels::Array& to) { kernels::store_element(to.data, to.dtype, value); }
+void load_scalar(double value, const kernels::Array& to) {
+  kernels::store_element(to.data, to.dtype, value);
+}
 
 }  // namespace tessera

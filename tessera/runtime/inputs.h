@@ -1,5 +1,5 @@
-// Internal to the runtime: what programs load. Regions of graph inputs from text or from random numbers; a value depends on
-// seed, step and global index only. Thread-safe.
+// Internal to the runtime: what programs load. Regions of graph inputs from text or from random
+// numbers; a value depends on seed, step and global index only. Thread-safe.
 #pragma once
 
 #include "tessera/graph/graph.h"
@@ -9,10 +9,10 @@
 namespace tessera {
 
 // Inputs "tokens" and "targets" [batch, seq] of the text's windows.
-void load_text(const TextData& data, int64_t seed, int64_t step, const Tensor& tensor, const Box& region,
-               const kernels::Array& to);
-// Any input: integers are random tokens in [0, vocab) (two dims: "targets" are the tokens one further on), floating values are
-// uniform in [-1, 1).
+void load_text(const TextData& data, int64_t seed, int64_t step, const Tensor& tensor,
+               const Box& region, const kernels::Array& to);
+// Any input: integers are random tokens in [0, vocab) (two dims: "targets" are the tokens one
+// further on), floating values are uniform in [-1, 1).
 void load_random(int64_t vocab, int64_t seed, int64_t step, const Tensor& tensor, const Box& region,
                  const kernels::Array& to);
 // A scalar input ("lr", "step").

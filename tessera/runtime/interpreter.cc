@@ -31,7 +31,8 @@ Overloaded(F...) -> Overloaded<F...>;
 
 constexpr size_t kTiers = 3;
 
-// Ends of the buffers that an instruction touches, by tier: of plain buffers, and of slot 0 of those with slots.
+// Ends of the buffers that an instruction touches, by tier: of plain buffers, and of slot 0 of
+// those with slots.
 struct Extent {
   std::array<int64_t, kTiers> plain{}, slotted{};
 };
@@ -55,8 +56,8 @@ struct Run {
 // A communication handle of the program: what is in flight, by micro-batch.
 struct Flight {
   std::vector<comm::Handle> pending;
-  bool each_run = true;      // issued in every run of a forward or backward block
-  std::string name;          // for the profile
+  bool each_run = true;  // issued in every run of a forward or backward block
+  std::string name;      // for the profile
 };
 
 std::vector<double> to_double(const std::byte* data, DType dtype, int64_t n) {
@@ -74,11 +75,15 @@ std::vector<double> to_double(const std::byte* data, DType dtype, int64_t n) {
   return values;
 }
 
-std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+std::string first_line(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
 
 }  // namespace
 
-std::vector<double> HostArray::values() const { return to_double(data.data(), dtype, region.volume()); }
+std::vector<double> HostArray::values() const {
+  return to_double(data.data(), dtype, region.volume());
+}
 
 struct RankExecutor::Impl {
   const Graph& graph;
@@ -93,7 +98,8 @@ struct RankExecutor::Impl {
   std::array<std::vector<Variants>, kBlockKinds> variants;
   std::vector<int> groups;  // by index into Program::groups
   std::unordered_map<int, Flight> flights;
-  std::array<std::vector<std::vector<Redistribution>>, kBlockKinds> redistributions;  // of each Issue
+  std::array<std::vector<std::vector<Redistribution>>, kBlockKinds>
+      redistributions;  // of each Issue
   std::array<std::vector<comm::Label>, kBlockKinds> labels;
   const LoadFunction* load = nullptr;
   std::map<std::string, double> seconds;
@@ -103,7 +109,8 @@ struct RankExecutor::Impl {
     context.seed = options.seed;
   }
 
-  // ---- memory ---------------------------------------------------------------------------------------------------
+  // ---- memory
+  // ---------------------------------------------------------------------------------------------------
   std::byte* buffer_data(const Buffer& buffer, int64_t slot) const {
     const int64_t shift = buffer.lifetime == Lifetime::kMicroBatch ? slot * program.slot_bytes : 0;
     return arenas[static_cast<size_t>(buffer.tier)].data() + buffer.offset + shift;
@@ -111,7 +118,8 @@ struct RankExecutor::Impl {
 
   Array array(const View& view, int64_t slot) const {
     const Buffer& buffer = program.buffer(view.buffer);
-    Array result{buffer_data(buffer, slot), buffer.dtype, view.box.shape(), row_major_strides(buffer.shape)};
+    Array result{buffer_data(buffer, slot), buffer.dtype, view.box.shape(),
+                 row_major_strides(buffer.shape)};
     for (size_t d = 0; d < view.box.rank(); ++d) {
       result.data += view.box.dims[d].begin * result.strides[d] * dtype_bytes(buffer.dtype);
     }
@@ -128,13 +136,17 @@ struct RankExecutor::Impl {
   void touch(const Extent& extent, int64_t slot) {
     for (size_t tier = 0; tier < kTiers; ++tier) {
       peak[tier] = std::max(peak[tier], extent.plain[tier]);
-      if (extent.slotted[tier] > 0) peak[tier] = std::max(peak[tier], extent.slotted[tier] + slot * program.slot_bytes);
+      if (extent.slotted[tier] > 0)
+        peak[tier] = std::max(peak[tier], extent.slotted[tier] + slot * program.slot_bytes);
     }
   }
 
-  bool has_slots(const View& view) const { return program.buffer(view.buffer).lifetime == Lifetime::kMicroBatch; }
+  bool has_slots(const View& view) const {
+    return program.buffer(view.buffer).lifetime == Lifetime::kMicroBatch;
+  }
 
-  // ---- preparation ----------------------------------------------------------------------------------------------
+  // ---- preparation
+  // ----------------------------------------------------------------------------------------------
   Status prepare() {
     for (size_t tier = 0; tier < kTiers; ++tier) {
       TESSERA_TRY(arenas[tier], Arena::create(static_cast<Tier>(tier), program.arena_bytes[tier]));
@@ -146,7 +158,8 @@ struct RankExecutor::Impl {
       variants[b].resize(block.size());
       redistributions[b].resize(block.size());
       labels[b].resize(block.size());
-      for (size_t i = 0; i < block.size(); ++i) prepare_instruction(static_cast<BlockKind>(b), i, block[i]);
+      for (size_t i = 0; i < block.size(); ++i)
+        prepare_instruction(static_cast<BlockKind>(b), i, block[i]);
     }
     return {};
   }
@@ -172,7 +185,8 @@ struct RankExecutor::Impl {
                      }
                      label.tensor = names_of(issue);
                      label.axis = axes_of(program.groups[static_cast<size_t>(issue.group)]);
-                     add_flight(issue.handle, kind, instruction.when, std::string(collective_name(issue.kind)));
+                     add_flight(issue.handle, kind, instruction.when,
+                                std::string(collective_name(issue.kind)));
                    },
                    [&](const Send& send) {
                      extend(extent, send.view);
@@ -207,20 +221,26 @@ struct RankExecutor::Impl {
       v.slotted = v.slotted || has_slots(output.view);
       v.varying = v.varying || output.write == Write::kAddExceptFirst;
     }
-    v.kernels.resize(2 * static_cast<size_t>(v.moving ? program.micro_batches : v.slotted ? program.slots : 1));
+    v.kernels.resize(2 * static_cast<size_t>(v.moving    ? program.micro_batches
+                                             : v.slotted ? program.slots
+                                                         : 1));
   }
 
   void add_flight(int handle, BlockKind block, When when, std::string name) {
     Flight& flight = flights[handle];
-    flight.each_run = (block == BlockKind::kForward || block == BlockKind::kBackward) && when == When::kAlways;
-    flight.pending.assign(flight.each_run ? static_cast<size_t>(program.micro_batches) : 1, comm::kNoHandle);
+    flight.each_run =
+        (block == BlockKind::kForward || block == BlockKind::kBackward) && when == When::kAlways;
+    flight.pending.assign(flight.each_run ? static_cast<size_t>(program.micro_batches) : 1,
+                          comm::kNoHandle);
     flight.name = std::move(name);
   }
 
   std::string names_of(const Issue& issue) const {
     if (issue.transfers.empty()) return "";
     const std::string& first = graph.tensor(issue.transfers[0].tensor).name;
-    return issue.transfers.size() == 1 ? first : fmt::format("{} and {} more", first, issue.transfers.size() - 1);
+    return issue.transfers.size() == 1
+               ? first
+               : fmt::format("{} and {} more", first, issue.transfers.size() - 1);
   }
 
   std::string axes_of(const Group& group) const {
@@ -232,7 +252,8 @@ struct RankExecutor::Impl {
     return join(names, "+");
   }
 
-  // ---- execution ------------------------------------------------------------------------------------------------
+  // ---- execution
+  // ------------------------------------------------------------------------------------------------
   void run_step(int64_t step) {
     context.step = step;
     std::array<int64_t, kBlockKinds> runs{}, previous;
@@ -242,8 +263,9 @@ struct RankExecutor::Impl {
     for (const BlockRunStep& entry : program.schedule) {
       const auto b = static_cast<size_t>(entry.block);
       const int64_t done = runs[b]++;
-      run_block({entry.block, entry.micro_batch, entry.micro_batch % std::max<int64_t>(program.slots, 1), previous[b],
-                 done == 0, done + 1 == total[b]});
+      run_block({entry.block, entry.micro_batch,
+                 entry.micro_batch % std::max<int64_t>(program.slots, 1), previous[b], done == 0,
+                 done + 1 == total[b]});
       previous[b] = entry.micro_batch;
     }
     for (auto& [handle, flight] : flights) wait_all(flight);
@@ -253,7 +275,9 @@ struct RankExecutor::Impl {
     const auto& block = program.block(run.block);
     for (size_t i = 0; i < block.size(); ++i) {
       const Instruction& instruction = block[i];
-      if ((instruction.when == When::kFirst && !run.first) || (instruction.when == When::kLast && !run.last)) continue;
+      if ((instruction.when == When::kFirst && !run.first) ||
+          (instruction.when == When::kLast && !run.last))
+        continue;
       touch(extents[static_cast<size_t>(run.block)][i], run.slot);
       if (options.profile) {
         const auto begin = std::chrono::steady_clock::now();
@@ -268,7 +292,8 @@ struct RankExecutor::Impl {
 
   std::string profile_name(const Instruction& instruction) const {
     if (const auto* compute = std::get_if<Compute>(&instruction.body)) return compute->kind;
-    if (const auto* wait = std::get_if<Wait>(&instruction.body)) return "wait " + flights.at(wait->handle).name;
+    if (const auto* wait = std::get_if<Wait>(&instruction.body))
+      return "wait " + flights.at(wait->handle).name;
     if (std::holds_alternative<Load>(instruction.body)) return "load";
     if (std::holds_alternative<Copy>(instruction.body)) return "copy";
     return std::holds_alternative<Free>(instruction.body) ? "free" : "issue";
@@ -302,8 +327,8 @@ struct RankExecutor::Impl {
     } catch (const std::exception& error) {
       const Op& op = graph.op(compute.op);
       const std::string tensor = op.outputs.empty() ? "" : graph.tensor(op.outputs[0]).name;
-      throw comm::CommFault{fmt::format("rank {}: op {} ({}), tensor {}: {}", program.rank, op.path, op.kind, tensor,
-                                        first_line(error.what()))};
+      throw comm::CommFault{fmt::format("rank {}: op {} ({}), tensor {}: {}", program.rank, op.path,
+                                        op.kind, tensor, first_line(error.what()))};
     }
   }
 
@@ -315,7 +340,8 @@ struct RankExecutor::Impl {
     const Op& op = graph.op(compute.op);
     kernels::KernelCall call;
     call.op = &op;
-    call.box = at_micro_batch(program, compute.box, micro_batch_dim_of(program, op.annotation), run.micro_batch);
+    call.box = at_micro_batch(program, compute.box, micro_batch_dim_of(program, op.annotation),
+                              run.micro_batch);
     for (const View& view : compute.inputs) call.inputs.push_back(array(view, run.slot));
     for (const Output& output : compute.outputs) {
       call.outputs.push_back(array(output.view, run.slot));
@@ -333,8 +359,10 @@ struct RankExecutor::Impl {
 
   void start(const Run& run, int handle, comm::Handle started) {
     Flight& flight = flights.at(handle);
-    comm::Handle& pending = flight.pending[flight.each_run ? static_cast<size_t>(run.micro_batch) : 0];
-    TESSERA_CHECK(pending == comm::kNoHandle, "rank {}: handle #{} is issued again before its wait", program.rank, handle);
+    comm::Handle& pending =
+        flight.pending[flight.each_run ? static_cast<size_t>(run.micro_batch) : 0];
+    TESSERA_CHECK(pending == comm::kNoHandle, "rank {}: handle #{} is issued again before its wait",
+                  program.rank, handle);
     pending = started;
   }
 
@@ -345,20 +373,25 @@ struct RankExecutor::Impl {
     items.reserve(issue.transfers.size());
     for (size_t t = 0; t < issue.transfers.size(); ++t) {
       const Transfer& transfer = issue.transfers[t];
-      items.push_back({&redistributions[b][i][t], comm_view(transfer.in, transfer.hold[me], run.slot),
+      items.push_back({&redistributions[b][i][t],
+                       comm_view(transfer.in, transfer.hold[me], run.slot),
                        comm_view(transfer.out, transfer.need[me], run.slot)});
     }
     start(run, issue.handle,
-          communicator.issue(groups[static_cast<size_t>(issue.group)], std::move(items), labels[b][i]));
+          communicator.issue(groups[static_cast<size_t>(issue.group)], std::move(items),
+                             labels[b][i]));
   }
 
   // The same message of different micro-batches must not be mistaken for one another.
-  int64_t tag_of(int64_t tag, const Run& run) const { return tag * program.micro_batches + run.micro_batch; }
+  int64_t tag_of(int64_t tag, const Run& run) const {
+    return tag * program.micro_batches + run.micro_batch;
+  }
 
   void execute_send(const Run& run, size_t i, const Send& send) {
     const DType dtype = program.buffer(send.view.buffer).dtype;
     start(run, send.handle,
-          communicator.issue_send(send.peer, tag_of(send.tag, run), dtype, comm_view(send.view, send.region, run.slot),
+          communicator.issue_send(send.peer, tag_of(send.tag, run), dtype,
+                                  comm_view(send.view, send.region, run.slot),
                                   labels[static_cast<size_t>(run.block)][i]));
   }
 
@@ -394,14 +427,16 @@ struct RankExecutor::Impl {
     std::optional<Kernel>& kernel = variant(run, i);
     if (!kernel) {
       const Array from = array(copy.from, run.slot), to = array(copy.to, run.slot);
-      kernel = adds(copy.write, run) ? kernels::prepare_add(from, to) : kernels::prepare_copy(from, to);
+      kernel =
+          adds(copy.write, run) ? kernels::prepare_add(from, to) : kernels::prepare_copy(from, to);
     }
     if (*kernel) (*kernel)();
   }
 
   void execute_load(const Run& run, const Load& one) {
     const Tensor& tensor = graph.tensor(one.tensor);
-    const Box region = at_micro_batch(program, one.region, micro_batch_dim_of(program, tensor), run.micro_batch);
+    const Box region =
+        at_micro_batch(program, one.region, micro_batch_dim_of(program, tensor), run.micro_batch);
     if (!region.empty()) (*load)(tensor, region, array(one.to, run.slot));
   }
 };
@@ -409,8 +444,10 @@ struct RankExecutor::Impl {
 RankExecutor::RankExecutor() = default;
 RankExecutor::~RankExecutor() = default;
 
-Result<std::unique_ptr<RankExecutor>> RankExecutor::create(const Graph& graph, const Program& program,
-                                                           comm::Communicator& communicator, ExecutorOptions options) {
+Result<std::unique_ptr<RankExecutor>> RankExecutor::create(const Graph& graph,
+                                                           const Program& program,
+                                                           comm::Communicator& communicator,
+                                                           ExecutorOptions options) {
   kernels::configure_process();
   std::unique_ptr<RankExecutor> executor(new RankExecutor());
   executor->impl_ = std::make_unique<Impl>(graph, program, communicator, std::move(options));
@@ -424,7 +461,8 @@ void RankExecutor::initialise() {
     Extent extent;
     impl_->extend(extent, whole);
     impl_->touch(extent, 0);
-    tessera::initialise(impl_->graph.tensor(home.tensor), home.region, impl_->options.seed, impl_->array(whole, 0));
+    tessera::initialise(impl_->graph.tensor(home.tensor), home.region, impl_->options.seed,
+                        impl_->array(whole, 0));
   }
 }
 
@@ -436,8 +474,8 @@ void RankExecutor::run_step(int64_t step, const LoadFunction& load) {
 HostArray RankExecutor::read(const Home& home) const {
   const Buffer& buffer = impl_->program.buffer(home.buffer);
   HostArray result{home.tensor, home.region, buffer.dtype, {}};
-  TESSERA_CHECK(buffer.bytes() == home.region.volume() * dtype_bytes(buffer.dtype), "home {} of {}", buffer.name,
-                home.region.to_string());
+  TESSERA_CHECK(buffer.bytes() == home.region.volume() * dtype_bytes(buffer.dtype), "home {} of {}",
+                buffer.name, home.region.to_string());
   const std::byte* from = impl_->buffer_data(buffer, 0);
   result.data.assign(from, from + buffer.bytes());
   return result;
@@ -445,8 +483,9 @@ HostArray RankExecutor::read(const Home& home) const {
 
 void RankExecutor::write(const Home& home, const HostArray& array) {
   const Buffer& buffer = impl_->program.buffer(home.buffer);
-  TESSERA_CHECK(array.region == home.region && array.dtype == buffer.dtype, "home {} of {}, array of {}", buffer.name,
-                home.region.to_string(), array.region.to_string());
+  TESSERA_CHECK(array.region == home.region && array.dtype == buffer.dtype,
+                "home {} of {}, array of {}", buffer.name, home.region.to_string(),
+                array.region.to_string());
   std::copy(array.data.begin(), array.data.end(), impl_->buffer_data(buffer, 0));
 }
 

@@ -1,7 +1,9 @@
-// The interpreter: executes the program of one rank, the same object that the simulator prices and the verifier proves.
+// The interpreter: executes the program of one rank, the same object that the simulator prices and
+// the verifier proves.
 //
-// Memory is planned: one arena a tier, allocated once, with the offsets that the program gives; a step allocates
-// nothing here. Kernels are prepared at their first execution (kernels.h) and reused in every later step.
+// Memory is planned: one arena a tier, allocated once, with the offsets that the program gives; a
+// step allocates nothing here. Kernels are prepared at their first execution (kernels.h) and reused
+// in every later step.
 //
 //   comm::run_threads(ranks, options, [&](comm::Communicator& world) {
 //     auto executor = RankExecutor::create(graph, programs[world.rank()], world, {.seed = 1});
@@ -9,9 +11,9 @@
 //     for (int64_t step = 1; step <= steps; ++step) (*executor)->run_step(step, load);
 //   });
 //
-// Used by its rank's thread only: create() there, so that the memory is near that thread. Graph, program and
-// communicator outlive the executor. A fault (lost peer, failed kernel) is thrown as comm::CommFault and names rank,
-// op and tensor; after it the executor is of no use.
+// Used by its rank's thread only: create() there, so that the memory is near that thread. Graph,
+// program and communicator outlive the executor. A fault (lost peer, failed kernel) is thrown as
+// comm::CommFault and names rank, op and tensor; after it the executor is of no use.
 #pragma once
 
 #include <array>
@@ -40,8 +42,10 @@ struct HostArray {
   std::vector<double> values() const;  // converted
 };
 
-// Gives a region of a graph input for the step being executed; `to` has the region's shape and the tensor's dtype.
-using LoadFunction = std::function<void(const Tensor& tensor, const Box& region, const kernels::Array& to)>;
+// Gives a region of a graph input for the step being executed; `to` has the region's shape and the
+// tensor's dtype.
+using LoadFunction =
+    std::function<void(const Tensor& tensor, const Box& region, const kernels::Array& to)>;
 
 struct ExecutorOptions {
   uint64_t seed = 0;
@@ -53,7 +57,8 @@ struct ExecutorOptions {
 class RankExecutor {
  public:
   static Result<std::unique_ptr<RankExecutor>> create(const Graph& graph, const Program& program,
-                                                      comm::Communicator& communicator, ExecutorOptions options);
+                                                      comm::Communicator& communicator,
+                                                      ExecutorOptions options);
   ~RankExecutor();
   RankExecutor(const RankExecutor&) = delete;
   RankExecutor& operator=(const RankExecutor&) = delete;

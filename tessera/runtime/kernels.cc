@@ -21,8 +21,9 @@ constexpr std::align_val_t kAlignment{64};
 const std::map<std::string_view, KernelInfo>& registry() {
   static const std::map<std::string_view, KernelInfo> all = [] {
     std::map<std::string_view, KernelInfo> kinds;
-    for (const auto family : {attention_kernels(), einsum_kernels(), pointwise_kernels(), shape_kernels(),
-                              norm_kernels(), lookup_kernels(), random_kernels(), update_kernels()}) {
+    for (const auto family :
+         {attention_kernels(), einsum_kernels(), pointwise_kernels(), shape_kernels(),
+          norm_kernels(), lookup_kernels(), random_kernels(), update_kernels()}) {
       for (const KernelInfo& info : family) kinds.emplace(info.kind, info);
     }
     return kinds;
@@ -71,7 +72,9 @@ Kernel prepare_merge_moments(const Array& from, const Array& into) {
   return [=] {
     nest.each([&](const std::array<std::byte*, 2>& at) {
       const auto to = [&](int64_t i) { return at[0] + i * to_step; };
-      const auto other = [&](int64_t i) { return load_element<double>(at[1] + i * from_step, dtype); };
+      const auto other = [&](int64_t i) {
+        return load_element<double>(at[1] + i * from_step, dtype);
+      };
       const double na = load_element<double>(to(0), dtype), nb = other(0), n = na + nb;
       if (nb == 0) return;
       const double mean = load_element<double>(to(1), dtype), delta = other(1) - mean;
@@ -146,13 +149,16 @@ Array Array::contiguous(std::byte* data, DType dtype, std::vector<int64_t> shape
   return {data, dtype, std::move(shape), std::move(strides)};
 }
 
-void Scratch::Release::operator()(std::byte* memory) const { ::operator delete(memory, kAlignment); }
+void Scratch::Release::operator()(std::byte* memory) const {
+  ::operator delete(memory, kAlignment);
+}
 
 std::byte* Scratch::take(int64_t bytes) {
   if (bytes > largest_ || chunks_.empty()) {
     largest_ = std::max({bytes, largest_ * 3 / 2, int64_t{4096}});
     total_ += largest_;
-    chunks_.emplace_back(static_cast<std::byte*>(::operator new(static_cast<size_t>(largest_), kAlignment)));
+    chunks_.emplace_back(
+        static_cast<std::byte*>(::operator new(static_cast<size_t>(largest_), kAlignment)));
   }
   return chunks_.back().get();
 }
@@ -165,7 +171,8 @@ std::vector<int> op_dims(const OperandDims& operand) {
   return order;
 }
 
-Array align(const Array& array, const OperandDims& operand, const std::vector<int>& order, const Box& box) {
+Array align(const Array& array, const OperandDims& operand, const std::vector<int>& order,
+            const Box& box) {
   Array result{array.data, array.dtype, {}, {}};
   for (const int dim : order) {
     int64_t stride = 0;
@@ -174,7 +181,8 @@ Array align(const Array& array, const OperandDims& operand, const std::vector<in
       const auto member = std::find(group.begin(), group.end(), dim);
       if (member == group.end()) continue;
       stride = array.strides[t];
-      for (auto inner = member + 1; inner != group.end(); ++inner) stride *= box.dims[static_cast<size_t>(*inner)].size;
+      for (auto inner = member + 1; inner != group.end(); ++inner)
+        stride *= box.dims[static_cast<size_t>(*inner)].size;
     }
     result.shape.push_back(box.dims[static_cast<size_t>(dim)].size);
     result.strides.push_back(stride);
@@ -204,9 +212,11 @@ bool reads_position(const Op& op, int op_dim) {
 
 Kernel prepare_kernel(const KernelCall& call) {
   const KernelInfo& info = find(call.op->kind);
-  TESSERA_CHECK(call.add.size() == call.outputs.size(), "{}: {} write modes for {} outputs", call.op->path,
-                call.add.size(), call.outputs.size());
-  if (std::all_of(call.outputs.begin(), call.outputs.end(), [](const Array& a) { return a.empty(); })) return {};
+  TESSERA_CHECK(call.add.size() == call.outputs.size(), "{}: {} write modes for {} outputs",
+                call.op->path, call.add.size(), call.outputs.size());
+  if (std::all_of(call.outputs.begin(), call.outputs.end(),
+                  [](const Array& a) { return a.empty(); }))
+    return {};
   if (call.box.empty()) {
     std::vector<Kernel> kernels;
     for (size_t i = 0; i < call.outputs.size(); ++i) {

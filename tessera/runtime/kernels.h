@@ -1,8 +1,9 @@
 // Kernels: what each op kind computes on a rank's memory (docs/reference/ops.md is the contract).
 //
-// prepare_kernel() resolves one compute instruction to a closure that is executed many times: tensor views,
-// matrix layouts and loop nests are made once, so that executing it allocates nothing in our code and calls
-// libtorch at most a few times. A closure works on the memory it was prepared for.
+// prepare_kernel() resolves one compute instruction to a closure that is executed many times:
+// tensor views, matrix layouts and loop nests are made once, so that executing it allocates nothing
+// in our code and calls libtorch at most a few times. A closure works on the memory it was prepared
+// for.
 //
 //   KernelCall call{&op, box, inputs, outputs, writes, &context};
 //   Kernel kernel = prepare_kernel(call);
@@ -10,8 +11,10 @@
 //
 // Rules that hold for every kind and are implemented once, here:
 //   - nothing to write (all outputs empty): the closure is empty;
-//   - an empty reduction part of the box: outputs are set to the combiner's identity (or left alone when adding);
-//   - an output that is added to by a kind that cannot add: computed into scratch memory, then merged by the
+//   - an empty reduction part of the box: outputs are set to the combiner's identity (or left alone
+//   when adding);
+//   - an output that is added to by a kind that cannot add: computed into scratch memory, then
+//   merged by the
 //     output's combiner.
 #pragma once
 
@@ -37,8 +40,8 @@ struct Array {
   static Array contiguous(std::byte* data, DType dtype, std::vector<int64_t> shape);
 };
 
-// Memory for intermediate values of one kernel run; shared by all kernels of a rank, which run one at a time.
-// Grows while kernels are prepared; addresses handed out stay valid.
+// Memory for intermediate values of one kernel run; shared by all kernels of a rank, which run one
+// at a time. Grows while kernels are prepared; addresses handed out stay valid.
 class Scratch {
  public:
   std::byte* take(int64_t bytes);
@@ -55,16 +58,16 @@ class Scratch {
 // What kernels of one rank share. Outlives the closures.
 struct KernelContext {
   uint64_t seed = 0;
-  int64_t step = 0;         // of the step being executed; read when a closure runs
-  Scratch scratch;          // of the kinds
-  Scratch accumulate;       // of the generic accumulation around them
+  int64_t step = 0;    // of the step being executed; read when a closure runs
+  Scratch scratch;     // of the kinds
+  Scratch accumulate;  // of the generic accumulation around them
 };
 
 struct KernelCall {
   const Op* op = nullptr;
-  Box box;                          // global, of the micro-batch for which the kernel is prepared
+  Box box;  // global, of the micro-batch for which the kernel is prepared
   std::vector<Array> inputs, outputs;
-  std::vector<bool> add;            // by output: add to (merge into) what is there
+  std::vector<bool> add;  // by output: add to (merge into) what is there
   KernelContext* context = nullptr;
 };
 
@@ -74,15 +77,16 @@ Kernel prepare_kernel(const KernelCall& call);
 bool has_kernel(std::string_view kind);
 std::vector<std::string_view> kernel_kinds();  // sorted
 
-// Does a closure depend on where the box lies along op dim `op_dim` (not only on its shape)? If not, one closure
-// serves all micro-batches that use the same memory.
+// Does a closure depend on where the box lies along op dim `op_dim` (not only on its shape)? If
+// not, one closure serves all micro-batches that use the same memory.
 bool reads_position(const Op& op, int op_dim);
 
 // Copies between equal shapes, converting the element type (floating types, or equal types).
 Kernel prepare_copy(const Array& from, const Array& to);
 Kernel prepare_add(const Array& from, const Array& to);  // to += from
 
-// While alive, the current thread runs kernels without autograd, with `threads` threads inside a kernel.
+// While alive, the current thread runs kernels without autograd, with `threads` threads inside a
+// kernel.
 class ThreadScope {
  public:
   explicit ThreadScope(int threads);
@@ -95,8 +99,9 @@ class ThreadScope {
   std::unique_ptr<Impl> impl_;
 };
 
-// Once a process, before the first kernel: lets malloc keep and reuse the large temporaries inside libtorch
-// instead of mapping and unmapping them (a page fault for each 4 KiB of each), and makes kernels deterministic.
+// Once a process, before the first kernel: lets malloc keep and reuse the large temporaries inside
+// libtorch instead of mapping and unmapping them (a page fault for each 4 KiB of each), and makes
+// kernels deterministic.
 void configure_process();
 
 }  // namespace tessera::kernels

@@ -1,5 +1,5 @@
-// Every kind: against plain references in float64, in pieces against whole, float32 and bfloat16 against float64, and
-// gradients against finite differences.
+// Every kind: against plain references in float64, in pieces against whole, float32 and bfloat16
+// against float64, and gradients against finite differences.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ using Build = std::function<TensorId(GraphBuilder&, DType)>;  // returns what th
 struct Case {
   const char* name;
   Build build;
-  double high = 1;  // parameters are uniform in [-high, high)
+  double high = 1;      // parameters are uniform in [-high, high)
   bool expand = false;  // every op that has an expansion is replaced by it
 };
 
@@ -31,7 +31,8 @@ TensorId parameter(GraphBuilder& g, const char* name, std::vector<Dim> dims, DTy
   return g.parameter(name, std::move(dims), {Init::Kind::kNormal, 1.0}, dtype);
 }
 
-const Dim kB{"b", 3}, kS{"s", 5}, kH{"h", 8}, kF{"f", 7}, kN{"n", 2}, kG{"g", 3}, kD{"d", 4}, kV{"v", 11}, kP{"p", 2};
+const Dim kB{"b", 3}, kS{"s", 5}, kH{"h", 8}, kF{"f", 7}, kN{"n", 2}, kG{"g", 3}, kD{"d", 4},
+    kV{"v", 11}, kP{"p", 2};
 
 TensorId attention_case(GraphBuilder& g, DType t, bool causal, const Dim& group) {
   const auto q = parameter(g, "q", {kB, kS, kN, group, kD}, t);
@@ -46,9 +47,10 @@ TensorId large_attention(GraphBuilder& g, DType t, bool causal, int64_t seq, int
   return g.op("op", "attention", {q, k, v}, {{"causal", int64_t{causal}}})[0];
 }
 
-TensorId einsum_case(GraphBuilder& g, DType t, std::vector<Dim> a, std::vector<Dim> b, const char* spec,
-                     std::vector<Dim> bias = {}) {
-  std::vector<TensorId> inputs{parameter(g, "x", std::move(a), t), parameter(g, "w", std::move(b), t)};
+TensorId einsum_case(GraphBuilder& g, DType t, std::vector<Dim> a, std::vector<Dim> b,
+                     const char* spec, std::vector<Dim> bias = {}) {
+  std::vector<TensorId> inputs{parameter(g, "x", std::move(a), t),
+                               parameter(g, "w", std::move(b), t)};
   if (!bias.empty()) inputs.push_back(parameter(g, "bias", std::move(bias), t));
   return g.op1("op", "einsum", inputs, {{"spec", std::string(spec)}});
 }
@@ -58,99 +60,197 @@ Attributes text(const char* key, const char* value) { return {{key, std::string(
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
       {"einsum_linear",
-       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kH}, {kH, kF}, "b s h+, h f -> b s f"); }},
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {kB, kS, kH}, {kH, kF}, "b s h+, h f -> b s f");
+       }},
       {"einsum_bias",
-       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kH}, {kH, kF}, "b s h+, h f, f -> b s f", {kF}); }},
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {kB, kS, kH}, {kH, kF}, "b s h+, h f, f -> b s f", {kF});
+       }},
       {"einsum_transposed_weight",
-       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kH}, {kF, kH}, "b s h+, f h -> b s f"); }},
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {kB, kS, kH}, {kF, kH}, "b s h+, f h -> b s f");
+       }},
       {"einsum_heads_out",
-       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kH}, {kH, kN, kG, kD}, "b s h+, h n g d -> b s n g d"); }},
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {kB, kS, kH}, {kH, kN, kG, kD}, "b s h+, h n g d -> b s n g d");
+       }},
       {"einsum_heads_in",
-       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kN, kG, kD}, {kN, kG, kD, kH}, "b s n+ g+ d+, n g d h -> b s h"); }},
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {kB, kS, kN, kG, kD}, {kN, kG, kD, kH},
+                            "b s n+ g+ d+, n g d h -> b s h");
+       }},
       {"einsum_weight_gradient",
-       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kH}, {kB, kS, kF}, "b+ s+ h, b s f -> h f"); }},
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {kB, kS, kH}, {kB, kS, kF}, "b+ s+ h, b s f -> h f");
+       }},
       {"einsum_batched",
-       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kN, kD}, {kB, kF, kN, kD}, "b s n d+, b f n d -> b n s f"); }},
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {kB, kS, kN, kD}, {kB, kF, kN, kD},
+                            "b s n d+, b f n d -> b n s f");
+       }},
       {"einsum_odd_order",
-       [](auto& g, DType t) { return einsum_case(g, t, {kS, kB, kH}, {kF, kB, kH}, "s b h+, f b h -> f s b"); }},
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {kS, kB, kH}, {kF, kB, kH}, "s b h+, f b h -> f s b");
+       }},
       {"einsum_own_sums",
-       [](auto& g, DType t) { return einsum_case(g, t, {kB, kS, kH}, {kH, kF, kN}, "b s+ h+, h f n+ -> b f"); }},
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {kB, kS, kH}, {kH, kF, kN}, "b s+ h+, h f n+ -> b f");
+       }},
       {"einsum_single",
        [](auto& g, DType t) {
-         return g.op1("op", "einsum", {parameter(g, "x", {kB, kS, kH}, t)}, text("spec", "b s+ h -> h b"));
+         return g.op1("op", "einsum", {parameter(g, "x", {kB, kS, kH}, t)},
+                      text("spec", "b s+ h -> h b"));
        }},
-      {"add", [](auto& g, DType t) {
-         return g.op1("op", "add", {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "y", {kB, kH}, t)});
+      {"add",
+       [](auto& g, DType t) {
+         return g.op1("op", "add",
+                      {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "y", {kB, kH}, t)});
        }},
-      {"sub", [](auto& g, DType t) {
-         return g.op1("op", "sub", {parameter(g, "x", {kB, kS}, t), parameter(g, "y", {kB, kS}, t)});
+      {"sub",
+       [](auto& g, DType t) {
+         return g.op1("op", "sub",
+                      {parameter(g, "x", {kB, kS}, t), parameter(g, "y", {kB, kS}, t)});
        }},
-      {"mul", [](auto& g, DType t) {
-         return g.op1("op", "mul", {parameter(g, "x", {kH}, t), parameter(g, "y", {kB, kS, kH}, t)});
+      {"mul",
+       [](auto& g, DType t) {
+         return g.op1("op", "mul",
+                      {parameter(g, "x", {kH}, t), parameter(g, "y", {kB, kS, kH}, t)});
        }},
-      {"add_n", [](auto& g, DType t) {
-         return g.op1("op", "add_n", {parameter(g, "x", {kB, kS}, t), parameter(g, "y", {kB, kS}, t), parameter(g, "z", {kB, kS}, t)});
+      {"add_n",
+       [](auto& g, DType t) {
+         return g.op1("op", "add_n",
+                      {parameter(g, "x", {kB, kS}, t), parameter(g, "y", {kB, kS}, t),
+                       parameter(g, "z", {kB, kS}, t)});
        }},
-      {"scale", [](auto& g, DType t) { return g.op1("op", "scale", {parameter(g, "x", {kB, kS}, t)}, {{"factor", 0.3}}); }},
-      {"gelu", [](auto& g, DType t) { return g.op1("op", "gelu", {parameter(g, "x", {kB, kH}, t)}); }, 3},
-      {"silu", [](auto& g, DType t) { return g.op1("op", "silu", {parameter(g, "x", {kB, kH}, t)}); }, 3},
-      {"relu", [](auto& g, DType t) { return g.op1("op", "relu", {parameter(g, "x", {kB, kH}, t)}); }},
-      {"exp", [](auto& g, DType t) { return g.op1("op", "exp", {parameter(g, "x", {kB, kH}, t)}); }},
-      {"layer_norm", [](auto& g, DType t) {
-         return g.op("op", "layer_norm", {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "gamma", {kH}, t), parameter(g, "beta", {kH}, t)})[0];
+      {"scale",
+       [](auto& g, DType t) {
+         return g.op1("op", "scale", {parameter(g, "x", {kB, kS}, t)}, {{"factor", 0.3}});
        }},
-      {"layer_norm_expanded", [](auto& g, DType t) {
-         return g.op("op", "layer_norm", {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "gamma", {kH}, t), parameter(g, "beta", {kH}, t)})[0];
-       }, 1, true},
-      {"rms_norm", [](auto& g, DType t) {
-         return g.op("op", "rms_norm", {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "gamma", {kH}, t)})[0];
+      {"gelu",
+       [](auto& g, DType t) {
+         return g.op1("op", "gelu", {parameter(g, "x", {kB, kH}, t)});
+       },
+       3},
+      {"silu",
+       [](auto& g, DType t) {
+         return g.op1("op", "silu", {parameter(g, "x", {kB, kH}, t)});
+       },
+       3},
+      {"relu",
+       [](auto& g, DType t) {
+         return g.op1("op", "relu", {parameter(g, "x", {kB, kH}, t)});
        }},
-      {"rms_norm_expanded", [](auto& g, DType t) {
-         return g.op("op", "rms_norm", {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "gamma", {kH}, t)})[0];
-       }, 1, true},
-      {"softmax", [](auto& g, DType t) { return g.op1("op", "softmax", {parameter(g, "x", {kB, kS, kH}, t)}, text("dim", "s")); }},
-      {"softmax_expanded", [](auto& g, DType t) {
+      {"exp",
+       [](auto& g, DType t) {
+         return g.op1("op", "exp", {parameter(g, "x", {kB, kH}, t)});
+       }},
+      {"layer_norm",
+       [](auto& g, DType t) {
+         return g.op("op", "layer_norm",
+                     {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "gamma", {kH}, t),
+                      parameter(g, "beta", {kH}, t)})[0];
+       }},
+      {"layer_norm_expanded",
+       [](auto& g, DType t) {
+         return g.op("op", "layer_norm",
+                     {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "gamma", {kH}, t),
+                      parameter(g, "beta", {kH}, t)})[0];
+       },
+       1, true},
+      {"rms_norm",
+       [](auto& g, DType t) {
+         return g.op("op", "rms_norm",
+                     {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "gamma", {kH}, t)})[0];
+       }},
+      {"rms_norm_expanded",
+       [](auto& g, DType t) {
+         return g.op("op", "rms_norm",
+                     {parameter(g, "x", {kB, kS, kH}, t), parameter(g, "gamma", {kH}, t)})[0];
+       },
+       1, true},
+      {"softmax",
+       [](auto& g, DType t) {
          return g.op1("op", "softmax", {parameter(g, "x", {kB, kS, kH}, t)}, text("dim", "s"));
-       }, 1, true},
-      {"rotary", [](auto& g, DType t) {
+       }},
+      {"softmax_expanded",
+       [](auto& g, DType t) {
+         return g.op1("op", "softmax", {parameter(g, "x", {kB, kS, kH}, t)}, text("dim", "s"));
+       },
+       1, true},
+      {"rotary",
+       [](auto& g, DType t) {
          const auto c = g.buffer("cos", {kS, kP}, {Init::Kind::kRotaryCos, 100.0}, t);
          const auto s = g.buffer("sin", {kS, kP}, {Init::Kind::kRotarySin, 100.0}, t);
          return g.op1("op", "rotary", {parameter(g, "x", {kB, kS, kN, kD}, t), c, s});
        }},
-      {"attention_causal", [](auto& g, DType t) { return attention_case(g, t, true, {"g", 1}); }},
-      {"attention_grouped", [](auto& g, DType t) { return attention_case(g, t, true, kG); }},
-      {"attention_full", [](auto& g, DType t) { return attention_case(g, t, false, {"g", 1}); }},
-      {"dropout", [](auto& g, DType t) {
-         return g.op1("op", "dropout", {parameter(g, "x", {kB, kS, kF}, t)}, {{"p", 0.3}, {"key", std::string("drop")}});
+      {"attention_causal",
+       [](auto& g, DType t) {
+         return attention_case(g, t, true, {"g", 1});
        }},
-      {"cross_entropy", [](auto& g, DType t) {
+      {"attention_grouped", [](auto& g, DType t) { return attention_case(g, t, true, kG); }},
+      {"attention_full",
+       [](auto& g, DType t) {
+         return attention_case(g, t, false, {"g", 1});
+       }},
+      {"dropout",
+       [](auto& g, DType t) {
+         return g.op1("op", "dropout", {parameter(g, "x", {kB, kS, kF}, t)},
+                      {{"p", 0.3}, {"key", std::string("drop")}});
+       }},
+      {"cross_entropy",
+       [](auto& g, DType t) {
          const auto targets = g.input("targets", {kB, kS}, DType::kInt64);
-         const auto out = g.op("op", "cross_entropy", {parameter(g, "x", {kB, kS, kV}, t), targets});
+         const auto out =
+             g.op("op", "cross_entropy", {parameter(g, "x", {kB, kS, kV}, t), targets});
          return g.op1("loss_each", "sub", {out[0], out[1]});
        }},
-      {"embedding", [](auto& g, DType t) {
+      {"embedding",
+       [](auto& g, DType t) {
          const auto ids = g.input("targets", {kB, kS}, DType::kInt64);
          return g.op1("op", "embedding", {ids, parameter(g, "x", {kV, kH}, t)});
        }},
-      {"reduce_sum", [](auto& g, DType t) {
-         return g.op1("op", "reduce_sum", {parameter(g, "x", {kB, kS, kH}, t)}, {{"dims", std::string("b h")}, {"factor", 0.5}});
+      {"reduce_sum",
+       [](auto& g, DType t) {
+         return g.op1("op", "reduce_sum", {parameter(g, "x", {kB, kS, kH}, t)},
+                      {{"dims", std::string("b h")}, {"factor", 0.5}});
        }},
-      {"broadcast_to", [](auto& g, DType t) { return g.op1("op", "broadcast_to", {parameter(g, "x", {kS}, t)}, text("dims", "b=3 s=5 h=8")); }},
-      {"group", [](auto& g, DType t) {
-         return g.op1("op", "group", {parameter(g, "x", {kB, kS, kH}, t)}, {{"first", int64_t{0}}, {"count", int64_t{2}}, {"name", std::string("rows")}});
+      {"broadcast_to",
+       [](auto& g, DType t) {
+         return g.op1("op", "broadcast_to", {parameter(g, "x", {kS}, t)},
+                      text("dims", "b=3 s=5 h=8"));
        }},
-      {"ungroup", [](auto& g, DType t) {
-         return g.op1("op", "ungroup", {parameter(g, "x", {kB, kH}, t)}, {{"dim", std::string("h")}, {"names", std::string("x=4 y=2")}});
+      {"group",
+       [](auto& g, DType t) {
+         return g.op1(
+             "op", "group", {parameter(g, "x", {kB, kS, kH}, t)},
+             {{"first", int64_t{0}}, {"count", int64_t{2}}, {"name", std::string("rows")}});
        }},
-      {"transpose", [](auto& g, DType t) { return g.op1("op", "transpose", {parameter(g, "x", {kB, kS, kH}, t)}, text("dims", "h b s")); }},
-      {"rename", [](auto& g, DType t) {
-         return g.op1("op", "rename", {parameter(g, "x", {kB, kS}, t)}, {{"from", std::string("s")}, {"to", std::string("z")}});
+      {"ungroup",
+       [](auto& g, DType t) {
+         return g.op1("op", "ungroup", {parameter(g, "x", {kB, kH}, t)},
+                      {{"dim", std::string("h")}, {"names", std::string("x=4 y=2")}});
        }},
-      {"slice", [](auto& g, DType t) {
-         return g.op1("op", "slice", {parameter(g, "x", {kB, kS, kH}, t)}, {{"dim", std::string("s")}, {"begin", int64_t{1}}, {"size", int64_t{3}}});
+      {"transpose",
+       [](auto& g, DType t) {
+         return g.op1("op", "transpose", {parameter(g, "x", {kB, kS, kH}, t)},
+                      text("dims", "h b s"));
        }},
-      {"concat", [](auto& g, DType t) {
-         return g.op1("op", "concat", {parameter(g, "x", {kB, kS}, t), parameter(g, "y", {kB, {"s", 2}}, t)}, text("dim", "s"));
+      {"rename",
+       [](auto& g, DType t) {
+         return g.op1("op", "rename", {parameter(g, "x", {kB, kS}, t)},
+                      {{"from", std::string("s")}, {"to", std::string("z")}});
+       }},
+      {"slice",
+       [](auto& g, DType t) {
+         return g.op1("op", "slice", {parameter(g, "x", {kB, kS, kH}, t)},
+                      {{"dim", std::string("s")}, {"begin", int64_t{1}}, {"size", int64_t{3}}});
+       }},
+      {"concat",
+       [](auto& g, DType t) {
+         return g.op1("op", "concat",
+                      {parameter(g, "x", {kB, kS}, t), parameter(g, "y", {kB, {"s", 2}}, t)},
+                      text("dim", "s"));
        }},
   };
   return all;
@@ -250,8 +350,8 @@ TEST_P(Kernels, PiecesMakeTheWhole) {
         w.run_in_pieces(op, static_cast<int>(d), pieces);
         for (const TensorId out : op.outputs) {
           EXPECT_LT(relative_error(w.get(out), whole.get(out)), 1e-12)
-              << op.path << " (" << op.kind << ") in " << pieces << " pieces of " << dim.name << ": "
-              << graph.tensor(out).name;
+              << op.path << " (" << op.kind << ") in " << pieces << " pieces of " << dim.name
+              << ": " << graph.tensor(out).name;
         }
       }
     }
@@ -295,7 +395,8 @@ TEST_P(Kernels, SmallerTypesAgreeWithFloat64) {
   Workspace exact(wide);
   fill_inputs(exact, GetParam().high);
   exact.run();
-  for (const auto& [dtype, tolerance] : {std::pair{DType::kFloat32, 1e-5}, std::pair{DType::kBFloat16, 5e-2}}) {
+  for (const auto& [dtype, tolerance] :
+       {std::pair{DType::kFloat32, 1e-5}, std::pair{DType::kBFloat16, 5e-2}}) {
     const Graph graph = build_graph(GetParam(), dtype, true);
     Workspace w(graph);
     fill_inputs(w, GetParam().high);
@@ -309,7 +410,8 @@ TEST_P(Kernels, SmallerTypesAgreeWithFloat64) {
   }
 }
 
-// The sizes at which other code is taken: blocks of queries, several heads a block, products by either library.
+// The sizes at which other code is taken: blocks of queries, several heads a block, products by
+// either library.
 class LargeKernels : public ::testing::TestWithParam<Case> {};
 
 TEST_P(LargeKernels, Float32AgreesWithFloat64WholeAndInPieces) {
@@ -330,8 +432,10 @@ TEST_P(LargeKernels, Float32AgreesWithFloat64WholeAndInPieces) {
       for (const TensorId out : op.outputs) w.randomise(out);
       w.run_in_pieces(op, static_cast<int>(d), d == 0 ? 1 : 3);
       for (const TensorId out : op.outputs) {
-        EXPECT_LT(relative_error(w.get(out), exact.get(wide.find_tensor(graph.tensor(out).name))), 2e-5)
-            << op.path << " (" << op.kind << ") in pieces of " << dim.name << ": " << graph.tensor(out).name;
+        EXPECT_LT(relative_error(w.get(out), exact.get(wide.find_tensor(graph.tensor(out).name))),
+                  2e-5)
+            << op.path << " (" << op.kind << ") in pieces of " << dim.name << ": "
+            << graph.tensor(out).name;
       }
     }
   }
@@ -339,14 +443,20 @@ TEST_P(LargeKernels, Float32AgreesWithFloat64WholeAndInPieces) {
 
 const std::vector<Case>& large_cases() {
   static const std::vector<Case> all = {
-      {"linear", [](auto& g, DType t) {
-         return einsum_case(g, t, {{"b", 4}, {"s", 40}, {"h", 96}}, {{"h", 96}, {"f", 112}}, "b s h+, h f, f -> b s f", {{"f", 112}});
+      {"linear",
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {{"b", 4}, {"s", 40}, {"h", 96}}, {{"h", 96}, {"f", 112}},
+                            "b s h+, h f, f -> b s f", {{"f", 112}});
        }},
-      {"linear_by_columns", [](auto& g, DType t) {
-         return einsum_case(g, t, {{"s", 160}, {"h", 96}}, {{"f", 112}, {"h", 96}}, "s h+, f h -> f s");
+      {"linear_by_columns",
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {{"s", 160}, {"h", 96}}, {{"f", 112}, {"h", 96}},
+                            "s h+, f h -> f s");
        }},
-      {"batched", [](auto& g, DType t) {
-         return einsum_case(g, t, {{"b", 9}, {"s", 40}, {"h", 64}}, {{"b", 9}, {"h", 64}, {"f", 56}}, "b s h+, b h f -> b s f");
+      {"batched",
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {{"b", 9}, {"s", 40}, {"h", 64}},
+                            {{"b", 9}, {"h", 64}, {"f", 56}}, "b s h+, b h f -> b s f");
        }},
       {"attention_causal", [](auto& g, DType t) { return large_attention(g, t, true, 300, 1); }},
       {"attention_full", [](auto& g, DType t) { return large_attention(g, t, false, 150, 1); }},
@@ -361,11 +471,13 @@ INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(cases()),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 TEST(KernelTable, CoversEveryKind) {
-  for (const KindInfo* kind : all_kinds()) EXPECT_TRUE(kernels::has_kernel(kind->name)) << kind->name;
+  for (const KindInfo* kind : all_kinds())
+    EXPECT_TRUE(kernels::has_kernel(kind->name)) << kind->name;
 }
 
 TEST(KernelTable, HasNoKernelWithoutAKind) {
-  for (const std::string_view name : kernels::kernel_kinds()) EXPECT_NE(find_kind(name), nullptr) << name;
+  for (const std::string_view name : kernels::kernel_kinds())
+    EXPECT_NE(find_kind(name), nullptr) << name;
 }
 
 }  // namespace

@@ -12,7 +12,9 @@ namespace {
 // Apart from the tags of programs, which count from 0.
 constexpr int64_t kTransferTag = 1 << 30;
 
-std::byte* bytes_of(std::vector<double>& values) { return reinterpret_cast<std::byte*>(values.data()); }
+std::byte* bytes_of(std::vector<double>& values) {
+  return reinterpret_cast<std::byte*>(values.data());
+}
 
 }  // namespace
 
@@ -28,7 +30,8 @@ std::vector<std::string> axis_names(const Compiled& compiled, const Program& pro
   return names;
 }
 
-std::vector<std::vector<double>> gather_all(comm::Communicator& world, const std::vector<double>& mine) {
+std::vector<std::vector<double>> gather_all(comm::Communicator& world,
+                                            const std::vector<double>& mine) {
   const auto n = static_cast<int64_t>(mine.size());
   const int ranks = world.size(), me = world.rank();
   if (ranks == 1) return {mine};
@@ -43,7 +46,8 @@ std::vector<std::vector<double>> gather_all(comm::Communicator& world, const std
   }
   std::vector<double> in = mine, out(static_cast<size_t>(ranks * n));
   const auto index = static_cast<size_t>(me);
-  const comm::Item item{&what, {bytes_of(in), what.hold[index], {1}}, {bytes_of(out), what.need[index], {1}}};
+  const comm::Item item{
+      &what, {bytes_of(in), what.hold[index], {1}}, {bytes_of(out), what.need[index], {1}}};
   world.wait(world.issue(world.group(members), {item}, {"summary", "statistics", "all ranks"}));
   std::vector<std::vector<double>> all;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -57,8 +61,10 @@ void transfer(comm::Communicator& world, int from, int to, std::vector<double>& 
   const Box box({{0, static_cast<int64_t>(values.size())}});
   const comm::ArrayView view{bytes_of(values), box, {1}};
   const comm::Label label{"report", "loss", ""};
-  if (world.rank() == from) world.wait(world.issue_send(to, kTransferTag, DType::kFloat64, view, label));
-  if (world.rank() == to) world.wait(world.issue_recv(from, kTransferTag, DType::kFloat64, view, label));
+  if (world.rank() == from)
+    world.wait(world.issue_send(to, kTransferTag, DType::kFloat64, view, label));
+  if (world.rank() == to)
+    world.wait(world.issue_recv(from, kTransferTag, DType::kFloat64, view, label));
 }
 
 std::vector<std::string> sent_kinds() {
@@ -72,7 +78,8 @@ std::vector<std::string> sent_kinds() {
 
 std::vector<double> bytes_sent(const comm::Communicator& world) {
   std::vector<double> bytes;
-  for (const auto& traffic : world.counters().collectives) bytes.push_back(static_cast<double>(traffic.bytes));
+  for (const auto& traffic : world.counters().collectives)
+    bytes.push_back(static_cast<double>(traffic.bytes));
   bytes.push_back(static_cast<double>(world.counters().point_to_point.bytes));
   return bytes;
 }

@@ -1,5 +1,5 @@
-// Internal to the runtime: what sessions share about running a function on every rank and about exchanging a few
-// numbers between ranks outside of programs.
+// Internal to the runtime: what sessions share about running a function on every rank and about
+// exchanging a few numbers between ranks outside of programs.
 #pragma once
 
 #include <string>
@@ -20,8 +20,10 @@ int threads_of_rank(int ranks);
 std::vector<std::string> axis_names(const Compiled& compiled, const Program& program);
 
 // Everybody gets everybody's numbers, by rank. Equal counts on all ranks.
-std::vector<std::vector<double>> gather_all(comm::Communicator& world, const std::vector<double>& mine);
-// `values` goes from one rank to another; called by both, a no-op for the others and for from == to.
+std::vector<std::vector<double>> gather_all(comm::Communicator& world,
+                                            const std::vector<double>& mine);
+// `values` goes from one rank to another; called by both, a no-op for the others and for from ==
+// to.
 void transfer(comm::Communicator& world, int from, int to, std::vector<double>& values);
 
 // Bytes sent so far by kind: the collectives in the order of CollectiveKind, then point to point.

@@ -35,6 +35,7 @@ std::vector<Key> keys_of(RunConfig& c) {
           {"precision", &c.precision, 0, {"float32", "float64", "bfloat16"}},
           {"seed", &c.seed, 0},
           {"ranks", &c.ranks, 0},
+          {"threads", &c.threads, 0},
           {"timeout_s", &c.timeout_s, 0.001},
           {"memory_limit_bytes", &c.memory_limit_bytes, 0},
           {"optimizer.kind", &o.kind, 0, {"adamw", "sgd"}},

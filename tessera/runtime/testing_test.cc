@@ -106,7 +106,8 @@ void Workspace::set(TensorId id, const std::vector<double>& values) {
 
 std::vector<double> Workspace::get(TensorId id) const {
   const Tensor& tensor = graph_.tensor(id);
-  const std::byte* data = memory_.at(tensor.update_of.valid() ? tensor.update_of.value : id.value).data();
+  const std::byte* data =
+      memory_.at(tensor.update_of.valid() ? tensor.update_of.value : id.value).data();
   std::vector<double> values(static_cast<size_t>(tensor.elements()));
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = load(data + i * static_cast<size_t>(dtype_bytes(tensor.dtype)), tensor.dtype);
@@ -126,7 +127,9 @@ Box whole_box(const Op& op) {
 }
 }  // namespace
 
-void Workspace::run(const Op& op) { run_box(op, whole_box(op), std::vector<bool>(op.outputs.size(), false)); }
+void Workspace::run(const Op& op) {
+  run_box(op, whole_box(op), std::vector<bool>(op.outputs.size(), false));
+}
 
 void Workspace::run_in_pieces(const Op& op, int dim, int64_t pieces) {
   for (int64_t piece = 0; piece < pieces; ++piece) {
@@ -134,7 +137,8 @@ void Workspace::run_in_pieces(const Op& op, int dim, int64_t pieces) {
     Interval& interval = box.dims[static_cast<size_t>(dim)];
     interval = split_interval(interval, pieces, piece);
     std::vector<bool> add;
-    for (size_t i = 0; i < op.outputs.size(); ++i) add.push_back(piece > 0 && op.annotation.reduces(dim, i));
+    for (size_t i = 0; i < op.outputs.size(); ++i)
+      add.push_back(piece > 0 && op.annotation.reduces(dim, i));
     run_box(op, box, add);
   }
 }
@@ -145,7 +149,8 @@ void Workspace::run_box(const Op& op, const Box& box, const std::vector<bool>& a
     call.inputs.push_back(view(op.inputs[i], project(op.annotation, op.annotation.inputs[i], box)));
   }
   for (size_t i = 0; i < op.outputs.size(); ++i) {
-    call.outputs.push_back(view(op.outputs[i], project(op.annotation, op.annotation.outputs[i], box)));
+    call.outputs.push_back(
+        view(op.outputs[i], project(op.annotation, op.annotation.outputs[i], box)));
   }
   const kernels::ThreadScope scope(1);
   const kernels::Kernel kernel = kernels::prepare_kernel(call);

@@ -30,7 +30,8 @@ struct Job {
   TrainingStart start;
 };
 
-void load_input(const Job& job, int64_t step, const Tensor& tensor, const Box& region, const kernels::Array& to) {
+void load_input(const Job& job, int64_t step, const Tensor& tensor, const Box& region,
+                const kernels::Array& to) {
   if (tensor.name == "lr") {
     load_scalar(learning_rate(job.config.optimizer, step, job.config.steps), to);
   } else if (tensor.name == "step") {
@@ -41,7 +42,8 @@ void load_input(const Job& job, int64_t step, const Tensor& tensor, const Box& r
 }
 
 // The loss on this rank, if it has it.
-std::optional<double> read_loss(const RankExecutor& executor, const Program& program, TensorId loss) {
+std::optional<double> read_loss(const RankExecutor& executor, const Program& program,
+                                TensorId loss) {
   for (const Home& home : program.fetches) {
     if (home.tensor == loss && !home.region.empty()) return executor.read(home).values().at(0);
   }
@@ -63,7 +65,9 @@ class RankRun {
 
   Result<TrainingSummary> run() {
     const int ranks_here = job_.start.transport == "mpi" ? 1 : world_.size();
-    ExecutorOptions options{static_cast<uint64_t>(job_.config.seed), threads_of_rank(ranks_here),
+    const int threads = job_.config.threads > 0 ? static_cast<int>(job_.config.threads)
+                                                : threads_of_rank(ranks_here);
+    ExecutorOptions options{static_cast<uint64_t>(job_.config.seed), threads,
                             axis_names(job_.compiled, program_), false};
     TESSERA_TRY(const std::unique_ptr<RankExecutor> executor,
                 RankExecutor::create(*job_.compiled.graph, program_, world_, std::move(options)));
@@ -72,9 +76,10 @@ class RankRun {
     last_ = Clock::now();
     for (int64_t step = 1; step <= job_.config.steps; ++step) {
       const std::vector<double> before = bytes_sent(world_);
-      executor->run_step(step, [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-        load_input(job_, step, tensor, region, to);
-      });
+      executor->run_step(step,
+                         [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
+                           load_input(job_, step, tensor, region, to);
+                         });
       const std::vector<double> after = bytes_sent(world_);
       for (size_t k = 0; k < sent_.size(); ++k) sent_[k] += after[k] - before[k];
       report(*executor, step);
@@ -86,17 +91,19 @@ class RankRun {
   // The lowest rank that has the loss.
   void find_loss() {
     const TensorId loss = job_.compiled.graph->loss;
-    const bool mine = std::any_of(program_.fetches.begin(), program_.fetches.end(), [&](const Home& home) {
-      return home.tensor == loss && !home.region.empty();
-    });
+    const bool mine =
+        std::any_of(program_.fetches.begin(), program_.fetches.end(),
+                    [&](const Home& home) { return home.tensor == loss && !home.region.empty(); });
     const auto all = gather_all(world_, {mine ? 1.0 : 0.0});
-    const auto first = std::find_if(all.begin(), all.end(), [](const auto& one) { return one[0] > 0; });
+    const auto first =
+        std::find_if(all.begin(), all.end(), [](const auto& one) { return one[0] > 0; });
     if (first != all.end()) owner_ = static_cast<int>(first - all.begin());
   }
 
   void report(const RankExecutor& executor, int64_t step) {
     std::vector<double> loss{kNone};
-    if (world_.rank() == owner_) loss[0] = read_loss(executor, program_, job_.compiled.graph->loss).value_or(kNone);
+    if (world_.rank() == owner_)
+      loss[0] = read_loss(executor, program_, job_.compiled.graph->loss).value_or(kNone);
     transfer(world_, owner_, 0, loss);
     if (world_.rank() != 0) return;
     const Clock::time_point now = Clock::now();
@@ -106,7 +113,9 @@ class RankRun {
     last_loss_ = loss[0];
     rates_.push_back(rate);
     if (!job_.callbacks.step) return;
-    job_.callbacks.step({step, loss[0], learning_rate(job_.config.optimizer, step, job_.config.steps), seconds, rate});
+    job_.callbacks.step({step, loss[0],
+                         learning_rate(job_.config.optimizer, step, job_.config.steps), seconds,
+                         rate});
   }
 
   TrainingSummary summary(const RankExecutor& executor) {
@@ -118,7 +127,8 @@ class RankRun {
       for (size_t k = 0; k < kinds.size(); ++k) {
         if (one[k] > 0) result.bytes_sent[kinds[k]] += static_cast<int64_t>(one[k]);
       }
-      result.peak_memory_bytes = std::max(result.peak_memory_bytes, static_cast<int64_t>(one.back()));
+      result.peak_memory_bytes =
+          std::max(result.peak_memory_bytes, static_cast<int64_t>(one.back()));
     }
     if (rates_.size() > 2) rates_.erase(rates_.begin());
     result.steps = job_.config.steps;
@@ -148,10 +158,11 @@ void call_start(Job& job, const Program& program, bool printer) {
 }
 
 Result<TrainingSummary> train_on_threads(Job& job, const comm::Options& options) {
-  TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(job.compiled, job.config.memory_limit_bytes));
-  const auto largest = std::max_element(programs.begin(), programs.end(), [](const Program& a, const Program& b) {
-    return a.arena_bytes[0] < b.arena_bytes[0];
-  });
+  TESSERA_TRY(const std::vector<Program> programs,
+              lower_and_verify(job.compiled, job.config.memory_limit_bytes));
+  const auto largest = std::max_element(
+      programs.begin(), programs.end(),
+      [](const Program& a, const Program& b) { return a.arena_bytes[0] < b.arena_bytes[0]; });
   call_start(job, *largest, true);
   std::vector<Result<TrainingSummary>> results(programs.size());
   TESSERA_TRY_VOID(comm::run_threads(job.compiled.ranks, options, [&](comm::Communicator& world) {
@@ -165,7 +176,8 @@ Result<TrainingSummary> train_on_threads(Job& job, const comm::Options& options)
 // Rank 0 proves the programs of all ranks; the others make their own only.
 Result<Program> program_of_process(const Job& job, int rank) {
   if (rank != 0) return job.compiled.lowering->lower(rank);
-  TESSERA_TRY(std::vector<Program> programs, lower_and_verify(job.compiled, job.config.memory_limit_bytes));
+  TESSERA_TRY(std::vector<Program> programs,
+              lower_and_verify(job.compiled, job.config.memory_limit_bytes));
   return std::move(programs.front());
 }
 
@@ -190,11 +202,13 @@ Result<TrainingSummary> train_on_mpi(Job& job, comm::Communicator& world) {
 
 Result<TrainingSummary> run_training(const RunConfig& config, const TrainingCallbacks& callbacks) {
   TESSERA_TRY_VOID(check_run_config(config));
-  TESSERA_TRY(const Compiled compiled, compile({config.model, config.plan, config.file, config.batch, config.precision,
-                                                config.optimizer, false}));
+  TESSERA_TRY(const Compiled compiled,
+              compile({config.model, config.plan, config.file, config.batch, config.precision,
+                       config.optimizer, false}));
   const bool mpi = comm::mpi_launched();
   comm::Options options;
-  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(std::ceil(config.timeout_s * 1000)));
+  options.timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(std::ceil(config.timeout_s * 1000)));
   std::unique_ptr<comm::Communicator> world;
   if (mpi) {
     TESSERA_TRY(world, comm::mpi_world(options));
@@ -202,7 +216,8 @@ Result<TrainingSummary> run_training(const RunConfig& config, const TrainingCall
   }
   if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(compiled.plan, config.ranks));
   if (!compiled.model.graph.find_tensor("tokens").valid()) {
-    return invalid_input(fmt::format("data: expected a model that reads tokens, found '{}'", config.model));
+    return invalid_input(
+        fmt::format("data: expected a model that reads tokens, found '{}'", config.model));
   }
   TESSERA_TRY(const TextData data, open_run_data(config, compiled.model.seq, compiled.model.vocab));
   TrainingStart start;

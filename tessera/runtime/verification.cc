@@ -17,9 +17,10 @@
 namespace tessera {
 namespace {
 
-// Of tensors much smaller than the largest of their class, the error is measured on this fraction of the largest: a
-// gradient that is 0 in exact arithmetic (the bias of the keys) is rounding noise on both sides, of which AdamW makes
-// updates of lr * noise / eps. A missing or doubled contribution is an error of order 1 on any such scale.
+// Of tensors much smaller than the largest of their class, the error is measured on this fraction
+// of the largest: a gradient that is 0 in exact arithmetic (the bias of the keys) is rounding noise
+// on both sides, of which AdamW makes updates of lr * noise / eps. A missing or doubled
+// contribution is an error of order 1 on any such scale.
 constexpr double kGradientFloor = 1e-6, kParameterFloor = 1e-2;
 
 // A tensor's regions as one rank has them after a step.
@@ -32,8 +33,8 @@ struct Held {
 struct RankResult {
   std::vector<std::vector<Held>> steps;  // loss and gradients after each step
   std::vector<Held> parameters;          // after the last
-  Volume predicted;       // of one step
-  comm::Counters counted;  // of all steps
+  Volume predicted;                      // of one step
+  comm::Counters counted;                // of all steps
   int64_t predicted_memory = 0, counted_memory = 0;
 };
 
@@ -43,10 +44,12 @@ struct Whole {
 };
 using State = std::map<std::string, Whole>;
 
-std::string display_name(const Graph& graph, TensorId id) { return id == graph.loss ? "loss" : graph.tensor(id).name; }
+std::string display_name(const Graph& graph, TensorId id) {
+  return id == graph.loss ? "loss" : graph.tensor(id).name;
+}
 
-std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph, const std::vector<Home>& homes,
-                             bool parameters_only) {
+std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
+                             const std::vector<Home>& homes, bool parameters_only) {
   std::vector<Held> held;
   for (const Home& home : homes) {
     if (parameters_only && graph.tensor(home.tensor).role != Role::kParameter) continue;
@@ -65,15 +68,16 @@ Status run_rank(const Compiled& compiled, const Program& program, const VerifyCo
   executor->initialise();
   world.reset_counters();
   for (int64_t step = 1; step <= config.steps; ++step) {
-    executor->run_step(step, [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-      if (tensor.name == "lr") {
-        load_scalar(learning_rate(config.optimizer, step, config.steps), to);
-      } else if (tensor.name == "step") {
-        load_scalar(static_cast<double>(step), to);
-      } else {
-        load_random(compiled.model.vocab, config.seed, step, tensor, region, to);
-      }
-    });
+    executor->run_step(step,
+                       [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
+                         if (tensor.name == "lr") {
+                           load_scalar(learning_rate(config.optimizer, step, config.steps), to);
+                         } else if (tensor.name == "step") {
+                           load_scalar(static_cast<double>(step), to);
+                         } else {
+                           load_random(compiled.model.vocab, config.seed, step, tensor, region, to);
+                         }
+                       });
     result.steps.push_back(read_homes(*executor, graph, program.fetches, false));
   }
   result.parameters = read_homes(*executor, graph, program.homes, true);
@@ -88,7 +92,8 @@ Result<std::vector<RankResult>> run_plan(const Compiled& compiled, const VerifyC
   TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(compiled));
   std::vector<RankResult> results(programs.size());
   comm::Options options;
-  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(std::ceil(config.timeout_s * 1000)));
+  options.timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(std::ceil(config.timeout_s * 1000)));
   TESSERA_TRY_VOID(comm::run_threads(compiled.ranks, options, [&](comm::Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
     const Status status = run_rank(compiled, programs[rank], config, world, results[rank]);
@@ -122,7 +127,8 @@ class Comparison {
 
   Status add(const Held& held, Worst& loss, Worst& others) {
     const auto found = serial_.find(held.name);
-    if (found == serial_.end()) return check_failed(fmt::format("tensor {}: the serial run has none", held.name));
+    if (found == serial_.end())
+      return check_failed(fmt::format("tensor {}: the serial run has none", held.name));
     const Whole& whole = found->second;
     double scale = held.name == "loss" ? 0.0 : floor_ * largest_;
     for (const double value : whole.values) scale = std::max(scale, std::abs(value));
@@ -131,15 +137,18 @@ class Comparison {
     std::vector<int64_t> at(held.region.rank(), 0);
     for (const double value : held.values) {
       int64_t index = 0;
-      for (size_t d = 0; d < at.size(); ++d) index += (held.region.dims[d].begin + at[d]) * strides[d];
+      for (size_t d = 0; d < at.size(); ++d)
+        index += (held.region.dims[d].begin + at[d]) * strides[d];
       const double delta = std::abs(value - whole.values[static_cast<size_t>(index)]);
-      difference = std::isnan(delta) ? std::numeric_limits<double>::infinity() : std::max(difference, delta);
+      difference =
+          std::isnan(delta) ? std::numeric_limits<double>::infinity() : std::max(difference, delta);
       covered_[held.name][static_cast<size_t>(index)] = true;
       for (size_t d = at.size(); d-- > 0 && ++at[d] == held.region.dims[d].size;) at[d] = 0;
     }
     const double error = scale > 0 ? difference / scale : difference;
     Worst& worst = held.name == "loss" ? loss : others;
-    if (error > worst.error || worst.name.empty()) worst = {std::max(error, worst.error), held.name};
+    if (error > worst.error || worst.name.empty())
+      worst = {std::max(error, worst.error), held.name};
     return {};
   }
 
@@ -158,20 +167,23 @@ class Comparison {
   double floor_, largest_ = 0;
 };
 
-Status compare(const RankResult& serial, const std::vector<RankResult>& parallel, VerifyReport& report) {
+Status compare(const RankResult& serial, const std::vector<RankResult>& parallel,
+               VerifyReport& report) {
   Worst loss, gradients, parameters;
   for (size_t step = 0; step < serial.steps.size(); ++step) {
     const State state = whole_state(serial.steps[step]);
     Comparison comparison(state, kGradientFloor);
     for (const RankResult& rank : parallel) {
-      for (const Held& held : rank.steps[step]) TESSERA_TRY_VOID(comparison.add(held, loss, gradients));
+      for (const Held& held : rank.steps[step])
+        TESSERA_TRY_VOID(comparison.add(held, loss, gradients));
     }
     TESSERA_TRY_VOID(comparison.finish());
   }
   const State state = whole_state(serial.parameters);
   Comparison comparison(state, kParameterFloor);
   for (const RankResult& rank : parallel) {
-    for (const Held& held : rank.parameters) TESSERA_TRY_VOID(comparison.add(held, loss, parameters));
+    for (const Held& held : rank.parameters)
+      TESSERA_TRY_VOID(comparison.add(held, loss, parameters));
   }
   TESSERA_TRY_VOID(comparison.finish());
   report.loss_error = loss.error;
@@ -187,23 +199,28 @@ void set_reason(VerifyReport& report, std::string why) {
   if (report.why.empty()) report.why = std::move(why);
 }
 
-void compare_contract(const std::vector<RankResult>& ranks, const VerifyConfig& config, VerifyReport& report) {
+void compare_contract(const std::vector<RankResult>& ranks, const VerifyConfig& config,
+                      VerifyReport& report) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankResult& one = ranks[rank];
     int64_t predicted_messages = 0, counted_messages = one.counted.point_to_point.messages;
-    for (const auto& [kind, traffic] : one.predicted.by_kind) predicted_messages += traffic.messages * config.steps;
+    for (const auto& [kind, traffic] : one.predicted.by_kind)
+      predicted_messages += traffic.messages * config.steps;
     for (const Traffic& traffic : one.counted.collectives) counted_messages += traffic.messages;
-    const int64_t predicted_bytes = one.predicted.bytes() * config.steps, counted_bytes = one.counted.total_bytes();
+    const int64_t predicted_bytes = one.predicted.bytes() * config.steps,
+                  counted_bytes = one.counted.total_bytes();
     report.bytes_predicted += predicted_bytes;
     report.bytes_counted += counted_bytes;
     report.messages_predicted += predicted_messages;
     report.messages_counted += counted_messages;
-    for (const auto& [kind, bytes] : one.counted.bytes_by_kind()) report.bytes_by_kind[kind] += bytes;
+    for (const auto& [kind, bytes] : one.counted.bytes_by_kind())
+      report.bytes_by_kind[kind] += bytes;
     report.peak_predicted = std::max(report.peak_predicted, one.predicted_memory);
     report.peak_counted = std::max(report.peak_counted, one.counted_memory);
     const auto expect_equal = [&](std::string_view what, int64_t predicted, int64_t counted) {
       if (predicted == counted) return;
-      set_reason(report, fmt::format("rank {}: {}: predicted {}, counted {}", rank, what, predicted, counted));
+      set_reason(report, fmt::format("rank {}: {}: predicted {}, counted {}", rank, what, predicted,
+                                     counted));
     };
     expect_equal("bytes sent", predicted_bytes, counted_bytes);
     expect_equal("messages sent", predicted_messages, counted_messages);
@@ -215,7 +232,8 @@ void compare_contract(const std::vector<RankResult>& ranks, const VerifyConfig& 
 
 namespace {
 
-Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parallel, const VerifyConfig& config) {
+Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parallel,
+                                  const VerifyConfig& config) {
   TESSERA_TRY(const std::vector<RankResult> expected, run_plan(serial, config));
   TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config));
   VerifyReport report;
@@ -224,8 +242,8 @@ Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parall
   TESSERA_TRY_VOID(compare(expected.front(), found, report));
   const auto expect_small = [&](std::string_view what, double error, const std::string& where) {
     if (error <= config.tolerance) return;
-    set_reason(report, fmt::format("{}: largest relative error {:.2e} ({}), tolerance {:.0e}", what, error, where,
-                                   config.tolerance));
+    set_reason(report, fmt::format("{}: largest relative error {:.2e} ({}), tolerance {:.0e}", what,
+                                   error, where, config.tolerance));
   };
   expect_small("loss", report.loss_error, "loss");
   expect_small("gradients", report.gradients_error, report.worst_gradient);
@@ -247,7 +265,8 @@ Result<VerifyReport> verify_plan(const VerifyConfig& config) {
   return compare_runs(serial, parallel, config);
 }
 
-Result<VerifyReport> verify_model(const Model& model, const std::string& plan_text, const VerifyConfig& config) {
+Result<VerifyReport> verify_model(const Model& model, const std::string& plan_text,
+                                  const VerifyConfig& config) {
   const CompileOptions options{"", "", "", config.batch, "float64", config.optimizer, true};
   TESSERA_TRY(Plan plan, parse_plan(plan_text, "plan"));
   TESSERA_TRY(const Compiled parallel, compile_model(model, std::move(plan), options));

@@ -32,7 +32,16 @@ TEST(AllPairs, of_layouts_convert_exactly_on_six_ranks) {
 
 TEST(AllPairs, of_layouts_convert_exactly_on_eight_ranks) {
   expect_all_pairs({{"a", 4}, {"b", 2}}, {{16}, {9}, {8, 8}, {5, 3}});
-  expect_all_pairs({{"a", 2}, {"b", 2}, {"c", 2}}, {{8}, {11}});
+  expect_all_pairs({{"a", 2}, {"b", 2}, {"c", 2}}, {{8}, {11}, {8, 4}, {3, 5}});
+}
+
+TEST(AllPairs, are_many) {
+  const Mesh cube = Mesh::row_major({{"a", 2}, {"b", 2}, {"c", 2}});
+  const std::vector<Layout> layouts = all_layouts(cube, 1);
+  EXPECT_EQ(layouts.size(), 38U);  // ordered choices of axes that cut: 1, 3, 6, 6; times 2^(others)
+  // To the 16 complete ones from all, and between layouts with the same parts.
+  EXPECT_EQ(expect_conversions_are_right({cube, {8}, layouts}),
+            38 * 16 + 3 * 5 * 5 + 3 * 2 * 2 + 1);
 }
 
 // Cuts that fall on brackets: from and to cuts of single elements.

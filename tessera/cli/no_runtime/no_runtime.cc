@@ -15,6 +15,8 @@ tl::unexpected<Error> no_runtime(const char* command) {
 
 }  // namespace
 
+void prepare_process(char**) {}
+
 Result<int> run_train(const TrainOptions&) { return no_runtime("train"); }
 Result<int> run_verify(const VerifyOptions&) { return no_runtime("verify"); }
 

@@ -1,7 +1,8 @@
-// Fused attention by libtorch's flash kernels for the processor, on strided views (no copy of q, k, v), one call for
-// each query group. A box may hold any interval of queries and of keys: it is cut into rectangles, each either wholly
-// below the causal diagonal or a square on it, and what they give is merged by log-sum-exp (exact). Keys that no query
-// of the box sees are not read; their gradients are zero.
+// Fused attention by libtorch's flash kernels for the processor, on strided views (no copy of q, k,
+// v), one call for each query group. A box may hold any interval of queries and of keys: it is cut
+// into rectangles, each either wholly below the causal diagonal or a square on it, and what they
+// give is merged by log-sum-exp (exact). Keys that no query of the box sees are not read; their
+// gradients are zero.
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/fill.h>
@@ -29,7 +30,9 @@ std::vector<Rectangle> rectangles(Interval queries, Interval keys, bool causal) 
   const Interval all_queries{0, queries.size};
   if (!causal) return {{all_queries, {0, keys.size}, false}};
   std::vector<Rectangle> parts;
-  const auto cut = [](int64_t begin, int64_t end) { return Interval{begin, std::max<int64_t>(end - begin, 0)}; };
+  const auto cut = [](int64_t begin, int64_t end) {
+    return Interval{begin, std::max<int64_t>(end - begin, 0)};
+  };
   const Interval past = cut(keys.begin, std::min(keys.end(), queries.begin));
   if (!past.empty()) parts.push_back({all_queries, {0, past.size}, false});
   const Interval diagonal = intersect(queries, keys);
@@ -37,16 +40,20 @@ std::vector<Rectangle> rectangles(Interval queries, Interval keys, bool causal) 
   const Interval local_keys{diagonal.begin - keys.begin, diagonal.size};
   parts.push_back({{diagonal.begin - queries.begin, diagonal.size}, local_keys, true});
   const Interval later = cut(diagonal.end(), queries.end());
-  if (!later.empty()) parts.push_back({{later.begin - queries.begin, later.size}, local_keys, false});
+  if (!later.empty())
+    parts.push_back({{later.begin - queries.begin, later.size}, local_keys, false});
   return parts;
 }
 
 std::vector<Rectangle> rectangles_of(const KernelCall& call) {
-  const auto q = static_cast<size_t>(op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 0 : 1])[1]);
+  const auto q = static_cast<size_t>(
+      op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 0 : 1])[1]);
   const Array& k = call.inputs[call.op->kind == "attention" ? 1 : 2];
-  const auto kv = static_cast<size_t>(op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 1 : 2])[1]);
+  const auto kv = static_cast<size_t>(
+      op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 1 : 2])[1]);
   // The view of the keys may end at the last query.
-  return rectangles(call.box.dims[q], {call.box.dims[kv].begin, k.shape[1]}, call.op->integer("causal") != 0);
+  return rectangles(call.box.dims[q], {call.box.dims[kv].begin, k.shape[1]},
+                    call.op->integer("causal") != 0);
 }
 
 std::optional<double> scale_of(const Op& op) {
@@ -75,7 +82,8 @@ at::Tensor statistics_view(const Array& x, Interval seq, int64_t group) {
 }
 
 Array array_of(const at::Tensor& tensor, DType dtype) {
-  return {static_cast<std::byte*>(tensor.data_ptr()), dtype, tensor.sizes().vec(), tensor.strides().vec()};
+  return {static_cast<std::byte*>(tensor.data_ptr()), dtype, tensor.sizes().vec(),
+          tensor.strides().vec()};
 }
 
 struct ForwardCall {
@@ -93,7 +101,8 @@ void merge(const ForwardCall& part, const at::Tensor& o, const at::Tensor& lse) 
   const Row<A> total(part.o_array), term(other_o);
   const DType own = part.lse_array.dtype, others = other_lse.dtype;
   nest.each([&](const std::array<std::byte*, 4>& at) {
-    const A l1 = load_element<A>(at[1], own), l2 = load_element<A>(at[3], others), top = std::max(l1, l2);
+    const A l1 = load_element<A>(at[1], own), l2 = load_element<A>(at[3], others),
+            top = std::max(l1, l2);
     if (std::isinf(l2)) return;
     const A sum = top + std::log(std::exp(l1 - top) + std::exp(l2 - top));
     const A w1 = std::exp(l1 - sum), w2 = std::exp(l2 - sum);
@@ -115,15 +124,22 @@ Kernel attention(const KernelCall& call) {
   std::vector<ForwardCall> calls;
   for (int64_t g = 0; g < q.shape[3]; ++g) {
     for (const Rectangle& part : parts) {
-      ForwardCall one{heads_view(q, part.queries, g), heads_view(k, part.keys, g),     heads_view(v, part.keys, g),
-                      heads_view(o, part.queries, g), statistics_view(lse, part.queries, g), {}, {}, part.causal};
+      ForwardCall one{heads_view(q, part.queries, g),
+                      heads_view(k, part.keys, g),
+                      heads_view(v, part.keys, g),
+                      heads_view(o, part.queries, g),
+                      statistics_view(lse, part.queries, g),
+                      {},
+                      {},
+                      part.causal};
       one.o_array = array_of(one.o, o.dtype);
       one.lse_array = array_of(one.lse, lse.dtype);
       calls.push_back(std::move(one));
     }
   }
   const bool wide = q.dtype == DType::kFloat64;
-  return [calls = std::move(calls), scale, whole, wide, o_all = tensor_of(o), lse_all = tensor_of(lse)]() mutable {
+  return [calls = std::move(calls), scale, whole, wide, o_all = tensor_of(o),
+          lse_all = tensor_of(lse)]() mutable {
     if (!whole) {
       o_all.zero_();
       lse_all.fill_(-std::numeric_limits<double>::infinity());
@@ -156,12 +172,12 @@ void put(const at::Tensor& to, const at::Tensor& value, bool set) {
   }
 }
 
-// (do, q, k, v, o, lse) -> (dq, dk, dv). Each rectangle recomputes its weights from the total lse, so its
-// contributions add up.
+// (do, q, k, v, o, lse) -> (dq, dk, dv). Each rectangle recomputes its weights from the total lse,
+// so its contributions add up.
 Kernel attention_grad(const KernelCall& call) {
   if (blocked_attention_is_faster(call.inputs[1].dtype)) return blocked_attention_grad(call);
-  const Array &d_o = call.inputs[0], &q = call.inputs[1], &k = call.inputs[2], &v = call.inputs[3], &o = call.inputs[4],
-              &lse = call.inputs[5];
+  const Array &d_o = call.inputs[0], &q = call.inputs[1], &k = call.inputs[2], &v = call.inputs[3],
+              &o = call.inputs[4], &lse = call.inputs[5];
   const Array &dq = call.outputs[0], &dk = call.outputs[1], &dv = call.outputs[2];
   const std::vector<Rectangle> parts = rectangles_of(call);
   const std::optional<double> scale = scale_of(*call.op);
@@ -171,15 +187,16 @@ Kernel attention_grad(const KernelCall& call) {
   std::vector<BackwardCall> calls;
   for (int64_t g = 0; g < q.shape[3]; ++g) {
     for (const Rectangle& part : parts) {
-      calls.push_back({heads_view(d_o, part.queries, g), heads_view(q, part.queries, g), heads_view(k, part.keys, g),
-                       heads_view(v, part.keys, g), heads_view(o, part.queries, g),
-                       statistics_view(lse, part.queries, g), heads_view(dq, part.queries, g),
-                       heads_view(dk, part.keys, g), heads_view(dv, part.keys, g), part.causal, covers_queries,
+      calls.push_back({heads_view(d_o, part.queries, g), heads_view(q, part.queries, g),
+                       heads_view(k, part.keys, g), heads_view(v, part.keys, g),
+                       heads_view(o, part.queries, g), statistics_view(lse, part.queries, g),
+                       heads_view(dq, part.queries, g), heads_view(dk, part.keys, g),
+                       heads_view(dv, part.keys, g), part.causal, covers_queries,
                        covers_keys && g == 0});
     }
   }
-  return [calls = std::move(calls), scale, covers_queries, covers_keys, dq_all = tensor_of(dq), dk_all = tensor_of(dk),
-          dv_all = tensor_of(dv)]() mutable {
+  return [calls = std::move(calls), scale, covers_queries, covers_keys, dq_all = tensor_of(dq),
+          dk_all = tensor_of(dk), dv_all = tensor_of(dv)]() mutable {
     if (!covers_queries) dq_all.zero_();
     if (!covers_keys) {
       dk_all.zero_();

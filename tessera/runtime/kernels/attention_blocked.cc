@@ -1,9 +1,11 @@
-// Attention by blocks of queries and heads: scores of a block against all keys that it sees, softmax by rows, product
-// with the values; the backward pass makes the weights again from the log-sum-exp. A block's scores stay in the second
-// level cache. Causal: keys after the block's last query are not touched, so about half of the work is left out when
-// there are several blocks. A box may hold any interval of queries and keys.
+// Attention by blocks of queries and heads: scores of a block against all keys that it sees,
+// softmax by rows, product with the values; the backward pass makes the weights again from the
+// log-sum-exp. A block's scores stay in the second level cache. Causal: keys after the block's last
+// query are not touched, so about half of the work is left out when there are several blocks. A box
+// may hold any interval of queries and keys.
 //
-// This is libtorch's flash kernel with another library under its products: that kernel calls MKL (see product.h).
+// This is libtorch's flash kernel with another library under its products: that kernel calls MKL
+// (see product.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,8 +20,8 @@ namespace {
 
 using A = float;
 
-constexpr int64_t kQueries = 128;                  // of a block
-constexpr int64_t kScores = int64_t{1} << 18;      // of a block: 1 MiB
+constexpr int64_t kQueries = 128;              // of a block
+constexpr int64_t kScores = int64_t{1} << 18;  // of a block: 1 MiB
 
 // Where queries and keys lie, and how far query i sees: keys [0, visible(i)) in local indices.
 struct Extents {
@@ -34,13 +36,14 @@ Extents extents_of(const KernelCall& call, size_t q_index) {
   const Annotation& annotation = call.op->annotation;
   const auto q = static_cast<size_t>(op_dims(annotation.inputs[q_index])[1]);
   const auto kv = static_cast<size_t>(op_dims(annotation.inputs[q_index + 1])[1]);
-  return {call.box.dims[q].size, call.inputs[q_index + 1].shape[1], call.box.dims[q].begin - call.box.dims[kv].begin,
-          call.op->integer("causal") != 0};
+  return {call.box.dims[q].size, call.inputs[q_index + 1].shape[1],
+          call.box.dims[q].begin - call.box.dims[kv].begin, call.op->integer("causal") != 0};
 }
 
 float scale_of(const KernelCall& call, const Array& q) {
   const double scale = call.op->number("scale");
-  return static_cast<float>(scale == 0 ? 1.0 / std::sqrt(static_cast<double>(q.shape.back())) : scale);
+  return static_cast<float>(scale == 0 ? 1.0 / std::sqrt(static_cast<double>(q.shape.back()))
+                                       : scale);
 }
 
 // Element (batch, seq, head, group, 0) of [batch, seq, heads, (group,) ..].
@@ -57,11 +60,12 @@ struct Block {
 
 // [heads, rows, head_dim] of the block's heads.
 at::Tensor rows_view(const Array& x, const Block& b, int64_t seq, int64_t rows) {
-  return tensor_of(element(x, b.batch, seq, b.head, b.group), x.dtype, {b.heads, rows, x.shape.back()},
-                   {x.strides[2], x.strides[1], x.strides.back()});
+  return tensor_of(element(x, b.batch, seq, b.head, b.group), x.dtype,
+                   {b.heads, rows, x.shape.back()}, {x.strides[2], x.strides[1], x.strides.back()});
 }
 at::Tensor scores_view(std::byte* memory, const Block& b) {
-  return tensor_of(memory, DType::kFloat32, {b.heads, b.queries, b.keys}, {b.queries * b.keys, b.keys, 1});
+  return tensor_of(memory, DType::kFloat32, {b.heads, b.queries, b.keys},
+                   {b.queries * b.keys, b.keys, 1});
 }
 at::Tensor transposed(const at::Tensor& x) { return x.transpose(1, 2); }
 
@@ -75,9 +79,11 @@ std::vector<Block> blocks_of(const Array& q, const Extents& extents) {
       for (int64_t query = last; query >= 0; query -= kQueries) {
         const int64_t queries = std::min(kQueries, extents.queries - query);
         const int64_t keys = extents.visible(query + queries - 1);
-        const int64_t step = std::clamp<int64_t>(kScores / std::max<int64_t>(queries * keys, 1), 1, heads_in_all);
+        const int64_t step =
+            std::clamp<int64_t>(kScores / std::max<int64_t>(queries * keys, 1), 1, heads_in_all);
         for (int64_t head = 0; head < heads_in_all; head += step) {
-          blocks.push_back({batch, group, head, std::min(step, heads_in_all - head), query, queries, keys});
+          blocks.push_back(
+              {batch, group, head, std::min(step, heads_in_all - head), query, queries, keys});
         }
       }
     }
@@ -142,7 +148,9 @@ void clear_keys(const Array& x, int64_t begin) {
 
 }  // namespace
 
-bool blocked_attention_is_faster(DType dtype) { return dtype == DType::kFloat32 && onednn_is_faster(); }
+bool blocked_attention_is_faster(DType dtype) {
+  return dtype == DType::kFloat32 && onednn_is_faster();
+}
 
 // (q, k, v) -> (o, lse)
 Kernel blocked_attention(const KernelCall& call) {
@@ -156,8 +164,10 @@ Kernel blocked_attention(const KernelCall& call) {
     ForwardBlock step{b, {}, {}};
     if (b.keys > 0) {
       const at::Tensor s = scores_view(scores, b);
-      step.scores = prepare_product(s, rows_view(q, b, b.query, b.queries), transposed(rows_view(k, b, 0, b.keys)), false);
-      step.output = prepare_product(rows_view(o, b, b.query, b.queries), s, rows_view(v, b, 0, b.keys), false);
+      step.scores = prepare_product(s, rows_view(q, b, b.query, b.queries),
+                                    transposed(rows_view(k, b, 0, b.keys)), false);
+      step.output = prepare_product(rows_view(o, b, b.query, b.queries), s,
+                                    rows_view(v, b, 0, b.keys), false);
     }
     steps.push_back(std::move(step));
   }
@@ -184,8 +194,8 @@ Kernel blocked_attention(const KernelCall& call) {
 
 // (do, q, k, v, o, lse) -> (dq, dk, dv)
 Kernel blocked_attention_grad(const KernelCall& call) {
-  const Array d_o = call.inputs[0], q = call.inputs[1], k = call.inputs[2], v = call.inputs[3], o = call.inputs[4],
-              lse = call.inputs[5];
+  const Array d_o = call.inputs[0], q = call.inputs[1], k = call.inputs[2], v = call.inputs[3],
+              o = call.inputs[4], lse = call.inputs[5];
   const Array dq = call.outputs[0], dk = call.outputs[1], dv = call.outputs[2];
   const Extents extents = extents_of(call, 1);
   const std::vector<Block> blocks = blocks_of(q, extents);
@@ -198,7 +208,8 @@ Kernel blocked_attention_grad(const KernelCall& call) {
     BackwardBlock step{b, {}, {}, {}, {}, {}};
     if (b.keys > 0) {
       const at::Tensor p = scores_view(weights, b), dp = scores_view(gradients, b);
-      const at::Tensor q_rows = rows_view(q, b, b.query, b.queries), do_rows = rows_view(d_o, b, b.query, b.queries);
+      const at::Tensor q_rows = rows_view(q, b, b.query, b.queries),
+                       do_rows = rows_view(d_o, b, b.query, b.queries);
       const at::Tensor k_rows = rows_view(k, b, 0, b.keys), v_rows = rows_view(v, b, 0, b.keys);
       // The first block of a head sees all keys that any sees: it sets, the others add.
       const bool add = b.group > 0 || b.query + b.queries < extents.queries;
@@ -227,7 +238,8 @@ Kernel blocked_attention_grad(const KernelCall& call) {
       each_row(b, extents, [&](int64_t h, int64_t i, int64_t seen) {
         A *p = row_of(weights, b, h, i), *dp = row_of(gradients, b, h, i);
         const A dot = ops.dot(do_row.read(element(d_o, b.batch, b.query + i, b.head + h, b.group)),
-                              o_row.read(element(o, b.batch, b.query + i, b.head + h, b.group)), do_row.size());
+                              o_row.read(element(o, b.batch, b.query + i, b.head + h, b.group)),
+                              do_row.size());
         ops.exp_scaled(p, scale, *statistic(lse, b, h, i), seen);
         ops.score_grad(dp, p, dot, scale, seen);
         std::fill(p + seen, p + b.keys, A{0});

@@ -1,12 +1,15 @@
-// einsum: every matrix product. The spec is compiled at prepare time to matrix products on strided views of the
-// operands and of the output:
+// einsum: every matrix product. The spec is compiled at prepare time to matrix products on strided
+// views of the operands and of the output:
 //
-//   1. Each op dim of size > 1 belongs to a class by the operands that have it: batch (a, b, y), m (a, y), n (b, y),
+//   1. Each op dim of size > 1 belongs to a class by the operands that have it: batch (a, b, y), m
+//   (a, y), n (b, y),
 //      k (a, b). A dim of one operand alone is summed over first (rare).
-//   2. Inside a class, dims that lie behind one another in all arrays that have them are joined: one axis.
-//   3. One axis of m, n and k each makes the product; the choice is the largest product whose three matrices have a
-//      unit stride, so that BLAS reads and writes them where they are. The other axes are loops (k loops accumulate);
-//      a long loop over batch is one batched product.
+//   2. Inside a class, dims that lie behind one another in all arrays that have them are joined:
+//   one axis.
+//   3. One axis of m, n and k each makes the product; the choice is the largest product whose three
+//   matrices have a
+//      unit stride, so that BLAS reads and writes them where they are. The other axes are loops (k
+//      loops accumulate); a long loop over batch is one batched product.
 //
 // A linear layer, its two gradients and x W^T are one product each without any copy.
 #include <ATen/ops/sum.h>
@@ -46,7 +49,8 @@ void join_axes(std::vector<Axis>& axes, Class c) {
   for (const Axis& axis : axes) {
     if (!joined.empty()) {
       Axis& last = joined.back();
-      if (last.a == axis.size * axis.a && last.b == axis.size * axis.b && last.y == axis.size * axis.y) {
+      if (last.a == axis.size * axis.a && last.b == axis.size * axis.b &&
+          last.y == axis.size * axis.y) {
         last = {last.size * axis.size, axis.a, axis.b, axis.y};
         continue;
       }
@@ -76,11 +80,13 @@ struct Compiler {
   }
 
   // Sums the operand over the dims that `other` and `y` lack. `memory` takes the result.
-  void reduce_own_dims(Operand& operand, const Operand* other, const Operand& y, std::byte* memory) {
+  void reduce_own_dims(Operand& operand, const Operand* other, const Operand& y,
+                       std::byte* memory) {
     std::vector<int64_t> summed;
     Operand kept{{operand.array.data, operand.array.dtype, {}, {}}, {}};
     for (size_t i = 0; i < operand.dims.size(); ++i) {
-      const bool shared = has(y, operand.dims[i]) || (other != nullptr && has(*other, operand.dims[i]));
+      const bool shared =
+          has(y, operand.dims[i]) || (other != nullptr && has(*other, operand.dims[i]));
       if (!shared) {
         summed.push_back(static_cast<int64_t>(i));
         continue;
@@ -90,9 +96,8 @@ struct Compiler {
     }
     if (summed.empty()) return;
     kept.array = Array::contiguous(memory, kept.array.dtype, kept.array.shape);
-    before.push_back([out = tensor_of(kept.array), in = tensor_of(operand.array), summed]() mutable {
-      at::sum_out(out, in, summed);
-    });
+    before.push_back([out = tensor_of(kept.array), in = tensor_of(operand.array),
+                      summed]() mutable { at::sum_out(out, in, summed); });
     operand = kept;
   }
 };
@@ -107,14 +112,18 @@ Layout classify(const KernelCall& call, const Operand& a, const Operand& b, cons
   Layout layout;
   const auto stride = [](const Operand& operand, int dim) {
     const auto at = std::find(operand.dims.begin(), operand.dims.end(), dim);
-    return at == operand.dims.end() ? 0 : operand.array.strides[static_cast<size_t>(at - operand.dims.begin())];
+    return at == operand.dims.end()
+               ? 0
+               : operand.array.strides[static_cast<size_t>(at - operand.dims.begin())];
   };
   for (size_t d = 0; d < call.box.rank(); ++d) {
     const int dim = static_cast<int>(d);
     const int64_t size = call.box.dims[d].size;
-    const bool in_a = Compiler::has(a, dim), in_b = Compiler::has(b, dim), in_y = Compiler::has(y, dim);
+    const bool in_a = Compiler::has(a, dim), in_b = Compiler::has(b, dim),
+               in_y = Compiler::has(y, dim);
     if (size == 1 || (!in_a && !in_b)) continue;
-    layout.axes[class_of(in_a, in_b, in_y)].push_back({size, stride(a, dim), stride(b, dim), stride(y, dim)});
+    layout.axes[class_of(in_a, in_b, in_y)].push_back(
+        {size, stride(a, dim), stride(b, dim), stride(y, dim)});
   }
   for (uint8_t c = 0; c < kClasses; ++c) join_axes(layout.axes[c], static_cast<Class>(c));
   return layout;
@@ -133,16 +142,23 @@ struct Axes {
 
 // Takes one axis of m, n and k each out of the layout.
 Axes choose_axes(Layout& layout) {
-  const auto with_none = [](const std::vector<Axis>& axes) { return std::max<size_t>(axes.size(), 1); };
-  const auto axis_at = [](const std::vector<Axis>& axes, size_t i) { return i < axes.size() ? axes[i] : Axis{}; };
+  const auto with_none = [](const std::vector<Axis>& axes) {
+    return std::max<size_t>(axes.size(), 1);
+  };
+  const auto axis_at = [](const std::vector<Axis>& axes, size_t i) {
+    return i < axes.size() ? axes[i] : Axis{};
+  };
   size_t best[3] = {0, 0, 0};
   double best_score = -1;
   for (size_t i = 0; i < with_none(layout.axes[kM]); ++i) {
     for (size_t j = 0; j < with_none(layout.axes[kN]); ++j) {
       for (size_t l = 0; l < with_none(layout.axes[kK]); ++l) {
-        const Axis m = axis_at(layout.axes[kM], i), n = axis_at(layout.axes[kN], j), k = axis_at(layout.axes[kK], l);
-        double score = static_cast<double>(m.size) * static_cast<double>(n.size) * static_cast<double>(k.size);
-        const bool direct = is_matrix(m.size, m.a, k.size, k.a) && is_matrix(k.size, k.b, n.size, n.b) &&
+        const Axis m = axis_at(layout.axes[kM], i), n = axis_at(layout.axes[kN], j),
+                   k = axis_at(layout.axes[kK], l);
+        double score =
+            static_cast<double>(m.size) * static_cast<double>(n.size) * static_cast<double>(k.size);
+        const bool direct = is_matrix(m.size, m.a, k.size, k.a) &&
+                            is_matrix(k.size, k.b, n.size, n.b) &&
                             is_matrix(m.size, m.y, n.size, n.y);
         if (direct) score *= 1e6;
         if (score <= best_score) continue;
@@ -155,7 +171,8 @@ Axes choose_axes(Layout& layout) {
   }
   const auto take = [&](Class c, size_t i) {
     const Axis axis = axis_at(layout.axes[c], i);
-    if (i < layout.axes[c].size()) layout.axes[c].erase(layout.axes[c].begin() + static_cast<std::ptrdiff_t>(i));
+    if (i < layout.axes[c].size())
+      layout.axes[c].erase(layout.axes[c].begin() + static_cast<std::ptrdiff_t>(i));
     return axis;
   };
   Axes product;
@@ -185,26 +202,29 @@ std::vector<Offsets> expand(const std::vector<Axis>& axes) {
 // A loop of at least this many products becomes one batched product.
 constexpr int64_t kBatchedFrom = 8;
 
-std::vector<Product> compile_products(const Operand& a, const Operand& b, const Operand& y, Layout layout, bool add) {
+std::vector<Product> compile_products(const Operand& a, const Operand& b, const Operand& y,
+                                      Layout layout, bool add) {
   const Axes p = choose_axes(layout);
   std::vector<Axis> outer;
   for (const Class c : {kBatch, kM, kN}) {
     outer.insert(outer.end(), layout.axes[c].begin(), layout.axes[c].end());
   }
   Axis batch;
-  const auto longest =
-      std::max_element(outer.begin(), outer.end(), [](const Axis& l, const Axis& r) { return l.size < r.size; });
-  if (longest != outer.end() && longest->size >= kBatchedFrom && longest->a != 0 && longest->b != 0) {
+  const auto longest = std::max_element(
+      outer.begin(), outer.end(), [](const Axis& l, const Axis& r) { return l.size < r.size; });
+  if (longest != outer.end() && longest->size >= kBatchedFrom && longest->a != 0 &&
+      longest->b != 0) {
     batch = *longest;
     outer.erase(longest);
   }
   const bool batched = batch.size > 1;
   const int64_t element = dtype_bytes(y.array.dtype);
-  const auto view = [&](const Operand& operand, int64_t offset, const Axis& rows, const Axis& columns,
-                        int64_t Axis::*stride) {
+  const auto view = [&](const Operand& operand, int64_t offset, const Axis& rows,
+                        const Axis& columns, int64_t Axis::*stride) {
     std::byte* data = operand.array.data + offset * element;
     if (!batched) {
-      return tensor_of(data, operand.array.dtype, {rows.size, columns.size}, {rows.*stride, columns.*stride});
+      return tensor_of(data, operand.array.dtype, {rows.size, columns.size},
+                       {rows.*stride, columns.*stride});
     }
     return tensor_of(data, operand.array.dtype, {batch.size, rows.size, columns.size},
                      {batch.*stride, rows.*stride, columns.*stride});
@@ -224,7 +244,8 @@ std::vector<Product> compile_products(const Operand& a, const Operand& b, const 
   for (const Offsets& out : expand(outer)) {
     bool accumulate = add;
     for (const Offsets& in : expand(layout.axes[kK])) {
-      products.push_back(prepare_product(view(y, out.y, m, n, &Axis::y), view(a, out.a + in.a, m, k, &Axis::a),
+      products.push_back(prepare_product(view(y, out.y, m, n, &Axis::y),
+                                         view(a, out.a + in.a, m, k, &Axis::a),
                                          view(b, out.b + in.b, k, n, &Axis::b), accumulate));
       accumulate = true;
     }
@@ -233,8 +254,9 @@ std::vector<Product> compile_products(const Operand& a, const Operand& b, const 
 }
 
 bool has_bias(const Op& op) {
-  // One or two operands and an optional bias: the bias is what has no dim beyond those of y and comes third, or second
-  // where the spec has one contracted operand; the table of ops allows it third only.
+  // One or two operands and an optional bias: the bias is what has no dim beyond those of y and
+  // comes third, or second where the spec has one contracted operand; the table of ops allows it
+  // third only.
   return op.inputs.size() == 3;
 }
 
@@ -252,7 +274,8 @@ Kernel single(const Operand& a, const Operand& y, bool add) {
   Array aligned{a.array.data, a.array.dtype, y.array.shape, std::vector<int64_t>(y.dims.size(), 0)};
   for (size_t i = 0; i < y.dims.size(); ++i) {
     const auto at = std::find(a.dims.begin(), a.dims.end(), y.dims[i]);
-    if (at != a.dims.end()) aligned.strides[i] = a.array.strides[static_cast<size_t>(at - a.dims.begin())];
+    if (at != a.dims.end())
+      aligned.strides[i] = a.array.strides[static_cast<size_t>(at - a.dims.begin())];
   }
   return [out = tensor_of(y.array), in = tensor_of(aligned), add]() mutable {
     if (add) {
@@ -271,7 +294,8 @@ Kernel einsum(const KernelCall& call) {
   Operand a = compiler.open(0);
   Operand b = two ? compiler.open(1) : Operand{};
   const Operand whole_a = a;
-  std::byte* memory = call.context->scratch.take(padded_bytes(a.array) + (two ? padded_bytes(b.array) : 0));
+  std::byte* memory =
+      call.context->scratch.take(padded_bytes(a.array) + (two ? padded_bytes(b.array) : 0));
   compiler.reduce_own_dims(a, two ? &b : nullptr, y, memory);
   if (two) compiler.reduce_own_dims(b, &whole_a, y, memory + padded_bytes(whole_a.array));
   bool add = call.add[0];

@@ -25,14 +25,16 @@ std::span<const KernelInfo> lookup_kernels();
 std::span<const KernelInfo> random_kernels();
 std::span<const KernelInfo> update_kernels();
 
-// Attention in blocks of queries by product.h, for float32 where that is faster than libtorch's flash kernels.
+// Attention in blocks of queries by product.h, for float32 where that is faster than libtorch's
+// flash kernels.
 bool blocked_attention_is_faster(DType dtype);
 Kernel blocked_attention(const KernelCall& call);
 Kernel blocked_attention_grad(const KernelCall& call);
 
-// The array seen along the op dims `order`: dims of the operand in that order, stride 0 along those it lacks.
-// Brackets are opened (the members after the first are whole).
-Array align(const Array& array, const OperandDims& operand, const std::vector<int>& order, const Box& box);
+// The array seen along the op dims `order`: dims of the operand in that order, stride 0 along those
+// it lacks. Brackets are opened (the members after the first are whole).
+Array align(const Array& array, const OperandDims& operand, const std::vector<int>& order,
+            const Box& box);
 // Op dims of an operand in the order of its tensor dims, brackets opened.
 std::vector<int> op_dims(const OperandDims& operand);
 // Operand i of the call along `order`.

@@ -1,5 +1,5 @@
-// Kinds that index a dim by token ids: embedding and its gradient, cross entropy and its gradient. Each works on an
-// interval of the vocabulary: ids outside it belong to other pieces.
+// Kinds that index a dim by token ids: embedding and its gradient, cross entropy and its gradient.
+// Each works on an interval of the vocabulary: ids outside it belong to other pieces.
 #include <cmath>
 #include <limits>
 
@@ -10,7 +10,8 @@ namespace tessera::kernels {
 namespace {
 
 int64_t load_id(const std::byte* at, DType dtype) {
-  return dtype == DType::kInt32 ? *reinterpret_cast<const int32_t*>(at) : *reinterpret_cast<const int64_t*>(at);
+  return dtype == DType::kInt32 ? *reinterpret_cast<const int32_t*>(at)
+                                : *reinterpret_cast<const int64_t*>(at);
 }
 
 // (ids, table) -> y
@@ -18,7 +19,8 @@ Kernel embedding(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Annotation& annotation = call.op->annotation;
     auto order = op_dims(annotation.outputs[0]);
-    const Array y = output_along(call, 0, order), ids = input_along(call, 0, order), table = call.inputs[1];
+    const Array y = output_along(call, 0, order), ids = input_along(call, 0, order),
+                table = call.inputs[1];
     const Interval vocab = call.box.dims[static_cast<size_t>(op_dims(annotation.inputs[1])[0])];
     const Nest<2> nest({&y, &ids}, order.size() - 1);
     const Row<A> yr(y), tr(table);
@@ -58,7 +60,8 @@ Kernel embedding_grad(const KernelCall& call) {
     const Row<A> dyr(dy), tr(table);
     const int64_t n = dyr.size(), step = table.strides[0] * dtype_bytes(table.dtype);
     const bool add = call.add[0];
-    const bool direct = dtype_bytes(table.dtype) == static_cast<int64_t>(sizeof(A)) && table.strides[1] == 1;
+    const bool direct =
+        dtype_bytes(table.dtype) == static_cast<int64_t>(sizeof(A)) && table.strides[1] == 1;
     std::byte* sums = table.data;
     int64_t sums_step = step;
     if (!direct) {
@@ -67,7 +70,9 @@ Kernel embedding_grad(const KernelCall& call) {
     }
     const RowOps<A>& ops = row_ops<A>();
     return [=, &ops, id_type = ids.dtype] {
-      const auto sum_row = [&](int64_t row) { return reinterpret_cast<A*>(sums + row * sums_step); };
+      const auto sum_row = [&](int64_t row) {
+        return reinterpret_cast<A*>(sums + row * sums_step);
+      };
       if (!direct || !add) {
         for (int64_t row = 0; row < vocab.size; ++row) std::fill_n(sum_row(row), n, A{0});
       }
@@ -90,8 +95,8 @@ Kernel embedding_grad(const KernelCall& call) {
 Kernel cross_entropy(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.inputs[0]);
-    const Array logits = call.inputs[0], targets = input_along(call, 1, order), lse = output_along(call, 0, order),
-                picked = output_along(call, 1, order);
+    const Array logits = call.inputs[0], targets = input_along(call, 1, order),
+                lse = output_along(call, 0, order), picked = output_along(call, 1, order);
     const Interval vocab = call.box.dims[static_cast<size_t>(order.back())];
     const Nest<4> nest({&logits, &targets, &lse, &picked}, order.size() - 1);
     const Row<A> row(logits);
@@ -119,14 +124,15 @@ Kernel cross_entropy(const KernelCall& call) {
 Kernel cross_entropy_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.inputs[0]);
-    const Array logits = call.inputs[0], targets = input_along(call, 1, order), lse = input_along(call, 2, order),
-                dlse = input_along(call, 3, order), dpicked = input_along(call, 4, order),
-                dlogits = output_along(call, 0, order);
+    const Array logits = call.inputs[0], targets = input_along(call, 1, order),
+                lse = input_along(call, 2, order), dlse = input_along(call, 3, order),
+                dpicked = input_along(call, 4, order), dlogits = output_along(call, 0, order);
     const Interval vocab = call.box.dims[static_cast<size_t>(order.back())];
     const Nest<6> nest({&dlogits, &logits, &targets, &lse, &dlse, &dpicked}, order.size() - 1);
     const Row<A> in(logits), out(dlogits);
     const RowOps<A>& ops = row_ops<A>();
-    const DType id_type = targets.dtype, lse_type = lse.dtype, dlse_type = dlse.dtype, dpicked_type = dpicked.dtype;
+    const DType id_type = targets.dtype, lse_type = lse.dtype, dlse_type = dlse.dtype,
+                dpicked_type = dpicked.dtype;
     return [=, &ops] {
       nest.each([&](const std::array<std::byte*, 6>& at) {
         A* dx = out.write(at[0]);
@@ -134,9 +140,10 @@ Kernel cross_entropy_grad(const KernelCall& call) {
         if (target < 0) {
           std::fill_n(dx, out.size(), A{0});
         } else {
-          ops.exp_shifted(dx, in.read(at[1]), load_element<A>(at[3], lse_type), load_element<A>(at[4], dlse_type),
-                          out.size());
-          if (column >= 0 && column < vocab.size) dx[column] += load_element<A>(at[5], dpicked_type);
+          ops.exp_shifted(dx, in.read(at[1]), load_element<A>(at[3], lse_type),
+                          load_element<A>(at[4], dlse_type), out.size());
+          if (column >= 0 && column < vocab.size)
+            dx[column] += load_element<A>(at[5], dpicked_type);
         }
         out.commit(at[0]);
       });
@@ -144,9 +151,15 @@ Kernel cross_entropy_grad(const KernelCall& call) {
   });
 }
 
-bool vocabulary_of_table(const Op& op, int dim) { return op_dims(op.annotation.inputs[1])[0] == dim; }
-bool vocabulary_of_gradient(const Op& op, int dim) { return op_dims(op.annotation.outputs[0])[0] == dim; }
-bool vocabulary_of_logits(const Op& op, int dim) { return op_dims(op.annotation.inputs[0]).back() == dim; }
+bool vocabulary_of_table(const Op& op, int dim) {
+  return op_dims(op.annotation.inputs[1])[0] == dim;
+}
+bool vocabulary_of_gradient(const Op& op, int dim) {
+  return op_dims(op.annotation.outputs[0])[0] == dim;
+}
+bool vocabulary_of_logits(const Op& op, int dim) {
+  return op_dims(op.annotation.inputs[0]).back() == dim;
+}
 
 constexpr KernelInfo kKernels[] = {
     {"embedding", embedding, 0b1, vocabulary_of_table},

@@ -1,5 +1,5 @@
-// Internal to kernels/: loop nests over several arrays at once, and rows of any floating type seen as rows of float
-// or double.
+// Internal to kernels/: loop nests over several arrays at once, and rows of any floating type seen
+// as rows of float or double.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace tessera::kernels {
 
-// The loops over a shape shared by N arrays, adjacent dims joined where all strides allow. each(f) calls
-// f(pointers) with std::array<std::byte*, N>.
+// The loops over a shape shared by N arrays, adjacent dims joined where all strides allow. each(f)
+// calls f(pointers) with std::array<std::byte*, N>.
 template <size_t N>
 class Nest {
  public:
@@ -67,7 +67,9 @@ class Nest {
   std::vector<std::array<int64_t, N>> strides_;
 };
 
-inline float bfloat16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+inline float bfloat16_to_float(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 inline uint16_t float_to_bfloat16(float value) {  // to nearest, ties to even; NaN stays NaN
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if (value != value) return 0x7FC0;
@@ -80,7 +82,8 @@ A load_element(const std::byte* at, DType dtype) {
   switch (dtype) {
     case DType::kFloat64: return static_cast<A>(*reinterpret_cast<const double*>(at));
     case DType::kFloat32: return static_cast<A>(*reinterpret_cast<const float*>(at));
-    case DType::kBFloat16: return static_cast<A>(bfloat16_to_float(*reinterpret_cast<const uint16_t*>(at)));
+    case DType::kBFloat16:
+      return static_cast<A>(bfloat16_to_float(*reinterpret_cast<const uint16_t*>(at)));
     default: break;
   }
   TESSERA_CHECK(false, "no kernels on {}", dtype_name(dtype));
@@ -90,7 +93,9 @@ void store_element(std::byte* at, DType dtype, A value) {
   switch (dtype) {
     case DType::kFloat64: *reinterpret_cast<double*>(at) = static_cast<double>(value); return;
     case DType::kFloat32: *reinterpret_cast<float*>(at) = static_cast<float>(value); return;
-    case DType::kBFloat16: *reinterpret_cast<uint16_t*>(at) = float_to_bfloat16(static_cast<float>(value)); return;
+    case DType::kBFloat16:
+      *reinterpret_cast<uint16_t*>(at) = float_to_bfloat16(static_cast<float>(value));
+      return;
     default: break;
   }
   TESSERA_CHECK(false, "no kernels on {}", dtype_name(dtype));
@@ -105,7 +110,8 @@ inline Array rows_of(Array array) {
   return array;
 }
 
-// A row of n elements of an array, as contiguous A: in place if the array is that already, else through a buffer.
+// A row of n elements of an array, as contiguous A: in place if the array is that already, else
+// through a buffer.
 template <class A>
 class Row {
  public:
@@ -122,21 +128,24 @@ class Row {
 
   const A* read(const std::byte* at) const {
     if (direct_) return reinterpret_cast<const A*>(at);
-    for (int64_t i = 0; i < size_; ++i) (*buffer_)[static_cast<size_t>(i)] = load_element<A>(at + i * step_, dtype_);
+    for (int64_t i = 0; i < size_; ++i)
+      (*buffer_)[static_cast<size_t>(i)] = load_element<A>(at + i * step_, dtype_);
     return buffer_->data();
   }
   // Where to put the row before commit(at).
   A* write(std::byte* at) const { return direct_ ? reinterpret_cast<A*>(at) : buffer_->data(); }
   void commit(std::byte* at) const {
     if (direct_) return;
-    for (int64_t i = 0; i < size_; ++i) store_element(at + i * step_, dtype_, (*buffer_)[static_cast<size_t>(i)]);
+    for (int64_t i = 0; i < size_; ++i)
+      store_element(at + i * step_, dtype_, (*buffer_)[static_cast<size_t>(i)]);
   }
 
  private:
   DType dtype_ = DType::kFloat32;
   int64_t size_ = 0, step_ = 0;
   bool direct_ = true;
-  std::shared_ptr<std::vector<A>> buffer_;  // shared: closures are copyable; a rank runs one kernel at a time
+  std::shared_ptr<std::vector<A>>
+      buffer_;  // shared: closures are copyable; a rank runs one kernel at a time
 };
 
 // Calls f<double>() for float64, f<float>() for the smaller floating types.

@@ -1,5 +1,6 @@
-// Layer norm and RMS norm: rows over the last dim of x. The split kinds (norm_moments, ..) are used where a plan cuts
-// that dim. Statistics are float (double for float64). RMS norm is the same arithmetic with mean 0 and without beta.
+// Layer norm and RMS norm: rows over the last dim of x. The split kinds (norm_moments, ..) are used
+// where a plan cuts that dim. Statistics are float (double for float64). RMS norm is the same
+// arithmetic with mean 0 and without beta.
 #include <cmath>
 
 #include "tessera/runtime/kernels/nest.h"
@@ -9,7 +10,9 @@ namespace tessera::kernels {
 namespace {
 
 // Operands along the dims of x (the first of the given inputs that has them all), row dim last.
-std::vector<int> row_order(const KernelCall& call) { return op_dims(call.op->annotation.inputs[0]); }
+std::vector<int> row_order(const KernelCall& call) {
+  return op_dims(call.op->annotation.inputs[0]);
+}
 
 template <class A>
 std::shared_ptr<std::vector<A>> make_row(int64_t n) {
@@ -20,8 +23,8 @@ std::shared_ptr<std::vector<A>> make_row(int64_t n) {
 Kernel layer_norm(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
-    const Array x = call.inputs[0], y = output_along(call, 0, order), mean = output_along(call, 1, order),
-                rstd = output_along(call, 2, order);
+    const Array x = call.inputs[0], y = output_along(call, 0, order),
+                mean = output_along(call, 1, order), rstd = output_along(call, 2, order);
     const Nest<4> nest({&y, &x, &mean, &rstd}, order.size() - 1);
     const Row<A> xr(x), yr(y), gamma_row(call.inputs[1]), beta_row(call.inputs[2]);
     const A eps = static_cast<A>(call.op->number("eps", 1e-5));
@@ -48,7 +51,8 @@ Kernel layer_norm(const KernelCall& call) {
 Kernel rms_norm(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
-    const Array x = call.inputs[0], y = output_along(call, 0, order), rstd = output_along(call, 1, order);
+    const Array x = call.inputs[0], y = output_along(call, 0, order),
+                rstd = output_along(call, 1, order);
     const Nest<3> nest({&y, &x, &rstd}, order.size() - 1);
     const Row<A> xr(x), yr(y), gamma_row(call.inputs[1]);
     const A eps = static_cast<A>(call.op->number("eps", 1e-5));
@@ -59,7 +63,8 @@ Kernel rms_norm(const KernelCall& call) {
       const A* gamma = gamma_row.read(gamma_at);
       nest.each([&](const std::array<std::byte*, 3>& at) {
         const A* row = xr.read(at[1]);
-        const A r = A{1} / std::sqrt(ops.sum_squares(row, xr.size()) / static_cast<A>(xr.size()) + eps);
+        const A r =
+            A{1} / std::sqrt(ops.sum_squares(row, xr.size()) / static_cast<A>(xr.size()) + eps);
         ops.scale_by(yr.write(at[0]), row, gamma, r, xr.size());
         yr.commit(at[0]);
         store_element(at[2], stat, r);
@@ -99,8 +104,9 @@ Kernel norm_grad(const KernelCall& call, bool centered) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
     const size_t rstd_index = centered ? 4 : 3;
-    const Array dy = call.inputs[0], x = input_along(call, 1, order), dx = output_along(call, 0, order),
-                rstd = input_along(call, rstd_index, order), mean = input_along(call, centered ? 3 : rstd_index, order);
+    const Array dy = call.inputs[0], x = input_along(call, 1, order),
+                dx = output_along(call, 0, order), rstd = input_along(call, rstd_index, order),
+                mean = input_along(call, centered ? 3 : rstd_index, order);
     const Nest<5> nest({&dx, &dy, &x, &mean, &rstd}, order.size() - 1);
     const Row<A> dyr(dy), xr(x), dxr(dx), gamma_row(call.inputs[2]);
     std::byte* gamma_at = call.inputs[2].data;
@@ -115,12 +121,14 @@ Kernel norm_grad(const KernelCall& call, bool centered) {
       A *sum_gamma = dgamma.begin(), *sum_beta = dbeta.begin();
       nest.each([&](const std::array<std::byte*, 5>& at) {
         const A *dyp = dyr.read(at[1]), *xp = xr.read(at[2]);
-        const A m = centered ? load_element<A>(at[3], stat) : A{0}, r = load_element<A>(at[4], stat);
+        const A m = centered ? load_element<A>(at[3], stat) : A{0},
+                r = load_element<A>(at[4], stat);
         A sum_g, sum_g_xhat;
         ops.grad_sums(dyp, xp, gamma, m, r, n, &sum_g, &sum_g_xhat);
         ops.grad_params(sum_gamma, sum_beta, dyp, xp, m, r, n);
         const A mean_g = centered ? sum_g / static_cast<A>(n) : A{0};
-        ops.grad_apply(dxr.write(at[0]), dyp, xp, gamma, m, r, mean_g, sum_g_xhat / static_cast<A>(n), n);
+        ops.grad_apply(dxr.write(at[0]), dyp, xp, gamma, m, r, mean_g,
+                       sum_g_xhat / static_cast<A>(n), n);
         dxr.commit(at[0]);
       });
       dgamma.finish(ops);
@@ -161,7 +169,8 @@ Kernel norm_finish(const KernelCall& call) {
   const DType in = stats.dtype, out = mean.dtype;
   return [=] {
     nest.each([&](const std::array<std::byte*, 3>& at) {
-      const double n = load_element<double>(at[0], in), m2 = load_element<double>(at[0] + 2 * step, in);
+      const double n = load_element<double>(at[0], in),
+                   m2 = load_element<double>(at[0] + 2 * step, in);
       store_element(at[1], out, load_element<double>(at[0] + step, in));
       store_element(at[2], out, 1.0 / std::sqrt(m2 / n + eps));
     });
@@ -172,7 +181,8 @@ Kernel norm_finish(const KernelCall& call) {
 Kernel norm_apply(const KernelCall& call, bool centered) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
-    const Array x = call.inputs[0], y = output_along(call, 0, order), mean = input_along(call, 1, order),
+    const Array x = call.inputs[0], y = output_along(call, 0, order),
+                mean = input_along(call, 1, order),
                 rstd = input_along(call, centered ? 2 : 1, order);
     const Array& gamma_in = call.inputs[centered ? 3 : 2];
     const Array& beta_in = call.inputs.back();
@@ -186,7 +196,8 @@ Kernel norm_apply(const KernelCall& call, bool centered) {
       nest.each([&](const std::array<std::byte*, 4>& at) {
         const A r = load_element<A>(at[3], stat);
         if (centered) {
-          ops.normalize(yr.write(at[0]), xr.read(at[1]), gamma, beta, load_element<A>(at[2], stat), r, xr.size());
+          ops.normalize(yr.write(at[0]), xr.read(at[1]), gamma, beta, load_element<A>(at[2], stat),
+                        r, xr.size());
         } else {
           ops.scale_by(yr.write(at[0]), xr.read(at[1]), gamma, r, xr.size());
         }
@@ -203,8 +214,9 @@ Kernel norm_grad_sums(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
     const std::vector<int> leading(order.begin(), order.end() - 1);
-    const Array dy = call.inputs[0], x = input_along(call, 1, order), mean = input_along(call, 3, order),
-                rstd = input_along(call, 4, order), sums = output_along(call, 0, leading);
+    const Array dy = call.inputs[0], x = input_along(call, 1, order),
+                mean = input_along(call, 3, order), rstd = input_along(call, 4, order),
+                sums = output_along(call, 0, leading);
     const Nest<5> nest({&sums, &dy, &x, &mean, &rstd}, leading.size());
     const Row<A> dyr(dy), xr(x), gamma_row(call.inputs[2]);
     std::byte* gamma_at = call.inputs[2].data;
@@ -228,8 +240,9 @@ Kernel norm_grad_sums(const KernelCall& call) {
 Kernel norm_grad_apply(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
-    const Array dy = call.inputs[0], x = input_along(call, 1, order), mean = input_along(call, 3, order),
-                rstd = input_along(call, 4, order), sums = input_along(call, 5, order), dx = output_along(call, 0, order);
+    const Array dy = call.inputs[0], x = input_along(call, 1, order),
+                mean = input_along(call, 3, order), rstd = input_along(call, 4, order),
+                sums = input_along(call, 5, order), dx = output_along(call, 0, order);
     const Nest<6> nest({&dx, &dy, &x, &mean, &rstd, &sums}, order.size() - 1);
     const Row<A> dyr(dy), xr(x), dxr(dx), gamma_row(call.inputs[2]);
     std::byte* gamma_at = call.inputs[2].data;
@@ -240,8 +253,9 @@ Kernel norm_grad_apply(const KernelCall& call) {
     return [=, &ops] {
       const A* gamma = gamma_row.read(gamma_at);
       nest.each([&](const std::array<std::byte*, 6>& at) {
-        ops.grad_apply(dxr.write(at[0]), dyr.read(at[1]), xr.read(at[2]), gamma, load_element<A>(at[3], stat),
-                       load_element<A>(at[4], stat), load_element<A>(at[5], sum_type) / features,
+        ops.grad_apply(dxr.write(at[0]), dyr.read(at[1]), xr.read(at[2]), gamma,
+                       load_element<A>(at[3], stat), load_element<A>(at[4], stat),
+                       load_element<A>(at[5], sum_type) / features,
                        load_element<A>(at[5] + step, sum_type) / features, xr.size());
         dxr.commit(at[0]);
       });
@@ -253,20 +267,22 @@ Kernel norm_grad_apply(const KernelCall& call) {
 Kernel norm_grad_params(const KernelCall& call, bool centered) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
-    const Array dy = call.inputs[0], x = input_along(call, 1, order), mean = input_along(call, 2, order),
+    const Array dy = call.inputs[0], x = input_along(call, 1, order),
+                mean = input_along(call, 2, order),
                 rstd = input_along(call, centered ? 3 : 2, order);
     const Nest<4> nest({&dy, &x, &mean, &rstd}, order.size() - 1);
     const Row<A> dyr(dy), xr(x);
     const ParameterGradient<A> dgamma(call.outputs[0], call.add[0]);
-    const ParameterGradient<A> dbeta =
-        centered ? ParameterGradient<A>(call.outputs[1], call.add[1]) : ParameterGradient<A>(xr.size());
+    const ParameterGradient<A> dbeta = centered ? ParameterGradient<A>(call.outputs[1], call.add[1])
+                                                : ParameterGradient<A>(xr.size());
     const DType stat = rstd.dtype;
     const RowOps<A>& ops = row_ops<A>();
     return [=, &ops] {
       A *sum_gamma = dgamma.begin(), *sum_beta = dbeta.begin();
       nest.each([&](const std::array<std::byte*, 4>& at) {
         ops.grad_params(sum_gamma, sum_beta, dyr.read(at[0]), xr.read(at[1]),
-                        centered ? load_element<A>(at[2], stat) : A{0}, load_element<A>(at[3], stat), xr.size());
+                        centered ? load_element<A>(at[2], stat) : A{0},
+                        load_element<A>(at[3], stat), xr.size());
       });
       dgamma.finish(ops);
       dbeta.finish(ops);
@@ -300,7 +316,8 @@ Kernel rms_finish(const KernelCall& call) {
   const double features = call.op->number("features"), eps = call.op->number("eps", 1e-5);
   return [=, in_type = in.dtype, out_type = out.dtype] {
     nest.each([&](const std::array<std::byte*, 2>& at) {
-      store_element(at[0], out_type, 1.0 / std::sqrt(load_element<double>(at[1], in_type) / features + eps));
+      store_element(at[0], out_type,
+                    1.0 / std::sqrt(load_element<double>(at[1], in_type) / features + eps));
     });
   };
 }
@@ -309,7 +326,8 @@ Kernel rms_finish(const KernelCall& call) {
 Kernel rms_grad_sum(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
-    const Array dy = call.inputs[0], x = input_along(call, 1, order), y = output_along(call, 0, order);
+    const Array dy = call.inputs[0], x = input_along(call, 1, order),
+                y = output_along(call, 0, order);
     const Nest<3> nest({&y, &dy, &x}, order.size() - 1);
     const Row<A> dyr(dy), xr(x), gamma_row(call.inputs[2]);
     std::byte* gamma_at = call.inputs[2].data;
@@ -319,7 +337,8 @@ Kernel rms_grad_sum(const KernelCall& call) {
       const A* gamma = gamma_row.read(gamma_at);
       nest.each([&](const std::array<std::byte*, 3>& at) {
         A sum_g, sum_g_x;
-        ops.grad_sums(dyr.read(at[1]), xr.read(at[2]), gamma, A{0}, A{1}, xr.size(), &sum_g, &sum_g_x);
+        ops.grad_sums(dyr.read(at[1]), xr.read(at[2]), gamma, A{0}, A{1}, xr.size(), &sum_g,
+                      &sum_g_x);
         store_element(at[0], out, sum_g_x);
       });
     };
@@ -330,8 +349,9 @@ Kernel rms_grad_sum(const KernelCall& call) {
 Kernel rms_grad_apply(const KernelCall& call) {
   return with_compute_type(call.inputs[1].dtype, [&]<class A>() -> Kernel {
     const auto order = row_order(call);
-    const Array dy = call.inputs[0], x = input_along(call, 1, order), rstd = input_along(call, 3, order),
-                sum = input_along(call, 4, order), dx = output_along(call, 0, order);
+    const Array dy = call.inputs[0], x = input_along(call, 1, order),
+                rstd = input_along(call, 3, order), sum = input_along(call, 4, order),
+                dx = output_along(call, 0, order);
     const Nest<5> nest({&dx, &dy, &x, &rstd, &sum}, order.size() - 1);
     const Row<A> dyr(dy), xr(x), dxr(dx), gamma_row(call.inputs[2]);
     std::byte* gamma_at = call.inputs[2].data;

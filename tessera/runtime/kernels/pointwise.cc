@@ -37,7 +37,8 @@ Kernel unary(const KernelCall& call, F f) {
 }
 template <class F>
 Kernel binary(const KernelCall& call, F f) {
-  return [y = output(call), a = operand(call, 0), b = operand(call, 1), f]() mutable { f(y, a, b); };
+  return
+      [y = output(call), a = operand(call, 0), b = operand(call, 1), f]() mutable { f(y, a, b); };
 }
 
 Kernel add(const KernelCall& call) {
@@ -86,10 +87,12 @@ Kernel binary_rows(const KernelCall& call, BinaryRow<A> f) {
 }
 
 Kernel gelu(const KernelCall& call) {
-  return with_compute_type(call.inputs[0].dtype, [&]<class A>() { return unary_rows<A>(call, &RowOps<A>::gelu); });
+  return with_compute_type(call.inputs[0].dtype,
+                           [&]<class A>() { return unary_rows<A>(call, &RowOps<A>::gelu); });
 }
 Kernel silu(const KernelCall& call) {
-  return with_compute_type(call.inputs[0].dtype, [&]<class A>() { return unary_rows<A>(call, &RowOps<A>::silu); });
+  return with_compute_type(call.inputs[0].dtype,
+                           [&]<class A>() { return unary_rows<A>(call, &RowOps<A>::silu); });
 }
 Kernel relu(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { at::relu_out(y, x); });
@@ -101,19 +104,22 @@ Kernel cast(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { y.copy_(x); });
 }
 Kernel gelu_grad(const KernelCall& call) {
-  return with_compute_type(call.inputs[0].dtype, [&]<class A>() { return binary_rows<A>(call, &RowOps<A>::gelu_grad); });
+  return with_compute_type(call.inputs[0].dtype,
+                           [&]<class A>() { return binary_rows<A>(call, &RowOps<A>::gelu_grad); });
 }
 Kernel silu_grad(const KernelCall& call) {
-  return with_compute_type(call.inputs[0].dtype, [&]<class A>() { return binary_rows<A>(call, &RowOps<A>::silu_grad); });
+  return with_compute_type(call.inputs[0].dtype,
+                           [&]<class A>() { return binary_rows<A>(call, &RowOps<A>::silu_grad); });
 }
 Kernel relu_grad(const KernelCall& call) {
-  return binary(call, [](auto& dx, const auto& dy, const auto& x) { at::threshold_backward_out(dx, dy, x, 0); });
+  return binary(call, [](auto& dx, const auto& dy, const auto& x) {
+    at::threshold_backward_out(dx, dy, x, 0);
+  });
 }
 
 Kernel scale(const KernelCall& call) {
-  return [y = output(call), x = operand(call, 0), factor = number(call.op->number("factor", 1.0))]() mutable {
-    at::mul_out(y, x, factor);
-  };
+  return [y = output(call), x = operand(call, 0),
+          factor = number(call.op->number("factor", 1.0))]() mutable { at::mul_out(y, x, factor); };
 }
 
 // In order of the terms. The output may be the first term's memory.
@@ -167,7 +173,8 @@ Kernel reduce_sum(const KernelCall& call) {
   const Array& out = call.outputs[0];
   int64_t bytes = dtype_bytes(out.dtype);
   for (const int64_t size : out.shape) bytes *= size;
-  at::Tensor part = tensor_of(Array::contiguous(call.context->scratch.take(bytes), out.dtype, out.shape));
+  at::Tensor part =
+      tensor_of(Array::contiguous(call.context->scratch.take(bytes), out.dtype, out.shape));
   return [y, x, positions, part, factor]() mutable {
     at::sum_out(part, x, positions);
     y.add_(part, factor);
@@ -182,7 +189,8 @@ Kernel reduce_max(const KernelCall& call) {
   return [y, x, positions]() mutable { at::amax_out(y, x, positions); };
 }
 
-// ---- softmax and its parts: rows over one dim -----------------------------------------------------------------
+// ---- softmax and its parts: rows over one dim
+// -----------------------------------------------------------------
 
 // Op dims of input 0, the dim of attribute `dim` last.
 std::vector<int> dim_last(const KernelCall& call) {
@@ -216,7 +224,8 @@ Kernel softmax(const KernelCall& call) {
 Kernel softmax_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = dim_last(call);
-    const Array dy = input_along(call, 0, order), y = input_along(call, 1, order), dx = output_along(call, 0, order);
+    const Array dy = input_along(call, 0, order), y = input_along(call, 1, order),
+                dx = output_along(call, 0, order);
     const Nest<3> nest({&dx, &dy, &y}, order.size() - 1);
     const Row<A> dyr(dy), yr(y), dxr(dx);
     const RowOps<A>& ops = row_ops<A>();
@@ -244,7 +253,9 @@ Kernel logsumexp_reduce(const KernelCall& call) {
         const A* in = xr.read(at[1]);
         const A highest = ops.max(in, xr.size());
         store_element(at[0], out,
-                      std::isinf(highest) ? highest : highest + std::log(ops.sum_exp(in, highest, xr.size())));
+                      std::isinf(highest)
+                          ? highest
+                          : highest + std::log(ops.sum_exp(in, highest, xr.size())));
       });
     };
   });
@@ -259,13 +270,15 @@ Kernel softmax_apply(const KernelCall& call) {
       const auto in = [&](int d) { return std::find(kept.begin(), kept.end(), d) == kept.end(); };
       return in(l) < in(r);
     });
-    const Array x = input_along(call, 0, order), lse = input_along(call, 1, order), y = output_along(call, 0, order);
+    const Array x = input_along(call, 0, order), lse = input_along(call, 1, order),
+                y = output_along(call, 0, order);
     const Nest<3> nest({&y, &x, &lse}, order.size() - 1);
     const Row<A> xr(x), yr(y);
     const RowOps<A>& ops = row_ops<A>();
     return [=, &ops, stat = lse.dtype] {
       nest.each([&](const std::array<std::byte*, 3>& at) {
-        ops.exp_shifted(yr.write(at[0]), xr.read(at[1]), load_element<A>(at[2], stat), A{1}, xr.size());
+        ops.exp_shifted(yr.write(at[0]), xr.read(at[1]), load_element<A>(at[2], stat), A{1},
+                        xr.size());
         yr.commit(at[0]);
       });
     };
@@ -274,7 +287,8 @@ Kernel softmax_apply(const KernelCall& call) {
 
 // (dy, y, dot) -> y (dy - dot)
 Kernel softmax_grad_apply(const KernelCall& call) {
-  return [dx = output(call), dy = operand(call, 0), y = operand(call, 1), dot = operand(call, 2)]() mutable {
+  return [dx = output(call), dy = operand(call, 0), y = operand(call, 1),
+          dot = operand(call, 2)]() mutable {
     at::sub_out(dx, dy, dot);
     dx.mul_(y);
   };

@@ -7,10 +7,11 @@
 
 #include <utility>
 
-// Exported by libtorch_cpu and called by at::mm for bfloat16, but declared in no header that is installed. Weak: where a
-// build of libtorch lacks it, MKL does all.
+// Exported by libtorch_cpu and called by at::mm for bfloat16, but declared in no header that is
+// installed. Weak: where a build of libtorch lacks it, MKL does all.
 namespace at::native {
-__attribute__((weak)) void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& y, float beta, float alpha);
+__attribute__((weak)) void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& y,
+                                         float beta, float alpha);
 }
 
 namespace tessera::kernels {
@@ -22,7 +23,8 @@ constexpr int64_t kLeastWork = int64_t{1} << 20;
 bool prefers_onednn() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  return !__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f") && at::native::mkldnn_matmul != nullptr;
+  return !__builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f") &&
+         at::native::mkldnn_matmul != nullptr;
 #else
   return false;
 #endif
@@ -36,9 +38,11 @@ bool onednn_is_faster() {
 }
 
 Product prepare_product(at::Tensor y, at::Tensor a, at::Tensor b, bool add) {
-  const int64_t rank = y.dim(), rows = y.size(rank - 2), columns = y.size(rank - 1), depth = a.size(rank - 1);
+  const int64_t rank = y.dim(), rows = y.size(rank - 2), columns = y.size(rank - 1),
+                depth = a.size(rank - 1);
   const int64_t batch = rank == 3 ? y.size(0) : 1;
-  const bool onednn = onednn_is_faster() && y.scalar_type() == at::kFloat && batch * rows * columns * depth >= kLeastWork;
+  const bool onednn = onednn_is_faster() && y.scalar_type() == at::kFloat &&
+                      batch * rows * columns * depth >= kLeastWork;
   if (onednn && y.stride(rank - 1) != 1) {
     // oneDNN is slow on an output by columns: y' = b' a'.
     at::Tensor b_transposed = b.transpose(rank - 2, rank - 1);

@@ -9,7 +9,8 @@
 namespace tessera::kernels {
 namespace {
 
-// The global index of the first element of each row of a region, in the order in which Nest visits rows.
+// The global index of the first element of each row of a region, in the order in which Nest visits
+// rows.
 std::vector<int64_t> row_starts(const Box& region, const std::vector<int64_t>& shape) {
   const std::vector<int64_t> strides = row_major_strides(shape);
   const size_t rank = region.rank();
@@ -30,7 +31,8 @@ std::vector<int64_t> row_starts(const Box& region, const std::vector<int64_t>& s
 uint64_t attribute_key(const Op& op) {
   const auto found = op.attributes.find("key");
   if (found == op.attributes.end()) return stable_hash(op.path.data(), op.path.size());
-  if (const auto* text = std::get_if<std::string>(&found->second)) return stable_hash(text->data(), text->size());
+  if (const auto* text = std::get_if<std::string>(&found->second))
+    return stable_hash(text->data(), text->size());
   return static_cast<uint64_t>(std::get<int64_t>(found->second));
 }
 
@@ -62,8 +64,10 @@ Kernel dropout(const KernelCall& call) {
       size_t row = 0;
       nest.each([&](const std::array<std::byte*, 2>& at) {
         const int64_t first = starts[row++], block = first / 4, end = (first + n + 3) / 4;
-        philox_words(words->data(), context->seed, stream, static_cast<uint64_t>(block), end - block);
-        ops.keep(yr.write(at[0]), xr.read(at[1]), words->data() + (first - 4 * block), threshold, factor, n);
+        philox_words(words->data(), context->seed, stream, static_cast<uint64_t>(block),
+                     end - block);
+        ops.keep(yr.write(at[0]), xr.read(at[1]), words->data() + (first - 4 * block), threshold,
+                 factor, n);
         yr.commit(at[0]);
       });
     };
@@ -85,7 +89,8 @@ void random_row(const Init& init, const Philox& philox, int64_t first, int64_t n
 
 // Rotary tables [seq, d/2]: angle = position * theta^(-2 i / d).
 double rotary_angle(double theta, int64_t position, int64_t pair, int64_t pairs) {
-  return static_cast<double>(position) * std::pow(theta, -static_cast<double>(pair) / static_cast<double>(pairs));
+  return static_cast<double>(position) *
+         std::pow(theta, -static_cast<double>(pair) / static_cast<double>(pairs));
 }
 
 }  // namespace

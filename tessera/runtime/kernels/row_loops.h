@@ -1,6 +1,6 @@
-// The loops of rows.h, written so that the compiler vectorises them. Included once by each rows_<isa>.cc.
-// Only builtins and this file's own functions may be called: an inline function of a shared header, compiled for
-// AVX-512 here, could be the copy that the linker keeps for everyone.
+// The loops of rows.h, written so that the compiler vectorises them. Included once by each
+// rows_<isa>.cc. Only builtins and this file's own functions may be called: an inline function of a
+// shared header, compiled for AVX-512 here, could be the copy that the linker keeps for everyone.
 #pragma once
 
 #include "tessera/runtime/kernels/rows.h"
@@ -12,7 +12,8 @@ inline double exp_one(double x) { return __builtin_exp(x); }
 
 // Cody-Waite reduction and a degree-6 polynomial; at most 2 ulp over the normal range, 0 below it.
 inline float exp_one(float x) {
-  const float low = -87.33654F, high = 88.72283F, magic = 12582912.0F;  // 1.5 * 2^23: rounds to an integer
+  const float low = -87.33654F, high = 88.72283F,
+              magic = 12582912.0F;  // 1.5 * 2^23: rounds to an integer
   float c = x < low ? low : x;
   c = c > high ? high : c;
   const float t = c * 1.44269504088896341F + magic;
@@ -96,7 +97,8 @@ void scale_by(A* y, const A* x, const A* gamma, A rstd, int64_t n) {
 }
 
 template <class A>
-void grad_sums(const A* dy, const A* x, const A* gamma, A mean, A rstd, int64_t n, A* sum_g, A* sum_g_xhat) {
+void grad_sums(const A* dy, const A* x, const A* gamma, A mean, A rstd, int64_t n, A* sum_g,
+               A* sum_g_xhat) {
   A s0 = 0, s1 = 0;
 #pragma omp simd reduction(+ : s0, s1)
   for (int64_t i = 0; i < n; ++i) {
@@ -109,7 +111,8 @@ void grad_sums(const A* dy, const A* x, const A* gamma, A mean, A rstd, int64_t 
 }
 
 template <class A>
-void grad_apply(A* dx, const A* dy, const A* x, const A* gamma, A mean, A rstd, A mean_g, A mean_g_xhat, int64_t n) {
+void grad_apply(A* dx, const A* dy, const A* x, const A* gamma, A mean, A rstd, A mean_g,
+                A mean_g_xhat, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     dx[i] = rstd * (dy[i] * gamma[i] - mean_g - (x[i] - mean) * rstd * mean_g_xhat);
@@ -180,8 +183,8 @@ void score_grad(A* dp, const A* p, A dot_value, A scale, int64_t n) {
   for (int64_t i = 0; i < n; ++i) dp[i] = p[i] * (dp[i] - dot_value) * scale;
 }
 
-// gelu(x) = x s(u), s the logistic function, u = 2 sqrt(2/pi) (x + 0.044715 x^3): the tanh form, since
-// (1 + tanh(v)) / 2 = s(2 v).
+// gelu(x) = x s(u), s the logistic function, u = 2 sqrt(2/pi) (x + 0.044715 x^3): the tanh form,
+// since (1 + tanh(v)) / 2 = s(2 v).
 template <class A>
 constexpr A kGeluLinear = A(1.5957691216057307117597842397375);
 template <class A>
@@ -240,8 +243,8 @@ void keep(A* y, const A* x, const uint32_t* bits, uint32_t threshold, A factor, 
 }
 
 template <class A>
-void adamw(A* p_out, A* m_out, A* v_out, const A* p, const A* g, const A* m, const A* v, const AdamW<A>& constants,
-           int64_t n) {
+void adamw(A* p_out, A* m_out, A* v_out, const A* p, const A* g, const A* m, const A* v,
+           const AdamW<A>& constants, int64_t n) {
   const AdamW<A> c = constants;
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
@@ -255,8 +258,8 @@ void adamw(A* p_out, A* m_out, A* v_out, const A* p, const A* g, const A* m, con
 }
 
 template <class A>
-void sgd(A* p_out, A* b_out, const A* p, const A* g, const A* b, A coefficient, A decay, A momentum, A rate,
-         int64_t n) {
+void sgd(A* p_out, A* b_out, const A* p, const A* g, const A* b, A coefficient, A decay, A momentum,
+         A rate, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const A gradient = coefficient * g[i] + decay * p[i];
@@ -305,11 +308,31 @@ inline void philox(uint32_t* words, uint64_t seed, uint64_t stream, uint64_t fir
 
 template <class A>
 constexpr RowOps<A> kRowOps = {
-    add<A>,         multiply_add<A>, sum<A>,        sum_squares<A>, max<A>,         moments<A>,
-    normalize<A>,   scale_by<A>,     grad_sums<A>,  grad_apply<A>,  grad_params<A>, dot<A>,
-    sum_exp<A>,     exp_shifted<A>,  rotate<A>,     keep<A>,        adamw<A>,       sgd<A>,
-    gelu<A>,        gelu_grad<A>,    silu<A>,       silu_grad<A>,
-    softmax_scaled<A>, exp_scaled<A>, score_grad<A>,
+    add<A>,
+    multiply_add<A>,
+    sum<A>,
+    sum_squares<A>,
+    max<A>,
+    moments<A>,
+    normalize<A>,
+    scale_by<A>,
+    grad_sums<A>,
+    grad_apply<A>,
+    grad_params<A>,
+    dot<A>,
+    sum_exp<A>,
+    exp_shifted<A>,
+    rotate<A>,
+    keep<A>,
+    adamw<A>,
+    sgd<A>,
+    gelu<A>,
+    gelu_grad<A>,
+    silu<A>,
+    silu_grad<A>,
+    softmax_scaled<A>,
+    exp_scaled<A>,
+    score_grad<A>,
 };
 constexpr RowTable kRowTable = {kRowOps<float>, kRowOps<double>, philox};
 

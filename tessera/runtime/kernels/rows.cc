@@ -6,7 +6,8 @@ namespace {
 const RowTable& choose() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq")) {
     return avx512_row_table();
   }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2_row_table();

@@ -1,6 +1,7 @@
-// Loops over one contiguous row of float or double: the arithmetic under the kinds that libtorch has no
-// out-variant for. Compiled three times (baseline, AVX2, AVX-512: rows_*.cc, flags in CMakeLists.txt) and chosen
-// once by what the processor has. Sums run in vector lanes, so their last bits depend on the instruction set.
+// Loops over one contiguous row of float or double: the arithmetic under the kinds that libtorch
+// has no out-variant for. Compiled three times (baseline, AVX2, AVX-512: rows_*.cc, flags in
+// CMakeLists.txt) and chosen once by what the processor has. Sums run in vector lanes, so their
+// last bits depend on the instruction set.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +11,28 @@ namespace tessera::kernels {
 // Constants of one AdamW update; see docs/reference/ops.md. g is scaled by `coefficient` first.
 template <class A>
 struct AdamW {
-  A coefficient, beta1, beta2, one_minus_beta1, one_minus_beta2, decay, step_size, second_scale, eps;
+  A coefficient, beta1, beta2, one_minus_beta1, one_minus_beta2, decay, step_size, second_scale,
+      eps;
 };
 
 template <class A>
 struct RowOps {
-  void (*add)(A* y, const A* x, int64_t n);                   // y += x
+  void (*add)(A* y, const A* x, int64_t n);                     // y += x
   void (*multiply_add)(A* y, const A* x, A factor, int64_t n);  // y += factor x
   A (*sum)(const A* x, int64_t n);
   A (*sum_squares)(const A* x, int64_t n);
-  A (*max)(const A* x, int64_t n);                            // -inf for n = 0
-  void (*moments)(const A* x, int64_t n, A* mean, A* m2);     // m2 = sum of (x - mean)^2, two passes
+  A (*max)(const A* x, int64_t n);                         // -inf for n = 0
+  void (*moments)(const A* x, int64_t n, A* mean, A* m2);  // m2 = sum of (x - mean)^2, two passes
   // Layer norm rows; xhat = (x - mean) rstd, g = dy gamma.
   void (*normalize)(A* y, const A* x, const A* gamma, const A* beta, A mean, A rstd, int64_t n);
   void (*scale_by)(A* y, const A* x, const A* gamma, A rstd, int64_t n);  // y = x rstd gamma
-  void (*grad_sums)(const A* dy, const A* x, const A* gamma, A mean, A rstd, int64_t n, A* sum_g, A* sum_g_xhat);
-  void (*grad_apply)(A* dx, const A* dy, const A* x, const A* gamma, A mean, A rstd, A mean_g, A mean_g_xhat,
+  void (*grad_sums)(const A* dy, const A* x, const A* gamma, A mean, A rstd, int64_t n, A* sum_g,
+                    A* sum_g_xhat);
+  void (*grad_apply)(A* dx, const A* dy, const A* x, const A* gamma, A mean, A rstd, A mean_g,
+                     A mean_g_xhat,
                      int64_t n);  // rstd (g - mean_g - xhat mean_g_xhat)
-  void (*grad_params)(A* dgamma, A* dbeta, const A* dy, const A* x, A mean, A rstd, int64_t n);  // +=
+  void (*grad_params)(A* dgamma, A* dbeta, const A* dy, const A* x, A mean, A rstd,
+                      int64_t n);  // +=
   A (*dot)(const A* x, const A* y, int64_t n);
   // Exponentials.
   A (*sum_exp)(const A* x, A shift, int64_t n);                         // sum exp(x - shift)
@@ -37,18 +42,20 @@ struct RowOps {
   // y = bits[i] >> 8 >= threshold ? x factor : 0
   void (*keep)(A* y, const A* x, const uint32_t* bits, uint32_t threshold, A factor, int64_t n);
   // Outputs may be the inputs.
-  void (*adamw)(A* p_out, A* m_out, A* v_out, const A* p, const A* g, const A* m, const A* v, const AdamW<A>& c,
-                int64_t n);
-  void (*sgd)(A* p_out, A* b_out, const A* p, const A* g, const A* b, A coefficient, A decay, A momentum, A rate,
-              int64_t n);
+  void (*adamw)(A* p_out, A* m_out, A* v_out, const A* p, const A* g, const A* m, const A* v,
+                const AdamW<A>& c, int64_t n);
+  void (*sgd)(A* p_out, A* b_out, const A* p, const A* g, const A* b, A coefficient, A decay,
+              A momentum, A rate, int64_t n);
   void (*gelu)(A* y, const A* x, int64_t n);  // tanh form
   void (*gelu_grad)(A* dx, const A* dy, const A* x, int64_t n);
   void (*silu)(A* y, const A* x, int64_t n);
   void (*silu_grad)(A* dx, const A* dy, const A* x, int64_t n);
-  // Attention. Scores x become weights: softmax(scale x), returning log(sum(exp(scale x))); or exp(scale x - shift).
+  // Attention. Scores x become weights: softmax(scale x), returning log(sum(exp(scale x))); or
+  // exp(scale x - shift).
   A (*softmax_scaled)(A* x, A scale, int64_t n);
   void (*exp_scaled)(A* x, A scale, A shift, int64_t n);
-  void (*score_grad)(A* dp, const A* p, A dot, A scale, int64_t n);  // dp becomes p (dp - dot) scale
+  void (*score_grad)(A* dp, const A* p, A dot, A scale,
+                     int64_t n);  // dp becomes p (dp - dot) scale
 };
 
 template <class A>

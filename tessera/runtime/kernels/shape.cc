@@ -1,5 +1,5 @@
-// Kinds that move elements: broadcast, (un)group, transpose, rename, slice, concat, fill; and rotary embedding.
-// All are strided copies; a bracket is opened on the side where it is.
+// Kinds that move elements: broadcast, (un)group, transpose, rename, slice, concat, fill; and
+// rotary embedding. All are strided copies; a bracket is opened on the side where it is.
 #include <ATen/ops/fill.h>
 #include <ATen/ops/zero.h>
 
@@ -10,13 +10,15 @@
 namespace tessera::kernels {
 namespace {
 
-// Along the output's op dims; serves every kind that only renames, reorders, repeats or regroups dims.
+// Along the output's op dims; serves every kind that only renames, reorders, repeats or regroups
+// dims.
 Kernel copy_along(const KernelCall& call) {
   const auto order = op_dims(call.op->annotation.outputs[0]);
   return prepare_copy(input_along(call, 0, order), output_along(call, 0, order));
 }
 
-// The position of attribute `dim` among the tensor dims of an array, by the operand that has it whole.
+// The position of attribute `dim` among the tensor dims of an array, by the operand that has it
+// whole.
 size_t position_of(const KernelCall& call, const OperandDims& operand, std::string_view name) {
   for (size_t t = 0; t < operand.dims.size(); ++t) {
     for (const int dim : operand.dims[t]) {
@@ -32,8 +34,8 @@ Array part_of(Array array, size_t position, int64_t begin, int64_t size) {
   return array;
 }
 
-// The one tensor dim in which the shapes of two arrays may differ: that of attribute `dim`. Looked up by name in the
-// input, else (a kind may give the cut dim another op dim) in the output.
+// The one tensor dim in which the shapes of two arrays may differ: that of attribute `dim`. Looked
+// up by name in the input, else (a kind may give the cut dim another op dim) in the output.
 size_t cut_position(const KernelCall& call) {
   const std::string name = call.op->text("dim");
   const Annotation& annotation = call.op->annotation;
@@ -49,8 +51,9 @@ size_t cut_position(const KernelCall& call) {
 
 Kernel slice(const KernelCall& call) {
   const size_t position = cut_position(call);
-  return prepare_copy(part_of(call.inputs[0], position, call.op->integer("begin"), call.op->integer("size")),
-                      call.outputs[0]);
+  return prepare_copy(
+      part_of(call.inputs[0], position, call.op->integer("begin"), call.op->integer("size")),
+      call.outputs[0]);
 }
 
 Kernel slice_grad(const KernelCall& call) {
@@ -69,7 +72,8 @@ Kernel concat(const KernelCall& call) {
   std::vector<Kernel> copies;
   int64_t begin = 0;
   for (const Array& input : call.inputs) {
-    copies.push_back(prepare_copy(input, part_of(call.outputs[0], position, begin, input.shape[position])));
+    copies.push_back(
+        prepare_copy(input, part_of(call.outputs[0], position, begin, input.shape[position])));
     begin += input.shape[position];
   }
   return [copies] {
@@ -78,7 +82,9 @@ Kernel concat(const KernelCall& call) {
 }
 
 Kernel fill(const KernelCall& call) {
-  return [y = tensor_of(call.outputs[0]), value = call.op->number("value")]() mutable { y.fill_(value); };
+  return [y = tensor_of(call.outputs[0]), value = call.op->number("value")]() mutable {
+    y.fill_(value);
+  };
 }
 
 // (x, cos, sin; inverse) -> y: pairs (i, i + d/2) of the last dim.
@@ -89,8 +95,8 @@ Kernel rotary(const KernelCall& call) {
     const int pair_dim = op_dims(call.op->annotation.inputs[1]).back();
     std::vector<int> table_order = leading;
     table_order.push_back(pair_dim);
-    const Array x = input_along(call, 0, order), y = output_along(call, 0, order), c = input_along(call, 1, table_order),
-                s = input_along(call, 2, table_order);
+    const Array x = input_along(call, 0, order), y = output_along(call, 0, order),
+                c = input_along(call, 1, table_order), s = input_along(call, 2, table_order);
     const Nest<4> nest({&y, &x, &c, &s}, leading.size());
     const Row<A> xr(x), yr(y), cr(c), sr(s);
     const int64_t half = xr.size() / 2;
@@ -108,9 +114,10 @@ Kernel rotary(const KernelCall& call) {
 }
 
 constexpr KernelInfo kKernels[] = {
-    {"broadcast_to", copy_along}, {"group", copy_along}, {"ungroup", copy_along}, {"transpose", copy_along},
-    {"rename", copy_along},       {"slice", slice},      {"slice_grad", slice_grad}, {"concat", concat},
-    {"fill", fill},               {"rotary", rotary},
+    {"broadcast_to", copy_along}, {"group", copy_along},  {"ungroup", copy_along},
+    {"transpose", copy_along},    {"rename", copy_along}, {"slice", slice},
+    {"slice_grad", slice_grad},   {"concat", concat},     {"fill", fill},
+    {"rotary", rotary},
 };
 
 }  // namespace
@@ -121,7 +128,6 @@ Kernel prepare_copy(const Array& from, const Array& to) {
   if (to.empty()) return {};
   return [out = tensor_of(to), in = tensor_of(from)]() mutable { out.copy_(in); };
 }
-
 
 Kernel prepare_add(const Array& from, const Array& to) {
   if (to.empty()) return {};

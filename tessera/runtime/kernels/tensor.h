@@ -23,7 +23,8 @@ inline at::ScalarType scalar_type(DType dtype) {
   return at::kFloat;
 }
 
-inline at::Tensor tensor_of(std::byte* data, DType dtype, at::IntArrayRef shape, at::IntArrayRef strides) {
+inline at::Tensor tensor_of(std::byte* data, DType dtype, at::IntArrayRef shape,
+                            at::IntArrayRef strides) {
   return at::from_blob(data, shape, strides, at::TensorOptions(scalar_type(dtype)));
 }
 inline at::Tensor tensor_of(const Array& array) {

@@ -1,4 +1,5 @@
-// Optimizer steps and the norm of gradients: element by element over equal regions, so exact for any cut.
+// Optimizer steps and the norm of gradients: element by element over equal regions, so exact for
+// any cut.
 #include <algorithm>
 #include <cmath>
 
@@ -10,8 +11,9 @@ namespace {
 
 // Arrays of equal shape as a nest of rows: the last dim, or everything where all are contiguous.
 void join_rows(std::vector<Array>& arrays) {
-  const bool joined = std::all_of(arrays.begin(), arrays.end(),
-                                  [](const Array& a) { return a.strides == row_major_strides(a.shape); });
+  const bool joined = std::all_of(arrays.begin(), arrays.end(), [](const Array& a) {
+    return a.strides == row_major_strides(a.shape);
+  });
   for (Array& array : arrays) {
     int64_t n = 1;
     for (const int64_t size : array.shape) n *= size;
@@ -38,9 +40,11 @@ Kernel adamw(const KernelCall& call) {
                  eps = call.op->number("eps", 1e-8), decay = call.op->number("weight_decay");
     const RowOps<A>& ops = row_ops<A>();
     return [=, &ops] {
-      const double rate = load_element<double>(lr.data, lr.dtype), t = load_element<double>(step.data, step.dtype);
-      const double scale =
-          coefficient.data == nullptr ? 1.0 : load_element<double>(coefficient.data, coefficient.dtype);
+      const double rate = load_element<double>(lr.data, lr.dtype),
+                   t = load_element<double>(step.data, step.dtype);
+      const double scale = coefficient.data == nullptr
+                               ? 1.0
+                               : load_element<double>(coefficient.data, coefficient.dtype);
       const AdamW<A> constants{static_cast<A>(scale),
                                static_cast<A>(beta1),
                                static_cast<A>(beta2),
@@ -51,8 +55,8 @@ Kernel adamw(const KernelCall& call) {
                                static_cast<A>(1 / std::sqrt(1 - std::pow(beta2, t))),
                                static_cast<A>(eps)};
       nest.each([&](const std::array<std::byte*, 7>& at) {
-        ops.adamw(p_out.write(at[0]), m_out.write(at[1]), v_out.write(at[2]), p.read(at[3]), g.read(at[4]),
-                  m.read(at[5]), v.read(at[6]), constants, p.size());
+        ops.adamw(p_out.write(at[0]), m_out.write(at[1]), v_out.write(at[2]), p.read(at[3]),
+                  g.read(at[4]), m.read(at[5]), v.read(at[6]), constants, p.size());
         p_out.commit(at[0]);
         m_out.commit(at[1]);
         v_out.commit(at[2]);
@@ -64,7 +68,8 @@ Kernel adamw(const KernelCall& call) {
 // (p, g, momentum, lr[, coefficient]) -> (p', momentum')
 Kernel sgd(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
-    std::vector<Array> a{call.outputs[0], call.outputs[1], call.inputs[0], call.inputs[1], call.inputs[2]};
+    std::vector<Array> a{call.outputs[0], call.outputs[1], call.inputs[0], call.inputs[1],
+                         call.inputs[2]};
     join_rows(a);
     const Nest<5> nest({&a[0], &a[1], &a[2], &a[3], &a[4]}, a[0].shape.size() - 1);
     const Row<A> p_out(a[0]), b_out(a[1]), p(a[2]), g(a[3]), b(a[4]);
@@ -75,10 +80,11 @@ Kernel sgd(const KernelCall& call) {
     const RowOps<A>& ops = row_ops<A>();
     return [=, &ops] {
       const A rate = load_element<A>(lr.data, lr.dtype);
-      const A scale = coefficient.data == nullptr ? A{1} : load_element<A>(coefficient.data, coefficient.dtype);
+      const A scale =
+          coefficient.data == nullptr ? A{1} : load_element<A>(coefficient.data, coefficient.dtype);
       nest.each([&](const std::array<std::byte*, 5>& at) {
-        ops.sgd(p_out.write(at[0]), b_out.write(at[1]), p.read(at[2]), g.read(at[3]), b.read(at[4]), scale, decay,
-                momentum, rate, p.size());
+        ops.sgd(p_out.write(at[0]), b_out.write(at[1]), p.read(at[2]), g.read(at[3]), b.read(at[4]),
+                scale, decay, momentum, rate, p.size());
         p_out.commit(at[0]);
         b_out.commit(at[1]);
       });
@@ -102,7 +108,8 @@ Kernel sum_squares(const KernelCall& call) {
       nest.each([&](const std::array<std::byte*, 1>& at) {
         const A* values = row.read(at[0]);
         for (int64_t i = 0; i < row.size(); i += kChunk) {
-          total += static_cast<double>(ops.sum_squares(values + i, std::min(kChunk, row.size() - i)));
+          total +=
+              static_cast<double>(ops.sum_squares(values + i, std::min(kChunk, row.size() - i)));
         }
       });
       store_element(out.data, out.dtype, total);

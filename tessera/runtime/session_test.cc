@@ -1,0 +1,134 @@
+// Training and verification end to end, on threads.
+#include "tessera/runtime/session.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace tessera {
+namespace {
+
+constexpr const char* kGpt = "gpt:layers=2,hidden=16,heads=2,seq=8,vocab=256,dropout=0.1";
+
+class Session : public ::testing::Test {
+ protected:
+  Session()
+      : path_((std::filesystem::temp_directory_path() /
+               ("tessera_session_" + std::to_string(getpid())))
+                  .string()) {
+    std::ofstream file(path_);
+    for (int i = 0; i < 500; ++i) file << "the same words again and again; ";
+  }
+  ~Session() override { std::filesystem::remove(path_); }
+
+  RunConfig config(const std::string& plan, const std::string& precision = "float32") const {
+    RunConfig c;
+    c.model = kGpt;
+    c.data = {path_};
+    c.batch = 8;
+    c.steps = 12;
+    c.plan = plan;
+    c.precision = precision;
+    c.optimizer.lr = 1e-2;
+    c.optimizer.warmup = 2;
+    return c;
+  }
+
+  std::vector<double> losses(const RunConfig& c) const {
+    std::vector<double> all;
+    TrainingCallbacks callbacks;
+    callbacks.step = [&](const StepReport& report) { all.push_back(report.loss); };
+    const auto summary = run_training(c, callbacks);
+    EXPECT_TRUE(summary) << c.plan << ": " << (summary ? "" : summary.error().message);
+    if (summary) {
+      EXPECT_EQ(summary->steps, static_cast<int64_t>(all.size()));
+    }
+    return all;
+  }
+  std::string path_;
+};
+
+TEST_F(Session, TheLossFallsAndPlansAgree) {
+  const std::vector<double> serial = losses(config("serial"));
+  ASSERT_EQ(serial.size(), 12U);
+  EXPECT_NEAR(serial.front(), 5.5, 0.2);
+  EXPECT_LT(serial.back(), serial.front() - 1);
+  for (const char* plan : {"data_parallel(2)", "tensor_parallel(2)", "zero(stage=3, dp=2)",
+                           "gpipe(pp=2, micro_batches=2)"}) {
+    const std::vector<double> parallel = losses(config(plan));
+    ASSERT_EQ(parallel.size(), serial.size()) << plan;
+    // float32: sums of some thousand terms in another order, amplified over the steps.
+    for (size_t i = 0; i < serial.size(); ++i)
+      EXPECT_NEAR(parallel[i], serial[i], 2e-3) << plan << " step " << i + 1;
+  }
+}
+
+TEST_F(Session, ARunRepeatsItself) {
+  EXPECT_EQ(losses(config("data_parallel(2)")), losses(config("data_parallel(2)")));
+}
+
+TEST_F(Session, BFloat16FollowsFloat32) {
+  const std::vector<double> narrow = losses(config("tensor_parallel(2)", "bfloat16")),
+                            wide = losses(config("serial"));
+  ASSERT_EQ(narrow.size(), wide.size());
+  for (size_t i = 0; i < wide.size(); ++i)
+    EXPECT_NEAR(narrow[i], wide[i], 0.05) << "step " << i + 1;
+}
+
+TEST_F(Session, ErrorsAreOneLine) {
+  RunConfig c = config("data_parallel(2)");
+  c.ranks = 4;
+  auto failed = run_training(c, {});
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, ErrorCode::kInvalidInput);
+  EXPECT_NE(failed.error().message.find("needs 2 ranks, found 4 (--ranks)"), std::string::npos)
+      << failed.error().message;
+  c = config("serial");
+  c.data = {path_ + ".none"};
+  failed = run_training(c, {});
+  ASSERT_FALSE(failed);
+  EXPECT_NE(failed.error().message.find("no file matches"), std::string::npos)
+      << failed.error().message;
+  c = config("serial");
+  c.memory_limit_bytes = 1000;
+  failed = run_training(c, {});
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, ErrorCode::kCheckFailed);
+}
+
+class Verify : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(Verify, AgreesWithSerial) {
+  VerifyConfig c;
+  c.model = std::get<0>(GetParam());
+  c.plan = std::get<1>(GetParam());
+  const auto report = verify_plan(c);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_TRUE(report->ok) << report->why;
+  EXPECT_LE(report->gradients_error, 1e-9);
+  EXPECT_EQ(report->bytes_predicted, report->bytes_counted);
+  EXPECT_EQ(report->messages_predicted, report->messages_counted);
+  EXPECT_EQ(report->peak_predicted, report->peak_counted);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Recipes, Verify,
+    ::testing::Combine(
+        ::testing::Values("gpt:layers=2,hidden=16,heads=4,seq=8,vocab=32,dropout=0.1",
+                          "gpt:layers=2,hidden=16,heads=4,seq=8,vocab=32,tied=0",
+                          "llama:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=32",
+                          "mlp:in=6,hidden=8,out=5,layers=2"),
+        ::testing::Values("serial", "data_parallel(4)")));
+INSTANTIATE_TEST_SUITE_P(
+    Transformers, Verify,
+    ::testing::Combine(
+        ::testing::Values("gpt:layers=2,hidden=16,heads=4,seq=8,vocab=32,dropout=0.1",
+                          "llama:layers=2,hidden=16,heads=4,kv_heads=4,seq=8,vocab=32"),
+        ::testing::Values("tensor_parallel(4)", "zero(stage=2, dp=2)", "zero(stage=3, dp=4)",
+                          "gpipe(pp=2, micro_batches=4)", "one_f_one_b(pp=2, micro_batches=4)",
+                          "megatron(tp=2, pp=2, dp=2, zero=1, micro_batches=4)", "summa(q=2)")));
+
+}  // namespace
+}  // namespace tessera
