@@ -56,6 +56,15 @@ std::vector<View> writes(const Instruction& instruction) {
   return out;
 }
 
+// Of these views: what the instruction adds to. Two additions to one place may change places.
+bool adds_to(const Instruction& instruction, const View& view) {
+  const auto* compute = std::get_if<Compute>(&instruction.body);
+  return compute != nullptr &&
+         std::any_of(compute->outputs.begin(), compute->outputs.end(), [&](const Output& output) {
+           return output.write == Write::kAdd && output.view == view;
+         });
+}
+
 int handle_of(const Instruction& instruction) {
   if (const auto* issue = std::get_if<Issue>(&instruction.body)) return issue->handle;
   if (const auto* send = std::get_if<Send>(&instruction.body)) return send->handle;
@@ -453,7 +462,8 @@ void Mutator::order(const Place& place) {
     bool depends = false;
     for (const View& written : writes(first)) {
       for (const View& read : reads(block[place.index + 1])) {
-        depends = depends || meet(written, read);
+        const bool both_add = adds_to(first, written) && adds_to(block[place.index + 1], read);
+        depends = depends || (meet(written, read) && !both_add);
       }
     }
     if (depends) exchange("read_before_write", place.index + 1);

@@ -12,6 +12,7 @@
 //      loops accumulate); a long loop over batch is one batched product.
 //
 // A linear layer, its two gradients and x W^T are one product each without any copy.
+#include <ATen/ops/empty.h>
 #include <ATen/ops/sum.h>
 
 #include <algorithm>
@@ -60,7 +61,6 @@ void join_axes(std::vector<Axis>& axes, Class c) {
   axes = std::move(joined);
 }
 
-// The array without the dims that are only its own: summed into scratch by `before`.
 struct Operand {
   Array array;            // along `dims`
   std::vector<int> dims;  // op dims
@@ -79,11 +79,11 @@ struct Compiler {
     return std::find(operand.dims.begin(), operand.dims.end(), dim) != operand.dims.end();
   }
 
-  // Sums the operand over the dims that `other` and `y` lack. `memory` takes the result.
-  void reduce_own_dims(Operand& operand, const Operand* other, const Operand& y,
-                       std::byte* memory) {
-    std::vector<int64_t> summed;
-    Operand kept{{operand.array.data, operand.array.dtype, {}, {}}, {}};
+  // Sums the operand over the dims that `other` and `y` lack, into memory of its own (rare, so not
+  // from the scratch that kernels share: both operands may need it).
+  void reduce_own_dims(Operand& operand, const Operand* other, const Operand& y) {
+    std::vector<int64_t> summed, kept_shape;
+    std::vector<int> kept;
     for (size_t i = 0; i < operand.dims.size(); ++i) {
       const bool shared =
           has(y, operand.dims[i]) || (other != nullptr && has(*other, operand.dims[i]));
@@ -91,22 +91,17 @@ struct Compiler {
         summed.push_back(static_cast<int64_t>(i));
         continue;
       }
-      kept.dims.push_back(operand.dims[i]);
-      kept.array.shape.push_back(operand.array.shape[i]);
+      kept.push_back(operand.dims[i]);
+      kept_shape.push_back(operand.array.shape[i]);
     }
     if (summed.empty()) return;
-    kept.array = Array::contiguous(memory, kept.array.dtype, kept.array.shape);
-    before.push_back([out = tensor_of(kept.array), in = tensor_of(operand.array),
-                      summed]() mutable { at::sum_out(out, in, summed); });
-    operand = kept;
+    at::Tensor in = tensor_of(operand.array), out = at::empty(kept_shape, in.options());
+    operand = {
+        Array::contiguous(static_cast<std::byte*>(out.data_ptr()), operand.array.dtype, kept_shape),
+        kept};
+    before.push_back([out, in, summed]() mutable { at::sum_out(out, in, summed); });
   }
 };
-
-int64_t padded_bytes(const Array& array) {
-  int64_t n = dtype_bytes(array.dtype);
-  for (const int64_t size : array.shape) n *= size;
-  return (n + 63) / 64 * 64;
-}
 
 Layout classify(const KernelCall& call, const Operand& a, const Operand& b, const Operand& y) {
   Layout layout;
@@ -294,10 +289,8 @@ Kernel einsum(const KernelCall& call) {
   Operand a = compiler.open(0);
   Operand b = two ? compiler.open(1) : Operand{};
   const Operand whole_a = a;
-  std::byte* memory =
-      call.context->scratch.take(padded_bytes(a.array) + (two ? padded_bytes(b.array) : 0));
-  compiler.reduce_own_dims(a, two ? &b : nullptr, y, memory);
-  if (two) compiler.reduce_own_dims(b, &whole_a, y, memory + padded_bytes(whole_a.array));
+  compiler.reduce_own_dims(a, two ? &b : nullptr, y);
+  if (two) compiler.reduce_own_dims(b, &whole_a, y);
   bool add = call.add[0];
   std::vector<Kernel> before = std::move(compiler.before);
   if (has_bias(*call.op) && adds_bias(call)) {
