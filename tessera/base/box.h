@@ -17,8 +17,8 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-// Piece `index` of `count` of an interval. Uneven cut: the first size mod count pieces have one more
-// element (superscaler.md section 2). Pieces may be empty when count > size.
+// Piece `index` of `count` of an interval. Uneven cut: the first size mod count pieces have one
+// more element (superscaler.md section 2). Pieces may be empty when count > size.
 Interval split_interval(Interval whole, int64_t count, int64_t index);
 Interval intersect(Interval a, Interval b);
 

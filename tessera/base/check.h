@@ -11,9 +11,9 @@ namespace tessera {
                                 const std::string& message);
 }  // namespace tessera
 
-#define TESSERA_CHECK(condition, ...)                                                        \
-  do {                                                                                       \
-    if (!(condition)) {                                                                      \
-      ::tessera::check_failure(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));  \
-    }                                                                                        \
+#define TESSERA_CHECK(condition, ...)                                                              \
+  do {                                                                                             \
+    if (!(condition)) {                                                                            \
+      ::tessera::check_failure(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__));        \
+    }                                                                                              \
   } while (false)

@@ -8,10 +8,20 @@
 
 namespace tessera {
 
-enum class DType : uint8_t { kFloat64, kFloat32, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool };
+enum class DType : uint8_t {
+  kFloat64,
+  kFloat32,
+  kBFloat16,
+  kFloat16,
+  kInt64,
+  kInt32,
+  kUInt8,
+  kBool
+};
 
-int64_t dtype_bytes(DType dtype);           // size of one element in bytes
-std::string_view dtype_name(DType dtype);   // "float64", "float32", "bfloat16", "float16", "int64", ...
+int64_t dtype_bytes(DType dtype);  // size of one element in bytes
+std::string_view dtype_name(
+    DType dtype);  // "float64", "float32", "bfloat16", "float16", "int64", ...
 Result<DType> parse_dtype(std::string_view name);
 bool is_floating(DType dtype);
 

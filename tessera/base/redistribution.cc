@@ -34,7 +34,8 @@ bool is_chunked(const Redistribution& what) {
          std::all_of(what.need.begin(), what.need.end(), same);
 }
 
-// What a member sends to each other member: in the first phase what the taker takes, in the second the reduced chunk.
+// What a member sends to each other member: in the first phase what the taker takes, in the second
+// the reduced chunk.
 struct Sent {
   std::vector<int64_t> taken, reduced;  // bytes, by receiver
 };
@@ -43,10 +44,13 @@ struct Sent {
 void add_all_reduce(const Redistribution& what, size_t member, Sent& sent) {
   const int64_t members = static_cast<int64_t>(what.hold.size());
   const Box& box = what.hold[member];
-  const int64_t unit = what.combiner == Combiner::kMoments && box.rank() > 0 && !box.empty() ? box.dims.back().size : 1;
+  const int64_t unit = what.combiner == Combiner::kMoments && box.rank() > 0 && !box.empty()
+                           ? box.dims.back().size
+                           : 1;
   const Interval units{0, box.volume() / unit};
   const auto chunk_bytes = [&](size_t owner) {
-    return split_interval(units, members, static_cast<int64_t>(owner)).size * unit * dtype_bytes(what.dtype);
+    return split_interval(units, members, static_cast<int64_t>(owner)).size * unit *
+           dtype_bytes(what.dtype);
   };
   for (size_t peer = 0; peer < what.hold.size(); ++peer) {
     if (peer == member) continue;
@@ -59,7 +63,8 @@ void add_taken(const Redistribution& what, size_t member, Sent& sent) {
   const size_t members = what.hold.size();
   const Box& own = what.hold[member];
   if (own.empty()) return;
-  // Copies: an element that a rival holds too goes to a taker only if no rival is nearer to the taker.
+  // Copies: an element that a rival holds too goes to a taker only if no rival is nearer to the
+  // taker.
   std::vector<size_t> rivals;
   if (!what.combiner) {
     for (size_t k = 0; k < members; ++k) {
@@ -93,7 +98,9 @@ std::string_view collective_name(CollectiveKind kind) {
   return "?";
 }
 
-Traffic traffic(const Redistribution& what, size_t member) { return bucket_traffic({&what}, member); }
+Traffic traffic(const Redistribution& what, size_t member) {
+  return bucket_traffic({&what}, member);
+}
 
 Traffic bucket_traffic(const std::vector<const Redistribution*>& items, size_t member) {
   Traffic out;
@@ -101,11 +108,11 @@ Traffic bucket_traffic(const std::vector<const Redistribution*>& items, size_t m
   Sent sent;
   sent.taken.assign(items.front()->hold.size(), 0);
   sent.reduced.assign(items.front()->hold.size(), 0);
-  const bool chunked =
-      std::all_of(items.begin(), items.end(), [](const Redistribution* what) { return is_chunked(*what); });
+  const bool chunked = std::all_of(items.begin(), items.end(),
+                                   [](const Redistribution* what) { return is_chunked(*what); });
   for (const Redistribution* what : items) {
-    TESSERA_CHECK(what->hold.size() == sent.taken.size() && what->need.size() == sent.taken.size() &&
-                      member < sent.taken.size(),
+    TESSERA_CHECK(what->hold.size() == sent.taken.size() &&
+                      what->need.size() == sent.taken.size() && member < sent.taken.size(),
                   "{} holds, {} needs, member {}", what->hold.size(), what->need.size(), member);
     if (chunked) {
       add_all_reduce(*what, member, sent);

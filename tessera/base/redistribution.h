@@ -37,10 +37,11 @@ struct Redistribution {
   friend bool operator==(const Redistribution&, const Redistribution&) = default;
 };
 
-// Bytes and messages that one member sends under the direct algorithm: it sends to each other member
-// what that one takes from it (a replica is taken from the first holder in ring order from the taker).
-// All-reduce over n members of E elements cut in n chunks e_r: (E - e_r) + (n-1) e_r elements, which is
-// 2 (n-1)/n E for equal chunks, as a ring. Messages: one a peer and phase with at least one element.
+// Bytes and messages that one member sends under the direct algorithm: it sends to each other
+// member what that one takes from it (a replica is taken from the first holder in ring order from
+// the taker). All-reduce over n members of E elements cut in n chunks e_r: (E - e_r) + (n-1) e_r
+// elements, which is 2 (n-1)/n E for equal chunks, as a ring. Messages: one a peer and phase with
+// at least one element.
 struct Traffic {
   int64_t bytes = 0;
   int64_t messages = 0;
@@ -55,8 +56,9 @@ Traffic traffic(const Redistribution& what, size_t member);
 // Of several arrays that move in one call: bytes add up, messages are shared.
 Traffic bucket_traffic(const std::vector<const Redistribution*>& items, size_t member);
 
-// Copy case: the pieces that `member` takes, as (source member, box), disjoint, covering need[member] as far as held.
-// The nearest holder in ring order (member itself, member+1, ...) serves each element.
+// Copy case: the pieces that `member` takes, as (source member, box), disjoint, covering
+// need[member] as far as held. The nearest holder in ring order (member itself, member+1, ...)
+// serves each element.
 struct Take {
   size_t source;
   Box box;

@@ -1,5 +1,5 @@
-// Errors are values. Wrong input, a missing file, an infeasible plan or a lost peer is an `Error` in
-// a `Result<T>`; a broken invariant is a TESSERA_CHECK (check.h), never the other way round.
+// Errors are values. Wrong input, a missing file, an infeasible plan or a lost peer is an `Error`
+// in a `Result<T>`; a broken invariant is a TESSERA_CHECK (check.h), never the other way round.
 //
 //   Result<Plan> plan = parse_plan(text, "plan.toml");
 //   if (!plan) return tl::unexpected(plan.error());
@@ -51,16 +51,16 @@ inline tl::unexpected<Error> fault(std::string message) {
 
 #define TESSERA_CONCAT_INNER(a, b) a##b
 #define TESSERA_CONCAT(a, b) TESSERA_CONCAT_INNER(a, b)
-#define TESSERA_TRY_IMPL(tmp, decl, expr)                     \
-  auto tmp = (expr);                                          \
-  if (!tmp) return tl::unexpected(std::move(tmp).error());    \
+#define TESSERA_TRY_IMPL(tmp, decl, expr)                                                          \
+  auto tmp = (expr);                                                                               \
+  if (!tmp) return tl::unexpected(std::move(tmp).error());                                         \
   decl = std::move(tmp).value()
 #define TESSERA_TRY(decl, expr) TESSERA_TRY_IMPL(TESSERA_CONCAT(try_result_, __LINE__), decl, expr)
-#define TESSERA_TRY_VOID(expr)                                                      \
-  do {                                                                              \
-    if (auto try_status = (expr); !try_status) {                                    \
-      return tl::unexpected(std::move(try_status).error());                         \
-    }                                                                               \
+#define TESSERA_TRY_VOID(expr)                                                                     \
+  do {                                                                                             \
+    if (auto try_status = (expr); !try_status) {                                                   \
+      return tl::unexpected(std::move(try_status).error());                                        \
+    }                                                                                              \
   } while (false)
 
 }  // namespace tessera

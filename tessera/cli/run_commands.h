@@ -11,7 +11,8 @@
 
 namespace tessera::cli {
 
-// Before anything else in main(): sets what must be in the environment when the process starts, by starting it once more.
+// Before anything else in main(): sets what must be in the environment when the process starts, by
+// starting it once more.
 void prepare_process(char** argv);
 
 struct TrainOptions {

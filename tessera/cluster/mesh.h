@@ -1,5 +1,6 @@
-// Meshes: named axes with sizes over a contiguous or strided set of devices. The rank at coordinates c is
-// first_device + sum c_i * stride_i. A stage's mesh is the plan's mesh with the stage axis fixed, or a mesh of its own.
+// Meshes: named axes with sizes over a contiguous or strided set of devices. The rank at
+// coordinates c is first_device + sum c_i * stride_i. A stage's mesh is the plan's mesh with the
+// stage axis fixed, or a mesh of its own.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +24,17 @@ struct Mesh {
   int64_t first_device = 0;
 
   // Row-major over the given (name, size) list: the last axis varies fastest.
-  static Mesh row_major(const std::vector<std::pair<std::string, int64_t>>& axes, int64_t first_device = 0);
-  int64_t size() const;                          // number of ranks
-  AxisId find(std::string_view name) const;      // invalid if absent
+  static Mesh row_major(const std::vector<std::pair<std::string, int64_t>>& axes,
+                        int64_t first_device = 0);
+  int64_t size() const;                      // number of ranks
+  AxisId find(std::string_view name) const;  // invalid if absent
   const MeshAxis& axis(AxisId id) const { return axes[id.index()]; }
   bool contains(int64_t rank) const;
   std::vector<int64_t> coordinates(int64_t rank) const;  // of a rank that the mesh contains
   int64_t rank_at(const std::vector<int64_t>& coordinates) const;
   // The ranks that differ from `coordinates` only on `axes`, in row-major order of those axes.
-  std::vector<int> group(const std::vector<int64_t>& coordinates, const std::vector<AxisId>& axes) const;
+  std::vector<int> group(const std::vector<int64_t>& coordinates,
+                         const std::vector<AxisId>& axes) const;
   // The mesh without `axis`, fixed at `coordinate`.
   Mesh fix(AxisId axis, int64_t coordinate) const;
   std::string to_string() const;  // "{dp=2, tp=2}"

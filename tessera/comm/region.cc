@@ -325,7 +325,8 @@ const std::byte* begin_of(const ArrayView& view, const Box& region, DType dtype)
 void copy_region(DType dtype, const ArrayView& from, const ArrayView& to, const Box& region) {
   if (region.empty()) return;
   // A shard that lies in the gathered array already, at its place.
-  if (from.strides == to.strides && begin_of(from, region, dtype) == begin_of(to, region, dtype)) return;
+  if (from.strides == to.strides && begin_of(from, region, dtype) == begin_of(to, region, dtype))
+    return;
   const Nest nest = make_nest(from, to, region, 0);
   switch (dtype_bytes(dtype)) {
     case 1: return copy_nest<1>(nest, from.data, to.data);

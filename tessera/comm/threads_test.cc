@@ -125,7 +125,9 @@ TEST(Threads, ItemsOfABucketShareTheirMessages) {
 }
 
 TEST(Threads, AGatherMayGoIntoTheArrayThatHoldsTheOwnShard) {
-  const Redistribution what{CollectiveKind::kAllGather, std::nullopt, DType::kFloat64,
+  const Redistribution what{CollectiveKind::kAllGather,
+                            std::nullopt,
+                            DType::kFloat64,
                             {Box({{0, 2}, {0, 3}}), Box({{2, 2}, {0, 3}}), Box({{4, 1}, {0, 3}})},
                             std::vector<Box>(3, Box::whole({5, 3}))};
   std::array<std::vector<double>, 3> arrays;

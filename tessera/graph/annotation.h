@@ -2,15 +2,19 @@
 // own named dims (its iteration space).
 //
 //   b s k+, k+ n -> b s n                       matrix product; k is a reduction dim
-//   b s v+, b s -> b s {logsumexp}, b s         an output may name the combiner of its parts (default sum)
-//   b q h g d^, b kv^ h d^, b kv^ h d^ -> ...    ^ = frozen: never split
-//   (h p) w -> h p w                            brackets group dims, row-major; only the first may be split
-//   b i+ y~3/2/1 , o i+ 3 -> b o y              ~kernel/stride/padding: window dim (halo); written at each tensor
-//                                               dim that is read through the window; elsewhere y is the plain position
-//   b q h d^, b kv<q h d^ -> ...                kv<q: causal pair; a box of q needs kv up to its last element
+//   b s v+, b s -> b s {logsumexp}, b s         an output may name the combiner of its parts
+//   (default sum) b q h g d^, b kv^ h d^, b kv^ h d^ -> ...    ^ = frozen: never split (h p) w -> h
+//   p w                            brackets group dims, row-major; only the first may be split b i+
+//   y~3/2/1 , o i+ 3 -> b o y              ~kernel/stride/padding: window dim (halo); written at
+//   each tensor
+//                                               dim that is read through the window; elsewhere y is
+//                                               the plain position
+//   b q h d^, b kv<q h d^ -> ...                kv<q: causal pair; a box of q needs kv up to its
+//   last element
 //
-// Marks may be written at any occurrence of a dim; they hold for the whole op (a conflict is an error).
-// A dim that some output lacks is a reduction dim, with or without `+`. A number is a frozen dim of that size.
+// Marks may be written at any occurrence of a dim; they hold for the whole op (a conflict is an
+// error). A dim that some output lacks is a reduction dim, with or without `+`. A number is a
+// frozen dim of that size.
 // `()` is a scalar. Grammar: docs/reference/annotations.md.
 #pragma once
 
@@ -42,7 +46,7 @@ struct OpDim {
   int64_t size = -1;  // -1: not bound yet
   Mark mark = Mark::kSpatial;
   std::optional<Window> window;
-  int causal_of = -1;  // index of the query dim if this is the key dim of a causal pair
+  int causal_of = -1;   // index of the query dim if this is the key dim of a causal pair
   bool hidden = false;  // frozen only because it stands behind another dim in a bracket
   bool literal() const { return !name.empty() && name[0] >= '0' && name[0] <= '9'; }
   friend bool operator==(const OpDim&, const OpDim&) = default;
@@ -52,8 +56,8 @@ struct OpDim {
 using DimGroup = std::vector<int>;
 
 struct OperandDims {
-  std::vector<DimGroup> dims;             // by tensor dim
-  Combiner combiner = Combiner::kSum;     // outputs only: merges parts
+  std::vector<DimGroup> dims;          // by tensor dim
+  Combiner combiner = Combiner::kSum;  // outputs only: merges parts
   std::vector<int> windowed;  // tensor dims (positions) indexed through the window of their op dim
   bool contains(int op_dim) const;
   bool is_windowed(size_t tensor_dim) const;
@@ -61,7 +65,7 @@ struct OperandDims {
 };
 
 struct Annotation {
-  std::vector<OpDim> dims;            // iteration space, in order of first occurrence
+  std::vector<OpDim> dims;  // iteration space, in order of first occurrence
   std::vector<OperandDims> inputs;
   std::vector<OperandDims> outputs;
   int find(std::string_view name) const;  // index or -1
@@ -70,12 +74,15 @@ struct Annotation {
   friend bool operator==(const Annotation&, const Annotation&) = default;
 };
 
-// Parses the text; sizes stay unbound except of literals. Errors name the column: "annotation column 7: ...".
+// Parses the text; sizes stay unbound except of literals. Errors name the column: "annotation
+// column 7: ...".
 Result<Annotation> parse_annotation(std::string_view text);
-// Prints the canonical text (marks at the first occurrence only); parses back to an equal value (but for sizes).
+// Prints the canonical text (marks at the first occurrence only); parses back to an equal value
+// (but for sizes).
 std::string to_string(const Annotation& annotation);
-// Binds sizes from the shapes of inputs and outputs; checks that equal names have equal sizes and that bracket
-// products match. At most one unknown a bracket is inferred. Sizes bound before are kept and checked.
+// Binds sizes from the shapes of inputs and outputs; checks that equal names have equal sizes and
+// that bracket products match. At most one unknown a bracket is inferred. Sizes bound before are
+// kept and checked.
 Status bind_sizes(Annotation& annotation, const std::vector<std::vector<int64_t>>& input_shapes,
                   const std::vector<std::vector<int64_t>>& output_shapes);
 

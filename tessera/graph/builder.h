@@ -1,6 +1,7 @@
-// GraphBuilder: appends ops to a graph. Knows the current path prefix, phase and mirror; infers annotation,
-// shapes and dtypes from the op table. A wrong call (unknown kind, shapes that do not fit) is kept as the
-// first error and returned by finish(); later calls become no-ops, so builders read as straight lines.
+// GraphBuilder: appends ops to a graph. Knows the current path prefix, phase and mirror; infers
+// annotation, shapes and dtypes from the op table. A wrong call (unknown kind, shapes that do not
+// fit) is kept as the first error and returned by finish(); later calls become no-ops, so builders
+// read as straight lines.
 //
 //   GraphBuilder g("mlp");
 //   auto x = g.input("x", {{"batch", 8}, {"in", 4}}, DType::kFloat32);
@@ -27,13 +28,18 @@ class GraphBuilder {
   void pop();
 
   TensorId input(std::string_view name, std::vector<Dim> dims, DType dtype);
-  TensorId parameter(std::string_view name, std::vector<Dim> dims, Init init, DType dtype = DType::kFloat32);
-  TensorId buffer(std::string_view name, std::vector<Dim> dims, Init init, DType dtype = DType::kFloat32);
-  TensorId state(std::string_view name, TensorId parameter, Init init);  // optimizer state with the parameter's dims
-  // Adds an op; output tensors are named after the path ("path" for one output, else "path.<output name of the kind>").
-  std::vector<TensorId> op(std::string_view name, std::string_view kind, std::vector<TensorId> inputs,
-                           Attributes attributes = {});
-  TensorId op1(std::string_view name, std::string_view kind, std::vector<TensorId> inputs, Attributes attributes = {});
+  TensorId parameter(std::string_view name, std::vector<Dim> dims, Init init,
+                     DType dtype = DType::kFloat32);
+  TensorId buffer(std::string_view name, std::vector<Dim> dims, Init init,
+                  DType dtype = DType::kFloat32);
+  TensorId state(std::string_view name, TensorId parameter,
+                 Init init);  // optimizer state with the parameter's dims
+  // Adds an op; output tensors are named after the path ("path" for one output, else "path.<output
+  // name of the kind>").
+  std::vector<TensorId> op(std::string_view name, std::string_view kind,
+                           std::vector<TensorId> inputs, Attributes attributes = {});
+  TensorId op1(std::string_view name, std::string_view kind, std::vector<TensorId> inputs,
+               Attributes attributes = {});
 
   // Phase and mirror of the ops added from here on.
   void set_phase(Phase phase) { phase_ = phase; }
@@ -44,7 +50,7 @@ class GraphBuilder {
   const Tensor& tensor(TensorId id) const;  // of an invalid id (after an error): an empty tensor
   bool ok() const { return error_.message.empty(); }
   void fail(std::string message);  // keeps the first error
-  Result<Graph> finish();  // verifies
+  Result<Graph> finish();          // verifies
 
  private:
   TensorId add(std::string_view name, std::vector<Dim> dims, DType dtype, Role role, Init init);

@@ -1,6 +1,7 @@
-// The graph: what is computed, on one device, with static shapes. Tensors in single-assignment form, ops
-// in an order that is topological. Forward ops come from builders (nn.h, models/); `differentiate`
-// (differentiate.h) appends backward and update ops. A plan never changes what a graph means.
+// The graph: what is computed, on one device, with static shapes. Tensors in single-assignment
+// form, ops in an order that is topological. Forward ops come from builders (nn.h, models/);
+// `differentiate` (differentiate.h) appends backward and update ops. A plan never changes what a
+// graph means.
 #pragma once
 
 #include <cstdint>
@@ -36,24 +37,36 @@ struct Dim {
 
 // How a parameter, optimizer state or buffer is made, by global element index (so shard by shard).
 struct Init {
-  enum class Kind : uint8_t { kNone, kZeros, kOnes, kConstant, kNormal, kUniform, kRotaryCos, kRotarySin };
+  enum class Kind : uint8_t {
+    kNone,
+    kZeros,
+    kOnes,
+    kConstant,
+    kNormal,
+    kUniform,
+    kRotaryCos,
+    kRotarySin
+  };
   Kind kind = Kind::kNone;
-  double value = 0;  // constant; standard deviation of normal; half-width of uniform; base (theta) of rotary
+  double value =
+      0;  // constant; standard deviation of normal; half-width of uniform; base (theta) of rotary
   friend bool operator==(const Init&, const Init&) = default;
 };
 std::string_view init_name(Init::Kind kind);
 
 struct Tensor {
   TensorId id;
-  std::string name;  // unique: "blocks.0.attn.q.weight", "blocks.0.mlp.act", "grad.blocks.0...", "optimizer.m.blocks.0..."
+  std::string name;  // unique: "blocks.0.attn.q.weight", "blocks.0.mlp.act", "grad.blocks.0...",
+                     // "optimizer.m.blocks.0..."
   std::vector<Dim> dims;
   DType dtype = DType::kFloat32;
   Role role = Role::kActivation;
   Init init;
   OpId producer;       // invalid for inputs, parameters, buffers, states
-  TensorId update_of;  // set on the output of an update op: the new value of that parameter or state (written in place);
-                       // such a tensor has the role (and `of`) of the tensor that it updates
-  TensorId of;         // gradient: the tensor it is the gradient of; optimizer state: its parameter
+  TensorId update_of;  // set on the output of an update op: the new value of that parameter or
+                       // state (written in place); such a tensor has the role (and `of`) of the
+                       // tensor that it updates
+  TensorId of;  // gradient: the tensor it is the gradient of; optimizer state: its parameter
   std::vector<int64_t> shape() const;
   int64_t elements() const;
   int64_t bytes() const { return elements() * dtype_bytes(dtype); }
@@ -66,13 +79,15 @@ using Attributes = std::map<std::string, Attribute>;
 struct Op {
   OpId id;
   std::string kind;  // a key of the op table (kinds.h)
-  std::string path;  // unique with phase: "blocks.3.attn.q"; backward ops: path of the mirror + suffix ("blocks.3.attn.q.dx")
+  std::string path;  // unique with phase: "blocks.3.attn.q"; backward ops: path of the mirror +
+                     // suffix ("blocks.3.attn.q.dx")
   Phase phase = Phase::kForward;
   std::vector<TensorId> inputs;
   std::vector<TensorId> outputs;
   Annotation annotation;  // bound
   Attributes attributes;
-  OpId mirror;  // backward ops: the forward op whose derivative this is; splits are inherited from it by dim name
+  OpId mirror;  // backward ops: the forward op whose derivative this is; splits are inherited from
+                // it by dim name
   friend bool operator==(const Op&, const Op&) = default;
   int64_t integer(std::string_view name, int64_t otherwise = 0) const;
   double number(std::string_view name, double otherwise = 0) const;
@@ -88,8 +103,8 @@ class Graph {
   const Op& op(OpId id) const { return ops_[id.index()]; }
   Op& op(OpId id) { return ops_[id.index()]; }
 
-  TensorId add_tensor(Tensor tensor);  // sets id
-  OpId add_op(Op op);                  // sets id and the outputs' producer
+  TensorId add_tensor(Tensor tensor);                 // sets id
+  OpId add_op(Op op);                                 // sets id and the outputs' producer
   TensorId find_tensor(std::string_view name) const;  // invalid if absent
   // Ops that read each tensor, in order.
   std::vector<std::vector<OpId>> consumers() const;
@@ -97,7 +112,8 @@ class Graph {
   TensorId loss;  // scalar; invalid in a graph without one
   std::string name;
 
-  // Well-formed: ids, order, unique names, annotation sizes = shapes, known kinds, every attribute as its kind demands.
+  // Well-formed: ids, order, unique names, annotation sizes = shapes, known kinds, every attribute
+  // as its kind demands.
   Status verify() const;
   friend bool operator==(const Graph&, const Graph&) = default;
 
@@ -106,7 +122,7 @@ class Graph {
   std::vector<Op> ops_;
 };
 
-int64_t parameter_count(const Graph& graph);  // elements of all parameters
+int64_t parameter_count(const Graph& graph);         // elements of all parameters
 std::string describe(const std::vector<Dim>& dims);  // "[batch=8, in=4]", for messages
 std::string describe(const Tensor& tensor);          // "'x' [batch=8, in=4] float32"
 

@@ -175,7 +175,8 @@ class PathSearch {
     }
     TESSERA_CHECK(best_.contains(to_), "no conversion path");
     std::vector<ConversionStep> path;
-    for (Layout at = to_; at != from_; at = best_.at(at).previous) path.push_back(best_.at(at).step);
+    for (Layout at = to_; at != from_; at = best_.at(at).previous)
+      path.push_back(best_.at(at).step);
     std::reverse(path.begin(), path.end());
     return path;
   }
@@ -282,9 +283,10 @@ double path_cost(const Layout& from, const std::vector<ConversionStep>& path, co
   double total = 0;
   const Layout* at = &from;
   for (const ConversionStep& step : path) {
-    total += step.slice ? 1
-                        : cost(step.kind, members_of(mesh, step.axes),
-                               local_elements(*at, mesh, shape), local_elements(step.to, mesh, shape));
+    total += step.slice
+                 ? 1
+                 : cost(step.kind, members_of(mesh, step.axes), local_elements(*at, mesh, shape),
+                        local_elements(step.to, mesh, shape));
     at = &step.to;
   }
   return total;

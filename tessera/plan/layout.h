@@ -1,12 +1,15 @@
-// Layouts: who holds what of a tensor, as a function of mesh coordinates (shared/lowering.md section 1).
+// Layouts: who holds what of a tensor, as a function of mesh coordinates (shared/lowering.md
+// section 1).
 //
-// Regular form: for each tensor dim an ordered list of mesh axes (outermost first) that cut it, plus the axes over which
-// the value is partial (parts merged by a combiner); the tensor is whole over all other axes. Uneven cuts are part of it:
-// piece sizes are functions of the coordinates. General form: one box a rank (Redistribution).
+// Regular form: for each tensor dim an ordered list of mesh axes (outermost first) that cut it,
+// plus the axes over which the value is partial (parts merged by a combiner); the tensor is whole
+// over all other axes. Uneven cuts are part of it: piece sizes are functions of the coordinates.
+// General form: one box a rank (Redistribution).
 //
-// conversion_path() turns one layout into another by the cheapest sequence of collectives: a shortest path over layouts
-// (superscaler.md section 6) whose edges join any run of axes at once. Cost of an edge = elements that a rank sends + 1
-// (hop), replaceable by a CostFunction. All ranks find the same path: it depends on shapes and layouts alone.
+// conversion_path() turns one layout into another by the cheapest sequence of collectives: a
+// shortest path over layouts (superscaler.md section 6) whose edges join any run of axes at once.
+// Cost of an edge = elements that a rank sends + 1 (hop), replaceable by a CostFunction. All ranks
+// find the same path: it depends on shapes and layouts alone.
 #pragma once
 
 #include <functional>
@@ -21,25 +24,28 @@ namespace tessera {
 
 struct Layout {
   std::vector<std::vector<AxisId>> shards;  // by tensor dim, outermost first
-  std::vector<int64_t> grain;               // by tensor dim: cuts fall on multiples of it (inner size of a bracket); normalised
-  std::vector<AxisId> partial;              // sorted
-  Combiner combiner = Combiner::kSum;       // of the parts; kSum if complete
+  std::vector<int64_t>
+      grain;  // by tensor dim: cuts fall on multiples of it (inner size of a bracket); normalised
+  std::vector<AxisId> partial;         // sorted
+  Combiner combiner = Combiner::kSum;  // of the parts; kSum if complete
 
   static Layout whole(size_t rank);
   bool complete() const { return partial.empty(); }
-  bool shards_over(AxisId axis) const;   // does the axis cut some dim
-  bool uses(AxisId axis) const;          // cut or partial
-  std::vector<AxisId> axes() const;      // that cut, sorted
+  bool shards_over(AxisId axis) const;  // does the axis cut some dim
+  bool uses(AxisId axis) const;         // cut or partial
+  std::vector<AxisId> axes() const;     // that cut, sorted
   friend bool operator==(const Layout&, const Layout&) = default;
   friend auto operator<=>(const Layout&, const Layout&) = default;
 };
 
-// Drops axes of size 1, sorts `partial`, and sets grains that make no difference to 1. Two layouts that cut alike compare equal after it.
+// Drops axes of size 1, sorts `partial`, and sets grains that make no difference to 1. Two layouts
+// that cut alike compare equal after it.
 Layout normalise(Layout layout, const Mesh& mesh, const std::vector<int64_t>& shape);
 
-// The interval of a dim of `size` cut by `axes` (outermost first) at the coordinates, on multiples of `grain`.
-Interval cut_interval(int64_t size, int64_t grain, const std::vector<AxisId>& axes, const Mesh& mesh,
-                      const std::vector<int64_t>& coordinates);
+// The interval of a dim of `size` cut by `axes` (outermost first) at the coordinates, on multiples
+// of `grain`.
+Interval cut_interval(int64_t size, int64_t grain, const std::vector<AxisId>& axes,
+                      const Mesh& mesh, const std::vector<int64_t>& coordinates);
 Box region_of(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>& shape,
               const std::vector<int64_t>& coordinates);
 // "[batch: dp, seq: -, hidden: row.col] partial(tp: sum)".
@@ -47,23 +53,26 @@ std::string to_string(const Layout& layout, const Mesh& mesh, const std::vector<
 
 struct ConversionStep {
   CollectiveKind kind = CollectiveKind::kExchange;
-  bool slice = false;            // local: a view, nothing moves
-  std::vector<AxisId> axes;      // of the group that takes part (empty for a slice)
+  bool slice = false;        // local: a view, nothing moves
+  std::vector<AxisId> axes;  // of the group that takes part (empty for a slice)
   Layout to;
 };
-// Cost of one edge: kind, number of members, elements that one rank holds before it, elements it holds after it.
+// Cost of one edge: kind, number of members, elements that one rank holds before it, elements it
+// holds after it.
 using CostFunction =
     std::function<double(CollectiveKind kind, int64_t members, int64_t before, int64_t after)>;
 double cost_by_elements(CollectiveKind kind, int64_t members, int64_t before, int64_t after);
 
-// Empty if equal. Both layouts normalised; `to` complete, or with the same partial axes as `from`. Always succeeds.
+// Empty if equal. Both layouts normalised; `to` complete, or with the same partial axes as `from`.
+// Always succeeds.
 std::vector<ConversionStep> conversion_path(const Layout& from, const Layout& to, const Mesh& mesh,
                                             const std::vector<int64_t>& shape,
                                             const CostFunction& cost = cost_by_elements);
 double path_cost(const Layout& from, const std::vector<ConversionStep>& path, const Mesh& mesh,
                  const std::vector<int64_t>& shape, const CostFunction& cost = cost_by_elements);
 
-// Names the class of a redistribution (broadcast, permute, reduce, exchange) from who holds and needs what.
+// Names the class of a redistribution (broadcast, permute, reduce, exchange) from who holds and
+// needs what.
 CollectiveKind classify(const Redistribution& what);
 
 }  // namespace tessera

@@ -272,7 +272,8 @@ class Resolver {
     for (TensorId input : op.inputs) {
       if (is_parameter_gradient(graph_.tensor(input))) return home_stage(graph_.tensor(input).of);
     }
-    // Sums of squares: where their terms are; the total and the clip coefficient: where the last gradients are made.
+    // Sums of squares: where their terms are; the total and the clip coefficient: where the last
+    // gradients are made.
     return terms_stage(op).value_or(StageId(0));
   }
 

@@ -166,7 +166,8 @@ class Analyser {
     return op.annotation.find(plan_.plan.micro_batch_dim) >= 0;
   }
 
-  // With several micro-batches a tensor dim of that name must be the op dim of that name, and the outermost of its bracket.
+  // With several micro-batches a tensor dim of that name must be the op dim of that name, and the
+  // outermost of its bracket.
   Status check_micro_batch_dim(const Op& op) const {
     const std::string& name = plan_.plan.micro_batch_dim;
     const auto check = [&](TensorId id, const OperandDims& operand) -> Status {
@@ -178,13 +179,16 @@ class Analyser {
         });
         if (in_group == (tensor.dims[d].name == name) && (!in_group || group.size() == 1)) continue;
         return invalid_input(fmt::format(
-            "{}: micro_batches = {}: op '{}' relates dim '{}' of tensor '{}' to something else; use micro_batches = 1",
+            "{}: micro_batches = {}: op '{}' relates dim '{}' of tensor '{}' to something else; "
+            "use micro_batches = 1",
             plan_.plan.file, plan_.plan.micro_batches, op.path, tensor.dims[d].name, tensor.name));
       }
       return {};
     };
-    for (size_t i = 0; i < op.inputs.size(); ++i) TESSERA_TRY_VOID(check(op.inputs[i], op.annotation.inputs[i]));
-    for (size_t i = 0; i < op.outputs.size(); ++i) TESSERA_TRY_VOID(check(op.outputs[i], op.annotation.outputs[i]));
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+      TESSERA_TRY_VOID(check(op.inputs[i], op.annotation.inputs[i]));
+    for (size_t i = 0; i < op.outputs.size(); ++i)
+      TESSERA_TRY_VOID(check(op.outputs[i], op.annotation.outputs[i]));
     return {};
   }
 
@@ -206,17 +210,21 @@ class Analyser {
       if (op.phase == Phase::kUpdate) {
         out_.blocks.push_back(BlockKind::kUpdate);
       } else if (!many) {
-        out_.blocks.push_back(op.phase == Phase::kForward ? BlockKind::kForward : BlockKind::kBackward);
+        out_.blocks.push_back(op.phase == Phase::kForward ? BlockKind::kForward
+                                                          : BlockKind::kBackward);
       } else if (inside) {
         if (before == Dependence::kAfter) {
           return invalid_input(fmt::format(
-              "{}: micro_batches = {}: op '{}' works on one micro-batch but reads what '{}' makes of all of them; use "
+              "{}: micro_batches = {}: op '{}' works on one micro-batch but reads what '{}' makes "
+              "of all of them; use "
               "micro_batches = 1",
               plan_.plan.file, plan_.plan.micro_batches, op.path, graph_.op(culprit).path));
         }
-        out_.blocks.push_back(op.phase == Phase::kForward ? BlockKind::kForward : BlockKind::kBackward);
+        out_.blocks.push_back(op.phase == Phase::kForward ? BlockKind::kForward
+                                                          : BlockKind::kBackward);
       } else {
-        out_.blocks.push_back(before == Dependence::kNone ? BlockKind::kPrologue : BlockKind::kUpdate);
+        out_.blocks.push_back(before == Dependence::kNone ? BlockKind::kPrologue
+                                                          : BlockKind::kUpdate);
       }
       out_.once_a_step.push_back(!many || !inside);
       for (TensorId output : op.outputs) {
@@ -238,9 +246,10 @@ class Analyser {
     return readers.empty() ? nullptr : &graph_.op(readers.front());
   }
 
-  // Adds the axes of a store rule to a layout: on the named dim; else the one that the first reader walks in time; else
-  // the first one that they divide; else the largest.
-  Layout add_over(Layout layout, const Tensor& tensor, const TensorPlan& rule, const Mesh& mesh) const {
+  // Adds the axes of a store rule to a layout: on the named dim; else the one that the first reader
+  // walks in time; else the first one that they divide; else the largest.
+  Layout add_over(Layout layout, const Tensor& tensor, const TensorPlan& rule,
+                  const Mesh& mesh) const {
     const std::vector<int64_t> shape = tensor.shape();
     if (shape.empty()) return layout;
     for (AxisId axis : rule.over) {
@@ -256,7 +265,8 @@ class Analyser {
       }
       const auto local = [&](size_t d) {
         return cut_interval(shape[d], layout.grain[d], layout.shards[d], mesh,
-                            std::vector<int64_t>(mesh.axes.size(), 0)).size;
+                            std::vector<int64_t>(mesh.axes.size(), 0))
+            .size;
       };
       for (size_t d = 0; d < shape.size() && chosen >= shape.size(); ++d) {
         if (local(d) >= n && local(d) % n == 0) chosen = d;
@@ -292,21 +302,24 @@ class Analyser {
     if (const Op* reader = first_reader(tensor.id)) {
       const OpPlan& plan = out_.ops[reader->id.index()];
       stage = plan.stage;
-      const size_t operand = static_cast<size_t>(
-          std::find(reader->inputs.begin(), reader->inputs.end(), tensor.id) - reader->inputs.begin());
+      const size_t operand =
+          static_cast<size_t>(std::find(reader->inputs.begin(), reader->inputs.end(), tensor.id) -
+                              reader->inputs.begin());
       layout = operand_layout(*reader, plan, reader->annotation.inputs[operand],
                               plan_.stages[stage.index()].mesh, tensor.shape());
     }
     out_.home_stage[tensor.id.index()] = stage;
-    out_.homes[tensor.id.index()] = add_over(std::move(layout), tensor, plan_.tensors[tensor.id.index()],
-                                             plan_.stages[stage.index()].mesh);
+    out_.homes[tensor.id.index()] =
+        add_over(std::move(layout), tensor, plan_.tensors[tensor.id.index()],
+                 plan_.stages[stage.index()].mesh);
   }
 
   void place_state(const Tensor& state) {
     const StageId stage = out_.home_stage[state.of.index()];
     out_.home_stage[state.id.index()] = stage;
-    out_.homes[state.id.index()] = add_over(out_.homes[state.of.index()], state, plan_.tensors[state.id.index()],
-                                            plan_.stages[stage.index()].mesh);
+    out_.homes[state.id.index()] =
+        add_over(out_.homes[state.of.index()], state, plan_.tensors[state.id.index()],
+                 plan_.stages[stage.index()].mesh);
   }
 
   void place_gradient(const Tensor& gradient) {
@@ -330,8 +343,9 @@ class Analyser {
     }
   }
 
-  // Ops that no entry names follow what is at rest: update ops the first optimizer state (or the parameter), norms of a
-  // gradient the same, sums and casts that make a parameter's gradient the gradient's home.
+  // Ops that no entry names follow what is at rest: update ops the first optimizer state (or the
+  // parameter), norms of a gradient the same, sums and casts that make a parameter's gradient the
+  // gradient's home.
   void follow(const Op& op) {
     const KindInfo* kind = find_kind(op.kind);
     const OpPlan& plan = out_.ops[op.id.index()];
@@ -341,9 +355,11 @@ class Analyser {
       if (named_by_plan(plan)) return;
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const Tensor& input = graph_.tensor(op.inputs[i]);
-        if (input.role == Role::kOptimizerState) return adopt(op, op.annotation.inputs[i], out_.homes[input.id.index()]);
+        if (input.role == Role::kOptimizerState)
+          return adopt(op, op.annotation.inputs[i], out_.homes[input.id.index()]);
       }
-      if (first.role == Role::kParameter) return adopt(op, op.annotation.inputs[0], out_.homes[first.id.index()]);
+      if (first.role == Role::kParameter)
+        return adopt(op, op.annotation.inputs[0], out_.homes[first.id.index()]);
       if (first.role == Role::kGradient && first.of.valid() && op.inputs.size() == 1) {
         adopt(op, op.annotation.inputs[0], update_layout(first.of));
       }
@@ -353,10 +369,12 @@ class Analyser {
     const Tensor& made = graph_.tensor(op.outputs[0]);
     const bool makes_gradient = made.role == Role::kGradient && made.of.valid() &&
                                 graph_.tensor(made.of).role == Role::kParameter;
-    if (makes_gradient && loop_of(plan).op_dim < 0 && op.annotation.find(plan_.plan.micro_batch_dim) < 0) {
+    if (makes_gradient && loop_of(plan).op_dim < 0 &&
+        op.annotation.find(plan_.plan.micro_batch_dim) < 0) {
       adopt(op, op.annotation.outputs[0], out_.homes[made.id.index()]);
-    } else if (op.phase == Phase::kForward && op.inputs.size() == 1 && first.role == Role::kParameter &&
-               plan.stage == out_.home_stage[first.id.index()] && loop_of(plan).op_dim < 0) {
+    } else if (op.phase == Phase::kForward && op.inputs.size() == 1 &&
+               first.role == Role::kParameter && plan.stage == out_.home_stage[first.id.index()] &&
+               loop_of(plan).op_dim < 0) {
       adopt(op, op.annotation.inputs[0], out_.homes[first.id.index()]);
     }
   }
@@ -382,7 +400,8 @@ class Analyser {
 
 bool Analysis::sums_micro_batches(const Graph& graph, TensorId tensor) const {
   const Tensor& t = graph.tensor(tensor);
-  if (shapes.micro_batches == 1 || !t.producer.valid() || once_a_step[t.producer.index()]) return false;
+  if (shapes.micro_batches == 1 || !t.producer.valid() || once_a_step[t.producer.index()])
+    return false;
   return std::none_of(t.dims.begin(), t.dims.end(),
                       [&](const Dim& dim) { return dim.name == shapes.micro_batch_dim; });
 }

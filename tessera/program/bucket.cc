@@ -1,6 +1,8 @@
-// Pass: bucket_collectives. Joins collectives of one block that have the same kind, group, combiner, dtype and When, if the wait of
-// the earlier one comes after the issue of the later one (nothing needs its result in between), up to a size. Afterwards fewer and
-// larger messages move; every result is still there before its first use, because waits of all members become waits of the bucket.
+// Pass: bucket_collectives. Joins collectives of one block that have the same kind, group,
+// combiner, dtype and When, if the wait of the earlier one comes after the issue of the later one
+// (nothing needs its result in between), up to a size. Afterwards fewer and larger messages move;
+// every result is still there before its first use, because waits of all members become waits of
+// the bucket.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -17,17 +19,23 @@ int64_t elements(const TextTransfer& transfer, const StageText& text, const Shap
                   evaluate(transfer.to.region, text.mesh, shape, origin).volume());
 }
 
-bool alike(const TextInstruction& a, const TextIssue& x, const TextInstruction& b, const TextIssue& y,
-           const ShapeRule& shapes) {
-  const auto dtype = [&](const TextIssue& issue) { return shapes.graph->tensor(issue.transfers[0].tensor).dtype; };
-  return a.when == b.when && x.kind == y.kind && x.axes == y.axes && x.combiner == y.combiner && dtype(x) == dtype(y) &&
-         !x.classify && !y.classify;
+bool alike(const TextInstruction& a, const TextIssue& x, const TextInstruction& b,
+           const TextIssue& y, const ShapeRule& shapes) {
+  const auto dtype = [&](const TextIssue& issue) {
+    return shapes.graph->tensor(issue.transfers[0].tensor).dtype;
+  };
+  return a.when == b.when && x.kind == y.kind && x.axes == y.axes && x.combiner == y.combiner &&
+         dtype(x) == dtype(y) && !x.classify && !y.classify;
 }
 
-// Does an instruction touch a buffer of the transfers other than by being its issue? Then the issue may not move behind it.
-bool touches(const TextInstruction& instruction, const std::set<int>& inputs, const std::set<int>& outputs) {
+// Does an instruction touch a buffer of the transfers other than by being its issue? Then the issue
+// may not move behind it.
+bool touches(const TextInstruction& instruction, const std::set<int>& inputs,
+             const std::set<int>& outputs) {
   const auto reads = [&](const TextView& view) { return outputs.contains(view.buffer); };
-  const auto writes = [&](const TextView& view) { return outputs.contains(view.buffer) || inputs.contains(view.buffer); };
+  const auto writes = [&](const TextView& view) {
+    return outputs.contains(view.buffer) || inputs.contains(view.buffer);
+  };
   if (const auto* compute = std::get_if<TextCompute>(&instruction.body)) {
     return std::any_of(compute->inputs.begin(), compute->inputs.end(), reads) ||
            std::any_of(compute->outputs.begin(), compute->outputs.end(),
@@ -40,7 +48,8 @@ bool touches(const TextInstruction& instruction, const std::set<int>& inputs, co
   if (const auto* cross = std::get_if<TextCross>(&instruction.body)) {
     return cross->sends ? reads(cross->from) : writes(cross->to);
   }
-  if (const auto* copy = std::get_if<TextCopy>(&instruction.body)) return reads(copy->from) || writes(copy->to);
+  if (const auto* copy = std::get_if<TextCopy>(&instruction.body))
+    return reads(copy->from) || writes(copy->to);
   if (const auto* load = std::get_if<TextLoad>(&instruction.body)) return writes(load->to);
   return false;
 }
@@ -57,7 +66,8 @@ void bucket_collectives(StageText& text, const ShapeRule& shapes, int64_t bytes)
       if (const auto* wait = std::get_if<TextWait>(&block[i].body)) {
         const auto it = renamed.find(wait->handle);
         const int handle = it == renamed.end() ? wait->handle : it->second;
-        std::erase_if(open, [&](size_t at) { return std::get<TextIssue>(block[at].body).handle == handle; });
+        std::erase_if(
+            open, [&](size_t at) { return std::get<TextIssue>(block[at].body).handle == handle; });
         continue;
       }
       auto* issue = std::get_if<TextIssue>(&block[i].body);
@@ -78,7 +88,8 @@ void bucket_collectives(StageText& text, const ShapeRule& shapes, int64_t bytes)
         int64_t size = 0;
         for (const TextIssue* part : {&bucket, static_cast<const TextIssue*>(issue)}) {
           for (const TextTransfer& transfer : part->transfers) {
-            size += elements(transfer, text, shapes) * dtype_bytes(shapes.graph->tensor(transfer.tensor).dtype);
+            size += elements(transfer, text, shapes) *
+                    dtype_bytes(shapes.graph->tensor(transfer.tensor).dtype);
           }
         }
         return size <= bytes;
@@ -103,7 +114,8 @@ void bucket_collectives(StageText& text, const ShapeRule& shapes, int64_t bytes)
       if (!dropped[i]) kept.push_back(std::move(block[i]));
     }
     block = std::move(kept);
-    // Waits of joined handles, in this and later blocks, become waits of the bucket; repeats are dropped.
+    // Waits of joined handles, in this and later blocks, become waits of the bucket; repeats are
+    // dropped.
     std::set<std::pair<int, int>> waited;
     for (auto& later : text.blocks) {
       std::erase_if(later, [&](TextInstruction& instruction) {

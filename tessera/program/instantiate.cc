@@ -16,12 +16,13 @@ Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>&
   if (!region.piece) return box;
   const StepPiece& piece = *region.piece;
   const std::vector<AxisId>& axes = region.layout.shards[piece.dim];
-  const std::vector<AxisId> outer(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(piece.prefix));
+  const std::vector<AxisId> outer(axes.begin(),
+                                  axes.begin() + static_cast<std::ptrdiff_t>(piece.prefix));
   const Interval whole = cut_interval(shape[piece.dim], piece.grain, outer, mesh, coordinates);
   int64_t index = piece.step;
   for (AxisId axis : piece.skew) index += coordinates[axis.index()];
-  const Interval cut =
-      split_interval({whole.begin / piece.grain, whole.size / piece.grain}, piece.steps, index % piece.steps);
+  const Interval cut = split_interval({whole.begin / piece.grain, whole.size / piece.grain},
+                                      piece.steps, index % piece.steps);
   const Interval step{cut.begin * piece.grain, cut.size * piece.grain};
   box.dims[piece.dim] = intersect(box.dims[piece.dim], step);
   return box;
@@ -57,7 +58,11 @@ struct Crossing {
 class Instantiation {
  public:
   Instantiation(const InstantiateInput& in, StageId stage, int rank)
-      : in_(in), graph_(*in.graph), stage_(stage), text_((*in.texts)[stage.index()]), mesh_(text_.mesh) {
+      : in_(in),
+        graph_(*in.graph),
+        stage_(stage),
+        text_((*in.texts)[stage.index()]),
+        mesh_(text_.mesh) {
     out_.rank = rank;
     out_.ranks = in.plan->ranks;
     out_.stage = stage;
@@ -104,7 +109,9 @@ class Instantiation {
     return evaluate(region, mesh_, shape(tensor), out_.coordinates);
   }
 
-  View local(const TextView& view, TensorId tensor) const { return local(view.buffer, evaluate_here(tensor, view.region)); }
+  View local(const TextView& view, TensorId tensor) const {
+    return local(view.buffer, evaluate_here(tensor, view.region));
+  }
   View local(int buffer, Box region) const {
     const Box& whole = boxes_[static_cast<size_t>(buffer)];
     if (region.empty()) {  // keep the shape, pin the position
@@ -114,8 +121,8 @@ class Instantiation {
       }
       return {BufferId(static_cast<size_t>(buffer)), region};
     }
-    TESSERA_CHECK(whole.contains(region), "{} outside {} ('{}')", region.to_string(), whole.to_string(),
-                  out_.buffers[static_cast<size_t>(buffer)].name);
+    TESSERA_CHECK(whole.contains(region), "{} outside {} ('{}')", region.to_string(),
+                  whole.to_string(), out_.buffers[static_cast<size_t>(buffer)].name);
     for (size_t d = 0; d < region.rank(); ++d) region.dims[d].begin -= whole.dims[d].begin;
     return {BufferId(static_cast<size_t>(buffer)), std::move(region)};
   }
@@ -138,16 +145,19 @@ class Instantiation {
     compute.op = body.op;
     compute.kind = op.kind;
     compute.attributes = op.attributes;
-    compute.box = compute_box(op, (*in_.ops)[op.id.index()], in_.shapes, mesh_, out_.coordinates, body.step);
+    compute.box =
+        compute_box(op, (*in_.ops)[op.id.index()], in_.shapes, mesh_, out_.coordinates, body.step);
     for (size_t i = 0; i < body.inputs.size(); ++i) {
       // What is held may be more than the box needs (keys behind the last query of a causal pair).
       const Box held = evaluate_here(op.inputs[i], body.inputs[i].region);
       const Box need = project(op.annotation, op.annotation.inputs[i], compute.box);
-      compute.inputs.push_back(local(body.inputs[i].buffer, held.empty() ? held : intersect(held, need)));
+      compute.inputs.push_back(
+          local(body.inputs[i].buffer, held.empty() ? held : intersect(held, need)));
     }
     bool any = false;
     for (const TextOutput& output : body.outputs) {
-      Output o{local(output.view, output.tensor), output.tensor, output.write, output.term, output.terms};
+      Output o{local(output.view, output.tensor), output.tensor, output.write, output.term,
+               output.terms};
       any = any || !o.view.box.empty();
       compute.outputs.push_back(std::move(o));
     }
@@ -161,8 +171,8 @@ class Instantiation {
     Group group;
     group.axes = axes;
     group.members = mesh_.group(out_.coordinates, axes);
-    group.index = static_cast<int>(std::find(group.members.begin(), group.members.end(), out_.rank) -
-                                   group.members.begin());
+    group.index = static_cast<int>(
+        std::find(group.members.begin(), group.members.end(), out_.rank) - group.members.begin());
     out_.groups.push_back(std::move(group));
     return static_cast<int>(out_.groups.size()) - 1;
   }
@@ -183,7 +193,8 @@ class Instantiation {
         const std::vector<int64_t> c = mesh_.coordinates(member);
         t.hold.push_back(evaluate(transfer.from.region, mesh_, whole, c));
         t.need.push_back(evaluate(transfer.to.region, mesh_, whole, c));
-        moves = moves || (!t.hold.back().empty() && !t.need.back().empty()) || !t.need.back().empty();
+        moves =
+            moves || (!t.hold.back().empty() && !t.need.back().empty()) || !t.need.back().empty();
       }
       const size_t me = static_cast<size_t>(group.index);
       if (!t.hold[me].empty()) t.in = local(transfer.from.buffer, t.hold[me]);
@@ -192,16 +203,19 @@ class Instantiation {
     }
     if (!moves) return;  // nothing on any member
     if (body.classify) {
-      Redistribution what{issue.kind, issue.combiner, issue.dtype, issue.transfers[0].hold, issue.transfers[0].need};
+      Redistribution what{issue.kind, issue.combiner, issue.dtype, issue.transfers[0].hold,
+                          issue.transfers[0].need};
       issue.kind = classify(what);
     }
     issue.handle = concrete_handle(body.handle);
     push(text, {std::move(issue), {}, {}});
   }
 
-  // ---- crossings ----------------------------------------------------------------------------------------------
-  // Which ranks of the sending mesh serve the rank at `to` and with what. Axes that do not cut the tensor there: the holder with
-  // the receiver's own coordinate on the axis of that name, else spread by the receiver's position.
+  // ---- crossings
+  // ----------------------------------------------------------------------------------------------
+  // Which ranks of the sending mesh serve the rank at `to` and with what. Axes that do not cut the
+  // tensor there: the holder with the receiver's own coordinate on the axis of that name, else
+  // spread by the receiver's position.
   std::vector<Crossing> sources(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh,
                                 const std::vector<int64_t>& to) const {
     const std::vector<int64_t> whole = shape(cross.tensor);
@@ -210,21 +224,24 @@ class Instantiation {
     if (need.empty()) return out;
     std::vector<int64_t> source(from_mesh.axes.size(), 0);
     int64_t position = 0;
-    for (size_t a = 0; a < to_mesh.axes.size(); ++a) position = position * to_mesh.axes[a].size + to[a];
+    for (size_t a = 0; a < to_mesh.axes.size(); ++a)
+      position = position * to_mesh.axes[a].size + to[a];
     for (size_t a = 0; a < from_mesh.axes.size(); ++a) {
       const AxisId there = to_mesh.find(from_mesh.axes[a].name);
       const bool same = there.valid() && to_mesh.axis(there).size == from_mesh.axes[a].size;
       source[a] = same ? to[there.index()] : position % from_mesh.axes[a].size;
     }
     const Layout& layout = cross.from.region.layout;
-    const std::function<void(size_t, size_t, Interval)> descend = [&](size_t dim, size_t level, Interval at) {
+    const std::function<void(size_t, size_t, Interval)> descend = [&](size_t dim, size_t level,
+                                                                      Interval at) {
       if (dim == whole.size()) {
         out.push_back({source, intersect(region_of(layout, from_mesh, whole, source), need)});
         return;
       }
       if (level == layout.shards[dim].size()) {
         const size_t next = dim + 1;
-        const Interval all = next < whole.size() ? Interval{0, whole[next] / layout.grain[next]} : Interval{};
+        const Interval all =
+            next < whole.size() ? Interval{0, whole[next] / layout.grain[next]} : Interval{};
         descend(next, 0, all);
         return;
       }
@@ -233,7 +250,8 @@ class Instantiation {
       const int64_t grain = layout.grain[dim];
       for (int64_t i = 0; i < n; ++i) {
         const Interval piece = split_interval(at, n, i);
-        if (intersect(Interval{piece.begin * grain, piece.size * grain}, need.dims[dim]).empty()) continue;
+        if (intersect(Interval{piece.begin * grain, piece.size * grain}, need.dims[dim]).empty())
+          continue;
         source[axis.index()] = i;
         descend(dim, level + 1, piece);
       }
@@ -243,7 +261,8 @@ class Instantiation {
     return out;
   }
 
-  // Receivers that this rank may serve: coordinates on the receiving mesh; axes known to be equal are not enumerated.
+  // Receivers that this rank may serve: coordinates on the receiving mesh; axes known to be equal
+  // are not enumerated.
   std::vector<std::vector<int64_t>> receivers(const TextCross& cross, const Mesh& to_mesh) const {
     const Layout& from = cross.from.region.layout;
     const Layout& to = cross.to.region.layout;
@@ -307,15 +326,15 @@ class Instantiation {
 
   void add(const TextInstruction& text, const TextWait& body) {
     waits_.push_back({block_, out_.block(block_).size(), body.handle, body.lag});
-    // A wait may be written before its issue is seen (lag 1, other blocks): resolved handles exist once all issues are
-    // instantiated, so remember the place and fill in later.
+    // A wait may be written before its issue is seen (lag 1, other blocks): resolved handles exist
+    // once all issues are instantiated, so remember the place and fill in later.
     Instruction placeholder{Wait{-1 - static_cast<int>(waits_.size() - 1), body.lag}, {}, {}};
     push(text, std::move(placeholder));
   }
 
   void add(const TextInstruction& text, const TextCopy& body) {
-    Copy copy{body.tensor, evaluate_here(body.tensor, body.to.region), local(body.from, body.tensor),
-              local(body.to, body.tensor), body.write};
+    Copy copy{body.tensor, evaluate_here(body.tensor, body.to.region),
+              local(body.from, body.tensor), local(body.to, body.tensor), body.write};
     if (!copy.region.empty()) push(text, {std::move(copy), {}, {}});
   }
 
@@ -325,7 +344,8 @@ class Instantiation {
   }
 
   Home home_of(const TextHome& home) const {
-    return {home.tensor, BufferId(static_cast<size_t>(home.buffer)), boxes_[static_cast<size_t>(home.buffer)]};
+    return {home.tensor, BufferId(static_cast<size_t>(home.buffer)),
+            boxes_[static_cast<size_t>(home.buffer)]};
   }
 
   Status write_schedule() {
@@ -350,13 +370,15 @@ class Instantiation {
     if (!plan.schedule_table.empty()) {
       runs = plan.schedule_table[stage_.index()];
     } else {
-      TESSERA_TRY(runs, make_schedule(plan.schedule, stage_.value, static_cast<int64_t>(in_.plan->stages.size()),
-                                      plan.micro_batches));
+      TESSERA_TRY(runs,
+                  make_schedule(plan.schedule, stage_.value,
+                                static_cast<int64_t>(in_.plan->stages.size()), plan.micro_batches));
     }
     out_.schedule.push_back({BlockKind::kPrologue, 0});
     for (const BlockRun& run : runs) {
       out_.schedule.push_back(
-          {run.kind == BlockRun::kForward ? BlockKind::kForward : BlockKind::kBackward, run.micro_batch});
+          {run.kind == BlockRun::kForward ? BlockKind::kForward : BlockKind::kBackward,
+           run.micro_batch});
     }
     out_.schedule.push_back({BlockKind::kUpdate, 0});
     return {};

@@ -18,7 +18,11 @@ struct Lowering::Impl {
   std::vector<StageText> texts;
 
   InstantiateInput input() const {
-    return {graph.get(), &plan, &analysis.ops, &texts, {graph.get(), plan.plan.micro_batch_dim, plan.plan.micro_batches}};
+    return {graph.get(),
+            &plan,
+            &analysis.ops,
+            &texts,
+            {graph.get(), plan.plan.micro_batch_dim, plan.plan.micro_batches}};
   }
 };
 
@@ -27,7 +31,8 @@ Lowering::~Lowering() = default;
 Lowering::Lowering(Lowering&&) noexcept = default;
 Lowering& Lowering::operator=(Lowering&&) noexcept = default;
 
-Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPlan plan, LowerOptions options) {
+Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPlan plan,
+                                  LowerOptions options) {
   Lowering lowering;
   Impl& impl = *lowering.impl_;
   impl.graph = std::move(graph);
@@ -44,15 +49,17 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
 
 Result<Program> Lowering::lower(int rank) const {
   for (size_t s = 0; s < impl_->plan.stages.size(); ++s) {
-    if (impl_->plan.stages[s].mesh.contains(rank)) return instantiate(impl_->input(), StageId(s), rank);
+    if (impl_->plan.stages[s].mesh.contains(rank))
+      return instantiate(impl_->input(), StageId(s), rank);
   }
-  return invalid_input("rank " + std::to_string(rank) + " is in no stage's mesh (ranks: " +
-                       std::to_string(impl_->plan.ranks) + ")");
+  return invalid_input("rank " + std::to_string(rank) +
+                       " is in no stage's mesh (ranks: " + std::to_string(impl_->plan.ranks) + ")");
 }
 
 namespace {
 
-// Something in the text that is not of the same size on all ranks, as a function of the coordinates on some axes.
+// Something in the text that is not of the same size on all ranks, as a function of the coordinates
+// on some axes.
 struct Varying {
   std::vector<AxisId> axes;
   std::function<std::vector<int64_t>(const std::vector<int64_t>& coordinates)> sizes;
@@ -81,7 +88,8 @@ std::vector<Varying> uneven_cuts(const StageText& text, const ShapeRule& shapes)
       if (steps) {
         add_axes(cut.axes, region.piece->skew);
         name += "@" + std::to_string(region.piece->step) + "of" + std::to_string(pieces) + "," +
-                std::to_string(region.piece->prefix) + "," + std::to_string(region.piece->skew.size());
+                std::to_string(region.piece->prefix) + "," +
+                std::to_string(region.piece->skew.size());
       }
       for (AxisId axis : cut.axes) name += ":" + std::to_string(axis.value);
       if (!seen.insert(name).second) continue;
@@ -94,9 +102,10 @@ std::vector<Varying> uneven_cuts(const StageText& text, const ShapeRule& shapes)
   return out;
 }
 
-// Causal ops whose queries or keys are cut: how many keys a rank reads depends on where its queries are.
-std::vector<Varying> causal_cuts(const Graph& graph, const std::vector<OpPlan>& plans, StageId stage,
-                                 const Mesh& mesh, const ShapeRule& shapes) {
+// Causal ops whose queries or keys are cut: how many keys a rank reads depends on where its queries
+// are.
+std::vector<Varying> causal_cuts(const Graph& graph, const std::vector<OpPlan>& plans,
+                                 StageId stage, const Mesh& mesh, const ShapeRule& shapes) {
   std::vector<Varying> out;
   for (const Op& op : graph.ops()) {
     const OpPlan& plan = plans[op.id.index()];
@@ -128,7 +137,8 @@ std::vector<Varying> causal_cuts(const Graph& graph, const std::vector<OpPlan>& 
 }
 
 // Sizes for all coordinates on the axes of `what` other than `axis`, which is at `coordinate`.
-std::vector<int64_t> profile(const Varying& what, const Mesh& mesh, AxisId axis, int64_t coordinate) {
+std::vector<int64_t> profile(const Varying& what, const Mesh& mesh, AxisId axis,
+                             int64_t coordinate) {
   std::vector<AxisId> others = what.axes;
   std::erase(others, axis);
   std::vector<int64_t> coordinates(mesh.axes.size(), 0), out;
@@ -155,8 +165,8 @@ struct Alike {
 
 }  // namespace
 
-// Along each axis, coordinates with the same sizes everywhere, whatever the other coordinates, are alike; classes are products
-// of these, joined where they come to the same sizes.
+// Along each axis, coordinates with the same sizes everywhere, whatever the other coordinates, are
+// alike; classes are products of these, joined where they come to the same sizes.
 std::vector<RankClass> Lowering::roles() const {
   std::vector<RankClass> out;
   const ShapeRule shapes = impl_->input().shapes;

@@ -1,6 +1,7 @@
-// Lowering: (graph, plan) -> the program of each rank, without visiting the other ranks: groups and peers are
-// functions of the rank's mesh coordinates. One rule (shared/lowering.md): project the piece's box on its operands to get
-// what it needs and makes; turn hold into need, make into home. No strategy is named here.
+// Lowering: (graph, plan) -> the program of each rank, without visiting the other ranks: groups and
+// peers are functions of the rank's mesh coordinates. One rule (shared/lowering.md): project the
+// piece's box on its operands to get what it needs and makes; turn hold into need, make into home.
+// No strategy is named here.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,8 @@
 namespace tessera {
 
 struct LowerOptions {
-  std::vector<TensorId> fetch;  // gradients to keep to the end of the step (verify); the loss is always fetched
+  std::vector<TensorId>
+      fetch;  // gradients to keep to the end of the step (verify); the loss is always fetched
 };
 
 // Ranks that share a program text up to origins, groups and peers.
@@ -23,7 +25,8 @@ struct RankClass {
 
 class Lowering {
  public:
-  static Result<Lowering> create(std::shared_ptr<const Graph> graph, ResolvedPlan plan, LowerOptions options = {});
+  static Result<Lowering> create(std::shared_ptr<const Graph> graph, ResolvedPlan plan,
+                                 LowerOptions options = {});
   ~Lowering();
   Lowering(Lowering&&) noexcept;
   Lowering& operator=(Lowering&&) noexcept;

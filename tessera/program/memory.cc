@@ -1,10 +1,12 @@
-// Memory is planned, not allocated: lifetimes follow from which blocks touch a buffer, frees go behind the last touch, and
-// each tier of the rank is one arena with fixed offsets (shared/design.md, Program).
+// Memory is planned, not allocated: lifetimes follow from which blocks touch a buffer, frees go
+// behind the last touch, and each tier of the rank is one arena with fixed offsets
+// (shared/design.md, Program).
 //
-// Time is the line prologue | forward | backward | update. With one micro-batch in flight every buffer has an interval on it;
-// with more, what lives from forward to backward goes into slots (one a micro-batch in flight), and everything that lives
-// across micro-batches spans forward and backward whole. Offsets: largest buffer first, lowest place that is free during its
-// whole interval (greedy by size; offset calculation for static arenas).
+// Time is the line prologue | forward | backward | update. With one micro-batch in flight every
+// buffer has an interval on it; with more, what lives from forward to backward goes into slots (one
+// a micro-batch in flight), and everything that lives across micro-batches spans forward and
+// backward whole. Offsets: largest buffer first, lowest place that is free during its whole
+// interval (greedy by size; offset calculation for static arenas).
 #include <algorithm>
 #include <map>
 
@@ -45,8 +47,9 @@ int64_t place(std::vector<Item>& items, int64_t base) {
     item->offset = at;
     if (item->bytes == 0) continue;
     end = std::max(end, at + item->bytes);
-    const auto where = std::upper_bound(placed.begin(), placed.end(), item,
-                                        [](const Item* a, const Item* b) { return a->offset < b->offset; });
+    const auto where =
+        std::upper_bound(placed.begin(), placed.end(), item,
+                         [](const Item* a, const Item* b) { return a->offset < b->offset; });
     placed.insert(where, item);
   }
   return end;
@@ -130,7 +133,8 @@ class MemoryPlanner {
       std::map<int64_t, int64_t> busy;  // slot -> micro-batch
       for (const BlockRunStep& run : program_.schedule) {
         const int64_t slot = run.micro_batch % slots;
-        if (run.block == BlockKind::kForward) clash = clash || !busy.emplace(slot, run.micro_batch).second;
+        if (run.block == BlockKind::kForward)
+          clash = clash || !busy.emplace(slot, run.micro_batch).second;
         if (run.block == BlockKind::kBackward) busy.erase(slot);
       }
       if (slots >= program_.micro_batches) clash = false;
@@ -146,7 +150,8 @@ class MemoryPlanner {
       const bool backward = touch.in(BlockKind::kBackward);
       const bool ends = touch.in(BlockKind::kPrologue) || touch.in(BlockKind::kUpdate);
       const int blocks = static_cast<int>(forward) + static_cast<int>(backward) +
-                         static_cast<int>(touch.in(BlockKind::kPrologue)) + static_cast<int>(touch.in(BlockKind::kUpdate));
+                         static_cast<int>(touch.in(BlockKind::kPrologue)) +
+                         static_cast<int>(touch.in(BlockKind::kUpdate));
       if (blocks > 1) buffer.lifetime = ends ? Lifetime::kStep : Lifetime::kMicroBatch;
     }
     for (const Home& fetch : program_.fetches) {
@@ -156,7 +161,9 @@ class MemoryPlanner {
     }
   }
 
-  bool is_fetched(BufferId id) const { return std::find(fetched_.begin(), fetched_.end(), id) != fetched_.end(); }
+  bool is_fetched(BufferId id) const {
+    return std::find(fetched_.begin(), fetched_.end(), id) != fetched_.end();
+  }
 
   // Positions on the time line: block k starts at start_[k].
   Item interval(const Buffer& buffer) const {
@@ -186,7 +193,8 @@ class MemoryPlanner {
   }
 
   void insert_frees() {
-    std::array<std::map<int64_t, std::vector<BufferId>>, kBlockKinds> behind;  // position -> buffers freed after it
+    std::array<std::map<int64_t, std::vector<BufferId>>, kBlockKinds>
+        behind;  // position -> buffers freed after it
     for (const Buffer& buffer : program_.buffers) {
       if (buffer.lifetime == Lifetime::kPersistent || is_fetched(buffer.id)) continue;
       const Touch& touch = touches_[buffer.id.index()];
@@ -263,7 +271,8 @@ class MemoryPlanner {
         program_.buffers[item.buffer].offset = item.offset;
       }
     }
-    for (const Item& item : slot_items) program_.buffers[item.buffer].offset = slots_offset + item.offset;
+    for (const Item& item : slot_items)
+      program_.buffers[item.buffer].offset = slots_offset + item.offset;
     program_.arena_bytes[static_cast<size_t>(tier)] = end;
   }
 

@@ -10,8 +10,8 @@ bool is_output(const Annotation& annotation, const OperandDims& operand) {
                      [&](const OperandDims& output) { return &output == &operand; });
 }
 
-// What an input needs of an op dim. Windows: the halo (not clipped at the far end: the annotation does not
-// know the size of the tensor); causal keys: up to the last query of the box.
+// What an input needs of an op dim. Windows: the halo (not clipped at the far end: the annotation
+// does not know the size of the tensor); causal keys: up to the last query of the box.
 Interval needed(const Annotation& annotation, const Box& box, int op_dim) {
   const OpDim& dim = annotation.dims[static_cast<size_t>(op_dim)];
   Interval interval = box.dims[static_cast<size_t>(op_dim)];

@@ -1,13 +1,15 @@
 // The program of one rank: what the simulator prices, the verifier proves and the runtime executes.
 //
-// A program is buffers + blocks + a schedule. Blocks: "prologue" (once a step: what does not depend on the
-// micro-batch), "forward" and "backward" (of one micro-batch), "update" (once a step). The schedule is a list of
-// (block, micro-batch). A block's text is the same for every micro-batch: a box that contains the micro-batch dim is
-// written for micro-batch 0 and moves by micro_batch_size a micro-batch; buffers of lifetime kMicroBatch have one
-// copy ("slot") a micro-batch in flight: slot = micro-batch mod slots.
+// A program is buffers + blocks + a schedule. Blocks: "prologue" (once a step: what does not depend
+// on the micro-batch), "forward" and "backward" (of one micro-batch), "update" (once a step). The
+// schedule is a list of (block, micro-batch). A block's text is the same for every micro-batch: a
+// box that contains the micro-batch dim is written for micro-batch 0 and moves by micro_batch_size
+// a micro-batch; buffers of lifetime kMicroBatch have one copy ("slot") a micro-batch in flight:
+// slot = micro-batch mod slots.
 //
-// Coordinates. `Box` fields called `region` or `box` are global: of the tensor, or of the op's iteration space. A View is
-// local: a box inside a buffer. An instruction's operand view has the shape of the projection of the instruction's box.
+// Coordinates. `Box` fields called `region` or `box` are global: of the tensor, or of the op's
+// iteration space. A View is local: a box inside a buffer. An instruction's operand view has the
+// shape of the projection of the instruction's box.
 //
 // Text form: docs/reference/program-format.md (to_text / parse_program in text.h).
 #pragma once
@@ -30,7 +32,8 @@ namespace tessera {
 
 enum class Lifetime : uint8_t {
   kPersistent,  // across steps: parameters, optimizer states, tables
-  kStep,        // from its first write to its last read in the step, across micro-batches (gradient accumulators)
+  kStep,        // from its first write to its last read in the step, across micro-batches (gradient
+                // accumulators)
   kMicroBatch,  // from forward to backward of a micro-batch: one slot a micro-batch in flight
   kBlock,       // inside one run of one block
 };
@@ -44,7 +47,8 @@ struct Buffer {
   DType dtype = DType::kFloat32;
   Tier tier = Tier::kDevice;
   Lifetime lifetime = Lifetime::kBlock;
-  int64_t offset = -1;  // bytes in the tier's arena; kMicroBatch: of slot 0, slot k lies k * slot_bytes further
+  int64_t offset =
+      -1;  // bytes in the tier's arena; kMicroBatch: of slot 0, slot k lies k * slot_bytes further
   int64_t bytes() const;
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
@@ -56,18 +60,25 @@ struct View {
 };
 
 // When an instruction of a forward or backward block takes place.
-enum class When : uint8_t { kAlways, kFirst, kLast };  // kFirst / kLast: only in the block's first / last run of the step
+enum class When : uint8_t {
+  kAlways,
+  kFirst,
+  kLast
+};  // kFirst / kLast: only in the block's first / last run of the step
 
 enum class Write : uint8_t {
-  kSet,         // out = f(in)
-  kAdd,         // out = combine(out, f(in)) by the combiner of the op's output (sum unless annotated otherwise)
-  kAddExceptFirst,  // kSet in the block's first run of the step, then kAdd: accumulation over micro-batches
+  kSet,  // out = f(in)
+  kAdd,  // out = combine(out, f(in)) by the combiner of the op's output (sum unless annotated
+         // otherwise)
+  kAddExceptFirst,  // kSet in the block's first run of the step, then kAdd: accumulation over
+                    // micro-batches
 };
 
 struct Output {
   View view;
-  TensorId tensor;   // what the view holds afterwards (a part of): op.outputs[i], or, where the sum of several ops' outputs is
-                     // accumulated in place, the output of that add_n, of which this is term `term` of `terms`
+  TensorId tensor;  // what the view holds afterwards (a part of): op.outputs[i], or, where the sum
+                    // of several ops' outputs is accumulated in place, the output of that add_n, of
+                    // which this is term `term` of `terms`
   Write write = Write::kSet;
   int term = 0, terms = 1;
   friend bool operator==(const Output&, const Output&) = default;
@@ -75,9 +86,10 @@ struct Output {
 
 struct Compute {
   OpId op;
-  std::string kind;        // copies of the op's: the program can be read, checked and run without guessing
+  std::string
+      kind;  // copies of the op's: the program can be read, checked and run without guessing
   Attributes attributes;
-  Box box;                 // of the iteration space: by op dim, global (micro-batch 0)
+  Box box;  // of the iteration space: by op dim, global (micro-batch 0)
   std::vector<View> inputs;
   std::vector<Output> outputs;
   friend bool operator==(const Compute&, const Compute&) = default;
@@ -90,7 +102,7 @@ struct Transfer {
   std::optional<View> in, out;  // this rank's; absent if the box is empty
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
-struct Issue {  // of a collective
+struct Issue {     // of a collective
   int handle = 0;  // unique in the program
   int group = 0;   // index into Program::groups
   CollectiveKind kind = CollectiveKind::kExchange;
@@ -101,7 +113,7 @@ struct Issue {  // of a collective
 };
 struct Send {
   int handle = 0;
-  int peer = 0;  // rank
+  int peer = 0;     // rank
   int64_t tag = 0;  // unique a (tensor, receiver need); the runtime adds the micro-batch
   TensorId tensor;
   Box region;
@@ -119,15 +131,17 @@ struct Recv {
 };
 struct Wait {
   int handle = 0;
-  int lag = 0;  // 0: the handle issued in this run of the block (or in another block for this micro-batch or, for prologue /
-                // update, this step); 1: the one issued by the previous run of the block in this step, if any
+  int lag = 0;  // 0: the handle issued in this run of the block (or in another block for this
+                // micro-batch or, for prologue / update, this step); 1: the one issued by the
+                // previous run of the block in this step, if any
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 struct Copy {  // local; between tiers when the buffers' tiers differ
   TensorId tensor;
   Box region;
   View from, to;
-  Write write = Write::kSet;  // kAdd, kAddExceptFirst: element-wise sum into `to` (accumulation of what a collective brought)
+  Write write = Write::kSet;  // kAdd, kAddExceptFirst: element-wise sum into `to` (accumulation of
+                              // what a collective brought)
   friend bool operator==(const Copy&, const Copy&) = default;
 };
 struct Load {  // a region of a graph input, from the trainer's data
@@ -165,7 +179,8 @@ struct BlockRunStep {
   friend bool operator==(const BlockRunStep&, const BlockRunStep&) = default;
 };
 
-// Where a tensor rests on this rank (parameters, states, tables; fetched tensors at the end of the step).
+// Where a tensor rests on this rank (parameters, states, tables; fetched tensors at the end of the
+// step).
 struct Home {
   TensorId tensor;
   BufferId buffer;
@@ -179,9 +194,9 @@ struct Program {
   StageId stage;
   std::vector<int64_t> coordinates;  // in the stage's mesh
   int64_t micro_batches = 1;
-  std::string micro_batch_dim;       // op and tensor dims of this name move with the micro-batch
+  std::string micro_batch_dim;  // op and tensor dims of this name move with the micro-batch
   int64_t micro_batch_size = 0;
-  int64_t slots = 1;                 // micro-batches in flight
+  int64_t slots = 1;  // micro-batches in flight
   int64_t slot_bytes = 0;
   std::array<int64_t, 3> arena_bytes{};  // by Tier
   std::vector<Group> groups;
@@ -189,24 +204,30 @@ struct Program {
   std::array<std::vector<Instruction>, kBlockKinds> blocks;
   std::vector<BlockRunStep> schedule;  // prologue first, update last
   std::vector<Home> homes;
-  std::vector<Home> fetches;  // complete values at the end of the step (loss; gradients when asked for)
+  std::vector<Home>
+      fetches;  // complete values at the end of the step (loss; gradients when asked for)
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   std::vector<Instruction>& block(BlockKind kind) { return blocks[static_cast<size_t>(kind)]; }
-  const std::vector<Instruction>& block(BlockKind kind) const { return blocks[static_cast<size_t>(kind)]; }
+  const std::vector<Instruction>& block(BlockKind kind) const {
+    return blocks[static_cast<size_t>(kind)];
+  }
   friend bool operator==(const Program&, const Program&) = default;
 };
 
-// Is the region (of a tensor, or of an op's iteration space) one that moves with the micro-batch, and along which dim? -1: no.
+// Is the region (of a tensor, or of an op's iteration space) one that moves with the micro-batch,
+// and along which dim? -1: no.
 int micro_batch_dim_of(const Program& program, const Tensor& tensor);
 int micro_batch_dim_of(const Program& program, const Annotation& annotation);
 // The region for a micro-batch.
 Box at_micro_batch(const Program& program, Box region, int dim, int64_t micro_batch);
 
-// The region of operand dims that a box of the iteration space touches. Brackets: the first non-unit member moves, the others are whole.
+// The region of operand dims that a box of the iteration space touches. Brackets: the first
+// non-unit member moves, the others are whole.
 Box project(const Annotation& annotation, const OperandDims& operand, const Box& box);
 
-// What one step of this rank sends, by kind ("all_reduce", ..., "send"), by the contract of traffic().
+// What one step of this rank sends, by kind ("all_reduce", ..., "send"), by the contract of
+// traffic().
 struct Volume {
   std::map<std::string, Traffic> by_kind;
   int64_t bytes() const;

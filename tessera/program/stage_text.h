@@ -1,6 +1,7 @@
-// Stage text: the instructions of one stage with layouts in place of boxes, shared by all its ranks. Lowering walks the graph
-// once and writes the texts of all stages (lower_walk.cc); a rank's program is its stage's text with the rank's coordinates
-// put in (instantiate.cc). This is why lowering a rank does not visit the others.
+// Stage text: the instructions of one stage with layouts in place of boxes, shared by all its
+// ranks. Lowering walks the graph once and writes the texts of all stages (lower_walk.cc); a rank's
+// program is its stage's text with the rank's coordinates put in (instantiate.cc). This is why
+// lowering a rank does not visit the others.
 #pragma once
 
 #include <memory>
@@ -14,8 +15,8 @@
 
 namespace tessera {
 
-// One step of an op's time loop over a tensor dim: inside the interval that the first `prefix` axes of the dim cut, piece
-// (step + sum of the coordinates on `skew`) mod steps.
+// One step of an op's time loop over a tensor dim: inside the interval that the first `prefix` axes
+// of the dim cut, piece (step + sum of the coordinates on `skew`) mod steps.
 struct StepPiece {
   size_t dim = 0;
   size_t prefix = 0;
@@ -72,14 +73,15 @@ struct TextIssue {
   std::optional<Combiner> combiner;
   std::vector<TextTransfer> transfers;
 };
-// What crosses to another stage: every rank of `to_stage` receives its region from the nearest holders on `from_stage`.
+// What crosses to another stage: every rank of `to_stage` receives its region from the nearest
+// holders on `from_stage`.
 struct TextCross {
-  int handle = 0;      // of the first piece; pieces get consecutive handles from a range of their own
+  int handle = 0;  // of the first piece; pieces get consecutive handles from a range of their own
   bool sends = false;  // this stage's side
   StageId from_stage, to_stage;
   TensorId tensor;
   int64_t tag = 0;
-  TextView from, to;   // the side's own is valid; both regions are
+  TextView from, to;  // the side's own is valid; both regions are
 };
 struct TextWait {
   int handle = 0;
@@ -128,8 +130,9 @@ Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>&
 Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const Mesh& mesh,
                 const std::vector<int64_t>& coordinates, int64_t step);
 
-// Passes: stage text -> stage text. Joins adjacent collectives of the same kind, group, combiner and dtype whose waits come
-// later, up to `bytes` a bucket; the bucket is issued where its last member was.
+// Passes: stage text -> stage text. Joins adjacent collectives of the same kind, group, combiner
+// and dtype whose waits come later, up to `bytes` a bucket; the bucket is issued where its last
+// member was.
 void bucket_collectives(StageText& text, const ShapeRule& shapes, int64_t bytes);
 
 // A rank's program from its stage's text; lifetimes, frees and arena offsets included (memory.cc).

@@ -117,8 +117,8 @@ bool Engine::next_block(Rank& rank) {
 }
 
 bool Engine::sets(const Rank& rank, Write write) {
-  return write == Write::kSet || (write == Write::kAddExceptFirst &&
-                                  rank.run[static_cast<size_t>(rank.step().block)] == 0);
+  return write == Write::kSet ||
+         (write == Write::kAddExceptFirst && rank.run[static_cast<size_t>(rank.step().block)] == 0);
 }
 
 bool Engine::execute(Rank& rank, const Instruction& instruction, const Prepared& prepared) {
@@ -188,8 +188,7 @@ std::vector<Piece> Engine::results(const Compute& compute, const Prepared& prepa
   const Box region = prepared.outputs[o].region.at(micro_batch);
   std::vector<Piece> pieces{{relative(region, region), region, output.tensor, nullptr}};
   if (inputs.empty()) {
-    pieces[0].parts =
-        make_leaf(op, o, prepared.outputs[o].reduced, prepared.box.at(micro_batch));
+    pieces[0].parts = make_leaf(op, o, prepared.outputs[o].reduced, prepared.box.at(micro_batch));
   } else {
     std::vector<std::vector<std::optional<PartsRef>>> terms(1);
     for (const std::vector<Piece>& input : inputs) refine(pieces, terms, input);
@@ -246,7 +245,8 @@ bool Engine::issue(Rank& rank, const Instruction& instruction, const Issue& issu
   }
   for (const Transfer& transfer : issue.transfers) {
     const bool started =
-        (!transfer.in || check(rank, rank.state.start(*transfer.in, mb, false, id, issue.handle))) &&
+        (!transfer.in ||
+         check(rank, rank.state.start(*transfer.in, mb, false, id, issue.handle))) &&
         (!transfer.out || check(rank, rank.state.start(*transfer.out, mb, true, id, issue.handle)));
     if (!started) return false;
   }
@@ -284,8 +284,8 @@ bool Engine::agree(Rank& rank, Communication& communication, const Issue& issue,
   for (size_t t = 0; t < issue.transfers.size(); ++t) {
     const TensorId tensor = issue.transfers[t].tensor;
     if (tensor != other.transfers[t].tensor) {
-      return differ(tensor, fmt::format("expected tensor {}",
-                                        graph_.tensor(other.transfers[t].tensor).name));
+      return differ(
+          tensor, fmt::format("expected tensor {}", graph_.tensor(other.transfers[t].tensor).name));
     }
     if (first) {
       communication.hold.emplace_back();
@@ -336,12 +336,12 @@ bool Engine::message(Rank& rank, const Instruction& instruction, const Prepared&
   const size_t id = channel.messages[position];
   Communication& communication = *communications_[id];
   if (communication.tensor != tensor || communication.region != region) {
-    return reject(&rank, "message", tensor,
-                  fmt::format("expected {}{} as rank {} has it at {}, found {}{}",
-                              graph_.tensor(communication.tensor).name,
-                              communication.region.to_string(), communication.first_rank,
-                              communication.first_where, graph_.tensor(tensor).name,
-                              region.to_string()));
+    return reject(
+        &rank, "message", tensor,
+        fmt::format("expected {}{} as rank {} has it at {}, found {}{}",
+                    graph_.tensor(communication.tensor).name, communication.region.to_string(),
+                    communication.first_rank, communication.first_where, graph_.tensor(tensor).name,
+                    region.to_string()));
   }
   Arrival& arrival = communication.arrivals[end];
   arrival.values.resize(1);
@@ -408,8 +408,8 @@ bool Engine::finish_message(Rank& rank, const Pending& pending) {
 
 bool Engine::finish_collective(Rank& rank, const Pending& pending, const Issue& issue) {
   Communication& communication = *communications_[pending.communication];
-  const size_t me = static_cast<size_t>(
-      rank.program().groups[static_cast<size_t>(issue.group)].index);
+  const size_t me =
+      static_cast<size_t>(rank.program().groups[static_cast<size_t>(issue.group)].index);
   for (size_t t = 0; t < issue.transfers.size(); ++t) {
     const Transfer& transfer = issue.transfers[t];
     if (transfer.in && !check(rank, rank.state.finish(*transfer.in, pending.micro_batch, false,

@@ -196,7 +196,8 @@ std::string describe(const Graph& graph, const PartsRef& parts) {
 }
 
 Box moved(Box box, const Box& from, const Box& to) {
-  for (size_t i = 0; i < box.rank(); ++i) box.dims[i].begin += to.dims[i].begin - from.dims[i].begin;
+  for (size_t i = 0; i < box.rank(); ++i)
+    box.dims[i].begin += to.dims[i].begin - from.dims[i].begin;
   return box;
 }
 

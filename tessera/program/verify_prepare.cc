@@ -47,10 +47,10 @@ class Preparer {
   bool reject(std::string rule, TensorId tensor, fmt::format_string<Args...> format,
               Args&&... args) {
     if (rejections_.size() < kMaxRejections) {
-      rejections_.push_back(
-          {std::move(rule), static_cast<int>(rank_), located_ ? where(program_, block_, index_, graph_) : "",
-           known(tensor) ? graph_.tensor(tensor).name : "",
-           fmt::format(format, std::forward<Args>(args)...)});
+      rejections_.push_back({std::move(rule), static_cast<int>(rank_),
+                             located_ ? where(program_, block_, index_, graph_) : "",
+                             known(tensor) ? graph_.tensor(tensor).name : "",
+                             fmt::format(format, std::forward<Args>(args)...)});
     }
     return false;
   }
@@ -118,8 +118,8 @@ PreparedProgram Preparer::run() {
 
 bool Preparer::check_program() {
   if (program_.rank != static_cast<int>(rank_) || program_.ranks != static_cast<int64_t>(ranks_)) {
-    return reject("message", {}, "expected the program of rank {} of {}, found rank {} of {}", rank_,
-                  ranks_, program_.rank, program_.ranks);
+    return reject("message", {}, "expected the program of rank {} of {}, found rank {} of {}",
+                  rank_, ranks_, program_.rank, program_.ranks);
   }
   if (program_.slots < 1 || program_.micro_batches < 1) {
     return reject("lifetime", {}, "expected at least one micro-batch and slot, found {} and {}",
@@ -175,7 +175,8 @@ bool Preparer::check_memory() {
     if (buffer.offset < 0 || end > arena) {
       return reject("memory", buffer.tensor,
                     "buffer %{} \"{}\" at offset {} ends at {}, the {} arena has {} bytes",
-                    buffer.id.value, buffer.name, buffer.offset, end, tier_name(buffer.tier), arena);
+                    buffer.id.value, buffer.name, buffer.offset, end, tier_name(buffer.tier),
+                    arena);
     }
   }
   return true;
@@ -213,10 +214,11 @@ bool Preparer::check_homes(const std::vector<Home>& homes, bool persistent) {
     const bool role = tensor.role == Role::kParameter || tensor.role == Role::kBuffer ||
                       tensor.role == Role::kOptimizerState;
     if (!role || buffer.lifetime != Lifetime::kPersistent) {
-      return reject("instruction", home.tensor,
-                    "a home is of a parameter, state or table in a persistent buffer, found {} in a "
-                    "{} buffer",
-                    role_name(tensor.role), lifetime_name(buffer.lifetime));
+      return reject(
+          "instruction", home.tensor,
+          "a home is of a parameter, state or table in a persistent buffer, found {} in a "
+          "{} buffer",
+          role_name(tensor.role), lifetime_name(buffer.lifetime));
     }
   }
   return true;
@@ -232,13 +234,14 @@ bool Preparer::check_view(const View& view, TensorId tensor, const Box& region) 
                   view.box.to_string(), buffer.id.value, shape_text(buffer.shape));
   }
   if (view.box.shape() != region.shape()) {
-    return reject("instruction", tensor, "expected a view of shape {} for the region {}, found %{}{}",
-                  shape_text(region.shape()), region.to_string(), buffer.id.value,
-                  view.box.to_string());
+    return reject(
+        "instruction", tensor, "expected a view of shape {} for the region {}, found %{}{}",
+        shape_text(region.shape()), region.to_string(), buffer.id.value, view.box.to_string());
   }
   if (buffer.dtype != graph_.tensor(tensor).dtype) {
     return reject("instruction", tensor, "expected {}, found buffer %{} of {}",
-                  dtype_name(graph_.tensor(tensor).dtype), buffer.id.value, dtype_name(buffer.dtype));
+                  dtype_name(graph_.tensor(tensor).dtype), buffer.id.value,
+                  dtype_name(buffer.dtype));
   }
   return true;
 }
@@ -270,7 +273,8 @@ bool Preparer::prepare(const Instruction& instruction, Prepared& out) {
   if (const auto* issue = std::get_if<Issue>(&instruction.body)) return prepare(*issue, out);
   const auto peer_known = [&](int peer, TensorId tensor) {
     return (peer >= 0 && peer < static_cast<int>(ranks_) && peer != static_cast<int>(rank_)) ||
-           reject("message", tensor, "expected another rank below {} as peer, found {}", ranks_, peer);
+           reject("message", tensor, "expected another rank below {} as peer, found {}", ranks_,
+                  peer);
   };
   if (const auto* send = std::get_if<Send>(&instruction.body)) {
     return new_handle(send->handle) && peer_known(send->peer, send->tensor) &&
@@ -329,7 +333,8 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
   }
   if (compute.inputs.size() != op.inputs.size() || compute.outputs.size() != op.outputs.size()) {
     return reject("instruction", {}, "expected {} inputs and {} outputs, found {} and {}",
-                  op.inputs.size(), op.outputs.size(), compute.inputs.size(), compute.outputs.size());
+                  op.inputs.size(), op.outputs.size(), compute.inputs.size(),
+                  compute.outputs.size());
   }
   out.op = &op;
   out.kind = find_kind(op.kind);
@@ -340,7 +345,8 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
   out.linear = out.kind->linear;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const OperandDims& dims = annotation.inputs[i];
-    out.regions.push_back(moving(project(annotation, dims, compute.box), project(annotation, dims, next)));
+    out.regions.push_back(
+        moving(project(annotation, dims, compute.box), project(annotation, dims, next)));
     if (!check_view(compute.inputs[i], op.inputs[i], out.regions.back().box)) return false;
     out.linear = out.linear && dims.dims == annotation.outputs[0].dims;
   }
@@ -413,8 +419,8 @@ bool Preparer::check_result(const Compute& compute, const Op& op, size_t index) 
   return true;
 }
 
-// An output may lie over an input only element by element: output 0 over input 0 of an in-place kind, or the new
-// value of a parameter or state over the old one.
+// An output may lie over an input only element by element: output 0 over input 0 of an in-place
+// kind, or the new value of a parameter or state over the old one.
 bool Preparer::check_overwrites(const Compute& compute, const Op& op, Prepared& out) {
   for (size_t o = 0; o < compute.outputs.size(); ++o) {
     const View& to = compute.outputs[o].view;
@@ -458,7 +464,8 @@ bool Preparer::prepare_transfer(const Issue& issue, const Transfer& transfer, Pr
   const TensorId id = transfer.tensor;
   if (!known(id)) return reject("instruction", {}, "unknown tensor {}", id.value);
   const Tensor& tensor = graph_.tensor(id);
-  if (transfer.hold.size() != group.members.size() || transfer.need.size() != group.members.size()) {
+  if (transfer.hold.size() != group.members.size() ||
+      transfer.need.size() != group.members.size()) {
     return reject("message", id, "expected {} members, found {} holds and {} needs",
                   group.members.size(), transfer.hold.size(), transfer.need.size());
   }
@@ -504,17 +511,17 @@ bool Preparer::check_kind(const Issue& issue, const Transfer& transfer) {
     case CollectiveKind::kExchange: may_combine = true; break;
   }
   if ((must_combine && !issue.combiner) || (!may_combine && issue.combiner) || !fits) {
-    return reject("instruction", transfer.tensor, "hold, need and combiner ({}) are not those of {}",
-                  issue.combiner ? combiner_name(*issue.combiner) : "none",
-                  collective_name(issue.kind));
+    return reject(
+        "instruction", transfer.tensor, "hold, need and combiner ({}) are not those of {}",
+        issue.combiner ? combiner_name(*issue.combiner) : "none", collective_name(issue.kind));
   }
   return true;
 }
 
 namespace {
 
-// An all-reduce over its own memory, or a copy whose operand lies in the result where it belongs (a gather into the
-// buffer that holds the own shard).
+// An all-reduce over its own memory, or a copy whose operand lies in the result where it belongs (a
+// gather into the buffer that holds the own shard).
 bool lies_in_place(const Program& program, const Issue& issue, const Transfer& transfer) {
   if (issue.kind == CollectiveKind::kAllReduce) return *transfer.in == *transfer.out;
   if (issue.combiner || transfer.in->buffer != transfer.out->buffer) return false;
@@ -553,7 +560,8 @@ Box Moving::at(int64_t micro_batch) const {
 }
 
 std::string where(const Program& program, BlockKind block, size_t index, const Graph& graph) {
-  return fmt::format("{}[{}] {}", block_name(block), index, label(program.block(block)[index], graph));
+  return fmt::format("{}[{}] {}", block_name(block), index,
+                     label(program.block(block)[index], graph));
 }
 
 PreparedProgram prepare(const Graph& graph, const std::vector<Program>& programs, size_t rank,

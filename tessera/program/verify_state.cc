@@ -89,10 +89,10 @@ Failure RankState::conflict(const Instance& instance, const View& view, bool wri
                             const std::string& verb) const {
   for (const InFlight& flight : instance.in_flight) {
     if ((!writes && !flight.writes) || !overlaps(flight.box, view.box)) continue;
-    return {"lifetime", program_.buffer(view.buffer).tensor,
-            fmt::format("{} %{}{} while #{} {} it: expected its wait before", verb,
-                        view.buffer.value, view.box.to_string(), flight.handle,
-                        flight.writes ? "writes" : "reads")};
+    return {
+        "lifetime", program_.buffer(view.buffer).tensor,
+        fmt::format("{} %{}{} while #{} {} it: expected its wait before", verb, view.buffer.value,
+                    view.box.to_string(), flight.handle, flight.writes ? "writes" : "reads")};
   }
   return {};
 }
@@ -107,9 +107,10 @@ Failure RankState::read(const View& view, int64_t micro_batch, TensorId tensor, 
   for (const Piece& piece : instance.content) {
     if (!overlaps(piece.local, view.box)) continue;
     if (piece.tensor != tensor) {
-      return {"operand", tensor,
-              fmt::format("expected {} in %{}{}, found {}", graph_.tensor(tensor).name,
-                          view.buffer.value, view.box.to_string(), graph_.tensor(piece.tensor).name)};
+      return {
+          "operand", tensor,
+          fmt::format("expected {} in %{}{}, found {}", graph_.tensor(tensor).name,
+                      view.buffer.value, view.box.to_string(), graph_.tensor(piece.tensor).name)};
     }
     if (!same_place(piece, view.box, region)) {
       return {"operand", tensor,
@@ -172,9 +173,9 @@ Failure RankState::make_alive(BufferId id, size_t index, const View* alias, int6
                           instances_[found].in_flight.empty();
     if (!replaces) {
       return {"lifetime", buffer.tensor,
-              fmt::format("%{} \"{}\" [{}:{}] overlaps %{} \"{}\" [{}:{}], which is alive", id.value,
-                          buffer.name, begin, end, taken.id.value, taken.name, other->first,
-                          other->first + taken.bytes())};
+              fmt::format("%{} \"{}\" [{}:{}] overlaps %{} \"{}\" [{}:{}], which is alive",
+                          id.value, buffer.name, begin, end, taken.id.value, taken.name,
+                          other->first, other->first + taken.bytes())};
     }
     kill(found);
   }

@@ -1,5 +1,5 @@
-// What a rank's buffers hold while the verifier interprets its program: contents, memory that is alive, and memory
-// that communication in flight reads or writes.
+// What a rank's buffers hold while the verifier interprets its program: contents, memory that is
+// alive, and memory that communication in flight reads or writes.
 #pragma once
 
 #include <map>
@@ -42,13 +42,16 @@ class RankState {
   void begin_block() { touched_.clear(); }
   Failure end_block();  // buffers of lifetime kBlock end here
 
-  // Checks that `view` holds `region` of `tensor`; appends its pieces, relative to the view, to `out` if given.
+  // Checks that `view` holds `region` of `tensor`; appends its pieces, relative to the view, to
+  // `out` if given.
   Failure read(const View& view, int64_t micro_batch, TensorId tensor, const Box& region,
                bool complete, std::vector<Piece>* out);
-  // Puts pieces, relative to the view, there instead of what it held. `aliases`: inputs that this may overwrite.
+  // Puts pieces, relative to the view, there instead of what it held. `aliases`: inputs that this
+  // may overwrite.
   Failure write(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces,
                 const View* alias);
-  // Merges pieces, relative to the view, into what it holds, which must be the same region of the tensor.
+  // Merges pieces, relative to the view, into what it holds, which must be the same region of the
+  // tensor.
   Failure add(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces,
               Combiner combiner = Combiner::kSum);
   Failure free(BufferId buffer, int64_t micro_batch);

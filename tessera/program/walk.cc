@@ -1,4 +1,5 @@
-// Length: one walk over the graph, whose state (what each stage holds) is shared by all of its steps.
+// Length: one walk over the graph, whose state (what each stage holds) is shared by all of its
+// steps.
 #include "tessera/program/walk.h"
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@ namespace {
 struct Held {
   int buffer = -1;
   Region region;
-  int pending = -1;  // handle to wait for before use
+  int pending = -1;                       // handle to wait for before use
   BlockKind block = BlockKind::kForward;  // where it is made
 };
 
@@ -33,8 +34,8 @@ struct OpenSend {
   BlockKind block;
 };
 
-// Parts of a gradient that are on their way to their shards: waited for (and added to the sum) once a bucket's worth is under
-// way, so that unsharded gradients never pile up.
+// Parts of a gradient that are on their way to their shards: waited for (and added to the sum) once
+// a bucket's worth is under way, so that unsharded gradients never pile up.
 struct Leaving {
   Held moved;
   std::optional<TextCopy> add;
@@ -92,7 +93,8 @@ class Walker {
   }
 
  private:
-  // ---- small helpers ------------------------------------------------------------------------------------------
+  // ---- small helpers
+  // ------------------------------------------------------------------------------------------
   StageState& at(StageId stage) { return stages_[stage.index()]; }
   const Mesh& mesh(StageId stage) const { return plan_.stages[stage.index()].mesh; }
   const OpPlan& op_plan(const Op& op) const { return a_.ops[op.id.index()]; }
@@ -116,7 +118,8 @@ class Walker {
 
   TextView view(const Held& held) const { return {held.buffer, held.region}; }
 
-  // Waits for a held value that is still on its way, in the block where it is used (prologue values: in the prologue).
+  // Waits for a held value that is still on its way, in the block where it is used (prologue
+  // values: in the prologue).
   void settle(StageId stage, const Held& held, BlockKind block, OpId cause) {
     if (held.pending < 0) return;
     StageState& state = at(stage);
@@ -128,10 +131,13 @@ class Walker {
     state.pending.erase(it);
   }
 
-  // ---- at rest ------------------------------------------------------------------------------------------------
+  // ---- at rest
+  // ------------------------------------------------------------------------------------------------
   void place_persistent(const Tensor& tensor) {
     if (tensor.update_of.valid()) return;
-    if (tensor.role != Role::kParameter && tensor.role != Role::kBuffer && tensor.role != Role::kOptimizerState) return;
+    if (tensor.role != Role::kParameter && tensor.role != Role::kBuffer &&
+        tensor.role != Role::kOptimizerState)
+      return;
     if (a_.consumers[tensor.id.index()].empty()) return;
     const StageId stage = a_.home_stage[tensor.id.index()];
     const Region region{a_.homes[tensor.id.index()], std::nullopt};
@@ -142,10 +148,11 @@ class Walker {
     at(stage).home[tensor.id] = {buffer, region, -1, BlockKind::kPrologue};
   }
 
-  // ---- hold -> need -------------------------------------------------------------------------------------------
+  // ---- hold -> need
+  // -------------------------------------------------------------------------------------------
   // Steps of a conversion; the last one may be told where to put its result.
-  Held convert(StageId stage, TensorId tensor, Held from, const Layout& to, BlockKind block, OpId cause,
-               When when, int into = -1) {
+  Held convert(StageId stage, TensorId tensor, Held from, const Layout& to, BlockKind block,
+               OpId cause, When when, int into = -1) {
     const std::vector<ConversionStep> path = find_path(stage, tensor, from.region.layout, to);
     for (size_t i = 0; i < path.size(); ++i) {
       const ConversionStep& step = path[i];
@@ -153,8 +160,10 @@ class Walker {
       next.region = {step.to, std::nullopt};
       if (!step.slice) {
         settle(stage, from, block, cause);
-        const bool whole_buffer = at(stage).text.buffers[static_cast<size_t>(from.buffer)].region == from.region;
-        const bool reduces = step.kind == CollectiveKind::kAllReduce || step.kind == CollectiveKind::kReduceScatter;
+        const bool whole_buffer =
+            at(stage).text.buffers[static_cast<size_t>(from.buffer)].region == from.region;
+        const bool reduces =
+            step.kind == CollectiveKind::kAllReduce || step.kind == CollectiveKind::kReduceScatter;
         const bool in_place = step.kind == CollectiveKind::kAllReduce && whole_buffer;
         if (i + 1 == path.size() && into >= 0) {
           next.buffer = into;
@@ -177,7 +186,8 @@ class Walker {
     return from;
   }
 
-  const std::vector<ConversionStep>& find_path(StageId stage, TensorId tensor, const Layout& from, const Layout& to) {
+  const std::vector<ConversionStep>& find_path(StageId stage, TensorId tensor, const Layout& from,
+                                               const Layout& to) {
     const auto key = std::make_tuple(stage, shape(tensor), from, to);
     auto it = paths_.find(key);
     if (it == paths_.end()) {
@@ -186,13 +196,16 @@ class Walker {
     return it->second;
   }
 
-  static bool visible(BlockKind made, BlockKind used) { return made == used || made == BlockKind::kPrologue; }
+  static bool visible(BlockKind made, BlockKind used) {
+    return made == used || made == BlockKind::kPrologue;
+  }
 
   // Where the tensor is held on the stage, best suited to become `need`; null: nowhere.
   const Held* best_hold(StageId stage, TensorId tensor, BlockKind block, const Layout* need) {
     StageState& state = at(stage);
     std::vector<const Held*> candidates;
-    if (const auto it = state.home.find(tensor); it != state.home.end()) candidates.push_back(&it->second);
+    if (const auto it = state.home.find(tensor); it != state.home.end())
+      candidates.push_back(&it->second);
     for (BlockKind kind : {block, BlockKind::kPrologue}) {
       if (const auto it = state.copies.find({kind, tensor}); it != state.copies.end()) {
         for (const Held& held : it->second) candidates.push_back(&held);
@@ -204,8 +217,8 @@ class Walker {
       double cost = 0;
       if (need != nullptr && held->region.layout != *need) {
         if (held->region.layout.partial != need->partial && !need->complete()) continue;
-        cost = path_cost(held->region.layout, find_path(stage, tensor, held->region.layout, *need), mesh(stage),
-                         shape(tensor));
+        cost = path_cost(held->region.layout, find_path(stage, tensor, held->region.layout, *need),
+                         mesh(stage), shape(tensor));
       }
       if (best == nullptr || cost < best_cost) {
         best = held;
@@ -217,13 +230,15 @@ class Walker {
 
   Held load(StageId stage, TensorId tensor, const Layout& need, BlockKind block, OpId cause) {
     for (const Held& held : at(stage).loads[tensor]) {
-      const bool seen = held.block <= block && (block != BlockKind::kUpdate || held.block == block ||
-                                                a_.shapes.micro_batches == 1);
+      const bool seen =
+          held.block <= block &&
+          (block != BlockKind::kUpdate || held.block == block || a_.shapes.micro_batches == 1);
       if (held.region.layout == need && seen) return held;
     }
     Held held;
     held.region = {need, std::nullopt};
-    held.buffer = new_buffer(stage, tensor, at(stage).loads[tensor].empty() ? "" : "load", held.region);
+    held.buffer =
+        new_buffer(stage, tensor, at(stage).loads[tensor].empty() ? "" : "load", held.region);
     held.block = block;
     emit(stage, block, {TextLoad{tensor, view(held)}, When::kAlways, cause});
     at(stage).loads[tensor].push_back(held);
@@ -231,9 +246,12 @@ class Walker {
   }
 
   // The tensor on the stage in the layout that is needed; inserts what is missing.
-  Held materialise(StageId stage, TensorId tensor, const Layout& need, BlockKind block, const Op& reader) {
-    if (graph_.tensor(tensor).role == Role::kInput) return load(stage, tensor, need, block, reader.id);
-    if (best_hold(stage, tensor, block, nullptr) == nullptr) fetch_from_other_stage(stage, tensor, block, reader);
+  Held materialise(StageId stage, TensorId tensor, const Layout& need, BlockKind block,
+                   const Op& reader) {
+    if (graph_.tensor(tensor).role == Role::kInput)
+      return load(stage, tensor, need, block, reader.id);
+    if (best_hold(stage, tensor, block, nullptr) == nullptr)
+      fetch_from_other_stage(stage, tensor, block, reader);
     const Held* hold = best_hold(stage, tensor, block, &need);
     TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere", graph_.tensor(tensor).name);
     if (hold->region.layout == need) {
@@ -250,7 +268,8 @@ class Walker {
     return converted;
   }
 
-  // ---- between stages -----------------------------------------------------------------------------------------
+  // ---- between stages
+  // -----------------------------------------------------------------------------------------
   bool accumulates(TensorId tensor) const { return a_.sums_micro_batches(graph_, tensor); }
 
   BlockKind crossing_block(TensorId tensor) const {
@@ -265,33 +284,39 @@ class Walker {
     return t.producer.valid() ? stage_of(graph_.op(t.producer)) : a_.home_stage[tensor.index()];
   }
 
-  // What a reader on `stage` wants to hold before its own steps: its need, sharded further where its time loop can fetch from.
-  Layout landing_layout(StageId stage, TensorId tensor, const Op& reader, const std::optional<Layout>& hint) {
+  // What a reader on `stage` wants to hold before its own steps: its need, sharded further where
+  // its time loop can fetch from.
+  Layout landing_layout(StageId stage, TensorId tensor, const Op& reader,
+                        const std::optional<Layout>& hint) {
     const size_t operand = operand_index(reader, tensor);
     const Layout need = need_of(reader, operand, stage);
-    const auto piece = step_piece(reader, op_plan(reader), reader.annotation.inputs[operand], mesh(stage), 0);
+    const auto piece =
+        step_piece(reader, op_plan(reader), reader.annotation.inputs[operand], mesh(stage), 0);
     if (!piece || !hint) return need;
     return staged_layout(need, *piece, *hint);
   }
 
   void fetch_from_other_stage(StageId stage, TensorId tensor, BlockKind block, const Op& reader) {
     const StageId source = made_on(tensor);
-    TESSERA_CHECK(source != stage, "tensor '{}' is not held on its own stage (reader '{}', block {})",
+    TESSERA_CHECK(source != stage,
+                  "tensor '{}' is not held on its own stage (reader '{}', block {})",
                   graph_.tensor(tensor).name, reader.path, block_name(block));
     cross(tensor, source, stage, crossing_block(tensor), reader);
   }
 
   void cross(TensorId tensor, StageId source, StageId stage, BlockKind block, const Op& reader) {
     const Held* hold = best_hold(source, tensor, block, nullptr);
-    TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere on stage {}", graph_.tensor(tensor).name, source.value);
+    TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere on stage {}",
+                  graph_.tensor(tensor).name, source.value);
     Held from = *hold;
     if (!from.region.layout.complete()) {
       const Layout there = need_of(reader, operand_index(reader, tensor), stage);
-      from = complete(source, tensor, from, translate(there, mesh(stage), mesh(source)), block, reader.id);
+      from = complete(source, tensor, from, translate(there, mesh(stage), mesh(source)), block,
+                      reader.id);
     }
     settle(source, from, block, reader.id);
-    const Layout landing =
-        landing_layout(stage, tensor, reader, translate(from.region.layout, mesh(source), mesh(stage)));
+    const Layout landing = landing_layout(stage, tensor, reader,
+                                          translate(from.region.layout, mesh(source), mesh(stage)));
     Held to;
     to.region = {landing, std::nullopt};
     to.buffer = new_buffer(stage, tensor, "recv", to.region);
@@ -314,9 +339,11 @@ class Walker {
     at(stage).home[tensor] = to;
   }
 
-  // Parts -> a complete home: sharded as wanted over the partial axes if possible, else whole over them.
-  Held complete(StageId stage, TensorId tensor, const Held& from, const std::optional<Layout>& wanted, BlockKind block,
-                OpId cause, When when = When::kAlways) {
+  // Parts -> a complete home: sharded as wanted over the partial axes if possible, else whole over
+  // them.
+  Held complete(StageId stage, TensorId tensor, const Held& from,
+                const std::optional<Layout>& wanted, BlockKind block, OpId cause,
+                When when = When::kAlways) {
     Layout target = from.region.layout;
     target.partial.clear();
     target = normalise(std::move(target), mesh(stage), shape(tensor));
@@ -326,19 +353,23 @@ class Walker {
     return done;
   }
 
-  // ---- needs --------------------------------------------------------------------------------------------------
+  // ---- needs
+  // --------------------------------------------------------------------------------------------------
   size_t operand_index(const Op& reader, TensorId tensor) const {
     const auto it = std::find(reader.inputs.begin(), reader.inputs.end(), tensor);
-    TESSERA_CHECK(it != reader.inputs.end(), "'{}' does not read '{}'", reader.path, graph_.tensor(tensor).name);
+    TESSERA_CHECK(it != reader.inputs.end(), "'{}' does not read '{}'", reader.path,
+                  graph_.tensor(tensor).name);
     return static_cast<size_t>(it - reader.inputs.begin());
   }
 
   Layout need_of(const Op& op, size_t operand, StageId stage) const {
-    return operand_layout(op, op_plan(op), op.annotation.inputs[operand], mesh(stage), shape(op.inputs[operand]));
+    return operand_layout(op, op_plan(op), op.annotation.inputs[operand], mesh(stage),
+                          shape(op.inputs[operand]));
   }
 
-  // From where the steps of a loop fetch: the need, with the looped dim sharded further over an axis over which it is held so
-  // (or over which parts of it are to be summed), if the reader does not use that axis for this operand.
+  // From where the steps of a loop fetch: the need, with the looped dim sharded further over an
+  // axis over which it is held so (or over which parts of it are to be summed), if the reader does
+  // not use that axis for this operand.
   static Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold) {
     const auto extended = [&](AxisId axis) {
       Layout out = need;
@@ -353,16 +384,19 @@ class Walker {
     return need;
   }
 
-  // ---- ops ----------------------------------------------------------------------------------------------------
+  // ---- ops
+  // ----------------------------------------------------------------------------------------------------
   // Linear ops work on parts if all their operands are parts alike.
   std::optional<std::vector<Held>> parts_of(const Op& op, StageId stage) {
     const KindInfo* kind = find_kind(op.kind);
-    if (kind == nullptr || !is_linear(op) || op.inputs.empty() || op.outputs.size() != 1) return std::nullopt;
+    if (kind == nullptr || !is_linear(op) || op.inputs.empty() || op.outputs.size() != 1)
+      return std::nullopt;
     if (loop_of(op_plan(op)).exists()) return std::nullopt;
     std::vector<Held> parts;
     for (TensorId input : op.inputs) {
       if (graph_.tensor(input).role == Role::kInput) return std::nullopt;
-      if (graph_.tensor(input).dims.size() != graph_.tensor(op.outputs[0]).dims.size()) return std::nullopt;
+      if (graph_.tensor(input).dims.size() != graph_.tensor(op.outputs[0]).dims.size())
+        return std::nullopt;
       const auto it = at(stage).home.find(input);
       if (it == at(stage).home.end()) return std::nullopt;
       const Layout& layout = it->second.region.layout;
@@ -374,7 +408,8 @@ class Walker {
     complete.partial.clear();
     if (normalise(complete, mesh(stage), shape(op.outputs[0])) != need_of(op, 0, stage)) {
       const OpPlan& plan = op_plan(op);
-      const bool named = std::any_of(plan.dims.begin(), plan.dims.end(), [](const DimSplit& s) { return s.entry >= 0; });
+      const bool named = std::any_of(plan.dims.begin(), plan.dims.end(),
+                                     [](const DimSplit& s) { return s.entry >= 0; });
       if (named) return std::nullopt;
     }
     return parts;
@@ -406,24 +441,26 @@ class Walker {
 
   // Fetching one operand of a loop op step by step.
   struct Walked {
-    Held staged;           // what the steps take from
-    Layout need;           // loop left out
+    Held staged;  // what the steps take from
+    Layout need;  // loop left out
     std::optional<StepPiece> piece;
     std::optional<AxisId> axis;  // over which the looped dim is held sharded; unset: local
     std::vector<Held> by_step;
     FetchedSteps* known = nullptr;  // fetched already, for an op shortly before
   };
 
-  // Readers of the same pieces (query, key and value products) share what was fetched if they are near each other; farther apart
-  // the memory is worth more than the transfer.
+  // Readers of the same pieces (query, key and value products) share what was fetched if they are
+  // near each other; farther apart the memory is worth more than the transfer.
   static constexpr int kNearOps = 16;
-  FetchedSteps* fetched_before(const Op& op, TensorId tensor, const Walked& walked, StageId stage, BlockKind block) {
+  FetchedSteps* fetched_before(const Op& op, TensorId tensor, const Walked& walked, StageId stage,
+                               BlockKind block) {
     std::list<FetchedSteps>& fetched = at(stage).fetched;
     std::erase_if(fetched, [&](const FetchedSteps& steps) {
       return steps.block != block || steps.last_reader.value + kNearOps < op.id.value;
     });
     const auto it = std::find_if(fetched.begin(), fetched.end(), [&](const FetchedSteps& steps) {
-      return steps.tensor == tensor && steps.region == Region{walked.need, walked.piece} && steps.axis == *walked.axis;
+      return steps.tensor == tensor && steps.region == Region{walked.need, walked.piece} &&
+             steps.axis == *walked.axis;
     });
     return it == fetched.end() ? nullptr : &*it;
   }
@@ -435,8 +472,10 @@ class Walker {
     Layout target = walked.need;
     const TensorId tensor = op.inputs[operand];
     if (walked.piece && graph_.tensor(tensor).role != Role::kInput) {
-      if (best_hold(stage, tensor, block, nullptr) == nullptr) fetch_from_other_stage(stage, tensor, block, op);
-      target = staged_layout(walked.need, *walked.piece, best_hold(stage, tensor, block, nullptr)->region.layout);
+      if (best_hold(stage, tensor, block, nullptr) == nullptr)
+        fetch_from_other_stage(stage, tensor, block, op);
+      target = staged_layout(walked.need, *walked.piece,
+                             best_hold(stage, tensor, block, nullptr)->region.layout);
       if (target != walked.need) walked.axis = target.shards[walked.piece->dim].back();
     }
     if (walked.axis) walked.known = fetched_before(op, tensor, walked, stage, block);
@@ -449,7 +488,8 @@ class Walker {
   }
 
   // Makes the operand of a step available (issued, not waited for).
-  void fetch_step(const Op& op, size_t operand, Walked& walked, int64_t step, StageId stage, BlockKind block) {
+  void fetch_step(const Op& op, size_t operand, Walked& walked, int64_t step, StageId stage,
+                  BlockKind block) {
     if (walked.known != nullptr) {
       walked.by_step.push_back(walked.known->by_step[static_cast<size_t>(step)]);
       return;
@@ -460,13 +500,16 @@ class Walker {
       piece.step = step;
       held.region = {walked.need, piece};
       if (walked.axis) {
-        // Aligned: every rank of the axis takes the same piece from its holder. Rotated by this axis: the neighbour had the
-        // piece in the step before, so pieces travel around a ring.
-        const bool ring = step > 0 && std::find(piece.skew.begin(), piece.skew.end(), *walked.axis) != piece.skew.end() &&
-                          mesh(stage).axis(*walked.axis).size == piece.steps;
+        // Aligned: every rank of the axis takes the same piece from its holder. Rotated by this
+        // axis: the neighbour had the piece in the step before, so pieces travel around a ring.
+        const bool ring =
+            step > 0 &&
+            std::find(piece.skew.begin(), piece.skew.end(), *walked.axis) != piece.skew.end() &&
+            mesh(stage).axis(*walked.axis).size == piece.steps;
         const Held source = ring ? walked.by_step.back() : walked.staged;
         settle(stage, source, block, op.id);
-        held.buffer = new_buffer(stage, op.inputs[operand], fmt::format("step{}", step), held.region);
+        held.buffer =
+            new_buffer(stage, op.inputs[operand], fmt::format("step{}", step), held.region);
         held.pending = next_handle_++;
         held.block = block;
         at(stage).pending[held.pending] = {block, When::kAlways};
@@ -481,9 +524,11 @@ class Walker {
     walked.by_step.push_back(std::move(held));
   }
 
-  // ---- sums made in place -------------------------------------------------------------------------------------
-  // A sum whose terms are all made here, alike, for it alone, by ops that can add to what is there: they write into the sum's
-  // buffer one after the other, and the sum itself is no instruction. Null: it is not such a sum.
+  // ---- sums made in place
+  // ------------------------------------------------------------------------------------- A sum
+  // whose terms are all made here, alike, for it alone, by ops that can add to what is there: they
+  // write into the sum's buffer one after the other, and the sum itself is no instruction. Null: it
+  // is not such a sum.
   const Op* sum_in_place(TensorId term, StageId stage, BlockKind block) {
     const std::vector<OpId>& readers = a_.consumers[term.index()];
     if (readers.size() != 1 || graph_.tensor(term).update_of.valid()) return nullptr;
@@ -492,7 +537,8 @@ class Walker {
     if (known != sums_.end()) return known->second ? &sum : nullptr;
     bool fits = sum.kind == "add_n" && stage_of(sum) == stage && block_of(sum) == block;
     std::optional<Layout> made;
-    // What is at rest goes to its holder step by step: parts of the whole would be kept from the first term to the last.
+    // What is at rest goes to its holder step by step: parts of the whole would be kept from the
+    // first term to the last.
     const TensorId of = graph_.tensor(sum.outputs[0]).of;
     const bool rests = of.valid() && graph_.tensor(of).role == Role::kParameter;
     for (size_t i = 0; fits && i < sum.inputs.size(); ++i) {
@@ -502,10 +548,13 @@ class Walker {
              std::count(sum.inputs.begin(), sum.inputs.end(), input) == 1;
       if (!fits) break;
       const Op& op = graph_.op(producer);
-      const size_t output = static_cast<size_t>(std::find(op.outputs.begin(), op.outputs.end(), input) - op.outputs.begin());
+      const size_t output = static_cast<size_t>(
+          std::find(op.outputs.begin(), op.outputs.end(), input) - op.outputs.begin());
       const Layout layout = made_layout(op, op_plan(op), output, mesh(stage), shape(input));
-      fits = stage_of(op) == stage && block_of(op) == block && tessera::accumulates(op, output) && !is_linear(op) &&
-             (!made || layout == *made) && (!rests || !step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(stage), 0));
+      fits =
+          stage_of(op) == stage && block_of(op) == block && tessera::accumulates(op, output) &&
+          !is_linear(op) && (!made || layout == *made) &&
+          (!rests || !step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(stage), 0));
       made = layout;
     }
     if (fits) {
@@ -524,8 +573,8 @@ class Walker {
     bool first = true;  // of the terms
     TensorId tensor;    // what is made: the output, or the sum of which it is a term
     Held home;
-    std::optional<StepPiece> piece;      // the loop moves over this output
-    std::optional<AxisId> reduce_axis;   // each step's part is reduced to its holder on this axis
+    std::optional<StepPiece> piece;     // the loop moves over this output
+    std::optional<AxisId> reduce_axis;  // each step's part is reduced to its holder on this axis
     Layout made;
   };
 
@@ -576,13 +625,15 @@ class Walker {
     return making;
   }
 
-  // The layout in which the first reader of a tensor wants it (time loops included as far as an axis can hold them).
+  // The layout in which the first reader of a tensor wants it (time loops included as far as an
+  // axis can hold them).
   std::optional<Layout> destination(TensorId tensor, StageId stage, const Layout& made) {
     const std::vector<OpId>& readers = a_.consumers[tensor.index()];
     const Op* chosen = nullptr;
     for (OpId id : readers) {
       const Op& reader = graph_.op(id);
-      const bool updates = !reader.outputs.empty() && graph_.tensor(reader.outputs[0]).update_of.valid();
+      const bool updates =
+          !reader.outputs.empty() && graph_.tensor(reader.outputs[0]).update_of.valid();
       if (chosen == nullptr || (updates && chosen->phase == Phase::kUpdate)) chosen = &reader;
     }
     if (chosen == nullptr) return std::nullopt;
@@ -594,7 +645,8 @@ class Walker {
       if (!moved) return std::nullopt;
       return moved;
     }
-    if (const auto piece = step_piece(*chosen, op_plan(*chosen), chosen->annotation.inputs[operand], mesh(there), 0)) {
+    if (const auto piece = step_piece(*chosen, op_plan(*chosen), chosen->annotation.inputs[operand],
+                                      mesh(there), 0)) {
       need = staged_layout(need, *piece, made);
     }
     return need;
@@ -614,19 +666,24 @@ class Walker {
     const LoopOf loop = loop_of(op_plan(op));
     const int64_t steps = loop.exists() ? loop.split.steps : 1;
     std::vector<Walked> operands;
-    for (size_t i = 0; i < op.inputs.size(); ++i) operands.push_back(prepare_operand(op, i, stage, block));
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+      operands.push_back(prepare_operand(op, i, stage, block));
     std::vector<Making> outputs;
-    for (size_t o = 0; o < op.outputs.size(); ++o) outputs.push_back(prepare_output(op, o, stage, block));
+    for (size_t o = 0; o < op.outputs.size(); ++o)
+      outputs.push_back(prepare_output(op, o, stage, block));
     for (size_t i = 0; i < operands.size(); ++i) fetch_step(op, i, operands[i], 0, stage, block);
     std::vector<TextInstruction> due;
     for (int64_t step = 0; step < steps; ++step) {
-      for (size_t i = 0; i < operands.size(); ++i) settle(stage, operands[i].by_step.back(), block, op.id);
+      for (size_t i = 0; i < operands.size(); ++i)
+        settle(stage, operands[i].by_step.back(), block, op.id);
       TextCompute compute;
       compute.op = op.id;
       compute.step = step;
       for (const Walked& operand : operands) compute.inputs.push_back(view(operand.by_step.back()));
-      if (step + 1 < steps) {  // double buffer: the next step's operands travel while this step computes
-        for (size_t i = 0; i < operands.size(); ++i) fetch_step(op, i, operands[i], step + 1, stage, block);
+      if (step + 1 <
+          steps) {  // double buffer: the next step's operands travel while this step computes
+        for (size_t i = 0; i < operands.size(); ++i)
+          fetch_step(op, i, operands[i], step + 1, stage, block);
       }
       std::vector<TextInstruction> sends, arrivals;
       for (size_t o = 0; o < outputs.size(); ++o) {
@@ -641,15 +698,17 @@ class Walker {
     for (size_t i = 0; i < operands.size(); ++i) {
       Walked& walked = operands[i];
       if (!walked.axis || walked.known != nullptr) continue;
-      at(stage).fetched.push_back({op.inputs[i], block, {walked.need, walked.piece}, *walked.axis, walked.by_step, op.id});
+      at(stage).fetched.push_back(
+          {op.inputs[i], block, {walked.need, walked.piece}, *walked.axis, walked.by_step, op.id});
     }
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       if (outputs[o].terms == 1) produced(op, op.outputs[o], outputs[o].home);
     }
   }
 
-  TextOutput output_of_step(const Op& op, size_t output, Making& making, int64_t step, StageId stage,
-                            std::vector<TextInstruction>& sends, std::vector<TextInstruction>& arrivals) {
+  TextOutput output_of_step(const Op& op, size_t output, Making& making, int64_t step,
+                            StageId stage, std::vector<TextInstruction>& sends,
+                            std::vector<TextInstruction>& arrivals) {
     const TensorId tensor = op.outputs[output];
     const bool over_micro_batches = accumulates(tensor);
     if (making.terms > 1) {
@@ -661,7 +720,8 @@ class Walker {
       const Write write = making.first && (step == 0 || making.piece) ? Write::kSet : Write::kAdd;
       return {{making.home.buffer, region}, making.tensor, write, making.term, making.terms};
     }
-    if (over_micro_batches) at(stage).text.buffers[static_cast<size_t>(making.home.buffer)].accumulates = true;
+    if (over_micro_batches)
+      at(stage).text.buffers[static_cast<size_t>(making.home.buffer)].accumulates = true;
     const Write across = over_micro_batches ? Write::kAddExceptFirst : Write::kSet;
     TextOutput out;
     out.tensor = tensor;
@@ -681,7 +741,8 @@ class Walker {
     out.view = {new_buffer(stage, tensor, fmt::format("part{}", step), part), part};
     const Region mine{making.home.region.layout, piece};
     TextView arrives{making.home.buffer, mine};
-    if (over_micro_batches) arrives.buffer = new_buffer(stage, tensor, fmt::format("arrive{}", step), mine);
+    if (over_micro_batches)
+      arrives.buffer = new_buffer(stage, tensor, fmt::format("arrive{}", step), mine);
     TextIssue issue;
     issue.handle = next_handle_++;
     issue.classify = true;
@@ -692,12 +753,14 @@ class Walker {
     sends.push_back({std::move(issue), When::kAlways, op.id});
     arrivals.push_back({TextWait{handle, 0}, When::kAlways, op.id});
     if (over_micro_batches) {
-      arrivals.push_back({TextCopy{tensor, arrives, {making.home.buffer, mine}, across}, When::kAlways, op.id});
+      arrivals.push_back(
+          {TextCopy{tensor, arrives, {making.home.buffer, mine}, across}, When::kAlways, op.id});
     }
     return out;
   }
 
-  // ---- make -> home -------------------------------------------------------------------------------------------
+  // ---- make -> home
+  // -------------------------------------------------------------------------------------------
   void produced(const Op& op, TensorId tensor, Held made) {
     const StageId stage = stage_of(op);
     const BlockKind block = block_of(op);
@@ -724,7 +787,8 @@ class Walker {
     return readers.empty() ? nullptr : &graph_.op(readers.front());
   }
 
-  // The store rule may want a sum over micro-batches sharded at rest: then each micro-batch's parts go home at once.
+  // The store rule may want a sum over micro-batches sharded at rest: then each micro-batch's parts
+  // go home at once.
   void scatter_each_time(const Op& op, TensorId tensor) {
     const StageId stage = stage_of(op);
     const BlockKind block = block_of(op);
@@ -737,7 +801,8 @@ class Walker {
     for (TextInstruction& instruction : at(stage).text.blocks[static_cast<size_t>(block)]) {
       if (auto* compute = std::get_if<TextCompute>(&instruction.body)) {
         for (TextOutput& output : compute->outputs) {
-          if (output.view.buffer == made.buffer && output.write == Write::kAddExceptFirst) output.write = Write::kSet;
+          if (output.view.buffer == made.buffer && output.write == Write::kAddExceptFirst)
+            output.write = Write::kSet;
         }
       } else if (auto* copy = std::get_if<TextCopy>(&instruction.body)) {
         if (copy->to.buffer == made.buffer) copy->write = Write::kSet;
@@ -749,7 +814,9 @@ class Walker {
     home.buffer = new_buffer(stage, tensor, "sum", home.region);
     at(stage).text.buffers.back().accumulates = true;
     home.block = block;
-    leave(stage, made, {moved, TextCopy{tensor, view(moved), view(home), Write::kAddExceptFirst}, op.id, When::kAlways});
+    leave(stage, made,
+          {moved, TextCopy{tensor, view(moved), view(home), Write::kAddExceptFirst}, op.id,
+           When::kAlways});
     at(stage).home[tensor] = home;
   }
 
@@ -764,7 +831,8 @@ class Walker {
     const TextBuffer& parts = state.text.buffers[static_cast<size_t>(made.buffer)];
     const std::vector<int64_t> origin(mesh(stage).axes.size(), 0);
     state.leaving_bytes +=
-        evaluate(parts.region, mesh(stage), shape(parts.tensor), origin).volume() * dtype_bytes(parts.dtype);
+        evaluate(parts.region, mesh(stage), shape(parts.tensor), origin).volume() *
+        dtype_bytes(parts.dtype);
     state.leaving.push_back(std::move(leaving));
     if (state.leaving_bytes >= plan_.plan.bucket_bytes) let_arrive(stage);
   }
@@ -773,15 +841,18 @@ class Walker {
     StageState& state = at(stage);
     for (Leaving& leaving : state.leaving) {
       settle(stage, leaving.moved, BlockKind::kBackward, leaving.cause);
-      if (leaving.add) emit(stage, BlockKind::kBackward, {*leaving.add, leaving.when, leaving.cause});
+      if (leaving.add)
+        emit(stage, BlockKind::kBackward, {*leaving.add, leaving.when, leaving.cause});
     }
     state.leaving.clear();
     state.leaving_bytes = 0;
   }
 
-  // Parts are completed as soon as they exist, in the layout that their first reader wants, unless that reader is linear and may
-  // take them as they are. Sums over micro-batches: in the last run of the block.
-  void complete_early(TensorId tensor, StageId stage, const Op& reader, BlockKind block, bool summed) {
+  // Parts are completed as soon as they exist, in the layout that their first reader wants, unless
+  // that reader is linear and may take them as they are. Sums over micro-batches: in the last run
+  // of the block.
+  void complete_early(TensorId tensor, StageId stage, const Op& reader, BlockKind block,
+                      bool summed) {
     const Held made = at(stage).home.at(tensor);
     if (made.region.layout.complete()) return;
     const KindInfo* kind = find_kind(reader.kind);
@@ -790,45 +861,56 @@ class Walker {
     if (summed && reader.phase != Phase::kUpdate) return;
     const When when = summed ? When::kLast : When::kAlways;
     const Held done = complete(stage, tensor, made, target, block, reader.id, when);
-    if (block == BlockKind::kBackward && sharded_at_rest(tensor)) leave(stage, made, {done, std::nullopt, reader.id, when});
+    if (block == BlockKind::kBackward && sharded_at_rest(tensor))
+      leave(stage, made, {done, std::nullopt, reader.id, when});
   }
 
-  // The new value of a tensor at rest, made in the update op's layout inside its own buffer, back to its home layout.
+  // The new value of a tensor at rest, made in the update op's layout inside its own buffer, back
+  // to its home layout.
   void put_back(const Op& op, TensorId tensor, const Held& made) {
     const StageId stage = stage_of(op);
     const TensorId old = graph_.tensor(tensor).update_of;
     const Held home = at(stage).home.at(old);
     if (made.region.layout == home.region.layout) return;
-    Held back = convert(stage, tensor, made, home.region.layout, BlockKind::kUpdate, op.id, When::kAlways, home.buffer);
+    Held back = convert(stage, tensor, made, home.region.layout, BlockKind::kUpdate, op.id,
+                        When::kAlways, home.buffer);
     if (back.buffer != home.buffer) {
       settle(stage, back, BlockKind::kUpdate, op.id);
-      emit(stage, BlockKind::kUpdate, {TextCopy{tensor, view(back), view(home), Write::kSet}, When::kAlways, op.id});
+      emit(stage, BlockKind::kUpdate,
+           {TextCopy{tensor, view(back), view(home), Write::kSet}, When::kAlways, op.id});
     }
   }
 
-  // ---- the end ------------------------------------------------------------------------------------------------
+  // ---- the end
+  // ------------------------------------------------------------------------------------------------
   void fetch_all() {
     std::vector<TensorId> wanted = fetch_;
-    if (graph_.loss.valid() && std::find(wanted.begin(), wanted.end(), graph_.loss) == wanted.end()) {
+    if (graph_.loss.valid() &&
+        std::find(wanted.begin(), wanted.end(), graph_.loss) == wanted.end()) {
       wanted.insert(wanted.begin(), graph_.loss);
     }
     for (TensorId tensor : wanted) {
       const StageId stage = made_on(tensor);
       const Held* hold = best_hold(stage, tensor, BlockKind::kUpdate, nullptr);
-      TESSERA_CHECK(hold != nullptr, "fetched tensor '{}' is held nowhere", graph_.tensor(tensor).name);
+      TESSERA_CHECK(hold != nullptr, "fetched tensor '{}' is held nowhere",
+                    graph_.tensor(tensor).name);
       Held held = *hold;
       if (!held.region.layout.complete()) {
-        held = complete(stage, tensor, held, std::nullopt, BlockKind::kUpdate, graph_.tensor(tensor).producer);
+        held = complete(stage, tensor, held, std::nullopt, BlockKind::kUpdate,
+                        graph_.tensor(tensor).producer);
       }
       settle(stage, held, BlockKind::kUpdate, graph_.tensor(tensor).producer);
       at(stage).text.fetches.push_back({tensor, held.buffer});
     }
   }
 
-  // Waits that are still due: sends where their buffers come free at the latest, unused arrivals at the end of their block.
+  // Waits that are still due: sends where their buffers come free at the latest, unused arrivals at
+  // the end of their block.
   void close(StageState& stage) {
     auto& blocks = stage.text.blocks;
-    const auto block = [&](BlockKind kind) -> std::vector<TextInstruction>& { return blocks[static_cast<size_t>(kind)]; };
+    const auto block = [&](BlockKind kind) -> std::vector<TextInstruction>& {
+      return blocks[static_cast<size_t>(kind)];
+    };
     for (const auto& [handle, where] : stage.pending) {
       block(where.block).push_back({TextWait{handle, 0}, where.when, {}});
     }
@@ -845,7 +927,8 @@ class Walker {
           auto& update = block(BlockKind::kUpdate);
           update.insert(update.begin(), wait);
           auto& backward = block(BlockKind::kBackward);
-          backward.insert(first_write(backward, it->buffer), {TextWait{it->handle, 1}, When::kAlways, {}});
+          backward.insert(first_write(backward, it->buffer),
+                          {TextWait{it->handle, 1}, When::kAlways, {}});
           break;
         }
         case BlockKind::kUpdate: block(BlockKind::kUpdate).push_back(wait); break;
@@ -853,19 +936,24 @@ class Walker {
     }
   }
 
-  static std::vector<TextInstruction>::iterator first_write(std::vector<TextInstruction>& block, int buffer) {
+  static std::vector<TextInstruction>::iterator first_write(std::vector<TextInstruction>& block,
+                                                            int buffer) {
     return std::find_if(block.begin(), block.end(), [&](const TextInstruction& instruction) {
       if (const auto* compute = std::get_if<TextCompute>(&instruction.body)) {
         return std::any_of(compute->outputs.begin(), compute->outputs.end(),
                            [&](const TextOutput& out) { return out.view.buffer == buffer; });
       }
       if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
-        return std::any_of(issue->transfers.begin(), issue->transfers.end(),
-                           [&](const TextTransfer& transfer) { return transfer.to.buffer == buffer; });
+        return std::any_of(
+            issue->transfers.begin(), issue->transfers.end(),
+            [&](const TextTransfer& transfer) { return transfer.to.buffer == buffer; });
       }
-      if (const auto* cross = std::get_if<TextCross>(&instruction.body)) return !cross->sends && cross->to.buffer == buffer;
-      if (const auto* copy = std::get_if<TextCopy>(&instruction.body)) return copy->to.buffer == buffer;
-      if (const auto* load = std::get_if<TextLoad>(&instruction.body)) return load->to.buffer == buffer;
+      if (const auto* cross = std::get_if<TextCross>(&instruction.body))
+        return !cross->sends && cross->to.buffer == buffer;
+      if (const auto* copy = std::get_if<TextCopy>(&instruction.body))
+        return copy->to.buffer == buffer;
+      if (const auto* load = std::get_if<TextLoad>(&instruction.body))
+        return load->to.buffer == buffer;
       return false;
     });
   }
@@ -875,7 +963,8 @@ class Walker {
   std::vector<TensorId> fetch_;
   Analysis a_;
   std::vector<StageState> stages_;
-  std::map<std::tuple<StageId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>> paths_;
+  std::map<std::tuple<StageId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>>
+      paths_;
   std::map<OpId, bool> sums_;   // is this sum made in place
   std::map<OpId, Held> terms_;  // its buffer
   int next_handle_ = 0;

@@ -1,13 +1,16 @@
-// The walk: lowering's pass over the graph, in graph order, that turns hold into need and make into home (shared/lowering.md
-// sections 2 to 4) and writes the stage texts. Private to tessera/program.
+// The walk: lowering's pass over the graph, in graph order, that turns hold into need and make into
+// home (shared/lowering.md sections 2 to 4) and writes the stage texts. Private to tessera/program.
 //
 //   for each op, on its stage, in its block:
-//     need of each operand  = projection of the op's piece            -> materialise (nothing, slice, collectives, cross)
-//     made view of each output                                        -> its home: completed for its first consumer, reduced to
-//                                                                        the holder of each step, or accumulated
+//     need of each operand  = projection of the op's piece            -> materialise (nothing,
+//     slice, collectives, cross) made view of each output                                        ->
+//     its home: completed for its first consumer, reduced to
+//                                                                        the holder of each step,
+//                                                                        or accumulated
 //
-// Which block an op is in: with several micro-batches, ops that have the micro-batch dim run once a micro-batch; ops without
-// it run before (prologue) if they depend on no such op, else after (update block). With one micro-batch the phase decides.
+// Which block an op is in: with several micro-batches, ops that have the micro-batch dim run once a
+// micro-batch; ops without it run before (prologue) if they depend on no such op, else after
+// (update block). With one micro-batch the phase decides.
 #pragma once
 
 #include <map>
@@ -17,17 +20,20 @@
 
 namespace tessera {
 
-// What analysis knows before the walk: blocks, homes of persistent tensors, and the splits of ops that no entry of the plan
-// names but that follow a tensor at rest (update ops follow the optimizer state, gradient sums and casts the parameter).
+// What analysis knows before the walk: blocks, homes of persistent tensors, and the splits of ops
+// that no entry of the plan names but that follow a tensor at rest (update ops follow the optimizer
+// state, gradient sums and casts the parameter).
 struct Analysis {
   ShapeRule shapes;
-  std::vector<OpPlan> ops;            // effective
-  std::vector<BlockKind> blocks;      // by op
-  std::vector<bool> once_a_step;      // op runs once a step (prologue, update) or, with one micro-batch, any
-  std::vector<Layout> homes;          // by tensor: persistent ones and parameter gradients
-  std::vector<StageId> home_stage;    // of persistent tensors
+  std::vector<OpPlan> ops;        // effective
+  std::vector<BlockKind> blocks;  // by op
+  std::vector<bool>
+      once_a_step;  // op runs once a step (prologue, update) or, with one micro-batch, any
+  std::vector<Layout> homes;        // by tensor: persistent ones and parameter gradients
+  std::vector<StageId> home_stage;  // of persistent tensors
   std::vector<std::vector<OpId>> consumers;
-  // Made once a micro-batch, but without the micro-batch dim: the sum over micro-batches is what counts.
+  // Made once a micro-batch, but without the micro-batch dim: the sum over micro-batches is what
+  // counts.
   bool sums_micro_batches(const Graph& graph, TensorId tensor) const;
 };
 Result<Analysis> analyse(const Graph& graph, const ResolvedPlan& plan);
@@ -37,7 +43,8 @@ struct WalkInput {
   const ResolvedPlan* plan = nullptr;
   std::vector<TensorId> fetch;
 };
-// Writes every stage's text. `analysis.ops` may change: a linear op that works on parts takes over their layout.
+// Writes every stage's text. `analysis.ops` may change: a linear op that works on parts takes over
+// their layout.
 Result<std::vector<StageText>> write_stage_texts(const WalkInput& input, Analysis& analysis);
 
 struct LoopOf {  // an op's time loop
@@ -46,17 +53,20 @@ struct LoopOf {  // an op's time loop
   bool exists() const { return op_dim >= 0; }
 };
 LoopOf loop_of(const OpPlan& plan);
-// Position in a group of the op dim that moves when the tensor dim is cut: the first of size > 1. And the size behind it.
+// Position in a group of the op dim that moves when the tensor dim is cut: the first of size > 1.
+// And the size behind it.
 int leading_dim(const Annotation& annotation, const DimGroup& group);
 int64_t inner_size(const Annotation& annotation, const DimGroup& group);
-// What an operand's piece is, loop left out; and the made layout of an output, with its partial axes.
-Layout operand_layout(const Op& op, const OpPlan& plan, const OperandDims& operand, const Mesh& mesh,
-                      const std::vector<int64_t>& shape);
+// What an operand's piece is, loop left out; and the made layout of an output, with its partial
+// axes.
+Layout operand_layout(const Op& op, const OpPlan& plan, const OperandDims& operand,
+                      const Mesh& mesh, const std::vector<int64_t>& shape);
 Layout made_layout(const Op& op, const OpPlan& plan, size_t output, const Mesh& mesh,
                    const std::vector<int64_t>& shape);
-std::optional<StepPiece> step_piece(const Op& op, const OpPlan& plan, const OperandDims& operand, const Mesh& mesh,
-                                    int64_t step);
-// The same layout on another mesh, axis by name; nullopt if an axis is missing there or has another size.
+std::optional<StepPiece> step_piece(const Op& op, const OpPlan& plan, const OperandDims& operand,
+                                    const Mesh& mesh, int64_t step);
+// The same layout on another mesh, axis by name; nullopt if an axis is missing there or has another
+// size.
 std::optional<Layout> translate(const Layout& layout, const Mesh& from, const Mesh& to);
 
 }  // namespace tessera

@@ -42,9 +42,9 @@ struct RunConfig {
   std::string plan = "serial";
   std::string precision = "float32";
   int64_t seed = 1;
-  int64_t ranks = 0;               // 0: as the plan says
-  int64_t threads = 0;  // cores that one rank's kernels use; 0: its share of the machine's
-  double timeout_s = 60;           // of every wait for other ranks
+  int64_t ranks = 0;      // 0: as the plan says
+  int64_t threads = 0;    // cores that one rank's kernels use; 0: its share of the machine's
+  double timeout_s = 60;  // of every wait for other ranks
   int64_t memory_limit_bytes = 0;  // a rank's arena; 0: none
   OptimizerConfig optimizer;
   int data_line = 0;  // of the key `data` in the file; 0: not from the file

@@ -1,5 +1,6 @@
-// Sessions: from a run's configuration to trained parameters (run_training) and the proof that a plan computes what the serial run
-// computes (verify_plan). The command line only parses, calls these and prints. No torch in this header.
+// Sessions: from a run's configuration to trained parameters (run_training) and the proof that a
+// plan computes what the serial run computes (verify_plan). The command line only parses, calls
+// these and prints. No torch in this header.
 #pragma once
 
 #include <cstdint>
@@ -26,19 +27,20 @@ struct StepReport {
 struct TrainingSummary {
   int64_t steps = 0;
   int64_t ranks = 1;
-  std::string transport;              // "threads" or "mpi"
+  std::string transport;  // "threads" or "mpi"
   double first_loss = 0, last_loss = 0;
-  double tokens_per_s = 0;            // median over steps (the first left out if there are more than 2)
+  double tokens_per_s = 0;  // median over steps (the first left out if there are more than 2)
   int64_t parameters = 0;
-  int64_t peak_memory_bytes = 0;      // arena of the rank with the most
-  int64_t process_peak_bytes = 0;     // resident set of this process
+  int64_t peak_memory_bytes = 0;              // arena of the rank with the most
+  int64_t process_peak_bytes = 0;             // resident set of this process
   std::map<std::string, int64_t> bytes_sent;  // by kind of collective, all ranks, whole run
 };
 
 // What is known before the first step, for the head line of a terminal.
 struct TrainingStart {
   std::string model, plan;
-  int64_t parameters = 0, ranks = 1, tokens_per_step = 0, data_bytes = 0, data_files = 0, arena_bytes = 0;
+  int64_t parameters = 0, ranks = 1, tokens_per_step = 0, data_bytes = 0, data_files = 0,
+          arena_bytes = 0;
   std::string transport;
   bool printer = true;  // false on MPI ranks other than 0: stay silent
 };
@@ -51,29 +53,34 @@ Result<TrainingSummary> run_training(const RunConfig& config, const TrainingCall
 
 struct VerifyConfig {
   std::string model;
-  std::string plan;        // file or recipe call
+  std::string plan;  // file or recipe call
   int64_t batch = 8;
   int64_t steps = 2;
   int64_t seed = 1;
-  int64_t ranks = 0;       // 0: as the plan says; else must agree
+  int64_t ranks = 0;  // 0: as the plan says; else must agree
   double tolerance = 1e-9;
   double timeout_s = 60;
   OptimizerConfig optimizer;
 };
 struct VerifyReport {
   int64_t ranks = 1, steps = 0;
-  double loss_error = 0, gradients_error = 0, parameters_error = 0;  // largest relative errors, float64
-  std::string worst_gradient, worst_parameter;                       // tensor names
-  int64_t bytes_predicted = 0, bytes_counted = 0;                    // sent by all ranks over all steps
+  double loss_error = 0, gradients_error = 0,
+         parameters_error = 0;                     // largest relative errors, float64
+  std::string worst_gradient, worst_parameter;     // tensor names
+  int64_t bytes_predicted = 0, bytes_counted = 0;  // sent by all ranks over all steps
   int64_t messages_predicted = 0, messages_counted = 0;
   std::map<std::string, int64_t> bytes_by_kind;
-  int64_t peak_predicted = 0, peak_counted = 0;                      // of the rank with the most; compared on every rank
+  int64_t peak_predicted = 0,
+          peak_counted = 0;  // of the rank with the most; compared on every rank
   bool ok = false;
-  std::string why;                                                   // if not ok: one line
+  std::string why;  // if not ok: one line
 };
-// Runs `config.plan` on threads and the serial plan, same data, float64. An Error only for wrong input or a fault.
+// Runs `config.plan` on threads and the serial plan, same data, float64. An Error only for wrong
+// input or a fault.
 Result<VerifyReport> verify_plan(const VerifyConfig& config);
-// The same for a float64 model in hand and a plan's text (config.model, plan, batch and ranks are not read).
-Result<VerifyReport> verify_model(const Model& model, const std::string& plan_text, const VerifyConfig& config);
+// The same for a float64 model in hand and a plan's text (config.model, plan, batch and ranks are
+// not read).
+Result<VerifyReport> verify_model(const Model& model, const std::string& plan_text,
+                                  const VerifyConfig& config);
 
 }  // namespace tessera

@@ -20,7 +20,8 @@ std::string disagreement(const std::vector<uint32_t>& stream) {
   VerifyConfig config;
   config.steps = 2;
   config.timeout_s = 60;
-  // A plain optimizer: Adam divides by the root of a gradient that may be rounding noise around zero, which would measure the noise.
+  // A plain optimizer: Adam divides by the root of a gradient that may be rounding noise around
+  // zero, which would measure the noise.
   config.optimizer.kind = stream.empty() || stream[0] % 2 == 0 ? "sgd" : "adamw";
   config.optimizer.eps = 1e-3;
   const Result<VerifyReport> report = verify_model(model, random.plan, config);

@@ -1,4 +1,5 @@
-// The property that everything rests on: a random graph under a random plan computes what one rank computes.
+// The property that everything rests on: a random graph under a random plan computes what one rank
+// computes.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +8,9 @@
 
 namespace tessera {
 
-// Runs the case of the stream on threads in float64 and compares loss, gradients and updated parameters with the serial run
-// (1e-9), and bytes, messages and peak memory with their predictions (exactly). "" if all agree; else what does not, with
-// the plan's text and the graph's.
+// Runs the case of the stream on threads in float64 and compares loss, gradients and updated
+// parameters with the serial run (1e-9), and bytes, messages and peak memory with their predictions
+// (exactly). "" if all agree; else what does not, with the plan's text and the graph's.
 std::string disagreement(const std::vector<uint32_t>& stream);
 
 void expect_random_plans_equal_serial(int cases);

@@ -45,21 +45,27 @@ class GraphMaker {
   TensorId weight(const std::string& name, std::vector<Dim> dims) {
     return g_.parameter(name, std::move(dims), {Init::Kind::kNormal, 0.3}, DType::kFloat64);
   }
-  TensorId any() { return values_[values_.size() - 1 - c_.below(static_cast<uint32_t>(values_.size()))]; }
+  TensorId any() {
+    return values_[values_.size() - 1 - c_.below(static_cast<uint32_t>(values_.size()))];
+  }
   const std::vector<Dim>& dims(TensorId x) { return g_.tensor(x).dims; }
 
   void step(const std::string& name) {
     const TensorId x = any();
     switch (c_.below(11)) {
       case 0: values_.push_back(linear(name, x)); break;
-      case 1: values_.push_back(g_.op1(name, c_.of<std::string>({"gelu", "silu", "relu"}), {x})); break;
+      case 1:
+        values_.push_back(g_.op1(name, c_.of<std::string>({"gelu", "silu", "relu"}), {x}));
+        break;
       case 2: values_.push_back(binary(name, x, "add")); break;
       case 3: values_.push_back(norm(name, x)); break;
       case 4: values_.push_back(binary(name, x, "mul")); break;
       case 5: values_.push_back(g_.op1(name, "scale", {x}, {{"factor", 0.5}})); break;
       case 6: values_.push_back(attention(name, x)); break;
       case 7: values_.push_back(g_.op1(name, "dropout", {x}, {{"p", 0.25}, {"key", name}})); break;
-      case 8: values_.push_back(g_.op1(name, "softmax", {x}, {{"dim", dims(x).back().name}})); break;
+      case 8:
+        values_.push_back(g_.op1(name, "softmax", {x}, {{"dim", dims(x).back().name}}));
+        break;
       case 9: values_.push_back(bias(name, x)); break;
       case 10: values_.push_back(linear(name, x)); break;
     }
@@ -83,7 +89,8 @@ class GraphMaker {
       operands.push_back(weight(name + ".bias", {dims(w)[1]}));
       spec += ", " + out;
     }
-    return g_.op1(name, "einsum", operands, {{"spec", spec + fmt::format(" -> batch seq {}", out)}});
+    return g_.op1(name, "einsum", operands,
+                  {{"spec", spec + fmt::format(" -> batch seq {}", out)}});
   }
 
   TensorId bias(const std::string& name, TensorId x) {
@@ -99,7 +106,8 @@ class GraphMaker {
 
   TensorId norm(const std::string& name, TensorId x) {
     const Dim f = dims(x).back();
-    const TensorId gamma = g_.parameter(name + ".weight", {f}, {Init::Kind::kOnes, 0}, DType::kFloat64);
+    const TensorId gamma =
+        g_.parameter(name + ".weight", {f}, {Init::Kind::kOnes, 0}, DType::kFloat64);
     if (c_.one_in(2)) return g_.op(name, "rms_norm", {x, gamma}, {{"eps", 1e-5}})[0];
     return g_.op(name, "layer_norm", {x, gamma, weight(name + ".bias", {f})}, {{"eps", 1e-5}})[0];
   }
@@ -112,17 +120,25 @@ class GraphMaker {
     const TensorId wq = weight(name + ".q.weight", {in, heads, group, depth});
     const TensorId wk = weight(name + ".k.weight", {in, heads, depth});
     const TensorId wv = weight(name + ".v.weight", {in, heads, depth});
-    const std::string kv = fmt::format("batch seq {0}+, {0} heads head_dim -> batch seq heads head_dim", in.name);
-    const TensorId q = g_.op1(name + ".q", "einsum", {x, wq},
-                              {{"spec", fmt::format("batch seq {0}+, {0} heads group head_dim -> batch seq heads group head_dim", in.name)}});
+    const std::string kv =
+        fmt::format("batch seq {0}+, {0} heads head_dim -> batch seq heads head_dim", in.name);
+    const TensorId q = g_.op1(
+        name + ".q", "einsum", {x, wq},
+        {{"spec",
+          fmt::format("batch seq {0}+, {0} heads group head_dim -> batch seq heads group head_dim",
+                      in.name)}});
     const TensorId k = g_.op1(name + ".k", "einsum", {x, wk}, {{"spec", kv}});
     const TensorId v = g_.op1(name + ".v", "einsum", {x, wv}, {{"spec", kv}});
-    const TensorId o =
-        g_.op(name + ".core", "attention", {q, k, v}, {{"causal", int64_t{c_.below(2)}}, {"scale", 0.0}})[0];
+    const TensorId o = g_.op(name + ".core", "attention", {q, k, v},
+                             {{"causal", int64_t{c_.below(2)}}, {"scale", 0.0}})[0];
     const Dim out = feature();
     const TensorId wo = weight(name + ".out.weight", {heads, group, depth, out});
-    return g_.op1(name + ".out", "einsum", {o, wo},
-                  {{"spec", fmt::format("batch seq heads+ group+ head_dim+, heads group head_dim {0} -> batch seq {0}", out.name)}});
+    return g_.op1(
+        name + ".out", "einsum", {o, wo},
+        {{"spec",
+          fmt::format(
+              "batch seq heads+ group+ head_dim+, heads group head_dim {0} -> batch seq {0}",
+              out.name)}});
   }
 
   void finish_loss(TensorId ids) {
@@ -142,18 +158,23 @@ class GraphMaker {
         if (dims(y).back() != to) {
           const TensorId w = weight(name + ".proj.weight", {dims(y).back(), to});
           y = g_.op1(name + ".proj", "einsum", {y, w},
-                     {{"spec", fmt::format("batch seq {0}+, {0} {1} -> batch seq {1}", dims(y).back().name, to.name)}});
+                     {{"spec", fmt::format("batch seq {0}+, {0} {1} -> batch seq {1}",
+                                           dims(y).back().name, to.name)}});
         }
-        const TensorId logits = g_.op1(name + ".head", "einsum", {y, tables_[0]},
-                                       {{"spec", fmt::format("batch seq {0}+, vocab {0} -> batch seq vocab", to.name)}});
-        const std::vector<TensorId> parts = g_.op(name + ".cross_entropy", "cross_entropy", {logits, ids});
+        const TensorId logits = g_.op1(
+            name + ".head", "einsum", {y, tables_[0]},
+            {{"spec", fmt::format("batch seq {0}+, vocab {0} -> batch seq vocab", to.name)}});
+        const std::vector<TensorId> parts =
+            g_.op(name + ".cross_entropy", "cross_entropy", {logits, ids});
         token = g_.op1(name + ".token", "sub", {parts[0], parts[1]});
       } else {
         token = g_.op1(name + ".square", "mul", {ends[i], ends[i]});
       }
       std::string names;
       for (const Dim& dim : dims(token)) names += (names.empty() ? "" : " ") + dim.name;
-      terms.push_back(g_.op1(name + ".sum", "reduce_sum", {token}, {{"dims", names}, {"factor", 1.0 / static_cast<double>(batch_ * seq_)}}));
+      terms.push_back(
+          g_.op1(name + ".sum", "reduce_sum", {token},
+                 {{"dims", names}, {"factor", 1.0 / static_cast<double>(batch_ * seq_)}}));
     }
     g_.graph().loss = terms.size() == 1 ? terms[0] : g_.op1("total", "add_n", terms);
   }
@@ -223,7 +244,8 @@ class PlanMaker {
       bool loop = false;
       for (const OpDim& dim : op.annotation.dims) {
         if (dim.mark == Mark::kFrozen && !expandable(op, dim.name)) continue;
-        if (dim.name.empty() || std::isdigit(static_cast<unsigned char>(dim.name[0])) != 0) continue;
+        if (dim.name.empty() || std::isdigit(static_cast<unsigned char>(dim.name[0])) != 0)
+          continue;
         std::string over;
         while (!free.empty() && c_.one_in(3)) {
           const size_t pick = c_.below(static_cast<uint32_t>(free.size()));
@@ -241,7 +263,8 @@ class PlanMaker {
           }
         }
         if (over.empty()) continue;
-        out_ += fmt::format("[[split]]\nops = \"{}\"\ndim = \"{}\"\nover = [{}]\n{}", op.path, dim.name, over, extra);
+        out_ += fmt::format("[[split]]\nops = \"{}\"\ndim = \"{}\"\nover = [{}]\n{}", op.path,
+                            dim.name, over, extra);
       }
     }
   }
@@ -257,7 +280,8 @@ class PlanMaker {
     if (!axes_.empty()) {
       for (const char* role : {"optimizer_state", "gradient", "parameter"}) {
         if (!c_.one_in(3)) continue;
-        out_ += fmt::format("[[store]]\ntensors = \"role:{}\"\nover = \"{}\"\n", role, c_.of(axes_).name);
+        out_ += fmt::format("[[store]]\ntensors = \"role:{}\"\nover = \"{}\"\n", role,
+                            c_.of(axes_).name);
       }
     }
     for (const Op& op : graph_.ops()) {

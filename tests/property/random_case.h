@@ -1,5 +1,6 @@
-// Random graphs with random plans, decoded from a stream of choices: a shorter stream, or smaller numbers in it, give a simpler case,
-// so that RapidCheck's shrinking of a plain vector shrinks graph and plan.
+// Random graphs with random plans, decoded from a stream of choices: a shorter stream, or smaller
+// numbers in it, give a simpler case, so that RapidCheck's shrinking of a plain vector shrinks
+// graph and plan.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ class Choices {
 };
 
 struct RandomCase {
-  Graph graph;        // forward, float64, with a loss
-  std::string plan;   // TOML
+  Graph graph;       // forward, float64, with a loss
+  std::string plan;  // TOML
   int64_t ranks = 1;
 };
 // The plan is valid by construction, as far as the plan language can tell before resolution.

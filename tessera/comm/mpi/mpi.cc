@@ -554,7 +554,8 @@ class MpiCommunicator final : public Communicator {
       if (Clock::now() >= deadline) {
         throw CommFault{timeout_text(rank(), op.label(), op.missing(), options_.timeout)};
       }
-      // More processes than cores: a poller that only yields still burns its share. A nap lets whoever has the data run.
+      // More processes than cores: a poller that only yields still burns its share. A nap lets
+      // whoever has the data run.
       if (idle < kPollsBeforeNap) {
         std::this_thread::yield();
       } else {
