@@ -97,7 +97,7 @@ class Session:
         model = "gpt:" + ",".join(f"{key}={value}" for key, value in SIZES[size].items())
         file = self.folder / "run.toml"
         file.write_text(f'model = "{model}"\ndata = ["{self.text}"]\nbatch = {BATCH}\nsteps = {steps}\n'
-                        f'plan = "{plan}"\nprecision = "float32"\nseed = 1\n[optimizer]\nkind = "adamw"\nlr = 1e-3\n'
+                        f'plan = "{plan}"\nprecision = "float32"\nseed = 1\nthreads = 1\n[optimizer]\nkind = "adamw"\nlr = 1e-3\n'
                         "min_lr = 1e-4\nwarmup = 10\nbeta1 = 0.9\nbeta2 = 0.95\nweight_decay = 0.1\nclip = 1.0\n")
         return file
 

@@ -234,7 +234,11 @@ Result<int> inspect_program(const InspectOptions& options, const Planned& planne
   std::vector<Program> programs;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     TESSERA_TRY(Program lowered, lower_rank(planned, rank));
-    programs.push_back(rank == program.rank ? program : std::move(lowered));
+    if (rank == program.rank) {
+      programs.push_back(program);
+    } else {
+      programs.push_back(std::move(lowered));
+    }
   }
   const std::vector<Rejection> rejections = verify(planned.graph(), programs);
   Json list = Json::array();

@@ -12,9 +12,8 @@ int64_t Counters::total_bytes() const {
 std::map<std::string, int64_t> Counters::bytes_by_kind() const {
   std::map<std::string, int64_t> out;
   for (size_t i = 0; i < kCollectiveKinds; ++i) {
-    if (collectives[i].bytes > 0)
-      out.emplace(std::string(collective_name(static_cast<CollectiveKind>(i))),
-                  collectives[i].bytes);
+    if (collectives[i].bytes == 0) continue;
+    out.emplace(collective_name(static_cast<CollectiveKind>(i)), collectives[i].bytes);
   }
   if (point_to_point.bytes > 0) out.emplace("send", point_to_point.bytes);
   return out;

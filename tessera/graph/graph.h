@@ -66,7 +66,7 @@ struct Tensor {
   TensorId update_of;  // set on the output of an update op: the new value of that parameter or
                        // state (written in place); such a tensor has the role (and `of`) of the
                        // tensor that it updates
-  TensorId of;  // gradient: the tensor it is the gradient of; optimizer state: its parameter
+  TensorId of;         // gradient: the tensor it is the gradient of; optimizer state: its parameter
   std::vector<int64_t> shape() const;
   int64_t elements() const;
   int64_t bytes() const { return elements() * dtype_bytes(dtype); }

@@ -17,9 +17,9 @@ bool is_file(const std::filesystem::path& path) {
 }
 
 std::filesystem::path find_file(const std::string& text, const std::string& beside) {
-  const std::filesystem::path path(text);
+  std::filesystem::path path(text);
   if (is_file(path) || path.is_absolute() || beside.empty()) return path;
-  const std::filesystem::path other = std::filesystem::path(beside).parent_path() / path;
+  std::filesystem::path other = std::filesystem::path(beside).parent_path() / path;
   return is_file(other) ? other : path;
 }
 
@@ -53,7 +53,7 @@ Result<PlanText> load_plan_text(const std::string& text, const Graph& graph,
         "plan 'auto' is not available yet; give a plan file or a recipe call (tessera plan "
         "--list)");
   }
-  if (!names_plan_file(name) && !(beside.size() && is_file(find_file(name, beside)))) {
+  if (!names_plan_file(name) && !(!beside.empty() && is_file(find_file(name, beside)))) {
     TESSERA_TRY(std::string emitted, emit_recipe(name, graph));
     return PlanText{std::move(emitted), name};
   }

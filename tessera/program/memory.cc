@@ -57,7 +57,7 @@ int64_t place(std::vector<Item>& items, int64_t base) {
 
 class MemoryPlanner {
  public:
-  MemoryPlanner(Program& program) : program_(program) {}
+  explicit MemoryPlanner(Program& program) : program_(program) {}
 
   void run() {
     find_touches();

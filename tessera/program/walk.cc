@@ -289,7 +289,7 @@ class Walker {
   Layout landing_layout(StageId stage, TensorId tensor, const Op& reader,
                         const std::optional<Layout>& hint) {
     const size_t operand = operand_index(reader, tensor);
-    const Layout need = need_of(reader, operand, stage);
+    Layout need = need_of(reader, operand, stage);
     const auto piece =
         step_piece(reader, op_plan(reader), reader.annotation.inputs[operand], mesh(stage), 0);
     if (!piece || !hint) return need;
@@ -641,9 +641,7 @@ class Walker {
     const size_t operand = operand_index(*chosen, tensor);
     Layout need = need_of(*chosen, operand, there);
     if (there != stage) {
-      const std::optional<Layout> moved = translate(need, mesh(there), mesh(stage));
-      if (!moved) return std::nullopt;
-      return moved;
+      return translate(need, mesh(there), mesh(stage));
     }
     if (const auto piece = step_piece(*chosen, op_plan(*chosen), chosen->annotation.inputs[operand],
                                       mesh(there), 0)) {

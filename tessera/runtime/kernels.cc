@@ -39,9 +39,9 @@ const KernelInfo& find(std::string_view kind) {
 
 double identity(Combiner combiner) {
   switch (combiner) {
-    case Combiner::kSum: return 0;
+    case Combiner::kSum:
     case Combiner::kMoments: return 0;
-    case Combiner::kMax: return -std::numeric_limits<double>::infinity();
+    case Combiner::kMax:
     case Combiner::kLogSumExp: return -std::numeric_limits<double>::infinity();
   }
   return 0;
