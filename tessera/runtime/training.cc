@@ -212,6 +212,7 @@ Result<TrainingSummary> run_training(const RunConfig& config, const TrainingCall
   std::unique_ptr<comm::Communicator> world;
   if (mpi) {
     TESSERA_TRY(world, comm::mpi_world(options));
+    comm::mpi_install_fault_handler();
     TESSERA_TRY_VOID(check_ranks(compiled.plan, world->size(), "mpirun"));
   }
   if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(compiled.plan, config.ranks));

@@ -8,9 +8,11 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 PROGRAM = ""
@@ -324,15 +326,64 @@ class Train(RuntimeTest):
 
 
 class TrainOverMpi(RuntimeTest):
+    ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                   "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
+                   "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+
     def mpirun(self, ranks, *arguments):
         if shutil.which("mpirun") is None:
             self.skipTest("no mpirun on this machine")
-        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                       "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
-                       "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
         done = subprocess.run(["mpirun", "-n", str(ranks), PROGRAM, *arguments], capture_output=True, text=True,
-                              check=False, cwd=ROOT, timeout=120, env=environment)
+                              check=False, cwd=ROOT, timeout=120, env=self.ENVIRONMENT)
         return Answer(done.returncode, done.stdout, done.stderr)
+
+    def lose_rank_1(self, sent, timeout):
+        """Three ranks train; rank 1 gets the signal. Exit code of mpirun, and the lines of the other ranks."""
+        self.mpirun(1, "--help")  # skips where there is no mpirun
+        run_file = self.run_file(plan="data_parallel(3)", batch=9, steps=1000000)
+        world = subprocess.Popen(["mpirun", "-n", "3", PROGRAM, "train", run_file, "--json", "--timeout", timeout],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+                                 env=self.ENVIRONMENT)
+        drain = threading.Thread(target=lambda: [None for _ in world.stdout], daemon=True)
+        try:
+            if not world.stdout.readline():  # all ranks train
+                self.skipTest("this build has no MPI: " + world.stderr.read())
+            drain.start()
+            os.kill(self.process_of_rank(world.pid, 1), sent)
+            errors = world.stderr.read()
+            code = world.wait(timeout=60)
+            drain.join()
+            world.stdout.close()
+            world.stderr.close()
+        finally:
+            if world.poll() is None:
+                world.kill()
+        return code, [line for line in errors.splitlines() if line.startswith("tessera")], errors
+
+    @staticmethod
+    def process_of_rank(parent, rank):
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                status = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                variables = (entry / "environ").read_bytes().split(b"\0")
+            except (OSError, IndexError):
+                continue
+            if int(status[1]) == parent and f"OMPI_COMM_WORLD_RANK={rank}".encode() in variables:
+                return int(entry.name)
+        raise AssertionError(f"no process of rank {rank}")
+
+    def test_a_killed_rank_stops_the_others_with_a_line_each(self):
+        code, lines, errors = self.lose_rank_1(signal.SIGKILL, timeout="20")
+        self.assertNotEqual(code, 0)
+        self.assertTrue(lines, errors)
+        for line in lines:
+            self.assertRegex(line, r"^tessera: rank [02]: (op \S+, tensor \S+.*, axis dp: |.*)stopped", errors)
+
+    def test_a_rank_that_hangs_ends_the_others_with_code_3(self):
+        code, lines, errors = self.lose_rank_1(signal.SIGSTOP, timeout="2")
+        self.assertEqual(code, 3, errors)
+        self.assertTrue(any(re.match(r"tessera: rank [02]: op \S+, tensor \S+.*, axis dp: no answer from ranks "
+                                     r"\{.*1.*\} within 2 s$", line) for line in lines), errors)
 
     def test_the_losses_are_those_of_threads(self):
         arguments = ["train", self.run_file(plan="data_parallel(2)"), "--json"]
