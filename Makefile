@@ -20,7 +20,7 @@ test: build ## the quick tests, about a minute once built
 test-slow: build ## the slow tests
 	@ctest --test-dir build -L slow -j2 --output-on-failure
 
-demo: build ## plan, simulate, train and verify a small model
+demo: build ## train a GPT on real text, serially and under a plan, and prove them equal
 	@scripts/demo
 
 bench: build ## the benchmarks
