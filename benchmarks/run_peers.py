@@ -30,8 +30,13 @@ SIZES = {  # those of pytorch_gpt.py
     "large": {"layers": 6, "hidden": 384, "heads": 8, "seq": 256, "vocab": 256},
     "small": {"layers": 4, "hidden": 128, "heads": 4, "seq": 128, "vocab": 256},
 }
-# One thread a rank on both sides; the limit holds whatever a program asks for.
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_THREAD_LIMIT": "1", "MKL_NUM_THREADS": "1"}
+# One thread a rank on both sides; Tessera is told by `threads` in its run file, the peer sets it itself. Not by
+# OMP_THREAD_LIMIT: where a program asks for 2 threads and gets 1, oneDNN leaves the second's half of a product out.
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "OMP_THREAD_LIMIT"}
+ENVIRONMENT.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+# Work left out must not count as speed: the loss after the last step is checked in every run.
+SAME_LOSS = 1e-3     # between plans of one program: same data, same random numbers
+SIMILAR_LOSS = 0.35  # between the programs, in nats: other windows of the text, other random numbers
 
 
 @dataclasses.dataclass
@@ -86,6 +91,7 @@ class Session:
         self.text = self.folder / "text.md"  # a copy: sources may change meanwhile
         self.text.write_text("".join(path.read_text() for path in sorted(ROOT.glob("docs/reference/*.md"))))
         self.torch = "unknown"
+        self.losses = {}  # of the first run: by program, size
 
     def steps(self, size):
         """(not timed, timed)"""
@@ -110,6 +116,7 @@ class Session:
         summary = next((line["summary"] for line in lines if "summary" in line), {})
         if len(steps) != warmup + timed:
             raise Failed(f"tessera train: expected {warmup + timed} steps, found {len(steps)}")
+        self.check_loss("tessera", size, steps[-1]["loss"])
         return rate([line["step_time_s"] for line in steps], size, warmup), {
             "loss": steps[-1]["loss"], "rss": rss, "arena": summary.get("peak_memory_bytes")}
 
@@ -117,7 +124,16 @@ class Session:
         warmup, timed = self.steps(size)
         report, rss = self.peer([mode, "--size", size, "--ranks", ranks, "--warmup", warmup, "--steps", timed,
                                  "--batch", BATCH, "--data", self.text])
+        self.check_loss("pytorch", size, report["loss"])
         return report["tokens_per_s"], {"loss": report["loss"], "rss": rss}
+
+    def check_loss(self, program, size, loss):
+        first = self.losses.setdefault((program, size), loss)
+        if not abs(loss - first) <= SAME_LOSS * abs(first):
+            raise Failed(f"{program}, {size}: expected the loss {first:.4f} of its first run, found {loss:.4f}")
+        other = self.losses.get(("pytorch" if program == "tessera" else "tessera", size), loss)
+        if not abs(loss - other) <= SIMILAR_LOSS:
+            raise Failed(f"{program}, {size}: expected a loss like the other program's {other:.4f}, found {loss:.4f}")
 
     def peer(self, arguments):
         out, rss = execute([self.python, PEER, *arguments])
