@@ -11,8 +11,9 @@ machine that talk by gloo over loopback. Prints one JSON line.
     pytorch_gpt.py all_reduce --ranks 2 --bytes 4194304    median time of one all-reduce
     pytorch_gpt.py eager --profile                         torch.profiler: seconds of a step by operator
 
-Choices made in the peer's favour, each measured: gradient_as_bucket_view for DDP; one PrepareModuleInput a block half for
-TP, so that the gradients of q, k and v meet in one all-reduce; modules of a mode are imported only by that mode (memory).
+Choices meant in the peer's favour: gradient_as_bucket_view for DDP; one PrepareModuleInput a block half for TP, so that
+the gradients of q, k and v meet in one all-reduce; modules of a mode are imported only by that mode (memory). On a busy
+machine no effect of the first two could be told from the noise.
 """
 import argparse
 import json
