@@ -46,7 +46,8 @@ function(tessera_test_program target label)
   string(REGEX REPLACE "^tessera_|_test$" "" name ${target})
   if(arg_WITH_TORCH)
     add_test(NAME ${name} COMMAND ${target})
-    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout})
+    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout}
+      ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp")
   else()
     gtest_discover_tests(${target} TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
       PROPERTIES LABELS ${label} TIMEOUT ${timeout})

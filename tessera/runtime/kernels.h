@@ -99,6 +99,9 @@ class ThreadScope {
   std::unique_ptr<Impl> impl_;
 };
 
+// Threads that a rank may use if it wants so many and OMP_THREAD_LIMIT is `limit` (null: not set).
+int allowed_threads(int wanted, const char* limit);
+
 // Once a process, before the first kernel: lets malloc keep and reuse the large temporaries inside
 // libtorch instead of mapping and unmapping them (a page fault for each 4 KiB of each), and makes
 // kernels deterministic.

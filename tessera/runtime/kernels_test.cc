@@ -481,4 +481,11 @@ TEST(KernelTable, HasNoKernelWithoutAKind) {
 }
 
 }  // namespace
+TEST(Threads, a_rank_never_uses_more_than_openmp_may_start) {
+  EXPECT_EQ(kernels::allowed_threads(2, nullptr), 2);
+  EXPECT_EQ(kernels::allowed_threads(2, "1"), 1);
+  EXPECT_EQ(kernels::allowed_threads(2, "8"), 2);
+  EXPECT_EQ(kernels::allowed_threads(2, "many"), 2);
+}
+
 }  // namespace tessera

@@ -4,6 +4,8 @@
 #include <c10/core/InferenceMode.h>
 #include <malloc.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 
@@ -15,8 +17,16 @@ struct ThreadScope::Impl {
   c10::InferenceMode guard;
 };
 
+int allowed_threads(int wanted, const char* limit) {
+  const int most = limit == nullptr ? 0 : std::atoi(limit);
+  return most > 0 ? std::min(wanted, most) : wanted;
+}
+
+// More threads than OpenMP may start would be worse than slow: oneDNN cuts a product for the number
+// it was told, and the pieces of threads that do not exist are silently left out (seen: half of the
+// rows).
 ThreadScope::ThreadScope(int threads) : impl_(std::make_unique<Impl>()) {
-  at::set_num_threads(threads);
+  at::set_num_threads(allowed_threads(threads, std::getenv("OMP_THREAD_LIMIT")));
 }
 ThreadScope::~ThreadScope() = default;
 
