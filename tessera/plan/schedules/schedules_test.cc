@@ -181,6 +181,13 @@ TEST(ZeroBubble, VHasNoBubbleAtTheMemoryOf1F1B) {
   });
 }
 
+TEST(ZeroBubble, VHasNoBubbleOnLongerPipelines) {
+  for (const int64_t n : {12, 16, 24}) {
+    const PipelineShape shape = v_shape(n, 2 * n);
+    EXPECT_EQ(worst_bubble(make("zb_v", shape), shape, {}), 0) << n;
+  }
+}
+
 // The shortest time of any order with blocks of one step and at most `held` activations a place, by
 // breadth-first search over how many F, B and W each stage has run.
 int64_t shortest(const PipelineShape& shape, int64_t held) {
