@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
@@ -81,7 +82,7 @@ std::string page() {
   std::string models, group;
   for (const Row& row : rows()) {
     const std::string line = fmt::format("- {}: `{}`\n", row.of.model, row.of.spec);
-    if (models.find(line) == std::string::npos) models += line;
+    if (row.of.model != row.of.spec && models.find(line) == std::string::npos) models += line;
   }
   out += models;
   for (const Row& row : rows()) {
@@ -137,7 +138,7 @@ class PageWriter : public testing::Environment {
 };
 
 std::string test_name(const MatrixCase& one) {
-  std::string name = one.model + "_" + one.plan;
+  std::string name = one.model == one.spec ? one.plan : one.model + "_" + one.plan;
   for (char& c : name) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
   }
@@ -176,9 +177,45 @@ Result<std::vector<MatrixCase>> load_matrix(const std::string& path) {
   return all;
 }
 
+Result<std::vector<MatrixCase>> load_examples(const std::string& folder, int64_t batch) {
+  constexpr std::string_view kMark = "# Model: ";
+  std::vector<std::string> paths;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    if (file.path().extension() == ".toml") paths.push_back(file.path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  std::vector<MatrixCase> cases;
+  for (const std::string& path : paths) {
+    TESSERA_TRY(const std::string text, read_file(path));
+    const std::string line = text.substr(0, text.find('\n'));
+    if (!line.starts_with(kMark))
+      return invalid_input(fmt::format("{}:1: expected '{}...', found '{}'", path, kMark, line));
+    MatrixCase one;
+    one.group = "example plans";
+    one.model = line.substr(kMark.size());
+    one.plan = path.substr(kRoot.size() + 1);
+    one.spec = one.model;
+    one.ranks = 0;
+    one.batch = batch;
+    one.quick = true;
+    cases.push_back(std::move(one));
+  }
+  return cases;
+}
+
+namespace {
+
+Result<std::vector<MatrixCase>> load_all() {
+  TESSERA_TRY(auto cases, load_matrix(kRoot + "/tests/matrix/matrix.toml"));
+  TESSERA_TRY(const auto examples, load_examples(kRoot + "/examples/plans", cases.front().batch));
+  cases.insert(cases.end(), examples.begin(), examples.end());
+  return cases;
+}
+
+}  // namespace
+
 void register_matrix(bool only_quick) {
-  const std::string path = kRoot + "/tests/matrix/matrix.toml";
-  const auto cases = load_matrix(path);
+  const auto cases = load_all();
   if (!cases) {
     testing::RegisterTest("Matrix", "loads", nullptr, nullptr, __FILE__, __LINE__,
                           [why = cases.error().message]() -> testing::Test* {
