@@ -26,23 +26,46 @@ TensorId roll(GraphBuilder& g, const std::string& name, TensorId x, int64_t shif
   return g.op1(name + "_columns", "roll", {x}, {{"dim", std::string("columns")}, {"shift", shift}});
 }
 
-// [batch, rows, columns, hidden] -> [batch windows, seq, hidden], and back.
-constexpr const char* kMap = "batch (window_row y) (window_column x) hidden";
-constexpr const char* kWindows = "(batch window_row window_column) (y x) hidden";
+// Windows stand beside the heads, which attention also keeps apart: batch stays a dim of its own,
+// and heads, first in the bracket, can be split.
+constexpr const char* kMap = "batch (window_row y) (window_column x) heads";
+constexpr const char* kWindows = "batch (y x) (heads window_row window_column)";
 
-TensorId partition(GraphBuilder& g, TensorId x, const Block& block) {
-  return g.op1("attn.partition", "rearrange", {x},
-               {{"spec", fmt::format("{} -> {}", kMap, kWindows)},
+// x [batch, rows, columns, heads, ..] -> [batch, seq, heads, ..]; `rest` are the dims behind heads.
+TensorId partition(GraphBuilder& g, const std::string& name, TensorId x, const Block& block,
+                   const std::string& rest) {
+  return g.op1(name, "rearrange", {x},
+               {{"spec", fmt::format("{0} {2} -> {1} {2}", kMap, kWindows, rest)},
                 {"sizes", fmt::format("y={0} x={0}", block.window)},
-                {"dims", std::string("batch seq hidden")}});
+                {"dims", "batch seq heads " + rest}});
 }
 
-TensorId assemble(GraphBuilder& g, TensorId x, const Block& block) {
-  return g.op1("attn.assemble", "rearrange", {x},
-               {{"spec", fmt::format("{} -> {}", kWindows, kMap)},
-                {"sizes", fmt::format("window_row={0} window_column={0} y={1} x={1}",
+TensorId assemble(GraphBuilder& g, TensorId x, const Block& block, const std::string& rest) {
+  return g.op1("assemble", "rearrange", {x},
+               {{"spec", fmt::format("{1} {2} -> {0} {2}", kMap, kWindows, rest)},
+                {"sizes", fmt::format("window_row={0} window_column={0} y={1}",
                                       block.side / block.window, block.window)},
-                {"dims", std::string("batch rows columns hidden")}});
+                {"dims", "batch rows columns heads " + rest}});
+}
+
+// Attention within the windows of x [batch, rows, columns, hidden].
+TensorId window_attention(GraphBuilder& g, TensorId x, const Block& block,
+                          const AttentionOptions& options) {
+  const Dim heads = {"heads", options.heads}, group = {"group", 1},
+            head_dim = {"head_dim", options.head_dim}, hidden = {"hidden", size_of(g, x, "hidden")};
+  g.push("attn");
+  const TensorId q = linear(g, "q", x, {"hidden"}, {heads, group, head_dim}, options.in);
+  const TensorId k = linear(g, "k", x, {"hidden"}, {heads, head_dim}, options.in);
+  const TensorId v = linear(g, "v", x, {"hidden"}, {heads, head_dim}, options.in);
+  const std::vector<TensorId> core = g.op("core", "attention",
+                                          {partition(g, "q_windows", q, block, "group head_dim"),
+                                           partition(g, "k_windows", k, block, "head_dim"),
+                                           partition(g, "v_windows", v, block, "head_dim")},
+                                          {{"causal", int64_t{0}}, {"scale", 0.0}});
+  const TensorId map = assemble(g, core[0], block, "group head_dim");
+  const TensorId y = linear(g, "out", map, {"heads", "group", "head_dim"}, {hidden}, options.out);
+  g.pop();
+  return y;
 }
 
 TensorId add_block(GraphBuilder& g, TensorId x, const Block& block, double eps,
@@ -50,9 +73,7 @@ TensorId add_block(GraphBuilder& g, TensorId x, const Block& block, double eps,
   g.push(fmt::format("blocks.{}", block.index));
   TensorId h = layer_norm(g, "ln_1", x, eps);
   h = roll(g, "attn.roll", h, -block.shift);
-  h = partition(g, h, block);
-  h = attention(g, "attn", h, heads);
-  h = assemble(g, h, block);
+  h = window_attention(g, h, block, heads);
   h = roll(g, "attn.roll_back", h, block.shift);
   x = g.op1("attn.residual", "add", {x, h});
   h = layer_norm(g, "ln_2", x, eps);
