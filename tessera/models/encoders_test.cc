@@ -134,6 +134,12 @@ TEST(EncoderErrors, NameTheModelAndTheKey) {
   EXPECT_EQ(
       error_of("swin:depths=2-x"),
       "model 'swin': depths must be integers from 1 to 1000000000 joined by '-', found '2-x'");
+  EXPECT_EQ(error_of("swin:depths=200000"),
+            "model 'swin': depths=200000 must be at most 100000 each");
+  EXPECT_EQ(error_of("swin:ratio=100000000"),
+            "model 'swin': hidden=96 with ratio=100000000 is too wide for 4 stages");
+  EXPECT_EQ(error_of("evoformer:recycles=2000"),
+            "model 'evoformer': recycles=2000 must be at most 1000");
   EXPECT_EQ(error_of("evoformer:pair=9,pair_heads=2"),
             "model 'evoformer': pair=9 must be a multiple of pair_heads=2");
   EXPECT_EQ(error_of("evoformer:recycles=-1"),
