@@ -251,6 +251,11 @@ Status complete(EvoformerConfig& config) {
     return model_error("evoformer", fmt::format("masked={} must be at most sequences * residues={}",
                                                 config.masked, positions));
   }
+  constexpr int64_t kMaxPasses = 1000;
+  if (config.recycles > kMaxPasses) {
+    return model_error("evoformer",
+                       fmt::format("recycles={} must be at most {}", config.recycles, kMaxPasses));
+  }
   if (config.vocab < 2) {
     return model_error("evoformer", "vocab=1 must be at least 2: one is the mask");
   }

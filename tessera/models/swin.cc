@@ -118,10 +118,21 @@ std::vector<ModelKey> model_keys(SwinConfig& config) {
 }
 
 Status complete(SwinConfig& config) {
-  constexpr size_t kMaxStages = 16;
+  constexpr size_t kMaxStages = 7;
+  constexpr int64_t kMaxBlocks = 100'000, kMaxWidth = int64_t{1} << 28;
   if (config.depths.size() > kMaxStages) {
     return model_error("swin", fmt::format("depths must have at most {} stages, found {}",
                                            kMaxStages, config.depths.size()));
+  }
+  for (const int64_t depth : config.depths) {
+    if (depth > kMaxBlocks) {
+      return model_error("swin",
+                         fmt::format("depths={} must be at most {} each", depth, kMaxBlocks));
+    }
+  }
+  if (config.hidden > (kMaxWidth >> config.depths.size()) / config.ratio) {
+    return model_error("swin", fmt::format("hidden={} with ratio={} is too wide for {} stages",
+                                           config.hidden, config.ratio, config.depths.size()));
   }
   if (config.hidden % config.heads != 0) {
     return model_error("swin", fmt::format("hidden={} must be a multiple of heads={}",

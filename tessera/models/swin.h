@@ -3,7 +3,7 @@
 // window; between stages 2 x 2 neighbours are merged (half the rows and columns, twice the width
 // and heads). Learned absolute positions in place of the relative bias, and no mask where rolled
 // windows wrap around the border: the fused attention kernel takes neither. Windows are rearranged
-// into the batch, `(batch rows columns)`: a split of batch stays one.
+// to stand beside the heads, `(heads rows columns)`: batch and heads can be split.
 #pragma once
 
 #include <vector>

@@ -241,6 +241,15 @@ const std::vector<Case>& cases() {
          return g.op1("op", "rename", {parameter(g, "x", {kB, kS}, t)},
                       {{"from", std::string("s")}, {"to", std::string("z")}});
        }},
+      {"einsum_names_change_places",
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {{"r", 3}, {"s", 3}, {"u", 3}}, {{"c", 4}},
+                            "s u r, c -> c s u r");
+       }},
+      {"einsum_transposed_reading",
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {{"r", 3}, {"s", 3}, kH}, {kH, kN}, "u r h+, h n -> n u r");
+       }},
       {"rearrange",
        [](auto& g, DType t) {
          return g.op1("op", "rearrange", {parameter(g, "x", {kB, {"r", 6}, {"c", 4}, kH}, t)},
