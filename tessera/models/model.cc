@@ -8,12 +8,13 @@
 #include "tessera/models/gpt.h"
 #include "tessera/models/huggingface.h"
 #include "tessera/models/llama.h"
+#include "tessera/models/mixtral.h"
 #include "tessera/models/mlp.h"
 
 namespace tessera {
 namespace {
 
-const std::vector<std::string> kFamilies = {"gpt", "llama", "mlp"};
+const std::vector<std::string> kFamilies = {"gpt", "llama", "mixtral", "mlp"};
 
 // Keeps element counts within 63 bits: the largest tensors are positions x width and width x width.
 Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, int64_t batch) {
@@ -120,6 +121,9 @@ Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DT
   if (call.name == "llama") {
     return build_family<LlamaConfig>(call.name, call.arguments, batch, dtype, build_llama);
   }
+  if (call.name == "mixtral") {
+    return build_family<MixtralConfig>(call.name, call.arguments, batch, dtype, build_mixtral);
+  }
   if (call.name == "mlp") {
     return build_family<MlpConfig>(call.name, call.arguments, batch, dtype, build_mlp);
   }
@@ -131,10 +135,11 @@ Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DT
 
 std::string model_help() {
   return "MODEL is name:key=value,key=value or a path to a Hugging Face config.json (gpt2, llama, "
-         "mistral),\n"
-         "which may be followed by :key=value,key=value of its family (gpt, llama).\n\n" +
+         "mistral, mixtral),\n"
+         "which may be followed by :key=value,key=value of its family (gpt, llama, mixtral).\n\n" +
          family_help<GptConfig>("gpt", "GPT-2") + "\n" +
          family_help<LlamaConfig>("llama", "Llama 1 to 3, Mistral without its sliding window") +
+         "\n" + family_help<MixtralConfig>("mixtral", "Llama with a mixture of experts as MLP") +
          "\n" + family_help<MlpConfig>("mlp", "multi-layer perceptron with a cross entropy") +
          "\nExample: gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304\n";
 }
