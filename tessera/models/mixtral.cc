@@ -21,6 +21,11 @@ TensorId experts_linear(GraphBuilder& g, const std::string& name, TensorId h, co
 }
 
 // The mixture of experts of a block; appends its auxiliary loss, a scalar, to `losses`.
+//
+// `arrive` and `return` compute nothing: they are the two places where slots change hands if a plan
+// splits experts and batch over one axis. Being ops, they keep what they received for the backward
+// pass, and the gradients of gate and up are added before they travel back. Without them each of
+// these tensors would be sent again.
 TensorId mixture(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
                  const MixtralConfig& config, std::vector<TensorId>& losses) {
   const Dim experts = {"experts", config.experts}, hidden = {"hidden", config.hidden},
@@ -34,14 +39,16 @@ TensorId mixture(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptio
                                            {{"top_k", config.top_k}, {"capacity", capacity}});
   if (route.size() != 4) return {};
   const TensorId slot = route[0], weight = route[1], load = route[2];
-  const TensorId slots = g.op1("dispatch", "moe_dispatch", {h, slot},
-                               {{"experts", config.experts}, {"capacity", capacity}});
+  const TensorId sent = g.op1("dispatch", "moe_dispatch", {h, slot},
+                              {{"experts", config.experts}, {"capacity", capacity}});
+  const TensorId slots = g.op1("arrive", "scale", {sent}, {{"factor", 1.0}});
   const TensorId gate = experts_linear(g, "gate", slots, experts, hidden, ffn, options.in.weight);
   const TensorId act = g.op1("act", "silu", {gate});
   const TensorId up = experts_linear(g, "up", slots, experts, hidden, ffn, options.in.weight);
   const TensorId mul = g.op1("mul", "mul", {act, up});
   const TensorId down = experts_linear(g, "down", mul, experts, ffn, hidden, options.out.weight);
-  const TensorId y = g.op1("combine", "moe_combine", {down, slot, weight});
+  const TensorId returned = g.op1("return", "scale", {down}, {{"factor", 1.0}});
+  const TensorId y = g.op1("combine", "moe_combine", {returned, slot, weight});
   if (config.balance > 0) {
     const TensorId balance =
         g.op1("balance", "moe_balance", {probabilities, load}, {{"top_k", config.top_k}});
