@@ -47,12 +47,28 @@ int64_t PlanText::size(std::string_view axis) const {
 
 void PlanText::split(std::string ops, std::string dim, std::string over) {
   if (over.starts_with("time:") || has(over)) {
-    splits.push_back({std::move(ops), std::move(dim), std::move(over)});
+    splits.push_back({std::move(ops), std::move(dim), quoted(over)});
   }
 }
 
 void PlanText::store(std::string tensors, std::string over) {
-  if (has(over)) stores.emplace_back(std::move(tensors), std::move(over));
+  if (has(over)) stores.emplace_back(std::move(tensors), quoted(over));
+}
+
+void PlanText::split(std::string ops, std::string dim, const std::vector<std::string>& over) {
+  splits.push_back({std::move(ops), std::move(dim), axes_text(over)});
+}
+
+void PlanText::store(std::string tensors, const std::vector<std::string>& over) {
+  stores.emplace_back(std::move(tensors), axes_text(over));
+}
+
+std::string PlanText::axes_text(const std::vector<std::string>& axes) const {
+  std::vector<std::string> present;
+  for (const std::string& axis : axes) {
+    if (has(axis)) present.push_back(quoted(axis));
+  }
+  return present.size() == 1 ? present[0] : "[" + join(present, ", ") + "]";
 }
 
 std::string PlanText::str() const {
@@ -65,7 +81,7 @@ std::string PlanText::str() const {
   if (!schedule.empty()) out += fmt::format("schedule = {}\n", quoted(schedule));
   std::vector<Row> rows;
   for (const SplitEntry& s : splits) {
-    rows.push_back({{"ops", quoted(s.ops)}, {"dim", quoted(s.dim)}, {"over", quoted(s.over)}});
+    rows.push_back({{"ops", quoted(s.ops)}, {"dim", quoted(s.dim)}, {"over", s.over}});
   }
   out += list("split", rows);
   rows.clear();
@@ -74,7 +90,7 @@ std::string PlanText::str() const {
   out += list("stage", rows);
   rows.clear();
   for (const auto& [tensors, over] : stores)
-    rows.push_back({{"tensors", quoted(tensors)}, {"over", quoted(over)}});
+    rows.push_back({{"tensors", quoted(tensors)}, {"over", over}});
   return out + list("store", rows);
 }
 

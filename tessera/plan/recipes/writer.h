@@ -23,16 +23,22 @@ struct PlanText {
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};
-  std::vector<SplitEntry> splits{};
+  std::vector<SplitEntry> splits{};  // `over` as TOML
   std::vector<std::pair<std::string, int64_t>> stages{};
-  std::vector<std::pair<std::string, std::string>> stores{};  // tensors, over
+  std::vector<std::pair<std::string, std::string>> stores{};  // tensors, over as TOML
 
   int64_t size(std::string_view axis) const;  // 1 if there is no such axis
   bool has(std::string_view axis) const { return size(axis) > 1; }
   // `over` is an axis or "time:N".
   void split(std::string ops, std::string dim, std::string over);
   void store(std::string tensors, std::string over);
+  // Over those of the axes that the mesh has, outermost first; none of them: `over = []`.
+  void split(std::string ops, std::string dim, const std::vector<std::string>& over);
+  void store(std::string tensors, const std::vector<std::string>& over);
   std::string str() const;
+
+ private:
+  std::string axes_text(const std::vector<std::string>& axes) const;  // those of the mesh
 };
 
 // Size of `dim` in the forward ops that `pattern` selects; 0 if none has it.

@@ -1,0 +1,91 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/text.h"
+#include "tessera/plan/recipes/families.h"
+#include "tessera/plan/recipes/parts.h"
+#include "tessera/plan/schedule.h"
+
+namespace tessera::recipes {
+namespace {
+
+using List = std::vector<std::string>;
+
+// The ops that work on slots where their experts are, and the parameters among their tensors.
+constexpr const char* kExperts = "blocks.*.moe.{arrive,gate,act,up,mul,down}";
+constexpr const char* kWeights = "blocks.*.moe.{gate,up,down}.weight";
+
+Status check(const RecipeArguments& arguments, const Graph& graph) {
+  const int64_t ep = arguments.number("ep"), experts = size_of(graph, kExperts, "experts");
+  if (experts == 0) {
+    return invalid_input(fmt::format(
+        "expected ops {} with the dim 'experts' (as mixtral has), found none", kExperts));
+  }
+  if (ep > experts) {
+    return invalid_input(fmt::format("ep = {} is more than the {} experts", ep, experts));
+  }
+  if (arguments.number("zero") > 3) {
+    return invalid_input(
+        fmt::format("expected zero = 0, 1, 2 or 3, found {}", arguments.number("zero")));
+  }
+  const std::string& schedule = arguments.text("schedule");
+  const auto names = schedule_names();
+  if (std::find(names.begin(), names.end(), schedule) != names.end()) return {};
+  return invalid_input(
+      fmt::format("unknown schedule '{}', did you mean '{}'?", schedule, nearest(schedule, names)));
+}
+
+// At rest over the replicas of each: ranks of ep are replicas of all parameters but the experts'.
+void zero_with_experts(PlanText& text, int64_t stage) {
+  const auto shard = [&](const std::string& all, const std::string& experts) {
+    text.store(all, List{"dp", "ep"});
+    if (text.has("ep")) text.store(experts, List{"dp"});
+  };
+  if (stage >= 1) shard("optimizer.*", fmt::format("optimizer.*.{}", kWeights));
+  if (stage >= 2) shard("role:gradient", fmt::format("grad.{}", kWeights));
+  if (stage >= 3) shard("role:parameter", kWeights);
+}
+
+// The batch over dp and ep, but between `arrive` and `down` the experts over ep. With tp, an expert
+// is cut as an MLP is, and slots travel in tp pieces of hidden.
+Result<std::string> emit_expert_parallel(const RecipeArguments& arguments, const Graph& graph) {
+  TESSERA_TRY_VOID(check(arguments, graph));
+  const int64_t pp = arguments.number("pp");
+  PlanText text{.mesh = {{"pp", pp},
+                         {"dp", arguments.number("dp")},
+                         {"ep", arguments.number("ep")},
+                         {"tp", arguments.number("tp")}},
+                .micro_batches = arguments.number("micro_batches")};
+  const bool replicated = text.has("dp") || text.has("ep");
+  TESSERA_TRY_VOID(pipeline(text, graph, pp, arguments.text("schedule")));
+  if (replicated) text.split("*", "batch", List{"dp", "ep"});
+  if (text.has("ep")) {
+    text.split(kExperts, "batch", List{"dp"});
+    text.split(kExperts, "experts", "ep");
+  }
+  TESSERA_TRY_VOID(tensor_parallel(text, graph));
+  text.split(kExperts, "ffn", "tp");
+  text.split("blocks.*.moe.{dispatch,return,combine}", "hidden", "tp");
+  if (replicated) zero_with_experts(text, arguments.number("zero"));
+  return text.str();
+}
+
+}  // namespace
+
+std::vector<Recipe> expert_recipes() {
+  return {
+      {"expert_parallel",
+       "mixture of experts: experts over ep, the batch over dp and ep elsewhere",
+       {number("ep", std::nullopt, "ranks that share the experts of a block"),
+        dp_argument("1"),
+        tp_argument("1"),
+        pp_argument("1"),
+        number("zero", "0", "0, or what is sharded at rest over its replicas: see zero", 0),
+        micro_batches_argument("1"),
+        {"schedule", "1f1b", "order of blocks: " + join(schedule_names(), ", "), 0, true}},
+       emit_expert_parallel},
+  };
+}
+
+}  // namespace tessera::recipes
