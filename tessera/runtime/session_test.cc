@@ -129,6 +129,22 @@ INSTANTIATE_TEST_SUITE_P(
         ::testing::Values("tensor_parallel(4)", "zero(stage=2, dp=2)", "zero(stage=3, dp=4)",
                           "gpipe(pp=2, micro_batches=4)", "one_f_one_b(pp=2, micro_batches=4)",
                           "megatron(tp=2, pp=2, dp=2, zero=1, micro_batches=4)", "summa(q=2)")));
+// Six experts; the second drops tokens for certain, the third is a Switch.
+INSTANTIATE_TEST_SUITE_P(
+    Mixtures, Verify,
+    ::testing::Combine(
+        ::testing::Values(
+            "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=32,ffn=12,experts=6",
+            "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=32,ffn=12,experts=6,"
+            "capacity_factor=0.5",
+            "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=32,ffn=12,experts=6,"
+            "top_k=1"),
+        ::testing::Values("data_parallel(4)", "expert_parallel(2)", "expert_parallel(3)",
+                          "expert_parallel(4)", "expert_parallel(ep=2, tp=2)",
+                          "expert_parallel(ep=2, dp=2, zero=1)",
+                          "expert_parallel(ep=2, dp=2, zero=3)",
+                          "expert_parallel(ep=2, pp=2, micro_batches=4)",
+                          "expert_parallel(ep=2, dp=2, tp=2, zero=2, micro_batches=2)")));
 
 }  // namespace
 }  // namespace tessera
