@@ -20,7 +20,14 @@ TensorId experts_linear(GraphBuilder& g, const std::string& name, TensorId h, co
   return g.op1(name, "einsum", {h, weight}, {{"spec", spec}});
 }
 
-// The mixture of experts of a block; appends its auxiliary loss, a scalar, to `losses`.
+// coefficient times the mean of values [batch].
+TensorId mean_over_batch(GraphBuilder& g, const std::string& name, TensorId values,
+                         double coefficient) {
+  const double factor = coefficient / static_cast<double>(size_of(g, values, "batch"));
+  return g.op1(name, "reduce_sum", {values}, {{"dims", std::string("batch")}, {"factor", factor}});
+}
+
+// The mixture of experts of a block; appends its auxiliary losses, scalars, to `losses`.
 //
 // `arrive` and `return` compute nothing: they are the two places where slots change hands if a plan
 // splits experts and batch over one axis. Being ops, they keep what they received for the backward
@@ -52,9 +59,11 @@ TensorId mixture(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptio
   if (config.balance > 0) {
     const TensorId balance =
         g.op1("balance", "moe_balance", {probabilities, load}, {{"top_k", config.top_k}});
-    const double factor = config.balance / static_cast<double>(size_of(g, balance, "batch"));
-    losses.push_back(g.op1("aux", "reduce_sum", {balance},
-                           {{"dims", std::string("batch")}, {"factor", factor}}));
+    losses.push_back(mean_over_batch(g, "aux", balance, config.balance));
+  }
+  if (config.z_loss > 0) {
+    losses.push_back(
+        mean_over_batch(g, "z_aux", g.op1("z_loss", "moe_z_loss", {logits}), config.z_loss));
   }
   x = g.op1("residual", "add", {x, y});
   g.pop();
@@ -90,7 +99,8 @@ std::vector<ModelKey> model_keys(MixtralConfig& config) {
        {"top_k", &config.top_k, "experts of a token; 1: Switch, its weight is the probability"},
        {"capacity_factor", &config.capacity_factor,
         "slots of an expert over its fair share of a sequence; experts / top_k drops nothing"},
-       {"balance", &config.balance, "coefficient of the load balance loss; 0: none"}});
+       {"balance", &config.balance, "coefficient of the load balance loss; 0: none"},
+       {"z_loss", &config.z_loss, "coefficient of the router's z-loss; 0: none"}});
   return keys;
 }
 

@@ -21,6 +21,7 @@ struct MixtralConfig : LlamaConfig {
   // the share of a sequence's choices that fall on expert e and P_e the mean probability of e over
   // the sequence: balance * experts * sum_e f_e P_e, averaged over sequences. f has no derivative.
   double balance = 0.01;
+  double z_loss = 0;  // coefficient of the mean squared log-sum-exp of the router's logits (ST-MoE)
 };
 
 std::vector<ModelKey> model_keys(MixtralConfig& config);

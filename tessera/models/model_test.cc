@@ -176,6 +176,10 @@ TEST(Mixtral, ABlockHasAMixtureOfExpertsForItsMlp) {
   EXPECT_EQ(model.graph.tensor(model.graph.loss).name, "loss.total");
   const Graph plain =
       model_of("mixtral:layers=1,hidden=8,heads=4,seq=6,vocab=16,ffn=12,experts=4,balance=0").graph;
+  const Graph both =
+      model_of("mixtral:layers=1,hidden=8,heads=4,seq=6,vocab=16,ffn=12,experts=4,z_loss=0.1")
+          .graph;
+  EXPECT_EQ(both.op(both.tensor(both.loss).producer).inputs.size(), 3U);
   EXPECT_EQ(plain.tensor(plain.loss).name, "loss.mean");
 }
 
@@ -193,10 +197,11 @@ TEST(Mixtral, CapacityIsTheShareTimesTheFactorRoundedUpAndAtMostTheSequence) {
 }
 
 TEST(Models, AllFamiliesVerifyInAllDtypesThatTrain) {
-  for (const char* spec : {"gpt:layers=2,hidden=8,heads=2,seq=4,vocab=16,dropout=0.1",
-                           "llama:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16",
-                           "mixtral:layers=2,hidden=8,heads=4,seq=4,vocab=16,ffn=16,experts=4",
-                           "mlp:in=4,hidden=8,out=3,layers=3"}) {
+  for (const char* spec :
+       {"gpt:layers=2,hidden=8,heads=2,seq=4,vocab=16,dropout=0.1",
+        "llama:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16",
+        "mixtral:layers=2,hidden=8,heads=4,seq=4,vocab=16,ffn=16,experts=4,z_loss=0.1",
+        "mlp:in=4,hidden=8,out=3,layers=3"}) {
     for (DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16}) {
       const Model model = model_of(spec, 2, dtype);
       EXPECT_TRUE(model.graph.verify()) << model.graph.verify().error().message;
@@ -401,7 +406,7 @@ TEST_F(HuggingFace, Mixtral) {
   EXPECT_EQ(model.spec,
             "mixtral:layers=32,hidden=4096,heads=32,kv_heads=8,head_dim=128,seq=32768,vocab=32000,"
             "ffn=14336,theta=1000000,tied=0,eps=1e-05,experts=8,top_k=2,capacity_factor=1.25,"
-            "balance=0.02,dtype=float32");
+            "balance=0.02,z_loss=0,dtype=float32");
   EXPECT_EQ(error(std::string(mixtral) + R"(, "router_jitter_noise": 0.1})"),
             path_ + ": router_jitter_noise 0.1 is not supported (supported: 0.0)");
 }

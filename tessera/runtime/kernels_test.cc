@@ -251,6 +251,10 @@ const std::vector<Case>& cases() {
               r.x},
              text("spec", "b, b s+ h+ -> b"));
        }},
+      {"moe_z_loss",
+       [](auto& g, DType t) {
+         return g.op1("op", "moe_z_loss", {parameter(g, "x", {kB, kS, {"experts", 4}}, t)});
+       }},
       {"embedding",
        [](auto& g, DType t) {
          const auto ids = g.input("targets", {kB, kS}, DType::kInt64);

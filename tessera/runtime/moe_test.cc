@@ -211,6 +211,20 @@ TEST(RoutingByHand, BalanceIsOneIfAllExpertsGetTheSame) {
   EXPECT_DOUBLE_EQ(layer.workspace->get(layer.balance)[0], 1.5);
 }
 
+TEST(RouterZLoss, IsTheMeanSquaredLogSumExp) {
+  GraphBuilder g("z");
+  const TensorId logits =
+      g.input("logits", {{"batch", 1}, {"seq", 2}, {"experts", 3}}, DType::kFloat64);
+  const TensorId value = g.op1("value", "moe_z_loss", {logits});
+  const auto graph = g.finish();
+  ASSERT_TRUE(graph) << graph.error().message;
+  Workspace w(*graph);
+  w.set(logits, {1, 2, 3, -1, 0, 1});
+  w.run();
+  const double first = std::log(std::exp(1) + std::exp(2) + std::exp(3)), second = first - 2;
+  EXPECT_NEAR(w.get(value)[0], (first * first + second * second) / 2, 1e-14);
+}
+
 // With room for all, the slots do not matter: the layer is a sum over experts of weighted MLPs.
 TEST(Mixtral, OfIdenticalExpertsIsTheirCommonMlp) {
   auto model = build_model(

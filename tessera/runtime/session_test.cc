@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(
         ::testing::Values(
             "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=32,ffn=12,experts=6",
             "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=32,ffn=12,experts=6,"
-            "capacity_factor=0.5",
+            "capacity_factor=0.5,z_loss=0.1",
             "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=32,ffn=12,experts=6,"
             "top_k=1"),
         ::testing::Values("data_parallel(4)", "expert_parallel(2)", "expert_parallel(3)",

@@ -194,6 +194,26 @@ Result<Inferred> infer_balance_grad(const Operands& x) {
                   {x[1].dtype});
 }
 
+// ---- the router's z-loss
+// --------------------------------------------------------------------------
+Result<Inferred> infer_z_loss(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating_rank(x[0], "logits", 3, "batch seq experts"));
+  return conclude(x, "batch seq experts^ -> batch", {{x[0].dims[0]}},
+                  {statistics_dtype(x[0].dtype)});
+}
+
+InputGradients differentiate_z_loss(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                    const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "moe_z_loss_grad", {dy[0], op.inputs[0]})};
+}
+
+Result<Inferred> infer_z_loss_grad(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating_rank(x[1], "logits", 3, "batch seq experts"));
+  TESSERA_TRY_VOID(expect_dims(x[0], "dvalue", {x[1].dims[0]}));
+  TESSERA_TRY_VOID(expect_dtype(x[0], "dvalue", statistics_dtype(x[1].dtype)));
+  return conclude(x, "batch, batch seq experts^ -> batch seq experts", {x[1].dims}, {x[1].dtype});
+}
+
 }  // namespace
 
 std::vector<KindInfo> moe_kinds() {
@@ -254,6 +274,18 @@ std::vector<KindInfo> moe_kinds() {
        .attributes = {top_k},
        .infer = infer_by(infer_balance_grad),
        .flops = flops_per_point(1)},
+      {.name = "moe_z_loss",
+       .summary = "mean over a sequence of the squared log-sum-exp of the router's logits",
+       .infer = infer_by(infer_z_loss),
+       .differentiate = differentiate_z_loss,
+       .flops = flops_per_point(2),
+       .accumulates = true},
+      {.name = "moe_z_loss_grad",
+       .summary = "gradient of the router's logits through the z-loss",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .infer = infer_by(infer_z_loss_grad),
+       .flops = flops_per_point(3)},
   };
 }
 

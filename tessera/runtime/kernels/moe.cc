@@ -2,6 +2,7 @@
 // position with the capacity of the whole op; a piece serves the slots of its experts and
 // positions.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -227,13 +228,21 @@ Kernel weight_grad(const KernelCall& call) {
   });
 }
 
+// Of the whole op, not of a piece.
+double full_size(const Op& op, const char* dim) {
+  return static_cast<double>(op.annotation.dims[static_cast<size_t>(op.annotation.find(dim))].size);
+}
+
 // experts / (seq * top_k * seq): the share of choices times the mean probability, 1 if balanced.
 double balance_factor(const Op& op) {
-  const auto size = [&](const char* name) {
-    return static_cast<double>(
-        op.annotation.dims[static_cast<size_t>(op.annotation.find(name))].size);
-  };
-  return size("experts") / (size("seq") * size("seq") * static_cast<double>(op.integer("top_k")));
+  const double seq = full_size(op, "seq");
+  return full_size(op, "experts") / (seq * seq * static_cast<double>(op.integer("top_k")));
+}
+
+template <class A>
+A log_sum_exp(const RowOps<A>& ops, const A* x, int64_t n) {
+  const A highest = ops.max(x, n);
+  return highest + std::log(ops.sum_exp(x, highest, n));
 }
 
 // (probs, load; top_k) -> value
@@ -278,6 +287,50 @@ Kernel balance_grad(const KernelCall& call) {
   });
 }
 
+// (logits) -> value: the mean over seq of lse^2
+Kernel z_loss(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array logits = call.inputs[0], value = call.outputs[0];
+    const Row<A> row(logits);
+    const A factor = static_cast<A>(1 / full_size(*call.op, "seq"));
+    const bool add = call.add[0];
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      for (int64_t b = 0; b < logits.shape[0]; ++b) {
+        A sum = 0;
+        for (int64_t s = 0; s < logits.shape[1]; ++s) {
+          const A lse = log_sum_exp(ops, row.read(at(logits, b, s)), row.size());
+          sum += lse * lse;
+        }
+        std::byte* out = at(value, b);
+        const A old = add ? load_element<A>(out, value.dtype) : A{0};
+        store_element(out, value.dtype, old + factor * sum);
+      }
+    };
+  });
+}
+
+// (dvalue, logits) -> dlogits = dvalue 2 lse exp(logits - lse) / seq
+Kernel z_loss_grad(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array dvalue = call.inputs[0], logits = call.inputs[1], dlogits = call.outputs[0];
+    const Row<A> in(logits), out(dlogits);
+    const A factor = static_cast<A>(2 / full_size(*call.op, "seq"));
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      for (int64_t b = 0; b < logits.shape[0]; ++b) {
+        const A scale = factor * load_element<A>(at(dvalue, b), dvalue.dtype);
+        for (int64_t s = 0; s < logits.shape[1]; ++s) {
+          const A* x = in.read(at(logits, b, s));
+          const A lse = log_sum_exp(ops, x, in.size());
+          ops.exp_shifted(out.write(at(dlogits, b, s)), x, lse, scale * lse, in.size());
+          out.commit(at(dlogits, b, s));
+        }
+      }
+    };
+  });
+}
+
 bool numbers_slots(const Op& op, int dim) {
   return dim == op.annotation.find("experts") || dim == op.annotation.find("capacity");
 }
@@ -290,6 +343,8 @@ constexpr KernelInfo kKernels[] = {
     {"moe_weight_grad", weight_grad, 0b1, numbers_slots},
     {"moe_balance", balance, 0b1},
     {"moe_balance_grad", balance_grad},
+    {"moe_z_loss", z_loss, 0b1},
+    {"moe_z_loss_grad", z_loss_grad},
 };
 
 }  // namespace
