@@ -15,9 +15,9 @@ namespace {
 using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
-const Names kPlanKeys{"mesh",     "micro_batches", "micro_batch_dim", "stage_axis",
-                      "schedule", "bucket_bytes",  "split",           "stage",
-                      "store",    "precision"};
+const Names kPlanKeys{"mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule",
+                      "bucket_bytes", "split",         "stage",           "store",      "precision",
+                      "place"};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
 const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
@@ -364,7 +364,7 @@ Status read_schedule(const Reader& top, Plan& plan) {
     return {};
   }
   for (const toml::node& row : *table) {
-    if (!row.is_array()) return top.wrong_type("schedule", "one list of blocks a stage", row);
+    if (!row.is_array()) return top.wrong_type("schedule", "one list of blocks a place", row);
     std::vector<BlockRun>& runs = plan.schedule_table.emplace_back();
     for (const toml::node& item : *row.as_array()) {
       if (!item.is_string()) return top.wrong_type("schedule", "blocks like \"F0\"", item);
@@ -375,11 +375,19 @@ Status read_schedule(const Reader& top, Plan& plan) {
   }
   if (plan.schedule_table.empty()) {
     return top.error(top.line_of(*node),
-                     "'schedule' is an empty list: expected one list of blocks a stage");
+                     "'schedule' is an empty list: expected one list of blocks a place");
   }
-  Status status = check_schedule(plan.schedule_table, plan.micro_batches);
-  if (status) status = check_schedule_finishes(plan.schedule_table);
-  if (!status) return top.error(top.line_of(*node), status.error().message);
+  // Which stages are at which place is known only with the graph; a table that names no stage has
+  // one a place.
+  const auto names_stage = [](const BlockRun& run) { return run.stage != kOnlyStage; };
+  PipelineShape shape{.places = static_cast<int64_t>(plan.schedule_table.size()),
+                      .micro_batches = plan.micro_batches};
+  for (const std::vector<BlockRun>& row : plan.schedule_table) {
+    if (std::any_of(row.begin(), row.end(), names_stage)) return {};
+    shape.at.push_back({shape.stages()});
+  }
+  const auto schedule = plan_schedule(plan, shape);
+  if (!schedule) return tl::unexpected(schedule.error());
   return {};
 }
 
@@ -400,6 +408,19 @@ Status read_precision(const Reader& top, Plan& plan) {
   return {};
 }
 
+Status read_place(const Reader& top, Plan& plan) {
+  const toml::node* node = top.find("place");
+  if (node == nullptr) return {};
+  plan.place_line = top.line_of(*node);
+  if (!node->is_array()) return top.wrong_type("place", "a list of numbers, one a stage", *node);
+  for (const toml::node& item : *node->as_array()) {
+    if (!item.is_integer())
+      return top.wrong_type("place", "the coordinate of a stage on the stage axis", item);
+    plan.place.push_back(item.as_integer()->get());
+  }
+  return {};
+}
+
 Result<Plan> read_plan(const Reader& top) {
   Plan plan;
   plan.file = top.file();
@@ -410,6 +431,7 @@ Result<Plan> read_plan(const Reader& top) {
   if (top.has("schedule")) plan.schedule_line = top.line_of("schedule");
   TESSERA_TRY_VOID(top.string("micro_batch_dim", plan.micro_batch_dim));
   TESSERA_TRY_VOID(top.string("stage_axis", plan.stage_axis));
+  TESSERA_TRY_VOID(read_place(top, plan));
   TESSERA_TRY_VOID(top.integer("bucket_bytes", 0, plan.bucket_bytes));
   TESSERA_TRY_VOID(read_schedule(top, plan));
   TESSERA_TRY_VOID(read_precision(top, plan));
