@@ -15,13 +15,14 @@ namespace {
 using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
-const Names kPlanKeys{"mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule",
-                      "bucket_bytes", "split",         "stage",           "store",      "precision",
-                      "place"};
+const Names kPlanKeys{"mesh",     "micro_batches", "micro_batch_dim", "stage_axis",
+                      "schedule", "bucket_bytes",  "split",           "stage",
+                      "store",    "precision",     "place",           "resharding"};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
 const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
 const Names kPrecisionKeys{"compute"};
+const Names kReshardings{"auto", "direct", "gather"};
 const Names kPhases{"forward", "backward", "update"};
 const Names kOrders{"aligned", "rotated"};
 const Names kTiers{"device", "host", "disk"};
@@ -433,6 +434,9 @@ Result<Plan> read_plan(const Reader& top) {
   TESSERA_TRY_VOID(top.string("stage_axis", plan.stage_axis));
   TESSERA_TRY_VOID(read_place(top, plan));
   TESSERA_TRY_VOID(top.integer("bucket_bytes", 0, plan.bucket_bytes));
+  TESSERA_TRY_VOID(top.string("resharding", plan.resharding));
+  if (std::find(kReshardings.begin(), kReshardings.end(), plan.resharding) == kReshardings.end())
+    return top.not_one_of("resharding", "resharding", plan.resharding, kReshardings);
   TESSERA_TRY_VOID(read_schedule(top, plan));
   TESSERA_TRY_VOID(read_precision(top, plan));
   TESSERA_TRY(const auto stages, read_entries(top, "stage"));

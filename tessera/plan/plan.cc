@@ -243,11 +243,11 @@ bool operator==(const StoreEntry& a, const StoreEntry& b) {
 
 bool operator==(const Plan& a, const Plan& b) {
   return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule,
-                  a.schedule_table, a.place, a.bucket_bytes, a.splits, a.stages, a.stores,
-                  a.compute_dtype) == std::tie(b.mesh, b.micro_batches, b.micro_batch_dim,
-                                               b.stage_axis, b.schedule, b.schedule_table, b.place,
-                                               b.bucket_bytes, b.splits, b.stages, b.stores,
-                                               b.compute_dtype);
+                  a.schedule_table, a.place, a.bucket_bytes, a.resharding, a.splits, a.stages,
+                  a.stores, a.compute_dtype) ==
+         std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis, b.schedule,
+                  b.schedule_table, b.place, b.bucket_bytes, b.resharding, b.splits, b.stages,
+                  b.stores, b.compute_dtype);
 }
 
 std::string to_toml(const Plan& plan) {
@@ -267,6 +267,9 @@ std::string to_toml(const Plan& plan) {
     out += schedule_toml(plan);
   if (plan.bucket_bytes != defaults.bucket_bytes) {
     out += fmt::format("bucket_bytes = {}\n", plan.bucket_bytes);
+  }
+  if (plan.resharding != defaults.resharding) {
+    out += fmt::format("resharding = \"{}\"\n", plan.resharding);
   }
   if (plan.compute_dtype) {
     out += fmt::format("precision = {{ compute = {} }}\n", quoted(dtype_name(*plan.compute_dtype)));

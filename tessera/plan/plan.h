@@ -86,6 +86,7 @@ struct Plan {
   std::string schedule = "1f1b";  // a schedule's name (schedule.h); unused with a table
   Schedule schedule_table;        // by place, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
+  std::string resharding = "auto";  // what replicas receive from other stages: "direct", "gather"
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
