@@ -243,7 +243,7 @@ Schedule waves(const std::vector<Job>& jobs, int hosts, uint64_t seed) {
 }
 
 Schedule improve(const std::vector<Job>& jobs, Schedule schedule, int hosts, double bound) {
-  constexpr int64_t kWork = 4'000'000;  // placements
+  constexpr int64_t kWork = 400'000;  // placements
   const int64_t n = static_cast<int64_t>(jobs.size());
   int64_t budget = n > 0 ? kWork / n : 0;
   double best = makespan(jobs, schedule, hosts);
