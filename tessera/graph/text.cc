@@ -74,6 +74,7 @@ std::string tensor_line(const Graph& graph, const Tensor& tensor) {
     line += fmt::format(" init={}", init_name(tensor.init.kind));
     if (tensor.init.value != 0) line += fmt::format("({})", double_text(tensor.init.value));
   }
+  if (tensor.recompute) line += " recompute=1";
   if (tensor.of.valid()) line += " of=" + handle(graph, tensor.of);
   if (tensor.update_of.valid()) line += " update_of=" + handle(graph, tensor.update_of);
   return line + "\n";
@@ -87,6 +88,7 @@ std::string op_line(const Graph& graph, const Op& op) {
     if (mirror.phase != Phase::kForward) line += fmt::format("{}:", phase_name(mirror.phase));
     line += quoted(mirror.path);
   }
+  if (op.step >= 0) line += fmt::format(" step={}", op.step);
   line +=
       fmt::format(" {} = {}({})", handles(graph, op.outputs), op.kind, handles(graph, op.inputs));
   if (!op.attributes.empty()) {
@@ -277,9 +279,15 @@ class GraphParser {
       TESSERA_TRY(tensor.init, parse_init(cursor));
       return {};
     }
+    if (cursor.take_word("recompute")) {
+      TESSERA_TRY_VOID(cursor.expect('='));
+      if (!cursor.take_word("1")) return cursor.expected("1");
+      tensor.recompute = true;
+      return {};
+    }
     const bool update = cursor.take_word("update_of");
     if (!update && !cursor.take_word("of")) {
-      return cursor.expected("init=, of=, update_of= or the end of the line");
+      return cursor.expected("init=, recompute=, of=, update_of= or the end of the line");
     }
     TESSERA_TRY_VOID(cursor.expect('='));
     TESSERA_TRY(const std::string name, tensor_name(cursor));
@@ -353,6 +361,11 @@ class GraphParser {
     if (!cursor.take_word("op")) return cursor.expected("'op'");
     TESSERA_TRY(op.path, cursor.quoted_text("a path in quotes"));
     if (cursor.take_word("mirror")) TESSERA_TRY_VOID(parse_mirror(cursor, op));
+    if (cursor.take_word("step")) {
+      TESSERA_TRY_VOID(cursor.expect('='));
+      TESSERA_TRY(const std::string step, cursor.word("a step"));
+      TESSERA_TRY(op.step, parse_int(step).map([](int64_t n) { return static_cast<int>(n); }));
+    }
     TESSERA_TRY(op.outputs, tensor_list(cursor));
     TESSERA_TRY_VOID(cursor.expect('='));
     TESSERA_TRY(op.kind, cursor.word("an op kind"));

@@ -2,6 +2,7 @@
 #include "tessera/plan/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -68,6 +69,15 @@ std::string entry_toml(const StoreEntry& entry) {
   if (entry.dim) out += ", dim = " + quoted(*entry.dim);
   if (entry.tier) out += ", tier = " + quoted(tier_name(*entry.tier));
   if (entry.recompute) out += fmt::format(", recompute = {}", *entry.recompute);
+  return out;
+}
+
+std::string entry_toml(const LoopEntry& entry) {
+  std::string out = fmt::format("ops = {}, dim = {}", quoted(entry.ops), quoted(entry.dim));
+  if (entry.steps > 0) out += fmt::format(", steps = {}", entry.steps);
+  if (entry.steps == 0) out += fmt::format(", sizes = [{}]", fmt::join(entry.sizes, ", "));
+  if (entry.recompute) out += ", recompute = true";
+  if (entry.stages) out += ", stages = true";
   return out;
 }
 

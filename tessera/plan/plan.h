@@ -76,6 +76,17 @@ struct StoreEntry {
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
 };
+// A time loop over a group of ops; split entries with "time:N" loop over one op.
+struct LoopEntry {
+  std::string ops;
+  std::string dim;
+  int64_t steps = 0;           // even pieces, the first ones larger; 0: `sizes` are given
+  std::vector<int64_t> sizes;  // of the pieces, in order
+  bool recompute = false;      // keep nothing of what is made inside a step
+  bool stages = false;         // each step goes through stages of its own
+  int line = 0;
+  friend bool operator==(const LoopEntry& a, const LoopEntry& b);
+};
 struct Plan {
   std::string file = "<plan>";
   std::vector<std::pair<std::string, int64_t>> mesh;  // row-major, last fastest
@@ -89,6 +100,7 @@ struct Plan {
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
+  std::vector<LoopEntry> loops;  // applied in order (shape_forward, prepare.h)
   std::optional<DType> compute_dtype;             // [precision] compute
   int micro_batches_line = 0, schedule_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)

@@ -20,10 +20,10 @@ std::string suggestion(const std::string& best) {
   return best.empty() ? "" : fmt::format(", did you mean '{}'?", best);
 }
 
-// All prefixes of `path` that end before a '.' or '@', and the path.
+// All prefixes of `path` that end before a '.', '@' or '#', and the path.
 void add_prefixes(std::string_view path, std::set<std::string>& prefixes) {
   for (size_t end = 0; end < path.size();) {
-    end = std::min(path.find_first_of(".@", end + 1), path.size());
+    end = std::min(path.find_first_of(".@#", end + 1), path.size());
     prefixes.emplace(path.substr(0, end));
   }
 }
