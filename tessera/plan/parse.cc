@@ -15,9 +15,9 @@ namespace {
 using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
-const Names kPlanKeys{"mesh",     "micro_batches", "micro_batch_dim", "stage_axis",
-                      "schedule", "bucket_bytes",  "split",           "stage",
-                      "store",    "precision",     "loop"};
+const Names kPlanKeys{"mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule",
+                      "bucket_bytes", "split",         "stage",           "store",      "precision",
+                      "loop"};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
 const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
@@ -164,8 +164,7 @@ class Reader {
       if (!item.is_integer()) return wrong_type(key, "a list of integers", item);
       value.push_back(item.as_integer()->get());
       if (value.back() < 1) {
-        return error(line_of(item),
-                     fmt::format("expected {} >= 1, found {}", key, value.back()));
+        return error(line_of(item), fmt::format("expected {} >= 1, found {}", key, value.back()));
       }
     }
     return {};

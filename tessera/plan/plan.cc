@@ -210,12 +210,17 @@ bool operator==(const StoreEntry& a, const StoreEntry& b) {
          std::tie(b.tensors, b.over, b.dim, b.tier, b.recompute);
 }
 
+bool operator==(const LoopEntry& a, const LoopEntry& b) {
+  return std::tie(a.ops, a.dim, a.steps, a.sizes, a.recompute, a.stages) ==
+         std::tie(b.ops, b.dim, b.steps, b.sizes, b.recompute, b.stages);
+}
 bool operator==(const Plan& a, const Plan& b) {
   return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule,
-                  a.schedule_table, a.bucket_bytes, a.splits, a.stages, a.stores,
-                  a.compute_dtype) ==
-         std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis, b.schedule,
-                  b.schedule_table, b.bucket_bytes, b.splits, b.stages, b.stores, b.compute_dtype);
+                  a.schedule_table, a.bucket_bytes, a.splits, a.stages, a.stores, a.loops,
+                  a.compute_dtype) == std::tie(b.mesh, b.micro_batches, b.micro_batch_dim,
+                                               b.stage_axis, b.schedule, b.schedule_table,
+                                               b.bucket_bytes, b.splits, b.stages, b.stores,
+                                               b.loops, b.compute_dtype);
 }
 
 std::string to_toml(const Plan& plan) {
@@ -241,6 +246,7 @@ std::string to_toml(const Plan& plan) {
   out += entries_toml("split", plan.splits);
   out += entries_toml("stage", plan.stages);
   out += entries_toml("store", plan.stores);
+  out += entries_toml("loop", plan.loops);
   return out;
 }
 

@@ -99,7 +99,7 @@ struct Plan {
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
-  std::vector<LoopEntry> loops;  // applied in order (shape_forward, prepare.h)
+  std::vector<LoopEntry> loops;                   // applied in order (shape_forward, prepare.h)
   std::optional<DType> compute_dtype;             // [precision] compute
   int micro_batches_line = 0, schedule_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)

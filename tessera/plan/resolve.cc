@@ -530,6 +530,9 @@ class Resolver {
   // ---- stores
   // ---------------------------------------------------------------------------------------
   Status apply_stores() {
+    for (const Tensor& tensor : graph_.tensors()) {
+      out_.tensors[tensor.id.index()].recompute = tensor.recompute;
+    }
     for (size_t e = 0; e < plan().stores.size(); ++e) {
       const StoreEntry& entry = plan().stores[e];
       TESSERA_TRY(const auto selected, select_tensors(entry));
