@@ -52,12 +52,6 @@ class Loop {
   }
 
   Status select() {
-    if (plan_.micro_batches > 1 && entry_.dim == plan_.micro_batch_dim) {
-      return error(
-          fmt::format("dim '{}' is cut by micro_batches = {} already: a loop over it "
-                      "needs micro_batches = 1",
-                      entry_.dim, plan_.micro_batches));
-    }
     selected_ = paths_.select(entry_.ops);
     std::set<std::string> paths, dims;
     bool any = false;
@@ -92,16 +86,17 @@ class Loop {
   // shard, so that it finds its piece where the dim is split already. A causal order allows
   // intervals only.
   int64_t shards() {
-    int64_t shards = 1;
+    int64_t shards = entry_.dim == plan_.micro_batch_dim ? plan_.micro_batches : 1;
+    int64_t by_split = 1;
     for (const Op& op : graph_.ops()) {
       const int d = selected_[op.id.index()] ? op.annotation.find(entry_.dim) : -1;
       if (d < 0) continue;
       for (const OpDim& dim : op.annotation.dims) {
         if (dim.causal_of == d) return 1;
       }
-      shards = std::lcm(shards, shards_of(op));
+      by_split = std::lcm(by_split, shards_of(op));
     }
-    return shards;
+    return shards * by_split;
   }
 
   int64_t shards_of(const Op& op) {

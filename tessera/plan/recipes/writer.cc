@@ -1,6 +1,7 @@
 #include "tessera/plan/recipes/writer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -55,6 +56,10 @@ void PlanText::store(std::string tensors, std::string over) {
   if (has(over)) stores.emplace_back(std::move(tensors), std::move(over));
 }
 
+void PlanText::loop(std::string_view ops, std::string_view dim, std::string_view how) {
+  loops.push_back(fmt::format("ops = {}, dim = {}, {}", quoted(ops), quoted(dim), how));
+}
+
 std::string PlanText::str() const {
   std::string out;
   for (const auto& [name, size] : mesh) {
@@ -62,6 +67,7 @@ std::string PlanText::str() const {
   }
   out = out.empty() ? "mesh = {}\n" : fmt::format("mesh = {{ {} }}\n", out);
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
+  if (!place.empty()) out += fmt::format("place = [{}]\n", fmt::join(place, ", "));
   if (!schedule.empty()) out += fmt::format("schedule = {}\n", quoted(schedule));
   std::vector<Row> rows;
   for (const SplitEntry& s : splits) {
@@ -75,7 +81,11 @@ std::string PlanText::str() const {
   rows.clear();
   for (const auto& [tensors, over] : stores)
     rows.push_back({{"tensors", quoted(tensors)}, {"over", quoted(over)}});
-  return out + list("store", rows);
+  out += list("store", rows);
+  if (loops.empty()) return out;
+  out += "loop = [\n";
+  for (const std::string& loop : loops) out += "  { " + loop + " },\n";
+  return out + "]\n";
 }
 
 int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim) {

@@ -26,12 +26,16 @@ struct PlanText {
   std::vector<SplitEntry> splits{};
   std::vector<std::pair<std::string, int64_t>> stages{};
   std::vector<std::pair<std::string, std::string>> stores{};  // tensors, over
+  std::vector<std::string> loops{};                           // whole entries
+  std::vector<int64_t> place{};                               // empty: left out
 
   int64_t size(std::string_view axis) const;  // 1 if there is no such axis
   bool has(std::string_view axis) const { return size(axis) > 1; }
   // `over` is an axis or "time:N".
   void split(std::string ops, std::string dim, std::string over);
   void store(std::string tensors, std::string over);
+  // `how`: the other keys, "steps = 4, recompute = true".
+  void loop(std::string_view ops, std::string_view dim, std::string_view how);
   std::string str() const;
 };
 
