@@ -52,6 +52,12 @@ class Loop {
   }
 
   Status select() {
+    if (plan_.micro_batches > 1 && entry_.dim == plan_.micro_batch_dim) {
+      return error(
+          fmt::format("micro_batches = {} cut dim '{}' already: a loop over it needs "
+                      "micro_batches = 1",
+                      plan_.micro_batches, entry_.dim));
+    }
     selected_ = paths_.select(entry_.ops);
     std::set<std::string> paths, dims;
     bool any = false;
@@ -86,17 +92,16 @@ class Loop {
   // shard, so that it finds its piece where the dim is split already. A causal order allows
   // intervals only.
   int64_t shards() {
-    int64_t shards = entry_.dim == plan_.micro_batch_dim ? plan_.micro_batches : 1;
-    int64_t by_split = 1;
+    int64_t shards = 1;
     for (const Op& op : graph_.ops()) {
       const int d = selected_[op.id.index()] ? op.annotation.find(entry_.dim) : -1;
       if (d < 0) continue;
       for (const OpDim& dim : op.annotation.dims) {
         if (dim.causal_of == d) return 1;
       }
-      by_split = std::lcm(by_split, shards_of(op));
+      shards = std::lcm(shards, shards_of(op));
     }
-    return shards * by_split;
+    return shards;
   }
 
   int64_t shards_of(const Op& op) {

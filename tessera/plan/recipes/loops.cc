@@ -8,11 +8,11 @@
 namespace tessera::recipes {
 namespace {
 
-// "4", or "24,16,16,8" (also blank separated): sizes that add up to seq.
+// "4", or "24+16+16+8": sizes that add up to seq.
 Result<std::string> slices_text(const std::string& slices, int64_t seq) {
   std::string list = slices;
   for (char& c : list) {
-    if (c == ',') c = ' ';
+    if (c == '+') c = ' ';
   }
   std::vector<std::string> sizes;
   int64_t sum = 0;
@@ -21,7 +21,7 @@ Result<std::string> slices_text(const std::string& slices, int64_t seq) {
     const auto size = parse_int(item);
     if (!size || *size < 1) {
       return invalid_input(fmt::format(
-          "expected slices = a number, or sizes like \"24,16,16,8\", found '{}'", slices));
+          "expected slices = a number, or sizes like \"24+16+16+8\", found '{}'", slices));
     }
     sum += *size;
     sizes.push_back(item);
@@ -87,7 +87,7 @@ std::vector<Recipe> loop_recipes() {
       {"token_pipeline",
        "pipeline of slices of one sequence; attention must be causal",
        {pp_argument(std::nullopt),
-        {"slices", std::nullopt, "number of slices, or their sizes: \"24,16,16,8\"", 0, true},
+        {"slices", std::nullopt, "number of slices, or their sizes: \"24+16+16+8\"", 0, true},
         micro_batches_argument("1"),
         {"schedule", "token", "token (all forwards first) or token_1f1b", 0, true},
         dp_argument("1"),
