@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "tessera/graph/graph.h"
+#include "tessera/graph/kinds.h"
 
 namespace tessera {
 namespace {
@@ -377,7 +378,7 @@ class GraphParser {
     if (cursor.take('{')) TESSERA_TRY_VOID(parse_attributes(cursor, op.attributes));
     TESSERA_TRY_VOID(cursor.expect(':'));
     TESSERA_TRY(op.annotation, parse_annotation(cursor.rest()));
-    TESSERA_TRY_VOID(bind_sizes(op.annotation, shapes(op.inputs), shapes(op.outputs)));
+    TESSERA_TRY_VOID(bind(op));
     for (const TensorId output : op.outputs) {
       if (graph_.tensor(output).producer.valid()) {
         return invalid_input(fmt::format("tensor '{}' is made twice", graph_.tensor(output).name));
@@ -389,6 +390,31 @@ class GraphParser {
     }
     graph_.add_op(std::move(op));
     return {};
+  }
+
+  // By the shapes; where these do not tell all sizes, by the kind as well (blocks of a slice).
+  Status bind(Op& op) const {
+    Annotation by_shapes = op.annotation;
+    Status bound = bind_sizes(by_shapes, shapes(op.inputs), shapes(op.outputs));
+    if (bound) {
+      op.annotation = std::move(by_shapes);
+      return bound;
+    }
+    take_sizes_of_kind(op);
+    if (bind_sizes(op.annotation, shapes(op.inputs), shapes(op.outputs))) return {};
+    return bound;
+  }
+
+  void take_sizes_of_kind(Op& op) const {
+    Attributes attributes = op.attributes;
+    const auto inferred = infer_op(graph_, op.kind, op.inputs, attributes);
+    if (!inferred) return;
+    for (OpDim& dim : op.annotation.dims) {
+      const int known = inferred->annotation.find(dim.name);
+      if (dim.size < 0 && known >= 0) {
+        dim.size = inferred->annotation.dims[static_cast<size_t>(known)].size;
+      }
+    }
   }
 
   static Status parse_attributes(Cursor& cursor, Attributes& attributes) {

@@ -330,7 +330,9 @@ class UnrollPass {
     const std::string& path = op.outputs.size() == 1 ? op.path : tensor.name;
     to_.set_step(how_.stages ? static_cast<int>(steps()) - 1 : op.step);
     TensorId& whole = whole_[original.index()];
-    if (pieces.position == kReduced) {
+    if (steps() == 1) {
+      whole = pieces.by_step[0];
+    } else if (pieces.position == kReduced) {
       whole = to_.op1(path, "add_n", pieces.by_step);
     } else {
       whole = to_.op1(path, "concat", pieces.by_step,

@@ -45,23 +45,23 @@ parameter %up.weight [in=4, ffn=6] float32
 parameter %down.weight [ffn=6, out=3] float32
 parameter %down.bias [out=3] float32
 activation %"up@part1#0" [in=4, ffn=4] float32 recompute=1
-forward op "up@part1#0" %"up@part1#0" = slice(%up.weight) {begin=0, blocks=2, dim="ffn", size=2} : in (ffn ffn.in) -> in (ffn ffn.out)
+forward op "up@part1#0" %"up@part1#0" = slice(%up.weight) {begin=0, blocks=2, dim="ffn", size=2} : in (ffn ffn.in^) -> in (ffn ffn.out^)
 activation %"up#0" [batch=2, ffn=4] float32 recompute=1
 forward op "up#0" %"up#0" = einsum(%x, %"up@part1#0") {spec="batch in+, in ffn -> batch ffn"} : batch in+, in ffn -> batch ffn
 activation %"act#0" [batch=2, ffn=4] float32 recompute=1
 forward op "act#0" %"act#0" = relu(%"up#0") : batch ffn -> batch ffn
 activation %"down@part1#0" [ffn=4, out=3] float32 recompute=1
-forward op "down@part1#0" %"down@part1#0" = slice(%down.weight) {begin=0, blocks=2, dim="ffn", size=2} : (ffn ffn.in) out -> (ffn ffn.out) out
+forward op "down@part1#0" %"down@part1#0" = slice(%down.weight) {begin=0, blocks=2, dim="ffn", size=2} : (ffn ffn.in^) out -> (ffn ffn.out^) out
 activation %"down#0" [batch=2, out=3] float32 recompute=1
 forward op "down#0" %"down#0" = einsum(%"act#0", %"down@part1#0", %down.bias) {spec="batch ffn+, ffn out, out -> batch out"} : batch ffn+, ffn out, out -> batch out
 activation %"up@part1#1" [in=4, ffn=2] float32 recompute=1
-forward op "up@part1#1" %"up@part1#1" = slice(%up.weight) {begin=2, blocks=2, dim="ffn", size=1} : in (ffn ffn.in) -> in (ffn ffn.out)
+forward op "up@part1#1" %"up@part1#1" = slice(%up.weight) {begin=2, blocks=2, dim="ffn", size=1} : in (ffn ffn.in^) -> in (ffn ffn.out^)
 activation %"up#1" [batch=2, ffn=2] float32 recompute=1
 forward op "up#1" %"up#1" = einsum(%x, %"up@part1#1") {spec="batch in+, in ffn -> batch ffn"} : batch in+, in ffn -> batch ffn
 activation %"act#1" [batch=2, ffn=2] float32 recompute=1
 forward op "act#1" %"act#1" = relu(%"up#1") : batch ffn -> batch ffn
 activation %"down@part1#1" [ffn=2, out=3] float32 recompute=1
-forward op "down@part1#1" %"down@part1#1" = slice(%down.weight) {begin=2, blocks=2, dim="ffn", size=1} : (ffn ffn.in) out -> (ffn ffn.out) out
+forward op "down@part1#1" %"down@part1#1" = slice(%down.weight) {begin=2, blocks=2, dim="ffn", size=1} : (ffn ffn.in^) out -> (ffn ffn.out^) out
 activation %"down#1" [batch=2, out=3] float32 recompute=1
 forward op "down#1" %"down#1" = einsum(%"act#1", %"down@part1#1") {spec="batch ffn+, ffn out -> batch out"} : batch ffn+, ffn out -> batch out
 activation %down [batch=2, out=3] float32
@@ -129,8 +129,9 @@ TEST(Unroll, WithoutCausalOrderAllKeysAreMadeFirst) {
   const Graph looped = expect_value(unroll(graph, all(graph), {.dim = "seq", .sizes = {4, 2}}));
   std::vector<std::string> paths;
   for (const Op& op : looped.ops()) paths.push_back(op.path);
-  EXPECT_EQ(paths, (std::vector<std::string>{"k#0", "k#1", "k", "core@part0#0", "core#0", "loss#0",
-                                             "core@part0#1", "core#1", "loss#1", "loss"}));
+  EXPECT_EQ(paths, (std::vector<std::string>{"k@part0#0", "k#0", "k@part0#1", "k#1", "k",
+                                             "core@part0#0", "core#0", "loss#0", "core@part0#1",
+                                             "core#1", "loss#1", "loss"}));
 }
 
 }  // namespace
