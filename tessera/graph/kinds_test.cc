@@ -479,7 +479,7 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
       {"attention",
        {q, "batch=2 seq=5 heads=3 head_dim=4", "batch=2 seq=5 heads=3 head_dim=4"},
        {{"causal", 1}},
-       "expected as many keys as queries in causal attention, found 5 and 6",
+       "expected at least as many keys as queries in causal attention, found 5 and 6",
        {}},
       {"attention",
        {q, "batch=2 seq=6 heads=1 head_dim=4", "batch=2 seq=6 heads=1 head_dim=4"},

@@ -17,13 +17,14 @@ using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
 const Names kPlanKeys{
     "mesh",  "micro_batches", "micro_batch_dim", "stage_axis", "schedule", "bucket_bytes", "split",
-    "stage", "store",         "precision",       "place",      "prefetch", "resharding",
+    "stage", "store",         "precision",       "place",      "prefetch", "resharding",   "loop",
 };
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
 const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute", "keep"};
 const Names kPrefetchKeys{"units", "ahead"};
 const Names kKeeps{"block", "micro_batch", "step"};
+const Names kLoopKeys{"ops", "dim", "steps", "sizes", "recompute", "stages"};
 const Names kPrecisionKeys{"compute"};
 const Names kReshardings{"auto", "direct", "gather"};
 const Names kPhases{"forward", "backward", "update"};
@@ -146,6 +147,29 @@ class Reader {
     for (const toml::node& item : *list) {
       if (!item.is_string()) return wrong_type(key, "a list of strings", item);
       value.push_back(item.as_string()->get());
+    }
+    return {};
+  }
+  Status boolean(std::string_view key, bool& value) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return {};
+    if (!node->is_boolean()) return wrong_type(key, "true or false", *node);
+    value = node->as_boolean()->get();
+    return {};
+  }
+  // A list of positive integers.
+  Status integers(std::string_view key, std::vector<int64_t>& value) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return {};
+    const auto* list = node->as_array();
+    if (list == nullptr) return wrong_type(key, "a list of integers", *node);
+    value.clear();
+    for (const toml::node& item : *list) {
+      if (!item.is_integer()) return wrong_type(key, "a list of integers", item);
+      value.push_back(item.as_integer()->get());
+      if (value.back() < 1) {
+        return error(line_of(item), fmt::format("expected {} >= 1, found {}", key, value.back()));
+      }
     }
     return {};
   }
@@ -327,9 +351,10 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
     if (it == kTiers.end()) return reader.not_one_of("tier", "tier", tier, kTiers);
     entry.tier = static_cast<Tier>(it - kTiers.begin());
   }
-  if (const toml::node* node = reader.find("recompute")) {
-    if (!node->is_boolean()) return reader.wrong_type("recompute", "true or false", *node);
-    entry.recompute = node->as_boolean()->get();
+  if (reader.has("recompute")) {
+    bool recompute = false;
+    TESSERA_TRY_VOID(reader.boolean("recompute", recompute));
+    entry.recompute = recompute;
   }
   if (reader.has("keep")) {
     std::string keep;
@@ -342,6 +367,26 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
     return reader.error(entry.line,
                         "[[store]] needs at least one of 'over', 'tier', 'recompute', 'keep'");
   }
+  return entry;
+}
+
+Result<LoopEntry> read_loop(const Reader& reader) {
+  LoopEntry entry;
+  entry.line = reader.line();
+  TESSERA_TRY_VOID(reader.allow(kLoopKeys));
+  for (std::string_view key : {"ops", "dim"}) TESSERA_TRY_VOID(reader.require(key));
+  TESSERA_TRY_VOID(reader.string("ops", entry.ops));
+  TESSERA_TRY_VOID(reader.string("dim", entry.dim));
+  if (reader.has("steps") == reader.has("sizes")) {
+    return reader.error(entry.line, "[[loop]] needs one of 'steps' and 'sizes'");
+  }
+  TESSERA_TRY_VOID(reader.integer("steps", 1, entry.steps));
+  TESSERA_TRY_VOID(reader.integers("sizes", entry.sizes));
+  if (reader.has("sizes") && entry.sizes.empty()) {
+    return reader.error(reader.line_of("sizes"), "'sizes' in [[loop]] is empty");
+  }
+  TESSERA_TRY_VOID(reader.boolean("recompute", entry.recompute));
+  TESSERA_TRY_VOID(reader.boolean("stages", entry.stages));
   return entry;
 }
 
@@ -482,6 +527,16 @@ Result<Plan> read_plan(const Reader& top) {
     TESSERA_TRY(StoreEntry entry, read_store(reader, plan));
     plan.stores.push_back(std::move(entry));
   }
+  TESSERA_TRY(const auto loops, read_entries(top, "loop"));
+  for (const Reader& reader : loops) {
+    TESSERA_TRY(LoopEntry entry, read_loop(reader));
+    for (const LoopEntry& other : plan.loops) {
+      if (!entry.stages || !other.stages) continue;
+      return reader.error(entry.line,
+                          fmt::format("the loop of line {} has stages = true already", other.line));
+    }
+    plan.loops.push_back(std::move(entry));
+  }
   return plan;
 }
 
@@ -490,7 +545,7 @@ Result<Plan> read_plan(const Reader& top) {
 std::string syntax_hint(std::string_view text) {
   for (const std::string& line : split_text(text, '\n')) {
     const std::string_view content = trim(line);
-    for (std::string_view key : {"split", "stage", "store"}) {
+    for (std::string_view key : {"split", "stage", "store", "loop"}) {
       const std::string header = fmt::format("[[{}]]", key);
       if (!content.starts_with(header)) continue;
       const std::string_view rest = trim(content.substr(header.size()));

@@ -299,5 +299,33 @@ RC_GTEST_PROP(Plan, TheParserTakesAnyBytes, ()) {
   RC_ASSERT(placed);
 }
 
+TEST(ParsePlan, Loops) {
+  const std::string text = R"(mesh = {}
+loop = [
+  { ops = "blocks.*.mlp", dim = "ffn", steps = 4, recompute = true },
+  { ops = "*", dim = "seq", sizes = [24, 16, 8], stages = true },
+]
+)";
+  const auto plan = parse_plan(text);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(to_toml(*plan), text);
+  EXPECT_EQ(plan->stage_steps(), 3);
+  const auto error = [](const std::string& entries) {
+    const auto result = parse_plan("loop = [ " + entries + " ]", "p.toml");
+    return result ? std::string() : result.error().message;
+  };
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq' }"),
+            "p.toml:1: [[loop]] needs one of 'steps' and 'sizes'");
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq', sizes = [4, 0] }"),
+            "p.toml:1: expected sizes >= 1, found 0");
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq', sizes = 4 }"),
+            "p.toml:1: 'sizes' in [[loop]]: expected a list of integers, found an integer");
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq', step = 4 }"),
+            "p.toml:1: unknown key 'step' in [[loop]], did you mean 'steps'?");
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq', steps = 4, stages = true }, "
+                  "{ ops = '*', dim = 'batch', steps = 2, stages = true }"),
+            "p.toml:1: the loop of line 1 has stages = true already");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include "tessera/plan/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -72,6 +73,15 @@ std::string entry_toml(const StoreEntry& entry) {
   return out;
 }
 
+std::string entry_toml(const LoopEntry& entry) {
+  std::string out = fmt::format("ops = {}, dim = {}", quoted(entry.ops), quoted(entry.dim));
+  if (entry.steps > 0) out += fmt::format(", steps = {}", entry.steps);
+  if (entry.steps == 0) out += fmt::format(", sizes = [{}]", fmt::join(entry.sizes, ", "));
+  if (entry.recompute) out += ", recompute = true";
+  if (entry.stages) out += ", stages = true";
+  return out;
+}
+
 template <class Entry>
 std::string entries_toml(std::string_view key, const std::vector<Entry>& entries) {
   if (entries.empty()) return "";
@@ -98,9 +108,23 @@ tl::unexpected<Error> error_at(const Plan& plan, int line, const std::string& me
                                 : fmt::format("{}: {}", plan.file, message));
 }
 
+// The named stages once for each step of the loop that has stages of its own.
+Result<std::vector<const StageEntry*>> once_a_step(const Plan& plan,
+                                                   std::vector<const StageEntry*> named) {
+  const int64_t steps = plan.stage_steps();
+  std::vector<const StageEntry*> all = named;
+  for (int64_t step = 1; step < steps; ++step) all.insert(all.end(), named.begin(), named.end());
+  for (const StageEntry* entry : named) {
+    if (steps == 1 || entry == nullptr) continue;
+    return error_at(plan, entry->line,
+                    "a stage with a mesh of its own cannot be in a loop with stages = true");
+  }
+  return all;
+}
+
 // For each stage, the entry that gives it a mesh of its own, or null.
 Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
-  if (plan.stages.empty()) return std::vector<const StageEntry*>(1, nullptr);
+  if (plan.stages.empty()) return once_a_step(plan, {nullptr});
   std::set<int64_t> used;
   for (const StageEntry& entry : plan.stages) used.insert(entry.at);
   int64_t count = 0;
@@ -124,7 +148,7 @@ Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
     }
     of_stage = &entry;
   }
-  return own;
+  return once_a_step(plan, std::move(own));
 }
 
 bool nested(const Mesh& a, const Mesh& b) {
@@ -242,6 +266,10 @@ bool operator==(const StoreEntry& a, const StoreEntry& b) {
          std::tie(b.tensors, b.over, b.dim, b.tier, b.recompute, b.keep);
 }
 
+bool operator==(const LoopEntry& a, const LoopEntry& b) {
+  return std::tie(a.ops, a.dim, a.steps, a.sizes, a.recompute, a.stages) ==
+         std::tie(b.ops, b.dim, b.steps, b.sizes, b.recompute, b.stages);
+}
 bool operator==(const Plan& a, const Plan& b) { return to_toml(a) == to_toml(b); }
 
 std::string to_toml(const Plan& plan) {
@@ -275,6 +303,7 @@ std::string to_toml(const Plan& plan) {
   out += entries_toml("split", plan.splits);
   out += entries_toml("stage", plan.stages);
   out += entries_toml("store", plan.stores);
+  out += entries_toml("loop", plan.loops);
   return out;
 }
 
@@ -314,6 +343,20 @@ Result<std::vector<Mesh>> stage_meshes(const Plan& plan) {
   }
   TESSERA_TRY_VOID(check_devices(plan, meshes, own));
   return meshes;
+}
+
+int64_t Plan::stage_steps() const {
+  for (const LoopEntry& loop : loops) {
+    if (!loop.stages) continue;
+    return loop.steps > 0 ? loop.steps : static_cast<int64_t>(loop.sizes.size());
+  }
+  return 1;
+}
+
+int64_t Plan::named_stages() const {
+  int64_t count = 1;
+  for (const StageEntry& entry : stages) count = std::max(count, entry.at + 1);
+  return count;
 }
 
 int64_t Plan::ranks() const {

@@ -81,6 +81,17 @@ struct StoreEntry {
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
 };
+// A time loop over a group of ops; split entries with "time:N" loop over one op.
+struct LoopEntry {
+  std::string ops;
+  std::string dim;
+  int64_t steps = 0;           // even pieces, the first ones larger; 0: `sizes` are given
+  std::vector<int64_t> sizes;  // of the pieces, in order
+  bool recompute = false;      // keep nothing of what is made inside a step
+  bool stages = false;         // each step goes through stages of its own
+  int line = 0;
+  friend bool operator==(const LoopEntry& a, const LoopEntry& b);
+};
 // Tensors at rest that a unit of ops reads are gathered while the unit `ahead` before it computes;
 // so ahead + 1 units are gathered at the same time. A unit: ops whose path has the same shortest
 // prefix that the glob matches ("blocks.*": blocks.0, blocks.1, ...).
@@ -104,9 +115,14 @@ struct Plan {
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
-  std::optional<DType> compute_dtype;                             // [precision] compute
+  std::vector<LoopEntry> loops;        // applied in order (shape_forward, prepare.h)
+  std::optional<DType> compute_dtype;  // [precision] compute
   int micro_batches_line = 0, schedule_line = 0, place_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
+  // Steps of the loop that has stages of its own, 1 without one: the stages that the entries name
+  // are there once for each step, stage `at` of step s with the number s * named_stages() + at.
+  int64_t stage_steps() const;
+  int64_t named_stages() const;                          // at least 1
   friend bool operator==(const Plan& a, const Plan& b);  // all but file and lines
 };
 Result<Plan> parse_plan(std::string_view toml, std::string_view file = "<plan>");

@@ -54,6 +54,28 @@ stage = [
   { ops = "{blocks.[3-4],final,head,loss}", at = 1 },
 ]
 )");
+  EXPECT_EQ(emit("token_pipeline(pp=2, slices=2+1+1)", graph),
+            R"(# token_pipeline(pp=2, slices=2+1+1)
+mesh = { pp = 2 }
+schedule = "token"
+stage = [
+  { ops = "{embed,blocks.[0-2]}",           at = 0 },
+  { ops = "{blocks.[3-4],final,head,loss}", at = 1 },
+]
+loop = [
+  { ops = "*", dim = "seq", sizes = [2, 1, 1], stages = true },
+]
+)");
+  EXPECT_EQ(emit("token_pipeline(2, 2+3)", graph),
+            "recipe token_pipeline: expected slices that add up to seq = 4 (or their number), "
+            "found '2+3'");
+  EXPECT_EQ(emit("co_shard(steps=2)", graph), R"(# co_shard(steps=2)
+mesh = {}
+loop = [
+  { ops = "blocks.*.attn", dim = "heads", steps = 2, recompute = true },
+  { ops = "blocks.*.mlp", dim = "ffn", steps = 2, recompute = true },
+]
+)");
   EXPECT_EQ(emit("one_f_one_b(4, 8)", graph), R"(# one_f_one_b(4, 8)
 mesh = { pp = 4 }
 micro_batches = 8

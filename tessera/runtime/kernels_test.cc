@@ -332,6 +332,27 @@ const std::vector<Case>& cases() {
                       {parameter(g, "x", {kB, kS}, t), parameter(g, "y", {kB, {"s", 2}}, t)},
                       text("dim", "s"));
        }},
+      {"slice_of_blocks",
+       [](auto& g, DType t) {
+         return g.op1("op", "slice", {parameter(g, "x", {kB, kH, kF}, t)},
+                      {{"dim", std::string("h")},
+                       {"begin", int64_t{1}},
+                       {"size", int64_t{2}},
+                       {"blocks", int64_t{2}}});
+       }},
+      {"concat_of_blocks",
+       [](auto& g, DType t) {
+         return g.op1("op", "concat",
+                      {parameter(g, "x", {kB, {"h", 4}}, t), parameter(g, "y", {kB, kH}, t)},
+                      {{"dim", std::string("h")}, {"blocks", int64_t{4}}});
+       }},
+      {"attention_of_the_last_queries",
+       [](auto& g, DType t) {
+         const auto q = parameter(g, "q", {kB, {"s", 3}, kN, kG, kD}, t);
+         const auto k = parameter(g, "k", {kB, kS, kN, kD}, t),
+                    v = parameter(g, "v", {kB, kS, kN, kD}, t);
+         return g.op("op", "attention", {q, k, v}, {{"causal", int64_t{1}}})[0];
+       }},
   };
   return all;
 }

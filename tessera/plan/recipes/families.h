@@ -18,5 +18,6 @@ std::vector<Recipe> per_layer_recipes();
 std::vector<Recipe> per_op_recipes();
 std::vector<Recipe> recompute_recipes();
 std::vector<Recipe> expert_recipes();
+std::vector<Recipe> loop_recipes();
 
 }  // namespace tessera::recipes

@@ -1,6 +1,7 @@
 #include "tessera/plan/recipes/writer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -101,6 +102,10 @@ void PlanText::recompute(const std::string& tensors, bool yes) {
   stores.push_back({{"tensors", quoted(tensors)}, {"recompute", yes ? "true" : "false"}});
 }
 
+void PlanText::loop(std::string_view ops, std::string_view dim, std::string_view how) {
+  loops.push_back(fmt::format("ops = {}, dim = {}, {}", quoted(ops), quoted(dim), how));
+}
+
 std::string PlanText::str() const {
   std::string out;
   for (const auto& [name, size] : mesh) {
@@ -108,12 +113,17 @@ std::string PlanText::str() const {
   }
   out = out.empty() ? "mesh = {}\n" : fmt::format("mesh = {{ {} }}\n", out);
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
+  if (!place.empty()) out += fmt::format("place = [{}]\n", fmt::join(place, ", "));
   if (!schedule.empty()) out += fmt::format("schedule = {}\n", quoted(schedule));
   std::vector<Entry> placed;
   for (const auto& [ops, at] : stages) {
     placed.push_back({{"ops", quoted(ops)}, {"at", fmt::format("{}", at)}});
   }
-  return out + list("split", splits) + list("stage", placed) + list("store", stores);
+  out += list("split", splits) + list("stage", placed) + list("store", stores);
+  if (loops.empty()) return out;
+  out += "loop = [\n";
+  for (const std::string& loop : loops) out += "  { " + loop + " },\n";
+  return out + "]\n";
 }
 
 int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim) {

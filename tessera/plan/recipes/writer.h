@@ -30,6 +30,8 @@ struct PlanText {
   std::string schedule{};
   std::vector<Entry> splits{}, stores{};
   std::vector<std::pair<std::string, int64_t>> stages{};
+  std::vector<std::string> loops{};  // whole entries
+  std::vector<int64_t> place{};      // empty: left out
 
   int64_t size(std::string_view axis) const;  // 1 if there is no such axis
   bool has(std::string_view axis) const { return size(axis) > 1; }
@@ -38,6 +40,8 @@ struct PlanText {
              const Rotation& rotation = {});
   // A second call for the same tensors adds axes to the first one's entry.
   void store(const std::string& tensors, const std::string& over);
+  // `how`: the other keys, "steps = 4, recompute = true".
+  void loop(std::string_view ops, std::string_view dim, std::string_view how);
   void recompute(const std::string& tensors, bool yes = true);
   std::string str() const;
 };
