@@ -315,6 +315,8 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
       {"tensor_parallel(8)",
        "recipe tensor_parallel: tp = 8 is more than the 4 attention heads (heads = 4, group = 1)"},
       {"summa(5)", "recipe summa: q = 5 is more than the 4 attention heads (heads = 4, group = 1)"},
+      {"summa(2, cols=5)",
+       "recipe summa: cols = 5 is more than the 4 attention heads (heads = 4, group = 1)"},
       {"megatron(schedule=1f2b)", "recipe megatron: unknown schedule '1f2b', did you mean '1f1b'?"},
       {"megatron(sequence_shard=yes)",
        "recipe megatron: expected sequence_shard = true or false, found 'yes', did you mean "

@@ -33,12 +33,13 @@ Result<std::string> emit_grid(const RecipeArguments& arguments, const Graph& gra
     if (size_of(graph, ops, dim) >= steps) split_if(ops, dim, fmt::format("time:{}", steps));
     if (size_of(graph, ops, dim) < steps) split_if(ops, dim, "");
   };
+  const std::string_view side = arguments.number("cols") > 0 ? "cols" : "q";
   std::string heads = "heads";
   if (has_dim(graph, "blocks.*.attn", "heads")) {
-    TESSERA_TRY(heads, heads_dim(graph, "q", cols));
+    TESSERA_TRY(heads, heads_dim(graph, side, cols));
     if (size_of(graph, "blocks.*.attn", heads) < cols) {
-      return invalid_input(fmt::format("q = {} is more than both heads = {} and group = {}", cols,
-                                       size_of(graph, "blocks.*.attn", "heads"),
+      return invalid_input(fmt::format("{} = {} is more than both heads = {} and group = {}", side,
+                                       cols, size_of(graph, "blocks.*.attn", "heads"),
                                        size_of(graph, "blocks.*.attn", "group")));
     }
   }
@@ -61,7 +62,7 @@ std::vector<Recipe> summa_recipes() {
   const auto grid = [](bool rotated) {
     return [rotated](const RecipeArguments& a, const Graph& g) { return emit_grid(a, g, rotated); };
   };
-  const RecipeArgument q = number("q", std::nullopt, "rows, and columns, of the mesh");
+  const RecipeArgument q = number("q", std::nullopt, "rows of the mesh, and columns");
   const RecipeArgument cols = number("cols", "0", "columns if not as many as rows", 0);
   RecipeArgument depth = number("depth", "1", "copies of the mesh; each works on its own batch");
   std::vector<Recipe> recipes{
