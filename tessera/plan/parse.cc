@@ -17,10 +17,12 @@ using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
 const Names kPlanKeys{"mesh",     "micro_batches", "micro_batch_dim", "stage_axis",
                       "schedule", "bucket_bytes",  "split",           "stage",
-                      "store",    "precision"};
+                      "store",    "precision",     "place",           "prefetch"};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
-const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
+const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute", "keep"};
+const Names kPrefetchKeys{"units", "ahead"};
+const Names kKeeps{"block", "micro_batch", "step"};
 const Names kPrecisionKeys{"compute"};
 const Names kPhases{"forward", "backward", "update"};
 const Names kOrders{"aligned", "rotated"};
@@ -327,8 +329,16 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
     if (!node->is_boolean()) return reader.wrong_type("recompute", "true or false", *node);
     entry.recompute = node->as_boolean()->get();
   }
-  if (!entry.over && !entry.tier && !entry.recompute) {
-    return reader.error(entry.line, "[[store]] needs at least one of 'over', 'tier', 'recompute'");
+  if (reader.has("keep")) {
+    std::string keep;
+    TESSERA_TRY_VOID(reader.string("keep", keep));
+    const auto it = std::find(kKeeps.begin(), kKeeps.end(), keep);
+    if (it == kKeeps.end()) return reader.not_one_of("keep", "keep", keep, kKeeps);
+    entry.keep = static_cast<Keep>(it - kKeeps.begin());
+  }
+  if (!entry.over && !entry.tier && !entry.recompute && !entry.keep) {
+    return reader.error(entry.line,
+                        "[[store]] needs at least one of 'over', 'tier', 'recompute', 'keep'");
   }
   return entry;
 }
@@ -364,7 +374,7 @@ Status read_schedule(const Reader& top, Plan& plan) {
     return {};
   }
   for (const toml::node& row : *table) {
-    if (!row.is_array()) return top.wrong_type("schedule", "one list of blocks a stage", row);
+    if (!row.is_array()) return top.wrong_type("schedule", "one list of blocks a place", row);
     std::vector<BlockRun>& runs = plan.schedule_table.emplace_back();
     for (const toml::node& item : *row.as_array()) {
       if (!item.is_string()) return top.wrong_type("schedule", "blocks like \"F0\"", item);
@@ -375,11 +385,19 @@ Status read_schedule(const Reader& top, Plan& plan) {
   }
   if (plan.schedule_table.empty()) {
     return top.error(top.line_of(*node),
-                     "'schedule' is an empty list: expected one list of blocks a stage");
+                     "'schedule' is an empty list: expected one list of blocks a place");
   }
-  Status status = check_schedule(plan.schedule_table, plan.micro_batches);
-  if (status) status = check_schedule_finishes(plan.schedule_table);
-  if (!status) return top.error(top.line_of(*node), status.error().message);
+  // Which stages are at which place is known only with the graph; a table that names no stage has
+  // one a place.
+  const auto names_stage = [](const BlockRun& run) { return run.stage != kOnlyStage; };
+  PipelineShape shape{.places = static_cast<int64_t>(plan.schedule_table.size()),
+                      .micro_batches = plan.micro_batches};
+  for (const std::vector<BlockRun>& row : plan.schedule_table) {
+    if (std::any_of(row.begin(), row.end(), names_stage)) return {};
+    shape.at.push_back({shape.stages()});
+  }
+  const auto schedule = plan_schedule(plan, shape);
+  if (!schedule) return tl::unexpected(schedule.error());
   return {};
 }
 
@@ -400,6 +418,35 @@ Status read_precision(const Reader& top, Plan& plan) {
   return {};
 }
 
+Status read_prefetch(const Reader& top, Plan& plan) {
+  const toml::node* node = top.find("prefetch");
+  if (node == nullptr) return {};
+  if (!node->is_table()) {
+    return top.wrong_type("prefetch", "a table like { units = \"blocks.*\", ahead = 1 }", *node);
+  }
+  const Reader reader(*node->as_table(), "[prefetch]", top.file(), top.line_of(*node));
+  TESSERA_TRY_VOID(reader.allow(kPrefetchKeys));
+  TESSERA_TRY_VOID(reader.require("units"));
+  Prefetch prefetch;
+  TESSERA_TRY_VOID(reader.string("units", prefetch.units));
+  TESSERA_TRY_VOID(reader.integer("ahead", 0, prefetch.ahead));
+  plan.prefetch = std::move(prefetch);
+  return {};
+}
+
+Status read_place(const Reader& top, Plan& plan) {
+  const toml::node* node = top.find("place");
+  if (node == nullptr) return {};
+  plan.place_line = top.line_of(*node);
+  if (!node->is_array()) return top.wrong_type("place", "a list of numbers, one a stage", *node);
+  for (const toml::node& item : *node->as_array()) {
+    if (!item.is_integer())
+      return top.wrong_type("place", "the coordinate of a stage on the stage axis", item);
+    plan.place.push_back(item.as_integer()->get());
+  }
+  return {};
+}
+
 Result<Plan> read_plan(const Reader& top) {
   Plan plan;
   plan.file = top.file();
@@ -410,6 +457,8 @@ Result<Plan> read_plan(const Reader& top) {
   if (top.has("schedule")) plan.schedule_line = top.line_of("schedule");
   TESSERA_TRY_VOID(top.string("micro_batch_dim", plan.micro_batch_dim));
   TESSERA_TRY_VOID(top.string("stage_axis", plan.stage_axis));
+  TESSERA_TRY_VOID(read_place(top, plan));
+  TESSERA_TRY_VOID(read_prefetch(top, plan));
   TESSERA_TRY_VOID(top.integer("bucket_bytes", 0, plan.bucket_bytes));
   TESSERA_TRY_VOID(read_schedule(top, plan));
   TESSERA_TRY_VOID(read_precision(top, plan));
@@ -455,6 +504,8 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file) {
   if (!table) return invalid_input(table.error().message + syntax_hint(text));
   return read_plan(Reader(*table, "the plan", file_name, 1));
 }
+
+std::string_view keep_name(Keep keep) { return kKeeps[static_cast<size_t>(keep)]; }
 
 std::string_view tier_name(Tier tier) {
   switch (tier) {

@@ -38,6 +38,10 @@ namespace tessera {
 enum class StepOrder : uint8_t { kAligned, kRotated };
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
 std::string_view tier_name(Tier tier);
+// How long what was gathered of a tensor at rest is kept: until its block needs it no more, from
+// the forward to the backward of a micro-batch, or for the step.
+enum class Keep : uint8_t { kBlock, kMicroBatch, kStep };
+std::string_view keep_name(Keep keep);
 
 // ---- as written
 // -------------------------------------------------------------------------------------------------
@@ -73,8 +77,17 @@ struct StoreEntry {
   std::optional<std::string> dim;  // which tensor dim `over` cuts; default: see docs
   std::optional<Tier> tier;
   std::optional<bool> recompute;
+  std::optional<Keep> keep;
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
+};
+// Tensors at rest that a unit of ops reads are gathered while the unit `ahead` before it computes;
+// so ahead + 1 units are gathered at the same time. A unit: ops whose path has the same shortest
+// prefix that the glob matches ("blocks.*": blocks.0, blocks.1, ...).
+struct Prefetch {
+  std::string units;
+  int64_t ahead = 1;
+  friend bool operator==(const Prefetch&, const Prefetch&) = default;
 };
 struct Plan {
   std::string file = "<plan>";
@@ -82,15 +95,16 @@ struct Plan {
   int64_t micro_batches = 1;
   std::string micro_batch_dim = "batch";
   std::string stage_axis = "pp";
+  std::vector<int64_t> place;  // by stage: its coordinate on the stage axis; empty: stage mod size
   std::string schedule = "1f1b";  // a schedule's name (schedule.h); unused with a table
-  std::vector<std::vector<BlockRun>>
-      schedule_table;  // by stage, as written in the plan; empty: the named schedule
+  Schedule schedule_table;        // by place, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
+  std::optional<Prefetch> prefetch;
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
-  std::optional<DType> compute_dtype;             // [precision] compute
-  int micro_batches_line = 0, schedule_line = 0;  // 0: not written
+  std::optional<DType> compute_dtype;                             // [precision] compute
+  int micro_batches_line = 0, schedule_line = 0, place_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
   friend bool operator==(const Plan& a, const Plan& b);  // all but file and lines
 };
@@ -98,10 +112,10 @@ Result<Plan> parse_plan(std::string_view toml, std::string_view file = "<plan>")
 std::string to_toml(const Plan& plan);  // canonical text; parses back to an equal plan
 
 // The mesh of each stage (at least one). Errors: a stage number left out, too many stages for the
-// stage axis, devices that two stages share or that none has.
+// stage axis, devices that none has, or that two stages share although none says `devices`.
 Result<std::vector<Mesh>> stage_meshes(const Plan& plan);
-// The order of blocks of one stage: the row of the plan's table, else the named schedule.
-Result<std::vector<BlockRun>> stage_schedule(const Plan& plan, int64_t stage, int64_t stages);
+// The order of blocks by place: the plan's table, completed and checked, else the named schedule.
+Result<Schedule> plan_schedule(const Plan& plan, const PipelineShape& shape);
 
 // ---- applied to a graph
 // -----------------------------------------------------------------------------------------
@@ -124,14 +138,25 @@ struct TensorPlan {
   bool has_over = false;
   Tier tier = Tier::kDevice;
   bool recompute = false;
+  Keep keep = Keep::kBlock;
   int over_entry = -1, tier_entry = -1, recompute_entry = -1;
 };
 struct Stage {
   Mesh mesh;
+  PlaceId place;
+};
+// The devices that stages of equal mesh share. What one stage leaves there, another finds.
+struct Place {
+  Mesh mesh;
+  std::vector<StageId> stages;
 };
 struct ResolvedPlan {
   Plan plan;
-  std::vector<Stage> stages;        // at least one
+  std::vector<Stage> stages;  // at least one
+  std::vector<Place> places;  // in the order of their first stages
+  std::vector<std::vector<PlaceId>>
+      rows;                         // ranks that belong to the same places run the same order
+  Schedule schedule;                // by row
   std::vector<OpPlan> ops;          // by OpId
   std::vector<TensorPlan> tensors;  // by TensorId
   int64_t ranks = 1;
@@ -140,7 +165,15 @@ struct ResolvedPlan {
       to_expand;  // their kind freezes a dim that the plan splits, but has an expansion
   std::vector<TensorId>
       to_recompute;  // forward activations that backward ops read and the plan recomputes
+
+  PlaceId place_of(StageId stage) const { return stages[stage.index()].place; }
+  std::vector<PlaceId> places_of(int64_t rank) const;  // at least one
+  size_t row_of(int64_t rank) const;
 };
+// Stages at their places, and the rows: from the meshes of the stages.
+void make_places(ResolvedPlan& plan, const std::vector<Mesh>& meshes);
+// What the schedule must order: which row runs which stage, and which stage waits for which.
+PipelineShape pipeline_shape(const ResolvedPlan& plan, const Graph& graph);
 // Checks everything that needs the graph. Also completes what the text leaves open: stages of
 // unnamed ops (backward: of the mirror; update: of the parameter's first consumer; forward: of the
 // nearest named op before, else after, in graph order); splits of backward ops (of the mirror, by
