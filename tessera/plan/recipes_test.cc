@@ -91,16 +91,16 @@ store = [
   EXPECT_EQ(emit("summa(q=2)", graph), R"(# summa(q=2)
 mesh = { row = 2, col = 2 }
 split = [
-  { ops = "*",                      dim = "batch",  over = "row" },
-  { ops = "*",                      dim = "hidden", over = "col" },
-  { ops = "blocks.*.attn.{q,k,v}",  dim = "hidden", over = "time:2" },
-  { ops = "blocks.*.mlp.{up,gate}", dim = "hidden", over = "time:2" },
-  { ops = "blocks.*.attn",          dim = "heads",  over = "col" },
-  { ops = "blocks.*.mlp",           dim = "ffn",    over = "col" },
-  { ops = "blocks.*.attn.out",      dim = "heads",  over = "time:2" },
-  { ops = "blocks.*.mlp.down",      dim = "ffn",    over = "time:2" },
-  { ops = "{embed.token,head}",     dim = "vocab",  over = "time:2" },
-  { ops = "loss",                   dim = "vocab",  over = "col" },
+  { ops = "*",                     dim = "batch",  over = "row" },
+  { ops = "*",                     dim = "hidden", over = "col" },
+  { ops = "blocks.*.attn.{q,k,v}", dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.mlp.up",       dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.attn",         dim = "heads",  over = "col" },
+  { ops = "blocks.*.mlp",          dim = "ffn",    over = "col" },
+  { ops = "blocks.*.attn.out",     dim = "heads",  over = "time:2" },
+  { ops = "blocks.*.mlp.down",     dim = "ffn",    over = "time:2" },
+  { ops = "{embed.token,head}",    dim = "vocab",  over = "time:2" },
+  { ops = "loss",                  dim = "vocab",  over = "col" },
 ]
 store = [
   { tensors = "role:parameter", over = "row" },
@@ -140,16 +140,16 @@ store = [
   EXPECT_EQ(emit("cannon(2)", graph), R"(# cannon(2)
 mesh = { row = 2, col = 2 }
 split = [
-  { ops = "*",                      dim = "batch",  over = "row" },
-  { ops = "*",                      dim = "hidden", over = "col" },
-  { ops = "blocks.*.attn.{q,k,v}",  dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "blocks.*.mlp.{up,gate}", dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "blocks.*.attn",          dim = "heads",  over = "col" },
-  { ops = "blocks.*.mlp",           dim = "ffn",    over = "col" },
-  { ops = "blocks.*.attn.out",      dim = "heads",  over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "blocks.*.mlp.down",      dim = "ffn",    over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "{embed.token,head}",     dim = "vocab",  over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "loss",                   dim = "vocab",  over = "col" },
+  { ops = "*",                     dim = "batch",  over = "row" },
+  { ops = "*",                     dim = "hidden", over = "col" },
+  { ops = "blocks.*.attn.{q,k,v}", dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "blocks.*.mlp.up",       dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "blocks.*.attn",         dim = "heads",  over = "col" },
+  { ops = "blocks.*.mlp",          dim = "ffn",    over = "col" },
+  { ops = "blocks.*.attn.out",     dim = "heads",  over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "blocks.*.mlp.down",     dim = "ffn",    over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "{embed.token,head}",    dim = "vocab",  over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "loss",                  dim = "vocab",  over = "col" },
 ]
 store = [
   { tensors = "role:parameter", over = "row" },
@@ -158,16 +158,16 @@ store = [
   EXPECT_EQ(emit("tesseract(2, 2, zero=1)", graph), R"(# tesseract(2, 2, zero=1)
 mesh = { depth = 2, row = 2, col = 2 }
 split = [
-  { ops = "*",                      dim = "batch",  over = ["depth", "row"] },
-  { ops = "*",                      dim = "hidden", over = "col" },
-  { ops = "blocks.*.attn.{q,k,v}",  dim = "hidden", over = "time:2" },
-  { ops = "blocks.*.mlp.{up,gate}", dim = "hidden", over = "time:2" },
-  { ops = "blocks.*.attn",          dim = "heads",  over = "col" },
-  { ops = "blocks.*.mlp",           dim = "ffn",    over = "col" },
-  { ops = "blocks.*.attn.out",      dim = "heads",  over = "time:2" },
-  { ops = "blocks.*.mlp.down",      dim = "ffn",    over = "time:2" },
-  { ops = "{embed.token,head}",     dim = "vocab",  over = "time:2" },
-  { ops = "loss",                   dim = "vocab",  over = "col" },
+  { ops = "*",                     dim = "batch",  over = ["depth", "row"] },
+  { ops = "*",                     dim = "hidden", over = "col" },
+  { ops = "blocks.*.attn.{q,k,v}", dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.mlp.up",       dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.attn",         dim = "heads",  over = "col" },
+  { ops = "blocks.*.mlp",          dim = "ffn",    over = "col" },
+  { ops = "blocks.*.attn.out",     dim = "heads",  over = "time:2" },
+  { ops = "blocks.*.mlp.down",     dim = "ffn",    over = "time:2" },
+  { ops = "{embed.token,head}",    dim = "vocab",  over = "time:2" },
+  { ops = "loss",                  dim = "vocab",  over = "col" },
 ]
 store = [
   { tensors = "role:parameter", over = "row" },
