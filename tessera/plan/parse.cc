@@ -15,15 +15,17 @@ namespace {
 using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
-const Names kPlanKeys{"mesh",     "micro_batches", "micro_batch_dim", "stage_axis",
-                      "schedule", "bucket_bytes",  "split",           "stage",
-                      "store",    "precision",     "place",           "prefetch"};
+const Names kPlanKeys{
+    "mesh",  "micro_batches", "micro_batch_dim", "stage_axis", "schedule", "bucket_bytes", "split",
+    "stage", "store",         "precision",       "place",      "prefetch", "resharding",
+};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
 const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute", "keep"};
 const Names kPrefetchKeys{"units", "ahead"};
 const Names kKeeps{"block", "micro_batch", "step"};
 const Names kPrecisionKeys{"compute"};
+const Names kReshardings{"auto", "direct", "gather"};
 const Names kPhases{"forward", "backward", "update"};
 const Names kOrders{"aligned", "rotated"};
 const Names kTiers{"device", "host", "disk"};
@@ -460,6 +462,9 @@ Result<Plan> read_plan(const Reader& top) {
   TESSERA_TRY_VOID(read_place(top, plan));
   TESSERA_TRY_VOID(read_prefetch(top, plan));
   TESSERA_TRY_VOID(top.integer("bucket_bytes", 0, plan.bucket_bytes));
+  TESSERA_TRY_VOID(top.string("resharding", plan.resharding));
+  if (std::find(kReshardings.begin(), kReshardings.end(), plan.resharding) == kReshardings.end())
+    return top.not_one_of("resharding", "resharding", plan.resharding, kReshardings);
   TESSERA_TRY_VOID(read_schedule(top, plan));
   TESSERA_TRY_VOID(read_precision(top, plan));
   TESSERA_TRY(const auto stages, read_entries(top, "stage"));

@@ -124,6 +124,7 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
       {"micro_batches = \"8\"",
        "plan.toml:1: 'micro_batches' in the plan: expected an integer, found a string"},
       {"schedule = \"1f1c\"", "plan.toml:1: unknown schedule '1f1c', did you mean '1f1b'?"},
+      {"resharding = \"gathr\"", "plan.toml:1: unknown resharding 'gathr', did you mean 'gather'?"},
       {"schedule = 3",
        "plan.toml:1: 'schedule' in the plan: expected a name or a list of lists of blocks, found "
        "an integer"},

@@ -242,14 +242,7 @@ bool operator==(const StoreEntry& a, const StoreEntry& b) {
          std::tie(b.tensors, b.over, b.dim, b.tier, b.recompute, b.keep);
 }
 
-bool operator==(const Plan& a, const Plan& b) {
-  return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule,
-                  a.schedule_table, a.place, a.prefetch, a.bucket_bytes, a.splits, a.stages,
-                  a.stores, a.compute_dtype) ==
-         std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis, b.schedule,
-                  b.schedule_table, b.place, b.prefetch, b.bucket_bytes, b.splits, b.stages,
-                  b.stores, b.compute_dtype);
-}
+bool operator==(const Plan& a, const Plan& b) { return to_toml(a) == to_toml(b); }
 
 std::string to_toml(const Plan& plan) {
   const Plan defaults;
@@ -272,6 +265,9 @@ std::string to_toml(const Plan& plan) {
   if (plan.prefetch) {
     out += fmt::format("prefetch = {{ units = {}, ahead = {} }}\n", quoted(plan.prefetch->units),
                        plan.prefetch->ahead);
+  }
+  if (plan.resharding != defaults.resharding) {
+    out += fmt::format("resharding = \"{}\"\n", plan.resharding);
   }
   if (plan.compute_dtype) {
     out += fmt::format("precision = {{ compute = {} }}\n", quoted(dtype_name(*plan.compute_dtype)));

@@ -100,6 +100,7 @@ struct Plan {
   Schedule schedule_table;        // by place, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
   std::optional<Prefetch> prefetch;
+  std::string resharding = "auto";  // what replicas receive from other stages: "direct", "gather"
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;

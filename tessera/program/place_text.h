@@ -75,6 +75,11 @@ struct TextIssue {
   std::vector<TextTransfer> transfers;
   int unit = -1;  // for which it was moved ahead: joined only with others for the same
 };
+struct CrossRoute {
+  int64_t from = 0, to = 0;  // ranks
+  Box region;
+};
+using CrossRoutes = std::vector<CrossRoute>;
 // What crosses to another place: every rank of `to_place` receives its region from the nearest
 // holders at `from_place`; what a rank would send to itself is a copy on the receiving side.
 struct TextCross {
@@ -83,7 +88,8 @@ struct TextCross {
   PlaceId from_place, to_place;
   TensorId tensor;
   int64_t tag = 0;
-  TextView from, to;  // the side's own is valid; both regions are
+  TextView from, to;                          // the side's own is valid; both regions are
+  std::shared_ptr<const CrossRoutes> routes;  // null: the rule of instantiate.cc
 };
 struct TextWait {
   int handle = 0;

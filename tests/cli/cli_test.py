@@ -96,7 +96,7 @@ class BadModels(CliTest):
         self.expect_error(2, "model 'gpt': hidden=64 must be a multiple of heads=5", "inspect", "gpt:hidden=64,heads=5")
 
     def test_unknown_family(self):
-        self.expect_error(2, "unknown model 'gptt', did you mean 'gpt'? (models: gpt, llama, bert, t5, vit, swin, evoformer, mlp, or a path to a "
+        self.expect_error(2, "unknown model 'gptt', did you mean 'gpt'? (models: gpt, llama, mixtral, bert, t5, vit, swin, evoformer, mlp, or a path to a "
                              "Hugging Face config.json)", "inspect", "gptt:layers=2")
 
 
@@ -134,7 +134,7 @@ class BadPlans(CliTest):
                           "inspect", MODEL, "--plan", "megatrom(tp=2)")
 
     def test_recipe_arguments(self):
-        self.expect_error(2, "recipe zero: argument 'dp' is missing: expected zero(stage, dp)",
+        self.expect_error(2, "recipe zero: argument 'dp' is missing: expected zero(stage, dp, micro_batches=1)",
                           "inspect", MODEL, "--plan", "zero(stage=1)")
         self.expect_error(2, "recipe megatron: expected tp >= 1 (a whole number), found '0'",
                           "inspect", MODEL, "--plan", "megatron(tp=0)")
@@ -260,7 +260,8 @@ class Examples(CliTest):
         self.assertGreater(len(plans), 3)
         for plan in plans:
             with self.subTest(plan=plan.name):
-                self.expect_json("inspect", str(plan), "--model", MODEL, "--batch", "8", "--json")
+                model = plan.read_text().splitlines()[0].removeprefix("# Model: ")
+                self.expect_json("inspect", str(plan), "--model", model, "--batch", "12", "--json")
 
 
 class WithoutRuntime(CliTest):
