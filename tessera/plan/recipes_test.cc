@@ -113,16 +113,16 @@ store = [
   EXPECT_EQ(emit("summa(q=2)", graph), R"(# summa(q=2)
 mesh = { row = 2, col = 2 }
 split = [
-  { ops = "*",                      dim = "batch",  over = "row" },
-  { ops = "*",                      dim = "hidden", over = "col" },
-  { ops = "blocks.*.attn.{q,k,v}",  dim = "hidden", over = "time:2" },
-  { ops = "blocks.*.mlp.{up,gate}", dim = "hidden", over = "time:2" },
-  { ops = "blocks.*.attn",          dim = "heads",  over = "col" },
-  { ops = "blocks.*.mlp",           dim = "ffn",    over = "col" },
-  { ops = "blocks.*.attn.out",      dim = "heads",  over = "time:2" },
-  { ops = "blocks.*.mlp.down",      dim = "ffn",    over = "time:2" },
-  { ops = "{embed.token,head}",     dim = "vocab",  over = "time:2" },
-  { ops = "loss",                   dim = "vocab",  over = "col" },
+  { ops = "*",                     dim = "batch",  over = "row" },
+  { ops = "*",                     dim = "hidden", over = "col" },
+  { ops = "blocks.*.attn.{q,k,v}", dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.mlp.up",       dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.attn",         dim = "heads",  over = "col" },
+  { ops = "blocks.*.mlp",          dim = "ffn",    over = "col" },
+  { ops = "blocks.*.attn.out",     dim = "heads",  over = "time:2" },
+  { ops = "blocks.*.mlp.down",     dim = "ffn",    over = "time:2" },
+  { ops = "{embed.token,head}",    dim = "vocab",  over = "time:2" },
+  { ops = "loss",                  dim = "vocab",  over = "col" },
 ]
 store = [
   { tensors = "role:parameter", over = "row" },
@@ -162,16 +162,16 @@ store = [
   EXPECT_EQ(emit("cannon(2)", graph), R"(# cannon(2)
 mesh = { row = 2, col = 2 }
 split = [
-  { ops = "*",                      dim = "batch",  over = "row" },
-  { ops = "*",                      dim = "hidden", over = "col" },
-  { ops = "blocks.*.attn.{q,k,v}",  dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "blocks.*.mlp.{up,gate}", dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "blocks.*.attn",          dim = "heads",  over = "col" },
-  { ops = "blocks.*.mlp",           dim = "ffn",    over = "col" },
-  { ops = "blocks.*.attn.out",      dim = "heads",  over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "blocks.*.mlp.down",      dim = "ffn",    over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "{embed.token,head}",     dim = "vocab",  over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "loss",                   dim = "vocab",  over = "col" },
+  { ops = "*",                     dim = "batch",  over = "row" },
+  { ops = "*",                     dim = "hidden", over = "col" },
+  { ops = "blocks.*.attn.{q,k,v}", dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "blocks.*.mlp.up",       dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "blocks.*.attn",         dim = "heads",  over = "col" },
+  { ops = "blocks.*.mlp",          dim = "ffn",    over = "col" },
+  { ops = "blocks.*.attn.out",     dim = "heads",  over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "blocks.*.mlp.down",     dim = "ffn",    over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "{embed.token,head}",    dim = "vocab",  over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "loss",                  dim = "vocab",  over = "col" },
 ]
 store = [
   { tensors = "role:parameter", over = "row" },
@@ -180,16 +180,16 @@ store = [
   EXPECT_EQ(emit("tesseract(2, 2, zero=1)", graph), R"(# tesseract(2, 2, zero=1)
 mesh = { depth = 2, row = 2, col = 2 }
 split = [
-  { ops = "*",                      dim = "batch",  over = ["depth", "row"] },
-  { ops = "*",                      dim = "hidden", over = "col" },
-  { ops = "blocks.*.attn.{q,k,v}",  dim = "hidden", over = "time:2" },
-  { ops = "blocks.*.mlp.{up,gate}", dim = "hidden", over = "time:2" },
-  { ops = "blocks.*.attn",          dim = "heads",  over = "col" },
-  { ops = "blocks.*.mlp",           dim = "ffn",    over = "col" },
-  { ops = "blocks.*.attn.out",      dim = "heads",  over = "time:2" },
-  { ops = "blocks.*.mlp.down",      dim = "ffn",    over = "time:2" },
-  { ops = "{embed.token,head}",     dim = "vocab",  over = "time:2" },
-  { ops = "loss",                   dim = "vocab",  over = "col" },
+  { ops = "*",                     dim = "batch",  over = ["depth", "row"] },
+  { ops = "*",                     dim = "hidden", over = "col" },
+  { ops = "blocks.*.attn.{q,k,v}", dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.mlp.up",       dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.attn",         dim = "heads",  over = "col" },
+  { ops = "blocks.*.mlp",          dim = "ffn",    over = "col" },
+  { ops = "blocks.*.attn.out",     dim = "heads",  over = "time:2" },
+  { ops = "blocks.*.mlp.down",     dim = "ffn",    over = "time:2" },
+  { ops = "{embed.token,head}",    dim = "vocab",  over = "time:2" },
+  { ops = "loss",                  dim = "vocab",  over = "col" },
 ]
 store = [
   { tensors = "role:parameter", over = "row" },
@@ -337,6 +337,8 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
       {"tensor_parallel(8)",
        "recipe tensor_parallel: tp = 8 is more than the 4 attention heads (heads = 4, group = 1)"},
       {"summa(5)", "recipe summa: q = 5 is more than the 4 attention heads (heads = 4, group = 1)"},
+      {"summa(2, cols=5)",
+       "recipe summa: cols = 5 is more than the 4 attention heads (heads = 4, group = 1)"},
       {"megatron(schedule=1f2b)", "recipe megatron: unknown schedule '1f2b', did you mean '1f1b'?"},
       {"megatron(sequence_shard=yes)",
        "recipe megatron: expected sequence_shard = true or false, found 'yes', did you mean "

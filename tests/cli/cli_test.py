@@ -229,6 +229,17 @@ class PlanCommand(CliTest):
         self.assertEqual(list(zero), ["name", "summary", "arguments"])
         self.assertEqual(zero["arguments"][0], {"name": "stage", "default": None, "meaning": "1, 2 or 3"})
 
+    def test_the_pages_on_strategies_show_what_recipes_emit(self):
+        shown = 0
+        for page in sorted((ROOT / "docs" / "strategies").glob("*.md")):
+            pattern = r"`([a-z_0-9]+\([^`]*\))`([^\n`]*) emits[^\n]*\n```toml\n(.*?)```"
+            for call, model, text in re.findall(pattern, page.read_text(), re.DOTALL):
+                layers = "layers=4" if "four layers" in model else "layers=2"
+                emitted = self.expect_text("plan", call, "--model", MODEL.replace("layers=2", layers))
+                self.assertEqual(emitted.split("\n", 1)[1].strip(), text.strip(), f"{page.name}: {call}")
+                shown += 1
+        self.assertGreaterEqual(shown, 12)
+
     def test_a_recipe_emits_the_plan_of_the_examples(self):
         path = os.path.join(self.folder, "plan.toml")
         answer = run("plan", "megatron(tp=2,dp=2)", "--model", MODEL, "--out", path)

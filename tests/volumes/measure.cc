@@ -81,7 +81,7 @@ int64_t Measured::sent_along(const std::vector<std::string>& axes, Keep keep) co
         names.push_back(mesh.axis(axis).name);
       return names != axes;
     };
-    for (auto& [ref, block] : program.blocks) std::erase_if(block, elsewhere);
+    for (auto& [key, block] : program.blocks) std::erase_if(block, elsewhere);
   }
   return sum(parts, graph, keep).bytes() / kBytes;
 }

@@ -162,5 +162,19 @@ TEST(HybridSharding, without_resharding_parameters_are_gathered_once_a_step) {
   EXPECT_EQ(found.sent(is_updated), 3 * found.parameters());
 }
 
+// ---- from one range of layers to the next (galvatron.md section 4)
+bool is_border(const Tensor& tensor) { return tensor.name == "blocks.0.mlp.residual"; }
+
+TEST(PerLayer, a_border_gathers_what_more_ranks_hold_whole_and_slices_what_fewer_do) {
+  // From t to t' ranks that hold rows whole, d' replicas: (t' - t)/t' bsh/d' a rank.
+  const auto border = [](const std::string& spec) {
+    return measure(kGpt, "per_layer(\"" + spec + "\")", b).sent_in(BlockKind::kForward, is_border);
+  };
+  EXPECT_EQ(border("0:dp4;1:tp2,dp2") - border("0:dp4;1:dp4"), 4 * bsh / 2 / 2);
+  EXPECT_EQ(border("0:dp4;1:tp4") - border("0:dp4;1:dp4"), 4 * bsh * 3 / 4);
+  EXPECT_EQ(border("0:tp2,dp2;1:tp4") - border("0:tp2,dp2;1:tp2,dp2"), 4 * bsh / 2);
+  EXPECT_EQ(border("0:tp4;1:dp4") - border("0:tp4;1:tp4"), 0);
+}
+
 }  // namespace
 }  // namespace tessera

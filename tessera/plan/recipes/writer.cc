@@ -192,6 +192,30 @@ std::string ops_with(const Graph& graph, const std::string& with, const std::str
   return names.empty() ? "" : "blocks." + layers + "." + by_scope(names);
 }
 
+std::string products(const Graph& graph, const std::string& features, Products which) {
+  std::vector<std::string> names;
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward || !op.path.starts_with("blocks.")) continue;
+    const int inner = op.annotation.find(features), hidden = op.annotation.find("hidden");
+    if (inner < 0 || hidden < 0) continue;
+    if (op.annotation.reduces(which == Products::kInto ? hidden : inner, 0))
+      names.push_back(name_in_block(op.path));
+  }
+  return names.empty() ? "" : "blocks.*." + by_scope(names);
+}
+
+std::vector<std::string> ops_outside(const Graph& graph, const std::string& with) {
+  const std::vector<std::string> dims = split_text(with, ',');
+  std::vector<std::string> paths;
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward || op.path.starts_with("blocks.")) continue;
+    const auto has = [&](const std::string& dim) { return op.annotation.find(dim) >= 0; };
+    if (!std::all_of(dims.begin(), dims.end(), has)) continue;
+    if (std::find(paths.begin(), paths.end(), op.path) == paths.end()) paths.push_back(op.path);
+  }
+  return paths;
+}
+
 std::string name_in_block(const std::string& path) { return path.substr(path.find('.', 7) + 1); }
 
 std::string by_scope(const std::vector<std::string>& names) {

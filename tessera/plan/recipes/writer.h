@@ -61,6 +61,14 @@ std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(cons
 std::string ops_with(const Graph& graph, const std::string& with, const std::string& without = "",
                      const std::string& layers = "*");
 
+// Of the ops with the dims `features` and hidden, those that sum over hidden (into the block's
+// features) or over `features` (out of them), as one pattern; "" if there is none.
+enum class Products : uint8_t { kInto, kOutOf };
+std::string products(const Graph& graph, const std::string& features, Products which);
+
+// Paths of forward ops outside blocks that have all dims of `with`, each once.
+std::vector<std::string> ops_outside(const Graph& graph, const std::string& with);
+
 // "attn.q" of "blocks.0.attn.q".
 std::string name_in_block(const std::string& path);
 
