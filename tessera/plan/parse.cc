@@ -23,7 +23,7 @@ const Names kStageKeys{"ops", "at", "mesh", "devices"};
 const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
 const Names kPrecisionKeys{"compute"};
 const Names kPhases{"forward", "backward", "update"};
-const Names kOrders{"aligned", "rotated"};
+const Names kOrders{"aligned", "rotated", "nested"};
 const Names kTiers{"device", "host", "disk"};
 const Names kDTypes{"float64", "float32", "bfloat16", "float16"};
 
@@ -245,6 +245,30 @@ Status take_steps(const Reader& reader, Names& over, int64_t& steps) {
   return {};
 }
 
+Status check_skew(const Reader& reader, const SplitEntry& entry, const Plan& plan) {
+  Names axes;
+  size_t falling = 0;
+  for (const std::string& name : entry.skew) {
+    const bool falls = name.starts_with("-");
+    falling += falls ? 1 : 0;
+    axes.push_back(name.substr(falls ? 1 : 0));
+  }
+  TESSERA_TRY_VOID(check_axes(reader, "skew", axes, plan));
+  if (!axes.empty() && entry.order == StepOrder::kAligned) {
+    return reader.error(reader.line_of("skew"),
+                        "'skew' needs order = \"rotated\" or order = \"nested\"");
+  }
+  if (axes.empty() && entry.order == StepOrder::kNested) {
+    return reader.error(reader.line_of("order"),
+                        "order = \"nested\" needs 'skew', the axes of its rings, outermost first");
+  }
+  if (entry.order == StepOrder::kRotated && falling > 0 && falling < axes.size()) {
+    return reader.error(reader.line_of("skew"),
+                        "expected a minus on all axes of a rotated loop or on none");
+  }
+  return {};
+}
+
 Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
   SplitEntry entry;
   entry.line = reader.line();
@@ -272,10 +296,7 @@ Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
                         "'order' needs a time loop ('over' with \"time:N\")");
   }
   TESSERA_TRY_VOID(reader.strings("skew", entry.skew));
-  TESSERA_TRY_VOID(check_axes(reader, "skew", entry.skew, plan));
-  if (!entry.skew.empty() && entry.order != StepOrder::kRotated) {
-    return reader.error(reader.line_of("skew"), "'skew' needs order = \"rotated\"");
-  }
+  TESSERA_TRY_VOID(check_skew(reader, entry, plan));
   return entry;
 }
 

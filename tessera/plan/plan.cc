@@ -51,6 +51,7 @@ std::string entry_toml(const SplitEntry& entry) {
   if (entry.phase) out += fmt::format(", phase = {}", quoted(phase_name(*entry.phase)));
   out += fmt::format(", dim = {}, over = {}", quoted(entry.dim), names_text(over));
   if (entry.order == StepOrder::kRotated) out += ", order = \"rotated\"";
+  if (entry.order == StepOrder::kNested) out += ", order = \"nested\"";
   if (!entry.skew.empty()) out += ", skew = " + names_text(entry.skew);
   return out;
 }

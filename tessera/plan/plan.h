@@ -35,7 +35,13 @@
 
 namespace tessera {
 
-enum class StepOrder : uint8_t { kAligned, kRotated };
+// Which piece a rank works on at step t of a time loop of q steps; c: its coordinates on the skew
+// axes.
+//   aligned  piece t on every rank
+//   rotated  piece (t + sum of c) mod q; axes written with a minus: (sum of c - t) mod q
+//   nested   t and the piece are numbers with one digit an axis, outermost first, q the product of
+//            the sizes: digit (c + t) mod n, with a minus (c - t) mod n, each for itself
+enum class StepOrder : uint8_t { kAligned, kRotated, kNested };
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
 std::string_view tier_name(Tier tier);
 
@@ -50,9 +56,8 @@ struct SplitEntry {
       over;           // axis names, outermost first; empty: un-split (overrides an earlier entry)
   int64_t steps = 1;  // "time:4" -> 4; innermost
   StepOrder order = StepOrder::kAligned;
-  std::vector<std::string>
-      skew;  // axes whose coordinates shift the step when rotated; default: all mesh axes that
-             // shard any operand's copy of this dim at rest, see lowering; usually given
+  std::vector<std::string> skew;  // axes whose coordinates shift a rotated or nested loop; "-cp":
+                                  // the piece falls as the steps go by
   int line = 0;
   friend bool operator==(const SplitEntry& a,
                          const SplitEntry& b);  // all but the line; so the others below
@@ -105,11 +110,16 @@ Result<std::vector<BlockRun>> stage_schedule(const Plan& plan, int64_t stage, in
 
 // ---- applied to a graph
 // -----------------------------------------------------------------------------------------
+struct SkewAxis {
+  AxisId axis;
+  bool falls = false;  // written with a minus
+  friend bool operator==(const SkewAxis&, const SkewAxis&) = default;
+};
 struct DimSplit {
   std::vector<AxisId> axes;  // of the op's stage mesh, outermost first
   int64_t steps = 1;         // op-scoped time loop, inside the axes
   StepOrder order = StepOrder::kAligned;
-  std::vector<AxisId> skew;
+  std::vector<SkewAxis> skew;
   int entry = -1;  // index into Plan::splits that decided; -1 none
   bool split() const { return !axes.empty() || steps > 1; }
 };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <list>
+#include <utility>
 
 #include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
@@ -48,7 +49,7 @@ struct FetchedSteps {
   TensorId tensor;
   BlockKind block;
   Region region;  // of step 0
-  AxisId axis;
+  std::vector<AxisId> axes;
   std::vector<Held> by_step;
   OpId last_reader;
 };
@@ -368,8 +369,8 @@ class Walker {
   }
 
   // From where the steps of a loop fetch: the need, with the looped dim sharded further over an
-  // axis over which it is held so (or over which parts of it are to be summed), if the reader does
-  // not use that axis for this operand.
+  // axis (of a nested loop: over all its axes) over which it is held so (or over which parts of it
+  // are to be summed), if the reader does not use that axis for this operand.
   static Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold) {
     const auto extended = [&](AxisId axis) {
       Layout out = need;
@@ -377,6 +378,15 @@ class Walker {
       return out;
     };
     const std::vector<AxisId>& held = hold.shards[piece.dim];
+    if (piece.order == StepOrder::kNested) {
+      Layout out = need;
+      bool fits = true;
+      for (const SkewAxis& skew : piece.skew) {
+        fits = fits && !need.uses(skew.axis) && hold.uses(skew.axis);
+        out.shards[piece.dim].push_back(skew.axis);
+      }
+      if (fits) return out;
+    }
     if (!held.empty() && !need.uses(held.back())) return extended(held.back());
     for (AxisId axis : hold.partial) {
       if (!need.uses(axis)) return extended(axis);
@@ -444,8 +454,9 @@ class Walker {
     Held staged;  // what the steps take from
     Layout need;  // loop left out
     std::optional<StepPiece> piece;
-    std::optional<AxisId> axis;  // over which the looped dim is held sharded; unset: local
+    std::vector<AxisId> axes;  // over which the looped dim is held sharded; none: local
     std::vector<Held> by_step;
+    std::optional<Held> early;      // of a nested loop: the piece of the next outer step
     FetchedSteps* known = nullptr;  // fetched already, for an op shortly before
   };
 
@@ -460,7 +471,7 @@ class Walker {
     });
     const auto it = std::find_if(fetched.begin(), fetched.end(), [&](const FetchedSteps& steps) {
       return steps.tensor == tensor && steps.region == Region{walked.need, walked.piece} &&
-             steps.axis == *walked.axis;
+             steps.axes == walked.axes;
     });
     return it == fetched.end() ? nullptr : &*it;
   }
@@ -469,6 +480,7 @@ class Walker {
     Walked walked;
     walked.need = need_of(op, operand, stage);
     walked.piece = step_piece(op, op_plan(op), op.annotation.inputs[operand], mesh(stage), 0);
+    if (walked.piece) leave_out_masked(op, stage, *walked.piece);
     Layout target = walked.need;
     const TensorId tensor = op.inputs[operand];
     if (walked.piece && graph_.tensor(tensor).role != Role::kInput) {
@@ -476,9 +488,12 @@ class Walker {
         fetch_from_other_stage(stage, tensor, block, op);
       target = staged_layout(walked.need, *walked.piece,
                              best_hold(stage, tensor, block, nullptr)->region.layout);
-      if (target != walked.need) walked.axis = target.shards[walked.piece->dim].back();
+      const size_t d = walked.piece->dim;
+      walked.axes.assign(
+          target.shards[d].begin() + static_cast<std::ptrdiff_t>(walked.need.shards[d].size()),
+          target.shards[d].end());
     }
-    if (walked.axis) walked.known = fetched_before(op, tensor, walked, stage, block);
+    if (!walked.axes.empty()) walked.known = fetched_before(op, tensor, walked, stage, block);
     if (walked.known != nullptr) {
       walked.known->last_reader = op.id;
     } else {
@@ -494,34 +509,100 @@ class Walker {
       walked.by_step.push_back(walked.known->by_step[static_cast<size_t>(step)]);
       return;
     }
-    Held held = walked.staged;
-    if (walked.piece) {
-      StepPiece piece = *walked.piece;
-      piece.step = step;
-      held.region = {walked.need, piece};
-      if (walked.axis) {
-        // Aligned: every rank of the axis takes the same piece from its holder. Rotated by this
-        // axis: the neighbour had the piece in the step before, so pieces travel around a ring.
-        const bool ring =
-            step > 0 &&
-            std::find(piece.skew.begin(), piece.skew.end(), *walked.axis) != piece.skew.end() &&
-            mesh(stage).axis(*walked.axis).size == piece.steps;
-        const Held source = ring ? walked.by_step.back() : walked.staged;
-        settle(stage, source, block, op.id);
-        held.buffer =
-            new_buffer(stage, op.inputs[operand], fmt::format("step{}", step), held.region);
-        held.pending = next_handle_++;
-        held.block = block;
-        at(stage).pending[held.pending] = {block, When::kAlways};
-        TextIssue issue;
-        issue.handle = held.pending;
-        issue.classify = true;
-        issue.axes = {*walked.axis};
-        issue.transfers.push_back({op.inputs[operand], view(source), view(held)});
-        emit(stage, block, {std::move(issue), When::kAlways, op.id});
-      }
+    if (!walked.piece || walked.axes.empty()) {
+      Held held = walked.staged;
+      if (walked.piece) held.region = step_region(walked, step);
+      walked.by_step.push_back(std::move(held));
+      return;
     }
-    walked.by_step.push_back(std::move(held));
+    // Aligned: every rank of the axis takes the same piece from its holder. Rotated by this axis:
+    // the neighbour had the piece in the step before, so pieces travel around a ring. Nested: inner
+    // rings start from what the neighbour on the outer axes had when its inner ring started.
+    const StepPiece& piece = *walked.piece;
+    const auto move = [&](const Held& source, int64_t to, std::vector<AxisId> axes) {
+      return send_step(op, operand, source, step_region(walked, to), std::move(axes), stage, block,
+                       to);
+    };
+    if (step == 0 && starts_at_home(piece, walked.axes, stage)) {
+      walked.by_step.push_back(walked.staged);
+      walked.by_step.back().region = step_region(walked, 0);
+    } else if (piece.order == StepOrder::kNested && starts_at_home(piece, walked.axes, stage)) {
+      const std::vector<AxisId> inner = {piece.skew.back().axis};
+      walked.by_step.push_back(step % inner_steps(piece, stage) == 0
+                                   ? *std::exchange(walked.early, std::nullopt)
+                                   : move(walked.by_step.back(), step, inner));
+    } else {
+      const bool ring = step > 0 && piece.order == StepOrder::kRotated &&
+                        piece.skewed_by(walked.axes.back()) &&
+                        mesh(stage).axis(walked.axes.back()).size == piece.steps;
+      walked.by_step.push_back(
+          move(ring ? walked.by_step.back() : walked.staged, step, walked.axes));
+    }
+    if (piece.order != StepOrder::kNested || !starts_at_home(piece, walked.axes, stage)) return;
+    const int64_t inner = inner_steps(piece, stage);
+    if (step % inner != 0 || step + inner >= piece.steps) return;
+    std::vector<AxisId> outer;  // one step outwards: at least the last digit but one moves
+    for (size_t i = 0; i + 1 < piece.skew.size(); ++i) outer.push_back(piece.skew[i].axis);
+    const Held source = walked.by_step.back();
+    walked.early = move(source, step + inner, outer);
+  }
+
+  static Region step_region(const Walked& walked, int64_t step) {
+    Region region{walked.need, walked.piece};
+    region.piece->step = step;
+    return region;
+  }
+
+  // A step's piece from where it is held.
+  Held send_step(const Op& op, size_t operand, const Held& source, Region region,
+                 std::vector<AxisId> axes, StageId stage, BlockKind block, int64_t step) {
+    settle(stage, source, block, op.id);
+    Held held;
+    held.region = std::move(region);
+    held.buffer = new_buffer(stage, op.inputs[operand], fmt::format("step{}", step), held.region);
+    held.pending = next_handle_++;
+    held.block = block;
+    at(stage).pending[held.pending] = {block, When::kAlways};
+    TextIssue issue;
+    issue.handle = held.pending;
+    issue.classify = true;
+    issue.axes = std::move(axes);
+    issue.transfers.push_back({op.inputs[operand], view(source), view(held)});
+    emit(stage, block, {std::move(issue), When::kAlways, op.id});
+    return held;
+  }
+
+  // Is the piece of step 0 the rank's own shard over `axes`?
+  bool starts_at_home(const StepPiece& piece, const std::vector<AxisId>& axes,
+                      StageId stage) const {
+    int64_t product = 1;
+    for (AxisId axis : axes) product *= mesh(stage).axis(axis).size;
+    const bool same =
+        piece.skew.size() == axes.size() && product == piece.steps &&
+        std::equal(axes.begin(), axes.end(), piece.skew.begin(),
+                   [](AxisId axis, const SkewAxis& skew) { return axis == skew.axis; });
+    return same && (piece.order == StepOrder::kNested ||
+                    (piece.order == StepOrder::kRotated && axes.size() == 1));
+  }
+
+  int64_t inner_steps(const StepPiece& piece, StageId stage) const {
+    return mesh(stage).axis(piece.skew.back().axis).size;
+  }
+
+  // Keys that none of a rank's queries sees stay where they are. In a ring this needs a falling
+  // skew by the very axes that cut the queries: then whoever passes a piece on has used it himself.
+  void leave_out_masked(const Op& op, StageId stage, StepPiece& piece) const {
+    const OpPlan& plan = op_plan(op);
+    const int key = loop_of(plan).op_dim;
+    const int query = op.annotation.dims[static_cast<size_t>(key)].causal_of;
+    if (query < 0) return;
+    const std::vector<AxisId>& axes = plan.dims[static_cast<size_t>(query)].axes;
+    const bool falls = std::all_of(piece.skew.begin(), piece.skew.end(),
+                                   [](const SkewAxis& skew) { return skew.falls; });
+    if (piece.order != StepOrder::kAligned && (!falls || !starts_at_home(piece, axes, stage)))
+      return;
+    piece.queries = a_.shapes.space(op)[static_cast<size_t>(query)];
+    piece.query_axes = axes;
   }
 
   // ---- sums made in place
@@ -695,9 +776,9 @@ class Walker {
     for (TextInstruction& instruction : due) emit(stage, block, std::move(instruction));
     for (size_t i = 0; i < operands.size(); ++i) {
       Walked& walked = operands[i];
-      if (!walked.axis || walked.known != nullptr) continue;
+      if (walked.axes.empty() || walked.known != nullptr) continue;
       at(stage).fetched.push_back(
-          {op.inputs[i], block, {walked.need, walked.piece}, *walked.axis, walked.by_step, op.id});
+          {op.inputs[i], block, {walked.need, walked.piece}, walked.axes, walked.by_step, op.id});
     }
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       if (outputs[o].terms == 1) produced(op, op.outputs[o], outputs[o].home);

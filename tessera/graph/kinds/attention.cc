@@ -10,7 +10,8 @@ constexpr std::string_view kQuery = "batch seq heads group head_dim^";
 constexpr std::string_view kRows = "batch seq heads group";
 
 // q [batch, seq, heads, group, head_dim]; k, v [batch, seq, heads, head_dim]. The op dims have
-// these fixed names, the keys' sequence is `kv`.
+// these fixed names, the keys' sequence is `kv`: a reduction of o and lse, whose parts (softmax
+// over some of the keys, and the logarithm of its denominator) are merged over time.
 Status check_query_key_value(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
   if (q.dims.size() != 5) {
     return invalid_input(fmt::format(
@@ -47,7 +48,7 @@ Result<bool> read_causal(const Operands& x) {
 }
 
 std::string key_dims(bool causal) {
-  return fmt::format("batch kv^{} heads head_dim", causal ? "<seq" : "");
+  return fmt::format("batch kv{} heads head_dim", causal ? "<seq" : "");
 }
 
 Result<Inferred> infer_attention(const Operands& x) {
@@ -55,7 +56,9 @@ Result<Inferred> infer_attention(const Operands& x) {
   TESSERA_TRY(const bool causal, read_causal(x));
   TESSERA_TRY_VOID(check_query_key_value(x[0], x[1], x[2], causal));
   const std::string key = key_dims(causal);
-  return conclude(x, fmt::format("{}, {}, {} -> {}, {}", kQuery, key, key, kQuery, kRows),
+  return conclude(x,
+                  fmt::format("{}, {}, {} -> {} {{weighted}}, {} {{logsumexp}}", kQuery, key, key,
+                              kQuery, kRows),
                   {x[0].dims, without_last(x[0].dims)}, {x[0].dtype, statistics_dtype(x[0].dtype)});
 }
 

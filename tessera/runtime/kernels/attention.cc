@@ -120,7 +120,8 @@ Kernel attention(const KernelCall& call) {
               &lse = call.outputs[1];
   const std::vector<Rectangle> parts = rectangles_of(call);
   const std::optional<double> scale = scale_of(*call.op);
-  const bool whole = parts.size() == 1 && parts[0].queries.size == q.shape[1];
+  const bool add = call.add[0];  // merge into the o and lse of other keys
+  const bool whole = !add && parts.size() == 1 && parts[0].queries.size == q.shape[1];
   std::vector<ForwardCall> calls;
   for (int64_t g = 0; g < q.shape[3]; ++g) {
     for (const Rectangle& part : parts) {
@@ -138,9 +139,9 @@ Kernel attention(const KernelCall& call) {
     }
   }
   const bool wide = q.dtype == DType::kFloat64;
-  return [calls = std::move(calls), scale, whole, wide, o_all = tensor_of(o),
+  return [calls = std::move(calls), scale, add, whole, wide, o_all = tensor_of(o),
           lse_all = tensor_of(lse)]() mutable {
-    if (!whole) {
+    if (!whole && !add) {
       o_all.zero_();
       lse_all.fill_(-std::numeric_limits<double>::infinity());
     }
@@ -161,7 +162,7 @@ Kernel attention(const KernelCall& call) {
 
 struct BackwardCall {
   at::Tensor d_o, q, k, v, o, lse, dq, dk, dv;
-  bool causal = false, set_dq = false, set_kv = false;
+  bool causal = false, set_dq = false, set_dk = false, set_dv = false;
 };
 
 void put(const at::Tensor& to, const at::Tensor& value, bool set) {
@@ -182,8 +183,12 @@ Kernel attention_grad(const KernelCall& call) {
   const std::vector<Rectangle> parts = rectangles_of(call);
   const std::optional<double> scale = scale_of(*call.op);
   // One rectangle that covers all queries and keys: its gradients are written, not added.
-  const bool covers_queries = parts.size() == 1 && parts[0].queries.size == q.shape[1];
-  const bool covers_keys = parts.size() == 1 && parts[0].keys.size == dk.shape[1];
+  const bool covers_queries =
+      !call.add[0] && parts.size() == 1 && parts[0].queries.size == q.shape[1];
+  const auto covers_keys = [&](size_t output, const Array& keys) {
+    return !call.add[output] && parts.size() == 1 && parts[0].keys.size == keys.shape[1];
+  };
+  const bool covers_dk = covers_keys(1, dk), covers_dv = covers_keys(2, dv);
   std::vector<BackwardCall> calls;
   for (int64_t g = 0; g < q.shape[3]; ++g) {
     for (const Rectangle& part : parts) {
@@ -192,22 +197,21 @@ Kernel attention_grad(const KernelCall& call) {
                        heads_view(o, part.queries, g), statistics_view(lse, part.queries, g),
                        heads_view(dq, part.queries, g), heads_view(dk, part.keys, g),
                        heads_view(dv, part.keys, g), part.causal, covers_queries,
-                       covers_keys && g == 0});
+                       covers_dk && g == 0, covers_dv && g == 0});
     }
   }
-  return [calls = std::move(calls), scale, covers_queries, covers_keys, dq_all = tensor_of(dq),
-          dk_all = tensor_of(dk), dv_all = tensor_of(dv)]() mutable {
-    if (!covers_queries) dq_all.zero_();
-    if (!covers_keys) {
-      dk_all.zero_();
-      dv_all.zero_();
-    }
+  std::vector<at::Tensor> cleared;
+  if (!covers_queries && !call.add[0]) cleared.push_back(tensor_of(dq));
+  if (!covers_dk && !call.add[1]) cleared.push_back(tensor_of(dk));
+  if (!covers_dv && !call.add[2]) cleared.push_back(tensor_of(dv));
+  return [calls = std::move(calls), scale, cleared = std::move(cleared)]() mutable {
+    for (at::Tensor& gradient : cleared) gradient.zero_();
     for (const BackwardCall& one : calls) {
       const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           one.d_o, one.q, one.k, one.v, one.o, one.lse, 0.0, one.causal, std::nullopt, scale);
       put(one.dq, gq, one.set_dq);
-      put(one.dk, gk, one.set_kv);
-      put(one.dv, gv, one.set_kv);
+      put(one.dk, gk, one.set_dk);
+      put(one.dv, gv, one.set_dv);
     }
   };
 }
@@ -219,8 +223,8 @@ bool sequence_dim(const Op& op, int dim) {
 }
 
 constexpr KernelInfo kKernels[] = {
-    {"attention", attention, 0, sequence_dim},
-    {"attention_grad", attention_grad, 0, sequence_dim},
+    {"attention", attention, 0b11, sequence_dim},
+    {"attention_grad", attention_grad, 0b111, sequence_dim},
 };
 
 }  // namespace
