@@ -385,7 +385,7 @@ Status read_schedule(const Reader& top, Plan& plan) {
     return {};
   }
   for (const toml::node& row : *table) {
-    if (!row.is_array()) return top.wrong_type("schedule", "one list of blocks a stage", row);
+    if (!row.is_array()) return top.wrong_type("schedule", "one list of blocks a place", row);
     std::vector<BlockRun>& runs = plan.schedule_table.emplace_back();
     for (const toml::node& item : *row.as_array()) {
       if (!item.is_string()) return top.wrong_type("schedule", "blocks like \"F0\"", item);
@@ -396,11 +396,19 @@ Status read_schedule(const Reader& top, Plan& plan) {
   }
   if (plan.schedule_table.empty()) {
     return top.error(top.line_of(*node),
-                     "'schedule' is an empty list: expected one list of blocks a stage");
+                     "'schedule' is an empty list: expected one list of blocks a place");
   }
-  Status status = check_schedule(plan.schedule_table, plan.micro_batches);
-  if (status) status = check_schedule_finishes(plan.schedule_table);
-  if (!status) return top.error(top.line_of(*node), status.error().message);
+  // Which stages are at which place is known only with the graph; a table that names no stage has
+  // one a place.
+  const auto names_stage = [](const BlockRun& run) { return run.stage != kOnlyStage; };
+  PipelineShape shape{.places = static_cast<int64_t>(plan.schedule_table.size()),
+                      .micro_batches = plan.micro_batches};
+  for (const std::vector<BlockRun>& row : plan.schedule_table) {
+    if (std::any_of(row.begin(), row.end(), names_stage)) return {};
+    shape.at.push_back({shape.stages()});
+  }
+  const auto schedule = plan_schedule(plan, shape);
+  if (!schedule) return tl::unexpected(schedule.error());
   return {};
 }
 

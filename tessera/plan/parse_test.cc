@@ -75,7 +75,8 @@ TEST(ParsePlan, ReadsAScheduleTable) {
       "schedule = [[\"F0\", \"F1\", \"B0\", \"B1\"], [\"F0\", \"B0\", \"F1\", \"B1\"]]");
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
   ASSERT_EQ(plan->schedule_table.size(), 2u);
-  EXPECT_EQ(stage_schedule(*plan, 0, 2).value()[1], (BlockRun{BlockRun::kForward, 1}));
+  const PipelineShape shape{.places = 2, .micro_batches = 2, .at = {{0}, {1}}};
+  EXPECT_EQ(plan_schedule(*plan, shape).value()[1][1], (BlockRun{BlockRun::kBackward, 0, 1}));
   EXPECT_EQ(*parse_plan(to_toml(*plan)), *plan);
 }
 
@@ -112,9 +113,11 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
        "plan.toml:1: 'schedule' in the plan: expected a name or a list of lists of blocks, found "
        "an integer"},
       {"schedule = [[\"F0\"]]",
-       "plan.toml:1: schedule of stage 0: B0 is missing (micro_batches = 1)"},
+       "plan.toml:1: schedule of place 0: B0@0 is missing (micro_batches = 1)"},
       {"schedule = [[\"F0\",\n\"X0\"]]",
-       "plan.toml:2: expected a block like 'F0' or 'B3' (F or B and a micro-batch), found 'X0'"},
+       "plan.toml:2: expected a block like 'F0', 'B3' or 'W3@1' (F, B or W, a micro-batch, and "
+       "@stage "
+       "where a place has several), found 'X0'"},
       {"split = [ { ops = \"*\", dim = \"ffn\", over = \"time:0\" } ]",
        "plan.toml:1: expected 'time:N' with N >= 1 steps in 'over', found 'time:0'"},
       {"mesh = { tp = 2 }\nsplit = [ { ops = \"*\", dim = \"ffn\", over = [\"time:2\", \"tp\"] } ]",
@@ -253,10 +256,10 @@ RC_GTEST_PROP(Plan, PrintsAndParsesToAnEqualPlan, ()) {
   for (int64_t s = 0; s < stages; ++s) plan.stages.push_back(random_stage(s));
   if (*rc::gen::arbitrary<bool>()) {
     plan.schedule = "gpipe";
-  } else {
-    for (int64_t s = 0; s < stages; ++s) {
-      plan.schedule_table.push_back(make_schedule("1f1b", s, stages, plan.micro_batches).value());
-    }
+  } else if (stages > 0) {
+    PipelineShape shape{.places = stages, .micro_batches = plan.micro_batches};
+    for (int64_t s = 0; s < stages; ++s) shape.at.push_back({s});
+    plan.schedule_table = make_schedule("1f1b", shape).value();
   }
   const auto splits = *rc::gen::inRange(0, 5);
   for (int i = 0; i < splits; ++i) plan.splits.push_back(random_split());

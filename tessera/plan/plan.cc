@@ -271,15 +271,19 @@ int64_t Plan::ranks() const {
   return count;
 }
 
-Result<std::vector<BlockRun>> stage_schedule(const Plan& plan, int64_t stage, int64_t stages) {
-  if (plan.schedule_table.empty()) {
-    return make_schedule(plan.schedule, stage, stages, plan.micro_batches);
+Result<Schedule> plan_schedule(const Plan& plan, const PipelineShape& shape) {
+  const auto placed = [&](const Error& error) {
+    return invalid_input(plan.schedule_line > 0 ? fmt::format("{}:{}: {}", plan.file,
+                                                              plan.schedule_line, error.message)
+                                                : fmt::format("{}: {}", plan.file, error.message));
+  };
+  auto schedule = plan.schedule_table.empty() ? make_schedule(plan.schedule, shape)
+                                              : complete_stages(plan.schedule_table, shape);
+  if (!schedule) return placed(schedule.error());
+  if (auto status = check_schedule_finishes(*schedule, shape); !status) {
+    return placed(status.error());
   }
-  if (static_cast<int64_t>(plan.schedule_table.size()) != stages) {
-    return invalid_input(fmt::format("{}: expected {} lists in 'schedule' (one a stage), found {}",
-                                     plan.file, stages, plan.schedule_table.size()));
-  }
-  return plan.schedule_table[static_cast<size_t>(stage)];
+  return schedule;
 }
 
 }  // namespace tessera

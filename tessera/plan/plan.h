@@ -88,8 +88,7 @@ struct Plan {
   std::string micro_batch_dim = "batch";
   std::string stage_axis = "pp";
   std::string schedule = "1f1b";  // a schedule's name (schedule.h); unused with a table
-  std::vector<std::vector<BlockRun>>
-      schedule_table;  // by stage, as written in the plan; empty: the named schedule
+  Schedule schedule_table;        // by place, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
@@ -105,8 +104,8 @@ std::string to_toml(const Plan& plan);  // canonical text; parses back to an equ
 // The mesh of each stage (at least one). Errors: a stage number left out, too many stages for the
 // stage axis, devices that two stages share or that none has.
 Result<std::vector<Mesh>> stage_meshes(const Plan& plan);
-// The order of blocks of one stage: the row of the plan's table, else the named schedule.
-Result<std::vector<BlockRun>> stage_schedule(const Plan& plan, int64_t stage, int64_t stages);
+// The order of blocks by place: the plan's table, completed and checked, else the named schedule.
+Result<Schedule> plan_schedule(const Plan& plan, const PipelineShape& shape);
 
 // ---- applied to a graph
 // -----------------------------------------------------------------------------------------

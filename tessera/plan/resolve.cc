@@ -108,7 +108,7 @@ class Resolver {
     const size_t rows = plan().schedule_table.size();
     if (rows == 0 || rows == out_.stages.size()) return {};
     return error(plan().schedule_line,
-                 fmt::format("expected {} lists in 'schedule' (one a stage), found {}",
+                 fmt::format("expected {} lists in 'schedule' (one a place), found {}",
                              out_.stages.size(), rows));
   }
 

@@ -212,7 +212,7 @@ TEST(Resolve, ErrorsOfSplitsAndStores) {
        "'up.weight' is of role "
        "parameter"},
       {head + "schedule = [[\"F0\", \"B0\"], [\"F0\", \"B0\"]]",
-       "plan.toml:2: expected 1 lists in 'schedule' (one a stage), found 2"},
+       "plan.toml:2: expected 1 lists in 'schedule' (one a place), found 2"},
   };
   for (const Case& c : cases) EXPECT_EQ(error_of(c.text, mlp), c.message) << c.text;
 }

@@ -1,139 +1,153 @@
+// Texts of runs, questions about a shape, and the table of named schedules.
 #include "tessera/plan/schedule.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <array>
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/plan/schedules/generators.h"
 
 namespace tessera {
 namespace {
 
-std::vector<BlockRun> one_f_one_b(int64_t stage, int64_t stages, int64_t micro_batches) {
-  const int64_t warm_up = std::min(micro_batches, stages - 1 - stage);
-  std::vector<BlockRun> runs;
-  for (int64_t m = 0; m < warm_up; ++m) runs.push_back({BlockRun::kForward, m});
-  for (int64_t m = 0; m < micro_batches; ++m) {
-    if (m + warm_up < micro_batches) runs.push_back({BlockRun::kForward, m + warm_up});
-    runs.push_back({BlockRun::kBackward, m});
+constexpr std::string_view kKindLetters = "FBW";
+
+struct NamedSchedule {
+  std::string_view name;
+  Result<Schedule> (*make)(const PipelineShape&);
+};
+const std::array kSchedules{
+    NamedSchedule{"1f1b", schedules::one_f_one_b},
+    NamedSchedule{"eager_1f1b", schedules::eager_one_f_one_b},
+    NamedSchedule{"gpipe", schedules::gpipe},
+    NamedSchedule{"interleaved", schedules::interleaved},
+};
+
+Status check_list(std::string_view what, size_t size, const PipelineShape& shape) {
+  if (size == 0 || size == shape.at.size()) return {};
+  return invalid_input(fmt::format("pipeline: expected '{}' for each of {} stages, found {}", what,
+                                   shape.at.size(), size));
+}
+
+Status check_shape(const PipelineShape& shape) {
+  if (shape.micro_batches < 1) {
+    return invalid_input(fmt::format("expected micro_batches >= 1, found {}", shape.micro_batches));
   }
-  return runs;
-}
-
-std::vector<BlockRun> gpipe(int64_t micro_batches) {
-  std::vector<BlockRun> runs;
-  for (int64_t m = 0; m < micro_batches; ++m) runs.push_back({BlockRun::kForward, m});
-  for (int64_t m = 0; m < micro_batches; ++m) runs.push_back({BlockRun::kBackward, m});
-  return runs;
-}
-
-// May stage `s` run `run`, given what has run so far (`done[stage][kind][micro-batch]`)?
-bool ready(const std::vector<std::vector<std::vector<bool>>>& done, size_t s, const BlockRun& run) {
-  const auto m = static_cast<size_t>(run.micro_batch);
-  const auto has_run = [&](size_t stage) {
-    const std::vector<bool>& of_kind = done[stage][run.kind];
-    return m < of_kind.size() && of_kind[m];
-  };
-  if (run.kind == BlockRun::kForward) return s == 0 || has_run(s - 1);
-  return s + 1 == done.size() || has_run(s + 1);
+  if (shape.places < 1) {
+    return invalid_input(fmt::format("pipeline: expected places >= 1, found {}", shape.places));
+  }
+  TESSERA_TRY_VOID(check_list("backward", shape.backward.size(), shape));
+  TESSERA_TRY_VOID(check_list("after", shape.after.size(), shape));
+  for (int64_t s = 0; s < shape.stages(); ++s) {
+    const auto& at = shape.at[static_cast<size_t>(s)];
+    if (at.empty()) return invalid_input(fmt::format("pipeline: stage {} has no place", s));
+    for (const int64_t place : at) {
+      if (place >= 0 && place < shape.places) continue;
+      return invalid_input(fmt::format("pipeline: stage {}: expected a place of 0..{}, found {}", s,
+                                       shape.places - 1, place));
+    }
+    for (const int64_t before : shape.before(s)) {
+      if (before >= 0 && before < shape.stages()) continue;
+      return invalid_input(
+          fmt::format("pipeline: stage {}: expected to be after a stage of "
+                      "0..{}, found {}",
+                      s, shape.stages() - 1, before));
+    }
+  }
+  return {};
 }
 
 }  // namespace
 
+bool PipelineShape::has_backward(int64_t stage) const {
+  return backward.empty() || backward[static_cast<size_t>(stage)];
+}
+
+std::vector<int64_t> PipelineShape::before(int64_t stage) const {
+  if (!after.empty()) return after[static_cast<size_t>(stage)];
+  return stage == 0 ? std::vector<int64_t>{} : std::vector<int64_t>{stage - 1};
+}
+
+bool PipelineShape::runs_at(int64_t stage, int64_t place) const {
+  const auto& places_of = at[static_cast<size_t>(stage)];
+  return std::find(places_of.begin(), places_of.end(), place) != places_of.end();
+}
+
+std::vector<int64_t> PipelineShape::stages_of(int64_t place) const {
+  std::vector<int64_t> out;
+  for (int64_t s = 0; s < stages(); ++s) {
+    if (runs_at(s, place)) out.push_back(s);
+  }
+  return out;
+}
+
 std::string to_string(const BlockRun& run) {
-  return fmt::format("{}{}", run.kind == BlockRun::kForward ? 'F' : 'B', run.micro_batch);
+  const char letter = kKindLetters[run.kind];
+  if (run.stage == kOnlyStage) return fmt::format("{}{}", letter, run.micro_batch);
+  return fmt::format("{}{}@{}", letter, run.micro_batch, run.stage);
 }
 
 Result<BlockRun> parse_block_run(std::string_view text) {
-  if (text.size() >= 2 && (text[0] == 'F' || text[0] == 'B')) {
-    const auto number = parse_int(text.substr(1));
-    if (number && *number >= 0) {
-      return BlockRun{text[0] == 'F' ? BlockRun::kForward : BlockRun::kBackward, *number};
-    }
+  const auto number = [](std::string_view digits) {
+    const auto value = parse_int(digits);
+    return value && *value >= 0 ? *value : -1;
+  };
+  const size_t letter = text.empty() ? std::string_view::npos : kKindLetters.find(text[0]);
+  if (letter != std::string_view::npos) {
+    const size_t at = text.find('@');
+    BlockRun run{static_cast<BlockRun::Kind>(letter), number(text.substr(1, at - 1)), kOnlyStage};
+    if (at != std::string_view::npos) run.stage = number(text.substr(at + 1));
+    if (run.micro_batch >= 0 && (run.stage >= 0 || at == std::string_view::npos)) return run;
   }
-  return invalid_input(fmt::format(
-      "expected a block like 'F0' or 'B3' (F or B and a micro-batch), found '{}'", text));
+  return invalid_input(
+      fmt::format("expected a block like 'F0', 'B3' or 'W3@1' (F, B or W, a "
+                  "micro-batch, and @stage where a place has several), found '{}'",
+                  text));
 }
 
-std::vector<std::string> schedule_names() { return {"1f1b", "gpipe"}; }
-
-Result<std::vector<BlockRun>> make_schedule(std::string_view name, int64_t stage, int64_t stages,
-                                            int64_t micro_batches) {
-  if (stage < 0 || stage >= stages) {
-    return invalid_input(fmt::format("expected a stage of 0..{}, found {}", stages - 1, stage));
-  }
-  if (micro_batches < 1) {
-    return invalid_input(fmt::format("expected micro_batches >= 1, found {}", micro_batches));
-  }
-  if (name == "1f1b") return one_f_one_b(stage, stages, micro_batches);
-  if (name == "gpipe") return gpipe(micro_batches);
-  return invalid_input(fmt::format("unknown schedule '{}', did you mean '{}'?", name,
-                                   nearest(name, schedule_names())));
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const NamedSchedule& schedule : kSchedules) names.emplace_back(schedule.name);
+  return names;
 }
 
-int64_t in_flight(const std::vector<BlockRun>& runs) {
-  int64_t now = 0;
-  int64_t most = 0;
-  for (const BlockRun& run : runs) {
-    now += run.kind == BlockRun::kForward ? 1 : -1;
-    most = std::max(most, now);
+Result<Schedule> make_schedule(std::string_view name, const PipelineShape& shape) {
+  const auto* found = std::find_if(kSchedules.begin(), kSchedules.end(),
+                                   [&](const NamedSchedule& s) { return s.name == name; });
+  if (found == kSchedules.end()) {
+    return invalid_input(fmt::format("unknown schedule '{}', did you mean '{}'?", name,
+                                     nearest(name, schedule_names())));
   }
-  return most;
+  TESSERA_TRY_VOID(check_shape(shape));
+  TESSERA_TRY(Schedule schedule, found->make(shape));
+  for (std::vector<BlockRun>& row : schedule) {
+    std::erase_if(row, [&](const BlockRun& run) {
+      return run.kind != BlockRun::kForward && !shape.has_backward(run.stage);
+    });
+  }
+  TESSERA_TRY_VOID(check_schedule_finishes(schedule, shape));
+  return schedule;
 }
 
-Status check_schedule(const std::vector<std::vector<BlockRun>>& stages, int64_t micro_batches) {
-  for (size_t s = 0; s < stages.size(); ++s) {
-    std::set<std::pair<int, int64_t>> seen;  // kind, micro-batch
-    for (const BlockRun& run : stages[s]) {
-      if (run.micro_batch >= micro_batches) {
-        return invalid_input(fmt::format("schedule of stage {}: {} is outside micro_batches = {}",
-                                         s, to_string(run), micro_batches));
+Result<Schedule> complete_stages(Schedule schedule, const PipelineShape& shape) {
+  for (size_t place = 0; place < schedule.size(); ++place) {
+    for (BlockRun& run : schedule[place]) {
+      if (run.stage != kOnlyStage) continue;
+      const auto stages = shape.stages_of(static_cast<int64_t>(place));
+      if (stages.size() != 1) {
+        std::vector<std::string> names;
+        for (const int64_t stage : stages) names.push_back(fmt::format("@{}", stage));
+        return invalid_input(fmt::format(
+            "schedule of place {}: {} names no stage: expected one of {}", place, to_string(run),
+            names.empty() ? "none (no stage is at this place)" : join(names, ", ")));
       }
-      if (run.kind == BlockRun::kBackward &&
-          !seen.contains({BlockRun::kForward, run.micro_batch})) {
-        return invalid_input(fmt::format("schedule of stage {}: {} runs before F{}", s,
-                                         to_string(run), run.micro_batch));
-      }
-      if (!seen.emplace(run.kind, run.micro_batch).second) {
-        return invalid_input(fmt::format("schedule of stage {}: {} runs twice", s, to_string(run)));
-      }
-    }
-    for (const auto kind : {BlockRun::kForward, BlockRun::kBackward}) {
-      for (int64_t m = 0; m < micro_batches; ++m) {
-        if (seen.contains({kind, m})) continue;
-        return invalid_input(fmt::format("schedule of stage {}: {} is missing (micro_batches = {})",
-                                         s, to_string({kind, m}), micro_batches));
-      }
+      run.stage = stages[0];
     }
   }
-  return {};
-}
-
-Status check_schedule_finishes(const std::vector<std::vector<BlockRun>>& stages) {
-  std::vector<std::vector<std::vector<bool>>> done(stages.size());
-  for (size_t s = 0; s < stages.size(); ++s) {
-    done[s].assign(2, std::vector<bool>(stages[s].size(), false));
-  }
-  std::vector<size_t> next(stages.size(), 0);
-  for (bool progress = true; progress;) {
-    progress = false;
-    for (size_t s = 0; s < stages.size(); ++s) {
-      while (next[s] < stages[s].size() && ready(done, s, stages[s][next[s]])) {
-        const BlockRun& run = stages[s][next[s]++];
-        done[s][run.kind][static_cast<size_t>(run.micro_batch)] = true;
-        progress = true;
-      }
-    }
-  }
-  for (size_t s = 0; s < stages.size(); ++s) {
-    if (next[s] == stages[s].size()) continue;
-    const BlockRun& run = stages[s][next[s]];
-    return invalid_input(fmt::format("the schedule never finishes: stage {} waits for ever at {}",
-                                     s, to_string(run)));
-  }
-  return {};
+  return schedule;
 }
 
 }  // namespace tessera

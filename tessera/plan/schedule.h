@@ -1,11 +1,13 @@
-// Schedules: in which order a stage runs its blocks (forward or backward of a micro-batch). A
-// schedule is only an order; when a block really starts follows from the messages it waits for.
+// Schedules: in which order each place of a pipeline runs its blocks. A schedule is only an order;
+// when a block really starts follows from what it waits for.
 //
-//   make_schedule("1f1b", /*stage=*/0, /*stages=*/2, /*micro_batches=*/3)   ->  F0 F1 B0 F2 B1 B2
+//   PipelineShape shape{.places = 2, .micro_batches = 3, .at = {{0}, {1}}};
+//   make_schedule("1f1b", shape)   ->   place 0: F0 F1 B0 F2 B1 B2      place 1: F0 B0 F1 B1 F2 B2
 //
-// Rules of the named schedules (superscaler.md section 8; i the stage, n stages, m micro-batches):
-//   gpipe  all forwards, then all backwards; m micro-batches in flight
-//   1f1b   min(m, n-1-i) warm-up forwards, then forward and backward in turn; min(m, n-i) in flight
+// A place is a set of devices that runs the same stages. Blocks of a stage, for each micro-batch:
+// the forward F, the backward B, and, if the schedule splits the backward, W: then B makes the
+// gradient of the stage's input and W those of its weights. The rules and closed forms of the named
+// schedules are in docs/strategies/pipelines.md.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +19,80 @@
 
 namespace tessera {
 
+// The stage of a run whose text names none: the only stage of its place (complete_stages).
+inline constexpr int64_t kOnlyStage = -1;
+
 struct BlockRun {
-  enum Kind : uint8_t { kForward, kBackward } kind = kForward;
+  enum Kind : uint8_t { kForward, kBackward, kWeight } kind = kForward;
   int64_t micro_batch = 0;
+  int64_t stage = 0;
   friend bool operator==(const BlockRun&, const BlockRun&) = default;
 };
 
-std::string to_string(const BlockRun& run);               // "F0", "B12"
+std::string to_string(const BlockRun& run);               // "F0@5"; "F0" if stage is kOnlyStage
 Result<BlockRun> parse_block_run(std::string_view text);  // the inverse
 
-std::vector<std::string> schedule_names();
-Result<std::vector<BlockRun>> make_schedule(std::string_view name, int64_t stage, int64_t stages,
-                                            int64_t micro_batches);
-// The largest number of micro-batches whose forward has run and whose backward has not.
-int64_t in_flight(const std::vector<BlockRun>& runs);
+struct PipelineShape {
+  int64_t places = 1, micro_batches = 1;
+  // By stage: the places that run it. A stage of several places is run by all of them together.
+  std::vector<std::vector<int64_t>> at = {};
+  // By stage: has it a backward block? Empty: every stage has.
+  std::vector<bool> backward = {};
+  // By stage: the stages whose forward of the same micro-batch must have run before; the backward
+  // edges are the same, reversed. Empty: the chain 0, 1, 2, ...
+  std::vector<std::vector<int64_t>> after = {};
 
-// Every stage runs F and B of each micro-batch once, F first. Errors name stage and block.
-Status check_schedule(const std::vector<std::vector<BlockRun>>& stages, int64_t micro_batches);
-// The stages in a chain (forward i waits for forward i-1, backward i for backward i+1) reach the
-// end; the error names a stage and the block at which it waits for ever.
-Status check_schedule_finishes(const std::vector<std::vector<BlockRun>>& stages);
+  int64_t stages() const { return static_cast<int64_t>(at.size()); }
+  bool has_backward(int64_t stage) const;
+  std::vector<int64_t> before(int64_t stage) const;     // `after`, or the chain
+  std::vector<int64_t> stages_of(int64_t place) const;  // ascending
+  bool runs_at(int64_t stage, int64_t place) const;
+};
+
+using Schedule = std::vector<std::vector<BlockRun>>;  // by place
+
+std::vector<std::string> schedule_names();
+// Errors: an unknown name; a shape that the schedule is not made for (the message says which is);
+// an order that cannot finish because of the shape's `after` edges. Runs of blocks that a stage
+// does not have are left out.
+Result<Schedule> make_schedule(std::string_view name, const PipelineShape& shape);
+
+// Gives every run without a stage (kOnlyStage) the only stage of its place.
+Result<Schedule> complete_stages(Schedule schedule, const PipelineShape& shape);
+
+// Every block of every stage runs once for each micro-batch at each place of the stage, F before B
+// before W, and nothing else runs. W runs for all micro-batches of a stage or for none. Errors name
+// place, stage and block and what is allowed.
+Status check_schedule(const Schedule& schedule, const PipelineShape& shape);
+// The places reach their ends, each running its row in order and waiting for what a block needs.
+// The error prints a cycle of places that wait for each other.
+Status check_schedule_finishes(const Schedule& schedule, const PipelineShape& shape);
+
+// Seconds, or any unit.
+struct UnitCosts {
+  double forward = 1;
+  double backward = 1;  // of a B run: the input part only, where the schedule has W runs
+  double weight = 1;
+  double message = 0;              // how long one message occupies its link
+  std::vector<double> scale = {};  // by stage: factor on the three block costs; empty: 1 each
+};
+
+// When each place starts its first and ends its last run, and how long it computes in between.
+struct PlaceTimes {
+  double start = 0, end = 0, busy = 0;
+  double bubble() const { return end - start - busy; }
+};
+// Runs the schedule: a place computes its row in order; the result of a run goes to each other
+// place that needs it as one message, which occupies the directed link between the two places from
+// the end of the run or from when the link is free, concurrently with computation
+// (cross-mesh-resharding.md section 6). A stage of several places starts at all of them at once.
+// The schedule must pass the two checks.
+std::vector<PlaceTimes> place_times(const Schedule& schedule, const PipelineShape& shape,
+                                    const UnitCosts& costs);
+double makespan(const Schedule& schedule, const PipelineShape& shape, const UnitCosts& costs);
+
+// By place: the most (stage, micro-batch) whose forward has run and whose last backward part has
+// not. Stages without backward keep nothing.
+std::vector<int64_t> in_flight(const Schedule& schedule, const PipelineShape& shape);
 
 }  // namespace tessera

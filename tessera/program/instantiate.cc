@@ -391,16 +391,19 @@ class Instantiation {
       out_.blocks[k] = std::move(filled);
     }
     const Plan& plan = in_.plan->plan;
-    std::vector<BlockRun> runs;
-    if (!plan.schedule_table.empty()) {
-      runs = plan.schedule_table[stage_.index()];
-    } else {
-      TESSERA_TRY(runs,
-                  make_schedule(plan.schedule, stage_.value,
-                                static_cast<int64_t>(in_.plan->stages.size()), plan.micro_batches));
-    }
+    PipelineShape shape{.places = static_cast<int64_t>(in_.plan->stages.size()),
+                        .micro_batches = plan.micro_batches};
+    for (int64_t s = 0; s < shape.places; ++s) shape.at.push_back({s});
+    TESSERA_TRY(const Schedule schedule, plan_schedule(plan, shape));
+    const std::vector<BlockRun>& runs = schedule[stage_.index()];
     out_.schedule.push_back({BlockKind::kPrologue, 0});
     for (const BlockRun& run : runs) {
+      if (run.kind == BlockRun::kWeight) {
+        return invalid_input(
+            fmt::format("{}: the schedule runs {}, but the backward of stage {} is not split into "
+                        "B and W",
+                        plan.file, to_string(run), run.stage));
+      }
       out_.schedule.push_back(
           {run.kind == BlockRun::kForward ? BlockKind::kForward : BlockKind::kBackward,
            run.micro_batch});

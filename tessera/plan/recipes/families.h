@@ -1,0 +1,17 @@
+// The recipes of each family of strategies, in the order of `tessera plan --list`. A family is one
+// source file of this folder.
+#pragma once
+
+#include <vector>
+
+#include "tessera/plan/recipes/writer.h"
+
+namespace tessera::recipes {
+
+std::vector<Recipe> data_parallel_recipes();
+std::vector<Recipe> tensor_parallel_recipes();
+std::vector<Recipe> pipeline_recipes();
+std::vector<Recipe> megatron_recipes();
+std::vector<Recipe> summa_recipes();
+
+}  // namespace tessera::recipes

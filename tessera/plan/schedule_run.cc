@@ -1,0 +1,315 @@
+// Running a schedule block by block: does it finish, when, and with how much in flight.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "tessera/base/check.h"
+#include "tessera/base/text.h"
+#include "tessera/plan/schedule.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::array kKinds{BlockRun::kForward, BlockRun::kBackward, BlockRun::kWeight};
+
+tl::unexpected<Error> row_error(size_t place, const BlockRun& run, std::string_view what) {
+  return invalid_input(fmt::format("schedule of place {}: {} {}", place, to_string(run), what));
+}
+
+std::string stage_list(const std::vector<int64_t>& stages) {
+  std::vector<std::string> names;
+  for (const int64_t stage : stages) names.push_back(std::to_string(stage));
+  return names.empty() ? "none" : join(names, ", ");
+}
+
+// The runs of one place, ticked off.
+class RowCheck {
+ public:
+  RowCheck(size_t place, const PipelineShape& shape) : place_(place), shape_(shape) {}
+
+  Status add(const BlockRun& run) {
+    const auto stages = shape_.stages_of(static_cast<int64_t>(place_));
+    if (std::find(stages.begin(), stages.end(), run.stage) == stages.end()) {
+      return row_error(
+          place_, run,
+          fmt::format("is of a stage that is not at this place, which has {}", stage_list(stages)));
+    }
+    if (run.micro_batch < 0 || run.micro_batch >= shape_.micro_batches) {
+      return row_error(place_, run,
+                       fmt::format("is outside micro_batches = {}: expected 0..{}",
+                                   shape_.micro_batches, shape_.micro_batches - 1));
+    }
+    if (run.kind != BlockRun::kForward) {
+      if (!shape_.has_backward(run.stage)) {
+        return row_error(place_, run, "is of a stage without backward, which runs only F");
+      }
+      const BlockRun first{
+          run.kind == BlockRun::kBackward ? BlockRun::kForward : BlockRun::kBackward,
+          run.micro_batch, run.stage};
+      if (!seen(first)) {
+        return row_error(place_, run, fmt::format("runs before {}", to_string(first)));
+      }
+    }
+    if (!seen_.insert(key(run)).second) return row_error(place_, run, "runs twice");
+    if (run.kind == BlockRun::kWeight) split_.insert(run.stage);
+    return {};
+  }
+
+  Status complete() const {
+    for (const int64_t stage : shape_.stages_of(static_cast<int64_t>(place_))) {
+      for (const BlockRun::Kind kind : kKinds) {
+        if (kind != BlockRun::kForward && !shape_.has_backward(stage)) continue;
+        if (kind == BlockRun::kWeight && !split_.contains(stage)) continue;
+        for (int64_t m = 0; m < shape_.micro_batches; ++m) {
+          if (seen({kind, m, stage})) continue;
+          return row_error(place_, {kind, m, stage},
+                           fmt::format("is missing (micro_batches = {}){}", shape_.micro_batches,
+                                       kind == BlockRun::kWeight
+                                           ? ": W runs for all micro-batches of a stage or none"
+                                           : ""));
+        }
+      }
+    }
+    return {};
+  }
+
+ private:
+  static std::tuple<int, int64_t, int64_t> key(const BlockRun& run) {
+    return {run.kind, run.stage, run.micro_batch};
+  }
+  bool seen(const BlockRun& run) const { return seen_.contains(key(run)); }
+
+  size_t place_;
+  const PipelineShape& shape_;
+  std::set<std::tuple<int, int64_t, int64_t>> seen_;
+  std::set<int64_t> split_;  // stages with W runs
+};
+
+// Runs the rows as far as they go.
+class Execution {
+ public:
+  Execution(const Schedule& schedule, const PipelineShape& shape, const UnitCosts& costs)
+      : schedule_(schedule),
+        shape_(shape),
+        costs_(costs),
+        next_(schedule.size(), 0),
+        times_(schedule.size()),
+        links_(schedule.size() * schedule.size(), 0),
+        done_(3 * shape.at.size() * static_cast<size_t>(shape.micro_batches)) {
+    after_.resize(shape.at.size());
+    followers_.resize(shape.at.size());
+    for (int64_t s = 0; s < shape.stages(); ++s) {
+      after_[static_cast<size_t>(s)] = shape.before(s);
+      for (const int64_t before : shape.before(s)) {
+        followers_[static_cast<size_t>(before)].push_back(s);
+      }
+    }
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (size_t place = 0; place < schedule_.size(); ++place) {
+        while (can_run(place)) {
+          run(schedule_[place][next_[place]]);
+          progress = true;
+        }
+      }
+    }
+  }
+
+  bool finished(size_t place) const { return next_[place] == schedule_[place].size(); }
+  const BlockRun& next(size_t place) const { return schedule_[place][next_[place]]; }
+  const std::vector<PlaceTimes>& times() const { return times_; }
+
+  // The place and run for which an unfinished place waits.
+  std::pair<size_t, BlockRun> waits_for(size_t place) const {
+    const BlockRun& run = schedule_[place][next_[place]];
+    for (const BlockRun& need : needs(run)) {
+      if (done(need).has_run) continue;
+      for (const int64_t maker : shape_.at[static_cast<size_t>(need.stage)]) {
+        if (!at(static_cast<size_t>(maker), need)) return {static_cast<size_t>(maker), need};
+      }
+      return {static_cast<size_t>(shape_.at[static_cast<size_t>(need.stage)][0]), need};
+    }
+    for (const int64_t partner : shape_.at[static_cast<size_t>(run.stage)]) {
+      if (!at(static_cast<size_t>(partner), run)) return {static_cast<size_t>(partner), run};
+    }
+    TESSERA_CHECK(false, "place {} does not wait", place);
+    return {place, run};
+  }
+
+ private:
+  struct Done {
+    bool has_run = false;
+    std::vector<double> arrival;  // by place
+  };
+
+  size_t index(const BlockRun& run) const {
+    return (static_cast<size_t>(run.kind) * shape_.at.size() + static_cast<size_t>(run.stage)) *
+               static_cast<size_t>(shape_.micro_batches) +
+           static_cast<size_t>(run.micro_batch);
+  }
+  const Done& done(const BlockRun& run) const { return done_[index(run)]; }
+  bool at(size_t place, const BlockRun& run) const {
+    return !finished(place) && schedule_[place][next_[place]] == run;
+  }
+
+  std::vector<BlockRun> needs(const BlockRun& run) const {
+    const auto stage = static_cast<size_t>(run.stage);
+    std::vector<BlockRun> out;
+    if (run.kind == BlockRun::kForward) {
+      for (const int64_t s : after_[stage]) out.push_back({run.kind, run.micro_batch, s});
+      return out;
+    }
+    if (run.kind == BlockRun::kWeight) return {{BlockRun::kBackward, run.micro_batch, run.stage}};
+    out.push_back({BlockRun::kForward, run.micro_batch, run.stage});
+    for (const int64_t s : followers_[stage]) {
+      if (shape_.has_backward(s)) out.push_back({run.kind, run.micro_batch, s});
+    }
+    return out;
+  }
+
+  // Has the place a next run, everything it needs, and the other places of its stage with it?
+  bool can_run(size_t place) const {
+    if (finished(place)) return false;
+    const BlockRun& run = schedule_[place][next_[place]];
+    for (const int64_t partner : shape_.at[static_cast<size_t>(run.stage)]) {
+      if (!at(static_cast<size_t>(partner), run)) return false;
+    }
+    const auto needed = needs(run);
+    return std::all_of(needed.begin(), needed.end(),
+                       [&](const BlockRun& need) { return done(need).has_run; });
+  }
+
+  double cost(const BlockRun& run) const {
+    const double unit = run.kind == BlockRun::kForward    ? costs_.forward
+                        : run.kind == BlockRun::kBackward ? costs_.backward
+                                                          : costs_.weight;
+    return costs_.scale.empty() ? unit : unit * costs_.scale[static_cast<size_t>(run.stage)];
+  }
+
+  void run(const BlockRun run) {
+    const auto& places = shape_.at[static_cast<size_t>(run.stage)];
+    double start = 0;
+    for (const int64_t p : places) {
+      start = std::max(start, times_[static_cast<size_t>(p)].end);
+      for (const BlockRun& need : needs(run)) {
+        start = std::max(start, done(need).arrival[static_cast<size_t>(p)]);
+      }
+    }
+    const double end = start + cost(run);
+    for (const int64_t p : places) {
+      const auto place = static_cast<size_t>(p);
+      if (next_[place] == 0) times_[place].start = start;
+      times_[place].end = end;
+      times_[place].busy += end - start;
+      ++next_[place];
+    }
+    send(run, end);
+  }
+
+  void send(const BlockRun& run, double end) {
+    const auto stage = static_cast<size_t>(run.stage);
+    const auto from = static_cast<size_t>(shape_.at[stage][0]);
+    Done& out = done_[index(run)];
+    out.has_run = true;
+    out.arrival.assign(schedule_.size(), end);
+    if (run.kind == BlockRun::kWeight) return;
+    std::set<int64_t> targets;
+    for (const int64_t s : run.kind == BlockRun::kForward ? followers_[stage] : after_[stage]) {
+      if (run.kind == BlockRun::kBackward && !shape_.has_backward(s)) continue;
+      for (const int64_t target : shape_.at[static_cast<size_t>(s)]) {
+        if (!shape_.runs_at(run.stage, target)) targets.insert(target);
+      }
+    }
+    for (const int64_t target : targets) {
+      double& link = links_[from * schedule_.size() + static_cast<size_t>(target)];
+      link = std::max(link, end) + costs_.message;
+      out.arrival[static_cast<size_t>(target)] = link;
+    }
+  }
+
+  const Schedule& schedule_;
+  const PipelineShape& shape_;
+  const UnitCosts& costs_;
+  std::vector<std::vector<int64_t>> after_, followers_;  // by stage
+  std::vector<size_t> next_;                             // by place
+  std::vector<PlaceTimes> times_;                        // by place
+  std::vector<double> links_;                            // from * places + to: free from then on
+  std::vector<Done> done_;                               // by index()
+};
+
+}  // namespace
+
+Status check_schedule(const Schedule& schedule, const PipelineShape& shape) {
+  if (static_cast<int64_t>(schedule.size()) != shape.places) {
+    return invalid_input(fmt::format("expected {} lists in 'schedule' (one a place), found {}",
+                                     shape.places, schedule.size()));
+  }
+  for (size_t place = 0; place < schedule.size(); ++place) {
+    RowCheck row(place, shape);
+    for (const BlockRun& run : schedule[place]) TESSERA_TRY_VOID(row.add(run));
+    TESSERA_TRY_VOID(row.complete());
+  }
+  return {};
+}
+
+Status check_schedule_finishes(const Schedule& schedule, const PipelineShape& shape) {
+  TESSERA_TRY_VOID(check_schedule(schedule, shape));
+  const Execution execution(schedule, shape, {});
+  size_t place = 0;
+  while (place < schedule.size() && execution.finished(place)) ++place;
+  if (place == schedule.size()) return {};
+  // Every place that does not finish waits for one that does not: following them leads into a
+  // cycle.
+  std::vector<size_t> path;
+  while (std::find(path.begin(), path.end(), place) == path.end()) {
+    path.push_back(place);
+    place = execution.waits_for(place).first;
+  }
+  path.erase(path.begin(), std::find(path.begin(), path.end(), place));
+  std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
+  std::string cycle;
+  for (const size_t p : path) {
+    const auto [maker, need] = execution.waits_for(p);
+    cycle += fmt::format("{} waits at {} for {} of place {}",
+                         cycle.empty() ? fmt::format("place {}", p) : ", which",
+                         to_string(execution.next(p)), to_string(need), maker);
+  }
+  return invalid_input("the schedule never finishes: " + cycle);
+}
+
+std::vector<PlaceTimes> place_times(const Schedule& schedule, const PipelineShape& shape,
+                                    const UnitCosts& costs) {
+  return Execution(schedule, shape, costs).times();
+}
+
+double makespan(const Schedule& schedule, const PipelineShape& shape, const UnitCosts& costs) {
+  double end = 0;
+  for (const PlaceTimes& times : place_times(schedule, shape, costs))
+    end = std::max(end, times.end);
+  return end;
+}
+
+std::vector<int64_t> in_flight(const Schedule& schedule, const PipelineShape& shape) {
+  std::vector<int64_t> out;
+  for (const std::vector<BlockRun>& row : schedule) {
+    std::set<int64_t> split;  // stages whose last backward part is W
+    for (const BlockRun& run : row) {
+      if (run.kind == BlockRun::kWeight) split.insert(run.stage);
+    }
+    int64_t now = 0;
+    int64_t most = 0;
+    for (const BlockRun& run : row) {
+      if (!shape.has_backward(run.stage)) continue;
+      if (run.kind == BlockRun::kForward) most = std::max(most, ++now);
+      if (run.kind == (split.contains(run.stage) ? BlockRun::kWeight : BlockRun::kBackward)) --now;
+    }
+    out.push_back(most);
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,25 @@
+// The orders of the named schedules. Each generator checks the shape and gives every place its row
+// of F, B and W runs; make_schedule drops the blocks that a stage does not have and checks that the
+// result finishes.
+#pragma once
+
+#include <string_view>
+
+#include "tessera/base/result.h"
+#include "tessera/plan/schedule.h"
+
+namespace tessera::schedules {
+
+// What a generator may ask about a chain of stages s at place s: for errors of one wording.
+Status one_stage_a_place(std::string_view name, const PipelineShape& shape);
+// Stage s at place s mod places; the stages a multiple of the places.
+Status round_robin(std::string_view name, const PipelineShape& shape);
+tl::unexpected<Error> wrong_shape(std::string_view name, std::string_view expected,
+                                  std::string_view found);
+
+Result<Schedule> gpipe(const PipelineShape& shape);
+Result<Schedule> one_f_one_b(const PipelineShape& shape);
+Result<Schedule> eager_one_f_one_b(const PipelineShape& shape);
+Result<Schedule> interleaved(const PipelineShape& shape);
+
+}  // namespace tessera::schedules
