@@ -198,21 +198,21 @@ const std::vector<Case>& good_cases() {
       {"attention",
        {q, k, k},
        {},
-       qt + ", batch kv^ heads head_dim, batch kv heads head_dim -> batch seq heads group "
-            "head_dim, batch seq heads group",
+       qt + ", batch kv+ heads head_dim, batch kv heads head_dim -> batch seq heads group "
+            "head_dim {weighted}, batch seq heads group {logsumexp}",
        {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
         "float32 [batch=2, seq=6, heads=3, group=2]"}},
       {"attention",
        {q, k, k},
        {{"causal", 1}},
-       qt + ", batch kv^<seq heads head_dim, batch kv heads head_dim -> batch seq heads group "
-            "head_dim, batch seq heads group",
+       qt + ", batch kv+<seq heads head_dim, batch kv heads head_dim -> batch seq heads group "
+            "head_dim {weighted}, batch seq heads group {logsumexp}",
        {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
         "float32 [batch=2, seq=6, heads=3, group=2]"}},
       {"attention_grad",
        {q, q, k, k, q, "batch=2 seq=6 heads=3 group=2"},
        {{"causal", 1}},
-       "batch seq+ heads group+ head_dim^, batch seq heads group head_dim, batch kv^<seq heads "
+       "batch seq+ heads group+ head_dim^, batch seq heads group head_dim, batch kv+<seq heads "
        "head_dim, batch kv heads head_dim, batch seq heads group head_dim, batch seq heads group "
        "-> batch seq heads group head_dim, batch kv heads head_dim, batch kv heads head_dim",
        {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",

@@ -134,7 +134,15 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
        "plan.toml:1: 'order' needs a time loop ('over' with \"time:N\")"},
       {"mesh = { tp = 2 }\nsplit = [ { ops = \"*\", dim = \"b\", over = \"time:2\", skew = \"tp\" "
        "} ]",
-       "plan.toml:2: 'skew' needs order = \"rotated\""},
+       "plan.toml:2: 'skew' needs order = \"rotated\" or order = \"nested\""},
+      {"split = [ { ops = \"*\", dim = \"b\", over = \"time:2\", order = \"nested\" } ]",
+       "plan.toml:1: order = \"nested\" needs 'skew', the axes of its rings, outermost first"},
+      {"mesh = { a = 2, tp = 2 }\nsplit = [ { ops = \"*\", dim = \"b\", over = \"time:2\", order = "
+       "\"rotated\", skew = [\"a\", \"-tp\"] } ]",
+       "plan.toml:2: expected a minus on all axes of a rotated loop or on none"},
+      {"mesh = { tp = 2 }\nsplit = [ { ops = \"*\", dim = \"b\", over = \"time:2\", order = "
+       "\"rotated\", skew = \"-tq\" } ]",
+       "plan.toml:2: axis 'tq' is not in the mesh {tp=2}, did you mean 'tp'?"},
       {"split = [ { ops = \"*\", phase = \"backwards\", dim = \"b\", over = [] } ]",
        "plan.toml:1: unknown phase 'backwards', did you mean 'backward'?"},
       {"split = \"x\"",
@@ -211,8 +219,13 @@ SplitEntry random_split() {
       std::optional<Phase>(std::nullopt), std::optional<Phase>(Phase::kForward),
       std::optional<Phase>(Phase::kBackward), std::optional<Phase>(Phase::kUpdate));
   if (entry.steps > 1 && *rc::gen::arbitrary<bool>()) {
-    entry.order = StepOrder::kRotated;
     entry.skew = random_axes();
+    const bool nested = !entry.skew.empty() && *rc::gen::arbitrary<bool>();
+    entry.order = nested ? StepOrder::kNested : StepOrder::kRotated;
+    const bool falls = *rc::gen::arbitrary<bool>();
+    for (std::string& axis : entry.skew) {
+      if (falls) axis = "-" + axis;
+    }
   }
   return entry;
 }

@@ -261,7 +261,7 @@ TEST(Resolve, AFrozenDimIsAnErrorUnlessItExpandsOrAnotherOpTakesTheSplit) {
           graph),
       "plan.toml:2: dim 'head_dim' of op 'blocks.0.attn.core' (attention) cannot be split; dims "
       "that can: batch, "
-      "seq, heads, group");
+      "seq, heads, group, kv");
   const auto wide =
       resolve_text(mesh + "split = [ { ops = \"*\", dim = \"head_dim\", over = \"tp\" } ]", graph);
   ASSERT_TRUE(wide.has_value()) << wide.error().message;
@@ -281,6 +281,28 @@ TEST(Resolve, AFrozenDimIsAnErrorUnlessItExpandsOrAnotherOpTakesTheSplit) {
                    graph);
   ASSERT_TRUE(taken_back.has_value()) << taken_back.error().message;
   EXPECT_TRUE(taken_back->to_expand.empty());
+}
+
+TEST(Resolve, KeysMayBeCutOverTimeOnly) {
+  const Graph graph = test_transformer();
+  const std::string mesh = "mesh = { a = 2, b = 2 }\n";
+  const std::string entry =
+      mesh + "split = [ { ops = \"blocks.*.attn.core\", dim = \"kv\", over = ";
+  EXPECT_EQ(error_of(entry + "[\"a\", \"time:2\"] } ]", graph),
+            "plan.toml:2: dim 'kv' of op 'blocks.0.attn.core' (attention) cannot be cut over 'a': "
+            "expected over = \"time:N\", or no split");
+  EXPECT_TRUE(resolve_text(entry + "\"time:2\" } ]", graph).has_value());
+}
+
+TEST(Resolve, TheStepsOfANestedLoopAreTheProductOfItsAxes) {
+  const Graph graph = test_transformer();
+  const std::string entry =
+      "mesh = { a = 2, b = 2 }\nsplit = [ { ops = \"blocks.*.attn.core\", dim = \"kv\", order = "
+      "\"nested\", skew = [\"-a\", \"-b\"], over = ";
+  EXPECT_EQ(error_of(entry + "\"time:2\" } ]", graph),
+            "plan.toml:2: expected time:4 (the product of the axes in skew = \"-a, -b\"), found "
+            "time:2");
+  EXPECT_TRUE(resolve_text(entry + "\"time:4\" } ]", graph).has_value());
 }
 
 TEST(Prepare, ExpandsAndRecomputesUntilNothingIsLeft) {

@@ -656,6 +656,10 @@ class Walker {
     Held home;
     std::optional<StepPiece> piece;     // the loop moves over this output
     std::optional<AxisId> reduce_axis;  // each step's part is reduced to its holder on this axis
+    // Parts travel: the sum of a piece moves along these axes as the piece itself does, each rank
+    // adds its part, and the last move brings it home.
+    std::vector<AxisId> travel_axes;
+    Held sum;  // of this step's piece, on its way from where it was a step before
     Layout made;
   };
 
@@ -681,20 +685,20 @@ class Walker {
       return making;
     }
     Layout home = making.made;
-    if (making.piece && making.piece->skew.empty()) {
-      const std::optional<Layout> target = destination(tensor, stage, making.made);
-      if (target && !target->shards[making.piece->dim].empty()) {
-        const AxisId axis = target->shards[making.piece->dim].back();
-        const auto part = std::find(home.partial.begin(), home.partial.end(), axis);
-        std::vector<AxisId> extended = making.made.shards[making.piece->dim];
-        extended.push_back(axis);
-        if (part != home.partial.end() && extended == target->shards[making.piece->dim]) {
-          home.partial.erase(part);
-          home.shards[making.piece->dim].push_back(axis);
-          home = normalise(std::move(home), mesh(stage), shape(tensor));
-          making.reduce_axis = axis;
-        }
-      }
+    const std::vector<AxisId> axes = homeward_axes(making, tensor, stage);
+    for (AxisId axis : axes) {
+      std::erase(home.partial, axis);
+      home.shards[making.piece->dim].push_back(axis);
+    }
+    home = normalise(std::move(home), mesh(stage), shape(tensor));
+    if (!axes.empty() && making.piece->skew.empty()) {
+      making.reduce_axis = axes.front();
+    } else {
+      making.travel_axes = axes;
+    }
+    if (!axes.empty()) {
+      leave_out_masked(op, stage, *making.piece);
+      if (making.piece->query_axes != axes) making.piece->queries = 0;
     }
     making.home.region = {home, std::nullopt};
     making.home.block = block;
@@ -704,6 +708,30 @@ class Walker {
       making.home.buffer = new_buffer(stage, tensor, "", making.home.region);
     }
     return making;
+  }
+
+  // Axes over which the steps make parts of pieces that are at home sharded over these axes: a
+  // part need not wait for the others. Empty: parts are collected, and merged at the end.
+  std::vector<AxisId> homeward_axes(const Making& making, TensorId tensor, StageId stage) {
+    if (!making.piece || making.made.combiner != Combiner::kSum) return {};
+    const StepPiece& piece = *making.piece;
+    const std::optional<Layout> target = destination(tensor, stage, making.made);
+    if (!target || target->shards[piece.dim].empty()) return {};
+    std::vector<AxisId> axes = {target->shards[piece.dim].back()};
+    if (piece.order == StepOrder::kNested) {
+      axes.clear();
+      for (const SkewAxis& skew : piece.skew) axes.push_back(skew.axis);
+    } else if (!piece.skew.empty() &&
+               (!piece.skewed_by(axes[0]) || mesh(stage).axis(axes[0]).size != piece.steps)) {
+      return {};
+    }
+    std::vector<AxisId> extended = making.made.shards[piece.dim];
+    extended.insert(extended.end(), axes.begin(), axes.end());
+    const std::vector<AxisId>& partial = making.made.partial;
+    const bool parts = std::all_of(axes.begin(), axes.end(), [&](AxisId axis) {
+      return std::find(partial.begin(), partial.end(), axis) != partial.end();
+    });
+    return parts && extended == target->shards[piece.dim] ? axes : std::vector<AxisId>{};
   }
 
   // The layout in which the first reader of a tensor wants it (time loops included as far as an
@@ -811,6 +839,10 @@ class Walker {
     }
     StepPiece piece = *making.piece;
     piece.step = step;
+    if (!making.travel_axes.empty()) {
+      out.view = travel(op, tensor, making, step, stage, sends, arrivals);
+      return out;
+    }
     if (!making.reduce_axis) {
       out.view = {making.home.buffer, {making.home.region.layout, piece}};
       out.write = across;
@@ -818,6 +850,7 @@ class Walker {
     }
     const Region part{making.made, piece};
     out.view = {new_buffer(stage, tensor, fmt::format("part{}", step), part), part};
+    piece.queries = 0;  // the holder takes it, whoever has a part
     const Region mine{making.home.region.layout, piece};
     TextView arrives{making.home.buffer, mine};
     if (over_micro_batches)
@@ -836,6 +869,56 @@ class Walker {
           {TextCopy{tensor, arrives, {making.home.buffer, mine}, across}, When::kAlways, op.id});
     }
     return out;
+  }
+
+  // Where a step puts its part of a travelling sum: step 0 starts the sum, later steps add to what
+  // comes from the rank before, while the next step computes.
+  TextView travel(const Op& op, TensorId tensor, Making& making, int64_t step, StageId stage,
+                  std::vector<TextInstruction>& sends, std::vector<TextInstruction>& arrivals) {
+    const StepPiece& loop = *making.piece;
+    const auto region = [&](int64_t at, bool limited) {
+      Region out{making.made, loop};
+      out.piece->step = at;
+      if (!limited) out.piece->queries = 0;
+      return out;
+    };
+    Region part = region(step, true);
+    TextView made;
+    if (step == 0) {
+      making.sum.region = region(0, false);
+      making.sum.buffer = new_buffer(stage, tensor, "sum0", making.sum.region);
+      made = view(making.sum);
+    } else {
+      made = {new_buffer(stage, tensor, fmt::format("part{}", step), part), part};
+      sends.push_back({TextWait{making.sum.pending, 0}, When::kAlways, op.id});
+      sends.push_back(
+          {TextCopy{tensor, made, {making.sum.buffer, part}, Write::kAdd}, When::kAlways, op.id});
+    }
+    const bool last = step + 1 == loop.steps;
+    const bool over_micro_batches = accumulates(tensor);
+    Held next = making.home;
+    if (!last) next.region = region(step + 1, false);
+    if (!last || over_micro_batches) {
+      next.buffer =
+          new_buffer(stage, tensor, last ? "arrive" : fmt::format("sum{}", step + 1), next.region);
+    }
+    next.pending = next_handle_++;
+    TextIssue issue;
+    issue.handle = next.pending;
+    issue.classify = true;
+    issue.axes = making.travel_axes;
+    if (loop.order == StepOrder::kNested && (step + 1) % inner_steps(loop, stage) != 0)
+      issue.axes = {loop.skew.back().axis};
+    issue.transfers.push_back({tensor, view(making.sum), view(next)});
+    sends.push_back({std::move(issue), When::kAlways, op.id});
+    making.sum = next;
+    if (!last) return made;
+    arrivals.push_back({TextWait{next.pending, 0}, When::kAlways, op.id});
+    if (over_micro_batches) {
+      arrivals.push_back({TextCopy{tensor, view(next), view(making.home), Write::kAddExceptFirst},
+                          When::kAlways, op.id});
+    }
+    return made;
   }
 
   // ---- make -> home

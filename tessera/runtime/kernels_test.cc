@@ -375,7 +375,12 @@ TEST_P(Kernels, AddsToItsOutputs) {
       expected.push_back(w.get(op.outputs[i]));
       const std::vector<double> made = whole.get(op.outputs[i]);
       for (size_t e = 0; e < made.size(); ++e) {
-        if (op.annotation.outputs[i].combiner == Combiner::kLogSumExp) {
+        if (op.annotation.outputs[i].combiner == Combiner::kWeighted) {
+          const size_t row = e / static_cast<size_t>(graph.tensor(op.outputs[i]).dims.back().size);
+          const double there = std::exp(w.get(op.outputs[i + 1])[row]),
+                       added = std::exp(whole.get(op.outputs[i + 1])[row]);
+          expected[i][e] = (expected[i][e] * there + made[e] * added) / (there + added);
+        } else if (op.annotation.outputs[i].combiner == Combiner::kLogSumExp) {
           expected[i][e] = std::log(std::exp(expected[i][e]) + std::exp(made[e]));
         } else {
           expected[i][e] += made[e];
