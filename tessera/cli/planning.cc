@@ -24,9 +24,9 @@ Result<Planned> make_planned(const std::string& model, const std::string& plan_t
   }
   TESSERA_TRY(planned.model, build_model(model, planned.batch));
   TESSERA_TRY(const Plan plan, load_plan(plan_text, planned.model.graph));
-  Graph forward = planned.model.graph;
+  TESSERA_TRY(Graph forward, transform_forward(planned.model.graph, plan));
   if (plan.compute_dtype) {
-    TESSERA_TRY(forward, apply_precision(planned.model.graph, *plan.compute_dtype));
+    TESSERA_TRY(forward, apply_precision(forward, *plan.compute_dtype));
   }
   TESSERA_TRY(const Graph graph, training_graph(forward));
   TESSERA_TRY(Prepared prepared, prepare(graph, plan));

@@ -101,7 +101,7 @@ TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
     k = g.op1("k_rotary", "rotary", {k, options.rotary_cos, options.rotary_sin}, forward);
   }
   const std::vector<TensorId> core =
-      g.op("core", "attention", {q, k, v}, {{"causal", int64_t{1}}, {"scale", 0.0}});
+      g.op("core", "attention", {q, k, v}, {{"causal", int64_t{options.causal}}, {"scale", 0.0}});
   const TensorId y = linear(g, "out", core.empty() ? TensorId() : core[0],
                             {"heads", "group", "head_dim"}, {hidden}, options.out);
   g.pop();

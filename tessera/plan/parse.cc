@@ -17,10 +17,12 @@ using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
 const Names kPlanKeys{"mesh",     "micro_batches", "micro_batch_dim", "stage_axis",
                       "schedule", "bucket_bytes",  "split",           "stage",
-                      "store",    "precision"};
+                      "store",    "precision",     "expand",          "reorder"};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
 const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
+const Names kReorderKeys{"dim", "as", "pieces"};
+const Names kOrderNames{"zigzag", "striped"};
 const Names kPrecisionKeys{"compute"};
 const Names kPhases{"forward", "backward", "update"};
 const Names kOrders{"aligned", "rotated", "nested"};
@@ -354,6 +356,25 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
   return entry;
 }
 
+Result<ReorderEntry> read_reorder(const Reader& reader) {
+  ReorderEntry entry;
+  entry.line = reader.line();
+  TESSERA_TRY_VOID(reader.allow(kReorderKeys));
+  for (std::string_view key : kReorderKeys) TESSERA_TRY_VOID(reader.require(key));
+  TESSERA_TRY_VOID(reader.string("dim", entry.dim));
+  TESSERA_TRY_VOID(reader.string("as", entry.as));
+  if (std::find(kOrderNames.begin(), kOrderNames.end(), entry.as) == kOrderNames.end())
+    return reader.not_one_of("as", "order", entry.as, kOrderNames);
+  TESSERA_TRY_VOID(reader.integer("pieces", 1, entry.pieces));
+  if (entry.as == "zigzag" && entry.pieces % 2 != 0) {
+    return reader.error(reader.line_of("pieces"),
+                        fmt::format("expected an even number of pieces in a zigzag (two for each "
+                                    "cut), found {}",
+                                    entry.pieces));
+  }
+  return entry;
+}
+
 // The tables of an array of tables, each with its reader.
 Result<std::vector<Reader>> read_entries(const Reader& top, std::string_view key) {
   std::vector<Reader> readers;
@@ -447,6 +468,13 @@ Result<Plan> read_plan(const Reader& top) {
     TESSERA_TRY(StageEntry entry, read_stage(reader));
     plan.stages.push_back(std::move(entry));
   }
+  TESSERA_TRY_VOID(top.strings("expand", plan.expand));
+  if (top.has("expand")) plan.expand_line = top.line_of("expand");
+  TESSERA_TRY(const auto reorders, read_entries(top, "reorder"));
+  for (const Reader& reader : reorders) {
+    TESSERA_TRY(ReorderEntry entry, read_reorder(reader));
+    plan.reorders.push_back(std::move(entry));
+  }
   TESSERA_TRY(const auto splits, read_entries(top, "split"));
   for (const Reader& reader : splits) {
     TESSERA_TRY(SplitEntry entry, read_split(reader, plan));
@@ -465,7 +493,7 @@ Result<Plan> read_plan(const Reader& top) {
 std::string syntax_hint(std::string_view text) {
   for (const std::string& line : split_text(text, '\n')) {
     const std::string_view content = trim(line);
-    for (std::string_view key : {"split", "stage", "store"}) {
+    for (std::string_view key : {"split", "stage", "store", "reorder"}) {
       const std::string header = fmt::format("[[{}]]", key);
       if (!content.starts_with(header)) continue;
       const std::string_view rest = trim(content.substr(header.size()));

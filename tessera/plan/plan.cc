@@ -63,6 +63,11 @@ std::string entry_toml(const StageEntry& entry) {
   return out;
 }
 
+std::string entry_toml(const ReorderEntry& entry) {
+  return fmt::format("dim = {}, as = {}, pieces = {}", quoted(entry.dim), quoted(entry.as),
+                     entry.pieces);
+}
+
 std::string entry_toml(const StoreEntry& entry) {
   std::string out = fmt::format("tensors = {}", quoted(entry.tensors));
   if (entry.over) out += ", over = " + names_text(*entry.over);
@@ -192,6 +197,12 @@ bool operator==(const SplitEntry& a, const SplitEntry& b) {
          std::tie(b.ops, b.phase, b.dim, b.over, b.steps, b.order, b.skew);
 }
 
+std::string ReorderEntry::order() const { return fmt::format("{}:{}", as, pieces); }
+
+bool operator==(const ReorderEntry& a, const ReorderEntry& b) {
+  return std::tie(a.dim, a.as, a.pieces) == std::tie(b.dim, b.as, b.pieces);
+}
+
 bool operator==(const StageEntry& a, const StageEntry& b) {
   return std::tie(a.ops, a.at, a.mesh, a.devices) == std::tie(b.ops, b.at, b.mesh, b.devices);
 }
@@ -203,10 +214,11 @@ bool operator==(const StoreEntry& a, const StoreEntry& b) {
 
 bool operator==(const Plan& a, const Plan& b) {
   return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule,
-                  a.schedule_table, a.bucket_bytes, a.splits, a.stages, a.stores,
-                  a.compute_dtype) ==
+                  a.schedule_table, a.bucket_bytes, a.splits, a.stages, a.stores, a.reorders,
+                  a.expand, a.compute_dtype) ==
          std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis, b.schedule,
-                  b.schedule_table, b.bucket_bytes, b.splits, b.stages, b.stores, b.compute_dtype);
+                  b.schedule_table, b.bucket_bytes, b.splits, b.stages, b.stores, b.reorders,
+                  b.expand, b.compute_dtype);
 }
 
 std::string to_toml(const Plan& plan) {
@@ -229,6 +241,8 @@ std::string to_toml(const Plan& plan) {
   if (plan.compute_dtype) {
     out += fmt::format("precision = {{ compute = {} }}\n", quoted(dtype_name(*plan.compute_dtype)));
   }
+  if (!plan.expand.empty()) out += fmt::format("expand = {}\n", names_text(plan.expand));
+  out += entries_toml("reorder", plan.reorders);
   out += entries_toml("split", plan.splits);
   out += entries_toml("stage", plan.stages);
   out += entries_toml("store", plan.stores);

@@ -81,6 +81,15 @@ struct StoreEntry {
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
 };
+// A change of the forward graph before it is differentiated: a dim in another order.
+struct ReorderEntry {
+  std::string dim;
+  std::string as;      // "zigzag", "striped"; graph/order.h
+  int64_t pieces = 1;  // of the dim
+  int line = 0;
+  std::string order() const;  // "zigzag:8"
+  friend bool operator==(const ReorderEntry& a, const ReorderEntry& b);
+};
 struct Plan {
   std::string file = "<plan>";
   std::vector<std::pair<std::string, int64_t>> mesh;  // row-major, last fastest
@@ -93,8 +102,10 @@ struct Plan {
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
-  std::optional<DType> compute_dtype;             // [precision] compute
-  int micro_batches_line = 0, schedule_line = 0;  // 0: not written
+  std::vector<ReorderEntry> reorders;
+  std::vector<std::string> expand;     // globs over paths of forward ops that are to be taken apart
+  std::optional<DType> compute_dtype;  // [precision] compute
+  int micro_batches_line = 0, schedule_line = 0, expand_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
   friend bool operator==(const Plan& a, const Plan& b);  // all but file and lines
 };

@@ -387,7 +387,9 @@ class Walker {
       }
       if (fits) return out;
     }
-    if (!held.empty() && !need.uses(held.back())) return extended(held.back());
+    for (auto axis = held.rbegin(); axis != held.rend(); ++axis) {
+      if (!need.uses(*axis)) return extended(*axis);
+    }
     for (AxisId axis : hold.partial) {
       if (!need.uses(axis)) return extended(axis);
     }
@@ -716,8 +718,10 @@ class Walker {
     if (!making.piece || making.made.combiner != Combiner::kSum) return {};
     const StepPiece& piece = *making.piece;
     const std::optional<Layout> target = destination(tensor, stage, making.made);
-    if (!target || target->shards[piece.dim].empty()) return {};
-    std::vector<AxisId> axes = {target->shards[piece.dim].back()};
+    std::vector<AxisId> extended = making.made.shards[piece.dim];
+    if (!target || target->shards[piece.dim].size() <= extended.size()) return {};
+    const std::vector<AxisId>& wanted = target->shards[piece.dim];
+    std::vector<AxisId> axes = {wanted[extended.size()]};
     if (piece.order == StepOrder::kNested) {
       axes.clear();
       for (const SkewAxis& skew : piece.skew) axes.push_back(skew.axis);
@@ -725,13 +729,14 @@ class Walker {
                (!piece.skewed_by(axes[0]) || mesh(stage).axis(axes[0]).size != piece.steps)) {
       return {};
     }
-    std::vector<AxisId> extended = making.made.shards[piece.dim];
     extended.insert(extended.end(), axes.begin(), axes.end());
     const std::vector<AxisId>& partial = making.made.partial;
     const bool parts = std::all_of(axes.begin(), axes.end(), [&](AxisId axis) {
       return std::find(partial.begin(), partial.end(), axis) != partial.end();
     });
-    return parts && extended == target->shards[piece.dim] ? axes : std::vector<AxisId>{};
+    const bool homeward = extended.size() <= wanted.size() &&
+                          std::equal(extended.begin(), extended.end(), wanted.begin());
+    return parts && homeward ? axes : std::vector<AxisId>{};
   }
 
   // The layout in which the first reader of a tensor wants it (time loops included as far as an

@@ -58,7 +58,7 @@ Result<Compiled> compile_model(Model model, Plan plan, const CompileOptions& opt
   compiled.plan = std::move(plan);
   TESSERA_TRY(DType compute, parse_dtype(options.precision));
   const DType storage = storage_of(compute);
-  Graph forward = compiled.model.graph;
+  TESSERA_TRY(Graph forward, transform_forward(compiled.model.graph, compiled.plan));
   if (compute == DType::kFloat32 && compiled.plan.compute_dtype)
     compute = *compiled.plan.compute_dtype;
   if (compute == DType::kFloat16) {

@@ -75,9 +75,11 @@ int64_t Measured::parameters(Keep keep) const {
 Measured measure(const std::string& model, const std::string& plan, int64_t batch) {
   Measured out;
   const Model built = taken(build_model(model, batch, DType::kFloat64), model);
-  const Graph graph = taken(differentiate(built.graph, OptimizerSpec{}), model);
-  const std::string text = taken(emit_recipe(plan, graph), plan);
-  const Prepared prepared = taken(prepare(graph, taken(parse_plan(text, plan), plan)), plan);
+  const std::string text = taken(emit_recipe(plan, built.graph), plan);
+  const Plan parsed = taken(parse_plan(text, plan), plan);
+  const Graph forward = taken(transform_forward(built.graph, parsed), plan);
+  const Graph graph = taken(differentiate(forward, OptimizerSpec{}), model);
+  const Prepared prepared = taken(prepare(graph, parsed), plan);
   out.graph = prepared.graph;
   out.micro_batches = prepared.plan.plan.micro_batches;
   auto lowering = Lowering::create(std::make_shared<const Graph>(out.graph), prepared.plan);

@@ -13,12 +13,19 @@ namespace {
 using Row = std::vector<std::pair<std::string, std::string>>;  // key and value text
 
 std::string quoted(std::string_view text) { return fmt::format("\"{}\"", text); }
+std::string quoted(const std::vector<std::string>& names) {
+  if (names.size() == 1) return quoted(names[0]);
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + quoted(name);
+  return "[" + out + "]";
+}
 
 // A list of entries with aligned columns; `rows` of one list have the same keys.
 std::string list(std::string_view key, const std::vector<Row>& rows) {
   if (rows.empty()) return "";
-  std::vector<size_t> width(rows[0].size(), 0);
+  std::vector<size_t> width;
   for (const Row& row : rows) {
+    width.resize(std::max(width.size(), row.size()), 0);
     for (size_t i = 0; i < row.size(); ++i) {
       width[i] = std::max(width[i], row[i].first.size() + row[i].second.size() + 4);
     }
@@ -47,8 +54,30 @@ int64_t PlanText::size(std::string_view axis) const {
 
 void PlanText::split(std::string ops, std::string dim, std::string over) {
   if (over.starts_with("time:") || has(over)) {
-    splits.push_back({std::move(ops), std::move(dim), std::move(over)});
+    splits.push_back({std::move(ops), std::move(dim), {std::move(over)}});
   }
+}
+
+void PlanText::split(std::string ops, std::string dim, const std::vector<std::string>& axes) {
+  std::vector<std::string> real;
+  for (const std::string& axis : axes) {
+    if (has(axis)) real.push_back(axis);
+  }
+  if (!real.empty()) splits.push_back({std::move(ops), std::move(dim), std::move(real)});
+}
+
+void PlanText::rotate(std::string ops, std::string dim, const std::vector<std::string>& axes) {
+  SplitEntry entry{std::move(ops), std::move(dim), {}};
+  int64_t steps = 1;
+  for (const std::string& axis : axes) {
+    if (!has(axis)) continue;
+    steps *= size(axis);
+    entry.skew.push_back("-" + axis);
+  }
+  if (steps == 1) return;
+  entry.over = {fmt::format("time:{}", steps)};
+  entry.order = entry.skew.size() > 1 ? "nested" : "rotated";
+  splits.push_back(std::move(entry));
 }
 
 void PlanText::store(std::string tensors, std::string over) {
@@ -63,9 +92,17 @@ std::string PlanText::str() const {
   out = out.empty() ? "mesh = {}\n" : fmt::format("mesh = {{ {} }}\n", out);
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
   if (!schedule.empty()) out += fmt::format("schedule = {}\n", quoted(schedule));
+  if (!expand.empty()) out += fmt::format("expand = {}\n", quoted(expand));
+  if (!reorder.empty()) {
+    out += fmt::format("reorder = [ {{ dim = \"seq\", as = {}, pieces = {} }} ]\n", quoted(reorder),
+                       pieces);
+  }
   std::vector<Row> rows;
   for (const SplitEntry& s : splits) {
     rows.push_back({{"ops", quoted(s.ops)}, {"dim", quoted(s.dim)}, {"over", quoted(s.over)}});
+    if (s.order.empty()) continue;
+    rows.back().emplace_back("order", quoted(s.order));
+    rows.back().emplace_back("skew", quoted(s.skew));
   }
   out += list("split", rows);
   rows.clear();

@@ -15,7 +15,10 @@ namespace tessera::recipes {
 using Axes = std::vector<std::pair<std::string, int64_t>>;  // name and size, outermost first
 
 struct SplitEntry {
-  std::string ops, dim, over;
+  std::string ops, dim;
+  std::vector<std::string> over;
+  std::string order{};              // of a time loop; empty: aligned
+  std::vector<std::string> skew{};  // "-cp"
 };
 
 // A plan under construction. Axes of size 1 are left out, and so are the splits over them.
@@ -23,6 +26,9 @@ struct PlanText {
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};
+  std::string expand{};   // pattern
+  std::string reorder{};  // "zigzag" or "striped", of `seq`
+  int64_t pieces = 1;     // of the reorder
   std::vector<SplitEntry> splits{};
   std::vector<std::pair<std::string, int64_t>> stages{};
   std::vector<std::pair<std::string, std::string>> stores{};  // tensors, over
@@ -31,6 +37,11 @@ struct PlanText {
   bool has(std::string_view axis) const { return size(axis) > 1; }
   // `over` is an axis or "time:N".
   void split(std::string ops, std::string dim, std::string over);
+  // The same over several axes; over none of them if all have size 1.
+  void split(std::string ops, std::string dim, const std::vector<std::string>& axes);
+  // A loop of as many steps as the axes have ranks, in which pieces go from each rank to the next;
+  // several axes: rings in rings. Nothing if there is one rank.
+  void rotate(std::string ops, std::string dim, const std::vector<std::string>& axes);
   void store(std::string tensors, std::string over);
   std::string str() const;
 };

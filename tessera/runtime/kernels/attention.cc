@@ -14,46 +14,29 @@
 #include <optional>
 
 #include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/rectangles.h"
 #include "tessera/runtime/kernels/rows.h"
 #include "tessera/runtime/kernels/tensor.h"
 
 namespace tessera::kernels {
 namespace {
 
-// Queries and keys in local indices of the box.
-struct Rectangle {
-  Interval queries, keys;
-  bool causal = false;  // a square on the diagonal
-};
-
-std::vector<Rectangle> rectangles(Interval queries, Interval keys, bool causal) {
-  const Interval all_queries{0, queries.size};
-  if (!causal) return {{all_queries, {0, keys.size}, false}};
-  std::vector<Rectangle> parts;
-  const auto cut = [](int64_t begin, int64_t end) {
-    return Interval{begin, std::max<int64_t>(end - begin, 0)};
-  };
-  const Interval past = cut(keys.begin, std::min(keys.end(), queries.begin));
-  if (!past.empty()) parts.push_back({all_queries, {0, past.size}, false});
-  const Interval diagonal = intersect(queries, keys);
-  if (diagonal.empty()) return parts;
-  const Interval local_keys{diagonal.begin - keys.begin, diagonal.size};
-  parts.push_back({{diagonal.begin - queries.begin, diagonal.size}, local_keys, true});
-  const Interval later = cut(diagonal.end(), queries.end());
-  if (!later.empty())
-    parts.push_back({{later.begin - queries.begin, later.size}, local_keys, false});
-  return parts;
-}
-
 std::vector<Rectangle> rectangles_of(const KernelCall& call) {
   const auto q = static_cast<size_t>(
       op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 0 : 1])[1]);
   const Array& k = call.inputs[call.op->kind == "attention" ? 1 : 2];
+  const auto order = parse_order(call.op->text("order"));
+  TESSERA_CHECK(order.has_value(), "{}: order {}", call.op->path, call.op->text("order"));
   const auto kv = static_cast<size_t>(
       op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 1 : 2])[1]);
   // The view of the keys may end at the last query.
   return rectangles(call.box.dims[q], {call.box.dims[kv].begin, k.shape[1]},
-                    call.op->integer("causal") != 0);
+                    call.op->integer("causal") != 0, *order, call.op->annotation.dims[q].size);
+}
+
+// Blocks of queries are contiguous in position.
+bool blocked(const KernelCall& call) {
+  return blocked_attention_is_faster(call.inputs[0].dtype) && call.op->text("order").empty();
 }
 
 std::optional<double> scale_of(const Op& op) {
@@ -115,7 +98,7 @@ void merge(const ForwardCall& part, const at::Tensor& o, const at::Tensor& lse) 
 }
 
 Kernel attention(const KernelCall& call) {
-  if (blocked_attention_is_faster(call.inputs[0].dtype)) return blocked_attention(call);
+  if (blocked(call)) return blocked_attention(call);
   const Array &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2], &o = call.outputs[0],
               &lse = call.outputs[1];
   const std::vector<Rectangle> parts = rectangles_of(call);
@@ -176,7 +159,7 @@ void put(const at::Tensor& to, const at::Tensor& value, bool set) {
 // (do, q, k, v, o, lse) -> (dq, dk, dv). Each rectangle recomputes its weights from the total lse,
 // so its contributions add up.
 Kernel attention_grad(const KernelCall& call) {
-  if (blocked_attention_is_faster(call.inputs[1].dtype)) return blocked_attention_grad(call);
+  if (blocked(call)) return blocked_attention_grad(call);
   const Array &d_o = call.inputs[0], &q = call.inputs[1], &k = call.inputs[2], &v = call.inputs[3],
               &o = call.inputs[4], &lse = call.inputs[5];
   const Array &dq = call.outputs[0], &dk = call.outputs[1], &dv = call.outputs[2];
