@@ -44,16 +44,25 @@ Result<RoleFacts> facts_of(const Planned& planned, const RankClass& role) {
   TESSERA_TRY(const Program program, planned.lowering->lower(role.representative));
   RoleFacts facts;
   facts.role = role;
-  facts.mesh = planned.plan().stages[role.stage.index()].mesh.to_string();
-  for (const auto& block : program.blocks) {
+  facts.mesh = planned.plan().stages[role.stages[0].index()].mesh.to_string();
+  for (const auto& [ref, block] : program.blocks) {
     for (const Instruction& instruction : block) ++facts.instructions[instruction.body.index()];
   }
   for (const auto& [kind, traffic] : volume(program, planned.graph()).by_kind) {
     if (traffic.bytes > 0) facts.sent[kind] = traffic.bytes;
   }
   facts.arena = program.arena_bytes;
-  facts.slots = program.slots;
+  facts.slots = program.slots();
   return facts;
+}
+
+std::vector<int32_t> stage_numbers(const RankClass& role) {
+  std::vector<int32_t> out;
+  for (StageId stage : role.stages) out.push_back(stage.value);
+  return out;
+}
+std::string stage_text(const RankClass& role) {
+  return fmt::format("{}", fmt::join(stage_numbers(role), " "));
 }
 
 Json role_json(const RoleFacts& facts) {
@@ -63,7 +72,8 @@ Json role_json(const RoleFacts& facts) {
   for (const Tier tier : kTiers) {
     arena[std::string(tier_name(tier))] = facts.arena[static_cast<size_t>(tier)];
   }
-  return {{"stage", facts.role.stage.value},
+  return {{"stage", facts.role.stages[0].value},
+          {"stages", stage_numbers(facts.role)},
           {"mesh", facts.mesh},
           {"ranks", facts.role.ranks},
           {"representative", facts.role.representative},
@@ -93,7 +103,7 @@ std::string instruction_table(const std::vector<RoleFacts>& roles) {
   head.insert(head.end(), kClasses.begin(), kClasses.end());
   Table table(head);
   for (const RoleFacts& facts : roles) {
-    std::vector<std::string> row{std::to_string(facts.role.stage.value), grouped(facts.role.ranks),
+    std::vector<std::string> row{stage_text(facts.role), grouped(facts.role.ranks),
                                  std::to_string(facts.role.representative), facts.mesh};
     for (const int64_t count : facts.instructions) row.push_back(grouped(count));
     table.add(std::move(row));
@@ -114,7 +124,7 @@ std::string memory_table(const std::vector<RoleFacts>& roles) {
   head.insert(head.end(), kinds.begin(), kinds.end());
   Table table(head);
   for (const RoleFacts& facts : roles) {
-    std::vector<std::string> row{std::to_string(facts.role.stage.value), grouped(facts.slots),
+    std::vector<std::string> row{stage_text(facts.role), grouped(facts.slots),
                                  short_bytes(facts.arena[0])};
     if (tiers) row.insert(row.end(), {short_bytes(facts.arena[1]), short_bytes(facts.arena[2])});
     row.push_back(short_bytes(facts.bytes_sent()));
@@ -244,7 +254,8 @@ Result<int> inspect_program(const InspectOptions& options, const Planned& planne
   Json list = Json::array();
   for (const Rejection& rejection : rejections) list.push_back(rejection.to_string());
   int64_t instructions = 0;
-  for (const auto& block : program.blocks) instructions += static_cast<int64_t>(block.size());
+  for (const auto& [ref, block] : program.blocks)
+    instructions += static_cast<int64_t>(block.size());
   const std::string answer =
       options.json
           ? Json{{"program", file}, {"ok", rejections.empty()}, {"rejections", list}}.dump() + "\n"

@@ -15,9 +15,9 @@ namespace {
 using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
-const Names kPlanKeys{"mesh",     "micro_batches", "micro_batch_dim", "stage_axis",
-                      "schedule", "bucket_bytes",  "split",           "stage",
-                      "store",    "precision",     "expand",          "reorder"};
+const Names kPlanKeys{"mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule",
+                      "bucket_bytes", "split",         "stage",           "store",      "precision",
+                      "place",        "expand",        "reorder"};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
 const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
@@ -450,6 +450,19 @@ Status read_precision(const Reader& top, Plan& plan) {
   return {};
 }
 
+Status read_place(const Reader& top, Plan& plan) {
+  const toml::node* node = top.find("place");
+  if (node == nullptr) return {};
+  plan.place_line = top.line_of(*node);
+  if (!node->is_array()) return top.wrong_type("place", "a list of numbers, one a stage", *node);
+  for (const toml::node& item : *node->as_array()) {
+    if (!item.is_integer())
+      return top.wrong_type("place", "the coordinate of a stage on the stage axis", item);
+    plan.place.push_back(item.as_integer()->get());
+  }
+  return {};
+}
+
 Result<Plan> read_plan(const Reader& top) {
   Plan plan;
   plan.file = top.file();
@@ -460,6 +473,7 @@ Result<Plan> read_plan(const Reader& top) {
   if (top.has("schedule")) plan.schedule_line = top.line_of("schedule");
   TESSERA_TRY_VOID(top.string("micro_batch_dim", plan.micro_batch_dim));
   TESSERA_TRY_VOID(top.string("stage_axis", plan.stage_axis));
+  TESSERA_TRY_VOID(read_place(top, plan));
   TESSERA_TRY_VOID(top.integer("bucket_bytes", 0, plan.bucket_bytes));
   TESSERA_TRY_VOID(read_schedule(top, plan));
   TESSERA_TRY_VOID(read_precision(top, plan));

@@ -132,7 +132,21 @@ Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
   return own;
 }
 
-// Every device belongs to one stage.
+bool nested(const Mesh& a, const Mesh& b) {
+  const auto ranks = [](const Mesh& mesh) {
+    std::vector<AxisId> all;
+    for (size_t i = 0; i < mesh.axes.size(); ++i) all.emplace_back(i);
+    std::vector<int> out = mesh.group(std::vector<int64_t>(all.size(), 0), all);
+    std::sort(out.begin(), out.end());
+    return out;
+  };
+  if (a == b) return true;
+  const std::vector<int> x = ranks(a), y = ranks(b);
+  return std::includes(x.begin(), x.end(), y.begin(), y.end()) ||
+         std::includes(y.begin(), y.end(), x.begin(), x.end());
+}
+
+// Every device belongs to a stage; to two only if one of them has all devices of the other.
 Status check_devices(const Plan& plan, const std::vector<Mesh>& meshes,
                      const std::vector<const StageEntry*>& own) {
   int64_t devices = 0;
@@ -156,7 +170,7 @@ Status check_devices(const Plan& plan, const std::vector<Mesh>& meshes,
     for (size_t a = 0; a < meshes[s].axes.size(); ++a) all.emplace_back(a);
     for (int rank : meshes[s].group(std::vector<int64_t>(all.size(), 0), all)) {
       int& stage = stage_of[static_cast<size_t>(rank)];
-      if (stage >= 0) {
+      if (stage >= 0 && !nested(meshes[s], meshes[static_cast<size_t>(stage)])) {
         return error_at(plan, line_of(s),
                         fmt::format("stages {} and {} share device {}", stage, s, rank));
       }
@@ -167,6 +181,37 @@ Status check_devices(const Plan& plan, const std::vector<Mesh>& meshes,
   if (idle == stage_of.end()) return {};
   return error_at(plan, line_of(0),
                   fmt::format("device {} belongs to no stage", idle - stage_of.begin()));
+}
+
+// By stage, its coordinate on the stage axis: as the plan says, else stage mod size.
+Result<std::vector<int64_t>> place_coordinates(const Plan& plan, const Mesh& whole, AxisId axis,
+                                               int64_t count) {
+  const int64_t size = whole.axis(axis).size;
+  const auto axis_text =
+      fmt::format("axis '{}' of the mesh {}", plan.stage_axis, whole.to_string());
+  if (plan.place.empty()) {
+    if (count % size != 0) {
+      return error_at(plan, plan.stages.empty() ? 0 : plan.stages.back().line,
+                      fmt::format("expected {} stages ({}), or a multiple of it, found {}; 'place' "
+                                  "puts them otherwise",
+                                  size, axis_text, count));
+    }
+    std::vector<int64_t> out;
+    for (int64_t s = 0; s < count; ++s) out.push_back(s % size);
+    return out;
+  }
+  if (static_cast<int64_t>(plan.place.size()) != count) {
+    return error_at(plan, plan.place_line,
+                    fmt::format("expected {} numbers in 'place' (one a stage), found {}", count,
+                                plan.place.size()));
+  }
+  for (int64_t coordinate : plan.place) {
+    if (coordinate >= 0 && coordinate < size) continue;
+    return error_at(
+        plan, plan.place_line,
+        fmt::format("'place' says {}, expected 0..{} ({})", coordinate, size - 1, axis_text));
+  }
+  return plan.place;
 }
 
 Result<std::vector<Mesh>> meshes_of_stage_axis(const Plan& plan, int64_t count) {
@@ -180,13 +225,9 @@ Result<std::vector<Mesh>> meshes_of_stage_axis(const Plan& plan, int64_t count) 
         fmt::format("{} stages need the stage axis '{}' in the mesh {}, or a mesh of their own",
                     count, plan.stage_axis, whole.to_string()));
   }
-  if (whole.axis(axis).size != count) {
-    return error_at(plan, line,
-                    fmt::format("expected {} stages (axis '{}' of the mesh {}), found {}",
-                                whole.axis(axis).size, plan.stage_axis, whole.to_string(), count));
-  }
+  TESSERA_TRY(const auto coordinates, place_coordinates(plan, whole, axis, count));
   std::vector<Mesh> meshes;
-  for (int64_t s = 0; s < count; ++s) meshes.push_back(whole.fix(axis, s));
+  for (int64_t coordinate : coordinates) meshes.push_back(whole.fix(axis, coordinate));
   return meshes;
 }
 
@@ -214,11 +255,11 @@ bool operator==(const StoreEntry& a, const StoreEntry& b) {
 
 bool operator==(const Plan& a, const Plan& b) {
   return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule,
-                  a.schedule_table, a.bucket_bytes, a.splits, a.stages, a.stores, a.reorders,
-                  a.expand, a.compute_dtype) ==
+                  a.schedule_table, a.place, a.bucket_bytes, a.splits, a.stages, a.stores,
+                  a.reorders, a.expand, a.compute_dtype) ==
          std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis, b.schedule,
-                  b.schedule_table, b.bucket_bytes, b.splits, b.stages, b.stores, b.reorders,
-                  b.expand, b.compute_dtype);
+                  b.schedule_table, b.place, b.bucket_bytes, b.splits, b.stages, b.stores,
+                  b.reorders, b.expand, b.compute_dtype);
 }
 
 std::string to_toml(const Plan& plan) {
@@ -233,6 +274,7 @@ std::string to_toml(const Plan& plan) {
   if (plan.stage_axis != defaults.stage_axis) {
     out += fmt::format("stage_axis = {}\n", quoted(plan.stage_axis));
   }
+  if (!plan.place.empty()) out += fmt::format("place = [{}]\n", fmt::join(plan.place, ", "));
   if (plan.schedule != defaults.schedule || !plan.schedule_table.empty())
     out += schedule_toml(plan);
   if (plan.bucket_bytes != defaults.bucket_bytes) {
@@ -257,18 +299,28 @@ Result<std::vector<Mesh>> stage_meshes(const Plan& plan) {
   }
   const Mesh whole = Mesh::row_major(plan.mesh);
   const AxisId axis = whole.find(plan.stage_axis);
-  if (axis.valid() && whole.axis(axis).size != count) {
-    return error_at(plan, plan.stages.back().line,
-                    fmt::format("expected {} stages (axis '{}' of the mesh {}), found {}",
-                                whole.axis(axis).size, plan.stage_axis, whole.to_string(), count));
+  const auto on_axis = std::count(own.begin(), own.end(), nullptr);
+  std::vector<int64_t> coordinates;  // of the stages without a mesh of their own
+  if (axis.valid() && on_axis > 0) {
+    Plan rest = plan;
+    rest.place.clear();
+    for (size_t s = 0; s < own.size() && s < plan.place.size(); ++s) {
+      if (own[s] == nullptr) rest.place.push_back(plan.place[s]);
+    }
+    TESSERA_TRY(coordinates, place_coordinates(rest, whole, axis, on_axis));
   }
-  NamedSizes shared;  // the mesh of a stage without its own
+  NamedSizes shared;  // the mesh of a stage without its own, where there is no stage axis
   for (const auto& [name, size] : plan.mesh) {
     if (name != plan.stage_axis) shared.emplace_back(name, size);
   }
   std::vector<Mesh> meshes;
   int64_t next_device = 0;
+  size_t next_on_axis = 0;
   for (const StageEntry* entry : own) {
+    if (entry == nullptr && !coordinates.empty()) {
+      meshes.push_back(whole.fix(axis, coordinates[next_on_axis++]));
+      continue;
+    }
     const int64_t first = entry != nullptr ? entry->devices.value_or(next_device) : next_device;
     meshes.push_back(Mesh::row_major(entry != nullptr ? entry->mesh : shared, first));
     next_device = first + meshes.back().size();
@@ -280,9 +332,13 @@ Result<std::vector<Mesh>> stage_meshes(const Plan& plan) {
 int64_t Plan::ranks() const {
   const auto meshes = stage_meshes(*this);
   if (!meshes) return Mesh::row_major(mesh).size();
-  int64_t count = 0;
-  for (const Mesh& m : *meshes) count += m.size();
-  return count;
+  int64_t end = 0;  // every device below the last belongs to a stage
+  for (const Mesh& m : *meshes) {
+    int64_t last = m.first_device;
+    for (const MeshAxis& axis : m.axes) last += (axis.size - 1) * axis.stride;
+    end = std::max(end, last + 1);
+  }
+  return end;
 }
 
 Result<Schedule> plan_schedule(const Plan& plan, const PipelineShape& shape) {
@@ -291,6 +347,12 @@ Result<Schedule> plan_schedule(const Plan& plan, const PipelineShape& shape) {
                                                               plan.schedule_line, error.message)
                                                 : fmt::format("{}: {}", plan.file, error.message));
   };
+  const auto rows = static_cast<int64_t>(plan.schedule_table.size());
+  if (rows > 0 && rows != shape.places) {
+    return placed({ErrorCode::kInvalidInput,
+                   fmt::format("expected {} lists in 'schedule' (one a place), found {}",
+                               shape.places, rows)});
+  }
   auto schedule = plan.schedule_table.empty() ? make_schedule(plan.schedule, shape)
                                               : complete_stages(plan.schedule_table, shape);
   if (!schedule) return placed(schedule.error());

@@ -96,6 +96,7 @@ struct Plan {
   int64_t micro_batches = 1;
   std::string micro_batch_dim = "batch";
   std::string stage_axis = "pp";
+  std::vector<int64_t> place;  // by stage: its coordinate on the stage axis; empty: stage mod size
   std::string schedule = "1f1b";  // a schedule's name (schedule.h); unused with a table
   Schedule schedule_table;        // by place, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
@@ -105,7 +106,7 @@ struct Plan {
   std::vector<ReorderEntry> reorders;
   std::vector<std::string> expand;     // globs over paths of forward ops that are to be taken apart
   std::optional<DType> compute_dtype;  // [precision] compute
-  int micro_batches_line = 0, schedule_line = 0, expand_line = 0;  // 0: not written
+  int micro_batches_line = 0, schedule_line = 0, place_line = 0, expand_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
   friend bool operator==(const Plan& a, const Plan& b);  // all but file and lines
 };
@@ -113,7 +114,7 @@ Result<Plan> parse_plan(std::string_view toml, std::string_view file = "<plan>")
 std::string to_toml(const Plan& plan);  // canonical text; parses back to an equal plan
 
 // The mesh of each stage (at least one). Errors: a stage number left out, too many stages for the
-// stage axis, devices that two stages share or that none has.
+// stage axis, devices that none has, or that two stages share although none says `devices`.
 Result<std::vector<Mesh>> stage_meshes(const Plan& plan);
 // The order of blocks by place: the plan's table, completed and checked, else the named schedule.
 Result<Schedule> plan_schedule(const Plan& plan, const PipelineShape& shape);
@@ -148,10 +149,20 @@ struct TensorPlan {
 };
 struct Stage {
   Mesh mesh;
+  PlaceId place;
+};
+// The devices that stages of equal mesh share. What one stage leaves there, another finds.
+struct Place {
+  Mesh mesh;
+  std::vector<StageId> stages;
 };
 struct ResolvedPlan {
   Plan plan;
-  std::vector<Stage> stages;        // at least one
+  std::vector<Stage> stages;  // at least one
+  std::vector<Place> places;  // in the order of their first stages
+  std::vector<std::vector<PlaceId>>
+      rows;                         // ranks that belong to the same places run the same order
+  Schedule schedule;                // by row
   std::vector<OpPlan> ops;          // by OpId
   std::vector<TensorPlan> tensors;  // by TensorId
   int64_t ranks = 1;
@@ -160,7 +171,15 @@ struct ResolvedPlan {
       to_expand;  // their kind freezes a dim that the plan splits, but has an expansion
   std::vector<TensorId>
       to_recompute;  // forward activations that backward ops read and the plan recomputes
+
+  PlaceId place_of(StageId stage) const { return stages[stage.index()].place; }
+  std::vector<PlaceId> places_of(int64_t rank) const;  // at least one
+  size_t row_of(int64_t rank) const;
 };
+// Stages at their places, and the rows: from the meshes of the stages.
+void make_places(ResolvedPlan& plan, const std::vector<Mesh>& meshes);
+// What the schedule must order: which row runs which stage, and which stage waits for which.
+PipelineShape pipeline_shape(const ResolvedPlan& plan, const Graph& graph);
 // Checks everything that needs the graph. Also completes what the text leaves open: stages of
 // unnamed ops (backward: of the mirror; update: of the parameter's first consumer; forward: of the
 // nearest named op before, else after, in graph order); splits of backward ops (of the mirror, by

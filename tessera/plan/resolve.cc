@@ -80,14 +80,12 @@ class Resolver {
 
   Result<ResolvedPlan> run() {
     TESSERA_TRY(const auto meshes, stage_meshes(plan()));
-    for (const Mesh& mesh : meshes) {
-      out_.stages.push_back({mesh});
-    }
     out_.ranks = plan().ranks();
-    TESSERA_TRY_VOID(check_schedule_table());
+    make_places(out_, meshes);
     TESSERA_TRY_VOID(check_micro_batches());
     TESSERA_TRY_VOID(assign_stages());
     TESSERA_TRY_VOID(check_stages());
+    TESSERA_TRY(out_.schedule, plan_schedule(plan(), pipeline_shape(out_, graph_)));
     TESSERA_TRY_VOID(apply_splits());
     TESSERA_TRY_VOID(apply_stores());
     return std::move(out_);
@@ -102,14 +100,6 @@ class Resolver {
   tl::unexpected<Error> error(int line, const std::string& message) const {
     return invalid_input(line > 0 ? fmt::format("{}:{}: {}", plan().file, line, message)
                                   : fmt::format("{}: {}", plan().file, message));
-  }
-
-  Status check_schedule_table() const {
-    const size_t rows = plan().schedule_table.size();
-    if (rows == 0 || rows == out_.stages.size()) return {};
-    return error(plan().schedule_line,
-                 fmt::format("expected {} lists in 'schedule' (one a place), found {}",
-                             out_.stages.size(), rows));
   }
 
   Status check_micro_batches() const {

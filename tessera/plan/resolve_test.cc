@@ -222,8 +222,11 @@ TEST(Resolve, ErrorsOfStages) {
   const std::string two = "stage = [\n { ops = \"up\", at = 0 },\n { ops = \"down\", at = 1 } ]";
   const std::vector<Case> cases{
       {"mesh = { pp = 3 }\n" + two,
-       "plan.toml:4: expected 3 stages (axis 'pp' of the mesh {pp=3}), found 2"},
-      {"mesh = { pp = 2 }", "plan.toml: expected 2 stages (axis 'pp' of the mesh {pp=2}), found 1"},
+       "plan.toml:4: expected 3 stages (axis 'pp' of the mesh {pp=3}), or a multiple of it, found "
+       "2; 'place' puts them otherwise"},
+      {"mesh = { pp = 2 }",
+       "plan.toml: expected 2 stages (axis 'pp' of the mesh {pp=2}), or a multiple of it, found 1; "
+       "'place' puts them otherwise"},
       {"mesh = { dp = 2 }\n" + two,
        "plan.toml:4: 2 stages need the stage axis 'pp' in the mesh {dp=2}, or a mesh of their own"},
       {"mesh = { pp = 2 }\nstage = [ { ops = \"up\", at = 0 }, { ops = \"down\", at = 2 } ]",

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
@@ -149,6 +150,7 @@ class Analyser {
     out_.homes.resize(graph_.tensors().size());
     out_.home_stage.resize(graph_.tensors().size());
     TESSERA_TRY_VOID(assign_blocks());
+    set_weight_parts_apart();
     for (const Tensor& tensor : graph_.tensors()) {
       const bool states = tensor.role == Role::kOptimizerState;
       if (persistent(tensor.role) && !states && !tensor.update_of.valid()) place_at_rest(tensor);
@@ -161,6 +163,9 @@ class Analyser {
       }
     }
     for (const Op& op : graph_.ops()) follow(op);
+    for (StageId stage : out_.home_stage) {
+      out_.home_place.push_back(stage.valid() ? plan_.place_of(stage) : PlaceId());
+    }
     return std::move(out_);
   }
 
@@ -211,10 +216,9 @@ class Analyser {
       const bool inside = has_micro_batch_dim(op);
       if (many) TESSERA_TRY_VOID(check_micro_batch_dim(op));
       if (op.phase == Phase::kUpdate) {
-        out_.blocks.push_back(BlockKind::kUpdate);
+        out_.blocks.emplace_back(BlockKind::kUpdate);
       } else if (!many) {
-        out_.blocks.push_back(op.phase == Phase::kForward ? BlockKind::kForward
-                                                          : BlockKind::kBackward);
+        out_.blocks.push_back(phase_block(op));
       } else if (inside) {
         if (before == Dependence::kAfter) {
           return invalid_input(fmt::format(
@@ -223,11 +227,10 @@ class Analyser {
               "micro_batches = 1",
               plan_.plan.file, plan_.plan.micro_batches, op.path, graph_.op(culprit).path));
         }
-        out_.blocks.push_back(op.phase == Phase::kForward ? BlockKind::kForward
-                                                          : BlockKind::kBackward);
+        out_.blocks.push_back(phase_block(op));
       } else {
-        out_.blocks.push_back(before == Dependence::kNone ? BlockKind::kPrologue
-                                                          : BlockKind::kUpdate);
+        out_.blocks.emplace_back(before == Dependence::kNone ? BlockKind::kPrologue
+                                                             : BlockKind::kUpdate);
       }
       out_.once_a_step.push_back(!many || !inside);
       for (TensorId output : op.outputs) {
@@ -241,6 +244,37 @@ class Analyser {
       }
     }
     return {};
+  }
+
+  BlockRef phase_block(const Op& op) const {
+    return {op.phase == Phase::kForward ? BlockKind::kForward : BlockKind::kBackward,
+            plan_.ops[op.id.index()].stage.value};
+  }
+
+  // Backward ops of a stage whose results only its own weight part, updates and sums over the step
+  // read move to its weight block, if the schedule has one.
+  void set_weight_parts_apart() {
+    std::set<StageId> apart;
+    for (const auto& row : plan_.schedule) {
+      for (const BlockRun& run : row) {
+        if (run.kind == BlockRun::kWeight) apart.insert(StageId(static_cast<int32_t>(run.stage)));
+      }
+    }
+    if (apart.empty()) return;
+    for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
+      BlockRef& block = out_.blocks[op->id.index()];
+      const StageId stage = plan_.ops[op->id.index()].stage;
+      if (block.kind != BlockKind::kBackward || !apart.contains(stage)) continue;
+      const BlockRef weight{BlockKind::kWeight, block.chunk};
+      const bool waits = std::all_of(op->outputs.begin(), op->outputs.end(), [&](TensorId output) {
+        const auto& readers = out_.consumers[output.index()];
+        return std::all_of(readers.begin(), readers.end(), [&](OpId reader) {
+          const BlockRef where = out_.blocks[reader.index()];
+          return where == weight || where.kind == BlockKind::kUpdate;
+        });
+      });
+      if (waits) block = weight;
+    }
   }
 
   // The first op that reads the tensor, forward ops first.

@@ -28,7 +28,7 @@ struct Analysed {
     return graph().ops()[0];
   }
   BlockKind block(const std::string& path, Phase phase) const {
-    return get().blocks[op(path, phase).id.index()];
+    return get().blocks[op(path, phase).id.index()].kind;
   }
 };
 std::unique_ptr<Analysed> analysed(const Graph& graph, const std::string& plan) {

@@ -7,12 +7,12 @@
 #include <map>
 #include <set>
 
-#include "tessera/program/stage_text.h"
+#include "tessera/program/place_text.h"
 
 namespace tessera {
 namespace {
 
-int64_t elements(const TextTransfer& transfer, const StageText& text, const ShapeRule& shapes) {
+int64_t elements(const TextTransfer& transfer, const PlaceText& text, const ShapeRule& shapes) {
   const std::vector<int64_t> origin(text.mesh.axes.size(), 0);
   const std::vector<int64_t> shape = shapes.shape(transfer.tensor);
   return std::max(evaluate(transfer.from.region, text.mesh, shape, origin).volume(),
@@ -56,8 +56,8 @@ bool touches(const TextInstruction& instruction, const std::set<int>& inputs,
 
 }  // namespace
 
-void bucket_collectives(StageText& text, const ShapeRule& shapes, int64_t bytes) {
-  for (auto& block : text.blocks) {
+void bucket_collectives(PlaceText& text, const ShapeRule& shapes, int64_t bytes) {
+  for (auto& [ref, block] : text.blocks) {
     std::map<int, int> renamed;  // handle -> handle of the bucket
     // Open buckets: position of their (latest) issue.
     std::vector<size_t> open;
@@ -117,7 +117,7 @@ void bucket_collectives(StageText& text, const ShapeRule& shapes, int64_t bytes)
     // Waits of joined handles, in this and later blocks, become waits of the bucket; repeats are
     // dropped.
     std::set<std::pair<int, int>> waited;
-    for (auto& later : text.blocks) {
+    for (auto& [where, later] : text.blocks) {
       std::erase_if(later, [&](TextInstruction& instruction) {
         auto* wait = std::get_if<TextWait>(&instruction.body);
         if (wait == nullptr) return false;

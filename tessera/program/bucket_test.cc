@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/graph/builder.h"
-#include "tessera/program/stage_text.h"
+#include "tessera/program/place_text.h"
 
 namespace tessera {
 namespace {
@@ -31,9 +31,7 @@ class Buckets : public testing::Test {
   static Region whole() { return {Layout::whole(1), std::nullopt}; }
   TextView view(int buffer) const { return {buffer, whole()}; }
 
-  std::vector<TextInstruction>& block(BlockKind kind) {
-    return text_.blocks[static_cast<size_t>(kind)];
-  }
+  std::vector<TextInstruction>& block(BlockRef ref) { return text_.blocks[ref]; }
   void issue(int buffer, AxisId axis = kRow, When when = When::kAlways) {
     TextIssue out;
     out.handle = 10 + buffer;
@@ -72,7 +70,7 @@ class Buckets : public testing::Test {
 
   Graph graph_;
   ShapeRule shapes_;
-  StageText text_;
+  PlaceText text_;
   std::vector<TensorId> tensors_;
 };
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
+#include <utility>
 
 #include "tessera/base/check.h"
 #include "tessera/plan/schedule.h"
-#include "tessera/program/stage_text.h"
+#include "tessera/program/place_text.h"
 #include "tessera/program/walk.h"
 
 namespace tessera {
@@ -71,7 +73,7 @@ Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const
 
 namespace {
 
-// A piece that crosses between stages.
+// A piece that crosses between places.
 struct Crossing {
   std::vector<int64_t> source;  // coordinates on the sending mesh
   Box region;
@@ -79,16 +81,19 @@ struct Crossing {
 
 class Instantiation {
  public:
-  Instantiation(const InstantiateInput& in, StageId stage, int rank)
-      : in_(in),
-        graph_(*in.graph),
-        stage_(stage),
-        text_((*in.texts)[stage.index()]),
-        mesh_(text_.mesh) {
+  Instantiation(const InstantiateInput& in, int rank) : in_(in), graph_(*in.graph) {
     out_.rank = rank;
     out_.ranks = in.plan->ranks;
-    out_.stage = stage;
-    out_.coordinates = mesh_.coordinates(rank);
+    size_t buffers = 0;
+    for (PlaceId place : in.plan->places_of(rank)) {
+      const PlaceText& text = (*in.texts)[place.index()];
+      here_.push_back({place, &text, text.mesh.coordinates(rank), buffers});
+      buffers += text.buffers.size();
+      const auto& stages = in.plan->places[place.index()].stages;
+      out_.stages.insert(out_.stages.end(), stages.begin(), stages.end());
+    }
+    std::sort(out_.stages.begin(), out_.stages.end());
+    out_.coordinates = here_[0].coordinates;
     out_.micro_batches = in.plan->plan.micro_batches;
     out_.micro_batch_dim = in.plan->plan.micro_batch_dim;
     for (const Tensor& tensor : graph_.tensors()) {
@@ -99,54 +104,105 @@ class Instantiation {
   }
 
   Result<Program> run() {
-    for (const TextBuffer& buffer : text_.buffers) {
-      Buffer b;
-      b.id = BufferId(out_.buffers.size());
-      b.name = buffer.name;
-      b.tensor = buffer.tensor;
-      boxes_.push_back(evaluate_here(buffer.tensor, buffer.region));
-      b.shape = boxes_.back().shape();
-      b.dtype = buffer.dtype;
-      b.tier = buffer.tier;
-      b.lifetime = buffer.persistent ? Lifetime::kPersistent
-                                     : (buffer.accumulates ? Lifetime::kStep : Lifetime::kBlock);
-      out_.buffers.push_back(std::move(b));
+    for (const Here& here : here_) {
+      at_ = &here;
+      for (const TextBuffer& buffer : here.text->buffers) add_buffer(buffer);
     }
-    for (size_t k = 0; k < kBlockKinds; ++k) {
-      for (const TextInstruction& instruction : text_.blocks[k]) {
-        block_ = static_cast<BlockKind>(k);
-        std::visit([&](const auto& body) { add(instruction, body); }, instruction.body);
-      }
+    std::set<BlockRef> blocks;
+    for (const Here& here : here_) {
+      for (const auto& [ref, block] : here.text->blocks) blocks.insert(ref);
     }
-    for (const TextHome& home : text_.homes) out_.homes.push_back(home_of(home));
-    for (const TextHome& fetch : text_.fetches) out_.fetches.push_back(home_of(fetch));
-    TESSERA_TRY_VOID(write_schedule());
+    for (BlockRef ref : blocks) write_block(ref);
+    for (const Here& here : here_) {
+      at_ = &here;
+      for (const TextHome& home : here.text->homes) out_.homes.push_back(home_of(home));
+      for (const TextHome& fetch : here.text->fetches) out_.fetches.push_back(home_of(fetch));
+    }
+    fill_in_waits();
+    write_schedule();
+    set_once();
+    std::erase_if(out_.blocks, [](const auto& block) { return block.second.empty(); });
     plan_memory(out_, graph_);
     return std::move(out_);
   }
 
  private:
+  // A place that this rank belongs to.
+  struct Here {
+    PlaceId place;
+    const PlaceText* text = nullptr;
+    std::vector<int64_t> coordinates;
+    size_t first_buffer = 0;
+  };
+
+  const Mesh& mesh() const { return at_->text->mesh; }
   std::vector<int64_t> shape(TensorId tensor) const { return in_.shapes.shape(tensor); }
   Box evaluate_here(TensorId tensor, const Region& region) const {
-    return evaluate(region, mesh_, shape(tensor), out_.coordinates);
+    return evaluate(region, mesh(), shape(tensor), at_->coordinates);
+  }
+
+  void add_buffer(const TextBuffer& buffer) {
+    Buffer b;
+    b.id = BufferId(out_.buffers.size());
+    b.name = buffer.name;
+    b.tensor = buffer.tensor;
+    boxes_.push_back(evaluate_here(buffer.tensor, buffer.region));
+    b.shape = boxes_.back().shape();
+    b.dtype = buffer.dtype;
+    b.tier = buffer.tier;
+    b.lifetime = buffer.persistent ? Lifetime::kPersistent
+                                   : (buffer.accumulates ? Lifetime::kStep : Lifetime::kBlock);
+    out_.buffers.push_back(std::move(b));
+  }
+
+  // Texts name blocks by stages, programs by the position of the stage on the rank.
+  BlockRef chunk_of(BlockRef ref) const {
+    if (ref.once()) return ref;
+    const auto it = std::find(out_.stages.begin(), out_.stages.end(), StageId(ref.chunk));
+    return {ref.kind, static_cast<int32_t>(it - out_.stages.begin())};
+  }
+
+  // The block's text of all places of this rank, in the order in which it was written.
+  void write_block(BlockRef ref) {
+    block_ = chunk_of(ref);
+    std::vector<size_t> next(here_.size(), 0);
+    const auto text = [&](size_t h) -> const std::vector<TextInstruction>* {
+      const auto it = here_[h].text->blocks.find(ref);
+      return it == here_[h].text->blocks.end() || next[h] == it->second.size() ? nullptr
+                                                                               : &it->second;
+    };
+    for (;;) {
+      std::optional<size_t> first;
+      for (size_t h = 0; h < here_.size(); ++h) {
+        if (text(h) == nullptr) continue;
+        if (!first || (*text(h))[next[h]].order < (*text(*first))[next[*first]].order) first = h;
+      }
+      if (!first) return;
+      at_ = &here_[*first];
+      const TextInstruction& instruction = (*text(*first))[next[*first]];
+      ++next[*first];
+      std::visit([&](const auto& body) { add(instruction, body); }, instruction.body);
+    }
   }
 
   View local(const TextView& view, TensorId tensor) const {
     return local(view.buffer, evaluate_here(tensor, view.region));
   }
-  View local(int buffer, Box region) const {
-    const Box& whole = boxes_[static_cast<size_t>(buffer)];
+  View local(int buffer, Box region) const { return local(*at_, buffer, std::move(region)); }
+  View local(const Here& here, int text_buffer, Box region) const {
+    const size_t buffer = here.first_buffer + static_cast<size_t>(text_buffer);
+    const Box& whole = boxes_[buffer];
     if (region.empty()) {  // keep the shape, pin the position
       for (size_t d = 0; d < region.rank(); ++d) {
         region.dims[d].begin = 0;
         region.dims[d].size = std::min(region.dims[d].size, whole.dims[d].size);
       }
-      return {BufferId(static_cast<size_t>(buffer)), region};
+      return {BufferId(buffer), region};
     }
     TESSERA_CHECK(whole.contains(region), "{} outside {} ('{}')", region.to_string(),
-                  whole.to_string(), out_.buffers[static_cast<size_t>(buffer)].name);
+                  whole.to_string(), out_.buffers[buffer].name);
     for (size_t d = 0; d < region.rank(); ++d) region.dims[d].begin -= whole.dims[d].begin;
-    return {BufferId(static_cast<size_t>(buffer)), std::move(region)};
+    return {BufferId(buffer), std::move(region)};
   }
 
   void push(const TextInstruction& text, Instruction instruction) {
@@ -168,7 +224,7 @@ class Instantiation {
     compute.kind = op.kind;
     compute.attributes = op.attributes;
     compute.box =
-        compute_box(op, (*in_.ops)[op.id.index()], in_.shapes, mesh_, out_.coordinates, body.step);
+        compute_box(op, (*in_.ops)[op.id.index()], in_.shapes, mesh(), at_->coordinates, body.step);
     for (size_t i = 0; i < body.inputs.size(); ++i) {
       // What is held may be more than the box needs (keys behind the last query of a causal pair).
       const Box held = evaluate_here(op.inputs[i], body.inputs[i].region);
@@ -190,16 +246,16 @@ class Instantiation {
   }
 
   int group_of(const std::vector<AxisId>& axes) {
-    for (size_t g = 0; g < out_.groups.size(); ++g) {
-      if (out_.groups[g].axes == axes) return static_cast<int>(g);
-    }
+    const auto [known, fresh] =
+        groups_.try_emplace({at_->place, axes}, static_cast<int>(out_.groups.size()));
+    if (!fresh) return known->second;
     Group group;
     group.axes = axes;
-    group.members = mesh_.group(out_.coordinates, axes);
+    group.members = mesh().group(at_->coordinates, axes);
     group.index = static_cast<int>(
         std::find(group.members.begin(), group.members.end(), out_.rank) - group.members.begin());
     out_.groups.push_back(std::move(group));
-    return static_cast<int>(out_.groups.size()) - 1;
+    return known->second;
   }
 
   void add(const TextInstruction& text, const TextIssue& body) {
@@ -215,9 +271,9 @@ class Instantiation {
       t.tensor = transfer.tensor;
       const std::vector<int64_t> whole = shape(transfer.tensor);
       for (int member : group.members) {
-        const std::vector<int64_t> c = mesh_.coordinates(member);
-        t.hold.push_back(evaluate(transfer.from.region, mesh_, whole, c));
-        t.need.push_back(evaluate(transfer.to.region, mesh_, whole, c));
+        const std::vector<int64_t> c = mesh().coordinates(member);
+        t.hold.push_back(evaluate(transfer.from.region, mesh(), whole, c));
+        t.need.push_back(evaluate(transfer.to.region, mesh(), whole, c));
         moves =
             moves || (!t.hold.back().empty() && !t.need.back().empty()) || !t.need.back().empty();
       }
@@ -293,13 +349,13 @@ class Instantiation {
     const Layout& to = cross.to.region.layout;
     std::vector<std::vector<int64_t>> out = {{}};
     for (size_t a = 0; a < to_mesh.axes.size(); ++a) {
-      const AxisId here = mesh_.find(to_mesh.axes[a].name);
-      const bool same = here.valid() && mesh_.axis(here).size == to_mesh.axes[a].size;
+      const AxisId here = mesh().find(to_mesh.axes[a].name);
+      const bool same = here.valid() && mesh().axis(here).size == to_mesh.axes[a].size;
       bool pinned = same && !from.shards_over(here);
       for (size_t d = 0; same && !pinned && d < from.shards.size(); ++d) {
         if (from.grain[d] != to.grain[d]) continue;
         for (size_t i = 0; i < std::min(from.shards[d].size(), to.shards[d].size()); ++i) {
-          const MeshAxis& x = mesh_.axis(from.shards[d][i]);
+          const MeshAxis& x = mesh().axis(from.shards[d][i]);
           const MeshAxis& y = to_mesh.axis(to.shards[d][i]);
           if (x.name != y.name || x.size != y.size) break;
           if (from.shards[d][i] == here) pinned = true;
@@ -308,7 +364,7 @@ class Instantiation {
       std::vector<std::vector<int64_t>> next;
       for (const std::vector<int64_t>& partial : out) {
         for (int64_t i = 0; i < to_mesh.axes[a].size; ++i) {
-          if (pinned && i != out_.coordinates[here.index()]) continue;
+          if (pinned && i != at_->coordinates[here.index()]) continue;
           next.push_back(partial);
           next.back().push_back(i);
         }
@@ -319,13 +375,18 @@ class Instantiation {
   }
 
   void add(const TextInstruction& text, const TextCross& body) {
-    const Mesh& from_mesh = in_.plan->stages[body.from_stage.index()].mesh;
-    const Mesh& to_mesh = in_.plan->stages[body.to_stage.index()].mesh;
+    const Mesh& from_mesh = in_.plan->places[body.from_place.index()].mesh;
+    const Mesh& to_mesh = in_.plan->places[body.to_place.index()].mesh;
     if (!body.sends) {
-      for (const Crossing& piece : sources(body, from_mesh, to_mesh, out_.coordinates)) {
+      for (const Crossing& piece : sources(body, from_mesh, to_mesh, at_->coordinates)) {
+        const int peer = static_cast<int>(from_mesh.rank_at(piece.source));
+        if (peer == out_.rank) {
+          add_from_itself(text, body, piece);
+          continue;
+        }
         Recv recv;
         recv.handle = concrete_handle(body.handle);
-        recv.peer = static_cast<int>(from_mesh.rank_at(piece.source));
+        recv.peer = peer;
         recv.tag = body.tag;
         recv.tensor = body.tensor;
         recv.region = piece.region;
@@ -335,11 +396,13 @@ class Instantiation {
       return;
     }
     for (const std::vector<int64_t>& to : receivers(body, to_mesh)) {
+      const int peer = static_cast<int>(to_mesh.rank_at(to));
+      if (peer == out_.rank) continue;
       for (const Crossing& piece : sources(body, from_mesh, to_mesh, to)) {
-        if (piece.source != out_.coordinates) continue;
+        if (piece.source != at_->coordinates) continue;
         Send send;
         send.handle = concrete_handle(body.handle);
-        send.peer = static_cast<int>(to_mesh.rank_at(to));
+        send.peer = peer;
         send.tag = body.tag;
         send.tensor = body.tensor;
         send.region = piece.region;
@@ -349,8 +412,18 @@ class Instantiation {
     }
   }
 
+  // Two places of this rank: what crosses is copied on arrival.
+  void add_from_itself(const TextInstruction& text, const TextCross& body, const Crossing& piece) {
+    const auto from = std::find_if(here_.begin(), here_.end(),
+                                   [&](const Here& here) { return here.place == body.from_place; });
+    push(text, {Copy{body.tensor, piece.region, local(*from, body.from.buffer, piece.region),
+                     local(body.to.buffer, piece.region), Write::kSet},
+                {},
+                {}});
+  }
+
   void add(const TextInstruction& text, const TextWait& body) {
-    waits_.push_back({block_, out_.block(block_).size(), body.handle, body.lag});
+    waits_.push_back({body.handle, body.lag});
     // A wait may be written before its issue is seen (lag 1, other blocks): resolved handles exist
     // once all issues are instantiated, so remember the place and fill in later.
     Instruction placeholder{Wait{-1 - static_cast<int>(waits_.size() - 1), body.lag}, {}, {}};
@@ -369,15 +442,15 @@ class Instantiation {
   }
 
   Home home_of(const TextHome& home) const {
-    return {home.tensor, BufferId(static_cast<size_t>(home.buffer)),
-            boxes_[static_cast<size_t>(home.buffer)]};
+    const size_t buffer = at_->first_buffer + static_cast<size_t>(home.buffer);
+    return {home.tensor, BufferId(buffer), boxes_[buffer]};
   }
 
-  Status write_schedule() {
-    // Wait placeholders: one wait for each piece that this rank sends or receives under the handle.
-    for (size_t k = 0; k < kBlockKinds; ++k) {
+  // Wait placeholders: one wait for each piece that this rank sends or receives under the handle.
+  void fill_in_waits() {
+    for (auto& [ref, block] : out_.blocks) {
       std::vector<Instruction> filled;
-      for (Instruction& instruction : out_.blocks[k]) {
+      for (Instruction& instruction : block) {
         const Wait* wait = std::get_if<Wait>(&instruction.body);
         if (wait == nullptr) {
           filled.push_back(std::move(instruction));
@@ -388,54 +461,75 @@ class Instantiation {
           filled.push_back({Wait{handle, pending.lag}, instruction.when, instruction.cause});
         }
       }
-      out_.blocks[k] = std::move(filled);
+      block = std::move(filled);
     }
-    const Plan& plan = in_.plan->plan;
-    PipelineShape shape{.places = static_cast<int64_t>(in_.plan->stages.size()),
-                        .micro_batches = plan.micro_batches};
-    for (int64_t s = 0; s < shape.places; ++s) shape.at.push_back({s});
-    TESSERA_TRY(const Schedule schedule, plan_schedule(plan, shape));
-    const std::vector<BlockRun>& runs = schedule[stage_.index()];
+  }
+
+  void write_schedule() {
     out_.schedule.push_back({BlockKind::kPrologue, 0});
-    for (const BlockRun& run : runs) {
-      if (run.kind == BlockRun::kWeight) {
-        return invalid_input(
-            fmt::format("{}: the schedule runs {}, but the backward of stage {} is not split into "
-                        "B and W",
-                        plan.file, to_string(run), run.stage));
-      }
-      out_.schedule.push_back(
-          {run.kind == BlockRun::kForward ? BlockKind::kForward : BlockKind::kBackward,
-           run.micro_batch});
+    for (const BlockRun& run : in_.plan->schedule[in_.plan->row_of(out_.rank)]) {
+      const BlockKind kind = run.kind == BlockRun::kForward    ? BlockKind::kForward
+                             : run.kind == BlockRun::kBackward ? BlockKind::kBackward
+                                                               : BlockKind::kWeight;
+      out_.schedule.push_back({chunk_of({kind, static_cast<int32_t>(run.stage)}), run.micro_batch});
     }
     out_.schedule.push_back({BlockKind::kUpdate, 0});
-    return {};
+  }
+
+  // A sum that several blocks add to is set in the one that runs first.
+  void set_once() {
+    std::map<BufferId, BlockRef> first;
+    std::set<BlockRef> seen;
+    for (const BlockRunStep& run : out_.schedule) {
+      if (!seen.insert(run.block).second) continue;
+      for_each_accumulation(run.block,
+                            [&](BufferId buffer, Write&) { first.try_emplace(buffer, run.block); });
+    }
+    for (auto& [ref, block] : out_.blocks) {
+      for_each_accumulation(ref, [&, here = ref](BufferId buffer, Write& write) {
+        const auto it = first.find(buffer);
+        if (it != first.end() && it->second != here) write = Write::kAdd;
+      });
+    }
+  }
+
+  template <class Visit>
+  void for_each_accumulation(BlockRef ref, const Visit& visit) {
+    const auto it = out_.blocks.find(ref);
+    if (it == out_.blocks.end()) return;
+    for (Instruction& instruction : it->second) {
+      if (auto* compute = std::get_if<Compute>(&instruction.body)) {
+        for (Output& output : compute->outputs) {
+          if (output.write == Write::kAddExceptFirst) visit(output.view.buffer, output.write);
+        }
+      } else if (auto* copy = std::get_if<Copy>(&instruction.body)) {
+        if (copy->write == Write::kAddExceptFirst) visit(copy->to.buffer, copy->write);
+      }
+    }
   }
 
   struct PendingWait {
-    BlockKind block;
-    size_t position;
     int handle;
     int lag;
   };
 
   const InstantiateInput& in_;
   const Graph& graph_;
-  StageId stage_;
-  const StageText& text_;
-  const Mesh& mesh_;
+  std::vector<Here> here_;
+  const Here* at_ = nullptr;  // whose text is being written
   Program out_;
   std::vector<Box> boxes_;  // global region of each buffer
+  std::map<std::pair<PlaceId, std::vector<AxisId>>, int> groups_;
   std::map<int, std::vector<int>> handles_;
   std::vector<PendingWait> waits_;
-  BlockKind block_ = BlockKind::kPrologue;
+  BlockRef block_;
   int next_handle_ = 0;
 };
 
 }  // namespace
 
-Result<Program> instantiate(const InstantiateInput& input, StageId stage, int rank) {
-  return Instantiation(input, stage, rank).run();
+Result<Program> instantiate(const InstantiateInput& input, int rank) {
+  return Instantiation(input, rank).run();
 }
 
 }  // namespace tessera

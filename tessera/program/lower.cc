@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "tessera/program/stage_text.h"
+#include "tessera/program/place_text.h"
 #include "tessera/program/walk.h"
 
 namespace tessera {
@@ -15,8 +15,10 @@ struct Lowering::Impl {
   std::shared_ptr<const Graph> graph;
   ResolvedPlan plan;
   Analysis analysis;
-  std::vector<StageText> texts;
+  std::vector<PlaceText> texts;  // by place
 
+  bool several_places() const;
+  void add_roles(PlaceId place, std::vector<RankClass>& out) const;  // of ranks at one place
   InstantiateInput input() const {
     return {graph.get(),
             &plan,
@@ -40,20 +42,19 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   TESSERA_TRY(impl.analysis, analyse(*impl.graph, impl.plan));
   impl.analysis.shapes.graph = impl.graph.get();
   WalkInput input{impl.graph, &impl.plan, std::move(options.fetch)};
-  TESSERA_TRY(impl.texts, write_stage_texts(input, impl.analysis));
-  for (StageText& text : impl.texts) {
+  TESSERA_TRY(impl.texts, write_place_texts(input, impl.analysis));
+  for (PlaceText& text : impl.texts) {
     bucket_collectives(text, impl.input().shapes, impl.plan.plan.bucket_bytes);
   }
   return lowering;
 }
 
 Result<Program> Lowering::lower(int rank) const {
-  for (size_t s = 0; s < impl_->plan.stages.size(); ++s) {
-    if (impl_->plan.stages[s].mesh.contains(rank))
-      return instantiate(impl_->input(), StageId(s), rank);
+  if (rank < 0 || rank >= impl_->plan.ranks || impl_->plan.places_of(rank).empty()) {
+    return invalid_input("rank " + std::to_string(rank) + " is in no stage's mesh (ranks: " +
+                         std::to_string(impl_->plan.ranks) + ")");
   }
-  return invalid_input("rank " + std::to_string(rank) +
-                       " is in no stage's mesh (ranks: " + std::to_string(impl_->plan.ranks) + ")");
+  return instantiate(impl_->input(), rank);
 }
 
 namespace {
@@ -72,7 +73,7 @@ void add_axes(std::vector<AxisId>& to, const std::vector<AxisId>& axes) {
 }
 
 // Dims of buffers that are cut unevenly; each kind of cut once.
-std::vector<Varying> uneven_cuts(const StageText& text, const ShapeRule& shapes) {
+std::vector<Varying> uneven_cuts(const PlaceText& text, const ShapeRule& shapes) {
   std::vector<Varying> out;
   std::set<std::string> seen;
   for (const TextBuffer& buffer : text.buffers) {
@@ -107,12 +108,14 @@ std::vector<Varying> uneven_cuts(const StageText& text, const ShapeRule& shapes)
 
 // Causal ops whose queries or keys are cut: how many keys a rank reads depends on where its queries
 // are.
-std::vector<Varying> causal_cuts(const Graph& graph, const std::vector<OpPlan>& plans,
-                                 StageId stage, const Mesh& mesh, const ShapeRule& shapes) {
+std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolved,
+                                 const std::vector<OpPlan>& plans, PlaceId place,
+                                 const ShapeRule& shapes) {
+  const Mesh& mesh = resolved.places[place.index()].mesh;
   std::vector<Varying> out;
   for (const Op& op : graph.ops()) {
     const OpPlan& plan = plans[op.id.index()];
-    if (plan.stage != stage) continue;
+    if (resolved.place_of(plan.stage) != place) continue;
     for (size_t kv = 0; kv < plan.dims.size(); ++kv) {
       const int q = op.annotation.dims[kv].causal_of;
       if (q < 0) continue;
@@ -124,7 +127,8 @@ std::vector<Varying> causal_cuts(const Graph& graph, const std::vector<OpPlan>& 
         steps = std::max(steps, split->steps);
       }
       if (cut.axes.empty()) continue;
-      cut.sizes = [&, kv, q, steps](const std::vector<int64_t>& coordinates) {
+      cut.sizes = [&op, &plan, &shapes, &mesh, kv, q,
+                   steps](const std::vector<int64_t>& coordinates) {
         std::vector<int64_t> keys;
         for (int64_t step = 0; step < steps; ++step) {
           const Box box = compute_box(op, plan, shapes, mesh, coordinates, step);
@@ -169,51 +173,73 @@ struct Alike {
 }  // namespace
 
 // Along each axis, coordinates with the same sizes everywhere, whatever the other coordinates, are
-// alike; classes are products of these, joined where they come to the same sizes.
+// alike; classes are products of these, joined where they come to the same sizes. Ranks at several
+// places are each a class.
 std::vector<RankClass> Lowering::roles() const {
   std::vector<RankClass> out;
-  const ShapeRule shapes = impl_->input().shapes;
-  for (size_t s = 0; s < impl_->texts.size(); ++s) {
-    const Mesh& mesh = impl_->texts[s].mesh;
-    std::vector<Varying> varying = uneven_cuts(impl_->texts[s], shapes);
-    for (Varying& cut : causal_cuts(*impl_->graph, impl_->analysis.ops, StageId(s), mesh, shapes)) {
-      varying.push_back(std::move(cut));
+  for (const std::vector<PlaceId>& row : impl_->plan.rows) {
+    if (row.size() == 1) impl_->add_roles(row[0], out);
+  }
+  for (int64_t rank = 0; impl_->several_places() && rank < impl_->plan.ranks; ++rank) {
+    RankClass alone{{}, static_cast<int>(rank), 1};
+    const auto places = impl_->plan.places_of(rank);
+    if (places.size() == 1) continue;
+    for (PlaceId place : places) {
+      const auto& stages = impl_->plan.places[place.index()].stages;
+      alone.stages.insert(alone.stages.end(), stages.begin(), stages.end());
     }
-    std::vector<Alike> products = {{}};
-    for (size_t a = 0; a < mesh.axes.size(); ++a) {
-      std::map<std::vector<std::vector<int64_t>>, Alike> classes;
-      for (int64_t c = 0; c < mesh.axes[a].size; ++c) {
-        std::vector<std::vector<int64_t>> sizes;
-        for (const Varying& what : varying) {
-          if (std::find(what.axes.begin(), what.axes.end(), AxisId(a)) == what.axes.end()) continue;
-          sizes.push_back(profile(what, mesh, AxisId(a), c));
-        }
-        const auto [it, fresh] = classes.try_emplace(std::move(sizes), Alike{{c}, 0});
-        ++it->second.ranks;
-      }
-      std::vector<Alike> next;
-      for (const Alike& product : products) {
-        for (const auto& [sizes, alike] : classes) {
-          next.push_back({product.coordinates, product.ranks * alike.ranks});
-          next.back().coordinates.push_back(alike.coordinates[0]);
-        }
-      }
-      products = std::move(next);
-    }
-    std::sort(products.begin(), products.end(),
-              [](const Alike& x, const Alike& y) { return x.coordinates < y.coordinates; });
-    std::map<std::vector<std::vector<int64_t>>, size_t> known;  // sizes -> index in out
-    for (const Alike& product : products) {
-      std::vector<std::vector<int64_t>> sizes;
-      for (const Varying& what : varying) sizes.push_back(what.sizes(product.coordinates));
-      const auto [it, fresh] = known.try_emplace(std::move(sizes), out.size());
-      if (fresh) {
-        out.push_back({StageId(s), static_cast<int>(mesh.rank_at(product.coordinates)), 0});
-      }
-      out[it->second].ranks += product.ranks;
-    }
+    std::sort(alone.stages.begin(), alone.stages.end());
+    out.push_back(std::move(alone));
   }
   return out;
+}
+
+bool Lowering::Impl::several_places() const {
+  return std::any_of(plan.rows.begin(), plan.rows.end(),
+                     [](const auto& row) { return row.size() > 1; });
+}
+
+void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out) const {
+  const ShapeRule shapes = input().shapes;
+  const PlaceText& text = texts[place.index()];
+  const Mesh& mesh = text.mesh;
+  std::vector<Varying> varying = uneven_cuts(text, shapes);
+  for (Varying& cut : causal_cuts(*graph, plan, analysis.ops, place, shapes))
+    varying.push_back(std::move(cut));
+  std::vector<Alike> products = {{}};
+  for (size_t a = 0; a < mesh.axes.size(); ++a) {
+    std::map<std::vector<std::vector<int64_t>>, Alike> classes;
+    for (int64_t c = 0; c < mesh.axes[a].size; ++c) {
+      std::vector<std::vector<int64_t>> sizes;
+      for (const Varying& what : varying) {
+        if (std::find(what.axes.begin(), what.axes.end(), AxisId(a)) == what.axes.end()) continue;
+        sizes.push_back(profile(what, mesh, AxisId(a), c));
+      }
+      const auto [it, fresh] = classes.try_emplace(std::move(sizes), Alike{{c}, 0});
+      ++it->second.ranks;
+    }
+    std::vector<Alike> next;
+    for (const Alike& product : products) {
+      for (const auto& [sizes, alike] : classes) {
+        next.push_back({product.coordinates, product.ranks * alike.ranks});
+        next.back().coordinates.push_back(alike.coordinates[0]);
+      }
+    }
+    products = std::move(next);
+  }
+  std::sort(products.begin(), products.end(),
+            [](const Alike& x, const Alike& y) { return x.coordinates < y.coordinates; });
+  std::map<std::vector<std::vector<int64_t>>, size_t> known;  // sizes -> index in out
+  for (const Alike& product : products) {
+    std::vector<std::vector<int64_t>> sizes;
+    for (const Varying& what : varying) sizes.push_back(what.sizes(product.coordinates));
+    const auto [it, fresh] = known.try_emplace(std::move(sizes), out.size());
+    if (fresh) {
+      out.push_back({plan.places[place.index()].stages,
+                     static_cast<int>(mesh.rank_at(product.coordinates)), 0});
+    }
+    out[it->second].ranks += product.ranks;
+  }
 }
 
 const Graph& Lowering::graph() const { return *impl_->graph; }

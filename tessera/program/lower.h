@@ -18,7 +18,7 @@ struct LowerOptions {
 
 // Ranks that share a program text up to origins, groups and peers.
 struct RankClass {
-  StageId stage;
+  std::vector<StageId> stages;
   int representative = 0;  // a rank
   int64_t ranks = 0;
 };

@@ -57,7 +57,7 @@ struct Sizes {
 };
 Sizes sizes(const Program& program) {
   Sizes out{program.buffers.size(), 0, program.groups.size(), {}};
-  for (const auto& block : program.blocks) out.instructions += block.size();
+  for (const auto& [ref, block] : program.blocks) out.instructions += block.size();
   for (const Buffer& buffer : program.buffers) {
     out.shapes.push_back(fmt::format("{} {}", buffer.name, Box::whole(buffer.shape).to_string()));
   }
@@ -93,13 +93,13 @@ TEST(Lowering, of_a_rank_outside_the_mesh_is_an_error) {
 // ------------------------------------------------------------------------------------------ What a
 // program looks like up to origins, groups and peers.
 std::string text_shape(const Program& program) {
-  std::string out = fmt::format("stage {}", program.stage.value);
+  std::string out = fmt::format("stage {}", program.stages[0].value);
   for (const Buffer& buffer : program.buffers) out += Box::whole(buffer.shape).to_string();
   const auto view = [&](const View& v) {
     for (const Interval& dim : v.box.dims) out += fmt::format(" {}", dim.size);
     out += ";";
   };
-  for (const auto& block : program.blocks) {
+  for (const auto& [ref, block] : program.blocks) {
     for (const Instruction& instruction : block) {
       out += fmt::format("\n{} ", instruction.body.index());
       if (const auto* compute = std::get_if<Compute>(&instruction.body)) {
@@ -336,10 +336,10 @@ TEST(Stages, send_the_sum_of_gradients_not_its_terms) {
 
 TEST(Stages, keep_as_many_slots_as_micro_batches_are_in_flight) {
   const TestPrograms gpipe = lower_all(transformer(), "gpipe(2, 4)");
-  EXPECT_EQ(gpipe.programs[0].slots, 4);
+  EXPECT_EQ(gpipe.programs[0].slots(), 4);
   const TestPrograms one = lower_all(transformer(), "one_f_one_b(2, 4)");
-  EXPECT_EQ(one.programs[0].slots, 2);
-  EXPECT_EQ(one.programs[1].slots, 1);
+  EXPECT_EQ(one.programs[0].slots(), 2);
+  EXPECT_EQ(one.programs[1].slots(), 1);
 }
 
 // ---- transforms of the graph

@@ -2,16 +2,19 @@
 // behind the last touch, and each tier of the rank is one arena with fixed offsets
 // (shared/design.md, Program).
 //
-// Time is the line prologue | forward | backward | update. With one micro-batch in flight every
-// buffer has an interval on it; with more, what lives from forward to backward goes into slots (one
-// a micro-batch in flight), and everything that lives across micro-batches spans forward and
-// backward whole. Offsets: largest buffer first, lowest place that is free during its whole
-// interval (greedy by size; offset calculation for static arenas).
+// Time is a line: the blocks in the order in which a micro-batch runs them, between prologue and
+// update. If every micro-batch ends before the next begins, each buffer has an interval on it. Else
+// what lives from one block of a micro-batch to another goes into slots, one for each micro-batch
+// that is between these two blocks at the same time, and everything that lives across micro-batches
+// spans all of their blocks. Offsets: largest buffer first, lowest place that is free during its
+// whole interval (greedy by size; offset calculation for static arenas).
 #include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "tessera/base/check.h"
-#include "tessera/program/stage_text.h"
+#include "tessera/program/place_text.h"
 
 namespace tessera {
 namespace {
@@ -60,18 +63,18 @@ class MemoryPlanner {
   explicit MemoryPlanner(Program& program) : program_(program) {}
 
   void run() {
+    find_order();
     find_touches();
-    find_slots();
     find_lifetimes();
     insert_frees();
     assign_offsets();
   }
 
  private:
+  // By block, as a position in order_.
   struct Touch {
-    std::array<int64_t, kBlockKinds> first{-1, -1, -1, -1};
-    std::array<int64_t, kBlockKinds> last{-1, -1, -1, -1};
-    bool in(BlockKind kind) const { return first[static_cast<size_t>(kind)] >= 0; }
+    std::vector<int64_t> first, last;
+    bool in(size_t block) const { return first[block] >= 0; }
   };
 
   template <class Visit>
@@ -96,11 +99,35 @@ class MemoryPlanner {
     }
   }
 
+  bool many() const { return program_.micro_batches > 1; }
+  size_t position(BlockRef block) const {
+    return static_cast<size_t>(std::find(order_.begin(), order_.end(), block) - order_.begin());
+  }
+  const std::vector<Instruction>& block(size_t position) const {
+    return std::as_const(program_).block(order_[position]);
+  }
+
+  // The line of blocks, and whether micro-batches overlap on it.
+  void find_order() {
+    order_.push_back(BlockKind::kPrologue);
+    for (const BlockRunStep& run : program_.schedule) {
+      if (!run.block.once() && position(run.block) == order_.size()) order_.push_back(run.block);
+    }
+    order_.push_back(BlockKind::kUpdate);
+    std::vector<BlockRunStep> alone{{BlockKind::kPrologue, 0}};
+    for (int64_t m = 0; m < program_.micro_batches; ++m) {
+      for (size_t b = 1; b + 1 < order_.size(); ++b) alone.push_back({order_[b], m});
+    }
+    alone.push_back({BlockKind::kUpdate, 0});
+    overlapping_ = program_.schedule != alone;
+  }
+
   void find_touches() {
-    touches_.assign(program_.buffers.size(), {});
+    touches_.assign(program_.buffers.size(), {std::vector<int64_t>(order_.size(), -1),
+                                              std::vector<int64_t>(order_.size(), -1)});
     std::map<int, std::vector<BufferId>> in_flight;  // handle -> buffers
-    for (const auto& block : program_.blocks) {
-      for (const Instruction& instruction : block) {
+    for (size_t k = 0; k < order_.size(); ++k) {
+      for (const Instruction& instruction : block(k)) {
         int handle = -1;
         if (const auto* issue = std::get_if<Issue>(&instruction.body)) handle = issue->handle;
         if (const auto* send = std::get_if<Send>(&instruction.body)) handle = send->handle;
@@ -109,50 +136,57 @@ class MemoryPlanner {
         buffers_of(instruction, [&](BufferId id) { in_flight[handle].push_back(id); });
       }
     }
-    for (size_t k = 0; k < kBlockKinds; ++k) {
-      const auto& block = program_.blocks[k];
-      for (size_t i = 0; i < block.size(); ++i) {
+    for (size_t k = 0; k < order_.size(); ++k) {
+      for (size_t i = 0; i < block(k).size(); ++i) {
         const auto touch = [&](BufferId id) {
           Touch& t = touches_[id.index()];
           if (t.first[k] < 0) t.first[k] = static_cast<int64_t>(i);
           t.last[k] = static_cast<int64_t>(i);
         };
-        buffers_of(block[i], touch);
-        if (const auto* wait = std::get_if<Wait>(&block[i].body)) {
+        buffers_of(block(k)[i], touch);
+        if (const auto* wait = std::get_if<Wait>(&block(k)[i].body)) {
           for (BufferId id : in_flight[wait->handle]) touch(id);
         }
       }
     }
   }
 
-  // The fewest slots such that micro-batches in flight at the same time have different slots.
-  void find_slots() {
-    int64_t slots = 1;
-    for (bool clash = true; clash; slots += clash ? 1 : 0) {
-      clash = false;
-      std::map<int64_t, int64_t> busy;  // slot -> micro-batch
+  // The fewest slots such that micro-batches that are between blocks `first` and `last` at the same
+  // time have different slots.
+  int64_t slots_between(size_t first, size_t last) const {
+    for (int64_t slots = 1; slots < program_.micro_batches; ++slots) {
+      bool clash = false;
+      std::set<int64_t> busy;
       for (const BlockRunStep& run : program_.schedule) {
         const int64_t slot = run.micro_batch % slots;
-        if (run.block == BlockKind::kForward)
-          clash = clash || !busy.emplace(slot, run.micro_batch).second;
-        if (run.block == BlockKind::kBackward) busy.erase(slot);
+        if (run.block == order_[first]) clash = clash || !busy.insert(slot).second;
+        if (run.block == order_[last]) busy.erase(slot);
       }
-      if (slots >= program_.micro_batches) clash = false;
+      if (!clash) return slots;
     }
-    program_.slots = slots;
+    return program_.micro_batches;
   }
+
+  size_t first_block(const Touch& touch) const {
+    size_t k = 0;
+    while (k < order_.size() && !touch.in(k)) ++k;
+    return k;
+  }
+  size_t last_block(const Touch& touch) const {
+    size_t k = order_.size();
+    while (k > 0 && !touch.in(k - 1)) --k;
+    return k - 1;
+  }
+  bool touched(const Touch& touch) const { return first_block(touch) < order_.size(); }
 
   void find_lifetimes() {
     for (Buffer& buffer : program_.buffers) {
-      if (buffer.lifetime != Lifetime::kBlock) continue;
       const Touch& touch = touches_[buffer.id.index()];
-      const bool forward = touch.in(BlockKind::kForward);
-      const bool backward = touch.in(BlockKind::kBackward);
-      const bool ends = touch.in(BlockKind::kPrologue) || touch.in(BlockKind::kUpdate);
-      const int blocks = static_cast<int>(forward) + static_cast<int>(backward) +
-                         static_cast<int>(touch.in(BlockKind::kPrologue)) +
-                         static_cast<int>(touch.in(BlockKind::kUpdate));
-      if (blocks > 1) buffer.lifetime = ends ? Lifetime::kStep : Lifetime::kMicroBatch;
+      if (buffer.lifetime != Lifetime::kBlock || !touched(touch)) continue;
+      const size_t first = first_block(touch), last = last_block(touch);
+      if (first == last) continue;
+      const bool ends = first == 0 || last + 1 == order_.size();
+      buffer.lifetime = ends ? Lifetime::kStep : Lifetime::kMicroBatch;
     }
     for (const Home& fetch : program_.fetches) {
       Buffer& buffer = program_.buffers[fetch.buffer.index()];
@@ -171,49 +205,38 @@ class MemoryPlanner {
     item.buffer = buffer.id.index();
     item.bytes = buffer.bytes();
     const Touch& touch = touches_[buffer.id.index()];
-    item.first = start_[kBlockKinds];
-    item.last = -1;
-    for (size_t k = 0; k < kBlockKinds; ++k) {
-      if (touch.first[k] < 0) continue;
-      item.first = std::min(item.first, start_[k] + touch.first[k]);
-      item.last = std::max(item.last, start_[k] + touch.last[k]);
-    }
-    if (item.last < 0) item.first = item.last = 0;  // never touched
-    if (buffer.lifetime == Lifetime::kStep && program_.micro_batches > 1) {
-      const int64_t main_begin = start_[static_cast<size_t>(BlockKind::kForward)];
-      const int64_t main_end = start_[static_cast<size_t>(BlockKind::kUpdate)];
-      const bool in_main = touch.in(BlockKind::kForward) || touch.in(BlockKind::kBackward);
-      if (in_main) {
-        item.first = std::min(item.first, main_begin);
-        item.last = std::max(item.last, main_end - 1);
+    if (touched(touch)) {
+      const size_t first = first_block(touch), last = last_block(touch);
+      item.first = start_[first] + touch.first[first];
+      item.last = start_[last] + touch.last[last];
+      const bool in_main = first + 1 < order_.size() && last > 0;
+      if (buffer.lifetime == Lifetime::kStep && many() && in_main) {
+        item.first = std::min(item.first, start_[1]);
+        item.last = std::max(item.last, start_[order_.size() - 1] - 1);
       }
     }
-    if (is_fetched(buffer.id)) item.last = start_[kBlockKinds];
+    if (is_fetched(buffer.id)) item.last = start_[order_.size()];
     return item;
   }
 
   void insert_frees() {
-    std::array<std::map<int64_t, std::vector<BufferId>>, kBlockKinds>
-        behind;  // position -> buffers freed after it
+    std::vector<std::map<int64_t, std::vector<BufferId>>> behind(order_.size());
+    const size_t update = order_.size() - 1;
     for (const Buffer& buffer : program_.buffers) {
       if (buffer.lifetime == Lifetime::kPersistent || is_fetched(buffer.id)) continue;
       const Touch& touch = touches_[buffer.id.index()];
-      int last_block = -1;
-      for (size_t k = 0; k < kBlockKinds; ++k) {
-        if (touch.first[k] >= 0) last_block = static_cast<int>(k);
-      }
-      if (last_block < 0) continue;
-      const auto last = static_cast<size_t>(last_block);
-      const bool lives_on = buffer.lifetime == Lifetime::kStep && program_.micro_batches > 1 &&
-                            (last_block == static_cast<int>(BlockKind::kForward) ||
-                             last_block == static_cast<int>(BlockKind::kBackward));
+      if (!touched(touch)) continue;
+      const size_t last = last_block(touch);
+      const bool lives_on =
+          buffer.lifetime == Lifetime::kStep && many() && last > 0 && last < update;
       if (lives_on) {
-        behind[static_cast<size_t>(BlockKind::kUpdate)][-1].push_back(buffer.id);
+        behind[update][-1].push_back(buffer.id);
       } else {
         behind[last][touch.last[last]].push_back(buffer.id);
       }
     }
-    for (size_t k = 0; k < kBlockKinds; ++k) {
+    for (size_t k = 0; k < order_.size(); ++k) {
+      if (behind[k].empty()) continue;
       std::vector<Instruction> out;
       const auto free_behind = [&](int64_t position) {
         const auto it = behind[k].find(position);
@@ -221,65 +244,79 @@ class MemoryPlanner {
         for (BufferId id : it->second) out.push_back({Free{id}, When::kAlways, {}});
       };
       free_behind(-1);
-      for (size_t i = 0; i < program_.blocks[k].size(); ++i) {
-        out.push_back(std::move(program_.blocks[k][i]));
+      std::vector<Instruction>& instructions = program_.block(order_[k]);
+      for (size_t i = 0; i < instructions.size(); ++i) {
+        out.push_back(std::move(instructions[i]));
         free_behind(static_cast<int64_t>(i));
       }
-      program_.blocks[k] = std::move(out);
+      instructions = std::move(out);
     }
     find_touches();  // positions have moved
   }
 
   void assign_offsets() {
-    start_[0] = 0;
-    for (size_t k = 0; k < kBlockKinds; ++k) {
-      start_[k + 1] = start_[k] + static_cast<int64_t>(program_.blocks[k].size());
+    start_.assign(order_.size() + 1, 0);
+    for (size_t k = 0; k < order_.size(); ++k) {
+      start_[k + 1] = start_[k] + static_cast<int64_t>(block(k).size());
     }
     for (Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) assign_tier(tier);
   }
 
+  // Buffers that live between the same two blocks of a micro-batch: one slot of all of them a
+  // micro-batch in flight.
+  struct SlotClass {
+    std::vector<Item> items;
+    int64_t slots = 1;
+  };
+
   void assign_tier(Tier tier) {
     int64_t base = 0, last = 0;
-    std::vector<Item> items, slot_items;
+    std::vector<Item> items;
+    std::map<std::pair<size_t, size_t>, SlotClass> classes;
     for (Buffer& buffer : program_.buffers) {
       if (buffer.tier != tier) continue;
       if (buffer.lifetime == Lifetime::kPersistent) {
         buffer.offset = base;
         if (buffer.bytes() > 0) last = base + buffer.bytes();
         base += aligned(buffer.bytes());
-      } else if (buffer.lifetime == Lifetime::kMicroBatch && program_.slots > 1) {
-        slot_items.push_back(interval(buffer));
+      } else if (buffer.lifetime == Lifetime::kMicroBatch && overlapping_) {
+        const Touch& touch = touches_[buffer.id.index()];
+        classes[{first_block(touch), last_block(touch)}].items.push_back(interval(buffer));
       } else {
         items.push_back(interval(buffer));
       }
     }
-    const size_t slots_index = program_.buffers.size();
-    if (!slot_items.empty()) {
-      const int64_t bytes = place(slot_items, 0);
-      TESSERA_CHECK(tier == Tier::kDevice, "slots in tier {}", tier_name(tier));
-      program_.slot_bytes = aligned(bytes);
-      const int64_t all = (program_.slots - 1) * program_.slot_bytes + bytes;
-      items.push_back({slots_index, all, start_[static_cast<size_t>(BlockKind::kForward)],
-                       start_[static_cast<size_t>(BlockKind::kUpdate)] - 1, -1});
+    std::vector<SlotClass*> by_index;
+    for (auto& [blocks, slots] : classes) {
+      const int64_t bytes = place(slots.items, 0);
+      slots.slots = slots_between(blocks.first, blocks.second);
+      for (const Item& item : slots.items) {
+        program_.buffers[item.buffer].slots = slots.slots;
+        program_.buffers[item.buffer].slot_bytes = aligned(bytes);
+      }
+      const int64_t all = (slots.slots - 1) * aligned(bytes) + bytes;
+      items.push_back({program_.buffers.size() + by_index.size(), all, start_[1],
+                       start_[order_.size() - 1] - 1, -1});
+      by_index.push_back(&slots);
     }
     const int64_t end = std::max(last, place(items, base));
-    int64_t slots_offset = 0;
     for (const Item& item : items) {
-      if (item.buffer == slots_index) {
-        slots_offset = item.offset;
-      } else {
+      if (item.buffer < program_.buffers.size()) {
         program_.buffers[item.buffer].offset = item.offset;
+        continue;
       }
+      for (const Item& inner : by_index[item.buffer - program_.buffers.size()]->items)
+        program_.buffers[inner.buffer].offset = item.offset + inner.offset;
     }
-    for (const Item& item : slot_items)
-      program_.buffers[item.buffer].offset = slots_offset + item.offset;
     program_.arena_bytes[static_cast<size_t>(tier)] = end;
   }
 
   Program& program_;
+  std::vector<BlockRef> order_;
+  bool overlapping_ = false;
   std::vector<Touch> touches_;
   std::vector<BufferId> fetched_;
-  std::array<int64_t, kBlockKinds + 1> start_{};
+  std::vector<int64_t> start_;  // by position in order_, and the end
 };
 
 }  // namespace

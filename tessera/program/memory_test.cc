@@ -53,7 +53,7 @@ class ArenaWalk {
   }
 
   void run() {
-    std::map<BlockKind, int64_t> done, runs;
+    ByBlock<int64_t> done, runs;
     for (const BlockRunStep& step : program_.schedule) ++runs[step.block];
     for (const BlockRunStep& step : program_.schedule) {
       const bool first = done[step.block] == 0;
@@ -71,12 +71,11 @@ class ArenaWalk {
 
  private:
   Instance instance(BufferId id, int64_t micro_batch) const {
-    const bool slotted = program_.buffer(id).lifetime == Lifetime::kMicroBatch;
-    return {id.index(), slotted ? micro_batch % program_.slots : 0};
+    return {id.index(), program_.buffer(id).slot(micro_batch)};
   }
   Interval range(const Instance& at) const {
     const Buffer& buffer = program_.buffers[at.first];
-    return {buffer.offset + at.second * program_.slot_bytes, buffer.bytes()};
+    return {buffer.offset + at.second * buffer.slot_bytes, buffer.bytes()};
   }
 
   void begin(const Instance& at) {
@@ -160,7 +159,7 @@ TEST(Slots, are_the_micro_batches_in_flight_of_a_schedule) {
                   "mesh = { pp = 2 }\nmicro_batches = 4\nschedule = " + schedule + "\n" + kStages);
     std::vector<int64_t> out;
     for (const Program& program : lowered.programs) {
-      out.push_back(program.slots);
+      out.push_back(program.slots());
       ArenaWalk(program).run();
     }
     return out;
@@ -180,11 +179,16 @@ TEST(Slots, are_spaced_by_the_bytes_of_one_micro_batch) {
   const Program& program = lowered.programs[1];
   int64_t bytes = 0;
   for (const Buffer& buffer : program.buffers) {
-    if (buffer.lifetime == Lifetime::kMicroBatch) bytes += buffer.bytes();
+    if (buffer.lifetime != Lifetime::kMicroBatch) continue;
+    bytes += buffer.bytes();
+    EXPECT_EQ(buffer.slots, 4);
+    EXPECT_GE(program.arena_bytes[0], 3 * buffer.slot_bytes + buffer.bytes());
   }
   EXPECT_GT(bytes, 0);
-  EXPECT_GT(program.slot_bytes, 0);
-  EXPECT_GE(program.arena_bytes[0], 3 * program.slot_bytes);
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.lifetime != Lifetime::kMicroBatch) continue;
+    EXPECT_GE(buffer.slot_bytes, bytes);
+  }
 }
 
 TEST(Lifetimes, follow_from_the_blocks_that_touch_a_buffer) {

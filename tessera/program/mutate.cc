@@ -16,7 +16,7 @@ using Change = std::function<void(Programs&)>;
 
 struct Place {
   size_t rank = 0;
-  size_t block = 0;
+  BlockRef block;
   size_t index = 0;
 };
 
@@ -94,18 +94,18 @@ bool shift(Box& box, const std::vector<int64_t>& shape) {
 double other_number(double value) { return value == 0 ? 1 : 2 * value; }
 
 Instruction& at(Programs& programs, const Place& place) {
-  return programs[place.rank].blocks[place.block][place.index];
+  return programs[place.rank].block(place.block)[place.index];
 }
 
 void erase(Programs& programs, const Place& place) {
-  auto& block = programs[place.rank].blocks[place.block];
+  auto& block = programs[place.rank].block(place.block);
   block.erase(block.begin() + static_cast<std::ptrdiff_t>(place.index));
 }
 
 void erase_with_waits(Programs& programs, const Place& place) {
   const int handle = handle_of(at(programs, place));
   erase(programs, place);
-  for (auto& block : programs[place.rank].blocks) {
+  for (auto& [ref, block] : programs[place.rank].blocks) {
     std::erase_if(block, [&](const Instruction& instruction) {
       const auto* wait = std::get_if<Wait>(&instruction.body);
       return wait != nullptr && wait->handle == handle;
@@ -127,9 +127,9 @@ class Mutator {
         &Mutator::waits,      &Mutator::order,     &Mutator::memory};
     for (auto kind : kinds) {
       for (size_t r = 0; r < programs_.size(); ++r) {
-        for (size_t b = 0; b < kBlockKinds; ++b) {
-          if (runs(r, b) == 0) continue;
-          for (size_t i = 0; i < programs_[r].blocks[b].size(); ++i) (this->*kind)({r, b, i});
+        for (const auto& [ref, block] : programs_[r].blocks) {
+          if (runs(r, ref) == 0) continue;
+          for (size_t i = 0; i < block.size(); ++i) (this->*kind)({r, ref, i});
         }
       }
     }
@@ -139,16 +139,12 @@ class Mutator {
 
  private:
   const Instruction& get(const Place& place) const {
-    return programs_[place.rank].blocks[place.block][place.index];
+    return programs_[place.rank].block(place.block)[place.index];
   }
-  int64_t runs(size_t rank, size_t block) const {
-    return std::count_if(
-        programs_[rank].schedule.begin(), programs_[rank].schedule.end(),
-        [&](const BlockRunStep& step) { return static_cast<size_t>(step.block) == block; });
-  }
+  int64_t runs(size_t rank, BlockRef block) const { return programs_[rank].runs(block); }
   static std::set<BufferId> used_buffers(const Program& program) {
     std::set<BufferId> out;
-    for (const auto& block : program.blocks) {
+    for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
         for (const View& view : reads(instruction)) out.insert(view.buffer);
       }
@@ -163,10 +159,10 @@ class Mutator {
                        [&](const View& view) { return used_[place.rank].count(view.buffer) > 0; });
   }
   void add(const std::string& kind, const Place& place, Change change) {
-    candidates(kind).push_back({fmt::format("{}: rank {} {}[{}] {}", kind, place.rank,
-                                            block_name(static_cast<BlockKind>(place.block)),
-                                            place.index, label(get(place), graph_)),
-                                std::move(change)});
+    candidates(kind).push_back(
+        {fmt::format("{}: rank {} {}[{}] {}", kind, place.rank, block_name(place.block),
+                     place.index, label(get(place), graph_)),
+         std::move(change)});
   }
   std::vector<Candidate>& candidates(const std::string& kind) {
     for (auto& [name, list] : kinds_) {
@@ -225,7 +221,7 @@ void Mutator::computes(const Place& place) {
       });
   if (twice) {
     add("duplicate_compute", place, [place](Programs& p) {
-      auto& block = p[place.rank].blocks[place.block];
+      auto& block = p[place.rank].block(place.block);
       const Instruction again = block[place.index];
       block.insert(block.begin() + static_cast<std::ptrdiff_t>(place.index), again);
     });
@@ -301,7 +297,7 @@ void Mutator::attributes(const Place& place) {
     const OpId op = compute->op;
     add("wrong_constant_everywhere", place, [op, key](Programs& p) {
       for (Program& program : p) {
-        for (auto& block : program.blocks) {
+        for (auto& [ref, block] : program.blocks) {
           for (Instruction& instruction : block) {
             auto* same = std::get_if<Compute>(&instruction.body);
             if (same == nullptr || same->op != op) continue;
@@ -324,7 +320,7 @@ void Mutator::transport(const Place& place) {
   if (handle_of(instruction) < 0) return;
   add("drop_one_side", place, [place](Programs& p) { erase_with_waits(p, place); });
   add("duplicate_one_side", place, [place](Programs& p) {
-    auto& block = p[place.rank].blocks[place.block];
+    auto& block = p[place.rank].block(place.block);
     const Instruction again = block[place.index];
     block.insert(block.begin() + static_cast<std::ptrdiff_t>(place.index), again);
   });
@@ -363,13 +359,13 @@ std::vector<Place> Mutator::partners(const Place& place) const {
   const std::vector<int>& members = members_at(place.rank, std::get<Issue>(get(place).body));
   size_t position = 0;
   for (size_t i = 0; i < place.index; ++i) {
-    const auto* issue = std::get_if<Issue>(&programs_[place.rank].blocks[place.block][i].body);
+    const auto* issue = std::get_if<Issue>(&programs_[place.rank].block(place.block)[i].body);
     if (issue != nullptr && members_at(place.rank, *issue) == members) ++position;
   }
   std::vector<Place> out;
   for (int member : members) {
     const size_t r = static_cast<size_t>(member);
-    const auto& block = programs_[r].blocks[place.block];
+    const auto& block = programs_[r].block(place.block);
     size_t seen = 0;
     for (size_t i = 0; i < block.size(); ++i) {
       const auto* issue = std::get_if<Issue>(&block[i].body);
@@ -450,11 +446,11 @@ void Mutator::waits(const Place& place) {
 // Swaps a writer with the reader behind it, and the issues of two different collectives of one
 // group on one rank.
 void Mutator::order(const Place& place) {
-  const auto& block = programs_[place.rank].blocks[place.block];
+  const auto& block = programs_[place.rank].block(place.block);
   const Instruction& first = block[place.index];
   const auto exchange = [&](const std::string& kind, size_t other) {
     add(kind, place, [place, other](Programs& p) {
-      auto& instructions = p[place.rank].blocks[place.block];
+      auto& instructions = p[place.rank].block(place.block);
       std::swap(instructions[place.index], instructions[other]);
     });
   };
@@ -488,7 +484,7 @@ void Mutator::memory(const Place& place) {
   if (views.empty()) return;
   const BufferId freed = views[0].buffer;
   add("free_too_early", place, [place, freed](Programs& p) {
-    auto& block = p[place.rank].blocks[place.block];
+    auto& block = p[place.rank].block(place.block);
     block.insert(block.begin() + static_cast<std::ptrdiff_t>(place.index),
                  Instruction{Free{freed}, block[place.index].when, {}});
   });
@@ -510,8 +506,7 @@ void Mutator::memory(const Place& place) {
 void Mutator::schedules(size_t rank) {
   const auto& schedule = programs_[rank].schedule;
   for (size_t s = 0; s < schedule.size(); ++s) {
-    const size_t block = static_cast<size_t>(schedule[s].block);
-    if (programs_[rank].blocks[block].empty()) continue;
+    if (programs_[rank].block(schedule[s].block).empty()) continue;
     const auto describe = [&](const std::string& kind) {
       return fmt::format("{}: rank {} {} {}", kind, rank, block_name(schedule[s].block),
                          schedule[s].micro_batch);
@@ -520,9 +515,9 @@ void Mutator::schedules(size_t rank) {
                                         auto& steps = p[rank].schedule;
                                         steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(s));
                                       }});
-    if (schedule[s].block != BlockKind::kForward) continue;
+    if (schedule[s].block.kind != BlockKind::kForward) continue;
     for (size_t t = s + 1; t < schedule.size(); ++t) {
-      if (schedule[t].block != BlockKind::kBackward) continue;
+      if (schedule[t].block != BlockRef(BlockKind::kBackward, schedule[s].block.chunk)) continue;
       if (schedule[t].micro_batch != schedule[s].micro_batch) continue;
       candidates("backward_before_forward")
           .push_back({describe("backward_before_forward"), [rank, s, t](Programs& p) {

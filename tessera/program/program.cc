@@ -1,5 +1,7 @@
 #include "tessera/program/program.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace tessera {
@@ -46,11 +48,6 @@ Interval project_group(const Annotation& annotation, const DimGroup& group, cons
   return {own.begin * inner, own.size * inner};
 }
 
-int64_t runs_of(const Program& program, BlockKind block) {
-  return std::count_if(program.schedule.begin(), program.schedule.end(),
-                       [&](const BlockRunStep& step) { return step.block == block; });
-}
-
 void add_issue(const Program& program, const Graph& graph, const Issue& issue, int64_t times,
                bool (*keep)(const Tensor&), Volume& volume) {
   const Group& group = program.groups[static_cast<size_t>(issue.group)];
@@ -93,9 +90,26 @@ std::string_view block_name(BlockKind kind) {
     case BlockKind::kPrologue: return "prologue";
     case BlockKind::kForward: return "forward";
     case BlockKind::kBackward: return "backward";
+    case BlockKind::kWeight: return "weight";
     case BlockKind::kUpdate: return "update";
   }
   return "?";
+}
+
+std::string block_name(BlockRef block) {
+  const std::string kind(block_name(block.kind));
+  return block.chunk == 0 ? kind : fmt::format("{}@{}", kind, block.chunk);
+}
+
+int64_t Program::slots() const {
+  int64_t most = 1;
+  for (const Buffer& buffer : buffers) most = std::max(most, buffer.slots);
+  return most;
+}
+
+int64_t Program::runs(BlockRef ref) const {
+  return std::count_if(schedule.begin(), schedule.end(),
+                       [&](const BlockRunStep& step) { return step.block == ref; });
 }
 
 int64_t Buffer::bytes() const {
@@ -145,10 +159,10 @@ Volume volume(const Program& program, const Graph& graph) {
 
 Volume volume(const Program& program, const Graph& graph, bool (*keep)(const Tensor&)) {
   Volume out;
-  for (size_t b = 0; b < kBlockKinds; ++b) {
-    const int64_t runs = runs_of(program, static_cast<BlockKind>(b));
+  for (const auto& [ref, block] : program.blocks) {
+    const int64_t runs = program.runs(ref);
     if (runs == 0) continue;
-    for (const Instruction& instruction : program.blocks[b]) {
+    for (const Instruction& instruction : block) {
       const int64_t times = instruction.when == When::kAlways ? runs : 1;
       if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
         add_issue(program, graph, *issue, times, keep, out);

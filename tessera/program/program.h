@@ -1,11 +1,12 @@
 // The program of one rank: what the simulator prices, the verifier proves and the runtime executes.
 //
 // A program is buffers + blocks + a schedule. Blocks: "prologue" (once a step: what does not depend
-// on the micro-batch), "forward" and "backward" (of one micro-batch), "update" (once a step). The
-// schedule is a list of (block, micro-batch). A block's text is the same for every micro-batch: a
-// box that contains the micro-batch dim is written for micro-batch 0 and moves by micro_batch_size
-// a micro-batch; buffers of lifetime kMicroBatch have one copy ("slot") a micro-batch in flight:
-// slot = micro-batch mod slots.
+// on the micro-batch), "forward", "backward" and "weight" (of one micro-batch; weight: the part of
+// the backward pass that only gradients of parameters need, if the schedule runs it apart) of each
+// stage on the rank, "update" (once a step). The schedule is a list of (block, micro-batch). A
+// block's text is the same for every micro-batch: a box that contains the micro-batch dim is
+// written for micro-batch 0 and moves by micro_batch_size a micro-batch; buffers of lifetime
+// kMicroBatch have one copy ("slot") a micro-batch in flight: slot = micro-batch mod slots.
 //
 // Coordinates. `Box` fields called `region` or `box` are global: of the tensor, or of the op's
 // iteration space. A View is local: a box inside a buffer. An instruction's operand view has the
@@ -49,7 +50,11 @@ struct Buffer {
   Lifetime lifetime = Lifetime::kBlock;
   int64_t offset =
       -1;  // bytes in the tier's arena; kMicroBatch: of slot 0, slot k lies k * slot_bytes further
+  int64_t slots = 1;  // kMicroBatch: micro-batches that hold a copy at the same time
+  int64_t slot_bytes = 0;
   int64_t bytes() const;
+  int64_t slot(int64_t micro_batch) const { return micro_batch % slots; }
+  int64_t offset_at(int64_t micro_batch) const { return offset + slot(micro_batch) * slot_bytes; }
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 
@@ -169,12 +174,28 @@ struct Group {
   friend bool operator==(const Group&, const Group&) = default;
 };
 
-enum class BlockKind : uint8_t { kPrologue, kForward, kBackward, kUpdate };
+enum class BlockKind : uint8_t { kPrologue, kForward, kBackward, kWeight, kUpdate };
 std::string_view block_name(BlockKind kind);
-inline constexpr size_t kBlockKinds = 4;
+inline constexpr size_t kBlockKinds = 5;
+
+// A block of a program: its kind and, for those that run once a micro-batch, whose stage's it is
+// (index into Program::stages; 0 for prologue and update).
+struct BlockRef {
+  BlockKind kind = BlockKind::kPrologue;
+  int32_t chunk = 0;
+  constexpr BlockRef() = default;
+  constexpr BlockRef(BlockKind k, int32_t c = 0)  // NOLINT: a kind alone is chunk 0's block
+      : kind(k), chunk(c) {}
+  // Runs once a step, not once a micro-batch.
+  constexpr bool once() const { return kind == BlockKind::kPrologue || kind == BlockKind::kUpdate; }
+  friend constexpr auto operator<=>(const BlockRef&, const BlockRef&) = default;
+};
+std::string block_name(BlockRef block);  // "forward", "forward@1"
+template <class T>
+using ByBlock = std::map<BlockRef, T>;
 
 struct BlockRunStep {
-  BlockKind block = BlockKind::kPrologue;
+  BlockRef block;
   int64_t micro_batch = 0;  // 0 for prologue and update
   friend bool operator==(const BlockRunStep&, const BlockRunStep&) = default;
 };
@@ -191,27 +212,29 @@ struct Home {
 struct Program {
   int rank = 0;
   int64_t ranks = 1;
-  StageId stage;
-  std::vector<int64_t> coordinates;  // in the stage's mesh
+  std::vector<StageId> stages;       // that run on this rank, in order
+  std::vector<int64_t> coordinates;  // in the first stage's mesh
   int64_t micro_batches = 1;
   std::string micro_batch_dim;  // op and tensor dims of this name move with the micro-batch
   int64_t micro_batch_size = 0;
-  int64_t slots = 1;  // micro-batches in flight
-  int64_t slot_bytes = 0;
   std::array<int64_t, 3> arena_bytes{};  // by Tier
   std::vector<Group> groups;
   std::vector<Buffer> buffers;
-  std::array<std::vector<Instruction>, kBlockKinds> blocks;
+  ByBlock<std::vector<Instruction>> blocks;
   std::vector<BlockRunStep> schedule;  // prologue first, update last
   std::vector<Home> homes;
   std::vector<Home>
       fetches;  // complete values at the end of the step (loss; gradients when asked for)
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
-  std::vector<Instruction>& block(BlockKind kind) { return blocks[static_cast<size_t>(kind)]; }
-  const std::vector<Instruction>& block(BlockKind kind) const {
-    return blocks[static_cast<size_t>(kind)];
+  std::vector<Instruction>& block(BlockRef ref) { return blocks[ref]; }
+  const std::vector<Instruction>& block(BlockRef ref) const {  // empty if there is none
+    static const std::vector<Instruction> none;
+    const auto it = blocks.find(ref);
+    return it == blocks.end() ? none : it->second;
   }
+  int64_t runs(BlockRef ref) const;  // in a step
+  int64_t slots() const;             // the most micro-batches that are in flight
   friend bool operator==(const Program&, const Program&) = default;
 };
 

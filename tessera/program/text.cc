@@ -153,9 +153,12 @@ std::string Printer::line(const Instruction& instruction) const {
 std::string Printer::header() const {
   const Program& p = program_;
   std::string out = fmt::format("program rank {} of {}\n", p.rank, p.ranks);
-  out += fmt::format("stage {} coordinates {}\n", p.stage.value, numbers(p.coordinates));
-  out += fmt::format("micro_batches {} dim {} size {} slots {} slot_bytes {}\n", p.micro_batches,
-                     quoted(p.micro_batch_dim), p.micro_batch_size, p.slots, p.slot_bytes);
+  std::vector<int32_t> stages;
+  for (StageId stage : p.stages) stages.push_back(stage.value);
+  out +=
+      fmt::format("stages [{}] coordinates {}\n", fmt::join(stages, ", "), numbers(p.coordinates));
+  out += fmt::format("micro_batches {} dim {} size {}\n", p.micro_batches,
+                     quoted(p.micro_batch_dim), p.micro_batch_size);
   out += fmt::format("arena device {} host {} disk {}\n", p.arena_bytes[0], p.arena_bytes[1],
                      p.arena_bytes[2]);
   for (size_t g = 0; g < p.groups.size(); ++g) {
@@ -165,9 +168,11 @@ std::string Printer::header() const {
                        fmt::join(p.groups[g].members, ", "), p.groups[g].index);
   }
   for (const Buffer& b : p.buffers) {
-    out += fmt::format("buffer %{} {} of {} {} {} {} {} at {}\n", b.id.value, quoted(b.name),
+    out += fmt::format("buffer %{} {} of {} {} {} {} {} at {}", b.id.value, quoted(b.name),
                        tensor(b.tensor), dtype_name(b.dtype), numbers(b.shape), tier_name(b.tier),
                        lifetime_name(b.lifetime), b.offset);
+    if (b.slots > 1) out += fmt::format(" slots {} x {}", b.slots, b.slot_bytes);
+    out += "\n";
   }
   for (const Home& h : p.homes) {
     out += fmt::format("home {} %{}\n", region(h.tensor, h.region), h.buffer.value);
@@ -187,10 +192,10 @@ std::string Printer::header() const {
 std::string to_text(const Program& program, const Graph& graph) {
   const Printer printer(program, graph);
   std::string out = printer.header();
-  for (size_t b = 0; b < kBlockKinds; ++b) {
-    if (program.blocks[b].empty()) continue;
-    out += fmt::format("{} {{\n", block_name(static_cast<BlockKind>(b)));
-    for (const Instruction& instruction : program.blocks[b]) {
+  for (const auto& [ref, block] : program.blocks) {
+    if (block.empty()) continue;
+    out += fmt::format("{} {{\n", block_name(ref));
+    for (const Instruction& instruction : block) {
       out += "  " + printer.line(instruction) + "\n";
     }
     out += "}\n";

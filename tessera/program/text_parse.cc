@@ -176,7 +176,7 @@ class Parser {
     in.expect("#");
     return in.small();
   }
-  BlockKind block(Cursor& in);
+  BlockRef block(Cursor& in);
   // A word that names one of `count` enumerators.
   template <class Enum, class Name>
   Enum named(Cursor& in, size_t count, Name&& name, std::string_view what);
@@ -246,8 +246,11 @@ View Parser::view(Cursor& in) {
   return out;
 }
 
-BlockKind Parser::block(Cursor& in) {
-  return named<BlockKind>(in, kBlockKinds, block_name, "block");
+BlockRef Parser::block(Cursor& in) {
+  const auto name = [](BlockKind kind) { return block_name(kind); };
+  BlockRef out = named<BlockKind>(in, kBlockKinds, name, "block");
+  if (in.accept("@")) out.chunk = in.small();
+  return out;
 }
 
 void Parser::group(Cursor& in) {
@@ -284,6 +287,11 @@ void Parser::buffer(Cursor& in) {
   out.lifetime = named<Lifetime>(in, 4, lifetime_name, "lifetime");
   in.expect("at");
   out.offset = in.integer();
+  if (in.accept("slots")) {
+    out.slots = in.integer();
+    in.expect("x");
+    out.slot_bytes = in.integer();
+  }
   program_.buffers.push_back(std::move(out));
 }
 
@@ -314,8 +322,9 @@ void Parser::header(Cursor& in) {
     program_.ranks = in.integer();
   } else if (!started_) {
     in.fail(fmt::format("expected 'program rank R of N', found {}", in.rest()));
-  } else if (in.accept("stage")) {
-    program_.stage = StageId(in.small());
+  } else if (in.accept("stages")) {
+    for (int64_t stage : in.integers())
+      program_.stages.push_back(StageId(static_cast<int32_t>(stage)));
     in.expect("coordinates");
     program_.coordinates = in.integers();
   } else if (in.accept("micro_batches")) {
@@ -324,10 +333,6 @@ void Parser::header(Cursor& in) {
     program_.micro_batch_dim = in.quoted();
     in.expect("size");
     program_.micro_batch_size = in.integer();
-    in.expect("slots");
-    program_.slots = in.integer();
-    in.expect("slot_bytes");
-    program_.slot_bytes = in.integer();
   } else if (in.accept("arena")) {
     for (size_t tier = 0; tier < 3; ++tier) {
       in.expect(tier_name(static_cast<Tier>(tier)));

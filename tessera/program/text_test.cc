@@ -32,7 +32,7 @@ TEST(ProgramTextForm, keeps_every_field) {
   p.buffers[0].name = "a \"quoted\" \\ name\nof two lines";
   p.buffers[0].tensor = {};
   p.buffers[1].tier = Tier::kDisk;
-  p.stage = {};
+  p.stages = {};
   auto& block = p.block(BlockKind::kUpdate);
   const View view{BufferId(0), Box::whole(p.buffers[0].shape)};
   Copy copy{TensorId(0), Box({{1, 2}, {0, 4}}), view, view, Write::kAddExceptFirst};

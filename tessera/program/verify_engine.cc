@@ -88,13 +88,12 @@ bool Engine::advance(size_t r) {
         ++rank.index;
       }
     }
-    const BlockKind kind = rank.step().block;
-    const size_t b = static_cast<size_t>(kind);
-    const std::vector<Instruction>& block = rank.program().block(kind);
+    const BlockRef ref = rank.step().block;
+    const std::vector<Instruction>& block = rank.program().block(ref);
     while (rank.index < block.size()) {
       const Instruction& instruction = block[rank.index];
-      if (runs_now(instruction.when, rank.run[b], rank.prepared->runs[b])) {
-        if (!execute(rank, instruction, rank.prepared->blocks[b][rank.index])) return false;
+      if (runs_now(instruction.when, rank.run[ref], rank.prepared->runs.at(ref))) {
+        if (!execute(rank, instruction, rank.prepared->blocks.at(ref)[rank.index])) return false;
         if (rank.waits_for >= 0) return true;
       }
       ++rank.index;
@@ -109,16 +108,16 @@ bool Engine::next_block(Rank& rank) {
     rank.index = rank.index == 0 ? 0 : rank.index - 1;
     return check(rank, failure);
   }
-  ++rank.run[static_cast<size_t>(rank.step().block)];
+  ++rank.run[rank.step().block];
   ++rank.position;
   rank.index = 0;
   rank.state.begin_block();
   return true;
 }
 
-bool Engine::sets(const Rank& rank, Write write) {
+bool Engine::sets(Rank& rank, Write write) {
   return write == Write::kSet ||
-         (write == Write::kAddExceptFirst && rank.run[static_cast<size_t>(rank.step().block)] == 0);
+         (write == Write::kAddExceptFirst && rank.run[rank.step().block] == 0);
 }
 
 bool Engine::execute(Rank& rank, const Instruction& instruction, const Prepared& prepared) {
@@ -210,9 +209,9 @@ std::vector<Piece> Engine::results(const Compute& compute, const Prepared& prepa
 
 void Engine::block_at(Rank& rank, size_t communication, const Instruction& instruction,
                       int handle) {
-  const BlockKind block = rank.step().block;
-  rank.pending[handle].push_back({communication, block, rank.run[static_cast<size_t>(block)],
-                                  rank.step().micro_batch, &instruction});
+  const BlockRef block = rank.step().block;
+  rank.pending[handle].push_back(
+      {communication, block, rank.run[block], rank.step().micro_batch, &instruction});
   if (blocking_ && !communications_[communication]->complete()) {
     rank.waits_for = static_cast<int>(communication);
   }
@@ -362,7 +361,7 @@ Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
   if (found == rank.pending.end()) return nullptr;
   std::vector<Pending>& pendings = found->second;
   const BlockRunStep& step = rank.step();
-  const int64_t run = rank.run[static_cast<size_t>(step.block)] - wait.lag;
+  const int64_t run = rank.run[step.block] - wait.lag;
   const auto first = [&](auto&& fits) -> Pending* {
     const auto it = std::find_if(pendings.begin(), pendings.end(), fits);
     return it == pendings.end() ? nullptr : &*it;
@@ -371,7 +370,7 @@ Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
   if (here || wait.lag == 1) {
     return first([&](const Pending& p) { return p.block == step.block && p.run == run; });
   }
-  if (step.block == BlockKind::kUpdate || step.block == BlockKind::kPrologue) {
+  if (step.block.once()) {
     return first([](const Pending&) { return true; });
   }
   return first([&](const Pending& p) {
@@ -382,7 +381,7 @@ Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
 bool Engine::wait(Rank& rank, const Wait& wait) {
   Pending* pending = find_pending(rank, wait);
   if (pending == nullptr) {
-    if (wait.lag == 1 && rank.run[static_cast<size_t>(rank.step().block)] == 0) return true;
+    if (wait.lag == 1 && rank.run[rank.step().block] == 0) return true;
     return reject(&rank, "lifetime", {}, "waits for a handle that was not issued");
   }
   if (!communications_[pending->communication]->complete()) {
@@ -477,8 +476,8 @@ const std::vector<Piece>* Engine::collected(Rank& rank, Communication& communica
 
 std::string Engine::where(const Rank& rank) const {
   if (rank.done()) return "end of step";
-  const BlockKind block = rank.step().block;
-  if (rank.index >= rank.program().block(block).size()) return std::string(block_name(block));
+  const BlockRef block = rank.step().block;
+  if (rank.index >= rank.program().block(block).size()) return block_name(block);
   return verifying::where(rank.program(), block, rank.index, graph_);
 }
 

@@ -44,7 +44,7 @@ class Engine {
   };
   struct Pending {
     size_t communication = 0;
-    BlockKind block = BlockKind::kPrologue;
+    BlockRef block;
     int64_t run = 0;
     int64_t micro_batch = 0;
     const Instruction* instruction = nullptr;
@@ -55,7 +55,7 @@ class Engine {
     RankState state;
     size_t position = 0;  // in the schedule
     size_t index = 0;     // in the block
-    std::array<int64_t, kBlockKinds> run{};
+    ByBlock<int64_t> run;
     std::unordered_map<int, std::vector<Pending>> pending;
     int waits_for = -1;  // communication at which it is blocked
     const Program& program() const { return *prepared->program; }
@@ -64,7 +64,7 @@ class Engine {
   };
 
   bool advance(size_t rank);  // until it blocks or ends; false: rejected
-  static bool sets(const Rank& rank, Write write);
+  static bool sets(Rank& rank, Write write);
   bool execute(Rank& rank, const Instruction& instruction, const Prepared& prepared);
   bool compute(Rank& rank, const Compute& compute, const Prepared& prepared);
   std::vector<Piece> results(const Compute& compute, const Prepared& prepared, size_t output,

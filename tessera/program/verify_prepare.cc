@@ -114,9 +114,7 @@ class Preparer {
   bool check_bucket(const Issue& issue);
   bool prepare_region(TensorId tensor, const Box& region, const View& view, Prepared& out);
   bool new_handle(int handle);
-  bool uses_micro_batch() const {
-    return block_ == BlockKind::kForward || block_ == BlockKind::kBackward;
-  }
+  bool uses_micro_batch() const { return !block_.once(); }
   Moving region_of(TensorId tensor, const Box& region) const;
 
   const Graph& graph_;
@@ -126,7 +124,7 @@ class Preparer {
   const VerifyOptions& options_;
   std::vector<Rejection>& rejections_;
   bool located_ = false;
-  BlockKind block_ = BlockKind::kPrologue;
+  BlockRef block_;
   size_t index_ = 0;
   std::set<int> handles_;
 };
@@ -138,14 +136,15 @@ PreparedProgram Preparer::run() {
   check_memory();
   check_homes(program_.homes, true);
   check_homes(program_.fetches, false);
-  for (const BlockRunStep& step : program_.schedule) ++out.runs[static_cast<size_t>(step.block)];
+  for (const BlockRunStep& step : program_.schedule) ++out.runs[step.block];
   for (const Buffer& buffer : program_.buffers) out.planned = out.planned || buffer.offset >= 0;
   located_ = true;
-  for (size_t b = 0; b < kBlockKinds; ++b) {
-    block_ = static_cast<BlockKind>(b);
-    out.blocks[b].resize(program_.blocks[b].size());
-    for (index_ = 0; index_ < program_.blocks[b].size(); ++index_) {
-      prepare(program_.blocks[b][index_], out.blocks[b][index_]);
+  for (const auto& [ref, block] : program_.blocks) {
+    block_ = ref;
+    std::vector<Prepared>& prepared = out.blocks[ref];
+    prepared.resize(block.size());
+    for (index_ = 0; index_ < block.size(); ++index_) {
+      prepare(block[index_], prepared[index_]);
       if (rejections_.size() >= kMaxRejections) return out;
     }
   }
@@ -157,23 +156,22 @@ bool Preparer::check_program() {
     return reject("message", {}, "expected the program of rank {} of {}, found rank {} of {}",
                   rank_, ranks_, program_.rank, program_.ranks);
   }
-  if (program_.slots < 1 || program_.micro_batches < 1) {
-    return reject("lifetime", {}, "expected at least one micro-batch and slot, found {} and {}",
-                  program_.micro_batches, program_.slots);
+  if (program_.micro_batches < 1) {
+    return reject("lifetime", {}, "expected at least one micro-batch, found {}",
+                  program_.micro_batches);
   }
   return true;
 }
 
 bool Preparer::check_schedule() {
-  std::set<std::pair<size_t, int64_t>> seen;
+  std::set<std::pair<BlockRef, int64_t>> seen;
   for (const BlockRunStep& step : program_.schedule) {
-    const bool once = step.block == BlockKind::kPrologue || step.block == BlockKind::kUpdate;
-    const int64_t end = once ? 1 : program_.micro_batches;
+    const int64_t end = step.block.once() ? 1 : program_.micro_batches;
     if (step.micro_batch < 0 || step.micro_batch >= end) {
       return reject("coverage", {}, "schedule: {} of micro-batch {}, expected one below {}",
                     block_name(step.block), step.micro_batch, end);
     }
-    if (!seen.insert({static_cast<size_t>(step.block), step.micro_batch}).second) {
+    if (!seen.insert({step.block, step.micro_batch}).second) {
       return reject("coverage", {}, "schedule: {} of micro-batch {} runs twice",
                     block_name(step.block), step.micro_batch);
     }
@@ -186,6 +184,10 @@ bool Preparer::check_buffers() {
     const Buffer& buffer = program_.buffers[i];
     if (buffer.id.index() != i || !buffer.id.valid()) {
       return reject("instruction", {}, "buffer {} has the id {}", i, buffer.id.value);
+    }
+    if (buffer.slots < 1) {
+      return reject("lifetime", {}, "buffer %{}: expected at least one slot, found {}", i,
+                    buffer.slots);
     }
     for (int64_t size : buffer.shape) {
       if (size < 0) return reject("instruction", {}, "buffer %{} has a negative size", i);
@@ -205,8 +207,7 @@ bool Preparer::check_memory() {
   if (!planned) return true;
   for (const Buffer& buffer : program_.buffers) {
     if (buffer.bytes() == 0) continue;
-    const int64_t slots = buffer.lifetime == Lifetime::kMicroBatch ? program_.slots : 1;
-    const int64_t end = buffer.offset + (slots - 1) * program_.slot_bytes + buffer.bytes();
+    const int64_t end = buffer.offset + (buffer.slots - 1) * buffer.slot_bytes + buffer.bytes();
     const int64_t arena = program_.arena_bytes[static_cast<size_t>(buffer.tier)];
     if (buffer.offset < 0 || end > arena) {
       return reject("memory", buffer.tensor,
@@ -602,7 +603,7 @@ Box Moving::at(int64_t micro_batch) const {
   return out;
 }
 
-std::string where(const Program& program, BlockKind block, size_t index, const Graph& graph) {
+std::string where(const Program& program, BlockRef block, size_t index, const Graph& graph) {
   return fmt::format("{}[{}] {}", block_name(block), index,
                      label(program.block(block)[index], graph));
 }

@@ -3,7 +3,6 @@
 // micro-batch is cheap.
 #pragma once
 
-#include <array>
 #include <string>
 #include <vector>
 
@@ -41,14 +40,14 @@ struct Prepared {
 
 struct PreparedProgram {
   const Program* program = nullptr;
-  std::array<std::vector<Prepared>, kBlockKinds> blocks;
-  std::array<int64_t, kBlockKinds> runs{};
+  ByBlock<std::vector<Prepared>> blocks;
+  ByBlock<int64_t> runs;
   bool planned = false;  // buffers have offsets
 };
 
 inline constexpr size_t kMaxRejections = 8;
 
-std::string where(const Program& program, BlockKind block, size_t index, const Graph& graph);
+std::string where(const Program& program, BlockRef block, size_t index, const Graph& graph);
 
 // `rank`: the expected one. Appends to `rejections`; the result is to be used only if nothing was
 // appended.

@@ -40,21 +40,19 @@ RankState::RankState(const Graph& graph, const PreparedProgram& prepared)
     : graph_(graph), program_(*prepared.program), planned_(prepared.planned) {
   for (const Buffer& buffer : program_.buffers) {
     first_.push_back(buffer_of_.size());
-    const int64_t slots = buffer.lifetime == Lifetime::kMicroBatch ? program_.slots : 1;
-    for (int64_t slot = 0; slot < slots; ++slot) buffer_of_.push_back(buffer.id);
+    for (int64_t slot = 0; slot < buffer.slots; ++slot) buffer_of_.push_back(buffer.id);
   }
   instances_.resize(buffer_of_.size());
 }
 
 size_t RankState::instance_of(BufferId buffer, int64_t micro_batch) const {
-  const bool slots = program_.buffer(buffer).lifetime == Lifetime::kMicroBatch;
-  return first_[buffer.index()] + (slots ? static_cast<size_t>(micro_batch % program_.slots) : 0);
+  return first_[buffer.index()] + static_cast<size_t>(program_.buffer(buffer).slot(micro_batch));
 }
 
 int64_t RankState::address(size_t instance) const {
-  const BufferId buffer = buffer_of_[instance];
-  const int64_t slot = static_cast<int64_t>(instance - first_[buffer.index()]);
-  return program_.buffer(buffer).offset + slot * program_.slot_bytes;
+  const Buffer& buffer = program_.buffer(buffer_of_[instance]);
+  const int64_t slot = static_cast<int64_t>(instance - first_[buffer.id.index()]);
+  return buffer.offset + slot * buffer.slot_bytes;
 }
 
 Failure RankState::begin_step() {

@@ -48,7 +48,7 @@ class ByHand : public testing::Test {
     for (int rank = 0; rank < 2; ++rank) {
       const std::string in = rank == 0 ? "0:2" : "2:4";
       const std::string text = "program rank " + std::to_string(rank) + " of 2\n" +
-                               "micro_batches 1 dim \"batch\" size 2 slots 1 slot_bytes 0\n"
+                               "micro_batches 1 dim \"batch\" size 2\n"
                                "group 0 axes [0] members [0, 1] index " +
                                std::to_string(rank) + "\n" +
                                "buffer %0 \"w\" of \"w\" float32 [2, 2] device persistent at -1\n"

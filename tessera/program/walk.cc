@@ -1,10 +1,11 @@
-// Length: one walk over the graph, whose state (what each stage holds) is shared by all of its
+// Length: one walk over the graph, whose state (what each place holds) is shared by all of its
 // steps.
 #include "tessera/program/walk.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <list>
 #include <utility>
 
@@ -14,17 +15,17 @@
 namespace tessera {
 namespace {
 
-// A value of a tensor on a stage: a region of a buffer, perhaps still on its way.
+// A value of a tensor at a place: a region of a buffer, perhaps still on its way.
 struct Held {
   int buffer = -1;
   Region region;
-  int pending = -1;                       // handle to wait for before use
-  BlockKind block = BlockKind::kForward;  // where it is made
+  int pending = -1;                      // handle to wait for before use
+  BlockRef block = BlockKind::kForward;  // where it is made
 };
 
 // An issue that nobody has waited for yet.
 struct Pending {
-  BlockKind block;
+  BlockRef block;
   When when;
 };
 
@@ -32,7 +33,7 @@ struct Pending {
 struct OpenSend {
   int handle;
   int buffer;
-  BlockKind block;
+  BlockRef block;
 };
 
 // Parts of a gradient that are on their way to their shards: waited for (and added to the sum) once
@@ -44,51 +45,57 @@ struct Leaving {
   When when;
 };
 
+struct LeavingParts {
+  std::vector<Leaving> parts;
+  int64_t bytes = 0;
+};
+
 // The steps' pieces that a loop op has fetched, for readers of the same pieces soon after it.
 struct FetchedSteps {
   TensorId tensor;
-  BlockKind block;
+  BlockRef block;
   Region region;  // of step 0
   std::vector<AxisId> axes;
   std::vector<Held> by_step;
   OpId last_reader;
 };
 
-struct StageState {
-  StageText text;
+struct PlaceState {
+  PlaceText text;
   std::map<TensorId, Held> home;
-  std::map<std::pair<BlockKind, TensorId>, std::vector<Held>> copies;
+  std::map<std::pair<BlockRef, TensorId>, std::vector<Held>> copies;
   std::map<TensorId, std::vector<Held>> loads;
   std::map<int, Pending> pending;  // by handle
   std::vector<OpenSend> sends;
   std::list<FetchedSteps> fetched;  // a list: readers keep pointers
-  std::vector<Leaving> leaving;
-  int64_t leaving_bytes = 0;
+  std::map<BlockRef, LeavingParts> leaving;
 };
 
 class Walker {
  public:
   Walker(const WalkInput& input, Analysis analysis)
       : graph_(*input.graph), plan_(*input.plan), fetch_(input.fetch), a_(std::move(analysis)) {
-    stages_.resize(plan_.stages.size());
-    for (size_t s = 0; s < stages_.size(); ++s) stages_[s].text.mesh = plan_.stages[s].mesh;
+    places_.resize(plan_.places.size());
+    for (size_t s = 0; s < places_.size(); ++s) places_[s].text.mesh = plan_.places[s].mesh;
   }
 
-  Result<std::vector<StageText>> run() {
+  Result<std::vector<PlaceText>> run() {
     for (const Tensor& tensor : graph_.tensors()) place_persistent(tensor);
     for (const Op& op : graph_.ops()) {
       if (op.phase == Phase::kUpdate) continue;
       walk(op);
     }
-    for (size_t s = 0; s < stages_.size(); ++s) let_arrive(StageId(s));
+    for (size_t p = 0; p < places_.size(); ++p) {
+      for (const auto& [block, parts] : places_[p].leaving) let_arrive(PlaceId(p), block);
+    }
     for (const Op& op : graph_.ops()) {
       if (op.phase == Phase::kUpdate) walk(op);
     }
     fetch_all();
-    std::vector<StageText> texts;
-    for (StageState& stage : stages_) {
-      close(stage);
-      texts.push_back(std::move(stage.text));
+    std::vector<PlaceText> texts;
+    for (PlaceState& place : places_) {
+      close(place);
+      texts.push_back(std::move(place.text));
     }
     return texts;
   }
@@ -96,39 +103,40 @@ class Walker {
  private:
   // ---- small helpers
   // ------------------------------------------------------------------------------------------
-  StageState& at(StageId stage) { return stages_[stage.index()]; }
-  const Mesh& mesh(StageId stage) const { return plan_.stages[stage.index()].mesh; }
+  PlaceState& at(PlaceId place) { return places_[place.index()]; }
+  const Mesh& mesh(PlaceId place) const { return plan_.places[place.index()].mesh; }
   const OpPlan& op_plan(const Op& op) const { return a_.ops[op.id.index()]; }
-  StageId stage_of(const Op& op) const { return op_plan(op).stage; }
-  BlockKind block_of(const Op& op) const { return a_.blocks[op.id.index()]; }
+  PlaceId place_of(const Op& op) const { return plan_.place_of(op_plan(op).stage); }
+  BlockRef block_of(const Op& op) const { return a_.blocks[op.id.index()]; }
   std::vector<int64_t> shape(TensorId tensor) const { return a_.shapes.shape(tensor); }
 
-  void emit(StageId stage, BlockKind block, TextInstruction instruction) {
-    at(stage).text.blocks[static_cast<size_t>(block)].push_back(std::move(instruction));
+  void emit(PlaceId place, BlockRef block, TextInstruction instruction) {
+    instruction.order = next_order_++;
+    at(place).text.blocks[block].push_back(std::move(instruction));
   }
 
-  int new_buffer(StageId stage, TensorId tensor, std::string_view what, Region region) {
+  int new_buffer(PlaceId place, TensorId tensor, std::string_view what, Region region) {
     TextBuffer buffer;
     buffer.tensor = tensor;
     buffer.name = graph_.tensor(tensor).name + (what.empty() ? "" : fmt::format("@{}", what));
     buffer.region = std::move(region);
     buffer.dtype = graph_.tensor(tensor).dtype;
-    at(stage).text.buffers.push_back(std::move(buffer));
-    return static_cast<int>(at(stage).text.buffers.size()) - 1;
+    at(place).text.buffers.push_back(std::move(buffer));
+    return static_cast<int>(at(place).text.buffers.size()) - 1;
   }
 
   TextView view(const Held& held) const { return {held.buffer, held.region}; }
 
   // Waits for a held value that is still on its way, in the block where it is used (prologue
   // values: in the prologue).
-  void settle(StageId stage, const Held& held, BlockKind block, OpId cause) {
+  void settle(PlaceId place, const Held& held, BlockRef block, OpId cause) {
     if (held.pending < 0) return;
-    StageState& state = at(stage);
+    PlaceState& state = at(place);
     const auto it = state.pending.find(held.pending);
     if (it == state.pending.end()) return;
-    const BlockKind where = it->second.block == BlockKind::kPrologue ? BlockKind::kPrologue : block;
+    const BlockRef where = it->second.block.kind == BlockKind::kPrologue ? it->second.block : block;
     const When when = it->second.block == where ? it->second.when : When::kAlways;
-    emit(stage, where, {TextWait{held.pending, 0}, when, cause});
+    emit(place, where, {TextWait{held.pending, 0}, when, cause});
     state.pending.erase(it);
   }
 
@@ -140,36 +148,36 @@ class Walker {
         tensor.role != Role::kOptimizerState)
       return;
     if (a_.consumers[tensor.id.index()].empty()) return;
-    const StageId stage = a_.home_stage[tensor.id.index()];
+    const PlaceId place = a_.home_place[tensor.id.index()];
     const Region region{a_.homes[tensor.id.index()], std::nullopt};
-    const int buffer = new_buffer(stage, tensor.id, "", region);
-    at(stage).text.buffers.back().persistent = true;
-    at(stage).text.buffers.back().tier = plan_.tensors[tensor.id.index()].tier;
-    at(stage).text.homes.push_back({tensor.id, buffer});
-    at(stage).home[tensor.id] = {buffer, region, -1, BlockKind::kPrologue};
+    const int buffer = new_buffer(place, tensor.id, "", region);
+    at(place).text.buffers.back().persistent = true;
+    at(place).text.buffers.back().tier = plan_.tensors[tensor.id.index()].tier;
+    at(place).text.homes.push_back({tensor.id, buffer});
+    at(place).home[tensor.id] = {buffer, region, -1, BlockKind::kPrologue};
   }
 
   // ---- hold -> need
   // -------------------------------------------------------------------------------------------
   // Steps of a conversion; the last one may be told where to put its result.
-  Held convert(StageId stage, TensorId tensor, Held from, const Layout& to, BlockKind block,
+  Held convert(PlaceId place, TensorId tensor, Held from, const Layout& to, BlockRef block,
                OpId cause, When when, int into = -1) {
-    const std::vector<ConversionStep> path = find_path(stage, tensor, from.region.layout, to);
+    const std::vector<ConversionStep> path = find_path(place, tensor, from.region.layout, to);
     for (size_t i = 0; i < path.size(); ++i) {
       const ConversionStep& step = path[i];
       Held next = from;
       next.region = {step.to, std::nullopt};
       if (!step.slice) {
-        settle(stage, from, block, cause);
+        settle(place, from, block, cause);
         const bool whole_buffer =
-            at(stage).text.buffers[static_cast<size_t>(from.buffer)].region == from.region;
+            at(place).text.buffers[static_cast<size_t>(from.buffer)].region == from.region;
         const bool reduces =
             step.kind == CollectiveKind::kAllReduce || step.kind == CollectiveKind::kReduceScatter;
         const bool in_place = step.kind == CollectiveKind::kAllReduce && whole_buffer;
         if (i + 1 == path.size() && into >= 0) {
           next.buffer = into;
         } else if (!in_place) {
-          next.buffer = new_buffer(stage, tensor, collective_name(step.kind), next.region);
+          next.buffer = new_buffer(place, tensor, collective_name(step.kind), next.region);
         }
         TextIssue issue;
         issue.handle = next_handle_++;
@@ -179,35 +187,31 @@ class Walker {
         issue.transfers.push_back({tensor, view(from), {next.buffer, next.region}});
         next.pending = issue.handle;
         next.block = block;
-        at(stage).pending[issue.handle] = {block, when};
-        emit(stage, block, {std::move(issue), when, cause});
+        at(place).pending[issue.handle] = {block, when};
+        emit(place, block, {std::move(issue), when, cause});
       }
       from = std::move(next);
     }
     return from;
   }
 
-  const std::vector<ConversionStep>& find_path(StageId stage, TensorId tensor, const Layout& from,
+  const std::vector<ConversionStep>& find_path(PlaceId place, TensorId tensor, const Layout& from,
                                                const Layout& to) {
-    const auto key = std::make_tuple(stage, shape(tensor), from, to);
+    const auto key = std::make_tuple(place, shape(tensor), from, to);
     auto it = paths_.find(key);
     if (it == paths_.end()) {
-      it = paths_.emplace(key, conversion_path(from, to, mesh(stage), shape(tensor))).first;
+      it = paths_.emplace(key, conversion_path(from, to, mesh(place), shape(tensor))).first;
     }
     return it->second;
   }
 
-  static bool visible(BlockKind made, BlockKind used) {
-    return made == used || made == BlockKind::kPrologue;
-  }
-
-  // Where the tensor is held on the stage, best suited to become `need`; null: nowhere.
-  const Held* best_hold(StageId stage, TensorId tensor, BlockKind block, const Layout* need) {
-    StageState& state = at(stage);
+  // Where the tensor is held at the place, best suited to become `need`; null: nowhere.
+  const Held* best_hold(PlaceId place, TensorId tensor, BlockRef block, const Layout* need) {
+    PlaceState& state = at(place);
     std::vector<const Held*> candidates;
     if (const auto it = state.home.find(tensor); it != state.home.end())
       candidates.push_back(&it->second);
-    for (BlockKind kind : {block, BlockKind::kPrologue}) {
+    for (BlockRef kind : {block, BlockRef(BlockKind::kPrologue)}) {
       if (const auto it = state.copies.find({kind, tensor}); it != state.copies.end()) {
         for (const Held& held : it->second) candidates.push_back(&held);
       }
@@ -218,8 +222,8 @@ class Walker {
       double cost = 0;
       if (need != nullptr && held->region.layout != *need) {
         if (held->region.layout.partial != need->partial && !need->complete()) continue;
-        cost = path_cost(held->region.layout, find_path(stage, tensor, held->region.layout, *need),
-                         mesh(stage), shape(tensor));
+        cost = path_cost(held->region.layout, find_path(place, tensor, held->region.layout, *need),
+                         mesh(place), shape(tensor));
       }
       if (best == nullptr || cost < best_cost) {
         best = held;
@@ -229,128 +233,135 @@ class Walker {
     return best;
   }
 
-  Held load(StageId stage, TensorId tensor, const Layout& need, BlockKind block, OpId cause) {
-    for (const Held& held : at(stage).loads[tensor]) {
-      const bool seen =
-          held.block <= block &&
-          (block != BlockKind::kUpdate || held.block == block || a_.shapes.micro_batches == 1);
-      if (held.region.layout == need && seen) return held;
+  // Has what `made` made been made for sure when `used` runs, of the same micro-batch?
+  bool seen(BlockRef made, BlockRef used) const {
+    if (made == used || made.kind == BlockKind::kPrologue) return true;
+    if (used.kind == BlockKind::kUpdate) return a_.shapes.micro_batches == 1;
+    return made.chunk == used.chunk && made.kind < used.kind;
+  }
+
+  Held load(PlaceId place, TensorId tensor, const Layout& need, BlockRef block, OpId cause) {
+    for (const Held& held : at(place).loads[tensor]) {
+      if (held.region.layout == need && seen(held.block, block)) return held;
     }
     Held held;
     held.region = {need, std::nullopt};
     held.buffer =
-        new_buffer(stage, tensor, at(stage).loads[tensor].empty() ? "" : "load", held.region);
+        new_buffer(place, tensor, at(place).loads[tensor].empty() ? "" : "load", held.region);
     held.block = block;
-    emit(stage, block, {TextLoad{tensor, view(held)}, When::kAlways, cause});
-    at(stage).loads[tensor].push_back(held);
+    emit(place, block, {TextLoad{tensor, view(held)}, When::kAlways, cause});
+    at(place).loads[tensor].push_back(held);
     return held;
   }
 
-  // The tensor on the stage in the layout that is needed; inserts what is missing.
-  Held materialise(StageId stage, TensorId tensor, const Layout& need, BlockKind block,
+  // The tensor at the place in the layout that is needed; inserts what is missing.
+  Held materialise(PlaceId place, TensorId tensor, const Layout& need, BlockRef block,
                    const Op& reader) {
     if (graph_.tensor(tensor).role == Role::kInput)
-      return load(stage, tensor, need, block, reader.id);
-    if (best_hold(stage, tensor, block, nullptr) == nullptr)
-      fetch_from_other_stage(stage, tensor, block, reader);
-    const Held* hold = best_hold(stage, tensor, block, &need);
+      return load(place, tensor, need, block, reader.id);
+    if (best_hold(place, tensor, block, nullptr) == nullptr)
+      fetch_from_other_place(place, tensor, block, reader);
+    const Held* hold = best_hold(place, tensor, block, &need);
     TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere", graph_.tensor(tensor).name);
     if (hold->region.layout == need) {
       Held held = *hold;
       return held;
     }
     const bool completes = !hold->region.layout.complete() && need.complete();
-    Held converted = convert(stage, tensor, *hold, need, block, reader.id, When::kAlways);
+    Held converted = convert(place, tensor, *hold, need, block, reader.id, When::kAlways);
     if (completes) {
-      at(stage).home[tensor] = converted;  // the parts are of no further use
+      at(place).home[tensor] = converted;  // the parts are of no further use
     } else {
-      at(stage).copies[{block, tensor}].push_back(converted);
+      at(place).copies[{block, tensor}].push_back(converted);
     }
     return converted;
   }
 
-  // ---- between stages
+  // ---- between places
   // -----------------------------------------------------------------------------------------
   bool accumulates(TensorId tensor) const { return a_.sums_micro_batches(graph_, tensor); }
 
-  BlockKind crossing_block(TensorId tensor) const {
+  BlockRef crossing_block(TensorId tensor) const {
     const Tensor& t = graph_.tensor(tensor);
     if (!t.producer.valid()) return BlockKind::kPrologue;
     if (accumulates(tensor)) return BlockKind::kUpdate;
     return a_.blocks[t.producer.index()];
   }
 
-  StageId made_on(TensorId tensor) const {
+  PlaceId made_on(TensorId tensor) const {
     const Tensor& t = graph_.tensor(tensor);
-    return t.producer.valid() ? stage_of(graph_.op(t.producer)) : a_.home_stage[tensor.index()];
+    return t.producer.valid() ? place_of(graph_.op(t.producer)) : a_.home_place[tensor.index()];
   }
 
-  // What a reader on `stage` wants to hold before its own steps: its need, sharded further where
+  // What a reader at `place` wants to hold before its own steps: its need, sharded further where
   // its time loop can fetch from.
-  Layout landing_layout(StageId stage, TensorId tensor, const Op& reader,
+  Layout landing_layout(PlaceId place, TensorId tensor, const Op& reader,
                         const std::optional<Layout>& hint) {
     const size_t operand = operand_index(reader, tensor);
-    Layout need = need_of(reader, operand, stage);
+    Layout need = need_of(reader, operand, place);
     const auto piece =
-        step_piece(reader, op_plan(reader), reader.annotation.inputs[operand], mesh(stage), 0);
+        step_piece(reader, op_plan(reader), reader.annotation.inputs[operand], mesh(place), 0);
     if (!piece || !hint) return need;
     return staged_layout(need, *piece, *hint);
   }
 
-  void fetch_from_other_stage(StageId stage, TensorId tensor, BlockKind block, const Op& reader) {
-    const StageId source = made_on(tensor);
-    TESSERA_CHECK(source != stage,
-                  "tensor '{}' is not held on its own stage (reader '{}', block {})",
+  void fetch_from_other_place(PlaceId place, TensorId tensor, BlockRef block, const Op& reader) {
+    const PlaceId source = made_on(tensor);
+    TESSERA_CHECK(source != place,
+                  "tensor '{}' is not held at its own place (reader '{}', block {})",
                   graph_.tensor(tensor).name, reader.path, block_name(block));
-    cross(tensor, source, stage, crossing_block(tensor), reader);
+    cross(tensor, source, place, crossing_block(tensor), reader);
   }
 
-  void cross(TensorId tensor, StageId source, StageId stage, BlockKind block, const Op& reader) {
+  void cross(TensorId tensor, PlaceId source, PlaceId place, BlockRef block, const Op& reader) {
     const Held* hold = best_hold(source, tensor, block, nullptr);
-    TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere on stage {}",
+    TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere at place {}",
                   graph_.tensor(tensor).name, source.value);
     Held from = *hold;
     if (!from.region.layout.complete()) {
-      const Layout there = need_of(reader, operand_index(reader, tensor), stage);
-      from = complete(source, tensor, from, translate(there, mesh(stage), mesh(source)), block,
+      const Layout there = need_of(reader, operand_index(reader, tensor), place);
+      from = complete(source, tensor, from, translate(there, mesh(place), mesh(source)), block,
                       reader.id);
     }
     settle(source, from, block, reader.id);
-    const Layout landing = landing_layout(stage, tensor, reader,
-                                          translate(from.region.layout, mesh(source), mesh(stage)));
+    const Layout landing = landing_layout(place, tensor, reader,
+                                          translate(from.region.layout, mesh(source), mesh(place)));
+    // It arrives in the block of the same kind of its first reader's stage.
+    const BlockRef arrives =
+        block.once() ? block : BlockRef(block.kind, op_plan(reader).stage.value);
     Held to;
     to.region = {landing, std::nullopt};
-    to.buffer = new_buffer(stage, tensor, "recv", to.region);
-    to.block = block;
+    to.buffer = new_buffer(place, tensor, "recv", to.region);
+    to.block = arrives;
     to.pending = next_handle_++;
     TextCross crossing;
-    crossing.from_stage = source;
-    crossing.to_stage = stage;
+    crossing.from_place = source;
+    crossing.to_place = place;
     crossing.tensor = tensor;
     crossing.tag = next_tag_++;
     crossing.from = view(from);
     crossing.to = view(to);
     crossing.handle = to.pending;
-    at(stage).pending[to.pending] = {block, When::kAlways};
-    emit(stage, block, {crossing, When::kAlways, reader.id});
+    at(place).pending[to.pending] = {arrives, When::kAlways};
+    emit(place, arrives, {crossing, When::kAlways, reader.id});
     crossing.sends = true;
     crossing.handle = next_handle_++;
     at(source).sends.push_back({crossing.handle, from.buffer, block});
     emit(source, block, {crossing, When::kAlways, reader.id});
-    at(stage).home[tensor] = to;
+    at(place).home[tensor] = to;
   }
 
   // Parts -> a complete home: sharded as wanted over the partial axes if possible, else whole over
   // them.
-  Held complete(StageId stage, TensorId tensor, const Held& from,
-                const std::optional<Layout>& wanted, BlockKind block, OpId cause,
+  Held complete(PlaceId place, TensorId tensor, const Held& from,
+                const std::optional<Layout>& wanted, BlockRef block, OpId cause,
                 When when = When::kAlways) {
     Layout target = from.region.layout;
     target.partial.clear();
-    target = normalise(std::move(target), mesh(stage), shape(tensor));
+    target = normalise(std::move(target), mesh(place), shape(tensor));
     if (wanted && wanted->complete()) target = *wanted;
-    Held done = convert(stage, tensor, from, target, block, cause, when);
-    at(stage).home[tensor] = done;
+    Held done = convert(place, tensor, from, target, block, cause, when);
+    at(place).home[tensor] = done;
     return done;
   }
 
@@ -363,8 +374,8 @@ class Walker {
     return static_cast<size_t>(it - reader.inputs.begin());
   }
 
-  Layout need_of(const Op& op, size_t operand, StageId stage) const {
-    return operand_layout(op, op_plan(op), op.annotation.inputs[operand], mesh(stage),
+  Layout need_of(const Op& op, size_t operand, PlaceId place) const {
+    return operand_layout(op, op_plan(op), op.annotation.inputs[operand], mesh(place),
                           shape(op.inputs[operand]));
   }
 
@@ -399,7 +410,7 @@ class Walker {
   // ---- ops
   // ----------------------------------------------------------------------------------------------------
   // Linear ops work on parts if all their operands are parts alike.
-  std::optional<std::vector<Held>> parts_of(const Op& op, StageId stage) {
+  std::optional<std::vector<Held>> parts_of(const Op& op, PlaceId place) {
     const KindInfo* kind = find_kind(op.kind);
     if (kind == nullptr || !is_linear(op) || op.inputs.empty() || op.outputs.size() != 1)
       return std::nullopt;
@@ -409,8 +420,8 @@ class Walker {
       if (graph_.tensor(input).role == Role::kInput) return std::nullopt;
       if (graph_.tensor(input).dims.size() != graph_.tensor(op.outputs[0]).dims.size())
         return std::nullopt;
-      const auto it = at(stage).home.find(input);
-      if (it == at(stage).home.end()) return std::nullopt;
+      const auto it = at(place).home.find(input);
+      if (it == at(place).home.end()) return std::nullopt;
       const Layout& layout = it->second.region.layout;
       if (layout.complete() || layout.combiner != Combiner::kSum) return std::nullopt;
       if (!parts.empty() && layout != parts[0].region.layout) return std::nullopt;
@@ -418,7 +429,7 @@ class Walker {
     }
     Layout complete = parts[0].region.layout;
     complete.partial.clear();
-    if (normalise(complete, mesh(stage), shape(op.outputs[0])) != need_of(op, 0, stage)) {
+    if (normalise(complete, mesh(place), shape(op.outputs[0])) != need_of(op, 0, place)) {
       const OpPlan& plan = op_plan(op);
       const bool named = std::any_of(plan.dims.begin(), plan.dims.end(),
                                      [](const DimSplit& s) { return s.entry >= 0; });
@@ -427,7 +438,7 @@ class Walker {
     return parts;
   }
 
-  void work_on_parts(const Op& op, StageId stage, BlockKind block, const std::vector<Held>& parts) {
+  void work_on_parts(const Op& op, PlaceId place, BlockRef block, const std::vector<Held>& parts) {
     OpPlan& plan = a_.ops[op.id.index()];
     for (DimSplit& split : plan.dims) split.axes.clear();
     const Layout& layout = parts[0].region.layout;
@@ -439,15 +450,15 @@ class Walker {
     TextCompute compute;
     compute.op = op.id;
     for (const Held& part : parts) {
-      settle(stage, part, block, op.id);
+      settle(place, part, block, op.id);
       compute.inputs.push_back(view(part));
     }
     Held made;
     made.region = {layout, std::nullopt};
-    made.buffer = new_buffer(stage, op.outputs[0], "", made.region);
+    made.buffer = new_buffer(place, op.outputs[0], "", made.region);
     made.block = block;
     compute.outputs.push_back({view(made), op.outputs[0], Write::kSet, 0, 1});
-    emit(stage, block, {std::move(compute), When::kAlways, op.id});
+    emit(place, block, {std::move(compute), When::kAlways, op.id});
     produced(op, op.outputs[0], made);
   }
 
@@ -465,9 +476,9 @@ class Walker {
   // Readers of the same pieces (query, key and value products) share what was fetched if they are
   // near each other; farther apart the memory is worth more than the transfer.
   static constexpr int kNearOps = 16;
-  FetchedSteps* fetched_before(const Op& op, TensorId tensor, const Walked& walked, StageId stage,
-                               BlockKind block) {
-    std::list<FetchedSteps>& fetched = at(stage).fetched;
+  FetchedSteps* fetched_before(const Op& op, TensorId tensor, const Walked& walked, PlaceId place,
+                               BlockRef block) {
+    std::list<FetchedSteps>& fetched = at(place).fetched;
     std::erase_if(fetched, [&](const FetchedSteps& steps) {
       return steps.block != block || steps.last_reader.value + kNearOps < op.id.value;
     });
@@ -478,35 +489,35 @@ class Walker {
     return it == fetched.end() ? nullptr : &*it;
   }
 
-  Walked prepare_operand(const Op& op, size_t operand, StageId stage, BlockKind block) {
+  Walked prepare_operand(const Op& op, size_t operand, PlaceId place, BlockRef block) {
     Walked walked;
-    walked.need = need_of(op, operand, stage);
-    walked.piece = step_piece(op, op_plan(op), op.annotation.inputs[operand], mesh(stage), 0);
-    if (walked.piece) leave_out_masked(op, stage, *walked.piece);
+    walked.need = need_of(op, operand, place);
+    walked.piece = step_piece(op, op_plan(op), op.annotation.inputs[operand], mesh(place), 0);
+    if (walked.piece) leave_out_masked(op, place, *walked.piece);
     Layout target = walked.need;
     const TensorId tensor = op.inputs[operand];
     if (walked.piece && graph_.tensor(tensor).role != Role::kInput) {
-      if (best_hold(stage, tensor, block, nullptr) == nullptr)
-        fetch_from_other_stage(stage, tensor, block, op);
+      if (best_hold(place, tensor, block, nullptr) == nullptr)
+        fetch_from_other_place(place, tensor, block, op);
       target = staged_layout(walked.need, *walked.piece,
-                             best_hold(stage, tensor, block, nullptr)->region.layout);
+                             best_hold(place, tensor, block, nullptr)->region.layout);
       const size_t d = walked.piece->dim;
       walked.axes.assign(
           target.shards[d].begin() + static_cast<std::ptrdiff_t>(walked.need.shards[d].size()),
           target.shards[d].end());
     }
-    if (!walked.axes.empty()) walked.known = fetched_before(op, tensor, walked, stage, block);
+    if (!walked.axes.empty()) walked.known = fetched_before(op, tensor, walked, place, block);
     if (walked.known != nullptr) {
       walked.known->last_reader = op.id;
     } else {
-      walked.staged = materialise(stage, tensor, target, block, op);
+      walked.staged = materialise(place, tensor, target, block, op);
     }
     return walked;
   }
 
   // Makes the operand of a step available (issued, not waited for).
-  void fetch_step(const Op& op, size_t operand, Walked& walked, int64_t step, StageId stage,
-                  BlockKind block) {
+  void fetch_step(const Op& op, size_t operand, Walked& walked, int64_t step, PlaceId place,
+                  BlockRef block) {
     if (walked.known != nullptr) {
       walked.by_step.push_back(walked.known->by_step[static_cast<size_t>(step)]);
       return;
@@ -522,26 +533,26 @@ class Walker {
     // rings start from what the neighbour on the outer axes had when its inner ring started.
     const StepPiece& piece = *walked.piece;
     const auto move = [&](const Held& source, int64_t to, std::vector<AxisId> axes) {
-      return send_step(op, operand, source, step_region(walked, to), std::move(axes), stage, block,
+      return send_step(op, operand, source, step_region(walked, to), std::move(axes), place, block,
                        to);
     };
-    if (step == 0 && starts_at_home(piece, walked.axes, stage)) {
+    if (step == 0 && starts_at_home(piece, walked.axes, place)) {
       walked.by_step.push_back(walked.staged);
       walked.by_step.back().region = step_region(walked, 0);
-    } else if (piece.order == StepOrder::kNested && starts_at_home(piece, walked.axes, stage)) {
+    } else if (piece.order == StepOrder::kNested && starts_at_home(piece, walked.axes, place)) {
       const std::vector<AxisId> inner = {piece.skew.back().axis};
-      walked.by_step.push_back(step % inner_steps(piece, stage) == 0
+      walked.by_step.push_back(step % inner_steps(piece, place) == 0
                                    ? *std::exchange(walked.early, std::nullopt)
                                    : move(walked.by_step.back(), step, inner));
     } else {
       const bool ring = step > 0 && piece.order == StepOrder::kRotated &&
                         piece.skewed_by(walked.axes.back()) &&
-                        mesh(stage).axis(walked.axes.back()).size == piece.steps;
+                        mesh(place).axis(walked.axes.back()).size == piece.steps;
       walked.by_step.push_back(
           move(ring ? walked.by_step.back() : walked.staged, step, walked.axes));
     }
-    if (piece.order != StepOrder::kNested || !starts_at_home(piece, walked.axes, stage)) return;
-    const int64_t inner = inner_steps(piece, stage);
+    if (piece.order != StepOrder::kNested || !starts_at_home(piece, walked.axes, place)) return;
+    const int64_t inner = inner_steps(piece, place);
     if (step % inner != 0 || step + inner >= piece.steps) return;
     std::vector<AxisId> outer;  // one step outwards: at least the last digit but one moves
     for (size_t i = 0; i + 1 < piece.skew.size(); ++i) outer.push_back(piece.skew[i].axis);
@@ -557,28 +568,28 @@ class Walker {
 
   // A step's piece from where it is held.
   Held send_step(const Op& op, size_t operand, const Held& source, Region region,
-                 std::vector<AxisId> axes, StageId stage, BlockKind block, int64_t step) {
-    settle(stage, source, block, op.id);
+                 std::vector<AxisId> axes, PlaceId place, BlockRef block, int64_t step) {
+    settle(place, source, block, op.id);
     Held held;
     held.region = std::move(region);
-    held.buffer = new_buffer(stage, op.inputs[operand], fmt::format("step{}", step), held.region);
+    held.buffer = new_buffer(place, op.inputs[operand], fmt::format("step{}", step), held.region);
     held.pending = next_handle_++;
     held.block = block;
-    at(stage).pending[held.pending] = {block, When::kAlways};
+    at(place).pending[held.pending] = {block, When::kAlways};
     TextIssue issue;
     issue.handle = held.pending;
     issue.classify = true;
     issue.axes = std::move(axes);
     issue.transfers.push_back({op.inputs[operand], view(source), view(held)});
-    emit(stage, block, {std::move(issue), When::kAlways, op.id});
+    emit(place, block, {std::move(issue), When::kAlways, op.id});
     return held;
   }
 
   // Is the piece of step 0 the rank's own shard over `axes`?
   bool starts_at_home(const StepPiece& piece, const std::vector<AxisId>& axes,
-                      StageId stage) const {
+                      PlaceId place) const {
     int64_t product = 1;
-    for (AxisId axis : axes) product *= mesh(stage).axis(axis).size;
+    for (AxisId axis : axes) product *= mesh(place).axis(axis).size;
     const bool same =
         piece.skew.size() == axes.size() && product == piece.steps &&
         std::equal(axes.begin(), axes.end(), piece.skew.begin(),
@@ -587,13 +598,13 @@ class Walker {
                     (piece.order == StepOrder::kRotated && axes.size() == 1));
   }
 
-  int64_t inner_steps(const StepPiece& piece, StageId stage) const {
-    return mesh(stage).axis(piece.skew.back().axis).size;
+  int64_t inner_steps(const StepPiece& piece, PlaceId place) const {
+    return mesh(place).axis(piece.skew.back().axis).size;
   }
 
   // Keys that none of a rank's queries sees stay where they are. In a ring this needs a falling
   // skew by the very axes that cut the queries: then whoever passes a piece on has used it himself.
-  void leave_out_masked(const Op& op, StageId stage, StepPiece& piece) const {
+  void leave_out_masked(const Op& op, PlaceId place, StepPiece& piece) const {
     const OpPlan& plan = op_plan(op);
     const int key = loop_of(plan).op_dim;
     const int query = op.annotation.dims[static_cast<size_t>(key)].causal_of;
@@ -601,24 +612,25 @@ class Walker {
     const std::vector<AxisId>& axes = plan.dims[static_cast<size_t>(query)].axes;
     const bool falls = std::all_of(piece.skew.begin(), piece.skew.end(),
                                    [](const SkewAxis& skew) { return skew.falls; });
-    if (piece.order != StepOrder::kAligned && (!falls || !starts_at_home(piece, axes, stage)))
+    if (piece.order != StepOrder::kAligned && (!falls || !starts_at_home(piece, axes, place)))
       return;
     piece.queries = a_.shapes.space(op)[static_cast<size_t>(query)];
     piece.query_axes = axes;
   }
 
   // ---- sums made in place
-  // ------------------------------------------------------------------------------------- A sum
-  // whose terms are all made here, alike, for it alone, by ops that can add to what is there: they
-  // write into the sum's buffer one after the other, and the sum itself is no instruction. Null: it
-  // is not such a sum.
-  const Op* sum_in_place(TensorId term, StageId stage, BlockKind block) {
+  // -------------------------------------------------------------------------------------
+  // A sum whose terms are all made here, alike, for it alone, by ops that can add to what is there:
+  // they write into the sum's buffer one after the other, and the sum itself is no instruction. Its
+  // terms may be made in other blocks than the sum (of other stages at this place; of a
+  // micro-batch, if they are summed over micro-batches too). Null: it is not such a sum.
+  const Op* sum_in_place(TensorId term, PlaceId place) {
     const std::vector<OpId>& readers = a_.consumers[term.index()];
     if (readers.size() != 1 || graph_.tensor(term).update_of.valid()) return nullptr;
     const Op& sum = graph_.op(readers[0]);
     const auto known = sums_.find(sum.id);
     if (known != sums_.end()) return known->second ? &sum : nullptr;
-    bool fits = sum.kind == "add_n" && stage_of(sum) == stage && block_of(sum) == block;
+    bool fits = sum.kind == "add_n" && place_of(sum) == place;
     std::optional<Layout> made;
     // What is at rest goes to its holder step by step: parts of the whole would be kept from the
     // first term to the last.
@@ -627,34 +639,42 @@ class Walker {
     for (size_t i = 0; fits && i < sum.inputs.size(); ++i) {
       const TensorId input = sum.inputs[i];
       const OpId producer = graph_.tensor(input).producer;
-      fits = producer.valid() && a_.consumers[input.index()].size() == 1 && !accumulates(input) &&
+      fits = producer.valid() && a_.consumers[input.index()].size() == 1 &&
              std::count(sum.inputs.begin(), sum.inputs.end(), input) == 1;
       if (!fits) break;
       const Op& op = graph_.op(producer);
+      if (block_of(op) != block_of(sum)) fits = accumulates(input) || a_.shapes.micro_batches == 1;
       const size_t output = static_cast<size_t>(
           std::find(op.outputs.begin(), op.outputs.end(), input) - op.outputs.begin());
-      const Layout layout = made_layout(op, op_plan(op), output, mesh(stage), shape(input));
+      const Layout layout = made_layout(op, op_plan(op), output, mesh(place), shape(input));
       fits =
-          stage_of(op) == stage && block_of(op) == block && tessera::accumulates(op, output) &&
-          !is_linear(op) && (!made || layout == *made) &&
-          (!rests || !step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(stage), 0));
+          fits && place_of(op) == place && tessera::accumulates(op, output) && !is_linear(op) &&
+          (!made || layout == *made) &&
+          (!rests || !step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(place), 0));
       made = layout;
     }
     if (fits) {
       Layout complete = *made;
       complete.partial.clear();
-      const bool alike = normalise(complete, mesh(stage), shape(term)) == need_of(sum, 0, stage);
+      const bool alike = normalise(complete, mesh(place), shape(term)) == need_of(sum, 0, place);
       fits = !loop_of(op_plan(sum)).exists() && (alike || !made->complete());
     }
     sums_[sum.id] = fits;
     return fits ? &sum : nullptr;
   }
 
+  bool is_across(const Op& sum) const {
+    return std::any_of(sum.inputs.begin(), sum.inputs.end(), [&](TensorId input) {
+      return block_of(graph_.op(graph_.tensor(input).producer)) != block_of(sum);
+    });
+  }
+
   // Where an output of a loop op goes, step by step.
   struct Making {
     int term = 0, terms = 1;
-    bool first = true;  // of the terms
-    TensorId tensor;    // what is made: the output, or the sum of which it is a term
+    bool first = true;    // of the terms that are made in this block
+    bool across = false;  // the terms are made in several blocks
+    TensorId tensor;      // what is made: the output, or the sum of which it is a term
     Held home;
     std::optional<StepPiece> piece;     // the loop moves over this output
     std::optional<AxisId> reduce_axis;  // each step's part is reduced to its holder on this axis
@@ -665,59 +685,61 @@ class Walker {
     Layout made;
   };
 
-  Making prepare_output(const Op& op, size_t output, StageId stage, BlockKind block) {
+  Making prepare_output(const Op& op, size_t output, PlaceId place, BlockRef block) {
     Making making;
     const TensorId tensor = op.outputs[output];
     making.tensor = tensor;
-    making.made = made_layout(op, op_plan(op), output, mesh(stage), shape(tensor));
-    making.piece = step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(stage), 0);
-    if (const Op* sum = sum_in_place(tensor, stage, block)) {
+    making.made = made_layout(op, op_plan(op), output, mesh(place), shape(tensor));
+    making.piece = step_piece(op, op_plan(op), op.annotation.outputs[output], mesh(place), 0);
+    if (const Op* sum = sum_in_place(tensor, place)) {
       making.tensor = sum->outputs[0];
       making.terms = static_cast<int>(sum->inputs.size());
       making.term = static_cast<int>(operand_index(*sum, tensor));
-      making.first = !terms_.contains(sum->id);
-      if (making.first) {
+      making.across = is_across(*sum);
+      making.first = started_.emplace(sum->id, block).second;
+      if (!terms_.contains(sum->id)) {
         Held held;
         held.region = {making.made, std::nullopt};
-        held.buffer = new_buffer(stage, making.tensor, "", held.region);
+        held.buffer = new_buffer(place, making.tensor, "", held.region);
         held.block = block;
+        at(place).text.buffers.back().accumulates = making.across && a_.shapes.micro_batches > 1;
         terms_[sum->id] = held;
       }
       making.home = terms_[sum->id];
       return making;
     }
     Layout home = making.made;
-    const std::vector<AxisId> axes = homeward_axes(making, tensor, stage);
+    const std::vector<AxisId> axes = homeward_axes(making, tensor, place);
     for (AxisId axis : axes) {
       std::erase(home.partial, axis);
       home.shards[making.piece->dim].push_back(axis);
     }
-    home = normalise(std::move(home), mesh(stage), shape(tensor));
+    home = normalise(std::move(home), mesh(place), shape(tensor));
     if (!axes.empty() && making.piece->skew.empty()) {
       making.reduce_axis = axes.front();
     } else {
       making.travel_axes = axes;
     }
     if (!axes.empty()) {
-      leave_out_masked(op, stage, *making.piece);
+      leave_out_masked(op, place, *making.piece);
       if (making.piece->query_axes != axes) making.piece->queries = 0;
     }
     making.home.region = {home, std::nullopt};
     making.home.block = block;
     if (const TensorId old = graph_.tensor(tensor).update_of; old.valid()) {
-      making.home.buffer = at(stage).home.at(old).buffer;  // in place
+      making.home.buffer = at(place).home.at(old).buffer;  // in place
     } else {
-      making.home.buffer = new_buffer(stage, tensor, "", making.home.region);
+      making.home.buffer = new_buffer(place, tensor, "", making.home.region);
     }
     return making;
   }
 
   // Axes over which the steps make parts of pieces that are at home sharded over these axes: a
   // part need not wait for the others. Empty: parts are collected, and merged at the end.
-  std::vector<AxisId> homeward_axes(const Making& making, TensorId tensor, StageId stage) {
+  std::vector<AxisId> homeward_axes(const Making& making, TensorId tensor, PlaceId place) {
     if (!making.piece || making.made.combiner != Combiner::kSum) return {};
     const StepPiece& piece = *making.piece;
-    const std::optional<Layout> target = destination(tensor, stage, making.made);
+    const std::optional<Layout> target = destination(tensor, place, making.made);
     std::vector<AxisId> extended = making.made.shards[piece.dim];
     if (!target || target->shards[piece.dim].size() <= extended.size()) return {};
     const std::vector<AxisId>& wanted = target->shards[piece.dim];
@@ -726,7 +748,7 @@ class Walker {
       axes.clear();
       for (const SkewAxis& skew : piece.skew) axes.push_back(skew.axis);
     } else if (!piece.skew.empty() &&
-               (!piece.skewed_by(axes[0]) || mesh(stage).axis(axes[0]).size != piece.steps)) {
+               (!piece.skewed_by(axes[0]) || mesh(place).axis(axes[0]).size != piece.steps)) {
       return {};
     }
     extended.insert(extended.end(), axes.begin(), axes.end());
@@ -741,7 +763,7 @@ class Walker {
 
   // The layout in which the first reader of a tensor wants it (time loops included as far as an
   // axis can hold them).
-  std::optional<Layout> destination(TensorId tensor, StageId stage, const Layout& made) {
+  std::optional<Layout> destination(TensorId tensor, PlaceId place, const Layout& made) {
     const std::vector<OpId>& readers = a_.consumers[tensor.index()];
     const Op* chosen = nullptr;
     for (OpId id : readers) {
@@ -751,11 +773,11 @@ class Walker {
       if (chosen == nullptr || (updates && chosen->phase == Phase::kUpdate)) chosen = &reader;
     }
     if (chosen == nullptr) return std::nullopt;
-    const StageId there = stage_of(*chosen);
+    const PlaceId there = place_of(*chosen);
     const size_t operand = operand_index(*chosen, tensor);
     Layout need = need_of(*chosen, operand, there);
-    if (there != stage) {
-      return translate(need, mesh(there), mesh(stage));
+    if (there != place) {
+      return translate(need, mesh(there), mesh(place));
     }
     if (const auto piece = step_piece(*chosen, op_plan(*chosen), chosen->annotation.inputs[operand],
                                       mesh(there), 0)) {
@@ -765,29 +787,29 @@ class Walker {
   }
 
   void walk(const Op& op) {
-    const StageId stage = stage_of(op);
-    const BlockKind block = block_of(op);
+    const PlaceId place = place_of(op);
+    const BlockRef block = block_of(op);
     if (const auto sum = terms_.find(op.id); sum != terms_.end()) {  // its terms have made it
       produced(op, op.outputs[0], sum->second);
       return;
     }
-    if (const auto parts = parts_of(op, stage)) {
-      work_on_parts(op, stage, block, *parts);
+    if (const auto parts = parts_of(op, place)) {
+      work_on_parts(op, place, block, *parts);
       return;
     }
     const LoopOf loop = loop_of(op_plan(op));
     const int64_t steps = loop.exists() ? loop.split.steps : 1;
     std::vector<Walked> operands;
     for (size_t i = 0; i < op.inputs.size(); ++i)
-      operands.push_back(prepare_operand(op, i, stage, block));
+      operands.push_back(prepare_operand(op, i, place, block));
     std::vector<Making> outputs;
     for (size_t o = 0; o < op.outputs.size(); ++o)
-      outputs.push_back(prepare_output(op, o, stage, block));
-    for (size_t i = 0; i < operands.size(); ++i) fetch_step(op, i, operands[i], 0, stage, block);
+      outputs.push_back(prepare_output(op, o, place, block));
+    for (size_t i = 0; i < operands.size(); ++i) fetch_step(op, i, operands[i], 0, place, block);
     std::vector<TextInstruction> due;
     for (int64_t step = 0; step < steps; ++step) {
       for (size_t i = 0; i < operands.size(); ++i)
-        settle(stage, operands[i].by_step.back(), block, op.id);
+        settle(place, operands[i].by_step.back(), block, op.id);
       TextCompute compute;
       compute.op = op.id;
       compute.step = step;
@@ -795,22 +817,22 @@ class Walker {
       if (step + 1 <
           steps) {  // double buffer: the next step's operands travel while this step computes
         for (size_t i = 0; i < operands.size(); ++i)
-          fetch_step(op, i, operands[i], step + 1, stage, block);
+          fetch_step(op, i, operands[i], step + 1, place, block);
       }
       std::vector<TextInstruction> sends, arrivals;
       for (size_t o = 0; o < outputs.size(); ++o) {
-        compute.outputs.push_back(output_of_step(op, o, outputs[o], step, stage, sends, arrivals));
+        compute.outputs.push_back(output_of_step(op, o, outputs[o], step, place, sends, arrivals));
       }
-      emit(stage, block, {std::move(compute), When::kAlways, op.id});
-      for (TextInstruction& instruction : sends) emit(stage, block, std::move(instruction));
-      for (TextInstruction& instruction : due) emit(stage, block, std::move(instruction));
+      emit(place, block, {std::move(compute), When::kAlways, op.id});
+      for (TextInstruction& instruction : sends) emit(place, block, std::move(instruction));
+      for (TextInstruction& instruction : due) emit(place, block, std::move(instruction));
       due = std::move(arrivals);  // parts travel while the next step computes
     }
-    for (TextInstruction& instruction : due) emit(stage, block, std::move(instruction));
+    for (TextInstruction& instruction : due) emit(place, block, std::move(instruction));
     for (size_t i = 0; i < operands.size(); ++i) {
       Walked& walked = operands[i];
       if (walked.axes.empty() || walked.known != nullptr) continue;
-      at(stage).fetched.push_back(
+      at(place).fetched.push_back(
           {op.inputs[i], block, {walked.need, walked.piece}, walked.axes, walked.by_step, op.id});
     }
     for (size_t o = 0; o < op.outputs.size(); ++o) {
@@ -819,7 +841,7 @@ class Walker {
   }
 
   TextOutput output_of_step(const Op& op, size_t output, Making& making, int64_t step,
-                            StageId stage, std::vector<TextInstruction>& sends,
+                            PlaceId place, std::vector<TextInstruction>& sends,
                             std::vector<TextInstruction>& arrivals) {
     const TensorId tensor = op.outputs[output];
     const bool over_micro_batches = accumulates(tensor);
@@ -829,11 +851,13 @@ class Walker {
         region.piece = making.piece;
         region.piece->step = step;
       }
-      const Write write = making.first && (step == 0 || making.piece) ? Write::kSet : Write::kAdd;
+      const bool fresh = making.first && (step == 0 || making.piece);
+      const Write begins = making.across ? Write::kAddExceptFirst : Write::kSet;
+      const Write write = fresh ? begins : Write::kAdd;
       return {{making.home.buffer, region}, making.tensor, write, making.term, making.terms};
     }
     if (over_micro_batches)
-      at(stage).text.buffers[static_cast<size_t>(making.home.buffer)].accumulates = true;
+      at(place).text.buffers[static_cast<size_t>(making.home.buffer)].accumulates = true;
     const Write across = over_micro_batches ? Write::kAddExceptFirst : Write::kSet;
     TextOutput out;
     out.tensor = tensor;
@@ -845,7 +869,7 @@ class Walker {
     StepPiece piece = *making.piece;
     piece.step = step;
     if (!making.travel_axes.empty()) {
-      out.view = travel(op, tensor, making, step, stage, sends, arrivals);
+      out.view = travel(op, tensor, making, step, place, sends, arrivals);
       return out;
     }
     if (!making.reduce_axis) {
@@ -854,12 +878,12 @@ class Walker {
       return out;
     }
     const Region part{making.made, piece};
-    out.view = {new_buffer(stage, tensor, fmt::format("part{}", step), part), part};
+    out.view = {new_buffer(place, tensor, fmt::format("part{}", step), part), part};
     piece.queries = 0;  // the holder takes it, whoever has a part
     const Region mine{making.home.region.layout, piece};
     TextView arrives{making.home.buffer, mine};
     if (over_micro_batches)
-      arrives.buffer = new_buffer(stage, tensor, fmt::format("arrive{}", step), mine);
+      arrives.buffer = new_buffer(place, tensor, fmt::format("arrive{}", step), mine);
     TextIssue issue;
     issue.handle = next_handle_++;
     issue.classify = true;
@@ -878,7 +902,7 @@ class Walker {
 
   // Where a step puts its part of a travelling sum: step 0 starts the sum, later steps add to what
   // comes from the rank before, while the next step computes.
-  TextView travel(const Op& op, TensorId tensor, Making& making, int64_t step, StageId stage,
+  TextView travel(const Op& op, TensorId tensor, Making& making, int64_t step, PlaceId place,
                   std::vector<TextInstruction>& sends, std::vector<TextInstruction>& arrivals) {
     const StepPiece& loop = *making.piece;
     const auto region = [&](int64_t at, bool limited) {
@@ -891,10 +915,10 @@ class Walker {
     TextView made;
     if (step == 0) {
       making.sum.region = region(0, false);
-      making.sum.buffer = new_buffer(stage, tensor, "sum0", making.sum.region);
+      making.sum.buffer = new_buffer(place, tensor, "sum0", making.sum.region);
       made = view(making.sum);
     } else {
-      made = {new_buffer(stage, tensor, fmt::format("part{}", step), part), part};
+      made = {new_buffer(place, tensor, fmt::format("part{}", step), part), part};
       sends.push_back({TextWait{making.sum.pending, 0}, When::kAlways, op.id});
       sends.push_back(
           {TextCopy{tensor, made, {making.sum.buffer, part}, Write::kAdd}, When::kAlways, op.id});
@@ -905,14 +929,14 @@ class Walker {
     if (!last) next.region = region(step + 1, false);
     if (!last || over_micro_batches) {
       next.buffer =
-          new_buffer(stage, tensor, last ? "arrive" : fmt::format("sum{}", step + 1), next.region);
+          new_buffer(place, tensor, last ? "arrive" : fmt::format("sum{}", step + 1), next.region);
     }
     next.pending = next_handle_++;
     TextIssue issue;
     issue.handle = next.pending;
     issue.classify = true;
     issue.axes = making.travel_axes;
-    if (loop.order == StepOrder::kNested && (step + 1) % inner_steps(loop, stage) != 0)
+    if (loop.order == StepOrder::kNested && (step + 1) % inner_steps(loop, place) != 0)
       issue.axes = {loop.skew.back().axis};
     issue.transfers.push_back({tensor, view(making.sum), view(next)});
     sends.push_back({std::move(issue), When::kAlways, op.id});
@@ -929,23 +953,23 @@ class Walker {
   // ---- make -> home
   // -------------------------------------------------------------------------------------------
   void produced(const Op& op, TensorId tensor, Held made) {
-    const StageId stage = stage_of(op);
-    const BlockKind block = block_of(op);
+    const PlaceId place = place_of(op);
+    const BlockRef block = block_of(op);
     if (graph_.tensor(tensor).update_of.valid()) return put_back(op, tensor, made);
     const bool summed = accumulates(tensor);
-    at(stage).home[tensor] = made;
+    at(place).home[tensor] = made;
     if (summed) scatter_each_time(op, tensor);
     const Op* reader = first_reader(tensor);
     if (reader == nullptr) return;
-    complete_early(tensor, stage, *reader, block, summed);
+    complete_early(tensor, place, *reader, block, summed);
     if (summed) return;
-    std::set<StageId> sent;
+    std::set<PlaceId> sent;
     for (OpId id : a_.consumers[tensor.index()]) {
       const Op& far = graph_.op(id);
-      const StageId there = stage_of(far);
-      if (there == stage || !sent.insert(there).second) continue;
+      const PlaceId there = place_of(far);
+      if (there == place || !sent.insert(there).second) continue;
       if (at(there).home.contains(tensor)) continue;
-      cross(tensor, stage, there, block, far);
+      cross(tensor, place, there, block, far);
     }
   }
 
@@ -957,15 +981,15 @@ class Walker {
   // The store rule may want a sum over micro-batches sharded at rest: then each micro-batch's parts
   // go home at once.
   void scatter_each_time(const Op& op, TensorId tensor) {
-    const StageId stage = stage_of(op);
-    const BlockKind block = block_of(op);
-    const Held made = at(stage).home.at(tensor);
+    const PlaceId place = place_of(op);
+    const BlockRef block = block_of(op);
+    const Held made = at(place).home.at(tensor);
     if (!sharded_at_rest(tensor) || made.region.layout.complete()) return;
     const Layout& rest = a_.homes[tensor.index()];
     // The parts of this micro-batch alone: set, not added.
-    TextBuffer& parts = at(stage).text.buffers[static_cast<size_t>(made.buffer)];
+    TextBuffer& parts = at(place).text.buffers[static_cast<size_t>(made.buffer)];
     parts.accumulates = false;
-    for (TextInstruction& instruction : at(stage).text.blocks[static_cast<size_t>(block)]) {
+    for (TextInstruction& instruction : at(place).text.blocks[block]) {
       if (auto* compute = std::get_if<TextCompute>(&instruction.body)) {
         for (TextOutput& output : compute->outputs) {
           if (output.view.buffer == made.buffer && output.write == Write::kAddExceptFirst)
@@ -975,16 +999,16 @@ class Walker {
         if (copy->to.buffer == made.buffer) copy->write = Write::kSet;
       }
     }
-    const Held moved = convert(stage, tensor, made, rest, block, op.id, When::kAlways);
+    const Held moved = convert(place, tensor, made, rest, block, op.id, When::kAlways);
     Held home;
     home.region = {rest, std::nullopt};
-    home.buffer = new_buffer(stage, tensor, "sum", home.region);
-    at(stage).text.buffers.back().accumulates = true;
+    home.buffer = new_buffer(place, tensor, "sum", home.region);
+    at(place).text.buffers.back().accumulates = true;
     home.block = block;
-    leave(stage, made,
+    leave(place, block, made,
           {moved, TextCopy{tensor, view(moved), view(home), Write::kAddExceptFirst}, op.id,
            When::kAlways});
-    at(stage).home[tensor] = home;
+    at(place).home[tensor] = home;
   }
 
   bool sharded_at_rest(TensorId gradient) const {
@@ -993,57 +1017,54 @@ class Walker {
            graph_.tensor(t.of).role == Role::kParameter;
   }
 
-  void leave(StageId stage, const Held& made, Leaving leaving) {
-    StageState& state = at(stage);
-    const TextBuffer& parts = state.text.buffers[static_cast<size_t>(made.buffer)];
-    const std::vector<int64_t> origin(mesh(stage).axes.size(), 0);
-    state.leaving_bytes +=
-        evaluate(parts.region, mesh(stage), shape(parts.tensor), origin).volume() *
-        dtype_bytes(parts.dtype);
-    state.leaving.push_back(std::move(leaving));
-    if (state.leaving_bytes >= plan_.plan.bucket_bytes) let_arrive(stage);
+  void leave(PlaceId place, BlockRef block, const Held& made, Leaving leaving) {
+    LeavingParts& under_way = at(place).leaving[block];
+    const TextBuffer& parts = at(place).text.buffers[static_cast<size_t>(made.buffer)];
+    const std::vector<int64_t> origin(mesh(place).axes.size(), 0);
+    under_way.bytes += evaluate(parts.region, mesh(place), shape(parts.tensor), origin).volume() *
+                       dtype_bytes(parts.dtype);
+    under_way.parts.push_back(std::move(leaving));
+    if (under_way.bytes >= plan_.plan.bucket_bytes) let_arrive(place, block);
   }
 
-  void let_arrive(StageId stage) {
-    StageState& state = at(stage);
-    for (Leaving& leaving : state.leaving) {
-      settle(stage, leaving.moved, BlockKind::kBackward, leaving.cause);
-      if (leaving.add)
-        emit(stage, BlockKind::kBackward, {*leaving.add, leaving.when, leaving.cause});
+  void let_arrive(PlaceId place, BlockRef block) {
+    LeavingParts under_way = std::exchange(at(place).leaving[block], {});
+    for (Leaving& leaving : under_way.parts) {
+      settle(place, leaving.moved, block, leaving.cause);
+      if (leaving.add) emit(place, block, {*leaving.add, leaving.when, leaving.cause});
     }
-    state.leaving.clear();
-    state.leaving_bytes = 0;
   }
 
   // Parts are completed as soon as they exist, in the layout that their first reader wants, unless
   // that reader is linear and may take them as they are. Sums over micro-batches: in the last run
   // of the block.
-  void complete_early(TensorId tensor, StageId stage, const Op& reader, BlockKind block,
+  void complete_early(TensorId tensor, PlaceId place, const Op& reader, BlockRef block,
                       bool summed) {
-    const Held made = at(stage).home.at(tensor);
+    const Held made = at(place).home.at(tensor);
     if (made.region.layout.complete()) return;
     const KindInfo* kind = find_kind(reader.kind);
-    if (kind != nullptr && is_linear(reader) && stage_of(reader) == stage) return;
-    std::optional<Layout> target = destination(tensor, stage, made.region.layout);
+    if (kind != nullptr && is_linear(reader) && place_of(reader) == place) return;
+    std::optional<Layout> target = destination(tensor, place, made.region.layout);
     if (summed && reader.phase != Phase::kUpdate) return;
     const When when = summed ? When::kLast : When::kAlways;
-    const Held done = complete(stage, tensor, made, target, block, reader.id, when);
-    if (block == BlockKind::kBackward && sharded_at_rest(tensor))
-      leave(stage, made, {done, std::nullopt, reader.id, when});
+    const Held done = complete(place, tensor, made, target, block, reader.id, when);
+    const bool backward = block.kind == BlockKind::kBackward || block.kind == BlockKind::kWeight;
+    if (backward && sharded_at_rest(tensor))
+      leave(place, block, made, {done, std::nullopt, reader.id, when});
   }
 
   // The new value of a tensor at rest, made in the update op's layout inside its own buffer, back
   // to its home layout.
   void put_back(const Op& op, TensorId tensor, const Held& made) {
-    const StageId stage = stage_of(op);
+    const PlaceId place = place_of(op);
     const TensorId old = graph_.tensor(tensor).update_of;
-    const Held home = at(stage).home.at(old);
+    const Held home = at(place).home.at(old);
     if (made.region.layout == home.region.layout) return;
-    Held back = convert(stage, tensor, made, home.region.layout, BlockKind::kUpdate, op.id,
+    Held back = convert(place, tensor, made, home.region.layout, BlockKind::kUpdate, op.id,
                         When::kAlways, home.buffer);
     if (back.buffer != home.buffer) {
-      settle(stage, back, BlockKind::kUpdate, op.id);
-      emit(stage, BlockKind::kUpdate,
+      settle(place, back, BlockKind::kUpdate, op.id);
+      emit(place, BlockKind::kUpdate,
            {TextCopy{tensor, view(back), view(home), Write::kSet}, When::kAlways, op.id});
     }
   }
@@ -1057,48 +1078,43 @@ class Walker {
       wanted.insert(wanted.begin(), graph_.loss);
     }
     for (TensorId tensor : wanted) {
-      const StageId stage = made_on(tensor);
-      const Held* hold = best_hold(stage, tensor, BlockKind::kUpdate, nullptr);
+      const PlaceId place = made_on(tensor);
+      const Held* hold = best_hold(place, tensor, BlockKind::kUpdate, nullptr);
       TESSERA_CHECK(hold != nullptr, "fetched tensor '{}' is held nowhere",
                     graph_.tensor(tensor).name);
       Held held = *hold;
       if (!held.region.layout.complete()) {
-        held = complete(stage, tensor, held, std::nullopt, BlockKind::kUpdate,
+        held = complete(place, tensor, held, std::nullopt, BlockKind::kUpdate,
                         graph_.tensor(tensor).producer);
       }
-      settle(stage, held, BlockKind::kUpdate, graph_.tensor(tensor).producer);
-      at(stage).text.fetches.push_back({tensor, held.buffer});
+      settle(place, held, BlockKind::kUpdate, graph_.tensor(tensor).producer);
+      at(place).text.fetches.push_back({tensor, held.buffer});
     }
   }
 
   // Waits that are still due: sends where their buffers come free at the latest, unused arrivals at
   // the end of their block.
-  void close(StageState& stage) {
-    auto& blocks = stage.text.blocks;
-    const auto block = [&](BlockKind kind) -> std::vector<TextInstruction>& {
-      return blocks[static_cast<size_t>(kind)];
-    };
-    for (const auto& [handle, where] : stage.pending) {
-      block(where.block).push_back({TextWait{handle, 0}, where.when, {}});
+  void close(PlaceState& place) {
+    auto& blocks = place.text.blocks;
+    constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
+    for (const auto& [handle, where] : place.pending) {
+      blocks[where.block].push_back({TextWait{handle, 0}, where.when, {}, kEnd});
     }
-    for (auto it = stage.sends.rbegin(); it != stage.sends.rend(); ++it) {
-      const TextInstruction wait{TextWait{it->handle, 0}, When::kAlways, {}};
-      switch (it->block) {
-        case BlockKind::kPrologue:
-          block(BlockKind::kUpdate).insert(block(BlockKind::kUpdate).begin(), wait);
-          break;
-        case BlockKind::kForward:
-          block(BlockKind::kBackward).insert(block(BlockKind::kBackward).begin(), wait);
-          break;
-        case BlockKind::kBackward: {
-          auto& update = block(BlockKind::kUpdate);
-          update.insert(update.begin(), wait);
-          auto& backward = block(BlockKind::kBackward);
-          backward.insert(first_write(backward, it->buffer),
-                          {TextWait{it->handle, 1}, When::kAlways, {}});
-          break;
-        }
-        case BlockKind::kUpdate: block(BlockKind::kUpdate).push_back(wait); break;
+    std::vector<TextInstruction>& update = blocks[BlockKind::kUpdate];
+    for (auto it = place.sends.rbegin(); it != place.sends.rend(); ++it) {
+      const TextInstruction wait{TextWait{it->handle, 0}, When::kAlways, {}, -1};
+      const BlockRef backward{BlockKind::kBackward, it->block.chunk};
+      if (it->block.kind == BlockKind::kUpdate) {
+        update.push_back(wait);
+        update.back().order = kEnd;
+      } else if (it->block.kind == BlockKind::kForward && blocks.contains(backward)) {
+        blocks[backward].insert(blocks[backward].begin(), wait);
+      } else {
+        update.insert(update.begin(), wait);
+        if (it->block.kind == BlockKind::kPrologue) continue;
+        std::vector<TextInstruction>& block = blocks[it->block];
+        block.insert(first_write(block, it->buffer),
+                     {TextWait{it->handle, 1}, When::kAlways, {}, -1});
       }
     }
   }
@@ -1129,13 +1145,15 @@ class Walker {
   const ResolvedPlan& plan_;
   std::vector<TensorId> fetch_;
   Analysis a_;
-  std::vector<StageState> stages_;
-  std::map<std::tuple<StageId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>>
+  std::vector<PlaceState> places_;
+  std::map<std::tuple<PlaceId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>>
       paths_;
-  std::map<OpId, bool> sums_;   // is this sum made in place
-  std::map<OpId, Held> terms_;  // its buffer
+  std::map<OpId, bool> sums_;                    // is this sum made in place
+  std::map<OpId, Held> terms_;                   // its buffer
+  std::set<std::pair<OpId, BlockRef>> started_;  // blocks that hold a term of it
   int next_handle_ = 0;
   int64_t next_tag_ = 0;
+  int64_t next_order_ = 0;
 
  public:
   Analysis take_analysis() { return std::move(a_); }
@@ -1143,9 +1161,9 @@ class Walker {
 
 }  // namespace
 
-Result<std::vector<StageText>> write_stage_texts(const WalkInput& input, Analysis& analysis) {
+Result<std::vector<PlaceText>> write_place_texts(const WalkInput& input, Analysis& analysis) {
   Walker walker(input, std::move(analysis));
-  Result<std::vector<StageText>> texts = walker.run();
+  Result<std::vector<PlaceText>> texts = walker.run();
   analysis = walker.take_analysis();
   return texts;
 }

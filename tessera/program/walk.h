@@ -1,7 +1,7 @@
 // The walk: lowering's pass over the graph, in graph order, that turns hold into need and make into
-// home (shared/lowering.md sections 2 to 4) and writes the stage texts. Private to tessera/program.
+// home (shared/lowering.md sections 2 to 4) and writes the place texts. Private to tessera/program.
 //
-//   for each op, on its stage, in its block:
+//   for each op, at its stage's place, in its stage's block:
 //     need of each operand  = projection of the op's piece            -> materialise (nothing,
 //     slice, collectives, cross) made view of each output                                        ->
 //     its home: completed for its first consumer, reduced to
@@ -10,13 +10,14 @@
 //
 // Which block an op is in: with several micro-batches, ops that have the micro-batch dim run once a
 // micro-batch; ops without it run before (prologue) if they depend on no such op, else after
-// (update block). With one micro-batch the phase decides.
+// (update block). With one micro-batch the phase decides. Where the schedule runs the weight part
+// of a stage's backward pass apart, backward ops on which only updates depend are in that block.
 #pragma once
 
 #include <map>
 #include <set>
 
-#include "tessera/program/stage_text.h"
+#include "tessera/program/place_text.h"
 
 namespace tessera {
 
@@ -25,12 +26,13 @@ namespace tessera {
 // state, gradient sums and casts the parameter).
 struct Analysis {
   ShapeRule shapes;
-  std::vector<OpPlan> ops;        // effective
-  std::vector<BlockKind> blocks;  // by op
+  std::vector<OpPlan> ops;       // effective
+  std::vector<BlockRef> blocks;  // by op; the chunk is its stage's number
   std::vector<bool>
       once_a_step;  // op runs once a step (prologue, update) or, with one micro-batch, any
   std::vector<Layout> homes;        // by tensor: persistent ones and parameter gradients
   std::vector<StageId> home_stage;  // of persistent tensors
+  std::vector<PlaceId> home_place;
   std::vector<std::vector<OpId>> consumers;
   // Made once a micro-batch, but without the micro-batch dim: the sum over micro-batches is what
   // counts.
@@ -43,9 +45,9 @@ struct WalkInput {
   const ResolvedPlan* plan = nullptr;
   std::vector<TensorId> fetch;
 };
-// Writes every stage's text. `analysis.ops` may change: a linear op that works on parts takes over
+// Writes every place's text. `analysis.ops` may change: a linear op that works on parts takes over
 // their layout.
-Result<std::vector<StageText>> write_stage_texts(const WalkInput& input, Analysis& analysis);
+Result<std::vector<PlaceText>> write_place_texts(const WalkInput& input, Analysis& analysis);
 
 struct LoopOf {  // an op's time loop
   int op_dim = -1;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -31,24 +32,25 @@ Overloaded(F...) -> Overloaded<F...>;
 
 constexpr size_t kTiers = 3;
 
-// Ends of the buffers that an instruction touches, by tier: of plain buffers, and of slot 0 of
-// those with slots.
+// The buffers that an instruction touches, for the peak: by tier the end of those without slots,
+// and those with slots.
 struct Extent {
-  std::array<int64_t, kTiers> plain{}, slotted{};
+  std::array<int64_t, kTiers> plain{};
+  std::vector<BufferId> slotted;
 };
 
 // Kernels of one compute instruction, or of one local copy, by variant.
 struct Variants {
   bool moving = false;   // depends on the micro-batch's place in the box
-  bool slotted = false;  // uses buffers with slots
+  int64_t slots = 1;     // least common multiple of its buffers' slots
   bool varying = false;  // sets in the first run, adds in later ones
   std::vector<std::optional<Kernel>> kernels;
 };
 
 // One run of a block.
 struct Run {
-  BlockKind block = BlockKind::kPrologue;
-  int64_t micro_batch = 0, slot = 0;
+  BlockRef block;
+  int64_t micro_batch = 0;
   int64_t previous = -1;  // micro-batch of the block's run before this one; -1: none
   bool first = false, last = false;
 };
@@ -94,13 +96,12 @@ struct RankExecutor::Impl {
   std::array<Arena, kTiers> arenas;
   kernels::KernelContext context;
   std::array<int64_t, kTiers> peak{};
-  std::array<std::vector<Extent>, kBlockKinds> extents;
-  std::array<std::vector<Variants>, kBlockKinds> variants;
+  ByBlock<std::vector<Extent>> extents;
+  ByBlock<std::vector<Variants>> variants;
   std::vector<int> groups;  // by index into Program::groups
   std::unordered_map<int, Flight> flights;
-  std::array<std::vector<std::vector<Redistribution>>, kBlockKinds>
-      redistributions;  // of each Issue
-  std::array<std::vector<comm::Label>, kBlockKinds> labels;
+  ByBlock<std::vector<std::vector<Redistribution>>> redistributions;  // of each Issue
+  ByBlock<std::vector<comm::Label>> labels;
   const LoadFunction* load = nullptr;
   std::map<std::string, double> seconds;
 
@@ -111,14 +112,13 @@ struct RankExecutor::Impl {
 
   // ---- memory
   // ---------------------------------------------------------------------------------------------------
-  std::byte* buffer_data(const Buffer& buffer, int64_t slot) const {
-    const int64_t shift = buffer.lifetime == Lifetime::kMicroBatch ? slot * program.slot_bytes : 0;
-    return arenas[static_cast<size_t>(buffer.tier)].data() + buffer.offset + shift;
+  std::byte* buffer_data(const Buffer& buffer, int64_t micro_batch) const {
+    return arenas[static_cast<size_t>(buffer.tier)].data() + buffer.offset_at(micro_batch);
   }
 
-  Array array(const View& view, int64_t slot) const {
+  Array array(const View& view, int64_t micro_batch) const {
     const Buffer& buffer = program.buffer(view.buffer);
-    Array result{buffer_data(buffer, slot), buffer.dtype, view.box.shape(),
+    Array result{buffer_data(buffer, micro_batch), buffer.dtype, view.box.shape(),
                  row_major_strides(buffer.shape)};
     for (size_t d = 0; d < view.box.rank(); ++d) {
       result.data += view.box.dims[d].begin * result.strides[d] * dtype_bytes(buffer.dtype);
@@ -128,22 +128,25 @@ struct RankExecutor::Impl {
 
   void extend(Extent& extent, const View& view) const {
     const Buffer& buffer = program.buffer(view.buffer);
-    auto& ends = buffer.lifetime == Lifetime::kMicroBatch ? extent.slotted : extent.plain;
-    int64_t& end = ends[static_cast<size_t>(buffer.tier)];
+    if (buffer.slots > 1) {
+      extent.slotted.push_back(buffer.id);
+      return;
+    }
+    int64_t& end = extent.plain[static_cast<size_t>(buffer.tier)];
     end = std::max(end, buffer.offset + buffer.bytes());
   }
 
-  void touch(const Extent& extent, int64_t slot) {
-    for (size_t tier = 0; tier < kTiers; ++tier) {
+  void touch(const Extent& extent, int64_t micro_batch) {
+    for (size_t tier = 0; tier < kTiers; ++tier)
       peak[tier] = std::max(peak[tier], extent.plain[tier]);
-      if (extent.slotted[tier] > 0)
-        peak[tier] = std::max(peak[tier], extent.slotted[tier] + slot * program.slot_bytes);
+    for (BufferId id : extent.slotted) {
+      const Buffer& buffer = program.buffer(id);
+      int64_t& most = peak[static_cast<size_t>(buffer.tier)];
+      most = std::max(most, buffer.offset_at(micro_batch) + buffer.bytes());
     }
   }
 
-  bool has_slots(const View& view) const {
-    return program.buffer(view.buffer).lifetime == Lifetime::kMicroBatch;
-  }
+  int64_t slots_of(const View& view) const { return program.buffer(view.buffer).slots; }
 
   // ---- preparation
   // ----------------------------------------------------------------------------------------------
@@ -152,20 +155,17 @@ struct RankExecutor::Impl {
       TESSERA_TRY(arenas[tier], Arena::create(static_cast<Tier>(tier), program.arena_bytes[tier]));
     }
     for (const Group& group : program.groups) groups.push_back(communicator.group(group.members));
-    for (size_t b = 0; b < kBlockKinds; ++b) {
-      const auto& block = program.blocks[b];
-      extents[b].resize(block.size());
-      variants[b].resize(block.size());
-      redistributions[b].resize(block.size());
-      labels[b].resize(block.size());
-      for (size_t i = 0; i < block.size(); ++i)
-        prepare_instruction(static_cast<BlockKind>(b), i, block[i]);
+    for (const auto& [ref, block] : program.blocks) {
+      extents[ref].resize(block.size());
+      variants[ref].resize(block.size());
+      redistributions[ref].resize(block.size());
+      labels[ref].resize(block.size());
+      for (size_t i = 0; i < block.size(); ++i) prepare_instruction(ref, i, block[i]);
     }
     return {};
   }
 
-  void prepare_instruction(BlockKind kind, size_t i, const Instruction& instruction) {
-    const auto b = static_cast<size_t>(kind);
+  void prepare_instruction(BlockRef b, size_t i, const Instruction& instruction) {
     Extent& extent = extents[b][i];
     Variants& v = variants[b][i];
     comm::Label& label = labels[b][i];
@@ -185,25 +185,25 @@ struct RankExecutor::Impl {
                      }
                      label.tensor = names_of(issue);
                      label.axis = axes_of(program.groups[static_cast<size_t>(issue.group)]);
-                     add_flight(issue.handle, kind, instruction.when,
+                     add_flight(issue.handle, b, instruction.when,
                                 std::string(collective_name(issue.kind)));
                    },
                    [&](const Send& send) {
                      extend(extent, send.view);
                      label.tensor = graph.tensor(send.tensor).name;
-                     add_flight(send.handle, kind, instruction.when, "send");
+                     add_flight(send.handle, b, instruction.when, "send");
                    },
                    [&](const Recv& receive) {
                      extend(extent, receive.view);
                      label.tensor = graph.tensor(receive.tensor).name;
-                     add_flight(receive.handle, kind, instruction.when, "receive");
+                     add_flight(receive.handle, b, instruction.when, "receive");
                    },
                    [&](const Copy& copy) {
                      extend(extent, copy.from);
                      extend(extent, copy.to);
-                     v.slotted = has_slots(copy.from) || has_slots(copy.to);
+                     v.slots = std::lcm(slots_of(copy.from), slots_of(copy.to));
                      v.varying = copy.write == Write::kAddExceptFirst;
-                     v.kernels.resize(v.slotted ? 2 * static_cast<size_t>(program.slots) : 2);
+                     v.kernels.resize(2 * static_cast<size_t>(places(v)));
                    },
                    [&](const Load& one) { extend(extent, one.to); },
                    [&](const Wait&) {},
@@ -216,20 +216,23 @@ struct RankExecutor::Impl {
     const Op& op = graph.op(compute.op);
     const int dim = micro_batch_dim_of(program, op.annotation);
     v.moving = dim >= 0 && program.micro_batches > 1 && kernels::reads_position(op, dim);
-    for (const View& view : compute.inputs) v.slotted = v.slotted || has_slots(view);
+    for (const View& view : compute.inputs) v.slots = std::lcm(v.slots, slots_of(view));
     for (const Output& output : compute.outputs) {
-      v.slotted = v.slotted || has_slots(output.view);
+      v.slots = std::lcm(v.slots, slots_of(output.view));
       v.varying = v.varying || output.write == Write::kAddExceptFirst;
     }
-    v.kernels.resize(2 * static_cast<size_t>(v.moving    ? program.micro_batches
-                                             : v.slotted ? program.slots
-                                                         : 1));
+    v.kernels.resize(2 * static_cast<size_t>(places(v)));
   }
 
-  void add_flight(int handle, BlockKind block, When when, std::string name) {
+  // How many different kernels an instruction needs: what differs between micro-batches repeats
+  // after so many of them.
+  int64_t places(const Variants& v) const {
+    return v.moving ? program.micro_batches : std::min(v.slots, program.micro_batches);
+  }
+
+  void add_flight(int handle, BlockRef block, When when, std::string name) {
     Flight& flight = flights[handle];
-    flight.each_run =
-        (block == BlockKind::kForward || block == BlockKind::kBackward) && when == When::kAlways;
+    flight.each_run = !block.once() && when == When::kAlways;
     flight.pending.assign(flight.each_run ? static_cast<size_t>(program.micro_batches) : 1,
                           comm::kNoHandle);
     flight.name = std::move(name);
@@ -256,29 +259,29 @@ struct RankExecutor::Impl {
   // ------------------------------------------------------------------------------------------------
   void run_step(int64_t step) {
     context.step = step;
-    std::array<int64_t, kBlockKinds> runs{}, previous;
-    std::array<int64_t, kBlockKinds> total{};
-    previous.fill(-1);
-    for (const BlockRunStep& entry : program.schedule) ++total[static_cast<size_t>(entry.block)];
+    ByBlock<int64_t> runs, total;
+    ByBlock<int64_t> previous;
+    for (const BlockRunStep& entry : program.schedule) ++total[entry.block];
     for (const BlockRunStep& entry : program.schedule) {
-      const auto b = static_cast<size_t>(entry.block);
-      const int64_t done = runs[b]++;
-      run_block({entry.block, entry.micro_batch,
-                 entry.micro_batch % std::max<int64_t>(program.slots, 1), previous[b], done == 0,
-                 done + 1 == total[b]});
-      previous[b] = entry.micro_batch;
+      const int64_t done = runs[entry.block]++;
+      const int64_t before = done == 0 ? -1 : previous[entry.block];
+      run_block(
+          {entry.block, entry.micro_batch, before, done == 0, done + 1 == total[entry.block]});
+      previous[entry.block] = entry.micro_batch;
     }
     for (auto& [handle, flight] : flights) wait_all(flight);
   }
 
   void run_block(const Run& run) {
     const auto& block = program.block(run.block);
+    if (block.empty()) return;
+    const std::vector<Extent>& touched = extents.at(run.block);
     for (size_t i = 0; i < block.size(); ++i) {
       const Instruction& instruction = block[i];
       if ((instruction.when == When::kFirst && !run.first) ||
           (instruction.when == When::kLast && !run.last))
         continue;
-      touch(extents[static_cast<size_t>(run.block)][i], run.slot);
+      touch(touched[i], run.micro_batch);
       if (options.profile) {
         const auto begin = std::chrono::steady_clock::now();
         execute(run, i, instruction);
@@ -314,8 +317,8 @@ struct RankExecutor::Impl {
   }
 
   std::optional<Kernel>& variant(const Run& run, size_t i) {
-    Variants& v = variants[static_cast<size_t>(run.block)][i];
-    const int64_t place = v.moving ? run.micro_batch : v.slotted ? run.slot : 0;
+    Variants& v = variants[run.block][i];
+    const int64_t place = run.micro_batch % places(v);
     return v.kernels[static_cast<size_t>(2 * place + (v.varying && run.first ? 1 : 0))];
   }
 
@@ -342,18 +345,19 @@ struct RankExecutor::Impl {
     call.op = &op;
     call.box = at_micro_batch(program, compute.box, micro_batch_dim_of(program, op.annotation),
                               run.micro_batch);
-    for (const View& view : compute.inputs) call.inputs.push_back(array(view, run.slot));
+    for (const View& view : compute.inputs) call.inputs.push_back(array(view, run.micro_batch));
     for (const Output& output : compute.outputs) {
-      call.outputs.push_back(array(output.view, run.slot));
+      call.outputs.push_back(array(output.view, run.micro_batch));
       call.add.push_back(adds(output.write, run));
     }
     call.context = &context;
     return kernels::prepare_kernel(call);
   }
 
-  comm::ArrayView comm_view(const std::optional<View>& view, const Box& box, int64_t slot) const {
+  comm::ArrayView comm_view(const std::optional<View>& view, const Box& box,
+                            int64_t micro_batch) const {
     if (!view) return {nullptr, box, row_major_strides(box.shape())};
-    const Array memory = array(*view, slot);
+    const Array memory = array(*view, micro_batch);
     return {memory.data, box, memory.strides};
   }
 
@@ -367,15 +371,15 @@ struct RankExecutor::Impl {
   }
 
   void execute_issue(const Run& run, size_t i, const Issue& issue) {
-    const auto b = static_cast<size_t>(run.block);
+    const BlockRef b = run.block;
     const auto me = static_cast<size_t>(program.groups[static_cast<size_t>(issue.group)].index);
     std::vector<comm::Item> items;
     items.reserve(issue.transfers.size());
     for (size_t t = 0; t < issue.transfers.size(); ++t) {
       const Transfer& transfer = issue.transfers[t];
       items.push_back({&redistributions[b][i][t],
-                       comm_view(transfer.in, transfer.hold[me], run.slot),
-                       comm_view(transfer.out, transfer.need[me], run.slot)});
+                       comm_view(transfer.in, transfer.hold[me], run.micro_batch),
+                       comm_view(transfer.out, transfer.need[me], run.micro_batch)});
     }
     start(run, issue.handle,
           communicator.issue(groups[static_cast<size_t>(issue.group)], std::move(items),
@@ -391,16 +395,16 @@ struct RankExecutor::Impl {
     const DType dtype = program.buffer(send.view.buffer).dtype;
     start(run, send.handle,
           communicator.issue_send(send.peer, tag_of(send.tag, run), dtype,
-                                  comm_view(send.view, send.region, run.slot),
-                                  labels[static_cast<size_t>(run.block)][i]));
+                                  comm_view(send.view, send.region, run.micro_batch),
+                                  labels[run.block][i]));
   }
 
   void execute_receive(const Run& run, size_t i, const Recv& receive) {
     const DType dtype = program.buffer(receive.view.buffer).dtype;
     start(run, receive.handle,
           communicator.issue_recv(receive.peer, tag_of(receive.tag, run), dtype,
-                                  comm_view(receive.view, receive.region, run.slot),
-                                  labels[static_cast<size_t>(run.block)][i]));
+                                  comm_view(receive.view, receive.region, run.micro_batch),
+                                  labels[run.block][i]));
   }
 
   void wait_on(comm::Handle& pending) {
@@ -414,8 +418,7 @@ struct RankExecutor::Impl {
 
   void execute_wait(const Run& run, const Wait& wait) {
     Flight& flight = flights.at(wait.handle);
-    const bool once = run.block == BlockKind::kPrologue || run.block == BlockKind::kUpdate;
-    if (once || !flight.each_run) {
+    if (run.block.once() || !flight.each_run) {
       wait_all(flight);
       return;
     }
@@ -426,7 +429,7 @@ struct RankExecutor::Impl {
   void execute_copy(const Run& run, size_t i, const Copy& copy) {
     std::optional<Kernel>& kernel = variant(run, i);
     if (!kernel) {
-      const Array from = array(copy.from, run.slot), to = array(copy.to, run.slot);
+      const Array from = array(copy.from, run.micro_batch), to = array(copy.to, run.micro_batch);
       kernel =
           adds(copy.write, run) ? kernels::prepare_add(from, to) : kernels::prepare_copy(from, to);
     }
@@ -437,7 +440,7 @@ struct RankExecutor::Impl {
     const Tensor& tensor = graph.tensor(one.tensor);
     const Box region =
         at_micro_batch(program, one.region, micro_batch_dim_of(program, tensor), run.micro_batch);
-    if (!region.empty()) (*load)(tensor, region, array(one.to, run.slot));
+    if (!region.empty()) (*load)(tensor, region, array(one.to, run.micro_batch));
   }
 };
 

@@ -25,8 +25,9 @@ int threads_of_rank(int ranks) {
 std::vector<std::string> axis_names(const Compiled& compiled, const Program& program) {
   std::vector<std::string> names;
   const auto& stages = compiled.lowering->plan().stages;
-  if (!program.stage.valid() || program.stage.index() >= stages.size()) return names;
-  for (const MeshAxis& axis : stages[program.stage.index()].mesh.axes) names.push_back(axis.name);
+  if (program.stages.empty() || program.stages[0].index() >= stages.size()) return names;
+  for (const MeshAxis& axis : stages[program.stages[0].index()].mesh.axes)
+    names.push_back(axis.name);
   return names;
 }
 

@@ -23,9 +23,7 @@ Volume sum(const std::vector<Program>& programs, const Graph& graph, Measured::K
   Volume out;
   for (const Program& program : programs) {
     Program part = program;
-    for (size_t b = 0; b < kBlockKinds; ++b) {
-      if (only && static_cast<size_t>(*only) != b) part.blocks[b].clear();
-    }
+    if (only) std::erase_if(part.blocks, [&](const auto& b) { return b.first.kind != *only; });
     for (const auto& [kind, traffic] : volume(part, graph, keep).by_kind) {
       out.by_kind[kind] += traffic;
     }

@@ -1,7 +1,8 @@
-// Stage text: the instructions of one stage with layouts in place of boxes, shared by all its
-// ranks. Lowering walks the graph once and writes the texts of all stages (lower_walk.cc); a rank's
-// program is its stage's text with the rank's coordinates put in (instantiate.cc). This is why
-// lowering a rank does not visit the others.
+// Place text: the instructions of the stages at one place (the devices that they share) with layouts
+// instead of boxes, common to all its ranks. Lowering walks the graph once and writes the texts of
+// all places (walk.cc); a rank's program is the text of its place (of its places, if the meshes of
+// stages overlap) with the rank's coordinates put in (instantiate.cc). This is why lowering a rank
+// does not visit the others. Blocks are named by the number of their stage.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +55,7 @@ struct TextBuffer {
 };
 
 struct TextView {
-  int buffer = -1;  // index into StageText::buffers
+  int buffer = -1;  // index into PlaceText::buffers
   Region region;    // inside the buffer's region
 };
 
@@ -82,12 +83,12 @@ struct TextIssue {
   std::optional<Combiner> combiner;
   std::vector<TextTransfer> transfers;
 };
-// What crosses to another stage: every rank of `to_stage` receives its region from the nearest
-// holders on `from_stage`.
+// What crosses to another place: every rank of `to_place` receives its region from the nearest
+// holders at `from_place`; what a rank would send to itself is a copy on the receiving side.
 struct TextCross {
   int handle = 0;  // of the first piece; pieces get consecutive handles from a range of their own
-  bool sends = false;  // this stage's side
-  StageId from_stage, to_stage;
+  bool sends = false;  // this place's side
+  PlaceId from_place, to_place;
   TensorId tensor;
   int64_t tag = 0;
   TextView from, to;  // the side's own is valid; both regions are
@@ -110,6 +111,7 @@ struct TextInstruction {
   std::variant<TextCompute, TextIssue, TextCross, TextWait, TextCopy, TextLoad> body;
   When when = When::kAlways;
   OpId cause;
+  int64_t order = 0;  // of writing, over all places
 };
 
 struct TextHome {
@@ -117,10 +119,10 @@ struct TextHome {
   int buffer = -1;
 };
 
-struct StageText {
+struct PlaceText {
   Mesh mesh;
   std::vector<TextBuffer> buffers;
-  std::array<std::vector<TextInstruction>, kBlockKinds> blocks;
+  ByBlock<std::vector<TextInstruction>> blocks;
   std::vector<TextHome> homes, fetches;
 };
 
@@ -143,20 +145,20 @@ Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>&
 Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const Mesh& mesh,
                 const std::vector<int64_t>& coordinates, int64_t step);
 
-// Passes: stage text -> stage text. Joins adjacent collectives of the same kind, group, combiner
+// Passes: place text -> place text. Joins adjacent collectives of the same kind, group, combiner
 // and dtype whose waits come later, up to `bytes` a bucket; the bucket is issued where its last
 // member was.
-void bucket_collectives(StageText& text, const ShapeRule& shapes, int64_t bytes);
+void bucket_collectives(PlaceText& text, const ShapeRule& shapes, int64_t bytes);
 
-// A rank's program from its stage's text; lifetimes, frees and arena offsets included (memory.cc).
+// A rank's program from its places' texts; lifetimes, frees and arena offsets included (memory.cc).
 struct InstantiateInput {
   const Graph* graph = nullptr;
   const ResolvedPlan* plan = nullptr;
   const std::vector<OpPlan>* ops = nullptr;  // effective splits
-  const std::vector<StageText>* texts = nullptr;
+  const std::vector<PlaceText>* texts = nullptr;  // by place
   ShapeRule shapes;
 };
-Result<Program> instantiate(const InstantiateInput& input, StageId stage, int rank);
+Result<Program> instantiate(const InstantiateInput& input, int rank);
 void plan_memory(Program& program, const Graph& graph);
 
 }  // namespace tessera
