@@ -42,8 +42,11 @@ class ReorderPass {
                        [&](const Dim& dim) { return dim.name == dim_; });
   }
 
-  // Ops that follow the order of the dim by an attribute.
-  static bool follows(const Op& op) { return op.attributes.contains("order"); }
+  // Ops that follow the order of the queries' dim by an attribute.
+  bool follows(const Op& op) const {
+    const bool knows = op.kind == "attention" || op.kind == "causal_mask";
+    return knows && op.annotation.find(dim_) >= 0 && dim_ == "seq";
+  }
 
   // All others must do the same with each element of the dim, wherever it stands.
   Status check(const Op& op) const {
@@ -51,11 +54,7 @@ class ReorderPass {
       return invalid_input(
           fmt::format("expected a forward graph, found {} op '{}'", phase_name(op.phase), op.path));
     }
-    if (follows(op)) {
-      if (op.text("order").empty()) return {};
-      return invalid_input(
-          fmt::format("dim '{}' of op '{}' ({}) is reordered already", dim_, op.path, op.kind));
-    }
+    if (follows(op) && op.text("order").empty()) return {};
     const bool by_position = op.kind == "dropout";
     const std::string& last =
         from_.tensor(op.inputs.empty() ? op.outputs[0] : op.inputs.back()).dims.front().name;
@@ -87,9 +86,7 @@ class ReorderPass {
     std::vector<TensorId> inputs;
     for (const TensorId input : op.inputs) inputs.push_back(in_order(input));
     Attributes attributes = op.attributes;
-    const bool has = std::any_of(op.inputs.begin(), op.inputs.end(),
-                                 [&](TensorId input) { return has_dim(from_.tensor(input)); });
-    if (follows(op) && has) attributes["order"] = order_;
+    if (follows(op)) attributes["order"] = order_;
     const std::vector<TensorId> outputs = to_.op(op.path, op.kind, inputs, attributes);
     if (!to_.ok()) return;
     for (size_t i = 0; i < outputs.size(); ++i) {

@@ -108,6 +108,34 @@ store = [
 )");
 }
 
+TEST(Recipes, LongSequences) {
+  const Graph graph = test_transformer();
+  EXPECT_EQ(emit("ring_attention(cp=4, inner=2)", graph), R"(# ring_attention(cp=4, inner=2)
+mesh = { outer = 2, inner = 2 }
+reorder = [ { dim = "seq", as = "zigzag", pieces = 8 } ]
+split = [
+  { ops = "*",                  dim = "seq", over = ["outer", "inner"] },
+  { ops = "blocks.*.attn.core", dim = "kv",  over = "time:4",            order = "nested", skew = ["-outer", "-inner"] },
+]
+)");
+  EXPECT_EQ(emit("rsa(sp=2)", graph), R"(# rsa(sp=2)
+mesh = { sp = 2 }
+expand = "blocks.*.attn.core"
+split = [
+  { ops = "*",                                  dim = "seq", over = "sp" },
+  { ops = "blocks.*.attn.core.{scores,values}", dim = "kv",  over = "time:2", order = "rotated", skew = "-sp" },
+]
+)");
+  EXPECT_EQ(emit("ulysses(2)", graph), R"(# ulysses(2)
+mesh = { sp = 2 }
+split = [
+  { ops = "*",                  dim = "seq",   over = "sp" },
+  { ops = "blocks.*.attn.core", dim = "seq",   over = [] },
+  { ops = "blocks.*.attn.core", dim = "heads", over = "sp" },
+]
+)");
+}
+
 TEST(Recipes, AxesOfSizeOneAreLeftOut) {
   const Graph graph = test_transformer();
   EXPECT_EQ(emit("megatron()", graph), "# megatron()\nmesh = {}\n");
@@ -149,14 +177,21 @@ TEST(Recipes, EveryRecipeMakesAPlanThatResolves) {
       {"gpipe(2, 4)", 2},
       {"one_f_one_b(pp=4, micro_batches=8)", 4},
       {"megatron(tp=2, pp=2, dp=2, zero=2, micro_batches=4, schedule=\"gpipe\")", 8},
-      {"summa(2)", 4}};
+      {"summa(2)", 4},
+      {"ring_attention(4, dp=2)", 8},
+      {"ring_attention(4, inner=2, order=striped)", 4},
+      {"rsa(2, dp=2)", 4},
+      {"ulysses(2)", 2},
+      {"ring_ulysses(2, 2)", 4}};
   for (const auto& [call, ranks] : calls) {
     const auto text = emit_recipe(call, *trained);
     ASSERT_TRUE(text.has_value()) << text.error().message;
     EXPECT_LE(std::count(text->begin(), text->end(), '\n'), 40) << *text;
     const auto plan = parse_plan(*text, call);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
-    const auto prepared = prepare(*trained, *plan);
+    const auto forward = transform_forward(test_transformer(model), *plan);
+    ASSERT_TRUE(forward.has_value()) << forward.error().message;
+    const auto prepared = prepare(*differentiate(*forward, OptimizerSpec{}), *plan);
     ASSERT_TRUE(prepared.has_value()) << prepared.error().message;
     EXPECT_EQ(prepared->plan.ranks, ranks) << call;
     // The text from the forward graph alone is the same.

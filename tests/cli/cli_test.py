@@ -222,7 +222,8 @@ class PlanCommand(CliTest):
         self.assertIn("megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b)\n", text)
         recipes = self.expect_json("plan", "--list", "--json")["recipes"]
         self.assertLessEqual({"serial", "data_parallel", "zero", "tensor_parallel", "gpipe", "one_f_one_b", "megatron",
-                              "summa"}, {recipe["name"] for recipe in recipes})
+                              "summa", "ring_attention", "rsa", "ulysses", "ring_ulysses"},
+                             {recipe["name"] for recipe in recipes})
         zero = next(recipe for recipe in recipes if recipe["name"] == "zero")
         self.assertEqual(list(zero), ["name", "summary", "arguments"])
         self.assertEqual(zero["arguments"][0], {"name": "stage", "default": None, "meaning": "1, 2 or 3"})
