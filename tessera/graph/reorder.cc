@@ -42,10 +42,11 @@ class ReorderPass {
                        [&](const Dim& dim) { return dim.name == dim_; });
   }
 
-  // Ops that follow the order of the queries' dim by an attribute.
+  // Ops that follow the order of the tokens by an attribute.
   bool follows(const Op& op) const {
-    const bool knows = op.kind == "attention" || op.kind == "causal_mask";
-    return knows && op.annotation.find(dim_) >= 0 && dim_ == "seq";
+    const auto name = [&](size_t input) { return from_.tensor(op.inputs[input]).dims[1].name; };
+    return (op.kind == "attention" && name(0) == dim_ && name(1) == dim_) ||
+           (op.kind == "causal_mask" && dim_ == "seq");
   }
 
   // All others must do the same with each element of the dim, wherever it stands.
@@ -55,21 +56,21 @@ class ReorderPass {
           fmt::format("expected a forward graph, found {} op '{}'", phase_name(op.phase), op.path));
     }
     if (follows(op) && op.text("order").empty()) return {};
-    const bool by_position = op.kind == "dropout";
-    const std::string& last =
-        from_.tensor(op.inputs.empty() ? op.outputs[0] : op.inputs.back()).dims.front().name;
-    const bool by_id =
-        (op.kind == "embedding" && last == dim_) ||
+    // Dropout draws by index, tables are looked up by index, a causal mask compares indices.
+    const bool by_position =
+        op.kind == "dropout" || op.kind == "attention" || op.kind == "causal_mask";
+    bool as_whole =
+        (op.kind == "embedding" && from_.tensor(op.inputs[1]).dims.front().name == dim_) ||
         (op.kind == "cross_entropy" && from_.tensor(op.inputs[0]).dims.back().name == dim_);
-    bool as_whole = by_id;
     const auto look = [&](TensorId id, const OperandDims& operand) {
       const Tensor& tensor = from_.tensor(id);
       for (size_t d = 0; d < operand.dims.size(); ++d) {
         if (tensor.dims[d].name != dim_) continue;
-        as_whole = as_whole || by_position || operand.dims[d].size() > 1 || operand.is_windowed(d);
+        as_whole = as_whole || operand.dims[d].size() > 1 || operand.is_windowed(d);
         for (int member : operand.dims[d]) {
           const OpDim& dim = op.annotation.dims[static_cast<size_t>(member)];
-          as_whole = as_whole || dim.mark == Mark::kFrozen;
+          const bool places = dim.name == "seq" || dim.name == "kv" || op.kind == "dropout";
+          as_whole = as_whole || dim.mark == Mark::kFrozen || (by_position && places);
         }
       }
     };

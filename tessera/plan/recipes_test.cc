@@ -115,7 +115,7 @@ mesh = { outer = 2, inner = 2 }
 reorder = [ { dim = "seq", as = "zigzag", pieces = 8 } ]
 split = [
   { ops = "*",                  dim = "seq", over = ["outer", "inner"] },
-  { ops = "blocks.*.attn.core", dim = "kv",  over = "time:4",            order = "nested", skew = ["-outer", "-inner"] },
+  { ops = "blocks.*.attn.core", dim = "kv",  over = "time:4",           order = "nested", skew = ["-outer", "-inner"] },
 ]
 )");
   EXPECT_EQ(emit("rsa(sp=2)", graph), R"(# rsa(sp=2)

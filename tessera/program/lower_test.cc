@@ -440,13 +440,12 @@ TEST(Loops, over_keys_leave_out_what_no_query_of_the_rank_sees) {
 }
 
 TEST(Loops, whose_parts_travel_are_rejected_if_a_rank_does_not_add_its_part) {
-  TestPrograms lowered = lower_all(
-      transformer(), fmt::format(kRing, ", order = \"rotated\", skew = \"-cp\""));
+  TestPrograms lowered =
+      lower_all(transformer(), fmt::format(kRing, ", order = \"rotated\", skew = \"-cp\""));
   expect_accepted(lowered);
   auto& backward = lowered.programs[1].block(BlockKind::kBackward);
-  const int add = position<Copy>(backward, [](const Copy& copy) {
-    return copy.write == Write::kAdd;
-  });
+  const int add =
+      position<Copy>(backward, [](const Copy& copy) { return copy.write == Write::kAdd; });
   ASSERT_GE(add, 0);
   backward.erase(backward.begin() + add);
   EXPECT_FALSE(verify(lowered.graph, lowered.programs).empty());

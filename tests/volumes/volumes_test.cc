@@ -291,8 +291,7 @@ TEST(Rsa, two_rings_send_what_one_ring_of_both_sends) {
     for (const int64_t n : {2, 4}) {
       const Measured found = measure(of.model, "rsa(" + std::to_string(n) + ")", b);
       EXPECT_EQ(found.sent_in(BlockKind::kForward, has_heads), n * (n - 1) * hop(of, n));
-      EXPECT_EQ(found.sent_in(BlockKind::kBackward, has_heads),
-                (n * (n - 1) + n * n) * hop(of, n));
+      EXPECT_EQ(found.sent_in(BlockKind::kBackward, has_heads), (n * (n - 1) + n * n) * hop(of, n));
     }
   }
 }
