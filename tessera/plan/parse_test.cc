@@ -143,6 +143,15 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
       {"mesh = { tp = 2 }\nsplit = [ { ops = \"*\", dim = \"b\", over = \"time:2\", order = "
        "\"rotated\", skew = \"-tq\" } ]",
        "plan.toml:2: axis 'tq' is not in the mesh {tp=2}, did you mean 'tp'?"},
+      {"reorder = [ { dim = \"seq\", as = \"zigzag\" } ]",
+       "plan.toml:1: [[reorder]] needs the key 'pieces'"},
+      {"reorder = [ { dim = \"seq\", as = \"zigzac\", pieces = 4 } ]",
+       "plan.toml:1: unknown order 'zigzac', did you mean 'zigzag'?"},
+      {"reorder = [ { dim = \"seq\", as = \"zigzag\", pieces = 3 } ]",
+       "plan.toml:1: expected an even number of pieces in a zigzag (two for each cut), found 3"},
+      {"expand = 3",
+       "plan.toml:1: 'expand' in the plan: expected a string or a list of strings, "
+       "found an integer"},
       {"split = [ { ops = \"*\", phase = \"backwards\", dim = \"b\", over = [] } ]",
        "plan.toml:1: unknown phase 'backwards', did you mean 'backward'?"},
       {"split = \"x\"",
@@ -278,6 +287,13 @@ RC_GTEST_PROP(Plan, PrintsAndParsesToAnEqualPlan, ()) {
   for (int i = 0; i < splits; ++i) plan.splits.push_back(random_split());
   const auto stores = *rc::gen::inRange(0, 5);
   for (int i = 0; i < stores; ++i) plan.stores.push_back(random_store());
+  if (*rc::gen::arbitrary<bool>()) plan.expand = {"blocks.*.attn.core"};
+  if (*rc::gen::arbitrary<bool>()) plan.expand.emplace_back("a \"quoted\" name");
+  const auto reorders = *rc::gen::inRange(0, 3);
+  for (int i = 0; i < reorders; ++i) {
+    const int64_t pieces = 2 * *rc::gen::inRange<int64_t>(1, 5);
+    plan.reorders.push_back({"seq", *rc::gen::element<std::string>("zigzag", "striped"), pieces});
+  }
   const std::string text = to_toml(plan);
   const auto again = parse_plan(text);
   RC_ASSERT(again.has_value());

@@ -308,6 +308,29 @@ TEST(Resolve, TheStepsOfANestedLoopAreTheProductOfItsAxes) {
   EXPECT_TRUE(resolve_text(entry + "\"time:4\" } ]", graph).has_value());
 }
 
+TEST(Prepare, TransformsTheForwardGraphAsThePlanAsks) {
+  const Graph graph = test_transformer();
+  const auto transformed = [&](const std::string& text) {
+    return transform_forward(graph, *parse_plan(text, "plan.toml"));
+  };
+  const auto error = [&](const std::string& text) {
+    const auto out = transformed(text);
+    return out ? "" : out.error().message;
+  };
+  const auto expanded = transformed("expand = \"blocks.0.attn\"");
+  ASSERT_TRUE(expanded.has_value()) << expanded.error().message;
+  EXPECT_TRUE(find_op(*expanded, "blocks.0.attn.core.scores").valid());
+  EXPECT_TRUE(find_op(*expanded, "blocks.1.attn.core").valid());
+  EXPECT_EQ(error("expand = \"blocks.*.atn\""),
+            "plan.toml:1: expand = \"blocks.*.atn\" selects no forward op, did you mean "
+            "'blocks.0.attn.q'?");
+  EXPECT_EQ(error("mesh = {}\nexpand = \"blocks.1.mlp\""),
+            "plan.toml:2: expand = \"blocks.1.mlp\" selects no op that can be taken apart, only "
+            "such as 'blocks.1.mlp.up' (einsum)");
+  EXPECT_EQ(error("reorder = [ { dim = \"sequ\", as = \"zigzag\", pieces = 4 } ]"),
+            "plan.toml:1: no tensor of the graph has the dim 'sequ'");
+}
+
 TEST(Prepare, ExpandsAndRecomputesUntilNothingIsLeft) {
   const auto trained = differentiate(test_transformer(), OptimizerSpec{});
   ASSERT_TRUE(trained.has_value()) << trained.error().message;
