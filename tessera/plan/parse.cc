@@ -17,10 +17,12 @@ using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
 const Names kPlanKeys{"mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule",
                       "bucket_bytes", "split",         "stage",           "store",      "precision",
-                      "place",        "expand",        "reorder"};
+                      "place",        "prefetch",      "expand",          "reorder"};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
-const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
+const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute", "keep"};
+const Names kPrefetchKeys{"units", "ahead"};
+const Names kKeeps{"block", "micro_batch", "step"};
 const Names kReorderKeys{"dim", "as", "pieces"};
 const Names kOrderNames{"zigzag", "striped"};
 const Names kPrecisionKeys{"compute"};
@@ -350,8 +352,16 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
     if (!node->is_boolean()) return reader.wrong_type("recompute", "true or false", *node);
     entry.recompute = node->as_boolean()->get();
   }
-  if (!entry.over && !entry.tier && !entry.recompute) {
-    return reader.error(entry.line, "[[store]] needs at least one of 'over', 'tier', 'recompute'");
+  if (reader.has("keep")) {
+    std::string keep;
+    TESSERA_TRY_VOID(reader.string("keep", keep));
+    const auto it = std::find(kKeeps.begin(), kKeeps.end(), keep);
+    if (it == kKeeps.end()) return reader.not_one_of("keep", "keep", keep, kKeeps);
+    entry.keep = static_cast<Keep>(it - kKeeps.begin());
+  }
+  if (!entry.over && !entry.tier && !entry.recompute && !entry.keep) {
+    return reader.error(entry.line,
+                        "[[store]] needs at least one of 'over', 'tier', 'recompute', 'keep'");
   }
   return entry;
 }
@@ -450,6 +460,22 @@ Status read_precision(const Reader& top, Plan& plan) {
   return {};
 }
 
+Status read_prefetch(const Reader& top, Plan& plan) {
+  const toml::node* node = top.find("prefetch");
+  if (node == nullptr) return {};
+  if (!node->is_table()) {
+    return top.wrong_type("prefetch", "a table like { units = \"blocks.*\", ahead = 1 }", *node);
+  }
+  const Reader reader(*node->as_table(), "[prefetch]", top.file(), top.line_of(*node));
+  TESSERA_TRY_VOID(reader.allow(kPrefetchKeys));
+  TESSERA_TRY_VOID(reader.require("units"));
+  Prefetch prefetch;
+  TESSERA_TRY_VOID(reader.string("units", prefetch.units));
+  TESSERA_TRY_VOID(reader.integer("ahead", 0, prefetch.ahead));
+  plan.prefetch = std::move(prefetch);
+  return {};
+}
+
 Status read_place(const Reader& top, Plan& plan) {
   const toml::node* node = top.find("place");
   if (node == nullptr) return {};
@@ -474,6 +500,7 @@ Result<Plan> read_plan(const Reader& top) {
   TESSERA_TRY_VOID(top.string("micro_batch_dim", plan.micro_batch_dim));
   TESSERA_TRY_VOID(top.string("stage_axis", plan.stage_axis));
   TESSERA_TRY_VOID(read_place(top, plan));
+  TESSERA_TRY_VOID(read_prefetch(top, plan));
   TESSERA_TRY_VOID(top.integer("bucket_bytes", 0, plan.bucket_bytes));
   TESSERA_TRY_VOID(read_schedule(top, plan));
   TESSERA_TRY_VOID(read_precision(top, plan));
@@ -526,6 +553,8 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file) {
   if (!table) return invalid_input(table.error().message + syntax_hint(text));
   return read_plan(Reader(*table, "the plan", file_name, 1));
 }
+
+std::string_view keep_name(Keep keep) { return kKeeps[static_cast<size_t>(keep)]; }
 
 std::string_view tier_name(Tier tier) {
   switch (tier) {

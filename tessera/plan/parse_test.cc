@@ -80,6 +80,21 @@ TEST(ParsePlan, ReadsAScheduleTable) {
   EXPECT_EQ(*parse_plan(to_toml(*plan)), *plan);
 }
 
+TEST(ParsePlan, AScheduleTableNamesStagesWhereAPlaceHasSeveral) {
+  const std::string text =
+      "micro_batches = 1\nschedule = [\n  [\"F0@0\", \"F0@3\", \"B0@3\", \"W0@3\", \"B0@0\", "
+      "\"W0@0\"],\n  [\"F0@1\", \"F0@2\", \"B0@2\", \"B0@1\"],\n]\n";
+  const auto plan = parse_plan(text, "v.toml");
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  EXPECT_EQ(parse_plan(to_toml(*plan)).value(), *plan);
+  PipelineShape shape{.places = 2, .micro_batches = 1, .at = {{0}, {1}, {1}, {0}}};
+  EXPECT_EQ(plan_schedule(*plan, shape).value(), plan->schedule_table);
+  shape.at[3] = {1};
+  EXPECT_EQ(plan_schedule(*plan, shape).error().message,
+            "v.toml:2: schedule of place 0: F0@3 is of a stage that is not at this place, which "
+            "has 0");
+}
+
 struct Case {
   std::string text, message;
 };
@@ -164,7 +179,7 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
       {"store = [ { tensors = \"*\", recompute = 1 } ]",
        "plan.toml:1: 'recompute' in [[store]]: expected true or false, found an integer"},
       {"store = [ { tensors = \"*\" } ]",
-       "plan.toml:1: [[store]] needs at least one of 'over', 'tier', 'recompute'"},
+       "plan.toml:1: [[store]] needs at least one of 'over', 'tier', 'recompute', 'keep'"},
       {"store = [ { tensors = \"*\", dim = \"h\", tier = \"host\" } ]",
        "plan.toml:1: 'dim' in [[store]] needs 'over'"},
       {"[precision]\ncompute = \"bfloat\"",

@@ -74,6 +74,7 @@ std::string entry_toml(const StoreEntry& entry) {
   if (entry.dim) out += ", dim = " + quoted(*entry.dim);
   if (entry.tier) out += ", tier = " + quoted(tier_name(*entry.tier));
   if (entry.recompute) out += fmt::format(", recompute = {}", *entry.recompute);
+  if (entry.keep) out += ", keep = " + quoted(keep_name(*entry.keep));
   return out;
 }
 
@@ -249,17 +250,17 @@ bool operator==(const StageEntry& a, const StageEntry& b) {
 }
 
 bool operator==(const StoreEntry& a, const StoreEntry& b) {
-  return std::tie(a.tensors, a.over, a.dim, a.tier, a.recompute) ==
-         std::tie(b.tensors, b.over, b.dim, b.tier, b.recompute);
+  return std::tie(a.tensors, a.over, a.dim, a.tier, a.recompute, a.keep) ==
+         std::tie(b.tensors, b.over, b.dim, b.tier, b.recompute, b.keep);
 }
 
 bool operator==(const Plan& a, const Plan& b) {
   return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule,
-                  a.schedule_table, a.place, a.bucket_bytes, a.splits, a.stages, a.stores,
-                  a.reorders, a.expand, a.compute_dtype) ==
+                  a.schedule_table, a.place, a.prefetch, a.bucket_bytes, a.splits, a.stages,
+                  a.stores, a.reorders, a.expand, a.compute_dtype) ==
          std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis, b.schedule,
-                  b.schedule_table, b.place, b.bucket_bytes, b.splits, b.stages, b.stores,
-                  b.reorders, b.expand, b.compute_dtype);
+                  b.schedule_table, b.place, b.prefetch, b.bucket_bytes, b.splits, b.stages,
+                  b.stores, b.reorders, b.expand, b.compute_dtype);
 }
 
 std::string to_toml(const Plan& plan) {
@@ -279,6 +280,10 @@ std::string to_toml(const Plan& plan) {
     out += schedule_toml(plan);
   if (plan.bucket_bytes != defaults.bucket_bytes) {
     out += fmt::format("bucket_bytes = {}\n", plan.bucket_bytes);
+  }
+  if (plan.prefetch) {
+    out += fmt::format("prefetch = {{ units = {}, ahead = {} }}\n", quoted(plan.prefetch->units),
+                       plan.prefetch->ahead);
   }
   if (plan.compute_dtype) {
     out += fmt::format("precision = {{ compute = {} }}\n", quoted(dtype_name(*plan.compute_dtype)));

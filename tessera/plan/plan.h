@@ -44,6 +44,10 @@ namespace tessera {
 enum class StepOrder : uint8_t { kAligned, kRotated, kNested };
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
 std::string_view tier_name(Tier tier);
+// How long what was gathered of a tensor at rest is kept: until its block needs it no more, from
+// the forward to the backward of a micro-batch, or for the step.
+enum class Keep : uint8_t { kBlock, kMicroBatch, kStep };
+std::string_view keep_name(Keep keep);
 
 // ---- as written
 // -------------------------------------------------------------------------------------------------
@@ -78,6 +82,7 @@ struct StoreEntry {
   std::optional<std::string> dim;  // which tensor dim `over` cuts; default: see docs
   std::optional<Tier> tier;
   std::optional<bool> recompute;
+  std::optional<Keep> keep;
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
 };
@@ -90,6 +95,14 @@ struct ReorderEntry {
   std::string order() const;  // "zigzag:8"
   friend bool operator==(const ReorderEntry& a, const ReorderEntry& b);
 };
+// Tensors at rest that a unit of ops reads are gathered while the unit `ahead` before it computes;
+// so ahead + 1 units are gathered at the same time. A unit: ops whose path has the same shortest
+// prefix that the glob matches ("blocks.*": blocks.0, blocks.1, ...).
+struct Prefetch {
+  std::string units;
+  int64_t ahead = 1;
+  friend bool operator==(const Prefetch&, const Prefetch&) = default;
+};
 struct Plan {
   std::string file = "<plan>";
   std::vector<std::pair<std::string, int64_t>> mesh;  // row-major, last fastest
@@ -100,6 +113,7 @@ struct Plan {
   std::string schedule = "1f1b";  // a schedule's name (schedule.h); unused with a table
   Schedule schedule_table;        // by place, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
+  std::optional<Prefetch> prefetch;
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
@@ -145,6 +159,7 @@ struct TensorPlan {
   bool has_over = false;
   Tier tier = Tier::kDevice;
   bool recompute = false;
+  Keep keep = Keep::kBlock;
   int over_entry = -1, tier_entry = -1, recompute_entry = -1;
 };
 struct Stage {

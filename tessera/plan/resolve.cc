@@ -559,6 +559,9 @@ class Resolver {
       TESSERA_TRY(const auto selected, select_tensors(entry));
       if (entry.over) TESSERA_TRY_VOID(apply_over(e, selected));
       if (entry.recompute) TESSERA_TRY_VOID(apply_recompute(e, selected));
+      if (entry.keep) {
+        for (TensorId id : selected) out_.tensors[id.index()].keep = *entry.keep;
+      }
       if (!entry.tier) continue;
       for (TensorId id : selected) {
         out_.tensors[id.index()].tier = *entry.tier;

@@ -1,8 +1,8 @@
-// Place text: the instructions of the stages at one place (the devices that they share) with layouts
-// instead of boxes, common to all its ranks. Lowering walks the graph once and writes the texts of
-// all places (walk.cc); a rank's program is the text of its place (of its places, if the meshes of
-// stages overlap) with the rank's coordinates put in (instantiate.cc). This is why lowering a rank
-// does not visit the others. Blocks are named by the number of their stage.
+// Place text: the instructions of the stages at one place (the devices that they share) with
+// layouts instead of boxes, common to all its ranks. Lowering walks the graph once and writes the
+// texts of all places (walk.cc); a rank's program is the text of its place (of its places, if the
+// meshes of stages overlap) with the rank's coordinates put in (instantiate.cc). This is why
+// lowering a rank does not visit the others. Blocks are named by the number of their stage.
 #pragma once
 
 #include <algorithm>
@@ -82,6 +82,7 @@ struct TextIssue {
   std::vector<AxisId> axes;
   std::optional<Combiner> combiner;
   std::vector<TextTransfer> transfers;
+  int unit = -1;  // for which it was moved ahead: joined only with others for the same
 };
 // What crosses to another place: every rank of `to_place` receives its region from the nearest
 // holders at `from_place`; what a rank would send to itself is a copy on the receiving side.
@@ -150,11 +151,14 @@ Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const
 // member was.
 void bucket_collectives(PlaceText& text, const ShapeRule& shapes, int64_t bytes);
 
+// Moves the gathering of tensors at rest before the unit `ahead` before the one that reads them.
+void prefetch_at_rest(PlaceText& text, const Graph& graph, const Prefetch& prefetch);
+
 // A rank's program from its places' texts; lifetimes, frees and arena offsets included (memory.cc).
 struct InstantiateInput {
   const Graph* graph = nullptr;
   const ResolvedPlan* plan = nullptr;
-  const std::vector<OpPlan>* ops = nullptr;  // effective splits
+  const std::vector<OpPlan>* ops = nullptr;       // effective splits
   const std::vector<PlaceText>* texts = nullptr;  // by place
   ShapeRule shapes;
 };

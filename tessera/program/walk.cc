@@ -157,6 +157,11 @@ class Walker {
     at(place).home[tensor.id] = {buffer, region, -1, BlockKind::kPrologue};
   }
 
+  bool rests(TensorId tensor) const {
+    const Tensor& t = graph_.tensor(tensor);
+    return !t.producer.valid() && t.role != Role::kInput;
+  }
+
   // ---- hold -> need
   // -------------------------------------------------------------------------------------------
   // Steps of a conversion; the last one may be told where to put its result.
@@ -211,7 +216,10 @@ class Walker {
     std::vector<const Held*> candidates;
     if (const auto it = state.home.find(tensor); it != state.home.end())
       candidates.push_back(&it->second);
-    for (BlockRef kind : {block, BlockRef(BlockKind::kPrologue)}) {
+    std::vector<BlockRef> blocks{block, BlockKind::kPrologue};
+    if (plan_.tensors[tensor.index()].keep == Keep::kMicroBatch && block.kind > BlockKind::kForward)
+      blocks.push_back({BlockKind::kForward, block.chunk});
+    for (BlockRef kind : blocks) {
       if (const auto it = state.copies.find({kind, tensor}); it != state.copies.end()) {
         for (const Held& held : it->second) candidates.push_back(&held);
       }
@@ -268,6 +276,10 @@ class Walker {
       return held;
     }
     const bool completes = !hold->region.layout.complete() && need.complete();
+    if (rests(tensor) && plan_.tensors[tensor.index()].keep == Keep::kStep &&
+        block != BlockKind::kUpdate) {
+      block = BlockKind::kPrologue;
+    }
     Held converted = convert(place, tensor, *hold, need, block, reader.id, When::kAlways);
     if (completes) {
       at(place).home[tensor] = converted;  // the parts are of no further use

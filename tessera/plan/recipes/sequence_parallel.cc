@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kCore = "blocks.*.attn.core";
 
-Status tokens(PlanText& text, const Graph& graph, const std::vector<std::string>& axes) {
+Status tokens(PlanText& text, const Graph& graph, const std::string& axes) {
   if (!has_dim(graph, kCore, "kv"))
     return invalid_input("expected ops blocks.*.attn.core with the dim 'kv', found none");
   TESSERA_TRY_VOID(data_parallel(text, graph));
@@ -27,13 +27,10 @@ bool is_causal(const Graph& graph) {
 }
 
 // Without a causal mask every order has the same work.
-Status balance(PlanText& text, const Graph& graph, const std::string& order, int64_t ranks) {
-  if (order != "zigzag" && order != "striped" && order != "none")
-    return invalid_input(fmt::format("expected order = zigzag, striped or none, found {}", order));
-  if (order == "none" || ranks == 1 || !is_causal(graph)) return {};
+void balance(PlanText& text, const Graph& graph, const std::string& order, int64_t ranks) {
+  if (order == "none" || ranks == 1 || !is_causal(graph)) return;
   text.reorder = order;
   text.pieces = order == "zigzag" ? 2 * ranks : ranks;
-  return {};
 }
 
 Result<std::string> emit_ring_attention(const RecipeArguments& arguments, const Graph& graph) {
@@ -41,16 +38,16 @@ Result<std::string> emit_ring_attention(const RecipeArguments& arguments, const 
   if (cp % inner != 0)
     return invalid_input(fmt::format("inner = {} does not divide cp = {}", inner, cp));
   PlanText text{.mesh = {{"dp", arguments.number("dp")}}};
-  std::vector<std::string> rings = {"cp"};
+  std::string rings = "cp";
   if (inner > 1 && inner < cp) {
     text.mesh.emplace_back("outer", cp / inner);
     text.mesh.emplace_back("inner", inner);
-    rings = {"outer", "inner"};
+    rings = "outer,inner";
   } else {
     text.mesh.emplace_back("cp", cp);
   }
   TESSERA_TRY_VOID(tokens(text, graph, rings));
-  TESSERA_TRY_VOID(balance(text, graph, arguments.text("order"), cp));
+  balance(text, graph, arguments.text("order"), cp);
   text.rotate(kCore, "kv", rings);
   return text.str();
 }
@@ -58,8 +55,8 @@ Result<std::string> emit_ring_attention(const RecipeArguments& arguments, const 
 Result<std::string> emit_rsa(const RecipeArguments& arguments, const Graph& graph) {
   PlanText text{.mesh = {{"dp", arguments.number("dp")}, {"sp", arguments.number("sp")}},
                 .expand = kCore};
-  TESSERA_TRY_VOID(tokens(text, graph, {"sp"}));
-  text.rotate("blocks.*.attn.core.{scores,values}", "kv", {"sp"});
+  TESSERA_TRY_VOID(tokens(text, graph, "sp"));
+  text.rotate("blocks.*.attn.core.{scores,values}", "kv", "sp");
   return text.str();
 }
 
@@ -68,23 +65,20 @@ Result<std::string> emit_ulysses(const RecipeArguments& arguments, const Graph& 
   const bool rings = arguments.numbers.contains("ring");
   const int64_t ring = rings ? arguments.number("ring") : 1, sp = arguments.number("sp");
   PlanText text{.mesh = {{"dp", arguments.number("dp")}, {"ring", ring}, {"sp", sp}}};
-  TESSERA_TRY_VOID(tokens(text, graph, {"ring", "sp"}));
+  TESSERA_TRY_VOID(tokens(text, graph, "ring,sp"));
   if (sp > 1) {
     TESSERA_TRY(const std::string heads, heads_dim(graph, "sp", sp));
-    text.splits.push_back(
-        {kCore, "seq", ring > 1 ? std::vector<std::string>{"ring"} : std::vector<std::string>{}});
+    text.split(kCore, "seq", "ring");
     text.split(kCore, heads, "sp");
   }
-  if (rings) {
-    TESSERA_TRY_VOID(balance(text, graph, arguments.text("order"), ring));
-  }
-  text.rotate(kCore, "kv", {"ring"});
+  if (rings) balance(text, graph, arguments.text("order"), ring);
+  text.rotate(kCore, "kv", "ring");
   return text.str();
 }
 
 const RecipeArgument kSequenceRanks = number("sp", std::nullopt, "ranks that share a sequence");
-const RecipeArgument kOrder = {
-    "order", "zigzag", "of the tokens under a causal mask: zigzag, striped or none", 0, true};
+const RecipeArgument kOrder =
+    choice("order", "zigzag", {"zigzag", "striped", "none"}, "of the tokens under a causal mask");
 
 }  // namespace
 
