@@ -2,8 +2,8 @@
 // plan's choices (precision, splits of frozen dims, recomputation) before lowering. Each returns a
 // new, verified graph; ids are numbered anew, names and paths of what stays are kept.
 //
-//   forward graph -> apply_precision -> unroll -> differentiate -> expand_ops -> recompute_ops ->
-//   lowering
+//   forward graph -> expand_ops, reorder_dim, apply_precision, unroll -> differentiate ->
+//   expand_ops -> recompute_ops -> lowering
 #pragma once
 
 #include <string>
@@ -47,9 +47,17 @@ struct Unrolling {
 // ids of a cut table; with `stages`, an op that reads what later steps make.
 Result<Graph> unroll(const Graph& forward, const std::vector<bool>& ops, const Unrolling& how);
 
+// Permutes a dim of a forward graph (order.h): every input, parameter and buffer that has it passes
+// an op "<name>.reorder", and ops whose result depends on positions (attention, causal_mask) take
+// the order as an attribute; all others do not notice. What the graph makes keeps its names; values
+// with the dim are permuted, the loss and the gradients are not.
+// Errors: no tensor has the dim; an op that depends on positions otherwise (dropout, a window,
+// ...).
+Result<Graph> reorder_dim(const Graph& forward, const std::string& dim, const std::string& order);
+
 // Replaces each of the ops by its KindInfo::expand, in place: ops "<path>.<suffix>" of the same
 // phase, the last of which make the replaced outputs under their names. Loss, `of` and `update_of`
-// links follow.
+// links follow. An output that no op reads need not be made.
 //
 // Mirrors: the ops of an expanded backward op have that op's mirror. If a mirror itself was
 // expanded, an op of its expansion takes its place: the one that shares the most dim names with the

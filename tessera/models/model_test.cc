@@ -254,7 +254,7 @@ TEST(Models, SaySequenceVocabularyAndACompleteSpec) {
   EXPECT_EQ(model.vocab, 16);
   EXPECT_EQ(model.spec,
             "gpt:layers=1,hidden=8,heads=2,seq=4,vocab=16,ffn=32,dropout=0,tied=1,eps=1e-05,"
-            "activation=gelu,dtype=float32");
+            "causal=1,activation=gelu,dtype=float32");
   EXPECT_EQ(model_of(model.spec, 3).graph, model.graph);
 }
 
@@ -277,7 +277,7 @@ TEST(ModelErrors, NameTheModelAndTheKey) {
   EXPECT_EQ(
       error_of("gpt:layer=2"),
       "model 'gpt': unknown key 'layer', did you mean 'layers'? (keys: layers, hidden, heads, "
-      "seq, vocab, ffn, dropout, tied, eps, activation, dtype)");
+      "seq, vocab, ffn, dropout, tied, eps, causal, activation, dtype)");
   EXPECT_EQ(error_of("gpt:hidden=100,heads=3"),
             "model 'gpt': hidden=100 must be a multiple of heads=3");
   EXPECT_EQ(error_of("gpt:layers=0"),

@@ -16,8 +16,9 @@ using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
 const Names kPlanKeys{
-    "mesh",  "micro_batches", "micro_batch_dim", "stage_axis", "schedule", "bucket_bytes", "split",
-    "stage", "store",         "precision",       "place",      "prefetch", "resharding",   "loop",
+    "mesh",       "micro_batches", "micro_batch_dim", "stage_axis", "schedule", "bucket_bytes",
+    "split",      "stage",         "store",           "precision",  "place",    "prefetch",
+    "resharding", "loop",          "expand",          "reorder",
 };
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
@@ -25,10 +26,12 @@ const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute", "keep"};
 const Names kPrefetchKeys{"units", "ahead"};
 const Names kKeeps{"block", "micro_batch", "step"};
 const Names kLoopKeys{"ops", "dim", "steps", "sizes", "recompute", "stages"};
+const Names kReorderKeys{"dim", "as", "pieces"};
+const Names kOrderNames{"zigzag", "striped"};
 const Names kPrecisionKeys{"compute"};
 const Names kReshardings{"auto", "direct", "gather"};
 const Names kPhases{"forward", "backward", "update"};
-const Names kOrders{"aligned", "rotated"};
+const Names kOrders{"aligned", "rotated", "nested"};
 const Names kTiers{"device", "host", "disk"};
 const Names kDTypes{"float64", "float32", "bfloat16", "float16"};
 
@@ -273,6 +276,30 @@ Status take_steps(const Reader& reader, Names& over, int64_t& steps) {
   return {};
 }
 
+Status check_skew(const Reader& reader, const SplitEntry& entry, const Plan& plan) {
+  Names axes;
+  size_t falling = 0;
+  for (const std::string& name : entry.skew) {
+    const bool falls = name.starts_with("-");
+    falling += falls ? 1 : 0;
+    axes.push_back(name.substr(falls ? 1 : 0));
+  }
+  TESSERA_TRY_VOID(check_axes(reader, "skew", axes, plan));
+  if (!axes.empty() && entry.order == StepOrder::kAligned) {
+    return reader.error(reader.line_of("skew"),
+                        "'skew' needs order = \"rotated\" or order = \"nested\"");
+  }
+  if (axes.empty() && entry.order == StepOrder::kNested) {
+    return reader.error(reader.line_of("order"),
+                        "order = \"nested\" needs 'skew', the axes of its rings, outermost first");
+  }
+  if (entry.order == StepOrder::kRotated && falling > 0 && falling < axes.size()) {
+    return reader.error(reader.line_of("skew"),
+                        "expected a minus on all axes of a rotated loop or on none");
+  }
+  return {};
+}
+
 Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
   SplitEntry entry;
   entry.line = reader.line();
@@ -300,10 +327,7 @@ Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
                         "'order' needs a time loop ('over' with \"time:N\")");
   }
   TESSERA_TRY_VOID(reader.strings("skew", entry.skew));
-  TESSERA_TRY_VOID(check_axes(reader, "skew", entry.skew, plan));
-  if (!entry.skew.empty() && entry.order != StepOrder::kRotated) {
-    return reader.error(reader.line_of("skew"), "'skew' needs order = \"rotated\"");
-  }
+  TESSERA_TRY_VOID(check_skew(reader, entry, plan));
   return entry;
 }
 
@@ -387,6 +411,25 @@ Result<LoopEntry> read_loop(const Reader& reader) {
   }
   TESSERA_TRY_VOID(reader.boolean("recompute", entry.recompute));
   TESSERA_TRY_VOID(reader.boolean("stages", entry.stages));
+  return entry;
+}
+
+Result<ReorderEntry> read_reorder(const Reader& reader) {
+  ReorderEntry entry;
+  entry.line = reader.line();
+  TESSERA_TRY_VOID(reader.allow(kReorderKeys));
+  for (std::string_view key : kReorderKeys) TESSERA_TRY_VOID(reader.require(key));
+  TESSERA_TRY_VOID(reader.string("dim", entry.dim));
+  TESSERA_TRY_VOID(reader.string("as", entry.as));
+  if (std::find(kOrderNames.begin(), kOrderNames.end(), entry.as) == kOrderNames.end())
+    return reader.not_one_of("as", "order", entry.as, kOrderNames);
+  TESSERA_TRY_VOID(reader.integer("pieces", 1, entry.pieces));
+  if (entry.as == "zigzag" && entry.pieces % 2 != 0) {
+    return reader.error(reader.line_of("pieces"),
+                        fmt::format("expected an even number of pieces in a zigzag (two for each "
+                                    "cut), found {}",
+                                    entry.pieces));
+  }
   return entry;
 }
 
@@ -517,6 +560,13 @@ Result<Plan> read_plan(const Reader& top) {
     TESSERA_TRY(StageEntry entry, read_stage(reader));
     plan.stages.push_back(std::move(entry));
   }
+  TESSERA_TRY_VOID(top.strings("expand", plan.expand));
+  if (top.has("expand")) plan.expand_line = top.line_of("expand");
+  TESSERA_TRY(const auto reorders, read_entries(top, "reorder"));
+  for (const Reader& reader : reorders) {
+    TESSERA_TRY(ReorderEntry entry, read_reorder(reader));
+    plan.reorders.push_back(std::move(entry));
+  }
   TESSERA_TRY(const auto splits, read_entries(top, "split"));
   for (const Reader& reader : splits) {
     TESSERA_TRY(SplitEntry entry, read_split(reader, plan));
@@ -545,7 +595,7 @@ Result<Plan> read_plan(const Reader& top) {
 std::string syntax_hint(std::string_view text) {
   for (const std::string& line : split_text(text, '\n')) {
     const std::string_view content = trim(line);
-    for (std::string_view key : {"split", "stage", "store", "loop"}) {
+    for (std::string_view key : {"split", "stage", "store", "loop", "reorder"}) {
       const std::string header = fmt::format("[[{}]]", key);
       if (!content.starts_with(header)) continue;
       const std::string_view rest = trim(content.substr(header.size()));

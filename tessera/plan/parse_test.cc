@@ -150,7 +150,24 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
        "plan.toml:1: 'order' needs a time loop ('over' with \"time:N\")"},
       {"mesh = { tp = 2 }\nsplit = [ { ops = \"*\", dim = \"b\", over = \"time:2\", skew = \"tp\" "
        "} ]",
-       "plan.toml:2: 'skew' needs order = \"rotated\""},
+       "plan.toml:2: 'skew' needs order = \"rotated\" or order = \"nested\""},
+      {"split = [ { ops = \"*\", dim = \"b\", over = \"time:2\", order = \"nested\" } ]",
+       "plan.toml:1: order = \"nested\" needs 'skew', the axes of its rings, outermost first"},
+      {"mesh = { a = 2, tp = 2 }\nsplit = [ { ops = \"*\", dim = \"b\", over = \"time:2\", order = "
+       "\"rotated\", skew = [\"a\", \"-tp\"] } ]",
+       "plan.toml:2: expected a minus on all axes of a rotated loop or on none"},
+      {"mesh = { tp = 2 }\nsplit = [ { ops = \"*\", dim = \"b\", over = \"time:2\", order = "
+       "\"rotated\", skew = \"-tq\" } ]",
+       "plan.toml:2: axis 'tq' is not in the mesh {tp=2}, did you mean 'tp'?"},
+      {"reorder = [ { dim = \"seq\", as = \"zigzag\" } ]",
+       "plan.toml:1: [[reorder]] needs the key 'pieces'"},
+      {"reorder = [ { dim = \"seq\", as = \"zigzac\", pieces = 4 } ]",
+       "plan.toml:1: unknown order 'zigzac', did you mean 'zigzag'?"},
+      {"reorder = [ { dim = \"seq\", as = \"zigzag\", pieces = 3 } ]",
+       "plan.toml:1: expected an even number of pieces in a zigzag (two for each cut), found 3"},
+      {"expand = 3",
+       "plan.toml:1: 'expand' in the plan: expected a string or a list of strings, "
+       "found an integer"},
       {"split = [ { ops = \"*\", phase = \"backwards\", dim = \"b\", over = [] } ]",
        "plan.toml:1: unknown phase 'backwards', did you mean 'backward'?"},
       {"split = \"x\"",
@@ -227,8 +244,13 @@ SplitEntry random_split() {
       std::optional<Phase>(std::nullopt), std::optional<Phase>(Phase::kForward),
       std::optional<Phase>(Phase::kBackward), std::optional<Phase>(Phase::kUpdate));
   if (entry.steps > 1 && *rc::gen::arbitrary<bool>()) {
-    entry.order = StepOrder::kRotated;
     entry.skew = random_axes();
+    const bool nested = !entry.skew.empty() && *rc::gen::arbitrary<bool>();
+    entry.order = nested ? StepOrder::kNested : StepOrder::kRotated;
+    const bool falls = *rc::gen::arbitrary<bool>();
+    for (std::string& axis : entry.skew) {
+      if (falls) axis = "-" + axis;
+    }
   }
   return entry;
 }
@@ -281,6 +303,13 @@ RC_GTEST_PROP(Plan, PrintsAndParsesToAnEqualPlan, ()) {
   for (int i = 0; i < splits; ++i) plan.splits.push_back(random_split());
   const auto stores = *rc::gen::inRange(0, 5);
   for (int i = 0; i < stores; ++i) plan.stores.push_back(random_store());
+  if (*rc::gen::arbitrary<bool>()) plan.expand = {"blocks.*.attn.core"};
+  if (*rc::gen::arbitrary<bool>()) plan.expand.emplace_back("a \"quoted\" name");
+  const auto reorders = *rc::gen::inRange(0, 3);
+  for (int i = 0; i < reorders; ++i) {
+    const int64_t pieces = 2 * *rc::gen::inRange<int64_t>(1, 5);
+    plan.reorders.push_back({"seq", *rc::gen::element<std::string>("zigzag", "striped"), pieces});
+  }
   const std::string text = to_toml(plan);
   const auto again = parse_plan(text);
   RC_ASSERT(again.has_value());

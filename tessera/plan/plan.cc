@@ -52,6 +52,7 @@ std::string entry_toml(const SplitEntry& entry) {
   if (entry.phase) out += fmt::format(", phase = {}", quoted(phase_name(*entry.phase)));
   out += fmt::format(", dim = {}, over = {}", quoted(entry.dim), names_text(over));
   if (entry.order == StepOrder::kRotated) out += ", order = \"rotated\"";
+  if (entry.order == StepOrder::kNested) out += ", order = \"nested\"";
   if (!entry.skew.empty()) out += ", skew = " + names_text(entry.skew);
   return out;
 }
@@ -61,6 +62,11 @@ std::string entry_toml(const StageEntry& entry) {
   if (!entry.mesh.empty()) out += ", mesh = " + mesh_toml(entry.mesh);
   if (entry.devices) out += fmt::format(", devices = {}", *entry.devices);
   return out;
+}
+
+std::string entry_toml(const ReorderEntry& entry) {
+  return fmt::format("dim = {}, as = {}, pieces = {}", quoted(entry.dim), quoted(entry.as),
+                     entry.pieces);
 }
 
 std::string entry_toml(const StoreEntry& entry) {
@@ -257,6 +263,12 @@ bool operator==(const SplitEntry& a, const SplitEntry& b) {
          std::tie(b.ops, b.phase, b.dim, b.over, b.steps, b.order, b.skew);
 }
 
+std::string ReorderEntry::order() const { return fmt::format("{}:{}", as, pieces); }
+
+bool operator==(const ReorderEntry& a, const ReorderEntry& b) {
+  return std::tie(a.dim, a.as, a.pieces) == std::tie(b.dim, b.as, b.pieces);
+}
+
 bool operator==(const StageEntry& a, const StageEntry& b) {
   return std::tie(a.ops, a.at, a.mesh, a.devices) == std::tie(b.ops, b.at, b.mesh, b.devices);
 }
@@ -300,6 +312,8 @@ std::string to_toml(const Plan& plan) {
   if (plan.compute_dtype) {
     out += fmt::format("precision = {{ compute = {} }}\n", quoted(dtype_name(*plan.compute_dtype)));
   }
+  if (!plan.expand.empty()) out += fmt::format("expand = {}\n", names_text(plan.expand));
+  out += entries_toml("reorder", plan.reorders);
   out += entries_toml("split", plan.splits);
   out += entries_toml("stage", plan.stages);
   out += entries_toml("store", plan.stores);

@@ -1,5 +1,6 @@
 // Makes the graph that a plan can run on, in two places. Before differentiate, shape_forward
-// applies what changes the forward graph: precision, then the plan's loops. After it, prepare: a
+// applies what changes the forward graph: what it takes apart
+// and reorders, precision, then the plan's loops. After it, prepare: a
 // plan may split a dim that an op kind freezes (layer norm over a split hidden dim) or recompute
 // activations; both are transforms of the graph (graph/transform.h), after which the plan is
 // resolved again.

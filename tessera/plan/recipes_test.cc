@@ -130,6 +130,34 @@ store = [
 )");
 }
 
+TEST(Recipes, LongSequences) {
+  const Graph graph = test_transformer();
+  EXPECT_EQ(emit("ring_attention(cp=4, inner=2)", graph), R"(# ring_attention(cp=4, inner=2)
+mesh = { outer = 2, inner = 2 }
+reorder = [ { dim = "seq", as = "zigzag", pieces = 8 } ]
+split = [
+  { ops = "*",                  dim = "seq", over = ["outer", "inner"] },
+  { ops = "blocks.*.attn.core", dim = "kv",  over = "time:4",           order = "nested", skew = ["-outer", "-inner"] },
+]
+)");
+  EXPECT_EQ(emit("rsa(sp=2)", graph), R"(# rsa(sp=2)
+mesh = { sp = 2 }
+expand = "blocks.*.attn.core"
+split = [
+  { ops = "*",                                  dim = "seq", over = "sp" },
+  { ops = "blocks.*.attn.core.{scores,values}", dim = "kv",  over = "time:2", order = "rotated", skew = "-sp" },
+]
+)");
+  EXPECT_EQ(emit("ulysses(2)", graph), R"(# ulysses(2)
+mesh = { sp = 2 }
+split = [
+  { ops = "*",                  dim = "seq",   over = "sp" },
+  { ops = "blocks.*.attn.core", dim = "seq",   over = [] },
+  { ops = "blocks.*.attn.core", dim = "heads", over = "sp" },
+]
+)");
+}
+
 TEST(Recipes, GoldenTextsOfFamilies) {
   const Graph graph = test_transformer();
   EXPECT_EQ(emit("tensor_parallel(2, sequence_shard=true)", graph),
@@ -299,14 +327,21 @@ TEST(Recipes, EveryRecipeMakesAPlanThatResolves) {
       {"fsdp(2, replicas=3, tp=2, sequence_shard=true, recompute=full)", 12},
       {"recompute(selective)", 1},
       {"per_layer(\"0-0:tp2,dp3,sp;1-2:dp6,zero3;3-3:tp2,dp3,recompute\", pp=2)", 12},
-      {"per_op(\"a2,b3\", \"*=batch:a;attention=heads:a;mlp@[0-1]=ffn:a+b;norms=hidden:b\")", 6}};
+      {"per_op(\"a2,b3\", \"*=batch:a;attention=heads:a;mlp@[0-1]=ffn:a+b;norms=hidden:b\")", 6},
+      {"ring_attention(4, dp=2)", 8},
+      {"ring_attention(4, inner=2, order=striped)", 4},
+      {"rsa(2, dp=2)", 4},
+      {"ulysses(2)", 2},
+      {"ring_ulysses(2, 2)", 4}};
   for (const auto& [call, ranks] : calls) {
     const auto text = emit_recipe(call, *trained);
     ASSERT_TRUE(text.has_value()) << text.error().message;
     EXPECT_LE(std::count(text->begin(), text->end(), '\n'), 40) << *text;
     const auto plan = parse_plan(*text, call);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
-    const auto prepared = prepare(*trained, *plan);
+    const auto forward = shape_forward(test_transformer(model), *plan, std::nullopt);
+    ASSERT_TRUE(forward.has_value()) << forward.error().message;
+    const auto prepared = prepare(*differentiate(*forward, OptimizerSpec{}), *plan);
     ASSERT_TRUE(prepared.has_value()) << prepared.error().message;
     EXPECT_EQ(prepared->plan.ranks, ranks) << call;
     // The text from the forward graph alone is the same.

@@ -1,11 +1,13 @@
 // What a plan does to the forward graph, one transform after the other.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/graph/transform.h"
 #include "tessera/plan/prepare.h"
 #include "tessera/plan/selector.h"
@@ -176,10 +178,59 @@ class Loop {
   int64_t size_ = 0;            // of the dim
 };
 
+// The forward ops that `pattern` selects and that have an expansion.
+Result<std::vector<OpId>> select_expandable(const Plan& plan, const std::string& pattern,
+                                            const Graph& forward) {
+  std::vector<std::string_view> paths;
+  for (const Op& op : forward.ops()) paths.push_back(op.path);
+  PathIndex index(paths);
+  const std::vector<bool>& hit = index.select(pattern);
+  std::vector<OpId> out;
+  const Op* found = nullptr;
+  for (const Op& op : forward.ops()) {
+    if (!hit[op.id.index()]) continue;
+    found = found == nullptr ? &op : found;
+    const KindInfo* kind = find_kind(op.kind);
+    if (kind != nullptr && kind->expand) out.push_back(op.id);
+  }
+  if (!out.empty()) return out;
+  std::vector<std::string> names(paths.begin(), paths.end());
+  const std::string what =
+      found == nullptr ? fmt::format("no forward op, did you mean '{}'?", nearest(pattern, names))
+                       : fmt::format("no op that can be taken apart, only such as '{}' ({})",
+                                     found->path, found->kind);
+  return invalid_input(
+      fmt::format("{}:{}: expand = \"{}\" selects {}", plan.file, plan.expand_line, pattern, what));
+}
+
+// What the plan takes apart and reorders.
+Result<Graph> apart_and_reordered(const Graph& forward, const Plan& plan) {
+  Graph graph = forward;
+  std::vector<OpId> expand;
+  for (const std::string& pattern : plan.expand) {
+    TESSERA_TRY(const auto selected, select_expandable(plan, pattern, forward));
+    expand.insert(expand.end(), selected.begin(), selected.end());
+  }
+  std::sort(expand.begin(), expand.end());
+  expand.erase(std::unique(expand.begin(), expand.end()), expand.end());
+  if (!expand.empty()) {
+    TESSERA_TRY(graph, expand_ops(graph, expand));
+  }
+  for (const ReorderEntry& entry : plan.reorders) {
+    auto reordered = reorder_dim(graph, entry.dim, entry.order());
+    if (!reordered) {
+      return invalid_input(
+          fmt::format("{}:{}: {}", plan.file, entry.line, reordered.error().message));
+    }
+    graph = std::move(*reordered);
+  }
+  return graph;
+}
+
 }  // namespace
 
 Result<Graph> shape_forward(const Graph& forward, const Plan& plan, std::optional<DType> compute) {
-  Graph graph = forward;
+  TESSERA_TRY(Graph graph, apart_and_reordered(forward, plan));
   if (compute) {
     TESSERA_TRY(graph, apply_precision(graph, *compute));
   }

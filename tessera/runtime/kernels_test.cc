@@ -214,6 +214,25 @@ const std::vector<Case>& cases() {
        [](auto& g, DType t) {
          return attention_case(g, t, false, {"g", 1});
        }},
+      {"attention_zigzag",
+       [](auto& g, DType t) {
+         const auto q = parameter(g, "q", {kB, {"seq", 9}, kN, {"g", 1}, kD}, t);
+         const auto k = parameter(g, "k", {kB, {"seq", 9}, kN, kD}, t),
+                    v = parameter(g, "v", {kB, {"seq", 9}, kN, kD}, t);
+         return g.op("op", "attention", {q, k, v},
+                     {{"causal", int64_t{1}}, {"order", std::string("zigzag:4")}})[0];
+       }},
+      {"reorder",
+       [](auto& g, DType t) {
+         return g.op1("op", "reorder", {parameter(g, "x", {kB, kF, kH}, t)},
+                      {{"dim", std::string("f")}, {"order", std::string("zigzag:4")}});
+       }},
+      {"causal_mask",
+       [](auto& g, DType t) {
+         const auto x = parameter(g, "x", {kB, {"seq", 7}, {"kv", 7}}, t);
+         return g.op1("op", "causal_mask", {x},
+                      {{"order", std::string("striped:3")}, {"gradient", int64_t{1}}});
+       }},
       {"dropout",
        [](auto& g, DType t) {
          return g.op1("op", "dropout", {parameter(g, "x", {kB, kS, kF}, t)},
@@ -378,7 +397,7 @@ Graph build_graph(const Case& c, DType dtype, bool backward) {
   if (!graph || !c.expand) return graph.value_or(Graph());
   std::vector<OpId> expandable;
   for (const Op& op : graph->ops()) {
-    if (find_kind(op.kind)->expand) expandable.push_back(op.id);
+    if (find_kind(op.kind)->expandable != nullptr) expandable.push_back(op.id);
   }
   EXPECT_FALSE(expandable.empty());
   auto expanded = expand_ops(*graph, expandable);
@@ -477,7 +496,12 @@ TEST_P(Kernels, AddsToItsOutputs) {
       expected.push_back(w.get(op.outputs[i]));
       const std::vector<double> made = whole.get(op.outputs[i]);
       for (size_t e = 0; e < made.size(); ++e) {
-        if (op.annotation.outputs[i].combiner == Combiner::kLogSumExp) {
+        if (op.annotation.outputs[i].combiner == Combiner::kWeighted) {
+          const size_t row = e / static_cast<size_t>(graph.tensor(op.outputs[i]).dims.back().size);
+          const double there = std::exp(w.get(op.outputs[i + 1])[row]),
+                       added = std::exp(whole.get(op.outputs[i + 1])[row]);
+          expected[i][e] = (expected[i][e] * there + made[e] * added) / (there + added);
+        } else if (op.annotation.outputs[i].combiner == Combiner::kLogSumExp) {
           expected[i][e] = std::log(std::exp(expected[i][e]) + std::exp(made[e]));
         } else {
           expected[i][e] += made[e];

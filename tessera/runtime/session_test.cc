@@ -129,6 +129,17 @@ INSTANTIATE_TEST_SUITE_P(
         ::testing::Values("tensor_parallel(4)", "zero(stage=2, dp=2)", "zero(stage=3, dp=4)",
                           "gpipe(pp=2, micro_batches=4)", "one_f_one_b(pp=2, micro_batches=4)",
                           "megatron(tp=2, pp=2, dp=2, zero=1, micro_batches=4)", "summa(q=2)")));
+INSTANTIATE_TEST_SUITE_P(
+    LongSequences, Verify,
+    ::testing::Combine(
+        ::testing::Values("gpt:layers=2,hidden=16,heads=4,seq=8,vocab=32",
+                          "gpt:layers=2,hidden=16,heads=4,seq=7,vocab=32,causal=0",
+                          "llama:layers=2,hidden=16,heads=4,kv_heads=2,seq=9,vocab=32"),
+        ::testing::Values("ring_attention(2)", "ring_attention(3, order=striped)",
+                          "ring_attention(4, order=none)", "ring_attention(4, inner=2)",
+                          "ring_attention(4, inner=2, order=none)", "ring_attention(2, dp=2)",
+                          "rsa(3)", "rsa(2, dp=2)", "ulysses(2)", "ring_ulysses(2, 2)",
+                          "ring_ulysses(3, 2, order=none)")));
 // Six experts; the second drops tokens for certain, the third is a Switch.
 INSTANTIATE_TEST_SUITE_P(
     Mixtures, Verify,

@@ -224,7 +224,8 @@ class PlanCommand(CliTest):
         recipes = self.expect_json("plan", "--list", "--json")["recipes"]
         self.assertLessEqual({"serial", "data_parallel", "zero", "tensor_parallel", "gpipe", "one_f_one_b", "megatron",
                               "summa", "cannon", "tesseract", "tensor_parallel_3d", "fsdp", "per_layer", "per_op",
-                              "recompute"}, {recipe["name"] for recipe in recipes})
+                              "recompute", "ring_attention", "rsa", "ulysses",
+                              "ring_ulysses"}, {recipe["name"] for recipe in recipes})
         zero = next(recipe for recipe in recipes if recipe["name"] == "zero")
         self.assertEqual(list(zero), ["name", "summary", "arguments"])
         self.assertEqual(zero["arguments"][0], {"name": "stage", "default": None, "meaning": "1, 2 or 3"})
@@ -232,10 +233,12 @@ class PlanCommand(CliTest):
     def test_the_pages_on_strategies_show_what_recipes_emit(self):
         shown = 0
         for page in sorted((ROOT / "docs" / "strategies").glob("*.md")):
-            pattern = r"`([a-z_0-9]+\([^`]*\))`([^\n`]*) emits[^\n]*\n```toml\n(.*?)```"
-            for call, model, text in re.findall(pattern, page.read_text(), re.DOTALL):
-                layers = "layers=4" if "four layers" in model else "layers=2"
-                emitted = self.expect_text("plan", call, "--model", MODEL.replace("layers=2", layers))
+            pattern = r"`([a-z_0-9]+\([^`]*\))`([^\n]*) emits[^\n]*\n```toml\n(.*?)```"
+            for call, on, text in re.findall(pattern, page.read_text(), re.DOTALL):
+                named = re.search(r"`([a-z0-9]+:[^`]*)`", on)
+                layers = "layers=4" if "four layers" in on else "layers=2"
+                model = named.group(1) if named else MODEL.replace("layers=2", layers)
+                emitted = self.expect_text("plan", call, "--model", model)
                 self.assertEqual(emitted.split("\n", 1)[1].strip(), text.strip(), f"{page.name}: {call}")
                 shown += 1
         self.assertGreaterEqual(shown, 12)

@@ -84,6 +84,21 @@ void PlanText::split(const std::string& ops, const std::string& dim, const std::
   splits.back().emplace_back("skew", axes_value(real_axes(*this, rotation.skew)));
 }
 
+void PlanText::rotate(const std::string& ops, const std::string& dim, const std::string& axes) {
+  std::vector<std::string> skew = real_axes(*this, axes);
+  int64_t steps = 1;
+  for (std::string& axis : skew) {
+    steps *= size(axis);
+    axis.insert(0, "-");
+  }
+  if (skew.empty()) return;
+  splits.push_back({{"ops", quoted(ops)},
+                    {"dim", quoted(dim)},
+                    {"over", quoted(fmt::format("time:{}", steps))},
+                    {"order", quoted(skew.size() > 1 ? "nested" : "rotated")},
+                    {"skew", axes_value(skew)}});
+}
+
 void PlanText::store(const std::string& tensors, const std::string& over) {
   if (real_axes(*this, over).empty()) return;
   for (Entry& entry : stores) {
@@ -115,6 +130,11 @@ std::string PlanText::str() const {
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
   if (!place.empty()) out += fmt::format("place = [{}]\n", fmt::join(place, ", "));
   if (!schedule.empty()) out += fmt::format("schedule = {}\n", quoted(schedule));
+  if (!expand.empty()) out += fmt::format("expand = {}\n", quoted(expand));
+  if (!reorder.empty()) {
+    out += fmt::format("reorder = [ {{ dim = \"seq\", as = {}, pieces = {} }} ]\n", quoted(reorder),
+                       pieces);
+  }
   std::vector<Entry> placed;
   for (const auto& [ops, at] : stages) {
     placed.push_back({{"ops", quoted(ops)}, {"at", fmt::format("{}", at)}});

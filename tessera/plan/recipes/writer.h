@@ -28,6 +28,9 @@ struct PlanText {
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};
+  std::string expand{};   // pattern
+  std::string reorder{};  // "zigzag" or "striped", of `seq`
+  int64_t pieces = 1;     // of the reorder
   std::vector<Entry> splits{}, stores{};
   std::vector<std::pair<std::string, int64_t>> stages{};
   std::vector<std::string> loops{};  // whole entries
@@ -38,6 +41,9 @@ struct PlanText {
   // Over nothing (""): written only if an earlier entry splits the same dim.
   void split(const std::string& ops, const std::string& dim, const std::string& over,
              const Rotation& rotation = {});
+  // A loop of as many steps as the axes have ranks, in which pieces go from each rank to the next;
+  // several axes: rings in rings. Nothing if there is one rank.
+  void rotate(const std::string& ops, const std::string& dim, const std::string& axes);
   // A second call for the same tensors adds axes to the first one's entry.
   void store(const std::string& tensors, const std::string& over);
   // `how`: the other keys, "steps = 4, recompute = true".
