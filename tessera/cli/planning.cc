@@ -1,7 +1,6 @@
 #include "tessera/cli/planning.h"
 
 #include "tessera/graph/builder.h"
-#include "tessera/graph/transform.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/prepare.h"
 
@@ -24,11 +23,8 @@ Result<Planned> make_planned(const std::string& model, const std::string& plan_t
   }
   TESSERA_TRY(planned.model, build_model(model, planned.batch));
   TESSERA_TRY(const Plan plan, load_plan(plan_text, planned.model.graph));
-  Graph forward = planned.model.graph;
-  if (plan.compute_dtype) {
-    TESSERA_TRY(forward, apply_precision(planned.model.graph, *plan.compute_dtype));
-  }
-  TESSERA_TRY(const Graph graph, training_graph(forward));
+  TESSERA_TRY(const Graph graph,
+              tessera::training_graph(planned.model.graph, plan.precision, OptimizerSpec{}));
   TESSERA_TRY(Prepared prepared, prepare(graph, plan));
   auto shared = std::make_shared<const Graph>(std::move(prepared.graph));
   TESSERA_TRY(Lowering lowering, Lowering::create(std::move(shared), std::move(prepared.plan)));

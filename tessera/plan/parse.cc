@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
@@ -21,7 +22,8 @@ const Names kPlanKeys{"mesh",         "micro_batches", "micro_batch_dim", "stage
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
 const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
-const Names kPrecisionKeys{"compute"};
+const Names kPrecisionKeys{"compute", "gradient", "state", "parameter", "loss_scale"};
+const Names kLossScaleKeys{"initial", "growth", "interval", "backoff", "hysteresis", "min", "max"};
 const Names kPhases{"forward", "backward", "update"};
 const Names kOrders{"aligned", "rotated"};
 const Names kTiers{"device", "host", "disk"};
@@ -127,6 +129,15 @@ class Reader {
       return error(line_of(*node), fmt::format("expected {} >= {}, found {}", key, minimum, value));
     }
     return {};
+  }
+  Status positive(std::string_view key, double& value) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return {};
+    const auto number = node->value<double>();
+    if (!node->is_number() || !number) return wrong_type(key, "a number", *node);
+    value = *number;
+    if (value > 0 && std::isfinite(value)) return {};
+    return error(line_of(*node), fmt::format("expected {} > 0, found {:g}", key, value));
   }
   // A string or a list of strings.
   Status strings(std::string_view key, Names& value) const {
@@ -391,6 +402,44 @@ Status read_schedule(const Reader& top, Plan& plan) {
   return {};
 }
 
+Status read_loss_scale(const Reader& reader, Precision& precision) {
+  const toml::node* node = reader.find("loss_scale");
+  if (node == nullptr) return {};
+  LossScale scale;
+  if (node->is_number()) {
+    scale.dynamic = false;
+    TESSERA_TRY_VOID(reader.positive("loss_scale", scale.initial));
+  } else if (const auto* table = node->as_table()) {
+    const Reader inner(*table, "loss_scale", reader.file(), reader.line_of(*node));
+    TESSERA_TRY_VOID(inner.allow(kLossScaleKeys));
+    for (const auto& [key, value] : {std::pair{"initial", &scale.initial},
+                                     {"growth", &scale.growth},
+                                     {"backoff", &scale.backoff},
+                                     {"min", &scale.min},
+                                     {"max", &scale.max}}) {
+      TESSERA_TRY_VOID(inner.positive(key, *value));
+    }
+    TESSERA_TRY_VOID(inner.integer("interval", 1, scale.interval));
+    TESSERA_TRY_VOID(inner.integer("hysteresis", 1, scale.hysteresis));
+    if (scale.growth < 1 || scale.backoff > 1 || scale.min > scale.initial ||
+        scale.initial > scale.max) {
+      return reader.error(
+          inner.line(),
+          fmt::format("loss_scale: expected growth >= 1, backoff <= 1, min <= initial <= max, "
+                      "found {:g}, {:g}, {:g}, {:g}, {:g}",
+                      scale.growth, scale.backoff, scale.min, scale.initial, scale.max));
+    }
+  } else if (!node->is_string() || node->as_string()->get() != "dynamic") {
+    return reader.error(
+        reader.line_of(*node),
+        fmt::format("expected loss_scale to be \"dynamic\", a number or a table, found {}",
+                    node->is_string() ? fmt::format("'{}'", node->as_string()->get())
+                                      : std::string(type_text(node->type()))));
+  }
+  precision.loss_scale = scale;
+  return {};
+}
+
 Status read_precision(const Reader& top, Plan& plan) {
   const toml::node* node = top.find("precision");
   if (node == nullptr) return {};
@@ -398,14 +447,19 @@ Status read_precision(const Reader& top, Plan& plan) {
     return top.wrong_type("precision", "a table like { compute = \"bfloat16\" }", *node);
   const Reader reader(*node->as_table(), "[precision]", top.file(), top.line_of(*node));
   TESSERA_TRY_VOID(reader.allow(kPrecisionKeys));
-  std::string compute;
-  TESSERA_TRY_VOID(reader.string("compute", compute));
-  if (compute.empty()) return {};
-  const auto dtype = parse_dtype(compute);
-  if (!dtype || !is_floating(*dtype))
-    return reader.not_one_of("compute", "dtype", compute, kDTypes);
-  plan.compute_dtype = *dtype;
-  return {};
+  Precision& precision = plan.precision;
+  for (const auto& [key, dtype] : {std::pair{"compute", &precision.compute},
+                                   {"gradient", &precision.gradient},
+                                   {"state", &precision.state},
+                                   {"parameter", &precision.parameter}}) {
+    std::string name;
+    TESSERA_TRY_VOID(reader.string(key, name));
+    if (name.empty()) continue;
+    const auto parsed = parse_dtype(name);
+    if (!parsed || !is_floating(*parsed)) return reader.not_one_of(key, "dtype", name, kDTypes);
+    *dtype = *parsed;
+  }
+  return read_loss_scale(reader, precision);
 }
 
 Status read_place(const Reader& top, Plan& plan) {

@@ -59,7 +59,7 @@ TEST(ParsePlan, ReadsEveryKey) {
   EXPECT_EQ(plan->stores[0].dim, "hidden");
   EXPECT_EQ(plan->stores[0].line, 11);
   EXPECT_EQ(plan->stores[1].recompute, true);
-  EXPECT_EQ(plan->compute_dtype, DType::kBFloat16);
+  EXPECT_EQ(plan->precision.compute, DType::kBFloat16);
 }
 
 TEST(ParsePlan, AnEmptyTextIsOneRank) {
@@ -249,7 +249,7 @@ RC_GTEST_PROP(Plan, PrintsAndParsesToAnEqualPlan, ()) {
   plan.micro_batch_dim = *rc::gen::element<std::string>("batch", "seq");
   plan.stage_axis = *rc::gen::element<std::string>("pp", "pipe");
   plan.bucket_bytes = *rc::gen::element(int64_t{0}, int64_t{25} << 20, int64_t{1} << 40);
-  plan.compute_dtype =
+  plan.precision.compute =
       *rc::gen::element(std::optional<DType>(std::nullopt), std::optional<DType>(DType::kBFloat16),
                         std::optional<DType>(DType::kFloat64));
   const auto stages = *rc::gen::inRange<int64_t>(0, 4);

@@ -71,6 +71,36 @@ std::string entry_toml(const StoreEntry& entry) {
   return out;
 }
 
+std::string number_toml(double value) {
+  const std::string text = fmt::format("{}", value);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+// "dynamic", a number, or, where a dynamic scale is not the default one, all that makes it.
+std::string loss_scale_toml(const LossScale& scale) {
+  if (!scale.dynamic) return number_toml(scale.initial);
+  if (scale == LossScale{}) return "\"dynamic\"";
+  return fmt::format(
+      "{{ initial = {}, growth = {}, interval = {}, backoff = {}, hysteresis = {}, min = {}, max = "
+      "{} }}",
+      number_toml(scale.initial), number_toml(scale.growth), scale.interval,
+      number_toml(scale.backoff), scale.hysteresis, number_toml(scale.min), number_toml(scale.max));
+}
+
+std::string precision_toml(const Precision& precision) {
+  std::vector<std::string> items;
+  const auto add = [&](std::string_view key, const std::optional<DType>& dtype) {
+    if (dtype) items.push_back(fmt::format("{} = {}", key, quoted(dtype_name(*dtype))));
+  };
+  add("compute", precision.compute);
+  add("gradient", precision.gradient);
+  add("state", precision.state);
+  add("parameter", precision.parameter);
+  if (precision.loss_scale)
+    items.push_back("loss_scale = " + loss_scale_toml(*precision.loss_scale));
+  return fmt::format("{{ {} }}", fmt::join(items, ", "));
+}
+
 template <class Entry>
 std::string entries_toml(std::string_view key, const std::vector<Entry>& entries) {
   if (entries.empty()) return "";
@@ -244,10 +274,9 @@ bool operator==(const StoreEntry& a, const StoreEntry& b) {
 bool operator==(const Plan& a, const Plan& b) {
   return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule,
                   a.schedule_table, a.place, a.bucket_bytes, a.splits, a.stages, a.stores,
-                  a.compute_dtype) == std::tie(b.mesh, b.micro_batches, b.micro_batch_dim,
-                                               b.stage_axis, b.schedule, b.schedule_table, b.place,
-                                               b.bucket_bytes, b.splits, b.stages, b.stores,
-                                               b.compute_dtype);
+                  a.precision) == std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis,
+                                           b.schedule, b.schedule_table, b.place, b.bucket_bytes,
+                                           b.splits, b.stages, b.stores, b.precision);
 }
 
 std::string to_toml(const Plan& plan) {
@@ -268,8 +297,8 @@ std::string to_toml(const Plan& plan) {
   if (plan.bucket_bytes != defaults.bucket_bytes) {
     out += fmt::format("bucket_bytes = {}\n", plan.bucket_bytes);
   }
-  if (plan.compute_dtype) {
-    out += fmt::format("precision = {{ compute = {} }}\n", quoted(dtype_name(*plan.compute_dtype)));
+  if (plan.precision != defaults.precision) {
+    out += fmt::format("precision = {}\n", precision_toml(plan.precision));
   }
   out += entries_toml("split", plan.splits);
   out += entries_toml("stage", plan.stages);

@@ -31,6 +31,7 @@
 #include "tessera/base/result.h"
 #include "tessera/cluster/mesh.h"
 #include "tessera/graph/graph.h"
+#include "tessera/graph/precision.h"
 #include "tessera/plan/schedule.h"
 
 namespace tessera {
@@ -89,7 +90,7 @@ struct Plan {
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
-  std::optional<DType> compute_dtype;                             // [precision] compute
+  Precision precision;                                            // dtypes and loss scale
   int micro_batches_line = 0, schedule_line = 0, place_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
   friend bool operator==(const Plan& a, const Plan& b);  // all but file and lines

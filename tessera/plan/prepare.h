@@ -7,9 +7,15 @@
 //   prepared.plan, rank)
 #pragma once
 
+#include "tessera/graph/builder.h"
 #include "tessera/plan/plan.h"
 
 namespace tessera {
+
+// The graph that is trained: the forward graph in the dtypes of `precision`, its backward and
+// update ops. Computing in float16 without a word on the loss scale means a dynamic one. In a
+// float64 model only the loss scale is applied: such runs are exact references.
+Result<Graph> training_graph(const Graph& forward, Precision precision, OptimizerSpec optimizer);
 
 struct Prepared {
   Graph graph;

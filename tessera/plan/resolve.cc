@@ -243,7 +243,7 @@ class Resolver {
   // A sum is made where its terms are, if that is one stage: then only the sum crosses.
   std::optional<StageId> terms_stage(const Op& op) const {
     std::optional<StageId> stage;
-    if (op.kind != "add_n") return stage;
+    if (op.kind != "add_n" && op.kind != "max_n") return stage;
     for (TensorId input : op.inputs) {
       const OpId producer = graph_.tensor(input).producer;
       if (!producer.valid()) return std::nullopt;

@@ -45,7 +45,11 @@ struct Whole {
 using State = std::map<std::string, Whole>;
 
 std::string display_name(const Graph& graph, TensorId id) {
-  return id == graph.loss ? "loss" : graph.tensor(id).name;
+  const Tensor& tensor = graph.tensor(id);
+  if (id == graph.loss) return "loss";
+  if (tensor.role == Role::kGradient && tensor.of.valid())  // unscaled or never scaled
+    return "grad." + graph.tensor(tensor.of).name;
+  return tensor.name;
 }
 
 std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
