@@ -26,6 +26,11 @@ void store(std::byte* at, DType dtype, double value) {
       std::memcpy(at, &rounded, 2);
       return;
     }
+    case DType::kFloat16: {
+      const uint16_t bits = comm::half::to_float16(static_cast<float>(value));
+      std::memcpy(at, &bits, 2);
+      return;
+    }
     default: {
       const auto v = static_cast<int64_t>(value);
       std::memcpy(at, &v, 8);
@@ -51,6 +56,11 @@ double load(const std::byte* at, DType dtype) {
     float v;
     std::memcpy(&v, &bits, 4);
     return static_cast<double>(v);
+  }
+  if (dtype == DType::kFloat16) {
+    uint16_t bits;
+    std::memcpy(&bits, at, 2);
+    return static_cast<double>(comm::half::from_float16(bits));
   }
   int64_t v;
   std::memcpy(&v, at, 8);
