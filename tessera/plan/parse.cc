@@ -16,11 +16,12 @@ namespace {
 using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
-const Names kPlanKeys{"mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule",
-                      "bucket_bytes", "split",         "stage",           "store",      "precision",
-                      "place"};
+const Names kPlanKeys{"mesh",     "micro_batches", "micro_batch_dim", "stage_axis",
+                      "schedule", "bucket_bytes",  "split",           "stage",
+                      "store",    "precision",     "place",           "compress"};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
+const Names kCompressKeys{"tensors", "on", "with", "error_feedback"};
 const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
 const Names kPrecisionKeys{"compute", "gradient", "state", "parameter", "loss_scale"};
 const Names kLossScaleKeys{"initial", "growth", "interval", "backoff", "hysteresis", "min", "max"};
@@ -344,6 +345,30 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
   return entry;
 }
 
+Result<CompressEntry> read_compress(const Reader& reader) {
+  CompressEntry entry;
+  entry.line = reader.line();
+  TESSERA_TRY_VOID(reader.allow(kCompressKeys));
+  for (std::string_view key : {"tensors", "with"}) TESSERA_TRY_VOID(reader.require(key));
+  TESSERA_TRY_VOID(reader.string("tensors", entry.tensors));
+  entry.on = "*";
+  TESSERA_TRY_VOID(reader.string("on", entry.on));
+  Names edges{"*"};
+  for (size_t edge = 0; edge < kEdges; ++edge) edges.emplace_back(edge_name(edge));
+  if (std::find(edges.begin(), edges.end(), entry.on) == edges.end())
+    return reader.not_one_of("on", "edge", entry.on, edges);
+  std::string with;
+  TESSERA_TRY_VOID(reader.string("with", with));
+  const auto codec = parse_codec(with);
+  if (!codec) return reader.error(reader.line_of("with"), codec.error().message);
+  entry.with.codec = *codec;
+  if (const toml::node* node = reader.find("error_feedback")) {
+    if (!node->is_boolean()) return reader.wrong_type("error_feedback", "true or false", *node);
+    entry.with.error_feedback = node->as_boolean()->get();
+  }
+  return entry;
+}
+
 // The tables of an array of tables, each with its reader.
 Result<std::vector<Reader>> read_entries(const Reader& top, std::string_view key) {
   std::vector<Reader> readers;
@@ -504,6 +529,11 @@ Result<Plan> read_plan(const Reader& top) {
     TESSERA_TRY(StoreEntry entry, read_store(reader, plan));
     plan.stores.push_back(std::move(entry));
   }
+  TESSERA_TRY(const auto compress, read_entries(top, "compress"));
+  for (const Reader& reader : compress) {
+    TESSERA_TRY(CompressEntry entry, read_compress(reader));
+    plan.compress.push_back(std::move(entry));
+  }
   return plan;
 }
 
@@ -512,7 +542,7 @@ Result<Plan> read_plan(const Reader& top) {
 std::string syntax_hint(std::string_view text) {
   for (const std::string& line : split_text(text, '\n')) {
     const std::string_view content = trim(line);
-    for (std::string_view key : {"split", "stage", "store"}) {
+    for (std::string_view key : {"split", "stage", "store", "compress"}) {
       const std::string header = fmt::format("[[{}]]", key);
       if (!content.starts_with(header)) continue;
       const std::string_view rest = trim(content.substr(header.size()));

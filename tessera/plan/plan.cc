@@ -71,6 +71,13 @@ std::string entry_toml(const StoreEntry& entry) {
   return out;
 }
 
+std::string entry_toml(const CompressEntry& entry) {
+  std::string out = fmt::format("tensors = {}, on = {}, with = {}", quoted(entry.tensors),
+                                quoted(entry.on), quoted(codec_text(entry.with.codec)));
+  if (entry.with.error_feedback) out += ", error_feedback = true";
+  return out;
+}
+
 std::string number_toml(double value) {
   const std::string text = fmt::format("{}", value);
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
@@ -271,12 +278,21 @@ bool operator==(const StoreEntry& a, const StoreEntry& b) {
          std::tie(b.tensors, b.over, b.dim, b.tier, b.recompute);
 }
 
+bool operator==(const CompressEntry& a, const CompressEntry& b) {
+  return std::tie(a.tensors, a.on, a.with) == std::tie(b.tensors, b.on, b.with);
+}
+
+std::string_view edge_name(size_t edge) {
+  return edge == kSendEdge ? "send" : collective_name(static_cast<CollectiveKind>(edge));
+}
+
 bool operator==(const Plan& a, const Plan& b) {
   return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule,
                   a.schedule_table, a.place, a.bucket_bytes, a.splits, a.stages, a.stores,
-                  a.precision) == std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis,
-                                           b.schedule, b.schedule_table, b.place, b.bucket_bytes,
-                                           b.splits, b.stages, b.stores, b.precision);
+                  a.compress, a.precision) == std::tie(b.mesh, b.micro_batches, b.micro_batch_dim,
+                                                       b.stage_axis, b.schedule, b.schedule_table,
+                                                       b.place, b.bucket_bytes, b.splits, b.stages,
+                                                       b.stores, b.compress, b.precision);
 }
 
 std::string to_toml(const Plan& plan) {
@@ -303,6 +319,7 @@ std::string to_toml(const Plan& plan) {
   out += entries_toml("split", plan.splits);
   out += entries_toml("stage", plan.stages);
   out += entries_toml("store", plan.stores);
+  out += entries_toml("compress", plan.compress);
   return out;
 }
 

@@ -21,6 +21,7 @@
 // (for the same op and dim; for the same tensor and key). All types here are values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -28,6 +29,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/codec.h"
 #include "tessera/base/result.h"
 #include "tessera/cluster/mesh.h"
 #include "tessera/graph/graph.h"
@@ -77,6 +79,17 @@ struct StoreEntry {
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
 };
+// On which edge a tensor is compressed: a kind of collective, or messages between places.
+inline constexpr size_t kEdges = kCollectiveKinds + 1;
+inline constexpr size_t kSendEdge = kCollectiveKinds;
+std::string_view edge_name(size_t edge);  // "all_reduce", ..., "send"
+struct CompressEntry {
+  std::string tensors;  // as in StoreEntry
+  std::string on;       // an edge_name, or "*"
+  Compression with;
+  int line = 0;
+  friend bool operator==(const CompressEntry& a, const CompressEntry& b);
+};
 struct Plan {
   std::string file = "<plan>";
   std::vector<std::pair<std::string, int64_t>> mesh;  // row-major, last fastest
@@ -90,6 +103,7 @@ struct Plan {
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
+  std::vector<CompressEntry> compress;
   Precision precision;                                            // dtypes and loss scale
   int micro_batches_line = 0, schedule_line = 0, place_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
@@ -126,6 +140,7 @@ struct TensorPlan {
   Tier tier = Tier::kDevice;
   bool recompute = false;
   int over_entry = -1, tier_entry = -1, recompute_entry = -1;
+  std::array<std::optional<Compression>, kEdges> compress;  // by edge
 };
 struct Stage {
   Mesh mesh;

@@ -88,6 +88,7 @@ class Resolver {
     TESSERA_TRY(out_.schedule, plan_schedule(plan(), pipeline_shape(out_, graph_)));
     TESSERA_TRY_VOID(apply_splits());
     TESSERA_TRY_VOID(apply_stores());
+    TESSERA_TRY_VOID(apply_compress());
     return std::move(out_);
   }
 
@@ -532,6 +533,31 @@ class Resolver {
       }
     }
     find_recomputed();
+    return {};
+  }
+
+  // Of integers nothing is compressed.
+  Status apply_compress() {
+    for (const CompressEntry& entry : plan().compress) {
+      StoreEntry selection;
+      selection.tensors = entry.tensors;
+      selection.line = entry.line;
+      TESSERA_TRY(const auto selected, select_tensors(selection));
+      bool applied = false;
+      for (TensorId id : selected) {
+        if (!is_floating(graph_.tensor(id).dtype)) continue;
+        applied = true;
+        for (size_t edge = 0; edge < kEdges; ++edge) {
+          if (entry.on == "*" || entry.on == edge_name(edge))
+            out_.tensors[id.index()].compress[edge] = entry.with;
+        }
+      }
+      if (applied) continue;
+      const Tensor& first = graph_.tensor(selected.front());
+      return error(entry.line, fmt::format("compress needs tensors of a floating dtype, but "
+                                           "tensors = \"{}\" selects none: '{}' is of {}",
+                                           entry.tensors, first.name, dtype_name(first.dtype)));
+    }
     return {};
   }
 

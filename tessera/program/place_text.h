@@ -1,8 +1,8 @@
-// Place text: the instructions of the stages at one place (the devices that they share) with layouts
-// instead of boxes, common to all its ranks. Lowering walks the graph once and writes the texts of
-// all places (walk.cc); a rank's program is the text of its place (of its places, if the meshes of
-// stages overlap) with the rank's coordinates put in (instantiate.cc). This is why lowering a rank
-// does not visit the others. Blocks are named by the number of their stage.
+// Place text: the instructions of the stages at one place (the devices that they share) with
+// layouts instead of boxes, common to all its ranks. Lowering walks the graph once and writes the
+// texts of all places (walk.cc); a rank's program is the text of its place (of its places, if the
+// meshes of stages overlap) with the rank's coordinates put in (instantiate.cc). This is why
+// lowering a rank does not visit the others. Blocks are named by the number of their stage.
 #pragma once
 
 #include <memory>
@@ -73,6 +73,7 @@ struct TextIssue {
   std::vector<AxisId> axes;
   std::optional<Combiner> combiner;
   std::vector<TextTransfer> transfers;
+  std::optional<Compression> compression;  // unset with `classify`: of the kind that follows
 };
 // What crosses to another place: every rank of `to_place` receives its region from the nearest
 // holders at `from_place`; what a rank would send to itself is a copy on the receiving side.
@@ -141,7 +142,7 @@ void bucket_collectives(PlaceText& text, const ShapeRule& shapes, int64_t bytes)
 struct InstantiateInput {
   const Graph* graph = nullptr;
   const ResolvedPlan* plan = nullptr;
-  const std::vector<OpPlan>* ops = nullptr;  // effective splits
+  const std::vector<OpPlan>* ops = nullptr;       // effective splits
   const std::vector<PlaceText>* texts = nullptr;  // by place
   ShapeRule shapes;
 };

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "tessera/base/box.h"
+#include "tessera/base/codec.h"
 #include "tessera/base/redistribution.h"
 #include "tessera/graph/graph.h"
 #include "tessera/plan/plan.h"
@@ -114,6 +115,8 @@ struct Issue {     // of a collective
   std::optional<Combiner> combiner;
   DType dtype = DType::kFloat32;
   std::vector<Transfer> transfers;  // > 1: a bucket
+  std::optional<Codec> codec;       // what moves is encoded (base/codec.h): the values change
+  std::optional<View> residual;     // error feedback: float32, persistent, coded_elements() in all
   friend bool operator==(const Issue&, const Issue&) = default;
 };
 struct Send {
@@ -123,6 +126,8 @@ struct Send {
   TensorId tensor;
   Box region;
   View view;
+  std::optional<Codec> codec;    // as of an Issue
+  std::optional<View> residual;  // as of an Issue; one element each of the region
   friend bool operator==(const Send&, const Send&) = default;
 };
 struct Recv {
@@ -132,6 +137,7 @@ struct Recv {
   TensorId tensor;
   Box region;
   View view;
+  std::optional<Codec> codec;
   friend bool operator==(const Recv&, const Recv&) = default;
 };
 struct Wait {
@@ -248,6 +254,9 @@ Box at_micro_batch(const Program& program, Box region, int dim, int64_t micro_ba
 // The region of operand dims that a box of the iteration space touches. Brackets: the first
 // non-unit member moves, the others are whole.
 Box project(const Annotation& annotation, const OperandDims& operand, const Box& box);
+
+// Does a message or a collective change values on its way?
+bool is_lossy(const Program& program);
 
 // What one step of this rank sends, by kind ("all_reduce", ..., "send"), by the contract of
 // traffic().

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tessera/base/philox.h"
+#include "tessera/comm/half.h"
 #include "tessera/program/program.h"
 #include "tessera/runtime/initialise.h"
 
