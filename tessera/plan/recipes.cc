@@ -20,7 +20,7 @@ std::vector<Recipe> make_recipes() {
                            }}};
   for (const auto family :
        {recipes::data_parallel_recipes, recipes::tensor_parallel_recipes, recipes::pipeline_recipes,
-        recipes::megatron_recipes, recipes::summa_recipes}) {
+        recipes::megatron_recipes, recipes::summa_recipes, recipes::compression_recipes}) {
     std::vector<Recipe> more = family();
     all.insert(all.end(), std::make_move_iterator(more.begin()),
                std::make_move_iterator(more.end()));

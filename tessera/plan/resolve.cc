@@ -536,7 +536,7 @@ class Resolver {
     return {};
   }
 
-  // Of integers nothing is compressed.
+  // Integers and scalars (the loss, norms, flags) go as they are.
   Status apply_compress() {
     for (const CompressEntry& entry : plan().compress) {
       StoreEntry selection;
@@ -545,7 +545,7 @@ class Resolver {
       TESSERA_TRY(const auto selected, select_tensors(selection));
       bool applied = false;
       for (TensorId id : selected) {
-        if (!is_floating(graph_.tensor(id).dtype)) continue;
+        if (!is_floating(graph_.tensor(id).dtype) || graph_.tensor(id).dims.empty()) continue;
         applied = true;
         for (size_t edge = 0; edge < kEdges; ++edge) {
           if (entry.on == "*" || entry.on == edge_name(edge))
@@ -554,9 +554,9 @@ class Resolver {
       }
       if (applied) continue;
       const Tensor& first = graph_.tensor(selected.front());
-      return error(entry.line, fmt::format("compress needs tensors of a floating dtype, but "
-                                           "tensors = \"{}\" selects none: '{}' is of {}",
-                                           entry.tensors, first.name, dtype_name(first.dtype)));
+      return error(entry.line, fmt::format("compress needs arrays of a floating dtype, but "
+                                           "tensors = \"{}\" selects none: the first is {}",
+                                           entry.tensors, describe(first)));
     }
     return {};
   }

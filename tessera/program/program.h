@@ -115,8 +115,10 @@ struct Issue {     // of a collective
   std::optional<Combiner> combiner;
   DType dtype = DType::kFloat32;
   std::vector<Transfer> transfers;  // > 1: a bucket
-  std::optional<Codec> codec;       // what moves is encoded (base/codec.h): the values change
-  std::optional<View> residual;     // error feedback: float32, persistent, coded_elements() in all
+  std::optional<Codec> codec =
+      std::nullopt;  // what moves is encoded (base/codec.h): the values change
+  std::optional<View> residual =
+      std::nullopt;  // error feedback: float32, persistent, coded_elements() in all
   friend bool operator==(const Issue&, const Issue&) = default;
 };
 struct Send {
@@ -126,8 +128,8 @@ struct Send {
   TensorId tensor;
   Box region;
   View view;
-  std::optional<Codec> codec;    // as of an Issue
-  std::optional<View> residual;  // as of an Issue; one element each of the region
+  std::optional<Codec> codec = std::nullopt;    // as of an Issue
+  std::optional<View> residual = std::nullopt;  // as of an Issue; one element each of the region
   friend bool operator==(const Send&, const Send&) = default;
 };
 struct Recv {
@@ -137,7 +139,7 @@ struct Recv {
   TensorId tensor;
   Box region;
   View view;
-  std::optional<Codec> codec;
+  std::optional<Codec> codec = std::nullopt;
   friend bool operator==(const Recv&, const Recv&) = default;
 };
 struct Wait {

@@ -13,5 +13,6 @@ std::vector<Recipe> tensor_parallel_recipes();
 std::vector<Recipe> pipeline_recipes();
 std::vector<Recipe> megatron_recipes();
 std::vector<Recipe> summa_recipes();
+std::vector<Recipe> compression_recipes();
 
 }  // namespace tessera::recipes

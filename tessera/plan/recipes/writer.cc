@@ -75,7 +75,13 @@ std::string PlanText::str() const {
   rows.clear();
   for (const auto& [tensors, over] : stores)
     rows.push_back({{"tensors", quoted(tensors)}, {"over", quoted(over)}});
-  return out + list("store", rows);
+  out += list("store", rows);
+  rows.clear();
+  for (const auto& [tensors, with] : compressed) {
+    rows.push_back(
+        {{"tensors", quoted(tensors)}, {"with", quoted(with)}, {"error_feedback", "true"}});
+  }
+  return out + list("compress", rows);
 }
 
 int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim) {

@@ -25,7 +25,8 @@ struct PlanText {
   std::string schedule{};
   std::vector<SplitEntry> splits{};
   std::vector<std::pair<std::string, int64_t>> stages{};
-  std::vector<std::pair<std::string, std::string>> stores{};  // tensors, over
+  std::vector<std::pair<std::string, std::string>> stores{};      // tensors, over
+  std::vector<std::pair<std::string, std::string>> compressed{};  // tensors, with; error feedback
 
   int64_t size(std::string_view axis) const;  // 1 if there is no such axis
   bool has(std::string_view axis) const { return size(axis) > 1; }
