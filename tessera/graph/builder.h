@@ -26,6 +26,10 @@ class GraphBuilder {
 
   // Paths: names given to op() / parameter() are prefixed by the open scopes, joined by '.'.
   void push(std::string_view scope);
+  // A scope of op paths only: parameters keep their path without it, and one that exists is used
+  // again. For passes that share parameters; the pass that names the ops without prefix has an
+  // empty scope.
+  void push_shared(std::string_view scope);
   void pop();
 
   TensorId input(std::string_view name, std::vector<Dim> dims, DType dtype);
@@ -48,6 +52,7 @@ class GraphBuilder {
   void set_phase(Phase phase) { phase_ = phase; }
   void set_mirror(OpId mirror) { mirror_ = mirror; }
   void set_role(Role role) { role_ = role; }  // of op outputs; default kActivation
+  void set_step(int step) { step_ = step; }   // Op::step; default -1
 
   Graph& graph() { return graph_; }
   const Tensor& tensor(TensorId id) const;  // of an invalid id (after an error): an empty tensor
@@ -57,12 +62,17 @@ class GraphBuilder {
 
  private:
   TensorId add(std::string_view name, std::vector<Dim> dims, DType dtype, Role role, Init init);
-  std::string full_path(std::string_view name) const;
+  std::string full_path(std::string_view name, bool with_shared = true) const;
+  struct Scope {
+    std::string name;
+    bool shared = false;
+  };
   Graph graph_;
-  std::vector<std::string> scopes_;
+  std::vector<Scope> scopes_;
   Phase phase_ = Phase::kForward;
   OpId mirror_;
   Role role_ = Role::kActivation;
+  int step_ = -1;
   Error error_;
 };
 

@@ -229,6 +229,7 @@ class ExpandPass {
     const size_t first_tensor = to_.graph().tensors().size();
     to_.set_phase(op.phase);
     to_.set_mirror(op.mirror);
+    to_.set_step(op.step);
     to_.set_role(from_.tensor(op.outputs[0]).role);
     const std::vector<TensorId> outputs = kind->expand(to_, op);
     if (!to_.ok()) return tl::unexpected(to_.finish().error());

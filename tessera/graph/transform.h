@@ -2,10 +2,12 @@
 // plan's choices (precision, splits of frozen dims, recomputation) before lowering. Each returns a
 // new, verified graph; ids are numbered anew, names and paths of what stays are kept.
 //
-//   forward graph -> apply_precision -> differentiate -> expand_ops -> recompute_ops -> lowering
+//   forward graph -> apply_precision -> unroll -> differentiate -> expand_ops -> recompute_ops ->
+//   lowering
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tessera/graph/graph.h"
@@ -25,6 +27,30 @@ namespace tessera {
 // With `parameter`, parameters have that dtype at rest.
 Result<Graph> apply_precision(const Graph& forward, DType compute,
                               std::optional<DType> parameter = {});
+
+// A time loop over ops, written out.
+struct Unrolling {
+  std::string dim;             // an op dim
+  std::vector<int64_t> sizes;  // of the steps' pieces, in order; their sum is the size of the dim
+  // > 1: the dim is cut in that many equal blocks and each step takes a part of each (so that what
+  // is sharded in as many pieces stays where it is); divides every size.
+  int64_t blocks = 1;
+  bool recompute = false;  // what the steps make inside is not kept for the backward pass
+  bool stages = false;     // the steps are stages of their own: sets Op::step
+};
+
+// Time loops whose scope is wider than one op, on a forward graph (before differentiate): each op
+// of `ops` (by OpId) that has the dim is cloned for every step, as "<path>#<step>" with outputs
+// "<name>#<step>", on its piece of the dim. Ops that follow one another in the loop run step by
+// step. What enters the loop whole is cut ("slice", "<path of the first reader>@part<i>#<step>");
+// what leaves it is joined under its own name: by "concat", or, where the dim was summed over, by
+// "add_n". Keys of a causal pair: those of the steps so far, joined anew for the backward pass.
+// Cut parameters, buffers and inputs are not kept either. A bias of a summed einsum is added by
+// step 0; dropout drops what it would drop unlooped.
+//
+// Errors: a frozen or window dim, sizes that do not add up, an output merged by other than a sum,
+// ids of a cut table; with `stages`, an op that reads what later steps make.
+Result<Graph> unroll(const Graph& forward, const std::vector<bool>& ops, const Unrolling& how);
 
 // Replaces each of the ops by its KindInfo::expand, in place: ops "<path>.<suffix>" of the same
 // phase, the last of which make the replaced outputs under their names. Loss, `of` and `update_of`

@@ -16,15 +16,21 @@ namespace {
 using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
-const Names kPlanKeys{"mesh",     "micro_batches", "micro_batch_dim", "stage_axis",
-                      "schedule", "bucket_bytes",  "split",           "stage",
-                      "store",    "precision",     "place",           "compress"};
+const Names kPlanKeys{
+    "mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule",
+    "bucket_bytes", "split",         "stage",           "store",      "precision",
+    "place",        "prefetch",      "resharding",      "loop",       "compress",
+};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
+const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute", "keep"};
+const Names kPrefetchKeys{"units", "ahead"};
+const Names kKeeps{"block", "micro_batch", "step"};
+const Names kLoopKeys{"ops", "dim", "steps", "sizes", "recompute", "stages"};
 const Names kCompressKeys{"tensors", "on", "with", "error_feedback"};
-const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute"};
 const Names kPrecisionKeys{"compute", "gradient", "state", "parameter", "loss_scale"};
 const Names kLossScaleKeys{"initial", "growth", "interval", "backoff", "hysteresis", "min", "max"};
+const Names kReshardings{"auto", "direct", "gather"};
 const Names kPhases{"forward", "backward", "update"};
 const Names kOrders{"aligned", "rotated"};
 const Names kTiers{"device", "host", "disk"};
@@ -154,6 +160,29 @@ class Reader {
     for (const toml::node& item : *list) {
       if (!item.is_string()) return wrong_type(key, "a list of strings", item);
       value.push_back(item.as_string()->get());
+    }
+    return {};
+  }
+  Status boolean(std::string_view key, bool& value) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return {};
+    if (!node->is_boolean()) return wrong_type(key, "true or false", *node);
+    value = node->as_boolean()->get();
+    return {};
+  }
+  // A list of positive integers.
+  Status integers(std::string_view key, std::vector<int64_t>& value) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return {};
+    const auto* list = node->as_array();
+    if (list == nullptr) return wrong_type(key, "a list of integers", *node);
+    value.clear();
+    for (const toml::node& item : *list) {
+      if (!item.is_integer()) return wrong_type(key, "a list of integers", item);
+      value.push_back(item.as_integer()->get());
+      if (value.back() < 1) {
+        return error(line_of(item), fmt::format("expected {} >= 1, found {}", key, value.back()));
+      }
     }
     return {};
   }
@@ -335,13 +364,42 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
     if (it == kTiers.end()) return reader.not_one_of("tier", "tier", tier, kTiers);
     entry.tier = static_cast<Tier>(it - kTiers.begin());
   }
-  if (const toml::node* node = reader.find("recompute")) {
-    if (!node->is_boolean()) return reader.wrong_type("recompute", "true or false", *node);
-    entry.recompute = node->as_boolean()->get();
+  if (reader.has("recompute")) {
+    bool recompute = false;
+    TESSERA_TRY_VOID(reader.boolean("recompute", recompute));
+    entry.recompute = recompute;
   }
-  if (!entry.over && !entry.tier && !entry.recompute) {
-    return reader.error(entry.line, "[[store]] needs at least one of 'over', 'tier', 'recompute'");
+  if (reader.has("keep")) {
+    std::string keep;
+    TESSERA_TRY_VOID(reader.string("keep", keep));
+    const auto it = std::find(kKeeps.begin(), kKeeps.end(), keep);
+    if (it == kKeeps.end()) return reader.not_one_of("keep", "keep", keep, kKeeps);
+    entry.keep = static_cast<Keep>(it - kKeeps.begin());
   }
+  if (!entry.over && !entry.tier && !entry.recompute && !entry.keep) {
+    return reader.error(entry.line,
+                        "[[store]] needs at least one of 'over', 'tier', 'recompute', 'keep'");
+  }
+  return entry;
+}
+
+Result<LoopEntry> read_loop(const Reader& reader) {
+  LoopEntry entry;
+  entry.line = reader.line();
+  TESSERA_TRY_VOID(reader.allow(kLoopKeys));
+  for (std::string_view key : {"ops", "dim"}) TESSERA_TRY_VOID(reader.require(key));
+  TESSERA_TRY_VOID(reader.string("ops", entry.ops));
+  TESSERA_TRY_VOID(reader.string("dim", entry.dim));
+  if (reader.has("steps") == reader.has("sizes")) {
+    return reader.error(entry.line, "[[loop]] needs one of 'steps' and 'sizes'");
+  }
+  TESSERA_TRY_VOID(reader.integer("steps", 1, entry.steps));
+  TESSERA_TRY_VOID(reader.integers("sizes", entry.sizes));
+  if (reader.has("sizes") && entry.sizes.empty()) {
+    return reader.error(reader.line_of("sizes"), "'sizes' in [[loop]] is empty");
+  }
+  TESSERA_TRY_VOID(reader.boolean("recompute", entry.recompute));
+  TESSERA_TRY_VOID(reader.boolean("stages", entry.stages));
   return entry;
 }
 
@@ -487,6 +545,22 @@ Status read_precision(const Reader& top, Plan& plan) {
   return read_loss_scale(reader, precision);
 }
 
+Status read_prefetch(const Reader& top, Plan& plan) {
+  const toml::node* node = top.find("prefetch");
+  if (node == nullptr) return {};
+  if (!node->is_table()) {
+    return top.wrong_type("prefetch", "a table like { units = \"blocks.*\", ahead = 1 }", *node);
+  }
+  const Reader reader(*node->as_table(), "[prefetch]", top.file(), top.line_of(*node));
+  TESSERA_TRY_VOID(reader.allow(kPrefetchKeys));
+  TESSERA_TRY_VOID(reader.require("units"));
+  Prefetch prefetch;
+  TESSERA_TRY_VOID(reader.string("units", prefetch.units));
+  TESSERA_TRY_VOID(reader.integer("ahead", 0, prefetch.ahead));
+  plan.prefetch = std::move(prefetch);
+  return {};
+}
+
 Status read_place(const Reader& top, Plan& plan) {
   const toml::node* node = top.find("place");
   if (node == nullptr) return {};
@@ -511,7 +585,11 @@ Result<Plan> read_plan(const Reader& top) {
   TESSERA_TRY_VOID(top.string("micro_batch_dim", plan.micro_batch_dim));
   TESSERA_TRY_VOID(top.string("stage_axis", plan.stage_axis));
   TESSERA_TRY_VOID(read_place(top, plan));
+  TESSERA_TRY_VOID(read_prefetch(top, plan));
   TESSERA_TRY_VOID(top.integer("bucket_bytes", 0, plan.bucket_bytes));
+  TESSERA_TRY_VOID(top.string("resharding", plan.resharding));
+  if (std::find(kReshardings.begin(), kReshardings.end(), plan.resharding) == kReshardings.end())
+    return top.not_one_of("resharding", "resharding", plan.resharding, kReshardings);
   TESSERA_TRY_VOID(read_schedule(top, plan));
   TESSERA_TRY_VOID(read_precision(top, plan));
   TESSERA_TRY(const auto stages, read_entries(top, "stage"));
@@ -534,6 +612,16 @@ Result<Plan> read_plan(const Reader& top) {
     TESSERA_TRY(CompressEntry entry, read_compress(reader));
     plan.compress.push_back(std::move(entry));
   }
+  TESSERA_TRY(const auto loops, read_entries(top, "loop"));
+  for (const Reader& reader : loops) {
+    TESSERA_TRY(LoopEntry entry, read_loop(reader));
+    for (const LoopEntry& other : plan.loops) {
+      if (!entry.stages || !other.stages) continue;
+      return reader.error(entry.line,
+                          fmt::format("the loop of line {} has stages = true already", other.line));
+    }
+    plan.loops.push_back(std::move(entry));
+  }
   return plan;
 }
 
@@ -542,7 +630,7 @@ Result<Plan> read_plan(const Reader& top) {
 std::string syntax_hint(std::string_view text) {
   for (const std::string& line : split_text(text, '\n')) {
     const std::string_view content = trim(line);
-    for (std::string_view key : {"split", "stage", "store", "compress"}) {
+    for (std::string_view key : {"split", "stage", "store", "loop", "compress"}) {
       const std::string header = fmt::format("[[{}]]", key);
       if (!content.starts_with(header)) continue;
       const std::string_view rest = trim(content.substr(header.size()));
@@ -561,6 +649,8 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file) {
   if (!table) return invalid_input(table.error().message + syntax_hint(text));
   return read_plan(Reader(*table, "the plan", file_name, 1));
 }
+
+std::string_view keep_name(Keep keep) { return kKeeps[static_cast<size_t>(keep)]; }
 
 std::string_view tier_name(Tier tier) {
   switch (tier) {

@@ -80,6 +80,21 @@ TEST(ParsePlan, ReadsAScheduleTable) {
   EXPECT_EQ(*parse_plan(to_toml(*plan)), *plan);
 }
 
+TEST(ParsePlan, AScheduleTableNamesStagesWhereAPlaceHasSeveral) {
+  const std::string text =
+      "micro_batches = 1\nschedule = [\n  [\"F0@0\", \"F0@3\", \"B0@3\", \"W0@3\", \"B0@0\", "
+      "\"W0@0\"],\n  [\"F0@1\", \"F0@2\", \"B0@2\", \"B0@1\"],\n]\n";
+  const auto plan = parse_plan(text, "v.toml");
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  EXPECT_EQ(parse_plan(to_toml(*plan)).value(), *plan);
+  PipelineShape shape{.places = 2, .micro_batches = 1, .at = {{0}, {1}, {1}, {0}}};
+  EXPECT_EQ(plan_schedule(*plan, shape).value(), plan->schedule_table);
+  shape.at[3] = {1};
+  EXPECT_EQ(plan_schedule(*plan, shape).error().message,
+            "v.toml:2: schedule of place 0: F0@3 is of a stage that is not at this place, which "
+            "has 0");
+}
+
 struct Case {
   std::string text, message;
 };
@@ -109,6 +124,7 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
       {"micro_batches = \"8\"",
        "plan.toml:1: 'micro_batches' in the plan: expected an integer, found a string"},
       {"schedule = \"1f1c\"", "plan.toml:1: unknown schedule '1f1c', did you mean '1f1b'?"},
+      {"resharding = \"gathr\"", "plan.toml:1: unknown resharding 'gathr', did you mean 'gather'?"},
       {"schedule = 3",
        "plan.toml:1: 'schedule' in the plan: expected a name or a list of lists of blocks, found "
        "an integer"},
@@ -147,7 +163,7 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
       {"store = [ { tensors = \"*\", recompute = 1 } ]",
        "plan.toml:1: 'recompute' in [[store]]: expected true or false, found an integer"},
       {"store = [ { tensors = \"*\" } ]",
-       "plan.toml:1: [[store]] needs at least one of 'over', 'tier', 'recompute'"},
+       "plan.toml:1: [[store]] needs at least one of 'over', 'tier', 'recompute', 'keep'"},
       {"store = [ { tensors = \"*\", dim = \"h\", tier = \"host\" } ]",
        "plan.toml:1: 'dim' in [[store]] needs 'over'"},
       {"[precision]\ncompute = \"bfloat\"",
@@ -313,6 +329,34 @@ RC_GTEST_PROP(Plan, TheParserTakesAnyBytes, ()) {
   const auto plan = parse_plan(text, "x");
   const bool placed = plan.has_value() || plan.error().message.starts_with("x:");
   RC_ASSERT(placed);
+}
+
+TEST(ParsePlan, Loops) {
+  const std::string text = R"(mesh = {}
+loop = [
+  { ops = "blocks.*.mlp", dim = "ffn", steps = 4, recompute = true },
+  { ops = "*", dim = "seq", sizes = [24, 16, 8], stages = true },
+]
+)";
+  const auto plan = parse_plan(text);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(to_toml(*plan), text);
+  EXPECT_EQ(plan->stage_steps(), 3);
+  const auto error = [](const std::string& entries) {
+    const auto result = parse_plan("loop = [ " + entries + " ]", "p.toml");
+    return result ? std::string() : result.error().message;
+  };
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq' }"),
+            "p.toml:1: [[loop]] needs one of 'steps' and 'sizes'");
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq', sizes = [4, 0] }"),
+            "p.toml:1: expected sizes >= 1, found 0");
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq', sizes = 4 }"),
+            "p.toml:1: 'sizes' in [[loop]]: expected a list of integers, found an integer");
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq', step = 4 }"),
+            "p.toml:1: unknown key 'step' in [[loop]], did you mean 'steps'?");
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq', steps = 4, stages = true }, "
+                  "{ ops = '*', dim = 'batch', steps = 2, stages = true }"),
+            "p.toml:1: the loop of line 1 has stages = true already");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "tessera/plan/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -68,6 +69,16 @@ std::string entry_toml(const StoreEntry& entry) {
   if (entry.dim) out += ", dim = " + quoted(*entry.dim);
   if (entry.tier) out += ", tier = " + quoted(tier_name(*entry.tier));
   if (entry.recompute) out += fmt::format(", recompute = {}", *entry.recompute);
+  if (entry.keep) out += ", keep = " + quoted(keep_name(*entry.keep));
+  return out;
+}
+
+std::string entry_toml(const LoopEntry& entry) {
+  std::string out = fmt::format("ops = {}, dim = {}", quoted(entry.ops), quoted(entry.dim));
+  if (entry.steps > 0) out += fmt::format(", steps = {}", entry.steps);
+  if (entry.steps == 0) out += fmt::format(", sizes = [{}]", fmt::join(entry.sizes, ", "));
+  if (entry.recompute) out += ", recompute = true";
+  if (entry.stages) out += ", stages = true";
   return out;
 }
 
@@ -134,9 +145,23 @@ tl::unexpected<Error> error_at(const Plan& plan, int line, const std::string& me
                                 : fmt::format("{}: {}", plan.file, message));
 }
 
+// The named stages once for each step of the loop that has stages of its own.
+Result<std::vector<const StageEntry*>> once_a_step(const Plan& plan,
+                                                   std::vector<const StageEntry*> named) {
+  const int64_t steps = plan.stage_steps();
+  std::vector<const StageEntry*> all = named;
+  for (int64_t step = 1; step < steps; ++step) all.insert(all.end(), named.begin(), named.end());
+  for (const StageEntry* entry : named) {
+    if (steps == 1 || entry == nullptr) continue;
+    return error_at(plan, entry->line,
+                    "a stage with a mesh of its own cannot be in a loop with stages = true");
+  }
+  return all;
+}
+
 // For each stage, the entry that gives it a mesh of its own, or null.
 Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
-  if (plan.stages.empty()) return std::vector<const StageEntry*>(1, nullptr);
+  if (plan.stages.empty()) return once_a_step(plan, {nullptr});
   std::set<int64_t> used;
   for (const StageEntry& entry : plan.stages) used.insert(entry.at);
   int64_t count = 0;
@@ -160,7 +185,7 @@ Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
     }
     of_stage = &entry;
   }
-  return own;
+  return once_a_step(plan, std::move(own));
 }
 
 bool nested(const Mesh& a, const Mesh& b) {
@@ -274,8 +299,8 @@ bool operator==(const StageEntry& a, const StageEntry& b) {
 }
 
 bool operator==(const StoreEntry& a, const StoreEntry& b) {
-  return std::tie(a.tensors, a.over, a.dim, a.tier, a.recompute) ==
-         std::tie(b.tensors, b.over, b.dim, b.tier, b.recompute);
+  return std::tie(a.tensors, a.over, a.dim, a.tier, a.recompute, a.keep) ==
+         std::tie(b.tensors, b.over, b.dim, b.tier, b.recompute, b.keep);
 }
 
 bool operator==(const CompressEntry& a, const CompressEntry& b) {
@@ -286,14 +311,11 @@ std::string_view edge_name(size_t edge) {
   return edge == kSendEdge ? "send" : collective_name(static_cast<CollectiveKind>(edge));
 }
 
-bool operator==(const Plan& a, const Plan& b) {
-  return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule,
-                  a.schedule_table, a.place, a.bucket_bytes, a.splits, a.stages, a.stores,
-                  a.compress, a.precision) == std::tie(b.mesh, b.micro_batches, b.micro_batch_dim,
-                                                       b.stage_axis, b.schedule, b.schedule_table,
-                                                       b.place, b.bucket_bytes, b.splits, b.stages,
-                                                       b.stores, b.compress, b.precision);
+bool operator==(const LoopEntry& a, const LoopEntry& b) {
+  return std::tie(a.ops, a.dim, a.steps, a.sizes, a.recompute, a.stages) ==
+         std::tie(b.ops, b.dim, b.steps, b.sizes, b.recompute, b.stages);
 }
+bool operator==(const Plan& a, const Plan& b) { return to_toml(a) == to_toml(b); }
 
 std::string to_toml(const Plan& plan) {
   const Plan defaults;
@@ -313,6 +335,13 @@ std::string to_toml(const Plan& plan) {
   if (plan.bucket_bytes != defaults.bucket_bytes) {
     out += fmt::format("bucket_bytes = {}\n", plan.bucket_bytes);
   }
+  if (plan.prefetch) {
+    out += fmt::format("prefetch = {{ units = {}, ahead = {} }}\n", quoted(plan.prefetch->units),
+                       plan.prefetch->ahead);
+  }
+  if (plan.resharding != defaults.resharding) {
+    out += fmt::format("resharding = \"{}\"\n", plan.resharding);
+  }
   if (plan.precision != defaults.precision) {
     out += fmt::format("precision = {}\n", precision_toml(plan.precision));
   }
@@ -320,6 +349,7 @@ std::string to_toml(const Plan& plan) {
   out += entries_toml("stage", plan.stages);
   out += entries_toml("store", plan.stores);
   out += entries_toml("compress", plan.compress);
+  out += entries_toml("loop", plan.loops);
   return out;
 }
 
@@ -359,6 +389,20 @@ Result<std::vector<Mesh>> stage_meshes(const Plan& plan) {
   }
   TESSERA_TRY_VOID(check_devices(plan, meshes, own));
   return meshes;
+}
+
+int64_t Plan::stage_steps() const {
+  for (const LoopEntry& loop : loops) {
+    if (!loop.stages) continue;
+    return loop.steps > 0 ? loop.steps : static_cast<int64_t>(loop.sizes.size());
+  }
+  return 1;
+}
+
+int64_t Plan::named_stages() const {
+  int64_t count = 1;
+  for (const StageEntry& entry : stages) count = std::max(count, entry.at + 1);
+  return count;
 }
 
 int64_t Plan::ranks() const {

@@ -41,6 +41,10 @@ namespace tessera {
 enum class StepOrder : uint8_t { kAligned, kRotated };
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
 std::string_view tier_name(Tier tier);
+// How long what was gathered of a tensor at rest is kept: until its block needs it no more, from
+// the forward to the backward of a micro-batch, or for the step.
+enum class Keep : uint8_t { kBlock, kMicroBatch, kStep };
+std::string_view keep_name(Keep keep);
 
 // ---- as written
 // -------------------------------------------------------------------------------------------------
@@ -76,6 +80,7 @@ struct StoreEntry {
   std::optional<std::string> dim;  // which tensor dim `over` cuts; default: see docs
   std::optional<Tier> tier;
   std::optional<bool> recompute;
+  std::optional<Keep> keep;
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
 };
@@ -90,6 +95,25 @@ struct CompressEntry {
   int line = 0;
   friend bool operator==(const CompressEntry& a, const CompressEntry& b);
 };
+// A time loop over a group of ops; split entries with "time:N" loop over one op.
+struct LoopEntry {
+  std::string ops;
+  std::string dim;
+  int64_t steps = 0;           // even pieces, the first ones larger; 0: `sizes` are given
+  std::vector<int64_t> sizes;  // of the pieces, in order
+  bool recompute = false;      // keep nothing of what is made inside a step
+  bool stages = false;         // each step goes through stages of its own
+  int line = 0;
+  friend bool operator==(const LoopEntry& a, const LoopEntry& b);
+};
+// Tensors at rest that a unit of ops reads are gathered while the unit `ahead` before it computes;
+// so ahead + 1 units are gathered at the same time. A unit: ops whose path has the same shortest
+// prefix that the glob matches ("blocks.*": blocks.0, blocks.1, ...).
+struct Prefetch {
+  std::string units;
+  int64_t ahead = 1;
+  friend bool operator==(const Prefetch&, const Prefetch&) = default;
+};
 struct Plan {
   std::string file = "<plan>";
   std::vector<std::pair<std::string, int64_t>> mesh;  // row-major, last fastest
@@ -100,13 +124,20 @@ struct Plan {
   std::string schedule = "1f1b";  // a schedule's name (schedule.h); unused with a table
   Schedule schedule_table;        // by place, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
+  std::optional<Prefetch> prefetch;
+  std::string resharding = "auto";  // what replicas receive from other stages: "direct", "gather"
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
   std::vector<CompressEntry> compress;
-  Precision precision;                                            // dtypes and loss scale
+  Precision precision;           // dtypes and loss scale
+  std::vector<LoopEntry> loops;  // applied in order (shape_forward, prepare.h)
   int micro_batches_line = 0, schedule_line = 0, place_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
+  // Steps of the loop that has stages of its own, 1 without one: the stages that the entries name
+  // are there once for each step, stage `at` of step s with the number s * named_stages() + at.
+  int64_t stage_steps() const;
+  int64_t named_stages() const;                          // at least 1
   friend bool operator==(const Plan& a, const Plan& b);  // all but file and lines
 };
 Result<Plan> parse_plan(std::string_view toml, std::string_view file = "<plan>");
@@ -139,6 +170,7 @@ struct TensorPlan {
   bool has_over = false;
   Tier tier = Tier::kDevice;
   bool recompute = false;
+  Keep keep = Keep::kBlock;
   int over_entry = -1, tier_entry = -1, recompute_entry = -1;
   std::array<std::optional<Compression>, kEdges> compress;  // by edge
 };

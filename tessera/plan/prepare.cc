@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-Result<Graph> training_graph(const Graph& forward, Precision precision, OptimizerSpec optimizer) {
+Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision precision,
+                             OptimizerSpec optimizer) {
   if (precision.compute == DType::kFloat16 && !precision.loss_scale) precision.loss_scale.emplace();
   const bool exact =
       std::any_of(forward.tensors().begin(), forward.tensors().end(), [](const Tensor& tensor) {
@@ -20,11 +21,10 @@ Result<Graph> training_graph(const Graph& forward, Precision precision, Optimize
     precision.loss_scale = scale;
   }
   optimizer.precision = precision;
-  if (!precision.compute && !precision.parameter) return differentiate(forward, optimizer);
-  TESSERA_TRY(
-      const Graph cast,
-      apply_precision(forward, precision.compute.value_or(DType::kFloat32), precision.parameter));
-  return differentiate(cast, optimizer);
+  if (precision.parameter && !precision.compute) precision.compute = DType::kFloat32;
+  TESSERA_TRY(const Graph shaped,
+              shape_forward(forward, plan, precision.compute, precision.parameter));
+  return differentiate(shaped, optimizer);
 }
 
 Result<Prepared> prepare(const Graph& differentiated, const Plan& plan) {

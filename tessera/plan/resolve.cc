@@ -20,10 +20,10 @@ std::string suggestion(const std::string& best) {
   return best.empty() ? "" : fmt::format(", did you mean '{}'?", best);
 }
 
-// All prefixes of `path` that end before a '.' or '@', and the path.
+// All prefixes of `path` that end before a '.', '@' or '#', and the path.
 void add_prefixes(std::string_view path, std::set<std::string>& prefixes) {
   for (size_t end = 0; end < path.size();) {
-    end = std::min(path.find_first_of(".@", end + 1), path.size());
+    end = std::min(path.find_first_of(".@#", end + 1), path.size());
     prefixes.emplace(path.substr(0, end));
   }
 }
@@ -215,6 +215,7 @@ class Resolver {
   }
 
   // Unnamed forward ops: the stage of the nearest named op before, else of the first named one.
+  // Then each step of a loop goes to its own stages.
   void complete_forward_stages() {
     StageId current(0);
     for (const Op& op : graph_.ops()) {
@@ -228,6 +229,12 @@ class Resolver {
       StageId& stage = out_.ops[op.id.index()].stage;
       if (stage.valid()) current = stage;
       stage = current;
+    }
+    const auto named = static_cast<int32_t>(plan().named_stages());
+    for (const Op& op : graph_.ops()) {
+      if (op.phase == Phase::kForward && op.step > 0) {
+        out_.ops[op.id.index()].stage.value += op.step * named;
+      }
     }
   }
 
@@ -521,11 +528,17 @@ class Resolver {
   // ---- stores
   // ---------------------------------------------------------------------------------------
   Status apply_stores() {
+    for (const Tensor& tensor : graph_.tensors()) {
+      out_.tensors[tensor.id.index()].recompute = tensor.recompute;
+    }
     for (size_t e = 0; e < plan().stores.size(); ++e) {
       const StoreEntry& entry = plan().stores[e];
       TESSERA_TRY(const auto selected, select_tensors(entry));
       if (entry.over) TESSERA_TRY_VOID(apply_over(e, selected));
       if (entry.recompute) TESSERA_TRY_VOID(apply_recompute(e, selected));
+      if (entry.keep) {
+        for (TensorId id : selected) out_.tensors[id.index()].keep = *entry.keep;
+      }
       if (!entry.tier) continue;
       for (TensorId id : selected) {
         out_.tensors[id.index()].tier = *entry.tier;

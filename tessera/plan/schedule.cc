@@ -24,6 +24,14 @@ const std::array kSchedules{
     NamedSchedule{"eager_1f1b", schedules::eager_one_f_one_b},
     NamedSchedule{"gpipe", schedules::gpipe},
     NamedSchedule{"interleaved", schedules::interleaved},
+    NamedSchedule{"zb_h1", schedules::zero_bubble_h1},
+    NamedSchedule{"zb_h2", schedules::zero_bubble_h2},
+    NamedSchedule{"zb_v", schedules::zero_bubble_v},
+    NamedSchedule{"chimera", schedules::chimera},
+    NamedSchedule{"nf1b", schedules::n_forward_one_backward},
+    NamedSchedule{"interlaced", schedules::interlaced},
+    NamedSchedule{"token", schedules::token},
+    NamedSchedule{"token_1f1b", schedules::token_one_f_one_b},
 };
 
 Status check_list(std::string_view what, size_t size, const PipelineShape& shape) {

@@ -307,7 +307,8 @@ class Instantiation {
 
   // ---- crossings
   // ----------------------------------------------------------------------------------------------
-  // Which ranks of the sending mesh serve the rank at `to` and with what. Axes that do not cut the
+  // Which ranks of the sending mesh serve the rank at `to` and with what: the planned routes, if
+  // there are any. Else, axes that do not cut the
   // tensor there: the holder with the receiver's own coordinate on the axis of that name, else
   // spread by the receiver's position.
   std::vector<Crossing> sources(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh,
@@ -316,6 +317,15 @@ class Instantiation {
     const Box need = evaluate(cross.to.region, to_mesh, whole, to);
     std::vector<Crossing> out;
     if (need.empty()) return out;
+    if (cross.routes) {
+      const auto [first, last] = std::equal_range(
+          cross.routes->begin(), cross.routes->end(), CrossRoute{0, to_mesh.rank_at(to), {}},
+          [](const CrossRoute& a, const CrossRoute& b) { return a.to < b.to; });
+      for (auto it = first; it != last; ++it) {
+        out.push_back({from_mesh.coordinates(it->from), it->region});
+      }
+      return out;
+    }
     std::vector<int64_t> source(from_mesh.axes.size(), 0);
     int64_t position = 0;
     for (size_t a = 0; a < to_mesh.axes.size(); ++a)
@@ -360,6 +370,17 @@ class Instantiation {
   std::vector<std::vector<int64_t>> receivers(const TextCross& cross, const Mesh& to_mesh) const {
     const Layout& from = cross.from.region.layout;
     const Layout& to = cross.to.region.layout;
+    if (cross.routes) {
+      std::vector<std::vector<int64_t>> served;
+      for (const CrossRoute& route : *cross.routes) {
+        if (route.from != out_.rank) continue;
+        std::vector<int64_t> coordinates = to_mesh.coordinates(route.to);
+        if (served.empty() || served.back() != coordinates) {
+          served.push_back(std::move(coordinates));
+        }
+      }
+      return served;
+    }
     std::vector<std::vector<int64_t>> out = {{}};
     for (size_t a = 0; a < to_mesh.axes.size(); ++a) {
       const AxisId here = mesh().find(to_mesh.axes[a].name);

@@ -44,6 +44,7 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   WalkInput input{impl.graph, &impl.plan, std::move(options.fetch)};
   TESSERA_TRY(impl.texts, write_place_texts(input, impl.analysis));
   for (PlaceText& text : impl.texts) {
+    if (impl.plan.plan.prefetch) prefetch_at_rest(text, *impl.graph, *impl.plan.plan.prefetch);
     bucket_collectives(text, impl.input().shapes, impl.plan.plan.bucket_bytes);
   }
   return lowering;

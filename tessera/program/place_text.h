@@ -74,7 +74,13 @@ struct TextIssue {
   std::optional<Combiner> combiner;
   std::vector<TextTransfer> transfers;
   std::optional<Compression> compression;  // unset with `classify`: of the kind that follows
+  int unit = -1;  // for which it was moved ahead: joined only with others for the same
 };
+struct CrossRoute {
+  int64_t from = 0, to = 0;  // ranks
+  Box region;
+};
+using CrossRoutes = std::vector<CrossRoute>;
 // What crosses to another place: every rank of `to_place` receives its region from the nearest
 // holders at `from_place`; what a rank would send to itself is a copy on the receiving side.
 struct TextCross {
@@ -83,7 +89,8 @@ struct TextCross {
   PlaceId from_place, to_place;
   TensorId tensor;
   int64_t tag = 0;
-  TextView from, to;  // the side's own is valid; both regions are
+  TextView from, to;                          // the side's own is valid; both regions are
+  std::shared_ptr<const CrossRoutes> routes;  // null: the rule of instantiate.cc
 };
 struct TextWait {
   int handle = 0;
@@ -137,6 +144,9 @@ Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const
 // and dtype whose waits come later, up to `bytes` a bucket; the bucket is issued where its last
 // member was.
 void bucket_collectives(PlaceText& text, const ShapeRule& shapes, int64_t bytes);
+
+// Moves the gathering of tensors at rest before the unit `ahead` before the one that reads them.
+void prefetch_at_rest(PlaceText& text, const Graph& graph, const Prefetch& prefetch);
 
 // A rank's program from its places' texts; lifetimes, frees and arena offsets included (memory.cc).
 struct InstantiateInput {

@@ -11,6 +11,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/program/crossing.h"
 
 namespace tessera {
 namespace {
@@ -157,6 +158,11 @@ class Walker {
     at(place).home[tensor.id] = {buffer, region, -1, BlockKind::kPrologue};
   }
 
+  bool rests(TensorId tensor) const {
+    const Tensor& t = graph_.tensor(tensor);
+    return !t.producer.valid() && t.role != Role::kInput;
+  }
+
   // ---- hold -> need
   // -------------------------------------------------------------------------------------------
   // Steps of a conversion; the last one may be told where to put its result.
@@ -265,7 +271,10 @@ class Walker {
     std::vector<const Held*> candidates;
     if (const auto it = state.home.find(tensor); it != state.home.end())
       candidates.push_back(&it->second);
-    for (BlockRef kind : {block, BlockRef(BlockKind::kPrologue)}) {
+    std::vector<BlockRef> blocks{block, BlockKind::kPrologue};
+    if (plan_.tensors[tensor.index()].keep == Keep::kMicroBatch && block.kind > BlockKind::kForward)
+      blocks.push_back({BlockKind::kForward, block.chunk});
+    for (BlockRef kind : blocks) {
       if (const auto it = state.copies.find({kind, tensor}); it != state.copies.end()) {
         for (const Held& held : it->second) candidates.push_back(&held);
       }
@@ -322,6 +331,10 @@ class Walker {
       return held;
     }
     const bool completes = !hold->region.layout.complete() && need.complete();
+    if (rests(tensor) && plan_.tensors[tensor.index()].keep == Keep::kStep &&
+        block != BlockKind::kUpdate) {
+      block = BlockKind::kPrologue;
+    }
     Held converted = convert(place, tensor, *hold, need, block, reader.id, When::kAlways);
     if (completes) {
       at(place).home[tensor] = converted;  // the parts are of no further use
@@ -385,6 +398,8 @@ class Walker {
         block.once() ? block : BlockRef(block.kind, op_plan(reader).stage.value);
     Held to;
     to.region = {landing, std::nullopt};
+    if (lands_shared(plan_.plan.resharding, mesh(source), mesh(place)))
+      to.region.layout = shared_landing(landing, mesh(place), shape(tensor));
     to.buffer = new_buffer(place, tensor, "recv", to.region);
     to.block = arrives;
     to.pending = next_handle_++;
@@ -395,6 +410,7 @@ class Walker {
     crossing.tag = next_tag_++;
     crossing.from = view(from);
     crossing.to = view(to);
+    crossing.routes = find_routes(tensor, source, place, from.region.layout, to.region.layout);
     crossing.handle = to.pending;
     at(place).pending[to.pending] = {arrives, When::kAlways};
     emit(place, arrives, {crossing, When::kAlways, reader.id});
@@ -402,7 +418,18 @@ class Walker {
     crossing.handle = next_handle_++;
     at(source).sends.push_back({crossing.handle, from.buffer, block});
     emit(source, block, {crossing, When::kAlways, reader.id});
-    at(place).home[tensor] = to;
+    at(place).home[tensor] = convert(place, tensor, to, landing, arrives, reader.id, When::kAlways);
+  }
+
+  std::shared_ptr<const CrossRoutes> find_routes(TensorId tensor, PlaceId source, PlaceId place,
+                                                 const Layout& from, const Layout& to) {
+    const auto key = std::make_tuple(source, place, shape(tensor), from, to);
+    auto it = routes_.find(key);
+    if (it == routes_.end()) {
+      it = routes_.emplace(key, plan_routes(mesh(source), from, mesh(place), to, shape(tensor)))
+               .first;
+    }
+    return it->second;
   }
 
   // Parts -> a complete home: sharded as wanted over the partial axes if possible, else whole over
@@ -1034,6 +1061,9 @@ class Walker {
   std::vector<PlaceState> places_;
   std::map<std::tuple<PlaceId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>>
       paths_;
+  std::map<std::tuple<PlaceId, PlaceId, std::vector<int64_t>, Layout, Layout>,
+           std::shared_ptr<const CrossRoutes>>
+      routes_;
   std::map<OpId, bool> sums_;                    // is this sum made in place
   std::map<OpId, Held> terms_;                   // its buffer
   std::set<std::pair<OpId, BlockRef>> started_;  // blocks that hold a term of it

@@ -61,8 +61,8 @@ Result<Compiled> compile_model(Model model, Plan plan, const CompileOptions& opt
   TESSERA_TRY(const DType compute, parse_dtype(options.precision));
   Precision precision = compiled.plan.precision;
   if (compute != DType::kFloat32) precision.compute = compute;
-  TESSERA_TRY(const Graph training,
-              training_graph(compiled.model.graph, precision, specification(options.optimizer)));
+  TESSERA_TRY(const Graph training, training_graph(compiled.model.graph, compiled.plan, precision,
+                                                   specification(options.optimizer)));
   TESSERA_TRY(Prepared prepared, prepare(training, compiled.plan));
   compiled.graph = std::make_shared<const Graph>(std::move(prepared.graph));
   compiled.ranks = static_cast<int>(prepared.plan.ranks);

@@ -3,41 +3,10 @@
 // reduce-scatter (n-1)E, a broadcast (n-1)E.
 #include <gtest/gtest.h>
 
-#include "measure.h"
+#include "models_and_tensors.h"
 
 namespace tessera {
 namespace {
-
-// b, s, h, V of the models below; ffn = 4h in gpt.
-constexpr int64_t b = 8, s = 8, h = 16, V = 24, layers = 2;
-constexpr int64_t bsh = b * s * h;
-const std::string kGpt = "gpt:layers=2,hidden=16,heads=4,seq=8,vocab=24";
-const std::string kLlama = "llama:layers=2,hidden=16,heads=4,kv_heads=4,seq=8,vocab=24,ffn=64";
-const std::vector<std::string> kModels = {kGpt, kGpt + ",tied=0", kGpt + ",dropout=0.1", kLlama,
-                                          kLlama + ",tied=1"};
-
-bool is_gradient(const Tensor& tensor) {  // not the norms of clipping
-  return tensor.role == Role::kGradient && !tensor.dims.empty();
-}
-bool is_updated(const Tensor& tensor) {
-  return tensor.update_of.valid() && tensor.role == Role::kParameter;
-}
-bool is_parameter(const Tensor& tensor) {
-  return tensor.role == Role::kParameter && !tensor.update_of.valid();
-}
-bool is_scalar(const Tensor& tensor) { return tensor.dims.empty(); }
-bool has_dims(const Tensor& tensor, const std::vector<std::string>& names) {
-  if (tensor.dims.size() != names.size()) return false;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (tensor.dims[i].name != names[i]) return false;
-  }
-  return true;
-}
-bool is_hidden(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq", "hidden"}); }
-bool is_hidden_of_block(const Tensor& tensor) {
-  return is_hidden(tensor) && tensor.name.find("blocks.1.") != std::string::npos;
-}
-bool is_token_statistic(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq"}); }
 
 // ---- data parallel, ZeRO (fsdp-zero.md section 2)
 // ---------------------------------------------------
@@ -132,6 +101,68 @@ TEST(TensorParallel, sends_the_same_in_micro_batches_and_replicas) {
   EXPECT_EQ(found.sent(is_hidden), (4 * layers + 2) * 2 * bsh);
 }
 
+// ---- mixture of experts (tensor-parallel-1d.md section 9)
+// -------------------------------------------
+const std::string kMixtral =
+    "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=24,ffn=12,experts=4,top_k=2";
+constexpr int64_t experts = 4, top_k = 2;
+
+bool is_slots(const Tensor& tensor) {
+  return has_dims(tensor, {"experts", "batch", "capacity", "hidden"});
+}
+bool is_of_experts(const Tensor& tensor) {
+  return is_parameter(tensor) && tensor.dims[0].name == "experts";
+}
+bool is_gradient_of_experts(const Tensor& tensor) {
+  return is_gradient(tensor) && tensor.name.ends_with(".weight") &&
+         tensor.dims[0].name == "experts";
+}
+
+// The sheet: dispatch and combine send 2(E-1)/E top_k T h elements a rank and layer, T its tokens,
+// and as much backward. That is with a capacity factor of 1.
+TEST(ExpertParallel, exchanges_tokens_twice_a_layer_forward_and_twice_backward) {
+  for (const int64_t ep : {2, 4}) {
+    const Measured found =
+        measure(kMixtral + ",capacity_factor=1", "expert_parallel(" + std::to_string(ep) + ")", b);
+    const int64_t local_tokens = b * s / ep;
+    const int64_t a_rank = 2 * (ep - 1) * top_k * local_tokens * h / ep;
+    EXPECT_EQ(found.sent_in(BlockKind::kForward, is_slots), layers * ep * a_rank);
+    EXPECT_EQ(found.sent_in(BlockKind::kBackward, is_slots), layers * ep * a_rank);
+    EXPECT_EQ(found.sent_by("all_to_all"), found.sent(is_slots));
+    for (int rank = 0; rank < ep; ++rank)
+      EXPECT_EQ(found.calls(rank, CollectiveKind::kAllToAll, is_slots), 4 * layers);
+  }
+}
+
+// Slots travel whether they are taken or not: capacity / (top_k s / experts) times the sheet's
+// volume. 1.25 * 4 = 5 slots, exactly; 1.3 * 4 is rounded up to 6.
+TEST(ExpertParallel, sends_empty_slots_too) {
+  for (const auto& [factor, capacity] : {std::pair{"1.25", 5}, {"1.3", 6}, {"0.5", 2}}) {
+    const Measured found =
+        measure(kMixtral + ",capacity_factor=" + factor, "expert_parallel(4)", b);
+    EXPECT_EQ(found.sent(is_slots), layers * 4 * 3 * (experts * capacity * b * h) / 4) << factor;
+  }
+}
+
+TEST(ExpertParallel, sends_the_same_in_replicas_stages_micro_batches_and_pieces_of_hidden) {
+  const int64_t whole = layers * 4 * (experts * 5 * b * h) / 2;
+  for (const char* with : {"dp=2", "tp=2", "pp=2, micro_batches=4", "dp=2, zero=3"}) {
+    const Measured found = measure(kMixtral, std::string("expert_parallel(2, ") + with + ")", b);
+    EXPECT_EQ(found.sent_by("all_to_all", is_slots), whole) << with;
+  }
+}
+
+TEST(ExpertParallel, sums_dense_gradients_over_all_ranks_and_those_of_experts_over_dp) {
+  const Measured alone = measure(kMixtral, "expert_parallel(4)", b);
+  const int64_t all = alone.parameters(), of_experts = alone.parameters(is_of_experts);
+  EXPECT_EQ(alone.sent(is_gradient_of_experts), 0);
+  EXPECT_EQ(alone.sent_by("all_reduce", is_gradient), 2 * 3 * (all - of_experts));
+  const Measured with_dp = measure(kMixtral, "expert_parallel(ep=2, dp=2)", b);
+  EXPECT_EQ(with_dp.sent(is_gradient_of_experts), 2 * of_experts);
+  const Measured zero = measure(kMixtral, "expert_parallel(ep=2, dp=2, zero=1)", b);
+  EXPECT_EQ(zero.sent(is_gradient) - zero.sent(is_slots) / 2, 3 * (all - of_experts) + of_experts);
+}
+
 // ---- pipelines
 // --------------------------------------------------------------------------------------
 TEST(Pipeline, sends_each_boundary_once_forward_and_once_backward) {
@@ -174,18 +205,6 @@ TEST(Pipeline, sends_the_boundary_once_a_tensor_parallel_rank) {
 
 // ---- SUMMA (optimus-2d.md section 7)
 // ----------------------------------------------------------------
-bool in_block(const Tensor& tensor) { return tensor.name.find("blocks.1.") != std::string::npos; }
-bool is_moments(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq", "moments"}); }
-bool is_sums(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq", "sums"}); }
-bool is_matrix(const Tensor& tensor) {  // an operand or result of the products of a block
-  return in_block(tensor) && !is_moments(tensor) && !is_sums(tensor) &&
-         !is_token_statistic(tensor) && !tensor.name.ends_with(".bias") && tensor.dims.size() >= 2;
-}
-bool is_vector(const Tensor& tensor) {
-  return in_block(tensor) && !is_scalar(tensor) && !is_matrix(tensor) && !is_moments(tensor) &&
-         !is_sums(tensor);
-}
-
 class SummaOf : public testing::TestWithParam<int64_t> {};
 
 TEST_P(SummaOf, products_receive_the_closed_form_forward_and_twice_that_backward) {

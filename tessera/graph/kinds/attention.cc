@@ -30,10 +30,10 @@ Status check_query_key_value(const Tensor& q, const Tensor& k, const Tensor& v, 
           fmt::format("expected {} to fit q {}, found {}", name, describe(q), describe(*tensor)));
     }
   }
-  if (causal && q.dims[1].size != k.dims[1].size) {
-    return invalid_input(
-        fmt::format("expected as many keys as queries in causal attention, found {} and {}",
-                    k.dims[1].size, q.dims[1].size));
+  if (causal && q.dims[1].size > k.dims[1].size) {
+    return invalid_input(fmt::format(
+        "expected at least as many keys as queries in causal attention, found {} and {}",
+        k.dims[1].size, q.dims[1].size));
   }
   return {};
 }
@@ -46,15 +46,18 @@ Result<bool> read_causal(const Operands& x) {
   return causal == 1;
 }
 
-std::string key_dims(bool causal) {
-  return fmt::format("batch kv^{} heads head_dim", causal ? "<seq" : "");
+// With more keys than queries, the queries are those of the last positions, and all of them see the
+// keys before: then the keys are no causal pair of the queries, index by index.
+std::string key_dims(const Tensor& q, const Tensor& k, bool causal) {
+  const bool pair = causal && q.dims[1].size == k.dims[1].size;
+  return fmt::format("batch kv^{} heads head_dim", pair ? "<seq" : "");
 }
 
 Result<Inferred> infer_attention(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   TESSERA_TRY(const bool causal, read_causal(x));
   TESSERA_TRY_VOID(check_query_key_value(x[0], x[1], x[2], causal));
-  const std::string key = key_dims(causal);
+  const std::string key = key_dims(x[0], x[1], causal);
   return conclude(x, fmt::format("{}, {}, {} -> {}, {}", kQuery, key, key, kQuery, kRows),
                   {x[0].dims, without_last(x[0].dims)}, {x[0].dtype, statistics_dtype(x[0].dtype)});
 }
@@ -83,7 +86,7 @@ Result<Inferred> infer_attention_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_dims(x[4], "o", x[1].dims));
   TESSERA_TRY_VOID(expect_dims(x[5], "lse", without_last(x[1].dims)));
   TESSERA_TRY_VOID(expect_dtype(x[5], "lse", statistics_dtype(x[1].dtype)));
-  const std::string key = key_dims(causal);
+  const std::string key = key_dims(x[1], x[2], causal);
   const DType dtype = x[1].dtype;
   return conclude(x,
                   fmt::format("{}, {}, {}, {}, {}, {} -> {}, {}, {}", kQuery, kQuery, key, key,
@@ -91,10 +94,14 @@ Result<Inferred> infer_attention_grad(const Operands& x) {
                   {x[1].dims, x[2].dims, x[3].dims}, {dtype, dtype, dtype});
 }
 
-// Two products of 2 flops a point; causal attention needs half of the points.
+// Two products of 2 flops a point; causal attention needs half of the points of as many keys as
+// there are queries, and all of the keys before them.
 int64_t attention_flops(const Op& op) {
   const int64_t flops = 4 * iteration_points(op);
-  return op.integer("causal") == 1 ? flops / 2 : flops;
+  if (op.integer("causal") == 0) return flops;
+  const int64_t queries = op.annotation.dims[static_cast<size_t>(op.annotation.find("seq"))].size;
+  const int64_t keys = op.annotation.dims[static_cast<size_t>(op.annotation.find("kv"))].size;
+  return flops / 2 / keys * (2 * keys - queries);
 }
 
 // Five products instead of two: the scores again, dv, dp, dq, dk.

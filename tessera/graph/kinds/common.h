@@ -21,6 +21,7 @@ std::vector<KindInfo> attention_kinds();
 std::vector<KindInfo> contraction_kinds();
 std::vector<KindInfo> elementwise_kinds();
 std::vector<KindInfo> loss_kinds();
+std::vector<KindInfo> moe_kinds();
 std::vector<KindInfo> normalisation_kinds();
 std::vector<KindInfo> normalisation_grad_kinds();
 std::vector<KindInfo> normalisation_part_kinds();  // used by expansions

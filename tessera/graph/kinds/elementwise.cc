@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
+#include "tessera/graph/within.h"
 
 namespace tessera::kinds {
 namespace {
@@ -112,6 +113,15 @@ InputGradients differentiate_exp(GraphBuilder& builder, const Op& op, const Outp
   return {builder.op1(op.path + ".dx", "mul", {dy[0], op.outputs[0]})};
 }
 
+// dx = dy (1 - y) y = dy y - (dy y) y
+InputGradients differentiate_sigmoid(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                     const std::vector<bool>&) {
+  const TensorId y = op.outputs[0];
+  const TensorId once = builder.op1(op.path + ".dx.once", "mul", {dy[0], y});
+  const TensorId twice = builder.op1(op.path + ".dx.twice", "mul", {once, y});
+  return {builder.op1(op.path + ".dx", "sub", {once, twice})};
+}
+
 // gelu, silu, relu: <kind>_grad(dy, x).
 InputGradients differentiate_activation(GraphBuilder& builder, const Op& op,
                                         const OutputGradients& dy, const std::vector<bool>&) {
@@ -126,6 +136,19 @@ InputGradients differentiate_dropout(GraphBuilder& builder, const Op& op, const 
 Result<Inferred> infer_dropout(const Operands& x) {
   const double p = x.number("p");
   if (!(p >= 0 && p < 1)) return invalid_input(fmt::format("expected 0 <= p < 1, found {}", p));
+  TESSERA_TRY(const std::vector<Within> within, parse_within(x.text("within")));
+  for (const Within& one : within) {
+    const int position = find_dim(x[0].dims, one.dim);
+    const bool last = position + 1 == static_cast<int>(x[0].dims.size());
+    const int64_t size = position < 0 ? 0 : x[0].dims[static_cast<size_t>(position)].size;
+    if (size < 1 || size % one.blocks != 0 ||
+        one.begin + size / one.blocks > one.whole / one.blocks || (last && one.blocks > 1)) {
+      return invalid_input(
+          fmt::format("expected 'within' to place the input in a larger tensor (blocks not along "
+                      "its last dim), found \"{}\" for {}",
+                      x.text("within"), describe(x[0])));
+    }
+  }
   return infer_uniform(x);
 }
 
@@ -148,12 +171,13 @@ KindInfo binary(std::string name, std::string summary, bool linear,
 
 KindInfo unary(std::string name, std::string summary, int64_t flops,
                decltype(&differentiate_add) rule) {
-  return {.name = std::move(name),
-          .summary = std::move(summary),
-          .infer = infer_by(infer_uniform),
-          .differentiate = rule,
-          .flops = flops_per_point(flops),
-          .in_place = true};
+  KindInfo info{.name = std::move(name),
+                .summary = std::move(summary),
+                .infer = infer_by(infer_uniform),
+                .flops = flops_per_point(flops),
+                .in_place = true};
+  if (rule != nullptr) info.differentiate = rule;
+  return info;
 }
 
 KindInfo activation_grad(std::string name, std::string summary, int64_t flops) {
@@ -174,8 +198,13 @@ std::vector<KindInfo> elementwise_kinds() {
   scale.linear = true;
   KindInfo dropout = unary("dropout", "x * keep / (1 - p), keep by a counter-based generator", 2,
                            differentiate_dropout);
-  dropout.attributes = {number_attribute("p"), text_attribute("key")};
+  dropout.attributes = {
+      number_attribute("p"), text_attribute("key"),
+      AttributeInfo{"within", AttributeInfo::Type::kText, Attribute(std::string())}};
   dropout.infer = infer_by(infer_dropout);
+  KindInfo stop = unary("stop_gradient", "x, as a constant", 0, nullptr);
+  stop.linear = true;
+  stop.stops_gradient = true;
   return {
       binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add),
       binary("sub", "a - b, broadcast by dim name", /*linear=*/true, differentiate_sub),
@@ -202,6 +231,8 @@ std::vector<KindInfo> elementwise_kinds() {
       unary("silu", "x * sigmoid(x)", 4, differentiate_activation),
       unary("relu", "max(x, 0)", 1, differentiate_activation),
       unary("exp", "e to the x", 1, differentiate_exp),
+      unary("sigmoid", "1 / (1 + e to the -x)", 4, differentiate_sigmoid),
+      stop,
       {.name = "cast",
        .summary = "the same values in another floating dtype",
        .attributes = {text_attribute("dtype")},

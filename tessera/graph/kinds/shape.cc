@@ -1,5 +1,5 @@
-// Kinds that move or re-label data: broadcast_to, group, ungroup, transpose, rename, slice,
-// slice_grad, concat, fill.
+// Kinds that move or re-label data: broadcast_to, group, ungroup, transpose, rename, rearrange,
+// roll, slice, slice_grad, concat, fill.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +23,12 @@ std::string spell_replaced(const std::vector<Dim>& dims, size_t position, const 
   Names names = names_of(dims);
   names[position] = name;
   return spell(names);
+}
+
+std::vector<int64_t> shape_of(const std::vector<Dim>& dims) {
+  std::vector<int64_t> shape;
+  for (const Dim& dim : dims) shape.push_back(dim.size);
+  return shape;
 }
 
 // ---- broadcast_to, fill
@@ -145,77 +151,216 @@ InputGradients differentiate_rename(GraphBuilder& builder, const Op& op, const O
                       {{"from", op.text("to")}, {"to", op.text("from")}})};
 }
 
-// ---- slice, concat: the cut dim is frozen; inputs call it `dim`, the output `dim.out`
-// ---------------
-Result<Inferred> infer_cut(const Operands& x, int64_t input_size, int64_t output_size,
-                           int64_t whole) {
+// ---- rearrange, roll
+// ---------------------------------------------------------------------------
+using Members = std::vector<int>;  // op dims of one tensor dim
+
+int64_t product_of(const Annotation& annotation, const Members& members) {
+  int64_t size = 1;
+  for (const int dim : members) size *= annotation.dims[static_cast<size_t>(dim)].size;
+  return size;
+}
+
+// Sizes of the op dims: those given, then the one member of each input dim that was not.
+Status size_members(Annotation& annotation, const std::vector<Dim>& given, const Tensor& x) {
+  for (OpDim& dim : annotation.dims) dim.size = 0;
+  for (const Dim& dim : given) {
+    const int at = annotation.find(dim.name);
+    if (at < 0) {
+      return invalid_input(fmt::format("expected sizes of dims of the spec, found '{}'", dim.name));
+    }
+    annotation.dims[static_cast<size_t>(at)].size = dim.size;
+  }
+  for (size_t t = 0; t < x.dims.size(); ++t) {
+    const Members& members = annotation.inputs[0].dims[t];
+    int64_t known = 1, unknown = -1, unknowns = 0;
+    for (const int dim : members) {
+      const int64_t size = annotation.dims[static_cast<size_t>(dim)].size;
+      if (size == 0) {
+        unknown = dim;
+        ++unknowns;
+      } else {
+        known *= size;
+      }
+    }
+    const int64_t whole = x.dims[t].size;
+    if (unknowns > 1 || whole % known != 0 || (unknowns == 0 && whole != known)) {
+      return invalid_input(
+          fmt::format("expected sizes of all but one dim of each bracket that divide the input, "
+                      "found {} for {}",
+                      dims_text(given), describe(x)));
+    }
+    if (unknowns == 1) annotation.dims[static_cast<size_t>(unknown)].size = whole / known;
+  }
+  return {};
+}
+
+Result<Inferred> infer_rearrange(const Operands& x) {
+  Inferred inferred;
+  TESSERA_TRY(inferred.annotation, parse_annotation(x.text("spec")));
+  TESSERA_TRY(const std::vector<Dim> given, parse_dims(x.text("sizes")));
+  Annotation& annotation = inferred.annotation;
+  const std::vector<std::string> names = words(x.text("dims"));
+  if (annotation.inputs.size() != 1 || annotation.outputs.size() != 1 ||
+      annotation.inputs[0].dims.size() != x[0].dims.size() ||
+      annotation.outputs[0].dims.size() != names.size()) {
+    return invalid_input(
+        fmt::format("expected a spec from the {} dims of the input to the dims '{}', found '{}'",
+                    x[0].dims.size(), x.text("dims"), x.text("spec")));
+  }
+  std::vector<bool> in(annotation.dims.size()), out(annotation.dims.size());
+  for (const Members& members : annotation.inputs[0].dims) {
+    for (const int dim : members) in[static_cast<size_t>(dim)] = true;
+  }
+  for (const Members& members : annotation.outputs[0].dims) {
+    for (const int dim : members) out[static_cast<size_t>(dim)] = true;
+  }
+  if (in != out) {
+    return invalid_input(
+        fmt::format("expected the same dims on both sides, found '{}'", x.text("spec")));
+  }
+  TESSERA_TRY_VOID(size_members(annotation, given, x[0]));
+  std::vector<Dim> output;
+  std::vector<int64_t> shape;
+  for (size_t t = 0; t < names.size(); ++t) {
+    shape.push_back(product_of(annotation, annotation.outputs[0].dims[t]));
+    output.push_back({names[t], shape.back()});
+  }
+  TESSERA_TRY_VOID(bind_sizes(annotation, {x[0].shape()}, {shape}));
+  inferred.outputs = {std::move(output)};
+  inferred.dtypes = {x[0].dtype};
+  return inferred;
+}
+
+InputGradients differentiate_rearrange(GraphBuilder& builder, const Op& op,
+                                       const OutputGradients& dy, const std::vector<bool>&) {
+  const std::string& spec = op.text("spec");
+  const size_t arrow = spec.find("->");
+  std::vector<Dim> sizes;
+  for (const OpDim& dim : op.annotation.dims) sizes.push_back({dim.name, dim.size});
+  return {builder.op1(op.path + ".dx", "rearrange", {dy[0]},
+                      {{"spec", spec.substr(arrow + 2) + " -> " + spec.substr(0, arrow)},
+                       {"sizes", dims_text(sizes)},
+                       {"dims", spell(builder.tensor(op.inputs[0]).dims)}})};
+}
+
+Result<Inferred> infer_roll(const Operands& x) {
   TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
+  const std::string dims = spell_replaced(x[0].dims, position, x.text("dim") + "^");
+  return conclude(x, fmt::format("{} -> {}", dims, dims), {x[0].dims}, {x[0].dtype});
+}
+
+InputGradients differentiate_roll(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                  const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "roll", {dy[0]},
+                      {{"dim", op.text("dim")}, {"shift", -op.integer("shift")}})};
+}
+
+// ---- slice, slice_grad, concat
+// The cut dim is frozen: inputs call it `dim`, the output `dim.out`. With blocks > 1 it is cut in
+// that many equal blocks, from (to) each of which goes a part, so that the op dim `dim` counts
+// blocks, is not frozen, and stands before the frozen place inside a block.
+Result<int64_t> read_blocks(const Operands& x, const Dim& dim) {
+  const int64_t blocks = x.integer("blocks");
+  if (blocks < 1 || dim.size % blocks != 0) {
+    return invalid_input(fmt::format("expected blocks that divide dim '{}' of size {}, found {}",
+                                     dim.name, dim.size, blocks));
+  }
+  return blocks;
+}
+
+std::string cut_name(const std::string& dim, std::string_view suffix, int64_t blocks) {
+  if (blocks == 1) return fmt::format("{}{}^", dim, suffix);
+  return fmt::format("({} {}{}^)", dim, dim, suffix.empty() ? ".in" : suffix);
+}
+
+// Sizes are of a block.
+Result<Inferred> infer_cut(const Operands& x, int64_t output_size, int64_t whole, int64_t size) {
+  TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
+  TESSERA_TRY(const int64_t blocks, read_blocks(x, x[0].dims[position]));
   const int64_t begin = x.integer("begin");
-  const int64_t size = output_size == whole ? input_size : output_size;
   if (begin < 0 || size < 1 || begin + size > whole) {
     return invalid_input(
         fmt::format("expected a part of dim '{}' of size {}, found begin {} and size {}",
                     x.text("dim"), whole, begin, size));
   }
   std::vector<Dim> output = x[0].dims;
-  output[position].size = output_size;
+  output[position].size = blocks * output_size;
   const std::string& dim = x.text("dim");
-  return conclude(x,
-                  fmt::format("{} -> {}", spell_replaced(x[0].dims, position, dim + "^"),
-                              spell_replaced(output, position, dim + ".out^")),
-                  {output}, {x[0].dtype});
+  std::string annotation = spell_replaced(x[0].dims, position, cut_name(dim, "", blocks));
+  annotation += " -> " + spell_replaced(output, position, cut_name(dim, ".out", blocks));
+  TESSERA_TRY(Annotation parsed, parse_annotation(annotation));
+  if (blocks > 1) parsed.dims[static_cast<size_t>(parsed.find(dim))].size = blocks;
+  TESSERA_TRY_VOID(bind_sizes(parsed, {x[0].shape()}, {shape_of(output)}));
+  return Inferred{std::move(parsed), {output}, {x[0].dtype}};
 }
 
 Result<Inferred> infer_slice(const Operands& x) {
   TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
-  const int64_t whole = x[0].dims[position].size;
-  return infer_cut(x, whole, x.integer("size"), whole);
+  TESSERA_TRY(const int64_t blocks, read_blocks(x, x[0].dims[position]));
+  const int64_t size = x.integer("size");
+  return infer_cut(x, size, x[0].dims[position].size / blocks, size);
 }
 
 Result<Inferred> infer_slice_grad(const Operands& x) {
   TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
-  return infer_cut(x, x[0].dims[position].size, x.integer("size"), x.integer("size"));
+  TESSERA_TRY(const int64_t blocks, read_blocks(x, x[0].dims[position]));
+  const int64_t whole = x.integer("size");
+  return infer_cut(x, whole, whole, x[0].dims[position].size / blocks);
 }
 
 InputGradients differentiate_slice(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                    const std::vector<bool>&) {
   const std::vector<Dim>& dims = builder.tensor(op.inputs[0]).dims;
-  const int64_t whole = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size;
+  const int64_t blocks = op.integer("blocks");
+  const int64_t whole = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size / blocks;
   return {builder.op1(op.path + ".dx", "slice_grad", {dy[0]},
-                      {{"dim", op.text("dim")}, {"begin", op.integer("begin")}, {"size", whole}})};
+                      {{"dim", op.text("dim")},
+                       {"begin", op.integer("begin")},
+                       {"size", whole},
+                       {"blocks", blocks}})};
 }
 
 Result<Inferred> infer_concat(const Operands& x) {
   const std::string& dim = x.text("dim");
   TESSERA_TRY(const size_t position, position_of(x[0], dim));
+  TESSERA_TRY(const int64_t blocks, read_blocks(x, x[0].dims[position]));
   std::vector<Dim> output = x[0].dims;
   std::string annotation;
+  std::vector<std::vector<int64_t>> shapes;
   int64_t size = 0;
   for (size_t i = 0; i < x.count(); ++i) {
     std::vector<Dim> expected = x[0].dims;
     if (position < x[i].dims.size()) expected[position].size = x[i].dims[position].size;
     TESSERA_TRY_VOID(expect_dims(x[i], fmt::format("input {}", i), expected));
     TESSERA_TRY_VOID(expect_dtype(x[i], fmt::format("input {}", i), x[0].dtype));
+    TESSERA_TRY_VOID(read_blocks(x, x[i].dims[position]).map([](int64_t) {}));
     size += x[i].dims[position].size;
-    const std::string name = i == 0 ? dim + "^" : fmt::format("{}.{}^", dim, i);
-    annotation += (i == 0 ? "" : ", ") + spell_replaced(x[i].dims, position, name);
+    const std::string suffix = i == 0 ? "" : fmt::format(".{}", i);
+    annotation +=
+        (i == 0 ? "" : ", ") + spell_replaced(x[i].dims, position, cut_name(dim, suffix, blocks));
+    shapes.push_back(x[i].shape());
   }
   output[position].size = size;
-  return conclude(
-      x, fmt::format("{} -> {}", annotation, spell_replaced(output, position, dim + ".out^")),
-      {output}, {x[0].dtype});
+  annotation += " -> " + spell_replaced(output, position, cut_name(dim, ".out", blocks));
+  TESSERA_TRY(Annotation parsed, parse_annotation(annotation));
+  if (blocks > 1) parsed.dims[static_cast<size_t>(parsed.find(dim))].size = blocks;
+  TESSERA_TRY_VOID(bind_sizes(parsed, shapes, {shape_of(output)}));
+  return Inferred{std::move(parsed), {output}, {x[0].dtype}};
 }
 
 InputGradients differentiate_concat(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                     const std::vector<bool>& wanted) {
   InputGradients out(op.inputs.size());
+  const int64_t blocks = op.integer("blocks");
   int64_t begin = 0;
   for (size_t i = 0; i < out.size(); ++i) {
     const std::vector<Dim>& dims = builder.tensor(op.inputs[i]).dims;
-    const int64_t size = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size;
+    const int64_t size = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size / blocks;
     if (wanted[i]) {
-      out[i] = builder.op1(fmt::format("{}.dx{}", op.path, i), "slice", {dy[0]},
-                           {{"dim", op.text("dim")}, {"begin", begin}, {"size", size}});
+      out[i] = builder.op1(
+          fmt::format("{}.dx{}", op.path, i), "slice", {dy[0]},
+          {{"dim", op.text("dim")}, {"begin", begin}, {"size", size}, {"blocks", blocks}});
     }
     begin += size;
   }
@@ -242,8 +387,12 @@ std::vector<KindInfo> shape_kinds() {
   const AttributeInfo dims = text_attribute("dims");
   const AttributeInfo begin = integer_attribute("begin");
   const AttributeInfo size = integer_attribute("size");
-  KindInfo concat =
-      mover("concat", "tensors joined along a dim", {dim}, infer_concat, differentiate_concat);
+  const AttributeInfo blocks = integer_attribute("blocks", 1);
+  KindInfo concat = mover("concat", "tensors joined along a dim", {dim, blocks}, infer_concat,
+                          differentiate_concat);
+  KindInfo slice_grad = mover("slice_grad", "dy in a larger tensor of zeros",
+                              {dim, begin, size, blocks}, infer_slice_grad, nullptr);
+  slice_grad.accumulates = true;
   concat.max_inputs = SIZE_MAX;
   KindInfo fill =
       mover("fill", "a constant", {number_attribute("value"), dims, text_attribute("dtype")},
@@ -262,9 +411,14 @@ std::vector<KindInfo> shape_kinds() {
             differentiate_transpose),
       mover("rename", "the same data, one dim under another name",
             {text_attribute("from"), text_attribute("to")}, infer_rename, differentiate_rename),
-      mover("slice", "a part of a dim", {dim, begin, size}, infer_slice, differentiate_slice),
-      mover("slice_grad", "dy in a larger tensor of zeros", {dim, begin, size}, infer_slice_grad,
-            nullptr),
+      mover("rearrange", "dims cut, reordered and joined, as a spec with brackets says",
+            {text_attribute("spec"), text_attribute("sizes"), dims}, infer_rearrange,
+            differentiate_rearrange),
+      mover("roll", "cyclic shift along a dim: element i goes to i + shift",
+            {dim, integer_attribute("shift")}, infer_roll, differentiate_roll),
+      mover("slice", "a part of a dim", {dim, begin, size, blocks}, infer_slice,
+            differentiate_slice),
+      slice_grad,
       concat,
       fill,
   };

@@ -14,7 +14,9 @@ Result<std::string> emit_compressed(const RecipeArguments& arguments, const Grap
   PlanText text{.mesh = {{"dp", arguments.number("dp")}}};
   TESSERA_TRY_VOID(data_parallel(text, graph));
   zero(text, stage);
-  text.compressed.emplace_back("role:gradient", codec_text(codec));
+  text.compressed.push_back({{"tensors", "\"role:gradient\""},
+                             {"with", fmt::format("\"{}\"", codec_text(codec))},
+                             {"error_feedback", "true"}});
   return text.str();
 }
 

@@ -55,6 +55,14 @@ Status one_stage_a_place(std::string_view name, const PipelineShape& shape) {
   return {};
 }
 
+Status stage_at(std::string_view name, const PipelineShape& shape, int64_t stage, int64_t place) {
+  const auto& at = shape.at[static_cast<size_t>(stage)];
+  if (at.size() == 1 && at[0] == place) return {};
+  return wrong_shape(
+      name, fmt::format("stage {} at place {}", stage, place),
+      at.size() == 1 ? fmt::format("place {}", at[0]) : fmt::format("{} places", at.size()));
+}
+
 Status round_robin(std::string_view name, const PipelineShape& shape) {
   const int64_t n = shape.places;
   if (shape.stages() % n != 0) {
@@ -62,11 +70,7 @@ Status round_robin(std::string_view name, const PipelineShape& shape) {
                        fmt::format("{} stages", shape.stages()));
   }
   for (int64_t s = 0; s < shape.stages(); ++s) {
-    const auto& at = shape.at[static_cast<size_t>(s)];
-    if (at.size() == 1 && at[0] == s % n) continue;
-    return wrong_shape(
-        name, fmt::format("stage {} at place {} (stage mod {})", s, s % n, n),
-        at.size() == 1 ? fmt::format("place {}", at[0]) : fmt::format("{} places", at.size()));
+    TESSERA_TRY_VOID(stage_at(name, shape, s, s % n));
   }
   return {};
 }

@@ -3,6 +3,7 @@
 // result finishes.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "tessera/base/result.h"
@@ -10,10 +11,12 @@
 
 namespace tessera::schedules {
 
-// What a generator may ask about a chain of stages s at place s: for errors of one wording.
+// Shapes that several generators ask for.
 Status one_stage_a_place(std::string_view name, const PipelineShape& shape);
 // Stage s at place s mod places; the stages a multiple of the places.
 Status round_robin(std::string_view name, const PipelineShape& shape);
+// That `stage` lies at `place` alone.
+Status stage_at(std::string_view name, const PipelineShape& shape, int64_t stage, int64_t place);
 tl::unexpected<Error> wrong_shape(std::string_view name, std::string_view expected,
                                   std::string_view found);
 
@@ -21,5 +24,13 @@ Result<Schedule> gpipe(const PipelineShape& shape);
 Result<Schedule> one_f_one_b(const PipelineShape& shape);
 Result<Schedule> eager_one_f_one_b(const PipelineShape& shape);
 Result<Schedule> interleaved(const PipelineShape& shape);
+Result<Schedule> zero_bubble_h1(const PipelineShape& shape);
+Result<Schedule> zero_bubble_h2(const PipelineShape& shape);
+Result<Schedule> zero_bubble_v(const PipelineShape& shape);
+Result<Schedule> chimera(const PipelineShape& shape);
+Result<Schedule> n_forward_one_backward(const PipelineShape& shape);
+Result<Schedule> interlaced(const PipelineShape& shape);
+Result<Schedule> token(const PipelineShape& shape);
+Result<Schedule> token_one_f_one_b(const PipelineShape& shape);
 
 }  // namespace tessera::schedules

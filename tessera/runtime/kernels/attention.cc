@@ -51,8 +51,12 @@ std::vector<Rectangle> rectangles_of(const KernelCall& call) {
   const Array& k = call.inputs[call.op->kind == "attention" ? 1 : 2];
   const auto kv = static_cast<size_t>(
       op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 1 : 2])[1]);
+  // Of more keys than queries, the queries have the last positions.
+  const std::vector<OpDim>& dims = call.op->annotation.dims;
+  Interval queries = call.box.dims[q];
+  queries.begin += dims[kv].size - dims[q].size;
   // The view of the keys may end at the last query.
-  return rectangles(call.box.dims[q], {call.box.dims[kv].begin, k.shape[1]},
+  return rectangles(queries, {call.box.dims[kv].begin, k.shape[1]},
                     call.op->integer("causal") != 0);
 }
 

@@ -25,7 +25,7 @@ constexpr int64_t kScores = int64_t{1} << 18;  // of a block: 1 MiB
 
 // Where queries and keys lie, and how far query i sees: keys [0, visible(i)) in local indices.
 struct Extents {
-  int64_t queries = 0, keys = 0, shift = 0;  // shift: global index of query 0 minus that of key 0
+  int64_t queries = 0, keys = 0, shift = 0;  // shift: position of query 0 minus that of key 0
   bool causal = false;
   int64_t visible(int64_t query) const {
     return causal ? std::clamp<int64_t>(query + shift + 1, 0, keys) : keys;
@@ -37,7 +37,9 @@ Extents extents_of(const KernelCall& call, size_t q_index) {
   const auto q = static_cast<size_t>(op_dims(annotation.inputs[q_index])[1]);
   const auto kv = static_cast<size_t>(op_dims(annotation.inputs[q_index + 1])[1]);
   return {call.box.dims[q].size, call.inputs[q_index + 1].shape[1],
-          call.box.dims[q].begin - call.box.dims[kv].begin, call.op->integer("causal") != 0};
+          call.box.dims[q].begin - call.box.dims[kv].begin + annotation.dims[kv].size -
+              annotation.dims[q].size,
+          call.op->integer("causal") != 0};
 }
 
 float scale_of(const KernelCall& call, const Array& q) {

@@ -5,6 +5,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
@@ -97,6 +98,9 @@ Kernel silu(const KernelCall& call) {
 }
 Kernel relu(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { at::relu_out(y, x); });
+}
+Kernel sigmoid(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::sigmoid_out(y, x); });
 }
 Kernel exponential(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { at::exp_out(y, x); });
@@ -315,6 +319,7 @@ constexpr KernelInfo kKernels[] = {
     {"silu", silu},
     {"relu", relu},
     {"exp", exponential},
+    {"sigmoid", sigmoid},
     {"cast", cast},
     {"gelu_grad", gelu_grad},
     {"silu_grad", silu_grad},

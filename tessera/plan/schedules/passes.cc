@@ -1,0 +1,111 @@
+// Several chains or passes over one row of places: Chimera, nF1B, and token slices.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/plan/schedules/generators.h"
+#include "tessera/plan/schedules/slots.h"
+
+namespace tessera::schedules {
+namespace {
+
+// Token slices: stage i*n + k is slice i at place k.
+Result<int64_t> slices_of(std::string_view name, const PipelineShape& shape) {
+  TESSERA_TRY_VOID(round_robin(name, shape));
+  return shape.stages() / shape.places;
+}
+
+}  // namespace
+
+// Slots of one block each, n stages a direction, unit u of n/2 micro-batches j: forward of stage s
+// in slot 2nu + 2j + s, backward in slot 2nu + n + 2j + (n-1-s), alike in both directions. Of a
+// place's two stages one has even slots and the other odd ones, and the units follow each other
+// without a gap (superscaler.md section 8, "Chimera-direct"; Li and Hoefler 2021).
+Result<Schedule> chimera(const PipelineShape& shape) {
+  const int64_t n = shape.places;
+  if (n % 2 != 0) return wrong_shape("chimera", "an even number of places", fmt::format("{}", n));
+  if (shape.stages() != 2 * n) {
+    return wrong_shape("chimera", fmt::format("{} stages, one chain down and one up", 2 * n),
+                       fmt::format("{} stages", shape.stages()));
+  }
+  Slots slots(n);
+  for (int64_t stage = 0; stage < 2 * n; ++stage) {
+    const int64_t place = stage < n ? stage : 2 * n - 1 - stage;
+    TESSERA_TRY_VOID(stage_at("chimera", shape, stage, place));
+    const int64_t depth = stage % n;
+    for (int64_t m = 0; m < shape.micro_batches; ++m) {
+      const int64_t start = 2 * n * (m / (n / 2)) + 2 * (m % (n / 2));
+      slots.put(place, start + depth, {BlockRun::kForward, m, stage});
+      slots.put(place, start + 2 * n - 1 - depth, {BlockRun::kBackward, m, stage});
+    }
+  }
+  return slots.schedule();
+}
+
+// Rounds: pass p (of r gradient-free ones and the training pass r) of micro-batch q + (r-p)d in
+// round q, then the backward of q - (n-1-i). With d = 1 it is the sheet's form; d grows so that a
+// pass has left the last place when the next one starts at the first, for blocks of equal time:
+// n <= d(r+2) + 1 (superscaler.md section 8, "3F1B").
+Result<Schedule> n_forward_one_backward(const PipelineShape& shape) {
+  TESSERA_TRY_VOID(round_robin("nf1b", shape));
+  const int64_t n = shape.places;
+  const int64_t passes = shape.stages() / n;  // r + 1
+  for (int64_t s = 0; s < shape.stages(); ++s) {
+    if (s < (passes - 1) * n && shape.has_backward(s)) {
+      return wrong_shape("nf1b", fmt::format("stages 0..{} without backward", (passes - 1) * n - 1),
+                         fmt::format("a backward of stage {}", s));
+    }
+  }
+  const int64_t skew = std::max<int64_t>(1, (n - 1 + passes) / (passes + 1));
+  Slots slots(n);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t m = 0; m < shape.micro_batches; ++m) {
+      const auto slot = [&](int64_t round, int64_t entry) { return round * (passes + 1) + entry; };
+      for (int64_t p = 0; p < passes; ++p) {
+        slots.put(i, slot(m - (passes - 1 - p) * skew, p), {BlockRun::kForward, m, p * n + i});
+      }
+      slots.put(i, slot(m + n - 1 - i, passes), {BlockRun::kBackward, m, (passes - 1) * n + i});
+    }
+  }
+  return slots.schedule();
+}
+
+// All forwards by (micro-batch, slice), then all backwards in reverse (terapipe.md section 2).
+Result<Schedule> token(const PipelineShape& shape) {
+  TESSERA_TRY(const int64_t slices, slices_of("token", shape));
+  const int64_t units = slices * shape.micro_batches;
+  Schedule rows(static_cast<size_t>(shape.places));
+  for (int64_t k = 0; k < shape.places; ++k) {
+    auto& row = rows[static_cast<size_t>(k)];
+    const auto add = [&](BlockRun::Kind kind, int64_t unit) {
+      row.push_back({kind, unit / slices, unit % slices * shape.places + k});
+    };
+    for (int64_t u = 0; u < units; ++u) add(BlockRun::kForward, u);
+    for (int64_t u = units; u-- > 0;) add(BlockRun::kBackward, u);
+  }
+  return rows;
+}
+
+// 1F1B on units (micro-batch, slice): n-1-k + slices-1 forwards first, for the first backward is of
+// the last slice of its micro-batch; backward slices in reverse (Seq1F1B, Sun et al. 2024).
+Result<Schedule> token_one_f_one_b(const PipelineShape& shape) {
+  TESSERA_TRY(const int64_t slices, slices_of("token_1f1b", shape));
+  const int64_t units = slices * shape.micro_batches;
+  Schedule rows(static_cast<size_t>(shape.places));
+  for (int64_t k = 0; k < shape.places; ++k) {
+    auto& row = rows[static_cast<size_t>(k)];
+    const int64_t warm_up = std::min(units, shape.places - 1 - k + slices - 1);
+    const auto add = [&](BlockRun::Kind kind, int64_t micro_batch, int64_t slice) {
+      row.push_back({kind, micro_batch, slice * shape.places + k});
+    };
+    for (int64_t u = 0; u < warm_up; ++u) add(BlockRun::kForward, u / slices, u % slices);
+    for (int64_t u = 0; u < units; ++u) {
+      const int64_t ahead = u + warm_up;
+      if (ahead < units) add(BlockRun::kForward, ahead / slices, ahead % slices);
+      add(BlockRun::kBackward, u / slices, slices - 1 - u % slices);
+    }
+  }
+  return rows;
+}
+
+}  // namespace tessera::schedules

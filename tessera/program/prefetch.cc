@@ -1,0 +1,68 @@
+// The pass that gathers tensors at rest ahead of their use. What may move: collectives that only
+// read tensors at rest, for an op of a unit; not the step-wise fetches of a time loop, whose point
+// is to hold one piece at a time.
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/plan/selector.h"
+#include "tessera/program/place_text.h"
+
+namespace tessera {
+namespace {
+
+// The shortest prefix of the path that the glob matches; empty: none.
+std::string unit_of(const Glob& glob, const std::string& path) {
+  for (size_t end = 0; end < path.size();) {
+    end = std::min(path.find_first_of(".@#", end + 1), path.size());
+    if (glob.matches(std::string_view(path).substr(0, end))) return path.substr(0, end);
+  }
+  return "";
+}
+
+bool reads_only_what_rests(const TextInstruction& instruction, const PlaceText& text) {
+  const auto* issue = std::get_if<TextIssue>(&instruction.body);
+  if (issue == nullptr || issue->classify || issue->combiner || instruction.when != When::kAlways) {
+    return false;
+  }
+  return std::all_of(issue->transfers.begin(), issue->transfers.end(), [&](const auto& transfer) {
+    return text.buffers[static_cast<size_t>(transfer.from.buffer)].persistent;
+  });
+}
+
+}  // namespace
+
+void prefetch_at_rest(PlaceText& text, const Graph& graph, const Prefetch& prefetch) {
+  const Glob glob(prefetch.units);
+  const auto path_of = [&](OpId op) { return op.valid() ? graph.op(op).path : std::string(); };
+  for (auto& [ref, block] : text.blocks) {
+    if (ref.once()) continue;
+    // Runs of one unit's ops, by the position of their first instruction.
+    std::vector<std::pair<std::string, size_t>> runs;
+    // Where each instruction goes: before that one, gatherings first, in the order of their units.
+    constexpr size_t kStays = std::numeric_limits<size_t>::max();
+    std::vector<std::pair<size_t, size_t>> target(block.size());
+    for (size_t i = 0; i < block.size(); ++i) {
+      target[i] = {i, kStays};
+      const std::string unit = unit_of(glob, path_of(block[i].cause));
+      if (unit.empty()) continue;
+      if (runs.empty() || runs.back().first != unit) runs.emplace_back(unit, i);
+      if (!reads_only_what_rests(block[i], text)) continue;
+      std::get<TextIssue>(block[i].body).unit = static_cast<int>(runs.size()) - 1;
+      const auto ahead = static_cast<size_t>(prefetch.ahead);
+      const size_t unit_index = runs.size() - 1;
+      target[i] = {runs[unit_index - std::min(unit_index, ahead)].second, unit_index};
+    }
+    std::vector<size_t> order(block.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return target[a] < target[b]; });
+    std::vector<TextInstruction> moved;
+    for (size_t i : order) moved.push_back(std::move(block[i]));
+    block = std::move(moved);
+  }
+}
+
+}  // namespace tessera
