@@ -132,6 +132,7 @@ class MemoryPlanner {
         if (const auto* issue = std::get_if<Issue>(&instruction.body)) handle = issue->handle;
         if (const auto* send = std::get_if<Send>(&instruction.body)) handle = send->handle;
         if (const auto* recv = std::get_if<Recv>(&instruction.body)) handle = recv->handle;
+        if (const auto* copy = std::get_if<Copy>(&instruction.body)) handle = copy->handle;
         if (handle < 0) continue;
         buffers_of(instruction, [&](BufferId id) { in_flight[handle].push_back(id); });
       }
