@@ -192,7 +192,13 @@ bool is_name(std::string_view text) {
 Result<std::vector<std::string>> split_arguments(std::string_view text) {
   std::vector<std::string> out(1);
   std::string closing;  // the closing brackets that are due, innermost last
+  bool in_quotes = false;
   for (char c : text) {
+    if (c == '"') in_quotes = !in_quotes;
+    if (in_quotes || c == '"') {
+      out.back() += c;
+      continue;
+    }
     if (c == '(') closing += ')';
     if (c == '[') closing += ']';
     if (c == '{') closing += '}';
@@ -208,6 +214,7 @@ Result<std::vector<std::string>> split_arguments(std::string_view text) {
       out.back() += c;
     }
   }
+  if (in_quotes) closing += '"';
   if (!closing.empty()) {
     return invalid_input(fmt::format("'{}': expected '{}' before the end", text, closing.back()));
   }
@@ -216,7 +223,7 @@ Result<std::vector<std::string>> split_arguments(std::string_view text) {
 
 Result<std::pair<std::string, std::string>> parse_argument(std::string_view text) {
   const size_t equals = text.find('=');
-  const size_t bracket = text.find_first_of("([{");
+  const size_t bracket = text.find_first_of("([{\"");
   if (equals == std::string_view::npos || bracket < equals) {
     const std::string_view value = trim(text);
     if (value.empty()) return invalid_input("expected key=value between the commas, found nothing");

@@ -29,7 +29,7 @@ Result<std::string> read_file(const std::string& path);
 Status write_file(const std::string& path, std::string_view content);
 
 // name(key=value, key=value) or name:key=value,key=value  (recipe calls, model specs). Values keep
-// their text.
+// their text; commas and equals signs between brackets or double quotes belong to the value.
 struct Call {
   std::string name;
   std::vector<std::pair<std::string, std::string>>

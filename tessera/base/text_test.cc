@@ -213,6 +213,12 @@ TEST(ParseCall, ValuesMayHoldBracketsAndPositionalArgumentsHaveNoKey) {
             (Arguments{{"", "megatron(tp=2,pp=2)"}, {"mesh", "[2,2]"}, {"x", "{a,(b,c)}"}}));
 }
 
+TEST(ParseCall, QuotedValuesMayHoldAnything) {
+  const auto call = parse_call("f(\"a=1,(b;c\", x=\"]\")");
+  ASSERT_TRUE(call);
+  EXPECT_EQ(call->arguments, (Arguments{{"", "\"a=1,(b;c\""}, {"x", "\"]\""}}));
+}
+
 RC_GTEST_PROP(ParseCall, AnyTextIsACallOrAnError, (const std::string& tail)) {
   for (const std::string start : {"f(", "f:", ""}) {
     const auto call = parse_call(start + tail);
@@ -225,6 +231,7 @@ TEST(ParseCall, ErrorsSayWhatWasExpected) {
   const auto message = [](std::string_view text) { return parse_call(text).error().message; };
   EXPECT_EQ(message("f(a=1"), "'f(a=1': expected ')' at the end");
   EXPECT_EQ(message("f(a=[1)"), "'a=[1': expected ']' before the end");
+  EXPECT_EQ(message("f(a=\"1)"), "'a=\"1': expected '\"' before the end");
   EXPECT_EQ(message("f(a=1])"), "'a=1]': found ']' without its opening bracket");
   EXPECT_EQ(message("f(a=1,,b=2)"),
             "'f(a=1,,b=2)': expected key=value between the commas, found nothing");

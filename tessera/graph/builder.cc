@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "tessera/base/check.h"
@@ -13,16 +14,22 @@ GraphBuilder::GraphBuilder(std::string graph_name) { graph_.name = std::move(gra
 
 GraphBuilder::GraphBuilder(Graph graph) : graph_(std::move(graph)) {}
 
-void GraphBuilder::push(std::string_view scope) { scopes_.emplace_back(scope); }
+void GraphBuilder::push(std::string_view scope) { scopes_.push_back({std::string(scope), false}); }
+
+void GraphBuilder::push_shared(std::string_view scope) {
+  scopes_.push_back({std::string(scope), true});
+}
 
 void GraphBuilder::pop() {
   TESSERA_CHECK(!scopes_.empty(), "pop() without push()");
   scopes_.pop_back();
 }
 
-std::string GraphBuilder::full_path(std::string_view name) const {
+std::string GraphBuilder::full_path(std::string_view name, bool with_shared) const {
   std::string path;
-  for (const std::string& scope : scopes_) path += scope + ".";
+  for (const Scope& scope : scopes_) {
+    if (!scope.name.empty() && (with_shared || !scope.shared)) path += scope.name + ".";
+  }
   return path + std::string(name);
 }
 
@@ -53,7 +60,23 @@ TensorId GraphBuilder::input(std::string_view name, std::vector<Dim> dims, DType
 
 TensorId GraphBuilder::parameter(std::string_view name, std::vector<Dim> dims, Init init,
                                  DType dtype) {
-  return add(name, std::move(dims), dtype, Role::kParameter, init);
+  const bool shared =
+      std::any_of(scopes_.begin(), scopes_.end(), [](const Scope& scope) { return scope.shared; });
+  if (!shared) return add(name, std::move(dims), dtype, Role::kParameter, init);
+  const std::string path = full_path(name, /*with_shared=*/false);
+  const TensorId known = graph_.find_tensor(path);
+  if (!known.valid()) {
+    const std::vector<Scope> scopes = std::exchange(scopes_, {});
+    const TensorId made = add(path, std::move(dims), dtype, Role::kParameter, init);
+    scopes_ = scopes;
+    return made;
+  }
+  const Tensor& tensor = graph_.tensor(known);
+  if (tensor.dims != dims || tensor.dtype != dtype || tensor.role != Role::kParameter) {
+    fail(fmt::format("expected the shared parameter '{}' with dims {}, found {}", path,
+                     describe(dims), describe(tensor)));
+  }
+  return known;
 }
 
 TensorId GraphBuilder::buffer(std::string_view name, std::vector<Dim> dims, Init init,

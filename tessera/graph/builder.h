@@ -25,6 +25,10 @@ class GraphBuilder {
 
   // Paths: names given to op() / parameter() are prefixed by the open scopes, joined by '.'.
   void push(std::string_view scope);
+  // A scope of op paths only: parameters keep their path without it, and one that exists is used
+  // again. For passes that share parameters; the pass that names the ops without prefix has an
+  // empty scope.
+  void push_shared(std::string_view scope);
   void pop();
 
   TensorId input(std::string_view name, std::vector<Dim> dims, DType dtype);
@@ -54,9 +58,13 @@ class GraphBuilder {
 
  private:
   TensorId add(std::string_view name, std::vector<Dim> dims, DType dtype, Role role, Init init);
-  std::string full_path(std::string_view name) const;
+  std::string full_path(std::string_view name, bool with_shared = true) const;
+  struct Scope {
+    std::string name;
+    bool shared = false;
+  };
   Graph graph_;
-  std::vector<std::string> scopes_;
+  std::vector<Scope> scopes_;
   Phase phase_ = Phase::kForward;
   OpId mirror_;
   Role role_ = Role::kActivation;

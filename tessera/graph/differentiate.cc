@@ -69,15 +69,16 @@ class Differentiator {
     auto any = [](const std::vector<bool>& flags, const std::vector<TensorId>& ids) {
       return std::any_of(ids.begin(), ids.end(), [&](TensorId id) { return flags[id.index()]; });
     };
+    const auto stops = [](const Op& op) { return find_kind(op.kind)->stops_gradient; };
     for (const Op& op : graph().ops()) {
-      if (!any(trained, op.inputs)) continue;
+      if (stops(op) || !any(trained, op.inputs)) continue;
       for (const TensorId output : op.outputs)
         trained[output.index()] = is_floating(graph().tensor(output).dtype);
     }
     used[graph().loss.index()] = true;
     for (size_t i = forward_ops_; i-- > 0;) {
       const Op& op = graph().op(OpId(i));
-      if (!any(used, op.outputs)) continue;
+      if (stops(op) || !any(used, op.outputs)) continue;
       for (const TensorId input : op.inputs) {
         used[input.index()] = true;
         first_use_[input.index()] = op.id;

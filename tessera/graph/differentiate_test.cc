@@ -90,6 +90,61 @@ TEST(DifferentiateTest, BackwardOpsMirrorForwardOpsAndInheritTheirDimNames) {
   }
 }
 
+// y = w x (twice, the first pass without gradient): only the second product is differentiated.
+Graph two_passes(bool first_uses_more) {
+  GraphBuilder g("recycled");
+  const std::vector<Dim> dims = {{"h", 4}};
+  TensorId x = g.input("x", dims, DType::kFloat32);
+  for (const char* pass : {"pass.0", ""}) {
+    g.push_shared(pass);
+    g.push("block");
+    x = g.op1("scaled", "mul", {x, g.parameter("weight", dims, kNormal)});
+    g.pop();
+    if (*pass != '\0') {
+      if (first_uses_more) x = g.op1("more", "mul", {x, g.parameter("more", dims, kNormal)});
+      x = g.op1("stop", "stop_gradient", {x});
+    }
+    g.pop();
+  }
+  g.graph().loss = g.op1("loss", "reduce_sum", {x}, {{"dims", "h"}});
+  auto graph = g.finish();
+  EXPECT_TRUE(graph) << (graph ? "" : graph.error().message);
+  return graph ? *graph : Graph{};
+}
+
+TEST(DifferentiateTest, NothingIsTrainedThroughAStoppedGradient) {
+  const Graph forward = two_passes(false);
+  EXPECT_EQ(parameter_count(forward), 4);  // shared by both passes
+  EXPECT_TRUE(forward.find_tensor("pass.0.block.scaled").valid());
+  EXPECT_TRUE(forward.find_tensor("block.weight").valid());
+  const Graph graph = differentiated(forward, backward_only());
+  for (const Op& op : graph.ops()) {
+    if (op.phase == Phase::kBackward) {
+      EXPECT_FALSE(op.path.starts_with("pass.")) << op.path;
+    }
+  }
+  const Op* dw = find_op(graph, "block.scaled.db");
+  ASSERT_NE(dw, nullptr);
+  EXPECT_EQ(graph.tensor(dw->outputs[0]).name, "grad.block.weight");
+}
+
+TEST(DifferentiateTest, AParameterBehindAStoppedGradientIsAnError) {
+  const auto graph = differentiate(two_passes(true), backward_only());
+  ASSERT_FALSE(graph);
+  EXPECT_EQ(graph.error().message, "parameter 'more' does not influence the loss 'loss'");
+}
+
+TEST(GraphBuilderTest, ASharedParameterKeepsItsDims) {
+  GraphBuilder g("shared");
+  g.push_shared("pass.0");
+  g.parameter("weight", {{"h", 4}}, kNormal);
+  g.parameter("weight", {{"h", 5}}, kNormal);
+  const auto graph = g.finish();
+  ASSERT_FALSE(graph);
+  EXPECT_EQ(graph.error().message,
+            "expected the shared parameter 'weight' with dims [h=5], found 'weight' [h=4] float32");
+}
+
 TEST(DifferentiateTest, ATiedEmbeddingAddsUpBothContributions) {
   const Graph graph = differentiated(transformer(1), backward_only());
   const TensorId gradient = graph.find_tensor("grad.embed.weight");

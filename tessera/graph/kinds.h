@@ -62,6 +62,8 @@ struct KindInfo {
   bool linear = false;
   // Output i may be written over input i (same dims, dtype) element by element.
   bool in_place = false;
+  // The derivative ends here: nothing behind the op is trained through it.
+  bool stops_gradient = false;
   // The kernel can add to its outputs (out += f(in)) instead of overwriting them: those from
   // first_accumulating on.
   bool accumulates = false;

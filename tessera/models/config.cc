@@ -16,9 +16,9 @@ struct SetValue {
 
   Status operator()(int64_t* target) const {
     const auto value = parse_int(text);
-    if (!value || *value < 1 || *value > kMaxModelSize) {
-      return invalid_input(fmt::format("{} must be an integer from 1 to {}, found '{}'", key.name,
-                                       kMaxModelSize, text));
+    if (!value || *value < key.minimum || *value > kMaxModelSize) {
+      return invalid_input(fmt::format("{} must be an integer from {} to {}, found '{}'", key.name,
+                                       key.minimum, kMaxModelSize, text));
     }
     *target = *value;
     return {};
@@ -47,6 +47,20 @@ struct SetValue {
     *target = text;
     return {};
   }
+  Status operator()(std::vector<int64_t>* target) const {
+    std::vector<int64_t> values;
+    for (const std::string& part : split_text(text, '-')) {
+      const auto value = parse_int(part);
+      if (!value || *value < key.minimum || *value > kMaxModelSize) {
+        return invalid_input(
+            fmt::format("{} must be integers from {} to {} joined by '-', found '{}'", key.name,
+                        key.minimum, kMaxModelSize, text));
+      }
+      values.push_back(*value);
+    }
+    *target = std::move(values);
+    return {};
+  }
   Status operator()(DType* target) const {
     const auto value = parse_dtype(text);
     if (!value || !is_floating(*value)) {
@@ -64,6 +78,9 @@ struct PrintValue {
   std::string operator()(const bool* value) const { return *value ? "1" : "0"; }
   std::string operator()(const std::string* value) const { return *value; }
   std::string operator()(const DType* value) const { return std::string(dtype_name(*value)); }
+  std::string operator()(const std::vector<int64_t>* value) const {
+    return fmt::format("{}", fmt::join(*value, "-"));
+  }
 };
 
 }  // namespace

@@ -14,13 +14,15 @@
 
 namespace tessera {
 
-// Integers are sizes: at least 1 (kMaxModelSize at most). Numbers are not negative.
+// Integers are at least `minimum` (sizes: 1) and kMaxModelSize at most, also those of a list
+// (2-2-6-2). Numbers are not negative.
 struct ModelKey {
   std::string name;
-  std::variant<int64_t*, double*, bool*, std::string*, DType*> target;
+  std::variant<int64_t*, double*, bool*, std::string*, DType*, std::vector<int64_t>*> target;
   std::string meaning;
   std::string otherwise = {};             // text of a default that is computed ("4 * hidden")
   std::vector<std::string> choices = {};  // of a text
+  int64_t minimum = 1;                    // of an integer
 };
 
 inline constexpr int64_t kMaxModelSize = 1'000'000'000;

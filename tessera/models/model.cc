@@ -5,15 +5,21 @@
 #include <algorithm>
 
 #include "tessera/base/text.h"
+#include "tessera/models/bert.h"
+#include "tessera/models/evoformer.h"
 #include "tessera/models/gpt.h"
 #include "tessera/models/huggingface.h"
 #include "tessera/models/llama.h"
 #include "tessera/models/mlp.h"
+#include "tessera/models/swin.h"
+#include "tessera/models/t5.h"
+#include "tessera/models/vit.h"
 
 namespace tessera {
 namespace {
 
-const std::vector<std::string> kFamilies = {"gpt", "llama", "mlp"};
+const std::vector<std::string> kFamilies = {"gpt", "llama", "bert",      "t5",
+                                            "vit", "swin",  "evoformer", "mlp"};
 
 // Keeps element counts within 63 bits: the largest tensors are positions x width and width x width.
 Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, int64_t batch) {
@@ -27,8 +33,10 @@ Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, i
       return model_error(family, fmt::format("layers={} must be at most {}", **size, kMaxLayers));
     }
     if (key.name == "heads" || key.name == "head_dim") query *= static_cast<double>(**size);
-    if (key.name == "seq") {
-      seq = static_cast<double>(**size);
+    if (key.name == "seq" || key.name == "source" || key.name == "sequences") {
+      seq *= static_cast<double>(**size);
+    } else if (key.name == "image" || key.name == "residues") {
+      seq *= static_cast<double>(**size) * static_cast<double>(**size);
     } else {
       widest = std::max(widest, static_cast<double>(**size));
     }
@@ -43,16 +51,65 @@ Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, i
   return {};
 }
 
-int64_t sequence_of(const MlpConfig&) { return 1; }
+// What a model says of its samples beside the graph.
+struct Samples {
+  int64_t seq = 1, classes = 1, text = 0;
+  std::vector<InputRule> inputs = {};
+};
+
+// Gpt, llama: a token more than the sequence, of which targets are the last ones.
 template <class Config>
-int64_t sequence_of(const Config& config) {
-  return config.seq;
+Samples samples_of(const Config& config) {
+  return {config.seq, config.vocab, config.seq + 1};
 }
-int64_t classes_of(const MlpConfig& config) { return config.out; }
-template <class Config>
-int64_t classes_of(const Config& config) {
-  return config.vocab;
+Samples samples_of(const MlpConfig& config) { return {1, config.out}; }
+
+// The masked tokens and their targets, of one stream.
+std::vector<InputRule> masked_tokens(int64_t vocab, int64_t positions, int64_t masked) {
+  const InputRule rule = {"tokens", vocab - 1, "tokens", positions, 0, InputRule::Mask::kHide,
+                          masked};
+  InputRule targets = rule;
+  targets.input = "targets";
+  targets.mask = InputRule::Mask::kKeep;
+  return {rule, targets};
 }
+
+Samples samples_of(const BertConfig& config) {
+  Samples samples = {config.seq, config.vocab, config.seq,
+                     masked_tokens(config.vocab, config.seq, config.masked)};
+  samples.inputs.push_back({"segments", config.types, "segments", config.seq});
+  return samples;
+}
+
+// The decoder goes on where the source ends.
+Samples samples_of(const T5Config& config) {
+  const int64_t row = config.source + config.seq;
+  return {config.seq,
+          config.vocab,
+          row,
+          {{"source", config.vocab, "tokens", row, 0},
+           {"tokens", config.vocab, "tokens", row, config.source - 1},
+           {"targets", config.vocab, "tokens", row, config.source}}};
+}
+
+int64_t squared(int64_t x) { return x * x; }
+
+Samples samples_of(const VitConfig& config) {
+  return {squared(config.image / config.patch) + (config.pool == "class" ? 1 : 0), config.classes};
+}
+Samples samples_of(const SwinConfig& config) {
+  return {squared(config.image / config.patch), config.classes};
+}
+
+Samples samples_of(const EvoformerConfig& config) {
+  Samples samples = {
+      config.residues, config.vocab, 0,
+      masked_tokens(config.vocab, config.sequences * config.residues, config.masked)};
+  samples.inputs.push_back({"sequence", config.vocab, "sequence", config.residues});
+  samples.inputs.push_back({"distances", config.bins, "distances", squared(config.residues)});
+  return samples;
+}
+
 Status complete(MlpConfig&) { return {}; }
 
 template <class Config, class Build>
@@ -69,8 +126,11 @@ Result<Model> build_family(std::string_view family, const ModelArguments& argume
   model.family = std::string(family);
   model.spec = canonical_spec(family, keys);
   model.batch = batch;
-  model.seq = sequence_of(config);
-  model.vocab = classes_of(config);
+  Samples samples = samples_of(config);
+  model.seq = samples.seq;
+  model.vocab = samples.classes;
+  model.text = samples.text;
+  model.inputs = std::move(samples.inputs);
   return model;
 }
 
@@ -120,6 +180,21 @@ Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DT
   if (call.name == "llama") {
     return build_family<LlamaConfig>(call.name, call.arguments, batch, dtype, build_llama);
   }
+  if (call.name == "bert") {
+    return build_family<BertConfig>(call.name, call.arguments, batch, dtype, build_bert);
+  }
+  if (call.name == "t5") {
+    return build_family<T5Config>(call.name, call.arguments, batch, dtype, build_t5);
+  }
+  if (call.name == "vit") {
+    return build_family<VitConfig>(call.name, call.arguments, batch, dtype, build_vit);
+  }
+  if (call.name == "swin") {
+    return build_family<SwinConfig>(call.name, call.arguments, batch, dtype, build_swin);
+  }
+  if (call.name == "evoformer") {
+    return build_family<EvoformerConfig>(call.name, call.arguments, batch, dtype, build_evoformer);
+  }
   if (call.name == "mlp") {
     return build_family<MlpConfig>(call.name, call.arguments, batch, dtype, build_mlp);
   }
@@ -135,7 +210,12 @@ std::string model_help() {
          "which may be followed by :key=value,key=value of its family (gpt, llama).\n\n" +
          family_help<GptConfig>("gpt", "GPT-2") + "\n" +
          family_help<LlamaConfig>("llama", "Llama 1 to 3, Mistral without its sliding window") +
-         "\n" + family_help<MlpConfig>("mlp", "multi-layer perceptron with a cross entropy") +
+         "\n" + family_help<BertConfig>("bert", "BERT with its masked-token loss") + "\n" +
+         family_help<T5Config>("t5", "encoder-decoder like T5, with learned positions") + "\n" +
+         family_help<VitConfig>("vit", "vision transformer, classification") + "\n" +
+         family_help<SwinConfig>("swin", "window transformer like Swin, classification") + "\n" +
+         family_help<EvoformerConfig>("evoformer", "Evoformer blocks with recycling") + "\n" +
+         family_help<MlpConfig>("mlp", "multi-layer perceptron with a cross entropy") +
          "\nExample: gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304\n";
 }
 

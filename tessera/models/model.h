@@ -17,20 +17,41 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/base/result.h"
 #include "tessera/graph/graph.h"
 
 namespace tessera {
 
+// What the elements of an integer input are, where they are not simply tokens or targets of a
+// causal model. Inputs that name the same stream see the same numbers: `row` of them a sample, and
+// element i of a sample is number i + shift.
+struct InputRule {
+  enum class Mask : uint8_t {
+    kNone,
+    kHide,  // masked elements are `values`, the mask token
+    kKeep,  // the others are -1, which a loss ignores
+  };
+  std::string input;
+  int64_t values = 1;  // elements are in [0, values)
+  std::string stream;  // "tokens": of the text, where a model trains on text
+  int64_t row = 1;
+  int64_t shift = 0;
+  Mask mask = Mask::kNone;
+  int64_t masked = 0;  // elements of a sample that are masked, one of each `masked`-th of it
+};
+
 struct Model {
   Graph graph;         // forward, with graph.loss; verified
-  std::string family;  // "gpt", "llama", "mlp"
+  std::string family;  // "gpt", "bert", ...
   std::string
       spec;  // with every key: builds the same model again, also when the given spec was a file
-  int64_t batch = 0;  // sequences (mlp: rows) of a step
-  int64_t seq = 0;    // tokens of a sequence; 1 for the mlp
+  int64_t batch = 0;  // sequences (mlp: rows, images, alignments) of a step
+  int64_t seq = 0;    // tokens of a sequence (patches, residues); 1 for the mlp
   int64_t vocab = 0;  // classes of the cross entropy: targets and tokens are in [0, vocab)
+  std::vector<InputRule> inputs = {};  // by input; one without rule is tokens or shifted targets
+  int64_t text = 0;                    // tokens of a text that a sample takes; 0: it reads no text
 };
 
 // `dtype` is that of parameters and activations; if given it goes before the `dtype` key of the

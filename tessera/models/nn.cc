@@ -93,15 +93,16 @@ TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
   const Dim hidden = {"hidden", size_of(g, x, "hidden")};
   g.push(scope);
   TensorId q = linear(g, "q", x, {"hidden"}, {heads, group, head_dim}, options.in);
-  TensorId k = linear(g, "k", x, {"hidden"}, {heads, head_dim}, options.in);
-  const TensorId v = linear(g, "v", x, {"hidden"}, {heads, head_dim}, options.in);
+  const TensorId memory = options.memory.valid() ? options.memory : x;
+  TensorId k = linear(g, "k", memory, {"hidden"}, {heads, head_dim}, options.in);
+  const TensorId v = linear(g, "v", memory, {"hidden"}, {heads, head_dim}, options.in);
   if (options.rotary_cos.valid()) {
     const Attributes forward = {{"inverse", int64_t{0}}};
     q = g.op1("q_rotary", "rotary", {q, options.rotary_cos, options.rotary_sin}, forward);
     k = g.op1("k_rotary", "rotary", {k, options.rotary_cos, options.rotary_sin}, forward);
   }
   const std::vector<TensorId> core =
-      g.op("core", "attention", {q, k, v}, {{"causal", int64_t{1}}, {"scale", 0.0}});
+      g.op("core", "attention", {q, k, v}, {{"causal", int64_t{options.causal}}, {"scale", 0.0}});
   const TensorId y = linear(g, "out", core.empty() ? TensorId() : core[0],
                             {"heads", "group", "head_dim"}, {hidden}, options.out);
   g.pop();
@@ -127,16 +128,60 @@ TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, con
   return g.op1("head", "einsum", {x, table}, {{"spec", spec}});
 }
 
-void cross_entropy_loss(GraphBuilder& g, TensorId logits, TensorId targets) {
-  if (!g.ok()) return;
+TensorId feed_forward(GraphBuilder& g, std::string_view scope, TensorId x,
+                      const MlpOptions& options) {
+  if (!g.ok()) return {};
+  const Dim hidden = g.tensor(x).dims.back();
+  g.push(scope);
+  TensorId h = linear(g, "up", x, {hidden.name}, {{"ffn", options.ffn}}, options.in);
+  h = g.op1("act", options.activation, {h});
+  h = linear(g, "down", h, {"ffn"}, {hidden}, options.out);
+  g.pop();
+  return h;
+}
+
+TensorId pre_norm_block(GraphBuilder& g, TensorId x, double eps, const AttentionOptions& heads,
+                        const MlpOptions& mlp) {
+  TensorId h = layer_norm(g, "ln_1", x, eps);
+  h = attention(g, "attn", h, heads);
+  x = g.op1("attn.residual", "add", {x, h});
+  h = layer_norm(g, "ln_2", x, eps);
+  h = feed_forward(g, "mlp", h, mlp);
+  return g.op1("mlp.residual", "add", {x, h});
+}
+
+TensorId patch_embedding(GraphBuilder& g, TensorId image, int64_t patch, int64_t hidden,
+                         const LinearOptions& options) {
+  const TensorId squares = g.op1(
+      "embed.squares", "rearrange", {image},
+      {{"spec",
+        std::string("batch (rows y) (columns x) channels -> batch rows y columns x channels")},
+       {"sizes", fmt::format("y={0} x={0}", patch)},
+       {"dims", std::string("batch rows y columns x channels")}});
+  return linear(g, "embed.patch", squares, {"y", "x", "channels"}, {{"hidden", hidden}}, options);
+}
+
+TensorId mean_pool(GraphBuilder& g, TensorId x, std::string_view over) {
+  int64_t count = 1;
+  for (const std::string& dim : split_text(over, ' ')) count *= size_of(g, x, dim);
+  return g.op1("final.pool", "reduce_sum", {x},
+               {{"dims", std::string(over)}, {"factor", 1.0 / static_cast<double>(count)}});
+}
+
+TensorId cross_entropy_sum(GraphBuilder& g, std::string_view scope, TensorId logits,
+                           TensorId targets, int64_t positions) {
+  if (!g.ok()) return {};
   const std::vector<Dim> dims = g.tensor(targets).dims;
-  const auto positions = static_cast<double>(g.tensor(targets).elements());
   const std::vector<TensorId> parts =
-      g.op("loss.cross_entropy", "cross_entropy", {logits, targets});
-  if (parts.size() != 2) return;
-  const TensorId token = g.op1("loss.token", "sub", parts);
-  g.graph().loss = g.op1("loss.mean", "reduce_sum", {token},
-                         {{"dims", dim_names(dims)}, {"factor", 1.0 / positions}});
+      g.op(child(scope, "cross_entropy"), "cross_entropy", {logits, targets});
+  if (parts.size() != 2) return {};
+  const TensorId token = g.op1(child(scope, "token"), "sub", parts);
+  return g.op1(child(scope, "mean"), "reduce_sum", {token},
+               {{"dims", dim_names(dims)}, {"factor", 1.0 / static_cast<double>(positions)}});
+}
+
+void cross_entropy_loss(GraphBuilder& g, TensorId logits, TensorId targets) {
+  g.graph().loss = cross_entropy_sum(g, "loss", logits, targets, g.tensor(targets).elements());
 }
 
 }  // namespace tessera

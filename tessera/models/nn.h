@@ -38,7 +38,8 @@ TensorId rms_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps
 // one. p = 0 adds no op.
 TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, std::string key);
 
-// Causal self-attention of x [batch, seq, hidden], ops `<scope>.q`, `.k`, `.v`, (`.q_rotary`,
+// Attention of x [batch, seq, hidden], causal and to itself unless the options say otherwise, ops
+// `<scope>.q`, `.k`, `.v`, (`.q_rotary`,
 // `.k_rotary`,) `.core`,
 // `.out`. `heads` counts key heads; each serves `group` query heads (1: multi-head attention).
 struct AttentionOptions {
@@ -46,6 +47,8 @@ struct AttentionOptions {
   LinearOptions in;                 // q, k and v
   LinearOptions out;                // back to hidden
   TensorId rotary_cos, rotary_sin;  // tables [seq, rotary_dim]; invalid: no rotation
+  bool causal = true;
+  TensorId memory;  // [batch, seq, hidden], what keys and values are made of; invalid: x
 };
 TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
                    const AttentionOptions& options);
@@ -54,13 +57,41 @@ TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
 void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, double theta,
                        DType dtype);
 
+// Linear, activation, linear over the last dim `hidden` of x: ops `<scope>.up`, `.act`, `.down`;
+// the width between is the dim `ffn`.
+struct MlpOptions {
+  int64_t ffn = 1;
+  std::string activation = "gelu";
+  LinearOptions in, out;
+};
+TensorId feed_forward(GraphBuilder& g, std::string_view scope, TensorId x,
+                      const MlpOptions& options);
+
+// A bidirectional block in pre-norm form over x [batch, seq, hidden]: ops ln_1, attn.*,
+// attn.residual, ln_2, mlp.*, mlp.residual.
+TensorId pre_norm_block(GraphBuilder& g, TensorId x, double eps, const AttentionOptions& heads,
+                        const MlpOptions& mlp);
+
 // Logits, op `head`: x times a table [vocab, hidden], which is `table` (the token embedding) if
 // tied, else a parameter `head.weight` of its own.
 TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, const Dim& vocab,
                      Init init);
 
+// An image [batch, height, width, channels] cut into squares of `patch` pixels, each through one
+// linear layer, ops `embed.squares` and `embed.patch`: [batch, rows, columns, hidden].
+TensorId patch_embedding(GraphBuilder& g, TensorId image, int64_t patch, int64_t hidden,
+                         const LinearOptions& options);
+
+// The mean over the dims `over` (blank separated) of x, op `final.pool`.
+TensorId mean_pool(GraphBuilder& g, TensorId x, std::string_view over);
+
 // The mean cross entropy of logits [.., classes] over all target positions [..]: ops
 // `loss.cross_entropy`, `loss.token`, `loss.mean`; sets graph().loss.
 void cross_entropy_loss(GraphBuilder& g, TensorId logits, TensorId targets);
+
+// The same with other names and another divisor, ops `<scope>.cross_entropy`, `.token`, `.mean`:
+// the sum over the positions whose target is not negative, by `positions`. Returns the scalar.
+TensorId cross_entropy_sum(GraphBuilder& g, std::string_view scope, TensorId logits,
+                           TensorId targets, int64_t positions);
 
 }  // namespace tessera

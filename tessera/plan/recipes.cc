@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -20,7 +21,8 @@ std::vector<Recipe> make_recipes() {
                            }}};
   for (const auto family :
        {recipes::data_parallel_recipes, recipes::tensor_parallel_recipes, recipes::pipeline_recipes,
-        recipes::megatron_recipes, recipes::summa_recipes}) {
+        recipes::megatron_recipes, recipes::summa_recipes, recipes::tensor_parallel_3d_recipes,
+        recipes::per_layer_recipes, recipes::per_op_recipes, recipes::recompute_recipes}) {
     std::vector<Recipe> more = family();
     all.insert(all.end(), std::make_move_iterator(more.begin()),
                std::make_move_iterator(more.end()));
@@ -58,7 +60,15 @@ Result<const RecipeArgument*> meant(const Recipe& recipe, const std::string& key
 Status set_argument(RecipeArguments& arguments, const RecipeArgument& argument,
                     const std::string& value) {
   if (argument.is_text) {
-    arguments.texts[argument.name] = unquoted(value);
+    const std::string text = unquoted(value);
+    const auto& choices = argument.choices;
+    if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end()) {
+      const std::string best = nearest(text, choices);
+      return invalid_input(
+          fmt::format("expected {} = {}, found '{}'{}", argument.name, join(choices, " or "), text,
+                      best.empty() ? "" : fmt::format(", did you mean '{}'?", best)));
+    }
+    arguments.texts[argument.name] = text;
     return {};
   }
   const auto parsed = parse_int(value);

@@ -24,8 +24,9 @@ struct RecipeArgument {
   std::string name;
   std::optional<std::string> otherwise;  // default; unset: must be given
   std::string meaning;
-  int64_t minimum = 1;   // of a number
-  bool is_text = false;  // a name, not a number
+  int64_t minimum = 1;                    // of a number
+  bool is_text = false;                   // a name, not a number
+  std::vector<std::string> choices = {};  // of a name; empty: any
 };
 
 // The arguments of a call, checked and completed by defaults.
@@ -33,6 +34,7 @@ class RecipeArguments {
  public:
   int64_t number(std::string_view name) const;
   const std::string& text(std::string_view name) const;
+  bool flag(std::string_view name) const { return text(name) == "true"; }
   std::map<std::string, int64_t, std::less<>> numbers;
   std::map<std::string, std::string, std::less<>> texts;
 };

@@ -108,6 +108,122 @@ store = [
 )");
 }
 
+TEST(Recipes, GoldenTextsOfFamilies) {
+  const Graph graph = test_transformer();
+  EXPECT_EQ(emit("tensor_parallel(2, sequence_shard=true)", graph), R"(# tensor_parallel(2, sequence_shard=true)
+mesh = { tp = 2 }
+split = [
+  { ops = "*",                              dim = "seq",   over = "tp" },
+  { ops = "blocks.*.attn.{q,k,v,core,out}", dim = "seq",   over = [] },
+  { ops = "blocks.*.mlp.{up,act,down}",     dim = "seq",   over = [] },
+  { ops = "blocks.*.attn",                  dim = "heads", over = "tp" },
+  { ops = "blocks.*.mlp",                   dim = "ffn",   over = "tp" },
+  { ops = "{embed.token,head,loss}",        dim = "seq",   over = [] },
+  { ops = "{embed,head,loss}",              dim = "vocab", over = "tp" },
+]
+)");
+  EXPECT_EQ(emit("fsdp(2, replicas=2, recompute=full)", graph), R"(# fsdp(2, replicas=2, recompute=full)
+mesh = { replicas = 2, dp = 2 }
+split = [
+  { ops = "*", dim = "batch", over = ["replicas", "dp"] },
+]
+store = [
+  { tensors = "optimizer.*",           over = "dp" },
+  { tensors = "role:gradient",         over = "dp" },
+  { tensors = "role:parameter",        over = "dp" },
+  { tensors = "blocks.*",              recompute = true },
+  { tensors = "blocks.*.mlp.residual", recompute = false },
+]
+)");
+  EXPECT_EQ(emit("cannon(2)", graph), R"(# cannon(2)
+mesh = { row = 2, col = 2 }
+split = [
+  { ops = "*",                      dim = "batch",  over = "row" },
+  { ops = "*",                      dim = "hidden", over = "col" },
+  { ops = "blocks.*.attn.{q,k,v}",  dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "blocks.*.mlp.{up,gate}", dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "blocks.*.attn",          dim = "heads",  over = "col" },
+  { ops = "blocks.*.mlp",           dim = "ffn",    over = "col" },
+  { ops = "blocks.*.attn.out",      dim = "heads",  over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "blocks.*.mlp.down",      dim = "ffn",    over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "{embed.token,head}",     dim = "vocab",  over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "loss",                   dim = "vocab",  over = "col" },
+]
+store = [
+  { tensors = "role:parameter", over = "row" },
+]
+)");
+  EXPECT_EQ(emit("tesseract(2, 2, zero=1)", graph), R"(# tesseract(2, 2, zero=1)
+mesh = { depth = 2, row = 2, col = 2 }
+split = [
+  { ops = "*",                      dim = "batch",  over = ["depth", "row"] },
+  { ops = "*",                      dim = "hidden", over = "col" },
+  { ops = "blocks.*.attn.{q,k,v}",  dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.mlp.{up,gate}", dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.attn",          dim = "heads",  over = "col" },
+  { ops = "blocks.*.mlp",           dim = "ffn",    over = "col" },
+  { ops = "blocks.*.attn.out",      dim = "heads",  over = "time:2" },
+  { ops = "blocks.*.mlp.down",      dim = "ffn",    over = "time:2" },
+  { ops = "{embed.token,head}",     dim = "vocab",  over = "time:2" },
+  { ops = "loss",                   dim = "vocab",  over = "col" },
+]
+store = [
+  { tensors = "role:parameter", over = "row" },
+  { tensors = "optimizer.*",    over = "depth" },
+]
+)");
+  EXPECT_EQ(emit("tensor_parallel_3d(2, 2, 2)", graph), R"(# tensor_parallel_3d(2, 2, 2)
+mesh = { z = 2, y = 2, x = 2 }
+split = [
+  { ops = "*",                         dim = "batch",  over = ["x", "y"] },
+  { ops = "*",                         dim = "hidden", over = "z" },
+  { ops = "blocks.*.attn.{q,k,v,out}", dim = "batch",  over = "x" },
+  { ops = "blocks.*.attn.core",        dim = "batch",  over = ["x", "z"] },
+  { ops = "blocks.*.attn",             dim = "heads",  over = "y" },
+  { ops = "blocks.*.mlp.{up,down}",    dim = "batch",  over = "x" },
+  { ops = "blocks.*.mlp.act",          dim = "batch",  over = ["x", "z"] },
+  { ops = "blocks.*.mlp",              dim = "ffn",    over = "y" },
+  { ops = "{embed.token,head}",        dim = "batch",  over = "x" },
+  { ops = "loss",                      dim = "batch",  over = ["x", "z"] },
+  { ops = "{embed.token,head,loss}",   dim = "vocab",  over = "y" },
+]
+store = [
+  { tensors = "role:parameter", over = "x" },
+]
+)");
+  EXPECT_EQ(emit("per_layer(\"0-0:tp2,dp2,sp;1-1:dp4,zero3,selective\")", graph), R"(# per_layer("0-0:tp2,dp2,sp;1-1:dp4,zero3,selective")
+mesh = { a = 2, b = 2 }
+split = [
+  { ops = "{embed,blocks.0}",               dim = "batch", over = "a" },
+  { ops = "{embed,blocks.0}",               dim = "seq",   over = "b" },
+  { ops = "blocks.0.attn.{q,k,v,core,out}", dim = "seq",   over = [] },
+  { ops = "blocks.0.mlp.{up,act,down}",     dim = "seq",   over = [] },
+  { ops = "embed.token",                    dim = "seq",   over = [] },
+  { ops = "blocks.0.attn",                  dim = "heads", over = "b" },
+  { ops = "blocks.0.mlp",                   dim = "ffn",   over = "b" },
+  { ops = "embed.token",                    dim = "vocab", over = "b" },
+  { ops = "{blocks.1,final,head,loss}",     dim = "batch", over = ["a", "b"] },
+]
+store = [
+  { tensors = "optimizer.*.{blocks.1,final,head,loss}.*{weight,bias}",       over = ["a", "b"] },
+  { tensors = "grad.{blocks.1,final,head,loss}.*{weight,bias}",              over = ["a", "b"] },
+  { tensors = "{blocks.1,final,head,loss}.*{weight,bias}",                   over = ["a", "b"] },
+  { tensors = "blocks.1",                                                    recompute = true },
+  { tensors = "blocks.1.{attn.{q,k,v,out,residual},mlp.{up,down,residual}}", recompute = false },
+]
+)");
+  EXPECT_EQ(emit("per_op(\"a2,b2\", \"*=batch:a+b;mlp@0=ffn:a+b;norms=seq:a+b\")", graph), R"(# per_op("a2,b2", "*=batch:a+b;mlp@0=ffn:a+b;norms=seq:a+b")
+mesh = { a = 2, b = 2 }
+split = [
+  { ops = "*",                          dim = "batch", over = ["a", "b"] },
+  { ops = "blocks.0.mlp.{up,act,down}", dim = "batch", over = [] },
+  { ops = "blocks.0.mlp.{up,act,down}", dim = "ffn",   over = ["a", "b"] },
+  { ops = "blocks.*.ln_*",              dim = "batch", over = [] },
+  { ops = "blocks.*.ln_*",              dim = "seq",   over = ["a", "b"] },
+]
+)");
+}
+
 TEST(Recipes, AxesOfSizeOneAreLeftOut) {
   const Graph graph = test_transformer();
   EXPECT_EQ(emit("megatron()", graph), "# megatron()\nmesh = {}\n");
@@ -149,7 +265,15 @@ TEST(Recipes, EveryRecipeMakesAPlanThatResolves) {
       {"gpipe(2, 4)", 2},
       {"one_f_one_b(pp=4, micro_batches=8)", 4},
       {"megatron(tp=2, pp=2, dp=2, zero=2, micro_batches=4, schedule=\"gpipe\")", 8},
-      {"summa(2)", 4}};
+      {"summa(2)", 4},
+      {"summa(2, cols=3, dp=2, pp=2)", 24},
+      {"cannon(3)", 9},
+      {"tesseract(2, 3, zero=1)", 12},
+      {"tensor_parallel_3d(2, 3, 2, zero=2)", 12},
+      {"fsdp(2, replicas=3, tp=2, sequence_shard=true, recompute=full)", 12},
+      {"recompute(selective)", 1},
+      {"per_layer(\"0-0:tp2,dp3,sp;1-2:dp6,zero3;3-3:tp2,dp3,recompute\", pp=2)", 12},
+      {"per_op(\"a2,b3\", \"*=batch:a;attention=heads:a;mlp@[0-1]=ffn:a+b;norms=hidden:b\")", 6}};
   for (const auto& [call, ranks] : calls) {
     const auto text = emit_recipe(call, *trained);
     ASSERT_TRUE(text.has_value()) << text.error().message;
@@ -172,10 +296,12 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
   const std::vector<Case> cases{
       {"megatrom(tp=2)", "unknown recipe 'megatrom', did you mean 'megatron'?"},
       {"megatron(tq=2)", "recipe megatron: unknown argument 'tq', did you mean 'tp'?"},
-      {"zero(stage=1)", "recipe zero: argument 'dp' is missing: expected zero(stage, dp)"},
+      {"zero(stage=1)",
+       "recipe zero: argument 'dp' is missing: expected zero(stage, dp, micro_batches=1)"},
       {"zero(stage=4, dp=2)", "recipe zero: expected stage = 1, 2 or 3, found 4"},
       {"zero(0, 2)", "recipe zero: expected stage >= 1 (a whole number), found '0'"},
-      {"zero(1, 2, 3)", "recipe zero: too many arguments: expected zero(stage, dp)"},
+      {"zero(1, 2, 3, 4)",
+       "recipe zero: too many arguments: expected zero(stage, dp, micro_batches=1)"},
       {"zero(1, stage=2)", "recipe zero: argument 'stage' is given twice"},
       {"data_parallel(dp=four)",
        "recipe data_parallel: expected dp >= 1 (a whole number), found 'four'"},
@@ -186,6 +312,33 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
        "recipe tensor_parallel: tp = 8 is more than the 4 attention heads (heads = 4, group = 1)"},
       {"summa(5)", "recipe summa: q = 5 is more than the 4 attention heads (heads = 4, group = 1)"},
       {"megatron(schedule=1f2b)", "recipe megatron: unknown schedule '1f2b', did you mean '1f1b'?"},
+      {"megatron(sequence_shard=yes)",
+       "recipe megatron: expected sequence_shard = true or false, found 'yes', did you mean "
+       "'true'?"},
+      {"tensor_parallel_3d(2, 5, 2)",
+       "recipe tensor_parallel_3d: y = 5 is more than the 4 attention heads (heads = 4, group = "
+       "1)"},
+      {"per_layer(\"0-1:tq2\")",
+       "recipe per_layer: spec: expected tp<N>, dp<N>, zero<0-3>, sp, recompute or selective in "
+       "'0-1:tq2', found 'tq2'"},
+      {"per_layer(\"0:tp2\")", "recipe per_layer: spec: expected layers 0-1, found layers 0-0"},
+      {"per_layer(\"0:tp2;0-1:tp2\")",
+       "recipe per_layer: spec: expected a range that starts at layer 1, found '0-1:tp2'"},
+      {"per_layer(\"tp2\")",
+       "recipe per_layer: spec: expected 'first-last:tp2,dp2,...', found 'tp2'"},
+      {"per_layer(\"0:tp2;1:dp3\")", "recipe per_layer: spec: '0:tp2' has 2 ranks, '1:dp3' has 3"},
+      {"per_layer(\"0:tp2,dp3;1:tp3,dp2\")",
+       "recipe per_layer: spec: no axes make groups of both 2 and 3 neighbours: one must divide "
+       "the "
+       "other"},
+      {"per_op(\"2\", \"*=batch:a\")",
+       "recipe per_op: mesh: expected axes such as 'a2,b2', found '2'"},
+      {"per_op(\"a2\", \"*=btch:a\")",
+       "recipe per_op: spec: expected a dim of the ops, found '*=btch:a'"},
+      {"per_op(\"a2\", \"mlp\")",
+       "recipe per_op: spec: expected 'attention=heads:a,batch:b', found 'mlp'"},
+      {"per_op(\"a2\", \"mlp=ffn\")",
+       "recipe per_op: spec: expected splits such as 'heads:a' or 'batch:a+b', found 'mlp=ffn'"},
       {"megatron(zero=4)", "recipe megatron: expected zero = 0, 1, 2 or 3, found 4"},
   };
   for (const Case& c : cases) EXPECT_EQ(emit(c.call, graph), c.message) << c.call;
@@ -202,7 +355,8 @@ TEST(Recipes, TheListNamesEveryArgument) {
     for (const RecipeArgument& argument : recipe.arguments) EXPECT_FALSE(argument.meaning.empty());
   }
   EXPECT_EQ(signature(*find_recipe("megatron")),
-            "megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b)");
+            "megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b, recompute=none, "
+            "sequence_shard=false)");
 }
 
 }  // namespace

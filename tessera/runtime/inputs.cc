@@ -1,5 +1,7 @@
 #include "tessera/runtime/inputs.h"
 
+#include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "tessera/base/check.h"
@@ -28,39 +30,96 @@ void each_element(const Tensor& tensor, const Box& region, const kernels::Array&
   }
 }
 
+// Elements of a tensor with a leading batch dim that belong to one sample.
+int64_t sample_size(const Tensor& tensor) {
+  int64_t size = 1;
+  for (size_t d = 1; d < tensor.dims.size(); ++d) size *= tensor.dims[d].size;
+  return size;
+}
+
+InputRule rule_of(const Model& model, const Tensor& tensor) {
+  for (const InputRule& rule : model.inputs) {
+    if (rule.input == tensor.name) return rule;
+  }
+  // Sequences have one more token than the tensor.
+  const bool sequences = tensor.dims.size() == 2;
+  return {tensor.name, model.vocab, "tokens", sample_size(tensor) + (sequences ? 1 : 0),
+          sequences && tensor.name == kTargets ? 1 : 0};
+}
+
+// Which elements of a sample are masked: one of each of `masked` runs that make up the sample.
+class Mask {
+ public:
+  Mask(const InputRule& rule, int64_t size, int64_t seed, int64_t step)
+      : rule_(rule),
+        size_(size),
+        philox_{static_cast<uint64_t>(seed),
+                stable_hash(kStream.data(), kStream.size(), static_cast<uint64_t>(step))} {}
+
+  int64_t apply(int64_t sample, int64_t element, int64_t value) const {
+    if (rule_.mask == InputRule::Mask::kNone) return value;
+    // Run k has the elements from size * k / masked on.
+    const int64_t run = ((element + 1) * rule_.masked - 1) / size_;
+    const int64_t begin = size_ * run / rule_.masked, end = size_ * (run + 1) / rule_.masked;
+    const auto draw = philox_.bits(static_cast<uint64_t>(sample * rule_.masked + run));
+    const bool masked = begin + static_cast<int64_t>(draw) % (end - begin) == element;
+    if (rule_.mask == InputRule::Mask::kHide) return masked ? rule_.values : value;
+    return masked ? value : -1;
+  }
+
+ private:
+  static constexpr std::string_view kStream = "mask";
+  InputRule rule_;
+  int64_t size_;
+  Philox philox_;
+};
+
 }  // namespace
 
-void load_text(const TextData& data, int64_t seed, int64_t step, const Tensor& tensor,
-               const Box& region, const kernels::Array& to) {
+void load_text(const Model& model, const TextData& data, int64_t seed, int64_t step,
+               const Tensor& tensor, const Box& region, const kernels::Array& to) {
   TESSERA_CHECK(tensor.dtype == DType::kInt64 && region.rank() == 2 && to.strides[1] == 1,
                 "text cannot give input {}", tensor.name);
-  const int64_t shift = tensor.name == kTargets ? 1 : 0;
+  const InputRule rule = rule_of(model, tensor);
+  const Mask mask(rule, sample_size(tensor), seed, step);
+  const bool of_text = rule.stream == "tokens";
   auto* out = reinterpret_cast<int64_t*>(to.data);
+  const Interval columns = region.dims[1];
   for (int64_t row = 0; row < region.dims[0].size; ++row) {
-    data.read(seed, step, region.dims[0].begin + row, region.dims[1].begin + shift,
-              region.dims[1].size, out + row * to.strides[0]);
+    int64_t* values = out + row * to.strides[0];
+    const int64_t sample = region.dims[0].begin + row;
+    if (!of_text) {
+      std::fill_n(values, columns.size, 0);
+      continue;
+    }
+    data.read(seed, step, sample, columns.begin + rule.shift, columns.size, values);
+    for (int64_t i = 0; i < columns.size; ++i) {
+      values[i] = mask.apply(sample, columns.begin + i, values[i]);
+    }
   }
 }
 
-void load_random(int64_t vocab, int64_t seed, int64_t step, const Tensor& tensor, const Box& region,
-                 const kernels::Array& to) {
+void load_random(const Model& model, int64_t seed, int64_t step, const Tensor& tensor,
+                 const Box& region, const kernels::Array& to) {
   const bool integers = !is_floating(tensor.dtype);
+  const InputRule rule = rule_of(model, tensor);
   const std::string_view stream =
-      integers ? std::string_view("tokens") : std::string_view(tensor.name);
+      integers ? std::string_view(rule.stream) : std::string_view(tensor.name);
   const Philox philox{static_cast<uint64_t>(seed),
                       stable_hash(stream.data(), stream.size(), static_cast<uint64_t>(step))};
-  // Sequences have one more token than the tensor.
-  const int64_t seq = tensor.dims.size() == 2 ? tensor.dims[1].size : 0;
-  const int64_t shift = seq > 0 && tensor.name == kTargets ? 1 : 0;
+  const int64_t size = sample_size(tensor);
+  const Mask mask(rule, size, seed, step);
   each_element(tensor, region, to, [&](int64_t offset, int64_t index) {
     std::byte* at = to.data + offset * dtype_bytes(to.dtype);
     if (!integers) {
       kernels::store_element(at, to.dtype, 2 * philox.uniform(static_cast<uint64_t>(index)) - 1);
       return;
     }
-    const int64_t token = seq > 0 ? index / seq * (seq + 1) + index % seq + shift : index;
-    *reinterpret_cast<int64_t*>(at) =
-        static_cast<int64_t>(philox.bits(static_cast<uint64_t>(token))) % vocab;
+    const int64_t sample = index / size, element = index % size;
+    const int64_t number = sample * rule.row + element + rule.shift;
+    const int64_t value =
+        static_cast<int64_t>(philox.bits(static_cast<uint64_t>(number))) % rule.values;
+    *reinterpret_cast<int64_t*>(at) = mask.apply(sample, element, value);
   });
 }
 

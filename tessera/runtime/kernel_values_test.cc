@@ -53,6 +53,55 @@ struct OneOp {
 
 Attributes text(const char* key, const char* value) { return {{key, std::string(value)}}; }
 
+TEST(KernelValues, SigmoidIsTheLogisticFunction) {
+  OneOp one("sigmoid", {{{"h", 7}}});
+  Values expected = one.in(0);
+  for (double& x : expected) x = 1 / (1 + std::exp(-x));
+  EXPECT_LT(relative_error(one.out(), expected), kTolerance);
+}
+
+TEST(KernelValues, RollMovesElementsCyclically) {
+  for (const int64_t shift : {0, 2, 5, -1, -7}) {
+    OneOp one("roll", {{{"b", 2}, {"s", 5}, {"h", 3}}},
+              {{"dim", std::string("s")}, {"shift", shift}});
+    const Values x = one.in(0);
+    Values expected(30);
+    for (int64_t b = 0; b < 2; ++b) {
+      for (int64_t s = 0; s < 5; ++s) {
+        for (int64_t h = 0; h < 3; ++h) {
+          const int64_t to = ((s + shift) % 5 + 5) % 5;
+          expected[static_cast<size_t>((b * 5 + to) * 3 + h)] =
+              x[static_cast<size_t>((b * 5 + s) * 3 + h)];
+        }
+      }
+    }
+    EXPECT_EQ(one.out(), expected) << shift;
+  }
+}
+
+TEST(KernelValues, RearrangeCutsWindows) {
+  OneOp one("rearrange", {{{"b", 2}, {"r", 4}, {"c", 6}, {"h", 2}}},
+            {{"spec", std::string("b (wr ir) (wc ic) h -> (b wr wc) (ir ic) h")},
+             {"sizes", std::string("ir=2 ic=3")},
+             {"dims", std::string("b s h")}});
+  const Values x = one.in(0);
+  Values expected;
+  for (size_t b = 0; b < 2; ++b) {
+    for (size_t window = 0; window < 4; ++window) {
+      for (size_t inside = 0; inside < 6; ++inside) {
+        const size_t row = window / 2 * 2 + inside / 3, column = window % 2 * 3 + inside % 3;
+        for (size_t h = 0; h < 2; ++h) expected.push_back(x[((b * 4 + row) * 6 + column) * 2 + h]);
+      }
+    }
+  }
+  EXPECT_EQ(one.out(), expected);
+}
+
+TEST(KernelValues, StopGradientIsTheIdentity) {
+  OneOp one("stop_gradient", {{{"b", 2}, {"s", 5}}});
+  EXPECT_EQ(one.out(), one.in(0));
+}
+
 TEST(KernelValues, EinsumSumsProducts) {
   OneOp one("einsum", {{{"b", 2}, {"s", 3}, {"h", 4}}, {{"h", 4}, {"f", 5}}, {{"f", 5}}},
             text("spec", "b s h+, h f, f -> b s f"));

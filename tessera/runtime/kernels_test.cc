@@ -241,6 +241,36 @@ const std::vector<Case>& cases() {
          return g.op1("op", "rename", {parameter(g, "x", {kB, kS}, t)},
                       {{"from", std::string("s")}, {"to", std::string("z")}});
        }},
+      {"einsum_names_change_places",
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {{"r", 3}, {"s", 3}, {"u", 3}}, {{"c", 4}},
+                            "s u r, c -> c s u r");
+       }},
+      {"einsum_transposed_reading",
+       [](auto& g, DType t) {
+         return einsum_case(g, t, {{"r", 3}, {"s", 3}, kH}, {kH, kN}, "u r h+, h n -> n u r");
+       }},
+      {"rearrange",
+       [](auto& g, DType t) {
+         return g.op1("op", "rearrange", {parameter(g, "x", {kB, {"r", 6}, {"c", 4}, kH}, t)},
+                      {{"spec", std::string("b (wr ir) (wc ic) h -> (b wr wc) (ir ic) h")},
+                       {"sizes", std::string("ir=3 ic=2")},
+                       {"dims", std::string("b s h")}});
+       }},
+      {"roll",
+       [](auto& g, DType t) {
+         return g.op1("op", "roll", {parameter(g, "x", {kB, kS, kH}, t)},
+                      {{"dim", std::string("s")}, {"shift", int64_t{-2}}});
+       }},
+      {"sigmoid",
+       [](auto& g, DType t) {
+         return g.op1("op", "sigmoid", {parameter(g, "x", {kB, kH}, t)});
+       }},
+      {"stop_gradient",
+       [](auto& g, DType t) {
+         const auto constant = g.op1("op", "stop_gradient", {g.input("c", {kB, kH}, t)});
+         return g.op1("product", "mul", {constant, parameter(g, "x", {kB, kH}, t)});
+       }},
       {"slice",
        [](auto& g, DType t) {
          return g.op1("op", "slice", {parameter(g, "x", {kB, kS, kH}, t)},

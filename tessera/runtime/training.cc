@@ -37,7 +37,7 @@ void load_input(const Job& job, int64_t step, const Tensor& tensor, const Box& r
   } else if (tensor.name == "step") {
     load_scalar(static_cast<double>(step), to);
   } else {
-    load_text(job.data, job.config.seed, step, tensor, region, to);
+    load_text(job.compiled.model, job.data, job.config.seed, step, tensor, region, to);
   }
 }
 
@@ -216,11 +216,12 @@ Result<TrainingSummary> run_training(const RunConfig& config, const TrainingCall
     TESSERA_TRY_VOID(check_ranks(compiled.plan, world->size(), "mpirun"));
   }
   if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(compiled.plan, config.ranks));
-  if (!compiled.model.graph.find_tensor("tokens").valid()) {
+  if (compiled.model.text == 0) {
     return invalid_input(
         fmt::format("data: expected a model that reads tokens, found '{}'", config.model));
   }
-  TESSERA_TRY(const TextData data, open_run_data(config, compiled.model.seq, compiled.model.vocab));
+  TESSERA_TRY(const TextData data,
+              open_run_data(config, compiled.model.text - 1, compiled.model.vocab));
   TrainingStart start;
   start.model = compiled.model.spec;
   start.plan = compiled.plan.file;

@@ -75,7 +75,7 @@ Status run_rank(const Compiled& compiled, const Program& program, const VerifyCo
                          } else if (tensor.name == "step") {
                            load_scalar(static_cast<double>(step), to);
                          } else {
-                           load_random(compiled.model.vocab, config.seed, step, tensor, region, to);
+                           load_random(compiled.model, config.seed, step, tensor, region, to);
                          }
                        });
     result.steps.push_back(read_homes(*executor, graph, program.fetches, false));

@@ -96,7 +96,7 @@ class BadModels(CliTest):
         self.expect_error(2, "model 'gpt': hidden=64 must be a multiple of heads=5", "inspect", "gpt:hidden=64,heads=5")
 
     def test_unknown_family(self):
-        self.expect_error(2, "unknown model 'gptt', did you mean 'gpt'? (models: gpt, llama, mlp, or a path to a "
+        self.expect_error(2, "unknown model 'gptt', did you mean 'gpt'? (models: gpt, llama, bert, t5, vit, swin, evoformer, mlp, or a path to a "
                              "Hugging Face config.json)", "inspect", "gptt:layers=2")
 
 
@@ -219,10 +219,12 @@ class Inspect(CliTest):
 class PlanCommand(CliTest):
     def test_list(self):
         text = self.expect_text("plan", "--list")
-        self.assertIn("megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b)\n", text)
+        self.assertIn("megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b, recompute=none, "
+                      "sequence_shard=false)\n", text)
         recipes = self.expect_json("plan", "--list", "--json")["recipes"]
         self.assertLessEqual({"serial", "data_parallel", "zero", "tensor_parallel", "gpipe", "one_f_one_b", "megatron",
-                              "summa"}, {recipe["name"] for recipe in recipes})
+                              "summa", "cannon", "tesseract", "tensor_parallel_3d", "fsdp", "per_layer", "per_op",
+                              "recompute"}, {recipe["name"] for recipe in recipes})
         zero = next(recipe for recipe in recipes if recipe["name"] == "zero")
         self.assertEqual(list(zero), ["name", "summary", "arguments"])
         self.assertEqual(zero["arguments"][0], {"name": "stage", "default": None, "meaning": "1, 2 or 3"})

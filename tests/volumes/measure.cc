@@ -70,6 +70,41 @@ int64_t Measured::parameters(Keep keep) const {
   return elements;
 }
 
+int64_t Measured::sent_along(const std::vector<std::string>& axes, Keep keep) const {
+  std::vector<Program> parts = programs;
+  for (Program& program : parts) {
+    const auto elsewhere = [&](const Instruction& instruction) {
+      const auto* issue = std::get_if<Issue>(&instruction.body);
+      if (issue == nullptr) return std::holds_alternative<Send>(instruction.body);
+      std::vector<std::string> names;
+      for (const AxisId axis : program.groups[static_cast<size_t>(issue->group)].axes)
+        names.push_back(mesh.axis(axis).name);
+      return names != axes;
+    };
+    for (auto& block : program.blocks) std::erase_if(block, elsewhere);
+  }
+  return sum(parts, graph, keep).bytes() / kBytes;
+}
+
+int64_t Measured::at_rest(size_t rank, Keep keep) const {
+  int64_t elements = 0;
+  for (const Home& home : programs[rank].homes) {
+    if (keep(graph.tensor(home.tensor))) elements += home.region.volume();
+  }
+  return elements;
+}
+
+int64_t Measured::stored(size_t rank, Keep keep) const {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : programs[rank].buffers) {
+    const Tensor& tensor = graph.tensor(buffer.tensor);
+    if (buffer.lifetime == Lifetime::kMicroBatch && tensor.role == Role::kActivation &&
+        keep(tensor))
+      bytes += buffer.bytes();
+  }
+  return bytes / kBytes;
+}
+
 Measured measure(const std::string& model, const std::string& plan, int64_t batch) {
   Measured out;
   const Model built = taken(build_model(model, batch, DType::kFloat64), model);
@@ -77,6 +112,7 @@ Measured measure(const std::string& model, const std::string& plan, int64_t batc
   const std::string text = taken(emit_recipe(plan, graph), plan);
   const Prepared prepared = taken(prepare(graph, taken(parse_plan(text, plan), plan)), plan);
   out.graph = prepared.graph;
+  out.mesh = prepared.plan.stages.front().mesh;
   out.micro_batches = prepared.plan.plan.micro_batches;
   auto lowering = Lowering::create(std::make_shared<const Graph>(out.graph), prepared.plan);
   EXPECT_TRUE(lowering.has_value()) << plan << ": " << (lowering ? "" : lowering.error().message);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/cluster/mesh.h"
 #include "tessera/program/program.h"
 
 namespace tessera {
@@ -15,6 +16,7 @@ struct Measured {
   Graph graph;
   std::vector<Program> programs;  // of all ranks
   int64_t micro_batches = 1;
+  Mesh mesh;  // of the first stage
 
   using Keep = bool (*)(const Tensor&);
   static bool any(const Tensor&) { return true; }
@@ -26,6 +28,11 @@ struct Measured {
   // Collectives of one rank in a step.
   int64_t calls(int rank, CollectiveKind kind, Keep keep) const;
   int64_t parameters(Keep keep = any) const;  // elements
+  // Elements that all ranks together send in collectives along exactly these axes.
+  int64_t sent_along(const std::vector<std::string>& axes, Keep keep = any) const;
+  // Elements that one rank holds: at rest, and from the forward to the backward pass.
+  int64_t at_rest(size_t rank, Keep keep = any) const;
+  int64_t stored(size_t rank, Keep keep = any) const;
 };
 // `plan`: a recipe call. The model in float64.
 Measured measure(const std::string& model, const std::string& plan, int64_t batch);

@@ -3,41 +3,10 @@
 // reduce-scatter (n-1)E, a broadcast (n-1)E.
 #include <gtest/gtest.h>
 
-#include "measure.h"
+#include "models_and_tensors.h"
 
 namespace tessera {
 namespace {
-
-// b, s, h, V of the models below; ffn = 4h in gpt.
-constexpr int64_t b = 8, s = 8, h = 16, V = 24, layers = 2;
-constexpr int64_t bsh = b * s * h;
-const std::string kGpt = "gpt:layers=2,hidden=16,heads=4,seq=8,vocab=24";
-const std::string kLlama = "llama:layers=2,hidden=16,heads=4,kv_heads=4,seq=8,vocab=24,ffn=64";
-const std::vector<std::string> kModels = {kGpt, kGpt + ",tied=0", kGpt + ",dropout=0.1", kLlama,
-                                          kLlama + ",tied=1"};
-
-bool is_gradient(const Tensor& tensor) {  // not the norms of clipping
-  return tensor.role == Role::kGradient && !tensor.dims.empty();
-}
-bool is_updated(const Tensor& tensor) {
-  return tensor.update_of.valid() && tensor.role == Role::kParameter;
-}
-bool is_parameter(const Tensor& tensor) {
-  return tensor.role == Role::kParameter && !tensor.update_of.valid();
-}
-bool is_scalar(const Tensor& tensor) { return tensor.dims.empty(); }
-bool has_dims(const Tensor& tensor, const std::vector<std::string>& names) {
-  if (tensor.dims.size() != names.size()) return false;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (tensor.dims[i].name != names[i]) return false;
-  }
-  return true;
-}
-bool is_hidden(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq", "hidden"}); }
-bool is_hidden_of_block(const Tensor& tensor) {
-  return is_hidden(tensor) && tensor.name.find("blocks.1.") != std::string::npos;
-}
-bool is_token_statistic(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq"}); }
 
 // ---- data parallel, ZeRO (fsdp-zero.md section 2)
 // ---------------------------------------------------
@@ -174,18 +143,6 @@ TEST(Pipeline, sends_the_boundary_once_a_tensor_parallel_rank) {
 
 // ---- SUMMA (optimus-2d.md section 7)
 // ----------------------------------------------------------------
-bool in_block(const Tensor& tensor) { return tensor.name.find("blocks.1.") != std::string::npos; }
-bool is_moments(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq", "moments"}); }
-bool is_sums(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq", "sums"}); }
-bool is_matrix(const Tensor& tensor) {  // an operand or result of the products of a block
-  return in_block(tensor) && !is_moments(tensor) && !is_sums(tensor) &&
-         !is_token_statistic(tensor) && !tensor.name.ends_with(".bias") && tensor.dims.size() >= 2;
-}
-bool is_vector(const Tensor& tensor) {
-  return in_block(tensor) && !is_scalar(tensor) && !is_matrix(tensor) && !is_moments(tensor) &&
-         !is_sums(tensor);
-}
-
 class SummaOf : public testing::TestWithParam<int64_t> {};
 
 TEST_P(SummaOf, products_receive_the_closed_form_forward_and_twice_that_backward) {

@@ -95,15 +95,24 @@ int64_t einsum_flops(const Op& op) {
                        // is usual
 }
 
-// Renames dims so that `id` has the dims of `target`, in order; sizes agree.
-// `target` is a copy: adding ops moves tensors.
+// Renames dims so that `id` has the dims of `target`, in order; sizes agree. A name that another
+// dim still has comes after that dim's renaming; where names change places, one goes by a spare
+// name. `target` is a copy: adding ops moves tensors.
 TensorId rename_to(GraphBuilder& builder, const std::string& path, TensorId id,
                    std::vector<Dim> target) {
-  for (size_t i = 0; i < target.size(); ++i) {
+  while (builder.ok()) {
     const std::vector<Dim> dims = builder.tensor(id).dims;
-    if (i >= dims.size() || dims[i].name == target[i].name) continue;
-    id = builder.op1(fmt::format("{}.rename.{}", path, target[i].name), "rename", {id},
-                     {{"from", dims[i].name}, {"to", target[i].name}});
+    size_t chosen = target.size(), blocked = target.size();
+    for (size_t i = 0; i < std::min(target.size(), dims.size()) && chosen == target.size(); ++i) {
+      if (dims[i].name == target[i].name) continue;
+      (find_dim(dims, target[i].name) < 0 ? chosen : blocked) = i;
+    }
+    const bool spare = chosen == target.size();
+    if (spare && blocked == target.size()) return id;
+    const std::string from = dims[spare ? blocked : chosen].name;
+    const std::string to = spare ? from + ".spare" : target[chosen].name;
+    id = builder.op1(fmt::format("{}.rename.{}", path, to), "rename", {id},
+                     {{"from", from}, {"to", to}});
   }
   return id;
 }

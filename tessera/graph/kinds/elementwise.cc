@@ -112,6 +112,15 @@ InputGradients differentiate_exp(GraphBuilder& builder, const Op& op, const Outp
   return {builder.op1(op.path + ".dx", "mul", {dy[0], op.outputs[0]})};
 }
 
+// dx = dy (1 - y) y = dy y - (dy y) y
+InputGradients differentiate_sigmoid(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                     const std::vector<bool>&) {
+  const TensorId y = op.outputs[0];
+  const TensorId once = builder.op1(op.path + ".dx.once", "mul", {dy[0], y});
+  const TensorId twice = builder.op1(op.path + ".dx.twice", "mul", {once, y});
+  return {builder.op1(op.path + ".dx", "sub", {once, twice})};
+}
+
 // gelu, silu, relu: <kind>_grad(dy, x).
 InputGradients differentiate_activation(GraphBuilder& builder, const Op& op,
                                         const OutputGradients& dy, const std::vector<bool>&) {
@@ -148,12 +157,13 @@ KindInfo binary(std::string name, std::string summary, bool linear,
 
 KindInfo unary(std::string name, std::string summary, int64_t flops,
                decltype(&differentiate_add) rule) {
-  return {.name = std::move(name),
-          .summary = std::move(summary),
-          .infer = infer_by(infer_uniform),
-          .differentiate = rule,
-          .flops = flops_per_point(flops),
-          .in_place = true};
+  KindInfo info{.name = std::move(name),
+                .summary = std::move(summary),
+                .infer = infer_by(infer_uniform),
+                .flops = flops_per_point(flops),
+                .in_place = true};
+  if (rule != nullptr) info.differentiate = rule;
+  return info;
 }
 
 KindInfo activation_grad(std::string name, std::string summary, int64_t flops) {
@@ -176,6 +186,9 @@ std::vector<KindInfo> elementwise_kinds() {
                            differentiate_dropout);
   dropout.attributes = {number_attribute("p"), text_attribute("key")};
   dropout.infer = infer_by(infer_dropout);
+  KindInfo stop = unary("stop_gradient", "x, as a constant", 0, nullptr);
+  stop.linear = true;
+  stop.stops_gradient = true;
   return {
       binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add),
       binary("sub", "a - b, broadcast by dim name", /*linear=*/true, differentiate_sub),
@@ -195,6 +208,8 @@ std::vector<KindInfo> elementwise_kinds() {
       unary("silu", "x * sigmoid(x)", 4, differentiate_activation),
       unary("relu", "max(x, 0)", 1, differentiate_activation),
       unary("exp", "e to the x", 1, differentiate_exp),
+      unary("sigmoid", "1 / (1 + e to the -x)", 4, differentiate_sigmoid),
+      stop,
       {.name = "cast",
        .summary = "the same values in another floating dtype",
        .attributes = {text_attribute("dtype")},

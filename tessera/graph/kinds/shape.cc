@@ -1,5 +1,5 @@
-// Kinds that move or re-label data: broadcast_to, group, ungroup, transpose, rename, slice,
-// slice_grad, concat, fill.
+// Kinds that move or re-label data: broadcast_to, group, ungroup, transpose, rename, rearrange,
+// roll, slice, slice_grad, concat, fill.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -145,6 +145,111 @@ InputGradients differentiate_rename(GraphBuilder& builder, const Op& op, const O
                       {{"from", op.text("to")}, {"to", op.text("from")}})};
 }
 
+// ---- rearrange, roll
+// ---------------------------------------------------------------------------
+using Members = std::vector<int>;  // op dims of one tensor dim
+
+int64_t product_of(const Annotation& annotation, const Members& members) {
+  int64_t size = 1;
+  for (const int dim : members) size *= annotation.dims[static_cast<size_t>(dim)].size;
+  return size;
+}
+
+// Sizes of the op dims: those given, then the one member of each input dim that was not.
+Status size_members(Annotation& annotation, const std::vector<Dim>& given, const Tensor& x) {
+  for (OpDim& dim : annotation.dims) dim.size = 0;
+  for (const Dim& dim : given) {
+    const int at = annotation.find(dim.name);
+    if (at < 0) {
+      return invalid_input(fmt::format("expected sizes of dims of the spec, found '{}'", dim.name));
+    }
+    annotation.dims[static_cast<size_t>(at)].size = dim.size;
+  }
+  for (size_t t = 0; t < x.dims.size(); ++t) {
+    const Members& members = annotation.inputs[0].dims[t];
+    int64_t known = 1, unknown = -1, unknowns = 0;
+    for (const int dim : members) {
+      const int64_t size = annotation.dims[static_cast<size_t>(dim)].size;
+      if (size == 0) {
+        unknown = dim;
+        ++unknowns;
+      } else {
+        known *= size;
+      }
+    }
+    const int64_t whole = x.dims[t].size;
+    if (unknowns > 1 || whole % known != 0 || (unknowns == 0 && whole != known)) {
+      return invalid_input(
+          fmt::format("expected sizes of all but one dim of each bracket that divide the input, "
+                      "found {} for {}",
+                      dims_text(given), describe(x)));
+    }
+    if (unknowns == 1) annotation.dims[static_cast<size_t>(unknown)].size = whole / known;
+  }
+  return {};
+}
+
+Result<Inferred> infer_rearrange(const Operands& x) {
+  Inferred inferred;
+  TESSERA_TRY(inferred.annotation, parse_annotation(x.text("spec")));
+  TESSERA_TRY(const std::vector<Dim> given, parse_dims(x.text("sizes")));
+  Annotation& annotation = inferred.annotation;
+  const std::vector<std::string> names = words(x.text("dims"));
+  if (annotation.inputs.size() != 1 || annotation.outputs.size() != 1 ||
+      annotation.inputs[0].dims.size() != x[0].dims.size() ||
+      annotation.outputs[0].dims.size() != names.size()) {
+    return invalid_input(
+        fmt::format("expected a spec from the {} dims of the input to the dims '{}', found '{}'",
+                    x[0].dims.size(), x.text("dims"), x.text("spec")));
+  }
+  std::vector<bool> in(annotation.dims.size()), out(annotation.dims.size());
+  for (const Members& members : annotation.inputs[0].dims) {
+    for (const int dim : members) in[static_cast<size_t>(dim)] = true;
+  }
+  for (const Members& members : annotation.outputs[0].dims) {
+    for (const int dim : members) out[static_cast<size_t>(dim)] = true;
+  }
+  if (in != out) {
+    return invalid_input(
+        fmt::format("expected the same dims on both sides, found '{}'", x.text("spec")));
+  }
+  TESSERA_TRY_VOID(size_members(annotation, given, x[0]));
+  std::vector<Dim> output;
+  std::vector<int64_t> shape;
+  for (size_t t = 0; t < names.size(); ++t) {
+    shape.push_back(product_of(annotation, annotation.outputs[0].dims[t]));
+    output.push_back({names[t], shape.back()});
+  }
+  TESSERA_TRY_VOID(bind_sizes(annotation, {x[0].shape()}, {shape}));
+  inferred.outputs = {std::move(output)};
+  inferred.dtypes = {x[0].dtype};
+  return inferred;
+}
+
+InputGradients differentiate_rearrange(GraphBuilder& builder, const Op& op,
+                                       const OutputGradients& dy, const std::vector<bool>&) {
+  const std::string& spec = op.text("spec");
+  const size_t arrow = spec.find("->");
+  std::vector<Dim> sizes;
+  for (const OpDim& dim : op.annotation.dims) sizes.push_back({dim.name, dim.size});
+  return {builder.op1(op.path + ".dx", "rearrange", {dy[0]},
+                      {{"spec", spec.substr(arrow + 2) + " -> " + spec.substr(0, arrow)},
+                       {"sizes", dims_text(sizes)},
+                       {"dims", spell(builder.tensor(op.inputs[0]).dims)}})};
+}
+
+Result<Inferred> infer_roll(const Operands& x) {
+  TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
+  const std::string dims = spell_replaced(x[0].dims, position, x.text("dim") + "^");
+  return conclude(x, fmt::format("{} -> {}", dims, dims), {x[0].dims}, {x[0].dtype});
+}
+
+InputGradients differentiate_roll(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                  const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "roll", {dy[0]},
+                      {{"dim", op.text("dim")}, {"shift", -op.integer("shift")}})};
+}
+
 // ---- slice, concat: the cut dim is frozen; inputs call it `dim`, the output `dim.out`
 // ---------------
 Result<Inferred> infer_cut(const Operands& x, int64_t input_size, int64_t output_size,
@@ -262,6 +367,11 @@ std::vector<KindInfo> shape_kinds() {
             differentiate_transpose),
       mover("rename", "the same data, one dim under another name",
             {text_attribute("from"), text_attribute("to")}, infer_rename, differentiate_rename),
+      mover("rearrange", "dims cut, reordered and joined, as a spec with brackets says",
+            {text_attribute("spec"), text_attribute("sizes"), dims}, infer_rearrange,
+            differentiate_rearrange),
+      mover("roll", "cyclic shift along a dim: element i goes to i + shift",
+            {dim, integer_attribute("shift")}, infer_roll, differentiate_roll),
       mover("slice", "a part of a dim", {dim, begin, size}, infer_slice, differentiate_slice),
       mover("slice_grad", "dy in a larger tensor of zeros", {dim, begin, size}, infer_slice_grad,
             nullptr),

@@ -1,14 +1,14 @@
-#include "tessera/plan/recipes/families.h"
-
 #include <fmt/format.h>
 
+#include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
 
 namespace tessera::recipes {
 namespace {
 
 Result<std::string> emit_data_parallel(const RecipeArguments& arguments, const Graph& graph) {
-  PlanText text{.mesh = {{"dp", arguments.number("dp")}}};
+  PlanText text{.mesh = {{"dp", arguments.number("dp")}},
+                .micro_batches = arguments.number("micro_batches")};
   TESSERA_TRY_VOID(data_parallel(text, graph));
   return text.str();
 }
@@ -16,24 +16,54 @@ Result<std::string> emit_data_parallel(const RecipeArguments& arguments, const G
 Result<std::string> emit_zero(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t stage = arguments.number("stage");
   if (stage > 3) return invalid_input(fmt::format("expected stage = 1, 2 or 3, found {}", stage));
-  PlanText text{.mesh = {{"dp", arguments.number("dp")}}};
+  PlanText text{.mesh = {{"dp", arguments.number("dp")}},
+                .micro_batches = arguments.number("micro_batches")};
   TESSERA_TRY_VOID(data_parallel(text, graph));
   zero(text, stage);
+  return text.str();
+}
+
+// Hybrid sharding (fsdp-zero.md sections 3 and 4): cut over the inner axis dp, whole over the outer
+// one, replicas.
+Result<std::string> emit_fsdp(const RecipeArguments& arguments, const Graph& graph) {
+  PlanText text{.mesh = {{"replicas", arguments.number("replicas")},
+                         {"dp", arguments.number("dp")},
+                         {"tp", arguments.number("tp")}},
+                .micro_batches = arguments.number("micro_batches")};
+  TESSERA_TRY_VOID(data_parallel(text, graph, "replicas,dp"));
+  TESSERA_TRY_VOID(tensor_parallel(text, graph, arguments.flag("sequence_shard")));
+  text.store("optimizer.*", arguments.flag("spread_state") ? "dp,replicas" : "dp");
+  if (arguments.text("accumulate") == "shards") text.store("role:gradient", "dp");
+  if (arguments.flag("reshard")) text.store("role:parameter", "dp");
+  recompute(text, graph, arguments.text("recompute"));
   return text.str();
 }
 
 }  // namespace
 
 std::vector<Recipe> data_parallel_recipes() {
+  const RecipeArgument dp = dp_argument(std::nullopt);
+  const RecipeArgument micro_batches = micro_batches_argument("1");
   return {
       {"data_parallel",
        "batch over ranks; gradients are summed",
-       {dp_argument(std::nullopt)},
+       {dp, micro_batches},
        emit_data_parallel},
       {"zero",
        "data parallel; optimizer state (1), gradients (2), parameters (3) sharded at rest",
-       {number("stage", std::nullopt, "1, 2 or 3"), dp_argument(std::nullopt)},
+       {number("stage", std::nullopt, "1, 2 or 3"), dp, micro_batches},
        emit_zero},
+      {"fsdp",
+       "parameters, gradients and optimizer state sharded over dp, whole over replicas",
+       {dp, number("replicas", "1", "groups of dp ranks; each holds everything once"),
+        tp_argument("1"), flag("sequence_shard", false, "between the split ops, seq over tp"),
+        micro_batches,
+        flag("reshard", true, "parameters rest in shards, gathered for each use; false: whole"),
+        choice("accumulate", "shards", {"shards", "whole"},
+               "gradients of micro-batches: reduced each time, or kept whole until the last"),
+        flag("spread_state", false, "the optimizer state is cut over the replicas too"),
+        recompute_argument()},
+       emit_fsdp},
   };
 }
 

@@ -12,6 +12,10 @@ std::vector<Recipe> data_parallel_recipes();
 std::vector<Recipe> tensor_parallel_recipes();
 std::vector<Recipe> pipeline_recipes();
 std::vector<Recipe> megatron_recipes();
-std::vector<Recipe> summa_recipes();
+std::vector<Recipe> summa_recipes();  // Cannon and 2.5-D too
+std::vector<Recipe> tensor_parallel_3d_recipes();
+std::vector<Recipe> per_layer_recipes();
+std::vector<Recipe> per_op_recipes();
+std::vector<Recipe> recompute_recipes();
 
 }  // namespace tessera::recipes

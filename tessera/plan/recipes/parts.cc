@@ -5,20 +5,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/base/text.h"
+#include "tessera/plan/schedule.h"
+
 namespace tessera::recipes {
 
-Status data_parallel(PlanText& text, const Graph& graph) {
-  if (!text.has("dp")) return {};
-  if (!has_dim(graph, "*", "batch"))
-    return invalid_input("expected ops with the dim 'batch', found none");
-  text.split("*", "batch", "dp");
-  return {};
+Status data_parallel(PlanText& text, const Graph& graph, const std::string& over) {
+  const size_t before = text.splits.size();
+  text.split("*", "batch", over);
+  if (text.splits.size() == before || has_dim(graph, "*", "batch")) return {};
+  return invalid_input("expected ops with the dim 'batch', found none");
 }
 
-void zero(PlanText& text, int64_t stage) {
-  if (stage >= 1) text.store("optimizer.*", "dp");
-  if (stage >= 2) text.store("role:gradient", "dp");
-  if (stage >= 3) text.store("role:parameter", "dp");
+void zero(PlanText& text, int64_t stage, const std::string& over) {
+  if (stage >= 1) text.store("optimizer.*", over);
+  if (stage >= 2) text.store("role:gradient", over);
+  if (stage >= 3) text.store("role:parameter", over);
 }
 
 Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int64_t n) {
@@ -33,8 +35,15 @@ Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int
   return std::string(heads < n && group >= n ? "group" : "heads");
 }
 
-Status tensor_parallel(PlanText& text, const Graph& graph) {
+Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard) {
   if (!text.has("tp")) return {};
+  if (sequence_shard) {
+    if (!has_dim(graph, "*", "seq"))
+      return invalid_input("sequence_shard needs ops with the dim 'seq', found none");
+    text.split("*", "seq", "tp");
+    text.split(ops_with(graph, "heads"), "seq", "");
+    text.split(ops_with(graph, "ffn"), "seq", "");
+  }
   const size_t before = text.splits.size();
   if (has_dim(graph, "blocks.*.attn", "heads")) {
     const int64_t tp = text.size("tp");
@@ -47,6 +56,7 @@ Status tensor_parallel(PlanText& text, const Graph& graph) {
     if (has_dim(graph, top, "vocab")) with_vocab.emplace_back(top);
   }
   if (!with_vocab.empty()) {
+    if (sequence_shard) text.split("{embed.token,head,loss}", "seq", "");
     text.split(alternatives(with_vocab), "vocab", "tp");
   }
   if (text.splits.size() > before) return {};
@@ -77,6 +87,72 @@ Status pipeline(PlanText& text, const Graph& graph, int64_t pp, const std::strin
     first += count;
   }
   return {};
+}
+
+void recompute(PlanText& text, const Graph& graph, const std::string& what,
+               const std::string& layers) {
+  if (what == "none") return;
+  const std::string blocks = "blocks." + layers;
+  const auto in_block = [](const Op& op) {
+    return op.phase == Phase::kForward && op.path.starts_with("blocks.");
+  };
+  std::vector<std::string> kept;  // names inside a block
+  std::vector<std::string> block_of(graph.tensors().size());
+  for (const Op& op : graph.ops()) {
+    if (!in_block(op)) continue;
+    for (const TensorId output : op.outputs) {
+      block_of[output.index()] = op.path.substr(0, op.path.find('.', 7));
+    }
+  }
+  const auto keep = [&](const Op& op) { kept.push_back(name_in_block(op.path)); };
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward) continue;
+    if (what == "selective" && in_block(op) && (op.kind == "einsum" || op.kind == "add")) keep(op);
+    for (const TensorId input : op.inputs) {  // what leaves its block
+      const std::string& made_in = block_of[input.index()];
+      if (made_in.empty() || op.path.starts_with(made_in + ".")) continue;
+      keep(graph.op(graph.tensor(input).producer));
+    }
+  }
+  text.recompute(blocks);
+  text.recompute(blocks + "." + by_scope(kept), false);
+}
+
+RecipeArgument recompute_argument() {
+  return choice("recompute", "none", {"none", "selective", "full"},
+                "computed again in the backward pass: nothing; cheap ops and attention's core; all "
+                "but block outputs");
+}
+
+std::vector<RecipeArgument> with_outer(std::vector<RecipeArgument> own) {
+  own.push_back(pp_argument("1"));
+  own.push_back(dp_argument("1"));
+  own.push_back(
+      number("zero", "0", "0, or what is sharded over the replicas at rest: see zero", 0));
+  own.push_back(micro_batches_argument("1"));
+  own.push_back({"schedule", "1f1b", "order of blocks: " + join(schedule_names(), ", "), 0, true});
+  own.push_back(recompute_argument());
+  return own;
+}
+
+Result<PlanText> outer(const RecipeArguments& arguments, const Graph& graph, Axes inner) {
+  const int64_t pp = arguments.number("pp");
+  const std::string& schedule = arguments.text("schedule");
+  if (arguments.number("zero") > 3) {
+    return invalid_input(
+        fmt::format("expected zero = 0, 1, 2 or 3, found {}", arguments.number("zero")));
+  }
+  const auto names = schedule_names();
+  if (std::find(names.begin(), names.end(), schedule) == names.end()) {
+    return invalid_input(fmt::format("unknown schedule '{}', did you mean '{}'?", schedule,
+                                     nearest(schedule, names)));
+  }
+  PlanText text{.mesh = {{"pp", pp}, {"dp", arguments.number("dp")}},
+                .micro_batches = arguments.number("micro_batches")};
+  text.mesh.insert(text.mesh.end(), inner.begin(), inner.end());
+  TESSERA_TRY_VOID(pipeline(text, graph, pp, schedule));
+  recompute(text, graph, arguments.text("recompute"));
+  return text;
 }
 
 }  // namespace tessera::recipes

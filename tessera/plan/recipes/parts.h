@@ -4,26 +4,43 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/plan/recipes/writer.h"
 
 namespace tessera::recipes {
 
-// The batch of every op over dp.
-Status data_parallel(PlanText& text, const Graph& graph);
+// The batch of every op over these axes.
+Status data_parallel(PlanText& text, const Graph& graph, const std::string& over = "dp");
 
-// At rest over dp: optimizer state (stage 1), gradients too (2), parameters too (3).
-void zero(PlanText& text, int64_t stage);
+// At rest over these axes: optimizer state (stage 1), gradients too (2), parameters too (3).
+void zero(PlanText& text, int64_t stage, const std::string& over = "dp");
 
 // The dim of attention to cut into n pieces: key heads; with fewer key heads than pieces, the query
 // heads of each. `argument` names n in the error of too few heads.
 Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int64_t n);
 
-// Megatron 1-D over tp: heads, ffn, vocab.
-Status tensor_parallel(PlanText& text, const Graph& graph);
+// Megatron 1-D over tp: heads, ffn, vocab. With `sequence_shard` what lies between those ops
+// (norms, residual sums, dropout, the embedding's output) is cut by seq over tp
+// (tensor-parallel-1d.md section 2).
+Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard = false);
 
 // Blocks in `pp` runs, the first ones longer by one if they do not divide; what is before them in
 // stage 0, what is after them in the last stage.
 Status pipeline(PlanText& text, const Graph& graph, int64_t pp, const std::string& schedule);
+
+// What of the blocks is computed again in the backward pass. "none"; "selective": all but the
+// outputs of products with weights and residual sums, so cheap ops and attention's core; "full":
+// all but each block's output. `layers`: a pattern of block numbers.
+void recompute(PlanText& text, const Graph& graph, const std::string& what,
+               const std::string& layers = "*");
+RecipeArgument recompute_argument();
+
+// Arguments that a recipe adds to its own, for what lies around the ranks that share a layer:
+// pp, dp, zero, micro_batches, schedule, recompute.
+std::vector<RecipeArgument> with_outer(std::vector<RecipeArgument> own);
+
+// A text with the mesh {pp, dp, inner...}, its stages and what is recomputed, from those arguments.
+Result<PlanText> outer(const RecipeArguments& arguments, const Graph& graph, Axes inner);
 
 }  // namespace tessera::recipes

@@ -1,60 +1,79 @@
-#include "tessera/plan/recipes/families.h"
-
 #include <fmt/format.h>
 
+#include <numeric>
+
+#include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
 
 namespace tessera::recipes {
 namespace {
 
-// Optimus 2-D: each matrix product as q aligned steps over its reduction dim, its output features
-// over the columns, the batch over the rows; the residual stream is cut over the columns
-// (optimus-2d.md sections 3-5).
-Result<std::string> emit_summa(const RecipeArguments& arguments, const Graph& graph) {
-  const int64_t q = arguments.number("q");
-  if (q == 1) return PlanText{}.str();
-  const std::string steps = fmt::format("time:{}", q);
-  PlanText text{.mesh = {{"row", q}, {"col", q}}};
-  for (const char* dim : {"batch", "hidden"}) {
-    if (!has_dim(graph, "*", dim))
-      return invalid_input(fmt::format("expected ops with the dim '{}', found none", dim));
-  }
-  text.split("*", "batch", "row");
+// Optimus 2-D: each matrix product as steps over its reduction dim, its output features over the
+// columns, the batch over depth and rows; the residual stream is cut over the columns
+// (optimus-2d.md sections 3-5; with depth: tesseract-2.5d.md). On a rectangle the steps are the
+// least common multiple of its sides. Rotated steps make the operands move around rings (Cannon).
+Result<std::string> emit_grid(const RecipeArguments& arguments, const Graph& graph, bool rotated) {
+  const int64_t rows = arguments.number("q");
+  const int64_t cols = arguments.number("cols") > 0 ? arguments.number("cols") : rows;
+  const int64_t steps = std::lcm(rows, cols);
+  TESSERA_TRY(PlanText text,
+              outer(arguments, graph,
+                    {{"depth", arguments.number("depth")}, {"row", rows}, {"col", cols}}));
+  const Rotation rotation{rotated ? "row,col" : ""};
+  TESSERA_TRY_VOID(data_parallel(text, graph, "dp,depth,row"));
+  if (rows * cols > 1 && !has_dim(graph, "*", "hidden"))
+    return invalid_input("expected ops with the dim 'hidden', found none");
   text.split("*", "hidden", "col");
   const auto split_if = [&](const std::string& ops, const std::string& dim,
                             const std::string& over) {
-    if (has_dim(graph, ops, dim)) text.split(ops, dim, over);
+    if (has_dim(graph, ops, dim)) text.split(ops, dim, over, rotation);
+  };
+  // A dim of fewer elements than steps is not walked: its pieces are gathered.
+  const auto walk = [&](const std::string& ops, const std::string& dim) {
+    if (size_of(graph, ops, dim) >= steps) split_if(ops, dim, fmt::format("time:{}", steps));
+    if (size_of(graph, ops, dim) < steps) split_if(ops, dim, "");
   };
   std::string heads = "heads";
   if (has_dim(graph, "blocks.*.attn", "heads")) {
-    TESSERA_TRY(heads, heads_dim(graph, "q", q));
-    if (size_of(graph, "blocks.*.attn", heads) < q) {
-      return invalid_input(fmt::format("q = {} is more than both heads = {} and group = {}", q,
+    TESSERA_TRY(heads, heads_dim(graph, "q", cols));
+    if (size_of(graph, "blocks.*.attn", heads) < cols) {
+      return invalid_input(fmt::format("q = {} is more than both heads = {} and group = {}", cols,
                                        size_of(graph, "blocks.*.attn", "heads"),
                                        size_of(graph, "blocks.*.attn", "group")));
     }
   }
-  split_if("blocks.*.attn.{q,k,v}", "hidden", steps);
-  split_if("blocks.*.mlp.{up,gate}", "hidden", steps);
+  walk("blocks.*.attn.{q,k,v}", "hidden");
+  walk("blocks.*.mlp.{up,gate}", "hidden");
   split_if("blocks.*.attn", heads, "col");
   split_if("blocks.*.mlp", "ffn", "col");
-  split_if("blocks.*.attn.out", heads, steps);
-  split_if("blocks.*.mlp.down", "ffn", steps);
-  split_if("{embed.token,head}", "vocab", steps);
+  walk("blocks.*.attn.out", heads);
+  walk("blocks.*.mlp.down", "ffn");
+  walk("{embed.token,head}", "vocab");
   split_if("loss", "vocab", "col");
   text.store("role:parameter", "row");
+  zero(text, arguments.number("zero"), "dp,depth");
   return text.str();
 }
 
 }  // namespace
 
 std::vector<Recipe> summa_recipes() {
-  return {
-      {"summa",
-       "Optimus 2-D on q x q ranks: batch over rows, features over columns, products in q steps",
-       {number("q", std::nullopt, "rows, and columns, of the mesh")},
-       emit_summa},
+  const auto grid = [](bool rotated) {
+    return [rotated](const RecipeArguments& a, const Graph& g) { return emit_grid(a, g, rotated); };
   };
+  const RecipeArgument q = number("q", std::nullopt, "rows, and columns, of the mesh");
+  const RecipeArgument cols = number("cols", "0", "columns if not as many as rows", 0);
+  RecipeArgument depth = number("depth", "1", "copies of the mesh; each works on its own batch");
+  std::vector<Recipe> recipes{
+      {"summa", "Optimus 2-D: batch over rows, features over columns, products in q aligned steps",
+       with_outer({q, cols, depth}), grid(false)},
+      {"cannon", "2-D as summa, but operands move around rings: rotated steps",
+       with_outer({q, cols, depth}), grid(true)}};
+  depth.otherwise = std::nullopt;
+  recipes.push_back({"tesseract",
+                     "2.5-D: depth copies of a q x q mesh; gradients summed over depth",
+                     with_outer({q, depth, cols}), grid(false)});
+  return recipes;
 }
 
 }  // namespace tessera::recipes

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "tessera/base/text.h"
 #include "tessera/plan/selector.h"
@@ -10,30 +11,54 @@
 namespace tessera::recipes {
 namespace {
 
-using Row = std::vector<std::pair<std::string, std::string>>;  // key and value text
-
 std::string quoted(std::string_view text) { return fmt::format("\"{}\"", text); }
 
-// A list of entries with aligned columns; `rows` of one list have the same keys.
-std::string list(std::string_view key, const std::vector<Row>& rows) {
-  if (rows.empty()) return "";
-  std::vector<size_t> width(rows[0].size(), 0);
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      width[i] = std::max(width[i], row[i].first.size() + row[i].second.size() + 4);
+// A list of entries with aligned columns, one for each key.
+std::string list(std::string_view name, const std::vector<Entry>& entries) {
+  if (entries.empty()) return "";
+  Entry columns;  // key and its longest value
+  for (const Entry& entry : entries) {
+    for (const auto& [key, value] : entry) {
+      const auto column = std::find_if(columns.begin(), columns.end(),
+                                       [&k = key](const auto& known) { return known.first == k; });
+      if (column == columns.end()) {
+        columns.emplace_back(key, value);
+      } else if (column->second.size() < value.size()) {
+        column->second = value;
+      }
     }
   }
-  std::string out = fmt::format("{} = [\n", key);
-  for (const Row& row : rows) {
+  std::string out = fmt::format("{} = [\n", name);
+  for (const Entry& entry : entries) {
     std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      std::string cell = fmt::format("{} = {}", row[i].first, row[i].second);
-      if (i + 1 < row.size()) cell += ",";
-      line += i + 1 < row.size() ? fmt::format("{:<{}} ", cell, width[i]) : cell;
+    for (size_t i = 0; i < entry.size(); ++i) {
+      const auto& [key, value] = entry[i];
+      const auto column = std::find_if(columns.begin(), columns.end(),
+                                       [&k = key](const auto& known) { return known.first == k; });
+      const size_t width = key.size() + column->second.size() + 4;
+      const std::string cell = fmt::format("{} = {}", key, value);
+      line += i + 1 < entry.size() ? fmt::format("{:<{}} ", cell + ",", width) : cell;
     }
     out += fmt::format("  {{ {} }},\n", line);
   }
   return out + "]\n";
+}
+
+// One axis as a text, several as a list.
+std::string axes_value(const std::vector<std::string>& axes) {
+  if (axes.size() == 1) return quoted(axes[0]);
+  std::vector<std::string> texts;
+  for (const std::string& axis : axes) texts.push_back(quoted(axis));
+  return fmt::format("[{}]", join(texts, ", "));
+}
+
+// The parts of a list that have more than one member.
+std::vector<std::string> real_axes(const PlanText& text, const std::string& over) {
+  std::vector<std::string> axes;
+  for (const std::string& axis : split_text(over, ',')) {
+    if ((axis.starts_with("time:") && axis != "time:1") || text.has(axis)) axes.push_back(axis);
+  }
+  return axes;
 }
 
 }  // namespace
@@ -45,14 +70,35 @@ int64_t PlanText::size(std::string_view axis) const {
   return 1;
 }
 
-void PlanText::split(std::string ops, std::string dim, std::string over) {
-  if (over.starts_with("time:") || has(over)) {
-    splits.push_back({std::move(ops), std::move(dim), std::move(over)});
-  }
+void PlanText::split(const std::string& ops, const std::string& dim, const std::string& over,
+                     const Rotation& rotation) {
+  const std::vector<std::string> axes = real_axes(*this, over);
+  const bool split_before = std::any_of(splits.begin(), splits.end(), [&](const Entry& entry) {
+    return entry[1].second == quoted(dim);
+  });
+  if (ops.empty() || (axes.empty() && !split_before)) return;
+  splits.push_back({{"ops", quoted(ops)}, {"dim", quoted(dim)}, {"over", axes_value(axes)}});
+  if (rotation.skew.empty() || !over.starts_with("time:") || axes.empty()) return;
+  splits.back().emplace_back("order", quoted("rotated"));
+  splits.back().emplace_back("skew", axes_value(real_axes(*this, rotation.skew)));
 }
 
-void PlanText::store(std::string tensors, std::string over) {
-  if (has(over)) stores.emplace_back(std::move(tensors), std::move(over));
+void PlanText::store(const std::string& tensors, const std::string& over) {
+  if (real_axes(*this, over).empty()) return;
+  for (Entry& entry : stores) {
+    if (entry[0].second != quoted(tensors) || entry[1].first != "over") continue;
+    std::vector<std::string> axes = split_text(entry[1].second, ',');
+    for (std::string& axis : axes) axis = std::string(trim(axis));
+    std::string all = join(axes, ",");
+    std::erase_if(all, [](char c) { return c == '[' || c == ']' || c == '"'; });
+    entry[1].second = axes_value(real_axes(*this, all + "," + over));
+    return;
+  }
+  stores.push_back({{"tensors", quoted(tensors)}, {"over", axes_value(real_axes(*this, over))}});
+}
+
+void PlanText::recompute(const std::string& tensors, bool yes) {
+  stores.push_back({{"tensors", quoted(tensors)}, {"recompute", yes ? "true" : "false"}});
 }
 
 std::string PlanText::str() const {
@@ -63,19 +109,11 @@ std::string PlanText::str() const {
   out = out.empty() ? "mesh = {}\n" : fmt::format("mesh = {{ {} }}\n", out);
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
   if (!schedule.empty()) out += fmt::format("schedule = {}\n", quoted(schedule));
-  std::vector<Row> rows;
-  for (const SplitEntry& s : splits) {
-    rows.push_back({{"ops", quoted(s.ops)}, {"dim", quoted(s.dim)}, {"over", quoted(s.over)}});
+  std::vector<Entry> placed;
+  for (const auto& [ops, at] : stages) {
+    placed.push_back({{"ops", quoted(ops)}, {"at", fmt::format("{}", at)}});
   }
-  out += list("split", rows);
-  rows.clear();
-  for (const auto& [ops, at] : stages)
-    rows.push_back({{"ops", quoted(ops)}, {"at", fmt::format("{}", at)}});
-  out += list("stage", rows);
-  rows.clear();
-  for (const auto& [tensors, over] : stores)
-    rows.push_back({{"tensors", quoted(tensors)}, {"over", quoted(over)}});
-  return out + list("store", rows);
+  return out + list("split", splits) + list("stage", placed) + list("store", stores);
 }
 
 int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim) {
@@ -131,13 +169,53 @@ std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(cons
   return {std::move(before), tops(last, ops.end())};
 }
 
+std::string ops_with(const Graph& graph, const std::string& with, const std::string& without,
+                     const std::string& layers) {
+  const std::vector<std::string> dims = split_text(with, ',');
+  std::vector<std::string> names;
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward || !op.path.starts_with("blocks.")) continue;
+    const auto has = [&](const std::string& dim) { return op.annotation.find(dim) >= 0; };
+    if (!std::all_of(dims.begin(), dims.end(), has)) continue;
+    if (without.empty() || !has(without)) names.push_back(name_in_block(op.path));
+  }
+  return names.empty() ? "" : "blocks." + layers + "." + by_scope(names);
+}
+
+std::string name_in_block(const std::string& path) { return path.substr(path.find('.', 7) + 1); }
+
+std::string by_scope(const std::vector<std::string>& names) {
+  std::vector<std::string> scopes;                          // "attn.", in order
+  std::map<std::string, std::vector<std::string>> members;  // of a scope: "q"
+  for (const std::string& name : names) {
+    const size_t after_dot = name.rfind('.') + 1;  // 0 if there is none
+    std::vector<std::string>& inside = members[name.substr(0, after_dot)];
+    if (inside.empty()) scopes.push_back(name.substr(0, after_dot));
+    const std::string last = name.substr(after_dot);
+    if (std::find(inside.begin(), inside.end(), last) == inside.end()) inside.push_back(last);
+  }
+  std::vector<std::string> patterns;
+  for (const std::string& scope : scopes) patterns.push_back(scope + alternatives(members[scope]));
+  return alternatives(patterns);
+}
+
 std::string alternatives(const std::vector<std::string>& patterns) {
   return patterns.size() == 1 ? patterns[0] : "{" + join(patterns, ",") + "}";
 }
 
 RecipeArgument number(std::string name, std::optional<std::string> otherwise, std::string meaning,
                       int64_t minimum) {
-  return {std::move(name), std::move(otherwise), std::move(meaning), minimum, false};
+  return {std::move(name), std::move(otherwise), std::move(meaning), minimum, false, {}};
+}
+
+RecipeArgument choice(std::string name, std::string otherwise, std::vector<std::string> choices,
+                      std::string meaning) {
+  return {std::move(name), std::move(otherwise), std::move(meaning), 0, true, std::move(choices)};
+}
+
+RecipeArgument flag(std::string name, bool otherwise, std::string meaning) {
+  return choice(std::move(name), otherwise ? "true" : "false", {"true", "false"},
+                std::move(meaning));
 }
 
 RecipeArgument micro_batches_argument(std::optional<std::string> otherwise) {

@@ -14,24 +14,31 @@ namespace tessera::recipes {
 
 using Axes = std::vector<std::pair<std::string, int64_t>>;  // name and size, outermost first
 
-struct SplitEntry {
-  std::string ops, dim, over;
+// One entry of a list: keys and values, as they are written.
+using Entry = std::vector<std::pair<std::string, std::string>>;
+
+// How steps in time are ordered: aligned, or rotated by the coordinates on these axes.
+struct Rotation {
+  std::string skew;  // axes with commas between; "" = aligned
 };
 
-// A plan under construction. Axes of size 1 are left out, and so are the splits over them.
+// A plan under construction. Lists of axes are written with commas between: "dp,row,time:4". Axes
+// of size 1 are left out, and so are entries that then say nothing.
 struct PlanText {
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};
-  std::vector<SplitEntry> splits{};
+  std::vector<Entry> splits{}, stores{};
   std::vector<std::pair<std::string, int64_t>> stages{};
-  std::vector<std::pair<std::string, std::string>> stores{};  // tensors, over
 
   int64_t size(std::string_view axis) const;  // 1 if there is no such axis
   bool has(std::string_view axis) const { return size(axis) > 1; }
-  // `over` is an axis or "time:N".
-  void split(std::string ops, std::string dim, std::string over);
-  void store(std::string tensors, std::string over);
+  // Over nothing (""): written only if an earlier entry splits the same dim.
+  void split(const std::string& ops, const std::string& dim, const std::string& over,
+             const Rotation& rotation = {});
+  // A second call for the same tensors adds axes to the first one's entry.
+  void store(const std::string& tensors, const std::string& over);
+  void recompute(const std::string& tensors, bool yes = true);
   std::string str() const;
 };
 
@@ -44,12 +51,27 @@ int64_t block_count(const Graph& graph);
 // What stands between blocks belongs to no stage by name: it goes with the op before it.
 std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(const Graph& graph);
 
+// The forward ops of blocks that have all dims of `with` ("heads,hidden") and lack the dim
+// `without`, as one pattern: "blocks.*.attn.{q,k,v}"; "" if there is none. `layers`: a pattern of
+// block numbers.
+std::string ops_with(const Graph& graph, const std::string& with, const std::string& without = "",
+                     const std::string& layers = "*");
+
+// "attn.q" of "blocks.0.attn.q".
+std::string name_in_block(const std::string& path);
+
+// Names as one pattern, each once: "{ln_1,attn.{q,k}}".
+std::string by_scope(const std::vector<std::string>& names);
+
 // "a" or "{a,b}".
 std::string alternatives(const std::vector<std::string>& patterns);
 
 // ---- arguments of recipes
 RecipeArgument number(std::string name, std::optional<std::string> otherwise, std::string meaning,
                       int64_t minimum = 1);
+RecipeArgument flag(std::string name, bool otherwise, std::string meaning);
+RecipeArgument choice(std::string name, std::string otherwise, std::vector<std::string> choices,
+                      std::string meaning);
 RecipeArgument micro_batches_argument(std::optional<std::string> otherwise);
 RecipeArgument dp_argument(std::optional<std::string> otherwise);
 RecipeArgument tp_argument(std::optional<std::string> otherwise);

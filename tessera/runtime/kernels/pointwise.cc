@@ -4,6 +4,7 @@
 #include <ATen/ops/exp.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
@@ -96,6 +97,9 @@ Kernel silu(const KernelCall& call) {
 }
 Kernel relu(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { at::relu_out(y, x); });
+}
+Kernel sigmoid(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::sigmoid_out(y, x); });
 }
 Kernel exponential(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { at::exp_out(y, x); });
@@ -304,6 +308,7 @@ constexpr KernelInfo kKernels[] = {
     {"silu", silu},
     {"relu", relu},
     {"exp", exponential},
+    {"sigmoid", sigmoid},
     {"cast", cast},
     {"gelu_grad", gelu_grad},
     {"silu_grad", silu_grad},

@@ -1,5 +1,6 @@
-// Kinds that move elements: broadcast, (un)group, transpose, rename, slice, concat, fill; and
-// rotary embedding. All are strided copies; a bracket is opened on the side where it is.
+// Kinds that move elements: broadcast, (un)group, transpose, rename, rearrange, roll, slice,
+// concat, fill, stop_gradient; and rotary embedding. All are strided copies; a bracket is opened on
+// the side where it is.
 #include <ATen/ops/fill.h>
 #include <ATen/ops/zero.h>
 
@@ -54,6 +55,22 @@ Kernel slice(const KernelCall& call) {
   return prepare_copy(
       part_of(call.inputs[0], position, call.op->integer("begin"), call.op->integer("size")),
       call.outputs[0]);
+}
+
+// Two pieces change places: the last `shift` elements come first.
+Kernel roll(const KernelCall& call) {
+  const size_t position = cut_position(call);
+  const Array &x = call.inputs[0], &y = call.outputs[0];
+  const int64_t size = x.shape[position];
+  const int64_t shift = (call.op->integer("shift") % size + size) % size;
+  const Kernel head = prepare_copy(part_of(x, position, size - shift, shift),
+                                   part_of(y, position, 0, shift)),
+               tail = prepare_copy(part_of(x, position, 0, size - shift),
+                                   part_of(y, position, shift, size - shift));
+  return [head, tail] {
+    if (head) head();
+    tail();
+  };
 }
 
 Kernel slice_grad(const KernelCall& call) {
@@ -114,10 +131,19 @@ Kernel rotary(const KernelCall& call) {
 }
 
 constexpr KernelInfo kKernels[] = {
-    {"broadcast_to", copy_along}, {"group", copy_along},  {"ungroup", copy_along},
-    {"transpose", copy_along},    {"rename", copy_along}, {"slice", slice},
-    {"slice_grad", slice_grad},   {"concat", concat},     {"fill", fill},
+    {"broadcast_to", copy_along},
+    {"group", copy_along},
+    {"ungroup", copy_along},
+    {"transpose", copy_along},
+    {"rename", copy_along},
+    {"slice", slice},
+    {"slice_grad", slice_grad},
+    {"concat", concat},
+    {"fill", fill},
     {"rotary", rotary},
+    {"rearrange", copy_along},
+    {"roll", roll},
+    {"stop_gradient", copy_along},
 };
 
 }  // namespace

@@ -1,0 +1,25 @@
+// BERT (Devlin et al., 2018) with its masked-token loss: learned positions and token types, layer
+// norms after attention and MLP, GELU (tanh form), a head of linear, GELU, norm and the token
+// table. Inputs tokens, segments and targets [batch, seq]: targets are negative where no token is
+// masked. Exactly `masked` tokens of a sequence are, so the loss divides by batch * masked.
+#pragma once
+
+#include "tessera/graph/graph.h"
+#include "tessera/models/config.h"
+
+namespace tessera {
+
+struct BertConfig {
+  int64_t layers = 12, hidden = 768, heads = 12, seq = 512, vocab = 30522;
+  int64_t ffn = 0;     // 0: 4 * hidden
+  int64_t types = 2;   // token types (segments)
+  int64_t masked = 0;  // 0: 15 % of seq
+  double eps = 1e-12;
+  DType dtype = DType::kFloat32;
+};
+
+std::vector<ModelKey> model_keys(BertConfig& config);
+Status complete(BertConfig& config);
+Result<Graph> build_bert(const BertConfig& config, int64_t batch);
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+// A hierarchical window transformer in the way of Swin (Liu et al., 2021): stages of pre-norm
+// blocks whose attention stays within windows, every second block on the map rolled by half a
+// window; between stages 2 x 2 neighbours are merged (half the rows and columns, twice the width
+// and heads). Learned absolute positions in place of the relative bias, and no mask where rolled
+// windows wrap around the border: the fused attention kernel takes neither. Windows are rearranged
+// to stand beside the heads, `(heads rows columns)`: batch and heads can be split.
+#pragma once
+
+#include <vector>
+
+#include "tessera/graph/graph.h"
+#include "tessera/models/config.h"
+
+namespace tessera {
+
+struct SwinConfig {
+  std::vector<int64_t> depths = {2, 2, 6, 2};
+  int64_t hidden = 96, heads = 3, image = 224, patch = 4, window = 7, channels = 3;  // of stage 0
+  int64_t classes = 1000;
+  int64_t ratio = 4;  // ffn / hidden
+  double eps = 1e-5;
+  DType dtype = DType::kFloat32;
+};
+
+std::vector<ModelKey> model_keys(SwinConfig& config);
+Status complete(SwinConfig& config);
+Result<Graph> build_swin(const SwinConfig& config, int64_t batch);
+
+}  // namespace tessera

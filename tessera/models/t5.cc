@@ -1,0 +1,104 @@
+#include "tessera/models/t5.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tessera/models/nn.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+AttentionOptions heads_of(const T5Config& config) {
+  const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(config.layers));
+  AttentionOptions heads;
+  heads.heads = config.heads;
+  heads.head_dim = config.head_dim;
+  heads.in = {normal(kDeviation), /*bias=*/false};
+  heads.out = {normal(residual), /*bias=*/false};
+  return heads;
+}
+
+// A decoder block if there is a memory (the encoder's output), else one of the encoder.
+TensorId block(GraphBuilder& g, TensorId x, const T5Config& config, TensorId memory,
+               int64_t index) {
+  AttentionOptions heads = heads_of(config);
+  heads.causal = memory.valid();
+  g.push(fmt::format("blocks.{}", index));
+  TensorId h = rms_norm(g, "ln_1", x, config.eps);
+  h = attention(g, "attn", h, heads);
+  x = g.op1("attn.residual", "add", {x, h});
+  if (memory.valid()) {
+    heads.causal = false;
+    heads.memory = memory;
+    h = rms_norm(g, "ln_cross", x, config.eps);
+    h = attention(g, "attn.cross", h, heads);
+    x = g.op1("attn.cross.residual", "add", {x, h});
+  }
+  h = rms_norm(g, "ln_2", x, config.eps);
+  h = feed_forward(g, "mlp", h, {config.ffn, "relu", heads.in, heads.out});
+  x = g.op1("mlp.residual", "add", {x, h});
+  g.pop();
+  return x;
+}
+
+}  // namespace
+
+std::vector<ModelKey> model_keys(T5Config& config) {
+  return {
+      {"layers", &config.layers, "blocks of the encoder, and of the decoder"},
+      {"hidden", &config.hidden, "width"},
+      {"heads", &config.heads, "attention heads"},
+      {"head_dim", &config.head_dim, "width of a head", "hidden / heads"},
+      {"source", &config.source, "tokens that the encoder reads"},
+      {"seq", &config.seq, "tokens of the decoder"},
+      {"vocab", &config.vocab, "tokens of the vocabulary"},
+      {"ffn", &config.ffn, "width of the MLP", "4 * hidden"},
+      {"tied", &config.tied, "1: the head uses the token embedding"},
+      {"eps", &config.eps, "epsilon of the RMS norms"},
+      {"dtype", &config.dtype, "of parameters and activations"},
+  };
+}
+
+Status complete(T5Config& config) {
+  if (config.ffn == 0) config.ffn = 4 * config.hidden;
+  if (config.head_dim != 0) return {};
+  if (config.hidden % config.heads != 0) {
+    return model_error(
+        "t5", fmt::format("hidden={} must be a multiple of heads={}", config.hidden, config.heads));
+  }
+  config.head_dim = config.hidden / config.heads;
+  return {};
+}
+
+Result<Graph> build_t5(const T5Config& config, int64_t batch) {
+  const Dim hidden = {"hidden", config.hidden};
+  const Dim vocab = {"vocab", config.vocab};
+  const Init init = normal(kDeviation);
+  GraphBuilder g("t5");
+  const auto ids = [&](const char* name, int64_t length) {
+    return g.input(name, {{"batch", batch}, {"seq", length}}, DType::kInt64);
+  };
+  const TensorId source = ids("source", config.source), tokens = ids("tokens", config.seq),
+                 targets = ids("targets", config.seq);
+  const TensorId table = g.parameter("embed.token.weight", {vocab, hidden}, init, config.dtype);
+  const auto embed = [&](const std::string& name, TensorId input, int64_t length) {
+    const TensorId position =
+        g.parameter(name + "_position.weight", {{"seq", length}, hidden}, init, config.dtype);
+    return g.op1(name + "_add", "add", {g.op1(name, "embedding", {input, table}), position});
+  };
+  TensorId memory = embed("embed.source", source, config.source);
+  TensorId x = embed("embed.token", tokens, config.seq);
+  for (int64_t i = 0; i < config.layers && g.ok(); ++i) memory = block(g, memory, config, {}, i);
+  memory = rms_norm(g, "encoder.ln", memory, config.eps);
+  for (int64_t i = 0; i < config.layers && g.ok(); ++i) {
+    x = block(g, x, config, memory, config.layers + i);
+  }
+  x = rms_norm(g, "final.ln", x, config.eps);
+  cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, init), targets);
+  return g.finish();
+}
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+// An encoder-decoder in the way of T5 (Raffel et al., 2020): RMS norms before each branch, no
+// biases, ReLU, one token table for source, target and head. Positions are learned tables in place
+// of T5's relative bias: the fused attention kernel takes no bias. Blocks 0 to layers - 1 are the
+// encoder's, the next `layers` the decoder's, with cross-attention blocks.<i>.attn.cross.* to the
+// encoder's output. Inputs source [batch, source], tokens and targets [batch, seq].
+#pragma once
+
+#include "tessera/graph/graph.h"
+#include "tessera/models/config.h"
+
+namespace tessera {
+
+struct T5Config {
+  int64_t layers = 6, hidden = 512, heads = 8, source = 512, seq = 114, vocab = 32128;
+  int64_t head_dim = 0;  // 0: hidden / heads
+  int64_t ffn = 0;       // 0: 4 * hidden
+  bool tied = true;
+  double eps = 1e-6;
+  DType dtype = DType::kFloat32;
+};
+
+std::vector<ModelKey> model_keys(T5Config& config);
+Status complete(T5Config& config);
+Result<Graph> build_t5(const T5Config& config, int64_t batch);
+
+}  // namespace tessera

@@ -1,0 +1,9 @@
+#include <gtest/gtest.h>
+
+#include "matrix.h"
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  tessera::register_matrix(/*only_quick=*/false);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,127 @@
+// What a rank holds at rest and from the forward to the backward pass, against closed forms, in
+// elements. A block of gpt stores 16bsh: the outputs of norms (2), q, k, v, attention (4), the
+// residual sums (2), the MLP's two wide ones (8): the 32 of the 34 bytes a token and feature in
+// 16-bit numbers of tensor-parallel-1d.md section 6; the other 2, dropout masks, are made again
+// from their keys. Attention is one op, which removes the 5as/h term; it keeps one log-sum-exp a
+// head and token.
+#include <fmt/format.h>
+
+#include "models_and_tensors.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t heads = 4;
+constexpr int64_t kStatistics = 4 * b * s;  // mean and 1/deviation of two norms
+constexpr int64_t kLogSumExp = heads * b * s;
+
+bool is_stored_in_block(const Tensor& tensor) { return in_block(tensor); }
+bool is_weight_matrix(const Tensor& tensor) { return is_parameter(tensor) && is_matrix(tensor); }
+
+int64_t stored(const std::string& plan, const std::string& model = kGpt) {
+  return measure(model, plan, b).stored(0, is_stored_in_block);
+}
+
+TEST(Stored, serial_is_16_bsh_a_block) {
+  EXPECT_EQ(stored("serial"), 16 * bsh + kStatistics + kLogSumExp);
+  EXPECT_EQ(stored("serial", kGpt + ",dropout=0.1"), 16 * bsh + kStatistics + kLogSumExp);
+}
+
+TEST(Stored, plain_tensor_parallelism_keeps_the_residual_stream_whole) {
+  for (const int64_t p : {2, 4}) {
+    EXPECT_EQ(stored(fmt::format("tensor_parallel({})", p)),
+              4 * bsh + 12 * bsh / p + kStatistics + kLogSumExp / p);
+    EXPECT_EQ(stored(fmt::format("tensor_parallel({}, sequence_shard=true)", p)),
+              (16 * bsh + kStatistics + kLogSumExp) / p);
+  }
+}
+
+TEST(Stored, falls_with_all_ranks_in_2d_with_depth_and_in_3d) {
+  struct Case {
+    std::string plan;
+    int64_t ranks, rows;  // rows: pieces of the batch that hold norms' statistics
+  };
+  for (const Case& c : {Case{"summa(2)", 4, 2},
+                        {"summa(2, cols=4)", 8, 2},
+                        {"summa(4)", 16, 4},
+                        {"cannon(2)", 4, 2},
+                        {"tesseract(2, 2)", 8, 4},
+                        {"tesseract(2, 4)", 16, 8},
+                        {"tensor_parallel_3d(2, 2, 2)", 8, 4},
+                        {"tensor_parallel_3d(1, 2, 4)", 8, 2},
+                        {"tensor_parallel_3d(4, 2, 2)", 16, 8}}) {
+    EXPECT_EQ(stored(c.plan), (16 * bsh + kLogSumExp) / c.ranks + kStatistics / c.rows) << c.plan;
+  }
+}
+
+TEST(Stored, recomputation_keeps_products_and_residual_sums_or_block_outputs) {
+  for (const std::string& model : {kGpt, kGpt + ",dropout=0.1"}) {
+    EXPECT_EQ(stored("recompute(selective)", model), (3 + 2 + 4) * bsh);
+    EXPECT_EQ(stored("recompute(full)", model), bsh);
+    EXPECT_EQ(stored("megatron(tp=2, recompute=full)", model), bsh);
+    EXPECT_EQ(stored("megatron(tp=2, sequence_shard=true, recompute=full)", model), bsh / 2);
+    EXPECT_EQ(stored("megatron(tp=4, sequence_shard=true, recompute=selective)", model),
+              9 * bsh / 4);
+  }
+}
+
+// The forward of a block again, but for its last product, whose output nobody reads: one all-reduce
+// of the two.
+TEST(Recompute, sends_the_forward_of_a_block_again_up_to_its_last_product) {
+  for (const int64_t n : {2, 4}) {
+    const Measured kept = measure(kGpt, fmt::format("megatron(tp={})", n), b);
+    const Measured again = measure(kGpt, fmt::format("megatron(tp={}, recompute=full)", n), b);
+    EXPECT_EQ(again.sent_in(BlockKind::kForward), kept.sent_in(BlockKind::kForward));
+    EXPECT_EQ(again.sent_in(BlockKind::kBackward, is_hidden) -
+                  kept.sent_in(BlockKind::kBackward, is_hidden),
+              layers * 2 * (n - 1) * bsh);
+  }
+}
+
+TEST(AtRest, weights_are_held_once_by_all_ranks_and_once_a_depth) {
+  struct Case {
+    std::string plan;
+    int64_t pieces;
+  };
+  for (const Case& c : {Case{"tensor_parallel(4)", 4},
+                        {"summa(2)", 4},
+                        {"summa(2, cols=4)", 8},
+                        {"summa(4)", 16},
+                        {"cannon(4)", 16},
+                        {"tesseract(2, 2)", 4},
+                        {"tesseract(2, 4)", 4},
+                        {"tesseract(2, 2, zero=3)", 8},
+                        {"tensor_parallel_3d(2, 2, 2)", 8},
+                        {"tensor_parallel_3d(1, 2, 4)", 8},
+                        {"fsdp(4)", 4},
+                        {"fsdp(4, replicas=2)", 4},
+                        {"fsdp(2, tp=2)", 4},
+                        {"zero(3, 8)", 8},
+                        {"zero(2, 8)", 1}}) {
+    const Measured found = measure(kGpt, c.plan, b);
+    EXPECT_EQ(found.at_rest(0, is_weight_matrix), 12 * h * h / c.pieces) << c.plan;
+  }
+}
+
+TEST(AtRest, zero_stages_hold_a_share_of_state_then_of_parameters) {
+  for (const int64_t n : {2, 4}) {
+    for (const int64_t stage : {1, 2, 3}) {
+      const Measured found = measure(kGpt, fmt::format("zero({}, {})", stage, n), b);
+      static const auto is_state = [](const Tensor& t) { return t.role == Role::kOptimizerState; };
+      EXPECT_EQ(found.at_rest(0, is_state), 2 * found.parameters() / n) << "two moments";
+      EXPECT_EQ(found.at_rest(0, is_parameter), found.parameters() / (stage == 3 ? n : 1));
+    }
+  }
+}
+
+TEST(AtRest, state_may_be_spread_over_replicas_too) {
+  static const auto is_state = [](const Tensor& t) { return t.role == Role::kOptimizerState; };
+  const Measured hybrid = measure(kGpt, "fsdp(2, replicas=2)", b);
+  EXPECT_EQ(hybrid.at_rest(0, is_state), 2 * hybrid.parameters() / 2);
+  const Measured spread = measure(kGpt, "fsdp(2, replicas=2, spread_state=true)", b);
+  EXPECT_EQ(spread.at_rest(0, is_state), 2 * spread.parameters() / 4);
+  EXPECT_EQ(spread.at_rest(0, is_parameter), spread.parameters() / 2);
+}
+
+}  // namespace
+}  // namespace tessera
