@@ -15,12 +15,12 @@ namespace {
 using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
-const Names kPlanKeys{"mesh",     "micro_batches", "micro_batch_dim", "stage_axis",
-                      "schedule", "bucket_bytes",  "split",           "stage",
-                      "store",    "precision",     "place",           "prefetch"};
+const Names kPlanKeys{"mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule",
+                      "bucket_bytes", "split",         "stage",           "store",      "precision",
+                      "place",        "prefetch",      "resident_bytes"};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
-const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute", "keep"};
+const Names kStoreKeys{"tensors", "over", "dim", "tier", "fraction", "recompute", "keep"};
 const Names kPrefetchKeys{"units", "ahead"};
 const Names kKeeps{"block", "micro_batch", "step"};
 const Names kPrecisionKeys{"compute"};
@@ -325,6 +325,19 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
     if (it == kTiers.end()) return reader.not_one_of("tier", "tier", tier, kTiers);
     entry.tier = static_cast<Tier>(it - kTiers.begin());
   }
+  if (const toml::node* node = reader.find("fraction")) {
+    const auto fraction = node->value<double>();
+    if (!node->is_number() || !fraction || !(*fraction >= 0 && *fraction <= 1)) {
+      return reader.error(
+          reader.line_of(*node),
+          fmt::format("expected fraction = a number from 0 to 1, found {}",
+                      fraction && node->is_number() ? fmt::format("{}", *fraction)
+                                                    : std::string(type_text(node->type()))));
+    }
+    if (!entry.tier)
+      return reader.error(reader.line_of(*node), "'fraction' in [[store]] needs 'tier'");
+    entry.fraction = *fraction;
+  }
   if (const toml::node* node = reader.find("recompute")) {
     if (!node->is_boolean()) return reader.wrong_type("recompute", "true or false", *node);
     entry.recompute = node->as_boolean()->get();
@@ -460,6 +473,7 @@ Result<Plan> read_plan(const Reader& top) {
   TESSERA_TRY_VOID(read_place(top, plan));
   TESSERA_TRY_VOID(read_prefetch(top, plan));
   TESSERA_TRY_VOID(top.integer("bucket_bytes", 0, plan.bucket_bytes));
+  TESSERA_TRY_VOID(top.integer("resident_bytes", 0, plan.resident_bytes));
   TESSERA_TRY_VOID(read_schedule(top, plan));
   TESSERA_TRY_VOID(read_precision(top, plan));
   TESSERA_TRY(const auto stages, read_entries(top, "stage"));

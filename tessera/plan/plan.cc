@@ -67,6 +67,10 @@ std::string entry_toml(const StoreEntry& entry) {
   if (entry.over) out += ", over = " + names_text(*entry.over);
   if (entry.dim) out += ", dim = " + quoted(*entry.dim);
   if (entry.tier) out += ", tier = " + quoted(tier_name(*entry.tier));
+  if (entry.fraction) {
+    const std::string number = fmt::format("{}", *entry.fraction);
+    out += ", fraction = " + number + (number.find_first_of(".e") == std::string::npos ? ".0" : "");
+  }
   if (entry.recompute) out += fmt::format(", recompute = {}", *entry.recompute);
   if (entry.keep) out += ", keep = " + quoted(keep_name(*entry.keep));
   return out;
@@ -238,17 +242,17 @@ bool operator==(const StageEntry& a, const StageEntry& b) {
 }
 
 bool operator==(const StoreEntry& a, const StoreEntry& b) {
-  return std::tie(a.tensors, a.over, a.dim, a.tier, a.recompute, a.keep) ==
-         std::tie(b.tensors, b.over, b.dim, b.tier, b.recompute, b.keep);
+  return std::tie(a.tensors, a.over, a.dim, a.tier, a.fraction, a.recompute, a.keep) ==
+         std::tie(b.tensors, b.over, b.dim, b.tier, b.fraction, b.recompute, b.keep);
 }
 
 bool operator==(const Plan& a, const Plan& b) {
   return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule,
-                  a.schedule_table, a.place, a.prefetch, a.bucket_bytes, a.splits, a.stages,
-                  a.stores, a.compute_dtype) ==
+                  a.schedule_table, a.place, a.prefetch, a.resident_bytes, a.bucket_bytes, a.splits,
+                  a.stages, a.stores, a.compute_dtype) ==
          std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis, b.schedule,
-                  b.schedule_table, b.place, b.prefetch, b.bucket_bytes, b.splits, b.stages,
-                  b.stores, b.compute_dtype);
+                  b.schedule_table, b.place, b.prefetch, b.resident_bytes, b.bucket_bytes, b.splits,
+                  b.stages, b.stores, b.compute_dtype);
 }
 
 std::string to_toml(const Plan& plan) {
@@ -266,6 +270,9 @@ std::string to_toml(const Plan& plan) {
   if (!plan.place.empty()) out += fmt::format("place = [{}]\n", fmt::join(plan.place, ", "));
   if (plan.schedule != defaults.schedule || !plan.schedule_table.empty())
     out += schedule_toml(plan);
+  if (plan.resident_bytes != defaults.resident_bytes) {
+    out += fmt::format("resident_bytes = {}\n", plan.resident_bytes);
+  }
   if (plan.bucket_bytes != defaults.bucket_bytes) {
     out += fmt::format("bucket_bytes = {}\n", plan.bucket_bytes);
   }

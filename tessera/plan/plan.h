@@ -76,6 +76,9 @@ struct StoreEntry {
       over;  // axes over which the tensor is sharded at rest, beyond its default home
   std::optional<std::string> dim;  // which tensor dim `over` cuts; default: see docs
   std::optional<Tier> tier;
+  // Of the bytes of what is selected, the share to which `tier` and `keep` apply: whole tensors,
+  // those that are used last (with what belongs to a parameter by the parameter's first use).
+  std::optional<double> fraction;
   std::optional<bool> recompute;
   std::optional<Keep> keep;
   int line = 0;
@@ -100,6 +103,9 @@ struct Plan {
   Schedule schedule_table;        // by place, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
   std::optional<Prefetch> prefetch;
+  // Of the device's copies of tensors that rest on the host or disk, so many bytes a rank stay from
+  // one use to the next: those whose next use comes first.
+  int64_t resident_bytes = 0;
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;

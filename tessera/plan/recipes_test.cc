@@ -110,7 +110,8 @@ store = [
 
 TEST(Recipes, GoldenTextsOfFamilies) {
   const Graph graph = test_transformer();
-  EXPECT_EQ(emit("tensor_parallel(2, sequence_shard=true)", graph), R"(# tensor_parallel(2, sequence_shard=true)
+  EXPECT_EQ(emit("tensor_parallel(2, sequence_shard=true)", graph),
+            R"(# tensor_parallel(2, sequence_shard=true)
 mesh = { tp = 2 }
 split = [
   { ops = "*",                              dim = "seq",   over = "tp" },
@@ -122,7 +123,8 @@ split = [
   { ops = "{embed,head,loss}",              dim = "vocab", over = "tp" },
 ]
 )");
-  EXPECT_EQ(emit("fsdp(2, replicas=2, recompute=full)", graph), R"(# fsdp(2, replicas=2, recompute=full)
+  EXPECT_EQ(emit("fsdp(2, replicas=2, recompute=full)", graph),
+            R"(# fsdp(2, replicas=2, recompute=full)
 mesh = { replicas = 2, dp = 2 }
 split = [
   { ops = "*", dim = "batch", over = ["replicas", "dp"] },
@@ -191,7 +193,8 @@ store = [
   { tensors = "role:parameter", over = "x" },
 ]
 )");
-  EXPECT_EQ(emit("per_layer(\"0-0:tp2,dp2,sp;1-1:dp4,zero3,selective\")", graph), R"(# per_layer("0-0:tp2,dp2,sp;1-1:dp4,zero3,selective")
+  EXPECT_EQ(emit("per_layer(\"0-0:tp2,dp2,sp;1-1:dp4,zero3,selective\")", graph),
+            R"(# per_layer("0-0:tp2,dp2,sp;1-1:dp4,zero3,selective")
 mesh = { a = 2, b = 2 }
 split = [
   { ops = "{embed,blocks.0}",               dim = "batch", over = "a" },
@@ -212,7 +215,8 @@ store = [
   { tensors = "blocks.1.{attn.{q,k,v,out,residual},mlp.{up,down,residual}}", recompute = false },
 ]
 )");
-  EXPECT_EQ(emit("per_op(\"a2,b2\", \"*=batch:a+b;mlp@0=ffn:a+b;norms=seq:a+b\")", graph), R"(# per_op("a2,b2", "*=batch:a+b;mlp@0=ffn:a+b;norms=seq:a+b")
+  EXPECT_EQ(emit("per_op(\"a2,b2\", \"*=batch:a+b;mlp@0=ffn:a+b;norms=seq:a+b\")", graph),
+            R"(# per_op("a2,b2", "*=batch:a+b;mlp@0=ffn:a+b;norms=seq:a+b")
 mesh = { a = 2, b = 2 }
 split = [
   { ops = "*",                          dim = "batch", over = ["a", "b"] },

@@ -50,7 +50,7 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   int next_handle = 0;
   for (const PlaceText& text : impl.texts)
     next_handle = std::max(next_handle, end_of_handles(text));
-  for (PlaceText& text : impl.texts) stage_tiers(text, *impl.graph, impl.plan, next_handle);
+  for (PlaceText& text : impl.texts) stage_tiers(text, impl.input().shapes, impl.plan, next_handle);
   return lowering;
 }
 

@@ -147,7 +147,8 @@ int end_of_handles(const PlaceText& text);
 
 // Ops work in a tier, what rests in another is staged there: copies between the tiers are put in,
 // issued ahead of their use. `next_handle`: the first that no text uses.
-void stage_tiers(PlaceText& text, const Graph& graph, const ResolvedPlan& plan, int& next_handle);
+void stage_tiers(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan,
+                 int& next_handle);
 
 // A rank's program from its places' texts; lifetimes, frees and arena offsets included (memory.cc).
 struct InstantiateInput {

@@ -61,14 +61,19 @@ struct Item {
 
 class Tiering {
  public:
-  Tiering(PlaceText& text, const Graph& graph, const ResolvedPlan& plan, int& next_handle)
-      : text_(text), graph_(graph), plan_(plan), next_handle_(next_handle) {}
+  Tiering(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan, int& next_handle)
+      : text_(text),
+        graph_(*shapes.graph),
+        shapes_(shapes),
+        plan_(plan),
+        next_handle_(next_handle) {}
 
   void run() {
     place_buffers();
     const bool plain = std::all_of(text_.buffers.begin(), text_.buffers.end(),
                                    [](const auto& b) { return b.tier == Tier::kDevice; });
     if (plain) return;
+    choose_residents();
     for (auto& [ref, block] : text_.blocks) {
       if (!ref.once()) rewrite(ref, block);
     }
@@ -165,6 +170,55 @@ class Tiering {
       visit(copy->to, true);
     } else if (const auto* load = std::get_if<TextLoad>(&instruction.body)) {
       visit(load->to, true);
+    }
+  }
+
+  // ---- what stays
+  // A block reads a tensor at rest once (what it reads again is staged still), so each span between
+  // two uses crosses the end of a block, and `resident_bytes` bound what can cross it. With one
+  // micro-batch those stay whose use in the backward pass comes first, that is, which the forward
+  // pass uses last. With more, the same stay for the whole step: of equal sizes, as many crossings
+  // are saved at each end of a block as any choice can save (docs/adr/0016-tiers.md).
+  void choose_residents() {
+    std::vector<std::pair<Key, TensorId>> uses;  // by first use
+    for (const auto& [ref, block] : text_.blocks) {
+      if (ref.kind != BlockKind::kForward || plan_.plan.resident_bytes == 0) continue;
+      for (const TextInstruction& instruction : block) {
+        for_each_read(instruction, [&](const TextView& view, TensorId tensor) {
+          const Key key = key_of(view, Tier::kDevice);
+          const bool candidate = instruction.when == When::kAlways && buffer_rests(view.buffer) &&
+                                 tier_of(view.buffer) != Tier::kDevice &&
+                                 plan_.tensors[tensor.index()].keep == Keep::kBlock;
+          const auto same = [&](const auto& use) { return use.first == key; };
+          if (candidate) {
+            std::erase_if(uses, same);
+            uses.emplace_back(key, tensor);
+          }
+        });
+      }
+    }
+    int64_t left = plan_.plan.resident_bytes;
+    const std::vector<int64_t> origin(text_.mesh.axes.size(), 0);
+    for (auto use = uses.rbegin(); use != uses.rend(); ++use) {
+      const auto& [key, tensor] = *use;
+      const int64_t bytes =
+          evaluate(key.region, text_.mesh, shapes_.shape(tensor), origin).volume() *
+          dtype_bytes(buffer(key.buffer).dtype);
+      if (bytes > left) continue;
+      left -= bytes;
+      residents_.push_back(key);
+    }
+  }
+
+  // What instructions on the device read.
+  template <class Visit>
+  void for_each_read(const TextInstruction& instruction, const Visit& visit) const {
+    if (const auto* compute = std::get_if<TextCompute>(&instruction.body)) {
+      if (op_tier(*compute) != Tier::kDevice) return;
+      const Op& op = graph_.op(compute->op);
+      for (size_t i = 0; i < op.inputs.size(); ++i) visit(compute->inputs[i], op.inputs[i]);
+    } else if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
+      for (const TextTransfer& transfer : issue->transfers) visit(transfer.from, transfer.tensor);
     }
   }
 
@@ -305,16 +359,19 @@ class Tiering {
     });
   }
 
-  Keep keep_of(const TextView& view, TensorId tensor) const {
-    const bool rests = buffer_rests(view.buffer) && !ref_.once() && when_ == When::kAlways;
-    return rests ? plan_.tensors[tensor.index()].keep : Keep::kBlock;
+  Keep keep_of(const Key& key, TensorId tensor) const {
+    const bool rests = buffer_rests(key.buffer) && !ref_.once() && when_ == When::kAlways;
+    if (!rests) return Keep::kBlock;
+    if (std::find(residents_.begin(), residents_.end(), key) == residents_.end())
+      return plan_.tensors[tensor.index()].keep;
+    return plan_.plan.micro_batches > 1 ? Keep::kStep : Keep::kMicroBatch;
   }
 
   // The buffer in which to read the view in the tier.
   int staged_for_reading(const TextView& view, Tier tier, TensorId tensor) {
     const Key key = key_of(view, tier);
     if (Staged* known = find(staged_, key)) return known->buffer;
-    const Keep keep = keep_of(view, tensor);
+    const Keep keep = keep_of(key, tensor);
     if (keep == Keep::kStep) {
       if (Staged* known = find(for_step_, key)) return known->buffer;
       for_step_.push_back(new_staged(view, tier, tensor));
@@ -348,7 +405,7 @@ class Tiering {
     });
   }
 
-  // The buffer into which to write the view in the tier. True: the first write, which sets.
+  // The buffer into which to write the view in the tier.
   Staged& staged_for_writing(const TextView& view, Tier tier, TensorId tensor) {
     const Key key = key_of(view, tier);
     Staged* known = find(staged_, key);
@@ -381,10 +438,7 @@ class Tiering {
     }
     staged.tensor = tensor;
     output.view.buffer = staged.buffer;
-    const int kept = staged.buffer;
-    std::erase_if(staged_, [&](const Staged& s) {
-      return s.key.buffer == rests && s.buffer != kept && !s.dirty;
-    });
+    forget(rests, &staged);
     return true;
   }
 
@@ -563,8 +617,10 @@ class Tiering {
 
   PlaceText& text_;
   const Graph& graph_;
+  const ShapeRule& shapes_;
   const ResolvedPlan& plan_;
   int& next_handle_;
+  std::vector<Key> residents_;  // stay on the device from one use to the next
   BlockRef ref_;
   size_t at_ = 0;
   When when_ = When::kAlways;
@@ -581,8 +637,9 @@ class Tiering {
 
 }  // namespace
 
-void stage_tiers(PlaceText& text, const Graph& graph, const ResolvedPlan& plan, int& next_handle) {
-  Tiering(text, graph, plan, next_handle).run();
+void stage_tiers(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan,
+                 int& next_handle) {
+  Tiering(text, shapes, plan, next_handle).run();
 }
 
 int end_of_handles(const PlaceText& text) {

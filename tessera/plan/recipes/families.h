@@ -17,5 +17,6 @@ std::vector<Recipe> tensor_parallel_3d_recipes();
 std::vector<Recipe> per_layer_recipes();
 std::vector<Recipe> per_op_recipes();
 std::vector<Recipe> recompute_recipes();
+std::vector<Recipe> offload_recipes();
 
 }  // namespace tessera::recipes

@@ -101,6 +101,17 @@ void PlanText::recompute(const std::string& tensors, bool yes) {
   stores.push_back({{"tensors", quoted(tensors)}, {"recompute", yes ? "true" : "false"}});
 }
 
+void PlanText::rest_in(const std::string& tensors, const std::string& tier,
+                       const std::string& fraction, const std::string& keep) {
+  stores.push_back({{"tensors", quoted(tensors)}, {"tier", quoted(tier)}});
+  if (fraction != "1") stores.back().emplace_back("fraction", fraction);
+  if (!keep.empty()) stores.back().emplace_back("keep", quoted(keep));
+}
+
+void PlanText::keep(const std::string& tensors, const std::string& keep) {
+  stores.push_back({{"tensors", quoted(tensors)}, {"keep", quoted(keep)}});
+}
+
 std::string PlanText::str() const {
   std::string out;
   for (const auto& [name, size] : mesh) {
@@ -109,6 +120,8 @@ std::string PlanText::str() const {
   out = out.empty() ? "mesh = {}\n" : fmt::format("mesh = {{ {} }}\n", out);
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
   if (!schedule.empty()) out += fmt::format("schedule = {}\n", quoted(schedule));
+  if (!prefetch.empty())
+    out += fmt::format("prefetch = {{ units = {}, ahead = 1 }}\n", quoted(prefetch));
   std::vector<Entry> placed;
   for (const auto& [ops, at] : stages) {
     placed.push_back({{"ops", quoted(ops)}, {"at", fmt::format("{}", at)}});

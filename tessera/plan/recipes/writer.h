@@ -28,6 +28,7 @@ struct PlanText {
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};
+  std::string prefetch{};  // units whose tensors at rest are fetched while the one before computes
   std::vector<Entry> splits{}, stores{};
   std::vector<std::pair<std::string, int64_t>> stages{};
 
@@ -39,6 +40,11 @@ struct PlanText {
   // A second call for the same tensors adds axes to the first one's entry.
   void store(const std::string& tensors, const std::string& over);
   void recompute(const std::string& tensors, bool yes = true);
+  // A share of the tensors' bytes rests in the tier; `keep` as in the plan.
+  void rest_in(const std::string& tensors, const std::string& tier, const std::string& fraction,
+               const std::string& keep = "");
+  // How long what is gathered is kept.
+  void keep(const std::string& tensors, const std::string& keep);
   std::string str() const;
 };
 
