@@ -546,8 +546,9 @@ class Tiering {
       if (!moved && !unit.empty() && (runs.empty() || runs.back().first != unit))
         runs.emplace_back(unit, item.origin);
       if (runs.empty() || (!moved && unit.empty())) continue;
-      // What gathers ahead stands in the unit before its own already.
-      const size_t back = std::min(moved ? 1 : ahead, runs.size() - 1);
+      // What gathers ahead stands before a unit's first instruction: its copies go one unit
+      // further.
+      const size_t back = std::min(moved ? 0 : ahead, runs.size() - 1);
       positions[item.origin] = std::min(item.origin, runs[runs.size() - 1 - back].second);
     }
     return positions;
