@@ -170,7 +170,9 @@ struct RankExecutor::Impl {
       const auto index = static_cast<size_t>(tier);
       TESSERA_TRY(arenas[index], Arena::create(tier, program.arena_bytes[index]));
     }
-    TESSERA_TRY(disk, DiskFile::create(program.arena_bytes[static_cast<size_t>(Tier::kDisk)]));
+    auto file = DiskFile::create(program.arena_bytes[static_cast<size_t>(Tier::kDisk)]);
+    if (!file) return fault(fmt::format("rank {}: {}", program.rank, file.error().message));
+    disk = std::move(*file);
     for (const Group& group : program.groups) groups.push_back(communicator.group(group.members));
     for (const auto& [ref, block] : program.blocks) {
       extents[ref].resize(block.size());
