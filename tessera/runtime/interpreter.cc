@@ -143,6 +143,7 @@ struct RankExecutor::Impl {
 
   void extend(Extent& extent, const View& view) const {
     const Buffer& buffer = program.buffer(view.buffer);
+    if (buffer.bytes() == 0) return;  // takes no room where its offset is
     if (buffer.slots > 1) {
       extent.slotted.push_back(buffer.id);
       return;
