@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,6 +11,10 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+
+#include "tessera/comm/threads.h"
+#include "tessera/runtime/compile.h"
+#include "tessera/runtime/interpreter.h"
 
 namespace tessera {
 namespace {
@@ -148,6 +153,38 @@ TEST(TierCopy, boxes_travel_between_memory_and_disk) {
   ASSERT_TRUE(disk.read(4096, reinterpret_cast<std::byte*>(found.data()), bytes).has_value());
   EXPECT_EQ(found[2 * 6], on_disk[2 * 6]);
   EXPECT_EQ(found[2 * 6 + 1], 3 * on_disk[2 * 6 + 1]);
+}
+
+// A disk that fails in the middle of a step: the fault names rank, op and tensor.
+TEST(TierCopy, a_failing_disk_is_a_fault_that_names_rank_op_and_tensor) {
+  CompileOptions options;
+  options.model = "mlp:in=8,hidden=16,out=4,layers=2";
+  options.plan = "offload(zero=0,to=disk)";
+  const auto compiled = compile(options);
+  ASSERT_TRUE(compiled.has_value()) << compiled.error().message;
+  const auto programs = lower_and_verify(*compiled);
+  ASSERT_TRUE(programs.has_value()) << programs.error().message;
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const Status status = comm::run_threads(1, {}, [&](comm::Communicator& world) {
+    auto executor = RankExecutor::create(*compiled->graph, (*programs)[0], world, {});
+    ASSERT_TRUE(executor.has_value()) << executor.error().message;
+    (*executor)->initialise();
+    const rlimit small{0, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    (*executor)->run_step(1, [](const Tensor&, const Box&, const kernels::Array& to) {
+      int64_t n = 1;
+      for (const int64_t size : to.shape) n *= size;
+      std::memset(to.data, 0, static_cast<size_t>(n * dtype_bytes(to.dtype)));
+    });
+  });
+  setrlimit(RLIMIT_FSIZE, &before);
+  ASSERT_FALSE(status.has_value());
+  const std::string& message = status.error().message;
+  EXPECT_TRUE(message.starts_with("rank 0: op optimizer.layers.")) << message;
+  EXPECT_NE(message.find(", tensor "), std::string::npos) << message;
+  EXPECT_NE(message.find(": disk tier: expected to write "), std::string::npos) << message;
+  EXPECT_TRUE(message.ends_with("File too large")) << message;
 }
 
 }  // namespace
