@@ -370,7 +370,9 @@ class Tiering {
   // The buffer in which to read the view in the tier.
   int staged_for_reading(const TextView& view, Tier tier, TensorId tensor) {
     const Key key = key_of(view, tier);
-    if (Staged* known = find(staged_, key)) return known->buffer;
+    const Staged* here = find(staged_, key);
+    const bool adds = here != nullptr && here->dirty && here->write != Write::kSet;
+    if (here != nullptr && !adds) return here->buffer;
     const Keep keep = keep_of(key, tensor);
     if (keep == Keep::kStep) {
       if (Staged* known = find(for_step_, key)) return known->buffer;
