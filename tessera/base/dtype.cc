@@ -19,11 +19,12 @@ constexpr std::array<std::pair<DType, std::string_view>, 8> kDTypes = {{
     {DType::kBool, "bool"},
 }};
 
-constexpr std::array<std::pair<Combiner, std::string_view>, 4> kCombiners = {{
+constexpr std::array<std::pair<Combiner, std::string_view>, 5> kCombiners = {{
     {Combiner::kSum, "sum"},
     {Combiner::kMax, "max"},
     {Combiner::kLogSumExp, "logsumexp"},
     {Combiner::kMoments, "moments"},
+    {Combiner::kWeighted, "weighted"},
 }};
 
 template <class Table>

@@ -30,9 +30,13 @@ bool is_floating(DType dtype);
 //   max      element-wise maximum
 //   logsumexp  log(exp(a) + exp(b)), stable; identity -inf
 //   moments  last dim holds (count, mean, M2) of disjoint samples (Chan's parallel update)
-enum class Combiner : uint8_t { kSum, kMax, kLogSumExp, kMoments };
+//   weighted  of an op's output whose next output has the dims but the last one and the combiner
+//             logsumexp: parts are means, the next output's parts the logarithms of their weights;
+//             o = sum of o_i exp(l_i - l), l = logsumexp of l_i; identity 0. Merged by the op's
+//             kernel alone, over time, never by a collective
+enum class Combiner : uint8_t { kSum, kMax, kLogSumExp, kMoments, kWeighted };
 
-std::string_view combiner_name(Combiner combiner);  // "sum", "max", "logsumexp", "moments"
+std::string_view combiner_name(Combiner combiner);  // "sum", "max", "logsumexp", ...
 Result<Combiner> parse_combiner(std::string_view name);
 
 }  // namespace tessera

@@ -42,7 +42,7 @@ TEST(Combiner, NamesParseBack) {
     EXPECT_EQ(parse_combiner(combiner_name(combiner)).value(), combiner);
   }
   EXPECT_EQ(parse_combiner("min").error().message,
-            "expected a combiner (sum, max, logsumexp, moments), found 'min'");
+            "expected a combiner (sum, max, logsumexp, moments, weighted), found 'min'");
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "tessera/cli/planning.h"
 
 #include "tessera/graph/builder.h"
-#include "tessera/graph/transform.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/prepare.h"
 
@@ -24,10 +23,7 @@ Result<Planned> make_planned(const std::string& model, const std::string& plan_t
   }
   TESSERA_TRY(planned.model, build_model(model, planned.batch));
   TESSERA_TRY(const Plan plan, load_plan(plan_text, planned.model.graph));
-  Graph forward = planned.model.graph;
-  if (plan.compute_dtype) {
-    TESSERA_TRY(forward, apply_precision(planned.model.graph, *plan.compute_dtype));
-  }
+  TESSERA_TRY(const Graph forward, shape_forward(planned.model.graph, plan, plan.compute_dtype));
   TESSERA_TRY(const Graph graph, training_graph(forward));
   TESSERA_TRY(Prepared prepared, prepare(graph, plan));
   auto shared = std::make_shared<const Graph>(std::move(prepared.graph));

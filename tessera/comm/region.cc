@@ -356,6 +356,7 @@ void combine_region(DType dtype, Combiner combiner, const ArrayView& from, const
         combine_nest<Element, LogSumExp>(nest, from.data, to.data);
       });
     case Combiner::kMoments: return;
+    case Combiner::kWeighted: TESSERA_CHECK(false, "weighted parts are not merged by collectives");
   }
 }
 

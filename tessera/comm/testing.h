@@ -103,7 +103,8 @@ inline double combine_values(DType dtype, Combiner combiner, double a, double b)
       if (dtype == DType::kFloat64) return log_sum_exp(a, b);
       return rounded(
           dtype, static_cast<double>(log_sum_exp(static_cast<float>(a), static_cast<float>(b))));
-    case Combiner::kMoments: break;
+    case Combiner::kMoments:
+    case Combiner::kWeighted: break;
   }
   return 0;
 }

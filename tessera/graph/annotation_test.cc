@@ -121,7 +121,8 @@ TEST(AnnotationTest, ErrorsNameTheColumn) {
       {"3+ x -> x", "annotation column 2: a number takes no mark: it is frozen"},
       {"a {max} -> a", "annotation column 3: only an output may name a combiner"},
       {"a -> b {mean}",
-       "annotation column 9: expected a combiner (sum, max, logsumexp, moments), found 'mean'"},
+       "annotation column 9: expected a combiner (sum, max, logsumexp, moments, weighted), found "
+       "'mean'"},
       {"a -> b {max", "annotation column 12: expected '}', found the end"},
       {"(a (b)) -> a", "annotation column 4: brackets do not nest"},
       {"(a -> a", "annotation column 4: expected a dim or ')', found '->'"},

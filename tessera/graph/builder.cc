@@ -108,6 +108,7 @@ std::vector<TensorId> GraphBuilder::op(std::string_view name, std::string_view k
   op.path = path;
   op.phase = phase_;
   op.mirror = mirror_;
+  op.step = step_;
   op.inputs = std::move(inputs);
   op.attributes = std::move(attributes);
   op.annotation = std::move(inferred->annotation);

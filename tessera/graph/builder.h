@@ -49,6 +49,7 @@ class GraphBuilder {
   void set_phase(Phase phase) { phase_ = phase; }
   void set_mirror(OpId mirror) { mirror_ = mirror; }
   void set_role(Role role) { role_ = role; }  // of op outputs; default kActivation
+  void set_step(int step) { step_ = step; }   // Op::step; default -1
 
   Graph& graph() { return graph_; }
   const Tensor& tensor(TensorId id) const;  // of an invalid id (after an error): an empty tensor
@@ -68,6 +69,7 @@ class GraphBuilder {
   Phase phase_ = Phase::kForward;
   OpId mirror_;
   Role role_ = Role::kActivation;
+  int step_ = -1;
   Error error_;
 };
 

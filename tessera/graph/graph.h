@@ -62,11 +62,13 @@ struct Tensor {
   DType dtype = DType::kFloat32;
   Role role = Role::kActivation;
   Init init;
-  OpId producer;       // invalid for inputs, parameters, buffers, states
-  TensorId update_of;  // set on the output of an update op: the new value of that parameter or
-                       // state (written in place); such a tensor has the role (and `of`) of the
-                       // tensor that it updates
-  TensorId of;         // gradient: the tensor it is the gradient of; optimizer state: its parameter
+  OpId producer;           // invalid for inputs, parameters, buffers, states
+  TensorId update_of;      // set on the output of an update op: the new value of that parameter or
+                           // state (written in place); such a tensor has the role (and `of`) of the
+                           // tensor that it updates
+  bool recompute = false;  // an activation that is made again for the backward pass rather than
+                           // kept, unless a plan says otherwise
+  TensorId of;  // gradient: the tensor it is the gradient of; optimizer state: its parameter
   std::vector<int64_t> shape() const;
   int64_t elements() const;
   int64_t bytes() const { return elements() * dtype_bytes(dtype); }
@@ -88,6 +90,8 @@ struct Op {
   Attributes attributes;
   OpId mirror;  // backward ops: the forward op whose derivative this is; splits are inherited from
                 // it by dim name
+  int step = -1;  // forward ops of a time loop whose steps are stages of their own: the step (0..);
+                  // -1: no such loop
   friend bool operator==(const Op&, const Op&) = default;
   int64_t integer(std::string_view name, int64_t otherwise = 0) const;
   double number(std::string_view name, double otherwise = 0) const;

@@ -70,8 +70,9 @@ struct KindInfo {
   size_t first_accumulating = 0;
   // Optional: the same function as ops with fewer frozen dims, used when a plan splits a dim that
   // is frozen here (layer norm over a split hidden dim). Adds ops to the builder; must produce
-  // tensors equal in dims and dtype to the op's outputs and returns them. `expandable` names the
-  // frozen dims that the expansion frees.
+  // tensors equal in dims and dtype to the op's outputs and returns them; an invalid one for an
+  // output that only a fused derivative reads. `expandable` names the frozen dims that the
+  // expansion frees; null: expanded only where a plan asks for it (`expand`).
   std::vector<std::string> (*expandable)(const Op&) = nullptr;
   std::function<std::vector<TensorId>(GraphBuilder&, const Op&)> expand = nullptr;
 };

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "tessera/graph/graph.h"
+#include "tessera/graph/kinds.h"
 
 namespace tessera {
 namespace {
@@ -74,6 +75,7 @@ std::string tensor_line(const Graph& graph, const Tensor& tensor) {
     line += fmt::format(" init={}", init_name(tensor.init.kind));
     if (tensor.init.value != 0) line += fmt::format("({})", double_text(tensor.init.value));
   }
+  if (tensor.recompute) line += " recompute=1";
   if (tensor.of.valid()) line += " of=" + handle(graph, tensor.of);
   if (tensor.update_of.valid()) line += " update_of=" + handle(graph, tensor.update_of);
   return line + "\n";
@@ -87,6 +89,7 @@ std::string op_line(const Graph& graph, const Op& op) {
     if (mirror.phase != Phase::kForward) line += fmt::format("{}:", phase_name(mirror.phase));
     line += quoted(mirror.path);
   }
+  if (op.step >= 0) line += fmt::format(" step={}", op.step);
   line +=
       fmt::format(" {} = {}({})", handles(graph, op.outputs), op.kind, handles(graph, op.inputs));
   if (!op.attributes.empty()) {
@@ -277,9 +280,15 @@ class GraphParser {
       TESSERA_TRY(tensor.init, parse_init(cursor));
       return {};
     }
+    if (cursor.take_word("recompute")) {
+      TESSERA_TRY_VOID(cursor.expect('='));
+      if (!cursor.take_word("1")) return cursor.expected("1");
+      tensor.recompute = true;
+      return {};
+    }
     const bool update = cursor.take_word("update_of");
     if (!update && !cursor.take_word("of")) {
-      return cursor.expected("init=, of=, update_of= or the end of the line");
+      return cursor.expected("init=, recompute=, of=, update_of= or the end of the line");
     }
     TESSERA_TRY_VOID(cursor.expect('='));
     TESSERA_TRY(const std::string name, tensor_name(cursor));
@@ -353,6 +362,11 @@ class GraphParser {
     if (!cursor.take_word("op")) return cursor.expected("'op'");
     TESSERA_TRY(op.path, cursor.quoted_text("a path in quotes"));
     if (cursor.take_word("mirror")) TESSERA_TRY_VOID(parse_mirror(cursor, op));
+    if (cursor.take_word("step")) {
+      TESSERA_TRY_VOID(cursor.expect('='));
+      TESSERA_TRY(const std::string step, cursor.word("a step"));
+      TESSERA_TRY(op.step, parse_int(step).map([](int64_t n) { return static_cast<int>(n); }));
+    }
     TESSERA_TRY(op.outputs, tensor_list(cursor));
     TESSERA_TRY_VOID(cursor.expect('='));
     TESSERA_TRY(op.kind, cursor.word("an op kind"));
@@ -364,7 +378,7 @@ class GraphParser {
     if (cursor.take('{')) TESSERA_TRY_VOID(parse_attributes(cursor, op.attributes));
     TESSERA_TRY_VOID(cursor.expect(':'));
     TESSERA_TRY(op.annotation, parse_annotation(cursor.rest()));
-    TESSERA_TRY_VOID(bind_sizes(op.annotation, shapes(op.inputs), shapes(op.outputs)));
+    TESSERA_TRY_VOID(bind(op));
     for (const TensorId output : op.outputs) {
       if (graph_.tensor(output).producer.valid()) {
         return invalid_input(fmt::format("tensor '{}' is made twice", graph_.tensor(output).name));
@@ -376,6 +390,31 @@ class GraphParser {
     }
     graph_.add_op(std::move(op));
     return {};
+  }
+
+  // By the shapes; where these do not tell all sizes, by the kind as well (blocks of a slice).
+  Status bind(Op& op) const {
+    Annotation by_shapes = op.annotation;
+    Status bound = bind_sizes(by_shapes, shapes(op.inputs), shapes(op.outputs));
+    if (bound) {
+      op.annotation = std::move(by_shapes);
+      return bound;
+    }
+    take_sizes_of_kind(op);
+    if (bind_sizes(op.annotation, shapes(op.inputs), shapes(op.outputs))) return {};
+    return bound;
+  }
+
+  void take_sizes_of_kind(Op& op) const {
+    Attributes attributes = op.attributes;
+    const auto inferred = infer_op(graph_, op.kind, op.inputs, attributes);
+    if (!inferred) return;
+    for (OpDim& dim : op.annotation.dims) {
+      const int known = inferred->annotation.find(dim.name);
+      if (dim.size < 0 && known >= 0) {
+        dim.size = inferred->annotation.dims[static_cast<size_t>(known)].size;
+      }
+    }
   }
 
   static Status parse_attributes(Cursor& cursor, Attributes& attributes) {

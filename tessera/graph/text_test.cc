@@ -92,7 +92,8 @@ TEST(GraphTextTest, ErrorsNameFileAndLine) {
        "rotary_sin), found 'gauss'"},
       {"input %z [] float32 of=%none", "bad.graph:6: tensor 'none' is not declared"},
       {"input %z [] float32 big",
-       "bad.graph:6: column 21: expected init=, of=, update_of= or the end of the line, found "
+       "bad.graph:6: column 21: expected init=, recompute=, of=, update_of= or the end of the "
+       "line, found "
        "'big'"},
       {"forward op y %y = gelu(%x) : a b -> a b",
        "bad.graph:6: column 12: expected a path in quotes, found 'y'"},

@@ -221,18 +221,26 @@ class ExpandPass {
     const size_t first_tensor = to_.graph().tensors().size();
     to_.set_phase(op.phase);
     to_.set_mirror(op.mirror);
+    to_.set_step(op.step);
     to_.set_role(from_.tensor(op.outputs[0]).role);
     const std::vector<TensorId> outputs = kind->expand(to_, op);
     if (!to_.ok()) return tl::unexpected(to_.finish().error());
     TESSERA_CHECK(outputs.size() == op.outputs.size(), "the expansion of '{}'", op.path);
     name_below(op.path, first_op, first_tensor);
     for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].valid() && !is_read(op.outputs[i])) continue;
       replace(from_.tensor(op.outputs[i]), outputs[i], first_tensor);
     }
     for (size_t i = first_op; i < to_.graph().ops().size(); ++i) {
       expansions_[op.id.index()].emplace_back(i);
     }
     return {};
+  }
+
+  bool is_read(TensorId tensor) const {
+    return std::any_of(from_.ops().begin(), from_.ops().end(), [&](const Op& op) {
+      return std::find(op.inputs.begin(), op.inputs.end(), tensor) != op.inputs.end();
+    });
   }
 
   void name_below(const std::string& path, size_t first_op, size_t first_tensor) {
@@ -247,7 +255,7 @@ class ExpandPass {
   }
 
   void replace(const Tensor& before, TensorId after, size_t first_tensor) {
-    TESSERA_CHECK(after.valid(), "the expansion does not make '{}'", before.name);
+    TESSERA_CHECK(after.valid(), "the expansion does not make '{}', which is read", before.name);
     Tensor& tensor = to_.graph().tensor(after);
     TESSERA_CHECK(tensor.dims == before.dims && tensor.dtype == before.dtype,
                   "the expansion makes another '{}'", before.name);

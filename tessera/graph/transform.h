@@ -2,9 +2,11 @@
 // plan's choices (precision, splits of frozen dims, recomputation) before lowering. Each returns a
 // new, verified graph; ids are numbered anew, names and paths of what stays are kept.
 //
-//   forward graph -> apply_precision -> differentiate -> expand_ops -> recompute_ops -> lowering
+//   forward graph -> expand_ops, reorder_dim, apply_precision, unroll -> differentiate ->
+//   expand_ops -> recompute_ops -> lowering
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "tessera/graph/graph.h"
@@ -21,9 +23,41 @@ namespace tessera {
 // The gradients of the parameters come out in the parameters' dtype, by the derivative of the cast.
 Result<Graph> apply_precision(const Graph& forward, DType compute);
 
+// A time loop over ops, written out.
+struct Unrolling {
+  std::string dim;             // an op dim
+  std::vector<int64_t> sizes;  // of the steps' pieces, in order; their sum is the size of the dim
+  // > 1: the dim is cut in that many equal blocks and each step takes a part of each (so that what
+  // is sharded in as many pieces stays where it is); divides every size.
+  int64_t blocks = 1;
+  bool recompute = false;  // what the steps make inside is not kept for the backward pass
+  bool stages = false;     // the steps are stages of their own: sets Op::step
+};
+
+// Time loops whose scope is wider than one op, on a forward graph (before differentiate): each op
+// of `ops` (by OpId) that has the dim is cloned for every step, as "<path>#<step>" with outputs
+// "<name>#<step>", on its piece of the dim. Ops that follow one another in the loop run step by
+// step. What enters the loop whole is cut ("slice", "<path of the first reader>@part<i>#<step>");
+// what leaves it is joined under its own name: by "concat", or, where the dim was summed over, by
+// "add_n". Keys of a causal pair: those of the steps so far, joined anew for the backward pass.
+// Cut parameters, buffers and inputs are not kept either. A bias of a summed einsum is added by
+// step 0; dropout drops what it would drop unlooped.
+//
+// Errors: a frozen or window dim, sizes that do not add up, an output merged by other than a sum,
+// ids of a cut table; with `stages`, an op that reads what later steps make.
+Result<Graph> unroll(const Graph& forward, const std::vector<bool>& ops, const Unrolling& how);
+
+// Permutes a dim of a forward graph (order.h): every input, parameter and buffer that has it passes
+// an op "<name>.reorder", and ops whose result depends on positions (attention, causal_mask) take
+// the order as an attribute; all others do not notice. What the graph makes keeps its names; values
+// with the dim are permuted, the loss and the gradients are not.
+// Errors: no tensor has the dim; an op that depends on positions otherwise (dropout, a window,
+// ...).
+Result<Graph> reorder_dim(const Graph& forward, const std::string& dim, const std::string& order);
+
 // Replaces each of the ops by its KindInfo::expand, in place: ops "<path>.<suffix>" of the same
 // phase, the last of which make the replaced outputs under their names. Loss, `of` and `update_of`
-// links follow.
+// links follow. An output that no op reads need not be made.
 //
 // Mirrors: the ops of an expanded backward op have that op's mirror. If a mirror itself was
 // expanded, an op of its expansion takes its place: the one that shares the most dim names with the

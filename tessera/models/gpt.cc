@@ -18,6 +18,7 @@ TensorId block(GraphBuilder& g, TensorId x, const GptConfig& config, int64_t lay
   const LinearOptions out = {normal(kDeviation / std::sqrt(2.0 * layers))};
   AttentionOptions heads;
   heads.heads = config.heads;
+  heads.causal = config.causal;
   heads.head_dim = config.hidden / config.heads;
   heads.in = in;
   heads.out = out;
@@ -49,6 +50,7 @@ std::vector<ModelKey> model_keys(GptConfig& config) {
       {"dropout", &config.dropout, "probability, below 1; on embedding and residual branches"},
       {"tied", &config.tied, "1: the head uses the token embedding"},
       {"eps", &config.eps, "epsilon of the layer norms"},
+      {"causal", &config.causal, "1: a token attends to itself and to those before it; 0: to all"},
       {"activation", &config.activation, "of the MLP", {}, {"gelu", "relu", "silu"}},
       {"dtype", &config.dtype, "of parameters and activations"},
   };

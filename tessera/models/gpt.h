@@ -22,6 +22,7 @@ struct GptConfig {
   double dropout = 0;
   bool tied = true;
   double eps = 1e-5;
+  bool causal = true;
   std::string activation = "gelu";  // "gelu", "relu", "silu"
   DType dtype = DType::kFloat32;
 };

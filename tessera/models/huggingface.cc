@@ -120,7 +120,10 @@ void read_rotary(const json& config, std::string_view file, ConfigReader& reader
   reader.add("theta", read->arguments.front().second);
 }
 
-Result<HuggingFaceModel> read_llama(const json& config, std::string_view file, bool mistral) {
+// Of llama, mistral and mixtral; `name` is the model_type.
+Result<HuggingFaceModel> read_llama(const json& config, std::string_view file,
+                                    std::string_view name) {
+  const bool mixtral = name == "mixtral", mistral = name == "mistral" || mixtral;
   ConfigReader reader(config, file);
   reader.copy({"num_hidden_layers"}, "layers");
   reader.copy({"hidden_size"}, "hidden");
@@ -136,6 +139,12 @@ Result<HuggingFaceModel> read_llama(const json& config, std::string_view file, b
   reader.require("attention_bias", {false});
   reader.require("mlp_bias", {false});
   reader.require("partial_rotary_factor", {1.0});
+  if (mixtral) {
+    reader.copy({"num_local_experts"}, "experts", "8");
+    reader.copy({"num_experts_per_tok"}, "top_k", "2");
+    reader.copy({"router_aux_loss_coef"}, "balance", "0.001");
+    reader.require("router_jitter_noise", {0.0});
+  }
   read_rotary(config, file, reader);
   const json* window = mistral ? reader.find({"sliding_window"}) : nullptr;
   const json* positions = reader.find({"max_position_embeddings"});
@@ -146,7 +155,7 @@ Result<HuggingFaceModel> read_llama(const json& config, std::string_view file, b
                     "max_position_embeddings)",
                     window->dump()));
   }
-  return reader.finish("llama");
+  return reader.finish(mixtral ? "mixtral" : "llama");
 }
 
 }  // namespace
@@ -161,9 +170,11 @@ Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::st
   const std::string name =
       type != config.end() && type->is_string() ? type->get<std::string>() : "";
   if (name == "gpt2") return read_gpt2(config, file);
-  if (name == "llama" || name == "mistral") return read_llama(config, file, name == "mistral");
-  return invalid_input(fmt::format(
-      "{}: model_type '{}' is not supported (supported: gpt2, llama, mistral)", file, name));
+  if (name == "llama" || name == "mistral" || name == "mixtral")
+    return read_llama(config, file, name);
+  return invalid_input(
+      fmt::format("{}: model_type '{}' is not supported (supported: gpt2, llama, mistral, mixtral)",
+                  file, name));
 }
 
 }  // namespace tessera

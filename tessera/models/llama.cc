@@ -12,21 +12,26 @@ namespace {
 constexpr double kDeviation = 0.02;
 
 TensorId block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
-               const AttentionOptions& heads, int64_t layer) {
-  const std::vector<Dim> ffn = {{"ffn", config.ffn}};
+               const AttentionOptions& heads, const FeedForward& feed_forward, int64_t layer) {
   g.push(fmt::format("blocks.{}", layer));
   TensorId h = rms_norm(g, "ln_1", x, config.eps);
   h = attention(g, "attn", h, heads);
   x = g.op1("attn.residual", "add", {x, h});
   h = rms_norm(g, "ln_2", x, config.eps);
-  const TensorId gate = linear(g, "mlp.gate", h, {"hidden"}, ffn, heads.in);
-  const TensorId act = g.op1("mlp.act", "silu", {gate});
-  const TensorId up = linear(g, "mlp.up", h, {"hidden"}, ffn, heads.in);
-  h = g.op1("mlp.mul", "mul", {act, up});
-  h = linear(g, "mlp.down", h, {"ffn"}, {{"hidden", config.hidden}}, heads.out);
-  x = g.op1("mlp.residual", "add", {x, h});
+  x = feed_forward(g, x, h, {heads.in, heads.out});
   g.pop();
   return x;
+}
+
+TensorId swiglu(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
+                const LlamaConfig& config) {
+  const std::vector<Dim> ffn = {{"ffn", config.ffn}};
+  const TensorId gate = linear(g, "mlp.gate", h, {"hidden"}, ffn, options.in);
+  const TensorId act = g.op1("mlp.act", "silu", {gate});
+  const TensorId up = linear(g, "mlp.up", h, {"hidden"}, ffn, options.in);
+  h = g.op1("mlp.mul", "mul", {act, up});
+  h = linear(g, "mlp.down", h, {"ffn"}, {{"hidden", config.hidden}}, options.out);
+  return g.op1("mlp.residual", "add", {x, h});
 }
 
 }  // namespace
@@ -48,11 +53,11 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
   };
 }
 
-Status complete(LlamaConfig& config) {
-  const auto mismatch = [](std::string_view whole, int64_t value, std::string_view part,
-                           int64_t divisor) {
+Status complete(LlamaConfig& config, std::string_view family) {
+  const auto mismatch = [family](std::string_view whole, int64_t value, std::string_view part,
+                                 int64_t divisor) {
     return model_error(
-        "llama", fmt::format("{}={} must be a multiple of {}={}", whole, value, part, divisor));
+        family, fmt::format("{}={} must be a multiple of {}={}", whole, value, part, divisor));
   };
   if (config.kv_heads == 0) config.kv_heads = config.heads;
   if (config.ffn == 0) config.ffn = (config.hidden * 8 / 3 + 255) / 256 * 256;
@@ -66,21 +71,21 @@ Status complete(LlamaConfig& config) {
     config.head_dim = config.hidden / config.heads;
   }
   if (config.head_dim % 2 != 0) {
-    return model_error("llama",
+    return model_error(family,
                        fmt::format("head_dim={} must be even (rotary positions)", config.head_dim));
   }
   if (config.theta <= 0) {
-    return model_error("llama", fmt::format("theta={} must be above 0", config.theta));
+    return model_error(family, fmt::format("theta={} must be above 0", config.theta));
   }
   return {};
 }
 
-Result<Graph> build_llama(const LlamaConfig& config, int64_t batch) {
+void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
+               const FeedForward& feed_forward) {
   const Dim seq = {"seq", config.seq};
   const Dim hidden = {"hidden", config.hidden};
   const Dim vocab = {"vocab", config.vocab};
   const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(config.layers));
-  GraphBuilder g("llama");
   const TensorId tokens = g.input("tokens", {{"batch", batch}, seq}, DType::kInt64);
   const TensorId targets = g.input("targets", {{"batch", batch}, seq}, DType::kInt64);
   AttentionOptions heads;
@@ -94,10 +99,18 @@ Result<Graph> build_llama(const LlamaConfig& config, int64_t batch) {
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
   for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) {
-    x = block(g, x, config, heads, layer);
+    x = block(g, x, config, heads, feed_forward, layer);
   }
   x = rms_norm(g, "final.ln", x, config.eps);
   cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);
+}
+
+Result<Graph> build_llama(const LlamaConfig& config, int64_t batch) {
+  GraphBuilder g("llama");
+  add_llama(g, config, batch,
+            [&](GraphBuilder& builder, TensorId x, TensorId h, const FeedForwardOptions& options) {
+              return swiglu(builder, x, h, options, config);
+            });
   return g.finish();
 }
 

@@ -5,10 +5,13 @@
 // the dim group the query heads of each.
 #pragma once
 
+#include <functional>
+#include <string_view>
 #include <vector>
 
 #include "tessera/graph/graph.h"
 #include "tessera/models/config.h"
+#include "tessera/models/nn.h"
 
 namespace tessera {
 
@@ -24,7 +27,20 @@ struct LlamaConfig {
 };
 
 std::vector<ModelKey> model_keys(LlamaConfig& config);
-Status complete(LlamaConfig& config);  // computes what is 0 and checks that the sizes fit together
+// Computes what is 0 and checks that the sizes fit together; `family` is for messages.
+Status complete(LlamaConfig& config, std::string_view family = "llama");
 Result<Graph> build_llama(const LlamaConfig& config, int64_t batch);
+
+// The second half of a block: from the residual stream x and its norm h, both [batch, seq, hidden],
+// the next x.
+struct FeedForwardOptions {
+  LinearOptions in;   // from hidden
+  LinearOptions out;  // back to hidden
+};
+using FeedForward =
+    std::function<TensorId(GraphBuilder&, TensorId x, TensorId h, const FeedForwardOptions&)>;
+// A Llama with another second half of its blocks, up to the loss.
+void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
+               const FeedForward& feed_forward);
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include "tessera/models/gpt.h"
 #include "tessera/models/huggingface.h"
 #include "tessera/models/llama.h"
+#include "tessera/models/mixtral.h"
 #include "tessera/models/mlp.h"
 #include "tessera/models/swin.h"
 #include "tessera/models/t5.h"
@@ -18,7 +19,7 @@
 namespace tessera {
 namespace {
 
-const std::vector<std::string> kFamilies = {"gpt", "llama", "bert",      "t5",
+const std::vector<std::string> kFamilies = {"gpt", "llama", "mixtral", "bert",      "t5",
                                             "vit", "swin",  "evoformer", "mlp"};
 
 // Keeps element counts within 63 bits: the largest tensors are positions x width and width x width.
@@ -195,6 +196,9 @@ Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DT
   if (call.name == "evoformer") {
     return build_family<EvoformerConfig>(call.name, call.arguments, batch, dtype, build_evoformer);
   }
+  if (call.name == "mixtral") {
+    return build_family<MixtralConfig>(call.name, call.arguments, batch, dtype, build_mixtral);
+  }
   if (call.name == "mlp") {
     return build_family<MlpConfig>(call.name, call.arguments, batch, dtype, build_mlp);
   }
@@ -206,10 +210,11 @@ Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DT
 
 std::string model_help() {
   return "MODEL is name:key=value,key=value or a path to a Hugging Face config.json (gpt2, llama, "
-         "mistral),\n"
-         "which may be followed by :key=value,key=value of its family (gpt, llama).\n\n" +
+         "mistral, mixtral),\n"
+         "which may be followed by :key=value,key=value of its family (gpt, llama, mixtral).\n\n" +
          family_help<GptConfig>("gpt", "GPT-2") + "\n" +
          family_help<LlamaConfig>("llama", "Llama 1 to 3, Mistral without its sliding window") +
+         "\n" + family_help<MixtralConfig>("mixtral", "Llama with a mixture of experts as MLP") +
          "\n" + family_help<BertConfig>("bert", "BERT with its masked-token loss") + "\n" +
          family_help<T5Config>("t5", "encoder-decoder like T5, with learned positions") + "\n" +
          family_help<VitConfig>("vit", "vision transformer, classification") + "\n" +

@@ -1,4 +1,5 @@
 #include "tessera/models/model.h"
+#include "tessera/models/mixtral.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -157,10 +158,50 @@ TEST(Llama, OpsHaveTheAgreedPathsAndNoBiases) {
   EXPECT_EQ(dims_of(graph, "head.weight"), "vocab hidden");
 }
 
+TEST(Mixtral, ABlockHasAMixtureOfExpertsForItsMlp) {
+  const Model model = model_of("mixtral:layers=1,hidden=8,heads=4,seq=6,vocab=16,ffn=12,experts=4");
+  std::vector<std::string> moe;
+  for (const std::string& path : paths_of(model.graph)) {
+    if (path.starts_with("blocks.0.moe.")) moe.push_back(path.substr(13));
+  }
+  EXPECT_EQ(moe, (std::vector<std::string>{"router", "probabilities", "route", "dispatch", "arrive",
+                                           "gate", "act", "up", "mul", "down", "return", "combine",
+                                           "balance", "aux", "residual"}));
+  EXPECT_EQ(dims_of(model.graph, "blocks.0.moe.gate.weight"), "experts hidden ffn");
+  EXPECT_EQ(dims_of(model.graph, "blocks.0.moe.down.weight"), "experts ffn hidden");
+  EXPECT_EQ(dims_of(model.graph, "blocks.0.moe.router.weight"), "hidden experts");
+  const Tensor& slots = model.graph.tensor(model.graph.find_tensor("blocks.0.moe.dispatch"));
+  EXPECT_EQ(slots.shape(),
+            (std::vector<int64_t>{4, 2, 4, 8}));  // capacity: 1.25 * 2 * 6 / 4 = 3.75
+  EXPECT_EQ(model.graph.tensor(model.graph.loss).name, "loss.total");
+  const Graph plain =
+      model_of("mixtral:layers=1,hidden=8,heads=4,seq=6,vocab=16,ffn=12,experts=4,balance=0").graph;
+  const Graph both =
+      model_of("mixtral:layers=1,hidden=8,heads=4,seq=6,vocab=16,ffn=12,experts=4,z_loss=0.1")
+          .graph;
+  EXPECT_EQ(both.op(both.tensor(both.loss).producer).inputs.size(), 3U);
+  EXPECT_EQ(plain.tensor(plain.loss).name, "loss.mean");
+}
+
+TEST(Mixtral, CapacityIsTheShareTimesTheFactorRoundedUpAndAtMostTheSequence) {
+  MixtralConfig config;
+  config.seq = 16;
+  EXPECT_EQ(expert_capacity(config), 5);  // 1.25 * 2 * 16 / 8
+  config.capacity_factor = 1.1;
+  config.seq = 40;
+  EXPECT_EQ(expert_capacity(config), 11);  // exactly, though 1.1 * 10 > 11 in floating point
+  config.capacity_factor = 100;
+  EXPECT_EQ(expert_capacity(config), 40);
+  config.capacity_factor = 0.001;
+  EXPECT_EQ(expert_capacity(config), 1);
+}
+
 TEST(Models, AllFamiliesVerifyInAllDtypesThatTrain) {
-  for (const char* spec : {"gpt:layers=2,hidden=8,heads=2,seq=4,vocab=16,dropout=0.1",
-                           "llama:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16",
-                           "mlp:in=4,hidden=8,out=3,layers=3"}) {
+  for (const char* spec :
+       {"gpt:layers=2,hidden=8,heads=2,seq=4,vocab=16,dropout=0.1",
+        "llama:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16",
+        "mixtral:layers=2,hidden=8,heads=4,seq=4,vocab=16,ffn=16,experts=4,z_loss=0.1",
+        "mlp:in=4,hidden=8,out=3,layers=3"}) {
     for (DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16}) {
       const Model model = model_of(spec, 2, dtype);
       EXPECT_TRUE(model.graph.verify()) << model.graph.verify().error().message;
@@ -180,6 +221,7 @@ TEST(Models, AllFamiliesVerifyInAllDtypesThatTrain) {
 TEST(Models, GoThroughAllTransforms) {
   for (const char* spec : {"gpt:layers=2,hidden=8,heads=2,seq=4,vocab=16,dropout=0.1",
                            "llama:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16",
+                           "mixtral:layers=2,hidden=8,heads=4,seq=4,vocab=16,ffn=16,experts=4",
                            "mlp:in=4,hidden=8,out=3,layers=3"}) {
     const auto narrow = apply_precision(model_of(spec).graph, DType::kBFloat16);
     ASSERT_TRUE(narrow) << narrow.error().message;
@@ -212,7 +254,7 @@ TEST(Models, SaySequenceVocabularyAndACompleteSpec) {
   EXPECT_EQ(model.vocab, 16);
   EXPECT_EQ(model.spec,
             "gpt:layers=1,hidden=8,heads=2,seq=4,vocab=16,ffn=32,dropout=0,tied=1,eps=1e-05,"
-            "activation=gelu,dtype=float32");
+            "causal=1,activation=gelu,dtype=float32");
   EXPECT_EQ(model_of(model.spec, 3).graph, model.graph);
 }
 
@@ -235,7 +277,7 @@ TEST(ModelErrors, NameTheModelAndTheKey) {
   EXPECT_EQ(
       error_of("gpt:layer=2"),
       "model 'gpt': unknown key 'layer', did you mean 'layers'? (keys: layers, hidden, heads, "
-      "seq, vocab, ffn, dropout, tied, eps, activation, dtype)");
+      "seq, vocab, ffn, dropout, tied, eps, causal, activation, dtype)");
   EXPECT_EQ(error_of("gpt:hidden=100,heads=3"),
             "model 'gpt': hidden=100 must be a multiple of heads=3");
   EXPECT_EQ(error_of("gpt:layers=0"),
@@ -257,11 +299,21 @@ TEST(ModelErrors, NameTheModelAndTheKey) {
             "model 'llama': heads=6 must be a multiple of kv_heads=4");
   EXPECT_EQ(error_of("llama:hidden=6,heads=2"),
             "model 'llama': head_dim=3 must be even (rotary positions)");
+  EXPECT_EQ(error_of("mixtral:heads=6,kv_heads=4"),
+            "model 'mixtral': heads=6 must be a multiple of kv_heads=4");
+  EXPECT_EQ(error_of("mixtral:experts=4,top_k=5"),
+            "model 'mixtral': top_k=5 must be at most experts=4");
+  EXPECT_EQ(error_of("mixtral:capacity_factor=0"),
+            "model 'mixtral': capacity_factor=0 must be above 0");
+  EXPECT_EQ(
+      error_of("mixtral:seq=100000000,hidden=1000,heads=10,experts=1000000,capacity_factor=1e6"),
+      "model 'mixtral': batch=2 and experts=1000000 are too large for these sizes: a tensor "
+      "would have more than 2^56 elements");
 }
 
 TEST(ModelErrors, UnknownModelsAndImpossibleSizes) {
   EXPECT_EQ(error_of("gtp:layers=2"),
-            "unknown model 'gtp', did you mean 'gpt'? (models: gpt, llama, bert, t5, vit, "
+            "unknown model 'gtp', did you mean 'gpt'? (models: gpt, llama, mixtral, bert, t5, vit, "
             "swin, evoformer, mlp, or a path to a "
             "Hugging Face config.json)");
   EXPECT_EQ(error_of("gpt", 0), "expected a batch of at least 1, found 0");
@@ -276,8 +328,8 @@ TEST(ModelErrors, UnknownModelsAndImpossibleSizes) {
 
 TEST(ModelHelp, ListsFamiliesKeysAndDefaults) {
   const std::string help = model_help();
-  for (const char* part : {"gpt: ", "llama: ", "mlp: ", "4 * hidden", "kv_heads", "config.json",
-                           "50257", "gelu, relu, silu"}) {
+  for (const char* part : {"gpt: ", "llama: ", "mixtral: ", "mlp: ", "4 * hidden", "kv_heads",
+                           "config.json", "50257", "gelu, relu, silu"}) {
     EXPECT_NE(help.find(part), std::string::npos) << part;
   }
 }
@@ -341,6 +393,24 @@ TEST_F(HuggingFace, MistralWithoutAWindow) {
                 "max_position_embeddings)");
 }
 
+TEST_F(HuggingFace, Mixtral) {
+  const std::string_view mixtral =
+      R"({"model_type": "mixtral", "vocab_size": 32000, "hidden_size": 4096,
+          "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+          "num_key_value_heads": 8, "max_position_embeddings": 32768, "rms_norm_eps": 1e-05,
+          "rope_theta": 1000000.0, "sliding_window": null, "hidden_act": "silu",
+          "num_local_experts": 8, "num_experts_per_tok": 2, "output_router_logits": false,
+          "router_aux_loss_coef": 0.02, "tie_word_embeddings": false)";
+  const Model model = model_of(write(std::string(mixtral) + "}"));
+  EXPECT_EQ(parameter_count(model.graph), 46'702'792'704);  // Mixtral 8x7B
+  EXPECT_EQ(model.spec,
+            "mixtral:layers=32,hidden=4096,heads=32,kv_heads=8,head_dim=128,seq=32768,vocab=32000,"
+            "ffn=14336,theta=1000000,tied=0,eps=1e-05,experts=8,top_k=2,capacity_factor=1.25,"
+            "balance=0.02,z_loss=0,dtype=float32");
+  EXPECT_EQ(error(std::string(mixtral) + R"(, "router_jitter_noise": 0.1})"),
+            path_ + ": router_jitter_noise 0.1 is not supported (supported: 0.0)");
+}
+
 TEST_F(HuggingFace, KeysAfterThePathWin) {
   const Model model = model_of(write(std::string(kLlama) + "}") + ":seq=128,layers=2");
   EXPECT_EQ(model.seq, 128);
@@ -349,10 +419,11 @@ TEST_F(HuggingFace, KeysAfterThePathWin) {
 
 TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
   const std::string llama(kLlama);
-  EXPECT_EQ(error(R"({"model_type": "t5"})"),
-            path_ + ": model_type 't5' is not supported (supported: gpt2, llama, mistral)");
+  EXPECT_EQ(
+      error(R"({"model_type": "t5"})"),
+      path_ + ": model_type 't5' is not supported (supported: gpt2, llama, mistral, mixtral)");
   EXPECT_EQ(error("{}"),
-            path_ + ": model_type '' is not supported (supported: gpt2, llama, mistral)");
+            path_ + ": model_type '' is not supported (supported: gpt2, llama, mistral, mixtral)");
   EXPECT_EQ(error("[1"), path_ + ": expected a JSON object (a Hugging Face config.json)");
   EXPECT_EQ(error(R"({"model_type": "gpt2"})"), path_ + ": expected key 'n_layer'");
   EXPECT_EQ(error(llama + R"(, "attention_bias": true})"),

@@ -46,8 +46,8 @@ struct AttentionOptions {
   int64_t heads = 1, group = 1, head_dim = 1;
   LinearOptions in;                 // q, k and v
   LinearOptions out;                // back to hidden
+  bool causal = true;               // a token attends to itself and to those before it
   TensorId rotary_cos, rotary_sin;  // tables [seq, rotary_dim]; invalid: no rotation
-  bool causal = true;
   TensorId memory;  // [batch, seq, hidden], what keys and values are made of; invalid: x
 };
 TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,

@@ -18,7 +18,9 @@ std::string split_text_of(const DimSplit& split, const Mesh& mesh) {
     parts.push_back(fmt::format("{}={}", mesh.axis(axis).name, mesh.axis(axis).size));
   if (split.steps > 1) {
     parts.push_back(fmt::format("time:{}{}", split.steps,
-                                split.order == StepOrder::kRotated ? " rotated" : ""));
+                                split.order == StepOrder::kRotated  ? " rotated"
+                                : split.order == StepOrder::kNested ? " nested"
+                                                                    : ""));
   }
   return parts.empty() ? "not split" : "over " + join(parts, ", ");
 }

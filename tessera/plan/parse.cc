@@ -15,17 +15,23 @@ namespace {
 using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
-const Names kPlanKeys{"mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule",
-                      "bucket_bytes", "split",         "stage",           "store",      "precision",
-                      "place",        "prefetch",      "resident_bytes"};
+const Names kPlanKeys{
+    "mesh",   "micro_batches", "micro_batch_dim", "stage_axis", "schedule", "bucket_bytes", "split",
+    "stage",  "store",         "precision",       "place",      "prefetch", "resharding",   "loop",
+    "expand", "reorder",       "resident_bytes",
+};
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
 const Names kStoreKeys{"tensors", "over", "dim", "tier", "fraction", "recompute", "keep"};
 const Names kPrefetchKeys{"units", "ahead"};
 const Names kKeeps{"block", "micro_batch", "step"};
+const Names kLoopKeys{"ops", "dim", "steps", "sizes", "recompute", "stages"};
+const Names kReorderKeys{"dim", "as", "pieces"};
+const Names kOrderNames{"zigzag", "striped"};
 const Names kPrecisionKeys{"compute"};
+const Names kReshardings{"auto", "direct", "gather"};
 const Names kPhases{"forward", "backward", "update"};
-const Names kOrders{"aligned", "rotated"};
+const Names kOrders{"aligned", "rotated", "nested"};
 const Names kTiers{"device", "host", "disk"};
 const Names kDTypes{"float64", "float32", "bfloat16", "float16"};
 
@@ -147,6 +153,29 @@ class Reader {
     }
     return {};
   }
+  Status boolean(std::string_view key, bool& value) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return {};
+    if (!node->is_boolean()) return wrong_type(key, "true or false", *node);
+    value = node->as_boolean()->get();
+    return {};
+  }
+  // A list of positive integers.
+  Status integers(std::string_view key, std::vector<int64_t>& value) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return {};
+    const auto* list = node->as_array();
+    if (list == nullptr) return wrong_type(key, "a list of integers", *node);
+    value.clear();
+    for (const toml::node& item : *list) {
+      if (!item.is_integer()) return wrong_type(key, "a list of integers", item);
+      value.push_back(item.as_integer()->get());
+      if (value.back() < 1) {
+        return error(line_of(item), fmt::format("expected {} >= 1, found {}", key, value.back()));
+      }
+    }
+    return {};
+  }
   // Keys with positive integers, in the order of the text.
   Status sizes(std::string_view key, NamedSizes& value) const {
     const toml::node* node = table_.get(key);
@@ -247,6 +276,30 @@ Status take_steps(const Reader& reader, Names& over, int64_t& steps) {
   return {};
 }
 
+Status check_skew(const Reader& reader, const SplitEntry& entry, const Plan& plan) {
+  Names axes;
+  size_t falling = 0;
+  for (const std::string& name : entry.skew) {
+    const bool falls = name.starts_with("-");
+    falling += falls ? 1 : 0;
+    axes.push_back(name.substr(falls ? 1 : 0));
+  }
+  TESSERA_TRY_VOID(check_axes(reader, "skew", axes, plan));
+  if (!axes.empty() && entry.order == StepOrder::kAligned) {
+    return reader.error(reader.line_of("skew"),
+                        "'skew' needs order = \"rotated\" or order = \"nested\"");
+  }
+  if (axes.empty() && entry.order == StepOrder::kNested) {
+    return reader.error(reader.line_of("order"),
+                        "order = \"nested\" needs 'skew', the axes of its rings, outermost first");
+  }
+  if (entry.order == StepOrder::kRotated && falling > 0 && falling < axes.size()) {
+    return reader.error(reader.line_of("skew"),
+                        "expected a minus on all axes of a rotated loop or on none");
+  }
+  return {};
+}
+
 Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
   SplitEntry entry;
   entry.line = reader.line();
@@ -274,10 +327,7 @@ Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
                         "'order' needs a time loop ('over' with \"time:N\")");
   }
   TESSERA_TRY_VOID(reader.strings("skew", entry.skew));
-  TESSERA_TRY_VOID(check_axes(reader, "skew", entry.skew, plan));
-  if (!entry.skew.empty() && entry.order != StepOrder::kRotated) {
-    return reader.error(reader.line_of("skew"), "'skew' needs order = \"rotated\"");
-  }
+  TESSERA_TRY_VOID(check_skew(reader, entry, plan));
   return entry;
 }
 
@@ -338,9 +388,10 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
       return reader.error(reader.line_of(*node), "'fraction' in [[store]] needs 'tier'");
     entry.fraction = *fraction;
   }
-  if (const toml::node* node = reader.find("recompute")) {
-    if (!node->is_boolean()) return reader.wrong_type("recompute", "true or false", *node);
-    entry.recompute = node->as_boolean()->get();
+  if (reader.has("recompute")) {
+    bool recompute = false;
+    TESSERA_TRY_VOID(reader.boolean("recompute", recompute));
+    entry.recompute = recompute;
   }
   if (reader.has("keep")) {
     std::string keep;
@@ -352,6 +403,45 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
   if (!entry.over && !entry.tier && !entry.recompute && !entry.keep) {
     return reader.error(entry.line,
                         "[[store]] needs at least one of 'over', 'tier', 'recompute', 'keep'");
+  }
+  return entry;
+}
+
+Result<LoopEntry> read_loop(const Reader& reader) {
+  LoopEntry entry;
+  entry.line = reader.line();
+  TESSERA_TRY_VOID(reader.allow(kLoopKeys));
+  for (std::string_view key : {"ops", "dim"}) TESSERA_TRY_VOID(reader.require(key));
+  TESSERA_TRY_VOID(reader.string("ops", entry.ops));
+  TESSERA_TRY_VOID(reader.string("dim", entry.dim));
+  if (reader.has("steps") == reader.has("sizes")) {
+    return reader.error(entry.line, "[[loop]] needs one of 'steps' and 'sizes'");
+  }
+  TESSERA_TRY_VOID(reader.integer("steps", 1, entry.steps));
+  TESSERA_TRY_VOID(reader.integers("sizes", entry.sizes));
+  if (reader.has("sizes") && entry.sizes.empty()) {
+    return reader.error(reader.line_of("sizes"), "'sizes' in [[loop]] is empty");
+  }
+  TESSERA_TRY_VOID(reader.boolean("recompute", entry.recompute));
+  TESSERA_TRY_VOID(reader.boolean("stages", entry.stages));
+  return entry;
+}
+
+Result<ReorderEntry> read_reorder(const Reader& reader) {
+  ReorderEntry entry;
+  entry.line = reader.line();
+  TESSERA_TRY_VOID(reader.allow(kReorderKeys));
+  for (std::string_view key : kReorderKeys) TESSERA_TRY_VOID(reader.require(key));
+  TESSERA_TRY_VOID(reader.string("dim", entry.dim));
+  TESSERA_TRY_VOID(reader.string("as", entry.as));
+  if (std::find(kOrderNames.begin(), kOrderNames.end(), entry.as) == kOrderNames.end())
+    return reader.not_one_of("as", "order", entry.as, kOrderNames);
+  TESSERA_TRY_VOID(reader.integer("pieces", 1, entry.pieces));
+  if (entry.as == "zigzag" && entry.pieces % 2 != 0) {
+    return reader.error(reader.line_of("pieces"),
+                        fmt::format("expected an even number of pieces in a zigzag (two for each "
+                                    "cut), found {}",
+                                    entry.pieces));
   }
   return entry;
 }
@@ -474,12 +564,22 @@ Result<Plan> read_plan(const Reader& top) {
   TESSERA_TRY_VOID(read_prefetch(top, plan));
   TESSERA_TRY_VOID(top.integer("bucket_bytes", 0, plan.bucket_bytes));
   TESSERA_TRY_VOID(top.integer("resident_bytes", 0, plan.resident_bytes));
+  TESSERA_TRY_VOID(top.string("resharding", plan.resharding));
+  if (std::find(kReshardings.begin(), kReshardings.end(), plan.resharding) == kReshardings.end())
+    return top.not_one_of("resharding", "resharding", plan.resharding, kReshardings);
   TESSERA_TRY_VOID(read_schedule(top, plan));
   TESSERA_TRY_VOID(read_precision(top, plan));
   TESSERA_TRY(const auto stages, read_entries(top, "stage"));
   for (const Reader& reader : stages) {
     TESSERA_TRY(StageEntry entry, read_stage(reader));
     plan.stages.push_back(std::move(entry));
+  }
+  TESSERA_TRY_VOID(top.strings("expand", plan.expand));
+  if (top.has("expand")) plan.expand_line = top.line_of("expand");
+  TESSERA_TRY(const auto reorders, read_entries(top, "reorder"));
+  for (const Reader& reader : reorders) {
+    TESSERA_TRY(ReorderEntry entry, read_reorder(reader));
+    plan.reorders.push_back(std::move(entry));
   }
   TESSERA_TRY(const auto splits, read_entries(top, "split"));
   for (const Reader& reader : splits) {
@@ -491,6 +591,16 @@ Result<Plan> read_plan(const Reader& top) {
     TESSERA_TRY(StoreEntry entry, read_store(reader, plan));
     plan.stores.push_back(std::move(entry));
   }
+  TESSERA_TRY(const auto loops, read_entries(top, "loop"));
+  for (const Reader& reader : loops) {
+    TESSERA_TRY(LoopEntry entry, read_loop(reader));
+    for (const LoopEntry& other : plan.loops) {
+      if (!entry.stages || !other.stages) continue;
+      return reader.error(entry.line,
+                          fmt::format("the loop of line {} has stages = true already", other.line));
+    }
+    plan.loops.push_back(std::move(entry));
+  }
   return plan;
 }
 
@@ -499,7 +609,7 @@ Result<Plan> read_plan(const Reader& top) {
 std::string syntax_hint(std::string_view text) {
   for (const std::string& line : split_text(text, '\n')) {
     const std::string_view content = trim(line);
-    for (std::string_view key : {"split", "stage", "store"}) {
+    for (std::string_view key : {"split", "stage", "store", "loop", "reorder"}) {
       const std::string header = fmt::format("[[{}]]", key);
       if (!content.starts_with(header)) continue;
       const std::string_view rest = trim(content.substr(header.size()));

@@ -124,6 +124,7 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
       {"micro_batches = \"8\"",
        "plan.toml:1: 'micro_batches' in the plan: expected an integer, found a string"},
       {"schedule = \"1f1c\"", "plan.toml:1: unknown schedule '1f1c', did you mean '1f1b'?"},
+      {"resharding = \"gathr\"", "plan.toml:1: unknown resharding 'gathr', did you mean 'gather'?"},
       {"schedule = 3",
        "plan.toml:1: 'schedule' in the plan: expected a name or a list of lists of blocks, found "
        "an integer"},
@@ -149,7 +150,24 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
        "plan.toml:1: 'order' needs a time loop ('over' with \"time:N\")"},
       {"mesh = { tp = 2 }\nsplit = [ { ops = \"*\", dim = \"b\", over = \"time:2\", skew = \"tp\" "
        "} ]",
-       "plan.toml:2: 'skew' needs order = \"rotated\""},
+       "plan.toml:2: 'skew' needs order = \"rotated\" or order = \"nested\""},
+      {"split = [ { ops = \"*\", dim = \"b\", over = \"time:2\", order = \"nested\" } ]",
+       "plan.toml:1: order = \"nested\" needs 'skew', the axes of its rings, outermost first"},
+      {"mesh = { a = 2, tp = 2 }\nsplit = [ { ops = \"*\", dim = \"b\", over = \"time:2\", order = "
+       "\"rotated\", skew = [\"a\", \"-tp\"] } ]",
+       "plan.toml:2: expected a minus on all axes of a rotated loop or on none"},
+      {"mesh = { tp = 2 }\nsplit = [ { ops = \"*\", dim = \"b\", over = \"time:2\", order = "
+       "\"rotated\", skew = \"-tq\" } ]",
+       "plan.toml:2: axis 'tq' is not in the mesh {tp=2}, did you mean 'tp'?"},
+      {"reorder = [ { dim = \"seq\", as = \"zigzag\" } ]",
+       "plan.toml:1: [[reorder]] needs the key 'pieces'"},
+      {"reorder = [ { dim = \"seq\", as = \"zigzac\", pieces = 4 } ]",
+       "plan.toml:1: unknown order 'zigzac', did you mean 'zigzag'?"},
+      {"reorder = [ { dim = \"seq\", as = \"zigzag\", pieces = 3 } ]",
+       "plan.toml:1: expected an even number of pieces in a zigzag (two for each cut), found 3"},
+      {"expand = 3",
+       "plan.toml:1: 'expand' in the plan: expected a string or a list of strings, "
+       "found an integer"},
       {"split = [ { ops = \"*\", phase = \"backwards\", dim = \"b\", over = [] } ]",
        "plan.toml:1: unknown phase 'backwards', did you mean 'backward'?"},
       {"split = \"x\"",
@@ -226,8 +244,13 @@ SplitEntry random_split() {
       std::optional<Phase>(std::nullopt), std::optional<Phase>(Phase::kForward),
       std::optional<Phase>(Phase::kBackward), std::optional<Phase>(Phase::kUpdate));
   if (entry.steps > 1 && *rc::gen::arbitrary<bool>()) {
-    entry.order = StepOrder::kRotated;
     entry.skew = random_axes();
+    const bool nested = !entry.skew.empty() && *rc::gen::arbitrary<bool>();
+    entry.order = nested ? StepOrder::kNested : StepOrder::kRotated;
+    const bool falls = *rc::gen::arbitrary<bool>();
+    for (std::string& axis : entry.skew) {
+      if (falls) axis = "-" + axis;
+    }
   }
   return entry;
 }
@@ -300,6 +323,13 @@ RC_GTEST_PROP(Plan, PrintsAndParsesToAnEqualPlan, ()) {
   for (int i = 0; i < splits; ++i) plan.splits.push_back(random_split());
   const auto stores = *rc::gen::inRange(0, 5);
   for (int i = 0; i < stores; ++i) plan.stores.push_back(random_store());
+  if (*rc::gen::arbitrary<bool>()) plan.expand = {"blocks.*.attn.core"};
+  if (*rc::gen::arbitrary<bool>()) plan.expand.emplace_back("a \"quoted\" name");
+  const auto reorders = *rc::gen::inRange(0, 3);
+  for (int i = 0; i < reorders; ++i) {
+    const int64_t pieces = 2 * *rc::gen::inRange<int64_t>(1, 5);
+    plan.reorders.push_back({"seq", *rc::gen::element<std::string>("zigzag", "striped"), pieces});
+  }
   const std::string text = to_toml(plan);
   const auto again = parse_plan(text);
   RC_ASSERT(again.has_value());
@@ -316,6 +346,34 @@ RC_GTEST_PROP(Plan, TheParserTakesAnyBytes, ()) {
   const auto plan = parse_plan(text, "x");
   const bool placed = plan.has_value() || plan.error().message.starts_with("x:");
   RC_ASSERT(placed);
+}
+
+TEST(ParsePlan, Loops) {
+  const std::string text = R"(mesh = {}
+loop = [
+  { ops = "blocks.*.mlp", dim = "ffn", steps = 4, recompute = true },
+  { ops = "*", dim = "seq", sizes = [24, 16, 8], stages = true },
+]
+)";
+  const auto plan = parse_plan(text);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(to_toml(*plan), text);
+  EXPECT_EQ(plan->stage_steps(), 3);
+  const auto error = [](const std::string& entries) {
+    const auto result = parse_plan("loop = [ " + entries + " ]", "p.toml");
+    return result ? std::string() : result.error().message;
+  };
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq' }"),
+            "p.toml:1: [[loop]] needs one of 'steps' and 'sizes'");
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq', sizes = [4, 0] }"),
+            "p.toml:1: expected sizes >= 1, found 0");
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq', sizes = 4 }"),
+            "p.toml:1: 'sizes' in [[loop]]: expected a list of integers, found an integer");
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq', step = 4 }"),
+            "p.toml:1: unknown key 'step' in [[loop]], did you mean 'steps'?");
+  EXPECT_EQ(error("{ ops = '*', dim = 'seq', steps = 4, stages = true }, "
+                  "{ ops = '*', dim = 'batch', steps = 2, stages = true }"),
+            "p.toml:1: the loop of line 1 has stages = true already");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "tessera/plan/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -51,6 +52,7 @@ std::string entry_toml(const SplitEntry& entry) {
   if (entry.phase) out += fmt::format(", phase = {}", quoted(phase_name(*entry.phase)));
   out += fmt::format(", dim = {}, over = {}", quoted(entry.dim), names_text(over));
   if (entry.order == StepOrder::kRotated) out += ", order = \"rotated\"";
+  if (entry.order == StepOrder::kNested) out += ", order = \"nested\"";
   if (!entry.skew.empty()) out += ", skew = " + names_text(entry.skew);
   return out;
 }
@@ -60,6 +62,11 @@ std::string entry_toml(const StageEntry& entry) {
   if (!entry.mesh.empty()) out += ", mesh = " + mesh_toml(entry.mesh);
   if (entry.devices) out += fmt::format(", devices = {}", *entry.devices);
   return out;
+}
+
+std::string entry_toml(const ReorderEntry& entry) {
+  return fmt::format("dim = {}, as = {}, pieces = {}", quoted(entry.dim), quoted(entry.as),
+                     entry.pieces);
 }
 
 std::string entry_toml(const StoreEntry& entry) {
@@ -73,6 +80,15 @@ std::string entry_toml(const StoreEntry& entry) {
   }
   if (entry.recompute) out += fmt::format(", recompute = {}", *entry.recompute);
   if (entry.keep) out += ", keep = " + quoted(keep_name(*entry.keep));
+  return out;
+}
+
+std::string entry_toml(const LoopEntry& entry) {
+  std::string out = fmt::format("ops = {}, dim = {}", quoted(entry.ops), quoted(entry.dim));
+  if (entry.steps > 0) out += fmt::format(", steps = {}", entry.steps);
+  if (entry.steps == 0) out += fmt::format(", sizes = [{}]", fmt::join(entry.sizes, ", "));
+  if (entry.recompute) out += ", recompute = true";
+  if (entry.stages) out += ", stages = true";
   return out;
 }
 
@@ -102,9 +118,23 @@ tl::unexpected<Error> error_at(const Plan& plan, int line, const std::string& me
                                 : fmt::format("{}: {}", plan.file, message));
 }
 
+// The named stages once for each step of the loop that has stages of its own.
+Result<std::vector<const StageEntry*>> once_a_step(const Plan& plan,
+                                                   std::vector<const StageEntry*> named) {
+  const int64_t steps = plan.stage_steps();
+  std::vector<const StageEntry*> all = named;
+  for (int64_t step = 1; step < steps; ++step) all.insert(all.end(), named.begin(), named.end());
+  for (const StageEntry* entry : named) {
+    if (steps == 1 || entry == nullptr) continue;
+    return error_at(plan, entry->line,
+                    "a stage with a mesh of its own cannot be in a loop with stages = true");
+  }
+  return all;
+}
+
 // For each stage, the entry that gives it a mesh of its own, or null.
 Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
-  if (plan.stages.empty()) return std::vector<const StageEntry*>(1, nullptr);
+  if (plan.stages.empty()) return once_a_step(plan, {nullptr});
   std::set<int64_t> used;
   for (const StageEntry& entry : plan.stages) used.insert(entry.at);
   int64_t count = 0;
@@ -128,7 +158,7 @@ Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
     }
     of_stage = &entry;
   }
-  return own;
+  return once_a_step(plan, std::move(own));
 }
 
 bool nested(const Mesh& a, const Mesh& b) {
@@ -237,6 +267,12 @@ bool operator==(const SplitEntry& a, const SplitEntry& b) {
          std::tie(b.ops, b.phase, b.dim, b.over, b.steps, b.order, b.skew);
 }
 
+std::string ReorderEntry::order() const { return fmt::format("{}:{}", as, pieces); }
+
+bool operator==(const ReorderEntry& a, const ReorderEntry& b) {
+  return std::tie(a.dim, a.as, a.pieces) == std::tie(b.dim, b.as, b.pieces);
+}
+
 bool operator==(const StageEntry& a, const StageEntry& b) {
   return std::tie(a.ops, a.at, a.mesh, a.devices) == std::tie(b.ops, b.at, b.mesh, b.devices);
 }
@@ -246,14 +282,11 @@ bool operator==(const StoreEntry& a, const StoreEntry& b) {
          std::tie(b.tensors, b.over, b.dim, b.tier, b.fraction, b.recompute, b.keep);
 }
 
-bool operator==(const Plan& a, const Plan& b) {
-  return std::tie(a.mesh, a.micro_batches, a.micro_batch_dim, a.stage_axis, a.schedule,
-                  a.schedule_table, a.place, a.prefetch, a.resident_bytes, a.bucket_bytes, a.splits,
-                  a.stages, a.stores, a.compute_dtype) ==
-         std::tie(b.mesh, b.micro_batches, b.micro_batch_dim, b.stage_axis, b.schedule,
-                  b.schedule_table, b.place, b.prefetch, b.resident_bytes, b.bucket_bytes, b.splits,
-                  b.stages, b.stores, b.compute_dtype);
+bool operator==(const LoopEntry& a, const LoopEntry& b) {
+  return std::tie(a.ops, a.dim, a.steps, a.sizes, a.recompute, a.stages) ==
+         std::tie(b.ops, b.dim, b.steps, b.sizes, b.recompute, b.stages);
 }
+bool operator==(const Plan& a, const Plan& b) { return to_toml(a) == to_toml(b); }
 
 std::string to_toml(const Plan& plan) {
   const Plan defaults;
@@ -280,12 +313,18 @@ std::string to_toml(const Plan& plan) {
     out += fmt::format("prefetch = {{ units = {}, ahead = {} }}\n", quoted(plan.prefetch->units),
                        plan.prefetch->ahead);
   }
+  if (plan.resharding != defaults.resharding) {
+    out += fmt::format("resharding = \"{}\"\n", plan.resharding);
+  }
   if (plan.compute_dtype) {
     out += fmt::format("precision = {{ compute = {} }}\n", quoted(dtype_name(*plan.compute_dtype)));
   }
+  if (!plan.expand.empty()) out += fmt::format("expand = {}\n", names_text(plan.expand));
+  out += entries_toml("reorder", plan.reorders);
   out += entries_toml("split", plan.splits);
   out += entries_toml("stage", plan.stages);
   out += entries_toml("store", plan.stores);
+  out += entries_toml("loop", plan.loops);
   return out;
 }
 
@@ -325,6 +364,20 @@ Result<std::vector<Mesh>> stage_meshes(const Plan& plan) {
   }
   TESSERA_TRY_VOID(check_devices(plan, meshes, own));
   return meshes;
+}
+
+int64_t Plan::stage_steps() const {
+  for (const LoopEntry& loop : loops) {
+    if (!loop.stages) continue;
+    return loop.steps > 0 ? loop.steps : static_cast<int64_t>(loop.sizes.size());
+  }
+  return 1;
+}
+
+int64_t Plan::named_stages() const {
+  int64_t count = 1;
+  for (const StageEntry& entry : stages) count = std::max(count, entry.at + 1);
+  return count;
 }
 
 int64_t Plan::ranks() const {

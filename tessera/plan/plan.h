@@ -35,7 +35,13 @@
 
 namespace tessera {
 
-enum class StepOrder : uint8_t { kAligned, kRotated };
+// Which piece a rank works on at step t of a time loop of q steps; c: its coordinates on the skew
+// axes.
+//   aligned  piece t on every rank
+//   rotated  piece (t + sum of c) mod q; axes written with a minus: (sum of c - t) mod q
+//   nested   t and the piece are numbers with one digit an axis, outermost first, q the product of
+//            the sizes: digit (c + t) mod n, with a minus (c - t) mod n, each for itself
+enum class StepOrder : uint8_t { kAligned, kRotated, kNested };
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
 std::string_view tier_name(Tier tier);
 // How long what was gathered of a tensor at rest is kept: until its block needs it no more, from
@@ -54,9 +60,8 @@ struct SplitEntry {
       over;           // axis names, outermost first; empty: un-split (overrides an earlier entry)
   int64_t steps = 1;  // "time:4" -> 4; innermost
   StepOrder order = StepOrder::kAligned;
-  std::vector<std::string>
-      skew;  // axes whose coordinates shift the step when rotated; default: all mesh axes that
-             // shard any operand's copy of this dim at rest, see lowering; usually given
+  std::vector<std::string> skew;  // axes whose coordinates shift a rotated or nested loop; "-cp":
+                                  // the piece falls as the steps go by
   int line = 0;
   friend bool operator==(const SplitEntry& a,
                          const SplitEntry& b);  // all but the line; so the others below
@@ -84,6 +89,26 @@ struct StoreEntry {
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
 };
+// A time loop over a group of ops; split entries with "time:N" loop over one op.
+struct LoopEntry {
+  std::string ops;
+  std::string dim;
+  int64_t steps = 0;           // even pieces, the first ones larger; 0: `sizes` are given
+  std::vector<int64_t> sizes;  // of the pieces, in order
+  bool recompute = false;      // keep nothing of what is made inside a step
+  bool stages = false;         // each step goes through stages of its own
+  int line = 0;
+  friend bool operator==(const LoopEntry& a, const LoopEntry& b);
+};
+// A change of the forward graph before it is differentiated: a dim in another order.
+struct ReorderEntry {
+  std::string dim;
+  std::string as;      // "zigzag", "striped"; graph/order.h
+  int64_t pieces = 1;  // of the dim
+  int line = 0;
+  std::string order() const;  // "zigzag:8"
+  friend bool operator==(const ReorderEntry& a, const ReorderEntry& b);
+};
 // Tensors at rest that a unit of ops reads are gathered while the unit `ahead` before it computes;
 // so ahead + 1 units are gathered at the same time. A unit: ops whose path has the same shortest
 // prefix that the glob matches ("blocks.*": blocks.0, blocks.1, ...).
@@ -106,12 +131,20 @@ struct Plan {
   // Of the device's copies of tensors that rest on the host or disk, so many bytes a rank stay from
   // one use to the next: those whose next use comes first.
   int64_t resident_bytes = 0;
+  std::string resharding = "auto";  // what replicas receive from other stages: "direct", "gather"
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
-  std::optional<DType> compute_dtype;                             // [precision] compute
-  int micro_batches_line = 0, schedule_line = 0, place_line = 0;  // 0: not written
+  std::vector<LoopEntry> loops;  // applied in order (shape_forward, prepare.h)
+  std::vector<ReorderEntry> reorders;
+  std::vector<std::string> expand;     // globs over paths of forward ops that are to be taken apart
+  std::optional<DType> compute_dtype;  // [precision] compute
+  int micro_batches_line = 0, schedule_line = 0, place_line = 0, expand_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
+  // Steps of the loop that has stages of its own, 1 without one: the stages that the entries name
+  // are there once for each step, stage `at` of step s with the number s * named_stages() + at.
+  int64_t stage_steps() const;
+  int64_t named_stages() const;                          // at least 1
   friend bool operator==(const Plan& a, const Plan& b);  // all but file and lines
 };
 Result<Plan> parse_plan(std::string_view toml, std::string_view file = "<plan>");
@@ -125,11 +158,16 @@ Result<Schedule> plan_schedule(const Plan& plan, const PipelineShape& shape);
 
 // ---- applied to a graph
 // -----------------------------------------------------------------------------------------
+struct SkewAxis {
+  AxisId axis;
+  bool falls = false;  // written with a minus
+  friend bool operator==(const SkewAxis&, const SkewAxis&) = default;
+};
 struct DimSplit {
   std::vector<AxisId> axes;  // of the op's stage mesh, outermost first
   int64_t steps = 1;         // op-scoped time loop, inside the axes
   StepOrder order = StepOrder::kAligned;
-  std::vector<AxisId> skew;
+  std::vector<SkewAxis> skew;
   int entry = -1;  // index into Plan::splits that decided; -1 none
   bool split() const { return !axes.empty() || steps > 1; }
 };

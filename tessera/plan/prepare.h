@@ -1,15 +1,25 @@
-// Makes the graph that a plan can run on. A plan may split a dim that an op kind freezes (layer
-// norm over a split hidden dim) or recompute activations; both are transforms of the graph
-// (graph/transform.h), after which the plan is resolved again. Precision is not part of it: it is
-// applied to the forward graph, before differentiate.
+// Makes the graph that a plan can run on, in two places. Before differentiate, shape_forward
+// applies what changes the forward graph: what it takes apart
+// and reorders, precision, then the plan's loops. After it, prepare: a
+// plan may split a dim that an op kind freezes (layer norm over a split hidden dim) or recompute
+// activations; both are transforms of the graph (graph/transform.h), after which the plan is
+// resolved again.
 //
+//   TESSERA_TRY(Graph shaped, shape_forward(model.graph, plan, plan.compute_dtype));
+//   TESSERA_TRY(Graph differentiated, differentiate(shaped, optimizer));
 //   TESSERA_TRY(Prepared prepared, prepare(differentiated, plan));   // lower(prepared.graph,
 //   prepared.plan, rank)
 #pragma once
 
+#include <optional>
+
 #include "tessera/plan/plan.h"
 
 namespace tessera {
+
+// `compute`: the dtype to compute in; unset: as the graph is. Parameters and the loss keep their
+// names. Errors name the plan's line.
+Result<Graph> shape_forward(const Graph& forward, const Plan& plan, std::optional<DType> compute);
 
 struct Prepared {
   Graph graph;

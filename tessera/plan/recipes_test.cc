@@ -54,6 +54,28 @@ stage = [
   { ops = "{blocks.[3-4],final,head,loss}", at = 1 },
 ]
 )");
+  EXPECT_EQ(emit("token_pipeline(pp=2, slices=2+1+1)", graph),
+            R"(# token_pipeline(pp=2, slices=2+1+1)
+mesh = { pp = 2 }
+schedule = "token"
+stage = [
+  { ops = "{embed,blocks.[0-2]}",           at = 0 },
+  { ops = "{blocks.[3-4],final,head,loss}", at = 1 },
+]
+loop = [
+  { ops = "*", dim = "seq", sizes = [2, 1, 1], stages = true },
+]
+)");
+  EXPECT_EQ(emit("token_pipeline(2, 2+3)", graph),
+            "recipe token_pipeline: expected slices that add up to seq = 4 (or their number), "
+            "found '2+3'");
+  EXPECT_EQ(emit("co_shard(steps=2)", graph), R"(# co_shard(steps=2)
+mesh = {}
+loop = [
+  { ops = "blocks.*.attn", dim = "heads", steps = 2, recompute = true },
+  { ops = "blocks.*.mlp", dim = "ffn", steps = 2, recompute = true },
+]
+)");
   EXPECT_EQ(emit("one_f_one_b(4, 8)", graph), R"(# one_f_one_b(4, 8)
 mesh = { pp = 4 }
 micro_batches = 8
@@ -91,19 +113,47 @@ store = [
   EXPECT_EQ(emit("summa(q=2)", graph), R"(# summa(q=2)
 mesh = { row = 2, col = 2 }
 split = [
-  { ops = "*",                      dim = "batch",  over = "row" },
-  { ops = "*",                      dim = "hidden", over = "col" },
-  { ops = "blocks.*.attn.{q,k,v}",  dim = "hidden", over = "time:2" },
-  { ops = "blocks.*.mlp.{up,gate}", dim = "hidden", over = "time:2" },
-  { ops = "blocks.*.attn",          dim = "heads",  over = "col" },
-  { ops = "blocks.*.mlp",           dim = "ffn",    over = "col" },
-  { ops = "blocks.*.attn.out",      dim = "heads",  over = "time:2" },
-  { ops = "blocks.*.mlp.down",      dim = "ffn",    over = "time:2" },
-  { ops = "{embed.token,head}",     dim = "vocab",  over = "time:2" },
-  { ops = "loss",                   dim = "vocab",  over = "col" },
+  { ops = "*",                     dim = "batch",  over = "row" },
+  { ops = "*",                     dim = "hidden", over = "col" },
+  { ops = "blocks.*.attn.{q,k,v}", dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.mlp.up",       dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.attn",         dim = "heads",  over = "col" },
+  { ops = "blocks.*.mlp",          dim = "ffn",    over = "col" },
+  { ops = "blocks.*.attn.out",     dim = "heads",  over = "time:2" },
+  { ops = "blocks.*.mlp.down",     dim = "ffn",    over = "time:2" },
+  { ops = "{embed.token,head}",    dim = "vocab",  over = "time:2" },
+  { ops = "loss",                  dim = "vocab",  over = "col" },
 ]
 store = [
   { tensors = "role:parameter", over = "row" },
+]
+)");
+}
+
+TEST(Recipes, LongSequences) {
+  const Graph graph = test_transformer();
+  EXPECT_EQ(emit("ring_attention(cp=4, inner=2)", graph), R"(# ring_attention(cp=4, inner=2)
+mesh = { outer = 2, inner = 2 }
+reorder = [ { dim = "seq", as = "zigzag", pieces = 8 } ]
+split = [
+  { ops = "*",                  dim = "seq", over = ["outer", "inner"] },
+  { ops = "blocks.*.attn.core", dim = "kv",  over = "time:4",           order = "nested", skew = ["-outer", "-inner"] },
+]
+)");
+  EXPECT_EQ(emit("rsa(sp=2)", graph), R"(# rsa(sp=2)
+mesh = { sp = 2 }
+expand = "blocks.*.attn.core"
+split = [
+  { ops = "*",                                  dim = "seq", over = "sp" },
+  { ops = "blocks.*.attn.core.{scores,values}", dim = "kv",  over = "time:2", order = "rotated", skew = "-sp" },
+]
+)");
+  EXPECT_EQ(emit("ulysses(2)", graph), R"(# ulysses(2)
+mesh = { sp = 2 }
+split = [
+  { ops = "*",                  dim = "seq",   over = "sp" },
+  { ops = "blocks.*.attn.core", dim = "seq",   over = [] },
+  { ops = "blocks.*.attn.core", dim = "heads", over = "sp" },
 ]
 )");
 }
@@ -140,16 +190,16 @@ store = [
   EXPECT_EQ(emit("cannon(2)", graph), R"(# cannon(2)
 mesh = { row = 2, col = 2 }
 split = [
-  { ops = "*",                      dim = "batch",  over = "row" },
-  { ops = "*",                      dim = "hidden", over = "col" },
-  { ops = "blocks.*.attn.{q,k,v}",  dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "blocks.*.mlp.{up,gate}", dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "blocks.*.attn",          dim = "heads",  over = "col" },
-  { ops = "blocks.*.mlp",           dim = "ffn",    over = "col" },
-  { ops = "blocks.*.attn.out",      dim = "heads",  over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "blocks.*.mlp.down",      dim = "ffn",    over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "{embed.token,head}",     dim = "vocab",  over = "time:2", order = "rotated", skew = ["row", "col"] },
-  { ops = "loss",                   dim = "vocab",  over = "col" },
+  { ops = "*",                     dim = "batch",  over = "row" },
+  { ops = "*",                     dim = "hidden", over = "col" },
+  { ops = "blocks.*.attn.{q,k,v}", dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "blocks.*.mlp.up",       dim = "hidden", over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "blocks.*.attn",         dim = "heads",  over = "col" },
+  { ops = "blocks.*.mlp",          dim = "ffn",    over = "col" },
+  { ops = "blocks.*.attn.out",     dim = "heads",  over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "blocks.*.mlp.down",     dim = "ffn",    over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "{embed.token,head}",    dim = "vocab",  over = "time:2", order = "rotated", skew = ["row", "col"] },
+  { ops = "loss",                  dim = "vocab",  over = "col" },
 ]
 store = [
   { tensors = "role:parameter", over = "row" },
@@ -158,16 +208,16 @@ store = [
   EXPECT_EQ(emit("tesseract(2, 2, zero=1)", graph), R"(# tesseract(2, 2, zero=1)
 mesh = { depth = 2, row = 2, col = 2 }
 split = [
-  { ops = "*",                      dim = "batch",  over = ["depth", "row"] },
-  { ops = "*",                      dim = "hidden", over = "col" },
-  { ops = "blocks.*.attn.{q,k,v}",  dim = "hidden", over = "time:2" },
-  { ops = "blocks.*.mlp.{up,gate}", dim = "hidden", over = "time:2" },
-  { ops = "blocks.*.attn",          dim = "heads",  over = "col" },
-  { ops = "blocks.*.mlp",           dim = "ffn",    over = "col" },
-  { ops = "blocks.*.attn.out",      dim = "heads",  over = "time:2" },
-  { ops = "blocks.*.mlp.down",      dim = "ffn",    over = "time:2" },
-  { ops = "{embed.token,head}",     dim = "vocab",  over = "time:2" },
-  { ops = "loss",                   dim = "vocab",  over = "col" },
+  { ops = "*",                     dim = "batch",  over = ["depth", "row"] },
+  { ops = "*",                     dim = "hidden", over = "col" },
+  { ops = "blocks.*.attn.{q,k,v}", dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.mlp.up",       dim = "hidden", over = "time:2" },
+  { ops = "blocks.*.attn",         dim = "heads",  over = "col" },
+  { ops = "blocks.*.mlp",          dim = "ffn",    over = "col" },
+  { ops = "blocks.*.attn.out",     dim = "heads",  over = "time:2" },
+  { ops = "blocks.*.mlp.down",     dim = "ffn",    over = "time:2" },
+  { ops = "{embed.token,head}",    dim = "vocab",  over = "time:2" },
+  { ops = "loss",                  dim = "vocab",  over = "col" },
 ]
 store = [
   { tensors = "role:parameter", over = "row" },
@@ -277,14 +327,21 @@ TEST(Recipes, EveryRecipeMakesAPlanThatResolves) {
       {"fsdp(2, replicas=3, tp=2, sequence_shard=true, recompute=full)", 12},
       {"recompute(selective)", 1},
       {"per_layer(\"0-0:tp2,dp3,sp;1-2:dp6,zero3;3-3:tp2,dp3,recompute\", pp=2)", 12},
-      {"per_op(\"a2,b3\", \"*=batch:a;attention=heads:a;mlp@[0-1]=ffn:a+b;norms=hidden:b\")", 6}};
+      {"per_op(\"a2,b3\", \"*=batch:a;attention=heads:a;mlp@[0-1]=ffn:a+b;norms=hidden:b\")", 6},
+      {"ring_attention(4, dp=2)", 8},
+      {"ring_attention(4, inner=2, order=striped)", 4},
+      {"rsa(2, dp=2)", 4},
+      {"ulysses(2)", 2},
+      {"ring_ulysses(2, 2)", 4}};
   for (const auto& [call, ranks] : calls) {
     const auto text = emit_recipe(call, *trained);
     ASSERT_TRUE(text.has_value()) << text.error().message;
     EXPECT_LE(std::count(text->begin(), text->end(), '\n'), 40) << *text;
     const auto plan = parse_plan(*text, call);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
-    const auto prepared = prepare(*trained, *plan);
+    const auto forward = shape_forward(test_transformer(model), *plan, std::nullopt);
+    ASSERT_TRUE(forward.has_value()) << forward.error().message;
+    const auto prepared = prepare(*differentiate(*forward, OptimizerSpec{}), *plan);
     ASSERT_TRUE(prepared.has_value()) << prepared.error().message;
     EXPECT_EQ(prepared->plan.ranks, ranks) << call;
     // The text from the forward graph alone is the same.
@@ -315,6 +372,8 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
       {"tensor_parallel(8)",
        "recipe tensor_parallel: tp = 8 is more than the 4 attention heads (heads = 4, group = 1)"},
       {"summa(5)", "recipe summa: q = 5 is more than the 4 attention heads (heads = 4, group = 1)"},
+      {"summa(2, cols=5)",
+       "recipe summa: cols = 5 is more than the 4 attention heads (heads = 4, group = 1)"},
       {"megatron(schedule=1f2b)", "recipe megatron: unknown schedule '1f2b', did you mean '1f1b'?"},
       {"megatron(sequence_shard=yes)",
        "recipe megatron: expected sequence_shard = true or false, found 'yes', did you mean "

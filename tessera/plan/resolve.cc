@@ -22,10 +22,10 @@ std::string suggestion(const std::string& best) {
   return best.empty() ? "" : fmt::format(", did you mean '{}'?", best);
 }
 
-// All prefixes of `path` that end before a '.' or '@', and the path.
+// All prefixes of `path` that end before a '.', '@' or '#', and the path.
 void add_prefixes(std::string_view path, std::set<std::string>& prefixes) {
   for (size_t end = 0; end < path.size();) {
-    end = std::min(path.find_first_of(".@", end + 1), path.size());
+    end = std::min(path.find_first_of(".@#", end + 1), path.size());
     prefixes.emplace(path.substr(0, end));
   }
 }
@@ -216,6 +216,7 @@ class Resolver {
   }
 
   // Unnamed forward ops: the stage of the nearest named op before, else of the first named one.
+  // Then each step of a loop goes to its own stages.
   void complete_forward_stages() {
     StageId current(0);
     for (const Op& op : graph_.ops()) {
@@ -229,6 +230,12 @@ class Resolver {
       StageId& stage = out_.ops[op.id.index()].stage;
       if (stage.valid()) current = stage;
       stage = current;
+    }
+    const auto named = static_cast<int32_t>(plan().named_stages());
+    for (const Op& op : graph_.ops()) {
+      if (op.phase == Phase::kForward && op.step > 0) {
+        out_.ops[op.id.index()].stage.value += op.step * named;
+      }
     }
   }
 
@@ -341,11 +348,15 @@ class Resolver {
     split.order = entry.order;
     split.entry = static_cast<int>(e);
     for (const std::string& name : entry.over) split.axes.push_back(mesh.find(name));
-    for (const std::string& name : entry.skew) split.skew.push_back(mesh.find(name));
-    for (const auto* axes : {&split.axes, &split.skew}) {
-      for (AxisId axis : *axes) {
-        if (!axis.valid()) return std::nullopt;
-      }
+    for (const std::string& name : entry.skew) {
+      const bool falls = name.starts_with("-");
+      split.skew.push_back({mesh.find(name.substr(falls ? 1 : 0)), falls});
+    }
+    for (AxisId axis : split.axes) {
+      if (!axis.valid()) return std::nullopt;
+    }
+    for (const SkewAxis& skew : split.skew) {
+      if (!skew.axis.valid()) return std::nullopt;
     }
     return split;
   }
@@ -374,6 +385,8 @@ class Resolver {
         continue;
       }
       const auto d = static_cast<size_t>(dim);
+      TESSERA_TRY_VOID(check_nested(entry, *split, mesh));
+      TESSERA_TRY_VOID(check_space(entry, *split, op, d));
       if (pieces(*split, mesh) > 1 && frozen_dims(op)[d]) {
         if (!expands(op, entry.dim)) {
           if (!frozen.valid()) frozen = id;
@@ -399,6 +412,33 @@ class Resolver {
         fmt::format("over = \"{}\": op '{}' runs on the mesh {} of stage {}, which lacks that axis",
                     join(entry.over, ", "), graph_.op(without_axis).path,
                     mesh_of(without_axis).to_string(), out_.ops[without_axis.index()].stage.value));
+  }
+
+  // The digits of a nested loop's steps are those of its axes.
+  Status check_nested(const SplitEntry& entry, const DimSplit& split, const Mesh& mesh) const {
+    if (split.order != StepOrder::kNested) return {};
+    int64_t product = 1;
+    for (const SkewAxis& skew : split.skew) product *= mesh.axis(skew.axis).size;
+    if (product == split.steps) return {};
+    return error(entry.line,
+                 fmt::format("expected time:{} (the product of the axes in skew = \"{}\"), found "
+                             "time:{}",
+                             product, join(entry.skew, ", "), split.steps));
+  }
+
+  // Weighted parts are merged where both outputs are at hand: by the op itself, step by step.
+  Status check_space(const SplitEntry& entry, const DimSplit& split, const Op& op,
+                     size_t dim) const {
+    if (pieces(split, mesh_of(op.id)) == split.steps) return {};
+    for (size_t o = 0; o < op.outputs.size(); ++o) {
+      const bool weighted = op.annotation.outputs[o].combiner == Combiner::kWeighted;
+      if (!weighted || !op.annotation.reduces(static_cast<int>(dim), o)) continue;
+      return error(entry.line,
+                   fmt::format("dim '{}' of op '{}' ({}) cannot be cut over '{}': expected "
+                               "over = \"time:N\", or no split",
+                               entry.dim, op.path, op.kind, join(entry.over, ", ")));
+    }
+    return {};
   }
 
   tl::unexpected<Error> lacks_dim(const SplitEntry& entry,
@@ -438,14 +478,15 @@ class Resolver {
   bool move_split(DimSplit& split, StageId from, StageId to) const {
     const Mesh& here = out_.stages[from.index()].mesh;
     const Mesh& there = out_.stages[to.index()].mesh;
-    for (std::vector<AxisId>* axes : {&split.axes, &split.skew}) {
-      for (AxisId& axis : *axes) {
-        const AxisId moved = there.find(here.axis(axis).name);
-        if (!moved.valid() || there.axis(moved).size != here.axis(axis).size) return false;
-        axis = moved;
-      }
-    }
-    return true;
+    const auto move = [&](AxisId& axis) {
+      const AxisId moved = there.find(here.axis(axis).name);
+      if (!moved.valid() || there.axis(moved).size != here.axis(axis).size) return false;
+      axis = moved;
+      return true;
+    };
+    return std::all_of(split.axes.begin(), split.axes.end(), move) &&
+           std::all_of(split.skew.begin(), split.skew.end(),
+                       [&](SkewAxis& skew) { return move(skew.axis); });
   }
 
   void inherit(const Op& op) {
@@ -522,6 +563,9 @@ class Resolver {
   // ---- stores
   // ---------------------------------------------------------------------------------------
   Status apply_stores() {
+    for (const Tensor& tensor : graph_.tensors()) {
+      out_.tensors[tensor.id.index()].recompute = tensor.recompute;
+    }
     for (size_t e = 0; e < plan().stores.size(); ++e) {
       const StoreEntry& entry = plan().stores[e];
       TESSERA_TRY(const auto selected, select_tensors(entry));

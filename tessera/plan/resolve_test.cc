@@ -264,7 +264,7 @@ TEST(Resolve, AFrozenDimIsAnErrorUnlessItExpandsOrAnotherOpTakesTheSplit) {
           graph),
       "plan.toml:2: dim 'head_dim' of op 'blocks.0.attn.core' (attention) cannot be split; dims "
       "that can: batch, "
-      "seq, heads, group");
+      "seq, heads, group, kv");
   const auto wide =
       resolve_text(mesh + "split = [ { ops = \"*\", dim = \"head_dim\", over = \"tp\" } ]", graph);
   ASSERT_TRUE(wide.has_value()) << wide.error().message;
@@ -284,6 +284,51 @@ TEST(Resolve, AFrozenDimIsAnErrorUnlessItExpandsOrAnotherOpTakesTheSplit) {
                    graph);
   ASSERT_TRUE(taken_back.has_value()) << taken_back.error().message;
   EXPECT_TRUE(taken_back->to_expand.empty());
+}
+
+TEST(Resolve, KeysMayBeCutOverTimeOnly) {
+  const Graph graph = test_transformer();
+  const std::string mesh = "mesh = { a = 2, b = 2 }\n";
+  const std::string entry =
+      mesh + "split = [ { ops = \"blocks.*.attn.core\", dim = \"kv\", over = ";
+  EXPECT_EQ(error_of(entry + "[\"a\", \"time:2\"] } ]", graph),
+            "plan.toml:2: dim 'kv' of op 'blocks.0.attn.core' (attention) cannot be cut over 'a': "
+            "expected over = \"time:N\", or no split");
+  EXPECT_TRUE(resolve_text(entry + "\"time:2\" } ]", graph).has_value());
+}
+
+TEST(Resolve, TheStepsOfANestedLoopAreTheProductOfItsAxes) {
+  const Graph graph = test_transformer();
+  const std::string entry =
+      "mesh = { a = 2, b = 2 }\nsplit = [ { ops = \"blocks.*.attn.core\", dim = \"kv\", order = "
+      "\"nested\", skew = [\"-a\", \"-b\"], over = ";
+  EXPECT_EQ(error_of(entry + "\"time:2\" } ]", graph),
+            "plan.toml:2: expected time:4 (the product of the axes in skew = \"-a, -b\"), found "
+            "time:2");
+  EXPECT_TRUE(resolve_text(entry + "\"time:4\" } ]", graph).has_value());
+}
+
+TEST(Prepare, TransformsTheForwardGraphAsThePlanAsks) {
+  const Graph graph = test_transformer();
+  const auto transformed = [&](const std::string& text) {
+    return shape_forward(graph, *parse_plan(text, "plan.toml"), std::nullopt);
+  };
+  const auto error = [&](const std::string& text) {
+    const auto out = transformed(text);
+    return out ? "" : out.error().message;
+  };
+  const auto expanded = transformed("expand = \"blocks.0.attn\"");
+  ASSERT_TRUE(expanded.has_value()) << expanded.error().message;
+  EXPECT_TRUE(find_op(*expanded, "blocks.0.attn.core.scores").valid());
+  EXPECT_TRUE(find_op(*expanded, "blocks.1.attn.core").valid());
+  EXPECT_EQ(error("expand = \"blocks.*.atn\""),
+            "plan.toml:1: expand = \"blocks.*.atn\" selects no forward op, did you mean "
+            "'blocks.0.attn.q'?");
+  EXPECT_EQ(error("mesh = {}\nexpand = \"blocks.1.mlp\""),
+            "plan.toml:2: expand = \"blocks.1.mlp\" selects no op that can be taken apart, only "
+            "such as 'blocks.1.mlp.up' (einsum)");
+  EXPECT_EQ(error("reorder = [ { dim = \"sequ\", as = \"zigzag\", pieces = 4 } ]"),
+            "plan.toml:1: no tensor of the graph has the dim 'sequ'");
 }
 
 TEST(Prepare, ExpandsAndRecomputesUntilNothingIsLeft) {

@@ -180,7 +180,7 @@ PathIndex::PathIndex(const std::vector<std::string_view>& paths) {
   for (std::string_view path : paths) {
     int parent = -1;
     for (size_t end = 0; end < path.size();) {
-      end = std::min(path.find_first_of(".@", end + 1), path.size());
+      end = std::min(path.find_first_of(".@#", end + 1), path.size());
       const std::string_view prefix = path.substr(0, end);
       const auto [it, added] = known.try_emplace(prefix, static_cast<int>(nodes_.size()));
       if (added) nodes_.push_back({std::string(prefix), parent});

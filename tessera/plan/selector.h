@@ -1,7 +1,8 @@
 // Selectors: which ops or tensors an entry of a plan speaks about. A pattern is a glob
 // (base/text.h, glob_match); it selects a name if it matches the whole name or a prefix of it that
-// ends before a '.' or an '@'. So "blocks.*.attn" takes everything below it, and "blocks.0.ln_1"
-// also takes what transforms made of that op ("blocks.0.ln_1.moments", "blocks.0.ln_1@recompute").
+// ends before a '.', an '@' or a '#'. So "blocks.*.attn" takes everything below it, and
+// "blocks.0.ln_1" also takes what transforms made of that op ("blocks.0.ln_1.moments",
+// "blocks.0.ln_1@recompute", "blocks.0.ln_1#2").
 //
 //   PathIndex index(paths);                        // once
 //   const std::vector<bool>& hit = index.select("blocks.*.mlp");   // by position in `paths`;

@@ -100,7 +100,10 @@ std::optional<StepPiece> step_piece(const Op& op, const OpPlan& plan, const Oper
     piece.prefix = real_axes(loop.split.axes, mesh).size();
     piece.steps = loop.split.steps;
     piece.step = step;
-    if (loop.split.order == StepOrder::kRotated) piece.skew = real_axes(loop.split.skew, mesh);
+    piece.order = loop.split.order;
+    for (const SkewAxis& skew : loop.split.skew) {
+      if (mesh.axis(skew.axis).size > 1) piece.skew.push_back(skew);
+    }
     piece.grain = inner_size(op.annotation, operand.dims[d]);
     return piece;
   }

@@ -12,6 +12,28 @@
 
 namespace tessera {
 
+Interval step_interval(Interval whole, int64_t steps, int64_t step, StepOrder order,
+                       const std::vector<SkewAxis>& skew, const Mesh& mesh,
+                       const std::vector<int64_t>& coordinates) {
+  const auto modulo = [](int64_t value, int64_t n) { return (value % n + n) % n; };
+  if (order == StepOrder::kNested) {
+    int64_t inside = steps;
+    for (const SkewAxis& s : skew) {
+      const int64_t n = mesh.axis(s.axis).size;
+      inside /= n;
+      const int64_t digit = step / inside % n;
+      const int64_t at = coordinates[s.axis.index()] + (s.falls ? -digit : digit);
+      whole = split_interval(whole, n, modulo(at, n));
+    }
+    return whole;
+  }
+  int64_t index = order == StepOrder::kRotated && !skew.empty() && skew[0].falls ? -step : step;
+  if (order == StepOrder::kRotated) {
+    for (const SkewAxis& s : skew) index += coordinates[s.axis.index()];
+  }
+  return split_interval(whole, steps, modulo(index, steps));
+}
+
 Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>& shape,
              const std::vector<int64_t>& coordinates) {
   Box box = region_of(region.layout, mesh, shape, coordinates);
@@ -21,11 +43,14 @@ Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>&
   const std::vector<AxisId> outer(axes.begin(),
                                   axes.begin() + static_cast<std::ptrdiff_t>(piece.prefix));
   const Interval whole = cut_interval(shape[piece.dim], piece.grain, outer, mesh, coordinates);
-  int64_t index = piece.step;
-  for (AxisId axis : piece.skew) index += coordinates[axis.index()];
-  const Interval cut = split_interval({whole.begin / piece.grain, whole.size / piece.grain},
-                                      piece.steps, index % piece.steps);
-  const Interval step{cut.begin * piece.grain, cut.size * piece.grain};
+  const Interval cut =
+      step_interval({whole.begin / piece.grain, whole.size / piece.grain}, piece.steps, piece.step,
+                    piece.order, piece.skew, mesh, coordinates);
+  Interval step{cut.begin * piece.grain, cut.size * piece.grain};
+  if (piece.queries > 0) {
+    const Interval queries = cut_interval(piece.queries, 1, piece.query_axes, mesh, coordinates);
+    if (queries.end() <= step.begin) step.size = 0;
+  }
   box.dims[piece.dim] = intersect(box.dims[piece.dim], step);
   return box;
 }
@@ -38,11 +63,8 @@ Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const
     const DimSplit& split = plan.dims[d];
     Interval interval = cut_interval(space[d], 1, split.axes, mesh, coordinates);
     if (split.steps > 1) {
-      int64_t index = step;
-      if (split.order == StepOrder::kRotated) {
-        for (AxisId axis : split.skew) index += coordinates[axis.index()];
-      }
-      interval = split_interval(interval, split.steps, index % split.steps);
+      interval =
+          step_interval(interval, split.steps, step, split.order, split.skew, mesh, coordinates);
     }
     box.dims.push_back(interval);
   }
@@ -210,14 +232,17 @@ class Instantiation {
       compute.inputs.push_back(
           local(body.inputs[i].buffer, held.empty() ? held : intersect(held, need)));
     }
-    bool any = false;
+    bool any = false, sets = false;
     for (const TextOutput& output : body.outputs) {
       Output o{local(output.view, output.tensor), output.tensor, output.write, output.term,
                output.terms};
       any = any || !o.view.box.empty();
+      sets = sets || (!o.view.box.empty() && o.write != Write::kAdd);
       compute.outputs.push_back(std::move(o));
     }
-    if (any) push(text, {std::move(compute), {}, {}});
+    // Keys that none of the queries sees add nothing.
+    if (any && (sets || !masked(op.annotation, compute.box)))
+      push(text, {std::move(compute), {}, {}});
   }
 
   int group_of(const std::vector<AxisId>& axes) {
@@ -269,7 +294,8 @@ class Instantiation {
 
   // ---- crossings
   // ----------------------------------------------------------------------------------------------
-  // Which ranks of the sending mesh serve the rank at `to` and with what. Axes that do not cut the
+  // Which ranks of the sending mesh serve the rank at `to` and with what: the planned routes, if
+  // there are any. Else, axes that do not cut the
   // tensor there: the holder with the receiver's own coordinate on the axis of that name, else
   // spread by the receiver's position.
   std::vector<Crossing> sources(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh,
@@ -278,6 +304,15 @@ class Instantiation {
     const Box need = evaluate(cross.to.region, to_mesh, whole, to);
     std::vector<Crossing> out;
     if (need.empty()) return out;
+    if (cross.routes) {
+      const auto [first, last] = std::equal_range(
+          cross.routes->begin(), cross.routes->end(), CrossRoute{0, to_mesh.rank_at(to), {}},
+          [](const CrossRoute& a, const CrossRoute& b) { return a.to < b.to; });
+      for (auto it = first; it != last; ++it) {
+        out.push_back({from_mesh.coordinates(it->from), it->region});
+      }
+      return out;
+    }
     std::vector<int64_t> source(from_mesh.axes.size(), 0);
     int64_t position = 0;
     for (size_t a = 0; a < to_mesh.axes.size(); ++a)
@@ -322,6 +357,17 @@ class Instantiation {
   std::vector<std::vector<int64_t>> receivers(const TextCross& cross, const Mesh& to_mesh) const {
     const Layout& from = cross.from.region.layout;
     const Layout& to = cross.to.region.layout;
+    if (cross.routes) {
+      std::vector<std::vector<int64_t>> served;
+      for (const CrossRoute& route : *cross.routes) {
+        if (route.from != out_.rank) continue;
+        std::vector<int64_t> coordinates = to_mesh.coordinates(route.to);
+        if (served.empty() || served.back() != coordinates) {
+          served.push_back(std::move(coordinates));
+        }
+      }
+      return served;
+    }
     std::vector<std::vector<int64_t>> out = {{}};
     for (size_t a = 0; a < to_mesh.axes.size(); ++a) {
       const AxisId here = mesh().find(to_mesh.axes[a].name);

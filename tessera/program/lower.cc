@@ -88,14 +88,17 @@ std::vector<Varying> uneven_cuts(const PlaceText& text, const ShapeRule& shapes)
       const bool steps = region.piece && region.piece->dim == d;
       int64_t pieces = steps ? region.piece->steps : 1;
       for (AxisId axis : region.layout.shards[d]) pieces *= text.mesh.axis(axis).size;
-      if ((shape[d] / region.layout.grain[d]) % pieces == 0) continue;
+      const bool limited = steps && region.piece->queries > 0;
+      if ((shape[d] / region.layout.grain[d]) % pieces == 0 && !limited) continue;
       Varying cut{region.layout.shards[d], {}};
       std::string name = std::to_string(shape[d]) + "/" + std::to_string(region.layout.grain[d]);
       if (steps) {
-        add_axes(cut.axes, region.piece->skew);
+        for (const SkewAxis& skew : region.piece->skew) add_axes(cut.axes, {skew.axis});
+        if (limited) add_axes(cut.axes, region.piece->query_axes);
         name += "@" + std::to_string(region.piece->step) + "of" + std::to_string(pieces) + "," +
                 std::to_string(region.piece->prefix) + "," +
-                std::to_string(region.piece->skew.size());
+                std::to_string(region.piece->skew.size()) + "," +
+                std::to_string(region.piece->queries);
       }
       for (AxisId axis : cut.axes) name += ":" + std::to_string(axis.value);
       if (!seen.insert(name).second) continue;
@@ -125,7 +128,7 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
       int64_t steps = 1;
       for (const DimSplit* split : {&plan.dims[kv], &plan.dims[static_cast<size_t>(q)]}) {
         add_axes(cut.axes, split->axes);
-        add_axes(cut.axes, split->skew);
+        for (const SkewAxis& skew : split->skew) add_axes(cut.axes, {skew.axis});
         steps = std::max(steps, split->steps);
       }
       if (cut.axes.empty()) continue;

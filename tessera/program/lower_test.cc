@@ -419,6 +419,38 @@ TEST(Loops, broadcast_if_aligned_and_permute_if_rotated) {
   expect_accepted(rotated);
 }
 
+constexpr const char* kRing =
+    "mesh = {{ cp = 2 }}\nsplit = [\n  {{ ops = \"*\", dim = \"seq\", over = \"cp\" }},\n"
+    "  {{ ops = \"blocks.*.attn.core\", dim = \"kv\", over = \"time:2\"{} }},\n]\n";
+
+// Rank r of a ring computes the chunks that its queries see.
+TEST(Loops, over_keys_leave_out_what_no_query_of_the_rank_sees) {
+  for (const std::string order :
+       {"", ", order = \"rotated\", skew = \"-cp\"", ", order = \"rotated\", skew = \"cp\""}) {
+    const TestPrograms lowered = lower_all(transformer(), fmt::format(kRing, order));
+    expect_accepted(lowered);
+    for (const Program& program : lowered.programs) {
+      int chunks = 0;
+      for (const Compute* compute : all_of<Compute>(program.block(BlockKind::kForward))) {
+        chunks += compute->kind == "attention" ? 1 : 0;
+      }
+      EXPECT_EQ(chunks, 2 * (program.rank + 1)) << "of two blocks" << order;
+    }
+  }
+}
+
+TEST(Loops, whose_parts_travel_are_rejected_if_a_rank_does_not_add_its_part) {
+  TestPrograms lowered =
+      lower_all(transformer(), fmt::format(kRing, ", order = \"rotated\", skew = \"-cp\""));
+  expect_accepted(lowered);
+  auto& backward = lowered.programs[1].block(BlockKind::kBackward);
+  const int add =
+      position<Copy>(backward, [](const Copy& copy) { return copy.write == Write::kAdd; });
+  ASSERT_GE(add, 0);
+  backward.erase(backward.begin() + add);
+  EXPECT_FALSE(verify(lowered.graph, lowered.programs).empty());
+}
+
 TEST(Loops, fetch_the_next_step_before_they_compute) {
   const TestPrograms lowered = lower_all(trained(test_perceptron()), fmt::format(kSquare, ""));
   const auto& forward = lowered.programs[0].block(BlockKind::kForward);

@@ -5,6 +5,7 @@
 // lowering a rank does not visit the others. Blocks are named by the number of their stage.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,14 +18,22 @@
 namespace tessera {
 
 // One step of an op's time loop over a tensor dim: inside the interval that the first `prefix` axes
-// of the dim cut, piece (step + sum of the coordinates on `skew`) mod steps.
+// of the dim cut, the piece of that step in the loop's order (step_interval).
 struct StepPiece {
   size_t dim = 0;
   size_t prefix = 0;
   int64_t steps = 1;
   int64_t step = 0;
-  std::vector<AxisId> skew;
+  StepOrder order = StepOrder::kAligned;
+  std::vector<SkewAxis> skew;
   int64_t grain = 1;
+  // Keys of a causal pair: the piece is left out (empty) on ranks all of whose queries lie before
+  // it: the queries are what these axes cut of a dim of `queries` elements; 0: never left out.
+  int64_t queries = 0;
+  std::vector<AxisId> query_axes;
+  bool skewed_by(AxisId axis) const {
+    return std::any_of(skew.begin(), skew.end(), [&](const SkewAxis& s) { return s.axis == axis; });
+  }
   friend bool operator==(const StepPiece&, const StepPiece&) = default;
 };
 
@@ -75,6 +84,11 @@ struct TextIssue {
   std::vector<TextTransfer> transfers;
   int unit = -1;  // for which it was moved ahead: joined only with others for the same
 };
+struct CrossRoute {
+  int64_t from = 0, to = 0;  // ranks
+  Box region;
+};
+using CrossRoutes = std::vector<CrossRoute>;
 // What crosses to another place: every rank of `to_place` receives its region from the nearest
 // holders at `from_place`; what a rank would send to itself is a copy on the receiving side.
 struct TextCross {
@@ -83,7 +97,8 @@ struct TextCross {
   PlaceId from_place, to_place;
   TensorId tensor;
   int64_t tag = 0;
-  TextView from, to;  // the side's own is valid; both regions are
+  TextView from, to;                          // the side's own is valid; both regions are
+  std::shared_ptr<const CrossRoutes> routes;  // null: the rule of instantiate.cc
 };
 struct TextWait {
   int handle = 0;
@@ -128,6 +143,10 @@ struct ShapeRule {
   std::vector<int64_t> space(const Op& op) const;  // sizes of the iteration space
 };
 
+// The piece of `whole` (in units of the cut) at a step; see StepOrder.
+Interval step_interval(Interval whole, int64_t steps, int64_t step, StepOrder order,
+                       const std::vector<SkewAxis>& skew, const Mesh& mesh,
+                       const std::vector<int64_t>& coordinates);
 Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>& shape,
              const std::vector<int64_t>& coordinates);
 // The box of the iteration space that a rank works on at a step.

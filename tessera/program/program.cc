@@ -66,6 +66,15 @@ void add_issue(const Program& program, const Graph& graph, const Issue& issue, i
 
 }  // namespace
 
+bool masked(const Annotation& annotation, const Box& box) {
+  for (size_t d = 0; d < annotation.dims.size(); ++d) {
+    const int query = annotation.dims[d].causal_of;
+    if (query < 0) continue;
+    if (box.dims[static_cast<size_t>(query)].end() <= box.dims[d].begin) return true;
+  }
+  return false;
+}
+
 std::string_view lifetime_name(Lifetime lifetime) {
   switch (lifetime) {
     case Lifetime::kPersistent: return "persistent";

@@ -252,6 +252,9 @@ Box at_micro_batch(const Program& program, Box region, int dim, int64_t micro_ba
 // non-unit member moves, the others are whole.
 Box project(const Annotation& annotation, const OperandDims& operand, const Box& box);
 
+// Does the box lie wholly above the diagonal of a causal pair, so that the op makes nothing of it?
+bool masked(const Annotation& annotation, const Box& box);
+
 // What one step of this rank sends, by kind ("all_reduce", ..., "send"), by the contract of
 // traffic().
 struct Volume {

@@ -222,7 +222,8 @@ std::vector<Piece> Engine::results(const Compute& compute, const Prepared& prepa
   const Box region = prepared.outputs[o].region.at(micro_batch);
   std::vector<Piece> pieces{{relative(region, region), region, output.tensor, nullptr}};
   if (inputs.empty()) {
-    pieces[0].parts = make_leaf(op, o, prepared.outputs[o].reduced, prepared.box.at(micro_batch));
+    pieces[0].parts =
+        make_leaf(op, o, prepared.outputs[o].reduced, prepared.outputs[o].box.at(micro_batch));
   } else {
     std::vector<std::vector<std::optional<PartsRef>>> terms(1);
     for (const std::vector<Piece>& input : inputs) refine(pieces, terms, input);

@@ -29,6 +29,42 @@ Moving moving(Box at_zero, const Box& at_one) {
   return out;
 }
 
+// Points above the diagonal of a causal pair are executed by nobody. The box that sees a query's
+// last key counts for the keys behind it, one above the diagonal for none.
+Box counted_by_queries(const Annotation& annotation, Box box) {
+  for (size_t d = 0; d < annotation.dims.size(); ++d) {
+    const int query = annotation.dims[d].causal_of;
+    if (query < 0) continue;
+    const int64_t end = box.dims[static_cast<size_t>(query)].end();
+    Interval& keys = box.dims[d];
+    if (keys.begin >= end) {
+      keys.size = 0;
+    } else if (keys.end() >= end) {
+      keys.size = annotation.dims[d].size - keys.begin;
+    }
+  }
+  return box;
+}
+
+// The same for an output that has the keys and lacks the queries: the box that holds the first
+// query of a key counts for the queries before it.
+Box counted(const Annotation& annotation, const OperandDims& output, const Box& box) {
+  Box out = counted_by_queries(annotation, box);
+  for (size_t d = 0; d < annotation.dims.size(); ++d) {
+    const int query = annotation.dims[d].causal_of;
+    if (query < 0 || !output.contains(static_cast<int>(d)) || output.contains(query)) continue;
+    const Interval keys = box.dims[d];
+    Interval& queries = out.dims[static_cast<size_t>(query)];
+    out.dims[d] = keys;
+    if (queries.end() <= keys.begin) {
+      queries.size = 0;
+    } else if (queries.begin <= keys.begin) {
+      queries = {0, queries.end()};
+    }
+  }
+  return out;
+}
+
 class Preparer {
  public:
   Preparer(const Graph& graph, const std::vector<Program>& programs, size_t rank,
@@ -414,16 +450,14 @@ bool Preparer::check_box(const Compute& compute, const Op& op, Prepared& out) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     const OpDim& dim = annotation.dims[i];
     Interval& own = out.box.box.dims[i];
-    if (dim.causal_of >= 0 && own.begin == 0 &&
-        own.end() >= compute.box.dims[static_cast<size_t>(dim.causal_of)].end()) {
-      own = {0, dim.size};
-    }
     if (dim.mark == Mark::kFrozen && own != Interval{0, dim.size}) {
       return reject("instruction", {}, "frozen dim {} is split: expected [0:{}], found [{}:{}]",
                     dim.name, dim.size, own.begin, own.end());
     }
   }
-  return check_inside(out.box, sizes, op.outputs.empty() ? TensorId() : op.outputs[0]);
+  if (!check_inside(out.box, sizes, op.outputs.empty() ? TensorId() : op.outputs[0])) return false;
+  out.box.box = counted_by_queries(annotation, std::move(out.box.box));
+  return true;
 }
 
 bool Preparer::prepare_outputs(const Compute& compute, Prepared& out) {
@@ -434,11 +468,17 @@ bool Preparer::prepare_outputs(const Compute& compute, Prepared& out) {
     const OperandDims& dims = annotation.outputs[i];
     PreparedOutput output;
     output.region = moving(project(annotation, dims, compute.box), project(annotation, dims, next));
+    output.box = {counted(annotation, dims, compute.box), out.box.dim, out.box.step};
     for (size_t d = 0; d < annotation.dims.size(); ++d) {
       if (!dims.contains(static_cast<int>(d))) output.reduced.push_back(static_cast<int>(d));
     }
     if (!check_view(compute.outputs[i].view, op.outputs[i], output.region.box)) return false;
     if (!check_result(compute, op, i)) return false;
+    if (dims.combiner == Combiner::kWeighted &&
+        compute.outputs[i].write != compute.outputs[i + 1].write) {
+      return reject("instruction", op.outputs[i],
+                    "is set where its weight is added, or the reverse");
+    }
     out.outputs.push_back(std::move(output));
   }
   return true;
@@ -554,6 +594,9 @@ bool Preparer::check_kind(const Issue& issue, const Transfer& transfer) {
     case CollectiveKind::kBroadcast:
     case CollectiveKind::kPermute: break;
     case CollectiveKind::kExchange: may_combine = true; break;
+  }
+  if (issue.combiner == Combiner::kWeighted) {
+    return reject("instruction", transfer.tensor, "weighted parts are not merged by collectives");
   }
   if ((must_combine && !issue.combiner) || (!may_combine && issue.combiner) || !fits) {
     return reject(

@@ -22,6 +22,7 @@ struct Moving {
 
 struct PreparedOutput {
   Moving region;
+  Moving box;                // for which points of the iteration space its value stands
   std::vector<int> reduced;  // op dims that the output lacks
   int alias = -1;            // input that this output may overwrite; -1: none
 };

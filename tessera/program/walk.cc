@@ -11,6 +11,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/program/crossing.h"
 
 namespace tessera {
 namespace {
@@ -55,7 +56,7 @@ struct FetchedSteps {
   TensorId tensor;
   BlockRef block;
   Region region;  // of step 0
-  AxisId axis;
+  std::vector<AxisId> axes;
   std::vector<Held> by_step;
   OpId last_reader;
 };
@@ -358,6 +359,8 @@ class Walker {
         block.once() ? block : BlockRef(block.kind, op_plan(reader).stage.value);
     Held to;
     to.region = {landing, std::nullopt};
+    if (lands_shared(plan_.plan.resharding, mesh(source), mesh(place)))
+      to.region.layout = shared_landing(landing, mesh(place), shape(tensor));
     to.buffer = new_buffer(place, tensor, "recv", to.region);
     to.block = arrives;
     to.pending = next_handle_++;
@@ -368,6 +371,7 @@ class Walker {
     crossing.tag = next_tag_++;
     crossing.from = view(from);
     crossing.to = view(to);
+    crossing.routes = find_routes(tensor, source, place, from.region.layout, to.region.layout);
     crossing.handle = to.pending;
     at(place).pending[to.pending] = {arrives, When::kAlways};
     emit(place, arrives, {crossing, When::kAlways, reader.id});
@@ -375,7 +379,18 @@ class Walker {
     crossing.handle = next_handle_++;
     at(source).sends.push_back({crossing.handle, from.buffer, block});
     emit(source, block, {crossing, When::kAlways, reader.id});
-    at(place).home[tensor] = to;
+    at(place).home[tensor] = convert(place, tensor, to, landing, arrives, reader.id, When::kAlways);
+  }
+
+  std::shared_ptr<const CrossRoutes> find_routes(TensorId tensor, PlaceId source, PlaceId place,
+                                                 const Layout& from, const Layout& to) {
+    const auto key = std::make_tuple(source, place, shape(tensor), from, to);
+    auto it = routes_.find(key);
+    if (it == routes_.end()) {
+      it = routes_.emplace(key, plan_routes(mesh(source), from, mesh(place), to, shape(tensor)))
+               .first;
+    }
+    return it->second;
   }
 
   // Parts -> a complete home: sharded as wanted over the partial axes if possible, else whole over
@@ -407,8 +422,8 @@ class Walker {
   }
 
   // From where the steps of a loop fetch: the need, with the looped dim sharded further over an
-  // axis over which it is held so (or over which parts of it are to be summed), if the reader does
-  // not use that axis for this operand.
+  // axis (of a nested loop: over all its axes) over which it is held so (or over which parts of it
+  // are to be summed), if the reader does not use that axis for this operand.
   static Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold) {
     const auto extended = [&](AxisId axis) {
       Layout out = need;
@@ -416,7 +431,18 @@ class Walker {
       return out;
     };
     const std::vector<AxisId>& held = hold.shards[piece.dim];
-    if (!held.empty() && !need.uses(held.back())) return extended(held.back());
+    if (piece.order == StepOrder::kNested) {
+      Layout out = need;
+      bool fits = true;
+      for (const SkewAxis& skew : piece.skew) {
+        fits = fits && !need.uses(skew.axis) && hold.uses(skew.axis);
+        out.shards[piece.dim].push_back(skew.axis);
+      }
+      if (fits) return out;
+    }
+    for (auto axis = held.rbegin(); axis != held.rend(); ++axis) {
+      if (!need.uses(*axis)) return extended(*axis);
+    }
     for (AxisId axis : hold.partial) {
       if (!need.uses(axis)) return extended(axis);
     }
@@ -483,8 +509,9 @@ class Walker {
     Held staged;  // what the steps take from
     Layout need;  // loop left out
     std::optional<StepPiece> piece;
-    std::optional<AxisId> axis;  // over which the looped dim is held sharded; unset: local
+    std::vector<AxisId> axes;  // over which the looped dim is held sharded; none: local
     std::vector<Held> by_step;
+    std::optional<Held> early;      // of a nested loop: the piece of the next outer step
     FetchedSteps* known = nullptr;  // fetched already, for an op shortly before
   };
 
@@ -499,7 +526,7 @@ class Walker {
     });
     const auto it = std::find_if(fetched.begin(), fetched.end(), [&](const FetchedSteps& steps) {
       return steps.tensor == tensor && steps.region == Region{walked.need, walked.piece} &&
-             steps.axis == *walked.axis;
+             steps.axes == walked.axes;
     });
     return it == fetched.end() ? nullptr : &*it;
   }
@@ -508,6 +535,7 @@ class Walker {
     Walked walked;
     walked.need = need_of(op, operand, place);
     walked.piece = step_piece(op, op_plan(op), op.annotation.inputs[operand], mesh(place), 0);
+    if (walked.piece) leave_out_masked(op, place, *walked.piece);
     Layout target = walked.need;
     const TensorId tensor = op.inputs[operand];
     if (walked.piece && graph_.tensor(tensor).role != Role::kInput) {
@@ -515,9 +543,12 @@ class Walker {
         fetch_from_other_place(place, tensor, block, op);
       target = staged_layout(walked.need, *walked.piece,
                              best_hold(place, tensor, block, nullptr)->region.layout);
-      if (target != walked.need) walked.axis = target.shards[walked.piece->dim].back();
+      const size_t d = walked.piece->dim;
+      walked.axes.assign(
+          target.shards[d].begin() + static_cast<std::ptrdiff_t>(walked.need.shards[d].size()),
+          target.shards[d].end());
     }
-    if (walked.axis) walked.known = fetched_before(op, tensor, walked, place, block);
+    if (!walked.axes.empty()) walked.known = fetched_before(op, tensor, walked, place, block);
     if (walked.known != nullptr) {
       walked.known->last_reader = op.id;
     } else {
@@ -533,34 +564,100 @@ class Walker {
       walked.by_step.push_back(walked.known->by_step[static_cast<size_t>(step)]);
       return;
     }
-    Held held = walked.staged;
-    if (walked.piece) {
-      StepPiece piece = *walked.piece;
-      piece.step = step;
-      held.region = {walked.need, piece};
-      if (walked.axis) {
-        // Aligned: every rank of the axis takes the same piece from its holder. Rotated by this
-        // axis: the neighbour had the piece in the step before, so pieces travel around a ring.
-        const bool ring =
-            step > 0 &&
-            std::find(piece.skew.begin(), piece.skew.end(), *walked.axis) != piece.skew.end() &&
-            mesh(place).axis(*walked.axis).size == piece.steps;
-        const Held source = ring ? walked.by_step.back() : walked.staged;
-        settle(place, source, block, op.id);
-        held.buffer =
-            new_buffer(place, op.inputs[operand], fmt::format("step{}", step), held.region);
-        held.pending = next_handle_++;
-        held.block = block;
-        at(place).pending[held.pending] = {block, When::kAlways};
-        TextIssue issue;
-        issue.handle = held.pending;
-        issue.classify = true;
-        issue.axes = {*walked.axis};
-        issue.transfers.push_back({op.inputs[operand], view(source), view(held)});
-        emit(place, block, {std::move(issue), When::kAlways, op.id});
-      }
+    if (!walked.piece || walked.axes.empty()) {
+      Held held = walked.staged;
+      if (walked.piece) held.region = step_region(walked, step);
+      walked.by_step.push_back(std::move(held));
+      return;
     }
-    walked.by_step.push_back(std::move(held));
+    // Aligned: every rank of the axis takes the same piece from its holder. Rotated by this axis:
+    // the neighbour had the piece in the step before, so pieces travel around a ring. Nested: inner
+    // rings start from what the neighbour on the outer axes had when its inner ring started.
+    const StepPiece& piece = *walked.piece;
+    const auto move = [&](const Held& source, int64_t to, std::vector<AxisId> axes) {
+      return send_step(op, operand, source, step_region(walked, to), std::move(axes), place, block,
+                       to);
+    };
+    if (step == 0 && starts_at_home(piece, walked.axes, place)) {
+      walked.by_step.push_back(walked.staged);
+      walked.by_step.back().region = step_region(walked, 0);
+    } else if (piece.order == StepOrder::kNested && starts_at_home(piece, walked.axes, place)) {
+      const std::vector<AxisId> inner = {piece.skew.back().axis};
+      walked.by_step.push_back(step % inner_steps(piece, place) == 0
+                                   ? *std::exchange(walked.early, std::nullopt)
+                                   : move(walked.by_step.back(), step, inner));
+    } else {
+      const bool ring = step > 0 && piece.order == StepOrder::kRotated &&
+                        piece.skewed_by(walked.axes.back()) &&
+                        mesh(place).axis(walked.axes.back()).size == piece.steps;
+      walked.by_step.push_back(
+          move(ring ? walked.by_step.back() : walked.staged, step, walked.axes));
+    }
+    if (piece.order != StepOrder::kNested || !starts_at_home(piece, walked.axes, place)) return;
+    const int64_t inner = inner_steps(piece, place);
+    if (step % inner != 0 || step + inner >= piece.steps) return;
+    std::vector<AxisId> outer;  // one step outwards: at least the last digit but one moves
+    for (size_t i = 0; i + 1 < piece.skew.size(); ++i) outer.push_back(piece.skew[i].axis);
+    const Held source = walked.by_step.back();
+    walked.early = move(source, step + inner, outer);
+  }
+
+  static Region step_region(const Walked& walked, int64_t step) {
+    Region region{walked.need, walked.piece};
+    region.piece->step = step;
+    return region;
+  }
+
+  // A step's piece from where it is held.
+  Held send_step(const Op& op, size_t operand, const Held& source, Region region,
+                 std::vector<AxisId> axes, PlaceId place, BlockRef block, int64_t step) {
+    settle(place, source, block, op.id);
+    Held held;
+    held.region = std::move(region);
+    held.buffer = new_buffer(place, op.inputs[operand], fmt::format("step{}", step), held.region);
+    held.pending = next_handle_++;
+    held.block = block;
+    at(place).pending[held.pending] = {block, When::kAlways};
+    TextIssue issue;
+    issue.handle = held.pending;
+    issue.classify = true;
+    issue.axes = std::move(axes);
+    issue.transfers.push_back({op.inputs[operand], view(source), view(held)});
+    emit(place, block, {std::move(issue), When::kAlways, op.id});
+    return held;
+  }
+
+  // Is the piece of step 0 the rank's own shard over `axes`?
+  bool starts_at_home(const StepPiece& piece, const std::vector<AxisId>& axes,
+                      PlaceId place) const {
+    int64_t product = 1;
+    for (AxisId axis : axes) product *= mesh(place).axis(axis).size;
+    const bool same =
+        piece.skew.size() == axes.size() && product == piece.steps &&
+        std::equal(axes.begin(), axes.end(), piece.skew.begin(),
+                   [](AxisId axis, const SkewAxis& skew) { return axis == skew.axis; });
+    return same && (piece.order == StepOrder::kNested ||
+                    (piece.order == StepOrder::kRotated && axes.size() == 1));
+  }
+
+  int64_t inner_steps(const StepPiece& piece, PlaceId place) const {
+    return mesh(place).axis(piece.skew.back().axis).size;
+  }
+
+  // Keys that none of a rank's queries sees stay where they are. In a ring this needs a falling
+  // skew by the very axes that cut the queries: then whoever passes a piece on has used it himself.
+  void leave_out_masked(const Op& op, PlaceId place, StepPiece& piece) const {
+    const OpPlan& plan = op_plan(op);
+    const int key = loop_of(plan).op_dim;
+    const int query = op.annotation.dims[static_cast<size_t>(key)].causal_of;
+    if (query < 0) return;
+    const std::vector<AxisId>& axes = plan.dims[static_cast<size_t>(query)].axes;
+    const bool falls = std::all_of(piece.skew.begin(), piece.skew.end(),
+                                   [](const SkewAxis& skew) { return skew.falls; });
+    if (piece.order != StepOrder::kAligned && (!falls || !starts_at_home(piece, axes, place)))
+      return;
+    piece.queries = a_.shapes.space(op)[static_cast<size_t>(query)];
+    piece.query_axes = axes;
   }
 
   // ---- sums made in place
@@ -623,6 +720,10 @@ class Walker {
     Held home;
     std::optional<StepPiece> piece;     // the loop moves over this output
     std::optional<AxisId> reduce_axis;  // each step's part is reduced to its holder on this axis
+    // Parts travel: the sum of a piece moves along these axes as the piece itself does, each rank
+    // adds its part, and the last move brings it home.
+    std::vector<AxisId> travel_axes;
+    Held sum;  // of this step's piece, on its way from where it was a step before
     Layout made;
   };
 
@@ -650,20 +751,20 @@ class Walker {
       return making;
     }
     Layout home = making.made;
-    if (making.piece && making.piece->skew.empty()) {
-      const std::optional<Layout> target = destination(tensor, place, making.made);
-      if (target && !target->shards[making.piece->dim].empty()) {
-        const AxisId axis = target->shards[making.piece->dim].back();
-        const auto part = std::find(home.partial.begin(), home.partial.end(), axis);
-        std::vector<AxisId> extended = making.made.shards[making.piece->dim];
-        extended.push_back(axis);
-        if (part != home.partial.end() && extended == target->shards[making.piece->dim]) {
-          home.partial.erase(part);
-          home.shards[making.piece->dim].push_back(axis);
-          home = normalise(std::move(home), mesh(place), shape(tensor));
-          making.reduce_axis = axis;
-        }
-      }
+    const std::vector<AxisId> axes = homeward_axes(making, tensor, place);
+    for (AxisId axis : axes) {
+      std::erase(home.partial, axis);
+      home.shards[making.piece->dim].push_back(axis);
+    }
+    home = normalise(std::move(home), mesh(place), shape(tensor));
+    if (!axes.empty() && making.piece->skew.empty()) {
+      making.reduce_axis = axes.front();
+    } else {
+      making.travel_axes = axes;
+    }
+    if (!axes.empty()) {
+      leave_out_masked(op, place, *making.piece);
+      if (making.piece->query_axes != axes) making.piece->queries = 0;
     }
     making.home.region = {home, std::nullopt};
     making.home.block = block;
@@ -673,6 +774,33 @@ class Walker {
       making.home.buffer = new_buffer(place, tensor, "", making.home.region);
     }
     return making;
+  }
+
+  // Axes over which the steps make parts of pieces that are at home sharded over these axes: a
+  // part need not wait for the others. Empty: parts are collected, and merged at the end.
+  std::vector<AxisId> homeward_axes(const Making& making, TensorId tensor, PlaceId place) {
+    if (!making.piece || making.made.combiner != Combiner::kSum) return {};
+    const StepPiece& piece = *making.piece;
+    const std::optional<Layout> target = destination(tensor, place, making.made);
+    std::vector<AxisId> extended = making.made.shards[piece.dim];
+    if (!target || target->shards[piece.dim].size() <= extended.size()) return {};
+    const std::vector<AxisId>& wanted = target->shards[piece.dim];
+    std::vector<AxisId> axes = {wanted[extended.size()]};
+    if (piece.order == StepOrder::kNested) {
+      axes.clear();
+      for (const SkewAxis& skew : piece.skew) axes.push_back(skew.axis);
+    } else if (!piece.skew.empty() &&
+               (!piece.skewed_by(axes[0]) || mesh(place).axis(axes[0]).size != piece.steps)) {
+      return {};
+    }
+    extended.insert(extended.end(), axes.begin(), axes.end());
+    const std::vector<AxisId>& partial = making.made.partial;
+    const bool parts = std::all_of(axes.begin(), axes.end(), [&](AxisId axis) {
+      return std::find(partial.begin(), partial.end(), axis) != partial.end();
+    });
+    const bool homeward = extended.size() <= wanted.size() &&
+                          std::equal(extended.begin(), extended.end(), wanted.begin());
+    return parts && homeward ? axes : std::vector<AxisId>{};
   }
 
   // The layout in which the first reader of a tensor wants it (time loops included as far as an
@@ -745,9 +873,9 @@ class Walker {
     for (TextInstruction& instruction : due) emit(place, block, std::move(instruction));
     for (size_t i = 0; i < operands.size(); ++i) {
       Walked& walked = operands[i];
-      if (!walked.axis || walked.known != nullptr) continue;
+      if (walked.axes.empty() || walked.known != nullptr) continue;
       at(place).fetched.push_back(
-          {op.inputs[i], block, {walked.need, walked.piece}, *walked.axis, walked.by_step, op.id});
+          {op.inputs[i], block, {walked.need, walked.piece}, walked.axes, walked.by_step, op.id});
     }
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       if (outputs[o].terms == 1) produced(op, op.outputs[o], outputs[o].home);
@@ -782,6 +910,10 @@ class Walker {
     }
     StepPiece piece = *making.piece;
     piece.step = step;
+    if (!making.travel_axes.empty()) {
+      out.view = travel(op, tensor, making, step, place, sends, arrivals);
+      return out;
+    }
     if (!making.reduce_axis) {
       out.view = {making.home.buffer, {making.home.region.layout, piece}};
       out.write = across;
@@ -789,6 +921,7 @@ class Walker {
     }
     const Region part{making.made, piece};
     out.view = {new_buffer(place, tensor, fmt::format("part{}", step), part), part};
+    piece.queries = 0;  // the holder takes it, whoever has a part
     const Region mine{making.home.region.layout, piece};
     TextView arrives{making.home.buffer, mine};
     if (over_micro_batches)
@@ -807,6 +940,56 @@ class Walker {
           {TextCopy{tensor, arrives, {making.home.buffer, mine}, across}, When::kAlways, op.id});
     }
     return out;
+  }
+
+  // Where a step puts its part of a travelling sum: step 0 starts the sum, later steps add to what
+  // comes from the rank before, while the next step computes.
+  TextView travel(const Op& op, TensorId tensor, Making& making, int64_t step, PlaceId place,
+                  std::vector<TextInstruction>& sends, std::vector<TextInstruction>& arrivals) {
+    const StepPiece& loop = *making.piece;
+    const auto region = [&](int64_t at, bool limited) {
+      Region out{making.made, loop};
+      out.piece->step = at;
+      if (!limited) out.piece->queries = 0;
+      return out;
+    };
+    Region part = region(step, true);
+    TextView made;
+    if (step == 0) {
+      making.sum.region = region(0, false);
+      making.sum.buffer = new_buffer(place, tensor, "sum0", making.sum.region);
+      made = view(making.sum);
+    } else {
+      made = {new_buffer(place, tensor, fmt::format("part{}", step), part), part};
+      sends.push_back({TextWait{making.sum.pending, 0}, When::kAlways, op.id});
+      sends.push_back(
+          {TextCopy{tensor, made, {making.sum.buffer, part}, Write::kAdd}, When::kAlways, op.id});
+    }
+    const bool last = step + 1 == loop.steps;
+    const bool over_micro_batches = accumulates(tensor);
+    Held next = making.home;
+    if (!last) next.region = region(step + 1, false);
+    if (!last || over_micro_batches) {
+      next.buffer =
+          new_buffer(place, tensor, last ? "arrive" : fmt::format("sum{}", step + 1), next.region);
+    }
+    next.pending = next_handle_++;
+    TextIssue issue;
+    issue.handle = next.pending;
+    issue.classify = true;
+    issue.axes = making.travel_axes;
+    if (loop.order == StepOrder::kNested && (step + 1) % inner_steps(loop, place) != 0)
+      issue.axes = {loop.skew.back().axis};
+    issue.transfers.push_back({tensor, view(making.sum), view(next)});
+    sends.push_back({std::move(issue), When::kAlways, op.id});
+    making.sum = next;
+    if (!last) return made;
+    arrivals.push_back({TextWait{next.pending, 0}, When::kAlways, op.id});
+    if (over_micro_batches) {
+      arrivals.push_back({TextCopy{tensor, view(next), view(making.home), Write::kAddExceptFirst},
+                          When::kAlways, op.id});
+    }
+    return made;
   }
 
   // ---- make -> home
@@ -1011,6 +1194,9 @@ class Walker {
   std::vector<PlaceState> places_;
   std::map<std::tuple<PlaceId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>>
       paths_;
+  std::map<std::tuple<PlaceId, PlaceId, std::vector<int64_t>, Layout, Layout>,
+           std::shared_ptr<const CrossRoutes>>
+      routes_;
   std::map<OpId, bool> sums_;                    // is this sum made in place
   std::map<OpId, Held> terms_;                   // its buffer
   std::set<std::pair<OpId, BlockRef>> started_;  // blocks that hold a term of it

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "tessera/graph/builder.h"
-#include "tessera/graph/transform.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/prepare.h"
 #include "tessera/program/verify.h"
@@ -58,16 +57,15 @@ Result<Compiled> compile_model(Model model, Plan plan, const CompileOptions& opt
   compiled.plan = std::move(plan);
   TESSERA_TRY(DType compute, parse_dtype(options.precision));
   const DType storage = storage_of(compute);
-  Graph forward = compiled.model.graph;
   if (compute == DType::kFloat32 && compiled.plan.compute_dtype)
     compute = *compiled.plan.compute_dtype;
   if (compute == DType::kFloat16) {
     return invalid_input(fmt::format(
         "{}: precision: expected float64, float32 or bfloat16, found float16", compiled.plan.file));
   }
-  if (compute != storage) {
-    TESSERA_TRY(forward, apply_precision(forward, compute));
-  }
+  TESSERA_TRY(const Graph forward,
+              shape_forward(compiled.model.graph, compiled.plan,
+                            compute != storage ? std::optional(compute) : std::nullopt));
   TESSERA_TRY(const Graph training, differentiate(forward, specification(options.optimizer)));
   TESSERA_TRY(Prepared prepared, prepare(training, compiled.plan));
   compiled.graph = std::make_shared<const Graph>(std::move(prepared.graph));

@@ -1,7 +1,7 @@
 // Internal to the runtime: from texts (model, plan) to the programs of all ranks, what every
 // session does first.
 //
-//   model -> precision -> differentiate -> plan -> prepare -> lower every rank -> verify
+//   model, plan -> shape_forward -> differentiate -> prepare -> lower every rank -> verify
 #pragma once
 
 #include <memory>

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <map>
 #include <numbers>
 
 #include "tessera/base/philox.h"
@@ -224,6 +226,102 @@ TEST(KernelValues, AttentionWithItsLogSumExp) {
     }
     EXPECT_LT(relative_error(one.out(0), o), kTolerance);
     EXPECT_LT(relative_error(one.out(1), lse), kTolerance);
+  }
+}
+
+// Worked example: sequence-parallel-rsa.md section 9, two ranks' rows and two chunks of keys.
+TEST(KernelValues, AttentionOverChunksOfKeysMergesAsInTheWorkedExample) {
+  const Dim one{"b", 1}, s{"s", 4}, n{"n", 1}, g{"g", 1}, d{"d", 1};
+  const Values q = {1, 0, -1, 2}, k = {1, 2, 0, -1}, v = {1, 2, 3, 4}, d_o = {1, 0, 0, 1};
+  // The example has six decimals; half of the last one against the largest value of a tensor.
+  constexpr double kDigits = 1e-6, kGradientDigits = 1e-5;
+  constexpr double kNone = -std::numeric_limits<double>::infinity();
+  struct Expected {
+    std::vector<Values> o, lse;  // after each step of device 0, then of device 1
+    Values dq, dk, dv;
+  };
+  const std::map<bool, Expected> examples = {
+      {false,
+       {{{1.731059, 1.5}, {1.914379, 2.5}, {3.731059, 3.119203}, {3.437567, 1.903071}},
+        {{2.313262, 0.693147}, {2.440190, 1.386294}, {1.313262, 0.126928}, {1.440190, 4.145078}},
+        {-0.173197, 0, 0, 0.057470},
+        {-0.428026, 0.222811, 0.129361, 0.075854},
+        {0.353942, 1.508869, 0.102987, 0.034203}}},
+      {true,
+       {{{1, 1.5}, {1, 1.5}, {3, 3.119203}, {2.420512, 1.903071}},
+        {{1, 0.693147}, {1, 0.693147}, {0, 0.126928}, {0.407606, 4.145078}},
+        {0, 0, 0, 0.057470},
+        {-0.211425, 0.167678, 0.034756, 0.008992},
+        {1.117059, 0.864955, 0.015842, 0.002144}}},
+  };
+  for (const auto& [causal, expected] : examples) {
+    const Attributes attributes = {{"causal", int64_t{causal}}, {"scale", 1.0}};
+    OneOp forward("attention", {{one, s, n, g, d}, {one, s, n, d}, {one, s, n, d}}, attributes);
+    forward.set(0, q);
+    forward.set(1, k);
+    forward.set(2, v);
+    const auto run = [](OneOp& one_op, int64_t device, int64_t chunk,
+                        const std::vector<bool>& add) {
+      const Op& op = one_op.graph.ops()[0];
+      Box box;
+      for (const OpDim& dim : op.annotation.dims) box.dims.push_back({0, dim.size});
+      box.dims[static_cast<size_t>(op.annotation.find("seq"))] = {2 * device, 2};
+      box.dims[static_cast<size_t>(op.annotation.find("kv"))] = {2 * chunk, 2};
+      one_op.workspace->run_box(op, box, add);
+    };
+    const auto get = [](const OneOp& one_op, size_t output) {
+      return one_op.workspace->get(one_op.outputs[output]);
+    };
+    size_t row = 0;
+    for (int64_t device = 0; device < 2; ++device) {
+      for (int64_t step = 0; step < 2; ++step) {
+        const int64_t chunk = (device + 2 - step) % 2;
+        run(forward, device, chunk, {step > 0, step > 0});
+        const auto rows = [&](size_t output) {
+          const Values all = get(forward, output);
+          return Values(all.begin() + 2 * device, all.begin() + 2 * device + 2);
+        };
+        EXPECT_LT(relative_error(rows(0), expected.o[row]), kDigits) << causal << " step " << row;
+        EXPECT_LT(relative_error(rows(1), expected.lse[row]), kDigits) << causal << " step " << row;
+        ++row;
+      }
+    }
+    // A block that no query of it sees: nothing, and no NaN.
+    run(forward, 0, 1, {false, false});
+    if (causal) {
+      EXPECT_EQ(get(forward, 0)[0], 0);
+      EXPECT_EQ(get(forward, 1)[0], kNone);
+      run(forward, 0, 1, {true, true});
+      EXPECT_EQ(get(forward, 0)[0], 0);
+      EXPECT_EQ(get(forward, 1)[0], kNone);
+    }
+    OneOp backward("attention_grad",
+                   {{one, s, n, g, d},
+                    {one, s, n, g, d},
+                    {one, s, n, d},
+                    {one, s, n, d},
+                    {one, s, n, g, d},
+                    {one, s, n, g}},
+                   attributes);
+    backward.set(0, d_o);
+    backward.set(1, q);
+    backward.set(2, k);
+    backward.set(3, v);
+    for (int64_t device = 0; device < 2; ++device) {
+      run(forward, device, device, {false, false});
+      run(forward, device, 1 - device, {true, true});
+    }
+    backward.set(4, get(forward, 0));
+    backward.set(5, get(forward, 1));
+    for (int64_t device = 0; device < 2; ++device) {
+      for (int64_t chunk = 0; chunk < 2; ++chunk) {
+        const bool later = device > 0;
+        run(backward, device, chunk, {chunk > 0, later, later});
+      }
+    }
+    EXPECT_LT(relative_error(get(backward, 0), expected.dq), kGradientDigits);
+    EXPECT_LT(relative_error(get(backward, 1), expected.dk), kGradientDigits);
+    EXPECT_LT(relative_error(get(backward, 2), expected.dv), kGradientDigits);
   }
 }
 

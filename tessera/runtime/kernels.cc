@@ -21,9 +21,9 @@ constexpr std::align_val_t kAlignment{64};
 const std::map<std::string_view, KernelInfo>& registry() {
   static const std::map<std::string_view, KernelInfo> all = [] {
     std::map<std::string_view, KernelInfo> kinds;
-    for (const auto family :
-         {attention_kernels(), einsum_kernels(), pointwise_kernels(), shape_kernels(),
-          norm_kernels(), lookup_kernels(), random_kernels(), update_kernels()}) {
+    for (const auto family : {attention_kernels(), einsum_kernels(), pointwise_kernels(),
+                              shape_kernels(), norm_kernels(), lookup_kernels(), moe_kernels(),
+                              random_kernels(), position_kernels(), update_kernels()}) {
       for (const KernelInfo& info : family) kinds.emplace(info.kind, info);
     }
     return kinds;
@@ -40,7 +40,8 @@ const KernelInfo& find(std::string_view kind) {
 double identity(Combiner combiner) {
   switch (combiner) {
     case Combiner::kSum:
-    case Combiner::kMoments: return 0;
+    case Combiner::kMoments:
+    case Combiner::kWeighted: return 0;
     case Combiner::kMax:
     case Combiner::kLogSumExp: return -std::numeric_limits<double>::infinity();
   }
@@ -87,6 +88,7 @@ Kernel prepare_merge_moments(const Array& from, const Array& into) {
 }
 
 Kernel prepare_merge(const Array& from, const Array& into, Combiner combiner) {
+  TESSERA_CHECK(combiner != Combiner::kWeighted, "weighted parts are merged by the kind's kernel");
   if (combiner == Combiner::kMoments) return prepare_merge_moments(from, into);
   const Nest<2> nest({&into, &from}, into.shape.size());
   const DType dtype = into.dtype;

@@ -55,6 +55,27 @@ TensorId einsum_case(GraphBuilder& g, DType t, std::vector<Dim> a, std::vector<D
   return g.op1("op", "einsum", inputs, {{"spec", std::string(spec)}});
 }
 
+// Of the parameters x [b, s, h] and logits [b, s, experts]: with too few slots for all tokens.
+struct Routed {
+  Routed(GraphBuilder& g, DType t, int64_t top_k) : x(parameter(g, "x", {kB, kS, kH}, t)) {
+    const auto logits = parameter(g, "logits", {kB, kS, {"experts", 4}}, t);
+    probs = g.op1("probs", "softmax", {logits}, {{"dim", std::string("experts")}});
+    route = g.op("route", "moe_route", {probs}, {{"top_k", top_k}, {"capacity", int64_t{2}}});
+  }
+  TensorId x, probs;
+  std::vector<TensorId> route;
+};
+const Attributes kSlots{{"experts", int64_t{4}}, {"capacity", int64_t{2}}};
+
+TensorId mixture_case(GraphBuilder& g, DType t, int64_t top_k) {
+  const Routed r(g, t, top_k);
+  const auto slots = g.op1("dispatch", "moe_dispatch", {r.x, r.route[0]}, kSlots);
+  const auto weights = parameter(g, "expert_weights", {{"experts", 4}, kH, kF}, t);
+  const auto y = g.op1("expert", "einsum", {slots, weights},
+                       {{"spec", std::string("e b c h+, e h f -> e b c f")}});
+  return g.op1("op", "moe_combine", {y, r.route[0], r.route[1]});
+}
+
 Attributes text(const char* key, const char* value) { return {{key, std::string(value)}}; }
 
 const std::vector<Case>& cases() {
@@ -193,6 +214,25 @@ const std::vector<Case>& cases() {
        [](auto& g, DType t) {
          return attention_case(g, t, false, {"g", 1});
        }},
+      {"attention_zigzag",
+       [](auto& g, DType t) {
+         const auto q = parameter(g, "q", {kB, {"seq", 9}, kN, {"g", 1}, kD}, t);
+         const auto k = parameter(g, "k", {kB, {"seq", 9}, kN, kD}, t),
+                    v = parameter(g, "v", {kB, {"seq", 9}, kN, kD}, t);
+         return g.op("op", "attention", {q, k, v},
+                     {{"causal", int64_t{1}}, {"order", std::string("zigzag:4")}})[0];
+       }},
+      {"reorder",
+       [](auto& g, DType t) {
+         return g.op1("op", "reorder", {parameter(g, "x", {kB, kF, kH}, t)},
+                      {{"dim", std::string("f")}, {"order", std::string("zigzag:4")}});
+       }},
+      {"causal_mask",
+       [](auto& g, DType t) {
+         const auto x = parameter(g, "x", {kB, {"seq", 7}, {"kv", 7}}, t);
+         return g.op1("op", "causal_mask", {x},
+                      {{"order", std::string("striped:3")}, {"gradient", int64_t{1}}});
+       }},
       {"dropout",
        [](auto& g, DType t) {
          return g.op1("op", "dropout", {parameter(g, "x", {kB, kS, kF}, t)},
@@ -204,6 +244,35 @@ const std::vector<Case>& cases() {
          const auto out =
              g.op("op", "cross_entropy", {parameter(g, "x", {kB, kS, kV}, t), targets});
          return g.op1("loss_each", "sub", {out[0], out[1]});
+       }},
+      {"mixture_of_experts_top_1", [](auto& g, DType t) { return mixture_case(g, t, 1); }},
+      {"mixture_of_experts_top_2", [](auto& g, DType t) { return mixture_case(g, t, 2); }},
+      {"moe_dispatch_weighted",
+       [](auto& g, DType t) {
+         const Routed r(g, t, 2);
+         return g.op1("op", "moe_dispatch", {r.x, r.route[0], r.route[1]}, kSlots);
+       }},
+      {"moe_combine_plain",
+       [](auto& g, DType t) {
+         const Routed r(g, t, 2);
+         const auto slots = parameter(g, "slots", {{"experts", 4}, kB, {"capacity", 2}, kF}, t);
+         const auto y = g.op1("op", "moe_combine", {slots, r.route[0]});
+         return g.op1("joined", "einsum", {y, r.x}, text("spec", "b s f, b s h+ -> b s f"));
+       }},
+      {"moe_balance",
+       [](auto& g, DType t) {
+         const Routed r(g, t, 2);
+         const auto value =
+             g.op1("op", "moe_balance", {r.probs, r.route[2]}, {{"top_k", int64_t{2}}});
+         return g.op1(
+             "wide", "einsum",
+             {g.op1("cast", "cast", {value}, text("dtype", std::string(dtype_name(t)).c_str())),
+              r.x},
+             text("spec", "b, b s+ h+ -> b"));
+       }},
+      {"moe_z_loss",
+       [](auto& g, DType t) {
+         return g.op1("op", "moe_z_loss", {parameter(g, "x", {kB, kS, {"experts", 4}}, t)});
        }},
       {"embedding",
        [](auto& g, DType t) {
@@ -282,6 +351,27 @@ const std::vector<Case>& cases() {
                       {parameter(g, "x", {kB, kS}, t), parameter(g, "y", {kB, {"s", 2}}, t)},
                       text("dim", "s"));
        }},
+      {"slice_of_blocks",
+       [](auto& g, DType t) {
+         return g.op1("op", "slice", {parameter(g, "x", {kB, kH, kF}, t)},
+                      {{"dim", std::string("h")},
+                       {"begin", int64_t{1}},
+                       {"size", int64_t{2}},
+                       {"blocks", int64_t{2}}});
+       }},
+      {"concat_of_blocks",
+       [](auto& g, DType t) {
+         return g.op1("op", "concat",
+                      {parameter(g, "x", {kB, {"h", 4}}, t), parameter(g, "y", {kB, kH}, t)},
+                      {{"dim", std::string("h")}, {"blocks", int64_t{4}}});
+       }},
+      {"attention_of_the_last_queries",
+       [](auto& g, DType t) {
+         const auto q = parameter(g, "q", {kB, {"s", 3}, kN, kG, kD}, t);
+         const auto k = parameter(g, "k", {kB, kS, kN, kD}, t),
+                    v = parameter(g, "v", {kB, kS, kN, kD}, t);
+         return g.op("op", "attention", {q, k, v}, {{"causal", int64_t{1}}})[0];
+       }},
   };
   return all;
 }
@@ -307,7 +397,7 @@ Graph build_graph(const Case& c, DType dtype, bool backward) {
   if (!graph || !c.expand) return graph.value_or(Graph());
   std::vector<OpId> expandable;
   for (const Op& op : graph->ops()) {
-    if (find_kind(op.kind)->expand) expandable.push_back(op.id);
+    if (find_kind(op.kind)->expandable != nullptr) expandable.push_back(op.id);
   }
   EXPECT_FALSE(expandable.empty());
   auto expanded = expand_ops(*graph, expandable);
@@ -394,6 +484,7 @@ TEST_P(Kernels, AddsToItsOutputs) {
   fill_inputs(whole, GetParam().high);
   whole.run();
   for (const Op& op : graph.ops()) {
+    if (op.kind == "moe_route") continue;  // integers are never parts
     Workspace w(graph);
     fill_inputs(w, GetParam().high);
     w.run();
@@ -405,7 +496,12 @@ TEST_P(Kernels, AddsToItsOutputs) {
       expected.push_back(w.get(op.outputs[i]));
       const std::vector<double> made = whole.get(op.outputs[i]);
       for (size_t e = 0; e < made.size(); ++e) {
-        if (op.annotation.outputs[i].combiner == Combiner::kLogSumExp) {
+        if (op.annotation.outputs[i].combiner == Combiner::kWeighted) {
+          const size_t row = e / static_cast<size_t>(graph.tensor(op.outputs[i]).dims.back().size);
+          const double there = std::exp(w.get(op.outputs[i + 1])[row]),
+                       added = std::exp(whole.get(op.outputs[i + 1])[row]);
+          expected[i][e] = (expected[i][e] * there + made[e] * added) / (there + added);
+        } else if (op.annotation.outputs[i].combiner == Combiner::kLogSumExp) {
           expected[i][e] = std::log(std::exp(expected[i][e]) + std::exp(made[e]));
         } else {
           expected[i][e] += made[e];

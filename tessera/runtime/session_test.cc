@@ -129,6 +129,90 @@ INSTANTIATE_TEST_SUITE_P(
         ::testing::Values("tensor_parallel(4)", "zero(stage=2, dp=2)", "zero(stage=3, dp=4)",
                           "gpipe(pp=2, micro_batches=4)", "one_f_one_b(pp=2, micro_batches=4)",
                           "megatron(tp=2, pp=2, dp=2, zero=1, micro_batches=4)", "summa(q=2)")));
+INSTANTIATE_TEST_SUITE_P(
+    LongSequences, Verify,
+    ::testing::Combine(
+        ::testing::Values("gpt:layers=2,hidden=16,heads=4,seq=8,vocab=32",
+                          "gpt:layers=2,hidden=16,heads=4,seq=7,vocab=32,causal=0",
+                          "llama:layers=2,hidden=16,heads=4,kv_heads=2,seq=9,vocab=32"),
+        ::testing::Values("ring_attention(2)", "ring_attention(3, order=striped)",
+                          "ring_attention(4, order=none)", "ring_attention(4, inner=2)",
+                          "ring_attention(4, inner=2, order=none)", "ring_attention(2, dp=2)",
+                          "rsa(3)", "rsa(2, dp=2)", "ulysses(2)", "ring_ulysses(2, 2)",
+                          "ring_ulysses(3, 2, order=none)")));
+// Six experts; the second drops tokens for certain, the third is a Switch.
+INSTANTIATE_TEST_SUITE_P(
+    Mixtures, Verify,
+    ::testing::Combine(
+        ::testing::Values(
+            "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=32,ffn=12,experts=6",
+            "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=32,ffn=12,experts=6,"
+            "capacity_factor=0.5,z_loss=0.1",
+            "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=32,ffn=12,experts=6,"
+            "top_k=1"),
+        ::testing::Values("data_parallel(4)", "expert_parallel(2)", "expert_parallel(3)",
+                          "expert_parallel(4)", "expert_parallel(ep=2, tp=2)",
+                          "expert_parallel(ep=2, dp=2, zero=1)",
+                          "expert_parallel(ep=2, dp=2, zero=3)",
+                          "expert_parallel(ep=2, pp=2, micro_batches=4)",
+                          "expert_parallel(ep=2, dp=2, tp=2, zero=2, micro_batches=2)")));
+
+// Splits of the mixture that no recipe makes; recomputation chooses the same experts again.
+class MixtureByHand : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(MixtureByHand, AgreesWithSerial) {
+  const std::string path = (std::filesystem::temp_directory_path() /
+                            ("tessera_mixture_" + std::to_string(getpid()) + ".toml"))
+                               .string();
+  std::ofstream(path) << GetParam();
+  VerifyConfig c;
+  c.model =
+      "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=32,ffn=12,experts=6,"
+      "capacity_factor=0.8";
+  c.plan = path;
+  const auto report = verify_plan(c);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_TRUE(report->ok) << report->why;
+  EXPECT_LE(report->gradients_error, 1e-9);
+  EXPECT_EQ(report->bytes_predicted, report->bytes_counted);
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, MixtureByHand,
+                         ::testing::Values(R"(
+mesh = { tp = 3 }
+[[split]]
+ops = "blocks.*.moe.{dispatch,arrive,gate,act,up,mul,down,return,combine}"
+dim = "experts"
+over = "tp"
+)",
+                                           R"(
+mesh = { sp = 2 }
+split = [
+  { ops = "*", dim = "seq", over = "sp" },
+  { ops = "blocks.*.moe.{arrive,gate,act,up,mul,down}", dim = "experts", over = "sp" },
+]
+)",
+                                           R"(
+mesh = { a = 2, b = 2 }
+split = [
+  { ops = "*", dim = "batch", over = "a" },
+  { ops = "blocks.*.moe", dim = "capacity", over = "b" },
+  { ops = "blocks.*.moe.{router,probabilities,balance}", dim = "experts", over = "b" },
+]
+)",
+                                           R"(
+mesh = { ep = 2 }
+micro_batches = 2
+split = [
+  { ops = "*", dim = "batch", over = "ep" },
+  { ops = "blocks.*.moe.{arrive,gate,act,up,mul,down}", dim = "batch", over = [] },
+  { ops = "blocks.*.moe.{arrive,gate,act,up,mul,down}", dim = "experts", over = "ep" },
+]
+store = [
+  { tensors = "blocks.*.moe", recompute = true },
+]
+)"));
 
 }  // namespace
 }  // namespace tessera

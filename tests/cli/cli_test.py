@@ -98,7 +98,7 @@ class BadModels(CliTest):
         self.expect_error(2, "model 'gpt': hidden=64 must be a multiple of heads=5", "inspect", "gpt:hidden=64,heads=5")
 
     def test_unknown_family(self):
-        self.expect_error(2, "unknown model 'gptt', did you mean 'gpt'? (models: gpt, llama, bert, t5, vit, swin, evoformer, mlp, or a path to a "
+        self.expect_error(2, "unknown model 'gptt', did you mean 'gpt'? (models: gpt, llama, mixtral, bert, t5, vit, swin, evoformer, mlp, or a path to a "
                              "Hugging Face config.json)", "inspect", "gptt:layers=2")
 
 
@@ -136,7 +136,7 @@ class BadPlans(CliTest):
                           "inspect", MODEL, "--plan", "megatrom(tp=2)")
 
     def test_recipe_arguments(self):
-        self.expect_error(2, "recipe zero: argument 'dp' is missing: expected zero(stage, dp)",
+        self.expect_error(2, "recipe zero: argument 'dp' is missing: expected zero(stage, dp, micro_batches=1)",
                           "inspect", MODEL, "--plan", "zero(stage=1)")
         self.expect_error(2, "recipe megatron: expected tp >= 1 (a whole number), found '0'",
                           "inspect", MODEL, "--plan", "megatron(tp=0)")
@@ -226,10 +226,24 @@ class PlanCommand(CliTest):
         recipes = self.expect_json("plan", "--list", "--json")["recipes"]
         self.assertLessEqual({"serial", "data_parallel", "zero", "tensor_parallel", "gpipe", "one_f_one_b", "megatron",
                               "summa", "cannon", "tesseract", "tensor_parallel_3d", "fsdp", "per_layer", "per_op",
-                              "recompute"}, {recipe["name"] for recipe in recipes})
+                              "recompute", "ring_attention", "rsa", "ulysses",
+                              "ring_ulysses"}, {recipe["name"] for recipe in recipes})
         zero = next(recipe for recipe in recipes if recipe["name"] == "zero")
         self.assertEqual(list(zero), ["name", "summary", "arguments"])
         self.assertEqual(zero["arguments"][0], {"name": "stage", "default": None, "meaning": "1, 2 or 3"})
+
+    def test_the_pages_on_strategies_show_what_recipes_emit(self):
+        shown = 0
+        for page in sorted((ROOT / "docs" / "strategies").glob("*.md")):
+            pattern = r"`([a-z_0-9]+\([^`]*\))`([^\n]*) emits[^\n]*\n```toml\n(.*?)```"
+            for call, on, text in re.findall(pattern, page.read_text(), re.DOTALL):
+                named = re.search(r"`([a-z0-9]+:[^`]*)`", on)
+                layers = "layers=4" if "four layers" in on else "layers=2"
+                model = named.group(1) if named else MODEL.replace("layers=2", layers)
+                emitted = self.expect_text("plan", call, "--model", model)
+                self.assertEqual(emitted.split("\n", 1)[1].strip(), text.strip(), f"{page.name}: {call}")
+                shown += 1
+        self.assertGreaterEqual(shown, 12)
 
     def test_a_recipe_emits_the_plan_of_the_examples(self):
         path = os.path.join(self.folder, "plan.toml")
@@ -251,7 +265,8 @@ class Examples(CliTest):
         self.assertGreater(len(plans), 3)
         for plan in plans:
             with self.subTest(plan=plan.name):
-                self.expect_json("inspect", str(plan), "--model", MODEL, "--batch", "8", "--json")
+                model = plan.read_text().splitlines()[0].removeprefix("# Model: ")
+                self.expect_json("inspect", str(plan), "--model", model, "--batch", "12", "--json")
 
 
 class WithoutRuntime(CliTest):

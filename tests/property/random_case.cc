@@ -247,7 +247,8 @@ class PlanMaker {
         if (dim.name.empty() || std::isdigit(static_cast<unsigned char>(dim.name[0])) != 0)
           continue;
         std::string over;
-        while (!free.empty() && c_.one_in(3)) {
+        const bool over_time_only = is_weighted(op, dim.name);
+        while (!over_time_only && !free.empty() && c_.one_in(3)) {
           const size_t pick = c_.below(static_cast<uint32_t>(free.size()));
           over += fmt::format("{}\"{}\"", over.empty() ? "" : ", ", free[pick].name);
           free.erase(free.begin() + static_cast<std::ptrdiff_t>(pick));
@@ -259,7 +260,10 @@ class PlanMaker {
           over += fmt::format("{}\"time:{}\"", over.empty() ? "" : ", ", steps);
           loop = true;
           if (c_.one_in(2)) {
-            extra = fmt::format("order = \"rotated\"\nskew = [\"{}\"]\n", c_.of(axes_).name);
+            const Axis& axis = c_.of(axes_);
+            const bool nested = axis.size == steps && c_.one_in(3);
+            extra = fmt::format("order = \"{}\"\nskew = [\"{}{}\"]\n",
+                                nested ? "nested" : "rotated", c_.one_in(2) ? "-" : "", axis.name);
           }
         }
         if (over.empty()) continue;
@@ -267,6 +271,15 @@ class PlanMaker {
                             dim.name, over, extra);
       }
     }
+  }
+
+  // Parts along the dim have weights: merged by the op alone.
+  static bool is_weighted(const Op& op, const std::string& dim) {
+    for (const OperandDims& output : op.annotation.outputs) {
+      if (output.combiner == Combiner::kWeighted && !output.contains(op.annotation.find(dim)))
+        return true;
+    }
+    return false;
   }
 
   static bool expandable(const Op& op, const std::string& dim) {

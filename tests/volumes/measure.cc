@@ -81,7 +81,7 @@ int64_t Measured::sent_along(const std::vector<std::string>& axes, Keep keep) co
         names.push_back(mesh.axis(axis).name);
       return names != axes;
     };
-    for (auto& block : program.blocks) std::erase_if(block, elsewhere);
+    for (auto& [key, block] : program.blocks) std::erase_if(block, elsewhere);
   }
   return sum(parts, graph, keep).bytes() / kBytes;
 }
@@ -108,9 +108,11 @@ int64_t Measured::stored(size_t rank, Keep keep) const {
 Measured measure(const std::string& model, const std::string& plan, int64_t batch) {
   Measured out;
   const Model built = taken(build_model(model, batch, DType::kFloat64), model);
-  const Graph graph = taken(differentiate(built.graph, OptimizerSpec{}), model);
-  const std::string text = taken(emit_recipe(plan, graph), plan);
-  const Prepared prepared = taken(prepare(graph, taken(parse_plan(text, plan), plan)), plan);
+  const std::string text = taken(emit_recipe(plan, built.graph), plan);
+  const Plan parsed = taken(parse_plan(text, plan), plan);
+  const Graph forward = taken(shape_forward(built.graph, parsed, std::nullopt), plan);
+  const Graph graph = taken(differentiate(forward, OptimizerSpec{}), model);
+  const Prepared prepared = taken(prepare(graph, parsed), plan);
   out.graph = prepared.graph;
   out.mesh = prepared.plan.stages.front().mesh;
   out.micro_batches = prepared.plan.plan.micro_batches;

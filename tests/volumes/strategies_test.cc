@@ -60,7 +60,10 @@ TEST(Rotated, operands_are_aligned_once_and_shifted) {
     const int64_t products = 7 * bsh + 12 * hh;
     const int64_t moved = (q - 1) * products + (q - 1) * products / q;
     EXPECT_EQ(found.sent_in(BlockKind::kForward, is_matrix), moved) << q;
-    EXPECT_EQ(found.sent_in(BlockKind::kBackward, is_matrix), moved + (q - 1) * products) << q;
+    // Sums of gradients travel as the operands do. The input of queries, keys and values has three
+    // terms that are added in one place and scattered: it is not aligned.
+    const int64_t summed = moved - (q - 1) * bsh / q;
+    EXPECT_EQ(found.sent_in(BlockKind::kBackward, is_matrix), moved + summed) << q;
     EXPECT_EQ(found.sent_by("broadcast"), 0);
   }
 }
@@ -160,6 +163,20 @@ TEST(HybridSharding, without_resharding_parameters_are_gathered_once_a_step) {
   const Measured found = measure(kGpt, "fsdp(4, reshard=false, micro_batches=2)", b);
   EXPECT_EQ(found.sent(is_parameter), 0);
   EXPECT_EQ(found.sent(is_updated), 3 * found.parameters());
+}
+
+// ---- from one range of layers to the next (galvatron.md section 4)
+bool is_border(const Tensor& tensor) { return tensor.name == "blocks.0.mlp.residual"; }
+
+TEST(PerLayer, a_border_gathers_what_more_ranks_hold_whole_and_slices_what_fewer_do) {
+  // From t to t' ranks that hold rows whole, d' replicas: (t' - t)/t' bsh/d' a rank.
+  const auto border = [](const std::string& spec) {
+    return measure(kGpt, "per_layer(\"" + spec + "\")", b).sent_in(BlockKind::kForward, is_border);
+  };
+  EXPECT_EQ(border("0:dp4;1:tp2,dp2") - border("0:dp4;1:dp4"), 4 * bsh / 2 / 2);
+  EXPECT_EQ(border("0:dp4;1:tp4") - border("0:dp4;1:dp4"), 4 * bsh * 3 / 4);
+  EXPECT_EQ(border("0:tp2,dp2;1:tp4") - border("0:tp2,dp2;1:tp2,dp2"), 4 * bsh / 2);
+  EXPECT_EQ(border("0:tp4;1:dp4") - border("0:tp4;1:tp4"), 0);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 // reduce-scatter (n-1)E, a broadcast (n-1)E.
 #include <gtest/gtest.h>
 
+#include <cctype>
+
 #include "models_and_tensors.h"
 
 namespace tessera {
@@ -101,6 +103,68 @@ TEST(TensorParallel, sends_the_same_in_micro_batches_and_replicas) {
   EXPECT_EQ(found.sent(is_hidden), (4 * layers + 2) * 2 * bsh);
 }
 
+// ---- mixture of experts (tensor-parallel-1d.md section 9)
+// -------------------------------------------
+const std::string kMixtral =
+    "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=24,ffn=12,experts=4,top_k=2";
+constexpr int64_t experts = 4, top_k = 2;
+
+bool is_slots(const Tensor& tensor) {
+  return has_dims(tensor, {"experts", "batch", "capacity", "hidden"});
+}
+bool is_of_experts(const Tensor& tensor) {
+  return is_parameter(tensor) && tensor.dims[0].name == "experts";
+}
+bool is_gradient_of_experts(const Tensor& tensor) {
+  return is_gradient(tensor) && tensor.name.ends_with(".weight") &&
+         tensor.dims[0].name == "experts";
+}
+
+// The sheet: dispatch and combine send 2(E-1)/E top_k T h elements a rank and layer, T its tokens,
+// and as much backward. That is with a capacity factor of 1.
+TEST(ExpertParallel, exchanges_tokens_twice_a_layer_forward_and_twice_backward) {
+  for (const int64_t ep : {2, 4}) {
+    const Measured found =
+        measure(kMixtral + ",capacity_factor=1", "expert_parallel(" + std::to_string(ep) + ")", b);
+    const int64_t local_tokens = b * s / ep;
+    const int64_t a_rank = 2 * (ep - 1) * top_k * local_tokens * h / ep;
+    EXPECT_EQ(found.sent_in(BlockKind::kForward, is_slots), layers * ep * a_rank);
+    EXPECT_EQ(found.sent_in(BlockKind::kBackward, is_slots), layers * ep * a_rank);
+    EXPECT_EQ(found.sent_by("all_to_all"), found.sent(is_slots));
+    for (int rank = 0; rank < ep; ++rank)
+      EXPECT_EQ(found.calls(rank, CollectiveKind::kAllToAll, is_slots), 4 * layers);
+  }
+}
+
+// Slots travel whether they are taken or not: capacity / (top_k s / experts) times the sheet's
+// volume. 1.25 * 4 = 5 slots, exactly; 1.3 * 4 is rounded up to 6.
+TEST(ExpertParallel, sends_empty_slots_too) {
+  for (const auto& [factor, capacity] : {std::pair{"1.25", 5}, {"1.3", 6}, {"0.5", 2}}) {
+    const Measured found =
+        measure(kMixtral + ",capacity_factor=" + factor, "expert_parallel(4)", b);
+    EXPECT_EQ(found.sent(is_slots), layers * 4 * 3 * (experts * capacity * b * h) / 4) << factor;
+  }
+}
+
+TEST(ExpertParallel, sends_the_same_in_replicas_stages_micro_batches_and_pieces_of_hidden) {
+  const int64_t whole = layers * 4 * (experts * 5 * b * h) / 2;
+  for (const char* with : {"dp=2", "tp=2", "pp=2, micro_batches=4", "dp=2, zero=3"}) {
+    const Measured found = measure(kMixtral, std::string("expert_parallel(2, ") + with + ")", b);
+    EXPECT_EQ(found.sent_by("all_to_all", is_slots), whole) << with;
+  }
+}
+
+TEST(ExpertParallel, sums_dense_gradients_over_all_ranks_and_those_of_experts_over_dp) {
+  const Measured alone = measure(kMixtral, "expert_parallel(4)", b);
+  const int64_t all = alone.parameters(), of_experts = alone.parameters(is_of_experts);
+  EXPECT_EQ(alone.sent(is_gradient_of_experts), 0);
+  EXPECT_EQ(alone.sent_by("all_reduce", is_gradient), 2 * 3 * (all - of_experts));
+  const Measured with_dp = measure(kMixtral, "expert_parallel(ep=2, dp=2)", b);
+  EXPECT_EQ(with_dp.sent(is_gradient_of_experts), 2 * of_experts);
+  const Measured zero = measure(kMixtral, "expert_parallel(ep=2, dp=2, zero=1)", b);
+  EXPECT_EQ(zero.sent(is_gradient) - zero.sent(is_slots) / 2, 3 * (all - of_experts) + of_experts);
+}
+
 // ---- pipelines
 // --------------------------------------------------------------------------------------
 TEST(Pipeline, sends_each_boundary_once_forward_and_once_backward) {
@@ -181,6 +245,87 @@ TEST_P(SummaOf, vocabulary_terms_are_those_of_three_products_and_a_look_up) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, SummaOf, testing::Values(2, 4));
+
+// ---- long sequences (sequence-parallel-rsa.md sections 3 to 6)
+// ----------------------------------------------------------------------------------------------
+bool has_heads(const Tensor& tensor) {
+  return tensor.dims.size() >= 4 && tensor.dims[0].name == "batch";
+}
+
+struct Attending {
+  std::string model;
+  int64_t kv_heads, head_dim;
+};
+const std::vector<Attending> kAttending = {
+    {kGpt + ",causal=0", 4, 4},
+    {"llama:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=24,ffn=64", 2, 4}};
+
+// Keys and values of one chunk, of all blocks, once around by one rank to the next.
+int64_t hop(const Attending& of, int64_t n) {
+  return 2 * layers * b * (s / n) * of.kv_heads * of.head_dim;
+}
+
+class RingOf : public testing::TestWithParam<std::string> {};
+
+TEST_P(RingOf, keys_go_round_and_their_gradients_come_home) {
+  for (const Attending& of : kAttending) {
+    for (const int64_t n : {2, 4}) {
+      if (GetParam() == "inner=2, order=none" && n == 2) continue;
+      const bool causal = of.kv_heads == 2;
+      const Measured found =
+          measure(of.model, "ring_attention(" + std::to_string(n) + ", " + GetParam() + ")", b);
+      const bool skips = causal && GetParam() != "order=zigzag" && GetParam() != "order=striped";
+      // Causal in the order of tokens: chunk j is passed on n-1-j times.
+      const int64_t around = skips ? n * (n - 1) / 2 : n * (n - 1);
+      EXPECT_EQ(found.sent_in(BlockKind::kForward, has_heads), around * hop(of, n)) << n;
+      EXPECT_EQ(found.sent_in(BlockKind::kBackward, has_heads), (around + n * n) * hop(of, n)) << n;
+      EXPECT_EQ(found.sent_by("permute"), found.sent(has_heads)) << "and nothing else moves";
+    }
+  }
+}
+
+TEST_P(RingOf, no_rank_has_keys_or_gradients_of_the_whole_sequence) {
+  for (const Attending& of : kAttending) {
+    const Measured found = measure(of.model, "ring_attention(4, " + GetParam() + ")", b);
+    for (const Program& program : found.programs) {
+      for (const Buffer& buffer : program.buffers) {
+        if (!has_heads(found.graph.tensor(buffer.tensor))) continue;
+        EXPECT_LE(buffer.shape[1], s / 4) << buffer.name;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, RingOf,
+                         testing::Values("order=none", "order=zigzag", "order=striped",
+                                         "inner=2, order=none"),
+                         [](const auto& instance) {
+                           std::string name = instance.param;
+                           std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
+                           return name;
+                         });
+
+TEST(Rsa, two_rings_send_what_one_ring_of_both_sends) {
+  for (const Attending& of : kAttending) {
+    for (const int64_t n : {2, 4}) {
+      const Measured found = measure(of.model, "rsa(" + std::to_string(n) + ")", b);
+      EXPECT_EQ(found.sent_in(BlockKind::kForward, has_heads), n * (n - 1) * hop(of, n));
+      EXPECT_EQ(found.sent_in(BlockKind::kBackward, has_heads), (n * (n - 1) + n * n) * hop(of, n));
+    }
+  }
+}
+
+TEST(Ulysses, four_all_to_alls_forward_and_four_backward) {
+  for (const Attending& of : kAttending) {
+    const int64_t n = 2;
+    const Measured found = measure(of.model, "ulysses(2)", b);
+    // q and o of all heads, k and v of the key heads; of each the rank keeps one n-th.
+    const int64_t features = 2 * h + 2 * of.kv_heads * of.head_dim;
+    const int64_t forward = layers * b * s * features * (n - 1) / n;
+    EXPECT_EQ(found.sent_in(BlockKind::kForward, has_heads), forward);
+    EXPECT_EQ(found.sent_by("all_to_all"), found.sent(has_heads));
+  }
+}
 
 TEST(Summa, gated_blocks_share_what_their_products_read) {
   const int64_t q = 2, ffn = 64;

@@ -1,7 +1,10 @@
 // attention, its gradient, rotary position encoding.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "tessera/graph/kinds/common.h"
+#include "tessera/graph/order.h"
 
 namespace tessera::kinds {
 namespace {
@@ -10,7 +13,8 @@ constexpr std::string_view kQuery = "batch seq heads group head_dim^";
 constexpr std::string_view kRows = "batch seq heads group";
 
 // q [batch, seq, heads, group, head_dim]; k, v [batch, seq, heads, head_dim]. The op dims have
-// these fixed names, the keys' sequence is `kv`.
+// these fixed names, the keys' sequence is `kv`: a reduction of o and lse, whose parts (softmax
+// over some of the keys, and the logarithm of its denominator) are merged over time.
 Status check_query_key_value(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
   if (q.dims.size() != 5) {
     return invalid_input(fmt::format(
@@ -30,10 +34,10 @@ Status check_query_key_value(const Tensor& q, const Tensor& k, const Tensor& v, 
           fmt::format("expected {} to fit q {}, found {}", name, describe(q), describe(*tensor)));
     }
   }
-  if (causal && q.dims[1].size != k.dims[1].size) {
-    return invalid_input(
-        fmt::format("expected as many keys as queries in causal attention, found {} and {}",
-                    k.dims[1].size, q.dims[1].size));
+  if (causal && q.dims[1].size > k.dims[1].size) {
+    return invalid_input(fmt::format(
+        "expected at least as many keys as queries in causal attention, found {} and {}",
+        k.dims[1].size, q.dims[1].size));
   }
   return {};
 }
@@ -46,16 +50,28 @@ Result<bool> read_causal(const Operands& x) {
   return causal == 1;
 }
 
-std::string key_dims(bool causal) {
-  return fmt::format("batch kv^{} heads head_dim", causal ? "<seq" : "");
+// A causal pair is one in the order of indices: in another order any box may have work. With more
+// keys than queries, the queries are those of the last positions, and all of them see the keys
+// before: then the keys are no causal pair of the queries, index by index.
+Result<std::string> key_dims(const Operands& x, const Tensor& q, const Tensor& k, bool causal) {
+  TESSERA_TRY(const Order order, parse_order(x.text("order")));
+  const bool as_many = q.dims[1].size == k.dims[1].size, natural = order.kind == Order::Kind::kNone;
+  if (!natural && !as_many) {
+    return invalid_input(
+        fmt::format("expected as many keys as queries in the order '{}', found {} and {}",
+                    x.text("order"), k.dims[1].size, q.dims[1].size));
+  }
+  return fmt::format("batch kv{} heads head_dim", causal && natural && as_many ? "<seq" : "");
 }
 
 Result<Inferred> infer_attention(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   TESSERA_TRY(const bool causal, read_causal(x));
   TESSERA_TRY_VOID(check_query_key_value(x[0], x[1], x[2], causal));
-  const std::string key = key_dims(causal);
-  return conclude(x, fmt::format("{}, {}, {} -> {}, {}", kQuery, key, key, kQuery, kRows),
+  TESSERA_TRY(const std::string key, key_dims(x, x[0], x[1], causal));
+  return conclude(x,
+                  fmt::format("{}, {}, {} -> {} {{weighted}}, {} {{logsumexp}}", kQuery, key, key,
+                              kQuery, kRows),
                   {x[0].dims, without_last(x[0].dims)}, {x[0].dtype, statistics_dtype(x[0].dtype)});
 }
 
@@ -83,7 +99,7 @@ Result<Inferred> infer_attention_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_dims(x[4], "o", x[1].dims));
   TESSERA_TRY_VOID(expect_dims(x[5], "lse", without_last(x[1].dims)));
   TESSERA_TRY_VOID(expect_dtype(x[5], "lse", statistics_dtype(x[1].dtype)));
-  const std::string key = key_dims(causal);
+  TESSERA_TRY(const std::string key, key_dims(x, x[1], x[2], causal));
   const DType dtype = x[1].dtype;
   return conclude(x,
                   fmt::format("{}, {}, {}, {}, {}, {} -> {}, {}, {}", kQuery, kQuery, key, key,
@@ -91,10 +107,34 @@ Result<Inferred> infer_attention_grad(const Operands& x) {
                   {x[1].dims, x[2].dims, x[3].dims}, {dtype, dtype, dtype});
 }
 
-// Two products of 2 flops a point; causal attention needs half of the points.
+// Two products, with the scores of all keys at once between them. Nothing gives the log-sum-exp,
+// which only the fused derivative reads.
+std::vector<TensorId> expand_attention(GraphBuilder& builder, const Op& op) {
+  const double given = op.number("scale");
+  const auto head_dim = static_cast<double>(builder.tensor(op.inputs[0]).dims.back().size);
+  const std::string key = "batch kv heads head_dim", scores = std::string(kRows) + " kv";
+  const std::string query = std::string(kRows) + " head_dim";
+  const TensorId q = builder.op1(op.path + ".scale", "scale", {op.inputs[0]},
+                                 {{"factor", given == 0 ? 1.0 / std::sqrt(head_dim) : given}});
+  TensorId s = builder.op1(op.path + ".scores", "einsum", {q, op.inputs[1]},
+                           {{"spec", fmt::format("{}+, {} -> {}", query, key, scores)}});
+  if (op.integer("causal") == 1) {
+    s = builder.op1(op.path + ".mask", "causal_mask", {s}, {{"order", op.text("order")}});
+  }
+  s = builder.op1(op.path + ".softmax", "softmax", {s}, {{"dim", std::string("kv")}});
+  const TensorId o = builder.op1(op.path + ".values", "einsum", {s, op.inputs[2]},
+                                 {{"spec", fmt::format("{}+, {} -> {}", scores, key, query)}});
+  return {o, TensorId()};
+}
+
+// Two products of 2 flops a point; causal attention needs half of the points of as many keys as
+// there are queries, and all of the keys before them.
 int64_t attention_flops(const Op& op) {
   const int64_t flops = 4 * iteration_points(op);
-  return op.integer("causal") == 1 ? flops / 2 : flops;
+  if (op.integer("causal") == 0) return flops;
+  const int64_t queries = op.annotation.dims[static_cast<size_t>(op.annotation.find("seq"))].size;
+  const int64_t keys = op.annotation.dims[static_cast<size_t>(op.annotation.find("kv"))].size;
+  return flops / 2 / keys * (2 * keys - queries);
 }
 
 // Five products instead of two: the scores again, dv, dp, dq, dk.
@@ -154,17 +194,20 @@ std::vector<KindInfo> attention_kinds() {
        .max_inputs = 3,
        .output_names = {"o", "lse"},
        .outputs = 2,
-       .attributes = {integer_attribute("causal", 0), number_attribute("scale", 0.0)},
+       .attributes = {integer_attribute("causal", 0), number_attribute("scale", 0.0),
+                      text_attribute("order", "")},
        .infer = infer_by(infer_attention),
        .differentiate = differentiate_attention,
-       .flops = attention_flops},
+       .flops = attention_flops,
+       .expand = expand_attention},
       {.name = "attention_grad",
        .summary = "(do, q, k, v, o, lse) -> (dq, dk, dv)",
        .min_inputs = 6,
        .max_inputs = 6,
        .output_names = {"dq", "dk", "dv"},
        .outputs = 3,
-       .attributes = {integer_attribute("causal", 0), number_attribute("scale", 0.0)},
+       .attributes = {integer_attribute("causal", 0), number_attribute("scale", 0.0),
+                      text_attribute("order", "")},
        .infer = infer_by(infer_attention_grad),
        .flops = attention_grad_flops},
       {.name = "rotary",

@@ -51,6 +51,9 @@ AttributeInfo number_attribute(std::string name, double otherwise) {
 AttributeInfo text_attribute(std::string name) {
   return {std::move(name), AttributeInfo::Type::kText, std::nullopt};
 }
+AttributeInfo text_attribute(std::string name, std::string otherwise) {
+  return {std::move(name), AttributeInfo::Type::kText, Attribute(std::move(otherwise))};
+}
 
 Names names_of(const std::vector<Dim>& dims) {
   Names names;

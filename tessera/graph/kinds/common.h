@@ -21,10 +21,12 @@ std::vector<KindInfo> attention_kinds();
 std::vector<KindInfo> contraction_kinds();
 std::vector<KindInfo> elementwise_kinds();
 std::vector<KindInfo> loss_kinds();
+std::vector<KindInfo> moe_kinds();
 std::vector<KindInfo> normalisation_kinds();
 std::vector<KindInfo> normalisation_grad_kinds();
 std::vector<KindInfo> normalisation_part_kinds();  // used by expansions
 std::vector<KindInfo> optimizer_kinds();
+std::vector<KindInfo> position_kinds();
 std::vector<KindInfo> reduction_kinds();
 std::vector<KindInfo> shape_kinds();
 
@@ -50,6 +52,7 @@ AttributeInfo integer_attribute(std::string name, int64_t otherwise);
 AttributeInfo number_attribute(std::string name);
 AttributeInfo number_attribute(std::string name, double otherwise);
 AttributeInfo text_attribute(std::string name);
+AttributeInfo text_attribute(std::string name, std::string otherwise);
 
 // Dim names, and their text in an annotation: "batch seq", "()" if there are none.
 using Names = std::vector<std::string>;

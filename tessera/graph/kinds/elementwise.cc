@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
+#include "tessera/graph/within.h"
 
 namespace tessera::kinds {
 namespace {
@@ -135,6 +136,19 @@ InputGradients differentiate_dropout(GraphBuilder& builder, const Op& op, const 
 Result<Inferred> infer_dropout(const Operands& x) {
   const double p = x.number("p");
   if (!(p >= 0 && p < 1)) return invalid_input(fmt::format("expected 0 <= p < 1, found {}", p));
+  TESSERA_TRY(const std::vector<Within> within, parse_within(x.text("within")));
+  for (const Within& one : within) {
+    const int position = find_dim(x[0].dims, one.dim);
+    const bool last = position + 1 == static_cast<int>(x[0].dims.size());
+    const int64_t size = position < 0 ? 0 : x[0].dims[static_cast<size_t>(position)].size;
+    if (size < 1 || size % one.blocks != 0 ||
+        one.begin + size / one.blocks > one.whole / one.blocks || (last && one.blocks > 1)) {
+      return invalid_input(
+          fmt::format("expected 'within' to place the input in a larger tensor (blocks not along "
+                      "its last dim), found \"{}\" for {}",
+                      x.text("within"), describe(x[0])));
+    }
+  }
   return infer_uniform(x);
 }
 
@@ -184,7 +198,9 @@ std::vector<KindInfo> elementwise_kinds() {
   scale.linear = true;
   KindInfo dropout = unary("dropout", "x * keep / (1 - p), keep by a counter-based generator", 2,
                            differentiate_dropout);
-  dropout.attributes = {number_attribute("p"), text_attribute("key")};
+  dropout.attributes = {
+      number_attribute("p"), text_attribute("key"),
+      AttributeInfo{"within", AttributeInfo::Type::kText, Attribute(std::string())}};
   dropout.infer = infer_by(infer_dropout);
   KindInfo stop = unary("stop_gradient", "x, as a constant", 0, nullptr);
   stop.linear = true;

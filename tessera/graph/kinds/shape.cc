@@ -25,6 +25,12 @@ std::string spell_replaced(const std::vector<Dim>& dims, size_t position, const 
   return spell(names);
 }
 
+std::vector<int64_t> shape_of(const std::vector<Dim>& dims) {
+  std::vector<int64_t> shape;
+  for (const Dim& dim : dims) shape.push_back(dim.size);
+  return shape;
+}
+
 // ---- broadcast_to, fill
 // --------------------------------------------------------------------------
 Result<Inferred> infer_broadcast_to(const Operands& x) {
@@ -250,77 +256,111 @@ InputGradients differentiate_roll(GraphBuilder& builder, const Op& op, const Out
                       {{"dim", op.text("dim")}, {"shift", -op.integer("shift")}})};
 }
 
-// ---- slice, concat: the cut dim is frozen; inputs call it `dim`, the output `dim.out`
-// ---------------
-Result<Inferred> infer_cut(const Operands& x, int64_t input_size, int64_t output_size,
-                           int64_t whole) {
+// ---- slice, slice_grad, concat
+// The cut dim is frozen: inputs call it `dim`, the output `dim.out`. With blocks > 1 it is cut in
+// that many equal blocks, from (to) each of which goes a part, so that the op dim `dim` counts
+// blocks, is not frozen, and stands before the frozen place inside a block.
+Result<int64_t> read_blocks(const Operands& x, const Dim& dim) {
+  const int64_t blocks = x.integer("blocks");
+  if (blocks < 1 || dim.size % blocks != 0) {
+    return invalid_input(fmt::format("expected blocks that divide dim '{}' of size {}, found {}",
+                                     dim.name, dim.size, blocks));
+  }
+  return blocks;
+}
+
+std::string cut_name(const std::string& dim, std::string_view suffix, int64_t blocks) {
+  if (blocks == 1) return fmt::format("{}{}^", dim, suffix);
+  return fmt::format("({} {}{}^)", dim, dim, suffix.empty() ? ".in" : suffix);
+}
+
+// Sizes are of a block.
+Result<Inferred> infer_cut(const Operands& x, int64_t output_size, int64_t whole, int64_t size) {
   TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
+  TESSERA_TRY(const int64_t blocks, read_blocks(x, x[0].dims[position]));
   const int64_t begin = x.integer("begin");
-  const int64_t size = output_size == whole ? input_size : output_size;
   if (begin < 0 || size < 1 || begin + size > whole) {
     return invalid_input(
         fmt::format("expected a part of dim '{}' of size {}, found begin {} and size {}",
                     x.text("dim"), whole, begin, size));
   }
   std::vector<Dim> output = x[0].dims;
-  output[position].size = output_size;
+  output[position].size = blocks * output_size;
   const std::string& dim = x.text("dim");
-  return conclude(x,
-                  fmt::format("{} -> {}", spell_replaced(x[0].dims, position, dim + "^"),
-                              spell_replaced(output, position, dim + ".out^")),
-                  {output}, {x[0].dtype});
+  std::string annotation = spell_replaced(x[0].dims, position, cut_name(dim, "", blocks));
+  annotation += " -> " + spell_replaced(output, position, cut_name(dim, ".out", blocks));
+  TESSERA_TRY(Annotation parsed, parse_annotation(annotation));
+  if (blocks > 1) parsed.dims[static_cast<size_t>(parsed.find(dim))].size = blocks;
+  TESSERA_TRY_VOID(bind_sizes(parsed, {x[0].shape()}, {shape_of(output)}));
+  return Inferred{std::move(parsed), {output}, {x[0].dtype}};
 }
 
 Result<Inferred> infer_slice(const Operands& x) {
   TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
-  const int64_t whole = x[0].dims[position].size;
-  return infer_cut(x, whole, x.integer("size"), whole);
+  TESSERA_TRY(const int64_t blocks, read_blocks(x, x[0].dims[position]));
+  const int64_t size = x.integer("size");
+  return infer_cut(x, size, x[0].dims[position].size / blocks, size);
 }
 
 Result<Inferred> infer_slice_grad(const Operands& x) {
   TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
-  return infer_cut(x, x[0].dims[position].size, x.integer("size"), x.integer("size"));
+  TESSERA_TRY(const int64_t blocks, read_blocks(x, x[0].dims[position]));
+  const int64_t whole = x.integer("size");
+  return infer_cut(x, whole, whole, x[0].dims[position].size / blocks);
 }
 
 InputGradients differentiate_slice(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                    const std::vector<bool>&) {
   const std::vector<Dim>& dims = builder.tensor(op.inputs[0]).dims;
-  const int64_t whole = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size;
+  const int64_t blocks = op.integer("blocks");
+  const int64_t whole = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size / blocks;
   return {builder.op1(op.path + ".dx", "slice_grad", {dy[0]},
-                      {{"dim", op.text("dim")}, {"begin", op.integer("begin")}, {"size", whole}})};
+                      {{"dim", op.text("dim")},
+                       {"begin", op.integer("begin")},
+                       {"size", whole},
+                       {"blocks", blocks}})};
 }
 
 Result<Inferred> infer_concat(const Operands& x) {
   const std::string& dim = x.text("dim");
   TESSERA_TRY(const size_t position, position_of(x[0], dim));
+  TESSERA_TRY(const int64_t blocks, read_blocks(x, x[0].dims[position]));
   std::vector<Dim> output = x[0].dims;
   std::string annotation;
+  std::vector<std::vector<int64_t>> shapes;
   int64_t size = 0;
   for (size_t i = 0; i < x.count(); ++i) {
     std::vector<Dim> expected = x[0].dims;
     if (position < x[i].dims.size()) expected[position].size = x[i].dims[position].size;
     TESSERA_TRY_VOID(expect_dims(x[i], fmt::format("input {}", i), expected));
     TESSERA_TRY_VOID(expect_dtype(x[i], fmt::format("input {}", i), x[0].dtype));
+    TESSERA_TRY_VOID(read_blocks(x, x[i].dims[position]).map([](int64_t) {}));
     size += x[i].dims[position].size;
-    const std::string name = i == 0 ? dim + "^" : fmt::format("{}.{}^", dim, i);
-    annotation += (i == 0 ? "" : ", ") + spell_replaced(x[i].dims, position, name);
+    const std::string suffix = i == 0 ? "" : fmt::format(".{}", i);
+    annotation +=
+        (i == 0 ? "" : ", ") + spell_replaced(x[i].dims, position, cut_name(dim, suffix, blocks));
+    shapes.push_back(x[i].shape());
   }
   output[position].size = size;
-  return conclude(
-      x, fmt::format("{} -> {}", annotation, spell_replaced(output, position, dim + ".out^")),
-      {output}, {x[0].dtype});
+  annotation += " -> " + spell_replaced(output, position, cut_name(dim, ".out", blocks));
+  TESSERA_TRY(Annotation parsed, parse_annotation(annotation));
+  if (blocks > 1) parsed.dims[static_cast<size_t>(parsed.find(dim))].size = blocks;
+  TESSERA_TRY_VOID(bind_sizes(parsed, shapes, {shape_of(output)}));
+  return Inferred{std::move(parsed), {output}, {x[0].dtype}};
 }
 
 InputGradients differentiate_concat(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                     const std::vector<bool>& wanted) {
   InputGradients out(op.inputs.size());
+  const int64_t blocks = op.integer("blocks");
   int64_t begin = 0;
   for (size_t i = 0; i < out.size(); ++i) {
     const std::vector<Dim>& dims = builder.tensor(op.inputs[i]).dims;
-    const int64_t size = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size;
+    const int64_t size = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size / blocks;
     if (wanted[i]) {
-      out[i] = builder.op1(fmt::format("{}.dx{}", op.path, i), "slice", {dy[0]},
-                           {{"dim", op.text("dim")}, {"begin", begin}, {"size", size}});
+      out[i] = builder.op1(
+          fmt::format("{}.dx{}", op.path, i), "slice", {dy[0]},
+          {{"dim", op.text("dim")}, {"begin", begin}, {"size", size}, {"blocks", blocks}});
     }
     begin += size;
   }
@@ -347,8 +387,12 @@ std::vector<KindInfo> shape_kinds() {
   const AttributeInfo dims = text_attribute("dims");
   const AttributeInfo begin = integer_attribute("begin");
   const AttributeInfo size = integer_attribute("size");
-  KindInfo concat =
-      mover("concat", "tensors joined along a dim", {dim}, infer_concat, differentiate_concat);
+  const AttributeInfo blocks = integer_attribute("blocks", 1);
+  KindInfo concat = mover("concat", "tensors joined along a dim", {dim, blocks}, infer_concat,
+                          differentiate_concat);
+  KindInfo slice_grad = mover("slice_grad", "dy in a larger tensor of zeros",
+                              {dim, begin, size, blocks}, infer_slice_grad, nullptr);
+  slice_grad.accumulates = true;
   concat.max_inputs = SIZE_MAX;
   KindInfo fill =
       mover("fill", "a constant", {number_attribute("value"), dims, text_attribute("dtype")},
@@ -372,9 +416,9 @@ std::vector<KindInfo> shape_kinds() {
             differentiate_rearrange),
       mover("roll", "cyclic shift along a dim: element i goes to i + shift",
             {dim, integer_attribute("shift")}, infer_roll, differentiate_roll),
-      mover("slice", "a part of a dim", {dim, begin, size}, infer_slice, differentiate_slice),
-      mover("slice_grad", "dy in a larger tensor of zeros", {dim, begin, size}, infer_slice_grad,
-            nullptr),
+      mover("slice", "a part of a dim", {dim, begin, size, blocks}, infer_slice,
+            differentiate_slice),
+      slice_grad,
       concat,
       fill,
   };

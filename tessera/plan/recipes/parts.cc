@@ -38,11 +38,11 @@ Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int
 Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard) {
   if (!text.has("tp")) return {};
   if (sequence_shard) {
-    if (!has_dim(graph, "*", "seq"))
-      return invalid_input("sequence_shard needs ops with the dim 'seq', found none");
+    if (!has_dim(graph, "blocks", "seq"))
+      return invalid_input("sequence_shard needs ops of blocks with the dim 'seq', found none");
     text.split("*", "seq", "tp");
-    text.split(ops_with(graph, "heads"), "seq", "");
-    text.split(ops_with(graph, "ffn"), "seq", "");
+    text.split(ops_with(graph, "heads,seq"), "seq", "");
+    text.split(ops_with(graph, "ffn,seq"), "seq", "");
   }
   const size_t before = text.splits.size();
   if (has_dim(graph, "blocks.*.attn", "heads")) {
@@ -56,7 +56,11 @@ Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard) 
     if (has_dim(graph, top, "vocab")) with_vocab.emplace_back(top);
   }
   if (!with_vocab.empty()) {
-    if (sequence_shard) text.split("{embed.token,head,loss}", "seq", "");
+    if (sequence_shard) {
+      std::vector<std::string> whole = ops_outside(graph, "vocab,hidden");
+      whole.emplace_back("loss");
+      text.split(alternatives(whole), "seq", "");
+    }
     text.split(alternatives(with_vocab), "vocab", "tp");
   }
   if (text.splits.size() > before) return {};

@@ -26,29 +26,30 @@ Result<std::string> emit_grid(const RecipeArguments& arguments, const Graph& gra
   text.split("*", "hidden", "col");
   const auto split_if = [&](const std::string& ops, const std::string& dim,
                             const std::string& over) {
-    if (has_dim(graph, ops, dim)) text.split(ops, dim, over, rotation);
+    if (!ops.empty() && has_dim(graph, ops, dim)) text.split(ops, dim, over, rotation);
   };
   // A dim of fewer elements than steps is not walked: its pieces are gathered.
   const auto walk = [&](const std::string& ops, const std::string& dim) {
-    if (size_of(graph, ops, dim) >= steps) split_if(ops, dim, fmt::format("time:{}", steps));
-    if (size_of(graph, ops, dim) < steps) split_if(ops, dim, "");
+    const bool enough = !ops.empty() && size_of(graph, ops, dim) >= steps;
+    split_if(ops, dim, enough ? fmt::format("time:{}", steps) : "");
   };
+  const std::string_view side = arguments.number("cols") > 0 ? "cols" : "q";
   std::string heads = "heads";
   if (has_dim(graph, "blocks.*.attn", "heads")) {
-    TESSERA_TRY(heads, heads_dim(graph, "q", cols));
+    TESSERA_TRY(heads, heads_dim(graph, side, cols));
     if (size_of(graph, "blocks.*.attn", heads) < cols) {
-      return invalid_input(fmt::format("q = {} is more than both heads = {} and group = {}", cols,
-                                       size_of(graph, "blocks.*.attn", "heads"),
+      return invalid_input(fmt::format("{} = {} is more than both heads = {} and group = {}", side,
+                                       cols, size_of(graph, "blocks.*.attn", "heads"),
                                        size_of(graph, "blocks.*.attn", "group")));
     }
   }
-  walk("blocks.*.attn.{q,k,v}", "hidden");
-  walk("blocks.*.mlp.{up,gate}", "hidden");
+  walk(products(graph, "heads", Products::kInto), "hidden");
+  walk(products(graph, "ffn", Products::kInto), "hidden");
   split_if("blocks.*.attn", heads, "col");
   split_if("blocks.*.mlp", "ffn", "col");
-  walk("blocks.*.attn.out", heads);
-  walk("blocks.*.mlp.down", "ffn");
-  walk("{embed.token,head}", "vocab");
+  walk(products(graph, "heads", Products::kOutOf), heads);
+  walk(products(graph, "ffn", Products::kOutOf), "ffn");
+  walk(alternatives(ops_outside(graph, "vocab,hidden")), "vocab");
   split_if("loss", "vocab", "col");
   text.store("role:parameter", "row");
   zero(text, arguments.number("zero"), "dp,depth");
@@ -61,7 +62,7 @@ std::vector<Recipe> summa_recipes() {
   const auto grid = [](bool rotated) {
     return [rotated](const RecipeArguments& a, const Graph& g) { return emit_grid(a, g, rotated); };
   };
-  const RecipeArgument q = number("q", std::nullopt, "rows, and columns, of the mesh");
+  const RecipeArgument q = number("q", std::nullopt, "rows of the mesh, and columns");
   const RecipeArgument cols = number("cols", "0", "columns if not as many as rows", 0);
   RecipeArgument depth = number("depth", "1", "copies of the mesh; each works on its own batch");
   std::vector<Recipe> recipes{

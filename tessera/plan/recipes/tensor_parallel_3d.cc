@@ -32,10 +32,12 @@ Result<std::string> emit_3d(const RecipeArguments& arguments, const Graph& graph
     if (heads != "heads") text.splits.back()[1].second = "\"" + heads + "\"";
   }
   if (has_dim(graph, "blocks.*.mlp", "ffn")) features("blocks.*.mlp", "ffn");
-  if (has_dim(graph, "{embed,head}", "vocab")) {
-    text.split("{embed.token,head}", "batch", "dp,x");
+  std::vector<std::string> with_vocab = ops_outside(graph, "vocab,hidden");
+  if (!with_vocab.empty()) {
+    text.split(alternatives(with_vocab), "batch", "dp,x");
     text.split("loss", "batch", "dp,x,z");
-    text.split("{embed.token,head,loss}", "vocab", "y");
+    with_vocab.emplace_back("loss");
+    text.split(alternatives(with_vocab), "vocab", "y");
   }
   text.store("role:parameter", "x");
   zero(text, arguments.number("zero"));

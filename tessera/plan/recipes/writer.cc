@@ -1,6 +1,7 @@
 #include "tessera/plan/recipes/writer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -83,6 +84,21 @@ void PlanText::split(const std::string& ops, const std::string& dim, const std::
   splits.back().emplace_back("skew", axes_value(real_axes(*this, rotation.skew)));
 }
 
+void PlanText::rotate(const std::string& ops, const std::string& dim, const std::string& axes) {
+  std::vector<std::string> skew = real_axes(*this, axes);
+  int64_t steps = 1;
+  for (std::string& axis : skew) {
+    steps *= size(axis);
+    axis.insert(0, "-");
+  }
+  if (skew.empty()) return;
+  splits.push_back({{"ops", quoted(ops)},
+                    {"dim", quoted(dim)},
+                    {"over", quoted(fmt::format("time:{}", steps))},
+                    {"order", quoted(skew.size() > 1 ? "nested" : "rotated")},
+                    {"skew", axes_value(skew)}});
+}
+
 void PlanText::store(const std::string& tensors, const std::string& over) {
   if (real_axes(*this, over).empty()) return;
   for (Entry& entry : stores) {
@@ -112,6 +128,10 @@ void PlanText::keep(const std::string& tensors, const std::string& keep) {
   stores.push_back({{"tensors", quoted(tensors)}, {"keep", quoted(keep)}});
 }
 
+void PlanText::loop(std::string_view ops, std::string_view dim, std::string_view how) {
+  loops.push_back(fmt::format("ops = {}, dim = {}, {}", quoted(ops), quoted(dim), how));
+}
+
 std::string PlanText::str() const {
   std::string out;
   for (const auto& [name, size] : mesh) {
@@ -119,14 +139,24 @@ std::string PlanText::str() const {
   }
   out = out.empty() ? "mesh = {}\n" : fmt::format("mesh = {{ {} }}\n", out);
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
+  if (!place.empty()) out += fmt::format("place = [{}]\n", fmt::join(place, ", "));
   if (!schedule.empty()) out += fmt::format("schedule = {}\n", quoted(schedule));
   if (!prefetch.empty())
     out += fmt::format("prefetch = {{ units = {}, ahead = 1 }}\n", quoted(prefetch));
+  if (!expand.empty()) out += fmt::format("expand = {}\n", quoted(expand));
+  if (!reorder.empty()) {
+    out += fmt::format("reorder = [ {{ dim = \"seq\", as = {}, pieces = {} }} ]\n", quoted(reorder),
+                       pieces);
+  }
   std::vector<Entry> placed;
   for (const auto& [ops, at] : stages) {
     placed.push_back({{"ops", quoted(ops)}, {"at", fmt::format("{}", at)}});
   }
-  return out + list("split", splits) + list("stage", placed) + list("store", stores);
+  out += list("split", splits) + list("stage", placed) + list("store", stores);
+  if (loops.empty()) return out;
+  out += "loop = [\n";
+  for (const std::string& loop : loops) out += "  { " + loop + " },\n";
+  return out + "]\n";
 }
 
 int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim) {
@@ -193,6 +223,30 @@ std::string ops_with(const Graph& graph, const std::string& with, const std::str
     if (without.empty() || !has(without)) names.push_back(name_in_block(op.path));
   }
   return names.empty() ? "" : "blocks." + layers + "." + by_scope(names);
+}
+
+std::string products(const Graph& graph, const std::string& features, Products which) {
+  std::vector<std::string> names;
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward || !op.path.starts_with("blocks.")) continue;
+    const int inner = op.annotation.find(features), hidden = op.annotation.find("hidden");
+    if (inner < 0 || hidden < 0) continue;
+    if (op.annotation.reduces(which == Products::kInto ? hidden : inner, 0))
+      names.push_back(name_in_block(op.path));
+  }
+  return names.empty() ? "" : "blocks.*." + by_scope(names);
+}
+
+std::vector<std::string> ops_outside(const Graph& graph, const std::string& with) {
+  const std::vector<std::string> dims = split_text(with, ',');
+  std::vector<std::string> paths;
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward || op.path.starts_with("blocks.")) continue;
+    const auto has = [&](const std::string& dim) { return op.annotation.find(dim) >= 0; };
+    if (!std::all_of(dims.begin(), dims.end(), has)) continue;
+    if (std::find(paths.begin(), paths.end(), op.path) == paths.end()) paths.push_back(op.path);
+  }
+  return paths;
 }
 
 std::string name_in_block(const std::string& path) { return path.substr(path.find('.', 7) + 1); }

@@ -29,16 +29,26 @@ struct PlanText {
   int64_t micro_batches = 1;
   std::string schedule{};
   std::string prefetch{};  // units whose tensors at rest are fetched while the one before computes
+  std::string expand{};   // pattern
+  std::string reorder{};  // "zigzag" or "striped", of `seq`
+  int64_t pieces = 1;     // of the reorder
   std::vector<Entry> splits{}, stores{};
   std::vector<std::pair<std::string, int64_t>> stages{};
+  std::vector<std::string> loops{};  // whole entries
+  std::vector<int64_t> place{};      // empty: left out
 
   int64_t size(std::string_view axis) const;  // 1 if there is no such axis
   bool has(std::string_view axis) const { return size(axis) > 1; }
   // Over nothing (""): written only if an earlier entry splits the same dim.
   void split(const std::string& ops, const std::string& dim, const std::string& over,
              const Rotation& rotation = {});
+  // A loop of as many steps as the axes have ranks, in which pieces go from each rank to the next;
+  // several axes: rings in rings. Nothing if there is one rank.
+  void rotate(const std::string& ops, const std::string& dim, const std::string& axes);
   // A second call for the same tensors adds axes to the first one's entry.
   void store(const std::string& tensors, const std::string& over);
+  // `how`: the other keys, "steps = 4, recompute = true".
+  void loop(std::string_view ops, std::string_view dim, std::string_view how);
   void recompute(const std::string& tensors, bool yes = true);
   // A share of the tensors' bytes rests in the tier; `keep` as in the plan.
   void rest_in(const std::string& tensors, const std::string& tier, const std::string& fraction,
@@ -62,6 +72,14 @@ std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(cons
 // block numbers.
 std::string ops_with(const Graph& graph, const std::string& with, const std::string& without = "",
                      const std::string& layers = "*");
+
+// Of the ops with the dims `features` and hidden, those that sum over hidden (into the block's
+// features) or over `features` (out of them), as one pattern; "" if there is none.
+enum class Products : uint8_t { kInto, kOutOf };
+std::string products(const Graph& graph, const std::string& features, Products which);
+
+// Paths of forward ops outside blocks that have all dims of `with`, each once.
+std::vector<std::string> ops_outside(const Graph& graph, const std::string& with);
 
 // "attn.q" of "blocks.0.attn.q".
 std::string name_in_block(const std::string& path);

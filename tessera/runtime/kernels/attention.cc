@@ -14,46 +14,33 @@
 #include <optional>
 
 #include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/rectangles.h"
 #include "tessera/runtime/kernels/rows.h"
 #include "tessera/runtime/kernels/tensor.h"
 
 namespace tessera::kernels {
 namespace {
 
-// Queries and keys in local indices of the box.
-struct Rectangle {
-  Interval queries, keys;
-  bool causal = false;  // a square on the diagonal
-};
-
-std::vector<Rectangle> rectangles(Interval queries, Interval keys, bool causal) {
-  const Interval all_queries{0, queries.size};
-  if (!causal) return {{all_queries, {0, keys.size}, false}};
-  std::vector<Rectangle> parts;
-  const auto cut = [](int64_t begin, int64_t end) {
-    return Interval{begin, std::max<int64_t>(end - begin, 0)};
-  };
-  const Interval past = cut(keys.begin, std::min(keys.end(), queries.begin));
-  if (!past.empty()) parts.push_back({all_queries, {0, past.size}, false});
-  const Interval diagonal = intersect(queries, keys);
-  if (diagonal.empty()) return parts;
-  const Interval local_keys{diagonal.begin - keys.begin, diagonal.size};
-  parts.push_back({{diagonal.begin - queries.begin, diagonal.size}, local_keys, true});
-  const Interval later = cut(diagonal.end(), queries.end());
-  if (!later.empty())
-    parts.push_back({{later.begin - queries.begin, later.size}, local_keys, false});
-  return parts;
-}
-
 std::vector<Rectangle> rectangles_of(const KernelCall& call) {
   const auto q = static_cast<size_t>(
       op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 0 : 1])[1]);
   const Array& k = call.inputs[call.op->kind == "attention" ? 1 : 2];
+  const auto order = parse_order(call.op->text("order"));
+  TESSERA_CHECK(order.has_value(), "{}: order {}", call.op->path, call.op->text("order"));
   const auto kv = static_cast<size_t>(
       op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 1 : 2])[1]);
+  // Of more keys than queries, the queries have the last positions.
+  const std::vector<OpDim>& dims = call.op->annotation.dims;
+  Interval queries = call.box.dims[q];
+  queries.begin += dims[kv].size - dims[q].size;
   // The view of the keys may end at the last query.
-  return rectangles(call.box.dims[q], {call.box.dims[kv].begin, k.shape[1]},
-                    call.op->integer("causal") != 0);
+  return rectangles(queries, {call.box.dims[kv].begin, k.shape[1]}, call.op->integer("causal") != 0,
+                    *order, call.op->annotation.dims[q].size);
+}
+
+// Blocks of queries are contiguous in position.
+bool blocked(const KernelCall& call) {
+  return blocked_attention_is_faster(call.inputs[0].dtype) && call.op->text("order").empty();
 }
 
 std::optional<double> scale_of(const Op& op) {
@@ -115,12 +102,13 @@ void merge(const ForwardCall& part, const at::Tensor& o, const at::Tensor& lse) 
 }
 
 Kernel attention(const KernelCall& call) {
-  if (blocked_attention_is_faster(call.inputs[0].dtype)) return blocked_attention(call);
+  if (blocked(call)) return blocked_attention(call);
   const Array &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2], &o = call.outputs[0],
               &lse = call.outputs[1];
   const std::vector<Rectangle> parts = rectangles_of(call);
   const std::optional<double> scale = scale_of(*call.op);
-  const bool whole = parts.size() == 1 && parts[0].queries.size == q.shape[1];
+  const bool add = call.add[0];  // merge into the o and lse of other keys
+  const bool whole = !add && parts.size() == 1 && parts[0].queries.size == q.shape[1];
   std::vector<ForwardCall> calls;
   for (int64_t g = 0; g < q.shape[3]; ++g) {
     for (const Rectangle& part : parts) {
@@ -138,9 +126,9 @@ Kernel attention(const KernelCall& call) {
     }
   }
   const bool wide = q.dtype == DType::kFloat64;
-  return [calls = std::move(calls), scale, whole, wide, o_all = tensor_of(o),
+  return [calls = std::move(calls), scale, add, whole, wide, o_all = tensor_of(o),
           lse_all = tensor_of(lse)]() mutable {
-    if (!whole) {
+    if (!whole && !add) {
       o_all.zero_();
       lse_all.fill_(-std::numeric_limits<double>::infinity());
     }
@@ -161,7 +149,7 @@ Kernel attention(const KernelCall& call) {
 
 struct BackwardCall {
   at::Tensor d_o, q, k, v, o, lse, dq, dk, dv;
-  bool causal = false, set_dq = false, set_kv = false;
+  bool causal = false, set_dq = false, set_dk = false, set_dv = false;
 };
 
 void put(const at::Tensor& to, const at::Tensor& value, bool set) {
@@ -175,15 +163,19 @@ void put(const at::Tensor& to, const at::Tensor& value, bool set) {
 // (do, q, k, v, o, lse) -> (dq, dk, dv). Each rectangle recomputes its weights from the total lse,
 // so its contributions add up.
 Kernel attention_grad(const KernelCall& call) {
-  if (blocked_attention_is_faster(call.inputs[1].dtype)) return blocked_attention_grad(call);
+  if (blocked(call)) return blocked_attention_grad(call);
   const Array &d_o = call.inputs[0], &q = call.inputs[1], &k = call.inputs[2], &v = call.inputs[3],
               &o = call.inputs[4], &lse = call.inputs[5];
   const Array &dq = call.outputs[0], &dk = call.outputs[1], &dv = call.outputs[2];
   const std::vector<Rectangle> parts = rectangles_of(call);
   const std::optional<double> scale = scale_of(*call.op);
   // One rectangle that covers all queries and keys: its gradients are written, not added.
-  const bool covers_queries = parts.size() == 1 && parts[0].queries.size == q.shape[1];
-  const bool covers_keys = parts.size() == 1 && parts[0].keys.size == dk.shape[1];
+  const bool covers_queries =
+      !call.add[0] && parts.size() == 1 && parts[0].queries.size == q.shape[1];
+  const auto covers_keys = [&](size_t output, const Array& keys) {
+    return !call.add[output] && parts.size() == 1 && parts[0].keys.size == keys.shape[1];
+  };
+  const bool covers_dk = covers_keys(1, dk), covers_dv = covers_keys(2, dv);
   std::vector<BackwardCall> calls;
   for (int64_t g = 0; g < q.shape[3]; ++g) {
     for (const Rectangle& part : parts) {
@@ -192,22 +184,21 @@ Kernel attention_grad(const KernelCall& call) {
                        heads_view(o, part.queries, g), statistics_view(lse, part.queries, g),
                        heads_view(dq, part.queries, g), heads_view(dk, part.keys, g),
                        heads_view(dv, part.keys, g), part.causal, covers_queries,
-                       covers_keys && g == 0});
+                       covers_dk && g == 0, covers_dv && g == 0});
     }
   }
-  return [calls = std::move(calls), scale, covers_queries, covers_keys, dq_all = tensor_of(dq),
-          dk_all = tensor_of(dk), dv_all = tensor_of(dv)]() mutable {
-    if (!covers_queries) dq_all.zero_();
-    if (!covers_keys) {
-      dk_all.zero_();
-      dv_all.zero_();
-    }
+  std::vector<at::Tensor> cleared;
+  if (!covers_queries && !call.add[0]) cleared.push_back(tensor_of(dq));
+  if (!covers_dk && !call.add[1]) cleared.push_back(tensor_of(dk));
+  if (!covers_dv && !call.add[2]) cleared.push_back(tensor_of(dv));
+  return [calls = std::move(calls), scale, cleared = std::move(cleared)]() mutable {
+    for (at::Tensor& gradient : cleared) gradient.zero_();
     for (const BackwardCall& one : calls) {
       const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
           one.d_o, one.q, one.k, one.v, one.o, one.lse, 0.0, one.causal, std::nullopt, scale);
       put(one.dq, gq, one.set_dq);
-      put(one.dk, gk, one.set_kv);
-      put(one.dv, gv, one.set_kv);
+      put(one.dk, gk, one.set_dk);
+      put(one.dv, gv, one.set_dv);
     }
   };
 }
@@ -219,8 +210,8 @@ bool sequence_dim(const Op& op, int dim) {
 }
 
 constexpr KernelInfo kKernels[] = {
-    {"attention", attention, 0, sequence_dim},
-    {"attention_grad", attention_grad, 0, sequence_dim},
+    {"attention", attention, 0b11, sequence_dim},
+    {"attention_grad", attention_grad, 0b111, sequence_dim},
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ constexpr int64_t kScores = int64_t{1} << 18;  // of a block: 1 MiB
 
 // Where queries and keys lie, and how far query i sees: keys [0, visible(i)) in local indices.
 struct Extents {
-  int64_t queries = 0, keys = 0, shift = 0;  // shift: global index of query 0 minus that of key 0
+  int64_t queries = 0, keys = 0, shift = 0;  // shift: position of query 0 minus that of key 0
   bool causal = false;
   int64_t visible(int64_t query) const {
     return causal ? std::clamp<int64_t>(query + shift + 1, 0, keys) : keys;
@@ -37,7 +37,9 @@ Extents extents_of(const KernelCall& call, size_t q_index) {
   const auto q = static_cast<size_t>(op_dims(annotation.inputs[q_index])[1]);
   const auto kv = static_cast<size_t>(op_dims(annotation.inputs[q_index + 1])[1]);
   return {call.box.dims[q].size, call.inputs[q_index + 1].shape[1],
-          call.box.dims[q].begin - call.box.dims[kv].begin, call.op->integer("causal") != 0};
+          call.box.dims[q].begin - call.box.dims[kv].begin + annotation.dims[kv].size -
+              annotation.dims[q].size,
+          call.op->integer("causal") != 0};
 }
 
 float scale_of(const KernelCall& call, const Array& q) {
@@ -124,6 +126,16 @@ A* statistic(const Array& x, const Block& b, int64_t h, int64_t i) {
          (b.head + h) * x.strides[2] + b.group * x.strides[3];
 }
 
+// One block's o, contiguous [heads, queries, head_dim], and lse merged into the totals.
+void merge_row(A* o, int64_t step, A* lse, const A* term, A term_lse, int64_t size) {
+  if (std::isinf(term_lse)) return;
+  const A top = std::max(*lse, term_lse);
+  const A sum = top + std::log(std::exp(*lse - top) + std::exp(term_lse - top));
+  const A own = std::exp(*lse - sum), other = std::exp(term_lse - sum);
+  for (int64_t d = 0; d < size; ++d) o[d * step] = o[d * step] * own + term[d] * other;
+  *lse = sum;
+}
+
 // Blocks that see no key: o = 0, lse = -inf.
 void clear_rows(const Block& b, const Array& o, const Array* lse) {
   for (int64_t h = 0; h < b.heads; ++h) {
@@ -158,7 +170,15 @@ Kernel blocked_attention(const KernelCall& call) {
   const Array lse = call.outputs[1];
   const Extents extents = extents_of(call, 0);
   const std::vector<Block> blocks = blocks_of(q, extents);
-  std::byte* scores = call.context->scratch.take(scores_bytes(blocks));
+  const bool add = call.add[0];  // merge into the o and lse of other keys
+  const int64_t width = o.shape.back();
+  int64_t rows = 0;  // of a block, with all its heads
+  for (const Block& b : blocks) rows = std::max(rows, b.heads * b.queries);
+  const int64_t bytes = scores_bytes(blocks);
+  std::byte* scores = call.context->scratch.take(
+      bytes + (add ? rows * (width + 1) * static_cast<int64_t>(sizeof(A)) : 0));
+  A* const terms = reinterpret_cast<A*>(scores + bytes);  // o of a block, then its lse
+  A* const terms_lse = terms + rows * width;
   std::vector<ForwardBlock> steps;
   for (const Block& b : blocks) {
     ForwardBlock step{b, {}, {}};
@@ -166,8 +186,11 @@ Kernel blocked_attention(const KernelCall& call) {
       const at::Tensor s = scores_view(scores, b);
       step.scores = prepare_product(s, rows_view(q, b, b.query, b.queries),
                                     transposed(rows_view(k, b, 0, b.keys)), false);
-      step.output = prepare_product(rows_view(o, b, b.query, b.queries), s,
-                                    rows_view(v, b, 0, b.keys), false);
+      const at::Tensor out =
+          add ? tensor_of(reinterpret_cast<std::byte*>(terms), DType::kFloat32,
+                          {b.heads, b.queries, width}, {b.queries * width, width, 1})
+              : rows_view(o, b, b.query, b.queries);
+      step.output = prepare_product(out, s, rows_view(v, b, 0, b.keys), false);
     }
     steps.push_back(std::move(step));
   }
@@ -177,17 +200,24 @@ Kernel blocked_attention(const KernelCall& call) {
     for (ForwardBlock& step : steps) {
       const Block& b = step.block;
       if (b.keys == 0) {
-        clear_rows(b, o, &lse);
+        if (!add) clear_rows(b, o, &lse);
         continue;
       }
       run_product(step.scores);
       each_row(b, extents, [&](int64_t h, int64_t i, int64_t seen) {
         A* row = row_of(scores, b, h, i);
         std::fill(row + seen, row + b.keys, A{0});
-        *statistic(lse, b, h, i) =
+        *(add ? terms_lse + h * b.queries + i : statistic(lse, b, h, i)) =
             seen > 0 ? ops.softmax_scaled(row, scale, seen) : -std::numeric_limits<A>::infinity();
       });
       run_product(step.output);
+      if (!add) continue;
+      each_row(b, extents, [&](int64_t h, int64_t i, int64_t) {
+        const int64_t at = h * b.queries + i;
+        merge_row(reinterpret_cast<A*>(element(o, b.batch, b.query + i, b.head + h, b.group)),
+                  o.strides.back(), statistic(lse, b, h, i), terms + at * width, terms_lse[at],
+                  width);
+      });
     }
   };
 }
@@ -212,25 +242,29 @@ Kernel blocked_attention_grad(const KernelCall& call) {
                        do_rows = rows_view(d_o, b, b.query, b.queries);
       const at::Tensor k_rows = rows_view(k, b, 0, b.keys), v_rows = rows_view(v, b, 0, b.keys);
       // The first block of a head sees all keys that any sees: it sets, the others add.
-      const bool add = b.group > 0 || b.query + b.queries < extents.queries;
+      const bool later = b.group > 0 || b.query + b.queries < extents.queries;
       step.scores = prepare_product(p, q_rows, transposed(k_rows), false);
       step.weights_grad = prepare_product(dp, do_rows, transposed(v_rows), false);
-      step.dv = prepare_product(rows_view(dv, b, 0, b.keys), transposed(p), do_rows, add);
-      step.dq = prepare_product(rows_view(dq, b, b.query, b.queries), dp, k_rows, false);
-      step.dk = prepare_product(rows_view(dk, b, 0, b.keys), transposed(dp), q_rows, add);
+      step.dv = prepare_product(rows_view(dv, b, 0, b.keys), transposed(p), do_rows,
+                                later || call.add[2]);
+      step.dq =
+          prepare_product(rows_view(dq, b, b.query, b.queries), dp, k_rows, bool{call.add[0]});
+      step.dk = prepare_product(rows_view(dk, b, 0, b.keys), transposed(dp), q_rows,
+                                later || call.add[1]);
     }
     steps.push_back(std::move(step));
   }
   const float scale = scale_of(call, q);
   const Row<A> do_row(d_o), o_row(o);
   const RowOps<A>& ops = row_ops<A>();
+  const std::vector<bool> added = call.add;
   return [=, &ops, steps = std::move(steps)]() mutable {
-    clear_keys(dk, seen_keys);
-    clear_keys(dv, seen_keys);
+    if (!added[1]) clear_keys(dk, seen_keys);
+    if (!added[2]) clear_keys(dv, seen_keys);
     for (BackwardBlock& step : steps) {
       const Block& b = step.block;
       if (b.keys == 0) {
-        clear_rows(b, dq, nullptr);
+        if (!added[0]) clear_rows(b, dq, nullptr);
         continue;
       }
       run_product(step.scores);

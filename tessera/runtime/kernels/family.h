@@ -22,6 +22,8 @@ std::span<const KernelInfo> pointwise_kernels();
 std::span<const KernelInfo> shape_kernels();
 std::span<const KernelInfo> norm_kernels();
 std::span<const KernelInfo> lookup_kernels();
+std::span<const KernelInfo> moe_kernels();
+std::span<const KernelInfo> position_kernels();
 std::span<const KernelInfo> random_kernels();
 std::span<const KernelInfo> update_kernels();
 

@@ -1,7 +1,10 @@
 // Dropout and initial values by Philox on the global element index (base/philox.h).
+#include <algorithm>
 #include <cmath>
 
+#include "tessera/base/check.h"
 #include "tessera/base/philox.h"
+#include "tessera/graph/within.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/rows.h"
@@ -9,18 +12,21 @@
 namespace tessera::kernels {
 namespace {
 
-// The global index of the first element of each row of a region, in the order in which Nest visits
-// rows.
-std::vector<int64_t> row_starts(const Box& region, const std::vector<int64_t>& shape) {
+// The global index of the first element of each row of a region of a tensor of that shape, in the
+// order in which Nest visits rows. place(d, i): where index i of dim d lies; along the last dim
+// consecutive indices lie together.
+template <class Place>
+std::vector<int64_t> row_starts(const Box& region, const std::vector<int64_t>& shape,
+                                Place&& place) {
   const std::vector<int64_t> strides = row_major_strides(shape);
   const size_t rank = region.rank();
-  std::vector<int64_t> starts{rank == 0 ? 0 : region.dims[rank - 1].begin};
+  std::vector<int64_t> starts{rank == 0 ? 0 : place(rank - 1, region.dims[rank - 1].begin)};
   for (size_t d = 0; d + 1 < rank; ++d) {
     std::vector<int64_t> next;
     next.reserve(starts.size() * static_cast<size_t>(region.dims[d].size));
     for (const int64_t start : starts) {
       for (int64_t i = 0; i < region.dims[d].size; ++i) {
-        next.push_back(start + (region.dims[d].begin + i) * strides[d]);
+        next.push_back(start + place(d, region.dims[d].begin + i) * strides[d]);
       }
     }
     starts = std::move(next);
@@ -41,13 +47,22 @@ Kernel dropout(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.outputs[0]);
     const Array y = rows_of(call.outputs[0]), x = rows_of(input_along(call, 0, order));
-    std::vector<int64_t> shape;
+    std::vector<int64_t> shape, sizes;
     Box region;
+    std::vector<Within> places;  // by dim
+    const auto within = parse_within(call.op->text("within"));
+    TESSERA_CHECK(within.has_value(), "{}", call.op->path);
     for (const int dim : order) {
-      shape.push_back(call.op->annotation.dims[static_cast<size_t>(dim)].size);
+      const OpDim& op_dim = call.op->annotation.dims[static_cast<size_t>(dim)];
+      const auto found = std::find_if(within->begin(), within->end(),
+                                      [&](const Within& one) { return one.dim == op_dim.name; });
+      places.push_back(found == within->end() ? Within{op_dim.name, 0, op_dim.size, 1} : *found);
+      sizes.push_back(op_dim.size);
+      shape.push_back(places.back().whole);
       region.dims.push_back(call.box.dims[static_cast<size_t>(dim)]);
     }
-    const std::vector<int64_t> starts = row_starts(region, shape);
+    const std::vector<int64_t> starts = row_starts(
+        region, shape, [&](size_t d, int64_t i) { return places[d].index(i, sizes[d]); });
     const Nest<2> nest({&y, &x}, y.shape.size() - 1);
     const Row<A> yr(y), xr(x);
     const double p = call.op->number("p");
@@ -105,7 +120,9 @@ void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const ke
   using namespace kernels;
   if (region.empty() || tensor.init.kind == Init::Kind::kNone) return;
   const Array array = rows_of(to);
-  const std::vector<int64_t> shape = tensor.shape(), starts = row_starts(region, shape);
+  const std::vector<int64_t> shape = tensor.shape(),
+                             starts =
+                                 row_starts(region, shape, [](size_t, int64_t i) { return i; });
   const Nest<1> nest({&array}, array.shape.size() - 1);
   const Row<double> row(array);
   const Init& init = tensor.init;

@@ -50,11 +50,23 @@ size_t cut_position(const KernelCall& call) {
   return position_of(call, annotation.inputs[0], name);
 }
 
-Kernel slice(const KernelCall& call) {
-  const size_t position = cut_position(call);
-  return prepare_copy(
-      part_of(call.inputs[0], position, call.op->integer("begin"), call.op->integer("size")),
-      call.outputs[0]);
+// The dim at `position` cut in two: (blocks of this piece, place in a block). The blocks of a piece
+// are consecutive.
+Array in_blocks(const KernelCall& call, Array array, size_t position) {
+  const int64_t blocks = call.op->integer("blocks");
+  if (blocks == 1) {
+    array.shape.insert(array.shape.begin() + static_cast<std::ptrdiff_t>(position), 1);
+    array.strides.insert(array.strides.begin() + static_cast<std::ptrdiff_t>(position), 0);
+    return array;
+  }
+  const int op_dim = call.op->annotation.find(call.op->text("dim"));
+  const int64_t here = call.box.dims[static_cast<size_t>(op_dim)].size;
+  const int64_t size = array.shape[position] / here, stride = array.strides[position];
+  array.shape[position] = size;
+  array.shape.insert(array.shape.begin() + static_cast<std::ptrdiff_t>(position), here);
+  array.strides.insert(array.strides.begin() + static_cast<std::ptrdiff_t>(position),
+                       stride * size);
+  return array;
 }
 
 // Two pieces change places: the last `shift` elements come first.
@@ -73,11 +85,22 @@ Kernel roll(const KernelCall& call) {
   };
 }
 
+Kernel slice(const KernelCall& call) {
+  const size_t position = cut_position(call);
+  const Array x = in_blocks(call, call.inputs[0], position),
+              y = in_blocks(call, call.outputs[0], position);
+  return prepare_copy(part_of(x, position + 1, call.op->integer("begin"), call.op->integer("size")),
+                      y);
+}
+
+// Zeros elsewhere, unless it adds.
 Kernel slice_grad(const KernelCall& call) {
   const size_t position = cut_position(call);
-  const Array& dy = call.inputs[0];
-  Kernel copy = prepare_copy(
-      dy, part_of(call.outputs[0], position, call.op->integer("begin"), dy.shape[position]));
+  const Array dy = in_blocks(call, call.inputs[0], position);
+  const Array part = part_of(in_blocks(call, call.outputs[0], position), position + 1,
+                             call.op->integer("begin"), dy.shape[position + 1]);
+  if (call.add[0]) return prepare_add(dy, part);
+  Kernel copy = prepare_copy(dy, part);
   return [dx = tensor_of(call.outputs[0]), copy]() mutable {
     dx.zero_();
     copy();
@@ -88,10 +111,12 @@ Kernel concat(const KernelCall& call) {
   const size_t position = cut_position(call);
   std::vector<Kernel> copies;
   int64_t begin = 0;
-  for (const Array& input : call.inputs) {
-    copies.push_back(
-        prepare_copy(input, part_of(call.outputs[0], position, begin, input.shape[position])));
-    begin += input.shape[position];
+  const Array y = in_blocks(call, call.outputs[0], position);
+  for (const Array& each : call.inputs) {
+    const Array input = in_blocks(call, each, position);
+    const int64_t size = input.shape[position + 1];
+    copies.push_back(prepare_copy(input, part_of(y, position + 1, begin, size)));
+    begin += size;
   }
   return [copies] {
     for (const Kernel& copy : copies) copy();
@@ -137,7 +162,7 @@ constexpr KernelInfo kKernels[] = {
     {"transpose", copy_along},
     {"rename", copy_along},
     {"slice", slice},
-    {"slice_grad", slice_grad},
+    {"slice_grad", slice_grad, 1},
     {"concat", concat},
     {"fill", fill},
     {"rotary", rotary},

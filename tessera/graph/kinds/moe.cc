@@ -1,0 +1,292 @@
+// Mixture of experts: routing, dispatch to slots of experts, combination, load balance.
+//
+// All is per sequence: an expert has `capacity` slots for each sequence, so that what a sequence
+// computes does not depend on the others, nor on how the batch is cut. Op dims have fixed names:
+// batch, seq, experts, choice (the top_k experts of a token), capacity, hidden. A slot number is
+// expert * capacity + position, or -1: the token was dropped for want of a slot.
+#include <fmt/format.h>
+
+#include "tessera/graph/kinds/common.h"
+
+namespace tessera::kinds {
+namespace {
+
+Status expect_floating_rank(const Tensor& tensor, std::string_view what, size_t rank,
+                            std::string_view dims) {
+  if (tensor.dims.size() == rank && is_floating(tensor.dtype)) return {};
+  return invalid_input(
+      fmt::format("expected floating {} with dims ({}), found {}", what, dims, describe(tensor)));
+}
+
+// slot and weight are [batch, seq, choice] of the tokens [batch, seq, ..].
+Status expect_choices(const Tensor& tensor, std::string_view what, const Tensor& tokens) {
+  if (tensor.dims.size() == 3 && tensor.dims[0].size == tokens.dims[0].size &&
+      tensor.dims[1].size == tokens.dims[1].size) {
+    return {};
+  }
+  return invalid_input(
+      fmt::format("expected {} with dims (batch seq choice) for tokens {}, found {}", what,
+                  describe(tokens), describe(tensor)));
+}
+
+Status expect_slots_and_weight(const Operands& x, const Tensor& tokens) {
+  TESSERA_TRY_VOID(expect_choices(x[1], "slot", tokens));
+  TESSERA_TRY_VOID(expect_dtype(x[1], "slot", DType::kInt64));
+  if (x.count() < 3) return {};
+  TESSERA_TRY_VOID(expect_dims(x[2], "weight", x[1].dims));
+  return expect_dtype(x[2], "weight", x[0].dtype);
+}
+
+Result<Dim> read_choice(const Operands& x, int64_t experts) {
+  const int64_t top_k = x.integer("top_k");
+  if (top_k >= 1 && top_k <= experts) return Dim{"choice", top_k};
+  return invalid_input(
+      fmt::format("expected top_k from 1 to the number of experts {}, found {}", experts, top_k));
+}
+
+// ---- routing
+// -------------------------------------------------------------------------------------
+Result<Inferred> infer_route(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating_rank(x[0], "probabilities", 3, "batch seq experts"));
+  const std::vector<Dim>& dims = x[0].dims;
+  TESSERA_TRY(const Dim choice, read_choice(x, dims[2].size));
+  const int64_t capacity = x.integer("capacity");
+  if (capacity < 1) {
+    return invalid_input(fmt::format("expected a capacity of at least 1, found {}", capacity));
+  }
+  const std::vector<Dim> choices = {dims[0], dims[1], choice};
+  return conclude(
+      x, "batch seq^ experts^ -> batch seq choice^, batch seq choice, batch experts, batch",
+      {choices, choices, {dims[0], dims[2]}, {dims[0]}},
+      {DType::kInt64, x[0].dtype, DType::kInt64, DType::kInt64});
+}
+
+InputGradients differentiate_route(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                   const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "moe_route_grad", {dy[1], op.inputs[0]},
+                      {{"top_k", op.integer("top_k")}})};
+}
+
+Result<Inferred> infer_route_grad(const Operands& x) {
+  TESSERA_TRY_VOID(expect_equal_dtypes(x));
+  TESSERA_TRY_VOID(expect_floating_rank(x[1], "probabilities", 3, "batch seq experts"));
+  TESSERA_TRY_VOID(expect_choices(x[0], "dweight", x[1]));
+  TESSERA_TRY(const Dim choice, read_choice(x, x[1].dims[2].size));
+  if (x[0].dims[2].size != choice.size) {
+    return invalid_input(
+        fmt::format("expected dweight with {} choices, found {}", choice.size, describe(x[0])));
+  }
+  return conclude(x, "batch seq choice^, batch seq experts^ -> batch seq experts", {x[1].dims},
+                  {x[1].dtype});
+}
+
+// ---- dispatch and combine: each is the other's derivative
+// -----------------------------------------
+constexpr std::string_view kTokens = "batch seq hidden";
+constexpr std::string_view kSlots = "experts batch capacity hidden";
+constexpr std::string_view kChoices = "batch seq choice";
+
+Result<Inferred> infer_dispatch(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating_rank(x[0], "tokens", 3, kTokens));
+  TESSERA_TRY_VOID(expect_slots_and_weight(x, x[0]));
+  const Dim experts{"experts", x.integer("experts")}, capacity{"capacity", x.integer("capacity")};
+  if (experts.size < 1 || capacity.size < 1) {
+    return invalid_input(fmt::format("expected experts and capacity of at least 1, found {} and {}",
+                                     experts.size, capacity.size));
+  }
+  const std::string weight = x.count() < 3 ? "" : fmt::format(", {}", kChoices);
+  return conclude(x, fmt::format("{}, {}{} -> {}", kTokens, kChoices, weight, kSlots),
+                  {{experts, x[0].dims[0], capacity, x[0].dims[2]}}, {x[0].dtype});
+}
+
+InputGradients differentiate_dispatch(GraphBuilder& builder, const Op& op,
+                                      const OutputGradients& dy, const std::vector<bool>& wanted) {
+  InputGradients out(op.inputs.size());
+  std::vector<TensorId> operands = {dy[0], op.inputs[1]};
+  if (op.inputs.size() == 3) operands.push_back(op.inputs[2]);
+  if (wanted[0]) out[0] = builder.op1(op.path + ".dx", "moe_combine", operands);
+  if (op.inputs.size() == 3 && wanted[2]) {
+    out[2] = builder.op1(op.path + ".dw", "moe_weight_grad", {op.inputs[0], dy[0], op.inputs[1]});
+  }
+  return out;
+}
+
+Status expect_slot_values(const Tensor& y) { return expect_floating_rank(y, "slots", 4, kSlots); }
+
+Result<Inferred> infer_combine(const Operands& x) {
+  TESSERA_TRY_VOID(expect_slot_values(x[0]));
+  if (x[1].dims.size() != 3 || x[1].dims[0].size != x[0].dims[1].size) {
+    return invalid_input(fmt::format("expected slot with dims ({}) for slots {}, found {}",
+                                     kChoices, describe(x[0]), describe(x[1])));
+  }
+  TESSERA_TRY_VOID(expect_slots_and_weight(x, x[1]));
+  const std::string weight = x.count() < 3 ? "" : fmt::format(", {}", kChoices);
+  return conclude(x, fmt::format("{}, {}{} -> {}", kSlots, kChoices, weight, kTokens),
+                  {{x[1].dims[0], x[1].dims[1], x[0].dims[3]}}, {x[0].dtype});
+}
+
+InputGradients differentiate_combine(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                     const std::vector<bool>& wanted) {
+  InputGradients out(op.inputs.size());
+  const std::vector<Dim> slots = builder.tensor(op.inputs[0]).dims;
+  std::vector<TensorId> operands = {dy[0], op.inputs[1]};
+  if (op.inputs.size() == 3) operands.push_back(op.inputs[2]);
+  if (wanted[0]) {
+    out[0] = builder.op1(op.path + ".dx", "moe_dispatch", operands,
+                         {{"experts", slots[0].size}, {"capacity", slots[2].size}});
+  }
+  if (op.inputs.size() == 3 && wanted[2]) {
+    out[2] = builder.op1(op.path + ".dw", "moe_weight_grad", {dy[0], op.inputs[0], op.inputs[1]});
+  }
+  return out;
+}
+
+// (tokens, slots, slot) -> the dot product of each token with each of its slots.
+Result<Inferred> infer_weight_grad(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating_rank(x[0], "tokens", 3, kTokens));
+  TESSERA_TRY_VOID(expect_slot_values(x[1]));
+  TESSERA_TRY_VOID(expect_dtype(x[1], "slots", x[0].dtype));
+  TESSERA_TRY_VOID(expect_choices(x[2], "slot", x[0]));
+  TESSERA_TRY_VOID(expect_dtype(x[2], "slot", DType::kInt64));
+  return conclude(x, fmt::format("{}, {}, {} -> {}", kTokens, kSlots, kChoices, kChoices),
+                  {x[2].dims}, {x[0].dtype});
+}
+
+// Two flops for each element of a token and choice.
+int64_t slot_flops(const Op& op) {
+  int64_t flops = 2;
+  for (const char* name : {"batch", "seq", "choice", "hidden"}) {
+    flops *= op.annotation.dims[static_cast<size_t>(op.annotation.find(name))].size;
+  }
+  return flops;
+}
+
+// ---- load balance
+// --------------------------------------------------------------------------------
+Status expect_load(const Tensor& load, const Tensor& probabilities) {
+  TESSERA_TRY_VOID(expect_floating_rank(probabilities, "probabilities", 3, "batch seq experts"));
+  TESSERA_TRY_VOID(expect_dims(load, "load", {probabilities.dims[0], probabilities.dims[2]}));
+  return expect_dtype(load, "load", DType::kInt64);
+}
+
+Result<Inferred> infer_balance(const Operands& x) {
+  TESSERA_TRY_VOID(expect_load(x[1], x[0]));
+  TESSERA_TRY_VOID(read_choice(x, x[0].dims[2].size));
+  return conclude(x, "batch seq experts, batch experts -> batch", {{x[0].dims[0]}},
+                  {statistics_dtype(x[0].dtype)});
+}
+
+InputGradients differentiate_balance(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                     const std::vector<bool>& wanted) {
+  InputGradients out(2);
+  if (!wanted[0]) return out;
+  out[0] = builder.op1(op.path + ".dx", "moe_balance_grad", {dy[0], op.inputs[0], op.inputs[1]},
+                       op.attributes);
+  return out;
+}
+
+Result<Inferred> infer_balance_grad(const Operands& x) {
+  TESSERA_TRY_VOID(expect_load(x[2], x[1]));
+  TESSERA_TRY_VOID(expect_dims(x[0], "dvalue", {x[1].dims[0]}));
+  TESSERA_TRY_VOID(expect_dtype(x[0], "dvalue", statistics_dtype(x[1].dtype)));
+  TESSERA_TRY_VOID(read_choice(x, x[1].dims[2].size));
+  return conclude(x, "batch, batch seq experts, batch experts -> batch seq experts", {x[1].dims},
+                  {x[1].dtype});
+}
+
+// ---- the router's z-loss
+// --------------------------------------------------------------------------
+Result<Inferred> infer_z_loss(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating_rank(x[0], "logits", 3, "batch seq experts"));
+  return conclude(x, "batch seq experts^ -> batch", {{x[0].dims[0]}},
+                  {statistics_dtype(x[0].dtype)});
+}
+
+InputGradients differentiate_z_loss(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                    const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "moe_z_loss_grad", {dy[0], op.inputs[0]})};
+}
+
+Result<Inferred> infer_z_loss_grad(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating_rank(x[1], "logits", 3, "batch seq experts"));
+  TESSERA_TRY_VOID(expect_dims(x[0], "dvalue", {x[1].dims[0]}));
+  TESSERA_TRY_VOID(expect_dtype(x[0], "dvalue", statistics_dtype(x[1].dtype)));
+  return conclude(x, "batch, batch seq experts^ -> batch seq experts", {x[1].dims}, {x[1].dtype});
+}
+
+}  // namespace
+
+std::vector<KindInfo> moe_kinds() {
+  const AttributeInfo top_k = integer_attribute("top_k"), capacity = integer_attribute("capacity");
+  return {
+      {.name = "moe_route",
+       .summary = "the top_k experts of each token, their slots and weights",
+       .output_names = {"slot", "weight", "load", "dropped"},
+       .outputs = 4,
+       .attributes = {top_k, capacity},
+       .infer = infer_by(infer_route),
+       .differentiate = differentiate_route,
+       .flops = flops_per_point(1)},
+      {.name = "moe_route_grad",
+       .summary = "gradient of the probabilities through the weights",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .attributes = {top_k},
+       .infer = infer_by(infer_route_grad),
+       .flops = flops_per_point(1)},
+      {.name = "moe_dispatch",
+       .summary = "tokens, times their weights if given, to their slots; empty slots are zero",
+       .min_inputs = 2,
+       .max_inputs = 3,
+       .attributes = {integer_attribute("experts"), capacity},
+       .infer = infer_by(infer_dispatch),
+       .differentiate = differentiate_dispatch,
+       .flops = slot_flops,
+       .accumulates = true},
+      {.name = "moe_combine",
+       .summary = "for each token the sum of its slots, times the weights if given",
+       .min_inputs = 2,
+       .max_inputs = 3,
+       .infer = infer_by(infer_combine),
+       .differentiate = differentiate_combine,
+       .flops = slot_flops,
+       .accumulates = true},
+      {.name = "moe_weight_grad",
+       .summary = "the dot product of each token with each of its slots",
+       .min_inputs = 3,
+       .max_inputs = 3,
+       .infer = infer_by(infer_weight_grad),
+       .flops = slot_flops,
+       .accumulates = true},
+      {.name = "moe_balance",
+       .summary = "load balance of each sequence: 1 if all experts get the same",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .attributes = {top_k},
+       .infer = infer_by(infer_balance),
+       .differentiate = differentiate_balance,
+       .flops = flops_per_point(2),
+       .accumulates = true},
+      {.name = "moe_balance_grad",
+       .summary = "gradient of the probabilities through the load balance",
+       .min_inputs = 3,
+       .max_inputs = 3,
+       .attributes = {top_k},
+       .infer = infer_by(infer_balance_grad),
+       .flops = flops_per_point(1)},
+      {.name = "moe_z_loss",
+       .summary = "mean over a sequence of the squared log-sum-exp of the router's logits",
+       .infer = infer_by(infer_z_loss),
+       .differentiate = differentiate_z_loss,
+       .flops = flops_per_point(2),
+       .accumulates = true},
+      {.name = "moe_z_loss_grad",
+       .summary = "gradient of the router's logits through the z-loss",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .infer = infer_by(infer_z_loss_grad),
+       .flops = flops_per_point(3)},
+  };
+}
+
+}  // namespace tessera::kinds

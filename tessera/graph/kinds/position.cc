@@ -1,0 +1,86 @@
+// Kinds that know positions of a dim: reorder, causal_mask.
+#include <fmt/format.h>
+
+#include "tessera/graph/kinds/common.h"
+#include "tessera/graph/order.h"
+
+namespace tessera::kinds {
+namespace {
+
+Result<bool> read_flag(const Operands& x, std::string_view name) {
+  const int64_t flag = x.integer(name);
+  if (flag != 0 && flag != 1) {
+    return invalid_input(fmt::format("expected {} 0 or 1, found {}", name, flag));
+  }
+  return flag == 1;
+}
+
+// x -> y with y[.., i, ..] = x[.., position(i), ..] along `dim`; inverse: back. The dim is read as
+// a whole.
+Result<Inferred> infer_reorder(const Operands& x) {
+  TESSERA_TRY_VOID(read_flag(x, "inverse"));
+  TESSERA_TRY_VOID(parse_order(x.text("order")));
+  const int position = find_dim(x[0].dims, x.text("dim"));
+  if (position < 0) {
+    return invalid_input(fmt::format("expected a dim of the input, found '{}' for {}",
+                                     x.text("dim"), describe(x[0])));
+  }
+  Names names = names_of(x[0].dims);
+  names[static_cast<size_t>(position)] += '^';
+  return conclude(x, fmt::format("{} -> {}", spell(names), spell(x[0].dims)), {x[0].dims},
+                  {x[0].dtype});
+}
+
+InputGradients differentiate_reorder(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                     const std::vector<bool>&) {
+  Attributes back = op.attributes;
+  back["inverse"] = int64_t{1} - op.integer("inverse");
+  return {builder.op1(op.path + ".dx", "reorder", {dy[0]}, back)};
+}
+
+// scores [.., seq, .., kv] -> the same, -inf (of a gradient: 0) where a key stands behind its
+// query.
+Result<Inferred> infer_causal_mask(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating(x));
+  TESSERA_TRY_VOID(read_flag(x, "gradient"));
+  TESSERA_TRY_VOID(parse_order(x.text("order")));
+  const int query = find_dim(x[0].dims, "seq");
+  const bool fits = query >= 0 && x[0].dims.back().name == "kv" &&
+                    x[0].dims[static_cast<size_t>(query)].size == x[0].dims.back().size;
+  if (!fits) {
+    return invalid_input(fmt::format(
+        "expected a dim 'seq' and, last, a dim 'kv' of the same size, found {}", describe(x[0])));
+  }
+  return conclude(x, fmt::format("{} -> {}", spell(x[0].dims), spell(x[0].dims)), {x[0].dims},
+                  {x[0].dtype});
+}
+
+InputGradients differentiate_causal_mask(GraphBuilder& builder, const Op& op,
+                                         const OutputGradients& dy, const std::vector<bool>&) {
+  Attributes attributes = op.attributes;
+  attributes["gradient"] = int64_t{1};
+  return {builder.op1(op.path + ".dx", "causal_mask", {dy[0]}, attributes)};
+}
+
+}  // namespace
+
+std::vector<KindInfo> position_kinds() {
+  return {
+      {.name = "reorder",
+       .summary = "a dim permuted: zigzag or striped",
+       .attributes = {text_attribute("dim"), text_attribute("order"),
+                      integer_attribute("inverse", 0)},
+       .infer = infer_by(infer_reorder),
+       .differentiate = differentiate_reorder,
+       .flops = no_flops},
+      {.name = "causal_mask",
+       .summary = "scores of keys behind their query are -inf",
+       .attributes = {text_attribute("order", ""), integer_attribute("gradient", 0)},
+       .infer = infer_by(infer_causal_mask),
+       .differentiate = differentiate_causal_mask,
+       .flops = no_flops,
+       .in_place = true},
+  };
+}
+
+}  // namespace tessera::kinds

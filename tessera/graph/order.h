@@ -1,0 +1,39 @@
+// Orders of a dim: static permutations that give pieces of equal size equal work under a causal
+// mask (sequence-parallel-rsa.md section 5). Index i of a reordered dim holds what was at
+// position(i).
+//
+//   ""          position(i) = i
+//   "zigzag:P"  the dim in P pieces, in the order 0, P-1, 1, P-2, ...: cut in P/2, each cut has an
+//               early and a late piece
+//   "striped:P" every P-th element, from 0, then from 1, ...
+//
+// A size that P does not divide is legal (first pieces one longer); the work is then about equal.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/box.h"
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+struct Order {
+  enum class Kind : uint8_t { kNone, kZigzag, kStriped };
+  Kind kind = Kind::kNone;
+  int64_t pieces = 1;
+  friend bool operator==(const Order&, const Order&) = default;
+};
+Result<Order> parse_order(std::string_view text);
+
+// Indices [index, index + size) hold the positions first, first + stride, ...
+struct Run {
+  int64_t index = 0, first = 0, stride = 1, size = 0;
+  friend bool operator==(const Run&, const Run&) = default;
+};
+// Of the indices in `interval` of a dim of `dim_size`; in order of index, none empty. All have the
+// same stride.
+std::vector<Run> runs_of(const Order& order, int64_t dim_size, Interval interval);
+
+}  // namespace tessera

@@ -1,0 +1,367 @@
+// Time loops wider than one op, written out: every op of the loop once for each step.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "tessera/base/check.h"
+#include "tessera/base/text.h"
+#include "tessera/graph/builder.h"
+#include "tessera/graph/transform.h"
+#include "tessera/graph/within.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kReduced = -1;  // position of the looped dim in an output that lacks it
+
+class UnrollPass {
+ public:
+  UnrollPass(const Graph& from, const std::vector<bool>& ops, const Unrolling& how)
+      : from_(from), how_(how), to_(from.name), looped_(ops) {
+    TESSERA_CHECK(looped_.size() == from.ops().size(), "selection of {} ops for {}", looped_.size(),
+                  from.ops().size());
+    for (const Op& op : from.ops()) {
+      if (op.annotation.find(how.dim) < 0) looped_[op.id.index()] = false;
+    }
+    whole_.resize(from.tensors().size());
+    pieces_.resize(from.tensors().size());
+    in_run_.resize(from.tensors().size(), false);
+    joined_.resize(from.tensors().size(), false);
+  }
+
+  Result<Graph> run() {
+    TESSERA_TRY_VOID(check());
+    find_joined();
+    for (const Tensor& tensor : from_.tensors()) {
+      if (!tensor.producer.valid()) whole_[tensor.id.index()] = to_.graph().add_tensor(tensor);
+    }
+    for (const Op& op : from_.ops()) {
+      if (looped_[op.id.index()]) {
+        if (waits_for_run(op)) {
+          if (how_.stages) return waits_in_stages(op);
+          flush();
+        }
+        run_.push_back(op.id);
+        for (const TensorId output : op.outputs) in_run_[output.index()] = true;
+      } else {
+        const bool reads_run = std::any_of(op.inputs.begin(), op.inputs.end(),
+                                           [&](TensorId id) { return in_run_[id.index()]; });
+        if (reads_run) flush();
+        copy(op);
+      }
+      if (!to_.ok()) break;
+    }
+    flush();
+    if (to_.ok() && from_.loss.valid()) to_.graph().loss = whole_[from_.loss.index()];
+    return to_.finish();
+  }
+
+ private:
+  // How an op of the loop reads an operand.
+  enum class Part : uint8_t { kWhole, kPiece, kUpToPiece };
+  struct Need {
+    Part part = Part::kWhole;
+    int position = kReduced;  // tensor dim that is cut
+    bool operator==(const Need&) const = default;
+  };
+  struct Pieces {
+    int position = kReduced;
+    std::vector<TensorId> by_step;
+  };
+
+  size_t steps() const { return how_.sizes.size(); }
+  int64_t total() const {
+    return std::accumulate(how_.sizes.begin(), how_.sizes.end(), int64_t{0});
+  }
+  int64_t begin_of(size_t step) const {
+    return std::accumulate(how_.sizes.begin(),
+                           how_.sizes.begin() + static_cast<std::ptrdiff_t>(step), int64_t{0});
+  }
+
+  Status check() const {
+    for (const Op& op : from_.ops()) {
+      if (op.phase != Phase::kForward) {
+        return invalid_input(fmt::format("expected a forward graph, found {} op '{}'",
+                                         phase_name(op.phase), op.path));
+      }
+      if (looped_[op.id.index()]) TESSERA_TRY_VOID(check(op));
+    }
+    return {};
+  }
+
+  Status check(const Op& op) const {
+    const int d = op.annotation.find(how_.dim);
+    const OpDim& dim = op.annotation.dims[static_cast<size_t>(d)];
+    const auto refuse = [&](std::string_view why) {
+      return invalid_input(
+          fmt::format("dim '{}' of op '{}' ({}) {}", how_.dim, op.path, op.kind, why));
+    };
+    if (dim.size != total()) {
+      return refuse(
+          fmt::format("has size {}, but the sizes of the steps add up to {}", dim.size, total()));
+    }
+    if (dim.mark == Mark::kFrozen || dim.window) return refuse("cannot be cut");
+    if (op.kind == "embedding" && op.annotation.inputs[1].dims[0] == DimGroup{d}) {
+      return refuse("cannot be cut in time: ids are places in the whole table");
+    }
+    if (op.kind == "dropout" && op.text("within").find(how_.dim + "=") != std::string::npos) {
+      return refuse("is cut by another loop already");
+    }
+    for (size_t o = 0; o < op.outputs.size(); ++o) {
+      const OperandDims& output = op.annotation.outputs[o];
+      if (position_in(output, d) == kReduced && output.combiner != Combiner::kSum) {
+        return refuse(fmt::format("cannot be cut in time: '{}' is no sum over it",
+                                  from_.tensor(op.outputs[o]).name));
+      }
+    }
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (how_.blocks > 1 && need(op, i).part == Part::kUpToPiece) {
+        return refuse("is in causal order: its steps are intervals, not parts of blocks");
+      }
+    }
+    return {};
+  }
+
+  static int position_in(const OperandDims& operand, int op_dim) {
+    for (size_t t = 0; t < operand.dims.size(); ++t) {
+      if (!operand.dims[t].empty() && operand.dims[t][0] == op_dim) return static_cast<int>(t);
+    }
+    return kReduced;
+  }
+
+  Need need(const Op& op, size_t i) const {
+    const int d = op.annotation.find(how_.dim);
+    const OperandDims& operand = op.annotation.inputs[i];
+    if (const int position = position_in(operand, d); position != kReduced) {
+      return {Part::kPiece, position};
+    }
+    for (size_t t = 0; t < operand.dims.size(); ++t) {
+      if (operand.dims[t].size() != 1) continue;
+      if (op.annotation.dims[static_cast<size_t>(operand.dims[t][0])].causal_of == d) {
+        return {Part::kUpToPiece, static_cast<int>(t)};
+      }
+    }
+    return {};
+  }
+
+  // The tensor dim in which the steps make different pieces of this tensor; kReduced: they make
+  // terms of a sum (or it is made by no op of the loop).
+  int made_position(TensorId id) const {
+    const OpId producer = from_.tensor(id).producer;
+    if (!producer.valid() || !looped_[producer.index()]) return kReduced;
+    const Op& op = from_.op(producer);
+    const auto output = std::find(op.outputs.begin(), op.outputs.end(), id) - op.outputs.begin();
+    return position_in(op.annotation.outputs[static_cast<size_t>(output)],
+                       op.annotation.find(how_.dim));
+  }
+
+  bool reads_pieces(const Op& op, size_t i) const {
+    const Need how = need(op, i);
+    return how.part != Part::kWhole && made_position(op.inputs[i]) == how.position;
+  }
+
+  // What somebody reads as a whole though the steps make it.
+  void find_joined() {
+    for (const Op& op : from_.ops()) {
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        if (!looped_[op.id.index()] || !reads_pieces(op, i)) joined_[op.inputs[i].index()] = true;
+      }
+    }
+    if (from_.loss.valid()) joined_[from_.loss.index()] = true;
+  }
+
+  bool waits_for_run(const Op& op) const { return waits_for(op) < op.inputs.size(); }
+  size_t waits_for(const Op& op) const {
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (in_run_[op.inputs[i].index()] && !reads_pieces(op, i)) return i;
+    }
+    return op.inputs.size();
+  }
+
+  tl::unexpected<Error> waits_in_stages(const Op& op) const {
+    const std::string& name = from_.tensor(op.inputs[waits_for(op)]).name;
+    return invalid_input(
+        fmt::format("op '{}' ({}) reads '{}' of all steps over dim '{}': steps that are stages "
+                    "may read earlier steps only (attention: causal = 1)",
+                    op.path, op.kind, name, how_.dim));
+  }
+
+  // ---- what an op reads
+  // ------------------------------------------------------------------------
+  TensorId operand(const Op& op, size_t i, size_t step) {
+    const TensorId id = op.inputs[i];
+    const Need how = need(op, i);
+    if (how.part == Part::kWhole) return whole_[id.index()];
+    const bool made_by_step = reads_pieces(op, i);
+    if (how.part == Part::kPiece && made_by_step) return pieces_[id.index()].by_step[step];
+    TensorId& known = parts_[{id, how.position, static_cast<int>(how.part), step}];
+    if (!known.valid()) {
+      known = made_by_step ? joined_up_to(op, i, step) : cut(op, i, how, step);
+    }
+    return known;
+  }
+
+  // Of a tensor that no step makes.
+  TensorId cut(const Op& op, size_t i, const Need& how, size_t step) {
+    const TensorId x = whole_[op.inputs[i].index()];
+    const Dim dim = to_.tensor(x).dims[static_cast<size_t>(how.position)];
+    const int64_t inner = dim.size / total();  // of a bracket
+    const bool up_to = how.part == Part::kUpToPiece;
+    const int64_t begin = up_to ? 0 : begin_of(step) * inner / how_.blocks;
+    const int64_t end = (begin_of(step) + how_.sizes[step]) * inner / how_.blocks;
+    if (up_to && step + 1 == steps()) return x;
+    const TensorId part = to_.op1(
+        fmt::format("{}@part{}#{}", op.path, i, step), "slice", {x},
+        {{"dim", dim.name}, {"begin", begin}, {"size", end - begin}, {"blocks", how_.blocks}});
+    const bool at_rest = !from_.tensor(op.inputs[i]).producer.valid();
+    if (part.valid()) to_.graph().tensor(part).recompute = at_rest || how_.recompute;
+    return part;
+  }
+
+  // The pieces of the steps so far. Kept in pieces only: a copy of all of them for each step would
+  // grow with the square of the dim.
+  TensorId joined_up_to(const Op& op, size_t i, size_t step) {
+    const Pieces& pieces = pieces_[op.inputs[i].index()];
+    if (step == 0) return pieces.by_step[0];
+    const auto end = pieces.by_step.begin() + static_cast<std::ptrdiff_t>(step) + 1;
+    const std::string dim =
+        from_.tensor(op.inputs[i]).dims[static_cast<size_t>(pieces.position)].name;
+    const TensorId joined = to_.op1(fmt::format("{}@part{}#{}", op.path, i, step), "concat",
+                                    {pieces.by_step.begin(), end}, {{"dim", dim}});
+    if (joined.valid()) to_.graph().tensor(joined).recompute = true;
+    return joined;
+  }
+
+  // ---- what is made
+  // ----------------------------------------------------------------------------
+  void copy(const Op& op) {
+    std::vector<TensorId> inputs;
+    for (const TensorId input : op.inputs) inputs.push_back(whole_[input.index()]);
+    to_.set_step(how_.stages ? (flushed_ ? static_cast<int>(steps()) - 1 : 0) : op.step);
+    const std::vector<TensorId> outputs = to_.op(op.path, op.kind, inputs, op.attributes);
+    for (size_t o = 0; o < outputs.size() && to_.ok(); ++o) {
+      Tensor& made = to_.graph().tensor(outputs[o]);
+      made.name = from_.tensor(op.outputs[o]).name;
+      made.recompute = from_.tensor(op.outputs[o]).recompute;
+      whole_[op.outputs[o].index()] = outputs[o];
+    }
+  }
+
+  // All steps of the ops that wait, step by step, and what others read of them.
+  void flush() {
+    for (size_t step = 0; step < steps() && to_.ok(); ++step) {
+      for (const OpId id : run_) {
+        if (to_.ok()) clone(from_.op(id), step);
+      }
+    }
+    for (const OpId id : run_) {
+      const Op& op = from_.op(id);
+      for (size_t o = 0; o < op.outputs.size() && to_.ok(); ++o) {
+        in_run_[op.outputs[o].index()] = false;
+        if (joined_[op.outputs[o].index()]) join(op, o);
+      }
+    }
+    flushed_ = flushed_ || !run_.empty();
+    run_.clear();
+  }
+
+  void clone(const Op& op, size_t step) {
+    std::vector<TensorId> inputs;
+    to_.set_step(how_.stages ? static_cast<int>(step) : op.step);
+    for (size_t i = 0; i < op.inputs.size() && to_.ok(); ++i) {
+      inputs.push_back(operand(op, i, step));
+    }
+    Attributes attributes = attributes_of(op, step);
+    if (adds_bias_once(op) && step > 0) {
+      inputs.pop_back();
+      attributes["spec"] = without_bias(op.text("spec"));
+    }
+    const std::vector<TensorId> outputs =
+        to_.op(fmt::format("{}#{}", op.path, step), op.kind, inputs, attributes);
+    if (!to_.ok()) return;
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      const TensorId original = op.outputs[o];
+      Tensor& made = to_.graph().tensor(outputs[o]);
+      made.name = fmt::format("{}#{}", from_.tensor(original).name, step);
+      made.recompute = how_.recompute || from_.tensor(original).recompute;
+      pieces_[original.index()].position = made_position(original);
+      pieces_[original.index()].by_step.push_back(outputs[o]);
+    }
+  }
+
+  // An einsum that sums over the looped dim adds its bias in one of the steps.
+  bool adds_bias_once(const Op& op) const {
+    return op.kind == "einsum" && op.inputs.size() == 3 && made_position(op.outputs[0]) == kReduced;
+  }
+  static std::string without_bias(const std::string& spec) {
+    const size_t arrow = spec.find("->");
+    return spec.substr(0, spec.rfind(',', arrow)) + " " + spec.substr(arrow);
+  }
+
+  Attributes attributes_of(const Op& op, size_t step) const {
+    Attributes attributes = op.attributes;
+    const auto resized = [&](std::string_view key) {
+      std::vector<std::string> items = split_text(op.text(key), ' ');
+      for (std::string& item : items) {
+        if (item.starts_with(how_.dim + "=")) {
+          item = fmt::format("{}={}", how_.dim, how_.sizes[step]);
+        }
+      }
+      attributes[std::string(key)] = tessera::join(items, " ");
+    };
+    if (op.kind == "broadcast_to" || op.kind == "fill") resized("dims");
+    if (op.kind == "ungroup") resized("names");
+    if (op.kind == "dropout") {
+      const Within place{how_.dim, begin_of(step) / how_.blocks, total(), how_.blocks};
+      const std::string before = op.text("within");
+      attributes["within"] = before + (before.empty() ? "" : " ") + to_string({place});
+    }
+    return attributes;
+  }
+
+  void join(const Op& op, size_t output) {
+    const TensorId original = op.outputs[output];
+    const Tensor& tensor = from_.tensor(original);
+    const Pieces& pieces = pieces_[original.index()];
+    const std::string& path = op.outputs.size() == 1 ? op.path : tensor.name;
+    to_.set_step(how_.stages ? static_cast<int>(steps()) - 1 : op.step);
+    TensorId& whole = whole_[original.index()];
+    if (steps() == 1) {
+      whole = pieces.by_step[0];
+    } else if (pieces.position == kReduced) {
+      whole = to_.op1(path, "add_n", pieces.by_step);
+    } else {
+      whole = to_.op1(path, "concat", pieces.by_step,
+                      {{"dim", tensor.dims[static_cast<size_t>(pieces.position)].name},
+                       {"blocks", how_.blocks}});
+    }
+    if (whole.valid()) {
+      to_.graph().tensor(whole).name = tensor.name;
+      to_.graph().tensor(whole).recompute = tensor.recompute;
+    }
+  }
+
+  const Graph& from_;
+  const Unrolling& how_;
+  GraphBuilder to_;
+  std::vector<bool> looped_;     // by op of from_
+  std::vector<TensorId> whole_;  // by tensor of from_; invalid: not (or not yet) made as a whole
+  std::vector<Pieces> pieces_;   // by tensor of from_
+  std::vector<bool> joined_;     // by tensor of from_: needed as a whole
+  std::vector<bool> in_run_;     // by tensor of from_: made by an op that waits
+  std::vector<OpId> run_;        // ops of the loop that wait for their steps
+  bool flushed_ = false;
+  std::map<std::tuple<TensorId, int, int, size_t>, TensorId> parts_;  // position, Part, step
+};
+
+}  // namespace
+
+Result<Graph> unroll(const Graph& forward, const std::vector<bool>& ops, const Unrolling& how) {
+  return UnrollPass(forward, ops, how).run();
+}
+
+}  // namespace tessera

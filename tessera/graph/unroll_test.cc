@@ -1,0 +1,138 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tessera/graph/builder.h"
+#include "tessera/graph/transform.h"
+
+namespace tessera {
+namespace {
+
+template <class T>
+T expect_value(Result<T> result) {
+  EXPECT_TRUE(result) << result.error().message;
+  return result ? std::move(*result) : T{};
+}
+
+// x -> up -> act -> down (with bias) -> loss
+Graph mlp() {
+  GraphBuilder g("mlp");
+  const TensorId x = g.input("x", {{"batch", 2}, {"in", 4}}, DType::kFloat32);
+  const TensorId up = g.parameter("up.weight", {{"in", 4}, {"ffn", 6}}, {});
+  const TensorId down = g.parameter("down.weight", {{"ffn", 6}, {"out", 3}}, {});
+  const TensorId bias = g.parameter("down.bias", {{"out", 3}}, {});
+  TensorId h = g.op1("up", "einsum", {x, up}, {{"spec", "batch in+, in ffn -> batch ffn"}});
+  h = g.op1("act", "relu", {h});
+  h = g.op1("down", "einsum", {h, down, bias}, {{"spec", "batch ffn+, ffn out, out -> batch out"}});
+  g.graph().loss = g.op1("loss", "reduce_sum", {h}, {{"dims", "batch out"}});
+  return expect_value(g.finish());
+}
+
+std::vector<bool> all(const Graph& graph) { return std::vector<bool>(graph.ops().size(), true); }
+
+std::string error_of(const Graph& graph, const Unrolling& how) {
+  const auto result = unroll(graph, all(graph), how);
+  return result ? "" : result.error().message;
+}
+
+TEST(Unroll, StepsOverASummedDim) {
+  const Graph graph = mlp();
+  const Graph looped = expect_value(
+      unroll(graph, all(graph), {.dim = "ffn", .sizes = {4, 2}, .blocks = 2, .recompute = true}));
+  EXPECT_EQ(to_text(looped), R"(graph "mlp"
+input %x [batch=2, in=4] float32
+parameter %up.weight [in=4, ffn=6] float32
+parameter %down.weight [ffn=6, out=3] float32
+parameter %down.bias [out=3] float32
+activation %"up@part1#0" [in=4, ffn=4] float32 recompute=1
+forward op "up@part1#0" %"up@part1#0" = slice(%up.weight) {begin=0, blocks=2, dim="ffn", size=2} : in (ffn ffn.in^) -> in (ffn ffn.out^)
+activation %"up#0" [batch=2, ffn=4] float32 recompute=1
+forward op "up#0" %"up#0" = einsum(%x, %"up@part1#0") {spec="batch in+, in ffn -> batch ffn"} : batch in+, in ffn -> batch ffn
+activation %"act#0" [batch=2, ffn=4] float32 recompute=1
+forward op "act#0" %"act#0" = relu(%"up#0") : batch ffn -> batch ffn
+activation %"down@part1#0" [ffn=4, out=3] float32 recompute=1
+forward op "down@part1#0" %"down@part1#0" = slice(%down.weight) {begin=0, blocks=2, dim="ffn", size=2} : (ffn ffn.in^) out -> (ffn ffn.out^) out
+activation %"down#0" [batch=2, out=3] float32 recompute=1
+forward op "down#0" %"down#0" = einsum(%"act#0", %"down@part1#0", %down.bias) {spec="batch ffn+, ffn out, out -> batch out"} : batch ffn+, ffn out, out -> batch out
+activation %"up@part1#1" [in=4, ffn=2] float32 recompute=1
+forward op "up@part1#1" %"up@part1#1" = slice(%up.weight) {begin=2, blocks=2, dim="ffn", size=1} : in (ffn ffn.in^) -> in (ffn ffn.out^)
+activation %"up#1" [batch=2, ffn=2] float32 recompute=1
+forward op "up#1" %"up#1" = einsum(%x, %"up@part1#1") {spec="batch in+, in ffn -> batch ffn"} : batch in+, in ffn -> batch ffn
+activation %"act#1" [batch=2, ffn=2] float32 recompute=1
+forward op "act#1" %"act#1" = relu(%"up#1") : batch ffn -> batch ffn
+activation %"down@part1#1" [ffn=2, out=3] float32 recompute=1
+forward op "down@part1#1" %"down@part1#1" = slice(%down.weight) {begin=2, blocks=2, dim="ffn", size=1} : (ffn ffn.in^) out -> (ffn ffn.out^) out
+activation %"down#1" [batch=2, out=3] float32 recompute=1
+forward op "down#1" %"down#1" = einsum(%"act#1", %"down@part1#1") {spec="batch ffn+, ffn out -> batch out"} : batch ffn+, ffn out -> batch out
+activation %down [batch=2, out=3] float32
+forward op "down" %down = add_n(%"down#0", %"down#1") : batch out, batch out -> batch out
+activation %loss [] float32
+forward op "loss" %loss = reduce_sum(%down) {dims="batch out", factor=1.0} : batch+ out+ -> ()
+loss %loss
+)");
+  EXPECT_EQ(expect_value(parse_graph(to_text(looped))), looped);
+}
+
+Graph causal(int64_t is_causal) {
+  GraphBuilder g("attention");
+  const Dim batch{"batch", 1}, seq{"seq", 6}, heads{"heads", 2}, group{"group", 1},
+      d{"head_dim", 4};
+  const TensorId q = g.parameter("q", {batch, seq, heads, group, d}, {});
+  const TensorId k0 = g.parameter("k0", {batch, seq, heads, d}, {});
+  const TensorId k = g.op1("k", "exp", {k0});
+  const TensorId o = g.op("core", "attention", {q, k, k}, {{"causal", is_causal}})[0];
+  g.graph().loss = g.op1("loss", "reduce_sum", {o}, {{"dims", "batch seq heads group head_dim"}});
+  return expect_value(g.finish());
+}
+
+TEST(Unroll, CausalKeysAreThoseOfTheStepsSoFar) {
+  const Graph graph = causal(1);
+  const Unrolling how{.dim = "seq", .sizes = {3, 2, 1}, .stages = true};
+  const Graph looped = expect_value(unroll(graph, all(graph), how));
+  const std::vector<int64_t> keys = {3, 5, 6};
+  for (int step = 0; step < 3; ++step) {
+    const auto path = "core#" + std::to_string(step);
+    const auto op = std::find_if(looped.ops().begin(), looped.ops().end(),
+                                 [&](const Op& o) { return o.path == path; });
+    ASSERT_NE(op, looped.ops().end());
+    EXPECT_EQ(op->step, step);
+    const Tensor& read = looped.tensor(op->inputs[1]);
+    EXPECT_EQ(read.dims[1].size, keys[static_cast<size_t>(step)]);
+    EXPECT_EQ(read.recompute, step > 0);  // joined anew; of step 0 it is the piece itself
+  }
+  EXPECT_EQ(looped.tensor(looped.loss).name, "loss");
+  EXPECT_EQ(looped.op(looped.tensor(looped.loss).producer).step, 2);
+}
+
+TEST(Unroll, Errors) {
+  EXPECT_EQ(error_of(mlp(), {.dim = "ffn", .sizes = {4, 1}}),
+            "dim 'ffn' of op 'up' (einsum) has size 6, but the sizes of the steps add up to 5");
+  EXPECT_EQ(error_of(causal(1), {.dim = "head_dim", .sizes = {2, 2}}),
+            "dim 'head_dim' of op 'core' (attention) cannot be cut");
+  EXPECT_EQ(error_of(causal(1), {.dim = "seq", .sizes = {4, 2}, .blocks = 2}),
+            "dim 'seq' of op 'core' (attention) is in causal order: its steps are intervals, not "
+            "parts of blocks");
+  EXPECT_EQ(error_of(causal(0), {.dim = "seq", .sizes = {4, 2}, .stages = true}),
+            "op 'core' (attention) reads 'k' of all steps over dim 'seq': steps that are stages "
+            "may read earlier steps only (attention: causal = 1)");
+  GraphBuilder g("ids");
+  const TensorId ids = g.input("ids", {{"seq", 4}}, DType::kInt64);
+  const TensorId table = g.parameter("table", {{"vocab", 8}, {"hidden", 2}}, {});
+  g.op1("embed", "embedding", {ids, table});
+  EXPECT_EQ(error_of(expect_value(g.finish()), {.dim = "vocab", .sizes = {4, 4}}),
+            "dim 'vocab' of op 'embed' (embedding) cannot be cut in time: ids are places in the "
+            "whole table");
+}
+
+TEST(Unroll, WithoutCausalOrderAllKeysAreMadeFirst) {
+  const Graph graph = causal(0);
+  const Graph looped = expect_value(unroll(graph, all(graph), {.dim = "seq", .sizes = {4, 2}}));
+  std::vector<std::string> paths;
+  for (const Op& op : looped.ops()) paths.push_back(op.path);
+  EXPECT_EQ(paths, (std::vector<std::string>{"k@part0#0", "k#0", "k@part0#1", "k#1", "k",
+                                             "core@part0#0", "core#0", "loss#0", "core@part0#1",
+                                             "core#1", "loss#1", "loss"}));
+}
+
+}  // namespace
+}  // namespace tessera

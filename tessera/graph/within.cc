@@ -1,0 +1,45 @@
+#include "tessera/graph/within.h"
+
+#include <fmt/format.h>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+
+int64_t Within::index(int64_t local, int64_t size) const {
+  const int64_t part = size / blocks;
+  return local / part * (whole / blocks) + begin + local % part;
+}
+
+Result<std::vector<Within>> parse_within(std::string_view text) {
+  std::vector<Within> out;
+  for (const std::string& item : split_text(text, ' ')) {
+    if (item.empty()) continue;
+    const auto expected = [&] {
+      return invalid_input(
+          fmt::format("expected dim=begin/whole/blocks in 'within', found '{}'", item));
+    };
+    const size_t equals = item.find('=');
+    if (equals == std::string::npos || equals == 0) return expected();
+    const std::vector<std::string> numbers = split_text(item.substr(equals + 1), '/');
+    if (numbers.size() != 3) return expected();
+    const auto begin = parse_int(numbers[0]), whole = parse_int(numbers[1]),
+               blocks = parse_int(numbers[2]);
+    if (!begin || !whole || !blocks || *begin < 0 || *blocks < 1 || *whole % *blocks != 0) {
+      return expected();
+    }
+    out.push_back({item.substr(0, equals), *begin, *whole, *blocks});
+  }
+  return out;
+}
+
+std::string to_string(const std::vector<Within>& within) {
+  std::string out;
+  for (const Within& one : within) {
+    out += fmt::format("{}{}={}/{}/{}", out.empty() ? "" : " ", one.dim, one.begin, one.whole,
+                       one.blocks);
+  }
+  return out;
+}
+
+}  // namespace tessera

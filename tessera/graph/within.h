@@ -1,0 +1,29 @@
+// The piece of a larger tensor that an op works on, for kinds whose result depends on where an
+// element lies (dropout). Text, as an attribute: "seq=16/64/1 batch=0/8/2", for each dim that is
+// cut begin/whole/blocks: of each of `blocks` equal blocks of a dim of size `whole`, the part from
+// `begin` on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+struct Within {
+  std::string dim;
+  int64_t begin = 0;  // in a block
+  int64_t whole = 0;  // size of the larger tensor's dim
+  int64_t blocks = 1;
+  // The place in the larger tensor of element `local` of the piece, whose dim has `size`.
+  int64_t index(int64_t local, int64_t size) const;
+  friend bool operator==(const Within&, const Within&) = default;
+};
+
+Result<std::vector<Within>> parse_within(std::string_view text);  // "": nothing is cut
+std::string to_string(const std::vector<Within>& within);
+
+}  // namespace tessera

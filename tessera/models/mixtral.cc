@@ -1,0 +1,143 @@
+#include "tessera/models/mixtral.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace tessera {
+namespace {
+
+// One product for each expert: h [experts, batch, capacity, in] times a weight [experts, in, out].
+TensorId experts_linear(GraphBuilder& g, const std::string& name, TensorId h, const Dim& experts,
+                        const Dim& in, const Dim& out, const Init& init) {
+  const TensorId weight =
+      g.parameter(name + ".weight", {experts, in, out}, init, g.tensor(h).dtype);
+  const std::string spec =
+      fmt::format("experts batch capacity {0}+, experts {0} {1} -> experts batch capacity {1}",
+                  in.name, out.name);
+  return g.op1(name, "einsum", {h, weight}, {{"spec", spec}});
+}
+
+// coefficient times the mean of values [batch].
+TensorId mean_over_batch(GraphBuilder& g, const std::string& name, TensorId values,
+                         double coefficient) {
+  const double factor = coefficient / static_cast<double>(size_of(g, values, "batch"));
+  return g.op1(name, "reduce_sum", {values}, {{"dims", std::string("batch")}, {"factor", factor}});
+}
+
+// The mixture of experts of a block; appends its auxiliary losses, scalars, to `losses`.
+//
+// `arrive` and `return` compute nothing: they are the two places where slots change hands if a plan
+// splits experts and batch over one axis. Being ops, they keep what they received for the backward
+// pass, and the gradients of gate and up are added before they travel back. Without them each of
+// these tensors would be sent again.
+TensorId mixture(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
+                 const MixtralConfig& config, std::vector<TensorId>& losses) {
+  const Dim experts = {"experts", config.experts}, hidden = {"hidden", config.hidden},
+            ffn = {"ffn", config.ffn};
+  const int64_t capacity = expert_capacity(config);
+  g.push("moe");
+  const TensorId logits = linear(g, "router", h, {"hidden"}, {experts}, options.in);
+  const TensorId probabilities =
+      g.op1("probabilities", "softmax", {logits}, {{"dim", std::string("experts")}});
+  const std::vector<TensorId> route = g.op("route", "moe_route", {probabilities},
+                                           {{"top_k", config.top_k}, {"capacity", capacity}});
+  if (route.size() != 4) return {};
+  const TensorId slot = route[0], weight = route[1], load = route[2];
+  const TensorId sent = g.op1("dispatch", "moe_dispatch", {h, slot},
+                              {{"experts", config.experts}, {"capacity", capacity}});
+  const TensorId slots = g.op1("arrive", "scale", {sent}, {{"factor", 1.0}});
+  const TensorId gate = experts_linear(g, "gate", slots, experts, hidden, ffn, options.in.weight);
+  const TensorId act = g.op1("act", "silu", {gate});
+  const TensorId up = experts_linear(g, "up", slots, experts, hidden, ffn, options.in.weight);
+  const TensorId mul = g.op1("mul", "mul", {act, up});
+  const TensorId down = experts_linear(g, "down", mul, experts, ffn, hidden, options.out.weight);
+  const TensorId returned = g.op1("return", "scale", {down}, {{"factor", 1.0}});
+  const TensorId y = g.op1("combine", "moe_combine", {returned, slot, weight});
+  if (config.balance > 0) {
+    const TensorId balance =
+        g.op1("balance", "moe_balance", {probabilities, load}, {{"top_k", config.top_k}});
+    losses.push_back(mean_over_batch(g, "aux", balance, config.balance));
+  }
+  if (config.z_loss > 0) {
+    losses.push_back(
+        mean_over_batch(g, "z_aux", g.op1("z_loss", "moe_z_loss", {logits}), config.z_loss));
+  }
+  x = g.op1("residual", "add", {x, y});
+  g.pop();
+  return x;
+}
+
+// Elements of the largest tensors of the experts, as 64-bit counts must hold them.
+Status check_expert_sizes(const MixtralConfig& config, int64_t batch) {
+  constexpr double kMaxElements = 0x1p56;
+  const auto experts = static_cast<double>(config.experts);
+  const auto hidden = static_cast<double>(config.hidden), ffn = static_cast<double>(config.ffn);
+  const double slots =
+      experts * static_cast<double>(expert_capacity(config)) * static_cast<double>(batch);
+  if (experts * hidden * ffn <= kMaxElements && slots * std::max(hidden, ffn) <= kMaxElements)
+    return {};
+  return model_error("mixtral",
+                     fmt::format("batch={} and experts={} are too large for these sizes: a tensor "
+                                 "would have more than 2^56 elements",
+                                 batch, config.experts));
+}
+
+}  // namespace
+
+std::vector<ModelKey> model_keys(MixtralConfig& config) {
+  std::vector<ModelKey> keys = model_keys(static_cast<LlamaConfig&>(config));
+  for (ModelKey& key : keys) {
+    if (key.name == "ffn") key.meaning = "width of each expert";
+  }
+  const auto last = keys.end() - 1;  // before dtype
+  keys.insert(
+      last,
+      {{"experts", &config.experts, "experts of a block"},
+       {"top_k", &config.top_k, "experts of a token; 1: Switch, its weight is the probability"},
+       {"capacity_factor", &config.capacity_factor,
+        "slots of an expert over its fair share of a sequence; experts / top_k drops nothing"},
+       {"balance", &config.balance, "coefficient of the load balance loss; 0: none"},
+       {"z_loss", &config.z_loss, "coefficient of the router's z-loss; 0: none"}});
+  return keys;
+}
+
+int64_t expert_capacity(const MixtralConfig& config) {
+  const double fair = static_cast<double>(config.top_k) * static_cast<double>(config.seq) /
+                      static_cast<double>(config.experts);
+  // 1.1 * 10 is a little above 11 in floating point.
+  const double slots = std::ceil(config.capacity_factor * fair * (1 - 1e-12));
+  return static_cast<int64_t>(std::clamp(slots, 1.0, static_cast<double>(config.seq)));
+}
+
+Status complete(MixtralConfig& config) {
+  TESSERA_TRY_VOID(complete(static_cast<LlamaConfig&>(config), "mixtral"));
+  if (config.top_k > config.experts) {
+    return model_error("mixtral", fmt::format("top_k={} must be at most experts={}", config.top_k,
+                                              config.experts));
+  }
+  if (config.capacity_factor <= 0) {
+    return model_error("mixtral",
+                       fmt::format("capacity_factor={} must be above 0", config.capacity_factor));
+  }
+  return {};
+}
+
+Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
+  TESSERA_TRY_VOID(check_expert_sizes(config, batch));
+  GraphBuilder g("mixtral");
+  std::vector<TensorId> losses;
+  add_llama(g, config, batch,
+            [&](GraphBuilder& builder, TensorId x, TensorId h, const FeedForwardOptions& options) {
+              return mixture(builder, x, h, options, config, losses);
+            });
+  if (!losses.empty()) {
+    losses.insert(losses.begin(), g.graph().loss);
+    g.graph().loss = g.op1("loss.total", "add_n", losses);
+  }
+  return g.finish();
+}
+
+}  // namespace tessera

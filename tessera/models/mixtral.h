@@ -1,0 +1,32 @@
+// Mixtral and Switch: a Llama whose blocks have a mixture of experts in place of the MLP. Ops of a
+// block: ln_1, attn.*, ln_2, moe.{router,probabilities,route,dispatch,gate,act,up,mul,down,combine,
+// balance,aux,residual}. The loss is `loss.total` = loss.mean + the auxiliary losses.
+//
+// Each expert has capacity = ceil(capacity_factor * top_k * seq / experts) slots for each sequence
+// (at most seq: a sequence cannot send it more). What finds no slot is dropped: it passes by the
+// expert on the residual. Routing, capacity and the auxiliary loss are per sequence (GShard's
+// groups are sequences), so no plan changes the result.
+#pragma once
+
+#include <vector>
+
+#include "tessera/models/llama.h"
+
+namespace tessera {
+
+struct MixtralConfig : LlamaConfig {
+  int64_t experts = 8, top_k = 2;
+  double capacity_factor = 1.25;
+  // Coefficient of the load balance of each layer (Switch Transformer, eq. 4), 0: none. With f_e
+  // the share of a sequence's choices that fall on expert e and P_e the mean probability of e over
+  // the sequence: balance * experts * sum_e f_e P_e, averaged over sequences. f has no derivative.
+  double balance = 0.01;
+  double z_loss = 0;  // coefficient of the mean squared log-sum-exp of the router's logits (ST-MoE)
+};
+
+std::vector<ModelKey> model_keys(MixtralConfig& config);
+Status complete(MixtralConfig& config);
+int64_t expert_capacity(const MixtralConfig& config);  // slots of an expert for a sequence
+Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch);
+
+}  // namespace tessera

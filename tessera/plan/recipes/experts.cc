@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/text.h"
+#include "tessera/plan/recipes/families.h"
+#include "tessera/plan/recipes/parts.h"
+#include "tessera/plan/schedule.h"
+
+namespace tessera::recipes {
+namespace {
+
+// The ops that work on slots where their experts are.
+constexpr const char* kExperts = "blocks.*.moe.{arrive,gate,act,up,mul,down}";
+
+Status check(const RecipeArguments& arguments, const Graph& graph) {
+  const int64_t ep = arguments.number("ep"), experts = size_of(graph, kExperts, "experts");
+  if (experts == 0) {
+    return invalid_input(fmt::format(
+        "expected ops {} with the dim 'experts' (as mixtral has), found none", kExperts));
+  }
+  if (ep > experts) {
+    return invalid_input(fmt::format("ep = {} is more than the {} experts", ep, experts));
+  }
+  if (arguments.number("zero") > 3) {
+    return invalid_input(
+        fmt::format("expected zero = 0, 1, 2 or 3, found {}", arguments.number("zero")));
+  }
+  const std::string& schedule = arguments.text("schedule");
+  const auto names = schedule_names();
+  if (std::find(names.begin(), names.end(), schedule) != names.end()) return {};
+  return invalid_input(
+      fmt::format("unknown schedule '{}', did you mean '{}'?", schedule, nearest(schedule, names)));
+}
+
+// The batch over dp and ep, but between `arrive` and `down` the experts over ep. With tp, an expert
+// is cut as an MLP is, and slots travel in tp pieces of hidden.
+Result<std::string> emit_expert_parallel(const RecipeArguments& arguments, const Graph& graph) {
+  TESSERA_TRY_VOID(check(arguments, graph));
+  const int64_t pp = arguments.number("pp");
+  PlanText text{.mesh = {{"pp", pp},
+                         {"dp", arguments.number("dp")},
+                         {"ep", arguments.number("ep")},
+                         {"tp", arguments.number("tp")}},
+                .micro_batches = arguments.number("micro_batches")};
+  const bool replicated = text.has("dp") || text.has("ep");
+  TESSERA_TRY_VOID(pipeline(text, graph, pp, arguments.text("schedule")));
+  if (replicated) text.split("*", "batch", "dp,ep");
+  if (text.has("ep")) {
+    text.split(kExperts, "batch", "dp");
+    text.split(kExperts, "experts", "ep");
+  }
+  TESSERA_TRY_VOID(tensor_parallel(text, graph));
+  text.split(kExperts, "ffn", "tp");
+  text.split("blocks.*.moe.{dispatch,return,combine}", "hidden", "tp");
+  // At rest over the replicas of each; an expert's weights are cut over ep already.
+  zero(text, arguments.number("zero"), "dp,ep");
+  return text.str();
+}
+
+}  // namespace
+
+std::vector<Recipe> expert_recipes() {
+  return {
+      {"expert_parallel",
+       "mixture of experts: experts over ep, the batch over dp and ep elsewhere",
+       {number("ep", std::nullopt, "ranks that share the experts of a block"),
+        dp_argument("1"),
+        tp_argument("1"),
+        pp_argument("1"),
+        number("zero", "0", "0, or what is sharded at rest over its replicas: see zero", 0),
+        micro_batches_argument("1"),
+        {"schedule", "1f1b", "order of blocks: " + join(schedule_names(), ", "), 0, true}},
+       emit_expert_parallel},
+  };
+}
+
+}  // namespace tessera::recipes

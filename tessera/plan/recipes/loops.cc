@@ -1,0 +1,108 @@
+// Recipes with a loop over a group of ops or a whole stage.
+#include <fmt/format.h>
+
+#include "tessera/base/text.h"
+#include "tessera/plan/recipes/families.h"
+#include "tessera/plan/recipes/parts.h"
+
+namespace tessera::recipes {
+namespace {
+
+// "4", or "24+16+16+8": sizes that add up to seq.
+Result<std::string> slices_text(const std::string& slices, int64_t seq) {
+  std::string list = slices;
+  for (char& c : list) {
+    if (c == '+') c = ' ';
+  }
+  std::vector<std::string> sizes;
+  int64_t sum = 0;
+  for (const std::string& item : split_text(list, ' ')) {
+    if (item.empty()) continue;
+    const auto size = parse_int(item);
+    if (!size || *size < 1) {
+      return invalid_input(fmt::format(
+          "expected slices = a number, or sizes like \"24+16+16+8\", found '{}'", slices));
+    }
+    sum += *size;
+    sizes.push_back(item);
+  }
+  if (sizes.size() == 1 && sum <= seq) return fmt::format("steps = {}", sizes[0]);
+  if (sum != seq) {
+    return invalid_input(fmt::format(
+        "expected slices that add up to seq = {} (or their number), found '{}'", seq, slices));
+  }
+  return fmt::format("sizes = [{}]", join(sizes, ", "));
+}
+
+Result<std::string> emit_token_pipeline(const RecipeArguments& arguments, const Graph& graph) {
+  const int64_t pp = arguments.number("pp");
+  const std::string& schedule = arguments.text("schedule");
+  if (schedule != "token" && schedule != "token_1f1b") {
+    return invalid_input(
+        fmt::format("expected schedule = token or token_1f1b, found '{}'", schedule));
+  }
+  TESSERA_TRY(const std::string slices,
+              slices_text(arguments.text("slices"), size_of(graph, "*", "seq")));
+  PlanText text{
+      .mesh = {{"pp", pp}, {"dp", arguments.number("dp")}, {"tp", arguments.number("tp")}},
+      .micro_batches = arguments.number("micro_batches")};
+  TESSERA_TRY_VOID(pipeline(text, graph, pp, schedule));
+  TESSERA_TRY_VOID(data_parallel(text, graph));
+  TESSERA_TRY_VOID(tensor_parallel(text, graph));
+  text.loop("*", "seq", slices + (pp > 1 ? ", stages = true" : ""));
+  if (pp == 1) text.schedule.clear();
+  return text.str();
+}
+
+Result<std::string> emit_co_shard(const RecipeArguments& arguments, const Graph& graph) {
+  const int64_t tp = arguments.number("tp"), steps = arguments.number("steps");
+  PlanText text{.mesh = {{"dp", arguments.number("dp")}, {"tp", tp}}};
+  TESSERA_TRY_VOID(data_parallel(text, graph));
+  TESSERA_TRY_VOID(tensor_parallel(text, graph));
+  TESSERA_TRY(const std::string heads, heads_dim(graph, "tp * steps", tp * steps));
+  const std::string how = fmt::format("steps = {}, recompute = true", steps);
+  if (steps > 1) {
+    text.loop("blocks.*.attn", heads, how);
+    text.loop("blocks.*.mlp", "ffn", how);
+  }
+  return text.str();
+}
+
+Result<std::string> emit_chimera(const RecipeArguments& arguments, const Graph& graph) {
+  const int64_t pp = arguments.number("pp");
+  if (pp % 2 != 0) return invalid_input(fmt::format("expected an even pp, found {}", pp));
+  PlanText text{.mesh = {{"pp", pp}, {"dp", arguments.number("dp")}}};
+  TESSERA_TRY_VOID(pipeline(text, graph, pp, "chimera"));
+  TESSERA_TRY_VOID(data_parallel(text, graph));
+  for (int64_t s = 0; s < pp; ++s) text.place.push_back(s);
+  for (int64_t s = pp; s-- > 0;) text.place.push_back(s);
+  text.loop("*", "batch", "steps = 2, stages = true");
+  return text.str();
+}
+
+}  // namespace
+
+std::vector<Recipe> loop_recipes() {
+  return {
+      {"token_pipeline",
+       "pipeline of slices of one sequence; attention must be causal",
+       {pp_argument(std::nullopt),
+        {"slices", std::nullopt, "number of slices, or their sizes: \"24+16+16+8\"", 0, true},
+        micro_batches_argument("1"),
+        {"schedule", "token", "token (all forwards first) or token_1f1b", 0, true},
+        dp_argument("1"),
+        tp_argument("1")},
+       emit_token_pipeline},
+      {"co_shard",
+       "attention and MLP in steps over heads and ffn, each recomputed: less memory",
+       {number("steps", std::nullopt, "steps over heads and over ffn"), tp_argument("1"),
+        dp_argument("1")},
+       emit_co_shard},
+      {"chimera",
+       "two pipelines in opposite directions, half of the batch each; pp even",
+       {pp_argument(std::nullopt), dp_argument("1")},
+       emit_chimera},
+  };
+}
+
+}  // namespace tessera::recipes

@@ -1,0 +1,243 @@
+// What a plan does to the forward graph, one transform after the other.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "tessera/base/check.h"
+#include "tessera/base/text.h"
+#include "tessera/graph/kinds.h"
+#include "tessera/graph/transform.h"
+#include "tessera/plan/prepare.h"
+#include "tessera/plan/selector.h"
+
+namespace tessera {
+namespace {
+
+using Names = std::vector<std::string>;
+
+std::string suggestion(const std::string& wanted, const std::set<std::string>& known) {
+  const std::string best = nearest(wanted, Names(known.begin(), known.end()));
+  return best.empty() ? "" : fmt::format(", did you mean '{}'?", best);
+}
+
+class Loop {
+ public:
+  Loop(const Graph& graph, const Plan& plan, const LoopEntry& entry)
+      : graph_(graph), plan_(plan), entry_(entry), paths_(op_paths(graph)) {}
+
+  Result<Graph> run() {
+    TESSERA_TRY_VOID(select());
+    Unrolling how;
+    how.dim = entry_.dim;
+    how.recompute = entry_.recompute;
+    how.stages = entry_.stages;
+    how.blocks = shards();
+    TESSERA_TRY(how.sizes, sizes(how.blocks));
+    auto unrolled = unroll(graph_, selected_, how);
+    if (!unrolled) return error(unrolled.error().message);
+    return unrolled;
+  }
+
+ private:
+  static std::vector<std::string_view> op_paths(const Graph& graph) {
+    std::vector<std::string_view> paths;
+    for (const Op& op : graph.ops()) paths.push_back(op.path);
+    return paths;
+  }
+
+  tl::unexpected<Error> error(const std::string& message) const {
+    return invalid_input(entry_.line > 0
+                             ? fmt::format("{}:{}: {}", plan_.file, entry_.line, message)
+                             : fmt::format("{}: {}", plan_.file, message));
+  }
+
+  Status select() {
+    if (plan_.micro_batches > 1 && entry_.dim == plan_.micro_batch_dim) {
+      return error(
+          fmt::format("micro_batches = {} cut dim '{}' already: a loop over it needs "
+                      "micro_batches = 1",
+                      plan_.micro_batches, entry_.dim));
+    }
+    selected_ = paths_.select(entry_.ops);
+    std::set<std::string> paths, dims;
+    bool any = false;
+    for (const Op& op : graph_.ops()) {
+      paths.insert(op.path);
+      paths.insert(op.path.substr(0, op.path.find('.')));
+      if (!selected_[op.id.index()]) continue;
+      any = true;
+      for (const OpDim& dim : op.annotation.dims) dims.insert(dim.name);
+      const int d = op.annotation.find(entry_.dim);
+      if (d < 0) continue;
+      const int64_t size = op.annotation.dims[static_cast<size_t>(d)].size;
+      if (size_ > 0 && size != size_) {
+        return error(
+            fmt::format("dim '{}' has size {} in op '{}', but {} in op '{}': a loop's ops "
+                        "have one size",
+                        entry_.dim, size_, first_->path, size, op.path));
+      }
+      if (size_ == 0) first_ = &op;
+      size_ = size;
+    }
+    if (!any) {
+      return error(fmt::format("ops = \"{}\" selects no forward op{}", entry_.ops,
+                               suggestion(entry_.ops, paths)));
+    }
+    if (size_ > 0) return {};
+    return error(fmt::format("no op that ops = \"{}\" selects has the dim '{}'{}", entry_.ops,
+                             entry_.dim, suggestion(entry_.dim, dims)));
+  }
+
+  // Into how many shards the plan splits the dim in these ops: each step takes a part of every
+  // shard, so that it finds its piece where the dim is split already. A causal order allows
+  // intervals only.
+  int64_t shards() {
+    int64_t shards = 1;
+    for (const Op& op : graph_.ops()) {
+      const int d = selected_[op.id.index()] ? op.annotation.find(entry_.dim) : -1;
+      if (d < 0) continue;
+      for (const OpDim& dim : op.annotation.dims) {
+        if (dim.causal_of == d) return 1;
+      }
+      shards = std::lcm(shards, shards_of(op));
+    }
+    return shards;
+  }
+
+  int64_t shards_of(const Op& op) {
+    int64_t shards = 1;
+    for (const SplitEntry& split : plan_.splits) {
+      if (split.dim != entry_.dim || split.phase.value_or(Phase::kForward) != Phase::kForward ||
+          !paths_.select(split.ops)[op.id.index()]) {
+        continue;
+      }
+      shards = 1;
+      for (const std::string& axis : split.over) shards *= axis_size(axis);
+    }
+    return shards;
+  }
+
+  int64_t axis_size(const std::string& name) const {
+    int64_t size = 1;
+    const auto look = [&](const std::vector<std::pair<std::string, int64_t>>& mesh) {
+      for (const auto& [axis, axis_size] : mesh) {
+        if (axis == name) size = std::lcm(size, axis_size);
+      }
+    };
+    look(plan_.mesh);
+    for (const StageEntry& stage : plan_.stages) look(stage.mesh);
+    return size;
+  }
+
+  Result<std::vector<int64_t>> sizes(int64_t shards) const {
+    const auto of_shards =
+        shards > 1 ? fmt::format(" in each of {} shards", shards) : std::string();
+    if (size_ % shards != 0) {
+      return error(
+          fmt::format("dim '{}' of size {} is split over {} ranks, which do not divide "
+                      "it: a loop over it needs equal shards",
+                      entry_.dim, size_, shards));
+    }
+    if (entry_.steps > 0) {
+      const int64_t local = size_ / shards;
+      if (entry_.steps > local) {
+        return error(fmt::format("steps = {}: dim '{}' of op '{}' has only {} elements{}",
+                                 entry_.steps, entry_.dim, first_->path, local, of_shards));
+      }
+      std::vector<int64_t> sizes;
+      for (int64_t step = 0; step < entry_.steps; ++step) {
+        sizes.push_back((local / entry_.steps + (step < local % entry_.steps ? 1 : 0)) * shards);
+      }
+      return sizes;
+    }
+    const int64_t sum = std::accumulate(entry_.sizes.begin(), entry_.sizes.end(), int64_t{0});
+    if (sum != size_) {
+      return error(
+          fmt::format("expected sizes that add up to {}, the size of dim '{}' of op "
+                      "'{}', found the sum {}",
+                      size_, entry_.dim, first_->path, sum));
+    }
+    for (const int64_t size : entry_.sizes) {
+      if (size % shards == 0) continue;
+      return error(
+          fmt::format("expected sizes that are multiples of {}, as the plan splits dim "
+                      "'{}' over so many ranks, found {}",
+                      shards, entry_.dim, size));
+    }
+    return entry_.sizes;
+  }
+
+  const Graph& graph_;
+  const Plan& plan_;
+  const LoopEntry& entry_;
+  PathIndex paths_;
+  std::vector<bool> selected_;  // by op
+  const Op* first_ = nullptr;   // that has the dim
+  int64_t size_ = 0;            // of the dim
+};
+
+// The forward ops that `pattern` selects and that have an expansion.
+Result<std::vector<OpId>> select_expandable(const Plan& plan, const std::string& pattern,
+                                            const Graph& forward) {
+  std::vector<std::string_view> paths;
+  for (const Op& op : forward.ops()) paths.push_back(op.path);
+  PathIndex index(paths);
+  const std::vector<bool>& hit = index.select(pattern);
+  std::vector<OpId> out;
+  const Op* found = nullptr;
+  for (const Op& op : forward.ops()) {
+    if (!hit[op.id.index()]) continue;
+    found = found == nullptr ? &op : found;
+    const KindInfo* kind = find_kind(op.kind);
+    if (kind != nullptr && kind->expand) out.push_back(op.id);
+  }
+  if (!out.empty()) return out;
+  std::vector<std::string> names(paths.begin(), paths.end());
+  const std::string what =
+      found == nullptr ? fmt::format("no forward op, did you mean '{}'?", nearest(pattern, names))
+                       : fmt::format("no op that can be taken apart, only such as '{}' ({})",
+                                     found->path, found->kind);
+  return invalid_input(
+      fmt::format("{}:{}: expand = \"{}\" selects {}", plan.file, plan.expand_line, pattern, what));
+}
+
+// What the plan takes apart and reorders.
+Result<Graph> apart_and_reordered(const Graph& forward, const Plan& plan) {
+  Graph graph = forward;
+  std::vector<OpId> expand;
+  for (const std::string& pattern : plan.expand) {
+    TESSERA_TRY(const auto selected, select_expandable(plan, pattern, forward));
+    expand.insert(expand.end(), selected.begin(), selected.end());
+  }
+  std::sort(expand.begin(), expand.end());
+  expand.erase(std::unique(expand.begin(), expand.end()), expand.end());
+  if (!expand.empty()) {
+    TESSERA_TRY(graph, expand_ops(graph, expand));
+  }
+  for (const ReorderEntry& entry : plan.reorders) {
+    auto reordered = reorder_dim(graph, entry.dim, entry.order());
+    if (!reordered) {
+      return invalid_input(
+          fmt::format("{}:{}: {}", plan.file, entry.line, reordered.error().message));
+    }
+    graph = std::move(*reordered);
+  }
+  return graph;
+}
+
+}  // namespace
+
+Result<Graph> shape_forward(const Graph& forward, const Plan& plan, std::optional<DType> compute) {
+  TESSERA_TRY(Graph graph, apart_and_reordered(forward, plan));
+  if (compute) {
+    TESSERA_TRY(graph, apply_precision(graph, *compute));
+  }
+  for (const LoopEntry& entry : plan.loops) {
+    TESSERA_TRY(graph, Loop(graph, plan, entry).run());
+  }
+  return graph;
+}
+
+}  // namespace tessera

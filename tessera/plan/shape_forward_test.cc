@@ -1,0 +1,54 @@
+#include <gtest/gtest.h>
+
+#include "tessera/plan/prepare.h"
+#include "tessera/plan/test_graphs.h"
+
+namespace tessera {
+namespace {
+
+std::string error_of(const std::string& plan_text) {
+  const auto plan = parse_plan(plan_text, "p.toml");
+  if (!plan) return plan.error().message;
+  TestModel model;
+  model.layers = 2;
+  const auto shaped = shape_forward(test_transformer(model), *plan, std::nullopt);
+  return shaped ? "" : shaped.error().message;
+}
+
+std::string loop(const std::string& entry) { return "loop = [ { " + entry + " } ]"; }
+
+TEST(ShapeForward, ErrorsNameThePlansLine) {
+  EXPECT_EQ(error_of(loop("ops = 'blocs.*', dim = 'seq', steps = 2")),
+            "p.toml:1: ops = \"blocs.*\" selects no forward op, did you mean 'blocks'?");
+  EXPECT_EQ(error_of(loop("ops = 'blocks.*.mlp', dim = 'fnn', steps = 2")),
+            "p.toml:1: no op that ops = \"blocks.*.mlp\" selects has the dim 'fnn', did you mean "
+            "'ffn'?");
+  EXPECT_EQ(error_of(loop("ops = '*', dim = 'seq', sizes = [1, 2]")).substr(0, 39),
+            "p.toml:1: expected sizes that add up to");
+  EXPECT_EQ(error_of("micro_batches = 2\n" + loop("ops = '*', dim = 'batch', steps = 2")),
+            "p.toml:2: micro_batches = 2 cut dim 'batch' already: a loop over it needs "
+            "micro_batches = 1");
+}
+
+TEST(ShapeForward, StepsTakeAPartOfEveryShard) {
+  const auto plan = parse_plan(R"(mesh = { tp = 2 }
+split = [ { ops = "blocks.*.mlp", dim = "ffn", over = "tp" } ]
+loop = [ { ops = "blocks.*.mlp", dim = "ffn", steps = 2 } ])");
+  ASSERT_TRUE(plan);
+  const auto shaped = shape_forward(test_transformer(), *plan, std::nullopt);
+  ASSERT_TRUE(shaped) << shaped.error().message;
+  int slices = 0;
+  for (const Op& op : shaped->ops()) {
+    if (op.kind != "slice") continue;
+    EXPECT_EQ(op.integer("blocks"), 2) << op.path;
+    ++slices;
+  }
+  EXPECT_GT(slices, 0);
+}
+
+TEST(ShapeForward, WithoutLoopsTheGraphIsUnchanged) {
+  EXPECT_EQ(*shape_forward(test_transformer(), Plan{}, std::nullopt), test_transformer());
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,72 @@
+#include "tessera/program/crossing.h"
+
+#include <algorithm>
+
+#include "tessera/base/check.h"
+#include "tessera/plan/reshard.h"
+
+namespace tessera {
+namespace {
+
+bool axes_match(const Mesh& a, const Mesh& b) {
+  return std::equal(
+      a.axes.begin(), a.axes.end(), b.axes.begin(), b.axes.end(),
+      [](const MeshAxis& x, const MeshAxis& y) { return x.name == y.name && x.size == y.size; });
+}
+
+bool share_ranks(const Mesh& a, const Mesh& b) {
+  std::vector<AxisId> axes;
+  for (size_t i = 0; i < a.axes.size(); ++i) axes.emplace_back(i);
+  const std::vector<int> ranks = a.group(std::vector<int64_t>(a.axes.size(), 0), axes);
+  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return b.contains(rank); });
+}
+
+}  // namespace
+
+Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape) {
+  std::vector<AxisId> whole_over;
+  for (size_t a = 0; a < mesh.axes.size(); ++a) {
+    if (mesh.axes[a].size > 1 && !need.uses(AxisId(a))) whole_over.emplace_back(a);
+  }
+  // The rank at the origin has the largest piece of every uneven cut.
+  const std::vector<int64_t> origin(mesh.axes.size(), 0);
+  Layout best = need;
+  int64_t least = region_of(need, mesh, shape, origin).volume();
+  for (size_t d = 0; d < shape.size() && !whole_over.empty(); ++d) {
+    Layout cut = need;
+    cut.shards[d].insert(cut.shards[d].end(), whole_over.begin(), whole_over.end());
+    const int64_t share = region_of(cut, mesh, shape, origin).volume();
+    if (share >= least) continue;
+    least = share;
+    best = std::move(cut);
+  }
+  return normalise(std::move(best), mesh, shape);
+}
+
+bool lands_shared(std::string_view resharding, const Mesh& from, const Mesh& to) {
+  if (resharding == "direct" || share_ranks(from, to)) return false;
+  return resharding == "gather" || !axes_match(from, to);
+}
+
+std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layout& from,
+                                               const Mesh& to_mesh, const Layout& to,
+                                               const std::vector<int64_t>& shape) {
+  constexpr int64_t kMostPairs = int64_t{1} << 22;
+  if (axes_match(from_mesh, to_mesh) || share_ranks(from_mesh, to_mesh)) return nullptr;
+  if (from_mesh.size() * to_mesh.size() > kMostPairs) return nullptr;
+  ReshardOptions options;
+  options.order = ReshardOrder::kGenerated;
+  options.way = ReshardWay::kSendRecv;
+  const auto plan = reshard(reshard_side(from_mesh, from, shape, 1),
+                            reshard_side(to_mesh, to, shape, 1), options);
+  TESSERA_CHECK(plan.has_value(), "{}", plan.error().message);
+  CrossRoutes routes;
+  for (const ReshardStep& step : plan->steps) {
+    routes.push_back({step.sender, step.receivers[0], step.region});
+  }
+  std::stable_sort(routes.begin(), routes.end(),
+                   [](const CrossRoute& a, const CrossRoute& b) { return a.to < b.to; });
+  return std::make_shared<const CrossRoutes>(std::move(routes));
+}
+
+}  // namespace tessera

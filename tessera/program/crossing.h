@@ -1,0 +1,29 @@
+// What crosses between places: the layout in which it lands, and who sends what to whom where the
+// two meshes differ (docs/adr/0013-cross-mesh-resharding.md). Private to tessera/program.
+#pragma once
+
+#include <memory>
+
+#include "tessera/program/place_text.h"
+
+namespace tessera {
+
+// `need`, cut further over the axes over which it is whole, so that replicas of a piece receive a
+// share each instead of the piece each; an all-gather inside the place makes `need` of it. The dim
+// that is cut is the one that leaves the smallest share, ties: the first. `need` itself if no axis
+// or no dim is left.
+Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape);
+
+// Whether the plan wants shared_landing() between these meshes: "gather" wherever no rank is on
+// both sides, "auto" if besides that the meshes differ, "direct" never.
+bool lands_shared(std::string_view resharding, const Mesh& from, const Mesh& to);
+
+// By receiver, in the order of issue. Null: the rule for meshes whose axes match (instantiate.cc)
+// serves, because they do, because a rank is on both sides, or because the meshes are too large to
+// visit every pair of tiles. Senders: the holder with the fewest bytes so far (plan/reshard.h,
+// order kGenerated with each rank a host of its own).
+std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layout& from,
+                                               const Mesh& to_mesh, const Layout& to,
+                                               const std::vector<int64_t>& shape);
+
+}  // namespace tessera

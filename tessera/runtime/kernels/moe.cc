@@ -1,0 +1,354 @@
+// Kinds of a mixture of experts (docs/reference/ops.md). A slot number is expert * capacity +
+// position with the capacity of the whole op; a piece serves the slots of its experts and
+// positions.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/rows.h"
+
+namespace tessera::kernels {
+namespace {
+
+std::byte* at(const Array& array, int64_t i, int64_t j = 0, int64_t k = 0) {
+  int64_t offset = i * array.strides[0];
+  if (array.strides.size() > 1) offset += j * array.strides[1];
+  if (array.strides.size() > 2) offset += k * array.strides[2];
+  return array.data + offset * dtype_bytes(array.dtype);
+}
+
+int64_t& integer(std::byte* where) { return *reinterpret_cast<int64_t*>(where); }
+
+// The choice.size() largest of p[0..n), largest first; of equal ones the first.
+template <class A>
+void choose(const A* p, int64_t n, std::vector<int64_t>& choice) {
+  for (size_t c = 0; c < choice.size(); ++c) {
+    const auto chosen = choice.begin() + static_cast<std::ptrdiff_t>(c);
+    int64_t best = -1;
+    for (int64_t e = 0; e < n; ++e) {
+      if (std::find(choice.begin(), chosen, e) != chosen) continue;
+      if (best < 0 || p[e] > p[best]) best = e;
+    }
+    *chosen = best;
+  }
+}
+
+// What the weights are divided by: one choice keeps its probability (Switch), several are
+// normalised (Mixtral).
+template <class A>
+A weight_scale(const A* p, const std::vector<int64_t>& choice) {
+  if (choice.size() == 1) return 1;
+  A sum = 0;
+  for (const int64_t e : choice) sum += p[e];
+  return sum;
+}
+
+// (probs; top_k, capacity) -> (slot, weight, load, dropped)
+Kernel route(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array probs = call.inputs[0], slot = call.outputs[0], weight = call.outputs[1],
+                load = call.outputs[2], dropped = call.outputs[3];
+    const Row<A> row(probs);
+    const int64_t capacity = call.op->integer("capacity"), choices = slot.shape[2];
+    const int64_t batch = probs.shape[0], seq = probs.shape[1], experts = row.size();
+    auto choice = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(choices));
+    return [=] {
+      for (int64_t b = 0; b < batch; ++b) {
+        for (int64_t s = 0; s < seq; ++s) {
+          const A* p = row.read(at(probs, b, s));
+          choose(p, experts, *choice);
+          const A scale = weight_scale(p, *choice);
+          for (int64_t c = 0; c < choices; ++c) {
+            const int64_t expert = (*choice)[static_cast<size_t>(c)];
+            integer(at(slot, b, s, c)) = expert;
+            store_element(at(weight, b, s, c), weight.dtype, p[expert] / scale);
+          }
+        }
+        for (int64_t e = 0; e < experts; ++e) integer(at(load, b, e)) = 0;
+        int64_t without = 0;
+        for (int64_t c = 0; c < choices; ++c) {  // all first choices go before all second ones
+          for (int64_t s = 0; s < seq; ++s) {
+            int64_t& number = integer(at(slot, b, s, c));
+            const int64_t position = integer(at(load, b, number))++;
+            const bool fits = position < capacity;
+            number = fits ? number * capacity + position : -1;
+            without += fits ? 0 : 1;
+          }
+        }
+        integer(at(dropped, b)) = without;
+      }
+    };
+  });
+}
+
+// (dweight, probs; top_k) -> dprobs: with w_c = p_c / S, dp_c = (dw_c - sum_j dw_j w_j) / S.
+Kernel route_grad(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array dweight = call.inputs[0], probs = call.inputs[1], dprobs = call.outputs[0];
+    const Row<A> in(probs), out(dprobs), dw(dweight);
+    const int64_t batch = probs.shape[0], seq = probs.shape[1];
+    auto choice = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(dw.size()));
+    return [=] {
+      for (int64_t b = 0; b < batch; ++b) {
+        for (int64_t s = 0; s < seq; ++s) {
+          const A *p = in.read(at(probs, b, s)), *d = dw.read(at(dweight, b, s));
+          choose(p, in.size(), *choice);
+          const A scale = weight_scale(p, *choice);
+          A mean = 0;
+          for (size_t c = 0; c < choice->size() && choice->size() > 1; ++c)
+            mean += d[c] * p[(*choice)[c]] / scale;
+          A* dp = out.write(at(dprobs, b, s));
+          std::fill_n(dp, out.size(), A{0});
+          for (size_t c = 0; c < choice->size(); ++c) dp[(*choice)[c]] = (d[c] - mean) / scale;
+          out.commit(at(dprobs, b, s));
+        }
+      }
+    };
+  });
+}
+
+// Where a piece of the slots [experts, batch, capacity, hidden] keeps slot `number` of sequence b.
+class Slots {
+ public:
+  Slots(const KernelCall& call, const Array& array) : array_(array) {
+    const Annotation& annotation = call.op->annotation;
+    const auto dim = [&](const char* name) { return static_cast<size_t>(annotation.find(name)); };
+    capacity_ = annotation.dims[dim("capacity")].size;
+    experts_ = call.box.dims[dim("experts")];
+    positions_ = call.box.dims[dim("capacity")];
+  }
+  const Array& array() const { return array_; }
+  std::byte* find(int64_t number, int64_t b) const {  // null: dropped, or in another piece
+    if (number < 0) return nullptr;
+    const int64_t expert = number / capacity_ - experts_.begin,
+                  position = number % capacity_ - positions_.begin;
+    if (expert < 0 || expert >= experts_.size || position < 0 || position >= positions_.size)
+      return nullptr;
+    return at(array_, expert, b, position);
+  }
+
+ private:
+  Array array_;
+  int64_t capacity_ = 1;
+  Interval experts_, positions_;
+};
+
+// The weights of a call that may have none: then they are 1.
+template <class A>
+A weight_at(const Array& weight, int64_t b, int64_t s, int64_t c) {
+  return weight.data == nullptr ? A{1} : load_element<A>(at(weight, b, s, c), weight.dtype);
+}
+Array weights_of(const KernelCall& call) {
+  return call.inputs.size() == 3 ? call.inputs[2] : Array{};
+}
+
+// (x, slot[, weight]; experts, capacity) -> y
+Kernel dispatch(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array x = call.inputs[0], slot = call.inputs[1], weight = weights_of(call);
+    const Slots slots(call, call.outputs[0]);
+    const Row<A> in(x), out(slots.array());
+    const Nest<1> all({&slots.array()}, 3);
+    const bool add = call.add[0];
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      if (!add) {
+        all.each([&](const std::array<std::byte*, 1>& row) {
+          std::fill_n(out.write(row[0]), out.size(), A{0});
+          out.commit(row[0]);
+        });
+      }
+      for (int64_t b = 0; b < slot.shape[0]; ++b) {
+        for (int64_t s = 0; s < slot.shape[1]; ++s) {
+          for (int64_t c = 0; c < slot.shape[2]; ++c) {
+            std::byte* row = slots.find(integer(at(slot, b, s, c)), b);
+            if (row == nullptr) continue;
+            out.read(row);  // what is there, for the addition
+            ops.multiply_add(out.write(row), in.read(at(x, b, s)), weight_at<A>(weight, b, s, c),
+                             out.size());
+            out.commit(row);
+          }
+        }
+      }
+    };
+  });
+}
+
+// (y, slot[, weight]) -> x
+Kernel combine(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array x = call.outputs[0], slot = call.inputs[1], weight = weights_of(call);
+    const Slots slots(call, call.inputs[0]);
+    const Row<A> in(slots.array()), out(x);
+    const bool add = call.add[0];
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      for (int64_t b = 0; b < slot.shape[0]; ++b) {
+        for (int64_t s = 0; s < slot.shape[1]; ++s) {
+          std::byte* token = at(x, b, s);
+          if (add) out.read(token);
+          A* sum = out.write(token);
+          if (!add) std::fill_n(sum, out.size(), A{0});
+          for (int64_t c = 0; c < slot.shape[2]; ++c) {
+            const std::byte* row = slots.find(integer(at(slot, b, s, c)), b);
+            if (row != nullptr)
+              ops.multiply_add(sum, in.read(row), weight_at<A>(weight, b, s, c), out.size());
+          }
+          out.commit(token);
+        }
+      }
+    };
+  });
+}
+
+// (x, y, slot) -> dweight
+Kernel weight_grad(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array x = call.inputs[0], slot = call.inputs[2], dweight = call.outputs[0];
+    const Slots slots(call, call.inputs[1]);
+    const Row<A> token(x), row(slots.array());
+    const bool add = call.add[0];
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      for (int64_t b = 0; b < slot.shape[0]; ++b) {
+        for (int64_t s = 0; s < slot.shape[1]; ++s) {
+          const A* values = token.read(at(x, b, s));
+          for (int64_t c = 0; c < slot.shape[2]; ++c) {
+            const std::byte* other = slots.find(integer(at(slot, b, s, c)), b);
+            std::byte* out = at(dweight, b, s, c);
+            A sum = add ? load_element<A>(out, dweight.dtype) : A{0};
+            if (other != nullptr) sum += ops.dot(values, row.read(other), token.size());
+            store_element(out, dweight.dtype, sum);
+          }
+        }
+      }
+    };
+  });
+}
+
+// Of the whole op, not of a piece.
+double full_size(const Op& op, const char* dim) {
+  return static_cast<double>(op.annotation.dims[static_cast<size_t>(op.annotation.find(dim))].size);
+}
+
+// experts / (seq * top_k * seq): the share of choices times the mean probability, 1 if balanced.
+double balance_factor(const Op& op) {
+  const double seq = full_size(op, "seq");
+  return full_size(op, "experts") / (seq * seq * static_cast<double>(op.integer("top_k")));
+}
+
+template <class A>
+A log_sum_exp(const RowOps<A>& ops, const A* x, int64_t n) {
+  const A highest = ops.max(x, n);
+  return highest + std::log(ops.sum_exp(x, highest, n));
+}
+
+// (probs, load; top_k) -> value
+Kernel balance(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array probs = call.inputs[0], load = call.inputs[1], value = call.outputs[0];
+    const Row<A> row(probs);
+    const A factor = static_cast<A>(balance_factor(*call.op));
+    const bool add = call.add[0];
+    return [=] {
+      for (int64_t b = 0; b < probs.shape[0]; ++b) {
+        A sum = 0;
+        for (int64_t s = 0; s < probs.shape[1]; ++s) {
+          const A* p = row.read(at(probs, b, s));
+          for (int64_t e = 0; e < row.size(); ++e)
+            sum += p[e] * static_cast<A>(integer(at(load, b, e)));
+        }
+        std::byte* out = at(value, b);
+        const A old = add ? load_element<A>(out, value.dtype) : A{0};
+        store_element(out, value.dtype, old + factor * sum);
+      }
+    };
+  });
+}
+
+// (dvalue, probs, load; top_k) -> dprobs; reads no probabilities, they give the dims
+Kernel balance_grad(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array dvalue = call.inputs[0], load = call.inputs[2], dprobs = call.outputs[0];
+    const A factor = static_cast<A>(balance_factor(*call.op));
+    return [=] {
+      for (int64_t b = 0; b < dprobs.shape[0]; ++b) {
+        const A scale = factor * load_element<A>(at(dvalue, b), dvalue.dtype);
+        for (int64_t s = 0; s < dprobs.shape[1]; ++s) {
+          for (int64_t e = 0; e < dprobs.shape[2]; ++e) {
+            const A count = static_cast<A>(integer(at(load, b, e)));
+            store_element(at(dprobs, b, s, e), dprobs.dtype, scale * count);
+          }
+        }
+      }
+    };
+  });
+}
+
+// (logits) -> value: the mean over seq of lse^2
+Kernel z_loss(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array logits = call.inputs[0], value = call.outputs[0];
+    const Row<A> row(logits);
+    const A factor = static_cast<A>(1 / full_size(*call.op, "seq"));
+    const bool add = call.add[0];
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      for (int64_t b = 0; b < logits.shape[0]; ++b) {
+        A sum = 0;
+        for (int64_t s = 0; s < logits.shape[1]; ++s) {
+          const A lse = log_sum_exp(ops, row.read(at(logits, b, s)), row.size());
+          sum += lse * lse;
+        }
+        std::byte* out = at(value, b);
+        const A old = add ? load_element<A>(out, value.dtype) : A{0};
+        store_element(out, value.dtype, old + factor * sum);
+      }
+    };
+  });
+}
+
+// (dvalue, logits) -> dlogits = dvalue 2 lse exp(logits - lse) / seq
+Kernel z_loss_grad(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array dvalue = call.inputs[0], logits = call.inputs[1], dlogits = call.outputs[0];
+    const Row<A> in(logits), out(dlogits);
+    const A factor = static_cast<A>(2 / full_size(*call.op, "seq"));
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      for (int64_t b = 0; b < logits.shape[0]; ++b) {
+        const A scale = factor * load_element<A>(at(dvalue, b), dvalue.dtype);
+        for (int64_t s = 0; s < logits.shape[1]; ++s) {
+          const A* x = in.read(at(logits, b, s));
+          const A lse = log_sum_exp(ops, x, in.size());
+          ops.exp_shifted(out.write(at(dlogits, b, s)), x, lse, scale * lse, in.size());
+          out.commit(at(dlogits, b, s));
+        }
+      }
+    };
+  });
+}
+
+bool numbers_slots(const Op& op, int dim) {
+  return dim == op.annotation.find("experts") || dim == op.annotation.find("capacity");
+}
+
+constexpr KernelInfo kKernels[] = {
+    {"moe_route", route},
+    {"moe_route_grad", route_grad},
+    {"moe_dispatch", dispatch, 0b1, numbers_slots},
+    {"moe_combine", combine, 0b1, numbers_slots},
+    {"moe_weight_grad", weight_grad, 0b1, numbers_slots},
+    {"moe_balance", balance, 0b1},
+    {"moe_balance_grad", balance_grad},
+    {"moe_z_loss", z_loss, 0b1},
+    {"moe_z_loss_grad", z_loss_grad},
+};
+
+}  // namespace
+
+std::span<const KernelInfo> moe_kernels() { return kKernels; }
+
+}  // namespace tessera::kernels

@@ -1,0 +1,11 @@
+// Random arguments of the recipes that take all of stages, replicas, ZeRO and recomputation, on
+// random small models: what the matrix's list does not think of.
+#pragma once
+
+namespace tessera {
+
+// Registers the test RandomRecipes.equal_the_serial_run of so many cases; the same ones in each
+// run. A call that the recipe refuses (more pieces than heads, than blocks) counts as a case.
+void register_random_recipes(int cases);
+
+}  // namespace tessera
