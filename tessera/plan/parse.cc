@@ -19,11 +19,11 @@ using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 const Names kPlanKeys{
     "mesh",       "micro_batches", "micro_batch_dim", "stage_axis", "schedule", "bucket_bytes",
     "split",      "stage",         "store",           "precision",  "place",    "prefetch",
-    "resharding", "loop",          "expand",          "reorder",    "compress",
+    "resharding", "loop",          "expand",          "reorder",    "compress", "resident_bytes",
 };
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
-const Names kStoreKeys{"tensors", "over", "dim", "tier", "recompute", "keep"};
+const Names kStoreKeys{"tensors", "over", "dim", "tier", "fraction", "recompute", "keep"};
 const Names kPrefetchKeys{"units", "ahead"};
 const Names kKeeps{"block", "micro_batch", "step"};
 const Names kLoopKeys{"ops", "dim", "steps", "sizes", "recompute", "stages"};
@@ -387,6 +387,19 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
     if (it == kTiers.end()) return reader.not_one_of("tier", "tier", tier, kTiers);
     entry.tier = static_cast<Tier>(it - kTiers.begin());
   }
+  if (const toml::node* node = reader.find("fraction")) {
+    const auto fraction = node->value<double>();
+    if (!node->is_number() || !fraction || !(*fraction >= 0 && *fraction <= 1)) {
+      return reader.error(
+          reader.line_of(*node),
+          fmt::format("expected fraction = a number from 0 to 1, found {}",
+                      fraction && node->is_number() ? fmt::format("{}", *fraction)
+                                                    : std::string(type_text(node->type()))));
+    }
+    if (!entry.tier)
+      return reader.error(reader.line_of(*node), "'fraction' in [[store]] needs 'tier'");
+    entry.fraction = *fraction;
+  }
   if (reader.has("recompute")) {
     bool recompute = false;
     TESSERA_TRY_VOID(reader.boolean("recompute", recompute));
@@ -629,6 +642,7 @@ Result<Plan> read_plan(const Reader& top) {
   TESSERA_TRY_VOID(read_place(top, plan));
   TESSERA_TRY_VOID(read_prefetch(top, plan));
   TESSERA_TRY_VOID(top.integer("bucket_bytes", 0, plan.bucket_bytes));
+  TESSERA_TRY_VOID(top.integer("resident_bytes", 0, plan.resident_bytes));
   TESSERA_TRY_VOID(top.string("resharding", plan.resharding));
   if (std::find(kReshardings.begin(), kReshardings.end(), plan.resharding) == kReshardings.end())
     return top.not_one_of("resharding", "resharding", plan.resharding, kReshardings);

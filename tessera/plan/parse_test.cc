@@ -278,6 +278,11 @@ StoreEntry random_store() {
   entry.tier =
       *rc::gen::element(std::optional<Tier>(std::nullopt), std::optional<Tier>(Tier::kDevice),
                         std::optional<Tier>(Tier::kHost), std::optional<Tier>(Tier::kDisk));
+  if (entry.tier) {
+    entry.fraction =
+        *rc::gen::element(std::optional<double>(std::nullopt), std::optional<double>(0.0),
+                          std::optional<double>(0.4), std::optional<double>(1.0));
+  }
   return entry;
 }
 
@@ -292,6 +297,20 @@ StageEntry random_stage(int64_t at) {
   return entry;
 }
 
+TEST(Plan, AShareIsANumberFromZeroToOneAndNeedsATier) {
+  const auto error = [](const std::string& entry) {
+    const auto plan = parse_plan("mesh = {}\nstore = [ { tensors = \"x\", " + entry + " } ]", "p");
+    return plan.has_value() ? "" : plan.error().message;
+  };
+  EXPECT_EQ(error("tier = \"host\", fraction = 0.25"), "");
+  EXPECT_EQ(error("tier = \"host\", fraction = 1"), "");
+  EXPECT_EQ(error("tier = \"host\", fraction = 1.5"),
+            "p:2: expected fraction = a number from 0 to 1, found 1.5");
+  EXPECT_EQ(error("tier = \"host\", fraction = \"half\""),
+            "p:2: expected fraction = a number from 0 to 1, found a string");
+  EXPECT_EQ(error("keep = \"step\", fraction = 0.5"), "p:2: 'fraction' in [[store]] needs 'tier'");
+}
+
 RC_GTEST_PROP(Plan, PrintsAndParsesToAnEqualPlan, ()) {
   Plan plan;
   plan.mesh = {{"pp", *rc::gen::inRange<int64_t>(1, 4)},
@@ -301,6 +320,7 @@ RC_GTEST_PROP(Plan, PrintsAndParsesToAnEqualPlan, ()) {
   plan.micro_batch_dim = *rc::gen::element<std::string>("batch", "seq");
   plan.stage_axis = *rc::gen::element<std::string>("pp", "pipe");
   plan.bucket_bytes = *rc::gen::element(int64_t{0}, int64_t{25} << 20, int64_t{1} << 40);
+  plan.resident_bytes = *rc::gen::element(int64_t{0}, int64_t{1} << 30);
   plan.precision.compute =
       *rc::gen::element(std::optional<DType>(std::nullopt), std::optional<DType>(DType::kBFloat16),
                         std::optional<DType>(DType::kFloat64));

@@ -74,6 +74,10 @@ std::string entry_toml(const StoreEntry& entry) {
   if (entry.over) out += ", over = " + names_text(*entry.over);
   if (entry.dim) out += ", dim = " + quoted(*entry.dim);
   if (entry.tier) out += ", tier = " + quoted(tier_name(*entry.tier));
+  if (entry.fraction) {
+    const std::string number = fmt::format("{}", *entry.fraction);
+    out += ", fraction = " + number + (number.find_first_of(".e") == std::string::npos ? ".0" : "");
+  }
   if (entry.recompute) out += fmt::format(", recompute = {}", *entry.recompute);
   if (entry.keep) out += ", keep = " + quoted(keep_name(*entry.keep));
   return out;
@@ -311,8 +315,8 @@ bool operator==(const StageEntry& a, const StageEntry& b) {
 }
 
 bool operator==(const StoreEntry& a, const StoreEntry& b) {
-  return std::tie(a.tensors, a.over, a.dim, a.tier, a.recompute, a.keep) ==
-         std::tie(b.tensors, b.over, b.dim, b.tier, b.recompute, b.keep);
+  return std::tie(a.tensors, a.over, a.dim, a.tier, a.fraction, a.recompute, a.keep) ==
+         std::tie(b.tensors, b.over, b.dim, b.tier, b.fraction, b.recompute, b.keep);
 }
 
 bool operator==(const CompressEntry& a, const CompressEntry& b) {
@@ -344,6 +348,9 @@ std::string to_toml(const Plan& plan) {
   if (!plan.place.empty()) out += fmt::format("place = [{}]\n", fmt::join(plan.place, ", "));
   if (plan.schedule != defaults.schedule || !plan.schedule_table.empty())
     out += schedule_toml(plan);
+  if (plan.resident_bytes != defaults.resident_bytes) {
+    out += fmt::format("resident_bytes = {}\n", plan.resident_bytes);
+  }
   if (plan.bucket_bytes != defaults.bucket_bytes) {
     out += fmt::format("bucket_bytes = {}\n", plan.bucket_bytes);
   }

@@ -84,6 +84,9 @@ struct StoreEntry {
       over;  // axes over which the tensor is sharded at rest, beyond its default home
   std::optional<std::string> dim;  // which tensor dim `over` cuts; default: see docs
   std::optional<Tier> tier;
+  // Of the bytes of what is selected, the share to which `tier` and `keep` apply: whole tensors,
+  // those that are used last (with what belongs to a parameter by the parameter's first use).
+  std::optional<double> fraction;
   std::optional<bool> recompute;
   std::optional<Keep> keep;
   int line = 0;
@@ -139,6 +142,9 @@ struct Plan {
   Schedule schedule_table;        // by place, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
   std::optional<Prefetch> prefetch;
+  // Of the device's copies of tensors that rest on the host or disk, so many bytes a rank stay from
+  // one use to the next: those whose next use comes first.
+  int64_t resident_bytes = 0;
   std::string resharding = "auto";  // what replicas receive from other stages: "direct", "gather"
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
@@ -147,7 +153,7 @@ struct Plan {
   Precision precision;           // dtypes and loss scale
   std::vector<LoopEntry> loops;  // applied in order (shape_forward, prepare.h)
   std::vector<ReorderEntry> reorders;
-  std::vector<std::string> expand;     // globs over paths of forward ops that are to be taken apart
+  std::vector<std::string> expand;  // globs over paths of forward ops that are to be taken apart
   int micro_batches_line = 0, schedule_line = 0, place_line = 0, expand_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
   // Steps of the loop that has stages of its own, 1 without one: the stages that the entries name

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -570,11 +572,12 @@ class Resolver {
       TESSERA_TRY(const auto selected, select_tensors(entry));
       if (entry.over) TESSERA_TRY_VOID(apply_over(e, selected));
       if (entry.recompute) TESSERA_TRY_VOID(apply_recompute(e, selected));
+      const auto share = entry.fraction ? share_of(selected, *entry.fraction) : selected;
       if (entry.keep) {
-        for (TensorId id : selected) out_.tensors[id.index()].keep = *entry.keep;
+        for (TensorId id : share) out_.tensors[id.index()].keep = *entry.keep;
       }
       if (!entry.tier) continue;
-      for (TensorId id : selected) {
+      for (TensorId id : share) {
         out_.tensors[id.index()].tier = *entry.tier;
         out_.tensors[id.index()].tier_entry = static_cast<int>(e);
       }
@@ -606,6 +609,50 @@ class Resolver {
                                            entry.tensors, describe(first)));
     }
     return {};
+  }
+
+  // What belongs to one parameter stays together: its state, its gradient, itself.
+  TensorId owner(TensorId id) const {
+    const Tensor& tensor = graph_.tensor(id);
+    const bool belongs = tensor.of.valid() && graph_.tensor(tensor.of).role == Role::kParameter;
+    return belongs ? tensor.of : id;
+  }
+
+  // Of the selected tensors those used last that fit into the share of their bytes.
+  std::vector<TensorId> share_of(const std::vector<TensorId>& selected, double fraction) const {
+    std::vector<size_t> first_use(graph_.tensors().size(), graph_.ops().size());
+    for (const Op& op : graph_.ops()) {
+      for (TensorId input : op.inputs)
+        first_use[input.index()] = std::min(first_use[input.index()], op.id.index());
+    }
+    struct Group {
+      size_t first_use = 0;
+      int64_t bytes = 0;
+      std::vector<TensorId> tensors;
+    };
+    std::map<TensorId, Group> groups;
+    int64_t total = 0;
+    for (TensorId id : selected) {
+      const Tensor& tensor = graph_.tensor(id);
+      if (tensor.update_of.valid()) continue;
+      Group& group = groups[owner(id)];
+      group.first_use = first_use[owner(id).index()];
+      group.bytes += tensor.elements() * dtype_bytes(tensor.dtype);
+      group.tensors.push_back(id);
+      total += tensor.elements() * dtype_bytes(tensor.dtype);
+    }
+    std::vector<const Group*> order;
+    for (const auto& [id, group] : groups) order.push_back(&group);
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Group* a, const Group* b) { return a->first_use > b->first_use; });
+    auto left = static_cast<int64_t>(std::llround(fraction * static_cast<double>(total)));
+    std::vector<TensorId> share;
+    for (const Group* group : order) {
+      if (group->bytes > left) continue;
+      left -= group->bytes;
+      share.insert(share.end(), group->tensors.begin(), group->tensors.end());
+    }
+    return share;
   }
 
   Status apply_over(size_t e, const std::vector<TensorId>& selected) {

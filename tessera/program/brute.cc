@@ -53,7 +53,9 @@ class Expander {
     } else if (const auto* recv = std::get_if<Recv>(&instruction.body)) {
       issue(recv->handle, message(1, {recv->peer, rank, recv->tag, step.micro_batch}));
     } else if (const auto* wait = std::get_if<Wait>(&instruction.body)) {
-      out_.events[r].push_back({-1, handles.at({wait->handle, step.micro_batch})});
+      const auto found = handles.find({wait->handle, step.micro_batch});
+      // A copy's wait ends by itself: no partner is needed.
+      if (found != handles.end()) out_.events[r].push_back({-1, found->second});
     }
   }
   int create(const std::vector<int>& members) {

@@ -483,7 +483,7 @@ class Instantiation {
     const auto from = std::find_if(here_.begin(), here_.end(),
                                    [&](const Here& here) { return here.place == body.from_place; });
     push(text, {Copy{body.tensor, piece.region, local(*from, body.from.buffer, piece.region),
-                     local(body.to.buffer, piece.region), Write::kSet},
+                     local(body.to.buffer, piece.region), Write::kSet, -1},
                 {},
                 {}});
   }
@@ -497,9 +497,15 @@ class Instantiation {
   }
 
   void add(const TextInstruction& text, const TextCopy& body) {
-    Copy copy{body.tensor, evaluate_here(body.tensor, body.to.region),
-              local(body.from, body.tensor), local(body.to, body.tensor), body.write};
-    if (!copy.region.empty()) push(text, {std::move(copy), {}, {}});
+    Copy copy{body.tensor,
+              evaluate_here(body.tensor, body.to.region),
+              local(body.from, body.tensor),
+              local(body.to, body.tensor),
+              body.write,
+              -1};
+    if (copy.region.empty()) return;
+    if (body.handle >= 0) copy.handle = concrete_handle(body.handle);
+    push(text, {std::move(copy), {}, {}});
   }
 
   void add(const TextInstruction& text, const TextLoad& body) {

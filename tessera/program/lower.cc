@@ -47,6 +47,10 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
     if (impl.plan.plan.prefetch) prefetch_at_rest(text, *impl.graph, *impl.plan.plan.prefetch);
     bucket_collectives(text, impl.input().shapes, impl.plan.plan.bucket_bytes);
   }
+  int next_handle = 0;
+  for (const PlaceText& text : impl.texts)
+    next_handle = std::max(next_handle, end_of_handles(text));
+  for (PlaceText& text : impl.texts) stage_tiers(text, impl.input().shapes, impl.plan, next_handle);
   return lowering;
 }
 

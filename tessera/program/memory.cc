@@ -19,8 +19,11 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kAlignment = 64;
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+// On disk: of a block, so that a buffer is read and written without its neighbours.
+constexpr int64_t kAlignment = 64, kDiskAlignment = 4096;
+int64_t aligned_to(int64_t bytes, int64_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
 
 struct Item {
   size_t buffer = 0;
@@ -30,7 +33,7 @@ struct Item {
 };
 
 // Assigns offsets from `base` on; returns the end of the last byte, 0 if there is none.
-int64_t place(std::vector<Item>& items, int64_t base) {
+int64_t place(std::vector<Item>& items, int64_t base, int64_t alignment) {
   std::vector<Item*> order;
   for (Item& item : items) order.push_back(&item);
   std::sort(order.begin(), order.end(), [](const Item* a, const Item* b) {
@@ -45,7 +48,7 @@ int64_t place(std::vector<Item>& items, int64_t base) {
     for (const Item* other : placed) {
       if (other->last < item->first || other->first > item->last || other->bytes == 0) continue;
       if (other->offset - at >= item->bytes) break;
-      at = std::max(at, other->offset + aligned(other->bytes));
+      at = std::max(at, other->offset + aligned_to(other->bytes, alignment));
     }
     item->offset = at;
     if (item->bytes == 0) continue;
@@ -134,6 +137,7 @@ class MemoryPlanner {
         if (const auto* issue = std::get_if<Issue>(&instruction.body)) handle = issue->handle;
         if (const auto* send = std::get_if<Send>(&instruction.body)) handle = send->handle;
         if (const auto* recv = std::get_if<Recv>(&instruction.body)) handle = recv->handle;
+        if (const auto* copy = std::get_if<Copy>(&instruction.body)) handle = copy->handle;
         if (handle < 0) continue;
         buffers_of(instruction, [&](BufferId id) { in_flight[handle].push_back(id); });
       }
@@ -272,6 +276,8 @@ class MemoryPlanner {
   };
 
   void assign_tier(Tier tier) {
+    const int64_t alignment = tier == Tier::kDisk ? kDiskAlignment : kAlignment;
+    const auto aligned = [&](int64_t bytes) { return aligned_to(bytes, alignment); };
     int64_t base = 0, last = 0;
     std::vector<Item> items;
     std::map<std::pair<size_t, size_t>, SlotClass> classes;
@@ -290,7 +296,7 @@ class MemoryPlanner {
     }
     std::vector<SlotClass*> by_index;
     for (auto& [blocks, slots] : classes) {
-      const int64_t bytes = place(slots.items, 0);
+      const int64_t bytes = place(slots.items, 0, alignment);
       slots.slots = slots_between(blocks.first, blocks.second);
       for (const Item& item : slots.items) {
         program_.buffers[item.buffer].slots = slots.slots;
@@ -301,7 +307,7 @@ class MemoryPlanner {
                        start_[order_.size() - 1] - 1, -1});
       by_index.push_back(&slots);
     }
-    const int64_t end = std::max(last, place(items, base));
+    const int64_t end = std::max(last, place(items, base, alignment));
     for (const Item& item : items) {
       if (item.buffer < program_.buffers.size()) {
         program_.buffers[item.buffer].offset = item.offset;

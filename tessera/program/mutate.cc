@@ -69,6 +69,7 @@ int handle_of(const Instruction& instruction) {
   if (const auto* issue = std::get_if<Issue>(&instruction.body)) return issue->handle;
   if (const auto* send = std::get_if<Send>(&instruction.body)) return send->handle;
   if (const auto* recv = std::get_if<Recv>(&instruction.body)) return recv->handle;
+  if (const auto* copy = std::get_if<Copy>(&instruction.body)) return copy->handle;
   return -1;
 }
 
@@ -198,7 +199,7 @@ class Mutator {
 void Mutator::computes(const Place& place) {
   const Instruction& instruction = get(place);
   const bool load = std::holds_alternative<Load>(instruction.body);
-  const bool copy = std::holds_alternative<Copy>(instruction.body);
+  const bool copy = std::holds_alternative<Copy>(instruction.body) && handle_of(instruction) < 0;
   const auto* compute = std::get_if<Compute>(&instruction.body);
   if ((compute == nullptr && !load && !copy) || !matters(place)) return;
   add(compute != nullptr ? "drop_compute"
@@ -318,13 +319,16 @@ void Mutator::attributes(const Place& place) {
 void Mutator::transport(const Place& place) {
   const Instruction& instruction = get(place);
   if (handle_of(instruction) < 0) return;
+  if (std::holds_alternative<Copy>(instruction.body) && !matters(place)) return;
   add("drop_one_side", place, [place](Programs& p) { erase_with_waits(p, place); });
   add("duplicate_one_side", place, [place](Programs& p) {
     auto& block = p[place.rank].block(place.block);
     const Instruction again = block[place.index];
     block.insert(block.begin() + static_cast<std::ptrdiff_t>(place.index), again);
   });
-  if (!std::holds_alternative<Issue>(instruction.body)) messages(place);
+  const bool message = std::holds_alternative<Send>(instruction.body) ||
+                       std::holds_alternative<Recv>(instruction.body);
+  if (message) messages(place);
 }
 
 void Mutator::messages(const Place& place) {

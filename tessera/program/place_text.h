@@ -109,6 +109,7 @@ struct TextCopy {
   TensorId tensor;
   TextView from, to;
   Write write = Write::kSet;
+  int handle = -1;  // -1: done at once
 };
 struct TextLoad {
   TensorId tensor;
@@ -160,6 +161,14 @@ void bucket_collectives(PlaceText& text, const ShapeRule& shapes, int64_t bytes)
 
 // Moves the gathering of tensors at rest before the unit `ahead` before the one that reads them.
 void prefetch_at_rest(PlaceText& text, const Graph& graph, const Prefetch& prefetch);
+
+// The first handle that the text does not use.
+int end_of_handles(const PlaceText& text);
+
+// Ops work in a tier, what rests in another is staged there: copies between the tiers are put in,
+// issued ahead of their use. `next_handle`: the first that no text uses.
+void stage_tiers(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan,
+                 int& next_handle);
 
 // A rank's program from its places' texts; lifetimes, frees and arena offsets included (memory.cc).
 struct InstantiateInput {

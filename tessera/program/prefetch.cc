@@ -9,11 +9,10 @@
 
 #include "tessera/plan/selector.h"
 #include "tessera/program/place_text.h"
+#include "tessera/program/prefetch.h"
 
 namespace tessera {
-namespace {
 
-// The shortest prefix of the path that the glob matches; empty: none.
 std::string unit_of(const Glob& glob, const std::string& path) {
   for (size_t end = 0; end < path.size();) {
     end = std::min(path.find_first_of(".@#", end + 1), path.size());
@@ -21,6 +20,8 @@ std::string unit_of(const Glob& glob, const std::string& path) {
   }
   return "";
 }
+
+namespace {
 
 bool reads_only_what_rests(const TextInstruction& instruction, const PlaceText& text) {
   const auto* issue = std::get_if<TextIssue>(&instruction.body);

@@ -149,12 +149,15 @@ struct Wait {
                 // previous run of the block in this step, if any
   friend bool operator==(const Wait&, const Wait&) = default;
 };
-struct Copy {  // local; between tiers when the buffers' tiers differ
+// Inside the rank; between tiers where the buffers' tiers differ. With a handle it runs beside the
+// instructions behind it, until its wait; copies of a rank run one after the other, as issued.
+struct Copy {
   TensorId tensor;
   Box region;
   View from, to;
   Write write = Write::kSet;  // kAdd, kAddExceptFirst: element-wise sum into `to` (accumulation of
                               // what a collective brought)
+  int handle = -1;            // -1: it is done when the next instruction begins
   friend bool operator==(const Copy&, const Copy&) = default;
 };
 struct Load {  // a region of a graph input, from the trainer's data
@@ -271,5 +274,8 @@ struct Volume {
 Volume volume(const Program& program, const Graph& graph);
 // The same, restricted to transfers of tensors for which keep(tensor) holds.
 Volume volume(const Program& program, const Graph& graph, bool (*keep)(const Tensor&));
+
+// Bytes that copies between tiers move in a step of this rank, by direction: {from, to}.
+std::map<std::pair<Tier, Tier>, int64_t> copied_bytes(const Program& program);
 
 }  // namespace tessera

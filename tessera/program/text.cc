@@ -85,8 +85,9 @@ class Printer {
   std::string print(const Copy& copy) const {
     const std::string write =
         copy.write == Write::kSet ? "" : fmt::format("{} ", write_name(copy.write));
-    return fmt::format("copy {} {} -> {}{}", region(copy.tensor, copy.region), view(copy.from),
-                       write, view(copy.to));
+    const std::string handle = copy.handle < 0 ? "" : fmt::format("#{} ", copy.handle);
+    return fmt::format("copy {}{} {} -> {}{}", handle, region(copy.tensor, copy.region),
+                       view(copy.from), write, view(copy.to));
   }
   std::string print(const Load& load) const {
     return fmt::format("load {} -> {}", region(load.tensor, load.region), view(load.to));
@@ -233,7 +234,9 @@ std::string label(const Instruction& instruction, const Graph& graph) {
     }
     std::string operator()(const Wait& wait) const { return fmt::format("wait #{}", wait.handle); }
     std::string operator()(const Copy& copy) const {
-      return fmt::format("copy %{} -> %{}", copy.from.buffer.value, copy.to.buffer.value);
+      return fmt::format("copy {}%{} -> %{}",
+                         copy.handle < 0 ? "" : fmt::format("#{} ", copy.handle),
+                         copy.from.buffer.value, copy.to.buffer.value);
     }
     std::string operator()(const Load& load) const {
       return fmt::format("load %{}", load.to.buffer.value);

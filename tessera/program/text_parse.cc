@@ -469,6 +469,8 @@ Instruction Parser::instruction(Cursor& in) {
     out.body = body;
   } else if (in.accept("copy")) {
     Copy body;
+    Cursor ahead = in;
+    if (ahead.accept("#")) body.handle = handle(in);
     body.tensor = tensor(in);
     body.region = in.box();
     body.from = view(in);

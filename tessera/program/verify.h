@@ -7,6 +7,8 @@
 //                 ranks execute every op over its whole iteration space; merged parts are disjoint
 //                 (nothing counted twice)
 //   instruction   a compute says what the graph says: kind, attributes, dtypes, shapes of views
+//   tier          kernels work in one tier, device or host; communication and loads on device
+//                 buffers; what touches disk is a copy with a wait
 //   message       both ends of every send / receive and all members of a collective agree on
 //   tensor, region, shape, dtype, order order         the merged order of all ranks is acyclic
 //   under non-blocking semantics (and optionally blocking): no deadlock lifetime      no read

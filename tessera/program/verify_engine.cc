@@ -138,15 +138,50 @@ bool Engine::execute(Rank& rank, const Instruction& instruction, const Prepared&
     return check(rank, rank.state.write(what->to, mb, pieces, nullptr));
   }
   if (const auto* what = std::get_if<Copy>(&instruction.body)) {
-    std::vector<Piece> pieces;
-    if (!check(rank, rank.state.read(what->from, mb, what->tensor, prepared.regions[0].at(mb),
-                                     false, &pieces))) {
-      return false;
-    }
-    return check(rank, sets(rank, what->write) ? rank.state.write(what->to, mb, pieces, nullptr)
-                                               : rank.state.add(what->to, mb, pieces));
+    return copy(rank, instruction, *what, prepared);
   }
   return message(rank, instruction, prepared);
+}
+
+// With a handle: a message of the rank to itself, which is there at once, but is taken at its wait.
+bool Engine::copy(Rank& rank, const Instruction& instruction, const Copy& copy,
+                  const Prepared& prepared) {
+  const int64_t mb = rank.step().micro_batch;
+  const bool set = sets(rank, copy.write);
+  std::vector<Piece> pieces;
+  if (!check(rank, rank.state.read(copy.from, mb, copy.tensor, prepared.regions[0].at(mb), false,
+                                   &pieces))) {
+    return false;
+  }
+  if (copy.handle < 0) {
+    return check(rank, set ? rank.state.write(copy.to, mb, pieces, nullptr)
+                           : rank.state.add(copy.to, mb, pieces));
+  }
+  const size_t id = communications_.size();
+  auto created = std::make_unique<Communication>();
+  created->members = {rank.program().rank};
+  created->arrivals.resize(1);
+  created->arrivals[0] = {true, {std::move(pieces)}};
+  created->arrived = 1;
+  communications_.push_back(std::move(created));
+  if (!check(rank, rank.state.start(copy.from, mb, false, id, copy.handle)) ||
+      !check(rank, rank.state.start(copy.to, mb, true, id, copy.handle, !set))) {
+    return false;
+  }
+  block_at(rank, id, instruction, copy.handle);
+  rank.pending[copy.handle].back().sets = set;
+  return true;
+}
+
+bool Engine::finish_copy(Rank& rank, const Pending& pending, const Copy& copy) {
+  const size_t id = pending.communication;
+  const int64_t mb = pending.micro_batch;
+  const std::vector<Piece>& pieces = communications_[id]->arrivals[0].values[0];
+  if (!check(rank, rank.state.finish(copy.from, mb, false, id, nullptr)) ||
+      !check(rank, rank.state.finish(copy.to, mb, true, id, pending.sets ? &pieces : nullptr))) {
+    return false;
+  }
+  return pending.sets || check(rank, rank.state.add(copy.to, mb, pieces));
 }
 
 bool Engine::compute(Rank& rank, const Compute& compute, const Prepared& prepared) {
@@ -211,7 +246,7 @@ void Engine::block_at(Rank& rank, size_t communication, const Instruction& instr
                       int handle) {
   const BlockRef block = rank.step().block;
   rank.pending[handle].push_back(
-      {communication, block, rank.run[block], rank.step().micro_batch, &instruction});
+      {communication, block, rank.run[block], rank.step().micro_batch, &instruction, true});
   if (blocking_ && !communications_[communication]->complete()) {
     rank.waits_for = static_cast<int>(communication);
   }
@@ -404,7 +439,9 @@ bool Engine::wait(Rank& rank, const Wait& wait) {
   std::vector<Pending>& pendings = rank.pending[wait.handle];
   pendings.erase(pendings.begin() + (pending - pendings.data()));
   const auto* issue = std::get_if<Issue>(&done.instruction->body);
-  return issue != nullptr ? finish_collective(rank, done, *issue) : finish_message(rank, done);
+  if (issue != nullptr) return finish_collective(rank, done, *issue);
+  const auto* copied = std::get_if<Copy>(&done.instruction->body);
+  return copied != nullptr ? finish_copy(rank, done, *copied) : finish_message(rank, done);
 }
 
 bool Engine::finish_message(Rank& rank, const Pending& pending) {

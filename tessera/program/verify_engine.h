@@ -49,6 +49,7 @@ class Engine {
     int64_t run = 0;
     int64_t micro_batch = 0;
     const Instruction* instruction = nullptr;
+    bool sets = true;  // a copy that does not add
   };
   struct Rank {
     explicit Rank(const Graph& graph, const PreparedProgram& p) : prepared(&p), state(graph, p) {}
@@ -78,6 +79,8 @@ class Engine {
   bool wait(Rank& rank, const Wait& wait);
   bool finish_collective(Rank& rank, const Pending& pending, const Issue& issue);
   bool finish_message(Rank& rank, const Pending& pending);
+  bool copy(Rank& rank, const Instruction& instruction, const Copy& copy, const Prepared& prepared);
+  bool finish_copy(Rank& rank, const Pending& pending, const Copy& copy);
   const std::vector<Piece>* collected(Rank& rank, Communication& communication, size_t transfer,
                                       size_t member);
   Pending* find_pending(Rank& rank, const Wait& wait);

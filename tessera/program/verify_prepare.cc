@@ -117,6 +117,9 @@ class Preparer {
   bool check_bucket(const Issue& issue);
   bool prepare_region(TensorId tensor, const Box& region, const View& view, Prepared& out);
   bool new_handle(int handle);
+  Tier tier_of(const View& view) const { return program_.buffer(view.buffer).tier; }
+  bool on_device(const View& view, TensorId tensor);
+  bool check_tiers(const Compute& compute, const Op& op);
   bool uses_micro_batch() const { return !block_.once(); }
   Moving region_of(TensorId tensor, const Box& region) const;
 
@@ -339,16 +342,26 @@ bool Preparer::prepare(const Instruction& instruction, Prepared& out) {
       return false;
     }
     return new_handle(send->handle) && peer_known(send->peer, send->tensor) &&
-           prepare_region(send->tensor, send->region, send->view, out);
+           prepare_region(send->tensor, send->region, send->view, out) &&
+           on_device(send->view, send->tensor);
   }
   if (const auto* recv = std::get_if<Recv>(&instruction.body)) {
     return new_handle(recv->handle) && peer_known(recv->peer, recv->tensor) &&
-           prepare_region(recv->tensor, recv->region, recv->view, out);
+           prepare_region(recv->tensor, recv->region, recv->view, out) &&
+           on_device(recv->view, recv->tensor);
   }
   if (const auto* copy = std::get_if<Copy>(&instruction.body)) {
     if (!prepare_region(copy->tensor, copy->region, copy->from, out) ||
         !check_view(copy->to, copy->tensor, copy->region)) {
       return false;
+    }
+    if (copy->handle >= 0 && !new_handle(copy->handle)) return false;
+    const Tier from = tier_of(copy->from), to = tier_of(copy->to);
+    if (copy->handle < 0 && (from == Tier::kDisk || to == Tier::kDisk)) {
+      return reject("tier", copy->tensor,
+                    "copies %{} -> %{} between disk and memory at once: expected a handle and a "
+                    "wait",
+                    copy->from.buffer.value, copy->to.buffer.value);
     }
     if (copy->from.buffer == copy->to.buffer && overlaps(copy->from.box, copy->to.box)) {
       return reject("lifetime", copy->tensor, "copies %{} onto itself", copy->to.buffer.value);
@@ -356,7 +369,10 @@ bool Preparer::prepare(const Instruction& instruction, Prepared& out) {
     return true;
   }
   if (const auto* load = std::get_if<Load>(&instruction.body)) {
-    if (!prepare_region(load->tensor, load->region, load->to, out)) return false;
+    if (!prepare_region(load->tensor, load->region, load->to, out) ||
+        !on_device(load->to, load->tensor)) {
+      return false;
+    }
     const Role role = graph_.tensor(load->tensor).role;
     return role == Role::kInput ||
            reject("instruction", load->tensor, "expected a graph input, found a tensor of role {}",
@@ -374,6 +390,32 @@ bool Preparer::prepare(const Instruction& instruction, Prepared& out) {
 bool Preparer::new_handle(int handle) {
   return handles_.insert(handle).second ||
          reject("instruction", {}, "handle #{} is used by another instruction", handle);
+}
+
+// Communication and loads move device memory only.
+bool Preparer::on_device(const View& view, TensorId tensor) {
+  return tier_of(view) == Tier::kDevice ||
+         reject("tier", tensor, "expected %{} in device memory, found it in the {} tier",
+                view.buffer.value, tier_name(tier_of(view)));
+}
+
+// A kernel works in one tier, in memory.
+bool Preparer::check_tiers(const Compute& compute, const Op& op) {
+  std::vector<std::pair<const View*, TensorId>> views;
+  for (size_t o = 0; o < compute.outputs.size(); ++o) {
+    views.emplace_back(&compute.outputs[o].view, op.outputs[o]);
+  }
+  for (size_t i = 0; i < compute.inputs.size(); ++i) {
+    views.emplace_back(&compute.inputs[i], op.inputs[i]);
+  }
+  for (const auto& [view, tensor] : views) {
+    const Tier tier = tier_of(*view), first = tier_of(*views.front().first);
+    if (tier == first && tier != Tier::kDisk) continue;
+    return reject(
+        "tier", tensor, "expected %{} in the {} tier as the op's other operands, found {}",
+        view->buffer.value, tier_name(first == Tier::kDisk ? Tier::kHost : first), tier_name(tier));
+  }
+  return true;
 }
 
 bool Preparer::prepare_region(TensorId tensor, const Box& region, const View& view, Prepared& out) {
@@ -411,7 +453,8 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
     if (!check_view(compute.inputs[i], op.inputs[i], out.regions.back().box)) return false;
     out.linear = out.linear && dims.dims == annotation.outputs[0].dims;
   }
-  return prepare_outputs(compute, out) && check_overwrites(compute, op, out);
+  return prepare_outputs(compute, out) && check_tiers(compute, op) &&
+         check_overwrites(compute, op, out);
 }
 
 // Also: frozen dims are whole, but for keys behind the last query.
@@ -555,7 +598,8 @@ bool Preparer::prepare_transfer(const Issue& issue, const Transfer& transfer, Pr
   }
   return (!transfer.in || check_view(*transfer.in, id, transfer.hold[me])) &&
          (!transfer.out || check_view(*transfer.out, id, transfer.need[me])) &&
-         check_kind(issue, transfer);
+         (!transfer.in || on_device(*transfer.in, id)) &&
+         (!transfer.out || on_device(*transfer.out, id)) && check_kind(issue, transfer);
 }
 
 bool Preparer::check_coding(const Issue& issue) {

@@ -231,7 +231,7 @@ Failure RankState::free(BufferId buffer, int64_t micro_batch) {
 }
 
 Failure RankState::start(const View& view, int64_t micro_batch, bool writes, size_t communication,
-                         int handle) {
+                         int handle, bool adds) {
   const size_t index = instance_of(view.buffer, micro_batch);
   Instance& instance = instances_[index];
   // The two sides of an all-reduce in place do not disturb each other.
@@ -246,7 +246,7 @@ Failure RankState::start(const View& view, int64_t micro_batch, bool writes, siz
   }
   if (writes) {
     if (Failure failure = make_alive(view.buffer, index, nullptr, micro_batch)) return failure;
-    if (!instance.content.empty()) erase_region(instance.content, view.box);
+    if (!adds && !instance.content.empty()) erase_region(instance.content, view.box);
   }
   instance.in_flight.push_back({communication, handle, writes, view.box});
   return {};

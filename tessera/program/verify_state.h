@@ -56,8 +56,9 @@ class RankState {
               Combiner combiner = Combiner::kSum);
   Failure free(BufferId buffer, int64_t micro_batch);
 
+  // `adds`: what it writes is added to what is there.
   Failure start(const View& view, int64_t micro_batch, bool writes, size_t communication,
-                int handle);
+                int handle, bool adds = false);
   // Ends what `start` began; for a view that is written, puts the pieces there.
   Failure finish(const View& view, int64_t micro_batch, bool writes, size_t communication,
                  const std::vector<Piece>* pieces);

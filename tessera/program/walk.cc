@@ -93,6 +93,7 @@ class Walker {
       if (op.phase == Phase::kUpdate) walk(op);
     }
     fetch_all();
+    rest_in_tiers();
     std::vector<PlaceText> texts;
     for (PlaceState& place : places_) {
       close(place);
@@ -156,6 +157,20 @@ class Walker {
     at(place).text.buffers.back().tier = plan_.tensors[tensor.id.index()].tier;
     at(place).text.homes.push_back({tensor.id, buffer});
     at(place).home[tensor.id] = {buffer, region, -1, BlockKind::kPrologue};
+  }
+
+  // Gradients of parameters and activations: where they are held until they are read elsewhere.
+  void rest_in_tiers() {
+    for (PlaceState& place : places_) {
+      for (const auto& [tensor, held] : place.home) {
+        const Tensor& t = graph_.tensor(tensor);
+        const bool activation =
+            t.producer.valid() && graph_.op(t.producer).phase == Phase::kForward;
+        if (!activation && !is_gradient_of_parameter(tensor)) continue;
+        place.text.buffers[static_cast<size_t>(held.buffer)].tier =
+            plan_.tensors[tensor.index()].tier;
+      }
+    }
   }
 
   bool rests(TensorId tensor) const {
@@ -1092,10 +1107,14 @@ class Walker {
     at(place).home[tensor] = home;
   }
 
-  bool sharded_at_rest(TensorId gradient) const {
-    const Tensor& t = graph_.tensor(gradient);
-    return plan_.tensors[gradient.index()].has_over && t.role == Role::kGradient && t.of.valid() &&
+  bool is_gradient_of_parameter(TensorId tensor) const {
+    const Tensor& t = graph_.tensor(tensor);
+    return t.role == Role::kGradient && t.of.valid() &&
            graph_.tensor(t.of).role == Role::kParameter;
+  }
+
+  bool sharded_at_rest(TensorId gradient) const {
+    return plan_.tensors[gradient.index()].has_over && is_gradient_of_parameter(gradient);
   }
 
   void leave(PlaceId place, BlockRef block, const Held& made, Leaving leaving) {

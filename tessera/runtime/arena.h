@@ -1,9 +1,10 @@
-// One tier's memory of a rank: a fixed number of bytes, aligned to 64, zero, touched first by who
-// uses it.
+// One tier's memory of a rank: a fixed number of bytes. Device and host: mapped memory, aligned to
+// 64, zero, touched first by who uses it. Disk: a file, read and written by calls (DiskFile).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "tessera/base/result.h"
 #include "tessera/plan/plan.h"
@@ -12,8 +13,7 @@ namespace tessera {
 
 class Arena {
  public:
-  // kDevice and kHost: anonymous memory, in huge pages where the system gives them. kDisk: an
-  // unnamed file in TMPDIR.
+  // Anonymous memory, in huge pages where the system gives them. Not for Tier::kDisk.
   static Result<Arena> create(Tier tier, int64_t bytes);
   Arena() = default;
   ~Arena();
@@ -28,6 +28,40 @@ class Arena {
  private:
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
+};
+
+// The arena of the disk tier: an unnamed file in TMPDIR whose room is taken when it is created.
+// Reads and writes bypass the page cache where the file system can (O_DIRECT: whole blocks, through
+// an aligned buffer). Used by one thread at a time. Errors are faults of one line: a full disk, or
+// fewer bytes than asked for.
+class DiskFile {
+ public:
+  static constexpr int64_t kBlock = 4096;
+
+  static Result<DiskFile> create(int64_t bytes);
+  // Takes over an open file; `direct`: it was opened with O_DIRECT.
+  static DiskFile adopt(int file, bool direct);
+  DiskFile() = default;
+  ~DiskFile();
+  DiskFile(DiskFile&& other) noexcept;
+  DiskFile& operator=(DiskFile&& other) noexcept;
+  DiskFile(const DiskFile&) = delete;
+  DiskFile& operator=(const DiskFile&) = delete;
+
+  Status read(int64_t offset, std::byte* to, int64_t bytes);
+  Status write(int64_t offset, const std::byte* from, int64_t bytes);
+
+ private:
+  struct Release {
+    void operator()(std::byte* memory) const;
+  };
+  Status read_blocks(int64_t offset, std::byte* to, int64_t bytes) const;
+  Status write_blocks(int64_t offset, const std::byte* from, int64_t bytes) const;
+  std::byte* bounce();
+
+  int file_ = -1;
+  bool direct_ = false;
+  std::unique_ptr<std::byte, Release> bounce_;
 };
 
 }  // namespace tessera

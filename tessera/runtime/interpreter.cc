@@ -15,8 +15,10 @@
 #include "tessera/base/text.h"
 #include "tessera/comm/coded.h"
 #include "tessera/runtime/arena.h"
+#include "tessera/runtime/copier.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/tier_copy.h"
 
 namespace tessera {
 namespace {
@@ -46,6 +48,7 @@ struct Variants {
   int64_t slots = 1;     // least common multiple of its buffers' slots
   bool varying = false;  // sets in the first run, adds in later ones
   std::vector<std::optional<Kernel>> kernels;
+  std::vector<Copier::Job> jobs;  // of a copy with a handle, by variant; empty: not prepared yet
 };
 
 // One run of a block.
@@ -61,6 +64,7 @@ struct Flight {
   std::vector<comm::Handle> pending;
   std::vector<std::unique_ptr<comm::CodedCall>> coded;  // to be decoded after the wait
   bool each_run = true;  // issued in every run of a forward or backward block
+  bool copies = false;   // handles are the copier's tickets
   std::string name;      // for the profile
 };
 
@@ -95,7 +99,8 @@ struct RankExecutor::Impl {
   comm::Communicator& communicator;
   ExecutorOptions options;
   kernels::ThreadScope thread;
-  std::array<Arena, kTiers> arenas;
+  std::array<Arena, kTiers> arenas;  // of device and host
+  DiskFile disk;
   kernels::KernelContext context;
   std::array<int64_t, kTiers> peak{};
   ByBlock<std::vector<Extent>> extents;
@@ -106,6 +111,7 @@ struct RankExecutor::Impl {
   ByBlock<std::vector<comm::Label>> labels;
   const LoadFunction* load = nullptr;
   std::map<std::string, double> seconds;
+  Copier copier;  // last: it ends before what it works on
 
   Impl(const Graph& g, const Program& p, comm::Communicator& c, ExecutorOptions o)
       : graph(g), program(p), communicator(c), options(std::move(o)), thread(options.threads) {
@@ -118,18 +124,28 @@ struct RankExecutor::Impl {
     return arenas[static_cast<size_t>(buffer.tier)].data() + buffer.offset_at(micro_batch);
   }
 
-  Array array(const View& view, int64_t micro_batch) const {
+  TierArray tier_array(const View& view, int64_t micro_batch) const {
     const Buffer& buffer = program.buffer(view.buffer);
-    Array result{buffer_data(buffer, micro_batch), buffer.dtype, view.box.shape(),
-                 row_major_strides(buffer.shape)};
-    for (size_t d = 0; d < view.box.rank(); ++d) {
-      result.data += view.box.dims[d].begin * result.strides[d] * dtype_bytes(buffer.dtype);
+    TierArray result{{nullptr, buffer.dtype, view.box.shape(), row_major_strides(buffer.shape)},
+                     -1};
+    int64_t begin = 0;
+    for (size_t d = 0; d < view.box.rank(); ++d)
+      begin += view.box.dims[d].begin * result.array.strides[d] * dtype_bytes(buffer.dtype);
+    if (buffer.tier == Tier::kDisk) {
+      result.offset = buffer.offset_at(micro_batch) + begin;
+    } else {
+      result.array.data = buffer_data(buffer, micro_batch) + begin;
     }
     return result;
   }
 
+  Array array(const View& view, int64_t micro_batch) const {
+    return tier_array(view, micro_batch).array;
+  }
+
   void extend(Extent& extent, const View& view) const {
     const Buffer& buffer = program.buffer(view.buffer);
+    if (buffer.bytes() == 0) return;  // takes no room where its offset is
     if (buffer.slots > 1) {
       extent.slotted.push_back(buffer.id);
       return;
@@ -153,9 +169,13 @@ struct RankExecutor::Impl {
   // ---- preparation
   // ----------------------------------------------------------------------------------------------
   Status prepare() {
-    for (size_t tier = 0; tier < kTiers; ++tier) {
-      TESSERA_TRY(arenas[tier], Arena::create(static_cast<Tier>(tier), program.arena_bytes[tier]));
+    for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
+      const auto index = static_cast<size_t>(tier);
+      TESSERA_TRY(arenas[index], Arena::create(tier, program.arena_bytes[index]));
     }
+    auto file = DiskFile::create(program.arena_bytes[static_cast<size_t>(Tier::kDisk)]);
+    if (!file) return fault(fmt::format("rank {}: {}", program.rank, file.error().message));
+    disk = std::move(*file);
     for (const Group& group : program.groups) groups.push_back(communicator.group(group.members));
     for (const auto& [ref, block] : program.blocks) {
       extents[ref].resize(block.size());
@@ -208,6 +228,11 @@ struct RankExecutor::Impl {
                      v.slots = std::lcm(slots_of(copy.from), slots_of(copy.to));
                      v.varying = copy.write == Write::kAddExceptFirst;
                      v.kernels.resize(2 * static_cast<size_t>(places(v)));
+                     if (copy.handle < 0) return;
+                     label.tensor = graph.tensor(copy.tensor).name;
+                     v.jobs.resize(v.kernels.size());
+                     add_flight(copy.handle, b, instruction.when, "copy");
+                     flights.at(copy.handle).copies = true;
                    },
                    [&](const Load& one) { extend(extent, one.to); },
                    [&](const Wait&) {},
@@ -323,8 +348,7 @@ struct RankExecutor::Impl {
 
   std::optional<Kernel>& variant(const Run& run, size_t i) {
     Variants& v = variants[run.block][i];
-    const int64_t place = run.micro_batch % places(v);
-    return v.kernels[static_cast<size_t>(2 * place + (v.varying && run.first ? 1 : 0))];
+    return v.kernels[variant_index(run, v)];
   }
 
   void execute_compute(const Run& run, size_t i, const Compute& compute) {
@@ -455,7 +479,12 @@ struct RankExecutor::Impl {
 
   void wait_on(Flight& flight, size_t slot) {
     const comm::Handle handle = std::exchange(flight.pending[slot], comm::kNoHandle);
-    if (handle != comm::kNoHandle) communicator.wait(handle);
+    if (handle != comm::kNoHandle && flight.copies) {
+      if (const Status status = copier.wait(handle); !status)
+        throw comm::CommFault{status.error().message};
+    } else if (handle != comm::kNoHandle) {
+      communicator.wait(handle);
+    }
     if (const auto call = std::exchange(flight.coded[slot], nullptr)) call->finish();
   }
   void wait_all(Flight& flight) {
@@ -472,7 +501,31 @@ struct RankExecutor::Impl {
     if (micro_batch >= 0) wait_on(flight, static_cast<size_t>(micro_batch));
   }
 
+  size_t variant_index(const Run& run, const Variants& v) const {
+    const int64_t place = run.micro_batch % places(v);
+    return static_cast<size_t>(2 * place + (v.varying && run.first ? 1 : 0));
+  }
+
+  void submit_copy(const Run& run, size_t i, const Copy& copy) {
+    Variants& v = variants[run.block][i];
+    Copier::Job& job = v.jobs[variant_index(run, v)];
+    if (!job) {
+      const comm::Label& label = labels[run.block][i];
+      job = [move = prepare_tier_copy(tier_array(copy.from, run.micro_batch),
+                                      tier_array(copy.to, run.micro_batch), adds(copy.write, run),
+                                      disk),
+             where = fmt::format("rank {}: op {}, tensor {}", program.rank,
+                                 label.op.empty() ? "none" : label.op, label.tensor)]() -> Status {
+        const Status status = move();
+        if (!status) return fault(fmt::format("{}: {}", where, status.error().message));
+        return {};
+      };
+    }
+    start(run, copy.handle, copier.submit(&job));
+  }
+
   void execute_copy(const Run& run, size_t i, const Copy& copy) {
+    if (copy.handle >= 0) return submit_copy(run, i, copy);
     std::optional<Kernel>& kernel = variant(run, i);
     if (!kernel) {
       const Array from = array(copy.from, run.micro_batch), to = array(copy.to, run.micro_batch);
@@ -510,8 +563,18 @@ void RankExecutor::initialise() {
     Extent extent;
     impl_->extend(extent, whole);
     impl_->touch(extent, 0);
-    tessera::initialise(impl_->graph.tensor(home.tensor), home.region, impl_->options.seed,
-                        impl_->array(whole, 0));
+    const Buffer& buffer = impl_->program.buffer(home.buffer);
+    const auto init = [&](const Array& to) {
+      tessera::initialise(impl_->graph.tensor(home.tensor), home.region, impl_->options.seed, to);
+    };
+    if (buffer.tier != Tier::kDisk) {
+      init(impl_->array(whole, 0));
+      continue;
+    }
+    HostArray values{home.tensor, home.region, buffer.dtype, {}};
+    values.data.resize(static_cast<size_t>(buffer.bytes()));
+    init(Array::contiguous(values.data.data(), buffer.dtype, buffer.shape));
+    write(home, values);
   }
   impl_->clear_residuals();
 }
@@ -521,13 +584,24 @@ void RankExecutor::run_step(int64_t step, const LoadFunction& load) {
   impl_->run_step(step);
 }
 
+void RankExecutor::check_disk(const Status& status, const Home& home) const {
+  if (status) return;
+  throw comm::CommFault{fmt::format("rank {}: op none, tensor {}: {}", impl_->program.rank,
+                                    impl_->graph.tensor(home.tensor).name, status.error().message)};
+}
+
 HostArray RankExecutor::read(const Home& home) const {
   const Buffer& buffer = impl_->program.buffer(home.buffer);
   HostArray result{home.tensor, home.region, buffer.dtype, {}};
   TESSERA_CHECK(buffer.bytes() == home.region.volume() * dtype_bytes(buffer.dtype), "home {} of {}",
                 buffer.name, home.region.to_string());
-  const std::byte* from = impl_->buffer_data(buffer, 0);
-  result.data.assign(from, from + buffer.bytes());
+  result.data.resize(static_cast<size_t>(buffer.bytes()));
+  if (buffer.tier == Tier::kDisk) {
+    check_disk(impl_->disk.read(buffer.offset, result.data.data(), buffer.bytes()), home);
+  } else {
+    const std::byte* from = impl_->buffer_data(buffer, 0);
+    std::copy(from, from + buffer.bytes(), result.data.begin());
+  }
   return result;
 }
 
@@ -536,7 +610,11 @@ void RankExecutor::write(const Home& home, const HostArray& array) {
   TESSERA_CHECK(array.region == home.region && array.dtype == buffer.dtype,
                 "home {} of {}, array of {}", buffer.name, home.region.to_string(),
                 array.region.to_string());
-  std::copy(array.data.begin(), array.data.end(), impl_->buffer_data(buffer, 0));
+  if (buffer.tier == Tier::kDisk) {
+    check_disk(impl_->disk.write(buffer.offset, array.data.data(), buffer.bytes()), home);
+  } else {
+    std::copy(array.data.begin(), array.data.end(), impl_->buffer_data(buffer, 0));
+  }
 }
 
 std::array<int64_t, 3> RankExecutor::peak_bytes() const { return impl_->peak; }

@@ -1,6 +1,8 @@
 // The interpreter: executes the program of one rank, the same object that the simulator prices and
 // the verifier proves.
 //
+// Copies between tiers that have a handle run on a thread of their own, one after the other.
+//
 // Memory is planned: one arena a tier, allocated once, with the offsets that the program gives; a
 // step allocates nothing here. Kernels are prepared at their first execution (kernels.h) and reused
 // in every later step.
@@ -80,6 +82,7 @@ class RankExecutor {
 
  private:
   RankExecutor();
+  void check_disk(const Status& status, const Home& home) const;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -35,7 +35,7 @@ struct RankResult {
   std::vector<Held> parameters;          // after the last
   Volume predicted;                      // of one step
   comm::Counters counted;                // of all steps
-  int64_t predicted_memory = 0, counted_memory = 0;
+  std::array<int64_t, 3> predicted_memory{}, counted_memory{};  // by tier
   bool lossy = false;
 };
 
@@ -89,8 +89,8 @@ Status run_rank(const Compiled& compiled, const Program& program, const VerifyCo
   result.counted = world.counters();
   result.predicted = volume(program, graph);
   result.lossy = is_lossy(program);
-  result.counted_memory = executor->peak_bytes()[0];
-  result.predicted_memory = program.arena_bytes[0];
+  result.counted_memory = executor->peak_bytes();
+  result.predicted_memory = program.arena_bytes;
   return {};
 }
 
@@ -221,8 +221,8 @@ void compare_contract(const std::vector<RankResult>& ranks, const VerifyConfig& 
     report.messages_counted += counted_messages;
     for (const auto& [kind, bytes] : one.counted.bytes_by_kind())
       report.bytes_by_kind[kind] += bytes;
-    report.peak_predicted = std::max(report.peak_predicted, one.predicted_memory);
-    report.peak_counted = std::max(report.peak_counted, one.counted_memory);
+    report.peak_predicted = std::max(report.peak_predicted, one.predicted_memory[0]);
+    report.peak_counted = std::max(report.peak_counted, one.counted_memory[0]);
     const auto expect_equal = [&](std::string_view what, int64_t predicted, int64_t counted) {
       if (predicted == counted) return;
       set_reason(report, fmt::format("rank {}: {}: predicted {}, counted {}", rank, what, predicted,
@@ -230,7 +230,12 @@ void compare_contract(const std::vector<RankResult>& ranks, const VerifyConfig& 
     };
     expect_equal("bytes sent", predicted_bytes, counted_bytes);
     expect_equal("messages sent", predicted_messages, counted_messages);
-    expect_equal("peak memory", one.predicted_memory, one.counted_memory);
+    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+      const auto t = static_cast<size_t>(tier);
+      expect_equal(tier == Tier::kDevice ? "peak memory"
+                                         : fmt::format("peak memory of the {}", tier_name(tier)),
+                   one.predicted_memory[t], one.counted_memory[t]);
+    }
   }
 }
 

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -27,8 +28,9 @@ class Answer:
         self.code, self.out, self.err = code, out, err
 
 
-def run(*arguments, cwd=None):
-    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False, cwd=cwd or ROOT, timeout=120)
+def run(*arguments, cwd=None, before=None):
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False, cwd=cwd or ROOT, timeout=120,
+                          preexec_fn=before)
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
@@ -308,6 +310,21 @@ class Train(RuntimeTest):
         self.assertGreater(summary["bytes_sent"]["all_reduce"], 0)
         for a, b in zip(serial, plan):
             self.assertAlmostEqual(a, b, delta=1e-5 * a)
+
+    def test_equal_losses_with_state_on_disk(self):
+        run_file = self.run_file()
+        serial, _ = self.losses(run_file)
+        for call in ("offload(2,gradients=true,to=disk)", "offload(2,zero=3,parameters=1,activations=true)"):
+            plan, _ = self.losses(run_file, "--plan", call)
+            for a, b in zip(serial, plan):
+                self.assertAlmostEqual(a, b, delta=1e-5 * a)
+
+    def test_a_disk_without_room_is_a_fault_of_one_line(self):
+        def no_large_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        answer = run("train", self.run_file(), "--plan", "offload(zero=0,to=disk)", before=no_large_files)
+        self.assertEqual(answer.code, 3, answer.err)
+        self.assertRegex(answer.err, r"^tessera: rank 0: disk tier: \S+: expected room for .*: File too large\n$")
 
     def test_text_where_there_is_no_terminal(self):
         text = self.expect_text("train", self.run_file())

@@ -302,6 +302,18 @@ class PlanMaker {
       const Tensor& tensor = graph_.tensor(op.outputs[0]);
       out_ += fmt::format("[[store]]\ntensors = \"{}\"\nrecompute = true\n", tensor.name);
     }
+    make_tiers();
+  }
+
+  void make_tiers() {
+    const std::vector<std::string> tiers{"host", "disk"}, keeps{"block", "micro_batch", "step"},
+        fractions{"0.3", "0.7", "1.0"};
+    for (const char* role : {"optimizer_state", "gradient", "parameter", "activation"}) {
+      if (!c_.one_in(4)) continue;
+      out_ += fmt::format("[[store]]\ntensors = \"role:{}\"\ntier = \"{}\"\n", role, c_.of(tiers));
+      if (c_.one_in(2)) out_ += fmt::format("fraction = {}\n", c_.of(fractions));
+      if (c_.one_in(2)) out_ += fmt::format("keep = \"{}\"\n", c_.of(keeps));
+    }
   }
 
   Choices& c_;

@@ -37,6 +37,12 @@ INSTANTIATE_TEST_SUITE_P(DataParallel, MutationsOf,
 INSTANTIATE_TEST_SUITE_P(Zero, MutationsOf,
                          testing::Values("zero(1, 2)", "zero(2, 2)", "zero(3, 2)"));
 
+INSTANTIATE_TEST_SUITE_P(
+    Tiers, MutationsOf,
+    testing::Values("offload(zero=0,parameters=1,gradients=true)",
+                    "offload(dp=2,zero=2,to=disk,activations=true,micro_batches=2)",
+                    "offload(dp=2,zero=3,parameters=0.5,gradients=true,micro_batches=2)"));
+
 class TransformerMutationsOf : public testing::TestWithParam<const char*> {};
 TEST_P(TransformerMutationsOf, are_rejected) {
   expect_all_rejected(trained(test_transformer()), GetParam(), 12);

@@ -17,6 +17,7 @@ std::vector<Recipe> tensor_parallel_3d_recipes();
 std::vector<Recipe> per_layer_recipes();
 std::vector<Recipe> per_op_recipes();
 std::vector<Recipe> recompute_recipes();
+std::vector<Recipe> offload_recipes();
 std::vector<Recipe> expert_recipes();
 std::vector<Recipe> loop_recipes();
 std::vector<Recipe> sequence_parallel_recipes();

@@ -117,6 +117,17 @@ void PlanText::recompute(const std::string& tensors, bool yes) {
   stores.push_back({{"tensors", quoted(tensors)}, {"recompute", yes ? "true" : "false"}});
 }
 
+void PlanText::rest_in(const std::string& tensors, const std::string& tier,
+                       const std::string& fraction, const std::string& keep) {
+  stores.push_back({{"tensors", quoted(tensors)}, {"tier", quoted(tier)}});
+  if (fraction != "1") stores.back().emplace_back("fraction", fraction);
+  if (!keep.empty()) stores.back().emplace_back("keep", quoted(keep));
+}
+
+void PlanText::keep(const std::string& tensors, const std::string& keep) {
+  stores.push_back({{"tensors", quoted(tensors)}, {"keep", quoted(keep)}});
+}
+
 void PlanText::loop(std::string_view ops, std::string_view dim, std::string_view how) {
   loops.push_back(fmt::format("ops = {}, dim = {}, {}", quoted(ops), quoted(dim), how));
 }
@@ -130,6 +141,8 @@ std::string PlanText::str() const {
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
   if (!place.empty()) out += fmt::format("place = [{}]\n", fmt::join(place, ", "));
   if (!schedule.empty()) out += fmt::format("schedule = {}\n", quoted(schedule));
+  if (!prefetch.empty())
+    out += fmt::format("prefetch = {{ units = {}, ahead = 1 }}\n", quoted(prefetch));
   if (!expand.empty()) out += fmt::format("expand = {}\n", quoted(expand));
   if (!reorder.empty()) {
     out += fmt::format("reorder = [ {{ dim = \"seq\", as = {}, pieces = {} }} ]\n", quoted(reorder),

@@ -28,9 +28,10 @@ struct PlanText {
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};
-  std::string expand{};   // pattern
-  std::string reorder{};  // "zigzag" or "striped", of `seq`
-  int64_t pieces = 1;     // of the reorder
+  std::string prefetch{};  // units whose tensors at rest are fetched while the one before computes
+  std::string expand{};    // pattern
+  std::string reorder{};   // "zigzag" or "striped", of `seq`
+  int64_t pieces = 1;      // of the reorder
   std::vector<Entry> splits{}, stores{};
   std::vector<std::pair<std::string, int64_t>> stages{};
   std::vector<std::string> loops{};  // whole entries
@@ -50,6 +51,11 @@ struct PlanText {
   // `how`: the other keys, "steps = 4, recompute = true".
   void loop(std::string_view ops, std::string_view dim, std::string_view how);
   void recompute(const std::string& tensors, bool yes = true);
+  // A share of the tensors' bytes rests in the tier; `keep` as in the plan.
+  void rest_in(const std::string& tensors, const std::string& tier, const std::string& fraction,
+               const std::string& keep = "");
+  // How long what is gathered is kept.
+  void keep(const std::string& tensors, const std::string& keep);
   std::string str() const;
 };
 

@@ -1,0 +1,13 @@
+// Units of ops, in which what rests is moved ahead of its use. Private to tessera/program.
+#pragma once
+
+#include <string>
+
+#include "tessera/plan/selector.h"
+
+namespace tessera {
+
+// The shortest prefix of the path that the glob matches; empty: none.
+std::string unit_of(const Glob& glob, const std::string& path);
+
+}  // namespace tessera

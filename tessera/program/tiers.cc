@@ -1,0 +1,661 @@
+// The pass that stages between tiers. Ops compute in a tier: the update of an optimizer state on
+// the host if the state rests there or on disk, all others on the device. What an instruction reads
+// or writes in another tier gets a buffer in its own, for the block (or as long as the plan keeps
+// what was gathered), and copies between the two that travel beside the instructions:
+//
+//   read     copy up, issued ahead of the reader; the wait stands before the reader
+//   write    into the staging buffer; copied to where it rests behind the last write of the block
+//            (an accumulation: added to it there)
+//
+// Waits stand where the first instruction needs what is copied or its memory, and no more than
+// kLeaving copies of what was written are under way.
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/plan/selector.h"
+#include "tessera/program/place_text.h"
+#include "tessera/program/prefetch.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kLeaving = 2;
+
+// A part of a buffer as it is staged in another tier.
+struct Key {
+  int buffer = -1;
+  Region region;
+  Tier tier = Tier::kDevice;
+  friend bool operator==(const Key&, const Key&) = default;
+};
+
+struct Staged {
+  Key key;
+  TensorId tensor;
+  int buffer = -1;
+  When when = When::kAlways;
+  bool dirty = false;         // written, not yet copied to where it rests
+  Write write = Write::kSet;  // how it goes there
+};
+
+struct Flight {
+  int handle = -1;
+  When when = When::kAlways;
+  int from = -1, to = -1;  // buffers
+  bool leaves = false;
+};
+
+// Of the text as it is being rewritten: an instruction and where it stood.
+struct Item {
+  TextInstruction instruction;
+  size_t origin = 0;
+  bool ahead = false;  // a copy that may be issued earlier
+  bool inserted = false;
+};
+
+class Tiering {
+ public:
+  Tiering(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan, int& next_handle)
+      : text_(text),
+        graph_(*shapes.graph),
+        shapes_(shapes),
+        plan_(plan),
+        next_handle_(next_handle) {}
+
+  void run() {
+    place_buffers();
+    const bool plain = std::all_of(text_.buffers.begin(), text_.buffers.end(),
+                                   [](const auto& b) { return b.tier == Tier::kDevice; });
+    if (plain) return;
+    choose_residents();
+    for (auto& [ref, block] : text_.blocks) {
+      if (!ref.once()) rewrite(ref, block);
+    }
+    if (text_.blocks.contains(BlockKind::kPrologue) || !for_step_.empty())
+      rewrite(BlockKind::kPrologue, text_.blocks[BlockKind::kPrologue]);
+    if (const auto it = text_.blocks.find(BlockKind::kUpdate); it != text_.blocks.end())
+      rewrite(it->first, it->second);
+  }
+
+ private:
+  TextBuffer& buffer(int index) { return text_.buffers[static_cast<size_t>(index)]; }
+  Tier tier_of(int index) const { return text_.buffers[static_cast<size_t>(index)].tier; }
+
+  // ---- in which tier an op computes
+  Tier op_tier(const TextCompute& compute) const {
+    const Op& op = graph_.op(compute.op);
+    const auto rests_below = [&](const TextView& view) {
+      return tier_of(view.buffer) != Tier::kDevice;
+    };
+    if (op.phase == Phase::kUpdate) {
+      bool updates = false;
+      for (TensorId output : op.outputs) {
+        const TensorId old = graph_.tensor(output).update_of;
+        if (!old.valid()) continue;
+        updates = true;
+        if (graph_.tensor(old).role == Role::kOptimizerState &&
+            plan_.tensors[old.index()].tier != Tier::kDevice) {
+          return Tier::kHost;
+        }
+      }
+      // What is computed from gradients (norms) is computed where these are.
+      for (size_t i = 0; !updates && i < op.inputs.size(); ++i) {
+        if (!graph_.tensor(op.inputs[i]).dims.empty() && rests_below(compute.inputs[i]))
+          return Tier::kHost;
+      }
+      return Tier::kDevice;
+    }
+    // A cast to a narrower type is made before what rests elsewhere is copied.
+    const bool narrows = op.kind == "cast" && dtype_bytes(graph_.tensor(op.outputs[0]).dtype) <
+                                                  dtype_bytes(graph_.tensor(op.inputs[0]).dtype);
+    const bool rests = narrows && buffer_rests(compute.inputs[0].buffer);
+    return rests && rests_below(compute.inputs[0]) ? Tier::kHost : Tier::kDevice;
+  }
+  bool buffer_rests(int index) const {
+    return text_.buffers[static_cast<size_t>(index)].persistent;
+  }
+
+  // What only ops on the host make is there; what is made and read inside one block is nowhere at
+  // rest.
+  void place_buffers() {
+    const size_t n = text_.buffers.size();
+    std::vector<std::set<BlockRef>> blocks(n);
+    std::vector<bool> on_host(n, false), elsewhere(n, false);
+    const auto touch = [&](int index, BlockRef ref) {
+      blocks[static_cast<size_t>(index)].insert(ref);
+    };
+    for (const TextHome& fetch : text_.fetches) touch(fetch.buffer, BlockKind::kUpdate);
+    for (const auto& [ref, block] : text_.blocks) {
+      for (const TextInstruction& instruction : block) {
+        const auto* compute = std::get_if<TextCompute>(&instruction.body);
+        for_each_view(instruction, [&, here = ref](const TextView& view, bool writes) {
+          touch(view.buffer, here);
+          if (!writes) return;
+          const bool host = compute != nullptr && op_tier(*compute) == Tier::kHost;
+          (host ? on_host : elsewhere)[static_cast<size_t>(view.buffer)] = true;
+        });
+      }
+    }
+    for (size_t i = 0; i < n; ++i) {
+      TextBuffer& b = text_.buffers[i];
+      if (b.persistent) continue;
+      if (on_host[i] && !elsewhere[i]) {
+        b.tier = Tier::kHost;
+      } else if (blocks[i].size() < 2) {
+        b.tier = Tier::kDevice;
+      }
+    }
+  }
+
+  template <class Visit>
+  static void for_each_view(const TextInstruction& instruction, const Visit& visit) {
+    if (const auto* compute = std::get_if<TextCompute>(&instruction.body)) {
+      for (const TextView& view : compute->inputs) visit(view, false);
+      for (const TextOutput& output : compute->outputs) visit(output.view, true);
+    } else if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
+      for (const TextTransfer& transfer : issue->transfers) {
+        visit(transfer.from, false);
+        visit(transfer.to, true);
+      }
+    } else if (const auto* cross = std::get_if<TextCross>(&instruction.body)) {
+      visit(cross->sends ? cross->from : cross->to, !cross->sends);
+    } else if (const auto* copy = std::get_if<TextCopy>(&instruction.body)) {
+      visit(copy->from, false);
+      visit(copy->to, true);
+    } else if (const auto* load = std::get_if<TextLoad>(&instruction.body)) {
+      visit(load->to, true);
+    }
+  }
+
+  // ---- what stays
+  // A block reads a tensor at rest once (what it reads again is staged still), so each span between
+  // two uses crosses the end of a block, and `resident_bytes` bound what can cross it. With one
+  // micro-batch those stay whose use in the backward pass comes first, that is, which the forward
+  // pass uses last. With more, the same stay for the whole step: of equal sizes, as many crossings
+  // are saved at each end of a block as any choice can save (docs/adr/0016-tiers.md).
+  void choose_residents() {
+    std::vector<std::pair<Key, TensorId>> uses;  // by first use
+    for (const auto& [ref, block] : text_.blocks) {
+      if (ref.kind != BlockKind::kForward || plan_.plan.resident_bytes == 0) continue;
+      for (const TextInstruction& instruction : block) {
+        for_each_read(instruction, [&](const TextView& view, TensorId tensor) {
+          const Key key = key_of(view, Tier::kDevice);
+          const bool candidate = instruction.when == When::kAlways && buffer_rests(view.buffer) &&
+                                 tier_of(view.buffer) != Tier::kDevice &&
+                                 plan_.tensors[tensor.index()].keep == Keep::kBlock;
+          const auto same = [&](const auto& use) { return use.first == key; };
+          if (candidate) {
+            std::erase_if(uses, same);
+            uses.emplace_back(key, tensor);
+          }
+        });
+      }
+    }
+    int64_t left = plan_.plan.resident_bytes;
+    const std::vector<int64_t> origin(text_.mesh.axes.size(), 0);
+    for (auto use = uses.rbegin(); use != uses.rend(); ++use) {
+      const auto& [key, tensor] = *use;
+      const int64_t bytes =
+          evaluate(key.region, text_.mesh, shapes_.shape(tensor), origin).volume() *
+          dtype_bytes(buffer(key.buffer).dtype);
+      if (bytes > left) continue;
+      left -= bytes;
+      residents_.push_back(key);
+    }
+  }
+
+  // What instructions on the device read.
+  template <class Visit>
+  void for_each_read(const TextInstruction& instruction, const Visit& visit) const {
+    if (const auto* compute = std::get_if<TextCompute>(&instruction.body)) {
+      if (op_tier(*compute) != Tier::kDevice) return;
+      const Op& op = graph_.op(compute->op);
+      for (size_t i = 0; i < op.inputs.size(); ++i) visit(compute->inputs[i], op.inputs[i]);
+    } else if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
+      for (const TextTransfer& transfer : issue->transfers) visit(transfer.from, transfer.tensor);
+    }
+  }
+
+  // ---- a block
+  void rewrite(BlockRef ref, std::vector<TextInstruction>& block) {
+    ref_ = ref;
+    out_.clear();
+    staged_.clear();
+    find_last_writes(block);
+    for (at_ = 0; at_ < block.size(); ++at_) {
+      TextInstruction instruction = std::move(block[at_]);
+      when_ = instruction.when;
+      cause_ = instruction.cause;
+      std::visit([&](auto& body) { stage(instruction, body); }, instruction.body);
+    }
+    when_ = When::kAlways;
+    if (ref.kind == BlockKind::kPrologue) {
+      for (const Staged& kept : for_step_) copy_up(kept, false);
+    }
+    while (!flights_.empty()) wait_for(flights_.front());
+    block = issue_ahead(block.size());
+  }
+
+  static Key key_of(const TextView& view, Tier tier) {
+    Key key{view.buffer, view.region, tier};
+    key.region.layout.partial.clear();
+    key.region.layout.combiner = Combiner::kSum;
+    return key;
+  }
+
+  void find_last_writes(const std::vector<TextInstruction>& block) {
+    last_writes_.clear();
+    for (size_t i = 0; i < block.size(); ++i) {
+      const auto* compute = std::get_if<TextCompute>(&block[i].body);
+      if (compute == nullptr) continue;
+      const Tier tier = op_tier(*compute);
+      for (const TextOutput& output : compute->outputs) {
+        if (tier_of(output.view.buffer) == tier) continue;
+        const Key key = key_of(output.view, tier);
+        auto& writes = last_writes_[key.buffer];
+        const auto it = std::find_if(writes.begin(), writes.end(),
+                                     [&](const auto& write) { return write.first == key; });
+        if (it == writes.end()) {
+          writes.emplace_back(key, i);
+        } else {
+          it->second = i;
+        }
+      }
+    }
+  }
+  bool is_last_write(const Key& key) const {
+    for (const auto& [written, position] : last_writes_.at(key.buffer)) {
+      if (written == key) return position == at_;
+    }
+    return true;
+  }
+
+  // ---- emission
+  void emit(TextInstruction instruction, bool inserted = true, bool ahead = false) {
+    out_.push_back({std::move(instruction), at_, ahead, inserted});
+  }
+  void wait_for(const Flight& flight) {
+    const Flight done = flight;
+    emit({TextWait{done.handle, 0}, done.when, cause_});
+    std::erase_if(flights_, [&](const Flight& f) { return f.handle == done.handle; });
+  }
+  // Before the buffer is read, or written.
+  void settle(int buffer, bool writes) {
+    for (bool found = true; found;) {
+      found = false;
+      for (const Flight& flight : flights_) {
+        if (flight.to != buffer && !(writes && flight.from == buffer)) continue;
+        wait_for(flight);
+        found = true;
+        break;
+      }
+    }
+  }
+  void copy(TensorId tensor, const TextView& from, const TextView& to, Write write, bool leaves,
+            bool ahead) {
+    const auto leaving = [&] {
+      return static_cast<size_t>(std::count_if(flights_.begin(), flights_.end(),
+                                               [](const Flight& f) { return f.leaves; }));
+    };
+    while (leaves && leaving() >= kLeaving) {
+      wait_for(*std::find_if(flights_.begin(), flights_.end(),
+                             [](const Flight& f) { return f.leaves; }));
+    }
+    settle(from.buffer, false);
+    settle(to.buffer, true);
+    const int handle = next_handle_++;
+    emit({TextCopy{tensor, from, to, write, handle}, when_, cause_}, true, ahead);
+    flights_.push_back({handle, when_, from.buffer, to.buffer, leaves});
+  }
+
+  // ---- staging
+  Staged new_staged(const TextView& view, Tier tier, TensorId tensor) {
+    TextBuffer staging;
+    staging.tensor = tensor;
+    staging.name = graph_.tensor(tensor).name + "@" + std::string(tier_name(tier));
+    staging.region = view.region;
+    staging.dtype = buffer(view.buffer).dtype;
+    staging.tier = tier;
+    text_.buffers.push_back(std::move(staging));
+    Staged out;
+    out.key = key_of(view, tier);
+    out.tensor = tensor;
+    out.buffer = static_cast<int>(text_.buffers.size()) - 1;
+    out.when = when_;
+    return out;
+  }
+
+  Staged* find(std::deque<Staged>& all, const Key& key) {
+    const auto it = std::find_if(all.begin(), all.end(), [&](const Staged& s) {
+      return s.key == key && (s.when == When::kAlways || s.when == when_);
+    });
+    return it == all.end() ? nullptr : &*it;
+  }
+
+  void copy_up(const Staged& staged, bool ahead) {
+    copy(staged.tensor, {staged.key.buffer, staged.key.region}, {staged.buffer, staged.key.region},
+         Write::kSet, false, ahead);
+  }
+
+  // What was written of the buffer goes to where it rests.
+  void flush(int index) {
+    for (Staged& staged : staged_) {
+      if (staged.key.buffer != index || !staged.dirty) continue;
+      staged.dirty = false;
+      const When when = std::exchange(when_, staged.when);
+      copy(staged.tensor, {staged.buffer, staged.key.region}, {index, staged.key.region},
+           staged.write, true, false);
+      when_ = when;
+    }
+    // An accumulation: what was added is not what rests there.
+    std::erase_if(staged_, [&](const Staged& staged) {
+      return staged.key.buffer == index && staged.write != Write::kSet;
+    });
+  }
+
+  Keep keep_of(const Key& key, TensorId tensor) const {
+    const bool rests = buffer_rests(key.buffer) && !ref_.once() && when_ == When::kAlways;
+    if (!rests) return Keep::kBlock;
+    if (std::find(residents_.begin(), residents_.end(), key) == residents_.end())
+      return plan_.tensors[tensor.index()].keep;
+    return plan_.plan.micro_batches > 1 ? Keep::kStep : Keep::kMicroBatch;
+  }
+
+  // The buffer in which to read the view in the tier.
+  int staged_for_reading(const TextView& view, Tier tier, TensorId tensor) {
+    const Key key = key_of(view, tier);
+    const Staged* here = find(staged_, key);
+    const bool adds = here != nullptr && here->dirty && here->write != Write::kSet;
+    if (here != nullptr && !adds) return here->buffer;
+    const Keep keep = keep_of(key, tensor);
+    if (keep == Keep::kStep) {
+      if (Staged* known = find(for_step_, key)) return known->buffer;
+      for_step_.push_back(new_staged(view, tier, tensor));
+      return for_step_.back().buffer;
+    }
+    if (keep == Keep::kMicroBatch && ref_.kind != BlockKind::kForward) {
+      if (Staged* known = find(for_micro_batch_[ref_.chunk], key)) return known->buffer;
+    }
+    flush(key.buffer);
+    staged_.push_back(new_staged(view, tier, tensor));
+    const Staged staged = staged_.back();
+    copy_up(staged, true);
+    if (keep == Keep::kMicroBatch && ref_.kind == BlockKind::kForward)
+      for_micro_batch_[ref_.chunk].push_back(staged);
+    return staged.buffer;
+  }
+
+  void read(TextView& view, Tier tier, TensorId tensor) {
+    if (tier_of(view.buffer) == tier) {
+      flush(view.buffer);
+    } else {
+      view.buffer = staged_for_reading(view, tier, tensor);
+    }
+  }
+
+  // Others' copies of what is written now are stale.
+  void forget(int index, const Staged* but) {
+    const int kept = but == nullptr ? -1 : but->buffer;
+    std::erase_if(staged_, [&](const Staged& staged) {
+      return staged.key.buffer == index && staged.buffer != kept && !staged.dirty;
+    });
+  }
+
+  // The buffer into which to write the view in the tier.
+  Staged& staged_for_writing(const TextView& view, Tier tier, TensorId tensor) {
+    const Key key = key_of(view, tier);
+    Staged* known = find(staged_, key);
+    if (known == nullptr) {
+      staged_.push_back(new_staged(view, tier, tensor));
+      known = &staged_.back();
+    }
+    return *known;
+  }
+
+  // Returns whether it is staged.
+  bool write(TextOutput& output, Tier tier) {
+    const int rests = output.view.buffer;
+    if (tier_of(rests) == tier) {
+      flush(rests);
+      forget(rests, nullptr);
+      return false;
+    }
+    const TensorId tensor = output.tensor;
+    Staged& staged = staged_for_writing(output.view, tier, tensor);
+    if (!staged.dirty) {
+      staged.write = output.write;
+      staged.dirty = true;
+      staged.when = when_;
+      output.write = Write::kSet;
+    } else if (output.write == Write::kSet) {
+      staged.write = Write::kSet;
+    } else {
+      output.write = Write::kAdd;
+    }
+    staged.tensor = tensor;
+    output.view.buffer = staged.buffer;
+    forget(rests, &staged);
+    return true;
+  }
+
+  // ---- instructions
+  void stage(TextInstruction& instruction, TextCompute& compute) {
+    const Op& op = graph_.op(compute.op);
+    const Tier tier = op_tier(compute);
+    for (size_t i = 0; i < compute.inputs.size(); ++i) read(compute.inputs[i], tier, op.inputs[i]);
+    std::vector<Key> done;
+    for (TextOutput& output : compute.outputs) {
+      const Key key = key_of(output.view, tier);
+      if (write(output, tier) && is_last_write(key)) done.push_back(key);
+    }
+    for (const TextView& view : compute.inputs) settle(view.buffer, false);
+    for (const TextOutput& output : compute.outputs) settle(output.view.buffer, true);
+    emit(std::move(instruction), false);
+    for (const Key& key : done) flush(key.buffer);
+  }
+
+  void stage(TextInstruction& instruction, TextIssue& issue) {
+    for (TextTransfer& transfer : issue.transfers) {
+      read(transfer.from, Tier::kDevice, transfer.tensor);
+      land(transfer.to, transfer.tensor, issue.handle);
+    }
+    for (const TextTransfer& transfer : issue.transfers) {
+      settle(transfer.from.buffer, false);
+      settle(transfer.to.buffer, true);
+    }
+    emit(std::move(instruction), false);
+  }
+
+  void stage(TextInstruction& instruction, TextCross& cross) {
+    TextView& own = cross.sends ? cross.from : cross.to;
+    if (cross.sends) {
+      read(own, Tier::kDevice, cross.tensor);
+    } else {
+      land(own, cross.tensor, cross.handle);
+    }
+    settle(own.buffer, !cross.sends);
+    emit(std::move(instruction), false);
+  }
+
+  // What arrives goes on to where it rests when it has been waited for.
+  void land(TextView& to, TensorId tensor, int handle) {
+    flush(to.buffer);
+    if (tier_of(to.buffer) == Tier::kDevice) return forget(to.buffer, nullptr);
+    const TextView rests = to;
+    Staged& staged = staged_for_writing(to, Tier::kDevice, tensor);
+    to.buffer = staged.buffer;
+    arriving_[handle].push_back({tensor, to, rests});
+    forget(rests.buffer, &staged);
+  }
+
+  void stage(TextInstruction& instruction, TextWait& wait) {
+    const int handle = wait.handle;
+    emit(std::move(instruction), false);
+    const auto it = arriving_.find(handle);
+    if (it == arriving_.end()) return;
+    for (const Arriving& arrived : it->second)
+      copy(arrived.tensor, arrived.from, arrived.to, Write::kSet, true, false);
+    arriving_.erase(it);
+  }
+
+  void stage(TextInstruction& instruction, TextCopy& body) {
+    flush(body.from.buffer);
+    flush(body.to.buffer);
+    forget(body.to.buffer, nullptr);
+    const Tier from = tier_of(body.from.buffer), to = tier_of(body.to.buffer);
+    if (from == to && from != Tier::kDisk) {
+      settle(body.from.buffer, false);
+      settle(body.to.buffer, true);
+      emit(std::move(instruction), false);
+      return;
+    }
+    copy(body.tensor, body.from, body.to, body.write, true, false);
+  }
+
+  void stage(TextInstruction& instruction, TextLoad& load) {
+    settle(load.to.buffer, true);
+    emit(std::move(instruction), false);
+  }
+
+  // ---- issuing ahead
+  // Where copies for the instruction that stood at each position are issued: at the beginning of
+  // an earlier unit, or else where the reader before it computes.
+  std::vector<size_t> issue_positions(size_t size) const {
+    std::vector<bool> reads(size + 1, false);
+    for (const Item& item : out_) reads[item.origin] = reads[item.origin] || item.ahead;
+    std::vector<size_t> positions(size + 1, 0);
+    size_t before = 0;
+    for (size_t i = 0; i <= size; ++i) {
+      positions[i] = before;
+      if (reads[i]) before = i;
+    }
+    if (!plan_.plan.prefetch || ref_.once()) return positions;
+    const auto ahead = static_cast<size_t>(plan_.plan.prefetch->ahead);
+    const Glob glob(plan_.plan.prefetch->units);
+    std::vector<std::pair<std::string, size_t>> runs;
+    for (const Item& item : out_) {
+      if (item.inserted) continue;
+      const auto* issue = std::get_if<TextIssue>(&item.instruction.body);
+      const bool moved = issue != nullptr && issue->unit >= 0;
+      const OpId cause = item.instruction.cause;
+      const std::string unit = cause.valid() ? unit_of(glob, graph_.op(cause).path) : "";
+      if (!moved && !unit.empty() && (runs.empty() || runs.back().first != unit))
+        runs.emplace_back(unit, item.origin);
+      if (runs.empty() || (!moved && unit.empty())) continue;
+      // What gathers ahead stands before a unit's first instruction: its copies go one unit
+      // further.
+      const size_t back = std::min(moved ? 0 : ahead, runs.size() - 1);
+      positions[item.origin] = std::min(item.origin, runs[runs.size() - 1 - back].second);
+    }
+    return positions;
+  }
+
+  // Does the item change what the buffer holds?
+  bool writes(const TextInstruction& instruction, int buffer,
+              const std::map<int, std::vector<int>>& arrivals) const {
+    if (const auto* wait = std::get_if<TextWait>(&instruction.body)) {
+      const auto it = arrivals.find(wait->handle);
+      return it != arrivals.end() &&
+             std::find(it->second.begin(), it->second.end(), buffer) != it->second.end();
+    }
+    bool found = false;
+    for_each_view(instruction, [&](const TextView& view, bool writing) {
+      found = found || (writing && view.buffer == buffer);
+    });
+    return found;
+  }
+
+  std::vector<TextInstruction> issue_ahead(size_t size) {
+    const std::vector<size_t> positions = issue_positions(size);
+    for (const Item& item : out_) note_arrivals(item.instruction);
+    std::vector<std::pair<size_t, int>> target(out_.size());
+    for (size_t i = 0; i < out_.size(); ++i) {
+      target[i] = {i, 1};
+      if (!out_[i].ahead) continue;
+      const int source = std::get<TextCopy>(out_[i].instruction.body).from.buffer;
+      size_t to = i;
+      while (to > 0 && out_[to - 1].origin >= positions[out_[i].origin] &&
+             !writes(out_[to - 1].instruction, source, arrivals_)) {
+        --to;
+      }
+      target[i] = {to, 0};
+    }
+    std::vector<size_t> order(out_.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return target[a] < target[b]; });
+    std::vector<TextInstruction> text;
+    for (size_t i : order) text.push_back(std::move(out_[i].instruction));
+    // Inserted instructions stand with those that they precede.
+    for (size_t i = order.size(); i-- > 0;) {
+      if (!out_[order[i]].inserted) continue;
+      text[i].order =
+          i + 1 < order.size() ? text[i + 1].order : std::numeric_limits<int64_t>::max();
+    }
+    return text;
+  }
+
+  // Buffers that a wait for a handle fills.
+  void note_arrivals(const TextInstruction& instruction) {
+    if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
+      for (const TextTransfer& transfer : issue->transfers)
+        arrivals_[issue->handle].push_back(transfer.to.buffer);
+    } else if (const auto* cross = std::get_if<TextCross>(&instruction.body)) {
+      if (!cross->sends) arrivals_[cross->handle].push_back(cross->to.buffer);
+    } else if (const auto* copied = std::get_if<TextCopy>(&instruction.body)) {
+      if (copied->handle >= 0) arrivals_[copied->handle].push_back(copied->to.buffer);
+    }
+  }
+
+  struct Arriving {
+    TensorId tensor;
+    TextView from, to;
+  };
+
+  PlaceText& text_;
+  const Graph& graph_;
+  const ShapeRule& shapes_;
+  const ResolvedPlan& plan_;
+  int& next_handle_;
+  std::vector<Key> residents_;  // stay on the device from one use to the next
+  BlockRef ref_;
+  size_t at_ = 0;
+  When when_ = When::kAlways;
+  OpId cause_;
+  std::vector<Item> out_;
+  std::deque<Staged> staged_;  // in this block
+  std::deque<Staged> for_step_;
+  std::map<int32_t, std::deque<Staged>> for_micro_batch_;
+  std::vector<Flight> flights_;
+  std::map<int, std::vector<Arriving>> arriving_;  // by handle
+  std::map<int, std::vector<int>> arrivals_;
+  std::map<int, std::vector<std::pair<Key, size_t>>> last_writes_;  // by buffer
+};
+
+}  // namespace
+
+void stage_tiers(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan,
+                 int& next_handle) {
+  Tiering(text, shapes, plan, next_handle).run();
+}
+
+int end_of_handles(const PlaceText& text) {
+  int end = 0;
+  for (const auto& [ref, block] : text.blocks) {
+    for (const TextInstruction& instruction : block) {
+      if (const auto* issue = std::get_if<TextIssue>(&instruction.body))
+        end = std::max(end, issue->handle + 1);
+      if (const auto* cross = std::get_if<TextCross>(&instruction.body))
+        end = std::max(end, cross->handle + 1);
+    }
+  }
+  return end;
+}
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+#include "tessera/runtime/copier.h"
+
+#include <exception>
+#include <utility>
+
+namespace tessera {
+
+Copier::Copier() = default;
+
+Copier::~Copier() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+int64_t Copier::submit(const Job* job) {
+  const std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+  queue_.push_back(job);
+  changed_.notify_all();
+  return submitted_++;
+}
+
+Status Copier::wait(int64_t ticket) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_ > ticket || !failure_.empty(); });
+  if (!failure_.empty()) return fault(failure_);
+  return {};
+}
+
+void Copier::work() {
+  const kernels::ThreadScope scope(1);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    const Job* job = queue_.front();
+    queue_.pop_front();
+    lock.unlock();
+    std::string failure;
+    try {
+      if (const Status status = (*job)(); !status) failure = status.error().message;
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    lock.lock();
+    ++done_;
+    if (!failure.empty()) {
+      failure_ = failure.substr(0, failure.find('\n'));
+      changed_.notify_all();
+      return;
+    }
+    changed_.notify_all();
+  }
+}
+
+}  // namespace tessera
