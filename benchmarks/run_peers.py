@@ -117,8 +117,10 @@ class Session:
         if len(steps) != warmup + timed:
             raise Failed(f"tessera train: expected {warmup + timed} steps, found {len(steps)}")
         self.check_loss("tessera", size, steps[-1]["loss"])
+        sent = {kind: count / len(steps) for kind, count in summary.get("bytes_sent", {}).items()}
         return rate([line["step_time_s"] for line in steps], size, warmup), {
-            "loss": steps[-1]["loss"], "rss": rss, "arena": summary.get("peak_memory_bytes")}
+            "loss": steps[-1]["loss"], "rss": rss, "arena": summary.get("peak_memory_bytes"),
+            "bytes_sent_a_step": sent}
 
     def pytorch(self, size, mode, ranks):
         warmup, timed = self.steps(size)
