@@ -295,19 +295,19 @@ def page(session, cases, about, date, command):
     return "\n".join(lines)
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def argument_parser(description):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer steps and repeats")
     parser.add_argument("--repeats", type=int, help="default 3, with --quick 2")
     parser.add_argument("--only", default="", metavar="WORD", help="comparisons whose name contains it")
     parser.add_argument("--build", default="build", help="folder with the program `tessera`")
     parser.add_argument("--python", default=str(ROOT / ".venv/bin/python"), help="one that has torch")
     parser.add_argument("--out", default="docs/results", help="folder of the page")
-    return parser.parse_args()
+    return parser
 
 
 def main():
-    args = arguments()
+    args = argument_parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         session = Session(args, folder)
         cases = [case for case in session.cases() if args.only in case.name]
