@@ -105,7 +105,7 @@ class StrategySession(Session):
                 try:
                     one[label] = self.measure(group, label)
                 except Failed as failure:
-                    group.errors[label] = str(failure)
+                    group.errors[label] = str(failure).replace(f"{ROOT}/", "").rsplit(" | ", 1)[-1]
             if self.quick or repeat > 0:
                 group.rounds.append(one)
         group.others = clock.share_of_others()
@@ -162,7 +162,7 @@ def page(session, measured, about, date, command):
     before = ("after a run of each program that does not count, for the whole session" if session.quick else
               "after a round that does not count")
     lines = [f"# Strategies, {date}", "",
-             f"`{command}`: {session.repeats} rounds {before}; in a round the programs of a group run in turn. A ratio is "
+             f"`{command}`: rounds: {session.repeats}, {before}; in a round the programs of a group run in turn. A ratio is "
              "that of two runs of one round, above 1 where the first is faster; told are the median and, in brackets, "
              "the spread. ± is half the spread of the rates.", "",
              f"GPT with separate q, k, v, tied head, float32, AdamW, norm clipped; {BATCH} sequences a step over all "
