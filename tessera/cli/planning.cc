@@ -23,8 +23,8 @@ Result<Planned> make_planned(const std::string& model, const std::string& plan_t
   }
   TESSERA_TRY(planned.model, build_model(model, planned.batch));
   TESSERA_TRY(const Plan plan, load_plan(plan_text, planned.model.graph));
-  TESSERA_TRY(const Graph forward, shape_forward(planned.model.graph, plan, plan.compute_dtype));
-  TESSERA_TRY(const Graph graph, training_graph(forward));
+  TESSERA_TRY(const Graph graph,
+              tessera::training_graph(planned.model.graph, plan, plan.precision, OptimizerSpec{}));
   TESSERA_TRY(Prepared prepared, prepare(graph, plan));
   auto shared = std::make_shared<const Graph>(std::move(prepared.graph));
   TESSERA_TRY(Lowering lowering, Lowering::create(std::move(shared), std::move(prepared.plan)));

@@ -92,6 +92,10 @@ TensorId GraphBuilder::state(std::string_view name, TensorId parameter, Init ini
   return id;
 }
 
+TensorId GraphBuilder::scalar_state(std::string_view name, DType dtype, Init init) {
+  return add(name, {}, dtype, Role::kOptimizerState, init);
+}
+
 std::vector<TensorId> GraphBuilder::op(std::string_view name, std::string_view kind,
                                        std::vector<TensorId> inputs, Attributes attributes) {
   const KindInfo* info = find_kind(kind);

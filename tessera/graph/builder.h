@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tessera/graph/graph.h"
+#include "tessera/graph/precision.h"
 
 namespace tessera {
 
@@ -38,6 +39,8 @@ class GraphBuilder {
                   DType dtype = DType::kFloat32);
   TensorId state(std::string_view name, TensorId parameter,
                  Init init);  // optimizer state with the parameter's dims
+  // Optimizer state that belongs to no parameter: a scalar.
+  TensorId scalar_state(std::string_view name, DType dtype, Init init);
   // Adds an op; output tensors are named after the path ("path" for one output, else "path.<output
   // name of the kind>").
   std::vector<TensorId> op(std::string_view name, std::string_view kind,
@@ -80,6 +83,7 @@ struct OptimizerSpec {
   double weight_decay = 0.1;  // on parameters of rank >= 2 only
   double momentum = 0.9;      // sgd
   double clip_norm = 1.0;     // 0: no clipping
+  Precision precision;        // of gradients and optimizer state, and the loss scale
 };
 Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer);
 

@@ -24,8 +24,9 @@ struct Contribution {
 
 class Differentiator {
  public:
-  explicit Differentiator(const Graph& forward)
+  Differentiator(const Graph& forward, const Precision& precision)
       : builder_(forward),
+        precision_(precision),
         forward_ops_(forward.ops().size()),
         forward_tensors_(forward.tensors().size()) {}
 
@@ -44,6 +45,17 @@ class Differentiator {
 
   GraphBuilder& builder() { return builder_; }
   TensorId gradient(TensorId tensor) const { return gradients_[tensor.index()]; }
+  // What an optimizer reads instead of the gradient: the unscaled one.
+  void set_gradient(TensorId tensor, TensorId gradient) { gradients_[tensor.index()] = gradient; }
+  TensorId scale() const { return scale_; }
+  // Of the scalars of an update: float64 in a float64 model, else float32.
+  DType scale_dtype() {
+    for (const Tensor& tensor : builder_.graph().tensors()) {
+      if (tensor.role == Role::kParameter && tensor.dtype == DType::kFloat64)
+        return DType::kFloat64;
+    }
+    return DType::kFloat32;
+  }
 
  private:
   Graph& graph() { return builder_.graph(); }
@@ -103,8 +115,17 @@ class Differentiator {
     const Tensor loss = graph().tensor(graph().loss);
     builder_.set_mirror(loss.producer);
     const std::string dtype(dtype_name(loss.dtype));
+    if (precision_.loss_scale && precision_.loss_scale->dynamic) {
+      scale_ = builder_.scalar_state("optimizer.loss_scale", scale_dtype(),
+                                     {Init::Kind::kConstant, precision_.loss_scale->initial});
+      const TensorId scaled =
+          builder_.op1(loss.name + ".grad", "cast", {scale_}, {{"dtype", dtype}});
+      contributions_[loss.id.index()].push_back({scaled, "", true});
+      return;
+    }
+    const double value = precision_.loss_scale ? precision_.loss_scale->initial : 1.0;
     const TensorId seed = builder_.op1(loss.name + ".grad", "fill", {},
-                                       {{"value", 1.0}, {"dims", ""}, {"dtype", dtype}});
+                                       {{"value", value}, {"dims", ""}, {"dtype", dtype}});
     contributions_[loss.id.index()].push_back({seed, "", true});
   }
 
@@ -128,9 +149,10 @@ class Differentiator {
       }
       builder_.set_mirror(op.id);
       const size_t made_before = graph().tensors().size();
-      const InputGradients contributions = info->differentiate(builder_, op, dy, wanted);
+      InputGradients contributions = differentiate_by_rule(*info, op, dy, wanted);
       if (!builder_.ok()) return builder_.finish().map([](const Graph&) {});
       TESSERA_CHECK(contributions.size() == op.inputs.size(), "rule of '{}'", op.kind);
+      set_gradient_dtype(op, contributions, wanted, made_before);
       for (size_t i = 0; i < contributions.size(); ++i) {
         if (!wanted[i] || !contributions[i].valid()) continue;
         const bool fresh = contributions[i].index() >= made_before;
@@ -142,6 +164,44 @@ class Differentiator {
         settle(input);
     }
     return {};
+  }
+
+  bool is_parameter(TensorId id) { return graph().tensor(id).role == Role::kParameter; }
+
+  // A parameter, or the copy of one in another dtype: where gradients of the wanted dtype are due.
+  bool holds_parameter(TensorId id) {
+    const OpId producer = graph().tensor(id).producer;
+    return is_parameter(id) || (producer.valid() && graph().op(producer).kind == "cast" &&
+                                is_parameter(graph().op(producer).inputs[0]));
+  }
+
+  // The derivative of a parameter's cast hands on a gradient that has the wanted dtype already.
+  InputGradients differentiate_by_rule(const KindInfo& info, const Op& op,
+                                       const OutputGradients& dy, const std::vector<bool>& wanted) {
+    if (precision_.gradient && op.kind == "cast" && is_parameter(op.inputs[0])) return {dy[0]};
+    return info.differentiate(builder_, op, dy, wanted);
+  }
+
+  // Contributions to parameters take the wanted dtype: in the op that sums them over the batch, so
+  // that sums over micro-batches and ranks are in it too; else by a cast.
+  void set_gradient_dtype(const Op& op, InputGradients& contributions,
+                          const std::vector<bool>& wanted, size_t made_before) {
+    if (!precision_.gradient) return;
+    const DType dtype = *precision_.gradient;
+    std::vector<TensorId> due;
+    for (size_t i = 0; i < contributions.size(); ++i) {
+      if (wanted[i] && contributions[i].valid() && holds_parameter(op.inputs[i]))
+        due.push_back(contributions[i]);
+    }
+    for (size_t i = 0; i < contributions.size(); ++i) {
+      TensorId& one = contributions[i];
+      if (!wanted[i] || !one.valid() || !holds_parameter(op.inputs[i])) continue;
+      if (graph().tensor(one).dtype == dtype) continue;
+      const bool fresh = one.index() >= made_before;
+      if (fresh && widen_sum(graph(), one, dtype, due)) continue;
+      one = builder_.op1(fmt::format("{}.d{}.cast", op.path, i), "cast", {one},
+                         {{"dtype", std::string(dtype_name(dtype))}});
+    }
   }
 
   // The gradient of a forward tensor once all contributions are there; invalid if there are none.
@@ -187,6 +247,8 @@ class Differentiator {
   }
 
   GraphBuilder builder_;
+  const Precision& precision_;
+  TensorId scale_;  // of the loss, if it is dynamic
   size_t forward_ops_;
   size_t forward_tensors_;
   std::vector<bool> wanted_;
@@ -218,18 +280,130 @@ class Updater {
     builder_.set_phase(Phase::kUpdate);
     builder_.set_mirror({});
     builder_.set_role(Role::kGradient);
-    TensorId coefficient;
-    if (spec_.clip_norm > 0) coefficient = clip();
-    TESSERA_TRY(const TensorId lr, scalar_input("lr"));
-    TESSERA_TRY(const TensorId step, scalar_input("step"));
-    for (const TensorId parameter : parameters_) update(parameter, lr, step, coefficient);
+    Scalars scalars;
+    if (spec_.precision.loss_scale) {
+      scalars.skip = find_overflow();
+      unscale();
+    }
+    if (spec_.clip_norm > 0) {
+      scalars.coefficient = clip();
+    } else if (scalars.skip.valid()) {
+      scalars.coefficient =
+          builder_.op1("clip.coefficient", "fill", {},
+                       {{"value", 1.0},
+                        {"dims", ""},
+                        {"dtype", std::string(dtype_name(differentiator_.scale_dtype()))}});
+    }
+    TESSERA_TRY(scalars.lr, scalar_input("lr"));
+    TESSERA_TRY(scalars.step, scalar_input("step"));
+    std::vector<TensorId> state;
+    if (differentiator_.scale().valid()) {
+      state = scale_state();
+      // Skipped steps are none: the optimizer counts the others.
+      scalars.step = builder_.op1("optimizer.step", "sub", {scalars.step, state[3]});
+    }
+    for (const TensorId parameter : parameters_) update(parameter, scalars);
+    if (!state.empty()) update_scale(state, scalars.skip);
     return {};
   }
 
  private:
-  DType scalar_dtype() const {
-    return builder_.tensor(parameters_.front()).dtype == DType::kFloat64 ? DType::kFloat64
-                                                                         : DType::kFloat32;
+  struct Scalars {
+    TensorId lr, step, coefficient, skip;
+  };
+
+  DType scalar_dtype() { return differentiator_.scale_dtype(); }
+
+  static void name_updated(Tensor& output, const Tensor& target) {
+    output.name = "updated." + target.name;
+    output.role = target.role;
+    output.update_of = target.id;
+    output.of = target.of;
+  }
+
+  // ---- the loss scale
+  // Scale, steps without overflow, overflows since the scale grew, skipped steps. All rest where
+  // the scale does.
+  std::vector<TensorId> scale_state() {
+    std::vector<TensorId> state{differentiator_.scale()};
+    for (const char* name : {"clean", "overflows", "skipped"}) {
+      const TensorId id = builder_.scalar_state(fmt::format("optimizer.loss_scale.{}", name),
+                                                scalar_dtype(), {Init::Kind::kZeros, 0});
+      builder_.graph().tensor(id).of = state[0];
+      state.push_back(id);
+    }
+    return state;
+  }
+
+  void update_scale(const std::vector<TensorId>& state, TensorId flag) {
+    if (!builder_.ok()) return;
+    const LossScale& scale = *spec_.precision.loss_scale;
+    std::vector<TensorId> inputs = state;
+    inputs.push_back(flag);
+    const std::vector<TensorId> outputs = builder_.op("optimizer.loss_scale", "loss_scale", inputs,
+                                                      {{"growth", scale.growth},
+                                                       {"interval", scale.interval},
+                                                       {"backoff", scale.backoff},
+                                                       {"hysteresis", scale.hysteresis},
+                                                       {"min", scale.min},
+                                                       {"max", scale.max}});
+    if (!builder_.ok()) return;
+    for (size_t i = 0; i < outputs.size(); ++i)
+      name_updated(builder_.graph().tensor(outputs[i]), builder_.tensor(state[i]));
+  }
+
+  // 1 if any gradient has an element that is not finite, on any rank: the largest of all flags.
+  TensorId find_overflow() {
+    std::vector<std::pair<std::string, std::vector<TensorId>>> groups;
+    for (const TensorId parameter : parameters_) {
+      const std::string name = builder_.tensor(parameter).name;
+      const TensorId flag = builder_.op1(fmt::format("overflow.{}.non_finite", name), "non_finite",
+                                         {differentiator_.gradient(parameter)});
+      group_of(groups, name).push_back(flag);
+    }
+    return merge("overflow", "total", "max_n", groups);
+  }
+
+  void unscale() {
+    const LossScale& scale = *spec_.precision.loss_scale;
+    for (const TensorId parameter : parameters_) {
+      if (!builder_.ok()) return;
+      const Tensor target = builder_.tensor(parameter);
+      std::vector<TensorId> inputs{differentiator_.gradient(parameter)};
+      if (scale.dynamic) inputs.push_back(differentiator_.scale());
+      const DType dtype = target.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+      const TensorId unscaled =
+          builder_.op1("unscaled." + target.name, "unscale", inputs,
+                       {{"dtype", std::string(dtype_name(dtype))},
+                        {"factor", scale.dynamic ? 1.0 : 1.0 / scale.initial}});
+      if (!unscaled.valid()) return;
+      builder_.graph().tensor(unscaled).of = parameter;
+      differentiator_.set_gradient(parameter, unscaled);
+    }
+  }
+
+  // ---- sums over parameters, by group
+  using Groups = std::vector<std::pair<std::string, std::vector<TensorId>>>;
+
+  static std::vector<TensorId>& group_of(Groups& groups, const std::string& parameter) {
+    const std::string group = clip_group(parameter);
+    const auto it =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == group; });
+    if (it != groups.end()) return it->second;
+    return groups.emplace_back(group, std::vector<TensorId>{}).second;
+  }
+
+  // Of the groups, in order of first occurrence, then of all.
+  TensorId merge(const std::string& scope, const std::string& whole, const std::string& kind,
+                 const Groups& groups) {
+    const auto merged = [&](const std::string& path, const std::vector<TensorId>& parts) {
+      return parts.size() == 1 ? parts[0] : builder_.op1(path, kind, parts);
+    };
+    std::vector<TensorId> parts;
+    parts.reserve(groups.size());
+    for (const auto& [group, members] : groups)
+      parts.push_back(merged(scope + "." + group, members));
+    return merged(scope + "." + whole, parts);
   }
 
   Result<TensorId> scalar_input(const std::string& name) {
@@ -244,49 +418,45 @@ class Updater {
     return existing;
   }
 
-  TensorId add_up(const std::string& path, const std::vector<TensorId>& parts) {
-    return parts.size() == 1 ? parts[0] : builder_.op1(path, "add_n", parts);
-  }
-
   TensorId clip() {
-    std::vector<std::pair<std::string, std::vector<TensorId>>>
-        groups;  // in order of first occurrence
+    Groups groups;
     for (const TensorId parameter : parameters_) {
       const std::string name = builder_.tensor(parameter).name;
-      const TensorId squares = builder_.op1(fmt::format("clip.{}.sum_squares", name), "sum_squares",
-                                            {differentiator_.gradient(parameter)});
-      const std::string group = clip_group(name);
-      auto it = std::find_if(groups.begin(), groups.end(),
-                             [&](const auto& g) { return g.first == group; });
-      if (it == groups.end()) it = groups.insert(groups.end(), {group, {}});
-      it->second.push_back(squares);
+      group_of(groups, name)
+          .push_back(builder_.op1(fmt::format("clip.{}.sum_squares", name), "sum_squares",
+                                  {differentiator_.gradient(parameter)}));
     }
-    std::vector<TensorId> sums;
-    sums.reserve(groups.size());
-    for (const auto& [group, squares] : groups) sums.push_back(add_up("clip." + group, squares));
-    const TensorId total = add_up("clip.total", sums);
-    return builder_.op1("clip.coefficient", "clip_coefficient", {total},
-                        {{"max_norm", spec_.clip_norm}});
+    return builder_.op1("clip.coefficient", "clip_coefficient",
+                        {merge("clip", "total", "add_n", groups)}, {{"max_norm", spec_.clip_norm}});
   }
 
-  void update(TensorId parameter, TensorId lr, TensorId step, TensorId coefficient) {
+  // Narrow parameters have wider states, unless the state's dtype is given.
+  TensorId state(const std::string& name, TensorId parameter) {
+    const TensorId id = builder_.state(name, parameter, {Init::Kind::kZeros, 0});
+    if (!id.valid()) return id;
+    const DType own = builder_.tensor(parameter).dtype;
+    const DType wide = own == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+    builder_.graph().tensor(id).dtype = spec_.precision.state.value_or(wide);
+    return id;
+  }
+
+  void update(TensorId parameter, const Scalars& scalars) {
     if (!builder_.ok()) return;
     const std::string name = builder_.tensor(parameter).name;
     const double weight_decay =
         builder_.tensor(parameter).dims.size() >= 2 ? spec_.weight_decay : 0.0;
     const bool adamw = spec_.kind == "adamw";
-    const Init zeros{Init::Kind::kZeros, 0};
     std::vector<TensorId> updated = {parameter};
-    for (const char* state :
+    for (const char* moment :
          adamw ? std::vector<const char*>{"m", "v"} : std::vector<const char*>{"momentum"}) {
-      updated.push_back(
-          builder_.state(fmt::format("optimizer.{}.{}", state, name), parameter, zeros));
+      updated.push_back(state(fmt::format("optimizer.{}.{}", moment, name), parameter));
     }
     std::vector<TensorId> inputs = updated;
     inputs.insert(inputs.begin() + 1, differentiator_.gradient(parameter));
-    inputs.push_back(lr);
-    if (adamw) inputs.push_back(step);
-    if (coefficient.valid()) inputs.push_back(coefficient);
+    inputs.push_back(scalars.lr);
+    if (adamw) inputs.push_back(scalars.step);
+    if (scalars.coefficient.valid()) inputs.push_back(scalars.coefficient);
+    if (scalars.skip.valid()) inputs.push_back(scalars.skip);
     Attributes attributes = {{"weight_decay", weight_decay}};
     if (adamw) {
       attributes["beta1"] = spec_.beta1;
@@ -299,12 +469,7 @@ class Updater {
         builder_.op("optimizer." + name, spec_.kind, inputs, attributes);
     if (!builder_.ok()) return;
     for (size_t i = 0; i < outputs.size(); ++i) {
-      Tensor& output = builder_.graph().tensor(outputs[i]);
-      const Tensor& target = builder_.tensor(updated[i]);
-      output.name = "updated." + target.name;
-      output.role = target.role;
-      output.update_of = target.id;
-      output.of = target.of;
+      name_updated(builder_.graph().tensor(outputs[i]), builder_.tensor(updated[i]));
     }
   }
 
@@ -322,7 +487,7 @@ Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer
     return invalid_input(
         fmt::format("expected an optimizer ({}), found '{}'", join(kinds, ", "), optimizer.kind));
   }
-  Differentiator differentiator(forward);
+  Differentiator differentiator(forward, optimizer.precision);
   TESSERA_TRY_VOID(differentiator.run());
   if (optimizer.kind != "none" && parameter_count(forward) > 0) {
     TESSERA_TRY_VOID(Updater(differentiator, optimizer).run());

@@ -84,6 +84,42 @@ Status complete_attributes(const KindInfo& info, Attributes& attributes) {
   return {};
 }
 
+// Does the output lack a dim of the op, over which it is summed?
+bool is_sum(const Annotation& annotation, size_t output) {
+  if (annotation.outputs[output].combiner != Combiner::kSum) return false;
+  for (size_t dim = 0; dim < annotation.dims.size(); ++dim) {
+    if (annotation.reduces(static_cast<int>(dim), output)) return true;
+  }
+  return false;
+}
+
+Status set_sum_dtype(const Graph& graph, const std::vector<TensorId>& inputs,
+                     const Attribute& attribute, Inferred& inferred) {
+  const auto* name = std::get_if<std::string>(&attribute);
+  if (name == nullptr)
+    return invalid_input(fmt::format("expected attribute '{}' to be a text", kSumDType));
+  TESSERA_TRY(const DType dtype, parse_dtype(*name));
+  const auto first = std::find_if(inputs.begin(), inputs.end(), [&](TensorId input) {
+    return is_floating(graph.tensor(input).dtype);
+  });
+  bool any = false;
+  for (size_t i = 0; i < inferred.dtypes.size(); ++i) {
+    if (!is_sum(inferred.annotation, i)) continue;
+    if (!is_floating(dtype) || first == inputs.end() ||
+        inferred.dtypes[i] != graph.tensor(*first).dtype) {
+      return invalid_input(
+          fmt::format("{} = {}: expected floating sums of the first floating operand's dtype, "
+                      "found {}",
+                      kSumDType, *name, dtype_name(inferred.dtypes[i])));
+    }
+    inferred.dtypes[i] = dtype;
+    any = true;
+  }
+  if (any) return {};
+  return invalid_input(fmt::format(
+      "expected an op that sums over a dim, found {} = {} on one that does not", kSumDType, *name));
+}
+
 std::string count_text(size_t least, size_t most) {
   if (least == most) return fmt::format("{} input{}", least, least == 1 ? "" : "s");
   if (most == SIZE_MAX) return fmt::format("at least {} input{}", least, least == 1 ? "" : "s");
@@ -128,8 +164,45 @@ Result<Inferred> infer_op(const Graph& graph, std::string_view kind,
       return invalid_input("an input is no tensor of the graph");
     }
   }
+  const auto sum = attributes.extract(std::string(kSumDType));
   TESSERA_TRY_VOID(complete_attributes(*info, attributes));
-  return info->infer(graph, inputs, attributes);
+  TESSERA_TRY(Inferred inferred, info->infer(graph, inputs, attributes));
+  if (!sum.empty()) {
+    TESSERA_TRY_VOID(set_sum_dtype(graph, inputs, sum.mapped(), inferred));
+    attributes.emplace(kSumDType, sum.mapped());
+  }
+  return inferred;
+}
+
+std::optional<DType> sum_dtype(const Op& op) {
+  const auto found = op.attributes.find(std::string(kSumDType));
+  if (found == op.attributes.end()) return std::nullopt;
+  const auto dtype = parse_dtype(std::get<std::string>(found->second));
+  return dtype ? std::optional(*dtype) : std::nullopt;
+}
+
+bool has_sum_dtype(const Op& op, size_t output) {
+  return sum_dtype(op).has_value() && is_sum(op.annotation, output);
+}
+
+bool widen_sum(Graph& graph, TensorId tensor, DType dtype, const std::vector<TensorId>& also) {
+  const OpId producer = graph.tensor(tensor).producer;
+  if (!producer.valid()) return false;
+  Op& op = graph.op(producer);
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    const TensorId output = op.outputs[i];
+    const bool meant =
+        output == tensor || std::find(also.begin(), also.end(), output) != also.end();
+    if (is_sum(op.annotation, i) != meant && (output == tensor || !meant)) return false;
+  }
+  Attributes attributes = op.attributes;
+  attributes[std::string(kSumDType)] = std::string(dtype_name(dtype));
+  const auto inferred = infer_op(graph, op.kind, op.inputs, attributes);
+  if (!inferred) return false;
+  op.attributes = std::move(attributes);
+  for (size_t i = 0; i < op.outputs.size(); ++i)
+    graph.tensor(op.outputs[i]).dtype = inferred->dtypes[i];
+  return true;
 }
 
 bool is_linear(const Op& op) {

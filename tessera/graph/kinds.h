@@ -80,6 +80,18 @@ struct KindInfo {
 const KindInfo* find_kind(std::string_view name);  // null if unknown
 std::vector<const KindInfo*> all_kinds();          // by name
 
+// Any op that sums over dims may carry the attribute `sum_dtype`: its outputs that lack a dim of
+// the op are then of that dtype, into which the kind's own result (of its first floating operand's
+// dtype) is converted before it is added to what is there: sums over micro-batches and over ranks
+// are taken in it.
+inline constexpr std::string_view kSumDType = "sum_dtype";
+std::optional<DType> sum_dtype(const Op& op);
+// Is that output one of them?
+bool has_sum_dtype(const Op& op, size_t output);
+// Gives the op that makes the tensor that attribute; false, and nothing changes, if the tensor is
+// no sum or another output of the op would change too that `also` does not name.
+bool widen_sum(Graph& graph, TensorId tensor, DType dtype, const std::vector<TensorId>& also = {});
+
 // Checks kind, number of inputs and attributes, fills in default attributes, infers. Messages lack
 // the op's path: callers put it in front.
 Result<Inferred> infer_op(const Graph& graph, std::string_view kind,

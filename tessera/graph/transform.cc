@@ -18,8 +18,12 @@ namespace {
 
 class PrecisionPass {
  public:
-  PrecisionPass(const Graph& from, DType compute)
-      : from_(from), compute_(compute), to_(from.name), tensors_(from.tensors().size()) {}
+  PrecisionPass(const Graph& from, DType compute, std::optional<DType> parameter)
+      : from_(from),
+        compute_(compute),
+        parameter_(parameter),
+        to_(from.name),
+        tensors_(from.tensors().size()) {}
 
   Result<Graph> run() {
     for (const Op& op : from_.ops()) {
@@ -41,8 +45,11 @@ class PrecisionPass {
   // Those up to `last`, so that they keep their places among the op outputs.
   void add_sources(TensorId last) {
     for (; next_source_ <= last.index() && next_source_ < from_.tensors().size(); ++next_source_) {
-      const Tensor& tensor = from_.tensors()[next_source_];
-      if (!tensor.producer.valid()) tensors_[next_source_] = to_.graph().add_tensor(tensor);
+      Tensor tensor = from_.tensors()[next_source_];
+      if (tensor.producer.valid()) continue;
+      if (tensor.role == Role::kParameter && is_floating(tensor.dtype))
+        tensor.dtype = parameter_.value_or(tensor.dtype);
+      tensors_[next_source_] = to_.graph().add_tensor(std::move(tensor));
     }
   }
 
@@ -83,6 +90,7 @@ class PrecisionPass {
 
   const Graph& from_;
   const DType compute_;
+  const std::optional<DType> parameter_;
   GraphBuilder to_;
   std::vector<TensorId> tensors_;  // by tensor of from_
   size_t next_source_ = 0;
@@ -226,6 +234,11 @@ class ExpandPass {
     const std::vector<TensorId> outputs = kind->expand(to_, op);
     if (!to_.ok()) return tl::unexpected(to_.finish().error());
     TESSERA_CHECK(outputs.size() == op.outputs.size(), "the expansion of '{}'", op.path);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!has_sum_dtype(op, i)) continue;
+      const bool widened = widen_sum(to_.graph(), outputs[i], *sum_dtype(op), outputs);
+      TESSERA_CHECK(widened, "the expansion of '{}'", op.path);
+    }
     name_below(op.path, first_op, first_tensor);
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!outputs[i].valid() && !is_read(op.outputs[i])) continue;
@@ -362,12 +375,12 @@ class RecomputePass {
 
 }  // namespace
 
-Result<Graph> apply_precision(const Graph& forward, DType compute) {
+Result<Graph> apply_precision(const Graph& forward, DType compute, std::optional<DType> parameter) {
   if (!is_floating(compute)) {
     return invalid_input(
         fmt::format("expected a floating dtype to compute in, found {}", dtype_name(compute)));
   }
-  return PrecisionPass(forward, compute).run();
+  return PrecisionPass(forward, compute, parameter).run();
 }
 
 Result<Graph> expand_ops(const Graph& graph, const std::vector<OpId>& ops) {

@@ -6,6 +6,7 @@
 //   expand_ops -> recompute_ops -> lowering
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,12 @@ namespace tessera {
 // narrow logits, hence the loss is float32. Where `compute` meets such an activation in one op, the
 // rest is cast to it ("<name>.cast.float32"). If all is `compute` already, nothing changes.
 //
-// The gradients of the parameters come out in the parameters' dtype, by the derivative of the cast.
-Result<Graph> apply_precision(const Graph& forward, DType compute);
+// The gradients of the parameters come out in the parameters' dtype, by the derivative of the cast,
+// unless differentiate() is told another.
+//
+// With `parameter`, parameters have that dtype at rest.
+Result<Graph> apply_precision(const Graph& forward, DType compute,
+                              std::optional<DType> parameter = {});
 
 // A time loop over ops, written out.
 struct Unrolling {

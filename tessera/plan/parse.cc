@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
@@ -18,7 +19,7 @@ using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 const Names kPlanKeys{
     "mesh",       "micro_batches", "micro_batch_dim", "stage_axis", "schedule", "bucket_bytes",
     "split",      "stage",         "store",           "precision",  "place",    "prefetch",
-    "resharding", "loop",          "expand",          "reorder",
+    "resharding", "loop",          "expand",          "reorder",    "compress",
 };
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
@@ -28,7 +29,9 @@ const Names kKeeps{"block", "micro_batch", "step"};
 const Names kLoopKeys{"ops", "dim", "steps", "sizes", "recompute", "stages"};
 const Names kReorderKeys{"dim", "as", "pieces"};
 const Names kOrderNames{"zigzag", "striped"};
-const Names kPrecisionKeys{"compute"};
+const Names kCompressKeys{"tensors", "on", "with", "error_feedback"};
+const Names kPrecisionKeys{"compute", "gradient", "state", "parameter", "loss_scale"};
+const Names kLossScaleKeys{"initial", "growth", "interval", "backoff", "hysteresis", "min", "max"};
 const Names kReshardings{"auto", "direct", "gather"};
 const Names kPhases{"forward", "backward", "update"};
 const Names kOrders{"aligned", "rotated", "nested"};
@@ -135,6 +138,15 @@ class Reader {
       return error(line_of(*node), fmt::format("expected {} >= {}, found {}", key, minimum, value));
     }
     return {};
+  }
+  Status positive(std::string_view key, double& value) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return {};
+    const auto number = node->value<double>();
+    if (!node->is_number() || !number) return wrong_type(key, "a number", *node);
+    value = *number;
+    if (value > 0 && std::isfinite(value)) return {};
+    return error(line_of(*node), fmt::format("expected {} > 0, found {:g}", key, value));
   }
   // A string or a list of strings.
   Status strings(std::string_view key, Names& value) const {
@@ -433,6 +445,30 @@ Result<ReorderEntry> read_reorder(const Reader& reader) {
   return entry;
 }
 
+Result<CompressEntry> read_compress(const Reader& reader) {
+  CompressEntry entry;
+  entry.line = reader.line();
+  TESSERA_TRY_VOID(reader.allow(kCompressKeys));
+  for (std::string_view key : {"tensors", "with"}) TESSERA_TRY_VOID(reader.require(key));
+  TESSERA_TRY_VOID(reader.string("tensors", entry.tensors));
+  entry.on = "*";
+  TESSERA_TRY_VOID(reader.string("on", entry.on));
+  Names edges{"*"};
+  for (size_t edge = 0; edge < kEdges; ++edge) edges.emplace_back(edge_name(edge));
+  if (std::find(edges.begin(), edges.end(), entry.on) == edges.end())
+    return reader.not_one_of("on", "edge", entry.on, edges);
+  std::string with;
+  TESSERA_TRY_VOID(reader.string("with", with));
+  const auto codec = parse_codec(with);
+  if (!codec) return reader.error(reader.line_of("with"), codec.error().message);
+  entry.with.codec = *codec;
+  if (const toml::node* node = reader.find("error_feedback")) {
+    if (!node->is_boolean()) return reader.wrong_type("error_feedback", "true or false", *node);
+    entry.with.error_feedback = node->as_boolean()->get();
+  }
+  return entry;
+}
+
 // The tables of an array of tables, each with its reader.
 Result<std::vector<Reader>> read_entries(const Reader& top, std::string_view key) {
   std::vector<Reader> readers;
@@ -491,6 +527,44 @@ Status read_schedule(const Reader& top, Plan& plan) {
   return {};
 }
 
+Status read_loss_scale(const Reader& reader, Precision& precision) {
+  const toml::node* node = reader.find("loss_scale");
+  if (node == nullptr) return {};
+  LossScale scale;
+  if (node->is_number()) {
+    scale.dynamic = false;
+    TESSERA_TRY_VOID(reader.positive("loss_scale", scale.initial));
+  } else if (const auto* table = node->as_table()) {
+    const Reader inner(*table, "loss_scale", reader.file(), reader.line_of(*node));
+    TESSERA_TRY_VOID(inner.allow(kLossScaleKeys));
+    for (const auto& [key, value] : {std::pair{"initial", &scale.initial},
+                                     {"growth", &scale.growth},
+                                     {"backoff", &scale.backoff},
+                                     {"min", &scale.min},
+                                     {"max", &scale.max}}) {
+      TESSERA_TRY_VOID(inner.positive(key, *value));
+    }
+    TESSERA_TRY_VOID(inner.integer("interval", 1, scale.interval));
+    TESSERA_TRY_VOID(inner.integer("hysteresis", 1, scale.hysteresis));
+    if (scale.growth < 1 || scale.backoff > 1 || scale.min > scale.initial ||
+        scale.initial > scale.max) {
+      return reader.error(
+          inner.line(),
+          fmt::format("loss_scale: expected growth >= 1, backoff <= 1, min <= initial <= max, "
+                      "found {:g}, {:g}, {:g}, {:g}, {:g}",
+                      scale.growth, scale.backoff, scale.min, scale.initial, scale.max));
+    }
+  } else if (!node->is_string() || node->as_string()->get() != "dynamic") {
+    return reader.error(
+        reader.line_of(*node),
+        fmt::format("expected loss_scale to be \"dynamic\", a number or a table, found {}",
+                    node->is_string() ? fmt::format("'{}'", node->as_string()->get())
+                                      : std::string(type_text(node->type()))));
+  }
+  precision.loss_scale = scale;
+  return {};
+}
+
 Status read_precision(const Reader& top, Plan& plan) {
   const toml::node* node = top.find("precision");
   if (node == nullptr) return {};
@@ -498,14 +572,19 @@ Status read_precision(const Reader& top, Plan& plan) {
     return top.wrong_type("precision", "a table like { compute = \"bfloat16\" }", *node);
   const Reader reader(*node->as_table(), "[precision]", top.file(), top.line_of(*node));
   TESSERA_TRY_VOID(reader.allow(kPrecisionKeys));
-  std::string compute;
-  TESSERA_TRY_VOID(reader.string("compute", compute));
-  if (compute.empty()) return {};
-  const auto dtype = parse_dtype(compute);
-  if (!dtype || !is_floating(*dtype))
-    return reader.not_one_of("compute", "dtype", compute, kDTypes);
-  plan.compute_dtype = *dtype;
-  return {};
+  Precision& precision = plan.precision;
+  for (const auto& [key, dtype] : {std::pair{"compute", &precision.compute},
+                                   {"gradient", &precision.gradient},
+                                   {"state", &precision.state},
+                                   {"parameter", &precision.parameter}}) {
+    std::string name;
+    TESSERA_TRY_VOID(reader.string(key, name));
+    if (name.empty()) continue;
+    const auto parsed = parse_dtype(name);
+    if (!parsed || !is_floating(*parsed)) return reader.not_one_of(key, "dtype", name, kDTypes);
+    *dtype = *parsed;
+  }
+  return read_loss_scale(reader, precision);
 }
 
 Status read_prefetch(const Reader& top, Plan& plan) {
@@ -577,6 +656,11 @@ Result<Plan> read_plan(const Reader& top) {
     TESSERA_TRY(StoreEntry entry, read_store(reader, plan));
     plan.stores.push_back(std::move(entry));
   }
+  TESSERA_TRY(const auto compress, read_entries(top, "compress"));
+  for (const Reader& reader : compress) {
+    TESSERA_TRY(CompressEntry entry, read_compress(reader));
+    plan.compress.push_back(std::move(entry));
+  }
   TESSERA_TRY(const auto loops, read_entries(top, "loop"));
   for (const Reader& reader : loops) {
     TESSERA_TRY(LoopEntry entry, read_loop(reader));
@@ -595,7 +679,7 @@ Result<Plan> read_plan(const Reader& top) {
 std::string syntax_hint(std::string_view text) {
   for (const std::string& line : split_text(text, '\n')) {
     const std::string_view content = trim(line);
-    for (std::string_view key : {"split", "stage", "store", "loop", "reorder"}) {
+    for (std::string_view key : {"split", "stage", "store", "loop", "reorder", "compress"}) {
       const std::string header = fmt::format("[[{}]]", key);
       if (!content.starts_with(header)) continue;
       const std::string_view rest = trim(content.substr(header.size()));

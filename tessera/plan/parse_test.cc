@@ -59,7 +59,7 @@ TEST(ParsePlan, ReadsEveryKey) {
   EXPECT_EQ(plan->stores[0].dim, "hidden");
   EXPECT_EQ(plan->stores[0].line, 11);
   EXPECT_EQ(plan->stores[1].recompute, true);
-  EXPECT_EQ(plan->compute_dtype, DType::kBFloat16);
+  EXPECT_EQ(plan->precision.compute, DType::kBFloat16);
 }
 
 TEST(ParsePlan, AnEmptyTextIsOneRank) {
@@ -187,6 +187,20 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
        "plan.toml:2: unknown dtype 'bfloat', did you mean 'bfloat16'?"},
       {"precision = { compute = \"int64\" }",
        "plan.toml:1: unknown dtype 'int64', did you mean 'float64'?"},
+      {"precision = { loss_scale = \"dynamc\" }",
+       "plan.toml:1: expected loss_scale to be \"dynamic\", a number or a table, found 'dynamc'"},
+      {"precision = { loss_scale = 0 }", "plan.toml:1: expected loss_scale > 0, found 0"},
+      {"precision = { loss_scale = { grwth = 2 } }",
+       "plan.toml:1: unknown key 'grwth' in loss_scale, did you mean 'growth'?"},
+      {"precision = { loss_scale = { min = 8, initial = 4 } }",
+       "plan.toml:1: loss_scale: expected growth >= 1, backoff <= 1, min <= initial <= max, found "
+       "2, 0.5, 8, 4, 4.29497e+09"},
+      {"compress = [ { tensors = \"*\" } ]", "plan.toml:1: [[compress]] needs the key 'with'"},
+      {"compress = [ { tensors = \"*\", with = \"int9\" } ]",
+       "plan.toml:1: expected a codec (int8, float16, bfloat16, topk:R), found 'int9'; nearest: "
+       "'int8'"},
+      {"compress = [ { tensors = \"*\", with = \"int8\", on = \"all_gathr\" } ]",
+       "plan.toml:1: unknown edge 'all_gathr', did you mean 'all_gather'?"},
   };
   for (const Case& c : cases) EXPECT_EQ(error_of(c.text), c.message) << c.text;
 }
@@ -287,9 +301,27 @@ RC_GTEST_PROP(Plan, PrintsAndParsesToAnEqualPlan, ()) {
   plan.micro_batch_dim = *rc::gen::element<std::string>("batch", "seq");
   plan.stage_axis = *rc::gen::element<std::string>("pp", "pipe");
   plan.bucket_bytes = *rc::gen::element(int64_t{0}, int64_t{25} << 20, int64_t{1} << 40);
-  plan.compute_dtype =
+  plan.precision.compute =
       *rc::gen::element(std::optional<DType>(std::nullopt), std::optional<DType>(DType::kBFloat16),
                         std::optional<DType>(DType::kFloat64));
+  plan.precision.gradient = plan.precision.compute;
+  if (*rc::gen::arbitrary<bool>()) {
+    LossScale scale;
+    scale.dynamic = *rc::gen::arbitrary<bool>();
+    scale.initial = *rc::gen::element(65536.0, 1024.0, 0.5);
+    if (scale.dynamic) scale.interval = *rc::gen::inRange<int64_t>(1, 2000);
+    scale.min = scale.dynamic ? 0.25 : scale.min;
+    plan.precision.loss_scale = scale;
+  }
+  if (*rc::gen::arbitrary<bool>()) {
+    CompressEntry entry;
+    entry.tensors = "grad.*";
+    entry.on = *rc::gen::element<std::string>("*", "send", "all_gather");
+    entry.with.codec =
+        *rc::gen::element(Codec{Codec::Kind::kInt8, 0}, Codec{Codec::Kind::kTopK, 0.01});
+    entry.with.error_feedback = *rc::gen::arbitrary<bool>();
+    plan.compress.push_back(entry);
+  }
   const auto stages = *rc::gen::inRange<int64_t>(0, 4);
   for (int64_t s = 0; s < stages; ++s) plan.stages.push_back(random_stage(s));
   if (*rc::gen::arbitrary<bool>()) {

@@ -88,6 +88,43 @@ std::string entry_toml(const LoopEntry& entry) {
   return out;
 }
 
+std::string entry_toml(const CompressEntry& entry) {
+  std::string out = fmt::format("tensors = {}, on = {}, with = {}", quoted(entry.tensors),
+                                quoted(entry.on), quoted(codec_text(entry.with.codec)));
+  if (entry.with.error_feedback) out += ", error_feedback = true";
+  return out;
+}
+
+std::string number_toml(double value) {
+  const std::string text = fmt::format("{}", value);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+// "dynamic", a number, or, where a dynamic scale is not the default one, all that makes it.
+std::string loss_scale_toml(const LossScale& scale) {
+  if (!scale.dynamic) return number_toml(scale.initial);
+  if (scale == LossScale{}) return "\"dynamic\"";
+  return fmt::format(
+      "{{ initial = {}, growth = {}, interval = {}, backoff = {}, hysteresis = {}, min = {}, max = "
+      "{} }}",
+      number_toml(scale.initial), number_toml(scale.growth), scale.interval,
+      number_toml(scale.backoff), scale.hysteresis, number_toml(scale.min), number_toml(scale.max));
+}
+
+std::string precision_toml(const Precision& precision) {
+  std::vector<std::string> items;
+  const auto add = [&](std::string_view key, const std::optional<DType>& dtype) {
+    if (dtype) items.push_back(fmt::format("{} = {}", key, quoted(dtype_name(*dtype))));
+  };
+  add("compute", precision.compute);
+  add("gradient", precision.gradient);
+  add("state", precision.state);
+  add("parameter", precision.parameter);
+  if (precision.loss_scale)
+    items.push_back("loss_scale = " + loss_scale_toml(*precision.loss_scale));
+  return fmt::format("{{ {} }}", fmt::join(items, ", "));
+}
+
 template <class Entry>
 std::string entries_toml(std::string_view key, const std::vector<Entry>& entries) {
   if (entries.empty()) return "";
@@ -278,6 +315,14 @@ bool operator==(const StoreEntry& a, const StoreEntry& b) {
          std::tie(b.tensors, b.over, b.dim, b.tier, b.recompute, b.keep);
 }
 
+bool operator==(const CompressEntry& a, const CompressEntry& b) {
+  return std::tie(a.tensors, a.on, a.with) == std::tie(b.tensors, b.on, b.with);
+}
+
+std::string_view edge_name(size_t edge) {
+  return edge == kSendEdge ? "send" : collective_name(static_cast<CollectiveKind>(edge));
+}
+
 bool operator==(const LoopEntry& a, const LoopEntry& b) {
   return std::tie(a.ops, a.dim, a.steps, a.sizes, a.recompute, a.stages) ==
          std::tie(b.ops, b.dim, b.steps, b.sizes, b.recompute, b.stages);
@@ -309,14 +354,15 @@ std::string to_toml(const Plan& plan) {
   if (plan.resharding != defaults.resharding) {
     out += fmt::format("resharding = \"{}\"\n", plan.resharding);
   }
-  if (plan.compute_dtype) {
-    out += fmt::format("precision = {{ compute = {} }}\n", quoted(dtype_name(*plan.compute_dtype)));
+  if (plan.precision != defaults.precision) {
+    out += fmt::format("precision = {}\n", precision_toml(plan.precision));
   }
   if (!plan.expand.empty()) out += fmt::format("expand = {}\n", names_text(plan.expand));
   out += entries_toml("reorder", plan.reorders);
   out += entries_toml("split", plan.splits);
   out += entries_toml("stage", plan.stages);
   out += entries_toml("store", plan.stores);
+  out += entries_toml("compress", plan.compress);
   out += entries_toml("loop", plan.loops);
   return out;
 }

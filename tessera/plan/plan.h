@@ -21,6 +21,7 @@
 // (for the same op and dim; for the same tensor and key). All types here are values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -28,9 +29,11 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/codec.h"
 #include "tessera/base/result.h"
 #include "tessera/cluster/mesh.h"
 #include "tessera/graph/graph.h"
+#include "tessera/graph/precision.h"
 #include "tessera/plan/schedule.h"
 
 namespace tessera {
@@ -86,6 +89,17 @@ struct StoreEntry {
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
 };
+// On which edge a tensor is compressed: a kind of collective, or messages between places.
+inline constexpr size_t kEdges = kCollectiveKinds + 1;
+inline constexpr size_t kSendEdge = kCollectiveKinds;
+std::string_view edge_name(size_t edge);  // "all_reduce", ..., "send"
+struct CompressEntry {
+  std::string tensors;  // as in StoreEntry
+  std::string on;       // an edge_name, or "*"
+  Compression with;
+  int line = 0;
+  friend bool operator==(const CompressEntry& a, const CompressEntry& b);
+};
 // A time loop over a group of ops; split entries with "time:N" loop over one op.
 struct LoopEntry {
   std::string ops;
@@ -129,10 +143,11 @@ struct Plan {
   std::vector<SplitEntry> splits;
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
+  std::vector<CompressEntry> compress;
+  Precision precision;           // dtypes and loss scale
   std::vector<LoopEntry> loops;  // applied in order (shape_forward, prepare.h)
   std::vector<ReorderEntry> reorders;
   std::vector<std::string> expand;     // globs over paths of forward ops that are to be taken apart
-  std::optional<DType> compute_dtype;  // [precision] compute
   int micro_batches_line = 0, schedule_line = 0, place_line = 0, expand_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
   // Steps of the loop that has stages of its own, 1 without one: the stages that the entries name
@@ -178,6 +193,7 @@ struct TensorPlan {
   bool recompute = false;
   Keep keep = Keep::kBlock;
   int over_entry = -1, tier_entry = -1, recompute_entry = -1;
+  std::array<std::optional<Compression>, kEdges> compress;  // by edge
 };
 struct Stage {
   Mesh mesh;

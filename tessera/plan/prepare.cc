@@ -1,9 +1,31 @@
 #include "tessera/plan/prepare.h"
 
+#include <algorithm>
+
 #include "tessera/base/check.h"
+#include "tessera/graph/builder.h"
 #include "tessera/graph/transform.h"
 
 namespace tessera {
+
+Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision precision,
+                             OptimizerSpec optimizer) {
+  if (precision.compute == DType::kFloat16 && !precision.loss_scale) precision.loss_scale.emplace();
+  const bool exact =
+      std::any_of(forward.tensors().begin(), forward.tensors().end(), [](const Tensor& tensor) {
+        return tensor.role == Role::kParameter && tensor.dtype == DType::kFloat64;
+      });
+  if (exact) {
+    const std::optional<LossScale> scale = precision.loss_scale;
+    precision = {};
+    precision.loss_scale = scale;
+  }
+  optimizer.precision = precision;
+  if (precision.parameter && !precision.compute) precision.compute = DType::kFloat32;
+  TESSERA_TRY(const Graph shaped,
+              shape_forward(forward, plan, precision.compute, precision.parameter));
+  return differentiate(shaped, optimizer);
+}
 
 Result<Prepared> prepare(const Graph& differentiated, const Plan& plan) {
   // Expansions first, so that clones are of expanded ops. Each round frees dims for good; a few are

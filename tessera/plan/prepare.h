@@ -5,7 +5,7 @@
 // activations; both are transforms of the graph (graph/transform.h), after which the plan is
 // resolved again.
 //
-//   TESSERA_TRY(Graph shaped, shape_forward(model.graph, plan, plan.compute_dtype));
+//   TESSERA_TRY(Graph shaped, shape_forward(model.graph, plan, plan.precision.compute));
 //   TESSERA_TRY(Graph differentiated, differentiate(shaped, optimizer));
 //   TESSERA_TRY(Prepared prepared, prepare(differentiated, plan));   // lower(prepared.graph,
 //   prepared.plan, rank)
@@ -13,13 +13,21 @@
 
 #include <optional>
 
+#include "tessera/graph/builder.h"
 #include "tessera/plan/plan.h"
 
 namespace tessera {
 
 // `compute`: the dtype to compute in; unset: as the graph is. Parameters and the loss keep their
 // names. Errors name the plan's line.
-Result<Graph> shape_forward(const Graph& forward, const Plan& plan, std::optional<DType> compute);
+Result<Graph> shape_forward(const Graph& forward, const Plan& plan, std::optional<DType> compute,
+                            std::optional<DType> parameter = {});
+
+// The graph that is trained: the forward graph in the dtypes of `precision`, its loops written out,
+// its backward and update ops. Computing in float16 without a word on the loss scale means a
+// dynamic one. In a float64 model only the loss scale is applied: such runs are exact references.
+Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision precision,
+                             OptimizerSpec optimizer);
 
 struct Prepared {
   Graph graph;

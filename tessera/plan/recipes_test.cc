@@ -37,6 +37,15 @@ store = [
   { tensors = "role:parameter", over = "dp" },
 ]
 )");
+  EXPECT_EQ(emit("compressed(2, with=topk:0.01)", graph), R"(# compressed(2, with=topk:0.01)
+mesh = { dp = 2 }
+split = [
+  { ops = "*", dim = "batch", over = "dp" },
+]
+compress = [
+  { tensors = "role:gradient", with = "topk:0.01", error_feedback = true },
+]
+)");
   EXPECT_EQ(emit("tensor_parallel(tp=2)", graph), R"(# tensor_parallel(tp=2)
 mesh = { tp = 2 }
 split = [

@@ -88,6 +88,7 @@ class Resolver {
     TESSERA_TRY(out_.schedule, plan_schedule(plan(), pipeline_shape(out_, graph_)));
     TESSERA_TRY_VOID(apply_splits());
     TESSERA_TRY_VOID(apply_stores());
+    TESSERA_TRY_VOID(apply_compress());
     return std::move(out_);
   }
 
@@ -250,7 +251,7 @@ class Resolver {
   // A sum is made where its terms are, if that is one stage: then only the sum crosses.
   std::optional<StageId> terms_stage(const Op& op) const {
     std::optional<StageId> stage;
-    if (op.kind != "add_n") return stage;
+    if (op.kind != "add_n" && op.kind != "max_n") return stage;
     for (TensorId input : op.inputs) {
       const OpId producer = graph_.tensor(input).producer;
       if (!producer.valid()) return std::nullopt;
@@ -579,6 +580,31 @@ class Resolver {
       }
     }
     find_recomputed();
+    return {};
+  }
+
+  // Integers and scalars (the loss, norms, flags) go as they are.
+  Status apply_compress() {
+    for (const CompressEntry& entry : plan().compress) {
+      StoreEntry selection;
+      selection.tensors = entry.tensors;
+      selection.line = entry.line;
+      TESSERA_TRY(const auto selected, select_tensors(selection));
+      bool applied = false;
+      for (TensorId id : selected) {
+        if (!is_floating(graph_.tensor(id).dtype) || graph_.tensor(id).dims.empty()) continue;
+        applied = true;
+        for (size_t edge = 0; edge < kEdges; ++edge) {
+          if (entry.on == "*" || entry.on == edge_name(edge))
+            out_.tensors[id.index()].compress[edge] = entry.with;
+        }
+      }
+      if (applied) continue;
+      const Tensor& first = graph_.tensor(selected.front());
+      return error(entry.line, fmt::format("compress needs arrays of a floating dtype, but "
+                                           "tensors = \"{}\" selects none: the first is {}",
+                                           entry.tensors, describe(first)));
+    }
     return {};
   }
 

@@ -229,10 +229,11 @@ Result<Graph> apart_and_reordered(const Graph& forward, const Plan& plan) {
 
 }  // namespace
 
-Result<Graph> shape_forward(const Graph& forward, const Plan& plan, std::optional<DType> compute) {
+Result<Graph> shape_forward(const Graph& forward, const Plan& plan, std::optional<DType> compute,
+                            std::optional<DType> parameter) {
   TESSERA_TRY(Graph graph, apart_and_reordered(forward, plan));
   if (compute) {
-    TESSERA_TRY(graph, apply_precision(graph, *compute));
+    TESSERA_TRY(graph, apply_precision(graph, *compute, parameter));
   }
   for (const LoopEntry& entry : plan.loops) {
     TESSERA_TRY(graph, Loop(graph, plan, entry).run());

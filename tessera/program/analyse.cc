@@ -152,11 +152,12 @@ class Analyser {
     TESSERA_TRY_VOID(assign_blocks());
     set_weight_parts_apart();
     for (const Tensor& tensor : graph_.tensors()) {
-      const bool states = tensor.role == Role::kOptimizerState;
+      const bool states = tensor.role == Role::kOptimizerState && tensor.of.valid();
       if (persistent(tensor.role) && !states && !tensor.update_of.valid()) place_at_rest(tensor);
     }
     for (const Tensor& tensor : graph_.tensors()) {
-      if (tensor.role == Role::kOptimizerState && !tensor.update_of.valid()) place_state(tensor);
+      if (tensor.role == Role::kOptimizerState && tensor.of.valid() && !tensor.update_of.valid())
+        place_state(tensor);
       if (tensor.role == Role::kGradient && tensor.of.valid() &&
           graph_.tensor(tensor.of).role == Role::kParameter) {
         place_gradient(tensor);
@@ -392,12 +393,15 @@ class Analyser {
       if (named_by_plan(plan)) return;
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const Tensor& input = graph_.tensor(op.inputs[i]);
-        if (input.role == Role::kOptimizerState)
+        if (is_state_of_parameter(input))
           return adopt(op, op.annotation.inputs[i], out_.homes[input.id.index()]);
       }
       if (first.role == Role::kParameter)
         return adopt(op, op.annotation.inputs[0], out_.homes[first.id.index()]);
-      if (first.role == Role::kGradient && first.of.valid() && op.inputs.size() == 1) {
+      const bool others_are_scalars =
+          std::all_of(op.inputs.begin() + 1, op.inputs.end(),
+                      [&](TensorId input) { return graph_.tensor(input).dims.empty(); });
+      if (first.role == Role::kGradient && first.of.valid() && others_are_scalars) {
         adopt(op, op.annotation.inputs[0], update_layout(first.of));
       }
       return;
@@ -416,13 +420,18 @@ class Analyser {
     }
   }
 
+  bool is_state_of_parameter(const Tensor& tensor) const {
+    return tensor.role == Role::kOptimizerState && tensor.of.valid() &&
+           graph_.tensor(tensor.of).role == Role::kParameter;
+  }
+
   // The layout in which a parameter is updated.
   const Layout& update_layout(TensorId parameter) const {
     for (OpId reader : out_.consumers[parameter.index()]) {
       const Op& op = graph_.op(reader);
       if (op.phase != Phase::kUpdate) continue;
       for (TensorId input : op.inputs) {
-        if (graph_.tensor(input).role == Role::kOptimizerState) return out_.homes[input.index()];
+        if (is_state_of_parameter(graph_.tensor(input))) return out_.homes[input.index()];
       }
     }
     return out_.homes[parameter.index()];

@@ -25,7 +25,8 @@ bool alike(const TextInstruction& a, const TextIssue& x, const TextInstruction& 
     return shapes.graph->tensor(issue.transfers[0].tensor).dtype;
   };
   return a.when == b.when && x.kind == y.kind && x.axes == y.axes && x.combiner == y.combiner &&
-         dtype(x) == dtype(y) && !x.classify && !y.classify && x.unit == y.unit;
+         dtype(x) == dtype(y) && x.compression == y.compression && !x.classify && !y.classify &&
+         x.unit == y.unit;
 }
 
 // Does an instruction touch a buffer of the transfers other than by being its issue? Then the issue

@@ -288,8 +288,46 @@ class Instantiation {
                           issue.transfers[0].need};
       issue.kind = classify(what);
     }
+    const TensorId first = issue.transfers[0].tensor;
+    compress(issue, body.classify
+                        ? in_.plan->tensors[first.index()].compress[static_cast<size_t>(issue.kind)]
+                        : body.compression);
     issue.handle = concrete_handle(body.handle);
     push(text, {std::move(issue), {}, {}});
+  }
+
+  // ---- compression
+  // Of all arrays of the call, or of none.
+  void compress(Issue& issue, const std::optional<Compression>& compression) {
+    if (!compression) return;
+    const auto me = static_cast<size_t>(out_.groups[static_cast<size_t>(issue.group)].index);
+    int64_t elements = 0;
+    for (const Transfer& transfer : issue.transfers) {
+      const Redistribution what{issue.kind, issue.combiner, issue.dtype, transfer.hold,
+                                transfer.need};
+      if (!can_code(what)) return;
+      elements += coded_elements(what, me);
+    }
+    issue.codec = compression->codec;
+    if (compression->error_feedback && elements > 0)
+      issue.residual = residual(issue.transfers[0].tensor, elements);
+  }
+
+  const std::optional<Compression>& crossing_compression(TensorId tensor) const {
+    return in_.plan->tensors[tensor.index()].compress[kSendEdge];
+  }
+
+  // What error feedback keeps from one message to the next.
+  View residual(TensorId tensor, int64_t elements) {
+    Buffer buffer;
+    buffer.id = BufferId(out_.buffers.size());
+    buffer.name = graph_.tensor(tensor).name + "@residual";
+    buffer.tensor = tensor;
+    buffer.shape = {elements};
+    buffer.dtype = DType::kFloat32;
+    buffer.lifetime = Lifetime::kPersistent;
+    out_.buffers.push_back(buffer);
+    return {buffer.id, Box::whole(buffer.shape)};
   }
 
   // ---- crossings
@@ -412,6 +450,8 @@ class Instantiation {
         recv.tensor = body.tensor;
         recv.region = piece.region;
         recv.view = local(body.to.buffer, piece.region);
+        if (const auto& compression = crossing_compression(body.tensor))
+          recv.codec = compression->codec;
         push(text, {std::move(recv), {}, {}});
       }
       return;
@@ -428,6 +468,11 @@ class Instantiation {
         send.tensor = body.tensor;
         send.region = piece.region;
         send.view = local(body.from.buffer, piece.region);
+        if (const auto& compression = crossing_compression(body.tensor)) {
+          send.codec = compression->codec;
+          if (compression->error_feedback)
+            send.residual = residual(body.tensor, piece.region.volume());
+        }
         push(text, {std::move(send), {}, {}});
       }
     }

@@ -87,8 +87,10 @@ class MemoryPlanner {
         if (transfer.in) visit(transfer.in->buffer);
         if (transfer.out) visit(transfer.out->buffer);
       }
+      if (issue->residual) visit(issue->residual->buffer);
     } else if (const auto* send = std::get_if<Send>(&instruction.body)) {
       visit(send->view.buffer);
+      if (send->residual) visit(send->residual->buffer);
     } else if (const auto* recv = std::get_if<Recv>(&instruction.body)) {
       visit(recv->view.buffer);
     } else if (const auto* copy = std::get_if<Copy>(&instruction.body)) {

@@ -82,6 +82,7 @@ struct TextIssue {
   std::vector<AxisId> axes;
   std::optional<Combiner> combiner;
   std::vector<TextTransfer> transfers;
+  std::optional<Compression> compression;  // unset with `classify`: of the kind that follows
   int unit = -1;  // for which it was moved ahead: joined only with others for the same
 };
 struct CrossRoute {

@@ -58,8 +58,10 @@ void add_issue(const Program& program, const Graph& graph, const Issue& issue, i
   }
   std::vector<const Redistribution*> items;
   for (const Redistribution& what : kept) items.push_back(&what);
-  const Traffic once = bucket_traffic(items, static_cast<size_t>(group.index));
   if (items.empty()) return;
+  const auto me = static_cast<size_t>(group.index);
+  const Traffic once =
+      issue.codec ? coded_traffic(items, *issue.codec, me) : bucket_traffic(items, me);
   volume.by_kind[std::string(collective_name(issue.kind))] +=
       Traffic{once.bytes * times, once.messages * times};
 }
@@ -153,6 +155,20 @@ int64_t Volume::bytes() const {
   return total;
 }
 
+bool is_lossy(const Program& program) {
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      const auto* issue = std::get_if<Issue>(&instruction.body);
+      const auto* send = std::get_if<Send>(&instruction.body);
+      const auto* recv = std::get_if<Recv>(&instruction.body);
+      if ((issue != nullptr && issue->codec) || (send != nullptr && send->codec) ||
+          (recv != nullptr && recv->codec))
+        return true;
+    }
+  }
+  return false;
+}
+
 Volume volume(const Program& program, const Graph& graph) {
   return volume(program, graph, nullptr);
 }
@@ -171,7 +187,8 @@ Volume volume(const Program& program, const Graph& graph, bool (*keep)(const Ten
         const int64_t elements = send->region.volume();
         const DType dtype = program.buffer(send->view.buffer).dtype;
         if (elements > 0) {
-          out.by_kind["send"] += Traffic{elements * dtype_bytes(dtype) * times, times};
+          out.by_kind["send"] +=
+              Traffic{message_bytes(send->codec, dtype, elements) * times, times};
         }
       }
     }

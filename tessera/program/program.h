@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "tessera/base/box.h"
+#include "tessera/base/codec.h"
 #include "tessera/base/redistribution.h"
 #include "tessera/graph/graph.h"
 #include "tessera/plan/plan.h"
@@ -114,6 +115,10 @@ struct Issue {     // of a collective
   std::optional<Combiner> combiner;
   DType dtype = DType::kFloat32;
   std::vector<Transfer> transfers;  // > 1: a bucket
+  std::optional<Codec> codec =
+      std::nullopt;  // what moves is encoded (base/codec.h): the values change
+  std::optional<View> residual =
+      std::nullopt;  // error feedback: float32, persistent, coded_elements() in all
   friend bool operator==(const Issue&, const Issue&) = default;
 };
 struct Send {
@@ -123,6 +128,8 @@ struct Send {
   TensorId tensor;
   Box region;
   View view;
+  std::optional<Codec> codec = std::nullopt;    // as of an Issue
+  std::optional<View> residual = std::nullopt;  // as of an Issue; one element each of the region
   friend bool operator==(const Send&, const Send&) = default;
 };
 struct Recv {
@@ -132,6 +139,7 @@ struct Recv {
   TensorId tensor;
   Box region;
   View view;
+  std::optional<Codec> codec = std::nullopt;
   friend bool operator==(const Recv&, const Recv&) = default;
 };
 struct Wait {
@@ -251,6 +259,8 @@ Box project(const Annotation& annotation, const OperandDims& operand, const Box&
 
 // Does the box lie wholly above the diagonal of a causal pair, so that the op makes nothing of it?
 bool masked(const Annotation& annotation, const Box& box);
+// Does a message or a collective change values on its way?
+bool is_lossy(const Program& program);
 
 // What one step of this rank sends, by kind ("all_reduce", ..., "send"), by the contract of
 // traffic().

@@ -60,16 +60,23 @@ class Printer {
     return "(" + join(parts, " ") + ")";
   }
 
+  std::string coding(const std::optional<Codec>& codec, const std::optional<View>& residual) const {
+    if (!codec) return "";
+    return " with " + quoted(codec_text(*codec)) + (residual ? " residual " + view(*residual) : "");
+  }
+
   std::string print(const Compute& compute) const;
   std::string print(const Output& output) const;
   std::string print(const Issue& issue) const;
   std::string print(const Send& send) const {
-    return fmt::format("send #{} to {} tag {} {} {}", send.handle, send.peer, send.tag,
-                       region(send.tensor, send.region), view(send.view));
+    return fmt::format("send #{} to {} tag {} {} {}{}", send.handle, send.peer, send.tag,
+                       region(send.tensor, send.region), view(send.view),
+                       coding(send.codec, send.residual));
   }
   std::string print(const Recv& recv) const {
-    return fmt::format("recv #{} from {} tag {} {} {}", recv.handle, recv.peer, recv.tag,
-                       region(recv.tensor, recv.region), view(recv.view));
+    return fmt::format("recv #{} from {} tag {} {} {}{}", recv.handle, recv.peer, recv.tag,
+                       region(recv.tensor, recv.region), view(recv.view),
+                       coding(recv.codec, std::nullopt));
   }
   std::string print(const Wait& wait) const {
     return fmt::format("wait #{}{}", wait.handle,
@@ -127,7 +134,8 @@ std::string Printer::print(const Compute& compute) const {
 std::string Printer::print(const Issue& issue) const {
   std::string out = fmt::format("issue #{} {}", issue.handle, collective_name(issue.kind));
   if (issue.combiner) out += fmt::format(" by {}", combiner_name(*issue.combiner));
-  out += fmt::format(" {} group {}", dtype_name(issue.dtype), issue.group);
+  out += fmt::format(" {} group {}{}", dtype_name(issue.dtype), issue.group,
+                     coding(issue.codec, issue.residual));
   std::vector<std::string> transfers;
   for (const Transfer& transfer : issue.transfers) {
     std::string text = fmt::format("{} {} -> {}", tensor(transfer.tensor), boxes(transfer.hold),

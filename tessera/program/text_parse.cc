@@ -166,6 +166,7 @@ class Parser {
   Compute compute(Cursor& in);
   Output output(Cursor& in);
   Issue issue(Cursor& in);
+  void coding(Cursor& in, std::optional<Codec>& codec, std::optional<View>* residual);
   Transfer transfer(Cursor& in);
 
   TensorId tensor(Cursor& in);
@@ -420,6 +421,14 @@ Transfer Parser::transfer(Cursor& in) {
   return out;
 }
 
+void Parser::coding(Cursor& in, std::optional<Codec>& codec, std::optional<View>* residual) {
+  if (!in.accept("with")) return;
+  const auto parsed = parse_codec(in.quoted());
+  if (parsed) codec = *parsed;
+  if (!parsed) in.fail(parsed.error().message);
+  if (residual != nullptr && in.accept("residual")) *residual = view(in);
+}
+
 Issue Parser::issue(Cursor& in) {
   Issue out;
   out.handle = handle(in);
@@ -434,6 +443,7 @@ Issue Parser::issue(Cursor& in) {
   if (!dtype) in.fail(dtype.error().message);
   in.expect("group");
   out.group = in.small();
+  coding(in, out.codec, &out.residual);
   in.expect("{");
   if (in.accept("}")) return out;
   do {
@@ -487,10 +497,14 @@ Instruction Parser::instruction(Cursor& in) {
     const TensorId what = tensor(in);
     Box region = in.box();
     View where = view(in);
+    std::optional<Codec> codec;
+    std::optional<View> residual;
+    coding(in, codec, sends ? &residual : nullptr);
     if (sends) {
-      out.body = Send{number, peer, tag, what, std::move(region), std::move(where)};
+      out.body =
+          Send{number, peer, tag, what, std::move(region), std::move(where), codec, residual};
     } else {
-      out.body = Recv{number, peer, tag, what, std::move(region), std::move(where)};
+      out.body = Recv{number, peer, tag, what, std::move(region), std::move(where), codec};
     }
   }
   if (in.accept("for")) out.cause = op(in);

@@ -274,8 +274,9 @@ bool Engine::agree(Rank& rank, Communication& communication, const Issue& issue,
                               communication.first_rank, communication.first_where,
                               fmt::join(communication.members, " "), what));
   };
-  if (issue.kind != other.kind || issue.combiner != other.combiner || issue.dtype != other.dtype) {
-    return differ({}, "kind, combiner or dtype differ");
+  if (issue.kind != other.kind || issue.combiner != other.combiner || issue.dtype != other.dtype ||
+      issue.codec != other.codec) {
+    return differ({}, "kind, combiner, dtype or codec differ");
   }
   if (issue.transfers.size() != other.transfers.size()) {
     return differ({}, fmt::format("expected {} arrays, found {}", other.transfers.size(),
@@ -317,6 +318,7 @@ bool Engine::message(Rank& rank, const Instruction& instruction, const Prepared&
   const int64_t tag = send != nullptr ? send->tag : recv->tag;
   const TensorId tensor = send != nullptr ? send->tensor : recv->tensor;
   const View& view = send != nullptr ? send->view : recv->view;
+  const std::optional<Codec>& codec = send != nullptr ? send->codec : recv->codec;
   const int handle = send != nullptr ? send->handle : recv->handle;
   const size_t end = send != nullptr ? 0 : 1;
   Channel& channel = channels_[{source, target, tag, mb}];
@@ -331,6 +333,7 @@ bool Engine::message(Rank& rank, const Instruction& instruction, const Prepared&
     created->first_where = where(rank);
     created->tensor = tensor;
     created->region = region;
+    created->codec = codec;
     communications_.push_back(std::move(created));
   }
   const size_t id = channel.messages[position];
@@ -342,6 +345,15 @@ bool Engine::message(Rank& rank, const Instruction& instruction, const Prepared&
                     graph_.tensor(communication.tensor).name, communication.region.to_string(),
                     communication.first_rank, communication.first_where, graph_.tensor(tensor).name,
                     region.to_string()));
+  }
+  if (communication.codec != codec) {
+    const auto name = [](const std::optional<Codec>& one) {
+      return one ? codec_text(*one) : std::string("none");
+    };
+    return reject(&rank, "message", tensor,
+                  fmt::format("expected the codec {} as rank {} has it at {}, found {}",
+                              name(communication.codec), communication.first_rank,
+                              communication.first_where, name(codec)));
   }
   Arrival& arrival = communication.arrivals[end];
   arrival.values.resize(1);

@@ -38,6 +38,7 @@ class Engine {
     std::vector<std::vector<Box>> hold, need;  // by transfer and member
     TensorId tensor;                           // messages
     Box region;
+    std::optional<Codec> codec;
     // Results by transfer: members often need the same box.
     std::vector<std::pair<Box, std::vector<Piece>>> cached;
     bool complete() const { return arrived == members.size(); }

@@ -108,6 +108,9 @@ class Preparer {
   bool check_box(const Compute& compute, const Op& op, Prepared& out);
   bool check_result(const Compute& compute, const Op& op, size_t index);
   bool check_overwrites(const Compute& compute, const Op& op, Prepared& out);
+  bool check_coding(const Issue& issue);
+  bool check_residual(const std::optional<View>& view, bool coded, int64_t elements,
+                      TensorId tensor);
   bool prepare(const Issue& issue, Prepared& out);
   bool prepare_transfer(const Issue& issue, const Transfer& transfer, Prepared& out);
   bool check_kind(const Issue& issue, const Transfer& transfer);
@@ -283,6 +286,23 @@ bool Preparer::check_view(const View& view, TensorId tensor, const Box& region) 
   return true;
 }
 
+// Error feedback: float32 that outlives the step, one element each that the rank encodes.
+bool Preparer::check_residual(const std::optional<View>& view, bool coded, int64_t elements,
+                              TensorId tensor) {
+  if (!view) return true;
+  const bool known = view->buffer.valid() && view->buffer.index() < program_.buffers.size();
+  if (known && coded) {
+    const Buffer& buffer = program_.buffer(view->buffer);
+    if (buffer.lifetime == Lifetime::kPersistent && buffer.dtype == DType::kFloat32 &&
+        buffer.shape == std::vector<int64_t>{elements} && view->box == Box::whole(buffer.shape)) {
+      return true;
+    }
+  }
+  return reject("instruction", tensor,
+                "expected a codec and a persistent float32 residual of {} elements, found %{}",
+                elements, view->buffer.value);
+}
+
 bool Preparer::check_inside(const Moving& region, const std::vector<int64_t>& shape,
                             TensorId tensor) {
   const Box whole = Box::whole(shape);
@@ -314,6 +334,10 @@ bool Preparer::prepare(const Instruction& instruction, Prepared& out) {
                   peer);
   };
   if (const auto* send = std::get_if<Send>(&instruction.body)) {
+    if (!check_residual(send->residual, send->codec.has_value(), send->region.volume(),
+                        send->tensor)) {
+      return false;
+    }
     return new_handle(send->handle) && peer_known(send->peer, send->tensor) &&
            prepare_region(send->tensor, send->region, send->view, out);
   }
@@ -497,6 +521,7 @@ bool Preparer::prepare(const Issue& issue, Prepared& out) {
   for (const Transfer& transfer : issue.transfers) {
     if (!prepare_transfer(issue, transfer, out)) return false;
   }
+  if (!check_coding(issue)) return false;
   return check_bucket(issue);
 }
 
@@ -531,6 +556,23 @@ bool Preparer::prepare_transfer(const Issue& issue, const Transfer& transfer, Pr
   return (!transfer.in || check_view(*transfer.in, id, transfer.hold[me])) &&
          (!transfer.out || check_view(*transfer.out, id, transfer.need[me])) &&
          check_kind(issue, transfer);
+}
+
+bool Preparer::check_coding(const Issue& issue) {
+  if (!issue.codec && !issue.residual) return true;
+  const auto me = static_cast<size_t>(program_.groups[static_cast<size_t>(issue.group)].index);
+  int64_t elements = 0;
+  for (const Transfer& transfer : issue.transfers) {
+    const Redistribution what{issue.kind, issue.combiner, issue.dtype, transfer.hold,
+                              transfer.need};
+    if (!can_code(what)) {
+      return reject("instruction", transfer.tensor,
+                    "a codec needs floating copies or sums whose pieces do not overlap");
+    }
+    elements += coded_elements(what, me);
+  }
+  return issue.transfers.empty() || check_residual(issue.residual, issue.codec.has_value(),
+                                                   elements, issue.transfers[0].tensor);
 }
 
 bool Preparer::check_kind(const Issue& issue, const Transfer& transfer) {

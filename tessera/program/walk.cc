@@ -168,7 +168,10 @@ class Walker {
   // Steps of a conversion; the last one may be told where to put its result.
   Held convert(PlaceId place, TensorId tensor, Held from, const Layout& to, BlockRef block,
                OpId cause, When when, int into = -1) {
-    const std::vector<ConversionStep> path = find_path(place, tensor, from.region.layout, to);
+    const std::vector<ConversionStep> path =
+        apart(place, tensor, from.region.layout.combiner,
+              find_path(place, tensor, from.region.layout, to));
+    int parts = -1;  // the buffer of parts that were scattered: whole again, they go back there
     for (size_t i = 0; i < path.size(); ++i) {
       const ConversionStep& step = path[i];
       Held next = from;
@@ -180,8 +183,14 @@ class Walker {
         const bool reduces =
             step.kind == CollectiveKind::kAllReduce || step.kind == CollectiveKind::kReduceScatter;
         const bool in_place = step.kind == CollectiveKind::kAllReduce && whole_buffer;
+        if (step.kind == CollectiveKind::kReduceScatter && whole_buffer &&
+            compression(tensor, CollectiveKind::kAllReduce))
+          parts = from.buffer;
+        const bool into_parts = gathers_back(path, i) && parts >= 0;
         if (i + 1 == path.size() && into >= 0) {
           next.buffer = into;
+        } else if (into_parts) {
+          next.buffer = parts;
         } else if (!in_place) {
           next.buffer = new_buffer(place, tensor, collective_name(step.kind), next.region);
         }
@@ -190,6 +199,7 @@ class Walker {
         issue.kind = step.kind;
         issue.axes = step.axes;
         if (reduces) issue.combiner = from.region.layout.combiner;
+        issue.compression = step_compression(tensor, path, i);
         issue.transfers.push_back({tensor, view(from), {next.buffer, next.region}});
         next.pending = issue.handle;
         next.block = block;
@@ -199,6 +209,50 @@ class Walker {
       from = std::move(next);
     }
     return from;
+  }
+
+  // A compressed all-reduce is a reduce-scatter and an all-gather: each part is encoded once,
+  // summed where it arrives, and the sum is encoded once.
+  std::vector<ConversionStep> apart(PlaceId place, TensorId tensor, Combiner combiner,
+                                    const std::vector<ConversionStep>& path) const {
+    std::vector<ConversionStep> out;
+    for (const ConversionStep& step : path) {
+      out.push_back(step);
+      const std::vector<int64_t> sizes = shape(tensor);
+      if (step.slice || step.kind != CollectiveKind::kAllReduce || sizes.empty() ||
+          !compression(tensor, step.kind) || combiner != Combiner::kSum)
+        continue;
+      const size_t dim =
+          static_cast<size_t>(std::max_element(sizes.begin(), sizes.end()) - sizes.begin());
+      Layout scattered = step.to;
+      for (AxisId axis : step.axes) scattered.shards[dim].push_back(axis);
+      scattered = normalise(std::move(scattered), mesh(place), sizes);
+      ConversionStep gather = step;
+      out.back().kind = CollectiveKind::kReduceScatter;
+      out.back().to = std::move(scattered);
+      gather.kind = CollectiveKind::kAllGather;
+      out.push_back(std::move(gather));
+    }
+    return out;
+  }
+
+  const std::optional<Compression>& compression(TensorId tensor, CollectiveKind kind) const {
+    return plan_.tensors[tensor.index()].compress[static_cast<size_t>(kind)];
+  }
+
+  // Step i and the one before are halves of an all-reduce.
+  static bool gathers_back(const std::vector<ConversionStep>& path, size_t i) {
+    return i > 0 && path[i].kind == CollectiveKind::kAllGather && !path[i].slice &&
+           !path[i - 1].slice && path[i - 1].kind == CollectiveKind::kReduceScatter &&
+           path[i].axes == path[i - 1].axes;
+  }
+
+  std::optional<Compression> step_compression(TensorId tensor,
+                                              const std::vector<ConversionStep>& path,
+                                              size_t i) const {
+    const auto& all_reduce = compression(tensor, CollectiveKind::kAllReduce);
+    const bool half = gathers_back(path, i) || (i + 1 < path.size() && gathers_back(path, i + 1));
+    return half && all_reduce ? all_reduce : compression(tensor, path[i].kind);
   }
 
   const std::vector<ConversionStep>& find_path(PlaceId place, TensorId tensor, const Layout& from,

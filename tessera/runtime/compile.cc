@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <utility>
 
 #include "tessera/graph/builder.h"
@@ -14,11 +15,13 @@ namespace {
 
 std::vector<TensorId> fetched(const Graph& graph, const CompileOptions& options) {
   std::vector<TensorId> ids;
+  std::map<TensorId, TensorId> last;  // by parameter; with a loss scale, the unscaled gradient
   for (const Tensor& tensor : graph.tensors()) {
-    const bool gradient = tensor.of.valid() && graph.tensor(tensor.of).role == Role::kParameter &&
-                          tensor.name == "grad." + graph.tensor(tensor.of).name;
-    if (options.fetch_gradients && gradient) ids.push_back(tensor.id);
+    const bool gradient = tensor.role == Role::kGradient && tensor.of.valid() &&
+                          graph.tensor(tensor.of).role == Role::kParameter;
+    if (options.fetch_gradients && gradient) last[tensor.of] = tensor.id;
   }
+  for (const auto& [parameter, gradient] : last) ids.push_back(gradient);
   return ids;
 }
 
@@ -55,18 +58,11 @@ Result<Compiled> compile_model(Model model, Plan plan, const CompileOptions& opt
   Compiled compiled;
   compiled.model = std::move(model);
   compiled.plan = std::move(plan);
-  TESSERA_TRY(DType compute, parse_dtype(options.precision));
-  const DType storage = storage_of(compute);
-  if (compute == DType::kFloat32 && compiled.plan.compute_dtype)
-    compute = *compiled.plan.compute_dtype;
-  if (compute == DType::kFloat16) {
-    return invalid_input(fmt::format(
-        "{}: precision: expected float64, float32 or bfloat16, found float16", compiled.plan.file));
-  }
-  TESSERA_TRY(const Graph forward,
-              shape_forward(compiled.model.graph, compiled.plan,
-                            compute != storage ? std::optional(compute) : std::nullopt));
-  TESSERA_TRY(const Graph training, differentiate(forward, specification(options.optimizer)));
+  TESSERA_TRY(const DType compute, parse_dtype(options.precision));
+  Precision precision = compiled.plan.precision;
+  if (compute != DType::kFloat32) precision.compute = compute;
+  TESSERA_TRY(const Graph training, training_graph(compiled.model.graph, compiled.plan, precision,
+                                                   specification(options.optimizer)));
   TESSERA_TRY(Prepared prepared, prepare(training, compiled.plan));
   compiled.graph = std::make_shared<const Graph>(std::move(prepared.graph));
   compiled.ranks = static_cast<int>(prepared.plan.ranks);

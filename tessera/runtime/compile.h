@@ -18,7 +18,8 @@ struct CompileOptions {
   std::string model, plan;  // as users name them
   std::string beside;       // a file in whose folder a plan file may lie
   int64_t batch = 8;
-  std::string precision = "float32";  // "float64", "bfloat16" (computes in it, float32 weights)
+  std::string precision =
+      "float32";  // "float64"; "bfloat16", "float16" (computes in it, float32 weights)
   OptimizerConfig optimizer;
   bool fetch_gradients = false;  // keep "grad.<parameter>" to the end of the step
 };

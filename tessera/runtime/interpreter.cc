@@ -13,6 +13,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/comm/coded.h"
 #include "tessera/runtime/arena.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
@@ -58,6 +59,7 @@ struct Run {
 // A communication handle of the program: what is in flight, by micro-batch.
 struct Flight {
   std::vector<comm::Handle> pending;
+  std::vector<std::unique_ptr<comm::CodedCall>> coded;  // to be decoded after the wait
   bool each_run = true;  // issued in every run of a forward or backward block
   std::string name;      // for the profile
 };
@@ -180,6 +182,7 @@ struct RankExecutor::Impl {
                      for (const Transfer& transfer : issue.transfers) {
                        if (transfer.in) extend(extent, *transfer.in);
                        if (transfer.out) extend(extent, *transfer.out);
+                       if (issue.residual) extend(extent, *issue.residual);
                        redistributions[b][i].push_back(
                            {issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
                      }
@@ -190,6 +193,7 @@ struct RankExecutor::Impl {
                    },
                    [&](const Send& send) {
                      extend(extent, send.view);
+                     if (send.residual) extend(extent, *send.residual);
                      label.tensor = graph.tensor(send.tensor).name;
                      add_flight(send.handle, b, instruction.when, "send");
                    },
@@ -235,6 +239,7 @@ struct RankExecutor::Impl {
     flight.each_run = !block.once() && when == When::kAlways;
     flight.pending.assign(flight.each_run ? static_cast<size_t>(program.micro_batches) : 1,
                           comm::kNoHandle);
+    flight.coded.resize(flight.pending.size());
     flight.name = std::move(name);
   }
 
@@ -361,13 +366,31 @@ struct RankExecutor::Impl {
     return {memory.data, box, memory.strides};
   }
 
-  void start(const Run& run, int handle, comm::Handle started) {
+  void start(const Run& run, int handle, comm::Handle started,
+             std::unique_ptr<comm::CodedCall> coded = nullptr) {
     Flight& flight = flights.at(handle);
-    comm::Handle& pending =
-        flight.pending[flight.each_run ? static_cast<size_t>(run.micro_batch) : 0];
+    const size_t slot = flight.each_run ? static_cast<size_t>(run.micro_batch) : 0;
+    flight.coded[slot] = std::move(coded);
+    comm::Handle& pending = flight.pending[slot];
     TESSERA_CHECK(pending == comm::kNoHandle, "rank {}: handle #{} is issued again before its wait",
                   program.rank, handle);
     pending = started;
+  }
+
+  void clear_residuals() const {
+    const auto clear = [&](const std::optional<View>& view) {
+      if (view) std::fill_n(residual_of(view), view->box.volume(), 0.0F);
+    };
+    for (const auto& [ref, block] : program.blocks) {
+      for (const Instruction& instruction : block) {
+        if (const auto* issue = std::get_if<Issue>(&instruction.body)) clear(issue->residual);
+        if (const auto* send = std::get_if<Send>(&instruction.body)) clear(send->residual);
+      }
+    }
+  }
+
+  float* residual_of(const std::optional<View>& view) const {
+    return view ? reinterpret_cast<float*>(array(*view, 0).data) : nullptr;
   }
 
   void execute_issue(const Run& run, size_t i, const Issue& issue) {
@@ -381,6 +404,13 @@ struct RankExecutor::Impl {
                        comm_view(transfer.in, transfer.hold[me], run.micro_batch),
                        comm_view(transfer.out, transfer.need[me], run.micro_batch)});
     }
+    if (issue.codec) {
+      auto call = std::make_unique<comm::CodedCall>();
+      const comm::Handle started =
+          call->begin(communicator, groups[static_cast<size_t>(issue.group)], me, items,
+                      *issue.codec, residual_of(issue.residual), labels[b][i]);
+      return start(run, issue.handle, started, std::move(call));
+    }
     start(run, issue.handle,
           communicator.issue(groups[static_cast<size_t>(issue.group)], std::move(items),
                              labels[b][i]));
@@ -393,6 +423,14 @@ struct RankExecutor::Impl {
 
   void execute_send(const Run& run, size_t i, const Send& send) {
     const DType dtype = program.buffer(send.view.buffer).dtype;
+    if (send.codec) {
+      auto call = std::make_unique<comm::CodedCall>();
+      const comm::Handle started =
+          call->begin_send(communicator, send.peer, tag_of(send.tag, run), dtype,
+                           comm_view(send.view, send.region, run.micro_batch), *send.codec,
+                           residual_of(send.residual), labels[run.block][i]);
+      return start(run, send.handle, started, std::move(call));
+    }
     start(run, send.handle,
           communicator.issue_send(send.peer, tag_of(send.tag, run), dtype,
                                   comm_view(send.view, send.region, run.micro_batch),
@@ -401,19 +439,27 @@ struct RankExecutor::Impl {
 
   void execute_receive(const Run& run, size_t i, const Recv& receive) {
     const DType dtype = program.buffer(receive.view.buffer).dtype;
+    if (receive.codec) {
+      auto call = std::make_unique<comm::CodedCall>();
+      const comm::Handle started =
+          call->begin_recv(communicator, receive.peer, tag_of(receive.tag, run), dtype,
+                           comm_view(receive.view, receive.region, run.micro_batch), *receive.codec,
+                           labels[run.block][i]);
+      return start(run, receive.handle, started, std::move(call));
+    }
     start(run, receive.handle,
           communicator.issue_recv(receive.peer, tag_of(receive.tag, run), dtype,
                                   comm_view(receive.view, receive.region, run.micro_batch),
                                   labels[run.block][i]));
   }
 
-  void wait_on(comm::Handle& pending) {
-    if (pending == comm::kNoHandle) return;
-    const comm::Handle handle = std::exchange(pending, comm::kNoHandle);
-    communicator.wait(handle);
+  void wait_on(Flight& flight, size_t slot) {
+    const comm::Handle handle = std::exchange(flight.pending[slot], comm::kNoHandle);
+    if (handle != comm::kNoHandle) communicator.wait(handle);
+    if (const auto call = std::exchange(flight.coded[slot], nullptr)) call->finish();
   }
   void wait_all(Flight& flight) {
-    for (comm::Handle& pending : flight.pending) wait_on(pending);
+    for (size_t slot = 0; slot < flight.pending.size(); ++slot) wait_on(flight, slot);
   }
 
   void execute_wait(const Run& run, const Wait& wait) {
@@ -423,7 +469,7 @@ struct RankExecutor::Impl {
       return;
     }
     const int64_t micro_batch = wait.lag == 0 ? run.micro_batch : run.previous;
-    if (micro_batch >= 0) wait_on(flight.pending[static_cast<size_t>(micro_batch)]);
+    if (micro_batch >= 0) wait_on(flight, static_cast<size_t>(micro_batch));
   }
 
   void execute_copy(const Run& run, size_t i, const Copy& copy) {
@@ -467,6 +513,7 @@ void RankExecutor::initialise() {
     tessera::initialise(impl_->graph.tensor(home.tensor), home.region, impl_->options.seed,
                         impl_->array(whole, 0));
   }
+  impl_->clear_residuals();
 }
 
 void RankExecutor::run_step(int64_t step, const LoadFunction& load) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/runtime/kernels/family.h"
 #include "tessera/runtime/kernels/nest.h"
 
@@ -90,6 +91,7 @@ Kernel prepare_merge_moments(const Array& from, const Array& into) {
 Kernel prepare_merge(const Array& from, const Array& into, Combiner combiner) {
   TESSERA_CHECK(combiner != Combiner::kWeighted, "weighted parts are merged by the kind's kernel");
   if (combiner == Combiner::kMoments) return prepare_merge_moments(from, into);
+  if (combiner == Combiner::kSum && from.dtype != into.dtype) return prepare_add(from, into);
   const Nest<2> nest({&into, &from}, into.shape.size());
   const DType dtype = into.dtype;
   return [=] {
@@ -110,32 +112,45 @@ Kernel sequence(std::vector<Kernel> kernels) {
   };
 }
 
-// The kind's own kernel, with scratch memory in place of the outputs that it cannot add to.
+// The dtype that the kind's kernel makes: of the first floating operand where the op converts it.
+DType made_dtype(const KernelCall& call, size_t output) {
+  const DType dtype = call.outputs[output].dtype;
+  if (!has_sum_dtype(*call.op, output)) return dtype;
+  const auto first = std::find_if(call.inputs.begin(), call.inputs.end(),
+                                  [](const Array& array) { return is_floating(array.dtype); });
+  return first == call.inputs.end() ? dtype : first->dtype;
+}
+
+// The kind's own kernel, with scratch memory in place of the outputs that it cannot add to or whose
+// dtype it does not make.
 Kernel prepare_with_scratch(const KernelInfo& info, const KernelCall& call) {
   KernelCall inner = call;
   std::vector<size_t> detached;
   int64_t bytes = 0;
-  const auto padded = [](const Array& array) {
-    int64_t n = dtype_bytes(array.dtype);
-    for (const int64_t size : array.shape) n *= size;
+  const auto padded = [&](size_t i) {
+    int64_t n = dtype_bytes(made_dtype(call, i));
+    for (const int64_t size : call.outputs[i].shape) n *= size;
     return (n + 63) / 64 * 64;
   };
   for (size_t i = 0; i < call.outputs.size(); ++i) {
-    if (!call.add[i] || call.outputs[i].empty() || ((info.accumulates >> i) & 1U) != 0) continue;
+    if (call.outputs[i].empty()) continue;
+    const bool adds_itself = !call.add[i] || ((info.accumulates >> i) & 1U) != 0;
+    if (adds_itself && made_dtype(call, i) == call.outputs[i].dtype) continue;
     detached.push_back(i);
-    bytes += padded(call.outputs[i]);
+    bytes += padded(i);
   }
   if (detached.empty()) return info.prepare(call);
   std::byte* memory = call.context->accumulate.take(bytes);
   for (const size_t i : detached) {
-    inner.outputs[i] = Array::contiguous(memory, call.outputs[i].dtype, call.outputs[i].shape);
+    inner.outputs[i] = Array::contiguous(memory, made_dtype(call, i), call.outputs[i].shape);
     inner.add[i] = false;
-    memory += padded(call.outputs[i]);
+    memory += padded(i);
   }
   std::vector<Kernel> kernels{info.prepare(inner)};
   for (const size_t i : detached) {
-    kernels.push_back(
-        prepare_merge(inner.outputs[i], call.outputs[i], call.op->annotation.outputs[i].combiner));
+    kernels.push_back(call.add[i] ? prepare_merge(inner.outputs[i], call.outputs[i],
+                                                  call.op->annotation.outputs[i].combiner)
+                                  : prepare_copy(inner.outputs[i], call.outputs[i]));
   }
   return sequence(std::move(kernels));
 }

@@ -6,7 +6,7 @@
 //   batch = 8                      # sequences a step over all ranks
 //   steps = 200
 //   plan = "megatron(tp=2,dp=2)"   # or a file
-//   precision = "float32"          # float64, bfloat16 (compute; float32 master weights)
+//   precision = "float32"          # float64; bfloat16, float16 (compute; float32 master weights)
 //   seed = 1
 //   [optimizer]
 //   kind = "adamw"

@@ -61,9 +61,9 @@ TEST(RunConfig, ErrorsNameFileLineAndTheNearestKey) {
             "run.toml:1: expected steps to be an integer of at least 1, found 0");
   EXPECT_EQ(parse_error("steps = \"many\"\n"),
             "run.toml:1: expected steps to be an integer of at least 1, found 'many'");
-  EXPECT_EQ(
-      parse_error("precision = \"float8\"\n"),
-      "run.toml:1: expected precision to be one of float32, float64, bfloat16, found 'float8'");
+  EXPECT_EQ(parse_error("precision = \"float8\"\n"),
+            "run.toml:1: expected precision to be one of float32, float64, bfloat16, float16, "
+            "found 'float8'");
   EXPECT_EQ(parse_error("data = [1]\n"),
             "run.toml:1: expected data to be a list of strings, found a list");
   EXPECT_EQ(parse_error("model = \"gpt\nbatch = 2\n").substr(0, 11), "run.toml:1:");

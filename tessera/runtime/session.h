@@ -59,6 +59,7 @@ struct VerifyConfig {
   int64_t seed = 1;
   int64_t ranks = 0;  // 0: as the plan says; else must agree
   double tolerance = 1e-9;
+  double lossy_tolerance = 0.05;  // of the loss, where the plan compresses what ranks exchange
   double timeout_s = 60;
   OptimizerConfig optimizer;
 };
@@ -72,6 +73,7 @@ struct VerifyReport {
   std::map<std::string, int64_t> bytes_by_kind;
   int64_t peak_predicted = 0,
           peak_counted = 0;  // of the rank with the most; compared on every rank
+  bool lossy = false;  // the plan compresses: only the loss of each step is compared, by a margin
   bool ok = false;
   std::string why;  // if not ok: one line
 };

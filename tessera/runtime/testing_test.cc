@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tessera/base/philox.h"
+#include "tessera/comm/half.h"
 #include "tessera/program/program.h"
 #include "tessera/runtime/initialise.h"
 
@@ -24,6 +25,11 @@ void store(std::byte* at, DType dtype, double value) {
       std::memcpy(&bits, &v, 4);
       const auto rounded = static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
       std::memcpy(at, &rounded, 2);
+      return;
+    }
+    case DType::kFloat16: {
+      const uint16_t bits = comm::half::to_float16(static_cast<float>(value));
+      std::memcpy(at, &bits, 2);
       return;
     }
     default: {
@@ -51,6 +57,11 @@ double load(const std::byte* at, DType dtype) {
     float v;
     std::memcpy(&v, &bits, 4);
     return static_cast<double>(v);
+  }
+  if (dtype == DType::kFloat16) {
+    uint16_t bits;
+    std::memcpy(&bits, at, 2);
+    return static_cast<double>(comm::half::from_float16(bits));
   }
   int64_t v;
   std::memcpy(&v, at, 8);

@@ -20,5 +20,6 @@ std::vector<Recipe> recompute_recipes();
 std::vector<Recipe> expert_recipes();
 std::vector<Recipe> loop_recipes();
 std::vector<Recipe> sequence_parallel_recipes();
+std::vector<Recipe> compression_recipes();
 
 }  // namespace tessera::recipes

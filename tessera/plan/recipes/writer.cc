@@ -143,10 +143,12 @@ std::string PlanText::str() const {
     placed.push_back({{"ops", quoted(ops)}, {"at", fmt::format("{}", at)}});
   }
   out += list("split", splits) + list("stage", placed) + list("store", stores);
-  if (loops.empty()) return out;
-  out += "loop = [\n";
-  for (const std::string& loop : loops) out += "  { " + loop + " },\n";
-  return out + "]\n";
+  if (!loops.empty()) {
+    out += "loop = [\n";
+    for (const std::string& loop : loops) out += "  { " + loop + " },\n";
+    out += "]\n";
+  }
+  return out + list("compress", compressed);
 }
 
 int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim) {

@@ -37,6 +37,7 @@ struct PlanText {
   std::vector<std::pair<std::string, int64_t>> stages{};
   std::vector<std::string> loops{};  // whole entries
   std::vector<int64_t> place{};      // empty: left out
+  std::vector<Entry> compressed{};
 
   int64_t size(std::string_view axis) const;  // 1 if there is no such axis
   bool has(std::string_view axis) const { return size(axis) > 1; }

@@ -2,6 +2,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
@@ -141,6 +142,15 @@ Kernel add_n(const KernelCall& call) {
       next = 2;
     }
     for (; next < terms.size(); ++next) y.add_(terms[next]);
+  };
+}
+
+Kernel max_n(const KernelCall& call) {
+  std::vector<at::Tensor> terms;
+  for (size_t i = 0; i < call.inputs.size(); ++i) terms.push_back(operand(call, i));
+  return [y = output(call), terms = std::move(terms)]() mutable {
+    if (y.data_ptr() != terms[0].data_ptr()) y.copy_(terms[0]);
+    for (size_t i = 1; i < terms.size(); ++i) at::maximum_out(y, y, terms[i]);
   };
 }
 
@@ -303,6 +313,7 @@ constexpr KernelInfo kKernels[] = {
     {"sub", sub},
     {"mul", mul},
     {"add_n", add_n, 0b1},
+    {"max_n", max_n},
     {"scale", scale},
     {"gelu", gelu},
     {"silu", silu},

@@ -1,5 +1,5 @@
-// Optimizer steps and the norm of gradients: element by element over equal regions, so exact for
-// any cut.
+// Optimizer steps, the norm of gradients and the loss scale: element by element over equal regions,
+// so exact for any cut.
 #include <algorithm>
 #include <cmath>
 
@@ -26,7 +26,27 @@ void join_rows(std::vector<Array>& arrays) {
 
 Array scalar_of(const KernelCall& call, size_t i) { return call.inputs[i]; }
 
-// (p, g, m, v, lr, step[, coefficient]) -> (p', m', v')
+// The step does not count: every output is what the input was, where it is not that already.
+Kernel keep_old(const std::vector<std::pair<Array, Array>>& new_and_old) {
+  std::vector<Kernel> copies;
+  for (const auto& [made, old] : new_and_old) {
+    if (made.data != old.data) copies.push_back(prepare_copy(old, made));
+  }
+  return [copies = std::move(copies)] {
+    for (const Kernel& copy : copies) copy();
+  };
+}
+
+// Input `i`, a flag: is it there and set?
+bool is_set(const Array& flag) {
+  return flag.data != nullptr && load_element<double>(flag.data, flag.dtype) != 0;
+}
+
+Array optional_scalar(const KernelCall& call, size_t i) {
+  return i < call.inputs.size() ? call.inputs[i] : Array{};
+}
+
+// (p, g, m, v, lr, step[, coefficient[, skip]]) -> (p', m', v')
 Kernel adamw(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     std::vector<Array> a{call.outputs[0], call.outputs[1], call.outputs[2], call.inputs[0],
@@ -35,11 +55,15 @@ Kernel adamw(const KernelCall& call) {
     const Nest<7> nest({&a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &a[6]}, a[0].shape.size() - 1);
     const Row<A> p_out(a[0]), m_out(a[1]), v_out(a[2]), p(a[3]), g(a[4]), m(a[5]), v(a[6]);
     const Array lr = scalar_of(call, 4), step = scalar_of(call, 5);
-    const Array coefficient = call.inputs.size() > 6 ? scalar_of(call, 6) : Array{};
+    const Array coefficient = optional_scalar(call, 6), skip = optional_scalar(call, 7);
+    const Kernel keep = keep_old({{call.outputs[0], call.inputs[0]},
+                                  {call.outputs[1], call.inputs[2]},
+                                  {call.outputs[2], call.inputs[3]}});
     const double beta1 = call.op->number("beta1", 0.9), beta2 = call.op->number("beta2", 0.95),
                  eps = call.op->number("eps", 1e-8), decay = call.op->number("weight_decay");
     const RowOps<A>& ops = row_ops<A>();
     return [=, &ops] {
+      if (is_set(skip)) return keep();
       const double rate = load_element<double>(lr.data, lr.dtype),
                    t = load_element<double>(step.data, step.dtype);
       const double scale = coefficient.data == nullptr
@@ -65,7 +89,7 @@ Kernel adamw(const KernelCall& call) {
   });
 }
 
-// (p, g, momentum, lr[, coefficient]) -> (p', momentum')
+// (p, g, momentum, lr[, coefficient[, skip]]) -> (p', momentum')
 Kernel sgd(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     std::vector<Array> a{call.outputs[0], call.outputs[1], call.inputs[0], call.inputs[1],
@@ -74,11 +98,14 @@ Kernel sgd(const KernelCall& call) {
     const Nest<5> nest({&a[0], &a[1], &a[2], &a[3], &a[4]}, a[0].shape.size() - 1);
     const Row<A> p_out(a[0]), b_out(a[1]), p(a[2]), g(a[3]), b(a[4]);
     const Array lr = scalar_of(call, 3);
-    const Array coefficient = call.inputs.size() > 4 ? scalar_of(call, 4) : Array{};
+    const Array coefficient = optional_scalar(call, 4), skip = optional_scalar(call, 5);
+    const Kernel keep =
+        keep_old({{call.outputs[0], call.inputs[0]}, {call.outputs[1], call.inputs[2]}});
     const A momentum = static_cast<A>(call.op->number("momentum", 0.9));
     const A decay = static_cast<A>(call.op->number("weight_decay"));
     const RowOps<A>& ops = row_ops<A>();
     return [=, &ops] {
+      if (is_set(skip)) return keep();
       const A rate = load_element<A>(lr.data, lr.dtype);
       const A scale =
           coefficient.data == nullptr ? A{1} : load_element<A>(coefficient.data, coefficient.dtype);
@@ -127,11 +154,80 @@ Kernel clip_coefficient(const KernelCall& call) {
   };
 }
 
+// (g[, scale]; dtype, factor) -> factor g / scale
+Kernel unscale(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    std::vector<Array> a{call.outputs[0], call.inputs[0]};
+    join_rows(a);
+    const Nest<2> nest({&a[0], &a[1]}, a[0].shape.size() - 1);
+    const Row<A> out(a[0]), g(a[1]);
+    const Array scale = optional_scalar(call, 1);
+    const double factor = call.op->number("factor", 1.0);
+    return [=] {
+      const double divisor =
+          scale.data == nullptr ? 1.0 : load_element<double>(scale.data, scale.dtype);
+      const A by = static_cast<A>(factor / divisor);
+      nest.each([&](const std::array<std::byte*, 2>& at) {
+        const A* from = g.read(at[1]);
+        A* to = out.write(at[0]);
+        for (int64_t i = 0; i < g.size(); ++i) to[i] = by * from[i];
+        out.commit(at[0]);
+      });
+    };
+  });
+}
+
+// (g) -> 1 if an element is not finite, else 0. x - x is 0 for finite x and no number else.
+Kernel non_finite(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    std::vector<Array> a{call.inputs[0]};
+    join_rows(a);
+    const Nest<1> nest({a.data()}, a[0].shape.size() - 1);
+    const Row<A> row(a[0]);
+    const Array out = call.outputs[0];
+    return [=] {
+      A sum = 0;
+      nest.each([&](const std::array<std::byte*, 1>& at) {
+        const A* values = row.read(at[0]);
+        for (int64_t i = 0; i < row.size(); ++i) sum += values[i] - values[i];
+      });
+      store_element(out.data, out.dtype, sum == 0 ? 0.0 : 1.0);
+    };
+  });
+}
+
+// (scale, clean, overflows, skipped, flag) -> the same four after a step; docs/reference/ops.md.
+Kernel loss_scale(const KernelCall& call) {
+  const std::vector<Array> in = call.inputs, out = call.outputs;
+  const double growth = call.op->number("growth"), backoff = call.op->number("backoff"),
+               least = call.op->number("min"), most = call.op->number("max");
+  const auto interval = static_cast<double>(call.op->integer("interval"));
+  const auto hysteresis = static_cast<double>(call.op->integer("hysteresis"));
+  return [=] {
+    std::array<double, 5> s{};
+    for (size_t i = 0; i < s.size(); ++i) s[i] = load_element<double>(in[i].data, in[i].dtype);
+    auto& [scale, clean, overflows, skipped, flag] = s;
+    if (flag != 0) {
+      clean = 0;
+      skipped += 1;
+      overflows = std::min(overflows + 1, hysteresis);
+      if (overflows >= hysteresis) scale = std::max(scale * backoff, least);
+    } else if (++clean >= interval) {
+      clean = overflows = 0;
+      scale = std::min(scale * growth, most);
+    }
+    for (size_t i = 0; i < out.size(); ++i) store_element(out[i].data, out[i].dtype, s[i]);
+  };
+}
+
 constexpr KernelInfo kKernels[] = {
     {"adamw", adamw},
     {"sgd", sgd},
     {"sum_squares", sum_squares, 0b1},
     {"clip_coefficient", clip_coefficient},
+    {"unscale", unscale},
+    {"non_finite", non_finite},
+    {"loss_scale", loss_scale},
 };
 
 }  // namespace

@@ -1,0 +1,68 @@
+// Lossy codecs: how the elements of a message between ranks are written in fewer bytes. A message
+// is a list of elements in row-major order; what it takes is a function of their number alone, so
+// that bytes are known before anything runs. The formats: docs/strategies/compression.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/redistribution.h"
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+struct Codec {
+  enum class Kind : uint8_t {
+    kInt8,  // a float32 scale for each kInt8Chunk elements, then a signed byte an element
+    kFloat16,
+    kBFloat16,
+    kTopK,  // the K = max(1, floor(ratio n)) elements of largest magnitude, as float32 and int32
+            // index; the others are 0
+  };
+  Kind kind = Kind::kInt8;
+  double ratio = 0;  // of kTopK, in (0, 1]
+  friend bool operator==(const Codec&, const Codec&) = default;
+};
+inline constexpr int64_t kInt8Chunk = 128;
+
+Result<Codec> parse_codec(std::string_view text);  // "int8", "float16", "bfloat16", "topk:0.01"
+std::string codec_text(const Codec& codec);
+
+// A codec on an edge, and whether what it drops is added to the next message there.
+struct Compression {
+  Codec codec;
+  bool error_feedback = false;
+  friend bool operator==(const Compression&, const Compression&) = default;
+};
+
+int64_t kept_elements(const Codec& codec, int64_t elements);  // K of kTopK; else all
+// What a message takes. One that the codec would not make smaller is sent as it is.
+bool is_smaller(const Codec& codec, DType dtype, int64_t elements);
+int64_t message_bytes(const std::optional<Codec>& codec, DType dtype, int64_t elements);
+
+// What moves in a coded redistribution: each box is encoded once by its source and decoded by all
+// that take it, the source itself included if it does: whoever holds the element afterwards holds
+// the same value.
+struct CodedPiece {
+  size_t source = 0;
+  Box box;
+  std::vector<size_t> receivers;  // ascending
+  bool leaves() const {           // somebody else takes it
+    return receivers.size() > 1 || receivers[0] != source;
+  }
+};
+// By source, then in the order of the first receiver.
+std::vector<CodedPiece> coded_pieces(const Redistribution& what);
+// Floating elements that are copied or summed, in boxes of which no two overlap without being
+// equal (else ranks that should hold the same value would decode it from different messages).
+bool can_code(const Redistribution& what);
+// Bytes and messages that a member sends when these move in one call.
+Traffic coded_traffic(const std::vector<const Redistribution*>& items, const Codec& codec,
+                      size_t member);
+// Elements that a member encodes: the length of its error feedback.
+int64_t coded_elements(const Redistribution& what, size_t member);
+
+}  // namespace tessera

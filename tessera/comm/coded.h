@@ -1,0 +1,52 @@
+// Coded transfers: encode -> move bytes -> decode, over any communicator. What crosses is counted
+// like any other bytes; the formats and their sizes are those of base/codec.h.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <vector>
+
+#include "tessera/base/codec.h"
+#include "tessera/comm/communicator.h"
+
+namespace tessera::comm {
+
+// `values` in the codec's format, message_bytes() long; as they are if that is not smaller. Rounds
+// to nearest, ties to even; float16 keeps finite values finite; what is not finite stays so.
+std::vector<std::byte> encode(const Codec& codec, DType dtype, const std::vector<double>& values);
+std::vector<double> decode(const Codec& codec, DType dtype, int64_t elements,
+                           const std::byte* from);
+
+// One message or collective call under way. Order of calls: begin_*, wait for the handle (if it is
+// not kNoHandle), finish. The views' memory must stay until then, this object too.
+class CodedCall {
+ public:
+  // `residual`: what the codec dropped of the elements that this member encoded in its last call
+  // here, in order (coded_elements() of each item, summed); added to them, then replaced. Null: no
+  // error feedback.
+  Handle begin(Communicator& world, int group, size_t me, const std::vector<Item>& items,
+               const Codec& codec, float* residual, const Label& label);
+  Handle begin_send(Communicator& world, int to, int64_t tag, DType dtype, const ArrayView& from,
+                    const Codec& codec, float* residual, const Label& label);
+  Handle begin_recv(Communicator& world, int from, int64_t tag, DType dtype, const ArrayView& into,
+                    const Codec& codec, const Label& label);
+  void finish();
+
+ private:
+  struct Message {
+    const CodedPiece* piece = nullptr;
+    size_t item = 0;
+    std::vector<std::byte> bytes;
+    Redistribution what;  // of the bytes
+  };
+  void write(size_t item, const std::vector<Message*>& messages) const;
+
+  size_t me_ = 0;
+  Codec codec_;
+  std::vector<Item> items_;
+  std::vector<Redistribution> whats_;            // of a single message
+  std::vector<std::vector<CodedPiece>> pieces_;  // by item
+  std::list<Message> messages_;                  // addresses stay
+};
+
+}  // namespace tessera::comm

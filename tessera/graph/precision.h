@@ -1,0 +1,38 @@
+// The dtypes in which a model is trained, and the scale that keeps gradients in the range of
+// float16. A plan says them ([precision]), apply_precision() and differentiate() write them into
+// the graph; nothing after the graph knows of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "tessera/base/dtype.h"
+
+namespace tessera {
+
+// The loss gradient is multiplied by the scale, the gradients of the parameters are divided by it
+// before they are used, and a step with a gradient that is not finite changes nothing but the
+// scale. A dynamic scale follows the state machine of the op kind loss_scale
+// (docs/reference/ops.md); its defaults are those of systems/colossal-ai.md section 7.
+struct LossScale {
+  bool dynamic = true;
+  double initial = 65536;  // the scale, if it is not dynamic
+  double growth = 2;       // factor after `interval` steps in a row without overflow
+  int64_t interval = 1000;
+  double backoff = 0.5;    // factor at an overflow, from the `hysteresis`-th one on
+  int64_t hysteresis = 2;  // overflows since the scale grew
+  double min = 1, max = 4294967296.0;
+  friend bool operator==(const LossScale&, const LossScale&) = default;
+};
+
+// What is unset stays as the model has it.
+struct Precision {
+  std::optional<DType> compute;    // of activations, and of the casts of parameters that ops read
+  std::optional<DType> gradient;   // of parameter gradients: accumulated and reduced in it
+  std::optional<DType> state;      // of optimizer state; unset: the parameter's, float32 at least
+  std::optional<DType> parameter;  // at rest
+  std::optional<LossScale> loss_scale;
+  friend bool operator==(const Precision&, const Precision&) = default;
+};
+
+}  // namespace tessera
