@@ -117,8 +117,10 @@ class Session:
         if len(steps) != warmup + timed:
             raise Failed(f"tessera train: expected {warmup + timed} steps, found {len(steps)}")
         self.check_loss("tessera", size, steps[-1]["loss"])
+        sent = {kind: count / len(steps) for kind, count in summary.get("bytes_sent", {}).items()}
         return rate([line["step_time_s"] for line in steps], size, warmup), {
-            "loss": steps[-1]["loss"], "rss": rss, "arena": summary.get("peak_memory_bytes")}
+            "loss": steps[-1]["loss"], "rss": rss, "arena": summary.get("peak_memory_bytes"),
+            "bytes_sent_a_step": sent}
 
     def pytorch(self, size, mode, ranks):
         warmup, timed = self.steps(size)
@@ -293,19 +295,19 @@ def page(session, cases, about, date, command):
     return "\n".join(lines)
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def argument_parser(description):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer steps and repeats")
     parser.add_argument("--repeats", type=int, help="default 3, with --quick 2")
     parser.add_argument("--only", default="", metavar="WORD", help="comparisons whose name contains it")
     parser.add_argument("--build", default="build", help="folder with the program `tessera`")
     parser.add_argument("--python", default=str(ROOT / ".venv/bin/python"), help="one that has torch")
     parser.add_argument("--out", default="docs/results", help="folder of the page")
-    return parser.parse_args()
+    return parser
 
 
 def main():
-    args = arguments()
+    args = argument_parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         session = Session(args, folder)
         cases = [case for case in session.cases() if args.only in case.name]

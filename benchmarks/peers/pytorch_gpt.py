@@ -8,11 +8,16 @@ machine that talk by gloo over loopback. Prints one JSON line.
     pytorch_gpt.py eager|compile --size large|small        1 process
     pytorch_gpt.py ddp|fsdp2|tp --ranks 2 --size large     DistributedDataParallel, fully_shard of each block, or
                                                            DTensor tensor parallelism
+    pytorch_gpt.py fsdp2_prefetch                          fully_shard, the next block gathered ahead on both ways
+    pytorch_gpt.py tp_sequence                             DTensor tensor parallelism with SequenceParallel
+    pytorch_gpt.py 1f1b --micro-batches 4                  torch.distributed.pipelining, Schedule1F1B
+    pytorch_gpt.py cp                                      torch's experimental context_parallel (PyTorch 2.13 has no
+                                                           ring of its attention on CPU: NotImplementedError)
     pytorch_gpt.py all_reduce --ranks 2 --bytes 4194304    median time of one all-reduce
     pytorch_gpt.py eager --profile                         torch.profiler: seconds of a step by operator
 
 Choices meant in the peer's favour: gradient_as_bucket_view for DDP; one PrepareModuleInput a block half for TP, so that
-the gradients of q, k and v meet in one all-reduce; modules of a mode are imported only by that mode (memory). On a busy
+the gradients of q, k and v meet in one all-reduce; outputs of pipeline stages are not collected; modules of a mode are imported only by that mode (memory). On a busy
 machine no effect of the first two could be told from the noise.
 """
 import argparse
@@ -88,8 +93,10 @@ class Gpt(nn.Module):
     def tie(self):
         self.head.weight = self.token.weight
 
-    def forward(self, tokens):
-        x = self.token(tokens) + self.position
+    def forward(self, tokens, places=None):
+        """places: of the tokens in their sequence, if not 0, 1, ..."""
+        x = self.token(tokens) + (self.position if places is None else F.embedding(places, self.position))
+        x = x.to_local() if is_dtensor(x) else x
         for block in self.blocks:
             x = block(x)
         return self.head(self.ln(x))
@@ -125,6 +132,15 @@ def to_fsdp2(model, ranks):
     return fully_shard(model, mesh=mesh)
 
 
+def to_fsdp2_prefetch(model, ranks):
+    to_fsdp2(model, ranks)
+    blocks = list(model.blocks)
+    for block, after in zip(blocks, blocks[1:]):
+        block.set_modules_to_forward_prefetch([after])
+        after.set_modules_to_backward_prefetch([block])
+    return model
+
+
 def to_tp(model, ranks):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate
@@ -148,7 +164,37 @@ def to_tp(model, ranks):
     return model
 
 
-MODES = {"eager": None, "compile": None, "ddp": to_ddp, "fsdp2": to_fsdp2, "tp": to_tp}
+def to_tp_sequence(model, ranks):
+    """Between the split products a rank has a part of each sequence."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module)
+    mesh = init_device_mesh("cpu", (ranks,))
+    whole = {"input_layouts": (Shard(1),), "desired_input_layouts": (Replicate(),)}
+    for block in model.blocks:
+        parallelize_module(block, mesh, {
+            "ln_1": SequenceParallel(use_local_output=True), "ln_2": SequenceParallel(use_local_output=True),
+            "attn": PrepareModuleInput(**whole),
+            "attn.q": ColwiseParallel(), "attn.k": ColwiseParallel(), "attn.v": ColwiseParallel(),
+            "attn.out": RowwiseParallel(output_layouts=Shard(1)),
+            "mlp": PrepareModuleInput(**whole),
+            "mlp.up": ColwiseParallel(), "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
+        })
+    parallelize_module(model, mesh, {
+        "token": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1), use_local_output=False),
+        "ln": SequenceParallel(use_local_output=True),
+        "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
+    })
+    model.position = nn.Parameter(distribute_tensor(model.position.data, mesh, [Shard(0)]))
+    model.tie()
+    return model
+
+
+MODES = {"eager": None, "compile": None, "ddp": to_ddp, "fsdp2": to_fsdp2, "fsdp2_prefetch": to_fsdp2_prefetch,
+         "tp": to_tp, "tp_sequence": to_tp_sequence, "cp": to_ddp, "1f1b": None}
+ONE_PROCESS = ("eager", "compile")
+CUT_BATCH = ("ddp", "fsdp2", "fsdp2_prefetch")
 
 
 # ---- training ---------------------------------------------------------------------------------------------------------
@@ -192,6 +238,90 @@ class Optimizer:
         self.adamw.zero_grad(set_to_none=True)
 
 
+def mean_loss(logits, targets):
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+
+
+def context_parallel_passes(model, args):
+    """Forward and backward of a model whose tokens lie on several ranks; returns a function of tokens and targets."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.experimental import context_parallel
+    mesh = init_device_mesh("cpu", (args.ranks,))
+
+    def passes(tokens, targets):
+        places = torch.arange(tokens.shape[1])
+        buffers = [tokens, targets, places]
+        with context_parallel(mesh, buffers=buffers, buffer_seq_dims=[1, 1, 0], no_restore_buffers=set(buffers)):
+            loss = mean_loss(model(tokens, places), targets)
+            loss.backward()
+        return loss.item()
+    return passes
+
+
+class Stage(nn.Module):
+    """The blocks of one rank of a pipeline; the first has the embedding, the last the head, with weights of its own."""
+
+    def __init__(self, model, rank, ranks):
+        super().__init__()
+        count = len(model.blocks)
+        self.first, self.last = rank == 0, rank == ranks - 1
+        self.blocks = model.blocks[rank * count // ranks:(rank + 1) * count // ranks]
+        if self.first:
+            self.token, self.position = model.token, model.position
+        if self.last:
+            self.ln, self.head = model.ln, model.head
+
+    def forward(self, x):
+        if self.first:
+            x = self.token(x) + self.position
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.ln(x)) if self.last else x
+
+
+class StageOptimizer(Optimizer):
+    """The embedding's gradient and that of the head, which starts equal, are summed; the norm is that of all stages."""
+
+    def __init__(self, stage, ranks):
+        import torch.distributed as dist
+        super().__init__(stage)
+        self.dist, self.ends = dist, dist.new_group([0, ranks - 1])
+        self.tied = stage.token.weight if stage.first else stage.head.weight if stage.last else None
+        self.counted = [p for p in stage.parameters() if p is not self.tied or stage.first]
+
+    def clip(self):
+        if self.tied is not None:
+            self.dist.all_reduce(self.tied.grad, group=self.ends)
+        square = nn.utils.get_total_norm([p.grad for p in self.counted], foreach=True) ** 2
+        self.dist.all_reduce(square)
+        nn.utils.clip_grads_with_norm_(self.kinds[0], 1.0, square.sqrt(), foreach=True)
+
+
+def pipeline_passes(stage, args, rank):
+    """Forward and backward of all micro-batches; the loss is known on the last rank only."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+    schedule = Schedule1F1B(PipelineStage(stage, rank, args.ranks, torch.device("cpu")), args.micro_batches,
+                            loss_fn=mean_loss)
+
+    def passes(tokens, targets):
+        losses = []
+        schedule.step(*([tokens] if stage.first else []), target=targets if stage.last else None, losses=losses,
+                      return_outputs=False)
+        return torch.stack(losses).mean().item() if stage.last else None
+    return passes
+
+
+def plain_passes(model, args, rank):
+    share = args.batch // args.ranks if args.mode in CUT_BATCH else args.batch
+    mine = slice(rank * share, (rank + 1) * share) if share != args.batch else slice(None)
+
+    def passes(tokens, targets):
+        loss = mean_loss(model(tokens[mine]), targets[mine])
+        loss.backward()
+        return loss.item()
+    return passes
+
+
 def train(args, rank):
     size = SIZES[args.size]
     torch.manual_seed(1)
@@ -199,21 +329,21 @@ def train(args, rank):
     parameters = sum(p.numel() for p in model.parameters())
     if MODES[args.mode]:
         model = MODES[args.mode](model, args.ranks)
-    forward = torch.compile(model) if args.mode == "compile" else model
-    optimizer = Optimizer(model)
+    if args.mode == "1f1b":
+        model = Stage(model, rank, args.ranks)
+        optimizer, passes = StageOptimizer(model, args.ranks), pipeline_passes(model, args, rank)
+    else:
+        optimizer = Optimizer(model)
+        passes = (context_parallel_passes(model, args) if args.mode == "cp" else
+                  plain_passes(torch.compile(model) if args.mode == "compile" else model, args, rank))
     windows = Windows(args.data, size["seq"], args.batch)
-    share = args.batch // args.ranks if args.mode in ("ddp", "fsdp2") else args.batch
-    mine = slice(rank * share, (rank + 1) * share) if share != args.batch else slice(None)
     steps = args.warmup + args.steps
 
     def one_step(step):
-        tokens, targets = windows.read(step)
-        logits = forward(tokens[mine])
-        loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets[mine].view(-1))
-        loss.backward()
+        loss = passes(*windows.read(step))
         optimizer.clip()
         optimizer.step(learning_rate(step, steps))
-        return loss.item()
+        return loss
 
     times, loss = [], math.nan
     for step in range(1, steps + 1):
@@ -263,7 +393,7 @@ def peak_rss_bytes():
 def run(rank, args):
     torch.set_num_threads(1)
     work = all_reduce if args.mode == "all_reduce" else train
-    if args.mode in ("eager", "compile"):
+    if args.mode in ONE_PROCESS:
         report = work(args, rank)
         peaks = [peak_rss_bytes()]
     else:
@@ -274,11 +404,12 @@ def run(rank, args):
         dist.all_gather_object(everyone, (peak_rss_bytes(), report.get("loss", 0)))
         peaks, losses = zip(*everyone)
         if "loss" in report:
-            report["loss"] = statistics.fmean(losses)  # equal parts of the batch, or all of it on each rank
+            # Equal parts of the batch, or all of it on each rank that knows the loss.
+            report["loss"] = statistics.fmean(loss for loss in losses if loss is not None)
     if rank == 0:
         print(json.dumps({**report, "peak_rss_bytes": peaks[0], "max_peak_rss_bytes": max(peaks),
                           "torch": torch.__version__}), flush=True)
-    if args.mode not in ("eager", "compile"):
+    if args.mode not in ONE_PROCESS:
         dist.barrier()
         os._exit(0)  # gloo's threads sometimes abort an orderly end ("terminate called without an active exception")
 
@@ -291,20 +422,24 @@ def arguments():
     parser.add_argument("--steps", type=int, default=20, help="timed steps or calls")
     parser.add_argument("--warmup", type=int, default=3, help="steps or calls before them")
     parser.add_argument("--batch", type=int, default=8, help="sequences a step over all ranks")
+    parser.add_argument("--micro-batches", type=int, default=4, help="of a pipeline")
     parser.add_argument("--data", nargs="*", default=[], help="text files")
     parser.add_argument("--bytes", type=int, default=4 << 20, help="of each rank's array, all_reduce")
     parser.add_argument("--profile", type=int, default=0, metavar="STEPS", help="profile so many steps more")
     args = parser.parse_args()
-    if args.mode in ("eager", "compile") and args.ranks != 1:
+    if args.mode in ONE_PROCESS and args.ranks != 1:
         parser.error(f"{args.mode} runs on 1 rank, found --ranks {args.ranks}")
     if args.batch % args.ranks:
         parser.error(f"expected --batch to be a multiple of --ranks, found {args.batch} and {args.ranks}")
+    if args.mode == "1f1b" and args.batch % args.micro_batches:
+        parser.error(f"expected --batch to be a multiple of --micro-batches, found {args.batch} "
+                     f"and {args.micro_batches}")
     return args
 
 
 def main():
     args = arguments()
-    if args.ranks == 1 and args.mode in ("eager", "compile"):
+    if args.ranks == 1 and args.mode in ONE_PROCESS:
         run(0, args)
         return
     import torch.multiprocessing

@@ -196,6 +196,18 @@ store = [
   { tensors = "blocks.*.mlp.residual", recompute = false },
 ]
 )");
+  EXPECT_EQ(emit("fsdp(2, prefetch=2)", graph), R"(# fsdp(2, prefetch=2)
+mesh = { dp = 2 }
+prefetch = { units = "blocks.*", ahead = 2 }
+split = [
+  { ops = "*", dim = "batch", over = "dp" },
+]
+store = [
+  { tensors = "optimizer.*",    over = "dp" },
+  { tensors = "role:gradient",  over = "dp" },
+  { tensors = "role:parameter", over = "dp" },
+]
+)");
   EXPECT_EQ(emit("cannon(2)", graph), R"(# cannon(2)
 mesh = { row = 2, col = 2 }
 split = [
@@ -418,6 +430,8 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
             "recipe tensor_parallel: tensor parallelism needs ops blocks.*.attn with the dim "
             "'heads', blocks.*.mlp with "
             "'ffn' or {embed,head,loss} with 'vocab', found none");
+  EXPECT_EQ(emit("fsdp(2, prefetch=1)", test_mlp()),
+            "recipe fsdp: expected prefetch = 0 for a model without blocks, found 1");
 }
 
 TEST(Recipes, TheListNamesEveryArgument) {

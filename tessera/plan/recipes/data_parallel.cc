@@ -35,6 +35,13 @@ Result<std::string> emit_fsdp(const RecipeArguments& arguments, const Graph& gra
   text.store("optimizer.*", arguments.flag("spread_state") ? "dp,replicas" : "dp");
   if (arguments.text("accumulate") == "shards") text.store("role:gradient", "dp");
   if (arguments.flag("reshard")) text.store("role:parameter", "dp");
+  if (const int64_t ahead = arguments.number("prefetch"); ahead > 0) {
+    if (block_count(graph) == 0)
+      return invalid_input("expected prefetch = 0 for a model without blocks, found " +
+                           std::to_string(ahead));
+    text.prefetch = "blocks.*";
+    text.ahead = ahead;
+  }
   recompute(text, graph, arguments.text("recompute"));
   return text.str();
 }
@@ -62,7 +69,8 @@ std::vector<Recipe> data_parallel_recipes() {
         choice("accumulate", "shards", {"shards", "whole"},
                "gradients of micro-batches: reduced each time, or kept whole until the last"),
         flag("spread_state", false, "the optimizer state is cut over the replicas too"),
-        recompute_argument()},
+        recompute_argument(),
+        number("prefetch", "0", "blocks between the gathering of parameters and their use", 0)},
        emit_fsdp},
   };
 }

@@ -141,8 +141,9 @@ std::string PlanText::str() const {
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
   if (!place.empty()) out += fmt::format("place = [{}]\n", fmt::join(place, ", "));
   if (!schedule.empty()) out += fmt::format("schedule = {}\n", quoted(schedule));
-  if (!prefetch.empty())
-    out += fmt::format("prefetch = {{ units = {}, ahead = 1 }}\n", quoted(prefetch));
+  if (!prefetch.empty()) {
+    out += fmt::format("prefetch = {{ units = {}, ahead = {} }}\n", quoted(prefetch), ahead);
+  }
   if (!expand.empty()) out += fmt::format("expand = {}\n", quoted(expand));
   if (!reorder.empty()) {
     out += fmt::format("reorder = [ {{ dim = \"seq\", as = {}, pieces = {} }} ]\n", quoted(reorder),

@@ -28,8 +28,9 @@ struct PlanText {
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};
-  std::string prefetch{};  // units whose tensors at rest are fetched while the one before computes
   std::string expand{};    // pattern
+  std::string prefetch{};  // units whose tensors at rest are fetched while the one before computes
+  int64_t ahead = 1;       // units between the fetch and its reader
   std::string reorder{};   // "zigzag" or "striped", of `seq`
   int64_t pieces = 1;      // of the reorder
   std::vector<Entry> splits{}, stores{};
