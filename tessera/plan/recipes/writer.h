@@ -32,7 +32,13 @@ struct PlanText {
   std::string reorder{};  // "zigzag" or "striped", of `seq`
   int64_t pieces = 1;     // of the reorder
   std::vector<Entry> splits{}, stores{};
-  std::vector<std::pair<std::string, int64_t>> stages{};
+  struct StageLine {
+    std::string ops;
+    int64_t at = 0;
+    std::string mesh;  // of its own, from device 0 on; "": the text's, without the stage axis
+  };
+  std::vector<StageLine> stages{};
+  Axes stage_axes{};                 // of the stages' own meshes, beyond those of `mesh`
   std::vector<std::string> loops{};  // whole entries
   std::vector<int64_t> place{};      // empty: left out
 
@@ -56,6 +62,7 @@ struct PlanText {
 int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim);
 bool has_dim(const Graph& graph, const std::string& pattern, std::string_view dim);
 int64_t block_count(const Graph& graph);
+int64_t pass_count(const Graph& graph);  // passes without gradient, "pass.<p>.<...>"
 
 // The first components of the paths of forward ops before the first block and after the last one.
 // What stands between blocks belongs to no stage by name: it goes with the op before it.
