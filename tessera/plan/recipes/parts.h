@@ -25,6 +25,15 @@ Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int
 // (tensor-parallel-1d.md section 2).
 Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard = false);
 
+// `seq` of every op over these axes, and an order of the tokens ("zigzag", "striped", "none") in
+// which each of `ranks` pieces has the same work under a causal mask.
+Status tokens(PlanText& text, const Graph& graph, const std::string& axes);
+void balance(PlanText& text, const Graph& graph, const std::string& order, int64_t ranks);
+// Both, and keys and values around rings of these axes.
+Status ring_attention(PlanText& text, const Graph& graph, const std::string& rings,
+                      const std::string& order);
+RecipeArgument order_argument();
+
 // Stages over the axis pp, with the schedule's name and places. Blocks in as many runs as there are
 // stages, the first ones longer by one if they do not divide; what is before them in stage 0, what
 // is after them in the last one. Stages: pp; chunks * pp for "interleaved"; 2 pp for "zb_v" and

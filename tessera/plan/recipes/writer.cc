@@ -76,6 +76,12 @@ int64_t PlanText::size(std::string_view axis) const {
   return 1;
 }
 
+int64_t PlanText::product(const std::string& axes) const {
+  int64_t ranks = 1;
+  for (const std::string& axis : split_text(axes, ',')) ranks *= size(axis);
+  return ranks;
+}
+
 void PlanText::split(const std::string& ops, const std::string& dim, const std::string& over,
                      const Rotation& rotation) {
   const std::vector<std::string> axes = real_axes(*this, over);
@@ -91,12 +97,9 @@ void PlanText::split(const std::string& ops, const std::string& dim, const std::
 
 void PlanText::rotate(const std::string& ops, const std::string& dim, const std::string& axes) {
   std::vector<std::string> skew = real_axes(*this, axes);
-  int64_t steps = 1;
-  for (std::string& axis : skew) {
-    steps *= size(axis);
-    axis.insert(0, "-");
-  }
   if (skew.empty()) return;
+  const int64_t steps = product(axes);
+  for (std::string& axis : skew) axis.insert(0, "-");
   splits.push_back({{"ops", quoted(ops)},
                     {"dim", quoted(dim)},
                     {"over", quoted(fmt::format("time:{}", steps))},

@@ -44,6 +44,7 @@ struct PlanText {
 
   int64_t size(std::string_view axis) const;  // 1 if there is no such axis
   bool has(std::string_view axis) const { return size(axis) > 1; }
+  int64_t product(const std::string& axes) const;  // of their sizes
   // Over nothing (""): written only if an earlier entry splits the same dim.
   void split(const std::string& ops, const std::string& dim, const std::string& over,
              const Rotation& rotation = {});
