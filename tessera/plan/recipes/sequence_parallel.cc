@@ -25,6 +25,7 @@ Result<std::string> emit_ring_attention(const RecipeArguments& arguments, const 
   }
   TESSERA_TRY_VOID(data_parallel(text, graph));
   TESSERA_TRY_VOID(ring_attention(text, graph, rings, arguments.text("order")));
+  zero(text, arguments.number("zero"), "dp," + rings);
   return text.str();
 }
 
@@ -51,9 +52,12 @@ Result<std::string> emit_ulysses(const RecipeArguments& arguments, const Graph& 
   }
   if (rings) balance(text, graph, arguments.text("order"), ring);
   text.rotate(kCore, "kv", "ring");
+  zero(text, arguments.number("zero"), "dp,ring,sp");
   return text.str();
 }
 
+const RecipeArgument kZero =
+    number("zero", "0", "0, or what is sharded at rest over all ranks: see zero", 0);
 const RecipeArgument kSequenceRanks = number("sp", std::nullopt, "ranks that share a sequence");
 
 }  // namespace
@@ -71,13 +75,13 @@ std::vector<Recipe> sequence_parallel_recipes() {
        emit_rsa},
       {"ulysses",
        "tokens over ranks; all-to-alls give attention whole sequences of some heads",
-       {kSequenceRanks, dp_argument("1")},
+       {kSequenceRanks, dp_argument("1"), kZero},
        emit_ulysses},
       {"ring_ulysses",
        "rings of groups of ranks, all-to-alls inside the groups",
        {number("ring", std::nullopt, "groups in the ring"),
         number("sp", std::nullopt, "ranks of a group, which share the heads"), dp_argument("1"),
-        order_argument()},
+        order_argument(), kZero},
        emit_ulysses},
   };
 }

@@ -97,8 +97,14 @@ Status pipeline(PlanText& text, const Graph& graph, int64_t pp, const std::strin
     return invalid_input(
         fmt::format("chunks = {} needs schedule = interleaved, found '{}'", chunks, schedule));
   }
-  if (schedule == "chimera" && pp % 2 != 0)
-    return invalid_input(fmt::format("expected an even pp, found {}", pp));
+  if (schedule == "chimera") {
+    if (pp % 2 != 0) return invalid_input(fmt::format("expected an even pp, found {}", pp));
+    if (text.micro_batches > 1) {
+      return invalid_input(fmt::format(
+          "schedule 'chimera' halves the batch itself: expected micro_batches = 1, found {}",
+          text.micro_batches));
+    }
+  }
   if (pp == 1 && text.micro_batches == 1) return {};
   text.schedule = pp == 1 && schedule == "zb_v" ? "zb_h1" : schedule;
   if (pp == 1) return {};

@@ -38,7 +38,7 @@ std::string list(std::string_view name, const std::vector<Entry>& entries, size_
       const auto& [key, value] = entry[i];
       const auto column = std::find_if(columns.begin(), columns.end(),
                                        [&k = key](const auto& known) { return known.first == k; });
-      const size_t width = key.size() + column->second.size() + 4;
+      const size_t width = in_a_line > 1 ? 0 : key.size() + column->second.size() + 4;
       const std::string cell = fmt::format("{} = {}", key, value);
       line += i + 1 < entry.size() ? fmt::format("{:<{}} ", cell + ",", width) : cell;
     }
