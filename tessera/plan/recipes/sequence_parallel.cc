@@ -67,7 +67,7 @@ std::vector<Recipe> sequence_parallel_recipes() {
       {"ring_attention",
        "tokens over ranks; keys and values travel around a ring (context parallelism)",
        {number("cp", std::nullopt, "ranks that share a sequence"), dp_argument("1"),
-        order_argument(), number("inner", "1", "ranks of an inner ring; 1: one ring")},
+        order_argument(), number("inner", "1", "ranks of an inner ring; 1: one ring"), kZero},
        emit_ring_attention},
       {"rsa",
        "ring self-attention: rings for scores and for their product with the values; whole rows",
