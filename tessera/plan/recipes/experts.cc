@@ -18,11 +18,7 @@ Status check(const RecipeArguments& arguments, const Graph& graph) {
   if (ep > experts) {
     return invalid_input(fmt::format("ep = {} is more than the {} experts", ep, experts));
   }
-  if (arguments.number("zero") > 3) {
-    return invalid_input(
-        fmt::format("expected zero = 0, 1, 2 or 3, found {}", arguments.number("zero")));
-  }
-  return {};
+  return check_zero(arguments);
 }
 
 // The batch over dp and ep, but between `arrive` and `down` the experts over ep. With tp, an expert

@@ -20,6 +20,12 @@ void zero(PlanText& text, int64_t stage, const std::string& over) {
   if (stage >= 3) text.store("role:parameter", over);
 }
 
+Status check_zero(const RecipeArguments& arguments) {
+  const int64_t zero = arguments.number("zero");
+  if (zero <= 3) return {};
+  return invalid_input(fmt::format("expected zero = 0, 1, 2 or 3, found {}", zero));
+}
+
 Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int64_t n) {
   const std::string attention = "blocks.*.attn";
   const int64_t heads = size_of(graph, attention, "heads");
@@ -115,10 +121,7 @@ std::vector<RecipeArgument> with_outer(std::vector<RecipeArgument> own) {
 
 Result<PlanText> outer(const RecipeArguments& arguments, const Graph& graph, Axes inner) {
   const int64_t pp = arguments.number("pp");
-  if (arguments.number("zero") > 3) {
-    return invalid_input(
-        fmt::format("expected zero = 0, 1, 2 or 3, found {}", arguments.number("zero")));
-  }
+  TESSERA_TRY_VOID(check_zero(arguments));
   PlanText text{.mesh = {{"pp", pp}, {"dp", arguments.number("dp")}},
                 .micro_batches = arguments.number("micro_batches")};
   text.mesh.insert(text.mesh.end(), inner.begin(), inner.end());

@@ -15,6 +15,7 @@ Status data_parallel(PlanText& text, const Graph& graph, const std::string& over
 
 // At rest over these axes: optimizer state (stage 1), gradients too (2), parameters too (3).
 void zero(PlanText& text, int64_t stage, const std::string& over = "dp");
+Status check_zero(const RecipeArguments& arguments);  // the argument zero is 0..3
 
 // The dim of attention to cut into n pieces: key heads; with fewer key heads than pieces, the query
 // heads of each. `argument` names n in the error of too few heads.

@@ -25,6 +25,7 @@ Result<std::string> emit_ring_attention(const RecipeArguments& arguments, const 
   }
   TESSERA_TRY_VOID(data_parallel(text, graph));
   TESSERA_TRY_VOID(ring_attention(text, graph, rings, arguments.text("order")));
+  TESSERA_TRY_VOID(check_zero(arguments));
   zero(text, arguments.number("zero"), "dp," + rings);
   return text.str();
 }
@@ -52,6 +53,7 @@ Result<std::string> emit_ulysses(const RecipeArguments& arguments, const Graph& 
   }
   if (rings) balance(text, graph, arguments.text("order"), ring);
   text.rotate(kCore, "kv", "ring");
+  TESSERA_TRY_VOID(check_zero(arguments));
   zero(text, arguments.number("zero"), "dp,ring,sp");
   return text.str();
 }
