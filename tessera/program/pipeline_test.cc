@@ -126,5 +126,35 @@ TEST(Pipelines, keep_what_is_in_flight_in_each_chunk) {
   }
 }
 
+// The gradient of `up` is that of `shift`: stage 1 sends it and reads it again in W, two
+// micro-batches later.
+TEST(Pipelines, keep_a_gradient_that_is_sent_for_the_weights) {
+  GraphBuilder g("shift");
+  const Dim batch{"batch", 8}, in{"in", 4}, ffn{"ffn", 8};
+  const Init init{Init::Kind::kNormal, 0.02};
+  const auto x = g.input("x", {batch, in}, DType::kFloat64);
+  const auto weight = g.parameter("up.weight", {in, ffn}, init, DType::kFloat64);
+  const auto bias = g.parameter("shift.bias", {ffn}, init, DType::kFloat64);
+  auto h =
+      g.op1("up", "einsum", {x, weight}, {{"spec", std::string("batch in+, in ffn -> batch ffn")}});
+  h = g.op1("shift", "add", {h, bias});
+  const auto square = g.op1("square", "mul", {h, h});
+  g.graph().loss = g.op1("loss", "reduce_sum", {square},
+                         {{"dims", std::string("batch ffn")}, {"factor", 1.0 / 64}});
+  const auto forward = g.finish();
+  ASSERT_TRUE(forward.has_value()) << forward.error().message;
+  const TestPrograms lowered = lower_all(
+      trained(*forward),
+      "mesh = { pp = 2 }\nmicro_batches = 4\nschedule = \"zb_h2\"\n"
+      "stage = [ { ops = \"up\", at = 0 }, { ops = \"{shift,square,loss}\", at = 1 } ]\n");
+  for (const Rejection& rejection : verify(lowered.graph, lowered.programs)) {
+    ADD_FAILURE() << rejection.to_string();
+  }
+  const auto& buffers = lowered.programs[1].buffers;
+  EXPECT_TRUE(std::any_of(buffers.begin(), buffers.end(), [](const Buffer& buffer) {
+    return buffer.name == "grad.shift" && buffer.slots > 1;
+  }));
+}
+
 }  // namespace
 }  // namespace tessera
