@@ -441,8 +441,8 @@ TEST(Recipes, TheListNamesEveryArgument) {
     for (const RecipeArgument& argument : recipe.arguments) EXPECT_FALSE(argument.meaning.empty());
   }
   EXPECT_EQ(signature(*find_recipe("megatron")),
-            "megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b, recompute=none, "
-            "sequence_shard=false)");
+            "megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b, chunks=1, "
+            "recompute=none, sequence_shard=false, cp=1, order=zigzag)");
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ TEST(Schedule, ShapesThatAScheduleIsNotMadeFor) {
   EXPECT_EQ(refusal("chimera", v_shape(3, 2)),
             "schedule 'chimera': expected an even number of places, found 3");
   EXPECT_EQ(refusal("nf1b", chunks(2, 2, 2)),
-            "schedule 'nf1b': expected stages 0..1 without backward, found a backward of stage 0");
+            "schedule 'nf1b': expected stages 1..1 without backward, found a backward of stage 1");
   EXPECT_EQ(refusal("interlaced", chunks(2, 2, 2)),
             "schedule 'interlaced': expected 2 stages of one place each, found one more, stage 2");
   PipelineShape outside = chunks(2, 1, 2);

@@ -67,6 +67,7 @@ class MemoryPlanner {
 
   void run() {
     find_order();
+    settle_sends();
     find_touches();
     find_lifetimes();
     insert_frees();
@@ -125,6 +126,35 @@ class MemoryPlanner {
     }
     alone.push_back({BlockKind::kUpdate, 0});
     overlapping_ = program_.schedule != alone;
+  }
+
+  // A send is waited for in the next run of its block, before its buffer is written again. But what
+  // a later block of the micro-batch reads too must outlive that run: then there is a copy for each
+  // micro-batch in flight, and the wait is in the last block that reads it.
+  void settle_sends() {
+    std::map<int, std::pair<BufferId, size_t>> sent;  // by handle: buffer and position of its block
+    std::map<BufferId, size_t> last_use;
+    std::set<int> lagged;
+    for (size_t k = 1; k + 1 < order_.size(); ++k) {
+      for (const Instruction& instruction : block(k)) {
+        if (const auto* send = std::get_if<Send>(&instruction.body))
+          sent[send->handle] = {send->view.buffer, k};
+        const auto* wait = std::get_if<Wait>(&instruction.body);
+        if (wait != nullptr && wait->lag == 1) lagged.insert(wait->handle);
+        buffers_of(instruction, [&](BufferId id) { last_use[id] = k; });
+      }
+    }
+    for (const int handle : lagged) {
+      const auto send = sent.find(handle);
+      if (send == sent.end() || last_use[send->second.first] == send->second.second) continue;
+      for (const size_t k : {send->second.second, order_.size() - 1}) {
+        std::erase_if(program_.block(order_[k]), [&](const Instruction& instruction) {
+          const auto* wait = std::get_if<Wait>(&instruction.body);
+          return wait != nullptr && wait->handle == handle;
+        });
+      }
+      program_.block(order_[last_use[send->second.first]]).push_back({Wait{handle, 0}, {}, {}});
+    }
   }
 
   void find_touches() {

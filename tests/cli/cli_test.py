@@ -131,6 +131,20 @@ class BadPlans(CliTest):
         self.expect_plan_error("3: Error while parsing string: encountered end-of-file",
                                'mesh = { tp = 2 }\nsplit = [\n  { ops = "bloc')
 
+    def test_a_schedule_that_never_finishes(self):
+        self.expect_plan_error(
+            "3: the schedule never finishes: place 0 waits at B0@0 for B0@1 of place 1, which waits at F1@1 for F1@0 of place 0",
+            'mesh = { pp = 2 }\nmicro_batches = 2\nschedule = [ ["F0", "B0", "F1", "B1"], ["F0", "F1", "B0", "B1"] ]\n'
+            'stage = [ { ops = "{embed,blocks.0}", at = 0 }, { ops = "{blocks.1,final,head,loss}", at = 1 } ]\n')
+
+    def test_a_cycle_through_chunks(self):
+        self.expect_plan_error(
+            "3: the schedule never finishes: place 0 waits at F0@2 for F0@1 of place 1, which waits at F0@3 for F0@2 of place 0",
+            'mesh = { pp = 2 }\nplace = [0, 1, 0, 1]\n'
+            'schedule = [ ["F0@0", "F0@2", "B0@2", "B0@0"], ["F0@3", "F0@1", "B0@3", "B0@1"] ]\n'
+            'stage = [ { ops = "embed", at = 0 }, { ops = "blocks.0", at = 1 }, { ops = "blocks.1", at = 2 },\n'
+            '  { ops = "{final,head,loss}", at = 3 } ]\n')
+
     def test_unknown_recipe(self):
         self.expect_error(2, "unknown recipe 'megatrom', did you mean 'megatron'?",
                           "inspect", MODEL, "--plan", "megatrom(tp=2)")
@@ -194,6 +208,11 @@ class Inspect(CliTest):
         self.assertIn("16,384 ranks, 16 stages, 64 micro-batches\n"
                       "batch 8,192 (default: one sequence a replica and micro-batch)", text)
 
+    def test_sixteen_thousand_ranks_in_chunks_and_rings(self):
+        text = self.expect_text("inspect", "gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200", "--plan",
+                                "megatron(tp=8,pp=16,dp=64,cp=2,sequence_shard=true,chunks=2,zero=1,schedule=interleaved,micro_batches=32)")
+        self.assertIn("16,384 ranks, 32 stages, 32 micro-batches\n", text)
+
     def test_an_op_names_the_entries_that_decided(self):
         path = self.write("p.toml", 'mesh = { dp = 2 }\nsplit = [\n  { ops = "*", dim = "batch", over = "dp" },\n]\n'
                                     'store = [\n  { tensors = "role:parameter", over = "dp" },\n]\n')
@@ -221,10 +240,10 @@ class Inspect(CliTest):
 class PlanCommand(CliTest):
     def test_list(self):
         text = self.expect_text("plan", "--list")
-        self.assertIn("megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b, recompute=none, "
-                      "sequence_shard=false)\n", text)
+        self.assertIn("megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b, chunks=1, recompute=none, "
+                      "sequence_shard=false, cp=1, order=zigzag)\n", text)
         recipes = self.expect_json("plan", "--list", "--json")["recipes"]
-        self.assertLessEqual({"serial", "data_parallel", "zero", "tensor_parallel", "gpipe", "one_f_one_b", "megatron",
+        self.assertLessEqual({"serial", "data_parallel", "zero", "tensor_parallel", "gpipe", "one_f_one_b", "pipeline", "megatron",
                               "summa", "cannon", "tesseract", "tensor_parallel_3d", "fsdp", "per_layer", "per_op",
                               "recompute", "ring_attention", "rsa", "ulysses",
                               "ring_ulysses"}, {recipe["name"] for recipe in recipes})

@@ -1,11 +1,7 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "tessera/base/text.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
-#include "tessera/plan/schedule.h"
 
 namespace tessera::recipes {
 namespace {
@@ -22,15 +18,7 @@ Status check(const RecipeArguments& arguments, const Graph& graph) {
   if (ep > experts) {
     return invalid_input(fmt::format("ep = {} is more than the {} experts", ep, experts));
   }
-  if (arguments.number("zero") > 3) {
-    return invalid_input(
-        fmt::format("expected zero = 0, 1, 2 or 3, found {}", arguments.number("zero")));
-  }
-  const std::string& schedule = arguments.text("schedule");
-  const auto names = schedule_names();
-  if (std::find(names.begin(), names.end(), schedule) != names.end()) return {};
-  return invalid_input(
-      fmt::format("unknown schedule '{}', did you mean '{}'?", schedule, nearest(schedule, names)));
+  return check_zero(arguments);
 }
 
 // The batch over dp and ep, but between `arrive` and `down` the experts over ep. With tp, an expert
@@ -44,7 +32,7 @@ Result<std::string> emit_expert_parallel(const RecipeArguments& arguments, const
                          {"tp", arguments.number("tp")}},
                 .micro_batches = arguments.number("micro_batches")};
   const bool replicated = text.has("dp") || text.has("ep");
-  TESSERA_TRY_VOID(pipeline(text, graph, pp, arguments.text("schedule")));
+  TESSERA_TRY_VOID(named_pipeline(text, graph, arguments));
   if (replicated) text.split("*", "batch", "dp,ep");
   if (text.has("ep")) {
     text.split(kExperts, "batch", "dp");
@@ -64,13 +52,10 @@ std::vector<Recipe> expert_recipes() {
   return {
       {"expert_parallel",
        "mixture of experts: experts over ep, the batch over dp and ep elsewhere",
-       {number("ep", std::nullopt, "ranks that share the experts of a block"),
-        dp_argument("1"),
-        tp_argument("1"),
-        pp_argument("1"),
+       {number("ep", std::nullopt, "ranks that share the experts of a block"), dp_argument("1"),
+        tp_argument("1"), pp_argument("1"),
         number("zero", "0", "0, or what is sharded at rest over its replicas: see zero", 0),
-        micro_batches_argument("1"),
-        {"schedule", "1f1b", "order of blocks: " + join(schedule_names(), ", "), 0, true}},
+        micro_batches_argument("1"), schedule_argument(), chunks_argument()},
        emit_expert_parallel},
   };
 }

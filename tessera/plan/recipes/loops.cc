@@ -70,13 +70,9 @@ Result<std::string> emit_co_shard(const RecipeArguments& arguments, const Graph&
 
 Result<std::string> emit_chimera(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t pp = arguments.number("pp");
-  if (pp % 2 != 0) return invalid_input(fmt::format("expected an even pp, found {}", pp));
   PlanText text{.mesh = {{"pp", pp}, {"dp", arguments.number("dp")}}};
   TESSERA_TRY_VOID(pipeline(text, graph, pp, "chimera"));
   TESSERA_TRY_VOID(data_parallel(text, graph));
-  for (int64_t s = 0; s < pp; ++s) text.place.push_back(s);
-  for (int64_t s = pp; s-- > 0;) text.place.push_back(s);
-  text.loop("*", "batch", "steps = 2, stages = true");
   return text.str();
 }
 

@@ -15,10 +15,12 @@ Result<std::string> emit_tensor_parallel(const RecipeArguments& arguments, const
 }
 
 Result<std::string> emit_megatron(const RecipeArguments& arguments, const Graph& graph) {
-  TESSERA_TRY(PlanText text, outer(arguments, graph, {{"tp", arguments.number("tp")}}));
+  const int64_t cp = arguments.number("cp");
+  TESSERA_TRY(PlanText text, outer(arguments, graph, {{"cp", cp}, {"tp", arguments.number("tp")}}));
   TESSERA_TRY_VOID(data_parallel(text, graph));
+  if (cp > 1) TESSERA_TRY_VOID(ring_attention(text, graph, "cp", arguments.text("order")));
   TESSERA_TRY_VOID(tensor_parallel(text, graph, arguments.flag("sequence_shard")));
-  zero(text, arguments.number("zero"));
+  zero(text, arguments.number("zero"), "dp,cp");
   return text.str();
 }
 
@@ -34,7 +36,9 @@ std::vector<Recipe> tensor_parallel_recipes() {
 std::vector<Recipe> megatron_recipes() {
   std::vector<RecipeArgument> arguments = with_outer({tp_argument("1")});
   arguments.push_back(sequence_shard_argument());
-  return {{"megatron", "pipeline of stages, each tensor parallel and data parallel", arguments,
+  arguments.push_back(number("cp", "1", "ranks that share a sequence; rings of keys in attention"));
+  arguments.push_back(order_argument());
+  return {{"megatron", "pipeline of stages, each tensor, data and context parallel", arguments,
            emit_megatron}};
 }
 

@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "tessera/base/text.h"
-#include "tessera/plan/schedule.h"
-
 namespace tessera::recipes {
 
 Status data_parallel(PlanText& text, const Graph& graph, const std::string& over) {
@@ -21,6 +18,12 @@ void zero(PlanText& text, int64_t stage, const std::string& over) {
   if (stage >= 1) text.store("optimizer.*", over);
   if (stage >= 2) text.store("role:gradient", over);
   if (stage >= 3) text.store("role:parameter", over);
+}
+
+Status check_zero(const RecipeArguments& arguments) {
+  const int64_t zero = arguments.number("zero");
+  if (zero <= 3) return {};
+  return invalid_input(fmt::format("expected zero = 0, 1, 2 or 3, found {}", zero));
 }
 
 Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int64_t n) {
@@ -40,9 +43,9 @@ Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard) 
   if (sequence_shard) {
     if (!has_dim(graph, "blocks", "seq"))
       return invalid_input("sequence_shard needs ops of blocks with the dim 'seq', found none");
-    text.split("*", "seq", "tp");
-    text.split(ops_with(graph, "heads,seq"), "seq", "");
-    text.split(ops_with(graph, "ffn,seq"), "seq", "");
+    text.split("*", "seq", "cp,tp");
+    text.split(ops_with(graph, "heads,seq"), "seq", "cp");
+    text.split(ops_with(graph, "ffn,seq"), "seq", "cp");
   }
   const size_t before = text.splits.size();
   if (has_dim(graph, "blocks.*.attn", "heads")) {
@@ -59,38 +62,14 @@ Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard) 
     if (sequence_shard) {
       std::vector<std::string> whole = ops_outside(graph, "vocab,hidden");
       whole.emplace_back("loss");
-      text.split(alternatives(whole), "seq", "");
+      text.split(alternatives(whole), "seq", "cp");
     }
-    text.split(alternatives(with_vocab), "vocab", "tp");
+    text.split(alternatives(with_vocab), "vocab", "all,tp");
   }
   if (text.splits.size() > before) return {};
   return invalid_input(
       "tensor parallelism needs ops blocks.*.attn with the dim 'heads', blocks.*.mlp with 'ffn' or "
       "{embed,head,loss} with 'vocab', found none");
-}
-
-Status pipeline(PlanText& text, const Graph& graph, int64_t pp, const std::string& schedule) {
-  if (pp == 1 && text.micro_batches == 1) return {};
-  text.schedule = schedule;
-  if (pp == 1) return {};
-  const int64_t layers = block_count(graph);
-  if (layers < pp) {
-    return invalid_input(
-        fmt::format("pp = {} needs at least {} blocks, but the graph has {}", pp, pp, layers));
-  }
-  const auto [before, after] = around_blocks(graph);
-  int64_t first = 0;
-  for (int64_t s = 0; s < pp; ++s) {
-    const int64_t count = layers / pp + (s < layers % pp ? 1 : 0);
-    std::vector<std::string> parts;
-    if (s == 0) parts = before;
-    parts.push_back(count == 1 ? fmt::format("blocks.{}", first)
-                               : fmt::format("blocks.[{}-{}]", first, first + count - 1));
-    if (s + 1 == pp) parts.insert(parts.end(), after.begin(), after.end());
-    text.stages.emplace_back(alternatives(parts), s);
-    first += count;
-  }
-  return {};
 }
 
 void recompute(PlanText& text, const Graph& graph, const std::string& what,
@@ -134,27 +113,19 @@ std::vector<RecipeArgument> with_outer(std::vector<RecipeArgument> own) {
   own.push_back(
       number("zero", "0", "0, or what is sharded over the replicas at rest: see zero", 0));
   own.push_back(micro_batches_argument("1"));
-  own.push_back({"schedule", "1f1b", "order of blocks: " + join(schedule_names(), ", "), 0, true});
+  own.push_back(schedule_argument());
+  own.push_back(chunks_argument());
   own.push_back(recompute_argument());
   return own;
 }
 
 Result<PlanText> outer(const RecipeArguments& arguments, const Graph& graph, Axes inner) {
   const int64_t pp = arguments.number("pp");
-  const std::string& schedule = arguments.text("schedule");
-  if (arguments.number("zero") > 3) {
-    return invalid_input(
-        fmt::format("expected zero = 0, 1, 2 or 3, found {}", arguments.number("zero")));
-  }
-  const auto names = schedule_names();
-  if (std::find(names.begin(), names.end(), schedule) == names.end()) {
-    return invalid_input(fmt::format("unknown schedule '{}', did you mean '{}'?", schedule,
-                                     nearest(schedule, names)));
-  }
+  TESSERA_TRY_VOID(check_zero(arguments));
   PlanText text{.mesh = {{"pp", pp}, {"dp", arguments.number("dp")}},
                 .micro_batches = arguments.number("micro_batches")};
   text.mesh.insert(text.mesh.end(), inner.begin(), inner.end());
-  TESSERA_TRY_VOID(pipeline(text, graph, pp, schedule));
+  TESSERA_TRY_VOID(named_pipeline(text, graph, arguments));
   recompute(text, graph, arguments.text("recompute"));
   return text;
 }

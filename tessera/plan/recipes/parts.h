@@ -15,6 +15,7 @@ Status data_parallel(PlanText& text, const Graph& graph, const std::string& over
 
 // At rest over these axes: optimizer state (stage 1), gradients too (2), parameters too (3).
 void zero(PlanText& text, int64_t stage, const std::string& over = "dp");
+Status check_zero(const RecipeArguments& arguments);  // the argument zero is 0..3
 
 // The dim of attention to cut into n pieces: key heads; with fewer key heads than pieces, the query
 // heads of each. `argument` names n in the error of too few heads.
@@ -25,9 +26,27 @@ Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int
 // (tensor-parallel-1d.md section 2).
 Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard = false);
 
-// Blocks in `pp` runs, the first ones longer by one if they do not divide; what is before them in
-// stage 0, what is after them in the last stage.
-Status pipeline(PlanText& text, const Graph& graph, int64_t pp, const std::string& schedule);
+// `seq` of every op over these axes, and an order of the tokens ("zigzag", "striped", "none") in
+// which each of `ranks` pieces has the same work under a causal mask.
+Status tokens(PlanText& text, const Graph& graph, const std::string& axes);
+void balance(PlanText& text, const Graph& graph, const std::string& order, int64_t ranks);
+// Both, and keys and values around rings of these axes.
+Status ring_attention(PlanText& text, const Graph& graph, const std::string& rings,
+                      const std::string& order);
+RecipeArgument order_argument();
+
+// Stages over the axis pp, with the schedule's name and places. Blocks in as many runs as there are
+// stages, the first ones longer by one if they do not divide; what is before them in stage 0, what
+// is after them in the last one. Stages: pp; chunks * pp for "interleaved"; 2 pp for "zb_v" and
+// "chimera"; for "nf1b" pp of each pass; for "interlaced" pp, and two on all ranks, cut by vocab
+// over an axis `all`, for embedding and head.
+Status pipeline(PlanText& text, const Graph& graph, int64_t pp, const std::string& schedule,
+                int64_t chunks = 1);
+// The same from the arguments pp, schedule and chunks. Errors: an unknown name; a schedule of
+// slices, which has a recipe of its own.
+Status named_pipeline(PlanText& text, const Graph& graph, const RecipeArguments& arguments);
+RecipeArgument schedule_argument();
+RecipeArgument chunks_argument();
 
 // What of the blocks is computed again in the backward pass. "none"; "selective": all but the
 // outputs of products with weights and residual sums, so cheap ops and attention's core; "full":
@@ -37,7 +56,7 @@ void recompute(PlanText& text, const Graph& graph, const std::string& what,
 RecipeArgument recompute_argument();
 
 // Arguments that a recipe adds to its own, for what lies around the ranks that share a layer:
-// pp, dp, zero, micro_batches, schedule, recompute.
+// pp, dp, zero, micro_batches, schedule, chunks, recompute.
 std::vector<RecipeArgument> with_outer(std::vector<RecipeArgument> own);
 
 // A text with the mesh {pp, dp, inner...}, its stages and what is recomputed, from those arguments.

@@ -2,31 +2,37 @@
 #include "tessera/plan/recipes/parts.h"
 
 namespace tessera::recipes {
-namespace {
-
-Result<std::string> emit_pipeline(const RecipeArguments& arguments, const Graph& graph,
-                                  const std::string& schedule) {
-  const int64_t pp = arguments.number("pp");
-  PlanText text{.mesh = {{"pp", pp}}, .micro_batches = arguments.number("micro_batches")};
-  TESSERA_TRY_VOID(pipeline(text, graph, pp, schedule));
-  return text.str();
-}
-
-}  // namespace
 
 std::vector<Recipe> pipeline_recipes() {
-  const auto pipeline_in = [](const std::string& schedule) {
-    return [schedule](const RecipeArguments& a, const Graph& graph) {
-      return emit_pipeline(a, graph, schedule);
+  const auto text_of = [](const RecipeArguments& arguments) {
+    return PlanText{.mesh = {{"pp", arguments.number("pp")}},
+                    .micro_batches = arguments.number("micro_batches")};
+  };
+  const auto pipeline_in = [=](const std::string& schedule) {
+    return [=](const RecipeArguments& arguments, const Graph& graph) -> Result<std::string> {
+      PlanText text = text_of(arguments);
+      TESSERA_TRY_VOID(pipeline(text, graph, arguments.number("pp"), schedule));
+      return text.str();
     };
   };
-  const std::vector<RecipeArgument> arguments{pp_argument(std::nullopt),
-                                              micro_batches_argument(std::nullopt)};
-  return {
+  const auto named = [=](const RecipeArguments& arguments,
+                         const Graph& graph) -> Result<std::string> {
+    PlanText text = text_of(arguments);
+    TESSERA_TRY_VOID(named_pipeline(text, graph, arguments));
+    return text.str();
+  };
+  std::vector<RecipeArgument> arguments{pp_argument(std::nullopt),
+                                        micro_batches_argument(std::nullopt)};
+  std::vector<Recipe> recipes{
       {"gpipe", "pipeline: all forwards, then all backwards", arguments, pipeline_in("gpipe")},
       {"one_f_one_b", "pipeline: one forward, one backward in turn", arguments,
        pipeline_in("1f1b")},
   };
+  arguments.push_back(schedule_argument());
+  arguments.push_back(chunks_argument());
+  recipes.push_back({"pipeline", "pipeline with any schedule: stages and places as it wants them",
+                     arguments, named});
+  return recipes;
 }
 
 }  // namespace tessera::recipes

@@ -2,8 +2,6 @@
 // (sequence-parallel-rsa.md sections 3, 5 and 6).
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
 
@@ -11,27 +9,6 @@ namespace tessera::recipes {
 namespace {
 
 constexpr const char* kCore = "blocks.*.attn.core";
-
-Status tokens(PlanText& text, const Graph& graph, const std::string& axes) {
-  if (!has_dim(graph, kCore, "kv"))
-    return invalid_input("expected ops blocks.*.attn.core with the dim 'kv', found none");
-  TESSERA_TRY_VOID(data_parallel(text, graph));
-  text.split("*", "seq", axes);
-  return {};
-}
-
-bool is_causal(const Graph& graph) {
-  return std::any_of(graph.ops().begin(), graph.ops().end(), [](const Op& op) {
-    return op.kind == "attention" && op.integer("causal") == 1;
-  });
-}
-
-// Without a causal mask every order has the same work.
-void balance(PlanText& text, const Graph& graph, const std::string& order, int64_t ranks) {
-  if (order == "none" || ranks == 1 || !is_causal(graph)) return;
-  text.reorder = order;
-  text.pieces = order == "zigzag" ? 2 * ranks : ranks;
-}
 
 Result<std::string> emit_ring_attention(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t cp = arguments.number("cp"), inner = arguments.number("inner");
@@ -46,15 +23,17 @@ Result<std::string> emit_ring_attention(const RecipeArguments& arguments, const 
   } else {
     text.mesh.emplace_back("cp", cp);
   }
-  TESSERA_TRY_VOID(tokens(text, graph, rings));
-  balance(text, graph, arguments.text("order"), cp);
-  text.rotate(kCore, "kv", rings);
+  TESSERA_TRY_VOID(data_parallel(text, graph));
+  TESSERA_TRY_VOID(ring_attention(text, graph, rings, arguments.text("order")));
+  TESSERA_TRY_VOID(check_zero(arguments));
+  zero(text, arguments.number("zero"), "dp," + rings);
   return text.str();
 }
 
 Result<std::string> emit_rsa(const RecipeArguments& arguments, const Graph& graph) {
   PlanText text{.mesh = {{"dp", arguments.number("dp")}, {"sp", arguments.number("sp")}},
                 .expand = kCore};
+  TESSERA_TRY_VOID(data_parallel(text, graph));
   TESSERA_TRY_VOID(tokens(text, graph, "sp"));
   text.rotate("blocks.*.attn.core.{scores,values}", "kv", "sp");
   return text.str();
@@ -65,6 +44,7 @@ Result<std::string> emit_ulysses(const RecipeArguments& arguments, const Graph& 
   const bool rings = arguments.numbers.contains("ring");
   const int64_t ring = rings ? arguments.number("ring") : 1, sp = arguments.number("sp");
   PlanText text{.mesh = {{"dp", arguments.number("dp")}, {"ring", ring}, {"sp", sp}}};
+  TESSERA_TRY_VOID(data_parallel(text, graph));
   TESSERA_TRY_VOID(tokens(text, graph, "ring,sp"));
   if (sp > 1) {
     TESSERA_TRY(const std::string heads, heads_dim(graph, "sp", sp));
@@ -73,12 +53,14 @@ Result<std::string> emit_ulysses(const RecipeArguments& arguments, const Graph& 
   }
   if (rings) balance(text, graph, arguments.text("order"), ring);
   text.rotate(kCore, "kv", "ring");
+  TESSERA_TRY_VOID(check_zero(arguments));
+  zero(text, arguments.number("zero"), "dp,ring,sp");
   return text.str();
 }
 
+const RecipeArgument kZero =
+    number("zero", "0", "0, or what is sharded at rest over all ranks: see zero", 0);
 const RecipeArgument kSequenceRanks = number("sp", std::nullopt, "ranks that share a sequence");
-const RecipeArgument kOrder =
-    choice("order", "zigzag", {"zigzag", "striped", "none"}, "of the tokens under a causal mask");
 
 }  // namespace
 
@@ -86,8 +68,8 @@ std::vector<Recipe> sequence_parallel_recipes() {
   return {
       {"ring_attention",
        "tokens over ranks; keys and values travel around a ring (context parallelism)",
-       {number("cp", std::nullopt, "ranks that share a sequence"), dp_argument("1"), kOrder,
-        number("inner", "1", "ranks of an inner ring; 1: one ring")},
+       {number("cp", std::nullopt, "ranks that share a sequence"), dp_argument("1"),
+        order_argument(), number("inner", "1", "ranks of an inner ring; 1: one ring"), kZero},
        emit_ring_attention},
       {"rsa",
        "ring self-attention: rings for scores and for their product with the values; whole rows",
@@ -95,13 +77,13 @@ std::vector<Recipe> sequence_parallel_recipes() {
        emit_rsa},
       {"ulysses",
        "tokens over ranks; all-to-alls give attention whole sequences of some heads",
-       {kSequenceRanks, dp_argument("1")},
+       {kSequenceRanks, dp_argument("1"), kZero},
        emit_ulysses},
       {"ring_ulysses",
        "rings of groups of ranks, all-to-alls inside the groups",
        {number("ring", std::nullopt, "groups in the ring"),
         number("sp", std::nullopt, "ranks of a group, which share the heads"), dp_argument("1"),
-        kOrder},
+        order_argument(), kZero},
        emit_ulysses},
   };
 }

@@ -15,7 +15,8 @@ namespace {
 std::string quoted(std::string_view text) { return fmt::format("\"{}\"", text); }
 
 // A list of entries with aligned columns, one for each key.
-std::string list(std::string_view name, const std::vector<Entry>& entries) {
+// `in_a_line`: entries in one line of the text.
+std::string list(std::string_view name, const std::vector<Entry>& entries, size_t in_a_line = 1) {
   if (entries.empty()) return "";
   Entry columns;  // key and its longest value
   for (const Entry& entry : entries) {
@@ -30,17 +31,19 @@ std::string list(std::string_view name, const std::vector<Entry>& entries) {
     }
   }
   std::string out = fmt::format("{} = [\n", name);
-  for (const Entry& entry : entries) {
+  for (size_t e = 0; e < entries.size(); ++e) {
+    const Entry& entry = entries[e];
     std::string line;
     for (size_t i = 0; i < entry.size(); ++i) {
       const auto& [key, value] = entry[i];
       const auto column = std::find_if(columns.begin(), columns.end(),
                                        [&k = key](const auto& known) { return known.first == k; });
-      const size_t width = key.size() + column->second.size() + 4;
+      const size_t width = in_a_line > 1 ? 0 : key.size() + column->second.size() + 4;
       const std::string cell = fmt::format("{} = {}", key, value);
       line += i + 1 < entry.size() ? fmt::format("{:<{}} ", cell + ",", width) : cell;
     }
-    out += fmt::format("  {{ {} }},\n", line);
+    const bool ends = e % in_a_line + 1 == in_a_line || e + 1 == entries.size();
+    out += fmt::format("{}{{ {} }},{}", e % in_a_line == 0 ? "  " : " ", line, ends ? "\n" : "");
   }
   return out + "]\n";
 }
@@ -65,10 +68,18 @@ std::vector<std::string> real_axes(const PlanText& text, const std::string& over
 }  // namespace
 
 int64_t PlanText::size(std::string_view axis) const {
-  for (const auto& [name, axis_size] : mesh) {
-    if (name == axis) return axis_size;
+  for (const Axes* axes : {&mesh, &stage_axes}) {
+    for (const auto& [name, axis_size] : *axes) {
+      if (name == axis) return axis_size;
+    }
   }
   return 1;
+}
+
+int64_t PlanText::product(const std::string& axes) const {
+  int64_t ranks = 1;
+  for (const std::string& axis : split_text(axes, ',')) ranks *= size(axis);
+  return ranks;
 }
 
 void PlanText::split(const std::string& ops, const std::string& dim, const std::string& over,
@@ -86,12 +97,9 @@ void PlanText::split(const std::string& ops, const std::string& dim, const std::
 
 void PlanText::rotate(const std::string& ops, const std::string& dim, const std::string& axes) {
   std::vector<std::string> skew = real_axes(*this, axes);
-  int64_t steps = 1;
-  for (std::string& axis : skew) {
-    steps *= size(axis);
-    axis.insert(0, "-");
-  }
   if (skew.empty()) return;
+  const int64_t steps = product(axes);
+  for (std::string& axis : skew) axis.insert(0, "-");
   splits.push_back({{"ops", quoted(ops)},
                     {"dim", quoted(dim)},
                     {"over", quoted(fmt::format("time:{}", steps))},
@@ -150,10 +158,15 @@ std::string PlanText::str() const {
                        pieces);
   }
   std::vector<Entry> placed;
-  for (const auto& [ops, at] : stages) {
+  for (const auto& [ops, at, own] : stages) {
     placed.push_back({{"ops", quoted(ops)}, {"at", fmt::format("{}", at)}});
+    if (own.empty()) continue;
+    placed.back().emplace_back("mesh", own);
+    placed.back().emplace_back("devices", "0");
   }
-  out += list("split", splits) + list("stage", placed) + list("store", stores);
+  constexpr size_t kManyStages = 16;  // a text is to be read as a whole
+  const size_t in_a_line = placed.size() > kManyStages ? 3 : 1;
+  out += list("split", splits) + list("stage", placed, in_a_line) + list("store", stores);
   if (!loops.empty()) {
     out += "loop = [\n";
     for (const std::string& loop : loops) out += "  { " + loop + " },\n";
@@ -182,15 +195,25 @@ bool has_dim(const Graph& graph, const std::string& pattern, std::string_view di
   return size_of(graph, pattern, dim) > 0;
 }
 
-int64_t block_count(const Graph& graph) {
+namespace {
+
+// One more than the largest <i> of the paths "<scope>.<i>.<...>".
+int64_t count_of(const Graph& graph, std::string_view scope) {
   int64_t count = 0;
+  const size_t start = scope.size() + 1;
   for (const Op& op : graph.ops()) {
-    if (!op.path.starts_with("blocks.")) continue;
-    const auto number = parse_int(std::string_view(op.path).substr(7, op.path.find('.', 7) - 7));
+    const std::string_view path = op.path;
+    if (!path.starts_with(scope) || path.size() <= start || path[start - 1] != '.') continue;
+    const auto number = parse_int(path.substr(start, path.find('.', start) - start));
     if (number) count = std::max(count, *number + 1);
   }
   return count;
 }
+
+}  // namespace
+
+int64_t block_count(const Graph& graph) { return count_of(graph, "blocks"); }
+int64_t pass_count(const Graph& graph) { return count_of(graph, "pass"); }
 
 std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(const Graph& graph) {
   const auto in_block = [](const Op& op) {

@@ -34,13 +34,20 @@ struct PlanText {
   std::string reorder{};   // "zigzag" or "striped", of `seq`
   int64_t pieces = 1;      // of the reorder
   std::vector<Entry> splits{}, stores{};
-  std::vector<std::pair<std::string, int64_t>> stages{};
+  struct StageLine {
+    std::string ops;
+    int64_t at = 0;
+    std::string mesh;  // of its own, from device 0 on; "": the text's, without the stage axis
+  };
+  std::vector<StageLine> stages{};
+  Axes stage_axes{};                 // of the stages' own meshes, beyond those of `mesh`
   std::vector<std::string> loops{};  // whole entries
   std::vector<int64_t> place{};      // empty: left out
   std::vector<Entry> compressed{};
 
   int64_t size(std::string_view axis) const;  // 1 if there is no such axis
   bool has(std::string_view axis) const { return size(axis) > 1; }
+  int64_t product(const std::string& axes) const;  // of their sizes
   // Over nothing (""): written only if an earlier entry splits the same dim.
   void split(const std::string& ops, const std::string& dim, const std::string& over,
              const Rotation& rotation = {});
@@ -64,6 +71,7 @@ struct PlanText {
 int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim);
 bool has_dim(const Graph& graph, const std::string& pattern, std::string_view dim);
 int64_t block_count(const Graph& graph);
+int64_t pass_count(const Graph& graph);  // passes without gradient, "pass.<p>.<...>"
 
 // The first components of the paths of forward ops before the first block and after the last one.
 // What stands between blocks belongs to no stage by name: it goes with the op before it.

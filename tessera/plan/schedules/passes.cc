@@ -45,17 +45,18 @@ Result<Schedule> chimera(const PipelineShape& shape) {
 // Rounds: pass p (of r gradient-free ones and the training pass r) of micro-batch q + (r-p)d in
 // round q, then the backward of q - (n-1-i). With d = 1 it is the sheet's form; d grows so that a
 // pass has left the last place when the next one starts at the first, for blocks of equal time:
-// n <= d(r+2) + 1 (superscaler.md section 8, "3F1B").
+// n <= d(r+2) + 1 (superscaler.md section 8, "3F1B"). What all passes start from (an embedding) is
+// in stage 0; its backward follows that of the training pass.
 Result<Schedule> n_forward_one_backward(const PipelineShape& shape) {
   TESSERA_TRY_VOID(round_robin("nf1b", shape));
   const int64_t n = shape.places;
   const int64_t passes = shape.stages() / n;  // r + 1
-  for (int64_t s = 0; s < shape.stages(); ++s) {
-    if (s < (passes - 1) * n && shape.has_backward(s)) {
-      return wrong_shape("nf1b", fmt::format("stages 0..{} without backward", (passes - 1) * n - 1),
-                         fmt::format("a backward of stage {}", s));
-    }
+  for (int64_t s = 1; s < (passes - 1) * n; ++s) {
+    if (!shape.has_backward(s)) continue;
+    return wrong_shape("nf1b", fmt::format("stages 1..{} without backward", (passes - 1) * n - 1),
+                       fmt::format("a backward of stage {}", s));
   }
+  const bool shared_start = passes > 1 && shape.has_backward(0);
   const int64_t skew = std::max<int64_t>(1, (n - 1 + passes) / (passes + 1));
   Slots slots(n);
   for (int64_t i = 0; i < n; ++i) {
@@ -65,6 +66,8 @@ Result<Schedule> n_forward_one_backward(const PipelineShape& shape) {
         slots.put(i, slot(m - (passes - 1 - p) * skew, p), {BlockRun::kForward, m, p * n + i});
       }
       slots.put(i, slot(m + n - 1 - i, passes), {BlockRun::kBackward, m, (passes - 1) * n + i});
+      if (i == 0 && shared_start)
+        slots.put(i, slot(m + n - 1, passes), {BlockRun::kBackward, m, 0});
     }
   }
   return slots.schedule();

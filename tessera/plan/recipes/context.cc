@@ -1,0 +1,46 @@
+// Tokens over ranks, and attention by rings (sequence-parallel-rsa.md section 6).
+#include <algorithm>
+
+#include "tessera/plan/recipes/parts.h"
+
+namespace tessera::recipes {
+namespace {
+
+constexpr const char* kCore = "blocks.*.attn.core";
+
+bool is_causal(const Graph& graph) {
+  return std::any_of(graph.ops().begin(), graph.ops().end(), [](const Op& op) {
+    return op.kind == "attention" && op.integer("causal") == 1;
+  });
+}
+
+}  // namespace
+
+Status tokens(PlanText& text, const Graph& graph, const std::string& axes) {
+  if (!has_dim(graph, kCore, "kv"))
+    return invalid_input("expected ops blocks.*.attn.core with the dim 'kv', found none");
+  text.split("*", "seq", axes);
+  return {};
+}
+
+// Without a causal mask every order has the same work.
+void balance(PlanText& text, const Graph& graph, const std::string& order, int64_t ranks) {
+  if (order == "none" || ranks == 1 || !is_causal(graph)) return;
+  text.reorder = order;
+  text.pieces = order == "zigzag" ? 2 * ranks : ranks;
+}
+
+Status ring_attention(PlanText& text, const Graph& graph, const std::string& rings,
+                      const std::string& order) {
+  TESSERA_TRY_VOID(tokens(text, graph, rings));
+  balance(text, graph, order, text.product(rings));
+  text.rotate(kCore, "kv", rings);
+  return {};
+}
+
+RecipeArgument order_argument() {
+  return choice("order", "zigzag", {"zigzag", "striped", "none"},
+                "of the tokens under a causal mask, if they are cut");
+}
+
+}  // namespace tessera::recipes

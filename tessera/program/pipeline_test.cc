@@ -1,0 +1,160 @@
+// Programs of pipelines: what a rank keeps is what the schedule has in flight, and the verifier
+// takes the programs of every named schedule.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/program/test_programs.h"
+#include "tessera/program/verify.h"
+
+namespace tessera {
+namespace {
+
+struct Lowered {
+  ResolvedPlan plan;
+  Graph graph;
+  std::vector<Program> programs;
+};
+
+Lowered lower_pipeline(const std::string& call, int64_t layers, int64_t micro_batches) {
+  TestModel model;
+  model.layers = layers;
+  model.batch = 2 * micro_batches;
+  const Graph graph = trained(test_transformer(model));
+  Lowered out;
+  const auto text = emit_recipe(call, graph);
+  EXPECT_TRUE(text.has_value()) << call << ": " << (text ? "" : text.error().message);
+  if (!text) return out;
+  const auto prepared = prepare(graph, parse_plan(*text).value());
+  EXPECT_TRUE(prepared.has_value()) << call << ": " << (prepared ? "" : prepared.error().message);
+  if (!prepared) return out;
+  out.plan = prepared->plan;
+  TestPrograms lowered = lower_all(graph, *text);
+  out.graph = std::move(lowered.graph);
+  out.programs = std::move(lowered.programs);
+  return out;
+}
+
+// The most micro-batches that the place has in flight in this stage.
+int64_t in_flight_of(const Lowered& lowered, size_t place, int64_t stage) {
+  Schedule only = lowered.plan.schedule;
+  for (auto& row : only) {
+    std::erase_if(row, [&](const BlockRun& run) { return run.stage != stage; });
+  }
+  return in_flight(only, pipeline_shape(lowered.plan, lowered.graph))[place];
+}
+
+// The most slots of a buffer that keeps a tensor of the stage for its backward; 0: none is kept.
+int64_t slots_of(const Lowered& lowered, size_t rank, int64_t stage) {
+  const auto here = [&](OpId id) {
+    return id.valid() && lowered.plan.ops[id.index()].stage.value == stage;
+  };
+  std::set<TensorId> kept;
+  for (const Op& op : lowered.graph.ops()) {
+    if (op.phase != Phase::kBackward || !here(op.id)) continue;
+    for (const TensorId input : op.inputs) {
+      const OpId made = lowered.graph.tensor(input).producer;
+      if (here(made) && lowered.graph.op(made).phase == Phase::kForward) kept.insert(input);
+    }
+  }
+  int64_t most = 0;
+  for (const Buffer& buffer : lowered.programs[rank].buffers) {
+    if (buffer.lifetime == Lifetime::kMicroBatch && kept.contains(buffer.tensor))
+      most = std::max(most, buffer.slots);
+  }
+  return most;
+}
+
+// By rank: slots of its stages, added up. Each must be what is in flight.
+std::vector<int64_t> checked_slots(const std::string& call, int64_t layers, int64_t micro_batches) {
+  const Lowered lowered = lower_pipeline(call, layers, micro_batches);
+  for (const Rejection& rejection : verify(lowered.graph, lowered.programs)) {
+    ADD_FAILURE() << call << ": " << rejection.to_string();
+  }
+  std::vector<int64_t> sums;
+  for (size_t rank = 0; rank < lowered.programs.size(); ++rank) {
+    int64_t& sum = sums.emplace_back(0);
+    const size_t row = lowered.plan.row_of(static_cast<int64_t>(rank));
+    for (const StageId stage : lowered.programs[rank].stages) {
+      const int64_t slots = slots_of(lowered, rank, stage.value);
+      sum += slots;
+      if (slots == 0) continue;  // an embedding: its tokens are read again
+      EXPECT_EQ(slots, in_flight_of(lowered, row, stage.value))
+          << call << " rank " << rank << " stage " << stage.value;
+    }
+  }
+  return sums;
+}
+
+const std::vector<std::pair<int64_t, int64_t>> kShapes{{2, 1}, {2, 4}, {3, 3},
+                                                       {3, 6}, {4, 4}, {4, 8}};
+
+// Sheet superscaler, section 8; cross-mesh-resharding, section 6; colossal-ai, section 4.
+TEST(Pipelines, keep_what_the_sheets_say) {
+  for (const auto& [n, m] : kShapes) {
+    const auto found = [&, n = n, m = m](const char* schedule) {
+      return checked_slots(fmt::format("pipeline({},{},{})", n, m, schedule), n, m);
+    };
+    const auto expect = [&, n = n](const char* schedule, const auto& of_place) {
+      std::vector<int64_t> all;
+      for (int64_t i = 0; i < n; ++i) all.push_back(of_place(i));
+      EXPECT_EQ(found(schedule), all) << schedule;
+    };
+    expect("gpipe", [&, m = m](int64_t) { return m; });
+    expect("1f1b", [&, n = n, m = m](int64_t i) { return std::min(m, n - i); });
+    expect("eager_1f1b", [&, n = n, m = m](int64_t i) { return std::min(m, 2 * (n - i) - 1); });
+    expect("zb_h1", [&, n = n, m = m](int64_t) { return std::min(m, n); });
+    expect("zb_h2", [&, n = n, m = m](int64_t) { return std::min(m, 2 * n - 1); });
+  }
+}
+
+TEST(Pipelines, keep_what_is_in_flight_in_each_chunk) {
+  for (const auto& [n, m] : kShapes) {
+    if (m % n == 0) {
+      for (const int64_t c : {2, 3}) {
+        const auto found =
+            checked_slots(fmt::format("pipeline({},{},interleaved,{})", n, m, c), n * c, m);
+        for (int64_t i = 0; i < n; ++i) {  // chunks are not at their largest at the same time
+          EXPECT_GE(found[static_cast<size_t>(i)],
+                    std::min(c * m, n * (c - 1) + 2 * (n - 1 - i) + 1));
+        }
+      }
+    }
+    checked_slots(fmt::format("pipeline({},{},zb_v)", n, m), 2 * n, m);
+    checked_slots(fmt::format("pipeline({},{},interlaced)", n, m), n, m);
+  }
+}
+
+// The gradient of `up` is that of `shift`: stage 1 sends it and reads it again in W, two
+// micro-batches later.
+TEST(Pipelines, keep_a_gradient_that_is_sent_for_the_weights) {
+  GraphBuilder g("shift");
+  const Dim batch{"batch", 8}, in{"in", 4}, ffn{"ffn", 8};
+  const Init init{Init::Kind::kNormal, 0.02};
+  const auto x = g.input("x", {batch, in}, DType::kFloat64);
+  const auto weight = g.parameter("up.weight", {in, ffn}, init, DType::kFloat64);
+  const auto bias = g.parameter("shift.bias", {ffn}, init, DType::kFloat64);
+  auto h =
+      g.op1("up", "einsum", {x, weight}, {{"spec", std::string("batch in+, in ffn -> batch ffn")}});
+  h = g.op1("shift", "add", {h, bias});
+  const auto square = g.op1("square", "mul", {h, h});
+  g.graph().loss = g.op1("loss", "reduce_sum", {square},
+                         {{"dims", std::string("batch ffn")}, {"factor", 1.0 / 64}});
+  const auto forward = g.finish();
+  ASSERT_TRUE(forward.has_value()) << forward.error().message;
+  const TestPrograms lowered = lower_all(
+      trained(*forward),
+      "mesh = { pp = 2 }\nmicro_batches = 4\nschedule = \"zb_h2\"\n"
+      "stage = [ { ops = \"up\", at = 0 }, { ops = \"{shift,square,loss}\", at = 1 } ]\n");
+  for (const Rejection& rejection : verify(lowered.graph, lowered.programs)) {
+    ADD_FAILURE() << rejection.to_string();
+  }
+  const auto& buffers = lowered.programs[1].buffers;
+  EXPECT_TRUE(std::any_of(buffers.begin(), buffers.end(), [](const Buffer& buffer) {
+    return buffer.name == "grad.shift" && buffer.slots > 1;
+  }));
+}
+
+}  // namespace
+}  // namespace tessera
