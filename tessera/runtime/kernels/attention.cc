@@ -35,7 +35,7 @@ std::vector<Rectangle> rectangles_of(const KernelCall& call) {
   queries.begin += dims[kv].size - dims[q].size;
   // The view of the keys may end at the last query.
   return rectangles(queries, {call.box.dims[kv].begin, k.shape[1]}, call.op->integer("causal") != 0,
-                    *order, call.op->annotation.dims[q].size);
+                    *order, dims[kv].size);
 }
 
 // Blocks of queries are contiguous in position.
