@@ -359,6 +359,9 @@ class Resolver {
     for (const SkewAxis& skew : split.skew) {
       if (!skew.axis.valid()) return std::nullopt;
     }
+    // An axis of one rank shifts nothing.
+    std::erase_if(split.skew, [&](const SkewAxis& skew) { return mesh.axis(skew.axis).size == 1; });
+    if (split.skew.empty()) split.order = StepOrder::kAligned;
     return split;
   }
 
@@ -718,25 +721,34 @@ class Resolver {
   }
 
   // Only what a backward op still reads, or what it takes to make that again: after the graph is
-  // transformed, nothing is left to do.
+  // transformed, nothing is left to do. What another stage reads for its backward pass is kept: it
+  // would be made again only after that stage's backward pass, which comes first.
   void find_recomputed() {
-    std::vector<bool> read(graph_.tensors().size(), false);
+    std::vector<bool> read(graph_.tensors().size(), false), crosses(graph_.tensors().size(), false);
     const auto remade = [&](const Op& op) {
       return op.phase == Phase::kForward &&
              std::any_of(op.outputs.begin(), op.outputs.end(), [&](TensorId output) {
-               return out_.tensors[output.index()].recompute && read[output.index()];
+               return out_.tensors[output.index()].recompute && read[output.index()] &&
+                      !crosses[output.index()];
              });
     };
     for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
       if (op->phase != Phase::kBackward && !remade(*op)) continue;
-      for (TensorId input : op->inputs) read[input.index()] = true;
+      for (TensorId input : op->inputs) {
+        read[input.index()] = true;
+        const OpId producer = graph_.tensor(input).producer;
+        if (producer.valid() &&
+            out_.ops[producer.index()].stage != out_.ops[op->id.index()].stage) {
+          crosses[input.index()] = true;
+        }
+      }
     }
     // All of them as soon as one is read: what one clone reads may be another.
     bool wanted = false;
     std::vector<TensorId> not_kept;
     for (const Tensor& tensor : graph_.tensors()) {
-      if (!out_.tensors[tensor.id.index()].recompute || !tensor.producer.valid() ||
-          graph_.op(tensor.producer).phase != Phase::kForward) {
+      if (!out_.tensors[tensor.id.index()].recompute || crosses[tensor.id.index()] ||
+          !tensor.producer.valid() || graph_.op(tensor.producer).phase != Phase::kForward) {
         continue;
       }
       not_kept.push_back(tensor.id);

@@ -191,7 +191,8 @@ Result<std::vector<OpId>> select_expandable(const Plan& plan, const std::string&
     if (!hit[op.id.index()]) continue;
     found = found == nullptr ? &op : found;
     const KindInfo* kind = find_kind(op.kind);
-    if (kind != nullptr && kind->expand) out.push_back(op.id);
+    // Those that free a frozen dim are made after differentiate, as a split needs them.
+    if (kind != nullptr && kind->expand && kind->expandable == nullptr) out.push_back(op.id);
   }
   if (!out.empty()) return out;
   std::vector<std::string> names(paths.begin(), paths.end());

@@ -408,9 +408,7 @@ class Walker {
     settle(source, from, block, reader.id);
     const Layout landing = landing_layout(place, tensor, reader,
                                           translate(from.region.layout, mesh(source), mesh(place)));
-    // It arrives in the block of the same kind of its first reader's stage.
-    const BlockRef arrives =
-        block.once() ? block : BlockRef(block.kind, op_plan(reader).stage.value);
+    const BlockRef arrives = block.once() ? block : first_reading_block(block.kind, tensor, place);
     Held to;
     to.region = {landing, std::nullopt};
     if (lands_shared(plan_.plan.resharding, mesh(source), mesh(place)))
@@ -434,6 +432,26 @@ class Walker {
     at(source).sends.push_back({crossing.handle, from.buffer, block});
     emit(source, block, {crossing, When::kAlways, reader.id});
     at(place).home[tensor] = convert(place, tensor, to, landing, arrives, reader.id, When::kAlways);
+  }
+
+  // Of the blocks of this kind at the place that read the tensor, the first in the place's order.
+  BlockRef first_reading_block(BlockKind kind, TensorId tensor, PlaceId place) const {
+    std::set<int32_t> stages;
+    for (OpId reader : a_.consumers[tensor.index()]) {
+      const Op& op = graph_.op(reader);
+      if (place_of(op) == place) stages.insert(op_plan(op).stage.value);
+    }
+    const auto run_kind = kind == BlockKind::kForward ? BlockRun::kForward : BlockRun::kBackward;
+    for (size_t r = 0; r < plan_.rows.size(); ++r) {
+      const auto& at_row = plan_.rows[r];
+      if (std::find(at_row.begin(), at_row.end(), place) == at_row.end()) continue;
+      for (const BlockRun& run : plan_.schedule[r]) {
+        const auto stage = static_cast<int32_t>(run.stage);
+        if (run.kind == run_kind && stages.contains(stage)) return {kind, stage};
+      }
+    }
+    TESSERA_CHECK(false, "no block at place {} reads '{}'", place.value,
+                  graph_.tensor(tensor).name);
   }
 
   std::shared_ptr<const CrossRoutes> find_routes(TensorId tensor, PlaceId source, PlaceId place,
@@ -1204,11 +1222,15 @@ class Walker {
     for (auto it = place.sends.rbegin(); it != place.sends.rend(); ++it) {
       const TextInstruction wait{TextWait{it->handle, 0}, When::kAlways, {}, -1};
       const BlockRef backward{BlockKind::kBackward, it->block.chunk};
+      const BlockRef weight{BlockKind::kWeight, it->block.chunk};
       if (it->block.kind == BlockKind::kUpdate) {
         update.push_back(wait);
         update.back().order = kEnd;
       } else if (it->block.kind == BlockKind::kForward && blocks.contains(backward)) {
         blocks[backward].insert(blocks[backward].begin(), wait);
+      } else if (it->block.kind == BlockKind::kBackward && reads(blocks, weight, it->buffer)) {
+        blocks[weight].push_back(wait);
+        blocks[weight].back().order = kEnd;
       } else {
         update.insert(update.begin(), wait);
         if (it->block.kind == BlockKind::kPrologue) continue;
@@ -1217,6 +1239,24 @@ class Walker {
                      {TextWait{it->handle, 1}, When::kAlways, {}, -1});
       }
     }
+  }
+
+  // Does a kernel or a collective of the block read the buffer?
+  static bool reads(const ByBlock<std::vector<TextInstruction>>& blocks, BlockRef block,
+                    int buffer) {
+    const auto found = blocks.find(block);
+    if (found == blocks.end()) return false;
+    const auto is_buffer = [&](const TextView& view) { return view.buffer == buffer; };
+    return std::any_of(found->second.begin(), found->second.end(), [&](const auto& instruction) {
+      if (const auto* compute = std::get_if<TextCompute>(&instruction.body))
+        return std::any_of(compute->inputs.begin(), compute->inputs.end(), is_buffer);
+      if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
+        return std::any_of(issue->transfers.begin(), issue->transfers.end(),
+                           [&](const TextTransfer& transfer) { return is_buffer(transfer.from); });
+      }
+      const auto* copy = std::get_if<TextCopy>(&instruction.body);
+      return copy != nullptr && is_buffer(copy->from);
+    });
   }
 
   static std::vector<TextInstruction>::iterator first_write(std::vector<TextInstruction>& block,

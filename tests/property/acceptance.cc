@@ -29,10 +29,12 @@ Judged refused(const Result<T>& result, std::string_view what) {
 // Refused: by an error of the plan language that a random plan may run into (it names a file and a
 // line).
 Judged judge(const RandomCase& random) {
-  const auto graph = differentiate(random.graph, OptimizerSpec{});
-  if (!graph) return {Outcome::kWrong, "differentiate: " + graph.error().message};
   const auto plan = parse_plan(random.plan, "plan.toml");
   if (!plan) return {Outcome::kWrong, "parse_plan: " + plan.error().message};
+  const auto shaped = shape_forward(random.graph, *plan, std::nullopt);
+  if (!shaped) return refused(shaped, "shape_forward");
+  const auto graph = differentiate(*shaped, OptimizerSpec{});
+  if (!graph) return {Outcome::kWrong, "differentiate: " + graph.error().message};
   const auto prepared = prepare(*graph, *plan);
   if (!prepared) return refused(prepared, "prepare");
   const auto shared = std::make_shared<const Graph>(prepared->graph);

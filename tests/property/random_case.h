@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/graph/graph.h"
@@ -28,12 +30,18 @@ class Choices {
   size_t next_ = 0;
 };
 
+// What a case has of the plan language, for example "order: nested".
+using Features = std::set<std::string>;
+
 struct RandomCase {
   Graph graph;       // forward, float64, with a loss
   std::string plan;  // TOML
-  int64_t ranks = 1;
+  Features features;
 };
 // The plan is valid by construction, as far as the plan language can tell before resolution.
 RandomCase random_case(const std::vector<uint32_t>& stream);
+
+// All that random_case may draw.
+const Features& all_features();
 
 }  // namespace tessera

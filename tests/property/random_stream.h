@@ -25,7 +25,7 @@ inline void default_properties(int cases) {
 // Numbers below a multiple of every small number, so that each choice is equally likely.
 inline std::vector<uint32_t> random_stream() {
   return *rc::gen::resize(
-              160, rc::gen::container<std::vector<uint32_t>>(rc::gen::inRange<uint32_t>(0, 27'720)))
+              400, rc::gen::container<std::vector<uint32_t>>(rc::gen::inRange<uint32_t>(0, 27'720)))
               .as("stream");
 }
 

@@ -1,0 +1,192 @@
+// Random graphs; see random_case.h.
+#include "random_graph.h"
+
+#include <fmt/format.h>
+
+#include "tessera/base/check.h"
+#include "tessera/graph/builder.h"
+
+namespace tessera {
+namespace {
+
+// Grows a graph over dims batch, seq and feature dims; every activation is [batch, seq, feature].
+class GraphMaker {
+ public:
+  explicit GraphMaker(Choices& choices) : c_(choices), g_("random") {}
+
+  Graph make() {
+    batch_ = c_.of<int64_t>({4, 8, 12});
+    seq_ = c_.of<int64_t>({2, 3, 4});
+    const TensorId ids = g_.input("tokens", {{"batch", batch_}, {"seq", seq_}}, DType::kInt64);
+    const TensorId table = weight("embed.weight", {{"vocab", 12}, feature()});
+    tables_.push_back(table);
+    const TensorId earlier = c_.one_in(6) ? earlier_pass(ids, table) : TensorId();
+    TensorId x = g_.op1("embed", "embedding", {ids, table});
+    if (earlier.valid()) x = g_.op1("recycle", "add", {x, earlier});
+    values_.push_back(x);
+    const uint32_t ops = 1 + c_.below(8);
+    for (uint32_t i = 0; i < ops; ++i) step(fmt::format("op{}", i));
+    finish_loss(ids);
+    Result<Graph> graph = g_.finish();
+    TESSERA_CHECK(graph.has_value(), "{}", graph.error().message);
+    return std::move(*graph);
+  }
+
+ private:
+  Dim feature() { return {"f" + std::to_string(features_++), c_.of<int64_t>({4, 6, 8, 3, 5})}; }
+  TensorId weight(const std::string& name, std::vector<Dim> dims) {
+    return g_.parameter(name, std::move(dims), {Init::Kind::kNormal, 0.3}, DType::kFloat64);
+  }
+  TensorId any() {
+    return values_[values_.size() - 1 - c_.below(static_cast<uint32_t>(values_.size()))];
+  }
+  const std::vector<Dim>& dims(TensorId x) { return g_.tensor(x).dims; }
+
+  // The same parameters once before, without gradients.
+  TensorId earlier_pass(TensorId ids, TensorId table) {
+    const TensorId x = g_.op1("pass.embed", "embedding", {ids, table});
+    const TensorId y = g_.op1("pass.act", c_.of<std::string>({"gelu", "relu"}), {x});
+    return g_.op1("pass.stop", "stop_gradient", {y});
+  }
+
+  void step(const std::string& name) {
+    const TensorId x = any();
+    switch (c_.below(11)) {
+      case 0: values_.push_back(linear(name, x)); break;
+      case 1:
+        values_.push_back(g_.op1(name, c_.of<std::string>({"gelu", "silu", "relu"}), {x}));
+        break;
+      case 2: values_.push_back(binary(name, x, "add")); break;
+      case 3: values_.push_back(norm(name, x)); break;
+      case 4: values_.push_back(binary(name, x, "mul")); break;
+      case 5: values_.push_back(g_.op1(name, "scale", {x}, {{"factor", 0.5}})); break;
+      case 6: values_.push_back(attention(name, x)); break;
+      case 7: values_.push_back(g_.op1(name, "dropout", {x}, {{"p", 0.25}, {"key", name}})); break;
+      case 8:
+        values_.push_back(g_.op1(name, "softmax", {x}, {{"dim", dims(x).back().name}}));
+        break;
+      case 9: values_.push_back(bias(name, x)); break;
+      case 10: values_.push_back(linear(name, x)); break;
+    }
+  }
+
+  TensorId linear(const std::string& name, TensorId x) {
+    const Dim in = dims(x).back();
+    TensorId w;
+    for (TensorId old : weights_) {  // shared parameters
+      if (dims(old)[0] == in && c_.one_in(3)) w = old;
+    }
+    if (!w.valid()) {
+      w = weight(name + ".weight", {in, feature()});
+      weights_.push_back(w);
+    }
+    const std::string out = dims(w)[1].name;
+    if (out == in.name) return x;
+    std::string spec = fmt::format("batch seq {0}+, {0} {1}", in.name, out);
+    std::vector<TensorId> operands = {x, w};
+    if (c_.one_in(2)) {
+      operands.push_back(weight(name + ".bias", {dims(w)[1]}));
+      spec += ", " + out;
+    }
+    return g_.op1(name, "einsum", operands,
+                  {{"spec", spec + fmt::format(" -> batch seq {}", out)}});
+  }
+
+  TensorId bias(const std::string& name, TensorId x) {
+    return g_.op1(name, "add", {x, weight(name + ".bias", {dims(x)[1], dims(x).back()})});
+  }
+
+  TensorId binary(const std::string& name, TensorId x, const std::string& kind) {
+    for (TensorId y : values_) {
+      if (dims(y) == dims(x) && (y != x || c_.one_in(3))) return g_.op1(name, kind, {x, y});
+    }
+    return linear(name, x);
+  }
+
+  TensorId norm(const std::string& name, TensorId x) {
+    const Dim f = dims(x).back();
+    const TensorId gamma =
+        g_.parameter(name + ".weight", {f}, {Init::Kind::kOnes, 0}, DType::kFloat64);
+    if (c_.one_in(2)) return g_.op(name, "rms_norm", {x, gamma}, {{"eps", 1e-5}})[0];
+    return g_.op(name, "layer_norm", {x, gamma, weight(name + ".bias", {f})}, {{"eps", 1e-5}})[0];
+  }
+
+  TensorId attention(const std::string& name, TensorId x) {
+    const Dim in = dims(x).back();
+    const Dim heads{"heads", c_.of<int64_t>({2, 4, 3})};
+    const Dim group{"group", c_.of<int64_t>({1, 2})};
+    const Dim depth{"head_dim", 4};
+    const TensorId wq = weight(name + ".q.weight", {in, heads, group, depth});
+    const TensorId wk = weight(name + ".k.weight", {in, heads, depth});
+    const TensorId wv = weight(name + ".v.weight", {in, heads, depth});
+    const std::string kv =
+        fmt::format("batch seq {0}+, {0} heads head_dim -> batch seq heads head_dim", in.name);
+    const TensorId q = g_.op1(
+        name + ".q", "einsum", {x, wq},
+        {{"spec",
+          fmt::format("batch seq {0}+, {0} heads group head_dim -> batch seq heads group head_dim",
+                      in.name)}});
+    const TensorId k = g_.op1(name + ".k", "einsum", {x, wk}, {{"spec", kv}});
+    const TensorId v = g_.op1(name + ".v", "einsum", {x, wv}, {{"spec", kv}});
+    const TensorId o = g_.op(name + ".core", "attention", {q, k, v},
+                             {{"causal", int64_t{c_.below(2)}}, {"scale", 0.0}})[0];
+    const Dim out = feature();
+    const TensorId wo = weight(name + ".out.weight", {heads, group, depth, out});
+    return g_.op1(
+        name + ".out", "einsum", {o, wo},
+        {{"spec",
+          fmt::format(
+              "batch seq heads+ group+ head_dim+, heads group head_dim {0} -> batch seq {0}",
+              out.name)}});
+  }
+
+  void finish_loss(TensorId ids) {
+    // Every value that nobody reads joins the loss, so that all parameters have gradients.
+    std::vector<TensorId> ends;
+    const std::vector<std::vector<OpId>> readers = g_.graph().consumers();
+    for (TensorId x : values_) {
+      if (readers[x.index()].empty()) ends.push_back(x);
+    }
+    std::vector<TensorId> terms;
+    for (size_t i = 0; i < ends.size(); ++i) {
+      const std::string name = fmt::format("loss{}", i);
+      TensorId token;
+      if (i == 0 && c_.one_in(2)) {  // tied head
+        TensorId y = ends[i];
+        const Dim to = dims(tables_[0])[1];
+        if (dims(y).back() != to) {
+          const TensorId w = weight(name + ".proj.weight", {dims(y).back(), to});
+          y = g_.op1(name + ".proj", "einsum", {y, w},
+                     {{"spec", fmt::format("batch seq {0}+, {0} {1} -> batch seq {1}",
+                                           dims(y).back().name, to.name)}});
+        }
+        const TensorId logits = g_.op1(
+            name + ".head", "einsum", {y, tables_[0]},
+            {{"spec", fmt::format("batch seq {0}+, vocab {0} -> batch seq vocab", to.name)}});
+        const std::vector<TensorId> parts =
+            g_.op(name + ".cross_entropy", "cross_entropy", {logits, ids});
+        token = g_.op1(name + ".token", "sub", {parts[0], parts[1]});
+      } else {
+        token = g_.op1(name + ".square", "mul", {ends[i], ends[i]});
+      }
+      std::string names;
+      for (const Dim& dim : dims(token)) names += (names.empty() ? "" : " ") + dim.name;
+      terms.push_back(
+          g_.op1(name + ".sum", "reduce_sum", {token},
+                 {{"dims", names}, {"factor", 1.0 / static_cast<double>(batch_ * seq_)}}));
+    }
+    g_.graph().loss = terms.size() == 1 ? terms[0] : g_.op1("total", "add_n", terms);
+  }
+
+  Choices& c_;
+  GraphBuilder g_;
+  int64_t batch_ = 4, seq_ = 2;
+  int features_ = 0;
+  std::vector<TensorId> values_, weights_, tables_;
+};
+
+}  // namespace
+
+Graph random_graph(Choices& choices) { return GraphMaker(choices).make(); }
+
+}  // namespace tessera

@@ -1,0 +1,384 @@
+#include "random_pipeline.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "tessera/base/check.h"
+#include "tessera/graph/builder.h"
+#include "tessera/plan/prepare.h"
+
+namespace tessera {
+
+int origin(const Graph& graph, std::string_view path) {
+  path = path.substr(0, path.find_first_of("@#"));
+  int best = -1;
+  size_t length = 0;
+  for (const Op& op : graph.ops()) {
+    const bool fits = path == op.path || path.starts_with(op.path + ".");
+    if (!fits || op.path.size() < length) continue;
+    best = static_cast<int>(op.id.index());
+    length = op.path.size();
+  }
+  return best;
+}
+
+namespace {
+
+std::string mesh_text(const Axes& axes) {
+  std::string out;
+  for (const Axis& axis : axes)
+    out += fmt::format("{}{} = {}", out.empty() ? "" : ", ", axis.name, axis.size);
+  return fmt::format("{{ {} }}", out);
+}
+
+// A stage's own mesh.
+struct Own {
+  Axes axes;
+  int64_t first = -1;  // device; -1: after the stage before
+};
+
+class PipelineMaker {
+ public:
+  PipelineMaker(Choices& choices, const Graph& graph, Features& features)
+      : c_(choices), graph_(graph), features_(features) {}
+
+  Pipeline make() {
+    size_ = graph_.tensor(graph_.ops()[0].inputs[0]).dims[0].size;
+    switch (c_.below(14)) {
+      case 4:
+      case 5: chain(); break;
+      case 6: interleaved(); break;
+      case 7: zero_bubble_v(); break;
+      case 8: chimera(); break;
+      case 9: placed(); break;
+      case 10: own_meshes(); break;
+      case 11: nested(); break;
+      case 12: token(); break;
+      case 13: passes(); break;
+      default: one_stage(); break;
+    }
+    finish();
+    return std::move(out_);
+  }
+
+ private:
+  int64_t ops() const { return static_cast<int64_t>(graph_.ops().size()); }
+  bool has_pass() const { return graph_.ops()[0].path.starts_with("pass."); }
+  bool has_tied_head() const {
+    return std::any_of(graph_.ops().begin(), graph_.ops().end(),
+                       [](const Op& op) { return op.kind == "cross_entropy"; });
+  }
+  bool causal_only() const {
+    return std::all_of(graph_.ops().begin(), graph_.ops().end(), [](const Op& op) {
+      return op.kind != "attention" || op.integer("causal") == 1;
+    });
+  }
+
+  // ---- kinds
+  void one_stage() {
+    features_.insert("pipeline: none");
+    shared_mesh(1, 1);
+    schedule_ = c_.of<std::string>({"1f1b", "gpipe", "zb_h1", "table"});
+  }
+
+  void chain() {
+    const int64_t n = 2 + c_.below(2);
+    features_.insert("pipeline: chain");
+    shared_mesh(n, n);
+    schedule_ = chain_schedule();
+  }
+
+  std::string chain_schedule() {
+    return c_.of<std::string>({"1f1b", "gpipe", "eager_1f1b", "zb_h1", "zb_h2", "table"});
+  }
+
+  void interleaved() {
+    const int64_t n = size_ % 3 == 0 && c_.one_in(3) && ops() >= 6 ? 3 : 2;
+    features_.insert("pipeline: several stages a place");
+    shared_mesh(n, 2 * n);
+    schedule_ = c_.of<std::string>({"interleaved", "table"});
+    micro_batches_ = n == 3 ? c_.of<int64_t>({3, 6}) : c_.of<int64_t>({2, 4});
+  }
+
+  void zero_bubble_v() {
+    const int64_t n = c_.one_in(3) && ops() >= 6 ? 3 : 2;
+    shared_mesh(n, 2 * n);
+    v_places(n);
+    schedule_ = "zb_v";
+  }
+
+  void v_places(int64_t n) {
+    for (int64_t s = 0; s < 2 * n; ++s) place_.push_back(s < n ? s : 2 * n - 1 - s);
+  }
+
+  // Halves of the batch go down and up.
+  void chimera() {
+    shared_mesh(2, 2);
+    v_places(2);
+    schedule_ = c_.of<std::string>({"chimera", "table"});
+    micro_batches_ = 1;
+    out_.loop_dim = "batch";
+    out_.loop_steps = 2;
+    features_.insert("loop: batch, steps are stages");
+  }
+
+  // Any stages at any places.
+  void placed() {
+    const int64_t n = 2 + c_.below(2);
+    const int64_t stages = std::min<int64_t>(ops(), n + c_.below(3));
+    features_.insert("pipeline: stages at any places");
+    shared_mesh(n, stages);
+    for (int64_t s = 0; s < stages; ++s) {
+      place_.push_back(s < n ? s : c_.below(static_cast<uint32_t>(n)));
+    }
+    for (size_t s = place_.size(); s > 1; --s) {
+      std::swap(place_[s - 1], place_[c_.below(static_cast<uint32_t>(s))]);
+    }
+    schedule_ = "table";
+  }
+
+  void own_meshes() {
+    const int64_t n = 2 + c_.below(2);
+    features_.insert("mesh: of the stages' own");
+    for (int64_t s = 0; s < n; ++s) own_.push_back({shape(c_.of<int64_t>({2, 1, 3, 4})), -1});
+    mesh_ = {{"a", 2}};
+    if (own_.size() > 2 && c_.one_in(3)) own_.back().axes.clear();  // the plan's mesh
+    schedule_ = chain_schedule();
+  }
+
+  // Stages on all devices and on halves of them.
+  void nested() {
+    const int64_t half = c_.of<int64_t>({1, 2, 3});
+    const Axes whole = shape(2 * half);
+    std::vector<Axes> halves{shape(half), shape(half)};
+    mesh_ = {{"a", 1}};
+    features_.insert("mesh: nested devices");
+    const auto add = [&](int64_t region) {
+      if (region == 0) {
+        own_.push_back({whole, 0});
+      } else {
+        own_.push_back({halves[static_cast<size_t>(region - 1)], region == 1 ? 0 : half});
+      }
+    };
+    if (c_.one_in(2)) {
+      schedule_ = "interlaced";
+      if (c_.one_in(2)) add(0);
+      add(1);
+      const bool between = c_.one_in(2) && ops() >= 5;
+      if (between) add(0);
+      add(2);
+      if (own_.size() == 2 || (own_.size() == 3 && c_.one_in(3))) add(0);
+      return;
+    }
+    schedule_ = "table";
+    add(0);
+    const int64_t more = 1 + c_.below(3);
+    for (int64_t s = 0; s < more; ++s) add(c_.below(3));
+    if (c_.one_in(3)) own_.push_back({shape(2 * half), 0});  // the same devices, another mesh
+    if (static_cast<int64_t>(own_.size()) > ops()) own_.resize(static_cast<size_t>(ops()));
+  }
+
+  // Slices of the sequence as stages.
+  void token() {
+    if (!causal_only()) return chain();
+    shared_mesh(2, 2);
+    const int64_t seq = graph_.tensor(graph_.ops()[0].inputs[0]).dims[1].size;
+    schedule_ = c_.of<std::string>({"token", "token_1f1b", "table"});
+    out_.loop_dim = "seq";
+    out_.loop_steps = 2 + c_.below(static_cast<uint32_t>(std::min<int64_t>(seq, 3) - 1));
+    features_.insert("loop: seq, steps are stages");
+  }
+
+  // A pass without gradients and one with, over the same places.
+  void passes() {
+    // Gradients of a parameter that several ops read are added up where its first reader is.
+    if (!has_pass() || has_tied_head()) return chain();
+    schedule_ = "nf1b";
+    shared_mesh(2, 4);
+    const size_t first = 1 + c_.below(2), all = static_cast<size_t>(ops());
+    cuts_ = {first - 1, 2, 3 + c_.below(static_cast<uint32_t>(all - 4))};
+  }
+
+  // ---- meshes
+  Axes shape(int64_t size) {
+    switch (size) {
+      case 1: return {{"a", 1}};
+      case 2: return {{c_.of<std::string>({"a", "b"}), 2}};
+      case 4: return c_.one_in(2) ? Axes{{"a", 2}, {"b", 2}} : Axes{{"a", 4}};
+      case 6: return c_.one_in(2) ? Axes{{"b", 3}, {"a", 2}} : Axes{{"a", 2}, {"b", 3}};
+      default: return {{"a", size}};
+    }
+  }
+
+  void shared_mesh(int64_t places, int64_t stages) {
+    int64_t ranks = places;
+    if (places > 1) mesh_.push_back({"pp", places});
+    const uint32_t axes = c_.below(3);
+    for (uint32_t a = 0; a < axes; ++a) {
+      const int64_t size = c_.of<int64_t>({2, 3, 4});
+      if (ranks * size > 12) continue;
+      shared_.push_back({std::string(1, static_cast<char>('a' + a)), size});
+      ranks *= size;
+    }
+    mesh_.insert(mesh_.end(), shared_.begin(), shared_.end());
+    if (mesh_.empty()) mesh_ = shared_ = {{"a", 1}};
+    if (shared_.size() == 2) features_.insert("mesh: two axes");
+    stages_ = stages;
+  }
+
+  // ---- text
+  void finish() {
+    if (!own_.empty()) stages_ = static_cast<int64_t>(own_.size());
+    if (micro_batches_ == 0) micro_batches_ = c_.of<int64_t>({1, 2, 4});
+    out_.micro_batches = micro_batches_;
+    if (micro_batches_ > 1) features_.insert("micro-batches");
+    out_.keys = fmt::format("mesh = {}\nmicro_batches = {}\n", mesh_text(mesh_), micro_batches_);
+    if (!place_.empty()) out_.keys += fmt::format("place = [{}]\n", fmt::join(place_, ", "));
+    for (int64_t s = 0; s < stages_; ++s) {
+      const bool own = !own_.empty() && !own_[static_cast<size_t>(s)].axes.empty();
+      out_.axes.push_back(own ? own_[static_cast<size_t>(s)].axes : own_.empty() ? shared_ : mesh_);
+    }
+    make_stages();
+    if (!out_.loop_dim.empty()) {
+      out_.tables += fmt::format("[[loop]]\nops = \"*\"\ndim = \"{}\"\nsteps = {}\nstages = true\n",
+                                 out_.loop_dim, out_.loop_steps);
+    }
+    features_.insert("schedule: " + schedule_);
+    out_.keys += schedule_ == "table" ? table() : fmt::format("schedule = \"{}\"\n", schedule_);
+  }
+
+  void make_stages() {
+    const auto count = static_cast<size_t>(stages_), all = static_cast<size_t>(ops());
+    TESSERA_CHECK(count <= all, "{} stages of {} ops", count, all);
+    for (size_t s = 1; cuts_.size() + 1 < count; ++s) {  // stage s - 1 ends with op cuts_[s - 1]
+      const size_t begin = cuts_.empty() ? 0 : cuts_.back() + 1;
+      cuts_.push_back(begin + c_.below(static_cast<uint32_t>(all - count + s - begin)));
+    }
+    out_.stage_of.assign(all, 0);
+    size_t stage = 0;
+    std::set<size_t> told;
+    for (size_t i = 0; i < all; ++i) {
+      while (stage < cuts_.size() && i > cuts_[stage]) ++stage;
+      out_.stage_of[i] = static_cast<int>(stage);
+      if (count == 1) continue;
+      out_.tables += fmt::format("[[stage]]\nops = \"{}\"\nat = {}\n", graph_.ops()[i].path, stage);
+      const bool own = stage < own_.size() && !own_[stage].axes.empty();
+      if (!own || !told.insert(stage).second) continue;
+      out_.tables += fmt::format("mesh = {}\n", mesh_text(own_[stage].axes));
+      if (own_[stage].first >= 0) out_.tables += fmt::format("devices = {}\n", own_[stage].first);
+    }
+  }
+
+  // ---- tables
+  // Which stages have a backward block.
+  std::vector<bool> with_backward(const Plan& plan, int64_t stages) const {
+    const auto shaped = shape_forward(graph_, plan, std::nullopt);
+    TESSERA_CHECK(shaped.has_value(), "{}", shaped.error().message);
+    const auto graph = differentiate(*shaped, OptimizerSpec{});
+    TESSERA_CHECK(graph.has_value(), "{}", graph.error().message);
+    std::vector<bool> backward(static_cast<size_t>(stages), false);
+    for (const Op& op : graph->ops()) {
+      if (op.phase != Phase::kBackward || !op.mirror.valid()) continue;
+      const Op& mirror = graph->op(op.mirror);
+      const int from = origin(graph_, mirror.path);
+      if (from < 0) continue;
+      const int64_t stage =
+          out_.stage_of[static_cast<size_t>(from)] + std::max(mirror.step, 0) * stages_;
+      backward[static_cast<size_t>(stage)] = true;
+    }
+    return backward;
+  }
+
+  // Orders that a chain of all stages allows. Of a message to another place only one is under way
+  // (its buffer is written again by the next micro-batch), so a micro-batch starts down or up the
+  // chain when no other one is on its way there.
+  std::vector<BlockRun> random_order(const std::vector<bool>& backward) {
+    const auto stages = static_cast<int64_t>(backward.size());
+    std::vector<bool> weights;
+    for (const bool has : backward) weights.push_back(has && c_.one_in(2));
+    if (std::find(weights.begin(), weights.end(), true) != weights.end())
+      features_.insert("schedule: table with W");
+    // What each micro-batch runs: forwards, then backwards; weights any time after.
+    const auto back = static_cast<size_t>(std::count(backward.begin(), backward.end(), true));
+    std::vector<std::vector<BlockRun>> ready(static_cast<size_t>(micro_batches_));
+    for (int64_t m = 0; m < micro_batches_; ++m) {
+      for (int64_t s = 0; s < stages; ++s)
+        ready[static_cast<size_t>(m)].push_back({BlockRun::kForward, m, s});
+      for (int64_t s = stages; s-- > 0;) {
+        if (backward[static_cast<size_t>(s)])
+          ready[static_cast<size_t>(m)].push_back({BlockRun::kBackward, m, s});
+      }
+    }
+    std::vector<BlockRun> order, later;  // later: weights that may run
+    const auto on_its_way = [&](BlockRun::Kind kind) {
+      return std::find_if(ready.begin(), ready.end(), [&](const std::vector<BlockRun>& runs) {
+        const bool begun = kind == BlockRun::kForward ? runs.front().stage > 0 : runs.size() < back;
+        return runs.front().kind == kind && begun;
+      });
+    };
+    while (!ready.empty() || !later.empty()) {
+      size_t pick = c_.below(static_cast<uint32_t>(ready.size() + later.size()));
+      if (pick >= ready.size()) {
+        order.push_back(later[pick - ready.size()]);
+        later.erase(later.begin() + static_cast<std::ptrdiff_t>(pick - ready.size()));
+        continue;
+      }
+      if (const auto begun = on_its_way(ready[pick].front().kind); begun != ready.end())
+        pick = static_cast<size_t>(begun - ready.begin());
+      const BlockRun run = ready[pick].front();
+      order.push_back(run);
+      ready[pick].erase(ready[pick].begin());
+      if (ready[pick].empty()) ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(pick));
+      if (run.kind == BlockRun::kBackward && weights[static_cast<size_t>(run.stage)])
+        later.push_back({BlockRun::kWeight, run.micro_batch, run.stage});
+    }
+    return order;
+  }
+
+  std::string table() {
+    const auto plan = parse_plan(out_.keys + out_.tables);
+    TESSERA_CHECK(plan.has_value(), "{}", plan.error().message);
+    const auto meshes = stage_meshes(*plan);
+    TESSERA_CHECK(meshes.has_value(), "{}", meshes.error().message);
+    ResolvedPlan places;
+    places.plan = *plan;
+    make_places(places, *meshes);
+    const auto order =
+        random_order(with_backward(*plan, static_cast<int64_t>(places.stages.size())));
+    std::string out = "schedule = [\n";
+    for (const std::vector<PlaceId>& row : places.rows) {
+      std::vector<std::string> runs;
+      for (const BlockRun& run : order) {
+        const PlaceId place = places.place_of(StageId(static_cast<int32_t>(run.stage)));
+        if (std::find(row.begin(), row.end(), place) != row.end())
+          runs.push_back('"' + to_string(run) + '"');
+      }
+      out += fmt::format("  [{}],\n", fmt::join(runs, ", "));
+    }
+    return out + "]\n";
+  }
+
+  Choices& c_;
+  const Graph& graph_;
+  Features& features_;
+  Pipeline out_;
+  int64_t size_ = 4;  // of the batch
+  Axes mesh_, shared_;
+  std::vector<Own> own_;        // by stage; empty: all share the plan's mesh
+  std::vector<int64_t> place_;  // by stage, or empty
+  std::vector<size_t> cuts_;    // stage s ends with op cuts_[s]
+  int64_t stages_ = 1, micro_batches_ = 0;
+  std::string schedule_ = "1f1b";
+};
+
+}  // namespace
+
+Pipeline random_pipeline(Choices& choices, const Graph& graph, Features& features) {
+  return PipelineMaker(choices, graph, features).make();
+}
+
+}  // namespace tessera

@@ -1,0 +1,482 @@
+#include "random_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "random_pipeline.h"
+#include "tessera/base/check.h"
+#include "tessera/graph/builder.h"
+#include "tessera/graph/kinds.h"
+#include "tessera/plan/prepare.h"
+
+namespace tessera {
+namespace {
+
+const OpDim* find_dim(const Op& op, const std::string& name) {
+  const int d = op.annotation.find(name);
+  return d < 0 ? nullptr : &op.annotation.dims[static_cast<size_t>(d)];
+}
+
+// Parts along the dim have weights: merged by the op alone.
+bool is_weighted(const Op& op, const std::string& dim) {
+  for (const OperandDims& output : op.annotation.outputs) {
+    if (output.combiner == Combiner::kWeighted && !output.contains(op.annotation.find(dim)))
+      return true;
+  }
+  return false;
+}
+
+bool expandable(const Op& op, const std::string& dim) {
+  const KindInfo* kind = find_kind(op.kind);
+  if (kind == nullptr || kind->expandable == nullptr) return false;
+  const std::vector<std::string> names = kind->expandable(op);
+  return std::find(names.begin(), names.end(), dim) != names.end();
+}
+
+// May a loop over a group of ops cut this dim of the op? Masks follow the order of the whole
+// sequence; so does attention in another order.
+bool loopable(const Op& op, const std::string& name) {
+  const OpDim* dim = find_dim(op, name);
+  if (name == "seq" && (op.kind == "causal_mask" || !op.text("order").empty())) return false;
+  if (dim == nullptr || dim->mark == Mark::kFrozen || dim->window) return false;
+  const int d = op.annotation.find(name);
+  if (op.kind == "embedding" && op.annotation.inputs[1].dims[0] == DimGroup{d}) return false;
+  return std::all_of(op.annotation.outputs.begin(), op.annotation.outputs.end(),
+                     [&](const OperandDims& output) {
+                       return output.combiner == Combiner::kSum || output.contains(d);
+                     });
+}
+
+class PlanMaker {
+ public:
+  PlanMaker(Choices& choices, const Graph& graph, Features& features)
+      : c_(choices), graph_(graph), features_(features) {}
+
+  std::string make() {
+    graph_features();
+    at_ = random_pipeline(c_, graph_, features_);
+    find_common_axes();
+    keys_ = at_.keys;
+    make_keys();
+    shape();
+    make_loops();
+    make_splits();
+    make_backward_splits();
+    make_stores();
+    make_tiers();
+    return keys_ + tables_ + at_.tables;
+  }
+
+ private:
+  void graph_features() {
+    for (const Op& op : graph_.ops()) {
+      if (op.kind == "attention")
+        features_.insert(op.integer("causal") == 1 ? "graph: causal attention"
+                                                   : "graph: attention");
+      if (op.path == "pass.embed") features_.insert("graph: earlier pass");
+    }
+    const auto readers = graph_.consumers();
+    for (const Tensor& tensor : graph_.tensors()) {
+      if (tensor.role == Role::kParameter && readers[tensor.id.index()].size() > 1)
+        features_.insert("graph: shared parameter");
+    }
+  }
+
+  // Of all stages.
+  void find_common_axes() {
+    for (const Axis& axis : at_.axes[0]) {
+      const bool common = std::all_of(at_.axes.begin(), at_.axes.end(), [&](const Axes& axes) {
+        return std::any_of(axes.begin(), axes.end(),
+                           [&](const Axis& other) { return other.name == axis.name; });
+      });
+      if (common) common_.push_back(axis);
+    }
+  }
+
+  bool has_kind(std::string_view kind) const {
+    return std::any_of(graph_.ops().begin(), graph_.ops().end(),
+                       [&](const Op& op) { return op.kind == kind; });
+  }
+
+  void make_keys() {
+    if (c_.one_in(3)) {
+      keys_ += "bucket_bytes = 256\n";
+      features_.insert("buckets");
+    }
+    if (at_.axes.size() > 1 && c_.one_in(2)) {
+      const auto how = c_.of<std::string>({"direct", "gather"});
+      keys_ += fmt::format("resharding = \"{}\"\n", how);
+      features_.insert("resharding: " + how);
+    }
+    if (c_.one_in(5)) {
+      keys_ += fmt::format("prefetch = {{ units = \"{}\", ahead = {} }}\n",
+                           c_.of<std::string>({"op*", "*", "{embed,op[0-3]}"}), 1 + c_.below(3));
+      features_.insert("prefetch");
+    }
+    const int64_t seq = graph_.tensor(graph_.ops()[0].inputs[0]).dims[1].size;
+    // What dropout does depends on the place.
+    if (at_.loop_dim.empty() && !has_kind("dropout") && c_.one_in(4)) {
+      const bool zigzag = c_.one_in(2);
+      const int64_t pieces = zigzag ? 2 * (1 + c_.below(static_cast<uint32_t>(seq / 2)))
+                                    : 1 + c_.below(static_cast<uint32_t>(seq));
+      keys_ += fmt::format("reorder = [ {{ dim = \"seq\", as = \"{}\", pieces = {} }} ]\n",
+                           zigzag ? "zigzag" : "striped", pieces);
+      features_.insert(zigzag ? "reorder: zigzag" : "reorder: striped");
+    }
+    std::vector<std::string> expand;
+    for (const Op& op : graph_.ops()) {
+      const KindInfo* kind = find_kind(op.kind);
+      if (kind->expand && kind->expandable == nullptr && at_.loop_dim.empty() && c_.one_in(3))
+        expand.push_back('"' + op.path + '"');
+    }
+    if (expand.empty()) return;
+    keys_ += fmt::format("expand = [{}]\n", fmt::join(expand, ", "));
+    features_.insert("expand");
+  }
+
+  // The forward graph that splits and loops are drawn for.
+  void shape() {
+    const auto plan = parse_plan(keys_);
+    TESSERA_CHECK(plan.has_value(), "{}\n{}", plan.error().message, keys_);
+    auto shaped = shape_forward(graph_, *plan, std::nullopt);
+    TESSERA_CHECK(shaped.has_value(), "{}", shaped.error().message);
+    shaped_ = std::move(*shaped);
+    for (const Op& op : shaped_.ops()) {
+      const int from = origin(graph_, op.path);
+      stage_.push_back(from < 0 ? -1 : at_.stage_of[static_cast<size_t>(from)]);
+    }
+  }
+
+  // ---- loops
+  struct Loop {
+    std::string dim;
+    std::vector<bool> ops;     // of the shaped graph
+    int64_t smallest = 1;      // piece
+    std::optional<Axis> axis;  // may split the dim, beside the loop
+    bool causal = false;       // then any axis may
+  };
+
+  void make_loops() {
+    if (!at_.loop_dim.empty()) {
+      Loop loop{at_.loop_dim, {}, 1, std::nullopt, false};
+      int64_t size = 0;
+      for (const Op& op : shaped_.ops()) {
+        const OpDim* dim = find_dim(op, loop.dim);
+        loop.ops.push_back(dim != nullptr);
+        if (dim != nullptr) size = dim->size;
+        loop.causal = loop.causal || (op.kind == "attention" && loop.dim == "seq");
+      }
+      loop.smallest = size / at_.loop_steps;
+      loops_.push_back(loop);
+      return;
+    }
+    const uint32_t count = c_.one_in(4) ? 1 + c_.below(2) : 0;
+    for (uint32_t i = 0; i < count; ++i) make_loop();
+  }
+
+  void make_loop() {
+    std::set<std::string> dims;
+    for (const Op& op : shaped_.ops()) {
+      for (const OpDim& dim : op.annotation.dims) {
+        const bool of_batch = dim.name == "batch" && at_.micro_batches > 1;
+        if (!of_batch && dim.size > 1 && !dim.literal() && loopable(op, dim.name))
+          dims.insert(dim.name);
+      }
+    }
+    for (const Loop& loop : loops_) dims.erase(loop.dim);
+    dims.erase("kv");
+    if (dims.empty()) return;
+    const std::vector<std::string> names(dims.begin(), dims.end());
+    Loop loop;
+    loop.dim = c_.one_in(2) ? c_.of<std::string>({"batch", "seq", "heads"}) : c_.of(names);
+    if (!dims.contains(loop.dim)) loop.dim = c_.of(names);
+    std::vector<std::string> paths;
+    int64_t size = 0;
+    const bool all = c_.one_in(2);
+    for (const Op& op : shaped_.ops()) {
+      const bool wanted = all || c_.one_in(2);
+      loop.ops.push_back(wanted && selectable(op, loop.dim) && !looped(op) &&
+                         (size == 0 || find_dim(op, loop.dim)->size == size));
+      if (!loop.ops.back()) continue;
+      paths.push_back(op.path);
+      size = find_dim(op, loop.dim)->size;
+      for (const OpDim& dim : op.annotation.dims)
+        loop.causal = loop.causal || dim.causal_of == op.annotation.find(loop.dim);
+    }
+    if (paths.empty()) return;
+    write_loop(loop, size, paths);
+  }
+
+  // A selector takes what an op was taken apart into, and reorderings of its operands, with it.
+  bool selectable(const Op& op, const std::string& dim) const {
+    return loopable(op, dim) &&
+           std::all_of(shaped_.ops().begin(), shaped_.ops().end(), [&](const Op& other) {
+             return !other.path.starts_with(op.path + ".") || find_dim(other, dim) == nullptr;
+           });
+  }
+
+  bool looped(const Op& op) const {
+    return std::any_of(loops_.begin(), loops_.end(),
+                       [&](const Loop& loop) { return loop.ops[op.id.index()]; });
+  }
+
+  bool has_dropout_over(const Loop& loop) const {
+    return std::any_of(shaped_.ops().begin(), shaped_.ops().end(), [&](const Op& op) {
+      return loop.ops[op.id.index()] && op.kind == "dropout";
+    });
+  }
+
+  void write_loop(Loop loop, int64_t size, const std::vector<std::string>& paths) {
+    int64_t steps = std::min<int64_t>(size, 2 + c_.below(3));
+    std::string text =
+        fmt::format("[[loop]]\nops = \"{{{}}}\"\ndim = \"{}\"\n", fmt::join(paths, ","), loop.dim);
+    if (!common_.empty() && !has_dropout_over(loop) && c_.one_in(2)) loop.axis = c_.of(common_);
+    if (loop.axis) {  // every stage's size of the axis
+      int64_t shards = 1;
+      for (const Axes& axes : at_.axes) {
+        for (const Axis& axis : axes) {
+          if (axis.name == loop.axis->name) shards = std::lcm(shards, axis.size);
+        }
+      }
+      if (size % shards != 0) loop.axis.reset();
+      steps = loop.axis ? std::min(steps, size / shards) : steps;
+    }
+    if (!loop.axis && c_.one_in(2)) {
+      std::vector<int64_t> sizes;
+      for (int64_t left = size; left > 0; left -= sizes.back())
+        sizes.push_back(1 + c_.below(static_cast<uint32_t>(left)));
+      loop.smallest = *std::min_element(sizes.begin(), sizes.end());
+      text += fmt::format("sizes = [{}]\n", fmt::join(sizes, ", "));
+      features_.insert("loop: sizes");
+    } else {
+      loop.smallest = size / steps;
+      text += fmt::format("steps = {}\n", steps);
+    }
+    if (c_.one_in(3)) {
+      text += "recompute = true\n";
+      features_.insert("loop: recompute");
+    }
+    const bool named = loop.dim == "batch" || loop.dim == "seq" || loop.dim == "heads";
+    features_.insert("loop: " + (named ? loop.dim : std::string("features")));
+    tables_ += text;
+    loops_.push_back(std::move(loop));
+  }
+
+  // ---- splits
+  // The most steps that a time loop over the dim may have; loops shorten it.
+  int64_t most_steps(const OpDim& dim) const {
+    int64_t size = dim.name == "batch" ? dim.size / at_.micro_batches : dim.size;
+    for (const Loop& loop : loops_) {
+      if (loop.dim == dim.name || (loop.dim == "seq" && dim.name == "kv"))
+        size = std::min(size, loop.smallest);
+    }
+    return size;
+  }
+
+  bool may_split(size_t op, const std::string& dim, const Axis& axis) const {
+    return std::all_of(loops_.begin(), loops_.end(), [&](const Loop& loop) {
+      return loop.dim != dim || op >= loop.ops.size() || !loop.ops[op] || loop.causal ||
+             (loop.axis && loop.axis->name == axis.name);
+    });
+  }
+
+  bool in_loop(size_t op, const std::string& dim) const {
+    return std::any_of(loops_.begin(), loops_.end(), [&](const Loop& loop) {
+      return loop.dim == dim && op < loop.ops.size() && loop.ops[op];
+    });
+  }
+
+  // The axes of a loop, if it is not aligned: order and skew.
+  std::string skewed(const Axes& axes, int64_t most, int64_t& steps) {
+    const bool nested = c_.one_in(3);
+    Axes skew{c_.of(axes)};
+    if (axes.size() > 1 && c_.one_in(2)) {
+      skew.push_back(axes[0].name == skew[0].name ? axes[1] : axes[0]);
+    }
+    int64_t product = 1;
+    for (const Axis& axis : skew) product *= axis.size;
+    if (nested && (product > most || product == 1)) return "";
+    if (nested) steps = product;
+    const bool falls = c_.one_in(2);
+    std::vector<std::string> names;
+    for (const Axis& axis : skew) {
+      const bool minus = nested && skew.size() > 1 ? c_.one_in(2) : falls;
+      names.push_back(fmt::format("\"{}{}\"", minus ? "-" : "", axis.name));
+    }
+    const std::string order = nested ? "nested" : "rotated";
+    features_.insert("order: " + order + (skew.size() > 1 ? " over two axes" : ""));
+    if (!nested && falls) features_.insert("order: rotated, falling");
+    return fmt::format("order = \"{}\"\nskew = [{}]\n", order, fmt::join(names, ", "));
+  }
+
+  struct Drawn {
+    std::string over, extra;
+  };
+  // How one dim is split; takes axes from `free`.
+  Drawn draw_split(const Op& op, size_t index, const OpDim& dim, const Axes& axes, Axes& free,
+                   bool& loop) {
+    std::vector<std::string> over;
+    const bool over_time_only = is_weighted(op, dim.name);
+    Drawn out;
+    while (!over_time_only && !free.empty() && c_.one_in(3)) {
+      const size_t pick = c_.below(static_cast<uint32_t>(free.size()));
+      if (!may_split(index, dim.name, free[pick])) break;
+      over.push_back('"' + free[pick].name + '"');
+      free.erase(free.begin() + static_cast<std::ptrdiff_t>(pick));
+    }
+    const int64_t most = most_steps(dim);
+    const size_t over_axes = over.size();
+    if (over_axes == 1) features_.insert("split: one axis");
+    if (over_axes == 2) features_.insert("split: two axes");
+    if (over_axes > 0 && dim.mark == Mark::kFrozen) features_.insert("split: frozen dim");
+    if (over_axes > 0 && in_loop(index, dim.name)) features_.insert("loop: split over an axis");
+    if (!loop && most >= 2 && c_.one_in(5)) {
+      int64_t steps = std::min<int64_t>(most, c_.of<int64_t>({2, 3, 4}));
+      if (c_.one_in(2)) out.extra = skewed(axes, most, steps);
+      over.push_back(fmt::format("\"time:{}\"", steps));
+      loop = true;
+      features_.insert(over_axes > 0 ? "split: axis and time" : "split: time");
+      if (over_time_only) features_.insert("split: keys over time");
+    }
+    out.over = fmt::format("{}", fmt::join(over, ", "));
+    return out;
+  }
+
+  static bool splittable(const Op& op, const OpDim& dim) {
+    if (dim.mark == Mark::kFrozen && !expandable(op, dim.name)) return false;
+    return !dim.name.empty() && !dim.literal();
+  }
+
+  void make_splits() {
+    for (const Op& op : shaped_.ops()) {
+      const int stage = stage_[op.id.index()];
+      if (stage < 0) continue;
+      const Axes& axes = at_.axes[static_cast<size_t>(stage)];
+      if (axes.empty()) continue;
+      Axes free = axes;
+      bool loop = false;
+      for (const OpDim& dim : op.annotation.dims) {
+        if (!splittable(op, dim)) continue;
+        const Drawn drawn = draw_split(op, op.id.index(), dim, axes, free, loop);
+        if (drawn.over.empty()) continue;
+        tables_ += fmt::format("[[split]]\nops = \"{}\"\ndim = \"{}\"\nover = [{}]\n{}", op.path,
+                               dim.name, drawn.over, drawn.extra);
+      }
+    }
+  }
+
+  // A backward op split in another way than its forward op.
+  void make_backward_splits() {
+    if (!loops_.empty() || !c_.one_in(3)) return;
+    const auto graph = differentiate(shaped_, OptimizerSpec{});
+    TESSERA_CHECK(graph.has_value(), "{}", graph.error().message);
+    for (const Op& op : graph->ops()) {
+      if (op.phase != Phase::kBackward || !op.mirror.valid() || !c_.one_in(5)) continue;
+      const bool prefix =
+          std::any_of(graph->ops().begin(), graph->ops().end(), [&](const Op& other) {
+            return other.phase == Phase::kBackward && other.path.starts_with(op.path + ".");
+          });
+      const int stage = stage_[op.mirror.index()];
+      if (prefix || stage < 0 || op.kind == "add_n") continue;  // sums may be in another stage
+      const Axes& axes = at_.axes[static_cast<size_t>(stage)];
+      if (axes.empty()) continue;
+      Axes free = axes;
+      bool loop = false;
+      for (const OpDim& dim : op.annotation.dims) {
+        if (!splittable(op, dim)) continue;
+        const Drawn drawn = draw_split(op, shaped_.ops().size(), dim, axes, free, loop);
+        tables_ += fmt::format(
+            "[[split]]\nops = \"{}\"\nphase = \"backward\"\ndim = \"{}\"\nover = [{}]\n{}", op.path,
+            dim.name, drawn.over, drawn.extra);
+        features_.insert("split: backward");
+      }
+    }
+  }
+
+  // ---- stores
+  std::string over_text(const Axes& axes) {
+    Axes over{c_.of(axes)};
+    if (axes.size() > 1 && c_.one_in(3))
+      over.push_back(axes[0].name == over[0].name ? axes[1] : axes[0]);
+    if (over.size() > 1) features_.insert("store: two axes");
+    std::vector<std::string> names;
+    for (const Axis& axis : over) names.push_back('"' + axis.name + '"');
+    return fmt::format("over = [{}]\n", fmt::join(names, ", "));
+  }
+
+  std::string keep_text() {
+    if (!c_.one_in(2)) return "";
+    const auto keep = c_.of<std::string>({"block", "micro_batch", "step"});
+    if (keep != "block") features_.insert("store: keep " + keep);
+    return fmt::format("keep = \"{}\"\n", keep);
+  }
+
+  void make_tiers() {
+    for (const char* role : {"optimizer_state", "gradient", "parameter", "activation"}) {
+      if (!c_.one_in(10)) continue;
+      const auto tier = c_.of<std::string>({"host", "disk"});
+      features_.insert("store: tier " + tier);
+      tables_ += fmt::format("[[store]]\ntensors = \"role:{}\"\ntier = \"{}\"\n", role, tier);
+      if (c_.one_in(2))
+        tables_ += fmt::format("fraction = {}\n", c_.of<std::string>({"0.3", "0.7", "1.0"}));
+      tables_ += keep_text();
+    }
+  }
+
+  void make_stores() {
+    if (!common_.empty()) {
+      for (const std::string role : {"optimizer_state", "gradient", "parameter", "input"}) {
+        if (!c_.one_in(3)) continue;
+        tables_ += fmt::format("[[store]]\ntensors = \"role:{}\"\n{}", role, over_text(common_));
+        if (role == "parameter") tables_ += keep_text();
+        features_.insert("store: " + role);
+      }
+    }
+    make_parameter_stores();
+    for (const Op& op : graph_.ops()) {
+      if (!c_.one_in(12) || op.id == graph_.tensor(graph_.loss).producer) continue;
+      const Tensor& tensor = graph_.tensor(op.outputs[0]);
+      if (!shaped_.find_tensor(tensor.name).valid()) continue;  // taken apart
+      tables_ += fmt::format("[[store]]\ntensors = \"{}\"\nrecompute = true\n", tensor.name);
+      features_.insert("store: recompute");
+    }
+  }
+
+  // Single parameters, with the dim that is cut.
+  void make_parameter_stores() {
+    const auto readers = graph_.consumers();
+    for (const Tensor& tensor : graph_.tensors()) {
+      if (tensor.role != Role::kParameter || !c_.one_in(8)) continue;
+      const OpId first = readers[tensor.id.index()].front();
+      const Axes& axes = at_.axes[static_cast<size_t>(at_.stage_of[first.index()])];
+      if (axes.empty()) continue;
+      tables_ += fmt::format("[[store]]\ntensors = \"{}\"\n{}dim = \"{}\"\n", tensor.name,
+                             over_text(axes), c_.of(tensor.dims).name);
+      tables_ += keep_text();
+      features_.insert("store: dim");
+    }
+  }
+
+  Choices& c_;
+  const Graph& graph_;
+  Features& features_;
+  Pipeline at_;
+  Axes common_;
+  Graph shaped_;
+  std::vector<int> stage_;  // by op of the shaped graph
+  std::vector<Loop> loops_;
+  std::string keys_, tables_;
+};
+
+}  // namespace
+
+std::string random_plan(Choices& choices, const Graph& graph, Features& features) {
+  return PlanMaker(choices, graph, features).make();
+}
+
+}  // namespace tessera
