@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Strategies beside PyTorch's and beside each other: writes docs/results/<date>-strategies.md and .json.
 
-    benchmarks/run_strategies.py                 every group, about 45 minutes on two idle cores
+    benchmarks/run_strategies.py                 every group, about 40 minutes on two idle cores
     benchmarks/run_strategies.py --quick         fewer steps and repeats, at most 8 minutes
     benchmarks/run_strategies.py --only "1f1b"   groups whose name contains a word
 
@@ -81,7 +81,7 @@ class StrategySession(Session):
     def steps(self, size):
         """(not timed, timed)"""
         if self.quick:
-            return {"large": (1, 3), "small": (3, 12)}[size]
+            return {"large": (1, 2), "small": (2, 10)}[size]
         return {"large": (2, 8), "small": (5, 60)}[size]
 
     def measure(self, group, label):
