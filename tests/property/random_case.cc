@@ -77,6 +77,8 @@ const Features& all_features() {
                                  "store: dim",
                                  "store: keep micro_batch",
                                  "store: keep step",
+                                 "store: tier host",
+                                 "store: tier disk",
                                  "store: recompute",
                                  "graph: attention",
                                  "graph: causal attention",
