@@ -408,7 +408,8 @@ class Walker {
     settle(source, from, block, reader.id);
     const Layout landing = landing_layout(place, tensor, reader,
                                           translate(from.region.layout, mesh(source), mesh(place)));
-    const BlockRef arrives = block.once() ? block : first_reading_block(block.kind, tensor, place);
+    const BlockRef arrives =
+        block.once() ? block : first_reading_block(block.kind, tensor, place, reader);
     Held to;
     to.region = {landing, std::nullopt};
     if (lands_shared(plan_.plan.resharding, mesh(source), mesh(place)))
@@ -431,27 +432,27 @@ class Walker {
     crossing.handle = next_handle_++;
     at(source).sends.push_back({crossing.handle, from.buffer, block});
     emit(source, block, {crossing, When::kAlways, reader.id});
+    // Blocks are not walked in the order in which the place runs them.
+    if (a_.blocks[reader.id.index()] != arrives && !block.once())
+      settle(place, to, arrives, reader.id);
     at(place).home[tensor] = convert(place, tensor, to, landing, arrives, reader.id, When::kAlways);
   }
 
-  // Of the blocks of this kind at the place that read the tensor, the first in the place's order.
-  BlockRef first_reading_block(BlockKind kind, TensorId tensor, PlaceId place) const {
+  // Of the blocks of this kind at the place that read the tensor, the first in the place's order;
+  // the reader's own if there is none.
+  BlockRef first_reading_block(BlockKind kind, TensorId tensor, PlaceId place,
+                               const Op& first) const {
     std::set<int32_t> stages;
     for (OpId reader : a_.consumers[tensor.index()]) {
       const Op& op = graph_.op(reader);
       if (place_of(op) == place) stages.insert(op_plan(op).stage.value);
     }
     const auto run_kind = kind == BlockKind::kForward ? BlockRun::kForward : BlockRun::kBackward;
-    for (size_t r = 0; r < plan_.rows.size(); ++r) {
-      const auto& at_row = plan_.rows[r];
-      if (std::find(at_row.begin(), at_row.end(), place) == at_row.end()) continue;
-      for (const BlockRun& run : plan_.schedule[r]) {
-        const auto stage = static_cast<int32_t>(run.stage);
-        if (run.kind == run_kind && stages.contains(stage)) return {kind, stage};
-      }
+    for (const BlockRun& run : schedule_of(place)) {
+      const auto stage = static_cast<int32_t>(run.stage);
+      if (run.kind == run_kind && stages.contains(stage)) return {kind, stage};
     }
-    TESSERA_CHECK(false, "no block at place {} reads '{}'", place.value,
-                  graph_.tensor(tensor).name);
+    return a_.blocks[first.id.index()];
   }
 
   std::shared_ptr<const CrossRoutes> find_routes(TensorId tensor, PlaceId source, PlaceId place,
@@ -1222,15 +1223,14 @@ class Walker {
     for (auto it = place.sends.rbegin(); it != place.sends.rend(); ++it) {
       const TextInstruction wait{TextWait{it->handle, 0}, When::kAlways, {}, -1};
       const BlockRef backward{BlockKind::kBackward, it->block.chunk};
-      const BlockRef weight{BlockKind::kWeight, it->block.chunk};
       if (it->block.kind == BlockKind::kUpdate) {
         update.push_back(wait);
         update.back().order = kEnd;
       } else if (it->block.kind == BlockKind::kForward && blocks.contains(backward)) {
         blocks[backward].insert(blocks[backward].begin(), wait);
-      } else if (it->block.kind == BlockKind::kBackward && reads(blocks, weight, it->buffer)) {
-        blocks[weight].push_back(wait);
-        blocks[weight].back().order = kEnd;
+      } else if (const auto last = last_reading_block(place, *it); last != it->block) {
+        blocks[last].push_back(wait);
+        blocks[last].back().order = kEnd;
       } else {
         update.insert(update.begin(), wait);
         if (it->block.kind == BlockKind::kPrologue) continue;
@@ -1239,6 +1239,33 @@ class Walker {
                      {TextWait{it->handle, 1}, When::kAlways, {}, -1});
       }
     }
+  }
+
+  // Of the micro-batch's blocks that read what is sent, the last in the place's order; the sending
+  // one if there is no other.
+  BlockRef last_reading_block(const PlaceState& place, const OpenSend& send) const {
+    BlockRef last = send.block;
+    if (last.once()) return last;
+    const PlaceId id(static_cast<size_t>(&place - places_.data()));
+    constexpr BlockKind kKinds[]{BlockKind::kForward, BlockKind::kBackward, BlockKind::kWeight};
+    bool behind = false;
+    for (const BlockRun& run : schedule_of(id)) {
+      const BlockRef block{kKinds[run.kind], static_cast<int32_t>(run.stage)};
+      if (run.micro_batch != 0) continue;
+      if (behind && reads(place.text.blocks, block, send.buffer)) last = block;
+      behind = behind || block == send.block;
+    }
+    return last;
+  }
+
+  // The order of the first row that has the place.
+  const std::vector<BlockRun>& schedule_of(PlaceId place) const {
+    size_t row = 0;
+    while (std::find(plan_.rows[row].begin(), plan_.rows[row].end(), place) ==
+           plan_.rows[row].end()) {
+      ++row;
+    }
+    return plan_.schedule[row];
   }
 
   // Does a kernel or a collective of the block read the buffer?

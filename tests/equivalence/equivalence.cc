@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <map>
+
 #include "random_case.h"
 #include "random_stream.h"
 #include "tessera/models/model.h"
@@ -32,11 +35,28 @@ std::string disagreement(const std::vector<uint32_t>& stream) {
 
 void expect_random_plans_equal_serial(int cases) {
   default_properties(cases);
+  std::map<std::string, int> drawn;
+  for (const std::string& feature : all_features()) drawn[feature] = 0;
+  int passed = 0;
+  bool failed = false;
   const bool holds = rc::check("random graphs under random plans equal the serial run", [&] {
-    const std::string what = disagreement(random_stream());
+    const std::vector<uint32_t> stream = random_stream();
+    const std::string what = disagreement(stream);
+    failed = failed || !what.empty();
     if (!what.empty()) RC_FAIL(what);
+    if (failed) return;  // simpler cases
+    for (const std::string& feature : random_case(stream).features) ++drawn[feature];
+    ++passed;
   });
-  EXPECT_TRUE(holds);
+  std::string counts = fmt::format("{} cases pass; with:\n", passed);
+  for (const auto& [feature, count] : drawn)
+    counts += fmt::format("  {:<36}{:>6}\n", feature, count);
+  EXPECT_TRUE(holds) << counts;
+  for (const auto& [feature, count] : drawn) {
+    EXPECT_TRUE(all_features().contains(feature)) << feature << " is missing in all_features()";
+    EXPECT_GT(count, 0) << feature << " is not drawn; " << counts;
+  }
+  if (std::getenv("TESSERA_SHOW_DRAWN") != nullptr) fmt::print("{}", counts);
 }
 
 }  // namespace tessera

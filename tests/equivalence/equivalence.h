@@ -13,6 +13,7 @@ namespace tessera {
 // (exactly). "" if all agree; else what does not, with the plan's text and the graph's.
 std::string disagreement(const std::vector<uint32_t>& stream);
 
+// And every feature of the plan language that random_case knows is drawn (all_features).
 void expect_random_plans_equal_serial(int cases);
 
 }  // namespace tessera

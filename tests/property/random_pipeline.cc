@@ -247,17 +247,39 @@ class PipelineMaker {
       out_.tables += fmt::format("[[loop]]\nops = \"*\"\ndim = \"{}\"\nsteps = {}\nstages = true\n",
                                  out_.loop_dim, out_.loop_steps);
     }
+    if (in_turn()) schedule_ = "table";
+    out_.has_table = schedule_ == "table";
     features_.insert("schedule: " + schedule_);
     out_.keys += schedule_ == "table" ? table() : fmt::format("schedule = \"{}\"\n", schedule_);
   }
 
+  // A tensor of a stage that a stage other than the next one reads, where a place has several
+  // stages: a message may wait until its receiver has run blocks that wait for the next micro-batch
+  // of the sender, whose buffer the message still has. So micro-batches run one after the other.
+  bool in_turn() const {
+    const bool several = !place_.empty() ||
+                         (own_.empty() ? stages_ > mesh_[0].size : own_[0].first >= 0) ||
+                         !out_.loop_dim.empty();
+    if (!several || micro_batches_ == 1) return false;
+    return std::any_of(graph_.ops().begin(), graph_.ops().end(), [&](const Op& op) {
+      const int here = out_.stage_of[op.id.index()];
+      return std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId input) {
+        const OpId producer = graph_.tensor(input).producer;
+        return producer.valid() && out_.stage_of[producer.index()] + 1 < here;
+      });
+    });
+  }
+
   void make_stages() {
-    const auto count = static_cast<size_t>(stages_), all = static_cast<size_t>(ops());
+    const auto count = static_cast<size_t>(stages_);
+    auto all = static_cast<size_t>(ops());
+    if (!out_.loop_dim.empty()) --all;  // the last op has none of the loop's dims
     TESSERA_CHECK(count <= all, "{} stages of {} ops", count, all);
     for (size_t s = 1; cuts_.size() + 1 < count; ++s) {  // stage s - 1 ends with op cuts_[s - 1]
       const size_t begin = cuts_.empty() ? 0 : cuts_.back() + 1;
       cuts_.push_back(begin + c_.below(static_cast<uint32_t>(all - count + s - begin)));
     }
+    all = static_cast<size_t>(ops());
     out_.stage_of.assign(all, 0);
     size_t stage = 0;
     std::set<size_t> told;
@@ -281,60 +303,79 @@ class PipelineMaker {
     const auto graph = differentiate(*shaped, OptimizerSpec{});
     TESSERA_CHECK(graph.has_value(), "{}", graph.error().message);
     std::vector<bool> backward(static_cast<size_t>(stages), false);
+    const auto readers = graph->consumers();
+    std::vector<int64_t> at(graph->ops().size(), -1);  // by op
     for (const Op& op : graph->ops()) {
-      if (op.phase != Phase::kBackward || !op.mirror.valid()) continue;
-      const Op& mirror = graph->op(op.mirror);
-      const int from = origin(graph_, mirror.path);
-      if (from < 0) continue;
-      const int64_t stage =
-          out_.stage_of[static_cast<size_t>(from)] + std::max(mirror.step, 0) * stages_;
-      backward[static_cast<size_t>(stage)] = true;
+      int64_t& stage = at[op.id.index()];
+      OpId from = op.phase == Phase::kForward ? op.id : op.mirror;
+      if (op.phase == Phase::kUpdate) continue;
+      if (op.phase == Phase::kBackward && op.kind == "add_n" &&
+          from.valid()) {  // where its terms are
+        for (size_t i = 0; i < op.inputs.size(); ++i) {
+          const OpId maker = graph->tensor(op.inputs[i]).producer;
+          const int64_t made = maker.valid() ? at[maker.index()] : -1;
+          stage = i == 0 || made == stage ? made : -1;
+          if (stage < 0) break;
+        }
+      }
+      if (!from.valid() && stage < 0) {  // else with the tensor that it differentiates
+        const TensorId of = graph->tensor(op.outputs[0]).of;
+        if (!of.valid()) continue;
+        from = graph->tensor(of).producer;
+        if (!from.valid()) from = readers[of.index()].front();
+      }
+      if (stage < 0) {
+        const Op& forward = graph->op(from);
+        const int number = origin(graph_, forward.path);
+        if (number < 0) continue;
+        stage = out_.stage_of[static_cast<size_t>(number)] + std::max(forward.step, 0) * stages_;
+      }
+      if (op.phase == Phase::kBackward) backward[static_cast<size_t>(stage)] = true;
     }
     return backward;
   }
 
-  // Orders that a chain of all stages allows. Of a message to another place only one is under way
-  // (its buffer is written again by the next micro-batch), so a micro-batch starts down or up the
-  // chain when no other one is on its way there.
-  std::vector<BlockRun> random_order(const std::vector<bool>& backward) {
+  // What each micro-batch runs: forwards, then backwards, and weights any time after their
+  // backward.
+  std::vector<BlockRun> order_of_one(const std::vector<bool>& backward) {
+    std::vector<BlockRun> order;
     const auto stages = static_cast<int64_t>(backward.size());
-    std::vector<bool> weights;
-    for (const bool has : backward) weights.push_back(has && c_.one_in(2));
-    if (std::find(weights.begin(), weights.end(), true) != weights.end())
-      features_.insert("schedule: table with W");
-    // What each micro-batch runs: forwards, then backwards; weights any time after.
-    const auto back = static_cast<size_t>(std::count(backward.begin(), backward.end(), true));
-    std::vector<std::vector<BlockRun>> ready(static_cast<size_t>(micro_batches_));
-    for (int64_t m = 0; m < micro_batches_; ++m) {
-      for (int64_t s = 0; s < stages; ++s)
-        ready[static_cast<size_t>(m)].push_back({BlockRun::kForward, m, s});
-      for (int64_t s = stages; s-- > 0;) {
-        if (backward[static_cast<size_t>(s)])
-          ready[static_cast<size_t>(m)].push_back({BlockRun::kBackward, m, s});
-      }
+    for (int64_t s = 0; s < stages; ++s) order.push_back({BlockRun::kForward, 0, s});
+    for (int64_t s = stages; s-- > 0;) {
+      if (backward[static_cast<size_t>(s)]) order.push_back({BlockRun::kBackward, 0, s});
     }
-    std::vector<BlockRun> order, later;  // later: weights that may run
-    const auto on_its_way = [&](BlockRun::Kind kind) {
-      return std::find_if(ready.begin(), ready.end(), [&](const std::vector<BlockRun>& runs) {
-        const bool begun = kind == BlockRun::kForward ? runs.front().stage > 0 : runs.size() < back;
-        return runs.front().kind == kind && begun;
-      });
-    };
-    while (!ready.empty() || !later.empty()) {
-      size_t pick = c_.below(static_cast<uint32_t>(ready.size() + later.size()));
-      if (pick >= ready.size()) {
-        order.push_back(later[pick - ready.size()]);
-        later.erase(later.begin() + static_cast<std::ptrdiff_t>(pick - ready.size()));
-        continue;
-      }
-      if (const auto begun = on_its_way(ready[pick].front().kind); begun != ready.end())
-        pick = static_cast<size_t>(begun - ready.begin());
-      const BlockRun run = ready[pick].front();
-      order.push_back(run);
-      ready[pick].erase(ready[pick].begin());
-      if (ready[pick].empty()) ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(pick));
-      if (run.kind == BlockRun::kBackward && weights[static_cast<size_t>(run.stage)])
-        later.push_back({BlockRun::kWeight, run.micro_batch, run.stage});
+    for (int64_t s = stages; s-- > 0;) {
+      if (!backward[static_cast<size_t>(s)] || !c_.one_in(2)) continue;
+      features_.insert("schedule: table with W");
+      const BlockRun made{BlockRun::kBackward, 0, s};
+      const auto after = std::find(order.begin(), order.end(), made) + 1;
+      const auto later = c_.below(static_cast<uint32_t>(order.end() - after) + 1);
+      order.insert(after + later, {BlockRun::kWeight, 0, s});
+    }
+    return order;
+  }
+
+  // An order of all micro-batches. Of a message to another place only one is under way (its buffer
+  // is written again by the next micro-batch), so a micro-batch starts down or up the chain when no
+  // other one is on its way there.
+  std::vector<BlockRun> random_order(const std::vector<bool>& backward) {
+    const std::vector<BlockRun> one = order_of_one(backward);
+    const bool one_by_one = in_turn();
+    const size_t up = one_by_one ? 0 : backward.size();
+    size_t last = one.size();  // behind the last backward
+    while (!one_by_one && one[last - 1].kind == BlockRun::kWeight) --last;
+    std::vector<size_t> next(static_cast<size_t>(micro_batches_), 0);
+    std::vector<BlockRun> order;
+    while (order.size() < one.size() * next.size()) {
+      size_t m = c_.below(static_cast<uint32_t>(next.size()));
+      while (next[m] == one.size()) m = (m + 1) % next.size();
+      const size_t begin = next[m] < up ? 0 : up, end = next[m] < up ? up : last;
+      const auto under_way =
+          std::find_if(next.begin(), next.end(), [&](size_t at) { return at > begin && at < end; });
+      if (next[m] < end && under_way != next.end())
+        m = static_cast<size_t>(under_way - next.begin());
+      order.push_back(one[next[m]++]);
+      order.back().micro_batch = static_cast<int64_t>(m);
     }
     return order;
   }

@@ -29,6 +29,7 @@ struct Pipeline {
   std::string tables;    // [[stage]], and a [[loop]] whose steps are stages
   std::string loop_dim;  // of that loop; "": none
   int64_t loop_steps = 1;
+  bool has_table = false;  // of blocks, made for the stages that have a backward pass
 };
 
 Pipeline random_pipeline(Choices& choices, const Graph& graph, Features& features);

@@ -175,6 +175,10 @@ class PlanMaker {
       loops_.push_back(loop);
       return;
     }
+    // A loop may move sums of gradients and reorderings of inputs to other stages.
+    const bool moves =
+        graph_.ops()[0].path == "pass.embed" || shaped_.find_tensor("tokens.reorder").valid();
+    if (moves && at_.axes.size() > 1) return;
     const uint32_t count = c_.one_in(4) ? 1 + c_.below(2) : 0;
     for (uint32_t i = 0; i < count; ++i) make_loop();
   }
@@ -355,7 +359,7 @@ class PlanMaker {
   void make_splits() {
     for (const Op& op : shaped_.ops()) {
       const int stage = stage_[op.id.index()];
-      if (stage < 0) continue;
+      if (stage < 0 || op.kind == "reorder") continue;  // split with the op that it is for
       const Axes& axes = at_.axes[static_cast<size_t>(stage)];
       if (axes.empty()) continue;
       Axes free = axes;
