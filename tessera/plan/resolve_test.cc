@@ -167,6 +167,18 @@ store = [
   EXPECT_EQ(resolved->to_recompute, std::vector<TensorId>{graph.find_tensor("act")});
 }
 
+TEST(Resolve, AnAxisOfOneRankShiftsNoLoop) {
+  const Graph graph = test_mlp();
+  const auto resolved = resolve_text(R"(mesh = { a = 1, b = 2 }
+split = [ { ops = "up", dim = "batch", over = "time:4", order = "rotated", skew = "-a" } ])",
+                                     graph);
+  ASSERT_TRUE(resolved.has_value()) << resolved.error().message;
+  for (const DimSplit& split : resolved->ops[0].dims) {
+    EXPECT_TRUE(split.skew.empty());
+    EXPECT_EQ(split.order, StepOrder::kAligned);
+  }
+}
+
 struct Case {
   std::string text, message;
 };

@@ -48,10 +48,11 @@ class PipelineMaker {
 
   Pipeline make() {
     size_ = graph_.tensor(graph_.ops()[0].inputs[0]).dims[0].size;
-    switch (c_.below(14)) {
+    switch (has_pass() && c_.one_in(4) ? 13 : c_.below(15)) {
       case 4:
       case 5: chain(); break;
-      case 6: interleaved(); break;
+      case 6:
+      case 14: interleaved(); break;
       case 7: zero_bubble_v(); break;
       case 8: chimera(); break;
       case 9: placed(); break;
@@ -100,7 +101,7 @@ class PipelineMaker {
     const int64_t n = size_ % 3 == 0 && c_.one_in(3) && ops() >= 6 ? 3 : 2;
     features_.insert("pipeline: several stages a place");
     shared_mesh(n, 2 * n);
-    schedule_ = c_.of<std::string>({"interleaved", "table"});
+    schedule_ = c_.of<std::string>({"interleaved", "interleaved", "interleaved", "table"});
     micro_batches_ = n == 3 ? c_.of<int64_t>({3, 6}) : c_.of<int64_t>({2, 4});
   }
 
@@ -117,6 +118,7 @@ class PipelineMaker {
 
   // Halves of the batch go down and up.
   void chimera() {
+    if (has_pass()) return chain();
     shared_mesh(2, 2);
     v_places(2);
     schedule_ = c_.of<std::string>({"chimera", "table"});
@@ -233,6 +235,9 @@ class PipelineMaker {
   // ---- text
   void finish() {
     if (!own_.empty()) stages_ = static_cast<int64_t>(own_.size());
+    // With one micro-batch, gradients cross as they are made, but a stage without backward takes
+    // them in only when it updates.
+    if (micro_batches_ == 0 && has_pass() && stages_ > 1) micro_batches_ = c_.of<int64_t>({2, 4});
     if (micro_batches_ == 0) micro_batches_ = c_.of<int64_t>({1, 2, 4});
     out_.micro_batches = micro_batches_;
     if (micro_batches_ > 1) features_.insert("micro-batches");
