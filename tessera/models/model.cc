@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-const std::vector<std::string> kFamilies = {"gpt", "llama", "mixtral", "bert",      "t5",
+const std::vector<std::string> kFamilies = {"gpt", "llama", "mixtral",   "bert", "t5",
                                             "vit", "swin",  "evoformer", "mlp"};
 
 // Keeps element counts within 63 bits: the largest tensors are positions x width and width x width.

@@ -28,15 +28,14 @@ VerifyConfig config_of(const VerifyOptions& options) {
 }
 
 std::string json_text(const VerifyReport& report) {
-  Json json{
-      {"max_rel_error",
-       {{"loss", report.loss_error},
-        {"gradients", report.gradients_error},
-        {"parameters", report.parameters_error}}},
-      {"bytes", {{"predicted", report.bytes_predicted}, {"counted", report.bytes_counted}}},
-      {"peak_memory_bytes",
-       {{"predicted", report.peak_predicted}, {"counted", report.peak_counted}}},
-      {"ok", report.ok}};
+  Json json{{"max_rel_error",
+             {{"loss", report.loss_error},
+              {"gradients", report.gradients_error},
+              {"parameters", report.parameters_error}}},
+            {"bytes", {{"predicted", report.bytes_predicted}, {"counted", report.bytes_counted}}},
+            {"peak_memory_bytes",
+             {{"predicted", report.peak_predicted}, {"counted", report.peak_counted}}},
+            {"ok", report.ok}};
   if (report.lossy) json["lossy"] = true;
   return json.dump() + "\n";
 }

@@ -5,8 +5,8 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/relu.h>
-#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/threshold_backward.h>
