@@ -402,7 +402,7 @@ class Updater {
     std::vector<TensorId> parts;
     parts.reserve(groups.size());
     for (const auto& [group, members] : groups)
-      parts.push_back(merged(scope + "." + group, members));
+      parts.push_back(merged(fmt::format("{}.{}", scope, group), members));
     return merged(scope + "." + whole, parts);
   }
 

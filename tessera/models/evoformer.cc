@@ -42,8 +42,8 @@ TensorId gated_attention(GraphBuilder& g, TensorId x, TensorId pair, const Atten
   TensorId q = linear(g, "q", h, in, split, kNoBias);
   const TensorId k = linear(g, "k", h, in, split, kNoBias);
   const TensorId v = linear(g, "v", h, in, split, kNoBias);
-  q = g.op1("scale", "scale", {q},
-            {{"factor", 1.0 / std::sqrt(static_cast<double>(features.size / heads))}});
+  const int64_t head_dim = features.size / heads;
+  q = g.op1("scale", "scale", {q}, {{"factor", 1.0 / std::sqrt(static_cast<double>(head_dim))}});
   TensorId scores = einsum(g, "scores", q, k,
                            fmt::format("{} heads head_dim+, {} heads head_dim -> {}", dims.query,
                                        dims.key, dims.scores));

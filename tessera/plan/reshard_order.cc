@@ -262,17 +262,19 @@ Schedule improve(const std::vector<Job>& jobs, Schedule schedule, int hosts, dou
         const int old = schedule[i].sender;
         if (sender == old) continue;
         schedule[i].sender = sender;
-        if (better())
+        if (better()) {
           moved = true;
-        else
+        } else {
           schedule[i].sender = old;
+        }
       }
       for (size_t k = i + 1; k < schedule.size() && budget > 0; ++k) {
         std::swap(schedule[i], schedule[k]);
-        if (better())
+        if (better()) {
           moved = true;
-        else
+        } else {
           std::swap(schedule[i], schedule[k]);
+        }
       }
     }
   }

@@ -36,9 +36,10 @@ Result<std::string> emit_fsdp(const RecipeArguments& arguments, const Graph& gra
   if (arguments.text("accumulate") == "shards") text.store("role:gradient", "dp");
   if (arguments.flag("reshard")) text.store("role:parameter", "dp");
   if (const int64_t ahead = arguments.number("prefetch"); ahead > 0) {
-    if (block_count(graph) == 0)
+    if (block_count(graph) == 0) {
       return invalid_input("expected prefetch = 0 for a model without blocks, found " +
                            std::to_string(ahead));
+    }
     text.prefetch = "blocks.*";
     text.ahead = ahead;
   }

@@ -134,9 +134,10 @@ Status named_pipeline(PlanText& text, const Graph& graph, const RecipeArguments&
     return invalid_input(fmt::format("unknown schedule '{}', did you mean '{}'?", schedule,
                                      nearest(schedule, names)));
   }
-  if (schedule.starts_with("token"))
+  if (schedule.starts_with("token")) {
     return invalid_input(
         fmt::format("schedule '{}': expected token_pipeline(pp, slices)", schedule));
+  }
   const int64_t chunks = arguments.numbers.contains("chunks") ? arguments.number("chunks") : 1;
   return pipeline(text, graph, arguments.number("pp"), schedule, chunks);
 }

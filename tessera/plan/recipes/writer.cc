@@ -115,7 +115,8 @@ void PlanText::store(const std::string& tensors, const std::string& over) {
     for (std::string& axis : axes) axis = std::string(trim(axis));
     std::string all = join(axes, ",");
     std::erase_if(all, [](char c) { return c == '[' || c == ']' || c == '"'; });
-    entry[1].second = axes_value(real_axes(*this, all + "," + over));
+    all += "," + over;
+    entry[1].second = axes_value(real_axes(*this, all));
     return;
   }
   stores.push_back({{"tensors", quoted(tensors)}, {"over", axes_value(real_axes(*this, over))}});
