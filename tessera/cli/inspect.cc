@@ -14,7 +14,7 @@
 namespace tessera::cli {
 namespace {
 
-enum class Subject { kModel, kPlan, kProgram };
+enum class Subject { kModel, kPlan, kProgram, kResharding };
 
 bool is_program(const std::string& file) {
   const auto text = read_file(file);
@@ -22,6 +22,7 @@ bool is_program(const std::string& file) {
 }
 
 Result<Subject> subject_of(const std::string& text) {
+  if (text.find("->") != std::string::npos) return Subject::kResharding;
   if (text.ends_with(".json") || text.find(".json:") != std::string::npos) return Subject::kModel;
   if (text.ends_with(".toml")) return Subject::kPlan;
   std::error_code ignored;
@@ -59,6 +60,9 @@ Status check_plan_is_given(const InspectOptions& options) {
 
 Result<int> inspect(const InspectOptions& options) {
   TESSERA_TRY(const Subject subject, subject_of(options.subject));
+  if (subject != Subject::kResharding && !options.shape.empty()) {
+    return invalid_input("inspect: --shape belongs to a resharding, as 'S0RR@2x4 -> S0RR@3x4'");
+  }
   switch (subject) {
     case Subject::kModel:
       if (!options.model.empty()) {
@@ -79,13 +83,15 @@ Result<int> inspect(const InspectOptions& options) {
           fmt::format("inspect: expected --model for '{}': recipes read sizes "
                       "from the model",
                       options.subject));
-    case Subject::kProgram:
+    case Subject::kProgram: {
       if (options.model.empty() || options.plan.empty()) {
         return invalid_input(
             "inspect: a program needs --model and --plan, which say what it must compute");
       }
       TESSERA_TRY(const Planned planned, make_planned(options.model, options.plan, options.batch));
       return inspect_program(options, planned, options.subject);
+    }
+    case Subject::kResharding: return inspect_resharding(options);
   }
   return 0;
 }
@@ -107,6 +113,10 @@ void add_inspect(CLI::App& app, Action& action) {
       ->check(at_least(0));
   command->add_option("--op", options->op,
                       "Which plan entries decide for these ops (a selector, as blocks.0.mlp)");
+  command
+      ->add_option("--shape", options->shape,
+                   "Of a resharding: the tensor's sizes, with commas between")
+      ->delimiter(',');
   command->add_flag("--text", options->text, "Of a MODEL: the text of its training graph");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
@@ -114,7 +124,8 @@ void add_inspect(CLI::App& app, Action& action) {
       "  tessera inspect gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200 \\\n"
       "      --plan 'megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)'\n"
       "  tessera inspect examples/plans/tp2_dp2.toml --model gpt:layers=2 --op blocks.0.mlp\n"
-      "  tessera inspect gpt:layers=2 --plan 'zero(stage=1,dp=2)' --rank 0\n");
+      "  tessera inspect gpt:layers=2 --plan 'zero(stage=1,dp=2)' --rank 0\n"
+      "  tessera inspect 'S0RR@2x4 -> S0RR@3x4' --shape 3072,1024,170\n");
   command->callback([options, &action] { action = [options] { return inspect(*options); }; });
 }
 

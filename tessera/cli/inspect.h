@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/base/result.h"
 #include "tessera/cli/planning.h"
@@ -15,6 +16,7 @@ struct InspectOptions {
   std::string subject, plan, model, op;
   std::optional<int64_t> rank;
   int64_t batch = 0;
+  std::vector<int64_t> shape;  // of a resharding
   bool json = false, text = false;
 };
 
@@ -26,5 +28,8 @@ Result<int> inspect_rank(const InspectOptions& options, const Planned& planned);
 // The program file `file` in the place of its rank's program: parsed and verified among the others.
 Result<int> inspect_program(const InspectOptions& options, const Planned& planned,
                             const std::string& file);
+
+// "S0RR@2x4 -> S0RR@3x4": unit tasks, senders and order between two meshes of hosts x devices.
+Result<int> inspect_resharding(const InspectOptions& options);
 
 }  // namespace tessera::cli

@@ -278,6 +278,25 @@ class PlanCommand(CliTest):
                           "plan", MODEL, "--cluster", "local")
 
 
+class Resharding(CliTest):
+    """The worked case 6 of the sheet on cross-mesh resharding: the order decides, and the optimum is known."""
+
+    def test_the_plan_and_its_bounds(self):
+        found = self.expect_json("inspect", "S0RR@2x4 -> S0RR@3x4", "--shape", "3072,1024,170", "--json")
+        self.assertEqual(found["unit_tasks"], 4)
+        self.assertAlmostEqual(found["time"], 0.5, delta=0.01)
+        self.assertLessEqual(found["busiest_card_bytes"], 1.1 * found["busiest_card_bound_bytes"])
+        self.assertIn("unit tasks", self.expect_text("inspect", "RR@2x4 -> S0R@2x4", "--shape", "8,8"))
+
+    def test_what_is_missing_or_wrong(self):
+        self.expect_error(2, "inspect: expected --shape for 'RR@2x4 -> S0R@2x4', the sizes of the tensor's dims, as "
+                             "1024,1024,512", "inspect", "RR@2x4 -> S0R@2x4")
+        self.expect_error(2, "inspect: --shape belongs to a resharding, as 'S0RR@2x4 -> S0RR@3x4'",
+                          "inspect", MODEL, "--shape", "8")
+        answer = run("inspect", "RQ@2x4 -> S0R@2x4", "--shape", "8,8")
+        self.assertEqual((answer.code, answer.out, answer.err.count("\n")), (2, "", 1))
+
+
 class Examples(CliTest):
     def test_every_plan_of_the_examples_lowers(self):
         plans = sorted((ROOT / "examples" / "plans").glob("*.toml"))
