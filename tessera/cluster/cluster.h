@@ -1,0 +1,122 @@
+// A machine as text and as a value: devices in nodes, the links inside a node, the network between
+// nodes. Rates are bytes a second and direction (links) or FLOP a second (arithmetic), sizes bytes,
+// times seconds. The text form (TOML, every figure with its unit) is
+// docs/reference/cluster-format.md; constants of the presets: shared/systems/cost-model.md
+// section 2.1.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+struct Profile;
+
+// Row of the collective library's constants (cost-model.md section 4.2).
+enum class Generation : uint8_t {
+  kPascal,
+  kVolta,
+  kTuring,
+  kAmpere,
+  kAda,
+  kHopper,
+  kBlackwell,
+  kCpu
+};
+std::string_view generation_name(Generation generation);
+
+struct Device {
+  std::string name;  // "a100-80"
+  Generation generation = Generation::kCpu;
+  std::map<std::string, double>
+      peak;  // FLOP/s, dense, by arithmetic: fp64 fp32 tf32 fp16 bf16 fp8 fp4
+  // Share of the peak that is left under full load (power limit); nominal peaks stay in `peak`.
+  double sustained = 1;
+  int64_t memory_bytes = 0;
+  double memory_rate = 0;
+  int64_t cache_bytes = 0;  // last level
+  int64_t units = 1;        // streaming multiprocessors; cores
+  double clock_hz = 0;
+  double launch_s = 0;        // from the host's issue of a kernel to its earliest start
+  double host_issue_s = 0;    // the host's time for one kernel issued by a compiled program
+  int64_t context_bytes = 0;  // taken by the driver and the libraries' code
+};
+
+enum class LinkKind : uint8_t { kNvlink, kPcie, kQpi, kNic, kHost, kMemory };
+std::string_view link_name(LinkKind kind);
+
+struct Link {
+  LinkKind kind = LinkKind::kPcie;
+  double rate = 0;       // bytes/s, one direction, of one device (of one NIC)
+  double latency_s = 0;  // one message
+  // All devices at full rate at once (a switch); otherwise they share one link of this rate.
+  bool switched = true;
+};
+
+struct NodeType {
+  std::string name;  // "dgx-a100"
+  Device device;
+  int64_t devices = 1;  // in a node, all equal
+  Link inner;           // between devices of the node
+  Link nic;             // one network card
+  int64_t nics = 0;     // of a node; 0: no network
+  Link host;            // device memory <-> host memory, of one device
+  int64_t host_bytes = 0;
+  double host_memory_rate = 0;
+  double disk_read_rate = 0, disk_write_rate = 0;  // of a node
+  int64_t disk_bytes = 0;
+  // Time that the host needs for a given piece of work, relative to the machine on which the host
+  // costs of the styles were found (cost/style.h).
+  double host_slowness = 1;
+};
+
+// One level of the network between nodes, from the nodes upwards.
+struct FabricTier {
+  int64_t radix = 0;            // nodes (or switches of the tier below) under one switch; 0: all
+  double oversubscription = 1;  // rate of all that is below / rate upwards
+  double latency_s = 0;         // a hop through this tier adds
+};
+
+struct ClusterPart {
+  NodeType type;
+  int64_t nodes = 1;
+};
+
+// Where a device is. Devices are numbered node by node, in the order of the parts.
+struct Location {
+  int64_t part = 0;
+  int64_t node = 0;   // over all parts
+  int64_t local = 0;  // in its node
+};
+
+struct Cluster {
+  std::string name;
+  std::vector<ClusterPart> parts;  // at least one; more: heterogeneous
+  std::vector<FabricTier> tiers;
+  bool rail_aligned = false;  // NIC i of every node hangs on switch i of the first tier
+  std::shared_ptr<const Profile> profile;  // measured tables; null: constants only
+
+  int64_t devices() const;
+  int64_t nodes() const;
+  Location locate(int64_t device) const;
+  const NodeType& type_of(int64_t device) const;
+};
+
+// "dgx-a100:8" (preset and nodes), "local", or the path of a TOML file. Unknown preset, key or
+// unit: one line with the nearest name.
+Result<Cluster> load_cluster(std::string_view what);
+Result<Cluster> parse_cluster(std::string_view toml, std::string_view file);
+std::string to_toml(const Cluster& cluster);
+std::vector<std::string> preset_names();
+
+// A change to try: "link:nic*2", "link:inner*0.5", "device:peak*1.2", "device:memory*2",
+// "latency:nic*0", several separated by commas. docs/reference/cluster-format.md lists them.
+Status apply_what_if(Cluster& cluster, std::string_view changes);
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+// Measured tables of a machine, as `tessera profile` writes them (JSON, versioned): what the cost
+// model prefers over constants. Times are seconds, sizes bytes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+struct Sample {
+  std::vector<double> size;  // what the family's `sizes` name, in order
+  double seconds = 0;
+  double spread = 0;  // relative: (90th percentile - 10th) / median of the repeats
+};
+// One measured kernel family: "matmul.float32.nn" over (batch, m, n, k), "layer_norm.float32" over
+// (elements), "all_reduce.threads" over (ranks, bytes), ...
+struct Family {
+  std::vector<std::string> sizes;  // names of the coordinates
+  std::vector<Sample> samples;     // sorted by size
+};
+struct Profile {
+  std::string device;   // in words
+  std::string version;  // of library and format
+  std::string date;     // YYYY-MM-DD
+  int64_t ranks = 1;    // that worked side by side while it was measured
+  std::map<std::string, Family> families;
+  std::map<std::string, double> scalars;  // "host.issue_s", "overlap.compute_slowdown", ...
+};
+
+Result<Profile> parse_profile(std::string_view json, std::string_view file);
+std::string to_json(const Profile& profile);
+
+}  // namespace tessera

@@ -1,0 +1,50 @@
+// Execution style: how a framework executes a program, as a named set of cost options. A program of
+// ours prices runs of other frameworks when the options say what they do otherwise: how long their
+// host needs for an op, which element-wise ops they fuse, what overlaps. Options that change *what*
+// is executed (recompute, sharded states, buckets, precision) belong to the plan; `predict` sets
+// both and names them. Presets and their sources: docs/reference/styles.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+struct Style {
+  std::string name = "tessera";
+  // Host time for one op of the block, before scaling by the node's host_slowness; 0 for a replayed
+  // graph.
+  double host_forward_s = 0, host_backward_s = 0, host_update_s = 0;
+  double host_collective_s = 0;  // for the call of a collective or a message
+  // Passes over memory: 1 = every op of the graph is a kernel of its own that reads its inputs and
+  // writes its outputs; below 1: neighbours are fused into one kernel.
+  double elementwise_passes = 1;
+  bool fused_attention =
+      true;                  // false: scores are written out, softmax, mask and dropout are passes
+  bool fused_update = true;  // one kernel for all parameters
+  // Scales of efficiency over the device's (1: as the device's curve says).
+  double matmul_efficiency = 1, attention_efficiency = 1, memory_efficiency = 1;
+  // Communication that the framework runs beside computation; false: the host waits.
+  bool overlap_gradients = true, overlap_parameters = true, overlap_messages = true;
+  double compute_slowdown = 1.15;  // of compute while communication inside the node runs beside it
+  double network_slowdown = 1.03;  // of compute while a NIC is busy
+  double collective_slowdown = 1.10;
+  enum class Allocator : uint8_t { kPlanned, kCaching, kExpandable };
+  Allocator allocator = Allocator::kPlanned;
+  // Once a step: data loading, logging, reading the loss (seconds), and relative noise of a rank's
+  // step.
+  double step_overhead_s = 0;
+  double jitter = 0;
+};
+
+// A preset by name ("tessera", "megatron", "fsdp", ...), or "name,key=value,..." to change some
+// options.
+Result<Style> parse_style(std::string_view text);
+std::string to_string(const Style& style);  // with every option that differs from its preset
+std::vector<std::string> style_names();
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+// Plays the program that would run on a described machine (cost-model.md section 9).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/cluster/cluster.h"
+#include "tessera/cost/style.h"
+#include "tessera/program/lower.h"
+#include "tessera/simulate/simulation.h"
+
+namespace tessera {
+
+struct SimulateOptions {
+  Style style;
+  bool fold = true;     // equal ranks run as one; false: every rank
+  bool events = false;  // keep every instruction's times (traces, reports)
+  // After the pipeline is in its steady state, rounds of micro-batches that take equally long are
+  // counted, not played.
+  bool steady_state = true;
+  uint64_t seed = 0;  // of jitter, stragglers and failures
+  double jitter = 0;  // relative standard deviation of each kernel's time
+  std::vector<std::pair<int64_t, double>> stragglers;  // device, times slower
+  double failures_a_device_year = 0;  // with restart_s: expected time lost is added, stated apart
+  double restart_s = 0;
+};
+
+// Errors: a cluster with fewer devices than the plan's ranks (expected, found).
+Result<Simulation> simulate(const Lowering& lowering, const Cluster& cluster,
+                            const SimulateOptions& options);
+
+}  // namespace tessera

@@ -1,0 +1,118 @@
+// What a simulated step (or a real one: runtime/trace) is found to be. Times are seconds from the
+// start of the step, sizes bytes. Everything that reports, traces, compares or draws reads this.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/program/program.h"
+
+namespace tessera {
+
+enum class Lane : uint8_t { kHost, kCompute, kCollective, kMessage, kCopy };
+inline constexpr size_t kLanes = 5;
+std::string_view lane_name(Lane lane);
+
+// Where a rank's time goes; the parts of a rank sum to the step's time.
+enum class Spent : uint8_t {
+  kCompute,     // forward and backward kernels run
+  kRecompute,   // of them, those that run again
+  kUpdate,      // optimizer
+  kCollective,  // exposed: nothing computes, a collective is waited for
+  kMessage,     // exposed: a message from another stage is on its way
+  kCopy,        // exposed: between memory tiers
+  kHost,        // the device waits for the host to issue
+  kBubble,      // the rank waits for another rank's work
+};
+inline constexpr size_t kSpent = 8;
+std::string_view spent_name(Spent what);
+
+// One run of an instruction. (block, micro_batch, instruction) is its id, the same in a real run:
+// text form "forward@1:3:17".
+struct TraceEvent {
+  int32_t rank = 0;  // a representative, if ranks are folded
+  Lane lane = Lane::kCompute;
+  int32_t channel = 0;  // which stream of the lane (communicator)
+  BlockRef block;
+  int32_t instruction = 0;  // index in the block
+  int64_t micro_batch = 0;
+  double start_s = 0, end_s = 0;
+  int32_t label = 0;  // index into Simulation::labels: op path, tensor
+  int32_t what = 0;   // index into Simulation::labels: "matmul", "all_reduce tp", ...
+  int64_t bytes = 0;  // sent, for communication
+  friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
+};
+
+struct MemorySample {
+  double time_s = 0;
+  int64_t bytes = 0;  // live on the device
+};
+struct LiveBuffer {
+  std::string name;  // of the buffer, with "x 8" for copies of several micro-batches
+  int64_t bytes = 0;
+  std::string
+      what;  // "parameter", "gradient", "optimizer state", "activation", "gathered", "workspace"
+};
+struct MemoryUse {
+  int64_t peak_bytes = 0;      // of the program's buffers on the device: the arena
+  int64_t reserved_bytes = 0;  // with what the allocator and the fragmentation add
+  int64_t overhead_bytes = 0;  // context, communication buffers, libraries' workspaces
+  int64_t total_bytes() const { return reserved_bytes + overhead_bytes; }
+  double low = 0, high = 0;  // bounds of the total, bytes
+  double peak_time_s = 0;
+  std::vector<MemorySample> timeline;
+  std::vector<LiveBuffer> at_peak;       // largest first
+  std::array<int64_t, 3> arena_bytes{};  // by tier
+};
+
+struct TrafficRow {  // of one rank and step
+  std::string kind;  // "all_reduce", "send"
+  std::string axes;  // "tp", "dp tp", "pp"
+  int64_t count = 0;
+  int64_t bytes = 0;      // sent by the rank: equals what the runtime counts
+  double seconds = 0;     // its streams were busy
+  double exposed_s = 0;   // nothing computed meanwhile
+  std::string algorithm;  // of the largest
+};
+
+struct RankResult {
+  int representative = 0;
+  int64_t ranks = 1;
+  std::vector<int32_t> stages;
+  std::array<double, kSpent> spent_s{};
+  std::array<double, kLanes> busy_s{};
+  double flops = 0;  // executed
+  MemoryUse memory;
+  std::vector<TrafficRow> traffic;
+};
+
+struct PathStep {  // of the critical path, neighbours of the same kind joined
+  int32_t rank = 0;
+  Spent what = Spent::kCompute;
+  std::string label;
+  double start_s = 0, end_s = 0;
+};
+
+struct Simulation {
+  double step_time_s = 0;
+  double uncertainty = 0;  // relative
+  int64_t ranks = 1;
+  int64_t tokens = 0;  // a step, over all ranks; samples where the model has no tokens
+  double model_flops =
+      0;  // a step: without recompute, causal attention in full (convention in the docs)
+  double hardware_flops = 0;      // executed
+  double peak_flops = 0;          // of one device in the arithmetic of the model
+  std::vector<RankResult> roles;  // by first stage
+  std::vector<PathStep> critical_path;
+  std::array<double, 5> source_share{};  // of device time, by CostSource
+  std::vector<std::string> labels;
+  std::vector<TraceEvent> events;  // if asked for; by (rank, start)
+  int64_t simulated_events = 0;
+  double tokens_per_s() const { return static_cast<double>(tokens) / step_time_s; }
+  double flops_per_device() const { return model_flops / step_time_s / static_cast<double>(ranks); }
+  double mfu() const { return flops_per_device() / peak_flops; }
+};
+
+}  // namespace tessera
