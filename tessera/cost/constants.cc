@@ -52,10 +52,14 @@ constexpr std::array kDevices = {
 // Over the element-wise kernels of the device: random rows .3 to .5 of the memory rate, permutation
 // of tokens .19 to .50, cross entropy .81 on A100 (sections 3.2, 3.3).
 constexpr std::array kClasses = {
-    ClassConstants{WorkClass::kMatmul, .95, .10},     ClassConstants{WorkClass::kAttention, .90, .20},
-    ClassConstants{WorkClass::kElementwise, 1, .15},  ClassConstants{WorkClass::kNorm, .90, .20},
-    ClassConstants{WorkClass::kLoss, .90, .25},       ClassConstants{WorkClass::kLookup, .45, .40},
-    ClassConstants{WorkClass::kRouting, .40, .40},    ClassConstants{WorkClass::kOptimizer, .92, .15},
+    ClassConstants{WorkClass::kMatmul, .95, .10},
+    ClassConstants{WorkClass::kAttention, .90, .20},
+    ClassConstants{WorkClass::kElementwise, 1, .15},
+    ClassConstants{WorkClass::kNorm, .90, .20},
+    ClassConstants{WorkClass::kLoss, .90, .25},
+    ClassConstants{WorkClass::kLookup, .45, .40},
+    ClassConstants{WorkClass::kRouting, .40, .40},
+    ClassConstants{WorkClass::kOptimizer, .92, .15},
     ClassConstants{WorkClass::kMove, .80, .25},
 };
 
@@ -76,10 +80,9 @@ const MatmulConstants& matmul_constants(Generation generation, std::string_view 
 }
 
 const DeviceConstants& device_constants(Generation generation) {
-  const auto* found =
-      std::find_if(kDevices.begin(), kDevices.end(), [generation](const DeviceConstants& row) {
-        return row.generation == generation;
-      });
+  const auto* found = std::find_if(
+      kDevices.begin(), kDevices.end(),
+      [generation](const DeviceConstants& row) { return row.generation == generation; });
   TESSERA_CHECK(found != kDevices.end(), "no constants of the generation {}",
                 static_cast<int>(generation));
   return *found;

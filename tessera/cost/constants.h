@@ -17,15 +17,19 @@ struct Tile {
   int64_t rows = 0, columns = 0;
   double efficiency = 1;  // of a unit's peak (cost-model.md section 3.1)
 };
-inline constexpr std::array<Tile, 6> kTiles = {
-    {{256, 128, .92}, {128, 256, .92}, {128, 128, .85}, {128, 64, .72}, {64, 128, .72}, {64, 64, .60}}};
+inline constexpr std::array<Tile, 6> kTiles = {{{256, 128, .92},
+                                                {128, 256, .92},
+                                                {128, 128, .85},
+                                                {128, 64, .72},
+                                                {64, 128, .72},
+                                                {64, 64, .60}}};
 inline constexpr double kBestTile = .92;
 
 // Matrix products of a generation in one arithmetic ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4").
 struct MatmulConstants {
   Generation generation = Generation::kCpu;
   std::string_view arithmetic;
-  double best = .7;        // share of the peak for large aligned shapes among a step's other kernels
+  double best = .7;  // share of the peak for large aligned shapes among a step's other kernels
   double half_flops = 1e9;  // curve: product of this many flops reaches half of it
   double uncertainty = .2;
   std::string_view source;

@@ -20,9 +20,8 @@ Tiling tile_up(const MatmulShape& shape, const Tile& tile, double split, double 
   out.tiles = shape.batch * std::ceil(shape.m / rows) *
               std::ceil(padded(shape.n, device.alignment) / columns) * split;
   out.waves = std::ceil(out.tiles / units);
-  const double unit_flops =
-      out.waves * 2 * rows * columns * std::ceil(padded(shape.k, device.alignment) / split) /
-      tile.efficiency;
+  const double unit_flops = out.waves * 2 * rows * columns *
+                            std::ceil(padded(shape.k, device.alignment) / split) / tile.efficiency;
   out.share = 2 * shape.batch * shape.m * shape.n * shape.k / (unit_flops * device.units);
   if (split > 1) out.extra_bytes = 4 * shape.batch * shape.m * shape.n * split;
   return out;

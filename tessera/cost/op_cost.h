@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/cluster/cluster.h"
+#include "tessera/cost/family.h"
 #include "tessera/cost/figure.h"
 #include "tessera/cost/style.h"
 #include "tessera/program/program.h"
@@ -32,9 +33,9 @@ std::string_view work_class_name(WorkClass work);
 // of the op. Equal works cost the same.
 struct OpWork {
   WorkClass kind = WorkClass::kElementwise;
-  std::string_view op;  // name of the op kind in the op table; names the measured family
-  DType dtype = DType::kFloat32;             // of the arithmetic
-  double flops = 0;                          // one multiply-add = 2
+  std::string_view op;            // name of the op kind in the op table; names the measured family
+  DType dtype = DType::kFloat32;  // of the arithmetic
+  double flops = 0;               // one multiply-add = 2
   double bytes_read = 0, bytes_written = 0;  // each operand once
   double batch = 1, m = 0, n = 0, k = 0;     // kMatmul
   double queries = 0, keys = 0, heads = 0, key_heads = 0,
@@ -46,15 +47,19 @@ struct OpWork {
   bool update = false;   // of the phase update
   bool block = false;    // of a repeated block of the model ("blocks.3....")
   bool grouped = false;  // kMatmul: the batch counts experts
-  bool view = false;     // kMove: the same bytes under other dims; a framework with views copies nothing
-  std::string_view layout;  // kMatmul: "nn", "nt", "tn", "tt"; t: the second matrix dim is not the fast one
-  double elements = 0;      // of the largest operand
-  double columns = 0;       // extent of the last dim of that operand
+  bool view =
+      false;  // kMove: the same bytes under other dims; a framework with views copies nothing
+  std::string_view
+      layout;  // kMatmul: "nn", "nt", "tn", "tt"; t: the second matrix dim is not the fast one
+  double elements = 0;  // of the largest operand
+  FamilyKey family;     // of measured kernels; empty if not asked for
   friend bool operator==(const OpWork&, const OpWork&) = default;
 };
 // The rule of a kind; kinds without one are a broken invariant (op_work_test covers all_kinds()).
 WorkClass work_class_of(std::string_view kind);
-OpWork work_of(const Graph& graph, const Program& program, const Compute& compute);
+// `families`: also the key of the measured family, for machines with a profile.
+OpWork work_of(const Graph& graph, const Program& program, const Compute& compute,
+               bool families = false);
 
 struct OpCost {
   double kernel_s = 0;  // on the device: max(arithmetic, memory) + fixed part
@@ -75,7 +80,10 @@ struct OpCost {
 // cost/constants.h; docs/reference/costs.md explains them.
 class OpCosts {
  public:
-  OpCosts(const Device& device, const Style& style, const Profile* profile);  // keeps `profile`
+  // `profile` (may be null) must outlive it; `ranks_a_node`: that work side by side, for measured
+  // times.
+  OpCosts(const Device& device, const Style& style, const Profile* profile,
+          int64_t ranks_a_node = 1);
   ~OpCosts();
   OpCosts(OpCosts&&) noexcept;
   // `occupied_units`: of the device's units, those that communication kernels hold meanwhile: the

@@ -135,14 +135,9 @@ ViewSize size_of(const Program& program, const View& view) {
 
 void count_bytes(const Program& program, const Compute& compute, Bytes rule, OpWork& work) {
   double rows = 0;  // bytes of the outputs, or of the rows that are moved
-  const auto consider = [&work](const View& view, double elements) {
-    if (elements <= work.elements) return;
-    work.elements = elements;
-    work.columns = view.box.dims.empty() ? 1 : static_cast<double>(view.box.dims.back().size);
-  };
   for (const Output& output : compute.outputs) {
     const ViewSize size = size_of(program, output.view);
-    consider(output.view, size.elements);
+    work.elements = std::max(work.elements, size.elements);
     const bool adds = output.write == Write::kAdd ||
                       (output.write == Write::kAddExceptFirst && program.micro_batches > 1);
     if (rule == Bytes::kTableGrad && adds) continue;  // touches the rows alone
@@ -159,7 +154,7 @@ void count_bytes(const Program& program, const Compute& compute, Bytes rule, OpW
       work.bytes_read += rows;
       continue;
     }
-    consider(view, size.elements);
+    work.elements = std::max(work.elements, size.elements);
     work.bytes_read += rule == Bytes::kPart ? std::min(size.bytes, work.bytes_written) : size.bytes;
     if (i == 1 && rule == Bytes::kTableGrad) {  // each row: read, added to, written
       work.bytes_read += size.bytes;
@@ -299,7 +294,7 @@ std::string_view work_class_name(WorkClass work) {
 
 WorkClass work_class_of(std::string_view kind) { return rule_of(kind).work; }
 
-OpWork work_of(const Graph& graph, const Program& program, const Compute& compute) {
+OpWork work_of(const Graph& graph, const Program& program, const Compute& compute, bool families) {
   const Op& op = graph.op(compute.op);
   const KindRule& rule = rule_of(op.kind);
   OpWork work;
@@ -311,6 +306,7 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
   work.update = op.phase == Phase::kUpdate;
   work.block = op.path.starts_with("blocks.");
   count_bytes(program, compute, rule.bytes, work);
+  if (families) work.family = family_of(graph, program, compute);
   if (work.kind == WorkClass::kAttention) {
     measure_attention(op, compute, work);
     return work;

@@ -113,9 +113,10 @@ tl::unexpected<Error> expected_one_of(std::string_view key,
                                       const std::array<std::string_view, N>& choices,
                                       std::string_view found) {
   const std::vector<std::string> names(choices.begin(), choices.end());
-  return invalid_input(fmt::format("style option '{}': expected one of {}, found '{}'; nearest: "
-                                   "'{}'",
-                                   key, join(names, ", "), found, nearest(found, names)));
+  return invalid_input(
+      fmt::format("style option '{}': expected one of {}, found '{}'; nearest: "
+                  "'{}'",
+                  key, join(names, ", "), found, nearest(found, names)));
 }
 
 Result<double> parse_seconds(std::string_view key, std::string_view text) {
@@ -142,35 +143,36 @@ struct Setter {
   Style& style;
   const Option& option;
   std::string_view text;
-  Status operator()(double Style::* field) const {
+  Status operator()(double Style::*field) const {
     if (option.seconds) {
       TESSERA_TRY(style.*field, parse_seconds(option.key, text));
       return {};
     }
     const auto number = parse_double(text);
     if (!number || !(*number >= 0 && *number <= option.most)) {
-      return invalid_input(fmt::format("style option '{}': expected a number from 0 to {:g}, found "
-                                       "'{}'",
-                                       option.key, option.most, text));
+      return invalid_input(
+          fmt::format("style option '{}': expected a number from 0 to {:g}, found "
+                      "'{}'",
+                      option.key, option.most, text));
     }
     style.*field = *number;
     return {};
   }
-  Status operator()(bool Style::* field) const {
+  Status operator()(bool Style::*field) const {
     if (text != "true" && text != "false") {
-      return invalid_input(fmt::format("style option '{}': expected true or false, found '{}'",
-                                       option.key, text));
+      return invalid_input(
+          fmt::format("style option '{}': expected true or false, found '{}'", option.key, text));
     }
     style.*field = text == "true";
     return {};
   }
-  Status operator()(std::string Style::* field) const {
+  Status operator()(std::string Style::*field) const {
     if (std::find(kArithmetics.begin(), kArithmetics.end(), text) == kArithmetics.end())
       return expected_one_of(option.key, kArithmetics, text);
     style.*field = text == kArithmetics[0] ? "" : std::string(text);
     return {};
   }
-  Status operator()(Style::Allocator Style::* field) const {
+  Status operator()(Style::Allocator Style::*field) const {
     const auto* found = std::find(kAllocators.begin(), kAllocators.end(), text);
     if (found == kAllocators.end()) return expected_one_of(option.key, kAllocators, text);
     style.*field = static_cast<Style::Allocator>(found - kAllocators.begin());
@@ -181,14 +183,14 @@ struct Setter {
 struct Printer {
   const Style& style;
   const Option& option;
-  std::string operator()(double Style::* field) const {
+  std::string operator()(double Style::*field) const {
     return option.seconds ? print_seconds(style.*field) : fmt::format("{}", style.*field);
   }
-  std::string operator()(bool Style::* field) const { return style.*field ? "true" : "false"; }
-  std::string operator()(std::string Style::* field) const {
+  std::string operator()(bool Style::*field) const { return style.*field ? "true" : "false"; }
+  std::string operator()(std::string Style::*field) const {
     return (style.*field).empty() ? std::string(kArithmetics[0]) : style.*field;
   }
-  std::string operator()(Style::Allocator Style::* field) const {
+  std::string operator()(Style::Allocator Style::*field) const {
     return std::string(kAllocators[static_cast<size_t>(style.*field)]);
   }
 };
@@ -243,8 +245,7 @@ Result<Style> parse_style(std::string_view text) {
                                      nearest(name, style_names())));
   }
   Style style = make_preset(*preset);
-  if (comma != std::string_view::npos)
-    TESSERA_TRY_VOID(set_options(style, text.substr(comma + 1)));
+  if (comma != std::string_view::npos) TESSERA_TRY_VOID(set_options(style, text.substr(comma + 1)));
   return style;
 }
 
