@@ -28,6 +28,8 @@ struct Style {
   bool fused_update = true;  // one kernel for all parameters
   // Scales of efficiency over the device's (1: as the device's curve says).
   double matmul_efficiency = 1, attention_efficiency = 1, memory_efficiency = 1;
+  // Of collectives and messages, over the rates of the curves: inside a node, between nodes.
+  double inner_efficiency = 1, network_efficiency = 1;
   // Communication that the framework runs beside computation; false: the host waits.
   bool overlap_gradients = true, overlap_parameters = true, overlap_messages = true;
   double compute_slowdown = 1.15;  // of compute while communication inside the node runs beside it
