@@ -42,6 +42,9 @@ struct TraceEvent {
   int32_t label = 0;  // index into Simulation::labels: op path, tensor
   int32_t what = 0;   // index into Simulation::labels: "matmul", "all_reduce tp", ...
   int64_t bytes = 0;  // sent, for communication
+  // Messages: the send and the receive with the same number and micro-batch are one message. -1: no
+  // message, or not known.
+  int32_t match = -1;
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
 
