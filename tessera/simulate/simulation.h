@@ -58,6 +58,11 @@ struct LiveBuffer {
   std::string
       what;  // "parameter", "gradient", "optimizer state", "activation", "gathered", "workspace"
 };
+struct LiveInterval {  // of the largest buffers, for reports
+  std::string name, what;
+  int64_t bytes = 0;
+  double start_s = 0, end_s = 0;
+};
 struct MemoryUse {
   int64_t peak_bytes = 0;      // of the program's buffers on the device: the arena
   int64_t reserved_bytes = 0;  // with what the allocator and the fragmentation add
@@ -68,6 +73,7 @@ struct MemoryUse {
   std::vector<MemorySample> timeline;
   std::vector<LiveBuffer> at_peak;       // largest first
   std::array<int64_t, 3> arena_bytes{};  // by tier
+  std::vector<LiveInterval> intervals;   // by start; may be empty
 };
 
 struct TrafficRow {  // of one rank and step
