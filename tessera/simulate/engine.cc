@@ -286,21 +286,39 @@ void Engine::resume(int32_t p, int32_t t) {
 
 // Where the time went until the transfer for which the player waited was done.
 void Engine::attribute_wait(int32_t p, int32_t t) {
-  Actor& a = actor(p);
   const Transfer& done = transfer(t);
-  const Part* mine = nullptr;
-  for (const Part& part : done.parts) {
-    if (part.player == p) mine = &part;
-  }
   if (done.last >= 0 && done.last != p) {
     spend(p, std::min(done.ready, now_), Spent::kBubble, done.item->label, done.last);
   }
-  const double waited = std::max(0.0, done.end - a.d);
-  if (mine != nullptr && mine->item->account >= 0) {
-    results_[static_cast<size_t>(p)].accounts[static_cast<size_t>(mine->item->account)].exposed_s +=
-        waited;
-  }
+  expose(p, t);
   spend(p, std::min(done.end, now_), done.item->spent, done.item->label);
+}
+
+const Part* Engine::part_of(int32_t p, int32_t t) const {
+  for (const Part& part : transfers_[static_cast<size_t>(t)].parts) {
+    if (part.player == p) return &part;
+  }
+  return nullptr;
+}
+
+// The time from d to the end of the transfer counts as exposed: its own, and that of those behind
+// which it stood in the stream.
+void Engine::expose(int32_t p, int32_t t) {
+  const double d = actor(p).d;
+  double until = transfer(t).end;
+  while (t >= 0 && until > d) {
+    const Part* mine = part_of(p, t);
+    if (mine == nullptr) return;
+    const double from = std::max(d, transfer(t).start);
+    if (mine->item->account >= 0 && until > from) {
+      results_[static_cast<size_t>(p)]
+          .accounts[static_cast<size_t>(mine->item->account)]
+          .exposed_s += until - from;
+    }
+    until = transfer(t).start;
+    t = mine->before;
+    if (t >= 0) until = std::min(until, transfer(t).end);
+  }
 }
 
 // ---- stretches

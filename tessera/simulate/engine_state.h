@@ -27,6 +27,7 @@ struct Part {  // of a player in a transfer
   int32_t slot = 0;
   const Item* item = nullptr;
   bool queued = false;  // stands in the queue of a stream (a receive does not)
+  int32_t before = -1;  // the transfer before it in that queue, if it had to wait for one
   double rate = 1;      // what the player's links and compute allow
 };
 enum class Phase : uint8_t { kGathering, kLatency, kTransfer, kDone };
@@ -106,6 +107,8 @@ class Engine {
   void interrupt(int32_t p);
   void resume(int32_t p, int32_t t);
   void attribute_wait(int32_t p, int32_t t);
+  void expose(int32_t p, int32_t t);
+  const Part* part_of(int32_t p, int32_t t) const;
   void finish_player(int32_t p);
   void account_stretches();
   double noise(int32_t p, const Item& item) const;

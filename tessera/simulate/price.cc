@@ -49,6 +49,7 @@ struct Shared {  // by all players
   const Lowering& lowering;
   const Cluster& cluster;
   const Classes& classes;
+  NodeSharing& sharing;
   const SimulateOptions& options;
   Prices& prices;
   Priced& out;
@@ -257,7 +258,7 @@ class PlayerPricing {
     }
     facts.axes = join(names, " ");
     facts.where = place_group(shared_.cluster, {group.members.begin(), group.members.end()},
-                              groups_on_node(plan, shared_.cluster, names, device_));
+                              shared_.sharing.groups_a_node(names, group.members));
     for (const int member : group.members) facts.classes.push_back(shared_.class_of(member));
     std::sort(facts.classes.begin(), facts.classes.end());
     facts.classes.erase(std::unique(facts.classes.begin(), facts.classes.end()),
@@ -354,10 +355,8 @@ class PlayerPricing {
 
   // The share of messages that leave the node together.
   int64_t share(int from) const {
-    const ResolvedPlan& plan = shared_.lowering.plan();
-    const PlaceId place = plan.places_of(from)[0];
-    return std::max<int64_t>(1,
-                             ranks_on_node(plan.places[place.index()].mesh, shared_.cluster, from));
+    const PlaceId place = shared_.lowering.plan().places_of(from)[0];
+    return shared_.sharing.ranks_on_node(place, from);
   }
 
   void add(const Instruction&, const Send& send) {
@@ -482,10 +481,10 @@ class PlayerPricing {
 }  // namespace
 
 Result<Priced> price(const Lowering& lowering, const Cluster& cluster, const Classes& classes,
-                     const SimulateOptions& options, Prices& prices) {
+                     NodeSharing& sharing, const SimulateOptions& options, Prices& prices) {
   Priced out;
   out.play.micro_batches = lowering.plan().plan.micro_batches;
-  Shared shared{lowering, cluster, classes, options, prices, out, {}, {}, {}};
+  Shared shared{lowering, cluster, classes, sharing, options, prices, out, {}, {}, {}};
   shared.label("", "");
   count_crossings(shared);
   for (size_t c = 0; c < classes.all.size(); ++c) {
@@ -498,6 +497,7 @@ Result<Priced> price(const Lowering& lowering, const Cluster& cluster, const Cla
   rules.jitter = options.jitter > 0 ? options.jitter : options.style.jitter;
   rules.seed = options.seed;
   rules.events = options.events;
+  rules.compact = options.compact;
   return out;
 }
 
