@@ -134,6 +134,7 @@ void Engine::begin_run(int32_t p) {
   Actor& a = actor(p);
   a.at = 0;
   a.text = text_of(p, a.run);
+  if (play_.rules.messages_block) return post_receives(p, a.run, a.h);
   if (a.run == 0) post_receives(p, 0, a.h);
   post_receives(p, a.run + 1, a.h + text(a.text).host);
 }
@@ -161,6 +162,7 @@ void Engine::advance(int32_t p) {
   const auto runs = static_cast<int32_t>(player(p).schedule.size());
   while (a.run < runs) {
     if (a.text < 0) begin_run(p);
+    if (!a.sent.empty() && a.at == 0 && !wait_for_sent(p)) return;
     while (a.at < static_cast<int32_t>(text(a.text).items.size())) {
       if (begin_stretch(p)) return;
       if (!step(p, text(a.text).items[static_cast<size_t>(a.at)])) return;
@@ -172,6 +174,20 @@ void Engine::advance(int32_t p) {
     a.text = -1;
   }
   finish_player(p);
+}
+
+// For what the run before sent; false: not yet.
+bool Engine::wait_for_sent(int32_t p) {
+  Actor& a = actor(p);
+  for (; !a.sent.empty(); a.sent.pop_back()) {
+    if (slot(p, a.sent.back()).done >= 0) continue;
+    spend(p, now_, Spent::kHost, 0);
+    a.state = State::kWaiting;
+    a.slot = a.sent.back();
+    a.waits_for_sent = true;
+    return false;
+  }
+  return true;
 }
 
 void Engine::finish_player(int32_t p) {
@@ -274,10 +290,15 @@ bool Engine::step_wait(int32_t p, const Item& item) {
 
 void Engine::resume(int32_t p, int32_t t) {
   Actor& a = actor(p);
-  const Item& item = text(a.text).items[static_cast<size_t>(a.at)];
   attribute_wait(p, t);
   a.state = State::kReady;
   a.slot = -1;
+  if (a.waits_for_sent) {
+    a.waits_for_sent = false;
+    a.h = std::max(a.h, now_);
+    return schedule_step(p, now_);
+  }
+  const Item& item = text(a.text).items[static_cast<size_t>(a.at)];
   a.h += item.host_s;
   if (item.blocks_host) a.h = std::max(a.h, now_);
   ++a.at;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "tessera/base/text.h"
@@ -148,6 +149,7 @@ class PlayerPricing {
                             [&](const Copy& x) { handle = x.handle; }, [](const auto&) {}},
                  instruction.body);
       if (handle < 0) continue;
+      if (std::holds_alternative<Recv>(instruction.body)) receives_.insert(handle);
       handles_[handle] = static_cast<int32_t>(player_.handles.size());
       player_.handles.push_back({!ref.once() && instruction.when == When::kAlways});
     }
@@ -413,7 +415,8 @@ class PlayerPricing {
   // ---- the rest
 
   void add(const Instruction&, const Wait& wait) {
-    add_wait(handles_.at(wait.handle), wait.lag, false);
+    const bool blocks = receives_.contains(wait.handle) && !shared_.options.style.overlap_messages;
+    add_wait(handles_.at(wait.handle), wait.lag, blocks);
   }
 
   void add(const Instruction&, const Copy& copy) {
@@ -463,6 +466,7 @@ class PlayerPricing {
   engine::Player player_;
   PricedPlayer priced_;
   std::map<int, int32_t> handles_;  // of the program -> of the player
+  std::set<int> receives_;          // of the program's handles
   std::vector<GroupFacts> groups_;
   std::map<TrafficKey, int32_t> accounts_;
   std::vector<int64_t> largest_;  // by account
@@ -494,6 +498,7 @@ Result<Priced> price(const Lowering& lowering, const Cluster& cluster, const Cla
   rules.inner_slowdown = options.style.compute_slowdown;
   rules.nic_slowdown = options.style.network_slowdown;
   rules.collective_slowdown = options.style.collective_slowdown;
+  rules.messages_block = !options.style.overlap_messages;
   rules.jitter = options.jitter > 0 ? options.jitter : options.style.jitter;
   rules.seed = options.seed;
   rules.events = options.events;

@@ -237,6 +237,18 @@ TEST(Simulate, ACollectiveThatTheHostWaitsForIsExposed) {
   EXPECT_GT(blocking, beside);
 }
 
+TEST(Simulate, MessagesThatBlockAreExposed) {
+  for (const std::string plan : {"gpipe(4,micro_batches=8)", "one_f_one_b(4,micro_batches=8)",
+                                 "pipeline(4,micro_batches=8,schedule=zb_h1)",
+                                 "pipeline(4,micro_batches=8,schedule=interleaved,chunks=2)"}) {
+    const cli::Planned made = planned({kDeep, plan, 32});
+    const double beside = simulated(made, nodes_of(1), options_of()).step_time_s;
+    const double blocking =
+        simulated(made, nodes_of(1), options_of("tessera,overlap_messages=false")).step_time_s;
+    EXPECT_GT(blocking, beside) << plan;
+  }
+}
+
 TEST(Simulate, AClusterThatIsTooSmallIsRefused) {
   const cli::Planned plan = planned({kGpt, "data_parallel(16)", 16});
   const auto result = simulate(*plan.lowering, load_cluster("dgx-a100:1").value(), options_of());
