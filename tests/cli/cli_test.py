@@ -155,6 +155,31 @@ class BadPlans(CliTest):
         self.expect_error(2, "recipe megatron: expected tp >= 1 (a whole number), found '0'",
                           "inspect", MODEL, "--plan", "megatron(tp=0)")
 
+    def test_simulate(self):
+        plan = ["--plan", "megatron(tp=2,pp=2,dp=2,micro_batches=2)", "--batch", "8"]
+        found = self.expect_json("simulate", MODEL, *plan, "--cluster", "dgx-a100:1", "--json")
+        self.assertEqual((found["ranks"], found["batch"], found["tokens"]), (8, 8, 8 * 32))
+        self.assertAlmostEqual(found["tokens_per_s"] * found["step_time_s"], found["tokens"])
+        self.assertEqual(sum(role["ranks"] for role in found["roles"]), 8)
+        for role in found["roles"]:
+            self.assertAlmostEqual(sum(role["spent_s"].values()), found["step_time_s"])
+        self.assertEqual(found["critical_path"][0]["start_s"], 0)
+        unfolded = self.expect_json("simulate", MODEL, *plan, "--cluster", "dgx-a100:1", "--json", "--no-fold")
+        self.assertEqual(len(unfolded["roles"]), 8)
+        self.assertAlmostEqual(unfolded["step_time_s"], found["step_time_s"], places=12)
+        self.assertIn("Critical path: ", run("simulate", MODEL, *plan, "--cluster", "dgx-a100:1").out)
+
+    def test_simulate_refuses(self):
+        plan = ["--plan", "data_parallel(16)"]
+        self.expect_error(2, "cluster 'dgx-a100': expected at least 16 devices for the plan's ranks, found 8",
+                          "simulate", MODEL, *plan, "--cluster", "dgx-a100:1")
+        self.expect_error(2, "simulate: --straggler: expected DEVICE*TIMES (as 3*1.5), found '3'",
+                          "simulate", MODEL, *plan, "--cluster", "dgx-a100:2", "--straggler", "3")
+        self.expect_error(2, "straggler: expected a device from 0 to 15 and a positive factor, found 16*2",
+                          "simulate", MODEL, *plan, "--cluster", "dgx-a100:2", "--straggler", "16*2")
+        self.expect_error(2, "simulate: --cluster is required (tessera simulate --help)", "simulate", MODEL, *plan)
+        self.assertEqual(run("simulate", MODEL, *plan, "--cluster", "dgx-a101:2").code, 2)
+
     def test_auto_is_not_available(self):
         self.expect_error(2, "plan 'auto' is not available yet; give a plan file or a recipe call (tessera plan --list)",
                           "inspect", MODEL, "--plan", "auto")
