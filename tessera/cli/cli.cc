@@ -104,6 +104,7 @@ int run(int argc, const char* const* argv) {
   add_plan(app, action);
   add_simulate(app, action);
   add_report(app, action);
+  add_diff(app, action);
   if (const auto status = check_command(app, argc, argv); !status) return fail(status.error());
   try {
     app.parse(argc, argv);

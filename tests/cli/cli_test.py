@@ -67,6 +67,34 @@ class CliTest(unittest.TestCase):
         return answer.out
 
 
+class Diff(CliTest):
+    def trace(self, name, dur, instruction=3):
+        slice_ = {"ph": "X", "name": "up", "cat": "einsum", "pid": 0, "tid": 1000, "ts": 0.0, "dur": dur,
+                  "args": {"id": f"forward:0:{instruction}"}}
+        about = {"writer": "tessera", "format": 1, "step_time_s": dur / 1e6, "ranks": 1, "tokens": 8}
+        return self.write(name, json.dumps({"otherData": about, "traceEvents": [slice_]}))
+
+    def test_change_is_of_the_second_against_the_first(self):
+        a, b = self.trace("a.json", 1000.0), self.trace("b.json", 1120.0)
+        answer = run("diff", a, b, "--json")
+        self.assertEqual((answer.code, answer.err), (0, ""))
+        found = json.loads(answer.out)
+        self.assertAlmostEqual(found["classes"][0]["change"], 0.12)
+        self.assertEqual(found["worst"][0]["id"], "forward:0:3")
+        self.assertEqual((found["a"], found["b"], found["events"]), (a, b, 1))
+        text = run("diff", a, b).out
+        self.assertIn("step    1.00 ms -> 1.12 ms (+12.0 %)", text)
+        self.assertIn("aligned 1 instruction on 1 rank", text)
+
+    def test_wrong_files_are_one_line(self):
+        a, other = self.trace("a.json", 1.0), self.trace("b.json", 1.0, instruction=4)
+        self.expect_error(2, f"diff: expected traces of one model, plan and batch, found no common instruction in {a} "
+                             f"(1 events) and {other} (1 events)", "diff", a, other)
+        text = self.write("c.json", "{}")
+        self.expect_error(2, f"{text}: expected a trace that tessera wrote, found other JSON (no otherData.writer)",
+                          "diff", a, text)
+
+
 class TheProgram(CliTest):
     def test_help_has_an_example_for_every_command(self):
         for command in ([], ["train"], ["verify"], ["inspect"], ["plan"]):
@@ -76,8 +104,8 @@ class TheProgram(CliTest):
                 self.assertIn(" ".join(["Usage: tessera", *command]), text)
 
     def test_unknown_commands_and_options_are_one_line(self):
-        self.expect_error(2, "expected a command: train, verify, inspect, plan, simulate (tessera --help)")
-        self.expect_error(2, "unknown command 'trian': expected one of train, verify, inspect, plan, simulate", "trian")
+        self.expect_error(2, "expected a command: train, verify, inspect, plan, simulate, report, diff (tessera --help)")
+        self.expect_error(2, "unknown command 'trian': expected one of train, verify, inspect, plan, simulate, report, diff", "trian")
         self.expect_error(2, "command 'profile' is not available yet", "profile")
         self.expect_error(2, "verify: unknown option '--stpes', did you mean '--steps'?",
                           "verify", MODEL, "--plan", "serial", "--stpes", "2")
