@@ -115,6 +115,20 @@ class TheProgram(CliTest):
                           "verify", MODEL, "--plan", "serial", "--batch", "0")
 
 
+class DoesNotFit(CliTest):
+    SIMULATE = ["simulate", MODEL, "--batch", "8", "--cluster", "dgx-a100:1", "--plan", "megatron(dp=2)"]
+
+    def test_exit_code_1_how_much_where_and_what(self):
+        fits = run(*self.SIMULATE)
+        self.assertEqual((fits.code, fits.err), (0, ""))
+        answer = run(*self.SIMULATE, "--what-if", "device:memory*0.001")
+        self.assertEqual(answer.code, 1)
+        self.assertRegex(answer.err, r"^does not fit: rank 0 needs up to [0-9.]+ GB of 0.0[0-9] GB: "
+                                     r"[0-9.]+ GB \([0-9]+ bytes\) too much\nat the peak: ")
+        shown = json.loads(run(*self.SIMULATE, "--what-if", "device:memory*0.001", "--json").out)
+        self.assertEqual(shown["fits"], False)
+
+
 class BadModels(CliTest):
     def test_unknown_key(self):
         answer = run("inspect", "gpt:layer=2")
