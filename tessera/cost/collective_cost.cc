@@ -19,7 +19,6 @@ namespace {
 constexpr double kTunerNicSeconds = 5e-6;
 // Rate of a channel from which on the library opens another one.
 constexpr double kNewChannel = 48e9, kOldChannel = 24e9;
-constexpr double kNvlinkRingShare = .8;  // 12 * 20 of 300, 18 * 20.6 of 450, 18 * 40.1 of 900 GB/s
 constexpr double kTunerError = .25, kRuleError = .3;
 constexpr double kDiskRate = 1e9;         // of a node that does not say
 constexpr int64_t kSwitchSumMembers = 5;  // fewer are quicker by a ring (H200: 4 devices)
@@ -33,6 +32,21 @@ struct Machine {
 
 bool is_new(Generation generation) {
   return generation == Generation::kHopper || generation == Generation::kBlackwell;
+}
+
+// Share of the NVLink rate that rings use: whole links of 20 (V100, A100), 20.6, 40.1 GB/s.
+double nvlink_ring_share(Generation generation) {
+  switch (generation) {
+    case Generation::kHopper: return 18 * 20.6 / 450;
+    case Generation::kBlackwell: return 18 * 40.1 / 900;
+    case Generation::kPascal:
+    case Generation::kVolta:
+    case Generation::kTuring:
+    case Generation::kAmpere:
+    case Generation::kAda:
+    case Generation::kCpu: return .8;
+  }
+  return .8;
 }
 
 // Units that the communication kernels of a collective take (channels, one unit each).
@@ -56,7 +70,7 @@ double inner_bus(const Machine& at) {
   const int64_t active = std::max<int64_t>(at.where.members_a_node, 1) * at.where.groups_a_node;
   double rate = inner.rate * at.style.inner_efficiency;
   if (!inner.switched && inner.kind != LinkKind::kNvlink) rate /= static_cast<double>(active);
-  if (inner.kind == LinkKind::kNvlink) rate *= kNvlinkRingShare;
+  if (inner.kind == LinkKind::kNvlink) rate *= nvlink_ring_share(at.type.device.generation);
   if (inner.kind == LinkKind::kPcie && inner.switched) rate *= pcie_share(active);
   return rate;
 }
@@ -122,12 +136,20 @@ TunerGroup tuner_group(CollectiveKind kind, const Machine& at) {
   return group;
 }
 
-// The quickest legal pair with what rings over nodes were measured to need beside.
+// The least time that the bytes between nodes take, whatever the algorithm: reduce-scatter in the
+// nodes first.
+double network_floor(const TunerGroup& group, double bytes) {
+  if (group.nodes == 1) return 0;
+  const double rate = static_cast<double>(group.channels) * group.nvls.network_rate;
+  return collective_volume(group.kind, group.nodes, bytes) / rate;
+}
+
+// The quickest legal pair, with what rings over nodes were measured to need besides.
 std::optional<TunerChoice> tuned(const TunerGroup& group, int64_t bytes) {
   std::optional<TunerChoice> best;
-  const double bus = static_cast<double>(group.channels) * group.ring.network_rate;
-  const double ramp = ring_ramp(static_cast<double>(bytes) / static_cast<double>(group.ranks()),
-                                bus / static_cast<double>(group.ranks_a_node));
+  const auto size = static_cast<double>(bytes);
+  const auto ranks = static_cast<double>(group.ranks());
+  const double volume = collective_volume(group.kind, group.ranks(), size);
   for (const TunerAlgorithm algorithm : kTunerAlgorithms) {
     for (const TunerProtocol protocol : kTunerProtocols) {
       auto found = tuner_time(group, algorithm, protocol, bytes, SizeSteps::kSmooth);
@@ -135,8 +157,10 @@ std::optional<TunerChoice> tuned(const TunerGroup& group, int64_t bytes) {
       if (group.nodes > 1) {
         const bool ring = algorithm == TunerAlgorithm::kRing;
         if (ring) found->latency_s += static_cast<double>(group.nodes) * kRingNodeSeconds;
+        found->transfer_s = std::max(found->transfer_s, network_floor(group, size));
         if ((ring && protocol != TunerProtocol::kLl) || algorithm == TunerAlgorithm::kNvlsTree) {
-          found->transfer_s /= ramp;
+          const double rate = volume / found->transfer_s / static_cast<double>(group.ranks_a_node);
+          found->transfer_s /= ring_ramp(size / ranks, rate);
         }
       }
       if (!best || found->seconds() < best->seconds()) best = found;

@@ -46,12 +46,14 @@ struct Item {
   int32_t lag = 0;           // kWait: 1: what the previous run of the block issued
   int32_t handle = -1;       // of the player
   int32_t stream = -1;       // of the player
-  // What must meet: the k-th arrival at a number meets the k-th of each other player. -1: alone.
+  // What must meet: the k-th issue of a number meets the k-th of each other player; a send meets
+  // the receive of the same micro-batch. -1: alone.
   int32_t match = -1;
   int32_t parties = 1;   // that meet, this one included
   int32_t account = -1;  // of the player: where busy and exposed times are added up
   int32_t label = 0;     // for events, faults and paths
   int32_t instruction = 0;
+  int64_t bytes = 0;  // that it sends, for events
   double host_s = 0, launch_s = 0;
   double latency_s = 0;  // before links are used
   double work_s = 0;     // at full speed

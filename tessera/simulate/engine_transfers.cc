@@ -39,7 +39,9 @@ int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch, Bl
     return static_cast<int32_t>(transfers_.size()) - 1;
   };
   if (item.match < 0) return make();
-  const int32_t ordinal = actor(p).came[item.match]++;
+  const bool message = item.kind != ItemKind::kIssue;
+  const int32_t ordinal =
+      message ? static_cast<int32_t>(micro_batch) : actor(p).came[item.match]++;
   const auto [it, is_new] = meeting_.try_emplace(meeting_key(item.match, ordinal), -1);
   if (is_new) it->second = make();
   Transfer& found = transfer(it->second);
@@ -206,7 +208,7 @@ void Engine::count_part(const Transfer& done, const Part& part) {
   if (play_.rules.events) {
     trace_.push_back({player(part.player).rank, part.item->lane, part.item->stream, done.block,
                       part.item->instruction, done.micro_batch, done.start, done.end,
-                      part.item->label, -1, 0});
+                      part.item->label, -1, part.item->bytes});
   }
 }
 

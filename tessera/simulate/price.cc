@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <optional>
-#include <unordered_map>
+#include <utility>
 
 #include "tessera/base/text.h"
 
@@ -133,7 +133,7 @@ class PlayerPricing {
   struct GroupFacts {
     bool known = false;
     std::string axes;
-    int64_t a_node = 1;
+    GroupPlacement where;
     std::vector<int64_t> classes;
   };
 
@@ -158,6 +158,7 @@ class PlayerPricing {
     item.kind = kind;
     item.when = when_;
     item.instruction = instruction_;
+    if (when_ == When::kAlways) item.host_s = std::exchange(views_host_s_, 0);
     block_.items.push_back(item);
     return block_.items.back();
   }
@@ -165,13 +166,13 @@ class PlayerPricing {
   void count(const OpCost& cost) {
     const double seconds = cost.kernel_s * static_cast<double>(times());
     priced_.source_s[static_cast<size_t>(cost.source)] += seconds;
-    priced_.variance += seconds * seconds * cost.uncertainty * cost.uncertainty;
+    priced_.uncertain_s += seconds * cost.uncertainty;
     priced_.flops += cost.flops * static_cast<double>(times());
   }
   void count(const CollectiveCost& cost) {
     const double seconds = cost.seconds() * static_cast<double>(times());
     priced_.source_s[static_cast<size_t>(cost.source)] += seconds;
-    priced_.variance += seconds * seconds * cost.uncertainty * cost.uncertainty;
+    priced_.uncertain_s += seconds * cost.uncertainty;
   }
 
   // The row of a kind and axes; adds to its counts.
@@ -197,8 +198,14 @@ class PlayerPricing {
     return shared_.options.style.host_collective_s * type_.host_slowness;
   }
 
+  void set_kernel(Item& item, const OpCost& cost) {
+    item.host_s += cost.host_s * type_.host_slowness;
+    item.launch_s = type_.device.launch_s;
+    item.work_s = cost.kernel_s;
+  }
+
   void set_transfer(Item& item, const CollectiveCost& cost) {
-    item.host_s = host_collective_s();
+    item.host_s += host_collective_s();
     item.launch_s = type_.device.launch_s;
     item.latency_s = cost.latency_s;
     item.work_s = cost.transfer_s;
@@ -218,10 +225,12 @@ class PlayerPricing {
     const Op& op = graph_.op(compute.op);
     const OpCost cost = shared_.prices.compute(device_, program_, compute);
     count(cost);
+    if (cost.kernels == 0 && when_ == When::kAlways) {  // a view: only the host knows of it
+      views_host_s_ += cost.host_s * type_.host_slowness;
+      return;
+    }
     Item& item = push(ItemKind::kCompute);
-    item.host_s = cost.host_s;
-    item.launch_s = type_.device.launch_s;
-    item.work_s = cost.kernel_s;
+    set_kernel(item, cost);
     item.label = shared_.label(op.path, op.kind);
     const bool again = op.phase == Phase::kBackward && op.path.ends_with(kAgain);
     item.spent = op.phase == Phase::kUpdate ? Spent::kUpdate
@@ -246,7 +255,8 @@ class PlayerPricing {
       break;
     }
     facts.axes = join(names, " ");
-    facts.a_node = groups_on_node(plan, shared_.cluster, names, device_);
+    facts.where = place_group(shared_.cluster, {group.members.begin(), group.members.end()},
+                              groups_on_node(plan, shared_.cluster, names, device_));
     for (const int member : group.members) facts.classes.push_back(shared_.class_of(member));
     std::sort(facts.classes.begin(), facts.classes.end());
     facts.classes.erase(std::unique(facts.classes.begin(), facts.classes.end()),
@@ -255,7 +265,7 @@ class PlayerPricing {
   }
 
   // Bytes of the whole array on one member (collective_cost.h).
-  int64_t whole_bytes(const Issue& issue, const Group& group) const {
+  static int64_t whole_bytes(const Issue& issue) {
     int64_t elements = 0;
     for (const Transfer& transfer : issue.transfers) {
       const auto most = [](const std::vector<Box>& boxes) {
@@ -269,7 +279,6 @@ class PlayerPricing {
         default: elements += most(transfer.hold); break;
       }
     }
-    (void)group;
     return message_bytes(issue.codec, issue.dtype, elements);
   }
 
@@ -300,9 +309,9 @@ class PlayerPricing {
   void add(const Instruction&, const Issue& issue) {
     const Group& group = program_.groups[static_cast<size_t>(issue.group)];
     const GroupFacts& where = facts(issue.group);
-    const int64_t bytes = whole_bytes(issue, group);
+    const int64_t bytes = whole_bytes(issue);
     const CollectiveCost cost =
-        shared_.prices.collective(issue.kind, group.members, where.a_node, bytes);
+        shared_.prices.collective(issue.kind, where.where, bytes);
     count(cost);
     const std::string kind(collective_name(issue.kind));
     Item& item = push(ItemKind::kIssue);
@@ -312,7 +321,8 @@ class PlayerPricing {
     item.handle = handles_.at(issue.handle);
     item.stream = issue.group;
     item.parties = static_cast<int32_t>(where.classes.size());
-    item.account = account(kind, where.axes, sent_bytes(issue, group), bytes, cost.algorithm);
+    item.bytes = sent_bytes(issue, group);
+    item.account = account(kind, where.axes, item.bytes, bytes, cost.algorithm);
     item.label = shared_.label(names_of(issue), kind + " " + where.axes);
     if (item.parties > 1) {
       Key key{0, static_cast<int64_t>(ref_.kind), ref_.chunk, static_cast<int64_t>(issue.kind),
@@ -340,11 +350,7 @@ class PlayerPricing {
     return it->second;
   }
 
-  std::string axes_to(int peer) const {
-    const ResolvedPlan& plan = shared_.lowering.plan();
-    (void)peer;
-    return plan.plan.stage_axis;
-  }
+  const std::string& stage_axis() const { return shared_.lowering.plan().plan.stage_axis; }
 
   // The share of messages that leave the node together.
   int64_t share(int from) const {
@@ -378,7 +384,8 @@ class PlayerPricing {
       key.push_back(piece);
       item.match = shared_.matches[key];
     }
-    item.account = account("send", axes_to(send.peer), bytes, bytes, cost.algorithm);
+    item.bytes = bytes;
+    item.account = account("send", stage_axis(), bytes, bytes, cost.algorithm);
     item.label = shared_.label(graph_.tensor(send.tensor).name, "send");
   }
 
@@ -400,7 +407,7 @@ class PlayerPricing {
     key.push_back(piece);
     item.parties = 2;
     item.match = shared_.matches[key];
-    item.account = account("receive", axes_to(receive.peer), 0, bytes, cost.algorithm);
+    item.account = account("receive", stage_axis(), 0, bytes, cost.algorithm);
     item.label = shared_.label(graph_.tensor(receive.tensor).name, "receive");
   }
 
@@ -417,9 +424,7 @@ class PlayerPricing {
                                                     copy.write != Write::kSet);
       count(cost);
       Item& item = push(ItemKind::kCompute);
-      item.host_s = cost.host_s;
-      item.launch_s = type_.device.launch_s;
-      item.work_s = cost.kernel_s;
+      set_kernel(item, cost);
       item.spent = ref_.kind == BlockKind::kUpdate ? Spent::kUpdate : Spent::kCompute;
       item.label = shared_.label(name, "copy");
       return;
@@ -467,6 +472,7 @@ class PlayerPricing {
   BlockRef ref_;
   engine::Block block_;
   int64_t runs_ = 0;
+  double views_host_s_ = 0;  // of views since the last item
   int32_t instruction_ = 0;
   When when_ = When::kAlways;
 };

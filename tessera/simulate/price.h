@@ -21,8 +21,8 @@ class Prices {
   virtual OpCost compute(int64_t device, const Program& program, const Compute& compute) = 0;
   // A copy inside the device's memory.
   virtual OpCost local_copy(int64_t device, DType dtype, double bytes, bool adds) = 0;
-  virtual CollectiveCost collective(CollectiveKind kind, const std::vector<int>& members,
-                                    int64_t groups_a_node, int64_t bytes) = 0;
+  virtual CollectiveCost collective(CollectiveKind kind, const GroupPlacement& where,
+                                    int64_t bytes) = 0;
   virtual CollectiveCost message(int64_t from, int64_t to, int64_t bytes, int64_t share) = 0;
   virtual CollectiveCost copy(int64_t device, bool to_disk, bool from_disk, int64_t bytes) = 0;
 };
@@ -39,7 +39,7 @@ struct TrafficKey {
 struct PricedPlayer {
   std::vector<TrafficRow> rows;  // by account: kind, axes, count, bytes, algorithm
   std::array<double, 5> source_s{};  // device time by CostSource
-  double variance = 0;               // sum of (time x uncertainty)^2
+  double uncertain_s = 0;            // sum of device time x relative uncertainty
   double flops = 0;                  // executed, a step
 };
 struct Priced {
