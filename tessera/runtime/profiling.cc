@@ -45,8 +45,8 @@ void write_rates(Profile& profile) {
       if (copy && sample.size[0] > 4e6) memory = std::max(memory, sample.size[0] / sample.seconds);
     }
   }
-  if (arithmetic > 0) profile.scalars["peak.fp32"] = arithmetic;
-  if (memory > 0) profile.scalars["memory.rate"] = memory;
+  if (arithmetic > 0) profile.scalars["device.peak.fp32"] = arithmetic;
+  if (memory > 0) profile.scalars["device.memory_rate"] = memory;
 }
 
 class Session {

@@ -17,6 +17,7 @@ Engine::Engine(const Play& play) : play_(play) {
   last_run_.resize(n);
   slots_.resize(n);
   slot_base_.resize(n);
+  loads_.assign(play.pools.size(), 0);
   for (size_t p = 0; p < n; ++p) {
     const Player& player = play.players[p];
     actors_[p].queues.resize(static_cast<size_t>(player.streams));
@@ -56,6 +57,10 @@ Result<Outcome> Engine::run() {
         if (!a.active.empty() && (a.state == State::kComputing) != a.links_see_compute) {
           update_links(event.who);
         }
+        if (a.loading && a.state != State::kComputing) {
+          a.loading = false;
+          add_load(player(event.who).pool, -player(event.who).ranks);
+        }
         break;
       }
       case Event::kTransfer:
@@ -94,13 +99,12 @@ int32_t Engine::text_of(int32_t p, int32_t run) {
   const auto block = static_cast<size_t>(player(p).schedule[static_cast<size_t>(run)].block);
   const bool first = first_run_[static_cast<size_t>(p)][block] == run;
   const bool last = last_run_[static_cast<size_t>(p)][block] == run;
-  int32_t& index =
-      text_index_[static_cast<size_t>(p)][block][(first ? 1u : 0u) + (last ? 2u : 0u)];
+  int32_t& index = text_index_[static_cast<size_t>(p)][block][(first ? 1u : 0u) + (last ? 2u : 0u)];
   if (index < 0) {
     index = static_cast<int32_t>(texts_.size());
     texts_.push_back(make_text(player(p).blocks[block], first, last, player(p).slower,
                                play_.rules.compact && play_.rules.jitter == 0 &&
-                                   !play_.rules.events));
+                                   !play_.rules.events && player(p).pool < 0));
   }
   return index;
 }
@@ -223,6 +227,11 @@ bool Engine::step_compute(int32_t p, const Item& item) {
   a.state = State::kComputing;
   a.started = a.updated = now_;
   a.left = device_time(item) * noise(p, item);
+  if (player(p).pool >= 0 && !a.loading) {
+    a.loading = true;
+    a.rate = compute_rate(p);
+    add_load(player(p).pool, player(p).ranks);
+  }
   a.rate = compute_rate(p);
   schedule_step(p, now_ + a.left / a.rate);
   return false;
@@ -298,9 +307,8 @@ void Engine::attribute_wait(int32_t p, int32_t t) {
   }
   const double waited = std::max(0.0, done.end - a.d);
   if (mine != nullptr && mine->item->account >= 0) {
-    results_[static_cast<size_t>(p)]
-        .accounts[static_cast<size_t>(mine->item->account)]
-        .exposed_s += waited;
+    results_[static_cast<size_t>(p)].accounts[static_cast<size_t>(mine->item->account)].exposed_s +=
+        waited;
   }
   spend(p, std::min(done.end, now_), done.item->spent, done.item->label);
 }
@@ -366,8 +374,7 @@ void Engine::interrupt(int32_t p) {
   if (i > a.stretch_from) {
     ++text(a.text).plays[static_cast<size_t>(a.stretch_from)];
     --text(a.text).plays[static_cast<size_t>(i)];
-    results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
-        d - a.d - device;
+    results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] += d - a.d - device;
     a.spans.push_back(
         {a.d, d, Spent::kCompute, 0, -1, a.text, a.stretch_from, i, a.stretch_h, a.stretch_d});
     a.d = d;

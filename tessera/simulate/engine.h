@@ -5,7 +5,8 @@
 // Each player has a host clock h and a compute stream that is free at d:
 //   compute   h += host; it starts at max(d, h + launch) and takes `work`, longer while
 //             communication runs beside it
-//   issue     h += host; it joins its stream at max(d, h + launch). Streams are FIFO. It starts when
+//   issue     h += host; it joins its stream at max(d, h + launch). Streams are FIFO. It starts
+//   when
 //             it is the first of its stream on all its players, and ends for all together
 //   send      as issue, on the stream of the directed pair; up to kEagerBytes it needs no receiver,
 //             above it starts when the receive is posted
@@ -58,6 +59,7 @@ struct Item {
   double latency_s = 0;  // before links are used
   double work_s = 0;     // at full speed
   LinkUse use;
+  int32_t members = 0;  // of a pool: ranks of the group, whose cores the transfer keeps busy
 };
 
 // Items of one block in program order.
@@ -75,6 +77,10 @@ struct Run {
 
 struct Player {
   int32_t rank = 0;
+  // Cores that players take turns on: index into Play::pools (-1: a core of its own), and how many
+  // ranks of the player are there.
+  int32_t pool = -1;
+  double ranks = 1;
   double slower = 1;  // a straggler's kernels take so many times longer
   std::vector<Block> blocks;
   std::vector<Run> schedule;
@@ -97,6 +103,7 @@ struct Play {
   std::vector<Player> players;
   int64_t micro_batches = 1;
   std::vector<std::string> labels;  // by Item::label
+  std::vector<double> pools;        // cores of each: with more ranks at work, all get slower
   Rules rules;
 };
 

@@ -1,4 +1,5 @@
-// The engine's state and steps; private to engine*.cc. Times are seconds from the start of the step.
+// The engine's state and steps; private to engine*.cc. Times are seconds from the start of the
+// step.
 #pragma once
 
 #include <deque>
@@ -35,10 +36,10 @@ struct Transfer {
   const Item* item = nullptr;  // of who issues or sends
   BlockRef block;
   int64_t micro_batch = 0;
-  int32_t heads = 0;      // parts that are first of their stream
-  bool posted = false;    // a receive
-  int32_t last = -1;      // the player that came last
-  double ready = 0;       // when it came
+  int32_t heads = 0;    // parts that are first of their stream
+  bool posted = false;  // a receive
+  int32_t last = -1;    // the player that came last
+  double ready = 0;     // when it came
   double start = 0, end = 0;
   double left = 0, rate = 1, updated = 0;
   int32_t version = 0;
@@ -53,15 +54,16 @@ enum class State : uint8_t { kReady, kComputing, kWaiting, kStretch, kDraining, 
 struct Actor {  // a player at work
   State state = State::kReady;
   double h = 0, d = 0;
-  int32_t run = 0;   // index into the schedule
-  int32_t at = 0;    // item of the run's text
+  int32_t run = 0;  // index into the schedule
+  int32_t at = 0;   // item of the run's text
   int32_t text = -1;
-  int32_t version = 0;  // of its next event
+  int32_t version = 0;                                  // of its next event
   double started = 0, left = 0, rate = 1, updated = 0;  // the kernel that runs
-  int32_t slot = -1;    // that it waits for
-  int32_t outstanding = 0;  // transfers that are not done
-  int32_t live = 0;         // of them, those that have started
-  int32_t last_done = -1;   // transfer
+  int32_t slot = -1;                                    // that it waits for
+  int32_t outstanding = 0;                              // transfers that are not done
+  int32_t live = 0;                                     // of them, those that have started
+  int32_t last_done = -1;                               // transfer
+  bool loading = false;                                 // counts in the load of its pool
   bool links_see_compute = false;  // rates of transfers here take it into account
   int32_t stretch_from = 0, stretch_to = 0;
   double stretch_h = 0, stretch_d = 0;
@@ -129,6 +131,9 @@ class Engine {
   void update_links(int32_t p);
   void update_compute(int32_t p);
   void set_rate(int32_t t);
+  double crowd(int32_t pool) const;
+  void add_load(int32_t pool, double ranks);
+  double own_share(const Transfer& moving) const;
 
   // engine_result.cc
   Outcome outcome();
@@ -149,7 +154,7 @@ class Engine {
 
   const Play& play_;
   std::vector<Actor> actors_;
-  std::deque<Text> texts_;  // addresses of items stay
+  std::deque<Text> texts_;                                       // addresses of items stay
   std::vector<std::vector<std::array<int32_t, 4>>> text_index_;  // by player, block, first + 2 last
   std::vector<std::vector<int32_t>> first_run_, last_run_;       // by player and block
   std::vector<std::vector<Slot>> slots_;                         // by player
@@ -158,6 +163,7 @@ class Engine {
   std::unordered_map<uint64_t, int32_t> meeting_;  // (match, ordinal) -> transfer
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<PlayerResult> results_;
+  std::vector<double> loads_;  // of each pool: ranks at work
   std::vector<TraceEvent> trace_;
   double now_ = 0;
   uint64_t order_ = 0;

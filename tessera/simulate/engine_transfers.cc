@@ -40,8 +40,7 @@ int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch, Bl
   };
   if (item.match < 0) return make();
   const bool message = item.kind != ItemKind::kIssue;
-  const int32_t ordinal =
-      message ? static_cast<int32_t>(micro_batch) : actor(p).came[item.match]++;
+  const int32_t ordinal = message ? static_cast<int32_t>(micro_batch) : actor(p).came[item.match]++;
   const auto [it, is_new] = meeting_.try_emplace(meeting_key(item.match, ordinal), -1);
   if (is_new) it->second = make();
   Transfer& found = transfer(it->second);
@@ -141,6 +140,11 @@ void Engine::start(int32_t t) {
     interrupt(part.player);
   }
   schedule_transfer(t, now_ + latency);
+  if (starting.item->members == 0) return;
+  for (size_t i = 0; i < transfer(t).parts.size(); ++i) {
+    const Player& member = player(transfer(t).parts[i].player);
+    add_load(member.pool, member.ranks);
+  }
 }
 
 void Engine::on_transfer(int32_t t) {
@@ -168,6 +172,10 @@ void Engine::finish_transfer(int32_t t) {
   done.phase = Phase::kDone;
   done.end = now_;
   ++done.version;
+  if (done.item->members > 0) {
+    for (const Part& part : done.parts)
+      add_load(player(part.player).pool, -player(part.player).ranks);
+  }
   for (const Part& part : done.parts) {
     Actor& a = actor(part.player);
     slot(part.player, part.slot) = {t, now_};
@@ -221,7 +229,41 @@ double Engine::compute_rate(int32_t p) const {
     if (use.inner > 0) slowdown = std::max(slowdown, play_.rules.inner_slowdown);
     if (use.nic > 0) slowdown = std::max(slowdown, play_.rules.nic_slowdown);
   }
-  return 1 / slowdown;
+  return 1 / (slowdown * crowd(player(p).pool));
+}
+
+// So many times longer everything takes at a pool.
+double Engine::crowd(int32_t pool) const {
+  if (pool < 0) return 1;
+  const auto i = static_cast<size_t>(pool);
+  return std::max(1.0, loads_[i] / play_.pools[i]);
+}
+
+void Engine::add_load(int32_t pool, double ranks) {
+  if (pool < 0) return;
+  const double before = crowd(pool);
+  loads_[static_cast<size_t>(pool)] += ranks;
+  if (crowd(pool) == before) return;
+  for (size_t q = 0; q < actors_.size(); ++q) {
+    const auto other = static_cast<int32_t>(q);
+    if (player(other).pool != pool) continue;
+    update_compute(other);
+    for (const int32_t t : actor(other).active) set_rate(t);
+  }
+}
+
+// The price of a transfer is that of its group alone, crowding itself included.
+double Engine::own_share(const Transfer& moving) const {
+  if (moving.item->members == 0) return 1;
+  double share = 1;
+  for (const Part& part : moving.parts) {
+    const int32_t pool = player(part.player).pool;
+    if (pool < 0) continue;
+    const double alone =
+        std::max(1.0, moving.item->members / play_.pools[static_cast<size_t>(pool)]);
+    share = std::min(share, alone / crowd(pool));
+  }
+  return std::min(share, 1.0);
 }
 
 void Engine::update_compute(int32_t p) {
@@ -250,8 +292,7 @@ void Engine::update_links(int32_t p) {
       break;
     }
   }
-  const std::vector<double> rates =
-      uses_.size() == 1 ? std::vector<double>{1} : fair_rates(uses_);
+  const std::vector<double> rates = uses_.size() == 1 ? std::vector<double>{1} : fair_rates(uses_);
   for (size_t i = 0; i < mine.size(); ++i) {
     const bool slowed = a.links_see_compute && mine[i]->item->use.inner > 0;
     mine[i]->rate = slowed ? rates[i] / play_.rules.collective_slowdown : rates[i];
@@ -263,6 +304,7 @@ void Engine::set_rate(int32_t t) {
   Transfer& moving = transfer(t);
   double rate = std::numeric_limits<double>::infinity();
   for (const Part& part : moving.parts) rate = std::min(rate, part.rate);
+  rate *= own_share(moving);
   if (rate == moving.rate) return;
   moving.left = std::max(0.0, moving.left - (now_ - moving.updated) * moving.rate);
   moving.updated = now_;

@@ -26,9 +26,10 @@ class Prices {
   virtual CollectiveCost message(int64_t from, int64_t to, int64_t bytes, int64_t share) = 0;
   virtual CollectiveCost copy(int64_t device, bool to_disk, bool from_disk, int64_t bytes) = 0;
 };
-// By OpCosts and CollectiveCosts. The arguments must outlive it.
+// By OpCosts and CollectiveCosts; `ranks` work side by side, as far as a node has devices. The
+// arguments must outlive it.
 std::unique_ptr<Prices> cluster_prices(const Graph& graph, const Cluster& cluster,
-                                       const Style& style);
+                                       const Style& style, int64_t ranks);
 
 // What an account of the engine is about.
 struct TrafficKey {
@@ -37,7 +38,7 @@ struct TrafficKey {
   friend auto operator<=>(const TrafficKey&, const TrafficKey&) = default;
 };
 struct PricedPlayer {
-  std::vector<TrafficRow> rows;  // by account: kind, axes, count, bytes, algorithm
+  std::vector<TrafficRow> rows;      // by account: kind, axes, count, bytes, algorithm
   std::array<double, 5> source_s{};  // device time by CostSource
   double uncertain_s = 0;            // sum of device time x relative uncertainty
   double flops = 0;                  // executed, a step
