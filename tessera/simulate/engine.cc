@@ -338,7 +338,7 @@ void Engine::finish_stretch(int32_t p) {
   ++words.plays[static_cast<size_t>(a.stretch_from)];
   --words.plays[static_cast<size_t>(a.stretch_to)];
   results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
-      now_ - a.d - suffix.device;
+      std::max(0.0, now_ - a.d - suffix.device);
   a.spans.push_back({a.d, now_, Spent::kCompute, 0, -1, a.text, a.stretch_from, a.stretch_to,
                      a.stretch_h, a.stretch_d});
   a.h = a.stretch_h + suffix.host;
@@ -374,7 +374,8 @@ void Engine::interrupt(int32_t p) {
   if (i > a.stretch_from) {
     ++text(a.text).plays[static_cast<size_t>(a.stretch_from)];
     --text(a.text).plays[static_cast<size_t>(i)];
-    results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] += d - a.d - device;
+    results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
+        std::max(0.0, d - a.d - device);
     a.spans.push_back(
         {a.d, d, Spent::kCompute, 0, -1, a.text, a.stretch_from, i, a.stretch_h, a.stretch_d});
     a.d = d;
