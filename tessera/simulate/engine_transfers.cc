@@ -172,10 +172,6 @@ void Engine::finish_transfer(int32_t t) {
   done.phase = Phase::kDone;
   done.end = now_;
   ++done.version;
-  if (done.item->members > 0) {
-    for (const Part& part : done.parts)
-      add_load(player(part.player).pool, -player(part.player).ranks);
-  }
   for (const Part& part : done.parts) {
     Actor& a = actor(part.player);
     slot(part.player, part.slot) = {t, now_};
@@ -184,6 +180,10 @@ void Engine::finish_transfer(int32_t t) {
     a.last_done = t;
     std::erase(a.active, t);
     count_part(done, part);
+  }
+  if (done.item->members > 0) {
+    for (const Part& part : done.parts)
+      add_load(player(part.player).pool, -player(part.player).ranks);
   }
   for (size_t i = 0; i < done.parts.size(); ++i) {
     const Part part = transfer(t).parts[i];
