@@ -159,7 +159,7 @@ std::string time_table(const Simulation& s) {
   for (const RankResult& role : s.roles) {
     std::vector<std::string> row{stages_text(role), grouped(role.ranks),
                                  short_bytes(role.memory.total_bytes())};
-    for (const double spent : role.spent_s) row.push_back(spent == 0 ? "-" : seconds(spent));
+    for (const double spent : role.spent_s) row.push_back(spent < 1e-9 ? "-" : seconds(spent));
     table.add(std::move(row));
   }
   return table.to_string();
@@ -193,7 +193,7 @@ std::string path_text(const Simulation& s) {
   }
   std::vector<std::string> parts;
   for (size_t i = 0; i < kSpent; ++i) {
-    if (spent[i] > 0) {
+    if (spent[i] > 1e-4 * s.step_time_s) {
       parts.push_back(fmt::format("{} {}", spent_name(static_cast<Spent>(i)),
                                   percent(spent[i] / s.step_time_s)));
     }

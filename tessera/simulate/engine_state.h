@@ -27,6 +27,7 @@ struct Part {  // of a player in a transfer
   int32_t slot = 0;
   const Item* item = nullptr;
   bool queued = false;  // stands in the queue of a stream (a receive does not)
+  int32_t before = -1;  // the transfer before it in that queue, if it had to wait for one
   double rate = 1;      // what the player's links and compute allow
 };
 enum class Phase : uint8_t { kGathering, kLatency, kTransfer, kDone };
@@ -67,6 +68,8 @@ struct Actor {  // a player at work
   bool links_see_compute = false;  // rates of transfers here take it into account
   int32_t stretch_from = 0, stretch_to = 0;
   double stretch_h = 0, stretch_d = 0;
+  std::vector<int32_t> sent;                  // slots: Rules::messages_block
+  bool waits_for_sent = false;
   std::vector<int64_t> previous;              // by block: micro-batch of its run before
   std::vector<std::deque<int32_t>> queues;    // by stream
   std::vector<int32_t> active;                // transfers that use its links
@@ -97,6 +100,7 @@ class Engine {
   int32_t text_of(int32_t p, int32_t run);
   void post_receives(int32_t p, int32_t run, double host_at);
   void advance(int32_t p);
+  bool wait_for_sent(int32_t p);
   bool step(int32_t p, const Item& item);  // false: something else must happen first
   bool step_compute(int32_t p, const Item& item);
   bool step_join(int32_t p, const Item& item);
@@ -107,6 +111,8 @@ class Engine {
   void interrupt(int32_t p);
   void resume(int32_t p, int32_t t);
   void attribute_wait(int32_t p, int32_t t);
+  void expose(int32_t p, int32_t t);
+  const Part* part_of(int32_t p, int32_t t) const;
   void finish_player(int32_t p);
   void account_stretches();
   double noise(int32_t p, const Item& item) const;

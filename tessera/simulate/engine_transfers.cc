@@ -52,12 +52,14 @@ void Engine::join(int32_t p, const Item& item) {
   const Run& run = player(p).schedule[static_cast<size_t>(actor(p).run)];
   const int32_t t = transfer_of(p, item, run.micro_batch, text(actor(p).text).ref);
   const int32_t s = slot_of(p, item);
-  transfer(t).parts.push_back({p, s, &item, true, 1});
+  auto& queue = actor(p).queues[static_cast<size_t>(item.stream)];
+  const int32_t before = queue.empty() ? -1 : queue.back();
+  transfer(t).parts.push_back({p, s, &item, true, before, 1});
   transfer(t).last = p;
   transfer(t).ready = now_;
   slot(p, s) = {t, -1};
   ++actor(p).outstanding;
-  auto& queue = actor(p).queues[static_cast<size_t>(item.stream)];
+  if (item.kind == ItemKind::kSend && play_.rules.messages_block) actor(p).sent.push_back(s);
   queue.push_back(t);
   if (queue.size() > 1) return;
   ++transfer(t).heads;
@@ -70,7 +72,7 @@ void Engine::join_underway(int32_t p, const Item& item, double start_s) {
   const int32_t t = transfer_of(p, item, run.micro_batch, text(actor(p).text).ref);
   Transfer& moving = transfer(t);
   const int32_t s = slot_of(p, item);
-  moving.parts.push_back({p, s, &item, true, 1});
+  moving.parts.push_back({p, s, &item, true, -1, 1});
   moving.last = p;
   moving.ready = moving.start = start_s;
   moving.heads = 1;
@@ -93,7 +95,7 @@ void Engine::post(int32_t p, const Item& item, int64_t micro_batch) {
   const auto handle = static_cast<size_t>(item.handle);
   int32_t s = slot_base_[static_cast<size_t>(p)][handle];
   if (player(p).handles[handle].each_micro_batch) s += static_cast<int32_t>(micro_batch);
-  message.parts.push_back({p, s, &item, false, 1});
+  message.parts.push_back({p, s, &item, false, -1, 1});
   message.posted = true;
   if (message.phase == Phase::kDone) {
     slot(p, s) = {t, message.end};

@@ -50,6 +50,7 @@ struct Shared {  // by all players
   const Lowering& lowering;
   const Cluster& cluster;
   const Classes& classes;
+  NodeSharing& sharing;
   const SimulateOptions& options;
   Prices& prices;
   Priced& out;
@@ -151,6 +152,7 @@ class PlayerPricing {
                             [&](const Copy& x) { handle = x.handle; }, [](const auto&) {}},
                  instruction.body);
       if (handle < 0) continue;
+      if (std::holds_alternative<Recv>(instruction.body)) receives_.insert(handle);
       handles_[handle] = static_cast<int32_t>(player_.handles.size());
       player_.handles.push_back({!ref.once() && instruction.when == When::kAlways});
     }
@@ -298,7 +300,7 @@ class PlayerPricing {
     }
     facts.axes = join(names, " ");
     facts.where = place_group(shared_.cluster, {group.members.begin(), group.members.end()},
-                              groups_on_node(plan, shared_.cluster, names, device_));
+                              shared_.sharing.groups_a_node(names, group.members));
     for (const int member : group.members) facts.classes.push_back(shared_.class_of(member));
     std::sort(facts.classes.begin(), facts.classes.end());
     facts.classes.erase(std::unique(facts.classes.begin(), facts.classes.end()),
@@ -405,10 +407,8 @@ class PlayerPricing {
 
   // The share of messages that leave the node together.
   int64_t share(int from) const {
-    const ResolvedPlan& plan = shared_.lowering.plan();
-    const PlaceId place = plan.places_of(from)[0];
-    return std::max<int64_t>(1,
-                             ranks_on_node(plan.places[place.index()].mesh, shared_.cluster, from));
+    const PlaceId place = shared_.lowering.plan().places_of(from)[0];
+    return shared_.sharing.ranks_on_node(place, from);
   }
 
   void add(const Instruction&, const Send& send) {
@@ -468,7 +468,11 @@ class PlayerPricing {
 
   void add(const Instruction&, const Wait& wait) {
     const auto issue = deferred_.find({ref_, static_cast<size_t>(instruction_)});
-    if (issue == deferred_.end()) return add_wait(handles_.at(wait.handle), wait.lag, false);
+    if (issue == deferred_.end()) {
+      const bool blocks =
+          receives_.contains(wait.handle) && !shared_.options.style.overlap_messages;
+      return add_wait(handles_.at(wait.handle), wait.lag, blocks);
+    }
     const int32_t at = std::exchange(instruction_, static_cast<int32_t>(issue->second));
     add_collective(std::get<Issue>(program_.block(ref_)[issue->second].body));
     instruction_ = at;
@@ -521,6 +525,7 @@ class PlayerPricing {
   engine::Player player_;
   PricedPlayer priced_;
   std::map<int, int32_t> handles_;  // of the program -> of the player
+  std::set<int> receives_;          // of the program's handles
   std::vector<GroupFacts> groups_;
   std::map<TrafficKey, int32_t> accounts_;
   std::vector<int64_t> largest_;  // by account
@@ -541,10 +546,10 @@ class PlayerPricing {
 }  // namespace
 
 Result<Priced> price(const Lowering& lowering, const Cluster& cluster, const Classes& classes,
-                     const SimulateOptions& options, Prices& prices) {
+                     NodeSharing& sharing, const SimulateOptions& options, Prices& prices) {
   Priced out;
   out.play.micro_batches = lowering.plan().plan.micro_batches;
-  Shared shared{lowering, cluster, classes, options, prices, out, {}, {}, {}, {}};
+  Shared shared{lowering, cluster, classes, sharing, options, prices, out, {}, {}, {}, {}};
   shared.label("", "");
   count_crossings(shared);
   for (size_t c = 0; c < classes.all.size(); ++c) {
@@ -554,9 +559,11 @@ Result<Priced> price(const Lowering& lowering, const Cluster& cluster, const Cla
   rules.inner_slowdown = options.style.compute_slowdown;
   rules.nic_slowdown = options.style.network_slowdown;
   rules.collective_slowdown = options.style.collective_slowdown;
+  rules.messages_block = !options.style.overlap_messages;
   rules.jitter = options.jitter > 0 ? options.jitter : options.style.jitter;
   rules.seed = options.seed;
   rules.events = options.events;
+  rules.compact = options.compact;
   return out;
 }
 

@@ -49,6 +49,6 @@ struct Priced {
   std::vector<std::string> what;  // of Play::labels: "einsum", "all_reduce tp", ...
 };
 Result<Priced> price(const Lowering& lowering, const Cluster& cluster, const Classes& classes,
-                     const SimulateOptions& options, Prices& prices);
+                     NodeSharing& sharing, const SimulateOptions& options, Prices& prices);
 
 }  // namespace tessera

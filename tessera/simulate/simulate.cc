@@ -191,11 +191,12 @@ Result<Simulation> simulate(const Lowering& lowering, const Cluster& cluster,
   std::vector<int64_t> alone;
   for (const auto& [device, times] : options.stragglers) alone.push_back(device);
   const bool noisy = options.jitter > 0 || options.style.jitter > 0;
+  NodeSharing sharing(lowering.plan(), cluster);
   TESSERA_TRY(const Classes classes,
-              make_classes(lowering, cluster, options.fold && !noisy, alone));
+              make_classes(lowering, cluster, options.fold && !noisy, alone, sharing));
   const auto prices =
       cluster_prices(lowering.graph(), cluster, options.style, lowering.plan().ranks);
-  TESSERA_TRY(Priced priced, price(lowering, cluster, classes, options, *prices));
+  TESSERA_TRY(Priced priced, price(lowering, cluster, classes, sharing, options, *prices));
   TESSERA_TRY(engine::Outcome outcome, engine::run(priced.play));
   return summarise(lowering, cluster, classes, options, priced, outcome);
 }
