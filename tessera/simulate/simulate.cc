@@ -198,7 +198,8 @@ Result<Simulation> simulate(const Lowering& lowering, const Cluster& cluster,
   NodeSharing sharing(lowering.plan(), cluster);
   TESSERA_TRY(const Classes classes,
               make_classes(lowering, cluster, options.fold && !noisy, alone, sharing));
-  const auto prices = cluster_prices(lowering.graph(), cluster, options.style);
+  const auto prices =
+      cluster_prices(lowering.graph(), cluster, options.style, lowering.plan().ranks);
   TESSERA_TRY(Priced priced, price(lowering, cluster, classes, sharing, options, *prices));
   TESSERA_TRY(engine::Outcome outcome, engine::run(priced.play));
   return summarise(lowering, cluster, classes, options, priced, outcome);
