@@ -102,6 +102,7 @@ int run(int argc, const char* const* argv) {
   add_verify(app, action);
   add_inspect(app, action);
   add_plan(app, action);
+  add_predict(app, action);
   if (const auto status = check_command(app, argc, argv); !status) return fail(status.error());
   try {
     app.parse(argc, argv);

@@ -22,6 +22,7 @@ void add_train(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
+void add_predict(CLI::App& app, Action& action);
 
 // For options that are numbers.
 CLI::Validator at_least(double minimum);
