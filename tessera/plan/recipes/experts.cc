@@ -42,11 +42,17 @@ Result<std::string> emit_expert_parallel(const RecipeArguments& arguments, const
     text.split(kExperts, "batch", "dp");
     text.split(kExperts, "experts", "ep");
   }
-  TESSERA_TRY_VOID(tensor_parallel(text, graph, arguments.flag("sequence_shard")));
+  const bool sequence_shard = arguments.flag("sequence_shard");
+  TESSERA_TRY_VOID(tensor_parallel(text, graph, sequence_shard));
+  if (sequence_shard) {  // routing is by whole sequences
+    text.split("blocks.*.moe", "seq", "none");
+    text.split("blocks.*.moe.{residual,sum}", "seq", "tp");
+  }
   text.split(kExperts, "ffn", "tp");
   if (has_dim(graph, kShared, "ffn")) text.split(kShared, "ffn", "tp");
-  const std::string travels = has_dim(graph, kSlots, "latent") ? "latent" : "hidden";
-  text.split(kSlots, travels, "tp");
+  const bool latent = has_dim(graph, kSlots, "latent");
+  text.split(kSlots, latent ? "latent" : "hidden", "tp");
+  if (latent) text.split("blocks.*.moe.{narrow,widen}", "latent", "tp");
   recompute(text, graph, arguments.text("recompute"));
   // At rest over the replicas of each; an expert's weights are cut over ep already.
   zero(text, arguments.number("zero"), "dp,ep");
