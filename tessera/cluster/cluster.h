@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,7 @@ struct Device {
   double launch_s = 0;        // from the host's issue of a kernel to its earliest start
   double host_issue_s = 0;    // the host's time for one kernel issued by a compiled program
   int64_t context_bytes = 0;  // taken by the driver and the libraries' code
+  friend bool operator==(const Device&, const Device&) = default;
 };
 
 enum class LinkKind : uint8_t { kNvlink, kPcie, kQpi, kNic, kHost, kMemory };
@@ -57,6 +59,7 @@ struct Link {
   double latency_s = 0;  // one message
   // All devices at full rate at once (a switch); otherwise they share one link of this rate.
   bool switched = true;
+  friend bool operator==(const Link&, const Link&) = default;
 };
 
 struct NodeType {
@@ -64,9 +67,13 @@ struct NodeType {
   Device device;
   int64_t devices = 1;  // in a node, all equal
   Link inner;           // between devices of the node
-  Link nic;             // one network card
-  int64_t nics = 0;     // of a node; 0: no network
-  Link host;            // device memory <-> host memory, of one device
+  // Devices are spread evenly over the sockets; what goes from socket to socket shares `bridge`
+  // (one direction between two sockets), beside the two devices' own `inner`. 1: no bridge.
+  int64_t sockets = 1;
+  Link bridge;
+  Link nic;          // one network card
+  int64_t nics = 0;  // of a node; 0: no network
+  Link host;         // device memory <-> host memory, of one device
   int64_t host_bytes = 0;
   double host_memory_rate = 0;
   double disk_read_rate = 0, disk_write_rate = 0;  // of a node
@@ -74,18 +81,22 @@ struct NodeType {
   // Time that the host needs for a given piece of work, relative to the machine on which the host
   // costs of the styles were found (cost/style.h).
   double host_slowness = 1;
+  friend bool operator==(const NodeType&, const NodeType&) = default;
 };
 
-// One level of the network between nodes, from the nodes upwards.
+// One level of the network between nodes, from the nodes upwards. Without tiers all nodes hang on
+// one ideal switch.
 struct FabricTier {
   int64_t radix = 0;            // nodes (or switches of the tier below) under one switch; 0: all
   double oversubscription = 1;  // rate of all that is below / rate upwards
   double latency_s = 0;         // a hop through this tier adds
+  friend bool operator==(const FabricTier&, const FabricTier&) = default;
 };
 
 struct ClusterPart {
   NodeType type;
   int64_t nodes = 1;
+  friend bool operator==(const ClusterPart&, const ClusterPart&) = default;
 };
 
 // Where a device is. Devices are numbered node by node, in the order of the parts.
@@ -101,19 +112,42 @@ struct Cluster {
   std::vector<FabricTier> tiers;
   bool rail_aligned = false;  // NIC i of every node hangs on switch i of the first tier
   std::shared_ptr<const Profile> profile;  // measured tables; null: constants only
+  std::string profile_file;                // where they came from
 
   int64_t devices() const;
   int64_t nodes() const;
-  Location locate(int64_t device) const;
+  Location locate(int64_t device) const;  // 0 <= device < devices()
   const NodeType& type_of(int64_t device) const;
+  // The lowest tier whose switch is above both nodes: -1 for the same node, 0 for nodes under one
+  // switch of the first tier (or without tiers).
+  int64_t tier_between(int64_t node_a, int64_t node_b) const;
+  // Of all devices: the highest tier between any two.
+  int64_t highest_tier(std::span<const int64_t> devices) const;
+  friend bool operator==(const Cluster& a, const Cluster& b);  // profiles by their contents
 };
 
-// "dgx-a100:8" (preset and nodes), "local", or the path of a TOML file. Unknown preset, key or
-// unit: one line with the nearest name.
+// "dgx-a100:8" (preset and nodes), "local" or "local:4" (this machine, with a rank for each core or
+// with four ranks), or the path of a TOML file. Unknown preset, key or unit: one line with the
+// nearest name.
 Result<Cluster> load_cluster(std::string_view what);
+// `file` names the text in messages; a profile in it is looked for in that file's folder.
 Result<Cluster> parse_cluster(std::string_view toml, std::string_view file);
+// parse_cluster(to_toml(c)) == c.
 std::string to_toml(const Cluster& cluster);
+
+// Presets: tessera/cluster/presets/*.toml, which are part of the program, and "local".
+struct Preset {
+  std::string name, summary;
+  std::string text;  // of the file; empty: local
+};
+const std::vector<Preset>& presets();  // in the order of their names
 std::vector<std::string> preset_names();
+// Whether load_cluster would look for a preset of this name: "dgx-a100:8", but not "gpt:layers=2".
+bool names_preset(std::string_view what);
+
+// This machine, with `ranks` devices (0: one a core). Constants, or the figures that the profile
+// holds: docs/reference/cluster-format.md names its scalars. More ranks than cores share them.
+Cluster local_cluster(int64_t ranks, std::shared_ptr<const Profile> profile);
 
 // A change to try: "link:nic*2", "link:inner*0.5", "device:peak*1.2", "device:memory*2",
 // "latency:nic*0", several separated by commas. docs/reference/cluster-format.md lists them.

@@ -1,4 +1,5 @@
-// What one collective or message costs on a cluster (cost-model.md section 4).
+// What one collective or message costs on a cluster (cost-model.md section 4). Which rule decides:
+// docs/reference/collective-costs.md.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +21,14 @@ struct GroupPlacement {
   // Groups of the same axes that are active at the same time on a node and share its NICs (and, if
   // not switched, its inner link): section 4.4.
   int64_t groups_a_node = 1;
-  int64_t tier = -1;   // highest tier of the fabric that is crossed; -1: inside a node
-  int64_t device = 0;  // one member, whose node type counts
+  int64_t tier = -1;  // highest tier of the fabric that is crossed; -1: inside a node
+  // The most nodes of the group under one switch of the tier below: neighbours in a ring that need
+  // not cross `tier`.
+  int64_t nodes_a_switch = 1;
+  int64_t device = 0;  // whose node type counts: the first of the part with the slowest links
   friend auto operator<=>(const GroupPlacement&, const GroupPlacement&) = default;
 };
-// Of a group of devices among `all` groups of its kind (all ranks of the mesh, by the same axes).
+// Of a group of devices, of whose kind `groups_a_node` are active at the same time on a node.
 GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& devices,
                            int64_t groups_a_node);
 
@@ -44,8 +48,8 @@ struct CollectiveCost {
 class CollectiveCosts {
  public:
   CollectiveCosts(const Cluster& cluster, const Style& style);
-  // `bytes`: of the whole array on one member: what all-reduce has in and out, what all-gather has
-  // out, reduce-scatter has in, all-to-all has in on one member (S in section 4.1).
+  // `bytes`: >= 0, of the whole array on one member: what all-reduce has in and out, what
+  // all-gather has out, reduce-scatter has in, all-to-all has in on one member (S in section 4.1).
   CollectiveCost collective(CollectiveKind kind, const GroupPlacement& where, int64_t bytes) const;
   // A message between two devices. `share`: messages of the same kind that leave the node at the
   // same time.
@@ -54,8 +58,23 @@ class CollectiveCosts {
   CollectiveCost copy(int64_t device, bool to_disk, bool from_disk, int64_t bytes) const;
 
  private:
-  const Cluster* cluster_;
+  CollectiveCost price(CollectiveKind kind, const GroupPlacement& where, int64_t bytes) const;
+
+  const Cluster* cluster_;  // both outlive this
   const Style* style_;
 };
+
+// Closed forms of section 4.4, for bounds and checks; seconds without latency. `bytes` = S, `inner`
+// = bus rate inside the node (bytes/s).
+//
+// Reduce-scatter in each of `nodes` nodes of `k` members, all-reduce between nodes (a member's NIC
+// rate `nic`), all-gather: 2 (k-1)/k S/inner + 2 (nodes-1)/nodes (S/k)/nic.
+double hierarchical_all_reduce(double bytes, int64_t k, int64_t nodes, double inner, double nic);
+// One ring through all members: 2 (n-1)/n S / min(inner, nics_used * nic); inside one node the NICs
+// do not count.
+double flat_all_reduce(double bytes, int64_t k, int64_t nodes, double inner, double nic,
+                       int64_t nics_used);
+// What falls to one of the groups that are active on a node at the same time: nics * nic / groups.
+double nic_rate_of_group(int64_t nics, double nic, int64_t groups_a_node);
 
 }  // namespace tessera

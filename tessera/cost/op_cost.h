@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/cluster/cluster.h"
+#include "tessera/cost/family.h"
 #include "tessera/cost/figure.h"
 #include "tessera/cost/style.h"
 #include "tessera/program/program.h"
@@ -29,41 +30,65 @@ enum class WorkClass : uint8_t {
 std::string_view work_class_name(WorkClass work);
 
 // How much an instruction does, independent of the device. Sizes are of the instruction's box, not
-// of the op.
+// of the op. Equal works cost the same.
 struct OpWork {
   WorkClass kind = WorkClass::kElementwise;
-  DType dtype = DType::kFloat32;             // of the arithmetic
-  double flops = 0;                          // one multiply-add = 2
+  std::string_view op;            // name of the op kind in the op table; names the measured family
+  DType dtype = DType::kFloat32;  // of the arithmetic
+  double flops = 0;               // one multiply-add = 2
   double bytes_read = 0, bytes_written = 0;  // each operand once
   double batch = 1, m = 0, n = 0, k = 0;     // kMatmul
   double queries = 0, keys = 0, heads = 0, key_heads = 0,
          head_dim = 0;  // kAttention; batch as above
-  double visible = 1;   // kAttention: share of the scores that the mask leaves
+  // kAttention: share of the scores that the mask leaves, the diagonal counted half, so that the
+  // shares of an op's pieces add up to its flops.
+  double visible = 1;
   bool backward = false;
+  bool update = false;   // of the phase update
+  bool block = false;    // of a repeated block of the model ("blocks.3....")
+  bool grouped = false;  // kMatmul: the batch counts experts
+  bool view =
+      false;  // kMove: the same bytes under other dims; a framework with views copies nothing
+  std::string_view
+      layout;  // kMatmul: "nn", "nt", "tn", "tt"; t: the second matrix dim is not the fast one
   double elements = 0;  // of the largest operand
+  FamilyKey family;     // of measured kernels; empty if not asked for
+  friend bool operator==(const OpWork&, const OpWork&) = default;
 };
-OpWork work_of(const Graph& graph, const Program& program, const Compute& compute);
+// The rule of a kind; kinds without one are a broken invariant (op_work_test covers all_kinds()).
+WorkClass work_class_of(std::string_view kind);
+// `families`: also the key of the measured family, for machines with a profile.
+OpWork work_of(const Graph& graph, const Program& program, const Compute& compute,
+               bool families = false);
 
 struct OpCost {
   double kernel_s = 0;  // on the device: max(arithmetic, memory) + fixed part
-  double host_s = 0;    // to issue it
+  // To issue it: device.host_issue_s a kernel and the style's host time, before the node's
+  // host_slowness.
+  double host_s = 0;
   double flops = 0, bytes_read = 0, bytes_written = 0;
   double unit_fraction = 1;    // share of the device's units that it fills
   double memory_fraction = 0;  // share of the memory rate that it uses while it runs
   int64_t workspace_bytes = 0;
-  int kernels = 1;
+  int kernels = 1;  // 0: a view
   CostSource source = CostSource::kConstant;
   double uncertainty = 0;
 };
 
 // Look-up order: measured entry, interpolation in a measured family, tile model, curve (section 3).
-// Equal work is priced once.
+// Equal work is priced once (not thread-safe: one object a thread). The constants are the tables of
+// cost/constants.h; docs/reference/costs.md explains them.
 class OpCosts {
  public:
-  OpCosts(const Device& device, const Style& style, const Profile* profile);
+  // `profile` (may be null) must outlive it; `ranks_a_node`: that work side by side, for measured
+  // times.
+  OpCosts(const Device& device, const Style& style, const Profile* profile,
+          int64_t ranks_a_node = 1);
   ~OpCosts();
   OpCosts(OpCosts&&) noexcept;
-  OpCost cost(const OpWork& work) const;
+  // `occupied_units`: of the device's units, those that communication kernels hold meanwhile: the
+  // tiles of a matrix product go in more waves (section 5.1).
+  OpCost cost(const OpWork& work, double occupied_units = 0) const;
 
  private:
   struct Impl;

@@ -25,9 +25,22 @@ struct Style {
   double elementwise_passes = 1;
   bool fused_attention =
       true;                  // false: scores are written out, softmax, mask and dropout are passes
-  bool fused_update = true;  // one kernel for all parameters
+  bool fused_update = true;  // one kernel for many parameters
+  // Of matrix products: "" as their dtype says; "tf32" instead of fp32; "fp8", "fp4" instead of 16
+  // bits, in the linear layers of repeated blocks, where the device has it.
+  std::string matmul_arithmetic;
+  // Unfused attention, forward: arrays of all scores that are read or written between the two
+  // products (scale, mask, softmax, dropout); backward 1.5 times as many.
+  double attention_passes = 5;
+  // Loss: arrays of float32 logits read or written, forward and again backward; 0: one fused kernel
+  // each, which moves its operands.
+  double loss_passes = 0;
+  double norm_passes = 1;  // passes over the operands of norms and softmax; 1: fused
+  bool copy_views = true;  // false: dims renamed, joined or cut cost no kernel
   // Scales of efficiency over the device's (1: as the device's curve says).
   double matmul_efficiency = 1, attention_efficiency = 1, memory_efficiency = 1;
+  // Of collectives and messages, over the rates of the curves: inside a node, between nodes.
+  double inner_efficiency = 1, network_efficiency = 1;
   // Communication that the framework runs beside computation; false: the host waits.
   bool overlap_gradients = true, overlap_parameters = true, overlap_messages = true;
   double compute_slowdown = 1.15;  // of compute while communication inside the node runs beside it
@@ -39,12 +52,17 @@ struct Style {
   // step.
   double step_overhead_s = 0;
   double jitter = 0;
+  friend bool operator==(const Style&, const Style&) = default;
 };
 
 // A preset by name ("tessera", "megatron", "fsdp", ...), or "name,key=value,..." to change some
-// options.
+// options; keys are the fields' names, times have a unit ("host_forward_s=20us"). Errors: unknown
+// preset or key (with the nearest), a value that is none.
 Result<Style> parse_style(std::string_view text);
-std::string to_string(const Style& style);  // with every option that differs from its preset
+// With every option that differs from its preset; parse_style reads it back to an equal value.
+std::string to_string(const Style& style);
 std::vector<std::string> style_names();
+std::string_view style_summary(std::string_view preset);  // one line; "" if there is none
+std::vector<std::string> style_keys();
 
 }  // namespace tessera

@@ -8,11 +8,13 @@
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
+#include "tessera/base/toml_reader.h"
 #include "tessera/plan/plan.h"
 
 namespace tessera {
 namespace {
 
+using Reader = TomlReader;
 using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
@@ -38,27 +40,6 @@ const Names kOrders{"aligned", "rotated", "nested"};
 const Names kTiers{"device", "host", "disk"};
 const Names kDTypes{"float64", "float32", "bfloat16", "float16"};
 
-std::string_view type_text(toml::node_type type) {
-  switch (type) {
-    case toml::node_type::none: return "nothing";
-    case toml::node_type::table: return "a table";
-    case toml::node_type::array: return "a list";
-    case toml::node_type::string: return "a string";
-    case toml::node_type::integer: return "an integer";
-    case toml::node_type::floating_point: return "a number with a fraction";
-    case toml::node_type::boolean: return "a boolean";
-    case toml::node_type::date: return "a date";
-    case toml::node_type::time: return "a time of day";
-    case toml::node_type::date_time: return "a date";
-  }
-  return "nothing";
-}
-
-std::string did_you_mean(std::string_view name, const Names& candidates) {
-  const std::string best = nearest(name, candidates);
-  return best.empty() ? "" : fmt::format(", did you mean '{}'?", best);
-}
-
 bool is_identifier(std::string_view text) {
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0])) != 0) return false;
   return std::all_of(text.begin(), text.end(), [](char c) {
@@ -66,168 +47,24 @@ bool is_identifier(std::string_view text) {
   });
 }
 
-// One table of the text with its name in messages ("[[split]]") and the file, for file:line.
-class Reader {
- public:
-  Reader(const toml::table& table, std::string where, const std::string& file, int fallback_line)
-      : table_(table), where_(std::move(where)), file_(file) {
-    line_ =
-        table.source().begin.line > 0 ? static_cast<int>(table.source().begin.line) : fallback_line;
-  }
-
-  int line() const { return line_; }
-  const std::string& file() const { return file_; }
-  bool has(std::string_view key) const { return table_.contains(key); }
-  const toml::node* find(std::string_view key) const { return table_.get(key); }
-
-  tl::unexpected<Error> error(int line, const std::string& message) const {
-    return invalid_input(fmt::format("{}:{}: {}", file_, line, message));
-  }
-  int line_of(const toml::node& node) const {
-    const auto line = static_cast<int>(node.source().begin.line);
-    return line > 0 ? line : line_;
-  }
-  int line_of(std::string_view key) const {
-    const toml::node* node = table_.get(key);
-    return node == nullptr ? line_ : line_of(*node);
-  }
-  tl::unexpected<Error> wrong_type(std::string_view key, std::string_view expected,
-                                   const toml::node& node) const {
-    return error(line_of(node), fmt::format("'{}' in {}: expected {}, found {}", key, where_,
-                                            expected, type_text(node.type())));
-  }
-  tl::unexpected<Error> not_one_of(std::string_view key, std::string_view what,
-                                   std::string_view found, const Names& allowed) const {
-    return error(line_of(key),
-                 fmt::format("unknown {} '{}'{}", what, found, did_you_mean(found, allowed)));
-  }
-
-  // No keys but these.
-  Status allow(const Names& keys) const {
-    for (const auto& [key, node] : in_order()) {
-      const std::string name(key->str());
-      if (std::find(keys.begin(), keys.end(), name) != keys.end()) continue;
-      return error(static_cast<int>(key->source().begin.line),
-                   fmt::format("unknown key '{}' in {}{}", name, where_, did_you_mean(name, keys)));
+// Keys with positive integers, in the order of the text.
+Status read_sizes(const Reader& reader, std::string_view key, NamedSizes& value) {
+  std::optional<Reader> inner;
+  TESSERA_TRY_VOID(reader.table(key, "a table like { dp = 2, tp = 2 }", inner));
+  if (!inner) return {};
+  value.clear();
+  for (const auto& [name, size_node] : inner->in_order()) {
+    const std::string axis(name->str());
+    if (!is_identifier(axis) || axis == "time") {
+      return reader.error(reader.line_of(*size_node),
+                          fmt::format("'{}' cannot name a mesh axis", axis));
     }
-    return {};
+    int64_t size = 0;
+    TESSERA_TRY_VOID(inner->integer(axis, 1, size));
+    value.emplace_back(axis, size);
   }
-  Status require(std::string_view key) const {
-    if (has(key)) return {};
-    return error(line_, fmt::format("{} needs the key '{}'", where_, key));
-  }
-
-  // The readers below keep `value` if the key is absent.
-  Status string(std::string_view key, std::string& value) const {
-    const toml::node* node = table_.get(key);
-    if (node == nullptr) return {};
-    const auto* text = node->as_string();
-    if (text == nullptr) return wrong_type(key, "a string", *node);
-    value = text->get();
-    if (value.empty())
-      return error(line_of(*node), fmt::format("'{}' in {} is empty", key, where_));
-    return {};
-  }
-  Status integer(std::string_view key, int64_t minimum, int64_t& value) const {
-    const toml::node* node = table_.get(key);
-    if (node == nullptr) return {};
-    const auto* number = node->as_integer();
-    if (number == nullptr) return wrong_type(key, "an integer", *node);
-    value = number->get();
-    if (value < minimum) {
-      return error(line_of(*node), fmt::format("expected {} >= {}, found {}", key, minimum, value));
-    }
-    return {};
-  }
-  Status positive(std::string_view key, double& value) const {
-    const toml::node* node = table_.get(key);
-    if (node == nullptr) return {};
-    const auto number = node->value<double>();
-    if (!node->is_number() || !number) return wrong_type(key, "a number", *node);
-    value = *number;
-    if (value > 0 && std::isfinite(value)) return {};
-    return error(line_of(*node), fmt::format("expected {} > 0, found {:g}", key, value));
-  }
-  // A string or a list of strings.
-  Status strings(std::string_view key, Names& value) const {
-    const toml::node* node = table_.get(key);
-    if (node == nullptr) return {};
-    value.clear();
-    if (const auto* text = node->as_string()) {
-      value.push_back(text->get());
-      return {};
-    }
-    const auto* list = node->as_array();
-    if (list == nullptr) return wrong_type(key, "a string or a list of strings", *node);
-    for (const toml::node& item : *list) {
-      if (!item.is_string()) return wrong_type(key, "a list of strings", item);
-      value.push_back(item.as_string()->get());
-    }
-    return {};
-  }
-  Status boolean(std::string_view key, bool& value) const {
-    const toml::node* node = table_.get(key);
-    if (node == nullptr) return {};
-    if (!node->is_boolean()) return wrong_type(key, "true or false", *node);
-    value = node->as_boolean()->get();
-    return {};
-  }
-  // A list of positive integers.
-  Status integers(std::string_view key, std::vector<int64_t>& value) const {
-    const toml::node* node = table_.get(key);
-    if (node == nullptr) return {};
-    const auto* list = node->as_array();
-    if (list == nullptr) return wrong_type(key, "a list of integers", *node);
-    value.clear();
-    for (const toml::node& item : *list) {
-      if (!item.is_integer()) return wrong_type(key, "a list of integers", item);
-      value.push_back(item.as_integer()->get());
-      if (value.back() < 1) {
-        return error(line_of(item), fmt::format("expected {} >= 1, found {}", key, value.back()));
-      }
-    }
-    return {};
-  }
-  // Keys with positive integers, in the order of the text.
-  Status sizes(std::string_view key, NamedSizes& value) const {
-    const toml::node* node = table_.get(key);
-    if (node == nullptr) return {};
-    const auto* table = node->as_table();
-    if (table == nullptr) return wrong_type(key, "a table like { dp = 2, tp = 2 }", *node);
-    const Reader inner(*table, std::string(key), file_, line_);
-    value.clear();
-    for (const auto& [name, size_node] : inner.in_order()) {
-      const std::string axis(name->str());
-      if (!is_identifier(axis) || axis == "time") {
-        return error(line_of(*size_node), fmt::format("'{}' cannot name a mesh axis", axis));
-      }
-      int64_t size = 0;
-      TESSERA_TRY_VOID(inner.integer(axis, 1, size));
-      value.emplace_back(axis, size);
-    }
-    return {};
-  }
-
- private:
-  // toml++ sorts tables by key; the order of mesh axes matters, so sort by position in the text.
-  std::vector<std::pair<const toml::key*, const toml::node*>> in_order() const {
-    std::vector<std::pair<const toml::key*, const toml::node*>> entries;
-    for (auto it = table_.cbegin(); it != table_.cend(); ++it) {
-      entries.emplace_back(&it->first, &it->second);
-    }
-    std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-      const auto& x = a.first->source().begin;
-      const auto& y = b.first->source().begin;
-      return x.line != y.line ? x.line < y.line : x.column < y.column;
-    });
-    return entries;
-  }
-
-  const toml::table& table_;
-  std::string where_;
-  const std::string& file_;
-  int line_ = 0;
-};
+  return {};
+}
 
 std::string mesh_text(const NamedSizes& mesh) { return Mesh::row_major(mesh).to_string(); }
 
@@ -350,7 +187,7 @@ Result<StageEntry> read_stage(const Reader& reader) {
   for (std::string_view key : {"ops", "at"}) TESSERA_TRY_VOID(reader.require(key));
   TESSERA_TRY_VOID(reader.string("ops", entry.ops));
   TESSERA_TRY_VOID(reader.integer("at", 0, entry.at));
-  TESSERA_TRY_VOID(reader.sizes("mesh", entry.mesh));
+  TESSERA_TRY_VOID(read_sizes(reader, "mesh", entry.mesh));
   if (reader.has("devices")) {
     int64_t devices = 0;
     TESSERA_TRY_VOID(reader.integer("devices", 0, devices));
@@ -633,7 +470,7 @@ Result<Plan> read_plan(const Reader& top) {
   Plan plan;
   plan.file = top.file();
   TESSERA_TRY_VOID(top.allow(kPlanKeys));
-  TESSERA_TRY_VOID(top.sizes("mesh", plan.mesh));
+  TESSERA_TRY_VOID(read_sizes(top, "mesh", plan.mesh));
   TESSERA_TRY_VOID(top.integer("micro_batches", 1, plan.micro_batches));
   if (top.has("micro_batches")) plan.micro_batches_line = top.line_of("micro_batches");
   if (top.has("schedule")) plan.schedule_line = top.line_of("schedule");

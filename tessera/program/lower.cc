@@ -18,7 +18,9 @@ struct Lowering::Impl {
   std::vector<PlaceText> texts;  // by place
 
   bool several_places() const;
-  void add_roles(PlaceId place, std::vector<RankClass>& out) const;  // of ranks at one place
+  // Of ranks at one place; of_rank: index into `out`, by rank.
+  void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
+  std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
     return {graph.get(),
             &plan,
@@ -181,19 +183,32 @@ struct Alike {
 // alike; classes are products of these, joined where they come to the same sizes. Ranks at several
 // places are each a class.
 std::vector<RankClass> Lowering::roles() const {
+  std::vector<int32_t> of_rank;
+  return impl_->roles(of_rank);
+}
+
+std::vector<int32_t> Lowering::role_of_ranks() const {
+  std::vector<int32_t> of_rank;
+  impl_->roles(of_rank);
+  return of_rank;
+}
+
+std::vector<RankClass> Lowering::Impl::roles(std::vector<int32_t>& of_rank) const {
   std::vector<RankClass> out;
-  for (const std::vector<PlaceId>& row : impl_->plan.rows) {
-    if (row.size() == 1) impl_->add_roles(row[0], out);
+  of_rank.assign(static_cast<size_t>(plan.ranks), -1);
+  for (const std::vector<PlaceId>& row : plan.rows) {
+    if (row.size() == 1) add_roles(row[0], out, of_rank);
   }
-  for (int64_t rank = 0; impl_->several_places() && rank < impl_->plan.ranks; ++rank) {
+  for (int64_t rank = 0; several_places() && rank < plan.ranks; ++rank) {
     RankClass alone{{}, static_cast<int>(rank), 1};
-    const auto places = impl_->plan.places_of(rank);
-    if (places.size() == 1) continue;
+    const auto places = plan.places_of(rank);
+    if (places.size() <= 1) continue;
     for (PlaceId place : places) {
-      const auto& stages = impl_->plan.places[place.index()].stages;
+      const auto& stages = plan.places[place.index()].stages;
       alone.stages.insert(alone.stages.end(), stages.begin(), stages.end());
     }
     std::sort(alone.stages.begin(), alone.stages.end());
+    of_rank[static_cast<size_t>(rank)] = static_cast<int32_t>(out.size());
     out.push_back(std::move(alone));
   }
   return out;
@@ -204,7 +219,8 @@ bool Lowering::Impl::several_places() const {
                      [](const auto& row) { return row.size() > 1; });
 }
 
-void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out) const {
+void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
+                               std::vector<int32_t>& of_rank) const {
   const ShapeRule shapes = input().shapes;
   const PlaceText& text = texts[place.index()];
   const Mesh& mesh = text.mesh;
@@ -244,6 +260,17 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out) const
                      static_cast<int>(mesh.rank_at(product.coordinates)), 0});
     }
     out[it->second].ranks += product.ranks;
+  }
+  const auto only = known.size() == 1 ? known.begin()->second : 0;
+  for (int64_t rank = 0; rank < plan.ranks; ++rank) {
+    if (!mesh.contains(rank)) continue;
+    int32_t& role = of_rank[static_cast<size_t>(rank)];
+    role = static_cast<int32_t>(only);
+    if (known.size() == 1) continue;
+    const std::vector<int64_t> coordinates = mesh.coordinates(rank);
+    std::vector<std::vector<int64_t>> sizes;
+    for (const Varying& what : varying) sizes.push_back(what.sizes(coordinates));
+    role = static_cast<int32_t>(known.at(sizes));
   }
 }
 

@@ -33,6 +33,7 @@ class Lowering {
 
   Result<Program> lower(int rank) const;
   std::vector<RankClass> roles() const;
+  std::vector<int32_t> role_of_ranks() const;  // by rank: index into roles(); -1: in no mesh
   const Graph& graph() const;
   const ResolvedPlan& plan() const;
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -83,6 +85,12 @@ std::vector<double> to_double(const std::byte* data, DType dtype, int64_t n) {
   return values;
 }
 
+int64_t read_clock(RecordClock which) {
+  timespec now{};
+  clock_gettime(which == RecordClock::kSteady ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
 std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
@@ -111,6 +119,8 @@ struct RankExecutor::Impl {
   ByBlock<std::vector<comm::Label>> labels;
   const LoadFunction* load = nullptr;
   std::map<std::string, double> seconds;
+  std::vector<Executed>* recorded = nullptr;  // of the step that runs
+  RecordClock clock = RecordClock::kSteady;
   Copier copier;  // last: it ends before what it works on
 
   Impl(const Graph& g, const Program& p, comm::Communicator& c, ExecutorOptions o)
@@ -312,7 +322,12 @@ struct RankExecutor::Impl {
           (instruction.when == When::kLast && !run.last))
         continue;
       touch(touched[i], run.micro_batch);
-      if (options.profile) {
+      if (recorded != nullptr) {
+        const int64_t begin = read_clock(clock);
+        execute(run, i, instruction);
+        recorded->push_back(
+            {run.block, static_cast<int32_t>(i), run.micro_batch, begin, read_clock(clock)});
+      } else if (options.profile) {
         const auto begin = std::chrono::steady_clock::now();
         execute(run, i, instruction);
         seconds[profile_name(instruction)] +=
@@ -582,6 +597,18 @@ void RankExecutor::initialise() {
 void RankExecutor::run_step(int64_t step, const LoadFunction& load) {
   impl_->load = &load;
   impl_->run_step(step);
+  impl_->recorded = nullptr;
+}
+
+void RankExecutor::record(std::vector<Executed>* into, RecordClock clock) {
+  impl_->recorded = into;
+  impl_->clock = clock;
+  if (into == nullptr) return;
+  size_t room = 0;
+  for (const BlockRunStep& entry : impl_->program.schedule)
+    room += impl_->program.block(entry.block).size();
+  into->clear();
+  into->reserve(room);
 }
 
 void RankExecutor::check_disk(const Status& status, const Home& home) const {

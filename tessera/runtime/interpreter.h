@@ -49,6 +49,19 @@ struct HostArray {
 using LoadFunction =
     std::function<void(const Tensor& tensor, const Box& region, const kernels::Array& to)>;
 
+// One executed instruction of a recorded step; times of the steady clock, or of the thread's time
+// on a processor, in nanoseconds.
+struct Executed {
+  BlockRef block;
+  int32_t instruction = 0;  // index in the block
+  int64_t micro_batch = 0;
+  int64_t start_ns = 0, end_ns = 0;
+};
+enum class RecordClock : uint8_t {
+  kSteady,     // comparable between the ranks of a machine
+  kProcessor,  // of the rank's own thread: what others take of its core does not count
+};
+
 struct ExecutorOptions {
   uint64_t seed = 0;
   int threads = 1;                      // inside one kernel: this rank's share of the cores
@@ -69,6 +82,10 @@ class RankExecutor {
   void initialise();
   // Steps count from 1.
   void run_step(int64_t step, const LoadFunction& load);
+
+  // The next step is recorded: every instruction that runs, in order. Null: none is. The room is
+  // taken here; recording costs two readings of the clock an instruction.
+  void record(std::vector<Executed>* into, RecordClock clock = RecordClock::kSteady);
 
   // A home or a fetch of the program (fetches: after a step).
   HostArray read(const Home& home) const;

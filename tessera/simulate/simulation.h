@@ -110,6 +110,8 @@ struct Simulation {
   std::vector<std::string> labels;
   std::vector<TraceEvent> events;  // if asked for; by (rank, start)
   int64_t simulated_events = 0;
+  // Expected time that failures and restarts cost a step (SimulateOptions); not in step_time_s.
+  double failure_loss_s = 0;
   double tokens_per_s() const { return static_cast<double>(tokens) / step_time_s; }
   double flops_per_device() const { return model_flops / step_time_s / static_cast<double>(ranks); }
   double mfu() const { return flops_per_device() / peak_flops; }

@@ -1,0 +1,97 @@
+#include "tessera/cluster/cluster.h"
+
+#include <algorithm>
+
+#include "tessera/base/check.h"
+#include "tessera/cluster/profile.h"
+
+namespace tessera {
+
+std::string_view generation_name(Generation generation) {
+  switch (generation) {
+    case Generation::kPascal: return "pascal";
+    case Generation::kVolta: return "volta";
+    case Generation::kTuring: return "turing";
+    case Generation::kAmpere: return "ampere";
+    case Generation::kAda: return "ada";
+    case Generation::kHopper: return "hopper";
+    case Generation::kBlackwell: return "blackwell";
+    case Generation::kCpu: return "cpu";
+  }
+  return "";
+}
+
+std::string_view link_name(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::kNvlink: return "nvlink";
+    case LinkKind::kPcie: return "pcie";
+    case LinkKind::kQpi: return "qpi";
+    case LinkKind::kNic: return "nic";
+    case LinkKind::kHost: return "host";
+    case LinkKind::kMemory: return "memory";
+  }
+  return "";
+}
+
+int64_t Cluster::devices() const {
+  int64_t count = 0;
+  for (const ClusterPart& part : parts) count += part.nodes * part.type.devices;
+  return count;
+}
+
+int64_t Cluster::nodes() const {
+  int64_t count = 0;
+  for (const ClusterPart& part : parts) count += part.nodes;
+  return count;
+}
+
+Location Cluster::locate(int64_t device) const {
+  TESSERA_CHECK(device >= 0, "device {}", device);
+  Location at;
+  int64_t rest = device;
+  for (const ClusterPart& part : parts) {
+    if (const int64_t here = part.nodes * part.type.devices; rest >= here) {
+      rest -= here;
+      at.node += part.nodes;
+      ++at.part;
+      continue;
+    }
+    at.node += rest / part.type.devices;
+    at.local = rest % part.type.devices;
+    return at;
+  }
+  TESSERA_CHECK(false, "device {} of a cluster with {}", device, devices());
+  return at;
+}
+
+const NodeType& Cluster::type_of(int64_t device) const {
+  return parts[static_cast<size_t>(locate(device).part)].type;
+}
+
+int64_t Cluster::tier_between(int64_t node_a, int64_t node_b) const {
+  if (node_a == node_b) return -1;
+  for (size_t tier = 0; tier < tiers.size(); ++tier) {
+    const int64_t radix = tiers[tier].radix;
+    if (radix == 0) return static_cast<int64_t>(tier);
+    node_a /= radix;
+    node_b /= radix;
+    if (node_a == node_b) return static_cast<int64_t>(tier);
+  }
+  return std::max<int64_t>(static_cast<int64_t>(tiers.size()) - 1, 0);
+}
+
+int64_t Cluster::highest_tier(std::span<const int64_t> devices) const {
+  if (devices.empty()) return -1;
+  // Tiers nest, so the first and the last node are the farthest apart.
+  const auto [low, high] = std::minmax_element(devices.begin(), devices.end());
+  return tier_between(locate(*low).node, locate(*high).node);
+}
+
+bool operator==(const Cluster& a, const Cluster& b) {
+  const bool measured = a.profile != nullptr && b.profile != nullptr;
+  return a.name == b.name && a.parts == b.parts && a.tiers == b.tiers &&
+         a.rail_aligned == b.rail_aligned && a.profile_file == b.profile_file &&
+         (measured ? *a.profile == *b.profile : a.profile == b.profile);
+}
+
+}  // namespace tessera

@@ -1,0 +1,157 @@
+// load_cluster: presets by name, this machine, files.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "tessera/base/check.h"
+#include "tessera/base/text.h"
+#include "tessera/base/toml_reader.h"
+#include "tessera/cluster/cluster.h"
+#include "tessera/cluster/presets.h"
+#include "tessera/cluster/profile.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kLocal = "local";
+constexpr std::string_view kLocalSummary =
+    "this machine: a rank for each core; local:N for N ranks";
+
+// The comment in the first line of a preset's text.
+std::string summary_of(std::string_view text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  TESSERA_CHECK(line.starts_with("# "), "a preset starts with a comment, found '{}'", line);
+  return std::string(line.substr(2));
+}
+
+double scalar(const Profile* profile, const std::string& name, double otherwise) {
+  if (profile == nullptr) return otherwise;
+  const auto it = profile->scalars.find(name);
+  return it == profile->scalars.end() ? otherwise : it->second;
+}
+
+int64_t memory_of_this_machine() {
+  const auto pages = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES));
+  const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+  return std::max<int64_t>(pages, 1) * std::max<int64_t>(page, 1);
+}
+
+bool names_file(std::string_view what) {
+  return what.ends_with(".toml") || what.find('/') != std::string_view::npos;
+}
+
+Result<Cluster> load_local(int64_t ranks) {
+  const std::string path = default_profile_path();
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return local_cluster(ranks, nullptr);
+  TESSERA_TRY(Profile profile, load_profile(path));
+  Cluster cluster = local_cluster(ranks, std::make_shared<const Profile>(std::move(profile)));
+  cluster.profile_file = std::filesystem::absolute(path).lexically_normal().string();
+  return cluster;
+}
+
+}  // namespace
+
+Cluster local_cluster(int64_t ranks, std::shared_ptr<const Profile> profile) {
+  const Profile* measured = profile.get();
+  const auto cores = std::max<int64_t>(std::thread::hardware_concurrency(), 1);
+  const int64_t devices = ranks > 0 ? ranks : cores;
+  // Constants of a server core with AVX2 at 2.5 GHz: 32 float32 operations a cycle. They are a
+  // guess for any other machine; `tessera profile` replaces them.
+  NodeType type;
+  type.name = "local";
+  type.devices = devices;
+  Device& device = type.device;
+  device.name = measured == nullptr ? "core (constants, not measured)" : measured->device;
+  device.generation = Generation::kCpu;
+  device.peak["fp32"] = scalar(measured, "device.peak.fp32", 80e9);
+  device.peak["fp64"] = scalar(measured, "device.peak.fp64", device.peak["fp32"] / 2);
+  device.sustained = std::min(1.0, static_cast<double>(cores) / static_cast<double>(devices));
+  device.memory_bytes = memory_of_this_machine() / devices;
+  device.memory_rate = scalar(measured, "device.memory_rate", 8e9);
+  device.cache_bytes = static_cast<int64_t>(scalar(measured, "device.cache_bytes", 1 << 20));
+  device.clock_hz = scalar(measured, "device.clock_hz", 2.5e9);
+  device.launch_s = scalar(measured, "device.launch_s", 0);  // kernels run in the issuing thread
+  device.host_issue_s = scalar(measured, "host.issue_s", 5e-6);
+  type.inner = {LinkKind::kMemory, scalar(measured, "inner.rate", 4e9),
+                scalar(measured, "inner.latency_s", 10e-6), false};
+  type.host = {LinkKind::kHost, scalar(measured, "host.rate", 4e9),
+               scalar(measured, "host.latency_s", 1e-6), true};
+  type.host_bytes = memory_of_this_machine();
+  type.host_memory_rate = scalar(measured, "host.memory_rate", 16e9);
+  type.disk_bytes = 1'000'000'000'000;
+  type.disk_read_rate = scalar(measured, "disk.read_rate", 500e6);
+  type.disk_write_rate = scalar(measured, "disk.write_rate", 300e6);
+  Cluster cluster;
+  cluster.name = kLocal;
+  cluster.parts.push_back({std::move(type), 1});
+  cluster.profile = std::move(profile);
+  return cluster;
+}
+
+const std::vector<Preset>& presets() {
+  static const std::vector<Preset> all = [] {
+    std::vector<Preset> list;
+    for (const auto& [name, text] : preset_files()) {
+      list.push_back({std::string(name), summary_of(text), std::string(text)});
+    }
+    list.push_back({std::string(kLocal), std::string(kLocalSummary), ""});
+    std::sort(list.begin(), list.end(),
+              [](const Preset& a, const Preset& b) { return a.name < b.name; });
+    return list;
+  }();
+  return all;
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.push_back(preset.name);
+  return names;
+}
+
+bool names_preset(std::string_view what) {
+  const std::string_view name = what.substr(0, what.find(':'));
+  return std::any_of(presets().begin(), presets().end(),
+                     [&](const Preset& preset) { return preset.name == name; });
+}
+
+Result<Cluster> load_cluster(std::string_view what) {
+  if (names_file(what)) {
+    TESSERA_TRY(const std::string text, read_file(std::string(what)));
+    return parse_cluster(text, what);
+  }
+  const size_t colon = what.find(':');
+  const std::string name(what.substr(0, colon));
+  const auto it = std::find_if(presets().begin(), presets().end(),
+                               [&](const Preset& preset) { return preset.name == name; });
+  if (it == presets().end()) {
+    return invalid_input(fmt::format(
+        "cluster '{}': expected a preset (tessera inspect --list-clusters), 'local' or a .toml "
+        "file, found '{}'{}",
+        what, name, did_you_mean(name, preset_names())));
+  }
+  int64_t count = 0;
+  if (colon != std::string_view::npos) {
+    const auto number = parse_int(what.substr(colon + 1));
+    if (!number || *number < 1 || *number > 1'000'000) {
+      return invalid_input(fmt::format(
+          "cluster '{}': expected a number of {} from 1 to 1000000 after ':', found '{}'", what,
+          name == kLocal ? "ranks" : "nodes", what.substr(colon + 1)));
+    }
+    count = *number;
+  }
+  if (name == kLocal) return load_local(count);
+  TESSERA_TRY(Cluster cluster, parse_cluster(it->text, name + ".toml"));
+  if (count == 0) return cluster;
+  if (count > 1 && cluster.parts.front().type.nics == 0) {
+    return invalid_input(fmt::format(
+        "cluster '{}': expected one node, which has no network, found {}", what, count));
+  }
+  cluster.parts.front().nodes = count;
+  return cluster;
+}
+
+}  // namespace tessera

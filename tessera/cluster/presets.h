@@ -1,0 +1,13 @@
+// The texts of tessera/cluster/presets/*.toml, put into the program by CMake.
+#pragma once
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+// File name without .toml, and the text; in the order of the names.
+const std::vector<std::pair<std::string_view, std::string_view>>& preset_files();
+
+}  // namespace tessera

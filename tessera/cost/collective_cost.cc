@@ -1,0 +1,469 @@
+#include "tessera/cost/collective_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "tessera/base/check.h"
+#include "tessera/cost/collective_curves.h"
+#include "tessera/cost/collective_profile.h"
+#include "tessera/cost/nccl_tuner.h"
+
+namespace tessera {
+namespace {
+
+// Latency of a NIC that the tuner's constants contain; what a cluster's has more is added.
+constexpr double kTunerNicSeconds = 5e-6;
+// Rate of a channel from which on the library opens another one.
+constexpr double kNewChannel = 48e9, kOldChannel = 24e9;
+constexpr double kTunerError = .25, kRuleError = .3;
+constexpr double kDiskRate = 1e9;         // of a node that does not say
+constexpr int64_t kSwitchSumMembers = 5;  // fewer are quicker by a ring (H200: 4 devices)
+
+struct Machine {
+  const Cluster& cluster;
+  const NodeType& type;
+  const Style& style;
+  const GroupPlacement& where;
+};
+
+bool is_new(Generation generation) {
+  return generation == Generation::kHopper || generation == Generation::kBlackwell;
+}
+
+// Share of the NVLink rate that rings use: whole links of 20 (V100, A100), 20.6, 40.1 GB/s.
+double nvlink_ring_share(Generation generation) {
+  switch (generation) {
+    case Generation::kHopper: return 18 * 20.6 / 450;
+    case Generation::kBlackwell: return 18 * 40.1 / 900;
+    case Generation::kPascal:
+    case Generation::kVolta:
+    case Generation::kTuring:
+    case Generation::kAmpere:
+    case Generation::kAda:
+    case Generation::kCpu: return .8;
+  }
+  return .8;
+}
+
+// Units that the communication kernels of a collective take (channels, one unit each).
+double channel_units(Generation generation) {
+  switch (generation) {
+    case Generation::kPascal:
+    case Generation::kVolta:
+    case Generation::kTuring: return 12;
+    case Generation::kAmpere:
+    case Generation::kAda: return 24;
+    case Generation::kHopper:
+    case Generation::kBlackwell: return 16;
+    case Generation::kCpu: return 0;
+  }
+  return 0;
+}
+
+// Bus rate inside the node, of one group.
+double inner_bus(const Machine& at) {
+  const Link& inner = at.type.inner;
+  const int64_t active = std::max<int64_t>(at.where.members_a_node, 1) * at.where.groups_a_node;
+  double rate = inner.rate * at.style.inner_efficiency;
+  if (!inner.switched && inner.kind != LinkKind::kNvlink) rate /= static_cast<double>(active);
+  if (inner.kind == LinkKind::kNvlink) rate *= nvlink_ring_share(at.type.device.generation);
+  if (inner.kind == LinkKind::kPcie && inner.switched) rate *= pcie_share(active);
+  return rate;
+}
+
+// NICs that are near the group's members in a node, and of them what falls to the group.
+double nics_near(const Machine& at) {
+  const auto near = static_cast<double>(at.where.members_a_node * at.type.nics) /
+                    static_cast<double>(at.type.devices);
+  return std::max(1., std::ceil(near));
+}
+double nics_of_group(const Machine& at) {
+  return std::min(nics_near(at),
+                  static_cast<double>(at.type.nics) / static_cast<double>(at.where.groups_a_node));
+}
+
+// Rate of what is below over the rate upwards, of the tiers below the one that is crossed.
+double oversubscription(const Machine& at) {
+  double out = 1;
+  for (int64_t t = 0; t < at.where.tier; ++t) {
+    out *= at.cluster.tiers[static_cast<size_t>(t)].oversubscription;
+  }
+  return std::max(out, 1.);
+}
+
+// Bus rate between nodes, of one group: its NICs; where it crosses a tier, one edge of the ring for
+// each switch leaves it, so that with q of its nodes below a switch 1/q of them need the way up.
+double network_bus(const Machine& at) {
+  const double rate =
+      nics_of_group(at) * at.type.nic.rate * kNicShare * at.style.network_efficiency;
+  return rate * std::min(1., static_cast<double>(at.where.nodes_a_switch) / oversubscription(at));
+}
+
+double fabric_seconds(const Cluster& cluster, int64_t tier) {
+  double out = 0;
+  for (int64_t t = 0; t <= tier && t < static_cast<int64_t>(cluster.tiers.size()); ++t) {
+    out += cluster.tiers[static_cast<size_t>(t)].latency_s;
+  }
+  return out;
+}
+
+TunerGroup tuner_group(CollectiveKind kind, const Machine& at) {
+  TunerGroup group;
+  group.kind = kind;
+  group.nodes = at.where.nodes;
+  group.ranks_a_node = (at.where.members + at.where.nodes - 1) / at.where.nodes;
+  group.generation = at.type.device.generation;
+  group.nvlink = at.type.inner.kind == LinkKind::kNvlink;
+  const double inner = inner_bus(at);
+  double bus = inner, network = inner;
+  if (group.nodes > 1) {
+    network = network_bus(at);
+    bus = std::min(inner, network);
+    group.network_lag_s = fabric_seconds(at.cluster, at.where.tier) +
+                          std::max(0., at.type.nic.latency_s - kTunerNicSeconds);
+  }
+  const double channel = is_new(group.generation) ? kNewChannel : kOldChannel;
+  group.channels = std::max<int64_t>(2, static_cast<int64_t>(std::ceil(bus / channel)));
+  const auto channels = static_cast<double>(group.channels);
+  group.ring = {bus / channels, bus / channels};
+  group.nvls = {inner / channels, network / channels};
+  group.switch_sum = group.nvlink && at.type.inner.switched && is_new(group.generation) &&
+                     group.ranks_a_node >= kSwitchSumMembers;
+  return group;
+}
+
+// The least time that the bytes between nodes take, whatever the algorithm: reduce-scatter in the
+// nodes first.
+double network_floor(const TunerGroup& group, double bytes) {
+  if (group.nodes == 1) return 0;
+  const double rate = static_cast<double>(group.channels) * group.nvls.network_rate;
+  return collective_volume(group.kind, group.nodes, bytes) / rate;
+}
+
+// The quickest legal pair, with what rings over nodes were measured to need besides.
+std::optional<TunerChoice> tuned(const TunerGroup& group, int64_t bytes) {
+  std::optional<TunerChoice> best;
+  const auto size = static_cast<double>(bytes);
+  const auto ranks = static_cast<double>(group.ranks());
+  const double volume = collective_volume(group.kind, group.ranks(), size);
+  for (const TunerAlgorithm algorithm : kTunerAlgorithms) {
+    for (const TunerProtocol protocol : kTunerProtocols) {
+      auto found = tuner_time(group, algorithm, protocol, bytes, SizeSteps::kSmooth);
+      if (!found) continue;
+      if (group.nodes > 1) {
+        const bool ring = algorithm == TunerAlgorithm::kRing;
+        if (ring) found->latency_s += static_cast<double>(group.nodes) * kRingNodeSeconds;
+        found->transfer_s = std::max(found->transfer_s, network_floor(group, size));
+        if ((ring && protocol != TunerProtocol::kLl) || algorithm == TunerAlgorithm::kNvlsTree) {
+          const double rate = volume / found->transfer_s / static_cast<double>(group.ranks_a_node);
+          found->transfer_s /= ring_ramp(size / ranks, rate);
+        }
+      }
+      if (!best || found->seconds() < best->seconds()) best = found;
+    }
+  }
+  return best;
+}
+
+void set_fractions(CollectiveCost& cost, CollectiveKind kind, const Machine& at, double bytes) {
+  const double seconds = cost.seconds();
+  if (seconds <= 0) return;
+  const double volume = collective_volume(kind, at.where.members, bytes);
+  cost.inner_fraction = std::min(1., volume / (seconds * at.type.inner.rate));
+  if (at.where.nodes > 1) {
+    // All-to-all: what leaves the node, of all members; others: what passes one edge of the ring.
+    const auto nodes = static_cast<double>(at.where.nodes);
+    const double leaving =
+        kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange
+            ? bytes * (nodes - 1) / nodes * static_cast<double>(at.where.members_a_node)
+            : volume;
+    cost.nic_fraction = std::min(1., leaving / (seconds * nics_of_group(at) * at.type.nic.rate));
+  }
+}
+
+// Between members of equal rank on every node: each sends all of its array to one other member.
+CollectiveCost permute(const Machine& at, double bytes) {
+  CollectiveCost cost;
+  cost.algorithm = "direct";
+  cost.uncertainty = kRuleError;
+  const Link& inner = at.type.inner;
+  const Generation generation = at.type.device.generation;
+  cost.latency_s = message_latency(inner.kind) + inner.latency_s;
+  double rate = inner.rate * message_share(generation, inner.kind) * at.style.inner_efficiency;
+  const auto active = static_cast<double>(at.where.members_a_node * at.where.groups_a_node);
+  if (!inner.switched && inner.kind != LinkKind::kNvlink) rate /= active;
+  if (at.where.nodes > 1) {
+    const Link& nic = at.type.nic;
+    cost.latency_s =
+        message_latency(LinkKind::kNic) + nic.latency_s + fabric_seconds(at.cluster, at.where.tier);
+    rate = std::min(rate, network_bus(at) / static_cast<double>(at.where.members_a_node));
+  }
+  cost.transfer_s = bytes / rate;
+  return cost;
+}
+
+// Each member has bytes / n for each other one. The part for other nodes goes through the NICs and,
+// where switches are oversubscribed, through their ways up; the part inside runs beside it. On
+// rail-aligned fabrics a message first goes to the device that sits on the receiver's rail.
+CollectiveCost all_to_all_over_nodes(const Machine& at, double bytes) {
+  const auto members = static_cast<double>(at.where.members);
+  const auto nodes = static_cast<double>(at.where.nodes);
+  const auto k = static_cast<double>(at.where.members_a_node);
+  const double nic = nics_of_group(at) * at.type.nic.rate * at.style.network_efficiency / k;
+  const double away = bytes * (nodes - 1) / nodes;
+  const double network = away / (nic * std::min(kNicShare, all_to_all_nic_share(at.where.nodes)));
+  const auto below = static_cast<double>(at.where.nodes_a_switch);
+  const double up = at.where.tier > 0
+                        ? bytes * (nodes - below) / nodes * oversubscription(at) / (nic * kNicShare)
+                        : 0;
+  double inside = bytes * (k - 1) / members;
+  if (at.cluster.rail_aligned) inside += away * (k - 1) / k;
+  CollectiveCost cost;
+  cost.algorithm = "direct";
+  cost.uncertainty = kTunerError;
+  cost.latency_s = all_to_all_latency(at.where.nodes) + fabric_seconds(at.cluster, at.where.tier) +
+                   std::max(0., at.type.nic.latency_s - kTunerNicSeconds);
+  cost.transfer_s = std::max({network, up, inside / inner_bus(at)});
+  return cost;
+}
+
+// Host processors, and all-to-all where nothing is measured: one message a step of a ring (or to
+// each other member), the volume of section 4.1 through the slowest link.
+CollectiveCost by_steps(CollectiveKind kind, const Machine& at, double bytes) {
+  const bool exchange = kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange;
+  const auto members = static_cast<double>(at.where.members);
+  const double steps = kind == CollectiveKind::kAllReduce ? 2 * (members - 1) : members - 1;
+  double step = message_latency(at.type.inner.kind) + at.type.inner.latency_s;
+  double rate = inner_bus(at);
+  if (at.where.nodes > 1) {
+    step = message_latency(LinkKind::kNic) + at.type.nic.latency_s +
+           fabric_seconds(at.cluster, at.where.tier);
+    rate = std::min(rate, network_bus(at));
+  }
+  CollectiveCost cost;
+  cost.algorithm = exchange ? "direct" : "ring";
+  cost.uncertainty = kRuleError;
+  cost.latency_s = steps * step;
+  cost.transfer_s = collective_volume(kind, at.where.members, bytes) / rate;
+  return cost;
+}
+
+CollectiveCost from_curve(const CurvePoint& point, const Machine& at) {
+  CollectiveCost cost;
+  cost.latency_s = point.latency_s;
+  cost.transfer_s = point.transfer_s / at.style.inner_efficiency;
+  cost.source = CostSource::kCurve;
+  cost.uncertainty = point.uncertainty;
+  return cost;
+}
+
+}  // namespace
+
+namespace {
+
+// The device by which a group's node type is known: of the parts that it touches, the first device
+// of the one with the slowest links between nodes (if it spans any) and in them.
+int64_t slowest_part(const Cluster& cluster, const std::set<int64_t>& parts, bool spans_nodes) {
+  std::optional<std::pair<double, double>> slowest;
+  int64_t found = 0, first = 0;
+  for (size_t p = 0; p < cluster.parts.size(); ++p) {
+    const auto& [type, nodes] = cluster.parts[p];
+    if (parts.contains(static_cast<int64_t>(p))) {
+      const double nics = static_cast<double>(type.nics) * type.nic.rate;
+      const auto rates =
+          spans_nodes ? std::pair{nics, type.inner.rate} : std::pair{type.inner.rate, nics};
+      if (!slowest || rates < *slowest) {
+        slowest = rates;
+        found = first;
+      }
+    }
+    first += nodes * type.devices;
+  }
+  return found;
+}
+
+// Sets the tier that is crossed: switches above the nodes, tier by tier, until one is above all.
+void climb(const Cluster& cluster, const std::map<int64_t, int64_t>& members, GroupPlacement& out) {
+  std::map<int64_t, int64_t> below;  // nodes of the group, by switch (of tier -1: the node)
+  for (const auto& [node, count] : members) below[node] = 1;
+  out.tier = 0;
+  out.nodes_a_switch = cluster.tiers.empty() ? out.nodes : 1;
+  for (size_t t = 0; t < cluster.tiers.size(); ++t) {
+    const int64_t radix = cluster.tiers[t].radix;
+    std::map<int64_t, int64_t> above;
+    for (const auto& [id, nodes] : below) above[radix > 0 ? id / radix : 0] += nodes;
+    out.tier = static_cast<int64_t>(t);
+    if (above.size() == 1) return;
+    for (const auto& [id, nodes] : above) out.nodes_a_switch = std::max(out.nodes_a_switch, nodes);
+    below = std::move(above);
+  }
+}
+
+}  // namespace
+
+GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& devices,
+                           int64_t groups_a_node) {
+  TESSERA_CHECK(!devices.empty(), "a group without members");
+  GroupPlacement out;
+  out.members = static_cast<int64_t>(devices.size());
+  out.groups_a_node = groups_a_node;
+  std::map<int64_t, int64_t> members;  // by node
+  std::set<int64_t> parts;
+  for (const int64_t device : devices) {
+    const Location location = cluster.locate(device);
+    ++members[location.node];
+    parts.insert(location.part);
+  }
+  out.nodes = static_cast<int64_t>(members.size());
+  for (const auto& [node, count] : members) {
+    out.members_a_node = std::max(out.members_a_node, count);
+  }
+  out.device = slowest_part(cluster, parts, out.nodes > 1);
+  if (out.nodes > 1) climb(cluster, members, out);
+  return out;
+}
+
+CollectiveCosts::CollectiveCosts(const Cluster& cluster, const Style& style)
+    : cluster_(&cluster), style_(&style) {}
+
+CollectiveCost CollectiveCosts::price(CollectiveKind kind, const GroupPlacement& where,
+                                      int64_t bytes) const {
+  const Machine at{*cluster_, cluster_->type_of(where.device), *style_, where};
+  TESSERA_CHECK(where.nodes == 1 || at.type.nics > 0, "no network between {} nodes of {}",
+                where.nodes, at.type.name);
+  const auto size = static_cast<double>(bytes);
+  const bool exchange = kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange;
+  if (kind == CollectiveKind::kPermute) return permute(at, size);
+  if (at.type.device.generation == Generation::kCpu) return by_steps(kind, at, size);
+  if (where.nodes == 1) {
+    if (const auto point =
+            inner_curve(kind, at.type.device.generation, at.type.inner, where.members, bytes)) {
+      CollectiveCost cost = from_curve(*point, at);
+      const auto choice = tuner_choice(tuner_group(kind, at), bytes, SizeSteps::kSmooth);
+      cost.algorithm = choice ? choice->name() : "direct";
+      return cost;
+    }
+    if (exchange) return by_steps(kind, at, size);
+  } else if (exchange) {
+    return all_to_all_over_nodes(at, size);
+  }
+  const auto choice = tuned(tuner_group(kind, at), bytes);
+  TESSERA_CHECK(choice.has_value(), "no algorithm for {}", collective_name(kind));
+  CollectiveCost cost;
+  cost.latency_s = choice->latency_s;
+  cost.transfer_s = choice->transfer_s;
+  cost.algorithm = choice->name();
+  cost.uncertainty = kTunerError;
+  return cost;
+}
+
+CollectiveCost CollectiveCosts::collective(CollectiveKind kind, const GroupPlacement& where,
+                                           int64_t bytes) const {
+  CollectiveCost cost;
+  cost.algorithm = "none";
+  if (where.members < 2 || bytes <= 0) return cost;
+  const Machine at{*cluster_, cluster_->type_of(where.device), *style_, where};
+  std::optional<Figure> measured;
+  if (cluster_->profile != nullptr) {
+    measured = profiled_collective(*cluster_->profile, collective_name(kind), where.nodes,
+                                   where.members, bytes);
+  }
+  if (measured) {
+    // What an empty array would take; the rest is the transfer.
+    const auto least = profiled_collective(*cluster_->profile, collective_name(kind), where.nodes,
+                                           where.members, 1);
+    cost.latency_s = std::min(least->seconds, measured->seconds);
+    cost.transfer_s = measured->seconds - cost.latency_s;
+    cost.algorithm = "measured";
+    cost.source = measured->source;
+    cost.uncertainty = measured->uncertainty;
+  } else {
+    cost = price(kind, where, bytes);
+  }
+  cost.units =
+      std::min(channel_units(at.type.device.generation), static_cast<double>(at.type.device.units));
+  set_fractions(cost, kind, at, static_cast<double>(bytes));
+  return cost;
+}
+
+CollectiveCost CollectiveCosts::message(int64_t from, int64_t to, int64_t bytes,
+                                        int64_t share) const {
+  CollectiveCost cost;
+  cost.algorithm = "none";
+  if (from == to || bytes <= 0) return cost;
+  const Location a = cluster_->locate(from), b = cluster_->locate(to);
+  const NodeType& type = cluster_->type_of(from);
+  const NodeType& other = cluster_->type_of(to);
+  const Link& inner = type.inner;
+  const auto sharing = static_cast<double>(std::max<int64_t>(share, 1));
+  const double inside =
+      inner.rate * message_share(type.device.generation, inner.kind) * style_->inner_efficiency;
+  cost.algorithm = "message";
+  cost.uncertainty = kRuleError;
+  double rate = inside;
+  if (a.node == b.node) {
+    cost.latency_s = message_latency(inner.kind) + inner.latency_s;
+    if (!inner.switched && inner.kind != LinkKind::kNvlink) rate /= sharing;
+    cost.inner_fraction = rate / inner.rate;
+  } else {
+    const GroupPlacement pair = place_group(*cluster_, {from, to}, 1);
+    const Machine at{*cluster_, type, *style_, pair};
+    const auto node_rate = [&](const NodeType& end) {
+      const double all = static_cast<double>(end.nics) * end.nic.rate;
+      return std::min(end.nic.rate, all / sharing / oversubscription(at));
+    };
+    rate = std::min(node_rate(type), node_rate(other)) * kNicShare * style_->network_efficiency;
+    cost.latency_s = message_latency(LinkKind::kNic) +
+                     std::max(type.nic.latency_s, other.nic.latency_s) +
+                     fabric_seconds(*cluster_, pair.tier);
+    if (cluster_->rail_aligned && a.local != b.local) {
+      // By the device of this node that sits on the receiver's rail, in chunks.
+      cost.latency_s += message_latency(inner.kind) + inner.latency_s;
+      cost.inner_fraction = std::min(1., rate / inner.rate);
+    }
+    rate = std::min(rate, inside);
+    cost.nic_fraction = std::min(1., rate / node_rate(type));
+  }
+  cost.transfer_s = static_cast<double>(bytes) / rate;
+  return cost;
+}
+
+CollectiveCost CollectiveCosts::copy(int64_t device, bool to_disk, bool from_disk,
+                                     int64_t bytes) const {
+  CollectiveCost cost;
+  cost.algorithm = "copy";
+  cost.uncertainty = kRuleError;
+  if (bytes <= 0) return cost;
+  const NodeType& type = cluster_->type_of(device);
+  const auto sharing = static_cast<double>(type.devices);
+  double rate = type.host.rate * message_share(type.device.generation, type.host.kind);
+  if (!type.host.switched) rate /= sharing;
+  const auto disk = [&](double stated) { return (stated > 0 ? stated : kDiskRate) / sharing; };
+  if (to_disk) rate = std::min(rate, disk(type.disk_write_rate));
+  if (from_disk) rate = std::min(rate, disk(type.disk_read_rate));
+  cost.latency_s = message_latency(type.host.kind) + type.host.latency_s;
+  cost.transfer_s = static_cast<double>(bytes) / rate;
+  return cost;
+}
+
+double hierarchical_all_reduce(double bytes, int64_t k, int64_t nodes, double inner, double nic) {
+  const double share = static_cast<double>(k - 1) / static_cast<double>(k);
+  const double across = 2 * static_cast<double>(nodes - 1) / static_cast<double>(nodes);
+  return 2 * share * bytes / inner + across * (bytes / static_cast<double>(k)) / nic;
+}
+
+double flat_all_reduce(double bytes, int64_t k, int64_t nodes, double inner, double nic,
+                       int64_t nics_used) {
+  const double rate = nodes == 1 ? inner : std::min(inner, static_cast<double>(nics_used) * nic);
+  return collective_volume(CollectiveKind::kAllReduce, k * nodes, bytes) / rate;
+}
+
+double nic_rate_of_group(int64_t nics, double nic, int64_t groups_a_node) {
+  return static_cast<double>(nics) * nic / static_cast<double>(groups_a_node);
+}
+
+}  // namespace tessera

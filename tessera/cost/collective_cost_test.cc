@@ -1,0 +1,404 @@
+// Composition of collectives over nodes (cost-model.md section 4.4), on machines made by hand.
+#include "tessera/cost/collective_cost.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "tessera/cluster/profile.h"
+#include "tessera/cost/collective_curves.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMebi = 1024 * 1024, kGibi = 1024 * kMebi;
+constexpr auto kAll = CollectiveKind::kAllReduce;
+constexpr auto kGather = CollectiveKind::kAllGather;
+constexpr auto kEach = CollectiveKind::kAllToAll;
+
+NodeType node(Generation generation, double nvlink, int64_t nics, double nic) {
+  NodeType type;
+  type.name = "node";
+  type.device.generation = generation;
+  type.device.units = 108;
+  type.devices = 8;
+  type.inner = {LinkKind::kNvlink, nvlink, 0, true};
+  type.nics = nics;
+  type.nic = {LinkKind::kNic, nic, 2e-6, true};
+  type.host = {LinkKind::kHost, 25e9, 0, true};
+  return type;
+}
+Cluster of(NodeType type, int64_t nodes) {
+  Cluster cluster;
+  cluster.name = "by hand";
+  cluster.parts = {{std::move(type), nodes}};
+  return cluster;
+}
+Cluster dgx_a100(int64_t nodes) { return of(node(Generation::kAmpere, 300e9, 8, 25e9), nodes); }
+Cluster dgx_h100(int64_t nodes) { return of(node(Generation::kHopper, 450e9, 8, 50e9), nodes); }
+
+std::vector<int64_t> every(int64_t count, int64_t stride = 1, int64_t first = 0) {
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < count; ++i) out.push_back(first + i * stride);
+  return out;
+}
+
+struct Priced {
+  Cluster cluster;
+  Style style = {};
+  CollectiveCost group(CollectiveKind kind, const std::vector<int64_t>& devices, int64_t groups,
+                       int64_t bytes) const {
+    return CollectiveCosts(cluster, style)
+        .collective(kind, place_group(cluster, devices, groups), bytes);
+  }
+  CollectiveCost message(int64_t from, int64_t to, int64_t bytes, int64_t share = 1) const {
+    return CollectiveCosts(cluster, style).message(from, to, bytes, share);
+  }
+};
+
+TEST(Place, members_nodes_and_tiers) {
+  Cluster cluster = dgx_a100(16);
+  cluster.tiers = {{4, 2, 1e-6}, {0, 1, 1e-6}};
+  const GroupPlacement inside = place_group(cluster, every(8), 1);
+  EXPECT_EQ(inside.nodes, 1);
+  EXPECT_EQ(inside.members_a_node, 8);
+  EXPECT_EQ(inside.tier, -1);
+  const GroupPlacement leaf = place_group(cluster, every(4, 8), 8);
+  EXPECT_EQ(leaf.nodes, 4);
+  EXPECT_EQ(leaf.members_a_node, 1);
+  EXPECT_EQ(leaf.groups_a_node, 8);
+  EXPECT_EQ(leaf.tier, 0);
+  const GroupPlacement dense = place_group(cluster, every(16, 8), 8);
+  EXPECT_EQ(dense.tier, 1);
+  EXPECT_EQ(dense.nodes_a_switch, 4);
+  const GroupPlacement wide = place_group(cluster, every(4, 32), 8);  // one node a leaf switch
+  EXPECT_EQ(wide.tier, 1);
+  EXPECT_EQ(wide.nodes_a_switch, 1);
+}
+
+TEST(Place, equal_positions_are_equal_whoever_the_members_are) {
+  const Cluster cluster = dgx_a100(4);
+  EXPECT_EQ(place_group(cluster, every(4, 8, 0), 8), place_group(cluster, every(4, 8, 5), 8));
+  EXPECT_EQ(place_group(cluster, every(2, 1, 0), 4), place_group(cluster, every(2, 1, 30), 4));
+}
+
+TEST(Place, the_slowest_part_of_the_group_counts) {
+  Cluster cluster = dgx_h100(2);
+  cluster.parts.push_back({node(Generation::kAmpere, 300e9, 1, 3e9), 2});
+  EXPECT_EQ(place_group(cluster, every(2, 8), 8).device, 0);
+  EXPECT_EQ(place_group(cluster, every(4, 8), 8).device, 16);
+  EXPECT_EQ(place_group(cluster, every(2, 8, 16), 8).device, 16);
+}
+
+// ---- closed forms
+TEST(ClosedForms, hierarchical_is_flat_with_one_member_a_node_or_one_node) {
+  EXPECT_DOUBLE_EQ(hierarchical_all_reduce(1e9, 1, 8, 200e9, 25e9),
+                   flat_all_reduce(1e9, 1, 8, 200e9, 25e9, 1));
+  EXPECT_DOUBLE_EQ(hierarchical_all_reduce(1e9, 8, 1, 200e9, 25e9),
+                   flat_all_reduce(1e9, 8, 1, 200e9, 25e9, 8));
+  EXPECT_DOUBLE_EQ(flat_all_reduce(8e9, 8, 1, 200e9, 25e9, 1), 2 * 7. / 8 * 8e9 / 200e9);
+}
+
+TEST(ClosedForms, a_flat_ring_moves_more_through_the_nics) {
+  // With a very fast inside only the NICs' part is left; one NIC a member, in the flat ring one of
+  // them a node's way out: (n-1)/(n-k).
+  const auto factor = [](int64_t n, int64_t k) {
+    const double flat = flat_all_reduce(1e9, k, n / k, 1e30, 25e9, k),
+                 tree = hierarchical_all_reduce(1e9, k, n / k, 1e30, 25e9);
+    return flat / tree;
+  };
+  EXPECT_NEAR(factor(16, 8), 1.875, 1e-12);
+  EXPECT_NEAR(factor(64, 8), 1.125, 1e-12);
+}
+
+TEST(ClosedForms, groups_share_the_nics) {
+  EXPECT_DOUBLE_EQ(nic_rate_of_group(8, 25e9, 8), 25e9);
+  EXPECT_DOUBLE_EQ(nic_rate_of_group(4, 12.5e9, 8), 6.25e9);
+}
+
+// ---- prices
+TEST(Inside, measured_curve_with_the_tuners_name) {
+  const Priced a100{dgx_a100(1)};
+  const CollectiveCost cost = a100.group(kAll, every(8), 1, kGibi);
+  EXPECT_NEAR(cost.seconds() * 1e6, 8357, 1);
+  EXPECT_EQ(cost.algorithm, "ring/simple");
+  EXPECT_EQ(cost.source, CostSource::kCurve);
+  EXPECT_NEAR(cost.inner_fraction, 227. / 300, .01);
+  EXPECT_EQ(cost.nic_fraction, 0);
+  const Priced h100{dgx_h100(1)};
+  EXPECT_EQ(h100.group(kAll, every(8), 1, 64 * kMebi).algorithm, "nvls/simple");
+  EXPECT_NE(h100.group(kAll, every(4), 2, 64 * kMebi).algorithm, "nvls/simple");
+}
+
+TEST(Inside, groups_of_one_node_do_not_meet_on_a_switch) {
+  const Priced a100{dgx_a100(1)};
+  EXPECT_EQ(a100.group(kAll, every(4), 1, kGibi).seconds(),
+            a100.group(kAll, every(4), 2, kGibi).seconds());
+}
+
+TEST(Inside, devices_of_an_unswitched_bus_share_it) {
+  NodeType type = node(Generation::kTuring, 12e9, 1, 3.1e9);
+  type.inner = {LinkKind::kPcie, 12e9, 0, false};
+  const Priced box{of(type, 1)};
+  const double pair = box.group(kAll, every(2), 1, kGibi).transfer_s,
+               two_pairs = box.group(kAll, every(2), 2, kGibi).transfer_s;
+  EXPECT_NEAR(pair, 1. * kGibi / 6e9, .01 * pair);
+  EXPECT_NEAR(two_pairs, 2 * pair, 1e-9);
+  type.inner.switched = true;  // A100 PCIe, 8 devices: half of the rate
+  const Priced switched{of(type, 1)};
+  const double eight = switched.group(kAll, every(8), 1, kGibi).transfer_s;
+  EXPECT_NEAR(eight, 1.75 * kGibi / 6e9, .01 * eight);
+}
+
+TEST(Nodes, the_flat_ring_is_bound_by_the_nics_of_the_node) {
+  const CollectiveCost cost = Priced{dgx_h100(4)}.group(kAll, every(32), 1, 8 * kGibi);
+  // 2 (n-1)/n S; 8 NICs would do 384 GB/s, the rings inside the nodes 18 * 20.6.
+  EXPECT_NEAR(cost.transfer_s, 2 * 31. / 32 * 8 * kGibi / 370.8e9, 1e-9);
+  EXPECT_EQ(cost.algorithm, "ring/simple");
+  EXPECT_EQ(cost.source, CostSource::kConstant);
+  EXPECT_NEAR(cost.nic_fraction, 370.8 / 400, .01);
+}
+
+TEST(Nodes, eight_groups_of_one_member_a_node_have_a_nic_each) {
+  const Priced a100{dgx_a100(16)};
+  const double one = a100.group(kAll, every(16, 8), 1, 4 * kGibi).transfer_s,
+               eight = a100.group(kAll, every(16, 8), 8, 4 * kGibi).transfer_s;
+  EXPECT_NEAR(one, eight, 1e-9);
+  EXPECT_NEAR(eight, 2 * 15. / 16 * 4 * kGibi / (25e9 * .96), .02 * eight);
+}
+
+TEST(Nodes, with_fewer_nics_than_groups_they_share) {
+  // p4d: four NICs of 100 Gb/s for eight devices; p3.16xlarge: 25 Gb/s for all eight.
+  const Priced p4d{of(node(Generation::kAmpere, 300e9, 4, 12.5e9), 4)};
+  const double alone = p4d.group(kAll, every(4, 8), 1, 4 * kGibi).transfer_s,
+               beside = p4d.group(kAll, every(4, 8), 8, 4 * kGibi).transfer_s;
+  EXPECT_NEAR(beside, 2 * alone, .02 * beside);
+  const Priced p3{of(node(Generation::kVolta, 150e9, 1, 3.125e9), 4)};
+  const double eight = p3.group(kAll, every(4, 8), 8, kGibi).transfer_s;
+  EXPECT_NEAR(eight, 1.5 * kGibi / (3.125e9 * .96 / 8), .02 * eight);
+  const double flat = p3.group(kAll, every(32), 1, kGibi).transfer_s;
+  EXPECT_NEAR(flat, 2 * 31. / 32 * kGibi / (3.125e9 * .96), .05 * flat);
+}
+
+TEST(Nodes, small_arrays_take_a_tree) {
+  EXPECT_EQ(Priced{dgx_a100(16)}.group(kAll, every(128), 1, 4096).algorithm, "tree/ll");
+}
+
+TEST(Nodes, distant_links_count_in_every_hop) {
+  Cluster near = of(node(Generation::kTuring, 50e9, 1, 1e9), 4), far = near;
+  far.parts[0].type.nic.latency_s = 50e-3;
+  const double slow = Priced{far}.group(kAll, every(4, 8), 1, 1024).seconds();
+  EXPECT_GT(slow, .1);  // a tree up and down
+  EXPECT_LT(Priced{near}.group(kAll, every(4, 8), 1, 1024).seconds(), 1e-3);
+  EXPECT_NEAR(Priced{far}.message(0, 8, 1024).seconds(), 50e-3, 1e-3);
+}
+
+TEST(Nodes, oversubscription_slows_rings_whose_edges_all_cross) {
+  Cluster cluster = dgx_a100(16);
+  cluster.tiers = {{4, 4, 0}, {0, 1, 0}};
+  const Priced thin{cluster};
+  cluster.tiers[0].oversubscription = 1;
+  const Priced full{cluster};
+  // Four neighbours below each switch: one edge in four goes up, a quarter of the rate is enough.
+  EXPECT_NEAR(thin.group(kAll, every(16, 8), 8, kGibi).transfer_s,
+              full.group(kAll, every(16, 8), 8, kGibi).transfer_s, 1e-12);
+  // One node a switch: every edge goes up.
+  EXPECT_NEAR(thin.group(kAll, every(4, 32), 8, kGibi).transfer_s,
+              4 * full.group(kAll, every(4, 32), 8, kGibi).transfer_s, .01);
+}
+
+TEST(AllToAll, nics_and_nvlink_work_beside_each_other) {
+  const Priced h100{dgx_h100(4)};
+  const CollectiveCost cost = h100.group(kEach, every(32), 1, kGibi);
+  // Off the node: 3/4 of the bytes, 50 GB/s a device at 89 % (four nodes); inside is quicker.
+  EXPECT_NEAR(cost.transfer_s, .75 * kGibi / (50e9 * .89), 1e-6);
+  EXPECT_NEAR(cost.latency_s * 1e6, 42, 1e-6);
+  EXPECT_EQ(cost.algorithm, "direct");
+  Cluster fast = dgx_h100(2);
+  fast.parts[0].type.nic.rate = 5e12;
+  const double inside = Priced{fast}.group(kEach, every(16), 1, kGibi).transfer_s;
+  EXPECT_NEAR(inside, 7. / 16 * kGibi / 370.8e9, 1e-6);
+  fast.rail_aligned = true;  // what goes to another rail takes NVLink first
+  EXPECT_NEAR(Priced{fast}.group(kEach, every(16), 1, kGibi).transfer_s,
+              (7. / 16 + .5 * 7 / 8) * kGibi / 370.8e9, 1e-6);
+}
+
+TEST(AllToAll, oversubscribed_switches_slow_what_crosses_them) {
+  Cluster cluster = dgx_h100(4);
+  cluster.tiers = {{2, 8, 0}, {0, 1, 0}};
+  const double thin = Priced{cluster}.group(kEach, every(32), 1, kGibi).transfer_s;
+  EXPECT_NEAR(thin, .5 * kGibi * 8 / (50e9 * .96), 1e-6);
+}
+
+TEST(Message, inside_and_between_nodes) {
+  const Priced h100{dgx_h100(2)};
+  EXPECT_NEAR(h100.message(0, 1, kGibi).transfer_s, kGibi / 396e9, 1e-6);
+  EXPECT_NEAR(h100.message(0, 8, kGibi).transfer_s, kGibi / 48e9, 1e-6);
+  EXPECT_NEAR(h100.message(0, 8, kGibi, 8).transfer_s, kGibi / 48e9, 1e-6);  // a NIC each
+  EXPECT_NEAR(h100.message(0, 8, kGibi, 16).transfer_s, 2 * kGibi / 48e9, 1e-6);
+  EXPECT_EQ(h100.message(3, 3, kGibi).seconds(), 0);
+  const Priced p3{of(node(Generation::kVolta, 150e9, 1, 3.125e9), 2)};
+  EXPECT_NEAR(p3.message(0, 8, kGibi, 8).transfer_s, 8 * kGibi / 3e9, 1e-3);
+}
+
+TEST(Message, to_another_rail_goes_by_a_peer) {
+  Cluster cluster = dgx_h100(2);
+  const double direct = Priced{cluster}.message(0, 9, kMebi).latency_s;
+  cluster.rail_aligned = true;
+  EXPECT_GT(Priced{cluster}.message(0, 9, kMebi).latency_s, direct);
+  EXPECT_EQ(Priced{cluster}.message(0, 8, kMebi).latency_s, direct);
+}
+
+TEST(Copy, host_link_and_shared_disk) {
+  Cluster cluster = dgx_a100(1);
+  cluster.parts[0].type.disk_read_rate = 8e9;
+  cluster.parts[0].type.disk_write_rate = 4e9;
+  const Style style;
+  const CollectiveCosts costs(cluster, style);
+  EXPECT_NEAR(costs.copy(0, false, false, kGibi).transfer_s, kGibi / 20e9, 1e-9);
+  EXPECT_NEAR(costs.copy(0, false, true, kGibi).transfer_s, kGibi / 1e9, 1e-9);
+  EXPECT_NEAR(costs.copy(0, true, false, kGibi).transfer_s, kGibi / .5e9, 1e-9);
+}
+
+TEST(Profile_, measured_tables_come_first) {
+  Priced priced{dgx_a100(1)};
+  auto profile = std::make_shared<Profile>();
+  profile->families["all_reduce.threads"] = {{"ranks", "bytes"},
+                                             {{{8, 1024}, 1e-3, 0}, {{8, 4096}, 3e-3, 0}}};
+  priced.cluster.profile = profile;
+  const CollectiveCost cost = priced.group(kAll, every(8), 1, 4096);
+  EXPECT_DOUBLE_EQ(cost.seconds(), 3e-3);
+  EXPECT_DOUBLE_EQ(cost.latency_s, 1e-3);
+  EXPECT_EQ(cost.algorithm, "measured");
+  EXPECT_EQ(cost.source, CostSource::kMeasured);
+  EXPECT_EQ(priced.group(kGather, every(8), 1, 4096).source, CostSource::kCurve);
+}
+
+TEST(Style_, efficiencies_scale_the_transfers) {
+  Priced priced{dgx_a100(2)};
+  const double inside = priced.group(kAll, every(8), 1, kGibi).transfer_s,
+               across = priced.group(kAll, every(2, 8), 8, kGibi).transfer_s;
+  priced.style.inner_efficiency = .5;
+  priced.style.network_efficiency = .5;
+  EXPECT_NEAR(priced.group(kAll, every(8), 1, kGibi).transfer_s, 2 * inside, 1e-12);
+  EXPECT_NEAR(priced.group(kAll, every(2, 8), 8, kGibi).transfer_s, 2 * across, .01 * across);
+}
+
+TEST(Trivial, groups_of_one_and_no_bytes_are_free) {
+  const Priced a100{dgx_a100(1)};
+  EXPECT_EQ(a100.group(kAll, every(1), 1, kGibi).seconds(), 0);
+  EXPECT_EQ(a100.group(kAll, every(8), 1, 0).seconds(), 0);
+}
+
+// ---- properties
+const std::vector<CollectiveKind> kKinds = {kAll,
+                                            kGather,
+                                            CollectiveKind::kReduceScatter,
+                                            kEach,
+                                            CollectiveKind::kBroadcast,
+                                            CollectiveKind::kReduce,
+                                            CollectiveKind::kPermute,
+                                            CollectiveKind::kExchange};
+
+std::vector<Cluster> machines() {
+  std::vector<Cluster> out;
+  for (const auto generation : {Generation::kVolta, Generation::kTuring, Generation::kAmpere,
+                                Generation::kHopper, Generation::kBlackwell, Generation::kCpu}) {
+    NodeType type = node(generation, 200e9, 4, 10e9);
+    if (generation == Generation::kTuring) type.inner = {LinkKind::kPcie, 12e9, 1e-6, true};
+    if (generation == Generation::kCpu) type.inner = {LinkKind::kMemory, 10e9, 1e-6, false};
+    out.push_back(of(type, 8));
+    out.back().tiers = {{2, 2, 1e-6}, {0, 1, 1e-6}};
+  }
+  return out;
+}
+
+struct Shape {
+  std::vector<int64_t> devices;
+  int64_t groups;
+};
+const std::vector<Shape> kShapes = {{every(2), 4},    {every(8), 1},  {every(2, 8), 8},
+                                    {every(8, 8), 8}, {every(64), 1}, {every(16, 4), 4},
+                                    {every(5), 1},    {every(12), 1}, {every(4, 16), 8}};
+
+TEST(Property, more_bytes_are_never_faster) {
+  for (const Cluster& cluster : machines()) {
+    const Priced priced{cluster};
+    for (const CollectiveKind kind : kKinds) {
+      for (const Shape& shape : kShapes) {
+        double last = 0;
+        for (double bytes = 64; bytes < 1e11; bytes *= 1.3) {
+          const double now =
+              priced.group(kind, shape.devices, shape.groups, std::llround(bytes)).seconds();
+          ASSERT_GE(now, last * (1 - 1e-12))
+              << collective_name(kind) << " " << bytes << " " << shape.devices.size();
+          last = now;
+        }
+      }
+    }
+  }
+}
+
+TEST(Property, more_bandwidth_is_never_slower) {
+  for (const Cluster& base : machines()) {
+    for (const CollectiveKind kind : kKinds) {
+      for (const Shape& shape : kShapes) {
+        for (const int64_t bytes : {int64_t{4096}, 3 * kMebi, kGibi}) {
+          double last_inner = 1e99, last_nic = 1e99;
+          for (double factor = .1; factor < 30; factor *= 1.37) {
+            Priced inner{base}, nic{base};
+            inner.cluster.parts[0].type.inner.rate *= factor;
+            nic.cluster.parts[0].type.nic.rate *= factor;
+            const double a = inner.group(kind, shape.devices, shape.groups, bytes).seconds(),
+                         b = nic.group(kind, shape.devices, shape.groups, bytes).seconds();
+            ASSERT_LE(a, last_inner * (1 + 1e-12)) << collective_name(kind) << " " << factor;
+            ASSERT_LE(b, last_nic * (1 + 1e-12)) << collective_name(kind) << " " << factor;
+            last_inner = a;
+            last_nic = b;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Property, more_groups_on_a_node_are_never_faster) {
+  for (const Cluster& cluster : machines()) {
+    for (const CollectiveKind kind : kKinds) {
+      double last = 0;
+      for (int64_t groups = 1; groups <= 8; ++groups) {
+        const double now = Priced{cluster}.group(kind, every(8, 8), groups, kGibi).seconds();
+        EXPECT_GE(now, last) << collective_name(kind);
+        last = now;
+      }
+    }
+  }
+}
+
+TEST(Property, a_price_never_beats_the_volume_over_the_links) {
+  for (const Cluster& cluster : machines()) {
+    const NodeType& type = cluster.parts[0].type;
+    for (const CollectiveKind kind : {kAll, kGather, kEach}) {
+      for (const Shape& shape : kShapes) {
+        const GroupPlacement where = place_group(cluster, shape.devices, shape.groups);
+        const double volume = collective_volume(kind, where.members, kGibi);
+        const CollectiveCost cost = Priced{cluster}.group(kind, shape.devices, shape.groups, kGibi);
+        if (where.nodes == 1) {
+          // The switch sums: a member sends its array once, not 2 (n-1)/n times.
+          const bool sums = type.device.generation == Generation::kHopper ||
+                            type.device.generation == Generation::kBlackwell;
+          EXPECT_GE(cost.seconds(),
+                    (sums ? std::min(volume, 1. * kGibi) : volume) / type.inner.rate);
+        } else {
+          const auto nodes = static_cast<double>(where.nodes);
+          const double out = (nodes - 1) / nodes * kGibi * (kind == kAll ? 2 : 1);
+          EXPECT_GE(cost.seconds(), out / (static_cast<double>(type.nics) * type.nic.rate));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

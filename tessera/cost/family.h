@@ -1,0 +1,55 @@
+// Names and coordinates of measured kernels: the one rule by which `tessera profile` files what it
+// measures and the cost model looks it up (cluster/profile.h). A family holds instructions that
+// differ in their sizes only.
+//
+//   "einsum.float32.nt.bias"   (batch, m, n, k)    layouts of the operands as BLAS sees them: n as
+//                                                  written, t transposed; bias: its sum is in it
+//   "attention.float32.causal" (heads, queries, keys, head_dim)   heads: batch x heads x group
+//   "layer_norm.float32"       (rows, width)       kinds that reduce or that keep a dim whole: of
+//                                                  their largest operand, width its last dim
+//   "reduce_sum.float32.rows"  (rows, width)       .rows: the last dim is summed over
+//   "gelu.float32"             (bytes)             element-wise kinds: read and written
+//   "adamw.float32"            (elements)          updates
+//   "embedding_grad.float32"   (rows, width, vocab)
+//   "copy.float32"             (bytes)             inside a tier; both sides
+//
+// A suffix ".add" is put behind where the output is added to. With it, "@2" says how many ranks of
+// a node worked side by side while it was measured.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/cluster/profile.h"
+#include "tessera/program/program.h"
+
+namespace tessera {
+
+struct FamilyKey {
+  std::string name;  // without "@ranks"
+  std::vector<double> size;
+  friend bool operator==(const FamilyKey&, const FamilyKey&) = default;
+};
+// Of an instruction as it runs in the first micro-batch. Empty name: nothing to do, no cost.
+FamilyKey family_of(const Graph& graph, const Program& program, const Compute& compute);
+FamilyKey family_of(const Program& program, const Copy& copy);
+// Names of the coordinates of a family, by its key.
+std::vector<std::string> size_names(const FamilyKey& key);
+
+struct Measured {
+  double seconds = 0;
+  bool exact = false;      // a sample of these very sizes
+  double uncertainty = 0;  // relative
+};
+// The time of the sizes, from the family's samples: that of equal sizes, or the time a unit of work
+// (product of the sizes) fitted locally, log-log, to the samples around, nearer ones counting more.
+// Beyond the samples the fit is held at their border and the uncertainty grows.
+Measured interpolate(const Family& family, const std::vector<double>& size);
+
+// The family for so many ranks side by side: "name@ranks", else without ".add", else ".bias", else
+// of the nearest number of ranks. Null: nothing like it was measured.
+const Family* find_family(const Profile& profile, std::string_view name, int64_t ranks);
+
+}  // namespace tessera

@@ -1,0 +1,313 @@
+// Prices of work on one device. Every estimate is kernel time = max(arithmetic, memory) + tail;
+// what the shares of the peaks are stands in constants.cc.
+#include "tessera/cost/op_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "tessera/cost/constants.h"
+#include "tessera/cost/matmul.h"
+
+namespace tessera {
+namespace {
+
+double score_elements(const OpWork& work) {
+  return work.batch * work.heads * work.queries * work.keys;
+}
+
+struct Hash {
+  size_t operator()(const std::pair<OpWork, double>& key) const noexcept {
+    const OpWork& w = key.first;
+    size_t hash = std::hash<std::string_view>{}(w.op);
+    const auto mix = [&hash](double value) {
+      hash = (hash ^ std::hash<double>{}(value)) * 0x9E3779B97F4A7C15ULL;
+      hash ^= hash >> 29;
+    };
+    for (const double value : {w.flops, w.bytes_read, w.bytes_written, w.m, w.n, w.k, w.queries,
+                               w.keys, w.visible, key.second}) {
+      mix(value);
+    }
+    return hash;
+  }
+};
+
+}  // namespace
+
+struct OpCosts::Impl {
+  Device device;
+  Style style;
+  const Profile* profile = nullptr;
+  int64_t ranks_a_node = 1;
+  const DeviceConstants* constants = nullptr;
+  std::unordered_map<std::pair<OpWork, double>, OpCost, Hash> known;  // only looked up
+
+  // ---- rates
+  // FLOP/s of an arithmetic, or of the nearest that the device has: 16 bits in fp32 without tensor
+  // cores for them, fp64 at half of fp32.
+  std::pair<std::string_view, double> peak(std::string_view arithmetic) const {
+    const auto at = [&](std::string_view name) {
+      const auto found = device.peak.find(std::string(name));
+      return found == device.peak.end() ? 0.0 : found->second * device.sustained;
+    };
+    if (const double direct = at(arithmetic); direct > 0) return {arithmetic, direct};
+    if (arithmetic == "fp4" && at("fp8") > 0) return {"fp8", at("fp8")};
+    if (arithmetic == "fp4" || arithmetic == "fp8") {
+      return peak(at("bf16") > 0 ? "bf16" : "fp16");
+    }
+    if (arithmetic == "fp64") return {"fp64", at("fp32") / 2};
+    return {"fp32", at("fp32")};
+  }
+
+  static std::string_view plain_arithmetic(DType dtype) {
+    switch (dtype) {
+      case DType::kFloat64: return "fp64";
+      case DType::kBFloat16: return "bf16";
+      case DType::kFloat16: return "fp16";
+      default: return "fp32";
+    }
+  }
+
+  std::string_view matmul_arithmetic(const OpWork& work) const {
+    const std::string_view plain = plain_arithmetic(work.dtype);
+    const std::string_view wanted = style.matmul_arithmetic;
+    const bool narrow = wanted == "fp8" || wanted == "fp4";
+    // Linear layers of blocks: a batch means products of activations, unless it counts experts.
+    if (narrow && dtype_bytes(work.dtype) == 2 && work.block && (work.batch == 1 || work.grouped))
+      return wanted;
+    return wanted == "tf32" && plain == "fp32" ? wanted : plain;
+  }
+
+  double memory_rate(WorkClass work) const {
+    return device.memory_rate * constants->memory * class_constants(work).memory *
+           style.memory_efficiency;
+  }
+
+  // ---- parts of costs
+  struct Part {
+    double seconds = 0;  // without the tail
+    double unit_fraction = 1;
+    double extra_bytes = 0;
+    CostSource source = CostSource::kConstant;
+    double uncertainty = 0;
+  };
+
+  Part matmul(const MatmulShape& shape, double bytes, std::string_view wanted, bool grouped,
+              double occupied) const {
+    const auto [arithmetic, rate] = peak(wanted);
+    const MatmulConstants& row = matmul_constants(device.generation, arithmetic);
+    const double flops = 2 * shape.batch * shape.m * shape.n * shape.k;
+    const auto units = static_cast<double>(device.units);
+    const double scale = style.matmul_efficiency * (grouped ? constants->grouped : 1);
+    const double memory = memory_rate(WorkClass::kMatmul);
+    Part part;
+    part.uncertainty = row.uncertainty + (grouped ? .2 : 0);
+    if (device.generation == Generation::kCpu || device.units <= 1) {
+      const double share = row.best * flops / (flops + row.half_flops);
+      const double free = units / std::max(1.0, units - occupied);
+      part.seconds = std::max(flops / (rate * share * scale) * free, bytes / memory);
+      part.source = CostSource::kCurve;
+      return part;
+    }
+    // The tiles' efficiencies are relative to a unit's peak when the best tile reaches kBestTile.
+    const double reached = rate * row.best / kBestTile * scale;
+    TilingDevice on;
+    on.units = units;
+    on.alignment = arithmetic == "fp8" || arithmetic == "fp4" ? 16 : 8;
+    on.flops_a_byte = reached / memory;
+    Tiling tiling = choose_tiling(shape, bytes, on);
+    part.unit_fraction = std::min(1.0, tiling.tiles / units);
+    if (occupied > 0) tiling = with_units(shape, tiling, on, std::max(1.0, units - occupied));
+    part.extra_bytes = tiling.extra_bytes;
+    part.seconds =
+        std::max(flops / (reached * tiling.share), (bytes + tiling.extra_bytes) / memory);
+    part.source = CostSource::kTileModel;
+    return part;
+  }
+
+  double vector_seconds(double flops, DType dtype) const {
+    const double rate = peak(dtype == DType::kFloat64 ? "fp64" : "fp32").second;
+    return rate > 0 ? flops / (rate * constants->vector) : 0;
+  }
+
+  // ---- classes
+  void price_matmul(const OpWork& work, double occupied, OpCost& cost) const {
+    const std::string_view arithmetic = matmul_arithmetic(work);
+    const double bytes = work.bytes_read + work.bytes_written;
+    const Part part =
+        matmul({work.batch, work.m, work.n, work.k}, bytes, arithmetic, work.grouped, occupied);
+    cost.kernel_s = part.seconds;
+    cost.unit_fraction = part.unit_fraction;
+    cost.workspace_bytes = static_cast<int64_t>(part.extra_bytes);
+    cost.source = part.source;
+    cost.uncertainty = part.uncertainty;
+    const bool narrow = arithmetic == "fp8" || arithmetic == "fp4";
+    if (!narrow || peak(arithmetic).first != arithmetic) return;
+    // The activation operand is cast: read in 16 bits, written in 8. Weights are cast once a step.
+    const double cast = 3 * work.batch * work.m * work.k;
+    cost.kernel_s += cast / memory_rate(WorkClass::kElementwise);
+    cost.bytes_read += cast * 2 / 3;
+    cost.bytes_written += cast / 3;
+  }
+
+  void price_fused_attention(const OpWork& work, double occupied, OpCost& cost) const {
+    const double rate = peak(plain_arithmetic(work.dtype)).second;
+    const double best =
+        work.backward ? constants->attention_backward : constants->attention_forward;
+    const auto small = [](double size, double half) { return size / (size + half); };
+    const double head = small(work.head_dim, kAttentionSmallHead) / small(128, kAttentionSmallHead);
+    const double share = best * std::min(1.0, head) * small(work.keys, kAttentionShortKeys) *
+                         style.attention_efficiency;
+    // Tiles across the diagonal are computed whole.
+    const double diagonal = work.visible < 1 ? kAttentionTile / 2 / work.keys : 0;
+    const double computed = std::min(1.0, work.visible + diagonal) / std::max(work.visible, 1e-9);
+    // A unit takes a tile of queries of one head (backward: of keys).
+    const double rows = work.backward ? work.keys : work.queries;
+    const double tiles = work.batch * work.heads * std::ceil(rows / kAttentionTile);
+    const auto units = static_cast<double>(device.units);
+    const double left = std::max(1.0, units - occupied);
+    const double idle = device.generation == Generation::kCpu
+                            ? units / left
+                            : std::ceil(tiles / left) * units / tiles;
+    const double arithmetic = work.flops * computed / (rate * share) * idle;
+    const double bytes = work.bytes_read + work.bytes_written;
+    cost.kernel_s = std::max(arithmetic, bytes / memory_rate(WorkClass::kAttention));
+    cost.unit_fraction = std::min(1.0, tiles / units);
+    cost.source = CostSource::kCurve;
+    cost.uncertainty = class_constants(WorkClass::kAttention).uncertainty;
+  }
+
+  // Scores in memory: two products (backward four), between them passes over all scores.
+  void price_unfused_attention(const OpWork& work, double occupied, OpCost& cost) const {
+    const double heads = work.batch * work.heads, scores = score_elements(work);
+    const auto element = static_cast<double>(dtype_bytes(work.dtype));
+    const double operand = heads * (work.queries + work.keys) * work.head_dim;
+    const double bytes = element * (scores + operand);  // of one product
+    const std::string_view arithmetic = plain_arithmetic(work.dtype);
+    const Part inner =
+        matmul({heads, work.queries, work.keys, work.head_dim}, bytes, arithmetic, false, occupied);
+    const Part outer =
+        matmul({heads, work.queries, work.head_dim, work.keys}, bytes, arithmetic, false, occupied);
+    const double twice = work.backward ? kUnfusedBackward : 1;
+    const double passes = style.attention_passes * (work.backward ? kBackwardPasses : 1);
+    const double moved = passes * element * scores;
+    cost.kernels = work.backward ? 7 : 4;
+    cost.kernel_s = twice * (inner.seconds + outer.seconds) / style.attention_efficiency +
+                    moved / memory_rate(WorkClass::kElementwise);
+    cost.flops = twice * 4 * scores * work.head_dim;
+    cost.bytes_read = twice * element * (scores + 2 * operand) + moved / 2;
+    cost.bytes_written = twice * element * (scores + operand / 2) + moved / 2;
+    cost.unit_fraction = std::max(inner.unit_fraction, outer.unit_fraction);
+    cost.workspace_bytes = static_cast<int64_t>(2 * element * scores);
+    cost.source = inner.source;
+    cost.uncertainty = class_constants(WorkClass::kAttention).uncertainty + .05;
+  }
+
+  // Passes over memory that the style makes of one over the operands.
+  double passes(const OpWork& work) const {
+    switch (work.kind) {
+      case WorkClass::kElementwise: return work.update ? 1 : style.elementwise_passes;
+      case WorkClass::kNorm: return style.norm_passes;
+      case WorkClass::kMove: return work.view && !style.copy_views ? 0 : 1;
+      default: return 1;
+    }
+  }
+
+  void price_memory(const OpWork& work, OpCost& cost) const {
+    const double times = passes(work);
+    cost.bytes_read = work.bytes_read * times;
+    cost.bytes_written = work.bytes_written * times;
+    if (work.kind == WorkClass::kLoss && style.loss_passes > 0) {
+      const double moved =
+          std::max(4 * work.elements * style.loss_passes, cost.bytes_read + cost.bytes_written);
+      cost.bytes_read = cost.bytes_written = moved / 2;
+      cost.kernels = static_cast<int>(std::max(1.0, std::round(style.loss_passes / 2)));
+    }
+    if (times == 0) {
+      cost.kernels = 0;
+      return;
+    }
+    const double bytes = cost.bytes_read + cost.bytes_written;
+    cost.kernel_s =
+        std::max(bytes / memory_rate(work.kind), vector_seconds(work.flops, work.dtype));
+    cost.unit_fraction = std::min(1.0, work.elements / (static_cast<double>(device.units) * 2048));
+    cost.source = CostSource::kCurve;
+    cost.uncertainty = class_constants(work.kind).uncertainty;
+  }
+
+  // Launches that a style saves: fused neighbours share one, so do many tensors of an update.
+  double launches(const OpWork& work, const OpCost& cost) const {
+    double count = cost.kernels;
+    if (work.update && style.fused_update) count /= kTensorsAnUpdate;
+    if (work.kind == WorkClass::kElementwise && !work.update)
+      count *= std::min(1.0, style.elementwise_passes);
+    return count;
+  }
+
+  bool price_measured(const OpWork& work, OpCost& cost) const {
+    if (profile == nullptr || work.family.name.empty()) return false;
+    const Family* family = find_family(*profile, work.family.name, ranks_a_node);
+    if (family == nullptr || family->samples.front().size.size() != work.family.size.size())
+      return false;
+    const Measured measured = interpolate(*family, work.family.size);
+    cost.kernel_s = measured.seconds;
+    cost.source = measured.exact ? CostSource::kMeasured : CostSource::kInterpolated;
+    cost.uncertainty = measured.uncertainty;
+    if (work.kind == WorkClass::kMatmul) cost.kernel_s /= style.matmul_efficiency;
+    if (work.kind == WorkClass::kAttention) cost.kernel_s /= style.attention_efficiency;
+    return true;
+  }
+
+  OpCost price(const OpWork& work, double occupied) const {
+    OpCost cost;
+    cost.flops = work.flops;
+    cost.bytes_read = work.bytes_read;
+    cost.bytes_written = work.bytes_written;
+    const bool view = work.view && !style.copy_views;
+    const bool unfused = work.kind == WorkClass::kAttention && !style.fused_attention;
+    const bool measured = !view && !unfused && price_measured(work, cost);
+    if (measured) {
+      const auto units = static_cast<double>(device.units);
+      cost.kernel_s *= units / std::max(1.0, units - occupied);
+    } else if (work.kind == WorkClass::kMatmul) {
+      price_matmul(work, occupied, cost);
+    } else if (unfused) {
+      price_unfused_attention(work, occupied, cost);
+    } else if (work.kind == WorkClass::kAttention) {
+      price_fused_attention(work, occupied, cost);
+    } else {
+      price_memory(work, cost);
+    }
+    const double count = launches(work, cost);
+    if (!measured) cost.kernel_s += count * constants->tail_s;
+    const double host = work.update     ? style.host_update_s
+                        : work.backward ? style.host_backward_s
+                                        : style.host_forward_s;
+    cost.host_s = count * (device.host_issue_s + host);
+    const double bytes = cost.bytes_read + cost.bytes_written;
+    if (cost.kernel_s > 0) {
+      cost.memory_fraction = std::min(1.0, bytes / (device.memory_rate * cost.kernel_s));
+    }
+    return cost;
+  }
+};
+
+OpCosts::OpCosts(const Device& device, const Style& style, const Profile* profile,
+                 int64_t ranks_a_node)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->device = device;
+  impl_->style = style;
+  impl_->profile = profile;
+  impl_->ranks_a_node = ranks_a_node;
+  impl_->constants = &device_constants(device.generation);
+}
+OpCosts::~OpCosts() = default;
+OpCosts::OpCosts(OpCosts&&) noexcept = default;
+
+OpCost OpCosts::cost(const OpWork& work, double occupied_units) const {
+  const auto [entry, added] = impl_->known.try_emplace({work, occupied_units});
+  if (added) entry->second = impl_->price(work, occupied_units);
+  return entry->second;
+}
+
+}  // namespace tessera

@@ -1,0 +1,328 @@
+// Prices of work: the tile model's vectors, the look-up order, styles, sanity of every class.
+#include "tessera/cost/op_cost.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/cost/constants.h"
+#include "tessera/cost/matmul.h"
+
+namespace tessera {
+namespace {
+
+Device a100() {
+  Device device;
+  device.name = "a100-80";
+  device.generation = Generation::kAmpere;
+  device.peak = {{"fp32", 19.5e12}, {"tf32", 156e12}, {"fp16", 312e12}, {"bf16", 312e12}};
+  device.memory_bytes = int64_t{80} << 30;
+  device.memory_rate = 2039e9;
+  device.units = 108;
+  device.host_issue_s = 3e-6;
+  return device;
+}
+Device h100() {
+  Device device = a100();
+  device.name = "h100";
+  device.generation = Generation::kHopper;
+  device.peak = {{"fp32", 67e12}, {"bf16", 989e12}, {"fp8", 1979e12}};
+  device.memory_rate = 3350e9;
+  device.units = 132;
+  return device;
+}
+OpWork product(double m, double n, double k, DType dtype = DType::kBFloat16) {
+  OpWork work;
+  work.kind = WorkClass::kMatmul;
+  work.op = "einsum";
+  work.dtype = dtype;
+  work.layout = "nn";
+  work.m = m;
+  work.n = n;
+  work.k = k;
+  work.flops = 2 * m * n * k;
+  const auto size = static_cast<double>(dtype_bytes(dtype));
+  work.bytes_read = size * (m * k + k * n);
+  work.bytes_written = size * m * n;
+  work.elements = std::max({m * k, k * n, m * n});
+  work.block = true;
+  return work;
+}
+OpWork passes_over(WorkClass kind, double elements, double reads, double writes) {
+  OpWork work;
+  work.kind = kind;
+  work.op = "gelu";
+  work.dtype = DType::kBFloat16;
+  work.elements = elements;
+  work.bytes_read = 2 * elements * reads;
+  work.bytes_written = 2 * elements * writes;
+  work.flops = 8 * elements;
+  return work;
+}
+OpWork attention(double batch, double seq, double heads, bool causal, bool backward) {
+  OpWork work;
+  work.kind = WorkClass::kAttention;
+  work.op = backward ? "attention_grad" : "attention";
+  work.dtype = DType::kBFloat16;
+  work.batch = batch;
+  work.queries = work.keys = seq;
+  work.heads = work.key_heads = heads;
+  work.head_dim = 128;
+  work.visible = causal ? .5 : 1;
+  work.backward = backward;
+  work.flops = (backward ? 10 : 4) * batch * heads * seq * seq * 128 * work.visible;
+  work.bytes_read = 2 * 3 * batch * heads * seq * 128 * (backward ? 2 : 1);
+  work.bytes_written = 2 * batch * heads * seq * 128 * (backward ? 3 : 1);
+  work.elements = batch * heads * seq * 128;
+  return work;
+}
+
+// ---- tiles
+// ---------------------------------------------------------------------------------------
+// cost-model.md section 3.1: M = N = 2048, K = 4096 on 108 units: 128 x 128 beats 128 x 256.
+TEST(Tiles, the_worked_example) {
+  const MatmulShape shape{1, 2048, 2048, 4096};
+  const TilingDevice device{108, 8, 0};
+  const auto with_tile = [&](const Tile& tile) {
+    Tiling tiling;
+    tiling.tile = tile;
+    return with_units(shape, tiling, device, 108);
+  };
+  const Tiling wide = with_tile(kTiles[1]), square = with_tile(kTiles[2]);
+  EXPECT_EQ(wide.tiles, 128);
+  EXPECT_EQ(wide.waves, 2);
+  EXPECT_NEAR(wide.share, .593 * .92, .001);
+  EXPECT_EQ(square.tiles, 256);
+  EXPECT_EQ(square.waves, 3);
+  EXPECT_NEAR(square.share, .790 * .85, .001);
+  // Of all six tiles 128 x 64 wins by a hair: 512 in 5 waves.
+  const Tiling best = choose_tiling(shape, 0, device);
+  EXPECT_NEAR(best.share, 512. / 540 * .72, 1e-12);
+}
+
+// Section 5.1: 264 tiles are 2 waves of 132 units, 3 of the 108 that 24 busy ones leave.
+TEST(Tiles, in_more_waves_where_units_are_taken) {
+  const MatmulShape shape{1, 22 * 256, 12 * 128, 4096};
+  const TilingDevice device{132, 8, 0};
+  const Tiling alone = choose_tiling(shape, 0, device);
+  EXPECT_EQ(alone.tiles, 264);
+  EXPECT_EQ(alone.waves, 2);
+  const Tiling beside = with_units(shape, alone, device, 108);
+  EXPECT_EQ(beside.waves, 3);
+  EXPECT_NEAR(alone.share / beside.share, 1.5, 1e-12);
+  const OpCosts costs(h100(), Style(), nullptr);
+  const OpWork work = product(shape.m, shape.n, shape.k);
+  const double tail = device_constants(Generation::kHopper).tail_s;
+  EXPECT_NEAR((costs.cost(work, 24).kernel_s - tail) / (costs.cost(work).kernel_s - tail), 1.5,
+              1e-9);
+}
+
+TEST(Tiles, split_k_where_few_tiles_would_leave_units_idle) {
+  const Tiling best = choose_tiling({1, 256, 256, 16384}, 0, {108, 8, 0});
+  EXPECT_GT(best.split, 1);
+  EXPECT_EQ(best.extra_bytes, 4 * 256 * 256 * best.split);
+  // Where moving the parts costs more than it saves, k stays whole.
+  EXPECT_EQ(choose_tiling({1, 256, 256, 16384}, 0, {108, 8, 1e5}).split, 1);
+}
+
+TEST(Tiles, pad_to_the_alignment) {
+  const double aligned = choose_tiling({1, 4096, 4096, 1024}, 0, {108, 8, 0}).share;
+  const double odd = choose_tiling({1, 4096, 4096, 1017}, 0, {108, 8, 0}).share;
+  EXPECT_NEAR(odd, aligned * 1017 / 1024, 1e-12);
+}
+
+// ---- classes
+// -------------------------------------------------------------------------------------
+TEST(OpCosts, matrix_products_lie_in_the_measured_range) {
+  const OpCosts costs(a100(), Style(), nullptr);
+  // cost-model.md section 3.3: .60 to .77 of the peak on transformer shapes, .87 the best ever.
+  for (const double hidden : {4096., 6144., 12288.}) {
+    const OpCost cost = costs.cost(product(8192, 4 * hidden, hidden));
+    const double share = cost.flops / cost.kernel_s / 312e12;
+    EXPECT_GT(share, .60) << hidden;
+    EXPECT_LT(share, .87) << hidden;
+    EXPECT_EQ(cost.source, CostSource::kTileModel);
+    EXPECT_GT(cost.uncertainty, 0);
+  }
+  const OpCost h = OpCosts(h100(), Style(), nullptr).cost(product(8192, 16384, 4096));
+  EXPECT_LT(h.flops / h.kernel_s, 794e12);
+}
+
+TEST(OpCosts, thin_products_are_bound_by_memory) {
+  const OpCost cost = OpCosts(a100(), Style(), nullptr).cost(product(8, 12288, 12288));
+  const double bytes = 2 * 12288. * 12288;
+  EXPECT_GT(cost.kernel_s, bytes / 2039e9);
+  EXPECT_LT(cost.kernel_s, 1.6 * bytes / 2039e9);
+  EXPECT_GT(cost.memory_fraction, .6);
+}
+
+TEST(OpCosts, narrow_arithmetic_where_style_and_device_have_it) {
+  const OpWork work = product(8192, 16384, 4096);
+  OpWork head = work;
+  head.block = false;
+  const Style fp8 = *parse_style("nemo,matmul_arithmetic=fp8");
+  const OpCosts plain(h100(), *parse_style("nemo"), nullptr), narrow(h100(), fp8, nullptr);
+  const double ratio = plain.cost(work).kernel_s / narrow.cost(work).kernel_s;
+  EXPECT_GT(ratio, 1.3);
+  EXPECT_LT(ratio, 2);
+  EXPECT_EQ(plain.cost(head).kernel_s, narrow.cost(head).kernel_s);
+  const OpCosts without(a100(), fp8, nullptr);  // no such units: as 16 bits
+  EXPECT_EQ(without.cost(work).kernel_s,
+            OpCosts(a100(), *parse_style("nemo"), nullptr).cost(work).kernel_s);
+  const OpWork wide = product(4096, 4096, 4096, DType::kFloat32);
+  const OpCosts tf32(a100(), *parse_style("eager,matmul_arithmetic=tf32"), nullptr);
+  EXPECT_GT(OpCosts(a100(), Style(), nullptr).cost(wide).kernel_s / tf32.cost(wide).kernel_s, 5);
+}
+
+TEST(OpCosts, fused_causal_attention_does_half_and_the_diagonal) {
+  const OpCosts costs(a100(), Style(), nullptr);
+  const double full = costs.cost(attention(4, 2048, 32, false, false)).kernel_s;
+  const double causal = costs.cost(attention(4, 2048, 32, true, false)).kernel_s;
+  EXPECT_NEAR(causal / full, .5 + 64. / 2048, .01);
+  const double backward = costs.cost(attention(4, 2048, 32, true, true)).kernel_s;
+  EXPECT_GT(backward / causal, 2.5);
+  EXPECT_LT(backward / causal, 3.5);
+}
+
+TEST(OpCosts, unfused_attention_pays_for_passes_over_all_scores) {
+  const Style unfused = *parse_style("tessera,fused_attention=false");
+  const OpCosts fused(a100(), Style(), nullptr), passes(a100(), unfused, nullptr);
+  const OpWork work = attention(4, 2048, 32, true, false);
+  const OpCost cost = passes.cost(work);
+  const double scores = 4. * 32 * 2048 * 2048;
+  EXPECT_EQ(cost.flops, 4 * scores * 128);  // the mask saves nothing
+  EXPECT_GT(cost.kernel_s, 5 * 2 * scores / 2039e9);
+  EXPECT_GT(cost.kernel_s, 2 * fused.cost(work).kernel_s);
+  EXPECT_EQ(cost.kernels, 4);
+  EXPECT_EQ(passes.cost(attention(4, 2048, 32, true, true)).flops, 2 * cost.flops);
+}
+
+TEST(OpCosts, element_wise_ops_move_bytes_and_styles_fuse_them) {
+  const OpWork work = passes_over(WorkClass::kElementwise, 64e6, 1, 1);
+  const OpCost one = OpCosts(a100(), Style(), nullptr).cost(work);
+  EXPECT_NEAR(one.kernel_s, 256e6 / (2039e9 * .88), .03 * one.kernel_s);
+  const OpCosts fused(a100(), *parse_style("compiled"), nullptr);
+  EXPECT_NEAR(fused.cost(work).kernel_s / one.kernel_s, .5, .01);
+  EXPECT_EQ(fused.cost(work).bytes_read, one.bytes_read / 2);
+}
+
+TEST(OpCosts, small_kernels_keep_the_floor_of_a_launch) {
+  const OpCost cost =
+      OpCosts(a100(), Style(), nullptr).cost(passes_over(WorkClass::kNorm, 16, 2, 1));
+  EXPECT_NEAR(cost.kernel_s, device_constants(Generation::kAmpere).tail_s, 1e-8);
+}
+
+TEST(OpCosts, views_cost_nothing_where_the_framework_has_them) {
+  OpWork work = passes_over(WorkClass::kMove, 1e6, 1, 1);
+  work.view = true;
+  const OpCost copy = OpCosts(a100(), Style(), nullptr).cost(work);
+  EXPECT_GT(copy.kernel_s, 4e6 / 2039e9);
+  const OpCost view = OpCosts(a100(), *parse_style("eager"), nullptr).cost(work);
+  EXPECT_EQ(view.kernel_s, 0);
+  EXPECT_EQ(view.kernels, 0);
+}
+
+TEST(OpCosts, an_unfused_loss_makes_passes_over_float32_logits) {
+  const OpWork work = passes_over(WorkClass::kLoss, 1e8, 1, 0);
+  const OpCost fused = OpCosts(a100(), Style(), nullptr).cost(work);
+  const OpCost unfused = OpCosts(a100(), *parse_style("megatron"), nullptr).cost(work);
+  EXPECT_EQ(fused.bytes_read + fused.bytes_written, 2e8);
+  EXPECT_EQ(unfused.bytes_read + unfused.bytes_written, 4 * 4 * 1e8);
+}
+
+// ~30 bytes a parameter (section 3.2), one launch for many.
+TEST(OpCosts, updates_share_launches) {
+  OpWork work = passes_over(WorkClass::kOptimizer, 1e8, 0, 0);
+  work.op = "adamw";
+  work.update = true;
+  work.bytes_read = 16e8;
+  work.bytes_written = 14e8;
+  const Style style = *parse_style("megatron-core");
+  Style apart = style;
+  apart.fused_update = false;
+  const OpCost cost = OpCosts(a100(), style, nullptr).cost(work);
+  EXPECT_NEAR(cost.kernel_s, 30e8 / 2039e9 / .81, .02 * cost.kernel_s);
+  EXPECT_NEAR(OpCosts(a100(), apart, nullptr).cost(work).host_s / cost.host_s, kTensorsAnUpdate,
+              1e-9);
+}
+
+TEST(OpCosts, the_host_needs_what_style_and_phase_say) {
+  OpWork work = product(64, 64, 64);
+  const Style style = *parse_style("deepspeed,host_forward_s=40us,host_backward_s=50us");
+  const OpCosts costs(a100(), style, nullptr);
+  EXPECT_NEAR(costs.cost(work).host_s, 43e-6, 1e-12);
+  work.backward = true;
+  EXPECT_NEAR(costs.cost(work).host_s, 53e-6, 1e-12);
+}
+
+// Twice the rates, half the time (without tails).
+TEST(OpCosts, scale_with_the_device) {
+  Device twice = a100();
+  for (auto& [name, rate] : twice.peak) rate *= 2;
+  twice.memory_rate *= 2;
+  const OpCosts slow(a100(), Style(), nullptr), fast(twice, Style(), nullptr);
+  const double tail = device_constants(Generation::kAmpere).tail_s;
+  for (const OpWork& work :
+       {product(4096, 4096, 4096), attention(4, 2048, 16, true, true),
+        passes_over(WorkClass::kNorm, 1e7, 1, 1), passes_over(WorkClass::kLookup, 1e7, 1, 1)}) {
+    EXPECT_NEAR((slow.cost(work).kernel_s - tail) / (fast.cost(work).kernel_s - tail), 2, 1e-9);
+  }
+}
+
+TEST(OpCosts, every_class_has_a_positive_time_source_and_uncertainty) {
+  for (const Generation generation :
+       {Generation::kPascal, Generation::kVolta, Generation::kTuring, Generation::kAmpere,
+        Generation::kAda, Generation::kHopper, Generation::kBlackwell, Generation::kCpu}) {
+    Device device = a100();
+    device.generation = generation;
+    const OpCosts costs(device, Style(), nullptr);
+    std::vector<OpWork> works = {product(512, 512, 512), attention(1, 512, 8, true, false)};
+    for (const WorkClass kind :
+         {WorkClass::kElementwise, WorkClass::kNorm, WorkClass::kLoss, WorkClass::kLookup,
+          WorkClass::kRouting, WorkClass::kOptimizer, WorkClass::kMove}) {
+      works.push_back(passes_over(kind, 1e6, 1, 1));
+    }
+    for (const OpWork& work : works) {
+      const OpCost cost = costs.cost(work);
+      EXPECT_GT(cost.kernel_s, 0) << work_class_name(work.kind);
+      EXPECT_LT(cost.kernel_s, 1) << work_class_name(work.kind);
+      EXPECT_GT(cost.uncertainty, 0);
+      EXPECT_NE(cost.source, CostSource::kMeasured);
+    }
+  }
+}
+
+// ---- measured
+// ------------------------------------------------------------------------------------
+Profile products_profile() {
+  Profile profile;
+  Family& family = profile.families["einsum.bfloat16.nn@1"];
+  family.sizes = {"batch", "m", "n", "k"};
+  for (const double n : {256., 1024., 4096.}) {
+    const double flops = 2 * n * n * n;
+    family.samples.push_back({{1, n, n, n}, (flops + 1e9) / 200e12, .04});
+  }
+  return profile;
+}
+
+TEST(OpCosts, prefer_measured_entries_then_interpolate) {
+  const Profile profile = products_profile();
+  const OpCosts costs(a100(), Style(), &profile);
+  OpWork work = product(1024, 1024, 1024);
+  work.family = {"einsum.bfloat16.nn", {1, 1024, 1024, 1024}};
+  const OpCost exact = costs.cost(work);
+  EXPECT_EQ(exact.source, CostSource::kMeasured);
+  EXPECT_DOUBLE_EQ(exact.kernel_s, (2 * 1024. * 1024 * 1024 + 1e9) / 200e12);
+  work = product(2048, 2048, 2048);
+  work.family = {"einsum.bfloat16.nn", {1, 2048, 2048, 2048}};
+  const OpCost between = costs.cost(work);
+  EXPECT_EQ(between.source, CostSource::kInterpolated);
+  EXPECT_NEAR(between.kernel_s, (2 * 2048. * 2048 * 2048 + 1e9) / 200e12, .25 * between.kernel_s);
+  EXPECT_GT(between.uncertainty, exact.uncertainty);
+  work = product(32768, 32768, 32768);
+  work.family = {"einsum.bfloat16.nn", {1, 32768, 32768, 32768}};
+  EXPECT_GT(costs.cost(work).uncertainty, 2 * between.uncertainty);
+  work.family = {"einsum.bfloat16.tt", {1, 2048, 2048, 2048}};
+  EXPECT_EQ(costs.cost(work).source, CostSource::kTileModel);
+}
+
+}  // namespace
+}  // namespace tessera

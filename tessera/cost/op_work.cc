@@ -1,0 +1,324 @@
+// How much work an instruction is: one row of the table a kind, sizes from its box and views.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tessera/base/check.h"
+#include "tessera/cost/op_cost.h"
+#include "tessera/graph/kinds.h"
+#include "tessera/graph/order.h"
+
+namespace tessera {
+namespace {
+
+// What of its operands a kind moves, where that is not each operand once.
+enum class Bytes : uint8_t {
+  kOperands,
+  kTable,      // input 1 is a table, of which it reads a row for each row of the output
+  kTableGrad,  // adds a row of input 1 into the output for each id
+  kPart,       // reads of its input no more than it writes
+  kShape,      // input 1 gives sizes only
+};
+
+struct KindRule {
+  std::string_view kind;
+  WorkClass work;
+  Bytes bytes = Bytes::kOperands;
+  bool view = false;
+};
+
+// By kind, sorted: docs/reference/ops.md lists what each does.
+constexpr std::array kRules = {
+    KindRule{"adamw", WorkClass::kOptimizer},
+    KindRule{"add", WorkClass::kElementwise},
+    KindRule{"add_n", WorkClass::kElementwise},
+    KindRule{"attention", WorkClass::kAttention},
+    KindRule{"attention_grad", WorkClass::kAttention},
+    KindRule{"broadcast_to", WorkClass::kMove},
+    KindRule{"cast", WorkClass::kElementwise},
+    KindRule{"causal_mask", WorkClass::kElementwise},
+    KindRule{"clip_coefficient", WorkClass::kOptimizer},
+    KindRule{"concat", WorkClass::kMove},
+    KindRule{"cross_entropy", WorkClass::kLoss},
+    KindRule{"cross_entropy_grad", WorkClass::kLoss},
+    KindRule{"dropout", WorkClass::kElementwise},
+    KindRule{"einsum", WorkClass::kMatmul},
+    KindRule{"embedding", WorkClass::kLookup, Bytes::kTable},
+    KindRule{"embedding_grad", WorkClass::kLookup, Bytes::kTableGrad},
+    KindRule{"exp", WorkClass::kElementwise},
+    KindRule{"fill", WorkClass::kMove},
+    KindRule{"gelu", WorkClass::kElementwise},
+    KindRule{"gelu_grad", WorkClass::kElementwise},
+    KindRule{"group", WorkClass::kMove, Bytes::kOperands, true},
+    KindRule{"layer_norm", WorkClass::kNorm},
+    KindRule{"layer_norm_grad", WorkClass::kNorm},
+    KindRule{"logsumexp_reduce", WorkClass::kNorm},
+    KindRule{"loss_scale", WorkClass::kOptimizer},
+    KindRule{"max_n", WorkClass::kElementwise},
+    KindRule{"moe_balance", WorkClass::kRouting},
+    KindRule{"moe_balance_grad", WorkClass::kRouting, Bytes::kShape},
+    KindRule{"moe_combine", WorkClass::kRouting},
+    KindRule{"moe_dispatch", WorkClass::kRouting},
+    KindRule{"moe_route", WorkClass::kRouting},
+    KindRule{"moe_route_grad", WorkClass::kRouting},
+    KindRule{"moe_weight_grad", WorkClass::kRouting},
+    KindRule{"moe_z_loss", WorkClass::kRouting},
+    KindRule{"moe_z_loss_grad", WorkClass::kRouting},
+    KindRule{"mul", WorkClass::kElementwise},
+    KindRule{"non_finite", WorkClass::kOptimizer},
+    KindRule{"norm_apply", WorkClass::kNorm},
+    KindRule{"norm_finish", WorkClass::kNorm},
+    KindRule{"norm_grad_apply", WorkClass::kNorm},
+    KindRule{"norm_grad_params", WorkClass::kNorm},
+    KindRule{"norm_grad_sums", WorkClass::kNorm},
+    KindRule{"norm_moments", WorkClass::kNorm},
+    KindRule{"rearrange", WorkClass::kMove},
+    KindRule{"reduce_max", WorkClass::kElementwise},
+    KindRule{"reduce_sum", WorkClass::kElementwise},
+    KindRule{"relu", WorkClass::kElementwise},
+    KindRule{"relu_grad", WorkClass::kElementwise},
+    KindRule{"rename", WorkClass::kMove, Bytes::kOperands, true},
+    KindRule{"reorder", WorkClass::kMove},
+    KindRule{"rms_apply", WorkClass::kNorm},
+    KindRule{"rms_finish", WorkClass::kNorm},
+    KindRule{"rms_grad_apply", WorkClass::kNorm},
+    KindRule{"rms_grad_params", WorkClass::kNorm},
+    KindRule{"rms_grad_sum", WorkClass::kNorm},
+    KindRule{"rms_norm", WorkClass::kNorm},
+    KindRule{"rms_norm_grad", WorkClass::kNorm},
+    KindRule{"rms_square", WorkClass::kNorm},
+    KindRule{"roll", WorkClass::kMove},
+    KindRule{"rotary", WorkClass::kElementwise},
+    KindRule{"scale", WorkClass::kElementwise},
+    KindRule{"sgd", WorkClass::kOptimizer},
+    KindRule{"sigmoid", WorkClass::kElementwise},
+    KindRule{"silu", WorkClass::kElementwise},
+    KindRule{"silu_grad", WorkClass::kElementwise},
+    KindRule{"slice", WorkClass::kMove, Bytes::kPart},
+    KindRule{"slice_grad", WorkClass::kMove},
+    KindRule{"softmax", WorkClass::kNorm},
+    KindRule{"softmax_apply", WorkClass::kElementwise},
+    KindRule{"softmax_grad", WorkClass::kNorm},
+    KindRule{"softmax_grad_apply", WorkClass::kElementwise},
+    KindRule{"stop_gradient", WorkClass::kMove, Bytes::kOperands, true},
+    KindRule{"sub", WorkClass::kElementwise},
+    KindRule{"sum_squares", WorkClass::kOptimizer},
+    KindRule{"transpose", WorkClass::kMove},
+    KindRule{"ungroup", WorkClass::kMove, Bytes::kOperands, true},
+    KindRule{"unscale", WorkClass::kOptimizer},
+};
+static_assert(std::is_sorted(kRules.begin(), kRules.end(),
+                             [](const KindRule& a, const KindRule& b) { return a.kind < b.kind; }));
+
+const KindRule& rule_of(std::string_view kind) {
+  const auto* found = std::lower_bound(
+      kRules.begin(), kRules.end(), kind,
+      [](const KindRule& rule, std::string_view name) { return rule.kind < name; });
+  TESSERA_CHECK(found != kRules.end() && found->kind == kind,
+                "the kind '{}' has no row in the table of op_work.cc", kind);
+  return *found;
+}
+
+double extent(const Compute& compute, int op_dim) {
+  return static_cast<double>(compute.box.dims[static_cast<size_t>(op_dim)].size);
+}
+
+// ---- bytes
+// ---------------------------------------------------------------------------------------
+struct ViewSize {
+  double elements = 0, bytes = 0;
+};
+ViewSize size_of(const Program& program, const View& view) {
+  const auto elements = static_cast<double>(view.box.volume());
+  return {elements, elements * static_cast<double>(dtype_bytes(program.buffer(view.buffer).dtype))};
+}
+
+void count_bytes(const Program& program, const Compute& compute, Bytes rule, OpWork& work) {
+  double rows = 0;  // bytes of the outputs, or of the rows that are moved
+  for (const Output& output : compute.outputs) {
+    const ViewSize size = size_of(program, output.view);
+    work.elements = std::max(work.elements, size.elements);
+    const bool adds = output.write == Write::kAdd ||
+                      (output.write == Write::kAddExceptFirst && program.micro_batches > 1);
+    if (rule == Bytes::kTableGrad && adds) continue;  // touches the rows alone
+    work.bytes_written += size.bytes;
+    rows += size.bytes;
+    if (adds) work.bytes_read += size.bytes;
+  }
+  for (size_t i = 0; i < compute.inputs.size(); ++i) {
+    const View& view = compute.inputs[i];
+    if (i > 0 && rule == Bytes::kShape && i == 1) continue;
+    if (i == 1 && view == compute.inputs[0]) continue;  // a * a
+    const ViewSize size = size_of(program, view);
+    if (i == 1 && rule == Bytes::kTable) {
+      work.bytes_read += rows;
+      continue;
+    }
+    work.elements = std::max(work.elements, size.elements);
+    work.bytes_read += rule == Bytes::kPart ? std::min(size.bytes, work.bytes_written) : size.bytes;
+    if (i == 1 && rule == Bytes::kTableGrad) {  // each row: read, added to, written
+      work.bytes_read += size.bytes;
+      work.bytes_written += size.bytes;
+    }
+  }
+}
+
+DType arithmetic_of(const Program& program, const Compute& compute) {
+  for (const View& view : compute.inputs) {
+    const DType dtype = program.buffer(view.buffer).dtype;
+    if (is_floating(dtype)) return dtype;
+  }
+  for (const Output& output : compute.outputs) {
+    const DType dtype = program.buffer(output.view.buffer).dtype;
+    if (is_floating(dtype)) return dtype;
+  }
+  return DType::kFloat32;
+}
+
+// ---- matrix products
+// -----------------------------------------------------------------------------
+int last_dim(const OperandDims& operand) {
+  return operand.dims.empty() ? -1 : operand.dims.back().front();
+}
+
+// Dims of a, b and the output are the batch; of a and the output m; of b and the output n; the
+// others are summed over: k.
+void measure_matmul(const Op& op, const Compute& compute, OpWork& work) {
+  const Annotation& annotation = op.annotation;
+  const OperandDims &a = annotation.inputs[0], &b = annotation.inputs[1];
+  work.m = work.n = work.k = 1;
+  const int last_a = last_dim(a), last_b = last_dim(b);
+  bool a_ends_in_k = true, b_ends_in_n = true;
+  for (size_t d = 0; d < annotation.dims.size(); ++d) {
+    const int dim = static_cast<int>(d);
+    const bool in_a = a.contains(dim), in_b = b.contains(dim);
+    const bool kept = !annotation.reduces(dim, 0);
+    double& size = !kept ? work.k : in_a && in_b ? work.batch : in_a ? work.m : work.n;
+    size *= extent(compute, dim);
+    if (kept && dim == last_a) a_ends_in_k = false;
+    if (!kept && dim == last_b) b_ends_in_n = false;
+    if (in_a && in_b && kept && annotation.dims[d].name == "experts") work.grouped = true;
+  }
+  constexpr std::array<std::string_view, 4> kLayouts = {"tt", "tn", "nt", "nn"};
+  work.layout = kLayouts[(a_ends_in_k ? 2 : 0) + (b_ends_in_n ? 1 : 0)];
+}
+
+// ---- attention
+// -----------------------------------------------------------------------------------
+// Of `queries` x `keys` points (i, j), the area with j < i + shift, the diagonal counted half.
+double area_below(double queries, double keys, double shift) {
+  // Row i leaves clamp(i + shift + 1/2, 0, keys) points.
+  const auto integral = [&](double from, double to) {  // of i + shift + 1/2 over whole i
+    return (to - from) * (shift + 0.5 + (from + to - 1) / 2);
+  };
+  const double begin = std::clamp(std::ceil(-shift), 0.0, queries);
+  const double full = std::clamp(std::floor(keys - shift), begin, queries);
+  return integral(begin, full) + (queries - full) * keys;
+}
+
+// The share of the box's points whose key is not behind its query.
+double visible_share(const Op& op, const Compute& compute, int seq, int kv) {
+  if (op.integer("causal") == 0) return 1;
+  const Interval queries = compute.box.dims[static_cast<size_t>(seq)];
+  const Interval keys = compute.box.dims[static_cast<size_t>(kv)];
+  const int64_t all_queries = op.annotation.dims[static_cast<size_t>(seq)].size;
+  const int64_t all_keys = op.annotation.dims[static_cast<size_t>(kv)].size;
+  const auto points = static_cast<double>(queries.size) * static_cast<double>(keys.size);
+  if (points == 0) return 0;
+  const std::string order_text = op.text("order");
+  if (order_text.empty()) {  // more keys than queries: these are the last positions
+    const auto shift = static_cast<double>(queries.begin + all_keys - all_queries - keys.begin);
+    return area_below(static_cast<double>(queries.size), static_cast<double>(keys.size), shift) /
+           points;
+  }
+  const auto order = parse_order(order_text);
+  TESSERA_CHECK(order.has_value(), "op '{}': order '{}'", op.path, order_text);
+  double area = 0;
+  for (const Run& q : runs_of(*order, all_queries, queries)) {
+    for (const Run& k : runs_of(*order, all_keys, keys)) {
+      // Position first + stride i: between the runs' firsts, whole strides and a rest. A rest means
+      // that no key is at its query: all or nothing of the diagonal.
+      const int64_t apart = q.first - k.first;
+      const int64_t whole = apart >= 0 ? apart / q.stride : -((-apart + q.stride - 1) / q.stride);
+      const double half = whole * q.stride == apart ? 0 : 0.5;
+      area += area_below(static_cast<double>(q.size), static_cast<double>(k.size),
+                         static_cast<double>(whole) + half);
+    }
+  }
+  return area / points;
+}
+
+void measure_attention(const Op& op, const Compute& compute, OpWork& work) {
+  const Annotation& annotation = op.annotation;
+  const int seq = annotation.find("seq"), kv = annotation.find("kv");
+  const auto size = [&](std::string_view name) { return extent(compute, annotation.find(name)); };
+  work.batch = size("batch");
+  work.queries = extent(compute, seq);
+  work.keys = extent(compute, kv);
+  work.key_heads = size("heads");
+  work.heads = work.key_heads * size("group");
+  work.head_dim = size("head_dim");
+  work.visible = visible_share(op, compute, seq, kv);
+  // Two products of 2 flops a point forward, five backward (graph/kinds/attention.cc).
+  const double products = work.op == "attention_grad" ? 5 : 2;
+  work.flops = products * 2 * work.batch * work.heads * work.queries * work.keys * work.head_dim *
+               work.visible;
+}
+
+// The op's flops spread evenly over its iteration space.
+double share_of_flops(const Op& op, const Compute& compute) {
+  double share = 1;
+  for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
+    share *= static_cast<double>(compute.box.dims[d].size) /
+             static_cast<double>(op.annotation.dims[d].size);
+  }
+  return static_cast<double>(op_flops(op)) * share;
+}
+
+}  // namespace
+
+std::string_view work_class_name(WorkClass work) {
+  switch (work) {
+    case WorkClass::kMatmul: return "matmul";
+    case WorkClass::kAttention: return "attention";
+    case WorkClass::kElementwise: return "elementwise";
+    case WorkClass::kNorm: return "norm";
+    case WorkClass::kLoss: return "loss";
+    case WorkClass::kLookup: return "lookup";
+    case WorkClass::kRouting: return "routing";
+    case WorkClass::kOptimizer: return "optimizer";
+    case WorkClass::kMove: return "move";
+  }
+  return "";
+}
+
+WorkClass work_class_of(std::string_view kind) { return rule_of(kind).work; }
+
+OpWork work_of(const Graph& graph, const Program& program, const Compute& compute, bool families) {
+  const Op& op = graph.op(compute.op);
+  const KindRule& rule = rule_of(op.kind);
+  OpWork work;
+  work.kind = rule.work;
+  work.op = rule.kind;
+  work.view = rule.view;
+  work.dtype = arithmetic_of(program, compute);
+  work.backward = op.phase == Phase::kBackward;
+  work.update = op.phase == Phase::kUpdate;
+  work.block = op.path.starts_with("blocks.");
+  count_bytes(program, compute, rule.bytes, work);
+  if (families) work.family = family_of(graph, program, compute);
+  if (work.kind == WorkClass::kAttention) {
+    measure_attention(op, compute, work);
+    return work;
+  }
+  work.flops = share_of_flops(op, compute);
+  if (work.kind != WorkClass::kMatmul) return work;
+  if (op.inputs.size() == 1) {
+    work.kind = WorkClass::kElementwise;  // a sum or a copy
+  } else {
+    measure_matmul(op, compute, work);
+  }
+  return work;
+}
+
+}  // namespace tessera

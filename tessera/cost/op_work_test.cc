@@ -1,0 +1,143 @@
+// How much work instructions are: every kind has a rule, pieces add up to the op, causal boxes
+// count what the mask leaves.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "tessera/cost/op_cost.h"
+#include "tessera/graph/kinds.h"
+#include "tessera/graph/order.h"
+#include "tessera/program/test_programs.h"
+
+namespace tessera {
+namespace {
+
+TEST(OpWork, every_kind_has_a_rule) {
+  std::set<WorkClass> classes;
+  for (const KindInfo* kind : all_kinds()) classes.insert(work_class_of(kind->name));
+  EXPECT_EQ(classes.size(), 9U);
+}
+
+// What one step of all ranks computes, by op.
+struct Total {
+  double flops = 0, points = 0;
+};
+std::map<OpId, Total> totals_of(const TestPrograms& lowered) {
+  std::map<OpId, Total> totals;
+  for (const Program& program : lowered.programs) {
+    for (const auto& [ref, block] : program.blocks) {
+      for (const Instruction& instruction : block) {
+        const auto* compute = std::get_if<Compute>(&instruction.body);
+        if (compute == nullptr) continue;
+        const auto runs =
+            static_cast<double>(instruction.when == When::kAlways ? program.runs(ref) : int64_t{1});
+        Total& total = totals[compute->op];
+        total.flops += runs * work_of(lowered.graph, program, *compute).flops;
+        total.points += runs * static_cast<double>(compute->box.volume());
+      }
+    }
+  }
+  return totals;
+}
+double points_of(const Op& op) {
+  double points = 1;
+  for (const OpDim& dim : op.annotation.dims) points *= static_cast<double>(dim.size);
+  return points;
+}
+
+struct Counted {
+  int ops = 0, attention = 0;
+};
+// Checks every op of which nothing is computed twice.
+Counted expect_pieces_add_up(const Graph& graph, const std::string& plan) {
+  const TestPrograms lowered = lower_all(graph, plan);
+  Counted counted;
+  for (const auto& [id, total] : totals_of(lowered)) {
+    const Op& op = lowered.graph.op(id);
+    const bool attention = op.kind.starts_with("attention");
+    if (total.points > points_of(op) || (!attention && total.points < points_of(op))) continue;
+    const auto flops = static_cast<double>(op_flops(op));
+    EXPECT_NEAR(total.flops, flops, 1e-9 * flops) << plan << ": " << op.path;
+    ++counted.ops;
+    counted.attention += attention ? 1 : 0;
+  }
+  return counted;
+}
+
+TEST(OpWork, of_pieces_adds_up_to_the_op) {
+  TestModel model;
+  model.seq = 16;
+  const Graph graph = trained(test_transformer(model));
+  for (const char* plan :
+       {"serial", "data_parallel(2)", "megatron(tp=2)", "megatron(tp=2, micro_batches=4)",
+        "megatron(tp=2, pp=2, dp=2, micro_batches=2)", "fsdp(2)"}) {
+    const Counted counted = expect_pieces_add_up(graph, plan);
+    EXPECT_GE(counted.ops, 40) << plan;
+    EXPECT_EQ(counted.attention, 4) << plan;
+  }
+}
+
+TEST(OpWork, of_attention_over_a_ring_adds_up_to_half) {
+  TestModel model;
+  model.seq = 16;
+  const Graph graph = trained(test_transformer(model));
+  for (const char* plan : {"ring_attention(2)", "ring_attention(4)", "ulysses(2)"}) {
+    EXPECT_EQ(expect_pieces_add_up(graph, plan).attention, 4) << plan;
+  }
+}
+
+// ---- causal boxes
+// -------------------------------------------------------------------------------
+struct Core {
+  Graph graph;
+  Op op;
+};
+Core causal_core(int64_t queries, int64_t keys, const std::string& order) {
+  GraphBuilder g("core");
+  const Dim batch{"batch", 1}, heads{"heads", 1}, group{"group", 1}, d{"head_dim", 2};
+  const auto q = g.input("q", {batch, {"seq", queries}, heads, group, d}, DType::kFloat32);
+  const auto k = g.input("k", {batch, {"seq", keys}, heads, d}, DType::kFloat32);
+  const auto v = g.input("v", {batch, {"seq", keys}, heads, d}, DType::kFloat32);
+  g.op("core", "attention", {q, k, v}, {{"causal", int64_t{1}}, {"order", order}});
+  Core core{g.graph(), {}};
+  core.op = core.graph.ops().at(0);
+  return core;
+}
+
+RC_GTEST_PROP(OpWork, of_a_causal_box_is_what_the_mask_leaves, ()) {
+  const int64_t keys = *rc::gen::inRange<int64_t>(1, 20);
+  const std::string order = *rc::gen::element<std::string>("", "zigzag:4", "striped:3");
+  const int64_t queries = order.empty() ? *rc::gen::inRange<int64_t>(1, keys + 1) : keys;
+  const Core core = causal_core(queries, keys, order);
+  const auto piece = [](int64_t size) {
+    const int64_t begin = *rc::gen::inRange<int64_t>(0, size);
+    return Interval{begin, *rc::gen::inRange<int64_t>(1, size - begin + 1)};
+  };
+  const Interval q = piece(queries), k = piece(keys);
+  Compute compute;
+  compute.op = core.op.id;
+  for (const OpDim& dim : core.op.annotation.dims) compute.box.dims.push_back({0, dim.size});
+  compute.box.dims[static_cast<size_t>(core.op.annotation.find("seq"))] = q;
+  compute.box.dims[static_cast<size_t>(core.op.annotation.find("kv"))] = k;
+  const auto positions = [&](Interval interval, int64_t size) {
+    std::vector<int64_t> out;
+    for (const Run& run : runs_of(*parse_order(order), size, interval)) {
+      for (int64_t i = 0; i < run.size; ++i) out.push_back(run.first + i * run.stride);
+    }
+    return out;
+  };
+  double seen = 0;
+  for (const int64_t query : positions(q, queries)) {
+    for (const int64_t key : positions(k, keys)) {
+      const int64_t at = query + keys - queries;
+      seen += key < at ? 1 : key == at ? .5 : 0;
+    }
+  }
+  const OpWork work = work_of(core.graph, Program(), compute);
+  RC_ASSERT(std::abs(work.visible * static_cast<double>(q.size * k.size) - seen) < 1e-9);
+}
+
+}  // namespace
+}  // namespace tessera

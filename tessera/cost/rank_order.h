@@ -1,0 +1,81 @@
+// What a collective costs as a function of the order of its ranks (cloud-collectives.md sections 3
+// and 4): algorithms fix who talks to whom by rank number, the network knows machines. An order O
+// says which machine has which rank: machine O[k] gets rank k.
+//
+// An algorithm is a list of phases; in a phase messages run at the same time. Two models price a
+// phase: pairwise costs (the slowest message), and racks with shared ways up (congestion).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+enum class OrderedAlgorithm : uint8_t {
+  kRing,               // 2(N-1) rounds of S/N
+  kHalvingDoubling,    // reduce-scatter by halves, all-gather by doubles
+  kRecursiveDoubling,  // log2 N rounds of S
+  kDoubleBinaryTree,   // two trees of S/2, reduce then broadcast
+  kBcube               // log_B N phases in groups of B, forth and back
+};
+std::string_view ordered_name(OrderedAlgorithm algorithm);  // "ring", "halving_doubling", ...
+
+struct OrderOptions {
+  OrderedAlgorithm algorithm = OrderedAlgorithm::kRing;
+  double bytes = 0;  // S, of the array
+  // Halving-doubling: distance 1 carries S/2 and distance N/2 carries S/N; false: the opposite.
+  bool near_first = true;
+  // Ring under pairwise costs: the length of the cycle (the travelling salesman's tour of S/N
+  // messages), not 2(N-1) times its longest edge.
+  bool tour = false;
+  int64_t base = 2;    // B of BCube, >= 2
+  int64_t chunks = 1;  // pieces that a tree's half passes in, >= 1
+};
+
+struct RankMessage {
+  int64_t from = 0, to = 0;  // ranks
+  double bytes = 0;
+  friend bool operator==(const RankMessage&, const RankMessage&) = default;
+};
+struct RankPhase {
+  std::vector<RankMessage> messages;
+  int64_t repeats = 1;
+};
+// Of an all-reduce over `ranks` ranks. Where the algorithm wants a power of two, the ranks beyond
+// fold in: one phase before and one behind, S each. Of the double binary tree: all edges of both
+// trees as one phase up and one down (what congestion sees; order_cost has the depth besides).
+std::vector<RankPhase> rank_phases(int64_t ranks, const OrderOptions& options);
+
+// The rank's parent in tree 0 or 1 of the double binary tree; -1: the root. A rank is inner in at
+// most one of the trees, save rank 0 if their number is odd.
+int64_t tree_parent(int64_t rank, int64_t ranks, int tree);
+
+// c_ij(m) = latency_ij + m * seconds_a_byte_ij, by machine, row-major.
+struct PairCosts {
+  int64_t machines = 0;
+  std::vector<double> latency_s, seconds_a_byte;
+  double at(int64_t from, int64_t to, double bytes) const {
+    const auto i = static_cast<size_t>(from * machines + to);
+    return latency_s[i] + bytes * seconds_a_byte[i];
+  }
+};
+// Machines in racks, each with one way up and one down that its machines share. In a phase: the
+// most of bytes of a machine (out, in) / host_rate and bytes of a rack (out, in) / its uplink, plus
+// the latency.
+struct Racks {
+  std::vector<int64_t> rack;                  // by machine, from 0
+  double host_rate = 0;                       // bytes/s of a machine, one direction
+  std::vector<double> uplink_rate;            // by rack, bytes/s, one direction
+  double latency_s = 0, cross_latency_s = 0;  // of a message; of one that leaves its rack
+};
+
+// Seconds. `order` is a permutation of the machines.
+double order_cost(const PairCosts& costs, const std::vector<int64_t>& order,
+                  const OrderOptions& options);
+double order_cost(const Racks& racks, const std::vector<int64_t>& order,
+                  const OrderOptions& options);
+// Edges of the ring that leave a rack.
+int64_t cross_rack_edges(const Racks& racks, const std::vector<int64_t>& order);
+
+}  // namespace tessera

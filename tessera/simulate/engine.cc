@@ -1,0 +1,426 @@
+// Players: the host clock, the compute stream, waiting.
+#include "tessera/simulate/engine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/simulate/engine_state.h"
+
+namespace tessera::engine {
+
+Engine::Engine(const Play& play) : play_(play) {
+  const size_t n = play.players.size();
+  actors_.resize(n);
+  results_.resize(n);
+  text_index_.resize(n);
+  first_run_.resize(n);
+  last_run_.resize(n);
+  slots_.resize(n);
+  slot_base_.resize(n);
+  for (size_t p = 0; p < n; ++p) {
+    const Player& player = play.players[p];
+    actors_[p].queues.resize(static_cast<size_t>(player.streams));
+    actors_[p].previous.assign(player.blocks.size(), -1);
+    results_[p].accounts.resize(static_cast<size_t>(player.accounts));
+    text_index_[p].assign(player.blocks.size(), {-1, -1, -1, -1});
+    first_run_[p].assign(player.blocks.size(), -1);
+    last_run_[p].assign(player.blocks.size(), -1);
+    for (size_t run = 0; run < player.schedule.size(); ++run) {
+      const auto block = static_cast<size_t>(player.schedule[run].block);
+      if (first_run_[p][block] < 0) first_run_[p][block] = static_cast<int32_t>(run);
+      last_run_[p][block] = static_cast<int32_t>(run);
+    }
+    int64_t slots = 0;
+    for (const Handle& handle : player.handles) {
+      slot_base_[p].push_back(static_cast<int32_t>(slots));
+      slots += handle.each_micro_batch ? play.micro_batches : 1;
+    }
+    slots_[p].resize(static_cast<size_t>(slots));
+  }
+}
+
+Result<Outcome> Engine::run() {
+  for (size_t p = 0; p < actors_.size(); ++p) schedule_step(static_cast<int32_t>(p), 0);
+  while (!events_.empty()) {
+    const Event event = events_.top();
+    events_.pop();
+    switch (event.type) {
+      case Event::kStep: {
+        Actor& a = actor(event.who);
+        if (event.version != a.version) continue;
+        now_ = event.time;
+        ++played_;
+        if (a.state == State::kComputing) finish_compute(event.who);
+        if (a.state == State::kStretch) finish_stretch(event.who);
+        advance(event.who);
+        if (!a.active.empty() && (a.state == State::kComputing) != a.links_see_compute) {
+          update_links(event.who);
+        }
+        break;
+      }
+      case Event::kTransfer:
+        if (event.version != transfer(event.who).version) continue;
+        now_ = event.time;
+        ++played_;
+        on_transfer(event.who);
+        break;
+      case Event::kPost: {
+        now_ = event.time;
+        ++played_;
+        const Text& words = text(text_of(event.who, event.version));
+        post(event.who, words.items[static_cast<size_t>(event.item)],
+             player(event.who).schedule[static_cast<size_t>(event.version)].micro_batch);
+        break;
+      }
+    }
+  }
+  for (const Actor& a : actors_) {
+    if (a.state != State::kFinished) return deadlock();
+  }
+  account_stretches();
+  return outcome();
+}
+
+void Engine::push(Event event) {
+  event.order = order_++;
+  events_.push(event);
+}
+
+void Engine::schedule_step(int32_t p, double time) {
+  push({Event::kStep, time, 0, p, ++actor(p).version, 0});
+}
+
+int32_t Engine::text_of(int32_t p, int32_t run) {
+  const auto block = static_cast<size_t>(player(p).schedule[static_cast<size_t>(run)].block);
+  const bool first = first_run_[static_cast<size_t>(p)][block] == run;
+  const bool last = last_run_[static_cast<size_t>(p)][block] == run;
+  int32_t& index =
+      text_index_[static_cast<size_t>(p)][block][(first ? 1u : 0u) + (last ? 2u : 0u)];
+  if (index < 0) {
+    index = static_cast<int32_t>(texts_.size());
+    texts_.push_back(make_text(player(p).blocks[block], first, last, player(p).slower,
+                               play_.rules.compact && play_.rules.jitter == 0 &&
+                                   !play_.rules.events));
+  }
+  return index;
+}
+
+int32_t Engine::slot_of(int32_t p, const Item& item) const {
+  const Actor& a = actors_[static_cast<size_t>(p)];
+  const auto handle = static_cast<size_t>(item.handle);
+  const int32_t base = slot_base_[static_cast<size_t>(p)][handle];
+  const Run& run = player(p).schedule[static_cast<size_t>(a.run)];
+  if (!player(p).handles[handle].each_micro_batch) return base;
+  if (item.lag == 0) return base + static_cast<int32_t>(run.micro_batch);
+  const int64_t previous = a.previous[static_cast<size_t>(run.block)];
+  return previous < 0 ? -1 : base + static_cast<int32_t>(previous);
+}
+
+void Engine::spend(int32_t p, double until, Spent what, int32_t label, int32_t cause) {
+  Actor& a = actor(p);
+  if (until <= a.d) return;
+  results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(what)] += until - a.d;
+  if (!a.spans.empty() && a.spans.back().what == what && a.spans.back().text < 0 && cause < 0 &&
+      a.spans.back().cause < 0 && a.spans.back().label == label) {
+    a.spans.back().end = until;
+  } else {
+    a.spans.push_back({a.d, until, what, label, cause, -1, 0, 0, 0, 0});
+  }
+  a.d = until;
+}
+
+// ---- runs of blocks
+
+void Engine::begin_run(int32_t p) {
+  Actor& a = actor(p);
+  a.at = 0;
+  a.text = text_of(p, a.run);
+  if (a.run == 0) post_receives(p, 0, a.h);
+  post_receives(p, a.run + 1, a.h + text(a.text).host);
+}
+
+// Receives of a run are posted by the host, at the earliest when the run before it begins.
+void Engine::post_receives(int32_t p, int32_t run, double host_at) {
+  if (run >= static_cast<int32_t>(player(p).schedule.size())) return;
+  const int32_t index = text_of(p, run);
+  for (size_t i = 0; i < text(index).receives.size(); ++i) {
+    const int32_t at = text(index).receives[i];
+    const double time = std::max(now_, host_at + text(index).host_before[i]);
+    if (time > now_) {
+      push({Event::kPost, time, 0, p, run, at});
+    } else {
+      post(p, text(index).items[static_cast<size_t>(at)],
+           player(p).schedule[static_cast<size_t>(run)].micro_batch);
+    }
+  }
+}
+
+void Engine::advance(int32_t p) {
+  Actor& a = actor(p);
+  if (a.state == State::kWaiting || a.state == State::kFinished) return;
+  if (a.state == State::kDraining) return finish_player(p);
+  const auto runs = static_cast<int32_t>(player(p).schedule.size());
+  while (a.run < runs) {
+    if (a.text < 0) begin_run(p);
+    while (a.at < static_cast<int32_t>(text(a.text).items.size())) {
+      if (begin_stretch(p)) return;
+      if (!step(p, text(a.text).items[static_cast<size_t>(a.at)])) return;
+      ++a.at;
+    }
+    const Run& run = player(p).schedule[static_cast<size_t>(a.run)];
+    a.previous[static_cast<size_t>(run.block)] = run.micro_batch;
+    ++a.run;
+    a.text = -1;
+  }
+  finish_player(p);
+}
+
+void Engine::finish_player(int32_t p) {
+  Actor& a = actor(p);
+  a.state = State::kDraining;
+  if (a.outstanding > 0) return;
+  if (a.last_done >= 0) attribute_wait(p, a.last_done);
+  spend(p, now_, Spent::kHost, 0);
+  a.state = State::kFinished;
+}
+
+// ---- items
+
+bool Engine::step(int32_t p, const Item& item) {
+  switch (item.kind) {
+    case ItemKind::kCompute: return step_compute(p, item);
+    case ItemKind::kIssue:
+    case ItemKind::kSend: return step_join(p, item);
+    case ItemKind::kReceive:
+      if (!item.ahead) return step_join(p, item);
+      actor(p).h += item.host_s;
+      return true;
+    case ItemKind::kWait: return step_wait(p, item);
+  }
+  return true;
+}
+
+double Engine::noise(int32_t p, const Item& item) const {
+  const double sigma = play_.rules.jitter;
+  if (sigma == 0) return 1;
+  const Run& run = player(p).schedule[static_cast<size_t>(actors_[static_cast<size_t>(p)].run)];
+  const Philox random{play_.rules.seed, static_cast<uint64_t>(player(p).rank)};
+  const uint64_t which = (static_cast<uint64_t>(run.block) << 52) ^
+                         (static_cast<uint64_t>(run.micro_batch) << 24) ^
+                         static_cast<uint64_t>(item.instruction);
+  return std::exp(sigma * random.normal(which) - sigma * sigma / 2);  // its mean is 1
+}
+
+bool Engine::step_compute(int32_t p, const Item& item) {
+  Actor& a = actor(p);
+  const double start = std::max({a.d, now_, a.h + item.host_s + item.launch_s});
+  if (start > now_) {
+    schedule_step(p, start);
+    return false;
+  }
+  a.h += item.host_s;
+  spend(p, now_, Spent::kHost, item.label);
+  a.state = State::kComputing;
+  a.started = a.updated = now_;
+  a.left = device_time(item) * noise(p, item);
+  a.rate = compute_rate(p);
+  schedule_step(p, now_ + a.left / a.rate);
+  return false;
+}
+
+void Engine::finish_compute(int32_t p) {
+  Actor& a = actor(p);
+  const Item& item = text(a.text).items[static_cast<size_t>(a.at)];
+  a.state = State::kReady;
+  PlayerResult& result = results_[static_cast<size_t>(p)];
+  result.busy_s[static_cast<size_t>(Lane::kCompute)] += now_ - a.started;
+  if (play_.rules.events) {
+    trace_.push_back({player(p).rank, Lane::kCompute, 0, text(a.text).ref, item.instruction,
+                      player(p).schedule[static_cast<size_t>(a.run)].micro_batch, a.started, now_,
+                      item.label, -1, 0});
+  }
+  spend(p, now_, item.spent, item.label);
+  ++a.at;
+}
+
+bool Engine::step_join(int32_t p, const Item& item) {
+  Actor& a = actor(p);
+  const double at = std::max({a.d, now_, a.h + item.host_s + item.launch_s});
+  if (at > now_) {
+    schedule_step(p, at);
+    return false;
+  }
+  a.h += item.host_s;
+  if (item.kind == ItemKind::kReceive) {
+    post(p, item, player(p).schedule[static_cast<size_t>(a.run)].micro_batch);
+  } else {
+    join(p, item);
+  }
+  return true;
+}
+
+bool Engine::step_wait(int32_t p, const Item& item) {
+  Actor& a = actor(p);
+  const int32_t s = slot_of(p, item);
+  if (s < 0 || slot(p, s).done >= 0) {
+    a.h += item.host_s;
+    if (item.blocks_host) a.h = std::max(a.h, now_);
+    return true;
+  }
+  spend(p, now_, Spent::kHost, item.label);
+  a.state = State::kWaiting;
+  a.slot = s;
+  return false;
+}
+
+void Engine::resume(int32_t p, int32_t t) {
+  Actor& a = actor(p);
+  const Item& item = text(a.text).items[static_cast<size_t>(a.at)];
+  attribute_wait(p, t);
+  a.state = State::kReady;
+  a.slot = -1;
+  a.h += item.host_s;
+  if (item.blocks_host) a.h = std::max(a.h, now_);
+  ++a.at;
+  schedule_step(p, now_);
+}
+
+// Where the time went until the transfer for which the player waited was done.
+void Engine::attribute_wait(int32_t p, int32_t t) {
+  Actor& a = actor(p);
+  const Transfer& done = transfer(t);
+  const Part* mine = nullptr;
+  for (const Part& part : done.parts) {
+    if (part.player == p) mine = &part;
+  }
+  if (done.last >= 0 && done.last != p) {
+    spend(p, std::min(done.ready, now_), Spent::kBubble, done.item->label, done.last);
+  }
+  const double waited = std::max(0.0, done.end - a.d);
+  if (mine != nullptr && mine->item->account >= 0) {
+    results_[static_cast<size_t>(p)]
+        .accounts[static_cast<size_t>(mine->item->account)]
+        .exposed_s += waited;
+  }
+  spend(p, std::min(done.end, now_), done.item->spent, done.item->label);
+}
+
+// ---- stretches
+
+// From the item on, if it is in a stretch and nothing moves at this player.
+bool Engine::begin_stretch(int32_t p) {
+  Actor& a = actor(p);
+  if (a.live > 0) return false;
+  const Suffix& suffix = text(a.text).suffixes[static_cast<size_t>(a.at)];
+  if (suffix.end <= a.at + 1) return false;
+  if (text(a.text).items[static_cast<size_t>(a.at)].kind == ItemKind::kWait) return false;
+  a.state = State::kStretch;
+  a.stretch_from = a.at;
+  a.stretch_to = suffix.end;
+  a.stretch_h = a.h;
+  a.stretch_d = std::max(a.d, now_);
+  schedule_step(p, std::max(a.stretch_d + suffix.device, a.h + suffix.lead));
+  return true;
+}
+
+void Engine::finish_stretch(int32_t p) {
+  Actor& a = actor(p);
+  Text& words = text(a.text);
+  const Suffix& suffix = words.suffixes[static_cast<size_t>(a.stretch_from)];
+  ++words.plays[static_cast<size_t>(a.stretch_from)];
+  --words.plays[static_cast<size_t>(a.stretch_to)];
+  results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
+      now_ - a.d - suffix.device;
+  a.spans.push_back({a.d, now_, Spent::kCompute, 0, -1, a.text, a.stretch_from, a.stretch_to,
+                     a.stretch_h, a.stretch_d});
+  a.h = a.stretch_h + suffix.host;
+  a.d = now_;
+  a.at = a.stretch_to;
+  a.state = State::kReady;
+}
+
+// Something begins to move at a player in the middle of a stretch: the items that are done count,
+// the rest is played one by one.
+void Engine::interrupt(int32_t p) {
+  Actor& a = actor(p);
+  if (a.state != State::kStretch) return;
+  const Text& words = text(a.text);
+  double h = a.stretch_h;
+  double d = a.stretch_d;
+  double device = 0;
+  int32_t i = a.stretch_from;
+  double start = 0;
+  for (; i < a.stretch_to; ++i) {
+    const Item& item = words.items[static_cast<size_t>(i)];
+    if (item.kind == ItemKind::kWait) {
+      h += item.host_s;
+      continue;
+    }
+    start = std::max(d, h + item.host_s + item.launch_s);
+    if (start + device_time(item) > now_) break;
+    h += item.host_s;
+    d = start + device_time(item);
+    device += device_time(item);
+  }
+  if (i == a.stretch_to) return;  // it ends now
+  if (i > a.stretch_from) {
+    ++text(a.text).plays[static_cast<size_t>(a.stretch_from)];
+    --text(a.text).plays[static_cast<size_t>(i)];
+    results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
+        d - a.d - device;
+    a.spans.push_back(
+        {a.d, d, Spent::kCompute, 0, -1, a.text, a.stretch_from, i, a.stretch_h, a.stretch_d});
+    a.d = d;
+  }
+  a.h = h;
+  a.at = i;
+  a.state = State::kReady;
+  const Item& item = words.items[static_cast<size_t>(i)];
+  if (start > now_) return schedule_step(p, start);
+  a.h += item.host_s;
+  if (item.kind == ItemKind::kCompute) {
+    spend(p, start, Spent::kHost, item.label);
+    a.state = State::kComputing;
+    a.started = start;
+    a.updated = now_;
+    a.left = start + device_time(item) - now_;
+    a.rate = 1;
+    schedule_step(p, now_ + a.left);
+    return;
+  }
+  // A collective of the player alone, which has been on its way since `start`; its wait follows.
+  spend(p, start, Spent::kHost, item.label);
+  join_underway(p, item, start);
+  ++a.at;
+  a.state = State::kWaiting;
+  a.slot = slot_of(p, item);
+}
+
+void Engine::account_stretches() {
+  for (size_t p = 0; p < text_index_.size(); ++p) {
+    PlayerResult& result = results_[p];
+    for (const auto& variants : text_index_[p]) {
+      for (const int32_t index : variants) {
+        if (index < 0) continue;
+        const Text& words = text(index);
+        int64_t times = 0;
+        for (size_t i = 0; i < words.items.size(); ++i) {
+          times += words.plays[i];
+          const Item& item = words.items[i];
+          if (times == 0 || item.kind == ItemKind::kWait) continue;
+          const double total = static_cast<double>(times) * device_time(item);
+          result.spent_s[static_cast<size_t>(item.spent)] += total;
+          result.busy_s[static_cast<size_t>(item.lane)] += total;
+          if (item.account < 0) continue;
+          Account& account = result.accounts[static_cast<size_t>(item.account)];
+          account.busy_s += total;
+          account.exposed_s += total;
+        }
+      }
+    }
+  }
+}
+
+Result<Outcome> run(const Play& play) { return Engine(play).run(); }
+
+}  // namespace tessera::engine

@@ -1,0 +1,171 @@
+// What a finished play comes to, and what an unfinished one waits for.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/simulate/engine_state.h"
+
+namespace tessera::engine {
+
+Outcome Engine::outcome() {
+  Outcome out;
+  for (const Actor& a : actors_) out.end_s = std::max(out.end_s, a.d);
+  for (size_t p = 0; p < actors_.size(); ++p) {
+    results_[p].end_s = actors_[p].d;
+    results_[p].spent_s[static_cast<size_t>(Spent::kBubble)] += out.end_s - actors_[p].d;
+  }
+  out.critical_path = critical_path();
+  out.players = std::move(results_);
+  out.events = std::move(trace_);
+  std::stable_sort(out.events.begin(), out.events.end(), [](const auto& x, const auto& y) {
+    return std::tie(x.rank, x.start_s) < std::tie(y.rank, y.start_s);
+  });
+  out.played_events = played_;
+  return out;
+}
+
+// The items of a stretch until `until`, last first.
+void Engine::add_stretch_parts(const Span& span, int32_t p, double until,
+                               std::vector<PathPart>& out) const {
+  std::vector<PathPart> parts;
+  double h = span.h;
+  double d = span.start;
+  const Text& words = text(span.text);
+  for (int32_t i = span.from; i < span.to && d < until; ++i) {
+    const Item& item = words.items[static_cast<size_t>(i)];
+    h += item.host_s;
+    if (item.kind == ItemKind::kWait) continue;
+    const double start = std::max({d, span.d, h + item.launch_s});
+    if (start > d) parts.push_back({p, Spent::kHost, item.label, d, std::min(start, until)});
+    d = start + device_time(item);
+    if (start < until) parts.push_back({p, item.spent, item.label, start, std::min(d, until)});
+  }
+  out.insert(out.end(), parts.rbegin(), parts.rend());
+}
+
+// Back from the end of the step along what was waited for: at the end of a bubble the path goes on
+// at the player that came last.
+std::vector<PathPart> Engine::critical_path() const {
+  std::vector<PathPart> out;
+  int32_t p = 0;
+  for (size_t i = 1; i < actors_.size(); ++i) {
+    if (actors_[i].d > actors_[static_cast<size_t>(p)].d) p = static_cast<int32_t>(i);
+  }
+  double at = actors_.empty() ? 0 : actors_[static_cast<size_t>(p)].d;
+  std::vector<size_t> next(actors_.size());  // spans from here on lie behind `at`
+  for (size_t i = 0; i < actors_.size(); ++i) next[i] = actors_[i].spans.size();
+  while (at > 0) {
+    const std::vector<Span>& spans = actors_[static_cast<size_t>(p)].spans;
+    size_t& index = next[static_cast<size_t>(p)];
+    while (index > 0 && spans[index - 1].start >= at) --index;
+    if (index == 0) break;
+    const Span& span = spans[index - 1];
+    if (span.cause >= 0 && span.cause != p && next[static_cast<size_t>(span.cause)] > 0 &&
+        span.end <= at) {
+      const int32_t cause = span.cause;
+      --index;  // it is not looked at again, so the walk ends
+      p = cause;
+      continue;
+    }
+    if (span.text >= 0) {
+      add_stretch_parts(span, p, std::min(at, span.end), out);
+    } else {
+      out.push_back({p, span.what, span.label, span.start, std::min(at, span.end)});
+    }
+    at = span.start;
+  }
+  std::reverse(out.begin(), out.end());
+  std::vector<PathPart> joined;
+  for (const PathPart& part : out) {
+    if (!joined.empty() && joined.back().player == part.player &&
+        joined.back().what == part.what) {
+      joined.back().end_s = part.end_s;
+    } else {
+      joined.push_back(part);
+    }
+  }
+  return joined;
+}
+
+// ---- deadlock
+
+// For what a player that is not finished waits, in words; `next`: the player to blame, -1: none.
+std::string Engine::waits_text(int32_t p, int32_t& next) const {
+  const Actor& a = actors_[static_cast<size_t>(p)];
+  next = -1;
+  int32_t t = -1;
+  if (a.slot >= 0) {
+    t = slots_[static_cast<size_t>(p)][static_cast<size_t>(a.slot)].transfer;
+  } else {
+    for (const auto& queue : a.queues) {
+      if (t < 0 && !queue.empty()) t = queue.front();
+    }
+    for (const auto& [key, open] : meeting_) {  // receives that never come: the first by number
+      const Transfer& gathering = transfers_[static_cast<size_t>(open)];
+      if (gathering.phase == Phase::kDone) continue;
+      const bool mine = std::any_of(gathering.parts.begin(), gathering.parts.end(),
+                                    [&](const Part& part) { return part.player == p; });
+      if (mine && (t < 0 || open < t)) t = open;
+    }
+  }
+  const std::string me = fmt::format("rank {}", play_.players[static_cast<size_t>(p)].rank);
+  if (t < 0) return me + " waits for what nobody issued";
+  // Its stream may be held by an earlier one.
+  for (size_t depth = 0; depth < transfers_.size(); ++depth) {
+    const Transfer& open = transfers_[static_cast<size_t>(t)];
+    int32_t before = -1;
+    for (const Part& part : open.parts) {
+      if (!part.queued || part.player != p) continue;
+      before = actors_[static_cast<size_t>(p)]
+                   .queues[static_cast<size_t>(part.item->stream)]
+                   .front();
+    }
+    if (before < 0 || before == t) break;
+    t = before;
+  }
+  const Transfer& open = transfers_[static_cast<size_t>(t)];
+  const std::string what =
+      play_.labels.empty() ? "" : play_.labels[static_cast<size_t>(open.item->label)];
+  const int32_t match = open.item->match;
+  for (size_t q = 0; q < play_.players.size() && next < 0; ++q) {
+    if (static_cast<int32_t>(q) == p) continue;
+    const auto part = std::find_if(open.parts.begin(), open.parts.end(), [&](const Part& x) {
+      return x.player == static_cast<int32_t>(q);
+    });
+    if (part != open.parts.end()) {
+      if (!part->queued) continue;
+      const auto& queue = actors_[q].queues[static_cast<size_t>(part->item->stream)];
+      if (queue.front() != t) next = static_cast<int32_t>(q);  // there it stands behind another
+      continue;
+    }
+    for (const Block& block : play_.players[q].blocks) {
+      for (const Item& item : block.items) {
+        if (match >= 0 && item.match == match) next = static_cast<int32_t>(q);
+      }
+    }
+  }
+  if (next < 0) return fmt::format("{} waits for {}, which has no other side", me, what);
+  return fmt::format("{} waits for {} with rank {}", me, what,
+                     play_.players[static_cast<size_t>(next)].rank);
+}
+
+tl::unexpected<Error> Engine::deadlock() const {
+  int32_t p = 0;
+  while (actors_[static_cast<size_t>(p)].state == State::kFinished) ++p;
+  std::vector<int32_t> path;
+  std::vector<std::string> words;
+  while (p >= 0 && std::find(path.begin(), path.end(), p) == path.end()) {
+    path.push_back(p);
+    int32_t next = -1;
+    words.push_back(waits_text(p, next));
+    p = next;
+  }
+  const auto first = std::find(path.begin(), path.end(), p);
+  std::string message;
+  for (auto it = p < 0 ? path.end() - 1 : first; it != path.end(); ++it) {
+    message += (message.empty() ? "" : ", ") + words[static_cast<size_t>(it - path.begin())];
+  }
+  return check_failed("deadlock: " + message);
+}
+
+}  // namespace tessera::engine

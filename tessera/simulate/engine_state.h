@@ -1,0 +1,168 @@
+// The engine's state and steps; private to engine*.cc. Times are seconds from the start of the step.
+#pragma once
+
+#include <deque>
+#include <queue>
+#include <unordered_map>
+
+#include "tessera/base/philox.h"
+#include "tessera/simulate/stretch.h"
+
+namespace tessera::engine {
+
+// Part of a player's past. Spans of a player follow each other without holes.
+struct Span {
+  double start = 0, end = 0;
+  Spent what = Spent::kCompute;
+  int32_t label = 0;
+  int32_t cause = -1;  // kBubble: the player that came last, at the span's end
+  // A stretch: items [from, to) of a text; h and d when it began.
+  int32_t text = -1, from = 0, to = 0;
+  double h = 0, d = 0;
+};
+
+struct Part {  // of a player in a transfer
+  int32_t player = 0;
+  int32_t slot = 0;
+  const Item* item = nullptr;
+  bool queued = false;  // stands in the queue of a stream (a receive does not)
+  double rate = 1;      // what the player's links and compute allow
+};
+enum class Phase : uint8_t { kGathering, kLatency, kTransfer, kDone };
+struct Transfer {
+  std::vector<Part> parts;
+  Phase phase = Phase::kGathering;
+  const Item* item = nullptr;  // of who issues or sends
+  BlockRef block;
+  int64_t micro_batch = 0;
+  int32_t heads = 0;      // parts that are first of their stream
+  bool posted = false;    // a receive
+  int32_t last = -1;      // the player that came last
+  double ready = 0;       // when it came
+  double start = 0, end = 0;
+  double left = 0, rate = 1, updated = 0;
+  int32_t version = 0;
+};
+
+struct Slot {  // of a handle and micro-batch
+  int32_t transfer = -1;
+  double done = -1;  // negative: not yet
+};
+
+enum class State : uint8_t { kReady, kComputing, kWaiting, kStretch, kDraining, kFinished };
+struct Actor {  // a player at work
+  State state = State::kReady;
+  double h = 0, d = 0;
+  int32_t run = 0;   // index into the schedule
+  int32_t at = 0;    // item of the run's text
+  int32_t text = -1;
+  int32_t version = 0;  // of its next event
+  double started = 0, left = 0, rate = 1, updated = 0;  // the kernel that runs
+  int32_t slot = -1;    // that it waits for
+  int32_t outstanding = 0;  // transfers that are not done
+  int32_t live = 0;         // of them, those that have started
+  int32_t last_done = -1;   // transfer
+  bool links_see_compute = false;  // rates of transfers here take it into account
+  int32_t stretch_from = 0, stretch_to = 0;
+  double stretch_h = 0, stretch_d = 0;
+  std::vector<int64_t> previous;              // by block: micro-batch of its run before
+  std::vector<std::deque<int32_t>> queues;    // by stream
+  std::vector<int32_t> active;                // transfers that use its links
+  std::unordered_map<int32_t, int32_t> came;  // by match: how often
+  std::vector<Span> spans;
+};
+
+struct Event {
+  enum Type : uint8_t { kStep, kTransfer, kPost } type = kStep;
+  double time = 0;
+  uint64_t order = 0;
+  int32_t who = 0;      // player, or transfer
+  int32_t version = 0;  // kPost: run
+  int32_t item = 0;     // kPost
+  bool operator>(const Event& other) const {
+    return time != other.time ? time > other.time : order > other.order;
+  }
+};
+
+class Engine {
+ public:
+  explicit Engine(const Play& play);
+  Result<Outcome> run();
+
+ private:
+  // engine.cc: players
+  void begin_run(int32_t p);
+  int32_t text_of(int32_t p, int32_t run);
+  void post_receives(int32_t p, int32_t run, double host_at);
+  void advance(int32_t p);
+  bool step(int32_t p, const Item& item);  // false: something else must happen first
+  bool step_compute(int32_t p, const Item& item);
+  bool step_join(int32_t p, const Item& item);
+  bool step_wait(int32_t p, const Item& item);
+  bool begin_stretch(int32_t p);
+  void finish_compute(int32_t p);
+  void finish_stretch(int32_t p);
+  void interrupt(int32_t p);
+  void resume(int32_t p, int32_t t);
+  void attribute_wait(int32_t p, int32_t t);
+  void finish_player(int32_t p);
+  void account_stretches();
+  double noise(int32_t p, const Item& item) const;
+  int32_t slot_of(int32_t p, const Item& item) const;
+  void spend(int32_t p, double until, Spent what, int32_t label, int32_t cause = -1);
+  void schedule_step(int32_t p, double time);
+  void push(Event event);
+
+  // engine_transfers.cc
+  void join(int32_t p, const Item& item);
+  void join_underway(int32_t p, const Item& item, double start);
+  void post(int32_t p, const Item& item, int64_t micro_batch);
+  int32_t transfer_of(int32_t p, const Item& item, int64_t micro_batch, BlockRef block);
+  void try_start(int32_t t);
+  void start(int32_t t);
+  void on_transfer(int32_t t);
+  void schedule_transfer(int32_t t, double time);
+  double compute_rate(int32_t p) const;
+  void begin_flow(int32_t t);
+  void finish_transfer(int32_t t);
+  void count_part(const Transfer& done, const Part& part);
+  void update_links(int32_t p);
+  void update_compute(int32_t p);
+  void set_rate(int32_t t);
+
+  // engine_result.cc
+  Outcome outcome();
+  std::vector<PathPart> critical_path() const;
+  void add_stretch_parts(const Span& span, int32_t p, double until,
+                         std::vector<PathPart>& out) const;
+  tl::unexpected<Error> deadlock() const;
+  std::string waits_text(int32_t p, int32_t& next) const;
+
+  Actor& actor(int32_t p) { return actors_[static_cast<size_t>(p)]; }
+  const Player& player(int32_t p) const { return play_.players[static_cast<size_t>(p)]; }
+  Text& text(int32_t index) { return texts_[static_cast<size_t>(index)]; }
+  const Text& text(int32_t index) const { return texts_[static_cast<size_t>(index)]; }
+  Transfer& transfer(int32_t t) { return transfers_[static_cast<size_t>(t)]; }
+  Slot& slot(int32_t p, int32_t s) {
+    return slots_[static_cast<size_t>(p)][static_cast<size_t>(s)];
+  }
+
+  const Play& play_;
+  std::vector<Actor> actors_;
+  std::deque<Text> texts_;  // addresses of items stay
+  std::vector<std::vector<std::array<int32_t, 4>>> text_index_;  // by player, block, first + 2 last
+  std::vector<std::vector<int32_t>> first_run_, last_run_;       // by player and block
+  std::vector<std::vector<Slot>> slots_;                         // by player
+  std::vector<std::vector<int32_t>> slot_base_;                  // by player and handle
+  std::deque<Transfer> transfers_;
+  std::unordered_map<uint64_t, int32_t> meeting_;  // (match, ordinal) -> transfer
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<PlayerResult> results_;
+  std::vector<TraceEvent> trace_;
+  double now_ = 0;
+  uint64_t order_ = 0;
+  int64_t played_ = 0;
+  std::vector<DirectedUse> uses_;  // scratch
+};
+
+}  // namespace tessera::engine

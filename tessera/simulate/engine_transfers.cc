@@ -1,0 +1,273 @@
+// Transfers: collectives and messages on streams and links.
+#include <algorithm>
+#include <limits>
+
+#include "tessera/base/check.h"
+#include "tessera/simulate/engine_state.h"
+
+namespace tessera::engine {
+namespace {
+
+uint64_t meeting_key(int32_t match, int32_t ordinal) {
+  return (static_cast<uint64_t>(static_cast<uint32_t>(match)) << 32) |
+         static_cast<uint32_t>(ordinal);
+}
+
+DirectedUse directed(const Part& part) {
+  const LinkUse& use = part.item->use;
+  switch (part.item->kind) {
+    case ItemKind::kSend: return {use.inner, 0, use.nic, 0};
+    case ItemKind::kReceive: return {0, use.inner, 0, use.nic};
+    default: return {use.inner, use.inner, use.nic, use.nic};
+  }
+}
+
+}  // namespace
+
+void Engine::schedule_transfer(int32_t t, double time) {
+  push({Event::kTransfer, time, 0, t, ++transfer(t).version, 0});
+}
+
+// The transfer that the player's next arrival at the item's match belongs to.
+int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch, BlockRef block) {
+  const auto make = [&] {
+    transfers_.emplace_back();
+    Transfer& fresh = transfers_.back();
+    fresh.item = &item;
+    fresh.block = block;
+    fresh.micro_batch = micro_batch;
+    return static_cast<int32_t>(transfers_.size()) - 1;
+  };
+  if (item.match < 0) return make();
+  const bool message = item.kind != ItemKind::kIssue;
+  const int32_t ordinal =
+      message ? static_cast<int32_t>(micro_batch) : actor(p).came[item.match]++;
+  const auto [it, is_new] = meeting_.try_emplace(meeting_key(item.match, ordinal), -1);
+  if (is_new) it->second = make();
+  Transfer& found = transfer(it->second);
+  if (item.kind != ItemKind::kReceive) found.item = &item;
+  return it->second;
+}
+
+void Engine::join(int32_t p, const Item& item) {
+  const Run& run = player(p).schedule[static_cast<size_t>(actor(p).run)];
+  const int32_t t = transfer_of(p, item, run.micro_batch, text(actor(p).text).ref);
+  const int32_t s = slot_of(p, item);
+  transfer(t).parts.push_back({p, s, &item, true, 1});
+  transfer(t).last = p;
+  transfer(t).ready = now_;
+  slot(p, s) = {t, -1};
+  ++actor(p).outstanding;
+  auto& queue = actor(p).queues[static_cast<size_t>(item.stream)];
+  queue.push_back(t);
+  if (queue.size() > 1) return;
+  ++transfer(t).heads;
+  try_start(t);
+}
+
+// A collective of the player alone that began at `start`, which is past.
+void Engine::join_underway(int32_t p, const Item& item, double start_s) {
+  const Run& run = player(p).schedule[static_cast<size_t>(actor(p).run)];
+  const int32_t t = transfer_of(p, item, run.micro_batch, text(actor(p).text).ref);
+  Transfer& moving = transfer(t);
+  const int32_t s = slot_of(p, item);
+  moving.parts.push_back({p, s, &item, true, 1});
+  moving.last = p;
+  moving.ready = moving.start = start_s;
+  moving.heads = 1;
+  slot(p, s) = {t, -1};
+  Actor& a = actor(p);
+  ++a.outstanding;
+  ++a.live;
+  a.queues[static_cast<size_t>(item.stream)].push_back(t);
+  moving.phase = Phase::kLatency;
+  if (start_s + item.latency_s > now_) return schedule_transfer(t, start_s + item.latency_s);
+  begin_flow(t);
+  moving.left = start_s + device_time(item) - now_;
+  schedule_transfer(t, now_ + moving.left / moving.rate);
+}
+
+// A receive: it stands in no stream, it only lets the message come.
+void Engine::post(int32_t p, const Item& item, int64_t micro_batch) {
+  const int32_t t = transfer_of(p, item, micro_batch, {});
+  Transfer& message = transfer(t);
+  const auto handle = static_cast<size_t>(item.handle);
+  int32_t s = slot_base_[static_cast<size_t>(p)][handle];
+  if (player(p).handles[handle].each_micro_batch) s += static_cast<int32_t>(micro_batch);
+  message.parts.push_back({p, s, &item, false, 1});
+  message.posted = true;
+  if (message.phase == Phase::kDone) {
+    slot(p, s) = {t, message.end};
+    Actor& a = actor(p);
+    if (a.state == State::kWaiting && a.slot == s) resume(p, t);
+    return;
+  }
+  slot(p, s) = {t, -1};
+  ++actor(p).outstanding;
+  if (message.phase != Phase::kGathering) {
+    ++actor(p).live;
+    interrupt(p);
+    if (message.phase == Phase::kTransfer) {
+      actor(p).active.push_back(t);
+      update_links(p);
+      update_compute(p);
+    }
+    return;
+  }
+  try_start(t);
+}
+
+void Engine::try_start(int32_t t) {
+  const Transfer& gathering = transfer(t);
+  const Item& item = *gathering.item;
+  if (item.kind == ItemKind::kReceive || gathering.phase != Phase::kGathering) return;
+  if (item.kind == ItemKind::kSend) {
+    if (gathering.heads < 1) return;
+    if (item.rendezvous && item.parties > 1 && !gathering.posted) return;
+  } else if (gathering.heads < item.parties) {
+    return;
+  }
+  start(t);
+}
+
+void Engine::start(int32_t t) {
+  Transfer& starting = transfer(t);
+  starting.phase = Phase::kLatency;
+  starting.start = now_;
+  double latency = 0;
+  for (const Part& part : starting.parts) {
+    ++actor(part.player).live;
+    latency = std::max(latency, part.item->latency_s);
+    interrupt(part.player);
+  }
+  schedule_transfer(t, now_ + latency);
+}
+
+void Engine::on_transfer(int32_t t) {
+  Transfer& moving = transfer(t);
+  if (moving.phase == Phase::kLatency && moving.item->work_s > 0) return begin_flow(t);
+  finish_transfer(t);
+}
+
+void Engine::begin_flow(int32_t t) {
+  Transfer& moving = transfer(t);
+  moving.phase = Phase::kTransfer;
+  moving.left = 0;
+  for (const Part& part : moving.parts) moving.left = std::max(moving.left, part.item->work_s);
+  moving.updated = now_;
+  moving.rate = 0;
+  for (const Part& part : moving.parts) actor(part.player).active.push_back(t);
+  for (size_t i = 0; i < moving.parts.size(); ++i) {
+    update_links(moving.parts[i].player);
+    update_compute(moving.parts[i].player);
+  }
+}
+
+void Engine::finish_transfer(int32_t t) {
+  Transfer& done = transfer(t);
+  done.phase = Phase::kDone;
+  done.end = now_;
+  ++done.version;
+  for (const Part& part : done.parts) {
+    Actor& a = actor(part.player);
+    slot(part.player, part.slot) = {t, now_};
+    --a.outstanding;
+    --a.live;
+    a.last_done = t;
+    std::erase(a.active, t);
+    count_part(done, part);
+  }
+  for (size_t i = 0; i < done.parts.size(); ++i) {
+    const Part part = transfer(t).parts[i];
+    update_links(part.player);
+    update_compute(part.player);
+    Actor& a = actor(part.player);
+    if (a.state == State::kWaiting && a.slot == part.slot) resume(part.player, t);
+    if (a.state == State::kDraining && a.outstanding == 0) schedule_step(part.player, now_);
+  }
+  for (size_t i = 0; i < transfer(t).parts.size(); ++i) {
+    const Part part = transfer(t).parts[i];
+    if (!part.queued) continue;
+    auto& queue = actor(part.player).queues[static_cast<size_t>(part.item->stream)];
+    TESSERA_CHECK(!queue.empty() && queue.front() == t, "transfer {} is not first of its stream",
+                  t);
+    queue.pop_front();
+    if (queue.empty()) continue;
+    ++transfer(queue.front()).heads;
+    try_start(queue.front());
+  }
+}
+
+void Engine::count_part(const Transfer& done, const Part& part) {
+  PlayerResult& result = results_[static_cast<size_t>(part.player)];
+  const double busy = done.end - done.start;
+  if (part.queued) result.busy_s[static_cast<size_t>(part.item->lane)] += busy;
+  if (part.item->account >= 0) {
+    result.accounts[static_cast<size_t>(part.item->account)].busy_s += busy;
+  }
+  if (play_.rules.events) {
+    trace_.push_back({player(part.player).rank, part.item->lane, part.item->stream, done.block,
+                      part.item->instruction, done.micro_batch, done.start, done.end,
+                      part.item->label, -1, part.item->bytes});
+  }
+}
+
+// ---- rates
+
+double Engine::compute_rate(int32_t p) const {
+  double slowdown = 1;
+  for (const int32_t t : actors_[static_cast<size_t>(p)].active) {
+    const LinkUse& use = transfers_[static_cast<size_t>(t)].item->use;
+    if (use.inner > 0) slowdown = std::max(slowdown, play_.rules.inner_slowdown);
+    if (use.nic > 0) slowdown = std::max(slowdown, play_.rules.nic_slowdown);
+  }
+  return 1 / slowdown;
+}
+
+void Engine::update_compute(int32_t p) {
+  Actor& a = actor(p);
+  if (a.state != State::kComputing) return;
+  const double rate = compute_rate(p);
+  if (rate == a.rate) return;
+  a.left = std::max(0.0, a.left - (now_ - a.updated) * a.rate);
+  a.updated = now_;
+  a.rate = rate;
+  schedule_step(p, now_ + a.left / a.rate);
+}
+
+// Shares of the player's links; then the rates of the transfers concerned.
+void Engine::update_links(int32_t p) {
+  Actor& a = actor(p);
+  a.links_see_compute = a.state == State::kComputing;
+  if (a.active.empty()) return;
+  uses_.clear();
+  std::vector<Part*> mine;
+  for (const int32_t t : a.active) {
+    for (Part& part : transfer(t).parts) {
+      if (part.player != p) continue;
+      mine.push_back(&part);
+      uses_.push_back(directed(part));
+      break;
+    }
+  }
+  const std::vector<double> rates =
+      uses_.size() == 1 ? std::vector<double>{1} : fair_rates(uses_);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const bool slowed = a.links_see_compute && mine[i]->item->use.inner > 0;
+    mine[i]->rate = slowed ? rates[i] / play_.rules.collective_slowdown : rates[i];
+  }
+  for (const int32_t t : a.active) set_rate(t);
+}
+
+void Engine::set_rate(int32_t t) {
+  Transfer& moving = transfer(t);
+  double rate = std::numeric_limits<double>::infinity();
+  for (const Part& part : moving.parts) rate = std::min(rate, part.rate);
+  if (rate == moving.rate) return;
+  moving.left = std::max(0.0, moving.left - (now_ - moving.updated) * moving.rate);
+  moving.updated = now_;
+  moving.rate = rate;
+  schedule_transfer(t, now_ + moving.left / rate);
+}
+
+}  // namespace tessera::engine

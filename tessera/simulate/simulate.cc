@@ -1,0 +1,201 @@
+#include "tessera/simulate/simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/graph/kinds.h"
+#include "tessera/simulate/price.h"
+
+namespace tessera {
+namespace {
+
+// Sequences x length, or samples: what the inputs that are cut into micro-batches hold.
+int64_t tokens_of(const Graph& graph, const std::string& batch) {
+  int64_t most = 0;
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.role != Role::kInput) continue;
+    int64_t samples = 0;
+    int64_t length = 1;
+    for (const Dim& dim : tensor.dims) {
+      if (dim.name == batch) samples = dim.size;
+      if (dim.name == "seq") length = dim.size;
+    }
+    most = std::max(most, samples * length);
+  }
+  return most;
+}
+
+bool counts_as_model(const Op& op) {
+  if (op.phase != Phase::kForward) return false;
+  const WorkClass work = work_class_of(op.kind);
+  return work == WorkClass::kMatmul || work == WorkClass::kAttention;
+}
+
+// Matrix products and attention of the forward pass, full scores though masked, times 3.
+double model_flops(const Graph& graph) {
+  double flops = 0;
+  for (const Op& op : graph.ops()) {
+    if (counts_as_model(op)) flops += 3 * static_cast<double>(op_flops(op));
+  }
+  return flops;
+}
+
+// Of one device, in the arithmetic in which most of the model's products are made.
+double peak_flops(const Graph& graph, const Device& device, const Style& style) {
+  std::map<std::string, double> by_arithmetic;
+  for (const Op& op : graph.ops()) {
+    if (!counts_as_model(op) || op.inputs.empty()) continue;
+    std::string name = "fp32";
+    switch (graph.tensor(op.inputs[0]).dtype) {
+      case DType::kBFloat16: name = "bf16"; break;
+      case DType::kFloat16: name = "fp16"; break;
+      case DType::kFloat64: name = "fp64"; break;
+      default: break;
+    }
+    by_arithmetic[name] += static_cast<double>(op_flops(op));
+  }
+  std::string most = "fp32";
+  for (const auto& [name, flops] : by_arithmetic) {
+    if (flops > by_arithmetic[most]) most = name;
+  }
+  if (!style.matmul_arithmetic.empty() && device.peak.contains(style.matmul_arithmetic)) {
+    most = style.matmul_arithmetic;
+  }
+  for (const std::string& name : {most, std::string("fp16"), std::string("fp32")}) {
+    if (const auto it = device.peak.find(name); it != device.peak.end()) return it->second;
+  }
+  return device.peak.empty() ? 0 : device.peak.begin()->second;
+}
+
+RankResult role_of(const PlayedClass& played, const Program& program, PricedPlayer& priced,
+                   const engine::PlayerResult& result) {
+  RankResult role;
+  role.representative = played.representative;
+  role.ranks = played.ranks;
+  for (const StageId stage : played.stages) role.stages.push_back(stage.value);
+  role.spent_s = result.spent_s;
+  role.busy_s = result.busy_s;
+  role.flops = priced.flops;
+  role.memory.peak_bytes = role.memory.reserved_bytes = program.arena_bytes[0];
+  role.memory.arena_bytes = program.arena_bytes;
+  role.traffic = std::move(priced.rows);
+  for (size_t row = 0; row < role.traffic.size(); ++row) {
+    role.traffic[row].seconds = result.accounts[row].busy_s;
+    role.traffic[row].exposed_s = result.accounts[row].exposed_s;
+  }
+  return role;
+}
+
+void add_labels(const Priced& priced, engine::Outcome& outcome, Simulation& out) {
+  out.labels = priced.play.labels;
+  std::map<std::string, int32_t> index;
+  std::vector<int32_t> what;
+  for (const std::string& name : priced.what) {
+    const auto [it, fresh] = index.try_emplace(name, static_cast<int32_t>(out.labels.size()));
+    if (fresh) out.labels.push_back(name);
+    what.push_back(it->second);
+  }
+  out.events = std::move(outcome.events);
+  for (TraceEvent& event : out.events) event.what = what[static_cast<size_t>(event.label)];
+}
+
+void add_path(const Priced& priced, const engine::Outcome& outcome, Simulation& out) {
+  for (const engine::PathPart& part : outcome.critical_path) {
+    out.critical_path.push_back({priced.play.players[static_cast<size_t>(part.player)].rank,
+                                 part.what, priced.play.labels[static_cast<size_t>(part.label)],
+                                 part.start_s, part.end_s});
+  }
+}
+
+// What comes once a step before the first instruction.
+void add_overhead(double seconds, Simulation& out) {
+  if (seconds <= 0) return;
+  out.step_time_s += seconds;
+  for (RankResult& role : out.roles) role.spent_s[static_cast<size_t>(Spent::kHost)] += seconds;
+  for (TraceEvent& event : out.events) {
+    event.start_s += seconds;
+    event.end_s += seconds;
+  }
+  for (PathStep& step : out.critical_path) {
+    step.start_s += seconds;
+    step.end_s += seconds;
+  }
+  const int32_t rank = out.critical_path.empty() ? 0 : out.critical_path.front().rank;
+  out.critical_path.insert(out.critical_path.begin(),
+                           {rank, Spent::kHost, "once a step", 0, seconds});
+}
+
+Status check_size(const Lowering& lowering, const Cluster& cluster,
+                  const SimulateOptions& options) {
+  if (cluster.devices() < lowering.plan().ranks) {
+    return invalid_input(fmt::format("cluster '{}': expected at least {} devices for the plan's ranks, found {}",
+                                     cluster.name, lowering.plan().ranks, cluster.devices()));
+  }
+  for (const auto& [device, times] : options.stragglers) {
+    if (device < 0 || device >= lowering.plan().ranks || !(times > 0)) {
+      return invalid_input(
+          fmt::format("straggler: expected a device from 0 to {} and a positive factor, found {}*{}",
+                      lowering.plan().ranks - 1, device, times));
+    }
+  }
+  return {};
+}
+
+Simulation summarise(const Lowering& lowering, const Cluster& cluster, const Classes& classes,
+                     const SimulateOptions& options, Priced& priced, engine::Outcome& outcome) {
+  Simulation out;
+  const Graph& graph = lowering.graph();
+  out.step_time_s = outcome.end_s;
+  out.ranks = lowering.plan().ranks;
+  out.tokens = tokens_of(graph, lowering.plan().plan.micro_batch_dim);
+  out.model_flops = model_flops(graph);
+  out.peak_flops = peak_flops(graph, cluster.type_of(0).device, options.style);
+  out.simulated_events = outcome.played_events;
+  double total = 0;
+  double uncertain = 0;
+  for (size_t c = 0; c < classes.all.size(); ++c) {
+    const PlayedClass& played = classes.all[c];
+    const auto ranks = static_cast<double>(played.ranks);
+    PricedPlayer& player = priced.players[c];
+    out.hardware_flops += player.flops * ranks;
+    uncertain += player.uncertain_s * ranks;
+    for (size_t s = 0; s < out.source_share.size(); ++s) {
+      out.source_share[s] += player.source_s[s] * ranks;
+      total += player.source_s[s] * ranks;
+    }
+    out.roles.push_back(role_of(played, classes.programs.at(played.representative), player,
+                                outcome.players[c]));
+  }
+  if (total > 0) {
+    for (double& share : out.source_share) share /= total;
+    out.uncertainty = uncertain / total;
+  }
+  add_labels(priced, outcome, out);
+  add_path(priced, outcome, out);
+  add_overhead(options.style.step_overhead_s * cluster.type_of(0).host_slowness, out);
+  std::stable_sort(out.roles.begin(), out.roles.end(),
+                   [](const RankResult& a, const RankResult& b) { return a.stages < b.stages; });
+  constexpr double kYear = 365.25 * 24 * 3600;
+  out.failure_loss_s = out.step_time_s * options.failures_a_device_year *
+                       static_cast<double>(out.ranks) / kYear * options.restart_s;
+  return out;
+}
+
+}  // namespace
+
+Result<Simulation> simulate(const Lowering& lowering, const Cluster& cluster,
+                            const SimulateOptions& options) {
+  TESSERA_TRY_VOID(check_size(lowering, cluster, options));
+  std::vector<int64_t> alone;
+  for (const auto& [device, times] : options.stragglers) alone.push_back(device);
+  const bool noisy = options.jitter > 0 || options.style.jitter > 0;
+  TESSERA_TRY(const Classes classes,
+              make_classes(lowering, cluster, options.fold && !noisy, alone));
+  const auto prices = cluster_prices(lowering.graph(), cluster, options.style);
+  TESSERA_TRY(Priced priced, price(lowering, cluster, classes, options, *prices));
+  TESSERA_TRY(engine::Outcome outcome, engine::run(priced.play));
+  return summarise(lowering, cluster, classes, options, priced, outcome);
+}
+
+}  // namespace tessera

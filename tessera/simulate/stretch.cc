@@ -1,0 +1,69 @@
+#include "tessera/simulate/stretch.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tessera::engine {
+namespace {
+
+// A collective without partners whose wait follows.
+bool is_pair(const std::vector<Item>& items, size_t i) {
+  if (i + 1 >= items.size()) return false;
+  const Item &issue = items[i], &wait = items[i + 1];
+  return issue.kind == ItemKind::kIssue && issue.parties == 1 && wait.kind == ItemKind::kWait &&
+         wait.handle == issue.handle && wait.lag == 0 && !wait.blocks_host;
+}
+
+void find_stretches(Text& text) {
+  const std::vector<Item>& items = text.items;
+  std::vector<bool> inside(items.size(), false);
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (items[i].kind == ItemKind::kCompute) {
+      inside[i] = true;
+    } else if (is_pair(items, i)) {
+      inside[i] = inside[i + 1] = true;
+    }
+  }
+  // A stretch must not begin at the wait of a pair: the issue is then outside.
+  for (size_t i = items.size(); i-- > 0;) {
+    Suffix& suffix = text.suffixes[i];
+    if (!inside[i]) continue;
+    const Item& item = items[i];
+    const bool more = i + 1 < items.size() && inside[i + 1];
+    const Suffix next = more ? text.suffixes[i + 1]
+                             : Suffix{static_cast<int32_t>(i) + 1, 0, 0,
+                                      -std::numeric_limits<double>::infinity()};
+    suffix.end = next.end;
+    suffix.device = device_time(item) + next.device;
+    suffix.host = item.host_s + next.host;
+    suffix.lead = item.host_s + next.lead;
+    if (item.kind != ItemKind::kWait) {
+      suffix.lead = std::max(suffix.lead, item.host_s + item.launch_s + suffix.device);
+    }
+  }
+}
+
+}  // namespace
+
+Text make_text(const Block& block, bool first, bool last, double slower, bool compact) {
+  Text text;
+  text.ref = block.ref;
+  for (const Item& item : block.items) {
+    if ((item.when == When::kFirst && !first) || (item.when == When::kLast && !last)) continue;
+    if (item.kind == ItemKind::kReceive && item.ahead) {
+      text.receives.push_back(static_cast<int32_t>(text.items.size()));
+      text.host_before.push_back(text.host);
+    }
+    text.items.push_back(item);
+    if (item.kind == ItemKind::kCompute) text.items.back().work_s *= slower;
+    text.host += item.host_s;
+  }
+  text.suffixes.resize(text.items.size());
+  for (size_t i = 0; i < text.items.size(); ++i)
+    text.suffixes[i].end = static_cast<int32_t>(i);
+  if (compact) find_stretches(text);
+  text.plays.assign(text.items.size() + 1, 0);
+  return text;
+}
+
+}  // namespace tessera::engine

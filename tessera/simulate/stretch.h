@@ -1,0 +1,37 @@
+// The items of one block in one run (conditions resolved), with what is needed to play a stretch of
+// them at once. A stretch: compute, and collectives of the player alone that are waited for at
+// once. Undisturbed from outside, it maps (h, d), the host clock and the time at which the compute
+// stream is free, to
+//   h' = h + host      d' = max(d + device, h + lead)
+// for every first item, because each item is such a map and they compose.
+#pragma once
+
+#include <vector>
+
+#include "tessera/simulate/engine.h"
+
+namespace tessera::engine {
+
+struct Suffix {       // from an item to the end of its stretch
+  int32_t end = 0;    // one past the last item; the item itself: it is in no stretch
+  double device = 0;  // of all kernels and collectives
+  double host = 0;
+  double lead = 0;  // from the host's arrival at the item to the end, if only the host counts
+};
+struct Text {
+  BlockRef ref;
+  std::vector<Item> items;
+  std::vector<Suffix> suffixes;      // by item
+  std::vector<int32_t> receives;     // posted ahead: index into items
+  std::vector<double> host_before;   // of each of those, from the beginning of the block
+  double host = 0;                   // of all items
+  std::vector<int64_t> plays;        // differences: how often each item was played in a stretch
+};
+
+// Time on the device that an item takes when nothing disturbs it; 0 for a wait.
+inline double device_time(const Item& item) {
+  return item.kind == ItemKind::kWait ? 0 : item.latency_s + item.work_s;
+}
+Text make_text(const Block& block, bool first, bool last, double slower, bool compact);
+
+}  // namespace tessera::engine
