@@ -103,6 +103,7 @@ int run(int argc, const char* const* argv) {
   add_inspect(app, action);
   add_plan(app, action);
   add_predict(app, action);
+  add_accuracy(app, action);
   add_simulate(app, action);
   add_report(app, action);
   if (const auto status = check_command(app, argc, argv); !status) return fail(status.error());
