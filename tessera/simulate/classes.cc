@@ -15,8 +15,7 @@ struct GroupSet {
 
 int64_t node_of(const Cluster& cluster, int64_t device) { return cluster.locate(device).node; }
 
-std::vector<GroupSet> group_sets(const Lowering& lowering,
-                                 const std::map<int, Program>& programs) {
+std::vector<GroupSet> group_sets(const Lowering& lowering, const std::map<int, Program>& programs) {
   std::vector<GroupSet> out;
   std::set<std::pair<PlaceId, std::vector<AxisId>>> seen;
   const ResolvedPlan& plan = lowering.plan();
@@ -122,7 +121,7 @@ int64_t groups_on_node(const ResolvedPlan& plan, const Cluster& cluster,
 }
 
 Result<Classes> make_classes(const Lowering& lowering, const Cluster& cluster, bool fold,
-                     const std::vector<int64_t>& alone) {
+                             const std::vector<int64_t>& alone) {
   Classes out;
   std::vector<int32_t> colours = lowering.role_of_ranks();
   const std::vector<RankClass> roles = lowering.roles();
@@ -139,9 +138,9 @@ Result<Classes> make_classes(const Lowering& lowering, const Cluster& cluster, b
       const auto device = static_cast<int64_t>(rank);
       int64_t where = cluster.parts.size() > 1 ? cluster.locate(device).part : 0;
       if (std::find(alone.begin(), alone.end(), device) != alone.end()) where = -1 - device;
-      colours[rank] = number.try_emplace({colours[rank], where},
-                                         static_cast<int32_t>(number.size()))
-                          .first->second;
+      colours[rank] =
+          number.try_emplace({colours[rank], where}, static_cast<int32_t>(number.size()))
+              .first->second;
     }
     for (const RankClass& one : roles) {
       TESSERA_TRY(Program program, lowering.lower(one.representative));
@@ -155,8 +154,7 @@ Result<Classes> make_classes(const Lowering& lowering, const Cluster& cluster, b
   out.of_rank.assign(colours.size(), -1);
   for (size_t rank = 0; rank < colours.size(); ++rank) {
     if (colours[rank] < 0) continue;
-    const auto [it, fresh] =
-        index.try_emplace(colours[rank], static_cast<int32_t>(out.all.size()));
+    const auto [it, fresh] = index.try_emplace(colours[rank], static_cast<int32_t>(out.all.size()));
     if (fresh) {
       out.all.push_back({static_cast<int>(rank), 0, roles[static_cast<size_t>(role[rank])].stages});
     }

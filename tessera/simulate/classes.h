@@ -26,7 +26,7 @@ struct Classes {
 };
 // `alone`: devices that are a class each (stragglers). fold = false: every rank is a class.
 Result<Classes> make_classes(const Lowering& lowering, const Cluster& cluster, bool fold,
-                     const std::vector<int64_t>& alone);
+                             const std::vector<int64_t>& alone);
 
 // How many groups of a mesh's ranks, over axes of these names, have members on a node with this
 // device, counting the meshes of all places that have such axes: they share its network cards.

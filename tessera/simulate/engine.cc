@@ -94,13 +94,12 @@ int32_t Engine::text_of(int32_t p, int32_t run) {
   const auto block = static_cast<size_t>(player(p).schedule[static_cast<size_t>(run)].block);
   const bool first = first_run_[static_cast<size_t>(p)][block] == run;
   const bool last = last_run_[static_cast<size_t>(p)][block] == run;
-  int32_t& index =
-      text_index_[static_cast<size_t>(p)][block][(first ? 1u : 0u) + (last ? 2u : 0u)];
+  int32_t& index = text_index_[static_cast<size_t>(p)][block][(first ? 1u : 0u) + (last ? 2u : 0u)];
   if (index < 0) {
     index = static_cast<int32_t>(texts_.size());
-    texts_.push_back(make_text(player(p).blocks[block], first, last, player(p).slower,
-                               play_.rules.compact && play_.rules.jitter == 0 &&
-                                   !play_.rules.events));
+    texts_.push_back(
+        make_text(player(p).blocks[block], first, last, player(p).slower,
+                  play_.rules.compact && play_.rules.jitter == 0 && !play_.rules.events));
   }
   return index;
 }
@@ -298,9 +297,8 @@ void Engine::attribute_wait(int32_t p, int32_t t) {
   }
   const double waited = std::max(0.0, done.end - a.d);
   if (mine != nullptr && mine->item->account >= 0) {
-    results_[static_cast<size_t>(p)]
-        .accounts[static_cast<size_t>(mine->item->account)]
-        .exposed_s += waited;
+    results_[static_cast<size_t>(p)].accounts[static_cast<size_t>(mine->item->account)].exposed_s +=
+        waited;
   }
   spend(p, std::min(done.end, now_), done.item->spent, done.item->label);
 }
@@ -330,7 +328,7 @@ void Engine::finish_stretch(int32_t p) {
   ++words.plays[static_cast<size_t>(a.stretch_from)];
   --words.plays[static_cast<size_t>(a.stretch_to)];
   results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
-      now_ - a.d - suffix.device;
+      std::max(0.0, now_ - a.d - suffix.device);
   a.spans.push_back({a.d, now_, Spent::kCompute, 0, -1, a.text, a.stretch_from, a.stretch_to,
                      a.stretch_h, a.stretch_d});
   a.h = a.stretch_h + suffix.host;
@@ -367,7 +365,7 @@ void Engine::interrupt(int32_t p) {
     ++text(a.text).plays[static_cast<size_t>(a.stretch_from)];
     --text(a.text).plays[static_cast<size_t>(i)];
     results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
-        d - a.d - device;
+        std::max(0.0, d - a.d - device);
     a.spans.push_back(
         {a.d, d, Spent::kCompute, 0, -1, a.text, a.stretch_from, i, a.stretch_h, a.stretch_d});
     a.d = d;

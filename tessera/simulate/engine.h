@@ -5,7 +5,8 @@
 // Each player has a host clock h and a compute stream that is free at d:
 //   compute   h += host; it starts at max(d, h + launch) and takes `work`, longer while
 //             communication runs beside it
-//   issue     h += host; it joins its stream at max(d, h + launch). Streams are FIFO. It starts when
+//   issue     h += host; it joins its stream at max(d, h + launch). Streams are FIFO. It starts
+//   when
 //             it is the first of its stream on all its players, and ends for all together
 //   send      as issue, on the stream of the directed pair; up to kEagerBytes it needs no receiver,
 //             above it starts when the receive is posted

@@ -77,8 +77,7 @@ std::vector<PathPart> Engine::critical_path() const {
   std::reverse(out.begin(), out.end());
   std::vector<PathPart> joined;
   for (const PathPart& part : out) {
-    if (!joined.empty() && joined.back().player == part.player &&
-        joined.back().what == part.what) {
+    if (!joined.empty() && joined.back().player == part.player && joined.back().what == part.what) {
       joined.back().end_s = part.end_s;
     } else {
       joined.push_back(part);
@@ -116,9 +115,8 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
     int32_t before = -1;
     for (const Part& part : open.parts) {
       if (!part.queued || part.player != p) continue;
-      before = actors_[static_cast<size_t>(p)]
-                   .queues[static_cast<size_t>(part.item->stream)]
-                   .front();
+      before =
+          actors_[static_cast<size_t>(p)].queues[static_cast<size_t>(part.item->stream)].front();
     }
     if (before < 0 || before == t) break;
     t = before;

@@ -1,4 +1,5 @@
-// The engine's state and steps; private to engine*.cc. Times are seconds from the start of the step.
+// The engine's state and steps; private to engine*.cc. Times are seconds from the start of the
+// step.
 #pragma once
 
 #include <deque>
@@ -35,10 +36,10 @@ struct Transfer {
   const Item* item = nullptr;  // of who issues or sends
   BlockRef block;
   int64_t micro_batch = 0;
-  int32_t heads = 0;      // parts that are first of their stream
-  bool posted = false;    // a receive
-  int32_t last = -1;      // the player that came last
-  double ready = 0;       // when it came
+  int32_t heads = 0;    // parts that are first of their stream
+  bool posted = false;  // a receive
+  int32_t last = -1;    // the player that came last
+  double ready = 0;     // when it came
   double start = 0, end = 0;
   double left = 0, rate = 1, updated = 0;
   int32_t version = 0;
@@ -53,15 +54,15 @@ enum class State : uint8_t { kReady, kComputing, kWaiting, kStretch, kDraining, 
 struct Actor {  // a player at work
   State state = State::kReady;
   double h = 0, d = 0;
-  int32_t run = 0;   // index into the schedule
-  int32_t at = 0;    // item of the run's text
+  int32_t run = 0;  // index into the schedule
+  int32_t at = 0;   // item of the run's text
   int32_t text = -1;
-  int32_t version = 0;  // of its next event
+  int32_t version = 0;                                  // of its next event
   double started = 0, left = 0, rate = 1, updated = 0;  // the kernel that runs
-  int32_t slot = -1;    // that it waits for
-  int32_t outstanding = 0;  // transfers that are not done
-  int32_t live = 0;         // of them, those that have started
-  int32_t last_done = -1;   // transfer
+  int32_t slot = -1;                                    // that it waits for
+  int32_t outstanding = 0;                              // transfers that are not done
+  int32_t live = 0;                                     // of them, those that have started
+  int32_t last_done = -1;                               // transfer
   bool links_see_compute = false;  // rates of transfers here take it into account
   int32_t stretch_from = 0, stretch_to = 0;
   double stretch_h = 0, stretch_d = 0;
@@ -149,7 +150,7 @@ class Engine {
 
   const Play& play_;
   std::vector<Actor> actors_;
-  std::deque<Text> texts_;  // addresses of items stay
+  std::deque<Text> texts_;                                       // addresses of items stay
   std::vector<std::vector<std::array<int32_t, 4>>> text_index_;  // by player, block, first + 2 last
   std::vector<std::vector<int32_t>> first_run_, last_run_;       // by player and block
   std::vector<std::vector<Slot>> slots_;                         // by player

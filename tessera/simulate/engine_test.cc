@@ -199,8 +199,7 @@ TEST(Engine, StretchesArePlayedAsTheirItemsWouldBe) {
     coming.use.nic = 1;
     items.insert(items.begin(), coming);
     items.push_back(wait(1));
-    Play play = of({one_block(0, items, 2),
-                    one_block(1, {compute(5.0625), big, wait(0)}, 1)});
+    Play play = of({one_block(0, items, 2), one_block(1, {compute(5.0625), big, wait(0)}, 1)});
     play.rules.nic_slowdown = 1.5;
     const Outcome compact = played(play);
     play.rules.compact = false;
@@ -224,12 +223,14 @@ TEST(Engine, OrdersThatNeverMeetAreShownAsACycle) {
   Play crossed = of({one_block(0, {issue(0, 1, 0, 2), issue(1, 1, 1, 2), wait(1), wait(0)}, 2),
                      one_block(1, {issue(0, 1, 1, 2), issue(1, 1, 0, 2), wait(0), wait(1)}, 2)});
   crossed.labels = {"x"};
-  EXPECT_EQ(failure(crossed), "deadlock: rank 0 waits for x with rank 1, rank 1 waits for x with rank 0");
+  EXPECT_EQ(failure(crossed),
+            "deadlock: rank 0 waits for x with rank 1, rank 1 waits for x with rank 0");
   // Both wait to receive before they send.
   Play embrace = of({one_block(0, {receive(0, 0), wait(0), send(1, 1, 1, 0)}, 2),
                      one_block(1, {receive(0, 1), wait(0), send(1, 0, 1, 0)}, 2)});
   embrace.labels = {"x"};
-  EXPECT_EQ(failure(embrace), "deadlock: rank 0 waits for x with rank 1, rank 1 waits for x with rank 0");
+  EXPECT_EQ(failure(embrace),
+            "deadlock: rank 0 waits for x with rank 1, rank 1 waits for x with rank 0");
   // Three in a ring.
   Play ring = of({one_block(0, {receive(0, 0), wait(0), send(1, 1, 1, 0)}, 2),
                   one_block(1, {receive(0, 1), wait(0), send(1, 2, 1, 0)}, 2),

@@ -40,8 +40,7 @@ int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch, Bl
   };
   if (item.match < 0) return make();
   const bool message = item.kind != ItemKind::kIssue;
-  const int32_t ordinal =
-      message ? static_cast<int32_t>(micro_batch) : actor(p).came[item.match]++;
+  const int32_t ordinal = message ? static_cast<int32_t>(micro_batch) : actor(p).came[item.match]++;
   const auto [it, is_new] = meeting_.try_emplace(meeting_key(item.match, ordinal), -1);
   if (is_new) it->second = make();
   Transfer& found = transfer(it->second);
@@ -250,8 +249,7 @@ void Engine::update_links(int32_t p) {
       break;
     }
   }
-  const std::vector<double> rates =
-      uses_.size() == 1 ? std::vector<double>{1} : fair_rates(uses_);
+  const std::vector<double> rates = uses_.size() == 1 ? std::vector<double>{1} : fair_rates(uses_);
   for (size_t i = 0; i < mine.size(); ++i) {
     const bool slowed = a.links_see_compute && mine[i]->item->use.inner > 0;
     mine[i]->rate = slowed ? rates[i] / play_.rules.collective_slowdown : rates[i];

@@ -93,7 +93,8 @@ class PlayerPricing {
   PlayerPricing(Shared& shared, int32_t me)
       : shared_(shared),
         me_(me),
-        program_(shared.classes.programs.at(shared.classes.all[static_cast<size_t>(me)].representative)),
+        program_(
+            shared.classes.programs.at(shared.classes.all[static_cast<size_t>(me)].representative)),
         graph_(shared.lowering.graph()),
         device_(program_.rank),
         type_(shared.cluster.type_of(device_)) {}
@@ -310,8 +311,7 @@ class PlayerPricing {
     const Group& group = program_.groups[static_cast<size_t>(issue.group)];
     const GroupFacts& where = facts(issue.group);
     const int64_t bytes = whole_bytes(issue);
-    const CollectiveCost cost =
-        shared_.prices.collective(issue.kind, where.where, bytes);
+    const CollectiveCost cost = shared_.prices.collective(issue.kind, where.where, bytes);
     count(cost);
     const std::string kind(collective_name(issue.kind));
     Item& item = push(ItemKind::kIssue);
@@ -356,8 +356,8 @@ class PlayerPricing {
   int64_t share(int from) const {
     const ResolvedPlan& plan = shared_.lowering.plan();
     const PlaceId place = plan.places_of(from)[0];
-    return std::max<int64_t>(
-        1, ranks_on_node(plan.places[place.index()].mesh, shared_.cluster, from));
+    return std::max<int64_t>(1,
+                             ranks_on_node(plan.places[place.index()].mesh, shared_.cluster, from));
   }
 
   void add(const Instruction&, const Send& send) {
@@ -413,7 +413,9 @@ class PlayerPricing {
 
   // ---- the rest
 
-  void add(const Instruction&, const Wait& wait) { add_wait(handles_.at(wait.handle), wait.lag, false); }
+  void add(const Instruction&, const Wait& wait) {
+    add_wait(handles_.at(wait.handle), wait.lag, false);
+  }
 
   void add(const Instruction&, const Copy& copy) {
     const Buffer &from = program_.buffer(copy.from.buffer), &to = program_.buffer(copy.to.buffer);
@@ -429,8 +431,8 @@ class PlayerPricing {
       item.label = shared_.label(name, "copy");
       return;
     }
-    const CollectiveCost cost = shared_.prices.copy(device_, to.tier == Tier::kDisk,
-                                                    from.tier == Tier::kDisk, bytes);
+    const CollectiveCost cost =
+        shared_.prices.copy(device_, to.tier == Tier::kDisk, from.tier == Tier::kDisk, bytes);
     count(cost);
     Item& item = push(ItemKind::kIssue);
     set_transfer(item, cost);

@@ -37,7 +37,7 @@ struct TrafficKey {
   friend auto operator<=>(const TrafficKey&, const TrafficKey&) = default;
 };
 struct PricedPlayer {
-  std::vector<TrafficRow> rows;  // by account: kind, axes, count, bytes, algorithm
+  std::vector<TrafficRow> rows;      // by account: kind, axes, count, bytes, algorithm
   std::array<double, 5> source_s{};  // device time by CostSource
   double uncertain_s = 0;            // sum of device time x relative uncertainty
   double flops = 0;                  // executed, a step

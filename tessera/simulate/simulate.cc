@@ -129,14 +129,15 @@ void add_overhead(double seconds, Simulation& out) {
 Status check_size(const Lowering& lowering, const Cluster& cluster,
                   const SimulateOptions& options) {
   if (cluster.devices() < lowering.plan().ranks) {
-    return invalid_input(fmt::format("cluster '{}': expected at least {} devices for the plan's ranks, found {}",
-                                     cluster.name, lowering.plan().ranks, cluster.devices()));
+    return invalid_input(
+        fmt::format("cluster '{}': expected at least {} devices for the plan's ranks, found {}",
+                    cluster.name, lowering.plan().ranks, cluster.devices()));
   }
   for (const auto& [device, times] : options.stragglers) {
     if (device < 0 || device >= lowering.plan().ranks || !(times > 0)) {
-      return invalid_input(
-          fmt::format("straggler: expected a device from 0 to {} and a positive factor, found {}*{}",
-                      lowering.plan().ranks - 1, device, times));
+      return invalid_input(fmt::format(
+          "straggler: expected a device from 0 to {} and a positive factor, found {}*{}",
+          lowering.plan().ranks - 1, device, times));
     }
   }
   return {};
@@ -164,8 +165,8 @@ Simulation summarise(const Lowering& lowering, const Cluster& cluster, const Cla
       out.source_share[s] += player.source_s[s] * ranks;
       total += player.source_s[s] * ranks;
     }
-    out.roles.push_back(role_of(played, classes.programs.at(played.representative), player,
-                                outcome.players[c]));
+    out.roles.push_back(
+        role_of(played, classes.programs.at(played.representative), player, outcome.players[c]));
   }
   if (total > 0) {
     for (double& share : out.source_share) share /= total;

@@ -30,9 +30,9 @@ void find_stretches(Text& text) {
     if (!inside[i]) continue;
     const Item& item = items[i];
     const bool more = i + 1 < items.size() && inside[i + 1];
-    const Suffix next = more ? text.suffixes[i + 1]
-                             : Suffix{static_cast<int32_t>(i) + 1, 0, 0,
-                                      -std::numeric_limits<double>::infinity()};
+    const Suffix next =
+        more ? text.suffixes[i + 1]
+             : Suffix{static_cast<int32_t>(i) + 1, 0, 0, -std::numeric_limits<double>::infinity()};
     suffix.end = next.end;
     suffix.device = device_time(item) + next.device;
     suffix.host = item.host_s + next.host;
@@ -59,8 +59,7 @@ Text make_text(const Block& block, bool first, bool last, double slower, bool co
     text.host += item.host_s;
   }
   text.suffixes.resize(text.items.size());
-  for (size_t i = 0; i < text.items.size(); ++i)
-    text.suffixes[i].end = static_cast<int32_t>(i);
+  for (size_t i = 0; i < text.items.size(); ++i) text.suffixes[i].end = static_cast<int32_t>(i);
   if (compact) find_stretches(text);
   text.plays.assign(text.items.size() + 1, 0);
   return text;

@@ -21,11 +21,11 @@ struct Suffix {       // from an item to the end of its stretch
 struct Text {
   BlockRef ref;
   std::vector<Item> items;
-  std::vector<Suffix> suffixes;      // by item
-  std::vector<int32_t> receives;     // posted ahead: index into items
-  std::vector<double> host_before;   // of each of those, from the beginning of the block
-  double host = 0;                   // of all items
-  std::vector<int64_t> plays;        // differences: how often each item was played in a stretch
+  std::vector<Suffix> suffixes;     // by item
+  std::vector<int32_t> receives;    // posted ahead: index into items
+  std::vector<double> host_before;  // of each of those, from the beginning of the block
+  double host = 0;                  // of all items
+  std::vector<int64_t> plays;       // differences: how often each item was played in a stretch
 };
 
 // Time on the device that an item takes when nothing disturbs it; 0 for a wait.

@@ -77,8 +77,8 @@ class SchedulePlay {
       play_.players.push_back(player);
       std::map<std::pair<int64_t, int>, int32_t> blocks;
       for (const BlockRun& run : schedule[static_cast<size_t>(place)]) {
-        const auto [it, fresh] = blocks.try_emplace({run.stage, run.kind},
-                                                    static_cast<int32_t>(blocks.size()));
+        const auto [it, fresh] =
+            blocks.try_emplace({run.stage, run.kind}, static_cast<int32_t>(blocks.size()));
         if (fresh) add_block(place, run);
         play_.players.back().schedule.push_back({it->second, run.micro_batch});
       }
@@ -126,8 +126,7 @@ class SchedulePlay {
     const double unit = run.kind == BlockRun::kForward    ? costs_.forward
                         : run.kind == BlockRun::kBackward ? costs_.backward
                                                           : costs_.weight;
-    const double scale =
-        costs_.scale.empty() ? 1 : costs_.scale[static_cast<size_t>(run.stage)];
+    const double scale = costs_.scale.empty() ? 1 : costs_.scale[static_cast<size_t>(run.stage)];
     block.items.push_back(compute(unit * scale / 2));
     block.items.push_back(compute(unit * scale / 2));
     if (place == places[0]) add_sends(block, run);
@@ -137,7 +136,8 @@ class SchedulePlay {
   void add_sends(Block& block, const BlockRun& run) {
     for (int64_t s = 0; s < shape_.stages(); ++s) {
       for (const int64_t b : before(s, run.kind)) {
-        if (b != run.stage || (run.kind == BlockRun::kBackward && !shape_.has_backward(s))) continue;
+        if (b != run.stage || (run.kind == BlockRun::kBackward && !shape_.has_backward(s)))
+          continue;
         for (const int64_t target : shape_.at[static_cast<size_t>(s)]) {
           if (shape_.runs_at(run.stage, target)) continue;
           block.items.push_back(send(handle(), match({run.kind, run.stage, s, target}),

@@ -1,0 +1,296 @@
+// tessera simulate: the step of a plan on a described machine.
+#include "tessera/simulate/simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/text.h"
+#include "tessera/cli/cli.h"
+#include "tessera/cli/output.h"
+#include "tessera/cli/planning.h"
+#include "tessera/cost/figure.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string model, plan, cluster, style = "tessera", what_if;
+  std::vector<std::string> stragglers;
+  int64_t batch = 0;
+  double jitter = 0, failures = 0, restart_s = 0;
+  uint64_t seed = 0;
+  bool no_fold = false, json = false;
+};
+
+constexpr std::array<CostSource, 5> kSources = {CostSource::kMeasured, CostSource::kInterpolated,
+                                                CostSource::kTileModel, CostSource::kCurve,
+                                                CostSource::kConstant};
+
+// "7*2": device 7 is twice as slow.
+Result<std::pair<int64_t, double>> parse_straggler(const std::string& text) {
+  const size_t star = text.find('*');
+  const auto device = parse_int(text.substr(0, star));
+  const auto times = parse_double(star == text.npos ? "" : text.substr(star + 1));
+  if (!device || !times) {
+    return invalid_input(
+        fmt::format("simulate: --straggler: expected DEVICE*TIMES (as 3*1.5), found '{}'", text));
+  }
+  return std::pair{*device, *times};
+}
+
+std::string seconds(double s) {
+  const double size = std::abs(s);
+  if (size == 0) return "0 s";
+  if (size < 1e-3) return fmt::format("{:.3g} us", s * 1e6);
+  if (size < 1) return fmt::format("{:.3g} ms", s * 1e3);
+  return size < 100 ? fmt::format("{:.3g} s", s) : fmt::format("{:.0f} s", s);
+}
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+struct Totals {                        // over all ranks
+  std::array<double, kSpent> share{};  // of ranks x step
+  int64_t peak_memory = 0;
+};
+Totals totals_of(const Simulation& s) {
+  Totals out;
+  for (const RankResult& role : s.roles) {
+    for (size_t i = 0; i < kSpent; ++i) {
+      out.share[i] += role.spent_s[i] * static_cast<double>(role.ranks) /
+                      (s.step_time_s * static_cast<double>(s.ranks));
+    }
+    out.peak_memory = std::max(out.peak_memory, role.memory.total_bytes());
+  }
+  return out;
+}
+
+// ---- JSON
+
+Json spent_json(const std::array<double, kSpent>& spent) {
+  Json out = Json::object();
+  for (size_t i = 0; i < kSpent; ++i) {
+    out[std::string(spent_name(static_cast<Spent>(i)))] = spent[i];
+  }
+  return out;
+}
+
+Json role_json(const RankResult& role) {
+  Json traffic = Json::array();
+  for (const TrafficRow& row : role.traffic) {
+    traffic.push_back({{"kind", row.kind},
+                       {"axes", row.axes},
+                       {"count", row.count},
+                       {"bytes", row.bytes},
+                       {"busy_s", row.seconds},
+                       {"exposed_s", row.exposed_s},
+                       {"algorithm", row.algorithm}});
+  }
+  Json busy = Json::object();
+  for (size_t i = 1; i < kLanes; ++i) {
+    busy[std::string(lane_name(static_cast<Lane>(i)))] = role.busy_s[i];
+  }
+  return {{"stages", role.stages},
+          {"representative", role.representative},
+          {"ranks", role.ranks},
+          {"spent_s", spent_json(role.spent_s)},
+          {"busy_s", std::move(busy)},
+          {"flops", role.flops},
+          {"peak_memory_bytes", role.memory.total_bytes()},
+          {"traffic", std::move(traffic)}};
+}
+
+std::string to_json(const Options& options, const Planned& planned, const Cluster& cluster,
+                    const Style& style, const Simulation& s) {
+  const Totals totals = totals_of(s);
+  const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
+  Json roles = Json::array(), path = Json::array(), sources = Json::object();
+  for (const RankResult& role : s.roles) roles.push_back(role_json(role));
+  for (const PathStep& step : s.critical_path) {
+    path.push_back({{"rank", step.rank},
+                    {"what", spent_name(step.what)},
+                    {"label", step.label},
+                    {"start_s", step.start_s},
+                    {"end_s", step.end_s}});
+  }
+  for (size_t i = 0; i < kSources.size(); ++i) {
+    sources[std::string(source_name(kSources[i]))] = s.source_share[i];
+  }
+  return Json{{"model", planned.model.spec},
+              {"plan", options.plan},
+              {"cluster", cluster.name},
+              {"style", to_string(style)},
+              {"batch", planned.batch},
+              {"ranks", s.ranks},
+              {"step_time_s", s.step_time_s},
+              {"uncertainty", s.uncertainty},
+              {"tokens", s.tokens},
+              {"tokens_per_s", s.tokens_per_s()},
+              {"tflops_per_device", s.flops_per_device() / 1e12},
+              {"mfu", s.mfu()},
+              {"model_flops", s.model_flops},
+              {"hardware_flops", s.hardware_flops},
+              {"peak_memory_bytes", totals.peak_memory},
+              {"bubble", share(Spent::kBubble)},
+              {"exposed_communication", share(Spent::kCollective) + share(Spent::kMessage)},
+              {"host_bound", share(Spent::kHost)},
+              {"failure_loss_s", s.failure_loss_s},
+              {"simulated_events", s.simulated_events},
+              {"sources", std::move(sources)},
+              {"roles", std::move(roles)},
+              {"critical_path", std::move(path)}}
+             .dump() +
+         "\n";
+}
+
+// ---- text
+
+std::string stages_text(const RankResult& role) {
+  return fmt::format("{}", fmt::join(role.stages, " "));
+}
+
+std::string time_table(const Simulation& s) {
+  std::vector<std::string> head{"stage", "ranks", "memory"};
+  for (size_t i = 0; i < kSpent; ++i) head.emplace_back(spent_name(static_cast<Spent>(i)));
+  Table table(head);
+  for (const RankResult& role : s.roles) {
+    std::vector<std::string> row{stages_text(role), grouped(role.ranks),
+                                 short_bytes(role.memory.total_bytes())};
+    for (const double spent : role.spent_s) row.push_back(spent == 0 ? "-" : seconds(spent));
+    table.add(std::move(row));
+  }
+  return table.to_string();
+}
+
+// Of the rank that is exposed the longest, by kind and axes.
+std::string traffic_table(const Simulation& s) {
+  std::map<std::pair<std::string, std::string>, TrafficRow> worst;
+  for (const RankResult& role : s.roles) {
+    for (const TrafficRow& row : role.traffic) {
+      const auto [it, fresh] = worst.try_emplace({row.kind, row.axes}, row);
+      if (!fresh && row.exposed_s > it->second.exposed_s) it->second = row;
+    }
+  }
+  if (worst.empty()) return "";
+  Table table({"transfer", "over", "count", "sent", "busy", "exposed", "algorithm"});
+  for (const auto& [key, row] : worst) {
+    table.add({row.kind, row.axes, grouped(row.count),
+               row.bytes == 0 ? "-" : short_bytes(row.bytes), seconds(row.seconds),
+               seconds(row.exposed_s), row.algorithm});
+  }
+  return "\nTransfers in a step, of the rank that waits for them the longest:\n" +
+         table.to_string();
+}
+
+// What lies on the critical path, by kind.
+std::string path_text(const Simulation& s) {
+  std::array<double, kSpent> spent{};
+  for (const PathStep& step : s.critical_path) {
+    spent[static_cast<size_t>(step.what)] += step.end_s - step.start_s;
+  }
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < kSpent; ++i) {
+    if (spent[i] > 0) {
+      parts.push_back(fmt::format("{} {}", spent_name(static_cast<Spent>(i)),
+                                  percent(spent[i] / s.step_time_s)));
+    }
+  }
+  return "Critical path: " + join(parts, ", ") + "\n";
+}
+
+std::string to_text(const Options& options, const Planned& planned, const Cluster& cluster,
+                    const Style& style, const Simulation& s) {
+  const Totals totals = totals_of(s);
+  const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
+  std::string out = fmt::format(
+      "{} under {} on {} ({}), style {}\n\n"
+      "step            {} (uncertainty {})\n"
+      "throughput      {} tokens/s, {}FLOP/s a device, MFU {}\n"
+      "peak memory     {} of {} a device\n"
+      "device time     bubble {}, exposed communication {}, host-bound {}, recompute {}\n",
+      planned.model.spec, options.plan, cluster.name, plural(s.ranks, "rank"), to_string(style),
+      seconds(s.step_time_s), percent(s.uncertainty), grouped(std::llround(s.tokens_per_s())),
+      short_number(s.flops_per_device()), percent(s.mfu()), short_bytes(totals.peak_memory),
+      short_bytes(cluster.type_of(0).device.memory_bytes), percent(share(Spent::kBubble)),
+      percent(share(Spent::kCollective) + share(Spent::kMessage)), percent(share(Spent::kHost)),
+      percent(share(Spent::kRecompute)));
+  if (s.failure_loss_s > 0) {
+    out += fmt::format("failures        {} a step lost besides (expected)\n",
+                       seconds(s.failure_loss_s));
+  }
+  std::vector<std::string> sources;
+  for (size_t i = 0; i < kSources.size(); ++i) {
+    if (s.source_share[i] > 0) {
+      sources.push_back(fmt::format("{} {}", source_name(kSources[i]), percent(s.source_share[i])));
+    }
+  }
+  out += "costs from      " + join(sources, ", ") + "\n";
+  out += "\nWhere the time of a rank goes:\n" + time_table(s) + traffic_table(s) + "\n";
+  return out + path_text(s);
+}
+
+Result<int> run_simulate(const Options& options) {
+  SimulateOptions simulated;
+  TESSERA_TRY(simulated.style, parse_style(options.style));
+  TESSERA_TRY(Cluster cluster, load_cluster(options.cluster));
+  if (!options.what_if.empty()) TESSERA_TRY_VOID(apply_what_if(cluster, options.what_if));
+  for (const std::string& text : options.stragglers) {
+    TESSERA_TRY(const auto straggler, parse_straggler(text));
+    simulated.stragglers.push_back(straggler);
+  }
+  simulated.fold = !options.no_fold;
+  simulated.seed = options.seed;
+  simulated.jitter = options.jitter;
+  simulated.failures_a_device_year = options.failures;
+  simulated.restart_s = options.restart_s;
+  TESSERA_TRY(const Planned planned, make_planned(options.model, options.plan, options.batch));
+  TESSERA_TRY(const Simulation result, simulate(*planned.lowering, cluster, simulated));
+  return print(options.json ? to_json(options, planned, cluster, simulated.style, result)
+                            : to_text(options, planned, cluster, simulated.style, result));
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Action& action) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("simulate", "Predict the step of a plan on a described machine");
+  command->add_option("MODEL", options->model, "Model")->required();
+  command->add_option("--plan", options->plan, "Plan file or recipe call")->required();
+  command
+      ->add_option("--cluster", options->cluster,
+                   "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file")
+      ->required();
+  command
+      ->add_option("--batch", options->batch,
+                   "Sequences a step over all ranks (default: one a replica and micro-batch)")
+      ->check(at_least(1));
+  command->add_option("--style", options->style,
+                      "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
+  command->add_option("--what-if", options->what_if, "Change the machine, as 'link:nic*2'");
+  command
+      ->add_option("--jitter", options->jitter,
+                   "Relative standard deviation of each kernel's time (every rank is played)")
+      ->check(at_least(0));
+  command->add_option("--straggler", options->stragglers, "DEVICE*TIMES: a device that is slower");
+  command->add_option("--seed", options->seed, "Of the jitter");
+  command->add_option("--failures", options->failures, "Failures a device and year, with --restart")
+      ->check(at_least(0));
+  command->add_option("--restart", options->restart_s, "Seconds that a failure costs")
+      ->check(at_least(0));
+  command->add_flag("--no-fold", options->no_fold, "Play every rank, not one of each kind");
+  command->add_flag("--json", options->json, "Print JSON");
+  command->footer(
+      "Examples:\n"
+      "  tessera simulate gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200 --batch 1536 "
+      "\\\n"
+      "      --plan 'megatron(tp=8,pp=16,dp=8,micro_batches=64)' --cluster dgx-a100:128\n"
+      "  tessera simulate gpt:layers=4 --plan 'zero(stage=3,dp=8)' --cluster dgx-h100:1 \\\n"
+      "      --what-if 'link:inner*0.5' --json\n");
+  command->callback([options, &action] { action = [options] { return run_simulate(*options); }; });
+}
+
+}  // namespace tessera::cli
