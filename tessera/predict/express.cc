@@ -183,8 +183,10 @@ void add_details(Plan& plan, const Run& run) {
       run.arithmetic != Arithmetic::kFp32) {
     StoreEntry entry = store("role:parameter");
     entry.over = axes;
-    entry.keep = Keep::kStep;
     plan.stores.push_back(std::move(entry));
+    StoreEntry narrow = store("*.cast");
+    narrow.keep = Keep::kStep;
+    plan.stores.push_back(std::move(narrow));
   }
   if (run.zero == 3 && run.framework.prefetch > 0) {
     plan.prefetch = Prefetch{"blocks.*", run.framework.prefetch};
