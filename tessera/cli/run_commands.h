@@ -22,6 +22,8 @@ struct TrainOptions {
   std::optional<double> timeout_s;
   std::vector<std::string> assignments;  // of --set, in order
   bool json = false;
+  std::string trace;                  // file for the trace of a step; empty: none
+  std::optional<int64_t> trace_step;  // default: the third, or the last of fewer
 };
 Result<int> run_train(const TrainOptions& options);
 

@@ -102,7 +102,7 @@ class CaseRun {
     } else if (const auto* copy = std::get_if<Copy>(&instruction.body)) {
       if (copy->handle < 0) key = family_of(program_, *copy);
     }
-    if (!key.name.empty()) repeats.add(key, ranks_, seconds);
+    if (!key.name.empty()) repeats.add(key, ranks_, seconds, clock_ == RecordClock::kSteady);
   }
 
   const Compiled& compiled_;
@@ -123,13 +123,16 @@ void Repeats::add(const std::string& family, const std::vector<std::string>& nam
   one.seconds[size].push_back(seconds);
 }
 
-void Repeats::add(const FamilyKey& key, int64_t ranks, double seconds) {
-  add(fmt::format("{}@{}", key.name, ranks), size_names(key), key.size, seconds);
+void Repeats::add(const FamilyKey& key, int64_t ranks, double seconds, bool by_clock) {
+  const std::string name = fmt::format("{}@{}", key.name, ranks);
+  add(name, size_names(key), key.size, seconds);
+  if (by_clock) families_[name].share = 0.25;
 }
 
 void Repeats::merge(const Repeats& other) {
   for (const auto& [family, one] : other.families_) {
     families_[family].names = one.names;
+    families_[family].share = one.share;
     for (const auto& [size, seconds] : one.seconds) {
       std::vector<double>& all = families_[family].seconds[size];
       all.insert(all.end(), seconds.begin(), seconds.end());
@@ -145,7 +148,7 @@ void Repeats::write(Profile& profile) const {
       std::vector<double> sorted = repeats;
       std::sort(sorted.begin(), sorted.end());
       const double middle = at_share(sorted, 0.5);
-      const Sample sample{size, middle, (at_share(sorted, 0.9) - at_share(sorted, 0.1)) / middle};
+      const Sample sample{size, at_share(sorted, one.share), (at_share(sorted, 0.9) - at_share(sorted, 0.1)) / middle};
       const auto place =
           std::lower_bound(family.samples.begin(), family.samples.end(), sample,
                            [](const Sample& a, const Sample& b) { return a.size < b.size; });

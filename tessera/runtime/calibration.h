@@ -20,14 +20,18 @@ class Repeats {
  public:
   void add(const std::string& family, const std::vector<std::string>& names,
            const std::vector<double>& size, double seconds);
-  void add(const FamilyKey& key, int64_t ranks, double seconds);
+  // `by_clock`: others may have taken the core meanwhile, which only adds: the lower quartile counts
+  // instead of the median.
+  void add(const FamilyKey& key, int64_t ranks, double seconds, bool by_clock);
   void merge(const Repeats& other);
-  // Median and spread of each into the profile; sizes that it has already are replaced.
+  // What counts (the median) and the spread of each go into the profile; sizes that it has already
+  // are replaced.
   void write(Profile& profile) const;
 
  private:
   struct One {
     std::vector<std::string> names;
+    double share = 0.5;  // of the sorted repeats: the one that counts
     std::map<std::vector<double>, std::vector<double>> seconds;  // by size
   };
   std::map<std::string, One> families_;
