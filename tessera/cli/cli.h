@@ -23,6 +23,7 @@ void add_verify(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_simulate(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 
 // For options that are numbers.
 CLI::Validator at_least(double minimum);

@@ -15,8 +15,8 @@
 namespace tessera {
 namespace {
 
-// Latency of a NIC that the tuner's constants contain; what a cluster's has more is added.
-constexpr double kTunerNicSeconds = 5e-6;
+// Latency of the NIC for which the tuner's constants hold; a cluster's difference from it is added.
+constexpr double kTunerNicSeconds = 12e-6;
 // Rate of a channel from which on the library opens another one.
 constexpr double kNewChannel = 48e9, kOldChannel = 24e9;
 constexpr double kTunerError = .25, kRuleError = .3;
@@ -75,6 +75,32 @@ double inner_bus(const Machine& at) {
   return rate;
 }
 
+// Where devices talk by the host, sockets share the link between them.
+bool bridged(const Machine& at) {
+  return at.where.sockets > 1 && at.type.inner.kind != LinkKind::kNvlink && at.type.bridge.rate > 0;
+}
+double bridge_rate(const Machine& at) {
+  return at.type.bridge.rate * at.style.inner_efficiency /
+         static_cast<double>(at.where.groups_a_node);
+}
+// Of rings: one edge goes from socket to socket, and one back.
+double ring_bus(const Machine& at) {
+  return bridged(at) ? std::min(inner_bus(at), bridge_rate(at)) : inner_bus(at);
+}
+
+double fabric_seconds(const Cluster& cluster, int64_t tier) {
+  double out = 0;
+  for (int64_t t = 0; t <= tier && t < static_cast<int64_t>(cluster.tiers.size()); ++t) {
+    out += cluster.tiers[static_cast<size_t>(t)].latency_s;
+  }
+  return out;
+}
+
+// A message in the network, without what the tuner's constants hold.
+double network_lag(const Machine& at) {
+  return fabric_seconds(at.cluster, at.where.tier) + at.type.nic.latency_s - kTunerNicSeconds;
+}
+
 // NICs that are near the group's members in a node, and of them what falls to the group.
 double nics_near(const Machine& at) {
   const auto near = static_cast<double>(at.where.members_a_node * at.type.nics) /
@@ -103,14 +129,6 @@ double network_bus(const Machine& at) {
   return rate * std::min(1., static_cast<double>(at.where.nodes_a_switch) / oversubscription(at));
 }
 
-double fabric_seconds(const Cluster& cluster, int64_t tier) {
-  double out = 0;
-  for (int64_t t = 0; t <= tier && t < static_cast<int64_t>(cluster.tiers.size()); ++t) {
-    out += cluster.tiers[static_cast<size_t>(t)].latency_s;
-  }
-  return out;
-}
-
 TunerGroup tuner_group(CollectiveKind kind, const Machine& at) {
   TunerGroup group;
   group.kind = kind;
@@ -118,13 +136,12 @@ TunerGroup tuner_group(CollectiveKind kind, const Machine& at) {
   group.ranks_a_node = (at.where.members + at.where.nodes - 1) / at.where.nodes;
   group.generation = at.type.device.generation;
   group.nvlink = at.type.inner.kind == LinkKind::kNvlink;
-  const double inner = inner_bus(at);
+  const double inner = ring_bus(at);
   double bus = inner, network = inner;
   if (group.nodes > 1) {
     network = network_bus(at);
     bus = std::min(inner, network);
-    group.network_lag_s = fabric_seconds(at.cluster, at.where.tier) +
-                          std::max(0., at.type.nic.latency_s - kTunerNicSeconds);
+    group.network_lag_s = network_lag(at);
   }
   const double channel = is_new(group.generation) ? kNewChannel : kOldChannel;
   group.channels = std::max<int64_t>(2, static_cast<int64_t>(std::ceil(bus / channel)));
@@ -192,14 +209,13 @@ CollectiveCost permute(const Machine& at, double bytes) {
   cost.uncertainty = kRuleError;
   const Link& inner = at.type.inner;
   const Generation generation = at.type.device.generation;
-  cost.latency_s = message_latency(inner.kind) + inner.latency_s;
+  cost.latency_s = inner.latency_s;
   double rate = inner.rate * message_share(generation, inner.kind) * at.style.inner_efficiency;
   const auto active = static_cast<double>(at.where.members_a_node * at.where.groups_a_node);
   if (!inner.switched && inner.kind != LinkKind::kNvlink) rate /= active;
   if (at.where.nodes > 1) {
     const Link& nic = at.type.nic;
-    cost.latency_s =
-        message_latency(LinkKind::kNic) + nic.latency_s + fabric_seconds(at.cluster, at.where.tier);
+    cost.latency_s = nic.latency_s + fabric_seconds(at.cluster, at.where.tier);
     rate = std::min(rate, network_bus(at) / static_cast<double>(at.where.members_a_node));
   }
   cost.transfer_s = bytes / rate;
@@ -225,8 +241,7 @@ CollectiveCost all_to_all_over_nodes(const Machine& at, double bytes) {
   CollectiveCost cost;
   cost.algorithm = "direct";
   cost.uncertainty = kTunerError;
-  cost.latency_s = all_to_all_latency(at.where.nodes) + fabric_seconds(at.cluster, at.where.tier) +
-                   std::max(0., at.type.nic.latency_s - kTunerNicSeconds);
+  cost.latency_s = std::max(0., all_to_all_latency(at.where.nodes) + network_lag(at));
   cost.transfer_s = std::max({network, up, inside / inner_bus(at)});
   return cost;
 }
@@ -237,11 +252,10 @@ CollectiveCost by_steps(CollectiveKind kind, const Machine& at, double bytes) {
   const bool exchange = kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange;
   const auto members = static_cast<double>(at.where.members);
   const double steps = kind == CollectiveKind::kAllReduce ? 2 * (members - 1) : members - 1;
-  double step = message_latency(at.type.inner.kind) + at.type.inner.latency_s;
-  double rate = inner_bus(at);
+  double step = at.type.inner.latency_s;
+  double rate = exchange ? inner_bus(at) : ring_bus(at);
   if (at.where.nodes > 1) {
-    step = message_latency(LinkKind::kNic) + at.type.nic.latency_s +
-           fabric_seconds(at.cluster, at.where.tier);
+    step = at.type.nic.latency_s + fabric_seconds(at.cluster, at.where.tier);
     rate = std::min(rate, network_bus(at));
   }
   CollectiveCost cost;
@@ -249,6 +263,11 @@ CollectiveCost by_steps(CollectiveKind kind, const Machine& at, double bytes) {
   cost.uncertainty = kRuleError;
   cost.latency_s = steps * step;
   cost.transfer_s = collective_volume(kind, at.where.members, bytes) / rate;
+  if (exchange && bridged(at)) {
+    // Half of the members send half of their bytes to the other socket.
+    const auto k = static_cast<double>(at.where.members_a_node);
+    cost.transfer_s = std::max(cost.transfer_s, k * bytes / 4 / bridge_rate(at));
+  }
   return cost;
 }
 
@@ -313,14 +332,22 @@ GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& d
   out.groups_a_node = groups_a_node;
   std::map<int64_t, int64_t> members;  // by node
   std::set<int64_t> parts;
+  std::map<int64_t, std::set<int64_t>> sockets;  // by node
   for (const int64_t device : devices) {
     const Location location = cluster.locate(device);
     ++members[location.node];
     parts.insert(location.part);
+    const NodeType& type = cluster.parts[static_cast<size_t>(location.part)].type;
+    if (type.sockets > 1) {
+      sockets[location.node].insert(location.local * type.sockets / type.devices);
+    }
   }
   out.nodes = static_cast<int64_t>(members.size());
   for (const auto& [node, count] : members) {
     out.members_a_node = std::max(out.members_a_node, count);
+  }
+  for (const auto& [node, held] : sockets) {
+    out.sockets = std::max(out.sockets, static_cast<int64_t>(held.size()));
   }
   out.device = slowest_part(cluster, parts, out.nodes > 1);
   if (out.nodes > 1) climb(cluster, members, out);
@@ -406,8 +433,13 @@ CollectiveCost CollectiveCosts::message(int64_t from, int64_t to, int64_t bytes,
   cost.uncertainty = kRuleError;
   double rate = inside;
   if (a.node == b.node) {
-    cost.latency_s = message_latency(inner.kind) + inner.latency_s;
+    cost.latency_s = inner.latency_s;
     if (!inner.switched && inner.kind != LinkKind::kNvlink) rate /= sharing;
+    const GroupPlacement pair = place_group(*cluster_, {from, to}, 1);
+    if (const Machine at{*cluster_, type, *style_, pair}; bridged(at)) {
+      cost.latency_s += type.bridge.latency_s;
+      rate = std::min(rate, bridge_rate(at) / sharing);
+    }
     cost.inner_fraction = rate / inner.rate;
   } else {
     const GroupPlacement pair = place_group(*cluster_, {from, to}, 1);
@@ -417,12 +449,11 @@ CollectiveCost CollectiveCosts::message(int64_t from, int64_t to, int64_t bytes,
       return std::min(end.nic.rate, all / sharing / oversubscription(at));
     };
     rate = std::min(node_rate(type), node_rate(other)) * kNicShare * style_->network_efficiency;
-    cost.latency_s = message_latency(LinkKind::kNic) +
-                     std::max(type.nic.latency_s, other.nic.latency_s) +
-                     fabric_seconds(*cluster_, pair.tier);
+    cost.latency_s =
+        std::max(type.nic.latency_s, other.nic.latency_s) + fabric_seconds(*cluster_, pair.tier);
     if (cluster_->rail_aligned && a.local != b.local) {
       // By the device of this node that sits on the receiver's rail, in chunks.
-      cost.latency_s += message_latency(inner.kind) + inner.latency_s;
+      cost.latency_s += inner.latency_s;
       cost.inner_fraction = std::min(1., rate / inner.rate);
     }
     rate = std::min(rate, inside);
@@ -445,7 +476,7 @@ CollectiveCost CollectiveCosts::copy(int64_t device, bool to_disk, bool from_dis
   const auto disk = [&](double stated) { return (stated > 0 ? stated : kDiskRate) / sharing; };
   if (to_disk) rate = std::min(rate, disk(type.disk_write_rate));
   if (from_disk) rate = std::min(rate, disk(type.disk_read_rate));
-  cost.latency_s = message_latency(type.host.kind) + type.host.latency_s;
+  cost.latency_s = type.host.latency_s;
   cost.transfer_s = static_cast<double>(bytes) / rate;
   return cost;
 }

@@ -21,7 +21,8 @@ struct GroupPlacement {
   // Groups of the same axes that are active at the same time on a node and share its NICs (and, if
   // not switched, its inner link): section 4.4.
   int64_t groups_a_node = 1;
-  int64_t tier = -1;  // highest tier of the fabric that is crossed; -1: inside a node
+  int64_t sockets = 1;  // of a node, that hold a member, at most
+  int64_t tier = -1;    // highest tier of the fabric that is crossed; -1: inside a node
   // The most nodes of the group under one switch of the tier below: neighbours in a ring that need
   // not cross `tier`.
   int64_t nodes_a_switch = 1;

@@ -23,9 +23,9 @@ NodeType node(Generation generation, double nvlink, int64_t nics, double nic) {
   type.device.generation = generation;
   type.device.units = 108;
   type.devices = 8;
-  type.inner = {LinkKind::kNvlink, nvlink, 0, true};
+  type.inner = {LinkKind::kNvlink, nvlink, 5e-6, true};
   type.nics = nics;
-  type.nic = {LinkKind::kNic, nic, 2e-6, true};
+  type.nic = {LinkKind::kNic, nic, 12e-6, true};
   type.host = {LinkKind::kHost, 25e9, 0, true};
   return type;
 }
@@ -149,6 +149,23 @@ TEST(Inside, devices_of_an_unswitched_bus_share_it) {
   const Priced switched{of(type, 1)};
   const double eight = switched.group(kAll, every(8), 1, kGibi).transfer_s;
   EXPECT_NEAR(eight, 1.75 * kGibi / 6e9, .01 * eight);
+}
+
+TEST(Inside, sockets_share_their_bridge) {
+  NodeType type = node(Generation::kAmpere, 25e9, 1, 25e9);
+  type.inner.kind = LinkKind::kPcie;
+  type.sockets = 2;
+  type.bridge = {LinkKind::kQpi, 8e9, 2e-6, true};
+  const Priced box{of(type, 1)};
+  EXPECT_EQ(place_group(box.cluster, every(4), 2).sockets, 1);
+  EXPECT_EQ(place_group(box.cluster, every(4, 2), 2).sockets, 2);
+  const double near = box.group(kAll, every(4), 2, kGibi).transfer_s,
+               across = box.group(kAll, every(4, 2), 2, kGibi).transfer_s;
+  EXPECT_NEAR(near, 1.5 * kGibi / 12.5e9, .01 * near);
+  EXPECT_NEAR(across, 1.5 * kGibi / 4e9, .01 * across);
+  EXPECT_NEAR(box.group(kEach, every(8), 1, kGibi).transfer_s, 2. * kGibi / 8e9, 1e-6);
+  EXPECT_NEAR(box.message(0, 7, kGibi).transfer_s, kGibi / 8e9, 1e-6);
+  EXPECT_NEAR(box.message(0, 7, kGibi).latency_s, 7e-6, 1e-12);
 }
 
 TEST(Nodes, the_flat_ring_is_bound_by_the_nics_of_the_node) {

@@ -237,16 +237,4 @@ double message_share(Generation generation, LinkKind kind) {
   return 1;
 }
 
-double message_latency(LinkKind kind) {
-  switch (kind) {
-    case LinkKind::kNvlink: return 7 * kMicro;
-    case LinkKind::kPcie:
-    case LinkKind::kQpi:
-    case LinkKind::kHost: return 10 * kMicro;
-    case LinkKind::kNic: return 15 * kMicro;
-    case LinkKind::kMemory: return 2 * kMicro;
-  }
-  return 0;
-}
-
 }  // namespace tessera

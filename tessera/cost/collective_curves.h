@@ -48,10 +48,9 @@ double pcie_share(int64_t members);
 double all_to_all_latency(int64_t nodes);
 double all_to_all_nic_share(int64_t nodes);
 
-// One message. Share of the link's rate (H200: 396 of 450 GB/s; a pair of the V100 cube mesh has
-// one of six links) and latency.
+// Share of the link's rate that one message reaches (H200: 396 of 450 GB/s; a pair of the V100 cube
+// mesh has one of six links).
 double message_share(Generation generation, LinkKind kind);
-double message_latency(LinkKind kind);
 // Share of the NIC's nominal rate that large transfers reach (H100, 400 Gb/s: 48 of 50 GB/s).
 inline constexpr double kNicShare = .96;
 

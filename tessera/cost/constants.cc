@@ -65,6 +65,10 @@ constexpr std::array kClasses = {
 
 }  // namespace
 
+std::span<const MatmulConstants> all_matmul_constants() { return kMatmul; }
+std::span<const DeviceConstants> all_device_constants() { return kDevices; }
+std::span<const ClassConstants> all_class_constants() { return kClasses; }
+
 const MatmulConstants& matmul_constants(Generation generation, std::string_view arithmetic) {
   if (arithmetic == "bf16") arithmetic = "fp16";
   if (arithmetic == "fp64") arithmetic = "fp32";

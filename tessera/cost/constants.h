@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "tessera/cluster/cluster.h"
@@ -60,6 +61,9 @@ const ClassConstants& class_constants(WorkClass work);
 
 // One launch updates so many tensors (multi-tensor kernels).
 inline constexpr double kTensorsAnUpdate = 30;
+// Products that are added to wider results (float32 gradients of 16-bit operands): 5 to 8 points
+// below the others (section 3.2).
+inline constexpr double kWideResult = .92;
 // Rows and columns of the score tiles that fused attention skips or computes whole.
 inline constexpr double kAttentionTile = 128;
 // Fused attention loses on short rows and small heads: keys / (keys + this), and
@@ -69,8 +73,10 @@ inline constexpr double kAttentionShortKeys = 128, kAttentionSmallHead = 32;
 inline constexpr double kUnfusedBackward = 2;
 // Arrays of scores that unfused backward moves, over forward.
 inline constexpr double kBackwardPasses = 1.5;
-// Extrapolation beyond a measured family: free up to this factor, then this much more uncertainty
-// for each further doubling.
-inline constexpr double kExtrapolationFree = 2, kExtrapolationUncertainty = .15;
+
+// The tables, in the order in which docs/reference/costs.md prints them.
+std::span<const MatmulConstants> all_matmul_constants();
+std::span<const DeviceConstants> all_device_constants();
+std::span<const ClassConstants> all_class_constants();
 
 }  // namespace tessera

@@ -191,6 +191,7 @@ double latency_micros(const TunerGroup& group, TunerAlgorithm algorithm, TunerPr
   }
   // The plain protocol's data and its flag are two messages.
   network += group.network_lag_s / kMicro * (protocol == TunerProtocol::kSimple ? 2 : 1);
+  network = std::max(network, 0.);
   const double depth = std::floor(std::log2(static_cast<double>(group.nodes)));
   const auto others = static_cast<double>(group.ranks_a_node - 1);
   const double base = kBaseLatency[a][p];

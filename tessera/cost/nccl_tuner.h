@@ -60,7 +60,7 @@ struct TunerGroup {
   bool nvlink = true;        // inside the node; false: PCIe
   bool switch_sum = false;   // the node's switch reduces (NVLS)
   bool network_sum = false;  // the network's switches reduce (CollNet)
-  double network_lag_s = 0;  // a message's latency in the network above the constants'
+  double network_lag_s = 0;  // a message in the network, over the one of the constants; may be < 0
   HostCpu cpu = HostCpu::kIntel;
   TunerRelease release = TunerRelease::k2_30;
   int64_t ranks() const { return nodes * ranks_a_node; }

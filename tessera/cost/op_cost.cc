@@ -3,6 +3,7 @@
 #include "tessera/cost/op_cost.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <unordered_map>
 
@@ -16,19 +17,34 @@ double score_elements(const OpWork& work) {
   return work.batch * work.heads * work.queries * work.keys;
 }
 
+// What a price is kept under; looked up without a copy of the work.
+struct Key {
+  OpWork work;
+  double occupied_units = 0;
+};
+struct KeyView {
+  const OpWork& work;
+  double occupied_units = 0;
+};
 struct Hash {
-  size_t operator()(const std::pair<OpWork, double>& key) const noexcept {
-    const OpWork& w = key.first;
+  using is_transparent = void;
+  template <class K>
+  size_t operator()(const K& key) const noexcept {
+    const OpWork& w = key.work;
     size_t hash = std::hash<std::string_view>{}(w.op);
-    const auto mix = [&hash](double value) {
-      hash = (hash ^ std::hash<double>{}(value)) * 0x9E3779B97F4A7C15ULL;
-      hash ^= hash >> 29;
-    };
     for (const double value : {w.flops, w.bytes_read, w.bytes_written, w.m, w.n, w.k, w.queries,
-                               w.keys, w.visible, key.second}) {
-      mix(value);
+                               w.keys, key.occupied_units}) {
+      hash = (hash ^ std::bit_cast<uint64_t>(value)) * 0x9E3779B97F4A7C15ULL;
+      hash ^= hash >> 29;
     }
     return hash;
+  }
+};
+struct Equal {
+  using is_transparent = void;
+  template <class A, class B>
+  bool operator()(const A& a, const B& b) const noexcept {
+    return a.occupied_units == b.occupied_units && a.work == b.work;
   }
 };
 
@@ -40,7 +56,7 @@ struct OpCosts::Impl {
   const Profile* profile = nullptr;
   int64_t ranks_a_node = 1;
   const DeviceConstants* constants = nullptr;
-  std::unordered_map<std::pair<OpWork, double>, OpCost, Hash> known;  // only looked up
+  std::unordered_map<Key, OpCost, Hash, Equal> known;  // only looked up
 
   // ---- rates
   // FLOP/s of an arithmetic, or of the nearest that the device has: 16 bits in fp32 without tensor
@@ -92,16 +108,16 @@ struct OpCosts::Impl {
     double uncertainty = 0;
   };
 
-  Part matmul(const MatmulShape& shape, double bytes, std::string_view wanted, bool grouped,
+  // `scale`: of the efficiency.
+  Part matmul(const MatmulShape& shape, double bytes, std::string_view wanted, double scale,
               double occupied) const {
     const auto [arithmetic, rate] = peak(wanted);
     const MatmulConstants& row = matmul_constants(device.generation, arithmetic);
     const double flops = 2 * shape.batch * shape.m * shape.n * shape.k;
     const auto units = static_cast<double>(device.units);
-    const double scale = style.matmul_efficiency * (grouped ? constants->grouped : 1);
     const double memory = memory_rate(WorkClass::kMatmul);
     Part part;
-    part.uncertainty = row.uncertainty + (grouped ? .2 : 0);
+    part.uncertainty = row.uncertainty;
     if (device.generation == Generation::kCpu || device.units <= 1) {
       const double share = row.best * flops / (flops + row.half_flops);
       const double free = units / std::max(1.0, units - occupied);
@@ -134,13 +150,16 @@ struct OpCosts::Impl {
   void price_matmul(const OpWork& work, double occupied, OpCost& cost) const {
     const std::string_view arithmetic = matmul_arithmetic(work);
     const double bytes = work.bytes_read + work.bytes_written;
+    double scale = style.matmul_efficiency * (work.grouped ? constants->grouped : 1);
+    const auto element = static_cast<double>(dtype_bytes(work.dtype));
+    if (work.bytes_written > 1.5 * element * work.batch * work.m * work.n) scale *= kWideResult;
     const Part part =
-        matmul({work.batch, work.m, work.n, work.k}, bytes, arithmetic, work.grouped, occupied);
+        matmul({work.batch, work.m, work.n, work.k}, bytes, arithmetic, scale, occupied);
     cost.kernel_s = part.seconds;
     cost.unit_fraction = part.unit_fraction;
     cost.workspace_bytes = static_cast<int64_t>(part.extra_bytes);
     cost.source = part.source;
-    cost.uncertainty = part.uncertainty;
+    cost.uncertainty = part.uncertainty + (work.grouped ? .2 : 0);
     const bool narrow = arithmetic == "fp8" || arithmetic == "fp4";
     if (!narrow || peak(arithmetic).first != arithmetic) return;
     // The activation operand is cast: read in 16 bits, written in 8. Weights are cast once a step.
@@ -192,8 +211,8 @@ struct OpCosts::Impl {
     const double passes = style.attention_passes * (work.backward ? kBackwardPasses : 1);
     const double moved = passes * element * scores;
     cost.kernels = work.backward ? 7 : 4;
-    cost.kernel_s = twice * (inner.seconds + outer.seconds) / style.attention_efficiency +
-                    moved / memory_rate(WorkClass::kElementwise);
+    cost.kernel_s =
+        twice * (inner.seconds + outer.seconds) + moved / memory_rate(WorkClass::kElementwise);
     cost.flops = twice * 4 * scores * work.head_dim;
     cost.bytes_read = twice * element * (scores + 2 * operand) + moved / 2;
     cost.bytes_written = twice * element * (scores + operand / 2) + moved / 2;
@@ -305,9 +324,11 @@ OpCosts::~OpCosts() = default;
 OpCosts::OpCosts(OpCosts&&) noexcept = default;
 
 OpCost OpCosts::cost(const OpWork& work, double occupied_units) const {
-  const auto [entry, added] = impl_->known.try_emplace({work, occupied_units});
-  if (added) entry->second = impl_->price(work, occupied_units);
-  return entry->second;
+  const auto found = impl_->known.find(KeyView{work, occupied_units});
+  if (found != impl_->known.end()) return found->second;
+  const OpCost cost = impl_->price(work, occupied_units);
+  impl_->known.emplace(Key{work, occupied_units}, cost);
+  return cost;
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include "tessera/cost/op_cost.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include "tessera/cost/constants.h"
 #include "tessera/cost/matmul.h"
@@ -152,6 +153,33 @@ TEST(OpCosts, thin_products_are_bound_by_memory) {
   EXPECT_GT(cost.kernel_s, bytes / 2039e9);
   EXPECT_LT(cost.kernel_s, 1.6 * bytes / 2039e9);
   EXPECT_GT(cost.memory_fraction, .6);
+}
+
+TEST(OpCosts, products_of_experts_and_into_wider_results_are_slower) {
+  const OpCosts costs(a100(), Style(), nullptr);
+  OpWork work = product(8192, 8192, 8192);
+  const double plain = costs.cost(work).kernel_s;
+  OpWork wide = work;
+  wide.bytes_written *= 2;
+  EXPECT_NEAR(costs.cost(wide).kernel_s / plain, 1 / kWideResult, .01);
+  work.grouped = true;
+  EXPECT_NEAR(costs.cost(work).kernel_s / plain, 1 / device_constants(Generation::kAmpere).grouped,
+              .01);
+  EXPECT_GT(costs.cost(work).uncertainty, costs.cost(wide).uncertainty);
+}
+
+RC_GTEST_PROP(OpCosts, more_work_and_fewer_units_never_save_time, ()) {
+  const OpCosts costs(h100(), Style(), nullptr);
+  const auto size = [](int least) { return *rc::gen::inRange<int>(least, 9000); };
+  const double m = size(1), n = size(1), k = size(64);
+  const double alone = costs.cost(product(m, n, k)).kernel_s * (1 - 1e-12);  // rounding
+  RC_ASSERT(costs.cost(product(m + size(0), n, k)).kernel_s >= alone);
+  RC_ASSERT(costs.cost(product(m, n + size(0), k)).kernel_s >= alone);
+  RC_ASSERT(costs.cost(product(m, n, k + size(0))).kernel_s >= alone);
+  RC_ASSERT(costs.cost(product(m, n, k), *rc::gen::inRange(1, 100)).kernel_s >= alone);
+  // Never faster than the device.
+  RC_ASSERT(alone > 2 * m * n * k / 989e12);
+  RC_ASSERT(alone > 2 * (m * k + k * n + m * n) / 3350e9);
 }
 
 TEST(OpCosts, narrow_arithmetic_where_style_and_device_have_it) {

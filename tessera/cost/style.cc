@@ -273,6 +273,11 @@ std::string_view style_summary(std::string_view preset) {
   return found == nullptr ? std::string_view() : found->summary;
 }
 
+std::string_view style_options(std::string_view preset) {
+  const Preset* found = find_preset(preset);
+  return found == nullptr ? std::string_view() : found->options;
+}
+
 std::vector<std::string> style_keys() {
   std::vector<std::string> keys;
   for (const Option& option : options()) keys.emplace_back(option.key);

@@ -63,6 +63,7 @@ Result<Style> parse_style(std::string_view text);
 std::string to_string(const Style& style);
 std::vector<std::string> style_names();
 std::string_view style_summary(std::string_view preset);  // one line; "" if there is none
+std::string_view style_options(std::string_view preset);  // what it sets, as parse_style reads it
 std::vector<std::string> style_keys();
 
 }  // namespace tessera

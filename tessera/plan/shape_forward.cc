@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -126,8 +127,15 @@ class Loop {
         if (axis == name) size = std::lcm(size, axis_size);
       }
     };
-    look(plan_.mesh);
-    for (const StageEntry& stage : plan_.stages) look(stage.mesh);
+    std::map<int64_t, bool> has_own;  // by stage: its mesh may stand in one of several entries
+    for (const StageEntry& stage : plan_.stages) {
+      look(stage.mesh);
+      has_own[stage.at] = has_own[stage.at] || !stage.mesh.empty();
+    }
+    const bool all_own =
+        !has_own.empty() &&
+        std::all_of(has_own.begin(), has_own.end(), [](const auto& own) { return own.second; });
+    if (!all_own) look(plan_.mesh);
     return size;
   }
 

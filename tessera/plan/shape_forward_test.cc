@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tessera/plan/prepare.h"
 #include "tessera/plan/test_graphs.h"
 
@@ -44,6 +46,31 @@ loop = [ { ops = "blocks.*.mlp", dim = "ffn", steps = 2 } ])");
     ++slices;
   }
   EXPECT_GT(slices, 0);
+}
+
+// Where every stage has a mesh of its own, none has the plan's.
+TEST(ShapeForward, OnlyMeshesOfStagesCutShards) {
+  const std::string text = R"(mesh = { tp = 2 }
+split = [ { ops = "blocks.*.mlp", dim = "ffn", over = "tp" } ]
+loop = [ { ops = "blocks.*.mlp", dim = "ffn", steps = 2 } ]
+stage = [
+  { ops = "{embed,blocks.0}", at = 0, mesh = { tp = 1 } },
+  { ops = "blocks.1", at = 1, mesh = { tp = 1 } },
+  { ops = "{final,head,loss}", at = 1 },
+])";
+  const auto blocks_of_slices = [](const std::string& plan_text) {
+    const auto plan = parse_plan(plan_text, "p.toml");
+    const auto shaped = shape_forward(test_transformer(), *plan, std::nullopt);
+    std::set<int64_t> blocks;
+    for (const Op& op : shaped->ops()) {
+      if (op.kind == "slice") blocks.insert(op.integer("blocks"));
+    }
+    return blocks;
+  };
+  EXPECT_EQ(blocks_of_slices(text), std::set<int64_t>{1});
+  std::string shared = text;  // stage 1 has the plan's mesh
+  shared.replace(shared.find("at = 1, mesh = { tp = 1 }"), 25, "at = 1");
+  EXPECT_EQ(blocks_of_slices(shared), std::set<int64_t>{2});
 }
 
 TEST(ShapeForward, WithoutLoopsTheGraphIsUnchanged) {

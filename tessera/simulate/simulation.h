@@ -42,6 +42,9 @@ struct TraceEvent {
   int32_t label = 0;  // index into Simulation::labels: op path, tensor
   int32_t what = 0;   // index into Simulation::labels: "matmul", "all_reduce tp", ...
   int64_t bytes = 0;  // sent, for communication
+  // Messages: the send and the receive with the same number and micro-batch are one message. -1: no
+  // message, or not known.
+  int32_t match = -1;
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
 
@@ -55,6 +58,11 @@ struct LiveBuffer {
   std::string
       what;  // "parameter", "gradient", "optimizer state", "activation", "gathered", "workspace"
 };
+struct LiveInterval {  // of the largest buffers, for reports
+  std::string name, what;
+  int64_t bytes = 0;
+  double start_s = 0, end_s = 0;
+};
 struct MemoryUse {
   int64_t peak_bytes = 0;      // of the program's buffers on the device: the arena
   int64_t reserved_bytes = 0;  // with what the allocator and the fragmentation add
@@ -65,6 +73,7 @@ struct MemoryUse {
   std::vector<MemorySample> timeline;
   std::vector<LiveBuffer> at_peak;       // largest first
   std::array<int64_t, 3> arena_bytes{};  // by tier
+  std::vector<LiveInterval> intervals;   // by start; may be empty
 };
 
 struct TrafficRow {  // of one rank and step

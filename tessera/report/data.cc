@@ -1,0 +1,285 @@
+// The page's data: names are put into one list and numbers into short arrays, since a page may hold
+// a hundred thousand bars. Times of bars are whole nanoseconds.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <tuple>
+
+#include "tessera/report/report.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+
+class Labels {
+ public:
+  int32_t operator()(const std::string& text) {
+    const auto [found, is_new] = index_.emplace(text, static_cast<int32_t>(list_.size()));
+    if (is_new) list_.push_back(text);
+    return found->second;
+  }
+  const std::vector<std::string>& list() const { return list_; }
+
+ private:
+  std::map<std::string, int32_t> index_;
+  std::vector<std::string> list_;
+};
+
+// ---- timeline
+using Row = std::tuple<int32_t, Lane, int32_t>;  // rank, lane, channel
+
+std::map<Row, int32_t> rows_of(const Simulation& simulation) {
+  std::map<Row, int32_t> rows;
+  for (const TraceEvent& event : simulation.events) {
+    if (event.lane != Lane::kHost) rows.emplace(Row{event.rank, event.lane, event.channel}, 0);
+  }
+  int32_t next = 0;
+  for (auto& [row, index] : rows) index = next++;
+  return rows;
+}
+
+// A run of a block on a compute lane, from its first instruction to its last.
+struct BlockRun {
+  int64_t start = 0, end = 0;
+};
+
+void add_timeline(const Simulation& simulation, int64_t most_events, Labels& labels, Json& run) {
+  const std::map<Row, int32_t> rows = rows_of(simulation);
+  Json names = Json::array();
+  std::map<std::pair<int32_t, Lane>, int> lanes;
+  for (const auto& [row, index] : rows) ++lanes[{std::get<0>(row), std::get<1>(row)}];
+  for (const auto& [row, index] : rows) {
+    const auto& [rank, lane, channel] = row;
+    names.push_back(lanes.at({rank, lane}) > 1
+                        ? fmt::format("rank {} {} {}", rank, lane_name(lane), channel)
+                        : fmt::format("rank {} {}", rank, lane_name(lane)));
+  }
+  std::vector<const TraceEvent*> order;
+  for (const TraceEvent& event : simulation.events) {
+    if (event.lane != Lane::kHost) order.push_back(&event);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const TraceEvent* a, const TraceEvent* b) {
+    return a->start_s < b->start_s;
+  });
+  Json events = Json::array();
+  std::map<std::tuple<int32_t, BlockRef, int64_t>, BlockRun> blocks;  // by row
+  int64_t capped = 0;
+  for (const TraceEvent* event : order) {
+    const int32_t row = rows.at({event->rank, event->lane, event->channel});
+    const int64_t start = nanoseconds(event->start_s), end = nanoseconds(event->end_s);
+    if (event->lane == Lane::kCompute) {
+      auto [found, is_new] =
+          blocks.emplace(std::tuple{row, event->block, event->micro_batch}, BlockRun{start, end});
+      if (!is_new) found->second.end = std::max(found->second.end, end);
+    }
+    if (static_cast<int64_t>(events.size()) >= most_events) {
+      if (capped == 0) capped = start;
+      continue;
+    }
+    const std::string what = event->lane == Lane::kCompute
+                                 ? std::string(block_name(event->block.kind))
+                                 : std::string(lane_name(event->lane));
+    events.push_back({row, start, end, labels(what),
+                      labels(simulation.labels[static_cast<size_t>(event->label)]),
+                      labels(simulation.labels[static_cast<size_t>(event->what)]),
+                      labels(block_name(event->block)), event->micro_batch, event->instruction,
+                      event->bytes});
+  }
+  std::vector<std::tuple<int64_t, int32_t, int64_t, int32_t, int64_t>> sorted;
+  for (const auto& [key, block] : blocks) {
+    const auto& [row, ref, micro_batch] = key;
+    sorted.emplace_back(block.start, row, block.end, labels(block_name(ref)), micro_batch);
+  }
+  std::sort(sorted.begin(), sorted.end());
+  Json runs = Json::array();
+  for (const auto& [start, row, end, label, micro_batch] : sorted) {
+    runs.push_back({row, start, end, label, micro_batch});
+  }
+  run["rows"] = std::move(names);
+  run["events"] = std::move(events);
+  run["blocks"] = std::move(runs);
+  run["capped"] = capped;
+}
+
+// Device time by class of instruction, over all representatives.
+Json costs_of(const Simulation& simulation) {
+  std::map<std::string, double> sums;
+  double total = 0;
+  for (const TraceEvent& event : simulation.events) {
+    if (event.lane == Lane::kHost) continue;
+    sums[simulation.labels[static_cast<size_t>(event.what)]] += event.end_s - event.start_s;
+    total += event.end_s - event.start_s;
+  }
+  std::vector<std::pair<std::string, double>> list(sums.begin(), sums.end());
+  std::stable_sort(list.begin(), list.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  Json out = Json::array();
+  for (const auto& [name, seconds] : list) {
+    out.push_back({name, seconds, total > 0 ? seconds / total : 0});
+  }
+  return out;
+}
+
+// ---- memory and ranks
+Json memory_json(const MemoryUse& memory) {
+  Json timeline = Json::array(), at_peak = Json::array(), intervals = Json::array();
+  for (const MemorySample& sample : memory.timeline) {
+    timeline.push_back({nanoseconds(sample.time_s), sample.bytes});
+  }
+  for (const LiveBuffer& live : memory.at_peak) {
+    at_peak.push_back({live.name, live.bytes, live.what});
+  }
+  for (const LiveInterval& live : memory.intervals) {
+    intervals.push_back(
+        {live.name, live.bytes, live.what, nanoseconds(live.start_s), nanoseconds(live.end_s)});
+  }
+  return {{"peak_bytes", memory.total_bytes()},
+          {"peak_time_ns", nanoseconds(memory.peak_time_s)},
+          {"timeline", std::move(timeline)},
+          {"at_peak", std::move(at_peak)},
+          {"intervals", std::move(intervals)}};
+}
+
+Json roles_json(const Simulation& simulation) {
+  Json roles = Json::array();
+  for (const RankResult& role : simulation.roles) {
+    Json traffic = Json::array();
+    for (const TrafficRow& row : role.traffic) {
+      traffic.push_back({{"kind", row.kind},
+                         {"axes", row.axes},
+                         {"count", row.count},
+                         {"bytes", row.bytes},
+                         {"seconds", row.seconds},
+                         {"exposed_s", row.exposed_s},
+                         {"algorithm", row.algorithm}});
+    }
+    roles.push_back({{"representative", role.representative},
+                     {"ranks", role.ranks},
+                     {"stages", role.stages},
+                     {"spent_s", role.spent_s},
+                     {"memory", memory_json(role.memory)},
+                     {"traffic", std::move(traffic)}});
+  }
+  return roles;
+}
+
+// ---- summary: of the rank that has most, or that spends most
+Json summary_json(const Simulation& simulation, int64_t capacity) {
+  int64_t peak = 0, sent = 0;
+  std::array<double, kSpent> spent{};
+  double ranks = 0;
+  for (const RankResult& role : simulation.roles) {
+    peak = std::max(peak, role.memory.total_bytes());
+    int64_t bytes = 0;
+    for (const TrafficRow& row : role.traffic) bytes += row.bytes;
+    sent = std::max(sent, bytes);
+    for (size_t i = 0; i < kSpent; ++i) {
+      spent[i] += role.spent_s[i] * static_cast<double>(role.ranks);
+    }
+    ranks += static_cast<double>(role.ranks);
+  }
+  for (double& seconds : spent) seconds /= std::max(ranks, 1.0);
+  return {{"step_time_s", simulation.step_time_s},
+          {"uncertainty", simulation.uncertainty},
+          {"tokens_per_s", simulation.tokens_per_s()},
+          {"flops_per_device", simulation.flops_per_device()},
+          {"mfu", simulation.peak_flops > 0 ? simulation.mfu() : 0},
+          {"peak_memory_bytes", peak},
+          {"capacity_bytes", capacity},
+          {"bytes_sent", sent},
+          {"ranks", simulation.ranks},
+          {"spent_s", spent}};
+}
+
+Json path_json(const Simulation& simulation) {
+  Json path = Json::array();
+  for (const PathStep& step : simulation.critical_path) {
+    path.push_back({{"what", spent_name(step.what)},
+                    {"label", step.label},
+                    {"rank", step.rank},
+                    {"start", nanoseconds(step.start_s)},
+                    {"end", nanoseconds(step.end_s)}});
+  }
+  return path;
+}
+
+// ---- plan beside graph
+Json op_json(const ResolvedPlan& plan, const Op& op) {
+  const OpPlan& op_plan = plan.ops[op.id.index()];
+  const Mesh& mesh = plan.stages[op_plan.stage.index()].mesh;
+  std::string splits;
+  std::vector<int> lines;
+  for (size_t d = 0; d < op_plan.dims.size(); ++d) {
+    const DimSplit& split = op_plan.dims[d];
+    if (!split.split()) continue;
+    std::string over;
+    for (const AxisId axis : split.axes) {
+      over += fmt::format("{}{}={}", over.empty() ? "" : ",", mesh.axis(axis).name,
+                          mesh.axis(axis).size);
+    }
+    if (split.steps > 1) over += fmt::format("{}time:{}", over.empty() ? "" : ",", split.steps);
+    splits += fmt::format("{}{}/{}", splits.empty() ? "" : "  ", op.annotation.dims[d].name, over);
+    if (split.entry >= 0) {
+      lines.push_back(plan.plan.splits[static_cast<size_t>(split.entry)].line);
+    }
+  }
+  if (op_plan.stage_entry >= 0) {
+    lines.push_back(plan.plan.stages[static_cast<size_t>(op_plan.stage_entry)].line);
+  }
+  std::sort(lines.begin(), lines.end());
+  lines.erase(std::unique(lines.begin(), lines.end()), lines.end());
+  return {{"path", op.path},
+          {"kind", op.kind},
+          {"stage", op_plan.stage.value},
+          {"splits", splits},
+          {"lines", lines}};
+}
+
+Result<Json> run_json(const Report& report, const ReportRun& item) {
+  Labels labels;
+  const Simulation& simulation = item.simulation;
+  Json run{{"name", item.name},
+           {"plan_text", item.plan_text},
+           {"summary", summary_json(simulation, report.capacity_bytes)},
+           {"end_ns", nanoseconds(simulation.step_time_s)},
+           {"roles", roles_json(simulation)},
+           {"path", path_json(simulation)},
+           {"costs", costs_of(simulation)}};
+  add_timeline(simulation, report.most_events, labels, run);
+  run["labels"] = labels.list();
+  TESSERA_TRY(const CommunicationMatrix matrix, communication_matrix(*item.lowering));
+  Json cells = Json::array();
+  for (const auto& cell : matrix.cells) cells.push_back({cell.from, cell.to, cell.bytes});
+  run["matrix"] = {{"labels", matrix.labels}, {"cells", std::move(cells)}, {"note", matrix.note}};
+  Json ops = Json::array();
+  for (const Op& op : item.lowering->graph().ops()) {
+    ops.push_back(op_json(item.lowering->plan(), op));
+  }
+  run["ops"] = std::move(ops);
+  return run;
+}
+
+}  // namespace
+
+Result<std::string> report_data(const Report& report) {
+  Json spent = Json::array(), runs = Json::array();
+  for (size_t i = 0; i < kSpent; ++i) spent.push_back(spent_name(static_cast<Spent>(i)));
+  for (const ReportRun& item : report.runs) {
+    TESSERA_TRY(Json run, run_json(report, item));
+    runs.push_back(std::move(run));
+  }
+  return Json{{"title", report.title},
+              {"subtitle", report.subtitle},
+              {"spent", std::move(spent)},
+              {"runs", std::move(runs)}}
+      .dump();
+}
+
+}  // namespace tessera

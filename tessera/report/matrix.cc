@@ -1,0 +1,143 @@
+// Who sends how much to whom, from the instructions of the programs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tessera/base/check.h"
+#include "tessera/report/report.h"
+
+namespace tessera {
+namespace {
+
+// Bytes that a rank sends in a step, by receiving rank.
+using Sent = std::map<int, int64_t>;
+
+int64_t elements_taken(const Redistribution& what, size_t from, size_t to) {
+  if (what.combiner) return intersect(what.hold[from], what.need[to]).volume();
+  int64_t sum = 0;
+  for (const Take& take : takes(what, to)) {
+    if (take.source == from) sum += take.box.volume();
+  }
+  return sum;
+}
+
+// Shares `total` among the peers as `weights` say; the sum is exact.
+void share(int64_t total, const std::vector<std::pair<int, int64_t>>& weights, Sent& sent) {
+  int64_t sum = 0;
+  for (const auto& [peer, weight] : weights) sum += weight;
+  if (sum == 0) return;
+  int64_t given = 0, before = 0;
+  for (const auto& [peer, weight] : weights) {
+    before += weight;
+    const auto until = static_cast<int64_t>(static_cast<double>(total) *
+                                            static_cast<double>(before) / static_cast<double>(sum));
+    const int64_t part = before == sum ? total - given : until - given;
+    if (part > 0) sent[peer] += part;
+    given += part;
+  }
+}
+
+void add_issue(const Program& program, const Issue& issue, int64_t times, Sent& sent) {
+  const Group& group = program.groups[static_cast<size_t>(issue.group)];
+  const auto self = static_cast<size_t>(group.index);
+  for (const Transfer& transfer : issue.transfers) {
+    const Redistribution what{issue.kind, issue.combiner, issue.dtype, transfer.hold,
+                              transfer.need};
+    int64_t bytes = traffic(what, self).bytes;
+    if (issue.codec) {  // as the codec makes them smaller
+      const int64_t whole = transfer.hold[self].volume() * dtype_bytes(issue.dtype);
+      const int64_t coded = message_bytes(issue.codec, issue.dtype, transfer.hold[self].volume());
+      if (whole > 0) bytes = bytes * coded / whole;
+    }
+    std::vector<std::pair<int, int64_t>> weights;
+    for (size_t j = 0; j < group.members.size(); ++j) {
+      if (j == self) continue;
+      // An all-reduce sends its chunks to each other member in both phases.
+      const int64_t weight =
+          issue.kind == CollectiveKind::kAllReduce ? 1 : elements_taken(what, self, j);
+      if (weight > 0) weights.emplace_back(group.members[j], weight);
+    }
+    share(bytes * times, weights, sent);
+  }
+}
+
+Sent sent_by(const Program& program) {
+  Sent sent;
+  for (const auto& [ref, block] : program.blocks) {
+    const int64_t runs = program.runs(ref);
+    for (const Instruction& instruction : block) {
+      const int64_t times = instruction.when == When::kAlways ? runs : std::min<int64_t>(runs, 1);
+      if (times == 0) continue;
+      if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
+        add_issue(program, *issue, times, sent);
+      } else if (const auto* send = std::get_if<Send>(&instruction.body)) {
+        const DType dtype = program.buffer(send->view.buffer).dtype;
+        const int64_t bytes = message_bytes(send->codec, dtype, send->region.volume());
+        if (bytes > 0) sent[send->peer] += bytes * times;
+      }
+    }
+  }
+  return sent;
+}
+
+std::vector<StageId> stages_of(const ResolvedPlan& plan, int64_t rank) {
+  std::vector<StageId> out;
+  for (const PlaceId place : plan.places_of(rank)) {
+    const auto& stages = plan.places[place.index()].stages;
+    out.insert(out.end(), stages.begin(), stages.end());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+Result<CommunicationMatrix> of_ranks(const Lowering& lowering) {
+  CommunicationMatrix matrix;
+  matrix.note = "Rows send, columns receive; bytes of a step under the direct algorithm.";
+  for (int rank = 0; rank < static_cast<int>(lowering.plan().ranks); ++rank) {
+    matrix.labels.push_back(fmt::format("{}", rank));
+    TESSERA_TRY(const Program program, lowering.lower(rank));
+    for (const auto& [peer, bytes] : sent_by(program)) matrix.cells.push_back({rank, peer, bytes});
+  }
+  return matrix;
+}
+
+Result<CommunicationMatrix> of_classes(const Lowering& lowering) {
+  CommunicationMatrix matrix;
+  matrix.note =
+      "Rows send, columns receive; one rank of each stage is looked at, a cell is what it sends to "
+      "all ranks of the other stage in a step.";
+  const std::vector<RankClass> roles = lowering.roles();
+  std::map<std::vector<StageId>, int32_t> index;
+  for (const RankClass& role : roles) {
+    const auto [found, is_new] =
+        index.emplace(role.stages, static_cast<int32_t>(matrix.labels.size()));
+    if (!is_new) continue;
+    std::string label = "stage";
+    for (const StageId stage : role.stages) label += fmt::format(" {}", stage.value);
+    matrix.labels.push_back(std::move(label));
+    TESSERA_TRY(const Program program, lowering.lower(role.representative));
+    std::map<std::vector<StageId>, int64_t> sums;
+    for (const auto& [peer, bytes] : sent_by(program)) {
+      sums[stages_of(lowering.plan(), peer)] += bytes;
+    }
+    for (const auto& [stages, bytes] : sums) {
+      const auto to = std::find_if(roles.begin(), roles.end(),
+                                   [&](const RankClass& other) { return other.stages == stages; });
+      TESSERA_CHECK(to != roles.end(), "a rank without a class receives");
+      matrix.cells.push_back({found->second, static_cast<int32_t>(to - roles.begin()), bytes});
+    }
+  }
+  // Classes of the same stages share a label: from positions in `roles` to labels.
+  for (auto& cell : matrix.cells) cell.to = index.at(roles[static_cast<size_t>(cell.to)].stages);
+  return matrix;
+}
+
+}  // namespace
+
+Result<CommunicationMatrix> communication_matrix(const Lowering& lowering, int64_t most_ranks) {
+  if (lowering.plan().ranks <= most_ranks) return of_ranks(lowering);
+  return of_classes(lowering);
+}
+
+}  // namespace tessera

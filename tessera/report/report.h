@@ -1,0 +1,47 @@
+// One self-contained HTML page about one or several simulated (or recorded) steps: timeline,
+// memory, communication matrix, costs, the plan beside the graph. It needs no network; the plotting
+// library (Apache ECharts) is part of the page. What the page shows: docs/reference/report.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/program/lower.h"
+#include "tessera/simulate/simulation.h"
+
+namespace tessera {
+
+// Bytes a step from one rank to another, or, of many ranks, from a class of equal ranks to another.
+struct CommunicationMatrix {
+  struct Cell {
+    int32_t from = 0, to = 0;  // index into labels
+    int64_t bytes = 0;
+  };
+  std::vector<std::string> labels;
+  std::vector<Cell> cells;  // without zeros, by (from, to)
+  std::string note;         // what a label stands for
+};
+// Exact up to `most_ranks` ranks; beyond, one rank of each class is looked at and a cell holds what
+// it sends to all ranks of the other class.
+Result<CommunicationMatrix> communication_matrix(const Lowering& lowering, int64_t most_ranks = 32);
+
+struct ReportRun {
+  std::string name;       // the plan as the user wrote it
+  std::string plan_text;  // TOML
+  const Lowering* lowering = nullptr;
+  Simulation simulation;
+};
+struct Report {
+  std::string title, subtitle;   // model; batch, cluster and style
+  int64_t capacity_bytes = 0;    // of one device; 0: not said
+  std::vector<ReportRun> runs;   // at least one
+  int64_t most_events = 60'000;  // instructions kept a run; beyond, runs of blocks are
+};
+// The page's data as JSON.
+Result<std::string> report_data(const Report& report);
+// The page. Fails if the program was built without the plotting library.
+Result<std::string> to_html(const Report& report);
+
+}  // namespace tessera

@@ -1,0 +1,114 @@
+// Opens a report in a headless browser, offline, and uses it as a reader would: hovers, zooms, filters, changes the
+// theme. Prints what failed and exits 1.
+//
+//   node check_page.mjs PAGE.html FOLDER_OF_NODE_MODULES CHROMIUM [FOLDER_FOR_SCREENSHOTS]
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+const [page_file, modules, chromium, shots] = process.argv.slice(2);
+const puppeteer = await import(pathToFileURL(createRequire(path.resolve(modules, 'x.js')).resolve('puppeteer-core')));
+
+const failures = [];
+const expect = (ok, what) => { if (!ok) failures.push(what); };
+
+const browser = await puppeteer.default.launch({
+  executablePath: chromium, headless: true, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
+});
+try {
+  const page = await browser.newPage();
+  await page.setViewport({ width: 1400, height: 1000 });
+  await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: 'light' }]);
+  await page.setOfflineMode(true);
+  page.on('console', (message) => expect(!['error', 'warn'].includes(message.type()), `console: ${message.text()}`));
+  page.on('pageerror', (error) => failures.push(`error in the page: ${error.message}`));
+  page.on('request', (request) => expect(/^(file|data|blob):/.test(request.url()), `the page asks for ${request.url()}`));
+  await page.goto(pathToFileURL(path.resolve(page_file)), { waitUntil: 'load' });
+
+  // Every chart shows something: its pixels are not all alike.
+  const blank = await page.evaluate(() => [...document.querySelectorAll('.chart')].filter((div) => div.offsetParent).filter((div) => {
+    const canvas = div.querySelector('canvas');
+    if (!canvas) return true;
+    const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+    return new Set(pixels.filter((_, i) => i % 7 === 0)).size < 3;
+  }).map((div) => div.id));
+  expect(blank.length === 0, `blank charts: ${blank}`);
+
+  // Hover over the longest bar of the timeline.
+  const bar = await page.evaluate(() => {
+    const div = document.getElementById('timeline');
+    div.scrollIntoView({ block: 'center' });
+    const chart = window.tesseraReport.charts().find((c) => c.getDom() === div);
+    const longest = chart.getOption().series[0].data.reduce((a, b) => b.value[2] - b.value[0] > a.value[2] - a.value[0] ? b : a);
+    const [x, y] = chart.convertToPixel({ gridIndex: 0 }, [(longest.value[0] + longest.value[2]) / 2, longest.value[1]]);
+    const box = div.getBoundingClientRect();
+    return { x: box.x + x, y: box.y + y, bars: chart.getOption().series[0].data.length };
+  });
+  await page.mouse.move(bar.x - 3, bar.y);
+  await page.mouse.move(bar.x, bar.y);
+  await page.waitForFunction(() => /micro-batch|:\d+:\d+/.test(document.getElementById('timeline').innerText), { timeout: 5000 })
+    .catch(() => failures.push('no tooltip over a bar of the timeline'));
+
+  // Zoom there.
+  const range = () => page.evaluate(() => {
+    const chart = window.tesseraReport.charts().find((c) => c.getDom() === document.getElementById('timeline'));
+    const zoom = chart.getOption().dataZoom[0];
+    return { span: zoom.endValue - zoom.startValue, bars: chart.getOption().series[0].data.length };
+  });
+  const before = await range();
+  for (let i = 0; i < 12; ++i) await page.mouse.wheel({ deltaY: -300 });
+  await page.waitForFunction((span) => {
+    const chart = window.tesseraReport.charts().find((c) => c.getDom() === document.getElementById('timeline'));
+    const zoom = chart.getOption().dataZoom[0];
+    return zoom.endValue - zoom.startValue < 0.7 * span;
+  }, { timeout: 5000 }, before.span).catch(() => failures.push('the wheel does not zoom the timeline'));
+  if (shots) await page.screenshot({ path: path.join(shots, 'report-zoomed.png') });
+
+  // The memory chart follows, and its tooltip names what is live.
+  const memory = await page.evaluate(() => {
+    const div = document.getElementById('memory');
+    div.scrollIntoView({ block: 'center' });
+    const box = div.getBoundingClientRect();
+    return { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+  });
+  await page.mouse.move(memory.x - 2, memory.y);
+  await page.mouse.move(memory.x, memory.y);
+  await page.waitForFunction(() => /rank \d+: .*B/.test(document.getElementById('memory').innerText), { timeout: 5000 })
+    .catch(() => failures.push('no tooltip in the memory chart'));
+  expect(await page.evaluate(() => document.querySelectorAll('#live tbody tr').length > 0), 'nothing is listed as live');
+
+  // An op marks the lines of the plan that decided.
+  const op = await page.$('#ops tr[data-lines]:not([data-lines=""])');
+  expect(op, 'no op names a line of the plan');
+  if (op) {
+    await op.hover();
+    expect(await page.evaluate(() => document.querySelectorAll('#plan .marked').length > 0), 'pointing at an op marks no line of the plan');
+  }
+  const all = await page.evaluate(() => document.querySelectorAll('#ops tbody tr').length);
+  await page.type('#filter', 'attn');
+  const some = await page.evaluate(() => document.querySelectorAll('#ops tbody tr').length);
+  expect(some > 0 && some < all, `the filter shows ${some} of ${all} ops`);
+
+  // Light and dark, whole page.
+  const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  await page.evaluate(() => scrollTo(0, 0));
+  const light = await ground();
+  if (shots) await page.screenshot({ path: path.join(shots, 'report-light.png'), fullPage: true });
+  await page.click('#theme');
+  expect(light !== await ground(), 'the theme does not change');
+  if (shots) await page.screenshot({ path: path.join(shots, 'report-dark.png'), fullPage: true });
+
+  // Another plan, if there is one.
+  if (await page.evaluate(() => document.querySelectorAll('#run option').length > 1)) {
+    const title = () => page.evaluate(() => document.getElementById('plan').innerText);
+    const first = await title();
+    await page.select('#run', '1');
+    expect(first !== await title(), 'choosing another plan changes nothing');
+    expect(await page.evaluate(() => !document.getElementById('comparison-section').hidden), 'several plans are not compared');
+  }
+} finally {
+  await browser.close();
+}
+for (const failure of failures) console.error(`check_page: ${failure}`);
+console.log(failures.length ? `${failures.length} failed` : 'the page renders, hovers, zooms, filters and changes its theme');
+process.exit(failures.length ? 1 : 0);

@@ -1,0 +1,142 @@
+// The data of a page against the programs and the simulation that it is made from. The page itself
+// is opened in a browser by check_page.mjs (CMakeLists.txt).
+#include "tessera/report/report.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tessera/cli/planning.h"
+
+namespace tessera {
+namespace {
+
+const std::string kModel = "gpt:layers=4,hidden=32,heads=4,seq=16,vocab=48";
+
+cli::Planned planned(const std::string& plan) {
+  auto result = cli::make_planned(kModel, plan, 0);
+  if (!result) throw std::runtime_error(result.error().message);
+  return std::move(*result);
+}
+
+TEST(CommunicationMatrix, RowsAreWhatARankSends) {
+  for (const std::string plan :
+       {"data_parallel(dp=3)", "tensor_parallel(tp=4)", "zero(stage=3, dp=4, micro_batches=2)",
+        "megatron(tp=2, pp=2, dp=2, zero=1, micro_batches=4)", "summa(q=2)", "ring_attention(cp=4)",
+        "ulysses(sp=4)"}) {
+    const cli::Planned p = planned(plan);
+    const auto matrix = communication_matrix(*p.lowering);
+    ASSERT_TRUE(matrix) << matrix.error().message;
+    ASSERT_EQ(static_cast<int64_t>(matrix->labels.size()), p.plan().ranks);
+    std::map<int32_t, int64_t> rows;
+    for (const auto& cell : matrix->cells) {
+      EXPECT_NE(cell.from, cell.to) << plan;
+      EXPECT_GT(cell.bytes, 0) << plan;
+      rows[cell.from] += cell.bytes;
+    }
+    for (int rank = 0; rank < p.plan().ranks; ++rank) {
+      const auto program = p.lowering->lower(rank);
+      ASSERT_TRUE(program);
+      EXPECT_EQ(rows[rank], volume(*program, p.graph()).bytes()) << plan << ", rank " << rank;
+    }
+  }
+}
+
+TEST(CommunicationMatrix, ClassesAddUpToTheSame) {
+  const cli::Planned p = planned("megatron(tp=2, pp=4, dp=2, micro_batches=4)");
+  const auto matrix = communication_matrix(*p.lowering, /*most_ranks=*/4);
+  ASSERT_TRUE(matrix) << matrix.error().message;
+  ASSERT_EQ(matrix->labels.size(), 4U);
+  EXPECT_EQ(matrix->labels[0], "stage 0");
+  std::map<int32_t, int64_t> rows;
+  for (const auto& cell : matrix->cells) rows[cell.from] += cell.bytes;
+  const auto roles = p.lowering->roles();
+  for (size_t i = 0; i < roles.size(); ++i) {
+    const auto program = p.lowering->lower(roles[i].representative);
+    ASSERT_TRUE(program);
+    EXPECT_EQ(rows[static_cast<int32_t>(i)], volume(*program, p.graph()).bytes());
+  }
+}
+
+Report sample(const cli::Planned& p) {
+  ReportRun run;
+  run.name = "data_parallel(dp=2)";
+  run.plan_text = "mesh = { dp = 2 }\n";
+  run.lowering = p.lowering.get();
+  Simulation& s = run.simulation;
+  s.step_time_s = 2e-3;
+  s.ranks = 2;
+  s.tokens = 1000;
+  s.labels = {"blocks.0.attn.q", "matmul", "all_reduce dp", "</script>"};
+  s.roles.emplace_back();
+  s.roles[0].ranks = 2;
+  s.roles[0].spent_s[0] = 1.5e-3;
+  s.roles[0].memory.timeline = {{0, 100}, {1e-3, 300}};
+  const auto event = [&](Lane lane, int32_t index, double from, double to, int32_t what) {
+    TraceEvent e;
+    e.lane = lane;
+    e.block = BlockKind::kForward;
+    e.instruction = index;
+    e.start_s = from;
+    e.end_s = to;
+    e.what = what;
+    return e;
+  };
+  s.events = {event(Lane::kHost, 0, 0, 1e-4, 1), event(Lane::kCompute, 0, 1e-4, 1e-3, 1),
+              event(Lane::kCompute, 1, 1e-3, 1.5e-3, 3),
+              event(Lane::kCollective, 2, 1.2e-3, 2e-3, 2)};
+  Report report;
+  report.title = kModel;
+  report.runs.push_back(std::move(run));
+  return report;
+}
+
+TEST(ReportData, KeepsEventsAndJoinsThemToRunsOfBlocks) {
+  const cli::Planned p = planned("data_parallel(dp=2)");
+  const auto data = report_data(sample(p));
+  ASSERT_TRUE(data) << data.error().message;
+  const auto run = nlohmann::json::parse(*data).at("runs").at(0);
+  EXPECT_EQ(run.at("rows"), nlohmann::json({"rank 0 compute", "rank 0 collective"}));
+  ASSERT_EQ(run.at("events").size(), 3U);  // those of the host are not drawn
+  EXPECT_EQ(run.at("events").at(0).at(1), 100'000);
+  ASSERT_EQ(run.at("blocks").size(), 1U);
+  EXPECT_EQ(run.at("blocks").at(0).at(1), 100'000);
+  EXPECT_EQ(run.at("blocks").at(0).at(2), 1'500'000);
+  EXPECT_EQ(run.at("capped"), 0);
+  EXPECT_EQ(run.at("costs").at(0).at(0), "matmul");
+  EXPECT_GT(run.at("ops").size(), 20U);
+}
+
+TEST(ReportData, KeepsRunsOfBlocksBeyondTheMostEvents) {
+  const cli::Planned p = planned("data_parallel(dp=2)");
+  Report report = sample(p);
+  report.most_events = 1;
+  const auto data = report_data(report);
+  ASSERT_TRUE(data);
+  const auto run = nlohmann::json::parse(*data).at("runs").at(0);
+  EXPECT_EQ(run.at("events").size(), 1U);
+  EXPECT_EQ(run.at("capped"), 1'000'000);
+  EXPECT_EQ(run.at("blocks").at(0).at(2), 1'500'000);
+}
+
+TEST(ReportPage, IsOneFileAndIsTheSameEachTime) {
+  const cli::Planned p = planned("data_parallel(dp=2)");
+  const auto page = to_html(sample(p));
+  if (!page && page.error().message.find("plotting library") != std::string::npos) {
+    GTEST_SKIP() << page.error().message;
+  }
+  ASSERT_TRUE(page) << page.error().message;
+  EXPECT_EQ(*page, *to_html(sample(p)));
+  for (const char* mark : {"@DATA@", "@JS@", "@CSS@", "@ECHARTS@", "@TITLE@"}) {
+    EXPECT_EQ(page->find(mark), std::string::npos) << mark;
+  }
+  EXPECT_EQ(page->find("src=\"http"), std::string::npos);
+  // The label "</script>" does not end the data.
+  const size_t from = page->find("id=\"data\">") + 10;
+  const std::string data = page->substr(from, page->find("</script>", from) - from);
+  EXPECT_TRUE(nlohmann::json::accept(data));
+}
+
+}  // namespace
+}  // namespace tessera
