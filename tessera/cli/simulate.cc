@@ -12,6 +12,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/cli/planning.h"
 #include "tessera/cost/figure.h"
+#include "tessera/simulate/fit.h"
 
 namespace tessera::cli {
 namespace {
@@ -134,6 +135,7 @@ std::string to_json(const Options& options, const Planned& planned, const Cluste
               {"model_flops", s.model_flops},
               {"hardware_flops", s.hardware_flops},
               {"peak_memory_bytes", totals.peak_memory},
+              {"fits", !find_shortage(s, cluster).has_value()},
               {"bubble", share(Spent::kBubble)},
               {"exposed_communication", share(Spent::kCollective) + share(Spent::kMessage)},
               {"host_bound", share(Spent::kHost)},
@@ -248,8 +250,15 @@ Result<int> run_simulate(const Options& options) {
   simulated.restart_s = options.restart_s;
   TESSERA_TRY(const Planned planned, make_planned(options.model, options.plan, options.batch));
   TESSERA_TRY(const Simulation result, simulate(*planned.lowering, cluster, simulated));
-  return print(options.json ? to_json(options, planned, cluster, simulated.style, result)
-                            : to_text(options, planned, cluster, simulated.style, result));
+  const int printed =
+      print(options.json ? to_json(options, planned, cluster, simulated.style, result)
+                         : to_text(options, planned, cluster, simulated.style, result));
+  const auto shortage = find_shortage(result, cluster);
+  if (!shortage) return printed;
+  TESSERA_TRY(const FitAdvice advice,
+              find_remedies({&planned.model.graph, options.plan, &cluster, simulated}));
+  fmt::print(stderr, "{}", fit_text(*shortage, advice, result.step_time_s));
+  return 1;
 }
 
 }  // namespace

@@ -26,6 +26,16 @@ struct KeyView {
   const OpWork& work;
   double occupied_units = 0;
 };
+// (Sizes below 64 elements are one operand of the units' anyway.) What a size that is no multiple of the units' operands leaves of the rate.
+double aligned_share(double size) {
+  const auto whole = static_cast<int64_t>(size);
+  if (whole <= kAlignments.front().multiple) return 1;
+  for (const Alignment& row : kAlignments) {
+    if (whole % row.multiple == 0) return row.share;
+  }
+  return kAlignments.back().share;
+}
+
 struct Hash {
   using is_transparent = void;
   template <class K>
@@ -151,6 +161,7 @@ struct OpCosts::Impl {
     const std::string_view arithmetic = matmul_arithmetic(work);
     const double bytes = work.bytes_read + work.bytes_written;
     double scale = style.matmul_efficiency * (work.grouped ? constants->grouped : 1);
+    scale *= std::min(aligned_share(work.n), aligned_share(work.k));
     const auto element = static_cast<double>(dtype_bytes(work.dtype));
     if (work.bytes_written > 1.5 * element * work.batch * work.m * work.n) scale *= kWideResult;
     const Part part =
@@ -227,6 +238,7 @@ struct OpCosts::Impl {
     switch (work.kind) {
       case WorkClass::kElementwise: return work.update ? 1 : style.elementwise_passes;
       case WorkClass::kNorm: return style.norm_passes;
+      case WorkClass::kLookup: return work.backward ? style.lookup_gradient_passes : 1;
       case WorkClass::kMove: return work.view && !style.copy_views ? 0 : 1;
       default: return 1;
     }
@@ -299,6 +311,8 @@ struct OpCosts::Impl {
     }
     const double count = launches(work, cost);
     if (!measured) cost.kernel_s += count * constants->tail_s;
+    cost.kernel_s += count * style.kernel_gap_s;
+    if (work.kind == WorkClass::kLoss && !work.backward) cost.kernel_s += style.loss_overhead_s;
     const double host = work.update     ? style.host_update_s
                         : work.backward ? style.host_backward_s
                                         : style.host_forward_s;

@@ -17,6 +17,7 @@ Engine::Engine(const Play& play) : play_(play) {
   last_run_.resize(n);
   slots_.resize(n);
   slot_base_.resize(n);
+  loads_.assign(play.pools.size(), 0);
   for (size_t p = 0; p < n; ++p) {
     const Player& player = play.players[p];
     actors_[p].queues.resize(static_cast<size_t>(player.streams));
@@ -55,6 +56,10 @@ Result<Outcome> Engine::run() {
         advance(event.who);
         if (!a.active.empty() && (a.state == State::kComputing) != a.links_see_compute) {
           update_links(event.who);
+        }
+        if (a.loading && a.state != State::kComputing) {
+          a.loading = false;
+          add_load(player(event.who).pool, -player(event.who).ranks);
         }
         break;
       }
@@ -97,9 +102,9 @@ int32_t Engine::text_of(int32_t p, int32_t run) {
   int32_t& index = text_index_[static_cast<size_t>(p)][block][(first ? 1u : 0u) + (last ? 2u : 0u)];
   if (index < 0) {
     index = static_cast<int32_t>(texts_.size());
-    texts_.push_back(
-        make_text(player(p).blocks[block], first, last, player(p).slower,
-                  play_.rules.compact && play_.rules.jitter == 0 && !play_.rules.events));
+    texts_.push_back(make_text(player(p).blocks[block], first, last, player(p).slower,
+                               play_.rules.compact && play_.rules.jitter == 0 &&
+                                   !play_.rules.events && player(p).pool < 0));
   }
   return index;
 }
@@ -224,6 +229,11 @@ bool Engine::step_compute(int32_t p, const Item& item) {
   a.state = State::kComputing;
   a.started = a.updated = now_;
   a.left = device_time(item) * noise(p, item);
+  if (player(p).pool >= 0 && !a.loading) {
+    a.loading = true;
+    a.rate = compute_rate(p);
+    add_load(player(p).pool, player(p).ranks);
+  }
   a.rate = compute_rate(p);
   schedule_step(p, now_ + a.left / a.rate);
   return false;

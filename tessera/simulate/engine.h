@@ -61,6 +61,7 @@ struct Item {
   double latency_s = 0;  // before links are used
   double work_s = 0;     // at full speed
   LinkUse use;
+  int32_t members = 0;  // of a pool: ranks of the group, whose cores the transfer keeps busy
 };
 
 // Items of one block in program order.
@@ -78,6 +79,10 @@ struct Run {
 
 struct Player {
   int32_t rank = 0;
+  // Cores that players take turns on: index into Play::pools (-1: a core of its own), and how many
+  // ranks of the player are there.
+  int32_t pool = -1;
+  double ranks = 1;
   double slower = 1;  // a straggler's kernels take so many times longer
   std::vector<Block> blocks;
   std::vector<Run> schedule;
@@ -102,6 +107,7 @@ struct Play {
   std::vector<Player> players;
   int64_t micro_batches = 1;
   std::vector<std::string> labels;  // by Item::label
+  std::vector<double> pools;        // cores of each: with more ranks at work, all get slower
   Rules rules;
 };
 

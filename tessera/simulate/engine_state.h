@@ -64,6 +64,7 @@ struct Actor {  // a player at work
   int32_t outstanding = 0;                              // transfers that are not done
   int32_t live = 0;                                     // of them, those that have started
   int32_t last_done = -1;                               // transfer
+  bool loading = false;                                 // counts in the load of its pool
   bool links_see_compute = false;  // rates of transfers here take it into account
   int32_t stretch_from = 0, stretch_to = 0;
   double stretch_h = 0, stretch_d = 0;
@@ -133,6 +134,9 @@ class Engine {
   void update_links(int32_t p);
   void update_compute(int32_t p);
   void set_rate(int32_t t);
+  double crowd(int32_t pool) const;
+  void add_load(int32_t pool, double ranks);
+  double own_share(const Transfer& moving) const;
 
   // engine_result.cc
   Outcome outcome();
@@ -162,6 +166,7 @@ class Engine {
   std::unordered_map<uint64_t, int32_t> meeting_;  // (match, ordinal) -> transfer
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<PlayerResult> results_;
+  std::vector<double> loads_;  // of each pool: ranks at work
   std::vector<TraceEvent> trace_;
   double now_ = 0;
   uint64_t order_ = 0;

@@ -86,6 +86,7 @@ struct Shared {  // by all players
   std::map<PricedCollective, int32_t> collectives = {};
   std::map<PricedMessage, int32_t> messages = {};
   std::map<PricedCopy, int32_t> copies = {};
+  std::map<int64_t, int32_t> pools = {};  // by node
 
   const Lowering& lowering() const { return *lowered.lowering; }
   const Program& program(size_t player) const {
@@ -131,13 +132,16 @@ class PlayerOutline {
         program_(shared.program(static_cast<size_t>(me))),
         graph_(shared.lowering().graph()),
         device_(program_.rank),
-        part_(shared.cluster.locate(device_).part) {}
+        part_(shared.cluster.locate(device_).part),
+        type_(shared.cluster.type_of(device_)) {}
 
   void run() {
     player_.rank = program_.rank;
     for (const auto& [ref, block] : program_.blocks) add_handles(ref, block);
     for (size_t g = 0; g < program_.groups.size(); ++g) groups_.emplace_back();
     player_.streams = static_cast<int32_t>(program_.groups.size()) + 1;  // the last: copies
+    find_pool();
+    if (type_.device.synchronous) find_pairs();
     std::map<BlockRef, int32_t> index;
     for (const auto& [ref, block] : program_.blocks) {
       if (block.empty()) continue;
@@ -210,6 +214,42 @@ class PlayerOutline {
     rows_[row].count += times();
     rows_[row].bytes += bytes * times();
     return it->second;
+  }
+
+  // Ranks share the cores of their node, if there are more of them.
+  void find_pool() {
+    if (type_.cores == 0) return;
+    const int64_t node = shared_.cluster.locate(device_).node;
+    int64_t all = 0, mine = 0;
+    for (size_t rank = 0; rank < shared_.out.classes.of_rank.size(); ++rank) {
+      const int32_t played = shared_.out.classes.of_rank[rank];
+      if (played < 0 || shared_.cluster.locate(static_cast<int64_t>(rank)).node != node) continue;
+      ++all;
+      if (played == me_) ++mine;
+    }
+    if (all <= type_.cores) return;
+    const auto [it, fresh] =
+        shared_.pools.try_emplace(node, static_cast<int32_t>(shared_.out.play.pools.size()));
+    if (fresh) shared_.out.play.pools.push_back(static_cast<double>(type_.cores));
+    player_.pool = it->second;
+    player_.ranks = static_cast<double>(std::max<int64_t>(mine, 1));
+  }
+
+  // Synchronous devices: a collective that is issued and waited for in the same run of a block is
+  // carried out at its wait.
+  void find_pairs() {
+    for (const auto& [ref, block] : program_.blocks) {
+      std::map<int, size_t> issued;
+      for (size_t i = 0; i < block.size(); ++i) {
+        if (const auto* issue = std::get_if<Issue>(&block[i].body)) issued[issue->handle] = i;
+        const auto* wait = std::get_if<Wait>(&block[i].body);
+        if (wait == nullptr || wait->lag != 0) continue;
+        const auto found = issued.find(wait->handle);
+        if (found == issued.end() || block[found->second].when != block[i].when) continue;
+        deferred_[{ref, i}] = found->second;
+        postponed_.insert({ref, found->second});
+      }
+    }
   }
 
   void add_wait(int32_t handle, int32_t lag, bool blocks_host) {
@@ -302,6 +342,11 @@ class PlayerOutline {
   }
 
   void add(const Instruction&, const Issue& issue) {
+    const std::pair<BlockRef, size_t> place{ref_, static_cast<size_t>(instruction_)};
+    if (!postponed_.contains(place)) add_collective(issue);
+  }
+
+  void add_collective(const Issue& issue) {
     const Group& group = program_.groups[static_cast<size_t>(issue.group)];
     const GroupFacts& where = facts(issue.group);
     const std::string kind(collective_name(issue.kind));
@@ -323,6 +368,12 @@ class PlayerOutline {
       key.insert(key.end(), where.classes.begin(), where.classes.end());
       key.push_back(seen_[key]++);
       item.match = shared_.matches[key];
+    }
+    if (type_.device.synchronous) {
+      item.members = static_cast<int32_t>(group.members.size());
+      // Another wait may stand elsewhere; the engine keeps the outcome only if the host waits.
+      return add_wait(item.handle, 0,
+                      !postponed_.contains({ref_, static_cast<size_t>(instruction_)}));
     }
     if (blocks(issue)) add_wait(item.handle, 0, true);
   }
@@ -362,7 +413,8 @@ class PlayerOutline {
     Item& item = push(ItemKind::kSend, PriceTag::kMessage, message(device_, send.peer, bytes));
     item.lane = Lane::kMessage;
     item.spent = Spent::kMessage;
-    item.rendezvous = bytes > engine::kEagerBytes;
+    // A synchronous receiver takes it itself, from where it is.
+    item.rendezvous = bytes > engine::kEagerBytes || type_.device.synchronous;
     item.handle = handles_.at(send.handle);
     item.stream = stream_to(send.peer);
     Key key = crossing_key(me_, shared_.class_of(send.peer), send.tensor, send.tag);
@@ -385,6 +437,7 @@ class PlayerOutline {
     const int64_t bytes = message_bytes(receive.codec, dtype, receive.region.volume());
     Item& item =
         push(ItemKind::kReceive, PriceTag::kMessage, message(receive.peer, device_, bytes));
+    item.ahead = !type_.device.synchronous;
     item.lane = Lane::kMessage;
     item.spent = Spent::kMessage;
     item.handle = handles_.at(receive.handle);
@@ -402,8 +455,15 @@ class PlayerOutline {
   // ---- the rest
 
   void add(const Instruction&, const Wait& wait) {
-    const bool blocks = receives_.contains(wait.handle) && !shared_.options.style.overlap_messages;
-    add_wait(handles_.at(wait.handle), wait.lag, blocks);
+    const auto issue = deferred_.find({ref_, static_cast<size_t>(instruction_)});
+    if (issue == deferred_.end()) {
+      const bool blocks =
+          receives_.contains(wait.handle) && !shared_.options.style.overlap_messages;
+      return add_wait(handles_.at(wait.handle), wait.lag, blocks);
+    }
+    const int32_t at = std::exchange(instruction_, static_cast<int32_t>(issue->second));
+    add_collective(std::get<Issue>(program_.block(ref_)[issue->second].body));
+    instruction_ = at;
   }
 
   void add(const Instruction&, const Copy& copy) {
@@ -417,6 +477,11 @@ class PlayerOutline {
       work.bytes_read = static_cast<double>(copy.write == Write::kSet ? bytes : 2 * bytes);
       work.bytes_written = static_cast<double>(bytes);
       work.elements = static_cast<double>(copy.region.volume());
+      if (shared_.cluster.profile != nullptr) {
+        work.family = {fmt::format("copy.{}{}", dtype_name(from.dtype),
+                                   copy.write == Write::kSet ? "" : ".add"),
+                       {2 * static_cast<double>(bytes)}};
+      }
       Item& item = push(ItemKind::kCompute, PriceTag::kWork, shared_.works(part_, work));
       item.spent = ref_.kind == BlockKind::kUpdate ? Spent::kUpdate : Spent::kCompute;
       item.label = shared_.label(name, "copy");
@@ -450,6 +515,7 @@ class PlayerOutline {
   const Graph& graph_;
   int64_t device_;
   int64_t part_;
+  const NodeType& type_;
   engine::Player player_;
   std::vector<TrafficRow> rows_;
   std::vector<std::vector<PriceTag>> all_tags_;  // by block
@@ -461,6 +527,8 @@ class PlayerOutline {
   std::map<int, int32_t> message_streams_;
   std::map<Key, int64_t> seen_;
   std::map<Key, int32_t> sent_, received_;
+  std::map<std::pair<BlockRef, size_t>, size_t> deferred_;  // wait -> issue
+  std::set<std::pair<BlockRef, size_t>> postponed_;         // issues
   // of what is being priced
   BlockRef ref_;
   engine::Block block_;

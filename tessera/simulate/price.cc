@@ -1,6 +1,7 @@
 #include "tessera/simulate/price.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tessera {
 namespace {
@@ -15,9 +16,11 @@ struct Costs {  // of the outline's tables
 
 Costs costs_of(const Outline& outline, const Cluster& cluster, const Style& style) {
   Costs out;
-  std::vector<OpCosts> ops;  // by part
+  const auto ranks = static_cast<int64_t>(outline.classes.of_rank.size());
+  std::vector<OpCosts> ops;  // by part; its devices work side by side
   for (const ClusterPart& part : cluster.parts) {
-    ops.emplace_back(part.type.device, style, cluster.profile.get(), part.type.devices);
+    ops.emplace_back(part.type.device, style, cluster.profile.get(),
+                     std::min(ranks, part.type.devices));
   }
   for (const PricedWork& work : outline.works) {
     out.works.push_back(ops[static_cast<size_t>(work.part)].cost(work.work));
@@ -69,7 +72,11 @@ class PlayerPricing {
     item.host_s = cost.host_s * type_.host_slowness;
     item.launch_s = type_.device.launch_s;
     item.work_s = cost.kernel_s;
-    if (cost.kernels == 0) item.kind = ItemKind::kHost;  // a view
+    if (type_.device.synchronous) {
+      item.work_s += std::exchange(item.host_s, 0);
+    } else if (cost.kernels == 0) {
+      item.kind = ItemKind::kHost;  // a view
+    }
   }
 
   void fill(Item& item, const PriceTag& tag, const CollectiveCost& cost, int64_t bytes) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tessera/graph/kinds.h"
+#include "tessera/simulate/memory.h"
 #include "tessera/simulate/price.h"
 
 namespace tessera {
@@ -69,7 +70,7 @@ double peak_flops(const Graph& graph, const Device& device, const Style& style) 
   return device.peak.empty() ? 0 : device.peak.begin()->second;
 }
 
-RankResult role_of(const PlayedClass& played, const Program& program, PricedPlayer& priced,
+RankResult role_of(const PlayedClass& played, PricedPlayer& priced,
                    const engine::PlayerResult& result) {
   RankResult role;
   role.representative = played.representative;
@@ -78,8 +79,6 @@ RankResult role_of(const PlayedClass& played, const Program& program, PricedPlay
   role.spent_s = result.spent_s;
   role.busy_s = result.busy_s;
   role.flops = priced.flops;
-  role.memory.peak_bytes = role.memory.reserved_bytes = program.arena_bytes[0];
-  role.memory.arena_bytes = program.arena_bytes;
   role.traffic = std::move(priced.rows);
   for (size_t row = 0; row < role.traffic.size(); ++row) {
     role.traffic[row].seconds = result.accounts[row].busy_s;
@@ -167,8 +166,7 @@ Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outli
       out.source_share[s] += player.source_s[s] * ranks;
       total += player.source_s[s] * ranks;
     }
-    out.roles.push_back(
-        role_of(played, lowered.programs.at(played.representative), player, outcome.players[c]));
+    out.roles.push_back(role_of(played, player, outcome.players[c]));
   }
   if (total > 0) {
     for (double& share : out.source_share) share /= total;
@@ -179,6 +177,12 @@ Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outli
   add_overhead(options.style.step_overhead_s * cluster.type_of(0).host_slowness, out);
   std::stable_sort(out.roles.begin(), out.roles.end(),
                    [](const RankResult& a, const RankResult& b) { return a.stages < b.stages; });
+  for (RankResult& role : out.roles) {
+    const auto events =
+        std::ranges::equal_range(out.events, role.representative, {}, &TraceEvent::rank);
+    role.memory = memory_use(lowered.programs.at(role.representative), graph, cluster,
+                             options.style, {out.step_time_s, {}, {events.begin(), events.end()}});
+  }
   constexpr double kYear = 365.25 * 24 * 3600;
   out.failure_loss_s = out.step_time_s * options.failures_a_device_year *
                        static_cast<double>(out.ranks) / kYear * options.restart_s;
@@ -189,7 +193,7 @@ Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outli
 struct OutlineKey {
   bool fold = true, gradients = true, parameters = true, messages = true, profile = false;
   std::vector<int64_t> alone;
-  std::vector<std::array<int64_t, 3>> parts;  // nodes, devices, fabric's radix
+  std::vector<std::array<int64_t, 3>> parts;  // nodes, devices, cores; tiers
   friend bool operator==(const OutlineKey&, const OutlineKey&) = default;
 };
 OutlineKey key_of(const Cluster& cluster, const SimulateOptions& options) {
@@ -203,7 +207,8 @@ OutlineKey key_of(const Cluster& cluster, const SimulateOptions& options) {
                  {}};
   for (const auto& [device, times] : options.stragglers) key.alone.push_back(device);
   for (const ClusterPart& part : cluster.parts) {
-    key.parts.push_back({part.nodes, part.type.devices, 0});
+    key.parts.push_back({part.nodes, part.type.devices,
+                         2 * part.type.cores + (part.type.device.synchronous ? 1 : 0)});
   }
   for (const FabricTier& tier : cluster.tiers) key.parts.push_back({0, 0, tier.radix});
   return key;
