@@ -26,7 +26,8 @@ struct KeyView {
   const OpWork& work;
   double occupied_units = 0;
 };
-// (Sizes below 64 elements are one operand of the units' anyway.) What a size that is no multiple of the units' operands leaves of the rate.
+// (Sizes below 64 elements are one operand of the units' anyway.) What a size that is no multiple
+// of the units' operands leaves of the rate.
 double aligned_share(double size) {
   const auto whole = static_cast<int64_t>(size);
   if (whole <= kAlignments.front().multiple) return 1;
@@ -210,14 +211,15 @@ struct OpCosts::Impl {
   // Scores in memory: two products (backward four), between them passes over all scores.
   void price_unfused_attention(const OpWork& work, double occupied, OpCost& cost) const {
     const double heads = work.batch * work.heads, scores = score_elements(work);
+    const double scale = style.attention_efficiency;
     const auto element = static_cast<double>(dtype_bytes(work.dtype));
     const double operand = heads * (work.queries + work.keys) * work.head_dim;
     const double bytes = element * (scores + operand);  // of one product
     const std::string_view arithmetic = plain_arithmetic(work.dtype);
     const Part inner =
-        matmul({heads, work.queries, work.keys, work.head_dim}, bytes, arithmetic, false, occupied);
+        matmul({heads, work.queries, work.keys, work.head_dim}, bytes, arithmetic, scale, occupied);
     const Part outer =
-        matmul({heads, work.queries, work.head_dim, work.keys}, bytes, arithmetic, false, occupied);
+        matmul({heads, work.queries, work.head_dim, work.keys}, bytes, arithmetic, scale, occupied);
     const double twice = work.backward ? kUnfusedBackward : 1;
     const double passes = style.attention_passes * (work.backward ? kBackwardPasses : 1);
     const double moved = passes * element * scores;

@@ -51,9 +51,10 @@ std::vector<double> efficiency_baseline(const std::vector<BaselineRow>& rows, bo
     }
   }
   std::map<std::array<std::string, 3>, double> known;  // by what is asked for
+  using Key = std::array<std::string, 3>;
   const auto efficiency = [&](const BaselineRow& of) {
     const auto [found, fresh] =
-        known.try_emplace({hold_out ? of.source : "", of.gpu, of.dtype}, 0.0);
+        known.try_emplace(Key{hold_out ? of.source : "", of.gpu, of.dtype}, 0.0);
     if (!fresh) return found->second;
     for (int level = 0; level < 3 && found->second == 0; ++level) {
       std::vector<double> values;
