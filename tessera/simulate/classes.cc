@@ -183,12 +183,19 @@ int64_t NodeSharing::ranks_on_node(PlaceId place, int64_t device) const {
   return std::max<int64_t>(1, count);
 }
 
-Result<Classes> make_classes(const Lowering& lowering, const Cluster& cluster, bool fold,
+Status Lowered::add(int rank) {
+  if (programs.contains(rank)) return {};
+  TESSERA_TRY(Program program, lowering->lower(rank));
+  programs.emplace(rank, std::move(program));
+  return {};
+}
+
+Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, bool fold,
                              const std::vector<int64_t>& alone, NodeSharing& sharing) {
   Classes out;
-  std::vector<int32_t> colours = lowering.role_of_ranks();
-  const std::vector<RankClass> roles = lowering.roles();
-  const std::vector<int32_t> role = colours;
+  std::vector<int32_t> colours = lowered.role_of_rank;
+  const std::vector<RankClass>& roles = lowered.roles;
+  const std::vector<int32_t>& role = lowered.role_of_rank;
   if (!fold) {
     for (size_t rank = 0; rank < colours.size(); ++rank) {
       if (colours[rank] >= 0) colours[rank] = static_cast<int32_t>(rank);
@@ -206,11 +213,10 @@ Result<Classes> make_classes(const Lowering& lowering, const Cluster& cluster, b
               .first->second;
     }
     for (const RankClass& one : roles) {
-      TESSERA_TRY(Program program, lowering.lower(one.representative));
-      out.programs.emplace(one.representative, std::move(program));
+      TESSERA_TRY_VOID(lowered.add(one.representative));
     }
-    const std::vector<GroupSet> sets = group_sets(lowering, out.programs);
-    const std::vector<Peers> peers = peers_of(lowering.plan(), out.programs);
+    const std::vector<GroupSet> sets = group_sets(*lowered.lowering, lowered.programs);
+    const std::vector<Peers> peers = peers_of(lowered.lowering->plan(), lowered.programs);
     while (refine(colours, sets, peers, sharing, cluster)) {
     }
   }
@@ -225,11 +231,7 @@ Result<Classes> make_classes(const Lowering& lowering, const Cluster& cluster, b
     ++out.all[static_cast<size_t>(it->second)].ranks;
     out.of_rank[rank] = it->second;
   }
-  for (const PlayedClass& one : out.all) {
-    if (out.programs.contains(one.representative)) continue;
-    TESSERA_TRY(Program program, lowering.lower(one.representative));
-    out.programs.emplace(one.representative, std::move(program));
-  }
+  for (const PlayedClass& one : out.all) TESSERA_TRY_VOID(lowered.add(one.representative));
   return out;
 }
 

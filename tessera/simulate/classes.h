@@ -40,11 +40,20 @@ struct PlayedClass {
 };
 struct Classes {
   std::vector<PlayedClass> all;
-  std::vector<int32_t> of_rank;     // -1: in no mesh
-  std::map<int, Program> programs;  // of the representatives, by rank
+  std::vector<int32_t> of_rank;  // -1: in no mesh
+};
+// A lowering's roles and the programs of some ranks, made once.
+struct Lowered {
+  explicit Lowered(const Lowering& l) : lowering(&l), roles(l.roles(&role_of_rank)) {}
+  const Lowering* lowering;  // outlives it
+  std::vector<int32_t> role_of_rank;
+  std::vector<RankClass> roles;
+  std::map<int, Program> programs;  // by rank
+  Status add(int rank);
 };
 // `alone`: devices that are a class each (stragglers). fold = false: every rank is a class.
-Result<Classes> make_classes(const Lowering& lowering, const Cluster& cluster, bool fold,
+// Afterwards `lowered` has the programs of all representatives.
+Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, bool fold,
                              const std::vector<int64_t>& alone, NodeSharing& sharing);
 
 }  // namespace tessera

@@ -167,7 +167,6 @@ void Engine::advance(int32_t p) {
   const auto runs = static_cast<int32_t>(player(p).schedule.size());
   while (a.run < runs) {
     if (a.text < 0) begin_run(p);
-    if (!a.sent.empty() && a.at == 0 && !wait_for_sent(p)) return;
     while (a.at < static_cast<int32_t>(text(a.text).items.size())) {
       if (begin_stretch(p)) return;
       if (!step(p, text(a.text).items[static_cast<size_t>(a.at)])) return;
@@ -179,20 +178,6 @@ void Engine::advance(int32_t p) {
     a.text = -1;
   }
   finish_player(p);
-}
-
-// For what the run before sent; false: not yet.
-bool Engine::wait_for_sent(int32_t p) {
-  Actor& a = actor(p);
-  for (; !a.sent.empty(); a.sent.pop_back()) {
-    if (slot(p, a.sent.back()).done >= 0) continue;
-    spend(p, now_, Spent::kHost, 0);
-    a.state = State::kWaiting;
-    a.slot = a.sent.back();
-    a.waits_for_sent = true;
-    return false;
-  }
-  return true;
 }
 
 void Engine::finish_player(int32_t p) {
@@ -216,6 +201,7 @@ bool Engine::step(int32_t p, const Item& item) {
       actor(p).h += item.host_s;
       return true;
     case ItemKind::kWait: return step_wait(p, item);
+    case ItemKind::kHost: actor(p).h += item.host_s; return true;
   }
   return true;
 }
@@ -303,11 +289,6 @@ void Engine::resume(int32_t p, int32_t t) {
   attribute_wait(p, t);
   a.state = State::kReady;
   a.slot = -1;
-  if (a.waits_for_sent) {
-    a.waits_for_sent = false;
-    a.h = std::max(a.h, now_);
-    return schedule_step(p, now_);
-  }
   const Item& item = text(a.text).items[static_cast<size_t>(a.at)];
   a.h += item.host_s;
   if (item.blocks_host) a.h = std::max(a.h, now_);
@@ -399,7 +380,7 @@ void Engine::interrupt(int32_t p) {
   double start = 0;
   for (; i < a.stretch_to; ++i) {
     const Item& item = words.items[static_cast<size_t>(i)];
-    if (item.kind == ItemKind::kWait) {
+    if (only_host(item)) {
       h += item.host_s;
       continue;
     }
@@ -454,7 +435,7 @@ void Engine::account_stretches() {
         for (size_t i = 0; i < words.items.size(); ++i) {
           times += words.plays[i];
           const Item& item = words.items[i];
-          if (times == 0 || item.kind == ItemKind::kWait) continue;
+          if (times == 0 || only_host(item)) continue;
           const double total = static_cast<double>(times) * device_time(item);
           result.spent_s[static_cast<size_t>(item.spent)] += total;
           result.busy_s[static_cast<size_t>(item.lane)] += total;

@@ -13,6 +13,7 @@
 //   receive   posted by the host one block run ahead (Rules::messages_block: when its own run
 //             begins), or, if not `ahead`, where it stands
 //   wait      d = max(d, end of the handle's)
+//   host      h += host
 // Communication shares the links of its players max-min fairly; rates are constant between events
 // and what is left is rescaled at each. Everything is deterministic.
 #pragma once
@@ -30,7 +31,7 @@ namespace tessera::engine {
 // A message of at most so many bytes leaves without waiting for its receiver (section 9.1).
 inline constexpr int64_t kEagerBytes = int64_t{64} << 10;
 
-enum class ItemKind : uint8_t { kCompute, kIssue, kSend, kReceive, kWait };
+enum class ItemKind : uint8_t { kCompute, kIssue, kSend, kReceive, kWait, kHost };
 
 // What a transfer uses of its player's links while it runs at full speed, 0..1 each.
 struct LinkUse {
@@ -94,10 +95,9 @@ struct Rules {
   double inner_slowdown = 1;       // of compute while a transfer inside the node runs
   double nic_slowdown = 1;         // of compute while a NIC is busy
   double collective_slowdown = 1;  // of a transfer inside the node while its player computes
-  // Messages are not overlapped: a run posts its own receives when it begins and then waits for what
-  // the run before it sent (one batch of sends and receives).
+  // Messages are not overlapped: a run posts its own receives, when it begins.
   bool messages_block = false;
-  double jitter = 0;               // relative standard deviation of each kernel's time
+  double jitter = 0;  // relative standard deviation of each kernel's time
   uint64_t seed = 0;
   bool compact = true;  // stretches without communication from outside are played at once
   bool events = false;

@@ -68,8 +68,6 @@ struct Actor {  // a player at work
   bool links_see_compute = false;  // rates of transfers here take it into account
   int32_t stretch_from = 0, stretch_to = 0;
   double stretch_h = 0, stretch_d = 0;
-  std::vector<int32_t> sent;                  // slots: Rules::messages_block
-  bool waits_for_sent = false;
   std::vector<int64_t> previous;              // by block: micro-batch of its run before
   std::vector<std::deque<int32_t>> queues;    // by stream
   std::vector<int32_t> active;                // transfers that use its links
@@ -100,7 +98,6 @@ class Engine {
   int32_t text_of(int32_t p, int32_t run);
   void post_receives(int32_t p, int32_t run, double host_at);
   void advance(int32_t p);
-  bool wait_for_sent(int32_t p);
   bool step(int32_t p, const Item& item);  // false: something else must happen first
   bool step_compute(int32_t p, const Item& item);
   bool step_join(int32_t p, const Item& item);

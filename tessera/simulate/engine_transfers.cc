@@ -59,7 +59,6 @@ void Engine::join(int32_t p, const Item& item) {
   transfer(t).ready = now_;
   slot(p, s) = {t, -1};
   ++actor(p).outstanding;
-  if (item.kind == ItemKind::kSend && play_.rules.messages_block) actor(p).sent.push_back(s);
   queue.push_back(t);
   if (queue.size() > 1) return;
   ++transfer(t).heads;

@@ -219,6 +219,19 @@ TEST(Simulate, AStragglerHoldsUpTheOthersAndIsPlayedApart) {
   expect_equal(folded, simulated(plan, nodes_of(8), options));
 }
 
+TEST(Simulate, ASimulatorThatIsUsedAgainFindsWhatAFreshOneFinds) {
+  const cli::Planned plan = planned({kDeep, "megatron(tp=2,pp=2,dp=4,micro_batches=4)", 32});
+  Simulator again(*plan.lowering);
+  for (const int64_t devices : {8, 4, 8}) {
+    for (const std::string style : {"tessera", "megatron", "tessera,overlap_gradients=false"}) {
+      const auto reused = again.run(nodes_of(devices), options_of(style));
+      ASSERT_TRUE(reused.has_value()) << reused.error().message;
+      const Simulation fresh = simulated(plan, nodes_of(devices), options_of(style));
+      EXPECT_EQ(reused->step_time_s, fresh.step_time_s) << devices << " " << style;
+    }
+  }
+}
+
 TEST(Simulate, JitterIsRepeatedByItsSeedAndCostsTime) {
   const cli::Planned plan = planned({kGpt, "data_parallel(8)", 16});
   SimulateOptions options = options_of();
