@@ -99,6 +99,8 @@ int run(int argc, const char* const* argv) {
   add_inspect(app, action);
   add_plan(app, action);
   add_profile(app, action);
+  add_predict(app, action);
+  add_accuracy(app, action);
   add_simulate(app, action);
   add_report(app, action);
   add_diff(app, action);

@@ -13,6 +13,7 @@
 #include "tessera/cli/planning.h"
 #include "tessera/cost/figure.h"
 #include "tessera/simulate/chrome_trace.h"
+#include "tessera/simulate/fit.h"
 
 namespace tessera::cli {
 namespace {
@@ -136,6 +137,7 @@ std::string to_json(const Options& options, const Planned& planned, const Cluste
               {"model_flops", s.model_flops},
               {"hardware_flops", s.hardware_flops},
               {"peak_memory_bytes", totals.peak_memory},
+              {"fits", !find_shortage(s, cluster).has_value()},
               {"bubble", share(Spent::kBubble)},
               {"exposed_communication", share(Spent::kCollective) + share(Spent::kMessage)},
               {"host_bound", share(Spent::kHost)},
@@ -251,10 +253,18 @@ Result<int> run_simulate(const Options& options) {
   TESSERA_TRY(const Planned planned, make_planned(options.model, options.plan, options.batch));
   simulated.events = !options.trace.empty();
   TESSERA_TRY(const Simulation result, simulate(*planned.lowering, cluster, simulated));
-  if (simulated.events)
+  if (!options.trace.empty())
     TESSERA_TRY_VOID(write_file(options.trace, to_chrome_trace(result)));
-  return print(options.json ? to_json(options, planned, cluster, simulated.style, result)
-                            : to_text(options, planned, cluster, simulated.style, result));
+  simulated.events = false;
+  const int printed =
+      print(options.json ? to_json(options, planned, cluster, simulated.style, result)
+                         : to_text(options, planned, cluster, simulated.style, result));
+  const auto shortage = find_shortage(result, cluster);
+  if (!shortage) return printed;
+  TESSERA_TRY(const FitAdvice advice,
+              find_remedies({&planned.model.graph, options.plan, &cluster, simulated}));
+  fmt::print(stderr, "{}", fit_text(*shortage, advice, result.step_time_s));
+  return 1;
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ TensorId block(GraphBuilder& g, TensorId x, const GptConfig& config, int64_t lay
   const LinearOptions in = {normal(kDeviation)};
   const LinearOptions out = {normal(kDeviation / std::sqrt(2.0 * layers))};
   AttentionOptions heads;
-  heads.heads = config.heads;
+  heads.heads = config.kv_heads;
+  heads.group = config.heads / config.kv_heads;
   heads.causal = config.causal;
   heads.head_dim = config.hidden / config.heads;
   heads.in = in;
@@ -43,7 +44,8 @@ std::vector<ModelKey> model_keys(GptConfig& config) {
   return {
       {"layers", &config.layers, "number of blocks"},
       {"hidden", &config.hidden, "width; a multiple of heads"},
-      {"heads", &config.heads, "attention heads"},
+      {"heads", &config.heads, "query heads; a multiple of kv_heads"},
+      {"kv_heads", &config.kv_heads, "key and value heads", "heads"},
       {"seq", &config.seq, "tokens of a sequence; the number of positions"},
       {"vocab", &config.vocab, "tokens of the vocabulary"},
       {"ffn", &config.ffn, "width of the MLP", "4 * hidden"},
@@ -61,6 +63,11 @@ Status complete(GptConfig& config) {
   if (config.hidden % config.heads != 0) {
     return model_error("gpt", fmt::format("hidden={} must be a multiple of heads={}", config.hidden,
                                           config.heads));
+  }
+  if (config.kv_heads == 0) config.kv_heads = config.heads;
+  if (config.heads % config.kv_heads != 0) {
+    return model_error("gpt", fmt::format("heads={} must be a multiple of kv_heads={}",
+                                          config.heads, config.kv_heads));
   }
   if (config.dropout >= 1) {
     return model_error("gpt", fmt::format("dropout={} must be below 1", config.dropout));

@@ -18,7 +18,8 @@ namespace tessera {
 
 struct GptConfig {
   int64_t layers = 12, hidden = 768, heads = 12, seq = 1024, vocab = 50257;
-  int64_t ffn = 0;  // 0: 4 * hidden
+  int64_t kv_heads = 0;  // 0: heads
+  int64_t ffn = 0;       // 0: 4 * hidden
   double dropout = 0;
   bool tied = true;
   double eps = 1e-5;

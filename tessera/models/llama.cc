@@ -23,17 +23,6 @@ TensorId block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
   return x;
 }
 
-TensorId swiglu(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
-                const LlamaConfig& config) {
-  const std::vector<Dim> ffn = {{"ffn", config.ffn}};
-  const TensorId gate = linear(g, "mlp.gate", h, {"hidden"}, ffn, options.in);
-  const TensorId act = g.op1("mlp.act", "silu", {gate});
-  const TensorId up = linear(g, "mlp.up", h, {"hidden"}, ffn, options.in);
-  h = g.op1("mlp.mul", "mul", {act, up});
-  h = linear(g, "mlp.down", h, {"ffn"}, {{"hidden", config.hidden}}, options.out);
-  return g.op1("mlp.residual", "add", {x, h});
-}
-
 }  // namespace
 
 std::vector<ModelKey> model_keys(LlamaConfig& config) {
@@ -46,6 +35,13 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
       {"seq", &config.seq, "tokens of a sequence"},
       {"vocab", &config.vocab, "tokens of the vocabulary"},
       {"ffn", &config.ffn, "width of the MLP (llama 3 8B: 14336)", "8/3 hidden, up to 256s"},
+      {"q_rank",
+       &config.q_rank,
+       "numbers that queries are made from (latent attention); 0: none",
+       {},
+       {},
+       0},
+      {"kv_rank", &config.kv_rank, "the same of keys and values", {}, {}, 0},
       {"theta", &config.theta, "base of the rotary positions"},
       {"tied", &config.tied, "1: the head uses the token embedding"},
       {"eps", &config.eps, "epsilon of the RMS norms"},
@@ -80,6 +76,17 @@ Status complete(LlamaConfig& config, std::string_view family) {
   return {};
 }
 
+TensorId gated_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
+                   int64_t width) {
+  const std::vector<Dim> ffn = {{"ffn", width}};
+  const TensorId gate = linear(g, "mlp.gate", h, {"hidden"}, ffn, options.in);
+  const TensorId act = g.op1("mlp.act", "silu", {gate});
+  const TensorId up = linear(g, "mlp.up", h, {"hidden"}, ffn, options.in);
+  h = g.op1("mlp.mul", "mul", {act, up});
+  h = linear(g, "mlp.down", h, {"ffn"}, {{"hidden", size_of(g, x, "hidden")}}, options.out);
+  return g.op1("mlp.residual", "add", {x, h});
+}
+
 void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
                const FeedForward& feed_forward) {
   const Dim seq = {"seq", config.seq};
@@ -94,6 +101,9 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   heads.head_dim = config.head_dim;
   heads.in = {normal(kDeviation), /*bias=*/false};
   heads.out = {normal(residual), /*bias=*/false};
+  heads.q_rank = config.q_rank;
+  heads.kv_rank = config.kv_rank;
+  heads.eps = config.eps;
   add_rotary_tables(g, heads, config.seq, config.theta, config.dtype);
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
@@ -109,7 +119,7 @@ Result<Graph> build_llama(const LlamaConfig& config, int64_t batch) {
   GraphBuilder g("llama");
   add_llama(g, config, batch,
             [&](GraphBuilder& builder, TensorId x, TensorId h, const FeedForwardOptions& options) {
-              return swiglu(builder, x, h, options, config);
+              return gated_mlp(builder, x, h, options, config.ffn);
             });
   return g.finish();
 }

@@ -20,6 +20,7 @@ struct LlamaConfig {
   int64_t kv_heads = 0;  // 0: heads
   int64_t head_dim = 0;  // 0: hidden / heads
   int64_t ffn = 0;  // 0: 8/3 hidden, up to a multiple of 256 (the rule of Llama 1 and 2 up to 13B)
+  int64_t q_rank = 0, kv_rank = 0;  // latent attention (nn.h); 0: none
   double theta = 10000;
   bool tied = false;
   double eps = 1e-5;
@@ -39,6 +40,9 @@ struct FeedForwardOptions {
 };
 using FeedForward =
     std::function<TensorId(GraphBuilder&, TensorId x, TensorId h, const FeedForwardOptions&)>;
+// The gated MLP of width `ffn`, ops mlp.{gate,act,up,mul,down,residual}.
+TensorId gated_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
+                   int64_t ffn);
 // A Llama with another second half of its blocks, up to the loss.
 void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
                const FeedForward& feed_forward);

@@ -27,6 +27,19 @@ TensorId mean_over_batch(GraphBuilder& g, const std::string& name, TensorId valu
   return g.op1(name, "reduce_sum", {values}, {{"dims", std::string("batch")}, {"factor", factor}});
 }
 
+// What every token passes: a gated MLP, ops shared.{gate,act,up,mul,down}.
+TensorId shared_mlp(GraphBuilder& g, TensorId h, const FeedForwardOptions& options, int64_t width) {
+  const std::vector<Dim> ffn = {{"ffn", width}};
+  const Dim hidden = {"hidden", size_of(g, h, "hidden")};
+  g.push("shared");
+  const TensorId act = g.op1("act", "silu", {linear(g, "gate", h, {"hidden"}, ffn, options.in)});
+  const TensorId up = linear(g, "up", h, {"hidden"}, ffn, options.in);
+  const TensorId y =
+      linear(g, "down", g.op1("mul", "mul", {act, up}), {"ffn"}, {hidden}, options.out);
+  g.pop();
+  return y;
+}
+
 // The mixture of experts of a block; appends its auxiliary losses, scalars, to `losses`.
 //
 // `arrive` and `return` compute nothing: they are the two places where slots change hands if a plan
@@ -35,8 +48,9 @@ TensorId mean_over_batch(GraphBuilder& g, const std::string& name, TensorId valu
 // these tensors would be sent again.
 TensorId mixture(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
                  const MixtralConfig& config, std::vector<TensorId>& losses) {
-  const Dim experts = {"experts", config.experts}, hidden = {"hidden", config.hidden},
-            ffn = {"ffn", config.ffn};
+  const Dim experts = {"experts", config.experts}, ffn = {"ffn", config.ffn};
+  const Dim hidden = {"hidden", config.hidden};
+  const Dim inner = config.latent > 0 ? Dim{"latent", config.latent} : hidden;
   const int64_t capacity = expert_capacity(config);
   g.push("moe");
   const TensorId logits = linear(g, "router", h, {"hidden"}, {experts}, options.in);
@@ -46,16 +60,22 @@ TensorId mixture(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptio
                                            {{"top_k", config.top_k}, {"capacity", capacity}});
   if (route.size() != 4) return {};
   const TensorId slot = route[0], weight = route[1], load = route[2];
-  const TensorId sent = g.op1("dispatch", "moe_dispatch", {h, slot},
+  const TensorId tokens =
+      config.latent > 0 ? linear(g, "narrow", h, {"hidden"}, {inner}, options.in) : h;
+  const TensorId sent = g.op1("dispatch", "moe_dispatch", {tokens, slot},
                               {{"experts", config.experts}, {"capacity", capacity}});
   const TensorId slots = g.op1("arrive", "scale", {sent}, {{"factor", 1.0}});
-  const TensorId gate = experts_linear(g, "gate", slots, experts, hidden, ffn, options.in.weight);
+  const TensorId gate = experts_linear(g, "gate", slots, experts, inner, ffn, options.in.weight);
   const TensorId act = g.op1("act", "silu", {gate});
-  const TensorId up = experts_linear(g, "up", slots, experts, hidden, ffn, options.in.weight);
+  const TensorId up = experts_linear(g, "up", slots, experts, inner, ffn, options.in.weight);
   const TensorId mul = g.op1("mul", "mul", {act, up});
-  const TensorId down = experts_linear(g, "down", mul, experts, ffn, hidden, options.out.weight);
+  const TensorId down = experts_linear(g, "down", mul, experts, ffn, inner, options.out.weight);
   const TensorId returned = g.op1("return", "scale", {down}, {{"factor", 1.0}});
-  const TensorId y = g.op1("combine", "moe_combine", {returned, slot, weight});
+  TensorId y = g.op1("combine", "moe_combine", {returned, slot, weight});
+  if (config.latent > 0) y = linear(g, "widen", y, {"latent"}, {hidden}, options.out);
+  if (config.shared_ffn > 0) {
+    y = g.op1("sum", "add", {y, shared_mlp(g, h, options, config.shared_ffn)});
+  }
   if (config.balance > 0) {
     const TensorId balance =
         g.op1("balance", "moe_balance", {probabilities, load}, {{"top_k", config.top_k}});
@@ -99,6 +119,10 @@ std::vector<ModelKey> model_keys(MixtralConfig& config) {
        {"top_k", &config.top_k, "experts of a token; 1: Switch, its weight is the probability"},
        {"capacity_factor", &config.capacity_factor,
         "slots of an expert over its fair share of a sequence; experts / top_k drops nothing"},
+       {"shared_ffn", &config.shared_ffn, "width of an MLP beside the experts; 0: none", {}, {}, 0},
+       {"latent", &config.latent, "width of tokens at the experts; 0: hidden", {}, {}, 0},
+       {"dense_layers", &config.dense_layers, "first blocks without experts", {}, {}, 0},
+       {"dense_ffn", &config.dense_ffn, "width of their MLP; 0: ffn * top_k", {}, {}, 0},
        {"balance", &config.balance, "coefficient of the load balance loss; 0: none"},
        {"z_loss", &config.z_loss, "coefficient of the router's z-loss; 0: none"}});
   return keys;
@@ -118,6 +142,12 @@ Status complete(MixtralConfig& config) {
     return model_error("mixtral", fmt::format("top_k={} must be at most experts={}", config.top_k,
                                               config.experts));
   }
+  if (config.dense_layers >= config.layers) {
+    return model_error("mixtral", fmt::format("dense_layers={} must be below layers={}",
+                                              config.dense_layers, config.layers));
+  }
+  if (config.dense_layers > 0 && config.dense_ffn == 0)
+    config.dense_ffn = config.ffn * config.top_k;
   if (config.capacity_factor <= 0) {
     return model_error("mixtral",
                        fmt::format("capacity_factor={} must be above 0", config.capacity_factor));
@@ -129,8 +159,12 @@ Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
   TESSERA_TRY_VOID(check_expert_sizes(config, batch));
   GraphBuilder g("mixtral");
   std::vector<TensorId> losses;
+  int64_t layer = 0;
   add_llama(g, config, batch,
             [&](GraphBuilder& builder, TensorId x, TensorId h, const FeedForwardOptions& options) {
+              if (layer++ < config.dense_layers) {
+                return gated_mlp(builder, x, h, options, config.dense_ffn);
+              }
               return mixture(builder, x, h, options, config, losses);
             });
   if (!losses.empty()) {

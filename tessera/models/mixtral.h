@@ -1,6 +1,8 @@
 // Mixtral and Switch: a Llama whose blocks have a mixture of experts in place of the MLP. Ops of a
 // block: ln_1, attn.*, ln_2, moe.{router,probabilities,route,dispatch,gate,act,up,mul,down,combine,
-// balance,aux,residual}. The loss is `loss.total` = loss.mean + the auxiliary losses.
+// balance,aux,residual}; with a shared MLP also moe.shared.{gate,act,up,mul,down}, moe.sum; with
+// tokens of another width at the experts moe.{narrow,widen}; dense blocks have the ops of a Llama.
+// The loss is `loss.total` = loss.mean + the auxiliary losses.
 //
 // Each expert has capacity = ceil(capacity_factor * top_k * seq / experts) slots for each sequence
 // (at most seq: a sequence cannot send it more). What finds no slot is dropped: it passes by the
@@ -17,6 +19,10 @@ namespace tessera {
 struct MixtralConfig : LlamaConfig {
   int64_t experts = 8, top_k = 2;
   double capacity_factor = 1.25;
+  int64_t shared_ffn = 0;  // width of an MLP beside the experts that every token passes; 0: none
+  int64_t latent = 0;  // width of tokens at the experts, by a product before and behind; 0: hidden
+  int64_t dense_layers = 0;  // the first blocks have an MLP of width dense_ffn in place of experts
+  int64_t dense_ffn = 0;     // 0: ffn * top_k
   // Coefficient of the load balance of each layer (Switch Transformer, eq. 4), 0: none. With f_e
   // the share of a sequence's choices that fall on expert e and P_e the mean probability of e over
   // the sequence: balance * experts * sum_e f_e P_e, averaged over sequences. f has no derivative.

@@ -85,6 +85,22 @@ TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, s
   return g.op1(name, "dropout", {x}, {{"p", p}, {"key", std::move(key)}});
 }
 
+namespace {
+
+// x [.., hidden] through a first product to a dim `rank` of so many numbers and a norm; x itself
+// if there are none.
+TensorId through_rank(GraphBuilder& g, const std::string& name, TensorId x, int64_t rank,
+                      const AttentionOptions& options) {
+  if (rank == 0) return x;
+  LinearOptions linear_options = options.in;
+  linear_options.bias = false;
+  const TensorId narrow =
+      linear(g, name + "_down", x, {"hidden"}, {{"rank", rank}}, linear_options);
+  return rms_norm(g, name + "_norm", narrow, options.eps);
+}
+
+}  // namespace
+
 TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
                    const AttentionOptions& options) {
   const Dim heads = {"heads", options.heads};
@@ -92,10 +108,14 @@ TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
   const Dim head_dim = {"head_dim", options.head_dim};
   const Dim hidden = {"hidden", size_of(g, x, "hidden")};
   g.push(scope);
-  TensorId q = linear(g, "q", x, {"hidden"}, {heads, group, head_dim}, options.in);
-  const TensorId memory = options.memory.valid() ? options.memory : x;
-  TensorId k = linear(g, "k", memory, {"hidden"}, {heads, head_dim}, options.in);
-  const TensorId v = linear(g, "v", memory, {"hidden"}, {heads, head_dim}, options.in);
+  const std::vector<std::string> q_in = {options.q_rank > 0 ? "rank" : "hidden"};
+  const std::vector<std::string> kv_in = {options.kv_rank > 0 ? "rank" : "hidden"};
+  const TensorId source = through_rank(g, "q", x, options.q_rank, options);
+  TensorId q = linear(g, "q", source, q_in, {heads, group, head_dim}, options.in);
+  const TensorId memory =
+      through_rank(g, "kv", options.memory.valid() ? options.memory : x, options.kv_rank, options);
+  TensorId k = linear(g, "k", memory, kv_in, {heads, head_dim}, options.in);
+  const TensorId v = linear(g, "v", memory, kv_in, {heads, head_dim}, options.in);
   if (options.rotary_cos.valid()) {
     const Attributes forward = {{"inverse", int64_t{0}}};
     q = g.op1("q_rotary", "rotary", {q, options.rotary_cos, options.rotary_sin}, forward);

@@ -49,6 +49,11 @@ struct AttentionOptions {
   bool causal = true;               // a token attends to itself and to those before it
   TensorId rotary_cos, rotary_sin;  // tables [seq, rotary_dim]; invalid: no rotation
   TensorId memory;  // [batch, seq, hidden], what keys and values are made of; invalid: x
+  // Latent attention (DeepSeek-V2, 2024): queries, and keys with values, are made from so many
+  // numbers, RMS-normed, that a first product makes; ops `.q_down`, `.q_norm`, `.kv_down`,
+  // `.kv_norm`. 0: at once.
+  int64_t q_rank = 0, kv_rank = 0;
+  double eps = 1e-5;  // of those norms
 };
 TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
                    const AttentionOptions& options);

@@ -350,8 +350,10 @@ class Walker {
       return held;
     }
     const bool completes = !hold->region.layout.complete() && need.complete();
-    if (rests(tensor) && plan_.tensors[tensor.index()].keep == Keep::kStep &&
-        block != BlockKind::kUpdate) {
+    // What rests, or is made of it once a step (the narrow copy of a parameter).
+    const bool once = rests(tensor) || a_.blocks[graph_.tensor(tensor).producer.index()] ==
+                                           BlockRef(BlockKind::kPrologue);
+    if (once && plan_.tensors[tensor.index()].keep == Keep::kStep && block != BlockKind::kUpdate) {
       block = BlockKind::kPrologue;
     }
     Held converted = convert(place, tensor, *hold, need, block, reader.id, When::kAlways);

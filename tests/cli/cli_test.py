@@ -104,14 +104,28 @@ class TheProgram(CliTest):
                 self.assertIn(" ".join(["Usage: tessera", *command]), text)
 
     def test_unknown_commands_and_options_are_one_line(self):
-        self.expect_error(2, "expected a command: train, verify, inspect, plan, profile, simulate, report, diff (tessera --help)")
-        self.expect_error(2, "unknown command 'trian': expected one of train, verify, inspect, plan, profile, simulate, report, diff", "trian")
+        self.expect_error(2, "expected a command: train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff (tessera --help)")
+        self.expect_error(2, "unknown command 'trian': expected one of train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff", "trian")
         self.expect_error(2, "verify: unknown option '--stpes', did you mean '--steps'?",
                           "verify", MODEL, "--plan", "serial", "--stpes", "2")
         self.expect_error(2, "inspect: unexpected argument 'more'", "inspect", MODEL, "more")
         self.expect_error(2, "verify: --plan is required (tessera verify --help)", "verify", MODEL)
         self.expect_error(2, "verify: --batch: expected a number of at least 1, found '0' (tessera verify --help)",
                           "verify", MODEL, "--plan", "serial", "--batch", "0")
+
+
+class DoesNotFit(CliTest):
+    SIMULATE = ["simulate", MODEL, "--batch", "8", "--cluster", "dgx-a100:1", "--plan", "megatron(dp=2)"]
+
+    def test_exit_code_1_how_much_where_and_what(self):
+        fits = run(*self.SIMULATE)
+        self.assertEqual((fits.code, fits.err), (0, ""))
+        answer = run(*self.SIMULATE, "--what-if", "device:memory*0.001")
+        self.assertEqual(answer.code, 1)
+        self.assertRegex(answer.err, r"^does not fit: rank 0 needs up to [0-9.]+ GB of 0.0[0-9] GB: "
+                                     r"[0-9.]+ GB \([0-9]+ bytes\) too much\nat the peak: ")
+        shown = json.loads(run(*self.SIMULATE, "--what-if", "device:memory*0.001", "--json").out)
+        self.assertEqual(shown["fits"], False)
 
 
 class BadModels(CliTest):

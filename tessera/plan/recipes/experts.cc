@@ -9,6 +9,10 @@ namespace {
 // The ops that work on slots where their experts are.
 constexpr const char* kExperts = "blocks.*.moe.{arrive,gate,act,up,mul,down}";
 
+constexpr const char* kSlots = "blocks.*.moe.{dispatch,return,combine}";
+// What every token passes beside the experts.
+constexpr const char* kShared = "blocks.*.moe.shared";
+
 Status check(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t ep = arguments.number("ep"), experts = size_of(graph, kExperts, "experts");
   if (experts == 0) {
@@ -38,9 +42,18 @@ Result<std::string> emit_expert_parallel(const RecipeArguments& arguments, const
     text.split(kExperts, "batch", "dp");
     text.split(kExperts, "experts", "ep");
   }
-  TESSERA_TRY_VOID(tensor_parallel(text, graph));
+  const bool sequence_shard = arguments.flag("sequence_shard");
+  TESSERA_TRY_VOID(tensor_parallel(text, graph, sequence_shard));
+  if (sequence_shard) {  // routing is by whole sequences
+    text.split("blocks.*.moe", "seq", "none");
+    text.split("blocks.*.moe.{residual,sum}", "seq", "tp");
+  }
   text.split(kExperts, "ffn", "tp");
-  text.split("blocks.*.moe.{dispatch,return,combine}", "hidden", "tp");
+  if (has_dim(graph, kShared, "ffn")) text.split(kShared, "ffn", "tp");
+  const bool latent = has_dim(graph, kSlots, "latent");
+  text.split(kSlots, latent ? "latent" : "hidden", "tp");
+  if (latent) text.split("blocks.*.moe.{narrow,widen}", "latent", "tp");
+  recompute(text, graph, arguments.text("recompute"));
   // At rest over the replicas of each; an expert's weights are cut over ep already.
   zero(text, arguments.number("zero"), "dp,ep");
   return text.str();
@@ -55,7 +68,8 @@ std::vector<Recipe> expert_recipes() {
        {number("ep", std::nullopt, "ranks that share the experts of a block"), dp_argument("1"),
         tp_argument("1"), pp_argument("1"),
         number("zero", "0", "0, or what is sharded at rest over its replicas: see zero", 0),
-        micro_batches_argument("1"), schedule_argument(), chunks_argument()},
+        micro_batches_argument("1"), schedule_argument(), chunks_argument(),
+        flag("sequence_shard", false, "between the split ops, seq over tp"), recompute_argument()},
        emit_expert_parallel},
   };
 }

@@ -1,0 +1,148 @@
+// tessera predict: rows of a CSV priced by the simulator.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "tessera/base/text.h"
+#include "tessera/cli/cli.h"
+#include "tessera/cli/output.h"
+#include "tessera/predict/constants.h"
+#include "tessera/predict/predict.h"
+
+namespace tessera::cli {
+namespace {
+
+struct PredictOptions {
+  std::string rows, out, explain, constants;
+  std::vector<std::string> settings, only;
+  int threads = 1;
+};
+
+std::string seconds(double value) { return fmt::format("{:.6g} s", value); }
+
+// Where the time of the role that computes longest goes.
+std::string time_text(const Simulation& simulation) {
+  const auto& roles = simulation.roles;
+  if (roles.empty()) return "";
+  const auto compute = static_cast<size_t>(Lane::kCompute);
+  const auto busiest =
+      std::max_element(roles.begin(), roles.end(), [&](const RankResult& a, const RankResult& b) {
+        return a.busy_s[compute] < b.busy_s[compute];
+      });
+  std::string out = "time       ";
+  for (size_t what = 0; what < kSpent; ++what) {
+    if (busiest->spent_s[what] <= 0) continue;
+    out += fmt::format(" {} {:.1f} %", spent_name(static_cast<Spent>(what)),
+                       100 * busiest->spent_s[what] / simulation.step_time_s);
+  }
+  return out + "\n";
+}
+
+std::string traffic_text(const Simulation& simulation) {
+  std::string out;
+  if (simulation.roles.empty()) return out;
+  for (const TrafficRow& row : simulation.roles.front().traffic) {
+    out += fmt::format("traffic     {} {}: {} times, {}, {}, exposed {}, {}\n", row.kind, row.axes,
+                       row.count, short_bytes(row.bytes), seconds(row.seconds),
+                       seconds(row.exposed_s), row.algorithm);
+  }
+  return out;
+}
+
+std::string explained_text(const Explained& all) {
+  const Expressed& row = all.expressed;
+  std::string plan = row.plan;
+  std::string out = fmt::format("row         {}\nmodel       {}\nbatch       {}\nrecipe      {}\n",
+                                all.prediction.id, row.model, row.batch, row.recipe);
+  out += fmt::format("cluster     {} ({} GPUs a node)\nstyle       {}\n", row.cluster,
+                     row.gpus_a_node, row.style);
+  for (const std::string& reason : row.reasons) out += "inferred    " + reason + "\n";
+  out += fmt::format("step        {} (+- {:.0f} %)\n", seconds(all.prediction.step_time_s),
+                     100 * all.prediction.uncertainty);
+  out += fmt::format("device      {:.1f} TFLOP/s of the model, MFU {:.3f}\n",
+                     all.simulation.flops_per_device() / 1e12, all.simulation.mfu());
+  out += time_text(all.simulation) + traffic_text(all.simulation);
+  for (const RankResult& role : all.simulation.roles) {
+    out += fmt::format("memory      {}: buffers {}, reserved {}, overhead {}\n",
+                       plural(role.ranks, "rank"), short_bytes(role.memory.peak_bytes),
+                       short_bytes(role.memory.reserved_bytes),
+                       short_bytes(role.memory.overhead_bytes));
+  }
+  return out + "plan\n" + plan;
+}
+
+Status keep_sources(std::vector<Row>& rows, const std::vector<std::string>& only) {
+  if (only.empty()) return {};
+  std::vector<std::string> sources;
+  for (const Row& row : rows) sources.push_back(row.source);
+  for (const std::string& source : only) {
+    if (std::find(sources.begin(), sources.end(), source) == sources.end()) {
+      return invalid_input(fmt::format("predict: no row has the source '{}', did you mean '{}'?",
+                                       source, nearest(source, sources)));
+    }
+  }
+  std::erase_if(rows, [&](const Row& row) {
+    return std::find(only.begin(), only.end(), row.source) == only.end();
+  });
+  return {};
+}
+
+Result<int> explain_row(const std::vector<Row>& rows, const std::string& id,
+                        const PredictSettings& settings) {
+  const auto row =
+      std::find_if(rows.begin(), rows.end(), [&](const Row& known) { return known.id == id; });
+  if (row == rows.end()) {
+    std::vector<std::string> ids;
+    for (const Row& known : rows) ids.push_back(known.id);
+    return invalid_input(
+        fmt::format("predict: no row '{}', did you mean '{}'?", id, nearest(id, ids)));
+  }
+  TESSERA_TRY(const Explained all, explain(*row, settings));
+  return print(explained_text(all));
+}
+
+Result<int> run_predict(const PredictOptions& options) {
+  TESSERA_TRY(const std::string text, read_file(options.rows));
+  TESSERA_TRY(const CsvTable table, parse_csv(text, options.rows));
+  TESSERA_TRY(std::vector<Row> rows, read_rows(table, options.rows));
+  TESSERA_TRY(const Constants constants, load_constants(options.constants));
+  PredictSettings settings = constants.all;
+  TESSERA_TRY(const PredictSettings more, parse_settings(options.settings));
+  settings.insert(settings.end(), more.begin(), more.end());
+  TESSERA_TRY_VOID(keep_sources(rows, options.only));
+  if (!options.explain.empty()) return explain_row(rows, options.explain, settings);
+  const std::string csv = predictions_csv(predict(rows, settings, options.threads));
+  if (options.out.empty()) return print(csv);
+  TESSERA_TRY_VOID(write_file(options.out, csv));
+  return 0;
+}
+
+}  // namespace
+
+void add_predict(CLI::App& app, Action& action) {
+  const auto options = std::make_shared<PredictOptions>();
+  CLI::App* command =
+      app.add_subcommand("predict", "Price the runs of a CSV: step time and memory of each row");
+  command->add_option("ROWS.csv", options->rows, "Runs (docs/reference/predict.md)")->required();
+  command->add_option("--out", options->out, "Write the predictions to this file");
+  command
+      ->add_option("--style-set", options->settings,
+                   "Set a constant: [FRAMEWORK|MACHINE.]KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_option("--constants", options->constants,
+                      "Constants in place of those of the program (docs/reference/predict.md)");
+  command->add_option("--only", options->only, "Only rows of this source (may be repeated)")
+      ->allow_extra_args(false);
+  command->add_option("--threads", options->threads, "Rows priced at the same time")
+      ->check(at_least(1));
+  command->add_option("--explain", options->explain,
+                      "Show how this row is expressed and where its time goes");
+  command->footer(
+      "Examples:\n"
+      "  tessera predict data/published-throughput.csv --out predictions.csv\n"
+      "  tessera predict rows.csv --explain D0103 --style-set megatron-lm.plan.dropout=0\n");
+  command->callback([options, &action] { action = [options] { return run_predict(*options); }; });
+}
+
+}  // namespace tessera::cli

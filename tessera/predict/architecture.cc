@@ -1,0 +1,153 @@
+#include "tessera/predict/architecture.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <utility>
+
+#include "tessera/base/text.h"
+#include "tessera/predict/architecture_table.h"
+
+namespace tessera {
+namespace {
+
+std::string plain(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    if (c == '-' || c == '_' || c == ' ') continue;
+    out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return out;
+}
+
+bool digit(char c) { return c >= '0' && c <= '9'; }
+
+// "...-12L", "...-proxy7L": 12, 7; 0 if the name does not end so.
+int64_t layers_in_name(std::string_view name) {
+  if (name.empty() || (name.back() != 'L' && name.back() != 'l')) return 0;
+  name.remove_suffix(1);
+  size_t start = name.size();
+  while (start > 0 && digit(name[start - 1])) --start;
+  const std::string_view before = name.substr(0, start);
+  if (start == name.size() || !(before.ends_with('-') || before.ends_with("proxy"))) return 0;
+  return parse_int(name.substr(start)).value_or(0);
+}
+
+double matrices(const Architecture& model) { return model.form == Form::kLlama ? 3 : 2; }
+
+// Parameters of the products of one block's attention.
+double attention_parameters(const Architecture& m) {
+  const auto hidden = static_cast<double>(m.hidden);
+  const double head = m.head_dim > 0 ? static_cast<double>(m.head_dim)
+                                     : hidden / static_cast<double>(std::max<int64_t>(m.heads, 1));
+  const double queries = head * static_cast<double>(m.heads);
+  const double keys = head * static_cast<double>(m.kv_heads > 0 ? m.kv_heads : m.heads);
+  const auto through = [hidden](double width, int64_t rank) {
+    const auto r = static_cast<double>(rank);
+    return rank > 0 ? r * (hidden + width) : hidden * width;
+  };
+  return through(queries, m.q_rank) + through(2 * keys, m.kv_rank) + queries * hidden;
+}
+
+double count(const Architecture& m, double experts) {
+  const auto hidden = static_cast<double>(m.hidden), ffn = static_cast<double>(m.ffn);
+  const auto layers = static_cast<double>(m.layers);
+  double total = static_cast<double>(m.vocab) * hidden * (m.tied ? 1 : 2);
+  if (m.form != Form::kMixture) {
+    // An encoder-decoder: a block of each, the decoder's with two attentions.
+    const double blocks = m.form == Form::kT5 ? 2 : 1, attentions = m.form == Form::kT5 ? 3 : 1;
+    return total +
+           layers * (attentions * attention_parameters(m) + blocks * matrices(m) * hidden * ffn);
+  }
+  const auto inner = static_cast<double>(m.latent > 0 ? m.latent : m.hidden);
+  const double block = attention_parameters(m) + experts * 3 * inner * ffn +
+                       3 * hidden * static_cast<double>(m.shared_ffn) +
+                       (m.latent > 0 ? 2 * hidden * inner : 0) +
+                       hidden * static_cast<double>(m.experts);
+  const double plain_block =
+      attention_parameters(m) + 3 * hidden * static_cast<double>(m.dense_ffn);
+  const auto plain_blocks = static_cast<double>(m.dense_layers);
+  return total + (layers - plain_blocks) * block + plain_blocks * plain_block;
+}
+
+}  // namespace
+
+double parameter_count(const Architecture& model) {
+  return count(model, static_cast<double>(model.experts));
+}
+
+double active_parameter_count(const Architecture& model) {
+  return count(model, static_cast<double>(model.top_k));
+}
+
+std::optional<Architecture> find_architecture(std::string_view name) {
+  const std::string wanted = plain(name);
+  const Architecture* best = nullptr;
+  for (const Architecture& known : known_architectures()) {
+    if (wanted.starts_with(known.name) &&
+        (best == nullptr || known.name.size() > best->name.size())) {
+      best = &known;
+    }
+  }
+  if (best == nullptr) return {};
+  Architecture model = *best;
+  if (const int64_t layers = layers_in_name(name); layers > 0 && layers < model.layers) {
+    model.layers = layers;
+    // A model cut to a few layers is of those that most layers are.
+    if (model.dense_layers >= layers) model.dense_layers = layers - 1;
+  }
+  return model;
+}
+
+std::optional<Form> form_of_series(std::string_view name) {
+  static constexpr std::array<std::pair<std::string_view, Form>, 34> kSeries = {
+      {{"gpt", Form::kGpt},        {"megatron", Form::kGpt},    {"mpt", Form::kGpt},
+       {"opt", Form::kGpt},        {"bloom", Form::kGpt},       {"falcon", Form::kGpt},
+       {"pythia", Form::kGpt},     {"cerebrasgpt", Form::kGpt}, {"starcoder", Form::kGpt},
+       {"nemotron", Form::kGpt},   {"turing", Form::kGpt},      {"mtnlg", Form::kGpt},
+       {"llama", Form::kLlama},    {"codellama", Form::kLlama}, {"mistral", Form::kLlama},
+       {"qwen", Form::kLlama},     {"yi", Form::kLlama},        {"deepseek", Form::kLlama},
+       {"internlm", Form::kLlama}, {"baichuan", Form::kLlama},  {"chatglm", Form::kLlama},
+       {"glm", Form::kLlama},      {"aquila", Form::kLlama},    {"skywork", Form::kLlama},
+       {"gemma", Form::kLlama},    {"phi", Form::kLlama},       {"olmo", Form::kLlama},
+       {"palm", Form::kLlama},     {"mixtral", Form::kMixture}, {"bert", Form::kBert},
+       {"roberta", Form::kBert},   {"t5", Form::kT5},           {"mt5", Form::kT5},
+       {"vit", Form::kVit}}};
+  const std::string wanted = plain(name);
+  for (const auto& [series, form] : kSeries) {
+    if (wanted.starts_with(series)) return form;
+  }
+  return {};
+}
+
+double parameters_in_name(std::string_view name) {
+  double found = 0;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (!digit(name[i]) || (i > 0 && (digit(name[i - 1]) || name[i - 1] == '.'))) continue;
+    size_t end = i;
+    while (end < name.size() && (digit(name[end]) || name[end] == '.')) ++end;
+    if (end == name.size()) break;
+    const char unit = static_cast<char>(std::toupper(static_cast<unsigned char>(name[end])));
+    const bool ends =
+        end + 1 == name.size() || std::isalnum(static_cast<unsigned char>(name[end + 1])) == 0;
+    if (!ends) continue;
+    const double factor = unit == 'T' ? 1e12 : unit == 'B' ? 1e9 : unit == 'M' ? 1e6 : 0;
+    const auto value = parse_double(name.substr(i, end - i));
+    if (factor > 0 && value) found = std::max(found, *value * factor);
+  }
+  return found;
+}
+
+void usual_shape(double parameters, Architecture& model) {
+  const double aspect = parameters < 1e10 ? 100 : 128;
+  // 12 layers hidden^2 = 12 hidden^3 / aspect
+  const double hidden = std::cbrt(parameters * aspect / 12);
+  const double unit = hidden < 2048 ? 64 : hidden < 8192 ? 256 : 1024;
+  model.hidden = static_cast<int64_t>(std::max(1.0, std::round(hidden / unit)) * unit);
+  const auto width = static_cast<double>(model.hidden);
+  model.layers = std::max<int64_t>(2, 2 * std::llround(parameters / (12 * width * width) / 2));
+  model.heads = std::max<int64_t>(1, model.hidden / (model.hidden < 2048 ? 64 : 128));
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+// What is known of public architectures, by name. Sizes are published facts of the models (their
+// papers and configuration files), never measurements.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+// The builder (models/model.h) whose blocks a model has, and what is different in it.
+enum class Form : uint8_t {
+  kGpt,      // norms, biases, ungated MLP
+  kLlama,    // RMS norms, rotary positions, gated MLP
+  kMixture,  // a Llama with experts
+  kBert,
+  kT5,
+  kVit,
+  kConvolution,  // no builder: known so that a row can say why it is not predicted
+};
+
+struct Architecture {
+  std::string name;  // as in the table, or the row's own
+  Form form = Form::kGpt;
+  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0, vocab = 0, seq = 0;
+  int64_t head_dim = 0;  // 0: hidden / heads
+  bool tied = false;     // head and embedding share their table
+  // Mixtures. `ffn` is the width of an expert.
+  int64_t experts = 0, top_k = 0;
+  int64_t shared_ffn = 0;                   // width of what every token passes beside the experts
+  int64_t latent = 0;                       // width of tokens at the experts; 0: hidden
+  int64_t dense_layers = 0, dense_ffn = 0;  // blocks with an MLP in place of the experts, the first
+  // Width through which queries, and keys and values, are made (latent attention); 0: at once.
+  int64_t q_rank = 0, kv_rank = 0;
+  std::string remark;  // where the form is only near to the model, in what
+};
+
+// The parameters that a model of these sizes has, all layers; 0 where sizes are unknown.
+double parameter_count(const Architecture& model);
+// The same, of what one token passes (experts: top_k of them).
+double active_parameter_count(const Architecture& model);
+
+// By the longest prefix of the name that is known, whatever case and punctuation; nothing if none
+// is. "Llama3-70B-12L" and "Grok-1-proxy7L" have 12 and 7 layers of theirs.
+std::optional<Architecture> find_architecture(std::string_view name);
+
+// The form of a series whose member is not known ("Llama9-3B"), by the beginning of the name.
+std::optional<Form> form_of_series(std::string_view name);
+
+// The number of parameters that a name tells, as "13B", "760M", "8x7B" do; 0 if it tells none.
+double parameters_in_name(std::string_view name);
+
+// Layers, hidden size and heads of a usual dense model with so many parameters (vocabulary not
+// counted): hidden is about 100 times the layers up to 1e10 parameters and 128 times beyond, as in
+// the published series.
+void usual_shape(double parameters, Architecture& model);
+
+}  // namespace tessera

@@ -1,0 +1,238 @@
+#include "tessera/predict/express.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/plan/load.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kUnbounded = int64_t{1} << 40;
+
+int64_t padded(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+void say(Run& run, std::string text) { run.reasons.push_back(std::move(text)); }
+
+// ---- what no recipe takes
+
+// Experts of a mixture lie over replicas: ep divides them.
+void fit_experts(Run& run) {
+  if (run.model.form != Form::kMixture) return;
+  if (run.cp > 1) {
+    say(run, fmt::format("cp = {} as replicas of sequences of {}: routing is by sequence", run.cp,
+                         run.seq / run.cp));
+    run.seq /= run.cp;
+    run.dp *= run.cp;
+    run.global_batch *= run.cp;
+    run.cp = 1;
+  }
+  int64_t ep = std::min({run.ep, run.dp, run.model.experts});
+  while (run.dp % ep != 0) --ep;
+  if (ep == run.ep) return;
+  say(run, fmt::format("ep = {} in place of {}: within the {} replicas", ep, run.ep, run.dp));
+  run.ep = ep;
+}
+
+void fit_pipeline(Run& run) {
+  const int64_t layers = run.model.layers * (run.model.form == Form::kT5 ? 2 : 1);
+  if (run.pp > layers) {
+    say(run, fmt::format("pp = {} in place of {}: {} layers", layers, run.pp, layers));
+    run.dp = run.dp * run.pp / layers;
+    run.pp = layers;
+  }
+  if (run.vpp == 1) return;
+  int64_t chunks = std::min(run.vpp, layers / run.pp);
+  if (run.micro_batches % run.pp != 0) chunks = 1;
+  if (chunks == run.vpp) return;
+  say(run, fmt::format("{} chunks in place of {}: {}", chunks, run.vpp,
+                       run.micro_batches % run.pp != 0 ? "micro-batches are no multiple of pp"
+                                                       : "too few layers"));
+  run.vpp = chunks;
+}
+
+// Groups of query heads are cut as Megatron does: where tp exceeds the key heads, each rank has a
+// copy of one.
+void fit_heads(Run& run) {
+  Architecture& model = run.model;
+  if (run.tp <= model.kv_heads || model.kv_heads == model.heads) return;
+  if (model.heads % run.tp != 0) return;
+  say(run,
+      fmt::format("{} key heads in place of {}: one for each tensor rank", run.tp, model.kv_heads));
+  model.kv_heads = run.tp;
+}
+
+// ---- model spec
+
+std::string base_keys(const Run& run, const std::string& family) {
+  const Architecture& m = run.model;
+  const int64_t vocab = run.tp < run.framework.vocab_from_tp
+                            ? m.vocab
+                            : padded(m.vocab, run.framework.vocab_multiple * run.tp);
+  return fmt::format("{}:layers={},hidden={},heads={},seq={},vocab={},ffn={}", family, m.layers,
+                     m.hidden, m.heads, run.seq, vocab, m.ffn);
+}
+
+std::string llama_keys(const Run& run, const std::string& family) {
+  const Architecture& m = run.model;
+  std::string spec = base_keys(run, family) + fmt::format(",kv_heads={}", m.kv_heads);
+  if (m.head_dim > 0) spec += fmt::format(",head_dim={}", m.head_dim);
+  if (m.tied) spec += ",tied=1";
+  if (m.q_rank > 0) spec += fmt::format(",q_rank={}", m.q_rank);
+  if (m.kv_rank > 0) spec += fmt::format(",kv_rank={}", m.kv_rank);
+  return spec;
+}
+
+std::string mixture_keys(const Run& run) {
+  const Architecture& m = run.model;
+  // Tokens are balanced and none is dropped: slots for just what arrives.
+  std::string spec = llama_keys(run, "mixtral") +
+                     fmt::format(",experts={},top_k={},capacity_factor=1", m.experts, m.top_k);
+  if (m.shared_ffn > 0) spec += fmt::format(",shared_ffn={}", m.shared_ffn);
+  if (m.latent > 0) spec += fmt::format(",latent={}", m.latent);
+  if (m.dense_layers > 0) {
+    spec += fmt::format(",dense_layers={},dense_ffn={}", m.dense_layers, m.dense_ffn);
+  }
+  return spec;
+}
+
+Result<std::string> model_spec(const Run& run) {
+  const Architecture& m = run.model;
+  const std::string dropout =
+      run.framework.dropout > 0 ? fmt::format(",dropout={}", run.framework.dropout) : "";
+  switch (m.form) {
+    case Form::kGpt: {
+      std::string spec = base_keys(run, "gpt") + fmt::format(",tied={}", m.tied ? 1 : 0);
+      if (m.kv_heads != m.heads) spec += fmt::format(",kv_heads={}", m.kv_heads);
+      return spec + (run.cp == 1 ? dropout : "");
+    }
+    case Form::kLlama: return llama_keys(run, "llama");
+    case Form::kMixture: return mixture_keys(run);
+    case Form::kBert: return base_keys(run, "bert");
+    case Form::kT5: return base_keys(run, "t5") + fmt::format(",source={}", run.seq);
+    case Form::kVit:
+      return fmt::format("vit:layers={},hidden={},heads={},ffn={}", m.layers, m.hidden, m.heads,
+                         m.ffn);
+    case Form::kConvolution: break;
+  }
+  return invalid_input(fmt::format("the model '{}' has no builder", m.name));
+}
+
+// ---- plan
+
+std::string recipe_call(const Run& run) {
+  const bool mixture = run.model.form == Form::kMixture;
+  std::string call = mixture ? fmt::format("expert_parallel(ep={},dp={}", run.ep, run.dp / run.ep)
+                             : fmt::format("megatron(dp={}", run.dp);
+  const auto add = [&call](std::string_view key, int64_t value, int64_t otherwise) {
+    if (value != otherwise) call += fmt::format(",{}={}", key, value);
+  };
+  add("tp", run.tp, 1);
+  add("pp", run.pp, 1);
+  add("cp", run.cp, 1);
+  add("zero", run.zero, 0);
+  add("micro_batches", run.micro_batches, 1);
+  if (run.vpp > 1) call += fmt::format(",schedule=interleaved,chunks={}", run.vpp);
+  if (run.recompute != Recompute::kNone) {
+    call += fmt::format(",recompute={}", recompute_name(run.recompute));
+  }
+  if (run.tp > 1 && run.framework.sequence_shard) call += ",sequence_shard=true";
+  return call + ")";
+}
+
+std::vector<std::string> replica_axes(const Run& run) {
+  std::vector<std::string> axes;
+  const int64_t dp = run.model.form == Form::kMixture ? run.dp / run.ep : run.dp;
+  if (dp > 1) axes.emplace_back("dp");
+  if (run.model.form == Form::kMixture && run.ep > 1) axes.emplace_back("ep");
+  if (run.cp > 1) axes.emplace_back("cp");
+  return axes;
+}
+
+StoreEntry store(std::string tensors) {
+  StoreEntry entry;
+  entry.tensors = std::move(tensors);
+  return entry;
+}
+
+// Full recompute but for the last stage's blocks.
+void keep_last_stage(Plan& plan, const Run& run) {
+  const int64_t stages = run.pp * run.vpp;
+  const int64_t layers = run.model.layers;
+  const int64_t first = layers - layers / stages;
+  StoreEntry entry = store(first + 1 == layers ? fmt::format("blocks.{}", first)
+                                               : fmt::format("blocks.[{}-{}]", first, layers - 1));
+  entry.recompute = false;
+  plan.stores.push_back(std::move(entry));
+}
+
+void set_precision(Plan& plan, const Run& run) {
+  if (run.arithmetic == Arithmetic::kFp32) return;
+  const DType compute = run.arithmetic == Arithmetic::kFp16 ? DType::kFloat16 : DType::kBFloat16;
+  plan.precision.compute = compute;
+  plan.precision.gradient = run.framework.narrow_gradients ? compute : DType::kFloat32;
+  plan.precision.state = DType::kFloat32;
+}
+
+// What the recipes do not say.
+void add_details(Plan& plan, const Run& run) {
+  set_precision(plan, run);
+  plan.bucket_bytes = std::min(run.framework.bucket_bytes, kUnbounded);
+  const std::vector<std::string> axes = replica_axes(run);
+  // Masters rest in shards; the narrow copy that is gathered from them is kept for the step.
+  if (run.zero == 1 && run.framework.gathers_once && !axes.empty() &&
+      run.arithmetic != Arithmetic::kFp32) {
+    StoreEntry entry = store("role:parameter");
+    entry.over = axes;
+    plan.stores.push_back(std::move(entry));
+    StoreEntry narrow = store("*.cast");
+    narrow.keep = Keep::kStep;
+    plan.stores.push_back(std::move(narrow));
+  }
+  if (run.zero == 3 && run.framework.prefetch > 0) {
+    plan.prefetch = Prefetch{"blocks.*", run.framework.prefetch};
+  }
+  if (run.recompute == Recompute::kFull && !run.framework.recompute_last_stage) {
+    keep_last_stage(plan, run);
+  }
+}
+
+std::string style_text(const Run& run) {
+  std::string text = run.framework.style;
+  if (run.arithmetic == Arithmetic::kFp8 || run.arithmetic == Arithmetic::kFp4) {
+    text += fmt::format(",matmul_arithmetic={}", arithmetic_name(run.arithmetic));
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<Expressed> express(const Run& completed) {
+  Run run = completed;
+  fit_experts(run);
+  fit_pipeline(run);
+  fit_heads(run);
+  if (run.zero == 2 && run.framework.vocab_multiple > 1) {
+    say(run, "zero = 2 as 1: gradients are reduced once a step");
+    run.zero = 1;
+  }
+  Expressed out;
+  TESSERA_TRY(out.model, model_spec(run));
+  out.batch = run.dp * run.microbatch * run.micro_batches;
+  out.step_scale = static_cast<double>(run.global_batch) / static_cast<double>(out.batch);
+  out.recipe = recipe_call(run);
+  // A recipe takes sizes from the graph of any batch.
+  TESSERA_TRY(const Model smallest, build_model(out.model, 1));
+  TESSERA_TRY(Plan plan, load_plan(out.recipe, smallest.graph));
+  add_details(plan, run);
+  out.plan = to_toml(plan);
+  out.gpus_a_node = run.gpus_a_node;
+  out.cluster =
+      fmt::format("{}:{}", run.machine.preset, (run.gpus + run.gpus_a_node - 1) / run.gpus_a_node);
+  out.style = style_text(run);
+  out.reasons = run.reasons;
+  return out;
+}
+
+}  // namespace tessera

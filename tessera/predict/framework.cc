@@ -1,0 +1,289 @@
+#include "tessera/predict/framework.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+#include <variant>
+
+#include "tessera/base/check.h"
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kUnbucketed = int64_t{1} << 40;
+
+Framework megatron(std::string name, std::string style) {
+  Framework framework;
+  framework.name = std::move(name);
+  framework.style = std::move(style);
+  framework.vocab_multiple = 128;
+  return framework;
+}
+
+// Megatron-LM until 2021 and Megatron-DeepSpeed: everything is computed again, softmax over written
+// scores, dropout as published, gradients reduced in one piece behind the backward pass.
+Framework early_megatron(std::string name, std::string style) {
+  Framework framework = megatron(std::move(name), std::move(style));
+  framework.recompute = Recompute::kFull;
+  framework.dropout = 0.1;
+  framework.bucket_bytes = kUnbucketed;
+  return framework;
+}
+
+Framework late_megatron(std::string name, std::string style) {
+  Framework framework = megatron(std::move(name), std::move(style));
+  framework.sequence_shard = true;
+  framework.sharded_state = true;
+  framework.interleaved = true;
+  framework.narrow_gradients = framework.style == "nemo";
+  framework.bucket_bytes = 160 << 20;  // 40 M gradients
+  return framework;
+}
+
+std::vector<Framework> make_frameworks() {
+  std::vector<Framework> all;
+  all.push_back(early_megatron("megatron-lm", "megatron"));
+  Framework deepspeed = early_megatron("megatron-deepspeed", "deepspeed");
+  deepspeed.dropout = 0;
+  all.push_back(deepspeed);
+  // The validation runs of vTrain: eight NICs of 100 Gb/s a node, a vocabulary that is padded for
+  // tensor parallelism only. The step times on one node are those of runs that computed nothing
+  // again (three forward passes' worth in every stage), whatever the rows state.
+  Framework vtrain = deepspeed;
+  vtrain.name = "vtrain";
+  vtrain.vocab_from_tp = 2;
+  vtrain.machine = "link:nic*0.5";
+  all.push_back(vtrain);
+  vtrain.name = "vtrain-node";
+  vtrain.recompute = Recompute::kNone;
+  vtrain.recompute_as_stated = false;
+  all.push_back(vtrain);
+  // Jean Zay: four Omni-Path links of 100 Gb/s a node.
+  deepspeed.name = "jean-zay";
+  deepspeed.machine = "link:nic*0.25";
+  all.push_back(deepspeed);
+  for (const auto& [name, style] :
+       {std::pair{"megatron-core", "megatron-core"}, std::pair{"megascale", "megatron-core"},
+        std::pair{"nemo", "nemo"}, std::pair{"megatron-bridge", "nemo"},
+        std::pair{"mlperf", "nemo"}}) {
+    all.push_back(late_megatron(name, style));
+  }
+  // Sequence parallelism and selective recompute as first published: unfused attention.
+  Framework korthikanti = late_megatron("megatron-sp", "megatron");
+  korthikanti.sharded_state = false;
+  korthikanti.dropout = 0.1;
+  korthikanti.bucket_bytes = kUnbucketed;
+  all.push_back(korthikanti);
+  for (const auto& [name, style] :
+       {std::pair{"fsdp", "fsdp"}, std::pair{"torchtitan", "torchtitan"},
+        std::pair{"internevo", "megatron-core"}, std::pair{"deepspeed", "deepspeed"},
+        std::pair{"maxtext", "maxtext"}}) {
+    Framework framework;
+    framework.name = name;
+    framework.style = style;
+    framework.narrow_gradients = framework.name == "fsdp";
+    framework.sequence_shard = framework.name != "deepspeed";
+    all.push_back(framework);
+  }
+  for (const auto& [name, style] : {std::pair{"oneflow", "oneflow"}, std::pair{"mxnet", "compiled"},
+                                    std::pair{"pytorch-ddp", "eager"}}) {
+    Framework framework;
+    framework.name = name;
+    framework.style = style;
+    framework.dropout = 0.1;
+    all.push_back(framework);
+  }
+  return all;
+}
+
+Framework named(std::string_view name) {
+  const auto& all = all_frameworks();
+  const auto it = std::find_if(all.begin(), all.end(),
+                               [&](const Framework& known) { return known.name == name; });
+  TESSERA_CHECK(it != all.end(), "no framework '{}'", name);
+  return *it;
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+// Words in the name of a source and the framework they mean; the first that is found counts.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 41> kSources = {{
+    {"vtrain measured single", "vtrain-node"},
+    {"vtrain", "vtrain"},
+    {"bigscience", "jean-zay"},
+    {"bloom", "megatron-deepspeed"},
+    {"megatron-deepspeed", "megatron-deepspeed"},
+    {"mt-nlg", "megatron-deepspeed"},
+    {"megatron-bridge", "megatron-bridge"},
+    {"mlperf", "mlperf"},
+    {"launcher", "nemo"},
+    {"nemo", "nemo"},
+    {"dgx cloud", "nemo"},
+    {"transformer engine", "nemo"},
+    {"(megatron-lm)", "megatron-core"},
+    {"megascale", "megascale"},
+    {"korthikanti", "megatron-sp"},
+    {"sequence parallelism", "megatron-sp"},
+    {"megatron-core", "megatron-core"},
+    {"megatron core", "megatron-core"},
+    {"simumax", "megatron-core"},
+    {"megatron-llama", "megatron-core"},
+    {"llm-foundry", "fsdp"},
+    {"mosaic", "fsdp"},
+    {"composer", "fsdp"},
+    {"torchtitan", "torchtitan"},
+    {"llama 3 paper", "torchtitan"},
+    {"internevo", "internevo"},
+    {"maxtext", "maxtext"},
+    {"jax", "maxtext"},
+    {"t5x", "maxtext"},
+    {"oneflow", "oneflow"},
+    {"mxnet", "mxnet"},
+    {"megatron", "megatron-lm"},
+    {"deepspeed", "deepspeed"},
+    {"zero", "deepspeed"},
+    {"colossal", "internevo"},
+    {"llama paper", "fsdp"},
+    {"fsdp", "fsdp"},
+    {"ddp", "pytorch-ddp"},
+    {"pytorch", "pytorch-ddp"},
+    {"hugging", "fsdp"},
+    {"lit-gpt", "fsdp"},
+}};
+
+bool before_hopper(const std::string& gpu) {
+  const std::string name = lower(gpu);
+  constexpr std::array<std::string_view, 9> kNames = {"v100", "a100",  "a800", "p100", "t4",
+                                                      "rtx",  "titan", "a40",  "a10"};
+  return std::any_of(kNames.begin(), kNames.end(),
+                     [&](std::string_view part) { return name.find(part) != std::string::npos; });
+}
+
+// Of "megatron": a name that says no version; sharded states or late GPUs mean Megatron-Core.
+bool is_late_megatron(const Row& row) {
+  return !before_hopper(row.gpu) || row.zero.value_or(0) > 0 || row.cp.value_or(1) > 1 ||
+         row.ep.value_or(1) > 1 || row.recompute.starts_with("selective");
+}
+
+std::string_view by_features(const Row& row) {
+  const std::string dtype = lower(row.dtype);
+  const bool narrow =
+      dtype.find("fp8") != std::string::npos || dtype.find("fp4") != std::string::npos;
+  if (row.zero.value_or(0) == 3)
+    return dtype == "fp16" ? "deepspeed" : narrow ? "torchtitan" : "fsdp";
+  if (row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1 || row.ep.value_or(1) > 1 || narrow) {
+    if (narrow) return "nemo";
+    return is_late_megatron(row) ? "megatron-core" : "megatron-lm";
+  }
+  if (row.zero.value_or(0) > 0) return before_hopper(row.gpu) ? "deepspeed" : "megatron-core";
+  return before_hopper(row.gpu) ? "pytorch-ddp" : "megatron-core";
+}
+
+using Option = std::variant<bool Framework::*, double Framework::*, int64_t Framework::*,
+                            std::string Framework::*, Recompute Framework::*>;
+const std::vector<std::pair<std::string, Option>>& options() {
+  static const std::vector<std::pair<std::string, Option>> all = {
+      {"recompute", &Framework::recompute},
+      {"recompute_last_stage", &Framework::recompute_last_stage},
+      {"sequence_shard", &Framework::sequence_shard},
+      {"interleaved", &Framework::interleaved},
+      {"sharded_state", &Framework::sharded_state},
+      {"gathers_once", &Framework::gathers_once},
+      {"narrow_gradients", &Framework::narrow_gradients},
+      {"dropout", &Framework::dropout},
+      {"bucket_bytes", &Framework::bucket_bytes},
+      {"prefetch", &Framework::prefetch},
+      {"vocab_multiple", &Framework::vocab_multiple},
+      {"vocab_from_tp", &Framework::vocab_from_tp},
+      {"recompute_as_stated", &Framework::recompute_as_stated},
+      {"machine", &Framework::machine},
+      {"style", &Framework::style}};
+  return all;
+}
+
+Status set_value(Framework& framework, const Option& option, std::string_view value) {
+  const auto number = parse_double(value);
+  const auto wrong = [&](std::string_view expected) {
+    return invalid_input(fmt::format("expected {}, found '{}'", expected, value));
+  };
+  if (const auto* flag = std::get_if<bool Framework::*>(&option)) {
+    if (value != "true" && value != "false") return wrong("true or false");
+    framework.** flag = value == "true";
+  } else if (const auto* real = std::get_if<double Framework::*>(&option)) {
+    if (!number || *number < 0 || *number >= 1) return wrong("a number from 0 to 1");
+    framework.** real = *number;
+  } else if (const auto* whole = std::get_if<int64_t Framework::*>(&option)) {
+    if (!number || *number < 0 || *number > 1e15) return wrong("a whole number");
+    framework.** whole = static_cast<int64_t>(*number);
+  } else if (const auto* text = std::get_if<std::string Framework::*>(&option)) {
+    framework.** text = std::string(value);
+  } else {
+    for (const Recompute what : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      if (recompute_name(what) != value) continue;
+      framework.*std::get<Recompute Framework::*>(option) = what;
+      return {};
+    }
+    return wrong("none, selective or full");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view recompute_name(Recompute what) {
+  switch (what) {
+    case Recompute::kNone: return "none";
+    case Recompute::kSelective: return "selective";
+    case Recompute::kFull: return "full";
+  }
+  return "";
+}
+
+const std::vector<Framework>& all_frameworks() {
+  static const std::vector<Framework> frameworks = make_frameworks();
+  return frameworks;
+}
+
+Framework framework_of(const Row& row, std::string& reason) {
+  const std::string source = lower(row.source);
+  for (const auto& [word, name] : kSources) {
+    if (source.find(word) == std::string::npos) continue;
+    if (name == "megatron-lm" && is_late_megatron(row)) {
+      reason = "megatron-core by GPU, ZeRO or recompute";
+      return named("megatron-core");
+    }
+    return named(name);
+  }
+  const std::string_view name = by_features(row);
+  reason = fmt::format("framework {} by degrees, dtype and GPU", name);
+  return named(name);
+}
+
+std::vector<std::string> framework_options() {
+  std::vector<std::string> names;
+  for (const auto& [name, option] : options()) names.push_back(name);
+  return names;
+}
+
+Status set_option(Framework& framework, std::string_view key, std::string_view value) {
+  for (const auto& [name, option] : options()) {
+    if (name != key) continue;
+    if (auto status = set_value(framework, option, value); !status) {
+      return invalid_input(fmt::format("plan option '{}': {}", key, status.error().message));
+    }
+    return {};
+  }
+  return invalid_input(fmt::format("unknown plan option '{}', did you mean '{}'?", key,
+                                   nearest(key, framework_options())));
+}
+
+}  // namespace tessera

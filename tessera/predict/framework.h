@@ -1,0 +1,51 @@
+// Which framework made a run, and what its runs do where a row does not say. The cost options of a
+// framework are its style (cost/style.h); what is here belongs to the plan.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/predict/row.h"
+
+namespace tessera {
+
+enum class Recompute : uint8_t { kNone, kSelective, kFull };
+std::string_view recompute_name(Recompute what);
+
+struct Framework {
+  std::string name;   // "megatron-core"
+  std::string style;  // preset of cost/style.h
+  // What is computed again where the row is silent, if the run fits so; what does not fit takes the
+  // next stronger.
+  Recompute recompute = Recompute::kNone;
+  bool recompute_as_stated = true;  // false: `recompute` holds whatever a row states
+  // In the last stage nothing is computed again by full recompute (DeepSpeed's pipeline engine).
+  bool recompute_last_stage = true;
+  bool sequence_shard = false;      // with tp: seq over tp between the split ops
+  bool interleaved = false;         // stages in chunks of two blocks where vpp is not stated
+  bool sharded_state = false;       // zero = 1 where the row is silent
+  bool gathers_once = true;         // zero = 1: parameters are gathered once a step, not kept twice
+  bool narrow_gradients = false;    // gradients are summed in the dtype of the computation
+  double dropout = 0;               // of gpt and bert
+  int64_t bucket_bytes = 25 << 20;  // gradients of a bucket are reduced together
+  int64_t prefetch = 1;             // blocks, zero = 3
+  int64_t vocab_multiple = 1;       // the vocabulary is padded to a multiple of this times tp
+  int64_t vocab_from_tp = 1;        // from this degree on; below, it is as stated
+  // A change of the preset's machine (apply_what_if()) where a framework's runs had another network.
+  std::string machine;
+};
+
+// By the row's source where its name is known, else by what the row says (degrees, ZeRO stage,
+// dtype, GPU). `reason` gets why if the source did not say.
+Framework framework_of(const Row& row, std::string& reason);
+
+const std::vector<Framework>& all_frameworks();
+
+// Sets "recompute_last_stage", "dropout", ... to `value`. Errors: unknown key, no value of it.
+Status set_option(Framework& framework, std::string_view key, std::string_view value);
+std::vector<std::string> framework_options();
+
+}  // namespace tessera

@@ -1,0 +1,290 @@
+#include "tessera/predict/infer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+
+#include "tessera/predict/infer_model.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kUsable = 0.92;  // of a GPU's memory, by what a run may have
+
+bool fits(const Run& run) {
+  return estimated_bytes(run) <= kUsable * static_cast<double>(run.machine.memory_bytes);
+}
+
+// ---- precision
+
+Status set_arithmetic(Run& run, const Row& row) {
+  std::string dtype = row.dtype;
+  std::transform(dtype.begin(), dtype.end(), dtype.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto has = [&](std::string_view part) { return dtype.find(part) != std::string::npos; };
+  if (dtype.empty()) {
+    run.arithmetic = run.machine.bfloat16 ? Arithmetic::kBf16 : Arithmetic::kFp16;
+    run.reasons.push_back(fmt::format("dtype {}", arithmetic_name(run.arithmetic)));
+  } else if (has("fp4")) {
+    run.arithmetic = Arithmetic::kFp4;
+  } else if (has("fp8") || has("float8") || has("f8")) {
+    run.arithmetic = Arithmetic::kFp8;
+  } else if (has("bf16") || has("bfloat16")) {
+    run.arithmetic = Arithmetic::kBf16;
+  } else if (has("fp16") || has("float16") || has("half") || has("amp") || has("mixed") ||
+             has("16")) {
+    run.arithmetic = Arithmetic::kFp16;
+  } else if (has("fp32") || has("float32") || has("tf32") || has("32")) {
+    run.arithmetic = Arithmetic::kFp32;
+  } else {
+    return invalid_input(fmt::format("the dtype '{}' is not known", row.dtype));
+  }
+  const auto replace = [&run](Arithmetic from, bool has_it, Arithmetic with) {
+    if (run.arithmetic != from || has_it) return;
+    run.arithmetic = with;
+    run.reasons.push_back(fmt::format("{} in place of {}, which the GPU has not",
+                                      arithmetic_name(with), arithmetic_name(from)));
+  };
+  replace(Arithmetic::kFp4, run.machine.fp4, Arithmetic::kFp8);
+  replace(Arithmetic::kFp8, run.machine.fp8, Arithmetic::kBf16);
+  replace(Arithmetic::kBf16, run.machine.bfloat16, Arithmetic::kFp16);
+  return {};
+}
+
+// ---- degrees
+
+// Degrees of which neither is stated: the smallest tp within a node, then pp, with which the
+// model's states and one micro-batch fit.
+void choose_degrees(Run& run, bool tp_open, bool pp_open) {
+  if (!tp_open && !pp_open) return;
+  const auto replicas = [&run] {
+    run.dp = std::max<int64_t>(1, run.gpus / (run.tp * run.pp * run.cp));
+  };
+  const int64_t most_tp = tp_open ? std::min<int64_t>({8, run.gpus_a_node, run.gpus}) : run.tp;
+  for (int64_t pp = run.pp; pp <= (pp_open ? run.model.layers : run.pp); ++pp) {
+    if (run.model.layers % pp != 0 && pp != run.pp) continue;
+    for (int64_t tp = run.tp; tp <= most_tp; tp *= 2) {
+      if (run.gpus % (tp * pp * run.cp) != 0) continue;
+      run.tp = tp;
+      run.pp = pp;
+      replicas();
+      if (fits(run)) return;
+    }
+    if (tp_open) run.tp = 1;
+  }
+  run.tp = most_tp;
+  replicas();
+}
+
+Status set_degrees(Run& run, const Row& row) {
+  run.gpus_a_node = row.gpus_a_node.value_or(run.machine.gpus_a_node);
+  if (!row.gpus_a_node) run.reasons.push_back(fmt::format("{} GPUs a node", run.gpus_a_node));
+  run.tp = row.tp.value_or(1);
+  run.pp = row.pp.value_or(1);
+  run.cp = row.cp.value_or(1);
+  if (row.gpus) {
+    run.gpus = *row.gpus;
+  } else if (row.dp) {
+    run.gpus = run.tp * run.pp * run.cp * *row.dp;
+    run.reasons.push_back(fmt::format("{} GPUs = tp pp cp dp", run.gpus));
+  } else {
+    return invalid_input("neither the number of GPUs nor dp is stated");
+  }
+  if (run.gpus < run.gpus_a_node && !row.gpus_a_node) run.gpus_a_node = run.machine.gpus_a_node;
+  run.zero = row.zero.value_or(0);
+  if (run.zero > 3)
+    return invalid_input(fmt::format("expected zero from 0 to 3, found {}", run.zero));
+  if (!row.tp || !row.pp) {
+    choose_degrees(run, !row.tp, !row.pp);
+    run.reasons.push_back(fmt::format("tp = {}, pp = {}: the smallest that fit", run.tp, run.pp));
+  }
+  const int64_t shared = run.tp * run.pp * run.cp;
+  if (run.gpus % shared != 0) {
+    return invalid_input(
+        fmt::format("tp {} pp {} cp {} do not divide {} GPUs", run.tp, run.pp, run.cp, run.gpus));
+  }
+  run.dp = run.gpus / shared;
+  if (!row.dp) {
+    run.reasons.push_back(fmt::format("dp = {} = GPUs / (tp pp cp)", run.dp));
+  } else if (*row.dp != run.dp) {
+    run.reasons.push_back(
+        fmt::format("dp = {} = GPUs / (tp pp cp), not {} as stated", run.dp, *row.dp));
+  }
+  if (!row.zero && run.framework.sharded_state && run.dp * run.cp > 1) {
+    run.zero = 1;
+    run.reasons.emplace_back("zero = 1 (distributed optimizer)");
+  }
+  run.ep = run.model.form == Form::kMixture ? row.ep.value_or(1) : 1;
+  return {};
+}
+
+// ---- batch and recompute
+
+void set_recompute(Run& run, const Row& row) {
+  const std::string text = run.framework.recompute_as_stated
+                               ? row.recompute
+                               : std::string(recompute_name(run.framework.recompute));
+  if (text.starts_with("none") || text == "no" || text == "false" || text == "0") {
+    run.recompute = Recompute::kNone;
+  } else if (text.starts_with("selective")) {
+    run.recompute = Recompute::kSelective;
+  } else if (!text.empty()) {
+    run.recompute = Recompute::kFull;
+  } else {
+    run.recompute = run.framework.recompute;
+    while (run.recompute != Recompute::kFull && !fits(run)) {
+      run.recompute = static_cast<Recompute>(static_cast<int>(run.recompute) + 1);
+    }
+    run.reasons.push_back(fmt::format("recompute {} ({})", recompute_name(run.recompute),
+                                      run.recompute == run.framework.recompute
+                                          ? "usual of " + run.framework.name
+                                          : std::string("the least that fits")));
+  }
+}
+
+// Sequences of a micro-batch where the row is silent: with stages one unless there are many more
+// micro-batches than stages, else the most that fit, 16 at most.
+int64_t choose_microbatch(Run run, int64_t of_replica, bool recompute_open) {
+  int64_t best = 1;
+  for (int64_t b = 1; b <= std::min<int64_t>(of_replica, 16); b *= 2) {
+    if (of_replica % b != 0) break;
+    if (run.pp > 1 && of_replica / b < 8 * run.pp && b > 1) break;
+    run.microbatch = b;
+    run.micro_batches = of_replica / b;
+    if (recompute_open) run.recompute = Recompute::kFull;
+    if (b > 1 && !fits(run)) break;
+    best = b;
+  }
+  return best;
+}
+
+// A usual number of tokens a step for what the row does not say.
+int64_t usual_batch(const Run& run) {
+  const double tokens = parameter_count(run.model) < 1e10 ? 2e6 : 4e6;
+  const int64_t unit = run.dp * run.microbatch;
+  const int64_t least = run.pp > 1 ? 4 * run.pp : 1;
+  const auto wanted = static_cast<int64_t>(tokens / static_cast<double>(run.seq * unit));
+  int64_t count = std::max(wanted, least);
+  if (run.pp > 1) count = (count + run.pp - 1) / run.pp * run.pp;
+  return unit * count;
+}
+
+// Chunks of a stage: as stated, else of two blocks where that divides and the framework
+// interleaves.
+void set_chunks(Run& run, const Row& row) {
+  run.vpp = run.pp > 1 ? row.vpp.value_or(1) : 1;
+  if (row.vpp || run.pp == 1 || !run.framework.interleaved) return;
+  if (run.model.form == Form::kMixture || run.micro_batches % run.pp != 0) return;
+  for (const int64_t blocks : {2, 1, 3, 4}) {
+    if (run.model.layers % (run.pp * blocks) != 0) continue;
+    run.vpp = run.model.layers / (run.pp * blocks);
+    break;
+  }
+  if (run.vpp > 1) run.reasons.push_back(fmt::format("vpp = {}", run.vpp));
+}
+
+// Whole micro-batches of whole sequences; the batch is rounded to them.
+void set_batch(Run& run, const Row& row) {
+  const bool recompute_open = row.recompute.empty() && run.framework.recompute != Recompute::kNone;
+  if (row.microbatch) run.microbatch = *row.microbatch;
+  if (!row.global_batch) {
+    run.global_batch = usual_batch(run);
+    run.reasons.push_back(fmt::format("global batch {} (usual)", run.global_batch));
+  } else {
+    run.global_batch = *row.global_batch;
+  }
+  // Fewer sequences than replicas and stages want: those that a step has are cut by sequence.
+  if (run.global_batch < run.dp && run.dp % run.global_batch == 0) {
+    run.cp *= run.dp / run.global_batch;
+    run.dp = run.global_batch;
+    run.reasons.push_back(
+        fmt::format("dp = {}, cp = {}: a step has {} sequences", run.dp, run.cp, run.global_batch));
+  }
+  const int64_t of_replica = std::max<int64_t>(1, run.global_batch / run.dp);
+  if (!row.microbatch) {
+    run.microbatch = choose_microbatch(run, of_replica, recompute_open);
+    run.reasons.push_back(fmt::format("micro-batch {}", run.microbatch));
+  }
+  run.microbatch = std::min(run.microbatch, of_replica);
+  run.micro_batches = std::max<int64_t>(1, (of_replica + run.microbatch / 2) / run.microbatch);
+  // Long sequences through stages, one a replica: they can only have been cut.
+  if (run.pp > 1 && run.micro_batches < run.pp && run.cp == 1 && run.dp > 1 &&
+      run.seq >= int64_t{65536}) {
+    run.cp = run.dp;
+    run.dp = 1;
+    run.micro_batches = run.global_batch / run.microbatch;
+    run.reasons.push_back(fmt::format("cp = {} in place of dp: sequences of {}", run.cp, run.seq));
+  }
+  const int64_t batch = run.dp * run.microbatch * run.micro_batches;
+  if (batch != run.global_batch) {
+    run.reasons.push_back(
+        fmt::format("batch {} in place of {}: whole micro-batches", batch, run.global_batch));
+    run.global_batch = batch;
+  }
+}
+
+}  // namespace
+
+std::string_view arithmetic_name(Arithmetic arithmetic) {
+  constexpr std::array<std::string_view, 5> kNames = {"fp32", "fp16", "bf16", "fp8", "fp4"};
+  return kNames[static_cast<size_t>(arithmetic)];
+}
+
+double estimated_bytes(const Run& run) {
+  const Architecture& m = run.model;
+  const auto real = [](int64_t value) { return static_cast<double>(value); };
+  const double tables = real(m.vocab) * real(m.hidden) * (m.tied ? 1 : 2);
+  const double experts = parameter_count(m) - active_parameter_count(m);
+  const double dense = parameter_count(m) - tables - experts;
+  const double local =
+      (dense / real(run.pp) + tables / real(std::min<int64_t>(run.pp, 2))) / real(run.tp) +
+      experts / real(run.pp * run.tp * std::max<int64_t>(run.ep, 1));
+  const double shards = real(run.dp * run.cp);
+  const std::array<double, 4> a_parameter = {18, 6 + 12 / shards, 2 + 16 / shards, 18 / shards};
+  double bytes = local * a_parameter[static_cast<size_t>(run.zero)] + 2e9;
+  const double tokens = real(run.microbatch) * real(run.seq) / real(run.cp);
+  const double width = real(m.hidden), tp = real(run.tp);
+  const double inner =
+      m.form == Form::kMixture ? real(m.ffn * m.top_k + m.shared_ffn) : real(m.ffn);
+  const double split = run.framework.sequence_shard ? tp : 1;
+  const double kept = run.recompute == Recompute::kFull
+                          ? 2 * width / split
+                          : 12 * width / split + (8 * width + 6 * inner) / tp;
+  const double in_flight = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
+  const double layers = real(m.layers) / real(run.pp) * in_flight;
+  bytes += tokens * (kept * layers + 20 * width / split + 8 * inner / tp);
+  if (run.pp == 1) bytes += tokens * 8 * real(m.vocab) / tp;
+  return bytes;
+}
+
+Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
+  if (!row.problem.empty()) return invalid_input(row.problem);
+  Run run;
+  TESSERA_TRY(run.model, infer_model(row, run.reasons));
+  const auto add = [&run](std::string& reason) {
+    if (!reason.empty()) run.reasons.push_back(std::move(reason));
+    reason.clear();
+  };
+  std::string reason;
+  TESSERA_TRY(run.machine, machine_of(row, reason));
+  add(reason);
+  run.framework = framework_of(row, reason);
+  add(reason);
+  for (const FrameworkOption& option : options) {
+    if (!option.framework.empty() && option.framework != run.framework.name) continue;
+    TESSERA_TRY_VOID(set_option(run.framework, option.key, option.value));
+  }
+  run.seq = row.seq.value_or(run.model.seq > 0 ? run.model.seq : 2048);
+  if (!row.seq) run.reasons.push_back(fmt::format("seq {}", run.seq));
+  TESSERA_TRY_VOID(set_arithmetic(run, row));
+  TESSERA_TRY_VOID(set_degrees(run, row));
+  set_batch(run, row);
+  set_chunks(run, row);
+  set_recompute(run, row);
+  return run;
+}
+
+}  // namespace tessera

@@ -1,0 +1,52 @@
+// A row completed: every size and degree that a plan needs, what was inferred named one by one. The
+// rules, in their order, are in docs/reference/predict.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/predict/architecture.h"
+#include "tessera/predict/framework.h"
+#include "tessera/predict/machine.h"
+#include "tessera/predict/row.h"
+
+namespace tessera {
+
+enum class Arithmetic : uint8_t { kFp32, kFp16, kBf16, kFp8, kFp4 };  // of products
+std::string_view arithmetic_name(Arithmetic arithmetic);
+
+struct Run {
+  Architecture model;
+  Framework framework;
+  Machine machine;
+  int64_t seq = 0;
+  int64_t gpus = 1, gpus_a_node = 8;
+  int64_t tp = 1, pp = 1, vpp = 1, dp = 1, cp = 1, ep = 1;
+  int64_t zero = 0;
+  int64_t microbatch = 1;     // sequences of a replica and micro-batch
+  int64_t micro_batches = 1;  // of a step
+  int64_t global_batch = 1;   // dp * microbatch * micro_batches
+  Recompute recompute = Recompute::kNone;
+  Arithmetic arithmetic = Arithmetic::kBf16;
+  std::vector<std::string> reasons;  // what was inferred, and from what
+};
+
+// Options of frameworks to set after the framework is known: ("megatron-core", "dropout", "0"); an
+// empty framework means every one.
+struct FrameworkOption {
+  std::string framework, key, value;
+};
+
+// Errors: what a run cannot be without (a GPU, the number of GPUs, a model), degrees that
+// contradict each other, a model that has no builder.
+Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options = {});
+
+// Bytes on the fullest device, by the closed forms of cost-model.md section 6: only to choose what
+// a row leaves open. The peak that is reported is that of the simulated program.
+double estimated_bytes(const Run& run);
+
+}  // namespace tessera

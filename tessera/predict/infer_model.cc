@@ -1,0 +1,184 @@
+#include "tessera/predict/infer_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kUsualVocab = 50304;
+
+// Is the row's model another one than the table's of that name?
+bool contradicts(const Row& row, const Architecture& known) {
+  if (row.hidden && *row.hidden != known.hidden) return true;
+  if (row.layers || row.hidden || !row.params) return false;
+  const double ratio = *row.params / parameter_count(known);
+  return ratio < 0.7 || ratio > 1.4;
+}
+
+bool says_mixture(const Row& row) {
+  std::string name = row.model;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return row.ep.value_or(1) > 1 || name.find("moe") != std::string::npos;
+}
+
+// Gated or not, by which has the parameters that the row states; without them, by the sizes.
+Form form_by_sizes(const Row& row, Architecture model) {
+  if (row.kv_heads && row.heads && *row.kv_heads < *row.heads) return Form::kLlama;
+  if (!row.ffn || !row.params)
+    return row.ffn && *row.ffn != 4 * model.hidden ? Form::kLlama : Form::kGpt;
+  const auto miss = [&](Form form) {
+    model.form = form;
+    model.tied = form == Form::kGpt;
+    return std::abs(std::log(parameter_count(model) / *row.params));
+  };
+  return miss(Form::kLlama) < miss(Form::kGpt) ? Form::kLlama : Form::kGpt;
+}
+
+// Heads that are not stated: of 128, 64, 80, 96 or 100 numbers, the first that divides.
+int64_t usual_heads(int64_t hidden) {
+  const auto sizes = hidden < 2048 ? std::vector<int64_t>{64, 96, 128, 80}
+                                   : std::vector<int64_t>{128, 96, 64, 120, 80, 100};
+  for (const int64_t size : sizes) {
+    if (hidden % size == 0) return hidden / size;
+  }
+  for (int64_t heads = std::max<int64_t>(1, hidden / 128); heads > 1; --heads) {
+    if (hidden % heads == 0) return heads;
+  }
+  return 1;
+}
+
+// Experts of an unknown mixture from its parameters: 8, two of them for each token.
+void usual_experts(const Row& row, Architecture& model, std::vector<std::string>& reasons) {
+  model.experts = std::max<int64_t>(8, row.ep.value_or(1));
+  model.top_k = 2;
+  if (row.params) {
+    const double an_expert = 3.0 * static_cast<double>(model.hidden) *
+                             static_cast<double>(model.ffn) * static_cast<double>(model.layers);
+    Architecture none = model;
+    none.experts = 0;
+    const double left = (*row.params - parameter_count(none)) / an_expert;
+    if (left > 1.5) model.experts = std::max(model.top_k, static_cast<int64_t>(std::llround(left)));
+  }
+  reasons.push_back(fmt::format("{} experts, 2 a token", model.experts));
+}
+
+void take_sizes(const Row& row, Architecture& model) {
+  if (row.layers) {
+    if (model.dense_layers >= *row.layers) model.dense_layers = *row.layers - 1;
+    model.layers = *row.layers;
+  }
+  if (row.hidden) model.hidden = *row.hidden;
+  if (row.heads && *row.heads != model.heads) {
+    model.heads = *row.heads;
+    model.kv_heads = row.kv_heads.value_or(*row.heads);
+    // A stated number of heads over the hidden size; heads of an own size are kept.
+    if (model.q_rank == 0 && model.kv_rank == 0) model.head_dim = 0;
+  }
+  if (row.kv_heads && model.kv_rank == 0) model.kv_heads = *row.kv_heads;
+  if (row.ffn) model.ffn = *row.ffn;
+  if (row.vocab) model.vocab = *row.vocab;
+}
+
+// What is still open after name and row.
+Status complete(const Row& row, Architecture& model, bool form_known,
+                std::vector<std::string>& reasons) {
+  if (model.hidden == 0 || model.layers == 0) {
+    double parameters = row.params.value_or(parameters_in_name(row.model));
+    if (parameters <= 0) {
+      return invalid_input(fmt::format(
+          "the model '{}' is not known, and neither layers and hidden nor parameters are stated",
+          row.model));
+    }
+    if (model.hidden > 0) {
+      const auto width = static_cast<double>(model.hidden);
+      model.layers = std::max<int64_t>(1, std::llround(parameters / (12 * width * width)));
+    } else {
+      const int64_t layers = model.layers;
+      usual_shape(parameters, model);
+      if (layers > 0) model.layers = layers;
+    }
+    reasons.push_back(fmt::format("{} layers of {}, usual for {:.3g} parameters", model.layers,
+                                  model.hidden, parameters));
+  }
+  if (model.heads == 0) {
+    model.heads = row.heads.value_or(usual_heads(model.hidden));
+    if (!row.heads) reasons.push_back(fmt::format("{} heads", model.heads));
+  }
+  if (model.kv_heads == 0) model.kv_heads = row.kv_heads.value_or(model.heads);
+  if (model.vocab == 0) {
+    model.vocab = kUsualVocab;
+    reasons.push_back(fmt::format("vocabulary {}", model.vocab));
+  }
+  if (!form_known) {
+    model.form = form_by_sizes(row, model);
+    model.tied = model.form == Form::kGpt;
+    reasons.emplace_back(model.form == Form::kLlama ? "blocks as of llama" : "blocks as of gpt");
+  }
+  if (model.ffn == 0) {
+    model.ffn = model.form == Form::kLlama || model.form == Form::kMixture
+                    ? (model.hidden * 8 / 3 + 255) / 256 * 256
+                    : 4 * model.hidden;
+    if (!row.ffn) reasons.push_back(fmt::format("ffn {}", model.ffn));
+  }
+  return {};
+}
+
+Status check(const Architecture& model) {
+  if (model.head_dim == 0 && model.hidden % model.heads != 0) {
+    return invalid_input(
+        fmt::format("{} heads do not divide hidden {}", model.heads, model.hidden));
+  }
+  if (model.heads % model.kv_heads != 0) {
+    return invalid_input(
+        fmt::format("{} key heads do not divide {} heads", model.kv_heads, model.heads));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Architecture> infer_model(const Row& row, std::vector<std::string>& reasons) {
+  Architecture model;
+  bool form_known = false;
+  if (const auto known = find_architecture(row.model)) {
+    if (known->form == Form::kConvolution) {
+      return invalid_input(
+          fmt::format("the model '{}' is a convolutional network: no builder", row.model));
+    }
+    if (!contradicts(row, *known)) {
+      model = *known;
+      if (!row.layers || !row.hidden) {
+        reasons.push_back(fmt::format("sizes of {} by name", model.name));
+      }
+      if (!model.remark.empty()) reasons.push_back(model.remark);
+    } else {
+      model.form = known->form;
+      model.tied = known->tied;
+      model.vocab = known->vocab;
+    }
+    form_known = true;
+  } else if (const auto form = form_of_series(row.model)) {
+    model.form = *form;
+    model.tied = *form != Form::kLlama && *form != Form::kMixture;
+    // Names of series say "GPT" also where the sizes say otherwise.
+    form_known = !(row.kv_heads && row.heads && *row.kv_heads < *row.heads && *form == Form::kGpt);
+  }
+  model.name = row.model;
+  take_sizes(row, model);
+  if (says_mixture(row) && model.form != Form::kMixture) {
+    model.form = Form::kMixture;
+    model.tied = false;
+    form_known = true;
+  }
+  TESSERA_TRY_VOID(complete(row, model, form_known, reasons));
+  if (model.form == Form::kMixture && model.experts == 0) usual_experts(row, model, reasons);
+  TESSERA_TRY_VOID(check(model));
+  return model;
+}
+
+}  // namespace tessera

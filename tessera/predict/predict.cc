@@ -1,0 +1,252 @@
+#include "tessera/predict/predict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "tessera/base/text.h"
+#include "tessera/cluster/cluster.h"
+#include "tessera/cost/style.h"
+#include "tessera/predict/csv.h"
+#include "tessera/predict/lowered.h"
+#include "tessera/simulate/simulate.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kPlan = "plan.";
+
+// ---- settings
+
+bool is_framework(std::string_view name) {
+  const auto& all = all_frameworks();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const Framework& framework) { return framework.name == name; });
+}
+
+bool is_preset(std::string_view name) {
+  const std::vector<std::string> names = preset_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// A scope ends at the first dot behind a name of one; names of presets have dots themselves.
+std::string scope_of(std::string_view key) {
+  for (size_t dot = key.find('.'); dot != std::string_view::npos; dot = key.find('.', dot + 1)) {
+    const std::string_view scope = key.substr(0, dot);
+    if (is_framework(scope) || is_preset(scope)) return std::string(scope);
+  }
+  return "";
+}
+
+Status check(const Setting& setting) {
+  if (setting.key == "cluster") {
+    TESSERA_TRY(Cluster cluster, load_cluster("dgx-a100:1"));
+    return apply_what_if(cluster, setting.value);
+  }
+  if (setting.key.starts_with(kPlan)) {
+    Framework framework = all_frameworks().front();
+    return set_option(framework, std::string_view(setting.key).substr(kPlan.size()), setting.value);
+  }
+  if (setting.key.find('.') != std::string::npos) {
+    std::vector<std::string> scopes = preset_names();
+    for (const Framework& framework : all_frameworks()) scopes.push_back(framework.name);
+    const std::string scope = setting.key.substr(0, setting.key.find('.'));
+    return invalid_input(
+        fmt::format("'{}' is neither a framework nor a machine, did you mean '{}'?", scope,
+                    nearest(scope, scopes)));
+  }
+  TESSERA_TRY(const Style style,
+              parse_style(fmt::format("tessera,{}={}", setting.key, setting.value)));
+  static_cast<void>(style);
+  return {};
+}
+
+bool concerns(const Setting& setting, const Run& run) {
+  return setting.scope.empty() || setting.scope == run.framework.name ||
+         setting.scope == run.machine.preset;
+}
+
+// ---- one row
+
+// A row as the simulator takes it.
+struct Case {
+  Expressed expressed;
+  std::string changes;  // of the cluster
+  std::string lowering_key() const {
+    return fmt::format("{}\n{}\n{}", expressed.model, expressed.batch, expressed.plan);
+  }
+  std::string key() const {
+    return fmt::format("{}\n{}\n{}\n{}\n{}", lowering_key(), expressed.cluster,
+                       expressed.gpus_a_node, changes, expressed.style);
+  }
+};
+
+Result<Case> case_of(const Row& row, const PredictSettings& settings) {
+  std::vector<FrameworkOption> options;
+  for (const Setting& setting : settings) {
+    if (!setting.key.starts_with(kPlan)) continue;
+    if (!setting.scope.empty() && !is_framework(setting.scope)) continue;
+    options.push_back({setting.scope, setting.key.substr(kPlan.size()), setting.value});
+  }
+  TESSERA_TRY(const Run run, infer(row, options));
+  Case found;
+  TESSERA_TRY(found.expressed, express(run));
+  found.changes = run.framework.machine;
+  for (const Setting& setting : settings) {
+    if (setting.key.starts_with(kPlan) || !concerns(setting, run)) continue;
+    if (setting.key == "cluster") {
+      found.changes += (found.changes.empty() ? "" : ",") + setting.value;
+    } else {
+      found.expressed.style += fmt::format(",{}={}", setting.key, setting.value);
+    }
+  }
+  return found;
+}
+
+Result<Cluster> cluster_of(const Case& item) {
+  TESSERA_TRY(Cluster cluster, load_cluster(item.expressed.cluster));
+  NodeType& node = cluster.parts.front().type;
+  if (node.devices != item.expressed.gpus_a_node) {
+    // As many NICs a device as the preset has; at least one.
+    node.nics = std::max<int64_t>(1, node.nics * item.expressed.gpus_a_node / node.devices);
+    node.devices = item.expressed.gpus_a_node;
+  }
+  if (!item.changes.empty()) TESSERA_TRY_VOID(apply_what_if(cluster, item.changes));
+  return cluster;
+}
+
+Result<Simulation> simulate_case(const Case& item, const Lowering& lowering) {
+  TESSERA_TRY(const Cluster cluster, cluster_of(item));
+  SimulateOptions options;
+  TESSERA_TRY(options.style, parse_style(item.expressed.style));
+  return simulate(lowering, cluster, options);
+}
+
+Prediction summary(const Case& item, const Simulation& simulation) {
+  Prediction out;
+  out.ok = true;
+  out.step_time_s = simulation.step_time_s * item.expressed.step_scale;
+  for (const RankResult& role : simulation.roles) {
+    out.memory_bytes = std::max(out.memory_bytes, static_cast<double>(role.memory.total_bytes()));
+  }
+  out.uncertainty = simulation.uncertainty;
+  out.style = item.expressed.style;
+  out.reason = join(item.expressed.reasons, "; ");
+  return out;
+}
+
+Prediction refusal(std::string reason) {
+  Prediction out;
+  out.reason = std::move(reason);
+  return out;
+}
+
+// Rows whose programs are equal: lowered once, each kind of machine and style simulated once.
+void predict_group(const std::vector<size_t>& group, const std::vector<std::optional<Case>>& cases,
+                   std::vector<Prediction>& out) {
+  const Case& first = *cases[group.front()];
+  const auto lowering =
+      lower_training(first.expressed.model, first.expressed.batch, first.expressed.plan);
+  std::map<std::string, Prediction> known;
+  for (const size_t row : group) {
+    if (!lowering) {
+      out[row] = refusal(lowering.error().message);
+      continue;
+    }
+    const Case& item = *cases[row];
+    const auto [found, fresh] = known.try_emplace(item.key());
+    if (fresh) {
+      const auto simulation = simulate_case(item, **lowering);
+      found->second = simulation ? summary(item, *simulation) : refusal(simulation.error().message);
+    }
+    out[row] = found->second;
+    if (found->second.ok) out[row].reason = join(item.expressed.reasons, "; ");
+  }
+}
+
+}  // namespace
+
+Result<PredictSettings> parse_settings(const std::vector<std::string>& texts) {
+  PredictSettings settings;
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos) {
+      return invalid_input(fmt::format("expected [SCOPE.]KEY=VALUE, found '{}'", text));
+    }
+    Setting setting;
+    setting.key = std::string(trim(std::string_view(text).substr(0, equals)));
+    setting.value = std::string(trim(std::string_view(text).substr(equals + 1)));
+    setting.scope = scope_of(setting.key);
+    if (!setting.scope.empty()) setting.key = setting.key.substr(setting.scope.size() + 1);
+    TESSERA_TRY_VOID(check(setting));
+    settings.push_back(std::move(setting));
+  }
+  return settings;
+}
+
+std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads) {
+  std::vector<Prediction> out(jobs.size());
+  std::vector<std::optional<Case>> cases(jobs.size());
+  std::map<std::string, std::vector<size_t>> by_program;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (auto item = case_of(*jobs[i].row, *jobs[i].settings)) {
+      by_program[item->lowering_key()].push_back(i);
+      cases[i] = std::move(*item);
+    } else {
+      out[i] = refusal(item.error().message);
+    }
+  }
+  std::vector<const std::vector<size_t>*> groups;
+  for (const auto& [key, group] : by_program) groups.push_back(&group);
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t g = next++; g < groups.size(); g = next++) predict_group(*groups[g], cases, out);
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& thread : others) thread.join();
+  for (size_t i = 0; i < jobs.size(); ++i) out[i].id = jobs[i].row->id;
+  return out;
+}
+
+std::vector<Prediction> predict(const std::vector<Row>& rows, const PredictSettings& settings,
+                                int threads) {
+  std::vector<PredictJob> jobs;
+  for (const Row& row : rows) jobs.push_back({&row, &settings});
+  return predict(jobs, threads);
+}
+
+Result<Explained> explain(const Row& row, const PredictSettings& settings) {
+  TESSERA_TRY(Case item, case_of(row, settings));
+  TESSERA_TRY(const auto lowering,
+              lower_training(item.expressed.model, item.expressed.batch, item.expressed.plan));
+  Explained out;
+  TESSERA_TRY(out.simulation, simulate_case(item, *lowering));
+  out.prediction = summary(item, out.simulation);
+  out.prediction.id = row.id;
+  out.expressed = std::move(item.expressed);
+  return out;
+}
+
+std::string predictions_csv(const std::vector<Prediction>& predictions) {
+  std::string out =
+      csv_line({"row_id", "step_time_s", "mem_GB", "relative_uncertainty", "style", "reason"});
+  for (const Prediction& row : predictions) {
+    if (row.ok) {
+      out += csv_line({row.id, fmt::format("{:.6g}", row.step_time_s),
+                       fmt::format("{:.6g}", row.memory_bytes / 1e9),
+                       fmt::format("{:.3g}", row.uncertainty), row.style, row.reason});
+    } else {
+      out += csv_line({row.id, "", "", "", "", row.reason});
+    }
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,126 @@
+#include "tessera/predict/row.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+struct TextColumn {
+  const char* name;
+  std::string Row::*member;
+};
+constexpr TextColumn kTexts[] = {{"row_id", &Row::id},   {"source", &Row::source},
+                                 {"model", &Row::model}, {"gpu", &Row::gpu},
+                                 {"dtype", &Row::dtype}, {"recompute", &Row::recompute}};
+
+struct SizeColumn {
+  const char* name;
+  std::optional<int64_t> Row::*member;
+  int64_t minimum;
+};
+constexpr SizeColumn kSizes[] = {
+    {"layers", &Row::layers, 1},
+    {"hidden", &Row::hidden, 1},
+    {"heads", &Row::heads, 1},
+    {"kv_heads", &Row::kv_heads, 1},
+    {"ffn", &Row::ffn, 1},
+    {"seq", &Row::seq, 1},
+    {"vocab", &Row::vocab, 1},
+    {"n_gpus", &Row::gpus, 1},
+    {"gpus_per_node", &Row::gpus_a_node, 1},
+    {"tp", &Row::tp, 1},
+    {"pp", &Row::pp, 1},
+    {"vpp", &Row::vpp, 1},
+    {"dp", &Row::dp, 1},
+    {"cp", &Row::cp, 1},
+    {"ep", &Row::ep, 1},
+    {"zero", &Row::zero, 0},
+    {"microbatch", &Row::microbatch, 1},
+    {"global_batch", &Row::global_batch, 1},
+};
+
+constexpr double kLargest = 1e15;
+
+// A whole number, also as "8.0" or "1e3"; unset if the cell is empty.
+Result<std::optional<double>> number(const std::string& cell) {
+  const std::string text(trim(cell));
+  if (text.empty()) return std::optional<double>();
+  const auto value = parse_double(text);
+  if (!value || !(*value >= 0) || *value > kLargest) {
+    return invalid_input(fmt::format("expected a number, found '{}'", text));
+  }
+  return std::optional<double>(*value);
+}
+
+Status read_size(const std::string& cell, const SizeColumn& column, Row& row) {
+  TESSERA_TRY(const std::optional<double> value, number(cell));
+  if (!value) return {};
+  if (std::floor(*value) != *value || *value < static_cast<double>(column.minimum)) {
+    return invalid_input(fmt::format("expected a whole number of at least {}, found '{}'",
+                                     column.minimum, trim(cell)));
+  }
+  row.*column.member = static_cast<int64_t>(*value);
+  return {};
+}
+
+Status check_columns(const CsvTable& table, std::string_view file) {
+  std::vector<std::string> missing;
+  for (const std::string& name : required_columns()) {
+    if (table.find(name) < 0) missing.push_back(name);
+  }
+  if (missing.empty()) return {};
+  const std::string best = nearest(missing[0], table.columns);
+  return invalid_input(fmt::format(
+      "{}:1: expected the column{} {}, found none{}", file, missing.size() == 1 ? "" : "s",
+      "'" + join(missing, "', '") + "'", best.empty() ? "" : fmt::format("; nearest: '{}'", best)));
+}
+
+}  // namespace
+
+const std::vector<std::string>& required_columns() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const TextColumn& column : kTexts) all.emplace_back(column.name);
+    for (const SizeColumn& column : kSizes) all.emplace_back(column.name);
+    all.emplace_back("params");
+    return all;
+  }();
+  return names;
+}
+
+Result<std::vector<Row>> read_rows(const CsvTable& table, std::string_view file) {
+  TESSERA_TRY_VOID(check_columns(table, file));
+  std::vector<Row> rows;
+  rows.reserve(table.rows.size());
+  for (size_t i = 0; i < table.rows.size(); ++i) {
+    Row row;
+    row.line = table.lines[i];
+    const auto cell = [&](const char* name) -> const std::string& {
+      return table.rows[i][static_cast<size_t>(table.find(name))];
+    };
+    for (const TextColumn& column : kTexts) {
+      row.*column.member = std::string(trim(cell(column.name)));
+    }
+    const auto note = [&](const char* name, const Status& status) {
+      if (status || !row.problem.empty()) return;
+      row.problem = fmt::format("column '{}': {}", name, status.error().message);
+    };
+    for (const SizeColumn& column : kSizes) {
+      note(column.name, read_size(cell(column.name), column, row));
+    }
+    auto params = number(cell("params"));
+    if (params) {
+      row.params = *params;
+    } else {
+      note("params", tl::unexpected(params.error()));
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace tessera
