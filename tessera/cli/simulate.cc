@@ -253,8 +253,7 @@ Result<int> run_simulate(const Options& options) {
   TESSERA_TRY(const Planned planned, make_planned(options.model, options.plan, options.batch));
   simulated.events = !options.trace.empty();
   TESSERA_TRY(const Simulation result, simulate(*planned.lowering, cluster, simulated));
-  if (!options.trace.empty())
-    TESSERA_TRY_VOID(write_file(options.trace, to_chrome_trace(result)));
+  if (!options.trace.empty()) TESSERA_TRY_VOID(write_file(options.trace, to_chrome_trace(result)));
   simulated.events = false;
   const int printed =
       print(options.json ? to_json(options, planned, cluster, simulated.style, result)

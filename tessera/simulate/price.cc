@@ -383,7 +383,8 @@ class PlayerPricing {
     if (type_.device.synchronous) {
       item.members = static_cast<int32_t>(group.members.size());
       // Another wait may stand elsewhere; the engine keeps the outcome only if the host waits.
-      return add_wait(item.handle, 0, !postponed_.contains({ref_, static_cast<size_t>(instruction_)}));
+      return add_wait(item.handle, 0,
+                      !postponed_.contains({ref_, static_cast<size_t>(instruction_)}));
     }
     if (blocks(issue)) add_wait(item.handle, 0, true);
   }
