@@ -25,8 +25,7 @@ TEST(Repeats, give_median_and_spread_sorted_by_size) {
 
 TEST(Calibration, files_every_kernel_of_a_step) {
   Repeats repeats;
-  const auto times =
-      run_case({"gpt:layers=1,hidden=16,heads=2,seq=8,vocab=256", 2}, 2, 2, repeats);
+  const auto times = run_case({"gpt:layers=1,hidden=16,heads=2,seq=8,vocab=256", 2}, 2, 2, repeats);
   ASSERT_TRUE(times) << times.error().message;
   EXPECT_GT(times->step_s, 0);
   EXPECT_GT(times->instructions, 50);

@@ -63,7 +63,7 @@ class Meter {
 };
 
 tessera::ProfileOptions machine_options(const ProfileOptions& options) {
-  return {options.device, options.ranks, options.quick, nullptr};
+  return {options.device, options.ranks, options.threads, options.quick, nullptr};
 }
 
 std::string path_of(const ProfileOptions& options) {
