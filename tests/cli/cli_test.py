@@ -97,7 +97,7 @@ class Diff(CliTest):
 
 class TheProgram(CliTest):
     def test_help_has_an_example_for_every_command(self):
-        for command in ([], ["train"], ["verify"], ["inspect"], ["plan"]):
+        for command in ([], ["train"], ["verify"], ["inspect"], ["plan"], ["predict"], ["accuracy"]):
             with self.subTest(command=command):
                 text = self.expect_text(*command, "--help")
                 self.assertRegex(text, r"Examples?:\n  (mpirun .* )?tessera ")
@@ -655,6 +655,30 @@ class Verify(RuntimeTest):
     def test_a_mesh_larger_than_the_ranks(self):
         self.expect_error(2, "data_parallel(4): its mesh {dp=4} needs 4 ranks, found 2 (--ranks)",
                           "verify", MODEL, "--plan", "data_parallel(4)", "--ranks", "2")
+
+
+class Predict(CliTest):
+    HEADER = ("row_id,source,model,params,layers,hidden,heads,kv_heads,ffn,seq,vocab,gpu,n_gpus,gpus_per_node,tp,pp,vpp,dp,cp,"
+              "ep,zero,microbatch,global_batch,recompute,dtype")
+    ROW = "r1,Megatron-LM,,,2,256,4,,,128,1024,A100-80GB,4,8,2,1,1,2,1,1,0,1,4,none,fp16"
+
+    def test_rows_get_figures_or_a_reason(self):
+        rows = self.write("rows.csv", "\n".join([self.HEADER, self.ROW, self.ROW.replace("r1", "r2").replace("A100-80GB", "abacus")]))
+        lines = self.expect_text("predict", rows).splitlines()
+        self.assertEqual(lines[0], "row_id,step_time_s,mem_GB,relative_uncertainty,style,reason")
+        self.assertRegex(lines[1], r"^r1,[0-9.e-]+,[0-9.]+,[0-9.]+,megatron,")
+        self.assertEqual(lines[2], "r2,,,,,the GPU 'abacus' is not known")
+        self.assertEqual(self.expect_text("predict", rows, "--threads", "2").splitlines(), lines)
+        self.assertIn("recipe      megatron(dp=2,tp=2,micro_batches=2)", self.expect_text("predict", rows, "--explain", "r1"))
+
+    def test_wrong_input_is_one_line(self):
+        rows = self.write("rows.csv", self.HEADER.replace(",hidden", "") + "\n")
+        self.expect_error(2, f"{rows}:1: expected the column 'hidden', found none; nearest: 'heads'", "predict", rows)
+        good = self.write("good.csv", self.HEADER + "\n" + self.ROW + "\n")
+        self.expect_error(2, "predict: no row 'r9', did you mean 'r1'?", "predict", good, "--explain", "r9")
+        self.expect_error(2, "expected [SCOPE.]KEY=VALUE, found 'jitter'", "predict", good, "--style-set", "jitter")
+        self.expect_error(2, f"{good}:1: expected the column 'step_time_s', found none", "accuracy", good)
+
 
 
 if __name__ == "__main__":
