@@ -81,6 +81,7 @@ const std::vector<Option>& options() {
       {"host_collective_s", &Style::host_collective_s, true},
       {"kernel_gap_s", &Style::kernel_gap_s, true},
       {"collective_gap_s", &Style::collective_gap_s, true},
+      {"host_crowd_s", &Style::host_crowd_s, true},
       {"loss_overhead_s", &Style::loss_overhead_s, true},
       {"lookup_gradient_passes", &Style::lookup_gradient_passes},
       {"elementwise_passes", &Style::elementwise_passes},

@@ -316,6 +316,8 @@ class PlayerPricing {
     const std::string kind(collective_name(issue.kind));
     Item& item = push(ItemKind::kIssue);
     set_transfer(item, cost);
+    const int64_t crowd = std::max<int64_t>(0, where.where.members_a_node - 4);
+    item.host_s += shared_.options.style.host_crowd_s * static_cast<double>(crowd);
     item.lane = Lane::kCollective;
     item.spent = Spent::kCollective;
     item.handle = handles_.at(issue.handle);
