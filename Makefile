@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-slow demo bench format lint planning clean
+.PHONY: help setup build test test-slow demo bench accuracy format lint planning clean
 
 help: ## this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -25,6 +25,9 @@ demo: build ## train a GPT on real text, serially and under a plan, and prove th
 
 bench: build ## the benchmarks
 	@scripts/bench
+
+accuracy: build ## predict the published runs and write docs/accuracy.md
+	@build/tessera accuracy data/published-throughput.csv --threads 2 -o docs/accuracy.md
 
 planning: ## build and test the planning half alone, without libtorch and MPI
 	@scripts/setup --planning

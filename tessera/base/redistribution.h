@@ -32,8 +32,8 @@ struct Redistribution {
   CollectiveKind kind = CollectiveKind::kExchange;
   std::optional<Combiner> combiner;  // unset: copy
   DType dtype = DType::kFloat32;
-  std::vector<Box> hold;  // by member
-  std::vector<Box> need;  // by member
+  SharedBoxes hold;  // by member
+  SharedBoxes need;  // by member
   friend bool operator==(const Redistribution&, const Redistribution&) = default;
 };
 

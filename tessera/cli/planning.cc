@@ -23,9 +23,9 @@ Result<Planned> make_planned(const std::string& model, const std::string& plan_t
   }
   TESSERA_TRY(planned.model, build_model(model, planned.batch));
   TESSERA_TRY(const Plan plan, load_plan(plan_text, planned.model.graph));
-  TESSERA_TRY(const Graph graph,
+  TESSERA_TRY(Graph graph,
               tessera::training_graph(planned.model.graph, plan, plan.precision, OptimizerSpec{}));
-  TESSERA_TRY(Prepared prepared, prepare(graph, plan));
+  TESSERA_TRY(Prepared prepared, prepare(std::move(graph), plan));
   auto shared = std::make_shared<const Graph>(std::move(prepared.graph));
   TESSERA_TRY(Lowering lowering, Lowering::create(std::move(shared), std::move(prepared.plan)));
   planned.lowering = std::make_unique<Lowering>(std::move(lowering));

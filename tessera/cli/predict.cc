@@ -7,13 +7,14 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/predict/constants.h"
 #include "tessera/predict/predict.h"
 
 namespace tessera::cli {
 namespace {
 
 struct PredictOptions {
-  std::string rows, out, explain;
+  std::string rows, out, explain, constants;
   std::vector<std::string> settings, only;
   int threads = 1;
 };
@@ -105,7 +106,10 @@ Result<int> run_predict(const PredictOptions& options) {
   TESSERA_TRY(const std::string text, read_file(options.rows));
   TESSERA_TRY(const CsvTable table, parse_csv(text, options.rows));
   TESSERA_TRY(std::vector<Row> rows, read_rows(table, options.rows));
-  TESSERA_TRY(const PredictSettings settings, parse_settings(options.settings));
+  TESSERA_TRY(const Constants constants, load_constants(options.constants));
+  PredictSettings settings = constants.all;
+  TESSERA_TRY(const PredictSettings more, parse_settings(options.settings));
+  settings.insert(settings.end(), more.begin(), more.end());
   TESSERA_TRY_VOID(keep_sources(rows, options.only));
   if (!options.explain.empty()) return explain_row(rows, options.explain, settings);
   const std::string csv = predictions_csv(predict(rows, settings, options.threads));
@@ -126,6 +130,8 @@ void add_predict(CLI::App& app, Action& action) {
       ->add_option("--style-set", options->settings,
                    "Set a constant: [FRAMEWORK|MACHINE.]KEY=VALUE")
       ->allow_extra_args(false);
+  command->add_option("--constants", options->constants,
+                      "Constants in place of those of the program (docs/reference/predict.md)");
   command->add_option("--only", options->only, "Only rows of this source (may be repeated)")
       ->allow_extra_args(false);
   command->add_option("--threads", options->threads, "Rows priced at the same time")

@@ -34,4 +34,11 @@ struct VerifyOptions {
 };
 Result<int> run_verify(const VerifyOptions& options);
 
+struct ProfileOptions {
+  std::string device = "cpu", out;
+  std::vector<int64_t> ranks{1, 2, 4};
+  bool quick = false, no_mpi = false;
+};
+Result<int> run_profile(const ProfileOptions& options);
+
 }  // namespace tessera::cli

@@ -200,7 +200,7 @@ TEST(CodedCalls, OverlappingPiecesAreNotCoded) {
                             {range(0, 32), range(0, 64)}};
   EXPECT_FALSE(can_code(what));
   Redistribution integers = what;
-  integers.need[0] = range(0, 64);
+  integers.need.set(0, range(0, 64));
   EXPECT_TRUE(can_code(integers));
   integers.dtype = DType::kInt64;
   EXPECT_FALSE(can_code(integers));

@@ -155,7 +155,7 @@ void check_items(const std::vector<Item>& items, size_t members, size_t me) {
     check_view(item.in, what.hold[me]);
     check_view(item.out, what.need[me]);
     if (what.combiner != Combiner::kMoments) continue;
-    for (const std::vector<Box>* boxes : {&what.hold, &what.need}) {
+    for (const SharedBoxes* boxes : {&what.hold, &what.need}) {
       for (const Box& box : *boxes) {
         TESSERA_CHECK(box.empty() || (box.rank() > 0 && box.dims.back() == Interval{0, kMoments}),
                       "moments need a last dim [0:3], found {}", box.to_string());

@@ -68,7 +68,8 @@ constexpr std::array<Preset, 11> kPresets = {{
 // -------------------------------------------------------------------------------------
 struct Option {
   std::string_view key;
-  std::variant<double Style::*, bool Style::*, std::string Style::*, Style::Allocator Style::*>
+  std::variant<double Style::*, bool Style::*, std::string Style::*, Style::Allocator Style::*,
+               Style::Transport Style::*>
       field;
   bool seconds = false;
   double most = 1e9;  // numbers: from 0 to it
@@ -102,6 +103,7 @@ const std::vector<Option>& options() {
       {"network_slowdown", &Style::network_slowdown},
       {"collective_slowdown", &Style::collective_slowdown},
       {"allocator", &Style::allocator},
+      {"transport", &Style::transport},
       {"step_overhead_s", &Style::step_overhead_s, true},
       {"jitter", &Style::jitter, false, 1},
   };
@@ -111,6 +113,7 @@ const std::vector<Option>& options() {
 constexpr std::array<std::pair<std::string_view, double>, 4> kUnits = {
     {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
 constexpr std::array<std::string_view, 3> kAllocators = {"planned", "caching", "expandable"};
+constexpr std::array<std::string_view, 4> kTransports = {"any", "threads", "mpi", "nccl"};
 constexpr std::array<std::string_view, 4> kArithmetics = {"dtype", "tf32", "fp8", "fp4"};
 
 template <size_t N>
@@ -183,6 +186,12 @@ struct Setter {
     style.*field = static_cast<Style::Allocator>(found - kAllocators.begin());
     return {};
   }
+  Status operator()(Style::Transport Style::*field) const {
+    const auto* found = std::find(kTransports.begin(), kTransports.end(), text);
+    if (found == kTransports.end()) return expected_one_of(option.key, kTransports, text);
+    style.*field = static_cast<Style::Transport>(found - kTransports.begin());
+    return {};
+  }
 };
 
 struct Printer {
@@ -197,6 +206,9 @@ struct Printer {
   }
   std::string operator()(Style::Allocator Style::*field) const {
     return std::string(kAllocators[static_cast<size_t>(style.*field)]);
+  }
+  std::string operator()(Style::Transport Style::*field) const {
+    return std::string(kTransports[static_cast<size_t>(style.*field)]);
   }
 };
 

@@ -55,6 +55,10 @@ struct Style {
   double collective_slowdown = 1.10;
   enum class Allocator : uint8_t { kPlanned, kCaching, kExpandable };
   Allocator allocator = Allocator::kPlanned;
+  // Which of a profile's measured collectives and messages: between threads of a process, between
+  // processes of MPI, of NCCL; any: the first of these that was measured.
+  enum class Transport : uint8_t { kAny, kThreads, kMpi, kNccl };
+  Transport transport = Transport::kAny;
   // Once a step: data loading, logging, reading the loss (seconds), and relative noise of a rank's
   // step.
   double step_overhead_s = 0;

@@ -137,7 +137,7 @@ TensorId GraphBuilder::op1(std::string_view name, std::string_view kind,
 
 Result<Graph> GraphBuilder::finish() {
   if (!ok()) return tl::unexpected(error_);
-  TESSERA_TRY_VOID(graph_.verify());
+  TESSERA_TRY_VOID(graph_.verify_made());
   return std::move(graph_);
 }
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <array>
+#include <functional>
+#include <unordered_set>
 #include <utility>
 
 #include "tessera/base/check.h"
@@ -138,72 +140,89 @@ bool in_range(TensorId id, const Graph& graph) {
   return id.valid() && id.index() < graph.tensors().size();
 }
 
+// "op 'blocks.0.attn.q' (einsum)", made only for a message.
+using LazyName = std::function<std::string()>;
+
 bool has_producer(Role role) { return role == Role::kActivation || role == Role::kGradient; }
 
-Status verify_tensor(const Graph& graph, const Tensor& tensor, size_t position) {
-  const std::string where = fmt::format("tensor '{}'", tensor.name);
-  if (tensor.name.empty()) return invalid_input(fmt::format("tensor {} has no name", position));
-  if (tensor.id.index() != position) {
-    return invalid_input(
-        fmt::format("{}: expected id {}, found {}", where, position, tensor.id.value));
+// Is a dim name twice among the dims? They are few.
+const Dim* repeated(const std::vector<Dim>& dims) {
+  for (size_t i = 0; i < dims.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (dims[i].name == dims[j].name) return &dims[i];
+    }
   }
-  std::set<std::string_view> names;
+  return nullptr;
+}
+
+Status verify_dims(const Tensor& tensor, const LazyName& where) {
   for (const Dim& dim : tensor.dims) {
     if (!is_identifier(dim.name)) {
       return invalid_input(fmt::format(
-          "{}: expected a dim name (letters, digits, '_', '.'), found '{}'", where, dim.name));
-    }
-    if (!names.insert(dim.name).second) {
-      return invalid_input(fmt::format("{}: dim '{}' occurs twice", where, dim.name));
+          "{}: expected a dim name (letters, digits, '_', '.'), found '{}'", where(), dim.name));
     }
     if (dim.size < 1) {
       return invalid_input(
-          fmt::format("{}: expected dim '{}' to have a size of at least 1, found {}", where,
+          fmt::format("{}: expected dim '{}' to have a size of at least 1, found {}", where(),
                       dim.name, dim.size));
     }
   }
+  if (const Dim* dim = repeated(tensor.dims)) {
+    return invalid_input(fmt::format("{}: dim '{}' occurs twice", where(), dim->name));
+  }
+  return {};
+}
+
+Status verify_tensor(const Graph& graph, const Tensor& tensor, size_t position) {
+  const LazyName where = [&] { return fmt::format("tensor '{}'", tensor.name); };
+  if (tensor.name.empty()) return invalid_input(fmt::format("tensor {} has no name", position));
+  if (tensor.id.index() != position) {
+    return invalid_input(
+        fmt::format("{}: expected id {}, found {}", where(), position, tensor.id.value));
+  }
+  TESSERA_TRY_VOID(verify_dims(tensor, where));
   if (tensor.update_of.valid() && !in_range(tensor.update_of, graph)) {
-    return invalid_input(fmt::format("{}: update_of is no tensor of the graph", where));
+    return invalid_input(fmt::format("{}: update_of is no tensor of the graph", where()));
   }
   if (tensor.of.valid() && !in_range(tensor.of, graph)) {
-    return invalid_input(fmt::format("{}: of is no tensor of the graph", where));
+    return invalid_input(fmt::format("{}: of is no tensor of the graph", where()));
   }
   if (tensor.producer.valid()) {
     if (tensor.producer.index() >= graph.ops().size()) {
-      return invalid_input(fmt::format("{}: its producer is no op of the graph", where));
+      return invalid_input(fmt::format("{}: its producer is no op of the graph", where()));
     }
     const std::vector<TensorId>& outputs = graph.op(tensor.producer).outputs;
     if (std::find(outputs.begin(), outputs.end(), tensor.id) == outputs.end()) {
-      return invalid_input(fmt::format("{}: its producer '{}' does not make it", where,
+      return invalid_input(fmt::format("{}: its producer '{}' does not make it", where(),
                                        graph.op(tensor.producer).path));
     }
   }
   if (has_producer(tensor.role) && !tensor.producer.valid()) {
-    return invalid_input(fmt::format("{}: expected an op that makes this {}, found none", where,
+    return invalid_input(fmt::format("{}: expected an op that makes this {}, found none", where(),
                                      role_name(tensor.role)));
   }
   if (!has_producer(tensor.role) && tensor.producer.valid() && !tensor.update_of.valid()) {
-    return invalid_input(fmt::format("{}: op '{}' may not make a tensor of role {}", where,
+    return invalid_input(fmt::format("{}: op '{}' may not make a tensor of role {}", where(),
                                      graph.op(tensor.producer).path, role_name(tensor.role)));
   }
   return {};
 }
 
-Status verify_op_inference(const Graph& graph, const Op& op, const std::string& where) {
+Status verify_op_inference(const Graph& graph, const Op& op, const LazyName& where) {
   Attributes attributes = op.attributes;
   auto inferred = infer_op(graph, op.kind, op.inputs, attributes);
-  if (!inferred) return invalid_input(fmt::format("{}: {}", where, inferred.error().message));
+  if (!inferred) return invalid_input(fmt::format("{}: {}", where(), inferred.error().message));
   if (attributes != op.attributes) {
     for (const auto& [name, value] : attributes) {
       const auto it = op.attributes.find(name);
       if (it == op.attributes.end() || it->second != value) {
         return invalid_input(
-            fmt::format("{}: attribute '{}' is missing or of the wrong type", where, name));
+            fmt::format("{}: attribute '{}' is missing or of the wrong type", where(), name));
       }
     }
   }
   if (inferred->outputs.size() != op.outputs.size()) {
-    return invalid_input(fmt::format("{}: expected {} outputs, found {}", where,
+    return invalid_input(fmt::format("{}: expected {} outputs, found {}", where(),
                                      inferred->outputs.size(), op.outputs.size()));
   }
   for (size_t i = 0; i < op.outputs.size(); ++i) {
@@ -212,52 +231,53 @@ Status verify_op_inference(const Graph& graph, const Op& op, const std::string& 
       Tensor wanted = output;
       wanted.dims = inferred->outputs[i];
       wanted.dtype = inferred->dtypes[i];
-      return invalid_input(fmt::format("{}: expected output {} to be {}, found {}", where, i,
+      return invalid_input(fmt::format("{}: expected output {} to be {}, found {}", where(), i,
                                        describe(wanted), describe(output)));
     }
   }
   if (op.annotation != inferred->annotation) {
     const std::string wanted = to_string(inferred->annotation);
     const std::string found = to_string(op.annotation);
-    return invalid_input(fmt::format("{}: expected the annotation '{}', found '{}'{}", where,
+    return invalid_input(fmt::format("{}: expected the annotation '{}', found '{}'{}", where(),
                                      wanted, found, wanted == found ? " with other sizes" : ""));
   }
   return {};
 }
 
-Status verify_op(const Graph& graph, const Op& op, size_t position) {
-  const std::string where = fmt::format("op '{}' ({})", op.path, op.kind);
+Status verify_op(const Graph& graph, const Op& op, size_t position, bool infer) {
+  const LazyName where = [&] { return fmt::format("op '{}' ({})", op.path, op.kind); };
   if (op.id.index() != position) {
-    return invalid_input(fmt::format("{}: expected id {}, found {}", where, position, op.id.value));
+    return invalid_input(
+        fmt::format("{}: expected id {}, found {}", where(), position, op.id.value));
   }
   for (const TensorId input : op.inputs) {
     if (!in_range(input, graph)) {
-      return invalid_input(fmt::format("{}: an input is no tensor of the graph", where));
+      return invalid_input(fmt::format("{}: an input is no tensor of the graph", where()));
     }
     const Tensor& tensor = graph.tensor(input);
     if (tensor.producer.valid() && tensor.producer.index() >= position) {
       return invalid_input(
-          fmt::format("{}: reads '{}', which a later op makes", where, tensor.name));
+          fmt::format("{}: reads '{}', which a later op makes", where(), tensor.name));
     }
   }
   for (const TensorId output : op.outputs) {
     if (!in_range(output, graph)) {
-      return invalid_input(fmt::format("{}: an output is no tensor of the graph", where));
+      return invalid_input(fmt::format("{}: an output is no tensor of the graph", where()));
     }
     const Tensor& tensor = graph.tensor(output);
     if (tensor.producer != op.id) {
       return invalid_input(
-          fmt::format("{}: its output '{}' has another producer", where, tensor.name));
+          fmt::format("{}: its output '{}' has another producer", where(), tensor.name));
     }
     if (tensor.update_of.valid() && op.phase != Phase::kUpdate) {
-      return invalid_input(fmt::format("{}: only an update op may update '{}'", where,
+      return invalid_input(fmt::format("{}: only an update op may update '{}'", where(),
                                        graph.tensor(tensor.update_of).name));
     }
   }
   if (op.mirror.valid() && op.mirror.index() >= graph.ops().size()) {
-    return invalid_input(fmt::format("{}: its mirror is no op of the graph", where));
+    return invalid_input(fmt::format("{}: its mirror is no op of the graph", where()));
   }
-  return verify_op_inference(graph, op, where);
+  return infer ? verify_op_inference(graph, op, where) : Status();
 }
 
 }  // namespace
@@ -273,29 +293,46 @@ std::string describe(const Tensor& tensor) {
   return fmt::format("'{}' {} {}", tensor.name, describe(tensor.dims), dtype_name(tensor.dtype));
 }
 
-Status Graph::verify() const {
-  std::set<std::string_view> names;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    TESSERA_TRY_VOID(verify_tensor(*this, tensors_[i], i));
-    if (!names.insert(tensors_[i].name).second) {
-      return invalid_input(fmt::format("two tensors have the name '{}'", tensors_[i].name));
+namespace {
+
+Status verify_graph(const Graph& graph, bool infer) {
+  std::unordered_set<std::string_view> names;  // for look-up only
+  names.reserve(graph.tensors().size());
+  for (size_t i = 0; i < graph.tensors().size(); ++i) {
+    const Tensor& tensor = graph.tensors()[i];
+    TESSERA_TRY_VOID(verify_tensor(graph, tensor, i));
+    if (!names.insert(tensor.name).second) {
+      return invalid_input(fmt::format("two tensors have the name '{}'", tensor.name));
     }
   }
-  std::set<std::pair<Phase, std::string_view>> paths;
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    if (!paths.insert({ops_[i].phase, ops_[i].path}).second) {
+  std::array<std::unordered_set<std::string_view>, 3> paths;  // by phase; for look-up only
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    if (!paths[static_cast<size_t>(op.phase)].insert(op.path).second) {
       return invalid_input(
-          fmt::format("two {} ops have the path '{}'", phase_name(ops_[i].phase), ops_[i].path));
+          fmt::format("two {} ops have the path '{}'", phase_name(op.phase), op.path));
     }
-    TESSERA_TRY_VOID(verify_op(*this, ops_[i], i));
+    TESSERA_TRY_VOID(verify_op(graph, op, i, infer));
   }
-  if (loss.valid()) {
-    if (!in_range(loss, *this)) return invalid_input("the loss is no tensor of the graph");
-    if (!tensor(loss).dims.empty()) {
-      return invalid_input(fmt::format("expected a scalar loss, found {}", describe(tensor(loss))));
-    }
+  if (graph.loss.valid()) {
+    if (!in_range(graph.loss, graph)) return invalid_input("the loss is no tensor of the graph");
+    const Tensor& loss = graph.tensor(graph.loss);
+    if (!loss.dims.empty())
+      return invalid_input(fmt::format("expected a scalar loss, found {}", describe(loss)));
   }
   return {};
+}
+
+}  // namespace
+
+Status Graph::verify() const { return verify_graph(*this, true); }
+
+Status Graph::verify_made() const {
+#ifdef NDEBUG
+  return verify_graph(*this, false);
+#else
+  return verify_graph(*this, true);
+#endif
 }
 
 }  // namespace tessera

@@ -119,6 +119,10 @@ class Graph {
   // Well-formed: ids, order, unique names, annotation sizes = shapes, known kinds, every attribute
   // as its kind demands.
   Status verify() const;
+  // Of a graph made op by op (GraphBuilder, transforms), where what an op makes was inferred when
+  // it was added: in a build without assertions it is not inferred a second time, all else is
+  // checked.
+  Status verify_made() const;
   friend bool operator==(const Graph&, const Graph&) = default;
 
  private:

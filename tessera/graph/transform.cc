@@ -131,7 +131,7 @@ class Renumbering {
   }
 
   Result<Graph> finish() {
-    TESSERA_TRY_VOID(out_.verify());
+    TESSERA_TRY_VOID(out_.verify_made());
     return std::move(out_);
   }
 

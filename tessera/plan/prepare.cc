@@ -1,6 +1,7 @@
 #include "tessera/plan/prepare.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/base/check.h"
 #include "tessera/graph/builder.h"
@@ -27,12 +28,12 @@ Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision p
   return differentiate(shaped, optimizer);
 }
 
-Result<Prepared> prepare(const Graph& differentiated, const Plan& plan) {
+Result<Prepared> prepare(Graph differentiated, const Plan& plan) {
   // Expansions first, so that clones are of expanded ops. Each round frees dims for good; a few are
   // enough.
   constexpr int kMostRounds = 8;
   Prepared prepared;
-  prepared.graph = differentiated;
+  prepared.graph = std::move(differentiated);
   for (int round = 0; round < kMostRounds; ++round) {
     TESSERA_TRY(prepared.plan, resolve(plan, prepared.graph));
     if (!prepared.plan.to_expand.empty()) {
@@ -43,7 +44,7 @@ Result<Prepared> prepare(const Graph& differentiated, const Plan& plan) {
       return prepared;
     }
   }
-  TESSERA_CHECK(false, "the graph '{}' still wants transforms after {} rounds", differentiated.name,
+  TESSERA_CHECK(false, "the graph '{}' still wants transforms after {} rounds", prepared.graph.name,
                 kMostRounds);
 }
 

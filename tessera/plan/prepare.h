@@ -33,6 +33,6 @@ struct Prepared {
   Graph graph;
   ResolvedPlan plan;  // of that graph; nothing left to expand or to recompute
 };
-Result<Prepared> prepare(const Graph& differentiated, const Plan& plan);
+Result<Prepared> prepare(Graph differentiated, const Plan& plan);
 
 }  // namespace tessera

@@ -183,7 +183,7 @@ PathIndex::PathIndex(const std::vector<std::string_view>& paths) {
       end = std::min(path.find_first_of(".@#", end + 1), path.size());
       const std::string_view prefix = path.substr(0, end);
       const auto [it, added] = known.try_emplace(prefix, static_cast<int>(nodes_.size()));
-      if (added) nodes_.push_back({std::string(prefix), parent});
+      if (added) nodes_.push_back({prefix, parent});
       parent = it->second;
     }
     node_of_path_.push_back(parent);

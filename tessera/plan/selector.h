@@ -47,14 +47,15 @@ class Glob {
 
 class PathIndex {
  public:
+  // What the paths view must outlive the index.
   explicit PathIndex(const std::vector<std::string_view>& paths);
   // For each path, by position: does `pattern` select it?
   const std::vector<bool>& select(const std::string& pattern);
 
  private:
   struct Node {
-    std::string text;  // a prefix
-    int parent = -1;   // the next shorter prefix; always an earlier node
+    std::string_view text;  // a prefix
+    int parent = -1;        // the next shorter prefix; always an earlier node
   };
   std::vector<Node> nodes_;
   std::vector<int> node_of_path_;

@@ -38,6 +38,8 @@ Framework late_megatron(std::string name, std::string style) {
   Framework framework = megatron(std::move(name), std::move(style));
   framework.sequence_shard = true;
   framework.sharded_state = true;
+  framework.interleaved = true;
+  framework.narrow_gradients = framework.style == "nemo";
   framework.bucket_bytes = 160 << 20;  // 40 M gradients
   return framework;
 }
@@ -193,6 +195,7 @@ const std::vector<std::pair<std::string, Option>>& options() {
       {"recompute", &Framework::recompute},
       {"recompute_last_stage", &Framework::recompute_last_stage},
       {"sequence_shard", &Framework::sequence_shard},
+      {"interleaved", &Framework::interleaved},
       {"sharded_state", &Framework::sharded_state},
       {"gathers_once", &Framework::gathers_once},
       {"narrow_gradients", &Framework::narrow_gradients},

@@ -25,6 +25,7 @@ struct Framework {
   // In the last stage nothing is computed again by full recompute (DeepSpeed's pipeline engine).
   bool recompute_last_stage = true;
   bool sequence_shard = false;      // with tp: seq over tp between the split ops
+  bool interleaved = false;         // stages in chunks of two blocks where vpp is not stated
   bool sharded_state = false;       // zero = 1 where the row is silent
   bool gathers_once = true;         // zero = 1: parameters are gathered once a step, not kept twice
   bool narrow_gradients = false;    // gradients are summed in the dtype of the computation

@@ -117,7 +117,6 @@ Status set_degrees(Run& run, const Row& row) {
     run.zero = 1;
     run.reasons.emplace_back("zero = 1 (distributed optimizer)");
   }
-  run.vpp = run.pp > 1 ? row.vpp.value_or(1) : 1;
   run.ep = run.model.form == Form::kMixture ? row.ep.value_or(1) : 1;
   return {};
 }
@@ -171,6 +170,20 @@ int64_t usual_batch(const Run& run) {
   int64_t count = std::max(wanted, least);
   if (run.pp > 1) count = (count + run.pp - 1) / run.pp * run.pp;
   return unit * count;
+}
+
+// Chunks of a stage: as stated, else of two blocks where that divides and the framework
+// interleaves.
+void set_chunks(Run& run, const Row& row) {
+  run.vpp = run.pp > 1 ? row.vpp.value_or(1) : 1;
+  if (row.vpp || run.pp == 1 || !run.framework.interleaved) return;
+  if (run.model.form == Form::kMixture || run.micro_batches % run.pp != 0) return;
+  for (const int64_t blocks : {2, 1, 3, 4}) {
+    if (run.model.layers % (run.pp * blocks) != 0) continue;
+    run.vpp = run.model.layers / (run.pp * blocks);
+    break;
+  }
+  if (run.vpp > 1) run.reasons.push_back(fmt::format("vpp = {}", run.vpp));
 }
 
 // Whole micro-batches of whole sequences; the batch is rounded to them.
@@ -269,6 +282,7 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
   TESSERA_TRY_VOID(set_arithmetic(run, row));
   TESSERA_TRY_VOID(set_degrees(run, row));
   set_batch(run, row);
+  set_chunks(run, row);
   set_recompute(run, row);
   return run;
 }

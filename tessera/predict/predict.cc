@@ -189,13 +189,12 @@ Result<PredictSettings> parse_settings(const std::vector<std::string>& texts) {
   return settings;
 }
 
-std::vector<Prediction> predict(const std::vector<Row>& rows, const PredictSettings& settings,
-                                int threads) {
-  std::vector<Prediction> out(rows.size());
-  std::vector<std::optional<Case>> cases(rows.size());
+std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads) {
+  std::vector<Prediction> out(jobs.size());
+  std::vector<std::optional<Case>> cases(jobs.size());
   std::map<std::string, std::vector<size_t>> by_program;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (auto item = case_of(rows[i], settings)) {
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (auto item = case_of(*jobs[i].row, *jobs[i].settings)) {
       by_program[item->lowering_key()].push_back(i);
       cases[i] = std::move(*item);
     } else {
@@ -212,8 +211,15 @@ std::vector<Prediction> predict(const std::vector<Row>& rows, const PredictSetti
   for (int i = 1; i < threads; ++i) others.emplace_back(work);
   work();
   for (std::thread& thread : others) thread.join();
-  for (size_t i = 0; i < rows.size(); ++i) out[i].id = rows[i].id;
+  for (size_t i = 0; i < jobs.size(); ++i) out[i].id = jobs[i].row->id;
   return out;
+}
+
+std::vector<Prediction> predict(const std::vector<Row>& rows, const PredictSettings& settings,
+                                int threads) {
+  std::vector<PredictJob> jobs;
+  for (const Row& row : rows) jobs.push_back({&row, &settings});
+  return predict(jobs, threads);
 }
 
 Result<Explained> explain(const Row& row, const PredictSettings& settings) {

@@ -48,6 +48,13 @@ struct Prediction {
 std::vector<Prediction> predict(const std::vector<Row>& rows, const PredictSettings& settings,
                                 int threads);
 
+// The same of rows with settings of their own: both parts of a pair live as long as the call.
+struct PredictJob {
+  const Row* row = nullptr;
+  const PredictSettings* settings = nullptr;
+};
+std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads);
+
 // One row with all that led to it.
 struct Explained {
   Expressed expressed;

@@ -29,92 +29,154 @@ bool alike(const TextInstruction& a, const TextIssue& x, const TextInstruction& 
          x.unit == y.unit;
 }
 
-// Does an instruction touch a buffer of the transfers other than by being its issue? Then the issue
-// may not move behind it.
-bool touches(const TextInstruction& instruction, const std::set<int>& inputs,
-             const std::set<int>& outputs) {
-  const auto reads = [&](const TextView& view) { return outputs.contains(view.buffer); };
-  const auto writes = [&](const TextView& view) {
-    return outputs.contains(view.buffer) || inputs.contains(view.buffer);
-  };
+// Calls reads(buffer) and writes(buffer) of an instruction's operands until one is true.
+template <class Reads, class Writes>
+bool touches(const TextInstruction& instruction, const Reads& reads, const Writes& writes) {
   if (const auto* compute = std::get_if<TextCompute>(&instruction.body)) {
-    return std::any_of(compute->inputs.begin(), compute->inputs.end(), reads) ||
+    return std::any_of(compute->inputs.begin(), compute->inputs.end(),
+                       [&](const TextView& view) { return reads(view.buffer); }) ||
            std::any_of(compute->outputs.begin(), compute->outputs.end(),
-                       [&](const TextOutput& output) { return writes(output.view); });
+                       [&](const TextOutput& output) { return writes(output.view.buffer); });
   }
   if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
-    return std::any_of(issue->transfers.begin(), issue->transfers.end(),
-                       [&](const TextTransfer& t) { return reads(t.from) || writes(t.to); });
+    return std::any_of(
+        issue->transfers.begin(), issue->transfers.end(),
+        [&](const TextTransfer& t) { return reads(t.from.buffer) || writes(t.to.buffer); });
   }
-  if (const auto* cross = std::get_if<TextCross>(&instruction.body)) {
-    return cross->sends ? reads(cross->from) : writes(cross->to);
-  }
+  if (const auto* cross = std::get_if<TextCross>(&instruction.body))
+    return cross->sends ? reads(cross->from.buffer) : writes(cross->to.buffer);
   if (const auto* copy = std::get_if<TextCopy>(&instruction.body))
-    return reads(copy->from) || writes(copy->to);
-  if (const auto* load = std::get_if<TextLoad>(&instruction.body)) return writes(load->to);
+    return reads(copy->from.buffer) || writes(copy->to.buffer);
+  if (const auto* load = std::get_if<TextLoad>(&instruction.body)) return writes(load->to.buffer);
   return false;
+}
+
+// The buckets that may still take more, and how many of them each buffer is in.
+class OpenBuckets {
+ public:
+  struct Bucket {
+    size_t at = 0;  // position of its (latest) issue
+    int64_t bytes = 0;
+  };
+
+  OpenBuckets(const std::vector<TextInstruction>& block, size_t buffers)
+      : block_(block), inputs_(buffers, 0), outputs_(buffers, 0) {}
+
+  std::vector<Bucket>& buckets() { return buckets_; }
+  void add(Bucket bucket) {
+    buckets_.push_back(bucket);
+    count(issue(bucket), 1);
+  }
+  void count(const TextIssue& issue, int by) {
+    for (const TextTransfer& transfer : issue.transfers) {
+      inputs_[static_cast<size_t>(transfer.from.buffer)] += by;
+      outputs_[static_cast<size_t>(transfer.to.buffer)] += by;
+    }
+  }
+  void close(int handle) {
+    close_if([&](const TextIssue& bucket) { return bucket.handle == handle; });
+  }
+  // A bucket that an instruction touches other than by being its issue may not move behind it.
+  void close_touched(const TextInstruction& instruction) {
+    const auto index = [](int buffer) { return static_cast<size_t>(buffer); };
+    const auto reads = [&](int buffer) { return outputs_[index(buffer)] > 0; };
+    const auto writes = [&](int buffer) { return reads(buffer) || inputs_[index(buffer)] > 0; };
+    if (!touches(instruction, reads, writes)) return;
+    close_if([&](const TextIssue& bucket) {
+      const auto fills = [&](int buffer) {
+        return std::any_of(bucket.transfers.begin(), bucket.transfers.end(),
+                           [&](const TextTransfer& t) { return t.to.buffer == buffer; });
+      };
+      const auto uses = [&](int buffer) {
+        return std::any_of(bucket.transfers.begin(), bucket.transfers.end(),
+                           [&](const TextTransfer& t) {
+                             return t.to.buffer == buffer || t.from.buffer == buffer;
+                           });
+      };
+      return touches(instruction, fills, uses);
+    });
+  }
+
+ private:
+  const TextIssue& issue(const Bucket& bucket) const {
+    return std::get<TextIssue>(block_[bucket.at].body);
+  }
+  template <class Test>
+  void close_if(const Test& test) {
+    std::erase_if(buckets_, [&](const Bucket& bucket) {
+      if (!test(issue(bucket))) return false;
+      count(issue(bucket), -1);
+      return true;
+    });
+  }
+
+  const std::vector<TextInstruction>& block_;
+  std::vector<Bucket> buckets_;
+  std::vector<int> inputs_, outputs_;  // by buffer
+};
+
+int64_t bytes_of(const TextIssue& issue, const PlaceText& text, const ShapeRule& shapes) {
+  int64_t size = 0;
+  for (const TextTransfer& transfer : issue.transfers)
+    size +=
+        elements(transfer, text, shapes) * dtype_bytes(shapes.graph->tensor(transfer.tensor).dtype);
+  return size;
+}
+
+// Joins the collectives of a block; returns what became of their handles.
+std::map<int, int> join_collectives(std::vector<TextInstruction>& block, const PlaceText& text,
+                                    const ShapeRule& shapes, int64_t bytes) {
+  std::map<int, int> renamed;  // handle -> handle of the bucket
+  OpenBuckets open(block, text.buffers.size());
+  std::vector<bool> dropped(block.size(), false);
+  bool joined = false;
+  for (size_t i = 0; i < block.size(); ++i) {
+    if (const auto* wait = std::get_if<TextWait>(&block[i].body)) {
+      const auto it = renamed.find(wait->handle);
+      open.close(it == renamed.end() ? wait->handle : it->second);
+      continue;
+    }
+    auto* issue = std::get_if<TextIssue>(&block[i].body);
+    open.close_touched(block[i]);
+    if (issue == nullptr || issue->classify) continue;
+    const int64_t own = bytes_of(*issue, text, shapes);
+    const auto it = std::find_if(open.buckets().begin(), open.buckets().end(), [&](const auto& b) {
+      return b.bytes + own <= bytes &&
+             alike(block[b.at], std::get<TextIssue>(block[b.at].body), block[i], *issue, shapes);
+    });
+    if (it == open.buckets().end()) {
+      open.add({i, own});
+      continue;
+    }
+    TextIssue& bucket = std::get<TextIssue>(block[it->at].body);
+    for (auto& [handle, to] : renamed) {
+      if (to == bucket.handle) to = issue->handle;
+    }
+    renamed[bucket.handle] = issue->handle;
+    open.count(*issue, 1);
+    std::vector<TextTransfer> all = std::move(bucket.transfers);
+    all.insert(all.end(), issue->transfers.begin(), issue->transfers.end());
+    issue->transfers = std::move(all);
+    dropped[it->at] = true;
+    joined = true;
+    *it = {i, it->bytes + own};
+  }
+  if (!joined) return renamed;
+  size_t kept = 0;
+  for (size_t i = 0; i < block.size(); ++i) {
+    if (dropped[i]) continue;
+    if (kept != i) block[kept] = std::move(block[i]);
+    ++kept;
+  }
+  block.resize(kept);
+  return renamed;
 }
 
 }  // namespace
 
 void bucket_collectives(PlaceText& text, const ShapeRule& shapes, int64_t bytes) {
   for (auto& [ref, block] : text.blocks) {
-    std::map<int, int> renamed;  // handle -> handle of the bucket
-    // Open buckets: position of their (latest) issue.
-    std::vector<size_t> open;
-    std::vector<bool> dropped(block.size(), false);
-    for (size_t i = 0; i < block.size(); ++i) {
-      if (const auto* wait = std::get_if<TextWait>(&block[i].body)) {
-        const auto it = renamed.find(wait->handle);
-        const int handle = it == renamed.end() ? wait->handle : it->second;
-        std::erase_if(
-            open, [&](size_t at) { return std::get<TextIssue>(block[at].body).handle == handle; });
-        continue;
-      }
-      auto* issue = std::get_if<TextIssue>(&block[i].body);
-      // What touches an open bucket's buffers closes it: it may not move behind this instruction.
-      std::erase_if(open, [&](size_t at) {
-        const auto& bucket = std::get<TextIssue>(block[at].body);
-        std::set<int> inputs, outputs;
-        for (const TextTransfer& transfer : bucket.transfers) {
-          inputs.insert(transfer.from.buffer);
-          outputs.insert(transfer.to.buffer);
-        }
-        return touches(block[i], inputs, outputs);
-      });
-      if (issue == nullptr || issue->classify) continue;
-      const auto it = std::find_if(open.begin(), open.end(), [&](size_t at) {
-        const auto& bucket = std::get<TextIssue>(block[at].body);
-        if (!alike(block[at], bucket, block[i], *issue, shapes)) return false;
-        int64_t size = 0;
-        for (const TextIssue* part : {&bucket, static_cast<const TextIssue*>(issue)}) {
-          for (const TextTransfer& transfer : part->transfers) {
-            size += elements(transfer, text, shapes) *
-                    dtype_bytes(shapes.graph->tensor(transfer.tensor).dtype);
-          }
-        }
-        return size <= bytes;
-      });
-      if (it == open.end()) {
-        open.push_back(i);
-        continue;
-      }
-      TextIssue& bucket = std::get<TextIssue>(block[*it].body);
-      for (auto& [handle, to] : renamed) {
-        if (to == bucket.handle) to = issue->handle;
-      }
-      renamed[bucket.handle] = issue->handle;
-      std::vector<TextTransfer> joined = std::move(bucket.transfers);
-      joined.insert(joined.end(), issue->transfers.begin(), issue->transfers.end());
-      issue->transfers = std::move(joined);
-      dropped[*it] = true;
-      *it = i;
-    }
-    std::vector<TextInstruction> kept;
-    for (size_t i = 0; i < block.size(); ++i) {
-      if (!dropped[i]) kept.push_back(std::move(block[i]));
-    }
-    block = std::move(kept);
+    const std::map<int, int> renamed = join_collectives(block, text, shapes, bytes);
     // Waits of joined handles, in this and later blocks, become waits of the bucket; repeats are
     // dropped.
     std::set<std::pair<int, int>> waited;

@@ -96,11 +96,7 @@ class Instantiation {
     out_.coordinates = here_[0].coordinates;
     out_.micro_batches = in.plan->plan.micro_batches;
     out_.micro_batch_dim = in.plan->plan.micro_batch_dim;
-    for (const Tensor& tensor : graph_.tensors()) {
-      for (const Dim& dim : tensor.dims) {
-        if (dim.name == out_.micro_batch_dim) out_.micro_batch_size = dim.size / out_.micro_batches;
-      }
-    }
+    out_.micro_batch_size = in.micro_batch_size;
   }
 
   Result<Program> run() {
@@ -136,7 +132,7 @@ class Instantiation {
   };
 
   const Mesh& mesh() const { return at_->text->mesh; }
-  std::vector<int64_t> shape(TensorId tensor) const { return in_.shapes.shape(tensor); }
+  const std::vector<int64_t>& shape(TensorId tensor) const { return (*in_.shapes)[tensor.index()]; }
   Box evaluate_here(TensorId tensor, const Region& region) const {
     return evaluate(region, mesh(), shape(tensor), at_->coordinates);
   }
@@ -224,7 +220,7 @@ class Instantiation {
     compute.kind = op.kind;
     compute.attributes = op.attributes;
     compute.box =
-        compute_box(op, (*in_.ops)[op.id.index()], in_.shapes, mesh(), at_->coordinates, body.step);
+        compute_box(op, (*in_.ops)[op.id.index()], in_.rule, mesh(), at_->coordinates, body.step);
     for (size_t i = 0; i < body.inputs.size(); ++i) {
       // What is held may be more than the box needs (keys behind the last query of a causal pair).
       const Box held = evaluate_here(op.inputs[i], body.inputs[i].region);
@@ -255,7 +251,22 @@ class Instantiation {
     group.index = static_cast<int>(
         std::find(group.members.begin(), group.members.end(), out_.rank) - group.members.begin());
     out_.groups.push_back(std::move(group));
+    member_boxes_.emplace_back();
     return known->second;
+  }
+
+  // The region on every member of a group: evaluated once for all tensors of one shape.
+  const SharedBoxes& boxes_of_members(int group, const Region& region,
+                                      const std::vector<int64_t>& whole) {
+    std::vector<MemberBoxes>& known = member_boxes_[static_cast<size_t>(group)];
+    for (const MemberBoxes& boxes : known) {
+      if (*boxes.shape == whole && *boxes.region == region) return boxes.boxes;
+    }
+    std::vector<Box> boxes;
+    for (int member : out_.groups[static_cast<size_t>(group)].members)
+      boxes.push_back(evaluate(region, mesh(), whole, mesh().coordinates(member)));
+    known.push_back({&whole, &region, std::move(boxes)});
+    return known.back().boxes;
   }
 
   void add(const TextInstruction& text, const TextIssue& body) {
@@ -269,14 +280,10 @@ class Instantiation {
     for (const TextTransfer& transfer : body.transfers) {
       Transfer t;
       t.tensor = transfer.tensor;
-      const std::vector<int64_t> whole = shape(transfer.tensor);
-      for (int member : group.members) {
-        const std::vector<int64_t> c = mesh().coordinates(member);
-        t.hold.push_back(evaluate(transfer.from.region, mesh(), whole, c));
-        t.need.push_back(evaluate(transfer.to.region, mesh(), whole, c));
-        moves =
-            moves || (!t.hold.back().empty() && !t.need.back().empty()) || !t.need.back().empty();
-      }
+      t.hold = boxes_of_members(issue.group, transfer.from.region, shape(transfer.tensor));
+      t.need = boxes_of_members(issue.group, transfer.to.region, shape(transfer.tensor));
+      moves = moves || std::any_of(t.need.begin(), t.need.end(),
+                                   [](const Box& need) { return !need.empty(); });
       const size_t me = static_cast<size_t>(group.index);
       if (!t.hold[me].empty()) t.in = local(transfer.from.buffer, t.hold[me]);
       if (!t.need[me].empty()) t.out = local(transfer.to.buffer, t.need[me]);
@@ -580,6 +587,11 @@ class Instantiation {
     }
   }
 
+  struct MemberBoxes {  // views of the text and of the shapes
+    const std::vector<int64_t>* shape = nullptr;
+    const Region* region = nullptr;
+    SharedBoxes boxes;
+  };
   struct PendingWait {
     int handle;
     int lag;
@@ -592,6 +604,7 @@ class Instantiation {
   Program out_;
   std::vector<Box> boxes_;  // global region of each buffer
   std::map<std::pair<PlaceId, std::vector<AxisId>>, int> groups_;
+  std::vector<std::vector<MemberBoxes>> member_boxes_;  // by group
   std::map<int, std::vector<int>> handles_;
   std::vector<PendingWait> waits_;
   BlockRef block_;

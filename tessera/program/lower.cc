@@ -15,18 +15,21 @@ struct Lowering::Impl {
   std::shared_ptr<const Graph> graph;
   ResolvedPlan plan;
   Analysis analysis;
-  std::vector<PlaceText> texts;  // by place
+  std::vector<PlaceText> texts;                     // by place
+  std::vector<std::vector<int64_t>> tensor_shapes;  // as blocks see them
+  int64_t micro_batch_size = 0;
+
+  ShapeRule rule() const {
+    return {graph.get(), plan.plan.micro_batch_dim, plan.plan.micro_batches};
+  }
+  void find_shapes();
 
   bool several_places() const;
   // Of ranks at one place; of_rank: index into `out`, by rank.
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
   std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
-    return {graph.get(),
-            &plan,
-            &analysis.ops,
-            &texts,
-            {graph.get(), plan.plan.micro_batch_dim, plan.plan.micro_batches}};
+    return {graph.get(), &plan, &analysis.ops, &texts, &tensor_shapes, rule(), micro_batch_size};
   }
 };
 
@@ -47,13 +50,26 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   TESSERA_TRY(impl.texts, write_place_texts(input, impl.analysis));
   for (PlaceText& text : impl.texts) {
     if (impl.plan.plan.prefetch) prefetch_at_rest(text, *impl.graph, *impl.plan.plan.prefetch);
-    bucket_collectives(text, impl.input().shapes, impl.plan.plan.bucket_bytes);
+    bucket_collectives(text, impl.rule(), impl.plan.plan.bucket_bytes);
   }
+  impl.find_shapes();
   int next_handle = 0;
   for (const PlaceText& text : impl.texts)
     next_handle = std::max(next_handle, end_of_handles(text));
-  for (PlaceText& text : impl.texts) stage_tiers(text, impl.input().shapes, impl.plan, next_handle);
+  for (PlaceText& text : impl.texts) stage_tiers(text, impl.rule(), impl.plan, next_handle);
   return lowering;
+}
+
+void Lowering::Impl::find_shapes() {
+  const ShapeRule shape_rule = rule();
+  tensor_shapes.reserve(graph->tensors().size());
+  for (const Tensor& tensor : graph->tensors()) {
+    tensor_shapes.push_back(shape_rule.shape(tensor.id));
+    for (const Dim& dim : tensor.dims) {
+      if (dim.name == plan.plan.micro_batch_dim)
+        micro_batch_size = dim.size / plan.plan.micro_batches;
+    }
+  }
 }
 
 Result<Program> Lowering::lower(int rank) const {
@@ -221,7 +237,7 @@ bool Lowering::Impl::several_places() const {
 
 void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
                                std::vector<int32_t>& of_rank) const {
-  const ShapeRule shapes = input().shapes;
+  const ShapeRule shapes = rule();
   const PlaceText& text = texts[place.index()];
   const Mesh& mesh = text.mesh;
   std::vector<Varying> varying = uneven_cuts(text, shapes);

@@ -422,7 +422,7 @@ void Mutator::collectives(const Place& place) {
     Box hold = issue->transfers[0].hold[0];
     if (!hold.empty() && shift(hold, graph_.tensor(tensor).shape())) {
       add("wrong_hold", place, [place, hold](Programs& p) {
-        std::get<Issue>(at(p, place).body).transfers[0].hold[0] = hold;
+        std::get<Issue>(at(p, place).body).transfers[0].hold.set(0, hold);
       });
     }
   }

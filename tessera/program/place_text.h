@@ -174,9 +174,11 @@ void stage_tiers(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& p
 struct InstantiateInput {
   const Graph* graph = nullptr;
   const ResolvedPlan* plan = nullptr;
-  const std::vector<OpPlan>* ops = nullptr;       // effective splits
-  const std::vector<PlaceText>* texts = nullptr;  // by place
-  ShapeRule shapes;
+  const std::vector<OpPlan>* ops = nullptr;                   // effective splits
+  const std::vector<PlaceText>* texts = nullptr;              // by place
+  const std::vector<std::vector<int64_t>>* shapes = nullptr;  // by tensor, as blocks see it
+  ShapeRule rule;
+  int64_t micro_batch_size = 0;
 };
 Result<Program> instantiate(const InstantiateInput& input, int rank);
 void plan_memory(Program& program, const Graph& graph);

@@ -104,7 +104,7 @@ struct Compute {
 // One array of a collective: hold and need are global regions of `tensor`, by member.
 struct Transfer {
   TensorId tensor;
-  std::vector<Box> hold, need;
+  SharedBoxes hold, need;
   std::optional<View> in, out;  // this rank's; absent if the box is empty
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };

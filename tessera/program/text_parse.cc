@@ -411,7 +411,7 @@ Compute Parser::compute(Cursor& in) {
 Transfer Parser::transfer(Cursor& in) {
   Transfer out;
   out.tensor = tensor(in);
-  for (std::vector<Box>* boxes : {&out.hold, &out.need}) {
+  for (SharedBoxes* boxes : {&out.hold, &out.need}) {
     if (boxes == &out.need) in.expect("->");
     in.expect("(");
     while (!in.failed() && !in.accept(")")) boxes->push_back(in.box());

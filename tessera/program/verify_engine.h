@@ -35,8 +35,8 @@ class Engine {
     int first_rank = -1;
     std::string first_where;
     const Issue* issue = nullptr;
-    std::vector<std::vector<Box>> hold, need;  // by transfer and member
-    TensorId tensor;                           // messages
+    std::vector<SharedBoxes> hold, need;  // by transfer and member
+    TensorId tensor;                      // messages
     Box region;
     std::optional<Codec> codec;
     // Results by transfer: members often need the same box.

@@ -582,7 +582,7 @@ bool Preparer::prepare_transfer(const Issue& issue, const Transfer& transfer, Pr
     return reject("message", id, "expected {}, found {}", dtype_name(tensor.dtype),
                   dtype_name(issue.dtype));
   }
-  for (const std::vector<Box>* boxes : {&transfer.hold, &transfer.need}) {
+  for (const SharedBoxes* boxes : {&transfer.hold, &transfer.need}) {
     for (const Box& box : *boxes) {
       if (box.rank() != tensor.dims.size()) {
         return reject("message", id, "box {} has another rank than the tensor", box.to_string());

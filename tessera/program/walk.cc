@@ -77,6 +77,8 @@ class Walker {
   Walker(const WalkInput& input, Analysis analysis)
       : graph_(*input.graph), plan_(*input.plan), fetch_(input.fetch), a_(std::move(analysis)) {
     places_.resize(plan_.places.size());
+    shapes_.reserve(graph_.tensors().size());
+    for (const Tensor& tensor : graph_.tensors()) shapes_.push_back(a_.shapes.shape(tensor.id));
     for (size_t s = 0; s < places_.size(); ++s) places_[s].text.mesh = plan_.places[s].mesh;
   }
 
@@ -110,7 +112,7 @@ class Walker {
   const OpPlan& op_plan(const Op& op) const { return a_.ops[op.id.index()]; }
   PlaceId place_of(const Op& op) const { return plan_.place_of(op_plan(op).stage); }
   BlockRef block_of(const Op& op) const { return a_.blocks[op.id.index()]; }
-  std::vector<int64_t> shape(TensorId tensor) const { return a_.shapes.shape(tensor); }
+  const std::vector<int64_t>& shape(TensorId tensor) const { return shapes_[tensor.index()]; }
 
   void emit(PlaceId place, BlockRef block, TextInstruction instruction) {
     instruction.order = next_order_++;
@@ -272,10 +274,12 @@ class Walker {
 
   const std::vector<ConversionStep>& find_path(PlaceId place, TensorId tensor, const Layout& from,
                                                const Layout& to) {
-    const auto key = std::make_tuple(place, shape(tensor), from, to);
-    auto it = paths_.find(key);
+    auto it = paths_.find(std::tie(place, shape(tensor), from, to));
     if (it == paths_.end()) {
-      it = paths_.emplace(key, conversion_path(from, to, mesh(place), shape(tensor))).first;
+      it = paths_
+               .emplace(std::make_tuple(place, shape(tensor), from, to),
+                        conversion_path(from, to, mesh(place), shape(tensor)))
+               .first;
     }
     return it->second;
   }
@@ -1315,7 +1319,9 @@ class Walker {
   std::vector<TensorId> fetch_;
   Analysis a_;
   std::vector<PlaceState> places_;
-  std::map<std::tuple<PlaceId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>>
+  std::vector<std::vector<int64_t>> shapes_;  // by tensor
+  std::map<std::tuple<PlaceId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>,
+           std::less<>>
       paths_;
   std::map<std::tuple<PlaceId, PlaceId, std::vector<int64_t>, Layout, Layout>,
            std::shared_ptr<const CrossRoutes>>

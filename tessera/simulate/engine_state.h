@@ -27,6 +27,7 @@ struct Part {  // of a player in a transfer
   int32_t slot = 0;
   const Item* item = nullptr;
   bool queued = false;  // stands in the queue of a stream (a receive does not)
+  int32_t before = -1;  // the transfer before it in that queue, if it had to wait for one
   double rate = 1;      // what the player's links and compute allow
 };
 enum class Phase : uint8_t { kGathering, kLatency, kTransfer, kDone };
@@ -63,9 +64,12 @@ struct Actor {  // a player at work
   int32_t outstanding = 0;                              // transfers that are not done
   int32_t live = 0;                                     // of them, those that have started
   int32_t last_done = -1;                               // transfer
+  bool loading = false;                                 // counts in the load of its pool
   bool links_see_compute = false;  // rates of transfers here take it into account
   int32_t stretch_from = 0, stretch_to = 0;
   double stretch_h = 0, stretch_d = 0;
+  std::vector<int32_t> sent;                  // slots: Rules::messages_block
+  bool waits_for_sent = false;
   std::vector<int64_t> previous;              // by block: micro-batch of its run before
   std::vector<std::deque<int32_t>> queues;    // by stream
   std::vector<int32_t> active;                // transfers that use its links
@@ -96,6 +100,7 @@ class Engine {
   int32_t text_of(int32_t p, int32_t run);
   void post_receives(int32_t p, int32_t run, double host_at);
   void advance(int32_t p);
+  bool wait_for_sent(int32_t p);
   bool step(int32_t p, const Item& item);  // false: something else must happen first
   bool step_compute(int32_t p, const Item& item);
   bool step_join(int32_t p, const Item& item);
@@ -106,6 +111,8 @@ class Engine {
   void interrupt(int32_t p);
   void resume(int32_t p, int32_t t);
   void attribute_wait(int32_t p, int32_t t);
+  void expose(int32_t p, int32_t t);
+  const Part* part_of(int32_t p, int32_t t) const;
   void finish_player(int32_t p);
   void account_stretches();
   double noise(int32_t p, const Item& item) const;
@@ -130,6 +137,9 @@ class Engine {
   void update_links(int32_t p);
   void update_compute(int32_t p);
   void set_rate(int32_t t);
+  double crowd(int32_t pool) const;
+  void add_load(int32_t pool, double ranks);
+  double own_share(const Transfer& moving) const;
 
   // engine_result.cc
   Outcome outcome();
@@ -159,6 +169,7 @@ class Engine {
   std::unordered_map<uint64_t, int32_t> meeting_;  // (match, ordinal) -> transfer
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<PlayerResult> results_;
+  std::vector<double> loads_;  // of each pool: ranks at work
   std::vector<TraceEvent> trace_;
   double now_ = 0;
   uint64_t order_ = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "tessera/base/text.h"
@@ -49,12 +50,14 @@ struct Shared {  // by all players
   const Lowering& lowering;
   const Cluster& cluster;
   const Classes& classes;
+  NodeSharing& sharing;
   const SimulateOptions& options;
   Prices& prices;
   Priced& out;
   Numbers matches;
   std::map<Key, Crossing> crossings;
   std::map<std::string, int32_t> labels;
+  std::map<int64_t, int32_t> pools;  // by node
 
   int32_t class_of(int rank) const { return classes.of_rank[static_cast<size_t>(rank)]; }
   int32_t label(const std::string& name, const std::string& what) {
@@ -107,6 +110,8 @@ class PlayerPricing {
     for (const auto& [ref, block] : program_.blocks) add_handles(ref, block);
     for (size_t g = 0; g < program_.groups.size(); ++g) groups_.emplace_back();
     player_.streams = static_cast<int32_t>(program_.groups.size()) + 1;  // the last: copies
+    find_pool();
+    if (type_.device.synchronous) find_pairs();
     std::map<BlockRef, int32_t> index;
     for (const auto& [ref, block] : program_.blocks) {
       if (block.empty()) continue;
@@ -147,6 +152,7 @@ class PlayerPricing {
                             [&](const Copy& x) { handle = x.handle; }, [](const auto&) {}},
                  instruction.body);
       if (handle < 0) continue;
+      if (std::holds_alternative<Recv>(instruction.body)) receives_.insert(handle);
       handles_[handle] = static_cast<int32_t>(player_.handles.size());
       player_.handles.push_back({!ref.once() && instruction.when == When::kAlways});
     }
@@ -195,6 +201,42 @@ class PlayerPricing {
     return it->second;
   }
 
+  // Ranks share the cores of their node, if there are more of them.
+  void find_pool() {
+    if (type_.cores == 0) return;
+    const int64_t node = shared_.cluster.locate(device_).node;
+    int64_t all = 0, mine = 0;
+    for (size_t rank = 0; rank < shared_.classes.of_rank.size(); ++rank) {
+      const int32_t played = shared_.classes.of_rank[rank];
+      if (played < 0 || shared_.cluster.locate(static_cast<int64_t>(rank)).node != node) continue;
+      ++all;
+      if (played == me_) ++mine;
+    }
+    if (all <= type_.cores) return;
+    const auto [it, fresh] =
+        shared_.pools.try_emplace(node, static_cast<int32_t>(shared_.out.play.pools.size()));
+    if (fresh) shared_.out.play.pools.push_back(static_cast<double>(type_.cores));
+    player_.pool = it->second;
+    player_.ranks = static_cast<double>(std::max<int64_t>(mine, 1));
+  }
+
+  // Synchronous devices: a collective that is issued and waited for in the same run of a block is
+  // carried out at its wait.
+  void find_pairs() {
+    for (const auto& [ref, block] : program_.blocks) {
+      std::map<int, size_t> issued;
+      for (size_t i = 0; i < block.size(); ++i) {
+        if (const auto* issue = std::get_if<Issue>(&block[i].body)) issued[issue->handle] = i;
+        const auto* wait = std::get_if<Wait>(&block[i].body);
+        if (wait == nullptr || wait->lag != 0) continue;
+        const auto found = issued.find(wait->handle);
+        if (found == issued.end() || block[found->second].when != block[i].when) continue;
+        deferred_[{ref, i}] = found->second;
+        postponed_.insert({ref, found->second});
+      }
+    }
+  }
+
   double host_collective_s() const {
     return shared_.options.style.host_collective_s * type_.host_slowness;
   }
@@ -203,6 +245,7 @@ class PlayerPricing {
     item.host_s += cost.host_s * type_.host_slowness;
     item.launch_s = type_.device.launch_s;
     item.work_s = cost.kernel_s;
+    if (type_.device.synchronous) item.work_s += std::exchange(item.host_s, 0);
   }
 
   void set_transfer(Item& item, const CollectiveCost& cost) {
@@ -257,7 +300,7 @@ class PlayerPricing {
     }
     facts.axes = join(names, " ");
     facts.where = place_group(shared_.cluster, {group.members.begin(), group.members.end()},
-                              groups_on_node(plan, shared_.cluster, names, device_));
+                              shared_.sharing.groups_a_node(names, group.members));
     for (const int member : group.members) facts.classes.push_back(shared_.class_of(member));
     std::sort(facts.classes.begin(), facts.classes.end());
     facts.classes.erase(std::unique(facts.classes.begin(), facts.classes.end()),
@@ -308,6 +351,11 @@ class PlayerPricing {
   }
 
   void add(const Instruction&, const Issue& issue) {
+    const std::pair<BlockRef, size_t> place{ref_, static_cast<size_t>(instruction_)};
+    if (!postponed_.contains(place)) add_collective(issue);
+  }
+
+  void add_collective(const Issue& issue) {
     const Group& group = program_.groups[static_cast<size_t>(issue.group)];
     const GroupFacts& where = facts(issue.group);
     const int64_t bytes = whole_bytes(issue);
@@ -334,6 +382,11 @@ class PlayerPricing {
       key.push_back(seen_[key]++);
       item.match = shared_.matches[key];
     }
+    if (type_.device.synchronous) {
+      item.members = static_cast<int32_t>(group.members.size());
+      // Another wait may stand elsewhere; the engine keeps the outcome only if the host waits.
+      return add_wait(item.handle, 0, !postponed_.contains({ref_, static_cast<size_t>(instruction_)}));
+    }
     if (blocks(issue)) add_wait(item.handle, 0, true);
   }
 
@@ -356,10 +409,8 @@ class PlayerPricing {
 
   // The share of messages that leave the node together.
   int64_t share(int from) const {
-    const ResolvedPlan& plan = shared_.lowering.plan();
-    const PlaceId place = plan.places_of(from)[0];
-    return std::max<int64_t>(1,
-                             ranks_on_node(plan.places[place.index()].mesh, shared_.cluster, from));
+    const PlaceId place = shared_.lowering.plan().places_of(from)[0];
+    return shared_.sharing.ranks_on_node(place, from);
   }
 
   void add(const Instruction&, const Send& send) {
@@ -373,7 +424,8 @@ class PlayerPricing {
     set_transfer(item, cost);
     item.lane = Lane::kMessage;
     item.spent = Spent::kMessage;
-    item.rendezvous = bytes > engine::kEagerBytes;
+    // A synchronous receiver takes it itself, from where it is.
+    item.rendezvous = bytes > engine::kEagerBytes || type_.device.synchronous;
     item.handle = handles_.at(send.handle);
     item.stream = stream_to(send.peer);
     Key key = crossing_key(me_, shared_.class_of(send.peer), send.tensor, send.tag);
@@ -399,6 +451,7 @@ class PlayerPricing {
     Item& item = push(ItemKind::kReceive);
     set_transfer(item, cost);
     item.latency_s = item.work_s = 0;  // the sender's count
+    item.ahead = !type_.device.synchronous;
     item.lane = Lane::kMessage;
     item.spent = Spent::kMessage;
     item.handle = handles_.at(receive.handle);
@@ -416,7 +469,15 @@ class PlayerPricing {
   // ---- the rest
 
   void add(const Instruction&, const Wait& wait) {
-    add_wait(handles_.at(wait.handle), wait.lag, false);
+    const auto issue = deferred_.find({ref_, static_cast<size_t>(instruction_)});
+    if (issue == deferred_.end()) {
+      const bool blocks =
+          receives_.contains(wait.handle) && !shared_.options.style.overlap_messages;
+      return add_wait(handles_.at(wait.handle), wait.lag, blocks);
+    }
+    const int32_t at = std::exchange(instruction_, static_cast<int32_t>(issue->second));
+    add_collective(std::get<Issue>(program_.block(ref_)[issue->second].body));
+    instruction_ = at;
   }
 
   void add(const Instruction&, const Copy& copy) {
@@ -466,12 +527,15 @@ class PlayerPricing {
   engine::Player player_;
   PricedPlayer priced_;
   std::map<int, int32_t> handles_;  // of the program -> of the player
+  std::set<int> receives_;          // of the program's handles
   std::vector<GroupFacts> groups_;
   std::map<TrafficKey, int32_t> accounts_;
   std::vector<int64_t> largest_;  // by account
   std::map<int, int32_t> message_streams_;
   std::map<Key, int64_t> seen_;
   std::map<Key, int32_t> sent_, received_;
+  std::map<std::pair<BlockRef, size_t>, size_t> deferred_;  // wait -> issue
+  std::set<std::pair<BlockRef, size_t>> postponed_;         // issues
   // of what is being priced
   BlockRef ref_;
   engine::Block block_;
@@ -484,10 +548,10 @@ class PlayerPricing {
 }  // namespace
 
 Result<Priced> price(const Lowering& lowering, const Cluster& cluster, const Classes& classes,
-                     const SimulateOptions& options, Prices& prices) {
+                     NodeSharing& sharing, const SimulateOptions& options, Prices& prices) {
   Priced out;
   out.play.micro_batches = lowering.plan().plan.micro_batches;
-  Shared shared{lowering, cluster, classes, options, prices, out, {}, {}, {}};
+  Shared shared{lowering, cluster, classes, sharing, options, prices, out, {}, {}, {}, {}};
   shared.label("", "");
   count_crossings(shared);
   for (size_t c = 0; c < classes.all.size(); ++c) {
@@ -497,9 +561,11 @@ Result<Priced> price(const Lowering& lowering, const Cluster& cluster, const Cla
   rules.inner_slowdown = options.style.compute_slowdown;
   rules.nic_slowdown = options.style.network_slowdown;
   rules.collective_slowdown = options.style.collective_slowdown;
+  rules.messages_block = !options.style.overlap_messages;
   rules.jitter = options.jitter > 0 ? options.jitter : options.style.jitter;
   rules.seed = options.seed;
   rules.events = options.events;
+  rules.compact = options.compact;
   return out;
 }
 

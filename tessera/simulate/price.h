@@ -26,9 +26,10 @@ class Prices {
   virtual CollectiveCost message(int64_t from, int64_t to, int64_t bytes, int64_t share) = 0;
   virtual CollectiveCost copy(int64_t device, bool to_disk, bool from_disk, int64_t bytes) = 0;
 };
-// By OpCosts and CollectiveCosts. The arguments must outlive it.
+// By OpCosts and CollectiveCosts; `ranks` work side by side, as far as a node has devices. The
+// arguments must outlive it.
 std::unique_ptr<Prices> cluster_prices(const Graph& graph, const Cluster& cluster,
-                                       const Style& style);
+                                       const Style& style, int64_t ranks);
 
 // What an account of the engine is about.
 struct TrafficKey {
@@ -48,6 +49,6 @@ struct Priced {
   std::vector<std::string> what;  // of Play::labels: "einsum", "all_reduce tp", ...
 };
 Result<Priced> price(const Lowering& lowering, const Cluster& cluster, const Classes& classes,
-                     const SimulateOptions& options, Prices& prices);
+                     NodeSharing& sharing, const SimulateOptions& options, Prices& prices);
 
 }  // namespace tessera

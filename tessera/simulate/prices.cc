@@ -1,15 +1,20 @@
 // Prices of a cluster, by the cost model.
 #include "tessera/simulate/price.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 namespace tessera {
 namespace {
 
 class ClusterPrices : public Prices {
  public:
-  ClusterPrices(const Graph& graph, const Cluster& cluster, const Style& style)
+  ClusterPrices(const Graph& graph, const Cluster& cluster, const Style& style, int64_t ranks)
       : graph_(graph), cluster_(cluster), collectives_(cluster, style) {
     for (const ClusterPart& part : cluster.parts) {
-      ops_.emplace_back(part.type.device, style, cluster.profile.get(), part.type.devices);
+      ops_.emplace_back(part.type.device, style, cluster.profile.get(),
+                        std::min(ranks, part.type.devices));
     }
   }
 
@@ -24,6 +29,9 @@ class ClusterPrices : public Prices {
     work.bytes_read = adds ? 2 * bytes : bytes;
     work.bytes_written = bytes;
     work.elements = bytes / static_cast<double>(dtype_bytes(dtype));
+    if (cluster_.profile != nullptr) {
+      work.family = {fmt::format("copy.{}{}", dtype_name(dtype), adds ? ".add" : ""), {2 * bytes}};
+    }
     return ops(device).cost(work);
   }
 
@@ -52,8 +60,8 @@ class ClusterPrices : public Prices {
 }  // namespace
 
 std::unique_ptr<Prices> cluster_prices(const Graph& graph, const Cluster& cluster,
-                                       const Style& style) {
-  return std::make_unique<ClusterPrices>(graph, cluster, style);
+                                       const Style& style, int64_t ranks) {
+  return std::make_unique<ClusterPrices>(graph, cluster, style, ranks);
 }
 
 }  // namespace tessera

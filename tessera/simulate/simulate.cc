@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/graph/kinds.h"
+#include "tessera/simulate/memory.h"
 #include "tessera/simulate/price.h"
 
 namespace tessera {
@@ -68,7 +69,7 @@ double peak_flops(const Graph& graph, const Device& device, const Style& style) 
   return device.peak.empty() ? 0 : device.peak.begin()->second;
 }
 
-RankResult role_of(const PlayedClass& played, const Program& program, PricedPlayer& priced,
+RankResult role_of(const PlayedClass& played, PricedPlayer& priced,
                    const engine::PlayerResult& result) {
   RankResult role;
   role.representative = played.representative;
@@ -77,8 +78,6 @@ RankResult role_of(const PlayedClass& played, const Program& program, PricedPlay
   role.spent_s = result.spent_s;
   role.busy_s = result.busy_s;
   role.flops = priced.flops;
-  role.memory.peak_bytes = role.memory.reserved_bytes = program.arena_bytes[0];
-  role.memory.arena_bytes = program.arena_bytes;
   role.traffic = std::move(priced.rows);
   for (size_t row = 0; row < role.traffic.size(); ++row) {
     role.traffic[row].seconds = result.accounts[row].busy_s;
@@ -165,8 +164,7 @@ Simulation summarise(const Lowering& lowering, const Cluster& cluster, const Cla
       out.source_share[s] += player.source_s[s] * ranks;
       total += player.source_s[s] * ranks;
     }
-    out.roles.push_back(
-        role_of(played, classes.programs.at(played.representative), player, outcome.players[c]));
+    out.roles.push_back(role_of(played, player, outcome.players[c]));
   }
   if (total > 0) {
     for (double& share : out.source_share) share /= total;
@@ -177,6 +175,12 @@ Simulation summarise(const Lowering& lowering, const Cluster& cluster, const Cla
   add_overhead(options.style.step_overhead_s * cluster.type_of(0).host_slowness, out);
   std::stable_sort(out.roles.begin(), out.roles.end(),
                    [](const RankResult& a, const RankResult& b) { return a.stages < b.stages; });
+  for (RankResult& role : out.roles) {
+    const auto events =
+        std::ranges::equal_range(out.events, role.representative, {}, &TraceEvent::rank);
+    role.memory = memory_use(classes.programs.at(role.representative), graph, cluster,
+                             options.style, {out.step_time_s, {}, {events.begin(), events.end()}});
+  }
   constexpr double kYear = 365.25 * 24 * 3600;
   out.failure_loss_s = out.step_time_s * options.failures_a_device_year *
                        static_cast<double>(out.ranks) / kYear * options.restart_s;
@@ -191,10 +195,12 @@ Result<Simulation> simulate(const Lowering& lowering, const Cluster& cluster,
   std::vector<int64_t> alone;
   for (const auto& [device, times] : options.stragglers) alone.push_back(device);
   const bool noisy = options.jitter > 0 || options.style.jitter > 0;
+  NodeSharing sharing(lowering.plan(), cluster);
   TESSERA_TRY(const Classes classes,
-              make_classes(lowering, cluster, options.fold && !noisy, alone));
-  const auto prices = cluster_prices(lowering.graph(), cluster, options.style);
-  TESSERA_TRY(Priced priced, price(lowering, cluster, classes, options, *prices));
+              make_classes(lowering, cluster, options.fold && !noisy, alone, sharing));
+  const auto prices =
+      cluster_prices(lowering.graph(), cluster, options.style, lowering.plan().ranks);
+  TESSERA_TRY(Priced priced, price(lowering, cluster, classes, sharing, options, *prices));
   TESSERA_TRY(engine::Outcome outcome, engine::run(priced.play));
   return summarise(lowering, cluster, classes, options, priced, outcome);
 }

@@ -16,6 +16,9 @@ struct SimulateOptions {
   Style style;
   bool fold = true;     // equal ranks run as one; false: every rank
   bool events = false;  // keep every instruction's times (traces, reports)
+  // Stretches of a block that nothing from outside disturbs are played at once; the result is the
+  // same.
+  bool compact = true;
   // After the pipeline is in its steady state, rounds of micro-batches that take equally long are
   // counted, not played.
   bool steady_state = true;

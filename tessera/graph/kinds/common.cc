@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
@@ -122,10 +123,13 @@ std::string dims_text(const std::vector<Dim>& dims) {
   return out;
 }
 
-Result<Inferred> conclude(const Operands& operands, const std::string& annotation,
-                          std::vector<std::vector<Dim>> outputs, std::vector<DType> dtypes) {
-  Inferred inferred;
-  TESSERA_TRY(inferred.annotation, parse_annotation(annotation));
+namespace {
+
+// Parsed and bound. Layers repeat: what was bound last is kept, by the text and all sizes.
+Result<Annotation> bound_annotation(const std::string& text, const Operands& operands,
+                                    const std::vector<std::vector<Dim>>& outputs) {
+  constexpr size_t kMostKept = 512;
+  thread_local std::unordered_map<std::string, Annotation> kept;  // for look-up only
   std::vector<std::vector<int64_t>> input_shapes;
   std::vector<std::vector<int64_t>> output_shapes;
   for (size_t i = 0; i < operands.count(); ++i) input_shapes.push_back(operands[i].shape());
@@ -133,7 +137,28 @@ Result<Inferred> conclude(const Operands& operands, const std::string& annotatio
     output_shapes.emplace_back();
     for (const Dim& dim : dims) output_shapes.back().push_back(dim.size);
   }
-  TESSERA_TRY_VOID(bind_sizes(inferred.annotation, input_shapes, output_shapes));
+  std::string key = text;
+  for (const auto* shapes : {&input_shapes, &output_shapes}) {
+    for (const std::vector<int64_t>& shape : *shapes) {
+      key += '|';
+      key.append(reinterpret_cast<const char*>(shape.data()), shape.size() * sizeof(int64_t));
+    }
+    key += '>';
+  }
+  const auto known = kept.find(key);
+  if (known != kept.end()) return known->second;
+  TESSERA_TRY(Annotation annotation, parse_annotation(text));
+  TESSERA_TRY_VOID(bind_sizes(annotation, input_shapes, output_shapes));
+  if (kept.size() == kMostKept) kept.clear();
+  return kept.emplace(std::move(key), std::move(annotation)).first->second;
+}
+
+}  // namespace
+
+Result<Inferred> conclude(const Operands& operands, const std::string& annotation,
+                          std::vector<std::vector<Dim>> outputs, std::vector<DType> dtypes) {
+  Inferred inferred;
+  TESSERA_TRY(inferred.annotation, bound_annotation(annotation, operands, outputs));
   inferred.outputs = std::move(outputs);
   inferred.dtypes = std::move(dtypes);
   return inferred;

@@ -1,0 +1,70 @@
+// tessera accuracy: predictions against what the sources of a CSV report.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "tessera/base/text.h"
+#include "tessera/cli/cli.h"
+#include "tessera/cli/output.h"
+#include "tessera/predict/accuracy.h"
+
+namespace tessera::cli {
+namespace {
+
+struct AccuracyOptions {
+  std::string rows, constants, out, check;
+  int threads = 1;
+  bool json = false;
+};
+
+// The first line in which the page differs from what is committed.
+Status check_page(const std::string& path, const std::string& page) {
+  TESSERA_TRY(const std::string committed, read_file(path));
+  if (committed == page) return {};
+  const auto old_lines = split_text(committed, '\n'), new_lines = split_text(page, '\n');
+  size_t line = 0;
+  while (line < old_lines.size() && line < new_lines.size() && old_lines[line] == new_lines[line]) {
+    ++line;
+  }
+  const auto at = [line](const std::vector<std::string>& lines) {
+    return line < lines.size() ? lines[line] : std::string();
+  };
+  return check_failed(fmt::format("{}:{}: expected '{}', found '{}'; make accuracy writes it anew",
+                                  path, line + 1, at(new_lines), at(old_lines)));
+}
+
+Result<int> run_accuracy(const AccuracyOptions& options) {
+  TESSERA_TRY(const std::string text, read_file(options.rows));
+  TESSERA_TRY(const CsvTable table, parse_csv(text, options.rows));
+  TESSERA_TRY(const Constants constants, load_constants(options.constants));
+  TESSERA_TRY(const Accuracy accuracy,
+              measure_accuracy(table, options.rows, constants, options.threads));
+  const std::string page = accuracy_markdown(accuracy);
+  if (!options.check.empty()) TESSERA_TRY_VOID(check_page(options.check, page));
+  if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, page));
+  if (options.json) return print(accuracy_json(accuracy));
+  return options.out.empty() && options.check.empty() ? print(page) : 0;
+}
+
+}  // namespace
+
+void add_accuracy(CLI::App& app, Action& action) {
+  const auto options = std::make_shared<AccuracyOptions>();
+  CLI::App* command = app.add_subcommand(
+      "accuracy", "Compare predictions with the step times and memory that a CSV reports");
+  command->add_option("ROWS.csv", options->rows, "Runs with their results")->required();
+  command->add_option("--constants", options->constants,
+                      "Constants, also without each source (docs/reference/predict.md)");
+  command->add_option("-o,--out", options->out, "Write the page to this file");
+  command->add_option("--check", options->check,
+                      "Exit with 1 if this file is not the page, and say where");
+  command->add_option("--threads", options->threads, "Rows priced at the same time")
+      ->check(at_least(1));
+  command->add_flag("--json", options->json, "Print all scores as JSON");
+  command->footer(
+      "Example:\n"
+      "  tessera accuracy data/published-throughput.csv -o docs/accuracy.md\n");
+  command->callback([options, &action] { action = [options] { return run_accuracy(*options); }; });
+}
+
+}  // namespace tessera::cli

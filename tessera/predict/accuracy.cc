@@ -1,0 +1,225 @@
+#include "tessera/predict/accuracy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "tessera/predict/baselines.h"
+#include "tessera/predict/measured.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+std::string signed_percent(double share) { return fmt::format("{:+.1f} %", 100 * share); }
+
+ScoredRow frame(const Row& row, const Measured& measured, const std::optional<Run>& run) {
+  ScoredRow out;
+  out.source = row.source;
+  out.group = fmt::format("{}|{}|{}|{}", row.source, row.model, row.gpus.value_or(0),
+                          row.global_batch.value_or(0));
+  out.quality = measured.quality;
+  out.measured = run ? measured_step(measured, *run) : 0;
+  out.measured_memory = measured.memory_bytes;
+  return out;
+}
+
+ScoredRow with(ScoredRow row, const Prediction& prediction) {
+  row.predicted = prediction.step_time_s;
+  row.predicted_memory = prediction.memory_bytes;
+  return row;
+}
+
+// Does the run need more than the GPU has?
+bool too_large(const Prediction& prediction, const Run& run) {
+  return prediction.memory_bytes > static_cast<double>(run.machine.memory_bytes);
+}
+
+void add_baselines(const std::vector<Row>& rows, const std::vector<std::optional<Run>>& runs,
+                   const std::vector<ScoredRow>& frames, Accuracy& out) {
+  std::vector<BaselineRow> simple;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    simple.push_back({runs[i] ? &*runs[i] : nullptr, rows[i].source, rows[i].gpu, rows[i].dtype,
+                      frames[i].measured});
+  }
+  const std::vector<double> fitted = efficiency_baseline(simple, false);
+  const std::vector<double> held_out = efficiency_baseline(simple, true);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ScoredRow row = frames[i];
+    row.predicted_memory = 0;
+    row.predicted = fitted[i];
+    out.efficiency.push_back(row);
+    row.predicted = held_out[i];
+    out.efficiency_held_out.push_back(row);
+    row.predicted = runs[i] ? reference_model(*runs[i]) : 0;
+    out.reference.push_back(row);
+  }
+}
+
+// ---- page
+
+const SourceScore* source_score(const Scores& scores, const std::string& source) {
+  const auto found = scores.by_source.find(source);
+  return found == scores.by_source.end() ? nullptr : &found->second;
+}
+
+constexpr const char* kSingle = "vTrain measured single-node set";
+constexpr const char* kMulti = "vTrain measured multi-node set";
+
+std::string mape_of(const Scores& scores, const std::string& source) {
+  const SourceScore* found = source_score(scores, source);
+  return found == nullptr ? "" : percent(found->mape);
+}
+
+std::string summary_line(const std::string& name, const std::vector<ScoredRow>& rows) {
+  const Scores scores = score(rows);
+  return fmt::format("| {} | {} | {} | {} | {:.3f} | {} | {} |\n", name, percent(scores.macro),
+                     mape_of(scores, kSingle), mape_of(scores, kMulti), scores.tau,
+                     percent(scores.regret), percent(scores.worst_regret));
+}
+
+std::string sources_table(const Accuracy& accuracy) {
+  const Scores fitted = score(accuracy.fitted), held_out = score(accuracy.held_out);
+  const Scores efficiency = score(accuracy.efficiency_held_out);
+  std::string out =
+      "| source | rows | error, source held out | median | bias | all rows fitted | bias | one "
+      "efficiency, source held out |\n|---|---|---|---|---|---|---|---|\n";
+  for (const auto& [source, held] : held_out.by_source) {
+    const SourceScore* all = source_score(fitted, source);
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", source, held.rows,
+                       percent(held.mape), percent(held.median), signed_percent(held.bias),
+                       all ? percent(all->mape) : "", all ? signed_percent(all->bias) : "",
+                       mape_of(efficiency, source));
+  }
+  return out;
+}
+
+std::string qualities_table(const Accuracy& accuracy) {
+  std::string out =
+      "| quality | sources | macro error, source held out | all rows fitted | memory rows | memory "
+      "error | memory bias |\n|---|---|---|---|---|---|---|\n";
+  for (const char* quality : {"A", "B", "C"}) {
+    const Scores fitted = score(accuracy.fitted, quality);
+    const Scores held_out = score(accuracy.held_out, quality);
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", quality, held_out.by_source.size(),
+                       percent(held_out.macro), percent(fitted.macro), held_out.memory_rows,
+                       held_out.memory_rows > 0 ? percent(held_out.memory_mape) : "",
+                       held_out.memory_rows > 0 ? signed_percent(held_out.memory_bias) : "");
+  }
+  return out;
+}
+
+Json scores_json(const std::vector<ScoredRow>& rows) {
+  const Scores scores = score(rows);
+  Json sources = Json::object();
+  for (const auto& [source, value] : scores.by_source) {
+    sources[source] = {
+        {"rows", value.rows}, {"mape", value.mape}, {"median", value.median}, {"bias", value.bias}};
+  }
+  return {{"macro_mape", scores.macro},
+          {"groups", scores.groups},
+          {"tau", scores.tau},
+          {"regret", scores.regret},
+          {"worst_regret", scores.worst_regret},
+          {"memory_rows", scores.memory_rows},
+          {"memory_mape", scores.memory_mape},
+          {"memory_bias", scores.memory_bias},
+          {"sources", std::move(sources)}};
+}
+
+}  // namespace
+
+Result<Accuracy> measure_accuracy(const CsvTable& table, std::string_view file,
+                                  const Constants& constants, int threads) {
+  TESSERA_TRY(const std::vector<Row> rows, read_rows(table, file));
+  TESSERA_TRY(const std::vector<Measured> measured, read_measured(table, file));
+  std::vector<PredictJob> jobs;
+  for (const Row& row : rows) jobs.push_back({&row, &constants.all});
+  for (const Row& row : rows) jobs.push_back({&row, &constants.for_source(row.source)});
+  const std::vector<Prediction> predictions = predict(jobs, threads);
+  Accuracy out;
+  out.rows = static_cast<int64_t>(rows.size());
+  out.held_out_sources = static_cast<int64_t>(constants.without.size());
+  std::vector<std::optional<Run>> runs(rows.size());
+  std::vector<ScoredRow> frames;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (auto run = infer(rows[i])) runs[i] = std::move(*run);
+    frames.push_back(frame(rows[i], measured[i], runs[i]));
+    out.fitted.push_back(with(frames[i], predictions[i]));
+    out.held_out.push_back(with(frames[i], predictions[rows.size() + i]));
+    if (!predictions[i].ok) {
+      ++out.refused[predictions[i].reason];
+      continue;
+    }
+    ++out.expressed;
+    if (!measured[i].out_of_memory) continue;
+    ++out.out_of_memory;
+    if (too_large(predictions[i], *runs[i])) ++out.out_of_memory_found;
+  }
+  add_baselines(rows, runs, frames, out);
+  return out;
+}
+
+std::string accuracy_markdown(const Accuracy& accuracy) {
+  const Scores held_out = score(accuracy.held_out);
+  std::string out =
+      "# Accuracy\n\nMade by `make accuracy`; CI checks that it is what the build predicts. Each "
+      "row "
+      "of [published-throughput.csv](../data/published-throughput.csv) is priced as `tessera "
+      "predict` does it: model, plan, cluster and style to the program that would run, and that "
+      "program simulated ([predict](reference/predict.md)).\n\n";
+  out += fmt::format(
+      "{} of {} rows are expressed ({}). Error: |predicted / reported - 1| of the step "
+      "time; macro: mean over sources. Ranking: {} groups of at least 4 rows that "
+      "differ in the plan alone.\n\n",
+      accuracy.expressed, accuracy.rows,
+      percent(static_cast<double>(accuracy.expressed) / static_cast<double>(accuracy.rows)),
+      held_out.groups);
+  out +=
+      "| | macro error | vTrain, one node | vTrain, several | Kendall's tau | regret | worst "
+      "regret |\n|---|---|---|---|---|---|---|\n";
+  out += summary_line("**source held out**", accuracy.held_out);
+  out += summary_line("all rows fitted", accuracy.fitted);
+  out += summary_line("one efficiency a GPU and dtype, bubble; source held out",
+                      accuracy.efficiency_held_out);
+  out += summary_line("the same, all rows fitted", accuracy.efficiency);
+  out += summary_line("closed form of the cost sheet (fitted on vTrain)", accuracy.reference);
+  out += fmt::format(
+      "\nSource held out: constants fitted without any row of the source, {} sources have "
+      "constants "
+      "of their own. Regret: how much longer than the best plan of its group the plan takes that "
+      "is "
+      "predicted best.\n\n## By source\n",
+      accuracy.held_out_sources);
+  out += sources_table(accuracy);
+  out +=
+      "\n## By quality, and memory\nA: all fields stated; B: some inferred; C: read off figures, "
+      "recalled or incomplete.\n\n";
+  out += qualities_table(accuracy);
+  out += fmt::format("\nOf {} rows that ran out of memory {} are predicted to.\n",
+                     accuracy.out_of_memory, accuracy.out_of_memory_found);
+  out += "\n## Rows without a prediction\n| rows | reason |\n|---|---|\n";
+  for (const auto& [reason, count] : accuracy.refused) {
+    out += fmt::format("| {} | {} |\n", count, reason);
+  }
+  return out;
+}
+
+std::string accuracy_json(const Accuracy& accuracy) {
+  return Json{{"rows", accuracy.rows},
+              {"expressed", accuracy.expressed},
+              {"held_out", scores_json(accuracy.held_out)},
+              {"fitted", scores_json(accuracy.fitted)},
+              {"efficiency_held_out", scores_json(accuracy.efficiency_held_out)},
+              {"efficiency", scores_json(accuracy.efficiency)},
+              {"reference", scores_json(accuracy.reference)}}
+             .dump(1) +
+         "\n";
+}
+
+}  // namespace tessera

@@ -1,0 +1,119 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tessera/predict/constants.h"
+#include "tessera/predict/express.h"
+
+namespace tessera {
+namespace {
+
+Row row_of(std::string model, std::string gpu, int64_t gpus) {
+  Row row;
+  row.id = "r";
+  row.model = std::move(model);
+  row.gpu = std::move(gpu);
+  row.gpus = gpus;
+  return row;
+}
+
+bool says(const std::vector<std::string>& reasons, std::string_view part) {
+  return std::any_of(reasons.begin(), reasons.end(), [&](const std::string& reason) {
+    return reason.find(part) != std::string::npos;
+  });
+}
+
+TEST(Architectures, AreFoundByTheLongestBeginning) {
+  EXPECT_EQ(find_architecture("LLaMA 2 70B")->layers, 80);
+  EXPECT_EQ(find_architecture("Llama3-70B-12L")->layers, 12);
+  EXPECT_EQ(find_architecture("Grok-1-proxy7L")->layers, 7);
+  EXPECT_EQ(find_architecture("GPT-1.7B")->hidden, 2304);
+  EXPECT_EQ(find_architecture("GPT3-175B")->hidden, 12288);
+  EXPECT_FALSE(find_architecture("unheard-of-7B"));
+  EXPECT_EQ(parameters_in_name("unheard-of-7B"), 7e9);
+  EXPECT_EQ(parameters_in_name("x-760M-chat"), 760e6);
+}
+
+TEST(Architectures, HaveTheParametersOfTheirNames) {
+  const std::vector<std::pair<std::string, double>> known = {
+      {"Llama2-7B", 6.74e9},        {"Llama3.1-405B", 405.9e9}, {"Mixtral-8x7B", 46.7e9},
+      {"DeepSeek-V3", 671e9},       {"Grok-1", 314e9},          {"Qwen3-235B-A22B", 235e9},
+      {"GPT3-175B", 175e9},         {"Falcon-40B", 41e9},       {"Nemotron-3-Nano", 31.6e9},
+      {"Nemotron-3-Super", 120.6e9}};
+  for (const auto& [name, parameters] : known) {
+    EXPECT_NEAR(parameter_count(*find_architecture(name)) / parameters, 1, 0.03) << name;
+  }
+}
+
+TEST(Infer, CompletesARowAndNamesEachInference) {
+  Row row = row_of("GPT-175B", "A100-80GB", 384);
+  row.source = "Megatron-LM, some table";
+  row.tp = 8;
+  row.pp = 12;
+  row.global_batch = 1536;
+  const auto run = infer(row);
+  ASSERT_TRUE(run) << run.error().message;
+  EXPECT_EQ(run->dp, 4);
+  EXPECT_EQ(run->microbatch * run->micro_batches * run->dp, 1536);
+  EXPECT_EQ(run->recompute, Recompute::kFull);
+  for (const char* part : {"dp = 4", "micro-batch", "recompute full", "dtype", "seq 2048"}) {
+    EXPECT_TRUE(says(run->reasons, part)) << part;
+  }
+}
+
+TEST(Infer, RefusesWhatItCannotKnow) {
+  const auto error = [](const Row& row) {
+    const auto run = infer(row);
+    return run ? std::string("none") : run.error().message;
+  };
+  EXPECT_EQ(error(row_of("ResNet-50", "V100-16GB", 8)),
+            "the model 'ResNet-50' is a convolutional network: no builder");
+  EXPECT_EQ(error(row_of("Mystery", "H100-80GB", 8)),
+            "the model 'Mystery' is not known, and neither layers and hidden nor parameters are "
+            "stated");
+  EXPECT_EQ(error(row_of("Llama2-7B", "abacus", 8)), "the GPU 'abacus' is not known");
+  Row row = row_of("Llama2-7B", "H100-80GB", 8);
+  row.tp = 3;
+  EXPECT_EQ(error(row), "tp 3 pp 1 cp 1 do not divide 8 GPUs");
+}
+
+TEST(Express, SaysWhereARecipeWantsAnotherForm) {
+  Row row = row_of("Qwen3-30B-A3B", "H100-80GB", 16);
+  row.source = "Megatron-Bridge";
+  row.tp = 2;
+  row.pp = 1;
+  row.ep = 16;
+  row.global_batch = 64;
+  const auto run = infer(row);
+  ASSERT_TRUE(run) << run.error().message;
+  const auto expressed = express(*run);
+  ASSERT_TRUE(expressed) << expressed.error().message;
+  EXPECT_TRUE(says(expressed->reasons, "ep = 8 in place of 16"));
+  EXPECT_TRUE(expressed->recipe.starts_with("expert_parallel(ep=8,dp=1,tp=2")) << expressed->recipe;
+}
+
+TEST(Settings, HaveScopesAndRefuseUnknownKeys) {
+  const auto settings = parse_settings(
+      {"megatron-core.plan.dropout=0.1", "jitter=0.01", "p3.16xlarge.cluster=link:nic*0.8"});
+  ASSERT_TRUE(settings) << settings.error().message;
+  EXPECT_EQ((*settings)[0].scope, "megatron-core");
+  EXPECT_EQ((*settings)[0].key, "plan.dropout");
+  EXPECT_EQ((*settings)[1].scope, "");
+  EXPECT_EQ((*settings)[2].scope, "p3.16xlarge");
+  for (const char* bad : {"jitter", "jiter=1", "megatron-kore.jitter=0.1", "plan.dropout=2"}) {
+    EXPECT_FALSE(parse_settings({bad})) << bad;
+  }
+}
+
+TEST(Constants, AreReadWithAndWithoutASource) {
+  const auto constants = parse_constants(
+      "[all]\nnemo.jitter = 0.02\n[without.\"A b\"]\nnemo.jitter = 0.03\n", "c.toml");
+  ASSERT_TRUE(constants) << constants.error().message;
+  EXPECT_EQ(constants->for_source("A b").at(0).value, "0.03");
+  EXPECT_EQ(constants->for_source("other").at(0).value, "0.02");
+  EXPECT_FALSE(parse_constants("[some]\n", "c.toml"));
+  EXPECT_TRUE(load_constants(""));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// What the sources report of their runs. Read by `tessera accuracy` alone: prediction never sees
+// it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/predict/csv.h"
+#include "tessera/predict/predict.h"
+
+namespace tessera {
+
+struct Measured {
+  double step_time_s = 0;           // 0: not reported
+  double tokens_per_s_per_gpu = 0;  // for rows without a batch
+  double tflops_per_gpu = 0;
+  double memory_bytes = 0;  // 0: not reported
+  char quality = 'C';       // A, B or C
+  bool out_of_memory = false;
+};
+
+// By row. mem_GB is read as GiB where the row's notes say so. Errors: a missing column, a cell that
+// is no number.
+Result<std::vector<Measured>> read_measured(const CsvTable& table, std::string_view file);
+
+// The step time of the run that was predicted: as reported, else from tokens/s, else from TFLOP/s
+// by the convention for the model's FLOP (cost-model.md section 7: attention in full, no
+// recompute); 0 if nothing is reported.
+double measured_step(const Measured& measured, const Run& run);
+
+// FLOP of the model for one token, forward and backward, without recompute.
+double model_flops_a_token(const Run& run);
+
+}  // namespace tessera

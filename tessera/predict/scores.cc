@@ -1,0 +1,96 @@
+#include "tessera/predict/scores.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/base/check.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kGroup = 4;
+
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+std::vector<double> magnitudes(std::vector<double> values) {
+  for (double& value : values) value = std::abs(value);
+  return values;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+struct Pairs {
+  std::vector<double> predicted, measured;
+};
+
+void score_groups(const std::map<std::string, Pairs>& groups, Scores& scores) {
+  std::vector<double> taus, regrets;
+  for (const auto& [name, pairs] : groups) {
+    if (pairs.measured.size() < kGroup) continue;
+    taus.push_back(kendall_tau(pairs.predicted, pairs.measured));
+    const auto chosen =
+        std::min_element(pairs.predicted.begin(), pairs.predicted.end()) - pairs.predicted.begin();
+    const double best = *std::min_element(pairs.measured.begin(), pairs.measured.end());
+    regrets.push_back(pairs.measured[static_cast<size_t>(chosen)] / best - 1);
+  }
+  scores.groups = static_cast<int64_t>(taus.size());
+  scores.tau = mean(taus);
+  scores.regret = mean(regrets);
+  for (const double regret : regrets) scores.worst_regret = std::max(scores.worst_regret, regret);
+}
+
+}  // namespace
+
+double kendall_tau(const std::vector<double>& a, const std::vector<double>& b) {
+  TESSERA_CHECK(a.size() == b.size(), "lists of {} and {} values", a.size(), b.size());
+  const auto sign = [](double value) { return value > 0 ? 1 : value < 0 ? -1 : 0; };
+  int64_t agreeing = 0, pairs = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      agreeing += sign(a[i] - a[j]) * sign(b[i] - b[j]);
+      ++pairs;
+    }
+  }
+  return pairs == 0 ? 0 : static_cast<double>(agreeing) / static_cast<double>(pairs);
+}
+
+Scores score(const std::vector<ScoredRow>& rows, const std::string& qualities) {
+  Scores scores;
+  std::map<std::string, std::vector<double>> errors;
+  std::map<std::string, Pairs> groups;
+  std::vector<double> memory;
+  for (const ScoredRow& row : rows) {
+    if (qualities.find(row.quality) == std::string::npos) continue;
+    if (row.predicted_memory > 0 && row.measured_memory > 0) {
+      memory.push_back(row.predicted_memory / row.measured_memory - 1);
+    }
+    if (row.predicted <= 0 || row.measured <= 0) continue;
+    errors[row.source].push_back(row.predicted / row.measured - 1);
+    groups[row.group].predicted.push_back(row.predicted);
+    groups[row.group].measured.push_back(row.measured);
+  }
+  std::vector<double> of_sources;
+  for (const auto& [source, of_source] : errors) {
+    const std::vector<double> sizes = magnitudes(of_source);
+    scores.by_source[source] = {static_cast<int64_t>(of_source.size()), mean(sizes), median(sizes),
+                                mean(of_source)};
+    of_sources.push_back(mean(sizes));
+  }
+  scores.macro = mean(of_sources);
+  score_groups(groups, scores);
+  scores.memory_rows = static_cast<int64_t>(memory.size());
+  scores.memory_mape = mean(magnitudes(memory));
+  scores.memory_bias = mean(memory);
+  return scores;
+}
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+// How well predictions meet measured values (cost-model.md section 11).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+// One row as scores see it; times in seconds, memory in bytes, 0 where there is none.
+struct ScoredRow {
+  std::string source;
+  std::string group;  // rows that differ in plan alone: source, model, GPUs, batch
+  char quality = 'A';
+  double predicted = 0, measured = 0;
+  double predicted_memory = 0, measured_memory = 0;
+};
+
+struct SourceScore {
+  int64_t rows = 0;  // with both values
+  double mape = 0;   // mean |predicted / measured - 1|
+  double median = 0;
+  double bias = 0;  // mean of predicted / measured - 1
+};
+
+struct Scores {
+  std::map<std::string, SourceScore> by_source;
+  double macro = 0;  // plain mean of the sources' mape
+  int64_t groups = 0;
+  double tau = 0;     // mean of Kendall's tau over groups of at least 4 rows
+  double regret = 0;  // mean over them of measured(best predicted) / measured(best) - 1
+  double worst_regret = 0;
+  int64_t memory_rows = 0;
+  double memory_mape = 0, memory_bias = 0;
+};
+
+// `qualities`: which rows count, as "AB".
+Scores score(const std::vector<ScoredRow>& rows, const std::string& qualities = "ABC");
+
+// Kendall's tau-a of two lists of equal length: (concordant - discordant) / pairs.
+double kendall_tau(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+#include "tessera/predict/scores.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+TEST(Scores, TauOfKnownOrders) {
+  EXPECT_DOUBLE_EQ(kendall_tau({1, 2, 3, 4}, {10, 20, 30, 40}), 1);
+  EXPECT_DOUBLE_EQ(kendall_tau({1, 2, 3, 4}, {4, 3, 2, 1}), -1);
+  EXPECT_DOUBLE_EQ(kendall_tau({1, 2, 3, 4}, {1, 2, 4, 3}), 4.0 / 6);
+}
+
+TEST(Scores, MacroIsTheMeanOverSources) {
+  std::vector<ScoredRow> rows;
+  for (int i = 0; i < 3; ++i) rows.push_back({"large", "large", 'A', 1.1, 1, 0, 0});
+  rows.push_back({"small", "small", 'B', 0.7, 1, 2e9, 1e9});
+  rows.push_back({"small", "small", 'B', 0, 1, 0, 0});  // not predicted
+  const Scores scores = score(rows);
+  EXPECT_EQ(scores.by_source.at("large").rows, 3);
+  EXPECT_EQ(scores.by_source.at("small").rows, 1);
+  EXPECT_NEAR(scores.by_source.at("small").bias, -0.3, 1e-12);
+  EXPECT_NEAR(scores.macro, 0.2, 1e-12);
+  EXPECT_EQ(scores.memory_rows, 1);
+  EXPECT_NEAR(scores.memory_mape, 1, 1e-12);
+  EXPECT_EQ(scores.groups, 0);
+  EXPECT_NEAR(score(rows, "A").macro, 0.1, 1e-12);
+}
+
+TEST(Scores, RegretIsOfThePlanThatIsPredictedBest) {
+  std::vector<ScoredRow> rows;
+  const double predicted[] = {2, 1, 3, 4}, measured[] = {2, 2.2, 3, 4};
+  for (int i = 0; i < 4; ++i) rows.push_back({"s", "g", 'A', predicted[i], measured[i], 0, 0});
+  const Scores scores = score(rows);
+  EXPECT_EQ(scores.groups, 1);
+  EXPECT_NEAR(scores.regret, 0.1, 1e-12);
+  EXPECT_NEAR(scores.tau, 4.0 / 6, 1e-12);
+}
+
+}  // namespace
+}  // namespace tessera
