@@ -50,7 +50,7 @@ constexpr std::array<Preset, 11> kPresets = {{
     {"deepspeed", "Megatron-DeepSpeed: unfused attention core, much host work an op",
      "host_forward_s=64us,host_backward_s=63us,host_update_s=5us,host_collective_s=55us,"
      "host_crowd_s=50us,kernel_gap_s=20us,collective_gap_s=60us,loss_overhead_s=2ms,"
-     "lookup_gradient_passes=30,"
+     "lookup_gradient_passes=30,pads_products=false,"
      "elementwise_passes=0.8,fused_attention=false,loss_passes=4,copy_views=false,"
      "overlap_gradients=false,overlap_parameters=false,overlap_messages=false,allocator=caching,"
      "step_overhead_s=2ms"},
@@ -84,6 +84,7 @@ const std::vector<Option>& options() {
       {"host_collective_s", &Style::host_collective_s, true},
       {"kernel_gap_s", &Style::kernel_gap_s, true},
       {"collective_gap_s", &Style::collective_gap_s, true},
+      {"pads_products", &Style::pads_products},
       {"host_crowd_s", &Style::host_crowd_s, true},
       {"loss_overhead_s", &Style::loss_overhead_s, true},
       {"lookup_gradient_passes", &Style::lookup_gradient_passes},

@@ -277,6 +277,12 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
     if (!option.framework.empty() && option.framework != run.framework.name) continue;
     TESSERA_TRY_VOID(set_option(run.framework, option.key, option.value));
   }
+  // The benchmark's fine-tuning trains low-rank factors only: neither gradients nor state of the
+  // rest.
+  if (run.framework.name == "mlperf" && run.model.form == Form::kLlama && row.global_batch &&
+      *row.global_batch <= run.gpus) {
+    return invalid_input("fine-tuning of low-rank factors (LoRA) has no program here");
+  }
   run.seq = row.seq.value_or(run.model.seq > 0 ? run.model.seq : 2048);
   if (!row.seq) run.reasons.push_back(fmt::format("seq {}", run.seq));
   TESSERA_TRY_VOID(set_arithmetic(run, row));
