@@ -74,8 +74,7 @@ Result<Outcome> Engine::run() {
         ++played_;
         const Text& words = text(text_of(event.who, event.version));
         post(event.who, words.items[static_cast<size_t>(event.item)],
-             player(event.who).schedule[static_cast<size_t>(event.version)].micro_batch,
-             words.ref);
+             player(event.who).schedule[static_cast<size_t>(event.version)].micro_batch, words.ref);
         break;
       }
     }
