@@ -135,7 +135,10 @@ void set_recompute(Run& run, const Row& row) {
     run.recompute = Recompute::kFull;
   } else {
     run.recompute = run.framework.recompute;
-    while (run.recompute != Recompute::kFull && !fits(run)) {
+    // Frameworks that interleave come with selective recomputation and published runs of them keep
+    // to it: full is not what a silent row means, even where the estimate of memory is too high.
+    const Recompute most = run.framework.interleaved ? Recompute::kSelective : Recompute::kFull;
+    while (run.recompute < most && !fits(run)) {
       run.recompute = static_cast<Recompute>(static_cast<int>(run.recompute) + 1);
     }
     run.reasons.push_back(fmt::format("recompute {} ({})", recompute_name(run.recompute),
