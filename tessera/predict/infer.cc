@@ -283,7 +283,7 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
   // The benchmark's fine-tuning trains low-rank factors only: neither gradients nor state of the
   // rest.
   if (run.framework.name == "mlperf" && run.model.form == Form::kLlama && row.global_batch &&
-      *row.global_batch <= run.gpus) {
+      *row.global_batch <= row.gpus.value_or(1)) {
     return invalid_input("fine-tuning of low-rank factors (LoRA) has no program here");
   }
   run.seq = row.seq.value_or(run.model.seq > 0 ? run.model.seq : 2048);
