@@ -39,10 +39,6 @@ Status check_command(const CLI::App& app, int argc, const char* const* argv) {
   const std::string word = argv[1];
   if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end())
     return {};
-  const std::vector<std::string> later = {"profile"};
-  if (std::find(later.begin(), later.end(), word) != later.end()) {
-    return invalid_input(fmt::format("command '{}' is not available yet", word));
-  }
   return invalid_input(
       fmt::format("unknown command '{}': expected one of {}", word, join(names, ", ")));
 }
@@ -102,10 +98,12 @@ int run(int argc, const char* const* argv) {
   add_verify(app, action);
   add_inspect(app, action);
   add_plan(app, action);
+  add_profile(app, action);
   add_predict(app, action);
   add_accuracy(app, action);
   add_simulate(app, action);
   add_report(app, action);
+  add_diff(app, action);
   if (const auto status = check_command(app, argc, argv); !status) return fail(status.error());
   try {
     app.parse(argc, argv);

@@ -22,10 +22,12 @@ void add_train(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
+void add_profile(CLI::App& app, Action& action);
 void add_predict(CLI::App& app, Action& action);
 void add_accuracy(CLI::App& app, Action& action);
 void add_simulate(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
+void add_diff(CLI::App& app, Action& action);
 
 // For options that are numbers.
 CLI::Validator at_least(double minimum);

@@ -7,24 +7,44 @@
 #include <memory>
 
 #include "tessera/base/text.h"
+#include "tessera/base/toml.h"
 #include "tessera/cli/cli.h"
+#include "tessera/cluster/cluster.h"
+#include "tessera/models/model.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/recipes.h"
 
 namespace tessera::cli {
 namespace {
 
-enum class Subject { kModel, kPlan, kProgram, kResharding };
+enum class Subject { kModel, kPlan, kProgram, kResharding, kCluster };
 
 bool is_program(const std::string& file) {
   const auto text = read_file(file);
   return text && trim(*text).starts_with("program ");
 }
 
+// A cluster file has parts, which no plan has. What cannot be read is left to the plan's parser.
+bool is_cluster_file(const std::string& file) {
+  const auto text = read_file(file);
+  if (!text) return false;
+  const auto table = parse_toml(*text, file);
+  return table && table->contains("part");
+}
+
+// A preset, or a name that is nearer to one than to a model family.
+bool means_preset(const std::string& text) {
+  if (names_preset(text)) return true;
+  std::vector<std::string> names = preset_names();
+  for (const std::string& family : model_families()) names.push_back(family);
+  const std::string name = text.substr(0, text.find(':'));
+  return text.find('/') == std::string::npos && names_preset(nearest(name, names));
+}
+
 Result<Subject> subject_of(const std::string& text) {
   if (text.find("->") != std::string::npos) return Subject::kResharding;
   if (text.ends_with(".json") || text.find(".json:") != std::string::npos) return Subject::kModel;
-  if (text.ends_with(".toml")) return Subject::kPlan;
+  if (text.ends_with(".toml")) return is_cluster_file(text) ? Subject::kCluster : Subject::kPlan;
   std::error_code ignored;
   if (std::filesystem::is_regular_file(text, ignored)) {
     if (is_program(text)) return Subject::kProgram;
@@ -38,6 +58,7 @@ Result<Subject> subject_of(const std::string& text) {
   if (find_recipe(name) != nullptr || (end != std::string::npos && text[end] == '(')) {
     return Subject::kPlan;
   }
+  if (means_preset(text)) return Subject::kCluster;
   if (end == std::string::npos && text.find('/') != std::string::npos) {
     return invalid_input(fmt::format("inspect: no file '{}'", text));
   }
@@ -59,9 +80,17 @@ Status check_plan_is_given(const InspectOptions& options) {
 }
 
 Result<int> inspect(const InspectOptions& options) {
+  if (options.list_clusters) return list_clusters(options.json);
+  if (options.subject.empty()) {
+    return invalid_input(
+        "inspect: MODEL|PLAN|PROGRAM|CLUSTER is required (tessera inspect --help)");
+  }
   TESSERA_TRY(const Subject subject, subject_of(options.subject));
   if (subject != Subject::kResharding && !options.shape.empty()) {
     return invalid_input("inspect: --shape belongs to a resharding, as 'S0RR@2x4 -> S0RR@3x4'");
+  }
+  if (subject != Subject::kCluster && !options.what_if.empty()) {
+    return invalid_input("inspect: --what-if belongs to a cluster, as dgx-a100:2");
   }
   switch (subject) {
     case Subject::kModel:
@@ -92,6 +121,14 @@ Result<int> inspect(const InspectOptions& options) {
       return inspect_program(options, planned, options.subject);
     }
     case Subject::kResharding: return inspect_resharding(options);
+    case Subject::kCluster:
+      if (options.plan.empty() && options.model.empty() && !options.rank && options.op.empty()) {
+        return inspect_cluster(options);
+      }
+      return invalid_input(
+          fmt::format("inspect: '{}' is a cluster: --plan, --model, --rank and --op belong to "
+                      "models and plans",
+                      options.subject));
   }
   return 0;
 }
@@ -100,9 +137,9 @@ Result<int> inspect(const InspectOptions& options) {
 
 void add_inspect(CLI::App& app, Action& action) {
   const auto options = std::make_shared<InspectOptions>();
-  CLI::App* command =
-      app.add_subcommand("inspect", "Show a model, a plan, or the programs that they make");
-  command->add_option("MODEL|PLAN|PROGRAM", options->subject, "What to show")->required();
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Show a model, a plan, the programs that they make, or a cluster");
+  command->add_option("MODEL|PLAN|PROGRAM|CLUSTER", options->subject, "What to show");
   command->add_option("--plan", options->plan, "Plan file or recipe call: show the ranks' roles");
   command->add_option("--model", options->model, "MODEL for a PLAN or a PROGRAM");
   command
@@ -117,7 +154,11 @@ void add_inspect(CLI::App& app, Action& action) {
       ->add_option("--shape", options->shape,
                    "Of a resharding: the tensor's sizes, with commas between")
       ->delimiter(',');
-  command->add_flag("--text", options->text, "Of a MODEL: the text of its training graph");
+  command->add_option("--what-if", options->what_if,
+                      "Of a CLUSTER: figures times a factor, as 'link:nic*2,device:peak*1.2'");
+  command->add_flag("--list-clusters", options->list_clusters, "The machines with a name");
+  command->add_flag("--text", options->text,
+                    "Of a MODEL: the text of its training graph; of a CLUSTER: its file");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
       "Examples:\n"
@@ -125,7 +166,8 @@ void add_inspect(CLI::App& app, Action& action) {
       "      --plan 'megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)'\n"
       "  tessera inspect examples/plans/tp2_dp2.toml --model gpt:layers=2 --op blocks.0.mlp\n"
       "  tessera inspect gpt:layers=2 --plan 'zero(stage=1,dp=2)' --rank 0\n"
-      "  tessera inspect 'S0RR@2x4 -> S0RR@3x4' --shape 3072,1024,170\n");
+      "  tessera inspect 'S0RR@2x4 -> S0RR@3x4' --shape 3072,1024,170\n"
+      "  tessera inspect dgx-a100:4\n");
   command->callback([options, &action] { action = [options] { return inspect(*options); }; });
 }
 

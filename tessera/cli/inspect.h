@@ -1,5 +1,5 @@
-// Parts of tessera inspect: what it says about a model, a plan, the roles of a lowering, an op and
-// a program.
+// Parts of tessera inspect: what it says about a model, a plan, the roles of a lowering, an op, a
+// program and a cluster.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ struct InspectOptions {
   std::optional<int64_t> rank;
   int64_t batch = 0;
   std::vector<int64_t> shape;  // of a resharding
-  bool json = false, text = false;
+  std::string what_if;         // of a cluster
+  bool json = false, text = false, list_clusters = false;
 };
 
 Result<int> inspect_model(const InspectOptions& options);      // without a plan
@@ -31,5 +32,9 @@ Result<int> inspect_program(const InspectOptions& options, const Planned& planne
 
 // "S0RR@2x4 -> S0RR@3x4": unit tasks, senders and order between two meshes of hosts x devices.
 Result<int> inspect_resharding(const InspectOptions& options);
+
+// "dgx-a100:2", "local", a cluster file: its nodes with devices and links, and the network.
+Result<int> inspect_cluster(const InspectOptions& options);
+Result<int> list_clusters(bool json);
 
 }  // namespace tessera::cli

@@ -22,6 +22,8 @@ struct TrainOptions {
   std::optional<double> timeout_s;
   std::vector<std::string> assignments;  // of --set, in order
   bool json = false;
+  std::string trace;                  // file for the trace of a step; empty: none
+  std::optional<int64_t> trace_step;  // default: the third, or the last of fewer
 };
 Result<int> run_train(const TrainOptions& options);
 
@@ -33,5 +35,12 @@ struct VerifyOptions {
   bool no_clip = false, json = false;
 };
 Result<int> run_verify(const VerifyOptions& options);
+
+struct ProfileOptions {
+  std::string device = "cpu", out;
+  std::vector<int64_t> ranks{1, 2, 4};
+  bool quick = false, no_mpi = false;
+};
+Result<int> run_profile(const ProfileOptions& options);
 
 }  // namespace tessera::cli

@@ -12,6 +12,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/cli/planning.h"
 #include "tessera/cost/figure.h"
+#include "tessera/simulate/fit.h"
 
 namespace tessera::cli {
 namespace {
@@ -134,6 +135,7 @@ std::string to_json(const Options& options, const Planned& planned, const Cluste
               {"model_flops", s.model_flops},
               {"hardware_flops", s.hardware_flops},
               {"peak_memory_bytes", totals.peak_memory},
+              {"fits", !find_shortage(s, cluster).has_value()},
               {"bubble", share(Spent::kBubble)},
               {"exposed_communication", share(Spent::kCollective) + share(Spent::kMessage)},
               {"host_bound", share(Spent::kHost)},
@@ -159,7 +161,7 @@ std::string time_table(const Simulation& s) {
   for (const RankResult& role : s.roles) {
     std::vector<std::string> row{stages_text(role), grouped(role.ranks),
                                  short_bytes(role.memory.total_bytes())};
-    for (const double spent : role.spent_s) row.push_back(spent == 0 ? "-" : seconds(spent));
+    for (const double spent : role.spent_s) row.push_back(spent < 1e-9 ? "-" : seconds(spent));
     table.add(std::move(row));
   }
   return table.to_string();
@@ -193,7 +195,7 @@ std::string path_text(const Simulation& s) {
   }
   std::vector<std::string> parts;
   for (size_t i = 0; i < kSpent; ++i) {
-    if (spent[i] > 0) {
+    if (spent[i] > 1e-4 * s.step_time_s) {
       parts.push_back(fmt::format("{} {}", spent_name(static_cast<Spent>(i)),
                                   percent(spent[i] / s.step_time_s)));
     }
@@ -248,8 +250,15 @@ Result<int> run_simulate(const Options& options) {
   simulated.restart_s = options.restart_s;
   TESSERA_TRY(const Planned planned, make_planned(options.model, options.plan, options.batch));
   TESSERA_TRY(const Simulation result, simulate(*planned.lowering, cluster, simulated));
-  return print(options.json ? to_json(options, planned, cluster, simulated.style, result)
-                            : to_text(options, planned, cluster, simulated.style, result));
+  const int printed =
+      print(options.json ? to_json(options, planned, cluster, simulated.style, result)
+                         : to_text(options, planned, cluster, simulated.style, result));
+  const auto shortage = find_shortage(result, cluster);
+  if (!shortage) return printed;
+  TESSERA_TRY(const FitAdvice advice,
+              find_remedies({&planned.model.graph, options.plan, &cluster, simulated}));
+  fmt::print(stderr, "{}", fit_text(*shortage, advice, result.step_time_s));
+  return 1;
 }
 
 }  // namespace

@@ -24,6 +24,10 @@ void add_train(CLI::App& app, Action& action) {
                    "Seconds that a rank waits for others before it gives up")
       ->check(at_least(0.001));
   command->add_flag("--json", options->json, "One JSON object a line: steps, then a summary");
+  command->add_option("--trace", options->trace,
+                      "Record a step and write it as a Chrome trace (docs/reference/traces.md)");
+  command->add_option("--trace-step", options->trace_step, "Which step; default 3")
+      ->check(at_least(1));
   command->footer(
       "Ranks are threads of this process, or the processes of mpirun.\n\n"
       "Examples:\n"

@@ -46,6 +46,9 @@ struct Device {
   double clock_hz = 0;
   double launch_s = 0;        // from the host's issue of a kernel to its earliest start
   double host_issue_s = 0;    // the host's time for one kernel issued by a compiled program
+  // Communication is work of the rank itself, done while it waits for it: nothing overlaps, and the
+  // host's time for a kernel is time of the device. So it is where ranks are threads or processes.
+  bool synchronous = false;
   int64_t context_bytes = 0;  // taken by the driver and the libraries' code
   friend bool operator==(const Device&, const Device&) = default;
 };
@@ -66,6 +69,8 @@ struct NodeType {
   std::string name;  // "dgx-a100"
   Device device;
   int64_t devices = 1;  // in a node, all equal
+  // So many devices of the node can work at the same time; when more do, they take turns. 0: all.
+  int64_t cores = 0;
   Link inner;           // between devices of the node
   // Devices are spread evenly over the sockets; what goes from socket to socket shares `bridge`
   // (one direction between two sockets), beside the two devices' own `inner`. 1: no bridge.

@@ -64,12 +64,13 @@ Cluster local_cluster(int64_t ranks, std::shared_ptr<const Profile> profile) {
   NodeType type;
   type.name = "local";
   type.devices = devices;
+  type.cores = cores;
   Device& device = type.device;
   device.name = measured == nullptr ? "core (constants, not measured)" : measured->device;
   device.generation = Generation::kCpu;
   device.peak["fp32"] = scalar(measured, "device.peak.fp32", 80e9);
   device.peak["fp64"] = scalar(measured, "device.peak.fp64", device.peak["fp32"] / 2);
-  device.sustained = std::min(1.0, static_cast<double>(cores) / static_cast<double>(devices));
+  device.synchronous = true;
   device.memory_bytes = memory_of_this_machine() / devices;
   device.memory_rate = scalar(measured, "device.memory_rate", 8e9);
   device.cache_bytes = static_cast<int64_t>(scalar(measured, "device.cache_bytes", 1 << 20));

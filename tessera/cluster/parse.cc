@@ -16,10 +16,11 @@ namespace {
 using Names = std::vector<std::string>;
 
 const Names kClusterKeys{"name", "part", "tier", "rail_aligned", "profile"};
-const Names kPartKeys{"name",    "nodes",  "like", "devices", "device", "inner",
-                      "sockets", "bridge", "nic",  "host",    "disk"};
-const Names kDeviceKeys{"name",  "generation", "peak",  "sustained", "memory",     "memory_rate",
-                        "cache", "units",      "clock", "launch",    "host_issue", "context"};
+const Names kPartKeys{"name",  "nodes",   "like",   "devices", "cores", "device",
+                      "inner", "sockets", "bridge", "nic",     "host",  "disk"};
+const Names kDeviceKeys{"name",        "generation",  "peak",   "sustained", "memory",
+                        "memory_rate", "cache",       "units",  "clock",     "launch",
+                        "host_issue",  "synchronous", "context"};
 const Names kInnerKeys{"kind", "rate", "latency", "switched"};
 const Names kBridgeKeys{"kind", "rate", "latency"};
 const Names kNicKeys{"count", "rate", "latency"};
@@ -115,6 +116,7 @@ Status read_device(const TomlReader& part, bool complete, Device& device) {
       reader.quantity("launch", Quantity::kSeconds, Sign::kNotNegative, device.launch_s));
   TESSERA_TRY_VOID(
       reader.quantity("host_issue", Quantity::kSeconds, Sign::kNotNegative, device.host_issue_s));
+  TESSERA_TRY_VOID(reader.boolean("synchronous", device.synchronous));
   return reader.bytes("context", 0, device.context_bytes);
 }
 
@@ -223,6 +225,7 @@ Result<ClusterPart> read_part(const TomlReader& reader) {
   TESSERA_TRY_VOID(reader.string("name", type.name));
   TESSERA_TRY_VOID(reader.integer("nodes", 1, part.nodes));
   TESSERA_TRY_VOID(reader.integer("devices", 1, type.devices));
+  TESSERA_TRY_VOID(reader.integer("cores", 0, type.cores));
   if (complete && type.devices > 1) TESSERA_TRY_VOID(reader.require("inner"));
   TESSERA_TRY_VOID(read_device(reader, complete, type.device));
   TESSERA_TRY_VOID(read_inner(reader, type.inner));
@@ -366,18 +369,19 @@ std::string device_text(const Device& device) {
   return fmt::format(
       "[part.device]\nname = {}\ngeneration = \"{}\"\npeak = {{ {} }}\nsustained = {}\n"
       "memory = {}\nmemory_rate = {}\ncache = {}\nunits = {}\nclock = {}\nlaunch = {}\n"
-      "host_issue = {}\ncontext = {}\n",
+      "host_issue = {}\n{}context = {}\n",
       toml_text(device.name), generation_name(device.generation), peaks, device.sustained,
       size(device.memory_bytes), figure(device.memory_rate, Quantity::kBytesPerSecond),
       size(device.cache_bytes), device.units, figure(device.clock_hz, Quantity::kHertz),
       figure(device.launch_s, Quantity::kSeconds), figure(device.host_issue_s, Quantity::kSeconds),
-      size(device.context_bytes));
+      device.synchronous ? "synchronous = true\n" : "", size(device.context_bytes));
 }
 
 std::string part_text(const ClusterPart& part) {
   const NodeType& type = part.type;
   std::string out = fmt::format("\n[[part]]\nname = {}\nnodes = {}\ndevices = {}\n",
                                 toml_text(type.name), part.nodes, type.devices);
+  if (type.cores > 0) out += fmt::format("cores = {}\n", type.cores);
   if (type.sockets > 1) out += fmt::format("sockets = {}\n", type.sockets);
   out += device_text(type.device);
   if (type.inner.rate > 0) {

@@ -397,12 +397,12 @@ CollectiveCost CollectiveCosts::collective(CollectiveKind kind, const GroupPlace
   std::optional<Figure> measured;
   if (cluster_->profile != nullptr) {
     measured = profiled_collective(*cluster_->profile, collective_name(kind), where.nodes,
-                                   where.members, bytes);
+                                   where.members, bytes, style_->transport);
   }
   if (measured) {
     // What an empty array would take; the rest is the transfer.
     const auto least = profiled_collective(*cluster_->profile, collective_name(kind), where.nodes,
-                                           where.members, 1);
+                                           where.members, 1, style_->transport);
     cost.latency_s = std::min(least->seconds, measured->seconds);
     cost.transfer_s = measured->seconds - cost.latency_s;
     cost.algorithm = "measured";
@@ -411,6 +411,7 @@ CollectiveCost CollectiveCosts::collective(CollectiveKind kind, const GroupPlace
   } else {
     cost = price(kind, where, bytes);
   }
+  cost.latency_s += style_->collective_gap_s * std::log2(static_cast<double>(where.members));
   cost.units =
       std::min(channel_units(at.type.device.generation), static_cast<double>(at.type.device.units));
   set_fractions(cost, kind, at, static_cast<double>(bytes));
@@ -432,6 +433,18 @@ CollectiveCost CollectiveCosts::message(int64_t from, int64_t to, int64_t bytes,
   cost.algorithm = "message";
   cost.uncertainty = kRuleError;
   double rate = inside;
+  if (a.node == b.node && cluster_->profile != nullptr) {
+    const auto measured = profiled_message(*cluster_->profile, bytes, style_->transport);
+    if (measured) {
+      cost.latency_s = profiled_message(*cluster_->profile, 1, style_->transport)->seconds;
+      cost.transfer_s = std::max(0., measured->seconds - cost.latency_s);
+      cost.algorithm = "measured";
+      cost.source = measured->source;
+      cost.uncertainty = measured->uncertainty;
+      cost.inner_fraction = std::min(1., rate / inner.rate);
+      return cost;
+    }
+  }
   if (a.node == b.node) {
     cost.latency_s = inner.latency_s;
     if (!inner.switched && inner.kind != LinkKind::kNvlink) rate /= sharing;

@@ -100,14 +100,38 @@ Figure at_ranks(const std::map<int64_t, Points>& by_ranks, int64_t ranks, double
 
 }  // namespace
 
+namespace {
+
+constexpr std::array<std::pair<Style::Transport, std::string_view>, 3> kTransports = {
+    {{Style::Transport::kThreads, "threads"},
+     {Style::Transport::kNccl, "nccl"},
+     {Style::Transport::kMpi, "mpi"}}};
+
+}  // namespace
+
+std::optional<Figure> profiled_message(const Profile& profile, int64_t bytes,
+                                       Style::Transport transport) {
+  for (const auto& [kind, name] : kTransports) {
+    if (transport != Style::Transport::kAny && transport != kind) continue;
+    const auto it = profile.families.find(fmt::format("message.{}", name));
+    if (it == profile.families.end() || it->second.samples.empty()) continue;
+    Points points;
+    for (const Sample& sample : it->second.samples)
+      points.push_back({sample.size[0], sample.seconds, sample.spread});
+    return at_bytes(points, static_cast<double>(bytes));
+  }
+  return std::nullopt;
+}
+
 std::optional<Figure> profiled_collective(const Profile& profile, std::string_view collective,
-                                          int64_t nodes, int64_t ranks, int64_t bytes) {
-  constexpr std::array<std::string_view, 3> kTransports = {"threads", "nccl", "mpi"};
-  for (const std::string_view transport : kTransports) {
-    const auto it = profile.families.find(fmt::format("{}.{}", collective, transport));
+                                          int64_t nodes, int64_t ranks, int64_t bytes,
+                                          Style::Transport transport) {
+  for (const auto& [kind, name] : kTransports) {
+    if (transport != Style::Transport::kAny && transport != kind) continue;
+    const auto it = profile.families.find(fmt::format("{}.{}", collective, name));
     if (it == profile.families.end()) continue;
     const bool tells_nodes = coordinate(it->second, "nodes") >= 0;
-    if (nodes > 1 && !tells_nodes && transport != "mpi") continue;
+    if (nodes > 1 && !tells_nodes && kind != Style::Transport::kMpi) continue;
     const auto by_ranks = points_of(it->second, nodes);
     if (by_ranks.empty()) continue;
     return at_ranks(by_ranks, ranks, static_cast<double>(bytes));

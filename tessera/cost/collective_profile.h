@@ -8,6 +8,7 @@
 
 #include "tessera/cluster/profile.h"
 #include "tessera/cost/figure.h"
+#include "tessera/cost/style.h"
 
 namespace tessera {
 
@@ -19,6 +20,10 @@ namespace tessera {
 // this order; between nodes only families with the coordinate `nodes`, of exactly these nodes, or
 // mpi. Nothing if there is no such family.
 std::optional<Figure> profiled_collective(const Profile& profile, std::string_view collective,
-                                          int64_t nodes, int64_t ranks, int64_t bytes);
+                                          int64_t nodes, int64_t ranks, int64_t bytes,
+                                          Style::Transport transport = Style::Transport::kAny);
+// A message inside a node: families "message.threads" over (bytes), by the same rules.
+std::optional<Figure> profiled_message(const Profile& profile, int64_t bytes,
+                                       Style::Transport transport);
 
 }  // namespace tessera

@@ -38,6 +38,14 @@ struct MatmulConstants {
 // The row of the generation and arithmetic; else of its 16-bit arithmetic.
 const MatmulConstants& matmul_constants(Generation generation, std::string_view arithmetic);
 
+// Share of a product's rate that is left when n or k is a multiple of no larger number: 64 elements
+// and more run at full rate.
+struct Alignment {
+  int64_t multiple = 1;
+  double share = 1;
+};
+inline constexpr std::array<Alignment, 4> kAlignments = {{{64, 1}, {32, .85}, {8, .70}, {1, .33}}};
+
 // What else depends on the generation.
 struct DeviceConstants {
   Generation generation = Generation::kCpu;

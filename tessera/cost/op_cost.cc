@@ -26,6 +26,17 @@ struct KeyView {
   const OpWork& work;
   double occupied_units = 0;
 };
+// (Sizes below 64 elements are one operand of the units' anyway.) What a size that is no multiple
+// of the units' operands leaves of the rate.
+double aligned_share(double size) {
+  const auto whole = static_cast<int64_t>(size);
+  if (whole <= kAlignments.front().multiple) return 1;
+  for (const Alignment& row : kAlignments) {
+    if (whole % row.multiple == 0) return row.share;
+  }
+  return kAlignments.back().share;
+}
+
 struct Hash {
   using is_transparent = void;
   template <class K>
@@ -151,6 +162,7 @@ struct OpCosts::Impl {
     const std::string_view arithmetic = matmul_arithmetic(work);
     const double bytes = work.bytes_read + work.bytes_written;
     double scale = style.matmul_efficiency * (work.grouped ? constants->grouped : 1);
+    scale *= std::min(aligned_share(work.n), aligned_share(work.k));
     const auto element = static_cast<double>(dtype_bytes(work.dtype));
     if (work.bytes_written > 1.5 * element * work.batch * work.m * work.n) scale *= kWideResult;
     const Part part =
@@ -199,14 +211,15 @@ struct OpCosts::Impl {
   // Scores in memory: two products (backward four), between them passes over all scores.
   void price_unfused_attention(const OpWork& work, double occupied, OpCost& cost) const {
     const double heads = work.batch * work.heads, scores = score_elements(work);
+    const double scale = style.attention_efficiency;
     const auto element = static_cast<double>(dtype_bytes(work.dtype));
     const double operand = heads * (work.queries + work.keys) * work.head_dim;
     const double bytes = element * (scores + operand);  // of one product
     const std::string_view arithmetic = plain_arithmetic(work.dtype);
     const Part inner =
-        matmul({heads, work.queries, work.keys, work.head_dim}, bytes, arithmetic, false, occupied);
+        matmul({heads, work.queries, work.keys, work.head_dim}, bytes, arithmetic, scale, occupied);
     const Part outer =
-        matmul({heads, work.queries, work.head_dim, work.keys}, bytes, arithmetic, false, occupied);
+        matmul({heads, work.queries, work.head_dim, work.keys}, bytes, arithmetic, scale, occupied);
     const double twice = work.backward ? kUnfusedBackward : 1;
     const double passes = style.attention_passes * (work.backward ? kBackwardPasses : 1);
     const double moved = passes * element * scores;
@@ -227,6 +240,7 @@ struct OpCosts::Impl {
     switch (work.kind) {
       case WorkClass::kElementwise: return work.update ? 1 : style.elementwise_passes;
       case WorkClass::kNorm: return style.norm_passes;
+      case WorkClass::kLookup: return work.backward ? style.lookup_gradient_passes : 1;
       case WorkClass::kMove: return work.view && !style.copy_views ? 0 : 1;
       default: return 1;
     }
@@ -299,6 +313,8 @@ struct OpCosts::Impl {
     }
     const double count = launches(work, cost);
     if (!measured) cost.kernel_s += count * constants->tail_s;
+    cost.kernel_s += count * style.kernel_gap_s;
+    if (work.kind == WorkClass::kLoss && !work.backward) cost.kernel_s += style.loss_overhead_s;
     const double host = work.update     ? style.host_update_s
                         : work.backward ? style.host_backward_s
                                         : style.host_forward_s;

@@ -68,7 +68,8 @@ constexpr std::array<Preset, 11> kPresets = {{
 // -------------------------------------------------------------------------------------
 struct Option {
   std::string_view key;
-  std::variant<double Style::*, bool Style::*, std::string Style::*, Style::Allocator Style::*>
+  std::variant<double Style::*, bool Style::*, std::string Style::*, Style::Allocator Style::*,
+               Style::Transport Style::*>
       field;
   bool seconds = false;
   double most = 1e9;  // numbers: from 0 to it
@@ -79,6 +80,10 @@ const std::vector<Option>& options() {
       {"host_backward_s", &Style::host_backward_s, true},
       {"host_update_s", &Style::host_update_s, true},
       {"host_collective_s", &Style::host_collective_s, true},
+      {"kernel_gap_s", &Style::kernel_gap_s, true},
+      {"collective_gap_s", &Style::collective_gap_s, true},
+      {"loss_overhead_s", &Style::loss_overhead_s, true},
+      {"lookup_gradient_passes", &Style::lookup_gradient_passes},
       {"elementwise_passes", &Style::elementwise_passes},
       {"fused_attention", &Style::fused_attention},
       {"fused_update", &Style::fused_update},
@@ -97,6 +102,7 @@ const std::vector<Option>& options() {
       {"network_slowdown", &Style::network_slowdown},
       {"collective_slowdown", &Style::collective_slowdown},
       {"allocator", &Style::allocator},
+      {"transport", &Style::transport},
       {"step_overhead_s", &Style::step_overhead_s, true},
       {"jitter", &Style::jitter, false, 1},
   };
@@ -106,6 +112,7 @@ const std::vector<Option>& options() {
 constexpr std::array<std::pair<std::string_view, double>, 4> kUnits = {
     {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
 constexpr std::array<std::string_view, 3> kAllocators = {"planned", "caching", "expandable"};
+constexpr std::array<std::string_view, 4> kTransports = {"any", "threads", "mpi", "nccl"};
 constexpr std::array<std::string_view, 4> kArithmetics = {"dtype", "tf32", "fp8", "fp4"};
 
 template <size_t N>
@@ -178,6 +185,12 @@ struct Setter {
     style.*field = static_cast<Style::Allocator>(found - kAllocators.begin());
     return {};
   }
+  Status operator()(Style::Transport Style::*field) const {
+    const auto* found = std::find(kTransports.begin(), kTransports.end(), text);
+    if (found == kTransports.end()) return expected_one_of(option.key, kTransports, text);
+    style.*field = static_cast<Style::Transport>(found - kTransports.begin());
+    return {};
+  }
 };
 
 struct Printer {
@@ -192,6 +205,9 @@ struct Printer {
   }
   std::string operator()(Style::Allocator Style::*field) const {
     return std::string(kAllocators[static_cast<size_t>(style.*field)]);
+  }
+  std::string operator()(Style::Transport Style::*field) const {
+    return std::string(kTransports[static_cast<size_t>(style.*field)]);
   }
 };
 

@@ -20,6 +20,9 @@ struct Style {
   // graph.
   double host_forward_s = 0, host_backward_s = 0, host_update_s = 0;
   double host_collective_s = 0;  // for the call of a collective or a message
+  // The device idles this long after every kernel, and before every collective for each doubling of
+  // its members (they arrive one after the other); once a micro-batch the host waits for the loss.
+  double kernel_gap_s = 0, collective_gap_s = 0, loss_overhead_s = 0;
   // Passes over memory: 1 = every op of the graph is a kernel of its own that reads its inputs and
   // writes its outputs; below 1: neighbours are fused into one kernel.
   double elementwise_passes = 1;
@@ -35,6 +38,8 @@ struct Style {
   // Loss: arrays of float32 logits read or written, forward and again backward; 0: one fused kernel
   // each, which moves its operands.
   double loss_passes = 0;
+  // Gradient of a look-up: passes over its operands (rows are sorted and added one by one).
+  double lookup_gradient_passes = 1;
   double norm_passes = 1;  // passes over the operands of norms and softmax; 1: fused
   bool copy_views = true;  // false: dims renamed, joined or cut cost no kernel
   // Scales of efficiency over the device's (1: as the device's curve says).
@@ -48,6 +53,10 @@ struct Style {
   double collective_slowdown = 1.10;
   enum class Allocator : uint8_t { kPlanned, kCaching, kExpandable };
   Allocator allocator = Allocator::kPlanned;
+  // Which of a profile's measured collectives and messages: between threads of a process, between
+  // processes of MPI, of NCCL; any: the first of these that was measured.
+  enum class Transport : uint8_t { kAny, kThreads, kMpi, kNccl };
+  Transport transport = Transport::kAny;
   // Once a step: data loading, logging, reading the loss (seconds), and relative noise of a rank's
   // step.
   double step_overhead_s = 0;

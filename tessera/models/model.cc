@@ -208,6 +208,8 @@ Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DT
                   call.name, nearest(call.name, kFamilies), join(kFamilies, ", ")));
 }
 
+std::vector<std::string> model_families() { return kFamilies; }
+
 std::string model_help() {
   return "MODEL is name:key=value,key=value or a path to a Hugging Face config.json (gpt2, llama, "
          "mistral, mixtral),\n"

@@ -61,5 +61,6 @@ Result<Model> build_model(std::string_view spec, int64_t batch,
 
 // The families with their keys, defaults and meanings, as `--help` shows them.
 std::string model_help();
+std::vector<std::string> model_families();
 
 }  // namespace tessera

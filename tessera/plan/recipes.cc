@@ -139,23 +139,42 @@ std::string signature(const Recipe& recipe) {
   return fmt::format("{}({})", recipe.name, join(parts, ", "));
 }
 
-Result<std::string> emit_recipe(std::string_view call_text, const Graph& graph) {
+Result<RecipeCall> parse_recipe_call(std::string_view call_text) {
   TESSERA_TRY(const Call call, parse_call(call_text));
-  const Recipe* recipe = find_recipe(call.name);
-  if (recipe == nullptr) {
+  RecipeCall out;
+  out.recipe = find_recipe(call.name);
+  if (out.recipe == nullptr) {
     std::vector<std::string> names;
     for (const Recipe& known : all_recipes()) names.push_back(known.name);
     return invalid_input(fmt::format("unknown recipe '{}', did you mean '{}'?", call.name,
                                      nearest(call.name, names)));
   }
-  const auto in_recipe = [&](Error error) {
-    error.message = fmt::format("recipe {}: {}", recipe->name, error.message);
-    return tl::unexpected(std::move(error));
-  };
-  auto arguments = bind(*recipe, call);
-  if (!arguments) return in_recipe(arguments.error());
-  auto text = recipe->emit(*arguments, graph);
-  if (!text) return in_recipe(text.error());
+  auto arguments = bind(*out.recipe, call);
+  if (!arguments) {
+    return invalid_input(fmt::format("recipe {}: {}", out.recipe->name, arguments.error().message));
+  }
+  out.arguments = std::move(*arguments);
+  return out;
+}
+
+std::string to_string(const RecipeCall& call) {
+  std::vector<std::string> parts;
+  for (const RecipeArgument& argument : call.recipe->arguments) {
+    const std::string value = argument.is_text
+                                  ? call.arguments.text(argument.name)
+                                  : std::to_string(call.arguments.number(argument.name));
+    if (argument.otherwise != value) parts.push_back(argument.name + "=" + value);
+  }
+  return fmt::format("{}({})", call.recipe->name, join(parts, ", "));
+}
+
+Result<std::string> emit_recipe(std::string_view call_text, const Graph& graph) {
+  TESSERA_TRY(const RecipeCall call, parse_recipe_call(call_text));
+  auto text = call.recipe->emit(call.arguments, graph);
+  if (!text) {
+    text.error().message = fmt::format("recipe {}: {}", call.recipe->name, text.error().message);
+    return tl::unexpected(std::move(text.error()));
+  }
   return fmt::format("# {}\n{}", trim(call_text), *text);
 }
 

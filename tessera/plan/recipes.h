@@ -49,6 +49,14 @@ struct Recipe {
 const std::vector<Recipe>& all_recipes();          // in the order of `tessera plan --list`
 const Recipe* find_recipe(std::string_view name);  // null if unknown
 std::string signature(const Recipe& recipe);       // "megatron(tp=1, pp=1, …)"
+// A call with every argument, as given or by default.
+struct RecipeCall {
+  const Recipe* recipe = nullptr;
+  RecipeArguments arguments;
+};
+Result<RecipeCall> parse_recipe_call(std::string_view call_text);
+// "megatron(tp=2, pp=2)": with the arguments that differ from their defaults.
+std::string to_string(const RecipeCall& call);
 // `call_text` is "name", "name(4)" or "name(tp=2, pp=2)".
 Result<std::string> emit_recipe(std::string_view call_text, const Graph& graph);
 

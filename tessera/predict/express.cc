@@ -67,7 +67,9 @@ void fit_heads(Run& run) {
 
 std::string base_keys(const Run& run, const std::string& family) {
   const Architecture& m = run.model;
-  const int64_t vocab = padded(m.vocab, run.framework.vocab_multiple * run.tp);
+  const int64_t vocab = run.tp < run.framework.vocab_from_tp
+                            ? m.vocab
+                            : padded(m.vocab, run.framework.vocab_multiple * run.tp);
   return fmt::format("{}:layers={},hidden={},heads={},seq={},vocab={},ffn={}", family, m.layers,
                      m.hidden, m.heads, run.seq, vocab, m.ffn);
 }

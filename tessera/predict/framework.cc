@@ -48,8 +48,23 @@ std::vector<Framework> make_frameworks() {
   std::vector<Framework> all;
   all.push_back(early_megatron("megatron-lm", "megatron"));
   Framework deepspeed = early_megatron("megatron-deepspeed", "deepspeed");
-  deepspeed.recompute_last_stage = false;
   deepspeed.dropout = 0;
+  all.push_back(deepspeed);
+  // The validation runs of vTrain: eight NICs of 100 Gb/s a node, a vocabulary that is padded for
+  // tensor parallelism only. The step times on one node are those of runs that computed nothing
+  // again (three forward passes' worth in every stage), whatever the rows state.
+  Framework vtrain = deepspeed;
+  vtrain.name = "vtrain";
+  vtrain.vocab_from_tp = 2;
+  vtrain.machine = "link:nic*0.5";
+  all.push_back(vtrain);
+  vtrain.name = "vtrain-node";
+  vtrain.recompute = Recompute::kNone;
+  vtrain.recompute_as_stated = false;
+  all.push_back(vtrain);
+  // Jean Zay: four Omni-Path links of 100 Gb/s a node.
+  deepspeed.name = "jean-zay";
+  deepspeed.machine = "link:nic*0.25";
   all.push_back(deepspeed);
   for (const auto& [name, style] :
        {std::pair{"megatron-core", "megatron-core"}, std::pair{"megascale", "megatron-core"},
@@ -101,9 +116,10 @@ std::string lower(std::string_view text) {
 }
 
 // Words in the name of a source and the framework they mean; the first that is found counts.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 40> kSources = {{
-    {"vtrain", "megatron-deepspeed"},
-    {"bigscience", "megatron-deepspeed"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 41> kSources = {{
+    {"vtrain measured single", "vtrain-node"},
+    {"vtrain", "vtrain"},
+    {"bigscience", "jean-zay"},
     {"bloom", "megatron-deepspeed"},
     {"megatron-deepspeed", "megatron-deepspeed"},
     {"mt-nlg", "megatron-deepspeed"},
@@ -187,6 +203,9 @@ const std::vector<std::pair<std::string, Option>>& options() {
       {"bucket_bytes", &Framework::bucket_bytes},
       {"prefetch", &Framework::prefetch},
       {"vocab_multiple", &Framework::vocab_multiple},
+      {"vocab_from_tp", &Framework::vocab_from_tp},
+      {"recompute_as_stated", &Framework::recompute_as_stated},
+      {"machine", &Framework::machine},
       {"style", &Framework::style}};
   return all;
 }

@@ -21,6 +21,7 @@ struct Framework {
   // What is computed again where the row is silent, if the run fits so; what does not fit takes the
   // next stronger.
   Recompute recompute = Recompute::kNone;
+  bool recompute_as_stated = true;  // false: `recompute` holds whatever a row states
   // In the last stage nothing is computed again by full recompute (DeepSpeed's pipeline engine).
   bool recompute_last_stage = true;
   bool sequence_shard = false;      // with tp: seq over tp between the split ops
@@ -32,6 +33,9 @@ struct Framework {
   int64_t bucket_bytes = 25 << 20;  // gradients of a bucket are reduced together
   int64_t prefetch = 1;             // blocks, zero = 3
   int64_t vocab_multiple = 1;       // the vocabulary is padded to a multiple of this times tp
+  int64_t vocab_from_tp = 1;        // from this degree on; below, it is as stated
+  // A change of the preset's machine (apply_what_if()) where a framework's runs had another network.
+  std::string machine;
 };
 
 // By the row's source where its name is known, else by what the row says (degrees, ZeRO stage,

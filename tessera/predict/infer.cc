@@ -124,7 +124,9 @@ Status set_degrees(Run& run, const Row& row) {
 // ---- batch and recompute
 
 void set_recompute(Run& run, const Row& row) {
-  const std::string& text = row.recompute;
+  const std::string text = run.framework.recompute_as_stated
+                               ? row.recompute
+                               : std::string(recompute_name(run.framework.recompute));
   if (text.starts_with("none") || text == "no" || text == "false" || text == "0") {
     run.recompute = Recompute::kNone;
   } else if (text.starts_with("selective")) {

@@ -96,6 +96,7 @@ Result<Case> case_of(const Row& row, const PredictSettings& settings) {
   TESSERA_TRY(const Run run, infer(row, options));
   Case found;
   TESSERA_TRY(found.expressed, express(run));
+  found.changes = run.framework.machine;
   for (const Setting& setting : settings) {
     if (setting.key.starts_with(kPlan) || !concerns(setting, run)) continue;
     if (setting.key == "cluster") {

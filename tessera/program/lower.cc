@@ -198,15 +198,9 @@ struct Alike {
 // Along each axis, coordinates with the same sizes everywhere, whatever the other coordinates, are
 // alike; classes are products of these, joined where they come to the same sizes. Ranks at several
 // places are each a class.
-std::vector<RankClass> Lowering::roles() const {
-  std::vector<int32_t> of_rank;
-  return impl_->roles(of_rank);
-}
-
-std::vector<int32_t> Lowering::role_of_ranks() const {
-  std::vector<int32_t> of_rank;
-  impl_->roles(of_rank);
-  return of_rank;
+std::vector<RankClass> Lowering::roles(std::vector<int32_t>* of_rank) const {
+  std::vector<int32_t> unused;
+  return impl_->roles(of_rank == nullptr ? unused : *of_rank);
 }
 
 std::vector<RankClass> Lowering::Impl::roles(std::vector<int32_t>& of_rank) const {

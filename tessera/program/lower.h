@@ -32,8 +32,8 @@ class Lowering {
   Lowering& operator=(Lowering&&) noexcept;
 
   Result<Program> lower(int rank) const;
-  std::vector<RankClass> roles() const;
-  std::vector<int32_t> role_of_ranks() const;  // by rank: index into roles(); -1: in no mesh
+  // of_rank: by rank, the index of its role; -1: in no mesh.
+  std::vector<RankClass> roles(std::vector<int32_t>* of_rank = nullptr) const;
   const Graph& graph() const;
   const ResolvedPlan& plan() const;
 

@@ -11,6 +11,7 @@
 
 #include "tessera/base/result.h"
 #include "tessera/runtime/run_config.h"
+#include "tessera/simulate/simulation.h"
 
 namespace tessera {
 
@@ -48,6 +49,9 @@ struct TrainingStart {
 struct TrainingCallbacks {
   std::function<void(const TrainingStart&)> start;
   std::function<void(const StepReport&)> step;  // called on one rank only
+  // The step to record, counted from 1; 0: none. Other steps cost nothing.
+  int64_t trace_step = 0;
+  std::function<void(const Simulation&)> trace;  // after that step, on rank 0
 };
 Result<TrainingSummary> run_training(const RunConfig& config, const TrainingCallbacks& callbacks);
 

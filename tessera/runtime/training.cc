@@ -14,6 +14,7 @@
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/ranks.h"
 #include "tessera/runtime/session.h"
+#include "tessera/runtime/trace.h"
 
 namespace tessera {
 namespace {
@@ -76,6 +77,11 @@ class RankRun {
     last_ = Clock::now();
     for (int64_t step = 1; step <= job_.config.steps; ++step) {
       const std::vector<double> before = bytes_sent(world_);
+      const bool traced = step == job_.callbacks.trace_step;
+      if (traced) {
+        world_.barrier();
+        executor->record(&recorded_);
+      }
       executor->run_step(step,
                          [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
                            load_input(job_, step, tensor, region, to);
@@ -83,6 +89,7 @@ class RankRun {
       const std::vector<double> after = bytes_sent(world_);
       for (size_t k = 0; k < sent_.size(); ++k) sent_[k] += after[k] - before[k];
       report(*executor, step);
+      if (traced) TESSERA_TRY_VOID(hand_over_trace());
     }
     return summary(*executor);
   }
@@ -118,6 +125,42 @@ class RankRun {
                          rate});
   }
 
+  // What all ranks recorded goes to rank 0, as numbers.
+  Status hand_over_trace() {
+    constexpr size_t kNumbers = 6;
+    std::vector<double> mine;
+    for (const Executed& one : recorded_) {
+      mine.insert(mine.end(),
+                  {static_cast<double>(one.block.kind), static_cast<double>(one.block.chunk),
+                   static_cast<double>(one.instruction), static_cast<double>(one.micro_batch),
+                   static_cast<double>(one.start_ns), static_cast<double>(one.end_ns)});
+    }
+    const auto sizes = gather_all(world_, {static_cast<double>(mine.size())});
+    std::vector<std::vector<Executed>> all;
+    std::vector<Program> programs;
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      std::vector<double> numbers = rank == world_.rank() ? mine : std::vector<double>{};
+      numbers.resize(static_cast<size_t>(sizes[static_cast<size_t>(rank)][0]));
+      if (!numbers.empty()) transfer(world_, rank, 0, numbers);
+      if (world_.rank() != 0) continue;
+      TESSERA_TRY(Program program, job_.compiled.lowering->lower(rank));
+      programs.push_back(std::move(program));
+      std::vector<Executed>& list = all.emplace_back();
+      for (size_t i = 0; i < numbers.size(); i += kNumbers) {
+        const double* at = &numbers[i];
+        list.push_back({{static_cast<BlockKind>(at[0]), static_cast<int32_t>(at[1])},
+                        static_cast<int32_t>(at[2]),
+                        static_cast<int64_t>(at[3]),
+                        static_cast<int64_t>(at[4]),
+                        static_cast<int64_t>(at[5])});
+      }
+    }
+    if (world_.rank() == 0 && job_.callbacks.trace)
+      job_.callbacks.trace(trace_of(*job_.compiled.lowering, programs, all));
+    last_ = Clock::now();
+    return {};
+  }
+
   TrainingSummary summary(const RankExecutor& executor) {
     std::vector<double> mine = sent_;
     mine.push_back(static_cast<double>(executor.peak_bytes()[0]));
@@ -147,6 +190,7 @@ class RankRun {
   comm::Communicator& world_;
   int owner_ = 0;
   std::vector<double> sent_, rates_;
+  std::vector<Executed> recorded_;
   Clock::time_point last_;
   double first_loss_ = kNone, last_loss_ = kNone;
 };

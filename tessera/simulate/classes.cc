@@ -48,15 +48,45 @@ std::vector<int64_t> view_of(const std::vector<int>& members, const std::vector<
   return out;
 }
 
+// Whom the ranks of a place exchange messages with, as differences of ranks; only where both meshes
+// are alike, so that the difference is the same for all of them.
+struct Peers {
+  PlaceId place;
+  const Mesh* mesh;
+  std::vector<int64_t> offsets;
+};
+std::vector<Peers> peers_of(const ResolvedPlan& plan, const std::map<int, Program>& programs) {
+  std::vector<Peers> out;
+  for (const auto& [rank, program] : programs) {
+    const PlaceId place = plan.places_of(rank)[0];
+    const Mesh& mine = plan.places[place.index()].mesh;
+    std::set<int64_t> offsets;
+    const auto add = [&, here = rank](int peer) {
+      const Mesh& other = plan.places[plan.places_of(peer)[0].index()].mesh;
+      if (other.axes == mine.axes) offsets.insert(peer - here);
+    };
+    for (const auto& [ref, block] : program.blocks) {
+      for (const Instruction& instruction : block) {
+        if (const auto* send = std::get_if<Send>(&instruction.body)) add(send->peer);
+        if (const auto* receive = std::get_if<Recv>(&instruction.body)) add(receive->peer);
+      }
+    }
+    if (!offsets.empty()) out.push_back({place, &mine, {offsets.begin(), offsets.end()}});
+  }
+  return out;
+}
+
 // Splits colours by what the ranks see of their groups; true if there are more afterwards.
 bool refine(std::vector<int32_t>& colours, const std::vector<GroupSet>& sets,
-            const Cluster& cluster) {
+            const std::vector<Peers>& peers, NodeSharing& sharing, const Cluster& cluster) {
   std::set<int32_t> before(colours.begin(), colours.end());
   before.erase(-1);
   std::vector<std::vector<int64_t>> seen(colours.size());
   for (size_t rank = 0; rank < colours.size(); ++rank) seen[rank].push_back(colours[rank]);
   for (const GroupSet& set : sets) {
     const int64_t size = set.mesh->size();
+    std::vector<std::string> names;
+    for (const AxisId axis : set.axes) names.push_back(set.mesh->axis(axis).name);
     for (int64_t i = 0; i < size; ++i) {
       // The first member of each group speaks for it.
       std::vector<int64_t> coordinates(set.mesh->axes.size());
@@ -70,10 +100,24 @@ bool refine(std::vector<int32_t>& colours, const std::vector<GroupSet>& sets,
         continue;
       }
       const std::vector<int> members = set.mesh->group(coordinates, set.axes);
-      const std::vector<int64_t> view = view_of(members, colours, cluster);
+      std::vector<int64_t> view = view_of(members, colours, cluster);
+      view.push_back(sharing.groups_a_node(names, members));
       for (const int member : members) {
         auto& mine = seen[static_cast<size_t>(member)];
         mine.insert(mine.end(), view.begin(), view.end());
+      }
+    }
+  }
+  for (const Peers& some : peers) {
+    for (int64_t rank = 0; rank < static_cast<int64_t>(colours.size()); ++rank) {
+      if (!some.mesh->contains(rank)) continue;
+      auto& mine = seen[static_cast<size_t>(rank)];
+      for (const int64_t offset : some.offsets) {
+        const int64_t peer = rank + offset;
+        if (peer < 0 || peer >= static_cast<int64_t>(colours.size())) continue;
+        mine.push_back(colours[static_cast<size_t>(peer)]);
+        mine.push_back(node_of(cluster, rank) == node_of(cluster, peer) ? -1 : -2);
+        mine.push_back(sharing.ranks_on_node(some.place, rank));
       }
     }
   }
@@ -88,44 +132,70 @@ bool refine(std::vector<int32_t>& colours, const std::vector<GroupSet>& sets,
 
 }  // namespace
 
-int64_t ranks_on_node(const Mesh& mesh, const Cluster& cluster, int64_t device) {
-  // Ranks of a node are consecutive: look at the neighbours only.
-  const Location at = cluster.locate(device);
-  const int64_t first = device - at.local;
-  const int64_t size = cluster.type_of(device).devices;
-  int64_t count = 0;
-  for (int64_t d = first; d < first + size; ++d) count += mesh.contains(d) ? 1 : 0;
-  return count;
+NodeSharing::NodeSharing(const ResolvedPlan& plan, const Cluster& cluster)
+    : plan_(&plan), cluster_(&cluster) {
+  for (int64_t rank = 0; rank < plan.ranks; ++rank) places_.push_back(plan.places_of(rank));
 }
 
-int64_t groups_on_node(const ResolvedPlan& plan, const Cluster& cluster,
-                       const std::vector<std::string>& axes, int64_t device) {
-  const Location at = cluster.locate(device);
-  const int64_t first = device - at.local;
-  const int64_t size = cluster.type_of(device).devices;
-  int64_t groups = 0;
-  for (const Place& place : plan.places) {
-    std::vector<AxisId> ids;
-    for (const std::string& name : axes) ids.push_back(place.mesh.find(name));
-    if (!std::all_of(ids.begin(), ids.end(), [](AxisId id) { return id.valid(); })) continue;
-    std::set<int64_t> origins;  // of the groups with a member on the node
-    for (int64_t d = first; d < first + size; ++d) {
-      if (!place.mesh.contains(d)) continue;
-      std::vector<int64_t> coordinates = place.mesh.coordinates(d);
-      for (const AxisId id : ids) coordinates[id.index()] = 0;
-      origins.insert(place.mesh.rank_at(coordinates));
+int64_t NodeSharing::groups_on_node(const std::vector<std::string>& axes, int64_t first,
+                                    int64_t size) const {
+  std::set<std::pair<PlaceId, int64_t>> origins;
+  for (int64_t d = first; d < std::min<int64_t>(first + size, plan_->ranks); ++d) {
+    for (const PlaceId place : places_[static_cast<size_t>(d)]) {
+      const Mesh& mesh = plan_->places[place.index()].mesh;
+      std::vector<int64_t> coordinates = mesh.coordinates(d);
+      const bool all = std::all_of(axes.begin(), axes.end(), [&](const std::string& name) {
+        const AxisId id = mesh.find(name);
+        if (id.valid()) coordinates[id.index()] = 0;
+        return id.valid();
+      });
+      if (all) origins.emplace(place, mesh.rank_at(coordinates));
     }
-    groups += static_cast<int64_t>(origins.size());
   }
-  return std::max<int64_t>(1, groups);
+  return static_cast<int64_t>(origins.size());
 }
 
-Result<Classes> make_classes(const Lowering& lowering, const Cluster& cluster, bool fold,
-                             const std::vector<int64_t>& alone) {
+int64_t NodeSharing::groups_a_node(const std::vector<std::string>& axes,
+                                   const std::vector<int>& members) {
+  int64_t most = 1;
+  int64_t last = -1;
+  for (const int member : members) {
+    const Location at = cluster_->locate(member);
+    if (at.node == last) continue;
+    last = at.node;
+    const auto [it, fresh] = known_.try_emplace({axes, at.node}, 0);
+    if (fresh) {
+      it->second = groups_on_node(axes, member - at.local, cluster_->type_of(member).devices);
+    }
+    most = std::max(most, it->second);
+  }
+  return most;
+}
+
+int64_t NodeSharing::ranks_on_node(PlaceId place, int64_t device) const {
+  const int64_t first = device - cluster_->locate(device).local;
+  const int64_t end = std::min(first + cluster_->type_of(device).devices, plan_->ranks);
+  int64_t count = 0;
+  for (int64_t d = first; d < end; ++d) {
+    const auto& there = places_[static_cast<size_t>(d)];
+    count += std::find(there.begin(), there.end(), place) != there.end() ? 1 : 0;
+  }
+  return std::max<int64_t>(1, count);
+}
+
+Status Lowered::add(int rank) {
+  if (programs.contains(rank)) return {};
+  TESSERA_TRY(Program program, lowering->lower(rank));
+  programs.emplace(rank, std::move(program));
+  return {};
+}
+
+Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, bool fold,
+                             const std::vector<int64_t>& alone, NodeSharing& sharing) {
   Classes out;
-  std::vector<int32_t> colours = lowering.role_of_ranks();
-  const std::vector<RankClass> roles = lowering.roles();
-  const std::vector<int32_t> role = colours;
+  std::vector<int32_t> colours = lowered.role_of_rank;
+  const std::vector<RankClass>& roles = lowered.roles;
+  const std::vector<int32_t>& role = lowered.role_of_rank;
   if (!fold) {
     for (size_t rank = 0; rank < colours.size(); ++rank) {
       if (colours[rank] >= 0) colours[rank] = static_cast<int32_t>(rank);
@@ -143,11 +213,11 @@ Result<Classes> make_classes(const Lowering& lowering, const Cluster& cluster, b
               .first->second;
     }
     for (const RankClass& one : roles) {
-      TESSERA_TRY(Program program, lowering.lower(one.representative));
-      out.programs.emplace(one.representative, std::move(program));
+      TESSERA_TRY_VOID(lowered.add(one.representative));
     }
-    const std::vector<GroupSet> sets = group_sets(lowering, out.programs);
-    while (refine(colours, sets, cluster)) {
+    const std::vector<GroupSet> sets = group_sets(*lowered.lowering, lowered.programs);
+    const std::vector<Peers> peers = peers_of(lowered.lowering->plan(), lowered.programs);
+    while (refine(colours, sets, peers, sharing, cluster)) {
     }
   }
   std::map<int32_t, int32_t> index;  // colour -> class, by lowest rank
@@ -161,11 +231,7 @@ Result<Classes> make_classes(const Lowering& lowering, const Cluster& cluster, b
     ++out.all[static_cast<size_t>(it->second)].ranks;
     out.of_rank[rank] = it->second;
   }
-  for (const PlayedClass& one : out.all) {
-    if (out.programs.contains(one.representative)) continue;
-    TESSERA_TRY(Program program, lowering.lower(one.representative));
-    out.programs.emplace(one.representative, std::move(program));
-  }
+  for (const PlayedClass& one : out.all) TESSERA_TRY_VOID(lowered.add(one.representative));
   return out;
 }
 

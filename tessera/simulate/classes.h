@@ -14,6 +14,25 @@
 
 namespace tessera {
 
+// Who shares a node's network cards.
+class NodeSharing {
+ public:
+  NodeSharing(const ResolvedPlan& plan, const Cluster& cluster);  // both outlive it
+  // How many groups of ranks over axes of these names, of all places whose meshes have such axes,
+  // have members on one node; the most of all nodes on which one of the members is.
+  int64_t groups_a_node(const std::vector<std::string>& axes, const std::vector<int>& members);
+  // Ranks of a place on the node of the device.
+  int64_t ranks_on_node(PlaceId place, int64_t device) const;
+
+ private:
+  int64_t groups_on_node(const std::vector<std::string>& axes, int64_t first, int64_t size) const;
+
+  const ResolvedPlan* plan_;
+  const Cluster* cluster_;
+  std::vector<std::vector<PlaceId>> places_;                               // by rank
+  std::map<std::pair<std::vector<std::string>, int64_t>, int64_t> known_;  // by axes and node
+};
+
 struct PlayedClass {
   int representative = 0;
   int64_t ranks = 1;
@@ -21,18 +40,20 @@ struct PlayedClass {
 };
 struct Classes {
   std::vector<PlayedClass> all;
-  std::vector<int32_t> of_rank;     // -1: in no mesh
-  std::map<int, Program> programs;  // of the representatives, by rank
+  std::vector<int32_t> of_rank;  // -1: in no mesh
+};
+// A lowering's roles and the programs of some ranks, made once.
+struct Lowered {
+  explicit Lowered(const Lowering& l) : lowering(&l), roles(l.roles(&role_of_rank)) {}
+  const Lowering* lowering;  // outlives it
+  std::vector<int32_t> role_of_rank;
+  std::vector<RankClass> roles;
+  std::map<int, Program> programs;  // by rank
+  Status add(int rank);
 };
 // `alone`: devices that are a class each (stragglers). fold = false: every rank is a class.
-Result<Classes> make_classes(const Lowering& lowering, const Cluster& cluster, bool fold,
-                             const std::vector<int64_t>& alone);
-
-// How many groups of a mesh's ranks, over axes of these names, have members on a node with this
-// device, counting the meshes of all places that have such axes: they share its network cards.
-int64_t groups_on_node(const ResolvedPlan& plan, const Cluster& cluster,
-                       const std::vector<std::string>& axes, int64_t device);
-// Ranks of a mesh on the node of the device.
-int64_t ranks_on_node(const Mesh& mesh, const Cluster& cluster, int64_t device);
+// Afterwards `lowered` has the programs of all representatives.
+Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, bool fold,
+                             const std::vector<int64_t>& alone, NodeSharing& sharing);
 
 }  // namespace tessera

@@ -17,6 +17,7 @@ Engine::Engine(const Play& play) : play_(play) {
   last_run_.resize(n);
   slots_.resize(n);
   slot_base_.resize(n);
+  loads_.assign(play.pools.size(), 0);
   for (size_t p = 0; p < n; ++p) {
     const Player& player = play.players[p];
     actors_[p].queues.resize(static_cast<size_t>(player.streams));
@@ -55,6 +56,10 @@ Result<Outcome> Engine::run() {
         advance(event.who);
         if (!a.active.empty() && (a.state == State::kComputing) != a.links_see_compute) {
           update_links(event.who);
+        }
+        if (a.loading && a.state != State::kComputing) {
+          a.loading = false;
+          add_load(player(event.who).pool, -player(event.who).ranks);
         }
         break;
       }
@@ -97,9 +102,9 @@ int32_t Engine::text_of(int32_t p, int32_t run) {
   int32_t& index = text_index_[static_cast<size_t>(p)][block][(first ? 1u : 0u) + (last ? 2u : 0u)];
   if (index < 0) {
     index = static_cast<int32_t>(texts_.size());
-    texts_.push_back(
-        make_text(player(p).blocks[block], first, last, player(p).slower,
-                  play_.rules.compact && play_.rules.jitter == 0 && !play_.rules.events));
+    texts_.push_back(make_text(player(p).blocks[block], first, last, player(p).slower,
+                               play_.rules.compact && play_.rules.jitter == 0 &&
+                                   !play_.rules.events && player(p).pool < 0));
   }
   return index;
 }
@@ -134,6 +139,7 @@ void Engine::begin_run(int32_t p) {
   Actor& a = actor(p);
   a.at = 0;
   a.text = text_of(p, a.run);
+  if (play_.rules.messages_block) return post_receives(p, a.run, a.h);
   if (a.run == 0) post_receives(p, 0, a.h);
   post_receives(p, a.run + 1, a.h + text(a.text).host);
 }
@@ -195,6 +201,7 @@ bool Engine::step(int32_t p, const Item& item) {
       actor(p).h += item.host_s;
       return true;
     case ItemKind::kWait: return step_wait(p, item);
+    case ItemKind::kHost: actor(p).h += item.host_s; return true;
   }
   return true;
 }
@@ -222,6 +229,11 @@ bool Engine::step_compute(int32_t p, const Item& item) {
   a.state = State::kComputing;
   a.started = a.updated = now_;
   a.left = device_time(item) * noise(p, item);
+  if (player(p).pool >= 0 && !a.loading) {
+    a.loading = true;
+    a.rate = compute_rate(p);
+    add_load(player(p).pool, player(p).ranks);
+  }
   a.rate = compute_rate(p);
   schedule_step(p, now_ + a.left / a.rate);
   return false;
@@ -274,10 +286,10 @@ bool Engine::step_wait(int32_t p, const Item& item) {
 
 void Engine::resume(int32_t p, int32_t t) {
   Actor& a = actor(p);
-  const Item& item = text(a.text).items[static_cast<size_t>(a.at)];
   attribute_wait(p, t);
   a.state = State::kReady;
   a.slot = -1;
+  const Item& item = text(a.text).items[static_cast<size_t>(a.at)];
   a.h += item.host_s;
   if (item.blocks_host) a.h = std::max(a.h, now_);
   ++a.at;
@@ -286,21 +298,39 @@ void Engine::resume(int32_t p, int32_t t) {
 
 // Where the time went until the transfer for which the player waited was done.
 void Engine::attribute_wait(int32_t p, int32_t t) {
-  Actor& a = actor(p);
   const Transfer& done = transfer(t);
-  const Part* mine = nullptr;
-  for (const Part& part : done.parts) {
-    if (part.player == p) mine = &part;
-  }
   if (done.last >= 0 && done.last != p) {
     spend(p, std::min(done.ready, now_), Spent::kBubble, done.item->label, done.last);
   }
-  const double waited = std::max(0.0, done.end - a.d);
-  if (mine != nullptr && mine->item->account >= 0) {
-    results_[static_cast<size_t>(p)].accounts[static_cast<size_t>(mine->item->account)].exposed_s +=
-        waited;
-  }
+  expose(p, t);
   spend(p, std::min(done.end, now_), done.item->spent, done.item->label);
+}
+
+const Part* Engine::part_of(int32_t p, int32_t t) const {
+  for (const Part& part : transfers_[static_cast<size_t>(t)].parts) {
+    if (part.player == p) return &part;
+  }
+  return nullptr;
+}
+
+// The time from d to the end of the transfer counts as exposed: its own, and that of those behind
+// which it stood in the stream.
+void Engine::expose(int32_t p, int32_t t) {
+  const double d = actor(p).d;
+  double until = transfer(t).end;
+  while (t >= 0 && until > d) {
+    const Part* mine = part_of(p, t);
+    if (mine == nullptr) return;
+    const double from = std::max(d, transfer(t).start);
+    if (mine->item->account >= 0 && until > from) {
+      results_[static_cast<size_t>(p)]
+          .accounts[static_cast<size_t>(mine->item->account)]
+          .exposed_s += until - from;
+    }
+    until = transfer(t).start;
+    t = mine->before;
+    if (t >= 0) until = std::min(until, transfer(t).end);
+  }
 }
 
 // ---- stretches
@@ -350,7 +380,7 @@ void Engine::interrupt(int32_t p) {
   double start = 0;
   for (; i < a.stretch_to; ++i) {
     const Item& item = words.items[static_cast<size_t>(i)];
-    if (item.kind == ItemKind::kWait) {
+    if (only_host(item)) {
       h += item.host_s;
       continue;
     }
@@ -405,7 +435,7 @@ void Engine::account_stretches() {
         for (size_t i = 0; i < words.items.size(); ++i) {
           times += words.plays[i];
           const Item& item = words.items[i];
-          if (times == 0 || item.kind == ItemKind::kWait) continue;
+          if (times == 0 || only_host(item)) continue;
           const double total = static_cast<double>(times) * device_time(item);
           result.spent_s[static_cast<size_t>(item.spent)] += total;
           result.busy_s[static_cast<size_t>(item.lane)] += total;

@@ -10,8 +10,10 @@
 //             it is the first of its stream on all its players, and ends for all together
 //   send      as issue, on the stream of the directed pair; up to kEagerBytes it needs no receiver,
 //             above it starts when the receive is posted
-//   receive   posted by the host one block run ahead, or, if not `ahead`, where it stands
+//   receive   posted by the host one block run ahead (Rules::messages_block: when its own run
+//             begins), or, if not `ahead`, where it stands
 //   wait      d = max(d, end of the handle's)
+//   host      h += host
 // Communication shares the links of its players max-min fairly; rates are constant between events
 // and what is left is rescaled at each. Everything is deterministic.
 #pragma once
@@ -29,7 +31,7 @@ namespace tessera::engine {
 // A message of at most so many bytes leaves without waiting for its receiver (section 9.1).
 inline constexpr int64_t kEagerBytes = int64_t{64} << 10;
 
-enum class ItemKind : uint8_t { kCompute, kIssue, kSend, kReceive, kWait };
+enum class ItemKind : uint8_t { kCompute, kIssue, kSend, kReceive, kWait, kHost };
 
 // What a transfer uses of its player's links while it runs at full speed, 0..1 each.
 struct LinkUse {
@@ -59,6 +61,7 @@ struct Item {
   double latency_s = 0;  // before links are used
   double work_s = 0;     // at full speed
   LinkUse use;
+  int32_t members = 0;  // of a pool: ranks of the group, whose cores the transfer keeps busy
 };
 
 // Items of one block in program order.
@@ -76,6 +79,10 @@ struct Run {
 
 struct Player {
   int32_t rank = 0;
+  // Cores that players take turns on: index into Play::pools (-1: a core of its own), and how many
+  // ranks of the player are there.
+  int32_t pool = -1;
+  double ranks = 1;
   double slower = 1;  // a straggler's kernels take so many times longer
   std::vector<Block> blocks;
   std::vector<Run> schedule;
@@ -88,7 +95,9 @@ struct Rules {
   double inner_slowdown = 1;       // of compute while a transfer inside the node runs
   double nic_slowdown = 1;         // of compute while a NIC is busy
   double collective_slowdown = 1;  // of a transfer inside the node while its player computes
-  double jitter = 0;               // relative standard deviation of each kernel's time
+  // Messages are not overlapped: a run posts its own receives, when it begins.
+  bool messages_block = false;
+  double jitter = 0;  // relative standard deviation of each kernel's time
   uint64_t seed = 0;
   bool compact = true;  // stretches without communication from outside are played at once
   bool events = false;
@@ -98,6 +107,7 @@ struct Play {
   std::vector<Player> players;
   int64_t micro_batches = 1;
   std::vector<std::string> labels;  // by Item::label
+  std::vector<double> pools;        // cores of each: with more ranks at work, all get slower
   Rules rules;
 };
 

@@ -34,7 +34,7 @@ void Engine::add_stretch_parts(const Span& span, int32_t p, double until,
   for (int32_t i = span.from; i < span.to && d < until; ++i) {
     const Item& item = words.items[static_cast<size_t>(i)];
     h += item.host_s;
-    if (item.kind == ItemKind::kWait) continue;
+    if (only_host(item)) continue;
     const double start = std::max({d, span.d, h + item.launch_s});
     if (start > d) parts.push_back({p, Spent::kHost, item.label, d, std::min(start, until)});
     d = start + device_time(item);

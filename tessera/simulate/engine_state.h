@@ -27,6 +27,7 @@ struct Part {  // of a player in a transfer
   int32_t slot = 0;
   const Item* item = nullptr;
   bool queued = false;  // stands in the queue of a stream (a receive does not)
+  int32_t before = -1;  // the transfer before it in that queue, if it had to wait for one
   double rate = 1;      // what the player's links and compute allow
 };
 enum class Phase : uint8_t { kGathering, kLatency, kTransfer, kDone };
@@ -63,6 +64,7 @@ struct Actor {  // a player at work
   int32_t outstanding = 0;                              // transfers that are not done
   int32_t live = 0;                                     // of them, those that have started
   int32_t last_done = -1;                               // transfer
+  bool loading = false;                                 // counts in the load of its pool
   bool links_see_compute = false;  // rates of transfers here take it into account
   int32_t stretch_from = 0, stretch_to = 0;
   double stretch_h = 0, stretch_d = 0;
@@ -106,6 +108,8 @@ class Engine {
   void interrupt(int32_t p);
   void resume(int32_t p, int32_t t);
   void attribute_wait(int32_t p, int32_t t);
+  void expose(int32_t p, int32_t t);
+  const Part* part_of(int32_t p, int32_t t) const;
   void finish_player(int32_t p);
   void account_stretches();
   double noise(int32_t p, const Item& item) const;
@@ -130,6 +134,9 @@ class Engine {
   void update_links(int32_t p);
   void update_compute(int32_t p);
   void set_rate(int32_t t);
+  double crowd(int32_t pool) const;
+  void add_load(int32_t pool, double ranks);
+  double own_share(const Transfer& moving) const;
 
   // engine_result.cc
   Outcome outcome();
@@ -159,6 +166,7 @@ class Engine {
   std::unordered_map<uint64_t, int32_t> meeting_;  // (match, ordinal) -> transfer
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<PlayerResult> results_;
+  std::vector<double> loads_;  // of each pool: ranks at work
   std::vector<TraceEvent> trace_;
   double now_ = 0;
   uint64_t order_ = 0;

@@ -260,5 +260,48 @@ TEST(Engine, JitterIsTheSameForTheSameSeed) {
   EXPECT_NE(end(play), once);
 }
 
+// ---- cores that players take turns on
+
+Player on_pool(int32_t rank, std::vector<Item> items, int32_t handles = 0) {
+  Player player = one_block(rank, std::move(items), handles);
+  player.pool = 0;
+  return player;
+}
+
+TEST(Pool, more_ranks_than_cores_share_them) {
+  Play play = of({on_pool(0, {compute(2)}), on_pool(1, {compute(1), compute(3)})});
+  play.pools = {1};
+  // Both at half speed until 4, when the first is done; of the second 2 are left.
+  const Outcome out = played(play);
+  EXPECT_NEAR(out.players[0].end_s, 4, kExact);
+  EXPECT_NEAR(out.players[1].end_s, 6, kExact);
+  play.pools = {2};
+  EXPECT_NEAR(end(play), 4, kExact);
+}
+
+TEST(Pool, a_waiting_rank_leaves_its_core) {
+  Play play = of({on_pool(0, {compute(1), issue(0, 1, 0, 2), wait(0)}, 1),
+                  on_pool(1, {compute(5), issue(0, 1, 0, 2), wait(0)}, 1)});
+  play.pools = {1};
+  // Two units shared until 2, then the second alone: 4 more; then the transfer.
+  EXPECT_NEAR(end(play), 7, kExact);
+}
+
+TEST(Pool, a_transfer_is_slowed_by_who_is_not_in_it) {
+  const auto member = [](int32_t rank) {
+    std::vector<Item> items{issue(0, 1, 0, 2), wait(0)};
+    items[0].members = 2;
+    return on_pool(rank, items, 1);
+  };
+  Play alone = of({member(0), member(1)});
+  alone.pools = {1};  // its price has the crowding of its own members
+  EXPECT_NEAR(end(alone), 1, kExact);
+  Play beside = of({member(0), member(1), on_pool(2, {compute(1)})});
+  beside.pools = {1};
+  // Three at work on one core: the transfer at 2/3 of its speed, the kernel at 1/3; at 1.5 half of
+  // the kernel is left, now alone.
+  EXPECT_NEAR(end(beside), 2, kExact);
+}
+
 }  // namespace
 }  // namespace tessera::engine

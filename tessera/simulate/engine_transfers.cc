@@ -52,12 +52,13 @@ void Engine::join(int32_t p, const Item& item) {
   const Run& run = player(p).schedule[static_cast<size_t>(actor(p).run)];
   const int32_t t = transfer_of(p, item, run.micro_batch, text(actor(p).text).ref);
   const int32_t s = slot_of(p, item);
-  transfer(t).parts.push_back({p, s, &item, true, 1});
+  auto& queue = actor(p).queues[static_cast<size_t>(item.stream)];
+  const int32_t before = queue.empty() ? -1 : queue.back();
+  transfer(t).parts.push_back({p, s, &item, true, before, 1});
   transfer(t).last = p;
   transfer(t).ready = now_;
   slot(p, s) = {t, -1};
   ++actor(p).outstanding;
-  auto& queue = actor(p).queues[static_cast<size_t>(item.stream)];
   queue.push_back(t);
   if (queue.size() > 1) return;
   ++transfer(t).heads;
@@ -70,7 +71,7 @@ void Engine::join_underway(int32_t p, const Item& item, double start_s) {
   const int32_t t = transfer_of(p, item, run.micro_batch, text(actor(p).text).ref);
   Transfer& moving = transfer(t);
   const int32_t s = slot_of(p, item);
-  moving.parts.push_back({p, s, &item, true, 1});
+  moving.parts.push_back({p, s, &item, true, -1, 1});
   moving.last = p;
   moving.ready = moving.start = start_s;
   moving.heads = 1;
@@ -93,7 +94,7 @@ void Engine::post(int32_t p, const Item& item, int64_t micro_batch) {
   const auto handle = static_cast<size_t>(item.handle);
   int32_t s = slot_base_[static_cast<size_t>(p)][handle];
   if (player(p).handles[handle].each_micro_batch) s += static_cast<int32_t>(micro_batch);
-  message.parts.push_back({p, s, &item, false, 1});
+  message.parts.push_back({p, s, &item, false, -1, 1});
   message.posted = true;
   if (message.phase == Phase::kDone) {
     slot(p, s) = {t, message.end};
@@ -140,6 +141,11 @@ void Engine::start(int32_t t) {
     interrupt(part.player);
   }
   schedule_transfer(t, now_ + latency);
+  if (starting.item->members == 0) return;
+  for (size_t i = 0; i < transfer(t).parts.size(); ++i) {
+    const Player& member = player(transfer(t).parts[i].player);
+    add_load(member.pool, member.ranks);
+  }
 }
 
 void Engine::on_transfer(int32_t t) {
@@ -175,6 +181,10 @@ void Engine::finish_transfer(int32_t t) {
     a.last_done = t;
     std::erase(a.active, t);
     count_part(done, part);
+  }
+  if (done.item->members > 0) {
+    for (const Part& part : done.parts)
+      add_load(player(part.player).pool, -player(part.player).ranks);
   }
   for (size_t i = 0; i < done.parts.size(); ++i) {
     const Part part = transfer(t).parts[i];
@@ -220,7 +230,41 @@ double Engine::compute_rate(int32_t p) const {
     if (use.inner > 0) slowdown = std::max(slowdown, play_.rules.inner_slowdown);
     if (use.nic > 0) slowdown = std::max(slowdown, play_.rules.nic_slowdown);
   }
-  return 1 / slowdown;
+  return 1 / (slowdown * crowd(player(p).pool));
+}
+
+// So many times longer everything takes at a pool.
+double Engine::crowd(int32_t pool) const {
+  if (pool < 0) return 1;
+  const auto i = static_cast<size_t>(pool);
+  return std::max(1.0, loads_[i] / play_.pools[i]);
+}
+
+void Engine::add_load(int32_t pool, double ranks) {
+  if (pool < 0) return;
+  const double before = crowd(pool);
+  loads_[static_cast<size_t>(pool)] += ranks;
+  if (crowd(pool) == before) return;
+  for (size_t q = 0; q < actors_.size(); ++q) {
+    const auto other = static_cast<int32_t>(q);
+    if (player(other).pool != pool) continue;
+    update_compute(other);
+    for (const int32_t t : actor(other).active) set_rate(t);
+  }
+}
+
+// The price of a transfer is that of its group alone, crowding itself included.
+double Engine::own_share(const Transfer& moving) const {
+  if (moving.item->members == 0) return 1;
+  double share = 1;
+  for (const Part& part : moving.parts) {
+    const int32_t pool = player(part.player).pool;
+    if (pool < 0) continue;
+    const double alone =
+        std::max(1.0, moving.item->members / play_.pools[static_cast<size_t>(pool)]);
+    share = std::min(share, alone / crowd(pool));
+  }
+  return std::min(share, 1.0);
 }
 
 void Engine::update_compute(int32_t p) {
@@ -261,6 +305,7 @@ void Engine::set_rate(int32_t t) {
   Transfer& moving = transfer(t);
   double rate = std::numeric_limits<double>::infinity();
   for (const Part& part : moving.parts) rate = std::min(rate, part.rate);
+  rate *= own_share(moving);
   if (rate == moving.rate) return;
   moving.left = std::max(0.0, moving.left - (now_ - moving.updated) * moving.rate);
   moving.updated = now_;

@@ -1,8 +1,8 @@
-// Programs -> priced items for the engine: what each instruction costs, on which stream it runs,
-// and what it meets.
+// Programs -> priced items for the engine, in two steps. The outline says what each instruction is,
+// on which stream it runs and what it meets; pricing fills in what it costs on a machine in a
+// style. Equal work is priced once; an outline can be priced again and again.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,30 +14,49 @@
 
 namespace tessera {
 
-// Where prices come from; tests put in their own.
-class Prices {
- public:
-  virtual ~Prices() = default;
-  virtual OpCost compute(int64_t device, const Program& program, const Compute& compute) = 0;
-  // A copy inside the device's memory.
-  virtual OpCost local_copy(int64_t device, DType dtype, double bytes, bool adds) = 0;
-  virtual CollectiveCost collective(CollectiveKind kind, const GroupPlacement& where,
-                                    int64_t bytes) = 0;
-  virtual CollectiveCost message(int64_t from, int64_t to, int64_t bytes, int64_t share) = 0;
-  virtual CollectiveCost copy(int64_t device, bool to_disk, bool from_disk, int64_t bytes) = 0;
+// What an item costs: an index into the outline's table of its type.
+struct PriceTag {
+  enum Type : uint8_t { kNone, kWork, kCollective, kMessage, kCopy } type = kNone;
+  int32_t id = 0;
+  int64_t times = 0;  // in a step
 };
-// By OpCosts and CollectiveCosts. The arguments must outlive it.
-std::unique_ptr<Prices> cluster_prices(const Graph& graph, const Cluster& cluster,
-                                       const Style& style);
+struct PricedWork {
+  int64_t part = 0;  // of the cluster
+  OpWork work;
+};
+struct PricedCollective {
+  CollectiveKind kind = CollectiveKind::kExchange;
+  GroupPlacement where;
+  int64_t bytes = 0;
+  friend auto operator<=>(const PricedCollective&, const PricedCollective&) = default;
+};
+struct PricedMessage {
+  int64_t from = 0, to = 0, bytes = 0, share = 1;
+  friend auto operator<=>(const PricedMessage&, const PricedMessage&) = default;
+};
+struct PricedCopy {
+  int64_t device = 0, bytes = 0;
+  bool to_disk = false, from_disk = false;
+  friend auto operator<=>(const PricedCopy&, const PricedCopy&) = default;
+};
 
-// What an account of the engine is about.
-struct TrafficKey {
-  std::string kind;  // "all_reduce", "send", "receive", "copy"
-  std::string axes;
-  friend auto operator<=>(const TrafficKey&, const TrafficKey&) = default;
+struct Outline {
+  Classes classes;
+  engine::Play play;                                     // items without times
+  std::vector<std::vector<std::vector<PriceTag>>> tags;  // by player, block, item
+  std::vector<std::vector<TrafficRow>> rows;  // by player and account: kind, axes, count, bytes
+  std::vector<std::string> what;              // of Play::labels: "einsum", "all_reduce tp", ...
+  std::vector<PricedWork> works;
+  std::vector<PricedCollective> collectives;
+  std::vector<PricedMessage> messages;
+  std::vector<PricedCopy> copies;
 };
+// Also depends on which transfers the style overlaps and on whether the cluster has a profile.
+Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
+                             const SimulateOptions& options);
+
 struct PricedPlayer {
-  std::vector<TrafficRow> rows;      // by account: kind, axes, count, bytes, algorithm
+  std::vector<TrafficRow> rows;      // with the algorithm of the largest
   std::array<double, 5> source_s{};  // device time by CostSource
   double uncertain_s = 0;            // sum of device time x relative uncertainty
   double flops = 0;                  // executed, a step
@@ -45,9 +64,7 @@ struct PricedPlayer {
 struct Priced {
   engine::Play play;
   std::vector<PricedPlayer> players;
-  std::vector<std::string> what;  // of Play::labels: "einsum", "all_reduce tp", ...
 };
-Result<Priced> price(const Lowering& lowering, const Cluster& cluster, const Classes& classes,
-                     const SimulateOptions& options, Prices& prices);
+Priced price(const Outline& outline, const Cluster& cluster, const SimulateOptions& options);
 
 }  // namespace tessera

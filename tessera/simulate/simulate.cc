@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "tessera/graph/kinds.h"
+#include "tessera/simulate/memory.h"
 #include "tessera/simulate/price.h"
 
 namespace tessera {
@@ -68,7 +70,7 @@ double peak_flops(const Graph& graph, const Device& device, const Style& style) 
   return device.peak.empty() ? 0 : device.peak.begin()->second;
 }
 
-RankResult role_of(const PlayedClass& played, const Program& program, PricedPlayer& priced,
+RankResult role_of(const PlayedClass& played, PricedPlayer& priced,
                    const engine::PlayerResult& result) {
   RankResult role;
   role.representative = played.representative;
@@ -77,8 +79,6 @@ RankResult role_of(const PlayedClass& played, const Program& program, PricedPlay
   role.spent_s = result.spent_s;
   role.busy_s = result.busy_s;
   role.flops = priced.flops;
-  role.memory.peak_bytes = role.memory.reserved_bytes = program.arena_bytes[0];
-  role.memory.arena_bytes = program.arena_bytes;
   role.traffic = std::move(priced.rows);
   for (size_t row = 0; row < role.traffic.size(); ++row) {
     role.traffic[row].seconds = result.accounts[row].busy_s;
@@ -87,11 +87,11 @@ RankResult role_of(const PlayedClass& played, const Program& program, PricedPlay
   return role;
 }
 
-void add_labels(const Priced& priced, engine::Outcome& outcome, Simulation& out) {
-  out.labels = priced.play.labels;
+void add_labels(const Outline& outline, engine::Outcome& outcome, Simulation& out) {
+  out.labels = outline.play.labels;
   std::map<std::string, int32_t> index;
   std::vector<int32_t> what;
-  for (const std::string& name : priced.what) {
+  for (const std::string& name : outline.what) {
     const auto [it, fresh] = index.try_emplace(name, static_cast<int32_t>(out.labels.size()));
     if (fresh) out.labels.push_back(name);
     what.push_back(it->second);
@@ -143,14 +143,15 @@ Status check_size(const Lowering& lowering, const Cluster& cluster,
   return {};
 }
 
-Simulation summarise(const Lowering& lowering, const Cluster& cluster, const Classes& classes,
+Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outline& outline,
                      const SimulateOptions& options, Priced& priced, engine::Outcome& outcome) {
+  const Lowering& lowering = *lowered.lowering;
+  const Classes& classes = outline.classes;
   Simulation out;
   const Graph& graph = lowering.graph();
   out.step_time_s = outcome.end_s;
   out.ranks = lowering.plan().ranks;
   out.tokens = tokens_of(graph, lowering.plan().plan.micro_batch_dim);
-  out.model_flops = model_flops(graph);
   out.peak_flops = peak_flops(graph, cluster.type_of(0).device, options.style);
   out.simulated_events = outcome.played_events;
   double total = 0;
@@ -165,38 +166,89 @@ Simulation summarise(const Lowering& lowering, const Cluster& cluster, const Cla
       out.source_share[s] += player.source_s[s] * ranks;
       total += player.source_s[s] * ranks;
     }
-    out.roles.push_back(
-        role_of(played, classes.programs.at(played.representative), player, outcome.players[c]));
+    out.roles.push_back(role_of(played, player, outcome.players[c]));
   }
   if (total > 0) {
     for (double& share : out.source_share) share /= total;
     out.uncertainty = uncertain / total;
   }
-  add_labels(priced, outcome, out);
+  add_labels(outline, outcome, out);
   add_path(priced, outcome, out);
   add_overhead(options.style.step_overhead_s * cluster.type_of(0).host_slowness, out);
   std::stable_sort(out.roles.begin(), out.roles.end(),
                    [](const RankResult& a, const RankResult& b) { return a.stages < b.stages; });
+  for (RankResult& role : out.roles) {
+    const auto events =
+        std::ranges::equal_range(out.events, role.representative, {}, &TraceEvent::rank);
+    role.memory = memory_use(lowered.programs.at(role.representative), graph, cluster,
+                             options.style, {out.step_time_s, {}, {events.begin(), events.end()}});
+  }
   constexpr double kYear = 365.25 * 24 * 3600;
   out.failure_loss_s = out.step_time_s * options.failures_a_device_year *
                        static_cast<double>(out.ranks) / kYear * options.restart_s;
   return out;
 }
 
+// What an outline depends on besides the lowering.
+struct OutlineKey {
+  bool fold = true, gradients = true, parameters = true, messages = true, profile = false;
+  std::vector<int64_t> alone;
+  std::vector<std::array<int64_t, 3>> parts;  // nodes, devices, cores; tiers
+  friend bool operator==(const OutlineKey&, const OutlineKey&) = default;
+};
+OutlineKey key_of(const Cluster& cluster, const SimulateOptions& options) {
+  const Style& style = options.style;
+  OutlineKey key{options.fold && options.jitter == 0 && style.jitter == 0,
+                 style.overlap_gradients,
+                 style.overlap_parameters,
+                 style.overlap_messages,
+                 cluster.profile != nullptr,
+                 {},
+                 {}};
+  for (const auto& [device, times] : options.stragglers) key.alone.push_back(device);
+  for (const ClusterPart& part : cluster.parts) {
+    key.parts.push_back({part.nodes, part.type.devices,
+                         2 * part.type.cores + (part.type.device.synchronous ? 1 : 0)});
+  }
+  for (const FabricTier& tier : cluster.tiers) key.parts.push_back({0, 0, tier.radix});
+  return key;
+}
+
 }  // namespace
+
+struct Simulator::Impl {
+  explicit Impl(const Lowering& lowering)
+      : lowered(lowering), model(model_flops(lowering.graph())) {}
+  Lowered lowered;
+  double model;
+  OutlineKey key;
+  std::optional<Outline> outline;
+};
+
+Simulator::Simulator(const Lowering& lowering) : impl_(std::make_unique<Impl>(lowering)) {}
+Simulator::~Simulator() = default;
+Simulator::Simulator(Simulator&&) noexcept = default;
+
+Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions& options) {
+  const Lowering& lowering = *impl_->lowered.lowering;
+  TESSERA_TRY_VOID(check_size(lowering, cluster, options));
+  OutlineKey key = key_of(cluster, options);
+  if (!impl_->outline || key != impl_->key) {
+    impl_->outline.reset();
+    TESSERA_TRY(impl_->outline, make_outline(impl_->lowered, cluster, options));
+    impl_->key = std::move(key);
+  }
+  const Outline& outline = *impl_->outline;
+  Priced priced = price(outline, cluster, options);
+  TESSERA_TRY(engine::Outcome outcome, engine::run(priced.play));
+  Simulation out = summarise(impl_->lowered, cluster, outline, options, priced, outcome);
+  out.model_flops = impl_->model;
+  return out;
+}
 
 Result<Simulation> simulate(const Lowering& lowering, const Cluster& cluster,
                             const SimulateOptions& options) {
-  TESSERA_TRY_VOID(check_size(lowering, cluster, options));
-  std::vector<int64_t> alone;
-  for (const auto& [device, times] : options.stragglers) alone.push_back(device);
-  const bool noisy = options.jitter > 0 || options.style.jitter > 0;
-  TESSERA_TRY(const Classes classes,
-              make_classes(lowering, cluster, options.fold && !noisy, alone));
-  const auto prices = cluster_prices(lowering.graph(), cluster, options.style);
-  TESSERA_TRY(Priced priced, price(lowering, cluster, classes, options, *prices));
-  TESSERA_TRY(engine::Outcome outcome, engine::run(priced.play));
-  return summarise(lowering, cluster, classes, options, priced, outcome);
+  return Simulator(lowering).run(cluster, options);
 }
 
 }  // namespace tessera

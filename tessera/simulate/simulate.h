@@ -1,7 +1,7 @@
 // Plays the program that would run on a described machine (cost-model.md section 9).
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +16,9 @@ struct SimulateOptions {
   Style style;
   bool fold = true;     // equal ranks run as one; false: every rank
   bool events = false;  // keep every instruction's times (traces, reports)
+  // Stretches of a block that nothing from outside disturbs are played at once; the result is the
+  // same.
+  bool compact = true;
   // After the pipeline is in its steady state, rounds of micro-batches that take equally long are
   // counted, not played.
   bool steady_state = true;
@@ -29,5 +32,19 @@ struct SimulateOptions {
 // Errors: a cluster with fewer devices than the plan's ranks (expected, found).
 Result<Simulation> simulate(const Lowering& lowering, const Cluster& cluster,
                             const SimulateOptions& options);
+
+// The same plan played again and again, on other machines or in other styles: programs, and what
+// does not depend on costs, are made once.
+class Simulator {
+ public:
+  explicit Simulator(const Lowering& lowering);  // outlives it
+  ~Simulator();
+  Simulator(Simulator&&) noexcept;
+  Result<Simulation> run(const Cluster& cluster, const SimulateOptions& options);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ void find_stretches(Text& text) {
   const std::vector<Item>& items = text.items;
   std::vector<bool> inside(items.size(), false);
   for (size_t i = 0; i < items.size(); ++i) {
-    if (items[i].kind == ItemKind::kCompute) {
+    if (items[i].kind == ItemKind::kCompute || items[i].kind == ItemKind::kHost) {
       inside[i] = true;
     } else if (is_pair(items, i)) {
       inside[i] = inside[i + 1] = true;
@@ -37,7 +37,7 @@ void find_stretches(Text& text) {
     suffix.device = device_time(item) + next.device;
     suffix.host = item.host_s + next.host;
     suffix.lead = item.host_s + next.lead;
-    if (item.kind != ItemKind::kWait) {
+    if (!only_host(item)) {
       suffix.lead = std::max(suffix.lead, item.host_s + item.launch_s + suffix.device);
     }
   }

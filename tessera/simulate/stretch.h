@@ -28,9 +28,13 @@ struct Text {
   std::vector<int64_t> plays;       // differences: how often each item was played in a stretch
 };
 
-// Time on the device that an item takes when nothing disturbs it; 0 for a wait.
+inline bool only_host(const Item& item) {
+  return item.kind == ItemKind::kWait || item.kind == ItemKind::kHost;
+}
+// Time on the device that an item takes when nothing disturbs it; 0 if only the host
+// knows of it.
 inline double device_time(const Item& item) {
-  return item.kind == ItemKind::kWait ? 0 : item.latency_s + item.work_s;
+  return only_host(item) ? 0 : item.latency_s + item.work_s;
 }
 Text make_text(const Block& block, bool first, bool last, double slower, bool compact);
 

@@ -28,9 +28,9 @@ class Answer:
         self.code, self.out, self.err = code, out, err
 
 
-def run(*arguments, cwd=None, before=None):
+def run(*arguments, cwd=None, before=None, env=None):
     done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False, cwd=cwd or ROOT, timeout=120,
-                          preexec_fn=before)
+                          preexec_fn=before, env={**os.environ, **(env or {})})
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
@@ -67,6 +67,34 @@ class CliTest(unittest.TestCase):
         return answer.out
 
 
+class Diff(CliTest):
+    def trace(self, name, dur, instruction=3):
+        slice_ = {"ph": "X", "name": "up", "cat": "einsum", "pid": 0, "tid": 1000, "ts": 0.0, "dur": dur,
+                  "args": {"id": f"forward:0:{instruction}"}}
+        about = {"writer": "tessera", "format": 1, "step_time_s": dur / 1e6, "ranks": 1, "tokens": 8}
+        return self.write(name, json.dumps({"otherData": about, "traceEvents": [slice_]}))
+
+    def test_change_is_of_the_second_against_the_first(self):
+        a, b = self.trace("a.json", 1000.0), self.trace("b.json", 1120.0)
+        answer = run("diff", a, b, "--json")
+        self.assertEqual((answer.code, answer.err), (0, ""))
+        found = json.loads(answer.out)
+        self.assertAlmostEqual(found["classes"][0]["change"], 0.12)
+        self.assertEqual(found["worst"][0]["id"], "forward:0:3")
+        self.assertEqual((found["a"], found["b"], found["events"]), (a, b, 1))
+        text = run("diff", a, b).out
+        self.assertIn("step    1.00 ms -> 1.12 ms (+12.0 %)", text)
+        self.assertIn("aligned 1 instruction on 1 rank", text)
+
+    def test_wrong_files_are_one_line(self):
+        a, other = self.trace("a.json", 1.0), self.trace("b.json", 1.0, instruction=4)
+        self.expect_error(2, f"diff: expected traces of one model, plan and batch, found no common instruction in {a} "
+                             f"(1 events) and {other} (1 events)", "diff", a, other)
+        text = self.write("c.json", "{}")
+        self.expect_error(2, f"{text}: expected a trace that tessera wrote, found other JSON (no otherData.writer)",
+                          "diff", a, text)
+
+
 class TheProgram(CliTest):
     def test_help_has_an_example_for_every_command(self):
         for command in ([], ["train"], ["verify"], ["inspect"], ["plan"], ["predict"], ["accuracy"]):
@@ -76,15 +104,28 @@ class TheProgram(CliTest):
                 self.assertIn(" ".join(["Usage: tessera", *command]), text)
 
     def test_unknown_commands_and_options_are_one_line(self):
-        self.expect_error(2, "expected a command: train, verify, inspect, plan, predict, accuracy, simulate, report (tessera --help)")
-        self.expect_error(2, "unknown command 'trian': expected one of train, verify, inspect, plan, predict, accuracy, simulate, report", "trian")
-        self.expect_error(2, "command 'profile' is not available yet", "profile")
+        self.expect_error(2, "expected a command: train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff (tessera --help)")
+        self.expect_error(2, "unknown command 'trian': expected one of train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff", "trian")
         self.expect_error(2, "verify: unknown option '--stpes', did you mean '--steps'?",
                           "verify", MODEL, "--plan", "serial", "--stpes", "2")
         self.expect_error(2, "inspect: unexpected argument 'more'", "inspect", MODEL, "more")
         self.expect_error(2, "verify: --plan is required (tessera verify --help)", "verify", MODEL)
         self.expect_error(2, "verify: --batch: expected a number of at least 1, found '0' (tessera verify --help)",
                           "verify", MODEL, "--plan", "serial", "--batch", "0")
+
+
+class DoesNotFit(CliTest):
+    SIMULATE = ["simulate", MODEL, "--batch", "8", "--cluster", "dgx-a100:1", "--plan", "megatron(dp=2)"]
+
+    def test_exit_code_1_how_much_where_and_what(self):
+        fits = run(*self.SIMULATE)
+        self.assertEqual((fits.code, fits.err), (0, ""))
+        answer = run(*self.SIMULATE, "--what-if", "device:memory*0.001")
+        self.assertEqual(answer.code, 1)
+        self.assertRegex(answer.err, r"^does not fit: rank 0 needs up to [0-9.]+ GB of 0.0[0-9] GB: "
+                                     r"[0-9.]+ GB \([0-9]+ bytes\) too much\nat the peak: ")
+        shown = json.loads(run(*self.SIMULATE, "--what-if", "device:memory*0.001", "--json").out)
+        self.assertEqual(shown["fits"], False)
 
 
 class BadModels(CliTest):
@@ -154,6 +195,31 @@ class BadPlans(CliTest):
                           "inspect", MODEL, "--plan", "zero(stage=1)")
         self.expect_error(2, "recipe megatron: expected tp >= 1 (a whole number), found '0'",
                           "inspect", MODEL, "--plan", "megatron(tp=0)")
+
+    def test_simulate(self):
+        plan = ["--plan", "megatron(tp=2,pp=2,dp=2,micro_batches=2)", "--batch", "8"]
+        found = self.expect_json("simulate", MODEL, *plan, "--cluster", "dgx-a100:1", "--json")
+        self.assertEqual((found["ranks"], found["batch"], found["tokens"]), (8, 8, 8 * 32))
+        self.assertAlmostEqual(found["tokens_per_s"] * found["step_time_s"], found["tokens"])
+        self.assertEqual(sum(role["ranks"] for role in found["roles"]), 8)
+        for role in found["roles"]:
+            self.assertAlmostEqual(sum(role["spent_s"].values()), found["step_time_s"])
+        self.assertEqual(found["critical_path"][0]["start_s"], 0)
+        unfolded = self.expect_json("simulate", MODEL, *plan, "--cluster", "dgx-a100:1", "--json", "--no-fold")
+        self.assertEqual(len(unfolded["roles"]), 8)
+        self.assertAlmostEqual(unfolded["step_time_s"], found["step_time_s"], places=12)
+        self.assertIn("Critical path: ", run("simulate", MODEL, *plan, "--cluster", "dgx-a100:1").out)
+
+    def test_simulate_refuses(self):
+        plan = ["--plan", "data_parallel(16)"]
+        self.expect_error(2, "cluster 'dgx-a100': expected at least 16 devices for the plan's ranks, found 8",
+                          "simulate", MODEL, *plan, "--cluster", "dgx-a100:1")
+        self.expect_error(2, "simulate: --straggler: expected DEVICE*TIMES (as 3*1.5), found '3'",
+                          "simulate", MODEL, *plan, "--cluster", "dgx-a100:2", "--straggler", "3")
+        self.expect_error(2, "straggler: expected a device from 0 to 15 and a positive factor, found 16*2",
+                          "simulate", MODEL, *plan, "--cluster", "dgx-a100:2", "--straggler", "16*2")
+        self.expect_error(2, "simulate: --cluster is required (tessera simulate --help)", "simulate", MODEL, *plan)
+        self.assertEqual(run("simulate", MODEL, *plan, "--cluster", "dgx-a101:2").code, 2)
 
     def test_auto_is_not_available(self):
         self.expect_error(2, "plan 'auto' is not available yet; give a plan file or a recipe call (tessera plan --list)",
@@ -295,6 +361,98 @@ class Resharding(CliTest):
                           "inspect", MODEL, "--shape", "8")
         answer = run("inspect", "RQ@2x4 -> S0R@2x4", "--shape", "8,8")
         self.assertEqual((answer.code, answer.out, answer.err.count("\n")), (2, "", 1))
+
+
+class Clusters(CliTest):
+    def test_a_preset_is_drawn(self):
+        text = self.expect_text("inspect", "dgx-a100:40")
+        self.assertTrue(text.startswith("dgx-a100: 40 nodes, 320 devices, 25.00 TiB of device memory\n"))
+        self.assertIn("dgx-a100: 40 nodes, devices 0 to 319\n", text)
+        self.assertRegex(text, r"(?m)^   \[ 0 \]  .*\[ 7 \] +8 x a100-sxm-80$")
+        self.assertRegex(text, r"(?m)^  =+  +a switch: all devices at full rate$")
+        self.assertRegex(text, r"(?m) 8 NICs 25 GB/s, 12 us, together 200 GB/s$")
+        self.assertIn("network of 40 nodes, rail-aligned: NIC i of a node on leaf i\n  tier 1: joins all, 1 us a hop\n"
+                      "    tier 0: a switch for 20 nodes (full rate upwards), 600 ns a hop\n", text)
+        self.assertRegex(text, r"(?m)^  bf16 +312 TFLOP/s +312 TFLOP/s$")
+        self.assertNotRegex(text, r"(?m) $")
+
+    def test_shared_links_sockets_and_many_devices(self):
+        self.assertRegex(self.expect_text("inspect", "rtx5000"), r"(?m)^  =+//=+  +a switch.*\n +// 2 sockets, qpi 16 GB/s")
+        self.assertRegex(self.expect_text("inspect", "local:2"), r"(?m)^  -+  +one link that the devices share$")
+        self.assertIn("[ 5 ]   ...   [71 ]", self.expect_text("inspect", "gb200-nvl72"))
+
+    def test_json(self):
+        answer = self.expect_json("inspect", "p3.16xlarge:3", "--json")
+        self.assertEqual(list(answer), ["cluster", "nodes", "devices", "rail_aligned", "parts", "tiers", "profile", "text"])
+        self.assertEqual((answer["nodes"], answer["devices"], answer["profile"]), (3, 24, None))
+        part = answer["parts"][0]
+        self.assertEqual((part["nics"], part["nic"]["bytes_per_s"]), (1, 25e9 / 8))
+        self.assertEqual(part["device"]["peak_flop_per_s"]["fp16"], 125e12)
+        path = self.write("own.toml", answer["text"])
+        self.assertEqual(self.expect_json("inspect", path, "--json"), answer)
+
+    def test_every_preset_is_listed_and_drawn(self):
+        clusters = self.expect_json("inspect", "--list-clusters", "--json")["clusters"]
+        listed = self.expect_text("inspect", "--list-clusters")
+        page = (ROOT / "docs" / "reference" / "cluster-format.md").read_text()
+        files = {path.stem for path in (ROOT / "tessera" / "cluster" / "presets").glob("*.toml")}
+        self.assertEqual({cluster["name"] for cluster in clusters}, files | {"local"})
+        for cluster in clusters:
+            with self.subTest(cluster=cluster["name"]):
+                self.assertRegex(listed, rf"(?m)^{re.escape(cluster['name'])} +{re.escape(cluster['summary'])}$")
+                self.assertIn(f"| `{cluster['name']}` |", page)
+                self.assertIn(f"{cluster['name']}: 1 node, ", self.expect_text("inspect", cluster["name"]))
+
+    def test_the_examples(self):
+        files = sorted((ROOT / "examples" / "clusters").glob("*.toml"))
+        self.assertGreater(len(files), 2)
+        for file in files:
+            with self.subTest(file=file.name):
+                self.assertGreater(self.expect_json("inspect", str(file), "--json")["devices"], 1)
+
+    def test_the_page_s_example_is_read(self):
+        page = (ROOT / "docs" / "reference" / "cluster-format.md").read_text()
+        texts = re.findall(r"```toml\n(.*?)```", page, re.S)
+        self.assertGreater(len(texts), 0)
+        for text in texts:
+            self.expect_json("inspect", self.write("c.toml", text), "--json")
+
+    def test_what_if(self):
+        answer = self.expect_json("inspect", "dgx-a100:2", "--what-if", "link:ib*2,device:memory*0.5", "--json")
+        self.assertEqual(answer["parts"][0]["nic"]["bytes_per_s"], 50e9)
+        self.assertEqual(answer["parts"][0]["device"]["memory_bytes"], 40 * 2**30)
+        answer = run("inspect", "dgx-a100", "--what-if", "link:nick*2")
+        self.assertEqual((answer.code, answer.out, answer.err.count("\n")), (2, "", 1))
+        self.assertRegex(answer.err, r"^tessera: what-if 'link:nick\*2': expected one of link:inner, .*, did you mean 'link:nic'\?$")
+        self.expect_error(2, "inspect: --what-if belongs to a cluster, as dgx-a100:2", "inspect", MODEL, "--what-if", "link:nic*2")
+
+    def test_local_reads_the_measured_profile(self):
+        profile = {"format": 1, "device": "a machine", "version": "1", "date": "2026-01-02", "ranks": 1,
+                   "scalars": {"device.peak.fp32": 5e10}, "families": {}}
+        path = self.write("profile.json", json.dumps(profile))
+        answer = run("inspect", "local:2", env={"TESSERA_PROFILE": path})
+        self.assertEqual((answer.code, answer.err), (0, ""))
+        self.assertIn(f"measured tables of a machine (2026-01-02): {path}\n", answer.out)
+        self.assertRegex(answer.out, r"(?m)^  fp32 +50 GFLOP/s")
+        profile["format"] = 7
+        path = self.write("profile.json", json.dumps(profile))
+        answer = run("inspect", "local", env={"TESSERA_PROFILE": path})
+        self.assertEqual((answer.code, answer.out, answer.err),
+                         (2, "", f"tessera: {path}: expected format 1, found 7; measure anew: tessera profile\n"))
+        answer = run("inspect", "local", env={"TESSERA_PROFILE": path + ".none"})
+        self.assertIn("no measured tables: constants only\n", answer.out)
+
+    def test_wrong_input_is_one_line(self):
+        self.expect_error(2, "cluster 'dgx-a10:2': expected a preset (tessera inspect --list-clusters), 'local' or a .toml file, "
+                             "found 'dgx-a10', did you mean 'dgx-a100'?", "inspect", "dgx-a10:2")
+        self.expect_error(2, "cluster 'dgx-a100:two': expected a number of nodes from 1 to 1000000 after ':', found 'two'",
+                          "inspect", "dgx-a100:two")
+        self.expect_error(2, "inspect: 'dgx-a100' is a cluster: --plan, --model, --rank and --op belong to models and plans",
+                          "inspect", "dgx-a100", "--model", MODEL)
+        self.expect_error(2, "inspect: MODEL|PLAN|PROGRAM|CLUSTER is required (tessera inspect --help)", "inspect")
+        path = self.write("c.toml", 'name = "c"\n[[part]]\nlike = "dgx-a100"\n[part.nic]\nrate = "200"\n')
+        self.expect_error(2, f"{path}:5: 'rate' in [part.nic]: expected a rate with a unit, as '300 GB/s', found '200' without one",
+                          "inspect", path)
 
 
 class Examples(CliTest):

@@ -19,5 +19,6 @@ void prepare_process(char**) {}
 
 Result<int> run_train(const TrainOptions&) { return no_runtime("train"); }
 Result<int> run_verify(const VerifyOptions&) { return no_runtime("verify"); }
+Result<int> run_profile(const ProfileOptions&) { return no_runtime("profile"); }
 
 }  // namespace tessera::cli

@@ -12,6 +12,7 @@
 #include "tessera/cli/run_commands.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/runtime/session.h"
+#include "tessera/simulate/chrome_trace.h"
 
 namespace tessera::cli {
 namespace {
@@ -154,14 +155,36 @@ int Progress::finish(const TrainingSummary& summary) {
 
 }  // namespace
 
+namespace {
+
+Result<int64_t> trace_step_of(const TrainOptions& options, const RunConfig& config) {
+  const int64_t step = options.trace_step.value_or(std::min<int64_t>(3, config.steps));
+  if (step <= config.steps) return step;
+  return invalid_input(fmt::format(
+      "train: expected --trace-step from 1 to {}, the run's steps, found {}", config.steps, step));
+}
+
+}  // namespace
+
 Result<int> run_train(const TrainOptions& options) {
   TESSERA_TRY(const RunConfig config, config_of(options));
   Progress progress(config, options.json);
   TrainingCallbacks callbacks;
   callbacks.start = [&](const TrainingStart& start) { progress.start(start); };
   callbacks.step = [&](const StepReport& report) { progress.step(report); };
+  if (!options.trace.empty()) {
+    TESSERA_TRY(callbacks.trace_step, trace_step_of(options, config));
+  } else if (options.trace_step) {
+    return invalid_input("train: expected --trace FILE with --trace-step, found none");
+  }
+  Status written;
+  callbacks.trace = [&](const Simulation& step) {
+    written = write_file(options.trace, to_chrome_trace(step));
+  };
   TESSERA_TRY(const TrainingSummary summary, run_training(config, callbacks));
-  return progress.finish(summary);
+  const int code = progress.finish(summary);
+  TESSERA_TRY_VOID(written);
+  return code;
 }
 
 }  // namespace tessera::cli

@@ -1,0 +1,87 @@
+// How fast the simulator is: events a second in detail, large plans from text to result, and a
+// changed candidate of a search.
+#include <benchmark/benchmark.h>
+
+#include "tessera/cli/planning.h"
+#include "tessera/simulate/simulate.h"
+
+namespace tessera {
+namespace {
+
+const std::string kGpt3 = "gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200";
+const std::string kGpt3Plan = "megatron(tp=8,pp=16,dp=8,micro_batches=64)";
+
+cli::Planned planned(const std::string& model, const std::string& plan, int64_t batch) {
+  return std::move(*cli::make_planned(model, plan, batch));
+}
+SimulateOptions options() {
+  SimulateOptions out;
+  out.style = parse_style("tessera").value();
+  return out;
+}
+
+void count(benchmark::State& state, const Simulation& result, double events) {
+  state.counters["step_s"] = result.step_time_s;
+  state.counters["events"] = static_cast<double>(result.simulated_events);
+  state.counters["events/s"] = benchmark::Counter(events, benchmark::Counter::kIsRate);
+}
+
+// Every item of every rank its own event.
+void detailed(benchmark::State& state) {
+  const cli::Planned plan = planned("gpt:layers=8,hidden=2048,heads=16,seq=1024,vocab=51200",
+                                    "megatron(tp=2,pp=4,dp=4,micro_batches=16)", 64);
+  const Cluster cluster = load_cluster("dgx-a100:4").value();
+  SimulateOptions how = options();
+  how.fold = how.compact = false;
+  Simulation result;
+  double events = 0;
+  for (auto unused : state) {
+    (void)unused;
+    result = simulate(*plan.lowering, cluster, how).value();
+    events += static_cast<double>(result.simulated_events);
+  }
+  count(state, result, events);
+}
+BENCHMARK(detailed)->Unit(benchmark::kMillisecond);
+
+// From the model's text to the result.
+void from_text(benchmark::State& state, const std::string& plan, const std::string& machine,
+               int64_t batch) {
+  Simulation result;
+  double events = 0;
+  for (auto unused : state) {
+    (void)unused;
+    const cli::Planned made = planned(kGpt3, plan, batch);
+    const Cluster cluster = load_cluster(machine).value();
+    result = simulate(*made.lowering, cluster, options()).value();
+    events += static_cast<double>(result.simulated_events);
+  }
+  count(state, result, events);
+}
+BENCHMARK_CAPTURE(from_text, gpt3_on_1024, kGpt3Plan, "dgx-a100:128", 1536)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(from_text, gpt3_on_16384, "megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)",
+                  "dgx-a100:2048", 16384)
+    ->Unit(benchmark::kMillisecond);
+
+// Programs are there: the machine or the style has changed.
+void candidate(benchmark::State& state, const std::string& plan, int64_t batch) {
+  const cli::Planned made = planned(kGpt3, plan, batch);
+  const Cluster cluster = load_cluster("dgx-a100:128").value();
+  Simulation result;
+  double events = 0;
+  Simulator simulator(*made.lowering);
+  result = simulator.run(cluster, options()).value();
+  for (auto unused : state) {
+    (void)unused;
+    result = simulator.run(cluster, options()).value();
+    events += static_cast<double>(result.simulated_events);
+  }
+  count(state, result, events);
+}
+BENCHMARK_CAPTURE(candidate, gpt3_on_1024, kGpt3Plan, 1536)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace tessera
+
+BENCHMARK_MAIN();

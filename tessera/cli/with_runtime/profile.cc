@@ -1,0 +1,146 @@
+// tessera profile: measures, shows its progress, writes the file.
+#include "tessera/runtime/profiling.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "tessera/cli/output.h"
+#include "tessera/cli/run_commands.h"
+#include "tessera/comm/communicator.h"
+
+namespace tessera::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+namespace fs = std::filesystem;
+
+double seconds_since(Clock::time_point from) {
+  return std::chrono::duration<double>(Clock::now() - from).count();
+}
+
+// Complete or not at all.
+Status write_atomically(const fs::path& path, const std::string& text) {
+  std::error_code error;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  const fs::path draft = path.string() + fmt::format(".{}", ::getpid());
+  {
+    std::ofstream file(draft, std::ios::binary);
+    file << text;
+    file.flush();
+    if (!file)
+      return fault(fmt::format("profile: expected to write {}, found no way", path.string()));
+  }
+  fs::rename(draft, path, error);
+  if (error) return fault(fmt::format("profile: {}: {}", path.string(), error.message()));
+  return {};
+}
+
+class Meter {
+ public:
+  void show(const std::string& what, double done) {
+    const bool terminal = isatty(STDERR_FILENO) == 1;
+    if (!terminal && seconds_since(shown_) < 5 && shown_ != start_) return;
+    shown_ = Clock::now();
+    const std::string line =
+        fmt::format("{:3.0f} %  {:5.0f} s  {}", 100 * done, seconds_since(start_), what);
+    fmt::print(stderr, "{}{}{}", terminal ? "\r" : "", line, terminal ? "\x1b[K" : "\n");
+    open_ = terminal;
+  }
+  ~Meter() {
+    if (open_) fmt::print(stderr, "\n");
+  }
+
+ private:
+  Clock::time_point start_ = Clock::now(), shown_ = start_;
+  bool open_ = false;
+};
+
+tessera::ProfileOptions machine_options(const ProfileOptions& options) {
+  return {options.device, options.ranks, options.quick, nullptr};
+}
+
+std::string path_of(const ProfileOptions& options) {
+  return options.out.empty() ? default_profile_path() : options.out;
+}
+
+// As a process of mpirun: adds to the file.
+Result<int> add_processes(const ProfileOptions& options) {
+  const std::string path = path_of(options);
+  Profile profile;
+  if (fs::exists(path)) {
+    TESSERA_TRY(profile, load_profile(path));
+  } else {
+    TESSERA_TRY(profile, describe_machine(machine_options(options)));
+  }
+  TESSERA_TRY(const bool first, profile_processes(machine_options(options), profile));
+  if (first) TESSERA_TRY_VOID(write_atomically(path, to_json(profile)));
+  return 0;
+}
+
+// Whether mpirun took it; its own messages tell why not.
+bool start_processes(const ProfileOptions& options) {
+  std::error_code error;
+  const std::string self = fs::read_symlink("/proc/self/exe", error).string();
+  std::vector<std::string> words{"mpirun", "-n", "2"};
+  if (::geteuid() == 0) words.emplace_back("--allow-run-as-root");
+  words.insert(words.end(), {"--oversubscribe", self, "profile", "--out", path_of(options)});
+  if (options.quick) words.emplace_back("--quick");
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) return false;
+  if (child == 0) {
+    ::execvp("mpirun", arguments.data());
+    std::_Exit(127);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+bool mpirun_found() {
+  const char* path = std::getenv("PATH");
+  std::string_view left = path == nullptr ? "" : path;
+  while (!left.empty()) {
+    const std::string_view folder = left.substr(0, left.find(':'));
+    if (::access(fmt::format("{}/mpirun", folder).c_str(), X_OK) == 0) return true;
+    left.remove_prefix(std::min(left.size(), folder.size() + 1));
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<int> run_profile(const ProfileOptions& options) {
+  if (comm::mpi_launched()) return add_processes(options);
+  const Clock::time_point start = Clock::now();
+  size_t samples = 0, families = 0;
+  {
+    Meter meter;
+    tessera::ProfileOptions machine = machine_options(options);
+    machine.progress = [&](const std::string& what, double done) { meter.show(what, done); };
+    TESSERA_TRY(const Profile profile, profile_machine(machine));
+    for (const auto& [name, family] : profile.families) samples += family.samples.size();
+    families = profile.families.size();
+    TESSERA_TRY_VOID(write_atomically(path_of(options), to_json(profile)));
+    if (!options.no_mpi && comm::mpi_available() && mpirun_found()) {
+      meter.show("collectives of 2 processes", 1);
+      if (!start_processes(options))
+        fmt::print(stderr,
+                   "tessera: profile: mpirun failed; nothing was measured between processes\n");
+    }
+  }
+  return print(fmt::format("{}: {} families, {} sizes, {} ranks side by side, {:.0f} s\n",
+                           path_of(options), families, samples, fmt::join(options.ranks, ", "),
+                           seconds_since(start)));
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,155 @@
+// time_links; see calibration.h.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <thread>
+
+#include "tessera/runtime/calibration.h"
+#include "tessera/runtime/ranks.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double now_s() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
+// An array of `elements` float32 over n members: whole, or piece j of it.
+Box whole(int64_t elements) { return Box({{0, elements}}); }
+Box piece(int64_t elements, int64_t n, int64_t j) {
+  const int64_t begin = elements * j / n;
+  return Box({{begin, elements * (j + 1) / n - begin}});
+}
+
+// `bytes` is the whole array of one member (cost/collective_cost.h).
+Redistribution make_collective(CollectiveKind kind, int64_t n, int64_t bytes) {
+  Redistribution what;
+  what.kind = kind;
+  const int64_t elements = std::max<int64_t>(bytes / 4, n);
+  const int64_t side = elements / n * n;
+  for (int64_t j = 0; j < n; ++j) {
+    switch (kind) {
+      case CollectiveKind::kAllReduce:
+        what.hold.push_back(whole(elements));
+        what.need.push_back(whole(elements));
+        break;
+      case CollectiveKind::kAllGather:
+        what.hold.push_back(piece(elements, n, j));
+        what.need.push_back(whole(elements));
+        break;
+      case CollectiveKind::kReduceScatter:
+        what.hold.push_back(whole(elements));
+        what.need.push_back(piece(elements, n, j));
+        break;
+      case CollectiveKind::kAllToAll:
+        what.hold.push_back(Box({{j, 1}, {0, side}}));
+        what.need.push_back(Box({{0, n}, {j * (side / n), side / n}}));
+        break;
+      case CollectiveKind::kBroadcast:
+        what.hold.push_back(j == 0 ? whole(elements) : Box({{0, 0}}));
+        what.need.push_back(whole(elements));
+        break;
+      case CollectiveKind::kReduce:
+        what.hold.push_back(whole(elements));
+        what.need.push_back(j == 0 ? whole(elements) : Box({{0, 0}}));
+        break;
+      case CollectiveKind::kPermute:
+      case CollectiveKind::kExchange:
+        what.hold.push_back(Box({{j * elements, elements}}));
+        what.need.push_back(Box({{(j + 1) % n * elements, elements}}));
+        break;
+    }
+  }
+  const bool reduces = kind == CollectiveKind::kAllReduce ||
+                       kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kReduce;
+  if (reduces) what.combiner = Combiner::kSum;
+  return what;
+}
+
+comm::ArrayView view_of(std::vector<float>& memory, const Box& box) {
+  memory.resize(static_cast<size_t>(std::max<int64_t>(box.volume(), 1)));
+  return {reinterpret_cast<std::byte*>(memory.data()), box, row_major_strides(box.shape())};
+}
+
+// Calls `transfer` often, each time after `prepare`; the seconds of each call, from when the last
+// rank was ready to when the last was done. With more ranks than cores there is no such moment: a
+// rank begins when it gets a core. Then calls follow one another and the mean counts.
+template <class Prepare, class Transfer>
+std::vector<double> time_calls(comm::Communicator& world, bool crowded, int calls,
+                               Prepare&& prepare, Transfer&& transfer) {
+  std::vector<double> times;
+  constexpr int kRow = 8;
+  for (int call = 0; call < calls; ++call) {
+    prepare();
+    world.barrier();
+    const double begin = now_s();
+    for (int i = 0; i < (crowded ? kRow : 1); ++i) transfer();
+    times.push_back(begin);
+    times.push_back(now_s());
+  }
+  const auto all = gather_all(world, times);
+  std::vector<double> result;
+  for (size_t call = 0; call < static_cast<size_t>(calls); ++call) {
+    double begin = -1e300, end = -1e300;
+    for (const std::vector<double>& rank : all) {
+      begin = std::max(begin, rank[2 * call]);
+      end = std::max(end, rank[2 * call + 1]);
+    }
+    if (call > 0 && end > begin) result.push_back((end - begin) / (crowded ? kRow : 1));
+  }
+  return result;
+}
+
+}  // namespace
+
+void time_links(comm::Communicator& world, const std::string& transport, bool quick,
+                Repeats& repeats) {
+  const int n = world.size(), me = world.rank();
+  std::vector<int> members(static_cast<size_t>(n));
+  std::iota(members.begin(), members.end(), 0);
+  const int group = world.group(members);
+  const bool crowded = n > static_cast<int>(std::thread::hardware_concurrency());
+  const comm::Label label{"profile", "array", "all ranks"};
+  const auto calls_of = [&](int64_t bytes) {
+    const int most = quick ? 12 : 30;
+    return std::clamp(static_cast<int>((quick ? 16e6 : 64e6) / static_cast<double>(bytes)), 6,
+                      most);
+  };
+  std::vector<int64_t> sizes{64, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20};
+  if (quick) sizes = {64, 32 << 10, 1 << 20, 8 << 20};
+  for (const CollectiveKind kind :
+       {CollectiveKind::kAllReduce, CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
+        CollectiveKind::kAllToAll, CollectiveKind::kBroadcast, CollectiveKind::kReduce,
+        CollectiveKind::kPermute}) {
+    for (const int64_t bytes : sizes) {
+      const Redistribution what = make_collective(kind, n, bytes);
+      std::vector<float> in, out;
+      const auto rank = static_cast<size_t>(me);
+      const comm::ArrayView from = view_of(in, what.hold[rank]), to = view_of(out, what.need[rank]);
+      const auto times = time_calls(
+          world, crowded, calls_of(bytes), [&] { std::fill(in.begin(), in.end(), 1.0F); },
+          [&] {
+            world.wait(world.issue(group, {{&what, from, to}}, label));
+          });
+      for (const double seconds : times)
+        repeats.add(std::string(collective_name(kind)) + "." + transport, {"ranks", "bytes"},
+                    {static_cast<double>(n), static_cast<double>(bytes)}, seconds);
+    }
+  }
+  for (const int64_t bytes : sizes) {
+    std::vector<float> memory;
+    const comm::ArrayView view = view_of(memory, whole(bytes / 4));
+    // Rank 0 sends, rank 1 receives; the others only meet.
+    const auto times = time_calls(
+        world, crowded, calls_of(bytes), [&] { std::fill(memory.begin(), memory.end(), 1.0F); },
+        [&] {
+          if (me == 0) world.wait(world.issue_send(1, 1, DType::kFloat32, view, label));
+          if (me == 1) world.wait(world.issue_recv(0, 1, DType::kFloat32, view, label));
+        });
+    for (const double seconds : times)
+      repeats.add("message." + transport, {"bytes"}, {static_cast<double>(bytes)}, seconds);
+  }
+}
+
+}  // namespace tessera

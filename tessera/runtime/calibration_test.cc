@@ -1,0 +1,96 @@
+// tessera profile: what is filed under which name, medians, links, errors.
+#include "tessera/runtime/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/runtime/profiling.h"
+
+namespace tessera {
+namespace {
+
+TEST(Repeats, give_median_and_spread_sorted_by_size) {
+  Repeats repeats;
+  for (const double seconds : {3.0, 1.0, 2.0, 4.0, 5.0}) repeats.add("f@1", {"n"}, {20}, seconds);
+  repeats.add("f@1", {"n"}, {4}, 0.5);
+  Profile profile;
+  profile.families["f@1"].samples = {{{20}, 9, 0}};  // measured before: replaced
+  repeats.write(profile);
+  const Family& family = profile.families.at("f@1");
+  EXPECT_EQ(family.sizes, std::vector<std::string>{"n"});
+  ASSERT_EQ(family.samples.size(), 2U);
+  EXPECT_EQ(family.samples[0].size, std::vector<double>{4});
+  EXPECT_DOUBLE_EQ(family.samples[1].seconds, 3);
+  EXPECT_NEAR(family.samples[1].spread, (4.6 - 1.4) / 3, 1e-12);
+}
+
+TEST(Calibration, files_every_kernel_of_a_step) {
+  Repeats repeats;
+  const auto times =
+      run_case({"gpt:layers=1,hidden=16,heads=2,seq=8,vocab=256", 2}, 2, 2, repeats);
+  ASSERT_TRUE(times) << times.error().message;
+  EXPECT_GT(times->step_s, 0);
+  EXPECT_GT(times->instructions, 50);
+  Profile profile;
+  repeats.write(profile);
+  for (const char* name :
+       {"einsum.float32.nn.bias@2", "einsum.float32.tn@2", "attention.float32.causal@2",
+        "attention_grad.float32.causal@2", "layer_norm.float32@2", "gelu_grad.float32@2",
+        "cross_entropy.float32@2", "embedding_grad.float32@2", "adamw.float32@2"}) {
+    EXPECT_NE(find_family(profile, std::string(name).substr(0, std::string(name).size() - 2), 2),
+              nullptr)
+        << name;
+  }
+  for (const auto& [name, family] : profile.families) {
+    for (const Sample& sample : family.samples) {
+      EXPECT_GT(sample.seconds, 0) << name;
+      EXPECT_EQ(sample.size.size(), family.sizes.size()) << name;
+    }
+  }
+}
+
+TEST(Calibration, a_plan_of_other_ranks_is_refused) {
+  Repeats repeats;
+  const auto times = run_case(
+      {"gpt:layers=1,hidden=16,heads=2,seq=8,vocab=256", 4, "data_parallel(4)"}, 2, 1, repeats);
+  ASSERT_FALSE(times);
+  EXPECT_EQ(times.error().message, "plan data_parallel(4): expected 2 ranks, found 4");
+}
+
+TEST(Calibration, every_case_can_be_compiled_for_its_ranks) {
+  for (const int64_t ranks : {1, 2, 4}) {
+    EXPECT_GT(calibration_cases(ranks, true).size(), 4U);
+    EXPECT_GT(calibration_cases(ranks, false).size(), calibration_cases(ranks, true).size());
+  }
+}
+
+TEST(Calibration, collectives_and_messages_take_longer_with_more_bytes) {
+  Repeats found;
+  const Status status = comm::run_threads(2, {}, [&](comm::Communicator& world) {
+    Repeats mine;
+    time_links(world, "threads", true, mine);
+    if (world.rank() == 0) found = mine;
+  });
+  ASSERT_TRUE(status) << status.error().message;
+  Profile profile;
+  found.write(profile);
+  for (const char* name : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
+                           "reduce", "permute", "message"}) {
+    const auto family = profile.families.find(std::string(name) + ".threads");
+    ASSERT_NE(family, profile.families.end()) << name;
+    EXPECT_GT(family->second.samples.back().seconds, family->second.samples.front().seconds)
+        << name;
+  }
+}
+
+TEST(Profiling, refuses_a_device_that_it_cannot_compute_on) {
+  ProfileOptions options;
+  options.device = "cuda";
+  const auto profile = profile_machine(options);
+  ASSERT_FALSE(profile);
+  EXPECT_EQ(profile.error().code, ErrorCode::kInvalidInput);
+  EXPECT_EQ(profile.error().message,
+            "profile: expected a device that this build computes on (cpu), found 'cuda'");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,159 @@
+#include "tessera/runtime/profiling.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+#include "tessera/base/text.h"
+#include "tessera/comm/communicator.h"
+#include "tessera/runtime/calibration.h"
+
+namespace tessera {
+namespace {
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm date{};
+  gmtime_r(&now, &date);
+  return fmt::format("{:%Y-%m-%d}", date);
+}
+
+Status check_device(const std::string& device) {
+  if (device == "cpu") return {};
+  return invalid_input(fmt::format(
+      "profile: expected a device that this build computes on (cpu), found '{}'", device));
+}
+
+// Highest rate of plain arithmetic and of memory among what was measured: what families that are
+// missing fall back on.
+void write_rates(Profile& profile) {
+  double arithmetic = 0, memory = 0;
+  for (const auto& [name, family] : profile.families) {
+    const bool product = name.starts_with("einsum.float32.") && name.ends_with("@1");
+    const bool copy = name.starts_with("copy.float32@");
+    for (const Sample& sample : family.samples) {
+      double work = 2;
+      for (const double size : sample.size) work *= size;
+      if (product) arithmetic = std::max(arithmetic, work / sample.seconds);
+      if (copy && sample.size[0] > 4e6) memory = std::max(memory, sample.size[0] / sample.seconds);
+    }
+  }
+  if (arithmetic > 0) profile.scalars["device.peak.fp32"] = arithmetic;
+  if (memory > 0) profile.scalars["device.memory_rate"] = memory;
+}
+
+class Session {
+ public:
+  Session(const ProfileOptions& options, Profile& profile) : options_(options), profile_(profile) {
+    for (const int64_t ranks : options.ranks)
+      total_ += static_cast<double>(calibration_cases(ranks, options.quick).size()) +
+                (ranks > 1 ? kLinkShare : 0);
+  }
+
+  Status run() {
+    for (const int64_t ranks : options_.ranks) {
+      TESSERA_TRY_VOID(kernels(ranks));
+      TESSERA_TRY_VOID(interpreter(ranks));
+      if (ranks > 1) TESSERA_TRY_VOID(threads(ranks));
+    }
+    repeats_.write(profile_);
+    write_rates(profile_);
+    return {};
+  }
+
+ private:
+  static constexpr double kLinkShare = 6;  // as long as so many cases
+
+  void progress(const std::string& what, double part) {
+    if (options_.progress) options_.progress(what, std::min(done_ / total_, 1.0));
+    done_ += part;
+  }
+
+  Status kernels(int64_t ranks) {
+    for (const CalibrationCase& one : calibration_cases(ranks, options_.quick)) {
+      progress(fmt::format("{} at a time: {}, {}", ranks, one.model, one.plan), 1);
+      TESSERA_TRY_VOID(run_case(one, ranks, options_.quick ? 2 : 4, repeats_));
+    }
+    return {};
+  }
+
+  // What the interpreter adds to each instruction: a model whose kernels do next to nothing.
+  Status interpreter(int64_t ranks) {
+    Repeats unused;
+    TESSERA_TRY(const CaseTimes times,
+                run_case({"gpt:layers=4,hidden=16,heads=2,seq=8,vocab=256", 1}, ranks, 40, unused));
+    const double left = times.step_s - times.instructions_s;
+    profile_.scalars[fmt::format("host.issue_s@{}", ranks)] =
+        std::max(left, 0.0) / static_cast<double>(times.instructions);
+    return {};
+  }
+
+  Status threads(int64_t ranks) {
+    progress(fmt::format("collectives of {} threads", ranks), kLinkShare);
+    Repeats found;
+    TESSERA_TRY_VOID(comm::run_threads(static_cast<int>(ranks), {}, [&](comm::Communicator& world) {
+      Repeats mine;
+      time_links(world, "threads", options_.quick, mine);
+      if (world.rank() == 0) found = std::move(mine);
+    }));
+    repeats_.merge(found);
+    return {};
+  }
+
+  const ProfileOptions& options_;
+  Profile& profile_;
+  Repeats repeats_;
+  double done_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+std::string machine_name() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string name = "unknown processor";
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    name = std::string(trim(std::string_view(line).substr(line.find(':') + 1)));
+    break;
+  }
+  const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return fmt::format("{}, {} cores, {} MiB last-level cache", name,
+                     std::thread::hardware_concurrency(), std::max(cache, 0L) >> 20);
+}
+
+Result<Profile> describe_machine(const ProfileOptions& options) {
+  TESSERA_TRY_VOID(check_device(options.device));
+  Profile profile;
+  profile.device = machine_name();
+  profile.version = fmt::format("libtorch {}", TORCH_VERSION);
+  profile.date = today();
+  profile.ranks = *std::max_element(options.ranks.begin(), options.ranks.end());
+  return profile;
+}
+
+Result<Profile> profile_machine(const ProfileOptions& options) {
+  TESSERA_TRY(Profile profile, describe_machine(options));
+  TESSERA_TRY_VOID(Session(options, profile).run());
+  return profile;
+}
+
+Result<bool> profile_processes(const ProfileOptions& options, Profile& profile) {
+  TESSERA_TRY(const auto world, comm::mpi_world({}));
+  Repeats repeats;
+  try {
+    time_links(*world, "mpi", options.quick, repeats);
+  } catch (const comm::CommFault& lost) {
+    return fault(lost.message);
+  }
+  repeats.write(profile);
+  return world->rank() == 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,36 @@
+// `tessera profile`: measures this machine through the runtime's own kernels and communicators into
+// a Profile, the tables that the cost model prefers over constants
+// (docs/guides/profile-a-machine.md). No torch in this header.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/cluster/profile.h"
+
+namespace tessera {
+
+struct ProfileOptions {
+  std::string device = "cpu";
+  std::vector<int64_t> ranks{1, 2, 4};  // that work side by side, in turn
+  bool quick = false;                   // fewer shapes and repeats: about a fifth of the time
+  // Called before each part with what it is and how much of the work is done, 0..1.
+  std::function<void(const std::string& what, double done)> progress;
+};
+// Kernels, the interpreter, and collectives between threads. Error: a device that this build cannot
+// compute on.
+Result<Profile> profile_machine(const ProfileOptions& options);
+
+// A profile of this machine without a measurement.
+Result<Profile> describe_machine(const ProfileOptions& options);
+// Under an MPI launcher, called by every process: collectives and messages between processes, put
+// into `profile` on each of them. True on the process that writes it.
+Result<bool> profile_processes(const ProfileOptions& options, Profile& profile);
+
+// "AMD EPYC, 2 cores, 32 MiB cache": the processor as the system names it.
+std::string machine_name();
+
+}  // namespace tessera

@@ -1,0 +1,266 @@
+#include "tessera/runtime/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kAgain = "@recompute";  // paths of ops that run again
+
+class Labels {
+ public:
+  explicit Labels(std::vector<std::string>& all) : all_(all) {}
+  int32_t operator[](const std::string& text) {
+    const auto [it, fresh] = known_.try_emplace(text, static_cast<int32_t>(all_.size()));
+    if (fresh) all_.push_back(text);
+    return it->second;
+  }
+
+ private:
+  std::vector<std::string>& all_;
+  std::map<std::string, int32_t> known_;
+};
+
+// The one call or message that several ranks take part in: equal keys on all of them.
+using MeetingKey = std::vector<int64_t>;
+struct Meetings {
+  std::map<MeetingKey, int64_t> ready_ns;  // when the last member was ready
+  void arrive(const MeetingKey& key, int64_t at) {
+    const auto [it, fresh] = ready_ns.try_emplace(key, at);
+    if (!fresh) it->second = std::max(it->second, at);
+  }
+};
+
+struct Open {  // issued, not yet waited for
+  size_t event = 0;
+  MeetingKey meeting;  // empty: the rank alone
+};
+
+// Of one rank: recorded instructions -> events.
+class RankTrace {
+ public:
+  RankTrace(const Lowering& lowering, const Program& program, Labels& labels, Meetings& meetings,
+            int64_t origin)
+      : lowering_(lowering),
+        graph_(lowering.graph()),
+        program_(program),
+        labels_(labels),
+        meetings_(meetings),
+        origin_(origin) {}
+
+  void read(const std::vector<Executed>& recorded) {
+    for (const BlockRunStep& step : program_.schedule) {
+      const auto [it, first] = previous_.try_emplace(step.block, -1);
+      lag_[{step.block, step.micro_batch}] = it->second;
+      it->second = step.micro_batch;
+    }
+    for (const Executed& one : recorded) {
+      const Instruction& instruction =
+          program_.block(one.block)[static_cast<size_t>(one.instruction)];
+      std::visit([&](const auto& body) { add(one, instruction, body); }, instruction.body);
+    }
+  }
+
+  // After all ranks were read: communication begins when everybody was ready.
+  std::vector<TraceEvent> events() {
+    for (const auto& [event, meeting] : met_) {
+      const double ready = seconds(meetings_.ready_ns.at(meeting));
+      TraceEvent& one = events_[event];
+      one.start_s = std::clamp(ready, one.start_s, one.end_s);
+    }
+    return std::move(events_);
+  }
+
+ private:
+  double seconds(int64_t ns) const { return static_cast<double>(ns - origin_) * 1e-9; }
+
+  TraceEvent& push(const Executed& one, Lane lane, const std::string& label,
+                   const std::string& what) {
+    TraceEvent event;
+    event.rank = program_.rank;
+    event.lane = lane;
+    event.block = one.block;
+    event.instruction = one.instruction;
+    event.micro_batch = one.micro_batch;
+    event.start_s = seconds(one.start_ns);
+    event.end_s = seconds(one.end_ns);
+    event.label = labels_[label];
+    event.what = labels_[what];
+    events_.push_back(event);
+    return events_.back();
+  }
+
+  // As the interpreter keeps them: by micro-batch, or one for the step.
+  int64_t slot(const Executed& one, const Instruction& instruction) const {
+    return one.block.once() || instruction.when != When::kAlways ? -1 : one.micro_batch;
+  }
+  void open(const Executed& one, const Instruction& instruction, int handle, MeetingKey meeting) {
+    open_[handle][slot(one, instruction)] = {events_.size() - 1, std::move(meeting)};
+  }
+
+  std::string axes_of(const Group& group) const {
+    const ResolvedPlan& plan = lowering_.plan();
+    std::vector<std::string> names;
+    for (const PlaceId place : plan.places_of(program_.rank)) {
+      const Mesh& mesh = plan.places[place.index()].mesh;
+      if (!mesh.contains(group.members[0])) continue;
+      if (mesh.group(mesh.coordinates(program_.rank), group.axes) != group.members) continue;
+      for (const AxisId axis : group.axes) names.push_back(mesh.axis(axis).name);
+      break;
+    }
+    return join(names, " ");
+  }
+
+  void add(const Executed& one, const Instruction&, const Compute& compute) {
+    const Op& op = graph_.op(compute.op);
+    push(one, Lane::kCompute, op.path, op.kind);
+  }
+
+  void add(const Executed& one, const Instruction& instruction, const Issue& issue) {
+    const Group& group = program_.groups[static_cast<size_t>(issue.group)];
+    const std::string& first = graph_.tensor(issue.transfers[0].tensor).name;
+    TraceEvent& event = push(one, Lane::kCollective,
+                             issue.transfers.size() == 1
+                                 ? first
+                                 : fmt::format("{} and {} more", first, issue.transfers.size() - 1),
+                             fmt::format("{} {}", collective_name(issue.kind), axes_of(group)));
+    event.channel = issue.group;
+    std::vector<Redistribution> arrays;
+    for (const Transfer& transfer : issue.transfers)
+      arrays.push_back({issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
+    std::vector<const Redistribution*> items;
+    for (const Redistribution& array : arrays) items.push_back(&array);
+    const auto me = static_cast<size_t>(group.index);
+    event.bytes =
+        (issue.codec ? coded_traffic(items, *issue.codec, me) : bucket_traffic(items, me)).bytes;
+    MeetingKey meeting{0};
+    meeting.insert(meeting.end(), group.members.begin(), group.members.end());
+    meeting.push_back(calls_[meeting]++);
+    open(one, instruction, issue.handle, std::move(meeting));
+  }
+
+  MeetingKey message_key(int from, int to, int64_t tag, int64_t micro_batch) {
+    MeetingKey key{1, from, to, tag, micro_batch};
+    key.push_back(calls_[key]++);
+    return key;
+  }
+
+  void add(const Executed& one, const Instruction& instruction, const Send& send) {
+    TraceEvent& event = push(one, Lane::kMessage, graph_.tensor(send.tensor).name, "send");
+    const auto [it, fresh] = streams_.try_emplace(send.peer, static_cast<int32_t>(streams_.size()));
+    event.channel = static_cast<int32_t>(program_.groups.size()) + 1 + it->second;
+    const DType dtype = program_.buffer(send.view.buffer).dtype;
+    const int64_t elements = send.region.volume();
+    event.bytes = elements > 0 ? message_bytes(send.codec, dtype, elements) : 0;
+    MeetingKey key = message_key(program_.rank, send.peer, send.tag, one.micro_batch);
+    meetings_.arrive(key, one.start_ns);
+    open(one, instruction, send.handle, std::move(key));
+  }
+
+  void add(const Executed& one, const Instruction& instruction, const Recv& receive) {
+    push(one, Lane::kMessage, graph_.tensor(receive.tensor).name, "receive").channel = -1;
+    open(one, instruction, receive.handle,
+         message_key(receive.peer, program_.rank, receive.tag, one.micro_batch));
+  }
+
+  void add(const Executed& one, const Instruction& instruction, const Copy& copy) {
+    const Tier from = program_.buffer(copy.from.buffer).tier,
+               to = program_.buffer(copy.to.buffer).tier;
+    const std::string& name = graph_.tensor(copy.tensor).name;
+    if (from == to && copy.handle < 0) {
+      push(one, Lane::kCompute, name, "copy");
+      return;
+    }
+    push(one, Lane::kCopy, name, fmt::format("copy {} to {}", tier_name(from), tier_name(to)))
+        .channel = static_cast<int32_t>(program_.groups.size());
+    if (copy.handle >= 0) open(one, instruction, copy.handle, {});
+  }
+
+  // The same handles as the interpreter's wait completes.
+  void add(const Executed& one, const Instruction&, const Wait& wait) {
+    std::map<int64_t, Open>& flights = open_[wait.handle];
+    if (one.block.once() || flights.contains(-1)) {
+      for (const auto& [slot, flight] : flights) close(one, flight);
+      flights.clear();
+      return;
+    }
+    const int64_t slot = wait.lag == 0 ? one.micro_batch : lag_.at({one.block, one.micro_batch});
+    const auto found = flights.find(slot);
+    if (found == flights.end()) return;
+    close(one, found->second);
+    flights.erase(found);
+  }
+  void close(const Executed& one, const Open& flight) {
+    TraceEvent& event = events_[flight.event];
+    event.end_s = std::max(event.end_s, seconds(one.end_ns));
+    if (flight.meeting.empty()) return;
+    // A sender is ready when it has sent; whoever takes, when it waits.
+    const bool sends = event.lane == Lane::kMessage && event.bytes > 0;
+    if (!sends) meetings_.arrive(flight.meeting, one.start_ns);
+    met_.emplace_back(flight.event, flight.meeting);
+  }
+
+  void add(const Executed&, const Instruction&, const Load&) {}
+  void add(const Executed&, const Instruction&, const Free&) {}
+
+  const Lowering& lowering_;
+  const Graph& graph_;
+  const Program& program_;
+  Labels& labels_;
+  Meetings& meetings_;
+  const int64_t origin_;
+  std::vector<TraceEvent> events_;
+  ByBlock<int64_t> previous_;
+  std::map<std::pair<BlockRef, int64_t>, int64_t> lag_;  // micro-batch of the run before
+  std::map<int, std::map<int64_t, Open>> open_;          // by handle and micro-batch
+  std::map<MeetingKey, int64_t> calls_;
+  std::map<int, int32_t> streams_;  // of messages, by peer
+  std::vector<std::pair<size_t, MeetingKey>> met_;
+};
+
+}  // namespace
+
+Simulation trace_of(const Lowering& lowering, const std::vector<Program>& programs,
+                    const std::vector<std::vector<Executed>>& recorded) {
+  Simulation out;
+  out.ranks = static_cast<int64_t>(programs.size());
+  int64_t origin = INT64_MAX, end = INT64_MIN;
+  for (const std::vector<Executed>& rank : recorded) {
+    if (rank.empty()) continue;
+    origin = std::min(origin, rank.front().start_ns);
+    end = std::max(end, rank.back().end_ns);
+  }
+  if (origin > end) return out;
+  out.step_time_s = static_cast<double>(end - origin) * 1e-9;
+  Labels labels(out.labels);
+  Meetings meetings;
+  std::vector<RankTrace> ranks;
+  for (size_t r = 0; r < programs.size(); ++r) {
+    ranks.emplace_back(lowering, programs[r], labels, meetings, origin);
+    ranks.back().read(recorded[r]);
+  }
+  for (size_t r = 0; r < programs.size(); ++r) {
+    std::vector<TraceEvent> events = ranks[r].events();
+    RankResult role;
+    role.representative = programs[r].rank;
+    for (const StageId stage : programs[r].stages) role.stages.push_back(stage.value);
+    role.memory.peak_bytes = role.memory.reserved_bytes = programs[r].arena_bytes[0];
+    role.memory.arena_bytes = programs[r].arena_bytes;
+    for (const TraceEvent& event : events)
+      role.busy_s[static_cast<size_t>(event.lane)] += event.end_s - event.start_s;
+    out.roles.push_back(std::move(role));
+    std::stable_sort(events.begin(), events.end(), [](const TraceEvent& a, const TraceEvent& b) {
+      return a.start_s < b.start_s;
+    });
+    out.events.insert(out.events.end(), events.begin(), events.end());
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,320 @@
+#include "tessera/simulate/chakra.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "tessera/base/text.h"
+#include "tessera/simulate/chrome_trace.h"
+
+namespace tessera {
+namespace {
+
+// ---- wire format of protocol buffers
+class Message {
+ public:
+  void number(int field, uint64_t value) {
+    varint(static_cast<uint64_t>(field) << 3);
+    varint(value);
+  }
+  void integer(int field, int64_t value) { number(field, static_cast<uint64_t>(value)); }
+  void text(int field, std::string_view value) {
+    varint((static_cast<uint64_t>(field) << 3) | 2);
+    varint(value.size());
+    bytes_ += value;
+  }
+  void numbers(int field, const std::set<uint64_t>& values) {  // packed
+    if (values.empty()) return;
+    Message packed;
+    for (const uint64_t value : values) packed.varint(value);
+    text(field, packed.bytes_);
+  }
+  void varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>((value & 0x7f) | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// Field numbers of et_def.proto.
+enum class NodeType : uint8_t {
+  kMemLoad = 2,
+  kMemStore = 3,
+  kCompute = 4,
+  kSend = 5,
+  kReceive = 6,
+  kCollective = 7
+};
+namespace attribute {
+constexpr int kName = 1, kInt32 = 7, kInt64 = 9, kUint64 = 13, kBool = 27, kString = 29;
+}
+namespace node {
+constexpr int kId = 1, kName = 2, kType = 3, kControl = 4, kData = 5, kStart = 6, kDuration = 7,
+              kAttribute = 10;
+}
+
+class NodeAttributes {
+ public:
+  void integer(std::string_view name, int field, int64_t value) {
+    Message message = named(name);
+    message.integer(field, value);
+    all_.push_back(message.bytes());
+  }
+  void text(std::string_view name, std::string_view value) {
+    Message message = named(name);
+    message.text(attribute::kString, value);
+    all_.push_back(message.bytes());
+  }
+  const std::vector<std::string>& all() const { return all_; }
+
+ private:
+  static Message named(std::string_view name) {
+    Message message;
+    message.text(attribute::kName, name);
+    return message;
+  }
+  std::vector<std::string> all_;
+};
+
+// CollectiveCommType. What moves between members without a name of its own is an all-to-all.
+int64_t comm_type(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce: return 0;
+    case CollectiveKind::kReduce: return 1;
+    case CollectiveKind::kAllGather: return 2;
+    case CollectiveKind::kBroadcast: return 5;
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kPermute:
+    case CollectiveKind::kExchange: return 6;
+    case CollectiveKind::kReduceScatter: return 7;
+  }
+  return 6;
+}
+
+struct Span {
+  double start_s = 0, seconds = 0;
+};
+
+class Exporter {
+ public:
+  Exporter(const Program& program, const Simulation& simulation, int32_t representative,
+           const ChakraOptions& options)
+      : program_(program), options_(options) {
+    for (const TraceEvent& event : simulation.events) {
+      if (event.rank != representative || event.lane == Lane::kHost) continue;
+      const auto [it, fresh] = spans_.try_emplace(
+          {event.block, event.instruction, event.micro_batch}, Span{event.start_s, 0});
+      it->second.start_s = std::min(it->second.start_s, event.start_s);
+      it->second.seconds += event.end_s - event.start_s;
+    }
+  }
+
+  std::string write() {
+    Message metadata;
+    metadata.text(1, "0.0.4");
+    append(metadata);
+    std::map<BlockRef, int64_t> runs;
+    for (const BlockRunStep& step : program_.schedule) {
+      const int64_t run = runs[step.block]++, last = program_.runs(step.block) - 1;
+      const auto& instructions = program_.block(step.block);
+      for (size_t i = 0; i < instructions.size(); ++i) {
+        if (instructions[i].when == When::kFirst && run > 0) continue;
+        if (instructions[i].when == When::kLast && run < last) continue;
+        at_ = {step.block, static_cast<int32_t>(i), step.micro_batch};
+        run_ = run;
+        std::visit([&](const auto& body) { one(body); }, instructions[i].body);
+      }
+    }
+    return std::move(file_);
+  }
+
+ private:
+  using At = std::tuple<BlockRef, int32_t, int64_t>;  // block, instruction, micro-batch
+
+  void append(const Message& message) {
+    Message length;
+    length.varint(message.bytes().size());
+    file_ += length.bytes();
+    file_ += message.bytes();
+  }
+
+  // Of this instruction, else of it in the nearest earlier micro-batch.
+  Span span() const {
+    auto it = spans_.upper_bound(at_);
+    if (it == spans_.begin()) return {};
+    --it;
+    const bool same =
+        std::get<0>(it->first) == std::get<0>(at_) && std::get<1>(it->first) == std::get<1>(at_);
+    return same ? it->second : Span{};
+  }
+
+  std::string id_text() const {
+    TraceEvent event;
+    std::tie(event.block, event.instruction, event.micro_batch) = at_;
+    return instruction_id(event);
+  }
+
+  // Writes a node that needs everything before it that was waited for or computed.
+  uint64_t add(NodeType type, std::string_view name, const NodeAttributes& attributes,
+               const std::set<uint64_t>& control = {}) {
+    const Span span = this->span();
+    Message out;
+    out.number(node::kId, ++nodes_);
+    out.text(node::kName, name);
+    out.number(node::kType, static_cast<uint64_t>(type));
+    out.numbers(node::kControl, control);
+    out.numbers(node::kData, frontier_);
+    out.integer(node::kStart, std::llround(span.start_s * 1e6));
+    out.integer(node::kDuration, std::llround(span.seconds * 1e6));
+    for (const std::string& attribute : attributes.all()) out.text(node::kAttribute, attribute);
+    append(out);
+    return nodes_;
+  }
+
+  NodeAttributes common() const {
+    NodeAttributes out;
+    out.integer("is_cpu_op", attribute::kBool, 0);
+    out.text("instruction", id_text());
+    out.integer("duration_nanos", attribute::kInt64, std::llround(span().seconds * 1e9));
+    return out;
+  }
+
+  int64_t bytes(const View& view) const {
+    return view.box.volume() * dtype_bytes(program_.buffer(view.buffer).dtype);
+  }
+
+  // What follows needs this alone: it came after all that was needed before.
+  void in_line(uint64_t id) { frontier_ = {id}; }
+  void beside(int handle, uint64_t id) {
+    by_run_[{handle, std::get<0>(at_), run_}] = id;
+    by_micro_batch_[{handle, std::get<2>(at_)}] = id;
+    latest_[handle] = id;
+  }
+  std::set<uint64_t> after(std::map<int64_t, uint64_t>& streams, int64_t stream) const {
+    const auto it = streams.find(stream);
+    return it == streams.end() ? std::set<uint64_t>{} : std::set<uint64_t>{it->second};
+  }
+
+  void one(const Compute& compute) {
+    NodeAttributes attributes = common();
+    if (options_.flops) {
+      attributes.integer("num_ops", attribute::kInt64, std::llround(options_.flops(compute)));
+    }
+    int64_t moved = 0;
+    for (const View& view : compute.inputs) moved += bytes(view);
+    for (const Output& output : compute.outputs) moved += bytes(output.view);
+    attributes.integer("tensor_size", attribute::kUint64, moved);
+    in_line(add(NodeType::kCompute, compute.kind, attributes));
+  }
+  void one(const Issue& issue) {
+    const Group& group = program_.groups[static_cast<size_t>(issue.group)];
+    NodeAttributes attributes = common();
+    int64_t size = 0;
+    for (const Transfer& transfer : issue.transfers) {
+      if (transfer.in) size += bytes(*transfer.in);
+    }
+    attributes.integer("comm_type", attribute::kInt64, comm_type(issue.kind));
+    attributes.integer("comm_size", attribute::kInt64, size);
+    attributes.text("pg_name", process_group_name(group));
+    const uint64_t id = add(NodeType::kCollective, collective_name(issue.kind), attributes,
+                            after(collectives_, issue.group));
+    collectives_[issue.group] = id;
+    beside(issue.handle, id);
+  }
+  template <class M>
+  uint64_t message(const M& message, NodeType type, std::map<int64_t, uint64_t>& streams) {
+    const bool sends = type == NodeType::kSend;
+    NodeAttributes attributes = common();
+    const int64_t micro_batch = std::get<2>(at_);
+    attributes.integer("comm_src", attribute::kInt32, sends ? program_.rank : message.peer);
+    attributes.integer("comm_dst", attribute::kInt32, sends ? message.peer : program_.rank);
+    attributes.integer("comm_tag", attribute::kInt32,
+                       message.tag * program_.micro_batches + micro_batch);
+    attributes.integer("comm_size", attribute::kInt64, bytes(message.view));
+    const uint64_t id =
+        add(type, sends ? "send" : "receive", attributes, after(streams, message.peer));
+    streams[message.peer] = id;
+    return id;
+  }
+  void one(const Send& send) { beside(send.handle, message(send, NodeType::kSend, sends_)); }
+  void one(const Recv& receive) {
+    beside(receive.handle, message(receive, NodeType::kReceive, receives_));
+  }
+  void one(const Wait& wait) {
+    if (wait.lag > 0) {
+      const auto it = by_run_.find({wait.handle, std::get<0>(at_), run_ - wait.lag});
+      if (it != by_run_.end()) frontier_.insert(it->second);
+      return;
+    }
+    const auto it = by_micro_batch_.find({wait.handle, std::get<2>(at_)});
+    const auto any = latest_.find(wait.handle);
+    if (it != by_micro_batch_.end()) {
+      frontier_.insert(it->second);
+    } else if (any != latest_.end()) {
+      frontier_.insert(any->second);
+    }
+  }
+  void one(const Copy& copy) {
+    const Tier from = program_.buffer(copy.from.buffer).tier,
+               to = program_.buffer(copy.to.buffer).tier;
+    const NodeType type = from == to            ? NodeType::kCompute
+                          : to == Tier::kDevice ? NodeType::kMemLoad
+                                                : NodeType::kMemStore;
+    NodeAttributes attributes = common();
+    attributes.integer("tensor_size", attribute::kUint64, bytes(copy.to));
+    const bool aside = copy.handle >= 0;
+    const uint64_t id =
+        add(type, "copy", attributes, aside ? after(copies_, 0) : std::set<uint64_t>{});
+    if (!aside) return in_line(id);
+    copies_[0] = id;
+    beside(copy.handle, id);
+  }
+  void one(const Load& load) {
+    NodeAttributes attributes = common();
+    attributes.integer("tensor_size", attribute::kUint64, bytes(load.to));
+    in_line(add(NodeType::kMemLoad, "load", attributes));
+  }
+  void one(const Free&) {}
+
+  const Program& program_;
+  const ChakraOptions& options_;
+  std::map<At, Span> spans_;
+  std::string file_;
+  uint64_t nodes_ = 0;
+  At at_;
+  int64_t run_ = 0;  // of the block
+  std::set<uint64_t> frontier_;
+  std::map<int64_t, uint64_t> collectives_, sends_, receives_, copies_;  // last of each stream
+  std::map<std::tuple<int, BlockRef, int64_t>, uint64_t> by_run_;
+  std::map<std::pair<int, int64_t>, uint64_t> by_micro_batch_;
+  std::map<int, uint64_t> latest_;
+};
+
+}  // namespace
+
+std::string process_group_name(const Group& group) {
+  const std::vector<int>& members = group.members;
+  if (members.size() == 1) return fmt::format("{}", members[0]);
+  const int step = members[1] - members[0];
+  bool even = true;
+  for (size_t i = 1; i < members.size(); ++i) even &= members[i] - members[i - 1] == step;
+  if (even) return fmt::format("{}+{}x{}", members[0], step, members.size());
+  std::vector<std::string> names;
+  for (const int member : members) names.push_back(fmt::format("{}", member));
+  return join(names, ",");
+}
+
+std::string to_chakra(const Program& program, const Simulation& simulation, int32_t representative,
+                      const ChakraOptions& options) {
+  return Exporter(program, simulation, representative, options).write();
+}
+
+}  // namespace tessera

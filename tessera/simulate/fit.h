@@ -1,0 +1,60 @@
+// Does a step fit into the memory of its devices, and if not: what is the cheapest change of the
+// plan that makes it fit. A device is full enough if the upper bound of its memory
+// (MemoryUse::high) is at most its capacity (cost-model.md section 6.4); a device without a stated
+// capacity is never full.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/plan/plan.h"
+#include "tessera/simulate/simulate.h"
+
+namespace tessera {
+
+// Of the rank that has the most too much.
+struct Shortage {
+  int rank = 0;  // a representative
+  int64_t capacity_bytes = 0;
+  int64_t missing_bytes = 0;  // upper bound less capacity
+  MemoryUse memory;
+};
+std::optional<Shortage> find_shortage(const Simulation& simulation, const Cluster& cluster);
+
+// A change of the plan that was tried.
+struct Remedy {
+  std::vector<std::string> changes;  // "recompute=full", "optimizer state on the host"
+  std::string plan;                  // what to write: a recipe call, or the text of a plan
+  bool is_call = true;
+  double step_time_s = 0;
+  int64_t need_bytes = 0;  // the largest upper bound of a rank
+  bool fits = false;
+};
+struct FitAdvice {
+  std::vector<Remedy> tried;   // in the order of trying
+  std::optional<size_t> best;  // the fastest of those that fit; of equal ones the first
+};
+
+struct FitQuestion {
+  const Graph* forward = nullptr;  // of the model with its batch
+  std::string plan;                // a recipe call or the path of a plan file
+  const Cluster* cluster = nullptr;
+  SimulateOptions options;
+  size_t most_tries = 40;
+};
+// Tries changes one by one and, while none is enough, on top of the one that saves the most: more
+// recomputation, states sharded further, smaller micro-batches, the sequence sharded, more tensor
+// or pipeline parallelism instead of replicas, more devices if the cluster has them, optimizer
+// state on the host. Changes that the model or the plan does not admit are passed over.
+Result<FitAdvice> find_remedies(const FitQuestion& question);
+
+// Lowers and plays a plan of the forward graph.
+Result<Simulation> simulate_plan(const Graph& forward, const Plan& plan, const Cluster& cluster,
+                                 const SimulateOptions& options);
+
+// "does not fit: rank 3 needs up to 93.1 GB of 80.0 GB, 13.1 GB (...) too much ...", with what is
+// largest at the peak and the best remedy; several lines.
+std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double step_time_s);
+
+}  // namespace tessera

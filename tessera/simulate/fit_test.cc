@@ -1,0 +1,125 @@
+#include "tessera/simulate/fit.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "tessera/plan/load.h"
+#include "tessera/plan/recipes.h"
+#include "tessera/plan/test_graphs.h"
+
+namespace tessera {
+namespace {
+
+class Fit : public testing::Test {
+ protected:
+  Fit() {
+    model_ = test_transformer({.layers = 2, .batch = 16, .seq = 64, .hidden = 64});
+    cluster_ = *load_cluster("dgx-a100:1");
+    Device& device = cluster_.parts[0].type.device;
+    device.context_bytes = 0;
+    device.generation = Generation::kCpu;  // no communication buffers: they dwarf this model
+  }
+  Simulation play(const std::string& plan) const {
+    const auto loaded = load_plan(plan, model_);
+    EXPECT_TRUE(loaded.has_value());
+    const auto simulation = simulate_plan(model_, *loaded, cluster_, {});
+    EXPECT_TRUE(simulation.has_value()) << (simulation ? "" : simulation.error().message);
+    return *simulation;
+  }
+  void give_memory(int64_t bytes) { cluster_.parts[0].type.device.memory_bytes = bytes; }
+  static int64_t need(const Simulation& simulation) {
+    double most = 0;
+    for (const RankResult& role : simulation.roles) most = std::max(most, role.memory.high);
+    return static_cast<int64_t>(std::ceil(most));
+  }
+  FitQuestion question(const std::string& plan) const { return {&model_, plan, &cluster_, {}}; }
+
+  Graph model_;
+  Cluster cluster_;
+};
+
+TEST_F(Fit, shortage_is_counted_in_bytes_from_the_upper_bound) {
+  const Simulation simulation = play("megatron(pp=2, dp=2, micro_batches=4)");
+  give_memory(need(simulation));
+  EXPECT_FALSE(find_shortage(simulation, cluster_).has_value());
+  give_memory(need(simulation) - 7);
+  const auto shortage = find_shortage(simulation, cluster_);
+  ASSERT_TRUE(shortage.has_value());
+  EXPECT_EQ(shortage->missing_bytes, 7);
+  EXPECT_EQ(static_cast<int64_t>(std::ceil(shortage->memory.high)), need(simulation));
+  give_memory(0);
+  EXPECT_FALSE(find_shortage(simulation, cluster_).has_value()) << "a capacity that is not stated";
+}
+
+TEST_F(Fit, names_the_fastest_change_that_fits) {
+  const std::string plan = "megatron(dp=4, micro_batches=1)";
+  const Simulation simulation = play(plan);
+  give_memory(need(simulation) * 4 / 5);
+  const auto shortage = find_shortage(simulation, cluster_);
+  ASSERT_TRUE(shortage.has_value());
+  const auto advice = find_remedies(question(plan));
+  ASSERT_TRUE(advice.has_value());
+  ASSERT_TRUE(advice->best.has_value());
+  const Remedy& best = advice->tried[*advice->best];
+  ASSERT_TRUE(best.is_call);
+  // What is named does fit and is as fast as said.
+  const Simulation again = play(best.plan);
+  EXPECT_FALSE(find_shortage(again, cluster_).has_value());
+  EXPECT_EQ(again.step_time_s, best.step_time_s);
+  EXPECT_EQ(need(again), best.need_bytes);
+  for (const Remedy& remedy : advice->tried) {
+    EXPECT_TRUE(!remedy.fits || remedy.step_time_s >= best.step_time_s);
+  }
+  const std::string text = fit_text(*shortage, *advice, simulation.step_time_s);
+  EXPECT_NE(text.find(best.plan), std::string::npos) << text;
+  EXPECT_NE(text.find(std::to_string(shortage->missing_bytes)), std::string::npos) << text;
+}
+
+TEST_F(Fit, combines_changes_where_one_is_not_enough) {
+  const std::string plan = "megatron(dp=8, micro_batches=1)";
+  const Simulation simulation = play(plan);
+  int64_t smallest = need(simulation);
+  const auto singles = find_remedies(question(plan));
+  ASSERT_TRUE(singles.has_value());
+  for (const Remedy& remedy : singles->tried) {
+    if (remedy.changes.size() == 1) smallest = std::min(smallest, remedy.need_bytes);
+  }
+  give_memory(smallest - 1);
+  const auto advice = find_remedies(question(plan));
+  ASSERT_TRUE(advice.has_value());
+  ASSERT_TRUE(advice->best.has_value());
+  EXPECT_GE(advice->tried[*advice->best].changes.size(), 2U);
+}
+
+TEST_F(Fit, edits_plan_files_by_their_text) {
+  const std::string path = testing::TempDir() + "/fit_test_plan.toml";
+  std::ofstream(path) << *emit_recipe("data_parallel(dp=4)", model_);
+  const Simulation simulation = play(path);
+  give_memory(need(simulation) * 4 / 5);
+  const auto advice = find_remedies(question(path));
+  ASSERT_TRUE(advice.has_value());
+  ASSERT_TRUE(advice->best.has_value());
+  const Remedy& best = advice->tried[*advice->best];
+  EXPECT_FALSE(best.is_call);
+  const auto plan = parse_plan(best.plan, "remedy.toml");
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  const auto again = simulate_plan(model_, *plan, cluster_, {});
+  ASSERT_TRUE(again.has_value());
+  EXPECT_FALSE(find_shortage(*again, cluster_).has_value());
+}
+
+TEST_F(Fit, says_so_if_nothing_helps) {
+  const std::string plan = "megatron(dp=2, micro_batches=1)";
+  const Simulation simulation = play(plan);
+  give_memory(1000);
+  const auto shortage = find_shortage(simulation, cluster_);
+  const auto advice = find_remedies(question(plan));
+  ASSERT_TRUE(shortage.has_value() && advice.has_value());
+  EXPECT_FALSE(advice->best.has_value());
+  EXPECT_NE(fit_text(*shortage, *advice, 1).find("no change of the plan"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera

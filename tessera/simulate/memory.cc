@@ -1,0 +1,454 @@
+#include "tessera/simulate/memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "tessera/cost/allocator.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMebibyte = int64_t{1} << 20;
+
+template <class Visit>
+void buffers_of(const Instruction& instruction, const Visit& visit) {
+  const auto& body = instruction.body;
+  if (const auto* compute = std::get_if<Compute>(&body)) {
+    for (const View& input : compute->inputs) visit(input.buffer);
+    for (const Output& output : compute->outputs) visit(output.view.buffer);
+  } else if (const auto* issue = std::get_if<Issue>(&body)) {
+    for (const Transfer& transfer : issue->transfers) {
+      if (transfer.in) visit(transfer.in->buffer);
+      if (transfer.out) visit(transfer.out->buffer);
+    }
+    if (issue->residual) visit(issue->residual->buffer);
+  } else if (const auto* send = std::get_if<Send>(&body)) {
+    visit(send->view.buffer);
+  } else if (const auto* recv = std::get_if<Recv>(&body)) {
+    visit(recv->view.buffer);
+  } else if (const auto* copy = std::get_if<Copy>(&body)) {
+    visit(copy->from.buffer);
+    visit(copy->to.buffer);
+  } else if (const auto* load = std::get_if<Load>(&body)) {
+    visit(load->to.buffer);
+  }
+}
+
+bool takes_place(When when, bool first, bool last) {
+  return when == When::kAlways || (when == When::kFirst && first) || (when == When::kLast && last);
+}
+
+// A buffer is touched for the first time in a run of a block, or freed.
+struct Change {
+  int64_t instruction = 0;
+  size_t buffer = 0;
+  bool begins = true;
+};
+
+// A run of the schedule, as far as it matters which run of its block it is.
+struct Variant {
+  BlockRef block;
+  bool first = false, last = false;
+  friend auto operator<=>(const Variant&, const Variant&) = default;
+};
+
+std::vector<Change> changes_of(const Program& program, const Variant& variant) {
+  std::vector<Change> out;
+  std::vector<bool> touched(program.buffers.size(), false);
+  const auto on_device = [&](BufferId id) { return program.buffer(id).tier == Tier::kDevice; };
+  const std::vector<Instruction>& block = program.block(variant.block);
+  for (size_t i = 0; i < block.size(); ++i) {
+    if (!takes_place(block[i].when, variant.first, variant.last)) continue;
+    if (const auto* free = std::get_if<Free>(&block[i].body)) {
+      if (on_device(free->buffer))
+        out.push_back({static_cast<int64_t>(i), free->buffer.index(), false});
+      touched[free->buffer.index()] = false;
+      continue;
+    }
+    buffers_of(block[i], [&](BufferId id) {
+      if (touched[id.index()] || !on_device(id)) return;
+      touched[id.index()] = true;
+      if (program.buffer(id).lifetime != Lifetime::kPersistent)
+        out.push_back({static_cast<int64_t>(i), id.index(), true});
+    });
+  }
+  return out;
+}
+
+// Times of one run's instructions.
+class RunClock {
+ public:
+  RunClock(double start, double end, size_t instructions,
+           const std::vector<const TraceEvent*>* events)
+      : start_(start), end_(end), instructions_(instructions), events_(events) {}
+
+  // Instructions are asked for in order.
+  double at(const Change& change) {
+    if (events_ == nullptr) {
+      const double behind = change.begins ? 0 : 1;
+      const double share = (static_cast<double>(change.instruction) + behind) /
+                           static_cast<double>(std::max<size_t>(1, instructions_));
+      return start_ + (end_ - start_) * share;
+    }
+    for (; next_ < events_->size(); ++next_) {
+      const TraceEvent& event = *(*events_)[next_];
+      if (event.instruction > change.instruction) break;
+      const bool this_one = event.instruction == change.instruction;
+      start_ = std::max(start_, this_one && change.begins ? event.start_s : event.end_s);
+      if (this_one && change.begins) break;  // its end counts for what comes behind it
+    }
+    return start_;
+  }
+
+ private:
+  double start_, end_;
+  size_t instructions_;
+  const std::vector<const TraceEvent*>* events_;
+  size_t next_ = 0;
+};
+
+// What a caching allocator reserves. Rounds of micro-batches that bring nothing new are left out.
+class Emulation {
+ public:
+  Emulation(const Program& program, Style::Allocator kind)
+      : program_(program),
+        allocator_(AllocatorOptions{kind == Style::Allocator::kExpandable, 0}),
+        settles_after_(4 * program.blocks.size()) {}
+
+  void begin(size_t buffer, int64_t slot, int64_t bytes) {
+    if (!settled_ && bytes > 0) blocks_[{buffer, slot}] = *allocator_.allocate(bytes);
+  }
+  void end(size_t buffer, int64_t slot) {
+    const auto it = blocks_.find({buffer, slot});
+    if (settled_ || it == blocks_.end()) return;
+    allocator_.free(it->second);
+    blocks_.erase(it);
+  }
+  // Before each run; `alive(buffer, slot)` tells what lives.
+  template <class Alive>
+  void next_run(BlockRef block, const Alive& alive) {
+    quiet_ = allocator_.peak_reserved_bytes() == reserved_ ? quiet_ + 1 : 0;
+    reserved_ = allocator_.peak_reserved_bytes();
+    if (!block.once()) {
+      settled_ = settled_ || quiet_ > settles_after_ + most_slots();
+      return;
+    }
+    if (!std::exchange(settled_, false)) return;
+    std::erase_if(blocks_, [&](const auto& block_of) {
+      if (alive(block_of.first.first, block_of.first.second)) return false;
+      allocator_.free(block_of.second);
+      return true;
+    });
+  }
+  int64_t peak_reserved() const { return allocator_.peak_reserved_bytes(); }
+
+ private:
+  size_t most_slots() const {
+    int64_t slots = 1;
+    for (const Buffer& buffer : program_.buffers) slots = std::max(slots, buffer.slots);
+    return static_cast<size_t>(slots);
+  }
+
+  const Program& program_;
+  CachingAllocator allocator_;
+  std::map<std::pair<size_t, int64_t>, int64_t> blocks_;  // (buffer, slot) -> address
+  size_t settles_after_;
+  size_t quiet_ = 0;
+  bool settled_ = false;
+  int64_t reserved_ = -1;
+};
+
+class Walk {
+ public:
+  Walk(const Program& program, const MemoryTimes& times) : program_(program), times_(times) {
+    first_instance_.reserve(program.buffers.size());
+    size_t instances = 0;
+    for (const Buffer& buffer : program.buffers) {
+      first_instance_.push_back(instances);
+      instances += static_cast<size_t>(buffer.slots);
+      bytes_.push_back(buffer.bytes());
+    }
+    alive_.assign(instances, false);
+    for (const BlockRunStep& step : program.schedule) {
+      const auto [it, fresh] = ends_.try_emplace(step.block, step.micro_batch, step.micro_batch);
+      it->second.second = step.micro_batch;
+    }
+    for (const TraceEvent& event : times.events) {
+      if (event.lane == Lane::kCompute) events_[{event.block, event.micro_batch}].push_back(&event);
+    }
+  }
+
+  // Walks the schedule, up to the change number `until` if there is one.
+  void run(Emulation* emulation, std::optional<size_t> until = {}) {
+    for (const Buffer& buffer : program_.buffers) {
+      if (buffer.lifetime == Lifetime::kPersistent && buffer.tier == Tier::kDevice)
+        begin(buffer.id.index(), 0, emulation);
+    }
+    peak_ = live_;
+    sample(0);
+    if (until && *until == 0) return;
+    for (size_t r = 0; r < program_.schedule.size(); ++r) {
+      const BlockRunStep& step = program_.schedule[r];
+      if (emulation != nullptr)
+        emulation->next_run(step.block, [&](size_t buffer, int64_t slot) {
+          return alive_[first_instance_[buffer] + static_cast<size_t>(slot)];
+        });
+      if (!run_block(r, step, emulation, until)) return;
+    }
+  }
+
+  int64_t peak() const { return peak_; }
+  double peak_time() const { return peak_time_; }
+  size_t peak_change() const { return peak_change_; }
+  std::vector<MemorySample> take_timeline() { return std::move(timeline_); }
+  int64_t copies(size_t buffer) const {
+    int64_t count = 0;
+    for (int64_t slot = 0; slot < program_.buffers[buffer].slots; ++slot)
+      count += alive_[first_instance_[buffer] + static_cast<size_t>(slot)] ? 1 : 0;
+    return count;
+  }
+
+ private:
+  bool begin(size_t buffer, int64_t slot, Emulation* emulation) {
+    auto alive = alive_[first_instance_[buffer] + static_cast<size_t>(slot)];
+    if (alive) return false;
+    alive = true;
+    live_ += bytes_[buffer];
+    if (emulation != nullptr) emulation->begin(buffer, slot, bytes_[buffer]);
+    return true;
+  }
+
+  void end(size_t buffer, int64_t slot, Emulation* emulation) {
+    auto alive = alive_[first_instance_[buffer] + static_cast<size_t>(slot)];
+    if (!alive) return;
+    alive = false;
+    live_ -= bytes_[buffer];
+    if (emulation != nullptr) emulation->end(buffer, slot);
+  }
+
+  std::pair<double, double> span_of(size_t r) const {
+    if (r < times_.runs.size()) return times_.runs[r];
+    const double share = times_.step_s / static_cast<double>(program_.schedule.size());
+    return {share * static_cast<double>(r), share * static_cast<double>(r + 1)};
+  }
+
+  // False: `until` is reached.
+  bool run_block(size_t r, const BlockRunStep& step, Emulation* emulation,
+                 std::optional<size_t> until) {
+    const auto& [first, last] = ends_.at(step.block);
+    const Variant variant{step.block, step.micro_batch == first, step.micro_batch == last};
+    auto known = changes_.find(variant);
+    if (known == changes_.end())
+      known = changes_.emplace(variant, changes_of(program_, variant)).first;
+    const auto events = events_.find({step.block, step.micro_batch});
+    const auto [start, stop] = span_of(r);
+    RunClock clock(events_.empty() ? start : now_, stop, program_.block(step.block).size(),
+                   events_.empty()           ? nullptr
+                   : events != events_.end() ? &events->second
+                                             : &none_);
+    int64_t highest = live_;
+    double highest_at = start;
+    if (events_.empty()) sample(start);
+    for (const Change& change : known->second) {
+      const Buffer& buffer = program_.buffers[change.buffer];
+      const int64_t slot = buffer.slot(step.micro_batch);
+      const double time = clock.at(change);
+      if (!events_.empty()) now_ = std::max(now_, time);
+      if (change.begins) {
+        begin(change.buffer, slot, emulation);
+      } else {
+        end(change.buffer, slot, emulation);
+      }
+      if (!events_.empty()) sample(now_);
+      if (live_ > highest) {
+        highest = live_;
+        highest_at = time;
+      }
+      if (live_ > peak_) {
+        peak_ = live_;
+        peak_time_ = time;
+        peak_change_ = done_ + 1;
+      }
+      if (until && ++done_ == *until) return false;
+      if (!until) ++done_;
+    }
+    if (events_.empty()) {
+      sample(highest_at, highest);
+      sample(stop);
+    }
+    return true;
+  }
+
+  void sample(double time) { sample(time, live_); }
+  void sample(double time, int64_t bytes) {
+    if (!timeline_.empty() && timeline_.back().bytes == bytes) return;
+    if (!timeline_.empty() && timeline_.back().time_s == time && !events_.empty()) {
+      timeline_.back().bytes = std::max(timeline_.back().bytes, bytes);
+      return;
+    }
+    timeline_.push_back({time, bytes});
+  }
+
+  const Program& program_;
+  const MemoryTimes& times_;
+  std::vector<size_t> first_instance_;  // by buffer: of its slot 0 in alive_
+  std::vector<int64_t> bytes_;          // by buffer, of one copy
+  std::vector<bool> alive_;
+  ByBlock<std::pair<int64_t, int64_t>> ends_;  // micro-batches of the first and the last run
+  std::map<Variant, std::vector<Change>> changes_;
+  std::map<std::pair<BlockRef, int64_t>, std::vector<const TraceEvent*>> events_;
+  const std::vector<const TraceEvent*> none_;
+  int64_t live_ = 0, peak_ = 0;
+  double peak_time_ = 0, now_ = 0;
+  size_t done_ = 0, peak_change_ = 0;  // changes
+  std::vector<MemorySample> timeline_;
+};
+
+std::string what_is(const Program& program, const Graph& graph, const Buffer& buffer) {
+  const Tensor& tensor = graph.tensor(buffer.tensor);
+  const bool of_parameter = tensor.of.valid() && graph.tensor(tensor.of).role == Role::kParameter;
+  const bool rests = buffer.lifetime == Lifetime::kPersistent;
+  switch (tensor.role) {
+    case Role::kParameter: return rests ? "parameter" : "gathered";
+    case Role::kOptimizerState: return "optimizer state";
+    case Role::kGradient: return of_parameter ? "gradient" : "activation gradient";
+    case Role::kInput: return "input";
+    case Role::kBuffer: return "table";
+    case Role::kActivation: break;
+  }
+  if (rests) return "residual";  // of error feedback
+  // What depends on no micro-batch is a parameter in another form (cast, cut, reordered).
+  const bool of_micro_batch =
+      std::any_of(tensor.dims.begin(), tensor.dims.end(),
+                  [&](const Dim& dim) { return dim.name == program.micro_batch_dim; });
+  return of_micro_batch || tensor.dims.empty() ? "activation" : "gathered";
+}
+
+constexpr size_t kMostNamed = 200;
+
+// Of what lives, the largest by name; the rest by what it is.
+std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph, const Walk& walk) {
+  std::vector<LiveBuffer> all;
+  for (const Buffer& buffer : program.buffers) {
+    const int64_t copies = walk.copies(buffer.id.index());
+    if (copies == 0 || buffer.bytes() == 0) continue;
+    all.push_back({copies == 1 ? buffer.name : fmt::format("{} x {}", buffer.name, copies),
+                   copies * buffer.bytes(), what_is(program, graph, buffer)});
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const LiveBuffer& a, const LiveBuffer& b) { return a.bytes > b.bytes; });
+  if (all.size() <= kMostNamed) return all;
+  std::map<std::string, std::pair<int64_t, int64_t>> rest;  // what -> count, bytes
+  for (size_t i = kMostNamed; i < all.size(); ++i) {
+    ++rest[all[i].what].first;
+    rest[all[i].what].second += all[i].bytes;
+  }
+  all.resize(kMostNamed);
+  for (const auto& [what, of] : rest)
+    all.push_back({fmt::format("{} others", of.first), of.second, what});
+  std::stable_sort(all.begin(), all.end(),
+                   [](const LiveBuffer& a, const LiveBuffer& b) { return a.bytes > b.bytes; });
+  return all;
+}
+
+// Rings of a group inside a node: one a link of the device (cost-model.md section 4.2).
+int64_t inner_channels(const NodeType& type) {
+  if (type.inner.kind != LinkKind::kNvlink) return 2;
+  switch (type.device.generation) {
+    case Generation::kPascal: return 4;
+    case Generation::kVolta:
+    case Generation::kTuring: return 6;
+    case Generation::kAmpere:
+    case Generation::kAda: return 12;
+    case Generation::kHopper:
+    case Generation::kBlackwell: return 18;
+    case Generation::kCpu: break;
+  }
+  return 2;
+}
+
+}  // namespace
+
+// A ring keeps buffers for what comes in; between nodes also for what goes out. Messages: two
+// channels a peer.
+int64_t communication_bytes(const Program& program, const Cluster& cluster) {
+  const NodeType& type = cluster.type_of(program.rank);
+  if (type.device.generation == Generation::kCpu) return 0;
+  const bool nvlink = type.inner.kind == LinkKind::kNvlink;
+  const int64_t connection =
+      4 * kMebibyte + kMebibyte / 2 + (nvlink ? 47 * kMebibyte / 10 : 0);  // Simple, LL, LL128
+  std::set<int> groups, peers;
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      if (const auto* issue = std::get_if<Issue>(&instruction.body)) groups.insert(issue->group);
+      if (const auto* send = std::get_if<Send>(&instruction.body)) peers.insert(send->peer);
+      if (const auto* recv = std::get_if<Recv>(&instruction.body)) peers.insert(recv->peer);
+    }
+  }
+  const int64_t here = cluster.locate(program.rank).node;
+  int64_t bytes = static_cast<int64_t>(peers.size()) * 2 * connection;
+  for (const int index : groups) {
+    const Group& group = program.groups[static_cast<size_t>(index)];
+    if (group.members.size() < 2) continue;
+    const bool inside = std::all_of(group.members.begin(), group.members.end(),
+                                    [&](int rank) { return cluster.locate(rank).node == here; });
+    const int64_t inner = inner_channels(type);
+    bytes += inside
+                 ? inner * connection
+                 : 2 * std::min(std::max<int64_t>(2, inner), 2 * std::max<int64_t>(1, type.nics)) *
+                       connection;
+  }
+  return bytes;
+}
+
+int64_t library_workspace_bytes(const Device& device) {
+  switch (device.generation) {
+    case Generation::kHopper:
+    case Generation::kBlackwell: return 32 * kMebibyte;
+    case Generation::kCpu: return 0;
+    case Generation::kPascal:
+    case Generation::kVolta:
+    case Generation::kTuring:
+    case Generation::kAmpere:
+    case Generation::kAda: break;
+  }
+  return 8 * kMebibyte;
+}
+
+MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& cluster,
+                     const Style& style, const MemoryTimes& times) {
+  MemoryUse out;
+  out.arena_bytes = program.arena_bytes;
+  out.peak_bytes = program.arena_bytes[static_cast<size_t>(Tier::kDevice)];
+  Walk walk(program, times);
+  if (style.allocator == Style::Allocator::kPlanned) {
+    walk.run(nullptr);
+    out.reserved_bytes = out.peak_bytes;
+  } else {
+    Emulation emulation(program, style.allocator);
+    walk.run(&emulation);
+    out.reserved_bytes = emulation.peak_reserved();
+  }
+  out.peak_time_s = walk.peak_time();
+  out.timeline = walk.take_timeline();
+  Walk to_peak(program, times);
+  to_peak.run(nullptr, walk.peak_change());
+  out.at_peak = live_buffers(program, graph, to_peak);
+
+  const Device& device = cluster.type_of(program.rank).device;
+  const int64_t communication = communication_bytes(program, cluster);
+  const int64_t fixed = device.context_bytes + library_workspace_bytes(device);
+  out.overhead_bytes = fixed + communication;
+  out.low = static_cast<double>(std::min(walk.peak(), out.reserved_bytes) + fixed) +
+            0.5 * static_cast<double>(communication);
+  out.high =
+      static_cast<double>(out.reserved_bytes + fixed) + 2 * static_cast<double>(communication);
+  return out;
+}
+
+}  // namespace tessera

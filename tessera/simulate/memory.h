@@ -1,0 +1,41 @@
+// Device memory of one rank over a step: what is live when, what is live at the peak, and what the
+// runtime or a framework takes for it (cost-model.md sections 6.3 and 6.4). The program decides
+// what is live: a buffer from the first instruction that touches it to its Free; parameters, states
+// and tables always. docs/reference/memory.md explains the figures.
+#pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tessera/cluster/cluster.h"
+#include "tessera/cost/style.h"
+#include "tessera/program/program.h"
+#include "tessera/simulate/simulation.h"
+
+namespace tessera {
+
+// When the rank does what. All may be left empty: then every run of the schedule takes an equal
+// share of the step, and inside a run every instruction of the run. The order, and with it every
+// figure in bytes, is right in any case.
+struct MemoryTimes {
+  double step_s = 0;
+  std::vector<std::pair<double, double>> runs;  // start and end by position in the schedule
+  std::span<const TraceEvent> events;           // of this rank: those of the compute lane count
+};
+
+// `peak_bytes` and `reserved_bytes` of the planned allocator are the arena, to the byte.
+// `timeline`: with events a sample for each change, else the start, peak and end of each run.
+//
+// low, high: bounds of the total. Live bytes at the peak, the context and half of the estimated
+// communication buffers; what is reserved, the context and twice these buffers.
+MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& cluster,
+                     const Style& style, const MemoryTimes& times = {});
+
+// What a communication library keeps on the device for the groups and peers of a program, bytes
+// (section 6.4: buffers a connection and channel); 0 where the devices are CPUs.
+int64_t communication_bytes(const Program& program, const Cluster& cluster);
+// What the matrix library keeps for its kernels.
+int64_t library_workspace_bytes(const Device& device);
+
+}  // namespace tessera

@@ -1,0 +1,206 @@
+// The timeline against a walk of its own over every instruction, the bounds of what is stated, the
+// names at the peak.
+#include "tessera/simulate/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "tessera/plan/load.h"
+#include "tessera/plan/prepare.h"
+#include "tessera/plan/test_graphs.h"
+#include "tessera/program/lower.h"
+
+namespace tessera {
+namespace {
+
+struct Lowered {
+  std::shared_ptr<const Graph> graph;
+  std::vector<Program> programs;
+};
+
+Lowered lowered(const std::string& plan_text, const TestModel& model = {.layers = 4, .batch = 8}) {
+  Lowered out;
+  const Graph forward = test_transformer(model);
+  const auto plan = load_plan(plan_text, forward);
+  EXPECT_TRUE(plan.has_value()) << (plan ? "" : plan.error().message);
+  auto graph = training_graph(forward, *plan, plan->precision, OptimizerSpec{});
+  EXPECT_TRUE(graph.has_value());
+  auto prepared = prepare(std::move(*graph), *plan);
+  EXPECT_TRUE(prepared.has_value()) << (prepared ? "" : prepared.error().message);
+  out.graph = std::make_shared<const Graph>(std::move(prepared->graph));
+  const auto lowering = Lowering::create(out.graph, prepared->plan);
+  EXPECT_TRUE(lowering.has_value());
+  for (int rank = 0; rank < static_cast<int>(prepared->plan.ranks); ++rank)
+    out.programs.push_back(*lowering->lower(rank));
+  return out;
+}
+
+Cluster test_cluster(const std::string& name = "dgx-a100:2") {
+  const auto cluster = load_cluster(name);
+  EXPECT_TRUE(cluster.has_value()) << (cluster ? "" : cluster.error().message);
+  return *cluster;
+}
+
+// Live device bytes at the highest and at the end, instruction by instruction.
+std::pair<int64_t, int64_t> brute_live(const Program& program) {
+  std::map<std::pair<size_t, int64_t>, int64_t> live;
+  int64_t now = 0, most = 0;
+  const auto touch = [&](BufferId id, int64_t micro_batch) {
+    const Buffer& buffer = program.buffer(id);
+    if (buffer.tier != Tier::kDevice) return;
+    if (live.emplace(std::pair{id.index(), buffer.slot(micro_batch)}, buffer.bytes()).second)
+      now += buffer.bytes();
+    most = std::max(most, now);
+  };
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.lifetime == Lifetime::kPersistent) touch(buffer.id, 0);
+  }
+  ByBlock<int64_t> runs, done;
+  for (const BlockRunStep& step : program.schedule) ++runs[step.block];
+  for (const BlockRunStep& step : program.schedule) {
+    const int64_t run = ++done[step.block];
+    for (const Instruction& instruction : program.block(step.block)) {
+      if (instruction.when == When::kFirst && run != 1) continue;
+      if (instruction.when == When::kLast && run != runs[step.block]) continue;
+      const auto& body = instruction.body;
+      const int64_t m = step.micro_batch;
+      if (const auto* compute = std::get_if<Compute>(&body)) {
+        for (const View& view : compute->inputs) touch(view.buffer, m);
+        for (const Output& output : compute->outputs) touch(output.view.buffer, m);
+      } else if (const auto* issue = std::get_if<Issue>(&body)) {
+        for (const Transfer& transfer : issue->transfers) {
+          if (transfer.in) touch(transfer.in->buffer, m);
+          if (transfer.out) touch(transfer.out->buffer, m);
+        }
+      } else if (const auto* send = std::get_if<Send>(&body)) {
+        touch(send->view.buffer, m);
+      } else if (const auto* recv = std::get_if<Recv>(&body)) {
+        touch(recv->view.buffer, m);
+      } else if (const auto* copy = std::get_if<Copy>(&body)) {
+        touch(copy->from.buffer, m);
+        touch(copy->to.buffer, m);
+      } else if (const auto* load = std::get_if<Load>(&body)) {
+        touch(load->to.buffer, m);
+      } else if (const auto* free = std::get_if<Free>(&body)) {
+        const auto it = live.find({free->buffer.index(), program.buffer(free->buffer).slot(m)});
+        if (it == live.end()) continue;
+        now -= it->second;
+        live.erase(it);
+      }
+    }
+  }
+  return {most, now};
+}
+
+class MemoryOfRecipes : public testing::TestWithParam<const char*> {};
+
+TEST_P(MemoryOfRecipes, timeline_is_that_of_a_walk_and_below_the_arena) {
+  const Lowered what = lowered(GetParam());
+  const Cluster cluster = test_cluster();
+  for (const Program& program : what.programs) {
+    const MemoryUse use = memory_use(program, *what.graph, cluster, Style{}, {1.0, {}, {}});
+    const auto [most, end] = brute_live(program);
+    int64_t highest = 0;
+    for (const MemorySample& sample : use.timeline) highest = std::max(highest, sample.bytes);
+    EXPECT_EQ(highest, most) << "rank " << program.rank;
+    EXPECT_EQ(use.timeline.back().bytes, end);
+    EXPECT_EQ(use.peak_bytes, program.arena_bytes[0]);
+    EXPECT_EQ(use.reserved_bytes, program.arena_bytes[0]);
+    EXPECT_LE(most, use.peak_bytes);
+    const int64_t named =
+        std::accumulate(use.at_peak.begin(), use.at_peak.end(), int64_t{0},
+                        [](int64_t sum, const LiveBuffer& live) { return sum + live.bytes; });
+    EXPECT_EQ(named, most) << "what is named at the peak is what is live";
+    EXPECT_TRUE(std::is_sorted(
+        use.timeline.begin(), use.timeline.end(),
+        [](const MemorySample& a, const MemorySample& b) { return a.time_s < b.time_s; }));
+    EXPECT_GE(use.peak_time_s, 0);
+    EXPECT_LE(use.peak_time_s, 1);
+    EXPECT_LE(use.low, static_cast<double>(use.total_bytes()));
+    EXPECT_GE(use.high, static_cast<double>(use.total_bytes()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    recipes, MemoryOfRecipes,
+    testing::Values("serial()", "data_parallel(dp=2, micro_batches=2)",
+                    "zero(stage=3, dp=4, micro_batches=2)",
+                    "megatron(tp=2, pp=2, dp=2, micro_batches=4, recompute=full)",
+                    "megatron(pp=2, micro_batches=4, schedule=interleaved, chunks=2)",
+                    "megatron(pp=4, micro_batches=8, schedule=gpipe)",
+                    "fsdp(dp=4, prefetch=1, recompute=selective)", "offload(dp=2, zero=1)"));
+
+TEST(Memory, copies_of_micro_batches_are_joined) {
+  const Lowered what = lowered("megatron(pp=4, micro_batches=8)");
+  const MemoryUse use =
+      memory_use(what.programs[0], *what.graph, test_cluster(), Style{}, {1.0, {}, {}});
+  const bool joined = std::any_of(use.at_peak.begin(), use.at_peak.end(), [](const LiveBuffer& b) {
+    return b.what == "activation" && b.name.ends_with(" x 4");
+  });
+  EXPECT_TRUE(joined) << "1F1B: the first of 4 stages holds 4 micro-batches";
+}
+
+TEST(Memory, caching_allocator_reserves_at_least_what_is_live) {
+  const Lowered what = lowered("megatron(pp=2, micro_batches=8)",
+                               {.layers = 2, .batch = 8, .seq = 512, .hidden = 256});
+  for (const Style::Allocator kind : {Style::Allocator::kCaching, Style::Allocator::kExpandable}) {
+    Style style;
+    style.allocator = kind;
+    const Program& program = what.programs[0];
+    const MemoryUse use = memory_use(program, *what.graph, test_cluster(), style, {1.0, {}, {}});
+    const auto [most, end] = brute_live(program);
+    EXPECT_GE(use.reserved_bytes, most);
+    EXPECT_LE(use.reserved_bytes, 2 * most);
+    EXPECT_EQ(use.reserved_bytes % (int64_t{2} << 20), 0) << "whole pages";
+  }
+}
+
+// Inside a run the compute events of the rank say when.
+TEST(Memory, events_give_the_times) {
+  const Lowered what = lowered("serial()");
+  const Program& program = what.programs[0];
+  std::vector<TraceEvent> events;
+  double now = 0;
+  for (const BlockRunStep& step : program.schedule) {
+    const auto& block = program.block(step.block);
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (!std::holds_alternative<Compute>(block[i].body)) continue;
+      TraceEvent event;
+      event.block = step.block;
+      event.instruction = static_cast<int32_t>(i);
+      event.start_s = now;
+      event.end_s = now += 1;
+      events.push_back(event);
+    }
+  }
+  const MemoryUse use =
+      memory_use(program, *what.graph, test_cluster(), Style{}, {now, {}, events});
+  const MemoryUse even = memory_use(program, *what.graph, test_cluster(), Style{}, {now, {}, {}});
+  int64_t highest = 0, highest_even = 0;
+  for (const MemorySample& sample : use.timeline) {
+    EXPECT_LE(sample.time_s, now);
+    highest = std::max(highest, sample.bytes);
+  }
+  for (const MemorySample& sample : even.timeline)
+    highest_even = std::max(highest_even, sample.bytes);
+  EXPECT_EQ(highest, highest_even);
+  EXPECT_GT(use.timeline.size(), even.timeline.size());
+  EXPECT_EQ(use.at_peak.front().bytes, even.at_peak.front().bytes);
+}
+
+TEST(Memory, communication_buffers_grow_with_groups_and_vanish_on_cpus) {
+  const Lowered alone = lowered("serial()"), two = lowered("megatron(tp=2, dp=2, micro_batches=2)");
+  const Cluster gpus = test_cluster();
+  EXPECT_EQ(communication_bytes(alone.programs[0], gpus), 0);
+  const int64_t both = communication_bytes(two.programs[0], gpus);
+  EXPECT_GT(both, 2 * 12 * 9 * (int64_t{1} << 20)) << "two rings of 12 channels, 9.2 MiB each";
+  Cluster cpus = gpus;
+  cpus.parts[0].type.device.generation = Generation::kCpu;
+  EXPECT_EQ(communication_bytes(two.programs[0], cpus), 0);
+  EXPECT_EQ(library_workspace_bytes(cpus.parts[0].type.device), 0);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,561 @@
+#include "tessera/simulate/price.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+using engine::Item;
+using engine::ItemKind;
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+constexpr std::string_view kAgain = "@recompute";
+
+// Numbers for what meets: equal keys get equal numbers.
+using Key = std::vector<int64_t>;
+class Numbers {
+ public:
+  int32_t operator[](const Key& key) {
+    return known_.try_emplace(key, static_cast<int32_t>(known_.size())).first->second;
+  }
+
+ private:
+  std::map<Key, int32_t> known_;
+};
+
+// Pieces of one tensor that cross between two classes. A rank of the one may send more pieces than
+// a rank of the other receives (meshes of different sizes): the i-th of the larger number meets the
+// (i mod the smaller)-th.
+struct Crossing {
+  int32_t sends = 0, receives = 0;
+};
+Key crossing_key(int32_t from, int32_t to, TensorId tensor, int64_t tag) {
+  return {from, to, tensor.value, tag};
+}
+
+// Tables in which equal entries are once.
+template <class T>
+int32_t entry(std::vector<T>& table, std::map<T, int32_t>& known, const T& value) {
+  const auto [it, fresh] = known.try_emplace(value, static_cast<int32_t>(table.size()));
+  if (fresh) table.push_back(value);
+  return it->second;
+}
+class Works {
+ public:
+  explicit Works(std::vector<PricedWork>& table) : table_(table) {}
+  int32_t operator()(int64_t part, OpWork work) {
+    std::vector<int32_t>& alike =
+        known_[{static_cast<double>(part), work.flops, work.bytes_read, work.m, work.n, work.k}];
+    for (const int32_t id : alike) {
+      const PricedWork& other = table_[static_cast<size_t>(id)];
+      if (other.part == part && other.work == work) return id;
+    }
+    alike.push_back(static_cast<int32_t>(table_.size()));
+    table_.push_back({part, std::move(work)});
+    return alike.back();
+  }
+
+ private:
+  std::vector<PricedWork>& table_;
+  std::map<std::array<double, 6>, std::vector<int32_t>> known_;
+};
+
+struct Shared {  // by all players
+  const Lowered& lowered;
+  const Cluster& cluster;
+  NodeSharing& sharing;
+  const SimulateOptions& options;
+  Outline& out;
+  Works works;
+  Numbers matches = {};
+  std::map<Key, Crossing> crossings = {};
+  std::map<std::string, int32_t> labels = {};
+  std::map<PricedCollective, int32_t> collectives = {};
+  std::map<PricedMessage, int32_t> messages = {};
+  std::map<PricedCopy, int32_t> copies = {};
+  std::map<int64_t, int32_t> pools = {};  // by node
+
+  const Lowering& lowering() const { return *lowered.lowering; }
+  const Program& program(size_t player) const {
+    return lowered.programs.at(out.classes.all[player].representative);
+  }
+  int32_t class_of(int rank) const { return out.classes.of_rank[static_cast<size_t>(rank)]; }
+  int32_t label(const std::string& name, const std::string& what) {
+    const auto [it, fresh] =
+        labels.try_emplace(what + "\n" + name, static_cast<int32_t>(labels.size()));
+    if (fresh) {
+      out.play.labels.push_back(name);
+      out.what.push_back(what);
+    }
+    return it->second;
+  }
+};
+
+void count_crossings(Shared& shared) {
+  for (size_t c = 0; c < shared.out.classes.all.size(); ++c) {
+    const auto me = static_cast<int32_t>(c);
+    const Program& program = shared.program(c);
+    for (const auto& [ref, block] : program.blocks) {
+      for (const Instruction& instruction : block) {
+        if (const auto* send = std::get_if<Send>(&instruction.body)) {
+          ++shared.crossings[crossing_key(me, shared.class_of(send->peer), send->tensor, send->tag)]
+                .sends;
+        } else if (const auto* receive = std::get_if<Recv>(&instruction.body)) {
+          ++shared
+                .crossings[crossing_key(shared.class_of(receive->peer), me, receive->tensor,
+                                        receive->tag)]
+                .receives;
+        }
+      }
+    }
+  }
+}
+
+class PlayerOutline {
+ public:
+  PlayerOutline(Shared& shared, int32_t me)
+      : shared_(shared),
+        me_(me),
+        program_(shared.program(static_cast<size_t>(me))),
+        graph_(shared.lowering().graph()),
+        device_(program_.rank),
+        part_(shared.cluster.locate(device_).part),
+        type_(shared.cluster.type_of(device_)) {}
+
+  void run() {
+    player_.rank = program_.rank;
+    for (const auto& [ref, block] : program_.blocks) add_handles(ref, block);
+    for (size_t g = 0; g < program_.groups.size(); ++g) groups_.emplace_back();
+    player_.streams = static_cast<int32_t>(program_.groups.size()) + 1;  // the last: copies
+    find_pool();
+    if (type_.device.synchronous) find_pairs();
+    std::map<BlockRef, int32_t> index;
+    for (const auto& [ref, block] : program_.blocks) {
+      if (block.empty()) continue;
+      runs_ = program_.runs(ref);
+      ref_ = ref;
+      block_ = {ref, {}};
+      tags_.clear();
+      for (size_t i = 0; i < block.size(); ++i) {
+        instruction_ = static_cast<int32_t>(i);
+        when_ = block[i].when;
+        std::visit([&](const auto& body) { add(block[i], body); }, block[i].body);
+      }
+      index[ref] = static_cast<int32_t>(player_.blocks.size());
+      player_.blocks.push_back(std::move(block_));
+      all_tags_.push_back(std::move(tags_));
+    }
+    for (const BlockRunStep& step : program_.schedule) {
+      const auto found = index.find(step.block);
+      if (found != index.end()) player_.schedule.push_back({found->second, step.micro_batch});
+    }
+    player_.accounts = static_cast<int32_t>(rows_.size());
+    shared_.out.play.players.push_back(std::move(player_));
+    shared_.out.rows.push_back(std::move(rows_));
+    shared_.out.tags.push_back(std::move(all_tags_));
+  }
+
+ private:
+  struct GroupFacts {
+    bool known = false;
+    std::string axes;
+    GroupPlacement where;
+    std::vector<int64_t> classes;
+  };
+
+  void add_handles(BlockRef ref, const std::vector<Instruction>& block) {
+    for (const Instruction& instruction : block) {
+      int handle = -1;
+      std::visit(Overloaded{[&](const Issue& x) { handle = x.handle; },
+                            [&](const Send& x) { handle = x.handle; },
+                            [&](const Recv& x) { handle = x.handle; },
+                            [&](const Copy& x) { handle = x.handle; }, [](const auto&) {}},
+                 instruction.body);
+      if (handle < 0) continue;
+      if (std::holds_alternative<Recv>(instruction.body)) receives_.insert(handle);
+      handles_[handle] = static_cast<int32_t>(player_.handles.size());
+      player_.handles.push_back({!ref.once() && instruction.when == When::kAlways});
+    }
+  }
+
+  int64_t times() const { return when_ == When::kAlways ? runs_ : std::min<int64_t>(1, runs_); }
+
+  Item& push(ItemKind kind, PriceTag::Type type = PriceTag::kNone, int32_t id = 0) {
+    Item item;
+    item.kind = kind;
+    item.when = when_;
+    item.instruction = instruction_;
+    block_.items.push_back(item);
+    tags_.push_back({type, id, times()});
+    return block_.items.back();
+  }
+
+  // The row of a kind and axes; adds to its counts.
+  int32_t account(const std::string& kind, const std::string& axes, int64_t bytes) {
+    const auto [it, fresh] =
+        accounts_.try_emplace({kind, axes}, static_cast<int32_t>(rows_.size()));
+    if (fresh) {
+      rows_.push_back({kind, axes, 0, 0, 0, 0, ""});
+    }
+    const auto row = static_cast<size_t>(it->second);
+    rows_[row].count += times();
+    rows_[row].bytes += bytes * times();
+    return it->second;
+  }
+
+  // Ranks share the cores of their node, if there are more of them.
+  void find_pool() {
+    if (type_.cores == 0) return;
+    const int64_t node = shared_.cluster.locate(device_).node;
+    int64_t all = 0, mine = 0;
+    for (size_t rank = 0; rank < shared_.out.classes.of_rank.size(); ++rank) {
+      const int32_t played = shared_.out.classes.of_rank[rank];
+      if (played < 0 || shared_.cluster.locate(static_cast<int64_t>(rank)).node != node) continue;
+      ++all;
+      if (played == me_) ++mine;
+    }
+    if (all <= type_.cores) return;
+    const auto [it, fresh] =
+        shared_.pools.try_emplace(node, static_cast<int32_t>(shared_.out.play.pools.size()));
+    if (fresh) shared_.out.play.pools.push_back(static_cast<double>(type_.cores));
+    player_.pool = it->second;
+    player_.ranks = static_cast<double>(std::max<int64_t>(mine, 1));
+  }
+
+  // Synchronous devices: a collective that is issued and waited for in the same run of a block is
+  // carried out at its wait.
+  void find_pairs() {
+    for (const auto& [ref, block] : program_.blocks) {
+      std::map<int, size_t> issued;
+      for (size_t i = 0; i < block.size(); ++i) {
+        if (const auto* issue = std::get_if<Issue>(&block[i].body)) issued[issue->handle] = i;
+        const auto* wait = std::get_if<Wait>(&block[i].body);
+        if (wait == nullptr || wait->lag != 0) continue;
+        const auto found = issued.find(wait->handle);
+        if (found == issued.end() || block[found->second].when != block[i].when) continue;
+        deferred_[{ref, i}] = found->second;
+        postponed_.insert({ref, found->second});
+      }
+    }
+  }
+
+  void add_wait(int32_t handle, int32_t lag, bool blocks_host) {
+    Item& item = push(ItemKind::kWait);
+    item.handle = handle;
+    item.lag = lag;
+    item.blocks_host = blocks_host;
+  }
+
+  // ---- compute
+
+  void add(const Instruction&, const Compute& compute) {
+    const Op& op = graph_.op(compute.op);
+    const bool families = shared_.cluster.profile != nullptr;
+    Item& item = push(ItemKind::kCompute, PriceTag::kWork,
+                      shared_.works(part_, work_of(graph_, program_, compute, families)));
+    item.label = shared_.label(op.path, op.kind);
+    const bool again = op.phase == Phase::kBackward && op.path.ends_with(kAgain);
+    item.spent = op.phase == Phase::kUpdate ? Spent::kUpdate
+                 : again                    ? Spent::kRecompute
+                                            : Spent::kCompute;
+  }
+
+  // ---- collectives
+
+  const GroupFacts& facts(int index) {
+    GroupFacts& facts = groups_[static_cast<size_t>(index)];
+    if (facts.known) return facts;
+    facts.known = true;
+    const Group& group = program_.groups[static_cast<size_t>(index)];
+    const ResolvedPlan& plan = shared_.lowering().plan();
+    std::vector<std::string> names;
+    for (const PlaceId place : plan.places_of(program_.rank)) {
+      const Mesh& mesh = plan.places[place.index()].mesh;
+      if (!mesh.contains(group.members[0])) continue;
+      if (mesh.group(mesh.coordinates(program_.rank), group.axes) != group.members) continue;
+      for (const AxisId axis : group.axes) names.push_back(mesh.axis(axis).name);
+      break;
+    }
+    facts.axes = join(names, " ");
+    facts.where = place_group(shared_.cluster, {group.members.begin(), group.members.end()},
+                              shared_.sharing.groups_a_node(names, group.members));
+    for (const int member : group.members) facts.classes.push_back(shared_.class_of(member));
+    std::sort(facts.classes.begin(), facts.classes.end());
+    facts.classes.erase(std::unique(facts.classes.begin(), facts.classes.end()),
+                        facts.classes.end());
+    return facts;
+  }
+
+  // Bytes of the whole array on one member (collective_cost.h).
+  static int64_t whole_bytes(const Issue& issue) {
+    int64_t elements = 0;
+    for (const Transfer& transfer : issue.transfers) {
+      const auto most = [](const std::vector<Box>& boxes) {
+        int64_t out = 0;
+        for (const Box& box : boxes) out = std::max(out, box.volume());
+        return out;
+      };
+      switch (issue.kind) {
+        case CollectiveKind::kAllGather:
+        case CollectiveKind::kBroadcast: elements += most(transfer.need); break;
+        default: elements += most(transfer.hold); break;
+      }
+    }
+    return message_bytes(issue.codec, issue.dtype, elements);
+  }
+
+  int64_t sent_bytes(const Issue& issue, const Group& group) const {
+    std::vector<Redistribution> arrays;
+    for (const Transfer& transfer : issue.transfers) {
+      arrays.push_back({issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
+    }
+    std::vector<const Redistribution*> items;
+    for (const Redistribution& array : arrays) items.push_back(&array);
+    const auto me = static_cast<size_t>(group.index);
+    return (issue.codec ? coded_traffic(items, *issue.codec, me) : bucket_traffic(items, me)).bytes;
+  }
+
+  // Does the host wait at once for what moves this tensor?
+  bool blocks(const Issue& issue) const {
+    const Tensor& tensor = graph_.tensor(issue.transfers[0].tensor);
+    const Style& style = shared_.options.style;
+    const bool of_parameter =
+        tensor.of.valid() && graph_.tensor(tensor.of).role == Role::kParameter;
+    if (tensor.role == Role::kGradient && of_parameter) return !style.overlap_gradients;
+    if (tensor.role == Role::kParameter || tensor.role == Role::kOptimizerState) {
+      return !style.overlap_parameters;
+    }
+    return false;
+  }
+
+  void add(const Instruction&, const Issue& issue) {
+    const std::pair<BlockRef, size_t> place{ref_, static_cast<size_t>(instruction_)};
+    if (!postponed_.contains(place)) add_collective(issue);
+  }
+
+  void add_collective(const Issue& issue) {
+    const Group& group = program_.groups[static_cast<size_t>(issue.group)];
+    const GroupFacts& where = facts(issue.group);
+    const std::string kind(collective_name(issue.kind));
+    Item& item = push(ItemKind::kIssue, PriceTag::kCollective,
+                      entry<PricedCollective>(shared_.out.collectives, shared_.collectives,
+                                              {issue.kind, where.where, whole_bytes(issue)}));
+    item.lane = Lane::kCollective;
+    item.spent = Spent::kCollective;
+    item.handle = handles_.at(issue.handle);
+    item.stream = issue.group;
+    item.parties = static_cast<int32_t>(where.classes.size());
+    item.bytes = sent_bytes(issue, group);
+    item.account = account(kind, where.axes, item.bytes);
+    item.label = shared_.label(names_of(issue), kind + " " + where.axes);
+    if (item.parties > 1) {
+      Key key{0, static_cast<int64_t>(ref_.kind), ref_.chunk, static_cast<int64_t>(issue.kind),
+              issue.transfers[0].tensor.value};
+      for (const AxisId axis : group.axes) key.push_back(axis.value);
+      key.insert(key.end(), where.classes.begin(), where.classes.end());
+      key.push_back(seen_[key]++);
+      item.match = shared_.matches[key];
+    }
+    if (type_.device.synchronous) {
+      item.members = static_cast<int32_t>(group.members.size());
+      // Another wait may stand elsewhere; the engine keeps the outcome only if the host waits.
+      return add_wait(item.handle, 0,
+                      !postponed_.contains({ref_, static_cast<size_t>(instruction_)}));
+    }
+    if (blocks(issue)) add_wait(item.handle, 0, true);
+  }
+
+  std::string names_of(const Issue& issue) const {
+    const std::string& first = graph_.tensor(issue.transfers[0].tensor).name;
+    return issue.transfers.size() == 1
+               ? first
+               : fmt::format("{} and {} more", first, issue.transfers.size() - 1);
+  }
+
+  // ---- messages
+
+  int32_t stream_to(int peer) {
+    const auto [it, fresh] = message_streams_.try_emplace(peer, player_.streams);
+    if (fresh) ++player_.streams;
+    return it->second;
+  }
+
+  const std::string& stage_axis() const { return shared_.lowering().plan().plan.stage_axis; }
+
+  // The share of messages that leave the node together.
+  int64_t share(int from) const {
+    const PlaceId place = shared_.lowering().plan().places_of(from)[0];
+    return shared_.sharing.ranks_on_node(place, from);
+  }
+
+  int32_t message(int64_t from, int64_t to, int64_t bytes) {
+    return entry<PricedMessage>(shared_.out.messages, shared_.messages,
+                                {from, to, bytes, share(static_cast<int>(from))});
+  }
+
+  void add(const Instruction&, const Send& send) {
+    const DType dtype = program_.buffer(send.view.buffer).dtype;
+    const int64_t elements = send.region.volume();
+    const int64_t bytes = elements > 0 ? message_bytes(send.codec, dtype, elements) : 0;
+    Item& item = push(ItemKind::kSend, PriceTag::kMessage, message(device_, send.peer, bytes));
+    item.lane = Lane::kMessage;
+    item.spent = Spent::kMessage;
+    // A synchronous receiver takes it itself, from where it is.
+    item.rendezvous = bytes > engine::kEagerBytes || type_.device.synchronous;
+    item.handle = handles_.at(send.handle);
+    item.stream = stream_to(send.peer);
+    Key key = crossing_key(me_, shared_.class_of(send.peer), send.tensor, send.tag);
+    const Crossing& crossing = shared_.crossings.at(key);
+    const int32_t piece = sent_[key]++;
+    const bool met = piece < crossing.receives;
+    item.parties = met ? 2 : 1;
+    if (met) {
+      key.insert(key.begin(), 1);
+      key.push_back(piece);
+      item.match = shared_.matches[key];
+    }
+    item.bytes = bytes;
+    item.account = account("send", stage_axis(), bytes);
+    item.label = shared_.label(graph_.tensor(send.tensor).name, "send");
+  }
+
+  void add(const Instruction&, const Recv& receive) {
+    const DType dtype = program_.buffer(receive.view.buffer).dtype;
+    const int64_t bytes = message_bytes(receive.codec, dtype, receive.region.volume());
+    Item& item =
+        push(ItemKind::kReceive, PriceTag::kMessage, message(receive.peer, device_, bytes));
+    item.ahead = !type_.device.synchronous;
+    item.lane = Lane::kMessage;
+    item.spent = Spent::kMessage;
+    item.handle = handles_.at(receive.handle);
+    Key key = crossing_key(shared_.class_of(receive.peer), me_, receive.tensor, receive.tag);
+    const Crossing& crossing = shared_.crossings.at(key);
+    const int32_t piece = received_[key]++ % std::max(1, crossing.sends);
+    key.insert(key.begin(), 1);
+    key.push_back(piece);
+    item.parties = 2;
+    item.match = shared_.matches[key];
+    item.account = account("receive", stage_axis(), 0);
+    item.label = shared_.label(graph_.tensor(receive.tensor).name, "receive");
+  }
+
+  // ---- the rest
+
+  void add(const Instruction&, const Wait& wait) {
+    const auto issue = deferred_.find({ref_, static_cast<size_t>(instruction_)});
+    if (issue == deferred_.end()) {
+      const bool blocks =
+          receives_.contains(wait.handle) && !shared_.options.style.overlap_messages;
+      return add_wait(handles_.at(wait.handle), wait.lag, blocks);
+    }
+    const int32_t at = std::exchange(instruction_, static_cast<int32_t>(issue->second));
+    add_collective(std::get<Issue>(program_.block(ref_)[issue->second].body));
+    instruction_ = at;
+  }
+
+  void add(const Instruction&, const Copy& copy) {
+    const Buffer &from = program_.buffer(copy.from.buffer), &to = program_.buffer(copy.to.buffer);
+    const int64_t bytes = copy.region.volume() * dtype_bytes(from.dtype);
+    const std::string& name = graph_.tensor(copy.tensor).name;
+    if (from.tier == to.tier && copy.handle < 0) {
+      OpWork work;
+      work.kind = WorkClass::kMove;
+      work.dtype = from.dtype;
+      work.bytes_read = static_cast<double>(copy.write == Write::kSet ? bytes : 2 * bytes);
+      work.bytes_written = static_cast<double>(bytes);
+      work.elements = static_cast<double>(copy.region.volume());
+      if (shared_.cluster.profile != nullptr) {
+        work.family = {fmt::format("copy.{}{}", dtype_name(from.dtype),
+                                   copy.write == Write::kSet ? "" : ".add"),
+                       {2 * static_cast<double>(bytes)}};
+      }
+      Item& item = push(ItemKind::kCompute, PriceTag::kWork, shared_.works(part_, work));
+      item.spent = ref_.kind == BlockKind::kUpdate ? Spent::kUpdate : Spent::kCompute;
+      item.label = shared_.label(name, "copy");
+      return;
+    }
+    Item& item =
+        push(ItemKind::kIssue, PriceTag::kCopy,
+             entry<PricedCopy>(shared_.out.copies, shared_.copies,
+                               {device_, bytes, to.tier == Tier::kDisk, from.tier == Tier::kDisk}));
+    item.lane = Lane::kCopy;
+    item.spent = Spent::kCopy;
+    item.stream = static_cast<int32_t>(program_.groups.size());
+    const std::string route = fmt::format("{} to {}", tier_name(from.tier), tier_name(to.tier));
+    item.account = account("copy", route, 0);
+    item.label = shared_.label(name, "copy " + route);
+    if (copy.handle >= 0) {
+      item.handle = handles_.at(copy.handle);
+      return;
+    }
+    item.handle = static_cast<int32_t>(player_.handles.size());
+    player_.handles.push_back({!ref_.once() && when_ == When::kAlways});
+    add_wait(item.handle, 0, false);
+  }
+
+  void add(const Instruction&, const Load&) {}
+  void add(const Instruction&, const Free&) {}
+
+  Shared& shared_;
+  int32_t me_;
+  const Program& program_;
+  const Graph& graph_;
+  int64_t device_;
+  int64_t part_;
+  const NodeType& type_;
+  engine::Player player_;
+  std::vector<TrafficRow> rows_;
+  std::vector<std::vector<PriceTag>> all_tags_;  // by block
+  std::vector<PriceTag> tags_;
+  std::map<int, int32_t> handles_;  // of the program -> of the player
+  std::set<int> receives_;          // of the program's handles
+  std::vector<GroupFacts> groups_;
+  std::map<std::pair<std::string, std::string>, int32_t> accounts_;
+  std::map<int, int32_t> message_streams_;
+  std::map<Key, int64_t> seen_;
+  std::map<Key, int32_t> sent_, received_;
+  std::map<std::pair<BlockRef, size_t>, size_t> deferred_;  // wait -> issue
+  std::set<std::pair<BlockRef, size_t>> postponed_;         // issues
+  // of what is being priced
+  BlockRef ref_;
+  engine::Block block_;
+  int64_t runs_ = 0;
+  int32_t instruction_ = 0;
+  When when_ = When::kAlways;
+};
+
+}  // namespace
+
+Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
+                             const SimulateOptions& options) {
+  Outline out;
+  const Lowering& lowering = *lowered.lowering;
+  std::vector<int64_t> alone;
+  for (const auto& [device, times] : options.stragglers) alone.push_back(device);
+  const bool noisy = options.jitter > 0 || options.style.jitter > 0;
+  NodeSharing sharing(lowering.plan(), cluster);
+  TESSERA_TRY(out.classes, make_classes(lowered, cluster, options.fold && !noisy, alone, sharing));
+  out.play.micro_batches = lowering.plan().plan.micro_batches;
+  Shared shared{lowered, cluster, sharing, options, out, Works(out.works)};
+  shared.label("", "");
+  count_crossings(shared);
+  for (size_t c = 0; c < out.classes.all.size(); ++c) {
+    PlayerOutline(shared, static_cast<int32_t>(c)).run();
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,274 @@
+// Whole plans on described machines: one rank of each class = every rank, stretches played at once
+// = every item, bytes = the programs' volume, times above their bounds.
+#include "tessera/simulate/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "tessera/cli/planning.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kExact = 1e-12;
+
+struct Case {
+  std::string model, plan;
+  int64_t batch;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.plan; }
+
+// Large enough to keep a device busy.
+const std::string kGpt = "gpt:layers=4,hidden=1536,heads=12,seq=512,vocab=3072";
+const std::string kDeep = "gpt:layers=8,hidden=1536,heads=12,seq=512,vocab=3072";
+const std::string kSmall = "gpt:layers=4,hidden=96,heads=12,seq=48,vocab=384";  // the host is slow
+const std::string kLlama =
+    "llama:layers=4,hidden=1024,heads=8,kv_heads=4,seq=256,vocab=2048,ffn=3072";
+const std::string kMixtral =
+    "mixtral:layers=2,hidden=256,heads=8,kv_heads=4,experts=4,seq=128,vocab=512,ffn=512";
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {kGpt, "serial", 4},
+      {kGpt, "data_parallel(8)", 16},
+      {kGpt, "data_parallel(4,micro_batches=3)", 24},
+      {kGpt, "data_parallel(3)", 9},
+      {kGpt, "zero(1,8)", 16},
+      {kGpt, "zero(2,4,micro_batches=2)", 16},
+      {kGpt, "zero(3,16)", 32},
+      {kGpt, "fsdp(8,replicas=2,micro_batches=2,accumulate=whole)", 32},
+      {kGpt, "fsdp(4,prefetch=1,recompute=full)", 8},
+      {kLlama, "fsdp(8,reshard=false,micro_batches=3)", 24},
+      {kGpt, "tensor_parallel(4)", 4},
+      {kGpt, "tensor_parallel(3,sequence_shard=true)", 4},
+      {kGpt, "summa(2,cols=3)", 4},
+      {kGpt, "cannon(2)", 4},
+      {kGpt, "tesseract(2,2)", 4},
+      {kDeep, "gpipe(4,micro_batches=8)", 16},
+      {kDeep, "one_f_one_b(8,micro_batches=16)", 16},
+      {kDeep, "pipeline(4,micro_batches=8,schedule=zb_h1)", 8},
+      {kDeep, "pipeline(2,micro_batches=4,schedule=interleaved,chunks=2)", 8},
+      {kDeep, "megatron(tp=2,pp=4,dp=2,micro_batches=8)", 32},
+      {kDeep, "megatron(tp=2,pp=2,dp=4,zero=1,micro_batches=4,recompute=full,sequence_shard=true)",
+       32},
+      {kDeep, "megatron(tp=4,pp=4,dp=4,zero=1,micro_batches=8)", 64},
+      {kSmall, "megatron(tp=2,pp=2,dp=2,micro_batches=4)", 16},
+      {kSmall, "zero(3,8,micro_batches=2)", 32},
+      {kLlama, "megatron(cp=2,pp=2,tp=2,micro_batches=2)", 8},
+      {kMixtral, "zero(1,4)", 8},
+  };
+  return all;
+}
+
+Cluster nodes_of(int64_t devices) {
+  Cluster cluster = load_cluster("dgx-a100:1").value();
+  cluster.parts[0].type.devices = devices;
+  cluster.parts[0].type.nics = devices;
+  cluster.parts[0].nodes = (64 + devices - 1) / devices;
+  return cluster;
+}
+
+cli::Planned planned(const Case& c) {
+  auto out = cli::make_planned(c.model, c.plan, c.batch);
+  EXPECT_TRUE(out.has_value()) << c.plan << ": " << (out ? "" : out.error().message);
+  return out ? std::move(*out) : cli::Planned{};
+}
+SimulateOptions options_of(const std::string& style = "tessera") {
+  SimulateOptions options;
+  options.style = parse_style(style).value();
+  return options;
+}
+Simulation simulated(const cli::Planned& planned, const Cluster& cluster,
+                     const SimulateOptions& options) {
+  auto out = simulate(*planned.lowering, cluster, options);
+  EXPECT_TRUE(out.has_value()) << (out ? "" : out.error().message);
+  return out ? std::move(*out) : Simulation{};
+}
+
+// The role of a rank's class in a, the rank's own in b.
+void expect_equal(const Simulation& folded, const Simulation& unfolded) {
+  const double step = unfolded.step_time_s;
+  EXPECT_NEAR(folded.step_time_s, step, kExact * step);
+  EXPECT_NEAR(folded.hardware_flops, unfolded.hardware_flops, 1e-9 * unfolded.hardware_flops);
+  std::map<int, const RankResult*> by_rank;
+  for (const RankResult& role : unfolded.roles) by_rank[role.representative] = &role;
+  int64_t ranks = 0;
+  for (const RankResult& role : folded.roles) {
+    ranks += role.ranks;
+    const RankResult& own = *by_rank.at(role.representative);
+    for (size_t s = 0; s < kSpent; ++s) {
+      EXPECT_NEAR(role.spent_s[s], own.spent_s[s], 1e-9 * step)
+          << role.representative << " " << spent_name(static_cast<Spent>(s));
+    }
+    ASSERT_EQ(role.traffic.size(), own.traffic.size());
+    for (size_t i = 0; i < role.traffic.size(); ++i) {
+      EXPECT_EQ(role.traffic[i].bytes, own.traffic[i].bytes);
+      EXPECT_NEAR(role.traffic[i].seconds, own.traffic[i].seconds, 1e-9 * step)
+          << role.traffic[i].kind;
+    }
+  }
+  EXPECT_EQ(ranks, unfolded.ranks);
+}
+
+class Plans : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Recipes, Plans, testing::ValuesIn(cases()));
+
+TEST_P(Plans, OneRankOfEachClassStandsForAll) {
+  const cli::Planned plan = planned(GetParam());
+  for (const int64_t devices : {8, 4, 3}) {
+    SCOPED_TRACE(testing::Message() << devices << " devices a node");
+    const Cluster cluster = nodes_of(devices);
+    SimulateOptions options = options_of();
+    const Simulation folded = simulated(plan, cluster, options);
+    options.fold = false;
+    expect_equal(folded, simulated(plan, cluster, options));
+  }
+}
+
+TEST_P(Plans, StretchesPlayedAtOnceAreExact) {
+  const cli::Planned plan = planned(GetParam());
+  for (const std::string style : {"tessera", "megatron"}) {
+    SimulateOptions options = options_of(style);
+    const Cluster cluster = nodes_of(4);
+    const Simulation compact = simulated(plan, cluster, options);
+    options.compact = false;
+    const Simulation detailed = simulated(plan, cluster, options);
+    expect_equal(compact, detailed);
+    EXPECT_LE(compact.simulated_events, detailed.simulated_events);
+  }
+}
+
+TEST_P(Plans, PartsOfARanksTimeSumToTheStepAndBytesAreThePrograms) {
+  const cli::Planned plan = planned(GetParam());
+  const Simulation result = simulated(plan, nodes_of(8), options_of());
+  double flops = 0;
+  for (const RankResult& role : result.roles) {
+    EXPECT_NEAR(std::accumulate(role.spent_s.begin(), role.spent_s.end(), 0.0), result.step_time_s,
+                1e-9 * result.step_time_s);
+    flops += role.flops * static_cast<double>(role.ranks);
+    const Program program = plan.lowering->lower(role.representative).value();
+    std::map<std::string, int64_t> bytes;
+    for (const TrafficRow& row : role.traffic) {
+      if (row.bytes > 0) bytes[row.kind] += row.bytes;
+      EXPECT_LE(row.exposed_s, row.seconds + 1e-9 * result.step_time_s) << row.kind;
+    }
+    std::map<std::string, int64_t> expected;
+    for (const auto& [kind, traffic] : volume(program, plan.graph()).by_kind) {
+      if (traffic.bytes > 0) expected[kind] = traffic.bytes;
+    }
+    EXPECT_EQ(bytes, expected) << role.representative;
+  }
+  EXPECT_EQ(flops, result.hardware_flops);
+  // Lower bound: all work at the peak on all devices.
+  EXPECT_GT(result.step_time_s, result.model_flops / (static_cast<double>(result.ranks) * 312e12));
+  // The critical path goes from the beginning to the end without holes.
+  double at = 0;
+  for (const PathStep& step : result.critical_path) {
+    EXPECT_NEAR(step.start_s, at, 1e-9 * result.step_time_s);
+    at = step.end_s;
+  }
+  EXPECT_NEAR(at, result.step_time_s, 1e-9 * result.step_time_s);
+}
+
+TEST_P(Plans, EventsAreTheStep) {
+  const cli::Planned plan = planned(GetParam());
+  SimulateOptions options = options_of();
+  const double step = simulated(plan, nodes_of(8), options).step_time_s;
+  options.events = true;
+  const Simulation result = simulated(plan, nodes_of(8), options);
+  EXPECT_NEAR(result.step_time_s, step, kExact * step);
+  double last = 0;
+  std::map<std::pair<int, int>, double> compute_until;
+  for (const TraceEvent& event : result.events) {
+    EXPECT_LE(event.start_s, event.end_s);
+    last = std::max(last, event.end_s);
+    if (event.lane != Lane::kCompute) continue;
+    double& until = compute_until[{event.rank, event.channel}];
+    EXPECT_GE(event.start_s, until - 1e-12) << "a stream runs one kernel at a time";
+    until = event.end_s;
+  }
+  EXPECT_NEAR(last, step, 1e-9 * step);
+}
+
+TEST_P(Plans, FasterLinksAndDevicesAreNeverSlower) {
+  const cli::Planned plan = planned(GetParam());
+  SimulateOptions options =
+      options_of("tessera,compute_slowdown=1,network_slowdown=1,collective_slowdown=1");
+  const Cluster cluster = nodes_of(4);
+  const double step = simulated(plan, cluster, options).step_time_s;
+  for (const char* change :
+       {"link:nic*2", "link:inner*2", "device:peak*2", "device:memory_rate*2"}) {
+    Cluster faster = cluster;
+    const Status applied = apply_what_if(faster, change);
+    ASSERT_TRUE(applied.has_value()) << applied.error().message;
+    EXPECT_LE(simulated(plan, faster, options).step_time_s, step * (1 + 1e-9)) << change;
+  }
+}
+
+TEST(Simulate, AStragglerHoldsUpTheOthersAndIsPlayedApart) {
+  const cli::Planned plan = planned({kGpt, "data_parallel(8)", 16});
+  SimulateOptions options = options_of();
+  const double even = simulated(plan, nodes_of(8), options).step_time_s;
+  options.stragglers = {{5, 2.0}};
+  const Simulation folded = simulated(plan, nodes_of(8), options);
+  EXPECT_GT(folded.step_time_s, 1.8 * even);
+  EXPECT_LT(folded.roles.size(), 8U);
+  options.fold = false;
+  expect_equal(folded, simulated(plan, nodes_of(8), options));
+}
+
+TEST(Simulate, ASimulatorThatIsUsedAgainFindsWhatAFreshOneFinds) {
+  const cli::Planned plan = planned({kDeep, "megatron(tp=2,pp=2,dp=4,micro_batches=4)", 32});
+  Simulator again(*plan.lowering);
+  for (const int64_t devices : {8, 4, 8}) {
+    for (const std::string style : {"tessera", "megatron", "tessera,overlap_gradients=false"}) {
+      const auto reused = again.run(nodes_of(devices), options_of(style));
+      ASSERT_TRUE(reused.has_value()) << reused.error().message;
+      const Simulation fresh = simulated(plan, nodes_of(devices), options_of(style));
+      EXPECT_EQ(reused->step_time_s, fresh.step_time_s) << devices << " " << style;
+    }
+  }
+}
+
+TEST(Simulate, JitterIsRepeatedByItsSeedAndCostsTime) {
+  const cli::Planned plan = planned({kGpt, "data_parallel(8)", 16});
+  SimulateOptions options = options_of();
+  const double even = simulated(plan, nodes_of(8), options).step_time_s;
+  options.jitter = 0.05;
+  const double noisy = simulated(plan, nodes_of(8), options).step_time_s;
+  EXPECT_GT(noisy, even);
+  EXPECT_EQ(simulated(plan, nodes_of(8), options).step_time_s, noisy);
+}
+
+TEST(Simulate, ACollectiveThatTheHostWaitsForIsExposed) {
+  const cli::Planned plan = planned({kGpt, "data_parallel(16)", 32});
+  const double beside = simulated(plan, nodes_of(4), options_of()).step_time_s;
+  const double blocking =
+      simulated(plan, nodes_of(4), options_of("tessera,overlap_gradients=false")).step_time_s;
+  EXPECT_GT(blocking, beside);
+}
+
+TEST(Simulate, MessagesThatBlockAreExposed) {
+  for (const std::string plan : {"gpipe(4,micro_batches=8)", "one_f_one_b(4,micro_batches=8)",
+                                 "pipeline(4,micro_batches=8,schedule=zb_h1)",
+                                 "pipeline(4,micro_batches=8,schedule=interleaved,chunks=2)"}) {
+    const cli::Planned made = planned({kDeep, plan, 32});
+    const double beside = simulated(made, nodes_of(1), options_of()).step_time_s;
+    const double blocking =
+        simulated(made, nodes_of(1), options_of("tessera,overlap_messages=false")).step_time_s;
+    EXPECT_GT(blocking, beside) << plan;
+  }
+}
+
+TEST(Simulate, AClusterThatIsTooSmallIsRefused) {
+  const cli::Planned plan = planned({kGpt, "data_parallel(16)", 16});
+  const auto result = simulate(*plan.lowering, load_cluster("dgx-a100:1").value(), options_of());
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().message,
+            "cluster 'dgx-a100': expected at least 16 devices for the plan's ranks, found 8");
+}
+
+}  // namespace
+}  // namespace tessera
