@@ -1,6 +1,7 @@
 #include "tessera/simulate/classes.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string>
 
@@ -56,7 +57,7 @@ struct Peers {
   PlaceId place;
   const Mesh* mesh;
   const ResolvedPlan* plan;
-  std::set<std::pair<PlaceId, std::vector<int64_t>>> steps;
+  std::map<std::pair<PlaceId, std::vector<int64_t>>, int64_t> steps;  // elements both ways
 
   int64_t peer(const std::vector<int64_t>& from, PlaceId there,
                const std::vector<int64_t>& step) const {
@@ -74,7 +75,7 @@ std::vector<Peers> peers_of(const ResolvedPlan& plan, const Lowered& lowered) {
     mine.place = plan.places_of(rank)[0];
     mine.mesh = &plan.places[mine.place.index()].mesh;
     const std::vector<int64_t> from = mine.mesh->coordinates(rank);
-    const auto add = [&](int peer) {
+    const auto add = [&](int peer, const Box& region) {
       const PlaceId place = plan.places_of(peer)[0];
       const Mesh& there = plan.places[place.index()].mesh;
       if (there.axes != mine.mesh->axes) return;
@@ -83,12 +84,13 @@ std::vector<Peers> peers_of(const ResolvedPlan& plan, const Lowered& lowered) {
         const int64_t size = mine.mesh->axes[a].size;
         step[a] = (step[a] - from[a] + size) % size;
       }
-      mine.steps.emplace(place, std::move(step));
+      mine.steps[{place, std::move(step)}] += region.volume();
     };
     for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
-        if (const auto* send = std::get_if<Send>(&instruction.body)) add(send->peer);
-        if (const auto* receive = std::get_if<Recv>(&instruction.body)) add(receive->peer);
+        if (const auto* send = std::get_if<Send>(&instruction.body)) add(send->peer, send->region);
+        if (const auto* receive = std::get_if<Recv>(&instruction.body))
+          add(receive->peer, receive->region);
       }
     }
     if (!mine.steps.empty()) out.push_back(std::move(mine));
@@ -134,12 +136,16 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
       if (roles[static_cast<size_t>(rank)] != some.role) continue;
       auto& mine = seen[static_cast<size_t>(rank)];
       const std::vector<int64_t> from = some.mesh->coordinates(rank);
-      for (const auto& [there, step] : some.steps) {
-        const int64_t peer = some.peer(from, there, step);
-        mine.push_back(colours[static_cast<size_t>(peer)]);
-        mine.push_back(node_of(cluster, rank) == node_of(cluster, peer) ? -1 : -2);
-        mine.push_back(sharing.ranks_on_node(some.place, rank));
+      // Peers that get equally much are told apart by nothing but what they are.
+      std::vector<std::array<int64_t, 3>> views;
+      for (const auto& [to, elements] : some.steps) {
+        const int64_t peer = some.peer(from, to.first, to.second);
+        views.push_back({elements, colours[static_cast<size_t>(peer)],
+                         node_of(cluster, rank) == node_of(cluster, peer) ? -1 : -2});
       }
+      std::sort(views.begin(), views.end());
+      for (const auto& view : views) mine.insert(mine.end(), view.begin(), view.end());
+      mine.push_back(sharing.ranks_on_node(some.place, rank));
     }
   }
   std::map<std::vector<int64_t>, int32_t> number;
