@@ -8,7 +8,8 @@
 
 Each pair is predicted by `tessera simulate --cluster local:RANKS` and run by `tessera train --json`. Rounds go over all
 pairs in turn, so that what else the machine does falls on all alike; a run gives the median of its steps, a pair the
-median of its runs. The spread tells the noise. None of the models is one that `tessera profile` runs. Bytes sent (of all
+median of its runs. The spread tells the noise. None of the models is one that `tessera profile` runs. Every
+rank has one thread, as in the profile. Bytes sent (of all
 ranks, a step) and the peak of the arena must be predicted exactly.
 """
 import argparse
@@ -132,7 +133,7 @@ class Session:
         steps = 8 if self.quick else max(12, min(40, int(2 / pair.predicted["step_time_s"])))
         file = self.folder / "run.toml"
         file.write_text(f'model = "{model}"\ndata = ["{self.text}"]\nbatch = {batch}\nsteps = {steps}\n'
-                        f'plan = "{pair.plan}"\n')
+                        f'plan = "{pair.plan}"\nthreads = 1\n')
         launcher = []
         if pair.transport == "mpi":
             launcher = ["mpirun", "--oversubscribe", "-n", pair.ranks] + (["--allow-run-as-root"] if os.geteuid() == 0

@@ -17,6 +17,11 @@ void add_profile(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->check(at_least(1))
       ->default_str("1,2,4");
+  command
+      ->add_option("--threads", options->threads,
+                   "Threads of a rank inside a kernel, as `threads` of the runs to predict")
+      ->check(at_least(1))
+      ->default_str("1");
   command->add_flag("--quick", options->quick,
                     "Fewer shapes and repeats, about a fifth of the time");
   command->add_flag("--no-mpi", options->no_mpi, "Leave out what is measured under mpirun");

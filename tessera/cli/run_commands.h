@@ -39,6 +39,7 @@ Result<int> run_verify(const VerifyOptions& options);
 struct ProfileOptions {
   std::string device = "cpu", out;
   std::vector<int64_t> ranks{1, 2, 4};
+  int64_t threads = 1;
   bool quick = false, no_mpi = false;
 };
 Result<int> run_profile(const ProfileOptions& options);

@@ -44,8 +44,8 @@ struct Device {
   int64_t cache_bytes = 0;  // last level
   int64_t units = 1;        // streaming multiprocessors; cores
   double clock_hz = 0;
-  double launch_s = 0;        // from the host's issue of a kernel to its earliest start
-  double host_issue_s = 0;    // the host's time for one kernel issued by a compiled program
+  double launch_s = 0;      // from the host's issue of a kernel to its earliest start
+  double host_issue_s = 0;  // the host's time for one kernel issued by a compiled program
   // Communication is work of the rank itself, done while it waits for it: nothing overlaps, and the
   // host's time for a kernel is time of the device. So it is where ranks are threads or processes.
   bool synchronous = false;
@@ -71,7 +71,7 @@ struct NodeType {
   int64_t devices = 1;  // in a node, all equal
   // So many devices of the node can work at the same time; when more do, they take turns. 0: all.
   int64_t cores = 0;
-  Link inner;           // between devices of the node
+  Link inner;  // between devices of the node
   // Devices are spread evenly over the sockets; what goes from socket to socket shares `bridge`
   // (one direction between two sockets), beside the two devices' own `inner`. 1: no bridge.
   int64_t sockets = 1;

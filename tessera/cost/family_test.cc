@@ -25,7 +25,8 @@ std::set<std::string> names_of(const TestPrograms& lowered) {
 // x W, its data gradient and its weight gradient are products of three layouts.
 TEST(Family, tells_the_transposes_of_a_layer_apart) {
   TestModel model;
-  const std::set<std::string> names = names_of(lower_all(trained(test_transformer(model)), "serial"));
+  const std::set<std::string> names =
+      names_of(lower_all(trained(test_transformer(model)), "serial"));
   int forward = 0, data = 0, weight = 0;
   for (const std::string& name : names) {
     if (name.find(".nn") != std::string::npos) ++forward;
@@ -55,8 +56,7 @@ TEST(Family, a_measured_size_is_found_as_it_is) {
 
 TEST(Family, between_samples_a_power_law_comes_out) {
   const Family family = grid([](double r, double w) { return 1e-9 * r * std::pow(w, 0.8); });
-  for (const std::vector<double>& size :
-       {std::vector<double>{100, 100}, {1000, 300}, {40, 1500}}) {
+  for (const std::vector<double>& size : {std::vector<double>{100, 100}, {1000, 300}, {40, 1500}}) {
     const Measured found = interpolate(family, size);
     const double truth = 1e-9 * size[0] * std::pow(size[1], 0.8);
     EXPECT_FALSE(found.exact);

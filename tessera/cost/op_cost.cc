@@ -162,7 +162,7 @@ struct OpCosts::Impl {
     const std::string_view arithmetic = matmul_arithmetic(work);
     const double bytes = work.bytes_read + work.bytes_written;
     double scale = style.matmul_efficiency * (work.grouped ? constants->grouped : 1);
-    scale *= std::min(aligned_share(work.n), aligned_share(work.k));
+    if (!style.pads_products) scale *= std::min(aligned_share(work.n), aligned_share(work.k));
     const auto element = static_cast<double>(dtype_bytes(work.dtype));
     if (work.bytes_written > 1.5 * element * work.batch * work.m * work.n) scale *= kWideResult;
     const Part part =

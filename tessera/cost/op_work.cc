@@ -294,6 +294,16 @@ std::string_view work_class_name(WorkClass work) {
 
 WorkClass work_class_of(std::string_view kind) { return rule_of(kind).work; }
 
+// Casts of parameters and of their gradients come once a step, one a tensor: frameworks do them for
+// many tensors with one launch, as they update them.
+static bool casts_parameter(const Graph& graph, const Op& op) {
+  if (op.kind != "cast" || op.inputs.empty()) return false;
+  const Tensor& input = graph.tensor(op.inputs[0]);
+  if (input.role == Role::kParameter) return true;
+  return input.role == Role::kGradient && input.of.valid() &&
+         graph.tensor(input.of).role == Role::kParameter;
+}
+
 OpWork work_of(const Graph& graph, const Program& program, const Compute& compute, bool families) {
   const Op& op = graph.op(compute.op);
   const KindRule& rule = rule_of(op.kind);
@@ -303,7 +313,7 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
   work.view = rule.view;
   work.dtype = arithmetic_of(program, compute);
   work.backward = op.phase == Phase::kBackward;
-  work.update = op.phase == Phase::kUpdate;
+  work.update = op.phase == Phase::kUpdate || casts_parameter(graph, op);
   work.block = op.path.starts_with("blocks.");
   count_bytes(program, compute, rule.bytes, work);
   if (families) work.family = family_of(graph, program, compute);

@@ -48,10 +48,12 @@ constexpr std::array<Preset, 11> kPresets = {{
      "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=40us,"
      "loss_passes=4,copy_views=false,allocator=caching,step_overhead_s=5ms"},
     {"deepspeed", "Megatron-DeepSpeed: unfused attention core, much host work an op",
-     "host_forward_s=45us,host_backward_s=43us,host_update_s=15us,host_collective_s=37us,"
+     "host_forward_s=64us,host_backward_s=63us,host_update_s=5us,host_collective_s=55us,"
+     "host_crowd_s=50us,kernel_gap_s=20us,collective_gap_s=60us,loss_overhead_s=2ms,"
+     "lookup_gradient_passes=30,pads_products=false,"
      "elementwise_passes=0.8,fused_attention=false,loss_passes=4,copy_views=false,"
      "overlap_gradients=false,overlap_parameters=false,overlap_messages=false,allocator=caching,"
-     "step_overhead_s=20ms"},
+     "step_overhead_s=2ms"},
     {"torchtitan", "torchtitan: FSDP of compiled blocks",
      "host_forward_s=5us,host_backward_s=5us,host_update_s=8us,host_collective_s=35us,"
      "elementwise_passes=0.5,loss_passes=2.5,copy_views=false,allocator=expandable,"
@@ -82,6 +84,8 @@ const std::vector<Option>& options() {
       {"host_collective_s", &Style::host_collective_s, true},
       {"kernel_gap_s", &Style::kernel_gap_s, true},
       {"collective_gap_s", &Style::collective_gap_s, true},
+      {"pads_products", &Style::pads_products},
+      {"host_crowd_s", &Style::host_crowd_s, true},
       {"loss_overhead_s", &Style::loss_overhead_s, true},
       {"lookup_gradient_passes", &Style::lookup_gradient_passes},
       {"elementwise_passes", &Style::elementwise_passes},

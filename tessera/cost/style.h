@@ -23,6 +23,11 @@ struct Style {
   // The device idles this long after every kernel, and before every collective for each doubling of
   // its members (they arrive one after the other); once a micro-batch the host waits for the loss.
   double kernel_gap_s = 0, collective_gap_s = 0, loss_overhead_s = 0;
+  // Host time of a collective for every member in a node beyond four.
+  double host_crowd_s = 0;
+  // Products whose sizes are no multiples of 64 run as if padded to one; false: they lose what
+  // kAlignments says.
+  bool pads_products = true;
   // Passes over memory: 1 = every op of the graph is a kernel of its own that reads its inputs and
   // writes its outputs; below 1: neighbours are fused into one kernel.
   double elementwise_passes = 1;

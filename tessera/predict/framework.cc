@@ -31,6 +31,7 @@ Framework early_megatron(std::string name, std::string style) {
   framework.recompute = Recompute::kFull;
   framework.dropout = 0.1;
   framework.bucket_bytes = kUnbucketed;
+  framework.narrow_gradients = true;
   return framework;
 }
 

@@ -34,7 +34,8 @@ struct Framework {
   int64_t prefetch = 1;             // blocks, zero = 3
   int64_t vocab_multiple = 1;       // the vocabulary is padded to a multiple of this times tp
   int64_t vocab_from_tp = 1;        // from this degree on; below, it is as stated
-  // A change of the preset's machine (apply_what_if()) where a framework's runs had another network.
+  // A change of the preset's machine (apply_what_if()) where a framework's runs had another
+  // network.
   std::string machine;
 };
 

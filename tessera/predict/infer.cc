@@ -135,7 +135,10 @@ void set_recompute(Run& run, const Row& row) {
     run.recompute = Recompute::kFull;
   } else {
     run.recompute = run.framework.recompute;
-    while (run.recompute != Recompute::kFull && !fits(run)) {
+    // Frameworks that interleave come with selective recomputation and published runs of them keep
+    // to it: full is not what a silent row means, even where the estimate of memory is too high.
+    const Recompute most = run.framework.interleaved ? Recompute::kSelective : Recompute::kFull;
+    while (run.recompute < most && !fits(run)) {
       run.recompute = static_cast<Recompute>(static_cast<int>(run.recompute) + 1);
     }
     run.reasons.push_back(fmt::format("recompute {} ({})", recompute_name(run.recompute),
@@ -276,6 +279,12 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
   for (const FrameworkOption& option : options) {
     if (!option.framework.empty() && option.framework != run.framework.name) continue;
     TESSERA_TRY_VOID(set_option(run.framework, option.key, option.value));
+  }
+  // The benchmark's fine-tuning trains low-rank factors only: neither gradients nor state of the
+  // rest.
+  if (run.framework.name == "mlperf" && run.model.form == Form::kLlama && row.global_batch &&
+      *row.global_batch <= row.gpus.value_or(1)) {
+    return invalid_input("fine-tuning of low-rank factors (LoRA) has no program here");
   }
   run.seq = row.seq.value_or(run.model.seq > 0 ? run.model.seq : 2048);
   if (!row.seq) run.reasons.push_back(fmt::format("seq {}", run.seq));

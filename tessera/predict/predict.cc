@@ -123,6 +123,7 @@ Result<Cluster> cluster_of(const Case& item) {
 Result<Simulation> simulate_case(const Case& item, const Lowering& lowering) {
   TESSERA_TRY(const Cluster cluster, cluster_of(item));
   SimulateOptions options;
+  options.fold_places = true;
   TESSERA_TRY(options.style, parse_style(item.expressed.style));
   return simulate(lowering, cluster, options);
 }

@@ -47,14 +47,13 @@ double clock_cost(RecordClock clock) {
 class CaseRun {
  public:
   CaseRun(const Compiled& compiled, const Program& program, comm::Communicator& world,
-          int64_t ranks)
-      : compiled_(compiled), program_(program), world_(world), ranks_(ranks) {}
+          int64_t ranks, int threads)
+      : compiled_(compiled), program_(program), world_(world), ranks_(ranks), threads_(threads) {}
 
   Status run(int steps, Repeats& repeats, CaseTimes& times) {
-    const int threads = threads_of_rank(static_cast<int>(ranks_));
-    clock_ = threads > 1 ? RecordClock::kSteady : RecordClock::kProcessor;
+    clock_ = threads_ > 1 ? RecordClock::kSteady : RecordClock::kProcessor;
     TESSERA_TRY(executor_, RankExecutor::create(*compiled_.graph, program_, world_,
-                                                {1, threads, axis_names(compiled_, program_)}));
+                                                {1, threads_, axis_names(compiled_, program_)}));
     executor_->initialise();
     const double cost = clock_cost(clock_);
     step(nullptr);
@@ -109,6 +108,7 @@ class CaseRun {
   const Program& program_;
   comm::Communicator& world_;
   const int64_t ranks_;
+  const int threads_;
   RecordClock clock_ = RecordClock::kSteady;
   std::unique_ptr<RankExecutor> executor_;
   int64_t step_ = 0;
@@ -148,7 +148,8 @@ void Repeats::write(Profile& profile) const {
       std::vector<double> sorted = repeats;
       std::sort(sorted.begin(), sorted.end());
       const double middle = at_share(sorted, 0.5);
-      const Sample sample{size, at_share(sorted, one.share), (at_share(sorted, 0.9) - at_share(sorted, 0.1)) / middle};
+      const Sample sample{size, at_share(sorted, one.share),
+                          (at_share(sorted, 0.9) - at_share(sorted, 0.1)) / middle};
       const auto place =
           std::lower_bound(family.samples.begin(), family.samples.end(), sample,
                            [](const Sample& a, const Sample& b) { return a.size < b.size; });
@@ -220,7 +221,8 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
   return cases;
 }
 
-Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats) {
+Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats,
+                           int threads) {
   TESSERA_TRY(const Compiled compiled,
               compile({one.model, one.plan, "", one.batch, one.precision, {}, false}));
   TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(compiled));
@@ -234,7 +236,8 @@ Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps,
     const auto rank = static_cast<size_t>(world.rank());
     Repeats mine;
     const Program& program = programs[programs.size() == 1 ? 0 : rank];
-    const Status status = CaseRun(compiled, program, world, ranks).run(steps, mine, times[rank]);
+    const Status status =
+        CaseRun(compiled, program, world, ranks, threads).run(steps, mine, times[rank]);
     if (!status) throw comm::CommFault{status.error().message};
     const std::lock_guard lock(mutex);
     repeats.merge(mine);

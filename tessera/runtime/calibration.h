@@ -20,8 +20,8 @@ class Repeats {
  public:
   void add(const std::string& family, const std::vector<std::string>& names,
            const std::vector<double>& size, double seconds);
-  // `by_clock`: others may have taken the core meanwhile, which only adds: the lower quartile counts
-  // instead of the median.
+  // `by_clock`: others may have taken the core meanwhile, which only adds: the lower quartile
+  // counts instead of the median.
   void add(const FamilyKey& key, int64_t ranks, double seconds, bool by_clock);
   void merge(const Repeats& other);
   // What counts (the median) and the spread of each go into the profile; sizes that it has already
@@ -52,8 +52,10 @@ struct CaseTimes {
   int64_t instructions = 0;   // of a step
   double seconds() const { return step_s; }
 };
-// Runs the case on `ranks` threads side by side, for `steps` recorded steps.
-Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats);
+// Runs the case on `ranks` ranks side by side, for `steps` recorded steps; `threads`: inside a
+// kernel.
+Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats,
+                           int threads = 1);
 
 // Collectives of every kind among all ranks of the world, and messages, by their bytes
 // (cost/collective_cost.h says which); called by every rank, complete on every rank. Families

@@ -79,7 +79,8 @@ class Session {
   Status kernels(int64_t ranks) {
     for (const CalibrationCase& one : calibration_cases(ranks, options_.quick)) {
       progress(fmt::format("{} at a time: {}, {}", ranks, one.model, one.plan), 1);
-      TESSERA_TRY_VOID(run_case(one, ranks, options_.quick ? 2 : 4, repeats_));
+      TESSERA_TRY_VOID(run_case(one, ranks, options_.quick ? 2 : 4, repeats_,
+                                static_cast<int>(options_.threads)));
     }
     return {};
   }
@@ -134,6 +135,7 @@ Result<Profile> describe_machine(const ProfileOptions& options) {
   profile.device = machine_name();
   profile.version = fmt::format("libtorch {}", TORCH_VERSION);
   profile.date = today();
+  profile.scalars["rank.threads"] = static_cast<double>(options.threads);
   profile.ranks = *std::max_element(options.ranks.begin(), options.ranks.end());
   return profile;
 }

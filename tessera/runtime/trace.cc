@@ -40,6 +40,7 @@ struct Meetings {
 struct Open {  // issued, not yet waited for
   size_t event = 0;
   MeetingKey meeting;  // empty: the rank alone
+  bool ready = false;  // has arrived at the meeting
 };
 
 // Of one rank: recorded instructions -> events.
@@ -101,7 +102,11 @@ class RankTrace {
     return one.block.once() || instruction.when != When::kAlways ? -1 : one.micro_batch;
   }
   void open(const Executed& one, const Instruction& instruction, int handle, MeetingKey meeting) {
-    open_[handle][slot(one, instruction)] = {events_.size() - 1, std::move(meeting)};
+    // A sender is ready when it has sent.
+    const TraceEvent& event = events_.back();
+    const bool sends = event.lane == Lane::kMessage && event.bytes > 0;
+    if (sends) meetings_.arrive(meeting, one.start_ns);
+    open_[handle][slot(one, instruction)] = {events_.size() - 1, std::move(meeting), sends};
   }
 
   std::string axes_of(const Group& group) const {
@@ -159,7 +164,6 @@ class RankTrace {
     const int64_t elements = send.region.volume();
     event.bytes = elements > 0 ? message_bytes(send.codec, dtype, elements) : 0;
     MeetingKey key = message_key(program_.rank, send.peer, send.tag, one.micro_batch);
-    meetings_.arrive(key, one.start_ns);
     open(one, instruction, send.handle, std::move(key));
   }
 
@@ -184,6 +188,7 @@ class RankTrace {
 
   // The same handles as the interpreter's wait completes.
   void add(const Executed& one, const Instruction&, const Wait& wait) {
+    arrive(one.start_ns);
     std::map<int64_t, Open>& flights = open_[wait.handle];
     if (one.block.once() || flights.contains(-1)) {
       for (const auto& [slot, flight] : flights) close(one, flight);
@@ -196,13 +201,20 @@ class RankTrace {
     close(one, found->second);
     flights.erase(found);
   }
+  // A rank that waits for anything takes part in all that it has issued.
+  void arrive(int64_t at) {
+    for (auto& [handle, flights] : open_) {
+      for (auto& [slot, flight] : flights) {
+        if (flight.ready || flight.meeting.empty()) continue;
+        meetings_.arrive(flight.meeting, at);
+        flight.ready = true;
+      }
+    }
+  }
   void close(const Executed& one, const Open& flight) {
     TraceEvent& event = events_[flight.event];
     event.end_s = std::max(event.end_s, seconds(one.end_ns));
     if (flight.meeting.empty()) return;
-    // A sender is ready when it has sent; whoever takes, when it waits.
-    const bool sends = event.lane == Lane::kMessage && event.bytes > 0;
-    if (!sends) meetings_.arrive(flight.meeting, one.start_ns);
     met_.emplace_back(flight.event, flight.meeting);
   }
 

@@ -37,9 +37,9 @@ Events events_of(const Simulation& simulation) {
 class Trace : public testing::TestWithParam<const char*> {
  protected:
   Trace()
-      : data_((std::filesystem::temp_directory_path() /
-               ("tessera_trace_" + std::to_string(getpid())))
-                  .string()) {
+      : data_(
+            (std::filesystem::temp_directory_path() / ("tessera_trace_" + std::to_string(getpid())))
+                .string()) {
     std::ofstream file(data_);
     for (int i = 0; i < 200; ++i) file << "the same words again and again; ";
   }

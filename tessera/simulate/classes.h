@@ -51,9 +51,15 @@ struct Lowered {
   std::map<int, Program> programs;  // by rank
   Status add(int rank);
 };
-// `alone`: devices that are a class each (stragglers). fold = false: every rank is a class.
+enum class Fold : uint8_t {
+  kNone,    // every rank is a class
+  kExact,   // as above
+  kPlaces,  // the ranks of the same stages, whatever their pieces and nodes: the first speaks for
+            // all
+};
+// `alone`: devices that are a class each (stragglers), with kExact.
 // Afterwards `lowered` has the programs of all representatives.
-Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, bool fold,
+Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, Fold fold,
                              const std::vector<int64_t>& alone, NodeSharing& sharing);
 
 }  // namespace tessera

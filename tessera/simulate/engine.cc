@@ -74,7 +74,7 @@ Result<Outcome> Engine::run() {
         ++played_;
         const Text& words = text(text_of(event.who, event.version));
         post(event.who, words.items[static_cast<size_t>(event.item)],
-             player(event.who).schedule[static_cast<size_t>(event.version)].micro_batch);
+             player(event.who).schedule[static_cast<size_t>(event.version)].micro_batch, words.ref);
         break;
       }
     }
@@ -155,7 +155,7 @@ void Engine::post_receives(int32_t p, int32_t run, double host_at) {
       push({Event::kPost, time, 0, p, run, at});
     } else {
       post(p, text(index).items[static_cast<size_t>(at)],
-           player(p).schedule[static_cast<size_t>(run)].micro_batch);
+           player(p).schedule[static_cast<size_t>(run)].micro_batch, text(index).ref);
     }
   }
 }
@@ -263,7 +263,7 @@ bool Engine::step_join(int32_t p, const Item& item) {
   }
   a.h += item.host_s;
   if (item.kind == ItemKind::kReceive) {
-    post(p, item, player(p).schedule[static_cast<size_t>(a.run)].micro_batch);
+    post(p, item, player(p).schedule[static_cast<size_t>(a.run)].micro_batch, text(a.text).ref);
   } else {
     join(p, item);
   }

@@ -26,6 +26,7 @@ struct Part {  // of a player in a transfer
   int32_t player = 0;
   int32_t slot = 0;
   const Item* item = nullptr;
+  BlockRef block;       // where the player's item stands
   bool queued = false;  // stands in the queue of a stream (a receive does not)
   int32_t before = -1;  // the transfer before it in that queue, if it had to wait for one
   double rate = 1;      // what the player's links and compute allow
@@ -35,7 +36,6 @@ struct Transfer {
   std::vector<Part> parts;
   Phase phase = Phase::kGathering;
   const Item* item = nullptr;  // of who issues or sends
-  BlockRef block;
   int64_t micro_batch = 0;
   int32_t heads = 0;    // parts that are first of their stream
   bool posted = false;  // a receive
@@ -121,8 +121,8 @@ class Engine {
   // engine_transfers.cc
   void join(int32_t p, const Item& item);
   void join_underway(int32_t p, const Item& item, double start);
-  void post(int32_t p, const Item& item, int64_t micro_batch);
-  int32_t transfer_of(int32_t p, const Item& item, int64_t micro_batch, BlockRef block);
+  void post(int32_t p, const Item& item, int64_t micro_batch, BlockRef block);
+  int32_t transfer_of(int32_t p, const Item& item, int64_t micro_batch);
   void try_start(int32_t t);
   void start(int32_t t);
   void on_transfer(int32_t t);

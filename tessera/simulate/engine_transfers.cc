@@ -29,12 +29,11 @@ void Engine::schedule_transfer(int32_t t, double time) {
 }
 
 // The transfer that the player's next arrival at the item's match belongs to.
-int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch, BlockRef block) {
+int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch) {
   const auto make = [&] {
     transfers_.emplace_back();
     Transfer& fresh = transfers_.back();
     fresh.item = &item;
-    fresh.block = block;
     fresh.micro_batch = micro_batch;
     return static_cast<int32_t>(transfers_.size()) - 1;
   };
@@ -50,11 +49,11 @@ int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch, Bl
 
 void Engine::join(int32_t p, const Item& item) {
   const Run& run = player(p).schedule[static_cast<size_t>(actor(p).run)];
-  const int32_t t = transfer_of(p, item, run.micro_batch, text(actor(p).text).ref);
+  const int32_t t = transfer_of(p, item, run.micro_batch);
   const int32_t s = slot_of(p, item);
   auto& queue = actor(p).queues[static_cast<size_t>(item.stream)];
   const int32_t before = queue.empty() ? -1 : queue.back();
-  transfer(t).parts.push_back({p, s, &item, true, before, 1});
+  transfer(t).parts.push_back({p, s, &item, text(actor(p).text).ref, true, before, 1});
   transfer(t).last = p;
   transfer(t).ready = now_;
   slot(p, s) = {t, -1};
@@ -68,10 +67,10 @@ void Engine::join(int32_t p, const Item& item) {
 // A collective of the player alone that began at `start`, which is past.
 void Engine::join_underway(int32_t p, const Item& item, double start_s) {
   const Run& run = player(p).schedule[static_cast<size_t>(actor(p).run)];
-  const int32_t t = transfer_of(p, item, run.micro_batch, text(actor(p).text).ref);
+  const int32_t t = transfer_of(p, item, run.micro_batch);
   Transfer& moving = transfer(t);
   const int32_t s = slot_of(p, item);
-  moving.parts.push_back({p, s, &item, true, -1, 1});
+  moving.parts.push_back({p, s, &item, text(actor(p).text).ref, true, -1, 1});
   moving.last = p;
   moving.ready = moving.start = start_s;
   moving.heads = 1;
@@ -88,13 +87,13 @@ void Engine::join_underway(int32_t p, const Item& item, double start_s) {
 }
 
 // A receive: it stands in no stream, it only lets the message come.
-void Engine::post(int32_t p, const Item& item, int64_t micro_batch) {
-  const int32_t t = transfer_of(p, item, micro_batch, {});
+void Engine::post(int32_t p, const Item& item, int64_t micro_batch, BlockRef block) {
+  const int32_t t = transfer_of(p, item, micro_batch);
   Transfer& message = transfer(t);
   const auto handle = static_cast<size_t>(item.handle);
   int32_t s = slot_base_[static_cast<size_t>(p)][handle];
   if (player(p).handles[handle].each_micro_batch) s += static_cast<int32_t>(micro_batch);
-  message.parts.push_back({p, s, &item, false, -1, 1});
+  message.parts.push_back({p, s, &item, block, false, -1, 1});
   message.posted = true;
   if (message.phase == Phase::kDone) {
     slot(p, s) = {t, message.end};
@@ -215,7 +214,7 @@ void Engine::count_part(const Transfer& done, const Part& part) {
     result.accounts[static_cast<size_t>(part.item->account)].busy_s += busy;
   }
   if (play_.rules.events) {
-    trace_.push_back({player(part.player).rank, part.item->lane, part.item->stream, done.block,
+    trace_.push_back({player(part.player).rank, part.item->lane, part.item->stream, part.block,
                       part.item->instruction, done.micro_batch, done.start, done.end,
                       part.item->label, -1, part.item->bytes});
   }

@@ -537,6 +537,11 @@ class PlayerOutline {
   When when_ = When::kAlways;
 };
 
+Fold fold_of(const SimulateOptions& options, bool noisy) {
+  if (!options.fold || noisy) return Fold::kNone;
+  return options.fold_places && options.stragglers.empty() ? Fold::kPlaces : Fold::kExact;
+}
+
 }  // namespace
 
 Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
@@ -547,7 +552,7 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
   for (const auto& [device, times] : options.stragglers) alone.push_back(device);
   const bool noisy = options.jitter > 0 || options.style.jitter > 0;
   NodeSharing sharing(lowering.plan(), cluster);
-  TESSERA_TRY(out.classes, make_classes(lowered, cluster, options.fold && !noisy, alone, sharing));
+  TESSERA_TRY(out.classes, make_classes(lowered, cluster, fold_of(options, noisy), alone, sharing));
   out.play.micro_batches = lowering.plan().plan.micro_batches;
   Shared shared{lowered, cluster, sharing, options, out, Works(out.works)};
   shared.label("", "");

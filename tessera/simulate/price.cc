@@ -53,6 +53,7 @@ class PlayerPricing {
       case PriceTag::kWork: fill(item, tag, costs_.works[id]); break;
       case PriceTag::kCollective:
         fill(item, tag, costs_.collectives[id], outline_.collectives[id].bytes);
+        item.host_s += style_.host_crowd_s * crowd(outline_.collectives[id].where);
         break;
       case PriceTag::kMessage:
         fill(item, tag, costs_.messages[id], outline_.messages[id].bytes);
@@ -92,6 +93,10 @@ class PlayerPricing {
     count(cost.seconds(), cost.source, cost.uncertainty, tag.times);
     item.latency_s = cost.latency_s;
     item.work_s = cost.transfer_s;
+  }
+
+  static double crowd(const GroupPlacement& where) {  // members of a node beyond four
+    return static_cast<double>(std::max<int64_t>(0, where.members_a_node - 4));
   }
 
   void count(double seconds, CostSource source, double uncertainty, int64_t times) {

@@ -191,7 +191,8 @@ Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outli
 
 // What an outline depends on besides the lowering.
 struct OutlineKey {
-  bool fold = true, gradients = true, parameters = true, messages = true, profile = false;
+  bool fold = true, places = false, gradients = true, parameters = true, messages = true,
+       profile = false;
   std::vector<int64_t> alone;
   std::vector<std::array<int64_t, 3>> parts;  // nodes, devices, cores; tiers
   friend bool operator==(const OutlineKey&, const OutlineKey&) = default;
@@ -199,6 +200,7 @@ struct OutlineKey {
 OutlineKey key_of(const Cluster& cluster, const SimulateOptions& options) {
   const Style& style = options.style;
   OutlineKey key{options.fold && options.jitter == 0 && style.jitter == 0,
+                 options.fold_places,
                  style.overlap_gradients,
                  style.overlap_parameters,
                  style.overlap_messages,

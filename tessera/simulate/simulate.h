@@ -14,7 +14,10 @@ namespace tessera {
 
 struct SimulateOptions {
   Style style;
-  bool fold = true;     // equal ranks run as one; false: every rank
+  bool fold = true;  // equal ranks run as one; false: every rank
+  // All ranks of the same stages run as the first of them, whose pieces of uneven cuts are the
+  // largest, also where their places on the nodes differ: for quick predictions of many ranks.
+  bool fold_places = false;
   bool events = false;  // keep every instruction's times (traces, reports)
   // Stretches of a block that nothing from outside disturbs are played at once; the result is the
   // same.

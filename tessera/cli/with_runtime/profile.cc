@@ -63,7 +63,7 @@ class Meter {
 };
 
 tessera::ProfileOptions machine_options(const ProfileOptions& options) {
-  return {options.device, options.ranks, options.quick, nullptr};
+  return {options.device, options.ranks, options.threads, options.quick, nullptr};
 }
 
 std::string path_of(const ProfileOptions& options) {
@@ -133,9 +133,10 @@ Result<int> run_profile(const ProfileOptions& options) {
     TESSERA_TRY_VOID(write_atomically(path_of(options), to_json(profile)));
     if (!options.no_mpi && comm::mpi_available() && mpirun_found()) {
       meter.show("collectives of 2 processes", 1);
-      if (!start_processes(options))
+      if (!start_processes(options)) {
         fmt::print(stderr,
                    "tessera: profile: mpirun failed; nothing was measured between processes\n");
+      }
     }
   }
   return print(fmt::format("{}: {} families, {} sizes, {} ranks side by side, {:.0f} s\n",
