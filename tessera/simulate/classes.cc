@@ -1,6 +1,7 @@
 #include "tessera/simulate/classes.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string>
 
@@ -48,37 +49,59 @@ std::vector<int64_t> view_of(const std::vector<int>& members, const std::vector<
   return out;
 }
 
-// Whom the ranks of a place exchange messages with, as differences of ranks; only where both meshes
-// are alike, so that the difference is the same for all of them.
+// Whom the ranks of a role exchange messages with: at which place, how many coordinates further on
+// each axis (a ring's last rank sends to its first); only where both meshes are alike, so that this
+// is the same for all of them.
 struct Peers {
+  int32_t role;
   PlaceId place;
   const Mesh* mesh;
-  std::vector<int64_t> offsets;
+  const ResolvedPlan* plan;
+  std::map<std::pair<PlaceId, std::vector<int64_t>>, int64_t> steps;  // elements both ways
+
+  int64_t peer(const std::vector<int64_t>& from, PlaceId there,
+               const std::vector<int64_t>& step) const {
+    std::vector<int64_t> to(from.size());
+    for (size_t a = 0; a < from.size(); ++a) to[a] = (from[a] + step[a]) % mesh->axes[a].size;
+    return plan->places[there.index()].mesh.rank_at(to);
+  }
 };
-std::vector<Peers> peers_of(const ResolvedPlan& plan, const std::map<int, Program>& programs) {
+std::vector<Peers> peers_of(const ResolvedPlan& plan, const Lowered& lowered) {
   std::vector<Peers> out;
-  for (const auto& [rank, program] : programs) {
-    const PlaceId place = plan.places_of(rank)[0];
-    const Mesh& mine = plan.places[place.index()].mesh;
-    std::set<int64_t> offsets;
-    const auto add = [&, here = rank](int peer) {
-      const Mesh& other = plan.places[plan.places_of(peer)[0].index()].mesh;
-      if (other.axes == mine.axes) offsets.insert(peer - here);
+  for (const auto& [rank, program] : lowered.programs) {
+    Peers mine;
+    mine.plan = &plan;
+    mine.role = lowered.role_of_rank[static_cast<size_t>(rank)];
+    mine.place = plan.places_of(rank)[0];
+    mine.mesh = &plan.places[mine.place.index()].mesh;
+    const std::vector<int64_t> from = mine.mesh->coordinates(rank);
+    const auto add = [&](int peer, const Box& region) {
+      const PlaceId place = plan.places_of(peer)[0];
+      const Mesh& there = plan.places[place.index()].mesh;
+      if (there.axes != mine.mesh->axes) return;
+      std::vector<int64_t> step = there.coordinates(peer);
+      for (size_t a = 0; a < step.size(); ++a) {
+        const int64_t size = mine.mesh->axes[a].size;
+        step[a] = (step[a] - from[a] + size) % size;
+      }
+      mine.steps[{place, std::move(step)}] += region.volume();
     };
     for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
-        if (const auto* send = std::get_if<Send>(&instruction.body)) add(send->peer);
-        if (const auto* receive = std::get_if<Recv>(&instruction.body)) add(receive->peer);
+        if (const auto* send = std::get_if<Send>(&instruction.body)) add(send->peer, send->region);
+        if (const auto* receive = std::get_if<Recv>(&instruction.body))
+          add(receive->peer, receive->region);
       }
     }
-    if (!offsets.empty()) out.push_back({place, &mine, {offsets.begin(), offsets.end()}});
+    if (!mine.steps.empty()) out.push_back(std::move(mine));
   }
   return out;
 }
 
 // Splits colours by what the ranks see of their groups; true if there are more afterwards.
-bool refine(std::vector<int32_t>& colours, const std::vector<GroupSet>& sets,
-            const std::vector<Peers>& peers, NodeSharing& sharing, const Cluster& cluster) {
+bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
+            const std::vector<GroupSet>& sets, const std::vector<Peers>& peers,
+            NodeSharing& sharing, const Cluster& cluster) {
   std::set<int32_t> before(colours.begin(), colours.end());
   before.erase(-1);
   std::vector<std::vector<int64_t>> seen(colours.size());
@@ -110,15 +133,19 @@ bool refine(std::vector<int32_t>& colours, const std::vector<GroupSet>& sets,
   }
   for (const Peers& some : peers) {
     for (int64_t rank = 0; rank < static_cast<int64_t>(colours.size()); ++rank) {
-      if (!some.mesh->contains(rank)) continue;
+      if (roles[static_cast<size_t>(rank)] != some.role) continue;
       auto& mine = seen[static_cast<size_t>(rank)];
-      for (const int64_t offset : some.offsets) {
-        const int64_t peer = rank + offset;
-        if (peer < 0 || peer >= static_cast<int64_t>(colours.size())) continue;
-        mine.push_back(colours[static_cast<size_t>(peer)]);
-        mine.push_back(node_of(cluster, rank) == node_of(cluster, peer) ? -1 : -2);
-        mine.push_back(sharing.ranks_on_node(some.place, rank));
+      const std::vector<int64_t> from = some.mesh->coordinates(rank);
+      // Peers that get equally much are told apart by nothing but what they are.
+      std::vector<std::array<int64_t, 3>> views;
+      for (const auto& [to, elements] : some.steps) {
+        const int64_t peer = some.peer(from, to.first, to.second);
+        views.push_back({elements, colours[static_cast<size_t>(peer)],
+                         node_of(cluster, rank) == node_of(cluster, peer) ? -1 : -2});
       }
+      std::sort(views.begin(), views.end());
+      for (const auto& view : views) mine.insert(mine.end(), view.begin(), view.end());
+      mine.push_back(sharing.ranks_on_node(some.place, rank));
     }
   }
   std::map<std::vector<int64_t>, int32_t> number;
@@ -225,8 +252,8 @@ Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, Fold fold
       TESSERA_TRY_VOID(lowered.add(one.representative));
     }
     const std::vector<GroupSet> sets = group_sets(*lowered.lowering, lowered.programs);
-    const std::vector<Peers> peers = peers_of(lowered.lowering->plan(), lowered.programs);
-    while (refine(colours, sets, peers, sharing, cluster)) {
+    const std::vector<Peers> peers = peers_of(lowered.lowering->plan(), lowered);
+    while (refine(colours, role, sets, peers, sharing, cluster)) {
     }
   }
   std::map<int32_t, int32_t> index;  // colour -> class, by lowest rank
