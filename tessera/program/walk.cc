@@ -1172,11 +1172,20 @@ class Walker {
     if (takes_parts && !(summed && scales_alone(reader))) return;
     std::optional<Layout> target = destination(tensor, place, made.region.layout);
     if (summed && block_of(reader).kind != BlockKind::kUpdate) return;
+    if (takes_parts && collectives_to(tensor, place, made, target) != 1) return;
     const When when = summed ? When::kLast : When::kAlways;
     const Held done = complete(place, tensor, made, target, block, reader.id, when);
     const bool backward = block.kind == BlockKind::kBackward || block.kind == BlockKind::kWeight;
     if (backward && sharded_at_rest(tensor))
       leave(place, block, made, {done, std::nullopt, reader.id, when});
+  }
+
+  // How many collectives complete it, one after the other. Between two a block would wait.
+  int64_t collectives_to(TensorId tensor, PlaceId place, const Held& made,
+                         const std::optional<Layout>& target) {
+    if (!target || !target->complete()) return 1;
+    const auto& path = find_path(place, tensor, made.region.layout, *target);
+    return std::count_if(path.begin(), path.end(), [](const auto& step) { return !step.slice; });
   }
 
   // Is the op, once a step, one of a chain of linear ops of one operand in one dtype at whose end no
