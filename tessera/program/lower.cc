@@ -74,7 +74,8 @@ std::optional<std::vector<BlockRef>> Lowering::Impl::order_of(PlaceId place) con
     std::set<BlockRef> seen;
     for (const BlockRun& run : plan.schedule[row]) {
       const BlockRef block = block_of(run);
-      if (plan.place_of(StageId(static_cast<size_t>(run.stage))) == place && seen.insert(block).second)
+      if (plan.place_of(StageId(static_cast<size_t>(run.stage))) == place &&
+          seen.insert(block).second)
         order.push_back(block);
     }
     if (out && *out != order) return std::nullopt;

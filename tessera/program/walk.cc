@@ -1188,8 +1188,8 @@ class Walker {
     return std::count_if(path.begin(), path.end(), [](const auto& step) { return !step.slice; });
   }
 
-  // Is the op, once a step, one of a chain of linear ops of one operand in one dtype at whose end no
-  // other operand is added? Then completing its operand moves as many bytes as completing what
+  // Is the op, once a step, one of a chain of linear ops of one operand in one dtype at whose end
+  // no other operand is added? Then completing its operand moves as many bytes as completing what
   // comes of it, but can begin in the last backward pass.
   bool scales_alone(const Op& op) const {
     const PlaceId place = place_of(op);
