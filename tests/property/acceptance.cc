@@ -64,8 +64,8 @@ void expect_lowered_programs_are_accepted(int cases) {
     // Finding a simpler case takes minutes: what was drawn is shown at once.
     if (!failed && judged.outcome == Outcome::kWrong) {
       failed = true;
-      fmt::print(stderr, "first case that fails: {}\n---- plan\n{}\n---- graph\n{}\n",
-                 judged.reason, random.plan, to_text(random.graph));
+      fmt::print(stderr, "first case that fails, after {}: {}\n---- plan\n{}\n---- graph\n{}\n",
+                 accepted + refusals, judged.reason, random.plan, to_text(random.graph));
     }
     if (judged.outcome == Outcome::kAccepted) ++accepted;
     if (judged.outcome == Outcome::kRefused) {
