@@ -433,11 +433,16 @@ class Walker {
     crossing.routes = find_routes(tensor, source, place, from.region.layout, to.region.layout);
     crossing.handle = to.pending;
     at(place).pending[to.pending] = {arrives, When::kAlways};
-    emit(place, arrives, {crossing, When::kAlways, reader.id});
-    crossing.sends = true;
-    crossing.handle = next_handle_++;
-    at(source).sends.push_back({crossing.handle, from.buffer, block});
-    emit(source, block, {crossing, When::kAlways, reader.id});
+    TextCross sending = crossing;
+    sending.sends = true;
+    sending.handle = next_handle_++;
+    at(source).sends.push_back({sending.handle, from.buffer, block});
+    // A rank at both places copies where it receives. In one block, what the sender does for the
+    // crossing (waits, copies from other tiers) must come before that.
+    const bool copies = arrives == block && share_ranks(mesh(source), mesh(place));
+    if (copies) emit(source, block, {sending, When::kAlways, reader.id});
+    emit(place, arrives, {std::move(crossing), When::kAlways, reader.id});
+    if (!copies) emit(source, block, {std::move(sending), When::kAlways, reader.id});
     // Blocks are not walked in the order in which the place runs them.
     if (a_.blocks[reader.id.index()] != arrives && !block.once())
       settle(place, to, arrives, reader.id);
