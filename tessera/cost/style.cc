@@ -42,8 +42,8 @@ constexpr std::array<Preset, 11> kPresets = {{
      "step_overhead_s=5ms"},
     {"nemo", "NeMo and Megatron-Bridge: Megatron-Core with Transformer Engine layers",
      "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=30us,"
-     "elementwise_passes=0.6,loss_passes=2.5,copy_views=false,allocator=caching,"
-     "step_overhead_s=5ms"},
+     "elementwise_passes=0.6,loss_passes=2.5,copy_views=false,activation_overlap=0.5,"
+     "routing_overlap=0.7,allocator=caching,step_overhead_s=5ms"},
     {"fsdp", "PyTorch FSDP over eager layers with fused attention",
      "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=40us,"
      "loss_passes=4,copy_views=false,allocator=caching,step_overhead_s=5ms"},
@@ -102,6 +102,10 @@ const std::vector<Option>& options() {
       {"overlap_gradients", &Style::overlap_gradients},
       {"overlap_parameters", &Style::overlap_parameters},
       {"overlap_messages", &Style::overlap_messages},
+      {"activation_overlap", &Style::activation_overlap, false, 1},
+      {"routing_overlap", &Style::routing_overlap, false, 1},
+      {"inner_efficiency", &Style::inner_efficiency},
+      {"network_efficiency", &Style::network_efficiency},
       {"compute_slowdown", &Style::compute_slowdown},
       {"network_slowdown", &Style::network_slowdown},
       {"collective_slowdown", &Style::collective_slowdown},

@@ -53,6 +53,9 @@ struct Style {
   double inner_efficiency = 1, network_efficiency = 1;
   // Communication that the framework runs beside computation; false: the host waits.
   bool overlap_gradients = true, overlap_parameters = true, overlap_messages = true;
+  // Shares of a collective of activations, and of the exchange of tokens with their experts, that
+  // run in pieces beside the kernels that make or take what moves; the rest is waited for.
+  double activation_overlap = 0, routing_overlap = 0;
   double compute_slowdown = 1.15;  // of compute while communication inside the node runs beside it
   double network_slowdown = 1.03;  // of compute while a NIC is busy
   double collective_slowdown = 1.10;

@@ -175,10 +175,20 @@ void set_precision(Plan& plan, const Run& run) {
   plan.precision.state = DType::kFloat32;
 }
 
+// Bytes of a block's weights in the dtype of the computation.
+int64_t block_bytes(const Run& run) {
+  const Architecture& m = run.model;
+  const double tables = static_cast<double>(m.vocab * m.hidden) * (m.tied ? 1 : 2);
+  const double weights = (parameter_count(m) - tables) / static_cast<double>(m.layers * run.tp);
+  return static_cast<int64_t>(weights * (run.arithmetic == Arithmetic::kFp32 ? 4 : 2));
+}
+
 // What the recipes do not say.
 void add_details(Plan& plan, const Run& run) {
   set_precision(plan, run);
   plan.bucket_bytes = std::min(run.framework.bucket_bytes, kUnbounded);
+  if (run.zero == 3 && run.framework.whole_blocks)
+    plan.bucket_bytes = std::max(plan.bucket_bytes, block_bytes(run) + block_bytes(run) / 10);
   const std::vector<std::string> axes = replica_axes(run);
   // Masters rest in shards; the narrow copy that is gathered from them is kept for the step.
   if (run.zero == 1 && run.framework.gathers_once && !axes.empty() &&

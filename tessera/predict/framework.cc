@@ -88,6 +88,7 @@ std::vector<Framework> make_frameworks() {
     framework.style = style;
     framework.narrow_gradients = framework.name == "fsdp";
     framework.sequence_shard = framework.name != "deepspeed";
+    framework.whole_blocks = framework.name != "deepspeed";
     all.push_back(framework);
   }
   for (const auto& [name, style] : {std::pair{"oneflow", "oneflow"}, std::pair{"mxnet", "compiled"},
@@ -203,6 +204,7 @@ const std::vector<std::pair<std::string, Option>>& options() {
       {"dropout", &Framework::dropout},
       {"bucket_bytes", &Framework::bucket_bytes},
       {"prefetch", &Framework::prefetch},
+      {"whole_blocks", &Framework::whole_blocks},
       {"vocab_multiple", &Framework::vocab_multiple},
       {"vocab_from_tp", &Framework::vocab_from_tp},
       {"recompute_as_stated", &Framework::recompute_as_stated},
@@ -262,6 +264,8 @@ Framework framework_of(const Row& row, std::string& reason) {
       reason = "megatron-core by GPU, ZeRO or recompute";
       return named("megatron-core");
     }
+    // Megatron's family shards no parameters: FSDP or a compiler does.
+    if (named(name).interleaved && row.zero == 3) break;
     return named(name);
   }
   const std::string_view name = by_features(row);

@@ -79,9 +79,21 @@ void choose_degrees(Run& run, bool tp_open, bool pp_open) {
   replicas();
 }
 
+// A run that fills no whole number of nodes takes as many GPUs of each (16 of the 18 trays of a
+// rack).
+void place_evenly(Run& run, int64_t gpus) {
+  if (gpus <= run.gpus_a_node || gpus % run.gpus_a_node == 0) return;
+  int64_t used = run.gpus_a_node;
+  while (gpus % used != 0) --used;
+  if (used <= run.gpus_a_node / 2) return;
+  run.reasons.push_back(fmt::format("{} of {} GPUs a node", used, run.gpus_a_node));
+  run.gpus_a_node = used;
+}
+
 Status set_degrees(Run& run, const Row& row) {
   run.gpus_a_node = row.gpus_a_node.value_or(run.machine.gpus_a_node);
   if (!row.gpus_a_node) run.reasons.push_back(fmt::format("{} GPUs a node", run.gpus_a_node));
+  if (row.gpus) place_evenly(run, *row.gpus);
   run.tp = row.tp.value_or(1);
   run.pp = row.pp.value_or(1);
   run.cp = row.cp.value_or(1);

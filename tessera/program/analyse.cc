@@ -219,7 +219,10 @@ class Analyser {
       if (op.phase == Phase::kUpdate) {
         out_.blocks.emplace_back(BlockKind::kUpdate);
       } else if (!many) {
-        out_.blocks.push_back(phase_block(op));
+        // With one micro-batch the phase decides, but for what is made of tensors at rest to be
+        // kept for the step: it is gathered ahead of the step's work.
+        const bool ahead = !inside && before == Dependence::kNone && kept_for_the_step(op);
+        out_.blocks.push_back(ahead ? BlockRef(BlockKind::kPrologue) : phase_block(op));
       } else if (inside) {
         if (before == Dependence::kAfter) {
           return invalid_input(fmt::format(
@@ -240,11 +243,17 @@ class Analyser {
             std::any_of(tensor.dims.begin(), tensor.dims.end(),
                         [&](const Dim& dim) { return dim.name == plan_.plan.micro_batch_dim; });
         Dependence made = before;
-        if (inside && many) made = per_micro_batch ? Dependence::kInside : Dependence::kAfter;
+        if (inside) made = per_micro_batch || !many ? Dependence::kInside : Dependence::kAfter;
         tensors[output.index()] = made;
       }
     }
     return {};
+  }
+
+  bool kept_for_the_step(const Op& op) const {
+    return std::all_of(op.outputs.begin(), op.outputs.end(), [&](TensorId output) {
+      return plan_.tensors[output.index()].keep == Keep::kStep;
+    });
   }
 
   BlockRef phase_block(const Op& op) const {

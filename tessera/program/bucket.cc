@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tessera/program/place_text.h"
+#include "tessera/program/touches.h"
 
 namespace tessera {
 namespace {
@@ -27,28 +28,6 @@ bool alike(const TextInstruction& a, const TextIssue& x, const TextInstruction& 
   return a.when == b.when && x.kind == y.kind && x.axes == y.axes && x.combiner == y.combiner &&
          dtype(x) == dtype(y) && x.compression == y.compression && !x.classify && !y.classify &&
          x.unit == y.unit;
-}
-
-// Calls reads(buffer) and writes(buffer) of an instruction's operands until one is true.
-template <class Reads, class Writes>
-bool touches(const TextInstruction& instruction, const Reads& reads, const Writes& writes) {
-  if (const auto* compute = std::get_if<TextCompute>(&instruction.body)) {
-    return std::any_of(compute->inputs.begin(), compute->inputs.end(),
-                       [&](const TextView& view) { return reads(view.buffer); }) ||
-           std::any_of(compute->outputs.begin(), compute->outputs.end(),
-                       [&](const TextOutput& output) { return writes(output.view.buffer); });
-  }
-  if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
-    return std::any_of(
-        issue->transfers.begin(), issue->transfers.end(),
-        [&](const TextTransfer& t) { return reads(t.from.buffer) || writes(t.to.buffer); });
-  }
-  if (const auto* cross = std::get_if<TextCross>(&instruction.body))
-    return cross->sends ? reads(cross->from.buffer) : writes(cross->to.buffer);
-  if (const auto* copy = std::get_if<TextCopy>(&instruction.body))
-    return reads(copy->from.buffer) || writes(copy->to.buffer);
-  if (const auto* load = std::get_if<TextLoad>(&instruction.body)) return writes(load->to.buffer);
-  return false;
 }
 
 // The buckets that may still take more, and how many of them each buffer is in.
@@ -141,10 +120,15 @@ std::map<int, int> join_collectives(std::vector<TextInstruction>& block, const P
     if (issue == nullptr || issue->classify) continue;
     const int64_t own = bytes_of(*issue, text, shapes);
     const auto it = std::find_if(open.buckets().begin(), open.buckets().end(), [&](const auto& b) {
-      return b.bytes + own <= bytes &&
-             alike(block[b.at], std::get<TextIssue>(block[b.at].body), block[i], *issue, shapes);
+      return alike(block[b.at], std::get<TextIssue>(block[b.at].body), block[i], *issue, shapes);
     });
     if (it == open.buckets().end()) {
+      open.add({i, own});
+      continue;
+    }
+    // A full one leaves at once: to wait for something small and late would delay it.
+    if (it->bytes + own > bytes) {
+      open.close(std::get<TextIssue>(block[it->at].body).handle);
       open.add({i, own});
       continue;
     }

@@ -23,6 +23,7 @@ struct Lowering::Impl {
     return {graph.get(), plan.plan.micro_batch_dim, plan.plan.micro_batches};
   }
   void find_shapes();
+  std::optional<std::vector<BlockRef>> order_of(PlaceId place) const;
 
   bool several_places() const;
   // Of ranks at one place; of_rank: index into `out`, by rank.
@@ -48,7 +49,9 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   impl.analysis.shapes.graph = impl.graph.get();
   WalkInput input{impl.graph, &impl.plan, std::move(options.fetch)};
   TESSERA_TRY(impl.texts, write_place_texts(input, impl.analysis));
-  for (PlaceText& text : impl.texts) {
+  for (size_t place = 0; place < impl.texts.size(); ++place) {
+    PlaceText& text = impl.texts[place];
+    if (const auto order = impl.order_of(PlaceId(place))) await_late(text, *order);
     if (impl.plan.plan.prefetch) prefetch_at_rest(text, *impl.graph, *impl.plan.plan.prefetch);
     bucket_collectives(text, impl.rule(), impl.plan.plan.bucket_bytes);
   }
@@ -58,6 +61,27 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
     next_handle = std::max(next_handle, end_of_handles(text));
   for (PlaceText& text : impl.texts) stage_tiers(text, impl.rule(), impl.plan, next_handle);
   return lowering;
+}
+
+// The place's blocks of micro-batches by their first runs; none if its ranks differ in it (they run
+// the orders of several rows).
+std::optional<std::vector<BlockRef>> Lowering::Impl::order_of(PlaceId place) const {
+  std::optional<std::vector<BlockRef>> out;
+  for (size_t row = 0; row < plan.rows.size(); ++row) {
+    if (std::find(plan.rows[row].begin(), plan.rows[row].end(), place) == plan.rows[row].end())
+      continue;
+    std::vector<BlockRef> order;
+    std::set<BlockRef> seen;
+    for (const BlockRun& run : plan.schedule[row]) {
+      const BlockRef block = block_of(run);
+      if (plan.place_of(StageId(static_cast<size_t>(run.stage))) == place &&
+          seen.insert(block).second)
+        order.push_back(block);
+    }
+    if (out && *out != order) return std::nullopt;
+    out = std::move(order);
+  }
+  return out;
 }
 
 void Lowering::Impl::find_shapes() {

@@ -154,6 +154,9 @@ Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>&
 Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const Mesh& mesh,
                 const std::vector<int64_t>& coordinates, int64_t step);
 
+// The block that a run of the schedule runs.
+BlockRef block_of(const BlockRun& run);
+
 // Passes: place text -> place text. Joins adjacent collectives of the same kind, group, combiner
 // and dtype whose waits come later, up to `bytes` a bucket; the bucket is issued where its last
 // member was.
@@ -161,6 +164,10 @@ void bucket_collectives(PlaceText& text, const ShapeRule& shapes, int64_t bytes)
 
 // Moves the gathering of tensors at rest before the unit `ahead` before the one that reads them.
 void prefetch_at_rest(PlaceText& text, const Graph& graph, const Prefetch& prefetch);
+
+// What the prologue gathers for the micro-batches is awaited where they first use it. `order`: the
+// place's blocks of micro-batches by their first runs.
+void await_late(PlaceText& text, const std::vector<BlockRef>& order);
 
 // The first handle that the text does not use.
 int end_of_handles(const PlaceText& text);

@@ -1168,14 +1168,39 @@ class Walker {
     const Held made = at(place).home.at(tensor);
     if (made.region.layout.complete()) return;
     const KindInfo* kind = find_kind(reader.kind);
-    if (kind != nullptr && is_linear(reader) && place_of(reader) == place) return;
+    const bool takes_parts = kind != nullptr && is_linear(reader) && place_of(reader) == place;
+    if (takes_parts && !(summed && scales_alone(reader))) return;
     std::optional<Layout> target = destination(tensor, place, made.region.layout);
-    if (summed && reader.phase != Phase::kUpdate) return;
+    if (summed && block_of(reader).kind != BlockKind::kUpdate) return;
+    if (takes_parts && collectives_to(tensor, place, made, target) != 1) return;
     const When when = summed ? When::kLast : When::kAlways;
     const Held done = complete(place, tensor, made, target, block, reader.id, when);
     const bool backward = block.kind == BlockKind::kBackward || block.kind == BlockKind::kWeight;
     if (backward && sharded_at_rest(tensor))
       leave(place, block, made, {done, std::nullopt, reader.id, when});
+  }
+
+  // How many collectives complete it, one after the other. Between two a block would wait.
+  int64_t collectives_to(TensorId tensor, PlaceId place, const Held& made,
+                         const std::optional<Layout>& target) {
+    if (!target || !target->complete()) return 1;
+    const auto& path = find_path(place, tensor, made.region.layout, *target);
+    return std::count_if(path.begin(), path.end(), [](const auto& step) { return !step.slice; });
+  }
+
+  // Is the op, once a step, one of a chain of linear ops of one operand in one dtype at whose end
+  // no other operand is added? Then completing its operand moves as many bytes as completing what
+  // comes of it, but can begin in the last backward pass.
+  bool scales_alone(const Op& op) const {
+    const PlaceId place = place_of(op);
+    const Op* at = &op;
+    while (at != nullptr && is_linear(*at) && place_of(*at) == place) {
+      if (at->inputs.size() != 1 || at->outputs.size() != 1) return false;
+      const Tensor &from = graph_.tensor(at->inputs[0]), &to = graph_.tensor(at->outputs[0]);
+      if (from.dtype != to.dtype || block_of(*at).kind != BlockKind::kUpdate) return false;
+      at = first_reader(at->outputs[0]);
+    }
+    return true;
   }
 
   // The new value of a tensor at rest, made in the update op's layout inside its own buffer, back
@@ -1253,10 +1278,9 @@ class Walker {
     BlockRef last = send.block;
     if (last.once()) return last;
     const PlaceId id(static_cast<size_t>(&place - places_.data()));
-    constexpr BlockKind kKinds[]{BlockKind::kForward, BlockKind::kBackward, BlockKind::kWeight};
     bool behind = false;
     for (const BlockRun& run : schedule_of(id)) {
-      const BlockRef block{kKinds[run.kind], static_cast<int32_t>(run.stage)};
+      const BlockRef block = tessera::block_of(run);
       if (run.micro_batch != 0) continue;
       if (behind && reads(place.text.blocks, block, send.buffer)) last = block;
       behind = behind || block == send.block;

@@ -328,13 +328,24 @@ class PlayerOutline {
     return (issue.codec ? coded_traffic(items, *issue.codec, me) : bucket_traffic(items, me)).bytes;
   }
 
+  bool is_gradient_of_parameter(const Tensor& tensor) const {
+    return tensor.role == Role::kGradient && tensor.of.valid() &&
+           graph_.tensor(tensor.of).role == Role::kParameter;
+  }
+
+  Moves moves(const Issue& issue) const {
+    const Tensor& tensor = graph_.tensor(issue.transfers[0].tensor);
+    const bool between_ops = tensor.role == Role::kActivation ||
+                             (tensor.role == Role::kGradient && !is_gradient_of_parameter(tensor));
+    if (ref_.once() || !between_ops) return Moves::kOther;
+    return issue.kind == CollectiveKind::kAllToAll ? Moves::kTokens : Moves::kActivations;
+  }
+
   // Does the host wait at once for what moves this tensor?
   bool blocks(const Issue& issue) const {
     const Tensor& tensor = graph_.tensor(issue.transfers[0].tensor);
     const Style& style = shared_.options.style;
-    const bool of_parameter =
-        tensor.of.valid() && graph_.tensor(tensor.of).role == Role::kParameter;
-    if (tensor.role == Role::kGradient && of_parameter) return !style.overlap_gradients;
+    if (is_gradient_of_parameter(tensor)) return !style.overlap_gradients;
     if (tensor.role == Role::kParameter || tensor.role == Role::kOptimizerState) {
       return !style.overlap_parameters;
     }
@@ -350,9 +361,10 @@ class PlayerOutline {
     const Group& group = program_.groups[static_cast<size_t>(issue.group)];
     const GroupFacts& where = facts(issue.group);
     const std::string kind(collective_name(issue.kind));
-    Item& item = push(ItemKind::kIssue, PriceTag::kCollective,
-                      entry<PricedCollective>(shared_.out.collectives, shared_.collectives,
-                                              {issue.kind, where.where, whole_bytes(issue)}));
+    Item& item =
+        push(ItemKind::kIssue, PriceTag::kCollective,
+             entry<PricedCollective>(shared_.out.collectives, shared_.collectives,
+                                     {issue.kind, where.where, whole_bytes(issue), moves(issue)}));
     item.lane = Lane::kCollective;
     item.spent = Spent::kCollective;
     item.handle = handles_.at(issue.handle);

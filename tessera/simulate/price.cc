@@ -53,6 +53,7 @@ class PlayerPricing {
       case PriceTag::kWork: fill(item, tag, costs_.works[id]); break;
       case PriceTag::kCollective:
         fill(item, tag, costs_.collectives[id], outline_.collectives[id].bytes);
+        show(item, 1 - hidden(outline_.collectives[id].moves));
         item.host_s += style_.host_crowd_s * crowd(outline_.collectives[id].where);
         break;
       case PriceTag::kMessage:
@@ -93,6 +94,20 @@ class PlayerPricing {
     count(cost.seconds(), cost.source, cost.uncertainty, tag.times);
     item.latency_s = cost.latency_s;
     item.work_s = cost.transfer_s;
+  }
+
+  double hidden(Moves moves) const {
+    switch (moves) {
+      case Moves::kActivations: return style_.activation_overlap;
+      case Moves::kTokens: return style_.routing_overlap;
+      case Moves::kOther: break;
+    }
+    return 0;
+  }
+  // The rest runs in pieces beside the kernels that make or take them.
+  static void show(Item& item, double share) {
+    item.latency_s *= share;
+    item.work_s *= share;
   }
 
   static double crowd(const GroupPlacement& where) {  // members of a node beyond four

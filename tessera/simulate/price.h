@@ -24,10 +24,14 @@ struct PricedWork {
   int64_t part = 0;  // of the cluster
   OpWork work;
 };
+// What a collective moves: values between the ops of a layer, tokens to and from their experts, or
+// something else.
+enum class Moves : uint8_t { kOther, kActivations, kTokens };
 struct PricedCollective {
   CollectiveKind kind = CollectiveKind::kExchange;
   GroupPlacement where;
   int64_t bytes = 0;
+  Moves moves = Moves::kOther;
   friend auto operator<=>(const PricedCollective&, const PricedCollective&) = default;
 };
 struct PricedMessage {
