@@ -124,6 +124,7 @@ Result<Simulation> simulate_case(const Case& item, const Lowering& lowering) {
   TESSERA_TRY(const Cluster cluster, cluster_of(item));
   SimulateOptions options;
   options.fold_places = true;
+  options.steady_state = true;
   TESSERA_TRY(options.style, parse_style(item.expressed.style));
   return simulate(lowering, cluster, options);
 }

@@ -72,7 +72,6 @@ TEST_P(Trace, has_the_instructions_of_the_simulated_step) {
   SimulateOptions options;
   options.fold = false;
   options.events = true;
-  options.steady_state = false;
   const auto simulated =
       simulate(*compiled->lowering, local_cluster(compiled->ranks, nullptr), options);
   ASSERT_TRUE(simulated) << simulated.error().message;

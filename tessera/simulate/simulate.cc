@@ -8,6 +8,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/simulate/memory.h"
 #include "tessera/simulate/price.h"
+#include "tessera/simulate/steady.h"
 
 namespace tessera {
 namespace {
@@ -242,7 +243,8 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   }
   const Outline& outline = *impl_->outline;
   Priced priced = price(outline, cluster, options);
-  TESSERA_TRY(engine::Outcome outcome, engine::run(priced.play));
+  TESSERA_TRY(engine::Outcome outcome,
+              options.steady_state ? engine::run_steady(priced.play) : engine::run(priced.play));
   Simulation out = summarise(impl_->lowered, cluster, outline, options, priced, outcome);
   out.model_flops = impl_->model;
   return out;

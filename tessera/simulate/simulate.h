@@ -22,9 +22,9 @@ struct SimulateOptions {
   // Stretches of a block that nothing from outside disturbs are played at once; the result is the
   // same.
   bool compact = true;
-  // After the pipeline is in its steady state, rounds of micro-batches that take equally long are
-  // counted, not played.
-  bool steady_state = true;
+  // Rounds of micro-batches that take equally long are counted, not played (steady.h): for quick
+  // predictions of many micro-batches. There is no critical path then.
+  bool steady_state = false;
   uint64_t seed = 0;  // of jitter, stragglers and failures
   double jitter = 0;  // relative standard deviation of each kernel's time
   std::vector<std::pair<int64_t, double>> stragglers;  // device, times slower
