@@ -860,6 +860,16 @@ class Walker {
     return making;
   }
 
+  // A step that must set a piece of one output (to zero) computes, and then it makes all of them.
+  static void leave_out_alike(std::vector<Making>& outputs) {
+    const bool computes = std::any_of(outputs.begin(), outputs.end(), [](const Making& making) {
+      return making.piece && making.piece->queries == 0;
+    });
+    for (Making& making : outputs) {
+      if (computes && making.piece) making.piece->queries = 0;
+    }
+  }
+
   // Axes over which the steps make parts of pieces that are at home sharded over these axes: a
   // part need not wait for the others. Empty: parts are collected, and merged at the end.
   std::vector<AxisId> homeward_axes(const Making& making, TensorId tensor, PlaceId place) {
@@ -931,6 +941,7 @@ class Walker {
     std::vector<Making> outputs;
     for (size_t o = 0; o < op.outputs.size(); ++o)
       outputs.push_back(prepare_output(op, o, place, block));
+    leave_out_alike(outputs);
     for (size_t i = 0; i < operands.size(); ++i) fetch_step(op, i, operands[i], 0, place, block);
     std::vector<TextInstruction> due;
     for (int64_t step = 0; step < steps; ++step) {
