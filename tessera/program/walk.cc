@@ -30,6 +30,12 @@ struct Pending {
   When when;
 };
 
+// Its wait, in another block than the issue.
+struct Awaited {
+  Pending issued;
+  BlockRef block;
+};
+
 // A send whose buffer must rest until it has been taken.
 struct OpenSend {
   int handle;
@@ -67,6 +73,7 @@ struct PlaceState {
   std::map<std::pair<BlockRef, TensorId>, std::vector<Held>> copies;
   std::map<TensorId, std::vector<Held>> loads;
   std::map<int, Pending> pending;  // by handle
+  std::map<int, Awaited> awaited;
   std::vector<OpenSend> sends;
   std::list<FetchedSteps> fetched;  // a list: readers keep pointers
   std::map<BlockRef, LeavingParts> leaving;
@@ -137,11 +144,34 @@ class Walker {
     if (held.pending < 0) return;
     PlaceState& state = at(place);
     const auto it = state.pending.find(held.pending);
-    if (it == state.pending.end()) return;
-    const BlockRef where = it->second.block.kind == BlockKind::kPrologue ? it->second.block : block;
-    const When when = it->second.block == where ? it->second.when : When::kAlways;
-    emit(place, where, {TextWait{held.pending, 0}, when, cause});
+    if (it == state.pending.end()) return settle_earlier(place, held.pending, block, cause);
+    const Pending issued = it->second;
     state.pending.erase(it);
+    wait_in(place, held.pending, issued,
+            issued.block.kind == BlockKind::kPrologue ? issued.block : block, cause);
+  }
+
+  void wait_in(PlaceId place, int handle, const Pending& issued, BlockRef block, OpId cause) {
+    const bool same = issued.block == block;
+    emit(place, block, {TextWait{handle, 0}, same ? issued.when : When::kAlways, cause});
+    if (!same) at(place).awaited[handle] = {issued, block};
+  }
+
+  // Blocks are not walked in the order in which the place runs them: what a later block waits for
+  // may be used in an earlier one too. The wait moves there; to the end of the issue's block if
+  // neither always runs before the other.
+  void settle_earlier(PlaceId place, int handle, BlockRef block, OpId cause) {
+    PlaceState& state = at(place);
+    const auto it = state.awaited.find(handle);
+    if (it == state.awaited.end()) return;
+    const auto [issued, late] = it->second;
+    if (block == late || runs_before(place, late, block)) return;
+    std::erase_if(state.text.blocks[late], [&](const TextInstruction& instruction) {
+      const auto* wait = std::get_if<TextWait>(&instruction.body);
+      return wait != nullptr && wait->handle == handle;
+    });
+    state.awaited.erase(it);
+    wait_in(place, handle, issued, runs_before(place, block, late) ? block : issued.block, cause);
   }
 
   // ---- at rest
@@ -1204,8 +1234,8 @@ class Walker {
     return std::count_if(path.begin(), path.end(), [](const auto& step) { return !step.slice; });
   }
 
-  // Is the op, once a step, one of a chain of linear ops of one operand in one dtype at whose end no
-  // other operand is added? Then completing its operand moves as many bytes as completing what
+  // Is the op, once a step, one of a chain of linear ops of one operand in one dtype at whose end
+  // no other operand is added? Then completing its operand moves as many bytes as completing what
   // comes of it, but can begin in the last backward pass.
   bool scales_alone(const Op& op) const {
     const PlaceId place = place_of(op);
@@ -1302,6 +1332,22 @@ class Walker {
       behind = behind || block == send.block;
     }
     return last;
+  }
+
+  // Of one micro-batch, in all rows that have the place.
+  bool runs_before(PlaceId place, BlockRef a, BlockRef b) const {
+    if (a.once() || b.once()) return a.kind == BlockKind::kPrologue || b.kind == BlockKind::kUpdate;
+    for (size_t row = 0; row < plan_.rows.size(); ++row) {
+      const std::vector<PlaceId>& places = plan_.rows[row];
+      if (std::find(places.begin(), places.end(), place) == places.end()) continue;
+      const auto first = std::find_if(plan_.schedule[row].begin(), plan_.schedule[row].end(),
+                                      [&](const BlockRun& run) {
+                                        const BlockRef block = tessera::block_of(run);
+                                        return run.micro_batch == 0 && (block == a || block == b);
+                                      });
+      if (first == plan_.schedule[row].end() || tessera::block_of(*first) != a) return false;
+    }
+    return true;
   }
 
   // The order of the first row that has the place.
