@@ -86,7 +86,7 @@ std::vector<Framework> make_frameworks() {
     Framework framework;
     framework.name = name;
     framework.style = style;
-    framework.narrow_gradients = framework.name == "fsdp";
+    framework.narrow_gradients = framework.name == "fsdp" || framework.name == "maxtext";
     framework.sequence_shard = framework.name != "deepspeed";
     framework.whole_blocks = framework.name != "deepspeed";
     all.push_back(framework);
@@ -117,8 +117,12 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// Words in the name of a source and the framework they mean; the first that is found counts.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 41> kSources = {{
+// Words in the name of a source and the framework they mean, and which one of its rows with sharded
+// parameters ("": by their features); the first that is found counts.
+struct Source {
+  std::string_view word, framework, sharded = "";
+};
+constexpr std::array<Source, 41> kSources = {{
     {"vtrain measured single", "vtrain-node"},
     {"vtrain", "vtrain"},
     {"bigscience", "jean-zay"},
@@ -129,7 +133,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 41> kSources
     {"mlperf", "mlperf"},
     {"launcher", "nemo"},
     {"nemo", "nemo"},
-    {"dgx cloud", "nemo"},
+    {"dgx cloud", "nemo", "maxtext"},
     {"transformer engine", "nemo"},
     {"(megatron-lm)", "megatron-core"},
     {"megascale", "megascale"},
@@ -258,14 +262,17 @@ const std::vector<Framework>& all_frameworks() {
 
 Framework framework_of(const Row& row, std::string& reason) {
   const std::string source = lower(row.source);
-  for (const auto& [word, name] : kSources) {
+  for (const auto& [word, name, sharded] : kSources) {
     if (source.find(word) == std::string::npos) continue;
     if (name == "megatron-lm" && is_late_megatron(row)) {
       reason = "megatron-core by GPU, ZeRO or recompute";
       return named("megatron-core");
     }
     // Megatron's family shards no parameters: FSDP or a compiler does.
-    if (named(name).interleaved && row.zero == 3) break;
+    if (named(name).sharded_state && row.zero == 3) {
+      if (sharded.empty()) break;
+      return named(sharded);
+    }
     return named(name);
   }
   const std::string_view name = by_features(row);

@@ -10,11 +10,12 @@ namespace tessera {
 
 // One row as scores see it; times in seconds, memory in bytes, 0 where there is none.
 struct ScoredRow {
-  std::string id, source;
+  std::string source;
   std::string group;  // rows that differ in plan alone: source, model, GPUs, batch
   char quality = 'A';
   double predicted = 0, measured = 0;
   double predicted_memory = 0, measured_memory = 0;
+  std::string id = {};
 };
 
 struct SourceScore {

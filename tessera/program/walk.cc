@@ -44,7 +44,8 @@ struct OpenSend {
 };
 
 // Parts of a gradient that are on their way to their shards: waited for (and added to the sum) once
-// a bucket's worth is under way, so that unsharded gradients never pile up.
+// another bucket's worth is under way behind them, so that unsharded gradients never pile up and
+// travel beside what computes the next.
 struct Leaving {
   Held moved;
   std::optional<TextCopy> add;
@@ -53,8 +54,8 @@ struct Leaving {
 };
 
 struct LeavingParts {
-  std::vector<Leaving> parts;
-  int64_t bytes = 0;
+  std::vector<Leaving> before, parts;
+  int64_t bytes = 0;  // of `parts`
 };
 
 // The steps' pieces that a loop op has fetched, for readers of the same pieces soon after it.
@@ -96,7 +97,10 @@ class Walker {
       walk(op);
     }
     for (size_t p = 0; p < places_.size(); ++p) {
-      for (const auto& [block, parts] : places_[p].leaving) let_arrive(PlaceId(p), block);
+      for (auto& [block, under_way] : places_[p].leaving) {
+        let_arrive(PlaceId(p), block, std::exchange(under_way.before, {}));
+        let_arrive(PlaceId(p), block, std::exchange(under_way.parts, {}));
+      }
     }
     for (const Op& op : graph_.ops()) {
       if (op.phase == Phase::kUpdate) walk(op);
@@ -1195,12 +1199,13 @@ class Walker {
     under_way.bytes += evaluate(parts.region, mesh(place), shape(parts.tensor), origin).volume() *
                        dtype_bytes(parts.dtype);
     under_way.parts.push_back(std::move(leaving));
-    if (under_way.bytes >= plan_.plan.bucket_bytes) let_arrive(place, block);
+    if (under_way.bytes < plan_.plan.bucket_bytes) return;
+    under_way.bytes = 0;
+    let_arrive(place, block, std::exchange(under_way.before, std::exchange(under_way.parts, {})));
   }
 
-  void let_arrive(PlaceId place, BlockRef block) {
-    LeavingParts under_way = std::exchange(at(place).leaving[block], {});
-    for (Leaving& leaving : under_way.parts) {
+  void let_arrive(PlaceId place, BlockRef block, const std::vector<Leaving>& parts) {
+    for (const Leaving& leaving : parts) {
       settle(place, leaving.moved, block, leaving.cause);
       if (leaving.add) emit(place, block, {*leaving.add, leaving.when, leaving.cause});
     }
