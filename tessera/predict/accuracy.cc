@@ -231,10 +231,10 @@ std::string accuracy_csv(const Accuracy& accuracy) {
   for (size_t i = 0; i < accuracy.fitted.size(); ++i) {
     const ScoredRow& row = accuracy.fitted[i];
     if (row.measured <= 0 && row.measured_memory <= 0) continue;
-    out += csv_line({row.id, row.source, row.group, std::string(1, row.quality),
-                     figure(row.measured), figure(row.predicted),
-                     figure(accuracy.held_out[i].predicted), figure(row.measured_memory),
-                     figure(row.predicted_memory)});
+    out +=
+        csv_line({row.id, row.source, row.group, std::string(1, row.quality), figure(row.measured),
+                  figure(row.predicted), figure(accuracy.held_out[i].predicted),
+                  figure(row.measured_memory), figure(row.predicted_memory)});
   }
   return out;
 }

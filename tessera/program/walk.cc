@@ -1225,10 +1225,27 @@ class Walker {
     if (summed && block_of(reader).kind != BlockKind::kUpdate) return;
     if (takes_parts && collectives_to(tensor, place, made, target) != 1) return;
     const When when = summed ? When::kLast : When::kAlways;
-    const Held done = complete(place, tensor, made, target, block, reader.id, when);
+    const bool later = block_of(reader).kind == BlockKind::kUpdate;
+    const Held done = later ? begin_completion(tensor, place, made, target, block, reader.id, when)
+                            : complete(place, tensor, made, target, block, reader.id, when);
     const bool backward = block.kind == BlockKind::kBackward || block.kind == BlockKind::kWeight;
     if (backward && sharded_at_rest(tensor))
       leave(place, block, made, {done, std::nullopt, reader.id, when});
+  }
+
+  // The first collective of a completion, for a reader in a later block that makes the others: this
+  // block would wait between two.
+  Held begin_completion(TensorId tensor, PlaceId place, const Held& made,
+                        const std::optional<Layout>& target, BlockRef block, OpId cause,
+                        When when) {
+    if (collectives_to(tensor, place, made, target) <= 1)
+      return complete(place, tensor, made, target, block, cause, when);
+    const auto& path = find_path(place, tensor, made.region.layout, *target);
+    const auto first =
+        std::find_if(path.begin(), path.end(), [](const auto& step) { return !step.slice; });
+    const Held begun = convert(place, tensor, made, first->to, block, cause, when);
+    at(place).home[tensor] = begun;
+    return begun;
   }
 
   // How many collectives complete it, one after the other. Between two a block would wait.
