@@ -120,13 +120,15 @@ Result<Cluster> cluster_of(const Case& item) {
   return cluster;
 }
 
-Result<Simulation> simulate_case(const Case& item, const Lowering& lowering) {
+// `whole`: with what is not needed for a prediction.
+Result<Simulation> simulate_case(const Case& item, bool whole, Simulator& simulator) {
   TESSERA_TRY(const Cluster cluster, cluster_of(item));
   SimulateOptions options;
   options.fold_places = true;
-  options.steady_state = true;
+  options.steady_state = !whole;
+  options.memory_details = whole;
   TESSERA_TRY(options.style, parse_style(item.expressed.style));
-  return simulate(lowering, cluster, options);
+  return simulator.run(cluster, options);
 }
 
 Prediction summary(const Case& item, const Simulation& simulation) {
@@ -150,10 +152,12 @@ Prediction refusal(std::string reason) {
 
 // Rows whose programs are equal: lowered once, each kind of machine and style simulated once.
 void predict_group(const std::vector<size_t>& group, const std::vector<std::optional<Case>>& cases,
-                   std::vector<Prediction>& out) {
+                   RowLowering& rows, std::vector<Prediction>& out) {
   const Case& first = *cases[group.front()];
   const auto lowering =
-      lower_training(first.expressed.model, first.expressed.batch, first.expressed.plan);
+      rows.lower(first.expressed.model, first.expressed.batch, first.expressed.plan);
+  std::optional<Simulator> simulator;
+  if (lowering) simulator.emplace(**lowering);
   std::map<std::string, Prediction> known;
   for (const size_t row : group) {
     if (!lowering) {
@@ -163,7 +167,7 @@ void predict_group(const std::vector<size_t>& group, const std::vector<std::opti
     const Case& item = *cases[row];
     const auto [found, fresh] = known.try_emplace(item.key());
     if (fresh) {
-      const auto simulation = simulate_case(item, **lowering);
+      const auto simulation = simulate_case(item, false, *simulator);
       found->second = simulation ? summary(item, *simulation) : refusal(simulation.error().message);
     }
     out[row] = found->second;
@@ -207,7 +211,10 @@ std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads
   for (const auto& [key, group] : by_program) groups.push_back(&group);
   std::atomic<size_t> next = 0;
   const auto work = [&] {
-    for (size_t g = next++; g < groups.size(); g = next++) predict_group(*groups[g], cases, out);
+    RowLowering lowering;
+    for (size_t g = next++; g < groups.size(); g = next++) {
+      predict_group(*groups[g], cases, lowering, out);
+    }
   };
   std::vector<std::thread> others;
   for (int i = 1; i < threads; ++i) others.emplace_back(work);
@@ -227,9 +234,10 @@ std::vector<Prediction> predict(const std::vector<Row>& rows, const PredictSetti
 Result<Explained> explain(const Row& row, const PredictSettings& settings) {
   TESSERA_TRY(Case item, case_of(row, settings));
   TESSERA_TRY(const auto lowering,
-              lower_training(item.expressed.model, item.expressed.batch, item.expressed.plan));
+              RowLowering().lower(item.expressed.model, item.expressed.batch, item.expressed.plan));
+  Simulator simulator(*lowering);
   Explained out;
-  TESSERA_TRY(out.simulation, simulate_case(item, *lowering));
+  TESSERA_TRY(out.simulation, simulate_case(item, true, simulator));
   out.prediction = summary(item, out.simulation);
   out.prediction.id = row.id;
   out.expressed = std::move(item.expressed);

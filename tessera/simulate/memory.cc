@@ -286,6 +286,7 @@ class Walk {
 
   void sample(double time) { sample(time, live_); }
   void sample(double time, int64_t bytes) {
+    if (!times_.details) return;
     if (!timeline_.empty() && timeline_.back().bytes == bytes) return;
     if (!timeline_.empty() && timeline_.back().time_s == time && !events_.empty()) {
       timeline_.back().bytes = std::max(timeline_.back().bytes, bytes);
@@ -435,10 +436,12 @@ MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& 
     out.reserved_bytes = emulation.peak_reserved();
   }
   out.peak_time_s = walk.peak_time();
-  out.timeline = walk.take_timeline();
-  Walk to_peak(program, times);
-  to_peak.run(nullptr, walk.peak_change());
-  out.at_peak = live_buffers(program, graph, to_peak);
+  if (times.details) {
+    out.timeline = walk.take_timeline();
+    Walk to_peak(program, times);
+    to_peak.run(nullptr, walk.peak_change());
+    out.at_peak = live_buffers(program, graph, to_peak);
+  }
 
   const Device& device = cluster.type_of(program.rank).device;
   const int64_t communication = communication_bytes(program, cluster);

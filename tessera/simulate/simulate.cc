@@ -181,8 +181,9 @@ Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outli
   for (RankResult& role : out.roles) {
     const auto events =
         std::ranges::equal_range(out.events, role.representative, {}, &TraceEvent::rank);
-    role.memory = memory_use(lowered.programs.at(role.representative), graph, cluster,
-                             options.style, {out.step_time_s, {}, {events.begin(), events.end()}});
+    role.memory =
+        memory_use(lowered.programs.at(role.representative), graph, cluster, options.style,
+                   {out.step_time_s, {}, {events.begin(), events.end()}, options.memory_details});
   }
   constexpr double kYear = 365.25 * 24 * 3600;
   out.failure_loss_s = out.step_time_s * options.failures_a_device_year *
@@ -195,7 +196,8 @@ struct OutlineKey {
   bool fold = true, places = false, gradients = true, parameters = true, messages = true,
        profile = false;
   std::vector<int64_t> alone;
-  std::vector<std::array<int64_t, 3>> parts;  // nodes, devices, cores; tiers
+  std::vector<std::array<int64_t, 4>> parts;  // nodes, devices, cores, sockets; tiers
+  std::vector<std::array<double, 2>> rates;   // of the parts' links, where they differ
   friend bool operator==(const OutlineKey&, const OutlineKey&) = default;
 };
 OutlineKey key_of(const Cluster& cluster, const SimulateOptions& options) {
@@ -207,13 +209,18 @@ OutlineKey key_of(const Cluster& cluster, const SimulateOptions& options) {
                  style.overlap_messages,
                  cluster.profile != nullptr,
                  {},
+                 {},
                  {}};
   for (const auto& [device, times] : options.stragglers) key.alone.push_back(device);
   for (const ClusterPart& part : cluster.parts) {
     key.parts.push_back({part.nodes, part.type.devices,
-                         2 * part.type.cores + (part.type.device.synchronous ? 1 : 0)});
+                         2 * part.type.cores + (part.type.device.synchronous ? 1 : 0),
+                         part.type.sockets});
+    if (cluster.parts.size() == 1) continue;
+    key.rates.push_back(
+        {static_cast<double>(part.type.nics) * part.type.nic.rate, part.type.inner.rate});
   }
-  for (const FabricTier& tier : cluster.tiers) key.parts.push_back({0, 0, tier.radix});
+  for (const FabricTier& tier : cluster.tiers) key.parts.push_back({0, 0, tier.radix, 0});
   return key;
 }
 
