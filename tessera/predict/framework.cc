@@ -68,9 +68,9 @@ std::vector<Framework> make_frameworks() {
   deepspeed.machine = "link:nic*0.25";
   all.push_back(deepspeed);
   for (const auto& [name, style] :
-       {std::pair{"megatron-core", "megatron-core"}, std::pair{"megascale", "megatron-core"},
-        std::pair{"nemo", "nemo"}, std::pair{"megatron-bridge", "nemo"},
-        std::pair{"mlperf", "nemo"}}) {
+       {std::pair{"megatron-core", "megatron-core"},
+        std::pair{"megascale", "megatron-core,activation_overlap=0.5"}, std::pair{"nemo", "nemo"},
+        std::pair{"megatron-bridge", "nemo"}, std::pair{"mlperf", "nemo"}}) {
     all.push_back(late_megatron(name, style));
   }
   // Sequence parallelism and selective recompute as first published: unfused attention.

@@ -96,9 +96,10 @@ class OpenBuckets {
 
 int64_t bytes_of(const TextIssue& issue, const PlaceText& text, const ShapeRule& shapes) {
   int64_t size = 0;
-  for (const TextTransfer& transfer : issue.transfers)
+  for (const TextTransfer& transfer : issue.transfers) {
     size +=
         elements(transfer, text, shapes) * dtype_bytes(shapes.graph->tensor(transfer.tensor).dtype);
+  }
   return size;
 }
 

@@ -14,14 +14,14 @@ bool axes_match(const Mesh& a, const Mesh& b) {
       [](const MeshAxis& x, const MeshAxis& y) { return x.name == y.name && x.size == y.size; });
 }
 
+}  // namespace
+
 bool share_ranks(const Mesh& a, const Mesh& b) {
   std::vector<AxisId> axes;
   for (size_t i = 0; i < a.axes.size(); ++i) axes.emplace_back(i);
   const std::vector<int> ranks = a.group(std::vector<int64_t>(a.axes.size(), 0), axes);
   return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return b.contains(rank); });
 }
-
-}  // namespace
 
 Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape) {
   std::vector<AxisId> whole_over;

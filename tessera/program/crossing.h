@@ -8,6 +8,9 @@
 
 namespace tessera {
 
+// Is any rank in both meshes? What crosses is copied there instead of sent.
+bool share_ranks(const Mesh& a, const Mesh& b);
+
 // `need`, cut further over the axes over which it is whole, so that replicas of a piece receive a
 // share each instead of the piece each; an all-gather inside the place makes `need` of it. The dim
 // that is cut is the one that leaves the smallest share, ties: the first. `need` itself if no axis

@@ -485,14 +485,22 @@ class Instantiation {
     }
   }
 
-  // Two places of this rank: what crosses is copied on arrival.
+  // Two places of this rank: what crosses is copied on arrival; from a file, beside what computes,
+  // and waited for as a message is.
   void add_from_itself(const TextInstruction& text, const TextCross& body, const Crossing& piece) {
     const auto from = std::find_if(here_.begin(), here_.end(),
                                    [&](const Here& here) { return here.place == body.from_place; });
-    push(text, {Copy{body.tensor, piece.region, local(*from, body.from.buffer, piece.region),
-                     local(body.to.buffer, piece.region), Write::kSet, -1},
-                {},
-                {}});
+    Copy copy{body.tensor,
+              piece.region,
+              local(*from, body.from.buffer, piece.region),
+              local(body.to.buffer, piece.region),
+              Write::kSet,
+              -1};
+    const auto on_disk = [&](const View& view) {
+      return out_.buffer(view.buffer).tier == Tier::kDisk;
+    };
+    if (on_disk(copy.from) || on_disk(copy.to)) copy.handle = concrete_handle(body.handle);
+    push(text, {std::move(copy), {}, {}});
   }
 
   void add(const TextInstruction& text, const TextWait& body) {

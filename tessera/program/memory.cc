@@ -133,7 +133,9 @@ class MemoryPlanner {
 
   // A send is waited for in the next run of its block, before its buffer is written again. But what
   // a later block of the micro-batch reads too must outlive that run: then there is a copy for each
-  // micro-batch in flight, and the wait is in the last block that reads it.
+  // micro-batch in flight, and the wait is where the backward block of the sending one begins: what
+  // reads the message has run by then, while the last block that reads the buffer here may run
+  // before it. Without a backward block behind it: in that last block.
   void settle_sends() {
     std::map<int, std::pair<BufferId, size_t>> sent;  // by handle: buffer and position of its block
     std::map<BufferId, size_t> last_use;
@@ -156,7 +158,11 @@ class MemoryPlanner {
           return wait != nullptr && wait->handle == handle;
         });
       }
-      program_.block(order_[last_use[send->second.first]]).push_back({Wait{handle, 0}, {}, {}});
+      const size_t last = last_use[send->second.first];
+      const size_t backward = position({BlockKind::kBackward, order_[send->second.second].chunk});
+      const bool behind = backward < order_.size() && backward > last;
+      std::vector<Instruction>& waits = program_.block(order_[behind ? backward : last]);
+      waits.insert(behind ? waits.begin() : waits.end(), {Wait{handle, 0}, {}, {}});
     }
   }
 

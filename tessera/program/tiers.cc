@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tessera/plan/selector.h"
+#include "tessera/program/crossing.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/prefetch.h"
 
@@ -85,6 +86,7 @@ class Tiering {
 
  private:
   TextBuffer& buffer(int index) { return text_.buffers[static_cast<size_t>(index)]; }
+  const Mesh& mesh_of(PlaceId place) const { return plan_.places[place.index()].mesh; }
   Tier tier_of(int index) const { return text_.buffers[static_cast<size_t>(index)].tier; }
 
   // ---- in which tier an op computes
@@ -475,7 +477,13 @@ class Tiering {
   void stage(TextInstruction& instruction, TextCross& cross) {
     TextView& own = cross.sends ? cross.from : cross.to;
     if (cross.sends) {
+      const int rests = own.buffer;
       read(own, Tier::kDevice, cross.tensor);
+      // A rank at both places copies from where it rests.
+      if (own.buffer != rests && share_ranks(mesh_of(cross.from_place), mesh_of(cross.to_place))) {
+        flush(rests);
+        settle(rests, false);
+      }
     } else {
       land(own, cross.tensor, cross.handle);
     }

@@ -30,6 +30,12 @@ struct Pending {
   When when;
 };
 
+// Its wait, in another block than the issue.
+struct Awaited {
+  Pending issued;
+  BlockRef block;
+};
+
 // A send whose buffer must rest until it has been taken.
 struct OpenSend {
   int handle;
@@ -67,6 +73,7 @@ struct PlaceState {
   std::map<std::pair<BlockRef, TensorId>, std::vector<Held>> copies;
   std::map<TensorId, std::vector<Held>> loads;
   std::map<int, Pending> pending;  // by handle
+  std::map<int, Awaited> awaited;
   std::vector<OpenSend> sends;
   std::list<FetchedSteps> fetched;  // a list: readers keep pointers
   std::map<BlockRef, LeavingParts> leaving;
@@ -137,11 +144,34 @@ class Walker {
     if (held.pending < 0) return;
     PlaceState& state = at(place);
     const auto it = state.pending.find(held.pending);
-    if (it == state.pending.end()) return;
-    const BlockRef where = it->second.block.kind == BlockKind::kPrologue ? it->second.block : block;
-    const When when = it->second.block == where ? it->second.when : When::kAlways;
-    emit(place, where, {TextWait{held.pending, 0}, when, cause});
+    if (it == state.pending.end()) return settle_earlier(place, held.pending, block, cause);
+    const Pending issued = it->second;
     state.pending.erase(it);
+    wait_in(place, held.pending, issued,
+            issued.block.kind == BlockKind::kPrologue ? issued.block : block, cause);
+  }
+
+  void wait_in(PlaceId place, int handle, const Pending& issued, BlockRef block, OpId cause) {
+    const bool same = issued.block == block;
+    emit(place, block, {TextWait{handle, 0}, same ? issued.when : When::kAlways, cause});
+    if (!same) at(place).awaited[handle] = {issued, block};
+  }
+
+  // Blocks are not walked in the order in which the place runs them: what a later block waits for
+  // may be used in an earlier one too. The wait moves there; to the end of the issue's block if
+  // neither always runs before the other.
+  void settle_earlier(PlaceId place, int handle, BlockRef block, OpId cause) {
+    PlaceState& state = at(place);
+    const auto it = state.awaited.find(handle);
+    if (it == state.awaited.end()) return;
+    const auto [issued, late] = it->second;
+    if (block == late || runs_before(place, late, block)) return;
+    std::erase_if(state.text.blocks[late], [&](const TextInstruction& instruction) {
+      const auto* wait = std::get_if<TextWait>(&instruction.body);
+      return wait != nullptr && wait->handle == handle;
+    });
+    state.awaited.erase(it);
+    wait_in(place, handle, issued, runs_before(place, block, late) ? block : issued.block, cause);
   }
 
   // ---- at rest
@@ -433,11 +463,16 @@ class Walker {
     crossing.routes = find_routes(tensor, source, place, from.region.layout, to.region.layout);
     crossing.handle = to.pending;
     at(place).pending[to.pending] = {arrives, When::kAlways};
-    emit(place, arrives, {crossing, When::kAlways, reader.id});
-    crossing.sends = true;
-    crossing.handle = next_handle_++;
-    at(source).sends.push_back({crossing.handle, from.buffer, block});
-    emit(source, block, {crossing, When::kAlways, reader.id});
+    TextCross sending = crossing;
+    sending.sends = true;
+    sending.handle = next_handle_++;
+    at(source).sends.push_back({sending.handle, from.buffer, block});
+    // A rank at both places copies where it receives. In one block, what the sender does for the
+    // crossing (waits, copies from other tiers) must come before that.
+    const bool copies = arrives == block && share_ranks(mesh(source), mesh(place));
+    if (copies) emit(source, block, {sending, When::kAlways, reader.id});
+    emit(place, arrives, {std::move(crossing), When::kAlways, reader.id});
+    if (!copies) emit(source, block, {std::move(sending), When::kAlways, reader.id});
     // Blocks are not walked in the order in which the place runs them.
     if (a_.blocks[reader.id.index()] != arrives && !block.once())
       settle(place, to, arrives, reader.id);
@@ -855,6 +890,16 @@ class Walker {
     return making;
   }
 
+  // A step that must set a piece of one output (to zero) computes, and then it makes all of them.
+  static void leave_out_alike(std::vector<Making>& outputs) {
+    const bool computes = std::any_of(outputs.begin(), outputs.end(), [](const Making& making) {
+      return making.piece && making.piece->queries == 0;
+    });
+    for (Making& making : outputs) {
+      if (computes && making.piece) making.piece->queries = 0;
+    }
+  }
+
   // Axes over which the steps make parts of pieces that are at home sharded over these axes: a
   // part need not wait for the others. Empty: parts are collected, and merged at the end.
   std::vector<AxisId> homeward_axes(const Making& making, TensorId tensor, PlaceId place) {
@@ -926,6 +971,7 @@ class Walker {
     std::vector<Making> outputs;
     for (size_t o = 0; o < op.outputs.size(); ++o)
       outputs.push_back(prepare_output(op, o, place, block));
+    leave_out_alike(outputs);
     for (size_t i = 0; i < operands.size(); ++i) fetch_step(op, i, operands[i], 0, place, block);
     std::vector<TextInstruction> due;
     for (int64_t step = 0; step < steps; ++step) {
@@ -1286,6 +1332,22 @@ class Walker {
       behind = behind || block == send.block;
     }
     return last;
+  }
+
+  // Of one micro-batch, in all rows that have the place.
+  bool runs_before(PlaceId place, BlockRef a, BlockRef b) const {
+    if (a.once() || b.once()) return a.kind == BlockKind::kPrologue || b.kind == BlockKind::kUpdate;
+    for (size_t row = 0; row < plan_.rows.size(); ++row) {
+      const std::vector<PlaceId>& places = plan_.rows[row];
+      if (std::find(places.begin(), places.end(), place) == places.end()) continue;
+      const auto first = std::find_if(plan_.schedule[row].begin(), plan_.schedule[row].end(),
+                                      [&](const BlockRun& run) {
+                                        const BlockRef block = tessera::block_of(run);
+                                        return run.micro_batch == 0 && (block == a || block == b);
+                                      });
+      if (first == plan_.schedule[row].end() || tessera::block_of(*first) != a) return false;
+    }
+    return true;
   }
 
   // The order of the first row that has the place.

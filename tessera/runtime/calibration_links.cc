@@ -132,9 +132,10 @@ void time_links(comm::Communicator& world, const std::string& transport, bool qu
           [&] {
             world.wait(world.issue(group, {{&what, from, to}}, label));
           });
-      for (const double seconds : times)
+      for (const double seconds : times) {
         repeats.add(std::string(collective_name(kind)) + "." + transport, {"ranks", "bytes"},
                     {static_cast<double>(n), static_cast<double>(bytes)}, seconds);
+      }
     }
   }
   for (const int64_t bytes : sizes) {

@@ -194,10 +194,11 @@ class Walk {
     if (until && *until == 0) return;
     for (size_t r = 0; r < program_.schedule.size(); ++r) {
       const BlockRunStep& step = program_.schedule[r];
-      if (emulation != nullptr)
+      if (emulation != nullptr) {
         emulation->next_run(step.block, [&](size_t buffer, int64_t slot) {
           return alive_[first_instance_[buffer] + static_cast<size_t>(slot)];
         });
+      }
       if (!run_block(r, step, emulation, until)) return;
     }
   }

@@ -43,7 +43,8 @@ void expect_random_plans_equal_serial(int cases) {
     const std::vector<uint32_t> stream = random_stream();
     const std::string what = disagreement(stream);
     // Finding a simpler case takes minutes: what was drawn is shown at once.
-    if (!failed && !what.empty()) fmt::print(stderr, "first case that fails: {}\n", what);
+    if (!failed && !what.empty())
+      fmt::print(stderr, "first case that fails, after {}: {}\n", passed, what);
     failed = failed || !what.empty();
     if (!what.empty()) RC_FAIL(what);
     if (failed) return;  // simpler cases

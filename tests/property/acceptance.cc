@@ -57,9 +57,16 @@ void expect_lowered_programs_are_accepted(int cases) {
   default_properties(cases);
   int accepted = 0;
   int refusals = 0;
+  bool failed = false;
   const bool holds = rc::check("the verifier accepts what lowering writes", [&] {
     const RandomCase random = random_case(random_stream());
     const Judged judged = judge(random);
+    // Finding a simpler case takes minutes: what was drawn is shown at once.
+    if (!failed && judged.outcome == Outcome::kWrong) {
+      failed = true;
+      fmt::print(stderr, "first case that fails, after {}: {}\n---- plan\n{}\n---- graph\n{}\n",
+                 accepted + refusals, judged.reason, random.plan, to_text(random.graph));
+    }
     if (judged.outcome == Outcome::kAccepted) ++accepted;
     if (judged.outcome == Outcome::kRefused) {
       ++refusals;
