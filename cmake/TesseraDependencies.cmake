@@ -79,4 +79,5 @@ add_library(tessera_allocator INTERFACE)
 if(TESSERA_HAVE_MIMALLOC)
   # Nothing refers to it: it replaces malloc and operator new by being loaded.
   target_link_libraries(tessera_allocator INTERFACE -Wl,--push-state,--no-as-needed mimalloc -Wl,--pop-state)
+  target_sources(tessera_allocator INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}/tessera/allocator/options.cc")
 endif()
