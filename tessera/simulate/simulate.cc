@@ -145,7 +145,8 @@ Status check_size(const Lowering& lowering, const Cluster& cluster,
 }
 
 Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outline& outline,
-                     const SimulateOptions& options, Priced& priced, engine::Outcome& outcome) {
+                     const SimulateOptions& options, Priced& priced, engine::Outcome& outcome,
+                     std::optional<double> micro_batch_s) {
   const Lowering& lowering = *lowered.lowering;
   const Classes& classes = outline.classes;
   Simulation out;
@@ -155,23 +156,28 @@ Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outli
   out.tokens = tokens_of(graph, lowering.plan().plan.micro_batch_dim);
   out.peak_flops = peak_flops(graph, cluster.type_of(0).device, options.style);
   out.simulated_events = outcome.played_events;
-  double total = 0;
-  double uncertain = 0;
+  MicroBatch each;
   for (size_t c = 0; c < classes.all.size(); ++c) {
     const PlayedClass& played = classes.all[c];
     const auto ranks = static_cast<double>(played.ranks);
     PricedPlayer& player = priced.players[c];
     out.hardware_flops += player.flops * ranks;
-    uncertain += player.uncertain_s * ranks;
+    out.uncertain_s += player.uncertain_s * ranks;
+    each.device_s += player.each_s * ranks;
+    each.uncertain_s += player.each_uncertain_s * ranks;
     for (size_t s = 0; s < out.source_share.size(); ++s) {
       out.source_share[s] += player.source_s[s] * ranks;
-      total += player.source_s[s] * ranks;
+      out.device_s += player.source_s[s] * ranks;
     }
     out.roles.push_back(role_of(played, player, outcome.players[c]));
   }
-  if (total > 0) {
-    for (double& share : out.source_share) share /= total;
-    out.uncertainty = uncertain / total;
+  if (out.device_s > 0) {
+    for (double& share : out.source_share) share /= out.device_s;
+    out.uncertainty = out.uncertain_s / out.device_s;
+  }
+  if (micro_batch_s) {
+    each.step_s = *micro_batch_s;
+    out.micro_batch = each;
   }
   add_labels(outline, outcome, out);
   add_path(priced, outcome, out);
@@ -252,7 +258,12 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   Priced priced = price(outline, cluster, options);
   TESSERA_TRY(engine::Outcome outcome,
               options.steady_state ? engine::run_steady(priced.play) : engine::run(priced.play));
-  Simulation out = summarise(impl_->lowered, cluster, outline, options, priced, outcome);
+  std::optional<double> micro_batch_s;
+  if (options.micro_batch_time) {
+    TESSERA_TRY(micro_batch_s, engine::micro_batch_time(priced.play, outcome));
+  }
+  Simulation out =
+      summarise(impl_->lowered, cluster, outline, options, priced, outcome, micro_batch_s);
   out.model_flops = impl_->model;
   return out;
 }
