@@ -68,3 +68,16 @@ if(NOT TESSERA_USE_MPI STREQUAL "OFF")
   find_package(MPI QUIET COMPONENTS CXX)
 endif()
 tessera_optional("MPI" TESSERA_USE_MPI "${MPI_CXX_FOUND}" TESSERA_HAVE_MPI)
+
+# Programs (not tests) that plan allocate many small objects; sanitizers bring an allocator of their own.
+set(mimalloc_FOUND FALSE)
+if(NOT TESSERA_USE_MIMALLOC STREQUAL "OFF" AND NOT TESSERA_ENABLE_ASAN AND NOT TESSERA_ENABLE_TSAN)
+  find_package(mimalloc QUIET)
+endif()
+tessera_optional("mimalloc" TESSERA_USE_MIMALLOC "${mimalloc_FOUND}" TESSERA_HAVE_MIMALLOC)
+add_library(tessera_allocator INTERFACE)
+if(TESSERA_HAVE_MIMALLOC)
+  # Nothing refers to it: it replaces malloc and operator new by being loaded.
+  target_link_libraries(tessera_allocator INTERFACE -Wl,--push-state,--no-as-needed mimalloc -Wl,--pop-state)
+  target_sources(tessera_allocator INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}/tessera/allocator/options.cc")
+endif()

@@ -17,6 +17,7 @@ struct PredictOptions {
   std::string rows, out, explain, constants;
   std::vector<std::string> settings, only;
   int threads = 1;
+  bool whole = false;
 };
 
 std::string seconds(double value) { return fmt::format("{:.6g} s", value); }
@@ -112,7 +113,7 @@ Result<int> run_predict(const PredictOptions& options) {
   settings.insert(settings.end(), more.begin(), more.end());
   TESSERA_TRY_VOID(keep_sources(rows, options.only));
   if (!options.explain.empty()) return explain_row(rows, options.explain, settings);
-  const std::string csv = predictions_csv(predict(rows, settings, options.threads));
+  const std::string csv = predictions_csv(predict(rows, settings, options.threads, options.whole));
   if (options.out.empty()) return print(csv);
   TESSERA_TRY_VOID(write_file(options.out, csv));
   return 0;
@@ -136,6 +137,8 @@ void add_predict(CLI::App& app, Action& action) {
       ->allow_extra_args(false);
   command->add_option("--threads", options->threads, "Rows priced at the same time")
       ->check(at_least(1));
+  command->add_flag("--whole", options->whole,
+                    "Play every micro-batch; else rounds of equal length are counted");
   command->add_option("--explain", options->explain,
                       "Show how this row is expressed and where its time goes");
   command->footer(

@@ -135,8 +135,14 @@ const KindInfo& kind_of(const Op& op) {
 }  // namespace
 
 const KindInfo* find_kind(std::string_view name) {
-  const auto it = table().find(name);
-  return it == table().end() ? nullptr : &it->second;
+  // Asked for every op again and again.
+  static const std::unordered_map<std::string_view, const KindInfo*> index = [] {
+    std::unordered_map<std::string_view, const KindInfo*> by_name;
+    for (const auto& [known, info] : table()) by_name.emplace(known, &info);
+    return by_name;
+  }();
+  const auto it = index.find(name);
+  return it == index.end() ? nullptr : it->second;
 }
 
 std::vector<const KindInfo*> all_kinds() {

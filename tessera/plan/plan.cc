@@ -450,9 +450,11 @@ Result<Schedule> plan_schedule(const Plan& plan, const PipelineShape& shape) {
                    fmt::format("expected {} lists in 'schedule' (one a place), found {}",
                                shape.places, rows)});
   }
-  auto schedule = plan.schedule_table.empty() ? make_schedule(plan.schedule, shape)
-                                              : complete_stages(plan.schedule_table, shape);
+  const bool named = plan.schedule_table.empty();
+  auto schedule =
+      named ? make_schedule(plan.schedule, shape) : complete_stages(plan.schedule_table, shape);
   if (!schedule) return placed(schedule.error());
+  if (named) return schedule;  // checked where it was made
   if (auto status = check_schedule_finishes(*schedule, shape); !status) {
     return placed(status.error());
   }

@@ -1,6 +1,7 @@
 #include "tessera/plan/prepare.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "tessera/base/check.h"
@@ -28,24 +29,46 @@ Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision p
   return differentiate(shaped, optimizer);
 }
 
-Result<Prepared> prepare(Graph differentiated, const Plan& plan) {
-  // Expansions first, so that clones are of expanded ops. Each round frees dims for good; a few are
-  // enough.
+namespace {
+
+struct Rounds {
+  std::optional<Graph> changed;  // nothing: the plan takes the graph as it is
+  ResolvedPlan plan;
+};
+
+// Expansions first, so that clones are of expanded ops. Each round frees dims for good; a few are
+// enough.
+Result<Rounds> transform(const Graph& differentiated, const Plan& plan) {
   constexpr int kMostRounds = 8;
-  Prepared prepared;
-  prepared.graph = std::move(differentiated);
+  Rounds out;
   for (int round = 0; round < kMostRounds; ++round) {
-    TESSERA_TRY(prepared.plan, resolve(plan, prepared.graph));
-    if (!prepared.plan.to_expand.empty()) {
-      TESSERA_TRY(prepared.graph, expand_ops(prepared.graph, prepared.plan.to_expand));
-    } else if (!prepared.plan.to_recompute.empty()) {
-      TESSERA_TRY(prepared.graph, recompute_ops(prepared.graph, prepared.plan.to_recompute));
+    const Graph& graph = out.changed ? *out.changed : differentiated;
+    TESSERA_TRY(out.plan, resolve(plan, graph));
+    if (!out.plan.to_expand.empty()) {
+      TESSERA_TRY(out.changed, expand_ops(graph, out.plan.to_expand));
+    } else if (!out.plan.to_recompute.empty()) {
+      TESSERA_TRY(out.changed, recompute_ops(graph, out.plan.to_recompute));
     } else {
-      return prepared;
+      return out;
     }
   }
-  TESSERA_CHECK(false, "the graph '{}' still wants transforms after {} rounds", prepared.graph.name,
+  TESSERA_CHECK(false, "the graph '{}' still wants transforms after {} rounds", differentiated.name,
                 kMostRounds);
+}
+
+}  // namespace
+
+Result<Prepared> prepare(Graph differentiated, const Plan& plan) {
+  TESSERA_TRY(Rounds rounds, transform(differentiated, plan));
+  return Prepared{rounds.changed ? std::move(*rounds.changed) : std::move(differentiated),
+                  std::move(rounds.plan)};
+}
+
+Result<SharedPrepared> prepare_shared(std::shared_ptr<const Graph> differentiated,
+                                      const Plan& plan) {
+  TESSERA_TRY(Rounds rounds, transform(*differentiated, plan));
+  if (rounds.changed) differentiated = std::make_shared<const Graph>(std::move(*rounds.changed));
+  return SharedPrepared{std::move(differentiated), std::move(rounds.plan)};
 }
 
 }  // namespace tessera

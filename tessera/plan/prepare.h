@@ -11,6 +11,7 @@
 //   prepared.plan, rank)
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "tessera/graph/builder.h"
@@ -34,5 +35,13 @@ struct Prepared {
   ResolvedPlan plan;  // of that graph; nothing left to expand or to recompute
 };
 Result<Prepared> prepare(Graph differentiated, const Plan& plan);
+
+// The same of a graph that several plans share: it is handed on where the plan changes nothing.
+struct SharedPrepared {
+  std::shared_ptr<const Graph> graph;
+  ResolvedPlan plan;
+};
+Result<SharedPrepared> prepare_shared(std::shared_ptr<const Graph> differentiated,
+                                      const Plan& plan);
 
 }  // namespace tessera

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "tessera/base/check.h"
@@ -29,14 +28,17 @@ std::string stage_list(const std::vector<int64_t>& stages) {
 // The runs of one place, ticked off.
 class RowCheck {
  public:
-  RowCheck(size_t place, const PipelineShape& shape) : place_(place), shape_(shape) {}
+  RowCheck(size_t place, const PipelineShape& shape)
+      : place_(place),
+        shape_(shape),
+        stages_(shape.stages_of(static_cast<int64_t>(place))),
+        seen_(kKinds.size() * stages_.size() * static_cast<size_t>(shape.micro_batches), false) {}
 
   Status add(const BlockRun& run) {
-    const auto stages = shape_.stages_of(static_cast<int64_t>(place_));
-    if (std::find(stages.begin(), stages.end(), run.stage) == stages.end()) {
-      return row_error(
-          place_, run,
-          fmt::format("is of a stage that is not at this place, which has {}", stage_list(stages)));
+    if (std::find(stages_.begin(), stages_.end(), run.stage) == stages_.end()) {
+      return row_error(place_, run,
+                       fmt::format("is of a stage that is not at this place, which has {}",
+                                   stage_list(stages_)));
     }
     if (run.micro_batch < 0 || run.micro_batch >= shape_.micro_batches) {
       return row_error(place_, run,
@@ -54,13 +56,14 @@ class RowCheck {
         return row_error(place_, run, fmt::format("runs before {}", to_string(first)));
       }
     }
-    if (!seen_.insert(key(run)).second) return row_error(place_, run, "runs twice");
+    if (seen(run)) return row_error(place_, run, "runs twice");
+    seen_[index(run)] = true;
     if (run.kind == BlockRun::kWeight) split_.insert(run.stage);
     return {};
   }
 
   Status complete() const {
-    for (const int64_t stage : shape_.stages_of(static_cast<int64_t>(place_))) {
+    for (const int64_t stage : stages_) {
       for (const BlockRun::Kind kind : kKinds) {
         if (kind != BlockRun::kForward && !shape_.has_backward(stage)) continue;
         if (kind == BlockRun::kWeight && !split_.contains(stage)) continue;
@@ -78,21 +81,25 @@ class RowCheck {
   }
 
  private:
-  static std::tuple<int, int64_t, int64_t> key(const BlockRun& run) {
-    return {run.kind, run.stage, run.micro_batch};
+  size_t index(const BlockRun& run) const {
+    const auto stage = std::find(stages_.begin(), stages_.end(), run.stage) - stages_.begin();
+    return (static_cast<size_t>(run.kind) * stages_.size() + static_cast<size_t>(stage)) *
+               static_cast<size_t>(shape_.micro_batches) +
+           static_cast<size_t>(run.micro_batch);
   }
-  bool seen(const BlockRun& run) const { return seen_.contains(key(run)); }
+  bool seen(const BlockRun& run) const { return seen_[index(run)]; }
 
   size_t place_;
   const PipelineShape& shape_;
-  std::set<std::tuple<int, int64_t, int64_t>> seen_;
-  std::set<int64_t> split_;  // stages with W runs
+  std::vector<int64_t> stages_;  // at the place
+  std::vector<bool> seen_;       // by index()
+  std::set<int64_t> split_;      // stages with W runs
 };
 
-// Runs the rows as far as they go.
+// Runs the rows as far as they go; without costs only the order counts.
 class Execution {
  public:
-  Execution(const Schedule& schedule, const PipelineShape& shape, const UnitCosts& costs)
+  Execution(const Schedule& schedule, const PipelineShape& shape, const UnitCosts* costs)
       : schedule_(schedule),
         shape_(shape),
         costs_(costs),
@@ -126,12 +133,17 @@ class Execution {
   // The place and run for which an unfinished place waits.
   std::pair<size_t, BlockRun> waits_for(size_t place) const {
     const BlockRun& run = schedule_[place][next_[place]];
-    for (const BlockRun& need : needs(run)) {
-      if (done(need).has_run) continue;
-      for (const int64_t maker : shape_.at[static_cast<size_t>(need.stage)]) {
-        if (!at(static_cast<size_t>(maker), need)) return {static_cast<size_t>(maker), need};
+    BlockRun missing = run;
+    const bool all = visit_needs(run, [&](const BlockRun& need) {
+      missing = need;
+      return done(need).has_run;
+    });
+    if (!all) {
+      const auto& makers = shape_.at[static_cast<size_t>(missing.stage)];
+      for (const int64_t maker : makers) {
+        if (!at(static_cast<size_t>(maker), missing)) return {static_cast<size_t>(maker), missing};
       }
-      return {static_cast<size_t>(shape_.at[static_cast<size_t>(need.stage)][0]), need};
+      return {static_cast<size_t>(makers[0]), missing};
     }
     for (const int64_t partner : shape_.at[static_cast<size_t>(run.stage)]) {
       if (!at(static_cast<size_t>(partner), run)) return {static_cast<size_t>(partner), run};
@@ -156,19 +168,22 @@ class Execution {
     return !finished(place) && schedule_[place][next_[place]] == run;
   }
 
-  std::vector<BlockRun> needs(const BlockRun& run) const {
+  // Calls visit(run) for what the run needs, until one returns false; true if none did.
+  template <class Visit>
+  bool visit_needs(const BlockRun& run, const Visit& visit) const {
     const auto stage = static_cast<size_t>(run.stage);
-    std::vector<BlockRun> out;
     if (run.kind == BlockRun::kForward) {
-      for (const int64_t s : after_[stage]) out.push_back({run.kind, run.micro_batch, s});
-      return out;
+      return std::all_of(after_[stage].begin(), after_[stage].end(), [&](int64_t s) {
+        return visit(BlockRun{run.kind, run.micro_batch, s});
+      });
     }
-    if (run.kind == BlockRun::kWeight) return {{BlockRun::kBackward, run.micro_batch, run.stage}};
-    out.push_back({BlockRun::kForward, run.micro_batch, run.stage});
-    for (const int64_t s : followers_[stage]) {
-      if (shape_.has_backward(s)) out.push_back({run.kind, run.micro_batch, s});
+    if (run.kind == BlockRun::kWeight) {
+      return visit(BlockRun{BlockRun::kBackward, run.micro_batch, run.stage});
     }
-    return out;
+    if (!visit(BlockRun{BlockRun::kForward, run.micro_batch, run.stage})) return false;
+    return std::all_of(followers_[stage].begin(), followers_[stage].end(), [&](int64_t s) {
+      return !shape_.has_backward(s) || visit(BlockRun{run.kind, run.micro_batch, s});
+    });
   }
 
   // Has the place a next run, everything it needs, and the other places of its stage with it?
@@ -178,26 +193,30 @@ class Execution {
     for (const int64_t partner : shape_.at[static_cast<size_t>(run.stage)]) {
       if (!at(static_cast<size_t>(partner), run)) return false;
     }
-    const auto needed = needs(run);
-    return std::all_of(needed.begin(), needed.end(),
-                       [&](const BlockRun& need) { return done(need).has_run; });
+    return visit_needs(run, [&](const BlockRun& need) { return done(need).has_run; });
   }
 
   double cost(const BlockRun& run) const {
-    const double unit = run.kind == BlockRun::kForward    ? costs_.forward
-                        : run.kind == BlockRun::kBackward ? costs_.backward
-                                                          : costs_.weight;
-    return costs_.scale.empty() ? unit : unit * costs_.scale[static_cast<size_t>(run.stage)];
+    const double unit = run.kind == BlockRun::kForward    ? costs_->forward
+                        : run.kind == BlockRun::kBackward ? costs_->backward
+                                                          : costs_->weight;
+    return costs_->scale.empty() ? unit : unit * costs_->scale[static_cast<size_t>(run.stage)];
   }
 
   void run(const BlockRun run) {
     const auto& places = shape_.at[static_cast<size_t>(run.stage)];
+    if (costs_ == nullptr) {
+      for (const int64_t p : places) ++next_[static_cast<size_t>(p)];
+      done_[index(run)].has_run = true;
+      return;
+    }
     double start = 0;
     for (const int64_t p : places) {
       start = std::max(start, times_[static_cast<size_t>(p)].end);
-      for (const BlockRun& need : needs(run)) {
+      visit_needs(run, [&](const BlockRun& need) {
         start = std::max(start, done(need).arrival[static_cast<size_t>(p)]);
-      }
+        return true;
+      });
     }
     const double end = start + cost(run);
     for (const int64_t p : places) {
@@ -226,14 +245,14 @@ class Execution {
     }
     for (const int64_t target : targets) {
       double& link = links_[from * schedule_.size() + static_cast<size_t>(target)];
-      link = std::max(link, end) + costs_.message;
+      link = std::max(link, end) + costs_->message;
       out.arrival[static_cast<size_t>(target)] = link;
     }
   }
 
   const Schedule& schedule_;
   const PipelineShape& shape_;
-  const UnitCosts& costs_;
+  const UnitCosts* costs_;                               // null: times are not asked for
   std::vector<std::vector<int64_t>> after_, followers_;  // by stage
   std::vector<size_t> next_;                             // by place
   std::vector<PlaceTimes> times_;                        // by place
@@ -258,7 +277,7 @@ Status check_schedule(const Schedule& schedule, const PipelineShape& shape) {
 
 Status check_schedule_finishes(const Schedule& schedule, const PipelineShape& shape) {
   TESSERA_TRY_VOID(check_schedule(schedule, shape));
-  const Execution execution(schedule, shape, {});
+  const Execution execution(schedule, shape, nullptr);
   size_t place = 0;
   while (place < schedule.size() && execution.finished(place)) ++place;
   if (place == schedule.size()) return {};
@@ -283,7 +302,7 @@ Status check_schedule_finishes(const Schedule& schedule, const PipelineShape& sh
 
 std::vector<PlaceTimes> place_times(const Schedule& schedule, const PipelineShape& shape,
                                     const UnitCosts& costs) {
-  return Execution(schedule, shape, costs).times();
+  return Execution(schedule, shape, &costs).times();
 }
 
 double makespan(const Schedule& schedule, const PipelineShape& shape, const UnitCosts& costs) {

@@ -136,6 +136,12 @@ size_t Glob::step(const Token& token, std::string_view text, size_t position) {
   return kNo;
 }
 
+// Where a match of the token, not before `position`, may begin.
+size_t Glob::first_start(const Token& token, std::string_view text, size_t position) {
+  if (token.kind != Token::Kind::kChar) return position;
+  return std::min(text.find(token.character, position), text.size());
+}
+
 // Greedy with one point of return: after a star, the earliest match of what stands before the next
 // star is as good as any, because the end of a match never moves backwards when its start moves
 // forwards.
@@ -149,7 +155,8 @@ bool Glob::matches(const Sequence& sequence, std::string_view text) {
       if (position == text.size()) return true;
     } else if (sequence[token].kind == Token::Kind::kStar) {
       star = ++token;
-      star_position = position;
+      if (star == sequence.size()) return true;
+      star_position = position = first_start(sequence[star], text, position);
       continue;
     } else {
       const size_t next = step(sequence[token], text, position);
@@ -161,7 +168,7 @@ bool Glob::matches(const Sequence& sequence, std::string_view text) {
     }
     if (star == std::string_view::npos || star_position >= text.size()) return false;
     token = star;
-    position = ++star_position;
+    position = star_position = first_start(sequence[star], text, star_position + 1);
   }
 }
 
@@ -173,20 +180,50 @@ bool Glob::matches(std::string_view text) const {
   return false;
 }
 
+namespace {
+
+bool ends_prefix(char c) { return c == '.' || c == '@' || c == '#'; }
+
+// What a prefix adds to the next shorter one.
+struct Part {
+  int parent = -1;
+  std::string_view text;
+  friend bool operator==(const Part&, const Part&) = default;
+};
+struct PartHash {
+  size_t operator()(const Part& part) const {
+    return std::hash<std::string_view>{}(part.text) + static_cast<size_t>(part.parent) * 0x9e3779b9;
+  }
+};
+
+}  // namespace
+
 PathIndex::PathIndex(const std::vector<std::string_view>& paths) {
-  std::unordered_map<std::string_view, int> known;  // for look-up only; never iterated
+  std::unordered_map<Part, int, PartHash> known;  // for look-up only; never iterated
   known.reserve(paths.size() * 2);
   node_of_path_.reserve(paths.size());
+  std::string_view last;                      // neighbours have most prefixes in common
+  std::vector<std::pair<size_t, int>> chain;  // of the last path: ends of prefixes, nodes
   for (std::string_view path : paths) {
-    int parent = -1;
-    for (size_t end = 0; end < path.size();) {
-      end = std::min(path.find_first_of(".@#", end + 1), path.size());
-      const std::string_view prefix = path.substr(0, end);
-      const auto [it, added] = known.try_emplace(prefix, static_cast<int>(nodes_.size()));
-      if (added) nodes_.push_back({prefix, parent});
+    const size_t most = std::min(path.size(), last.size());
+    size_t common = 0;
+    while (common < most && path[common] == last[common]) ++common;
+    if (common > 0 && common < path.size() && !ends_prefix(path[common])) --common;
+    while (!chain.empty() && chain.back().first > common) chain.pop_back();
+    size_t begin = chain.empty() ? 0 : chain.back().first;
+    int parent = chain.empty() ? -1 : chain.back().second;
+    while (begin < path.size()) {
+      size_t end = begin + 1;
+      while (end < path.size() && !ends_prefix(path[end])) ++end;
+      const Part part{parent, path.substr(begin, end - begin)};
+      const auto [it, added] = known.try_emplace(part, static_cast<int>(nodes_.size()));
+      if (added) nodes_.push_back({path.substr(0, end), parent});
       parent = it->second;
+      chain.emplace_back(end, parent);
+      begin = end;
     }
     node_of_path_.push_back(parent);
+    last = path;
   }
 }
 

@@ -39,6 +39,7 @@ class Glob {
   static std::vector<Sequence> expand(std::string_view pattern, size_t begin, size_t end);
   static bool matches(const Sequence& sequence, std::string_view text);
   // The position after `token` at `position` of the text, or npos.
+  static size_t first_start(const Token& token, std::string_view text, size_t position);
   static size_t step(const Token& token, std::string_view text, size_t position);
 
   std::string pattern_;

@@ -14,7 +14,7 @@ namespace {
 
 Status lowers(const Expressed& expressed) {
   TESSERA_TRY(const auto lowering,
-              lower_training(expressed.model, expressed.batch, expressed.plan));
+              RowLowering().lower(expressed.model, expressed.batch, expressed.plan));
   for (const RankClass& role : lowering->roles()) {
     TESSERA_TRY(const Program program, lowering->lower(role.representative));
     if (program.schedule.empty()) return invalid_input("an empty schedule");

@@ -73,9 +73,17 @@ bool concerns(const Setting& setting, const Run& run) {
 
 // ---- one row
 
+// Micro-batches with which all stages are at work for some rounds: behind them each further one
+// adds the same time, and needs no more memory.
+int64_t steady_micro_batches(const Run& run) {
+  if (run.pp == 1) return 8;
+  return run.vpp == 1 ? 4 * run.pp : 6 * run.pp + run.micro_batches % run.pp;
+}
+
 // A row as the simulator takes it.
 struct Case {
   Expressed expressed;
+  int64_t further = 0;  // micro-batches that the row has and `expressed` leaves out
   std::string changes;  // of the cluster
   std::string lowering_key() const {
     return fmt::format("{}\n{}\n{}", expressed.model, expressed.batch, expressed.plan);
@@ -86,16 +94,23 @@ struct Case {
   }
 };
 
-Result<Case> case_of(const Row& row, const PredictSettings& settings) {
+// `whole`: with all of the row's micro-batches.
+Result<Case> case_of(const PredictJob& job, bool whole) {
+  const Row& row = *job.row;
+  const PredictSettings& settings = *job.settings;
   std::vector<FrameworkOption> options;
   for (const Setting& setting : settings) {
     if (!setting.key.starts_with(kPlan)) continue;
     if (!setting.scope.empty() && !is_framework(setting.scope)) continue;
     options.push_back({setting.scope, setting.key.substr(kPlan.size()), setting.value});
   }
-  TESSERA_TRY(const Run run, infer(row, options));
+  TESSERA_TRY(Run run, infer(row, options));
   Case found;
+  const int64_t all = run.micro_batches;
+  if (!whole) run.micro_batches = std::min(all, steady_micro_batches(run));
+  found.further = all - run.micro_batches;
   TESSERA_TRY(found.expressed, express(run));
+  found.expressed.step_scale *= static_cast<double>(run.micro_batches) / static_cast<double>(all);
   found.changes = run.framework.machine;
   for (const Setting& setting : settings) {
     if (setting.key.starts_with(kPlan) || !concerns(setting, run)) continue;
@@ -120,23 +135,31 @@ Result<Cluster> cluster_of(const Case& item) {
   return cluster;
 }
 
-Result<Simulation> simulate_case(const Case& item, const Lowering& lowering) {
+// `whole`: with what is not needed for a prediction.
+Result<Simulation> simulate_case(const Case& item, bool whole, Simulator& simulator) {
   TESSERA_TRY(const Cluster cluster, cluster_of(item));
   SimulateOptions options;
   options.fold_places = true;
-  options.steady_state = true;
+  options.steady_state = !whole;
+  options.micro_batch_time = item.further > 0;
+  options.memory_details = whole;
   TESSERA_TRY(options.style, parse_style(item.expressed.style));
-  return simulate(lowering, cluster, options);
+  return simulator.run(cluster, options);
 }
 
 Prediction summary(const Case& item, const Simulation& simulation) {
   Prediction out;
   out.ok = true;
-  out.step_time_s = simulation.step_time_s * item.expressed.step_scale;
+  const auto further = static_cast<double>(item.further);
+  const MicroBatch each = simulation.micro_batch.value_or(MicroBatch{});
+  out.step_time_s = (simulation.step_time_s + further * each.step_s) * item.expressed.step_scale;
   for (const RankResult& role : simulation.roles) {
     out.memory_bytes = std::max(out.memory_bytes, static_cast<double>(role.memory.total_bytes()));
   }
-  out.uncertainty = simulation.uncertainty;
+  const double device_s = simulation.device_s + further * each.device_s;
+  if (device_s > 0) {
+    out.uncertainty = (simulation.uncertain_s + further * each.uncertain_s) / device_s;
+  }
   out.style = item.expressed.style;
   out.reason = join(item.expressed.reasons, "; ");
   return out;
@@ -148,28 +171,60 @@ Prediction refusal(std::string reason) {
   return out;
 }
 
-// Rows whose programs are equal: lowered once, each kind of machine and style simulated once.
-void predict_group(const std::vector<size_t>& group, const std::vector<std::optional<Case>>& cases,
-                   std::vector<Prediction>& out) {
-  const Case& first = *cases[group.front()];
-  const auto lowering =
-      lower_training(first.expressed.model, first.expressed.batch, first.expressed.plan);
-  std::map<std::string, Prediction> known;
-  for (const size_t row : group) {
-    if (!lowering) {
-      out[row] = refusal(lowering.error().message);
-      continue;
+// Prices rows one after the other. Rows whose programs are equal: lowered once, each kind of
+// machine and style simulated once.
+class Pricer {
+ public:
+  Pricer(const std::vector<PredictJob>& jobs, const std::vector<std::optional<Case>>& cases,
+         std::vector<Prediction>& out)
+      : jobs_(jobs), cases_(cases), out_(out) {}
+
+  void price(const std::vector<size_t>& group) {
+    const Case& first = *cases_[group.front()];
+    const auto lowering =
+        rows_.lower(first.expressed.model, first.expressed.batch, first.expressed.plan);
+    std::optional<Simulator> simulator;
+    if (lowering) simulator.emplace(**lowering);
+    std::map<std::string, Result<Simulation>> known;
+    for (const size_t row : group) {
+      const Case& item = *cases_[row];
+      if (!lowering) {
+        out_[row] = refusal(lowering.error().message);
+        continue;
+      }
+      auto found = known.find(item.key());
+      if (found == known.end()) {
+        found = known.emplace(item.key(), simulate_case(item, false, *simulator)).first;
+      }
+      if (!found->second) {
+        out_[row] = refusal(found->second.error().message);
+      } else if (item.further > 0 && !found->second->micro_batch) {
+        out_[row] = price_whole(jobs_[row]);
+      } else {
+        out_[row] = summary(item, *found->second);
+      }
     }
-    const Case& item = *cases[row];
-    const auto [found, fresh] = known.try_emplace(item.key());
-    if (fresh) {
-      const auto simulation = simulate_case(item, **lowering);
-      found->second = simulation ? summary(item, *simulation) : refusal(simulation.error().message);
-    }
-    out[row] = found->second;
-    if (found->second.ok) out[row].reason = join(item.expressed.reasons, "; ");
   }
-}
+
+ private:
+  // With all micro-batches.
+  Prediction price_whole(const PredictJob& job) {
+    const auto simulation = [&]() -> Result<Prediction> {
+      TESSERA_TRY(const Case item, case_of(job, true));
+      TESSERA_TRY(const auto lowering, whole_rows_.lower(item.expressed.model, item.expressed.batch,
+                                                         item.expressed.plan));
+      Simulator simulator(*lowering);
+      TESSERA_TRY(const Simulation all, simulate_case(item, false, simulator));
+      return summary(item, all);
+    }();
+    return simulation ? *simulation : refusal(simulation.error().message);
+  }
+
+  const std::vector<PredictJob>& jobs_;
+  const std::vector<std::optional<Case>>& cases_;
+  std::vector<Prediction>& out_;
+  RowLowering rows_, whole_rows_;
+};
 
 }  // namespace
 
@@ -191,12 +246,12 @@ Result<PredictSettings> parse_settings(const std::vector<std::string>& texts) {
   return settings;
 }
 
-std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads) {
+std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads, bool whole) {
   std::vector<Prediction> out(jobs.size());
   std::vector<std::optional<Case>> cases(jobs.size());
   std::map<std::string, std::vector<size_t>> by_program;
   for (size_t i = 0; i < jobs.size(); ++i) {
-    if (auto item = case_of(*jobs[i].row, *jobs[i].settings)) {
+    if (auto item = case_of(jobs[i], whole)) {
       by_program[item->lowering_key()].push_back(i);
       cases[i] = std::move(*item);
     } else {
@@ -207,7 +262,8 @@ std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads
   for (const auto& [key, group] : by_program) groups.push_back(&group);
   std::atomic<size_t> next = 0;
   const auto work = [&] {
-    for (size_t g = next++; g < groups.size(); g = next++) predict_group(*groups[g], cases, out);
+    Pricer pricer(jobs, cases, out);
+    for (size_t g = next++; g < groups.size(); g = next++) pricer.price(*groups[g]);
   };
   std::vector<std::thread> others;
   for (int i = 1; i < threads; ++i) others.emplace_back(work);
@@ -218,18 +274,19 @@ std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads
 }
 
 std::vector<Prediction> predict(const std::vector<Row>& rows, const PredictSettings& settings,
-                                int threads) {
+                                int threads, bool whole) {
   std::vector<PredictJob> jobs;
   for (const Row& row : rows) jobs.push_back({&row, &settings});
-  return predict(jobs, threads);
+  return predict(jobs, threads, whole);
 }
 
 Result<Explained> explain(const Row& row, const PredictSettings& settings) {
-  TESSERA_TRY(Case item, case_of(row, settings));
+  TESSERA_TRY(Case item, case_of({&row, &settings}, true));
   TESSERA_TRY(const auto lowering,
-              lower_training(item.expressed.model, item.expressed.batch, item.expressed.plan));
+              RowLowering().lower(item.expressed.model, item.expressed.batch, item.expressed.plan));
+  Simulator simulator(*lowering);
   Explained out;
-  TESSERA_TRY(out.simulation, simulate_case(item, *lowering));
+  TESSERA_TRY(out.simulation, simulate_case(item, true, simulator));
   out.prediction = summary(item, out.simulation);
   out.prediction.id = row.id;
   out.expressed = std::move(item.expressed);

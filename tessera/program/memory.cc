@@ -41,22 +41,25 @@ int64_t place(std::vector<Item>& items, int64_t base, int64_t alignment) {
     if (a->first != b->first) return a->first < b->first;
     return a->buffer < b->buffer;
   });
-  std::vector<const Item*> placed;  // by offset
+  struct Placed {  // side by side, as each item is compared with all before it
+    int64_t first, last, offset, behind;
+  };
+  std::vector<Placed> placed;  // by offset
+  placed.reserve(items.size());
   int64_t end = 0;
   for (Item* item : order) {
     int64_t at = base;
-    for (const Item* other : placed) {
-      if (other->last < item->first || other->first > item->last || other->bytes == 0) continue;
-      if (other->offset - at >= item->bytes) break;
-      at = std::max(at, other->offset + aligned_to(other->bytes, alignment));
+    for (const Placed& other : placed) {
+      if (other.last < item->first || other.first > item->last) continue;
+      if (other.offset - at >= item->bytes) break;
+      at = std::max(at, other.behind);
     }
     item->offset = at;
     if (item->bytes == 0) continue;
     end = std::max(end, at + item->bytes);
-    const auto where =
-        std::upper_bound(placed.begin(), placed.end(), item,
-                         [](const Item* a, const Item* b) { return a->offset < b->offset; });
-    placed.insert(where, item);
+    const auto where = std::upper_bound(placed.begin(), placed.end(), at,
+                                        [](int64_t a, const Placed& b) { return a < b.offset; });
+    placed.insert(where, {item->first, item->last, at, at + aligned_to(item->bytes, alignment)});
   }
   return end;
 }

@@ -118,32 +118,33 @@ class Emulation {
   Emulation(const Program& program, Style::Allocator kind)
       : program_(program),
         allocator_(AllocatorOptions{kind == Style::Allocator::kExpandable, 0}),
-        settles_after_(4 * program.blocks.size()) {}
+        settles_after_(4 * program.blocks.size()) {
+    size_t instances = 0;
+    for (const Buffer& buffer : program.buffers) instances += static_cast<size_t>(buffer.slots);
+    address_.assign(instances, kNone);
+  }
 
-  void begin(size_t buffer, int64_t slot, int64_t bytes) {
-    if (!settled_ && bytes > 0) blocks_[{buffer, slot}] = *allocator_.allocate(bytes);
+  void begin(size_t instance, int64_t bytes) {
+    if (!settled_ && bytes > 0) address_[instance] = *allocator_.allocate(bytes);
   }
-  void end(size_t buffer, int64_t slot) {
-    const auto it = blocks_.find({buffer, slot});
-    if (settled_ || it == blocks_.end()) return;
-    allocator_.free(it->second);
-    blocks_.erase(it);
+  void end(size_t instance) {
+    if (settled_ || address_[instance] == kNone) return;
+    allocator_.free(std::exchange(address_[instance], kNone));
   }
-  // Before each run; `alive(buffer, slot)` tells what lives.
-  template <class Alive>
-  void next_run(BlockRef block, const Alive& alive) {
+  // Before each run; what lives, by instance. `alike`: to most runs of its block, as neither the
+  // blocks of the step nor the last runs are, which reduce gradients.
+  void next_run(bool alike, const std::vector<bool>& alive) {
     quiet_ = allocator_.peak_reserved_bytes() == reserved_ ? quiet_ + 1 : 0;
     reserved_ = allocator_.peak_reserved_bytes();
-    if (!block.once()) {
+    if (alike) {
       settled_ = settled_ || quiet_ > settles_after_ + most_slots();
       return;
     }
     if (!std::exchange(settled_, false)) return;
-    std::erase_if(blocks_, [&](const auto& block_of) {
-      if (alive(block_of.first.first, block_of.first.second)) return false;
-      allocator_.free(block_of.second);
-      return true;
-    });
+    for (size_t instance = 0; instance < address_.size(); ++instance) {
+      if (address_[instance] == kNone || alive[instance]) continue;
+      allocator_.free(std::exchange(address_[instance], kNone));
+    }
   }
   int64_t peak_reserved() const { return allocator_.peak_reserved_bytes(); }
 
@@ -156,7 +157,8 @@ class Emulation {
 
   const Program& program_;
   CachingAllocator allocator_;
-  std::map<std::pair<size_t, int64_t>, int64_t> blocks_;  // (buffer, slot) -> address
+  static constexpr int64_t kNone = -1;
+  std::vector<int64_t> address_;  // by instance: buffer and slot
   size_t settles_after_;
   size_t quiet_ = 0;
   bool settled_ = false;
@@ -195,9 +197,8 @@ class Walk {
     for (size_t r = 0; r < program_.schedule.size(); ++r) {
       const BlockRunStep& step = program_.schedule[r];
       if (emulation != nullptr) {
-        emulation->next_run(step.block, [&](size_t buffer, int64_t slot) {
-          return alive_[first_instance_[buffer] + static_cast<size_t>(slot)];
-        });
+        const bool last = step.micro_batch == ends_.at(step.block).second;
+        emulation->next_run(!step.block.once() && !last, alive_);
       }
       if (!run_block(r, step, emulation, until)) return;
     }
@@ -216,20 +217,20 @@ class Walk {
 
  private:
   bool begin(size_t buffer, int64_t slot, Emulation* emulation) {
-    auto alive = alive_[first_instance_[buffer] + static_cast<size_t>(slot)];
-    if (alive) return false;
-    alive = true;
+    const size_t instance = first_instance_[buffer] + static_cast<size_t>(slot);
+    if (alive_[instance]) return false;
+    alive_[instance] = true;
     live_ += bytes_[buffer];
-    if (emulation != nullptr) emulation->begin(buffer, slot, bytes_[buffer]);
+    if (emulation != nullptr) emulation->begin(instance, bytes_[buffer]);
     return true;
   }
 
   void end(size_t buffer, int64_t slot, Emulation* emulation) {
-    auto alive = alive_[first_instance_[buffer] + static_cast<size_t>(slot)];
-    if (!alive) return;
-    alive = false;
+    const size_t instance = first_instance_[buffer] + static_cast<size_t>(slot);
+    if (!alive_[instance]) return;
+    alive_[instance] = false;
     live_ -= bytes_[buffer];
-    if (emulation != nullptr) emulation->end(buffer, slot);
+    if (emulation != nullptr) emulation->end(instance);
   }
 
   std::pair<double, double> span_of(size_t r) const {
@@ -287,6 +288,7 @@ class Walk {
 
   void sample(double time) { sample(time, live_); }
   void sample(double time, int64_t bytes) {
+    if (!times_.details) return;
     if (!timeline_.empty() && timeline_.back().bytes == bytes) return;
     if (!timeline_.empty() && timeline_.back().time_s == time && !events_.empty()) {
       timeline_.back().bytes = std::max(timeline_.back().bytes, bytes);
@@ -436,10 +438,12 @@ MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& 
     out.reserved_bytes = emulation.peak_reserved();
   }
   out.peak_time_s = walk.peak_time();
-  out.timeline = walk.take_timeline();
-  Walk to_peak(program, times);
-  to_peak.run(nullptr, walk.peak_change());
-  out.at_peak = live_buffers(program, graph, to_peak);
+  if (times.details) {
+    out.timeline = walk.take_timeline();
+    Walk to_peak(program, times);
+    to_peak.run(nullptr, walk.peak_change());
+    out.at_peak = live_buffers(program, graph, to_peak);
+  }
 
   const Device& device = cluster.type_of(program.rank).device;
   const int64_t communication = communication_bytes(program, cluster);

@@ -22,6 +22,7 @@ struct MemoryTimes {
   double step_s = 0;
   std::vector<std::pair<double, double>> runs;  // start and end by position in the schedule
   std::span<const TraceEvent> events;           // of this rank: those of the compute lane count
+  bool details = true;  // false: neither timeline nor what is live at the peak, sizes alone
 };
 
 // `peak_bytes` and `reserved_bytes` of the planned allocator are the arena, to the byte.

@@ -145,7 +145,8 @@ Status check_size(const Lowering& lowering, const Cluster& cluster,
 }
 
 Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outline& outline,
-                     const SimulateOptions& options, Priced& priced, engine::Outcome& outcome) {
+                     const SimulateOptions& options, Priced& priced, engine::Outcome& outcome,
+                     std::optional<double> micro_batch_s) {
   const Lowering& lowering = *lowered.lowering;
   const Classes& classes = outline.classes;
   Simulation out;
@@ -155,23 +156,28 @@ Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outli
   out.tokens = tokens_of(graph, lowering.plan().plan.micro_batch_dim);
   out.peak_flops = peak_flops(graph, cluster.type_of(0).device, options.style);
   out.simulated_events = outcome.played_events;
-  double total = 0;
-  double uncertain = 0;
+  MicroBatch each;
   for (size_t c = 0; c < classes.all.size(); ++c) {
     const PlayedClass& played = classes.all[c];
     const auto ranks = static_cast<double>(played.ranks);
     PricedPlayer& player = priced.players[c];
     out.hardware_flops += player.flops * ranks;
-    uncertain += player.uncertain_s * ranks;
+    out.uncertain_s += player.uncertain_s * ranks;
+    each.device_s += player.each_s * ranks;
+    each.uncertain_s += player.each_uncertain_s * ranks;
     for (size_t s = 0; s < out.source_share.size(); ++s) {
       out.source_share[s] += player.source_s[s] * ranks;
-      total += player.source_s[s] * ranks;
+      out.device_s += player.source_s[s] * ranks;
     }
     out.roles.push_back(role_of(played, player, outcome.players[c]));
   }
-  if (total > 0) {
-    for (double& share : out.source_share) share /= total;
-    out.uncertainty = uncertain / total;
+  if (out.device_s > 0) {
+    for (double& share : out.source_share) share /= out.device_s;
+    out.uncertainty = out.uncertain_s / out.device_s;
+  }
+  if (micro_batch_s) {
+    each.step_s = *micro_batch_s;
+    out.micro_batch = each;
   }
   add_labels(outline, outcome, out);
   add_path(priced, outcome, out);
@@ -181,8 +187,9 @@ Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outli
   for (RankResult& role : out.roles) {
     const auto events =
         std::ranges::equal_range(out.events, role.representative, {}, &TraceEvent::rank);
-    role.memory = memory_use(lowered.programs.at(role.representative), graph, cluster,
-                             options.style, {out.step_time_s, {}, {events.begin(), events.end()}});
+    role.memory =
+        memory_use(lowered.programs.at(role.representative), graph, cluster, options.style,
+                   {out.step_time_s, {}, {events.begin(), events.end()}, options.memory_details});
   }
   constexpr double kYear = 365.25 * 24 * 3600;
   out.failure_loss_s = out.step_time_s * options.failures_a_device_year *
@@ -195,7 +202,8 @@ struct OutlineKey {
   bool fold = true, places = false, gradients = true, parameters = true, messages = true,
        profile = false;
   std::vector<int64_t> alone;
-  std::vector<std::array<int64_t, 3>> parts;  // nodes, devices, cores; tiers
+  std::vector<std::array<int64_t, 4>> parts;  // nodes, devices, cores, sockets; tiers
+  std::vector<std::array<double, 2>> rates;   // of the parts' links, where they differ
   friend bool operator==(const OutlineKey&, const OutlineKey&) = default;
 };
 OutlineKey key_of(const Cluster& cluster, const SimulateOptions& options) {
@@ -207,13 +215,18 @@ OutlineKey key_of(const Cluster& cluster, const SimulateOptions& options) {
                  style.overlap_messages,
                  cluster.profile != nullptr,
                  {},
+                 {},
                  {}};
   for (const auto& [device, times] : options.stragglers) key.alone.push_back(device);
   for (const ClusterPart& part : cluster.parts) {
     key.parts.push_back({part.nodes, part.type.devices,
-                         2 * part.type.cores + (part.type.device.synchronous ? 1 : 0)});
+                         2 * part.type.cores + (part.type.device.synchronous ? 1 : 0),
+                         part.type.sockets});
+    if (cluster.parts.size() == 1) continue;
+    key.rates.push_back(
+        {static_cast<double>(part.type.nics) * part.type.nic.rate, part.type.inner.rate});
   }
-  for (const FabricTier& tier : cluster.tiers) key.parts.push_back({0, 0, tier.radix});
+  for (const FabricTier& tier : cluster.tiers) key.parts.push_back({0, 0, tier.radix, 0});
   return key;
 }
 
@@ -245,7 +258,12 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   Priced priced = price(outline, cluster, options);
   TESSERA_TRY(engine::Outcome outcome,
               options.steady_state ? engine::run_steady(priced.play) : engine::run(priced.play));
-  Simulation out = summarise(impl_->lowered, cluster, outline, options, priced, outcome);
+  std::optional<double> micro_batch_s;
+  if (options.micro_batch_time) {
+    TESSERA_TRY(micro_batch_s, engine::micro_batch_time(priced.play, outcome));
+  }
+  Simulation out =
+      summarise(impl_->lowered, cluster, outline, options, priced, outcome, micro_batch_s);
   out.model_flops = impl_->model;
   return out;
 }

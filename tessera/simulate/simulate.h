@@ -25,8 +25,10 @@ struct SimulateOptions {
   // Rounds of micro-batches that take equally long are counted, not played (steady.h): for quick
   // predictions of many micro-batches. There is no critical path then.
   bool steady_state = false;
-  uint64_t seed = 0;  // of jitter, stragglers and failures
-  double jitter = 0;  // relative standard deviation of each kernel's time
+  bool micro_batch_time = false;  // Simulation::micro_batch
+  bool memory_details = true;     // MemoryUse::timeline and at_peak
+  uint64_t seed = 0;              // of jitter, stragglers and failures
+  double jitter = 0;              // relative standard deviation of each kernel's time
   std::vector<std::pair<int64_t, double>> stragglers;  // device, times slower
   double failures_a_device_year = 0;  // with restart_s: expected time lost is added, stated apart
   double restart_s = 0;

@@ -195,4 +195,16 @@ Result<Outcome> run_steady(const Play& play) {
   return run(play);
 }
 
+Result<std::optional<double>> micro_batch_time(const Play& play, const Outcome& whole) {
+  const std::optional<Rounds> rounds = find_rounds(play);
+  if (!rounds || play.rules.jitter > 0) return std::nullopt;
+  const auto players = static_cast<int64_t>(play.players.size());
+  const int64_t step = rounded_up(std::max<int64_t>(1, players / 2), rounds->unit);
+  if (2 * step > rounds->micro_batches) return std::nullopt;
+  TESSERA_TRY(const Outcome first, run(without_rounds(play, 2 * step)));
+  TESSERA_TRY(const Outcome second, run(without_rounds(play, step)));
+  if (!equal_rounds(first, second, whole)) return std::nullopt;
+  return (whole.end_s - second.end_s) / static_cast<double>(step);
+}
+
 }  // namespace tessera::engine

@@ -30,4 +30,9 @@ Play without_rounds(const Play& play, int64_t left_out);
 // long, or where jitter makes each its own.
 Result<Outcome> run_steady(const Play& play);
 
+// What each further micro-batch adds to the time of a step like `whole`, the outcome of the play:
+// what the last rounds add to plays without them. Nothing where rounds are too few or not equally
+// long.
+Result<std::optional<double>> micro_batch_time(const Play& play, const Outcome& whole);
+
 }  // namespace tessera::engine

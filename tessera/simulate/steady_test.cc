@@ -76,6 +76,27 @@ TEST_P(SteadyNamed, CountedAsPlayed) {
     EXPECT_TRUE(counted);
   }
 }
+
+// What a further micro-batch takes, found in a short step, is what a long step takes for each.
+TEST_P(SteadyNamed, AFurtherMicroBatchTakesAsLongAsPlayed) {
+  bool known = false;
+  for (const int64_t n : {1, 2, 4}) {
+    const auto shapes = schedules::shapes_of(GetParam(), n, 48);
+    const auto longer = schedules::shapes_of(GetParam(), n, 96);
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const Play play = play_of(GetParam(), shapes[i]);
+      const Outcome whole = *run(play);
+      const auto time = *micro_batch_time(play, whole);
+      if (!time) continue;
+      known = true;
+      const double expected = run(play_of(GetParam(), longer[i]))->end_s;
+      EXPECT_NEAR(whole.end_s + 48 * *time, expected, kEqualRounds * expected) << n << " places";
+    }
+  }
+  if (GetParam() == "1f1b" || GetParam() == "interleaved" || GetParam() == "gpipe") {
+    EXPECT_TRUE(known);
+  }
+}
 INSTANTIATE_TEST_SUITE_P(Schedules, SteadyNamed, testing::ValuesIn(schedule_names()));
 
 TEST(Steady, JitterAndEventsPlayEveryRound) {
@@ -83,6 +104,7 @@ TEST(Steady, JitterAndEventsPlayEveryRound) {
   Play whole = play_of("1f1b", shape);
   whole.rules.jitter = 0.01;
   EXPECT_EQ(run_steady(whole)->end_s, run(whole)->end_s);
+  EXPECT_FALSE(*micro_batch_time(whole, *run(whole)));
   whole.rules.jitter = 0;
   whole.rules.events = true;
   EXPECT_EQ(run_steady(whole)->events.size(), run(whole)->events.size());

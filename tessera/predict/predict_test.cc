@@ -1,0 +1,59 @@
+// Counted micro-batches against all of them played.
+#include "tessera/predict/predict.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/predict/csv.h"
+
+namespace tessera {
+namespace {
+
+std::vector<Row> rows_of(const std::string& layouts) {
+  const std::string header =
+      "source,model,params,layers,hidden,heads,kv_heads,ffn,seq,vocab,gpu,n_gpus,gpus_per_node,tp,"
+      "pp,vpp,dp,cp,ep,zero,microbatch,global_batch,recompute,dtype,row_id\n";
+  const auto table = parse_csv(header + layouts, "rows.csv");
+  EXPECT_TRUE(table) << table.error().message;
+  const auto rows = read_rows(*table, "rows.csv");
+  EXPECT_TRUE(rows) << rows.error().message;
+  return *rows;
+}
+
+// One replica and stages with many micro-batches: 1F1B, interleaved, a number of micro-batches that
+// the stages do not divide, shards, several replicas.
+const char* const kManyMicroBatches =
+    "Megatron-LM,GPT,,8,1024,16,16,4096,1024,51200,A100-80GB,1,8,1,1,1,1,1,1,0,2,64,none,bf16,a\n"
+    "Megatron-LM,GPT,,8,1024,16,16,4096,1024,51200,A100-80GB,4,8,1,4,1,1,1,1,0,1,96,full,bf16,b\n"
+    "Megatron-LM,GPT,,8,1024,16,16,4096,1024,51200,A100-80GB,8,8,1,4,2,2,1,1,1,1,128,none,bf16,c\n"
+    "Megatron-LM,GPT,,8,1024,16,16,4096,1024,51200,A100-80GB,4,8,2,2,1,1,1,1,0,2,74,full,bf16,d\n"
+    "PyTorch FSDP,GPT,,8,1024,16,16,4096,1024,51200,A100-80GB,8,8,1,1,1,8,1,1,3,1,256,full,bf16,e\n"
+    "Megatron-LM,GPT,,8,1024,16,16,4096,1024,51200,A100-80GB,8,8,1,1,1,8,1,1,1,1,512,none,bf16,f\n";
+
+TEST(Predict, CountedMicroBatchesAreAsPlayed) {
+  const std::vector<Row> rows = rows_of(kManyMicroBatches);
+  const auto counted = predict(rows, {}, 1);
+  const auto played = predict(rows, {}, 1, /*whole=*/true);
+  ASSERT_EQ(counted.size(), rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ASSERT_TRUE(counted[i].ok) << rows[i].id << ": " << counted[i].reason;
+    ASSERT_TRUE(played[i].ok) << rows[i].id << ": " << played[i].reason;
+    EXPECT_NEAR(counted[i].step_time_s, played[i].step_time_s, 1e-4 * played[i].step_time_s)
+        << rows[i].id;
+    EXPECT_NEAR(counted[i].memory_bytes, played[i].memory_bytes, 1e-3 * played[i].memory_bytes)
+        << rows[i].id;
+    EXPECT_NEAR(counted[i].uncertainty, played[i].uncertainty, 1e-4) << rows[i].id;
+    EXPECT_EQ(counted[i].reason, played[i].reason);
+  }
+}
+
+// Neighbours share what they have in common: each is as it is alone.
+TEST(Predict, ARowDoesNotDependOnItsNeighbours) {
+  const std::vector<Row> rows = rows_of(kManyMicroBatches);
+  const std::string together = predictions_csv(predict(rows, {}, 2));
+  std::vector<Prediction> alone;
+  for (const Row& row : rows) alone.push_back(predict({row}, {}, 1).front());
+  EXPECT_EQ(predictions_csv(alone), together);
+}
+
+}  // namespace
+}  // namespace tessera
