@@ -6,8 +6,10 @@
 // update. If every micro-batch ends before the next begins, each buffer has an interval on it. Else
 // what lives from one block of a micro-batch to another goes into slots, one for each micro-batch
 // that is between these two blocks at the same time, and everything that lives across micro-batches
-// spans all of their blocks. Offsets: largest buffer first, lowest place that is free during its
-// whole interval (greedy by size; offset calculation for static arenas).
+// spans all of their blocks. Micro-batches may run their blocks in different orders (weight parts
+// that fill bubbles): a buffer is freed in the first block that is behind its last use in all.
+// Offsets: largest buffer first, lowest place that is free during its whole interval (greedy by
+// size; offset calculation for static arenas).
 #include <algorithm>
 #include <map>
 #include <set>
@@ -126,13 +128,35 @@ class MemoryPlanner {
     }
     alone.push_back({BlockKind::kUpdate, 0});
     overlapping_ = program_.schedule != alone;
+    find_last_runs();
+  }
+
+  void find_last_runs() {
+    const auto micro_batches = static_cast<size_t>(program_.micro_batches);
+    std::vector<std::vector<size_t>> ran_at(order_.size(), std::vector<size_t>(micro_batches));
+    for (size_t i = 0; i < program_.schedule.size(); ++i) {
+      const BlockRunStep& run = program_.schedule[i];
+      std::vector<size_t>& at = ran_at[position(run.block)];
+      if (run.block.once()) {
+        at.assign(micro_batches, i);
+      } else {
+        at[static_cast<size_t>(run.micro_batch)] = i;
+      }
+    }
+    for (const auto& late : ran_at) {
+      std::vector<bool>& behind = runs_behind_.emplace_back();
+      for (const auto& early : ran_at)
+        behind.push_back(std::equal(late.begin(), late.end(), early.begin(), std::greater_equal()));
+    }
   }
 
   // A send is waited for in the next run of its block, before its buffer is written again. But what
   // a later block of the micro-batch reads too must outlive that run: then there is a copy for each
   // micro-batch in flight, and the wait is where the backward block of the sending one begins: what
   // reads the message has run by then, while the last block that reads the buffer here may run
-  // before it. Without a backward block behind it: in that last block.
+  // before it. Without a backward block behind it: in that last block; if every micro-batch ends
+  // before the next begins, behind all of its blocks, since what the receiver needs before it takes
+  // the message may come of any of them.
   void settle_sends() {
     std::map<int, std::pair<BufferId, size_t>> sent;  // by handle: buffer and position of its block
     std::map<BufferId, size_t> last_use;
@@ -158,7 +182,8 @@ class MemoryPlanner {
       const size_t last = last_use[send->second.first];
       const size_t backward = position({BlockKind::kBackward, order_[send->second.second].chunk});
       const bool behind = backward < order_.size() && backward > last;
-      std::vector<Instruction>& waits = program_.block(order_[behind ? backward : last]);
+      const size_t end = overlapping_ ? last : order_.size() - 2;
+      std::vector<Instruction>& waits = program_.block(order_[behind ? backward : end]);
       waits.insert(behind ? waits.begin() : waits.end(), {Wait{handle, 0}, {}, {}});
     }
   }
@@ -194,7 +219,7 @@ class MemoryPlanner {
   }
 
   // The fewest slots such that micro-batches that are between blocks `first` and `last` at the same
-  // time have different slots.
+  // time have different slots (all of them if `last` is the update).
   int64_t slots_between(size_t first, size_t last) const {
     for (int64_t slots = 1; slots < program_.micro_batches; ++slots) {
       bool clash = false;
@@ -220,6 +245,18 @@ class MemoryPlanner {
     return k - 1;
   }
   bool touched(const Touch& touch) const { return first_block(touch) < order_.size(); }
+  // The first block that is behind its last use in every micro-batch.
+  size_t free_block(const Touch& touch) const {
+    const auto is_behind = [&](size_t k) {
+      for (size_t other = 0; other < order_.size(); ++other) {
+        if (touch.in(other) && !runs_behind_[k][other]) return false;
+      }
+      return true;
+    };
+    size_t k = first_block(touch);
+    while (!is_behind(k)) ++k;
+    return k;
+  }
 
   void find_lifetimes() {
     for (Buffer& buffer : program_.buffers) {
@@ -271,11 +308,8 @@ class MemoryPlanner {
       const size_t last = last_block(touch);
       const bool lives_on =
           buffer.lifetime == Lifetime::kStep && many() && last > 0 && last < update;
-      if (lives_on) {
-        behind[update][-1].push_back(buffer.id);
-      } else {
-        behind[last][touch.last[last]].push_back(buffer.id);
-      }
+      const size_t k = lives_on ? update : free_block(touch);
+      behind[k][touch.last[k]].push_back(buffer.id);
     }
     for (size_t k = 0; k < order_.size(); ++k) {
       if (behind[k].empty()) continue;
@@ -304,7 +338,7 @@ class MemoryPlanner {
     for (Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) assign_tier(tier);
   }
 
-  // Buffers that live between the same two blocks of a micro-batch: one slot of all of them a
+  // Buffers that live from and to the same blocks of a micro-batch: one slot of all of them a
   // micro-batch in flight.
   struct SlotClass {
     std::vector<Item> items;
@@ -325,7 +359,7 @@ class MemoryPlanner {
         base += aligned(buffer.bytes());
       } else if (buffer.lifetime == Lifetime::kMicroBatch && overlapping_) {
         const Touch& touch = touches_[buffer.id.index()];
-        classes[{first_block(touch), last_block(touch)}].items.push_back(interval(buffer));
+        classes[{first_block(touch), free_block(touch)}].items.push_back(interval(buffer));
       } else {
         items.push_back(interval(buffer));
       }
@@ -358,6 +392,8 @@ class MemoryPlanner {
   Program& program_;
   std::vector<BlockRef> order_;
   bool overlapping_ = false;
+  // By positions in order_: does the first run behind the second in every micro-batch?
+  std::vector<std::vector<bool>> runs_behind_;
   std::vector<Touch> touches_;
   std::vector<BufferId> fetched_;
   std::vector<int64_t> start_;  // by position in order_, and the end

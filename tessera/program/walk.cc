@@ -1305,10 +1305,7 @@ class Walker {
         update.back().order = kEnd;
       } else if (it->block.kind == BlockKind::kForward && blocks.contains(backward)) {
         blocks[backward].insert(blocks[backward].begin(), wait);
-      } else if (const auto last = last_reading_block(place, *it); last != it->block) {
-        blocks[last].push_back(wait);
-        blocks[last].back().order = kEnd;
-      } else {
+      } else {  // what a later block reads too: plan_memory moves the wait
         update.insert(update.begin(), wait);
         if (it->block.kind == BlockKind::kPrologue) continue;
         std::vector<TextInstruction>& block = blocks[it->block];
@@ -1318,34 +1315,19 @@ class Walker {
     }
   }
 
-  // Of the micro-batch's blocks that read what is sent, the last in the place's order; the sending
-  // one if there is no other.
-  BlockRef last_reading_block(const PlaceState& place, const OpenSend& send) const {
-    BlockRef last = send.block;
-    if (last.once()) return last;
-    const PlaceId id(static_cast<size_t>(&place - places_.data()));
-    bool behind = false;
-    for (const BlockRun& run : schedule_of(id)) {
-      const BlockRef block = tessera::block_of(run);
-      if (run.micro_batch != 0) continue;
-      if (behind && reads(place.text.blocks, block, send.buffer)) last = block;
-      behind = behind || block == send.block;
-    }
-    return last;
-  }
-
-  // Of one micro-batch, in all rows that have the place.
+  // Of every micro-batch, in all rows that have the place.
   bool runs_before(PlaceId place, BlockRef a, BlockRef b) const {
     if (a.once() || b.once()) return a.kind == BlockKind::kPrologue || b.kind == BlockKind::kUpdate;
     for (size_t row = 0; row < plan_.rows.size(); ++row) {
       const std::vector<PlaceId>& places = plan_.rows[row];
       if (std::find(places.begin(), places.end(), place) == places.end()) continue;
-      const auto first = std::find_if(plan_.schedule[row].begin(), plan_.schedule[row].end(),
-                                      [&](const BlockRun& run) {
-                                        const BlockRef block = tessera::block_of(run);
-                                        return run.micro_batch == 0 && (block == a || block == b);
-                                      });
-      if (first == plan_.schedule[row].end() || tessera::block_of(*first) != a) return false;
+      std::set<int64_t> done;  // micro-batches for which `a` has run
+      for (const BlockRun& run : plan_.schedule[row]) {
+        const BlockRef block = tessera::block_of(run);
+        if (block == a) done.insert(run.micro_batch);
+        if (block == b && !done.contains(run.micro_batch)) return false;
+      }
+      if (done.empty()) return false;
     }
     return true;
   }
@@ -1358,24 +1340,6 @@ class Walker {
       ++row;
     }
     return plan_.schedule[row];
-  }
-
-  // Does a kernel or a collective of the block read the buffer?
-  static bool reads(const ByBlock<std::vector<TextInstruction>>& blocks, BlockRef block,
-                    int buffer) {
-    const auto found = blocks.find(block);
-    if (found == blocks.end()) return false;
-    const auto is_buffer = [&](const TextView& view) { return view.buffer == buffer; };
-    return std::any_of(found->second.begin(), found->second.end(), [&](const auto& instruction) {
-      if (const auto* compute = std::get_if<TextCompute>(&instruction.body))
-        return std::any_of(compute->inputs.begin(), compute->inputs.end(), is_buffer);
-      if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
-        return std::any_of(issue->transfers.begin(), issue->transfers.end(),
-                           [&](const TextTransfer& transfer) { return is_buffer(transfer.from); });
-      }
-      const auto* copy = std::get_if<TextCopy>(&instruction.body);
-      return copy != nullptr && is_buffer(copy->from);
-    });
   }
 
   static std::vector<TextInstruction>::iterator first_write(std::vector<TextInstruction>& block,
