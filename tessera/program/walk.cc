@@ -420,7 +420,7 @@ class Walker {
     const auto piece =
         step_piece(reader, op_plan(reader), reader.annotation.inputs[operand], mesh(place), 0);
     if (!piece || !hint) return need;
-    return staged_layout(need, *piece, *hint);
+    return staged_layout(need, *piece, *hint, place, tensor);
   }
 
   void fetch_from_other_place(PlaceId place, TensorId tensor, BlockRef block, const Op& reader) {
@@ -538,27 +538,28 @@ class Walker {
   // From where the steps of a loop fetch: the need, with the looped dim sharded further over an
   // axis (of a nested loop: over all its axes) over which it is held so (or over which parts of it
   // are to be summed), if the reader does not use that axis for this operand.
-  static Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold) {
-    const auto extended = [&](AxisId axis) {
+  Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold,
+                       PlaceId place, TensorId tensor) const {
+    const auto extended = [&](const std::vector<AxisId>& axes) {
       Layout out = need;
-      out.shards[piece.dim].push_back(axis);
-      return out;
+      out.grain[piece.dim] = piece.grain;  // as the steps cut it
+      for (AxisId axis : axes) out.shards[piece.dim].push_back(axis);
+      return normalise(std::move(out), mesh(place), shape(tensor));
     };
     const std::vector<AxisId>& held = hold.shards[piece.dim];
     if (piece.order == StepOrder::kNested) {
-      Layout out = need;
-      bool fits = true;
-      for (const SkewAxis& skew : piece.skew) {
-        fits = fits && !need.uses(skew.axis) && hold.uses(skew.axis);
-        out.shards[piece.dim].push_back(skew.axis);
-      }
-      if (fits) return out;
+      std::vector<AxisId> axes;
+      for (const SkewAxis& skew : piece.skew) axes.push_back(skew.axis);
+      const bool fits = std::all_of(axes.begin(), axes.end(), [&](AxisId axis) {
+        return !need.uses(axis) && hold.uses(axis);
+      });
+      if (fits) return extended(axes);
     }
     for (auto axis = held.rbegin(); axis != held.rend(); ++axis) {
-      if (!need.uses(*axis)) return extended(*axis);
+      if (!need.uses(*axis)) return extended({*axis});
     }
     for (AxisId axis : hold.partial) {
-      if (!need.uses(axis)) return extended(axis);
+      if (!need.uses(axis)) return extended({axis});
     }
     return need;
   }
@@ -655,8 +656,9 @@ class Walker {
     if (walked.piece && graph_.tensor(tensor).role != Role::kInput) {
       if (best_hold(place, tensor, block, nullptr) == nullptr)
         fetch_from_other_place(place, tensor, block, op);
-      target = staged_layout(walked.need, *walked.piece,
-                             best_hold(place, tensor, block, nullptr)->region.layout);
+      target =
+          staged_layout(walked.need, *walked.piece,
+                        best_hold(place, tensor, block, nullptr)->region.layout, place, tensor);
       const size_t d = walked.piece->dim;
       walked.axes.assign(
           target.shards[d].begin() + static_cast<std::ptrdiff_t>(walked.need.shards[d].size()),
@@ -866,6 +868,7 @@ class Walker {
     }
     Layout home = making.made;
     const std::vector<AxisId> axes = homeward_axes(making, tensor, place);
+    if (!axes.empty()) home.grain[making.piece->dim] = making.piece->grain;
     for (AxisId axis : axes) {
       std::erase(home.partial, axis);
       home.shards[making.piece->dim].push_back(axis);
@@ -947,7 +950,7 @@ class Walker {
     }
     if (const auto piece = step_piece(*chosen, op_plan(*chosen), chosen->annotation.inputs[operand],
                                       mesh(there), 0)) {
-      need = staged_layout(need, *piece, made);
+      need = staged_layout(need, *piece, made, there, tensor);
     }
     return need;
   }
