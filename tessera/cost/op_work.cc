@@ -294,14 +294,17 @@ std::string_view work_class_name(WorkClass work) {
 
 WorkClass work_class_of(std::string_view kind) { return rule_of(kind).work; }
 
-// Casts of parameters and of their gradients come once a step, one a tensor: frameworks do them for
-// many tensors with one launch, as they update them.
-static bool casts_parameter(const Graph& graph, const Op& op) {
-  if (op.kind != "cast" || op.inputs.empty()) return false;
-  const Tensor& input = graph.tensor(op.inputs[0]);
-  if (input.role == Role::kParameter) return true;
-  return input.role == Role::kGradient && input.of.valid() &&
-         graph.tensor(input.of).role == Role::kParameter;
+// Casts of parameters, and casts and scalings of their gradients, come once a step, one a tensor:
+// frameworks do them for many tensors with one launch, as they update them.
+static bool prepares_parameters(const Graph& graph, const Op& op) {
+  if ((op.kind != "cast" && op.kind != "scale") || op.inputs.empty()) return false;
+  if (graph.tensor(op.inputs[0]).role == Role::kParameter) return true;
+  const auto gradient = [&](TensorId id) {
+    const Tensor& tensor = graph.tensor(id);
+    return tensor.role == Role::kGradient && tensor.of.valid() &&
+           graph.tensor(tensor.of).role == Role::kParameter;
+  };
+  return gradient(op.inputs[0]) || gradient(op.outputs[0]);
 }
 
 OpWork work_of(const Graph& graph, const Program& program, const Compute& compute, bool families) {
@@ -313,7 +316,7 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
   work.view = rule.view;
   work.dtype = arithmetic_of(program, compute);
   work.backward = op.phase == Phase::kBackward;
-  work.update = op.phase == Phase::kUpdate || casts_parameter(graph, op);
+  work.update = op.phase == Phase::kUpdate || prepares_parameters(graph, op);
   work.block = op.path.starts_with("blocks.");
   count_bytes(program, compute, rule.bytes, work);
   if (families) work.family = family_of(graph, program, compute);
