@@ -48,8 +48,8 @@ constexpr std::array<Preset, 11> kPresets = {{
      "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=40us,"
      "loss_passes=4,copy_views=false,allocator=caching,step_overhead_s=5ms"},
     {"deepspeed", "Megatron-DeepSpeed: unfused attention core, much host work an op",
-     "host_forward_s=64us,host_backward_s=63us,host_update_s=5us,host_collective_s=55us,"
-     "host_crowd_s=50us,kernel_gap_s=20us,collective_gap_s=60us,loss_overhead_s=2ms,"
+     "host_forward_s=60us,host_backward_s=58us,host_update_s=5us,host_collective_s=55us,"
+     "host_crowd_s=50us,kernel_gap_s=20us,collective_gap_s=110us,loss_overhead_s=2ms,"
      "lookup_gradient_passes=30,pads_products=false,"
      "elementwise_passes=0.8,fused_attention=false,loss_passes=4,copy_views=false,"
      "overlap_gradients=false,overlap_parameters=false,overlap_messages=false,allocator=caching,"
