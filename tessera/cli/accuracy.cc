@@ -12,7 +12,7 @@ namespace tessera::cli {
 namespace {
 
 struct AccuracyOptions {
-  std::string rows, constants, out, check;
+  std::string rows, constants, out, check, each;
   int threads = 1;
   bool json = false;
 };
@@ -42,8 +42,10 @@ Result<int> run_accuracy(const AccuracyOptions& options) {
   const std::string page = accuracy_markdown(accuracy);
   if (!options.check.empty()) TESSERA_TRY_VOID(check_page(options.check, page));
   if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, page));
+  if (!options.each.empty()) TESSERA_TRY_VOID(write_file(options.each, accuracy_csv(accuracy)));
   if (options.json) return print(accuracy_json(accuracy));
-  return options.out.empty() && options.check.empty() ? print(page) : 0;
+  const bool written = !options.out.empty() || !options.each.empty();
+  return written || !options.check.empty() ? 0 : print(page);
 }
 
 }  // namespace
@@ -58,6 +60,8 @@ void add_accuracy(CLI::App& app, Action& action) {
   command->add_option("-o,--out", options->out, "Write the page to this file");
   command->add_option("--check", options->check,
                       "Exit with 1 if this file is not the page, and say where");
+  command->add_option("--each", options->each,
+                      "Write reported and predicted step time and memory of each row as CSV");
   command->add_option("--threads", options->threads, "Rows priced at the same time")
       ->check(at_least(1));
   command->add_flag("--json", options->json, "Print all scores as JSON");

@@ -56,8 +56,8 @@ constexpr std::array<Preset, 11> kPresets = {{
      "step_overhead_s=2ms"},
     {"torchtitan", "torchtitan: FSDP of compiled blocks",
      "host_forward_s=5us,host_backward_s=5us,host_update_s=8us,host_collective_s=35us,"
-     "elementwise_passes=0.5,loss_passes=2.5,copy_views=false,allocator=expandable,"
-     "step_overhead_s=2ms"},
+     "elementwise_passes=0.5,loss_passes=2.5,attention_efficiency=0.7,copy_views=false,"
+     "allocator=expandable,step_overhead_s=2ms"},
     {"maxtext", "MaxText: one XLA program a step",
      "elementwise_passes=0.4,loss_passes=2,copy_views=false,step_overhead_s=1ms"},
     {"oneflow", "OneFlow: a static graph run by actors, unfused attention core",

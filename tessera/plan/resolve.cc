@@ -78,6 +78,15 @@ class Resolver {
         if (!first.valid()) first = op.id;
       }
     }
+    of_parameters_.resize(graph.tensors().size());
+    for (const Op& op : graph.ops()) {
+      const bool alone =
+          !op.inputs.empty() &&
+          std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId input) {
+            return graph.tensor(input).role == Role::kParameter || of_parameters_[input.index()];
+          });
+      for (TensorId output : op.outputs) of_parameters_[output.index()] = alone;
+    }
   }
 
   Result<ResolvedPlan> run() {
@@ -703,10 +712,18 @@ class Resolver {
 
   Status apply_recompute(size_t e, const std::vector<TensorId>& selected) {
     const StoreEntry& entry = plan().stores[e];
+    const auto made_forward = [&](TensorId id) {
+      const Tensor& tensor = graph_.tensor(id);
+      return tensor.producer.valid() && graph_.op(tensor.producer).phase == Phase::kForward;
+    };
+    // What is made of parameters alone (a narrow copy) is no activation; it is made again where
+    // nothing else is selected.
+    const bool activations = std::any_of(selected.begin(), selected.end(), [&](TensorId id) {
+      return made_forward(id) && !of_parameters_[id.index()];
+    });
     bool applied = false;
     for (TensorId id : selected) {
-      const Tensor& tensor = graph_.tensor(id);
-      if (!tensor.producer.valid() || graph_.op(tensor.producer).phase != Phase::kForward) continue;
+      if (!made_forward(id) || (activations && of_parameters_[id.index()])) continue;
       out_.tensors[id.index()].recompute = *entry.recompute;
       out_.tensors[id.index()].recompute_entry = static_cast<int>(e);
       applied = true;
@@ -760,7 +777,8 @@ class Resolver {
   const Graph& graph_;
   PathIndex ops_, tensors_;
   std::vector<OpId>
-      first_consumer_;  // by tensor; in graph order, so the forward one of a parameter
+      first_consumer_;               // by tensor; in graph order, so the forward one of a parameter
+  std::vector<bool> of_parameters_;  // by tensor: made of parameters and nothing else
   ResolvedPlan out_;
 };
 

@@ -20,6 +20,7 @@ std::string signed_percent(double share) { return fmt::format("{:+.1f} %", 100 *
 
 ScoredRow frame(const Row& row, const Measured& measured, const std::optional<Run>& run) {
   ScoredRow out;
+  out.id = row.id;
   out.source = row.source;
   out.group = fmt::format("{}|{}|{}|{}", row.source, row.model, row.gpus.value_or(0),
                           row.global_batch.value_or(0));
@@ -132,6 +133,8 @@ Json scores_json(const std::vector<ScoredRow>& rows) {
           {"sources", std::move(sources)}};
 }
 
+std::string figure(double value) { return value > 0 ? fmt::format("{:.6g}", value) : ""; }
+
 }  // namespace
 
 Result<Accuracy> measure_accuracy(const CsvTable& table, std::string_view file,
@@ -220,6 +223,20 @@ std::string accuracy_json(const Accuracy& accuracy) {
               {"reference", scores_json(accuracy.reference)}}
              .dump(1) +
          "\n";
+}
+
+std::string accuracy_csv(const Accuracy& accuracy) {
+  std::string out = csv_line({"row_id", "source", "group", "quality", "reported_s", "predicted_s",
+                              "held_out_s", "reported_bytes", "predicted_bytes"});
+  for (size_t i = 0; i < accuracy.fitted.size(); ++i) {
+    const ScoredRow& row = accuracy.fitted[i];
+    if (row.measured <= 0 && row.measured_memory <= 0) continue;
+    out +=
+        csv_line({row.id, row.source, row.group, std::string(1, row.quality), figure(row.measured),
+                  figure(row.predicted), figure(accuracy.held_out[i].predicted),
+                  figure(row.measured_memory), figure(row.predicted_memory)});
+  }
+  return out;
 }
 
 }  // namespace tessera

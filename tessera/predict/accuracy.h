@@ -29,5 +29,7 @@ Result<Accuracy> measure_accuracy(const CsvTable& table, std::string_view file,
 
 std::string accuracy_markdown(const Accuracy& accuracy);
 std::string accuracy_json(const Accuracy& accuracy);
+// A line for each row that has a reported step time or memory: s and bytes.
+std::string accuracy_csv(const Accuracy& accuracy);
 
 }  // namespace tessera

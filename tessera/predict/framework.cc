@@ -63,13 +63,21 @@ std::vector<Framework> make_frameworks() {
   vtrain.recompute = Recompute::kNone;
   vtrain.recompute_as_stated = false;
   all.push_back(vtrain);
-  // Jean Zay: four Omni-Path links of 100 Gb/s a node.
+  // Jean Zay: four Omni-Path links of 100 Gb/s a node; A100s joined by four NVLinks each.
   deepspeed.name = "jean-zay";
   deepspeed.machine = "link:nic*0.25";
   all.push_back(deepspeed);
+  deepspeed.name = "jean-zay-a100";
+  deepspeed.machine = "link:nic*0.25,link:inner*0.5";
+  all.push_back(deepspeed);
   for (const auto& [name, style] :
        {std::pair{"megatron-core", "megatron-core"},
-        std::pair{"megascale", "megatron-core,activation_overlap=0.5"}, std::pair{"nemo", "nemo"},
+        // Published scaling studies overlap tensor parallelism.
+        std::pair{"megatron-core-tuned", "megatron-core,activation_overlap=0.5"},
+        // Half of it is gone: attention and MLP side by side share a gathering.
+        std::pair{"megascale", "megatron-core,activation_overlap=0.75"}, std::pair{"nemo", "nemo"},
+        // NeMo-Megatron of 2022: before fused attention.
+        std::pair{"nemo-megatron", "megatron-core,fused_attention=false"},
         std::pair{"megatron-bridge", "nemo"}, std::pair{"mlperf", "nemo"}}) {
     all.push_back(late_megatron(name, style));
   }
@@ -86,9 +94,12 @@ std::vector<Framework> make_frameworks() {
     Framework framework;
     framework.name = name;
     framework.style = style;
-    framework.narrow_gradients = framework.name == "fsdp";
+    framework.narrow_gradients = framework.name == "fsdp" || framework.name == "maxtext";
     framework.sequence_shard = framework.name != "deepspeed";
     framework.whole_blocks = framework.name != "deepspeed";
+    framework.sharded_parameters = framework.name != "deepspeed" && framework.name != "internevo";
+    framework.interleaved = framework.name == "torchtitan";
+    framework.prefetch = framework.name == "deepspeed" ? 0 : 1;
     all.push_back(framework);
   }
   for (const auto& [name, style] : {std::pair{"oneflow", "oneflow"}, std::pair{"mxnet", "compiled"},
@@ -117,26 +128,31 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// Words in the name of a source and the framework they mean; the first that is found counts.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 41> kSources = {{
+// Words in the name of a source and the framework they mean, and which one of its rows with sharded
+// parameters ("": by their features); the first that is found counts.
+struct Source {
+  std::string_view word, framework, sharded = "";
+};
+constexpr std::array<Source, 42> kSources = {{
     {"vtrain measured single", "vtrain-node"},
     {"vtrain", "vtrain"},
+    {"bigscience bloom", "jean-zay-a100"},
     {"bigscience", "jean-zay"},
     {"bloom", "megatron-deepspeed"},
     {"megatron-deepspeed", "megatron-deepspeed"},
     {"mt-nlg", "megatron-deepspeed"},
     {"megatron-bridge", "megatron-bridge"},
     {"mlperf", "mlperf"},
-    {"launcher", "nemo"},
+    {"launcher", "nemo-megatron"},
     {"nemo", "nemo"},
-    {"dgx cloud", "nemo"},
+    {"dgx cloud", "nemo", "maxtext"},
     {"transformer engine", "nemo"},
     {"(megatron-lm)", "megatron-core"},
     {"megascale", "megascale"},
     {"korthikanti", "megatron-sp"},
     {"sequence parallelism", "megatron-sp"},
-    {"megatron-core", "megatron-core"},
-    {"megatron core", "megatron-core"},
+    {"megatron-core", "megatron-core-tuned"},
+    {"megatron core", "megatron-core-tuned"},
     {"simumax", "megatron-core"},
     {"megatron-llama", "megatron-core"},
     {"llm-foundry", "fsdp"},
@@ -160,6 +176,11 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 41> kSources
     {"pytorch", "pytorch-ddp"},
     {"hugging", "fsdp"},
     {"lit-gpt", "fsdp"},
+}};
+
+// Sites of sources whose machines had another network than the preset's.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 1> kSites = {{
+    {"dlperf", "link:nic*0.25"},  // one NIC of 100 Gb/s a node
 }};
 
 bool before_hopper(const std::string& gpu) {
@@ -199,6 +220,7 @@ const std::vector<std::pair<std::string, Option>>& options() {
       {"sequence_shard", &Framework::sequence_shard},
       {"interleaved", &Framework::interleaved},
       {"sharded_state", &Framework::sharded_state},
+      {"sharded_parameters", &Framework::sharded_parameters},
       {"gathers_once", &Framework::gathers_once},
       {"narrow_gradients", &Framework::narrow_gradients},
       {"dropout", &Framework::dropout},
@@ -256,21 +278,37 @@ const std::vector<Framework>& all_frameworks() {
   return frameworks;
 }
 
-Framework framework_of(const Row& row, std::string& reason) {
+namespace {
+
+Framework by_source(const Row& row, std::string& reason) {
   const std::string source = lower(row.source);
-  for (const auto& [word, name] : kSources) {
+  for (const auto& [word, name, sharded] : kSources) {
     if (source.find(word) == std::string::npos) continue;
     if (name == "megatron-lm" && is_late_megatron(row)) {
       reason = "megatron-core by GPU, ZeRO or recompute";
       return named("megatron-core");
     }
     // Megatron's family shards no parameters: FSDP or a compiler does.
-    if (named(name).interleaved && row.zero == 3) break;
+    if (named(name).sharded_state && row.zero == 3) {
+      if (sharded.empty()) break;
+      return named(sharded);
+    }
     return named(name);
   }
   const std::string_view name = by_features(row);
   reason = fmt::format("framework {} by degrees, dtype and GPU", name);
   return named(name);
+}
+
+}  // namespace
+
+Framework framework_of(const Row& row, std::string& reason) {
+  Framework framework = by_source(row, reason);
+  const std::string source = lower(row.source);
+  for (const auto& [word, machine] : kSites) {
+    if (source.find(word) != std::string::npos) framework.machine = machine;
+  }
+  return framework;
 }
 
 std::vector<std::string> framework_options() {

@@ -27,6 +27,7 @@ struct Framework {
   bool sequence_shard = false;      // with tp: seq over tp between the split ops
   bool interleaved = false;         // stages in chunks of two blocks where vpp is not stated
   bool sharded_state = false;       // zero = 1 where the row is silent
+  bool sharded_parameters = false;  // zero = 3 where it says neither zero, tp nor pp
   bool gathers_once = true;         // zero = 1: parameters are gathered once a step, not kept twice
   bool narrow_gradients = false;    // gradients are summed in the dtype of the computation
   double dropout = 0;               // of gpt and bert

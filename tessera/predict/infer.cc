@@ -107,6 +107,10 @@ Status set_degrees(Run& run, const Row& row) {
   }
   if (run.gpus < run.gpus_a_node && !row.gpus_a_node) run.gpus_a_node = run.machine.gpus_a_node;
   run.zero = row.zero.value_or(0);
+  if (run.framework.sharded_parameters && !row.zero && !row.tp && !row.pp && run.gpus > 1) {
+    run.zero = 3;
+    run.reasons.emplace_back("zero = 3 (sharded parameters)");
+  }
   if (run.zero > 3)
     return invalid_input(fmt::format("expected zero from 0 to 3, found {}", run.zero));
   if (!row.tp || !row.pp) {
@@ -194,8 +198,10 @@ void set_chunks(Run& run, const Row& row) {
   if (row.vpp || run.pp == 1 || !run.framework.interleaved) return;
   if (run.model.form == Form::kMixture || run.micro_batches % run.pp != 0) return;
   for (const int64_t blocks : {2, 1, 3, 4}) {
-    if (run.model.layers % (run.pp * blocks) != 0) continue;
-    run.vpp = run.model.layers / (run.pp * blocks);
+    // Even chunks, but for the first and the last, which may have one block less.
+    const int64_t of_round = run.pp * blocks, missing = -run.model.layers % of_round;
+    if (missing != 0 && of_round + missing > 2) continue;
+    run.vpp = (run.model.layers + of_round - 1) / of_round;
     break;
   }
   if (run.vpp > 1) run.reasons.push_back(fmt::format("vpp = {}", run.vpp));

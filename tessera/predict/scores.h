@@ -15,6 +15,7 @@ struct ScoredRow {
   char quality = 'A';
   double predicted = 0, measured = 0;
   double predicted_memory = 0, measured_memory = 0;
+  std::string id = {};
 };
 
 struct SourceScore {

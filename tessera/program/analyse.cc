@@ -219,9 +219,10 @@ class Analyser {
       if (op.phase == Phase::kUpdate) {
         out_.blocks.emplace_back(BlockKind::kUpdate);
       } else if (!many) {
-        // With one micro-batch the phase decides, but for what is made of tensors at rest to be
-        // kept for the step: it is gathered ahead of the step's work.
-        const bool ahead = !inside && before == Dependence::kNone && kept_for_the_step(op);
+        // With one micro-batch the phase decides, but for what is made of tensors at rest: to be
+        // kept for the step, or on shards of which blocks gather what they need.
+        const bool ahead = !inside && before == Dependence::kNone &&
+                           (kept_for_the_step(op) || works_on_shards(op));
         out_.blocks.push_back(ahead ? BlockRef(BlockKind::kPrologue) : phase_block(op));
       } else if (inside) {
         if (before == Dependence::kAfter) {
@@ -254,6 +255,15 @@ class Analyser {
     return std::all_of(op.outputs.begin(), op.outputs.end(), [&](TensorId output) {
       return plan_.tensors[output.index()].keep == Keep::kStep;
     });
+  }
+
+  // A cast of a parameter that rests in shards on the device.
+  bool works_on_shards(const Op& op) const {
+    const KindInfo* kind = find_kind(op.kind);
+    if (kind == nullptr || !kind->linear || op.inputs.size() != 1) return false;
+    const TensorPlan& input = plan_.tensors[op.inputs[0].index()];
+    return graph_.tensor(op.inputs[0]).role == Role::kParameter && !input.over.empty() &&
+           input.tier == Tier::kDevice;
   }
 
   BlockRef phase_block(const Op& op) const {
@@ -392,7 +402,7 @@ class Analyser {
 
   // Ops that no entry names follow what is at rest: update ops the first optimizer state (or the
   // parameter), norms of a gradient the same, sums and casts that make a parameter's gradient the
-  // gradient's home.
+  // gradient's home, those that read a parameter alone the parameter's.
   void follow(const Op& op) {
     const KindInfo* kind = find_kind(op.kind);
     const OpPlan& plan = out_.ops[op.id.index()];
@@ -422,9 +432,8 @@ class Analyser {
     if (makes_gradient && loop_of(plan).op_dim < 0 &&
         op.annotation.find(plan_.plan.micro_batch_dim) < 0) {
       adopt(op, op.annotation.outputs[0], out_.homes[made.id.index()]);
-    } else if (op.phase == Phase::kForward && op.inputs.size() == 1 &&
-               first.role == Role::kParameter && plan.stage == out_.home_stage[first.id.index()] &&
-               loop_of(plan).op_dim < 0) {
+    } else if (op.inputs.size() == 1 && first.role == Role::kParameter &&
+               plan.stage == out_.home_stage[first.id.index()] && loop_of(plan).op_dim < 0) {
       adopt(op, op.annotation.inputs[0], out_.homes[first.id.index()]);
     }
   }

@@ -10,6 +10,7 @@
 #include "tessera/plan/selector.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/prefetch.h"
+#include "tessera/program/touches.h"
 
 namespace tessera {
 
@@ -23,13 +24,34 @@ std::string unit_of(const Glob& glob, const std::string& path) {
 
 namespace {
 
-bool reads_only_what_rests(const TextInstruction& instruction, const PlaceText& text) {
+// By buffer: at rest, or written in the prologue and by no block (a narrow copy of what rests).
+std::vector<bool> ready_before_blocks(const PlaceText& text) {
+  std::vector<bool> ready(text.buffers.size());
+  const auto set_written = [&](const TextInstruction& instruction, bool value) {
+    touches(
+        instruction, [](int) { return false; },
+        [&](int buffer) {
+          ready[static_cast<size_t>(buffer)] = value;
+          return false;
+        });
+  };
+  for (const bool prologue : {true, false}) {
+    for (const auto& [ref, block] : text.blocks) {
+      if ((ref == BlockKind::kPrologue) != prologue) continue;
+      for (const TextInstruction& instruction : block) set_written(instruction, prologue);
+    }
+  }
+  for (size_t i = 0; i < ready.size(); ++i) ready[i] = ready[i] || text.buffers[i].persistent;
+  return ready;
+}
+
+bool reads_only_what_rests(const TextInstruction& instruction, const std::vector<bool>& ready) {
   const auto* issue = std::get_if<TextIssue>(&instruction.body);
   if (issue == nullptr || issue->classify || issue->combiner || instruction.when != When::kAlways) {
     return false;
   }
   return std::all_of(issue->transfers.begin(), issue->transfers.end(), [&](const auto& transfer) {
-    return text.buffers[static_cast<size_t>(transfer.from.buffer)].persistent;
+    return ready[static_cast<size_t>(transfer.from.buffer)];
   });
 }
 
@@ -38,6 +60,7 @@ bool reads_only_what_rests(const TextInstruction& instruction, const PlaceText& 
 void prefetch_at_rest(PlaceText& text, const Graph& graph, const Prefetch& prefetch) {
   const Glob glob(prefetch.units);
   const auto path_of = [&](OpId op) { return op.valid() ? graph.op(op).path : std::string(); };
+  const std::vector<bool> ready = ready_before_blocks(text);
   for (auto& [ref, block] : text.blocks) {
     if (ref.once()) continue;
     // Runs of one unit's ops, by the position of their first instruction.
@@ -50,7 +73,7 @@ void prefetch_at_rest(PlaceText& text, const Graph& graph, const Prefetch& prefe
       const std::string unit = unit_of(glob, path_of(block[i].cause));
       if (unit.empty()) continue;
       if (runs.empty() || runs.back().first != unit) runs.emplace_back(unit, i);
-      if (!reads_only_what_rests(block[i], text)) continue;
+      if (!reads_only_what_rests(block[i], ready)) continue;
       std::get<TextIssue>(block[i].body).unit = static_cast<int>(runs.size()) - 1;
       const auto ahead = static_cast<size_t>(prefetch.ahead);
       const size_t unit_index = runs.size() - 1;

@@ -44,7 +44,8 @@ struct OpenSend {
 };
 
 // Parts of a gradient that are on their way to their shards: waited for (and added to the sum) once
-// a bucket's worth is under way, so that unsharded gradients never pile up.
+// another bucket's worth is under way behind them, so that unsharded gradients never pile up and
+// travel beside what computes the next.
 struct Leaving {
   Held moved;
   std::optional<TextCopy> add;
@@ -53,8 +54,8 @@ struct Leaving {
 };
 
 struct LeavingParts {
-  std::vector<Leaving> parts;
-  int64_t bytes = 0;
+  std::vector<Leaving> before, parts;
+  int64_t bytes = 0;  // of `parts`
 };
 
 // The steps' pieces that a loop op has fetched, for readers of the same pieces soon after it.
@@ -96,7 +97,10 @@ class Walker {
       walk(op);
     }
     for (size_t p = 0; p < places_.size(); ++p) {
-      for (const auto& [block, parts] : places_[p].leaving) let_arrive(PlaceId(p), block);
+      for (auto& [block, under_way] : places_[p].leaving) {
+        let_arrive(PlaceId(p), block, std::exchange(under_way.before, {}));
+        let_arrive(PlaceId(p), block, std::exchange(under_way.parts, {}));
+      }
     }
     for (const Op& op : graph_.ops()) {
       if (op.phase == Phase::kUpdate) walk(op);
@@ -1195,12 +1199,13 @@ class Walker {
     under_way.bytes += evaluate(parts.region, mesh(place), shape(parts.tensor), origin).volume() *
                        dtype_bytes(parts.dtype);
     under_way.parts.push_back(std::move(leaving));
-    if (under_way.bytes >= plan_.plan.bucket_bytes) let_arrive(place, block);
+    if (under_way.bytes < plan_.plan.bucket_bytes) return;
+    under_way.bytes = 0;
+    let_arrive(place, block, std::exchange(under_way.before, std::exchange(under_way.parts, {})));
   }
 
-  void let_arrive(PlaceId place, BlockRef block) {
-    LeavingParts under_way = std::exchange(at(place).leaving[block], {});
-    for (Leaving& leaving : under_way.parts) {
+  void let_arrive(PlaceId place, BlockRef block, const std::vector<Leaving>& parts) {
+    for (const Leaving& leaving : parts) {
       settle(place, leaving.moved, block, leaving.cause);
       if (leaving.add) emit(place, block, {*leaving.add, leaving.when, leaving.cause});
     }
@@ -1220,10 +1225,27 @@ class Walker {
     if (summed && block_of(reader).kind != BlockKind::kUpdate) return;
     if (takes_parts && collectives_to(tensor, place, made, target) != 1) return;
     const When when = summed ? When::kLast : When::kAlways;
-    const Held done = complete(place, tensor, made, target, block, reader.id, when);
+    const bool later = block_of(reader).kind == BlockKind::kUpdate;
+    const Held done = later ? begin_completion(tensor, place, made, target, block, reader.id, when)
+                            : complete(place, tensor, made, target, block, reader.id, when);
     const bool backward = block.kind == BlockKind::kBackward || block.kind == BlockKind::kWeight;
     if (backward && sharded_at_rest(tensor))
       leave(place, block, made, {done, std::nullopt, reader.id, when});
+  }
+
+  // The first collective of a completion, for a reader in a later block that makes the others: this
+  // block would wait between two.
+  Held begin_completion(TensorId tensor, PlaceId place, const Held& made,
+                        const std::optional<Layout>& target, BlockRef block, OpId cause,
+                        When when) {
+    if (collectives_to(tensor, place, made, target) <= 1)
+      return complete(place, tensor, made, target, block, cause, when);
+    const auto& path = find_path(place, tensor, made.region.layout, *target);
+    const auto first =
+        std::find_if(path.begin(), path.end(), [](const auto& step) { return !step.slice; });
+    const Held begun = convert(place, tensor, made, first->to, block, cause, when);
+    at(place).home[tensor] = begun;
+    return begun;
   }
 
   // How many collectives complete it, one after the other. Between two a block would wait.
