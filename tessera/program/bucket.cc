@@ -1,8 +1,8 @@
 // Pass: bucket_collectives. Joins collectives of one block that have the same kind, group,
 // combiner, dtype and When, if the wait of the earlier one comes after the issue of the later one
-// (nothing needs its result in between), up to a size. Afterwards fewer and larger messages move;
-// every result is still there before its first use, because waits of all members become waits of
-// the bucket.
+// (nothing needs its result in between) and in the same block, up to a size. Afterwards fewer and
+// larger messages move; every result is still there before its first use, because waits of all
+// members become waits of the bucket.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -103,9 +103,22 @@ int64_t bytes_of(const TextIssue& issue, const PlaceText& text, const ShapeRule&
   return size;
 }
 
+// The block that waits for each handle.
+std::map<int, BlockRef> awaited_in(const PlaceText& text) {
+  std::map<int, BlockRef> out;
+  for (const auto& [ref, block] : text.blocks) {
+    for (const TextInstruction& instruction : block) {
+      if (const auto* wait = std::get_if<TextWait>(&instruction.body))
+        out.try_emplace(wait->handle, ref);
+    }
+  }
+  return out;
+}
+
 // Joins the collectives of a block; returns what became of their handles.
 std::map<int, int> join_collectives(std::vector<TextInstruction>& block, const PlaceText& text,
-                                    const ShapeRule& shapes, int64_t bytes) {
+                                    const std::map<int, BlockRef>& awaited, const ShapeRule& shapes,
+                                    int64_t bytes) {
   std::map<int, int> renamed;  // handle -> handle of the bucket
   OpenBuckets open(block, text.buffers.size());
   std::vector<bool> dropped(block.size(), false);
@@ -121,7 +134,9 @@ std::map<int, int> join_collectives(std::vector<TextInstruction>& block, const P
     if (issue == nullptr || issue->classify) continue;
     const int64_t own = bytes_of(*issue, text, shapes);
     const auto it = std::find_if(open.buckets().begin(), open.buckets().end(), [&](const auto& b) {
-      return alike(block[b.at], std::get<TextIssue>(block[b.at].body), block[i], *issue, shapes);
+      const TextIssue& bucket = std::get<TextIssue>(block[b.at].body);
+      return alike(block[b.at], bucket, block[i], *issue, shapes) &&
+             awaited.at(bucket.handle) == awaited.at(issue->handle);
     });
     if (it == open.buckets().end()) {
       open.add({i, own});
@@ -160,8 +175,9 @@ std::map<int, int> join_collectives(std::vector<TextInstruction>& block, const P
 }  // namespace
 
 void bucket_collectives(PlaceText& text, const ShapeRule& shapes, int64_t bytes) {
+  const std::map<int, BlockRef> awaited = awaited_in(text);
   for (auto& [ref, block] : text.blocks) {
-    const std::map<int, int> renamed = join_collectives(block, text, shapes, bytes);
+    const std::map<int, int> renamed = join_collectives(block, text, awaited, shapes, bytes);
     // Waits of joined handles, in this and later blocks, become waits of the bucket; repeats are
     // dropped.
     std::set<std::pair<int, int>> waited;

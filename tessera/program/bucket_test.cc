@@ -74,6 +74,19 @@ class Buckets : public testing::Test {
   std::vector<TensorId> tensors_;
 };
 
+// A stage's block may run before that of another stage, whose block comes first here.
+TEST_F(Buckets, join_only_what_one_block_waits_for) {
+  issue(0);
+  issue(1);
+  issue(2);
+  wait(0, BlockKind::kWeight);
+  wait(1);
+  wait(2);
+  EXPECT_EQ(bucketed(1024), (Sizes{1, 2}));
+  EXPECT_EQ(waits(BlockKind::kWeight), (std::vector<int>{10}));
+  EXPECT_EQ(waits(BlockKind::kUpdate), (std::vector<int>{12}));
+}
+
 TEST_F(Buckets, join_what_is_alike_in_order_at_the_last_ones_place) {
   for (int i : {0, 1, 2}) issue(i);
   copy(3, 3);

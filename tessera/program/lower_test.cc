@@ -491,5 +491,36 @@ TEST(Loops, add_the_terms_of_a_gradient_before_they_are_reduced) {
   EXPECT_EQ(terms, 3 * 2);
 }
 
+// A loop over the vocabulary of a tied head leaves its pieces of the weight in two blocks, so the
+// ops that join their gradients cut them by blocks: what these fetch from is held by blocks too.
+TEST(Loops, fetch_pieces_from_where_they_are_cut_alike) {
+  GraphBuilder g("tied");
+  const Dim batch{"batch", 4}, seq{"seq", 2}, hidden{"hidden", 5}, vocab{"vocab", 12};
+  const auto tokens = g.input("tokens", {batch, seq}, DType::kInt64);
+  const auto weight =
+      g.parameter("weight", {vocab, hidden}, {Init::Kind::kNormal, 0.02}, DType::kFloat64);
+  const auto x = g.op1("embed", "embedding", {tokens, weight});
+  const auto h =
+      g.op1("head", "einsum", {x, weight},
+            {{"spec", std::string("batch seq hidden+, vocab hidden -> batch seq vocab")}});
+  const auto square = g.op1("square", "mul", {h, h});
+  g.graph().loss = g.op1("loss", "reduce_sum", {square},
+                         {{"dims", std::string("batch seq vocab")}, {"factor", 1.0 / 96}});
+  const auto forward = g.finish();
+  ASSERT_TRUE(forward.has_value()) << forward.error().message;
+  for (const std::string order : {"nested", "rotated"}) {
+    const std::string plan =
+        "mesh = { a = 2, b = 2 }\n"
+        "loop = [{ ops = \"head\", dim = \"vocab\", steps = 3 }]\n"
+        "split = [{ ops = \"head\", dim = \"seq\", over = \"a\" },\n"
+        "{ ops = \"head\", dim = \"vocab\", over = [\"b\", \"time:2\"], skew = [\"-a\"], "
+        "order = \"" +
+        order + "\" }]\n";
+    const auto looped = shape_forward(*forward, parse_plan(plan).value(), std::nullopt);
+    ASSERT_TRUE(looped.has_value()) << looped.error().message;
+    expect_accepted(lower_all(trained(*looped), plan));
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -6,10 +6,13 @@
 // update. If every micro-batch ends before the next begins, each buffer has an interval on it. Else
 // what lives from one block of a micro-batch to another goes into slots, one for each micro-batch
 // that is between these two blocks at the same time, and everything that lives across micro-batches
-// spans all of their blocks. Offsets: largest buffer first, lowest place that is free during its
-// whole interval (greedy by size; offset calculation for static arenas).
+// spans all of their blocks. Micro-batches may run their blocks in different orders (weight parts
+// that fill bubbles): a buffer is freed in the first block that is behind its last use in all.
+// Offsets: largest buffer first, lowest place that is free during its whole interval (greedy by
+// size; offset calculation for static arenas).
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -129,16 +132,36 @@ class MemoryPlanner {
     }
     alone.push_back({BlockKind::kUpdate, 0});
     overlapping_ = program_.schedule != alone;
+    find_last_runs();
   }
 
-  // A send is waited for in the next run of its block, before its buffer is written again. But what
-  // a later block of the micro-batch reads too must outlive that run: then there is a copy for each
-  // micro-batch in flight, and the wait is where the backward block of the sending one begins: what
-  // reads the message has run by then, while the last block that reads the buffer here may run
-  // before it. Without a backward block behind it: in that last block.
+  void find_last_runs() {
+    const auto micro_batches = static_cast<size_t>(program_.micro_batches);
+    std::vector<std::vector<size_t>> ran_at(order_.size(), std::vector<size_t>(micro_batches));
+    for (size_t i = 0; i < program_.schedule.size(); ++i) {
+      const BlockRunStep& run = program_.schedule[i];
+      std::vector<size_t>& at = ran_at[position(run.block)];
+      if (run.block.once()) {
+        at.assign(micro_batches, i);
+      } else {
+        at[static_cast<size_t>(run.micro_batch)] = i;
+      }
+    }
+    for (const auto& late : ran_at) {
+      std::vector<bool>& behind = runs_behind_.emplace_back();
+      for (const auto& early : ran_at)
+        behind.push_back(std::equal(late.begin(), late.end(), early.begin(), std::greater_equal()));
+    }
+  }
+
+  // A send is waited for in the next run of its block, before its buffer is written again. What a
+  // later block of the micro-batch reads too must outlive that. If it is read before that run, it
+  // is only freed later, once the last message is taken. Else there is a copy for each micro-batch
+  // in flight, and the wait is where the backward block of the sending one begins: what reads the
+  // message has run by then; without a backward block behind it, in the last block that reads it.
   void settle_sends() {
     std::map<int, std::pair<BufferId, size_t>> sent;  // by handle: buffer and position of its block
-    std::map<BufferId, size_t> last_use;
+    std::map<BufferId, std::set<size_t>> uses;
     std::set<int> lagged;
     for (size_t k = 1; k + 1 < order_.size(); ++k) {
       for (const Instruction& instruction : block(k)) {
@@ -146,24 +169,51 @@ class MemoryPlanner {
           sent[send->handle] = {send->view.buffer, k};
         const auto* wait = std::get_if<Wait>(&instruction.body);
         if (wait != nullptr && wait->lag == 1) lagged.insert(wait->handle);
-        buffers_of(instruction, [&](BufferId id) { last_use[id] = k; });
+        buffers_of(instruction, [&](BufferId id) { uses[id].insert(k); });
       }
     }
     for (const int handle : lagged) {
       const auto send = sent.find(handle);
-      if (send == sent.end() || last_use[send->second.first] == send->second.second) continue;
-      for (const size_t k : {send->second.second, order_.size() - 1}) {
-        std::erase_if(program_.block(order_[k]), [&](const Instruction& instruction) {
+      if (send == sent.end()) continue;
+      const auto& [buffer, sending] = send->second;
+      const size_t last = *uses[buffer].rbegin();
+      if (last == sending) continue;
+      const size_t backward = position({BlockKind::kBackward, order_[sending].chunk});
+      const bool behind = backward < order_.size() && backward > last;
+      if (!behind && run_before_next(uses[buffer], sending)) {
+        outlasting_.insert(handle);
+        continue;
+      }
+      for (const size_t k : {sending, order_.size() - 1}) {
+        std::erase_if(program_.block(order_[k]), [&, waited = handle](const auto& instruction) {
           const auto* wait = std::get_if<Wait>(&instruction.body);
-          return wait != nullptr && wait->handle == handle;
+          return wait != nullptr && wait->handle == waited;
         });
       }
-      const size_t last = last_use[send->second.first];
-      const size_t backward = position({BlockKind::kBackward, order_[send->second.second].chunk});
-      const bool behind = backward < order_.size() && backward > last;
       std::vector<Instruction>& waits = program_.block(order_[behind ? backward : last]);
       waits.insert(behind ? waits.begin() : waits.end(), {Wait{handle, 0}, {}, {}});
     }
+  }
+
+  // Does each micro-batch run the blocks, of which `first` is the first, before the next one runs
+  // that?
+  bool run_before_next(const std::set<size_t>& blocks, size_t first) const {
+    if (*blocks.begin() != first) return false;
+    std::optional<int64_t> open;
+    size_t left = 0;
+    for (const BlockRunStep& run : program_.schedule) {
+      const size_t k = position(run.block);
+      if (!blocks.contains(k)) continue;
+      if (k == first) {
+        if (left > 0) return false;
+        open = run.micro_batch;
+        left = blocks.size();
+      } else if (open != run.micro_batch) {
+        return false;
+      }
+      --left;
+    }
+    return true;
   }
 
   void find_touches() {
@@ -189,15 +239,19 @@ class MemoryPlanner {
           t.last[k] = static_cast<int64_t>(i);
         };
         buffers_of(block(k)[i], touch);
-        if (const auto* wait = std::get_if<Wait>(&block(k)[i].body)) {
-          for (BufferId id : in_flight[wait->handle]) touch(id);
+        const auto* wait = std::get_if<Wait>(&block(k)[i].body);
+        if (wait == nullptr) continue;
+        const bool outlasting = outlasting_.contains(wait->handle);
+        for (BufferId id : in_flight[wait->handle]) {
+          if (!outlasting) touch(id);
+          if (outlasting && wait->lag == 0) taken_[id] = static_cast<int64_t>(i);
         }
       }
     }
   }
 
   // The fewest slots such that micro-batches that are between blocks `first` and `last` at the same
-  // time have different slots.
+  // time have different slots (all of them if `last` is the update).
   int64_t slots_between(size_t first, size_t last) const {
     for (int64_t slots = 1; slots < program_.micro_batches; ++slots) {
       bool clash = false;
@@ -223,6 +277,18 @@ class MemoryPlanner {
     return k - 1;
   }
   bool touched(const Touch& touch) const { return first_block(touch) < order_.size(); }
+  // The first block that is behind its last use in every micro-batch.
+  size_t free_block(const Touch& touch) const {
+    const auto is_behind = [&](size_t k) {
+      for (size_t other = 0; other < order_.size(); ++other) {
+        if (touch.in(other) && !runs_behind_[k][other]) return false;
+      }
+      return true;
+    };
+    size_t k = first_block(touch);
+    while (!is_behind(k)) ++k;
+    return k;
+  }
 
   void find_lifetimes() {
     for (Buffer& buffer : program_.buffers) {
@@ -260,6 +326,10 @@ class MemoryPlanner {
         item.last = std::max(item.last, start_[order_.size() - 1] - 1);
       }
     }
+    if (const auto taken = taken_.find(buffer.id); taken != taken_.end()) {
+      if (many()) item.first = std::min(item.first, start_[1]);
+      item.last = start_[order_.size() - 1] + taken->second;
+    }
     if (is_fetched(buffer.id)) item.last = start_[order_.size()];
     return item;
   }
@@ -274,11 +344,9 @@ class MemoryPlanner {
       const size_t last = last_block(touch);
       const bool lives_on =
           buffer.lifetime == Lifetime::kStep && many() && last > 0 && last < update;
-      if (lives_on) {
-        behind[update][-1].push_back(buffer.id);
-      } else {
-        behind[last][touch.last[last]].push_back(buffer.id);
-      }
+      const auto taken = taken_.find(buffer.id);
+      const size_t k = lives_on || taken != taken_.end() ? update : free_block(touch);
+      behind[k][taken != taken_.end() ? taken->second : touch.last[k]].push_back(buffer.id);
     }
     for (size_t k = 0; k < order_.size(); ++k) {
       if (behind[k].empty()) continue;
@@ -307,7 +375,7 @@ class MemoryPlanner {
     for (Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) assign_tier(tier);
   }
 
-  // Buffers that live between the same two blocks of a micro-batch: one slot of all of them a
+  // Buffers that live from and to the same blocks of a micro-batch: one slot of all of them a
   // micro-batch in flight.
   struct SlotClass {
     std::vector<Item> items;
@@ -328,7 +396,7 @@ class MemoryPlanner {
         base += aligned(buffer.bytes());
       } else if (buffer.lifetime == Lifetime::kMicroBatch && overlapping_) {
         const Touch& touch = touches_[buffer.id.index()];
-        classes[{first_block(touch), last_block(touch)}].items.push_back(interval(buffer));
+        classes[{first_block(touch), free_block(touch)}].items.push_back(interval(buffer));
       } else {
         items.push_back(interval(buffer));
       }
@@ -342,8 +410,10 @@ class MemoryPlanner {
         program_.buffers[item.buffer].slot_bytes = aligned(bytes);
       }
       const int64_t all = (slots.slots - 1) * aligned(bytes) + bytes;
-      items.push_back({program_.buffers.size() + by_index.size(), all, start_[1],
-                       start_[order_.size() - 1] - 1, -1});
+      Item all_slots{program_.buffers.size() + by_index.size(), all, start_[1],
+                     start_[order_.size() - 1] - 1, -1};
+      for (const Item& item : slots.items) all_slots.last = std::max(all_slots.last, item.last);
+      items.push_back(all_slots);
       by_index.push_back(&slots);
     }
     const int64_t end = std::max(last, place(items, base, alignment));
@@ -361,7 +431,11 @@ class MemoryPlanner {
   Program& program_;
   std::vector<BlockRef> order_;
   bool overlapping_ = false;
+  // By positions in order_: does the first run behind the second in every micro-batch?
+  std::vector<std::vector<bool>> runs_behind_;
   std::vector<Touch> touches_;
+  std::set<int> outlasting_;           // sends whose buffers are read again in later blocks
+  std::map<BufferId, int64_t> taken_;  // their buffers; position of the last wait in the update
   std::vector<BufferId> fetched_;
   std::vector<int64_t> start_;  // by position in order_, and the end
 };

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tessera/program/test_programs.h"
+#include "tessera/program/verify.h"
 
 namespace tessera {
 namespace {
@@ -61,7 +62,7 @@ class ArenaWalk {
       for (const Instruction& instruction : program_.block(step.block)) {
         if (instruction.when == When::kFirst && !first) continue;
         if (instruction.when == When::kLast && !last) continue;
-        execute(instruction, step.micro_batch);
+        execute(instruction, step);
       }
     }
     EXPECT_GE(program_.arena_bytes[0], peak_);
@@ -93,11 +94,16 @@ class ArenaWalk {
     end_ = std::max(end_, mine.end());
   }
 
-  void execute(const Instruction& instruction, int64_t micro_batch) {
+  void end(const Instance& at) {
+    EXPECT_EQ(in_flight_.count(at), 0U) << program_.buffers[at.first].name << " freed in flight";
+    if (alive_.erase(at) > 0) live_ -= range(at).size;
+  }
+
+  void execute(const Instruction& instruction, const BlockRunStep& step) {
+    const int64_t micro_batch = step.micro_batch;
     if (const auto* free = std::get_if<Free>(&instruction.body)) {
-      const Instance at = instance(free->buffer, micro_batch);
-      EXPECT_EQ(in_flight_.count(at), 0U) << program_.buffers[at.first].name << " freed in flight";
-      if (alive_.erase(at) > 0) live_ -= range(at).size;
+      const int64_t slots = step.block.once() ? program_.buffer(free->buffer).slots : 1;
+      for (int64_t slot = 0; slot < slots; ++slot) end(instance(free->buffer, micro_batch + slot));
       return;
     }
     for_each_buffer(instruction, [&](BufferId id) { begin(instance(id, micro_batch)); });
@@ -209,6 +215,68 @@ TEST(Lifetimes, follow_from_the_blocks_that_touch_a_buffer) {
   EXPECT_EQ(lifetime("grad.up.weight"), Lifetime::kStep);
   EXPECT_EQ(lifetime("loss"), Lifetime::kStep) << "fetched";
 }
+
+// Stage 2 reads `soft` for its weights, stage 1 for what comes before it: in another order in each
+// micro-batch.
+class OrdersThatDiffer : public testing::TestWithParam<std::pair<std::string, BlockRef>> {
+ protected:
+  static Graph graph() {
+    GraphBuilder g("chain");
+    const Dim batch{"batch", 4}, in{"in", 4}, mid{"mid", 4}, out{"out", 4};
+    const Init init{Init::Kind::kNormal, 0.02};
+    const auto x = g.input("x", {batch, in}, DType::kFloat64);
+    const auto up = g.parameter("up.weight", {in, mid}, init, DType::kFloat64);
+    const auto down = g.parameter("down.weight", {mid, out}, init, DType::kFloat64);
+    auto h = g.op1("first", "gelu", {x});
+    h = g.op1("up", "einsum", {h, up}, {{"spec", std::string("batch in+, in mid -> batch mid")}});
+    h = g.op1("soft", "softmax", {h}, {{"dim", std::string("mid")}});
+    h = g.op1("down", "einsum", {h, down},
+              {{"spec", std::string("batch mid+, mid out -> batch out")}});
+    const auto square = g.op1("square", "mul", {h, h});
+    g.graph().loss = g.op1("loss", "reduce_sum", {square},
+                           {{"dims", std::string("batch out")}, {"factor", 1.0 / 16}});
+    auto graph = g.finish();
+    EXPECT_TRUE(graph.has_value()) << (graph ? "" : graph.error().message);
+    return graph ? *graph : Graph();
+  }
+};
+
+TEST_P(OrdersThatDiffer, free_behind_the_last_use_in_all) {
+  const auto& [row, freed] = GetParam();
+  const TestPrograms lowered =
+      lower_all(trained(graph()),
+                "mesh = { pp = 2 }\nmicro_batches = 2\nplace = [0, 1, 1, 0]\nschedule = [\n"
+                "[\"F0@0\", \"F1@0\", \"F0@3\", \"B0@3\", \"F1@3\", \"B1@3\"],\n[" +
+                    row +
+                    "]]\nstage = [ { ops = \"first\", at = 0 }, { ops = \"{up,soft}\", at = 1 },\n"
+                    "{ ops = \"down\", at = 2 }, { ops = \"{square,loss}\", at = 3 } ]\n");
+  for (const Rejection& rejection : verify(lowered.graph, lowered.programs))
+    ADD_FAILURE() << rejection.to_string();
+  for (const Program& program : lowered.programs) ArenaWalk(program).run();
+  const Program& program = lowered.programs[1];
+  std::vector<BlockRef> blocks;
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      const auto* free = std::get_if<Free>(&instruction.body);
+      if (free != nullptr && program.buffer(free->buffer).name == "soft") blocks.push_back(ref);
+    }
+  }
+  EXPECT_EQ(blocks, std::vector<BlockRef>{freed});
+}
+
+constexpr const char* kForwards = "\"F0@1\", \"F0@2\", \"F1@1\", \"F1@2\", ";
+INSTANTIATE_TEST_SUITE_P(
+    Memory, OrdersThatDiffer,
+    testing::Values(
+        std::pair{kForwards + std::string("\"B0@2\", \"W0@2\", \"B0@1\", \"B1@2\", \"B1@1\", "
+                                          "\"W1@2\""),
+                  BlockRef{BlockKind::kUpdate}},
+        std::pair{kForwards + std::string("\"B0@2\", \"W0@2\", \"B0@1\", \"W0@1\", \"B1@2\", "
+                                          "\"B1@1\", \"W1@2\", \"W1@1\""),
+                  BlockRef{BlockKind::kWeight, 0}},
+        std::pair{kForwards + std::string("\"B0@2\", \"W0@2\", \"B0@1\", \"B1@2\", \"W1@2\", "
+                                          "\"B1@1\""),
+                  BlockRef{BlockKind::kBackward, 0}}));
 
 TEST(Tiers, have_an_arena_each) {
   const TestPrograms lowered =

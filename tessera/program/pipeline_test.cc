@@ -126,9 +126,8 @@ TEST(Pipelines, keep_what_is_in_flight_in_each_chunk) {
   }
 }
 
-// The gradient of `up` is that of `shift`: stage 1 sends it and reads it again in W, two
-// micro-batches later.
-TEST(Pipelines, keep_a_gradient_that_is_sent_for_the_weights) {
+// The gradient of `up` is that of `shift`: stage 1 sends it and reads it again in W.
+TestPrograms shifted(const std::string& keys) {
   GraphBuilder g("shift");
   const Dim batch{"batch", 8}, in{"in", 4}, ffn{"ffn", 8};
   const Init init{Init::Kind::kNormal, 0.02};
@@ -142,18 +141,77 @@ TEST(Pipelines, keep_a_gradient_that_is_sent_for_the_weights) {
   g.graph().loss = g.op1("loss", "reduce_sum", {square},
                          {{"dims", std::string("batch ffn")}, {"factor", 1.0 / 64}});
   const auto forward = g.finish();
-  ASSERT_TRUE(forward.has_value()) << forward.error().message;
-  const TestPrograms lowered = lower_all(
-      trained(*forward),
-      "mesh = { pp = 2 }\nmicro_batches = 4\nschedule = \"zb_h2\"\n"
-      "stage = [ { ops = \"up\", at = 0 }, { ops = \"{shift,square,loss}\", at = 1 } ]\n");
+  EXPECT_TRUE(forward.has_value()) << (forward ? "" : forward.error().message);
+  TestPrograms lowered = lower_all(trained(forward.value()), "mesh = { pp = 2 }\n" + keys);
   for (const Rejection& rejection : verify(lowered.graph, lowered.programs)) {
     ADD_FAILURE() << rejection.to_string();
   }
+  return lowered;
+}
+
+// Two micro-batches later.
+TEST(Pipelines, keep_a_gradient_that_is_sent_for_the_weights) {
+  const TestPrograms lowered = shifted(
+      "micro_batches = 4\nschedule = \"zb_h2\"\n"
+      "stage = [ { ops = \"up\", at = 0 }, { ops = \"{shift,square,loss}\", at = 1 } ]\n");
   const auto& buffers = lowered.programs[1].buffers;
   EXPECT_TRUE(std::any_of(buffers.begin(), buffers.end(), [](const Buffer& buffer) {
     return buffer.name == "grad.shift" && buffer.slots > 1;
   }));
+}
+
+// Its receiver takes it behind what it does for the next micro-batch.
+TEST(Pipelines, do_not_wait_behind_the_weights_for_a_gradient_that_is_taken_later) {
+  const TestPrograms lowered = shifted(
+      "micro_batches = 2\nplace = [0, 1, 0]\nschedule = [\n"
+      "[\"F0@0\", \"F0@2\", \"B0@2\", \"F1@0\", \"F1@2\", \"B0@0\", \"B1@2\", \"B1@0\"],\n"
+      "[\"F0@1\", \"B0@1\", \"W0@1\", \"F1@1\", \"B1@1\", \"W1@1\"] ]\n"
+      "stage = [ { ops = \"up\", at = 0 }, { ops = \"{shift,square}\", at = 1 },\n"
+      "{ ops = \"loss\", at = 2 } ]\n");
+  EXPECT_EQ(lowered.programs.size(), 2U);
+}
+
+// Ranks 2 and 3 make the gradient of `total` for ranks 0 and 1, which take it in their last block
+// (stage 0), behind one (stage 1) in which all four take part.
+TEST(Pipelines, wait_for_a_message_behind_the_blocks_that_its_receiver_needs) {
+  GraphBuilder g("two losses");
+  const Dim batch{"batch", 8}, in{"in", 4}, ffn{"ffn", 8};
+  const Init init{Init::Kind::kNormal, 0.02};
+  const auto x = g.input("x", {batch, in}, DType::kFloat64);
+  const auto weight = g.parameter("up.weight", {in, ffn}, init, DType::kFloat64);
+  const auto h =
+      g.op1("up", "einsum", {x, weight}, {{"spec", std::string("batch in+, in ffn -> batch ffn")}});
+  const auto sum = [&](const std::string& path, TensorId of) {
+    return g.op1(path, "reduce_sum", {of},
+                 {{"dims", std::string("batch ffn")}, {"factor", 1.0 / 64}});
+  };
+  const auto near = sum("near", g.op1("near_square", "mul", {h, h}));
+  const auto act = g.op1("act", "gelu", {h});
+  const auto far = sum("far", g.op1("far_square", "mul", {act, act}));
+  g.graph().loss = g.op1("total", "add_n", {near, far});
+  const auto forward = g.finish();
+  ASSERT_TRUE(forward.has_value()) << forward.error().message;
+  const auto check = [&](const std::string& schedule, const std::string& last_mesh) {
+    const TestPrograms lowered = lower_all(
+        trained(*forward),
+        "mesh = { a = 1 }\nmicro_batches = 1\nschedule = " + schedule + "\n" +
+            "split = [ { ops = \"{up,act,near_square,near,far}\", dim = \"batch\", over = \"b\" "
+            "},\n"
+            "{ ops = \"far_square\", dim = \"batch\", over = [\"a\", \"b\"] } ]\n"
+            "stage = [ { ops = \"{up,act,near*}\", at = 0, mesh = { b = 2 }, devices = 0 },\n"
+            "{ ops = \"far_square\", at = 1, mesh = { a = 2, b = 2 }, devices = 0 },\n"
+            "{ ops = \"far\", at = 2, mesh = { b = 2 }, devices = 2 },\n"
+            "{ ops = \"total\", at = 3, mesh = " +
+            last_mesh + " } ]\n");
+    for (const Rejection& rejection : verify(lowered.graph, lowered.programs)) {
+      ADD_FAILURE() << rejection.to_string();
+    }
+  };
+  check("\"interlaced\"", "{ a = 2, b = 2 }, devices = 0");
+  check(
+      "[ [\"F0@0\", \"F0@1\", \"B0@1\", \"B0@0\"],\n"
+      "[\"F0@1\", \"F0@2\", \"F0@3\", \"B0@3\", \"B0@2\", \"B0@1\"] ]",
+      "{ b = 2 }, devices = 2");
 }
 
 }  // namespace

@@ -166,7 +166,9 @@ struct Load {  // a region of a graph input, from the trainer's data
   View to;
   friend bool operator==(const Load&, const Load&) = default;
 };
-struct Free {  // the buffer's space may be reused from here on (in this slot, for kMicroBatch)
+// The buffer's space may be reused from here on (for kMicroBatch: in this slot; in a block that runs
+// once a step, in all slots).
+struct Free {
   BufferId buffer;
   friend bool operator==(const Free&, const Free&) = default;
 };

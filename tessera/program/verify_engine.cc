@@ -130,7 +130,8 @@ bool Engine::execute(Rank& rank, const Instruction& instruction, const Prepared&
   }
   if (const auto* what = std::get_if<Wait>(&instruction.body)) return wait(rank, *what);
   if (const auto* what = std::get_if<Free>(&instruction.body)) {
-    return check(rank, rank.state.free(what->buffer, mb));
+    return check(rank, rank.step().block.once() ? rank.state.free_slots(what->buffer)
+                                                : rank.state.free(what->buffer, mb));
   }
   if (const auto* what = std::get_if<Load>(&instruction.body)) {
     const Box region = prepared.regions[0].at(mb);

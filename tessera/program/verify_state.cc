@@ -230,6 +230,13 @@ Failure RankState::free(BufferId buffer, int64_t micro_batch) {
   return {};
 }
 
+Failure RankState::free_slots(BufferId buffer) {
+  for (int64_t slot = 0; slot < program_.buffer(buffer).slots; ++slot) {
+    if (Failure failure = free(buffer, slot)) return failure;
+  }
+  return {};
+}
+
 Failure RankState::start(const View& view, int64_t micro_batch, bool writes, size_t communication,
                          int handle, bool adds) {
   const size_t index = instance_of(view.buffer, micro_batch);

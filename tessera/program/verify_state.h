@@ -55,6 +55,7 @@ class RankState {
   Failure add(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces,
               Combiner combiner = Combiner::kSum);
   Failure free(BufferId buffer, int64_t micro_batch);
+  Failure free_slots(BufferId buffer);  // of all micro-batches
 
   // `adds`: what it writes is added to what is there.
   Failure start(const View& view, int64_t micro_batch, bool writes, size_t communication,

@@ -424,7 +424,7 @@ class Walker {
     const auto piece =
         step_piece(reader, op_plan(reader), reader.annotation.inputs[operand], mesh(place), 0);
     if (!piece || !hint) return need;
-    return staged_layout(need, *piece, *hint);
+    return staged_layout(need, *piece, *hint, place, tensor);
   }
 
   void fetch_from_other_place(PlaceId place, TensorId tensor, BlockRef block, const Op& reader) {
@@ -542,27 +542,28 @@ class Walker {
   // From where the steps of a loop fetch: the need, with the looped dim sharded further over an
   // axis (of a nested loop: over all its axes) over which it is held so (or over which parts of it
   // are to be summed), if the reader does not use that axis for this operand.
-  static Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold) {
-    const auto extended = [&](AxisId axis) {
+  Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold,
+                       PlaceId place, TensorId tensor) const {
+    const auto extended = [&](const std::vector<AxisId>& axes) {
       Layout out = need;
-      out.shards[piece.dim].push_back(axis);
-      return out;
+      out.grain[piece.dim] = piece.grain;  // as the steps cut it
+      for (AxisId axis : axes) out.shards[piece.dim].push_back(axis);
+      return normalise(std::move(out), mesh(place), shape(tensor));
     };
     const std::vector<AxisId>& held = hold.shards[piece.dim];
     if (piece.order == StepOrder::kNested) {
-      Layout out = need;
-      bool fits = true;
-      for (const SkewAxis& skew : piece.skew) {
-        fits = fits && !need.uses(skew.axis) && hold.uses(skew.axis);
-        out.shards[piece.dim].push_back(skew.axis);
-      }
-      if (fits) return out;
+      std::vector<AxisId> axes;
+      for (const SkewAxis& skew : piece.skew) axes.push_back(skew.axis);
+      const bool fits = std::all_of(axes.begin(), axes.end(), [&](AxisId axis) {
+        return !need.uses(axis) && hold.uses(axis);
+      });
+      if (fits) return extended(axes);
     }
     for (auto axis = held.rbegin(); axis != held.rend(); ++axis) {
-      if (!need.uses(*axis)) return extended(*axis);
+      if (!need.uses(*axis)) return extended({*axis});
     }
     for (AxisId axis : hold.partial) {
-      if (!need.uses(axis)) return extended(axis);
+      if (!need.uses(axis)) return extended({axis});
     }
     return need;
   }
@@ -659,8 +660,9 @@ class Walker {
     if (walked.piece && graph_.tensor(tensor).role != Role::kInput) {
       if (best_hold(place, tensor, block, nullptr) == nullptr)
         fetch_from_other_place(place, tensor, block, op);
-      target = staged_layout(walked.need, *walked.piece,
-                             best_hold(place, tensor, block, nullptr)->region.layout);
+      target =
+          staged_layout(walked.need, *walked.piece,
+                        best_hold(place, tensor, block, nullptr)->region.layout, place, tensor);
       const size_t d = walked.piece->dim;
       walked.axes.assign(
           target.shards[d].begin() + static_cast<std::ptrdiff_t>(walked.need.shards[d].size()),
@@ -870,6 +872,7 @@ class Walker {
     }
     Layout home = making.made;
     const std::vector<AxisId> axes = homeward_axes(making, tensor, place);
+    if (!axes.empty()) home.grain[making.piece->dim] = making.piece->grain;
     for (AxisId axis : axes) {
       std::erase(home.partial, axis);
       home.shards[making.piece->dim].push_back(axis);
@@ -951,7 +954,7 @@ class Walker {
     }
     if (const auto piece = step_piece(*chosen, op_plan(*chosen), chosen->annotation.inputs[operand],
                                       mesh(there), 0)) {
-      need = staged_layout(need, *piece, made);
+      need = staged_layout(need, *piece, made, there, tensor);
     }
     return need;
   }
@@ -1327,10 +1330,7 @@ class Walker {
         update.back().order = kEnd;
       } else if (it->block.kind == BlockKind::kForward && blocks.contains(backward)) {
         blocks[backward].insert(blocks[backward].begin(), wait);
-      } else if (const auto last = last_reading_block(place, *it); last != it->block) {
-        blocks[last].push_back(wait);
-        blocks[last].back().order = kEnd;
-      } else {
+      } else {  // what a later block reads too: plan_memory moves the wait
         update.insert(update.begin(), wait);
         if (it->block.kind == BlockKind::kPrologue) continue;
         std::vector<TextInstruction>& block = blocks[it->block];
@@ -1340,34 +1340,19 @@ class Walker {
     }
   }
 
-  // Of the micro-batch's blocks that read what is sent, the last in the place's order; the sending
-  // one if there is no other.
-  BlockRef last_reading_block(const PlaceState& place, const OpenSend& send) const {
-    BlockRef last = send.block;
-    if (last.once()) return last;
-    const PlaceId id(static_cast<size_t>(&place - places_.data()));
-    bool behind = false;
-    for (const BlockRun& run : schedule_of(id)) {
-      const BlockRef block = tessera::block_of(run);
-      if (run.micro_batch != 0) continue;
-      if (behind && reads(place.text.blocks, block, send.buffer)) last = block;
-      behind = behind || block == send.block;
-    }
-    return last;
-  }
-
-  // Of one micro-batch, in all rows that have the place.
+  // Of every micro-batch, in all rows that have the place.
   bool runs_before(PlaceId place, BlockRef a, BlockRef b) const {
     if (a.once() || b.once()) return a.kind == BlockKind::kPrologue || b.kind == BlockKind::kUpdate;
     for (size_t row = 0; row < plan_.rows.size(); ++row) {
       const std::vector<PlaceId>& places = plan_.rows[row];
       if (std::find(places.begin(), places.end(), place) == places.end()) continue;
-      const auto first = std::find_if(plan_.schedule[row].begin(), plan_.schedule[row].end(),
-                                      [&](const BlockRun& run) {
-                                        const BlockRef block = tessera::block_of(run);
-                                        return run.micro_batch == 0 && (block == a || block == b);
-                                      });
-      if (first == plan_.schedule[row].end() || tessera::block_of(*first) != a) return false;
+      std::set<int64_t> done;  // micro-batches for which `a` has run
+      for (const BlockRun& run : plan_.schedule[row]) {
+        const BlockRef block = tessera::block_of(run);
+        if (block == a) done.insert(run.micro_batch);
+        if (block == b && !done.contains(run.micro_batch)) return false;
+      }
+      if (done.empty()) return false;
     }
     return true;
   }
@@ -1380,24 +1365,6 @@ class Walker {
       ++row;
     }
     return plan_.schedule[row];
-  }
-
-  // Does a kernel or a collective of the block read the buffer?
-  static bool reads(const ByBlock<std::vector<TextInstruction>>& blocks, BlockRef block,
-                    int buffer) {
-    const auto found = blocks.find(block);
-    if (found == blocks.end()) return false;
-    const auto is_buffer = [&](const TextView& view) { return view.buffer == buffer; };
-    return std::any_of(found->second.begin(), found->second.end(), [&](const auto& instruction) {
-      if (const auto* compute = std::get_if<TextCompute>(&instruction.body))
-        return std::any_of(compute->inputs.begin(), compute->inputs.end(), is_buffer);
-      if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
-        return std::any_of(issue->transfers.begin(), issue->transfers.end(),
-                           [&](const TextTransfer& transfer) { return is_buffer(transfer.from); });
-      }
-      const auto* copy = std::get_if<TextCopy>(&instruction.body);
-      return copy != nullptr && is_buffer(copy->from);
-    });
   }
 
   static std::vector<TextInstruction>::iterator first_write(std::vector<TextInstruction>& block,

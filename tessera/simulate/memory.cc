@@ -263,6 +263,8 @@ class Walk {
       if (!events_.empty()) now_ = std::max(now_, time);
       if (change.begins) {
         begin(change.buffer, slot, emulation);
+      } else if (step.block.once()) {
+        for (int64_t each = 0; each < buffer.slots; ++each) end(change.buffer, each, emulation);
       } else {
         end(change.buffer, slot, emulation);
       }

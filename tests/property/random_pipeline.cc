@@ -26,6 +26,46 @@ int origin(const Graph& graph, std::string_view path) {
   return best;
 }
 
+std::vector<bool> with_backward(const Graph& forward_graph, const Pipeline& pipeline,
+                                const Plan& plan, int64_t stages) {
+  const auto shaped = shape_forward(forward_graph, plan, std::nullopt);
+  TESSERA_CHECK(shaped.has_value(), "{}", shaped.error().message);
+  const auto graph = differentiate(*shaped, OptimizerSpec{});
+  TESSERA_CHECK(graph.has_value(), "{}", graph.error().message);
+  std::vector<bool> backward(static_cast<size_t>(stages), false);
+  const auto readers = graph->consumers();
+  std::vector<int64_t> at(graph->ops().size(), -1);  // by op
+  for (const Op& op : graph->ops()) {
+    int64_t& stage = at[op.id.index()];
+    OpId from = op.phase == Phase::kForward ? op.id : op.mirror;
+    if (op.phase == Phase::kUpdate) continue;
+    if (op.phase == Phase::kBackward && op.kind == "add_n" &&
+        from.valid()) {  // where its terms are
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        const OpId maker = graph->tensor(op.inputs[i]).producer;
+        const int64_t made = maker.valid() ? at[maker.index()] : -1;
+        stage = i == 0 || made == stage ? made : -1;
+        if (stage < 0) break;
+      }
+    }
+    if (!from.valid() && stage < 0) {  // else with the tensor that it differentiates
+      const TensorId of = graph->tensor(op.outputs[0]).of;
+      if (!of.valid()) continue;
+      from = graph->tensor(of).producer;
+      if (!from.valid()) from = readers[of.index()].front();
+    }
+    if (stage < 0) {
+      const Op& forward = graph->op(from);
+      const int number = origin(forward_graph, forward.path);
+      if (number < 0) continue;
+      stage = pipeline.stage_of[static_cast<size_t>(number)] +
+              std::max(forward.step, 0) * static_cast<int64_t>(pipeline.axes.size());
+    }
+    if (op.phase == Phase::kBackward) backward[static_cast<size_t>(stage)] = true;
+  }
+  return backward;
+}
+
 namespace {
 
 std::string mesh_text(const Axes& axes) {
@@ -292,45 +332,6 @@ class PipelineMaker {
   }
 
   // ---- tables
-  // Which stages have a backward block.
-  std::vector<bool> with_backward(const Plan& plan, int64_t stages) const {
-    const auto shaped = shape_forward(graph_, plan, std::nullopt);
-    TESSERA_CHECK(shaped.has_value(), "{}", shaped.error().message);
-    const auto graph = differentiate(*shaped, OptimizerSpec{});
-    TESSERA_CHECK(graph.has_value(), "{}", graph.error().message);
-    std::vector<bool> backward(static_cast<size_t>(stages), false);
-    const auto readers = graph->consumers();
-    std::vector<int64_t> at(graph->ops().size(), -1);  // by op
-    for (const Op& op : graph->ops()) {
-      int64_t& stage = at[op.id.index()];
-      OpId from = op.phase == Phase::kForward ? op.id : op.mirror;
-      if (op.phase == Phase::kUpdate) continue;
-      if (op.phase == Phase::kBackward && op.kind == "add_n" &&
-          from.valid()) {  // where its terms are
-        for (size_t i = 0; i < op.inputs.size(); ++i) {
-          const OpId maker = graph->tensor(op.inputs[i]).producer;
-          const int64_t made = maker.valid() ? at[maker.index()] : -1;
-          stage = i == 0 || made == stage ? made : -1;
-          if (stage < 0) break;
-        }
-      }
-      if (!from.valid() && stage < 0) {  // else with the tensor that it differentiates
-        const TensorId of = graph->tensor(op.outputs[0]).of;
-        if (!of.valid()) continue;
-        from = graph->tensor(of).producer;
-        if (!from.valid()) from = readers[of.index()].front();
-      }
-      if (stage < 0) {
-        const Op& forward = graph->op(from);
-        const int number = origin(graph_, forward.path);
-        if (number < 0) continue;
-        stage = out_.stage_of[static_cast<size_t>(number)] + std::max(forward.step, 0) * stages_;
-      }
-      if (op.phase == Phase::kBackward) backward[static_cast<size_t>(stage)] = true;
-    }
-    return backward;
-  }
-
   // What each micro-batch runs: forwards, then backwards, and weights any time after their
   // backward.
   std::vector<BlockRun> order_of_one(const std::vector<bool>& backward) {
@@ -384,8 +385,8 @@ class PipelineMaker {
     ResolvedPlan places;
     places.plan = *plan;
     make_places(places, *meshes);
-    const auto order =
-        random_order(with_backward(*plan, static_cast<int64_t>(places.stages.size())));
+    const auto order = random_order(
+        with_backward(graph_, out_, *plan, static_cast<int64_t>(places.stages.size())));
     std::string out = "schedule = [\n";
     for (const std::vector<PlaceId>& row : places.rows) {
       std::vector<std::string> runs;

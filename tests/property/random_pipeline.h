@@ -8,6 +8,7 @@
 
 #include "random_case.h"
 #include "tessera/graph/graph.h"
+#include "tessera/plan/plan.h"
 
 namespace tessera {
 
@@ -31,6 +32,11 @@ struct Pipeline {
   int64_t loop_steps = 1;
   bool has_table = false;  // of blocks, made for the stages that have a backward pass
 };
+
+// Which of the `stages` stages (loops whose steps are stages: of all steps) have a backward block
+// under the plan, of which keys, stages and loops count.
+std::vector<bool> with_backward(const Graph& forward_graph, const Pipeline& pipeline,
+                                const Plan& plan, int64_t stages);
 
 Pipeline random_pipeline(Choices& choices, const Graph& graph, Features& features);
 

@@ -180,7 +180,22 @@ class PlanMaker {
         graph_.ops()[0].path == "pass.embed" || shaped_.find_tensor("tokens.reorder").valid();
     if (moves && at_.axes.size() > 1) return;
     const uint32_t count = c_.one_in(4) ? 1 + c_.below(2) : 0;
+    const Features known = features_;
     for (uint32_t i = 0; i < count; ++i) make_loop();
+    if (loops_.empty() || !at_.has_table || fits_table()) return;
+    loops_.clear();
+    tables_.clear();
+    features_ = known;
+  }
+
+  // What enters a loop is cut, in whose backward pass a stage may take part that had none.
+  bool fits_table() const {
+    const auto backward = [&](const std::string& text) {
+      const auto plan = parse_plan(text);
+      TESSERA_CHECK(plan.has_value(), "{}\n{}", plan.error().message, text);
+      return with_backward(graph_, at_, *plan, static_cast<int64_t>(at_.axes.size()));
+    };
+    return backward(keys_ + at_.tables) == backward(keys_ + tables_ + at_.tables);
   }
 
   void make_loop() {
@@ -240,15 +255,16 @@ class PlanMaker {
     std::string text =
         fmt::format("[[loop]]\nops = \"{{{}}}\"\ndim = \"{}\"\n", fmt::join(paths, ","), loop.dim);
     if (!common_.empty() && !has_dropout_over(loop) && c_.one_in(2)) loop.axis = c_.of(common_);
+    int64_t shards = 1;
     if (loop.axis) {  // every stage's size of the axis
-      int64_t shards = 1;
       for (const Axes& axes : at_.axes) {
         for (const Axis& axis : axes) {
           if (axis.name == loop.axis->name) shards = std::lcm(shards, axis.size);
         }
       }
       if (size % shards != 0) loop.axis.reset();
-      steps = loop.axis ? std::min(steps, size / shards) : steps;
+      if (!loop.axis) shards = 1;
+      steps = std::min(steps, size / shards);
     }
     if (!loop.axis && c_.one_in(2)) {
       std::vector<int64_t> sizes;
@@ -258,7 +274,8 @@ class PlanMaker {
       text += fmt::format("sizes = [{}]\n", fmt::join(sizes, ", "));
       features_.insert("loop: sizes");
     } else {
-      loop.smallest = size / steps;
+      // Each step takes a part of every shard, and what joins the steps has that many blocks.
+      loop.smallest = shards > 1 ? shards : size / steps;
       text += fmt::format("steps = {}\n", steps);
     }
     if (c_.one_in(3)) {
@@ -386,7 +403,8 @@ class PlanMaker {
             return other.phase == Phase::kBackward && other.path.starts_with(op.path + ".");
           });
       const int stage = stage_[op.mirror.index()];
-      if (prefix || stage < 0 || op.kind == "add_n") continue;  // sums may be in another stage
+      if (prefix || stage < 0 || op.kind == "reorder") continue;
+      if (op.kind == "add_n") continue;  // sums may be in another stage
       const Axes& axes = at_.axes[static_cast<size_t>(stage)];
       if (axes.empty()) continue;
       Axes free = axes;
