@@ -71,10 +71,12 @@ void candidate(benchmark::State& state, const std::string& plan, int64_t batch) 
   Simulation result;
   double events = 0;
   Simulator simulator(*made.lowering);
-  result = simulator.run(cluster, options()).value();
+  SimulateOptions how = options();
+  how.memory_details = false;  // a search compares sizes
+  result = simulator.run(cluster, how).value();
   for (auto unused : state) {
     (void)unused;
-    result = simulator.run(cluster, options()).value();
+    result = simulator.run(cluster, how).value();
     events += static_cast<double>(result.simulated_events);
   }
   count(state, result, events);

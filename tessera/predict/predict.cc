@@ -107,7 +107,8 @@ Result<Case> case_of(const PredictJob& job, bool whole) {
   TESSERA_TRY(Run run, infer(row, options));
   Case found;
   const int64_t all = run.micro_batches;
-  if (!whole) run.micro_batches = std::min(all, steady_micro_batches(run));
+  const int64_t enough = steady_micro_batches(run);
+  if (!whole && all >= 2 * enough) run.micro_batches = enough;
   found.further = all - run.micro_batches;
   TESSERA_TRY(found.expressed, express(run));
   found.expressed.step_scale *= static_cast<double>(run.micro_batches) / static_cast<double>(all);
