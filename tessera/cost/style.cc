@@ -62,7 +62,8 @@ constexpr std::array<Preset, 11> kPresets = {{
      "elementwise_passes=0.4,loss_passes=2,copy_views=false,step_overhead_s=1ms"},
     {"oneflow", "OneFlow: a static graph run by actors, unfused attention core",
      "host_forward_s=6us,host_backward_s=6us,host_update_s=6us,host_collective_s=20us,"
-     "elementwise_passes=0.8,fused_attention=false,loss_passes=4,copy_views=false,"
+     "elementwise_passes=0.8,attention_passes=4,fused_attention=false,loss_passes=4,copy_views="
+     "false,"
      "overlap_messages=false,step_overhead_s=2ms"},
 }};
 

@@ -179,8 +179,9 @@ constexpr std::array<Source, 42> kSources = {{
 }};
 
 // Sites of sources whose machines had another network than the preset's.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 1> kSites = {{
-    {"dlperf", "link:nic*0.25"},  // one NIC of 100 Gb/s a node
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kSites = {{
+    {"dlperf", "link:nic*0.25"},      // one NIC of 100 Gb/s a node
+    {"maxtext a3", "link:nic*0.25"},  // A3 VMs: four of 200 Gb/s
 }};
 
 bool before_hopper(const std::string& gpu) {
@@ -284,14 +285,14 @@ Framework by_source(const Row& row, std::string& reason) {
   const std::string source = lower(row.source);
   for (const auto& [word, name, sharded] : kSources) {
     if (source.find(word) == std::string::npos) continue;
+    // Megatron's family shards no parameters: FSDP or a compiler does.
+    if (named(name).vocab_multiple > 1 && named(name).style != "deepspeed" && row.zero == 3) {
+      if (sharded.empty()) break;
+      return named(sharded);
+    }
     if (name == "megatron-lm" && is_late_megatron(row)) {
       reason = "megatron-core by GPU, ZeRO or recompute";
       return named("megatron-core");
-    }
-    // Megatron's family shards no parameters: FSDP or a compiler does.
-    if (named(name).sharded_state && row.zero == 3) {
-      if (sharded.empty()) break;
-      return named(sharded);
     }
     return named(name);
   }

@@ -41,6 +41,10 @@ Form form_by_sizes(const Row& row, Architecture model) {
 
 // Heads that are not stated: of 128, 64, 80, 96 or 100 numbers, the first that divides.
 int64_t usual_heads(int64_t hidden) {
+  // Sizes of the Megatron-LM paper (2019), and GPT-3's of 1,536: heads of 96.
+  for (const int64_t known : {1536, 1920, 2304, 3072}) {
+    if (hidden == known) return hidden / 96;
+  }
   const auto sizes = hidden < 2048 ? std::vector<int64_t>{64, 96, 128, 80}
                                    : std::vector<int64_t>{128, 96, 64, 120, 80, 100};
   for (const int64_t size : sizes) {
