@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "tessera/graph/transform.h"
 #include "tessera/program/test_programs.h"
 #include "tessera/program/verify.h"
 
@@ -287,6 +288,105 @@ TEST(Zero, stage_1_keeps_state_in_shards_and_gathers_what_is_updated) {
   EXPECT_TRUE(std::any_of(issues.begin(), issues.end(), [](const Issue* issue) {
     return issue->kind == CollectiveKind::kAllGather;
   }));
+}
+
+// Handles of the block's issues of one kind, by position, and where each is waited for (-1:
+// elsewhere).
+std::vector<std::pair<int, int>> issued_and_awaited(const std::vector<Instruction>& block,
+                                                    CollectiveKind kind) {
+  std::vector<std::pair<int, int>> found;
+  for (size_t i = 0; i < block.size(); ++i) {
+    const auto* issue = std::get_if<Issue>(&block[i].body);
+    if (issue == nullptr || issue->kind != kind) continue;
+    const auto waits = [&](const Wait& wait) { return wait.handle == issue->handle; };
+    found.emplace_back(static_cast<int>(i), position<Wait>(block, waits));
+  }
+  return found;
+}
+
+constexpr const char* kSharded =
+    "mesh = { dp = 2 }\nbucket_bytes = 0\n"
+    "split = [{ ops = \"*\", dim = \"batch\", over = \"dp\" }]\n"
+    "store = [{ tensors = \"role:gradient\", over = \"dp\" },\n"
+    "         { tensors = \"role:parameter\", over = \"dp\" }";
+
+TEST(Zero, stage_3_makes_narrow_copies_once_in_shards_and_gathers_these) {
+  const auto narrow = apply_precision(test_perceptron(), DType::kFloat32, std::nullopt);
+  ASSERT_TRUE(narrow.has_value());
+  const TestPrograms lowered = lower_all(
+      trained(*narrow), std::string(kSharded) + ",\n { tensors = \"*\", recompute = true }]\n");
+  expect_accepted(lowered);
+  const Program& program = lowered.programs[0];
+  size_t casts = 0, gathered = 0;
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Compute* compute : all_of<Compute>(block)) {
+      const Op& op = lowered.graph.op(compute->op);
+      if (op.kind != "cast" || lowered.graph.tensor(op.inputs[0]).role != Role::kParameter)
+        continue;
+      EXPECT_EQ(ref, BlockRef(BlockKind::kPrologue)) << op.path;
+      EXPECT_EQ(2 * program.buffer(compute->outputs[0].view.buffer).bytes(),
+                lowered.graph.tensor(op.outputs[0]).bytes());
+      ++casts;
+    }
+    for (const Issue* issue : all_of<Issue>(block)) {
+      if (issue->kind != CollectiveKind::kAllGather) continue;
+      for (const auto& transfer : issue->transfers) {
+        EXPECT_EQ(lowered.graph.tensor(transfer.tensor).dtype, DType::kFloat32);
+        ++gathered;
+      }
+    }
+  }
+  EXPECT_EQ(casts, 2U);
+  EXPECT_GE(gathered, 3U);  // both in the forward pass, the second also in the backward pass
+}
+
+TEST(Zero, stage_3_prefetches_the_narrow_copies_of_a_unit_beside_the_unit_before) {
+  const auto narrow = apply_precision(test_perceptron(), DType::kFloat32, std::nullopt);
+  ASSERT_TRUE(narrow.has_value());
+  const TestPrograms lowered =
+      lower_all(trained(*narrow), "prefetch = { units = \"{up,down}\", ahead = 1 }\n" +
+                                      std::string(kSharded) + "]\n");
+  expect_accepted(lowered);
+  const auto& forward = lowered.programs[0].block(BlockKind::kForward);
+  const int first = position<Compute>(
+      forward, [&](const Compute& compute) { return lowered.graph.op(compute.op).path == "up"; });
+  const auto gathers = issued_and_awaited(forward, CollectiveKind::kAllGather);
+  ASSERT_EQ(gathers.size(), 2U);
+  EXPECT_LT(gathers[1].first, first);
+  EXPECT_GT(gathers[1].second, first);
+}
+
+TEST(Zero, sharded_gradients_travel_beside_what_makes_the_next_ones) {
+  const TestPrograms lowered = lower_all(trained(test_perceptron()), std::string(kSharded) + "]\n");
+  expect_accepted(lowered);
+  const auto& backward = lowered.programs[0].block(BlockKind::kBackward);
+  const auto scatters = issued_and_awaited(backward, CollectiveKind::kReduceScatter);
+  ASSERT_EQ(scatters.size(), 2U);
+  EXPECT_GT(scatters[0].second, scatters[1].first);
+}
+
+TEST(Gradients, completed_by_two_collectives_are_awaited_between_them_in_the_update_alone) {
+  const TestPrograms lowered =
+      lower_all(transformer(),
+                "mesh = { dp = 2, sp = 2 }\nbucket_bytes = 0\nsplit = [\n"
+                "  { ops = \"*\", dim = \"batch\", over = \"dp\" },\n"
+                "  { ops = \"*\", dim = \"seq\", over = \"sp\" },\n]\n"
+                "store = [{ tensors = \"optimizer.*\", over = \"dp\" },\n"
+                "         { tensors = \"role:parameter\", over = \"dp\" }]\n");
+  expect_accepted(lowered);
+  const auto& backward = lowered.programs[0].block(BlockKind::kBackward);
+  int begun = 0;
+  for (const Issue* issue : all_of<Issue>(backward)) {
+    const Tensor& tensor = lowered.graph.tensor(issue->transfers[0].tensor);
+    if (tensor.role != Role::kGradient || !tensor.of.valid() ||
+        lowered.graph.tensor(tensor.of).role != Role::kParameter) {
+      continue;
+    }
+    const auto waits = [&](const Wait& wait) { return wait.handle == issue->handle; };
+    EXPECT_EQ(position<Wait>(backward, waits), -1) << tensor.name;
+    ++begun;
+  }
+  EXPECT_GT(begun, 0);
 }
 
 // ---- stages
