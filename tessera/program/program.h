@@ -166,8 +166,8 @@ struct Load {  // a region of a graph input, from the trainer's data
   View to;
   friend bool operator==(const Load&, const Load&) = default;
 };
-// The buffer's space may be reused from here on (for kMicroBatch: in this slot; in a block that runs
-// once a step, in all slots).
+// The buffer's space may be reused from here on (for kMicroBatch: in this slot; in a block that
+// runs once a step, in all slots).
 struct Free {
   BufferId buffer;
   friend bool operator==(const Free&, const Free&) = default;
