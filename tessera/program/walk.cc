@@ -1246,7 +1246,7 @@ class Walker {
     const auto& path = find_path(place, tensor, made.region.layout, *target);
     const auto first =
         std::find_if(path.begin(), path.end(), [](const auto& step) { return !step.slice; });
-    const Held begun = convert(place, tensor, made, first->to, block, cause, when);
+    Held begun = convert(place, tensor, made, first->to, block, cause, when);
     at(place).home[tensor] = begun;
     return begun;
   }
