@@ -89,6 +89,12 @@ std::vector<PathPart> Engine::critical_path() const {
 // ---- deadlock
 
 // For what a player that is not finished waits, in words; `next`: the player to blame, -1: none.
+int32_t Engine::first_in_stream(int32_t player, const Part& part) const {
+  const auto& queue =
+      actors_[static_cast<size_t>(player)].queues[static_cast<size_t>(part.item->stream)];
+  return queue.empty() ? -1 : queue.front();
+}
+
 std::string Engine::waits_text(int32_t p, int32_t& next) const {
   const Actor& a = actors_[static_cast<size_t>(p)];
   next = -1;
@@ -115,8 +121,7 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
     int32_t before = -1;
     for (const Part& part : open.parts) {
       if (!part.queued || part.player != p) continue;
-      before =
-          actors_[static_cast<size_t>(p)].queues[static_cast<size_t>(part.item->stream)].front();
+      before = first_in_stream(p, part);
     }
     if (before < 0 || before == t) break;
     t = before;
@@ -132,8 +137,8 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
     });
     if (part != open.parts.end()) {
       if (!part->queued) continue;
-      const auto& queue = actors_[q].queues[static_cast<size_t>(part->item->stream)];
-      if (queue.front() != t) next = static_cast<int32_t>(q);  // there it stands behind another
+      const int32_t before = first_in_stream(static_cast<int32_t>(q), *part);
+      if (before >= 0 && before != t) next = static_cast<int32_t>(q);  // it stands behind another
       continue;
     }
     for (const Block& block : play_.players[q].blocks) {

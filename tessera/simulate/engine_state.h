@@ -144,6 +144,8 @@ class Engine {
   void add_stretch_parts(const Span& span, int32_t p, double until,
                          std::vector<PathPart>& out) const;
   tl::unexpected<Error> deadlock() const;
+  // The transfer at the head of the stream in which the player's part stands; -1: none.
+  int32_t first_in_stream(int32_t player, const Part& part) const;
   std::string waits_text(int32_t p, int32_t& next) const;
 
   Actor& actor(int32_t p) { return actors_[static_cast<size_t>(p)]; }
