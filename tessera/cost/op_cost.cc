@@ -129,6 +129,11 @@ struct OpCosts::Impl {
     const double memory = memory_rate(WorkClass::kMatmul);
     Part part;
     part.uncertainty = row.uncertainty;
+    if (flops <= 0) {  // a rank without a share of the batch: only zeros are written
+      part.seconds = bytes / memory;
+      part.unit_fraction = 0;
+      return part;
+    }
     if (device.generation == Generation::kCpu || device.units <= 1) {
       const double share = row.best * flops / (flops + row.half_flops);
       const double free = units / std::max(1.0, units - occupied);
@@ -195,6 +200,11 @@ struct OpCosts::Impl {
     // A unit takes a tile of queries of one head (backward: of keys).
     const double rows = work.backward ? work.keys : work.queries;
     const double tiles = work.batch * work.heads * std::ceil(rows / kAttentionTile);
+    cost.uncertainty = class_constants(WorkClass::kAttention).uncertainty;
+    if (tiles <= 0 || work.flops <= 0) {
+      cost.kernel_s = (work.bytes_read + work.bytes_written) / memory_rate(WorkClass::kAttention);
+      return;
+    }
     const auto units = static_cast<double>(device.units);
     const double left = std::max(1.0, units - occupied);
     const double idle = device.generation == Generation::kCpu
@@ -205,7 +215,6 @@ struct OpCosts::Impl {
     cost.kernel_s = std::max(arithmetic, bytes / memory_rate(WorkClass::kAttention));
     cost.unit_fraction = std::min(1.0, tiles / units);
     cost.source = CostSource::kCurve;
-    cost.uncertainty = class_constants(WorkClass::kAttention).uncertainty;
   }
 
   // Scores in memory: two products (backward four), between them passes over all scores.

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cmath>
+
 #include "tessera/cost/constants.h"
 #include "tessera/cost/matmul.h"
 
@@ -79,6 +81,16 @@ OpWork attention(double batch, double seq, double heads, bool causal, bool backw
 // ---- tiles
 // ---------------------------------------------------------------------------------------
 // cost-model.md section 3.1: M = N = 2048, K = 4096 on 108 units: 128 x 128 beats 128 x 256.
+TEST(Products, of_ranks_without_a_share_of_the_batch_only_write_zeros) {
+  const OpCosts costs(a100(), Style(), nullptr);
+  OpWork work = product(0, 64, 64);
+  work.flops = 0;
+  const OpCost cost = costs.cost(work);
+  EXPECT_TRUE(std::isfinite(cost.kernel_s));
+  EXPECT_GE(cost.kernel_s, 0);
+  EXPECT_LT(cost.kernel_s, 1e-4);
+}
+
 TEST(Tiles, the_worked_example) {
   const MatmulShape shape{1, 2048, 2048, 4096};
   const TilingDevice device{108, 8, 0};

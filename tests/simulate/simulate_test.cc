@@ -35,6 +35,8 @@ const std::vector<Case>& cases() {
       {kGpt, "data_parallel(8)", 16},
       {kGpt, "data_parallel(4,micro_batches=3)", 24},
       {kGpt, "data_parallel(3)", 9},
+      {kGpt, "data_parallel(4,micro_batches=4)", 12},  // one rank, then two have no share
+      {kGpt, "data_parallel(4,micro_batches=4)", 8},
       {kGpt, "zero(1,8)", 16},
       {kGpt, "zero(2,4,micro_batches=2)", 16},
       {kGpt, "zero(3,16)", 32},
