@@ -45,6 +45,73 @@ TEST(Architectures, HaveTheParametersOfTheirNames) {
   }
 }
 
+TEST(Infer, ShardsParametersWhereFsdpIsSilent) {
+  Row row = row_of("Llama2-7B", "A100-80GB", 64);
+  row.source = "somebody's FSDP runs";
+  row.global_batch = 256;
+  const auto run = infer(row);
+  ASSERT_TRUE(run) << run.error().message;
+  EXPECT_EQ(run->zero, 3);
+  EXPECT_EQ(run->tp * run->pp, 1);
+  EXPECT_TRUE(says(run->reasons, "zero = 3"));
+  row.tp = 2;
+  EXPECT_EQ(infer(row)->zero, 0);
+  row.tp.reset();
+  row.zero = 1;
+  EXPECT_EQ(infer(row)->zero, 1);
+}
+
+TEST(Infer, CutsLayersInChunksOfWhichTheOutermostMayHaveOneLess) {
+  Row row = row_of("Llama3.1-405B", "H100-80GB", 8192);
+  row.source = "Megatron-Core, some run";
+  row.tp = 8;
+  row.pp = 16;
+  row.microbatch = 1;
+  row.global_batch = 2048;
+  EXPECT_EQ(infer(row)->vpp, 4);  // 126 layers in 64 chunks: two short of 128
+  row.pp = 8;
+  EXPECT_EQ(infer(row)->vpp, 8);  // two short again
+  row.pp = 9;
+  row.gpus = 2304;
+  row.global_batch = 1152;
+  EXPECT_EQ(infer(row)->vpp, 7);  // even: 126 = 9 x 7 x 2
+}
+
+TEST(Frameworks, OfRowsWithShardedParametersAreNotMegatrons) {
+  const auto name_of = [](const char* source, const char* dtype) {
+    Row row = row_of("GPT3-175B", "A100-80GB", 384);
+    row.source = source;
+    row.dtype = dtype;
+    row.zero = 3;
+    std::string reason;
+    return framework_of(row, reason).name;
+  };
+  EXPECT_EQ(name_of("Megatron-LM table", "fp16"), "deepspeed");
+  EXPECT_EQ(name_of("NeMo table", "bf16"), "fsdp");
+  EXPECT_EQ(name_of("NVIDIA DGX Cloud recipes", "fp8"), "maxtext");
+  EXPECT_EQ(name_of("Megatron-DeepSpeed log", "bf16"), "megatron-deepspeed");
+}
+
+TEST(Frameworks, HaveTheNetworkOfTheirSite) {
+  Row row = row_of("GPT-1536x16", "V100-16GB", 32);
+  std::string reason;
+  row.source = "DLPerf GPT report: Megatron-LM";
+  EXPECT_EQ(framework_of(row, reason).machine, "link:nic*0.25");
+  row.source = "Megatron-LM README 2020";
+  EXPECT_EQ(framework_of(row, reason).machine, "");
+}
+
+TEST(Infer, TakesHeadsOf96ForTheSizesOfThe2019Paper) {
+  for (const auto& [hidden, heads] :
+       {std::pair<int64_t, int64_t>{1536, 16}, {3072, 32}, {4096, 32}}) {
+    Row row = row_of("GPT", "V100-16GB", 8);
+    row.layers = 16;
+    row.hidden = hidden;
+    row.global_batch = 16;
+    EXPECT_EQ(infer(row)->model.heads, heads) << hidden;
+  }
+}
+
 TEST(Infer, CompletesARowAndNamesEachInference) {
   Row row = row_of("GPT-175B", "A100-80GB", 384);
   row.source = "Megatron-LM, some table";

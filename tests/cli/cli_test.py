@@ -671,6 +671,25 @@ class Predict(CliTest):
         self.assertEqual(self.expect_text("predict", rows, "--threads", "2").splitlines(), lines)
         self.assertIn("recipe      megatron(dp=2,tp=2,micro_batches=2)", self.expect_text("predict", rows, "--explain", "r1"))
 
+    def test_accuracy_writes_both_figures_and_holds_a_page_to_them(self):
+        header = self.HEADER + ",tflops_per_gpu,tokens_per_s_per_gpu,step_time_s,mem_GB,notes,quality"
+        rows = self.write("rows.csv", header + "\n" + self.ROW + ",,,0.5,3,,A\n")
+        each, page = os.path.join(self.folder, "each.csv"), os.path.join(self.folder, "page.md")
+        self.assertEqual(self.expect_text("accuracy", rows, "--each", each, "-o", page), "")
+        with open(each, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        self.assertEqual(lines[0], "row_id,source,group,quality,reported_s,predicted_s,held_out_s,reported_bytes,predicted_bytes")
+        predicted = self.expect_text("predict", rows).splitlines()[1].split(",")[1]
+        self.assertRegex(lines[1], rf"^r1,Megatron-LM,Megatron-LM\|\|4\|4,A,0.5,{predicted},{predicted},3e\+09,[0-9.e+]+$")
+        self.assertEqual(self.expect_text("accuracy", rows, "--check", page), "")
+        with open(page, encoding="utf-8") as file:
+            text = file.read()
+        self.write("page.md", text.replace("1 of 1 rows", "2 of 1 rows"))
+        line = text.splitlines()[4]
+        changed = line.replace("1 of 1 rows", "2 of 1 rows")
+        self.expect_error(1, f"{page}:5: expected '{line}', found '{changed}'; make accuracy writes it anew",
+                          "accuracy", rows, "--check", page)
+
     def test_wrong_input_is_one_line(self):
         rows = self.write("rows.csv", self.HEADER.replace(",hidden", "") + "\n")
         self.expect_error(2, f"{rows}:1: expected the column 'hidden', found none; nearest: 'model'", "predict", rows)
