@@ -51,25 +51,17 @@ std::vector<Framework> make_frameworks() {
   Framework deepspeed = early_megatron("megatron-deepspeed", "deepspeed");
   deepspeed.dropout = 0;
   all.push_back(deepspeed);
-  // The validation runs of vTrain: eight NICs of 100 Gb/s a node, a vocabulary that is padded for
-  // tensor parallelism only. The step times on one node are those of runs that computed nothing
-  // again (three forward passes' worth in every stage), whatever the rows state.
+  // The validation runs of vTrain: a vocabulary that is padded for tensor parallelism only. The
+  // step times on one node are those of runs that computed nothing again (three forward passes'
+  // worth in every stage), whatever the rows state.
   Framework vtrain = deepspeed;
   vtrain.name = "vtrain";
   vtrain.vocab_from_tp = 2;
-  vtrain.machine = "link:nic*0.5";
   all.push_back(vtrain);
   vtrain.name = "vtrain-node";
   vtrain.recompute = Recompute::kNone;
   vtrain.recompute_as_stated = false;
   all.push_back(vtrain);
-  // Jean Zay: four Omni-Path links of 100 Gb/s a node; A100s joined by four NVLinks each.
-  deepspeed.name = "jean-zay";
-  deepspeed.machine = "link:nic*0.25";
-  all.push_back(deepspeed);
-  deepspeed.name = "jean-zay-a100";
-  deepspeed.machine = "link:nic*0.25,link:inner*0.5";
-  all.push_back(deepspeed);
   for (const auto& [name, style] :
        {std::pair{"megatron-core", "megatron-core"},
         // Published scaling studies overlap tensor parallelism.
@@ -133,11 +125,10 @@ std::string lower(std::string_view text) {
 struct Source {
   std::string_view word, framework, sharded = "";
 };
-constexpr std::array<Source, 42> kSources = {{
+constexpr std::array<Source, 41> kSources = {{
     {"vtrain measured single", "vtrain-node"},
     {"vtrain", "vtrain"},
-    {"bigscience bloom", "jean-zay-a100"},
-    {"bigscience", "jean-zay"},
+    {"bigscience", "megatron-deepspeed"},
     {"bloom", "megatron-deepspeed"},
     {"megatron-deepspeed", "megatron-deepspeed"},
     {"mt-nlg", "megatron-deepspeed"},
@@ -178,8 +169,12 @@ constexpr std::array<Source, 42> kSources = {{
     {"lit-gpt", "fsdp"},
 }};
 
-// Sites of sources whose machines had another network than the preset's.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kSites = {{
+// Sites of sources whose machines had another network than the preset's; the first counts.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kSites = {{
+    {"vtrain", "link:nic*0.5"},  // eight NICs of 100 Gb/s a node
+    // Jean Zay: four Omni-Path links of 100 Gb/s a node; A100s joined by four NVLinks each.
+    {"bigscience bloom", "link:nic*0.25,link:inner*0.5"},
+    {"bigscience", "link:nic*0.25"},
     {"dlperf", "link:nic*0.25"},      // one NIC of 100 Gb/s a node
     {"maxtext a3", "link:nic*0.25"},  // A3 VMs: four of 200 Gb/s
 }};
@@ -307,7 +302,9 @@ Framework framework_of(const Row& row, std::string& reason) {
   Framework framework = by_source(row, reason);
   const std::string source = lower(row.source);
   for (const auto& [word, machine] : kSites) {
-    if (source.find(word) != std::string::npos) framework.machine = machine;
+    if (source.find(word) == std::string::npos) continue;
+    framework.machine = machine;
+    break;
   }
   return framework;
 }
