@@ -195,7 +195,11 @@ std::string accuracy_markdown(const Accuracy& accuracy) {
   out += fmt::format(
       "\nSource held out: constants fitted without any row of the source, {} sources have "
       "constants "
-      "of their own. Regret: how much longer than the best plan of its group the plan takes that "
+      "of their own. What frameworks and styles preset (overlap, gaps, networks of sites, what "
+      "silent "
+      "rows mean) was chosen with these rows in sight and is the same in both lines: of other "
+      "sources expect more than the first says. Regret: how much longer than the best plan of its "
+      "group the plan takes that "
       "is "
       "predicted best.\n\n## By source\n",
       accuracy.held_out_sources);
