@@ -3,15 +3,15 @@
 // (shared/design.md, Program).
 //
 // Time is a line: the runs of the schedule, one behind the other. What lives across micro-batches
-// has an interval on it, which ends behind its last use: in the last run of a block, or in the first
-// one if only that run uses it (shards that are gathered once a step, gradients that are reduced
-// behind the last micro-batch). What lives within a micro-batch has an interval in each of them, as
-// far apart as their runs are, if every micro-batch ends before the next begins. Else it goes into
-// slots, one for each micro-batch that is between its first and its last block at the same time.
-// Micro-batches may run their blocks in different orders (weight parts that fill bubbles): such a
-// buffer is freed in the first block that is behind its last use in all.
-// Offsets: largest buffer first, lowest place that is free during its whole interval (greedy by
-// size; offset calculation for static arenas).
+// has an interval on it, which ends behind its last use: in the last run of a block, or in the
+// first one if only that run uses it (shards that are gathered once a step, gradients that are
+// reduced behind the last micro-batch). What lives within a micro-batch has an interval in each of
+// them, as far apart as their runs are, if every micro-batch ends before the next begins. Else it
+// goes into slots, one for each micro-batch that is between its first and its last block at the
+// same time. Micro-batches may run their blocks in different orders (weight parts that fill
+// bubbles): such a buffer is freed in the first block that is behind its last use in all. Offsets:
+// largest buffer first, lowest place that is free during its whole interval (greedy by size; offset
+// calculation for static arenas).
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -81,8 +81,9 @@ int64_t place(std::vector<Item>& items, int64_t base, int64_t alignment) {
     item->offset = at;
     if (item->bytes == 0) continue;
     end = std::max(end, at + item->bytes);
-    const auto where = std::upper_bound(placed.begin(), placed.end(), at,
-                                        [](int64_t a, const Placed& b) { return a < b.item.offset; });
+    const auto where =
+        std::upper_bound(placed.begin(), placed.end(), at,
+                         [](int64_t a, const Placed& b) { return a < b.item.offset; });
     placed.insert(where, {*item, at + aligned_to(item->bytes, alignment)});
   }
   return end;
@@ -490,8 +491,12 @@ class MemoryPlanner {
         program_.buffers[item.buffer].slot_bytes = aligned(bytes);
       }
       const int64_t all = (slots.slots - 1) * aligned(bytes) + bytes;
-      Item all_slots{program_.buffers.size() + by_index.size(), all, start_[1],
-                     start_[start_.size() - 2] - 1, nullptr, -1};
+      Item all_slots{program_.buffers.size() + by_index.size(),
+                     all,
+                     start_[1],
+                     start_[start_.size() - 2] - 1,
+                     nullptr,
+                     -1};
       for (const Item& item : slots.items) {
         const auto taken = taken_at(program_.buffers[item.buffer].id);
         all_slots.last = std::max(all_slots.last, taken.value_or(0));
