@@ -73,15 +73,9 @@ const Output* statistics_of(const Graph& graph, const Compute& compute) {
 }
 
 // The parameter that a gradient is of, through other forms of it; invalid: of an activation.
-TensorId parameter_of(const Program& program, const Graph& graph, const Tensor& gradient) {
+TensorId parameter_of(const Graph& graph, const Tensor& gradient) {
   if (gradient.role != Role::kGradient || !gradient.of.valid()) return {};
-  TensorId id = gradient.of;
-  while (graph.tensor(id).role != Role::kParameter) {
-    const Tensor& form = graph.tensor(id);
-    if (of_micro_batch(program, form) || !form.producer.valid()) return {};
-    id = graph.op(form.producer).inputs.front();
-  }
-  return id;
+  return graph.parameter_of(gradient.of);
 }
 
 // The largest buffer of each parameter's gradient is there all the time, the others are parts of
@@ -90,7 +84,7 @@ void keep_gradients(const Program& program, const Graph& graph, Scratch& out) {
   std::map<TensorId, size_t> whole;
   for (const Buffer& buffer : program.buffers) {
     if (buffer.tier != Tier::kDevice || buffer.lifetime == Lifetime::kPersistent) continue;
-    const TensorId parameter = parameter_of(program, graph, graph.tensor(buffer.tensor));
+    const TensorId parameter = parameter_of(graph, graph.tensor(buffer.tensor));
     if (!parameter.valid()) continue;
     const size_t index = buffer.id.index();
     const auto [it, fresh] = whole.try_emplace(parameter, index);
@@ -422,7 +416,7 @@ class Walk {
 
 std::string what_is(const Program& program, const Graph& graph, const Buffer& buffer) {
   const Tensor& tensor = graph.tensor(buffer.tensor);
-  const bool of_parameter = parameter_of(program, graph, tensor).valid();
+  const bool of_parameter = parameter_of(graph, tensor).valid();
   const bool rests = buffer.lifetime == Lifetime::kPersistent;
   switch (tensor.role) {
     case Role::kParameter: return rests ? "parameter" : "gathered";
