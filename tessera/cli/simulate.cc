@@ -12,6 +12,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/cli/planning.h"
 #include "tessera/cost/figure.h"
+#include "tessera/simulate/chakra.h"
 #include "tessera/simulate/chrome_trace.h"
 #include "tessera/simulate/fit.h"
 
@@ -27,7 +28,7 @@ struct Options {
   double jitter = 0, failures = 0, restart_s = 0;
   uint64_t seed = 0;
   bool no_fold = false, json = false;
-  std::string trace;
+  std::string trace, chakra;
 };
 
 constexpr std::array<CostSource, 5> kSources = {CostSource::kMeasured, CostSource::kInterpolated,
@@ -251,9 +252,11 @@ Result<int> run_simulate(const Options& options) {
   simulated.failures_a_device_year = options.failures;
   simulated.restart_s = options.restart_s;
   TESSERA_TRY(const Planned planned, make_planned(options.model, options.plan, options.batch));
-  simulated.events = !options.trace.empty();
+  simulated.events = !options.trace.empty() || !options.chakra.empty();
   TESSERA_TRY(const Simulation result, simulate(*planned.lowering, cluster, simulated));
   if (!options.trace.empty()) TESSERA_TRY_VOID(write_file(options.trace, to_chrome_trace(result)));
+  if (!options.chakra.empty())
+    TESSERA_TRY_VOID(write_chakra(*planned.lowering, result, options.chakra));
   simulated.events = false;
   const int printed =
       print(options.json ? to_json(options, planned, cluster, simulated.style, result)
@@ -298,6 +301,11 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_flag("--no-fold", options->no_fold, "Play every rank, not one of each kind");
   command->add_option("--trace", options->trace,
                       "Write the step as a Chrome trace (docs/reference/traces.md)");
+  command
+      ->add_option("--chakra", options->chakra,
+                   "Write PREFIX.<rank>.et for each rank, for network simulators, and the "
+                   "groups' members as PREFIX.groups.json")
+      ->type_name("PREFIX");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
       "Examples:\n"

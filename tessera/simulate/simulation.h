@@ -128,6 +128,8 @@ struct Simulation {
   std::array<double, 5> source_share{};  // of device time, by CostSource
   std::vector<std::string> labels;
   std::vector<TraceEvent> events;  // if asked for; by (rank, start)
+  // By rank, with the events: the representative whose events stand for it; -1: it is in no mesh.
+  std::vector<int32_t> played_by;
   int64_t simulated_events = 0;
   // Expected time that failures and restarts cost a step (SimulateOptions); not in step_time_s.
   double failure_loss_s = 0;

@@ -210,6 +210,38 @@ class BadPlans(CliTest):
         self.assertAlmostEqual(unfolded["step_time_s"], found["step_time_s"], places=12)
         self.assertIn("Critical path: ", run("simulate", MODEL, *plan, "--cluster", "dgx-a100:1").out)
 
+    def test_simulate_writes_chakra_traces(self):
+        plan = ["--plan", "megatron(tp=2,dp=2)", "--batch", "4", "--cluster", "dgx-a100:1"]
+        prefix = os.path.join(self.folder, "step")
+        self.assertEqual(self.expect_text("simulate", MODEL, *plan, "--chakra", prefix), self.expect_text("simulate", MODEL, *plan))
+        self.assertEqual(sorted(os.listdir(self.folder)), ["step.0.et", "step.1.et", "step.2.et", "step.3.et", "step.groups.json"])
+        groups = json.loads(pathlib.Path(prefix + ".groups.json").read_text(encoding="utf-8"))
+        self.assertEqual(list(groups), [str(1 + i) for i in range(len(groups))])
+        self.assertTrue({(0, 1), (2, 3), (0, 2), (1, 3)} <= {tuple(members) for members in groups.values()})
+        for rank in range(4):
+            messages = self.chakra_messages(pathlib.Path(f"{prefix}.{rank}.et").read_bytes())
+            self.assertEqual(messages[0], b"\x0a\x050.0.4")  # GlobalMetadata.version
+            mine = {number for number, members in groups.items() if rank in members}
+            named = {name.decode() for node in messages[1:] for name in re.findall(rb"pg_name\xea\x01.([0-9]+)", node)}
+            self.assertTrue(named and named <= mine, (rank, named, mine))
+        self.expect_error(3, f"cannot write '{self.folder}/none/step.0.et': No such file or directory",
+                          "simulate", MODEL, *plan, "--chakra", f"{self.folder}/none/step")
+
+    @staticmethod
+    def chakra_messages(data):
+        """The messages of a file, each behind its length."""
+        out, at = [], 0
+        while at < len(data):
+            length = shift = 0
+            while True:
+                byte, at = data[at], at + 1
+                length, shift = length | (byte & 127) << shift, shift + 7
+                if byte < 128:
+                    break
+            out.append(data[at:at + length])
+            at += length
+        return out
+
     def test_simulate_refuses(self):
         plan = ["--plan", "data_parallel(16)"]
         self.expect_error(2, "cluster 'dgx-a100': expected at least 16 devices for the plan's ranks, found 8",
