@@ -139,7 +139,9 @@ class PlayerOutline {
     player_.rank = program_.rank;
     for (const auto& [ref, block] : program_.blocks) add_handles(ref, block);
     for (size_t g = 0; g < program_.groups.size(); ++g) groups_.emplace_back();
-    player_.streams = static_cast<int32_t>(program_.groups.size()) + 1;  // the last: copies
+    channels_ = message_channels(program_);
+    // Of the communicators, of copies, of messages to each peer.
+    player_.streams = static_cast<int32_t>(program_.groups.size() + 1 + channels_.to.size());
     find_pool();
     if (type_.device.synchronous) find_pairs();
     std::map<BlockRef, int32_t> index;
@@ -399,12 +401,6 @@ class PlayerOutline {
 
   // ---- messages
 
-  int32_t stream_to(int peer) {
-    const auto [it, fresh] = message_streams_.try_emplace(peer, player_.streams);
-    if (fresh) ++player_.streams;
-    return it->second;
-  }
-
   const std::string& stage_axis() const { return shared_.lowering().plan().plan.stage_axis; }
 
   // The share of messages that leave the node together.
@@ -428,7 +424,7 @@ class PlayerOutline {
     // A synchronous receiver takes it itself, from where it is.
     item.rendezvous = bytes > engine::kEagerBytes || type_.device.synchronous;
     item.handle = handles_.at(send.handle);
-    item.stream = stream_to(send.peer);
+    item.stream = channels_.to.at(send.peer);
     Key key = crossing_key(me_, shared_.class_of(send.peer), send.tensor, send.tag);
     const Crossing& crossing = shared_.crossings.at(key);
     const int32_t piece = sent_[key]++;
@@ -453,6 +449,7 @@ class PlayerOutline {
     item.lane = Lane::kMessage;
     item.spent = Spent::kMessage;
     item.handle = handles_.at(receive.handle);
+    item.stream = channels_.from.at(receive.peer);
     Key key = crossing_key(shared_.class_of(receive.peer), me_, receive.tensor, receive.tag);
     const Crossing& crossing = shared_.crossings.at(key);
     const int32_t piece = received_[key]++ % std::max(1, crossing.sends);
@@ -536,7 +533,7 @@ class PlayerOutline {
   std::set<int> receives_;          // of the program's handles
   std::vector<GroupFacts> groups_;
   std::map<std::pair<std::string, std::string>, int32_t> accounts_;
-  std::map<int, int32_t> message_streams_;
+  MessageChannels channels_;
   std::map<Key, int64_t> seen_;
   std::map<Key, int32_t> sent_, received_;
   std::map<std::pair<BlockRef, size_t>, size_t> deferred_;  // wait -> issue

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,11 +44,21 @@ struct TraceEvent {
   int32_t label = 0;  // index into Simulation::labels: op path, tensor
   int32_t what = 0;   // index into Simulation::labels: "matmul", "all_reduce tp", ...
   int64_t bytes = 0;  // sent, for communication
-  // Messages: the send and the receive with the same number and micro-batch are one message. -1: no
-  // message, or not known.
+  // Events with the same number are one message, or one collective seen by its members, on the
+  // ranks that were played. Numbers are from 0 in the order of the events. -1: nobody else is seen.
   int32_t match = -1;
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
+
+// Makes of any numbers of what belongs together the numbers of TraceEvent::match.
+void number_matches(std::vector<TraceEvent>& events);
+
+// Channels of a program's messages by peer, from groups.size() + 1 on (below are the communicators
+// and the copies): sends in the order in which the program has their first, then receives.
+struct MessageChannels {
+  std::map<int, int32_t> to, from;
+};
+MessageChannels message_channels(const Program& program);
 
 struct MemorySample {
   double time_s = 0;
