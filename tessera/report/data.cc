@@ -136,9 +136,14 @@ Json memory_json(const MemoryUse& memory) {
   for (const LiveBuffer& live : memory.at_peak) {
     at_peak.push_back({live.name, live.bytes, live.what});
   }
+  // A buffer once, with the starts and ends of all its copies.
+  std::map<std::string, size_t> rows;
   for (const LiveInterval& live : memory.intervals) {
-    intervals.push_back(
-        {live.name, live.bytes, live.what, nanoseconds(live.start_s), nanoseconds(live.end_s)});
+    const auto [row, fresh] = rows.try_emplace(live.name, intervals.size());
+    if (fresh) intervals.push_back({live.name, live.bytes, live.what, Json::array()});
+    Json& spans = intervals[row->second][3];
+    spans.push_back(nanoseconds(live.start_s));
+    spans.push_back(nanoseconds(live.end_s));
   }
   return {{"peak_bytes", memory.total_bytes()},
           {"peak_time_ns", nanoseconds(memory.peak_time_s)},

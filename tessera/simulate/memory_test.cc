@@ -6,6 +6,7 @@
 
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "tessera/plan/load.h"
 #include "tessera/plan/prepare.h"
@@ -94,6 +95,26 @@ std::pair<int64_t, int64_t> brute_live(const Program& program) {
   return {most, now};
 }
 
+// One event a compute instruction, a second each.
+std::vector<TraceEvent> even_events(const Program& program) {
+  std::vector<TraceEvent> events;
+  double now = 0;
+  for (const BlockRunStep& step : program.schedule) {
+    const auto& block = program.block(step.block);
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (!std::holds_alternative<Compute>(block[i].body)) continue;
+      TraceEvent event;
+      event.block = step.block;
+      event.micro_batch = step.micro_batch;
+      event.instruction = static_cast<int32_t>(i);
+      event.start_s = now;
+      event.end_s = now += 1;
+      events.push_back(event);
+    }
+  }
+  return events;
+}
+
 class MemoryOfRecipes : public testing::TestWithParam<const char*> {};
 
 TEST_P(MemoryOfRecipes, timeline_is_that_of_a_walk_and_below_the_arena) {
@@ -161,20 +182,8 @@ TEST(Memory, caching_allocator_reserves_at_least_what_is_live) {
 TEST(Memory, events_give_the_times) {
   const Lowered what = lowered("serial()");
   const Program& program = what.programs[0];
-  std::vector<TraceEvent> events;
-  double now = 0;
-  for (const BlockRunStep& step : program.schedule) {
-    const auto& block = program.block(step.block);
-    for (size_t i = 0; i < block.size(); ++i) {
-      if (!std::holds_alternative<Compute>(block[i].body)) continue;
-      TraceEvent event;
-      event.block = step.block;
-      event.instruction = static_cast<int32_t>(i);
-      event.start_s = now;
-      event.end_s = now += 1;
-      events.push_back(event);
-    }
-  }
+  const std::vector<TraceEvent> events = even_events(program);
+  const double now = events.back().end_s;
   const MemoryUse use =
       memory_use(program, *what.graph, test_cluster(), Style{}, {now, {}, events});
   const MemoryUse even = memory_use(program, *what.graph, test_cluster(), Style{}, {now, {}, {}});
@@ -188,6 +197,33 @@ TEST(Memory, events_give_the_times) {
   EXPECT_EQ(highest, highest_even);
   EXPECT_GT(use.timeline.size(), even.timeline.size());
   EXPECT_EQ(use.at_peak.front().bytes, even.at_peak.front().bytes);
+  EXPECT_TRUE(even.intervals.empty());
+}
+
+TEST_P(MemoryOfRecipes, intervals_sum_to_the_timeline) {
+  const Lowered what = lowered(GetParam());
+  for (const Program& program : what.programs) {
+    const std::vector<TraceEvent> events = even_events(program);
+    const double end = events.back().end_s;
+    const MemoryUse use =
+        memory_use(program, *what.graph, test_cluster(), Style{}, {end, {}, events});
+    ASSERT_FALSE(use.intervals.empty());
+    ASSERT_LT(use.intervals.size(), 5000U);
+    std::set<std::string> kinds;
+    for (size_t i = 0; i < use.timeline.size(); ++i) {
+      const double next = i + 1 < use.timeline.size() ? use.timeline[i + 1].time_s : end;
+      const double at = (use.timeline[i].time_s + next) / 2;
+      if (at == use.timeline[i].time_s) continue;
+      int64_t bytes = 0;
+      for (const LiveInterval& live : use.intervals) {
+        if (live.start_s > at || live.end_s <= at) continue;
+        bytes += live.bytes;
+        kinds.insert(live.what);
+      }
+      EXPECT_EQ(bytes, use.timeline[i].bytes) << "rank " << program.rank << " at " << at;
+    }
+    EXPECT_TRUE(kinds.contains("activation"));
+  }
 }
 
 TEST(Memory, communication_buffers_grow_with_groups_and_vanish_on_cpus) {

@@ -70,8 +70,8 @@ struct LiveBuffer {
   std::string
       what;  // "parameter", "gradient", "optimizer state", "activation", "gathered", "workspace"
 };
-struct LiveInterval {  // of the largest buffers, for reports
-  std::string name, what;
+struct LiveInterval {      // one copy of a buffer, from its first use to its end
+  std::string name, what;  // as in LiveBuffer, of one copy
   int64_t bytes = 0;
   double start_s = 0, end_s = 0;
 };
@@ -85,7 +85,8 @@ struct MemoryUse {
   std::vector<MemorySample> timeline;
   std::vector<LiveBuffer> at_peak;       // largest first
   std::array<int64_t, 3> arena_bytes{};  // by tier
-  std::vector<LiveInterval> intervals;   // by start; may be empty
+  // With the events: of the largest buffers, as many as memory_use names; by start, then size.
+  std::vector<LiveInterval> intervals;
 };
 
 struct TrafficRow {  // of one rank and step

@@ -108,6 +108,21 @@ TEST(ReportData, KeepsEventsAndJoinsThemToRunsOfBlocks) {
   EXPECT_GT(run.at("ops").size(), 20U);
 }
 
+TEST(ReportData, NamesABufferOnceWithTheTimesOfItsCopies) {
+  const cli::Planned p = planned("data_parallel(dp=2)");
+  Report report = sample(p);
+  MemoryUse& memory = report.runs[0].simulation.roles[0].memory;
+  memory.intervals = {{"h", "activation", 64, 0, 1e-3},
+                      {"w", "parameter", 32, 0, 2e-3},
+                      {"h", "activation", 64, 1e-3, 2e-3}};
+  const auto data = report_data(report);
+  ASSERT_TRUE(data);
+  const auto role = nlohmann::json::parse(*data).at("runs").at(0).at("roles").at(0);
+  EXPECT_EQ(role.at("memory").at("intervals"), nlohmann::json::parse(R"([
+    ["h", 64, "activation", [0, 1000000, 1000000, 2000000]],
+    ["w", 32, "parameter", [0, 2000000]]])"));
+}
+
 TEST(ReportData, KeepsRunsOfBlocksBeyondTheMostEvents) {
   const cli::Planned p = planned("data_parallel(dp=2)");
   Report report = sample(p);
