@@ -128,9 +128,29 @@ Json costs_of(const Simulation& simulation) {
 }
 
 // ---- memory and ranks
+// Of a long timeline, for each of 2,000 equal parts of it the highest sample and the last: no pixel
+// shows more.
+std::vector<MemorySample> thinned(const std::vector<MemorySample>& timeline) {
+  constexpr size_t kParts = 2000;
+  if (timeline.size() <= 2 * kParts) return timeline;
+  const double part_s = timeline.back().time_s / static_cast<double>(kParts);
+  std::vector<MemorySample> out;
+  for (size_t from = 0, to = 0; from < timeline.size(); from = to) {
+    const double part = std::floor(timeline[from].time_s / part_s);
+    while (to < timeline.size() && std::floor(timeline[to].time_s / part_s) == part) ++to;
+    size_t highest = from;
+    for (size_t i = from; i < to; ++i) {
+      if (timeline[i].bytes > timeline[highest].bytes) highest = i;
+    }
+    out.push_back(timeline[highest]);
+    if (highest + 1 < to) out.push_back(timeline[to - 1]);
+  }
+  return out;
+}
+
 Json memory_json(const MemoryUse& memory) {
   Json timeline = Json::array(), at_peak = Json::array(), intervals = Json::array();
-  for (const MemorySample& sample : memory.timeline) {
+  for (const MemorySample& sample : thinned(memory.timeline)) {
     timeline.push_back({nanoseconds(sample.time_s), sample.bytes});
   }
   for (const LiveBuffer& live : memory.at_peak) {

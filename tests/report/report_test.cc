@@ -123,6 +123,23 @@ TEST(ReportData, NamesABufferOnceWithTheTimesOfItsCopies) {
     ["w", 32, "parameter", [0, 2000000]]])"));
 }
 
+TEST(ReportData, ThinsALongTimelineOfMemoryButKeepsItsPeaks) {
+  const cli::Planned p = planned("data_parallel(dp=2)");
+  Report report = sample(p);
+  std::vector<MemorySample>& timeline = report.runs[0].simulation.roles[0].memory.timeline;
+  timeline.clear();
+  constexpr int kSamples = 50'000, kSpike = 23'456;
+  for (int i = 0; i < kSamples; ++i) timeline.push_back({i * 1e-6, i % 100});
+  timeline[kSpike].bytes = 1000;
+  const auto data = report_data(report);
+  ASSERT_TRUE(data);
+  const auto kept =
+      nlohmann::json::parse(*data).at("runs").at(0).at("roles").at(0).at("memory").at("timeline");
+  EXPECT_LE(kept.size(), 4'002U);
+  EXPECT_NE(std::find(kept.begin(), kept.end(), nlohmann::json({kSpike * 1000, 1000})), kept.end());
+  EXPECT_EQ(kept.back(), nlohmann::json({(kSamples - 1) * 1000, 99}));
+}
+
 TEST(ReportData, KeepsRunsOfBlocksBeyondTheMostEvents) {
   const cli::Planned p = planned("data_parallel(dp=2)");
   Report report = sample(p);
