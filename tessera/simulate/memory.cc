@@ -404,8 +404,6 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph,
   all.resize(kMostNamed);
   for (const auto& [what, of] : rest)
     all.push_back({fmt::format("{} others", of.first), of.second, what});
-  std::stable_sort(all.begin(), all.end(),
-                   [](const LiveBuffer& a, const LiveBuffer& b) { return a.bytes > b.bytes; });
   return all;
 }
 

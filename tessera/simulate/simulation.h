@@ -83,7 +83,7 @@ struct MemoryUse {
   double low = 0, high = 0;  // bounds of the total, bytes
   double peak_time_s = 0;
   std::vector<MemorySample> timeline;
-  std::vector<LiveBuffer> at_peak;       // largest first
+  std::vector<LiveBuffer> at_peak;       // largest first; "7 others" last
   std::array<int64_t, 3> arena_bytes{};  // by tier
   // With the events: of the largest buffers, as many as memory_use names; by start, then size.
   std::vector<LiveInterval> intervals;
