@@ -56,9 +56,10 @@ std::string seconds(double s) {
 }
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
-struct Totals {                        // over all ranks
-  std::array<double, kSpent> share{};  // of ranks x step
-  int64_t peak_memory = 0;
+struct Totals {                         // over all ranks
+  std::array<double, kSpent> share{};   // of ranks x step
+  const RankResult* fullest = nullptr;  // whose device needs the most memory
+  int64_t peak_memory() const { return fullest == nullptr ? 0 : fullest->memory.total_bytes(); }
 };
 Totals totals_of(const Simulation& s) {
   Totals out;
@@ -67,7 +68,7 @@ Totals totals_of(const Simulation& s) {
       out.share[i] += role.spent_s[i] * static_cast<double>(role.ranks) /
                       (s.step_time_s * static_cast<double>(s.ranks));
     }
-    out.peak_memory = std::max(out.peak_memory, role.memory.total_bytes());
+    if (role.memory.total_bytes() > out.peak_memory()) out.fullest = &role;
   }
   return out;
 }
@@ -80,6 +81,23 @@ Json spent_json(const std::array<double, kSpent>& spent) {
     out[std::string(spent_name(static_cast<Spent>(i)))] = spent[i];
   }
   return out;
+}
+
+// The parts of peak_memory_bytes, and the largest of what is live at the peak.
+Json memory_json(const MemoryUse& memory) {
+  constexpr size_t kMostNamed = 20;
+  Json at_peak = Json::array();
+  for (const LiveBuffer& live : memory.at_peak) {
+    if (at_peak.size() == kMostNamed) break;
+    at_peak.push_back({{"name", live.name}, {"what", live.what}, {"bytes", live.bytes}});
+  }
+  return {{"buffers_bytes", memory.peak_bytes},
+          {"reserved_bytes", memory.reserved_bytes},
+          {"overhead_bytes", memory.overhead_bytes},
+          {"low_bytes", std::llround(memory.low)},
+          {"high_bytes", std::llround(memory.high)},
+          {"peak_time_s", memory.peak_time_s},
+          {"at_peak", std::move(at_peak)}};
 }
 
 Json role_json(const RankResult& role) {
@@ -104,6 +122,7 @@ Json role_json(const RankResult& role) {
           {"busy_s", std::move(busy)},
           {"flops", role.flops},
           {"peak_memory_bytes", role.memory.total_bytes()},
+          {"memory", memory_json(role.memory)},
           {"traffic", std::move(traffic)}};
 }
 
@@ -137,7 +156,7 @@ std::string to_json(const Options& options, const Planned& planned, const Cluste
               {"mfu", s.mfu()},
               {"model_flops", s.model_flops},
               {"hardware_flops", s.hardware_flops},
-              {"peak_memory_bytes", totals.peak_memory},
+              {"peak_memory_bytes", totals.peak_memory()},
               {"fits", !find_shortage(s, cluster).has_value()},
               {"bubble", share(Spent::kBubble)},
               {"exposed_communication", share(Spent::kCollective) + share(Spent::kMessage)},
@@ -190,6 +209,14 @@ std::string traffic_table(const Simulation& s) {
          table.to_string();
 }
 
+// What is live at the peak.
+std::string live_text(const MemoryUse& memory) {
+  std::vector<std::string> parts;
+  for (const auto& [what, bytes] : live_by_kind(memory))
+    parts.push_back(fmt::format("{} {}", what, short_bytes(bytes)));
+  return parts.empty() ? "" : ": " + join(parts, ", ");
+}
+
 // What lies on the critical path, by kind.
 std::string path_text(const Simulation& s) {
   std::array<double, kSpent> spent{};
@@ -214,14 +241,15 @@ std::string to_text(const Options& options, const Planned& planned, const Cluste
       "{} under {} on {} ({}), style {}\n\n"
       "step            {} (uncertainty {})\n"
       "throughput      {} tokens/s, {}FLOP/s a device, MFU {}\n"
-      "peak memory     {} of {} a device\n"
+      "peak memory     {} of {} a device{}\n"
       "device time     bubble {}, exposed communication {}, host-bound {}, recompute {}\n",
       planned.model.spec, options.plan, cluster.name, plural(s.ranks, "rank"), to_string(style),
       seconds(s.step_time_s), percent(s.uncertainty), grouped(std::llround(s.tokens_per_s())),
-      short_number(s.flops_per_device()), percent(s.mfu()), short_bytes(totals.peak_memory),
-      short_bytes(cluster.type_of(0).device.memory_bytes), percent(share(Spent::kBubble)),
-      percent(share(Spent::kCollective) + share(Spent::kMessage)), percent(share(Spent::kHost)),
-      percent(share(Spent::kRecompute)));
+      short_number(s.flops_per_device()), percent(s.mfu()), short_bytes(totals.peak_memory()),
+      short_bytes(cluster.type_of(0).device.memory_bytes),
+      totals.fullest == nullptr ? "" : live_text(totals.fullest->memory),
+      percent(share(Spent::kBubble)), percent(share(Spent::kCollective) + share(Spent::kMessage)),
+      percent(share(Spent::kHost)), percent(share(Spent::kRecompute)));
   if (s.failure_loss_s > 0) {
     out += fmt::format("failures        {} a step lost besides (expected)\n",
                        seconds(s.failure_loss_s));

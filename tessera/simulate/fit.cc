@@ -237,19 +237,6 @@ Result<Remedy> try_draft(const Draft& draft, const FitQuestion& question) {
 
 std::string size_text(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
 
-// "activation 41.20 GB, optimizer state 12.00 GB", largest first.
-std::string by_what(const MemoryUse& memory) {
-  std::map<std::string, int64_t> sums;
-  for (const LiveBuffer& live : memory.at_peak) sums[live.what] += live.bytes;
-  std::vector<std::pair<int64_t, std::string>> order;
-  for (const auto& [what, bytes] : sums) order.emplace_back(-bytes, what);
-  std::sort(order.begin(), order.end());
-  std::vector<std::string> parts;
-  for (const auto& [bytes, what] : order)
-    parts.push_back(fmt::format("{} {}", what, size_text(-static_cast<double>(bytes))));
-  return join(parts, ", ");
-}
-
 }  // namespace
 
 std::optional<Shortage> find_shortage(const Simulation& simulation, const Cluster& cluster) {
@@ -328,15 +315,27 @@ Result<FitAdvice> find_remedies(const FitQuestion& question) {
   return advice;
 }
 
+std::vector<std::pair<std::string, int64_t>> live_by_kind(const MemoryUse& memory) {
+  std::map<std::string, int64_t> sums;
+  for (const LiveBuffer& live : memory.at_peak) sums[live.what] += live.bytes;
+  std::vector<std::pair<std::string, int64_t>> out(sums.begin(), sums.end());
+  std::stable_sort(out.begin(), out.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return out;
+}
+
 std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double step_time_s) {
   const MemoryUse& memory = shortage.memory;
+  std::vector<std::string> live;
+  for (const auto& [what, bytes] : live_by_kind(memory))
+    live.push_back(fmt::format("{} {}", what, size_text(static_cast<double>(bytes))));
   std::string out = fmt::format(
       "does not fit: rank {} needs up to {} of {}: {} ({} bytes) too much\n"
       "at the peak: {}; besides {} for context and libraries\n",
       shortage.rank, size_text(memory.high),
       size_text(static_cast<double>(shortage.capacity_bytes)),
       size_text(static_cast<double>(shortage.missing_bytes)), shortage.missing_bytes,
-      by_what(memory), size_text(static_cast<double>(memory.overhead_bytes)));
+      join(live, ", "), size_text(static_cast<double>(memory.overhead_bytes)));
   if (!memory.at_peak.empty()) {
     const LiveBuffer& largest = memory.at_peak.front();
     out += fmt::format("largest: '{}' ({}), {}\n", largest.name, largest.what,

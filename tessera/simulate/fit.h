@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/plan/plan.h"
@@ -60,6 +61,9 @@ Result<FitAdvice> find_remedies(const FitQuestion& question);
 // Lowers and plays a plan of the forward graph.
 Result<Simulation> simulate_plan(const Graph& forward, const Plan& plan, const Cluster& cluster,
                                  const SimulateOptions& options);
+
+// Bytes live at the peak by what they are ("activation"), largest first.
+std::vector<std::pair<std::string, int64_t>> live_by_kind(const MemoryUse& memory);
 
 // "does not fit: rank 3 needs up to 93.1 GB of 80.0 GB, 13.1 GB (...) too much ...", with what is
 // largest at the peak and the best remedy; several lines.

@@ -103,6 +103,27 @@ class TheProgram(CliTest):
                 self.assertRegex(text, r"Examples?:\n  (mpirun .* )?tessera ")
                 self.assertIn(" ".join(["Usage: tessera", *command]), text)
 
+    def test_the_reference_has_every_option(self):
+        page = (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
+        commands = re.findall(r"(?m)^  (\w+)  ", self.expect_text("--help").split("Subcommands:")[1].split("MODEL")[0])
+        self.assertIn("simulate", commands)
+        not_built = {("plan", "--cluster"), ("plan", "--planner")}
+        for command in commands:
+            with self.subTest(command=command):
+                options = set(re.findall(r"(?m)^  (?:-\w,)?(--[\w-]+)", self.expect_text(command, "--help"))) - {"--help"}
+                options -= {option for name, option in not_built if name == command}
+                rows = "".join(line for line in page.splitlines() if line.startswith(f"| `tessera {command} "))
+                self.assertEqual(options, set(re.findall(r"--[a-z][\w-]*", rows)))
+
+    def test_the_reference_has_every_key_of_simulate(self):
+        found = self.expect_json(*DoesNotFit.SIMULATE, "--json")
+        page = (ROOT / "docs/reference/simulate.md").read_text(encoding="utf-8")
+        keys = {*found, *found["roles"][0], *found["roles"][0]["memory"]} - {"model", "plan", "cluster", "style", "batch", "ranks"}
+        self.assertEqual([key for key in sorted(keys) if f"`{key}`" not in page], [])
+        line = next(line for line in (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8").splitlines()
+                    if line.startswith("| `simulate --json`"))
+        self.assertEqual([key for key in found if f"`{key}`" not in line], [])
+
     def test_unknown_commands_and_options_are_one_line(self):
         self.expect_error(2, "expected a command: train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff (tessera --help)")
         self.expect_error(2, "unknown command 'trian': expected one of train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff", "trian")
@@ -127,6 +148,11 @@ class DoesNotFit(CliTest):
         self.assertRegex(answer.err, r"no change of the plan that was tried makes it fit \([0-9]+ changes tried(, [0-9]+ more are not possible)?\)\n$")
         shown = json.loads(run(*self.SIMULATE, "--what-if", "device:memory*0.001", "--json").out)
         self.assertEqual(shown["fits"], False)
+        memory = shown["roles"][0]["memory"]
+        self.assertEqual(memory["reserved_bytes"] + memory["overhead_bytes"], shown["peak_memory_bytes"])
+        self.assertTrue(memory["low_bytes"] <= shown["peak_memory_bytes"] <= memory["high_bytes"])
+        sizes = [live["bytes"] for live in memory["at_peak"]]
+        self.assertTrue(sizes and sizes == sorted(sizes, reverse=True))
 
 
 class BadModels(CliTest):
