@@ -15,6 +15,7 @@
 #include "tessera/simulate/chakra.h"
 #include "tessera/simulate/chrome_trace.h"
 #include "tessera/simulate/fit.h"
+#include "tessera/simulate/traffic_json.h"
 
 namespace tessera::cli {
 namespace {
@@ -101,16 +102,6 @@ Json memory_json(const MemoryUse& memory) {
 }
 
 Json role_json(const RankResult& role) {
-  Json traffic = Json::array();
-  for (const TrafficRow& row : role.traffic) {
-    traffic.push_back({{"kind", row.kind},
-                       {"axes", row.axes},
-                       {"count", row.count},
-                       {"bytes", row.bytes},
-                       {"busy_s", row.seconds},
-                       {"exposed_s", row.exposed_s},
-                       {"algorithm", row.algorithm}});
-  }
   Json busy = Json::object();
   for (size_t i = 1; i < kLanes; ++i) {
     busy[std::string(lane_name(static_cast<Lane>(i)))] = role.busy_s[i];
@@ -123,7 +114,7 @@ Json role_json(const RankResult& role) {
           {"flops", role.flops},
           {"peak_memory_bytes", role.memory.total_bytes()},
           {"memory", memory_json(role.memory)},
-          {"traffic", std::move(traffic)}};
+          {"traffic", traffic_json(role.traffic)}};
 }
 
 std::string to_json(const Options& options, const Planned& planned, const Cluster& cluster,

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "tessera/report/report.h"
+#include "tessera/simulate/traffic_json.h"
 
 namespace tessera {
 namespace {
@@ -175,22 +176,12 @@ Json memory_json(const MemoryUse& memory) {
 Json roles_json(const Simulation& simulation) {
   Json roles = Json::array();
   for (const RankResult& role : simulation.roles) {
-    Json traffic = Json::array();
-    for (const TrafficRow& row : role.traffic) {
-      traffic.push_back({{"kind", row.kind},
-                         {"axes", row.axes},
-                         {"count", row.count},
-                         {"bytes", row.bytes},
-                         {"seconds", row.seconds},
-                         {"exposed_s", row.exposed_s},
-                         {"algorithm", row.algorithm}});
-    }
     roles.push_back({{"representative", role.representative},
                      {"ranks", role.ranks},
                      {"stages", role.stages},
                      {"spent_s", role.spent_s},
                      {"memory", memory_json(role.memory)},
-                     {"traffic", std::move(traffic)}});
+                     {"traffic", traffic_json(role.traffic)}});
   }
   return roles;
 }

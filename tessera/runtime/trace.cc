@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/program/communication.h"
 
 namespace tessera {
 namespace {
@@ -117,19 +118,6 @@ class RankTrace {
     open_[handle][slot(one, instruction)] = {events_.size() - 1, std::move(meeting), sends};
   }
 
-  std::string axes_of(const Group& group) const {
-    const ResolvedPlan& plan = lowering_.plan();
-    std::vector<std::string> names;
-    for (const PlaceId place : plan.places_of(program_.rank)) {
-      const Mesh& mesh = plan.places[place.index()].mesh;
-      if (!mesh.contains(group.members[0])) continue;
-      if (mesh.group(mesh.coordinates(program_.rank), group.axes) != group.members) continue;
-      for (const AxisId axis : group.axes) names.push_back(mesh.axis(axis).name);
-      break;
-    }
-    return join(names, " ");
-  }
-
   void add(const Executed& one, const Instruction&, const Compute& compute) {
     const Op& op = graph_.op(compute.op);
     push(one, Lane::kCompute, op.path, op.kind);
@@ -137,21 +125,12 @@ class RankTrace {
 
   void add(const Executed& one, const Instruction& instruction, const Issue& issue) {
     const Group& group = program_.groups[static_cast<size_t>(issue.group)];
-    const std::string& first = graph_.tensor(issue.transfers[0].tensor).name;
-    TraceEvent& event = push(one, Lane::kCollective,
-                             issue.transfers.size() == 1
-                                 ? first
-                                 : fmt::format("{} and {} more", first, issue.transfers.size() - 1),
-                             fmt::format("{} {}", collective_name(issue.kind), axes_of(group)));
+    TraceEvent& event =
+        push(one, Lane::kCollective, moved_tensors(issue, graph_),
+             fmt::format("{} {}", collective_name(issue.kind),
+                         join(group_axes(lowering_.plan(), group, program_.rank), " ")));
     event.channel = issue.group;
-    std::vector<Redistribution> arrays;
-    for (const Transfer& transfer : issue.transfers)
-      arrays.push_back({issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
-    std::vector<const Redistribution*> items;
-    for (const Redistribution& array : arrays) items.push_back(&array);
-    const auto me = static_cast<size_t>(group.index);
-    event.bytes =
-        (issue.codec ? coded_traffic(items, *issue.codec, me) : bucket_traffic(items, me)).bytes;
+    event.bytes = sent_traffic(issue, static_cast<size_t>(group.index)).bytes;
     MeetingKey meeting{0};
     meeting.insert(meeting.end(), group.members.begin(), group.members.end());
     meeting.push_back(calls_[meeting]++);

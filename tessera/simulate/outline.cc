@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/program/communication.h"
 
 namespace tessera {
 namespace {
@@ -282,15 +283,8 @@ class PlayerOutline {
     if (facts.known) return facts;
     facts.known = true;
     const Group& group = program_.groups[static_cast<size_t>(index)];
-    const ResolvedPlan& plan = shared_.lowering().plan();
-    std::vector<std::string> names;
-    for (const PlaceId place : plan.places_of(program_.rank)) {
-      const Mesh& mesh = plan.places[place.index()].mesh;
-      if (!mesh.contains(group.members[0])) continue;
-      if (mesh.group(mesh.coordinates(program_.rank), group.axes) != group.members) continue;
-      for (const AxisId axis : group.axes) names.push_back(mesh.axis(axis).name);
-      break;
-    }
+    const std::vector<std::string> names =
+        group_axes(shared_.lowering().plan(), group, program_.rank);
     facts.axes = join(names, " ");
     facts.where = place_group(shared_.cluster, {group.members.begin(), group.members.end()},
                               shared_.sharing.groups_a_node(names, group.members));
@@ -317,17 +311,6 @@ class PlayerOutline {
       }
     }
     return message_bytes(issue.codec, issue.dtype, elements);
-  }
-
-  int64_t sent_bytes(const Issue& issue, const Group& group) const {
-    std::vector<Redistribution> arrays;
-    for (const Transfer& transfer : issue.transfers) {
-      arrays.push_back({issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
-    }
-    std::vector<const Redistribution*> items;
-    for (const Redistribution& array : arrays) items.push_back(&array);
-    const auto me = static_cast<size_t>(group.index);
-    return (issue.codec ? coded_traffic(items, *issue.codec, me) : bucket_traffic(items, me)).bytes;
   }
 
   bool is_gradient_of_parameter(const Tensor& tensor) const {
@@ -372,9 +355,9 @@ class PlayerOutline {
     item.handle = handles_.at(issue.handle);
     item.stream = issue.group;
     item.parties = static_cast<int32_t>(where.classes.size());
-    item.bytes = sent_bytes(issue, group);
+    item.bytes = sent_traffic(issue, static_cast<size_t>(group.index)).bytes;
     item.account = account(kind, where.axes, item.bytes);
-    item.label = shared_.label(names_of(issue), kind + " " + where.axes);
+    item.label = shared_.label(moved_tensors(issue, graph_), kind + " " + where.axes);
     if (item.parties > 1) {
       Key key{0, static_cast<int64_t>(ref_.kind), ref_.chunk, static_cast<int64_t>(issue.kind),
               issue.transfers[0].tensor.value};
@@ -390,13 +373,6 @@ class PlayerOutline {
                       !postponed_.contains({ref_, static_cast<size_t>(instruction_)}));
     }
     if (blocks(issue)) add_wait(item.handle, 0, true);
-  }
-
-  std::string names_of(const Issue& issue) const {
-    const std::string& first = graph_.tensor(issue.transfers[0].tensor).name;
-    return issue.transfers.size() == 1
-               ? first
-               : fmt::format("{} and {} more", first, issue.transfers.size() - 1);
   }
 
   // ---- messages

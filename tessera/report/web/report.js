@@ -260,7 +260,7 @@ function matrix() {
       inRange: { color: [style('--panel'), '#56b4e9', '#0b3d91'] } },
     series: [{ type: 'heatmap', data: m.cells.map(([from, to, size]) => [to, from, size]) }],
   });
-  const rows = run.roles.flatMap((role) => role.traffic.map((t) => [`rank ${role.representative}`, t.kind, t.axes, t.count.toLocaleString('en'), bytes(t.bytes), seconds(t.seconds), seconds(t.exposed_s), t.algorithm]));
+  const rows = run.roles.flatMap((role) => role.traffic.map((t) => [`rank ${role.representative}`, t.kind, t.axes, t.count.toLocaleString('en'), bytes(t.bytes), seconds(t.busy_s), seconds(t.exposed_s), t.algorithm]));
   $('traffic').innerHTML = table(['rank', 'kind', 'over', 'calls', 'sent', 'busy', 'exposed', 'algorithm'], rows, [0, 1, 2, 7]);
   $('path').innerHTML = table(['what', 'rank', 'from', 'time', 'share'], run.path.map((p) => [p.label ? `${p.what}: ${p.label}` : p.what, p.rank, nanoseconds(p.start), nanoseconds(p.end - p.start), percent((p.end - p.start) / run.end_ns)]));
 }
