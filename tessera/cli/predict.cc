@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <map>
 #include <memory>
 
 #include "tessera/base/text.h"
@@ -51,6 +53,42 @@ std::string traffic_text(const Simulation& simulation) {
   return out;
 }
 
+// What lives at the peak: bytes by what it is, and the largest names, those of all blocks joined.
+std::string peak_text(const MemoryUse& memory) {
+  const auto largest = [](const std::map<std::string, int64_t>& bytes, size_t most) {
+    std::vector<std::pair<std::string, int64_t>> all(bytes.begin(), bytes.end());
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    if (all.size() > most) all.resize(most);
+    return all;
+  };
+  std::map<std::string, int64_t> by_what, by_name;
+  for (const LiveBuffer& live : memory.at_peak) {
+    by_what[live.what] += live.bytes;
+    std::string name;  // numbers of blocks and of copies as '*'
+    for (size_t i = 0; i < live.name.size(); ++i) {
+      const bool digit = std::isdigit(static_cast<unsigned char>(live.name[i])) != 0;
+      const bool starts = i > 0 && (live.name[i - 1] == '.' || live.name[i - 1] == ' ');
+      if (digit && starts) {
+        while (i + 1 < live.name.size() &&
+               std::isdigit(static_cast<unsigned char>(live.name[i + 1])))
+          ++i;
+        name += '*';
+      } else {
+        name += live.name[i];
+      }
+    }
+    by_name[live.what + " " + name] += live.bytes;
+  }
+  std::string out = "at peak    ";
+  for (const auto& [what, bytes] : largest(by_what, by_what.size()))
+    out += fmt::format(" {} {},", what, short_bytes(bytes));
+  out.back() = '\n';
+  for (const auto& [name, bytes] : largest(by_name, 16))
+    out += fmt::format("            {:>12}  {}\n", short_bytes(bytes), name);
+  return out;
+}
+
 std::string explained_text(const Explained& all) {
   const Expressed& row = all.expressed;
   std::string plan = row.plan;
@@ -65,11 +103,19 @@ std::string explained_text(const Explained& all) {
                      all.simulation.flops_per_device() / 1e12, all.simulation.mfu());
   out += time_text(all.simulation) + traffic_text(all.simulation);
   for (const RankResult& role : all.simulation.roles) {
-    out += fmt::format("memory      {}: buffers {}, reserved {}, overhead {}\n",
-                       plural(role.ranks, "rank"), short_bytes(role.memory.peak_bytes),
+    out += fmt::format("memory      {}: live {}, reserved {}, overhead {}\n",
+                       plural(role.ranks, "rank"), short_bytes(role.memory.live_bytes),
                        short_bytes(role.memory.reserved_bytes),
                        short_bytes(role.memory.overhead_bytes));
   }
+  const auto fullest = std::max_element(all.simulation.roles.begin(), all.simulation.roles.end(),
+                                        [](const RankResult& a, const RankResult& b) {
+                                          return a.memory.total_bytes() < b.memory.total_bytes();
+                                        });
+  out += fmt::format("counted     {} ({} memory, as the framework's log tells it)\n",
+                     short_bytes(static_cast<int64_t>(all.prediction.memory_bytes)),
+                     memory_name(row.memory));
+  if (fullest != all.simulation.roles.end()) out += peak_text(fullest->memory);
   return out + "plan\n" + plan;
 }
 

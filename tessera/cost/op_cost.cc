@@ -114,7 +114,6 @@ struct OpCosts::Impl {
   struct Part {
     double seconds = 0;  // without the tail
     double unit_fraction = 1;
-    double extra_bytes = 0;
     CostSource source = CostSource::kConstant;
     double uncertainty = 0;
   };
@@ -150,7 +149,6 @@ struct OpCosts::Impl {
     Tiling tiling = choose_tiling(shape, bytes, on);
     part.unit_fraction = std::min(1.0, tiling.tiles / units);
     if (occupied > 0) tiling = with_units(shape, tiling, on, std::max(1.0, units - occupied));
-    part.extra_bytes = tiling.extra_bytes;
     part.seconds =
         std::max(flops / (reached * tiling.share), (bytes + tiling.extra_bytes) / memory);
     part.source = CostSource::kTileModel;
@@ -174,7 +172,6 @@ struct OpCosts::Impl {
         matmul({work.batch, work.m, work.n, work.k}, bytes, arithmetic, scale, occupied);
     cost.kernel_s = part.seconds;
     cost.unit_fraction = part.unit_fraction;
-    cost.workspace_bytes = static_cast<int64_t>(part.extra_bytes);
     cost.source = part.source;
     cost.uncertainty = part.uncertainty + (work.grouped ? .2 : 0);
     const bool narrow = arithmetic == "fp8" || arithmetic == "fp4";
@@ -239,7 +236,6 @@ struct OpCosts::Impl {
     cost.bytes_read = twice * element * (scores + 2 * operand) + moved / 2;
     cost.bytes_written = twice * element * (scores + operand / 2) + moved / 2;
     cost.unit_fraction = std::max(inner.unit_fraction, outer.unit_fraction);
-    cost.workspace_bytes = static_cast<int64_t>(2 * element * scores);
     cost.source = inner.source;
     cost.uncertainty = class_constants(WorkClass::kAttention).uncertainty + .05;
   }
@@ -346,6 +342,26 @@ OpCosts::OpCosts(const Device& device, const Style& style, const Profile* profil
   impl_->constants = &device_constants(device.generation);
 }
 OpCosts::~OpCosts() = default;
+OpScratch scratch_of(const OpWork& work, const Style& style) {
+  const auto element = static_cast<double>(dtype_bytes(work.dtype));
+  const auto bytes = [](double count) { return static_cast<int64_t>(std::max(0.0, count)); };
+  if (work.kind == WorkClass::kAttention && !style.fused_attention) {
+    // Forward the scores before the softmax, backward the gradients of its operand and its result.
+    const double scores = score_elements(work) * element;
+    if (work.backward) return {0, bytes(2 * scores)};
+    return {bytes(scores * style.attention_saved_bytes / 2), bytes(scores)};
+  }
+  if (work.kind == WorkClass::kLoss && style.loss_saved > 0) {
+    // The graph keeps the logits themselves; a framework keeps a float32 array in their place,
+    // which is there beside them while the loss is computed.
+    const double whole = 4 * work.elements, logits = element * work.elements;
+    if (work.backward) return {0, bytes(style.loss_workspace * whole - logits)};
+    return {bytes(style.loss_saved * whole - logits),
+            bytes(logits + std::min(1.0, style.loss_workspace) * whole)};
+  }
+  return {};
+}
+
 OpCosts::OpCosts(OpCosts&&) noexcept = default;
 
 OpCost OpCosts::cost(const OpWork& work, double occupied_units) const {

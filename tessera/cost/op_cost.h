@@ -61,6 +61,14 @@ WorkClass work_class_of(std::string_view kind);
 OpWork work_of(const Graph& graph, const Program& program, const Compute& compute,
                bool families = false);
 
+// Device memory that a style's kernels take for an op beside the operands. `saved` replaces what
+// the op's statistics (the output "lse") stand for: it lives as long as they do, from the forward
+// op to its gradient; `workspace` lives while the op runs.
+struct OpScratch {
+  int64_t saved_bytes = 0, workspace_bytes = 0;
+};
+OpScratch scratch_of(const OpWork& work, const Style& style);
+
 struct OpCost {
   double kernel_s = 0;  // on the device: max(arithmetic, memory) + fixed part
   // To issue it: device.host_issue_s a kernel and the style's host time, before the node's
@@ -69,8 +77,7 @@ struct OpCost {
   double flops = 0, bytes_read = 0, bytes_written = 0;
   double unit_fraction = 1;    // share of the device's units that it fills
   double memory_fraction = 0;  // share of the memory rate that it uses while it runs
-  int64_t workspace_bytes = 0;
-  int kernels = 1;  // 0: a view
+  int kernels = 1;             // 0: a view
   CostSource source = CostSource::kConstant;
   double uncertainty = 0;
 };

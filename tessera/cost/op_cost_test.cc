@@ -235,6 +235,37 @@ TEST(OpCosts, unfused_attention_pays_for_passes_over_all_scores) {
   EXPECT_EQ(passes.cost(attention(4, 2048, 32, true, true)).flops, 2 * cost.flops);
 }
 
+// cost-model.md section 6.2: 5 bytes a score are kept with dropout, 2 without.
+TEST(Scratch, of_unfused_attention_is_scores) {
+  const OpWork forward = attention(4, 2048, 32, true, false);
+  const OpWork backward = attention(4, 2048, 32, true, true);
+  const int64_t scores = int64_t{4} * 32 * 2048 * 2048;
+  const Style megatron = *parse_style("megatron"), deepspeed = *parse_style("deepspeed");
+  EXPECT_EQ(scratch_of(forward, megatron).saved_bytes, 5 * scores);
+  EXPECT_EQ(scratch_of(forward, deepspeed).saved_bytes, 2 * scores);
+  EXPECT_EQ(scratch_of(forward, megatron).workspace_bytes, 2 * scores);
+  EXPECT_EQ(scratch_of(backward, megatron).workspace_bytes, 4 * scores);
+  EXPECT_EQ(scratch_of(backward, megatron).saved_bytes, 0);
+  for (const OpWork& work : {forward, backward}) {
+    const OpScratch none = scratch_of(work, *parse_style("megatron-core"));
+    EXPECT_EQ(none.saved_bytes + none.workspace_bytes, 0);
+  }
+}
+
+// float32 probabilities in place of 16-bit logits; PyTorch's loss has further arrays.
+TEST(Scratch, of_the_loss_is_arrays_of_logits) {
+  OpWork loss = passes_over(WorkClass::kLoss, 1e6, 1, 0);
+  loss.dtype = DType::kBFloat16;
+  const OpScratch megatron = scratch_of(loss, *parse_style("megatron-core"));
+  EXPECT_EQ(megatron.saved_bytes, 2'000'000);
+  EXPECT_EQ(megatron.workspace_bytes, 2'000'000) << "the logits, beside what replaces them";
+  EXPECT_EQ(scratch_of(loss, *parse_style("fsdp")).workspace_bytes, 6'000'000);
+  EXPECT_EQ(scratch_of(loss, Style()).saved_bytes, 0);
+  loss.backward = true;
+  EXPECT_EQ(scratch_of(loss, *parse_style("megatron-core")).workspace_bytes, 0) << "in place";
+  EXPECT_EQ(scratch_of(loss, *parse_style("fsdp")).workspace_bytes, 8'000'000 - 2'000'000);
+}
+
 TEST(OpCosts, element_wise_ops_move_bytes_and_styles_fuse_them) {
   const OpWork work = passes_over(WorkClass::kElementwise, 64e6, 1, 1);
   const OpCost one = OpCosts(a100(), Style(), nullptr).cost(work);

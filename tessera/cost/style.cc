@@ -26,43 +26,51 @@ constexpr std::array<Preset, 11> kPresets = {{
     {"tessera", "this project's runtime: compiled instructions, fused attention and update", ""},
     {"eager", "PyTorch in eager mode, fused attention kernels",
      "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=35us,"
-     "loss_passes=4,copy_views=false,allocator=caching,step_overhead_s=2ms"},
+     "loss_passes=4,loss_saved=1,loss_workspace=2,copy_views=false,allocator=caching,step_overhead_"
+     "s=2ms"},
     {"compiled", "PyTorch with torch.compile: neighbouring element-wise ops are one kernel",
      "host_forward_s=4us,host_backward_s=4us,host_update_s=8us,host_collective_s=30us,"
      "elementwise_passes=0.5,loss_passes=1.5,copy_views=false,allocator=caching,"
      "step_overhead_s=2ms"},
     {"megatron", "Megatron-LM to 2022: unfused attention core, fused bias and activation",
      "host_forward_s=25us,host_backward_s=20us,host_update_s=10us,host_collective_s=37us,"
-     "elementwise_passes=0.8,fused_attention=false,loss_passes=4,copy_views=false,"
-     "overlap_gradients=false,overlap_parameters=false,overlap_messages=false,allocator=caching,"
+     "elementwise_passes=0.8,fused_attention=false,loss_passes=4,loss_saved=1,copy_views=false,"
+     "overlap_gradients=false,overlap_parameters=false,overlap_messages=false,gradient_buffers="
+     "true,allocator=caching,"
      "step_overhead_s=10ms"},
     {"megatron-core", "Megatron-Core: fused attention, overlapped gradients and parameters",
      "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=30us,"
-     "elementwise_passes=0.7,loss_passes=4,copy_views=false,allocator=caching,"
+     "elementwise_passes=0.7,loss_passes=4,loss_saved=1,copy_views=false,gradient_buffers=true,"
+     "allocator=caching,"
      "step_overhead_s=5ms"},
     {"nemo", "NeMo and Megatron-Bridge: Megatron-Core with Transformer Engine layers",
      "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=30us,"
-     "elementwise_passes=0.6,loss_passes=2.5,copy_views=false,activation_overlap=0.5,"
-     "routing_overlap=0.7,allocator=caching,step_overhead_s=5ms"},
+     "elementwise_passes=0.6,loss_passes=2.5,loss_saved=1,copy_views=false,activation_overlap=0.5,"
+     "routing_overlap=0.7,gradient_buffers=true,allocator=caching,step_overhead_s=5ms"},
     {"fsdp", "PyTorch FSDP over eager layers with fused attention",
      "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=40us,"
-     "loss_passes=4,copy_views=false,allocator=caching,step_overhead_s=5ms"},
+     "loss_passes=4,loss_saved=1,loss_workspace=2,copy_views=false,allocator=caching,step_overhead_"
+     "s=5ms"},
     {"deepspeed", "Megatron-DeepSpeed: unfused attention core, much host work an op",
      "host_forward_s=60us,host_backward_s=58us,host_update_s=5us,host_collective_s=55us,"
      "host_crowd_s=50us,kernel_gap_s=20us,collective_gap_s=110us,loss_overhead_s=2ms,"
      "lookup_gradient_passes=30,pads_products=false,"
-     "elementwise_passes=0.8,fused_attention=false,loss_passes=4,copy_views=false,"
-     "overlap_gradients=false,overlap_parameters=false,overlap_messages=false,allocator=caching,"
+     "elementwise_passes=0.8,fused_attention=false,loss_passes=4,loss_saved=1,attention_saved_"
+     "bytes=2,copy_views=false,"
+     "overlap_gradients=false,overlap_parameters=false,overlap_messages=false,gradient_buffers="
+     "true,allocator=caching,"
      "step_overhead_s=2ms"},
     {"torchtitan", "torchtitan: FSDP of compiled blocks",
      "host_forward_s=5us,host_backward_s=5us,host_update_s=8us,host_collective_s=35us,"
-     "elementwise_passes=0.5,loss_passes=2.5,attention_efficiency=0.7,copy_views=false,"
+     "elementwise_passes=0.5,loss_passes=2.5,loss_saved=1,loss_workspace=3,attention_efficiency=0."
+     "7,copy_views=false,"
      "allocator=expandable,step_overhead_s=2ms"},
     {"maxtext", "MaxText: one XLA program a step",
      "elementwise_passes=0.4,loss_passes=2,copy_views=false,step_overhead_s=1ms"},
     {"oneflow", "OneFlow: a static graph run by actors, unfused attention core",
      "host_forward_s=6us,host_backward_s=6us,host_update_s=6us,host_collective_s=20us,"
-     "elementwise_passes=0.8,attention_passes=4,fused_attention=false,loss_passes=4,copy_views="
+     "elementwise_passes=0.8,attention_passes=4,fused_attention=false,loss_passes=4,loss_saved=1,"
+     "copy_views="
      "false,"
      "overlap_messages=false,step_overhead_s=2ms"},
 }};
@@ -95,6 +103,9 @@ const std::vector<Option>& options() {
       {"matmul_arithmetic", &Style::matmul_arithmetic},
       {"attention_passes", &Style::attention_passes},
       {"loss_passes", &Style::loss_passes},
+      {"attention_saved_bytes", &Style::attention_saved_bytes},
+      {"loss_saved", &Style::loss_saved},
+      {"loss_workspace", &Style::loss_workspace},
       {"norm_passes", &Style::norm_passes},
       {"copy_views", &Style::copy_views},
       {"matmul_efficiency", &Style::matmul_efficiency},
@@ -110,6 +121,7 @@ const std::vector<Option>& options() {
       {"compute_slowdown", &Style::compute_slowdown},
       {"network_slowdown", &Style::network_slowdown},
       {"collective_slowdown", &Style::collective_slowdown},
+      {"gradient_buffers", &Style::gradient_buffers},
       {"allocator", &Style::allocator},
       {"transport", &Style::transport},
       {"step_overhead_s", &Style::step_overhead_s, true},

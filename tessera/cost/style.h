@@ -43,6 +43,10 @@ struct Style {
   // Loss: arrays of float32 logits read or written, forward and again backward; 0: one fused kernel
   // each, which moves its operands.
   double loss_passes = 0;
+  // What unfused ops keep for the backward pass beside the graph's tensors, in 16-bit runs, and
+  // need while they run: bytes a score (softmax 2, mask 1 and output 2 of dropout: cost-model.md
+  // section 6.2); float32 arrays of all logits, and those that the backward pass adds to them.
+  double attention_saved_bytes = 5, loss_saved = 0, loss_workspace = 0;
   // Gradient of a look-up: passes over its operands (rows are sorted and added one by one).
   double lookup_gradient_passes = 1;
   double norm_passes = 1;  // passes over the operands of norms and softmax; 1: fused
@@ -59,6 +63,8 @@ struct Style {
   double compute_slowdown = 1.15;  // of compute while communication inside the node runs beside it
   double network_slowdown = 1.03;  // of compute while a NIC is busy
   double collective_slowdown = 1.10;
+  // Gradients of parameters lie in buffers that are allocated once; what is reduced stays in them.
+  bool gradient_buffers = false;
   enum class Allocator : uint8_t { kPlanned, kCaching, kExpandable };
   Allocator allocator = Allocator::kPlanned;
   // Which of a profile's measured collectives and messages: between threads of a process, between

@@ -73,6 +73,12 @@ double count(const Architecture& m, double experts) {
 
 }  // namespace
 
+void cut_to_layers(Architecture& model, int64_t layers) {
+  if (layers < model.layers)
+    model.dense_layers = (model.dense_layers * layers + model.layers - 1) / model.layers;
+  model.layers = layers;
+}
+
 double parameter_count(const Architecture& model) {
   return count(model, static_cast<double>(model.experts));
 }
@@ -93,9 +99,7 @@ std::optional<Architecture> find_architecture(std::string_view name) {
   if (best == nullptr) return {};
   Architecture model = *best;
   if (const int64_t layers = layers_in_name(name); layers > 0 && layers < model.layers) {
-    model.layers = layers;
-    // A model cut to a few layers is of those that most layers are.
-    if (model.dense_layers >= layers) model.dense_layers = layers - 1;
+    cut_to_layers(model, layers);
   }
   return model;
 }

@@ -41,6 +41,9 @@ double parameter_count(const Architecture& model);
 // The same, of what one token passes (experts: top_k of them).
 double active_parameter_count(const Architecture& model);
 
+// Takes so many of the model's layers, with the same share of dense ones, rounded up.
+void cut_to_layers(Architecture& model, int64_t layers);
+
 // By the longest prefix of the name that is known, whatever case and punctuation; nothing if none
 // is. "Llama3-70B-12L" and "Grok-1-proxy7L" have 12 and 7 layers of theirs.
 std::optional<Architecture> find_architecture(std::string_view name);

@@ -137,7 +137,7 @@ std::string recipe_call(const Run& run) {
   if (run.recompute != Recompute::kNone) {
     call += fmt::format(",recompute={}", recompute_name(run.recompute));
   }
-  if (run.tp > 1 && run.framework.sequence_shard) call += ",sequence_shard=true";
+  if (run.tp > 1 && shards_sequence(run)) call += ",sequence_shard=true";
   return call + ")";
 }
 
@@ -171,7 +171,9 @@ void set_precision(Plan& plan, const Run& run) {
   if (run.arithmetic == Arithmetic::kFp32) return;
   const DType compute = run.arithmetic == Arithmetic::kFp16 ? DType::kFloat16 : DType::kBFloat16;
   plan.precision.compute = compute;
-  plan.precision.gradient = run.framework.narrow_gradients ? compute : DType::kFloat32;
+  const bool narrow = compute == DType::kFloat16 ? run.framework.narrow_gradients
+                                                 : run.framework.narrow_bf16_gradients;
+  plan.precision.gradient = narrow ? compute : DType::kFloat32;
   plan.precision.state = DType::kFloat32;
 }
 
@@ -202,6 +204,18 @@ void add_details(Plan& plan, const Run& run) {
   }
   if (run.zero == 3 && run.framework.prefetch > 0) {
     plan.prefetch = Prefetch{"blocks.*", run.framework.prefetch};
+  }
+  if (run.zero == 3 && run.pp > 1 && run.framework.keeps_gathered &&
+      run.arithmetic != Arithmetic::kFp32) {
+    StoreEntry narrow = store("*.cast");
+    narrow.keep = Keep::kStep;
+    plan.stores.push_back(std::move(narrow));
+  }
+  const bool gated = run.model.form == Form::kLlama || run.model.form == Form::kMixture;
+  if (gated && run.framework.fused_gating && run.recompute != Recompute::kFull) {
+    StoreEntry activation = store("blocks.*.{mlp,moe}.act");
+    activation.recompute = true;
+    plan.stores.push_back(std::move(activation));
   }
   if (run.recompute == Recompute::kFull && !run.framework.recompute_last_stage) {
     keep_last_stage(plan, run);
@@ -241,6 +255,7 @@ Result<Expressed> express(const Run& completed) {
   out.cluster =
       fmt::format("{}:{}", run.machine.preset, (run.gpus + run.gpus_a_node - 1) / run.gpus_a_node);
   out.style = style_text(run);
+  out.memory = run.framework.memory;
   out.reasons = run.reasons;
   return out;
 }

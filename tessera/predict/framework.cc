@@ -40,7 +40,9 @@ Framework late_megatron(std::string name, std::string style) {
   framework.sequence_shard = true;
   framework.sharded_state = true;
   framework.interleaved = true;
-  framework.narrow_gradients = framework.style == "nemo";
+  framework.narrow_gradients = framework.narrow_bf16_gradients = framework.style == "nemo";
+  framework.fused_gating = true;
+  framework.memory = CountedMemory::kAllocated;
   framework.bucket_bytes = 160 << 20;  // 40 M gradients
   return framework;
 }
@@ -75,6 +77,8 @@ std::vector<Framework> make_frameworks() {
   }
   // Sequence parallelism and selective recompute as first published: unfused attention.
   Framework korthikanti = late_megatron("megatron-sp", "megatron");
+  korthikanti.sequence_shard = false;
+  korthikanti.sequence_shard_selective = true;
   korthikanti.sharded_state = false;
   korthikanti.dropout = 0.1;
   korthikanti.bucket_bytes = kUnbucketed;
@@ -87,6 +91,10 @@ std::vector<Framework> make_frameworks() {
     framework.name = name;
     framework.style = style;
     framework.narrow_gradients = framework.name == "fsdp" || framework.name == "maxtext";
+    framework.narrow_bf16_gradients = framework.narrow_gradients;
+    framework.fused_gating = framework.name != "deepspeed" && framework.name != "fsdp";
+    framework.keeps_gathered = framework.name == "torchtitan";
+    if (framework.name == "torchtitan") framework.memory = CountedMemory::kReserved;
     framework.sequence_shard = framework.name != "deepspeed";
     framework.whole_blocks = framework.name != "deepspeed";
     framework.sharded_parameters = framework.name != "deepspeed" && framework.name != "internevo";
@@ -207,18 +215,24 @@ std::string_view by_features(const Row& row) {
   return before_hopper(row.gpu) ? "pytorch-ddp" : "megatron-core";
 }
 
-using Option = std::variant<bool Framework::*, double Framework::*, int64_t Framework::*,
-                            std::string Framework::*, Recompute Framework::*>;
+using Option =
+    std::variant<bool Framework::*, double Framework::*, int64_t Framework::*,
+                 std::string Framework::*, Recompute Framework::*, CountedMemory Framework::*>;
 const std::vector<std::pair<std::string, Option>>& options() {
   static const std::vector<std::pair<std::string, Option>> all = {
       {"recompute", &Framework::recompute},
       {"recompute_last_stage", &Framework::recompute_last_stage},
       {"sequence_shard", &Framework::sequence_shard},
+      {"sequence_shard_selective", &Framework::sequence_shard_selective},
       {"interleaved", &Framework::interleaved},
       {"sharded_state", &Framework::sharded_state},
       {"sharded_parameters", &Framework::sharded_parameters},
       {"gathers_once", &Framework::gathers_once},
+      {"keeps_gathered", &Framework::keeps_gathered},
       {"narrow_gradients", &Framework::narrow_gradients},
+      {"narrow_bf16_gradients", &Framework::narrow_bf16_gradients},
+      {"fused_gating", &Framework::fused_gating},
+      {"memory", &Framework::memory},
       {"dropout", &Framework::dropout},
       {"bucket_bytes", &Framework::bucket_bytes},
       {"prefetch", &Framework::prefetch},
@@ -247,6 +261,14 @@ Status set_value(Framework& framework, const Option& option, std::string_view va
     framework.** whole = static_cast<int64_t>(*number);
   } else if (const auto* text = std::get_if<std::string Framework::*>(&option)) {
     framework.** text = std::string(value);
+  } else if (const auto* counted = std::get_if<CountedMemory Framework::*>(&option)) {
+    for (const CountedMemory what :
+         {CountedMemory::kDevice, CountedMemory::kReserved, CountedMemory::kAllocated}) {
+      if (memory_name(what) != value) continue;
+      framework.** counted = what;
+      return {};
+    }
+    return wrong("device, reserved or allocated");
   } else {
     for (const Recompute what : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       if (recompute_name(what) != value) continue;
@@ -265,6 +287,15 @@ std::string_view recompute_name(Recompute what) {
     case Recompute::kNone: return "none";
     case Recompute::kSelective: return "selective";
     case Recompute::kFull: return "full";
+  }
+  return "";
+}
+
+std::string_view memory_name(CountedMemory what) {
+  switch (what) {
+    case CountedMemory::kDevice: return "device";
+    case CountedMemory::kReserved: return "reserved";
+    case CountedMemory::kAllocated: return "allocated";
   }
   return "";
 }

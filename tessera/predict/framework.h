@@ -15,6 +15,11 @@ namespace tessera {
 enum class Recompute : uint8_t { kNone, kSelective, kFull };
 std::string_view recompute_name(Recompute what);
 
+// What a framework's log calls memory: all that the device holds (as nvidia-smi tells it), what the
+// allocator has reserved, what of it is allocated.
+enum class CountedMemory : uint8_t { kDevice, kReserved, kAllocated };
+std::string_view memory_name(CountedMemory what);
+
 struct Framework {
   std::string name;   // "megatron-core"
   std::string style;  // preset of cost/style.h
@@ -24,18 +29,23 @@ struct Framework {
   bool recompute_as_stated = true;  // false: `recompute` holds whatever a row states
   // In the last stage nothing is computed again by full recompute (DeepSpeed's pipeline engine).
   bool recompute_last_stage = true;
-  bool sequence_shard = false;      // with tp: seq over tp between the split ops
-  bool interleaved = false;         // stages in chunks of two blocks where vpp is not stated
-  bool sharded_state = false;       // zero = 1 where the row is silent
-  bool sharded_parameters = false;  // zero = 3 where it says neither zero, tp nor pp
-  bool gathers_once = true;         // zero = 1: parameters are gathered once a step, not kept twice
-  bool narrow_gradients = false;    // gradients are summed in the dtype of the computation
+  bool sequence_shard = false;            // with tp: seq over tp between the split ops
+  bool sequence_shard_selective = false;  // the same, but with selective recompute only
+  bool interleaved = false;               // stages in chunks of two blocks where vpp is not stated
+  bool sharded_state = false;             // zero = 1 where the row is silent
+  bool sharded_parameters = false;        // zero = 3 where it says neither zero, tp nor pp
+  bool gathers_once = true;     // zero = 1: parameters are gathered once a step, not kept twice
+  bool keeps_gathered = false;  // zero = 3 with pp: what is gathered is kept for the step
+  // Gradients are summed in the dtype of the computation: in fp16 runs, in bf16 runs.
+  bool narrow_gradients = false, narrow_bf16_gradients = false;
+  bool fused_gating = false;        // a gated MLP's activation is not kept for the backward pass
   double dropout = 0;               // of gpt and bert
   int64_t bucket_bytes = 25 << 20;  // gradients of a bucket are reduced together
   int64_t prefetch = 1;             // blocks, zero = 3
   bool whole_blocks = false;        // zero = 3: a block is gathered and reduced in one piece
   int64_t vocab_multiple = 1;       // the vocabulary is padded to a multiple of this times tp
   int64_t vocab_from_tp = 1;        // from this degree on; below, it is as stated
+  CountedMemory memory = CountedMemory::kDevice;
   // A change of the preset's machine (apply_what_if()) where a framework's runs had another
   // network.
   std::string machine;

@@ -32,7 +32,7 @@ Status set_arithmetic(Run& run, const Row& row) {
     run.arithmetic = Arithmetic::kFp4;
   } else if (has("fp8") || has("float8") || has("f8")) {
     run.arithmetic = Arithmetic::kFp8;
-  } else if (has("bf16") || has("bfloat16")) {
+  } else if ((has("bf16") && dtype.find("bf16") < dtype.find("fp16")) || has("bfloat16")) {
     run.arithmetic = Arithmetic::kBf16;
   } else if (has("fp16") || has("float16") || has("half") || has("amp") || has("mixed") ||
              has("16")) {
@@ -254,6 +254,11 @@ std::string_view arithmetic_name(Arithmetic arithmetic) {
   return kNames[static_cast<size_t>(arithmetic)];
 }
 
+bool shards_sequence(const Run& run) {
+  return run.framework.sequence_shard ||
+         (run.framework.sequence_shard_selective && run.recompute == Recompute::kSelective);
+}
+
 double estimated_bytes(const Run& run) {
   const Architecture& m = run.model;
   const auto real = [](int64_t value) { return static_cast<double>(value); };
@@ -270,7 +275,7 @@ double estimated_bytes(const Run& run) {
   const double width = real(m.hidden), tp = real(run.tp);
   const double inner =
       m.form == Form::kMixture ? real(m.ffn * m.top_k + m.shared_ffn) : real(m.ffn);
-  const double split = run.framework.sequence_shard ? tp : 1;
+  const double split = shards_sequence(run) ? tp : 1;
   const double kept = run.recompute == Recompute::kFull
                           ? 2 * width / split
                           : 12 * width / split + (8 * width + 6 * inner) / tp;

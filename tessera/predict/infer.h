@@ -41,6 +41,9 @@ struct FrameworkOption {
   std::string framework, key, value;
 };
 
+// With tp: is seq over tp between the split ops?
+bool shards_sequence(const Run& run);
+
 // Errors: what a run cannot be without (a GPU, the number of GPUs, a model), degrees that
 // contradict each other, a model that has no builder.
 Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options = {});

@@ -72,10 +72,7 @@ void usual_experts(const Row& row, Architecture& model, std::vector<std::string>
 }
 
 void take_sizes(const Row& row, Architecture& model) {
-  if (row.layers) {
-    if (model.dense_layers >= *row.layers) model.dense_layers = *row.layers - 1;
-    model.layers = *row.layers;
-  }
+  if (row.layers) cut_to_layers(model, *row.layers);
   if (row.hidden) model.hidden = *row.hidden;
   if (row.heads && *row.heads != model.heads) {
     model.heads = *row.heads;

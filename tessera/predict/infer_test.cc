@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include <algorithm>
 
 #include "tessera/predict/constants.h"
@@ -43,6 +45,13 @@ TEST(Architectures, HaveTheParametersOfTheirNames) {
   for (const auto& [name, parameters] : known) {
     EXPECT_NEAR(parameter_count(*find_architecture(name)) / parameters, 1, 0.03) << name;
   }
+}
+
+// A few layers of a model have its share of dense ones, rounded up.
+TEST(Architectures, AreCutWithTheirShareOfDenseBlocks) {
+  EXPECT_EQ(find_architecture("DeepSeek-V3")->dense_layers, 3);
+  EXPECT_EQ(find_architecture("DeepSeek-V3-4L")->dense_layers, 1);
+  EXPECT_EQ(find_architecture("DeepSeek-V3-4L")->layers, 4);
 }
 
 TEST(Infer, ShardsParametersWhereFsdpIsSilent) {
@@ -157,6 +166,48 @@ TEST(Express, SaysWhereARecipeWantsAnotherForm) {
   ASSERT_TRUE(expressed) << expressed.error().message;
   EXPECT_TRUE(says(expressed->reasons, "ep = 8 in place of 16"));
   EXPECT_TRUE(expressed->recipe.starts_with("expert_parallel(ep=8,dp=1,tp=2")) << expressed->recipe;
+}
+
+// What frameworks do that the rows do not say.
+TEST(Express, WritesWhatTheFrameworkKeepsAndCounts) {
+  const auto expressed = [](std::string source, const std::function<void(Row&)>& change) {
+    Row row = row_of("Llama2-7B", "A100-80GB", 16);
+    row.source = std::move(source);
+    row.tp = 2;
+    row.pp = 2;
+    row.global_batch = 64;
+    row.recompute = "none";
+    change(row);
+    const auto run = infer(row);
+    EXPECT_TRUE(run) << run.error().message;
+    auto out = express(*run);
+    EXPECT_TRUE(out) << out.error().message;
+    return *out;
+  };
+  const auto has = [](const Expressed& row, std::string_view text) {
+    return row.plan.find(text) != std::string::npos;
+  };
+  const auto nothing = [](Row&) {};
+  const Expressed core = expressed("Megatron-Core", nothing);
+  EXPECT_TRUE(has(core, R"({ tensors = "blocks.*.{mlp,moe}.act", recompute = true })"));
+  EXPECT_EQ(core.memory, CountedMemory::kAllocated);
+  const Expressed full = expressed("Megatron-Core", [](Row& row) { row.recompute = "full"; });
+  EXPECT_FALSE(has(full, "moe}.act"));
+  // Megatron sums gradients of bf16 runs in float32.
+  const auto as = [](const char* dtype) { return [dtype](Row& row) { row.dtype = dtype; }; };
+  EXPECT_TRUE(has(expressed("BigScience BLOOM", as("fp16")), R"(gradient = "float16")"));
+  EXPECT_TRUE(has(expressed("BigScience BLOOM", as("fp16/bf16")), R"(gradient = "float16")"));
+  EXPECT_TRUE(has(expressed("BigScience BLOOM", as("bf16")), R"(gradient = "float32")"));
+  EXPECT_EQ(expressed("BigScience BLOOM", nothing).memory, CountedMemory::kDevice);
+  // Sequence parallelism came with selective recompute.
+  const auto shards = [](const Expressed& row) {
+    return row.recipe.find("sequence_shard=true") != std::string::npos;
+  };
+  EXPECT_FALSE(shards(expressed("Korthikanti", nothing)));
+  EXPECT_TRUE(shards(expressed("Korthikanti", [](Row& row) { row.recompute = "selective"; })));
+  const Expressed titan = expressed("torchtitan", [](Row& row) { row.zero = 3; });
+  EXPECT_TRUE(has(titan, R"({ tensors = "*.cast", keep = "step" })"));
+  EXPECT_EQ(titan.memory, CountedMemory::kReserved);
 }
 
 TEST(Settings, HaveScopesAndRefuseUnknownKeys) {

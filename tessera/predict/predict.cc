@@ -148,6 +148,15 @@ Result<Simulation> simulate_case(const Case& item, bool whole, Simulator& simula
   return simulator.run(cluster, options);
 }
 
+double counted_bytes(const MemoryUse& memory, CountedMemory what) {
+  switch (what) {
+    case CountedMemory::kDevice: return static_cast<double>(memory.total_bytes());
+    case CountedMemory::kReserved: return static_cast<double>(memory.reserved_bytes);
+    case CountedMemory::kAllocated: return static_cast<double>(memory.live_bytes);
+  }
+  return 0;
+}
+
 Prediction summary(const Case& item, const Simulation& simulation) {
   Prediction out;
   out.ok = true;
@@ -155,7 +164,8 @@ Prediction summary(const Case& item, const Simulation& simulation) {
   const MicroBatch each = simulation.micro_batch.value_or(MicroBatch{});
   out.step_time_s = (simulation.step_time_s + further * each.step_s) * item.expressed.step_scale;
   for (const RankResult& role : simulation.roles) {
-    out.memory_bytes = std::max(out.memory_bytes, static_cast<double>(role.memory.total_bytes()));
+    out.memory_bytes =
+        std::max(out.memory_bytes, counted_bytes(role.memory, item.expressed.memory));
   }
   const double device_s = simulation.device_s + further * each.device_s;
   if (device_s > 0) {

@@ -36,8 +36,8 @@ struct Prediction {
   std::string id;
   bool ok = false;
   double step_time_s = 0;
-  double memory_bytes =
-      0;                   // peak of the device that has most, with what allocator and context take
+  // Peak of the device that has most: what the framework's log counts (CountedMemory).
+  double memory_bytes = 0;
   double uncertainty = 0;  // relative
   std::string style;       // with what differs from its preset
   std::string reason;      // what was inferred or replaced; if not ok, why there are no figures

@@ -2,14 +2,16 @@
 // behind the last touch, and each tier of the rank is one arena with fixed offsets
 // (shared/design.md, Program).
 //
-// Time is a line: the blocks in the order in which a micro-batch runs them, between prologue and
-// update. If every micro-batch ends before the next begins, each buffer has an interval on it. Else
-// what lives from one block of a micro-batch to another goes into slots, one for each micro-batch
-// that is between these two blocks at the same time, and everything that lives across micro-batches
-// spans all of their blocks. Micro-batches may run their blocks in different orders (weight parts
-// that fill bubbles): a buffer is freed in the first block that is behind its last use in all.
-// Offsets: largest buffer first, lowest place that is free during its whole interval (greedy by
-// size; offset calculation for static arenas).
+// Time is a line: the runs of the schedule, one behind the other. What lives across micro-batches
+// has an interval on it, which ends behind its last use: in the last run of a block, or in the
+// first one if only that run uses it (shards that are gathered once a step, gradients that are
+// reduced behind the last micro-batch). What lives within a micro-batch has an interval in each of
+// them, as far apart as their runs are, if every micro-batch ends before the next begins. Else it
+// goes into slots, one for each micro-batch that is between its first and its last block at the
+// same time. Micro-batches may run their blocks in different orders (weight parts that fill
+// bubbles): such a buffer is freed in the first block that is behind its last use in all. Offsets:
+// largest buffer first, lowest place that is free during its whole interval (greedy by size; offset
+// calculation for static arenas).
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -28,12 +30,30 @@ int64_t aligned_to(int64_t bytes, int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
+// Starts of the runs in which an interval repeats, ascending.
+using Runs = std::vector<int64_t>;
+
 struct Item {
   size_t buffer = 0;
   int64_t bytes = 0;
-  int64_t first = 0, last = 0;  // on the time line, inclusive
+  int64_t first = 0, last = 0;  // on the time line, inclusive; of what repeats, behind each start
+  const Runs* repeats = nullptr;
   int64_t offset = -1;
 };
+
+// Runs of different blocks are never at the same time.
+bool overlap(const Item& a, const Item& b) {
+  const auto meet = [](int64_t first, int64_t last, const Item& other) {
+    return first <= other.last && other.first <= last;
+  };
+  if (a.repeats == b.repeats) return meet(a.first, a.last, b);
+  if (a.repeats != nullptr && b.repeats != nullptr) return false;
+  const Item &one = a.repeats != nullptr ? b : a, &many = a.repeats != nullptr ? a : b;
+  // The last run whose interval begins before `one` ends.
+  const auto run =
+      std::upper_bound(many.repeats->begin(), many.repeats->end(), one.last - many.first);
+  return run != many.repeats->begin() && many.last + *std::prev(run) >= one.first;
+}
 
 // Assigns offsets from `base` on; returns the end of the last byte, 0 if there is none.
 int64_t place(std::vector<Item>& items, int64_t base, int64_t alignment) {
@@ -45,7 +65,8 @@ int64_t place(std::vector<Item>& items, int64_t base, int64_t alignment) {
     return a->buffer < b->buffer;
   });
   struct Placed {  // side by side, as each item is compared with all before it
-    int64_t first, last, offset, behind;
+    Item item;
+    int64_t behind;
   };
   std::vector<Placed> placed;  // by offset
   placed.reserve(items.size());
@@ -53,16 +74,17 @@ int64_t place(std::vector<Item>& items, int64_t base, int64_t alignment) {
   for (Item* item : order) {
     int64_t at = base;
     for (const Placed& other : placed) {
-      if (other.last < item->first || other.first > item->last) continue;
-      if (other.offset - at >= item->bytes) break;
+      if (!overlap(other.item, *item)) continue;
+      if (other.item.offset - at >= item->bytes) break;
       at = std::max(at, other.behind);
     }
     item->offset = at;
     if (item->bytes == 0) continue;
     end = std::max(end, at + item->bytes);
-    const auto where = std::upper_bound(placed.begin(), placed.end(), at,
-                                        [](int64_t a, const Placed& b) { return a < b.offset; });
-    placed.insert(where, {item->first, item->last, at, at + aligned_to(item->bytes, alignment)});
+    const auto where =
+        std::upper_bound(placed.begin(), placed.end(), at,
+                         [](int64_t a, const Placed& b) { return a < b.item.offset; });
+    placed.insert(where, {*item, at + aligned_to(item->bytes, alignment)});
   }
   return end;
 }
@@ -84,7 +106,9 @@ class MemoryPlanner {
   // By block, as a position in order_.
   struct Touch {
     std::vector<int64_t> first, last;
+    std::vector<std::optional<When>> when;  // of all touches, if it is one; else kAlways
     bool in(size_t block) const { return first[block] >= 0; }
+    bool only(size_t block, When what) const { return when[block] == what; }
   };
 
   template <class Visit>
@@ -132,10 +156,17 @@ class MemoryPlanner {
     }
     alone.push_back({BlockKind::kUpdate, 0});
     overlapping_ = program_.schedule != alone;
-    find_last_runs();
+    find_runs_behind();
+    first_run_.assign(order_.size(), -1);
+    last_run_.assign(order_.size(), -1);
+    for (size_t r = 0; r < program_.schedule.size(); ++r) {
+      const size_t k = position(program_.schedule[r].block);
+      if (first_run_[k] < 0) first_run_[k] = static_cast<int64_t>(r);
+      last_run_[k] = static_cast<int64_t>(r);
+    }
   }
 
-  void find_last_runs() {
+  void find_runs_behind() {
     const auto micro_batches = static_cast<size_t>(program_.micro_batches);
     std::vector<std::vector<size_t>> ran_at(order_.size(), std::vector<size_t>(micro_batches));
     for (size_t i = 0; i < program_.schedule.size(); ++i) {
@@ -218,7 +249,8 @@ class MemoryPlanner {
 
   void find_touches() {
     touches_.assign(program_.buffers.size(), {std::vector<int64_t>(order_.size(), -1),
-                                              std::vector<int64_t>(order_.size(), -1)});
+                                              std::vector<int64_t>(order_.size(), -1),
+                                              std::vector<std::optional<When>>(order_.size())});
     std::map<int, std::vector<BufferId>> in_flight;  // handle -> buffers
     for (size_t k = 0; k < order_.size(); ++k) {
       for (const Instruction& instruction : block(k)) {
@@ -237,6 +269,8 @@ class MemoryPlanner {
           Touch& t = touches_[id.index()];
           if (t.first[k] < 0) t.first[k] = static_cast<int64_t>(i);
           t.last[k] = static_cast<int64_t>(i);
+          const When when = block(k)[i].when;
+          t.when[k] = t.when[k].value_or(when) == when ? when : When::kAlways;
         };
         buffers_of(block(k)[i], touch);
         const auto* wait = std::get_if<Wait>(&block(k)[i].body);
@@ -310,43 +344,76 @@ class MemoryPlanner {
     return std::find(fetched_.begin(), fetched_.end(), id) != fetched_.end();
   }
 
-  // Positions on the time line: block k starts at start_[k].
+  // The run of the schedule in which a block touches a buffer of the step first, and last.
+  int64_t begins_in(const Touch& touch, size_t k) const {
+    return touch.only(k, When::kLast) ? last_run_[k] : first_run_[k];
+  }
+  int64_t ends_in(const Touch& touch, size_t k) const {
+    return touch.only(k, When::kFirst) ? first_run_[k] : last_run_[k];
+  }
+  // The block in whose run the last touch is.
+  size_t ending_block(const Touch& touch) const {
+    size_t found = first_block(touch);
+    for (size_t k = found; k < order_.size(); ++k) {
+      if (touch.in(k) && ends_in(touch, k) > ends_in(touch, found)) found = k;
+    }
+    return found;
+  }
+
+  // Run r of the schedule starts at start_[r]; in a micro-batch, block k starts at line_[k].
   Item interval(const Buffer& buffer) const {
     Item item;
     item.buffer = buffer.id.index();
     item.bytes = buffer.bytes();
     const Touch& touch = touches_[buffer.id.index()];
     if (touched(touch)) {
-      const size_t first = first_block(touch), last = last_block(touch);
-      item.first = start_[first] + touch.first[first];
-      item.last = start_[last] + touch.last[last];
-      const bool in_main = first + 1 < order_.size() && last > 0;
-      if (buffer.lifetime == Lifetime::kStep && many() && in_main) {
-        item.first = std::min(item.first, start_[1]);
-        item.last = std::max(item.last, start_[order_.size() - 1] - 1);
+      if (buffer.lifetime == Lifetime::kStep || order_[first_block(touch)].once()) {
+        set_in_step(touch, item);
+      } else {
+        const size_t first = first_block(touch), last = last_block(touch);
+        item.first = line_[first] + touch.first[first];
+        item.last = line_[last] + touch.last[last];
+        item.repeats = &repeats_[overlapping_ ? first : 0];
       }
     }
-    if (const auto taken = taken_.find(buffer.id); taken != taken_.end()) {
-      if (many()) item.first = std::min(item.first, start_[1]);
-      item.last = start_[order_.size() - 1] + taken->second;
-    }
-    if (is_fetched(buffer.id)) item.last = start_[order_.size()];
+    if (is_fetched(buffer.id)) item.last = start_.back();
     return item;
   }
 
+  void set_in_step(const Touch& touch, Item& item) const {
+    const auto start = [&](int64_t run) { return start_[static_cast<size_t>(run)]; };
+    size_t begin = first_block(touch);
+    for (size_t k = begin; k < order_.size(); ++k) {
+      if (touch.in(k) && begins_in(touch, k) < begins_in(touch, begin)) begin = k;
+    }
+    const size_t end = ending_block(touch);
+    item.first = start(begins_in(touch, begin)) + touch.first[begin];
+    item.last = start(ends_in(touch, end)) + touch.last[end];
+  }
+
+  // When the last message of a buffer that outlives its sends is taken.
+  std::optional<int64_t> taken_at(BufferId id) const {
+    const auto taken = taken_.find(id);
+    if (taken == taken_.end()) return {};
+    return start_[start_.size() - 2] + taken->second;
+  }
+
   void insert_frees() {
-    std::vector<std::map<int64_t, std::vector<BufferId>>> behind(order_.size());
-    const size_t update = order_.size() - 1;
+    std::vector<std::map<int64_t, std::vector<std::pair<BufferId, When>>>> behind(order_.size());
     for (const Buffer& buffer : program_.buffers) {
       if (buffer.lifetime == Lifetime::kPersistent || is_fetched(buffer.id)) continue;
       const Touch& touch = touches_[buffer.id.index()];
       if (!touched(touch)) continue;
-      const size_t last = last_block(touch);
-      const bool lives_on =
-          buffer.lifetime == Lifetime::kStep && many() && last > 0 && last < update;
-      const auto taken = taken_.find(buffer.id);
-      const size_t k = lives_on || taken != taken_.end() ? update : free_block(touch);
-      behind[k][taken != taken_.end() ? taken->second : touch.last[k]].push_back(buffer.id);
+      if (const auto taken = taken_.find(buffer.id); taken != taken_.end()) {
+        behind[order_.size() - 1][taken->second].push_back({buffer.id, When::kAlways});
+        continue;
+      }
+      const bool of_step = buffer.lifetime == Lifetime::kStep;
+      const size_t k = of_step ? ending_block(touch) : free_block(touch);
+      When when = When::kAlways;
+      if (of_step && many() && !order_[k].once())
+        when = touch.only(k, When::kFirst) ? When::kFirst : When::kLast;
+      behind[k][touch.last[k]].push_back({buffer.id, when});
     }
     for (size_t k = 0; k < order_.size(); ++k) {
       if (behind[k].empty()) continue;
@@ -354,7 +421,7 @@ class MemoryPlanner {
       const auto free_behind = [&](int64_t position) {
         const auto it = behind[k].find(position);
         if (it == behind[k].end()) return;
-        for (BufferId id : it->second) out.push_back({Free{id}, When::kAlways, {}});
+        for (const auto& [id, when] : it->second) out.push_back({Free{id}, when, {}});
       };
       free_behind(-1);
       std::vector<Instruction>& instructions = program_.block(order_[k]);
@@ -368,9 +435,18 @@ class MemoryPlanner {
   }
 
   void assign_offsets() {
-    start_.assign(order_.size() + 1, 0);
-    for (size_t k = 0; k < order_.size(); ++k) {
-      start_[k + 1] = start_[k] + static_cast<int64_t>(block(k).size());
+    start_.assign(1, 0);
+    for (const BlockRunStep& run : program_.schedule)
+      start_.push_back(start_.back() + static_cast<int64_t>(block(position(run.block)).size()));
+    line_.assign(1, 0);
+    for (size_t k = 0; k < order_.size(); ++k)
+      line_.push_back(line_.back() + static_cast<int64_t>(block(k).size()));
+    // Starts of the first block of each micro-batch, or of the runs of each block.
+    repeats_.assign(order_.size(), {});
+    for (size_t r = 0; r < program_.schedule.size(); ++r) {
+      const size_t k = position(program_.schedule[r].block);
+      if (overlapping_) repeats_[k].push_back(start_[r] - line_[k]);
+      if (!overlapping_ && k == 1) repeats_[0].push_back(start_[r] - line_[1]);
     }
     for (Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) assign_tier(tier);
   }
@@ -399,6 +475,11 @@ class MemoryPlanner {
         classes[{first_block(touch), free_block(touch)}].items.push_back(interval(buffer));
       } else {
         items.push_back(interval(buffer));
+        if (const auto taken = taken_at(buffer.id)) {
+          items.back().first = std::min(items.back().first, start_[1]);
+          items.back().last = *taken;
+          items.back().repeats = nullptr;
+        }
       }
     }
     std::vector<SlotClass*> by_index;
@@ -410,9 +491,16 @@ class MemoryPlanner {
         program_.buffers[item.buffer].slot_bytes = aligned(bytes);
       }
       const int64_t all = (slots.slots - 1) * aligned(bytes) + bytes;
-      Item all_slots{program_.buffers.size() + by_index.size(), all, start_[1],
-                     start_[order_.size() - 1] - 1, -1};
-      for (const Item& item : slots.items) all_slots.last = std::max(all_slots.last, item.last);
+      Item all_slots{program_.buffers.size() + by_index.size(),
+                     all,
+                     start_[1],
+                     start_[start_.size() - 2] - 1,
+                     nullptr,
+                     -1};
+      for (const Item& item : slots.items) {
+        const auto taken = taken_at(program_.buffers[item.buffer].id);
+        all_slots.last = std::max(all_slots.last, taken.value_or(0));
+      }
       items.push_back(all_slots);
       by_index.push_back(&slots);
     }
@@ -437,7 +525,10 @@ class MemoryPlanner {
   std::set<int> outlasting_;           // sends whose buffers are read again in later blocks
   std::map<BufferId, int64_t> taken_;  // their buffers; position of the last wait in the update
   std::vector<BufferId> fetched_;
-  std::vector<int64_t> start_;  // by position in order_, and the end
+  std::vector<int64_t> first_run_, last_run_;  // by position in order_: in the schedule
+  std::vector<int64_t> start_;                 // by run of the schedule, and the end
+  std::vector<int64_t> line_;                  // by position in order_, of one micro-batch
+  std::vector<Runs> repeats_;  // by position in order_; one of all if micro-batches do not overlap
 };
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "tessera/cost/allocator.h"
+#include "tessera/cost/op_cost.h"
+#include "tessera/graph/kinds.h"
 
 namespace tessera {
 namespace {
@@ -43,7 +45,93 @@ bool takes_place(When when, bool first, bool last) {
   return when == When::kAlways || (when == When::kFirst && first) || (when == When::kLast && last);
 }
 
-// A buffer is touched for the first time in a run of a block, or freed.
+// What does not depend on a micro-batch is a parameter, in some form (cast, cut, reordered).
+bool of_micro_batch(const Program& program, const Tensor& tensor) {
+  return tensor.dims.empty() ||
+         std::any_of(tensor.dims.begin(), tensor.dims.end(),
+                     [&](const Dim& dim) { return dim.name == program.micro_batch_dim; });
+}
+
+// What a framework makes of the program's buffers, and takes beside them.
+struct Scratch {
+  std::vector<int64_t> bytes;  // by buffer: of one copy, with what kernels keep beside it
+  std::vector<bool> resident;  // by buffer: is there all the time
+  // Bytes while a compute instruction runs, by it. Each is an instance of its own behind those of
+  // the buffers.
+  std::map<const Instruction*, size_t> workspaces;
+  std::vector<int64_t> workspace_bytes;
+  std::vector<std::string> names;
+};
+
+// The output that holds the statistics which an op keeps for its gradient.
+const Output* statistics_of(const Graph& graph, const Compute& compute) {
+  const std::vector<std::string>& names = find_kind(graph.op(compute.op).kind)->output_names;
+  for (size_t i = 0; i < names.size() && i < compute.outputs.size(); ++i) {
+    if (names[i] == "lse") return &compute.outputs[i];
+  }
+  return nullptr;
+}
+
+// The parameter that a gradient is of, through other forms of it; invalid: of an activation.
+TensorId parameter_of(const Program& program, const Graph& graph, const Tensor& gradient) {
+  if (gradient.role != Role::kGradient || !gradient.of.valid()) return {};
+  TensorId id = gradient.of;
+  while (graph.tensor(id).role != Role::kParameter) {
+    const Tensor& form = graph.tensor(id);
+    if (of_micro_batch(program, form) || !form.producer.valid()) return {};
+    id = graph.op(form.producer).inputs.front();
+  }
+  return id;
+}
+
+// The largest buffer of each parameter's gradient is there all the time, the others are parts of
+// it.
+void keep_gradients(const Program& program, const Graph& graph, Scratch& out) {
+  std::map<TensorId, size_t> whole;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.tier != Tier::kDevice || buffer.lifetime == Lifetime::kPersistent) continue;
+    const TensorId parameter = parameter_of(program, graph, graph.tensor(buffer.tensor));
+    if (!parameter.valid()) continue;
+    const size_t index = buffer.id.index();
+    const auto [it, fresh] = whole.try_emplace(parameter, index);
+    if (fresh) continue;
+    const bool larger = out.bytes[index] > out.bytes[it->second];
+    out.bytes[larger ? it->second : index] = 0;
+    if (larger) it->second = index;
+  }
+  for (const auto& [parameter, index] : whole) out.resident[index] = true;
+}
+
+Scratch scratch_of(const Program& program, const Graph& graph, const Style& style) {
+  Scratch out;
+  for (const Buffer& buffer : program.buffers) {
+    out.bytes.push_back(buffer.bytes());
+    out.resident.push_back(buffer.lifetime == Lifetime::kPersistent &&
+                           buffer.tier == Tier::kDevice);
+  }
+  if (style.gradient_buffers) keep_gradients(program, graph, out);
+  if (style.fused_attention && style.loss_saved == 0) return out;
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      const auto* compute = std::get_if<Compute>(&instruction.body);
+      if (compute == nullptr) continue;
+      const Op& op = graph.op(compute->op);
+      const WorkClass kind = work_class_of(op.kind);
+      if (kind != WorkClass::kAttention && kind != WorkClass::kLoss) continue;
+      const OpScratch scratch = scratch_of(work_of(graph, program, *compute), style);
+      const Output* kept = statistics_of(graph, *compute);
+      if (kept != nullptr) out.bytes[kept->view.buffer.index()] += scratch.saved_bytes;
+      if (scratch.workspace_bytes == 0) continue;
+      out.workspaces[&instruction] = out.workspace_bytes.size();
+      out.workspace_bytes.push_back(scratch.workspace_bytes);
+      out.names.push_back(op.path);
+    }
+  }
+  return out;
+}
+
+// A buffer is touched for the first time in a run of a block, or freed; a workspace, which follows
+// behind the buffers.
 struct Change {
   int64_t instruction = 0;
   size_t buffer = 0;
@@ -57,25 +145,31 @@ struct Variant {
   friend auto operator<=>(const Variant&, const Variant&) = default;
 };
 
-std::vector<Change> changes_of(const Program& program, const Variant& variant) {
+std::vector<Change> changes_of(const Program& program, const Scratch& scratch,
+                               const Variant& variant) {
   std::vector<Change> out;
   std::vector<bool> touched(program.buffers.size(), false);
-  const auto on_device = [&](BufferId id) { return program.buffer(id).tier == Tier::kDevice; };
+  const auto changes = [&](BufferId id) {
+    return program.buffer(id).tier == Tier::kDevice && !scratch.resident[id.index()];
+  };
   const std::vector<Instruction>& block = program.block(variant.block);
   for (size_t i = 0; i < block.size(); ++i) {
     if (!takes_place(block[i].when, variant.first, variant.last)) continue;
     if (const auto* free = std::get_if<Free>(&block[i].body)) {
-      if (on_device(free->buffer))
+      if (changes(free->buffer))
         out.push_back({static_cast<int64_t>(i), free->buffer.index(), false});
       touched[free->buffer.index()] = false;
       continue;
     }
     buffers_of(block[i], [&](BufferId id) {
-      if (touched[id.index()] || !on_device(id)) return;
+      if (touched[id.index()] || !changes(id)) return;
       touched[id.index()] = true;
-      if (program.buffer(id).lifetime != Lifetime::kPersistent)
-        out.push_back({static_cast<int64_t>(i), id.index(), true});
+      out.push_back({static_cast<int64_t>(i), id.index(), true});
     });
+    if (const auto at = scratch.workspaces.find(&block[i]); at != scratch.workspaces.end()) {
+      for (const bool begins : {true, false})
+        out.push_back({static_cast<int64_t>(i), program.buffers.size() + at->second, begins});
+    }
   }
   return out;
 }
@@ -115,11 +209,11 @@ class RunClock {
 // What a caching allocator reserves. Rounds of micro-batches that bring nothing new are left out.
 class Emulation {
  public:
-  Emulation(const Program& program, Style::Allocator kind)
+  Emulation(const Program& program, const Scratch& scratch, Style::Allocator kind)
       : program_(program),
         allocator_(AllocatorOptions{kind == Style::Allocator::kExpandable, 0}),
         settles_after_(4 * program.blocks.size()) {
-    size_t instances = 0;
+    size_t instances = scratch.workspace_bytes.size();
     for (const Buffer& buffer : program.buffers) instances += static_cast<size_t>(buffer.slots);
     address_.assign(instances, kNone);
   }
@@ -167,13 +261,18 @@ class Emulation {
 
 class Walk {
  public:
-  Walk(const Program& program, const MemoryTimes& times) : program_(program), times_(times) {
-    first_instance_.reserve(program.buffers.size());
+  Walk(const Program& program, const Scratch& scratch, const MemoryTimes& times)
+      : program_(program), scratch_(scratch), times_(times) {
+    first_instance_.reserve(program.buffers.size() + scratch.workspace_bytes.size());
     size_t instances = 0;
     for (const Buffer& buffer : program.buffers) {
       first_instance_.push_back(instances);
       instances += static_cast<size_t>(buffer.slots);
-      bytes_.push_back(buffer.bytes());
+    }
+    bytes_ = scratch.bytes;
+    for (const int64_t bytes : scratch.workspace_bytes) {
+      first_instance_.push_back(instances++);
+      bytes_.push_back(bytes);
     }
     alive_.assign(instances, false);
     for (const BlockRunStep& step : program.schedule) {
@@ -188,8 +287,7 @@ class Walk {
   // Walks the schedule, up to the change number `until` if there is one.
   void run(Emulation* emulation, std::optional<size_t> until = {}) {
     for (const Buffer& buffer : program_.buffers) {
-      if (buffer.lifetime == Lifetime::kPersistent && buffer.tier == Tier::kDevice)
-        begin(buffer.id.index(), 0, emulation);
+      if (scratch_.resident[buffer.id.index()]) begin(buffer.id.index(), 0, emulation);
     }
     peak_ = live_;
     sample(0);
@@ -208,14 +306,20 @@ class Walk {
   double peak_time() const { return peak_time_; }
   size_t peak_change() const { return peak_change_; }
   std::vector<MemorySample> take_timeline() { return std::move(timeline_); }
+  // Of a buffer, or of a workspace behind them: how many copies live, and bytes of one.
+  int64_t bytes(size_t buffer) const { return bytes_[buffer]; }
   int64_t copies(size_t buffer) const {
     int64_t count = 0;
-    for (int64_t slot = 0; slot < program_.buffers[buffer].slots; ++slot)
+    for (int64_t slot = 0; slot < slots(buffer); ++slot)
       count += alive_[first_instance_[buffer] + static_cast<size_t>(slot)] ? 1 : 0;
     return count;
   }
 
  private:
+  int64_t slots(size_t buffer) const {
+    return buffer < program_.buffers.size() ? program_.buffers[buffer].slots : 1;
+  }
+
   bool begin(size_t buffer, int64_t slot, Emulation* emulation) {
     const size_t instance = first_instance_[buffer] + static_cast<size_t>(slot);
     if (alive_[instance]) return false;
@@ -246,7 +350,7 @@ class Walk {
     const Variant variant{step.block, step.micro_batch == first, step.micro_batch == last};
     auto known = changes_.find(variant);
     if (known == changes_.end())
-      known = changes_.emplace(variant, changes_of(program_, variant)).first;
+      known = changes_.emplace(variant, changes_of(program_, scratch_, variant)).first;
     const auto events = events_.find({step.block, step.micro_batch});
     const auto [start, stop] = span_of(r);
     RunClock clock(events_.empty() ? start : now_, stop, program_.block(step.block).size(),
@@ -257,14 +361,15 @@ class Walk {
     double highest_at = start;
     if (events_.empty()) sample(start);
     for (const Change& change : known->second) {
-      const Buffer& buffer = program_.buffers[change.buffer];
-      const int64_t slot = buffer.slot(step.micro_batch);
+      const bool workspace = change.buffer >= program_.buffers.size();
+      const int64_t slot = workspace ? 0 : program_.buffers[change.buffer].slot(step.micro_batch);
       const double time = clock.at(change);
       if (!events_.empty()) now_ = std::max(now_, time);
       if (change.begins) {
         begin(change.buffer, slot, emulation);
       } else if (step.block.once()) {
-        for (int64_t each = 0; each < buffer.slots; ++each) end(change.buffer, each, emulation);
+        for (int64_t each = 0; each < slots(change.buffer); ++each)
+          end(change.buffer, each, emulation);
       } else {
         end(change.buffer, slot, emulation);
       }
@@ -300,6 +405,7 @@ class Walk {
   }
 
   const Program& program_;
+  const Scratch& scratch_;
   const MemoryTimes& times_;
   std::vector<size_t> first_instance_;  // by buffer: of its slot 0 in alive_
   std::vector<int64_t> bytes_;          // by buffer, of one copy
@@ -316,7 +422,7 @@ class Walk {
 
 std::string what_is(const Program& program, const Graph& graph, const Buffer& buffer) {
   const Tensor& tensor = graph.tensor(buffer.tensor);
-  const bool of_parameter = tensor.of.valid() && graph.tensor(tensor.of).role == Role::kParameter;
+  const bool of_parameter = parameter_of(program, graph, tensor).valid();
   const bool rests = buffer.lifetime == Lifetime::kPersistent;
   switch (tensor.role) {
     case Role::kParameter: return rests ? "parameter" : "gathered";
@@ -327,23 +433,25 @@ std::string what_is(const Program& program, const Graph& graph, const Buffer& bu
     case Role::kActivation: break;
   }
   if (rests) return "residual";  // of error feedback
-  // What depends on no micro-batch is a parameter in another form (cast, cut, reordered).
-  const bool of_micro_batch =
-      std::any_of(tensor.dims.begin(), tensor.dims.end(),
-                  [&](const Dim& dim) { return dim.name == program.micro_batch_dim; });
-  return of_micro_batch || tensor.dims.empty() ? "activation" : "gathered";
+  return of_micro_batch(program, tensor) ? "activation" : "gathered";
 }
 
 constexpr size_t kMostNamed = 200;
 
 // Of what lives, the largest by name; the rest by what it is.
-std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph, const Walk& walk) {
+std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph,
+                                     const Scratch& scratch, const Walk& walk) {
   std::vector<LiveBuffer> all;
   for (const Buffer& buffer : program.buffers) {
     const int64_t copies = walk.copies(buffer.id.index());
-    if (copies == 0 || buffer.bytes() == 0) continue;
+    const int64_t bytes = walk.bytes(buffer.id.index());
+    if (copies == 0 || bytes == 0) continue;
     all.push_back({copies == 1 ? buffer.name : fmt::format("{} x {}", buffer.name, copies),
-                   copies * buffer.bytes(), what_is(program, graph, buffer)});
+                   copies * bytes, what_is(program, graph, buffer)});
+  }
+  for (size_t i = 0; i < scratch.names.size(); ++i) {
+    if (walk.copies(program.buffers.size() + i) > 0)
+      all.push_back({scratch.names[i], scratch.workspace_bytes[i], "workspace"});
   }
   std::stable_sort(all.begin(), all.end(),
                    [](const LiveBuffer& a, const LiveBuffer& b) { return a.bytes > b.bytes; });
@@ -430,21 +538,23 @@ MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& 
   MemoryUse out;
   out.arena_bytes = program.arena_bytes;
   out.peak_bytes = program.arena_bytes[static_cast<size_t>(Tier::kDevice)];
-  Walk walk(program, times);
+  const Scratch scratch = scratch_of(program, graph, style);
+  Walk walk(program, scratch, times);
   if (style.allocator == Style::Allocator::kPlanned) {
     walk.run(nullptr);
     out.reserved_bytes = out.peak_bytes;
   } else {
-    Emulation emulation(program, style.allocator);
+    Emulation emulation(program, scratch, style.allocator);
     walk.run(&emulation);
     out.reserved_bytes = emulation.peak_reserved();
   }
+  out.live_bytes = walk.peak();
   out.peak_time_s = walk.peak_time();
   if (times.details) {
     out.timeline = walk.take_timeline();
-    Walk to_peak(program, times);
+    Walk to_peak(program, scratch, times);
     to_peak.run(nullptr, walk.peak_change());
-    out.at_peak = live_buffers(program, graph, to_peak);
+    out.at_peak = live_buffers(program, graph, scratch, to_peak);
   }
 
   const Device& device = cluster.type_of(program.rank).device;

@@ -157,6 +157,51 @@ TEST(Memory, caching_allocator_reserves_at_least_what_is_live) {
   }
 }
 
+int64_t bytes_of(const MemoryUse& use, std::string_view what) {
+  int64_t bytes = 0;
+  for (const LiveBuffer& live : use.at_peak) bytes += live.what == what ? live.bytes : 0;
+  return bytes;
+}
+
+// Layers 2, hidden 256: what unfused attention keeps is there with the activations; float32 here.
+TEST(Memory, unfused_kernels_keep_scores_and_logits) {
+  const Lowered what = lowered("serial()", {.layers = 2, .batch = 2, .seq = 512, .hidden = 256});
+  const auto use = [&](const char* style) {
+    return memory_use(what.programs[0], *what.graph, test_cluster(), *parse_style(style),
+                      {1.0, {}, {}});
+  };
+  const MemoryUse fused = use("tessera"), unfused = use("tessera,fused_attention=false");
+  EXPECT_EQ(fused.live_bytes, fused.peak_bytes) << "arena without gaps";
+  int64_t scores = 0;  // of a block
+  for (const LiveBuffer& live : unfused.at_peak) {
+    if (live.name.ends_with(".lse") && live.what == "activation")
+      scores = std::max(scores, live.bytes);
+  }
+  const int64_t heads = unfused.at_peak.empty() ? 0 : scores / (10 * 2 * 512 * 512);
+  EXPECT_GE(heads, 1) << "5 bytes a score in 16 bits, twice that in float32";
+  EXPECT_GE(unfused.live_bytes - fused.live_bytes, 2 * heads * 10 * 2 * 512 * 512);
+  EXPECT_GT(bytes_of(use("tessera,loss_saved=1,loss_workspace=1000"), "workspace"), 0);
+  EXPECT_EQ(bytes_of(fused, "workspace"), 0);
+}
+
+// Two bytes a parameter narrow, four of the gradient all the time, the shard is a part of it.
+TEST(Memory, gradient_buffers_are_there_all_the_time) {
+  const Lowered what = lowered("data_parallel(dp=2, micro_batches=2)");
+  const auto use = [&](const char* style) {
+    return memory_use(what.programs[0], *what.graph, test_cluster(), *parse_style(style),
+                      {1.0, {}, {}});
+  };
+  const MemoryUse kept = use("tessera,gradient_buffers=true");
+  int64_t parameters = 0;
+  for (const Buffer& buffer : what.programs[0].buffers) {
+    if (what.graph->tensor(buffer.tensor).role == Role::kParameter &&
+        buffer.lifetime == Lifetime::kPersistent)
+      parameters += buffer.bytes();
+  }
+  EXPECT_EQ(bytes_of(kept, "gradient"), parameters);
+  EXPECT_GE(kept.timeline.front().bytes, use("tessera").timeline.front().bytes + parameters);
+}
+
 // Inside a run the compute events of the rank say when.
 TEST(Memory, events_give_the_times) {
   const Lowered what = lowered("serial()");

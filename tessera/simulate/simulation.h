@@ -66,6 +66,7 @@ struct LiveInterval {  // of the largest buffers, for reports
 };
 struct MemoryUse {
   int64_t peak_bytes = 0;      // of the program's buffers on the device: the arena
+  int64_t live_bytes = 0;      // most that is alive at once, with kernels' workspaces
   int64_t reserved_bytes = 0;  // with what the allocator and the fragmentation add
   int64_t overhead_bytes = 0;  // context, communication buffers, libraries' workspaces
   int64_t total_bytes() const { return reserved_bytes + overhead_bytes; }
