@@ -1,5 +1,6 @@
 #include "tessera/plan/selector.h"
 
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 
@@ -68,6 +69,19 @@ Braces find_braces(std::string_view pattern, size_t open) {
 Glob::Glob(std::string_view pattern) : pattern_(pattern) {
   alternatives_ = expand(pattern_, 0, pattern_.size());
   if (alternatives_.size() > kMostAlternatives) alternatives_.clear();
+  for (const Sequence& sequence : alternatives_) ends_.push_back(ends_of(sequence));
+}
+
+Glob::Ends Glob::ends_of(const Sequence& sequence) {
+  const auto is_literal = [](const Token& token) { return token.kind == Token::Kind::kChar; };
+  const auto head = std::find_if_not(sequence.begin(), sequence.end(), is_literal);
+  const auto tail = std::find_if_not(sequence.rbegin(), sequence.rend(), is_literal);
+  Ends out;
+  for (auto token = sequence.begin(); token != head; ++token) out.head += token->character;
+  out.whole = head == sequence.end();
+  if (out.whole) return out;
+  for (auto token = tail.base(); token != sequence.end(); ++token) out.tail += token->character;
+  return out;
 }
 
 std::vector<Glob::Sequence> Glob::expand(std::string_view pattern, size_t begin, size_t end) {
@@ -174,8 +188,10 @@ bool Glob::matches(const Sequence& sequence, std::string_view text) {
 
 bool Glob::matches(std::string_view text) const {
   if (alternatives_.empty()) return glob_match(pattern_, text);
-  for (const Sequence& sequence : alternatives_) {
-    if (matches(sequence, text)) return true;
+  for (size_t i = 0; i < alternatives_.size(); ++i) {
+    const Ends& ends = ends_[i];
+    if (!text.starts_with(ends.head) || !text.ends_with(ends.tail)) continue;
+    if (ends.whole ? text == ends.head : matches(alternatives_[i], text)) return true;
   }
   return false;
 }

@@ -42,8 +42,16 @@ class Glob {
   static size_t first_start(const Token& token, std::string_view text, size_t position);
   static size_t step(const Token& token, std::string_view text, size_t position);
 
+  // What a match must begin and end with, literally: most texts are refused by these.
+  struct Ends {
+    std::string head, tail;
+    bool whole = false;  // the sequence is its head alone
+  };
+  static Ends ends_of(const Sequence& sequence);
+
   std::string pattern_;
   std::vector<Sequence> alternatives_;  // empty: too many; glob_match is asked
+  std::vector<Ends> ends_;              // of each
 };
 
 class PathIndex {

@@ -39,7 +39,7 @@ Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>&
   Box box = region_of(region.layout, mesh, shape, coordinates);
   if (!region.piece) return box;
   const StepPiece& piece = *region.piece;
-  const std::vector<AxisId>& axes = region.layout.shards[piece.dim];
+  const std::vector<AxisId>& axes = region.layout->shards[piece.dim];
   const std::vector<AxisId> outer(axes.begin(),
                                   axes.begin() + static_cast<std::ptrdiff_t>(piece.prefix));
   const Interval whole = cut_interval(shape[piece.dim], piece.grain, outer, mesh, coordinates);

@@ -129,11 +129,11 @@ std::vector<Varying> uneven_cuts(const PlaceText& text, const ShapeRule& shapes)
     for (size_t d = 0; d < shape.size(); ++d) {
       const bool steps = region.piece && region.piece->dim == d;
       int64_t pieces = steps ? region.piece->steps : 1;
-      for (AxisId axis : region.layout.shards[d]) pieces *= text.mesh.axis(axis).size;
+      for (AxisId axis : region.layout->shards[d]) pieces *= text.mesh.axis(axis).size;
       const bool limited = steps && region.piece->queries > 0;
-      if ((shape[d] / region.layout.grain[d]) % pieces == 0 && !limited) continue;
-      Varying cut{region.layout.shards[d], {}};
-      std::string name = std::to_string(shape[d]) + "/" + std::to_string(region.layout.grain[d]);
+      if ((shape[d] / region.layout->grain[d]) % pieces == 0 && !limited) continue;
+      Varying cut{region.layout->shards[d], {}};
+      std::string name = std::to_string(shape[d]) + "/" + std::to_string(region.layout->grain[d]);
       if (steps) {
         for (const SkewAxis& skew : region.piece->skew) add_axes(cut.axes, {skew.axis});
         if (limited) add_axes(cut.axes, region.piece->query_axes);

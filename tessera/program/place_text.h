@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "tessera/base/shared.h"
 #include "tessera/plan/layout.h"
 #include "tessera/program/program.h"
 
@@ -39,8 +40,8 @@ struct StepPiece {
 
 // A region as a function of coordinates: what the layout gives, intersected with the step's piece.
 struct Region {
-  Layout layout;
-  std::optional<StepPiece> piece;
+  Shared<Layout> layout;
+  Shared<StepPiece> piece;
   friend bool operator==(const Region&, const Region&) = default;
 };
 

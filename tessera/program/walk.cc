@@ -220,7 +220,7 @@ class Walker {
   Held convert(PlaceId place, TensorId tensor, Held from, const Layout& to, BlockRef block,
                OpId cause, When when, int into = -1) {
     const std::vector<ConversionStep> path =
-        apart(place, tensor, from.region.layout.combiner,
+        apart(place, tensor, from.region.layout->combiner,
               find_path(place, tensor, from.region.layout, to));
     int parts = -1;  // the buffer of parts that were scattered: whole again, they go back there
     for (size_t i = 0; i < path.size(); ++i) {
@@ -249,7 +249,7 @@ class Walker {
         issue.handle = next_handle_++;
         issue.kind = step.kind;
         issue.axes = step.axes;
-        if (reduces) issue.combiner = from.region.layout.combiner;
+        if (reduces) issue.combiner = from.region.layout->combiner;
         issue.compression = step_compression(tensor, path, i);
         issue.transfers.push_back({tensor, view(from), {next.buffer, next.region}});
         next.pending = issue.handle;
@@ -321,10 +321,10 @@ class Walker {
   // Where the tensor is held at the place, best suited to become `need`; null: nowhere.
   const Held* best_hold(PlaceId place, TensorId tensor, BlockRef block, const Layout* need) {
     PlaceState& state = at(place);
-    std::vector<const Held*> candidates;
+    SmallVector<const Held*, 8> candidates;
     if (const auto it = state.home.find(tensor); it != state.home.end())
       candidates.push_back(&it->second);
-    std::vector<BlockRef> blocks{block, BlockKind::kPrologue};
+    SmallVector<BlockRef, 3> blocks{block, BlockKind::kPrologue};
     if (plan_.tensors[tensor.index()].keep == Keep::kMicroBatch && block.kind > BlockKind::kForward)
       blocks.push_back({BlockKind::kForward, block.chunk});
     for (BlockRef kind : blocks) {
@@ -337,7 +337,7 @@ class Walker {
     for (const Held* held : candidates) {
       double cost = 0;
       if (need != nullptr && held->region.layout != *need) {
-        if (held->region.layout.partial != need->partial && !need->complete()) continue;
+        if (held->region.layout->partial != need->partial && !need->complete()) continue;
         cost = path_cost(held->region.layout, find_path(place, tensor, held->region.layout, *need),
                          mesh(place), shape(tensor));
       }
@@ -383,7 +383,7 @@ class Walker {
       Held held = *hold;
       return held;
     }
-    const bool completes = !hold->region.layout.complete() && need.complete();
+    const bool completes = !hold->region.layout->complete() && need.complete();
     // What rests, or is made of it once a step (the narrow copy of a parameter).
     const bool once = rests(tensor) || a_.blocks[graph_.tensor(tensor).producer.index()] ==
                                            BlockRef(BlockKind::kPrologue);
@@ -440,7 +440,7 @@ class Walker {
     TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere at place {}",
                   graph_.tensor(tensor).name, source.value);
     Held from = *hold;
-    if (!from.region.layout.complete()) {
+    if (!from.region.layout->complete()) {
       const Layout there = need_of(reader, operand_index(reader, tensor), place);
       from = complete(source, tensor, from, translate(there, mesh(place), mesh(source)), block,
                       reader.id);
@@ -724,7 +724,7 @@ class Walker {
 
   static Region step_region(const Walked& walked, int64_t step) {
     Region region{walked.need, walked.piece};
-    region.piece->step = step;
+    region.piece.own().step = step;
     return region;
   }
 
@@ -1023,7 +1023,7 @@ class Walker {
       Region region = making.home.region;
       if (making.piece) {  // each step another region
         region.piece = making.piece;
-        region.piece->step = step;
+        region.piece.own().step = step;
       }
       const bool fresh = making.first && (step == 0 || making.piece);
       const Write begins = making.across ? Write::kAddExceptFirst : Write::kSet;
@@ -1081,8 +1081,8 @@ class Walker {
     const StepPiece& loop = *making.piece;
     const auto region = [&](int64_t at, bool limited) {
       Region out{making.made, loop};
-      out.piece->step = at;
-      if (!limited) out.piece->queries = 0;
+      out.piece.own().step = at;
+      if (!limited) out.piece.own().queries = 0;
       return out;
     };
     Region part = region(step, true);
@@ -1158,7 +1158,7 @@ class Walker {
     const PlaceId place = place_of(op);
     const BlockRef block = block_of(op);
     const Held made = at(place).home.at(tensor);
-    if (!sharded_at_rest(tensor) || made.region.layout.complete()) return;
+    if (!sharded_at_rest(tensor) || made.region.layout->complete()) return;
     const Layout& rest = a_.homes[tensor.index()];
     // The parts of this micro-batch alone: set, not added.
     TextBuffer& parts = at(place).text.buffers[static_cast<size_t>(made.buffer)];
@@ -1220,7 +1220,7 @@ class Walker {
   void complete_early(TensorId tensor, PlaceId place, const Op& reader, BlockRef block,
                       bool summed) {
     const Held made = at(place).home.at(tensor);
-    if (made.region.layout.complete()) return;
+    if (made.region.layout->complete()) return;
     const KindInfo* kind = find_kind(reader.kind);
     const bool takes_parts = kind != nullptr && is_linear(reader) && place_of(reader) == place;
     if (takes_parts && !(summed && scales_alone(reader))) return;
@@ -1304,7 +1304,7 @@ class Walker {
       TESSERA_CHECK(hold != nullptr, "fetched tensor '{}' is held nowhere",
                     graph_.tensor(tensor).name);
       Held held = *hold;
-      if (!held.region.layout.complete()) {
+      if (!held.region.layout->complete()) {
         held = complete(place, tensor, held, std::nullopt, BlockKind::kUpdate,
                         graph_.tensor(tensor).producer);
       }

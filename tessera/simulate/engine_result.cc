@@ -14,7 +14,7 @@ Outcome Engine::outcome() {
     results_[p].end_s = actors_[p].d;
     results_[p].spent_s[static_cast<size_t>(Spent::kBubble)] += out.end_s - actors_[p].d;
   }
-  out.critical_path = critical_path();
+  if (path_) out.critical_path = critical_path();
   out.players = std::move(results_);
   out.events = std::move(trace_);
   std::stable_sort(out.events.begin(), out.events.end(), [](const auto& x, const auto& y) {

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "tessera/base/philox.h"
+#include "tessera/base/small_vector.h"
 #include "tessera/simulate/stretch.h"
 
 namespace tessera::engine {
@@ -33,7 +34,7 @@ struct Part {  // of a player in a transfer
 };
 enum class Phase : uint8_t { kGathering, kLatency, kTransfer, kDone };
 struct Transfer {
-  std::vector<Part> parts;
+  SmallVector<Part, 2> parts;
   Phase phase = Phase::kGathering;
   const Item* item = nullptr;  // of who issues or sends
   int64_t micro_batch = 0;
@@ -89,7 +90,7 @@ struct Event {
 
 class Engine {
  public:
-  explicit Engine(const Play& play);
+  Engine(const Play& play, const Timetable* when, Texts& texts);  // null: its own
   Result<Outcome> run();
 
  private:
@@ -150,8 +151,12 @@ class Engine {
 
   Actor& actor(int32_t p) { return actors_[static_cast<size_t>(p)]; }
   const Player& player(int32_t p) const { return play_.players[static_cast<size_t>(p)]; }
-  Text& text(int32_t index) { return texts_[static_cast<size_t>(index)]; }
-  const Text& text(int32_t index) const { return texts_[static_cast<size_t>(index)]; }
+  const std::vector<Run>& schedule(int32_t p) const { return *schedules_[static_cast<size_t>(p)]; }
+  const Run& run_of(int32_t p) const {
+    return schedule(p)[static_cast<size_t>(actors_[static_cast<size_t>(p)].run)];
+  }
+  const Text& text(int32_t index) const { return texts_[index]; }
+  std::vector<int64_t>& stretches_of(int32_t text);
   Transfer& transfer(int32_t t) { return transfers_[static_cast<size_t>(t)]; }
   Slot& slot(int32_t p, int32_t s) {
     return slots_[static_cast<size_t>(p)][static_cast<size_t>(s)];
@@ -159,11 +164,14 @@ class Engine {
 
   const Play& play_;
   std::vector<Actor> actors_;
-  std::deque<Text> texts_;                                       // addresses of items stay
-  std::vector<std::vector<std::array<int32_t, 4>>> text_index_;  // by player, block, first + 2 last
-  std::vector<std::vector<int32_t>> first_run_, last_run_;       // by player and block
-  std::vector<std::vector<Slot>> slots_;                         // by player
-  std::vector<std::vector<int32_t>> slot_base_;                  // by player and handle
+  Texts& texts_;
+  std::vector<const std::vector<Run>*> schedules_;  // by player
+  bool path_;                                       // keep what the critical path is made of
+  // By text and item, as differences: how often it was played in a stretch.
+  std::vector<std::vector<int64_t>> stretches_;
+  std::vector<std::vector<int32_t>> first_run_, last_run_;  // by player and block
+  std::vector<std::vector<Slot>> slots_;                    // by player
+  std::vector<std::vector<int32_t>> slot_base_;             // by player and handle
   std::deque<Transfer> transfers_;
   std::unordered_map<uint64_t, int32_t> meeting_;  // (match, ordinal) -> transfer
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
@@ -174,6 +182,7 @@ class Engine {
   uint64_t order_ = 0;
   int64_t played_ = 0;
   std::vector<DirectedUse> uses_;  // scratch
+  std::vector<Part*> parts_here_;  // scratch
 };
 
 }  // namespace tessera::engine

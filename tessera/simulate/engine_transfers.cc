@@ -48,7 +48,7 @@ int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch) {
 }
 
 void Engine::join(int32_t p, const Item& item) {
-  const Run& run = player(p).schedule[static_cast<size_t>(actor(p).run)];
+  const Run& run = run_of(p);
   const int32_t t = transfer_of(p, item, run.micro_batch);
   const int32_t s = slot_of(p, item);
   auto& queue = actor(p).queues[static_cast<size_t>(item.stream)];
@@ -66,7 +66,7 @@ void Engine::join(int32_t p, const Item& item) {
 
 // A collective of the player alone that began at `start`, which is past.
 void Engine::join_underway(int32_t p, const Item& item, double start_s) {
-  const Run& run = player(p).schedule[static_cast<size_t>(actor(p).run)];
+  const Run& run = run_of(p);
   const int32_t t = transfer_of(p, item, run.micro_batch);
   Transfer& moving = transfer(t);
   const int32_t s = slot_of(p, item);
@@ -283,7 +283,8 @@ void Engine::update_links(int32_t p) {
   a.links_see_compute = a.state == State::kComputing;
   if (a.active.empty()) return;
   uses_.clear();
-  std::vector<Part*> mine;
+  std::vector<Part*>& mine = parts_here_;
+  mine.clear();
   for (const int32_t t : a.active) {
     for (Part& part : transfer(t).parts) {
       if (part.player != p) continue;
@@ -292,10 +293,12 @@ void Engine::update_links(int32_t p) {
       break;
     }
   }
-  const std::vector<double> rates = uses_.size() == 1 ? std::vector<double>{1} : fair_rates(uses_);
+  const bool alone = uses_.size() == 1;
+  const std::vector<double> rates = alone ? std::vector<double>() : fair_rates(uses_);
   for (size_t i = 0; i < mine.size(); ++i) {
     const bool slowed = a.links_see_compute && mine[i]->item->use.inner > 0;
-    mine[i]->rate = slowed ? rates[i] / play_.rules.collective_slowdown : rates[i];
+    const double rate = alone ? 1 : rates[i];
+    mine[i]->rate = slowed ? rate / play_.rules.collective_slowdown : rate;
   }
   for (const int32_t t : a.active) set_rate(t);
 }

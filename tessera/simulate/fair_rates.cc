@@ -11,15 +11,15 @@ std::vector<double> fair_rates(const std::vector<DirectedUse>& uses) {
   constexpr double kFull = 1 + 1e-12;
   const size_t n = uses.size();
   std::vector<double> rates(n, 1);
-  std::vector<double> widest(n, 0);
   DirectedUse demand{};
   for (size_t i = 0; i < n; ++i) {
-    for (size_t r = 0; r < demand.size(); ++r) {
-      demand[r] += uses[i][r];
-      widest[i] = std::max(widest[i], uses[i][r]);
-    }
+    for (size_t r = 0; r < demand.size(); ++r) demand[r] += uses[i][r];
   }
   if (std::all_of(demand.begin(), demand.end(), [](double d) { return d <= kFull; })) return rates;
+  std::vector<double> widest(n, 0);
+  for (size_t i = 0; i < n; ++i) {
+    for (const double use : uses[i]) widest[i] = std::max(widest[i], use);
+  }
   std::vector<bool> fixed(n, false);
   DirectedUse left;
   left.fill(1);

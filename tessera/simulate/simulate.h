@@ -27,6 +27,7 @@ struct SimulateOptions {
   bool steady_state = false;
   bool micro_batch_time = false;  // Simulation::micro_batch
   bool memory_details = true;     // MemoryUse::timeline and at_peak
+  bool critical_path = true;      // Simulation::critical_path
   uint64_t seed = 0;              // of jitter, stragglers and failures
   double jitter = 0;              // relative standard deviation of each kernel's time
   std::vector<std::pair<int64_t, double>> stragglers;  // device, times slower
