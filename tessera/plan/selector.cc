@@ -69,7 +69,16 @@ Braces find_braces(std::string_view pattern, size_t open) {
 Glob::Glob(std::string_view pattern) : pattern_(pattern) {
   alternatives_ = expand(pattern_, 0, pattern_.size());
   if (alternatives_.size() > kMostAlternatives) alternatives_.clear();
-  for (const Sequence& sequence : alternatives_) ends_.push_back(ends_of(sequence));
+  if (alternatives_.empty()) last_.set();
+  for (const Sequence& sequence : alternatives_) {
+    const Ends& ends = ends_.emplace_back(ends_of(sequence));
+    const std::string& literal = ends.whole ? ends.head : ends.tail;
+    if (literal.empty()) {
+      last_.set();
+    } else {
+      last_.set(static_cast<unsigned char>(literal.back()));
+    }
+  }
 }
 
 Glob::Ends Glob::ends_of(const Sequence& sequence) {
@@ -233,7 +242,7 @@ PathIndex::PathIndex(const std::vector<std::string_view>& paths) {
       while (end < path.size() && !ends_prefix(path[end])) ++end;
       const Part part{parent, path.substr(begin, end - begin)};
       const auto [it, added] = known.try_emplace(part, static_cast<int>(nodes_.size()));
-      if (added) nodes_.push_back({path.substr(0, end), parent});
+      if (added) nodes_.push_back({path.substr(0, end), parent, path[end - 1]});
       parent = it->second;
       chain.emplace_back(end, parent);
       begin = end;
@@ -249,8 +258,9 @@ const std::vector<bool>& PathIndex::select(const std::string& pattern) {
   const Glob glob(pattern);
   std::vector<bool> hit(nodes_.size(), false);
   for (size_t n = 0; n < nodes_.size(); ++n) {
-    const int parent = nodes_[n].parent;
-    hit[n] = (parent >= 0 && hit[static_cast<size_t>(parent)]) || glob.matches(nodes_[n].text);
+    const Node& node = nodes_[n];
+    hit[n] = (node.parent >= 0 && hit[static_cast<size_t>(node.parent)]) ||
+             (glob.may_end(node.last) && glob.matches(node.text));
   }
   std::vector<bool>& selected = it->second;
   selected.resize(node_of_path_.size(), false);

@@ -12,6 +12,7 @@
 // not at all: 20 patterns on 10,000 paths take some tens of milliseconds.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -26,6 +27,8 @@ class Glob {
  public:
   explicit Glob(std::string_view pattern);
   bool matches(std::string_view text) const;
+  // Can a match end with this character?
+  bool may_end(char last) const { return last_.all() || last_[static_cast<unsigned char>(last)]; }
 
  private:
   struct Token {
@@ -52,6 +55,7 @@ class Glob {
   std::string pattern_;
   std::vector<Sequence> alternatives_;  // empty: too many; glob_match is asked
   std::vector<Ends> ends_;              // of each
+  std::bitset<256> last_;               // characters with which a match can end
 };
 
 class PathIndex {
@@ -65,6 +69,7 @@ class PathIndex {
   struct Node {
     std::string_view text;  // a prefix
     int parent = -1;        // the next shorter prefix; always an earlier node
+    char last = 0;          // character of the text
   };
   std::vector<Node> nodes_;
   std::vector<int> node_of_path_;

@@ -99,7 +99,7 @@ class Instantiation {
     out_.micro_batch_size = in.micro_batch_size;
   }
 
-  Result<Program> run() {
+  Result<Program> run(bool offsets) {
     for (const Here& here : here_) {
       at_ = &here;
       for (const TextBuffer& buffer : here.text->buffers) add_buffer(buffer);
@@ -118,7 +118,7 @@ class Instantiation {
     write_schedule();
     set_once();
     std::erase_if(out_.blocks, [](const auto& block) { return block.second.empty(); });
-    plan_memory(out_, graph_);
+    plan_memory(out_, offsets);
     return std::move(out_);
   }
 
@@ -621,8 +621,8 @@ class Instantiation {
 
 }  // namespace
 
-Result<Program> instantiate(const InstantiateInput& input, int rank) {
-  return Instantiation(input, rank).run();
+Result<Program> instantiate(const InstantiateInput& input, int rank, bool offsets) {
+  return Instantiation(input, rank).run(offsets);
 }
 
 }  // namespace tessera

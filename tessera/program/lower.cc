@@ -96,12 +96,12 @@ void Lowering::Impl::find_shapes() {
   }
 }
 
-Result<Program> Lowering::lower(int rank) const {
+Result<Program> Lowering::lower(int rank, bool offsets) const {
   if (rank < 0 || rank >= impl_->plan.ranks || impl_->plan.places_of(rank).empty()) {
     return invalid_input("rank " + std::to_string(rank) + " is in no stage's mesh (ranks: " +
                          std::to_string(impl_->plan.ranks) + ")");
   }
-  return instantiate(impl_->input(), rank);
+  return instantiate(impl_->input(), rank, offsets);
 }
 
 namespace {

@@ -91,7 +91,7 @@ int64_t place(std::vector<Item>& items, int64_t base, int64_t alignment) {
 
 class MemoryPlanner {
  public:
-  explicit MemoryPlanner(Program& program) : program_(program) {}
+  MemoryPlanner(Program& program, bool offsets) : program_(program), offsets_(offsets) {}
 
   void run() {
     find_order();
@@ -459,7 +459,12 @@ class MemoryPlanner {
       if (overlapping_) repeats_[k].push_back(start_[r] - line_[k]);
       if (!overlapping_ && k == 1) repeats_[0].push_back(start_[r] - line_[1]);
     }
-    for (Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) assign_tier(tier);
+    for (Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+      std::vector<Item> items;
+      SlotClasses classes;
+      const Resting resting = assign_resting(tier, items, classes);
+      if (offsets_) assign_tier(tier, resting, std::move(items), classes);
+    }
   }
 
   // Buffers that live from and to the same blocks of a micro-batch: one slot of all of them a
@@ -468,19 +473,23 @@ class MemoryPlanner {
     std::vector<Item> items;
     int64_t slots = 1;
   };
+  using SlotClasses = std::map<std::pair<size_t, size_t>, SlotClass>;
+  static int64_t alignment_of(Tier tier) {
+    return tier == Tier::kDisk ? kDiskAlignment : kAlignment;
+  }
+  struct Resting {               // of a tier's arena
+    int64_t base = 0, last = 0;  // where the others begin; the end of its last byte
+  };
 
-  void assign_tier(Tier tier) {
-    const int64_t alignment = tier == Tier::kDisk ? kDiskAlignment : kAlignment;
-    const auto aligned = [&](int64_t bytes) { return aligned_to(bytes, alignment); };
+  // What rests comes first. The others: items, and those of micro-batches in flight by class.
+  Resting assign_resting(Tier tier, std::vector<Item>& items, SlotClasses& classes) {
     int64_t base = 0, last = 0;
-    std::vector<Item> items;
-    std::map<std::pair<size_t, size_t>, SlotClass> classes;
     for (Buffer& buffer : program_.buffers) {
       if (buffer.tier != tier) continue;
       if (buffer.lifetime == Lifetime::kPersistent) {
         buffer.offset = base;
         if (buffer.bytes() > 0) last = base + buffer.bytes();
-        base += aligned(buffer.bytes());
+        base += aligned_to(buffer.bytes(), alignment_of(tier));
       } else if (buffer.lifetime == Lifetime::kMicroBatch && overlapping_) {
         const Touch& touch = touches_[buffer.id.index()];
         classes[{first_block(touch), free_block(touch)}].items.push_back(interval(buffer));
@@ -493,14 +502,22 @@ class MemoryPlanner {
         }
       }
     }
+    for (auto& [blocks, slots] : classes) {
+      slots.slots = slots_between(blocks.first, blocks.second);
+      for (const Item& item : slots.items) program_.buffers[item.buffer].slots = slots.slots;
+    }
+    return {base, last};
+  }
+
+  void assign_tier(Tier tier, const Resting& resting, std::vector<Item> items,
+                   SlotClasses& classes) {
+    const int64_t alignment = alignment_of(tier);
+    const auto aligned = [&](int64_t bytes) { return aligned_to(bytes, alignment); };
     std::vector<SlotClass*> by_index;
     for (auto& [blocks, slots] : classes) {
       const int64_t bytes = place(slots.items, 0, alignment);
-      slots.slots = slots_between(blocks.first, blocks.second);
-      for (const Item& item : slots.items) {
-        program_.buffers[item.buffer].slots = slots.slots;
+      for (const Item& item : slots.items)
         program_.buffers[item.buffer].slot_bytes = aligned(bytes);
-      }
       const int64_t all = (slots.slots - 1) * aligned(bytes) + bytes;
       Item all_slots{program_.buffers.size() + by_index.size(),
                      all,
@@ -515,7 +532,7 @@ class MemoryPlanner {
       items.push_back(all_slots);
       by_index.push_back(&slots);
     }
-    const int64_t end = std::max(last, place(items, base, alignment));
+    const int64_t end = std::max(resting.last, place(items, resting.base, alignment));
     for (const Item& item : items) {
       if (item.buffer < program_.buffers.size()) {
         program_.buffers[item.buffer].offset = item.offset;
@@ -528,6 +545,7 @@ class MemoryPlanner {
   }
 
   Program& program_;
+  bool offsets_;
   std::vector<BlockRef> order_;
   bool overlapping_ = false;
   // By positions in order_: does the first run behind the second in every micro-batch?
@@ -544,6 +562,6 @@ class MemoryPlanner {
 
 }  // namespace
 
-void plan_memory(Program& program, const Graph&) { MemoryPlanner(program).run(); }
+void plan_memory(Program& program, bool offsets) { MemoryPlanner(program, offsets).run(); }
 
 }  // namespace tessera

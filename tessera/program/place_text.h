@@ -188,7 +188,8 @@ struct InstantiateInput {
   ShapeRule rule;
   int64_t micro_batch_size = 0;
 };
-Result<Program> instantiate(const InstantiateInput& input, int rank);
-void plan_memory(Program& program, const Graph& graph);
+// `offsets`: as in Lowering::lower.
+Result<Program> instantiate(const InstantiateInput& input, int rank, bool offsets);
+void plan_memory(Program& program, bool offsets);
 
 }  // namespace tessera

@@ -212,7 +212,7 @@ int64_t NodeSharing::ranks_on_node(PlaceId place, int64_t device) const {
 
 Status Lowered::add(int rank) {
   if (programs.contains(rank)) return {};
-  TESSERA_TRY(Program program, lowering->lower(rank));
+  TESSERA_TRY(Program program, lowering->lower(rank, offsets));
   programs.emplace(rank, std::move(program));
   return {};
 }

@@ -220,9 +220,8 @@ class RunClock {
 class Emulation {
  public:
   Emulation(const Program& program, const Scratch& scratch, Style::Allocator kind)
-      : program_(program),
-        allocator_(AllocatorOptions{kind == Style::Allocator::kExpandable, 0}),
-        settles_after_(4 * program.blocks.size()) {
+      : allocator_(AllocatorOptions{kind == Style::Allocator::kExpandable, 0}),
+        settles_after_(4 * program.blocks.size() + most_slots(program)) {
     size_t instances = scratch.workspace_bytes.size();
     for (const Buffer& buffer : program.buffers) instances += static_cast<size_t>(buffer.slots);
     address_.assign(instances, kNone);
@@ -241,7 +240,7 @@ class Emulation {
     quiet_ = allocator_.peak_reserved_bytes() == reserved_ ? quiet_ + 1 : 0;
     reserved_ = allocator_.peak_reserved_bytes();
     if (alike) {
-      settled_ = settled_ || quiet_ > settles_after_ + most_slots();
+      settled_ = settled_ || quiet_ > settles_after_;
       return;
     }
     if (!std::exchange(settled_, false)) return;
@@ -253,13 +252,12 @@ class Emulation {
   int64_t peak_reserved() const { return allocator_.peak_reserved_bytes(); }
 
  private:
-  size_t most_slots() const {
+  static size_t most_slots(const Program& program) {
     int64_t slots = 1;
-    for (const Buffer& buffer : program_.buffers) slots = std::max(slots, buffer.slots);
+    for (const Buffer& buffer : program.buffers) slots = std::max(slots, buffer.slots);
     return static_cast<size_t>(slots);
   }
 
-  const Program& program_;
   CachingAllocator allocator_;
   static constexpr int64_t kNone = -1;
   std::vector<int64_t> address_;  // by instance: buffer and slot

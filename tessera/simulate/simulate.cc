@@ -271,6 +271,13 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   const Lowering& lowering = *impl_->lowered.lowering;
   TESSERA_TRY_VOID(check_size(lowering, cluster, options));
   OutlineKey key = key_of(cluster, options);
+  const bool offsets =
+      options.memory_details || options.style.allocator == Style::Allocator::kPlanned;
+  if (offsets && !impl_->lowered.offsets) {  // programs with offsets do for all
+    impl_->lowered.programs.clear();
+    impl_->lowered.offsets = true;
+    impl_->outline.reset();
+  }
   if (!impl_->outline || key != impl_->key) {
     impl_->outline.reset();
     TESSERA_TRY(impl_->outline, make_outline(impl_->lowered, cluster, options));
