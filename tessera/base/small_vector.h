@@ -98,10 +98,12 @@ class SmallVector {
     std::destroy(begin(), end());
     size_ = 0;
   }
-  void resize(size_t count) {
-    reserve(count);
+  void resize(size_t count, const T& value = T()) {
     while (size_ > count) pop_back();
-    while (size_ < count) emplace_back();
+    if (size_ == count) return;
+    const T copy = value;
+    reserve(count);
+    while (size_ < count) emplace_back(copy);
   }
   void assign(size_t count, const T& value) {
     const T copy = value;
@@ -186,6 +188,10 @@ class SmallVector {
   alignas(T) unsigned char storage_[N * sizeof(T)];
 };
 
+template <class T, size_t N, class Predicate>
+void erase_if(SmallVector<T, N>& list, const Predicate& predicate) {
+  list.erase(std::remove_if(list.begin(), list.end(), predicate), list.end());
+}
 // Removes all elements that are equal to the value.
 template <class T, size_t N>
 void erase_value(SmallVector<T, N>& list, const T& value) {

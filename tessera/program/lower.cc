@@ -109,11 +109,11 @@ namespace {
 // Something in the text that is not of the same size on all ranks, as a function of the coordinates
 // on some axes.
 struct Varying {
-  std::vector<AxisId> axes;
+  Axes axes;
   std::function<std::vector<int64_t>(const std::vector<int64_t>& coordinates)> sizes;
 };
 
-void add_axes(std::vector<AxisId>& to, const std::vector<AxisId>& axes) {
+void add_axes(Axes& to, const Axes& axes) {
   for (AxisId axis : axes) {
     if (std::find(to.begin(), to.end(), axis) == to.end()) to.push_back(axis);
   }
@@ -193,8 +193,8 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
 // Sizes for all coordinates on the axes of `what` other than `axis`, which is at `coordinate`.
 std::vector<int64_t> profile(const Varying& what, const Mesh& mesh, AxisId axis,
                              int64_t coordinate) {
-  std::vector<AxisId> others = what.axes;
-  std::erase(others, axis);
+  Axes others = what.axes;
+  erase_value(others, axis);
   std::vector<int64_t> coordinates(mesh.axes.size(), 0), out;
   coordinates[axis.index()] = coordinate;
   const std::function<void(size_t)> visit = [&](size_t next) {

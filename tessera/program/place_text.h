@@ -31,7 +31,7 @@ struct StepPiece {
   // Keys of a causal pair: the piece is left out (empty) on ranks all of whose queries lie before
   // it: the queries are what these axes cut of a dim of `queries` elements; 0: never left out.
   int64_t queries = 0;
-  std::vector<AxisId> query_axes;
+  Axes query_axes;
   bool skewed_by(AxisId axis) const {
     return std::any_of(skew.begin(), skew.end(), [&](const SkewAxis& s) { return s.axis == axis; });
   }
@@ -80,7 +80,7 @@ struct TextIssue {
   int handle = 0;
   CollectiveKind kind = CollectiveKind::kExchange;
   bool classify = false;  // kind follows from who holds and needs what
-  std::vector<AxisId> axes;
+  Axes axes;
   std::optional<Combiner> combiner;
   std::vector<TextTransfer> transfers;
   std::optional<Compression> compression;  // unset with `classify`: of the kind that follows

@@ -63,7 +63,7 @@ struct FetchedSteps {
   TensorId tensor;
   BlockRef block;
   Region region;  // of step 0
-  std::vector<AxisId> axes;
+  Axes axes;
   std::vector<Held> by_step;
   OpId last_reader;
 };
@@ -544,15 +544,15 @@ class Walker {
   // are to be summed), if the reader does not use that axis for this operand.
   Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold,
                        PlaceId place, TensorId tensor) const {
-    const auto extended = [&](const std::vector<AxisId>& axes) {
+    const auto extended = [&](const Axes& axes) {
       Layout out = need;
       out.grain[piece.dim] = piece.grain;  // as the steps cut it
       for (AxisId axis : axes) out.shards[piece.dim].push_back(axis);
       return normalise(std::move(out), mesh(place), shape(tensor));
     };
-    const std::vector<AxisId>& held = hold.shards[piece.dim];
+    const Axes& held = hold.shards[piece.dim];
     if (piece.order == StepOrder::kNested) {
-      std::vector<AxisId> axes;
+      Axes axes;
       for (const SkewAxis& skew : piece.skew) axes.push_back(skew.axis);
       const bool fits = std::all_of(axes.begin(), axes.end(), [&](AxisId axis) {
         return !need.uses(axis) && hold.uses(axis);
@@ -628,7 +628,7 @@ class Walker {
     Held staged;  // what the steps take from
     Layout need;  // loop left out
     std::optional<StepPiece> piece;
-    std::vector<AxisId> axes;  // over which the looped dim is held sharded; none: local
+    Axes axes;  // over which the looped dim is held sharded; none: local
     std::vector<Held> by_step;
     std::optional<Held> early;      // of a nested loop: the piece of the next outer step
     FetchedSteps* known = nullptr;  // fetched already, for an op shortly before
@@ -694,7 +694,7 @@ class Walker {
     // the neighbour had the piece in the step before, so pieces travel around a ring. Nested: inner
     // rings start from what the neighbour on the outer axes had when its inner ring started.
     const StepPiece& piece = *walked.piece;
-    const auto move = [&](const Held& source, int64_t to, std::vector<AxisId> axes) {
+    const auto move = [&](const Held& source, int64_t to, Axes axes) {
       return send_step(op, operand, source, step_region(walked, to), std::move(axes), place, block,
                        to);
     };
@@ -702,7 +702,7 @@ class Walker {
       walked.by_step.push_back(walked.staged);
       walked.by_step.back().region = step_region(walked, 0);
     } else if (piece.order == StepOrder::kNested && starts_at_home(piece, walked.axes, place)) {
-      const std::vector<AxisId> inner = {piece.skew.back().axis};
+      const Axes inner = {piece.skew.back().axis};
       walked.by_step.push_back(step % inner_steps(piece, place) == 0
                                    ? *std::exchange(walked.early, std::nullopt)
                                    : move(walked.by_step.back(), step, inner));
@@ -716,7 +716,7 @@ class Walker {
     if (piece.order != StepOrder::kNested || !starts_at_home(piece, walked.axes, place)) return;
     const int64_t inner = inner_steps(piece, place);
     if (step % inner != 0 || step + inner >= piece.steps) return;
-    std::vector<AxisId> outer;  // one step outwards: at least the last digit but one moves
+    Axes outer;  // one step outwards: at least the last digit but one moves
     for (size_t i = 0; i + 1 < piece.skew.size(); ++i) outer.push_back(piece.skew[i].axis);
     const Held source = walked.by_step.back();
     walked.early = move(source, step + inner, outer);
@@ -729,8 +729,8 @@ class Walker {
   }
 
   // A step's piece from where it is held.
-  Held send_step(const Op& op, size_t operand, const Held& source, Region region,
-                 std::vector<AxisId> axes, PlaceId place, BlockRef block, int64_t step) {
+  Held send_step(const Op& op, size_t operand, const Held& source, Region region, Axes axes,
+                 PlaceId place, BlockRef block, int64_t step) {
     settle(place, source, block, op.id);
     Held held;
     held.region = std::move(region);
@@ -748,8 +748,7 @@ class Walker {
   }
 
   // Is the piece of step 0 the rank's own shard over `axes`?
-  bool starts_at_home(const StepPiece& piece, const std::vector<AxisId>& axes,
-                      PlaceId place) const {
+  bool starts_at_home(const StepPiece& piece, const Axes& axes, PlaceId place) const {
     int64_t product = 1;
     for (AxisId axis : axes) product *= mesh(place).axis(axis).size;
     const bool same =
@@ -771,7 +770,7 @@ class Walker {
     const int key = loop_of(plan).op_dim;
     const int query = op.annotation.dims[static_cast<size_t>(key)].causal_of;
     if (query < 0) return;
-    const std::vector<AxisId>& axes = plan.dims[static_cast<size_t>(query)].axes;
+    const Axes& axes = plan.dims[static_cast<size_t>(query)].axes;
     const bool falls = std::all_of(piece.skew.begin(), piece.skew.end(),
                                    [](const SkewAxis& skew) { return skew.falls; });
     if (piece.order != StepOrder::kAligned && (!falls || !starts_at_home(piece, axes, place)))
@@ -842,7 +841,7 @@ class Walker {
     std::optional<AxisId> reduce_axis;  // each step's part is reduced to its holder on this axis
     // Parts travel: the sum of a piece moves along these axes as the piece itself does, each rank
     // adds its part, and the last move brings it home.
-    std::vector<AxisId> travel_axes;
+    Axes travel_axes;
     Held sum;  // of this step's piece, on its way from where it was a step before
     Layout made;
   };
@@ -871,10 +870,10 @@ class Walker {
       return making;
     }
     Layout home = making.made;
-    const std::vector<AxisId> axes = homeward_axes(making, tensor, place);
+    const Axes axes = homeward_axes(making, tensor, place);
     if (!axes.empty()) home.grain[making.piece->dim] = making.piece->grain;
     for (AxisId axis : axes) {
-      std::erase(home.partial, axis);
+      erase_value(home.partial, axis);
       home.shards[making.piece->dim].push_back(axis);
     }
     home = normalise(std::move(home), mesh(place), shape(tensor));
@@ -909,14 +908,14 @@ class Walker {
 
   // Axes over which the steps make parts of pieces that are at home sharded over these axes: a
   // part need not wait for the others. Empty: parts are collected, and merged at the end.
-  std::vector<AxisId> homeward_axes(const Making& making, TensorId tensor, PlaceId place) {
+  Axes homeward_axes(const Making& making, TensorId tensor, PlaceId place) {
     if (!making.piece || making.made.combiner != Combiner::kSum) return {};
     const StepPiece& piece = *making.piece;
     const std::optional<Layout> target = destination(tensor, place, making.made);
-    std::vector<AxisId> extended = making.made.shards[piece.dim];
+    Axes extended = making.made.shards[piece.dim];
     if (!target || target->shards[piece.dim].size() <= extended.size()) return {};
-    const std::vector<AxisId>& wanted = target->shards[piece.dim];
-    std::vector<AxisId> axes = {wanted[extended.size()]};
+    const Axes& wanted = target->shards[piece.dim];
+    Axes axes = {wanted[extended.size()]};
     if (piece.order == StepOrder::kNested) {
       axes.clear();
       for (const SkewAxis& skew : piece.skew) axes.push_back(skew.axis);
@@ -925,13 +924,13 @@ class Walker {
       return {};
     }
     extended.insert(extended.end(), axes.begin(), axes.end());
-    const std::vector<AxisId>& partial = making.made.partial;
+    const Axes& partial = making.made.partial;
     const bool parts = std::all_of(axes.begin(), axes.end(), [&](AxisId axis) {
       return std::find(partial.begin(), partial.end(), axis) != partial.end();
     });
     const bool homeward = extended.size() <= wanted.size() &&
                           std::equal(extended.begin(), extended.end(), wanted.begin());
-    return parts && homeward ? axes : std::vector<AxisId>{};
+    return parts && homeward ? axes : Axes{};
   }
 
   // The layout in which the first reader of a tensor wants it (time loops included as far as an

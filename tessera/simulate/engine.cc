@@ -57,7 +57,7 @@ Result<Outcome> Engine::run() {
         if (a.state == State::kStretch) finish_stretch(event.who);
         advance(event.who);
         if (!a.active.empty() && (a.state == State::kComputing) != a.links_see_compute) {
-          update_links(event.who);
+          update_slowing(event.who);
         }
         if (a.loading && a.state != State::kComputing) {
           a.loading = false;
@@ -311,8 +311,8 @@ void Engine::attribute_wait(int32_t p, int32_t t) {
   spend(p, std::min(done.end, now_), done.item->spent, done.item->label);
 }
 
-const Part* Engine::part_of(int32_t p, int32_t t) const {
-  for (const Part& part : transfers_[static_cast<size_t>(t)].parts) {
+Part* Engine::part_of(int32_t p, int32_t t) {
+  for (Part& part : transfer(t).parts) {
     if (part.player == p) return &part;
   }
   return nullptr;

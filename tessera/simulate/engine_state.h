@@ -30,7 +30,8 @@ struct Part {  // of a player in a transfer
   BlockRef block;       // where the player's item stands
   bool queued = false;  // stands in the queue of a stream (a receive does not)
   int32_t before = -1;  // the transfer before it in that queue, if it had to wait for one
-  double rate = 1;      // what the player's links and compute allow
+  double share = 1;     // of its full speed, as the player's links allow
+  double rate = 1;      // the same as compute beside it allows
 };
 enum class Phase : uint8_t { kGathering, kLatency, kTransfer, kDone };
 struct Transfer {
@@ -110,7 +111,7 @@ class Engine {
   void resume(int32_t p, int32_t t);
   void attribute_wait(int32_t p, int32_t t);
   void expose(int32_t p, int32_t t);
-  const Part* part_of(int32_t p, int32_t t) const;
+  Part* part_of(int32_t p, int32_t t);
   void finish_player(int32_t p);
   void account_stretches();
   double noise(int32_t p, const Item& item) const;
@@ -133,6 +134,7 @@ class Engine {
   void finish_transfer(int32_t t);
   void count_part(const Transfer& done, const Part& part);
   void update_links(int32_t p);
+  void update_slowing(int32_t p);
   void update_compute(int32_t p);
   void set_rate(int32_t t);
   double crowd(int32_t pool) const;

@@ -53,7 +53,7 @@ void Engine::join(int32_t p, const Item& item) {
   const int32_t s = slot_of(p, item);
   auto& queue = actor(p).queues[static_cast<size_t>(item.stream)];
   const int32_t before = queue.empty() ? -1 : queue.back();
-  transfer(t).parts.push_back({p, s, &item, text(actor(p).text).ref, true, before, 1});
+  transfer(t).parts.push_back({p, s, &item, text(actor(p).text).ref, true, before});
   transfer(t).last = p;
   transfer(t).ready = now_;
   slot(p, s) = {t, -1};
@@ -70,7 +70,7 @@ void Engine::join_underway(int32_t p, const Item& item, double start_s) {
   const int32_t t = transfer_of(p, item, run.micro_batch);
   Transfer& moving = transfer(t);
   const int32_t s = slot_of(p, item);
-  moving.parts.push_back({p, s, &item, text(actor(p).text).ref, true, -1, 1});
+  moving.parts.push_back({p, s, &item, text(actor(p).text).ref, true, -1});
   moving.last = p;
   moving.ready = moving.start = start_s;
   moving.heads = 1;
@@ -93,7 +93,7 @@ void Engine::post(int32_t p, const Item& item, int64_t micro_batch, BlockRef blo
   const auto handle = static_cast<size_t>(item.handle);
   int32_t s = slot_base_[static_cast<size_t>(p)][handle];
   if (player(p).handles[handle].each_micro_batch) s += static_cast<int32_t>(micro_batch);
-  message.parts.push_back({p, s, &item, block, false, -1, 1});
+  message.parts.push_back({p, s, &item, block, false, -1});
   message.posted = true;
   if (message.phase == Phase::kDone) {
     slot(p, s) = {t, message.end};
@@ -279,26 +279,32 @@ void Engine::update_compute(int32_t p) {
 
 // Shares of the player's links; then the rates of the transfers concerned.
 void Engine::update_links(int32_t p) {
-  Actor& a = actor(p);
-  a.links_see_compute = a.state == State::kComputing;
-  if (a.active.empty()) return;
+  const Actor& a = actor(p);
+  if (a.active.empty()) return update_slowing(p);
   uses_.clear();
   std::vector<Part*>& mine = parts_here_;
   mine.clear();
   for (const int32_t t : a.active) {
-    for (Part& part : transfer(t).parts) {
-      if (part.player != p) continue;
-      mine.push_back(&part);
-      uses_.push_back(directed(part));
-      break;
-    }
+    mine.push_back(part_of(p, t));
+    uses_.push_back(directed(*mine.back()));
   }
-  const bool alone = uses_.size() == 1;
-  const std::vector<double> rates = alone ? std::vector<double>() : fair_rates(uses_);
-  for (size_t i = 0; i < mine.size(); ++i) {
-    const bool slowed = a.links_see_compute && mine[i]->item->use.inner > 0;
-    const double rate = alone ? 1 : rates[i];
-    mine[i]->rate = slowed ? rate / play_.rules.collective_slowdown : rate;
+  if (mine.size() == 1) {
+    mine[0]->share = 1;
+  } else {
+    const std::vector<double> shares = fair_rates(uses_);
+    for (size_t i = 0; i < mine.size(); ++i) mine[i]->share = shares[i];
+  }
+  update_slowing(p);
+}
+
+// Compute begins or ends beside the player's transfers.
+void Engine::update_slowing(int32_t p) {
+  Actor& a = actor(p);
+  a.links_see_compute = a.state == State::kComputing;
+  for (const int32_t t : a.active) {
+    Part& mine = *part_of(p, t);
+    const bool slowed = a.links_see_compute && mine.item->use.inner > 0;
+    mine.rate = slowed ? mine.share / play_.rules.collective_slowdown : mine.share;
   }
   for (const int32_t t : a.active) set_rate(t);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "tessera/base/text.h"
@@ -82,7 +83,7 @@ struct Shared {  // by all players
   Works works;
   Numbers matches = {};
   std::map<Key, Crossing> crossings = {};
-  std::map<std::string, int32_t> labels = {};
+  std::unordered_map<std::string, int32_t> labels = {};  // for look-up only
   std::map<PricedCollective, int32_t> collectives = {};
   std::map<PricedMessage, int32_t> messages = {};
   std::map<PricedCopy, int32_t> copies = {};
@@ -94,8 +95,11 @@ struct Shared {  // by all players
   }
   int32_t class_of(int rank) const { return out.classes.of_rank[static_cast<size_t>(rank)]; }
   int32_t label(const std::string& name, const std::string& what) {
+    std::string key;
+    key.reserve(what.size() + name.size() + 1);
+    key.append(what).append("\n").append(name);
     const auto [it, fresh] =
-        labels.try_emplace(what + "\n" + name, static_cast<int32_t>(labels.size()));
+        labels.try_emplace(std::move(key), static_cast<int32_t>(labels.size()));
     if (fresh) {
       out.play.labels.push_back(name);
       out.what.push_back(what);
