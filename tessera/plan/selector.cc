@@ -195,6 +195,19 @@ bool Glob::matches(const Sequence& sequence, std::string_view text) {
   }
 }
 
+bool Glob::may_begin(std::string_view text) const {
+  const auto begins = [&](const Sequence& sequence) {
+    size_t position = 0;
+    for (const Token& token : sequence) {
+      if (position == text.size() || token.kind == Token::Kind::kStar) return true;
+      position = step(token, text, position);
+      if (position == std::string_view::npos) return false;
+    }
+    return false;  // a match would end here
+  };
+  return alternatives_.empty() || std::any_of(alternatives_.begin(), alternatives_.end(), begins);
+}
+
 bool Glob::matches(std::string_view text) const {
   if (alternatives_.empty()) return glob_match(pattern_, text);
   for (size_t i = 0; i < alternatives_.size(); ++i) {
@@ -256,16 +269,24 @@ const std::vector<bool>& PathIndex::select(const std::string& pattern) {
   const auto [it, added] = cache_.try_emplace(pattern);
   if (!added) return it->second;
   const Glob glob(pattern);
-  std::vector<bool> hit(nodes_.size(), false);
+  enum class Below : uint8_t { kMayHit, kHit, kNever };  // a prefix, what goes on behind it
+  std::vector<Below> below(nodes_.size(), Below::kMayHit);
   for (size_t n = 0; n < nodes_.size(); ++n) {
     const Node& node = nodes_[n];
-    hit[n] = (node.parent >= 0 && hit[static_cast<size_t>(node.parent)]) ||
-             (glob.may_end(node.last) && glob.matches(node.text));
+    if (node.parent >= 0) below[n] = below[static_cast<size_t>(node.parent)];
+    if (below[n] != Below::kMayHit) continue;
+    if (glob.may_end(node.last) && glob.matches(node.text)) {
+      below[n] = Below::kHit;
+    } else if (node.parent < 0 ||  // longer ones are mostly refused by their last character
+               nodes_[static_cast<size_t>(node.parent)].parent < 0) {
+      if (!glob.may_begin(node.text)) below[n] = Below::kNever;
+    }
   }
   std::vector<bool>& selected = it->second;
   selected.resize(node_of_path_.size(), false);
   for (size_t i = 0; i < node_of_path_.size(); ++i) {
-    if (node_of_path_[i] >= 0) selected[i] = hit[static_cast<size_t>(node_of_path_[i])];
+    if (node_of_path_[i] >= 0)
+      selected[i] = below[static_cast<size_t>(node_of_path_[i])] == Below::kHit;
   }
   return selected;
 }

@@ -27,6 +27,8 @@ class Glob {
  public:
   explicit Glob(std::string_view pattern);
   bool matches(std::string_view text) const;
+  // Can a longer text that begins with this one match? True where it would take a search to tell.
+  bool may_begin(std::string_view text) const;
   // Can a match end with this character?
   bool may_end(char last) const { return last_.all() || last_[static_cast<unsigned char>(last)]; }
 

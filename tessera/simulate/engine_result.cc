@@ -105,12 +105,15 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
     for (const auto& queue : a.queues) {
       if (t < 0 && !queue.empty()) t = queue.front();
     }
-    for (const auto& [key, open] : meeting_) {  // receives that never come: the first by number
-      const Transfer& gathering = transfers_[static_cast<size_t>(open)];
-      if (gathering.phase == Phase::kDone) continue;
+    // Receives that never come: the first by number.
+    for (size_t open = 0; open < transfers_.size(); ++open) {
+      const Transfer& gathering = transfers_[open];
+      if (gathering.item->match < 0 || gathering.phase == Phase::kDone) continue;
       const bool mine = std::any_of(gathering.parts.begin(), gathering.parts.end(),
                                     [&](const Part& part) { return part.player == p; });
-      if (mine && (t < 0 || open < t)) t = open;
+      if (!mine) continue;
+      if (t < 0 || static_cast<int32_t>(open) < t) t = static_cast<int32_t>(open);
+      break;
     }
   }
   const std::string me = fmt::format("rank {}", play_.players[static_cast<size_t>(p)].rank);

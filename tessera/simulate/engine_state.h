@@ -175,7 +175,8 @@ class Engine {
   std::vector<std::vector<Slot>> slots_;                    // by player
   std::vector<std::vector<int32_t>> slot_base_;             // by player and handle
   std::deque<Transfer> transfers_;
-  std::unordered_map<uint64_t, int32_t> meeting_;  // (match, ordinal) -> transfer
+  // The transfers in which the k-th arrivals at a match meet, by match and k; -1: none yet.
+  std::vector<std::vector<int32_t>> meeting_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<PlayerResult> results_;
   std::vector<double> loads_;  // of each pool: ranks at work

@@ -8,11 +8,6 @@
 namespace tessera::engine {
 namespace {
 
-uint64_t meeting_key(int32_t match, int32_t ordinal) {
-  return (static_cast<uint64_t>(static_cast<uint32_t>(match)) << 32) |
-         static_cast<uint32_t>(ordinal);
-}
-
 DirectedUse directed(const Part& part) {
   const LinkUse& use = part.item->use;
   switch (part.item->kind) {
@@ -39,12 +34,16 @@ int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch) {
   };
   if (item.match < 0) return make();
   const bool message = item.kind != ItemKind::kIssue;
-  const int32_t ordinal = message ? static_cast<int32_t>(micro_batch) : actor(p).came[item.match]++;
-  const auto [it, is_new] = meeting_.try_emplace(meeting_key(item.match, ordinal), -1);
-  if (is_new) it->second = make();
-  Transfer& found = transfer(it->second);
+  const auto ordinal =
+      static_cast<size_t>(message ? micro_batch : int64_t{actor(p).came[item.match]++});
+  const auto match = static_cast<size_t>(item.match);
+  if (meeting_.size() <= match) meeting_.resize(match + 1);
+  std::vector<int32_t>& here = meeting_[match];
+  if (here.size() <= ordinal) here.resize(ordinal + 1, -1);
+  if (here[ordinal] < 0) here[ordinal] = make();
+  Transfer& found = transfer(here[ordinal]);
   if (item.kind != ItemKind::kReceive) found.item = &item;
-  return it->second;
+  return here[ordinal];
 }
 
 void Engine::join(int32_t p, const Item& item) {

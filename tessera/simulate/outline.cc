@@ -321,7 +321,21 @@ class PlayerOutline {
     return message_bytes(issue.codec, issue.dtype, elements);
   }
 
-  int64_t sent_bytes(const Issue& issue, const Group& group) const {
+  // Equal layers send alike: who holds and needs what is listed once in a program.
+  int64_t sent_bytes(const Issue& issue, const Group& group) {
+    if (issue.codec) return count_sent_bytes(issue, group);
+    Key key{issue.group, static_cast<int64_t>(issue.kind), static_cast<int64_t>(issue.dtype),
+            issue.combiner ? static_cast<int64_t>(*issue.combiner) : -1};
+    for (const Transfer& transfer : issue.transfers) {
+      for (const SharedBoxes* boxes : {&transfer.hold, &transfer.need})
+        key.push_back(static_cast<int64_t>(reinterpret_cast<intptr_t>(&boxes->list())));
+    }
+    const auto [it, fresh] = sent_bytes_.try_emplace(std::move(key), 0);
+    if (fresh) it->second = count_sent_bytes(issue, group);
+    return it->second;
+  }
+
+  int64_t count_sent_bytes(const Issue& issue, const Group& group) const {
     std::vector<Redistribution> arrays;
     for (const Transfer& transfer : issue.transfers) {
       arrays.push_back({issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
@@ -541,6 +555,7 @@ class PlayerOutline {
   std::vector<GroupFacts> groups_;
   std::map<std::pair<std::string, std::string>, int32_t> accounts_;
   std::map<int, int32_t> message_streams_;
+  std::map<Key, int64_t> sent_bytes_;  // by group, kind, dtype, combiner and lists of boxes
   std::map<Key, int64_t> seen_;
   std::map<Key, int32_t> sent_, received_;
   std::map<std::pair<BlockRef, size_t>, size_t> deferred_;  // wait -> issue
