@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-slow demo bench accuracy format lint planning clean
+.PHONY: help setup build test test-slow demo bench accuracy calibrate format lint planning clean
 
 help: ## this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -28,6 +28,10 @@ bench: build ## the benchmarks
 
 accuracy: build ## predict the published runs and write docs/accuracy.md
 	@build/tessera accuracy data/published-throughput.csv --threads 2 -o docs/accuracy.md
+
+calibrate: build ## fit the constants of predictions to the published runs, also without each source (half an hour)
+	@scripts/calibrate build/tessera data/published-throughput.csv --threads 2 \
+	  --constants scripts/calibration/constants.toml --out build/fitted-constants.toml
 
 planning: ## build and test the planning half alone, without libtorch and MPI
 	@scripts/setup --planning

@@ -75,9 +75,9 @@ if(NOT TESSERA_USE_MIMALLOC STREQUAL "OFF" AND NOT TESSERA_ENABLE_ASAN AND NOT T
   find_package(mimalloc QUIET)
 endif()
 tessera_optional("mimalloc" TESSERA_USE_MIMALLOC "${mimalloc_FOUND}" TESSERA_HAVE_MIMALLOC)
-add_library(tessera_allocator INTERFACE)
+add_library(tessera_heap INTERFACE)
 if(TESSERA_HAVE_MIMALLOC)
   # Nothing refers to it: it replaces malloc and operator new by being loaded.
-  target_link_libraries(tessera_allocator INTERFACE -Wl,--push-state,--no-as-needed mimalloc -Wl,--pop-state)
-  target_sources(tessera_allocator INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}/tessera/allocator/options.cc")
+  target_link_libraries(tessera_heap INTERFACE -Wl,--push-state,--no-as-needed mimalloc -Wl,--pop-state)
+  target_sources(tessera_heap INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}/tessera/heap/options.cc")
 endif()

@@ -12,8 +12,10 @@
 #include "tessera/cli/output.h"
 #include "tessera/cli/planning.h"
 #include "tessera/cost/figure.h"
+#include "tessera/simulate/chakra.h"
 #include "tessera/simulate/chrome_trace.h"
 #include "tessera/simulate/fit.h"
+#include "tessera/simulate/traffic_json.h"
 
 namespace tessera::cli {
 namespace {
@@ -27,7 +29,7 @@ struct Options {
   double jitter = 0, failures = 0, restart_s = 0;
   uint64_t seed = 0;
   bool no_fold = false, json = false;
-  std::string trace;
+  std::string trace, chakra;
 };
 
 constexpr std::array<CostSource, 5> kSources = {CostSource::kMeasured, CostSource::kInterpolated,
@@ -55,9 +57,10 @@ std::string seconds(double s) {
 }
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
-struct Totals {                        // over all ranks
-  std::array<double, kSpent> share{};  // of ranks x step
-  int64_t peak_memory = 0;
+struct Totals {                         // over all ranks
+  std::array<double, kSpent> share{};   // of ranks x step
+  const RankResult* fullest = nullptr;  // whose device needs the most memory
+  int64_t peak_memory() const { return fullest == nullptr ? 0 : fullest->memory.total_bytes(); }
 };
 Totals totals_of(const Simulation& s) {
   Totals out;
@@ -66,7 +69,7 @@ Totals totals_of(const Simulation& s) {
       out.share[i] += role.spent_s[i] * static_cast<double>(role.ranks) /
                       (s.step_time_s * static_cast<double>(s.ranks));
     }
-    out.peak_memory = std::max(out.peak_memory, role.memory.total_bytes());
+    if (role.memory.total_bytes() > out.peak_memory()) out.fullest = &role;
   }
   return out;
 }
@@ -81,17 +84,24 @@ Json spent_json(const std::array<double, kSpent>& spent) {
   return out;
 }
 
-Json role_json(const RankResult& role) {
-  Json traffic = Json::array();
-  for (const TrafficRow& row : role.traffic) {
-    traffic.push_back({{"kind", row.kind},
-                       {"axes", row.axes},
-                       {"count", row.count},
-                       {"bytes", row.bytes},
-                       {"busy_s", row.seconds},
-                       {"exposed_s", row.exposed_s},
-                       {"algorithm", row.algorithm}});
+// The parts of peak_memory_bytes, and the largest of what is live at the peak.
+Json memory_json(const MemoryUse& memory) {
+  constexpr size_t kMostNamed = 20;
+  Json at_peak = Json::array();
+  for (const LiveBuffer& live : memory.at_peak) {
+    if (at_peak.size() == kMostNamed) break;
+    at_peak.push_back({{"name", live.name}, {"what", live.what}, {"bytes", live.bytes}});
   }
+  return {{"buffers_bytes", memory.peak_bytes},
+          {"reserved_bytes", memory.reserved_bytes},
+          {"overhead_bytes", memory.overhead_bytes},
+          {"low_bytes", std::llround(memory.low)},
+          {"high_bytes", std::llround(memory.high)},
+          {"peak_time_s", memory.peak_time_s},
+          {"at_peak", std::move(at_peak)}};
+}
+
+Json role_json(const RankResult& role) {
   Json busy = Json::object();
   for (size_t i = 1; i < kLanes; ++i) {
     busy[std::string(lane_name(static_cast<Lane>(i)))] = role.busy_s[i];
@@ -103,7 +113,8 @@ Json role_json(const RankResult& role) {
           {"busy_s", std::move(busy)},
           {"flops", role.flops},
           {"peak_memory_bytes", role.memory.total_bytes()},
-          {"traffic", std::move(traffic)}};
+          {"memory", memory_json(role.memory)},
+          {"traffic", traffic_json(role.traffic)}};
 }
 
 std::string to_json(const Options& options, const Planned& planned, const Cluster& cluster,
@@ -136,7 +147,7 @@ std::string to_json(const Options& options, const Planned& planned, const Cluste
               {"mfu", s.mfu()},
               {"model_flops", s.model_flops},
               {"hardware_flops", s.hardware_flops},
-              {"peak_memory_bytes", totals.peak_memory},
+              {"peak_memory_bytes", totals.peak_memory()},
               {"fits", !find_shortage(s, cluster).has_value()},
               {"bubble", share(Spent::kBubble)},
               {"exposed_communication", share(Spent::kCollective) + share(Spent::kMessage)},
@@ -189,6 +200,14 @@ std::string traffic_table(const Simulation& s) {
          table.to_string();
 }
 
+// What is live at the peak.
+std::string live_text(const MemoryUse& memory) {
+  std::vector<std::string> parts;
+  for (const auto& [what, bytes] : live_by_kind(memory))
+    parts.push_back(fmt::format("{} {}", what, short_bytes(bytes)));
+  return parts.empty() ? "" : ": " + join(parts, ", ");
+}
+
 // What lies on the critical path, by kind.
 std::string path_text(const Simulation& s) {
   std::array<double, kSpent> spent{};
@@ -213,14 +232,15 @@ std::string to_text(const Options& options, const Planned& planned, const Cluste
       "{} under {} on {} ({}), style {}\n\n"
       "step            {} (uncertainty {})\n"
       "throughput      {} tokens/s, {}FLOP/s a device, MFU {}\n"
-      "peak memory     {} of {} a device\n"
+      "peak memory     {} of {} a device{}\n"
       "device time     bubble {}, exposed communication {}, host-bound {}, recompute {}\n",
       planned.model.spec, options.plan, cluster.name, plural(s.ranks, "rank"), to_string(style),
       seconds(s.step_time_s), percent(s.uncertainty), grouped(std::llround(s.tokens_per_s())),
-      short_number(s.flops_per_device()), percent(s.mfu()), short_bytes(totals.peak_memory),
-      short_bytes(cluster.type_of(0).device.memory_bytes), percent(share(Spent::kBubble)),
-      percent(share(Spent::kCollective) + share(Spent::kMessage)), percent(share(Spent::kHost)),
-      percent(share(Spent::kRecompute)));
+      short_number(s.flops_per_device()), percent(s.mfu()), short_bytes(totals.peak_memory()),
+      short_bytes(cluster.type_of(0).device.memory_bytes),
+      totals.fullest == nullptr ? "" : live_text(totals.fullest->memory),
+      percent(share(Spent::kBubble)), percent(share(Spent::kCollective) + share(Spent::kMessage)),
+      percent(share(Spent::kHost)), percent(share(Spent::kRecompute)));
   if (s.failure_loss_s > 0) {
     out += fmt::format("failures        {} a step lost besides (expected)\n",
                        seconds(s.failure_loss_s));
@@ -251,9 +271,11 @@ Result<int> run_simulate(const Options& options) {
   simulated.failures_a_device_year = options.failures;
   simulated.restart_s = options.restart_s;
   TESSERA_TRY(const Planned planned, make_planned(options.model, options.plan, options.batch));
-  simulated.events = !options.trace.empty();
+  simulated.events = !options.trace.empty() || !options.chakra.empty();
   TESSERA_TRY(const Simulation result, simulate(*planned.lowering, cluster, simulated));
   if (!options.trace.empty()) TESSERA_TRY_VOID(write_file(options.trace, to_chrome_trace(result)));
+  if (!options.chakra.empty())
+    TESSERA_TRY_VOID(write_chakra(*planned.lowering, result, options.chakra));
   simulated.events = false;
   const int printed =
       print(options.json ? to_json(options, planned, cluster, simulated.style, result)
@@ -298,6 +320,11 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_flag("--no-fold", options->no_fold, "Play every rank, not one of each kind");
   command->add_option("--trace", options->trace,
                       "Write the step as a Chrome trace (docs/reference/traces.md)");
+  command
+      ->add_option("--chakra", options->chakra,
+                   "Write PREFIX.<rank>.et for each rank, for network simulators, and the "
+                   "groups' members as PREFIX.groups.json")
+      ->type_name("PREFIX");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
       "Examples:\n"

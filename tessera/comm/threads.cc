@@ -242,12 +242,7 @@ class MeetingOp : public Op {
     signal_members();
   }
   const std::vector<Item>& items() const { return items_; }
-  void count(Counters& counters) const override {
-    if (items_.empty()) return;
-    Traffic& total = counters.collectives[static_cast<size_t>(items_.front().what->kind)];
-    total.bytes += sent_.bytes;
-    total.messages += sent_.messages;
-  }
+  void count(Counters& counters) const override { add_traffic(items_, sent_, counters); }
 
  protected:
   const MeetingOp* peer(size_t member) const {

@@ -141,6 +141,13 @@ std::string describe(const std::vector<Item>& items) {
                      items.front().in.box.to_string(), items.front().out.box.to_string());
 }
 
+void add_traffic(const std::vector<Item>& items, const Traffic& sent, Counters& counters) {
+  if (items.empty()) return;
+  Traffic& total = counters.collectives[static_cast<size_t>(items.front().what->kind)];
+  total.bytes += sent.bytes;
+  total.messages += sent.messages;
+}
+
 void check_items(const std::vector<Item>& items, size_t members, size_t me) {
   TESSERA_CHECK(!items.empty(), "a call without items");
   const Redistribution& first = *items.front().what;

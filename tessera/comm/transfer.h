@@ -55,6 +55,8 @@ int64_t bytes_of(const Redistribution& what, const std::vector<Box>& boxes);
 uint64_t signature(const std::vector<int>& members, const std::vector<Item>& items);
 // "all_reduce of 2 arrays of float32 with sum, the first [0:4, 0:8]".
 std::string describe(const std::vector<Item>& items);
+// Adds what was sent for the items to that of their kind; nothing for none.
+void add_traffic(const std::vector<Item>& items, const Traffic& sent, Counters& counters);
 
 // Stops with a message on what no correct caller does: items that differ in kind, views unlike
 // their box.

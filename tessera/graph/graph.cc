@@ -106,6 +106,22 @@ TensorId Graph::find_tensor(std::string_view tensor_name) const {
   return {};
 }
 
+TensorId Graph::parameter_of(TensorId id) const {
+  while (id.valid() && tensor(id).role != Role::kParameter) {
+    const OpId producer = tensor(id).producer;
+    if (!producer.valid() || op(producer).inputs.size() != 1) return {};
+    id = op(producer).inputs.front();
+  }
+  return id;
+}
+
+bool Graph::is_parameter_gradient(TensorId id) const {
+  const Tensor& gradient = tensor(id);
+  if (gradient.role != Role::kGradient || !gradient.of.valid()) return false;
+  const TensorId parameter = parameter_of(gradient.of);
+  return parameter.valid() && tensor(parameter).dims == gradient.dims;
+}
+
 std::vector<std::vector<OpId>> Graph::consumers() const {
   std::vector<std::vector<OpId>> out(tensors_.size());
   for (const Op& op : ops_) {

@@ -108,6 +108,12 @@ class Graph {
   TensorId add_tensor(Tensor tensor);                 // sets id
   OpId add_op(Op op);                                 // sets id and the outputs' producer
   TensorId find_tensor(std::string_view name) const;  // invalid if absent
+  // The parameter that a tensor is or is made of, by ops of one input alone (cast, cut, reordered);
+  // invalid if it is made of anything else.
+  TensorId parameter_of(TensorId id) const;
+  // Is the tensor the gradient of a parameter, or of a form of it that has the same dims (its
+  // narrow copy)?
+  bool is_parameter_gradient(TensorId id) const;
   // Ops that read each tensor, in order.
   std::vector<std::vector<OpId>> consumers() const;
 

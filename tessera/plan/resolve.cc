@@ -167,7 +167,7 @@ class Resolver {
         if (tensor.role != role || tensor.update_of.valid()) continue;
         // Gradients at rest are those of parameters; the others are activations of the backward
         // pass.
-        if (role == Role::kGradient && !is_parameter_gradient(tensor)) continue;
+        if (role == Role::kGradient && !graph_.is_parameter_gradient(tensor.id)) continue;
         selected.push_back(tensor.id);
       }
       if (!selected.empty()) return selected;
@@ -196,11 +196,6 @@ class Resolver {
     }
     return error(entry.line, fmt::format("unknown role '{}' in tensors = \"{}\"{}", name,
                                          entry.tensors, suggestion(nearest(name, names))));
-  }
-
-  bool is_parameter_gradient(const Tensor& tensor) const {
-    return tensor.role == Role::kGradient && tensor.of.valid() &&
-           graph_.tensor(tensor.of).role == Role::kParameter;
   }
 
   // ---- stages
@@ -284,6 +279,11 @@ class Resolver {
     // Sums of squares: where their terms are; the total and the clip coefficient: where the last
     // gradients are made.
     return terms_stage(op).value_or(StageId(0));
+  }
+
+  bool is_parameter_gradient(const Tensor& tensor) const {
+    return tensor.role == Role::kGradient && tensor.of.valid() &&
+           graph_.tensor(tensor.of).role == Role::kParameter;
   }
 
   // Where a tensor is at rest.

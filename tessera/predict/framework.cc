@@ -14,101 +14,74 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kUnbucketed = int64_t{1} << 40;
-
-Framework megatron(std::string name, std::string style) {
-  Framework framework;
-  framework.name = std::move(name);
-  framework.style = std::move(style);
-  framework.vocab_multiple = 128;
-  return framework;
-}
-
-// Megatron-LM until 2021 and Megatron-DeepSpeed: everything is computed again, softmax over written
-// scores, dropout as published, gradients reduced in one piece behind the backward pass.
-Framework early_megatron(std::string name, std::string style) {
-  Framework framework = megatron(std::move(name), std::move(style));
-  framework.recompute = Recompute::kFull;
-  framework.dropout = 0.1;
-  framework.bucket_bytes = kUnbucketed;
-  framework.narrow_gradients = true;
-  return framework;
-}
-
-Framework late_megatron(std::string name, std::string style) {
-  Framework framework = megatron(std::move(name), std::move(style));
-  framework.sequence_shard = true;
-  framework.sharded_state = true;
-  framework.interleaved = true;
-  framework.narrow_gradients = framework.narrow_bf16_gradients = framework.style == "nemo";
-  framework.fused_gating = true;
-  framework.memory = CountedMemory::kAllocated;
-  framework.bucket_bytes = 160 << 20;  // 40 M gradients
-  return framework;
-}
+// What runs do where their rows are silent: the options of another framework further up, a style of
+// its own, and what differs, as the settings plan.KEY=VALUE of `tessera predict`.
+struct FrameworkRow {
+  std::string_view name, like, style, options;
+};
+constexpr std::array<FrameworkRow, 20> kFrameworks = {{
+    // Megatron-LM until 2021 and Megatron-DeepSpeed: everything is computed again, softmax over
+    // written scores, dropout as published, gradients reduced in one piece behind the backward
+    // pass (buckets of 1 TiB).
+    {"megatron-lm", "", "megatron",
+     "vocab_multiple=128 recompute=full dropout=0.1 bucket_bytes=1099511627776 "
+     "narrow_gradients=true"},
+    {"megatron-deepspeed", "megatron-lm", "deepspeed", "dropout=0"},
+    // The validation runs of vTrain: a vocabulary that is padded for tensor parallelism only. The
+    // step times on one node are those of runs that computed nothing again (three forward passes'
+    // worth in every stage), whatever the rows state.
+    {"vtrain", "megatron-deepspeed", "deepspeed", "vocab_from_tp=2"},
+    {"vtrain-node", "vtrain", "deepspeed", "recompute=none recompute_as_stated=false"},
+    // Buckets of 40 M gradients.
+    {"megatron-core", "", "megatron-core",
+     "vocab_multiple=128 sequence_shard=true sharded_state=true interleaved=true fused_gating=true "
+     "memory=allocated bucket_bytes=167772160"},
+    // Published scaling studies overlap tensor parallelism.
+    {"megatron-core-tuned", "megatron-core", "megatron-core,activation_overlap=0.5", ""},
+    // Half of it is gone: attention and MLP side by side share a gathering.
+    {"megascale", "megatron-core", "megatron-core,activation_overlap=0.75", ""},
+    {"nemo", "megatron-core", "nemo", "narrow_gradients=true narrow_bf16_gradients=true"},
+    // NeMo-Megatron of 2022: before fused attention.
+    {"nemo-megatron", "megatron-core", "megatron-core,fused_attention=false", ""},
+    {"megatron-bridge", "nemo", "nemo", ""},
+    {"mlperf", "nemo", "nemo", ""},
+    // Sequence parallelism and selective recompute as first published: unfused attention.
+    {"megatron-sp", "megatron-core", "megatron",
+     "sequence_shard=false sequence_shard_selective=true sharded_state=false dropout=0.1 "
+     "bucket_bytes=1099511627776"},
+    {"fsdp", "", "fsdp",
+     "sharded_parameters=true whole_blocks=true sequence_shard=true narrow_gradients=true "
+     "narrow_bf16_gradients=true"},
+    {"torchtitan", "", "torchtitan",
+     "sharded_parameters=true whole_blocks=true sequence_shard=true interleaved=true "
+     "keeps_gathered=true fused_gating=true memory=reserved"},
+    {"internevo", "", "megatron-core", "whole_blocks=true sequence_shard=true fused_gating=true"},
+    {"deepspeed", "", "deepspeed", "prefetch=0"},
+    {"maxtext", "", "maxtext",
+     "sharded_parameters=true whole_blocks=true sequence_shard=true narrow_gradients=true "
+     "narrow_bf16_gradients=true fused_gating=true"},
+    {"oneflow", "", "oneflow", "dropout=0.1"},
+    {"mxnet", "", "compiled", "dropout=0.1"},
+    {"pytorch-ddp", "", "eager", "dropout=0.1"},
+}};
 
 std::vector<Framework> make_frameworks() {
   std::vector<Framework> all;
-  all.push_back(early_megatron("megatron-lm", "megatron"));
-  Framework deepspeed = early_megatron("megatron-deepspeed", "deepspeed");
-  deepspeed.dropout = 0;
-  all.push_back(deepspeed);
-  // The validation runs of vTrain: a vocabulary that is padded for tensor parallelism only. The
-  // step times on one node are those of runs that computed nothing again (three forward passes'
-  // worth in every stage), whatever the rows state.
-  Framework vtrain = deepspeed;
-  vtrain.name = "vtrain";
-  vtrain.vocab_from_tp = 2;
-  all.push_back(vtrain);
-  vtrain.name = "vtrain-node";
-  vtrain.recompute = Recompute::kNone;
-  vtrain.recompute_as_stated = false;
-  all.push_back(vtrain);
-  for (const auto& [name, style] :
-       {std::pair{"megatron-core", "megatron-core"},
-        // Published scaling studies overlap tensor parallelism.
-        std::pair{"megatron-core-tuned", "megatron-core,activation_overlap=0.5"},
-        // Half of it is gone: attention and MLP side by side share a gathering.
-        std::pair{"megascale", "megatron-core,activation_overlap=0.75"}, std::pair{"nemo", "nemo"},
-        // NeMo-Megatron of 2022: before fused attention.
-        std::pair{"nemo-megatron", "megatron-core,fused_attention=false"},
-        std::pair{"megatron-bridge", "nemo"}, std::pair{"mlperf", "nemo"}}) {
-    all.push_back(late_megatron(name, style));
-  }
-  // Sequence parallelism and selective recompute as first published: unfused attention.
-  Framework korthikanti = late_megatron("megatron-sp", "megatron");
-  korthikanti.sequence_shard = false;
-  korthikanti.sequence_shard_selective = true;
-  korthikanti.sharded_state = false;
-  korthikanti.dropout = 0.1;
-  korthikanti.bucket_bytes = kUnbucketed;
-  all.push_back(korthikanti);
-  for (const auto& [name, style] :
-       {std::pair{"fsdp", "fsdp"}, std::pair{"torchtitan", "torchtitan"},
-        std::pair{"internevo", "megatron-core"}, std::pair{"deepspeed", "deepspeed"},
-        std::pair{"maxtext", "maxtext"}}) {
-    Framework framework;
-    framework.name = name;
-    framework.style = style;
-    framework.narrow_gradients = framework.name == "fsdp" || framework.name == "maxtext";
-    framework.narrow_bf16_gradients = framework.narrow_gradients;
-    framework.fused_gating = framework.name != "deepspeed" && framework.name != "fsdp";
-    framework.keeps_gathered = framework.name == "torchtitan";
-    if (framework.name == "torchtitan") framework.memory = CountedMemory::kReserved;
-    framework.sequence_shard = framework.name != "deepspeed";
-    framework.whole_blocks = framework.name != "deepspeed";
-    framework.sharded_parameters = framework.name != "deepspeed" && framework.name != "internevo";
-    framework.interleaved = framework.name == "torchtitan";
-    framework.prefetch = framework.name == "deepspeed" ? 0 : 1;
-    all.push_back(framework);
-  }
-  for (const auto& [name, style] : {std::pair{"oneflow", "oneflow"}, std::pair{"mxnet", "compiled"},
-                                    std::pair{"pytorch-ddp", "eager"}}) {
-    Framework framework;
-    framework.name = name;
-    framework.style = style;
-    framework.dropout = 0.1;
-    all.push_back(framework);
+  for (const FrameworkRow& row : kFrameworks) {
+    const auto like = std::find_if(all.begin(), all.end(),
+                                   [&](const Framework& known) { return known.name == row.like; });
+    TESSERA_CHECK(row.like.empty() || like != all.end(), "framework '{}': '{}' is not above it",
+                  row.name, row.like);
+    Framework framework = like == all.end() ? Framework() : *like;
+    framework.name = row.name;
+    framework.style = row.style;
+    for (const std::string& option : split_text(row.options, ' ')) {
+      const size_t equals = option.find('=');
+      if (option.empty()) continue;
+      const Status set = set_option(framework, option.substr(0, equals), option.substr(equals + 1));
+      TESSERA_CHECK(set.has_value(), "framework '{}': {}", row.name, set.error().message);
+    }
+    all.push_back(std::move(framework));
   }
   return all;
 }

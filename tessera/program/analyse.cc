@@ -158,10 +158,7 @@ class Analyser {
     for (const Tensor& tensor : graph_.tensors()) {
       if (tensor.role == Role::kOptimizerState && tensor.of.valid() && !tensor.update_of.valid())
         place_state(tensor);
-      if (tensor.role == Role::kGradient && tensor.of.valid() &&
-          graph_.tensor(tensor.of).role == Role::kParameter) {
-        place_gradient(tensor);
-      }
+      if (graph_.is_parameter_gradient(tensor.id)) place_gradient(tensor);
     }
     for (const Op& op : graph_.ops()) follow(op);
     for (StageId stage : out_.home_stage) {
@@ -380,11 +377,14 @@ class Analyser {
   }
 
   void place_gradient(const Tensor& gradient) {
-    const StageId stage = out_.home_stage[gradient.of.index()];
+    // Of a narrow copy: as that of the parameter itself.
+    Tensor as_parameters = gradient;
+    as_parameters.of = graph_.parameter_of(gradient.of);
+    const StageId stage = out_.home_stage[as_parameters.of.index()];
     out_.home_stage[gradient.id.index()] = stage;
     out_.homes[gradient.id.index()] =
-        add_over(out_.homes[gradient.of.index()], gradient, plan_.tensors[gradient.id.index()],
-                 plan_.stages[stage.index()].mesh);
+        add_over(out_.homes[as_parameters.of.index()], as_parameters,
+                 plan_.tensors[gradient.id.index()], plan_.stages[stage.index()].mesh);
   }
 
   static bool named_by_plan(const OpPlan& plan) {

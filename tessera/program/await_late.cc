@@ -1,8 +1,12 @@
-// Pass: await_late. What the prologue gathers for the micro-batches (parameters that rest in shards
-// and are kept for the step) is awaited where it is first used, so that it travels beside the first
-// micro-batch's work on what came before; the prologue itself would wait for all of it.
+// Passes that move waits. await_late: what the prologue gathers for the micro-batches (parameters
+// that rest in shards and are kept for the step) is awaited where it is first used, so that it
+// travels beside the first micro-batch's work on what came before; the prologue itself would wait
+// for all of it. await_together: what the update issues is awaited behind all that does not need
+// it, so that the norms of all blocks are completed by one collective, and the gathering of one
+// parameter runs beside the update of the next.
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -29,7 +33,90 @@ void each_buffer(const TextInstruction& instruction, const F& what) {
   touches(instruction, note, note);
 }
 
+// The buffers that a wait for the instruction gives free: those it reads, those it writes.
+struct InFlight {
+  std::vector<int> reads, writes;
+};
+
+std::map<int, InFlight> issued_in(const std::vector<TextInstruction>& block) {
+  std::map<int, InFlight> out;
+  for (const TextInstruction& instruction : block) {
+    int handle = -1;
+    if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) handle = issue->handle;
+    if (const auto* cross = std::get_if<TextCross>(&instruction.body)) handle = cross->handle;
+    if (handle < 0) continue;
+    InFlight& buffers = out[handle];
+    touches(
+        instruction,
+        [&](int buffer) {
+          buffers.reads.push_back(buffer);
+          return false;
+        },
+        [&](int buffer) {
+          buffers.writes.push_back(buffer);
+          return false;
+        });
+  }
+  return out;
+}
+
+// What may not pass instructions that stay behind.
+class Behind {
+ public:
+  bool holds(const TextInstruction& instruction) const {
+    if (messages_ && std::holds_alternative<TextCross>(instruction.body)) return true;
+    return touches(
+        instruction, [&](int buffer) { return writes_.contains(buffer); },
+        [&](int buffer) { return writes_.contains(buffer) || reads_.contains(buffer); });
+  }
+  void add(const TextInstruction& instruction) {
+    messages_ = messages_ || std::holds_alternative<TextCross>(instruction.body);
+    touches(
+        instruction,
+        [&](int buffer) {
+          reads_.insert(buffer);
+          return false;
+        },
+        [&](int buffer) {
+          writes_.insert(buffer);
+          return false;
+        });
+  }
+  void add(const InFlight& buffers) {
+    reads_.insert(buffers.reads.begin(), buffers.reads.end());
+    writes_.insert(buffers.writes.begin(), buffers.writes.end());
+  }
+
+ private:
+  std::set<int> reads_, writes_;
+  bool messages_ = false;  // they keep their order, which two places share
+};
+
 }  // namespace
+
+void await_together(std::vector<TextInstruction>& block) {
+  std::vector<TextInstruction> rest = std::move(block);
+  block.clear();
+  while (!rest.empty()) {
+    const std::map<int, InFlight> issued = issued_in(rest);
+    std::vector<TextInstruction> behind;
+    Behind held;
+    for (TextInstruction& instruction : rest) {
+      const auto* wait = std::get_if<TextWait>(&instruction.body);
+      const auto of_this = wait == nullptr ? issued.end() : issued.find(wait->handle);
+      if (of_this != issued.end()) {
+        held.add(of_this->second);
+      } else if (held.holds(instruction)) {
+        held.add(instruction);
+      } else {
+        block.push_back(std::move(instruction));
+        continue;
+      }
+      behind.push_back(std::move(instruction));
+    }
+    rest = std::move(behind);
+  }
+}
 
 BlockRef block_of(const BlockRun& run) {
   constexpr BlockKind kKinds[]{BlockKind::kForward, BlockKind::kBackward, BlockKind::kWeight};

@@ -139,6 +139,40 @@ TEST_F(Buckets, close_when_something_touches_their_memory) {
   EXPECT_EQ(bucketed(1000), (Sizes{1, 1, 1}));
 }
 
+// a and b are reduced, and c is made of a: the second reduction need not wait for the first.
+TEST_F(Buckets, are_of_all_that_a_block_issues_before_it_waits) {
+  issue(0);
+  wait(0, BlockKind::kBackward);
+  copy(0, 2);
+  issue(1);
+  wait(1, BlockKind::kBackward);
+  copy(1, 3);
+  await_together(block(BlockKind::kBackward));
+  EXPECT_EQ(waits(BlockKind::kBackward), (std::vector<int>{10, 11}));
+  EXPECT_TRUE(std::holds_alternative<TextIssue>(block(BlockKind::kBackward)[1].body));
+  EXPECT_EQ(bucketed(1000), (Sizes{2}));
+  const std::vector<TextInstruction>& after = block(BlockKind::kBackward);
+  ASSERT_EQ(after.size(), 4U) << "one bucket, its wait, two copies";
+  EXPECT_TRUE(std::holds_alternative<TextWait>(after[1].body));
+}
+
+// What writes the memory of a collective stays behind its wait, and so does what needs that.
+TEST_F(Buckets, await_together_keeps_the_order_of_what_depends) {
+  issue(0);
+  wait(0, BlockKind::kBackward);
+  copy(2, 0);  // writes what was under way
+  copy(3, 2);  // writes what that reads
+  issue(1);    // depends on nothing
+  wait(1, BlockKind::kBackward);
+  await_together(block(BlockKind::kBackward));
+  const std::vector<TextInstruction>& after = block(BlockKind::kBackward);
+  ASSERT_EQ(after.size(), 6U);
+  EXPECT_TRUE(std::holds_alternative<TextIssue>(after[1].body));
+  EXPECT_EQ(std::get<TextWait>(after[2].body).handle, 10);
+  EXPECT_EQ(std::get<TextCopy>(after[3].body).to.buffer, 0);
+  EXPECT_EQ(std::get<TextCopy>(after[4].body).to.buffer, 2);
+}
+
 TEST_F(Buckets, pass_by_what_touches_other_memory) {
   issue(0);
   copy(2, 3);

@@ -52,6 +52,9 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   for (size_t place = 0; place < impl.texts.size(); ++place) {
     PlaceText& text = impl.texts[place];
     if (const auto order = impl.order_of(PlaceId(place))) await_late(text, *order);
+    // Texts of several places of a rank are merged in the order in which they were written.
+    const auto update = text.blocks.find(BlockKind::kUpdate);
+    if (update != text.blocks.end() && !impl.several_places()) await_together(update->second);
     if (impl.plan.plan.prefetch) prefetch_at_rest(text, *impl.graph, *impl.plan.plan.prefetch);
     bucket_collectives(text, impl.rule(), impl.plan.plan.bucket_bytes);
   }

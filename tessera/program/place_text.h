@@ -170,6 +170,9 @@ void prefetch_at_rest(PlaceText& text, const Graph& graph, const Prefetch& prefe
 // place's blocks of micro-batches by their first runs.
 void await_late(PlaceText& text, const std::vector<BlockRef>& order);
 
+// The order of a block in which what it issues is awaited behind all that does not need it.
+void await_together(std::vector<TextInstruction>& block);
+
 // The first handle that the text does not use.
 int end_of_handles(const PlaceText& text);
 

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "tessera/report/report.h"
+#include "tessera/simulate/traffic_json.h"
 
 namespace tessera {
 namespace {
@@ -128,17 +129,42 @@ Json costs_of(const Simulation& simulation) {
 }
 
 // ---- memory and ranks
+// Of a long timeline, for each of 2,000 equal parts of it the highest sample and the last: no pixel
+// shows more.
+std::vector<MemorySample> thinned(const std::vector<MemorySample>& timeline) {
+  constexpr size_t kParts = 2000;
+  if (timeline.size() <= 2 * kParts) return timeline;
+  const double part_s = timeline.back().time_s / static_cast<double>(kParts);
+  std::vector<MemorySample> out;
+  for (size_t from = 0, to = 0; from < timeline.size(); from = to) {
+    const double part = std::floor(timeline[from].time_s / part_s);
+    while (to < timeline.size() && std::floor(timeline[to].time_s / part_s) == part) ++to;
+    size_t highest = from;
+    for (size_t i = from; i < to; ++i) {
+      if (timeline[i].bytes > timeline[highest].bytes) highest = i;
+    }
+    out.push_back(timeline[highest]);
+    if (highest + 1 < to) out.push_back(timeline[to - 1]);
+  }
+  return out;
+}
+
 Json memory_json(const MemoryUse& memory) {
   Json timeline = Json::array(), at_peak = Json::array(), intervals = Json::array();
-  for (const MemorySample& sample : memory.timeline) {
+  for (const MemorySample& sample : thinned(memory.timeline)) {
     timeline.push_back({nanoseconds(sample.time_s), sample.bytes});
   }
   for (const LiveBuffer& live : memory.at_peak) {
     at_peak.push_back({live.name, live.bytes, live.what});
   }
+  // A buffer once, with the starts and ends of all its copies.
+  std::map<std::string, size_t> rows;
   for (const LiveInterval& live : memory.intervals) {
-    intervals.push_back(
-        {live.name, live.bytes, live.what, nanoseconds(live.start_s), nanoseconds(live.end_s)});
+    const auto [row, fresh] = rows.try_emplace(live.name, intervals.size());
+    if (fresh) intervals.push_back({live.name, live.bytes, live.what, Json::array()});
+    Json& spans = intervals[row->second][3];
+    spans.push_back(nanoseconds(live.start_s));
+    spans.push_back(nanoseconds(live.end_s));
   }
   return {{"peak_bytes", memory.total_bytes()},
           {"peak_time_ns", nanoseconds(memory.peak_time_s)},
@@ -150,22 +176,12 @@ Json memory_json(const MemoryUse& memory) {
 Json roles_json(const Simulation& simulation) {
   Json roles = Json::array();
   for (const RankResult& role : simulation.roles) {
-    Json traffic = Json::array();
-    for (const TrafficRow& row : role.traffic) {
-      traffic.push_back({{"kind", row.kind},
-                         {"axes", row.axes},
-                         {"count", row.count},
-                         {"bytes", row.bytes},
-                         {"seconds", row.seconds},
-                         {"exposed_s", row.exposed_s},
-                         {"algorithm", row.algorithm}});
-    }
     roles.push_back({{"representative", role.representative},
                      {"ranks", role.ranks},
                      {"stages", role.stages},
                      {"spent_s", role.spent_s},
                      {"memory", memory_json(role.memory)},
-                     {"traffic", std::move(traffic)}});
+                     {"traffic", traffic_json(role.traffic)}});
   }
   return roles;
 }

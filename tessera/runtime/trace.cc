@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/program/communication.h"
 
 namespace tessera {
 namespace {
@@ -29,11 +30,16 @@ class Labels {
 
 // The one call or message that several ranks take part in: equal keys on all of them.
 using MeetingKey = std::vector<int64_t>;
+struct Meeting {
+  int32_t number = 0;
+  int64_t ready_ns = 0;  // when the last member was ready
+};
 struct Meetings {
-  std::map<MeetingKey, int64_t> ready_ns;  // when the last member was ready
+  std::map<MeetingKey, Meeting> all;
   void arrive(const MeetingKey& key, int64_t at) {
-    const auto [it, fresh] = ready_ns.try_emplace(key, at);
-    if (!fresh) it->second = std::max(it->second, at);
+    const Meeting first{static_cast<int32_t>(all.size()), at};
+    const auto [it, fresh] = all.try_emplace(key, first);
+    if (!fresh) it->second.ready_ns = std::max(it->second.ready_ns, at);
   }
 };
 
@@ -51,6 +57,7 @@ class RankTrace {
       : lowering_(lowering),
         graph_(lowering.graph()),
         program_(program),
+        channels_(message_channels(program)),
         labels_(labels),
         meetings_(meetings),
         origin_(origin) {}
@@ -70,9 +77,11 @@ class RankTrace {
 
   // After all ranks were read: communication begins when everybody was ready.
   std::vector<TraceEvent> events() {
-    for (const auto& [event, meeting] : met_) {
-      const double ready = seconds(meetings_.ready_ns.at(meeting));
+    for (const auto& [event, key] : met_) {
+      const Meeting& meeting = meetings_.all.at(key);
+      const double ready = seconds(meeting.ready_ns);
       TraceEvent& one = events_[event];
+      one.match = meeting.number;
       one.start_s = std::clamp(ready, one.start_s, one.end_s);
     }
     return std::move(events_);
@@ -109,19 +118,6 @@ class RankTrace {
     open_[handle][slot(one, instruction)] = {events_.size() - 1, std::move(meeting), sends};
   }
 
-  std::string axes_of(const Group& group) const {
-    const ResolvedPlan& plan = lowering_.plan();
-    std::vector<std::string> names;
-    for (const PlaceId place : plan.places_of(program_.rank)) {
-      const Mesh& mesh = plan.places[place.index()].mesh;
-      if (!mesh.contains(group.members[0])) continue;
-      if (mesh.group(mesh.coordinates(program_.rank), group.axes) != group.members) continue;
-      for (const AxisId axis : group.axes) names.push_back(mesh.axis(axis).name);
-      break;
-    }
-    return join(names, " ");
-  }
-
   void add(const Executed& one, const Instruction&, const Compute& compute) {
     const Op& op = graph_.op(compute.op);
     push(one, Lane::kCompute, op.path, op.kind);
@@ -129,21 +125,12 @@ class RankTrace {
 
   void add(const Executed& one, const Instruction& instruction, const Issue& issue) {
     const Group& group = program_.groups[static_cast<size_t>(issue.group)];
-    const std::string& first = graph_.tensor(issue.transfers[0].tensor).name;
-    TraceEvent& event = push(one, Lane::kCollective,
-                             issue.transfers.size() == 1
-                                 ? first
-                                 : fmt::format("{} and {} more", first, issue.transfers.size() - 1),
-                             fmt::format("{} {}", collective_name(issue.kind), axes_of(group)));
+    TraceEvent& event =
+        push(one, Lane::kCollective, moved_tensors(issue, graph_),
+             fmt::format("{} {}", collective_name(issue.kind),
+                         join(group_axes(lowering_.plan(), group, program_.rank), " ")));
     event.channel = issue.group;
-    std::vector<Redistribution> arrays;
-    for (const Transfer& transfer : issue.transfers)
-      arrays.push_back({issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
-    std::vector<const Redistribution*> items;
-    for (const Redistribution& array : arrays) items.push_back(&array);
-    const auto me = static_cast<size_t>(group.index);
-    event.bytes =
-        (issue.codec ? coded_traffic(items, *issue.codec, me) : bucket_traffic(items, me)).bytes;
+    event.bytes = sent_traffic(issue, static_cast<size_t>(group.index)).bytes;
     MeetingKey meeting{0};
     meeting.insert(meeting.end(), group.members.begin(), group.members.end());
     meeting.push_back(calls_[meeting]++);
@@ -158,8 +145,7 @@ class RankTrace {
 
   void add(const Executed& one, const Instruction& instruction, const Send& send) {
     TraceEvent& event = push(one, Lane::kMessage, graph_.tensor(send.tensor).name, "send");
-    const auto [it, fresh] = streams_.try_emplace(send.peer, static_cast<int32_t>(streams_.size()));
-    event.channel = static_cast<int32_t>(program_.groups.size()) + 1 + it->second;
+    event.channel = channels_.to.at(send.peer);
     const DType dtype = program_.buffer(send.view.buffer).dtype;
     const int64_t elements = send.region.volume();
     event.bytes = elements > 0 ? message_bytes(send.codec, dtype, elements) : 0;
@@ -168,7 +154,8 @@ class RankTrace {
   }
 
   void add(const Executed& one, const Instruction& instruction, const Recv& receive) {
-    push(one, Lane::kMessage, graph_.tensor(receive.tensor).name, "receive").channel = -1;
+    push(one, Lane::kMessage, graph_.tensor(receive.tensor).name, "receive").channel =
+        channels_.from.at(receive.peer);
     open(one, instruction, receive.handle,
          message_key(receive.peer, program_.rank, receive.tag, one.micro_batch));
   }
@@ -224,6 +211,7 @@ class RankTrace {
   const Lowering& lowering_;
   const Graph& graph_;
   const Program& program_;
+  const MessageChannels channels_;
   Labels& labels_;
   Meetings& meetings_;
   const int64_t origin_;
@@ -232,7 +220,6 @@ class RankTrace {
   std::map<std::pair<BlockRef, int64_t>, int64_t> lag_;  // micro-batch of the run before
   std::map<int, std::map<int64_t, Open>> open_;          // by handle and micro-batch
   std::map<MeetingKey, int64_t> calls_;
-  std::map<int, int32_t> streams_;  // of messages, by peer
   std::vector<std::pair<size_t, MeetingKey>> met_;
 };
 
@@ -272,6 +259,7 @@ Simulation trace_of(const Lowering& lowering, const std::vector<Program>& progra
     });
     out.events.insert(out.events.end(), events.begin(), events.end());
   }
+  number_matches(out.events);
   return out;
 }
 

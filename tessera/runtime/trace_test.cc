@@ -105,6 +105,7 @@ TEST_F(Trace, of_communication_begins_when_all_are_ready) {
   callbacks.trace = [&](const Simulation& step) { real = step; };
   ASSERT_TRUE(run_training(config("tensor_parallel(2)"), callbacks));
   std::map<std::string, std::vector<const TraceEvent*>> meetings;
+  std::set<int32_t> numbers;
   for (const TraceEvent& event : real.events) {
     if (event.lane == Lane::kCollective) meetings[instruction_id(event)].push_back(&event);
   }
@@ -112,6 +113,32 @@ TEST_F(Trace, of_communication_begins_when_all_are_ready) {
   for (const auto& [id, members] : meetings) {
     ASSERT_EQ(members.size(), 2U) << id;
     EXPECT_EQ(members[0]->start_s, members[1]->start_s) << id;
+    EXPECT_EQ(members[0]->match, members[1]->match) << id;
+    numbers.insert(members[0]->match);
+  }
+  EXPECT_EQ(numbers.size(), meetings.size());
+  EXPECT_FALSE(numbers.contains(-1));
+}
+
+TEST_F(Trace, a_send_and_its_receive_have_one_number) {
+  Simulation real;
+  TrainingCallbacks callbacks;
+  callbacks.trace_step = 1;
+  callbacks.trace = [&](const Simulation& step) { real = step; };
+  ASSERT_TRUE(run_training(config("one_f_one_b(2,4)"), callbacks));
+  std::map<int32_t, std::vector<const TraceEvent*>> messages;
+  for (const TraceEvent& event : real.events) {
+    if (event.lane != Lane::kMessage) continue;
+    EXPECT_GT(event.channel, 0);
+    messages[event.match].push_back(&event);
+  }
+  EXPECT_FALSE(messages.contains(-1));
+  EXPECT_GE(messages.size(), 8U);  // forth and back, 4 micro-batches
+  for (const auto& [number, ends] : messages) {
+    ASSERT_EQ(ends.size(), 2U) << number;
+    EXPECT_NE(ends[0]->rank, ends[1]->rank) << number;
+    EXPECT_EQ(ends[0]->micro_batch, ends[1]->micro_batch) << number;
+    EXPECT_EQ(ends[0]->label, ends[1]->label) << number;
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/base/text.h"
+#include "tessera/cost/op_cost.h"
 #include "tessera/simulate/chrome_trace.h"
 
 namespace tessera {
@@ -106,8 +107,8 @@ struct Span {
 class Exporter {
  public:
   Exporter(const Program& program, const Simulation& simulation, int32_t representative,
-           const ChakraOptions& options)
-      : program_(program), options_(options) {
+           ProcessGroups& groups, const ChakraOptions& options)
+      : program_(program), process_groups_(groups), options_(options) {
     for (const TraceEvent& event : simulation.events) {
       if (event.rank != representative || event.lane == Lane::kHost) continue;
       const auto [it, fresh] = spans_.try_emplace(
@@ -223,7 +224,7 @@ class Exporter {
     }
     attributes.integer("comm_type", attribute::kInt64, comm_type(issue.kind));
     attributes.integer("comm_size", attribute::kInt64, size);
-    attributes.text("pg_name", process_group_name(group));
+    attributes.text("pg_name", fmt::format("{}", process_groups_.number(group)));
     const uint64_t id = add(NodeType::kCollective, collective_name(issue.kind), attributes,
                             after(collectives_, issue.group));
     collectives_[issue.group] = id;
@@ -285,6 +286,7 @@ class Exporter {
   void one(const Free&) {}
 
   const Program& program_;
+  ProcessGroups& process_groups_;
   const ChakraOptions& options_;
   std::map<At, Span> spans_;
   std::string file_;
@@ -300,21 +302,44 @@ class Exporter {
 
 }  // namespace
 
-std::string process_group_name(const Group& group) {
-  const std::vector<int>& members = group.members;
-  if (members.size() == 1) return fmt::format("{}", members[0]);
-  const int step = members[1] - members[0];
-  bool even = true;
-  for (size_t i = 1; i < members.size(); ++i) even &= members[i] - members[i - 1] == step;
-  if (even) return fmt::format("{}+{}x{}", members[0], step, members.size());
-  std::vector<std::string> names;
-  for (const int member : members) names.push_back(fmt::format("{}", member));
-  return join(names, ",");
+int64_t ProcessGroups::number(const Group& group) {
+  const auto next = static_cast<int64_t>(numbers_.size()) + 1;
+  return numbers_.try_emplace(group.members, next).first->second;
+}
+
+std::string ProcessGroups::to_json() const {
+  std::map<int64_t, std::string> members;
+  for (const auto& [ranks, number] : numbers_)
+    members[number] = fmt::format("[{}]", fmt::join(ranks, ", "));
+  std::vector<std::string> lines;
+  for (const auto& [number, ranks] : members)
+    lines.push_back(fmt::format("\"{}\": {}", number, ranks));
+  return lines.empty() ? "{}\n" : "{\n" + join(lines, ",\n") + "\n}\n";
 }
 
 std::string to_chakra(const Program& program, const Simulation& simulation, int32_t representative,
-                      const ChakraOptions& options) {
-  return Exporter(program, simulation, representative, options).write();
+                      ProcessGroups& groups, const ChakraOptions& options) {
+  return Exporter(program, simulation, representative, groups, options).write();
+}
+
+Result<int64_t> write_chakra(const Lowering& lowering, const Simulation& simulation,
+                             const std::string& prefix) {
+  ProcessGroups groups;
+  int64_t written = 0;
+  for (size_t rank = 0; rank < simulation.played_by.size(); ++rank) {
+    const int32_t representative = simulation.played_by[rank];
+    if (representative < 0) continue;
+    TESSERA_TRY(const Program program, lowering.lower(static_cast<int>(rank)));
+    ChakraOptions options;
+    options.flops = [&](const Compute& compute) {
+      return work_of(lowering.graph(), program, compute).flops;
+    };
+    TESSERA_TRY_VOID(write_file(fmt::format("{}.{}.et", prefix, rank),
+                                to_chakra(program, simulation, representative, groups, options)));
+    ++written;
+  }
+  TESSERA_TRY_VOID(write_file(prefix + ".groups.json", groups.to_json()));
+  return written;
 }
 
 }  // namespace tessera

@@ -6,12 +6,28 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
+#include "tessera/base/result.h"
+#include "tessera/program/lower.h"
 #include "tessera/program/program.h"
 #include "tessera/simulate/simulation.h"
 
 namespace tessera {
+
+// Process groups have numbers from 1 in the order of being asked for: simulators read `pg_name` as
+// a number. One object for all ranks, so that all members of a group name it alike.
+class ProcessGroups {
+ public:
+  int64_t number(const Group& group);
+  // {"1": [0, 1], "2": [0, 8]}: members by number.
+  std::string to_json() const;
+
+ private:
+  std::map<std::vector<int>, int64_t> numbers_;  // by members
+};
 
 struct ChakraOptions {
   // Attribute num_ops of a computation; unset: none is written.
@@ -23,10 +39,12 @@ struct ChakraOptions {
 // whose micro-batch was counted, not played, has the duration of an earlier one; without events all
 // are 0.
 std::string to_chakra(const Program& program, const Simulation& simulation, int32_t representative,
-                      const ChakraOptions& options = {});
+                      ProcessGroups& groups, const ChakraOptions& options = {});
 
-// Name of a process group, the same on all its members: "0+4x8" for 8 ranks from 0 in steps of 4,
-// else the ranks, "0,3,5".
-std::string process_group_name(const Group& group);
+// Writes PREFIX.<rank>.et for every rank of the lowering that has a program, and PREFIX.groups.json
+// with the members of the process groups. `simulation`: of this lowering, with events. Returns how
+// many ranks were written. Errors: a file that cannot be written.
+Result<int64_t> write_chakra(const Lowering& lowering, const Simulation& simulation,
+                             const std::string& prefix);
 
 }  // namespace tessera

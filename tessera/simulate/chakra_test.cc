@@ -113,6 +113,12 @@ TestPrograms lowered(const std::string& plan) {
   return lower_all(trained(test_transformer()), plan);
 }
 
+// Of a program alone, without times.
+std::string chakra_of(const Program& program) {
+  ProcessGroups groups;
+  return to_chakra(program, {}, program.rank, groups);
+}
+
 constexpr uint64_t kLoad = 2, kCompute = 4, kSend = 5, kReceive = 6, kCollective = 7;
 
 int64_t played(const Program& program, bool (*counts)(const Instruction&)) {
@@ -138,7 +144,7 @@ TEST(Chakra, a_node_for_every_instruction_that_does_something) {
   const TestPrograms t = lowered("megatron(tp=2, pp=2, dp=2, micro_batches=4)");
   ASSERT_EQ(t.programs.size(), 8u);
   for (const Program& program : t.programs) {
-    const Trace trace = read(to_chakra(program, {}, program.rank));
+    const Trace trace = read(chakra_of(program));
     EXPECT_EQ(trace.version, "0.0.4");
     std::map<uint64_t, int64_t> count;
     for (const Node& node : trace.nodes) ++count[node.type];
@@ -155,7 +161,7 @@ TEST(Chakra, ids_count_up_and_needs_lie_before) {
   const TestPrograms t = lowered("megatron(tp=2, pp=2, micro_batches=4)");
   for (const Program& program : t.programs) {
     uint64_t last = 0;
-    for (const Node& node : read(to_chakra(program, {}, program.rank)).nodes) {
+    for (const Node& node : read(chakra_of(program)).nodes) {
       EXPECT_EQ(node.id, ++last);
       for (const uint64_t need : node.data) EXPECT_LT(need, node.id);
       for (const uint64_t need : node.control) EXPECT_LT(need, node.id);
@@ -168,7 +174,7 @@ TEST(Chakra, sends_and_receives_of_all_ranks_pair_up) {
   std::map<std::array<int64_t, 4>, int> open;  // source, destination, tag, bytes
   int messages = 0;
   for (const Program& program : t.programs) {
-    for (const Node& node : read(to_chakra(program, {}, program.rank)).nodes) {
+    for (const Node& node : read(chakra_of(program)).nodes) {
       if (node.type != kSend && node.type != kReceive) continue;
       ++messages;
       open[{node.integer("comm_src"), node.integer("comm_dst"), node.integer("comm_tag"),
@@ -183,7 +189,7 @@ TEST(Chakra, sends_and_receives_of_all_ranks_pair_up) {
 
 TEST(Chakra, what_waits_needs_what_it_waited_for) {
   const TestPrograms t = lowered("tensor_parallel(2)");
-  const Trace trace = read(to_chakra(t.programs[0], {}, 0));
+  const Trace trace = read(chakra_of(t.programs[0]));
   std::map<uint64_t, bool> needed;
   for (const Node& node : trace.nodes) {
     for (const uint64_t need : node.data) needed[need] = true;
@@ -194,7 +200,7 @@ TEST(Chakra, what_waits_needs_what_it_waited_for) {
     ++collectives;
     EXPECT_FALSE(node.data.empty());  // what it sends was computed before
     EXPECT_TRUE(needed[node.id] || node.id == trace.nodes.back().id) << node.id;
-    EXPECT_EQ(std::get<std::string>(node.attributes.at("pg_name")), "0+1x2");
+    EXPECT_EQ(std::get<std::string>(node.attributes.at("pg_name")), "1");
     EXPECT_EQ(node.integer("comm_type"), 0);
     EXPECT_GT(node.integer("comm_size"), 0);
     EXPECT_EQ(node.integer("is_cpu_op"), 0);
@@ -222,8 +228,9 @@ TEST(Chakra, durations_come_from_the_simulation) {
     event.end_s = 1e-3 + seconds;
     s.events.push_back(event);
   }
+  ProcessGroups groups;
   std::map<std::string, uint64_t> durations;
-  for (const Node& node : read(to_chakra(program, s, 6)).nodes) {
+  for (const Node& node : read(to_chakra(program, s, 6, groups)).nodes) {
     durations[std::get<std::string>(node.attributes.at("instruction"))] = node.duration;
   }
   const auto id = [&](int micro_batch) {
@@ -236,18 +243,22 @@ TEST(Chakra, durations_come_from_the_simulation) {
 
 TEST(Chakra, operations_are_written_if_somebody_counts_them) {
   const TestPrograms t = lowered("tensor_parallel(2)");
+  ProcessGroups groups;
   ChakraOptions options;
   options.flops = [](const Compute& compute) { return compute.kind == "einsum" ? 64. : 1.; };
-  for (const Node& node : read(to_chakra(t.programs[0], {}, 0, options)).nodes) {
+  for (const Node& node : read(to_chakra(t.programs[0], {}, 0, groups, options)).nodes) {
     if (node.type != kCompute || node.name == "copy") continue;
     EXPECT_EQ(node.integer("num_ops"), node.name == "einsum" ? 64 : 1);
   }
 }
 
-TEST(ProcessGroup, names_are_short_for_even_steps) {
-  EXPECT_EQ(process_group_name({{}, {0, 4, 8, 12}, 0}), "0+4x4");
-  EXPECT_EQ(process_group_name({{}, {3}, 0}), "3");
-  EXPECT_EQ(process_group_name({{}, {0, 1, 4, 5}, 0}), "0,1,4,5");
+TEST(ProcessGroups, have_a_number_for_each_set_of_members) {
+  ProcessGroups groups;
+  EXPECT_EQ(groups.to_json(), "{}\n");
+  EXPECT_EQ(groups.number({{}, {0, 4, 8}, 0}), 1);
+  EXPECT_EQ(groups.number({{}, {0, 1}, 0}), 2);
+  EXPECT_EQ(groups.number({{}, {0, 4, 8}, 2}), 1);  // another member asks
+  EXPECT_EQ(groups.to_json(), "{\n\"1\": [0, 4, 8],\n\"2\": [0, 1]\n}\n");
 }
 
 }  // namespace

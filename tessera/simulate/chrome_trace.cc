@@ -113,29 +113,39 @@ class Writer {
     text_ += "}}";
   }
 
-  // From a send to the receive on another rank. Which of the two sends: the one with bytes.
+  // A message: from its send (the one with bytes) to its receive. A collective: from member to
+  // member. An arrow's points lie inside the slices that they connect.
   void arrows() {
-    std::map<std::pair<int32_t, int64_t>, const TraceEvent*> sends;
+    std::map<int32_t, std::vector<const TraceEvent*>> together;
     for (const TraceEvent& event : simulation_.events) {
-      if (event.match >= 0 && event.bytes > 0) sends[{event.match, event.micro_batch}] = &event;
+      if (event.match >= 0) together[event.match].push_back(&event);
     }
-    int64_t arrow = 0;
-    for (const TraceEvent& event : simulation_.events) {
-      if (event.match < 0 || event.bytes > 0) continue;
-      const auto it = sends.find({event.match, event.micro_batch});
-      if (it == sends.end() || it->second->rank == event.rank) continue;
-      ++arrow;
-      point('s', arrow, *it->second, it->second->start_s);
-      point('f', arrow, event, event.end_s);
+    for (auto& [arrow, events] : together) {
+      if (events.size() < 2) continue;
+      std::stable_sort(events.begin(), events.end(), [](const auto* a, const auto* b) {
+        if (a->lane == Lane::kMessage) return a->bytes > b->bytes;
+        return a->rank < b->rank;
+      });
+      // The steps of one arrow must not go back in time.
+      int64_t at = 0;
+      for (size_t i = 0; i < events.size(); ++i) {
+        const TraceEvent& event = *events[i];
+        const int64_t start = nanoseconds(event.start_s), end = nanoseconds(event.end_s);
+        const bool last = i + 1 == events.size(), arrives = last && event.lane == Lane::kMessage;
+        at = std::max(at, arrives ? std::max(start, end - 1) : start);
+        point(i == 0 ? 's' : (last ? 'f' : 't'), arrow, event, at);
+      }
     }
   }
-  void point(char phase, int64_t arrow, const TraceEvent& event, double at) {
+  void point(char phase, int64_t arrow, const TraceEvent& event, int64_t at) {
     entry();
-    fmt::format_to(out(),
-                   "{{\"ph\":\"{}\",{}\"name\":\"message\",\"cat\":\"message\",\"id\":{},\"pid\":{}"
-                   ",\"tid\":{},\"ts\":{}}}",
-                   phase, phase == 'f' ? "\"bp\":\"e\"," : "", arrow, event.rank, thread_of(event),
-                   micros(nanoseconds(at)));
+    const std::string_view kind = lane_name(event.lane);
+    fmt::format_to(
+        out(),
+        "{{\"ph\":\"{}\",{}\"name\":\"{}\",\"cat\":\"{}\",\"id\":{},\"pid\":{},\"tid\":{},"
+        "\"ts\":{}}}",
+        phase, phase == 'f' ? "\"bp\":\"e\"," : "", kind, kind, arrow, event.rank, thread_of(event),
+        micros(at));
   }
 
   void counters() {
@@ -240,7 +250,7 @@ class Reader {
     if (kind == "M") return name(item, rank);
     if (kind == "X") return slice(item, rank);
     if (kind == "C") return counter(item, rank);
-    return kind == "s" || kind == "f";  // arrows follow from the slices
+    return kind == "s" || kind == "t" || kind == "f";  // arrows follow from the slices
   }
   bool name(const Json& item, int64_t rank) {
     const Json* arguments = member(item, "args");

@@ -1,10 +1,10 @@
 // A simulated or a real step as a trace that chrome://tracing and ui.perfetto.dev open, and back:
 // docs/reference/traces.md.
 //
-// pid = rank, tid = lane and channel, an arrow from a send to its receive, a counter for live
-// memory. Each slice has the id of its instruction as argument: the same id names the same
-// instruction of a program in the simulator and in the runtime. Times are written to the
-// nanosecond.
+// pid = rank, tid = lane and channel, an arrow from a send to its receive and through the members
+// of a collective, a counter for live memory. Each slice has the id of its instruction as argument:
+// the same id names the same instruction of a program in the simulator and in the runtime. Times
+// are written to the nanosecond.
 #pragma once
 
 #include <string>

@@ -68,7 +68,33 @@ TEST(ChromeTrace, an_arrow_from_the_send_to_the_receive) {
   EXPECT_EQ(from[0]["pid"], 0);
   EXPECT_EQ(to[0]["pid"], 1);
   EXPECT_EQ(from[0]["ts"], 1000.0);
-  EXPECT_EQ(to[0]["ts"], 1500.0);
+  EXPECT_EQ(to[0]["ts"], 1499.999);  // inside the receive's slice
+}
+
+TEST(ChromeTrace, an_arrow_through_the_members_of_a_collective) {
+  Simulation s = test_simulation();
+  TraceEvent& first = s.events[3];
+  ASSERT_EQ(first.lane, Lane::kCollective);
+  first.match = 8;
+  for (const int32_t rank : {1, 2}) {
+    TraceEvent member = first;
+    member.rank = rank;
+    member.start_s += rank * 1e-4;
+    s.events.push_back(member);
+  }
+  std::vector<Json> steps;
+  const Json trace = Json::parse(to_chrome_trace(s));
+  for (const Json& entry : trace["traceEvents"]) {
+    if (entry.value("cat", "") == "collective") steps.push_back(entry);
+  }
+  ASSERT_EQ(steps.size(), 3u);
+  for (int rank = 0; rank < 3; ++rank) {
+    const Json& step = steps[static_cast<size_t>(rank)];
+    EXPECT_EQ(step["ph"], std::string(1, "stf"[rank]));
+    EXPECT_EQ(step["pid"], rank);
+    EXPECT_EQ(step["id"], 8);
+    EXPECT_EQ(step["ts"], 2000.0 + 100 * rank);
+  }
 }
 
 TEST(ChromeTrace, memory_is_a_counter) {

@@ -20,6 +20,7 @@ Outcome Engine::outcome() {
   std::stable_sort(out.events.begin(), out.events.end(), [](const auto& x, const auto& y) {
     return std::tie(x.rank, x.start_s) < std::tie(y.rank, y.start_s);
   });
+  number_matches(out.events);
   out.played_events = played_;
   return out;
 }

@@ -132,7 +132,7 @@ class Engine {
   double compute_rate(int32_t p) const;
   void begin_flow(int32_t t);
   void finish_transfer(int32_t t);
-  void count_part(const Transfer& done, const Part& part);
+  void count_part(int32_t t, const Part& part);
   void update_links(int32_t p);
   void update_slowing(int32_t p);
   void update_compute(int32_t p);

@@ -96,6 +96,7 @@ void Engine::post(int32_t p, const Item& item, int64_t micro_batch, BlockRef blo
   message.posted = true;
   if (message.phase == Phase::kDone) {
     slot(p, s) = {t, message.end};
+    count_part(t, message.parts.back());
     Actor& a = actor(p);
     if (a.state == State::kWaiting && a.slot == s) resume(p, t);
     return;
@@ -178,7 +179,7 @@ void Engine::finish_transfer(int32_t t) {
     --a.live;
     a.last_done = t;
     std::erase(a.active, t);
-    count_part(done, part);
+    count_part(t, part);
   }
   if (done.item->members > 0) {
     for (const Part& part : done.parts)
@@ -205,7 +206,8 @@ void Engine::finish_transfer(int32_t t) {
   }
 }
 
-void Engine::count_part(const Transfer& done, const Part& part) {
+void Engine::count_part(int32_t t, const Part& part) {
+  const Transfer& done = transfer(t);
   PlayerResult& result = results_[static_cast<size_t>(part.player)];
   const double busy = done.end - done.start;
   if (part.queued) result.busy_s[static_cast<size_t>(part.item->lane)] += busy;
@@ -215,7 +217,7 @@ void Engine::count_part(const Transfer& done, const Part& part) {
   if (play_.rules.events) {
     trace_.push_back({player(part.player).rank, part.item->lane, part.item->stream, part.block,
                       part.item->instruction, done.micro_batch, done.start, done.end,
-                      part.item->label, -1, part.item->bytes});
+                      part.item->label, -1, part.item->bytes, t});
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -85,10 +86,12 @@ std::vector<std::string> replica_axes(const Plan& plan) {
   return axes;
 }
 
-Edit store(const std::string& name, const std::string& tensors) {
+// Of plans, and of calls whose recipe has no argument `zero`.
+Edit store(const std::string& zero, const std::string& name, const std::string& tensors) {
   return {name, [=](Draft& draft) {
             const std::vector<std::string> axes = replica_axes(draft.plan);
-            if (draft.call || axes.empty()) return false;
+            if (has_number(draft, zero) || axes.empty()) return false;
+            draft.call.reset();
             StoreEntry entry;
             entry.tensors = tensors;
             entry.over = axes;
@@ -99,12 +102,14 @@ Edit store(const std::string& name, const std::string& tensors) {
           }};
 }
 
+// Of plans, and of calls whose recipe has no argument for it.
 Edit recompute(const Graph& forward, const std::string& what) {
   return {fmt::format("recompute, {}", what), [&forward, what](Draft& draft) {
-            if (draft.call) return false;
+            if (draft.call && draft.call->arguments.texts.contains("recompute")) return false;
             const auto text = emit_recipe(fmt::format("recompute(recompute={})", what), forward);
             const auto plan = text ? parse_plan(*text) : Result<Plan>(Plan());
             if (!plan || plan->stores.empty()) return false;
+            draft.call.reset();
             for (const StoreEntry& entry : plan->stores) {
               const auto& known = draft.plan.stores;
               if (std::find(known.begin(), known.end(), entry) == known.end())
@@ -114,20 +119,39 @@ Edit recompute(const Graph& forward, const std::string& what) {
           }};
 }
 
-Edit more_micro_batches(int64_t times) {
-  return {fmt::format("{} times the micro-batches", times), [=](Draft& draft) {
+Edit micro_batches(int64_t count) {
+  return {fmt::format("{} micro-batches", count), [=](Draft& draft) {
             if (draft.call) return false;
-            draft.plan.micro_batches *= times;
+            draft.plan.micro_batches = count;
             return true;
           }};
 }
 
-Edit multiply_micro_batches(int64_t times) {
-  return {fmt::format("micro_batches x {}", times), [=](Draft& draft) {
-            if (!has_number(draft, "micro_batches")) return false;
-            draft.call->arguments.numbers.find("micro_batches")->second *= times;
-            return true;
-          }};
+// Larger numbers of micro-batches that a replica's sequences divide into: each at least twice the
+// one before, at most five, the last of one sequence each.
+std::vector<int64_t> micro_batch_counts(const Graph& forward, const Plan& plan) {
+  int64_t sequences = 0;
+  for (const Tensor& tensor : forward.tensors()) {
+    if (tensor.role != Role::kInput) continue;
+    for (const Dim& dim : tensor.dims) {
+      if (dim.name == plan.micro_batch_dim) sequences = dim.size;
+    }
+  }
+  for (const std::string& axis : replica_axes(plan)) {
+    for (const auto& [name, size] : plan.mesh) {
+      if (name == axis && size > 0) sequences /= size;
+    }
+  }
+  std::vector<int64_t> counts;
+  for (int64_t count = 2 * plan.micro_batches; count <= sequences; ++count) {
+    if (sequences % count != 0 || (!counts.empty() && count < 2 * counts.back())) continue;
+    counts.push_back(count);
+  }
+  if (counts.empty() && sequences > plan.micro_batches) counts.push_back(sequences);
+  if (!counts.empty()) counts.back() = sequences;
+  constexpr size_t kMost = 5;
+  if (counts.size() > kMost) counts.erase(counts.begin() + kMost - 1, counts.end() - 1);
+  return counts;
 }
 
 Edit optimizer_on_host() {
@@ -143,24 +167,32 @@ Edit optimizer_on_host() {
           }};
 }
 
+// In the order of what they usually cost.
 std::vector<Edit> edits_for(const Graph& forward, const Draft& draft) {
-  if (!draft.call) {
-    return {recompute(forward, "selective"),
-            recompute(forward, "full"),
-            store("optimizer state sharded over the replicas", "optimizer.*"),
-            store("gradients sharded over the replicas", "role:gradient"),
-            store("parameters sharded over the replicas", "role:parameter"),
-            more_micro_batches(2),
-            more_micro_batches(4),
-            more_micro_batches(8),
-            optimizer_on_host()};
-  }
-  std::vector<Edit> edits = {set_text("recompute", "selective"), set_text("recompute", "full"),
-                             set_text("sequence_shard", "true"), set_text("reshard", "true"),
-                             set_text("accumulate", "shards"),   set_text("spread_state", "true")};
-  const std::string zero = draft.call->recipe->name == "zero" ? "stage" : "zero";
-  for (int64_t stage = 1; stage <= 3; ++stage) edits.push_back(set_number(zero, stage));
-  for (const int64_t times : {2, 4, 8}) edits.push_back(multiply_micro_batches(times));
+  const bool is_zero = draft.call && draft.call->recipe->name == "zero";
+  const std::string zero = is_zero ? "stage" : "zero";
+  const std::vector<int64_t> counts = micro_batch_counts(forward, draft.plan);
+  std::vector<Edit> edits = {
+      set_text("recompute", "selective"),
+      recompute(forward, "selective"),
+      set_number(zero, 1),
+      store(zero, "optimizer state sharded over the replicas", "optimizer.*"),
+      set_number(zero, 2),
+      store(zero, "gradients sharded over the replicas", "role:gradient"),
+      set_text("sequence_shard", "true"),
+      set_text("accumulate", "shards"),
+      set_text("spread_state", "true")};
+  const auto smaller = [&](size_t i) {
+    edits.push_back(set_number("micro_batches", counts[i]));
+    edits.push_back(micro_batches(counts[i]));
+  };
+  if (!counts.empty()) smaller(0);
+  edits.push_back(set_text("recompute", "full"));
+  edits.push_back(recompute(forward, "full"));
+  edits.push_back(set_number(zero, 3));
+  edits.push_back(store(zero, "parameters sharded over the replicas", "role:parameter"));
+  edits.push_back(set_text("reshard", "true"));
+  for (size_t i = 1; i < counts.size(); ++i) smaller(i);
   for (const char* more : {"tp", "pp", "cp"}) edits.push_back(exchange(more, "dp"));
   for (const char* more : {"dp", "pp", "tp"}) edits.push_back(exchange(more, ""));
   edits.push_back(optimizer_on_host());
@@ -205,19 +237,6 @@ Result<Remedy> try_draft(const Draft& draft, const FitQuestion& question) {
 
 std::string size_text(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
 
-// "activation 41.20 GB, optimizer state 12.00 GB", largest first.
-std::string by_what(const MemoryUse& memory) {
-  std::map<std::string, int64_t> sums;
-  for (const LiveBuffer& live : memory.at_peak) sums[live.what] += live.bytes;
-  std::vector<std::pair<int64_t, std::string>> order;
-  for (const auto& [what, bytes] : sums) order.emplace_back(-bytes, what);
-  std::sort(order.begin(), order.end());
-  std::vector<std::string> parts;
-  for (const auto& [bytes, what] : order)
-    parts.push_back(fmt::format("{} {}", what, size_text(-static_cast<double>(bytes))));
-  return join(parts, ", ");
-}
-
 }  // namespace
 
 std::optional<Shortage> find_shortage(const Simulation& simulation, const Cluster& cluster) {
@@ -244,55 +263,93 @@ Result<Simulation> simulate_plan(const Graph& forward, const Plan& plan, const C
 
 Result<FitAdvice> find_remedies(const FitQuestion& question) {
   constexpr int kMostRounds = 4;
+  using Clock = std::chrono::steady_clock;
+  const auto began = Clock::now();
+  const auto late = [&] {
+    return std::chrono::duration<double>(Clock::now() - began).count() >= question.most_seconds;
+  };
   FitAdvice advice;
   TESSERA_TRY(Draft base, first_draft(question));
-  std::set<std::string> known;
-  for (int round = 0; round < kMostRounds && !advice.best; ++round) {
+  FitQuestion quick = question;
+  quick.options.steady_state = true;
+  quick.options.memory_details = quick.options.events = false;
+  std::set<std::string> known = {to_toml(base.plan)};
+  std::optional<Draft> best;
+  for (int round = 0; round < kMostRounds && !best; ++round) {
     std::optional<std::pair<int64_t, Draft>> smallest;
     for (const Edit& edit : edits_for(*question.forward, base)) {
-      if (advice.tried.size() >= question.most_tries) break;
+      if (advice.tried.size() + advice.refused >= question.most_tries) break;
       Draft draft = base;
-      if (!edit.apply(draft) || !emit(draft, *question.forward)) continue;
+      if (!edit.apply(draft)) continue;
+      if (!emit(draft, *question.forward)) {
+        ++advice.refused;
+        continue;
+      }
       if (draft.plan.ranks() > question.cluster->devices()) continue;
       if (!known.insert(to_toml(draft.plan)).second) continue;
+      if (late()) {
+        advice.out_of_time = true;
+        break;
+      }
       draft.changes.push_back(edit.name);
-      const auto remedy = try_draft(draft, question);
-      if (!remedy) continue;
+      const auto remedy = try_draft(draft, quick);
+      if (!remedy) {
+        ++advice.refused;
+        continue;
+      }
       if (!smallest || remedy->need_bytes < smallest->first)
         smallest.emplace(remedy->need_bytes, draft);
       advice.tried.push_back(*remedy);
       const bool better =
           !advice.best || remedy->step_time_s < advice.tried[*advice.best].step_time_s;
-      if (remedy->fits && better) advice.best = advice.tried.size() - 1;
+      if (!remedy->fits || !better) continue;
+      advice.best = advice.tried.size() - 1;
+      best = std::move(draft);
     }
     if (!smallest) break;
     base = std::move(smallest->second);
   }
+  if (best) {
+    TESSERA_TRY(advice.tried[*advice.best], try_draft(*best, question));
+  }
   return advice;
+}
+
+std::vector<std::pair<std::string, int64_t>> live_by_kind(const MemoryUse& memory) {
+  std::map<std::string, int64_t> sums;
+  for (const LiveBuffer& live : memory.at_peak) sums[live.what] += live.bytes;
+  std::vector<std::pair<std::string, int64_t>> out(sums.begin(), sums.end());
+  std::stable_sort(out.begin(), out.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return out;
 }
 
 std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double step_time_s) {
   const MemoryUse& memory = shortage.memory;
+  std::vector<std::string> live;
+  for (const auto& [what, bytes] : live_by_kind(memory))
+    live.push_back(fmt::format("{} {}", what, size_text(static_cast<double>(bytes))));
   std::string out = fmt::format(
       "does not fit: rank {} needs up to {} of {}: {} ({} bytes) too much\n"
       "at the peak: {}; besides {} for context and libraries\n",
       shortage.rank, size_text(memory.high),
       size_text(static_cast<double>(shortage.capacity_bytes)),
       size_text(static_cast<double>(shortage.missing_bytes)), shortage.missing_bytes,
-      by_what(memory), size_text(static_cast<double>(memory.overhead_bytes)));
+      join(live, ", "), size_text(static_cast<double>(memory.overhead_bytes)));
   if (!memory.at_peak.empty()) {
     const LiveBuffer& largest = memory.at_peak.front();
     out += fmt::format("largest: '{}' ({}), {}\n", largest.name, largest.what,
                        size_text(static_cast<double>(largest.bytes)));
   }
-  if (!advice.best) {
-    return out + fmt::format("no change of the plan that was tried makes it fit ({} tried)\n",
-                             advice.tried.size());
-  }
+  std::string tried = fmt::format("{} changes tried", advice.tried.size());
+  if (advice.refused > 0) tried += fmt::format(", {} more are not possible", advice.refused);
+  if (advice.out_of_time) tried += ", then the time was over";
+  if (!advice.best)
+    return out + fmt::format("no change of the plan that was tried makes it fit ({})\n", tried);
   const Remedy& best = advice.tried[*advice.best];
-  out += fmt::format("cheapest change that fits: {} (step {:.4g} s instead of {:.4g} s, {})\n",
+  out += fmt::format("cheapest change that fits: {} (step {:.4g} s instead of {:.4g} s, {}; {})\n",
                      join(best.changes, ", "), best.step_time_s, step_time_s,
-                     size_text(static_cast<double>(best.need_bytes)));
+                     size_text(static_cast<double>(best.need_bytes)), tried);
   return out + (best.is_call ? fmt::format("  --plan '{}'\n", best.plan)
                              : fmt::format("as a plan file:\n{}", best.plan));
 }

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/plan/plan.h"
@@ -32,8 +33,11 @@ struct Remedy {
   bool fits = false;
 };
 struct FitAdvice {
-  std::vector<Remedy> tried;   // in the order of trying
+  std::vector<Remedy> tried;   // lowered and played, in the order of trying
   std::optional<size_t> best;  // the fastest of those that fit; of equal ones the first
+  // Changes from which no plan came, or one that could not be lowered or played.
+  size_t refused = 0;
+  bool out_of_time = false;  // most_seconds were over before all changes were tried
 };
 
 struct FitQuestion {
@@ -41,17 +45,25 @@ struct FitQuestion {
   std::string plan;                // a recipe call or the path of a plan file
   const Cluster* cluster = nullptr;
   SimulateOptions options;
-  size_t most_tries = 40;
+  size_t most_tries = 40;    // refused ones included
+  double most_seconds = 60;  // no try begins later; a guard, 40 tries take a few seconds
 };
-// Tries changes one by one and, while none is enough, on top of the one that saves the most: more
-// recomputation, states sharded further, smaller micro-batches, the sequence sharded, more tensor
-// or pipeline parallelism instead of replicas, more devices if the cluster has them, optimizer
-// state on the host. Changes that the model or the plan does not admit are passed over.
+// Tries changes one by one and, while none is enough, on top of the one that saves the most. In the
+// order of what they usually cost: selective recomputation, optimizer state and gradients sharded
+// over the replicas, the sequence sharded, smaller micro-batches, full recomputation, parameters
+// sharded, still smaller micro-batches, more tensor, pipeline or context parallelism instead of
+// replicas, more devices if the cluster has them, optimizer state on the host. A change that says
+// nothing new (the plan has it, or an earlier one came to the same) is no try.
+//
+// Tries count rounds of micro-batches (SimulateOptions::steady_state); the best is played in full.
 Result<FitAdvice> find_remedies(const FitQuestion& question);
 
 // Lowers and plays a plan of the forward graph.
 Result<Simulation> simulate_plan(const Graph& forward, const Plan& plan, const Cluster& cluster,
                                  const SimulateOptions& options);
+
+// Bytes live at the peak by what they are ("activation"), largest first.
+std::vector<std::pair<std::string, int64_t>> live_by_kind(const MemoryUse& memory);
 
 // "does not fit: rank 3 needs up to 93.1 GB of 80.0 GB, 13.1 GB (...) too much ...", with what is
 // largest at the peak and the best remedy; several lines.

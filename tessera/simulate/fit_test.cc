@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <set>
 
 #include "tessera/plan/load.h"
 #include "tessera/plan/recipes.h"
@@ -91,6 +92,85 @@ TEST_F(Fit, combines_changes_where_one_is_not_enough) {
   ASSERT_TRUE(advice.has_value());
   ASSERT_TRUE(advice->best.has_value());
   EXPECT_GE(advice->tried[*advice->best].changes.size(), 2U);
+}
+
+// What is said of each trial is what a simulation of the plan that it names finds.
+TEST_F(Fit, every_change_that_is_named_was_played) {
+  const std::string plan = "megatron(dp=8, micro_batches=1)";
+  give_memory(need(play("megatron(dp=8, micro_batches=2, zero=1)")));
+  const auto advice = find_remedies(question(plan));
+  ASSERT_TRUE(advice && advice->best);
+  EXPECT_GE(advice->tried.size(), 8U);
+  for (const Remedy& remedy : advice->tried) {
+    Plan changed;
+    if (remedy.is_call) {
+      changed = *load_plan(remedy.plan, model_);
+    } else {
+      changed = *parse_plan(remedy.plan, "remedy.toml");
+    }
+    const auto again = simulate_plan(model_, changed, cluster_, {});
+    ASSERT_TRUE(again) << remedy.plan;
+    EXPECT_EQ(need(*again), remedy.need_bytes) << remedy.plan;
+    EXPECT_EQ(!find_shortage(*again, cluster_).has_value(), remedy.fits) << remedy.plan;
+    EXPECT_NEAR(again->step_time_s, remedy.step_time_s, 1e-3 * remedy.step_time_s) << remedy.plan;
+  }
+}
+
+TEST_F(Fit, a_recipe_without_an_argument_becomes_a_plan) {
+  const std::string plan = "data_parallel(dp=4)";
+  give_memory(need(play(plan)) - 1);
+  const auto advice = find_remedies(question(plan));
+  ASSERT_TRUE(advice);
+  std::set<std::string> names;
+  for (const Remedy& remedy : advice->tried) {
+    names.insert(remedy.changes[0]);
+    EXPECT_EQ(remedy.is_call, remedy.changes[0].starts_with("micro_batches=") ||
+                                  remedy.changes[0].starts_with("dp doubled"))
+        << remedy.plan;
+  }
+  EXPECT_TRUE(names.contains("recompute, full"));
+  EXPECT_TRUE(names.contains("optimizer state sharded over the replicas"));
+  // 4 sequences a replica: 2 micro-batches of two, or 4 of one.
+  EXPECT_TRUE(names.contains("micro_batches=2"));
+  EXPECT_TRUE(names.contains("micro_batches=4"));
+  EXPECT_FALSE(names.contains("micro_batches=8"));
+}
+
+TEST_F(Fit, is_bounded_by_trials_and_by_time) {
+  const std::string plan = "megatron(dp=8, micro_batches=1)";
+  const Simulation simulation = play(plan);
+  give_memory(1000);
+  const auto shortage = find_shortage(simulation, cluster_);
+  ASSERT_TRUE(shortage);
+  FitQuestion few = question(plan);
+  few.most_tries = 3;
+  const auto advice = find_remedies(few);
+  ASSERT_TRUE(advice);
+  EXPECT_EQ(advice->tried.size() + advice->refused, 3U);
+  FitQuestion late = question(plan);
+  late.most_seconds = 0;
+  const auto none = find_remedies(late);
+  ASSERT_TRUE(none);
+  EXPECT_TRUE(none->tried.empty());
+  EXPECT_TRUE(none->out_of_time);
+  EXPECT_NE(fit_text(*shortage, *none, 1).find("(0 changes tried, then the time was over)"),
+            std::string::npos);
+}
+
+TEST_F(Fit, counts_what_the_model_refuses) {
+  const std::string plan = "megatron(pp=2, dp=2, micro_batches=2)";  // 2 blocks: not 4 stages
+  const Simulation simulation = play(plan);
+  give_memory(1000);
+  const auto shortage = find_shortage(simulation, cluster_);
+  const auto advice = find_remedies(question(plan));
+  ASSERT_TRUE(shortage && advice);
+  EXPECT_GT(advice->refused, 0U);
+  EXPECT_LE(advice->tried.size() + advice->refused, 40U);
+  const std::string text = fit_text(*shortage, *advice, 1);
+  EXPECT_NE(text.find(std::to_string(advice->tried.size()) + " changes tried, " +
+                      std::to_string(advice->refused) + " more are not possible"),
+            std::string::npos)
+      << text;
 }
 
 TEST_F(Fit, edits_plan_files_by_their_text) {

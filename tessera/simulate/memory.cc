@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -73,15 +74,9 @@ const Output* statistics_of(const Graph& graph, const Compute& compute) {
 }
 
 // The parameter that a gradient is of, through other forms of it; invalid: of an activation.
-TensorId parameter_of(const Program& program, const Graph& graph, const Tensor& gradient) {
+TensorId parameter_of(const Graph& graph, const Tensor& gradient) {
   if (gradient.role != Role::kGradient || !gradient.of.valid()) return {};
-  TensorId id = gradient.of;
-  while (graph.tensor(id).role != Role::kParameter) {
-    const Tensor& form = graph.tensor(id);
-    if (of_micro_batch(program, form) || !form.producer.valid()) return {};
-    id = graph.op(form.producer).inputs.front();
-  }
-  return id;
+  return graph.parameter_of(gradient.of);
 }
 
 // The largest buffer of each parameter's gradient is there all the time, the others are parts of
@@ -90,7 +85,7 @@ void keep_gradients(const Program& program, const Graph& graph, Scratch& out) {
   std::map<TensorId, size_t> whole;
   for (const Buffer& buffer : program.buffers) {
     if (buffer.tier != Tier::kDevice || buffer.lifetime == Lifetime::kPersistent) continue;
-    const TensorId parameter = parameter_of(program, graph, graph.tensor(buffer.tensor));
+    const TensorId parameter = parameter_of(graph, graph.tensor(buffer.tensor));
     if (!parameter.valid()) continue;
     const size_t index = buffer.id.index();
     const auto [it, fresh] = whole.try_emplace(parameter, index);
@@ -283,6 +278,7 @@ class Walk {
       bytes_.push_back(bytes);
     }
     alive_.assign(instances, false);
+    began_.assign(times.events.empty() ? 0 : instances, 0);
     for (const BlockRunStep& step : program.schedule) {
       const auto [it, fresh] = ends_.try_emplace(step.block, step.micro_batch, step.micro_batch);
       it->second.second = step.micro_batch;
@@ -316,6 +312,8 @@ class Walk {
   double peak_share() const { return peak_share_; }
   size_t peak_change() const { return peak_change_; }
   std::vector<MemorySample> take_timeline() { return std::move(timeline_); }
+  // With events. Of the largest buffers, as many copies as may be named.
+  std::vector<LiveInterval> take_intervals(const Graph& graph);
   // Of a buffer, or of a workspace behind them: how many copies live, and bytes of one.
   int64_t bytes(size_t buffer) const { return bytes_[buffer]; }
   int64_t copies(size_t buffer) const {
@@ -335,6 +333,7 @@ class Walk {
     if (alive_[instance]) return false;
     alive_[instance] = true;
     live_ += bytes_[buffer];
+    if (!began_.empty()) began_[instance] = now_;
     if (emulation != nullptr) emulation->begin(instance, bytes_[buffer]);
     return true;
   }
@@ -344,6 +343,7 @@ class Walk {
     if (!alive_[instance]) return;
     alive_[instance] = false;
     live_ -= bytes_[buffer];
+    if (!began_.empty() && bytes_[buffer] > 0) spans_.push_back({buffer, began_[instance], now_});
     if (emulation != nullptr) emulation->end(instance);
   }
 
@@ -389,7 +389,7 @@ class Walk {
       }
       if (live_ > peak_) {
         peak_ = live_;
-        peak_time_ = time;
+        peak_time_ = events_.empty() ? time : now_;
         peak_run_ = r;
         peak_share_ = share_of(change, program_.block(step.block).size());
         peak_change_ = done_ + 1;
@@ -408,10 +408,12 @@ class Walk {
   void sample(double time, int64_t bytes) {
     if (!times_.details) return;
     if (!timeline_.empty() && timeline_.back().bytes == bytes) return;
-    if (!timeline_.empty() && timeline_.back().time_s == time && !events_.empty()) {
-      timeline_.back().bytes = std::max(timeline_.back().bytes, bytes);
-      return;
-    }
+    // Of several changes at one time: the highest, and what they end with.
+    const auto at = [&](size_t behind) {
+      return timeline_.size() >= behind && timeline_[timeline_.size() - behind].time_s == time;
+    };
+    if (!events_.empty() && at(2)) timeline_.pop_back();
+    if (!events_.empty() && at(1) && timeline_.back().bytes <= bytes) timeline_.pop_back();
     timeline_.push_back({time, bytes});
   }
 
@@ -431,11 +433,17 @@ class Walk {
   double peak_share_ = 0;
   size_t done_ = 0, peak_change_ = 0;  // changes
   std::vector<MemorySample> timeline_;
+  struct Span {
+    size_t buffer = 0;
+    double start_s = 0, end_s = 0;
+  };
+  std::vector<double> began_;  // by instance
+  std::vector<Span> spans_;    // of what has ended
 };
 
 std::string what_is(const Program& program, const Graph& graph, const Buffer& buffer) {
   const Tensor& tensor = graph.tensor(buffer.tensor);
-  const bool of_parameter = parameter_of(program, graph, tensor).valid();
+  const bool of_parameter = parameter_of(graph, tensor).valid();
   const bool rests = buffer.lifetime == Lifetime::kPersistent;
   switch (tensor.role) {
     case Role::kParameter: return rests ? "parameter" : "gathered";
@@ -450,6 +458,47 @@ std::string what_is(const Program& program, const Graph& graph, const Buffer& bu
 }
 
 constexpr size_t kMostNamed = 200;
+constexpr size_t kMostIntervals = 5000;
+
+std::vector<LiveInterval> Walk::take_intervals(const Graph& graph) {
+  std::vector<size_t> count(bytes_.size(), 0);
+  for (size_t buffer = 0; buffer < bytes_.size(); ++buffer) {
+    for (int64_t slot = 0; slot < slots(buffer); ++slot) {
+      const size_t instance = first_instance_[buffer] + static_cast<size_t>(slot);
+      if (alive_[instance] && bytes_[buffer] > 0)
+        spans_.push_back({buffer, began_[instance], times_.step_s});
+    }
+  }
+  for (const Span& span : spans_) ++count[span.buffer];
+  std::vector<size_t> order(bytes_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return bytes_[a] > bytes_[b]; });
+  size_t left = kMostIntervals;
+  std::vector<bool> named(bytes_.size(), false);
+  for (const size_t buffer : order) {
+    named[buffer] = count[buffer] <= left;
+    if (named[buffer]) left -= count[buffer];
+  }
+  std::vector<LiveInterval> out;
+  for (const Span& span : spans_) {
+    if (!named[span.buffer]) continue;
+    const bool workspace = span.buffer >= program_.buffers.size();
+    LiveInterval live{"", "workspace", bytes_[span.buffer], span.start_s, span.end_s};
+    if (workspace) {
+      live.name = scratch_.names[span.buffer - program_.buffers.size()];
+    } else {
+      const Buffer& buffer = program_.buffers[span.buffer];
+      live.name = buffer.name;
+      live.what = what_is(program_, graph, buffer);
+    }
+    out.push_back(std::move(live));
+  }
+  std::stable_sort(out.begin(), out.end(), [](const LiveInterval& a, const LiveInterval& b) {
+    return std::pair(a.start_s, -a.bytes) < std::pair(b.start_s, -b.bytes);
+  });
+  return out;
+}
 
 // Of what lives, the largest by name; the rest by what it is.
 std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph,
@@ -477,8 +526,6 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph,
   all.resize(kMostNamed);
   for (const auto& [what, of] : rest)
     all.push_back({fmt::format("{} others", of.first), of.second, what});
-  std::stable_sort(all.begin(), all.end(),
-                   [](const LiveBuffer& a, const LiveBuffer& b) { return a.bytes > b.bytes; });
   return all;
 }
 
@@ -626,6 +673,7 @@ MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& 
   out.peak_time_s = walk.peak_time();
   if (times.details) {
     out.timeline = walk.take_timeline();
+    if (!times.events.empty()) out.intervals = walk.take_intervals(graph);
     Walk to_peak(program, scratch, times);
     to_peak.run(nullptr, walk.peak_change());
     out.at_peak = live_buffers(program, graph, scratch, to_peak);

@@ -27,6 +27,8 @@ struct MemoryTimes {
 
 // `peak_bytes` and `reserved_bytes` of the planned allocator are the arena, to the byte.
 // `timeline`: with events a sample for each change, else the start, peak and end of each run.
+// `intervals`: with events, of the largest buffers, at most 5,000 in all; where no buffer is left
+// out, those that are live between two samples sum to the timeline's bytes.
 //
 // low, high: bounds of the total. Live bytes at the peak, the context and half of the estimated
 // communication buffers; what is reserved, the context and twice these buffers.

@@ -6,35 +6,15 @@
 
 #include <map>
 #include <numeric>
+#include <set>
 
-#include "tessera/plan/load.h"
-#include "tessera/plan/prepare.h"
-#include "tessera/plan/test_graphs.h"
-#include "tessera/program/lower.h"
+#include "tessera/program/test_programs.h"
 
 namespace tessera {
 namespace {
 
-struct Lowered {
-  std::shared_ptr<const Graph> graph;
-  std::vector<Program> programs;
-};
-
-Lowered lowered(const std::string& plan_text, const TestModel& model = {.layers = 4, .batch = 8}) {
-  Lowered out;
-  const Graph forward = test_transformer(model);
-  const auto plan = load_plan(plan_text, forward);
-  EXPECT_TRUE(plan.has_value()) << (plan ? "" : plan.error().message);
-  auto graph = training_graph(forward, *plan, plan->precision, OptimizerSpec{});
-  EXPECT_TRUE(graph.has_value());
-  auto prepared = prepare(std::move(*graph), *plan);
-  EXPECT_TRUE(prepared.has_value()) << (prepared ? "" : prepared.error().message);
-  out.graph = std::make_shared<const Graph>(std::move(prepared->graph));
-  const auto lowering = Lowering::create(out.graph, prepared->plan);
-  EXPECT_TRUE(lowering.has_value());
-  for (int rank = 0; rank < static_cast<int>(prepared->plan.ranks); ++rank)
-    out.programs.push_back(*lowering->lower(rank));
-  return out;
+TestPrograms lowered(const std::string& plan, const TestModel& model = {.layers = 4, .batch = 8}) {
+  return lower_all(trained(test_transformer(model)), plan);
 }
 
 Cluster test_cluster(const std::string& name = "dgx-a100:2") {
@@ -94,13 +74,33 @@ std::pair<int64_t, int64_t> brute_live(const Program& program) {
   return {most, now};
 }
 
+// One event a compute instruction, a second each.
+std::vector<TraceEvent> even_events(const Program& program) {
+  std::vector<TraceEvent> events;
+  double now = 0;
+  for (const BlockRunStep& step : program.schedule) {
+    const auto& block = program.block(step.block);
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (!std::holds_alternative<Compute>(block[i].body)) continue;
+      TraceEvent event;
+      event.block = step.block;
+      event.micro_batch = step.micro_batch;
+      event.instruction = static_cast<int32_t>(i);
+      event.start_s = now;
+      event.end_s = now += 1;
+      events.push_back(event);
+    }
+  }
+  return events;
+}
+
 class MemoryOfRecipes : public testing::TestWithParam<const char*> {};
 
 TEST_P(MemoryOfRecipes, timeline_is_that_of_a_walk_and_below_the_arena) {
-  const Lowered what = lowered(GetParam());
+  const TestPrograms what = lowered(GetParam());
   const Cluster cluster = test_cluster();
   for (const Program& program : what.programs) {
-    const MemoryUse use = memory_use(program, *what.graph, cluster, Style{}, {1.0, {}, {}});
+    const MemoryUse use = memory_use(program, what.graph, cluster, Style{}, {1.0, {}, {}});
     const auto [most, end] = brute_live(program);
     int64_t highest = 0;
     for (const MemorySample& sample : use.timeline) highest = std::max(highest, sample.bytes);
@@ -133,9 +133,9 @@ INSTANTIATE_TEST_SUITE_P(
                     "fsdp(dp=4, prefetch=1, recompute=selective)", "offload(dp=2, zero=1)"));
 
 TEST(Memory, copies_of_micro_batches_are_joined) {
-  const Lowered what = lowered("megatron(pp=4, micro_batches=8)");
+  const TestPrograms what = lowered("megatron(pp=4, micro_batches=8)");
   const MemoryUse use =
-      memory_use(what.programs[0], *what.graph, test_cluster(), Style{}, {1.0, {}, {}});
+      memory_use(what.programs[0], what.graph, test_cluster(), Style{}, {1.0, {}, {}});
   const bool joined = std::any_of(use.at_peak.begin(), use.at_peak.end(), [](const LiveBuffer& b) {
     return b.what == "activation" && b.name.ends_with(" x 4");
   });
@@ -143,13 +143,13 @@ TEST(Memory, copies_of_micro_batches_are_joined) {
 }
 
 TEST(Memory, caching_allocator_reserves_at_least_what_is_live) {
-  const Lowered what = lowered("megatron(pp=2, micro_batches=8)",
-                               {.layers = 2, .batch = 8, .seq = 512, .hidden = 256});
+  const TestPrograms what = lowered("megatron(pp=2, micro_batches=8)",
+                                    {.layers = 2, .batch = 8, .seq = 512, .hidden = 256});
   for (const Style::Allocator kind : {Style::Allocator::kCaching, Style::Allocator::kExpandable}) {
     Style style;
     style.allocator = kind;
     const Program& program = what.programs[0];
-    const MemoryUse use = memory_use(program, *what.graph, test_cluster(), style, {1.0, {}, {}});
+    const MemoryUse use = memory_use(program, what.graph, test_cluster(), style, {1.0, {}, {}});
     const auto [most, end] = brute_live(program);
     EXPECT_GE(use.reserved_bytes, most);
     EXPECT_LE(use.reserved_bytes, 2 * most);
@@ -165,9 +165,10 @@ int64_t bytes_of(const MemoryUse& use, std::string_view what) {
 
 // Layers 2, hidden 256: what unfused attention keeps is there with the activations; float32 here.
 TEST(Memory, unfused_kernels_keep_scores_and_logits) {
-  const Lowered what = lowered("serial()", {.layers = 2, .batch = 2, .seq = 512, .hidden = 256});
+  const TestPrograms what =
+      lowered("serial()", {.layers = 2, .batch = 2, .seq = 512, .hidden = 256});
   const auto use = [&](const char* style) {
-    return memory_use(what.programs[0], *what.graph, test_cluster(), *parse_style(style),
+    return memory_use(what.programs[0], what.graph, test_cluster(), *parse_style(style),
                       {1.0, {}, {}});
   };
   const MemoryUse fused = use("tessera"), unfused = use("tessera,fused_attention=false");
@@ -186,15 +187,15 @@ TEST(Memory, unfused_kernels_keep_scores_and_logits) {
 
 // Two bytes a parameter narrow, four of the gradient all the time, the shard is a part of it.
 TEST(Memory, gradient_buffers_are_there_all_the_time) {
-  const Lowered what = lowered("data_parallel(dp=2, micro_batches=2)");
+  const TestPrograms what = lowered("data_parallel(dp=2, micro_batches=2)");
   const auto use = [&](const char* style) {
-    return memory_use(what.programs[0], *what.graph, test_cluster(), *parse_style(style),
+    return memory_use(what.programs[0], what.graph, test_cluster(), *parse_style(style),
                       {1.0, {}, {}});
   };
   const MemoryUse kept = use("tessera,gradient_buffers=true");
   int64_t parameters = 0;
   for (const Buffer& buffer : what.programs[0].buffers) {
-    if (what.graph->tensor(buffer.tensor).role == Role::kParameter &&
+    if (what.graph.tensor(buffer.tensor).role == Role::kParameter &&
         buffer.lifetime == Lifetime::kPersistent)
       parameters += buffer.bytes();
   }
@@ -204,25 +205,12 @@ TEST(Memory, gradient_buffers_are_there_all_the_time) {
 
 // Inside a run the compute events of the rank say when.
 TEST(Memory, events_give_the_times) {
-  const Lowered what = lowered("serial()");
+  const TestPrograms what = lowered("serial()");
   const Program& program = what.programs[0];
-  std::vector<TraceEvent> events;
-  double now = 0;
-  for (const BlockRunStep& step : program.schedule) {
-    const auto& block = program.block(step.block);
-    for (size_t i = 0; i < block.size(); ++i) {
-      if (!std::holds_alternative<Compute>(block[i].body)) continue;
-      TraceEvent event;
-      event.block = step.block;
-      event.instruction = static_cast<int32_t>(i);
-      event.start_s = now;
-      event.end_s = now += 1;
-      events.push_back(event);
-    }
-  }
-  const MemoryUse use =
-      memory_use(program, *what.graph, test_cluster(), Style{}, {now, {}, events});
-  const MemoryUse even = memory_use(program, *what.graph, test_cluster(), Style{}, {now, {}, {}});
+  const std::vector<TraceEvent> events = even_events(program);
+  const double now = events.back().end_s;
+  const MemoryUse use = memory_use(program, what.graph, test_cluster(), Style{}, {now, {}, events});
+  const MemoryUse even = memory_use(program, what.graph, test_cluster(), Style{}, {now, {}, {}});
   int64_t highest = 0, highest_even = 0;
   for (const MemorySample& sample : use.timeline) {
     EXPECT_LE(sample.time_s, now);
@@ -233,10 +221,38 @@ TEST(Memory, events_give_the_times) {
   EXPECT_EQ(highest, highest_even);
   EXPECT_GT(use.timeline.size(), even.timeline.size());
   EXPECT_EQ(use.at_peak.front().bytes, even.at_peak.front().bytes);
+  EXPECT_TRUE(even.intervals.empty());
+}
+
+TEST_P(MemoryOfRecipes, intervals_sum_to_the_timeline) {
+  const TestPrograms what = lowered(GetParam());
+  for (const Program& program : what.programs) {
+    const std::vector<TraceEvent> events = even_events(program);
+    const double end = events.back().end_s;
+    const MemoryUse use =
+        memory_use(program, what.graph, test_cluster(), Style{}, {end, {}, events});
+    ASSERT_FALSE(use.intervals.empty());
+    ASSERT_LT(use.intervals.size(), 5000U);
+    std::set<std::string> kinds;
+    for (size_t i = 0; i < use.timeline.size(); ++i) {
+      const double next = i + 1 < use.timeline.size() ? use.timeline[i + 1].time_s : end;
+      const double at = (use.timeline[i].time_s + next) / 2;
+      if (at == use.timeline[i].time_s) continue;
+      int64_t bytes = 0;
+      for (const LiveInterval& live : use.intervals) {
+        if (live.start_s > at || live.end_s <= at) continue;
+        bytes += live.bytes;
+        kinds.insert(live.what);
+      }
+      EXPECT_EQ(bytes, use.timeline[i].bytes) << "rank " << program.rank << " at " << at;
+    }
+    EXPECT_TRUE(kinds.contains("activation"));
+  }
 }
 
 TEST(Memory, communication_buffers_grow_with_groups_and_vanish_on_cpus) {
-  const Lowered alone = lowered("serial()"), two = lowered("megatron(tp=2, dp=2, micro_batches=2)");
+  const TestPrograms alone = lowered("serial()"),
+                     two = lowered("megatron(tp=2, dp=2, micro_batches=2)");
   const Cluster gpus = test_cluster();
   EXPECT_EQ(communication_bytes(alone.programs[0], gpus), 0);
   const int64_t both = communication_bytes(two.programs[0], gpus);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/program/communication.h"
 
 namespace tessera {
 namespace {
@@ -143,7 +144,9 @@ class PlayerOutline {
     player_.rank = program_.rank;
     for (const auto& [ref, block] : program_.blocks) add_handles(ref, block);
     for (size_t g = 0; g < program_.groups.size(); ++g) groups_.emplace_back();
-    player_.streams = static_cast<int32_t>(program_.groups.size()) + 1;  // the last: copies
+    channels_ = message_channels(program_);
+    // Of the communicators, of copies, of messages to each peer.
+    player_.streams = static_cast<int32_t>(program_.groups.size() + 1 + channels_.to.size());
     find_pool();
     if (type_.device.synchronous) find_pairs();
     std::map<BlockRef, int32_t> index;
@@ -284,15 +287,8 @@ class PlayerOutline {
     if (facts.known) return facts;
     facts.known = true;
     const Group& group = program_.groups[static_cast<size_t>(index)];
-    const ResolvedPlan& plan = shared_.lowering().plan();
-    std::vector<std::string> names;
-    for (const PlaceId place : plan.places_of(program_.rank)) {
-      const Mesh& mesh = plan.places[place.index()].mesh;
-      if (!mesh.contains(group.members[0])) continue;
-      if (mesh.group(mesh.coordinates(program_.rank), group.axes) != group.members) continue;
-      for (const AxisId axis : group.axes) names.push_back(mesh.axis(axis).name);
-      break;
-    }
+    const std::vector<std::string> names =
+        group_axes(shared_.lowering().plan(), group, program_.rank);
     facts.axes = join(names, " ");
     facts.where = place_group(shared_.cluster, {group.members.begin(), group.members.end()},
                               shared_.sharing.groups_a_node(names, group.members));
@@ -323,7 +319,8 @@ class PlayerOutline {
 
   // Equal layers send alike: who holds and needs what is listed once in a program.
   int64_t sent_bytes(const Issue& issue, const Group& group) {
-    if (issue.codec) return count_sent_bytes(issue, group);
+    const auto me = static_cast<size_t>(group.index);
+    if (issue.codec) return sent_traffic(issue, me).bytes;
     Key key{issue.group, static_cast<int64_t>(issue.kind), static_cast<int64_t>(issue.dtype),
             issue.combiner ? static_cast<int64_t>(*issue.combiner) : -1};
     for (const Transfer& transfer : issue.transfers) {
@@ -331,19 +328,8 @@ class PlayerOutline {
         key.push_back(static_cast<int64_t>(reinterpret_cast<intptr_t>(&boxes->list())));
     }
     const auto [it, fresh] = sent_bytes_.try_emplace(std::move(key), 0);
-    if (fresh) it->second = count_sent_bytes(issue, group);
+    if (fresh) it->second = sent_traffic(issue, me).bytes;
     return it->second;
-  }
-
-  int64_t count_sent_bytes(const Issue& issue, const Group& group) const {
-    std::vector<Redistribution> arrays;
-    for (const Transfer& transfer : issue.transfers) {
-      arrays.push_back({issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
-    }
-    std::vector<const Redistribution*> items;
-    for (const Redistribution& array : arrays) items.push_back(&array);
-    const auto me = static_cast<size_t>(group.index);
-    return (issue.codec ? coded_traffic(items, *issue.codec, me) : bucket_traffic(items, me)).bytes;
   }
 
   bool is_gradient_of_parameter(const Tensor& tensor) const {
@@ -390,7 +376,7 @@ class PlayerOutline {
     item.parties = static_cast<int32_t>(where.classes.size());
     item.bytes = sent_bytes(issue, group);
     item.account = account(kind, where.axes, item.bytes);
-    item.label = shared_.label(names_of(issue), kind + " " + where.axes);
+    item.label = shared_.label(moved_tensors(issue, graph_), kind + " " + where.axes);
     if (item.parties > 1) {
       Key key{0, static_cast<int64_t>(ref_.kind), ref_.chunk, static_cast<int64_t>(issue.kind),
               issue.transfers[0].tensor.value};
@@ -408,20 +394,7 @@ class PlayerOutline {
     if (blocks(issue)) add_wait(item.handle, 0, true);
   }
 
-  std::string names_of(const Issue& issue) const {
-    const std::string& first = graph_.tensor(issue.transfers[0].tensor).name;
-    return issue.transfers.size() == 1
-               ? first
-               : fmt::format("{} and {} more", first, issue.transfers.size() - 1);
-  }
-
   // ---- messages
-
-  int32_t stream_to(int peer) {
-    const auto [it, fresh] = message_streams_.try_emplace(peer, player_.streams);
-    if (fresh) ++player_.streams;
-    return it->second;
-  }
 
   const std::string& stage_axis() const { return shared_.lowering().plan().plan.stage_axis; }
 
@@ -446,7 +419,7 @@ class PlayerOutline {
     // A synchronous receiver takes it itself, from where it is.
     item.rendezvous = bytes > engine::kEagerBytes || type_.device.synchronous;
     item.handle = handles_.at(send.handle);
-    item.stream = stream_to(send.peer);
+    item.stream = channels_.to.at(send.peer);
     Key key = crossing_key(me_, shared_.class_of(send.peer), send.tensor, send.tag);
     const Crossing& crossing = shared_.crossings.at(key);
     const int32_t piece = sent_[key]++;
@@ -471,6 +444,7 @@ class PlayerOutline {
     item.lane = Lane::kMessage;
     item.spent = Spent::kMessage;
     item.handle = handles_.at(receive.handle);
+    item.stream = channels_.from.at(receive.peer);
     Key key = crossing_key(shared_.class_of(receive.peer), me_, receive.tensor, receive.tag);
     const Crossing& crossing = shared_.crossings.at(key);
     const int32_t piece = received_[key]++ % std::max(1, crossing.sends);
@@ -554,7 +528,7 @@ class PlayerOutline {
   std::set<int> receives_;          // of the program's handles
   std::vector<GroupFacts> groups_;
   std::map<std::pair<std::string, std::string>, int32_t> accounts_;
-  std::map<int, int32_t> message_streams_;
+  MessageChannels channels_;
   std::map<Key, int64_t> sent_bytes_;  // by group, kind, dtype, combiner and lists of boxes
   std::map<Key, int64_t> seen_;
   std::map<Key, int32_t> sent_, received_;

@@ -102,6 +102,13 @@ void add_labels(const Outline& outline, engine::Outcome& outcome, Simulation& ou
   for (TraceEvent& event : out.events) event.what = what[static_cast<size_t>(event.label)];
 }
 
+std::vector<int32_t> representatives(const Classes& classes) {
+  std::vector<int32_t> out;
+  for (const int32_t played : classes.of_rank)
+    out.push_back(played < 0 ? -1 : classes.all[static_cast<size_t>(played)].representative);
+  return out;
+}
+
 void add_path(const Priced& priced, const engine::Outcome& outcome, Simulation& out) {
   for (const engine::PathPart& part : outcome.critical_path) {
     out.critical_path.push_back({priced.play.players[static_cast<size_t>(part.player)].rank,
@@ -195,6 +202,7 @@ Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outli
     out.micro_batch = each;
   }
   add_labels(outline, outcome, out);
+  if (options.events) out.played_by = representatives(classes);
   add_path(priced, outcome, out);
   add_overhead(options.style.step_overhead_s * cluster.type_of(0).host_slowness, out);
   std::stable_sort(out.roles.begin(), out.roles.end(),

@@ -1,5 +1,7 @@
 #include "tessera/simulate/simulation.h"
 
+#include <unordered_map>
+
 namespace tessera {
 
 std::string_view lane_name(Lane lane) {
@@ -25,6 +27,39 @@ std::string_view spent_name(Spent what) {
     case Spent::kBubble: return "bubble";
   }
   return "";
+}
+
+void number_matches(std::vector<TraceEvent>& events) {
+  std::unordered_map<int32_t, int32_t> parts, numbers;  // looked up, never walked through
+  for (const TraceEvent& event : events) ++parts[event.match];
+  for (TraceEvent& event : events) {
+    if (event.match < 0) continue;
+    if (parts[event.match] == 1) {
+      event.match = -1;
+      continue;
+    }
+    const auto next = static_cast<int32_t>(numbers.size());
+    event.match = numbers.try_emplace(event.match, next).first->second;
+  }
+}
+
+MessageChannels message_channels(const Program& program) {
+  MessageChannels out;
+  auto next = static_cast<int32_t>(program.groups.size()) + 1;
+  const auto add = [&](std::map<int, int32_t>& channels, int peer) {
+    if (channels.try_emplace(peer, next).second) ++next;
+  };
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      if (const auto* send = std::get_if<Send>(&instruction.body)) add(out.to, send->peer);
+    }
+  }
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      if (const auto* recv = std::get_if<Recv>(&instruction.body)) add(out.from, recv->peer);
+    }
+  }
+  return out;
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,11 +44,21 @@ struct TraceEvent {
   int32_t label = 0;  // index into Simulation::labels: op path, tensor
   int32_t what = 0;   // index into Simulation::labels: "matmul", "all_reduce tp", ...
   int64_t bytes = 0;  // sent, for communication
-  // Messages: the send and the receive with the same number and micro-batch are one message. -1: no
-  // message, or not known.
+  // Events with the same number are one message, or one collective seen by its members, on the
+  // ranks that were played. Numbers are from 0 in the order of the events. -1: nobody else is seen.
   int32_t match = -1;
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
+
+// Makes of any numbers of what belongs together the numbers of TraceEvent::match.
+void number_matches(std::vector<TraceEvent>& events);
+
+// Channels of a program's messages by peer, from groups.size() + 1 on (below are the communicators
+// and the copies): sends in the order in which the program has their first, then receives.
+struct MessageChannels {
+  std::map<int, int32_t> to, from;
+};
+MessageChannels message_channels(const Program& program);
 
 struct MemorySample {
   double time_s = 0;
@@ -59,8 +70,8 @@ struct LiveBuffer {
   std::string
       what;  // "parameter", "gradient", "optimizer state", "activation", "gathered", "workspace"
 };
-struct LiveInterval {  // of the largest buffers, for reports
-  std::string name, what;
+struct LiveInterval {      // one copy of a buffer, from its first use to its end
+  std::string name, what;  // as in LiveBuffer, of one copy
   int64_t bytes = 0;
   double start_s = 0, end_s = 0;
 };
@@ -73,9 +84,10 @@ struct MemoryUse {
   double low = 0, high = 0;  // bounds of the total, bytes
   double peak_time_s = 0;
   std::vector<MemorySample> timeline;
-  std::vector<LiveBuffer> at_peak;       // largest first
+  std::vector<LiveBuffer> at_peak;       // largest first; "7 others" last
   std::array<int64_t, 3> arena_bytes{};  // by tier
-  std::vector<LiveInterval> intervals;   // by start; may be empty
+  // With the events: of the largest buffers, as many as memory_use names; by start, then size.
+  std::vector<LiveInterval> intervals;
 };
 
 struct TrafficRow {  // of one rank and step
@@ -129,6 +141,8 @@ struct Simulation {
   std::array<double, 5> source_share{};  // of device time, by CostSource
   std::vector<std::string> labels;
   std::vector<TraceEvent> events;  // if asked for; by (rank, start)
+  // By rank, with the events: the representative whose events stand for it; -1: it is in no mesh.
+  std::vector<int32_t> played_by;
   int64_t simulated_events = 0;
   // Expected time that failures and restarts cost a step (SimulateOptions); not in step_time_s.
   double failure_loss_s = 0;

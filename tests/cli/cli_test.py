@@ -103,6 +103,27 @@ class TheProgram(CliTest):
                 self.assertRegex(text, r"Examples?:\n  (mpirun .* )?tessera ")
                 self.assertIn(" ".join(["Usage: tessera", *command]), text)
 
+    def test_the_reference_has_every_option(self):
+        page = (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
+        commands = re.findall(r"(?m)^  (\w+)  ", self.expect_text("--help").split("Subcommands:")[1].split("MODEL")[0])
+        self.assertIn("simulate", commands)
+        not_built = {("plan", "--cluster"), ("plan", "--planner")}
+        for command in commands:
+            with self.subTest(command=command):
+                options = set(re.findall(r"(?m)^  (?:-\w,)?(--[\w-]+)", self.expect_text(command, "--help"))) - {"--help"}
+                options -= {option for name, option in not_built if name == command}
+                rows = "".join(line for line in page.splitlines() if line.startswith(f"| `tessera {command} "))
+                self.assertEqual(options, set(re.findall(r"--[a-z][\w-]*", rows)))
+
+    def test_the_reference_has_every_key_of_simulate(self):
+        found = self.expect_json(*DoesNotFit.SIMULATE, "--json")
+        page = (ROOT / "docs/reference/simulate.md").read_text(encoding="utf-8")
+        keys = {*found, *found["roles"][0], *found["roles"][0]["memory"]} - {"model", "plan", "cluster", "style", "batch", "ranks"}
+        self.assertEqual([key for key in sorted(keys) if f"`{key}`" not in page], [])
+        line = next(line for line in (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8").splitlines()
+                    if line.startswith("| `simulate --json`"))
+        self.assertEqual([key for key in found if f"`{key}`" not in line], [])
+
     def test_unknown_commands_and_options_are_one_line(self):
         self.expect_error(2, "expected a command: train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff (tessera --help)")
         self.expect_error(2, "unknown command 'trian': expected one of train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff", "trian")
@@ -124,8 +145,14 @@ class DoesNotFit(CliTest):
         self.assertEqual(answer.code, 1)
         self.assertRegex(answer.err, r"^does not fit: rank 0 needs up to [0-9.]+ GB of 0.0[0-9] GB: "
                                      r"[0-9.]+ GB \([0-9]+ bytes\) too much\nat the peak: ")
+        self.assertRegex(answer.err, r"no change of the plan that was tried makes it fit \([0-9]+ changes tried(, [0-9]+ more are not possible)?\)\n$")
         shown = json.loads(run(*self.SIMULATE, "--what-if", "device:memory*0.001", "--json").out)
         self.assertEqual(shown["fits"], False)
+        memory = shown["roles"][0]["memory"]
+        self.assertEqual(memory["reserved_bytes"] + memory["overhead_bytes"], shown["peak_memory_bytes"])
+        self.assertTrue(memory["low_bytes"] <= shown["peak_memory_bytes"] <= memory["high_bytes"])
+        sizes = [live["bytes"] for live in memory["at_peak"]]
+        self.assertTrue(sizes and sizes == sorted(sizes, reverse=True))
 
 
 class BadModels(CliTest):
@@ -209,6 +236,38 @@ class BadPlans(CliTest):
         self.assertEqual(len(unfolded["roles"]), 8)
         self.assertAlmostEqual(unfolded["step_time_s"], found["step_time_s"], places=12)
         self.assertIn("Critical path: ", run("simulate", MODEL, *plan, "--cluster", "dgx-a100:1").out)
+
+    def test_simulate_writes_chakra_traces(self):
+        plan = ["--plan", "megatron(tp=2,dp=2)", "--batch", "4", "--cluster", "dgx-a100:1"]
+        prefix = os.path.join(self.folder, "step")
+        self.assertEqual(self.expect_text("simulate", MODEL, *plan, "--chakra", prefix), self.expect_text("simulate", MODEL, *plan))
+        self.assertEqual(sorted(os.listdir(self.folder)), ["step.0.et", "step.1.et", "step.2.et", "step.3.et", "step.groups.json"])
+        groups = json.loads(pathlib.Path(prefix + ".groups.json").read_text(encoding="utf-8"))
+        self.assertEqual(list(groups), [str(1 + i) for i in range(len(groups))])
+        self.assertTrue({(0, 1), (2, 3), (0, 2), (1, 3)} <= {tuple(members) for members in groups.values()})
+        for rank in range(4):
+            messages = self.chakra_messages(pathlib.Path(f"{prefix}.{rank}.et").read_bytes())
+            self.assertEqual(messages[0], b"\x0a\x050.0.4")  # GlobalMetadata.version
+            mine = {number for number, members in groups.items() if rank in members}
+            named = {name.decode() for node in messages[1:] for name in re.findall(rb"pg_name\xea\x01.([0-9]+)", node)}
+            self.assertTrue(named and named <= mine, (rank, named, mine))
+        self.expect_error(3, f"cannot write '{self.folder}/none/step.0.et': No such file or directory",
+                          "simulate", MODEL, *plan, "--chakra", f"{self.folder}/none/step")
+
+    @staticmethod
+    def chakra_messages(data):
+        """The messages of a file, each behind its length."""
+        out, at = [], 0
+        while at < len(data):
+            length = shift = 0
+            while True:
+                byte, at = data[at], at + 1
+                length, shift = length | (byte & 127) << shift, shift + 7
+                if byte < 128:
+                    break
+            out.append(data[at:at + length])
+            at += length
+        return out
 
     def test_simulate_refuses(self):
         plan = ["--plan", "data_parallel(16)"]

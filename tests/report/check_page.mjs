@@ -75,7 +75,22 @@ try {
   await page.mouse.move(memory.x, memory.y);
   await page.waitForFunction(() => /rank \d+: .*B/.test(document.getElementById('memory').innerText), { timeout: 5000 })
     .catch(() => failures.push('no tooltip in the memory chart'));
-  expect(await page.evaluate(() => document.querySelectorAll('#live tbody tr').length > 0), 'nothing is listed as live');
+  expect(await page.evaluate(() => {
+    const names = window.tesseraReport.run().roles.flatMap((role) => role.memory.intervals.map(([name]) => name));
+    const shown = document.getElementById('memory').innerText;
+    return /largest on rank \d+/.test(shown) && names.some((name) => shown.includes(name));
+  }), 'the tooltip of the memory chart names nothing that is live');
+  const listed = () => page.evaluate(() => document.getElementById('live').innerText);
+  const at_peak = await listed();
+  expect(/\n/.test(at_peak), 'nothing is listed as live');
+  const corner = await page.evaluate(() => {
+    const div = document.getElementById('memory'), chart = window.tesseraReport.charts().find((c) => c.getDom() === div);
+    chart.dispatchAction({ type: 'dataZoom', start: 0, end: 100 });
+    const [x] = chart.convertToPixel({ gridIndex: 0 }, [0, 0]), box = div.getBoundingClientRect();
+    return { x: box.x + x + 2, y: box.y + box.height / 2 };
+  });
+  await page.mouse.click(corner.x, corner.y);
+  expect(at_peak !== await listed(), 'a click at the beginning lists what is live at the peak');
 
   // An op marks the lines of the plan that decided.
   const op = await page.$('#ops tr[data-lines]:not([data-lines=""])');

@@ -108,6 +108,38 @@ TEST(ReportData, KeepsEventsAndJoinsThemToRunsOfBlocks) {
   EXPECT_GT(run.at("ops").size(), 20U);
 }
 
+TEST(ReportData, NamesABufferOnceWithTheTimesOfItsCopies) {
+  const cli::Planned p = planned("data_parallel(dp=2)");
+  Report report = sample(p);
+  MemoryUse& memory = report.runs[0].simulation.roles[0].memory;
+  memory.intervals = {{"h", "activation", 64, 0, 1e-3},
+                      {"w", "parameter", 32, 0, 2e-3},
+                      {"h", "activation", 64, 1e-3, 2e-3}};
+  const auto data = report_data(report);
+  ASSERT_TRUE(data);
+  const auto role = nlohmann::json::parse(*data).at("runs").at(0).at("roles").at(0);
+  EXPECT_EQ(role.at("memory").at("intervals"), nlohmann::json::parse(R"([
+    ["h", 64, "activation", [0, 1000000, 1000000, 2000000]],
+    ["w", 32, "parameter", [0, 2000000]]])"));
+}
+
+TEST(ReportData, ThinsALongTimelineOfMemoryButKeepsItsPeaks) {
+  const cli::Planned p = planned("data_parallel(dp=2)");
+  Report report = sample(p);
+  std::vector<MemorySample>& timeline = report.runs[0].simulation.roles[0].memory.timeline;
+  timeline.clear();
+  constexpr int kSamples = 50'000, kSpike = 23'456;
+  for (int i = 0; i < kSamples; ++i) timeline.push_back({i * 1e-6, i % 100});
+  timeline[kSpike].bytes = 1000;
+  const auto data = report_data(report);
+  ASSERT_TRUE(data);
+  const auto kept =
+      nlohmann::json::parse(*data).at("runs").at(0).at("roles").at(0).at("memory").at("timeline");
+  EXPECT_LE(kept.size(), 4'002U);
+  EXPECT_NE(std::find(kept.begin(), kept.end(), nlohmann::json({kSpike * 1000, 1000})), kept.end());
+  EXPECT_EQ(kept.back(), nlohmann::json({(kSamples - 1) * 1000, 99}));
+}
+
 TEST(ReportData, KeepsRunsOfBlocksBeyondTheMostEvents) {
   const cli::Planned p = planned("data_parallel(dp=2)");
   Report report = sample(p);

@@ -6,8 +6,10 @@
 
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "tessera/cli/planning.h"
+#include "tessera/simulate/chrome_trace.h"
 
 namespace tessera {
 namespace {
@@ -192,6 +194,55 @@ TEST_P(Plans, EventsAreTheStep) {
     until = event.end_s;
   }
   EXPECT_NEAR(last, step, 1e-9 * step);
+}
+
+// Every rank is played: every message and collective is seen by all its ranks.
+TEST_P(Plans, EventsThatBelongTogetherHaveANumber) {
+  const cli::Planned plan = planned(GetParam());
+  SimulateOptions options = options_of();
+  options.events = true;
+  options.fold = false;
+  const Simulation result = simulated(plan, nodes_of(8), options);
+  std::map<int32_t, std::vector<const TraceEvent*>> together;
+  for (const TraceEvent& event : result.events) {
+    EXPECT_GE(event.channel, 0) << instruction_id(event);
+    const bool communicates = event.lane == Lane::kCollective || event.lane == Lane::kMessage;
+    EXPECT_EQ(event.match >= 0, communicates) << instruction_id(event);
+    if (communicates) together[event.match].push_back(&event);
+  }
+  std::map<int, Program> programs;
+  for (int rank = 0; rank < plan.plan().ranks; ++rank) {
+    auto program = plan.lowering->lower(rank);
+    ASSERT_TRUE(program) << program.error().message;
+    programs.emplace(rank, *std::move(program));
+  }
+  int32_t next = 0;
+  for (const auto& [number, events] : together) {
+    EXPECT_EQ(number, next++);
+    std::set<int> ranks;
+    for (const TraceEvent* event : events) {
+      ranks.insert(event->rank);
+      EXPECT_EQ(event->start_s, events[0]->start_s);
+      EXPECT_EQ(event->end_s, events[0]->end_s);
+      EXPECT_EQ(event->micro_batch, events[0]->micro_batch);
+      EXPECT_EQ(event->label,
+                events[0]->lane == Lane::kCollective ? events[0]->label : event->label);
+    }
+    EXPECT_EQ(ranks.size(), events.size());
+    const TraceEvent& first = *events[0];
+    const Program& program = programs.at(first.rank);
+    const auto& body = program.block(first.block)[static_cast<size_t>(first.instruction)].body;
+    std::set<int> expected{first.rank};
+    if (const auto* issue = std::get_if<Issue>(&body)) {
+      const auto& members = program.groups[static_cast<size_t>(issue->group)].members;
+      expected.insert(members.begin(), members.end());
+    } else if (const auto* send = std::get_if<Send>(&body)) {
+      expected.insert(send->peer);
+    } else {
+      expected.insert(std::get<Recv>(body).peer);
+    }
+    EXPECT_EQ(ranks, expected) << instruction_id(first);
+  }
 }
 
 TEST_P(Plans, FasterLinksAndDevicesAreNeverSlower) {

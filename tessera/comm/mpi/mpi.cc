@@ -155,12 +155,7 @@ class GroupOp : public Op {
         items_(std::move(items)),
         header_(make_header({group.key, 0, group.next_sequence++, 0}, signature(members_, items_),
                             label_text(label_) + ": " + describe(items_))) {}
-  void count(Counters& counters) const override {
-    if (items_.empty()) return;
-    Traffic& total = counters.collectives[static_cast<size_t>(items_.front().what->kind)];
-    total.bytes += sent_.bytes;
-    total.messages += sent_.messages;
-  }
+  void count(Counters& counters) const override { add_traffic(items_, sent_, counters); }
 
  protected:
   Header header(int64_t phase, int64_t payload_bytes) const {

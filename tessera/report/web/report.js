@@ -166,10 +166,20 @@ function timeline() {
 }
 
 // ---- memory
-function liveAt(role, time) {
-  if (!role.memory.intervals.length) return role.memory.at_peak.map(([name, size, what]) => [name, size, what]);
-  return role.memory.intervals.filter(([, , , from, to]) => from <= time && time <= to)
-    .map(([name, size, what]) => [name, size, what]).sort((a, b) => b[1] - a[1]);
+function liveAt(role, time) {  // [name, bytes, what], largest first; what has no name of its own comes last
+  const { at_peak, intervals, peak_time_ns, timeline } = role.memory;
+  if (time === peak_time_ns) return at_peak;
+  const list = [];
+  for (const [name, size, what, spans] of intervals) {
+    let copies = 0;
+    for (let i = 0; i < spans.length; i += 2) copies += spans[i] <= time && time < spans[i + 1] ? 1 : 0;
+    if (copies) list.push([copies > 1 ? `${name} x ${copies}` : name, copies * size, what]);
+  }
+  list.sort((a, b) => b[1] - a[1]);
+  let all = 0;
+  for (const [at, size] of timeline) { if (at > time) break; all = size; }
+  const rest = all - list.reduce((sum, live) => sum + live[1], 0);
+  return rest > 0 ? list.concat([['smaller buffers', rest, 'others']]) : list;
 }
 function live(role, time) {
   const list = liveAt(role, time);
@@ -250,7 +260,7 @@ function matrix() {
       inRange: { color: [style('--panel'), '#56b4e9', '#0b3d91'] } },
     series: [{ type: 'heatmap', data: m.cells.map(([from, to, size]) => [to, from, size]) }],
   });
-  const rows = run.roles.flatMap((role) => role.traffic.map((t) => [`rank ${role.representative}`, t.kind, t.axes, t.count.toLocaleString('en'), bytes(t.bytes), seconds(t.seconds), seconds(t.exposed_s), t.algorithm]));
+  const rows = run.roles.flatMap((role) => role.traffic.map((t) => [`rank ${role.representative}`, t.kind, t.axes, t.count.toLocaleString('en'), bytes(t.bytes), seconds(t.busy_s), seconds(t.exposed_s), t.algorithm]));
   $('traffic').innerHTML = table(['rank', 'kind', 'over', 'calls', 'sent', 'busy', 'exposed', 'algorithm'], rows, [0, 1, 2, 7]);
   $('path').innerHTML = table(['what', 'rank', 'from', 'time', 'share'], run.path.map((p) => [p.label ? `${p.what}: ${p.label}` : p.what, p.rank, nanoseconds(p.start), nanoseconds(p.end - p.start), percent((p.end - p.start) / run.end_ns)]));
 }
