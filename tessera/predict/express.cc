@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/cost/style.h"
 #include "tessera/plan/load.h"
 
 namespace tessera {
@@ -205,11 +206,16 @@ void add_details(Plan& plan, const Run& run) {
   if (run.zero == 3 && run.framework.prefetch > 0) {
     plan.prefetch = Prefetch{"blocks.*", run.framework.prefetch};
   }
-  if (run.zero == 3 && run.pp > 1 && run.framework.keeps_gathered &&
+  if (run.zero >= 2 && run.pp > 1 && run.framework.keeps_gathered &&
       run.arithmetic != Arithmetic::kFp32) {
-    StoreEntry narrow = store("*.cast");
-    narrow.keep = Keep::kStep;
-    plan.stores.push_back(std::move(narrow));
+    if (run.zero == 3) {
+      StoreEntry narrow = store("*.cast");
+      narrow.keep = Keep::kStep;
+      plan.stores.push_back(std::move(narrow));
+    }
+    StoreEntry gradients = store("grad.*.cast");  // summed whole, reduced once a step
+    gradients.over.emplace();
+    plan.stores.push_back(std::move(gradients));
   }
   const bool gated = run.model.form == Form::kLlama || run.model.form == Form::kMixture;
   if (gated && run.framework.fused_gating && run.recompute != Recompute::kFull) {
@@ -227,6 +233,9 @@ std::string style_text(const Run& run) {
   if (run.arithmetic == Arithmetic::kFp8 || run.arithmetic == Arithmetic::kFp4) {
     text += fmt::format(",matmul_arithmetic={}", arithmetic_name(run.arithmetic));
   }
+  // Partitioned gradients leave their buffers bucket by bucket.
+  if (const auto style = parse_style(text); run.zero >= 2 && style && style->gradient_buffers)
+    text += ",gradient_buffers=false";
   return text;
 }
 

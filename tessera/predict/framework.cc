@@ -19,7 +19,7 @@ namespace {
 struct FrameworkRow {
   std::string_view name, like, style, options;
 };
-constexpr std::array<FrameworkRow, 20> kFrameworks = {{
+constexpr std::array<FrameworkRow, 22> kFrameworks = {{
     // Megatron-LM until 2021 and Megatron-DeepSpeed: everything is computed again, softmax over
     // written scores, dropout as published, gradients reduced in one piece behind the backward
     // pass (buckets of 1 TiB).
@@ -45,6 +45,8 @@ constexpr std::array<FrameworkRow, 20> kFrameworks = {{
     {"nemo-megatron", "megatron-core", "megatron-core,fused_attention=false", ""},
     {"megatron-bridge", "nemo", "nemo", ""},
     {"mlperf", "nemo", "nemo", ""},
+    // Megatron-Core's sharded parameters: blocks in one piece.
+    {"megatron-fsdp", "nemo", "nemo", "whole_blocks=true"},
     // Sequence parallelism and selective recompute as first published: unfused attention.
     {"megatron-sp", "megatron-core", "megatron",
      "sequence_shard=false sequence_shard_selective=true sharded_state=false dropout=0.1 "
@@ -52,6 +54,8 @@ constexpr std::array<FrameworkRow, 20> kFrameworks = {{
     {"fsdp", "", "fsdp",
      "sharded_parameters=true whole_blocks=true sequence_shard=true narrow_gradients=true "
      "narrow_bf16_gradients=true"},
+    // Its loss is one kernel that writes the gradient over the logits.
+    {"llm-foundry", "fsdp", "fsdp,loss_saved=0,loss_workspace=0", ""},
     {"torchtitan", "", "torchtitan",
      "sharded_parameters=true whole_blocks=true sequence_shard=true interleaved=true "
      "keeps_gathered=true fused_gating=true memory=reserved"},
@@ -113,7 +117,7 @@ constexpr std::array<Source, 41> kSources = {{
     {"bloom", "megatron-deepspeed"},
     {"megatron-deepspeed", "megatron-deepspeed"},
     {"mt-nlg", "megatron-deepspeed"},
-    {"megatron-bridge", "megatron-bridge"},
+    {"megatron-bridge", "megatron-bridge", "megatron-fsdp"},
     {"mlperf", "mlperf"},
     {"launcher", "nemo-megatron"},
     {"nemo", "nemo"},
@@ -127,9 +131,9 @@ constexpr std::array<Source, 41> kSources = {{
     {"megatron core", "megatron-core-tuned"},
     {"simumax", "megatron-core"},
     {"megatron-llama", "megatron-core"},
-    {"llm-foundry", "fsdp"},
-    {"mosaic", "fsdp"},
-    {"composer", "fsdp"},
+    {"llm-foundry", "llm-foundry"},
+    {"mosaic", "llm-foundry"},
+    {"composer", "llm-foundry"},
     {"torchtitan", "torchtitan"},
     {"llama 3 paper", "torchtitan"},
     {"internevo", "internevo"},

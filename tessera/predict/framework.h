@@ -34,8 +34,10 @@ struct Framework {
   bool interleaved = false;               // stages in chunks of two blocks where vpp is not stated
   bool sharded_state = false;             // zero = 1 where the row is silent
   bool sharded_parameters = false;        // zero = 3 where it says neither zero, tp nor pp
-  bool gathers_once = true;     // zero = 1: parameters are gathered once a step, not kept twice
-  bool keeps_gathered = false;  // zero = 3 with pp: what is gathered is kept for the step
+  bool gathers_once = true;  // zero = 1: parameters are gathered once a step, not kept twice
+  // With pp: what zero = 3 gathers is kept for the step, and gradients (zero = 2, 3) are reduced
+  // once.
+  bool keeps_gathered = false;
   // Gradients are summed in the dtype of the computation: in fp16 runs, in bf16 runs.
   bool narrow_gradients = false, narrow_bf16_gradients = false;
   bool fused_gating = false;        // a gated MLP's activation is not kept for the backward pass

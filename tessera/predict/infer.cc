@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "tessera/cost/style.h"
 #include "tessera/predict/infer_model.h"
 
 namespace tessera {
@@ -276,9 +277,13 @@ double estimated_bytes(const Run& run) {
   const double inner =
       m.form == Form::kMixture ? real(m.ffn * m.top_k + m.shared_ffn) : real(m.ffn);
   const double split = shards_sequence(run) ? tp : 1;
-  const double kept = run.recompute == Recompute::kFull
-                          ? 2 * width / split
-                          : 12 * width / split + (8 * width + 6 * inner) / tp;
+  double kept = run.recompute == Recompute::kFull
+                    ? 2 * width / split
+                    : 12 * width / split + (8 * width + 6 * inner) / tp;
+  // Scores that unfused attention keeps.
+  if (const auto style = parse_style(run.framework.style);
+      run.recompute == Recompute::kNone && style && !style->fused_attention)
+    kept += style->attention_saved_bytes * real(m.heads) * real(run.seq) / tp;
   const double in_flight = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
   const double layers = real(m.layers) / real(run.pp) * in_flight;
   bytes += tokens * (kept * layers + 20 * width / split + 8 * inner / tp);

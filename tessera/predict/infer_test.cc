@@ -207,7 +207,18 @@ TEST(Express, WritesWhatTheFrameworkKeepsAndCounts) {
   EXPECT_TRUE(shards(expressed("Korthikanti", [](Row& row) { row.recompute = "selective"; })));
   const Expressed titan = expressed("torchtitan", [](Row& row) { row.zero = 3; });
   EXPECT_TRUE(has(titan, R"({ tensors = "*.cast", keep = "step" })"));
+  EXPECT_TRUE(has(titan, R"({ tensors = "grad.*.cast", over = [] })"));
   EXPECT_EQ(titan.memory, CountedMemory::kReserved);
+  // Partitioned gradients have no buffer of their whole size.
+  const auto deepspeed = [&](int64_t zero) {
+    return expressed("DeepSpeed", [&](Row& row) {
+             row.zero = zero;
+             row.tp = row.pp = 1;
+           }).style.find("gradient_buffers=false") != std::string::npos;
+  };
+  EXPECT_TRUE(deepspeed(3));
+  EXPECT_FALSE(deepspeed(1));
+  EXPECT_TRUE(expressed("llm-foundry", nothing).style.starts_with("fsdp,loss_saved=0"));
 }
 
 TEST(Settings, HaveScopesAndRefuseUnknownKeys) {

@@ -365,6 +365,46 @@ TEST(Zero, sharded_gradients_travel_beside_what_makes_the_next_ones) {
   EXPECT_GT(scatters[0].second, scatters[1].first);
 }
 
+// The sums over micro-batches are those of the narrow copies' gradients; they rest in shards too.
+TEST(Zero, sums_gradients_of_narrow_copies_in_shards) {
+  const auto narrow = apply_precision(test_perceptron(), DType::kFloat32, std::nullopt);
+  ASSERT_TRUE(narrow.has_value());
+  const auto of_step = [&](const std::string& entries) {
+    const TestPrograms lowered = lower_all(
+        trained(*narrow), "micro_batches = 2\n" + std::string(kSharded) + entries + "]\n");
+    expect_accepted(lowered);
+    const Program& program = lowered.programs[0];
+    int64_t bytes = 0;
+    for (const Buffer& buffer : program.buffers) {
+      if (buffer.lifetime == Lifetime::kStep &&
+          lowered.graph.is_parameter_gradient(buffer.tensor) &&
+          buffer.name.find(".cast") != std::string::npos)
+        bytes += buffer.bytes();
+    }
+    int each_time = 0;
+    for (const Instruction& instruction : program.block(BlockKind::kBackward)) {
+      const auto* issue = std::get_if<Issue>(&instruction.body);
+      each_time += issue != nullptr && issue->kind == CollectiveKind::kReduceScatter &&
+                   instruction.when == When::kAlways;
+    }
+    return std::pair{bytes, each_time};
+  };
+  const auto shards = of_step(""), whole = of_step(",\n{ tensors = \"grad.*.cast\", over = [] }");
+  EXPECT_EQ(shards.second, 2) << "up and down, in each micro-batch";
+  EXPECT_EQ(whole.second, 0);
+  EXPECT_GE(whole.first, 2 * shards.first);
+  EXPECT_GT(shards.first, 0);
+}
+
+TEST(Gradients, complete_the_norms_of_all_blocks_by_one_collective) {
+  const TestPrograms lowered =
+      lower_all(transformer({.layers = 3}), "megatron(tp=2, micro_batches=2)");
+  expect_accepted(lowered);
+  const auto issues = all_of<Issue>(lowered.programs[0].block(BlockKind::kUpdate));
+  ASSERT_EQ(issues.size(), 1U);
+  EXPECT_GT(issues[0]->transfers.size(), 3U);
+}
+
 TEST(Gradients, completed_by_two_collectives_are_awaited_between_them_in_the_update_alone) {
   const TestPrograms lowered =
       lower_all(transformer(),

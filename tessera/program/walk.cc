@@ -1191,7 +1191,7 @@ class Walker {
   }
 
   bool sharded_at_rest(TensorId gradient) const {
-    return plan_.tensors[gradient.index()].has_over && graph_.is_parameter_gradient(gradient);
+    return !plan_.tensors[gradient.index()].over.empty() && graph_.is_parameter_gradient(gradient);
   }
 
   void leave(PlaceId place, BlockRef block, const Held& made, Leaving leaving) {

@@ -161,6 +161,7 @@ class PlayerOutline {
         when_ = block[i].when;
         std::visit([&](const auto& body) { add(block[i], body); }, block[i].body);
       }
+      while (!late_.empty()) add_late(0);
       index[ref] = static_cast<int32_t>(player_.blocks.size());
       player_.blocks.push_back(std::move(block_));
       all_tags_.push_back(std::move(tags_));
@@ -311,6 +312,10 @@ class PlayerOutline {
       switch (issue.kind) {
         case CollectiveKind::kAllGather:
         case CollectiveKind::kBroadcast: elements += most(transfer.need); break;
+        // Uneven shards that are brought together, or made: what the busiest takes or gives.
+        case CollectiveKind::kExchange:
+          elements += std::max(most(transfer.hold), most(transfer.need));
+          break;
         default: elements += most(transfer.hold); break;
       }
     }
@@ -332,31 +337,52 @@ class PlayerOutline {
     return it->second;
   }
 
-  bool is_gradient_of_parameter(const Tensor& tensor) const {
-    return tensor.role == Role::kGradient && tensor.of.valid() &&
-           graph_.tensor(tensor.of).role == Role::kParameter;
+  // Of a parameter or of a form of it.
+  bool is_gradient(TensorId tensor) const {
+    return graph_.tensor(tensor).role == Role::kGradient && graph_.is_parameter_gradient(tensor);
+  }
+  bool is_parameter(TensorId tensor) const {
+    const Role role = graph_.tensor(tensor).role;
+    return role == Role::kOptimizerState || role == Role::kParameter ||
+           (role == Role::kActivation && graph_.parameter_of(tensor).valid());
   }
 
   Moves moves(const Issue& issue) const {
-    const Tensor& tensor = graph_.tensor(issue.transfers[0].tensor);
-    const bool between_ops = tensor.role == Role::kActivation ||
-                             (tensor.role == Role::kGradient && !is_gradient_of_parameter(tensor));
+    const TensorId tensor = issue.transfers[0].tensor;
+    const Role role = graph_.tensor(tensor).role;
+    const bool between_ops = (role == Role::kActivation && !is_parameter(tensor)) ||
+                             (role == Role::kGradient && !is_gradient(tensor));
     if (ref_.once() || !between_ops) return Moves::kOther;
     return issue.kind == CollectiveKind::kAllToAll ? Moves::kTokens : Moves::kActivations;
   }
 
   // Does the host wait at once for what moves this tensor?
   bool blocks(const Issue& issue) const {
-    const Tensor& tensor = graph_.tensor(issue.transfers[0].tensor);
+    const TensorId tensor = issue.transfers[0].tensor;
     const Style& style = shared_.options.style;
-    if (is_gradient_of_parameter(tensor)) return !style.overlap_gradients;
-    if (tensor.role == Role::kParameter || tensor.role == Role::kOptimizerState) {
-      return !style.overlap_parameters;
-    }
-    return false;
+    if (is_gradient(tensor)) return !style.overlap_gradients;
+    return is_parameter(tensor) && !style.overlap_parameters;
+  }
+
+  // Gradients that the host waits for are reduced behind the block's work and its messages, or
+  // where they are needed first.
+  void add_late(size_t which) {
+    const size_t place = late_[which];
+    late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(which));
+    const Instruction& instruction = program_.block(ref_)[place];
+    const int32_t at = std::exchange(instruction_, static_cast<int32_t>(place));
+    const When when = std::exchange(when_, instruction.when);
+    add_collective(std::get<Issue>(instruction.body));
+    instruction_ = at;
+    when_ = when;
   }
 
   void add(const Instruction&, const Issue& issue) {
+    if (!type_.device.synchronous && !ref_.once() && is_gradient(issue.transfers[0].tensor) &&
+        blocks(issue)) {
+      late_.push_back(static_cast<size_t>(instruction_));
+      return;
+    }
     const std::pair<BlockRef, size_t> place{ref_, static_cast<size_t>(instruction_)};
     if (!postponed_.contains(place)) add_collective(issue);
   }
@@ -459,6 +485,11 @@ class PlayerOutline {
   // ---- the rest
 
   void add(const Instruction&, const Wait& wait) {
+    for (size_t i = 0; i < late_.size(); ++i) {
+      if (std::get<Issue>(program_.block(ref_)[late_[i]].body).handle != wait.handle) continue;
+      add_late(i);
+      break;
+    }
     const auto issue = deferred_.find({ref_, static_cast<size_t>(instruction_)});
     if (issue == deferred_.end()) {
       const bool blocks =
@@ -534,6 +565,7 @@ class PlayerOutline {
   std::map<Key, int32_t> sent_, received_;
   std::map<std::pair<BlockRef, size_t>, size_t> deferred_;  // wait -> issue
   std::set<std::pair<BlockRef, size_t>> postponed_;         // issues
+  std::vector<size_t> late_;                                // issues of the block, for its end
   // of what is being priced
   BlockRef ref_;
   engine::Block block_;

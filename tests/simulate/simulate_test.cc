@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <set>
@@ -297,6 +298,36 @@ TEST(Simulate, JitterIsRepeatedByItsSeedAndCostsTime) {
 
 TEST(Simulate, ACollectiveThatTheHostWaitsForIsExposed) {
   const cli::Planned plan = planned({kGpt, "data_parallel(16)", 32});
+  const double beside = simulated(plan, nodes_of(4), options_of()).step_time_s;
+  const double blocking =
+      simulated(plan, nodes_of(4), options_of("tessera,overlap_gradients=false")).step_time_s;
+  EXPECT_GT(blocking, beside);
+}
+
+// Shards of unequal sizes are exchanged directly: each device takes all that it has not.
+TEST(Simulate, UnevenShardsPayTheNetwork) {
+  const cli::Planned plan =
+      planned({"gpt:layers=2,hidden=1100,heads=10,seq=128,vocab=2200", "zero(3,16)", 16});
+  const Cluster cluster = nodes_of(4);
+  int64_t found = 0;
+  for (const TrafficRow& row : simulated(plan, cluster, options_of()).roles.front().traffic) {
+    if (row.kind != "exchange") continue;
+    const double away = static_cast<double>(row.bytes) * 12 / 15;  // to the other three nodes
+    EXPECT_GT(row.seconds, away / cluster.parts[0].type.nic.rate);
+    ++found;
+  }
+  EXPECT_GT(found, 0);
+}
+
+// Gradients of narrow copies are gradients of parameters to a style that overlaps none.
+TEST(Simulate, ACollectiveOfNarrowGradientsIsOneOfParameters) {
+  const std::string file = testing::TempDir() + "narrow_gradients.toml";
+  std::ofstream(file) << R"(mesh = { dp = 16 }
+bucket_bytes = 0
+precision = { compute = "bfloat16" }
+split = [ { ops = "*", dim = "batch", over = "dp" } ]
+)";
+  const cli::Planned plan = planned({kGpt, file, 32});
   const double beside = simulated(plan, nodes_of(4), options_of()).step_time_s;
   const double blocking =
       simulated(plan, nodes_of(4), options_of("tessera,overlap_gradients=false")).step_time_s;
