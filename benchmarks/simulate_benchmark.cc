@@ -64,24 +64,38 @@ BENCHMARK_CAPTURE(from_text, gpt3_on_16384, "megatron(tp=8,pp=16,dp=128,zero=1,m
                   "dgx-a100:2048", 16384)
     ->Unit(benchmark::kMillisecond);
 
-// Programs are there: the machine or the style has changed.
-void candidate(benchmark::State& state, const std::string& plan, int64_t batch) {
+// Programs are there: the machine or the style changes from one play to the next.
+void candidate(benchmark::State& state, const std::string& plan, int64_t batch, bool style) {
   const cli::Planned made = planned(kGpt3, plan, batch);
-  const Cluster cluster = load_cluster("dgx-a100:128").value();
+  std::vector<Cluster> clusters(2, load_cluster("dgx-a100:128").value());
+  std::vector<SimulateOptions> hows(2, options());
+  if (style) {
+    hows[1].style.matmul_efficiency *= 0.9;
+  } else {
+    clusters[1].parts[0].type.inner.rate *= 2;
+    clusters[1].parts[0].type.nic.rate *= 2;
+  }
+  for (SimulateOptions& how : hows) {  // a search compares times and sizes
+    how.memory_details = false;
+    how.critical_path = false;
+  }
   Simulation result;
   double events = 0;
   Simulator simulator(*made.lowering);
-  SimulateOptions how = options();
-  how.memory_details = false;  // a search compares sizes
-  result = simulator.run(cluster, how).value();
+  size_t turn = 0;
+  result = simulator.run(clusters[turn], hows[turn]).value();
   for (auto unused : state) {
     (void)unused;
-    result = simulator.run(cluster, how).value();
+    turn = 1 - turn;
+    result = simulator.run(clusters[turn], hows[turn]).value();
     events += static_cast<double>(result.simulated_events);
   }
   count(state, result, events);
 }
-BENCHMARK_CAPTURE(candidate, gpt3_on_1024, kGpt3Plan, 1536)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(candidate, gpt3_on_1024_machine, kGpt3Plan, 1536, false)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(candidate, gpt3_on_1024_style, kGpt3Plan, 1536, true)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace tessera

@@ -92,16 +92,6 @@ std::vector<Box> subtract(const Box& a, const Box& b) {
   return out;
 }
 
-const std::vector<Box>& SharedBoxes::none() {
-  static const std::vector<Box> empty;
-  return empty;
-}
-
-std::vector<Box>& SharedBoxes::own() {
-  if (!boxes_ || boxes_.use_count() > 1) boxes_ = std::make_shared<std::vector<Box>>(list());
-  return *boxes_;
-}
-
 std::vector<int64_t> row_major_strides(const std::vector<int64_t>& shape) {
   std::vector<int64_t> strides(shape.size(), 1);
   for (size_t i = shape.size(); i-- > 1;) {

@@ -79,8 +79,7 @@ int64_t Mesh::rank_at(const std::vector<int64_t>& coords) const {
   return rank;
 }
 
-std::vector<int> Mesh::group(const std::vector<int64_t>& coords,
-                             const std::vector<AxisId>& over) const {
+std::vector<int> Mesh::group(const std::vector<int64_t>& coords, const Axes& over) const {
   std::vector<int64_t> origin = coords;
   for (AxisId id : over) origin[id.index()] = 0;
   std::vector<int> ranks{static_cast<int>(rank_at(origin))};

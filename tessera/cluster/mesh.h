@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "tessera/base/ids.h"
+#include "tessera/base/small_vector.h"
 
 namespace tessera {
+
+using Axes = SmallVector<AxisId, 2>;
 
 struct MeshAxis {
   std::string name;
@@ -33,8 +36,7 @@ struct Mesh {
   std::vector<int64_t> coordinates(int64_t rank) const;  // of a rank that the mesh contains
   int64_t rank_at(const std::vector<int64_t>& coordinates) const;
   // The ranks that differ from `coordinates` only on `axes`, in row-major order of those axes.
-  std::vector<int> group(const std::vector<int64_t>& coordinates,
-                         const std::vector<AxisId>& axes) const;
+  std::vector<int> group(const std::vector<int64_t>& coordinates, const Axes& axes) const;
   // The mesh without `axis`, fixed at `coordinate`.
   Mesh fix(AxisId axis, int64_t coordinate) const;
   std::string to_string() const;  // "{dp=2, tp=2}"

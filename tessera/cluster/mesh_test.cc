@@ -72,7 +72,7 @@ TEST(Mesh, GroupIsRowMajorInTheOrderOfItsAxes) {
 
 TEST(Mesh, GroupsPartitionTheMesh) {
   const Mesh mesh = Mesh::row_major({{"x", 2}, {"y", 3}, {"z", 2}});
-  const std::vector<AxisId> axes{mesh.find("x"), mesh.find("z")};
+  const Axes axes{mesh.find("x"), mesh.find("z")};
   std::vector<int> seen(static_cast<size_t>(mesh.size()), 0);
   for (int64_t rank = 0; rank < mesh.size(); ++rank) {
     const auto group = mesh.group(mesh.coordinates(rank), axes);

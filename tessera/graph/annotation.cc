@@ -116,8 +116,9 @@ void settle_marks(Annotation& annotation) {
   };
   mark_hidden(annotation.inputs);
   mark_hidden(annotation.outputs);
-  for (size_t i = 0; i < annotation.dims.size(); ++i) {
-    OpDim& dim = annotation.dims[i];
+  std::vector<OpDim>& dims = annotation.dims.own();
+  for (size_t i = 0; i < dims.size(); ++i) {
+    OpDim& dim = dims[i];
     if (dim.mark == Mark::kFrozen && !dim.hidden) continue;
     dim.hidden = hidden[i];
     const bool everywhere = std::all_of(
@@ -217,8 +218,8 @@ class Parser {
   }
 
   int add_dim(std::string_view name) {
-    annotation_.dims.emplace_back();
-    annotation_.dims.back().name = std::string(name);
+    annotation_.dims.own().emplace_back();
+    annotation_.dims.own().back().name = std::string(name);
     marks_.emplace_back();
     return static_cast<int>(annotation_.dims.size()) - 1;
   }
@@ -248,8 +249,8 @@ class Parser {
       if (annotation_.dims[i].name == name && !operand.contains(index)) return index;
     }
     const int index = add_dim(name);
-    annotation_.dims.back().size = size;
-    annotation_.dims.back().mark = Mark::kFrozen;
+    annotation_.dims.own().back().size = size;
+    annotation_.dims.own().back().mark = Mark::kFrozen;
     return index;
   }
 
@@ -306,7 +307,7 @@ class Parser {
       }
       ++at_;
     }
-    OpDim& dim = annotation_.dims[static_cast<size_t>(index)];
+    OpDim& dim = annotation_.dims.own()[static_cast<size_t>(index)];
     if (dim.window && *dim.window != window) {
       return error_at(column, fmt::format("dim '{}' has two different windows", dim.name));
     }
@@ -332,7 +333,7 @@ class Parser {
 
   Status apply_marks() {
     for (size_t i = 0; i < annotation_.dims.size(); ++i) {
-      OpDim& dim = annotation_.dims[i];
+      OpDim& dim = annotation_.dims.own()[i];
       const WrittenMarks& marks = marks_[i];
       if (marks.plus != 0 && marks.caret != 0) {
         return error_at(std::max(marks.plus, marks.caret),
@@ -424,7 +425,7 @@ class Binder {
     bool windowed;
   };
 
-  OpDim& dim(int index) { return annotation_.dims[static_cast<size_t>(index)]; }
+  OpDim& dim(int index) { return annotation_.dims.own()[static_cast<size_t>(index)]; }
 
   Status set(int index, int64_t size, const std::string& where) {
     OpDim& d = dim(index);

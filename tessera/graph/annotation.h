@@ -26,6 +26,7 @@
 
 #include "tessera/base/dtype.h"
 #include "tessera/base/result.h"
+#include "tessera/base/shared_list.h"
 
 namespace tessera {
 
@@ -65,9 +66,9 @@ struct OperandDims {
 };
 
 struct Annotation {
-  std::vector<OpDim> dims;  // iteration space, in order of first occurrence
-  std::vector<OperandDims> inputs;
-  std::vector<OperandDims> outputs;
+  SharedList<OpDim> dims;  // iteration space, in order of first occurrence
+  SharedList<OperandDims> inputs;
+  SharedList<OperandDims> outputs;
   int find(std::string_view name) const;  // index or -1
   // Is `op_dim` absent from output `output`, so that a split of it makes parts of that output?
   bool reduces(int op_dim, size_t output) const;

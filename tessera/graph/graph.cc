@@ -62,14 +62,14 @@ int64_t Tensor::elements() const {
 }
 
 int64_t Op::integer(std::string_view name, int64_t otherwise) const {
-  const auto it = attributes.find(std::string(name));
+  const auto it = attributes.find(name);
   if (it == attributes.end()) return otherwise;
   const auto* value = std::get_if<int64_t>(&it->second);
   return value != nullptr ? *value : otherwise;
 }
 
 double Op::number(std::string_view name, double otherwise) const {
-  const auto it = attributes.find(std::string(name));
+  const auto it = attributes.find(name);
   if (it == attributes.end()) return otherwise;
   if (const auto* value = std::get_if<double>(&it->second)) return *value;
   const auto* value = std::get_if<int64_t>(&it->second);
@@ -77,7 +77,7 @@ double Op::number(std::string_view name, double otherwise) const {
 }
 
 std::string Op::text(std::string_view name, std::string otherwise) const {
-  const auto it = attributes.find(std::string(name));
+  const auto it = attributes.find(name);
   if (it == attributes.end()) return otherwise;
   const auto* value = std::get_if<std::string>(&it->second);
   return value != nullptr ? *value : otherwise;

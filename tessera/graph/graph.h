@@ -13,6 +13,7 @@
 
 #include "tessera/base/ids.h"
 #include "tessera/graph/annotation.h"
+#include "tessera/graph/attributes.h"
 
 namespace tessera {
 
@@ -74,9 +75,6 @@ struct Tensor {
   int64_t bytes() const { return elements() * dtype_bytes(dtype); }
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
-
-using Attribute = std::variant<int64_t, double, std::string>;  // booleans are 0 / 1
-using Attributes = std::map<std::string, Attribute>;
 
 struct Op {
   OpId id;

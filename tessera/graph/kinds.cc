@@ -46,14 +46,13 @@ std::string_view type_name(AttributeInfo::Type type) {
   return "?";
 }
 
-// Converts an integer where a number is wanted.
-bool fits(Attribute& value, AttributeInfo::Type type) {
+// An integer does where a number is wanted.
+bool fits(const Attribute& value, AttributeInfo::Type type) {
   switch (type) {
     case AttributeInfo::Type::kInteger: return std::holds_alternative<int64_t>(value);
     case AttributeInfo::Type::kText: return std::holds_alternative<std::string>(value);
     case AttributeInfo::Type::kNumber:
-      if (const auto* integer = std::get_if<int64_t>(&value)) value = static_cast<double>(*integer);
-      return std::holds_alternative<double>(value);
+      return std::holds_alternative<double>(value) || std::holds_alternative<int64_t>(value);
   }
   return false;
 }
@@ -79,6 +78,9 @@ Status complete_attributes(const KindInfo& info, Attributes& attributes) {
     } else if (!fits(it->second, wanted.type)) {
       return invalid_input(
           fmt::format("expected attribute '{}' to be {}", wanted.name, type_name(wanted.type)));
+    } else if (const auto* integer = std::get_if<int64_t>(&it->second);
+               integer != nullptr && wanted.type == AttributeInfo::Type::kNumber) {
+      attributes[wanted.name] = static_cast<double>(*integer);
     }
   }
   return {};
@@ -170,18 +172,20 @@ Result<Inferred> infer_op(const Graph& graph, std::string_view kind,
       return invalid_input("an input is no tensor of the graph");
     }
   }
-  const auto sum = attributes.extract(std::string(kSumDType));
+  std::optional<Attribute> sum;
+  if (const auto it = attributes.find(kSumDType); it != attributes.end()) sum = it->second;
+  if (sum) attributes.erase(std::string(kSumDType));
   TESSERA_TRY_VOID(complete_attributes(*info, attributes));
   TESSERA_TRY(Inferred inferred, info->infer(graph, inputs, attributes));
-  if (!sum.empty()) {
-    TESSERA_TRY_VOID(set_sum_dtype(graph, inputs, sum.mapped(), inferred));
-    attributes.emplace(kSumDType, sum.mapped());
+  if (sum) {
+    TESSERA_TRY_VOID(set_sum_dtype(graph, inputs, *sum, inferred));
+    attributes.emplace(kSumDType, *sum);
   }
   return inferred;
 }
 
 std::optional<DType> sum_dtype(const Op& op) {
-  const auto found = op.attributes.find(std::string(kSumDType));
+  const auto found = op.attributes.find(kSumDType);
   if (found == op.attributes.end()) return std::nullopt;
   const auto dtype = parse_dtype(std::get<std::string>(found->second));
   return dtype ? std::optional(*dtype) : std::nullopt;

@@ -409,7 +409,7 @@ class GraphParser {
     Attributes attributes = op.attributes;
     const auto inferred = infer_op(graph_, op.kind, op.inputs, attributes);
     if (!inferred) return;
-    for (OpDim& dim : op.annotation.dims) {
+    for (OpDim& dim : op.annotation.dims.own()) {
       const int known = inferred->annotation.find(dim.name);
       if (dim.size < 0 && known >= 0) {
         dim.size = inferred->annotation.dims[static_cast<size_t>(known)].size;

@@ -157,7 +157,7 @@ TEST(GraphVerifyTest, RejectsWhatIsNotWellFormed) {
             "tensor 'act': op 'act' may not make a tensor of role parameter");
   EXPECT_EQ(error_after([&](Graph& g) { g.tensor(id("act")).update_of = id("up"); }),
             "op 'act' (gelu): only an update op may update 'up'");
-  EXPECT_EQ(error_after([&](Graph& g) { g.op(OpId(size_t{0})).annotation.dims[0].size = 9; }),
+  EXPECT_EQ(error_after([&](Graph& g) { g.op(OpId(size_t{0})).annotation.dims.own()[0].size = 9; }),
             "op 'up' (einsum): expected the annotation 'batch in+, in ffn, ffn -> batch ffn', "
             "found 'batch in+, in ffn, "
             "ffn -> batch ffn' with other sizes");

@@ -18,7 +18,7 @@ Layout Layout::whole(size_t rank) {
 }
 
 bool Layout::shards_over(AxisId axis) const {
-  return std::any_of(shards.begin(), shards.end(), [&](const std::vector<AxisId>& dim) {
+  return std::any_of(shards.begin(), shards.end(), [&](const Axes& dim) {
     return std::find(dim.begin(), dim.end(), axis) != dim.end();
   });
 }
@@ -27,9 +27,9 @@ bool Layout::uses(AxisId axis) const {
   return shards_over(axis) || std::find(partial.begin(), partial.end(), axis) != partial.end();
 }
 
-std::vector<AxisId> Layout::axes() const {
-  std::vector<AxisId> out;
-  for (const std::vector<AxisId>& dim : shards) out.insert(out.end(), dim.begin(), dim.end());
+Axes Layout::axes() const {
+  Axes out;
+  for (const Axes& dim : shards) out.insert(out.end(), dim.begin(), dim.end());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -40,20 +40,20 @@ Layout normalise(Layout layout, const Mesh& mesh, const std::vector<int64_t>& sh
   const auto trivial = [&](AxisId axis) { return mesh.axis(axis).size == 1; };
   layout.grain.resize(shape.size(), 1);
   for (size_t d = 0; d < shape.size(); ++d) {
-    std::erase_if(layout.shards[d], trivial);
+    erase_if(layout.shards[d], trivial);
     int64_t pieces = 1;
     for (AxisId axis : layout.shards[d]) pieces *= mesh.axis(axis).size;
     const int64_t grain = std::max<int64_t>(1, layout.grain[d]);
     if (layout.shards[d].empty() || (shape[d] / grain) % pieces == 0) layout.grain[d] = 1;
   }
-  std::erase_if(layout.partial, trivial);
+  erase_if(layout.partial, trivial);
   std::sort(layout.partial.begin(), layout.partial.end());
   if (layout.partial.empty()) layout.combiner = Combiner::kSum;
   return layout;
 }
 
-Interval cut_interval(int64_t size, int64_t grain, const std::vector<AxisId>& axes,
-                      const Mesh& mesh, const std::vector<int64_t>& coordinates) {
+Interval cut_interval(int64_t size, int64_t grain, const Axes& axes, const Mesh& mesh,
+                      const std::vector<int64_t>& coordinates) {
   Interval interval{0, size / grain};
   for (AxisId axis : axes) {
     interval = split_interval(interval, mesh.axis(axis).size, coordinates[axis.index()]);
@@ -114,7 +114,7 @@ double cost_by_elements(CollectiveKind kind, int64_t members, int64_t before, in
 
 namespace {
 
-int64_t members_of(const Mesh& mesh, const std::vector<AxisId>& axes) {
+int64_t members_of(const Mesh& mesh, const Axes& axes) {
   int64_t n = 1;
   for (AxisId axis : axes) n *= mesh.axis(axis).size;
   return n;
@@ -126,9 +126,9 @@ int64_t local_elements(const Layout& layout, const Mesh& mesh, const std::vector
 }
 
 // All ordered, non-empty selections from `axes` (a mesh has few).
-std::vector<std::vector<AxisId>> ordered_selections(const std::vector<AxisId>& axes) {
-  std::vector<std::vector<AxisId>> out;
-  std::vector<AxisId> current;
+std::vector<Axes> ordered_selections(const Axes& axes) {
+  std::vector<Axes> out;
+  Axes current;
   const std::function<void()> extend = [&] {
     for (AxisId axis : axes) {
       if (std::find(current.begin(), current.end(), axis) != current.end()) continue;
@@ -142,8 +142,8 @@ std::vector<std::vector<AxisId>> ordered_selections(const std::vector<AxisId>& a
   return out;
 }
 
-std::vector<std::vector<AxisId>> suffixes(const std::vector<AxisId>& axes) {
-  std::vector<std::vector<AxisId>> out;
+std::vector<Axes> suffixes(const Axes& axes) {
+  std::vector<Axes> out;
   for (size_t k = 1; k <= axes.size(); ++k) {
     out.emplace_back(axes.end() - static_cast<std::ptrdiff_t>(k), axes.end());
   }
@@ -189,8 +189,8 @@ class PathSearch {
     bool done = false;
   };
 
-  void reach(const Layout& layout, double distance, CollectiveKind kind, bool slice,
-             std::vector<AxisId> axes, Layout next) {
+  void reach(const Layout& layout, double distance, CollectiveKind kind, bool slice, Axes axes,
+             Layout next) {
     next = normalise(std::move(next), mesh_, shape_);
     const int64_t before = local_elements(layout, mesh_, shape_);
     const int64_t after = local_elements(next, mesh_, shape_);
@@ -200,19 +200,19 @@ class PathSearch {
     if (!fresh && it->second.distance <= total) return;
     it->second.distance = total;
     it->second.previous = layout;
-    it->second.step = {kind, slice, slice ? std::vector<AxisId>{} : std::move(axes), next};
+    it->second.step = {kind, slice, slice ? Axes{} : std::move(axes), next};
     queue_.push({total, next});
   }
 
   void expand(const Layout& layout, double distance) {
-    std::vector<AxisId> free;
+    Axes free;
     for (AxisId axis : axes_) {
       if (!layout.uses(axis)) free.push_back(axis);
     }
     expand_partial(layout, distance);
     for (size_t d = 0; d < shape_.size(); ++d) {
       if (layout.grain[d] != 1 && !layout.shards[d].empty() && layout != from_) continue;
-      for (const std::vector<AxisId>& run : suffixes(layout.shards[d])) {
+      for (const Axes& run : suffixes(layout.shards[d])) {
         Layout gathered = layout;
         gathered.shards[d].resize(gathered.shards[d].size() - run.size());
         reach(layout, distance, CollectiveKind::kAllGather, false, run, gathered);
@@ -223,7 +223,7 @@ class PathSearch {
           reach(layout, distance, CollectiveKind::kAllToAll, false, run, moved);
         }
       }
-      for (const std::vector<AxisId>& run : ordered_selections(free)) {
+      for (const Axes& run : ordered_selections(free)) {
         Layout sliced = layout;
         if (sliced.shards[d].empty()) sliced.grain[d] = to_.grain[d];
         sliced.shards[d].insert(sliced.shards[d].end(), run.begin(), run.end());
@@ -232,7 +232,7 @@ class PathSearch {
     }
     // The general form: everything to its place in one exchange over the axes that differ.
     if (layout.partial == to_.partial && layout != to_) {
-      std::vector<AxisId> axes;
+      Axes axes;
       for (AxisId axis : axes_) {
         if (layout.shards_over(axis) || to_.shards_over(axis)) axes.push_back(axis);
       }
@@ -241,11 +241,10 @@ class PathSearch {
   }
 
   void expand_partial(const Layout& layout, double distance) {
-    for (const std::vector<AxisId>& run : ordered_selections(layout.partial)) {
+    for (const Axes& run : ordered_selections(layout.partial)) {
       Layout reduced = layout;
-      std::erase_if(reduced.partial, [&](AxisId axis) {
-        return std::find(run.begin(), run.end(), axis) != run.end();
-      });
+      erase_if(reduced.partial,
+               [&](AxisId axis) { return std::find(run.begin(), run.end(), axis) != run.end(); });
       if (std::is_sorted(run.begin(), run.end())) {
         reach(layout, distance, CollectiveKind::kAllReduce, false, run, reduced);
       }
@@ -263,7 +262,7 @@ class PathSearch {
   const Mesh& mesh_;
   const std::vector<int64_t>& shape_;
   const CostFunction& cost_;
-  std::vector<AxisId> axes_;
+  Axes axes_;
   std::map<Layout, Node> best_;
   using Entry = std::pair<double, Layout>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;

@@ -23,17 +23,17 @@
 namespace tessera {
 
 struct Layout {
-  std::vector<std::vector<AxisId>> shards;  // by tensor dim, outermost first
-  std::vector<int64_t>
+  SmallVector<Axes, 4> shards;  // by tensor dim, outermost first
+  SmallVector<int64_t, 4>
       grain;  // by tensor dim: cuts fall on multiples of it (inner size of a bracket); normalised
-  std::vector<AxisId> partial;         // sorted
+  Axes partial;                        // sorted
   Combiner combiner = Combiner::kSum;  // of the parts; kSum if complete
 
   static Layout whole(size_t rank);
   bool complete() const { return partial.empty(); }
   bool shards_over(AxisId axis) const;  // does the axis cut some dim
   bool uses(AxisId axis) const;         // cut or partial
-  std::vector<AxisId> axes() const;     // that cut, sorted
+  Axes axes() const;                    // that cut, sorted
   friend bool operator==(const Layout&, const Layout&) = default;
   friend auto operator<=>(const Layout&, const Layout&) = default;
 };
@@ -44,8 +44,8 @@ Layout normalise(Layout layout, const Mesh& mesh, const std::vector<int64_t>& sh
 
 // The interval of a dim of `size` cut by `axes` (outermost first) at the coordinates, on multiples
 // of `grain`.
-Interval cut_interval(int64_t size, int64_t grain, const std::vector<AxisId>& axes,
-                      const Mesh& mesh, const std::vector<int64_t>& coordinates);
+Interval cut_interval(int64_t size, int64_t grain, const Axes& axes, const Mesh& mesh,
+                      const std::vector<int64_t>& coordinates);
 Box region_of(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>& shape,
               const std::vector<int64_t>& coordinates);
 // "[batch: dp, seq: -, hidden: row.col] partial(tp: sum)".
@@ -53,8 +53,8 @@ std::string to_string(const Layout& layout, const Mesh& mesh, const std::vector<
 
 struct ConversionStep {
   CollectiveKind kind = CollectiveKind::kExchange;
-  bool slice = false;        // local: a view, nothing moves
-  std::vector<AxisId> axes;  // of the group that takes part (empty for a slice)
+  bool slice = false;  // local: a view, nothing moves
+  Axes axes;           // of the group that takes part (empty for a slice)
   Layout to;
 };
 // Cost of one edge: kind, number of members, elements that one rank holds before it, elements it

@@ -12,7 +12,7 @@ namespace tessera {
 // Every axis of the mesh whole, partial, or cutting a dim; all orders. All grains 1.
 inline std::vector<Layout> all_layouts(const Mesh& mesh, size_t rank) {
   std::vector<Layout> out;
-  std::vector<AxisId> order;
+  Axes order;
   for (size_t i = 0; i < mesh.axes.size(); ++i) order.emplace_back(i);
   const std::function<void(size_t, Layout)> place = [&](size_t next, const Layout& layout) {
     if (next == order.size()) {

@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 const AxisId a(0), b(1), c(2);  // of every mesh here
-using Axes = std::vector<AxisId>;
+using Axes = Axes;
 using Shape = std::vector<int64_t>;
 
 Mesh line(int64_t n) { return Mesh::row_major({{"a", n}}); }

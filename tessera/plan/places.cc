@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 std::vector<int> devices_of(const Mesh& mesh) {
-  std::vector<AxisId> all;
+  Axes all;
   for (size_t a = 0; a < mesh.axes.size(); ++a) all.emplace_back(a);
   return mesh.group(std::vector<int64_t>(all.size(), 0), all);
 }

@@ -200,7 +200,7 @@ Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
 
 bool nested(const Mesh& a, const Mesh& b) {
   const auto ranks = [](const Mesh& mesh) {
-    std::vector<AxisId> all;
+    Axes all;
     for (size_t i = 0; i < mesh.axes.size(); ++i) all.emplace_back(i);
     std::vector<int> out = mesh.group(std::vector<int64_t>(all.size(), 0), all);
     std::sort(out.begin(), out.end());
@@ -232,7 +232,7 @@ Status check_devices(const Plan& plan, const std::vector<Mesh>& meshes,
   }
   std::vector<int> stage_of(static_cast<size_t>(devices), -1);
   for (size_t s = 0; s < meshes.size(); ++s) {
-    std::vector<AxisId> all;
+    Axes all;
     for (size_t a = 0; a < meshes[s].axes.size(); ++a) all.emplace_back(a);
     for (int rank : meshes[s].group(std::vector<int64_t>(all.size(), 0), all)) {
       int& stage = stage_of[static_cast<size_t>(rank)];

@@ -179,8 +179,8 @@ struct SkewAxis {
   friend bool operator==(const SkewAxis&, const SkewAxis&) = default;
 };
 struct DimSplit {
-  std::vector<AxisId> axes;  // of the op's stage mesh, outermost first
-  int64_t steps = 1;         // op-scoped time loop, inside the axes
+  Axes axes;          // of the op's stage mesh, outermost first
+  int64_t steps = 1;  // op-scoped time loop, inside the axes
   StepOrder order = StepOrder::kAligned;
   std::vector<SkewAxis> skew;
   int entry = -1;  // index into Plan::splits that decided; -1 none
@@ -192,8 +192,8 @@ struct OpPlan {
   std::vector<DimSplit> dims;  // by op dim of the annotation
 };
 struct TensorPlan {
-  std::vector<AxisId> over;  // of the mesh of the tensor's home stage
-  std::string dim;           // "" = default rule
+  Axes over;        // of the mesh of the tensor's home stage
+  std::string dim;  // "" = default rule
   bool has_over = false;
   Tier tier = Tier::kDevice;
   bool recompute = false;

@@ -678,7 +678,7 @@ class Resolver {
         continue;
       }
       const Mesh& mesh = out_.stages[home_stage(id).index()].mesh;
-      std::vector<AxisId> axes;
+      Axes axes;
       for (const std::string& name : *entry.over) axes.push_back(mesh.find(name));
       if (std::any_of(axes.begin(), axes.end(), [](AxisId axis) { return !axis.valid(); })) {
         if (!without_axis.valid()) without_axis = id;

@@ -1,5 +1,6 @@
 #include "tessera/plan/selector.h"
 
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 
@@ -68,6 +69,28 @@ Braces find_braces(std::string_view pattern, size_t open) {
 Glob::Glob(std::string_view pattern) : pattern_(pattern) {
   alternatives_ = expand(pattern_, 0, pattern_.size());
   if (alternatives_.size() > kMostAlternatives) alternatives_.clear();
+  if (alternatives_.empty()) last_.set();
+  for (const Sequence& sequence : alternatives_) {
+    const Ends& ends = ends_.emplace_back(ends_of(sequence));
+    const std::string& literal = ends.whole ? ends.head : ends.tail;
+    if (literal.empty()) {
+      last_.set();
+    } else {
+      last_.set(static_cast<unsigned char>(literal.back()));
+    }
+  }
+}
+
+Glob::Ends Glob::ends_of(const Sequence& sequence) {
+  const auto is_literal = [](const Token& token) { return token.kind == Token::Kind::kChar; };
+  const auto head = std::find_if_not(sequence.begin(), sequence.end(), is_literal);
+  const auto tail = std::find_if_not(sequence.rbegin(), sequence.rend(), is_literal);
+  Ends out;
+  for (auto token = sequence.begin(); token != head; ++token) out.head += token->character;
+  out.whole = head == sequence.end();
+  if (out.whole) return out;
+  for (auto token = tail.base(); token != sequence.end(); ++token) out.tail += token->character;
+  return out;
 }
 
 std::vector<Glob::Sequence> Glob::expand(std::string_view pattern, size_t begin, size_t end) {
@@ -172,10 +195,25 @@ bool Glob::matches(const Sequence& sequence, std::string_view text) {
   }
 }
 
+bool Glob::may_begin(std::string_view text) const {
+  const auto begins = [&](const Sequence& sequence) {
+    size_t position = 0;
+    for (const Token& token : sequence) {
+      if (position == text.size() || token.kind == Token::Kind::kStar) return true;
+      position = step(token, text, position);
+      if (position == std::string_view::npos) return false;
+    }
+    return false;  // a match would end here
+  };
+  return alternatives_.empty() || std::any_of(alternatives_.begin(), alternatives_.end(), begins);
+}
+
 bool Glob::matches(std::string_view text) const {
   if (alternatives_.empty()) return glob_match(pattern_, text);
-  for (const Sequence& sequence : alternatives_) {
-    if (matches(sequence, text)) return true;
+  for (size_t i = 0; i < alternatives_.size(); ++i) {
+    const Ends& ends = ends_[i];
+    if (!text.starts_with(ends.head) || !text.ends_with(ends.tail)) continue;
+    if (ends.whole ? text == ends.head : matches(alternatives_[i], text)) return true;
   }
   return false;
 }
@@ -217,7 +255,7 @@ PathIndex::PathIndex(const std::vector<std::string_view>& paths) {
       while (end < path.size() && !ends_prefix(path[end])) ++end;
       const Part part{parent, path.substr(begin, end - begin)};
       const auto [it, added] = known.try_emplace(part, static_cast<int>(nodes_.size()));
-      if (added) nodes_.push_back({path.substr(0, end), parent});
+      if (added) nodes_.push_back({path.substr(0, end), parent, path[end - 1]});
       parent = it->second;
       chain.emplace_back(end, parent);
       begin = end;
@@ -231,15 +269,24 @@ const std::vector<bool>& PathIndex::select(const std::string& pattern) {
   const auto [it, added] = cache_.try_emplace(pattern);
   if (!added) return it->second;
   const Glob glob(pattern);
-  std::vector<bool> hit(nodes_.size(), false);
+  enum class Below : uint8_t { kMayHit, kHit, kNever };  // a prefix, what goes on behind it
+  std::vector<Below> below(nodes_.size(), Below::kMayHit);
   for (size_t n = 0; n < nodes_.size(); ++n) {
-    const int parent = nodes_[n].parent;
-    hit[n] = (parent >= 0 && hit[static_cast<size_t>(parent)]) || glob.matches(nodes_[n].text);
+    const Node& node = nodes_[n];
+    if (node.parent >= 0) below[n] = below[static_cast<size_t>(node.parent)];
+    if (below[n] != Below::kMayHit) continue;
+    if (glob.may_end(node.last) && glob.matches(node.text)) {
+      below[n] = Below::kHit;
+    } else if (node.parent < 0 ||  // longer ones are mostly refused by their last character
+               nodes_[static_cast<size_t>(node.parent)].parent < 0) {
+      if (!glob.may_begin(node.text)) below[n] = Below::kNever;
+    }
   }
   std::vector<bool>& selected = it->second;
   selected.resize(node_of_path_.size(), false);
   for (size_t i = 0; i < node_of_path_.size(); ++i) {
-    if (node_of_path_[i] >= 0) selected[i] = hit[static_cast<size_t>(node_of_path_[i])];
+    if (node_of_path_[i] >= 0)
+      selected[i] = below[static_cast<size_t>(node_of_path_[i])] == Below::kHit;
   }
   return selected;
 }

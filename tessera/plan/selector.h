@@ -12,6 +12,7 @@
 // not at all: 20 patterns on 10,000 paths take some tens of milliseconds.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -26,6 +27,10 @@ class Glob {
  public:
   explicit Glob(std::string_view pattern);
   bool matches(std::string_view text) const;
+  // Can a longer text that begins with this one match? True where it would take a search to tell.
+  bool may_begin(std::string_view text) const;
+  // Can a match end with this character?
+  bool may_end(char last) const { return last_.all() || last_[static_cast<unsigned char>(last)]; }
 
  private:
   struct Token {
@@ -42,8 +47,17 @@ class Glob {
   static size_t first_start(const Token& token, std::string_view text, size_t position);
   static size_t step(const Token& token, std::string_view text, size_t position);
 
+  // What a match must begin and end with, literally: most texts are refused by these.
+  struct Ends {
+    std::string head, tail;
+    bool whole = false;  // the sequence is its head alone
+  };
+  static Ends ends_of(const Sequence& sequence);
+
   std::string pattern_;
   std::vector<Sequence> alternatives_;  // empty: too many; glob_match is asked
+  std::vector<Ends> ends_;              // of each
+  std::bitset<256> last_;               // characters with which a match can end
 };
 
 class PathIndex {
@@ -57,6 +71,7 @@ class PathIndex {
   struct Node {
     std::string_view text;  // a prefix
     int parent = -1;        // the next shorter prefix; always an earlier node
+    char last = 0;          // character of the text
   };
   std::vector<Node> nodes_;
   std::vector<int> node_of_path_;

@@ -144,6 +144,7 @@ Result<Simulation> simulate_case(const Case& item, bool whole, Simulator& simula
   options.steady_state = !whole;
   options.micro_batch_time = item.further > 0;
   options.memory_details = whole;
+  options.critical_path = whole;
   TESSERA_TRY(options.style, parse_style(item.expressed.style));
   return simulator.run(cluster, options);
 }

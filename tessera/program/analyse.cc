@@ -56,8 +56,8 @@ int64_t inner_size(const Annotation& annotation, const DimGroup& group) {
 namespace {
 
 // Axes of more than one member, in order.
-std::vector<AxisId> real_axes(const std::vector<AxisId>& axes, const Mesh& mesh) {
-  std::vector<AxisId> out;
+Axes real_axes(const Axes& axes, const Mesh& mesh) {
+  Axes out;
   for (AxisId axis : axes) {
     if (mesh.axis(axis).size > 1) out.push_back(axis);
   }
@@ -117,7 +117,7 @@ std::optional<Layout> translate(const Layout& layout, const Mesh& from, const Me
     return there;
   };
   Layout out = layout;
-  for (std::vector<AxisId>& dim : out.shards) {
+  for (Axes& dim : out.shards) {
     for (AxisId& axis : dim) {
       const std::optional<AxisId> there = move(axis);
       if (!there) return std::nullopt;

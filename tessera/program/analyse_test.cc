@@ -152,8 +152,8 @@ TEST(Followers, update_in_the_layout_of_the_state) {
   for (const char* path : {"optimizer.up.weight", "clip.up.weight.sum_squares"}) {
     const Op& op = found->op(path, Phase::kUpdate);
     const OpPlan& plan = found->get().ops[op.id.index()];
-    EXPECT_EQ(plan.dims[0].axes, std::vector<AxisId>{AxisId(0)}) << path;  // in: dp
-    EXPECT_EQ(plan.dims[1].axes, std::vector<AxisId>{AxisId(1)}) << path;  // ffn: tp
+    EXPECT_EQ(plan.dims[0].axes, Axes{AxisId(0)}) << path;  // in: dp
+    EXPECT_EQ(plan.dims[1].axes, Axes{AxisId(1)}) << path;  // ffn: tp
   }
 }
 

@@ -17,14 +17,14 @@ bool axes_match(const Mesh& a, const Mesh& b) {
 }  // namespace
 
 bool share_ranks(const Mesh& a, const Mesh& b) {
-  std::vector<AxisId> axes;
+  Axes axes;
   for (size_t i = 0; i < a.axes.size(); ++i) axes.emplace_back(i);
   const std::vector<int> ranks = a.group(std::vector<int64_t>(a.axes.size(), 0), axes);
   return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return b.contains(rank); });
 }
 
 Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape) {
-  std::vector<AxisId> whole_over;
+  Axes whole_over;
   for (size_t a = 0; a < mesh.axes.size(); ++a) {
     if (mesh.axes[a].size > 1 && !need.uses(AxisId(a))) whole_over.emplace_back(a);
   }

@@ -74,7 +74,7 @@ TEST(Crossing, landing_cuts_the_dim_that_leaves_the_smallest_share) {
   need.shards[0] = {AxisId(0)};
   const Layout landing = shared_landing(need, mesh, {4, 9});
   EXPECT_EQ(landing.shards[0], need.shards[0]);
-  EXPECT_EQ(landing.shards[1], std::vector<AxisId>{AxisId(1)});
+  EXPECT_EQ(landing.shards[1], Axes{AxisId(1)});
   EXPECT_EQ(shared_landing(landing, mesh, {4, 9}), landing);  // no axis left
   EXPECT_EQ(shared_landing(Layout::whole(0), mesh, {}), Layout::whole(0));
 }

@@ -39,9 +39,8 @@ Box evaluate(const Region& region, const Mesh& mesh, const std::vector<int64_t>&
   Box box = region_of(region.layout, mesh, shape, coordinates);
   if (!region.piece) return box;
   const StepPiece& piece = *region.piece;
-  const std::vector<AxisId>& axes = region.layout.shards[piece.dim];
-  const std::vector<AxisId> outer(axes.begin(),
-                                  axes.begin() + static_cast<std::ptrdiff_t>(piece.prefix));
+  const Axes& axes = region.layout->shards[piece.dim];
+  const Axes outer(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(piece.prefix));
   const Interval whole = cut_interval(shape[piece.dim], piece.grain, outer, mesh, coordinates);
   const Interval cut =
       step_interval({whole.begin / piece.grain, whole.size / piece.grain}, piece.steps, piece.step,
@@ -99,7 +98,7 @@ class Instantiation {
     out_.micro_batch_size = in.micro_batch_size;
   }
 
-  Result<Program> run() {
+  Result<Program> run(bool offsets) {
     for (const Here& here : here_) {
       at_ = &here;
       for (const TextBuffer& buffer : here.text->buffers) add_buffer(buffer);
@@ -118,7 +117,7 @@ class Instantiation {
     write_schedule();
     set_once();
     std::erase_if(out_.blocks, [](const auto& block) { return block.second.empty(); });
-    plan_memory(out_, graph_);
+    plan_memory(out_, offsets);
     return std::move(out_);
   }
 
@@ -241,7 +240,7 @@ class Instantiation {
       push(text, {std::move(compute), {}, {}});
   }
 
-  int group_of(const std::vector<AxisId>& axes) {
+  int group_of(const Axes& axes) {
     const auto [known, fresh] =
         groups_.try_emplace({at_->place, axes}, static_cast<int>(out_.groups.size()));
     if (!fresh) return known->second;
@@ -611,7 +610,7 @@ class Instantiation {
   const Here* at_ = nullptr;  // whose text is being written
   Program out_;
   std::vector<Box> boxes_;  // global region of each buffer
-  std::map<std::pair<PlaceId, std::vector<AxisId>>, int> groups_;
+  std::map<std::pair<PlaceId, Axes>, int> groups_;
   std::vector<std::vector<MemberBoxes>> member_boxes_;  // by group
   std::map<int, std::vector<int>> handles_;
   std::vector<PendingWait> waits_;
@@ -621,8 +620,8 @@ class Instantiation {
 
 }  // namespace
 
-Result<Program> instantiate(const InstantiateInput& input, int rank) {
-  return Instantiation(input, rank).run();
+Result<Program> instantiate(const InstantiateInput& input, int rank, bool offsets) {
+  return Instantiation(input, rank).run(offsets);
 }
 
 }  // namespace tessera

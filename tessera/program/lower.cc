@@ -99,12 +99,12 @@ void Lowering::Impl::find_shapes() {
   }
 }
 
-Result<Program> Lowering::lower(int rank) const {
+Result<Program> Lowering::lower(int rank, bool offsets) const {
   if (rank < 0 || rank >= impl_->plan.ranks || impl_->plan.places_of(rank).empty()) {
     return invalid_input("rank " + std::to_string(rank) + " is in no stage's mesh (ranks: " +
                          std::to_string(impl_->plan.ranks) + ")");
   }
-  return instantiate(impl_->input(), rank);
+  return instantiate(impl_->input(), rank, offsets);
 }
 
 namespace {
@@ -112,11 +112,11 @@ namespace {
 // Something in the text that is not of the same size on all ranks, as a function of the coordinates
 // on some axes.
 struct Varying {
-  std::vector<AxisId> axes;
+  Axes axes;
   std::function<std::vector<int64_t>(const std::vector<int64_t>& coordinates)> sizes;
 };
 
-void add_axes(std::vector<AxisId>& to, const std::vector<AxisId>& axes) {
+void add_axes(Axes& to, const Axes& axes) {
   for (AxisId axis : axes) {
     if (std::find(to.begin(), to.end(), axis) == to.end()) to.push_back(axis);
   }
@@ -132,11 +132,11 @@ std::vector<Varying> uneven_cuts(const PlaceText& text, const ShapeRule& shapes)
     for (size_t d = 0; d < shape.size(); ++d) {
       const bool steps = region.piece && region.piece->dim == d;
       int64_t pieces = steps ? region.piece->steps : 1;
-      for (AxisId axis : region.layout.shards[d]) pieces *= text.mesh.axis(axis).size;
+      for (AxisId axis : region.layout->shards[d]) pieces *= text.mesh.axis(axis).size;
       const bool limited = steps && region.piece->queries > 0;
-      if ((shape[d] / region.layout.grain[d]) % pieces == 0 && !limited) continue;
-      Varying cut{region.layout.shards[d], {}};
-      std::string name = std::to_string(shape[d]) + "/" + std::to_string(region.layout.grain[d]);
+      if ((shape[d] / region.layout->grain[d]) % pieces == 0 && !limited) continue;
+      Varying cut{region.layout->shards[d], {}};
+      std::string name = std::to_string(shape[d]) + "/" + std::to_string(region.layout->grain[d]);
       if (steps) {
         for (const SkewAxis& skew : region.piece->skew) add_axes(cut.axes, {skew.axis});
         if (limited) add_axes(cut.axes, region.piece->query_axes);
@@ -196,8 +196,8 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
 // Sizes for all coordinates on the axes of `what` other than `axis`, which is at `coordinate`.
 std::vector<int64_t> profile(const Varying& what, const Mesh& mesh, AxisId axis,
                              int64_t coordinate) {
-  std::vector<AxisId> others = what.axes;
-  std::erase(others, axis);
+  Axes others = what.axes;
+  erase_value(others, axis);
   std::vector<int64_t> coordinates(mesh.axes.size(), 0), out;
   coordinates[axis.index()] = coordinate;
   const std::function<void(size_t)> visit = [&](size_t next) {

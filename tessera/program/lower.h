@@ -31,7 +31,8 @@ class Lowering {
   Lowering(Lowering&&) noexcept;
   Lowering& operator=(Lowering&&) noexcept;
 
-  Result<Program> lower(int rank) const;
+  // `offsets`: places of buffers in their arenas; without them the arenas have no sizes either.
+  Result<Program> lower(int rank, bool offsets = true) const;
   // of_rank: by rank, the index of its role; -1: in no mesh.
   std::vector<RankClass> roles(std::vector<int32_t>* of_rank = nullptr) const;
   const Graph& graph() const;

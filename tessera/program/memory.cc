@@ -91,7 +91,7 @@ int64_t place(std::vector<Item>& items, int64_t base, int64_t alignment) {
 
 class MemoryPlanner {
  public:
-  explicit MemoryPlanner(Program& program) : program_(program) {}
+  MemoryPlanner(Program& program, bool offsets) : program_(program), offsets_(offsets) {}
 
   void run() {
     find_order();
@@ -104,11 +104,14 @@ class MemoryPlanner {
 
  private:
   // By block, as a position in order_.
+  struct TouchInBlock {
+    int64_t first = -1, last = -1;
+    std::optional<When> when;  // of all touches, if it is one; else kAlways
+  };
   struct Touch {
-    std::vector<int64_t> first, last;
-    std::vector<std::optional<When>> when;  // of all touches, if it is one; else kAlways
-    bool in(size_t block) const { return first[block] >= 0; }
-    bool only(size_t block, When what) const { return when[block] == what; }
+    SmallVector<TouchInBlock, 4> at;
+    bool in(size_t block) const { return at[block].first >= 0; }
+    bool only(size_t block, When what) const { return at[block].when == what; }
   };
 
   template <class Visit>
@@ -248,10 +251,8 @@ class MemoryPlanner {
   }
 
   void find_touches() {
-    touches_.assign(program_.buffers.size(), {std::vector<int64_t>(order_.size(), -1),
-                                              std::vector<int64_t>(order_.size(), -1),
-                                              std::vector<std::optional<When>>(order_.size())});
-    std::map<int, std::vector<BufferId>> in_flight;  // handle -> buffers
+    touches_.assign(program_.buffers.size(), {SmallVector<TouchInBlock, 4>(order_.size())});
+    std::vector<SmallVector<BufferId, 4>> in_flight;  // buffers by handle
     for (size_t k = 0; k < order_.size(); ++k) {
       for (const Instruction& instruction : block(k)) {
         int handle = -1;
@@ -260,23 +261,26 @@ class MemoryPlanner {
         if (const auto* recv = std::get_if<Recv>(&instruction.body)) handle = recv->handle;
         if (const auto* copy = std::get_if<Copy>(&instruction.body)) handle = copy->handle;
         if (handle < 0) continue;
-        buffers_of(instruction, [&](BufferId id) { in_flight[handle].push_back(id); });
+        const auto h = static_cast<size_t>(handle);
+        if (in_flight.size() <= h) in_flight.resize(h + 1);
+        buffers_of(instruction, [&](BufferId id) { in_flight[h].push_back(id); });
       }
     }
     for (size_t k = 0; k < order_.size(); ++k) {
       for (size_t i = 0; i < block(k).size(); ++i) {
         const auto touch = [&](BufferId id) {
-          Touch& t = touches_[id.index()];
-          if (t.first[k] < 0) t.first[k] = static_cast<int64_t>(i);
-          t.last[k] = static_cast<int64_t>(i);
+          TouchInBlock& t = touches_[id.index()].at[k];
+          if (t.first < 0) t.first = static_cast<int64_t>(i);
+          t.last = static_cast<int64_t>(i);
           const When when = block(k)[i].when;
-          t.when[k] = t.when[k].value_or(when) == when ? when : When::kAlways;
+          t.when = t.when.value_or(when) == when ? when : When::kAlways;
         };
         buffers_of(block(k)[i], touch);
         const auto* wait = std::get_if<Wait>(&block(k)[i].body);
         if (wait == nullptr) continue;
         const bool outlasting = outlasting_.contains(wait->handle);
-        for (BufferId id : in_flight[wait->handle]) {
+        if (static_cast<size_t>(wait->handle) >= in_flight.size()) continue;
+        for (BufferId id : in_flight[static_cast<size_t>(wait->handle)]) {
           if (!outlasting) touch(id);
           if (outlasting && wait->lag == 0) taken_[id] = static_cast<int64_t>(i);
         }
@@ -371,8 +375,8 @@ class MemoryPlanner {
         set_in_step(touch, item);
       } else {
         const size_t first = first_block(touch), last = last_block(touch);
-        item.first = line_[first] + touch.first[first];
-        item.last = line_[last] + touch.last[last];
+        item.first = line_[first] + touch.at[first].first;
+        item.last = line_[last] + touch.at[last].last;
         item.repeats = &repeats_[overlapping_ ? first : 0];
       }
     }
@@ -387,8 +391,8 @@ class MemoryPlanner {
       if (touch.in(k) && begins_in(touch, k) < begins_in(touch, begin)) begin = k;
     }
     const size_t end = ending_block(touch);
-    item.first = start(begins_in(touch, begin)) + touch.first[begin];
-    item.last = start(ends_in(touch, end)) + touch.last[end];
+    item.first = start(begins_in(touch, begin)) + touch.at[begin].first;
+    item.last = start(ends_in(touch, end)) + touch.at[end].last;
   }
 
   // When the last message of a buffer that outlives its sends is taken.
@@ -399,13 +403,17 @@ class MemoryPlanner {
   }
 
   void insert_frees() {
-    std::vector<std::map<int64_t, std::vector<std::pair<BufferId, When>>>> behind(order_.size());
+    struct Behind {
+      int64_t position;  // of the instruction
+      Instruction free;
+    };
+    std::vector<std::vector<Behind>> behind(order_.size());  // by block
     for (const Buffer& buffer : program_.buffers) {
       if (buffer.lifetime == Lifetime::kPersistent || is_fetched(buffer.id)) continue;
       const Touch& touch = touches_[buffer.id.index()];
       if (!touched(touch)) continue;
       if (const auto taken = taken_.find(buffer.id); taken != taken_.end()) {
-        behind[order_.size() - 1][taken->second].push_back({buffer.id, When::kAlways});
+        behind.back().push_back({taken->second, {Free{buffer.id}, When::kAlways, {}}});
         continue;
       }
       const bool of_step = buffer.lifetime == Lifetime::kStep;
@@ -413,18 +421,21 @@ class MemoryPlanner {
       When when = When::kAlways;
       if (of_step && many() && !order_[k].once())
         when = touch.only(k, When::kFirst) ? When::kFirst : When::kLast;
-      behind[k][touch.last[k]].push_back({buffer.id, when});
+      behind[k].push_back({touch.at[k].last, {Free{buffer.id}, when, {}}});
     }
     for (size_t k = 0; k < order_.size(); ++k) {
       if (behind[k].empty()) continue;
+      std::stable_sort(behind[k].begin(), behind[k].end(),
+                       [](const Behind& a, const Behind& b) { return a.position < b.position; });
+      std::vector<Instruction>& instructions = program_.block(order_[k]);
       std::vector<Instruction> out;
+      out.reserve(instructions.size() + behind[k].size());
+      auto next = behind[k].begin();
       const auto free_behind = [&](int64_t position) {
-        const auto it = behind[k].find(position);
-        if (it == behind[k].end()) return;
-        for (const auto& [id, when] : it->second) out.push_back({Free{id}, when, {}});
+        for (; next != behind[k].end() && next->position == position; ++next)
+          out.push_back(std::move(next->free));
       };
       free_behind(-1);
-      std::vector<Instruction>& instructions = program_.block(order_[k]);
       for (size_t i = 0; i < instructions.size(); ++i) {
         out.push_back(std::move(instructions[i]));
         free_behind(static_cast<int64_t>(i));
@@ -448,7 +459,12 @@ class MemoryPlanner {
       if (overlapping_) repeats_[k].push_back(start_[r] - line_[k]);
       if (!overlapping_ && k == 1) repeats_[0].push_back(start_[r] - line_[1]);
     }
-    for (Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) assign_tier(tier);
+    for (Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+      std::vector<Item> items;
+      SlotClasses classes;
+      const Resting resting = assign_resting(tier, items, classes);
+      if (offsets_) assign_tier(tier, resting, std::move(items), classes);
+    }
   }
 
   // Buffers that live from and to the same blocks of a micro-batch: one slot of all of them a
@@ -457,19 +473,23 @@ class MemoryPlanner {
     std::vector<Item> items;
     int64_t slots = 1;
   };
+  using SlotClasses = std::map<std::pair<size_t, size_t>, SlotClass>;
+  static int64_t alignment_of(Tier tier) {
+    return tier == Tier::kDisk ? kDiskAlignment : kAlignment;
+  }
+  struct Resting {               // of a tier's arena
+    int64_t base = 0, last = 0;  // where the others begin; the end of its last byte
+  };
 
-  void assign_tier(Tier tier) {
-    const int64_t alignment = tier == Tier::kDisk ? kDiskAlignment : kAlignment;
-    const auto aligned = [&](int64_t bytes) { return aligned_to(bytes, alignment); };
+  // What rests comes first. The others: items, and those of micro-batches in flight by class.
+  Resting assign_resting(Tier tier, std::vector<Item>& items, SlotClasses& classes) {
     int64_t base = 0, last = 0;
-    std::vector<Item> items;
-    std::map<std::pair<size_t, size_t>, SlotClass> classes;
     for (Buffer& buffer : program_.buffers) {
       if (buffer.tier != tier) continue;
       if (buffer.lifetime == Lifetime::kPersistent) {
         buffer.offset = base;
         if (buffer.bytes() > 0) last = base + buffer.bytes();
-        base += aligned(buffer.bytes());
+        base += aligned_to(buffer.bytes(), alignment_of(tier));
       } else if (buffer.lifetime == Lifetime::kMicroBatch && overlapping_) {
         const Touch& touch = touches_[buffer.id.index()];
         classes[{first_block(touch), free_block(touch)}].items.push_back(interval(buffer));
@@ -482,14 +502,22 @@ class MemoryPlanner {
         }
       }
     }
+    for (auto& [blocks, slots] : classes) {
+      slots.slots = slots_between(blocks.first, blocks.second);
+      for (const Item& item : slots.items) program_.buffers[item.buffer].slots = slots.slots;
+    }
+    return {base, last};
+  }
+
+  void assign_tier(Tier tier, const Resting& resting, std::vector<Item> items,
+                   SlotClasses& classes) {
+    const int64_t alignment = alignment_of(tier);
+    const auto aligned = [&](int64_t bytes) { return aligned_to(bytes, alignment); };
     std::vector<SlotClass*> by_index;
     for (auto& [blocks, slots] : classes) {
       const int64_t bytes = place(slots.items, 0, alignment);
-      slots.slots = slots_between(blocks.first, blocks.second);
-      for (const Item& item : slots.items) {
-        program_.buffers[item.buffer].slots = slots.slots;
+      for (const Item& item : slots.items)
         program_.buffers[item.buffer].slot_bytes = aligned(bytes);
-      }
       const int64_t all = (slots.slots - 1) * aligned(bytes) + bytes;
       Item all_slots{program_.buffers.size() + by_index.size(),
                      all,
@@ -504,7 +532,7 @@ class MemoryPlanner {
       items.push_back(all_slots);
       by_index.push_back(&slots);
     }
-    const int64_t end = std::max(last, place(items, base, alignment));
+    const int64_t end = std::max(resting.last, place(items, resting.base, alignment));
     for (const Item& item : items) {
       if (item.buffer < program_.buffers.size()) {
         program_.buffers[item.buffer].offset = item.offset;
@@ -517,6 +545,7 @@ class MemoryPlanner {
   }
 
   Program& program_;
+  bool offsets_;
   std::vector<BlockRef> order_;
   bool overlapping_ = false;
   // By positions in order_: does the first run behind the second in every micro-batch?
@@ -533,6 +562,6 @@ class MemoryPlanner {
 
 }  // namespace
 
-void plan_memory(Program& program, const Graph&) { MemoryPlanner(program).run(); }
+void plan_memory(Program& program, bool offsets) { MemoryPlanner(program, offsets).run(); }
 
 }  // namespace tessera

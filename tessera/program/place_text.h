@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "tessera/base/shared.h"
 #include "tessera/plan/layout.h"
 #include "tessera/program/program.h"
 
@@ -30,7 +31,7 @@ struct StepPiece {
   // Keys of a causal pair: the piece is left out (empty) on ranks all of whose queries lie before
   // it: the queries are what these axes cut of a dim of `queries` elements; 0: never left out.
   int64_t queries = 0;
-  std::vector<AxisId> query_axes;
+  Axes query_axes;
   bool skewed_by(AxisId axis) const {
     return std::any_of(skew.begin(), skew.end(), [&](const SkewAxis& s) { return s.axis == axis; });
   }
@@ -39,8 +40,8 @@ struct StepPiece {
 
 // A region as a function of coordinates: what the layout gives, intersected with the step's piece.
 struct Region {
-  Layout layout;
-  std::optional<StepPiece> piece;
+  Shared<Layout> layout;
+  Shared<StepPiece> piece;
   friend bool operator==(const Region&, const Region&) = default;
 };
 
@@ -79,7 +80,7 @@ struct TextIssue {
   int handle = 0;
   CollectiveKind kind = CollectiveKind::kExchange;
   bool classify = false;  // kind follows from who holds and needs what
-  std::vector<AxisId> axes;
+  Axes axes;
   std::optional<Combiner> combiner;
   std::vector<TextTransfer> transfers;
   std::optional<Compression> compression;  // unset with `classify`: of the kind that follows
@@ -190,7 +191,8 @@ struct InstantiateInput {
   ShapeRule rule;
   int64_t micro_batch_size = 0;
 };
-Result<Program> instantiate(const InstantiateInput& input, int rank);
-void plan_memory(Program& program, const Graph& graph);
+// `offsets`: as in Lowering::lower.
+Result<Program> instantiate(const InstantiateInput& input, int rank, bool offsets);
+void plan_memory(Program& program, bool offsets);
 
 }  // namespace tessera

@@ -181,7 +181,7 @@ struct Instruction {
 };
 
 struct Group {
-  std::vector<AxisId> axes;  // of the stage's mesh
+  Axes axes;                 // of the stage's mesh
   std::vector<int> members;  // ranks, in row-major order of the axes
   int index = 0;             // of this rank
   friend bool operator==(const Group&, const Group&) = default;

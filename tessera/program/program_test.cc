@@ -8,7 +8,7 @@ namespace {
 Annotation bound(const std::string& text, std::vector<int64_t> sizes) {
   Annotation annotation = *parse_annotation(text);
   EXPECT_EQ(annotation.dims.size(), sizes.size());
-  for (size_t i = 0; i < sizes.size(); ++i) annotation.dims[i].size = sizes[i];
+  for (size_t i = 0; i < sizes.size(); ++i) annotation.dims.own()[i].size = sizes[i];
   return annotation;
 }
 

@@ -246,8 +246,8 @@ class Tiering {
 
   static Key key_of(const TextView& view, Tier tier) {
     Key key{view.buffer, view.region, tier};
-    key.region.layout.partial.clear();
-    key.region.layout.combiner = Combiner::kSum;
+    key.region.layout.own().partial.clear();
+    key.region.layout.own().combiner = Combiner::kSum;
     return key;
   }
 

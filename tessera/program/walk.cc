@@ -63,7 +63,7 @@ struct FetchedSteps {
   TensorId tensor;
   BlockRef block;
   Region region;  // of step 0
-  std::vector<AxisId> axes;
+  Axes axes;
   std::vector<Held> by_step;
   OpId last_reader;
 };
@@ -220,7 +220,7 @@ class Walker {
   Held convert(PlaceId place, TensorId tensor, Held from, const Layout& to, BlockRef block,
                OpId cause, When when, int into = -1) {
     const std::vector<ConversionStep> path =
-        apart(place, tensor, from.region.layout.combiner,
+        apart(place, tensor, from.region.layout->combiner,
               find_path(place, tensor, from.region.layout, to));
     int parts = -1;  // the buffer of parts that were scattered: whole again, they go back there
     for (size_t i = 0; i < path.size(); ++i) {
@@ -249,7 +249,7 @@ class Walker {
         issue.handle = next_handle_++;
         issue.kind = step.kind;
         issue.axes = step.axes;
-        if (reduces) issue.combiner = from.region.layout.combiner;
+        if (reduces) issue.combiner = from.region.layout->combiner;
         issue.compression = step_compression(tensor, path, i);
         issue.transfers.push_back({tensor, view(from), {next.buffer, next.region}});
         next.pending = issue.handle;
@@ -321,10 +321,10 @@ class Walker {
   // Where the tensor is held at the place, best suited to become `need`; null: nowhere.
   const Held* best_hold(PlaceId place, TensorId tensor, BlockRef block, const Layout* need) {
     PlaceState& state = at(place);
-    std::vector<const Held*> candidates;
+    SmallVector<const Held*, 8> candidates;
     if (const auto it = state.home.find(tensor); it != state.home.end())
       candidates.push_back(&it->second);
-    std::vector<BlockRef> blocks{block, BlockKind::kPrologue};
+    SmallVector<BlockRef, 3> blocks{block, BlockKind::kPrologue};
     if (plan_.tensors[tensor.index()].keep == Keep::kMicroBatch && block.kind > BlockKind::kForward)
       blocks.push_back({BlockKind::kForward, block.chunk});
     for (BlockRef kind : blocks) {
@@ -337,7 +337,7 @@ class Walker {
     for (const Held* held : candidates) {
       double cost = 0;
       if (need != nullptr && held->region.layout != *need) {
-        if (held->region.layout.partial != need->partial && !need->complete()) continue;
+        if (held->region.layout->partial != need->partial && !need->complete()) continue;
         cost = path_cost(held->region.layout, find_path(place, tensor, held->region.layout, *need),
                          mesh(place), shape(tensor));
       }
@@ -383,7 +383,7 @@ class Walker {
       Held held = *hold;
       return held;
     }
-    const bool completes = !hold->region.layout.complete() && need.complete();
+    const bool completes = !hold->region.layout->complete() && need.complete();
     // What rests, or is made of it once a step (the narrow copy of a parameter).
     const bool once = rests(tensor) || a_.blocks[graph_.tensor(tensor).producer.index()] ==
                                            BlockRef(BlockKind::kPrologue);
@@ -440,7 +440,7 @@ class Walker {
     TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere at place {}",
                   graph_.tensor(tensor).name, source.value);
     Held from = *hold;
-    if (!from.region.layout.complete()) {
+    if (!from.region.layout->complete()) {
       const Layout there = need_of(reader, operand_index(reader, tensor), place);
       from = complete(source, tensor, from, translate(there, mesh(place), mesh(source)), block,
                       reader.id);
@@ -544,15 +544,15 @@ class Walker {
   // are to be summed), if the reader does not use that axis for this operand.
   Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold,
                        PlaceId place, TensorId tensor) const {
-    const auto extended = [&](const std::vector<AxisId>& axes) {
+    const auto extended = [&](const Axes& axes) {
       Layout out = need;
       out.grain[piece.dim] = piece.grain;  // as the steps cut it
       for (AxisId axis : axes) out.shards[piece.dim].push_back(axis);
       return normalise(std::move(out), mesh(place), shape(tensor));
     };
-    const std::vector<AxisId>& held = hold.shards[piece.dim];
+    const Axes& held = hold.shards[piece.dim];
     if (piece.order == StepOrder::kNested) {
-      std::vector<AxisId> axes;
+      Axes axes;
       for (const SkewAxis& skew : piece.skew) axes.push_back(skew.axis);
       const bool fits = std::all_of(axes.begin(), axes.end(), [&](AxisId axis) {
         return !need.uses(axis) && hold.uses(axis);
@@ -628,7 +628,7 @@ class Walker {
     Held staged;  // what the steps take from
     Layout need;  // loop left out
     std::optional<StepPiece> piece;
-    std::vector<AxisId> axes;  // over which the looped dim is held sharded; none: local
+    Axes axes;  // over which the looped dim is held sharded; none: local
     std::vector<Held> by_step;
     std::optional<Held> early;      // of a nested loop: the piece of the next outer step
     FetchedSteps* known = nullptr;  // fetched already, for an op shortly before
@@ -694,7 +694,7 @@ class Walker {
     // the neighbour had the piece in the step before, so pieces travel around a ring. Nested: inner
     // rings start from what the neighbour on the outer axes had when its inner ring started.
     const StepPiece& piece = *walked.piece;
-    const auto move = [&](const Held& source, int64_t to, std::vector<AxisId> axes) {
+    const auto move = [&](const Held& source, int64_t to, Axes axes) {
       return send_step(op, operand, source, step_region(walked, to), std::move(axes), place, block,
                        to);
     };
@@ -702,7 +702,7 @@ class Walker {
       walked.by_step.push_back(walked.staged);
       walked.by_step.back().region = step_region(walked, 0);
     } else if (piece.order == StepOrder::kNested && starts_at_home(piece, walked.axes, place)) {
-      const std::vector<AxisId> inner = {piece.skew.back().axis};
+      const Axes inner = {piece.skew.back().axis};
       walked.by_step.push_back(step % inner_steps(piece, place) == 0
                                    ? *std::exchange(walked.early, std::nullopt)
                                    : move(walked.by_step.back(), step, inner));
@@ -716,7 +716,7 @@ class Walker {
     if (piece.order != StepOrder::kNested || !starts_at_home(piece, walked.axes, place)) return;
     const int64_t inner = inner_steps(piece, place);
     if (step % inner != 0 || step + inner >= piece.steps) return;
-    std::vector<AxisId> outer;  // one step outwards: at least the last digit but one moves
+    Axes outer;  // one step outwards: at least the last digit but one moves
     for (size_t i = 0; i + 1 < piece.skew.size(); ++i) outer.push_back(piece.skew[i].axis);
     const Held source = walked.by_step.back();
     walked.early = move(source, step + inner, outer);
@@ -724,13 +724,13 @@ class Walker {
 
   static Region step_region(const Walked& walked, int64_t step) {
     Region region{walked.need, walked.piece};
-    region.piece->step = step;
+    region.piece.own().step = step;
     return region;
   }
 
   // A step's piece from where it is held.
-  Held send_step(const Op& op, size_t operand, const Held& source, Region region,
-                 std::vector<AxisId> axes, PlaceId place, BlockRef block, int64_t step) {
+  Held send_step(const Op& op, size_t operand, const Held& source, Region region, Axes axes,
+                 PlaceId place, BlockRef block, int64_t step) {
     settle(place, source, block, op.id);
     Held held;
     held.region = std::move(region);
@@ -748,8 +748,7 @@ class Walker {
   }
 
   // Is the piece of step 0 the rank's own shard over `axes`?
-  bool starts_at_home(const StepPiece& piece, const std::vector<AxisId>& axes,
-                      PlaceId place) const {
+  bool starts_at_home(const StepPiece& piece, const Axes& axes, PlaceId place) const {
     int64_t product = 1;
     for (AxisId axis : axes) product *= mesh(place).axis(axis).size;
     const bool same =
@@ -771,7 +770,7 @@ class Walker {
     const int key = loop_of(plan).op_dim;
     const int query = op.annotation.dims[static_cast<size_t>(key)].causal_of;
     if (query < 0) return;
-    const std::vector<AxisId>& axes = plan.dims[static_cast<size_t>(query)].axes;
+    const Axes& axes = plan.dims[static_cast<size_t>(query)].axes;
     const bool falls = std::all_of(piece.skew.begin(), piece.skew.end(),
                                    [](const SkewAxis& skew) { return skew.falls; });
     if (piece.order != StepOrder::kAligned && (!falls || !starts_at_home(piece, axes, place)))
@@ -842,7 +841,7 @@ class Walker {
     std::optional<AxisId> reduce_axis;  // each step's part is reduced to its holder on this axis
     // Parts travel: the sum of a piece moves along these axes as the piece itself does, each rank
     // adds its part, and the last move brings it home.
-    std::vector<AxisId> travel_axes;
+    Axes travel_axes;
     Held sum;  // of this step's piece, on its way from where it was a step before
     Layout made;
   };
@@ -871,10 +870,10 @@ class Walker {
       return making;
     }
     Layout home = making.made;
-    const std::vector<AxisId> axes = homeward_axes(making, tensor, place);
+    const Axes axes = homeward_axes(making, tensor, place);
     if (!axes.empty()) home.grain[making.piece->dim] = making.piece->grain;
     for (AxisId axis : axes) {
-      std::erase(home.partial, axis);
+      erase_value(home.partial, axis);
       home.shards[making.piece->dim].push_back(axis);
     }
     home = normalise(std::move(home), mesh(place), shape(tensor));
@@ -909,14 +908,14 @@ class Walker {
 
   // Axes over which the steps make parts of pieces that are at home sharded over these axes: a
   // part need not wait for the others. Empty: parts are collected, and merged at the end.
-  std::vector<AxisId> homeward_axes(const Making& making, TensorId tensor, PlaceId place) {
+  Axes homeward_axes(const Making& making, TensorId tensor, PlaceId place) {
     if (!making.piece || making.made.combiner != Combiner::kSum) return {};
     const StepPiece& piece = *making.piece;
     const std::optional<Layout> target = destination(tensor, place, making.made);
-    std::vector<AxisId> extended = making.made.shards[piece.dim];
+    Axes extended = making.made.shards[piece.dim];
     if (!target || target->shards[piece.dim].size() <= extended.size()) return {};
-    const std::vector<AxisId>& wanted = target->shards[piece.dim];
-    std::vector<AxisId> axes = {wanted[extended.size()]};
+    const Axes& wanted = target->shards[piece.dim];
+    Axes axes = {wanted[extended.size()]};
     if (piece.order == StepOrder::kNested) {
       axes.clear();
       for (const SkewAxis& skew : piece.skew) axes.push_back(skew.axis);
@@ -925,13 +924,13 @@ class Walker {
       return {};
     }
     extended.insert(extended.end(), axes.begin(), axes.end());
-    const std::vector<AxisId>& partial = making.made.partial;
+    const Axes& partial = making.made.partial;
     const bool parts = std::all_of(axes.begin(), axes.end(), [&](AxisId axis) {
       return std::find(partial.begin(), partial.end(), axis) != partial.end();
     });
     const bool homeward = extended.size() <= wanted.size() &&
                           std::equal(extended.begin(), extended.end(), wanted.begin());
-    return parts && homeward ? axes : std::vector<AxisId>{};
+    return parts && homeward ? axes : Axes{};
   }
 
   // The layout in which the first reader of a tensor wants it (time loops included as far as an
@@ -1023,7 +1022,7 @@ class Walker {
       Region region = making.home.region;
       if (making.piece) {  // each step another region
         region.piece = making.piece;
-        region.piece->step = step;
+        region.piece.own().step = step;
       }
       const bool fresh = making.first && (step == 0 || making.piece);
       const Write begins = making.across ? Write::kAddExceptFirst : Write::kSet;
@@ -1081,8 +1080,8 @@ class Walker {
     const StepPiece& loop = *making.piece;
     const auto region = [&](int64_t at, bool limited) {
       Region out{making.made, loop};
-      out.piece->step = at;
-      if (!limited) out.piece->queries = 0;
+      out.piece.own().step = at;
+      if (!limited) out.piece.own().queries = 0;
       return out;
     };
     Region part = region(step, true);
@@ -1158,7 +1157,7 @@ class Walker {
     const PlaceId place = place_of(op);
     const BlockRef block = block_of(op);
     const Held made = at(place).home.at(tensor);
-    if (!sharded_at_rest(tensor) || made.region.layout.complete()) return;
+    if (!sharded_at_rest(tensor) || made.region.layout->complete()) return;
     const Layout& rest = a_.homes[tensor.index()];
     // The parts of this micro-batch alone: set, not added.
     TextBuffer& parts = at(place).text.buffers[static_cast<size_t>(made.buffer)];
@@ -1220,7 +1219,7 @@ class Walker {
   void complete_early(TensorId tensor, PlaceId place, const Op& reader, BlockRef block,
                       bool summed) {
     const Held made = at(place).home.at(tensor);
-    if (made.region.layout.complete()) return;
+    if (made.region.layout->complete()) return;
     const KindInfo* kind = find_kind(reader.kind);
     const bool takes_parts = kind != nullptr && is_linear(reader) && place_of(reader) == place;
     if (takes_parts && !(summed && scales_alone(reader))) return;
@@ -1304,7 +1303,7 @@ class Walker {
       TESSERA_CHECK(hold != nullptr, "fetched tensor '{}' is held nowhere",
                     graph_.tensor(tensor).name);
       Held held = *hold;
-      if (!held.region.layout.complete()) {
+      if (!held.region.layout->complete()) {
         held = complete(place, tensor, held, std::nullopt, BlockKind::kUpdate,
                         graph_.tensor(tensor).producer);
       }

@@ -11,14 +11,14 @@ namespace {
 // Groups of one mesh over some axes.
 struct GroupSet {
   const Mesh* mesh;
-  std::vector<AxisId> axes;
+  Axes axes;
 };
 
 int64_t node_of(const Cluster& cluster, int64_t device) { return cluster.locate(device).node; }
 
 std::vector<GroupSet> group_sets(const Lowering& lowering, const std::map<int, Program>& programs) {
   std::vector<GroupSet> out;
-  std::set<std::pair<PlaceId, std::vector<AxisId>>> seen;
+  std::set<std::pair<PlaceId, Axes>> seen;
   const ResolvedPlan& plan = lowering.plan();
   for (const auto& [rank, program] : programs) {
     for (const Group& group : program.groups) {
@@ -212,7 +212,7 @@ int64_t NodeSharing::ranks_on_node(PlaceId place, int64_t device) const {
 
 Status Lowered::add(int rank) {
   if (programs.contains(rank)) return {};
-  TESSERA_TRY(Program program, lowering->lower(rank));
+  TESSERA_TRY(Program program, lowering->lower(rank, offsets));
   programs.emplace(rank, std::move(program));
   return {};
 }

@@ -49,6 +49,7 @@ struct Lowered {
   std::vector<int32_t> role_of_rank;
   std::vector<RankClass> roles;
   std::map<int, Program> programs;  // by rank
+  bool offsets = false;             // of buffers in their arenas
   Status add(int rank);
 };
 enum class Fold : uint8_t {

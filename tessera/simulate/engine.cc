@@ -8,33 +8,35 @@
 
 namespace tessera::engine {
 
-Engine::Engine(const Play& play) : play_(play) {
+Engine::Engine(const Play& play, const Timetable* when, Texts& texts)
+    : play_(play), texts_(texts), path_(when == nullptr ? play.rules.path : when->path) {
   const size_t n = play.players.size();
   actors_.resize(n);
   results_.resize(n);
-  text_index_.resize(n);
   first_run_.resize(n);
   last_run_.resize(n);
   slots_.resize(n);
   slot_base_.resize(n);
   loads_.assign(play.pools.size(), 0);
+  const int64_t micro_batches = when == nullptr ? play.micro_batches : when->micro_batches;
   for (size_t p = 0; p < n; ++p) {
     const Player& player = play.players[p];
     actors_[p].queues.resize(static_cast<size_t>(player.streams));
     actors_[p].previous.assign(player.blocks.size(), -1);
     results_[p].accounts.resize(static_cast<size_t>(player.accounts));
-    text_index_[p].assign(player.blocks.size(), {-1, -1, -1, -1});
+    schedules_.push_back(when == nullptr ? &player.schedule : &when->schedules[p]);
+    const std::vector<Run>& runs = *schedules_.back();
     first_run_[p].assign(player.blocks.size(), -1);
     last_run_[p].assign(player.blocks.size(), -1);
-    for (size_t run = 0; run < player.schedule.size(); ++run) {
-      const auto block = static_cast<size_t>(player.schedule[run].block);
+    for (size_t run = 0; run < runs.size(); ++run) {
+      const auto block = static_cast<size_t>(runs[run].block);
       if (first_run_[p][block] < 0) first_run_[p][block] = static_cast<int32_t>(run);
       last_run_[p][block] = static_cast<int32_t>(run);
     }
     int64_t slots = 0;
     for (const Handle& handle : player.handles) {
       slot_base_[p].push_back(static_cast<int32_t>(slots));
-      slots += handle.each_micro_batch ? play.micro_batches : 1;
+      slots += handle.each_micro_batch ? micro_batches : 1;
     }
     slots_[p].resize(static_cast<size_t>(slots));
   }
@@ -55,7 +57,7 @@ Result<Outcome> Engine::run() {
         if (a.state == State::kStretch) finish_stretch(event.who);
         advance(event.who);
         if (!a.active.empty() && (a.state == State::kComputing) != a.links_see_compute) {
-          update_links(event.who);
+          update_slowing(event.who);
         }
         if (a.loading && a.state != State::kComputing) {
           a.loading = false;
@@ -74,7 +76,7 @@ Result<Outcome> Engine::run() {
         ++played_;
         const Text& words = text(text_of(event.who, event.version));
         post(event.who, words.items[static_cast<size_t>(event.item)],
-             player(event.who).schedule[static_cast<size_t>(event.version)].micro_batch, words.ref);
+             schedule(event.who)[static_cast<size_t>(event.version)].micro_batch, words.ref);
         break;
       }
     }
@@ -96,24 +98,24 @@ void Engine::schedule_step(int32_t p, double time) {
 }
 
 int32_t Engine::text_of(int32_t p, int32_t run) {
-  const auto block = static_cast<size_t>(player(p).schedule[static_cast<size_t>(run)].block);
+  const auto block = static_cast<size_t>(schedule(p)[static_cast<size_t>(run)].block);
   const bool first = first_run_[static_cast<size_t>(p)][block] == run;
   const bool last = last_run_[static_cast<size_t>(p)][block] == run;
-  int32_t& index = text_index_[static_cast<size_t>(p)][block][(first ? 1u : 0u) + (last ? 2u : 0u)];
-  if (index < 0) {
-    index = static_cast<int32_t>(texts_.size());
-    texts_.push_back(make_text(player(p).blocks[block], first, last, player(p).slower,
-                               play_.rules.compact && play_.rules.jitter == 0 &&
-                                   !play_.rules.events && player(p).pool < 0));
-  }
-  return index;
+  return texts_.index_of(p, static_cast<int32_t>(block), first, last);
+}
+
+std::vector<int64_t>& Engine::stretches_of(int32_t index) {
+  const auto i = static_cast<size_t>(index);
+  if (i >= stretches_.size()) stretches_.resize(i + 1);
+  if (stretches_[i].empty()) stretches_[i].assign(text(index).items.size() + 1, 0);
+  return stretches_[i];
 }
 
 int32_t Engine::slot_of(int32_t p, const Item& item) const {
   const Actor& a = actors_[static_cast<size_t>(p)];
   const auto handle = static_cast<size_t>(item.handle);
   const int32_t base = slot_base_[static_cast<size_t>(p)][handle];
-  const Run& run = player(p).schedule[static_cast<size_t>(a.run)];
+  const Run& run = run_of(p);
   if (!player(p).handles[handle].each_micro_batch) return base;
   if (item.lag == 0) return base + static_cast<int32_t>(run.micro_batch);
   const int64_t previous = a.previous[static_cast<size_t>(run.block)];
@@ -124,6 +126,10 @@ void Engine::spend(int32_t p, double until, Spent what, int32_t label, int32_t c
   Actor& a = actor(p);
   if (until <= a.d) return;
   results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(what)] += until - a.d;
+  if (!path_) {
+    a.d = until;
+    return;
+  }
   if (!a.spans.empty() && a.spans.back().what == what && a.spans.back().text < 0 && cause < 0 &&
       a.spans.back().cause < 0 && a.spans.back().label == label) {
     a.spans.back().end = until;
@@ -146,7 +152,7 @@ void Engine::begin_run(int32_t p) {
 
 // Receives of a run are posted by the host, at the earliest when the run before it begins.
 void Engine::post_receives(int32_t p, int32_t run, double host_at) {
-  if (run >= static_cast<int32_t>(player(p).schedule.size())) return;
+  if (run >= static_cast<int32_t>(schedule(p).size())) return;
   const int32_t index = text_of(p, run);
   for (size_t i = 0; i < text(index).receives.size(); ++i) {
     const int32_t at = text(index).receives[i];
@@ -155,7 +161,7 @@ void Engine::post_receives(int32_t p, int32_t run, double host_at) {
       push({Event::kPost, time, 0, p, run, at});
     } else {
       post(p, text(index).items[static_cast<size_t>(at)],
-           player(p).schedule[static_cast<size_t>(run)].micro_batch, text(index).ref);
+           schedule(p)[static_cast<size_t>(run)].micro_batch, text(index).ref);
     }
   }
 }
@@ -164,7 +170,7 @@ void Engine::advance(int32_t p) {
   Actor& a = actor(p);
   if (a.state == State::kWaiting || a.state == State::kFinished) return;
   if (a.state == State::kDraining) return finish_player(p);
-  const auto runs = static_cast<int32_t>(player(p).schedule.size());
+  const auto runs = static_cast<int32_t>(schedule(p).size());
   while (a.run < runs) {
     if (a.text < 0) begin_run(p);
     while (a.at < static_cast<int32_t>(text(a.text).items.size())) {
@@ -172,7 +178,7 @@ void Engine::advance(int32_t p) {
       if (!step(p, text(a.text).items[static_cast<size_t>(a.at)])) return;
       ++a.at;
     }
-    const Run& run = player(p).schedule[static_cast<size_t>(a.run)];
+    const Run& run = run_of(p);
     a.previous[static_cast<size_t>(run.block)] = run.micro_batch;
     ++a.run;
     a.text = -1;
@@ -209,7 +215,7 @@ bool Engine::step(int32_t p, const Item& item) {
 double Engine::noise(int32_t p, const Item& item) const {
   const double sigma = play_.rules.jitter;
   if (sigma == 0) return 1;
-  const Run& run = player(p).schedule[static_cast<size_t>(actors_[static_cast<size_t>(p)].run)];
+  const Run& run = run_of(p);
   const Philox random{play_.rules.seed, static_cast<uint64_t>(player(p).rank)};
   const uint64_t which = (static_cast<uint64_t>(run.block) << 52) ^
                          (static_cast<uint64_t>(run.micro_batch) << 24) ^
@@ -247,8 +253,7 @@ void Engine::finish_compute(int32_t p) {
   result.busy_s[static_cast<size_t>(Lane::kCompute)] += now_ - a.started;
   if (play_.rules.events) {
     trace_.push_back({player(p).rank, Lane::kCompute, 0, text(a.text).ref, item.instruction,
-                      player(p).schedule[static_cast<size_t>(a.run)].micro_batch, a.started, now_,
-                      item.label, -1, 0});
+                      run_of(p).micro_batch, a.started, now_, item.label, -1, 0});
   }
   spend(p, now_, item.spent, item.label);
   ++a.at;
@@ -263,7 +268,7 @@ bool Engine::step_join(int32_t p, const Item& item) {
   }
   a.h += item.host_s;
   if (item.kind == ItemKind::kReceive) {
-    post(p, item, player(p).schedule[static_cast<size_t>(a.run)].micro_batch, text(a.text).ref);
+    post(p, item, run_of(p).micro_batch, text(a.text).ref);
   } else {
     join(p, item);
   }
@@ -306,8 +311,8 @@ void Engine::attribute_wait(int32_t p, int32_t t) {
   spend(p, std::min(done.end, now_), done.item->spent, done.item->label);
 }
 
-const Part* Engine::part_of(int32_t p, int32_t t) const {
-  for (const Part& part : transfers_[static_cast<size_t>(t)].parts) {
+Part* Engine::part_of(int32_t p, int32_t t) {
+  for (Part& part : transfer(t).parts) {
     if (part.player == p) return &part;
   }
   return nullptr;
@@ -353,14 +358,16 @@ bool Engine::begin_stretch(int32_t p) {
 
 void Engine::finish_stretch(int32_t p) {
   Actor& a = actor(p);
-  Text& words = text(a.text);
-  const Suffix& suffix = words.suffixes[static_cast<size_t>(a.stretch_from)];
-  ++words.plays[static_cast<size_t>(a.stretch_from)];
-  --words.plays[static_cast<size_t>(a.stretch_to)];
+  const Suffix& suffix = text(a.text).suffixes[static_cast<size_t>(a.stretch_from)];
+  std::vector<int64_t>& stretches = stretches_of(a.text);
+  ++stretches[static_cast<size_t>(a.stretch_from)];
+  --stretches[static_cast<size_t>(a.stretch_to)];
   results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
       std::max(0.0, now_ - a.d - suffix.device);
-  a.spans.push_back({a.d, now_, Spent::kCompute, 0, -1, a.text, a.stretch_from, a.stretch_to,
-                     a.stretch_h, a.stretch_d});
+  if (path_) {
+    a.spans.push_back({a.d, now_, Spent::kCompute, 0, -1, a.text, a.stretch_from, a.stretch_to,
+                       a.stretch_h, a.stretch_d});
+  }
   a.h = a.stretch_h + suffix.host;
   a.d = now_;
   a.at = a.stretch_to;
@@ -392,12 +399,15 @@ void Engine::interrupt(int32_t p) {
   }
   if (i == a.stretch_to) return;  // it ends now
   if (i > a.stretch_from) {
-    ++text(a.text).plays[static_cast<size_t>(a.stretch_from)];
-    --text(a.text).plays[static_cast<size_t>(i)];
+    std::vector<int64_t>& stretches = stretches_of(a.text);
+    ++stretches[static_cast<size_t>(a.stretch_from)];
+    --stretches[static_cast<size_t>(i)];
     results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
         std::max(0.0, d - a.d - device);
-    a.spans.push_back(
-        {a.d, d, Spent::kCompute, 0, -1, a.text, a.stretch_from, i, a.stretch_h, a.stretch_d});
+    if (path_) {
+      a.spans.push_back(
+          {a.d, d, Spent::kCompute, 0, -1, a.text, a.stretch_from, i, a.stretch_h, a.stretch_d});
+    }
     a.d = d;
   }
   a.h = h;
@@ -425,15 +435,17 @@ void Engine::interrupt(int32_t p) {
 }
 
 void Engine::account_stretches() {
-  for (size_t p = 0; p < text_index_.size(); ++p) {
+  for (size_t p = 0; p < results_.size(); ++p) {
     PlayerResult& result = results_[p];
-    for (const auto& variants : text_index_[p]) {
+    for (const auto& variants : texts_.of_player(p)) {
       for (const int32_t index : variants) {
-        if (index < 0) continue;
+        if (index < 0 || static_cast<size_t>(index) >= stretches_.size()) continue;
+        const std::vector<int64_t>& stretches = stretches_[static_cast<size_t>(index)];
+        if (stretches.empty()) continue;
         const Text& words = text(index);
         int64_t times = 0;
         for (size_t i = 0; i < words.items.size(); ++i) {
-          times += words.plays[i];
+          times += stretches[i];
           const Item& item = words.items[i];
           if (times == 0 || only_host(item)) continue;
           const double total = static_cast<double>(times) * device_time(item);
@@ -449,6 +461,12 @@ void Engine::account_stretches() {
   }
 }
 
-Result<Outcome> run(const Play& play) { return Engine(play).run(); }
+Result<Outcome> run(const Play& play) {
+  Texts texts(play);
+  return run(play, nullptr, texts);
+}
+Result<Outcome> run(const Play& play, const Timetable* when, Texts& texts) {
+  return Engine(play, when, texts).run();
+}
 
 }  // namespace tessera::engine

@@ -101,6 +101,7 @@ struct Rules {
   uint64_t seed = 0;
   bool compact = true;  // stretches without communication from outside are played at once
   bool events = false;
+  bool path = true;  // Outcome::critical_path
 };
 
 struct Play {
@@ -137,6 +138,16 @@ struct Outcome {
 // Errors: players that wait for each other (the message shows the cycle), a wait for what nobody
 // issues.
 Result<Outcome> run(const Play& play);
+
+// The same players with other schedules than their own, of so many micro-batches.
+struct Timetable {
+  int64_t micro_batches = 1;
+  std::vector<std::vector<Run>> schedules;  // by player
+  bool path = false;                        // Outcome::critical_path
+};
+class Texts;  // stretch.h
+// Plays of one Play have their texts in common. `when`: null for the play's own schedules.
+Result<Outcome> run(const Play& play, const Timetable* when, Texts& texts);
 
 // Max-min fair rates (progressive filling, section 4.4) of transfers at one device, each between 0
 // and 1 of its own full speed. Uses: out and in of the inner link, out and in of the NIC.

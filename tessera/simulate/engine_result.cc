@@ -14,7 +14,7 @@ Outcome Engine::outcome() {
     results_[p].end_s = actors_[p].d;
     results_[p].spent_s[static_cast<size_t>(Spent::kBubble)] += out.end_s - actors_[p].d;
   }
-  out.critical_path = critical_path();
+  if (path_) out.critical_path = critical_path();
   out.players = std::move(results_);
   out.events = std::move(trace_);
   std::stable_sort(out.events.begin(), out.events.end(), [](const auto& x, const auto& y) {
@@ -106,12 +106,15 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
     for (const auto& queue : a.queues) {
       if (t < 0 && !queue.empty()) t = queue.front();
     }
-    for (const auto& [key, open] : meeting_) {  // receives that never come: the first by number
-      const Transfer& gathering = transfers_[static_cast<size_t>(open)];
-      if (gathering.phase == Phase::kDone) continue;
+    // Receives that never come: the first by number.
+    for (size_t open = 0; open < transfers_.size(); ++open) {
+      const Transfer& gathering = transfers_[open];
+      if (gathering.item->match < 0 || gathering.phase == Phase::kDone) continue;
       const bool mine = std::any_of(gathering.parts.begin(), gathering.parts.end(),
                                     [&](const Part& part) { return part.player == p; });
-      if (mine && (t < 0 || open < t)) t = open;
+      if (!mine) continue;
+      if (t < 0 || static_cast<int32_t>(open) < t) t = static_cast<int32_t>(open);
+      break;
     }
   }
   const std::string me = fmt::format("rank {}", play_.players[static_cast<size_t>(p)].rank);

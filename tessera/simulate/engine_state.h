@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "tessera/base/philox.h"
+#include "tessera/base/small_vector.h"
 #include "tessera/simulate/stretch.h"
 
 namespace tessera::engine {
@@ -29,11 +30,12 @@ struct Part {  // of a player in a transfer
   BlockRef block;       // where the player's item stands
   bool queued = false;  // stands in the queue of a stream (a receive does not)
   int32_t before = -1;  // the transfer before it in that queue, if it had to wait for one
-  double rate = 1;      // what the player's links and compute allow
+  double share = 1;     // of its full speed, as the player's links allow
+  double rate = 1;      // the same as compute beside it allows
 };
 enum class Phase : uint8_t { kGathering, kLatency, kTransfer, kDone };
 struct Transfer {
-  std::vector<Part> parts;
+  SmallVector<Part, 2> parts;
   Phase phase = Phase::kGathering;
   const Item* item = nullptr;  // of who issues or sends
   int64_t micro_batch = 0;
@@ -89,7 +91,7 @@ struct Event {
 
 class Engine {
  public:
-  explicit Engine(const Play& play);
+  Engine(const Play& play, const Timetable* when, Texts& texts);  // null: its own
   Result<Outcome> run();
 
  private:
@@ -109,7 +111,7 @@ class Engine {
   void resume(int32_t p, int32_t t);
   void attribute_wait(int32_t p, int32_t t);
   void expose(int32_t p, int32_t t);
-  const Part* part_of(int32_t p, int32_t t) const;
+  Part* part_of(int32_t p, int32_t t);
   void finish_player(int32_t p);
   void account_stretches();
   double noise(int32_t p, const Item& item) const;
@@ -132,6 +134,7 @@ class Engine {
   void finish_transfer(int32_t t);
   void count_part(int32_t t, const Part& part);
   void update_links(int32_t p);
+  void update_slowing(int32_t p);
   void update_compute(int32_t p);
   void set_rate(int32_t t);
   double crowd(int32_t pool) const;
@@ -150,8 +153,12 @@ class Engine {
 
   Actor& actor(int32_t p) { return actors_[static_cast<size_t>(p)]; }
   const Player& player(int32_t p) const { return play_.players[static_cast<size_t>(p)]; }
-  Text& text(int32_t index) { return texts_[static_cast<size_t>(index)]; }
-  const Text& text(int32_t index) const { return texts_[static_cast<size_t>(index)]; }
+  const std::vector<Run>& schedule(int32_t p) const { return *schedules_[static_cast<size_t>(p)]; }
+  const Run& run_of(int32_t p) const {
+    return schedule(p)[static_cast<size_t>(actors_[static_cast<size_t>(p)].run)];
+  }
+  const Text& text(int32_t index) const { return texts_[index]; }
+  std::vector<int64_t>& stretches_of(int32_t text);
   Transfer& transfer(int32_t t) { return transfers_[static_cast<size_t>(t)]; }
   Slot& slot(int32_t p, int32_t s) {
     return slots_[static_cast<size_t>(p)][static_cast<size_t>(s)];
@@ -159,13 +166,17 @@ class Engine {
 
   const Play& play_;
   std::vector<Actor> actors_;
-  std::deque<Text> texts_;                                       // addresses of items stay
-  std::vector<std::vector<std::array<int32_t, 4>>> text_index_;  // by player, block, first + 2 last
-  std::vector<std::vector<int32_t>> first_run_, last_run_;       // by player and block
-  std::vector<std::vector<Slot>> slots_;                         // by player
-  std::vector<std::vector<int32_t>> slot_base_;                  // by player and handle
+  Texts& texts_;
+  std::vector<const std::vector<Run>*> schedules_;  // by player
+  bool path_;                                       // keep what the critical path is made of
+  // By text and item, as differences: how often it was played in a stretch.
+  std::vector<std::vector<int64_t>> stretches_;
+  std::vector<std::vector<int32_t>> first_run_, last_run_;  // by player and block
+  std::vector<std::vector<Slot>> slots_;                    // by player
+  std::vector<std::vector<int32_t>> slot_base_;             // by player and handle
   std::deque<Transfer> transfers_;
-  std::unordered_map<uint64_t, int32_t> meeting_;  // (match, ordinal) -> transfer
+  // The transfers in which the k-th arrivals at a match meet, by match and k; -1: none yet.
+  std::vector<std::vector<int32_t>> meeting_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<PlayerResult> results_;
   std::vector<double> loads_;  // of each pool: ranks at work
@@ -174,6 +185,7 @@ class Engine {
   uint64_t order_ = 0;
   int64_t played_ = 0;
   std::vector<DirectedUse> uses_;  // scratch
+  std::vector<Part*> parts_here_;  // scratch
 };
 
 }  // namespace tessera::engine

@@ -8,11 +8,6 @@
 namespace tessera::engine {
 namespace {
 
-uint64_t meeting_key(int32_t match, int32_t ordinal) {
-  return (static_cast<uint64_t>(static_cast<uint32_t>(match)) << 32) |
-         static_cast<uint32_t>(ordinal);
-}
-
 DirectedUse directed(const Part& part) {
   const LinkUse& use = part.item->use;
   switch (part.item->kind) {
@@ -39,21 +34,25 @@ int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch) {
   };
   if (item.match < 0) return make();
   const bool message = item.kind != ItemKind::kIssue;
-  const int32_t ordinal = message ? static_cast<int32_t>(micro_batch) : actor(p).came[item.match]++;
-  const auto [it, is_new] = meeting_.try_emplace(meeting_key(item.match, ordinal), -1);
-  if (is_new) it->second = make();
-  Transfer& found = transfer(it->second);
+  const auto ordinal =
+      static_cast<size_t>(message ? micro_batch : int64_t{actor(p).came[item.match]++});
+  const auto match = static_cast<size_t>(item.match);
+  if (meeting_.size() <= match) meeting_.resize(match + 1);
+  std::vector<int32_t>& here = meeting_[match];
+  if (here.size() <= ordinal) here.resize(ordinal + 1, -1);
+  if (here[ordinal] < 0) here[ordinal] = make();
+  Transfer& found = transfer(here[ordinal]);
   if (item.kind != ItemKind::kReceive) found.item = &item;
-  return it->second;
+  return here[ordinal];
 }
 
 void Engine::join(int32_t p, const Item& item) {
-  const Run& run = player(p).schedule[static_cast<size_t>(actor(p).run)];
+  const Run& run = run_of(p);
   const int32_t t = transfer_of(p, item, run.micro_batch);
   const int32_t s = slot_of(p, item);
   auto& queue = actor(p).queues[static_cast<size_t>(item.stream)];
   const int32_t before = queue.empty() ? -1 : queue.back();
-  transfer(t).parts.push_back({p, s, &item, text(actor(p).text).ref, true, before, 1});
+  transfer(t).parts.push_back({p, s, &item, text(actor(p).text).ref, true, before});
   transfer(t).last = p;
   transfer(t).ready = now_;
   slot(p, s) = {t, -1};
@@ -66,11 +65,11 @@ void Engine::join(int32_t p, const Item& item) {
 
 // A collective of the player alone that began at `start`, which is past.
 void Engine::join_underway(int32_t p, const Item& item, double start_s) {
-  const Run& run = player(p).schedule[static_cast<size_t>(actor(p).run)];
+  const Run& run = run_of(p);
   const int32_t t = transfer_of(p, item, run.micro_batch);
   Transfer& moving = transfer(t);
   const int32_t s = slot_of(p, item);
-  moving.parts.push_back({p, s, &item, text(actor(p).text).ref, true, -1, 1});
+  moving.parts.push_back({p, s, &item, text(actor(p).text).ref, true, -1});
   moving.last = p;
   moving.ready = moving.start = start_s;
   moving.heads = 1;
@@ -93,7 +92,7 @@ void Engine::post(int32_t p, const Item& item, int64_t micro_batch, BlockRef blo
   const auto handle = static_cast<size_t>(item.handle);
   int32_t s = slot_base_[static_cast<size_t>(p)][handle];
   if (player(p).handles[handle].each_micro_batch) s += static_cast<int32_t>(micro_batch);
-  message.parts.push_back({p, s, &item, block, false, -1, 1});
+  message.parts.push_back({p, s, &item, block, false, -1});
   message.posted = true;
   if (message.phase == Phase::kDone) {
     slot(p, s) = {t, message.end};
@@ -281,23 +280,32 @@ void Engine::update_compute(int32_t p) {
 
 // Shares of the player's links; then the rates of the transfers concerned.
 void Engine::update_links(int32_t p) {
+  const Actor& a = actor(p);
+  if (a.active.empty()) return update_slowing(p);
+  uses_.clear();
+  std::vector<Part*>& mine = parts_here_;
+  mine.clear();
+  for (const int32_t t : a.active) {
+    mine.push_back(part_of(p, t));
+    uses_.push_back(directed(*mine.back()));
+  }
+  if (mine.size() == 1) {
+    mine[0]->share = 1;
+  } else {
+    const std::vector<double> shares = fair_rates(uses_);
+    for (size_t i = 0; i < mine.size(); ++i) mine[i]->share = shares[i];
+  }
+  update_slowing(p);
+}
+
+// Compute begins or ends beside the player's transfers.
+void Engine::update_slowing(int32_t p) {
   Actor& a = actor(p);
   a.links_see_compute = a.state == State::kComputing;
-  if (a.active.empty()) return;
-  uses_.clear();
-  std::vector<Part*> mine;
   for (const int32_t t : a.active) {
-    for (Part& part : transfer(t).parts) {
-      if (part.player != p) continue;
-      mine.push_back(&part);
-      uses_.push_back(directed(part));
-      break;
-    }
-  }
-  const std::vector<double> rates = uses_.size() == 1 ? std::vector<double>{1} : fair_rates(uses_);
-  for (size_t i = 0; i < mine.size(); ++i) {
-    const bool slowed = a.links_see_compute && mine[i]->item->use.inner > 0;
-    mine[i]->rate = slowed ? rates[i] / play_.rules.collective_slowdown : rates[i];
+    Part& mine = *part_of(p, t);
+    const bool slowed = a.links_see_compute && mine.item->use.inner > 0;
+    mine.rate = slowed ? mine.share / play_.rules.collective_slowdown : mine.share;
   }
   for (const int32_t t : a.active) set_rate(t);
 }

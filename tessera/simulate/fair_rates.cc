@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tessera/base/small_vector.h"
 #include "tessera/simulate/engine.h"
 
 namespace tessera::engine {
@@ -11,42 +12,37 @@ std::vector<double> fair_rates(const std::vector<DirectedUse>& uses) {
   constexpr double kFull = 1 + 1e-12;
   const size_t n = uses.size();
   std::vector<double> rates(n, 1);
-  std::vector<double> widest(n, 0);
   DirectedUse demand{};
   for (size_t i = 0; i < n; ++i) {
-    for (size_t r = 0; r < demand.size(); ++r) {
-      demand[r] += uses[i][r];
-      widest[i] = std::max(widest[i], uses[i][r]);
-    }
+    for (size_t r = 0; r < demand.size(); ++r) demand[r] += uses[i][r];
   }
   if (std::all_of(demand.begin(), demand.end(), [](double d) { return d <= kFull; })) return rates;
-  std::vector<bool> fixed(n, false);
+  SmallVector<double, 8> widest(n, 0);
+  for (size_t i = 0; i < n; ++i) {
+    for (const double use : uses[i]) widest[i] = std::max(widest[i], use);
+  }
+  SmallVector<bool, 8> fixed(n, false);
   DirectedUse left;
   left.fill(1);
   for (size_t open = n; open > 0;) {
     // The level at which the next link is full, or the next transfer at full speed.
     double level = std::numeric_limits<double>::infinity();
+    DirectedUse weights{};
     for (size_t r = 0; r < left.size(); ++r) {
-      double weight = 0;
       for (size_t i = 0; i < n; ++i) {
-        if (!fixed[i] && widest[i] > 0) weight += uses[i][r] / widest[i];
+        if (!fixed[i] && widest[i] > 0) weights[r] += uses[i][r] / widest[i];
       }
-      if (weight > 0) level = std::min(level, std::max(0.0, left[r]) / weight);
+      if (weights[r] > 0) level = std::min(level, std::max(0.0, left[r]) / weights[r]);
     }
     for (size_t i = 0; i < n; ++i) {
       if (!fixed[i]) level = std::min(level, widest[i]);
     }
-    std::vector<size_t> stopped;
+    SmallVector<size_t, 8> stopped;
     for (size_t i = 0; i < n; ++i) {
       if (fixed[i]) continue;
       bool full = widest[i] <= level * kFull;
       for (size_t r = 0; r < left.size() && !full; ++r) {
-        if (uses[i][r] <= 0) continue;
-        double weight = 0;
-        for (size_t k = 0; k < n; ++k) {
-          if (!fixed[k] && widest[k] > 0) weight += uses[k][r] / widest[k];
-        }
-        full = weight * level * kFull >= left[r];
+        full = uses[i][r] > 0 && weights[r] * level * kFull >= left[r];
       }
       if (full) stopped.push_back(i);
     }

@@ -169,6 +169,19 @@ std::vector<Change> changes_of(const Program& program, const Scratch& scratch,
   return out;
 }
 
+// When a change takes place in a run of so many instructions that take equally long.
+double share_of(const Change& change, size_t instructions) {
+  const double behind = change.begins ? 0 : 1;
+  return (static_cast<double>(change.instruction) + behind) /
+         static_cast<double>(std::max<size_t>(1, instructions));
+}
+
+// The run at position r, if all take an equal share of the step.
+std::pair<double, double> equal_share(const Program& program, size_t r, double step_s) {
+  const double share = step_s / static_cast<double>(program.schedule.size());
+  return {share * static_cast<double>(r), share * static_cast<double>(r + 1)};
+}
+
 // Times of one run's instructions.
 class RunClock {
  public:
@@ -179,10 +192,7 @@ class RunClock {
   // Instructions are asked for in order.
   double at(const Change& change) {
     if (events_ == nullptr) {
-      const double behind = change.begins ? 0 : 1;
-      const double share = (static_cast<double>(change.instruction) + behind) /
-                           static_cast<double>(std::max<size_t>(1, instructions_));
-      return start_ + (end_ - start_) * share;
+      return start_ + (end_ - start_) * share_of(change, instructions_);
     }
     for (; next_ < events_->size(); ++next_) {
       const TraceEvent& event = *(*events_)[next_];
@@ -205,9 +215,8 @@ class RunClock {
 class Emulation {
  public:
   Emulation(const Program& program, const Scratch& scratch, Style::Allocator kind)
-      : program_(program),
-        allocator_(AllocatorOptions{kind == Style::Allocator::kExpandable, 0}),
-        settles_after_(4 * program.blocks.size()) {
+      : allocator_(AllocatorOptions{kind == Style::Allocator::kExpandable, 0}),
+        settles_after_(4 * program.blocks.size() + most_slots(program)) {
     size_t instances = scratch.workspace_bytes.size();
     for (const Buffer& buffer : program.buffers) instances += static_cast<size_t>(buffer.slots);
     address_.assign(instances, kNone);
@@ -226,7 +235,7 @@ class Emulation {
     quiet_ = allocator_.peak_reserved_bytes() == reserved_ ? quiet_ + 1 : 0;
     reserved_ = allocator_.peak_reserved_bytes();
     if (alike) {
-      settled_ = settled_ || quiet_ > settles_after_ + most_slots();
+      settled_ = settled_ || quiet_ > settles_after_;
       return;
     }
     if (!std::exchange(settled_, false)) return;
@@ -238,13 +247,12 @@ class Emulation {
   int64_t peak_reserved() const { return allocator_.peak_reserved_bytes(); }
 
  private:
-  size_t most_slots() const {
+  static size_t most_slots(const Program& program) {
     int64_t slots = 1;
-    for (const Buffer& buffer : program_.buffers) slots = std::max(slots, buffer.slots);
+    for (const Buffer& buffer : program.buffers) slots = std::max(slots, buffer.slots);
     return static_cast<size_t>(slots);
   }
 
-  const Program& program_;
   CachingAllocator allocator_;
   static constexpr int64_t kNone = -1;
   std::vector<int64_t> address_;  // by instance: buffer and slot
@@ -300,6 +308,8 @@ class Walk {
 
   int64_t peak() const { return peak_; }
   double peak_time() const { return peak_time_; }
+  size_t peak_run() const { return peak_run_; }
+  double peak_share() const { return peak_share_; }
   size_t peak_change() const { return peak_change_; }
   std::vector<MemorySample> take_timeline() { return std::move(timeline_); }
   // With events. Of the largest buffers, as many copies as may be named.
@@ -339,8 +349,7 @@ class Walk {
 
   std::pair<double, double> span_of(size_t r) const {
     if (r < times_.runs.size()) return times_.runs[r];
-    const double share = times_.step_s / static_cast<double>(program_.schedule.size());
-    return {share * static_cast<double>(r), share * static_cast<double>(r + 1)};
+    return equal_share(program_, r, times_.step_s);
   }
 
   // False: `until` is reached.
@@ -381,6 +390,8 @@ class Walk {
       if (live_ > peak_) {
         peak_ = live_;
         peak_time_ = events_.empty() ? time : now_;
+        peak_run_ = r;
+        peak_share_ = share_of(change, program_.block(step.block).size());
         peak_change_ = done_ + 1;
       }
       if (until && ++done_ == *until) return false;
@@ -418,6 +429,8 @@ class Walk {
   const std::vector<const TraceEvent*> none_;
   int64_t live_ = 0, peak_ = 0;
   double peak_time_ = 0, now_ = 0;
+  size_t peak_run_ = 0;
+  double peak_share_ = 0;
   size_t done_ = 0, peak_change_ = 0;  // changes
   std::vector<MemorySample> timeline_;
   struct Span {
@@ -532,16 +545,8 @@ int64_t inner_channels(const NodeType& type) {
   return 2;
 }
 
-}  // namespace
-
-// A ring keeps buffers for what comes in; between nodes also for what goes out. Messages: two
-// channels a peer.
-int64_t communication_bytes(const Program& program, const Cluster& cluster) {
-  const NodeType& type = cluster.type_of(program.rank);
-  if (type.device.generation == Generation::kCpu) return 0;
-  const bool nvlink = type.inner.kind == LinkKind::kNvlink;
-  const int64_t connection =
-      4 * kMebibyte + kMebibyte / 2 + (nvlink ? 47 * kMebibyte / 10 : 0);  // Simple, LL, LL128
+// The groups that the program calls and the peers that it exchanges messages with.
+void find_partners(const Program& program, MemorySizes& out) {
   std::set<int> groups, peers;
   for (const auto& [ref, block] : program.blocks) {
     for (const Instruction& instruction : block) {
@@ -550,9 +555,22 @@ int64_t communication_bytes(const Program& program, const Cluster& cluster) {
       if (const auto* recv = std::get_if<Recv>(&instruction.body)) peers.insert(recv->peer);
     }
   }
+  out.groups.assign(groups.begin(), groups.end());
+  out.peers = static_cast<int64_t>(peers.size());
+}
+
+// A ring keeps buffers for what comes in; between nodes also for what goes out. Messages: two
+// channels a peer.
+int64_t communication_bytes(const Program& program, const MemorySizes& sizes,
+                            const Cluster& cluster) {
+  const NodeType& type = cluster.type_of(program.rank);
+  if (type.device.generation == Generation::kCpu) return 0;
+  const bool nvlink = type.inner.kind == LinkKind::kNvlink;
+  const int64_t connection =
+      4 * kMebibyte + kMebibyte / 2 + (nvlink ? 47 * kMebibyte / 10 : 0);  // Simple, LL, LL128
   const int64_t here = cluster.locate(program.rank).node;
-  int64_t bytes = static_cast<int64_t>(peers.size()) * 2 * connection;
-  for (const int index : groups) {
+  int64_t bytes = sizes.peers * 2 * connection;
+  for (const int index : sizes.groups) {
     const Group& group = program.groups[static_cast<size_t>(index)];
     if (group.members.size() < 2) continue;
     const bool inside = std::all_of(group.members.begin(), group.members.end(),
@@ -564,6 +582,50 @@ int64_t communication_bytes(const Program& program, const Cluster& cluster) {
                        connection;
   }
   return bytes;
+}
+
+// The emulated allocator's and the walk's figures.
+MemorySizes sizes_of(const Program& program, const Scratch& scratch, const Style& style,
+                     Walk& walk) {
+  MemorySizes out;
+  if (style.allocator == Style::Allocator::kPlanned) {
+    walk.run(nullptr);
+    out.reserved_bytes = program.arena_bytes[static_cast<size_t>(Tier::kDevice)];
+  } else {
+    Emulation emulation(program, scratch, style.allocator);
+    walk.run(&emulation);
+    out.reserved_bytes = emulation.peak_reserved();
+  }
+  out.live_bytes = walk.peak();
+  out.peak_run = walk.peak_run();
+  out.peak_share = walk.peak_share();
+  find_partners(program, out);
+  return out;
+}
+
+MemoryUse use_of(const Program& program, const MemorySizes& sizes, const Cluster& cluster) {
+  MemoryUse out;
+  out.arena_bytes = program.arena_bytes;
+  out.peak_bytes = program.arena_bytes[static_cast<size_t>(Tier::kDevice)];
+  out.live_bytes = sizes.live_bytes;
+  out.reserved_bytes = sizes.reserved_bytes;
+  const Device& device = cluster.type_of(program.rank).device;
+  const int64_t communication = communication_bytes(program, sizes, cluster);
+  const int64_t fixed = device.context_bytes + library_workspace_bytes(device);
+  out.overhead_bytes = fixed + communication;
+  out.low = static_cast<double>(std::min(out.live_bytes, out.reserved_bytes) + fixed) +
+            0.5 * static_cast<double>(communication);
+  out.high =
+      static_cast<double>(out.reserved_bytes + fixed) + 2 * static_cast<double>(communication);
+  return out;
+}
+
+}  // namespace
+
+int64_t communication_bytes(const Program& program, const Cluster& cluster) {
+  MemorySizes partners;
+  find_partners(program, partners);
+  return communication_bytes(program, partners, cluster);
 }
 
 int64_t library_workspace_bytes(const Device& device) {
@@ -580,22 +642,34 @@ int64_t library_workspace_bytes(const Device& device) {
   return 8 * kMebibyte;
 }
 
+MemoryStyle::MemoryStyle(const Style& style)
+    : allocator(style.allocator),
+      gradient_buffers(style.gradient_buffers),
+      fused_attention(style.fused_attention),
+      attention_saved_bytes(style.attention_saved_bytes),
+      loss_saved(style.loss_saved),
+      loss_workspace(style.loss_workspace) {}
+
+MemorySizes memory_sizes(const Program& program, const Graph& graph, const Style& style) {
+  const Scratch scratch = scratch_of(program, graph, style);
+  const MemoryTimes times{0, {}, {}, false};
+  Walk walk(program, scratch, times);
+  return sizes_of(program, scratch, style, walk);
+}
+
+MemoryUse memory_use(const Program& program, const MemorySizes& sizes, const Cluster& cluster,
+                     double step_s) {
+  MemoryUse out = use_of(program, sizes, cluster);
+  const auto [start, stop] = equal_share(program, sizes.peak_run, step_s);
+  out.peak_time_s = start + (stop - start) * sizes.peak_share;
+  return out;
+}
+
 MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& cluster,
                      const Style& style, const MemoryTimes& times) {
-  MemoryUse out;
-  out.arena_bytes = program.arena_bytes;
-  out.peak_bytes = program.arena_bytes[static_cast<size_t>(Tier::kDevice)];
   const Scratch scratch = scratch_of(program, graph, style);
   Walk walk(program, scratch, times);
-  if (style.allocator == Style::Allocator::kPlanned) {
-    walk.run(nullptr);
-    out.reserved_bytes = out.peak_bytes;
-  } else {
-    Emulation emulation(program, scratch, style.allocator);
-    walk.run(&emulation);
-    out.reserved_bytes = emulation.peak_reserved();
-  }
-  out.live_bytes = walk.peak();
+  MemoryUse out = use_of(program, sizes_of(program, scratch, style, walk), cluster);
   out.peak_time_s = walk.peak_time();
   if (times.details) {
     out.timeline = walk.take_timeline();
@@ -604,15 +678,6 @@ MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& 
     to_peak.run(nullptr, walk.peak_change());
     out.at_peak = live_buffers(program, graph, scratch, to_peak);
   }
-
-  const Device& device = cluster.type_of(program.rank).device;
-  const int64_t communication = communication_bytes(program, cluster);
-  const int64_t fixed = device.context_bytes + library_workspace_bytes(device);
-  out.overhead_bytes = fixed + communication;
-  out.low = static_cast<double>(std::min(walk.peak(), out.reserved_bytes) + fixed) +
-            0.5 * static_cast<double>(communication);
-  out.high =
-      static_cast<double>(out.reserved_bytes + fixed) + 2 * static_cast<double>(communication);
   return out;
 }
 

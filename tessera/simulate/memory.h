@@ -35,6 +35,27 @@ struct MemoryTimes {
 MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& cluster,
                      const Style& style, const MemoryTimes& times = {});
 
+// What of a rank's memory depends neither on the machine nor on when things happen.
+struct MemorySizes {
+  int64_t live_bytes = 0, reserved_bytes = 0;  // as in MemoryUse
+  size_t peak_run = 0;      // position in the schedule of the run in which most lives
+  double peak_share = 0;    // of that run's time; 0 in run 0: from the beginning of the step
+  std::vector<int> groups;  // that the program calls
+  int64_t peers = 0;        // that it exchanges messages with
+};
+// What of a style they depend on.
+struct MemoryStyle {
+  Style::Allocator allocator = Style::Allocator::kPlanned;
+  bool gradient_buffers = false, fused_attention = true;
+  double attention_saved_bytes = 0, loss_saved = 0, loss_workspace = 0;
+  explicit MemoryStyle(const Style& style);
+  friend bool operator==(const MemoryStyle&, const MemoryStyle&) = default;
+};
+MemorySizes memory_sizes(const Program& program, const Graph& graph, const Style& style);
+// As above in a step of equal runs, without details.
+MemoryUse memory_use(const Program& program, const MemorySizes& sizes, const Cluster& cluster,
+                     double step_s);
+
 // What a communication library keeps on the device for the groups and peers of a program, bytes
 // (section 6.4: buffers a connection and channel); 0 where the devices are CPUs.
 int64_t communication_bytes(const Program& program, const Cluster& cluster);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "tessera/base/text.h"
@@ -83,7 +84,7 @@ struct Shared {  // by all players
   Works works;
   Numbers matches = {};
   std::map<Key, Crossing> crossings = {};
-  std::map<std::string, int32_t> labels = {};
+  std::unordered_map<std::string, int32_t> labels = {};  // for look-up only
   std::map<PricedCollective, int32_t> collectives = {};
   std::map<PricedMessage, int32_t> messages = {};
   std::map<PricedCopy, int32_t> copies = {};
@@ -95,8 +96,11 @@ struct Shared {  // by all players
   }
   int32_t class_of(int rank) const { return out.classes.of_rank[static_cast<size_t>(rank)]; }
   int32_t label(const std::string& name, const std::string& what) {
+    std::string key;
+    key.reserve(what.size() + name.size() + 1);
+    key.append(what).append("\n").append(name);
     const auto [it, fresh] =
-        labels.try_emplace(what + "\n" + name, static_cast<int32_t>(labels.size()));
+        labels.try_emplace(std::move(key), static_cast<int32_t>(labels.size()));
     if (fresh) {
       out.play.labels.push_back(name);
       out.what.push_back(what);
@@ -318,6 +322,21 @@ class PlayerOutline {
     return message_bytes(issue.codec, issue.dtype, elements);
   }
 
+  // Equal layers send alike: who holds and needs what is listed once in a program.
+  int64_t sent_bytes(const Issue& issue, const Group& group) {
+    const auto me = static_cast<size_t>(group.index);
+    if (issue.codec) return sent_traffic(issue, me).bytes;
+    Key key{issue.group, static_cast<int64_t>(issue.kind), static_cast<int64_t>(issue.dtype),
+            issue.combiner ? static_cast<int64_t>(*issue.combiner) : -1};
+    for (const Transfer& transfer : issue.transfers) {
+      for (const SharedBoxes* boxes : {&transfer.hold, &transfer.need})
+        key.push_back(static_cast<int64_t>(reinterpret_cast<intptr_t>(&boxes->list())));
+    }
+    const auto [it, fresh] = sent_bytes_.try_emplace(std::move(key), 0);
+    if (fresh) it->second = sent_traffic(issue, me).bytes;
+    return it->second;
+  }
+
   // Of a parameter or of a form of it.
   bool is_gradient(TensorId tensor) const {
     return graph_.tensor(tensor).role == Role::kGradient && graph_.is_parameter_gradient(tensor);
@@ -381,7 +400,7 @@ class PlayerOutline {
     item.handle = handles_.at(issue.handle);
     item.stream = issue.group;
     item.parties = static_cast<int32_t>(where.classes.size());
-    item.bytes = sent_traffic(issue, static_cast<size_t>(group.index)).bytes;
+    item.bytes = sent_bytes(issue, group);
     item.account = account(kind, where.axes, item.bytes);
     item.label = shared_.label(moved_tensors(issue, graph_), kind + " " + where.axes);
     if (item.parties > 1) {
@@ -541,6 +560,7 @@ class PlayerOutline {
   std::vector<GroupFacts> groups_;
   std::map<std::pair<std::string, std::string>, int32_t> accounts_;
   MessageChannels channels_;
+  std::map<Key, int64_t> sent_bytes_;  // by group, kind, dtype, combiner and lists of boxes
   std::map<Key, int64_t> seen_;
   std::map<Key, int32_t> sent_, received_;
   std::map<std::pair<BlockRef, size_t>, size_t> deferred_;  // wait -> issue

@@ -159,6 +159,7 @@ Priced price(const Outline& outline, const Cluster& cluster, const SimulateOptio
   rules.seed = options.seed;
   rules.events = options.events;
   rules.compact = options.compact;
+  rules.path = options.critical_path;
   return out;
 }
 

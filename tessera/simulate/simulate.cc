@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "tessera/graph/kinds.h"
@@ -151,9 +152,23 @@ Status check_size(const Lowering& lowering, const Cluster& cluster,
   return {};
 }
 
+// Sizes of the memory of ranks, for styles that are alike to it.
+struct KnownSizes {
+  std::optional<MemoryStyle> style;
+  std::map<int, MemorySizes> by_rank;
+  const MemorySizes& of(const Program& program, const Graph& graph, const Style& of_style) {
+    if (style != MemoryStyle(of_style)) by_rank.clear();
+    style = MemoryStyle(of_style);
+    auto found = by_rank.find(program.rank);
+    if (found == by_rank.end())
+      found = by_rank.emplace(program.rank, memory_sizes(program, graph, of_style)).first;
+    return found->second;
+  }
+};
+
 Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outline& outline,
                      const SimulateOptions& options, Priced& priced, engine::Outcome& outcome,
-                     std::optional<double> micro_batch_s) {
+                     std::optional<double> micro_batch_s, KnownSizes& sizes) {
   const Lowering& lowering = *lowered.lowering;
   const Classes& classes = outline.classes;
   Simulation out;
@@ -193,10 +208,16 @@ Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outli
   std::stable_sort(out.roles.begin(), out.roles.end(),
                    [](const RankResult& a, const RankResult& b) { return a.stages < b.stages; });
   for (RankResult& role : out.roles) {
+    const Program& program = lowered.programs.at(role.representative);
+    if (!options.memory_details && out.events.empty()) {
+      role.memory =
+          memory_use(program, sizes.of(program, graph, options.style), cluster, out.step_time_s);
+      continue;
+    }
     const auto events =
         std::ranges::equal_range(out.events, role.representative, {}, &TraceEvent::rank);
     role.memory =
-        memory_use(lowered.programs.at(role.representative), graph, cluster, options.style,
+        memory_use(program, graph, cluster, options.style,
                    {out.step_time_s, {}, {events.begin(), events.end()}, options.memory_details});
   }
   constexpr double kYear = 365.25 * 24 * 3600;
@@ -247,6 +268,7 @@ struct Simulator::Impl {
   double model;
   OutlineKey key;
   std::optional<Outline> outline;
+  KnownSizes sizes;
 };
 
 Simulator::Simulator(const Lowering& lowering) : impl_(std::make_unique<Impl>(lowering)) {}
@@ -257,6 +279,13 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   const Lowering& lowering = *impl_->lowered.lowering;
   TESSERA_TRY_VOID(check_size(lowering, cluster, options));
   OutlineKey key = key_of(cluster, options);
+  const bool offsets =
+      options.memory_details || options.style.allocator == Style::Allocator::kPlanned;
+  if (offsets && !impl_->lowered.offsets) {  // programs with offsets do for all
+    impl_->lowered.programs.clear();
+    impl_->lowered.offsets = true;
+    impl_->outline.reset();
+  }
   if (!impl_->outline || key != impl_->key) {
     impl_->outline.reset();
     TESSERA_TRY(impl_->outline, make_outline(impl_->lowered, cluster, options));
@@ -264,14 +293,15 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   }
   const Outline& outline = *impl_->outline;
   Priced priced = price(outline, cluster, options);
+  engine::SteadyPlay steady(priced.play);
   TESSERA_TRY(engine::Outcome outcome,
-              options.steady_state ? engine::run_steady(priced.play) : engine::run(priced.play));
+              options.steady_state ? steady.run() : engine::run(priced.play));
   std::optional<double> micro_batch_s;
   if (options.micro_batch_time) {
-    TESSERA_TRY(micro_batch_s, engine::micro_batch_time(priced.play, outcome));
+    TESSERA_TRY(micro_batch_s, steady.micro_batch_time(outcome));
   }
-  Simulation out =
-      summarise(impl_->lowered, cluster, outline, options, priced, outcome, micro_batch_s);
+  Simulation out = summarise(impl_->lowered, cluster, outline, options, priced, outcome,
+                             micro_batch_s, impl_->sizes);
   out.model_flops = impl_->model;
   return out;
 }

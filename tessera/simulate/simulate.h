@@ -26,9 +26,12 @@ struct SimulateOptions {
   // predictions of many micro-batches. There is no critical path then.
   bool steady_state = false;
   bool micro_batch_time = false;  // Simulation::micro_batch
-  bool memory_details = true;     // MemoryUse::timeline and at_peak
-  uint64_t seed = 0;              // of jitter, stragglers and failures
-  double jitter = 0;              // relative standard deviation of each kernel's time
+  // MemoryUse::timeline and at_peak, and the sizes of the planned arenas; these also where the
+  // style's allocator is the planned one.
+  bool memory_details = true;
+  bool critical_path = true;  // Simulation::critical_path
+  uint64_t seed = 0;          // of jitter, stragglers and failures
+  double jitter = 0;          // relative standard deviation of each kernel's time
   std::vector<std::pair<int64_t, double>> stragglers;  // device, times slower
   double failures_a_device_year = 0;  // with restart_s: expected time lost is added, stated apart
   double restart_s = 0;

@@ -17,21 +17,16 @@ constexpr int64_t kLeastRuns = 1500;     // of blocks, all players': below, a pl
 constexpr int64_t kLeastKept = 4;        // micro-batches in rounds
 constexpr int64_t kLeastDifference = 2;  // micro-batches between two plays
 
-// A stretch of a schedule: from `first` on, run i + period is run i with `unit` later
-// micro-batches.
-struct Repetition {
-  size_t first = 0, period = 0, periods = 0;
-  int64_t unit = 1;
-  size_t runs() const { return period * periods; }
-  int64_t micro_batches() const { return static_cast<int64_t>(periods) * unit; }
-};
-
 // One player's schedule.
 class Pattern {
  public:
-  explicit Pattern(const Player& player) : schedule_(player.schedule) {
+  explicit Pattern(const Player& player)
+      : schedule_(player.schedule), position_(player.blocks.size()) {
     for (size_t i = 0; i < schedule_.size(); ++i) {
-      position_[{schedule_[i].block, schedule_[i].micro_batch}] = i;
+      std::vector<size_t>& runs = position_[static_cast<size_t>(schedule_[i].block)];
+      const auto micro_batch = static_cast<size_t>(schedule_[i].micro_batch);
+      if (runs.size() <= micro_batch) runs.resize(micro_batch + 1, kNever);
+      runs[micro_batch] = i;
       ++count_[schedule_[i].block];
     }
   }
@@ -70,10 +65,11 @@ class Pattern {
     Repetition best;
     const Run& run = schedule_[first];
     for (int64_t unit = 1; unit <= kMostUnit; ++unit) {
-      const auto next = position_.find({run.block, run.micro_batch + unit});
-      if (next == position_.end()) break;
-      if (next->second <= first) continue;
-      const size_t period = next->second - first;
+      const std::vector<size_t>& runs = position_[static_cast<size_t>(run.block)];
+      const auto later = static_cast<size_t>(run.micro_batch + unit);
+      if (later >= runs.size() || runs[later] == kNever) break;
+      if (runs[later] <= first) continue;
+      const size_t period = runs[later] - first;
       size_t i = first;
       while (i + period < schedule_.size() && schedule_[i + period].block == schedule_[i].block &&
              schedule_[i + period].micro_batch == schedule_[i].micro_batch + unit) {
@@ -85,9 +81,10 @@ class Pattern {
     return best;
   }
 
+  static constexpr size_t kNever = SIZE_MAX;
   const std::vector<Run>& schedule_;
-  std::map<std::pair<int32_t, int64_t>, size_t> position_;  // of a block's micro-batch
-  std::map<int32_t, int64_t> count_;                        // runs by block
+  std::vector<std::vector<size_t>> position_;  // by block and micro-batch
+  std::map<int32_t, int64_t> count_;           // runs by block
 };
 
 Outcome extrapolated(const Outcome& middle, Outcome last, double times) {
@@ -126,83 +123,94 @@ int64_t rounded_up(int64_t value, int64_t unit) { return (value + unit - 1) / un
 }  // namespace
 
 std::optional<Rounds> find_rounds(const Play& play) {
-  Rounds out{play.micro_batches, 1};
+  Rounds out{play.micro_batches, 1, {}};
   for (const Player& player : play.players) {
-    const std::vector<Repetition> repetitions = Pattern(player).repetitions();
+    std::vector<Repetition> repetitions = Pattern(player).repetitions();
     if (repetitions.empty()) return std::nullopt;
     for (const Repetition& one : repetitions) {
       out.unit = std::lcm(out.unit, one.unit);
       out.micro_batches = std::min(out.micro_batches, one.micro_batches() - one.unit);
     }
+    out.repetitions.push_back(std::move(repetitions));
   }
   out.micro_batches -= out.micro_batches % out.unit;
   if (out.micro_batches <= 0) return std::nullopt;
   return out;
 }
 
-Play without_rounds(const Play& play, int64_t left_out) {
-  Play out = play;
-  out.micro_batches -= left_out;
-  for (Player& player : out.players) {
-    const std::vector<Repetition> repetitions = Pattern(player).repetitions();
-    std::vector<bool> gone(player.schedule.size(), false);
-    for (const Repetition& one : repetitions) {
+Timetable without_rounds(const Play& play, const Rounds& rounds, int64_t left_out) {
+  Timetable out;
+  out.micro_batches = play.micro_batches - left_out;
+  for (size_t p = 0; p < play.players.size(); ++p) {
+    std::vector<Run> schedule = play.players[p].schedule;
+    std::vector<bool> gone(schedule.size(), false);
+    for (const Repetition& one : rounds.repetitions[p]) {
       TESSERA_CHECK(left_out % one.unit == 0 && left_out < one.micro_batches(),
                     "{} micro-batches of {} by {}", left_out, one.micro_batches(), one.unit);
       const size_t end = one.first + static_cast<size_t>(left_out / one.unit) * one.period;
       std::map<int32_t, bool> moves;
       for (size_t i = one.first; i < end; ++i) {
         gone[i] = true;
-        moves[player.schedule[i].block] = true;
+        moves[schedule[i].block] = true;
       }
-      for (size_t i = end; i < player.schedule.size(); ++i) {
-        if (moves.contains(player.schedule[i].block)) player.schedule[i].micro_batch -= left_out;
+      for (size_t i = end; i < schedule.size(); ++i) {
+        if (moves.contains(schedule[i].block)) schedule[i].micro_batch -= left_out;
       }
     }
-    std::vector<Run> kept;
+    std::vector<Run>& kept = out.schedules.emplace_back();
     for (size_t i = 0; i < gone.size(); ++i) {
-      if (!gone[i]) kept.push_back(player.schedule[i]);
+      if (!gone[i]) kept.push_back(schedule[i]);
     }
-    player.schedule = std::move(kept);
   }
   return out;
 }
 
-Result<Outcome> run_steady(const Play& play) {
+SteadyPlay::SteadyPlay(const Play& play) : play_(play), texts_(play) {}
+
+const std::optional<Rounds>& SteadyPlay::rounds() {
+  if (!std::exchange(known_, true)) rounds_ = find_rounds(play_);
+  return rounds_;
+}
+
+Result<Outcome> SteadyPlay::run_whole() { return engine::run(play_, nullptr, texts_); }
+Result<Outcome> SteadyPlay::run_without(int64_t left_out) {
+  const Timetable when = without_rounds(play_, *rounds_, left_out);
+  return engine::run(play_, &when, texts_);
+}
+
+Result<Outcome> SteadyPlay::run() {
   size_t runs = 0;
-  for (const Player& player : play.players) runs += player.schedule.size();
-  if (static_cast<int64_t>(runs) < kLeastRuns || play.rules.jitter > 0 || play.rules.events) {
-    return run(play);
+  for (const Player& player : play_.players) runs += player.schedule.size();
+  if (static_cast<int64_t>(runs) < kLeastRuns || play_.rules.jitter > 0 || play_.rules.events) {
+    return run_whole();
   }
-  const std::optional<Rounds> rounds = find_rounds(play);
-  if (!rounds) return run(play);
-  const auto players = static_cast<int64_t>(play.players.size());
-  const int64_t step = rounded_up(std::max(kLeastDifference, players / 2), rounds->unit);
-  const int64_t least = rounded_up(std::max(kLeastKept, players), rounds->unit);
+  if (!rounds()) return run_whole();
+  const auto players = static_cast<int64_t>(play_.players.size());
+  const int64_t step = rounded_up(std::max(kLeastDifference, players / 2), rounds_->unit);
+  const int64_t least = rounded_up(std::max(kLeastKept, players), rounds_->unit);
   // Twice as many rounds if the first are not alike yet.
   for (const int64_t kept : {least, 2 * least}) {
-    const int64_t most = rounds->micro_batches - kept;  // left out of the smallest play
-    const int64_t beside = play.micro_batches - rounds->micro_batches;
-    if (3 * (kept + beside + step) > play.micro_batches * 3 / 4) break;
-    TESSERA_TRY(const Outcome first, run(without_rounds(play, most)));
-    TESSERA_TRY(const Outcome second, run(without_rounds(play, most - step)));
-    TESSERA_TRY(Outcome third, run(without_rounds(play, most - 2 * step)));
+    const int64_t most = rounds_->micro_batches - kept;  // left out of the smallest play
+    const int64_t beside = play_.micro_batches - rounds_->micro_batches;
+    if (3 * (kept + beside + step) > play_.micro_batches * 3 / 4) break;
+    TESSERA_TRY(const Outcome first, run_without(most));
+    TESSERA_TRY(const Outcome second, run_without(most - step));
+    TESSERA_TRY(Outcome third, run_without(most - 2 * step));
     if (!equal_rounds(first, second, third)) continue;
     third.played_events += first.played_events + second.played_events;
     return extrapolated(second, std::move(third),
                         static_cast<double>(most - 2 * step) / static_cast<double>(step));
   }
-  return run(play);
+  return run_whole();
 }
 
-Result<std::optional<double>> micro_batch_time(const Play& play, const Outcome& whole) {
-  const std::optional<Rounds> rounds = find_rounds(play);
-  if (!rounds || play.rules.jitter > 0) return std::nullopt;
-  const auto players = static_cast<int64_t>(play.players.size());
-  const int64_t step = rounded_up(std::max<int64_t>(1, players / 2), rounds->unit);
-  if (2 * step > rounds->micro_batches) return std::nullopt;
-  TESSERA_TRY(const Outcome first, run(without_rounds(play, 2 * step)));
-  TESSERA_TRY(const Outcome second, run(without_rounds(play, step)));
+Result<std::optional<double>> SteadyPlay::micro_batch_time(const Outcome& whole) {
+  if (!rounds() || play_.rules.jitter > 0) return std::nullopt;
+  const auto players = static_cast<int64_t>(play_.players.size());
+  const int64_t step = rounded_up(std::max<int64_t>(1, players / 2), rounds_->unit);
+  if (2 * step > rounds_->micro_batches) return std::nullopt;
+  TESSERA_TRY(const Outcome first, run_without(2 * step));
+  TESSERA_TRY(const Outcome second, run_without(step));
   if (!equal_rounds(first, second, whole)) return std::nullopt;
   return (whole.end_s - second.end_s) / static_cast<double>(step);
 }

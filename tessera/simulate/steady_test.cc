@@ -29,11 +29,11 @@ TEST_P(SteadyNamed, WithoutRoundsItIsTheScheduleOfFewer) {
       const auto rounds = find_rounds(whole);
       if (!rounds) continue;
       const int64_t left_out = rounds->micro_batches / rounds->unit / 2 * rounds->unit;
-      const Play fewer = without_rounds(whole, left_out);
+      const Timetable fewer = without_rounds(whole, *rounds, left_out);
       EXPECT_EQ(fewer.micro_batches, 48 - left_out);
-      for (const Player& player : fewer.players) {
+      for (const std::vector<engine::Run>& schedule : fewer.schedules) {
         std::map<int32_t, std::set<int64_t>> runs;
-        for (const engine::Run& one : player.schedule) {
+        for (const engine::Run& one : schedule) {
           EXPECT_TRUE(runs[one.block].insert(one.micro_batch).second);
         }
         for (const auto& [block, of] : runs) {
@@ -44,7 +44,8 @@ TEST_P(SteadyNamed, WithoutRoundsItIsTheScheduleOfFewer) {
       PipelineShape small = shape;
       small.micro_batches -= left_out;
       const double expected = run(play_of(GetParam(), small))->end_s;
-      EXPECT_NEAR(run(fewer)->end_s, expected, 1e-9 * expected) << n << " places";
+      Texts texts(whole);
+      EXPECT_NEAR(run(whole, &fewer, texts)->end_s, expected, 1e-9 * expected) << n << " places";
     }
   }
 }
@@ -55,7 +56,7 @@ TEST_P(SteadyNamed, CountedAsPlayed) {
     for (const PipelineShape& shape : schedules::shapes_of(GetParam(), n, 512)) {
       const Play whole = play_of(GetParam(), shape);
       const Outcome played = *run(whole);
-      const Outcome found = *run_steady(whole);
+      const Outcome found = *SteadyPlay(whole).run();
       counted = counted || found.played_events < played.played_events / 2;
       const double close = kEqualRounds * played.end_s;
       EXPECT_NEAR(found.end_s, played.end_s, close) << n << " places";
@@ -86,7 +87,7 @@ TEST_P(SteadyNamed, AFurtherMicroBatchTakesAsLongAsPlayed) {
     for (size_t i = 0; i < shapes.size(); ++i) {
       const Play play = play_of(GetParam(), shapes[i]);
       const Outcome whole = *run(play);
-      const auto time = *micro_batch_time(play, whole);
+      const auto time = *SteadyPlay(play).micro_batch_time(whole);
       if (!time) continue;
       known = true;
       const double expected = run(play_of(GetParam(), longer[i]))->end_s;
@@ -103,11 +104,11 @@ TEST(Steady, JitterAndEventsPlayEveryRound) {
   const PipelineShape shape = schedules::shapes_of("1f1b", 4, 512).front();
   Play whole = play_of("1f1b", shape);
   whole.rules.jitter = 0.01;
-  EXPECT_EQ(run_steady(whole)->end_s, run(whole)->end_s);
-  EXPECT_FALSE(*micro_batch_time(whole, *run(whole)));
+  EXPECT_EQ(SteadyPlay(whole).run()->end_s, run(whole)->end_s);
+  EXPECT_FALSE(*SteadyPlay(whole).micro_batch_time(*run(whole)));
   whole.rules.jitter = 0;
   whole.rules.events = true;
-  EXPECT_EQ(run_steady(whole)->events.size(), run(whole)->events.size());
+  EXPECT_EQ(SteadyPlay(whole).run()->events.size(), run(whole)->events.size());
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ void find_stretches(Text& text) {
 Text make_text(const Block& block, bool first, bool last, double slower, bool compact) {
   Text text;
   text.ref = block.ref;
+  text.items.reserve(block.items.size());
   for (const Item& item : block.items) {
     if ((item.when == When::kFirst && !first) || (item.when == When::kLast && !last)) continue;
     if (item.kind == ItemKind::kReceive && item.ahead) {
@@ -61,8 +62,25 @@ Text make_text(const Block& block, bool first, bool last, double slower, bool co
   text.suffixes.resize(text.items.size());
   for (size_t i = 0; i < text.items.size(); ++i) text.suffixes[i].end = static_cast<int32_t>(i);
   if (compact) find_stretches(text);
-  text.plays.assign(text.items.size() + 1, 0);
   return text;
+}
+
+Texts::Texts(const Play& play) : play_(play) {
+  for (const Player& player : play.players) {
+    index_.emplace_back().assign(player.blocks.size(), {-1, -1, -1, -1});
+  }
+}
+
+int32_t Texts::index_of(int32_t player, int32_t block, bool first, bool last) {
+  int32_t& index = index_[static_cast<size_t>(player)][static_cast<size_t>(block)]
+                         [(first ? 1u : 0u) + (last ? 2u : 0u)];
+  if (index >= 0) return index;
+  index = static_cast<int32_t>(texts_.size());
+  const Player& whose = play_.players[static_cast<size_t>(player)];
+  texts_.push_back(make_text(
+      whose.blocks[static_cast<size_t>(block)], first, last, whose.slower,
+      play_.rules.compact && play_.rules.jitter == 0 && !play_.rules.events && whose.pool < 0));
+  return index;
 }
 
 }  // namespace tessera::engine

@@ -6,6 +6,8 @@
 // for every first item, because each item is such a map and they compose.
 #pragma once
 
+#include <array>
+#include <deque>
 #include <vector>
 
 #include "tessera/simulate/engine.h"
@@ -25,7 +27,6 @@ struct Text {
   std::vector<int32_t> receives;    // posted ahead: index into items
   std::vector<double> host_before;  // of each of those, from the beginning of the block
   double host = 0;                  // of all items
-  std::vector<int64_t> plays;       // differences: how often each item was played in a stretch
 };
 
 inline bool only_host(const Item& item) {
@@ -37,5 +38,23 @@ inline double device_time(const Item& item) {
   return only_host(item) ? 0 : item.latency_s + item.work_s;
 }
 Text make_text(const Block& block, bool first, bool last, double slower, bool compact);
+
+// The texts of a play, each made when it is first asked for.
+class Texts {
+ public:
+  explicit Texts(const Play& play);  // outlives it
+  // Of a block's run, which may be its first and its last.
+  int32_t index_of(int32_t player, int32_t block, bool first, bool last);
+  const Text& operator[](int32_t index) const { return texts_[static_cast<size_t>(index)]; }
+  // By block, first + 2 last; -1: not made.
+  const std::vector<std::array<int32_t, 4>>& of_player(size_t player) const {
+    return index_[player];
+  }
+
+ private:
+  const Play& play_;
+  std::deque<Text> texts_;                                  // addresses of items stay
+  std::vector<std::vector<std::array<int32_t, 4>>> index_;  // by player
+};
 
 }  // namespace tessera::engine

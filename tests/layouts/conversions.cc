@@ -35,7 +35,7 @@ int64_t summand(const Index& at, const Layout& layout, const std::vector<int64_t
 // sum over merged axes.
 int64_t content(const Index& at, const Layout& origin, const Layout& layout, const Mesh& mesh,
                 const std::vector<int64_t>& coordinates) {
-  std::vector<AxisId> merged;
+  Axes merged;
   for (AxisId axis : origin.partial) {
     if (std::find(layout.partial.begin(), layout.partial.end(), axis) == layout.partial.end()) {
       merged.push_back(axis);

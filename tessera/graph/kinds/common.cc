@@ -12,7 +12,7 @@ namespace tessera::kinds {
 namespace {
 
 const Attribute& attribute(const Operands& operands, std::string_view name) {
-  const auto it = operands.attributes.find(std::string(name));
+  const auto it = operands.attributes.find(name);
   TESSERA_CHECK(it != operands.attributes.end(), "attribute '{}'", name);
   return it->second;
 }

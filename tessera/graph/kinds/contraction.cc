@@ -71,7 +71,7 @@ Result<Inferred> infer_einsum(const Operands& x) {
                                        describe(input)));
     }
     for (size_t d = 0; d < input.dims.size(); ++d) {
-      OpDim& dim = spec.dims[static_cast<size_t>(spec.inputs[i].dims[d][0])];
+      OpDim& dim = spec.dims.own()[static_cast<size_t>(spec.inputs[i].dims[d][0])];
       if (dim.size >= 0 && dim.size != input.dims[d].size) {
         return invalid_input(fmt::format("expected dim '{}' of size {}, found {} in input {} {}",
                                          dim.name, dim.size, input.dims[d].size, i,

@@ -163,19 +163,20 @@ int64_t product_of(const Annotation& annotation, const Members& members) {
 
 // Sizes of the op dims: those given, then the one member of each input dim that was not.
 Status size_members(Annotation& annotation, const std::vector<Dim>& given, const Tensor& x) {
-  for (OpDim& dim : annotation.dims) dim.size = 0;
+  std::vector<OpDim>& dims = annotation.dims.own();
+  for (OpDim& dim : dims) dim.size = 0;
   for (const Dim& dim : given) {
     const int at = annotation.find(dim.name);
     if (at < 0) {
       return invalid_input(fmt::format("expected sizes of dims of the spec, found '{}'", dim.name));
     }
-    annotation.dims[static_cast<size_t>(at)].size = dim.size;
+    dims[static_cast<size_t>(at)].size = dim.size;
   }
   for (size_t t = 0; t < x.dims.size(); ++t) {
     const Members& members = annotation.inputs[0].dims[t];
     int64_t known = 1, unknown = -1, unknowns = 0;
     for (const int dim : members) {
-      const int64_t size = annotation.dims[static_cast<size_t>(dim)].size;
+      const int64_t size = dims[static_cast<size_t>(dim)].size;
       if (size == 0) {
         unknown = dim;
         ++unknowns;
@@ -190,7 +191,7 @@ Status size_members(Annotation& annotation, const std::vector<Dim>& given, const
                       "found {} for {}",
                       dims_text(given), describe(x)));
     }
-    if (unknowns == 1) annotation.dims[static_cast<size_t>(unknown)].size = whole / known;
+    if (unknowns == 1) dims[static_cast<size_t>(unknown)].size = whole / known;
   }
   return {};
 }
@@ -290,7 +291,7 @@ Result<Inferred> infer_cut(const Operands& x, int64_t output_size, int64_t whole
   std::string annotation = spell_replaced(x[0].dims, position, cut_name(dim, "", blocks));
   annotation += " -> " + spell_replaced(output, position, cut_name(dim, ".out", blocks));
   TESSERA_TRY(Annotation parsed, parse_annotation(annotation));
-  if (blocks > 1) parsed.dims[static_cast<size_t>(parsed.find(dim))].size = blocks;
+  if (blocks > 1) parsed.dims.own()[static_cast<size_t>(parsed.find(dim))].size = blocks;
   TESSERA_TRY_VOID(bind_sizes(parsed, {x[0].shape()}, {shape_of(output)}));
   return Inferred{std::move(parsed), {output}, {x[0].dtype}};
 }
@@ -344,7 +345,7 @@ Result<Inferred> infer_concat(const Operands& x) {
   output[position].size = size;
   annotation += " -> " + spell_replaced(output, position, cut_name(dim, ".out", blocks));
   TESSERA_TRY(Annotation parsed, parse_annotation(annotation));
-  if (blocks > 1) parsed.dims[static_cast<size_t>(parsed.find(dim))].size = blocks;
+  if (blocks > 1) parsed.dims.own()[static_cast<size_t>(parsed.find(dim))].size = blocks;
   TESSERA_TRY_VOID(bind_sizes(parsed, shapes, {shape_of(output)}));
   return Inferred{std::move(parsed), {output}, {x[0].dtype}};
 }

@@ -1,0 +1,40 @@
+// A value, or none, that many owners have in common: copies cost nothing, own() makes a copy of
+// one's own to write to.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace tessera {
+
+template <class T>
+class Shared {
+ public:
+  Shared() = default;
+  Shared(std::nullopt_t) {}                                           // NOLINT: reads as none
+  Shared(T value) : value_(std::make_shared<T>(std::move(value))) {}  // NOLINT: a value is one
+  Shared(const std::optional<T>& value) {                             // NOLINT: the same
+    if (value) value_ = std::make_shared<T>(*value);
+  }
+
+  explicit operator bool() const { return value_ != nullptr; }
+  const T& operator*() const { return *value_; }
+  const T* operator->() const { return value_.get(); }
+  operator const T&() const { return *value_; }  // NOLINT: reads as its value
+  // This owner's alone from here on; there is a value.
+  T& own() {
+    if (value_.use_count() > 1) value_ = std::make_shared<T>(*value_);
+    return *value_;
+  }
+
+  friend bool operator==(const Shared& a, const Shared& b) {
+    return a.value_ == b.value_ || (a && b && *a == *b);
+  }
+  friend bool operator==(const Shared& a, const T& b) { return a && *a == b; }
+
+ private:
+  std::shared_ptr<T> value_;
+};
+
+}  // namespace tessera
