@@ -52,10 +52,11 @@ constexpr std::array<Preset, 11> kPresets = {{
      "loss_passes=4,loss_saved=1,loss_workspace=2,copy_views=false,allocator=caching,step_overhead_"
      "s=5ms"},
     {"deepspeed", "Megatron-DeepSpeed: unfused attention core, much host work an op",
-     "host_forward_s=60us,host_backward_s=58us,host_update_s=5us,host_collective_s=55us,"
-     "host_crowd_s=50us,kernel_gap_s=20us,collective_gap_s=110us,loss_overhead_s=2ms,"
+     "host_forward_s=68us,host_backward_s=66us,host_update_s=5us,host_collective_s=55us,"
+     "host_crowd_s=50us,kernel_gap_s=12us,collective_gap_s=115us,loss_overhead_s=2ms,"
      "lookup_gradient_passes=30,pads_products=false,"
-     "elementwise_passes=0.8,fused_attention=false,loss_passes=4,loss_saved=1,attention_saved_"
+     "elementwise_passes=1.1,attention_passes=6,fused_attention=false,loss_passes=4,loss_saved=1,"
+     "attention_saved_"
      "bytes=2,copy_views=false,"
      "overlap_gradients=false,overlap_parameters=false,overlap_messages=false,gradient_buffers="
      "true,allocator=caching,"

@@ -68,7 +68,7 @@ std::vector<bool> with_backward(const Graph& forward_graph, const Pipeline& pipe
 
 namespace {
 
-std::string mesh_text(const Axes& axes) {
+std::string mesh_text(const MeshAxes& axes) {
   std::string out;
   for (const Axis& axis : axes)
     out += fmt::format("{}{} = {}", out.empty() ? "" : ", ", axis.name, axis.size);
@@ -77,7 +77,7 @@ std::string mesh_text(const Axes& axes) {
 
 // A stage's own mesh.
 struct Own {
-  Axes axes;
+  MeshAxes axes;
   int64_t first = -1;  // device; -1: after the stage before
 };
 
@@ -196,8 +196,8 @@ class PipelineMaker {
   // verifier still refuses some (waits for sends in W, two meshes on the same devices).
   void nested() {
     const int64_t half = c_.of<int64_t>({1, 2, 3});
-    const Axes whole = shape(2 * half);
-    std::vector<Axes> halves{shape(half), shape(half)};
+    const MeshAxes whole = shape(2 * half);
+    std::vector<MeshAxes> halves{shape(half), shape(half)};
     mesh_ = {{"a", 1}};
     features_.insert("mesh: nested devices");
     const auto add = [&](int64_t region) {
@@ -237,12 +237,12 @@ class PipelineMaker {
   }
 
   // ---- meshes
-  Axes shape(int64_t size) {
+  MeshAxes shape(int64_t size) {
     switch (size) {
       case 1: return {{"a", 1}};
       case 2: return {{c_.of<std::string>({"a", "b"}), 2}};
-      case 4: return c_.one_in(2) ? Axes{{"a", 2}, {"b", 2}} : Axes{{"a", 4}};
-      case 6: return c_.one_in(2) ? Axes{{"b", 3}, {"a", 2}} : Axes{{"a", 2}, {"b", 3}};
+      case 4: return c_.one_in(2) ? MeshAxes{{"a", 2}, {"b", 2}} : MeshAxes{{"a", 4}};
+      case 6: return c_.one_in(2) ? MeshAxes{{"b", 3}, {"a", 2}} : MeshAxes{{"a", 2}, {"b", 3}};
       default: return {{"a", size}};
     }
   }
@@ -405,7 +405,7 @@ class PipelineMaker {
   Features& features_;
   Pipeline out_;
   int64_t size_ = 4;  // of the batch
-  Axes mesh_, shared_;
+  MeshAxes mesh_, shared_;
   std::vector<Own> own_;        // by stage; empty: all share the plan's mesh
   std::vector<int64_t> place_;  // by stage, or empty
   std::vector<size_t> cuts_;    // stage s ends with op cuts_[s]

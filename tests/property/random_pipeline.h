@@ -16,15 +16,15 @@ struct Axis {
   std::string name;
   int64_t size = 1;
 };
-using Axes = std::vector<Axis>;
+using MeshAxes = std::vector<Axis>;
 
 // The number of the forward op of `graph` that `path` was made of (an expansion, a step of a loop,
 // a clone); -1: none.
 int origin(const Graph& graph, std::string_view path);
 
 struct Pipeline {
-  std::vector<Axes> axes;     // by named stage: what splits and stores there may use
-  std::vector<int> stage_of;  // by op of the forward graph: its named stage
+  std::vector<MeshAxes> axes;  // by named stage: what splits and stores there may use
+  std::vector<int> stage_of;   // by op of the forward graph: its named stage
   int64_t micro_batches = 1;
   std::string keys;      // mesh, micro_batches, place, schedule: lines before the first table
   std::string tables;    // [[stage]], and a [[loop]] whose steps are stages

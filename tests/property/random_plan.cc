@@ -90,7 +90,7 @@ class PlanMaker {
   // Of all stages.
   void find_common_axes() {
     for (const Axis& axis : at_.axes[0]) {
-      const bool common = std::all_of(at_.axes.begin(), at_.axes.end(), [&](const Axes& axes) {
+      const bool common = std::all_of(at_.axes.begin(), at_.axes.end(), [&](const MeshAxes& axes) {
         return std::any_of(axes.begin(), axes.end(),
                            [&](const Axis& other) { return other.name == axis.name; });
       });
@@ -257,7 +257,7 @@ class PlanMaker {
     if (!common_.empty() && !has_dropout_over(loop) && c_.one_in(2)) loop.axis = c_.of(common_);
     int64_t shards = 1;
     if (loop.axis) {  // every stage's size of the axis
-      for (const Axes& axes : at_.axes) {
+      for (const MeshAxes& axes : at_.axes) {
         for (const Axis& axis : axes) {
           if (axis.name == loop.axis->name) shards = std::lcm(shards, axis.size);
         }
@@ -313,9 +313,9 @@ class PlanMaker {
   }
 
   // The axes of a loop, if it is not aligned: order and skew.
-  std::string skewed(const Axes& axes, int64_t most, int64_t& steps) {
+  std::string skewed(const MeshAxes& axes, int64_t most, int64_t& steps) {
     const bool nested = c_.one_in(3);
-    Axes skew{c_.of(axes)};
+    MeshAxes skew{c_.of(axes)};
     if (axes.size() > 1 && c_.one_in(2)) {
       skew.push_back(axes[0].name == skew[0].name ? axes[1] : axes[0]);
     }
@@ -339,8 +339,8 @@ class PlanMaker {
     std::string over, extra;
   };
   // How one dim is split; takes axes from `free`.
-  Drawn draw_split(const Op& op, size_t index, const OpDim& dim, const Axes& axes, Axes& free,
-                   bool& loop) {
+  Drawn draw_split(const Op& op, size_t index, const OpDim& dim, const MeshAxes& axes,
+                   MeshAxes& free, bool& loop) {
     std::vector<std::string> over;
     const bool over_time_only = is_weighted(op, dim.name);
     Drawn out;
@@ -377,9 +377,9 @@ class PlanMaker {
     for (const Op& op : shaped_.ops()) {
       const int stage = stage_[op.id.index()];
       if (stage < 0 || op.kind == "reorder") continue;  // split with the op that it is for
-      const Axes& axes = at_.axes[static_cast<size_t>(stage)];
+      const MeshAxes& axes = at_.axes[static_cast<size_t>(stage)];
       if (axes.empty()) continue;
-      Axes free = axes;
+      MeshAxes free = axes;
       bool loop = false;
       for (const OpDim& dim : op.annotation.dims) {
         if (!splittable(op, dim)) continue;
@@ -405,9 +405,9 @@ class PlanMaker {
       const int stage = stage_[op.mirror.index()];
       if (prefix || stage < 0 || op.kind == "reorder") continue;
       if (op.kind == "add_n") continue;  // sums may be in another stage
-      const Axes& axes = at_.axes[static_cast<size_t>(stage)];
+      const MeshAxes& axes = at_.axes[static_cast<size_t>(stage)];
       if (axes.empty()) continue;
-      Axes free = axes;
+      MeshAxes free = axes;
       bool loop = false;
       for (const OpDim& dim : op.annotation.dims) {
         if (!splittable(op, dim)) continue;
@@ -421,8 +421,8 @@ class PlanMaker {
   }
 
   // ---- stores
-  std::string over_text(const Axes& axes) {
-    Axes over{c_.of(axes)};
+  std::string over_text(const MeshAxes& axes) {
+    MeshAxes over{c_.of(axes)};
     if (axes.size() > 1 && c_.one_in(3))
       over.push_back(axes[0].name == over[0].name ? axes[1] : axes[0]);
     if (over.size() > 1) features_.insert("store: two axes");
@@ -475,7 +475,7 @@ class PlanMaker {
     for (const Tensor& tensor : graph_.tensors()) {
       if (tensor.role != Role::kParameter || !c_.one_in(8)) continue;
       const OpId first = readers[tensor.id.index()].front();
-      const Axes& axes = at_.axes[static_cast<size_t>(at_.stage_of[first.index()])];
+      const MeshAxes& axes = at_.axes[static_cast<size_t>(at_.stage_of[first.index()])];
       if (axes.empty()) continue;
       tables_ += fmt::format("[[store]]\ntensors = \"{}\"\n{}dim = \"{}\"\n", tensor.name,
                              over_text(axes), c_.of(tensor.dims).name);
@@ -488,7 +488,7 @@ class PlanMaker {
   const Graph& graph_;
   Features& features_;
   Pipeline at_;
-  Axes common_;
+  MeshAxes common_;
   Graph shaped_;
   std::vector<int> stage_;  // by op of the shaped graph
   std::vector<Loop> loops_;
