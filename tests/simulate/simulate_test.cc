@@ -310,8 +310,9 @@ TEST(Simulate, UnevenShardsPayTheNetwork) {
   const cli::Planned plan =
       planned({"gpt:layers=1,hidden=2048,heads=16,seq=128,vocab=2048", "zero(3,1536)", 1536});
   const Cluster cluster = load_cluster("dgx-a100:192").value();
+  const Simulation step = simulated(plan, cluster, options_of());
   int64_t found = 0;
-  for (const TrafficRow& row : simulated(plan, cluster, options_of()).roles.front().traffic) {
+  for (const TrafficRow& row : step.roles.front().traffic) {
     if (row.kind != "exchange") continue;
     const double away = static_cast<double>(row.bytes) * 191 / 192;
     EXPECT_GT(row.seconds, away / cluster.parts[0].type.nic.rate);
