@@ -101,7 +101,7 @@ class SmallVector {
   void resize(size_t count, const T& value = T()) {
     while (size_ > count) pop_back();
     if (size_ == count) return;
-    const T copy = value;
+    const T copy = value;  // NOLINT(performance-unnecessary-copy-initialization): may lie inside
     reserve(count);
     while (size_ < count) emplace_back(copy);
   }
@@ -185,7 +185,7 @@ class SmallVector {
 
   T* data_ = inside();
   uint32_t size_ = 0, capacity_ = N;
-  alignas(T) unsigned char storage_[N * sizeof(T)];
+  alignas(T) unsigned char storage_[N * sizeof(T)];  // NOLINT(bugprone-sizeof-expression): T*
 };
 
 template <class T, size_t N, class Predicate>
