@@ -284,6 +284,23 @@ TEST_F(Training, NarrowDTypesFollowFloat32) {
   EXPECT_NEAR(bfloat16.back(), wide.back(), 0.3);
 }
 
+// Sums of narrow copies' gradients in shards, each micro-batch, or whole and reduced once a step.
+TEST_F(Training, ShardsOfNarrowGradientsFollowWholeOnes) {
+  const std::string narrow = "precision = { compute = \"bfloat16\", gradient = \"float32\" }\n";
+  const std::vector<double> replicas = losses(narrow);
+  ASSERT_EQ(replicas.size(), 20U);
+  const std::string sharded =
+      narrow +
+      "store = [ { tensors = \"role:gradient\", over = \"dp\" }, { tensors = \"role:parameter\", "
+      "over = \"dp\" }, { tensors = \"optimizer.*\", over = \"dp\" }";
+  for (const char* rest : {" ]\n", ", { tensors = \"grad.*.cast\", over = [] } ]\n"}) {
+    const std::vector<double> found = losses(sharded + rest);
+    ASSERT_EQ(found.size(), replicas.size());
+    for (size_t i = 0; i < found.size(); ++i)
+      EXPECT_NEAR(found[i], replicas[i], 2e-3) << rest << " step " << i + 1;
+  }
+}
+
 // A scale far beyond the range of float16 is skipped away; then training goes on.
 TEST_F(Training, SkipsUntilTheScaleFits) {
   const std::vector<double> all = losses(
