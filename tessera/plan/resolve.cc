@@ -274,14 +274,15 @@ class Resolver {
       if (updated.valid()) return home_stage(updated);
     }
     for (TensorId input : op.inputs) {
-      if (is_parameter_gradient(graph_.tensor(input))) return home_stage(graph_.tensor(input).of);
+      if (is_gradient_of_parameter(graph_.tensor(input)))
+        return home_stage(graph_.tensor(input).of);
     }
     // Sums of squares: where their terms are; the total and the clip coefficient: where the last
     // gradients are made.
     return terms_stage(op).value_or(StageId(0));
   }
 
-  bool is_parameter_gradient(const Tensor& tensor) const {
+  bool is_gradient_of_parameter(const Tensor& tensor) const {
     return tensor.role == Role::kGradient && tensor.of.valid() &&
            graph_.tensor(tensor.of).role == Role::kParameter;
   }
@@ -291,7 +292,7 @@ class Resolver {
     const Tensor& tensor = graph_.tensor(id);
     if (tensor.update_of.valid()) return home_stage(tensor.update_of);
     if (tensor.role == Role::kOptimizerState && tensor.of.valid()) return home_stage(tensor.of);
-    if (is_parameter_gradient(tensor)) return home_stage(tensor.of);
+    if (is_gradient_of_parameter(tensor)) return home_stage(tensor.of);
     const OpId op = tensor.producer.valid() ? tensor.producer : first_consumer_[id.index()];
     const StageId stage = op.valid() ? out_.ops[op.index()].stage : StageId(0);
     return stage.valid() ? stage : StageId(0);
