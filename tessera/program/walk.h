@@ -47,7 +47,7 @@ struct WalkInput {
 };
 // Writes every place's text. `analysis.ops` may change: a linear op that works on parts takes over
 // their layout.
-Result<std::vector<PlaceText>> write_place_texts(const WalkInput& input, Analysis& analysis);
+std::vector<PlaceText> write_place_texts(const WalkInput& input, Analysis& analysis);
 
 struct LoopOf {  // an op's time loop
   int op_dim = -1;
