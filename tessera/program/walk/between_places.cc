@@ -1,3 +1,4 @@
+// Both sides of a crossing: blocks, landing and routes.
 #include "tessera/program/walk/between_places.h"
 
 #include <algorithm>

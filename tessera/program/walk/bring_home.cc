@@ -1,3 +1,4 @@
+// What becomes of an op's output once it is made.
 #include "tessera/program/walk/bring_home.h"
 
 #include <set>

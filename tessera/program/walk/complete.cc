@@ -1,3 +1,4 @@
+// Completion of parts: at once, or begun for a reader in a later block.
 #include "tessera/program/walk/complete.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Paths between layouts, remembered by place, shape and both layouts.
 #include "tessera/program/walk/conversion_paths.h"
 
 namespace tessera {

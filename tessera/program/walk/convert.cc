@@ -1,3 +1,4 @@
+// The collectives of a conversion: their buffers, and how compressed ones go apart.
 #include "tessera/program/walk/convert.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Facts of the walk: what takes more than a line to answer.
 #include "tessera/program/walk/facts.h"
 
 namespace tessera {

@@ -17,7 +17,9 @@ struct Site {
   When when = When::kAlways;
 };
 
-// Refers to the graph, the plan and the analysis, which outlive it.
+// Refers to the graph, the plan and the analysis, which outlive it. One thing changes meanwhile: a
+// linear op that works on parts takes over their layout (linear_parts.h), before anybody reads what
+// it makes.
 class Facts {
  public:
   Facts(const Graph& graph, const ResolvedPlan& plan, const Analysis& analysis);

@@ -1,3 +1,4 @@
+// Which of the values that a place holds serves a need best.
 #include "tessera/program/walk/holds.h"
 
 namespace tessera {

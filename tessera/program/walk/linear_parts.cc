@@ -1,3 +1,4 @@
+// Which linear ops work on parts, and how.
 #include "tessera/program/walk/linear_parts.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Geometry of a time loop's pieces.
 #include "tessera/program/walk/loop_pieces.h"
 
 #include <algorithm>

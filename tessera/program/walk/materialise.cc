@@ -1,3 +1,4 @@
+// Hold -> need for one operand: brought, loaded or converted.
 #include "tessera/program/walk/materialise.h"
 
 #include "tessera/base/check.h"

@@ -1,3 +1,4 @@
+// Layouts that ops want: projections of their pieces, staged for their time loops.
 #include "tessera/program/walk/needs.h"
 
 #include <algorithm>

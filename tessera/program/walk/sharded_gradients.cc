@@ -1,3 +1,4 @@
+// Parts of gradients on their way to their shards, a bucket behind the next.
 #include "tessera/program/walk/sharded_gradients.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// Operands of the steps of a time loop: where each step's piece comes from.
 #include "tessera/program/walk/step_operands.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Outputs of the steps of a time loop: where each step's piece or part goes.
 #include "tessera/program/walk/step_outputs.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Which sums their terms can write, and the buffer of each.
 #include "tessera/program/walk/sums_in_place.h"
 
 #include <algorithm>

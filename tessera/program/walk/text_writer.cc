@@ -1,3 +1,4 @@
+// The texts as they are written.
 #include "tessera/program/walk/text_writer.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Where waits are written, moved to an earlier use, and closed at the end.
 #include "tessera/program/walk/waits.h"
 
 #include <algorithm>
