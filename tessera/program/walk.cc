@@ -168,6 +168,7 @@ void Walker::rest_in_tiers() {
   }
 }
 
+// Of the parameter itself; Graph::is_parameter_gradient counts its narrow copy too.
 bool Walker::is_gradient_of_parameter(const Tensor& tensor) const {
   return tensor.role == Role::kGradient && tensor.of.valid() &&
          graph_.tensor(tensor.of).role == Role::kParameter;

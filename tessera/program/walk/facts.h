@@ -17,9 +17,8 @@ struct Site {
   When when = When::kAlways;
 };
 
-// Refers to the graph, the plan and the analysis, which outlive it. One thing changes meanwhile: a
-// linear op that works on parts takes over their layout (linear_parts.h), before anybody reads what
-// it makes.
+// Refers to the graph, the plan and the analysis, which outlive it. One thing changes meanwhile:
+// the splits of a linear op that works on parts become those of their layout (linear_parts.h).
 class Facts {
  public:
   Facts(const Graph& graph, const ResolvedPlan& plan, const Analysis& analysis);

@@ -26,10 +26,10 @@ Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& h
 Layout landing_layout(const Facts& facts, TensorId tensor, const Op& reader,
                       const std::optional<Layout>& hint);
 
-// The layout in which the reader that counts wants a tensor (time loops included as far as an axis
-// can hold them): the first, or of several in the update the one that updates what is at rest.
-// None: nobody reads it, or the reader's mesh has other axes than `place`, where it is made in the
-// layout `made`.
+// The layout in which its first reader wants a tensor (time loops included as far as an axis can
+// hold them); if that runs in the update, the last reader that updates what is at rest. None:
+// nobody reads it, or `place`, where it is made in the layout `made`, lacks axes of the reader's
+// mesh.
 std::optional<Layout> destination(const Facts& facts, TensorId tensor, PlaceId place,
                                   const Layout& made);
 
