@@ -289,8 +289,7 @@ CollectiveCost by_hierarchy(CollectiveKind kind, const Machine& at, double bytes
   double hops = nodes - 1;
   if (reduces_all) hops = std::min(hops, std::ceil(std::log2(nodes)));
   const double hop = at.type.nic.latency_s + fabric_seconds(at.cluster, at.where.tier);
-  const double inside =
-      static_cast<double>(at.where.members_a_node - 1) * at.type.inner.latency_s;
+  const double inside = static_cast<double>(at.where.members_a_node - 1) * at.type.inner.latency_s;
   cost.latency_s = (reduces_all ? 2 : 1) * (inside + hops * hop);
   cost.algorithm = at.where.nodes > 1 ? "hierarchical" : "ring";
   return cost;

@@ -566,8 +566,7 @@ int64_t communication_bytes(const Program& program, const MemorySizes& sizes,
                             const Cluster& cluster) {
   const NodeType& type = cluster.type_of(program.rank);
   if (type.device.generation == Generation::kCpu) return 0;
-  const bool nvlink =
-      type.inner.kind == LinkKind::kNvlink || type.inner.kind == LinkKind::kDirect;
+  const bool nvlink = type.inner.kind == LinkKind::kNvlink || type.inner.kind == LinkKind::kDirect;
   const int64_t connection =
       4 * kMebibyte + kMebibyte / 2 + (nvlink ? 47 * kMebibyte / 10 : 0);  // Simple, LL, LL128
   const int64_t here = cluster.locate(program.rank).node;
