@@ -19,6 +19,8 @@ namespace {
 constexpr double kTunerNicSeconds = 12e-6;
 // Rate of a channel from which on the library opens another one.
 constexpr double kNewChannel = 48e9, kOldChannel = 24e9;
+// Rule of section 2.1 for links of which nothing is measured: of their nominal rate.
+constexpr double kLinkShare = .8;
 constexpr double kTunerError = .25, kRuleError = .3;
 constexpr double kDiskRate = 1e9;         // of a node that does not say
 constexpr int64_t kSwitchSumMembers = 5;  // fewer are quicker by a ring (H200: 4 devices)
@@ -46,9 +48,9 @@ double link_ring_share(Generation generation) {
     case Generation::kAmpere:
     case Generation::kAda:
     case Generation::kCpu:
-    case Generation::kOther: return .8;
+    case Generation::kOther: return kLinkShare;
   }
-  return .8;
+  return kLinkShare;
 }
 
 // Units that the communication kernels of a collective take (channels, one unit each).
@@ -128,11 +130,15 @@ double oversubscription(const Machine& at) {
   return std::max(out, 1.);
 }
 
+double nic_share(const Machine& at) {
+  return at.type.device.generation == Generation::kOther ? kLinkShare : kNicShare;
+}
+
 // Bus rate between nodes, of one group: its NICs; where it crosses a tier, one edge of the ring for
 // each switch leaves it, so that with q of its nodes below a switch 1/q of them need the way up.
 double network_bus(const Machine& at) {
   const double rate =
-      nics_of_group(at) * at.type.nic.rate * kNicShare * at.style.network_efficiency;
+      nics_of_group(at) * at.type.nic.rate * nic_share(at) * at.style.network_efficiency;
   return rate * std::min(1., static_cast<double>(at.where.nodes_a_switch) / oversubscription(at));
 }
 

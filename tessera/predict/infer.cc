@@ -77,7 +77,9 @@ void choose_degrees(Run& run, bool tp_open, bool pp_open) {
     }
     if (tp_open) run.tp = 1;
   }
+  // Nothing fits: the most shards that the GPUs can be divided into.
   run.tp = most_tp;
+  while (pp_open && run.pp > 1 && run.gpus % (run.tp * run.pp * run.cp) != 0) --run.pp;
   replicas();
 }
 
