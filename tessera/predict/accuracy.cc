@@ -38,7 +38,7 @@ ScoredRow with(ScoredRow row, const Prediction& prediction) {
 
 // Does the run need more than the GPU has?
 bool too_large(const Prediction& prediction, const Run& run) {
-  return prediction.memory_bytes > static_cast<double>(run.machine.memory_bytes);
+  return prediction.device_bytes > static_cast<double>(run.machine.memory_bytes);
 }
 
 void add_baselines(const std::vector<Row>& rows, const std::vector<std::optional<Run>>& runs,
