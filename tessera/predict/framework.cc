@@ -10,6 +10,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/predict/machine.h"
 
 namespace tessera {
 namespace {
@@ -166,11 +167,12 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kSites = 
 }};
 
 bool before_hopper(const std::string& gpu) {
-  const std::string name = lower(gpu);
-  constexpr std::array<std::string_view, 9> kNames = {"v100", "a100",  "a800", "p100", "t4",
-                                                      "rtx",  "titan", "a40",  "a10"};
-  return std::any_of(kNames.begin(), kNames.end(),
-                     [&](std::string_view part) { return name.find(part) != std::string::npos; });
+  const auto machine = find_machine(gpu);
+  return machine && machine->early;
+}
+bool runs_xla(const std::string& gpu) {
+  const auto machine = find_machine(gpu);
+  return machine && machine->xla;
 }
 
 // Of "megatron": a name that says no version; sharded states or late GPUs mean Megatron-Core.
@@ -303,7 +305,7 @@ Framework by_source(const Row& row, bool recent, std::string& reason) {
     }
     return named(name);
   }
-  const std::string_view name = by_features(row, recent);
+  const std::string_view name = runs_xla(row.gpu) ? "maxtext" : by_features(row, recent);
   reason = fmt::format("framework {} by model, degrees, dtype and GPU", name);
   return named(name);
 }

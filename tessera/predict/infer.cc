@@ -53,6 +53,7 @@ Status set_arithmetic(Run& run, const Row& row) {
   replace(Arithmetic::kFp4, run.machine.fp4, Arithmetic::kFp8);
   replace(Arithmetic::kFp8, run.machine.fp8, Arithmetic::kBf16);
   replace(Arithmetic::kBf16, run.machine.bfloat16, Arithmetic::kFp16);
+  replace(Arithmetic::kFp16, run.machine.float16, Arithmetic::kBf16);
   return {};
 }
 
@@ -151,6 +152,11 @@ void place_evenly(Run& run, int64_t gpus) {
 
 Status set_degrees(Run& run, const Row& row) {
   run.gpus_a_node = row.gpus_a_node.value_or(run.machine.gpus_a_node);
+  if (run.machine.joined && run.gpus_a_node != run.machine.gpus_a_node) {
+    run.gpus_a_node = run.machine.gpus_a_node;
+    run.reasons.push_back(fmt::format("{} chips a node, not {}: those that the interconnect joins",
+                                      run.gpus_a_node, *row.gpus_a_node));
+  }
   if (!row.gpus_a_node) run.reasons.push_back(fmt::format("{} GPUs a node", run.gpus_a_node));
   if (row.gpus) place_evenly(run, *row.gpus);
   run.tp = row.tp.value_or(1);

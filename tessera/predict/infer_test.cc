@@ -147,7 +147,8 @@ TEST(Infer, RefusesWhatItCannotKnow) {
   EXPECT_EQ(error(row_of("Mystery", "H100-80GB", 8)),
             "the model 'Mystery' is not known, and neither layers and hidden nor parameters are "
             "stated");
-  EXPECT_EQ(error(row_of("Llama2-7B", "abacus", 8)), "the GPU 'abacus' is not known");
+  EXPECT_EQ(error(row_of("Llama2-7B", "abacus", 8)),
+            "the GPU 'abacus' is not known, did you mean 'habana'?");
   Row row = row_of("Llama2-7B", "H100-80GB", 8);
   row.tp = 3;
   EXPECT_EQ(error(row), "tp 3 pp 1 cp 1 do not divide 8 GPUs");
