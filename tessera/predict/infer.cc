@@ -362,7 +362,7 @@ std::optional<Lighter> lighter(const Row& row, const Run& run) {
     out.row.microbatch = run.microbatch / 2;
     out.change = fmt::format("micro-batch {}", run.microbatch / 2);
   } else if (row.recompute.empty() && run.framework.recompute_as_stated &&
-             run.recompute < most_recompute(run)) {
+             run.model.form != Form::kMixture && run.recompute < most_recompute(run)) {
     out.row.recompute = recompute_name(more(run.recompute));
     out.change = fmt::format("recompute {}", out.row.recompute);
   } else {
