@@ -383,6 +383,20 @@ Result<Graph> apply_precision(const Graph& forward, DType compute, std::optional
   return PrecisionPass(forward, compute, parameter).run();
 }
 
+Graph in_one_dtype(Graph graph, DType dtype) {
+  for (size_t i = 0; i < graph.tensors().size(); ++i) {
+    Tensor& tensor = graph.tensor(TensorId(i));
+    if (is_floating(tensor.dtype)) tensor.dtype = dtype;
+  }
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    Op& op = graph.op(OpId(i));
+    if (!op.attributes.contains("dtype")) continue;
+    const auto named = parse_dtype(op.text("dtype"));
+    if (named && is_floating(*named)) op.attributes["dtype"] = std::string(dtype_name(dtype));
+  }
+  return graph;
+}
+
 Result<Graph> expand_ops(const Graph& graph, const std::vector<OpId>& ops) {
   return ExpandPass(graph).run(ops);
 }

@@ -28,6 +28,11 @@ namespace tessera {
 Result<Graph> apply_precision(const Graph& forward, DType compute,
                               std::optional<DType> parameter = {});
 
+// The same graph with every floating tensor, and every op that names a floating dtype, in `dtype`.
+// A graph of several dtypes becomes one in which casts change nothing: what is left of it in
+// float64 is exact.
+Graph in_one_dtype(Graph graph, DType dtype);
+
 // A time loop over ops, written out.
 struct Unrolling {
   std::string dim;             // an op dim

@@ -13,20 +13,20 @@ namespace tessera {
 Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision precision,
                              OptimizerSpec optimizer) {
   if (precision.compute == DType::kFloat16 && !precision.loss_scale) precision.loss_scale.emplace();
+  optimizer.precision = precision;
+  if (precision.parameter && !precision.compute) precision.compute = DType::kFloat32;
   const bool exact =
       std::any_of(forward.tensors().begin(), forward.tensors().end(), [](const Tensor& tensor) {
         return tensor.role == Role::kParameter && tensor.dtype == DType::kFloat64;
       });
-  if (exact) {
-    const std::optional<LossScale> scale = precision.loss_scale;
-    precision = {};
-    precision.loss_scale = scale;
-  }
-  optimizer.precision = precision;
-  if (precision.parameter && !precision.compute) precision.compute = DType::kFloat32;
-  TESSERA_TRY(const Graph shaped,
-              shape_forward(forward, plan, precision.compute, precision.parameter));
-  return differentiate(shaped, optimizer);
+  const auto train = [&](const Graph& model) -> Result<Graph> {
+    TESSERA_TRY(const Graph shaped,
+                shape_forward(model, plan, precision.compute, precision.parameter));
+    return differentiate(shaped, optimizer);
+  };
+  if (!exact) return train(forward);
+  TESSERA_TRY(Graph narrow, train(in_one_dtype(forward, DType::kFloat32)));
+  return in_one_dtype(std::move(narrow), DType::kFloat64);
 }
 
 namespace {

@@ -26,7 +26,8 @@ Result<Graph> shape_forward(const Graph& forward, const Plan& plan, std::optiona
 
 // The graph that is trained: the forward graph in the dtypes of `precision`, its loops written out,
 // its backward and update ops. Computing in float16 without a word on the loss scale means a
-// dynamic one. In a float64 model only the loss scale is applied: such runs are exact references.
+// dynamic one. A float64 model gets the same ops, casts too, all in float64: such runs are exact
+// references.
 Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision precision,
                              OptimizerSpec optimizer);
 

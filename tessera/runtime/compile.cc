@@ -60,7 +60,7 @@ Result<Compiled> compile_model(Model model, Plan plan, const CompileOptions& opt
   compiled.plan = std::move(plan);
   TESSERA_TRY(const DType compute, parse_dtype(options.precision));
   Precision precision = compiled.plan.precision;
-  if (compute != DType::kFloat32) precision.compute = compute;
+  if (compute != DType::kFloat32 && compute != DType::kFloat64) precision.compute = compute;
   TESSERA_TRY(const Graph training, training_graph(compiled.model.graph, compiled.plan, precision,
                                                    specification(options.optimizer)));
   TESSERA_TRY(Prepared prepared, prepare(training, compiled.plan));
