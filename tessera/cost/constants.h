@@ -72,6 +72,9 @@ inline constexpr double kTensorsAnUpdate = 30;
 // Products that are added to wider results (float32 gradients of 16-bit operands): 5 to 8 points
 // below the others (section 3.2).
 inline constexpr double kWideResult = .92;
+// Convolutions as implicit products, over a product of the same sizes: operands are gathered from
+// the map by index, and halos are read again (start value).
+inline constexpr double kImplicitProduct = .80;
 // Rows and columns of the score tiles that fused attention skips or computes whole.
 inline constexpr double kAttentionTile = 128;
 // Fused attention loses on short rows and small heads: keys / (keys + this), and

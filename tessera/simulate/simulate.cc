@@ -33,7 +33,8 @@ int64_t tokens_of(const Graph& graph, const std::string& batch) {
 bool counts_as_model(const Op& op) {
   if (op.phase != Phase::kForward) return false;
   const WorkClass work = work_class_of(op.kind);
-  return work == WorkClass::kMatmul || work == WorkClass::kAttention;
+  return work == WorkClass::kMatmul || work == WorkClass::kConvolution ||
+         work == WorkClass::kAttention;
 }
 
 // Matrix products and attention of the forward pass, full scores though masked, times 3.
