@@ -169,6 +169,7 @@ struct OpCosts::Impl {
     const auto element = static_cast<double>(dtype_bytes(work.dtype));
     const bool convolution = work.kind == WorkClass::kConvolution;
     if (convolution) scale *= kImplicitProduct;
+    if (work.winograd && peak(arithmetic).first == "fp32") scale *= kWinograd;
     // (The gradient of a strided convolution's input has more elements than its product.)
     if (!convolution && work.bytes_written > 1.5 * element * work.batch * work.m * work.n)
       scale *= kWideResult;

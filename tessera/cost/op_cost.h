@@ -45,9 +45,10 @@ struct OpWork {
   // shares of an op's pieces add up to its flops.
   double visible = 1;
   bool backward = false;
-  bool update = false;   // of the phase update
-  bool block = false;    // of a repeated block of the model ("blocks.3....")
-  bool grouped = false;  // kMatmul: the batch counts experts
+  bool update = false;    // of the phase update
+  bool block = false;     // of a repeated block of the model ("blocks.3....")
+  bool grouped = false;   // kMatmul: the batch counts experts
+  bool winograd = false;  // kConvolution: kernels of 3 x 3 at every position of a map
   bool view =
       false;  // kMove: the same bytes under other dims; a framework with views copies nothing
   std::string_view

@@ -221,6 +221,17 @@ void measure_matmul(const Op& op, const Compute& compute, OpWork& work) {
   work.layout = kLayouts[(a_ends_in_k ? 2 : 0) + (b_ends_in_n ? 1 : 0)];
 }
 
+// 3 x 3 kernels with stride 1: fewer multiplications by Winograd's transform.
+bool takes_winograd(const Annotation& annotation) {
+  int windows = 0;
+  for (const OpDim& dim : annotation.dims) {
+    if (!dim.window) continue;
+    if (dim.window->kernel != 3 || dim.window->stride != 1) return false;
+    ++windows;
+  }
+  return windows == 2;
+}
+
 // ---- attention
 // -----------------------------------------------------------------------------------
 // Of `queries` x `keys` points (i, j), the area with j < i + shift, the diagonal counted half.
@@ -349,6 +360,7 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
     work.kind = WorkClass::kElementwise;  // a sum or a copy
   } else {
     measure_matmul(op, compute, work);
+    work.winograd = work.kind == WorkClass::kConvolution && takes_winograd(op.annotation);
   }
   return work;
 }

@@ -23,7 +23,7 @@ int64_t tokens_of(const Graph& graph, const std::string& batch) {
     int64_t length = 1;
     for (const Dim& dim : tensor.dims) {
       if (dim.name == batch) samples = dim.size;
-      if (dim.name == "seq") length = dim.size;
+      if (dim.name == "seq" || dim.name == "sample") length *= dim.size;
     }
     most = std::max(most, samples * length);
   }
