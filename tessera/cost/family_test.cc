@@ -41,12 +41,12 @@ TEST(Family, tells_the_transposes_of_a_layer_apart) {
 
 TEST(Family, convolutions_are_told_apart_by_their_windows) {
   GraphBuilder g("conv");
-  const auto x = g.input("x", {{"b", 2}, {"c", 8}, {"y", 9}, {"x", 9}}, DType::kFloat32);
+  const auto x = g.input("x", {{"batch", 2}, {"c", 8}, {"y", 9}, {"x", 9}}, DType::kFloat32);
   const auto w = g.parameter("w", {{"o", 16}, {"c", 8}, {"kh", 3}, {"kw", 3}}, {});
   const auto one = g.parameter("one", {{"p", 4}, {"o", 16}, {"kh", 1}, {"kw", 1}}, {});
   const auto y = g.op1("three", "conv", {x, w}, {{"stride", "2"}, {"padding", "1"}});
   g.graph().loss =
-      g.op1("loss", "reduce_sum", {g.op1("one", "conv", {y, one})}, {{"dims", "b p y x"}});
+      g.op1("loss", "reduce_sum", {g.op1("single", "conv", {y, one})}, {{"dims", "batch p y x"}});
   const TestPrograms lowered = lower_all(trained(*g.finish()), "serial");
   std::map<std::string, std::vector<double>> sizes;
   for (const auto& [ref, block] : lowered.programs[0].blocks) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -155,10 +156,15 @@ TEST(OpWork, a_convolution_is_its_implicit_product) {
   const auto w = g.parameter("w", {{"o", 16}, {"c", 8}, {"kh", 3}, {"kw", 3}}, {});
   const auto y = g.op1("op", "conv", {x, w}, {{"stride", "2"}, {"padding", "1"}});
   g.graph().loss = g.op1("loss", "reduce_sum", {y}, {{"dims", "batch sample o y x"}});
-  const auto graph = differentiate(*g.finish(), OptimizerSpec{.kind = "none"});
+  OptimizerSpec none;
+  none.kind = "none";
+  const auto graph = differentiate(*g.finish(), none);
   ASSERT_TRUE(graph) << graph.error().message;
   const auto expect = [&](std::string_view path, double m, double n, double k) {
-    const Op& op = graph->op(graph->find_op(path));
+    const auto found = std::find_if(graph->ops().begin(), graph->ops().end(),
+                                    [&](const Op& op) { return op.path == path; });
+    ASSERT_NE(found, graph->ops().end()) << path;
+    const Op& op = *found;
     const Compute compute = whole(op);
     const OpWork work = work_of(*graph, Program(), compute);
     EXPECT_EQ(work.kind, WorkClass::kConvolution) << path;

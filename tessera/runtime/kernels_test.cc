@@ -78,9 +78,8 @@ TensorId mixture_case(GraphBuilder& g, DType t, int64_t top_k) {
 
 // Maps [b, s, c, y, x] with so many dims in front, a window of 3 x 2 (of 2 x 3 x 2 in 3-D).
 std::vector<Dim> map_dims(size_t spatial) {
-  std::vector<Dim> dims = {{"b", 3}, {"s", 2}, {"c", 4}, {"z", 3}, {"y", 6}, {"x", 5}};
-  if (spatial == 2) dims.erase(dims.begin() + 3);
-  return dims;
+  if (spatial == 2) return {{"b", 3}, {"s", 2}, {"c", 4}, {"y", 6}, {"x", 5}};
+  return {{"b", 2}, {"s", 2}, {"c", 4}, {"z", 2}, {"y", 4}, {"x", 3}};
 }
 Attributes windows(size_t spatial, bool pool) {
   const bool flat = spatial == 2;
@@ -90,13 +89,16 @@ Attributes windows(size_t spatial, bool pool) {
   return attributes;
 }
 TensorId conv_case(GraphBuilder& g, DType t, size_t spatial) {
-  std::vector<Dim> w = {{"o", 5}, {"c", 4}, {"kz", 2}, {"ky", 3}, {"kx", 2}};
+  std::vector<Dim> w = {{"o", 6}, {"c", 4}, {"kz", 2}, {"ky", 3}, {"kx", 2}};
   if (spatial == 2) w.erase(w.begin() + 2);
   return g.op1("op", "conv", {parameter(g, "x", map_dims(spatial), t), parameter(g, "w", w, t)},
                windows(spatial, false));
 }
+// Few windows: in 16 bits the largest element of a window may be another one.
 TensorId pool_case(GraphBuilder& g, DType t, const char* kind, size_t spatial) {
-  return g.op1("op", kind, {parameter(g, "x", map_dims(spatial), t)}, windows(spatial, true));
+  std::vector<Dim> x = map_dims(spatial);
+  x[2].size = 1;
+  return g.op1("op", kind, {parameter(g, "x", x, t)}, windows(spatial, true));
 }
 TensorId batch_norm_case(GraphBuilder& g, DType t, const char* dims) {
   return g.op("op", "batch_norm",

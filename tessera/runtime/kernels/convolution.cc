@@ -33,6 +33,11 @@ WindowNumbers window_numbers(const Op& op, size_t spatial) {
   return {numbers_of(op, "stride", spatial), numbers_of(op, "padding", spatial)};
 }
 
+at::Tensor at_least_float(const Array& array) {
+  const at::Tensor tensor = tensor_of(array);
+  return dtype_bytes(array.dtype) < dtype_bytes(DType::kFloat32) ? tensor.to(at::kFloat) : tensor;
+}
+
 at::Tensor with_one_lead(const at::Tensor& x, size_t kept) {
   std::vector<int64_t> shape = {-1};
   const auto sizes = x.sizes();
@@ -60,8 +65,8 @@ Kernel conv(const KernelCall& call) {
   const std::vector<int64_t> ones(spatial, 1), zeros(spatial, 0);
   return [=, x = call.inputs[0], w = call.inputs[1], y = call.outputs[0], add = call.add[0]] {
     put(y,
-        at::convolution(with_one_lead(tensor_of(x), spatial + 1), tensor_of(w), {}, windows.stride,
-                        windows.padding, ones, false, zeros, 1),
+        at::convolution(with_one_lead(at_least_float(x), spatial + 1), at_least_float(w), {},
+                        windows.stride, windows.padding, ones, false, zeros, 1),
         add);
   };
 }
@@ -73,10 +78,11 @@ Kernel conv_grad(const KernelCall& call, bool of_input) {
   const std::vector<int64_t> ones(spatial, 1), zeros(spatial, 0);
   return
       [=, dy = call.inputs[0], operand = call.inputs[1], out = call.outputs[0], add = call.add[0]] {
-        const at::Tensor gradient = with_one_lead(tensor_of(dy), spatial + 1);
+        const at::Tensor gradient = with_one_lead(at_least_float(dy), spatial + 1);
         const at::Tensor shape_only = at::empty({1}, gradient.options()).expand(out.shape);
-        const at::Tensor x = with_one_lead(of_input ? shape_only : tensor_of(operand), spatial + 1);
-        const at::Tensor w = of_input ? tensor_of(operand) : shape_only;
+        const at::Tensor x =
+            with_one_lead(of_input ? shape_only : at_least_float(operand), spatial + 1);
+        const at::Tensor w = of_input ? at_least_float(operand) : shape_only;
         const auto [dx, dw, db] = at::convolution_backward(
             gradient, x, w, at::OptionalIntArrayRef(), windows.stride, windows.padding, ones, false,
             zeros, 1, {of_input, !of_input, false});
@@ -104,7 +110,7 @@ PoolNumbers pool_numbers(const Op& op) {
 
 // [maps, 1, spatial..]: a pool looks at one map at a time.
 at::Tensor maps_of(const Array& x, size_t spatial) {
-  return with_one_lead(tensor_of(x), spatial).unsqueeze(1);
+  return with_one_lead(at_least_float(x), spatial).unsqueeze(1);
 }
 
 std::tuple<at::Tensor, at::Tensor> largest(const at::Tensor& x, const PoolNumbers& n) {

@@ -19,6 +19,9 @@ struct WindowNumbers {
 WindowNumbers window_numbers(const Op& op, size_t spatial);
 std::vector<int64_t> numbers_of(const Op& op, std::string_view attribute, size_t count);
 
+// In float where the array's type is narrower: libtorch has not every kernel in 16 bits.
+at::Tensor at_least_float(const Array& array);
+
 // x [lead.., rest..] as [product of lead, rest..] with `kept` dims left; a copy where strides ask.
 at::Tensor with_one_lead(const at::Tensor& x, size_t kept);
 
