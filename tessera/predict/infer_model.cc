@@ -146,7 +146,11 @@ Status check(const Architecture& model) {
 Result<Architecture> infer_model(const Row& row, std::vector<std::string>& reasons) {
   Architecture model;
   bool form_known = false;
-  if (const auto known = find_architecture(row.model)) {
+  auto known = find_architecture(row.model);
+  // "ResNet", and its depth in a column of its own.
+  if (known && known->name == "resnet" && row.layers)
+    known = find_architecture(fmt::format("resnet{}", *row.layers));
+  if (known) {
     if (known->form == Form::kUnbuilt) {
       return invalid_input(
           fmt::format("the model '{}' is {}: no builder", row.model, known->remark));

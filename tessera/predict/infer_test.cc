@@ -216,6 +216,9 @@ TEST(Images, BatchesCountImagesAndReplicasHaveStatisticsOfTheirOwn) {
   EXPECT_EQ(express(*run)->model, "resnet:layers=50,image=160,ghost=128");
   row.global_batch.reset();
   EXPECT_EQ(infer(row)->global_batch, 8 * 64);
+  row.model = "ResNet";
+  row.layers = 101;
+  EXPECT_EQ(infer(row)->model.depth, 101);
 }
 
 TEST(Express, SaysWhereARecipeWantsAnotherForm) {
