@@ -15,7 +15,7 @@ HEADER_COMMENT_LINES = 60
 BACKEND_FOLDERS = re.compile(r"^tessera/(comm/(mpi|no_mpi|nccl|no_nccl)|runtime/\w+|cli/(with_runtime|no_runtime))/")
 STRATEGIES = re.compile(r"\b(megatron|zero|gpipe|summa|cannon|1f1b|deepspeed|ulysses)\b", re.IGNORECASE)
 # Lowering knows splits, layouts and orders; a strategy's name there would be a special case.
-STRATEGY_FREE = re.compile(r"^tessera/program/(lower\w*\.(h|cc)|\w*materialise\w*\.(h|cc))$")
+STRATEGY_FREE = re.compile(r"^tessera/program/((lower|walk)\w*|walk/\w+)\.(h|cc)$")
 
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*\b(HAVE_\w+|TESSERA_(USE|HAVE)_\w+)")
 RELATIVE_INCLUDE = re.compile(r'^\s*#\s*include\s*["<](\.\./|.*/\.\./)')

@@ -89,7 +89,9 @@ std::string format_quantity(double value, Quantity what) {
     for (const double number : {value / unit.scale, value * std::round(1 / unit.scale)}) {
       const std::string text = fmt::format("{} {}", number, unit.name);
       const bool better = best.empty() || text.size() < best.size();
-      if (better && parse_quantity(text, what).value_or(value + 1) == value) best = text;
+      if (!better) continue;
+      const auto parsed = parse_quantity(text, what);
+      if (parsed && *parsed == value) best = text;
     }
   }
   return best;

@@ -17,6 +17,7 @@ std::string_view generation_name(Generation generation) {
     case Generation::kHopper: return "hopper";
     case Generation::kBlackwell: return "blackwell";
     case Generation::kCpu: return "cpu";
+    case Generation::kOther: return "other";
   }
   return "";
 }
@@ -24,6 +25,7 @@ std::string_view generation_name(Generation generation) {
 std::string_view link_name(LinkKind kind) {
   switch (kind) {
     case LinkKind::kNvlink: return "nvlink";
+    case LinkKind::kDirect: return "direct";
     case LinkKind::kPcie: return "pcie";
     case LinkKind::kQpi: return "qpi";
     case LinkKind::kNic: return "nic";

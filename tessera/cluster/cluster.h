@@ -19,7 +19,9 @@ namespace tessera {
 
 struct Profile;
 
-// Row of the collective library's constants (cost-model.md section 4.2).
+// Row of the collective library's constants (cost-model.md section 4.2). kOther: accelerators of
+// other makers, of which nothing is measured: rings at the rates of their links, products by their
+// peaks.
 enum class Generation : uint8_t {
   kPascal,
   kVolta,
@@ -28,7 +30,8 @@ enum class Generation : uint8_t {
   kAda,
   kHopper,
   kBlackwell,
-  kCpu
+  kCpu,
+  kOther
 };
 std::string_view generation_name(Generation generation);
 
@@ -53,7 +56,8 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-enum class LinkKind : uint8_t { kNvlink, kPcie, kQpi, kNic, kHost, kMemory };
+// kDirect: links of other makers from device to device (Infinity Fabric, inter-chip interconnects).
+enum class LinkKind : uint8_t { kNvlink, kDirect, kPcie, kQpi, kNic, kHost, kMemory };
 std::string_view link_name(LinkKind kind);
 
 struct Link {

@@ -30,8 +30,9 @@ const Names kTierKeys{"radix", "oversubscription", "latency"};
 const Names kArithmetic{"fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4"};
 constexpr std::array kGenerations{Generation::kPascal,    Generation::kVolta, Generation::kTuring,
                                   Generation::kAmpere,    Generation::kAda,   Generation::kHopper,
-                                  Generation::kBlackwell, Generation::kCpu};
-constexpr std::array kInnerKinds{LinkKind::kNvlink, LinkKind::kPcie, LinkKind::kMemory};
+                                  Generation::kBlackwell, Generation::kCpu,   Generation::kOther};
+constexpr std::array kInnerKinds{LinkKind::kNvlink, LinkKind::kDirect, LinkKind::kPcie,
+                                 LinkKind::kMemory};
 constexpr std::array kBridgeKinds{LinkKind::kQpi, LinkKind::kNvlink, LinkKind::kPcie};
 
 using Sign = TomlReader::Sign;

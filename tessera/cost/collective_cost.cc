@@ -19,6 +19,8 @@ namespace {
 constexpr double kTunerNicSeconds = 12e-6;
 // Rate of a channel from which on the library opens another one.
 constexpr double kNewChannel = 48e9, kOldChannel = 24e9;
+// Rule of section 2.1 for links of which nothing is measured: of their nominal rate.
+constexpr double kLinkShare = .8;
 constexpr double kTunerError = .25, kRuleError = .3;
 constexpr double kDiskRate = 1e9;         // of a node that does not say
 constexpr int64_t kSwitchSumMembers = 5;  // fewer are quicker by a ring (H200: 4 devices)
@@ -34,8 +36,9 @@ bool is_new(Generation generation) {
   return generation == Generation::kHopper || generation == Generation::kBlackwell;
 }
 
-// Share of the NVLink rate that rings use: whole links of 20 (V100, A100), 20.6, 40.1 GB/s.
-double nvlink_ring_share(Generation generation) {
+// Share of the rate of direct links that rings use: whole NVLinks of 20 (V100, A100), 20.6, 40.1
+// GB/s; of others about .8 of the nominal rate (section 2.1).
+double link_ring_share(Generation generation) {
   switch (generation) {
     case Generation::kHopper: return 18 * 20.6 / 450;
     case Generation::kBlackwell: return 18 * 40.1 / 900;
@@ -44,9 +47,10 @@ double nvlink_ring_share(Generation generation) {
     case Generation::kTuring:
     case Generation::kAmpere:
     case Generation::kAda:
-    case Generation::kCpu: return .8;
+    case Generation::kCpu:
+    case Generation::kOther: return kLinkShare;
   }
-  return .8;
+  return kLinkShare;
 }
 
 // Units that the communication kernels of a collective take (channels, one unit each).
@@ -60,8 +64,13 @@ double channel_units(Generation generation) {
     case Generation::kHopper:
     case Generation::kBlackwell: return 16;
     case Generation::kCpu: return 0;
+    case Generation::kOther: return 0;  // not known; most have engines of their own for it
   }
   return 0;
+}
+
+bool is_direct(const Link& link) {
+  return link.kind == LinkKind::kNvlink || link.kind == LinkKind::kDirect;
 }
 
 // Bus rate inside the node, of one group.
@@ -69,15 +78,15 @@ double inner_bus(const Machine& at) {
   const Link& inner = at.type.inner;
   const int64_t active = std::max<int64_t>(at.where.members_a_node, 1) * at.where.groups_a_node;
   double rate = inner.rate * at.style.inner_efficiency;
-  if (!inner.switched && inner.kind != LinkKind::kNvlink) rate /= static_cast<double>(active);
-  if (inner.kind == LinkKind::kNvlink) rate *= nvlink_ring_share(at.type.device.generation);
+  if (!inner.switched && !is_direct(inner)) rate /= static_cast<double>(active);
+  if (is_direct(inner)) rate *= link_ring_share(at.type.device.generation);
   if (inner.kind == LinkKind::kPcie && inner.switched) rate *= pcie_share(active);
   return rate;
 }
 
 // Where devices talk by the host, sockets share the link between them.
 bool bridged(const Machine& at) {
-  return at.where.sockets > 1 && at.type.inner.kind != LinkKind::kNvlink && at.type.bridge.rate > 0;
+  return at.where.sockets > 1 && !is_direct(at.type.inner) && at.type.bridge.rate > 0;
 }
 double bridge_rate(const Machine& at) {
   return at.type.bridge.rate * at.style.inner_efficiency /
@@ -121,11 +130,15 @@ double oversubscription(const Machine& at) {
   return std::max(out, 1.);
 }
 
+double nic_share(const Machine& at) {
+  return at.type.device.generation == Generation::kOther ? kLinkShare : kNicShare;
+}
+
 // Bus rate between nodes, of one group: its NICs; where it crosses a tier, one edge of the ring for
 // each switch leaves it, so that with q of its nodes below a switch 1/q of them need the way up.
 double network_bus(const Machine& at) {
   const double rate =
-      nics_of_group(at) * at.type.nic.rate * kNicShare * at.style.network_efficiency;
+      nics_of_group(at) * at.type.nic.rate * nic_share(at) * at.style.network_efficiency;
   return rate * std::min(1., static_cast<double>(at.where.nodes_a_switch) / oversubscription(at));
 }
 
@@ -212,7 +225,7 @@ CollectiveCost permute(const Machine& at, double bytes) {
   cost.latency_s = inner.latency_s;
   double rate = inner.rate * message_share(generation, inner.kind) * at.style.inner_efficiency;
   const auto active = static_cast<double>(at.where.members_a_node * at.where.groups_a_node);
-  if (!inner.switched && inner.kind != LinkKind::kNvlink) rate /= active;
+  if (!inner.switched && !is_direct(inner)) rate /= active;
   if (at.where.nodes > 1) {
     const Link& nic = at.type.nic;
     cost.latency_s = nic.latency_s + fabric_seconds(at.cluster, at.where.tier);
@@ -268,6 +281,23 @@ CollectiveCost by_steps(CollectiveKind kind, const Machine& at, double bytes) {
     const auto k = static_cast<double>(at.where.members_a_node);
     cost.transfer_s = std::max(cost.transfer_s, k * bytes / 4 / bridge_rate(at));
   }
+  return cost;
+}
+
+// Accelerators of other makers: as by_steps(), but rings take as many steps in a node as it has
+// members and one for each further node (hierarchical: the nodes' members side by side), and
+// all-reduces go by a tree over the nodes where that starts sooner.
+CollectiveCost by_hierarchy(CollectiveKind kind, const Machine& at, double bytes) {
+  CollectiveCost cost = by_steps(kind, at, bytes);
+  if (kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange) return cost;
+  const bool reduces_all = kind == CollectiveKind::kAllReduce;
+  const auto nodes = static_cast<double>(at.where.nodes);
+  double hops = nodes - 1;
+  if (reduces_all) hops = std::min(hops, std::ceil(std::log2(nodes)));
+  const double hop = at.type.nic.latency_s + fabric_seconds(at.cluster, at.where.tier);
+  const double inside = static_cast<double>(at.where.members_a_node - 1) * at.type.inner.latency_s;
+  cost.latency_s = (reduces_all ? 2 : 1) * (inside + hops * hop);
+  cost.algorithm = at.where.nodes > 1 ? "hierarchical" : "ring";
   return cost;
 }
 
@@ -366,6 +396,8 @@ CollectiveCost CollectiveCosts::price(CollectiveKind kind, const GroupPlacement&
   const bool exchange = kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange;
   if (kind == CollectiveKind::kPermute) return permute(at, size);
   if (at.type.device.generation == Generation::kCpu) return by_steps(kind, at, size);
+  if (at.type.device.generation == Generation::kOther && (where.nodes == 1 || !exchange))
+    return by_hierarchy(kind, at, size);
   if (where.nodes == 1) {
     if (const auto point =
             inner_curve(kind, at.type.device.generation, at.type.inner, where.members, bytes)) {
@@ -447,7 +479,7 @@ CollectiveCost CollectiveCosts::message(int64_t from, int64_t to, int64_t bytes,
   }
   if (a.node == b.node) {
     cost.latency_s = inner.latency_s;
-    if (!inner.switched && inner.kind != LinkKind::kNvlink) rate /= sharing;
+    if (!inner.switched && !is_direct(inner)) rate /= sharing;
     const GroupPlacement pair = place_group(*cluster_, {from, to}, 1);
     if (const Machine at{*cluster_, type, *style_, pair}; bridged(at)) {
       cost.latency_s += type.bridge.latency_s;

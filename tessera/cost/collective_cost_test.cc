@@ -417,5 +417,39 @@ TEST(Property, a_price_never_beats_the_volume_over_the_links) {
   }
 }
 
+// Nothing is measured of other makers' devices: 80 % of nominal rates, a step a member and a node.
+TEST(Other, rings_and_hierarchies_at_the_links_rates) {
+  NodeType type = node(Generation::kOther, 100e9, 8, 25e9);
+  type.inner.kind = LinkKind::kDirect;
+  const Priced one{of(type, 1)}, four{of(type, 4)};
+  const auto bytes = static_cast<double>(kGibi);
+  const CollectiveCost inside = one.group(kAll, every(8), 1, kGibi);
+  EXPECT_EQ(inside.algorithm, "ring");
+  EXPECT_NEAR(inside.latency_s, 14 * 5e-6, 1e-12);
+  EXPECT_NEAR(inside.transfer_s, 1.75 * bytes / 80e9, 1e-9);
+  // Eight NICs of 25 GB/s are more than the devices' links: these are the limit.
+  const CollectiveCost gather = four.group(kGather, every(32), 1, kGibi);
+  EXPECT_EQ(gather.algorithm, "hierarchical");
+  EXPECT_NEAR(gather.latency_s, 7 * 5e-6 + 3 * 12e-6, 1e-12);
+  EXPECT_NEAR(gather.transfer_s, 31. / 32 * bytes / 80e9, 1e-9);
+  // One member a node: one NIC; all-reduces over four nodes by a tree of two levels.
+  const CollectiveCost across = four.group(kAll, every(4, 8), 8, kGibi);
+  EXPECT_NEAR(across.latency_s, 2 * 2 * 12e-6, 1e-12);
+  EXPECT_NEAR(across.transfer_s, 1.5 * bytes / 20e9, 1e-9);
+  EXPECT_GT(across.uncertainty, .25);
+  EXPECT_EQ(across.units, 0);
+}
+
+// Between nodes the exchange is that of everyone; inside one the bytes of a member over its links.
+TEST(Other, exchanges_and_messages_use_the_links) {
+  NodeType type = node(Generation::kOther, 100e9, 8, 25e9);
+  type.inner.kind = LinkKind::kDirect;
+  const Priced one{of(type, 1)}, two{of(type, 2)};
+  const auto bytes = static_cast<double>(kGibi);
+  EXPECT_NEAR(one.group(kEach, every(8), 1, kGibi).transfer_s, 7. / 8 * bytes / 80e9, 1e-9);
+  EXPECT_GT(two.group(kEach, every(16), 1, kGibi).transfer_s, .5 * bytes / 25e9);
+  EXPECT_NEAR(one.message(0, 1, kGibi).transfer_s, bytes / 88e9, 1e-9);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -194,7 +194,8 @@ std::optional<CurvePoint> inner_curve(CollectiveKind kind, Generation generation
     case Generation::kBlackwell: curve = newer(kind, generation, n); break;
     case Generation::kTuring:
     case Generation::kAda:
-    case Generation::kCpu: return std::nullopt;
+    case Generation::kCpu:
+    case Generation::kOther: return std::nullopt;
   }
   const auto size = static_cast<double>(bytes);
   ByMembers point = curve.point;
@@ -228,6 +229,7 @@ double message_share(Generation generation, LinkKind kind) {
   switch (kind) {
     case LinkKind::kNvlink:
       return generation == Generation::kVolta || generation == Generation::kPascal ? .15 : .88;
+    case LinkKind::kDirect: return .88;
     case LinkKind::kPcie: return .85;
     case LinkKind::kNic: return kNicShare;
     case LinkKind::kQpi:

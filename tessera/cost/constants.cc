@@ -33,6 +33,11 @@ constexpr std::array kMatmul = {
     MatmulConstants{Generation::kBlackwell, "fp4", .50, 64e9, .35, "3.3 by fp8"},
     MatmulConstants{Generation::kCpu, "fp16", .30, 1e7, .50, "start value"},
     MatmulConstants{Generation::kCpu, "fp32", .75, 2e6, .30, "start value"},
+    MatmulConstants{Generation::kOther, "fp16", .80, 4e9, .30, "3.1 by peak"},
+    MatmulConstants{Generation::kOther, "tf32", .80, 2e9, .35, "3.1 by peak"},
+    MatmulConstants{Generation::kOther, "fp32", .80, 1e9, .35, "3.1 by peak"},
+    MatmulConstants{Generation::kOther, "fp8", .75, 8e9, .40, "3.1 by peak"},
+    MatmulConstants{Generation::kOther, "fp4", .60, 16e9, .45, "3.1 by peak"},
 };
 
 // Attention: B200 .58 to .87 forward, .69 to .80 backward of what products reach there (section
@@ -47,6 +52,7 @@ constexpr std::array kDevices = {
     DeviceConstants{Generation::kHopper, 2.5e-6, .50, .42, .85, .5, .67, "start value"},
     DeviceConstants{Generation::kBlackwell, 2.5e-6, .48, .42, .70, .5, .5, "3.2, 3.3"},
     DeviceConstants{Generation::kCpu, 1e-6, .40, .35, .70, .2, .8, "start value"},
+    DeviceConstants{Generation::kOther, 3e-6, .45, .38, .80, .5, .5, "start value"},
 };
 
 // Over the element-wise kernels of the device: random rows .3 to .5 of the memory rate, permutation

@@ -50,7 +50,8 @@ size_t row_of(Generation generation) {
     case Generation::kVolta:
     case Generation::kTuring: return 0;
     case Generation::kAmpere:
-    case Generation::kAda: return 1;
+    case Generation::kAda:
+    case Generation::kOther: return 1;
     case Generation::kHopper: return 2;
     case Generation::kBlackwell: return 3;
     case Generation::kCpu: return 0;

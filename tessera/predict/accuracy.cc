@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/predict/baselines.h"
+#include "tessera/predict/floor.h"
 #include "tessera/predict/measured.h"
 
 namespace tessera {
@@ -21,6 +22,7 @@ std::string signed_percent(double share) { return fmt::format("{:+.1f} %", 100 *
 ScoredRow frame(const Row& row, const Measured& measured, const std::optional<Run>& run) {
   ScoredRow out;
   out.id = row.id;
+  out.inputs = inputs_of(row);
   out.source = row.source;
   out.group = fmt::format("{}|{}|{}|{}", row.source, row.model, row.gpus.value_or(0),
                           row.global_batch.value_or(0));
@@ -38,7 +40,7 @@ ScoredRow with(ScoredRow row, const Prediction& prediction) {
 
 // Does the run need more than the GPU has?
 bool too_large(const Prediction& prediction, const Run& run) {
-  return prediction.memory_bytes > static_cast<double>(run.machine.memory_bytes);
+  return prediction.device_bytes > static_cast<double>(run.machine.memory_bytes);
 }
 
 void add_baselines(const std::vector<Row>& rows, const std::vector<std::optional<Run>>& runs,
@@ -87,15 +89,17 @@ std::string summary_line(const std::string& name, const std::vector<ScoredRow>& 
 std::string sources_table(const Accuracy& accuracy) {
   const Scores fitted = score(accuracy.fitted), held_out = score(accuracy.held_out);
   const Scores efficiency = score(accuracy.efficiency_held_out);
+  const Floor floor = floor_of(accuracy.held_out);
   std::string out =
-      "| source | rows | error, source held out | median | bias | all rows fitted | bias | one "
-      "efficiency, source held out |\n|---|---|---|---|---|---|---|---|\n";
+      "| source | rows | error, source held out | median | bias | all rows fitted | bias | least "
+      "possible | one efficiency, source held out |\n|---|---|---|---|---|---|---|---|---|\n";
   for (const auto& [source, held] : held_out.by_source) {
     const SourceScore* all = source_score(fitted, source);
-    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", source, held.rows,
+    const SourceFloor& least = floor.by_source.at(source);
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", source, held.rows,
                        percent(held.mape), percent(held.median), signed_percent(held.bias),
                        all ? percent(all->mape) : "", all ? signed_percent(all->bias) : "",
-                       mape_of(efficiency, source));
+                       least.repeated > 0 ? percent(least.mape) : "", mape_of(efficiency, source));
   }
   return out;
 }
@@ -112,6 +116,37 @@ std::string qualities_table(const Accuracy& accuracy) {
                        held_out.memory_rows > 0 ? percent(held_out.memory_mape) : "",
                        held_out.memory_rows > 0 ? signed_percent(held_out.memory_bias) : "");
   }
+  return out;
+}
+
+std::vector<ScoredRow> of_vtrain(const std::vector<ScoredRow>& rows) {
+  std::vector<ScoredRow> out;
+  for (const ScoredRow& row : rows) {
+    if (row.source == kSingle || row.source == kMulti) out.push_back(row);
+  }
+  return out;
+}
+
+std::string ranking_line(const std::string& name, const std::vector<ScoredRow>& rows) {
+  const std::vector<ScoredRow> vtrain = of_vtrain(rows);
+  const Scores scores = score(rows), of_sheet = score(vtrain);
+  return fmt::format("| {} | {:.3f} | {:.3f} | {} | {:.3f} | {:.3f} | {} |\n", name, scores.tau,
+                     tau_of_distinct(rows), percent(scores.regret), of_sheet.tau,
+                     tau_of_distinct(vtrain), percent(of_sheet.regret));
+}
+
+// Ranking over all groups and over those that the cost sheet counts (section 10.3).
+std::string ranking_table(const Accuracy& accuracy) {
+  const std::vector<ScoredRow> vtrain = of_vtrain(accuracy.held_out);
+  std::string out = fmt::format(
+      "| | tau, {} groups | of rows that differ | regret | tau, vTrain's {} groups | of rows that "
+      "differ | regret |\n|---|---|---|---|---|---|---|\n",
+      score(accuracy.held_out).groups, score(vtrain).groups);
+  out += ranking_line("**source held out**", accuracy.held_out);
+  out += ranking_line("all rows fitted", accuracy.fitted);
+  out += ranking_line("closed form of the cost sheet", accuracy.reference);
+  out += fmt::format("| most possible | {:.3f} | 1 | | {:.3f} | 1 | |\n",
+                     floor_of(accuracy.held_out).tau, floor_of(vtrain).tau);
   return out;
 }
 
@@ -204,6 +239,14 @@ std::string accuracy_markdown(const Accuracy& accuracy) {
       "predicted best.\n\n## By source\n",
       accuracy.held_out_sources);
   out += sources_table(accuracy);
+  out += fmt::format(
+      "\nLeast possible: rows that say the same of their run report different times (releases of a "
+      "recipe, iterations of a log); the error of the one prediction that suits them best. Mean "
+      "over all sources: {}.\n\n## Ranking, and what bounds it\nRows that say the same cannot be "
+      "ordered, but count in tau (tau-a, as the other lines of this page). Of rows that differ: "
+      "without those pairs and those that report equal times.\n\n",
+      percent(floor_of(accuracy.held_out).macro));
+  out += ranking_table(accuracy);
   out +=
       "\n## By quality, and memory\nA: all fields stated; B: some inferred; C: read off figures, "
       "recalled or incomplete.\n\n";

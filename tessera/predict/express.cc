@@ -200,7 +200,7 @@ void add_details(Plan& plan, const Run& run) {
     plan.bucket_bytes = std::max(plan.bucket_bytes, block_bytes(run) + block_bytes(run) / 10);
   const std::vector<std::string> axes = replica_axes(run);
   // Masters rest in shards; the narrow copy that is gathered from them is kept for the step.
-  if (run.zero == 1 && run.framework.gathers_once && !axes.empty() &&
+  if ((run.zero == 1 || run.zero == 2) && run.framework.gathers_once && !axes.empty() &&
       run.arithmetic != Arithmetic::kFp32) {
     StoreEntry entry = store("role:parameter");
     entry.over = axes;

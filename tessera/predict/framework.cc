@@ -10,6 +10,8 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/predict/architecture.h"
+#include "tessera/predict/machine.h"
 
 namespace tessera {
 namespace {
@@ -60,7 +62,8 @@ constexpr std::array<FrameworkRow, 22> kFrameworks = {{
      "sharded_parameters=true whole_blocks=true sequence_shard=true interleaved=true "
      "keeps_gathered=true fused_gating=true memory=reserved"},
     {"internevo", "", "megatron-core", "whole_blocks=true sequence_shard=true fused_gating=true"},
-    {"deepspeed", "", "deepspeed", "prefetch=0"},
+    // Its 16-bit gradients are reduced as they are (communication_data_type).
+    {"deepspeed", "", "deepspeed", "prefetch=0 narrow_gradients=true"},
     {"maxtext", "", "maxtext",
      "sharded_parameters=true whole_blocks=true sequence_shard=true narrow_gradients=true "
      "narrow_bf16_gradients=true fused_gating=true"},
@@ -165,11 +168,12 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kSites = 
 }};
 
 bool before_hopper(const std::string& gpu) {
-  const std::string name = lower(gpu);
-  constexpr std::array<std::string_view, 9> kNames = {"v100", "a100",  "a800", "p100", "t4",
-                                                      "rtx",  "titan", "a40",  "a10"};
-  return std::any_of(kNames.begin(), kNames.end(),
-                     [&](std::string_view part) { return name.find(part) != std::string::npos; });
+  const auto machine = find_machine(gpu);
+  return machine && machine->early;
+}
+bool runs_xla(const std::string& gpu) {
+  const auto machine = find_machine(gpu);
+  return machine && machine->xla;
 }
 
 // Of "megatron": a name that says no version; sharded states or late GPUs mean Megatron-Core.
@@ -178,15 +182,21 @@ bool is_late_megatron(const Row& row) {
          row.ep.value_or(1) > 1 || row.recompute.starts_with("selective");
 }
 
-std::string_view by_features(const Row& row) {
+std::string_view by_features(const Row& row, bool recent) {
   const std::string dtype = lower(row.dtype);
   const bool narrow =
       dtype.find("fp8") != std::string::npos || dtype.find("fp4") != std::string::npos;
   if (row.zero.value_or(0) == 3)
     return dtype == "fp16" ? "deepspeed" : narrow ? "torchtitan" : "fsdp";
+  // The frameworks of language models train no networks of images.
+  if (const auto known = find_architecture(row.model); known && takes_images(*known))
+    return row.zero.value_or(0) > 0 ? "deepspeed" : "pytorch-ddp";
   if (row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1 || row.ep.value_or(1) > 1 || narrow) {
     if (narrow) return "nemo";
-    return is_late_megatron(row) ? "megatron-core" : "megatron-lm";
+    // ZeRO beside tensor parallelism in fp16: before Megatron had a distributed optimizer.
+    const bool old = before_hopper(row.gpu) && dtype == "fp16" && row.zero.value_or(0) > 0;
+    if (old && !recent) return "megatron-deepspeed";
+    return recent || is_late_megatron(row) ? "megatron-core" : "megatron-lm";
   }
   if (row.zero.value_or(0) > 0) return before_hopper(row.gpu) ? "deepspeed" : "megatron-core";
   return before_hopper(row.gpu) ? "pytorch-ddp" : "megatron-core";
@@ -284,7 +294,7 @@ const std::vector<Framework>& all_frameworks() {
 
 namespace {
 
-Framework by_source(const Row& row, std::string& reason) {
+Framework by_source(const Row& row, bool recent, std::string& reason) {
   const std::string source = lower(row.source);
   for (const auto& [word, name, sharded] : kSources) {
     if (source.find(word) == std::string::npos) continue;
@@ -293,21 +303,21 @@ Framework by_source(const Row& row, std::string& reason) {
       if (sharded.empty()) break;
       return named(sharded);
     }
-    if (name == "megatron-lm" && is_late_megatron(row)) {
-      reason = "megatron-core by GPU, ZeRO or recompute";
+    if (name == "megatron-lm" && (recent || is_late_megatron(row))) {
+      reason = "megatron-core by model, GPU, ZeRO or recompute";
       return named("megatron-core");
     }
     return named(name);
   }
-  const std::string_view name = by_features(row);
-  reason = fmt::format("framework {} by degrees, dtype and GPU", name);
+  const std::string_view name = runs_xla(row.gpu) ? "maxtext" : by_features(row, recent);
+  reason = fmt::format("framework {} by model, degrees, dtype and GPU", name);
   return named(name);
 }
 
 }  // namespace
 
-Framework framework_of(const Row& row, std::string& reason) {
-  Framework framework = by_source(row, reason);
+Framework framework_of(const Row& row, std::string& reason, bool recent) {
+  Framework framework = by_source(row, recent, reason);
   const std::string source = lower(row.source);
   for (const auto& [word, machine] : kSites) {
     if (source.find(word) == std::string::npos) continue;

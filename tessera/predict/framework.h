@@ -54,8 +54,9 @@ struct Framework {
 };
 
 // By the row's source where its name is known, else by what the row says (degrees, ZeRO stage,
-// dtype, GPU). `reason` gets why if the source did not say.
-Framework framework_of(const Row& row, std::string& reason);
+// dtype, GPU, and whether the model is of a kind that came with frameworks of today). `reason` gets
+// why if the source did not say.
+Framework framework_of(const Row& row, std::string& reason, bool recent = false);
 
 const std::vector<Framework>& all_frameworks();
 

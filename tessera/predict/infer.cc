@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <iterator>
 
 #include "tessera/cost/style.h"
 #include "tessera/predict/infer_model.h"
@@ -52,32 +53,90 @@ Status set_arithmetic(Run& run, const Row& row) {
   replace(Arithmetic::kFp4, run.machine.fp4, Arithmetic::kFp8);
   replace(Arithmetic::kFp8, run.machine.fp8, Arithmetic::kBf16);
   replace(Arithmetic::kBf16, run.machine.bfloat16, Arithmetic::kFp16);
+  replace(Arithmetic::kFp16, run.machine.float16, Arithmetic::kBf16);
   return {};
 }
 
 // ---- degrees
 
-// Degrees of which neither is stated: the smallest tp within a node, then pp, with which the
-// model's states and one micro-batch fit.
-void choose_degrees(Run& run, bool tp_open, bool pp_open) {
-  if (!tp_open && !pp_open) return;
-  const auto replicas = [&run] {
-    run.dp = std::max<int64_t>(1, run.gpus / (run.tp * run.pp * run.cp));
-  };
+// One way to cut a run by tensors and stages.
+struct Degrees {
+  int64_t tp = 1, pp = 1;
+};
+
+// The ways that leave whole replicas, of those open: tp within a node, pp that divides the layers
+// (or what the stated replicas leave); smaller ones first.
+std::vector<Degrees> possible_degrees(const Run& run, const Row& row) {
+  const bool tp_open = !row.tp, pp_open = !row.pp;
+  std::vector<Degrees> all;
   const int64_t most_tp = tp_open ? std::min<int64_t>({8, run.gpus_a_node, run.gpus}) : run.tp;
   for (int64_t pp = run.pp; pp <= (pp_open ? run.model.layers : run.pp); ++pp) {
-    if (run.model.layers % pp != 0 && pp != run.pp) continue;
+    const bool even = run.model.layers % pp == 0 || pp == run.pp;
     for (int64_t tp = run.tp; tp <= most_tp; tp *= 2) {
-      if (run.gpus % (tp * pp * run.cp) != 0) continue;
-      run.tp = tp;
-      run.pp = pp;
-      replicas();
-      if (fits(run)) return;
+      const int64_t shared = tp * pp * run.cp;
+      if (run.gpus % shared != 0) continue;
+      if (even || (row.dp && shared * *row.dp == run.gpus)) all.push_back({tp, pp});
     }
-    if (tp_open) run.tp = 1;
   }
-  run.tp = most_tp;
-  replicas();
+  return all;
+}
+
+// Parameters of the fullest device, as large as they are without sharded states.
+double local_parameters(const Run& run) {
+  const Architecture& m = run.model;
+  const auto real = [](int64_t value) { return static_cast<double>(value); };
+  const double tables = real(m.vocab) * real(m.hidden) * (m.tied ? 1 : 2);
+  const double others = m.experts > m.top_k ? real(m.experts) / real(m.experts - m.top_k) : 1;
+  const double experts = (parameter_count(m) - active_parameter_count(m)) * others;
+  const double dense = parameter_count(m) - tables - experts;
+  return (dense / real(run.pp) + tables / real(std::min<int64_t>(run.pp, 2))) / real(run.tp) +
+         experts / real(run.pp * run.tp * std::max<int64_t>(run.ep, 1));
+}
+
+// Parameter, gradient and states in mixed precision, nothing sharded (cost-model.md section 6.1).
+constexpr double kStateBytes = 18;
+
+// The optimizer is distributed over replicas where the row is silent if frameworks do so, or if the
+// states of whole replicas could not be on any device.
+void take_usual_zero(Run& run, const Row& row) {
+  if (row.zero || run.zero > 1) return;
+  const bool needed =
+      kStateBytes * local_parameters(run) > static_cast<double>(run.machine.memory_bytes);
+  run.zero = (run.framework.sharded_state || needed) && run.dp * run.cp > 1 ? 1 : 0;
+}
+
+// Degrees that are not stated: the smallest with which the model's states and one micro-batch fit,
+// among those that leave as many replicas as are stated and whole groups of experts.
+void choose_degrees(Run& run, const Row& row) {
+  std::vector<Degrees> possible = possible_degrees(run, row);
+  const auto replicas = [&run](const Degrees& one) {
+    return run.gpus / (one.tp * one.pp * run.cp);
+  };
+  const auto keep = [&possible](const auto& wanted) {
+    std::vector<Degrees> kept;
+    std::copy_if(possible.begin(), possible.end(), std::back_inserter(kept), wanted);
+    if (!kept.empty()) possible = std::move(kept);
+  };
+  if (row.dp) keep([&](const Degrees& one) { return replicas(one) == *row.dp; });
+  keep([&](const Degrees& one) { return replicas(one) % run.ep == 0; });
+  for (const Degrees& one : possible) {
+    run.tp = one.tp;
+    run.pp = one.pp;
+    run.dp = replicas(one);
+    take_usual_zero(run, row);
+    if (fits(run)) return;
+  }
+}
+
+// Experts of a mixture over replicas where the row is silent: the fewest with which it fits.
+void choose_experts(Run& run, const Row& row) {
+  if (row.ep || run.model.form != Form::kMixture || fits(run)) return;
+  const int64_t before = run.ep;
+  while (!fits(run) && run.dp % (2 * run.ep) == 0 && run.model.experts % (2 * run.ep) == 0) {
+    run.ep *= 2;
+  }
+  if (run.ep != before)
+    run.reasons.push_back(fmt::format("ep = {}: the smallest that fits", run.ep));
 }
 
 // A run that fills no whole number of nodes takes as many GPUs of each (16 of the 18 trays of a
@@ -93,6 +152,11 @@ void place_evenly(Run& run, int64_t gpus) {
 
 Status set_degrees(Run& run, const Row& row) {
   run.gpus_a_node = row.gpus_a_node.value_or(run.machine.gpus_a_node);
+  if (run.machine.joined && run.gpus_a_node != run.machine.gpus_a_node) {
+    run.gpus_a_node = run.machine.gpus_a_node;
+    run.reasons.push_back(fmt::format("{} chips a node, not {}: those that the interconnect joins",
+                                      run.gpus_a_node, *row.gpus_a_node));
+  }
   if (!row.gpus_a_node) run.reasons.push_back(fmt::format("{} GPUs a node", run.gpus_a_node));
   if (row.gpus) place_evenly(run, *row.gpus);
   run.tp = row.tp.value_or(1);
@@ -114,8 +178,9 @@ Status set_degrees(Run& run, const Row& row) {
   }
   if (run.zero > 3)
     return invalid_input(fmt::format("expected zero from 0 to 3, found {}", run.zero));
+  run.ep = run.model.form == Form::kMixture ? row.ep.value_or(1) : 1;
   if (!row.tp || !row.pp) {
-    choose_degrees(run, !row.tp, !row.pp);
+    choose_degrees(run, row);
     run.reasons.push_back(fmt::format("tp = {}, pp = {}: the smallest that fit", run.tp, run.pp));
   }
   const int64_t shared = run.tp * run.pp * run.cp;
@@ -130,15 +195,24 @@ Status set_degrees(Run& run, const Row& row) {
     run.reasons.push_back(
         fmt::format("dp = {} = GPUs / (tp pp cp), not {} as stated", run.dp, *row.dp));
   }
-  if (!row.zero && run.framework.sharded_state && run.dp * run.cp > 1) {
-    run.zero = 1;
-    run.reasons.emplace_back("zero = 1 (distributed optimizer)");
+  take_usual_zero(run, row);
+  if (!row.zero && run.zero == 1) {
+    run.reasons.emplace_back(run.framework.sharded_state ? "zero = 1 (distributed optimizer)"
+                                                         : "zero = 1: whole states do not fit");
   }
-  run.ep = run.model.form == Form::kMixture ? row.ep.value_or(1) : 1;
+  choose_experts(run, row);
   return {};
 }
 
 // ---- batch and recompute
+
+// Frameworks that interleave come with selective recomputation and published runs of them keep to
+// it: full is not what a silent row means, even where the estimate of memory is too high.
+Recompute most_recompute(const Run& run) {
+  return run.framework.interleaved ? Recompute::kSelective : Recompute::kFull;
+}
+
+Recompute more(Recompute what) { return static_cast<Recompute>(static_cast<int>(what) + 1); }
 
 void set_recompute(Run& run, const Row& row) {
   const std::string text = run.framework.recompute_as_stated
@@ -152,12 +226,7 @@ void set_recompute(Run& run, const Row& row) {
     run.recompute = Recompute::kFull;
   } else {
     run.recompute = run.framework.recompute;
-    // Frameworks that interleave come with selective recomputation and published runs of them keep
-    // to it: full is not what a silent row means, even where the estimate of memory is too high.
-    const Recompute most = run.framework.interleaved ? Recompute::kSelective : Recompute::kFull;
-    while (run.recompute < most && !fits(run)) {
-      run.recompute = static_cast<Recompute>(static_cast<int>(run.recompute) + 1);
-    }
+    while (run.recompute < most_recompute(run) && !fits(run)) run.recompute = more(run.recompute);
     run.reasons.push_back(fmt::format("recompute {} ({})", recompute_name(run.recompute),
                                       run.recompute == run.framework.recompute
                                           ? "usual of " + run.framework.name
@@ -274,14 +343,10 @@ bool shards_sequence(const Run& run) {
 double estimated_bytes(const Run& run) {
   const Architecture& m = run.model;
   const auto real = [](int64_t value) { return static_cast<double>(value); };
-  const double tables = real(m.vocab) * real(m.hidden) * (m.tied ? 1 : 2);
-  const double experts = parameter_count(m) - active_parameter_count(m);
-  const double dense = parameter_count(m) - tables - experts;
-  const double local =
-      (dense / real(run.pp) + tables / real(std::min<int64_t>(run.pp, 2))) / real(run.tp) +
-      experts / real(run.pp * run.tp * std::max<int64_t>(run.ep, 1));
+  const double local = local_parameters(run);
   const double shards = real(run.dp * run.cp);
-  const std::array<double, 4> a_parameter = {18, 6 + 12 / shards, 2 + 16 / shards, 18 / shards};
+  const std::array<double, 4> a_parameter = {kStateBytes, 6 + 12 / shards, 2 + 16 / shards,
+                                             kStateBytes / shards};
   double bytes = local * a_parameter[static_cast<size_t>(run.zero)] + 2e9;
   const double tokens = real(run.microbatch) * real(run.seq) / real(run.cp);
   const double width = real(m.hidden), tp = real(run.tp);
@@ -302,6 +367,21 @@ double estimated_bytes(const Run& run) {
   return bytes;
 }
 
+std::optional<Lighter> lighter(const Row& row, const Run& run) {
+  Lighter out{row, ""};
+  if (!row.microbatch && run.microbatch > 1) {
+    out.row.microbatch = run.microbatch / 2;
+    out.change = fmt::format("micro-batch {}", run.microbatch / 2);
+  } else if (row.recompute.empty() && run.framework.recompute_as_stated &&
+             run.recompute < most_recompute(run)) {
+    out.row.recompute = recompute_name(more(run.recompute));
+    out.change = fmt::format("recompute {}", out.row.recompute);
+  } else {
+    return std::nullopt;
+  }
+  return out;
+}
+
 Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
   if (!row.problem.empty()) return invalid_input(row.problem);
   Run run;
@@ -313,7 +393,8 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
   std::string reason;
   TESSERA_TRY(run.machine, machine_of(row, reason));
   add(reason);
-  run.framework = framework_of(row, reason);
+  // Gated blocks came into use with the frameworks of 2023 and fused attention.
+  run.framework = framework_of(row, reason, run.model.form == Form::kLlama);
   add(reason);
   for (const FrameworkOption& option : options) {
     if (!option.framework.empty() && option.framework != run.framework.name) continue;

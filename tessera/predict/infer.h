@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,6 +48,15 @@ bool shards_sequence(const Run& run);
 // Errors: what a run cannot be without (a GPU, the number of GPUs, a model), degrees that
 // contradict each other, a model that has no builder.
 Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options = {});
+
+// The row of a run that was found to need more than its GPUs have, with the next smaller choice of
+// those that the row leaves open: half the micro-batch, then more recomputation. `change` says
+// which. Nothing where all is stated or at its least.
+struct Lighter {
+  Row row;
+  std::string change;
+};
+std::optional<Lighter> lighter(const Row& row, const Run& run);
 
 // Bytes on the fullest device, by the closed forms of cost-model.md section 6: only to choose what
 // a row leaves open. The peak that is reported is that of the simulated program.

@@ -162,7 +162,8 @@ TEST(Infer, RefusesWhatItCannotKnow) {
   EXPECT_EQ(error(row_of("Mystery", "H100-80GB", 8)),
             "the model 'Mystery' is not known, and neither layers and hidden nor parameters are "
             "stated");
-  EXPECT_EQ(error(row_of("Llama2-7B", "abacus", 8)), "the GPU 'abacus' is not known");
+  EXPECT_EQ(error(row_of("Llama2-7B", "abacus", 8)),
+            "the GPU 'abacus' is not known, did you mean 'habana'?");
   Row row = row_of("Llama2-7B", "H100-80GB", 8);
   row.tp = 3;
   EXPECT_EQ(error(row), "tp 3 pp 1 cp 1 do not divide 8 GPUs");
@@ -219,6 +220,10 @@ TEST(Images, BatchesCountImagesAndReplicasHaveStatisticsOfTheirOwn) {
   row.model = "ResNet";
   row.layers = 101;
   EXPECT_EQ(infer(row)->model.depth, 101);
+  row = row_of("ResNet-50", "H100-80GB", 8);
+  EXPECT_EQ(infer(row)->framework.name, "pytorch-ddp");
+  row.pp = 2;
+  EXPECT_EQ(infer(row)->framework.name, "pytorch-ddp") << "no framework of language models";
 }
 
 TEST(Express, SaysWhereARecipeWantsAnotherForm) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "tessera/base/result.h"
 #include "tessera/predict/row.h"
@@ -13,8 +15,19 @@ struct Machine {
   std::string preset;        // "dgx-a100"; the cluster's text is "dgx-a100:<nodes>"
   int64_t gpus_a_node = 8;   // of the preset
   int64_t memory_bytes = 0;  // of a GPU: to judge what fits before a plan exists
-  bool bfloat16 = true, fp8 = false, fp4 = false;  // arithmetic that the GPU has
+  bool float16 = true, bfloat16 = true, fp8 = false, fp4 = false;  // arithmetic that the GPU has
+  bool early = false;  // sold before 2022: runs that do not say so are of the frameworks of then
+  bool xla = false;    // its programs are XLA's
+  // A node is what the interconnect between chips joins, not a host: what a row calls a node does
+  // not count.
+  bool joined = false;
+  bool replaces = false;  // another device of about its speed, not the one that is named
 };
+
+// By the name of a device ("A100-SXM4-80GB", "8x H100 PCIe", "TPU v4", "Gaudi 2") or of a cloud's
+// instance ("p4d"), whatever case and punctuation and whatever words stand before it. The board and
+// the memory that the name tells choose among variants. Nothing: not known.
+std::optional<Machine> find_machine(std::string_view gpu);
 
 // `reason` gets what was not stated or is replaced by the nearest preset. Errors: no GPU, or one
 // that is not known.

@@ -80,9 +80,15 @@ int64_t steady_micro_batches(const Run& run) {
   return run.vpp == 1 ? 4 * run.pp : 6 * run.pp + run.micro_batches % run.pp;
 }
 
+// By so much a simulated peak may exceed the device before what the row leaves open is taken to be
+// something lighter: what the memory model is unsure of (docs/accuracy.md).
+constexpr double kSurelyTooMuch = 1.2;
+
 // A row as the simulator takes it.
 struct Case {
   Expressed expressed;
+  double capacity = 0;  // bytes of a GPU
+  std::optional<Lighter> lighter;
   int64_t further = 0;  // micro-batches that the row has and `expressed` leaves out
   std::string changes;  // of the cluster
   std::string lowering_key() const {
@@ -94,8 +100,8 @@ struct Case {
   }
 };
 
-// `whole`: with all of the row's micro-batches.
-Result<Case> case_of(const PredictJob& job, bool whole) {
+// `whole`: with all of the row's micro-batches. `said`: why the row is not the one that was asked.
+Result<Case> case_of(const PredictJob& job, bool whole, const std::string& said = "") {
   const Row& row = *job.row;
   const PredictSettings& settings = *job.settings;
   std::vector<FrameworkOption> options;
@@ -105,7 +111,10 @@ Result<Case> case_of(const PredictJob& job, bool whole) {
     options.push_back({setting.scope, setting.key.substr(kPlan.size()), setting.value});
   }
   TESSERA_TRY(Run run, infer(row, options));
+  if (!said.empty()) run.reasons.push_back(said);
   Case found;
+  found.capacity = static_cast<double>(run.machine.memory_bytes);
+  found.lighter = lighter(row, run);
   const int64_t all = run.micro_batches;
   const int64_t enough = steady_micro_batches(run);
   if (!whole && all >= 2 * enough) run.micro_batches = enough;
@@ -165,8 +174,11 @@ Prediction summary(const Case& item, const Simulation& simulation) {
   const MicroBatch each = simulation.micro_batch.value_or(MicroBatch{});
   out.step_time_s = (simulation.step_time_s + further * each.step_s) * item.expressed.step_scale;
   for (const RankResult& role : simulation.roles) {
-    out.memory_bytes =
-        std::max(out.memory_bytes, counted_bytes(role.memory, item.expressed.memory));
+    const auto largest = [&role](double& bytes, CountedMemory what) {
+      bytes = std::max(bytes, counted_bytes(role.memory, what));
+    };
+    largest(out.memory_bytes, item.expressed.memory);
+    largest(out.device_bytes, CountedMemory::kDevice);
   }
   const double device_s = simulation.device_s + further * each.device_s;
   if (device_s > 0) {
@@ -181,6 +193,16 @@ Prediction refusal(std::string reason) {
   Prediction out;
   out.reason = std::move(reason);
   return out;
+}
+
+// Why the lighter row is tried.
+std::string reason_of(const Case& item, const Prediction& found) {
+  return fmt::format("{}: else {:.0f} of {:.0f} GB", item.lighter->change, found.device_bytes / 1e9,
+                     item.capacity / 1e9);
+}
+
+bool surely_too_large(const Case& item, const Prediction& found) {
+  return item.lighter && found.device_bytes > kSurelyTooMuch * item.capacity;
 }
 
 // Prices rows one after the other. Rows whose programs are equal: lowered once, each kind of
@@ -215,27 +237,51 @@ class Pricer {
       } else {
         out_[row] = summary(item, *found->second);
       }
+      if (surely_too_large(item, out_[row])) out_[row] = price_lighter(jobs_[row], item, out_[row]);
     }
   }
 
  private:
-  // With all micro-batches.
-  Prediction price_whole(const PredictJob& job) {
-    const auto simulation = [&]() -> Result<Prediction> {
-      TESSERA_TRY(const Case item, case_of(job, true));
-      TESSERA_TRY(const auto lowering, whole_rows_.lower(item.expressed.model, item.expressed.batch,
-                                                         item.expressed.plan));
+  // By itself. `whole`: with all micro-batches.
+  Prediction price_alone(const PredictJob& job, const Case& item, bool whole,
+                         const std::string& said) {
+    const auto priced = [&]() -> Result<Prediction> {
+      TESSERA_TRY(const auto lowering,
+                  alone_.lower(item.expressed.model, item.expressed.batch, item.expressed.plan));
       Simulator simulator(*lowering);
-      TESSERA_TRY(const Simulation all, simulate_case(item, false, simulator));
-      return summary(item, all);
+      TESSERA_TRY(const Simulation found, simulate_case(item, false, simulator));
+      if (item.further > 0 && !found.micro_batch && !whole) return price_whole(job, said);
+      return summary(item, found);
     }();
-    return simulation ? *simulation : refusal(simulation.error().message);
+    return priced ? *priced : refusal(priced.error().message);
+  }
+
+  Prediction price_whole(const PredictJob& job, const std::string& said = "") {
+    const auto item = case_of(job, true, said);
+    return item ? price_alone(job, *item, true, said) : refusal(item.error().message);
+  }
+
+  // What is open is made lighter until it may fit; if nothing does, the row stays as it was taken.
+  Prediction price_lighter(const PredictJob& job, const Case& first, const Prediction& heavy) {
+    Row row = first.lighter->row;
+    std::string said = reason_of(first, heavy);
+    while (true) {
+      const PredictJob next{&row, job.settings};
+      const auto item = case_of(next, false, said);
+      if (!item) return heavy;
+      Prediction found = price_alone(next, *item, false, said);
+      if (!found.ok) return heavy;
+      if (found.device_bytes <= kSurelyTooMuch * item->capacity) return found;
+      if (!item->lighter) return heavy;
+      said += "; " + reason_of(*item, found);
+      row = Row(item->lighter->row);
+    }
   }
 
   const std::vector<PredictJob>& jobs_;
   const std::vector<std::optional<Case>>& cases_;
   std::vector<Prediction>& out_;
-  RowLowering rows_, whole_rows_;
+  RowLowering rows_, alone_;
 };
 
 }  // namespace
@@ -292,17 +338,35 @@ std::vector<Prediction> predict(const std::vector<Row>& rows, const PredictSetti
   return predict(jobs, threads, whole);
 }
 
-Result<Explained> explain(const Row& row, const PredictSettings& settings) {
-  TESSERA_TRY(Case item, case_of({&row, &settings}, true));
-  TESSERA_TRY(const auto lowering,
-              RowLowering().lower(item.expressed.model, item.expressed.batch, item.expressed.plan));
-  Simulator simulator(*lowering);
+namespace {
+
+Result<Explained> explain_case(Case item, const std::string& id, Simulator& simulator) {
   Explained out;
   TESSERA_TRY(out.simulation, simulate_case(item, true, simulator));
   out.prediction = summary(item, out.simulation);
-  out.prediction.id = row.id;
+  out.prediction.id = id;
   out.expressed = std::move(item.expressed);
   return out;
+}
+
+}  // namespace
+
+Result<Explained> explain(const Row& row, const PredictSettings& settings) {
+  std::optional<Explained> first;
+  Row taken = row;
+  std::string said;
+  while (true) {
+    TESSERA_TRY(Case item, case_of({&taken, &settings}, true, said));
+    TESSERA_TRY(const auto lowering, RowLowering().lower(item.expressed.model, item.expressed.batch,
+                                                         item.expressed.plan));
+    Simulator simulator(*lowering);
+    TESSERA_TRY(Explained found, explain_case(item, row.id, simulator));
+    if (found.prediction.device_bytes <= kSurelyTooMuch * item.capacity) return found;
+    if (!item.lighter) return first ? std::move(*first) : std::move(found);
+    said += (said.empty() ? "" : "; ") + reason_of(item, found.prediction);
+    taken = Row(item.lighter->row);
+    if (!first) first = std::move(found);
+  }
 }
 
 std::string predictions_csv(const std::vector<Prediction>& predictions) {

@@ -38,16 +38,18 @@ struct Prediction {
   double step_time_s = 0;
   // Peak of the device that has most: what the framework's log counts (CountedMemory).
   double memory_bytes = 0;
-  double uncertainty = 0;  // relative
-  std::string style;       // with what differs from its preset
-  std::string reason;      // what was inferred or replaced; if not ok, why there are no figures
+  double device_bytes = 0;  // the same with all that the device holds, context and buffers
+  double uncertainty = 0;   // relative
+  std::string style;        // with what differs from its preset
+  std::string reason;       // what was inferred or replaced; if not ok, why there are no figures
 };
 
 // By row, in their order. Rows whose programs are equal are lowered once, those that are equal in
 // all are simulated once. Many micro-batches: the step is played with as many as bring all stages
 // to work for some rounds; if the rounds are equally long (simulate/steady.h), the further ones are
-// counted, else, and if `whole`, all are played. `threads` >= 1 share the work; the result does not
-// depend on them.
+// counted, else, and if `whole`, all are played. A program that needs far more than its GPUs have
+// cannot be what has run: what the row left open is then made lighter (infer.h). `threads` >= 1
+// share the work; the result does not depend on them.
 std::vector<Prediction> predict(const std::vector<Row>& rows, const PredictSettings& settings,
                                 int threads, bool whole = false);
 

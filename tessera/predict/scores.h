@@ -16,6 +16,7 @@ struct ScoredRow {
   double predicted = 0, measured = 0;
   double predicted_memory = 0, measured_memory = 0;
   std::string id = {};
+  std::string inputs = {};  // of the predictor (floor.h)
 };
 
 struct SourceScore {

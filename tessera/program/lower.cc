@@ -48,7 +48,7 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   TESSERA_TRY(impl.analysis, analyse(*impl.graph, impl.plan));
   impl.analysis.shapes.graph = impl.graph.get();
   WalkInput input{impl.graph, &impl.plan, std::move(options.fetch)};
-  TESSERA_TRY(impl.texts, write_place_texts(input, impl.analysis));
+  impl.texts = write_place_texts(input, impl.analysis);
   for (size_t place = 0; place < impl.texts.size(); ++place) {
     PlaceText& text = impl.texts[place];
     if (const auto order = impl.order_of(PlaceId(place))) await_late(text, *order);

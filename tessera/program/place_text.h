@@ -1,6 +1,6 @@
 // Place text: the instructions of the stages at one place (the devices that they share) with
 // layouts instead of boxes, common to all its ranks. Lowering walks the graph once and writes the
-// texts of all places (walk.cc); a rank's program is the text of its place (of its places, if the
+// texts of all places (walk.h); a rank's program is the text of its place (of its places, if the
 // meshes of stages overlap) with the rank's coordinates put in (instantiate.cc). This is why
 // lowering a rank does not visit the others. Blocks are named by the number of their stage.
 #pragma once

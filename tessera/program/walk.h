@@ -1,12 +1,29 @@
 // The walk: lowering's pass over the graph, in graph order, that turns hold into need and make into
 // home (shared/lowering.md sections 2 to 4) and writes the place texts. Private to tessera/program.
 //
-//   for each op, at its stage's place, in its stage's block:
-//     need of each operand  = projection of the op's piece            -> materialise (nothing,
-//     slice, collectives, cross) made view of each output                                        ->
-//     its home: completed for its first consumer, reduced to
-//                                                                        the holder of each step,
-//                                                                        or accumulated
+//   for each op, at its stage's place, in its stage's block (walk.cc):
+//     need of each operand = projection of the op's piece
+//       -> materialise: nothing, slice, collectives, crossing; of a time loop, step by step
+//     made view of each output
+//       -> its home: completed for its first reader, reduced to the holder of each step,
+//          accumulated, or put back into what it updates
+//
+// Of the folder walk/, in the order in which one builds on those before:
+//   facts             where and when ops run, shapes, readers: what nothing changes
+//   text_writer       the texts as they are written: buffers, handles, order
+//   waits             which issue is waited for where; sends whose buffers must rest
+//   conversion_paths  the cheapest way from one layout to another, found once
+//   holds             what each place holds: homes and copies
+//   convert           writes a conversion's collectives
+//   needs             the layout in which an op wants an operand, or a reader what is made for it
+//   complete          when and how parts become complete
+//   between_places    what crosses to another place
+//   materialise       makes a tensor available as an op needs it
+//   loop_pieces, step_operands, step_outputs   time loops
+//   sums_in_place     sums that their terms write
+//   linear_parts      linear ops on parts
+//   sharded_gradients gradients that go to their shards each micro-batch, a bucket at a time
+//   bring_home        what becomes of an op's output
 //
 // Which block an op is in: with several micro-batches, ops that have the micro-batch dim run once a
 // micro-batch; ops without it run before (prologue) if they depend on no such op, else after
@@ -47,7 +64,7 @@ struct WalkInput {
 };
 // Writes every place's text. `analysis.ops` may change: a linear op that works on parts takes over
 // their layout.
-Result<std::vector<PlaceText>> write_place_texts(const WalkInput& input, Analysis& analysis);
+std::vector<PlaceText> write_place_texts(const WalkInput& input, Analysis& analysis);
 
 struct LoopOf {  // an op's time loop
   int op_dim = -1;

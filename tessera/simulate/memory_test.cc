@@ -257,6 +257,10 @@ TEST(Memory, communication_buffers_grow_with_groups_and_vanish_on_cpus) {
   EXPECT_EQ(communication_bytes(alone.programs[0], gpus), 0);
   const int64_t both = communication_bytes(two.programs[0], gpus);
   EXPECT_GT(both, 2 * 12 * 9 * (int64_t{1} << 20)) << "two rings of 12 channels, 9.2 MiB each";
+  Cluster other = gpus;  // of another maker: as ampere's
+  other.parts[0].type.device.generation = Generation::kOther;
+  other.parts[0].type.inner.kind = LinkKind::kDirect;
+  EXPECT_EQ(communication_bytes(two.programs[0], other), both);
   Cluster cpus = gpus;
   cpus.parts[0].type.device.generation = Generation::kCpu;
   EXPECT_EQ(communication_bytes(two.programs[0], cpus), 0);

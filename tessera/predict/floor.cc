@@ -1,0 +1,113 @@
+#include "tessera/predict/floor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kGroup = 4;
+
+using Rows = std::vector<const ScoredRow*>;
+
+bool counts(const ScoredRow& row) { return row.predicted > 0 && row.measured > 0; }
+
+std::map<std::string, Rows> by(const std::vector<ScoredRow>& rows, std::string ScoredRow::*key) {
+  std::map<std::string, Rows> out;
+  for (const ScoredRow& row : rows) {
+    if (counts(row)) out[row.*key].push_back(&row);
+  }
+  return out;
+}
+
+// The least sum of |p / measured - 1| for one p: convex and piecewise linear, so at a measured one.
+double least_error(const std::vector<double>& measured) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const double p : measured) {
+    double sum = 0;
+    for (const double value : measured) sum += std::abs(p / value - 1);
+    least = std::min(least, sum);
+  }
+  return least;
+}
+
+SourceFloor floor_of_source(const Rows& rows) {
+  std::map<std::string, std::vector<double>> equal;
+  for (const ScoredRow* row : rows) equal[row->inputs].push_back(row->measured);
+  SourceFloor out;
+  double sum = 0;
+  for (const auto& [inputs, measured] : equal) {
+    if (measured.size() > 1) out.repeated += static_cast<int64_t>(measured.size());
+    sum += least_error(measured);
+  }
+  out.mape = sum / static_cast<double>(rows.size());
+  return out;
+}
+
+// What a group's pairs say. `orderable`: of pairs whose inputs and measured values differ.
+struct Pairs {
+  double all = 0, orderable = 0, agreeing = 0;
+};
+Pairs pairs_of(const Rows& group) {
+  Pairs out;
+  for (size_t i = 0; i < group.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const ScoredRow &a = *group[i], &b = *group[j];
+      ++out.all;
+      if (a.inputs == b.inputs || a.measured == b.measured) continue;
+      ++out.orderable;
+      const double sign = (a.predicted - b.predicted) * (a.measured - b.measured);
+      out.agreeing += sign > 0 ? 1 : sign < 0 ? -1 : 0;
+    }
+  }
+  return out;
+}
+
+template <typename Share>
+double mean_of_groups(const std::vector<ScoredRow>& rows, const Share& share) {
+  double sum = 0;
+  int64_t groups = 0;
+  for (const auto& [name, group] : by(rows, &ScoredRow::group)) {
+    if (group.size() < kGroup) continue;
+    const Pairs pairs = pairs_of(group);
+    if (pairs.orderable == 0) continue;
+    sum += share(pairs);
+    ++groups;
+  }
+  return groups == 0 ? 0 : sum / static_cast<double>(groups);
+}
+
+}  // namespace
+
+std::string inputs_of(const Row& row) {
+  std::string out = join({row.source, row.model, row.gpu, row.recompute, row.dtype}, "|");
+  out += row.params ? fmt::format("|{}", *row.params) : "|";
+  for (const auto& size : {row.layers, row.hidden, row.heads, row.kv_heads, row.ffn, row.seq,
+                           row.vocab, row.gpus, row.gpus_a_node, row.tp, row.pp, row.vpp, row.dp,
+                           row.cp, row.ep, row.zero, row.microbatch, row.global_batch}) {
+    out += size ? fmt::format("|{}", *size) : "|";
+  }
+  return out;
+}
+
+Floor floor_of(const std::vector<ScoredRow>& rows) {
+  Floor out;
+  for (const auto& [source, of_source] : by(rows, &ScoredRow::source)) {
+    out.by_source[source] = floor_of_source(of_source);
+    out.macro += out.by_source[source].mape;
+  }
+  if (!out.by_source.empty()) out.macro /= static_cast<double>(out.by_source.size());
+  out.tau = mean_of_groups(rows, [](const Pairs& pairs) { return pairs.orderable / pairs.all; });
+  return out;
+}
+
+double tau_of_distinct(const std::vector<ScoredRow>& rows) {
+  return mean_of_groups(rows, [](const Pairs& pairs) { return pairs.agreeing / pairs.orderable; });
+}
+
+}  // namespace tessera

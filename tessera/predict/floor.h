@@ -1,0 +1,33 @@
+// The best scores that any predictor can have: rows whose every input is equal get one prediction,
+// whatever they report.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/predict/row.h"
+#include "tessera/predict/scores.h"
+
+namespace tessera {
+
+// All that a prediction of the row may depend on, in one line.
+std::string inputs_of(const Row& row);
+
+struct SourceFloor {
+  int64_t repeated = 0;  // rows that share their inputs with another row
+  double mape = 0;       // least mean |predicted / measured - 1|
+};
+struct Floor {
+  std::map<std::string, SourceFloor> by_source;
+  double macro = 0;  // plain mean over sources
+  double tau = 0;    // most, as Scores::tau counts: pairs of equal inputs cannot be ordered
+};
+// Of the rows that have both values (ScoredRow::inputs).
+Floor floor_of(const std::vector<ScoredRow>& rows);
+
+// Mean over groups of Kendall's tau of the pairs whose inputs and measured values differ.
+double tau_of_distinct(const std::vector<ScoredRow>& rows);
+
+}  // namespace tessera

@@ -1,0 +1,167 @@
+// What rows leave open: degrees, experts, sharded states, and what a run that has run must fit in.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tessera/predict/express.h"
+#include "tessera/predict/predict.h"
+
+namespace tessera {
+namespace {
+
+Row row_of(std::string model, std::string gpu, int64_t gpus) {
+  Row row;
+  row.id = "r";
+  row.source = "somebody";
+  row.model = std::move(model);
+  row.gpu = std::move(gpu);
+  row.gpus = gpus;
+  return row;
+}
+
+Run inferred(const Row& row) {
+  const auto run = infer(row);
+  EXPECT_TRUE(run) << run.error().message;
+  return run ? *run : Run();
+}
+
+bool says(const std::vector<std::string>& reasons, std::string_view part) {
+  return std::any_of(reasons.begin(), reasons.end(), [&](const std::string& reason) {
+    return reason.find(part) != std::string::npos;
+  });
+}
+
+TEST(Open, StatedReplicasLeaveTheRestToTensorsAndStages) {
+  Row row = row_of("Turing-NLG", "V100-32GB", 256);
+  row.dtype = "fp16";
+  row.tp = 4;
+  row.dp = 64;
+  row.global_batch = 512;
+  const auto run = inferred(row);
+  EXPECT_EQ(run.pp, 1);
+  EXPECT_EQ(run.dp, 64);
+  row.dp = 16;
+  EXPECT_EQ(inferred(row).pp, 4) << "256 GPUs of 16 replicas and 4 tensor ranks; 78 layers";
+  row.tp.reset();
+  row.dp = 32;
+  const auto both = inferred(row);
+  EXPECT_EQ(both.tp * both.pp, 8);
+  // No degrees give so many replicas: the GPUs count.
+  row.dp = 7;
+  EXPECT_TRUE(says(inferred(row).reasons, "not 7 as stated"));
+}
+
+TEST(Open, ExpertsLieOverWholeGroupsOfReplicas) {
+  Row row = row_of("Qwen3-30B-A3B", "H100-80GB", 64);
+  row.ep = 8;
+  row.global_batch = 512;
+  row.seq = 4096;
+  const auto run = inferred(row);
+  EXPECT_EQ(run.dp % 8, 0);
+  EXPECT_EQ(run.tp, 1);
+  EXPECT_EQ(run.ep, 8);
+}
+
+TEST(Open, SilentExpertsLieOverAsFewReplicasAsFit) {
+  Row row = row_of("Mixtral-8x7B", "H100-80GB", 64);
+  row.tp = 1;
+  row.pp = 4;
+  row.zero = 1;
+  row.seq = 2048;
+  row.microbatch = 1;
+  row.global_batch = 256;
+  const auto run = inferred(row);
+  EXPECT_GT(run.ep, 1);
+  EXPECT_TRUE(says(run.reasons, "the smallest that fits"));
+  auto fewer = run;
+  fewer.ep /= 2;
+  EXPECT_GT(estimated_bytes(fewer), 0.92 * 80e9);
+  EXPECT_LE(estimated_bytes(run), 0.92 * 80e9);
+}
+
+TEST(Open, StatesThatFitNowhereWholeAreSharded) {
+  Row row = row_of("GPT-175B", "V100-32GB", 1024);
+  row.source = "BigScience, another model";
+  row.dtype = "fp16";
+  row.tp = 8;
+  row.pp = 8;
+  row.global_batch = 1024;
+  const auto run = inferred(row);
+  EXPECT_EQ(run.zero, 1) << "18 bytes of 2.7e9 parameters, 32 GB";
+  EXPECT_TRUE(says(run.reasons, "whole states do not fit"));
+  row.gpu = "A100-80GB";
+  EXPECT_EQ(inferred(row).zero, 0);
+}
+
+TEST(Open, FrameworksAreOfTheTimeOfTheModel) {
+  const auto framework = [](const char* model, const char* dtype, std::optional<int64_t> zero) {
+    Row row = row_of(model, "A100-80GB", 64);
+    row.dtype = dtype;
+    row.tp = 8;
+    row.zero = zero;
+    row.global_batch = 64;
+    return inferred(row).framework.name;
+  };
+  EXPECT_EQ(framework("Llama2-70B", "bf16", {}), "megatron-core");
+  EXPECT_EQ(framework("GPT-39B", "fp16", {}), "megatron-lm");
+  EXPECT_EQ(framework("GPT-39B", "fp16", 1), "megatron-deepspeed");
+  EXPECT_EQ(framework("GPT-39B", "bf16", 1), "megatron-core");
+}
+
+// ZeRO-2 as ZeRO-1: masters rest in shards, gathered copies live for the step.
+TEST(Open, MastersOfZero2AreShards) {
+  Row row = row_of("GPT-13B", "A100-80GB", 16);
+  row.source = "DeepSpeed";
+  row.dtype = "fp16";
+  row.zero = 2;
+  row.tp = row.pp = 1;
+  row.microbatch = 1;
+  row.global_batch = 16;
+  const auto expressed = express(inferred(row));
+  ASSERT_TRUE(expressed) << expressed.error().message;
+  EXPECT_NE(expressed->plan.find(R"({ tensors = "role:parameter", over = "dp" })"),
+            std::string::npos)
+      << expressed->plan;
+}
+
+TEST(Open, IsMadeLighterStepByStep) {
+  Row row = row_of("Llama2-7B", "A100-80GB", 8);
+  row.source = "PyTorch FSDP";
+  row.global_batch = 64;
+  auto run = inferred(row);
+  run.microbatch = 2;
+  run.recompute = Recompute::kNone;
+  auto next = lighter(row, run);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->change, "micro-batch 1");
+  EXPECT_EQ(next->row.microbatch, 1);
+  run.microbatch = 1;
+  next = lighter(next->row, run);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->change, "recompute selective");
+  next->row.recompute = "full";
+  EXPECT_FALSE(lighter(next->row, run)) << "all is stated";
+}
+
+// The estimate leaves this run with a micro-batch whose program needs more than the GPU has.
+TEST(Open, ARunThatHasRunFits) {
+  Row row = row_of("Llama-3.2-1B", "A100-80GB", 8);
+  row.vocab = 256000;  // logits, which the estimate counts on single stages
+  row.pp = 2;
+  row.dp = 4;
+  row.global_batch = 256;
+  EXPECT_GT(inferred(row).microbatch, 1);
+  const auto predicted = predict({row}, {}, 1);
+  ASSERT_TRUE(predicted[0].ok) << predicted[0].reason;
+  EXPECT_LE(predicted[0].device_bytes, 1.2 * 80e9);
+  EXPECT_NE(predicted[0].reason.find("micro-batch 2: else "), std::string::npos)
+      << predicted[0].reason;
+  EXPECT_NE(predicted[0].reason.find(" of 80 GB"), std::string::npos) << predicted[0].reason;
+  const auto explained = explain(row, {});
+  ASSERT_TRUE(explained) << explained.error().message;
+  EXPECT_NEAR(explained->prediction.device_bytes, predicted[0].device_bytes,
+              1e-3 * predicted[0].device_bytes);
+}
+
+}  // namespace
+}  // namespace tessera

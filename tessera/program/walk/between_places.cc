@@ -1,0 +1,126 @@
+// Both sides of a crossing: blocks, landing and routes.
+#include "tessera/program/walk/between_places.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "tessera/base/check.h"
+#include "tessera/program/crossing.h"
+#include "tessera/program/walk/needs.h"
+
+namespace tessera {
+
+void BetweenPlaces::fetch(TensorId tensor, const Op& reader) {
+  const PlaceId source = facts_.made_on(tensor);
+  TESSERA_CHECK(source != facts_.place_of(reader),
+                "tensor '{}' is not held at its own place (reader '{}', block {})",
+                facts_.tensor(tensor).name, reader.path, block_name(facts_.block_of(reader)));
+  cross(tensor, source, crossing_block(tensor), reader);
+}
+
+BlockRef BetweenPlaces::crossing_block(TensorId tensor) const {
+  const OpId producer = facts_.tensor(tensor).producer;
+  if (!producer.valid()) return BlockKind::kPrologue;
+  if (facts_.sums_micro_batches(tensor)) return BlockKind::kUpdate;
+  return facts_.block_of(facts_.graph().op(producer));
+}
+
+void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const Op& reader) {
+  const Site there{source, block, reader.id};
+  const PlaceId place = facts_.place_of(reader);
+  const Mesh &mesh = facts_.mesh(place), &source_mesh = facts_.mesh(source);
+  const Held* hold = holds_.best(source, tensor, block, nullptr);
+  TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere at place {}",
+                facts_.tensor(tensor).name, source.value);
+  Held from = *hold;
+  if (!from.region.layout->complete()) {
+    const Layout need = need_of(facts_, reader, operand_index(facts_.graph(), reader, tensor));
+    from = completion_.complete(there, tensor, from, translate(need, mesh, source_mesh));
+  }
+  waits_.settle(there, from.pending);
+  const Layout landing =
+      landing_layout(facts_, tensor, reader, translate(from.region.layout, source_mesh, mesh));
+  const BlockRef arrives = block.once() ? block : first_reading_block(block.kind, tensor, reader);
+  const Site here{place, arrives, reader.id};
+  Held to;
+  to.region = {landing, std::nullopt};
+  if (lands_shared(facts_.plan().plan.resharding, source_mesh, mesh))
+    to.region.layout = shared_landing(landing, mesh, facts_.shape(tensor));
+  to.buffer = writer_.new_buffer(place, tensor, "recv", to.region);
+  to.block = arrives;
+  to.pending = writer_.new_handle();
+  send(there, here, tensor, from, to);
+  // Blocks are not walked in the order in which the place runs them.
+  if (facts_.block_of(reader) != arrives && !block.once()) waits_.settle(here, to.pending);
+  holds_.set_home(place, tensor, converter_.convert(here, tensor, to, landing));
+}
+
+// Both sides of a crossing.
+void BetweenPlaces::send(const Site& from_site, const Site& to_site, TensorId tensor,
+                         const Held& from, const Held& to) {
+  TextCross receiving;
+  receiving.from_place = from_site.place;
+  receiving.to_place = to_site.place;
+  receiving.tensor = tensor;
+  receiving.tag = writer_.new_tag();
+  receiving.from = from.view();
+  receiving.to = to.view();
+  receiving.routes =
+      find_routes(tensor, from_site.place, to_site.place, from.region.layout, to.region.layout);
+  receiving.handle = to.pending;
+  waits_.issued(to_site, receiving.handle);
+  TextCross sending = receiving;
+  sending.sends = true;
+  sending.handle = writer_.new_handle();
+  waits_.sent(from_site, sending.handle, from.buffer);
+  // A rank at both places copies where it receives. In one block, what the sender does for the
+  // crossing (waits, copies from other tiers) must come before that.
+  const bool copies = to_site.block == from_site.block &&
+                      share_ranks(facts_.mesh(from_site.place), facts_.mesh(to_site.place));
+  if (copies) writer_.emit(from_site, sending);
+  writer_.emit(to_site, std::move(receiving));
+  if (!copies) writer_.emit(from_site, std::move(sending));
+}
+
+// Of the blocks of this kind at the place that read the tensor, the first in the place's order;
+// the reader's own if there is none.
+BlockRef BetweenPlaces::first_reading_block(BlockKind kind, TensorId tensor,
+                                            const Op& first) const {
+  const PlaceId place = facts_.place_of(first);
+  std::set<int32_t> stages;
+  for (OpId reader : facts_.readers(tensor)) {
+    const Op& op = facts_.graph().op(reader);
+    if (facts_.place_of(op) == place) stages.insert(facts_.op_plan(op).stage.value);
+  }
+  const auto run_kind = kind == BlockKind::kForward ? BlockRun::kForward : BlockRun::kBackward;
+  for (const BlockRun& run : schedule_of(place)) {
+    const auto stage = static_cast<int32_t>(run.stage);
+    if (run.kind == run_kind && stages.contains(stage)) return {kind, stage};
+  }
+  return facts_.block_of(first);
+}
+
+// The order of the first row that has the place.
+const std::vector<BlockRun>& BetweenPlaces::schedule_of(PlaceId place) const {
+  const ResolvedPlan& plan = facts_.plan();
+  size_t row = 0;
+  while (std::find(plan.rows[row].begin(), plan.rows[row].end(), place) == plan.rows[row].end())
+    ++row;
+  return plan.schedule[row];
+}
+
+std::shared_ptr<const CrossRoutes> BetweenPlaces::find_routes(TensorId tensor, PlaceId source,
+                                                              PlaceId place, const Layout& from,
+                                                              const Layout& to) {
+  const std::vector<int64_t>& shape = facts_.shape(tensor);
+  const auto key = std::make_tuple(source, place, shape, from, to);
+  auto it = routes_.find(key);
+  if (it == routes_.end()) {
+    it = routes_.emplace(key, plan_routes(facts_.mesh(source), from, facts_.mesh(place), to, shape))
+             .first;
+  }
+  return it->second;
+}
+
+}  // namespace tessera

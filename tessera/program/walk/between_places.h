@@ -1,0 +1,51 @@
+// What crosses to another place: a send there, a receipt here, and the layout in which it lands.
+// Private to tessera/program.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "tessera/program/walk/complete.h"
+
+namespace tessera {
+
+class BetweenPlaces {
+ public:
+  BetweenPlaces(const Facts& facts, TextWriter& writer, Waits& waits, Holds& holds,
+                Converter& converter, Completion& completion)
+      : facts_(facts),
+        writer_(writer),
+        waits_(waits),
+        holds_(holds),
+        converter_(converter),
+        completion_(completion) {}
+
+  // The tensor, which the block of place `source` holds, to the reader's place, where it gets a
+  // home.
+  void cross(TensorId tensor, PlaceId source, BlockRef block, const Op& reader);
+  // The same from where it is made.
+  void fetch(TensorId tensor, const Op& reader);
+
+ private:
+  BlockRef crossing_block(TensorId tensor) const;
+  BlockRef first_reading_block(BlockKind kind, TensorId tensor, const Op& first) const;
+  const std::vector<BlockRun>& schedule_of(PlaceId place) const;
+  std::shared_ptr<const CrossRoutes> find_routes(TensorId tensor, PlaceId source, PlaceId place,
+                                                 const Layout& from, const Layout& to);
+  void send(const Site& from_site, const Site& to_site, TensorId tensor, const Held& from,
+            const Held& to);
+
+  const Facts& facts_;
+  TextWriter& writer_;
+  Waits& waits_;
+  Holds& holds_;
+  Converter& converter_;
+  Completion& completion_;
+  std::map<std::tuple<PlaceId, PlaceId, std::vector<int64_t>, Layout, Layout>,
+           std::shared_ptr<const CrossRoutes>>
+      routes_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,46 @@
+// What becomes of an op's output once it is made.
+#include "tessera/program/walk/bring_home.h"
+
+#include <set>
+
+namespace tessera {
+
+void BringHome::produced(const Op& op, TensorId tensor, const Held& made) {
+  if (facts_.tensor(tensor).update_of.valid()) return put_back(op, tensor, made);
+  const PlaceId place = facts_.place_of(op);
+  const bool summed = facts_.sums_micro_batches(tensor);
+  holds_.set_home(place, tensor, made);
+  if (summed) sharded_.scatter_each_time(op, tensor);
+  const Op* reader = facts_.first_reader(tensor);
+  if (reader == nullptr) return;
+  if (const auto early = completion_.complete_early(op, tensor, *reader))
+    sharded_.leave_backward(early->site, tensor, early->parts, early->done);
+  if (!summed) send_to_readers(op, tensor);
+}
+
+void BringHome::send_to_readers(const Op& op, TensorId tensor) {
+  const PlaceId place = facts_.place_of(op);
+  std::set<PlaceId> sent;
+  for (OpId id : facts_.readers(tensor)) {
+    const Op& reader = facts_.graph().op(id);
+    const PlaceId there = facts_.place_of(reader);
+    if (there == place || !sent.insert(there).second) continue;
+    if (holds_.home(there, tensor) != nullptr) continue;
+    between_.cross(tensor, place, facts_.block_of(op), reader);
+  }
+}
+
+// The new value of a tensor at rest, made in the update op's layout inside its own buffer, back
+// to its home layout.
+void BringHome::put_back(const Op& op, TensorId tensor, const Held& made) {
+  Site site = facts_.site(op);
+  const Held home = *holds_.home(site.place, facts_.tensor(tensor).update_of);
+  if (made.region.layout == home.region.layout) return;
+  site.block = BlockKind::kUpdate;
+  const Held back = converter_.convert(site, tensor, made, home.region.layout, home.buffer);
+  if (back.buffer == home.buffer) return;
+  waits_.settle(site, back.pending);
+  writer_.emit(site, TextCopy{tensor, back.view(), home.view(), Write::kSet});
+}
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+// Make -> home: what becomes of an op's output: sent to its readers at other places, completed,
+// scattered to its shards, or put back into the tensor that it updates. Private to tessera/program.
+#pragma once
+
+#include "tessera/program/walk/between_places.h"
+#include "tessera/program/walk/sharded_gradients.h"
+
+namespace tessera {
+
+class BringHome {
+ public:
+  BringHome(const Facts& facts, TextWriter& writer, Waits& waits, Holds& holds,
+            Converter& converter, Completion& completion, BetweenPlaces& between,
+            ShardedGradients& sharded)
+      : facts_(facts),
+        writer_(writer),
+        waits_(waits),
+        holds_(holds),
+        converter_(converter),
+        completion_(completion),
+        between_(between),
+        sharded_(sharded) {}
+
+  void produced(const Op& op, TensorId tensor, const Held& made);
+
+ private:
+  void put_back(const Op& op, TensorId tensor, const Held& made);
+  void send_to_readers(const Op& op, TensorId tensor);
+
+  const Facts& facts_;
+  TextWriter& writer_;
+  Waits& waits_;
+  Holds& holds_;
+  Converter& converter_;
+  Completion& completion_;
+  BetweenPlaces& between_;
+  ShardedGradients& sharded_;
+};
+
+}  // namespace tessera

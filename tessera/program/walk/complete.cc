@@ -1,0 +1,80 @@
+// Completion of parts: at once, or begun for a reader in a later block.
+#include "tessera/program/walk/complete.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/graph/kinds.h"
+#include "tessera/program/walk/needs.h"
+
+namespace tessera {
+
+Held Completion::complete(const Site& site, TensorId tensor, const Held& from,
+                          const std::optional<Layout>& wanted) {
+  Layout target = from.region.layout;
+  target.partial.clear();
+  target = normalise(std::move(target), facts_.mesh(site.place), facts_.shape(tensor));
+  if (wanted && wanted->complete()) target = *wanted;
+  Held done = converter_.convert(site, tensor, from, target);
+  holds_.set_home(site.place, tensor, done);
+  return done;
+}
+
+std::optional<Completion::Early> Completion::complete_early(const Op& op, TensorId tensor,
+                                                            const Op& reader) {
+  Site site = facts_.site(op);
+  site.cause = reader.id;
+  const bool summed = facts_.sums_micro_batches(tensor);
+  const Held made = *holds_.home(site.place, tensor);
+  if (made.region.layout->complete()) return std::nullopt;
+  const KindInfo* kind = find_kind(reader.kind);
+  const bool takes_parts =
+      kind != nullptr && is_linear(reader) && facts_.place_of(reader) == site.place;
+  if (takes_parts && !(summed && scales_alone(reader))) return std::nullopt;
+  const bool later = facts_.block_of(reader).kind == BlockKind::kUpdate;
+  if (summed && !later) return std::nullopt;
+  const auto target = destination(facts_, tensor, site.place, made.region.layout);
+  if (takes_parts && collectives_to(site.place, tensor, made, target) != 1) return std::nullopt;
+  if (summed) site.when = When::kLast;
+  Held done = later ? begin(site, tensor, made, target) : complete(site, tensor, made, target);
+  return Early{made, std::move(done), site};
+}
+
+// The first collective of a completion, for a reader in a later block that makes the others: this
+// block would wait between two.
+Held Completion::begin(const Site& site, TensorId tensor, const Held& made,
+                       const std::optional<Layout>& target) {
+  if (collectives_to(site.place, tensor, made, target) <= 1)
+    return complete(site, tensor, made, target);
+  const auto& path = paths_.find(site.place, tensor, made.region.layout, *target);
+  const auto first =
+      std::find_if(path.begin(), path.end(), [](const auto& step) { return !step.slice; });
+  Held begun = converter_.convert(site, tensor, made, first->to);
+  holds_.set_home(site.place, tensor, begun);
+  return begun;
+}
+
+// How many collectives complete it, one after the other. Between two a block would wait.
+int64_t Completion::collectives_to(PlaceId place, TensorId tensor, const Held& made,
+                                   const std::optional<Layout>& target) {
+  if (!target || !target->complete()) return 1;
+  const auto& path = paths_.find(place, tensor, made.region.layout, *target);
+  return std::count_if(path.begin(), path.end(), [](const auto& step) { return !step.slice; });
+}
+
+// Is the op, once a step, one of a chain of linear ops of one operand in one dtype at whose end
+// no other operand is added? Then completing its operand moves as many bytes as completing what
+// comes of it, but can begin in the last backward pass.
+bool Completion::scales_alone(const Op& op) const {
+  const PlaceId place = facts_.place_of(op);
+  const Op* at = &op;
+  while (at != nullptr && is_linear(*at) && facts_.place_of(*at) == place) {
+    if (at->inputs.size() != 1 || at->outputs.size() != 1) return false;
+    const Tensor &from = facts_.tensor(at->inputs[0]), &to = facts_.tensor(at->outputs[0]);
+    if (from.dtype != to.dtype || facts_.block_of(*at).kind != BlockKind::kUpdate) return false;
+    at = facts_.first_reader(at->outputs[0]);
+  }
+  return true;
+}
+
+}  // namespace tessera

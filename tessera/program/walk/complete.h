@@ -1,0 +1,43 @@
+// Parts of a sum become complete: when, in which layout, and by how many collectives. The
+// completed value becomes the tensor's home (docs/adr/0009). Private to tessera/program.
+#pragma once
+
+#include <optional>
+
+#include "tessera/program/walk/convert.h"
+
+namespace tessera {
+
+class Completion {
+ public:
+  Completion(const Facts& facts, ConversionPaths& paths, Holds& holds, Converter& converter)
+      : facts_(facts), paths_(paths), holds_(holds), converter_(converter) {}
+
+  // Parts -> a complete home: as wanted if that is given and complete, else whole over the partial
+  // axes.
+  Held complete(const Site& site, TensorId tensor, const Held& from,
+                const std::optional<Layout>& wanted);
+
+  struct Early {
+    Held parts, done;
+    Site site;
+  };
+  // Completes what the op has made, which `reader` reads first, as soon as it exists, in the layout
+  // that its reader wants, unless that reader is linear and may take parts as they are. Sums over
+  // micro-batches: in the last run of the block. None: it is complete, or left as it is.
+  std::optional<Early> complete_early(const Op& op, TensorId tensor, const Op& reader);
+
+ private:
+  Held begin(const Site& site, TensorId tensor, const Held& made,
+             const std::optional<Layout>& target);
+  int64_t collectives_to(PlaceId place, TensorId tensor, const Held& made,
+                         const std::optional<Layout>& target);
+  bool scales_alone(const Op& op) const;
+
+  const Facts& facts_;
+  ConversionPaths& paths_;
+  Holds& holds_;
+  Converter& converter_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// How a tensor gets from one layout into another at a place: the cheapest path, found once.
+// Private to tessera/program.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "tessera/program/walk/facts.h"
+
+namespace tessera {
+
+class ConversionPaths {
+ public:
+  explicit ConversionPaths(const Facts& facts) : facts_(facts) {}
+
+  // The reference stays valid.
+  const std::vector<ConversionStep>& find(PlaceId place, TensorId tensor, const Layout& from,
+                                          const Layout& to);
+  // 0 if they are equal.
+  double cost(PlaceId place, TensorId tensor, const Layout& from, const Layout& to);
+
+ private:
+  const Facts& facts_;
+  std::map<std::tuple<PlaceId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>,
+           std::less<>>
+      paths_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// Writes the collectives that turn a layout into another. Private to tessera/program.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tessera/program/walk/holds.h"
+#include "tessera/program/walk/waits.h"
+
+namespace tessera {
+
+class Converter {
+ public:
+  Converter(const Facts& facts, ConversionPaths& paths, TextWriter& writer, Waits& waits)
+      : facts_(facts), paths_(paths), writer_(writer), waits_(waits) {}
+
+  // All steps of a conversion, the last one issued and not waited for; `into`: the buffer for its
+  // result (-1: one of its own). Slices are free: they may leave the buffer as it is.
+  Held convert(const Site& site, TensorId tensor, Held from, const Layout& to, int into = -1);
+
+ private:
+  const std::optional<Compression>& compression(TensorId tensor, CollectiveKind kind) const;
+  std::optional<Compression> step_compression(TensorId tensor,
+                                              const std::vector<ConversionStep>& path,
+                                              size_t i) const;
+  std::vector<ConversionStep> apart(PlaceId place, TensorId tensor, Combiner combiner,
+                                    const std::vector<ConversionStep>& path) const;
+
+  const Facts& facts_;
+  ConversionPaths& paths_;
+  TextWriter& writer_;
+  Waits& waits_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,22 @@
+// Facts of the walk: what takes more than a line to answer.
+#include "tessera/program/walk/facts.h"
+
+namespace tessera {
+
+Facts::Facts(const Graph& graph, const ResolvedPlan& plan, const Analysis& analysis)
+    : graph_(graph), plan_(plan), analysis_(analysis) {
+  shapes_.reserve(graph.tensors().size());
+  for (const Tensor& tensor : graph.tensors()) shapes_.push_back(analysis.shapes.shape(tensor.id));
+}
+
+const Op* Facts::first_reader(TensorId id) const {
+  const std::vector<OpId>& all = readers(id);
+  return all.empty() ? nullptr : &graph_.op(all.front());
+}
+
+PlaceId Facts::made_on(TensorId id) const {
+  const OpId producer = tensor(id).producer;
+  return producer.valid() ? place_of(graph_.op(producer)) : analysis_.home_place[id.index()];
+}
+
+}  // namespace tessera

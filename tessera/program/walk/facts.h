@@ -1,0 +1,54 @@
+// What every step of the walk asks and none changes: where and when an op runs, shapes as blocks
+// see them, who makes and who reads a tensor. Private to tessera/program.
+#pragma once
+
+#include <vector>
+
+#include "tessera/program/place_text.h"
+#include "tessera/program/walk.h"
+
+namespace tessera {
+
+// Where instructions are written, and for which op.
+struct Site {
+  PlaceId place;
+  BlockRef block;
+  OpId cause;
+  When when = When::kAlways;
+};
+
+// Refers to the graph, the plan and the analysis, which outlive it. One thing changes meanwhile:
+// the splits of a linear op that works on parts become those of their layout (linear_parts.h).
+class Facts {
+ public:
+  Facts(const Graph& graph, const ResolvedPlan& plan, const Analysis& analysis);
+
+  const Graph& graph() const { return graph_; }
+  const ResolvedPlan& plan() const { return plan_; }
+  const Analysis& analysis() const { return analysis_; }
+  bool one_micro_batch() const { return analysis_.shapes.micro_batches == 1; }
+
+  const Mesh& mesh(PlaceId place) const { return plan_.places[place.index()].mesh; }
+  const OpPlan& op_plan(const Op& op) const { return analysis_.ops[op.id.index()]; }
+  PlaceId place_of(const Op& op) const { return plan_.place_of(op_plan(op).stage); }
+  BlockRef block_of(const Op& op) const { return analysis_.blocks[op.id.index()]; }
+  Site site(const Op& op) const { return {place_of(op), block_of(op), op.id}; }
+
+  const Tensor& tensor(TensorId id) const { return graph_.tensor(id); }
+  const std::vector<int64_t>& shape(TensorId id) const { return shapes_[id.index()]; }
+  const TensorPlan& tensor_plan(TensorId id) const { return plan_.tensors[id.index()]; }
+  const std::vector<OpId>& readers(TensorId id) const { return analysis_.consumers[id.index()]; }
+  const Op* first_reader(TensorId id) const;  // null: nobody reads it
+  // The place of its producer; where it rests if it has none.
+  PlaceId made_on(TensorId id) const;
+  // Each micro-batch makes a term; their sum is what counts.
+  bool sums_micro_batches(TensorId id) const { return analysis_.sums_micro_batches(graph_, id); }
+
+ private:
+  const Graph& graph_;
+  const ResolvedPlan& plan_;
+  const Analysis& analysis_;
+  std::vector<std::vector<int64_t>> shapes_;  // by tensor
+};
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// What each place holds: of every tensor its home, where later readers look for it, and copies in
+// other layouts that are good for a block. Private to tessera/program.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "tessera/program/walk/conversion_paths.h"
+
+namespace tessera {
+
+// A value of a tensor at a place: a region of a buffer, perhaps still on its way.
+struct Held {
+  int buffer = -1;
+  Region region;
+  int pending = -1;                      // handle to wait for before use
+  BlockRef block = BlockKind::kForward;  // where it is made
+  TextView view() const { return {buffer, region}; }
+};
+
+class Holds {
+ public:
+  Holds(const Facts& facts, ConversionPaths& paths);
+
+  const std::map<TensorId, Held>& homes(PlaceId place) const { return at(place).home; }
+  const Held* home(PlaceId place, TensorId tensor) const;  // null: it has none there
+  void set_home(PlaceId place, TensorId tensor, Held held) {
+    places_[place.index()].home[tensor] = std::move(held);
+  }
+  void add_copy(PlaceId place, BlockRef block, TensorId tensor, Held held) {
+    places_[place.index()].copies[{block, tensor}].push_back(std::move(held));
+  }
+
+  // Of what the block may use, that which is best suited to become `need` (null: any); null: the
+  // place does not hold the tensor. Valid until a copy is added.
+  const Held* best(PlaceId place, TensorId tensor, BlockRef block, const Layout* need) const;
+
+ private:
+  struct AtPlace {
+    std::map<TensorId, Held> home;
+    std::map<std::pair<BlockRef, TensorId>, std::vector<Held>> copies;
+  };
+  const AtPlace& at(PlaceId place) const { return places_[place.index()]; }
+
+  const Facts& facts_;
+  ConversionPaths& paths_;
+  std::vector<AtPlace> places_;
+};
+
+}  // namespace tessera

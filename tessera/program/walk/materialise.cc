@@ -1,0 +1,69 @@
+// Hold -> need for one operand: brought, loaded or converted.
+#include "tessera/program/walk/materialise.h"
+
+#include "tessera/base/check.h"
+
+namespace tessera {
+
+Held Materialiser::materialise(const Op& reader, TensorId tensor, const Layout& need) {
+  Site site = facts_.site(reader);
+  if (facts_.tensor(tensor).role == Role::kInput) return load(site, tensor, need);
+  bring(reader, tensor);
+  const Held* hold = holds_.best(site.place, tensor, site.block, &need);
+  TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere", facts_.tensor(tensor).name);
+  if (hold->region.layout == need) return *hold;
+  const bool completes = !hold->region.layout->complete() && need.complete();
+  if (made_once_a_step(tensor) && facts_.tensor_plan(tensor).keep == Keep::kStep &&
+      site.block != BlockKind::kUpdate) {
+    site.block = BlockKind::kPrologue;
+  }
+  Held converted = converter_.convert(site, tensor, *hold, need);
+  if (completes) {
+    holds_.set_home(site.place, tensor, converted);  // the parts are of no further use
+  } else {
+    holds_.add_copy(site.place, site.block, tensor, converted);
+  }
+  return converted;
+}
+
+const Layout& Materialiser::held_layout(const Op& reader, TensorId tensor) {
+  bring(reader, tensor);
+  const Site site = facts_.site(reader);
+  return holds_.best(site.place, tensor, site.block, nullptr)->region.layout;
+}
+
+void Materialiser::bring(const Op& reader, TensorId tensor) {
+  const Site site = facts_.site(reader);
+  if (holds_.best(site.place, tensor, site.block, nullptr) == nullptr)
+    between_.fetch(tensor, reader);
+}
+
+// What rests, or is made of it once a step (the narrow copy of a parameter).
+bool Materialiser::made_once_a_step(TensorId tensor) const {
+  const OpId producer = facts_.tensor(tensor).producer;
+  return !producer.valid() ||
+         facts_.block_of(facts_.graph().op(producer)) == BlockRef(BlockKind::kPrologue);
+}
+
+Held Materialiser::load(const Site& site, TensorId tensor, const Layout& need) {
+  std::vector<Held>& loads = loads_[site.place.index()][tensor];
+  for (const Held& held : loads) {
+    if (held.region.layout == need && seen(held.block, site.block)) return held;
+  }
+  Held held;
+  held.region = {need, std::nullopt};
+  held.buffer = writer_.new_buffer(site.place, tensor, loads.empty() ? "" : "load", held.region);
+  held.block = site.block;
+  writer_.emit(site, TextLoad{tensor, held.view()});
+  loads.push_back(held);
+  return held;
+}
+
+// Has what `made` made been made for sure when `used` runs, of the same micro-batch?
+bool Materialiser::seen(BlockRef made, BlockRef used) const {
+  if (made == used || made.kind == BlockKind::kPrologue) return true;
+  if (used.kind == BlockKind::kUpdate) return facts_.one_micro_batch();
+  return made.chunk == used.chunk && made.kind < used.kind;
+}
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+// Hold -> need: makes a tensor available at an op's place in the layout that the op needs, by what
+// is missing for it: a crossing from another place, a conversion, a load. Private to
+// tessera/program.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "tessera/program/walk/between_places.h"
+
+namespace tessera {
+
+class Materialiser {
+ public:
+  Materialiser(const Facts& facts, TextWriter& writer, Holds& holds, Converter& converter,
+               BetweenPlaces& between)
+      : facts_(facts),
+        writer_(writer),
+        holds_(holds),
+        converter_(converter),
+        between_(between),
+        loads_(writer.places()) {}
+
+  // Issued, not waited for.
+  Held materialise(const Op& reader, TensorId tensor, const Layout& need);
+  // The layout of a tensor, no input of the step, at the reader's place, in whatever it is there;
+  // it crosses if it is not there yet.
+  const Layout& held_layout(const Op& reader, TensorId tensor);
+
+ private:
+  void bring(const Op& reader, TensorId tensor);
+  Held load(const Site& site, TensorId tensor, const Layout& need);
+  bool seen(BlockRef made, BlockRef used) const;
+  bool made_once_a_step(TensorId tensor) const;
+
+  const Facts& facts_;
+  TextWriter& writer_;
+  Holds& holds_;
+  Converter& converter_;
+  BetweenPlaces& between_;
+  std::vector<std::map<TensorId, std::vector<Held>>> loads_;  // by place
+};
+
+}  // namespace tessera

@@ -1,0 +1,81 @@
+// Parts of gradients on their way to their shards, a bucket behind the next.
+#include "tessera/program/walk/sharded_gradients.h"
+
+#include <utility>
+
+namespace tessera {
+
+bool ShardedGradients::rests_sharded(TensorId gradient) const {
+  return !facts_.tensor_plan(gradient).over.empty() &&
+         facts_.graph().is_parameter_gradient(gradient);
+}
+
+void ShardedGradients::scatter_each_time(const Op& op, TensorId tensor) {
+  const Site site = facts_.site(op);
+  const Held made = *holds_.home(site.place, tensor);
+  if (!rests_sharded(tensor) || made.region.layout->complete()) return;
+  set_instead_of_add(site, made.buffer);
+  const Layout& rest = facts_.analysis().homes[tensor.index()];
+  const Held moved = converter_.convert(site, tensor, made, rest);
+  Held home;
+  home.region = {rest, std::nullopt};
+  home.buffer = writer_.new_buffer(site.place, tensor, "sum", home.region);
+  writer_.buffer(site.place, home.buffer).accumulates = true;
+  home.block = site.block;
+  leave(made, {moved, TextCopy{tensor, moved.view(), home.view(), Write::kAddExceptFirst}, site});
+  holds_.set_home(site.place, tensor, home);
+}
+
+// The parts of this micro-batch alone.
+void ShardedGradients::set_instead_of_add(const Site& site, int buffer) {
+  writer_.buffer(site.place, buffer).accumulates = false;
+  for (TextInstruction& instruction : writer_.text(site.place).blocks[site.block]) {
+    if (auto* compute = std::get_if<TextCompute>(&instruction.body)) {
+      for (TextOutput& output : compute->outputs) {
+        if (output.view.buffer == buffer && output.write == Write::kAddExceptFirst)
+          output.write = Write::kSet;
+      }
+    } else if (auto* copy = std::get_if<TextCopy>(&instruction.body)) {
+      if (copy->to.buffer == buffer) copy->write = Write::kSet;
+    }
+  }
+}
+
+void ShardedGradients::leave_backward(const Site& site, TensorId tensor, const Held& made,
+                                      const Held& moved) {
+  const BlockKind kind = site.block.kind;
+  const bool backward = kind == BlockKind::kBackward || kind == BlockKind::kWeight;
+  if (backward && rests_sharded(tensor)) leave(made, {moved, std::nullopt, site});
+}
+
+void ShardedGradients::leave(const Held& made, Leaving leaving) {
+  const PlaceId place = leaving.site.place;
+  const Mesh& mesh = facts_.mesh(place);
+  UnderWay& under_way = under_way_[place.index()][leaving.site.block];
+  const TextBuffer& parts = writer_.buffer(place, made.buffer);
+  const std::vector<int64_t> origin(mesh.axes.size(), 0);
+  under_way.bytes += evaluate(parts.region, mesh, facts_.shape(parts.tensor), origin).volume() *
+                     dtype_bytes(parts.dtype);
+  under_way.parts.push_back(std::move(leaving));
+  if (under_way.bytes < facts_.plan().plan.bucket_bytes) return;
+  under_way.bytes = 0;
+  let_arrive(std::exchange(under_way.before, std::exchange(under_way.parts, {})));
+}
+
+void ShardedGradients::let_arrive(const std::vector<Leaving>& parts) {
+  for (const Leaving& leaving : parts) {
+    waits_.settle(leaving.site, leaving.moved.pending);
+    if (leaving.add) writer_.emit(leaving.site, *leaving.add);
+  }
+}
+
+void ShardedGradients::finish() {
+  for (auto& blocks : under_way_) {
+    for (auto& [block, under_way] : blocks) {
+      let_arrive(std::exchange(under_way.before, {}));
+      let_arrive(std::exchange(under_way.parts, {}));
+    }
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,139 @@
+// Operands of the steps of a time loop: where each step's piece comes from.
+#include "tessera/program/walk/step_operands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/program/walk/loop_pieces.h"
+#include "tessera/program/walk/needs.h"
+
+namespace tessera {
+namespace {
+
+// Readers of the same pieces (query, key and value products) share what was fetched if they are
+// near each other; farther apart the memory is worth more than the transfer.
+constexpr int kNearOps = 16;
+
+Region step_region(const SteppedOperand& stepped, int64_t step) {
+  Region region{stepped.need, stepped.piece};
+  region.piece.own().step = step;
+  return region;
+}
+
+}  // namespace
+
+SteppedOperand StepOperands::prepare(const Op& op, size_t operand) {
+  const Mesh& mesh = facts_.mesh(facts_.place_of(op));
+  SteppedOperand out;
+  out.need = need_of(facts_, op, operand);
+  out.piece = step_piece(op, facts_.op_plan(op), op.annotation.inputs[operand], mesh, 0);
+  if (out.piece) leave_out_masked(facts_, op, *out.piece);
+  Layout target = out.need;
+  const TensorId tensor = op.inputs[operand];
+  if (out.piece && facts_.tensor(tensor).role != Role::kInput) {
+    target = staged_layout(out.need, *out.piece, materialiser_.held_layout(op, tensor), mesh,
+                           facts_.shape(tensor));
+    const size_t d = out.piece->dim;
+    out.axes.assign(
+        target.shards[d].begin() + static_cast<std::ptrdiff_t>(out.need.shards[d].size()),
+        target.shards[d].end());
+  }
+  if (!out.axes.empty()) out.known = fetched_before(op, tensor, out);
+  if (out.known != nullptr) {
+    out.known->last_reader = op.id;
+  } else {
+    out.staged = materialiser_.materialise(op, tensor, target);
+  }
+  return out;
+}
+
+FetchedSteps* StepOperands::fetched_before(const Op& op, TensorId tensor,
+                                           const SteppedOperand& stepped) {
+  std::list<FetchedSteps>& fetched = fetched_[facts_.place_of(op).index()];
+  std::erase_if(fetched, [&](const FetchedSteps& steps) {
+    return steps.block != facts_.block_of(op) || steps.last_reader.value + kNearOps < op.id.value;
+  });
+  const auto it = std::find_if(fetched.begin(), fetched.end(), [&](const FetchedSteps& steps) {
+    return steps.tensor == tensor && steps.region == Region{stepped.need, stepped.piece} &&
+           steps.axes == stepped.axes;
+  });
+  return it == fetched.end() ? nullptr : &*it;
+}
+
+// Aligned: every rank of the axis takes the same piece from its holder. Rotated by this axis: the
+// neighbour had the piece in the step before, so pieces travel around a ring. Nested: inner rings
+// start from what the neighbour on the outer axes had when its inner ring started.
+void StepOperands::fetch(const Op& op, size_t operand, SteppedOperand& stepped, int64_t step) {
+  std::vector<Held>& by_step = stepped.by_step;
+  if (stepped.known != nullptr) {
+    by_step.push_back(stepped.known->by_step[static_cast<size_t>(step)]);
+    return;
+  }
+  if (!stepped.piece || stepped.axes.empty()) {
+    Held held = stepped.staged;
+    if (stepped.piece) held.region = step_region(stepped, step);
+    by_step.push_back(std::move(held));
+    return;
+  }
+  const StepPiece& piece = *stepped.piece;
+  const Mesh& mesh = facts_.mesh(facts_.place_of(op));
+  const bool at_home = starts_at_home(piece, stepped.axes, mesh);
+  const bool nested = piece.order == StepOrder::kNested && at_home;
+  if (step == 0 && at_home) {
+    by_step.push_back(stepped.staged);
+    by_step.back().region = step_region(stepped, 0);
+  } else if (nested) {
+    const Axes inner = {piece.skew.back().axis};
+    by_step.push_back(step % inner_steps(piece, mesh) == 0
+                          ? *std::exchange(stepped.early, std::nullopt)
+                          : move(op, operand, stepped, by_step.back(), step, inner));
+  } else {
+    const bool ring = step > 0 && piece.order == StepOrder::kRotated &&
+                      piece.skewed_by(stepped.axes.back()) &&
+                      mesh.axis(stepped.axes.back()).size == piece.steps;
+    by_step.push_back(
+        move(op, operand, stepped, ring ? by_step.back() : stepped.staged, step, stepped.axes));
+  }
+  if (!nested) return;
+  const int64_t inner = inner_steps(piece, mesh);
+  if (step % inner != 0 || step + inner >= piece.steps) return;
+  Axes outer;  // one step outwards: at least the last digit but one moves
+  for (size_t i = 0; i + 1 < piece.skew.size(); ++i) outer.push_back(piece.skew[i].axis);
+  stepped.early = move(op, operand, stepped, by_step.back(), step + inner, outer);
+}
+
+// A step's piece from where it is held.
+Held StepOperands::move(const Op& op, size_t operand, const SteppedOperand& stepped,
+                        const Held& source, int64_t step, Axes axes) {
+  const Site site = facts_.site(op);
+  waits_.settle(site, source.pending);
+  Held held;
+  held.region = step_region(stepped, step);
+  held.buffer =
+      writer_.new_buffer(site.place, op.inputs[operand], fmt::format("step{}", step), held.region);
+  held.pending = writer_.new_handle();
+  held.block = site.block;
+  waits_.issued(site, held.pending);
+  TextIssue issue;
+  issue.handle = held.pending;
+  issue.classify = true;
+  issue.axes = std::move(axes);
+  issue.transfers.push_back({op.inputs[operand], source.view(), held.view()});
+  writer_.emit(site, std::move(issue));
+  return held;
+}
+
+void StepOperands::share(const Op& op, size_t operand, const SteppedOperand& stepped) {
+  if (stepped.axes.empty() || stepped.known != nullptr) return;
+  const Site site = facts_.site(op);
+  fetched_[site.place.index()].push_back({op.inputs[operand],
+                                          site.block,
+                                          {stepped.need, stepped.piece},
+                                          stepped.axes,
+                                          stepped.by_step,
+                                          op.id});
+}
+
+}  // namespace tessera

@@ -1,0 +1,52 @@
+// Sums made in place: if all terms of a sum are made at its place, alike, for it alone, by ops that
+// can add to what is there, they write into the sum's buffer one after the other, and the sum
+// itself is no instruction. Its terms may be made in other blocks than the sum (of other stages at
+// this place; of a micro-batch, if they are summed over micro-batches too). Private to
+// tessera/program.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "tessera/program/walk/holds.h"
+#include "tessera/program/walk/text_writer.h"
+
+namespace tessera {
+
+// A tensor as a term of a sum that is made in place.
+struct SumTerm {
+  TensorId sum;
+  int term = 0, terms = 1;  // alone: of no sum
+  bool first = true;        // of the terms that are made in this block
+  bool across = false;      // the terms are made in several blocks
+};
+
+class SumsInPlace {
+ public:
+  SumsInPlace(const Facts& facts, TextWriter& writer) : facts_(facts), writer_(writer) {}
+
+  // The sum's buffer is made for its first term. None: the tensor, which is made at the site in
+  // the layout `made`, is no term of such a sum.
+  std::optional<SumTerm> begin_term(const Site& site, TensorId tensor, const Layout& made);
+  // Where a sum is made by its terms; null: it is an op like others.
+  const Held* made(OpId sum) const;
+
+ private:
+  const Op* sum_of(TensorId term);
+  bool fits(const Op& sum) const;
+  std::optional<Layout> made_alike(const Op& sum) const;
+  bool is_across(const Op& sum) const;
+  const Op& producer(TensorId term) const {
+    return facts_.graph().op(facts_.tensor(term).producer);
+  }
+
+  const Facts& facts_;
+  TextWriter& writer_;
+  std::map<OpId, bool> fits_;  // is this sum made in place
+  std::map<OpId, Held> made_;
+  std::set<std::pair<OpId, BlockRef>> started_;  // blocks that hold a term of it
+};
+
+}  // namespace tessera

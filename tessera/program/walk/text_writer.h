@@ -1,0 +1,43 @@
+// The texts of all places while they are written: gives out buffers, handles and tags, and keeps
+// the order of writing. Private to tessera/program.
+#pragma once
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/program/walk/facts.h"
+
+namespace tessera {
+
+class TextWriter {
+ public:
+  explicit TextWriter(const Facts& facts);  // outlives it
+
+  void emit(PlaceId place, BlockRef block, TextInstruction instruction);
+  template <class Body>
+  void emit(const Site& site, Body body) {
+    emit(site.place, site.block, {std::move(body), site.when, site.cause});
+  }
+
+  // An index into the place's buffers. Its name is the tensor's, and `what` behind an @.
+  int new_buffer(PlaceId place, TensorId tensor, std::string_view what, Region region);
+  TextBuffer& buffer(PlaceId place, int index) {
+    return text(place).buffers[static_cast<size_t>(index)];
+  }
+  int new_handle() { return next_handle_++; }
+  int64_t new_tag() { return next_tag_++; }
+
+  size_t places() const { return texts_.size(); }
+  PlaceText& text(PlaceId place) { return texts_[place.index()]; }
+  std::vector<PlaceText> take() { return std::move(texts_); }  // the last call
+
+ private:
+  const Facts& facts_;
+  std::vector<PlaceText> texts_;
+  int next_handle_ = 0;
+  int64_t next_tag_ = 0;
+  int64_t next_order_ = 0;
+};
+
+}  // namespace tessera
