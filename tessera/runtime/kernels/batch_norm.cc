@@ -1,7 +1,7 @@
 // Batch norm and the parts of its expansion: statistics over the dims that the attribute names, in
 // float (double for float64).
-#include <ATen/core/TensorBody.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/TensorBody.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
