@@ -59,6 +59,7 @@ constexpr std::array kDevices = {
 // of tokens .19 to .50, cross entropy .81 on A100 (sections 3.2, 3.3).
 constexpr std::array kClasses = {
     ClassConstants{WorkClass::kMatmul, .95, .10},
+    ClassConstants{WorkClass::kConvolution, .95, .25},
     ClassConstants{WorkClass::kAttention, .90, .20},
     ClassConstants{WorkClass::kElementwise, 1, .15},
     ClassConstants{WorkClass::kNorm, .90, .20},

@@ -72,6 +72,12 @@ inline constexpr double kTensorsAnUpdate = 30;
 // Products that are added to wider results (float32 gradients of 16-bit operands): 5 to 8 points
 // below the others (section 3.2).
 inline constexpr double kWideResult = .92;
+// Convolutions as implicit products, over a product of the same sizes: operands are gathered from
+// the map by index, and halos are read again (start value).
+inline constexpr double kImplicitProduct = .90;
+// Rate of 3 x 3 convolutions in fp32 by Winograd's transform over a direct one: 2.25 times fewer
+// multiplications (Lavin and Gray, 2016, section 4), less what the transforms take (start value).
+inline constexpr double kWinograd = 1.5;
 // Rows and columns of the score tiles that fused attention skips or computes whole.
 inline constexpr double kAttentionTile = 128;
 // Fused attention loses on short rows and small heads: keys / (keys + this), and

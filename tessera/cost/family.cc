@@ -73,6 +73,24 @@ FamilyKey einsum_family(const Compute& compute, const Annotation& annotation, st
   return {name, {as_size(p.batch), as_size(p.m), as_size(p.n), as_size(p.k)}};
 }
 
+// A family for each window, ".k3x3s2x2"; the sizes are those of the implicit product.
+FamilyKey convolution_family(const Compute& compute, const Annotation& annotation,
+                             std::string name) {
+  int64_t m = 1, n = 1, k = 1;
+  std::string kernel, stride;
+  for (size_t d = 0; d < annotation.dims.size(); ++d) {
+    const int dim = static_cast<int>(d);
+    const bool in_first = annotation.inputs[0].contains(dim);
+    (annotation.reduces(dim, 0) ? k : in_first ? m : n) *= compute.box.dims[d].size;
+    if (const auto& window = annotation.dims[d].window; window) {
+      kernel += fmt::format("{}{}", kernel.empty() ? "" : "x", window->kernel);
+      stride += fmt::format("{}{}", stride.empty() ? "" : "x", window->stride);
+    }
+  }
+  if (!kernel.empty()) name += fmt::format(".k{}s{}", kernel, stride);
+  return {name, {as_size(m), as_size(n), as_size(k)}};
+}
+
 // ---- attention
 FamilyKey attention_family(const Op& op, const Compute& compute, std::string name) {
   const Annotation& annotation = op.annotation;
@@ -167,6 +185,8 @@ FamilyKey family_of(const Graph& graph, const Program& program, const Compute& c
   FamilyKey key;
   if (compute.kind == "einsum") {
     key = einsum_family(compute, op.annotation, name);
+  } else if (compute.kind.starts_with("conv")) {
+    key = convolution_family(compute, op.annotation, name);
   } else if (compute.kind.starts_with("attention")) {
     key = attention_family(op, compute, name);
   } else if (compute.kind.starts_with("embedding")) {
@@ -197,6 +217,7 @@ FamilyKey family_of(const Program& program, const Copy& copy) {
 
 std::vector<std::string> size_names(const FamilyKey& key) {
   if (key.name.starts_with("einsum.")) return {"batch", "m", "n", "k"};
+  if (key.name.starts_with("conv")) return {"m", "n", "k"};
   if (key.name.starts_with("attention")) return {"heads", "queries", "keys", "head_dim"};
   switch (key.size.size()) {
     case 1:

@@ -4,6 +4,8 @@
 //
 //   "einsum.float32.nt.bias"   (batch, m, n, k)    layouts of the operands as BLAS sees them: n as
 //                                                  written, t transposed; bias: its sum is in it
+//   "conv.float32.k3x3s2x2"    (m, n, k)           of the implicit product; kernel and stride are
+//                                                  left out where every element is its own window
 //   "attention.float32.causal" (heads, queries, keys, head_dim)   heads: batch x heads x group
 //   "layer_norm.float32"       (rows, width)       kinds that reduce or that keep a dim whole: of
 //                                                  their largest operand, width its last dim

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "tessera/program/test_programs.h"
@@ -36,6 +37,31 @@ TEST(Family, tells_the_transposes_of_a_layer_apart) {
   EXPECT_GT(forward, 0);
   EXPECT_GT(data, 0);
   EXPECT_GT(weight, 0);
+}
+
+TEST(Family, convolutions_are_told_apart_by_their_windows) {
+  GraphBuilder g("conv");
+  const auto x = g.input("x", {{"batch", 2}, {"c", 8}, {"y", 9}, {"x", 9}}, DType::kFloat32);
+  const auto w = g.parameter("w", {{"o", 16}, {"c", 8}, {"kh", 3}, {"kw", 3}}, {});
+  const auto one = g.parameter("one", {{"p", 4}, {"o", 16}, {"kh", 1}, {"kw", 1}}, {});
+  const auto y = g.op1("three", "conv", {x, w}, {{"stride", "2"}, {"padding", "1"}});
+  g.graph().loss =
+      g.op1("loss", "reduce_sum", {g.op1("single", "conv", {y, one})}, {{"dims", "batch p y x"}});
+  const TestPrograms lowered = lower_all(trained(*g.finish()), "serial");
+  std::map<std::string, std::vector<double>> sizes;
+  for (const auto& [ref, block] : lowered.programs[0].blocks) {
+    for (const Instruction& instruction : block) {
+      if (const auto* compute = std::get_if<Compute>(&instruction.body)) {
+        const FamilyKey key = family_of(lowered.graph, lowered.programs[0], *compute);
+        sizes[key.name] = key.size;
+      }
+    }
+  }
+  using Sizes = std::vector<double>;
+  EXPECT_EQ(sizes["conv.float32.k3x3s2x2"], (Sizes{50, 16, 72}));
+  EXPECT_EQ(sizes["conv.float32"], (Sizes{50, 4, 16}));
+  EXPECT_EQ(sizes["conv_weight_grad.float32.k3x3s2x2"], (Sizes{16, 72, 50}));
+  EXPECT_EQ(size_names({"conv.float32", {1, 1, 1}}), (std::vector<std::string>{"m", "n", "k"}));
 }
 
 Family grid(double (*seconds)(double, double)) {

@@ -167,13 +167,18 @@ struct OpCosts::Impl {
     double scale = style.matmul_efficiency * (work.grouped ? constants->grouped : 1);
     if (!style.pads_products) scale *= std::min(aligned_share(work.n), aligned_share(work.k));
     const auto element = static_cast<double>(dtype_bytes(work.dtype));
-    if (work.bytes_written > 1.5 * element * work.batch * work.m * work.n) scale *= kWideResult;
+    const bool convolution = work.kind == WorkClass::kConvolution;
+    if (convolution) scale *= kImplicitProduct;
+    if (work.winograd && peak(arithmetic).first == "fp32") scale *= kWinograd;
+    // (The gradient of a strided convolution's input has more elements than its product.)
+    if (!convolution && work.bytes_written > 1.5 * element * work.batch * work.m * work.n)
+      scale *= kWideResult;
     const Part part =
         matmul({work.batch, work.m, work.n, work.k}, bytes, arithmetic, scale, occupied);
     cost.kernel_s = part.seconds;
     cost.unit_fraction = part.unit_fraction;
     cost.source = part.source;
-    cost.uncertainty = part.uncertainty + (work.grouped ? .2 : 0);
+    cost.uncertainty = part.uncertainty + (work.grouped ? .2 : convolution ? .1 : 0);
     const bool narrow = arithmetic == "fp8" || arithmetic == "fp4";
     if (!narrow || peak(arithmetic).first != arithmetic) return;
     // The activation operand is cast: read in 16 bits, written in 8. Weights are cast once a step.
@@ -291,7 +296,8 @@ struct OpCosts::Impl {
     cost.kernel_s = measured.seconds;
     cost.source = measured.exact ? CostSource::kMeasured : CostSource::kInterpolated;
     cost.uncertainty = measured.uncertainty;
-    if (work.kind == WorkClass::kMatmul) cost.kernel_s /= style.matmul_efficiency;
+    if (work.kind == WorkClass::kMatmul || work.kind == WorkClass::kConvolution)
+      cost.kernel_s /= style.matmul_efficiency;
     if (work.kind == WorkClass::kAttention) cost.kernel_s /= style.attention_efficiency;
     return true;
   }
@@ -307,7 +313,7 @@ struct OpCosts::Impl {
     if (measured) {
       const auto units = static_cast<double>(device.units);
       cost.kernel_s *= units / std::max(1.0, units - occupied);
-    } else if (work.kind == WorkClass::kMatmul) {
+    } else if (work.kind == WorkClass::kMatmul || work.kind == WorkClass::kConvolution) {
       price_matmul(work, occupied, cost);
     } else if (unfused) {
       price_unfused_attention(work, occupied, cost);

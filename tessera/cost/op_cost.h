@@ -18,6 +18,7 @@ namespace tessera {
 // kind.
 enum class WorkClass : uint8_t {
   kMatmul,       // batch x (m, n, k)
+  kConvolution,  // the same sizes, of the product that a convolution is (implicit GEMM)
   kAttention,    // fused core, forward or backward
   kElementwise,  // passes over memory: activations, sums, dropout, casts
   kNorm,         // layer norm, RMS norm, softmax: rows
@@ -37,16 +38,17 @@ struct OpWork {
   DType dtype = DType::kFloat32;  // of the arithmetic
   double flops = 0;               // one multiply-add = 2
   double bytes_read = 0, bytes_written = 0;  // each operand once
-  double batch = 1, m = 0, n = 0, k = 0;     // kMatmul
+  double batch = 1, m = 0, n = 0, k = 0;     // kMatmul, kConvolution
   double queries = 0, keys = 0, heads = 0, key_heads = 0,
          head_dim = 0;  // kAttention; batch as above
   // kAttention: share of the scores that the mask leaves, the diagonal counted half, so that the
   // shares of an op's pieces add up to its flops.
   double visible = 1;
   bool backward = false;
-  bool update = false;   // of the phase update
-  bool block = false;    // of a repeated block of the model ("blocks.3....")
-  bool grouped = false;  // kMatmul: the batch counts experts
+  bool update = false;    // of the phase update
+  bool block = false;     // of a repeated block of the model ("blocks.3....")
+  bool grouped = false;   // kMatmul: the batch counts experts
+  bool winograd = false;  // kConvolution: kernels of 3 x 3 at every position of a map
   bool view =
       false;  // kMove: the same bytes under other dims; a framework with views copies nothing
   std::string_view

@@ -395,5 +395,22 @@ TEST(OpCosts, prefer_measured_entries_then_interpolate) {
   EXPECT_EQ(costs.cost(work).source, CostSource::kTileModel);
 }
 
+// In place of a product of the same sizes; 3 x 3 kernels in fp32 have fewer multiplications.
+TEST(OpCost, a_convolution_is_a_product_at_its_own_rate) {
+  const OpCosts costs(a100(), *parse_style("tessera"), nullptr);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    const OpWork plain = product(8192, 512, 4608, dtype);
+    OpWork convolution = plain;
+    convolution.kind = WorkClass::kConvolution;
+    OpWork small = convolution;
+    small.winograd = true;
+    const double tail = device_constants(Generation::kAmpere).tail_s;
+    const double direct = costs.cost(convolution).kernel_s - tail;
+    EXPECT_NEAR((costs.cost(plain).kernel_s - tail) / direct, kImplicitProduct, 1e-3);
+    EXPECT_NEAR(direct / (costs.cost(small).kernel_s - tail),
+                dtype == DType::kFloat32 ? kWinograd : 1, 1e-3);
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -18,6 +18,7 @@ enum class Bytes : uint8_t {
   kTableGrad,  // adds a row of input 1 into the output for each id
   kPart,       // reads of its input no more than it writes
   kShape,      // input 1 gives sizes only
+  kTwice,      // reads its operands once for the statistics and once for the result
 };
 
 struct KindRule {
@@ -34,11 +35,23 @@ constexpr std::array kRules = {
     KindRule{"add_n", WorkClass::kElementwise},
     KindRule{"attention", WorkClass::kAttention},
     KindRule{"attention_grad", WorkClass::kAttention},
+    KindRule{"avg_pool", WorkClass::kElementwise},
+    KindRule{"avg_pool_grad", WorkClass::kElementwise},
+    KindRule{"batch_apply", WorkClass::kNorm},
+    KindRule{"batch_grad_apply", WorkClass::kNorm},
+    KindRule{"batch_grad_params", WorkClass::kNorm},
+    KindRule{"batch_grad_sums", WorkClass::kNorm},
+    KindRule{"batch_moments", WorkClass::kNorm},
+    KindRule{"batch_norm", WorkClass::kNorm, Bytes::kTwice},
+    KindRule{"batch_norm_grad", WorkClass::kNorm, Bytes::kTwice},
     KindRule{"broadcast_to", WorkClass::kMove},
     KindRule{"cast", WorkClass::kElementwise},
     KindRule{"causal_mask", WorkClass::kElementwise},
     KindRule{"clip_coefficient", WorkClass::kOptimizer},
     KindRule{"concat", WorkClass::kMove},
+    KindRule{"conv", WorkClass::kConvolution},
+    KindRule{"conv_input_grad", WorkClass::kConvolution},
+    KindRule{"conv_weight_grad", WorkClass::kConvolution},
     KindRule{"cross_entropy", WorkClass::kLoss},
     KindRule{"cross_entropy_grad", WorkClass::kLoss},
     KindRule{"dropout", WorkClass::kElementwise},
@@ -55,6 +68,8 @@ constexpr std::array kRules = {
     KindRule{"logsumexp_reduce", WorkClass::kNorm},
     KindRule{"loss_scale", WorkClass::kOptimizer},
     KindRule{"max_n", WorkClass::kElementwise},
+    KindRule{"max_pool", WorkClass::kElementwise},
+    KindRule{"max_pool_grad", WorkClass::kElementwise},
     KindRule{"moe_balance", WorkClass::kRouting},
     KindRule{"moe_balance_grad", WorkClass::kRouting, Bytes::kShape},
     KindRule{"moe_combine", WorkClass::kRouting},
@@ -155,7 +170,9 @@ void count_bytes(const Program& program, const Compute& compute, Bytes rule, OpW
       continue;
     }
     work.elements = std::max(work.elements, size.elements);
-    work.bytes_read += rule == Bytes::kPart ? std::min(size.bytes, work.bytes_written) : size.bytes;
+    work.bytes_read += rule == Bytes::kPart    ? std::min(size.bytes, work.bytes_written)
+                       : rule == Bytes::kTwice ? 2 * size.bytes
+                                               : size.bytes;
     if (i == 1 && rule == Bytes::kTableGrad) {  // each row: read, added to, written
       work.bytes_read += size.bytes;
       work.bytes_written += size.bytes;
@@ -182,7 +199,8 @@ int last_dim(const OperandDims& operand) {
 }
 
 // Dims of a, b and the output are the batch; of a and the output m; of b and the output n; the
-// others are summed over: k.
+// others are summed over: k. Of a convolution these are the sizes of its implicit product: the
+// elements of the kernel go with the channels of x, the positions with the batch.
 void measure_matmul(const Op& op, const Compute& compute, OpWork& work) {
   const Annotation& annotation = op.annotation;
   const OperandDims &a = annotation.inputs[0], &b = annotation.inputs[1];
@@ -201,6 +219,17 @@ void measure_matmul(const Op& op, const Compute& compute, OpWork& work) {
   }
   constexpr std::array<std::string_view, 4> kLayouts = {"tt", "tn", "nt", "nn"};
   work.layout = kLayouts[(a_ends_in_k ? 2 : 0) + (b_ends_in_n ? 1 : 0)];
+}
+
+// 3 x 3 kernels with stride 1: fewer multiplications by Winograd's transform.
+bool takes_winograd(const Annotation& annotation) {
+  int windows = 0;
+  for (const OpDim& dim : annotation.dims) {
+    if (!dim.window) continue;
+    if (dim.window->kernel != 3 || dim.window->stride != 1) return false;
+    ++windows;
+  }
+  return windows == 2;
 }
 
 // ---- attention
@@ -280,6 +309,7 @@ double share_of_flops(const Op& op, const Compute& compute) {
 std::string_view work_class_name(WorkClass work) {
   switch (work) {
     case WorkClass::kMatmul: return "matmul";
+    case WorkClass::kConvolution: return "convolution";
     case WorkClass::kAttention: return "attention";
     case WorkClass::kElementwise: return "elementwise";
     case WorkClass::kNorm: return "norm";
@@ -325,11 +355,12 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
     return work;
   }
   work.flops = share_of_flops(op, compute);
-  if (work.kind != WorkClass::kMatmul) return work;
+  if (work.kind != WorkClass::kMatmul && work.kind != WorkClass::kConvolution) return work;
   if (op.inputs.size() == 1) {
     work.kind = WorkClass::kElementwise;  // a sum or a copy
   } else {
     measure_matmul(op, compute, work);
+    work.winograd = work.kind == WorkClass::kConvolution && takes_winograd(op.annotation);
   }
   return work;
 }

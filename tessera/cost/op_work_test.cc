@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -17,7 +18,7 @@ namespace {
 TEST(OpWork, every_kind_has_a_rule) {
   std::set<WorkClass> classes;
   for (const KindInfo* kind : all_kinds()) classes.insert(work_class_of(kind->name));
-  EXPECT_EQ(classes.size(), 9U);
+  EXPECT_EQ(classes.size(), 10U);
 }
 
 // What one step of all ranks computes, by op.
@@ -137,6 +138,46 @@ RC_GTEST_PROP(OpWork, of_a_causal_box_is_what_the_mask_leaves, ()) {
   }
   const OpWork work = work_of(core.graph, Program(), compute);
   RC_ASSERT(std::abs(work.visible * static_cast<double>(q.size * k.size) - seen) < 1e-9);
+}
+
+Compute whole(const Op& op) {
+  Compute compute;
+  compute.op = op.id;
+  compute.kind = op.kind;
+  for (const OpDim& dim : op.annotation.dims) compute.box.dims.push_back({0, dim.size});
+  return compute;
+}
+
+// 6 maps of 9 x 9, 5 x 5 positions, 8 channels to 16: the products that im2col would make.
+TEST(OpWork, a_convolution_is_its_implicit_product) {
+  GraphBuilder g("conv");
+  const Dim batch{"batch", 2}, sample{"sample", 3};
+  const auto x = g.parameter("x", {batch, sample, {"c", 8}, {"y", 9}, {"x", 9}}, {});
+  const auto w = g.parameter("w", {{"o", 16}, {"c", 8}, {"kh", 3}, {"kw", 3}}, {});
+  const auto y = g.op1("op", "conv", {x, w}, {{"stride", "2"}, {"padding", "1"}});
+  g.graph().loss = g.op1("loss", "reduce_sum", {y}, {{"dims", "batch sample o y x"}});
+  OptimizerSpec none;
+  none.kind = "none";
+  const auto graph = differentiate(*g.finish(), none);
+  ASSERT_TRUE(graph) << graph.error().message;
+  const auto expect = [&](std::string_view path, double m, double n, double k) {
+    const auto found = std::find_if(graph->ops().begin(), graph->ops().end(),
+                                    [&](const Op& op) { return op.path == path; });
+    ASSERT_NE(found, graph->ops().end()) << path;
+    const Op& op = *found;
+    const Compute compute = whole(op);
+    const OpWork work = work_of(*graph, Program(), compute);
+    EXPECT_EQ(work.kind, WorkClass::kConvolution) << path;
+    EXPECT_EQ(work.batch, 1) << path;
+    EXPECT_EQ(work.m, m) << path;
+    EXPECT_EQ(work.n, n) << path;
+    EXPECT_EQ(work.k, k) << path;
+    EXPECT_EQ(work.flops, 2 * m * n * k) << path;
+    EXPECT_FALSE(work.winograd) << "its stride is 2";
+  };
+  expect("op", 150, 16, 72);
+  expect("op.dx", 150, 8, 144);
+  expect("op.dw", 16, 72, 150);
 }
 
 }  // namespace

@@ -448,6 +448,13 @@ class Binder {
       return invalid_input(fmt::format("dim '{}': size {} in {} is smaller than its window",
                                        dim(index).name, item.size, item.where));
     }
+    int64_t& extent = dim(index).window_extent;
+    if (extent >= 0 && extent != item.size) {
+      return invalid_input(
+          fmt::format("dim '{}': its window reads tensor dims of {} and of {} elements",
+                      dim(index).name, extent, item.size));
+    }
+    extent = item.size;
     return set(index, span / window.stride + 1, item.where);
   }
 

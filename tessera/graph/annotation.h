@@ -47,8 +47,9 @@ struct OpDim {
   int64_t size = -1;  // -1: not bound yet
   Mark mark = Mark::kSpatial;
   std::optional<Window> window;
-  int causal_of = -1;   // index of the query dim if this is the key dim of a causal pair
-  bool hidden = false;  // frozen only because it stands behind another dim in a bracket
+  int64_t window_extent = -1;  // size of the tensor dims that are read through the window; bound
+  int causal_of = -1;          // index of the query dim if this is the key dim of a causal pair
+  bool hidden = false;         // frozen only because it stands behind another dim in a bracket
   bool literal() const { return !name.empty() && name[0] >= '0' && name[0] <= '9'; }
   friend bool operator==(const OpDim&, const OpDim&) = default;
 };

@@ -98,6 +98,7 @@ TEST(AnnotationTest, WindowsBelongToTheTensorDimThatIsReadThroughThem) {
   EXPECT_EQ(to_string(a), "b i+ y~3/2/1, o i 3 -> b o y");
   ASSERT_TRUE(bind_sizes(a, {{2, 5, 8}, {7, 5, 3}}, {{2, 7, 4}}));
   EXPECT_EQ(dim(a, "y").size, 4);  // (8 + 2 - 3) / 2 + 1
+  EXPECT_EQ(dim(a, "y").window_extent, 8);
 }
 
 TEST(AnnotationTest, ScalarsAndNoOperands) {

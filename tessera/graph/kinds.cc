@@ -16,7 +16,8 @@ using KindTable = std::map<std::string, KindInfo, std::less<>>;
 KindTable make_table() {
   KindTable table;
   for (auto family :
-       {kinds::attention_kinds, kinds::position_kinds, kinds::contraction_kinds,
+       {kinds::attention_kinds, kinds::batch_norm_kinds, kinds::convolution_kinds,
+        kinds::pooling_kinds, kinds::position_kinds, kinds::contraction_kinds,
         kinds::elementwise_kinds, kinds::loss_kinds, kinds::moe_kinds, kinds::normalisation_kinds,
         kinds::normalisation_grad_kinds, kinds::normalisation_part_kinds, kinds::optimizer_kinds,
         kinds::reduction_kinds, kinds::shape_kinds}) {

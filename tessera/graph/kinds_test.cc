@@ -7,18 +7,12 @@
 #include "tessera/base/text.h"
 #include "tessera/graph/builder.h"
 #include "tessera/graph/kinds/common.h"
+#include "tessera/graph/test_kinds.h"
 
 namespace tessera {
 namespace {
 
-// Operands are written "batch=2 h=3" or "bfloat16 batch=2 h=3"; float32 if no dtype is said.
-struct Case {
-  std::string kind;
-  std::vector<std::string> inputs;
-  Attributes attributes;
-  std::string annotation;            // expected, or the error
-  std::vector<std::string> outputs;  // expected "dtype [dims]"; empty for an error
-};
+using Case = KindCase;
 
 struct Called {
   Graph graph;
@@ -66,12 +60,12 @@ std::vector<std::string> described(const Inferred& inferred) {
   return out;
 }
 
-const std::vector<Case>& good_cases() {
+std::vector<Case> own_cases() {
   static const std::string x = "batch=2 seq=3 h=4";
   static const std::string q = "batch=2 seq=6 heads=3 group=2 head_dim=4";
   static const std::string k = "batch=2 seq=6 heads=3 head_dim=4";
   static const std::string qt = "batch seq heads group head_dim^";
-  static const std::vector<Case> cases = {
+  std::vector<Case> cases = {
       // contraction
       {"embedding",
        {"int64 batch=2 seq=3", "vocab=7 h=4"},
@@ -378,6 +372,15 @@ const std::vector<Case>& good_cases() {
   return cases;
 }
 
+std::vector<Case> with(std::vector<Case> cases, const std::vector<Case>& more) {
+  cases.insert(cases.end(), more.begin(), more.end());
+  return cases;
+}
+const std::vector<Case>& good_cases() {
+  static const std::vector<Case> cases = with(own_cases(), vision_cases());
+  return cases;
+}
+
 TEST(KindsTest, EveryKindInfersAnnotationShapesAndDtypes) {
   std::set<std::string> covered;
   for (const Case& c : good_cases()) {
@@ -626,7 +629,7 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
        {}},
       {"clip_coefficient", {""}, {{"max_norm", 0}}, "expected a positive max_norm, found 0", {}},
   };
-  for (const Case& c : cases) {
+  for (const Case& c : with(cases, vision_errors())) {
     auto inferred = call(c);
     ASSERT_FALSE(inferred) << c.kind << " " << c.annotation;
     EXPECT_EQ(inferred.error().message, c.annotation) << c.kind;
@@ -736,7 +739,7 @@ TEST(KindsTest, ExpansionsMakeTheSameTensorsWithFewerFrozenDims) {
       }
     }
   }
-  EXPECT_EQ(expanded, 6u + 3u) << "norms and softmax, attention";
+  EXPECT_EQ(expanded, 6u + 2u + 3u) << "norms and softmax, batch norm, attention";
 }
 
 // The kinds in the first cells of the tables of docs/reference/ops.md.

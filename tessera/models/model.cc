@@ -12,6 +12,7 @@
 #include "tessera/models/llama.h"
 #include "tessera/models/mixtral.h"
 #include "tessera/models/mlp.h"
+#include "tessera/models/resnet.h"
 #include "tessera/models/swin.h"
 #include "tessera/models/t5.h"
 #include "tessera/models/vit.h"
@@ -19,8 +20,8 @@
 namespace tessera {
 namespace {
 
-const std::vector<std::string> kFamilies = {"gpt", "llama", "mixtral",   "bert", "t5",
-                                            "vit", "swin",  "evoformer", "mlp"};
+const std::vector<std::string> kFamilies = {"gpt", "llama", "mixtral", "bert",      "t5",
+                                            "vit", "swin",  "resnet",  "evoformer", "mlp"};
 
 // Keeps element counts within 63 bits: the largest tensors are positions x width and width x width.
 Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, int64_t batch) {
@@ -101,6 +102,7 @@ Samples samples_of(const VitConfig& config) {
 Samples samples_of(const SwinConfig& config) {
   return {squared(config.image / config.patch), config.classes};
 }
+Samples samples_of(const ResnetConfig& config) { return {1, config.classes}; }
 
 Samples samples_of(const EvoformerConfig& config) {
   Samples samples = {
@@ -193,6 +195,9 @@ Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DT
   if (call.name == "swin") {
     return build_family<SwinConfig>(call.name, call.arguments, batch, dtype, build_swin);
   }
+  if (call.name == "resnet") {
+    return build_family<ResnetConfig>(call.name, call.arguments, batch, dtype, build_resnet);
+  }
   if (call.name == "evoformer") {
     return build_family<EvoformerConfig>(call.name, call.arguments, batch, dtype, build_evoformer);
   }
@@ -221,8 +226,9 @@ std::string model_help() {
          family_help<T5Config>("t5", "encoder-decoder like T5, with learned positions") + "\n" +
          family_help<VitConfig>("vit", "vision transformer, classification") + "\n" +
          family_help<SwinConfig>("swin", "window transformer like Swin, classification") + "\n" +
-         family_help<EvoformerConfig>("evoformer", "Evoformer blocks with recycling") + "\n" +
-         family_help<MlpConfig>("mlp", "multi-layer perceptron with a cross entropy") +
+         family_help<ResnetConfig>("resnet", "residual convolutional network, classification") +
+         "\n" + family_help<EvoformerConfig>("evoformer", "Evoformer blocks with recycling") +
+         "\n" + family_help<MlpConfig>("mlp", "multi-layer perceptron with a cross entropy") +
          "\nExample: gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304\n";
 }
 

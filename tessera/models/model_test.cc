@@ -314,7 +314,7 @@ TEST(ModelErrors, NameTheModelAndTheKey) {
 TEST(ModelErrors, UnknownModelsAndImpossibleSizes) {
   EXPECT_EQ(error_of("gtp:layers=2"),
             "unknown model 'gtp', did you mean 'gpt'? (models: gpt, llama, mixtral, bert, t5, vit, "
-            "swin, evoformer, mlp, or a path to a "
+            "swin, resnet, evoformer, mlp, or a path to a "
             "Hugging Face config.json)");
   EXPECT_EQ(error_of("gpt", 0), "expected a batch of at least 1, found 0");
   EXPECT_EQ(error_of("gpt:seq=1000000000", 1'000'000'000),

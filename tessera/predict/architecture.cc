@@ -79,11 +79,17 @@ void cut_to_layers(Architecture& model, int64_t layers) {
   model.layers = layers;
 }
 
+bool takes_images(const Architecture& model) {
+  return model.form == Form::kSwin || model.form == Form::kConvolution;
+}
+
 double parameter_count(const Architecture& model) {
+  if (model.parameters > 0) return model.parameters;
   return count(model, static_cast<double>(model.experts));
 }
 
 double active_parameter_count(const Architecture& model) {
+  if (model.parameters > 0) return model.parameters;
   return count(model, static_cast<double>(model.top_k));
 }
 

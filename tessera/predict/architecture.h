@@ -17,7 +17,9 @@ enum class Form : uint8_t {
   kBert,
   kT5,
   kVit,
-  kConvolution,  // no builder: known so that a row can say why it is not predicted
+  kSwin,         // windows of an image; the sizes are those of the first stage
+  kConvolution,  // ResNet
+  kUnbuilt,      // no builder: known so that a row can say why it is not predicted
 };
 
 struct Architecture {
@@ -33,8 +35,19 @@ struct Architecture {
   int64_t dense_layers = 0, dense_ffn = 0;  // blocks with an MLP in place of the experts, the first
   // Width through which queries, and keys and values, are made (latent attention); 0: at once.
   int64_t q_rank = 0, kv_rank = 0;
-  std::string remark;  // where the form is only near to the model, in what
+  // Networks of images beside ViT. A sample is an image; `layers` counts blocks, `seq` is the
+  // height and width.
+  int64_t depth = 0;         // of a ResNet: the layers of its name
+  std::string stages;        // of a Swin: blocks of each stage, "2-2-6-2"
+  double parameters = 0;     // where no closed form follows from the sizes
+  double forward_flops = 0;  // of an image of kImageSize
+  // Where the form is only near to the model, in what; of kUnbuilt: what the model is.
+  std::string remark;
 };
+
+inline constexpr int64_t kImageSize = 224;
+// Is the form one whose batch counts images, without a length of sequences (kSwin, kConvolution)?
+bool takes_images(const Architecture& model);
 
 // The parameters that a model of these sizes has, all layers; 0 where sizes are unknown.
 double parameter_count(const Architecture& model);

@@ -1,6 +1,8 @@
 // Facts from the models' papers and their published configuration files.
 #include "tessera/predict/architecture_table.h"
 
+#include <utility>
+
 namespace tessera {
 namespace {
 
@@ -338,6 +340,82 @@ std::vector<Architecture> mixtures() {
   };
 }
 
+// He et al. 2016 (table 1), as built by the usual frameworks; Liu et al. 2021 (table 1). Parameters
+// and flops of an image, which the builders have too: a multiply-add is two.
+std::vector<Architecture> image_networks() {
+  std::vector<Architecture> all;
+  const auto add = [&all](const char* name, Form form, int64_t blocks, double parameters,
+                          double multiply_adds) -> Architecture& {
+    Architecture& model = all.emplace_back();
+    model.name = name;
+    model.form = form;
+    model.layers = blocks;
+    model.vocab = 1000;
+    model.seq = kImageSize;
+    model.parameters = parameters;
+    model.forward_flops = 2 * multiply_adds;
+    return model;
+  };
+  add("resnet18", Form::kConvolution, 8, 11'689'512, 1.814e9).depth = 18;
+  add("resnet34", Form::kConvolution, 16, 21'797'672, 3.664e9).depth = 34;
+  add("resnet50", Form::kConvolution, 16, 25'557'032, 4.089e9).depth = 50;
+  add("resnet101", Form::kConvolution, 33, 44'549'160, 7.802e9).depth = 101;
+  add("resnet152", Form::kConvolution, 50, 60'192'808, 11.514e9).depth = 152;
+  struct Swin {
+    const char* name;
+    const char* stages;
+    int64_t blocks, hidden;
+    double parameters, multiply_adds;
+  };
+  for (const Swin& size : {Swin{"swint", "2-2-6-2", 12, 96, 28.3e6, 4.5e9},
+                           Swin{"swins", "2-2-18-2", 24, 96, 49.6e6, 8.7e9},
+                           Swin{"swinb", "2-2-18-2", 24, 128, 87.8e6, 15.4e9},
+                           Swin{"swinl", "2-2-18-2", 24, 192, 196.5e6, 34.5e9}}) {
+    Architecture& model =
+        add(size.name, Form::kSwin, size.blocks, size.parameters, size.multiply_adds);
+    model.stages = size.stages;
+    model.hidden = size.hidden;
+    model.heads = model.kv_heads = size.hidden / 32;
+    model.ffn = 4 * size.hidden;
+    model.remark = "learned absolute positions";
+  }
+  return all;
+}
+
+// What each of them is, for the message.
+std::vector<Architecture> unbuilt() {
+  constexpr const char* kOther = "a convolutional network other than ResNet";
+  constexpr const char* kDetector = "a detector, with heads over regions of images";
+  const std::pair<const char*, const char*> names[] = {
+      {"resnet", "a ResNet of another depth than 18, 34, 50, 101 and 152"},
+      {"resnext", kOther},
+      {"wideresnet", kOther},
+      {"vgg", kOther},
+      {"alexnet", kOther},
+      {"inception", kOther},
+      {"googlenet", kOther},
+      {"densenet", kOther},
+      {"mobilenet", kOther},
+      {"efficientnet", kOther},
+      {"unet", kOther},
+      {"3dunet", kOther},
+      {"cosmoflow", kOther},
+      {"stablediffusion", "a convolutional network with attention (diffusion)"},
+      {"maskrcnn", kDetector},
+      {"ssd", kDetector},
+      {"retinanet", kDetector},
+      {"dlrm", "a recommendation model, whose embedding tables are sparse"},
+  };
+  std::vector<Architecture> all;
+  for (const auto& [name, what] : names) {
+    Architecture& model = all.emplace_back();
+    model.name = name;
+    model.form = Form::kUnbuilt;
+    model.remark = what;
+  }
+  return all;
+}
+
 std::vector<Architecture> make_known() {
   std::vector<Architecture> all;
   for (const Sizes& sizes : kGpts) all.push_back(dense(sizes, Form::kGpt));
@@ -354,12 +432,8 @@ std::vector<Architecture> make_known() {
     }
   }
   for (Architecture& model : mixtures()) all.push_back(std::move(model));
-  for (const char* name : {"resnet", "vgg", "unet", "stablediffusion", "maskrcnn", "ssd", "dlrm"}) {
-    Architecture model;
-    model.name = name;
-    model.form = Form::kConvolution;
-    all.push_back(std::move(model));
-  }
+  for (Architecture& model : image_networks()) all.push_back(std::move(model));
+  for (Architecture& model : unbuilt()) all.push_back(std::move(model));
   return all;
 }
 

@@ -115,7 +115,13 @@ Result<std::string> model_spec(const Run& run) {
     case Form::kVit:
       return fmt::format("vit:layers={},hidden={},heads={},ffn={}", m.layers, m.hidden, m.heads,
                          m.ffn);
-    case Form::kConvolution: break;
+    case Form::kSwin:
+      return fmt::format("swin:depths={},hidden={},heads={},image={}", m.stages, m.hidden, m.heads,
+                         m.seq);
+    // Every replica normalises by the images of its own micro-batch.
+    case Form::kConvolution:
+      return fmt::format("resnet:layers={},image={},ghost={}", m.depth, m.seq, run.microbatch);
+    case Form::kUnbuilt: break;
   }
   return invalid_input(fmt::format("the model '{}' has no builder", m.name));
 }

@@ -10,6 +10,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/predict/architecture.h"
 #include "tessera/predict/machine.h"
 
 namespace tessera {
@@ -187,6 +188,9 @@ std::string_view by_features(const Row& row, bool recent) {
       dtype.find("fp8") != std::string::npos || dtype.find("fp4") != std::string::npos;
   if (row.zero.value_or(0) == 3)
     return dtype == "fp16" ? "deepspeed" : narrow ? "torchtitan" : "fsdp";
+  // The frameworks of language models train no networks of images.
+  if (const auto known = find_architecture(row.model); known && takes_images(*known))
+    return row.zero.value_or(0) > 0 ? "deepspeed" : "pytorch-ddp";
   if (row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1 || row.ep.value_or(1) > 1 || narrow) {
     if (narrow) return "nemo";
     // ZeRO beside tensor parallelism in fp16: before Megatron had a distributed optimizer.

@@ -250,8 +250,10 @@ int64_t choose_microbatch(Run run, int64_t of_replica, bool recompute_open) {
   return best;
 }
 
-// A usual number of tokens a step for what the row does not say.
-int64_t usual_batch(const Run& run) {
+// A usual number of tokens a step for what the row does not say; of images, for each replica.
+int64_t usual_batch(const Run& run, bool microbatch_known) {
+  constexpr int64_t kImages = 64;
+  if (takes_images(run.model)) return run.dp * (microbatch_known ? run.microbatch : kImages);
   const double tokens = parameter_count(run.model) < 1e10 ? 2e6 : 4e6;
   const int64_t unit = run.dp * run.microbatch;
   const int64_t least = run.pp > 1 ? 4 * run.pp : 1;
@@ -282,7 +284,7 @@ void set_batch(Run& run, const Row& row) {
   const bool recompute_open = row.recompute.empty() && run.framework.recompute != Recompute::kNone;
   if (row.microbatch) run.microbatch = *row.microbatch;
   if (!row.global_batch) {
-    run.global_batch = usual_batch(run);
+    run.global_batch = usual_batch(run, row.microbatch.has_value());
     run.reasons.push_back(fmt::format("global batch {} (usual)", run.global_batch));
   } else {
     run.global_batch = *row.global_batch;
@@ -296,7 +298,8 @@ void set_batch(Run& run, const Row& row) {
   }
   const int64_t of_replica = std::max<int64_t>(1, run.global_batch / run.dp);
   if (!row.microbatch) {
-    run.microbatch = choose_microbatch(run, of_replica, recompute_open);
+    run.microbatch =
+        takes_images(run.model) ? of_replica : choose_microbatch(run, of_replica, recompute_open);
     run.reasons.push_back(fmt::format("micro-batch {}", run.microbatch));
   }
   run.microbatch = std::min(run.microbatch, of_replica);
@@ -315,6 +318,14 @@ void set_batch(Run& run, const Row& row) {
         fmt::format("batch {} in place of {}: whole micro-batches", batch, run.global_batch));
     run.global_batch = batch;
   }
+}
+
+// Recipes split a network of images over its batch and its blocks.
+Status check_images(const Run& run) {
+  if (!takes_images(run.model) || run.tp * run.cp == 1) return {};
+  return invalid_input(fmt::format(
+      "'{}' is split over its batch and its blocks only: expected tp = cp = 1, found {} and {}",
+      run.model.name, run.tp, run.cp));
 }
 
 }  // namespace
@@ -395,11 +406,17 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
       *row.global_batch <= row.gpus.value_or(1)) {
     return invalid_input("fine-tuning of low-rank factors (LoRA) has no program here");
   }
-  run.seq = row.seq.value_or(run.model.seq > 0 ? run.model.seq : 2048);
-  if (!row.seq) run.reasons.push_back(fmt::format("seq {}", run.seq));
+  if (takes_images(run.model)) {
+    run.seq = 1;
+    if (!row.seq) run.reasons.push_back(fmt::format("images of {0} x {0}", run.model.seq));
+  } else {
+    run.seq = row.seq.value_or(run.model.seq > 0 ? run.model.seq : 2048);
+    if (!row.seq) run.reasons.push_back(fmt::format("seq {}", run.seq));
+  }
   TESSERA_TRY_VOID(set_arithmetic(run, row));
   TESSERA_TRY_VOID(set_degrees(run, row));
   set_batch(run, row);
+  TESSERA_TRY_VOID(check_images(run));
   set_chunks(run, row);
   set_recompute(run, row);
   return run;

@@ -146,10 +146,22 @@ Status check(const Architecture& model) {
 Result<Architecture> infer_model(const Row& row, std::vector<std::string>& reasons) {
   Architecture model;
   bool form_known = false;
-  if (const auto known = find_architecture(row.model)) {
-    if (known->form == Form::kConvolution) {
+  auto known = find_architecture(row.model);
+  // "ResNet", and its depth in a column of its own.
+  if (known && known->name == "resnet" && row.layers)
+    known = find_architecture(fmt::format("resnet{}", *row.layers));
+  if (known) {
+    if (known->form == Form::kUnbuilt) {
       return invalid_input(
-          fmt::format("the model '{}' is a convolutional network: no builder", row.model));
+          fmt::format("the model '{}' is {}: no builder", row.model, known->remark));
+    }
+    if (takes_images(*known)) {
+      reasons.push_back(fmt::format("sizes of {} by name", known->name));
+      if (!known->remark.empty()) reasons.push_back(known->remark);
+      model = *known;
+      model.name = row.model;
+      if (row.seq) model.seq = *row.seq;
+      return model;
     }
     if (!contradicts(row, *known)) {
       model = *known;

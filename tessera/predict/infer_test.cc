@@ -4,8 +4,11 @@
 
 #include <algorithm>
 
+#include "tessera/graph/kinds.h"
+#include "tessera/models/model.h"
 #include "tessera/predict/constants.h"
 #include "tessera/predict/express.h"
+#include "tessera/predict/measured.h"
 
 namespace tessera {
 namespace {
@@ -142,8 +145,20 @@ TEST(Infer, RefusesWhatItCannotKnow) {
     const auto run = infer(row);
     return run ? std::string("none") : run.error().message;
   };
-  EXPECT_EQ(error(row_of("ResNet-50", "V100-16GB", 8)),
-            "the model 'ResNet-50' is a convolutional network: no builder");
+  EXPECT_EQ(error(row_of("VGG-16", "V100-16GB", 8)),
+            "the model 'VGG-16' is a convolutional network other than ResNet: no builder");
+  EXPECT_EQ(error(row_of("DLRM", "V100-16GB", 8)),
+            "the model 'DLRM' is a recommendation model, whose embedding tables are sparse: no "
+            "builder");
+  EXPECT_EQ(error(row_of("ResNet-20", "V100-16GB", 8)),
+            "the model 'ResNet-20' is a ResNet of another depth than 18, 34, 50, 101 and 152: no "
+            "builder");
+  Row split = row_of("ResNet-50", "V100-16GB", 8);
+  split.tp = 2;
+  EXPECT_EQ(
+      error(split),
+      "'ResNet-50' is split over its batch and its blocks only: expected tp = cp = 1, found 2 "
+      "and 1");
   EXPECT_EQ(error(row_of("Mystery", "H100-80GB", 8)),
             "the model 'Mystery' is not known, and neither layers and hidden nor parameters are "
             "stated");
@@ -152,6 +167,63 @@ TEST(Infer, RefusesWhatItCannotKnow) {
   Row row = row_of("Llama2-7B", "H100-80GB", 8);
   row.tp = 3;
   EXPECT_EQ(error(row), "tp 3 pp 1 cp 1 do not divide 8 GPUs");
+}
+
+// Sizes and flops of the table are those of the builders.
+TEST(Images, TableAndBuildersAgree) {
+  for (const char* name : {"ResNet-18", "ResNet34", "resnet_50", "ResNet-101", "ResNet-152 v1.5",
+                           "Swin-T", "Swin-S", "Swin-B", "Swin-L"}) {
+    Row row = row_of(name, "V100-16GB", 1);
+    row.microbatch = 1;
+    row.global_batch = 1;
+    const auto run = infer(row);
+    ASSERT_TRUE(run) << run.error().message;
+    const auto expressed = express(*run);
+    ASSERT_TRUE(expressed) << expressed.error().message;
+    const auto model = build_model(expressed->model, 1);
+    ASSERT_TRUE(model) << model.error().message;
+    double parameters = 0, flops = 0;
+    for (const Tensor& tensor : model->graph.tensors()) {
+      if (tensor.role == Role::kParameter) parameters += static_cast<double>(tensor.elements());
+    }
+    for (const Op& op : model->graph.ops()) {
+      if (op.kind == "einsum" || op.kind == "conv" || op.kind == "attention")
+        flops += static_cast<double>(op_flops(op));
+    }
+    const bool resnet = run->model.form == Form::kConvolution;
+    EXPECT_NEAR(parameter_count(run->model) / parameters, 1, resnet ? 1e-9 : 0.03) << name;
+    EXPECT_NEAR(run->model.forward_flops / flops, 1, resnet ? 1e-3 : 0.03) << name;
+    EXPECT_DOUBLE_EQ(model_flops_a_token(*run), 3 * run->model.forward_flops);
+  }
+}
+
+TEST(Images, BatchesCountImagesAndReplicasHaveStatisticsOfTheirOwn) {
+  Row row = row_of("ResNet-50", "V100-16GB", 8);
+  row.dtype = "amp";
+  row.microbatch = 64;
+  row.global_batch = 1024;
+  auto run = infer(row);
+  ASSERT_TRUE(run) << run.error().message;
+  EXPECT_EQ(run->dp, 8);
+  EXPECT_EQ(run->micro_batches, 2);
+  EXPECT_EQ(run->arithmetic, Arithmetic::kFp16);
+  EXPECT_TRUE(says(run->reasons, "images of 224 x 224"));
+  EXPECT_EQ(express(*run)->model, "resnet:layers=50,image=224,ghost=64");
+  EXPECT_EQ(express(*run)->batch, 1024);
+  row.microbatch.reset();
+  row.seq = 160;
+  run = infer(row);
+  EXPECT_EQ(run->micro_batches, 1) << "a replica takes its images at once";
+  EXPECT_EQ(express(*run)->model, "resnet:layers=50,image=160,ghost=128");
+  row.global_batch.reset();
+  EXPECT_EQ(infer(row)->global_batch, 8 * 64);
+  row.model = "ResNet";
+  row.layers = 101;
+  EXPECT_EQ(infer(row)->model.depth, 101);
+  row = row_of("ResNet-50", "H100-80GB", 8);
+  EXPECT_EQ(infer(row)->framework.name, "pytorch-ddp");
+  row.pp = 2;
+  EXPECT_EQ(infer(row)->framework.name, "pytorch-ddp") << "no framework of language models";
 }
 
 TEST(Express, SaysWhereARecipeWantsAnotherForm) {

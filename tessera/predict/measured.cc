@@ -57,6 +57,8 @@ Result<std::vector<Measured>> read_measured(const CsvTable& table, std::string_v
 double model_flops_a_token(const Run& run) {
   const Architecture& m = run.model;
   const auto real = [](int64_t value) { return static_cast<double>(value); };
+  if (m.forward_flops > 0)  // a sample is an image
+    return 3 * m.forward_flops * real(m.seq * m.seq) / real(kImageSize * kImageSize);
   const double tables = real(m.vocab) * real(m.hidden) * (m.tied ? 1 : 2);
   const double products = active_parameter_count(m) - tables + real(m.vocab) * real(m.hidden);
   const double head = m.head_dim > 0 ? real(m.head_dim) : real(m.hidden) / real(m.heads);

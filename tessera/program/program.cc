@@ -12,8 +12,7 @@ bool is_output(const Annotation& annotation, const OperandDims& operand) {
                      [&](const OperandDims& output) { return &output == &operand; });
 }
 
-// What an input needs of an op dim. Windows: the halo (not clipped at the far end: the annotation
-// does not know the size of the tensor); causal keys: up to the last query of the box.
+// What an input needs of a causal pair's keys: up to the last query of the box.
 Interval needed(const Annotation& annotation, const Box& box, int op_dim) {
   const OpDim& dim = annotation.dims[static_cast<size_t>(op_dim)];
   Interval interval = box.dims[static_cast<size_t>(op_dim)];
@@ -21,19 +20,28 @@ Interval needed(const Annotation& annotation, const Box& box, int op_dim) {
     const int64_t last = box.dims[static_cast<size_t>(dim.causal_of)].end();
     interval.size = std::max<int64_t>(0, std::min(interval.end(), last) - interval.begin);
   }
-  if (dim.window) {
-    const Window& window = *dim.window;
-    const int64_t begin = interval.begin * window.stride - window.padding;
-    const int64_t end = (interval.end() - 1) * window.stride - window.padding + window.kernel;
-    interval.begin = std::max<int64_t>(0, begin);
-    interval.size = end - interval.begin;
-  }
   return interval;
 }
 
+// What lies under the windows of an interval: with the halo, without the padding. All of them need
+// the whole tensor dim, also where the last ones do not reach its end.
+Interval under_windows(const OpDim& dim, Interval interval) {
+  if (interval == Interval{0, dim.size}) return {0, dim.window_extent};
+  if (interval.size == 0) return {std::min(interval.begin, dim.window_extent), 0};
+  const Window& window = *dim.window;
+  const int64_t begin = interval.begin * window.stride - window.padding;
+  const int64_t end = (interval.end() - 1) * window.stride - window.padding + window.kernel;
+  const int64_t first = std::clamp<int64_t>(begin, 0, dim.window_extent);
+  return {first, std::clamp(end, first, dim.window_extent) - first};
+}
+
 Interval project_group(const Annotation& annotation, const DimGroup& group, const Box& box,
-                       bool output) {
+                       bool output, bool windowed) {
   if (group.empty()) return {0, 1};
+  if (windowed) {
+    return under_windows(annotation.dims[static_cast<size_t>(group[0])],
+                         box.dims[static_cast<size_t>(group[0])]);
+  }
   size_t moving = 0;
   while (moving + 1 < group.size() &&
          annotation.dims[static_cast<size_t>(group[moving])].size == 1) {
@@ -138,13 +146,14 @@ Box at_micro_batch(const Program& program, Box region, int dim, int64_t micro_ba
   return region;
 }
 
-// An operand is known as an output by its address: only inputs have halos and causal limits.
+// An operand is known as an output by its address: only inputs have causal limits.
 Box project(const Annotation& annotation, const OperandDims& operand, const Box& box) {
   const bool output = is_output(annotation, operand);
   Box region;
   region.dims.reserve(operand.dims.size());
-  for (const DimGroup& group : operand.dims) {
-    region.dims.push_back(project_group(annotation, group, box, output));
+  for (size_t d = 0; d < operand.dims.size(); ++d) {
+    region.dims.push_back(
+        project_group(annotation, operand.dims[d], box, output, operand.is_windowed(d)));
   }
   return region;
 }

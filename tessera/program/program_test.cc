@@ -33,6 +33,32 @@ TEST(Project, causal_keys_end_at_the_last_query) {
   EXPECT_EQ(project(a, a.inputs[1], box), Box({{0, 2}, {0, 4}, {0, 4}}));
 }
 
+TEST(Project, windows_need_the_halo_and_no_padding) {
+  auto a = parse_annotation("b y~3/2/1 -> b y");
+  ASSERT_TRUE(a && bind_sizes(*a, {{2, 8}}, {{2, 4}}));
+  const auto input = [&](Interval y) {
+    return project(*a, a->inputs[0], Box({{0, 2}, y})).dims[1];
+  };
+  EXPECT_EQ(input({0, 2}), (Interval{0, 4}));
+  EXPECT_EQ(input({1, 2}), (Interval{1, 5}));
+  EXPECT_EQ(input({2, 2}), (Interval{3, 5}));
+  EXPECT_EQ(input({0, 4}), (Interval{0, 8})) << "all positions: the whole dim";
+  EXPECT_EQ(input({4, 0}).size, 0);
+  EXPECT_EQ(project(*a, a->outputs[0], Box({{0, 2}, {1, 2}})).dims[1], (Interval{1, 2}));
+}
+
+TEST(Project, windows_belong_to_one_operand) {
+  auto a = parse_annotation("b o y^, b c y~1/2/0 -> o c");
+  ASSERT_TRUE(a && bind_sizes(*a, {{2, 3, 4}, {2, 5, 8}}, {{3, 5}}));
+  const Box all({{0, 2}, {0, 3}, {0, 4}, {0, 5}});
+  EXPECT_EQ(project(*a, a->inputs[0], all).dims[2], (Interval{0, 4})) << "plain positions";
+  EXPECT_EQ(project(*a, a->inputs[1], all).dims[2], (Interval{0, 8})) << "also what no window sees";
+  auto scatter = parse_annotation("b y^ -> b y~3/2/1");
+  ASSERT_TRUE(scatter && bind_sizes(*scatter, {{2, 4}}, {{2, 8}}));
+  EXPECT_EQ(project(*scatter, scatter->outputs[0], Box({{0, 2}, {0, 4}})).dims[1],
+            (Interval{0, 8}));
+}
+
 TEST(MicroBatch, regions_move_along_the_named_dim) {
   Program program;
   program.micro_batch_dim = "batch";

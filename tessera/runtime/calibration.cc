@@ -195,6 +195,9 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
     transformer("mixtral", 128, 4, 128, 256, 4, ",ffn=256,experts=4", "serial");
     transformer("mixtral", 256, 4, 64, 512, 4, ",ffn=512,experts=8",
                 "recompute(full,micro_batches=2)");
+    cases.push_back({"resnet:layers=18,width=16,image=64,classes=100,ghost=4", 8, "serial"});
+    cases.push_back({"resnet:layers=50,width=16,image=96,classes=100,ghost=2", 4,
+                     "recompute(full,micro_batches=2)"});
     if (ranks > 1) {
       transformer("bert", 128, 4, 128, 512, 8, "", fmt::format("megatron({})", ranks));
       transformer("mixtral", 128, 4, 64, 256, 8, ",ffn=256,experts=4",

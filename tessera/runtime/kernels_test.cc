@@ -76,6 +76,37 @@ TensorId mixture_case(GraphBuilder& g, DType t, int64_t top_k) {
   return g.op1("op", "moe_combine", {y, r.route[0], r.route[1]});
 }
 
+// Maps [b, s, c, y, x] with so many dims in front, a window of 3 x 2 (of 2 x 3 x 2 in 3-D).
+std::vector<Dim> map_dims(size_t spatial) {
+  if (spatial == 2) return {{"b", 3}, {"s", 2}, {"c", 4}, {"y", 6}, {"x", 5}};
+  return {{"b", 2}, {"s", 2}, {"c", 4}, {"z", 2}, {"y", 4}, {"x", 3}};
+}
+Attributes windows(size_t spatial, bool pool) {
+  const bool flat = spatial == 2;
+  Attributes attributes = {{"stride", std::string(flat ? "2 1" : "1 2 1")},
+                           {"padding", std::string(flat ? "1 0" : "1 1 0")}};
+  if (pool) attributes["kernel"] = std::string(flat ? "3 2" : "2 3 2");
+  return attributes;
+}
+TensorId conv_case(GraphBuilder& g, DType t, size_t spatial) {
+  std::vector<Dim> w = {{"o", 6}, {"c", 4}, {"kz", 2}, {"ky", 3}, {"kx", 2}};
+  if (spatial == 2) w.erase(w.begin() + 2);
+  return g.op1("op", "conv", {parameter(g, "x", map_dims(spatial), t), parameter(g, "w", w, t)},
+               windows(spatial, false));
+}
+// Few windows: in 16 bits the largest element of a window may be another one.
+TensorId pool_case(GraphBuilder& g, DType t, const char* kind, size_t spatial) {
+  std::vector<Dim> x = map_dims(spatial);
+  x[2].size = 1;
+  return g.op1("op", kind, {parameter(g, "x", x, t)}, windows(spatial, true));
+}
+TensorId batch_norm_case(GraphBuilder& g, DType t, const char* dims) {
+  return g.op("op", "batch_norm",
+              {parameter(g, "x", map_dims(2), t), parameter(g, "gamma", {{"c", 4}}, t),
+               parameter(g, "beta", {{"c", 4}}, t)},
+              {{"dims", std::string(dims)}})[0];
+}
+
 Attributes text(const char* key, const char* value) { return {{key, std::string(value)}}; }
 
 const std::vector<Case>& cases() {
@@ -179,6 +210,22 @@ const std::vector<Case>& cases() {
                       parameter(g, "beta", {kH}, t)})[0];
        },
        1, true},
+      {"conv_2d", [](auto& g, DType t) { return conv_case(g, t, 2); }},
+      {"conv_3d", [](auto& g, DType t) { return conv_case(g, t, 3); }},
+      {"conv_of_single_elements",
+       [](auto& g, DType t) {
+         return g.op1("op", "conv",
+                      {parameter(g, "x", map_dims(2), t),
+                       parameter(g, "w", {{"o", 5}, {"c", 4}, {"ky", 1}, {"kx", 1}}, t)});
+       }},
+      {"max_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "max_pool", 2); }},
+      {"max_pool_3d", [](auto& g, DType t) { return pool_case(g, t, "max_pool", 3); }},
+      {"avg_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "avg_pool", 2); }},
+      {"avg_pool_3d", [](auto& g, DType t) { return pool_case(g, t, "avg_pool", 3); }},
+      {"batch_norm", [](auto& g, DType t) { return batch_norm_case(g, t, "s y x"); }},
+      {"batch_norm_expanded", [](auto& g, DType t) { return batch_norm_case(g, t, "s y x"); }, 1,
+       true},
+      {"batch_norm_of_all", [](auto& g, DType t) { return batch_norm_case(g, t, "b s y x"); }},
       {"rms_norm",
        [](auto& g, DType t) {
          return g.op("op", "rms_norm",

@@ -190,6 +190,10 @@ Status check_run_config(const RunConfig& config) {
   return {};
 }
 
+bool has_random_data(const RunConfig& config) {
+  return config.data.size() == 1 && config.data.front() == "random";
+}
+
 Result<TextData> open_run_data(const RunConfig& config, int64_t seq, int64_t vocab) {
   constexpr int64_t kBytes = 256;
   if (vocab < kBytes) {

@@ -57,6 +57,9 @@ Status set_run_key(RunConfig& config, std::string_view assignment);
 // What must be there in the end, in the file or by `--set`: model and data.
 Status check_run_config(const RunConfig& config);
 
+// data = "random": inputs are random numbers, other ones each step, for every model.
+bool has_random_data(const RunConfig& config);
+
 // Opens the run's data for sequences of `seq` tokens; errors end in the place of the key,
 // "(run.toml:3)". Bytes are tokens: the model's `vocab` must be at least 256.
 Result<TextData> open_run_data(const RunConfig& config, int64_t seq, int64_t vocab);

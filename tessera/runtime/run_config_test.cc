@@ -107,6 +107,16 @@ TEST(RunConfig, ModelAndDataMustBeGiven) {
   EXPECT_TRUE(check_run_config(*config));
 }
 
+TEST(RunConfig, RandomDataIsAWordOfItsOwn) {
+  RunConfig config;
+  config.data = {"random"};
+  EXPECT_TRUE(has_random_data(config));
+  config.data = {"./random"};
+  EXPECT_FALSE(has_random_data(config));
+  config.data = {"random", "random"};
+  EXPECT_FALSE(has_random_data(config));
+}
+
 TEST(RunConfig, DataErrorsEndInThePlaceOfTheKey) {
   auto config = parse_run_config("model = \"gpt\"\n\ndata = \"nowhere/*.txt\"\n", "run.toml");
   ASSERT_TRUE(config);

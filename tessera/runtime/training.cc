@@ -27,7 +27,7 @@ struct Job {
   const RunConfig& config;
   const TrainingCallbacks& callbacks;
   const Compiled& compiled;
-  const TextData& data;
+  const std::optional<TextData>& data;  // none: random inputs
   TrainingStart start;
 };
 
@@ -37,8 +37,10 @@ void load_input(const Job& job, int64_t step, const Tensor& tensor, const Box& r
     load_scalar(learning_rate(job.config.optimizer, step, job.config.steps), to);
   } else if (tensor.name == "step") {
     load_scalar(static_cast<double>(step), to);
+  } else if (job.data) {
+    load_text(job.compiled.model, *job.data, job.config.seed, step, tensor, region, to);
   } else {
-    load_text(job.compiled.model, job.data, job.config.seed, step, tensor, region, to);
+    load_random(job.compiled.model, job.config.seed, step, tensor, region, to);
   }
 }
 
@@ -260,20 +262,23 @@ Result<TrainingSummary> run_training(const RunConfig& config, const TrainingCall
     TESSERA_TRY_VOID(check_ranks(compiled.plan, world->size(), "mpirun"));
   }
   if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(compiled.plan, config.ranks));
-  if (compiled.model.text == 0) {
-    return invalid_input(
-        fmt::format("data: expected a model that reads tokens, found '{}'", config.model));
+  std::optional<TextData> data;
+  if (!has_random_data(config)) {
+    if (compiled.model.text == 0) {
+      return invalid_input(
+          fmt::format("data: expected a model that reads tokens, or data = \"random\", found '{}'",
+                      config.model));
+    }
+    TESSERA_TRY(data, open_run_data(config, compiled.model.text - 1, compiled.model.vocab));
   }
-  TESSERA_TRY(const TextData data,
-              open_run_data(config, compiled.model.text - 1, compiled.model.vocab));
   TrainingStart start;
   start.model = compiled.model.spec;
   start.plan = compiled.plan.file;
   start.parameters = parameter_count(compiled.model.graph);
   start.ranks = compiled.ranks;
   start.tokens_per_step = config.batch * compiled.model.seq;
-  start.data_bytes = data.bytes();
-  start.data_files = data.files();
+  start.data_bytes = data ? data->bytes() : 0;
+  start.data_files = data ? data->files() : 0;
   start.transport = mpi ? "mpi" : "threads";
   Job job{config, callbacks, compiled, data, start};
   return mpi ? train_on_mpi(job, *world) : train_on_threads(job, options);

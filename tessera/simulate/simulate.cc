@@ -23,7 +23,7 @@ int64_t tokens_of(const Graph& graph, const std::string& batch) {
     int64_t length = 1;
     for (const Dim& dim : tensor.dims) {
       if (dim.name == batch) samples = dim.size;
-      if (dim.name == "seq") length = dim.size;
+      if (dim.name == "seq" || dim.name == "sample") length *= dim.size;
     }
     most = std::max(most, samples * length);
   }
@@ -33,7 +33,8 @@ int64_t tokens_of(const Graph& graph, const std::string& batch) {
 bool counts_as_model(const Op& op) {
   if (op.phase != Phase::kForward) return false;
   const WorkClass work = work_class_of(op.kind);
-  return work == WorkClass::kMatmul || work == WorkClass::kAttention;
+  return work == WorkClass::kMatmul || work == WorkClass::kConvolution ||
+         work == WorkClass::kAttention;
 }
 
 // Matrix products and attention of the forward pass, full scores though masked, times 3.

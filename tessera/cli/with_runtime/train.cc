@@ -83,8 +83,11 @@ void Progress::start(const TrainingStart& start) {
   write(fmt::format("{}: {} parameters, {} ({}), {} a rank\n", start.model,
                     grouped(start.parameters), plural(start.ranks, "rank"), start.transport,
                     short_bytes(start.arena_bytes)));
-  write(fmt::format("plan {}; data: {}, {}; {} tokens a step\n", start.plan,
-                    plural(start.data_files, "file"), short_bytes(start.data_bytes),
+  const std::string data =
+      start.data_files == 0
+          ? std::string("random")
+          : fmt::format("{}, {}", plural(start.data_files, "file"), short_bytes(start.data_bytes));
+  write(fmt::format("plan {}; data: {}; {} tokens a step\n", start.plan, data,
                     grouped(start.tokens_per_step)));
 }
 

@@ -18,7 +18,9 @@ namespace tessera::kinds {
 
 // The families; kinds.cc joins them.
 std::vector<KindInfo> attention_kinds();
+std::vector<KindInfo> batch_norm_kinds();
 std::vector<KindInfo> contraction_kinds();
+std::vector<KindInfo> convolution_kinds();
 std::vector<KindInfo> elementwise_kinds();
 std::vector<KindInfo> loss_kinds();
 std::vector<KindInfo> moe_kinds();
@@ -26,6 +28,7 @@ std::vector<KindInfo> normalisation_kinds();
 std::vector<KindInfo> normalisation_grad_kinds();
 std::vector<KindInfo> normalisation_part_kinds();  // used by expansions
 std::vector<KindInfo> optimizer_kinds();
+std::vector<KindInfo> pooling_kinds();
 std::vector<KindInfo> position_kinds();
 std::vector<KindInfo> reduction_kinds();
 std::vector<KindInfo> shape_kinds();

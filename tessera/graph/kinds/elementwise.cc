@@ -122,10 +122,16 @@ InputGradients differentiate_sigmoid(GraphBuilder& builder, const Op& op, const 
   return {builder.op1(op.path + ".dx", "sub", {once, twice})};
 }
 
-// gelu, silu, relu: <kind>_grad(dy, x).
+// gelu, silu: <kind>_grad(dy, x).
 InputGradients differentiate_activation(GraphBuilder& builder, const Op& op,
                                         const OutputGradients& dy, const std::vector<bool>&) {
   return {builder.op1(op.path + ".dx", op.kind + "_grad", {dy[0], op.inputs[0]})};
+}
+
+// From y, which is positive where x is: x need not be kept.
+InputGradients differentiate_relu(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                  const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "relu_grad", {dy[0], op.outputs[0]})};
 }
 
 InputGradients differentiate_dropout(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
@@ -229,7 +235,7 @@ std::vector<KindInfo> elementwise_kinds() {
       scale,
       unary("gelu", "gelu, tanh form", 8, differentiate_activation),
       unary("silu", "x * sigmoid(x)", 4, differentiate_activation),
-      unary("relu", "max(x, 0)", 1, differentiate_activation),
+      unary("relu", "max(x, 0)", 1, differentiate_relu),
       unary("exp", "e to the x", 1, differentiate_exp),
       unary("sigmoid", "1 / (1 + e to the -x)", 4, differentiate_sigmoid),
       stop,
@@ -243,7 +249,7 @@ std::vector<KindInfo> elementwise_kinds() {
       dropout,
       activation_grad("gelu_grad", "(dy, x) -> dx of gelu", 16),
       activation_grad("silu_grad", "(dy, x) -> dx of silu", 8),
-      activation_grad("relu_grad", "(dy, x) -> dx of relu", 1),
+      activation_grad("relu_grad", "(dy, y) -> dx of relu", 1),
   };
 }
 

@@ -17,6 +17,8 @@ struct KernelInfo {
 };
 
 std::span<const KernelInfo> attention_kernels();
+std::span<const KernelInfo> batch_norm_kernels();
+std::span<const KernelInfo> convolution_kernels();
 std::span<const KernelInfo> einsum_kernels();
 std::span<const KernelInfo> pointwise_kernels();
 std::span<const KernelInfo> shape_kernels();

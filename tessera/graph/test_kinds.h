@@ -1,0 +1,170 @@
+// Cases of the op kinds for kinds_test.cc: what a call infers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/graph/attributes.h"
+#include "tessera/graph/graph.h"
+
+namespace tessera {
+
+// Operands are written "batch=2 h=3" or "bfloat16 batch=2 h=3"; float32 if no dtype is said.
+struct KindCase {
+  std::string kind;
+  std::vector<std::string> inputs;
+  Attributes attributes;
+  std::string annotation;            // expected, or the error
+  std::vector<std::string> outputs;  // expected "dtype [dims]"; empty for an error
+};
+
+// Convolutions, pools and batch norms: calls that are right, and calls that are not.
+inline std::vector<KindCase> vision_cases() {
+  const std::string x = "b=2 s=3 c=4 y=9 x=8", dy = "b=2 s=3 o=5 y=5 x=4";
+  const std::string two = "y^~3/2/1 x^~3/2/1";
+  const std::string stats = "b=2 c=4", frozen = "b s^ c y^ x^", over = "s y x";
+  const Attributes stride = {{"stride", "2"}, {"padding", "1"}};
+  const Attributes pool = {{"kernel", "3"}, {"stride", "2"}, {"padding", "1"}};
+  const auto with = [](Attributes attributes, const Attributes& more) {
+    for (const auto& [name, value] : more) attributes[name] = value;
+    return attributes;
+  };
+  return {
+      {"conv",
+       {x, "o=5 c=4 kh=3 kw=3"},
+       stride,
+       "b s c+ " + two + ", o c 3 3 -> b s o y x",
+       {"float32 [b=2, s=3, o=5, y=5, x=4]"}},
+      // one element a window: spatial dims like others
+      {"conv",
+       {"b=2 in=4 z=2 y=3 x=3", "o=5 c=4 kz=2 ky=1 kx=1"},
+       {{"padding", "1 0 0"}},
+       "b c+ z^~2/1/1 y x, o c 2 1 1 -> b o z y x",
+       {"float32 [b=2, o=5, z=3, y=3, x=3]"}},
+      {"conv_input_grad",
+       {dy, "o=5 c=4 kh=3 kw=3"},
+       with(stride, {{"dims", "y=9 x=8"}, {"channels", "in"}}),
+       "b s o+ y^ x^, o c 3 3 -> b s c y~3/2/1 x~3/2/1",
+       {"float32 [b=2, s=3, in=4, y=9, x=8]"}},
+      {"conv_weight_grad",
+       {dy, x},
+       with(stride, {{"kernel", "kh=3 kw=3"}, {"filters", "o"}, {"channels", "c"}}),
+       "b+ s+ o y^ x^, b s c y~3/2/1 x~3/2/1 -> o c 3 3",
+       {"float32 [o=5, c=4, kh=3, kw=3]"}},
+      {"max_pool",
+       {x},
+       pool,
+       "b s c " + two + " -> b s c y x",
+       {"float32 [b=2, s=3, c=4, y=5, x=4]"}},
+      {"max_pool_grad",
+       {"b=2 s=3 c=4 y=5 x=4", x},
+       pool,
+       "b s c y^ x^, b s c y~3/2/1 x~3/2/1 -> b s c y~3/2/1 x~3/2/1",
+       {"float32 [b=2, s=3, c=4, y=9, x=8]"}},
+      {"avg_pool",
+       {"b=2 z=4 y=9 x=8"},
+       {{"kernel", "1 3 3"}, {"stride", "1 2 2"}, {"padding", "0 1 1"}},
+       "b z " + two + " -> b z y x",
+       {"float32 [b=2, z=4, y=5, x=4]"}},
+      {"avg_pool_grad",
+       {"b=2 s=3 c=4 y=5 x=4"},
+       with(pool, {{"dims", "y=9 x=8"}}),
+       "b s c y^ x^ -> b s c y~3/2/1 x~3/2/1",
+       {"float32 [b=2, s=3, c=4, y=9, x=8]"}},
+      {"batch_norm",
+       {"bfloat16 " + x, "bfloat16 c=4", "bfloat16 c=4"},
+       {{"dims", over}},
+       frozen + ", c, c -> b s c y x, b c, b c",
+       {"bfloat16 [b=2, s=3, c=4, y=9, x=8]", "float32 [b=2, c=4]", "float32 [b=2, c=4]"}},
+      {"batch_norm_grad",
+       {x, x, "c=4", stats, stats},
+       {{"dims", over}},
+       "b+ s^ c y^ x^, b s c y x, c, b c, b c -> b s c y x, c, c",
+       {"float32 [b=2, s=3, c=4, y=9, x=8]", "float32 [c=4]", "float32 [c=4]"}},
+      {"batch_moments",
+       {x},
+       {{"dims", over}},
+       "b s+ c y+ x+ -> b c moments^ {moments}",
+       {"float32 [b=2, c=4, moments=3]"}},
+      {"batch_apply",
+       {x, stats, stats, "c=4", "c=4"},
+       {{"dims", over}},
+       "b s c y x, b c, b c, c, c -> b s c y x",
+       {"float32 [b=2, s=3, c=4, y=9, x=8]"}},
+      {"batch_grad_sums",
+       {x, x, stats, stats},
+       {{"dims", over}},
+       "b s+ c y+ x+, b s c y x, b c, b c -> b c sums^",
+       {"float32 [b=2, c=4, sums=2]"}},
+      {"batch_grad_apply",
+       {x, x, "c=4", stats, stats, "b=2 c=4 sums=2"},
+       {{"dims", over}, {"count", 216}},
+       "b s c y x, b s c y x, c, b c, b c, b c sums^ -> b s c y x",
+       {"float32 [b=2, s=3, c=4, y=9, x=8]"}},
+      {"batch_grad_params",
+       {x, x, stats, stats},
+       {{"dims", over}, {"channel", "c"}},
+       "b+ s+ c y+ x+, b s c y x, b c, b c -> c, c",
+       {"float32 [c=4]", "float32 [c=4]"}},
+  };
+}
+
+inline std::vector<KindCase> vision_errors() {
+  const std::string x = "b=2 c=4 y=9 x=8";
+  return {
+      {"conv",
+       {x, "o=5 c=3 kh=3 kw=3"},
+       {},
+       "expected x with 3 channels, found 'x0' [b=2, c=4, y=9, x=8] float32",
+       {}},
+      {"conv",
+       {x, "o=5 c=4 k=3"},
+       {},
+       "expected a weight with the dims out, in and 2 or 3 of the kernel, found 'x1' [o=5, c=4, "
+       "k=3] float32",
+       {}},
+      {"conv",
+       {"c=4 y=9 x=8", "o=5 c=4 kh=3 kw=3"},
+       {},
+       "expected x with batch, channels and 2 spatial dims, found 'x0' [c=4, y=9, x=8] float32",
+       {}},
+      {"conv",
+       {x, "o=5 c=4 kh=3 kw=3"},
+       {{"stride", "0"}},
+       "expected stride of at least 1, found \"0\"",
+       {}},
+      {"conv",
+       {x, "o=5 c=4 kh=3 kw=3"},
+       {{"padding", "1 1 1"}},
+       "expected padding with 1 or 2 numbers, found \"1 1 1\"",
+       {}},
+      {"max_pool",
+       {x},
+       {{"kernel", "10"}},
+       "expected a window that fits dim 'y' of 9, found kernel 10 with padding 0",
+       {}},
+      {"conv_input_grad",
+       {"b=2 o=5 y=4 x=4", "o=5 c=4 kh=3 kw=3"},
+       {{"dims", "y=9 x=8"}, {"channels", "c"}},
+       "expected dy with the positions [y=7, x=6], found 'x0' [b=2, o=5, y=4, x=4] float32",
+       {}},
+      {"conv_weight_grad",
+       {"b=3 o=5 y=7 x=6", x},
+       {{"kernel", "kh=3 kw=3"}, {"filters", "o"}, {"channels", "c"}},
+       "expected dy with the batch dims of x, found 'x0' [b=3, o=5, y=7, x=6] float32 for 'x1' "
+       "[b=2, c=4, y=9, x=8] float32",
+       {}},
+      {"batch_norm",
+       {x, "c=4", "c=4"},
+       {{"dims", "b rows"}},
+       "expected dims of x, each once, found \"b rows\" for 'x0' [b=2, c=4, y=9, x=8] float32",
+       {}},
+      {"batch_norm",
+       {x, "b=2", "b=2"},
+       {{"dims", "b y x"}},
+       "expected gamma with one of the dims [c=4], found 'x1' [b=2] float32",
+       {}},
+  };
+}
+
+}  // namespace tessera

@@ -1,0 +1,162 @@
+#include "tessera/models/resnet.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tessera/models/nn.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kStages = 4;
+
+struct Depth {
+  int64_t layers;
+  std::array<int64_t, kStages> blocks;
+  int64_t expansion;  // of a block's output over its width; 1: basic blocks
+};
+constexpr std::array<Depth, 5> kDepths = {{{18, {2, 2, 2, 2}, 1},
+                                           {34, {3, 4, 6, 3}, 1},
+                                           {50, {3, 4, 6, 3}, 4},
+                                           {101, {3, 4, 23, 3}, 4},
+                                           {152, {3, 8, 36, 3}, 4}}};
+
+const Depth* depth_of(int64_t layers) {
+  const auto* found = std::find_if(kDepths.begin(), kDepths.end(),
+                                   [layers](const Depth& d) { return d.layers == layers; });
+  return found == kDepths.end() ? nullptr : found;
+}
+
+class Builder {
+ public:
+  Builder(GraphBuilder& g, const ResnetConfig& config) : g_(g), config_(config) {}
+
+  // The channels of x, of any name, through a square kernel to `out`.
+  TensorId conv(const std::string& name, TensorId x, const Dim& in, const Dim& out, int64_t kernel,
+                int64_t stride) {
+    const double fan_out = static_cast<double>(out.size * kernel * kernel);
+    const TensorId weight = g_.parameter(
+        name + ".weight", {out, in, {"kernel_height", kernel}, {"kernel_width", kernel}},
+        normal(std::sqrt(2 / fan_out)), config_.dtype);
+    return g_.op1(
+        name, "conv", {x, weight},
+        {{"stride", fmt::format("{}", stride)}, {"padding", fmt::format("{}", kernel / 2)}});
+  }
+
+  TensorId norm(const std::string& name, TensorId x, const Dim& channels) {
+    const TensorId gamma =
+        g_.parameter(name + ".weight", {channels}, {Init::Kind::kOnes}, config_.dtype);
+    const TensorId beta =
+        g_.parameter(name + ".bias", {channels}, {Init::Kind::kZeros}, config_.dtype);
+    const std::vector<TensorId> out =
+        g_.op(name, "batch_norm", {x, gamma, beta},
+              {{"dims", std::string("sample height width")}, {"eps", config_.eps}});
+    return out.empty() ? TensorId() : out[0];
+  }
+
+  // Convolution n of a block, its norm and, unless it is the last, its activation.
+  TensorId layer(int64_t n, TensorId x, const Dim& in, const Dim& out, int64_t kernel,
+                 int64_t stride, bool act) {
+    x = conv(fmt::format("conv_{}", n), x, in, out, kernel, stride);
+    x = norm(fmt::format("bn_{}", n), x, out);
+    return act ? g_.op1(fmt::format("act_{}", n), "relu", {x}) : x;
+  }
+
+  // x [batch, sample, channels, height, width] -> the same with `channels` and a stride.
+  TensorId block(TensorId x, int64_t width, int64_t expansion, int64_t stride) {
+    const Dim in{"channels", size_of(g_, x, "channels")}, out{"channels", width * expansion};
+    const Dim inner{"inner", width}, outer{"outer", width};
+    TensorId h = x;
+    if (expansion == 1) {
+      h = layer(1, h, in, inner, 3, stride, true);
+      h = layer(2, h, inner, out, 3, 1, false);
+    } else {
+      h = layer(1, h, in, inner, 1, 1, true);
+      h = layer(2, h, inner, outer, 3, stride, true);
+      h = layer(3, h, outer, out, 1, 1, false);
+    }
+    if (stride != 1 || in.size != out.size) {
+      x = conv("shortcut.conv", x, {"source", in.size}, out, 1, stride);
+      x = norm("shortcut.bn", x, out);
+    }
+    return g_.op1("act", "relu", {g_.op1("residual", "add", {x, h})});
+  }
+
+ private:
+  GraphBuilder& g_;
+  const ResnetConfig& config_;
+};
+
+}  // namespace
+
+std::vector<ModelKey> model_keys(ResnetConfig& config) {
+  return {
+      {"layers", &config.layers, "18 and 34 (basic blocks), 50, 101 and 152 (bottlenecks)"},
+      {"width", &config.width, "channels behind the first convolution"},
+      {"image", &config.image, "height and width in pixels"},
+      {"channels", &config.channels, "of a pixel"},
+      {"classes", &config.classes, "classes"},
+      {"ghost", &config.ghost, "images whose batch norm statistics are taken together"},
+      {"eps", &config.eps, "epsilon of the batch norms"},
+      {"dtype", &config.dtype, "of parameters and activations"},
+  };
+}
+
+Status complete(ResnetConfig& config) {
+  constexpr int64_t kMaxWidth = int64_t{1} << 22;
+  if (depth_of(config.layers) == nullptr) {
+    return model_error(
+        "resnet", fmt::format("layers={} must be one of 18, 34, 50, 101 and 152", config.layers));
+  }
+  if (config.width > kMaxWidth) {
+    return model_error("resnet",
+                       fmt::format("width={} must be at most {}", config.width, kMaxWidth));
+  }
+  return {};
+}
+
+Result<Graph> build_resnet(const ResnetConfig& config, int64_t batch) {
+  const int64_t ghost = std::min(config.ghost, batch);
+  if (batch % ghost != 0) {
+    return model_error("resnet", fmt::format("batch={} must be a multiple of ghost={}, or below it",
+                                             batch, config.ghost));
+  }
+  const Depth& depth = *depth_of(config.layers);
+  GraphBuilder g("resnet");
+  Builder net(g, config);
+  const Dim groups{"batch", batch / ghost}, samples{"sample", ghost};
+  TensorId x = g.input("images",
+                       {groups,
+                        samples,
+                        {"channels", config.channels},
+                        {"height", config.image},
+                        {"width", config.image}},
+                       config.dtype);
+  const TensorId targets = g.input("targets", {groups, samples}, DType::kInt64);
+  const Dim stem{"channels", config.width};
+  x = net.conv("embed.conv", x, {"source", config.channels}, stem, 7, 2);
+  x = net.norm("embed.bn", x, stem);
+  x = g.op1("embed.act", "relu", {x});
+  x = g.op1(
+      "embed.pool", "max_pool", {x},
+      {{"kernel", std::string("3")}, {"stride", std::string("2")}, {"padding", std::string("1")}});
+  int64_t index = 0, width = config.width;
+  for (size_t stage = 0; stage < depth.blocks.size(); ++stage, width *= 2) {
+    for (int64_t i = 0; i < depth.blocks[stage] && g.ok(); ++i, ++index) {
+      g.push(fmt::format("blocks.{}", index));
+      x = net.block(x, width, depth.expansion, stage > 0 && i == 0 ? 2 : 1);
+      g.pop();
+    }
+  }
+  x = mean_pool(g, x, "height width");
+  const LinearOptions head = {
+      normal(1 / std::sqrt(static_cast<double>(size_of(g, x, "channels"))))};
+  x = linear(g, "head", x, {"channels"}, {{"classes", config.classes}}, head);
+  cross_entropy_loss(g, x, targets);
+  return g.finish();
+}
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+// A residual convolutional network, ResNet v1.5 (He et al., 2016; the stride of a bottleneck is at
+// its 3 x 3 convolution, as in the usual frameworks): 18 and 34 layers of basic blocks, 50, 101 and
+// 152 of bottlenecks. Batch norm has the statistics of `ghost` images: the graph's dims are batch
+// (groups of so many images) and sample (the images of a group), so a split of batch is exact and
+// means what data-parallel frameworks compute, where every replica normalises by its own images.
+// A split of sample is synchronized batch norm.
+#pragma once
+
+#include "tessera/graph/graph.h"
+#include "tessera/models/config.h"
+
+namespace tessera {
+
+struct ResnetConfig {
+  int64_t layers = 50;
+  int64_t width = 64;  // channels of the stem
+  int64_t image = 224, channels = 3, classes = 1000;
+  int64_t ghost = 32;  // images whose statistics are taken together; a smaller batch: all of it
+  double eps = 1e-5;
+  DType dtype = DType::kFloat32;
+};
+
+std::vector<ModelKey> model_keys(ResnetConfig& config);
+Status complete(ResnetConfig& config);
+// `batch` images; a multiple of `ghost` or below it.
+Result<Graph> build_resnet(const ResnetConfig& config, int64_t batch);
+
+}  // namespace tessera
