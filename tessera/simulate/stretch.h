@@ -3,7 +3,8 @@
 // once. Undisturbed from outside, it maps (h, d), the host clock and the time at which the compute
 // stream is free, to
 //   h' = h + host      d' = max(d + device, h + lead)
-// for every first item, because each item is such a map and they compose.
+// for every first item, because each item is such a map and they compose. Beside messages that use
+// NICs alone it maps them so too, its kernels slowed, if its collectives leave the NICs alone.
 #pragma once
 
 #include <array>
@@ -20,10 +21,15 @@ struct Suffix {       // from an item to the end of its stretch
   double host = 0;
   double lead = 0;  // from the host's arrival at the item to the end, if only the host counts
 };
+// What moves at a player while a stretch is played.
+enum class Beside : uint8_t { kNothing, kMessages };
+inline constexpr size_t kBesides = 2;
+
 struct Text {
   BlockRef ref;
   std::vector<Item> items;
-  std::vector<Suffix> suffixes;     // by item
+  std::array<std::vector<Suffix>, kBesides> suffixes;  // by Beside and item, one past the last too
+  double slowed = 1;                // time of a kernel beside messages over that alone
   std::vector<int32_t> receives;    // posted ahead: index into items
   std::vector<double> host_before;  // of each of those, from the beginning of the block
   double host = 0;                  // of all items
@@ -37,7 +43,14 @@ inline bool only_host(const Item& item) {
 inline double device_time(const Item& item) {
   return only_host(item) ? 0 : item.latency_s + item.work_s;
 }
-Text make_text(const Block& block, bool first, bool last, double slower, bool compact);
+// The same of an item in a stretch.
+inline double device_time(const Item& item, const Text& text, Beside beside) {
+  const bool slowed = beside == Beside::kMessages && item.kind == ItemKind::kCompute;
+  return slowed ? device_time(item) * text.slowed : device_time(item);
+}
+// `slower`: of a straggler's kernels.
+Text make_text(const Block& block, bool first, bool last, double slower, const Rules& rules,
+               bool compact);
 
 // The texts of a play, each made when it is first asked for.
 class Texts {
