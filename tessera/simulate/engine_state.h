@@ -21,7 +21,7 @@ struct Span {
   // A stretch: items [from, to) of a text; h and d when it began.
   int32_t text = -1, from = 0, to = 0;
   double h = 0, d = 0;
-  Beside beside = Beside::kNothing;
+  Beside beside = Beside::kNothing;  // paths have no rigid stretches
 };
 
 struct Part {  // of a player in a transfer
@@ -58,7 +58,7 @@ struct Slot {  // of a handle and micro-batch
 // the device's time `d` on. Before them, where a stretch was cut, the item that was at work then:
 // the head, which began at `head_start` and ends at `d`.
 struct Stretch {
-  Beside beside = Beside::kNothing;
+  Manner manner;
   int32_t from = 0, to = 0;
   double h = 0, d = 0;
   int32_t head = -1;
@@ -78,6 +78,7 @@ struct Actor {  // a player at work
   int32_t slot = -1;                                    // that it waits for
   int32_t outstanding = 0;                              // transfers that are not done
   int32_t loud = 0;                // of them, those that have started and use the links of the node
+  int32_t issued = 0;              // of them, collectives
   int32_t last_done = -1;          // transfer
   bool loading = false;            // counts in the load of its pool
   bool links_see_compute = false;  // rates of transfers here take it into account
@@ -130,22 +131,32 @@ class Engine {
 
   // engine_stretches.cc
   bool begin_stretch(int32_t p);
-  void play_stretch(int32_t p, Beside beside, int32_t from, double h, double d);
+  Manner manner_of(int32_t p, Beside beside, int32_t from, double h, double d);
+  void play_stretch(int32_t p, Manner manner, int32_t from, double h, double d);
   void finish_stretch(int32_t p);
   void finish_head(int32_t p);
   void count_stretch(int32_t p, int32_t to, double end);
-  bool cut_stretch(int32_t p);
+  enum class CutOff : uint8_t {
+    kAtWork,  // an item, now the head
+    kWaits,   // the next item, for the host: there is no head
+    kEnds,    // the stretch ends now
+    kLeft     // the stretch has been left, inside a bundle
+  };
+  CutOff cut_stretch(int32_t p);
   void leave_stretch(int32_t p);
+  void leave_in_bundle(int32_t p, const Bundle& bundle);
+  void take_over(int32_t p, const Bundle& bundle, const InBundle& now, double start);
   void interrupt(int32_t p);
   void change_rate(int32_t p);
-  double stretch_rate(int32_t p);
-  std::vector<int64_t>& stretches_of(int32_t text, Beside beside);
-  void account_stretches(int32_t text, Beside beside, PlayerResult& result);
+  Beside beside_of(int32_t p);
+  double head_rate(int32_t p);
+  std::vector<int64_t>& stretches_of(int32_t text, Manner manner);
+  void account_stretches(int32_t text, Manner manner, PlayerResult& result);
   void account_stretches();
 
   // engine_transfers.cc
   void join(int32_t p, const Item& item);
-  void join_underway(int32_t p, const Item& item, double start);
+  int32_t join_underway(int32_t p, const Item& item, double start);
   void post(int32_t p, const Item& item, int64_t micro_batch, BlockRef block);
   int32_t transfer_of(int32_t p, const Item& item, int64_t micro_batch);
   void try_start(int32_t t);
@@ -191,8 +202,8 @@ class Engine {
   Texts& texts_;
   std::vector<const std::vector<Run>*> schedules_;  // by player
   bool path_;                                       // keep what the critical path is made of
-  // By text, Beside and item, as differences: how often it was played in a stretch.
-  std::vector<std::array<std::vector<int64_t>, kBesides>> stretches_;
+  // By text, Manner and item, as differences: how often it was played in a stretch.
+  std::vector<std::array<std::vector<int64_t>, kManners>> stretches_;
   std::vector<std::vector<int32_t>> first_run_, last_run_;  // by player and block
   std::vector<std::vector<Slot>> slots_;                    // by player
   std::vector<std::vector<int32_t>> slot_base_;             // by player and handle

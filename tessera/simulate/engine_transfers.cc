@@ -60,14 +60,16 @@ void Engine::join(int32_t p, const Item& item) {
   transfer(t).ready = now_;
   slot(p, s) = {t, -1};
   ++actor(p).outstanding;
+  if (item.kind == ItemKind::kIssue) ++actor(p).issued;
   queue.push_back(t);
   if (queue.size() > 1) return;
   ++transfer(t).heads;
   try_start(t);
 }
 
-// A collective of the player alone that began at `start`, which is past.
-void Engine::join_underway(int32_t p, const Item& item, double start_s) {
+// A collective of the player alone that began at `start`, which is past, as if nothing had slowed
+// it.
+int32_t Engine::join_underway(int32_t p, const Item& item, double start_s) {
   const Run& run = run_of(p);
   const int32_t t = transfer_of(p, item, run.micro_batch);
   Transfer& moving = transfer(t);
@@ -79,13 +81,18 @@ void Engine::join_underway(int32_t p, const Item& item, double start_s) {
   slot(p, s) = {t, -1};
   Actor& a = actor(p);
   ++a.outstanding;
+  ++a.issued;
   if (is_loud(item)) ++a.loud;
   a.queues[static_cast<size_t>(item.stream)].push_back(t);
   moving.phase = Phase::kLatency;
-  if (start_s + item.latency_s > now_) return schedule_transfer(t, start_s + item.latency_s);
+  if (start_s + item.latency_s > now_) {
+    schedule_transfer(t, start_s + item.latency_s);
+    return t;
+  }
   begin_flow(t);
   moving.left = start_s + device_time(item) - now_;
   schedule_transfer(t, now_ + moving.left / moving.rate);
+  return t;
 }
 
 // A receive: it stands in no stream, it only lets the message come.
@@ -182,6 +189,7 @@ void Engine::finish_transfer(int32_t t) {
     Actor& a = actor(part.player);
     slot(part.player, part.slot) = {t, now_};
     --a.outstanding;
+    if (part.item->kind == ItemKind::kIssue) --a.issued;
     if (is_loud(*done.item)) --a.loud;
     a.last_done = t;
     std::erase(a.active, t);

@@ -5,8 +5,13 @@
 //   h' = h + host      d' = max(d + device, h + lead)
 // for every first item, because each item is such a map and they compose. Beside messages that use
 // NICs alone it maps them so too, its kernels slowed, if its collectives leave the NICs alone.
+//
+// A rigid stretch also has bundles: a collective of the player alone, the kernels that run beside
+// it, and its wait. They slow each other, so that a bundle is no such map; but where no item waits
+// for the host, d + device >= h + lead, all its times are fixed from its start on.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <vector>
@@ -25,14 +30,42 @@ struct Suffix {       // from an item to the end of its stretch
 enum class Beside : uint8_t { kNothing, kMessages };
 inline constexpr size_t kBesides = 2;
 
+// How a stretch is played.
+struct Manner {
+  Beside beside = Beside::kNothing;
+  bool rigid = false;
+  size_t index() const { return static_cast<size_t>(beside) + (rigid ? kBesides : 0); }
+  friend bool operator==(const Manner&, const Manner&) = default;
+};
+inline constexpr size_t kManners = 2 * kBesides;
+
+// From the issue of a collective to its wait, by Beside: how long all takes, and the collective.
+struct Bundle {
+  int32_t issue = 0, wait = 0;
+  std::array<double, kBesides> total{}, collective{};
+};
+
 struct Text {
   BlockRef ref;
   std::vector<Item> items;
-  std::array<std::vector<Suffix>, kBesides> suffixes;  // by Beside and item, one past the last too
-  double slowed = 1;                // time of a kernel beside messages over that alone
-  std::vector<int32_t> receives;    // posted ahead: index into items
+  std::array<std::vector<Suffix>, kManners> suffixes;  // by Manner and item, one past the last too
+  std::vector<Bundle> bundles;
+  std::vector<int32_t> bundle_of;                     // by item; -1: in none
+  std::array<std::vector<double>, kBesides> started;  // by item of a bundle, since its issue
+  std::vector<int32_t> receives;                      // posted ahead: index into items
   std::vector<double> host_before;  // of each of those, from the beginning of the block
   double host = 0;                  // of all items
+  Rules rules;                      // of the play
+
+  const std::vector<Suffix>& of(Manner manner) const { return suffixes[manner.index()]; }
+  const Bundle* bundle(size_t item) const {
+    return bundle_of[item] < 0 ? nullptr : &bundles[static_cast<size_t>(bundle_of[item])];
+  }
+  // Time of a kernel over that alone, and beside a collective inside the node.
+  double slowed(Beside beside) const {
+    return beside == Beside::kMessages ? std::max(1.0, rules.nic_slowdown) : 1;
+  }
+  double crowded(Beside beside) const { return std::max(slowed(beside), rules.inner_slowdown); }
 };
 
 inline bool only_host(const Item& item) {
@@ -43,11 +76,21 @@ inline bool only_host(const Item& item) {
 inline double device_time(const Item& item) {
   return only_host(item) ? 0 : item.latency_s + item.work_s;
 }
-// The same of an item in a stretch.
+// The same of an item in a stretch, outside bundles.
 inline double device_time(const Item& item, const Text& text, Beside beside) {
-  const bool slowed = beside == Beside::kMessages && item.kind == ItemKind::kCompute;
-  return slowed ? device_time(item) * text.slowed : device_time(item);
+  return device_time(item) * (item.kind == ItemKind::kCompute ? text.slowed(beside) : 1);
 }
+
+// A bundle some time after its issue.
+struct InBundle {
+  int32_t item = 0;            // at work: a kernel, or the wait
+  double left = 0;             // of the kernel, at full speed
+  double latency_left = 0;     // of the collective
+  double collective_left = 0;  // of its work, at full speed
+  double collective_end = 0;   // since the issue, if nothing of it is left
+};
+InBundle play_bundle(const Text& text, const Bundle& bundle, Beside beside, double until);
+
 // `slower`: of a straggler's kernels.
 Text make_text(const Block& block, bool first, bool last, double slower, const Rules& rules,
                bool compact);
