@@ -95,8 +95,9 @@ bool Engine::begin_stretch(int32_t p) {
 Manner Engine::manner_of(int32_t p, Beside beside, int32_t from, double h, double d) {
   const Text& words = text(actor(p).text);
   const Manner plain{beside, false}, rigid{beside, true};
+  if (path_ || words.bundles.empty()) return plain;
   const Suffix& further = words.of(rigid)[static_cast<size_t>(from)];
-  const bool can = !path_ && actor(p).issued == 0 && !in_bundle(words, from) &&
+  const bool can = actor(p).issued == 0 && !in_bundle(words, from) &&
                    further.end > words.of(plain)[static_cast<size_t>(from)].end &&
                    h + further.lead <= d + further.device;
   return can ? rigid : plain;

@@ -90,12 +90,11 @@ InBundle play(const Text& text, const Bundle& bundle, Beside beside, double unti
 }
 
 void find_bundles(Text& text) {
-  text.bundle_of.assign(text.items.size(), -1);
-  for (auto& started : text.started) started.assign(text.items.size(), 0);
   for (size_t i = 0; i < text.items.size(); ++i) {
-    if (is_pair(text.items, i)) continue;
+    if (text.items[i].kind != ItemKind::kIssue || is_pair(text.items, i)) continue;
     auto bundle = bundle_at(text.items, i);
     if (!bundle) continue;
+    for (auto& started : text.started) started.resize(text.items.size());
     for (const Beside beside : {Beside::kNothing, Beside::kMessages}) {
       const auto b = static_cast<size_t>(beside);
       const InBundle end =
@@ -175,15 +174,17 @@ Text make_text(const Block& block, bool first, bool last, double slower, const R
     if (item.kind == ItemKind::kCompute) text.items.back().work_s *= slower;
     text.host += item.host_s;
   }
+  const size_t size = text.items.size();
+  text.bundle_of.assign(size, -1);
   if (compact) find_bundles(text);
   for (const Manner manner : {Manner{Beside::kNothing, false}, Manner{Beside::kMessages, false},
                               Manner{Beside::kNothing, true}, Manner{Beside::kMessages, true}}) {
-    for (size_t i = 0; i <= text.items.size(); ++i) {
-      text.suffixes[manner.index()].push_back(no_items(i));
-    }
+    if (manner.rigid && text.bundles.empty()) continue;
+    std::vector<Suffix>& suffixes = text.suffixes[manner.index()];
+    suffixes.resize(size + 1);
+    for (size_t i = 0; i <= size; ++i) suffixes[i] = no_items(i);
     if (compact) find_stretches(text, manner);
   }
-  if (!compact) text.bundle_of.assign(text.items.size(), -1);
   return text;
 }
 

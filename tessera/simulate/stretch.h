@@ -48,7 +48,8 @@ struct Bundle {
 struct Text {
   BlockRef ref;
   std::vector<Item> items;
-  std::array<std::vector<Suffix>, kManners> suffixes;  // by Manner and item, one past the last too
+  // By Manner and item, one past the last too; of rigid ones only where there are bundles.
+  std::array<std::vector<Suffix>, kManners> suffixes;
   std::vector<Bundle> bundles;
   std::vector<int32_t> bundle_of;                     // by item; -1: in none
   std::array<std::vector<double>, kBesides> started;  // by item of a bundle, since its issue
