@@ -104,13 +104,6 @@ int32_t Engine::text_of(int32_t p, int32_t run) {
   return texts_.index_of(p, static_cast<int32_t>(block), first, last);
 }
 
-std::vector<int64_t>& Engine::stretches_of(int32_t index) {
-  const auto i = static_cast<size_t>(index);
-  if (i >= stretches_.size()) stretches_.resize(i + 1);
-  if (stretches_[i].empty()) stretches_[i].assign(text(index).items.size() + 1, 0);
-  return stretches_[i];
-}
-
 int32_t Engine::slot_of(int32_t p, const Item& item) const {
   const Actor& a = actors_[static_cast<size_t>(p)];
   const auto handle = static_cast<size_t>(item.handle);
@@ -134,7 +127,7 @@ void Engine::spend(int32_t p, double until, Spent what, int32_t label, int32_t c
       a.spans.back().cause < 0 && a.spans.back().label == label) {
     a.spans.back().end = until;
   } else {
-    a.spans.push_back({a.d, until, what, label, cause, -1, 0, 0, 0, 0});
+    a.spans.push_back({a.d, until, what, label, cause});
   }
   a.d = until;
 }
@@ -335,129 +328,6 @@ void Engine::expose(int32_t p, int32_t t) {
     until = transfer(t).start;
     t = mine->before;
     if (t >= 0) until = std::min(until, transfer(t).end);
-  }
-}
-
-// ---- stretches
-
-// From the item on, if it is in a stretch and nothing moves at this player.
-bool Engine::begin_stretch(int32_t p) {
-  Actor& a = actor(p);
-  if (a.live > 0) return false;
-  const Suffix& suffix = text(a.text).suffixes[static_cast<size_t>(a.at)];
-  if (suffix.end <= a.at + 1) return false;
-  if (text(a.text).items[static_cast<size_t>(a.at)].kind == ItemKind::kWait) return false;
-  a.state = State::kStretch;
-  a.stretch_from = a.at;
-  a.stretch_to = suffix.end;
-  a.stretch_h = a.h;
-  a.stretch_d = std::max(a.d, now_);
-  schedule_step(p, std::max(a.stretch_d + suffix.device, a.h + suffix.lead));
-  return true;
-}
-
-void Engine::finish_stretch(int32_t p) {
-  Actor& a = actor(p);
-  const Suffix& suffix = text(a.text).suffixes[static_cast<size_t>(a.stretch_from)];
-  std::vector<int64_t>& stretches = stretches_of(a.text);
-  ++stretches[static_cast<size_t>(a.stretch_from)];
-  --stretches[static_cast<size_t>(a.stretch_to)];
-  results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
-      std::max(0.0, now_ - a.d - suffix.device);
-  if (path_) {
-    a.spans.push_back({a.d, now_, Spent::kCompute, 0, -1, a.text, a.stretch_from, a.stretch_to,
-                       a.stretch_h, a.stretch_d});
-  }
-  a.h = a.stretch_h + suffix.host;
-  a.d = now_;
-  a.at = a.stretch_to;
-  a.state = State::kReady;
-}
-
-// Something begins to move at a player in the middle of a stretch: the items that are done count,
-// the rest is played one by one.
-void Engine::interrupt(int32_t p) {
-  Actor& a = actor(p);
-  if (a.state != State::kStretch) return;
-  const Text& words = text(a.text);
-  double h = a.stretch_h;
-  double d = a.stretch_d;
-  double device = 0;
-  int32_t i = a.stretch_from;
-  double start = 0;
-  for (; i < a.stretch_to; ++i) {
-    const Item& item = words.items[static_cast<size_t>(i)];
-    if (only_host(item)) {
-      h += item.host_s;
-      continue;
-    }
-    start = std::max(d, h + item.host_s + item.launch_s);
-    if (start + device_time(item) > now_) break;
-    h += item.host_s;
-    d = start + device_time(item);
-    device += device_time(item);
-  }
-  if (i == a.stretch_to) return;  // it ends now
-  if (i > a.stretch_from) {
-    std::vector<int64_t>& stretches = stretches_of(a.text);
-    ++stretches[static_cast<size_t>(a.stretch_from)];
-    --stretches[static_cast<size_t>(i)];
-    results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
-        std::max(0.0, d - a.d - device);
-    if (path_) {
-      a.spans.push_back(
-          {a.d, d, Spent::kCompute, 0, -1, a.text, a.stretch_from, i, a.stretch_h, a.stretch_d});
-    }
-    a.d = d;
-  }
-  a.h = h;
-  a.at = i;
-  a.state = State::kReady;
-  const Item& item = words.items[static_cast<size_t>(i)];
-  if (start > now_) return schedule_step(p, start);
-  a.h += item.host_s;
-  if (item.kind == ItemKind::kCompute) {
-    spend(p, start, Spent::kHost, item.label);
-    a.state = State::kComputing;
-    a.started = start;
-    a.updated = now_;
-    a.left = start + device_time(item) - now_;
-    a.rate = 1;
-    schedule_step(p, now_ + a.left);
-    return;
-  }
-  // A collective of the player alone, which has been on its way since `start`; its wait follows.
-  spend(p, start, Spent::kHost, item.label);
-  join_underway(p, item, start);
-  ++a.at;
-  a.state = State::kWaiting;
-  a.slot = slot_of(p, item);
-}
-
-void Engine::account_stretches() {
-  for (size_t p = 0; p < results_.size(); ++p) {
-    PlayerResult& result = results_[p];
-    for (const auto& variants : texts_.of_player(p)) {
-      for (const int32_t index : variants) {
-        if (index < 0 || static_cast<size_t>(index) >= stretches_.size()) continue;
-        const std::vector<int64_t>& stretches = stretches_[static_cast<size_t>(index)];
-        if (stretches.empty()) continue;
-        const Text& words = text(index);
-        int64_t times = 0;
-        for (size_t i = 0; i < words.items.size(); ++i) {
-          times += stretches[i];
-          const Item& item = words.items[i];
-          if (times == 0 || only_host(item)) continue;
-          const double total = static_cast<double>(times) * device_time(item);
-          result.spent_s[static_cast<size_t>(item.spent)] += total;
-          result.busy_s[static_cast<size_t>(item.lane)] += total;
-          if (item.account < 0) continue;
-          Account& account = result.accounts[static_cast<size_t>(item.account)];
-          account.busy_s += total;
-          account.exposed_s += total;
-        }
-      }
-    }
   }
 }
 

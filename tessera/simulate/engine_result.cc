@@ -38,7 +38,7 @@ void Engine::add_stretch_parts(const Span& span, int32_t p, double until,
     if (only_host(item)) continue;
     const double start = std::max({d, span.d, h + item.launch_s});
     if (start > d) parts.push_back({p, Spent::kHost, item.label, d, std::min(start, until)});
-    d = start + device_time(item);
+    d = start + device_time(item, words, span.beside);
     if (start < until) parts.push_back({p, item.spent, item.label, start, std::min(d, until)});
   }
   out.insert(out.end(), parts.rbegin(), parts.rend());

@@ -21,6 +21,7 @@ struct Span {
   // A stretch: items [from, to) of a text; h and d when it began.
   int32_t text = -1, from = 0, to = 0;
   double h = 0, d = 0;
+  Beside beside = Beside::kNothing;  // paths have no rigid stretches
 };
 
 struct Part {  // of a player in a transfer
@@ -53,6 +54,18 @@ struct Slot {  // of a handle and micro-batch
   double done = -1;  // negative: not yet
 };
 
+// What a player in State::kStretch is at: items [from, to) of its text from the host clock `h` and
+// the device's time `d` on. Before them, where a stretch was cut, the item that was at work then:
+// the head, which began at `head_start` and ends at `d`.
+struct Stretch {
+  Manner manner;
+  int32_t from = 0, to = 0;
+  double h = 0, d = 0;
+  int32_t head = -1;
+  double head_start = 0;
+  double head_left = 0, head_updated = 0;  // of its time at full speed, and when that was so
+};
+
 enum class State : uint8_t { kReady, kComputing, kWaiting, kStretch, kDraining, kFinished };
 struct Actor {  // a player at work
   State state = State::kReady;
@@ -64,12 +77,12 @@ struct Actor {  // a player at work
   double started = 0, left = 0, rate = 1, updated = 0;  // the kernel that runs
   int32_t slot = -1;                                    // that it waits for
   int32_t outstanding = 0;                              // transfers that are not done
-  int32_t live = 0;                                     // of them, those that have started
-  int32_t last_done = -1;                               // transfer
-  bool loading = false;                                 // counts in the load of its pool
+  int32_t loud = 0;                // of them, those that have started and use the links of the node
+  int32_t issued = 0;              // of them, collectives
+  int32_t last_done = -1;          // transfer
+  bool loading = false;            // counts in the load of its pool
   bool links_see_compute = false;  // rates of transfers here take it into account
-  int32_t stretch_from = 0, stretch_to = 0;
-  double stretch_h = 0, stretch_d = 0;
+  Stretch stretch;
   std::vector<int64_t> previous;              // by block: micro-batch of its run before
   std::vector<std::deque<int32_t>> queues;    // by stream
   std::vector<int32_t> active;                // transfers that use its links
@@ -104,25 +117,46 @@ class Engine {
   bool step_compute(int32_t p, const Item& item);
   bool step_join(int32_t p, const Item& item);
   bool step_wait(int32_t p, const Item& item);
-  bool begin_stretch(int32_t p);
   void finish_compute(int32_t p);
-  void finish_stretch(int32_t p);
-  void interrupt(int32_t p);
   void resume(int32_t p, int32_t t);
   void attribute_wait(int32_t p, int32_t t);
   void expose(int32_t p, int32_t t);
   Part* part_of(int32_t p, int32_t t);
   void finish_player(int32_t p);
-  void account_stretches();
   double noise(int32_t p, const Item& item) const;
   int32_t slot_of(int32_t p, const Item& item) const;
   void spend(int32_t p, double until, Spent what, int32_t label, int32_t cause = -1);
   void schedule_step(int32_t p, double time);
   void push(Event event);
 
+  // engine_stretches.cc
+  bool begin_stretch(int32_t p);
+  Manner manner_of(int32_t p, Beside beside, int32_t from, double h, double d);
+  void play_stretch(int32_t p, Manner manner, int32_t from, double h, double d);
+  void finish_stretch(int32_t p);
+  void finish_head(int32_t p);
+  void count_stretch(int32_t p, int32_t to, double end);
+  enum class CutOff : uint8_t {
+    kAtWork,  // an item, now the head
+    kWaits,   // the next item, for the host: there is no head
+    kEnds,    // the stretch ends now
+    kLeft     // the stretch has been left, inside a bundle
+  };
+  CutOff cut_stretch(int32_t p);
+  void leave_stretch(int32_t p);
+  void leave_in_bundle(int32_t p, const Bundle& bundle);
+  void take_over(int32_t p, const Bundle& bundle, const InBundle& now, double start);
+  void interrupt(int32_t p);
+  void change_rate(int32_t p);
+  Beside beside_of(int32_t p);
+  double head_rate(int32_t p);
+  std::vector<int64_t>& stretches_of(int32_t text, Manner manner);
+  void account_stretches(int32_t text, Manner manner, PlayerResult& result);
+  void account_stretches();
+
   // engine_transfers.cc
   void join(int32_t p, const Item& item);
-  void join_underway(int32_t p, const Item& item, double start);
+  int32_t join_underway(int32_t p, const Item& item, double start);
   void post(int32_t p, const Item& item, int64_t micro_batch, BlockRef block);
   int32_t transfer_of(int32_t p, const Item& item, int64_t micro_batch);
   void try_start(int32_t t);
@@ -158,7 +192,6 @@ class Engine {
     return schedule(p)[static_cast<size_t>(actors_[static_cast<size_t>(p)].run)];
   }
   const Text& text(int32_t index) const { return texts_[index]; }
-  std::vector<int64_t>& stretches_of(int32_t text);
   Transfer& transfer(int32_t t) { return transfers_[static_cast<size_t>(t)]; }
   Slot& slot(int32_t p, int32_t s) {
     return slots_[static_cast<size_t>(p)][static_cast<size_t>(s)];
@@ -169,8 +202,8 @@ class Engine {
   Texts& texts_;
   std::vector<const std::vector<Run>*> schedules_;  // by player
   bool path_;                                       // keep what the critical path is made of
-  // By text and item, as differences: how often it was played in a stretch.
-  std::vector<std::vector<int64_t>> stretches_;
+  // By text, Manner and item, as differences: how often it was played in a stretch.
+  std::vector<std::array<std::vector<int64_t>, kManners>> stretches_;
   std::vector<std::vector<int32_t>> first_run_, last_run_;  // by player and block
   std::vector<std::vector<Slot>> slots_;                    // by player
   std::vector<std::vector<int32_t>> slot_base_;             // by player and handle

@@ -17,6 +17,9 @@ DirectedUse directed(const Part& part) {
   }
 }
 
+// Does it use links or streams that what the player does by itself uses too?
+bool is_loud(const Item& item) { return item.kind == ItemKind::kIssue || item.use.inner > 0; }
+
 }  // namespace
 
 void Engine::schedule_transfer(int32_t t, double time) {
@@ -57,14 +60,16 @@ void Engine::join(int32_t p, const Item& item) {
   transfer(t).ready = now_;
   slot(p, s) = {t, -1};
   ++actor(p).outstanding;
+  if (item.kind == ItemKind::kIssue) ++actor(p).issued;
   queue.push_back(t);
   if (queue.size() > 1) return;
   ++transfer(t).heads;
   try_start(t);
 }
 
-// A collective of the player alone that began at `start`, which is past.
-void Engine::join_underway(int32_t p, const Item& item, double start_s) {
+// A collective of the player alone that began at `start`, which is past, as if nothing had slowed
+// it.
+int32_t Engine::join_underway(int32_t p, const Item& item, double start_s) {
   const Run& run = run_of(p);
   const int32_t t = transfer_of(p, item, run.micro_batch);
   Transfer& moving = transfer(t);
@@ -76,13 +81,18 @@ void Engine::join_underway(int32_t p, const Item& item, double start_s) {
   slot(p, s) = {t, -1};
   Actor& a = actor(p);
   ++a.outstanding;
-  ++a.live;
+  ++a.issued;
+  if (is_loud(item)) ++a.loud;
   a.queues[static_cast<size_t>(item.stream)].push_back(t);
   moving.phase = Phase::kLatency;
-  if (start_s + item.latency_s > now_) return schedule_transfer(t, start_s + item.latency_s);
+  if (start_s + item.latency_s > now_) {
+    schedule_transfer(t, start_s + item.latency_s);
+    return t;
+  }
   begin_flow(t);
   moving.left = start_s + device_time(item) - now_;
   schedule_transfer(t, now_ + moving.left / moving.rate);
+  return t;
 }
 
 // A receive: it stands in no stream, it only lets the message come.
@@ -104,8 +114,10 @@ void Engine::post(int32_t p, const Item& item, int64_t micro_batch, BlockRef blo
   slot(p, s) = {t, -1};
   ++actor(p).outstanding;
   if (message.phase != Phase::kGathering) {
-    ++actor(p).live;
-    interrupt(p);
+    if (is_loud(*message.item)) {
+      ++actor(p).loud;
+      interrupt(p);
+    }
     if (message.phase == Phase::kTransfer) {
       actor(p).active.push_back(t);
       update_links(p);
@@ -135,8 +147,9 @@ void Engine::start(int32_t t) {
   starting.start = now_;
   double latency = 0;
   for (const Part& part : starting.parts) {
-    ++actor(part.player).live;
     latency = std::max(latency, part.item->latency_s);
+    if (!is_loud(*starting.item)) continue;
+    ++actor(part.player).loud;
     interrupt(part.player);
   }
   schedule_transfer(t, now_ + latency);
@@ -176,7 +189,8 @@ void Engine::finish_transfer(int32_t t) {
     Actor& a = actor(part.player);
     slot(part.player, part.slot) = {t, now_};
     --a.outstanding;
-    --a.live;
+    if (part.item->kind == ItemKind::kIssue) --a.issued;
+    if (is_loud(*done.item)) --a.loud;
     a.last_done = t;
     std::erase(a.active, t);
     count_part(t, part);
@@ -269,6 +283,7 @@ double Engine::own_share(const Transfer& moving) const {
 
 void Engine::update_compute(int32_t p) {
   Actor& a = actor(p);
+  if (a.state == State::kStretch) return change_rate(p);
   if (a.state != State::kComputing) return;
   const double rate = compute_rate(p);
   if (rate == a.rate) return;

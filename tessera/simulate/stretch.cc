@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 namespace tessera::engine {
 namespace {
+
+Suffix no_items(size_t end) {
+  return {static_cast<int32_t>(end), 0, 0, -std::numeric_limits<double>::infinity()};
+}
 
 // A collective without partners whose wait follows.
 bool is_pair(const std::vector<Item>& items, size_t i) {
@@ -14,27 +19,135 @@ bool is_pair(const std::vector<Item>& items, size_t i) {
          wait.handle == issue.handle && wait.lag == 0 && !wait.blocks_host;
 }
 
-void find_stretches(Text& text) {
+// The bundle that begins with the item, if one does: nothing but kernels up to the wait.
+std::optional<Bundle> bundle_at(const std::vector<Item>& items, size_t first) {
+  const Item& issue = items[first];
+  if (issue.kind != ItemKind::kIssue || issue.parties != 1 || issue.use.nic > 0) return {};
+  for (size_t i = first + 1; i < items.size(); ++i) {
+    const Item& item = items[i];
+    if (item.kind == ItemKind::kCompute || item.kind == ItemKind::kHost) continue;
+    const bool ends = item.kind == ItemKind::kWait && item.handle == issue.handle && item.lag == 0;
+    if (!ends || item.blocks_host) return {};
+    return Bundle{static_cast<int32_t>(first), static_cast<int32_t>(i), {}, {}};
+  }
+  return {};
+}
+
+// Plays the bundle up to `until` after its issue. `started` gets when its items begin.
+InBundle play(const Text& text, const Bundle& bundle, Beside beside, double until,
+              std::vector<double>* started) {
+  const Item& issue = text.items[static_cast<size_t>(bundle.issue)];
+  const bool inner = issue.use.inner > 0;
+  const double alone = 1 / text.slowed(beside);
+  const double crowded = inner ? 1 / text.crowded(beside) : alone;
+  const double shared = inner ? 1 / text.rules.collective_slowdown : 1;
+  InBundle now{bundle.issue + 1, 0, issue.latency_s, issue.work_s, 0};
+  double time = 0;
+  // Time goes on by `step`, in which the collective's phase does not change.
+  const auto go = [&](double step, double rate) {
+    if (now.latency_left > 0) {
+      now.latency_left = step < now.latency_left ? now.latency_left - step : 0;
+      if (now.latency_left == 0 && now.collective_left == 0) now.collective_end = time + step;
+    } else if (now.collective_left > 0) {
+      const bool ends = step * rate >= now.collective_left;
+      now.collective_left = ends ? 0 : now.collective_left - step * rate;
+      if (ends) now.collective_end = time + step;
+    }
+    time += step;
+  };
+  const auto phase_end = [&](double rate) {
+    if (now.latency_left > 0) return now.latency_left;
+    if (now.collective_left > 0) return now.collective_left / rate;
+    return std::numeric_limits<double>::infinity();
+  };
+  for (; now.item < bundle.wait; ++now.item) {
+    if (started != nullptr) (*started)[static_cast<size_t>(now.item)] = time;
+    const Item& item = text.items[static_cast<size_t>(now.item)];
+    now.left = device_time(item);
+    while (now.left > 0) {
+      const bool flows = now.latency_left == 0 && now.collective_left > 0;
+      const double rate = flows ? crowded : alone;
+      const double kernel = now.left / rate, phase = phase_end(shared), rest = until - time;
+      if (rest < std::min(kernel, phase)) {
+        now.left -= rest * rate;
+        go(rest, shared);
+        return now;
+      }
+      now.left = kernel <= phase ? 0 : now.left - phase * rate;
+      go(std::min(kernel, phase), shared);
+    }
+  }
+  if (started != nullptr) (*started)[static_cast<size_t>(now.item)] = time;
+  while (now.latency_left > 0 || now.collective_left > 0) {
+    const double rest = until - time;
+    if (rest < phase_end(1)) {
+      go(rest, 1);
+      return now;
+    }
+    go(phase_end(1), 1);
+  }
+  return now;
+}
+
+void find_bundles(Text& text) {
+  for (size_t i = 0; i < text.items.size(); ++i) {
+    if (text.items[i].kind != ItemKind::kIssue || is_pair(text.items, i)) continue;
+    auto bundle = bundle_at(text.items, i);
+    if (!bundle) continue;
+    for (auto& started : text.started) started.resize(text.items.size());
+    for (const Beside beside : {Beside::kNothing, Beside::kMessages}) {
+      const auto b = static_cast<size_t>(beside);
+      const InBundle end =
+          play(text, *bundle, beside, std::numeric_limits<double>::infinity(), &text.started[b]);
+      bundle->collective[b] = end.collective_end;
+      bundle->total[b] =
+          std::max(end.collective_end, text.started[b][static_cast<size_t>(bundle->wait)]);
+    }
+    for (int32_t k = bundle->issue; k <= bundle->wait; ++k) {
+      text.bundle_of[static_cast<size_t>(k)] = static_cast<int32_t>(text.bundles.size());
+    }
+    i = static_cast<size_t>(bundle->wait);
+    text.bundles.push_back(*bundle);
+  }
+}
+
+std::vector<bool> items_inside(const Text& text, Manner manner) {
   const std::vector<Item>& items = text.items;
   std::vector<bool> inside(items.size(), false);
   for (size_t i = 0; i < items.size(); ++i) {
-    if (items[i].kind == ItemKind::kCompute || items[i].kind == ItemKind::kHost) {
+    if (items[i].kind == ItemKind::kCompute || items[i].kind == ItemKind::kHost ||
+        (manner.rigid && text.bundle(i) != nullptr)) {
       inside[i] = true;
-    } else if (is_pair(items, i)) {
+    } else if (is_pair(items, i) && (manner.beside == Beside::kNothing || items[i].use.nic == 0)) {
       inside[i] = inside[i + 1] = true;
     }
   }
+  return inside;
+}
+
+// From the item to the end of its stretch, if `next` is from the one behind it.
+double device_from(const Text& text, Manner manner, size_t i, const Suffix& next) {
+  const Bundle* bundle = manner.rigid ? text.bundle(i) : nullptr;
+  if (bundle == nullptr) return device_time(text.items[i], text, manner.beside) + next.device;
+  const auto b = static_cast<size_t>(manner.beside);
+  const auto& started = text.started[b];
+  const double end = static_cast<int32_t>(i) == bundle->wait ? bundle->total[b] : started[i + 1];
+  return end - started[i] + next.device;
+}
+
+void find_stretches(Text& text, Manner manner) {
+  const std::vector<Item>& items = text.items;
+  std::vector<Suffix>& suffixes = text.suffixes[manner.index()];
+  const std::vector<bool> inside = items_inside(text, manner);
   // A stretch must not begin at the wait of a pair: the issue is then outside.
   for (size_t i = items.size(); i-- > 0;) {
-    Suffix& suffix = text.suffixes[i];
+    Suffix& suffix = suffixes[i];
     if (!inside[i]) continue;
     const Item& item = items[i];
     const bool more = i + 1 < items.size() && inside[i + 1];
-    const Suffix next =
-        more ? text.suffixes[i + 1]
-             : Suffix{static_cast<int32_t>(i) + 1, 0, 0, -std::numeric_limits<double>::infinity()};
+    const Suffix next = more ? suffixes[i + 1] : no_items(i + 1);
     suffix.end = next.end;
-    suffix.device = device_time(item) + next.device;
+    suffix.device = device_from(text, manner, i, next);
     suffix.host = item.host_s + next.host;
     suffix.lead = item.host_s + next.lead;
     if (!only_host(item)) {
@@ -45,9 +158,11 @@ void find_stretches(Text& text) {
 
 }  // namespace
 
-Text make_text(const Block& block, bool first, bool last, double slower, bool compact) {
+Text make_text(const Block& block, bool first, bool last, double slower, const Rules& rules,
+               bool compact) {
   Text text;
   text.ref = block.ref;
+  text.rules = rules;
   text.items.reserve(block.items.size());
   for (const Item& item : block.items) {
     if ((item.when == When::kFirst && !first) || (item.when == When::kLast && !last)) continue;
@@ -59,10 +174,22 @@ Text make_text(const Block& block, bool first, bool last, double slower, bool co
     if (item.kind == ItemKind::kCompute) text.items.back().work_s *= slower;
     text.host += item.host_s;
   }
-  text.suffixes.resize(text.items.size());
-  for (size_t i = 0; i < text.items.size(); ++i) text.suffixes[i].end = static_cast<int32_t>(i);
-  if (compact) find_stretches(text);
+  const size_t size = text.items.size();
+  text.bundle_of.assign(size, -1);
+  if (compact) find_bundles(text);
+  for (const Manner manner : {Manner{Beside::kNothing, false}, Manner{Beside::kMessages, false},
+                              Manner{Beside::kNothing, true}, Manner{Beside::kMessages, true}}) {
+    if (manner.rigid && text.bundles.empty()) continue;
+    std::vector<Suffix>& suffixes = text.suffixes[manner.index()];
+    suffixes.resize(size + 1);
+    for (size_t i = 0; i <= size; ++i) suffixes[i] = no_items(i);
+    if (compact) find_stretches(text, manner);
+  }
   return text;
+}
+
+InBundle play_bundle(const Text& text, const Bundle& bundle, Beside beside, double until) {
+  return play(text, bundle, beside, until, nullptr);
 }
 
 Texts::Texts(const Play& play) : play_(play) {
@@ -78,7 +205,7 @@ int32_t Texts::index_of(int32_t player, int32_t block, bool first, bool last) {
   index = static_cast<int32_t>(texts_.size());
   const Player& whose = play_.players[static_cast<size_t>(player)];
   texts_.push_back(make_text(
-      whose.blocks[static_cast<size_t>(block)], first, last, whose.slower,
+      whose.blocks[static_cast<size_t>(block)], first, last, whose.slower, play_.rules,
       play_.rules.compact && play_.rules.jitter == 0 && !play_.rules.events && whose.pool < 0));
   return index;
 }

@@ -3,9 +3,15 @@
 // once. Undisturbed from outside, it maps (h, d), the host clock and the time at which the compute
 // stream is free, to
 //   h' = h + host      d' = max(d + device, h + lead)
-// for every first item, because each item is such a map and they compose.
+// for every first item, because each item is such a map and they compose. Beside messages that use
+// NICs alone it maps them so too, its kernels slowed, if its collectives leave the NICs alone.
+//
+// A rigid stretch also has bundles: a collective of the player alone, the kernels that run beside
+// it, and its wait. They slow each other, so that a bundle is no such map; but where no item waits
+// for the host, d + device >= h + lead, all its times are fixed from its start on.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <vector>
@@ -20,13 +26,47 @@ struct Suffix {       // from an item to the end of its stretch
   double host = 0;
   double lead = 0;  // from the host's arrival at the item to the end, if only the host counts
 };
+// What moves at a player while a stretch is played.
+enum class Beside : uint8_t { kNothing, kMessages };
+inline constexpr size_t kBesides = 2;
+
+// How a stretch is played.
+struct Manner {
+  Beside beside = Beside::kNothing;
+  bool rigid = false;
+  size_t index() const { return static_cast<size_t>(beside) + (rigid ? kBesides : 0); }
+  friend bool operator==(const Manner&, const Manner&) = default;
+};
+inline constexpr size_t kManners = 2 * kBesides;
+
+// From the issue of a collective to its wait, by Beside: how long all takes, and the collective.
+struct Bundle {
+  int32_t issue = 0, wait = 0;
+  std::array<double, kBesides> total{}, collective{};
+};
+
 struct Text {
   BlockRef ref;
   std::vector<Item> items;
-  std::vector<Suffix> suffixes;     // by item
-  std::vector<int32_t> receives;    // posted ahead: index into items
+  // By Manner and item, one past the last too; of rigid ones only where there are bundles.
+  std::array<std::vector<Suffix>, kManners> suffixes;
+  std::vector<Bundle> bundles;
+  std::vector<int32_t> bundle_of;                     // by item; -1: in none
+  std::array<std::vector<double>, kBesides> started;  // by item of a bundle, since its issue
+  std::vector<int32_t> receives;                      // posted ahead: index into items
   std::vector<double> host_before;  // of each of those, from the beginning of the block
   double host = 0;                  // of all items
+  Rules rules;                      // of the play
+
+  const std::vector<Suffix>& of(Manner manner) const { return suffixes[manner.index()]; }
+  const Bundle* bundle(size_t item) const {
+    return bundle_of[item] < 0 ? nullptr : &bundles[static_cast<size_t>(bundle_of[item])];
+  }
+  // Time of a kernel over that alone, and beside a collective inside the node.
+  double slowed(Beside beside) const {
+    return beside == Beside::kMessages ? std::max(1.0, rules.nic_slowdown) : 1;
+  }
+  double crowded(Beside beside) const { return std::max(slowed(beside), rules.inner_slowdown); }
 };
 
 inline bool only_host(const Item& item) {
@@ -37,7 +77,24 @@ inline bool only_host(const Item& item) {
 inline double device_time(const Item& item) {
   return only_host(item) ? 0 : item.latency_s + item.work_s;
 }
-Text make_text(const Block& block, bool first, bool last, double slower, bool compact);
+// The same of an item in a stretch, outside bundles.
+inline double device_time(const Item& item, const Text& text, Beside beside) {
+  return device_time(item) * (item.kind == ItemKind::kCompute ? text.slowed(beside) : 1);
+}
+
+// A bundle some time after its issue.
+struct InBundle {
+  int32_t item = 0;            // at work: a kernel, or the wait
+  double left = 0;             // of the kernel, at full speed
+  double latency_left = 0;     // of the collective
+  double collective_left = 0;  // of its work, at full speed
+  double collective_end = 0;   // since the issue, if nothing of it is left
+};
+InBundle play_bundle(const Text& text, const Bundle& bundle, Beside beside, double until);
+
+// `slower`: of a straggler's kernels.
+Text make_text(const Block& block, bool first, bool last, double slower, const Rules& rules,
+               bool compact);
 
 // The texts of a play, each made when it is first asked for.
 class Texts {

@@ -1,0 +1,373 @@
+// Stretches: items of a player that are played at once, because nothing from outside disturbs them,
+// or messages only, which slow its kernels by a constant factor (stretch.h). When messages begin or
+// end the stretch is cut: the item at work becomes the head of the stretch that goes on.
+#include <algorithm>
+
+#include "tessera/simulate/engine_state.h"
+
+namespace tessera::engine {
+namespace {
+
+// Where the items of a stretch are at a time: those before `item` are done, at `d`; `item` begins
+// at `start`, which may be still to come.
+struct Cut {
+  int32_t item = 0;
+  double h = 0, d = 0, start = 0;
+};
+
+// No item waits for the host: each begins when the one before it ends.
+Cut cut_on_device(const Stretch& stretch, const std::vector<Suffix>& suffixes, double now) {
+  const auto at = [&suffixes](int32_t item) { return suffixes.begin() + item; };
+  const Suffix& whole = *at(stretch.from);
+  const auto start_of = [&](const Suffix& suffix) {
+    return stretch.d + whole.device - suffix.device;
+  };
+  const auto later = std::partition_point(at(stretch.from) + 1, at(stretch.to) + 1,
+                                          [&](const Suffix& one) { return start_of(one) <= now; });
+  const auto item = later > at(stretch.to) ? at(stretch.to) : later - 1;
+  return {static_cast<int32_t>(item - suffixes.begin()), stretch.h + whole.host - item->host,
+          start_of(*item), start_of(*item)};
+}
+
+Cut cut_at(const Stretch& stretch, const Text& words, double now) {
+  const std::vector<Suffix>& suffixes = words.of(stretch.manner);
+  const Suffix& whole = suffixes[static_cast<size_t>(stretch.from)];
+  if (stretch.manner.rigid || stretch.from == stretch.to ||
+      stretch.h + whole.lead <= stretch.d + whole.device) {
+    return cut_on_device(stretch, suffixes, now);
+  }
+  Cut cut{stretch.from, stretch.h, stretch.d, 0};
+  for (; cut.item < stretch.to; ++cut.item) {
+    const Item& item = words.items[static_cast<size_t>(cut.item)];
+    if (!only_host(item)) {
+      cut.start = std::max(cut.d, cut.h + item.host_s + item.launch_s);
+      const double end = cut.start + device_time(item, words, stretch.manner.beside);
+      if (end > now) break;
+      cut.d = end;
+    }
+    cut.h += item.host_s;
+  }
+  return cut;
+}
+
+// Is the item behind the first of its bundle? No stretch begins there.
+bool in_bundle(const Text& words, int32_t item) {
+  if (static_cast<size_t>(item) == words.items.size()) return false;
+  const Bundle* bundle = words.bundle(static_cast<size_t>(item));
+  return bundle != nullptr && bundle->issue != item;
+}
+
+}  // namespace
+
+// Messages count from when they use a link, whether or not they slow kernels: a collective may meet
+// them there.
+Beside Engine::beside_of(int32_t p) {
+  const std::vector<int32_t>& active = actor(p).active;
+  const bool any = std::any_of(active.begin(), active.end(),
+                               [&](int32_t t) { return transfer(t).item->use.nic > 0; });
+  return any ? Beside::kMessages : Beside::kNothing;
+}
+
+double Engine::head_rate(int32_t p) {
+  const Actor& a = actor(p);
+  const Text& words = text(a.text);
+  const Item& head = words.items[static_cast<size_t>(a.stretch.head)];
+  return head.kind == ItemKind::kCompute ? 1 / words.slowed(a.stretch.manner.beside) : 1;
+}
+
+// From the item on, if it is in a stretch and nothing but messages moves at this player.
+bool Engine::begin_stretch(int32_t p) {
+  Actor& a = actor(p);
+  if (a.loud > 0) return false;
+  const Text& words = text(a.text);
+  const Beside beside = beside_of(p);
+  const double d = std::max(a.d, now_);
+  const auto at = static_cast<size_t>(a.at);
+  if (words.items[at].kind == ItemKind::kWait) return false;
+  const Manner manner = manner_of(p, beside, a.at, a.h, d);
+  if (words.of(manner)[at].end <= a.at + 1) return false;
+  a.stretch.head = -1;
+  play_stretch(p, manner, a.at, a.h, d);
+  return true;
+}
+
+// Rigid where that goes further and no item waits for the host.
+Manner Engine::manner_of(int32_t p, Beside beside, int32_t from, double h, double d) {
+  const Text& words = text(actor(p).text);
+  const Manner plain{beside, false}, rigid{beside, true};
+  if (path_ || words.bundles.empty()) return plain;
+  const Suffix& further = words.of(rigid)[static_cast<size_t>(from)];
+  const bool can = actor(p).issued == 0 && !in_bundle(words, from) &&
+                   further.end > words.of(plain)[static_cast<size_t>(from)].end &&
+                   h + further.lead <= d + further.device;
+  return can ? rigid : plain;
+}
+
+// The items from `from` on, behind the head if there is one.
+void Engine::play_stretch(int32_t p, Manner manner, int32_t from, double h, double d) {
+  Actor& a = actor(p);
+  const Suffix& rest = text(a.text).of(manner)[static_cast<size_t>(from)];
+  a.state = State::kStretch;
+  a.stretch.manner = manner;
+  a.stretch.from = from;
+  a.stretch.to = rest.end;
+  a.stretch.h = h;
+  a.stretch.d = d;
+  schedule_step(p, std::max(d + rest.device, h + rest.lead));
+}
+
+void Engine::finish_stretch(int32_t p) {
+  Actor& a = actor(p);
+  finish_head(p);
+  a.h = a.stretch.h + text(a.text).of(a.stretch.manner)[static_cast<size_t>(a.stretch.from)].host;
+  count_stretch(p, a.stretch.to, now_);
+  a.at = a.stretch.to;
+  a.state = State::kReady;
+}
+
+// The head has ended: its rest of the stretch began at that time.
+void Engine::finish_head(int32_t p) {
+  Actor& a = actor(p);
+  if (a.stretch.head < 0) return;
+  const Item& item = text(a.text).items[static_cast<size_t>(a.stretch.head)];
+  a.stretch.head = -1;
+  const double time = a.stretch.d - a.stretch.head_start;
+  PlayerResult& result = results_[static_cast<size_t>(p)];
+  result.busy_s[static_cast<size_t>(item.lane)] += time;
+  spend(p, a.stretch.d, item.spent, item.label);
+  if (item.account < 0) return;
+  Account& account = result.accounts[static_cast<size_t>(item.account)];
+  account.busy_s += time;
+  account.exposed_s += time;
+}
+
+// The items before `to` ended at `end`.
+void Engine::count_stretch(int32_t p, int32_t to, double end) {
+  Actor& a = actor(p);
+  const Stretch& stretch = a.stretch;
+  if (to == stretch.from) return;
+  const std::vector<Suffix>& suffixes = text(a.text).of(stretch.manner);
+  std::vector<int64_t>& played = stretches_of(a.text, stretch.manner);
+  ++played[static_cast<size_t>(stretch.from)];
+  --played[static_cast<size_t>(to)];
+  const double device =
+      suffixes[static_cast<size_t>(stretch.from)].device - suffixes[static_cast<size_t>(to)].device;
+  results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
+      std::max(0.0, end - a.d - device);
+  if (path_) {
+    a.spans.push_back({a.d, end, Spent::kCompute, 0, -1, a.text, stretch.from, to, stretch.h,
+                       stretch.d, stretch.manner.beside});
+  }
+  a.d = std::max(a.d, end);
+}
+
+// Puts the item at work at the head of what is left of the stretch, if one is at work.
+Engine::CutOff Engine::cut_stretch(int32_t p) {
+  Actor& a = actor(p);
+  Stretch& stretch = a.stretch;
+  if (stretch.head >= 0 && stretch.d > now_) {
+    stretch.head_left -= (now_ - stretch.head_updated) * head_rate(p);
+    stretch.head_updated = now_;
+    return CutOff::kAtWork;
+  }
+  finish_head(p);
+  const Text& words = text(a.text);
+  const Cut cut = cut_at(stretch, words, now_);
+  if (cut.item == stretch.to) return CutOff::kEnds;
+  if (stretch.manner.rigid && in_bundle(words, cut.item)) {
+    leave_in_bundle(p, *words.bundle(static_cast<size_t>(cut.item)));
+    return CutOff::kLeft;
+  }
+  count_stretch(p, cut.item, cut.d);
+  const Item& item = words.items[static_cast<size_t>(cut.item)];
+  stretch.from = cut.item;
+  stretch.h = cut.h;
+  stretch.d = cut.d;
+  if (cut.start > now_) return CutOff::kWaits;
+  spend(p, cut.start, Spent::kHost, item.label);
+  stretch.head = cut.item;
+  stretch.head_start = cut.start;
+  stretch.head_updated = now_;
+  stretch.head_left = device_time(item) - (now_ - cut.start) * head_rate(p);
+  stretch.from = cut.item + 1;
+  stretch.h = cut.h + item.host_s;
+  return CutOff::kAtWork;
+}
+
+// The stretch is left: its head, or the item that waits for the host, is played by itself.
+void Engine::leave_stretch(int32_t p) {
+  Actor& a = actor(p);
+  const Stretch& stretch = a.stretch;
+  a.h = stretch.h;
+  if (stretch.head < 0) {
+    const Item& item = text(a.text).items[static_cast<size_t>(stretch.from)];
+    a.at = stretch.from;
+    a.state = State::kReady;
+    return schedule_step(p, std::max(now_, a.h + item.host_s + item.launch_s));
+  }
+  const Item& item = text(a.text).items[static_cast<size_t>(stretch.head)];
+  a.at = stretch.head;
+  if (item.kind == ItemKind::kCompute) {
+    a.state = State::kComputing;
+    a.started = stretch.head_start;
+    a.updated = now_;
+    a.left = std::max(0.0, stretch.head_left);
+    a.rate = compute_rate(p);
+    return schedule_step(p, now_ + a.left / a.rate);
+  }
+  // A collective of the player alone, which has been on its way; its wait follows.
+  a.state = State::kReady;
+  join_underway(p, item, stretch.head_start);
+  ++a.at;
+  a.state = State::kWaiting;
+  a.slot = slot_of(p, item);
+}
+
+// Something that uses the links of the node begins to move at a player in the middle of a stretch.
+void Engine::interrupt(int32_t p) {
+  Actor& a = actor(p);
+  if (a.state != State::kStretch) return;
+  const CutOff how = cut_stretch(p);
+  if (how == CutOff::kAtWork || how == CutOff::kWaits) leave_stretch(p);
+}
+
+// Messages begin or end beside a stretch.
+void Engine::change_rate(int32_t p) {
+  Actor& a = actor(p);
+  const Beside beside = beside_of(p);
+  if (beside == a.stretch.manner.beside) return;
+  const CutOff how = cut_stretch(p);
+  if (how == CutOff::kEnds || how == CutOff::kLeft) return;
+  const Text& words = text(a.text);
+  const Stretch& stretch = a.stretch;
+  if (how == CutOff::kWaits) {
+    const Manner manner = manner_of(p, beside, stretch.from, stretch.h, stretch.d);
+    if (words.of(manner)[static_cast<size_t>(stretch.from)].end == stretch.from) {
+      return leave_stretch(p);
+    }
+    return play_stretch(p, manner, stretch.from, stretch.h, stretch.d);
+  }
+  const Item& head = words.items[static_cast<size_t>(stretch.head)];
+  const bool kernel = head.kind == ItemKind::kCompute;
+  if (!kernel && head.use.nic > 0) return leave_stretch(p);
+  const double left = std::max(0.0, stretch.head_left);
+  const double end = now_ + left * (kernel ? words.slowed(beside) : 1);
+  play_stretch(p, manner_of(p, beside, stretch.from, stretch.h, end), stretch.from, stretch.h, end);
+}
+
+// The stretch is cut inside a bundle: what is behind is counted, what is left of it is played by
+// itself.
+void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
+  Actor& a = actor(p);
+  const Text& words = text(a.text);
+  const std::vector<Suffix>& suffixes = words.of(a.stretch.manner);
+  const Beside beside = a.stretch.manner.beside;
+  const Suffix& whole = suffixes[static_cast<size_t>(a.stretch.from)];
+  const double start =
+      a.stretch.d + whole.device - suffixes[static_cast<size_t>(bundle.issue)].device;
+  const InBundle now = play_bundle(words, bundle, beside, std::max(0.0, now_ - start));
+  a.h = a.stretch.h + whole.host - suffixes[static_cast<size_t>(now.item)].host;
+  count_stretch(p, bundle.issue, start);
+  spend(p, start, Spent::kHost, words.items[static_cast<size_t>(bundle.issue)].label);
+  const std::vector<double>& started = words.started[static_cast<size_t>(beside)];
+  for (int32_t k = bundle.issue + 1; k < now.item; ++k) {
+    const auto i = static_cast<size_t>(k);
+    if (only_host(words.items[i])) continue;
+    results_[static_cast<size_t>(p)].busy_s[static_cast<size_t>(words.items[i].lane)] +=
+        started[i + 1] - started[i];
+    spend(p, start + started[i + 1], words.items[i].spent, words.items[i].label);
+  }
+  a.at = now.item;
+  if (now.item < bundle.wait) {
+    a.state = State::kComputing;
+    a.h += words.items[static_cast<size_t>(now.item)].host_s;
+    a.started = start + started[static_cast<size_t>(now.item)];
+    a.updated = now_;
+    a.left = now.left;
+    a.rate = compute_rate(p);
+  } else {
+    a.state = State::kReady;
+  }
+  take_over(p, bundle, now, start);
+  if (a.state == State::kComputing) {
+    a.rate = compute_rate(p);
+    return schedule_step(p, now_ + a.left / a.rate);
+  }
+  const int32_t s = slot_of(p, words.items[static_cast<size_t>(bundle.issue)]);
+  if (slot(p, s).done >= 0) return schedule_step(p, now_);  // it ends now
+  a.state = State::kWaiting;
+  a.slot = s;
+}
+
+// The collective of a bundle from now on, as one of its own.
+void Engine::take_over(int32_t p, const Bundle& bundle, const InBundle& now, double start) {
+  const Item& item = text(actor(p).text).items[static_cast<size_t>(bundle.issue)];
+  if (now.latency_left == 0 && now.collective_left == 0) {
+    PlayerResult& result = results_[static_cast<size_t>(p)];
+    result.busy_s[static_cast<size_t>(item.lane)] += now.collective_end;
+    if (item.account >= 0) {
+      result.accounts[static_cast<size_t>(item.account)].busy_s += now.collective_end;
+    }
+    slot(p, slot_of(p, item)) = {-1, start + now.collective_end};
+    return;
+  }
+  Transfer& moving = transfer(join_underway(p, item, start));
+  if (now.latency_left > 0) return;
+  moving.left = now.collective_left;
+  moving.updated = now_;
+  schedule_transfer(slot(p, slot_of(p, item)).transfer, now_ + moving.left / moving.rate);
+}
+
+// ---- what stretches come to
+
+std::vector<int64_t>& Engine::stretches_of(int32_t index, Manner manner) {
+  const auto i = static_cast<size_t>(index);
+  if (i >= stretches_.size()) stretches_.resize(i + 1);
+  std::vector<int64_t>& played = stretches_[i][manner.index()];
+  if (played.empty()) played.assign(text(index).items.size() + 1, 0);
+  return played;
+}
+
+void Engine::account_stretches(int32_t index, Manner manner, PlayerResult& result) {
+  if (static_cast<size_t>(index) >= stretches_.size()) return;
+  const std::vector<int64_t>& played = stretches_[static_cast<size_t>(index)][manner.index()];
+  if (played.empty()) return;
+  const Text& words = text(index);
+  const auto b = static_cast<size_t>(manner.beside);
+  int64_t count = 0;
+  for (size_t i = 0; i < words.items.size(); ++i) {
+    count += played[i];
+    const Item& item = words.items[i];
+    if (count == 0 || only_host(item)) continue;
+    const auto times = static_cast<double>(count);
+    double busy = device_time(item, words, manner.beside), spent = busy;
+    if (const Bundle* bundle = manner.rigid ? words.bundle(i) : nullptr) {
+      const auto& started = words.started[b];
+      const bool issue = bundle->issue == static_cast<int32_t>(i);
+      busy = issue ? bundle->collective[b] : started[i + 1] - started[i];
+      spent = issue ? bundle->total[b] - started[static_cast<size_t>(bundle->wait)] : busy;
+    }
+    result.spent_s[static_cast<size_t>(item.spent)] += times * spent;
+    result.busy_s[static_cast<size_t>(item.lane)] += times * busy;
+    if (item.account < 0) continue;
+    Account& account = result.accounts[static_cast<size_t>(item.account)];
+    account.busy_s += times * busy;
+    account.exposed_s += times * spent;
+  }
+}
+
+void Engine::account_stretches() {
+  for (size_t p = 0; p < results_.size(); ++p) {
+    for (const auto& variants : texts_.of_player(p)) {
+      for (const int32_t index : variants) {
+        if (index < 0) continue;
+        for (const Beside beside : {Beside::kNothing, Beside::kMessages}) {
+          account_stretches(index, {beside, false}, results_[p]);
+          account_stretches(index, {beside, true}, results_[p]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tessera::engine
