@@ -230,6 +230,40 @@ TEST(LossScale, PlansAgreeWithSerialUnderAScale) {
   }
 }
 
+// What a plan says of narrow copies is part of what is proved: kept for the step, in shards,
+// gathered ahead, sums whole or in shards.
+TEST(Exact, PlansOfNarrowCopiesAgreeWithSerial) {
+  const auto model = build_model(kGpt, 8, DType::kFloat64);
+  ASSERT_TRUE(model) << model.error().message;
+  const std::string split =
+      "mesh = { dp = 2, tp = 2 }\nmicro_batches = 2\nbucket_bytes = 2000\n"
+      "split = [ { ops = \"*\", dim = \"batch\", over = \"dp\" }, "
+      "{ ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\" } ]\n";
+  for (const char* precision : {"{ compute = \"bfloat16\", gradient = \"bfloat16\" }",
+                                "{ compute = \"bfloat16\", gradient = \"float32\" }",
+                                "{ compute = \"bfloat16\", parameter = \"bfloat16\" }"}) {
+    for (
+        const char* store :
+        {R"({ tensors = "role:parameter", over = "dp" }, { tensors = "*.cast", keep = "step" })",
+         R"({ tensors = "role:parameter", over = "dp" }, { tensors = "role:gradient", over = "dp" })",
+         R"({ tensors = "role:gradient", over = "dp" }, { tensors = "grad.*.cast", over = [] })"}) {
+      const std::string plan = "precision = " + std::string(precision) + "\n" + split +
+                               "store = [ { tensors = \"optimizer.*\", over = \"dp\" }, " + store +
+                               " ]\n";
+      VerifyConfig config;
+      config.steps = 3;
+      const auto report = verify_model(*model, plan, config);
+      const bool no_copies = std::string(precision).find("parameter") != std::string::npos;
+      if (no_copies && std::string(store).find("cast") != std::string::npos) {
+        EXPECT_FALSE(report) << plan;  // there is nothing to keep
+        continue;
+      }
+      ASSERT_TRUE(report) << plan << report.error().message;
+      EXPECT_TRUE(report->ok) << plan << report->why;
+    }
+  }
+}
+
 class Training : public ::testing::Test {
  protected:
   Training()
