@@ -182,7 +182,7 @@ struct OpCosts::Impl {
     const bool narrow = arithmetic == "fp8" || arithmetic == "fp4";
     if (!narrow || peak(arithmetic).first != arithmetic) return;
     // The activation operand is cast: read in 16 bits, written in 8. Weights are cast once a step.
-    const double cast = 3 * work.batch * work.m * work.k;
+    const double cast = style.cast_bytes * work.batch * work.m * work.k;
     cost.kernel_s += cast / memory_rate(WorkClass::kElementwise);
     cost.bytes_read += cast * 2 / 3;
     cost.bytes_written += cast / 3;

@@ -45,7 +45,8 @@ constexpr std::array<Preset, 11> kPresets = {{
      "step_overhead_s=5ms"},
     {"nemo", "NeMo and Megatron-Bridge: Megatron-Core with Transformer Engine layers",
      "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=30us,"
-     "elementwise_passes=0.6,loss_passes=2.5,loss_saved=1,copy_views=false,activation_overlap=0.5,"
+     "elementwise_passes=0.6,cast_bytes=1.5,loss_passes=2.5,loss_saved=1,copy_views=false,"
+     "activation_overlap=0.5,"
      "routing_overlap=0.7,gradient_buffers=true,allocator=caching,step_overhead_s=5ms"},
     {"fsdp", "PyTorch FSDP over eager layers with fused attention",
      "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=40us,"
@@ -102,6 +103,7 @@ const std::vector<Option>& options() {
       {"fused_attention", &Style::fused_attention},
       {"fused_update", &Style::fused_update},
       {"matmul_arithmetic", &Style::matmul_arithmetic},
+      {"cast_bytes", &Style::cast_bytes},
       {"attention_passes", &Style::attention_passes},
       {"loss_passes", &Style::loss_passes},
       {"attention_saved_bytes", &Style::attention_saved_bytes},

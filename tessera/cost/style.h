@@ -37,6 +37,10 @@ struct Style {
   // Of matrix products: "" as their dtype says; "tf32" instead of fp32; "fp8", "fp4" instead of 16
   // bits, in the linear layers of repeated blocks, where the device has it.
   std::string matmul_arithmetic;
+  // Casts of products in fp8 and fp4: bytes moved for each element of the activation operand. 3: a
+  // kernel that reads 16 bits and writes 8; less where norms and activations write 8 bits and
+  // products of one operand share its cast.
+  double cast_bytes = 3;
   // Unfused attention, forward: arrays of all scores that are read or written between the two
   // products (scale, mask, softmax, dropout); backward 1.5 times as many.
   double attention_passes = 5;
