@@ -106,7 +106,8 @@ void take_usual_zero(Run& run, const Row& row) {
 }
 
 // Degrees that are not stated: the smallest with which the model's states and one micro-batch fit,
-// among those that leave as many replicas as are stated and whole groups of experts.
+// among those that leave as many replicas as are stated, whole groups of experts and whole
+// sequences for each.
 void choose_degrees(Run& run, const Row& row) {
   std::vector<Degrees> possible = possible_degrees(run, row);
   const auto replicas = [&run](const Degrees& one) {
@@ -119,6 +120,11 @@ void choose_degrees(Run& run, const Row& row) {
   };
   if (row.dp) keep([&](const Degrees& one) { return replicas(one) == *row.dp; });
   keep([&](const Degrees& one) { return replicas(one) % run.ep == 0; });
+  if (row.global_batch) {
+    keep([&](const Degrees& one) {  // fewer sequences than replicas: they are cut
+      return *row.global_batch < replicas(one) || *row.global_batch % replicas(one) == 0;
+    });
+  }
   for (const Degrees& one : possible) {
     run.tp = one.tp;
     run.pp = one.pp;
@@ -313,11 +319,11 @@ void set_batch(Run& run, const Row& row) {
     run.reasons.push_back(fmt::format("cp = {} in place of dp: sequences of {}", run.cp, run.seq));
   }
   const int64_t batch = run.dp * run.microbatch * run.micro_batches;
-  if (batch != run.global_batch) {
-    run.reasons.push_back(
-        fmt::format("batch {} in place of {}: whole micro-batches", batch, run.global_batch));
-    run.global_batch = batch;
-  }
+  if (batch == run.global_batch) return;
+  run.reasons.push_back(
+      fmt::format("batch {} in place of {}: whole micro-batches", batch, run.global_batch));
+  // Of the stated batch the time is scaled; replicas without a sequence make no step shorter.
+  if (run.global_batch < run.dp) run.global_batch = batch;
 }
 
 // Recipes split a network of images over its batch and its blocks.

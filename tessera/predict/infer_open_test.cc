@@ -108,6 +108,35 @@ TEST(Open, FrameworksAreOfTheTimeOfTheModel) {
   EXPECT_EQ(framework("GPT-39B", "bf16", 1), "megatron-core");
 }
 
+TEST(Open, ReplicasDivideTheBatch) {
+  Row row = row_of("Llama2-7B", "H100-80GB", 48);
+  row.microbatch = 1;
+  row.global_batch = 64;
+  row.layers = 36;
+  const auto run = inferred(row);
+  EXPECT_EQ(64 % run.dp, 0) << run.dp;
+}
+
+// A step of a batch that replicas cannot share takes as much longer as its micro-batches are more.
+TEST(Open, TimesAreOfTheStatedBatch) {
+  Row row = row_of("Llama2-7B", "H100-80GB", 8);
+  row.zero = 3;
+  row.tp = row.pp = 1;
+  row.layers = 4;
+  row.microbatch = 1;
+  row.global_batch = 24;
+  const auto three = predict({row}, {}, 1);
+  row.global_batch = 30;  // 3.75 a replica: 3 micro-batches
+  const auto more = predict({row}, {}, 1);
+  ASSERT_TRUE(three[0].ok && more[0].ok) << three[0].reason << more[0].reason;
+  EXPECT_NEAR(more[0].step_time_s / three[0].step_time_s, 30.0 / 24, 1e-9);
+  EXPECT_TRUE(more[0].reason.find("batch 24 in place of 30") != std::string::npos);
+  row.global_batch = 5;  // fewer than replicas
+  const auto few = predict({row}, {}, 1);
+  row.global_batch = 8;
+  EXPECT_NEAR(few[0].step_time_s, predict({row}, {}, 1)[0].step_time_s, 1e-9);
+}
+
 // ZeRO-2 as ZeRO-1: masters rest in shards, gathered copies live for the step.
 TEST(Open, MastersOfZero2AreShards) {
   Row row = row_of("GPT-13B", "A100-80GB", 16);
