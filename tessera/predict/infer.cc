@@ -121,8 +121,9 @@ void choose_degrees(Run& run, const Row& row) {
   if (row.dp) keep([&](const Degrees& one) { return replicas(one) == *row.dp; });
   keep([&](const Degrees& one) { return replicas(one) % run.ep == 0; });
   if (row.global_batch) {
-    keep([&](const Degrees& one) {  // fewer sequences than replicas: they are cut
-      return *row.global_batch < replicas(one) || *row.global_batch % replicas(one) == 0;
+    const int64_t batch = *row.global_batch;
+    keep([&](const Degrees& one) {  // of fewer sequences than replicas, each is cut
+      return batch % replicas(one) == 0 || replicas(one) % batch == 0;
     });
   }
   for (const Degrees& one : possible) {
