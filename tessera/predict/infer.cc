@@ -120,11 +120,9 @@ void choose_degrees(Run& run, const Row& row) {
   };
   if (row.dp) keep([&](const Degrees& one) { return replicas(one) == *row.dp; });
   keep([&](const Degrees& one) { return replicas(one) % run.ep == 0; });
-  if (row.global_batch) {
-    const int64_t batch = *row.global_batch;
-    keep([&](const Degrees& one) {  // of fewer sequences than replicas, each is cut
-      return batch % replicas(one) == 0 || replicas(one) % batch == 0;
-    });
+  // Of a few long sequences more are cut than shared.
+  if (row.global_batch && *row.global_batch * run.gpus_a_node >= run.gpus) {
+    keep([&](const Degrees& one) { return *row.global_batch % replicas(one) == 0; });
   }
   for (const Degrees& one : possible) {
     run.tp = one.tp;
