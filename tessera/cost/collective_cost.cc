@@ -63,7 +63,7 @@ double channel_units(Generation generation) {
     case Generation::kAda: return 24;
     case Generation::kHopper:
     case Generation::kBlackwell: return 16;
-    case Generation::kCpu: return 0;
+    case Generation::kCpu:
     case Generation::kOther: return 0;  // not known; most have engines of their own for it
   }
   return 0;
