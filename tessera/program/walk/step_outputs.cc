@@ -147,7 +147,7 @@ TextView StepOutputs::reduce_to_holder(const Op& op, TensorId tensor, const Step
   StepPiece piece = *stepped.piece;
   piece.step = step;
   const Region part{stepped.made, piece};
-  const TextView made{writer_.new_buffer(place, tensor, fmt::format("part{}", step), part), part};
+  TextView made{writer_.new_buffer(place, tensor, fmt::format("part{}", step), part), part};
   piece.queries = 0;  // the holder takes it, whoever has a part
   const Region mine{stepped.home.region.layout, piece};
   TextView arrives{stepped.home.buffer, mine};
