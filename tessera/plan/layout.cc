@@ -150,6 +150,12 @@ std::vector<Axes> suffixes(const Axes& axes) {
   return out;
 }
 
+// Parts that are merged by moments are triples along the last dim: it is not cut while there are
+// parts, nor by what merges them.
+bool has_triples(const Layout& layout) {
+  return !layout.partial.empty() && layout.combiner == Combiner::kMoments;
+}
+
 class PathSearch {
  public:
   PathSearch(const Layout& from, const Layout& to, const Mesh& mesh,
@@ -192,6 +198,7 @@ class PathSearch {
   void reach(const Layout& layout, double distance, CollectiveKind kind, bool slice, Axes axes,
              Layout next) {
     next = normalise(std::move(next), mesh_, shape_);
+    if (has_triples(next) && !next.shards.back().empty()) return;
     const int64_t before = local_elements(layout, mesh_, shape_);
     const int64_t after = local_elements(next, mesh_, shape_);
     const double weight = slice ? 1 : cost_(kind, members_of(mesh_, axes), before, after);
@@ -248,7 +255,8 @@ class PathSearch {
       if (std::is_sorted(run.begin(), run.end())) {
         reach(layout, distance, CollectiveKind::kAllReduce, false, run, reduced);
       }
-      for (size_t d = 0; d < shape_.size(); ++d) {
+      const size_t dims = has_triples(layout) ? shape_.size() - 1 : shape_.size();
+      for (size_t d = 0; d < dims; ++d) {
         Layout scattered = reduced;
         if (scattered.shards[d].empty()) scattered.grain[d] = to_.grain[d];
         scattered.shards[d].insert(scattered.shards[d].end(), run.begin(), run.end());

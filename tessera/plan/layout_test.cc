@@ -129,6 +129,28 @@ TEST(LayoutCosts, the_cost_function_decides) {
   EXPECT_EQ(path.back().to, to);
 }
 
+// Triples of moments are merged whole: their dim is cut neither before nor by a reduction.
+TEST(LayoutCosts, moments_stay_together) {
+  const Mesh mesh = square(4, 3);
+  const Shape shape = {2, 2, 3};
+  for (const Axes& partial : {Axes{a, b}, Axes{a}, Axes{b}}) {
+    Layout parts = layout({{}, {}, {}}, partial);
+    parts.combiner = Combiner::kMoments;
+    for (const Layout& to : {layout({{}, {}, {}}), layout({{a}, {}, {}}), layout({{a}, {b}, {}}),
+                             layout({{}, {}, {b}})}) {
+      Layout at = parts;
+      for (const ConversionStep& step : conversion_path(parts, to, mesh, shape)) {
+        EXPECT_TRUE(at.partial.empty() || at.shards.back().empty());
+        if (step.kind == CollectiveKind::kReduceScatter) {
+          EXPECT_EQ(step.to.shards.back(), at.shards.back());
+        }
+        at = step.to;
+      }
+      EXPECT_EQ(at, to);
+    }
+  }
+}
+
 TEST(LayoutCosts, equal_layouts_need_no_step) {
   EXPECT_TRUE(conversion_path(layout({{a}, {}}), layout({{a}, {}}), line(4), kShape).empty());
 }
