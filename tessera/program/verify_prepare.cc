@@ -640,6 +640,16 @@ bool Preparer::check_kind(const Issue& issue, const Transfer& transfer) {
   if (issue.combiner == Combiner::kWeighted) {
     return reject("instruction", transfer.tensor, "weighted parts are not merged by collectives");
   }
+  // Moments are triples along the last dim of their tensor.
+  const auto whole = [&](const Box& box) {
+    return box.empty() || (box.rank() > 0 &&
+                           box.dims.back().size == graph_.tensor(transfer.tensor).dims.back().size);
+  };
+  if (issue.combiner == Combiner::kMoments &&
+      !(std::all_of(transfer.hold.begin(), transfer.hold.end(), whole) &&
+        std::all_of(transfer.need.begin(), transfer.need.end(), whole))) {
+    return reject("instruction", transfer.tensor, "merges moments whose last dim is cut");
+  }
   if ((must_combine && !issue.combiner) || (!may_combine && issue.combiner) || !fits) {
     return reject(
         "instruction", transfer.tensor, "hold, need and combiner ({}) are not those of {}",

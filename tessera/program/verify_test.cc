@@ -112,6 +112,14 @@ TEST_F(ByHand, a_wrong_combiner_is_rejected) {
               HasSubstr("merges parts of y by max, expected sum"));
 }
 
+TEST_F(ByHand, moments_that_are_cut_along_their_last_dim_are_rejected) {
+  const std::string cut =
+      "  issue #0 exchange by moments float32 group 0 {\"y\" ([0:2, 0:1] [0:2, 0:1]) -> ([0:2, "
+      "0:1] "
+      "[0:2, 0:1]) in %3[0:2, 0:1] out %3[0:2, 0:1]}\n  wait #0\n";
+  EXPECT_THAT(verified(cut + load_r + add), HasSubstr("merges moments whose last dim is cut"));
+}
+
 TEST_F(ByHand, a_buffer_that_is_written_while_it_is_sent_is_rejected) {
   std::string late = reduce("y", "%3");
   late = late.substr(0, late.find("  wait"));
