@@ -206,7 +206,7 @@ Result<Accuracy> measure_accuracy(const CsvTable& table, std::string_view file,
 std::string accuracy_markdown(const Accuracy& accuracy) {
   const Scores held_out = score(accuracy.held_out);
   std::string out =
-      "# Accuracy\n\nMade by `make accuracy` (some minutes on two cores). Each "
+      "# Accuracy\n\nMade by `make accuracy` (about 40 s on two idle cores). Each "
       "row "
       "of [published-throughput.csv](../data/published-throughput.csv) is priced as `tessera "
       "predict` does it: model, plan, cluster and style to the program that would run, and that "
