@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -182,6 +183,13 @@ int write_whole(const std::string& path, std::string_view content) {
   return file.close() == 0 ? 0 : errno;
 }
 
+// Devices and pipes (/dev/stdout) take what is written; they are no files that could be replaced.
+bool is_stream(const std::string& path) {
+  struct stat found {};
+  if (path.starts_with("/dev/")) return true;
+  return ::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode);
+}
+
 bool is_name(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
@@ -344,10 +352,18 @@ Result<std::string> read_file(const std::string& path) {
 }
 
 Status write_file(const std::string& path, std::string_view content) {
+  if (is_stream(path)) {
+    const int error = write_whole(path, content);
+    if (error == 0) return {};
+    return fault(system_error("write", path, error));
+  }
+  std::error_code none;  // what a link points at is replaced, not the link
+  const std::filesystem::path target = std::filesystem::canonical(path, none);
+  const std::string real = none ? path : target.string();
   // The thread id makes the name unique among all that write at the same time on this machine.
-  const std::string temporary = fmt::format("{}.tmp.{}", path, ::gettid());
+  const std::string temporary = fmt::format("{}.tmp.{}", real, ::gettid());
   int error = write_whole(temporary, content);
-  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0 && ::rename(temporary.c_str(), real.c_str()) != 0) error = errno;
   if (error == 0) return {};
   ::unlink(temporary.c_str());
   return fault(system_error("write", path, error));

@@ -1,7 +1,9 @@
 #include "tessera/base/text.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -174,6 +176,25 @@ TEST_F(Files, WriteLeavesNoTemporaryFile) {
   size_t files = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_)) ++files;
   EXPECT_EQ(files, 1U);
+}
+
+// A pipe gets the content and stays a pipe; a link stays a link.
+TEST_F(Files, WritesIntoPipesAndThroughLinks) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  const int reader = ::open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_TRUE(write_file(path("pipe"), "abc"));
+  char got[8] = {};
+  EXPECT_EQ(::read(reader, got, sizeof got), 3);
+  ::close(reader);
+  EXPECT_STREQ(got, "abc");
+  EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
+  ASSERT_TRUE(write_file(path("x"), "old"));
+  std::filesystem::create_symlink(path("x"), path("link"));
+  ASSERT_TRUE(write_file(path("link"), "new"));
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
+  EXPECT_EQ(read_file(path("x")).value(), "new");
+  EXPECT_TRUE(write_file("/dev/null", "gone"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
 
 TEST_F(Files, ErrorsNameThePathAndTheCause) {

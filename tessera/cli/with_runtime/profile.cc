@@ -9,8 +9,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
+#include "tessera/base/text.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/run_commands.h"
 #include "tessera/comm/communicator.h"
@@ -25,21 +25,10 @@ double seconds_since(Clock::time_point from) {
   return std::chrono::duration<double>(Clock::now() - from).count();
 }
 
-// Complete or not at all.
-Status write_atomically(const fs::path& path, const std::string& text) {
-  std::error_code error;
+Status write_profile(const fs::path& path, const Profile& profile) {
+  std::error_code error;  // told by the file that cannot be written
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
-  const fs::path draft = path.string() + fmt::format(".{}", ::getpid());
-  {
-    std::ofstream file(draft, std::ios::binary);
-    file << text;
-    file.flush();
-    if (!file)
-      return fault(fmt::format("profile: expected to write {}, found no way", path.string()));
-  }
-  fs::rename(draft, path, error);
-  if (error) return fault(fmt::format("profile: {}: {}", path.string(), error.message()));
-  return {};
+  return write_file(path.string(), to_json(profile));
 }
 
 class Meter {
@@ -80,7 +69,7 @@ Result<int> add_processes(const ProfileOptions& options) {
     TESSERA_TRY(profile, describe_machine(machine_options(options)));
   }
   TESSERA_TRY(const bool first, profile_processes(machine_options(options), profile));
-  if (first) TESSERA_TRY_VOID(write_atomically(path, to_json(profile)));
+  if (first) TESSERA_TRY_VOID(write_profile(path, profile));
   return 0;
 }
 
@@ -130,7 +119,7 @@ Result<int> run_profile(const ProfileOptions& options) {
     TESSERA_TRY(const Profile profile, profile_machine(machine));
     for (const auto& [name, family] : profile.families) samples += family.samples.size();
     families = profile.families.size();
-    TESSERA_TRY_VOID(write_atomically(path_of(options), to_json(profile)));
+    TESSERA_TRY_VOID(write_profile(path_of(options), profile));
     if (!options.no_mpi && comm::mpi_available() && mpirun_found()) {
       meter.show("collectives of 2 processes", 1);
       if (!start_processes(options)) {
