@@ -170,8 +170,8 @@ class FileDescriptor {
 };
 
 // Writes all of `content` to a new file and to the disk; 0 or errno.
-int write_whole(const std::string& path, std::string_view content) {
-  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+int write_whole(const std::string& path, std::string_view content, int how = O_CREAT | O_TRUNC) {
+  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | how, 0666));
   if (file.get() < 0) return errno;
   while (!content.empty()) {
     const ssize_t written = ::write(file.get(), content.data(), content.size());
@@ -353,7 +353,7 @@ Result<std::string> read_file(const std::string& path) {
 
 Status write_file(const std::string& path, std::string_view content) {
   if (is_stream(path)) {
-    const int error = write_whole(path, content);
+    const int error = write_whole(path, content, O_APPEND);
     if (error == 0) return {};
     return fault(system_error("write", path, error));
   }
