@@ -40,6 +40,15 @@ int64_t parameter_bytes(const Graph& graph) {
   return bytes;
 }
 
+int64_t trained_parameters(const Graph& graph) {
+  int64_t count = 0;
+  for (const Tensor& tensor : graph.tensors()) {
+    const bool parameter = tensor.role == Role::kParameter && !tensor.update_of.valid();
+    if (parameter && tensor.trained) count += tensor.elements();
+  }
+  return count;
+}
+
 std::string model_json(const Model& model, const Graph& graph, const PhaseSums& sums) {
   Json ops = Json::object(), flops = Json::object();
   for (const Phase phase : kPhases) {
@@ -52,6 +61,7 @@ std::string model_json(const Model& model, const Graph& graph, const PhaseSums& 
                   {"seq", model.seq},
                   {"vocab", model.vocab},
                   {"parameters", parameter_count(graph)},
+                  {"trained_parameters", trained_parameters(graph)},
                   {"parameter_bytes", parameter_bytes(graph)},
                   {"tensors", graph.tensors().size()},
                   {"ops", std::move(ops)},
@@ -61,9 +71,11 @@ std::string model_json(const Model& model, const Graph& graph, const PhaseSums& 
 
 std::string model_text(const Model& model, const Graph& graph, const PhaseSums& sums,
                        bool default_batch) {
+  const int64_t all = parameter_count(graph), trained = trained_parameters(graph);
   std::string out = fmt::format(
-      "{}\nparameters  {} ({})\nbatch       {}{}\ntokens      {} a step\n\n", model.spec,
-      grouped(parameter_count(graph)), short_bytes(parameter_bytes(graph)),
+      "{}\nparameters  {} ({}){}\nbatch       {}{}\ntokens      {} a step\n\n", model.spec,
+      grouped(all), short_bytes(parameter_bytes(graph)),
+      trained < all ? fmt::format(", {} of them trained", grouped(trained)) : "",
       plural(model.batch, model.seq == 1 ? "row" : "sequence"),
       default_batch ? " (default; --batch sets it)" : "", grouped(model.batch * model.seq));
   Table table({"phase", "ops", "flops a step"});

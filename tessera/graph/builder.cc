@@ -51,6 +51,7 @@ TensorId GraphBuilder::add(std::string_view name, std::vector<Dim> dims, DType d
   tensor.dtype = dtype;
   tensor.role = role;
   tensor.init = init;
+  tensor.trained = role != Role::kParameter || trains_;
   return graph_.add_tensor(std::move(tensor));
 }
 

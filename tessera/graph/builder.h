@@ -48,6 +48,10 @@ class GraphBuilder {
   TensorId op1(std::string_view name, std::string_view kind, std::vector<TensorId> inputs,
                Attributes attributes = {});
 
+  // Are parameters added from here on trained (default) or left as they are?
+  void set_trains(bool trains) { trains_ = trains; }
+  bool trains() const { return trains_; }
+
   // Phase and mirror of the ops added from here on.
   void set_phase(Phase phase) { phase_ = phase; }
   void set_mirror(OpId mirror) { mirror_ = mirror; }
@@ -73,6 +77,7 @@ class GraphBuilder {
   OpId mirror_;
   Role role_ = Role::kActivation;
   int step_ = -1;
+  bool trains_ = true;
   Error error_;
 };
 

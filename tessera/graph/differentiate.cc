@@ -77,7 +77,7 @@ class Differentiator {
     std::vector<bool> used(forward_tensors_, false);
     first_use_.resize(forward_tensors_);
     for (const Tensor& tensor : graph().tensors())
-      trained[tensor.id.index()] = tensor.role == Role::kParameter;
+      trained[tensor.id.index()] = tensor.role == Role::kParameter && tensor.trained;
     auto any = [](const std::vector<bool>& flags, const std::vector<TensorId>& ids) {
       return std::any_of(ids.begin(), ids.end(), [&](TensorId id) { return flags[id.index()]; });
     };
@@ -103,7 +103,7 @@ class Differentiator {
   Status check_parameters() {
     const Graph& g = graph();
     for (const Tensor& tensor : g.tensors()) {
-      if (tensor.role == Role::kParameter && !wanted_[tensor.id.index()]) {
+      if (tensor.role == Role::kParameter && tensor.trained && !wanted_[tensor.id.index()]) {
         return invalid_input(fmt::format("parameter '{}' does not influence the loss '{}'",
                                          tensor.name, g.tensor(g.loss).name));
       }
@@ -272,7 +272,7 @@ class Updater {
   Updater(Differentiator& differentiator, const OptimizerSpec& spec)
       : differentiator_(differentiator), builder_(differentiator.builder()), spec_(spec) {
     for (const Tensor& tensor : builder_.graph().tensors()) {
-      if (tensor.role == Role::kParameter) parameters_.push_back(tensor.id);
+      if (tensor.role == Role::kParameter && tensor.trained) parameters_.push_back(tensor.id);
     }
   }
 

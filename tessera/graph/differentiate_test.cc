@@ -134,6 +134,29 @@ TEST(DifferentiateTest, AParameterBehindAStoppedGradientIsAnError) {
   EXPECT_EQ(graph.error().message, "parameter 'more' does not influence the loss 'loss'");
 }
 
+TEST(DifferentiateTest, WhatIsNotTrainedHasNeitherGradientNorState) {
+  Graph graph = mlp();
+  const TensorId up = graph.find_tensor("up.weight");
+  graph.tensor(up).trained = false;
+  const std::string text = to_text(graph);
+  EXPECT_NE(text.find("trained=0"), std::string::npos);
+  const auto parsed = parse_graph(text);
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_EQ(*parsed, graph);
+  const Graph training = differentiated(graph, OptimizerSpec{});
+  EXPECT_FALSE(training.find_tensor("grad.up.weight").valid());
+  EXPECT_FALSE(training.find_tensor("optimizer.m.up.weight").valid());
+  EXPECT_EQ(find_op(training, "optimizer.up.weight"), nullptr);
+  EXPECT_TRUE(training.find_tensor("grad.down.weight").valid());
+  EXPECT_TRUE(training.find_tensor("optimizer.m.down.weight").valid());
+}
+
+TEST(GraphTextTest, OnlyParametersAreTrained) {
+  const auto parsed = parse_graph("graph \"g\"\ninput %x [batch=2] float32 trained=0\n", "g.graph");
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error().message, "g.graph:2: trained=0 is for parameters, 'x' is none");
+}
+
 TEST(GraphBuilderTest, ASharedParameterKeepsItsDims) {
   GraphBuilder g("shared");
   g.push_shared("pass.0");

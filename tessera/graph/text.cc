@@ -76,6 +76,7 @@ std::string tensor_line(const Graph& graph, const Tensor& tensor) {
     if (tensor.init.value != 0) line += fmt::format("({})", double_text(tensor.init.value));
   }
   if (tensor.recompute) line += " recompute=1";
+  if (!tensor.trained) line += " trained=0";
   if (tensor.of.valid()) line += " of=" + handle(graph, tensor.of);
   if (tensor.update_of.valid()) line += " update_of=" + handle(graph, tensor.update_of);
   return line + "\n";
@@ -286,9 +287,18 @@ class GraphParser {
       tensor.recompute = true;
       return {};
     }
+    if (cursor.take_word("trained")) {
+      TESSERA_TRY_VOID(cursor.expect('='));
+      if (!cursor.take_word("0")) return cursor.expected("0");
+      if (tensor.role != Role::kParameter) {
+        return invalid_input(fmt::format("trained=0 is for parameters, '{}' is none", tensor.name));
+      }
+      tensor.trained = false;
+      return {};
+    }
     const bool update = cursor.take_word("update_of");
     if (!update && !cursor.take_word("of")) {
-      return cursor.expected("init=, recompute=, of=, update_of= or the end of the line");
+      return cursor.expected("init=, recompute=, trained=, of=, update_of= or the end of the line");
     }
     TESSERA_TRY_VOID(cursor.expect('='));
     TESSERA_TRY(const std::string name, tensor_name(cursor));

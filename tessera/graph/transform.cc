@@ -47,8 +47,9 @@ class PrecisionPass {
     for (; next_source_ <= last.index() && next_source_ < from_.tensors().size(); ++next_source_) {
       Tensor tensor = from_.tensors()[next_source_];
       if (tensor.producer.valid()) continue;
+      // What is not trained needs no more digits than it is read with.
       if (tensor.role == Role::kParameter && is_floating(tensor.dtype))
-        tensor.dtype = parameter_.value_or(tensor.dtype);
+        tensor.dtype = parameter_.value_or(tensor.trained ? tensor.dtype : compute_);
       tensors_[next_source_] = to_.graph().add_tensor(std::move(tensor));
     }
   }

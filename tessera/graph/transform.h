@@ -24,7 +24,7 @@ namespace tessera {
 // The gradients of the parameters come out in the parameters' dtype, by the derivative of the cast,
 // unless differentiate() is told another.
 //
-// With `parameter`, parameters have that dtype at rest.
+// With `parameter`, parameters have that dtype at rest; those that are not trained have `compute`.
 Result<Graph> apply_precision(const Graph& forward, DType compute,
                               std::optional<DType> parameter = {});
 

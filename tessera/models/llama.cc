@@ -18,7 +18,9 @@ TensorId block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
   h = attention(g, "attn", h, heads);
   x = g.op1("attn.residual", "add", {x, h});
   h = rms_norm(g, "ln_2", x, config.eps);
-  x = feed_forward(g, x, h, {heads.in, heads.out});
+  const int64_t rank = config.lora_mlp ? config.lora : 0;
+  x = feed_forward(
+      g, x, h, {{heads.in.weight, heads.in.bias, rank}, {heads.out.weight, heads.out.bias, rank}});
   g.pop();
   return x;
 }
@@ -42,6 +44,14 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
        {},
        0},
       {"kv_rank", &config.kv_rank, "the same of keys and values", {}, {}, 0},
+      {"lora",
+       &config.lora,
+       "rank of trained factors beside attention's products (LoRA), all else is left as it is; 0: "
+       "everything is trained",
+       {},
+       {},
+       0},
+      {"lora_mlp", &config.lora_mlp, "1: factors beside the MLP's products too"},
       {"theta", &config.theta, "base of the rotary positions"},
       {"tied", &config.tied, "1: the head uses the token embedding"},
       {"eps", &config.eps, "epsilon of the RMS norms"},
@@ -70,6 +80,9 @@ Status complete(LlamaConfig& config, std::string_view family) {
     return model_error(family,
                        fmt::format("head_dim={} must be even (rotary positions)", config.head_dim));
   }
+  if (config.lora_mlp && config.lora == 0) {
+    return model_error(family, "lora_mlp=1 wants a rank, as lora=16");
+  }
   if (config.theta <= 0) {
     return model_error(family, fmt::format("theta={} must be above 0", config.theta));
   }
@@ -95,12 +108,13 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(config.layers));
   const TensorId tokens = g.input("tokens", {{"batch", batch}, seq}, DType::kInt64);
   const TensorId targets = g.input("targets", {{"batch", batch}, seq}, DType::kInt64);
+  g.set_trains(config.lora == 0);
   AttentionOptions heads;
   heads.heads = config.kv_heads;
   heads.group = config.heads / config.kv_heads;
   heads.head_dim = config.head_dim;
-  heads.in = {normal(kDeviation), /*bias=*/false};
-  heads.out = {normal(residual), /*bias=*/false};
+  heads.in = {normal(kDeviation), /*bias=*/false, config.lora};
+  heads.out = {normal(residual), /*bias=*/false, config.lora};
   heads.q_rank = config.q_rank;
   heads.kv_rank = config.kv_rank;
   heads.eps = config.eps;

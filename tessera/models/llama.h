@@ -22,6 +22,10 @@ struct LlamaConfig {
   int64_t ffn = 0;  // 0: 8/3 hidden, up to a multiple of 256 (the rule of Llama 1 and 2 up to 13B)
   int64_t q_rank = 0, kv_rank = 0;  // latent attention (nn.h); 0: none
   double theta = 10000;
+  // Low-rank fine-tuning: the rank of the factors beside attention's products, and with lora_mlp
+  // beside the MLP's; all else stays as it is. 0: everything is trained.
+  int64_t lora = 0;
+  bool lora_mlp = false;
   bool tied = false;
   double eps = 1e-5;
   DType dtype = DType::kFloat32;

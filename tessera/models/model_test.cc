@@ -158,6 +158,54 @@ TEST(Llama, OpsHaveTheAgreedPathsAndNoBiases) {
   EXPECT_EQ(dims_of(graph, "head.weight"), "vocab hidden");
 }
 
+TEST(Llama, LowRankFactorsAreAllThatIsTrained) {
+  const std::string spec = "llama:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16";
+  const Graph graph = model_of(spec + ",lora=3,lora_mlp=1").graph;
+  std::set<std::string> trained;
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.role == Role::kParameter && tensor.trained) trained.insert(tensor.name);
+  }
+  std::set<std::string> expected;
+  for (const char* block : {"blocks.0", "blocks.1"}) {
+    for (const char* name :
+         {"attn.q", "attn.k", "attn.v", "attn.out", "mlp.gate", "mlp.up", "mlp.down"}) {
+      for (const char* factor : {"lora_a", "lora_b"}) {
+        expected.insert(std::string(block) + "." + name + "." + factor + ".weight");
+      }
+    }
+  }
+  EXPECT_EQ(trained, expected);
+  EXPECT_EQ(dims_of(graph, "blocks.1.attn.q.lora_a.weight"), "hidden lora");
+  EXPECT_EQ(dims_of(graph, "blocks.1.attn.q.lora_b.weight"), "lora heads group head_dim");
+  EXPECT_EQ(dims_of(graph, "blocks.1.mlp.down.lora_a.weight"), "ffn lora");
+  EXPECT_EQ(dims_of(graph, "blocks.1.attn.q.weight"), "hidden heads group head_dim");
+  // Beside attention alone: the MLP has none.
+  const Graph narrow = model_of(spec + ",lora=3").graph;
+  EXPECT_TRUE(narrow.find_tensor("blocks.0.attn.out.lora_b.weight").valid());
+  EXPECT_FALSE(narrow.find_tensor("blocks.0.mlp.up.lora_a.weight").valid());
+  EXPECT_FALSE(narrow.tensor(narrow.find_tensor("blocks.0.mlp.up.weight")).trained);
+  EXPECT_EQ(error_of(spec + ",lora_mlp=1"), "model 'llama': lora_mlp=1 wants a rank, as lora=16");
+}
+
+TEST(Llama, FineTuningHasStatesAndWideNumbersForItsFactorsAlone) {
+  const Graph forward =
+      model_of("llama:layers=1,hidden=8,heads=2,seq=4,vocab=16,ffn=16,lora=2").graph;
+  const auto narrow = apply_precision(forward, DType::kBFloat16);
+  ASSERT_TRUE(narrow) << narrow.error().message;
+  const auto graph = differentiate(*narrow, OptimizerSpec{});
+  ASSERT_TRUE(graph) << graph.error().message;
+  for (const Tensor& tensor : graph->tensors()) {
+    if (tensor.role == Role::kOptimizerState && tensor.of.valid()) {
+      EXPECT_TRUE(graph->tensor(tensor.of).trained) << tensor.name;
+    }
+    if (tensor.role != Role::kParameter || tensor.update_of.valid()) continue;
+    EXPECT_EQ(tensor.dtype, tensor.trained ? DType::kFloat32 : DType::kBFloat16) << tensor.name;
+    EXPECT_EQ(graph->find_tensor("grad." + tensor.name).valid(), tensor.trained) << tensor.name;
+  }
+  // What lies before the first factor has no gradient either.
+  EXPECT_FALSE(graph->find_tensor("grad.embed.token").valid());
+}
+
 TEST(Mixtral, ABlockHasAMixtureOfExpertsForItsMlp) {
   const Model model = model_of("mixtral:layers=1,hidden=8,heads=4,seq=6,vocab=16,ffn=12,experts=4");
   std::vector<std::string> moe;
@@ -221,6 +269,7 @@ TEST(Models, AllFamiliesVerifyInAllDtypesThatTrain) {
 TEST(Models, GoThroughAllTransforms) {
   for (const char* spec : {"gpt:layers=2,hidden=8,heads=2,seq=4,vocab=16,dropout=0.1",
                            "llama:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16",
+                           "llama:layers=2,hidden=8,heads=4,seq=4,vocab=16,ffn=16,lora=2",
                            "mixtral:layers=2,hidden=8,heads=4,seq=4,vocab=16,ffn=16,experts=4",
                            "mlp:in=4,hidden=8,out=3,layers=3"}) {
     const auto narrow = apply_precision(model_of(spec).graph, DType::kBFloat16);
@@ -405,7 +454,7 @@ TEST_F(HuggingFace, Mixtral) {
   EXPECT_EQ(parameter_count(model.graph), 46'702'792'704);  // Mixtral 8x7B
   EXPECT_EQ(model.spec,
             "mixtral:layers=32,hidden=4096,heads=32,kv_heads=8,head_dim=128,seq=32768,vocab=32000,"
-            "ffn=14336,q_rank=0,kv_rank=0,theta=1000000,tied=0,eps=1e-05,experts=8,top_k=2,"
+            "ffn=14336,q_rank=0,kv_rank=0,lora=0,lora_mlp=0,theta=1000000,tied=0,eps=1e-05,experts=8,top_k=2,"
             "capacity_factor=1.25,shared_ffn=0,latent=0,dense_layers=0,dense_ffn=0,balance=0.02,"
             "z_loss=0,dtype=float32");
   EXPECT_EQ(error(std::string(mixtral) + R"(, "router_jitter_noise": 0.1})"),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "tessera/base/text.h"
@@ -36,9 +37,12 @@ int64_t size_of(const GraphBuilder& g, TensorId tensor, std::string_view dim) {
   return 0;
 }
 
-TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
-                const std::vector<std::string>& in, const std::vector<Dim>& out,
-                const LinearOptions& options) {
+namespace {
+
+// x times a weight [in.., out..] (and a bias), as the op `path`.
+TensorId product(GraphBuilder& g, std::string_view path, TensorId x,
+                 const std::vector<std::string>& in, const std::vector<Dim>& out,
+                 std::string_view weight, const Init& init, std::string_view bias = "") {
   if (!g.ok()) return {};
   const Tensor input = g.tensor(x);
   std::vector<Dim> weight_dims, y_dims;
@@ -50,13 +54,41 @@ TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
   for (const Dim& dim : input.dims)
     x_names.push_back(dim.name + (is_among(in, dim.name) ? "+" : ""));
   std::string spec = join(x_names, " ") + ", " + dim_names(weight_dims);
-  std::vector<TensorId> operands = {
-      x, g.parameter(child(name, "weight"), weight_dims, options.weight, input.dtype)};
-  if (options.bias) {
-    operands.push_back(g.parameter(child(name, "bias"), out, {Init::Kind::kZeros}, input.dtype));
+  std::vector<TensorId> operands = {x, g.parameter(weight, weight_dims, init, input.dtype)};
+  if (!bias.empty()) {
+    operands.push_back(g.parameter(bias, out, {Init::Kind::kZeros}, input.dtype));
     spec += ", " + dim_names(out);
   }
-  return g.op1(name, "einsum", operands, {{"spec", spec + " -> " + dim_names(y_dims)}});
+  return g.op1(path, "einsum", operands, {{"spec", spec + " -> " + dim_names(y_dims)}});
+}
+
+// kLoraScale (x A) B with factors that are trained.
+TensorId low_rank(GraphBuilder& g, std::string_view name, TensorId x,
+                  const std::vector<std::string>& in, const std::vector<Dim>& out, int64_t rank) {
+  double width = 1;
+  for (const std::string& dim : in) width *= static_cast<double>(size_of(g, x, dim));
+  const bool trains = g.trains();
+  g.set_trains(true);
+  const std::string a = child(name, "lora_a"), b = child(name, "lora_b");
+  const TensorId narrow = product(g, a, x, in, {{"lora", rank}}, child(a, "weight"),
+                                  normal(1 / std::sqrt(std::max(1.0, width))));
+  const TensorId wide =
+      product(g, b, narrow, {"lora"}, out, child(b, "weight"), {Init::Kind::kZeros});
+  g.set_trains(trains);
+  return g.op1(child(name, "lora_scale"), "scale", {wide}, {{"factor", kLoraScale}});
+}
+
+}  // namespace
+
+TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
+                const std::vector<std::string>& in, const std::vector<Dim>& out,
+                const LinearOptions& options) {
+  const bool adapted = options.lora > 0;
+  const std::string bias = options.bias ? child(name, "bias") : "";
+  const TensorId y = product(g, adapted ? child(name, "base") : std::string(name), x, in, out,
+                             child(name, "weight"), options.weight, bias);
+  if (!adapted) return y;
+  return g.op1(name, "add", {y, low_rank(g, name, x, in, out, options.lora)});
 }
 
 TensorId layer_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps) {

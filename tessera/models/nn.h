@@ -22,9 +22,15 @@ int64_t size_of(const GraphBuilder& g, TensorId tensor,
 struct LinearOptions {
   Init weight;
   bool bias = true;  // made of zeros
+  // > 0: low-rank adaptation (LoRA, Hu et al. 2021): beside the weight two trained factors of so
+  // many columns and rows.
+  int64_t lora = 0;
 };
+inline constexpr double kLoraScale = 2;  // alpha / rank, as its users set it
 // y = x W + b: contracts the dims `in` of x with the weight [in.., out..]; y has the other dims of
-// x, then `out`.
+// x, then `out`. With `lora` y = x W + b + kLoraScale (x A) B: ops `<name>.base`, `.lora_a`,
+// `.lora_b`, `.lora_scale` and `<name>`; parameters `<name>.lora_a.weight` [in.., lora], normal
+// with variance 1 / size of in, and `<name>.lora_b.weight` [lora, out..], zeros.
 TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
                 const std::vector<std::string>& in, const std::vector<Dim>& out,
                 const LinearOptions& options);

@@ -82,6 +82,8 @@ std::string llama_keys(const Run& run, const std::string& family) {
   if (m.tied) spec += ",tied=1";
   if (m.q_rank > 0) spec += fmt::format(",q_rank={}", m.q_rank);
   if (m.kv_rank > 0) spec += fmt::format(",kv_rank={}", m.kv_rank);
+  if (run.lora > 0) spec += fmt::format(",lora={}", run.lora);
+  if (run.lora_mlp) spec += ",lora_mlp=1";
   return spec;
 }
 

@@ -96,10 +96,23 @@ double local_parameters(const Run& run) {
 // Parameter, gradient and states in mixed precision, nothing sharded (cost-model.md section 6.1).
 constexpr double kStateBytes = 18;
 
+// The same of one parameter on a device, where shards are over the replicas.
+double parameter_bytes(const Run& run) {
+  if (run.lora > 0) return 2;  // left as it is
+  const double shards = static_cast<double>(run.dp * run.cp);
+  const double gradient = narrow_gradients(run) ? 2 : 4, states = kStateBytes - 6;
+  switch (run.zero) {
+    case 0: return 2 + gradient + states;
+    case 1: return 2 + gradient + states / shards;
+    case 2: return 2 + (gradient + states) / shards;
+    default: return (2 + gradient + states) / shards;
+  }
+}
+
 // The optimizer is distributed over replicas where the row is silent if frameworks do so, or if the
 // states of whole replicas could not be on any device.
 void take_usual_zero(Run& run, const Row& row) {
-  if (row.zero || run.zero > 1) return;
+  if (row.zero || run.zero > 1 || run.lora > 0) return;
   const bool needed =
       kStateBytes * local_parameters(run) > static_cast<double>(run.machine.memory_bytes);
   run.zero = (run.framework.sharded_state || needed) && run.dp * run.cp > 1 ? 1 : 0;
@@ -207,6 +220,47 @@ Status set_degrees(Run& run, const Row& row) {
   }
   choose_experts(run, row);
   return {};
+}
+
+// ---- low-rank fine-tuning
+
+constexpr int64_t kLoraRank = 16;  // usual
+
+void train_low_rank(Run& run, bool mlp, std::string_view why) {
+  run.lora = kLoraRank;
+  run.lora_mlp = mlp;
+  run.reasons.push_back(fmt::format("low-rank factors (LoRA) of rank {}: {}", run.lora, why));
+}
+
+// The benchmark's fine-tuning (a llama on so few sequences) trains factors beside attention; where
+// a name says LoRA, those beside all products of a block are meant.
+void find_low_rank(Run& run, const Row& row) {
+  if (run.model.form != Form::kLlama) return;
+  const auto says = [](std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text.find("lora") != std::string::npos;
+  };
+  const bool benchmark = run.framework.name == "mlperf" && row.global_batch &&
+                         *row.global_batch <= row.gpus.value_or(1);
+  if (says(row.model) || says(row.source)) {
+    train_low_rank(run, true, "by name");
+  } else if (benchmark) {
+    train_low_rank(run, false, "the benchmark's fine-tuning");
+  }
+}
+
+// States that could be on no device: what has run can only have trained low-rank factors.
+void check_states(Run& run) {
+  constexpr double kSurelyTooMuch = 1.2;
+  const double states = local_parameters(run) * parameter_bytes(run);
+  const bool possible = states <= kSurelyTooMuch * static_cast<double>(run.machine.memory_bytes);
+  if (run.lora == 0 && !possible && run.model.form == Form::kLlama && run.zero <= 1) {
+    train_low_rank(run, true,
+                   fmt::format("states of all parameters are {:.0f} GB a GPU", states / 1e9));
+  }
+  // States of factors are not worth a shard.
+  if (run.lora > 0 && run.zero < 3) run.zero = 0;
 }
 
 // ---- batch and recompute
@@ -353,13 +407,7 @@ bool narrow_gradients(const Run& run) {
 double estimated_bytes(const Run& run) {
   const Architecture& m = run.model;
   const auto real = [](int64_t value) { return static_cast<double>(value); };
-  const double local = local_parameters(run);
-  const double shards = real(run.dp * run.cp);
-  const double gradient = narrow_gradients(run) ? 2 : 4, states = kStateBytes - 6;
-  const std::array<double, 4> a_parameter = {2 + gradient + states, 2 + gradient + states / shards,
-                                             2 + (gradient + states) / shards,
-                                             (2 + gradient + states) / shards};
-  double bytes = local * a_parameter[static_cast<size_t>(run.zero)] + 2e9;
+  double bytes = local_parameters(run) * parameter_bytes(run) + 2e9;
   const double tokens = real(run.microbatch) * real(run.seq) / real(run.cp);
   const double width = real(m.hidden), tp = real(run.tp);
   const double inner =
@@ -427,12 +475,7 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
     if (!option.framework.empty() && option.framework != run.framework.name) continue;
     TESSERA_TRY_VOID(set_option(run.framework, option.key, option.value));
   }
-  // The benchmark's fine-tuning trains low-rank factors only: neither gradients nor state of the
-  // rest.
-  if (run.framework.name == "mlperf" && run.model.form == Form::kLlama && row.global_batch &&
-      *row.global_batch <= row.gpus.value_or(1)) {
-    return invalid_input("fine-tuning of low-rank factors (LoRA) has no program here");
-  }
+  find_low_rank(run, row);
   if (takes_images(run.model)) {
     run.seq = 1;
     if (!row.seq) run.reasons.push_back(fmt::format("images of {0} x {0}", run.model.seq));
@@ -442,6 +485,7 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
   }
   TESSERA_TRY_VOID(set_arithmetic(run, row));
   TESSERA_TRY_VOID(set_degrees(run, row));
+  check_states(run);
   set_batch(run, row);
   TESSERA_TRY_VOID(check_images(run));
   set_chunks(run, row);

@@ -34,6 +34,8 @@ struct Run {
   int64_t global_batch = 1;
   Recompute recompute = Recompute::kNone;
   Arithmetic arithmetic = Arithmetic::kBf16;
+  int64_t lora = 0;  // rank of the factors that alone are trained (models/nn.h); 0: all is
+  bool lora_mlp = false;
   std::vector<std::string> reasons;  // what was inferred, and from what
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/text.h"
 #include "tessera/predict/express.h"
 #include "tessera/predict/predict.h"
 
@@ -190,6 +191,43 @@ TEST(Open, ARunThatHasRunFits) {
   ASSERT_TRUE(explained) << explained.error().message;
   EXPECT_NEAR(explained->prediction.device_bytes, predicted[0].device_bytes,
               1e-3 * predicted[0].device_bytes);
+}
+
+// Fine-tuning of factors: by the benchmark, by name, or because nothing else could have run.
+TEST(Open, LowRankFactorsAreTrainedWhereNothingElseCouldBe) {
+  Row row = row_of("Llama2-70B", "H100-80GB", 64);
+  row.tp = 4;
+  row.cp = 2;
+  row.pp = 1;
+  row.seq = 8192;
+  row.microbatch = 1;
+  row.global_batch = 8;
+  row.zero = 1;
+  row.source = "MLPerf Training v4.1";
+  auto run = inferred(row);
+  EXPECT_EQ(run.lora, 16);
+  EXPECT_FALSE(run.lora_mlp);
+  EXPECT_EQ(run.zero, 0);
+  const auto expressed = express(run);
+  ASSERT_TRUE(expressed) << expressed.error().message;
+  EXPECT_NE(expressed->model.find(",lora=16"), std::string::npos) << expressed->model;
+  row.global_batch = 512;
+  EXPECT_EQ(inferred(row).lora, 0);
+
+  row.source = "Megatron-Bridge";
+  row.gpus = 8;
+  row.cp = 1;
+  row.tp = 2;
+  row.pp = 4;
+  row.global_batch = 32;
+  run = inferred(row);
+  EXPECT_EQ(run.lora, 16);
+  EXPECT_TRUE(run.lora_mlp);
+  EXPECT_NE(join(run.reasons, ";").find("states of all parameters are 1"), std::string::npos);
+  row.gpus = 128;
+  EXPECT_EQ(inferred(row).lora, 0) << "16 replicas share the states";
+  row.model = "Llama2-70B-LoRA";
+  EXPECT_EQ(inferred(row).lora, 16);
 }
 
 }  // namespace
