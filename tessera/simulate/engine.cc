@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "tessera/simulate/engine_state.h"
 
@@ -25,14 +26,6 @@ Engine::Engine(const Play& play, const Timetable* when, Texts& texts)
     actors_[p].previous.assign(player.blocks.size(), -1);
     results_[p].accounts.resize(static_cast<size_t>(player.accounts));
     schedules_.push_back(when == nullptr ? &player.schedule : &when->schedules[p]);
-    const std::vector<Run>& runs = *schedules_.back();
-    first_run_[p].assign(player.blocks.size(), -1);
-    last_run_[p].assign(player.blocks.size(), -1);
-    for (size_t run = 0; run < runs.size(); ++run) {
-      const auto block = static_cast<size_t>(runs[run].block);
-      if (first_run_[p][block] < 0) first_run_[p][block] = static_cast<int32_t>(run);
-      last_run_[p][block] = static_cast<int32_t>(run);
-    }
     int64_t slots = 0;
     for (const Handle& handle : player.handles) {
       slot_base_[p].push_back(static_cast<int32_t>(slots));
@@ -40,13 +33,31 @@ Engine::Engine(const Play& play, const Timetable* when, Texts& texts)
     }
     slots_[p].resize(static_cast<size_t>(slots));
   }
+  find_ends();
+  watch_rounds(when);
+}
+
+// The first and last runs of blocks.
+void Engine::find_ends() {
+  for (size_t p = 0; p < actors_.size(); ++p) {
+    const std::vector<Run>& runs = *schedules_[p];
+    first_run_[p].assign(play_.players[p].blocks.size(), -1);
+    last_run_[p].assign(play_.players[p].blocks.size(), -1);
+    for (size_t run = 0; run < runs.size(); ++run) {
+      const auto block = static_cast<size_t>(runs[run].block);
+      if (first_run_[p][block] < 0) first_run_[p][block] = static_cast<int32_t>(run);
+      last_run_[p][block] = static_cast<int32_t>(run);
+    }
+  }
 }
 
 Result<Outcome> Engine::run() {
   for (size_t p = 0; p < actors_.size(); ++p) schedule_step(static_cast<int32_t>(p), 0);
   while (!events_.empty()) {
-    const Event event = events_.top();
-    events_.pop();
+    if (events_.front().time > mark_due_) take_mark();
+    std::ranges::pop_heap(events_, std::greater<>());
+    const Event event = events_.back();
+    events_.pop_back();
     switch (event.type) {
       case Event::kStep: {
         Actor& a = actor(event.who);
@@ -90,7 +101,8 @@ Result<Outcome> Engine::run() {
 
 void Engine::push(Event event) {
   event.order = order_++;
-  events_.push(event);
+  events_.push_back(event);
+  std::ranges::push_heap(events_, std::greater<>());
 }
 
 void Engine::schedule_step(int32_t p, double time) {
@@ -138,6 +150,7 @@ void Engine::begin_run(int32_t p) {
   Actor& a = actor(p);
   a.at = 0;
   a.text = text_of(p, a.run);
+  if (p == watched_) watch_run(p);
   if (play_.rules.messages_block) return post_receives(p, a.run, a.h);
   if (a.run == 0) post_receives(p, 0, a.h);
   post_receives(p, a.run + 1, a.h + text(a.text).host);
@@ -151,6 +164,7 @@ void Engine::post_receives(int32_t p, int32_t run, double host_at) {
     const int32_t at = text(index).receives[i];
     const double time = std::max(now_, host_at + text(index).host_before[i]);
     if (time > now_) {
+      actor(p).host_bound = std::max(actor(p).host_bound, time);
       push({Event::kPost, time, 0, p, run, at});
     } else {
       post(p, text(index).items[static_cast<size_t>(at)],
@@ -220,6 +234,7 @@ bool Engine::step_compute(int32_t p, const Item& item) {
   Actor& a = actor(p);
   const double start = std::max({a.d, now_, a.h + item.host_s + item.launch_s});
   if (start > now_) {
+    if (start > a.d) a.host_bound = start;
     schedule_step(p, start);
     return false;
   }
@@ -256,6 +271,7 @@ bool Engine::step_join(int32_t p, const Item& item) {
   Actor& a = actor(p);
   const double at = std::max({a.d, now_, a.h + item.host_s + item.launch_s});
   if (at > now_) {
+    if (at > a.d) a.host_bound = at;
     schedule_step(p, at);
     return false;
   }

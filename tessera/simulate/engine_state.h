@@ -3,11 +3,12 @@
 #pragma once
 
 #include <deque>
-#include <queue>
+#include <limits>
 #include <unordered_map>
 
 #include "tessera/base/philox.h"
 #include "tessera/base/small_vector.h"
+#include "tessera/simulate/rounds.h"
 #include "tessera/simulate/stretch.h"
 
 namespace tessera::engine {
@@ -82,6 +83,7 @@ struct Actor {  // a player at work
   int32_t last_done = -1;          // transfer
   bool loading = false;            // counts in the load of its pool
   bool links_see_compute = false;  // rates of transfers here take it into account
+  double host_bound = -1;          // until when the host was last waited for
   Stretch stretch;
   std::vector<int64_t> previous;              // by block: micro-batch of its run before
   std::vector<std::deque<int32_t>> queues;    // by stream
@@ -102,6 +104,24 @@ struct Event {
   }
 };
 
+inline constexpr double kNever = std::numeric_limits<double>::infinity();
+
+struct PlayedStretch {  // items [from, to)
+  int32_t text = 0, from = 0, to = 0;
+  Manner manner;
+};
+
+// The state at one time in rounds (engine_rounds.cc).
+struct Mark {
+  double time = 0;
+  int64_t round = 0;            // of the player that is watched
+  std::vector<int64_t> words;   // what is going on
+  std::vector<double> times;    // of that, relative to the mark
+  std::vector<double> hosts;    // by player: its host's clock, relative to the mark
+  std::vector<double> results;  // all players', until here
+  size_t stretches = 0;         // played until here
+};
+
 class Engine {
  public:
   Engine(const Play& play, const Timetable* when, Texts& texts);  // null: its own
@@ -109,6 +129,7 @@ class Engine {
 
  private:
   // engine.cc: players
+  void find_ends();
   void begin_run(int32_t p);
   int32_t text_of(int32_t p, int32_t run);
   void post_receives(int32_t p, int32_t run, double host_at);
@@ -175,6 +196,21 @@ class Engine {
   void add_load(int32_t pool, double ranks);
   double own_share(const Transfer& moving) const;
 
+  // engine_rounds.cc
+  void watch_rounds(const Timetable* when);
+  size_t runs_a_round(int32_t p) const;
+  void watch_run(int32_t p);
+  int64_t rounds_ahead() const;
+  void take_mark();
+  void note_player(int32_t p, Mark& mark);
+  bool is_over(const Transfer& one) const;
+  int64_t relative_micro_batch(const Transfer& one, int64_t round) const;
+  void note_transfers(Mark& mark);
+  void note_parts(const Transfer& one, Mark& mark);
+  void note_posts(Mark& mark);
+  bool repeats(const Mark& before, const Mark& now) const;
+  void leave_out(const Mark& before, const Mark& now, int64_t times);
+
   // engine_result.cc
   Outcome outcome();
   std::vector<PathPart> critical_path() const;
@@ -210,13 +246,21 @@ class Engine {
   std::deque<Transfer> transfers_;
   // The transfers in which the k-th arrivals at a match meet, by match and k; -1: none yet.
   std::vector<std::vector<int32_t>> meeting_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<Event> events_;  // a heap, the next first
   std::vector<PlayerResult> results_;
   std::vector<double> loads_;  // of each pool: ranks at work
   std::vector<TraceEvent> trace_;
   double now_ = 0;
   uint64_t order_ = 0;
   int64_t played_ = 0;
+  // Of rounds that repeat:
+  int32_t watched_ = -1;  // player at whose rounds marks are made; -1: none any more
+  double mark_at_ = 0, mark_due_ = kNever;  // and when all of that time has happened
+  std::vector<Mark> marks_;
+  std::vector<int32_t> open_;                    // transfers that may not be over
+  std::vector<PlayedStretch> played_stretches_;  // while a player is watched
+  Timetable shorter_;
+  double left_out_s_ = 0;          // of the step
   std::vector<DirectedUse> uses_;  // scratch
   std::vector<Part*> parts_here_;  // scratch
 };

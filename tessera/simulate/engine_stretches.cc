@@ -113,6 +113,7 @@ void Engine::play_stretch(int32_t p, Manner manner, int32_t from, double h, doub
   a.stretch.to = rest.end;
   a.stretch.h = h;
   a.stretch.d = d;
+  if (h + rest.lead > d + rest.device) a.host_bound = std::max(a.host_bound, h + rest.lead);
   schedule_step(p, std::max(d + rest.device, h + rest.lead));
 }
 
@@ -150,6 +151,7 @@ void Engine::count_stretch(int32_t p, int32_t to, double end) {
   std::vector<int64_t>& played = stretches_of(a.text, stretch.manner);
   ++played[static_cast<size_t>(stretch.from)];
   --played[static_cast<size_t>(to)];
+  if (watched_ >= 0) played_stretches_.push_back({a.text, stretch.from, to, stretch.manner});
   const double device =
       suffixes[static_cast<size_t>(stretch.from)].device - suffixes[static_cast<size_t>(to)].device;
   results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
@@ -203,6 +205,7 @@ void Engine::leave_stretch(int32_t p) {
     const Item& item = text(a.text).items[static_cast<size_t>(stretch.from)];
     a.at = stretch.from;
     a.state = State::kReady;
+    a.host_bound = std::max(a.host_bound, a.h + item.host_s + item.launch_s);
     return schedule_step(p, std::max(now_, a.h + item.host_s + item.launch_s));
   }
   const Item& item = text(a.text).items[static_cast<size_t>(stretch.head)];

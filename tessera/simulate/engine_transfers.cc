@@ -33,6 +33,7 @@ int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch) {
     Transfer& fresh = transfers_.back();
     fresh.item = &item;
     fresh.micro_batch = micro_batch;
+    if (watched_ >= 0) open_.push_back(static_cast<int32_t>(transfers_.size()) - 1);
     return static_cast<int32_t>(transfers_.size()) - 1;
   };
   if (item.match < 0) return make();
