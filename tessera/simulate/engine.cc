@@ -10,7 +10,10 @@
 namespace tessera::engine {
 
 Engine::Engine(const Play& play, const Timetable* when, Texts& texts)
-    : play_(play), texts_(texts), path_(when == nullptr ? play.rules.path : when->path) {
+    : play_(play),
+      texts_(texts),
+      path_(when == nullptr ? play.rules.path : when->path),
+      micro_batches_(when == nullptr ? play.micro_batches : when->micro_batches) {
   const size_t n = play.players.size();
   actors_.resize(n);
   results_.resize(n);
@@ -19,19 +22,13 @@ Engine::Engine(const Play& play, const Timetable* when, Texts& texts)
   slots_.resize(n);
   slot_base_.resize(n);
   loads_.assign(play.pools.size(), 0);
-  const int64_t micro_batches = when == nullptr ? play.micro_batches : when->micro_batches;
   for (size_t p = 0; p < n; ++p) {
     const Player& player = play.players[p];
     actors_[p].queues.resize(static_cast<size_t>(player.streams));
     actors_[p].previous.assign(player.blocks.size(), -1);
     results_[p].accounts.resize(static_cast<size_t>(player.accounts));
     schedules_.push_back(when == nullptr ? &player.schedule : &when->schedules[p]);
-    int64_t slots = 0;
-    for (const Handle& handle : player.handles) {
-      slot_base_[p].push_back(static_cast<int32_t>(slots));
-      slots += handle.each_micro_batch ? micro_batches : 1;
-    }
-    slots_[p].resize(static_cast<size_t>(slots));
+    slot_base_[p].assign(player.handles.size(), -1);
   }
   find_ends();
   watch_rounds(when);
@@ -116,12 +113,22 @@ int32_t Engine::text_of(int32_t p, int32_t run) {
   return texts_.index_of(p, static_cast<int32_t>(block), first, last);
 }
 
-int32_t Engine::slot_of(int32_t p, const Item& item) const {
+// Most handles are of collectives that are only played in stretches; those have no slots.
+int32_t Engine::first_slot(int32_t p, int32_t handle) {
+  int32_t& base = slot_base_[static_cast<size_t>(p)][static_cast<size_t>(handle)];
+  if (base >= 0) return base;
+  std::vector<Slot>& slots = slots_[static_cast<size_t>(p)];
+  base = static_cast<int32_t>(slots.size());
+  const bool each = player(p).handles[static_cast<size_t>(handle)].each_micro_batch;
+  slots.resize(slots.size() + static_cast<size_t>(each ? micro_batches_ : 1));
+  return base;
+}
+
+int32_t Engine::slot_of(int32_t p, const Item& item) {
   const Actor& a = actors_[static_cast<size_t>(p)];
-  const auto handle = static_cast<size_t>(item.handle);
-  const int32_t base = slot_base_[static_cast<size_t>(p)][handle];
+  const int32_t base = first_slot(p, item.handle);
   const Run& run = run_of(p);
-  if (!player(p).handles[handle].each_micro_batch) return base;
+  if (!player(p).handles[static_cast<size_t>(item.handle)].each_micro_batch) return base;
   if (item.lag == 0) return base + static_cast<int32_t>(run.micro_batch);
   const int64_t previous = a.previous[static_cast<size_t>(run.block)];
   return previous < 0 ? -1 : base + static_cast<int32_t>(previous);
@@ -287,7 +294,7 @@ bool Engine::step_join(int32_t p, const Item& item) {
 bool Engine::step_wait(int32_t p, const Item& item) {
   Actor& a = actor(p);
   const int32_t s = slot_of(p, item);
-  if (s < 0 || slot(p, s).done >= 0) {
+  if (s < 0 || slot(p, s).done) {
     a.h += item.host_s;
     if (item.blocks_host) a.h = std::max(a.h, now_);
     return true;

@@ -52,7 +52,26 @@ struct Transfer {
 
 struct Slot {  // of a handle and micro-batch
   int32_t transfer = -1;
-  double done = -1;  // negative: not yet
+  bool done = false;
+};
+
+// Of a stream: transfers in the order in which the player joined them.
+class Queue {
+ public:
+  bool empty() const { return first_ == all_.size(); }
+  size_t size() const { return all_.size() - first_; }
+  int32_t front() const { return all_[first_]; }
+  int32_t back() const { return all_.back(); }
+  void push_back(int32_t transfer) { all_.push_back(transfer); }
+  void pop_front() {
+    if (++first_ < all_.size()) return;
+    all_.clear();
+    first_ = 0;
+  }
+
+ private:
+  std::vector<int32_t> all_;
+  size_t first_ = 0;
 };
 
 // What a player in State::kStretch is at: items [from, to) of its text from the host clock `h` and
@@ -86,7 +105,7 @@ struct Actor {  // a player at work
   double host_bound = -1;          // until when the host was last waited for
   Stretch stretch;
   std::vector<int64_t> previous;              // by block: micro-batch of its run before
-  std::vector<std::deque<int32_t>> queues;    // by stream
+  std::vector<Queue> queues;                  // by stream
   std::vector<int32_t> active;                // transfers that use its links
   std::unordered_map<int32_t, int32_t> came;  // by match: how often
   std::vector<Span> spans;
@@ -145,7 +164,8 @@ class Engine {
   Part* part_of(int32_t p, int32_t t);
   void finish_player(int32_t p);
   double noise(int32_t p, const Item& item) const;
-  int32_t slot_of(int32_t p, const Item& item) const;
+  int32_t first_slot(int32_t p, int32_t handle);
+  int32_t slot_of(int32_t p, const Item& item);
   void spend(int32_t p, double until, Spent what, int32_t label, int32_t cause = -1);
   void schedule_step(int32_t p, double time);
   void push(Event event);
@@ -242,7 +262,9 @@ class Engine {
   std::vector<std::array<std::vector<int64_t>, kManners>> stretches_;
   std::vector<std::vector<int32_t>> first_run_, last_run_;  // by player and block
   std::vector<std::vector<Slot>> slots_;                    // by player
-  std::vector<std::vector<int32_t>> slot_base_;             // by player and handle
+  // The first of a handle, by player and handle; -1: it has none yet.
+  std::vector<std::vector<int32_t>> slot_base_;
+  int64_t micro_batches_;
   std::deque<Transfer> transfers_;
   // The transfers in which the k-th arrivals at a match meet, by match and k; -1: none yet.
   std::vector<std::vector<int32_t>> meeting_;
