@@ -49,44 +49,24 @@ void Engine::find_ends() {
 }
 
 Result<Outcome> Engine::run() {
-  for (size_t p = 0; p < actors_.size(); ++p) schedule_step(static_cast<int32_t>(p), 0);
-  while (!events_.empty()) {
-    if (events_.front().time > mark_due_) take_mark();
-    std::ranges::pop_heap(events_, std::greater<>());
-    const Event event = events_.back();
-    events_.pop_back();
-    switch (event.type) {
-      case Event::kStep: {
-        Actor& a = actor(event.who);
-        if (event.version != a.version) continue;
-        now_ = event.time;
-        ++played_;
-        if (a.state == State::kComputing) finish_compute(event.who);
-        if (a.state == State::kStretch) finish_stretch(event.who);
-        advance(event.who);
-        if (!a.active.empty() && (a.state == State::kComputing) != a.links_see_compute) {
-          update_slowing(event.who);
-        }
-        if (a.loading && a.state != State::kComputing) {
-          a.loading = false;
-          add_load(player(event.who).pool, -player(event.who).ranks);
-        }
-        break;
-      }
-      case Event::kTransfer:
-        if (event.version != transfer(event.who).version) continue;
-        now_ = event.time;
-        ++played_;
-        on_transfer(event.who);
-        break;
-      case Event::kPost: {
-        now_ = event.time;
-        ++played_;
-        const Text& words = text(text_of(event.who, event.version));
-        post(event.who, words.items[static_cast<size_t>(event.item)],
-             schedule(event.who)[static_cast<size_t>(event.version)].micro_batch, words.ref);
-        break;
-      }
+  const auto players = static_cast<int32_t>(actors_.size());
+  for (int32_t p = 0; p < players; ++p) schedule_step(p, 0);
+  while (!agenda_.empty() || !posts_.empty()) {
+    const bool post = agenda_.empty() || (!posts_.empty() && next_is_post());
+    const double time = post ? posts_.front().time : agenda_.next().time;
+    if (time > mark_due_) take_mark();
+    now_ = time;
+    ++played_;
+    if (post) {
+      on_post();
+      continue;
+    }
+    const int32_t who = agenda_.next().who;
+    agenda_.erase(who);
+    if (who < players) {
+      on_step(who);
+    } else {
+      on_transfer(who - players);
     }
   }
   for (const Actor& a : actors_) {
@@ -96,15 +76,36 @@ Result<Outcome> Engine::run() {
   return outcome();
 }
 
-void Engine::push(Event event) {
-  event.order = order_++;
-  events_.push_back(event);
-  std::ranges::push_heap(events_, std::greater<>());
+bool Engine::next_is_post() const {
+  const Post& post = posts_.front();
+  const Agenda::Entry& other = agenda_.next();
+  return post.time != other.time ? post.time < other.time : post.order < other.order;
 }
 
-void Engine::schedule_step(int32_t p, double time) {
-  push({Event::kStep, time, 0, p, ++actor(p).version, 0});
+void Engine::on_step(int32_t p) {
+  Actor& a = actor(p);
+  if (a.state == State::kComputing) finish_compute(p);
+  if (a.state == State::kStretch) finish_stretch(p);
+  advance(p);
+  if (!a.active.empty() && (a.state == State::kComputing) != a.links_see_compute) {
+    update_slowing(p);
+  }
+  if (a.loading && a.state != State::kComputing) {
+    a.loading = false;
+    add_load(player(p).pool, -player(p).ranks);
+  }
 }
+
+void Engine::on_post() {
+  std::ranges::pop_heap(posts_, std::greater<>());
+  const Post due = posts_.back();
+  posts_.pop_back();
+  const Text& words = text(text_of(due.player, due.run));
+  post(due.player, words.items[static_cast<size_t>(due.item)],
+       schedule(due.player)[static_cast<size_t>(due.run)].micro_batch, words.ref);
+}
+
+void Engine::schedule_step(int32_t p, double time) { agenda_.set(p, time, order_++); }
 
 int32_t Engine::text_of(int32_t p, int32_t run) {
   const auto block = static_cast<size_t>(schedule(p)[static_cast<size_t>(run)].block);
@@ -172,7 +173,8 @@ void Engine::post_receives(int32_t p, int32_t run, double host_at) {
     const double time = std::max(now_, host_at + text(index).host_before[i]);
     if (time > now_) {
       actor(p).host_bound = std::max(actor(p).host_bound, time);
-      push({Event::kPost, time, 0, p, run, at});
+      posts_.push_back({time, order_++, p, run, at});
+      std::ranges::push_heap(posts_, std::greater<>());
     } else {
       post(p, text(index).items[static_cast<size_t>(at)],
            schedule(p)[static_cast<size_t>(run)].micro_batch, text(index).ref);

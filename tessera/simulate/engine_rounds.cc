@@ -218,12 +218,11 @@ void Engine::note_parts(const Transfer& one, Mark& mark) {
 // Receives that the host has still to post.
 void Engine::note_posts(Mark& mark) {
   std::vector<std::pair<std::array<int64_t, 3>, double>> posts;
-  for (const Event& event : events_) {
-    if (event.type != Event::kPost) continue;
-    const Repetition& one = play_.rounds->repetitions[static_cast<size_t>(event.who)][0];
-    const int64_t run = event.version - static_cast<int64_t>(one.first) -
-                        mark.round * static_cast<int64_t>(runs_a_round(event.who));
-    posts.push_back({{event.who, run, event.item}, event.time});
+  for (const Post& post : posts_) {
+    const Repetition& one = play_.rounds->repetitions[static_cast<size_t>(post.player)][0];
+    const int64_t run = post.run - static_cast<int64_t>(one.first) -
+                        mark.round * static_cast<int64_t>(runs_a_round(post.player));
+    posts.push_back({{post.player, run, post.item}, post.time});
   }
   std::ranges::sort(posts);
   Notes notes(mark);

@@ -2,12 +2,12 @@
 // step.
 #pragma once
 
-#include <deque>
 #include <limits>
 #include <unordered_map>
 
 #include "tessera/base/philox.h"
 #include "tessera/base/small_vector.h"
+#include "tessera/simulate/agenda.h"
 #include "tessera/simulate/rounds.h"
 #include "tessera/simulate/stretch.h"
 
@@ -47,7 +47,6 @@ struct Transfer {
   double ready = 0;     // when it came
   double start = 0, end = 0;
   double left = 0, rate = 1, updated = 0;
-  int32_t version = 0;
 };
 
 struct Slot {  // of a handle and micro-batch
@@ -93,7 +92,6 @@ struct Actor {  // a player at work
   int32_t run = 0;  // index into the schedule
   int32_t at = 0;   // item of the run's text
   int32_t text = -1;
-  int32_t version = 0;                                  // of its next event
   double started = 0, left = 0, rate = 1, updated = 0;  // the kernel that runs
   int32_t slot = -1;                                    // that it waits for
   int32_t outstanding = 0;                              // transfers that are not done
@@ -111,16 +109,30 @@ struct Actor {  // a player at work
   std::vector<Span> spans;
 };
 
-struct Event {
-  enum Type : uint8_t { kStep, kTransfer, kPost } type = kStep;
+struct Post {  // of a receive by the host, at a time to come
   double time = 0;
   uint64_t order = 0;
-  int32_t who = 0;      // player, or transfer
-  int32_t version = 0;  // kPost: run
-  int32_t item = 0;     // kPost
-  bool operator>(const Event& other) const {
+  int32_t player = 0, run = 0, item = 0;
+  bool operator>(const Post& other) const {
     return time != other.time ? time > other.time : order > other.order;
   }
+};
+
+// Transfers by number; they keep their addresses.
+class TransferList {
+ public:
+  size_t size() const { return size_; }
+  Transfer& operator[](size_t i) { return chunks_[i / kChunk][i % kChunk]; }
+  const Transfer& operator[](size_t i) const { return chunks_[i / kChunk][i % kChunk]; }
+  Transfer& add() {
+    if (size_++ % kChunk == 0) chunks_.emplace_back().reserve(kChunk);
+    return chunks_.back().emplace_back();
+  }
+
+ private:
+  static constexpr size_t kChunk = 64;
+  std::vector<std::vector<Transfer>> chunks_;
+  size_t size_ = 0;
 };
 
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -168,7 +180,9 @@ class Engine {
   int32_t slot_of(int32_t p, const Item& item);
   void spend(int32_t p, double until, Spent what, int32_t label, int32_t cause = -1);
   void schedule_step(int32_t p, double time);
-  void push(Event event);
+  bool next_is_post() const;
+  void on_step(int32_t p);
+  void on_post();
 
   // engine_stretches.cc
   bool begin_stretch(int32_t p);
@@ -265,10 +279,11 @@ class Engine {
   // The first of a handle, by player and handle; -1: it has none yet.
   std::vector<std::vector<int32_t>> slot_base_;
   int64_t micro_batches_;
-  std::deque<Transfer> transfers_;
+  TransferList transfers_;
   // The transfers in which the k-th arrivals at a match meet, by match and k; -1: none yet.
   std::vector<std::vector<int32_t>> meeting_;
-  std::vector<Event> events_;  // a heap, the next first
+  Agenda agenda_;            // steps of players, and behind their numbers those of transfers
+  std::vector<Post> posts_;  // a heap, the next first
   std::vector<PlayerResult> results_;
   std::vector<double> loads_;  // of each pool: ranks at work
   std::vector<TraceEvent> trace_;

@@ -23,14 +23,13 @@ bool is_loud(const Item& item) { return item.kind == ItemKind::kIssue || item.us
 }  // namespace
 
 void Engine::schedule_transfer(int32_t t, double time) {
-  push({Event::kTransfer, time, 0, t, ++transfer(t).version, 0});
+  agenda_.set(static_cast<int32_t>(actors_.size()) + t, time, order_++);
 }
 
 // The transfer that the player's next arrival at the item's match belongs to.
 int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch) {
   const auto make = [&] {
-    transfers_.emplace_back();
-    Transfer& fresh = transfers_.back();
+    Transfer& fresh = transfers_.add();
     fresh.item = &item;
     fresh.micro_batch = micro_batch;
     if (watched_ >= 0) open_.push_back(static_cast<int32_t>(transfers_.size()) - 1);
@@ -185,7 +184,6 @@ void Engine::finish_transfer(int32_t t) {
   Transfer& done = transfer(t);
   done.phase = Phase::kDone;
   done.end = now_;
-  ++done.version;
   for (const Part& part : done.parts) {
     Actor& a = actor(part.player);
     slot(part.player, part.slot) = {t, true};
