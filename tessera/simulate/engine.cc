@@ -298,13 +298,19 @@ bool Engine::step_wait(int32_t p, const Item& item) {
   const int32_t s = slot_of(p, item);
   if (s < 0 || slot(p, s).done) {
     a.h += item.host_s;
-    if (item.blocks_host) a.h = std::max(a.h, now_);
+    if (item.blocks_host) hold_host(a);
     return true;
   }
   spend(p, now_, Spent::kHost, item.label);
   a.state = State::kWaiting;
   a.slot = s;
   return false;
+}
+
+// The host goes on with the device.
+void Engine::hold_host(Actor& a) const {
+  if (a.h > now_) a.host_bound = std::max(a.host_bound, a.h);
+  a.h = std::max(a.h, now_);
 }
 
 void Engine::resume(int32_t p, int32_t t) {
@@ -314,7 +320,7 @@ void Engine::resume(int32_t p, int32_t t) {
   a.slot = -1;
   const Item& item = text(a.text).items[static_cast<size_t>(a.at)];
   a.h += item.host_s;
-  if (item.blocks_host) a.h = std::max(a.h, now_);
+  if (item.blocks_host) hold_host(a);
   ++a.at;
   schedule_step(p, now_);
 }

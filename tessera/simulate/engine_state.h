@@ -170,6 +170,7 @@ class Engine {
   bool step_join(int32_t p, const Item& item);
   bool step_wait(int32_t p, const Item& item);
   void finish_compute(int32_t p);
+  void hold_host(Actor& a) const;
   void resume(int32_t p, int32_t t);
   void attribute_wait(int32_t p, int32_t t);
   void expose(int32_t p, int32_t t);
