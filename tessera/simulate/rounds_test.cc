@@ -90,13 +90,8 @@ class Drawn {
     Item until = wait(item.handle);
     until.lag = chance(3) ? 1 : 0;
     until.blocks_host = chance(4);
-    if (until.lag > 0) {
-      block.items.insert(at, item);
-      block.items.insert(block.items.begin(), until);
-    } else {
-      block.items.insert(at, item);
-      block.items.push_back(until);
-    }
+    block.items.insert(at, item);
+    block.items.insert(until.lag > 0 ? block.items.begin() : block.items.end(), until);
   }
 
   void add_once(Block& block) {
@@ -166,11 +161,75 @@ TEST_P(RoundsOf, CountedAsPlayed) {
     if (counted->played_events < played->played_events) ++shorter;
   }
   EXPECT_GE(plays, 250);
-  printf("%s: %d of %d\n", GetParam().c_str(), shorter, plays);
   if (GetParam() == "1f1b" || GetParam() == "interleaved") {
     EXPECT_GT(shorter, plays / 2);
   }
 }
+
+Play even_play(int64_t micro_batches) {
+  const PipelineShape shape = schedules::chunks(4, 1, micro_batches);
+  const UnitCosts costs{.forward = 1, .backward = 2, .weight = 0, .message = 0.1, .scale = {}};
+  Play play = SchedulePlay(make_schedule("1f1b", shape).value(), shape, costs).play();
+  play.rules.path = false;
+  play.rounds = find_rounds(play);
+  return play;
+}
+
+// However many rounds there are, as many are played.
+TEST(Rounds, MoreOfThemAreNotMoreEvents) {
+  const Outcome few = *run(even_play(64)), many = *run(even_play(1024));
+  EXPECT_EQ(few.played_events, many.played_events);
+  Play whole = even_play(1024);
+  whole.rounds.reset();
+  EXPECT_NEAR(many.end_s, run(whole)->end_s, 1e-9 * many.end_s);
+}
+
+TEST(Rounds, AllArePlayedWhereEachIsWanted) {
+  const Play play = even_play(64);
+  const Outcome counted = *run(play);
+  Play whole = play;
+  whole.rounds.reset();
+  EXPECT_LT(counted.played_events, run(whole)->played_events / 2);
+  const auto expect_all = [](Play asked) {
+    const Outcome here = *run(asked);
+    asked.rounds.reset();
+    EXPECT_EQ(here.played_events, run(asked)->played_events);
+  };
+  for (const int what : {0, 1, 2}) {
+    Play asked = play;
+    asked.rules.path = what == 0;
+    asked.rules.events = what == 1;
+    asked.rules.jitter = what == 2 ? 0.01 : 0;
+    expect_all(asked);
+  }
+}
+
+// Host and device each at a speed of its own: the host is ahead by more from round to round, and
+// what comes behind the rounds finds it as far ahead as if all had been played.
+TEST(Rounds, AHostThatGetsAheadIsAheadBehindThem) {
+  Play play;
+  play.micro_batches = 64;
+  play.rules.path = false;
+  Player player = one_block(0, {compute(1), compute(1)}, 0);
+  for (Item& item : player.blocks[0].items) item.host_s = 0.1;
+  Block last;
+  last.items.assign(400, compute(0.5));
+  for (Item& item : last.items) item.host_s = 1;
+  player.blocks.push_back(last);
+  player.schedule.clear();
+  for (int64_t m = 0; m < 64; ++m) player.schedule.push_back({0, m});
+  player.schedule.push_back({1, 0});
+  play.players.push_back(player);
+  play.rules.compact = false;
+  play.rounds = find_rounds(play);
+  const Outcome counted = *run(play);
+  play.rounds.reset();
+  const Outcome played = *run(play);
+  EXPECT_LT(counted.played_events, played.played_events - 100);
+  EXPECT_NEAR(counted.end_s, 64 * 0.2 + 400 + 0.5, 1e-9);  // the host is waited for in the end
+  expect_equal(counted, played);
+}
+
 INSTANTIATE_TEST_SUITE_P(Schedules, RoundsOf, testing::ValuesIn(schedule_names()));
 
 }  // namespace
