@@ -17,13 +17,13 @@ namespace {
 
 // Relative to the time since the step began: below are rounding errors.
 constexpr double kSameTime = 1e-12;
-constexpr size_t kMostMarks = 48;  // so many latest marks are compared
+constexpr size_t kMostMarks = 48;  // that are kept, the latest
 
 bool same(const std::vector<double>& a, const std::vector<double>& b, double close) {
   return std::ranges::equal(a, b, [close](double x, double y) { return std::abs(x - y) <= close; });
 }
 
-// What all kinds of words and times of a mark are collected in.
+// Writes down the words and times of a mark.
 class Notes {
  public:
   explicit Notes(Mark& mark) : mark_(mark) {}
@@ -118,13 +118,14 @@ void Engine::take_mark() {
   note_posts(mark);
   mark.results = all_results(results_);
   mark.stretches = played_stretches_.size();
-  for (size_t i = marks_.size(); i-- > 0 && i + kMostMarks >= marks_.size();) {
+  for (size_t i = marks_.size(); i-- > 0;) {
     const Mark& before = marks_[i];
     if (mark.round - before.round > ahead) break;
     if (!repeats(before, mark)) continue;
     leave_out(before, mark, ahead / (mark.round - before.round));
     return;
   }
+  if (marks_.size() == kMostMarks) marks_.erase(marks_.begin());
   marks_.push_back(std::move(mark));
 }
 
