@@ -55,6 +55,8 @@ struct DeviceConstants {
   double memory = .8;   // share of the memory rate of a large element-wise kernel
   double vector = .5;   // share of the fp32 peak for arithmetic outside matrix products
   double grouped = .6;  // products of experts over one product of the same size
+  // The same in fp8 and fp4: weights are cast each micro-batch, tokens expert by expert.
+  double grouped_narrow = .5;
   std::string_view source;
 };
 const DeviceConstants& device_constants(Generation generation);
