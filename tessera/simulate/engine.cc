@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "tessera/simulate/engine_state.h"
 
 namespace tessera::engine {
 
 Engine::Engine(const Play& play, const Timetable* when, Texts& texts)
-    : play_(play), texts_(texts), path_(when == nullptr ? play.rules.path : when->path) {
+    : play_(play),
+      texts_(texts),
+      path_(when == nullptr ? play.rules.path : when->path),
+      micro_batches_(when == nullptr ? play.micro_batches : when->micro_batches) {
   const size_t n = play.players.size();
   actors_.resize(n);
   results_.resize(n);
@@ -18,67 +22,51 @@ Engine::Engine(const Play& play, const Timetable* when, Texts& texts)
   slots_.resize(n);
   slot_base_.resize(n);
   loads_.assign(play.pools.size(), 0);
-  const int64_t micro_batches = when == nullptr ? play.micro_batches : when->micro_batches;
   for (size_t p = 0; p < n; ++p) {
     const Player& player = play.players[p];
     actors_[p].queues.resize(static_cast<size_t>(player.streams));
     actors_[p].previous.assign(player.blocks.size(), -1);
     results_[p].accounts.resize(static_cast<size_t>(player.accounts));
     schedules_.push_back(when == nullptr ? &player.schedule : &when->schedules[p]);
-    const std::vector<Run>& runs = *schedules_.back();
-    first_run_[p].assign(player.blocks.size(), -1);
-    last_run_[p].assign(player.blocks.size(), -1);
+    slot_base_[p].assign(player.handles.size(), -1);
+  }
+  find_ends();
+  watch_rounds(when);
+}
+
+// The first and last runs of blocks.
+void Engine::find_ends() {
+  for (size_t p = 0; p < actors_.size(); ++p) {
+    const std::vector<Run>& runs = *schedules_[p];
+    first_run_[p].assign(play_.players[p].blocks.size(), -1);
+    last_run_[p].assign(play_.players[p].blocks.size(), -1);
     for (size_t run = 0; run < runs.size(); ++run) {
       const auto block = static_cast<size_t>(runs[run].block);
       if (first_run_[p][block] < 0) first_run_[p][block] = static_cast<int32_t>(run);
       last_run_[p][block] = static_cast<int32_t>(run);
     }
-    int64_t slots = 0;
-    for (const Handle& handle : player.handles) {
-      slot_base_[p].push_back(static_cast<int32_t>(slots));
-      slots += handle.each_micro_batch ? micro_batches : 1;
-    }
-    slots_[p].resize(static_cast<size_t>(slots));
   }
 }
 
 Result<Outcome> Engine::run() {
-  for (size_t p = 0; p < actors_.size(); ++p) schedule_step(static_cast<int32_t>(p), 0);
-  while (!events_.empty()) {
-    const Event event = events_.top();
-    events_.pop();
-    switch (event.type) {
-      case Event::kStep: {
-        Actor& a = actor(event.who);
-        if (event.version != a.version) continue;
-        now_ = event.time;
-        ++played_;
-        if (a.state == State::kComputing) finish_compute(event.who);
-        if (a.state == State::kStretch) finish_stretch(event.who);
-        advance(event.who);
-        if (!a.active.empty() && (a.state == State::kComputing) != a.links_see_compute) {
-          update_slowing(event.who);
-        }
-        if (a.loading && a.state != State::kComputing) {
-          a.loading = false;
-          add_load(player(event.who).pool, -player(event.who).ranks);
-        }
-        break;
-      }
-      case Event::kTransfer:
-        if (event.version != transfer(event.who).version) continue;
-        now_ = event.time;
-        ++played_;
-        on_transfer(event.who);
-        break;
-      case Event::kPost: {
-        now_ = event.time;
-        ++played_;
-        const Text& words = text(text_of(event.who, event.version));
-        post(event.who, words.items[static_cast<size_t>(event.item)],
-             schedule(event.who)[static_cast<size_t>(event.version)].micro_batch, words.ref);
-        break;
-      }
+  const auto players = static_cast<int32_t>(actors_.size());
+  for (int32_t p = 0; p < players; ++p) schedule_step(p, 0);
+  while (!agenda_.empty() || !posts_.empty()) {
+    const bool post = agenda_.empty() || (!posts_.empty() && next_is_post());
+    const double time = post ? posts_.front().time : agenda_.next().time;
+    if (time > mark_due_) take_mark();
+    now_ = time;
+    ++played_;
+    if (post) {
+      on_post();
+      continue;
+    }
+    const int32_t who = agenda_.next().who;
+    agenda_.erase(who);
+    if (who < players) {
+      on_step(who);
+    } else {
+      on_transfer(who - players);
     }
   }
   for (const Actor& a : actors_) {
@@ -88,14 +76,36 @@ Result<Outcome> Engine::run() {
   return outcome();
 }
 
-void Engine::push(Event event) {
-  event.order = order_++;
-  events_.push(event);
+bool Engine::next_is_post() const {
+  const Post& post = posts_.front();
+  const Agenda::Entry& other = agenda_.next();
+  return post.time != other.time ? post.time < other.time : post.order < other.order;
 }
 
-void Engine::schedule_step(int32_t p, double time) {
-  push({Event::kStep, time, 0, p, ++actor(p).version, 0});
+void Engine::on_step(int32_t p) {
+  Actor& a = actor(p);
+  if (a.state == State::kComputing) finish_compute(p);
+  if (a.state == State::kStretch) finish_stretch(p);
+  advance(p);
+  if (!a.active.empty() && (a.state == State::kComputing) != a.links_see_compute) {
+    update_slowing(p);
+  }
+  if (a.loading && a.state != State::kComputing) {
+    a.loading = false;
+    add_load(player(p).pool, -player(p).ranks);
+  }
 }
+
+void Engine::on_post() {
+  std::ranges::pop_heap(posts_, std::greater<>());
+  const Post due = posts_.back();
+  posts_.pop_back();
+  const Text& words = text(text_of(due.player, due.run));
+  post(due.player, words.items[static_cast<size_t>(due.item)],
+       schedule(due.player)[static_cast<size_t>(due.run)].micro_batch, words.ref);
+}
+
+void Engine::schedule_step(int32_t p, double time) { agenda_.set(p, time, order_++); }
 
 int32_t Engine::text_of(int32_t p, int32_t run) {
   const auto block = static_cast<size_t>(schedule(p)[static_cast<size_t>(run)].block);
@@ -104,12 +114,22 @@ int32_t Engine::text_of(int32_t p, int32_t run) {
   return texts_.index_of(p, static_cast<int32_t>(block), first, last);
 }
 
-int32_t Engine::slot_of(int32_t p, const Item& item) const {
+// Most handles are of collectives that are only played in stretches; those have no slots.
+int32_t Engine::first_slot(int32_t p, int32_t handle) {
+  int32_t& base = slot_base_[static_cast<size_t>(p)][static_cast<size_t>(handle)];
+  if (base >= 0) return base;
+  std::vector<Slot>& slots = slots_[static_cast<size_t>(p)];
+  base = static_cast<int32_t>(slots.size());
+  const bool each = player(p).handles[static_cast<size_t>(handle)].each_micro_batch;
+  slots.resize(slots.size() + static_cast<size_t>(each ? micro_batches_ : 1));
+  return base;
+}
+
+int32_t Engine::slot_of(int32_t p, const Item& item) {
   const Actor& a = actors_[static_cast<size_t>(p)];
-  const auto handle = static_cast<size_t>(item.handle);
-  const int32_t base = slot_base_[static_cast<size_t>(p)][handle];
+  const int32_t base = first_slot(p, item.handle);
   const Run& run = run_of(p);
-  if (!player(p).handles[handle].each_micro_batch) return base;
+  if (!player(p).handles[static_cast<size_t>(item.handle)].each_micro_batch) return base;
   if (item.lag == 0) return base + static_cast<int32_t>(run.micro_batch);
   const int64_t previous = a.previous[static_cast<size_t>(run.block)];
   return previous < 0 ? -1 : base + static_cast<int32_t>(previous);
@@ -138,6 +158,7 @@ void Engine::begin_run(int32_t p) {
   Actor& a = actor(p);
   a.at = 0;
   a.text = text_of(p, a.run);
+  if (p == watched_) watch_run(p);
   if (play_.rules.messages_block) return post_receives(p, a.run, a.h);
   if (a.run == 0) post_receives(p, 0, a.h);
   post_receives(p, a.run + 1, a.h + text(a.text).host);
@@ -151,7 +172,9 @@ void Engine::post_receives(int32_t p, int32_t run, double host_at) {
     const int32_t at = text(index).receives[i];
     const double time = std::max(now_, host_at + text(index).host_before[i]);
     if (time > now_) {
-      push({Event::kPost, time, 0, p, run, at});
+      actor(p).host_bound = std::max(actor(p).host_bound, time);
+      posts_.push_back({time, order_++, p, run, at});
+      std::ranges::push_heap(posts_, std::greater<>());
     } else {
       post(p, text(index).items[static_cast<size_t>(at)],
            schedule(p)[static_cast<size_t>(run)].micro_batch, text(index).ref);
@@ -220,6 +243,7 @@ bool Engine::step_compute(int32_t p, const Item& item) {
   Actor& a = actor(p);
   const double start = std::max({a.d, now_, a.h + item.host_s + item.launch_s});
   if (start > now_) {
+    if (start > a.d) a.host_bound = start;
     schedule_step(p, start);
     return false;
   }
@@ -256,6 +280,7 @@ bool Engine::step_join(int32_t p, const Item& item) {
   Actor& a = actor(p);
   const double at = std::max({a.d, now_, a.h + item.host_s + item.launch_s});
   if (at > now_) {
+    if (at > a.d) a.host_bound = at;
     schedule_step(p, at);
     return false;
   }
@@ -271,15 +296,21 @@ bool Engine::step_join(int32_t p, const Item& item) {
 bool Engine::step_wait(int32_t p, const Item& item) {
   Actor& a = actor(p);
   const int32_t s = slot_of(p, item);
-  if (s < 0 || slot(p, s).done >= 0) {
+  if (s < 0 || slot(p, s).done) {
     a.h += item.host_s;
-    if (item.blocks_host) a.h = std::max(a.h, now_);
+    if (item.blocks_host) hold_host(a);
     return true;
   }
   spend(p, now_, Spent::kHost, item.label);
   a.state = State::kWaiting;
   a.slot = s;
   return false;
+}
+
+// The host goes on with the device.
+void Engine::hold_host(Actor& a) const {
+  if (a.h > now_) a.host_bound = std::max(a.host_bound, a.h);
+  a.h = std::max(a.h, now_);
 }
 
 void Engine::resume(int32_t p, int32_t t) {
@@ -289,7 +320,7 @@ void Engine::resume(int32_t p, int32_t t) {
   a.slot = -1;
   const Item& item = text(a.text).items[static_cast<size_t>(a.at)];
   a.h += item.host_s;
-  if (item.blocks_host) a.h = std::max(a.h, now_);
+  if (item.blocks_host) hold_host(a);
   ++a.at;
   schedule_step(p, now_);
 }

@@ -20,6 +20,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -104,12 +105,16 @@ struct Rules {
   bool path = true;  // Outcome::critical_path
 };
 
+struct Rounds;  // rounds.h
 struct Play {
   std::vector<Player> players;
   int64_t micro_batches = 1;
   std::vector<std::string> labels;  // by Item::label
   std::vector<double> pools;        // cores of each: with more ranks at work, all get slower
   Rules rules;
+  // Of the schedules: what repeats exactly is counted, not played. Null: all is played, as for
+  // jitter, events and the critical path.
+  std::shared_ptr<const Rounds> rounds;
 };
 
 struct Account {

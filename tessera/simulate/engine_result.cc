@@ -11,9 +11,10 @@ Outcome Engine::outcome() {
   Outcome out;
   for (const Actor& a : actors_) out.end_s = std::max(out.end_s, a.d);
   for (size_t p = 0; p < actors_.size(); ++p) {
-    results_[p].end_s = actors_[p].d;
+    results_[p].end_s = actors_[p].d + left_out_s_;
     results_[p].spent_s[static_cast<size_t>(Spent::kBubble)] += out.end_s - actors_[p].d;
   }
+  out.end_s += left_out_s_;
   if (path_) out.critical_path = critical_path();
   out.players = std::move(results_);
   out.events = std::move(trace_);

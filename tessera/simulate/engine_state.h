@@ -2,12 +2,13 @@
 // step.
 #pragma once
 
-#include <deque>
-#include <queue>
+#include <limits>
 #include <unordered_map>
 
 #include "tessera/base/philox.h"
 #include "tessera/base/small_vector.h"
+#include "tessera/simulate/agenda.h"
+#include "tessera/simulate/rounds.h"
 #include "tessera/simulate/stretch.h"
 
 namespace tessera::engine {
@@ -46,12 +47,30 @@ struct Transfer {
   double ready = 0;     // when it came
   double start = 0, end = 0;
   double left = 0, rate = 1, updated = 0;
-  int32_t version = 0;
 };
 
 struct Slot {  // of a handle and micro-batch
   int32_t transfer = -1;
-  double done = -1;  // negative: not yet
+  bool done = false;
+};
+
+// Of a stream: transfers in the order in which the player joined them.
+class Queue {
+ public:
+  bool empty() const { return first_ == all_.size(); }
+  size_t size() const { return all_.size() - first_; }
+  int32_t front() const { return all_[first_]; }
+  int32_t back() const { return all_.back(); }
+  void push_back(int32_t transfer) { all_.push_back(transfer); }
+  void pop_front() {
+    if (++first_ < all_.size()) return;
+    all_.clear();
+    first_ = 0;
+  }
+
+ private:
+  std::vector<int32_t> all_;
+  size_t first_ = 0;
 };
 
 // What a player in State::kStretch is at: items [from, to) of its text from the host clock `h` and
@@ -73,7 +92,6 @@ struct Actor {  // a player at work
   int32_t run = 0;  // index into the schedule
   int32_t at = 0;   // item of the run's text
   int32_t text = -1;
-  int32_t version = 0;                                  // of its next event
   double started = 0, left = 0, rate = 1, updated = 0;  // the kernel that runs
   int32_t slot = -1;                                    // that it waits for
   int32_t outstanding = 0;                              // transfers that are not done
@@ -82,24 +100,57 @@ struct Actor {  // a player at work
   int32_t last_done = -1;          // transfer
   bool loading = false;            // counts in the load of its pool
   bool links_see_compute = false;  // rates of transfers here take it into account
+  double host_bound = -1;          // until when the host was last waited for
   Stretch stretch;
   std::vector<int64_t> previous;              // by block: micro-batch of its run before
-  std::vector<std::deque<int32_t>> queues;    // by stream
+  std::vector<Queue> queues;                  // by stream
   std::vector<int32_t> active;                // transfers that use its links
   std::unordered_map<int32_t, int32_t> came;  // by match: how often
   std::vector<Span> spans;
 };
 
-struct Event {
-  enum Type : uint8_t { kStep, kTransfer, kPost } type = kStep;
+struct Post {  // of a receive by the host, at a time to come
   double time = 0;
   uint64_t order = 0;
-  int32_t who = 0;      // player, or transfer
-  int32_t version = 0;  // kPost: run
-  int32_t item = 0;     // kPost
-  bool operator>(const Event& other) const {
+  int32_t player = 0, run = 0, item = 0;
+  bool operator>(const Post& other) const {
     return time != other.time ? time > other.time : order > other.order;
   }
+};
+
+// Transfers by number; they keep their addresses.
+class TransferList {
+ public:
+  size_t size() const { return size_; }
+  Transfer& operator[](size_t i) { return chunks_[i / kChunk][i % kChunk]; }
+  const Transfer& operator[](size_t i) const { return chunks_[i / kChunk][i % kChunk]; }
+  Transfer& add() {
+    if (size_++ % kChunk == 0) chunks_.emplace_back().reserve(kChunk);
+    return chunks_.back().emplace_back();
+  }
+
+ private:
+  static constexpr size_t kChunk = 64;
+  std::vector<std::vector<Transfer>> chunks_;
+  size_t size_ = 0;
+};
+
+inline constexpr double kNever = std::numeric_limits<double>::infinity();
+
+struct PlayedStretch {  // items [from, to)
+  int32_t text = 0, from = 0, to = 0;
+  Manner manner;
+};
+
+// The state at one time in rounds (engine_rounds.cc).
+struct Mark {
+  double time = 0;
+  int64_t round = 0;            // of the player that is watched
+  std::vector<int64_t> words;   // what is going on
+  std::vector<double> times;    // of that, relative to the mark
+  std::vector<double> hosts;    // by player: its host's clock, relative to the mark
+  std::vector<double> results;  // all players', until here
+  size_t stretches = 0;         // played until here
 };
 
 class Engine {
@@ -109,6 +160,7 @@ class Engine {
 
  private:
   // engine.cc: players
+  void find_ends();
   void begin_run(int32_t p);
   int32_t text_of(int32_t p, int32_t run);
   void post_receives(int32_t p, int32_t run, double host_at);
@@ -118,16 +170,20 @@ class Engine {
   bool step_join(int32_t p, const Item& item);
   bool step_wait(int32_t p, const Item& item);
   void finish_compute(int32_t p);
+  void hold_host(Actor& a) const;
   void resume(int32_t p, int32_t t);
   void attribute_wait(int32_t p, int32_t t);
   void expose(int32_t p, int32_t t);
   Part* part_of(int32_t p, int32_t t);
   void finish_player(int32_t p);
   double noise(int32_t p, const Item& item) const;
-  int32_t slot_of(int32_t p, const Item& item) const;
+  int32_t first_slot(int32_t p, int32_t handle);
+  int32_t slot_of(int32_t p, const Item& item);
   void spend(int32_t p, double until, Spent what, int32_t label, int32_t cause = -1);
   void schedule_step(int32_t p, double time);
-  void push(Event event);
+  bool next_is_post() const;
+  void on_step(int32_t p);
+  void on_post();
 
   // engine_stretches.cc
   bool begin_stretch(int32_t p);
@@ -175,6 +231,21 @@ class Engine {
   void add_load(int32_t pool, double ranks);
   double own_share(const Transfer& moving) const;
 
+  // engine_rounds.cc
+  void watch_rounds(const Timetable* when);
+  size_t runs_a_round(int32_t p) const;
+  void watch_run(int32_t p);
+  int64_t rounds_ahead() const;
+  void take_mark();
+  void note_player(int32_t p, Mark& mark);
+  bool is_over(const Transfer& one) const;
+  int64_t relative_micro_batch(const Transfer& one, int64_t round) const;
+  void note_transfers(Mark& mark);
+  void note_parts(const Transfer& one, Mark& mark);
+  void note_posts(Mark& mark);
+  bool repeats(const Mark& before, const Mark& now) const;
+  void leave_out(const Mark& before, const Mark& now, int64_t times);
+
   // engine_result.cc
   Outcome outcome();
   std::vector<PathPart> critical_path() const;
@@ -206,17 +277,28 @@ class Engine {
   std::vector<std::array<std::vector<int64_t>, kManners>> stretches_;
   std::vector<std::vector<int32_t>> first_run_, last_run_;  // by player and block
   std::vector<std::vector<Slot>> slots_;                    // by player
-  std::vector<std::vector<int32_t>> slot_base_;             // by player and handle
-  std::deque<Transfer> transfers_;
+  // The first of a handle, by player and handle; -1: it has none yet.
+  std::vector<std::vector<int32_t>> slot_base_;
+  int64_t micro_batches_;
+  TransferList transfers_;
   // The transfers in which the k-th arrivals at a match meet, by match and k; -1: none yet.
   std::vector<std::vector<int32_t>> meeting_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  Agenda agenda_;            // steps of players, and behind their numbers those of transfers
+  std::vector<Post> posts_;  // a heap, the next first
   std::vector<PlayerResult> results_;
   std::vector<double> loads_;  // of each pool: ranks at work
   std::vector<TraceEvent> trace_;
   double now_ = 0;
   uint64_t order_ = 0;
   int64_t played_ = 0;
+  // Of rounds that repeat:
+  int32_t watched_ = -1;  // player at whose rounds marks are made; -1: none any more
+  double mark_at_ = 0, mark_due_ = kNever;  // and when all of that time has happened
+  std::vector<Mark> marks_;
+  std::vector<int32_t> open_;                    // transfers that may not be over
+  std::vector<PlayedStretch> played_stretches_;  // while a player is watched
+  Timetable shorter_;
+  double left_out_s_ = 0;          // of the step
   std::vector<DirectedUse> uses_;  // scratch
   std::vector<Part*> parts_here_;  // scratch
 };

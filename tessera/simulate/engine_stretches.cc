@@ -95,7 +95,7 @@ bool Engine::begin_stretch(int32_t p) {
 Manner Engine::manner_of(int32_t p, Beside beside, int32_t from, double h, double d) {
   const Text& words = text(actor(p).text);
   const Manner plain{beside, false}, rigid{beside, true};
-  if (path_ || words.bundles.empty()) return plain;
+  if (path_ || words.bundles().empty()) return plain;
   const Suffix& further = words.of(rigid)[static_cast<size_t>(from)];
   const bool can = actor(p).issued == 0 && !in_bundle(words, from) &&
                    further.end > words.of(plain)[static_cast<size_t>(from)].end &&
@@ -113,6 +113,7 @@ void Engine::play_stretch(int32_t p, Manner manner, int32_t from, double h, doub
   a.stretch.to = rest.end;
   a.stretch.h = h;
   a.stretch.d = d;
+  if (h + rest.lead > d + rest.device) a.host_bound = std::max(a.host_bound, h + rest.lead);
   schedule_step(p, std::max(d + rest.device, h + rest.lead));
 }
 
@@ -150,6 +151,7 @@ void Engine::count_stretch(int32_t p, int32_t to, double end) {
   std::vector<int64_t>& played = stretches_of(a.text, stretch.manner);
   ++played[static_cast<size_t>(stretch.from)];
   --played[static_cast<size_t>(to)];
+  if (watched_ >= 0) played_stretches_.push_back({a.text, stretch.from, to, stretch.manner});
   const double device =
       suffixes[static_cast<size_t>(stretch.from)].device - suffixes[static_cast<size_t>(to)].device;
   results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
@@ -203,6 +205,7 @@ void Engine::leave_stretch(int32_t p) {
     const Item& item = text(a.text).items[static_cast<size_t>(stretch.from)];
     a.at = stretch.from;
     a.state = State::kReady;
+    a.host_bound = std::max(a.host_bound, a.h + item.host_s + item.launch_s);
     return schedule_step(p, std::max(now_, a.h + item.host_s + item.launch_s));
   }
   const Item& item = text(a.text).items[static_cast<size_t>(stretch.head)];
@@ -269,7 +272,7 @@ void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
   a.h = a.stretch.h + whole.host - suffixes[static_cast<size_t>(now.item)].host;
   count_stretch(p, bundle.issue, start);
   spend(p, start, Spent::kHost, words.items[static_cast<size_t>(bundle.issue)].label);
-  const std::vector<double>& started = words.started[static_cast<size_t>(beside)];
+  const std::vector<double>& started = words.started(beside);
   for (int32_t k = bundle.issue + 1; k < now.item; ++k) {
     const auto i = static_cast<size_t>(k);
     if (only_host(words.items[i])) continue;
@@ -294,7 +297,7 @@ void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
     return schedule_step(p, now_ + a.left / a.rate);
   }
   const int32_t s = slot_of(p, words.items[static_cast<size_t>(bundle.issue)]);
-  if (slot(p, s).done >= 0) return schedule_step(p, now_);  // it ends now
+  if (slot(p, s).done) return schedule_step(p, now_);  // it ends now
   a.state = State::kWaiting;
   a.slot = s;
 }
@@ -308,7 +311,7 @@ void Engine::take_over(int32_t p, const Bundle& bundle, const InBundle& now, dou
     if (item.account >= 0) {
       result.accounts[static_cast<size_t>(item.account)].busy_s += now.collective_end;
     }
-    slot(p, slot_of(p, item)) = {-1, start + now.collective_end};
+    slot(p, slot_of(p, item)) = {-1, true};
     return;
   }
   Transfer& moving = transfer(join_underway(p, item, start));
@@ -342,7 +345,7 @@ void Engine::account_stretches(int32_t index, Manner manner, PlayerResult& resul
     const auto times = static_cast<double>(count);
     double busy = device_time(item, words, manner.beside), spent = busy;
     if (const Bundle* bundle = manner.rigid ? words.bundle(i) : nullptr) {
-      const auto& started = words.started[b];
+      const auto& started = words.started(manner.beside);
       const bool issue = bundle->issue == static_cast<int32_t>(i);
       busy = issue ? bundle->collective[b] : started[i + 1] - started[i];
       spent = issue ? bundle->total[b] - started[static_cast<size_t>(bundle->wait)] : busy;
@@ -357,15 +360,11 @@ void Engine::account_stretches(int32_t index, Manner manner, PlayerResult& resul
 }
 
 void Engine::account_stretches() {
-  for (size_t p = 0; p < results_.size(); ++p) {
-    for (const auto& variants : texts_.of_player(p)) {
-      for (const int32_t index : variants) {
-        if (index < 0) continue;
-        for (const Beside beside : {Beside::kNothing, Beside::kMessages}) {
-          account_stretches(index, {beside, false}, results_[p]);
-          account_stretches(index, {beside, true}, results_[p]);
-        }
-      }
+  for (int32_t index = 0; index < texts_.size(); ++index) {
+    for (const Beside beside : {Beside::kNothing, Beside::kMessages}) {
+      PlayerResult& result = results_[static_cast<size_t>(text(index).player)];
+      account_stretches(index, {beside, false}, result);
+      account_stretches(index, {beside, true}, result);
     }
   }
 }

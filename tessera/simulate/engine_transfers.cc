@@ -23,16 +23,16 @@ bool is_loud(const Item& item) { return item.kind == ItemKind::kIssue || item.us
 }  // namespace
 
 void Engine::schedule_transfer(int32_t t, double time) {
-  push({Event::kTransfer, time, 0, t, ++transfer(t).version, 0});
+  agenda_.set(static_cast<int32_t>(actors_.size()) + t, time, order_++);
 }
 
 // The transfer that the player's next arrival at the item's match belongs to.
 int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch) {
   const auto make = [&] {
-    transfers_.emplace_back();
-    Transfer& fresh = transfers_.back();
+    Transfer& fresh = transfers_.add();
     fresh.item = &item;
     fresh.micro_batch = micro_batch;
+    if (watched_ >= 0) open_.push_back(static_cast<int32_t>(transfers_.size()) - 1);
     return static_cast<int32_t>(transfers_.size()) - 1;
   };
   if (item.match < 0) return make();
@@ -58,7 +58,7 @@ void Engine::join(int32_t p, const Item& item) {
   transfer(t).parts.push_back({p, s, &item, text(actor(p).text).ref, true, before});
   transfer(t).last = p;
   transfer(t).ready = now_;
-  slot(p, s) = {t, -1};
+  slot(p, s) = {t, false};
   ++actor(p).outstanding;
   if (item.kind == ItemKind::kIssue) ++actor(p).issued;
   queue.push_back(t);
@@ -78,7 +78,7 @@ int32_t Engine::join_underway(int32_t p, const Item& item, double start_s) {
   moving.last = p;
   moving.ready = moving.start = start_s;
   moving.heads = 1;
-  slot(p, s) = {t, -1};
+  slot(p, s) = {t, false};
   Actor& a = actor(p);
   ++a.outstanding;
   ++a.issued;
@@ -100,18 +100,18 @@ void Engine::post(int32_t p, const Item& item, int64_t micro_batch, BlockRef blo
   const int32_t t = transfer_of(p, item, micro_batch);
   Transfer& message = transfer(t);
   const auto handle = static_cast<size_t>(item.handle);
-  int32_t s = slot_base_[static_cast<size_t>(p)][handle];
+  int32_t s = first_slot(p, item.handle);
   if (player(p).handles[handle].each_micro_batch) s += static_cast<int32_t>(micro_batch);
   message.parts.push_back({p, s, &item, block, false, -1});
   message.posted = true;
   if (message.phase == Phase::kDone) {
-    slot(p, s) = {t, message.end};
+    slot(p, s) = {t, true};
     count_part(t, message.parts.back());
     Actor& a = actor(p);
     if (a.state == State::kWaiting && a.slot == s) resume(p, t);
     return;
   }
-  slot(p, s) = {t, -1};
+  slot(p, s) = {t, false};
   ++actor(p).outstanding;
   if (message.phase != Phase::kGathering) {
     if (is_loud(*message.item)) {
@@ -184,10 +184,9 @@ void Engine::finish_transfer(int32_t t) {
   Transfer& done = transfer(t);
   done.phase = Phase::kDone;
   done.end = now_;
-  ++done.version;
   for (const Part& part : done.parts) {
     Actor& a = actor(part.player);
-    slot(part.player, part.slot) = {t, now_};
+    slot(part.player, part.slot) = {t, true};
     --a.outstanding;
     if (part.item->kind == ItemKind::kIssue) --a.issued;
     if (is_loud(*done.item)) --a.loud;

@@ -10,6 +10,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/program/communication.h"
+#include "tessera/simulate/rounds.h"
 
 namespace tessera {
 namespace {
@@ -597,6 +598,7 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
   for (size_t c = 0; c < out.classes.all.size(); ++c) {
     PlayerOutline(shared, static_cast<int32_t>(c)).run();
   }
+  out.play.rounds = engine::find_rounds(out.play);
   return out;
 }
 

@@ -74,6 +74,7 @@ class PlayerPricing {
     item.host_s = cost.host_s * type_.host_slowness;
     item.launch_s = type_.device.launch_s;
     item.work_s = cost.kernel_s;
+    item.kind = ItemKind::kCompute;
     if (type_.device.synchronous) {
       item.work_s += std::exchange(item.host_s, 0);
     } else if (cost.kernels == 0) {
@@ -133,13 +134,16 @@ class PlayerPricing {
 
 }  // namespace
 
-Priced price(const Outline& outline, const Cluster& cluster, const SimulateOptions& options) {
+Priced unpriced(const Outline& outline) { return {outline.play, {}}; }
+
+void price(const Outline& outline, const Cluster& cluster, const SimulateOptions& options,
+           Priced& out) {
   const Style& style = options.style;
   const Costs costs = costs_of(outline, cluster, style);
-  Priced out;
-  out.play = outline.play;
+  out.players.clear();
   for (size_t p = 0; p < out.play.players.size(); ++p) {
     engine::Player& player = out.play.players[p];
+    player.slower = 1;
     for (const auto& [device, times] : options.stragglers) {
       if (device == player.rank) player.slower = times;
     }
@@ -160,7 +164,6 @@ Priced price(const Outline& outline, const Cluster& cluster, const SimulateOptio
   rules.events = options.events;
   rules.compact = options.compact;
   rules.path = options.critical_path;
-  return out;
 }
 
 }  // namespace tessera

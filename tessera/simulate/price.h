@@ -70,6 +70,9 @@ struct Priced {
   engine::Play play;
   std::vector<PricedPlayer> players;
 };
-Priced price(const Outline& outline, const Cluster& cluster, const SimulateOptions& options);
+// The outline's play without times, to be priced again and again.
+Priced unpriced(const Outline& outline);
+void price(const Outline& outline, const Cluster& cluster, const SimulateOptions& options,
+           Priced& out);
 
 }  // namespace tessera

@@ -46,8 +46,8 @@ double model_flops(const Graph& graph) {
   return flops;
 }
 
-// Of one device, in the arithmetic in which most of the model's products are made.
-double peak_flops(const Graph& graph, const Device& device, const Style& style) {
+// The arithmetic in which most of the model's products are made.
+std::string arithmetic_of(const Graph& graph) {
   std::map<std::string, double> by_arithmetic;
   for (const Op& op : graph.ops()) {
     if (!counts_as_model(op) || op.inputs.empty()) continue;
@@ -64,6 +64,11 @@ double peak_flops(const Graph& graph, const Device& device, const Style& style) 
   for (const auto& [name, flops] : by_arithmetic) {
     if (flops > by_arithmetic[most]) most = name;
   }
+  return most;
+}
+
+// Of one device, in that arithmetic.
+double peak_flops(std::string most, const Device& device, const Style& style) {
   if (!style.matmul_arithmetic.empty() && device.peak.contains(style.matmul_arithmetic)) {
     most = style.matmul_arithmetic;
   }
@@ -153,6 +158,17 @@ Status check_size(const Lowering& lowering, const Cluster& cluster,
   return {};
 }
 
+// What a summary says of the model, whatever the machine and the style.
+struct ModelFacts {
+  explicit ModelFacts(const Lowering& lowering)
+      : flops(model_flops(lowering.graph())),
+        tokens(tokens_of(lowering.graph(), lowering.plan().plan.micro_batch_dim)),
+        arithmetic(arithmetic_of(lowering.graph())) {}
+  double flops;
+  int64_t tokens;
+  std::string arithmetic;
+};
+
 // Sizes of the memory of ranks, for styles that are alike to it.
 struct KnownSizes {
   std::optional<MemoryStyle> style;
@@ -167,17 +183,19 @@ struct KnownSizes {
   }
 };
 
-Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outline& outline,
-                     const SimulateOptions& options, Priced& priced, engine::Outcome& outcome,
-                     std::optional<double> micro_batch_s, KnownSizes& sizes) {
+Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Cluster& cluster,
+                     const Outline& outline, const SimulateOptions& options, Priced& priced,
+                     engine::Outcome& outcome, std::optional<double> micro_batch_s,
+                     KnownSizes& sizes) {
   const Lowering& lowering = *lowered.lowering;
   const Classes& classes = outline.classes;
   Simulation out;
   const Graph& graph = lowering.graph();
   out.step_time_s = outcome.end_s;
   out.ranks = lowering.plan().ranks;
-  out.tokens = tokens_of(graph, lowering.plan().plan.micro_batch_dim);
-  out.peak_flops = peak_flops(graph, cluster.type_of(0).device, options.style);
+  out.model_flops = model.flops;
+  out.tokens = model.tokens;
+  out.peak_flops = peak_flops(model.arithmetic, cluster.type_of(0).device, options.style);
   out.simulated_events = outcome.played_events;
   MicroBatch each;
   for (size_t c = 0; c < classes.all.size(); ++c) {
@@ -202,8 +220,10 @@ Simulation summarise(const Lowered& lowered, const Cluster& cluster, const Outli
     each.step_s = *micro_batch_s;
     out.micro_batch = each;
   }
-  add_labels(outline, outcome, out);
-  if (options.events) out.played_by = representatives(classes);
+  if (options.events) {
+    add_labels(outline, outcome, out);
+    out.played_by = representatives(classes);
+  }
   add_path(priced, outcome, out);
   add_overhead(options.style.step_overhead_s * cluster.type_of(0).host_slowness, out);
   std::stable_sort(out.roles.begin(), out.roles.end(),
@@ -263,12 +283,12 @@ OutlineKey key_of(const Cluster& cluster, const SimulateOptions& options) {
 }  // namespace
 
 struct Simulator::Impl {
-  explicit Impl(const Lowering& lowering)
-      : lowered(lowering), model(model_flops(lowering.graph())) {}
+  explicit Impl(const Lowering& lowering) : lowered(lowering), model(lowering) {}
   Lowered lowered;
-  double model;
+  ModelFacts model;
   OutlineKey key;
   std::optional<Outline> outline;
+  Priced priced;  // of the outline
   KnownSizes sizes;
 };
 
@@ -291,9 +311,11 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
     impl_->outline.reset();
     TESSERA_TRY(impl_->outline, make_outline(impl_->lowered, cluster, options));
     impl_->key = std::move(key);
+    impl_->priced = unpriced(*impl_->outline);
   }
   const Outline& outline = *impl_->outline;
-  Priced priced = price(outline, cluster, options);
+  Priced& priced = impl_->priced;
+  price(outline, cluster, options, priced);
   engine::SteadyPlay steady(priced.play);
   TESSERA_TRY(engine::Outcome outcome,
               options.steady_state ? steady.run() : engine::run(priced.play));
@@ -301,10 +323,8 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   if (options.micro_batch_time) {
     TESSERA_TRY(micro_batch_s, steady.micro_batch_time(outcome));
   }
-  Simulation out = summarise(impl_->lowered, cluster, outline, options, priced, outcome,
-                             micro_batch_s, impl_->sizes);
-  out.model_flops = impl_->model;
-  return out;
+  return summarise(impl_->lowered, impl_->model, cluster, outline, options, priced, outcome,
+                   micro_batch_s, impl_->sizes);
 }
 
 Result<Simulation> simulate(const Lowering& lowering, const Cluster& cluster,

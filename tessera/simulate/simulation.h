@@ -139,8 +139,8 @@ struct Simulation {
   std::vector<RankResult> roles;  // by first stage
   std::vector<PathStep> critical_path;
   std::array<double, 5> source_share{};  // of device time, by CostSource
-  std::vector<std::string> labels;
-  std::vector<TraceEvent> events;  // if asked for; by (rank, start)
+  std::vector<std::string> labels;       // of the events
+  std::vector<TraceEvent> events;        // if asked for; by (rank, start)
   // By rank, with the events: the representative whose events stand for it; -1: it is in no mesh.
   std::vector<int32_t> played_by;
   int64_t simulated_events = 0;

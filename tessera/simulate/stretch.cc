@@ -1,6 +1,7 @@
 #include "tessera/simulate/stretch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
 
@@ -12,7 +13,7 @@ Suffix no_items(size_t end) {
 }
 
 // A collective without partners whose wait follows.
-bool is_pair(const std::vector<Item>& items, size_t i) {
+bool is_pair(std::span<const Item> items, size_t i) {
   if (i + 1 >= items.size()) return false;
   const Item &issue = items[i], &wait = items[i + 1];
   return issue.kind == ItemKind::kIssue && issue.parties == 1 && wait.kind == ItemKind::kWait &&
@@ -20,7 +21,7 @@ bool is_pair(const std::vector<Item>& items, size_t i) {
 }
 
 // The bundle that begins with the item, if one does: nothing but kernels up to the wait.
-std::optional<Bundle> bundle_at(const std::vector<Item>& items, size_t first) {
+std::optional<Bundle> bundle_at(std::span<const Item> items, size_t first) {
   const Item& issue = items[first];
   if (issue.kind != ItemKind::kIssue || issue.parties != 1 || issue.use.nic > 0) return {};
   for (size_t i = first + 1; i < items.size(); ++i) {
@@ -89,30 +90,31 @@ InBundle play(const Text& text, const Bundle& bundle, Beside beside, double unti
   return now;
 }
 
-void find_bundles(Text& text) {
+// `out` is that of the text.
+void find_bundles(const Text& text, Stretches& out) {
   for (size_t i = 0; i < text.items.size(); ++i) {
     if (text.items[i].kind != ItemKind::kIssue || is_pair(text.items, i)) continue;
     auto bundle = bundle_at(text.items, i);
     if (!bundle) continue;
-    for (auto& started : text.started) started.resize(text.items.size());
+    for (auto& started : out.started) started.resize(text.items.size());
     for (const Beside beside : {Beside::kNothing, Beside::kMessages}) {
       const auto b = static_cast<size_t>(beside);
       const InBundle end =
-          play(text, *bundle, beside, std::numeric_limits<double>::infinity(), &text.started[b]);
+          play(text, *bundle, beside, std::numeric_limits<double>::infinity(), &out.started[b]);
       bundle->collective[b] = end.collective_end;
       bundle->total[b] =
-          std::max(end.collective_end, text.started[b][static_cast<size_t>(bundle->wait)]);
+          std::max(end.collective_end, out.started[b][static_cast<size_t>(bundle->wait)]);
     }
     for (int32_t k = bundle->issue; k <= bundle->wait; ++k) {
-      text.bundle_of[static_cast<size_t>(k)] = static_cast<int32_t>(text.bundles.size());
+      out.bundle_of[static_cast<size_t>(k)] = static_cast<int32_t>(out.bundles.size());
     }
     i = static_cast<size_t>(bundle->wait);
-    text.bundles.push_back(*bundle);
+    out.bundles.push_back(*bundle);
   }
 }
 
 std::vector<bool> items_inside(const Text& text, Manner manner) {
-  const std::vector<Item>& items = text.items;
+  const std::span<const Item> items = text.items;
   std::vector<bool> inside(items.size(), false);
   for (size_t i = 0; i < items.size(); ++i) {
     if (items[i].kind == ItemKind::kCompute || items[i].kind == ItemKind::kHost ||
@@ -130,14 +132,13 @@ double device_from(const Text& text, Manner manner, size_t i, const Suffix& next
   const Bundle* bundle = manner.rigid ? text.bundle(i) : nullptr;
   if (bundle == nullptr) return device_time(text.items[i], text, manner.beside) + next.device;
   const auto b = static_cast<size_t>(manner.beside);
-  const auto& started = text.started[b];
+  const auto& started = text.started(manner.beside);
   const double end = static_cast<int32_t>(i) == bundle->wait ? bundle->total[b] : started[i + 1];
   return end - started[i] + next.device;
 }
 
-void find_stretches(Text& text, Manner manner) {
-  const std::vector<Item>& items = text.items;
-  std::vector<Suffix>& suffixes = text.suffixes[manner.index()];
+void find_stretches(const Text& text, Manner manner, std::vector<Suffix>& suffixes) {
+  const std::span<const Item> items = text.items;
   const std::vector<bool> inside = items_inside(text, manner);
   // A stretch must not begin at the wait of a pair: the issue is then outside.
   for (size_t i = items.size(); i-- > 0;) {
@@ -156,35 +157,66 @@ void find_stretches(Text& text, Manner manner) {
   }
 }
 
+bool is_in(const Item& item, bool first, bool last) {
+  return (item.when != When::kFirst || first) && (item.when != When::kLast || last);
+}
+
+// Do the items count alike in stretches?
+bool alike(const Item& a, const Item& b) {
+  if (a.kind != b.kind || a.parties != b.parties) return false;
+  if (a.kind == ItemKind::kSend || a.kind == ItemKind::kReceive || a.parties != 1) return true;
+  return a.host_s == b.host_s && a.launch_s == b.launch_s && a.latency_s == b.latency_s &&
+         a.work_s == b.work_s && a.use.inner == b.use.inner && a.use.nic == b.use.nic &&
+         a.handle == b.handle && a.lag == b.lag && a.blocks_host == b.blocks_host;
+}
+
+Text make_items(const Block& block, bool first, bool last, double slower, const Rules& rules) {
+  Text text;
+  text.ref = block.ref;
+  text.rules = rules;
+  const auto in = [&](const Item& item) { return is_in(item, first, last); };
+  text.items = block.items;
+  if (slower != 1 || !std::ranges::all_of(block.items, in)) {
+    text.own.reserve(block.items.size());
+    std::ranges::copy_if(block.items, std::back_inserter(text.own), in);
+    for (Item& item : text.own) {
+      if (item.kind == ItemKind::kCompute) item.work_s *= slower;
+    }
+    text.items = text.own;
+  }
+  for (size_t i = 0; i < text.items.size(); ++i) {
+    const Item& item = text.items[i];
+    if (item.kind == ItemKind::kReceive && item.ahead) {
+      text.receives.push_back(static_cast<int32_t>(i));
+      text.host_before.push_back(text.host);
+    }
+    text.host += item.host_s;
+  }
+  return text;
+}
+
+void add_stretches(Text& text, bool compact) {
+  auto out = std::make_shared<Stretches>();
+  text.stretches = out;
+  const size_t size = text.items.size();
+  out->bundle_of.assign(size, -1);
+  if (compact) find_bundles(text, *out);
+  for (const Manner manner : {Manner{Beside::kNothing, false}, Manner{Beside::kMessages, false},
+                              Manner{Beside::kNothing, true}, Manner{Beside::kMessages, true}}) {
+    if (manner.rigid && out->bundles.empty()) continue;
+    std::vector<Suffix>& suffixes = out->suffixes[manner.index()];
+    suffixes.resize(size + 1);
+    for (size_t i = 0; i <= size; ++i) suffixes[i] = no_items(i);
+    if (compact) find_stretches(text, manner, suffixes);
+  }
+}
+
 }  // namespace
 
 Text make_text(const Block& block, bool first, bool last, double slower, const Rules& rules,
                bool compact) {
-  Text text;
-  text.ref = block.ref;
-  text.rules = rules;
-  text.items.reserve(block.items.size());
-  for (const Item& item : block.items) {
-    if ((item.when == When::kFirst && !first) || (item.when == When::kLast && !last)) continue;
-    if (item.kind == ItemKind::kReceive && item.ahead) {
-      text.receives.push_back(static_cast<int32_t>(text.items.size()));
-      text.host_before.push_back(text.host);
-    }
-    text.items.push_back(item);
-    if (item.kind == ItemKind::kCompute) text.items.back().work_s *= slower;
-    text.host += item.host_s;
-  }
-  const size_t size = text.items.size();
-  text.bundle_of.assign(size, -1);
-  if (compact) find_bundles(text);
-  for (const Manner manner : {Manner{Beside::kNothing, false}, Manner{Beside::kMessages, false},
-                              Manner{Beside::kNothing, true}, Manner{Beside::kMessages, true}}) {
-    if (manner.rigid && text.bundles.empty()) continue;
-    std::vector<Suffix>& suffixes = text.suffixes[manner.index()];
-    suffixes.resize(size + 1);
-    for (size_t i = 0; i <= size; ++i) suffixes[i] = no_items(i);
-    if (compact) find_stretches(text, manner);
-  }
+  Text text = make_items(block, first, last, slower, rules);
+  add_stretches(text, compact);
   return text;
 }
 
@@ -193,21 +225,42 @@ InBundle play_bundle(const Text& text, const Bundle& bundle, Beside beside, doub
 }
 
 Texts::Texts(const Play& play) : play_(play) {
+  size_t blocks = 0;
   for (const Player& player : play.players) {
     index_.emplace_back().assign(player.blocks.size(), {-1, -1, -1, -1});
+    blocks = std::max(blocks, player.blocks.size());
   }
+  different_.resize(blocks);
 }
 
-int32_t Texts::index_of(int32_t player, int32_t block, bool first, bool last) {
-  int32_t& index = index_[static_cast<size_t>(player)][static_cast<size_t>(block)]
-                         [(first ? 1u : 0u) + (last ? 2u : 0u)];
-  if (index >= 0) return index;
-  index = static_cast<int32_t>(texts_.size());
+int32_t Texts::make(int32_t player, int32_t block, bool first, bool last) {
+  const auto b = static_cast<size_t>(block);
   const Player& whose = play_.players[static_cast<size_t>(player)];
-  texts_.push_back(make_text(
-      whose.blocks[static_cast<size_t>(block)], first, last, whose.slower, play_.rules,
-      play_.rules.compact && play_.rules.jitter == 0 && !play_.rules.events && whose.pool < 0));
-  return index;
+  std::array<int32_t, 4>& known = index_[static_cast<size_t>(player)][b];
+  // Runs whose conditions choose the same items have one text.
+  const std::vector<Item>& items = whose.blocks[b].items;
+  const auto any = [&](When when) {
+    return std::ranges::any_of(items, [when](const Item& item) { return item.when == when; });
+  };
+  const bool has_first = first && any(When::kFirst), has_last = last && any(When::kLast);
+  int32_t& own = known[(first ? 1u : 0u) + (last ? 2u : 0u)];
+  int32_t& plain = known[(has_first ? 1u : 0u) + (has_last ? 2u : 0u)];
+  if (plain >= 0) return own = plain;
+  own = plain = size();
+  texts_.push_back(make_items(whose.blocks[b], has_first, has_last, whose.slower, play_.rules));
+  Text& text = texts_.back();
+  text.player = player;
+  const bool compact = play_.rules.compact && play_.rules.jitter == 0 && !play_.rules.events;
+  for (const int32_t one : different_[b]) {
+    const Text& other = texts_[static_cast<size_t>(one)];
+    if (compact && whose.pool < 0 && std::ranges::equal(text.items, other.items, alike)) {
+      text.stretches = other.stretches;
+      return own;
+    }
+  }
+  add_stretches(text, compact && whose.pool < 0);
+  if (whose.pool < 0) different_[b].push_back(own);
+  return own;
 }
 
 }  // namespace tessera::engine

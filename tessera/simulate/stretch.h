@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "tessera/simulate/engine.h"
@@ -45,22 +47,38 @@ struct Bundle {
   std::array<double, kBesides> total{}, collective{};
 };
 
-struct Text {
-  BlockRef ref;
-  std::vector<Item> items;
+// Of the items of a text. Texts whose items take equal times have it in common.
+struct Stretches {
   // By Manner and item, one past the last too; of rigid ones only where there are bundles.
   std::array<std::vector<Suffix>, kManners> suffixes;
   std::vector<Bundle> bundles;
   std::vector<int32_t> bundle_of;                     // by item; -1: in none
   std::array<std::vector<double>, kBesides> started;  // by item of a bundle, since its issue
-  std::vector<int32_t> receives;                      // posted ahead: index into items
+};
+
+struct Text {
+  BlockRef ref;
+  int32_t player = 0;
+  std::span<const Item> items;  // the block's, or own
+  std::vector<Item> own;
+  std::shared_ptr<const Stretches> stretches;
+  std::vector<int32_t> receives;    // posted ahead: index into items
   std::vector<double> host_before;  // of each of those, from the beginning of the block
   double host = 0;                  // of all items
   Rules rules;                      // of the play
 
-  const std::vector<Suffix>& of(Manner manner) const { return suffixes[manner.index()]; }
+  Text() = default;
+  Text(Text&&) = default;
+  Text& operator=(Text&&) = default;
+
+  const std::vector<Suffix>& of(Manner manner) const { return stretches->suffixes[manner.index()]; }
+  const std::vector<Bundle>& bundles() const { return stretches->bundles; }
   const Bundle* bundle(size_t item) const {
-    return bundle_of[item] < 0 ? nullptr : &bundles[static_cast<size_t>(bundle_of[item])];
+    const int32_t index = stretches->bundle_of[item];
+    return index < 0 ? nullptr : &bundles()[static_cast<size_t>(index)];
+  }
+  const std::vector<double>& started(Beside beside) const {
+    return stretches->started[static_cast<size_t>(beside)];
   }
   // Time of a kernel over that alone, and beside a collective inside the node.
   double slowed(Beside beside) const {
@@ -92,7 +110,7 @@ struct InBundle {
 };
 InBundle play_bundle(const Text& text, const Bundle& bundle, Beside beside, double until);
 
-// `slower`: of a straggler's kernels.
+// `block` outlives the text. `slower`: of a straggler's kernels.
 Text make_text(const Block& block, bool first, bool last, double slower, const Rules& rules,
                bool compact);
 
@@ -101,17 +119,22 @@ class Texts {
  public:
   explicit Texts(const Play& play);  // outlives it
   // Of a block's run, which may be its first and its last.
-  int32_t index_of(int32_t player, int32_t block, bool first, bool last);
-  const Text& operator[](int32_t index) const { return texts_[static_cast<size_t>(index)]; }
-  // By block, first + 2 last; -1: not made.
-  const std::vector<std::array<int32_t, 4>>& of_player(size_t player) const {
-    return index_[player];
+  int32_t index_of(int32_t player, int32_t block, bool first, bool last) {
+    const int32_t index = index_[static_cast<size_t>(player)][static_cast<size_t>(block)]
+                                [(first ? 1u : 0u) + (last ? 2u : 0u)];
+    return index < 0 ? make(player, block, first, last) : index;
   }
+  const Text& operator[](int32_t index) const { return texts_[static_cast<size_t>(index)]; }
+  int32_t size() const { return static_cast<int32_t>(texts_.size()); }
 
  private:
+  int32_t make(int32_t player, int32_t block, bool first, bool last);
+
   const Play& play_;
-  std::deque<Text> texts_;                                  // addresses of items stay
-  std::vector<std::vector<std::array<int32_t, 4>>> index_;  // by player
+  std::deque<Text> texts_;  // addresses of items stay
+  // By player, block and first + 2 last; -1: not made.
+  std::vector<std::vector<std::array<int32_t, 4>>> index_;
+  std::vector<std::vector<int32_t>> different_;  // by block: texts without stretches in common
 };
 
 }  // namespace tessera::engine

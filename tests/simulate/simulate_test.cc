@@ -284,6 +284,34 @@ TEST(Simulate, ASimulatorThatIsUsedAgainFindsWhatAFreshOneFinds) {
       ASSERT_TRUE(reused.has_value()) << reused.error().message;
       const Simulation fresh = simulated(plan, nodes_of(devices), options_of(style));
       EXPECT_EQ(reused->step_time_s, fresh.step_time_s) << devices << " " << style;
+      expect_equal(*reused, fresh);
+    }
+  }
+}
+
+// Without a critical path, rounds that repeat are not played.
+TEST(Simulate, RoundsThatRepeatAreCountedAsPlayed) {
+  for (const char* text :
+       {"one_f_one_b(4,micro_batches=32)", "data_parallel(8,micro_batches=32)",
+        "pipeline(4,micro_batches=32,schedule=zb_h1)",
+        "pipeline(2,micro_batches=32,schedule=interleaved,chunks=2)",
+        "megatron(tp=2,pp=4,dp=2,micro_batches=32)",
+        "megatron(tp=2,pp=2,dp=4,zero=1,micro_batches=32,recompute=full,sequence_shard=true)"}) {
+    const cli::Planned plan = planned({kDeep, text, 256});
+    for (const std::string style : {"tessera", "megatron", "tessera,overlap_messages=false"}) {
+      SCOPED_TRACE(std::string(text) + " " + style);
+      SimulateOptions options = options_of(style);
+      const Simulation played = simulated(plan, nodes_of(8), options);
+      options.critical_path = false;
+      const Simulation counted = simulated(plan, nodes_of(8), options);
+      expect_equal(counted, played);
+      for (size_t i = 0; i < played.roles.size(); ++i) {
+        for (size_t row = 0; row < played.roles[i].traffic.size(); ++row) {
+          EXPECT_NEAR(counted.roles[i].traffic[row].exposed_s,
+                      played.roles[i].traffic[row].exposed_s, 1e-9 * played.step_time_s);
+        }
+      }
+      EXPECT_LT(counted.simulated_events, played.simulated_events);
     }
   }
 }

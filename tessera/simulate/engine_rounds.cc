@@ -1,0 +1,284 @@
+// Rounds that repeat within one play. Once a round a mark is made of the engine's state: where each
+// player stands relative to the round, what it and every transfer that is not over will do and
+// when, relative to the mark. If it equals an earlier mark, all that happened between the two
+// happens again and again while schedules go on alike: that many rounds are taken out of the
+// schedules (rounds.h), and what they would have added is added. The play then goes on as before,
+// in a step that is shorter by their time.
+//
+// The host may be ahead by more from mark to mark: where it was never waited for between them it is
+// not waited for later either, and is put ahead by what it would have gained.
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/simulate/engine_state.h"
+
+namespace tessera::engine {
+namespace {
+
+// Relative to the time since the step began: below are rounding errors.
+constexpr double kSameTime = 1e-12;
+constexpr size_t kMostMarks = 48;  // that are kept, the latest
+
+bool same(const std::vector<double>& a, const std::vector<double>& b, double close) {
+  return std::ranges::equal(a, b, [close](double x, double y) { return std::abs(x - y) <= close; });
+}
+
+// Writes down the words and times of a mark.
+class Notes {
+ public:
+  explicit Notes(Mark& mark) : mark_(mark) {}
+  void word(int64_t value) { mark_.words.push_back(value); }
+  void words(std::initializer_list<int64_t> values) {
+    mark_.words.insert(mark_.words.end(), values);
+  }
+  void item(const Item* item) { word(reinterpret_cast<intptr_t>(item)); }
+  void amount(double value) { mark_.times.push_back(value); }
+  void moment(double time) { mark_.times.push_back(time - mark_.time); }
+
+ private:
+  Mark& mark_;
+};
+
+std::vector<double> all_results(const std::vector<PlayerResult>& results) {
+  std::vector<double> out;
+  for (const PlayerResult& one : results) {
+    out.insert(out.end(), one.spent_s.begin(), one.spent_s.end());
+    out.insert(out.end(), one.busy_s.begin(), one.busy_s.end());
+    for (const Account& account : one.accounts) {
+      out.push_back(account.busy_s);
+      out.push_back(account.exposed_s);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+// Rounds of the play that may be looked for: one repetition a player, and nothing that needs every
+// round by itself.
+void Engine::watch_rounds(const Timetable* when) {
+  const Rules& rules = play_.rules;
+  if (when != nullptr || !play_.rounds || path_ || rules.events || rules.jitter > 0) return;
+  size_t fewest = SIZE_MAX;
+  for (size_t p = 0; p < actors_.size(); ++p) {
+    const auto& repetitions = play_.rounds->repetitions[p];
+    if (repetitions.size() != 1) return;
+    if (repetitions[0].runs() / runs_a_round(static_cast<int32_t>(p)) >= fewest) continue;
+    fewest = repetitions[0].runs() / runs_a_round(static_cast<int32_t>(p));
+    watched_ = static_cast<int32_t>(p);
+  }
+}
+
+size_t Engine::runs_a_round(int32_t p) const {
+  const Repetition& one = play_.rounds->repetitions[static_cast<size_t>(p)][0];
+  return one.period * static_cast<size_t>(play_.rounds->unit / one.unit);
+}
+
+// The watched player begins a run: a mark is due where its rounds begin, once all that happens at
+// that time has happened.
+void Engine::watch_run(int32_t p) {
+  const Repetition& one = play_.rounds->repetitions[static_cast<size_t>(p)][0];
+  const auto run = static_cast<size_t>(actor(p).run);
+  if (run < one.first || (run - one.first) % runs_a_round(p) != 0) return;
+  mark_at_ = now_;
+  mark_due_ = now_ + kSameTime * now_;
+}
+
+// Of rounds after which every player is still among its own, with the last of them to come; -1:
+// some player is not.
+int64_t Engine::rounds_ahead() const {
+  int64_t out = INT64_MAX;
+  for (size_t p = 0; p < actors_.size(); ++p) {
+    const Repetition& one = play_.rounds->repetitions[p][0];
+    const auto run = static_cast<size_t>(actors_[p].run);
+    const size_t end = one.first + one.runs() - one.period;
+    // The first round may have what only the first run of a block has, the last what the last has;
+    // messages of the next run are received already.
+    if (run < one.first + one.period || run + 1 >= end) return -1;
+    out = std::min(out,
+                   static_cast<int64_t>((end - run - 2) / runs_a_round(static_cast<int32_t>(p))));
+  }
+  return out;
+}
+
+void Engine::take_mark() {
+  mark_due_ = kNever;
+  const int64_t ahead = rounds_ahead();
+  if (ahead <= 0) {
+    if (!marks_.empty()) watched_ = -1;  // the end comes
+    return;
+  }
+  Mark mark;
+  mark.time = mark_at_;
+  const Repetition& one = play_.rounds->repetitions[static_cast<size_t>(watched_)][0];
+  mark.round = static_cast<int64_t>((static_cast<size_t>(actor(watched_).run) - one.first) /
+                                    runs_a_round(watched_));
+  for (size_t p = 0; p < actors_.size(); ++p) note_player(static_cast<int32_t>(p), mark);
+  note_transfers(mark);
+  note_posts(mark);
+  mark.results = all_results(results_);
+  mark.stretches = played_stretches_.size();
+  for (size_t i = marks_.size(); i-- > 0;) {
+    const Mark& before = marks_[i];
+    if (mark.round - before.round > ahead) break;
+    if (!repeats(before, mark)) continue;
+    leave_out(before, mark, ahead / (mark.round - before.round));
+    return;
+  }
+  if (marks_.size() == kMostMarks) marks_.erase(marks_.begin());
+  marks_.push_back(std::move(mark));
+}
+
+void Engine::note_player(int32_t p, Mark& mark) {
+  const Actor& a = actor(p);
+  Notes notes(mark);
+  const Repetition& one = play_.rounds->repetitions[static_cast<size_t>(p)][0];
+  notes.words(
+      {static_cast<int64_t>(a.state),
+       a.run - static_cast<int64_t>(one.first) - mark.round * static_cast<int64_t>(runs_a_round(p)),
+       a.at, a.text, a.outstanding, a.loud, a.issued,
+       (a.loading ? 1 : 0) + (a.links_see_compute ? 2 : 0)});
+  notes.moment(a.d);
+  mark.hosts.push_back((a.state == State::kStretch ? a.stretch.h : a.h) - mark.time);
+  if (a.state == State::kComputing) {
+    notes.moment(a.started);
+    notes.amount(a.left - (mark.time - a.updated) * a.rate);
+    notes.amount(a.rate);
+  }
+  if (a.state != State::kStretch) return;
+  const Stretch& stretch = a.stretch;
+  notes.words(
+      {static_cast<int64_t>(stretch.manner.index()), stretch.from, stretch.to, stretch.head});
+  notes.moment(stretch.d);
+  if (stretch.head < 0) return;
+  notes.moment(stretch.head_start);
+  const bool over = stretch.d <= mark.time;  // of its rest nobody asks then
+  notes.amount(over ? 0 : stretch.head_left - (mark.time - stretch.head_updated) * head_rate(p));
+}
+
+// A message that is over counts until its receiver knows of it.
+bool Engine::is_over(const Transfer& one) const {
+  if (one.phase != Phase::kDone) return false;
+  return one.item->kind == ItemKind::kIssue ||
+         static_cast<int32_t>(one.parts.size()) >= one.item->parties;
+}
+
+int64_t Engine::relative_micro_batch(const Transfer& one, int64_t round) const {
+  const Part& part = one.parts[0];
+  const Handle& handle = player(part.player).handles[static_cast<size_t>(part.item->handle)];
+  return handle.each_micro_batch ? one.micro_batch - round * play_.rounds->unit : one.micro_batch;
+}
+
+void Engine::note_transfers(Mark& mark) {
+  std::erase_if(open_, [this](int32_t t) { return is_over(transfer(t)); });
+  // Those that began at one time may have come in any order.
+  std::vector<std::array<int64_t, 4>> keys;
+  for (const int32_t t : open_) {
+    const Transfer& one = transfer(t);
+    const bool alone = one.item->match < 0;
+    keys.push_back({one.item->match, alone ? one.parts[0].player : 0,
+                    alone ? reinterpret_cast<intptr_t>(one.item) : 0, t});
+  }
+  std::ranges::sort(keys);
+  Notes notes(mark);
+  for (const auto& key : keys) {
+    const Transfer& one = transfer(static_cast<int32_t>(key[3]));
+    notes.item(one.item);
+    notes.words({static_cast<int64_t>(one.phase), relative_micro_batch(one, mark.round), one.heads,
+                 one.posted ? 1 : 0, one.last});
+    notes.moment(one.last < 0 ? mark.time : one.ready);
+    notes.moment(one.phase == Phase::kGathering ? mark.time : one.start);
+    notes.moment(one.phase == Phase::kDone ? one.end : mark.time);
+    if (one.phase == Phase::kTransfer) {
+      notes.amount(one.left - (mark.time - one.updated) * one.rate);
+      notes.amount(one.rate);
+    }
+    note_parts(one, mark);
+  }
+}
+
+void Engine::note_parts(const Transfer& one, Mark& mark) {
+  Notes notes(mark);
+  std::vector<const Part*> parts;
+  for (const Part& part : one.parts) parts.push_back(&part);
+  std::ranges::sort(parts, {}, &Part::player);
+  for (const Part* part : parts) {
+    notes.words({part->player, part->queued ? 1 : 0});
+    notes.item(part->item);
+    // Behind what it stood: that may count as exposed (expose()).
+    int32_t t = part->before;
+    while (t >= 0 && transfer(t).phase == Phase::kDone && transfer(t).end > actor(part->player).d) {
+      notes.moment(transfer(t).start);
+      notes.moment(transfer(t).end);
+      const Part* mine = part_of(part->player, t);
+      t = mine == nullptr ? -1 : mine->before;
+    }
+  }
+}
+
+// Receives that the host has still to post.
+void Engine::note_posts(Mark& mark) {
+  std::vector<std::pair<std::array<int64_t, 3>, double>> posts;
+  for (const Post& post : posts_) {
+    const Repetition& one = play_.rounds->repetitions[static_cast<size_t>(post.player)][0];
+    const int64_t run = post.run - static_cast<int64_t>(one.first) -
+                        mark.round * static_cast<int64_t>(runs_a_round(post.player));
+    posts.push_back({{post.player, run, post.item}, post.time});
+  }
+  std::ranges::sort(posts);
+  Notes notes(mark);
+  for (const auto& [key, time] : posts) {
+    notes.words({key[0], key[1], key[2]});
+    notes.moment(time);
+  }
+}
+
+bool Engine::repeats(const Mark& before, const Mark& now) const {
+  const double close = kSameTime * now.time;
+  if (before.words != now.words || !same(before.times, now.times, close)) return false;
+  for (size_t p = 0; p < actors_.size(); ++p) {
+    const double gained = before.hosts[p] - now.hosts[p];
+    if (std::abs(gained) <= close) continue;
+    if (gained < 0 || actors_[p].host_bound >= before.time) return false;
+  }
+  return true;
+}
+
+// What happened between the marks would happen so many times more.
+void Engine::leave_out(const Mark& before, const Mark& now, int64_t times) {
+  const auto factor = static_cast<double>(times);
+  left_out_s_ = (now.time - before.time) * factor;
+  for (size_t p = 0; p < actors_.size(); ++p) {
+    const double gained = before.hosts[p] - now.hosts[p];
+    if (gained <= kSameTime * now.time) continue;
+    actors_[p].h -= gained * factor;
+    actors_[p].stretch.h -= gained * factor;
+  }
+  size_t next = 0;
+  const auto more = [&](double& value) {
+    value += (now.results[next] - before.results[next]) * factor;
+    ++next;
+  };
+  for (PlayerResult& one : results_) {
+    for (double& spent : one.spent_s) more(spent);
+    for (double& busy : one.busy_s) more(busy);
+    for (Account& account : one.accounts) {
+      more(account.busy_s);
+      more(account.exposed_s);
+    }
+  }
+  for (size_t i = before.stretches; i < now.stretches; ++i) {
+    const PlayedStretch& one = played_stretches_[i];
+    std::vector<int64_t>& played = stretches_of(one.text, one.manner);
+    played[static_cast<size_t>(one.from)] += times;
+    played[static_cast<size_t>(one.to)] -= times;
+  }
+  shorter_ =
+      without_rounds(play_, *play_.rounds, times * (now.round - before.round) * play_.rounds->unit);
+  for (size_t p = 0; p < actors_.size(); ++p) schedules_[p] = &shorter_.schedules[p];
+  find_ends();
+  watched_ = -1;
+  marks_.clear();
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,36 @@
+// Rounds of a schedule: between warm-up and drain a pipeline's schedule repeats itself, the same
+// runs of blocks again with later micro-batches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tessera/simulate/engine.h"
+
+namespace tessera::engine {
+
+// A stretch of a schedule: from `first` on, run i + period is run i with `unit` later
+// micro-batches.
+struct Repetition {
+  size_t first = 0, period = 0, periods = 0;
+  int64_t unit = 1;
+  size_t runs() const { return period * periods; }
+  int64_t micro_batches() const { return static_cast<int64_t>(periods) * unit; }
+};
+
+// How many micro-batches may be left out of a play, and in which steps.
+struct Rounds {
+  int64_t micro_batches = 0;  // in rounds, at every player
+  int64_t unit = 1;           // of one round, or of as many as all players repeat after
+  std::vector<std::vector<Repetition>> repetitions;  // by player
+};
+// Null if some player's schedule does not repeat.
+std::shared_ptr<const Rounds> find_rounds(const Play& play);
+
+// The play with `left_out` micro-batches less, a multiple of Rounds::unit and at most
+// Rounds::micro_batches: rounds are taken out and later micro-batches renumbered.
+Timetable without_rounds(const Play& play, const Rounds& rounds, int64_t left_out);
+
+}  // namespace tessera::engine

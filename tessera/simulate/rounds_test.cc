@@ -1,0 +1,236 @@
+// Rounds that repeat within a play, counted, against the same rounds played.
+#include "tessera/simulate/rounds.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "tessera/plan/schedules/test_shapes.h"
+#include "tessera/simulate/test_plays.h"
+
+namespace tessera::engine {
+namespace {
+
+constexpr double kClose = 1e-9;  // of the step's time
+
+// The plays of a schedule, with times, collectives, rules and hosts drawn at random.
+class Drawn {
+ public:
+  Drawn(const std::string& schedule, uint32_t seed) : random_(seed), schedule_(schedule) {}
+
+  Play play() {
+    const int64_t places = 1 << between(0, 3);
+    const int64_t micro_batches = places * (chance(4) ? 2 : 64 / places);
+    const std::vector<PipelineShape> shapes =
+        schedules::shapes_of(schedule_, places, micro_batches);
+    if (shapes.empty()) return play();
+    const PipelineShape shape = shapes[static_cast<size_t>(between(0, int(shapes.size()) - 1))];
+    UnitCosts costs{.forward = time(),
+                    .backward = 2 * time(),
+                    .weight = time(),
+                    .message = pick({0.0, 0.05, 0.6, 3.0}),
+                    .scale = {}};
+    const bool uneven = chance(2);
+    for (int64_t s = 0; s < shape.stages(); ++s) costs.scale.push_back(uneven ? time() : 1);
+    Play out = SchedulePlay(make_schedule(schedule_, shape).value(), shape, costs).play();
+    out.rules.path = false;
+    out.rules.compact = !chance(4);
+    out.rules.nic_slowdown = pick({1.0, 1.03, 1.5});
+    out.rules.inner_slowdown = pick({1.0, 1.25});
+    out.rules.collective_slowdown = pick({1.0, 2.0});
+    out.rules.messages_block = chance(4);
+    host_ = pick({0.0, 0.0, 0.02, 0.2, 1.0});
+    rendezvous_ = chance(3);
+    messages_use_nics_ = chance(2);
+    for (Player& player : out.players) fill(player);
+    add_pools(out);
+    out.rounds = find_rounds(out);
+    return out;
+  }
+
+ private:
+  int between(int least, int most) { return std::uniform_int_distribution(least, most)(random_); }
+  bool chance(int of) { return between(1, of) == 1; }
+  double pick(std::vector<double> of) {
+    return of[static_cast<size_t>(between(0, static_cast<int>(of.size()) - 1))];
+  }
+  double time() { return 0.1 * between(5, 12) + 0.013 * between(0, 9); }
+
+  // Two accounts, messages and collectives. A block may get collectives of its own, something that
+  // only its first or last run does, and a wait for what its run before issued.
+  void fill(Player& player) {
+    player.accounts = 2;
+    ++player.streams;
+    for (Block& block : player.blocks) {
+      for (Item& item : block.items) {
+        item.host_s = host_ * pick({0.0, 0.5, 1.0});
+        item.launch_s = host_ > 0 ? 0.02 : 0;
+        if (item.kind == ItemKind::kCompute || item.kind == ItemKind::kWait) continue;
+        const bool message = item.kind != ItemKind::kIssue;
+        item.account = message ? 0 : 1;
+        item.rendezvous = rendezvous_;
+        (messages_use_nics_ ? item.use.nic : item.use.inner) = message ? 1 : 0.5;
+        item.latency_s = message ? 0.05 : 0;
+      }
+      if (chance(2)) add_collective(player, block);
+      if (chance(6)) add_once(block);
+    }
+    if (chance(4)) player.slower = 1.1;
+  }
+
+  void add_collective(Player& player, Block& block) {
+    Item item = issue(static_cast<int32_t>(player.handles.size()), time() / 2);
+    player.handles.push_back({true});
+    item.stream = player.streams - 1;
+    item.account = 1;
+    item.latency_s = pick({0.0, 0.1});
+    (chance(4) ? item.use.nic : item.use.inner) = 1;
+    const auto at = block.items.end() - std::min<int>(between(0, 3), int(block.items.size()));
+    Item until = wait(item.handle);
+    until.lag = chance(3) ? 1 : 0;
+    until.blocks_host = chance(4);
+    block.items.insert(at, item);
+    block.items.insert(until.lag > 0 ? block.items.begin() : block.items.end(), until);
+  }
+
+  void add_once(Block& block) {
+    Item item = compute(time());
+    item.when = chance(2) ? When::kFirst : When::kLast;
+    block.items.push_back(item);
+  }
+
+  // Players that take turns on the cores of a node.
+  void add_pools(Play& play) {
+    if (!chance(5)) return;
+    play.pools = {1};
+    for (Player& player : play.players) player.pool = player.rank < 2 ? 0 : -1;
+  }
+
+  std::mt19937 random_;
+  std::string schedule_;
+  double host_ = 0;
+  bool rendezvous_ = false, messages_use_nics_ = true;
+};
+
+void expect_equal(const Outcome& a, const Outcome& b) {
+  const double close = kClose * b.end_s;
+  EXPECT_NEAR(a.end_s, b.end_s, close);
+  for (size_t p = 0; p < a.players.size(); ++p) {
+    SCOPED_TRACE(testing::Message() << "player " << p);
+    const PlayerResult &x = a.players[p], &y = b.players[p];
+    EXPECT_NEAR(x.end_s, y.end_s, close);
+    for (size_t s = 0; s < kSpent; ++s) EXPECT_NEAR(x.spent_s[s], y.spent_s[s], close) << s;
+    for (size_t l = 0; l < kLanes; ++l) EXPECT_NEAR(x.busy_s[l], y.busy_s[l], close) << l;
+    for (size_t i = 0; i < x.accounts.size(); ++i) {
+      EXPECT_NEAR(x.accounts[i].busy_s, y.accounts[i].busy_s, close) << i;
+      EXPECT_NEAR(x.accounts[i].exposed_s, y.accounts[i].exposed_s, close) << i;
+    }
+  }
+}
+
+// Transfers that share links may make rounding errors grow from round to round: such plays have no
+// times to compare.
+bool grows(Play play, const Outcome& played) {
+  for (Player& player : play.players) {
+    for (Block& block : player.blocks) {
+      for (size_t i = 0; i < block.items.size(); ++i) {
+        block.items[i].work_s *= 1 + 1e-15 * static_cast<double>(i % 3);
+      }
+    }
+  }
+  return std::abs(run(play)->end_s - played.end_s) > 1e-12 * played.end_s;
+}
+
+class RoundsOf : public testing::TestWithParam<std::string> {};
+
+TEST_P(RoundsOf, CountedAsPlayed) {
+  int plays = 0, shorter = 0;
+  for (uint32_t seed = 1; seed <= 400; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Play play = Drawn(GetParam(), seed).play();
+    const auto counted = run(play);
+    play.rounds.reset();
+    const auto played = run(play);
+    ASSERT_EQ(counted.has_value(), played.has_value());
+    if (!played) continue;
+    if (grows(play, *played)) continue;
+    expect_equal(*counted, *played);
+    if (testing::Test::HasFailure()) return;
+    ++plays;
+    if (counted->played_events < played->played_events) ++shorter;
+  }
+  EXPECT_GE(plays, 250);
+  if (GetParam() == "1f1b" || GetParam() == "interleaved") {
+    EXPECT_GT(shorter, plays / 2);
+  }
+}
+
+Play even_play(int64_t micro_batches) {
+  const PipelineShape shape = schedules::chunks(4, 1, micro_batches);
+  const UnitCosts costs{.forward = 1, .backward = 2, .weight = 0, .message = 0.1, .scale = {}};
+  Play play = SchedulePlay(make_schedule("1f1b", shape).value(), shape, costs).play();
+  play.rules.path = false;
+  play.rounds = find_rounds(play);
+  return play;
+}
+
+// However many rounds there are, as many are played.
+TEST(Rounds, MoreOfThemAreNotMoreEvents) {
+  const Outcome few = *run(even_play(64)), many = *run(even_play(1024));
+  EXPECT_EQ(few.played_events, many.played_events);
+  Play whole = even_play(1024);
+  whole.rounds.reset();
+  EXPECT_NEAR(many.end_s, run(whole)->end_s, 1e-9 * many.end_s);
+}
+
+TEST(Rounds, AllArePlayedWhereEachIsWanted) {
+  const Play play = even_play(64);
+  const Outcome counted = *run(play);
+  Play whole = play;
+  whole.rounds.reset();
+  EXPECT_LT(counted.played_events, run(whole)->played_events / 2);
+  const auto expect_all = [](Play asked) {
+    const Outcome here = *run(asked);
+    asked.rounds.reset();
+    EXPECT_EQ(here.played_events, run(asked)->played_events);
+  };
+  for (const int what : {0, 1, 2}) {
+    Play asked = play;
+    asked.rules.path = what == 0;
+    asked.rules.events = what == 1;
+    asked.rules.jitter = what == 2 ? 0.01 : 0;
+    expect_all(asked);
+  }
+}
+
+// Host and device each at a speed of its own: the host is ahead by more from round to round, and
+// what comes behind the rounds finds it as far ahead as if all had been played.
+TEST(Rounds, AHostThatGetsAheadIsAheadBehindThem) {
+  Play play;
+  play.micro_batches = 64;
+  play.rules.path = false;
+  Player player = one_block(0, {compute(1), compute(1)}, 0);
+  for (Item& item : player.blocks[0].items) item.host_s = 0.1;
+  Block last;
+  last.items.assign(400, compute(0.5));
+  for (Item& item : last.items) item.host_s = 1;
+  player.blocks.push_back(last);
+  player.schedule.clear();
+  for (int64_t m = 0; m < 64; ++m) player.schedule.push_back({0, m});
+  player.schedule.push_back({1, 0});
+  play.players.push_back(player);
+  play.rules.compact = false;
+  play.rounds = find_rounds(play);
+  const Outcome counted = *run(play);
+  play.rounds.reset();
+  const Outcome played = *run(play);
+  EXPECT_LT(counted.played_events, played.played_events - 100);
+  EXPECT_NEAR(counted.end_s, 64 * 0.2 + 400 + 0.5, 1e-9);  // the host is waited for in the end
+  expect_equal(counted, played);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, RoundsOf, testing::ValuesIn(schedule_names()));
+
+}  // namespace
+}  // namespace tessera::engine
