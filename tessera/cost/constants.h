@@ -55,6 +55,7 @@ struct DeviceConstants {
   double memory = .8;   // share of the memory rate of a large element-wise kernel
   double vector = .5;   // share of the fp32 peak for arithmetic outside matrix products
   double grouped = .6;  // products of experts over one product of the same size
+  double scan = .15;    // chunked scans: share of the 16-bit peak in their small products
   std::string_view source;
 };
 const DeviceConstants& device_constants(Generation generation);
@@ -78,6 +79,8 @@ inline constexpr double kImplicitProduct = .90;
 // Rate of 3 x 3 convolutions in fp32 by Winograd's transform over a direct one: 2.25 times fewer
 // multiplications (Lavin and Gray, 2016, section 4), less what the transforms take (start value).
 inline constexpr double kWinograd = 1.5;
+// Kernels of a chunked scan (ssd_combined.py of mamba_ssm).
+inline constexpr int kScanKernels = 5, kScanKernelsBackward = 14;
 // Rows and columns of the score tiles that fused attention skips or computes whole.
 inline constexpr double kAttentionTile = 128;
 // Fused attention loses on short rows and small heads: keys / (keys + this), and

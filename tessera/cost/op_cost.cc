@@ -245,6 +245,19 @@ struct OpCosts::Impl {
     cost.uncertainty = class_constants(WorkClass::kAttention).uncertainty + .05;
   }
 
+  // Several kernels one after the other, some bound by their small products, some by the memory of
+  // the states between them: the sum, not the maximum.
+  void price_scan(const OpWork& work, double occupied, OpCost& cost) const {
+    const auto units = static_cast<double>(device.units);
+    const double rate = peak(plain_arithmetic(work.dtype)).second * constants->scan;
+    const double free = units / std::max(1.0, units - occupied);
+    const double bytes = work.bytes_read + work.bytes_written;
+    cost.kernels = work.op == "state_scan" ? kScanKernels : kScanKernelsBackward;
+    cost.kernel_s = work.flops / rate * free + bytes / memory_rate(WorkClass::kScan);
+    cost.source = CostSource::kCurve;
+    cost.uncertainty = class_constants(WorkClass::kScan).uncertainty;
+  }
+
   // Passes over memory that the style makes of one over the operands.
   double passes(const OpWork& work) const {
     switch (work.kind) {
@@ -319,6 +332,8 @@ struct OpCosts::Impl {
       price_unfused_attention(work, occupied, cost);
     } else if (work.kind == WorkClass::kAttention) {
       price_fused_attention(work, occupied, cost);
+    } else if (work.kind == WorkClass::kScan) {
+      price_scan(work, occupied, cost);
     } else {
       price_memory(work, cost);
     }

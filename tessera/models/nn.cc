@@ -53,7 +53,7 @@ TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
   std::vector<TensorId> operands = {
       x, g.parameter(child(name, "weight"), weight_dims, options.weight, input.dtype)};
   if (options.bias) {
-    operands.push_back(g.parameter(child(name, "bias"), out, {Init::Kind::kZeros}, input.dtype));
+    operands.push_back(g.parameter(child(name, "bias"), out, options.bias_values, input.dtype));
     spec += ", " + dim_names(out);
   }
   return g.op1(name, "einsum", operands, {{"spec", spec + " -> " + dim_names(y_dims)}});

@@ -21,7 +21,8 @@ int64_t size_of(const GraphBuilder& g, TensorId tensor,
 
 struct LinearOptions {
   Init weight;
-  bool bias = true;  // made of zeros
+  bool bias = true;
+  Init bias_values = {Init::Kind::kZeros};
 };
 // y = x W + b: contracts the dims `in` of x with the weight [in.., out..]; y has the other dims of
 // x, then `out`.
