@@ -348,7 +348,7 @@ TEST(OpCosts, every_class_has_a_positive_time_source_and_uncertainty) {
     std::vector<OpWork> works = {product(512, 512, 512), attention(1, 512, 8, true, false)};
     for (const WorkClass kind :
          {WorkClass::kElementwise, WorkClass::kNorm, WorkClass::kLoss, WorkClass::kLookup,
-          WorkClass::kRouting, WorkClass::kOptimizer, WorkClass::kMove}) {
+          WorkClass::kRouting, WorkClass::kOptimizer, WorkClass::kMove, WorkClass::kScan}) {
       works.push_back(passes_over(kind, 1e6, 1, 1));
     }
     for (const OpWork& work : works) {
