@@ -372,6 +372,14 @@ static bool prepares_parameters(const Graph& graph, const Op& op) {
   return gradient(op.inputs[0]) || gradient(op.outputs[0]);
 }
 
+// "blocks.3....": blocks of other names (heads that predict tokens further ahead) are kept in 16
+// bits by recipes that narrow the others (keep_mtp_spec_in_bf16 of Megatron-Bridge).
+static bool in_numbered_block(std::string_view path) {
+  constexpr std::string_view kBlocks = "blocks.";
+  return path.starts_with(kBlocks) && path.size() > kBlocks.size() && path[kBlocks.size()] >= '0' &&
+         path[kBlocks.size()] <= '9';
+}
+
 OpWork work_of(const Graph& graph, const Program& program, const Compute& compute, bool families) {
   const Op& op = graph.op(compute.op);
   const KindRule& rule = rule_of(op.kind);
@@ -382,7 +390,7 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
   work.dtype = arithmetic_of(program, compute);
   work.backward = op.phase == Phase::kBackward;
   work.update = op.phase == Phase::kUpdate || prepares_parameters(graph, op);
-  work.block = op.path.starts_with("blocks.");
+  work.block = in_numbered_block(op.path);
   count_bytes(program, compute, rule.bytes, work);
   if (families) work.family = family_of(graph, program, compute);
   if (work.kind == WorkClass::kAttention) {

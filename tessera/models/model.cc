@@ -84,6 +84,19 @@ Samples samples_of(const BertConfig& config) {
   return samples;
 }
 
+Samples samples_of(const NemotronHConfig& config) {
+  const int64_t row = config.seq + 1 + config.mtp;
+  Samples samples = {config.seq, config.vocab, row, {}};
+  if (config.mtp == 0) return samples;
+  samples.inputs = {{"tokens", config.vocab, "tokens", row, 0},
+                    {"targets", config.vocab, "tokens", row, 1}};
+  for (int64_t depth = 1; depth <= config.mtp; ++depth) {
+    samples.inputs.push_back(
+        {fmt::format("targets_{}", depth), config.vocab, "tokens", row, 1 + depth});
+  }
+  return samples;
+}
+
 // The decoder goes on where the source ends.
 Samples samples_of(const T5Config& config) {
   const int64_t row = config.source + config.seq;

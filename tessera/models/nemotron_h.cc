@@ -61,6 +61,27 @@ class Builder {
   }
   const std::vector<TensorId>& losses() const { return losses_; }
 
+  // The stream that predicts a token further than `x` does, from the embedding of the one between.
+  TensorId further(TensorId x, TensorId embedding, size_t depth) {
+    for (size_t i = 0; i < config_.mtp_pattern.size(); ++i) {
+      g_.push(fmt::format("blocks.mtp_{}_{}", depth, i));
+      if (i == 0) {
+        const std::vector<Dim> hidden = {{"hidden_out", config_.hidden}};
+        const TensorId state = rms_norm(g_, "state_norm", x, config_.eps),
+                       token = rms_norm(g_, "token_norm", embedding, config_.eps);
+        const TensorId sum = g_.op1("sum", "add",
+                                    {linear(g_, "state", state, {"hidden"}, hidden, options_.in),
+                                     linear(g_, "token", token, {"hidden"}, hidden, options_.in)});
+        x = g_.op1("joined", "rename", {sum},
+                   {{"from", std::string("hidden_out")}, {"to", std::string("hidden")}});
+      }
+      x = block(x, config_.mtp_pattern[i]);
+      g_.pop();
+    }
+    return x;
+  }
+  void add_loss(TensorId loss) { losses_.push_back(loss); }
+
  private:
   int64_t group_size() const { return config_.ssm_heads / config_.ssm_groups; }
 
@@ -132,17 +153,22 @@ class Builder {
 };
 
 bool has(const NemotronHConfig& config, char letter) {
-  return config.pattern.find(letter) != std::string::npos;
+  return config.pattern.find(letter) != std::string::npos ||
+         (config.mtp > 0 && config.mtp_pattern.find(letter) != std::string::npos);
+}
+
+Status check_letters(std::string_view key, const std::string& pattern) {
+  const size_t wrong = pattern.find_first_not_of(kLetters);
+  if (wrong == std::string::npos) return {};
+  return model_error(
+      kFamily, fmt::format("{}={} must be letters M (state space), * (attention), - (MLP) and E "
+                           "(experts), found '{}'",
+                           key, pattern, pattern.substr(wrong, 1)));
 }
 
 Status check_pattern(NemotronHConfig& config) {
-  const size_t wrong = config.pattern.find_first_not_of(kLetters);
-  if (wrong != std::string::npos || config.pattern.empty()) {
-    return model_error(
-        kFamily, fmt::format("pattern={} must be letters M (state space), * (attention), - (MLP) "
-                             "and E (experts), found '{}'",
-                             config.pattern, config.pattern.substr(wrong, 1)));
-  }
+  TESSERA_TRY_VOID(check_letters("pattern", config.pattern));
+  TESSERA_TRY_VOID(check_letters("mtp_pattern", config.mtp_pattern));
   const std::string once = config.pattern;
   if (config.layers == 0) config.layers = static_cast<int64_t>(once.size());
   while (static_cast<int64_t>(config.pattern.size()) < config.layers) config.pattern += once;
@@ -183,6 +209,9 @@ std::vector<ModelKey> model_keys(NemotronHConfig& config) {
       {"latent", &config.latent, "width of tokens at the experts; 0: hidden", {}, {}, 0},
       {"balance", &config.balance, "coefficient of the load balance loss; 0: none"},
       {"z_loss", &config.z_loss, "coefficient of the router's z-loss; 0: none"},
+      {"mtp", &config.mtp, "tokens further ahead that are predicted too; 0: none", {}, {}, 0},
+      {"mtp_pattern", &config.mtp_pattern, "blocks of each of them"},
+      {"mtp_loss", &config.mtp_loss, "weight of the mean of their losses"},
       {"tied", &config.tied, "1: the head uses the token embedding"},
       {"eps", &config.eps, "epsilon of the RMS norms"},
       {"dtype", &config.dtype, "of parameters and activations"},
@@ -221,13 +250,34 @@ Result<Graph> build_nemotron_h(const NemotronHConfig& config, int64_t batch) {
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
+  // The token after each position, the one after it, ...; embedded before the blocks, so that what
+  // reads them stands behind the last block, and in its stage.
+  std::vector<TensorId> next = {targets}, embeddings;
+  for (int64_t depth = 0; depth < config.mtp && g.ok(); ++depth) {
+    embeddings.push_back(
+        g.op1(fmt::format("embed.mtp_{}", depth), "embedding", {next.back(), table}));
+    next.push_back(
+        g.input(fmt::format("targets_{}", depth + 1), {{"batch", batch}, seq}, DType::kInt64));
+  }
   for (size_t layer = 0; layer < config.pattern.size() && g.ok(); ++layer) {
     g.push(fmt::format("blocks.{}", layer));
     x = builder.block(x, config.pattern[layer]);
     g.pop();
   }
+  std::vector<TensorId> streams = {x};
+  for (size_t depth = 0; depth < embeddings.size() && g.ok(); ++depth)
+    streams.push_back(builder.further(streams.back(), embeddings[depth], depth));
   x = rms_norm(g, "final.ln", x, config.eps);
   cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);
+  const TensorId head = config.tied ? table : g.graph().find_tensor("head.weight");
+  for (size_t i = 1; i < streams.size() && g.ok(); ++i) {
+    const std::string name = fmt::format("mtp_{}", i - 1), loss = "loss." + name;
+    const TensorId last = rms_norm(g, "final." + name, streams[i], config.eps);
+    const TensorId logits = output_head(g, last, head, true, vocab, {}, "head." + name);
+    const TensorId mean = cross_entropy_sum(g, loss, logits, next[i], batch * config.seq);
+    const double weight = config.mtp_loss / static_cast<double>(config.mtp);
+    builder.add_loss(g.op1(loss + ".weighted", "scale", {mean}, {{"factor", weight}}));
+  }
   add_losses(g, builder.losses());
   return g.finish();
 }

@@ -9,6 +9,12 @@
 //   -  ln_1, mlp.{up,act,down,residual}, squared ReLU
 //   E  ln_1, moe.* as of mixtral without gates: squared ReLU
 //
+// With `mtp`, tokens further ahead are predicted too (DeepSeek-V3, section 2.2): after the last
+// block, for each of so many depths, a product of the stream and the embedding of the next token
+// (both normed; blocks.mtp_<depth>_0.{state_norm,token_norm,state,token,joined}), blocks as
+// `mtp_pattern` says, blocks.mtp_<depth>_<i>, norm, head and loss of their own: final.mtp_<depth>,
+// head.mtp_<depth> (the head's weight), loss.mtp_<depth>.
+//
 // In a state space block the dim heads counts the groups that share B and C, the dim group the
 // heads of each, as key and query heads in attention.
 #pragma once
@@ -36,6 +42,9 @@ struct NemotronHConfig {
   double capacity_factor = 1.25;
   int64_t shared_ffn = 0, latent = 0;
   double balance = 0.01, z_loss = 0;
+  int64_t mtp = 0;  // depths of multi-token prediction
+  std::string mtp_pattern = "*E";
+  double mtp_loss = 0.1;  // weight of their losses' mean
   bool tied = false;
   double eps = 1e-5;
   DType dtype = DType::kFloat32;

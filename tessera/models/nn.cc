@@ -137,7 +137,7 @@ void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, 
 }
 
 TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, const Dim& vocab,
-                     Init init) {
+                     Init init, std::string_view name) {
   if (!g.ok()) return {};
   const Tensor input = g.tensor(x);
   const Dim hidden = input.dims.back();
@@ -145,7 +145,7 @@ TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, con
   const std::string spec =
       fmt::format("{0}+, {1} {2} -> {3} {1}", dim_names(input.dims), vocab.name, hidden.name,
                   dim_names({input.dims.begin(), input.dims.end() - 1}));
-  return g.op1("head", "einsum", {x, table}, {{"spec", spec}});
+  return g.op1(name, "einsum", {x, table}, {{"spec", spec}});
 }
 
 TensorId feed_forward(GraphBuilder& g, std::string_view scope, TensorId x,

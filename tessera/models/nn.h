@@ -78,10 +78,10 @@ TensorId feed_forward(GraphBuilder& g, std::string_view scope, TensorId x,
 TensorId pre_norm_block(GraphBuilder& g, TensorId x, double eps, const AttentionOptions& heads,
                         const MlpOptions& mlp);
 
-// Logits, op `head`: x times a table [vocab, hidden], which is `table` (the token embedding) if
+// Logits, op `name`: x times a table [vocab, hidden], which is `table` (the token embedding) if
 // tied, else a parameter `head.weight` of its own.
 TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, const Dim& vocab,
-                     Init init);
+                     Init init, std::string_view name = "head");
 
 // An image [batch, height, width, channels] cut into squares of `patch` pixels, each through one
 // linear layer, ops `embed.squares` and `embed.patch`: [batch, rows, columns, hidden].

@@ -20,7 +20,7 @@ void say(Run& run, std::string text) { run.reasons.push_back(std::move(text)); }
 
 // Experts of a mixture lie over replicas: ep divides them.
 void fit_experts(Run& run) {
-  if (run.model.form != Form::kMixture) return;
+  if (!has_experts(run.model)) return;
   if (run.cp > 1) {
     say(run, fmt::format("cp = {} as replicas of sequences of {}: routing is by sequence", run.cp,
                          run.seq / run.cp));
@@ -98,6 +98,19 @@ std::string mixture_keys(const Run& run) {
   return spec;
 }
 
+std::string hybrid_keys(const Run& run) {
+  const Architecture& m = run.model;
+  std::string spec = llama_keys(run, "nemotron_h") +
+                     fmt::format(",pattern={},ssm_heads={},ssm_head_dim={},ssm_groups={},state={}",
+                                 m.pattern, m.ssm_heads, kStateHeadDim, kStateGroups, kState);
+  if (m.mtp > 0) spec += fmt::format(",mtp={}", m.mtp);
+  if (m.experts == 0) return spec;
+  spec += fmt::format(",experts={},top_k={},capacity_factor=1", m.experts, m.top_k);
+  if (m.shared_ffn > 0) spec += fmt::format(",shared_ffn={}", m.shared_ffn);
+  if (m.latent > 0) spec += fmt::format(",latent={}", m.latent);
+  return spec;
+}
+
 Result<std::string> model_spec(const Run& run) {
   const Architecture& m = run.model;
   const std::string dropout =
@@ -110,6 +123,7 @@ Result<std::string> model_spec(const Run& run) {
     }
     case Form::kLlama: return llama_keys(run, "llama");
     case Form::kMixture: return mixture_keys(run);
+    case Form::kHybrid: return hybrid_keys(run);
     case Form::kBert: return base_keys(run, "bert");
     case Form::kT5: return base_keys(run, "t5") + fmt::format(",source={}", run.seq);
     case Form::kVit:
@@ -129,7 +143,7 @@ Result<std::string> model_spec(const Run& run) {
 // ---- plan
 
 std::string recipe_call(const Run& run) {
-  const bool mixture = run.model.form == Form::kMixture;
+  const bool mixture = has_experts(run.model);
   std::string call = mixture ? fmt::format("expert_parallel(ep={},dp={}", run.ep, run.dp / run.ep)
                              : fmt::format("megatron(dp={}", run.dp);
   const auto add = [&call](std::string_view key, int64_t value, int64_t otherwise) {
@@ -150,9 +164,9 @@ std::string recipe_call(const Run& run) {
 
 std::vector<std::string> replica_axes(const Run& run) {
   std::vector<std::string> axes;
-  const int64_t dp = run.model.form == Form::kMixture ? run.dp / run.ep : run.dp;
+  const int64_t dp = has_experts(run.model) ? run.dp / run.ep : run.dp;
   if (dp > 1) axes.emplace_back("dp");
-  if (run.model.form == Form::kMixture && run.ep > 1) axes.emplace_back("ep");
+  if (has_experts(run.model) && run.ep > 1) axes.emplace_back("ep");
   if (run.cp > 1) axes.emplace_back("cp");
   return axes;
 }

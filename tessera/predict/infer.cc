@@ -135,7 +135,7 @@ void choose_degrees(Run& run, const Row& row) {
 
 // Experts of a mixture over replicas where the row is silent: the fewest with which it fits.
 void choose_experts(Run& run, const Row& row) {
-  if (row.ep || run.model.form != Form::kMixture || fits(run)) return;
+  if (row.ep || !has_experts(run.model) || fits(run)) return;
   const int64_t before = run.ep;
   while (!fits(run) && run.dp % (2 * run.ep) == 0 && run.model.experts % (2 * run.ep) == 0) {
     run.ep *= 2;
@@ -183,7 +183,7 @@ Status set_degrees(Run& run, const Row& row) {
   }
   if (run.zero > 3)
     return invalid_input(fmt::format("expected zero from 0 to 3, found {}", run.zero));
-  run.ep = run.model.form == Form::kMixture ? row.ep.value_or(1) : 1;
+  run.ep = has_experts(run.model) ? row.ep.value_or(1) : 1;
   if (!row.tp || !row.pp) {
     choose_degrees(run, row);
     run.reasons.push_back(fmt::format("tp = {}, pp = {}: the smallest that fit", run.tp, run.pp));
@@ -273,7 +273,7 @@ int64_t usual_batch(const Run& run, bool microbatch_known) {
 void set_chunks(Run& run, const Row& row) {
   run.vpp = run.pp > 1 ? row.vpp.value_or(1) : 1;
   if (row.vpp || run.pp == 1 || !run.framework.interleaved) return;
-  if (run.model.form == Form::kMixture || run.micro_batches % run.pp != 0) return;
+  if (has_experts(run.model) || run.micro_batches % run.pp != 0) return;
   for (const int64_t blocks : {2, 1, 3, 4}) {
     // Even chunks, but for the first and the last, which may have one block less.
     const int64_t of_round = run.pp * blocks, missing = -run.model.layers % of_round;
@@ -355,8 +355,7 @@ double estimated_bytes(const Run& run) {
   double bytes = local * a_parameter[static_cast<size_t>(run.zero)] + 2e9;
   const double tokens = real(run.microbatch) * real(run.seq) / real(run.cp);
   const double width = real(m.hidden), tp = real(run.tp);
-  const double inner =
-      m.form == Form::kMixture ? real(m.ffn * m.top_k + m.shared_ffn) : real(m.ffn);
+  const double inner = has_experts(m) ? real(m.ffn * m.top_k + m.shared_ffn) : real(m.ffn);
   const double split = shards_sequence(run) ? tp : 1;
   double kept = run.recompute == Recompute::kFull
                     ? 2 * width / split
@@ -378,7 +377,7 @@ std::optional<Lighter> lighter(const Row& row, const Run& run) {
     out.row.microbatch = run.microbatch / 2;
     out.change = fmt::format("micro-batch {}", run.microbatch / 2);
   } else if (row.recompute.empty() && run.framework.recompute_as_stated &&
-             run.model.form != Form::kMixture && run.recompute < most_recompute(run)) {
+             !has_experts(run.model) && run.recompute < most_recompute(run)) {
     out.row.recompute = recompute_name(more(run.recompute));
     out.change = fmt::format("recompute {}", out.row.recompute);
   } else {
