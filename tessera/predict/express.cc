@@ -155,7 +155,9 @@ std::string recipe_call(const Run& run) {
   add("zero", run.zero, 0);
   add("micro_batches", run.micro_batches, 1);
   if (run.vpp > 1) call += fmt::format(",schedule=interleaved,chunks={}", run.vpp);
-  if (run.recompute != Recompute::kNone) {
+  // (Of hybrids, add_details() says what is computed again.)
+  const bool by_recipe = run.model.form != Form::kHybrid || run.recompute == Recompute::kFull;
+  if (run.recompute != Recompute::kNone && by_recipe) {
     call += fmt::format(",recompute={}", recompute_name(run.recompute));
   }
   if (run.tp > 1 && shards_sequence(run)) call += ",sequence_shard=true";
@@ -206,6 +208,24 @@ int64_t block_bytes(const Run& run) {
   return static_cast<int64_t>(weights * (run.arithmetic == Arithmetic::kFp32 ? 4 : 2));
 }
 
+// The kernels of state space blocks make convolution and gate again whatever a run asks for
+// (mamba_split_conv1d_scan_combined of mamba_ssm). Selective: norms, attention and activations, as
+// Megatron-Core's modules layernorm, core_attn, moe_act; experts: its module moe.
+void recompute_hybrid(Plan& plan, const Run& run) {
+  const auto again = [&plan](std::string tensors, bool yes = true) {
+    StoreEntry entry = store(std::move(tensors));
+    entry.recompute = yes;
+    plan.stores.push_back(std::move(entry));
+  };
+  if (run.model.ssm_heads > 0)
+    again("blocks.*.ssm.{x_conv,x_act,b_conv,b_act,c_conv,c_act,gate,gated,join,norm}");
+  if (run.recompute == Recompute::kNone) return;
+  again("blocks.*.{ln_1,attn.core,mlp.act,moe.act,moe.shared.act}");
+  if (run.recompute == Recompute::kSelective) return;
+  again("blocks.*.moe");
+  again("blocks.*.moe.residual", false);
+}
+
 // What the recipes do not say.
 void add_details(Plan& plan, const Run& run) {
   set_precision(plan, run);
@@ -237,6 +257,8 @@ void add_details(Plan& plan, const Run& run) {
     gradients.over.emplace();
     plan.stores.push_back(std::move(gradients));
   }
+  if (run.model.form == Form::kHybrid && run.recompute != Recompute::kFull)
+    recompute_hybrid(plan, run);
   const bool gated = run.model.form == Form::kLlama || run.model.form == Form::kMixture;
   if (gated && run.framework.fused_gating && run.recompute != Recompute::kFull) {
     StoreEntry activation = store("blocks.*.{mlp,moe}.act");

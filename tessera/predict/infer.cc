@@ -213,11 +213,25 @@ Status set_degrees(Run& run, const Row& row) {
 
 // Frameworks that interleave come with selective recomputation and published runs of them keep to
 // it: full is not what a silent row means, even where the estimate of memory is too high.
+// Of hybrids, recipes also compute whole mixtures of experts again.
+bool knows_experts(const Run& run) {
+  return run.model.form == Form::kHybrid && has_experts(run.model);
+}
 Recompute most_recompute(const Run& run) {
-  return run.framework.interleaved ? Recompute::kSelective : Recompute::kFull;
+  if (!run.framework.interleaved) return Recompute::kFull;
+  return knows_experts(run) ? Recompute::kExperts : Recompute::kSelective;
 }
 
-Recompute more(Recompute what) { return static_cast<Recompute>(static_cast<int>(what) + 1); }
+// The next stronger.
+Recompute more(const Run& run) {
+  switch (run.recompute) {
+    case Recompute::kNone: return Recompute::kSelective;
+    case Recompute::kSelective: return knows_experts(run) ? Recompute::kExperts : Recompute::kFull;
+    case Recompute::kExperts:
+    case Recompute::kFull: break;
+  }
+  return Recompute::kFull;
+}
 
 void set_recompute(Run& run, const Row& row) {
   const std::string text = run.framework.recompute_as_stated
@@ -225,13 +239,15 @@ void set_recompute(Run& run, const Row& row) {
                                : std::string(recompute_name(run.framework.recompute));
   if (text.starts_with("none") || text == "no" || text == "false" || text == "0") {
     run.recompute = Recompute::kNone;
+  } else if (text == "experts" && knows_experts(run)) {
+    run.recompute = Recompute::kExperts;
   } else if (text.starts_with("selective")) {
     run.recompute = Recompute::kSelective;
   } else if (!text.empty()) {
     run.recompute = Recompute::kFull;
   } else {
     run.recompute = run.framework.recompute;
-    while (run.recompute < most_recompute(run) && !fits(run)) run.recompute = more(run.recompute);
+    while (run.recompute < most_recompute(run) && !fits(run)) run.recompute = more(run);
     run.reasons.push_back(fmt::format("recompute {} ({})", recompute_name(run.recompute),
                                       run.recompute == run.framework.recompute
                                           ? "usual of " + run.framework.name
@@ -345,7 +361,66 @@ bool shards_sequence(const Run& run) {
          (run.framework.sequence_shard_selective && run.recompute == Recompute::kSelective);
 }
 
+namespace {
+
+// Bytes of activations in 16 bits that a token of a hybrid leaves for the backward pass, all
+// blocks: inputs and outputs of norms and products, what goes to and comes from the experts. The
+// kernels of state space blocks make convolution and gate again.
+double kept_by_hybrid(const Run& run) {
+  const Architecture& m = run.model;
+  const auto real = [](int64_t value) { return static_cast<double>(value); };
+  const bool again = run.recompute != Recompute::kNone;
+  const double stream = (again ? 2 : 4) * real(m.hidden),
+               values = real(m.ssm_heads * kStateHeadDim);
+  const double queries = real(m.heads * m.head_dim), keys = real(m.kv_heads * m.head_dim);
+  const double inner = real(m.latent > 0 ? m.latent : m.hidden);
+  const double made = again ? 2 : 4;  // a product and its activation, or the product alone
+  const auto block = [&](char letter) {
+    switch (letter) {
+      case 'M': return stream + 6 * values + 4 * real(kStateGroups * kState);
+      case '*': return stream + (again ? 2 : 4) * queries + 4 * keys;
+      case 'E':
+        if (run.recompute == Recompute::kExperts) return 2 * real(m.hidden);
+        return stream + real(m.top_k) * (4 * inner + made * real(m.ffn)) +
+               made * real(m.shared_ffn) + (m.latent > 0 ? 4 * inner : 0);
+      default: return stream + made * real(m.ffn);
+    }
+  };
+  if (run.recompute == Recompute::kFull) return 2 * real(m.hidden * m.layers);
+  double kept = real(m.mtp) * (block('*') + block('E') + 8 * real(m.hidden));
+  for (int64_t i = 0; i < m.layers; ++i)
+    kept += block(m.pattern[static_cast<size_t>(i) % m.pattern.size()]);
+  return kept;
+}
+
+// Experts are sharded over the replicas of each alone.
+double hybrid_bytes(const Run& run) {
+  const Architecture& m = run.model;
+  const auto real = [](int64_t value) { return static_cast<double>(value); };
+  const double gradient = run.framework.narrow_bf16_gradients ? 2 : 4;
+  const auto states = [&](double replicas) {
+    switch (run.zero) {
+      case 0: return kStateBytes;
+      case 1: return 2 + gradient + 12 / replicas;
+      case 2: return 2 + (12 + gradient) / replicas;
+      default: return (14 + gradient) / replicas;
+    }
+  };
+  Architecture none = m;
+  none.experts = none.top_k = 0;
+  const double dense = parameter_count(none), experts = parameter_count(m) - dense;
+  const double here = real(run.pp * run.tp), replicas = real(run.dp * run.cp), ep = real(run.ep);
+  const double tokens = real(run.microbatch * run.seq) / real(run.cp * run.tp);
+  const double in_flight = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
+  return 2e9 + dense / here * states(replicas) + experts / (here * ep) * states(replicas / ep) +
+         tokens * (kept_by_hybrid(run) / real(run.pp) * in_flight +
+                   8 * real(m.vocab * (1 + m.mtp)) / real(run.pp));
+}
+
+}  // namespace
+
 double estimated_bytes(const Run& run) {
+  if (run.model.form == Form::kHybrid) return hybrid_bytes(run);
   const Architecture& m = run.model;
   const auto real = [](int64_t value) { return static_cast<double>(value); };
   const double local = local_parameters(run);
@@ -378,7 +453,7 @@ std::optional<Lighter> lighter(const Row& row, const Run& run) {
     out.change = fmt::format("micro-batch {}", run.microbatch / 2);
   } else if (row.recompute.empty() && run.framework.recompute_as_stated &&
              !has_experts(run.model) && run.recompute < most_recompute(run)) {
-    out.row.recompute = recompute_name(more(run.recompute));
+    out.row.recompute = recompute_name(more(run));
     out.change = fmt::format("recompute {}", out.row.recompute);
   } else {
     return std::nullopt;
