@@ -100,8 +100,10 @@ struct OpCosts::Impl {
     const std::string_view wanted = style.matmul_arithmetic;
     const bool narrow = wanted == "fp8" || wanted == "fp4";
     // Linear layers of blocks: a batch means products of activations, unless it counts experts.
+    // Those of experts gain nothing from fp4 over fp8: sizes are small, and every operand is
+    // transformed and scaled in kernels of its own (TransformerEngine, issue 2281).
     if (narrow && dtype_bytes(work.dtype) == 2 && work.block && (work.batch == 1 || work.grouped))
-      return wanted;
+      return work.grouped ? "fp8" : wanted;
     return wanted == "tf32" && plain == "fp32" ? wanted : plain;
   }
 
@@ -252,8 +254,10 @@ struct OpCosts::Impl {
     const double rate = peak(plain_arithmetic(work.dtype)).second * constants->scan;
     const double free = units / std::max(1.0, units - occupied);
     const double bytes = work.bytes_read + work.bytes_written;
-    cost.kernels = work.op == "state_scan" ? kScanKernels : kScanKernelsBackward;
-    cost.kernel_s = work.flops / rate * free + bytes / memory_rate(WorkClass::kScan);
+    const bool forward = work.op == "state_scan";
+    cost.kernels = forward ? kScanKernels : kScanKernelsBackward;
+    cost.kernel_s = (forward ? 1 : kScanBackward) *
+                    (work.flops / rate * free + bytes / memory_rate(WorkClass::kScan));
     cost.source = CostSource::kCurve;
     cost.uncertainty = class_constants(WorkClass::kScan).uncertainty;
   }
