@@ -414,7 +414,7 @@ double hybrid_bytes(const Run& run) {
   const double in_flight = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
   return 2e9 + dense / here * states(replicas) + experts / (here * ep) * states(replicas / ep) +
          tokens * (kept_by_hybrid(run) / real(run.pp) * in_flight +
-                   real(m.vocab * (8 + 6 * m.mtp)) / real(run.pp));
+                   real(m.vocab * (8 + 4 * m.mtp)) / real(run.pp));
 }
 
 }  // namespace
