@@ -2,10 +2,13 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-slow demo bench accuracy calibrate format lint planning clean
+.PHONY: help setup build test test-slow demo bench accuracy accuracy-check calibrate format lint planning clean
+
+predict_published = build/tessera accuracy data/published-throughput.csv --threads 2 \
+  --reality $(lastword $(sort $(wildcard docs/results/*-reality.json)))
 
 help: ## this text
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 23
 
 setup: ## install what is missing: Debian packages, and libtorch into .venv
 	@scripts/setup
@@ -27,7 +30,10 @@ bench: build ## the benchmarks
 	@scripts/bench
 
 accuracy: build ## predict the published runs and write docs/accuracy.md
-	@build/tessera accuracy data/published-throughput.csv --threads 2 -o docs/accuracy.md
+	@$(predict_published) -o docs/accuracy.md
+
+accuracy-check: build ## predict the published runs and compare with docs/accuracy.md
+	@$(predict_published) --check docs/accuracy.md
 
 calibrate: build ## fit the constants of predictions to the published runs, also without each source (half an hour)
 	@scripts/calibrate build/tessera data/published-throughput.csv --threads 2 \

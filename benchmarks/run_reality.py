@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Predicted against measured steps on this machine: writes docs/results/<date>-reality.md and .json.
+"""Predicted against measured steps on this machine: writes docs/results/<date>-reality.md and .json, of which
+`make accuracy` puts the latest on docs/accuracy.md.
 
     benchmarks/run_reality.py                    measures the machine (tessera profile), then 31 (model, plan) pairs
     benchmarks/run_reality.py --profile FILE     with a profile that was measured before
@@ -190,7 +191,7 @@ def row(pair):
             f"{pair.bytes / 2**20:.2f} | {pair.memory / 2**20:.1f} | {'yes' if pair.exact() else '**no**'} |")
 
 
-def page(session, pairs, failed, found, date, command, rounds):
+def page(about, pairs, failed, found, date, command, rounds):
     lines = [f"# Predicted and measured steps, {date}", "",
              f"`{command}`: `tessera profile`, then `tessera simulate --cluster local:RANKS` beside `tessera train` of the "
              f"same model and plan. {rounds} rounds over all pairs; a run gives the median of its steps (the first two left "
@@ -207,7 +208,7 @@ def page(session, pairs, failed, found, date, command, rounds):
     if failed:
         lines += ["## Not measured", *[f"- {pair.model}, `{pair.plan}`: {pair.error}" for pair in failed], ""]
     lines += ["## Models", *[f"- {name}: `{model}`, batch {batch}" for name, (model, batch) in MODELS.items()], "",
-              "## Machine", *[f"- {key}: {value}" for key, value in machine(session).items()], ""]
+              "## Machine", *[f"- {key}: {value}" for key, value in about.items()], ""]
     return "\n".join(lines)
 
 
@@ -242,12 +243,15 @@ def main():
             sys.exit("run_reality.py: no pair could be measured")
         found = scores(measured)
         command = shlex.join(["benchmarks/run_reality.py", *sys.argv[1:]])
-        text = page(session, measured, failed, found, args.date, command, rounds)
+        about = machine(session)
+        text = page(about, measured, failed, found, args.date, command, rounds)
     out = ROOT / args.out
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{args.date}-reality.md").write_text(text)
     (out / f"{args.date}-reality.json").write_text(json.dumps(
-        {"scores": found, "pairs": [dataclasses.asdict(pair) for pair in pairs]}, indent=1) + "\n")
+        {"date": args.date, "command": command, "machine": about,
+         "models": {name: f"{model}, batch {batch}" for name, (model, batch) in MODELS.items()},
+         "pairs": [dataclasses.asdict(pair) for pair in pairs]}, indent=1) + "\n")
     print(text)
     return 0 if not failed and found["exact"] == found["pairs"] else 1
 

@@ -12,7 +12,7 @@ namespace tessera::cli {
 namespace {
 
 struct AccuracyOptions {
-  std::string rows, constants, out, check, each;
+  std::string rows, constants, reality, out, check, each;
   int threads = 1;
   bool json = false;
 };
@@ -37,8 +37,13 @@ Result<int> run_accuracy(const AccuracyOptions& options) {
   TESSERA_TRY(const std::string text, read_file(options.rows));
   TESSERA_TRY(const CsvTable table, parse_csv(text, options.rows));
   TESSERA_TRY(const Constants constants, load_constants(options.constants));
-  TESSERA_TRY(const Accuracy accuracy,
-              measure_accuracy(table, options.rows, constants, options.threads));
+  std::optional<Reality> reality;  // read first: a fault in it is told before rows are priced
+  if (!options.reality.empty()) {
+    TESSERA_TRY(const std::string measured, read_file(options.reality));
+    TESSERA_TRY(reality, parse_reality(measured, options.reality));
+  }
+  TESSERA_TRY(Accuracy accuracy, measure_accuracy(table, options.rows, constants, options.threads));
+  accuracy.reality = std::move(reality);
   const std::string page = accuracy_markdown(accuracy);
   if (!options.check.empty()) TESSERA_TRY_VOID(check_page(options.check, page));
   if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, page));
@@ -57,6 +62,9 @@ void add_accuracy(CLI::App& app, Action& action) {
   command->add_option("ROWS.csv", options->rows, "Runs with their results")->required();
   command->add_option("--constants", options->constants,
                       "Constants, also without each source (docs/reference/predict.md)");
+  command->add_option("--reality", options->reality,
+                      "Steps measured on a machine (benchmarks/run_reality.py writes the file): a "
+                      "section of the page");
   command->add_option("-o,--out", options->out, "Write the page to this file");
   command->add_option("--check", options->check,
                       "Exit with 1 if this file is not the page, and say where");
@@ -67,7 +75,9 @@ void add_accuracy(CLI::App& app, Action& action) {
   command->add_flag("--json", options->json, "Print all scores as JSON");
   command->footer(
       "Example:\n"
-      "  tessera accuracy data/published-throughput.csv -o docs/accuracy.md\n");
+      "  tessera accuracy data/published-throughput.csv --reality "
+      "docs/results/2026-11-22-reality.json "
+      "-o docs/accuracy.md\n");
   command->callback([options, &action] { action = [options] { return run_accuracy(*options); }; });
 }
 

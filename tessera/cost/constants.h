@@ -55,7 +55,9 @@ struct DeviceConstants {
   double memory = .8;   // share of the memory rate of a large element-wise kernel
   double vector = .5;   // share of the fp32 peak for arithmetic outside matrix products
   double grouped = .6;  // products of experts over one product of the same size
-  double scan = .15;    // chunked scans: share of the 16-bit peak in their small products
+  // The same in fp8 and fp4: weights are cast each micro-batch, tokens expert by expert.
+  double grouped_narrow = .5;
+  double scan = .15;  // chunked scans: share of the 16-bit peak in their small products
   std::string_view source;
 };
 const DeviceConstants& device_constants(Generation generation);

@@ -166,7 +166,9 @@ struct OpCosts::Impl {
   void price_matmul(const OpWork& work, double occupied, OpCost& cost) const {
     const std::string_view arithmetic = matmul_arithmetic(work);
     const double bytes = work.bytes_read + work.bytes_written;
-    double scale = style.matmul_efficiency * (work.grouped ? constants->grouped : 1);
+    const bool narrow = arithmetic == "fp8" || arithmetic == "fp4";
+    double scale = style.matmul_efficiency;
+    if (work.grouped) scale *= narrow ? constants->grouped_narrow : constants->grouped;
     if (!style.pads_products) scale *= std::min(aligned_share(work.n), aligned_share(work.k));
     const auto element = static_cast<double>(dtype_bytes(work.dtype));
     const bool convolution = work.kind == WorkClass::kConvolution;
@@ -181,7 +183,6 @@ struct OpCosts::Impl {
     cost.unit_fraction = part.unit_fraction;
     cost.source = part.source;
     cost.uncertainty = part.uncertainty + (work.grouped ? .2 : convolution ? .1 : 0);
-    const bool narrow = arithmetic == "fp8" || arithmetic == "fp4";
     if (!narrow || peak(arithmetic).first != arithmetic) return;
     // The activation operand is cast: read in 16 bits, written in 8. Weights are cast once a step.
     const double cast = style.cast_bytes * work.batch * work.m * work.k;

@@ -257,6 +257,7 @@ std::string accuracy_markdown(const Accuracy& accuracy) {
   for (const auto& [reason, count] : accuracy.refused) {
     out += fmt::format("| {} | {} |\n", count, reason);
   }
+  if (accuracy.reality) out += "\n" + reality_markdown(*accuracy.reality);
   return out;
 }
 

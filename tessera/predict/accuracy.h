@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/base/result.h"
 #include "tessera/predict/constants.h"
 #include "tessera/predict/csv.h"
+#include "tessera/predict/reality.h"
 #include "tessera/predict/scores.h"
 
 namespace tessera {
@@ -21,6 +23,7 @@ struct Accuracy {
   std::vector<ScoredRow> efficiency, efficiency_held_out, reference;  // baselines
   int64_t held_out_sources = 0;                        // that have constants of their own
   int64_t out_of_memory = 0, out_of_memory_found = 0;  // reported; of them predicted
+  std::optional<Reality> reality;                      // steps measured on a machine
 };
 
 // Errors: those of read_rows and read_measured.

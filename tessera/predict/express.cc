@@ -194,9 +194,7 @@ void set_precision(Plan& plan, const Run& run) {
   if (run.arithmetic == Arithmetic::kFp32) return;
   const DType compute = run.arithmetic == Arithmetic::kFp16 ? DType::kFloat16 : DType::kBFloat16;
   plan.precision.compute = compute;
-  const bool narrow = compute == DType::kFloat16 ? run.framework.narrow_gradients
-                                                 : run.framework.narrow_bf16_gradients;
-  plan.precision.gradient = narrow ? compute : DType::kFloat32;
+  plan.precision.gradient = narrow_gradients(run) ? compute : DType::kFloat32;
   plan.precision.state = DType::kFloat32;
 }
 

@@ -21,7 +21,7 @@ namespace {
 struct FrameworkRow {
   std::string_view name, like, style, options;
 };
-constexpr std::array<FrameworkRow, 22> kFrameworks = {{
+constexpr std::array<FrameworkRow, 23> kFrameworks = {{
     // Megatron-LM until 2021 and Megatron-DeepSpeed: everything is computed again, softmax over
     // written scores, dropout as published, gradients reduced in one piece behind the backward
     // pass (buckets of 1 TiB).
@@ -42,10 +42,14 @@ constexpr std::array<FrameworkRow, 22> kFrameworks = {{
     {"megatron-core-tuned", "megatron-core", "megatron-core,activation_overlap=0.5", ""},
     // Half of it is gone: attention and MLP side by side share a gathering.
     {"megascale", "megatron-core", "megatron-core,activation_overlap=0.75", ""},
-    {"nemo", "megatron-core", "nemo", "narrow_gradients=true narrow_bf16_gradients=true"},
+    // NeMo of 2024: each product casts its own operand.
+    {"nemo", "megatron-core", "nemo,cast_bytes=3",
+     "narrow_gradients=true narrow_bf16_gradients=true"},
+    // Tuned recipes: products and what tensor parallelism moves for them in rings of pieces.
+    {"nemo-recipes", "nemo", "nemo,activation_overlap=0.75", ""},
     // NeMo-Megatron of 2022: before fused attention.
     {"nemo-megatron", "megatron-core", "megatron-core,fused_attention=false", ""},
-    {"megatron-bridge", "nemo", "nemo", ""},
+    {"megatron-bridge", "nemo-recipes", "nemo,activation_overlap=0.75", ""},
     {"mlperf", "nemo", "nemo", ""},
     // Megatron-Core's sharded parameters: blocks in one piece.
     {"megatron-fsdp", "nemo", "nemo", "whole_blocks=true"},
@@ -124,7 +128,7 @@ constexpr std::array<Source, 41> kSources = {{
     {"mlperf", "mlperf"},
     {"launcher", "nemo-megatron"},
     {"nemo", "nemo"},
-    {"dgx cloud", "nemo", "maxtext"},
+    {"dgx cloud", "nemo-recipes", "maxtext"},
     {"transformer engine", "nemo"},
     {"(megatron-lm)", "megatron-core"},
     {"megascale", "megascale"},

@@ -361,6 +361,11 @@ bool shards_sequence(const Run& run) {
          (run.framework.sequence_shard_selective && run.recompute == Recompute::kSelective);
 }
 
+bool narrow_gradients(const Run& run) {
+  return run.arithmetic == Arithmetic::kFp16 ? run.framework.narrow_gradients
+                                             : run.framework.narrow_bf16_gradients;
+}
+
 namespace {
 
 // Bytes of activations in 16 bits that a token of a hybrid leaves for the backward pass, all
@@ -397,7 +402,7 @@ double kept_by_hybrid(const Run& run) {
 double hybrid_bytes(const Run& run) {
   const Architecture& m = run.model;
   const auto real = [](int64_t value) { return static_cast<double>(value); };
-  const double gradient = run.framework.narrow_bf16_gradients ? 2 : 4;
+  const double gradient = narrow_gradients(run) ? 2 : 4;
   const auto states = [&](double replicas) {
     switch (run.zero) {
       case 0: return kStateBytes;
@@ -425,24 +430,41 @@ double estimated_bytes(const Run& run) {
   const auto real = [](int64_t value) { return static_cast<double>(value); };
   const double local = local_parameters(run);
   const double shards = real(run.dp * run.cp);
-  const std::array<double, 4> a_parameter = {kStateBytes, 6 + 12 / shards, 2 + 16 / shards,
-                                             kStateBytes / shards};
+  const double gradient = narrow_gradients(run) ? 2 : 4, states = kStateBytes - 6;
+  const std::array<double, 4> a_parameter = {2 + gradient + states, 2 + gradient + states / shards,
+                                             2 + (gradient + states) / shards,
+                                             (2 + gradient + states) / shards};
   double bytes = local * a_parameter[static_cast<size_t>(run.zero)] + 2e9;
   const double tokens = real(run.microbatch) * real(run.seq) / real(run.cp);
   const double width = real(m.hidden), tp = real(run.tp);
   const double inner = has_experts(m) ? real(m.ffn * m.top_k + m.shared_ffn) : real(m.ffn);
   const double split = shards_sequence(run) ? tp : 1;
-  double kept = run.recompute == Recompute::kFull
-                    ? 2 * width / split
-                    : 12 * width / split + (8 * width + 6 * inner) / tp;
+  // Of a block, in 16 bits: inputs and outputs of both norms; q, k, v and what attention gives;
+  // the MLP before and behind its activation. Selective recompute keeps neither what norms nor what
+  // attention give.
+  const bool full = run.recompute == Recompute::kFull, all = run.recompute == Recompute::kNone;
+  const double of_head =
+      real(m.head_dim > 0 ? m.head_dim : m.hidden / std::max<int64_t>(m.heads, 1));
+  const double queries = of_head * real(m.heads),
+               keys = of_head * real(m.kv_heads > 0 ? m.kv_heads : m.heads);
+  const bool gated = m.form == Form::kLlama || m.form == Form::kMixture;
+  const double of_inner =
+      2 + (gated ? 2 : 0) + (all && !(gated && run.framework.fused_gating) ? 2 : 0);
+  double kept = full ? 2 * width / split
+                     : (all ? 8 : 4) * width / split +
+                           ((all ? 4 : 2) * queries + 4 * keys + of_inner * inner) / tp;
   // Scores that unfused attention keeps.
   if (const auto style = parse_style(run.framework.style);
       run.recompute == Recompute::kNone && style && !style->fused_attention)
     kept += style->attention_saved_bytes * real(m.heads) * real(run.seq) / tp;
-  const double in_flight = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
+  // Micro-batches in flight on the first stage; of chunks further ones (cost-model.md section 6.2).
+  double in_flight = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
+  if (run.vpp > 1) in_flight *= 1 + real(run.pp - 1) / real(run.pp * run.vpp);
   const double layers = real(m.layers) / real(run.pp) * in_flight;
-  bytes += tokens * (kept * layers + 20 * width / split + 8 * inner / tp);
-  if (run.pp == 1) bytes += tokens * 8 * real(m.vocab) / tp;
+  // What a block needs while it runs, or the logits with their gradient: one after the other.
+  const double block = 20 * width / split + 8 * inner / tp;
+  const double logits = run.pp == 1 ? 8 * real(m.vocab) / tp : 0;
+  bytes += tokens * (kept * layers + std::max(block, logits));
   return bytes;
 }
 
