@@ -180,6 +180,19 @@ TEST(OpWork, a_convolution_is_its_implicit_product) {
   expect("op.dw", 16, 72, 150);
 }
 
+// Blocks without a number, as heads that predict tokens further ahead are, stay in 16 bits where
+// those with one are narrowed.
+TEST(OpWork, only_numbered_blocks_are_blocks) {
+  GraphBuilder g("paths");
+  const auto x = g.input("x", {{"a", 2}, {"b", 3}}, DType::kBFloat16);
+  for (const char* path : {"blocks.3.up", "blocks.mtp_0_1.up", "blocks", "head"})
+    g.op1(path, "relu", {x});
+  const Graph& graph = g.graph();
+  std::string marks;
+  for (const Op& op : graph.ops()) marks += work_of(graph, Program(), whole(op)).block ? '1' : '0';
+  EXPECT_EQ(marks, "1000");
+}
+
 // Tokens, heads that share B and C, heads of each, head_dim, state.
 struct ScanSizes {
   int64_t tokens, groups, group, head_dim, state, chunk;

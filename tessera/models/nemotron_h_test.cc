@@ -70,7 +70,31 @@ TEST(NemotronH, BlocksAreWhatTheirLettersSay) {
   EXPECT_EQ(describe(gain.dims), "[heads=2, width=4]");
 }
 
+TEST(NemotronH, PredictsFurtherTokensFromTheStreamAndTheTokenBetween) {
+  const Model model = model_of(std::string(kSmall) + ",mtp=2");
+  const Graph& graph = model.graph;
+  const auto made_of = [&](const char* tensor, size_t input) {
+    return graph.tensor(graph.op(graph.tensor(graph.find_tensor(tensor)).producer).inputs[input])
+        .name;
+  };
+  EXPECT_EQ(made_of("embed.mtp_0", 0), "targets");
+  EXPECT_EQ(made_of("embed.mtp_1", 0), "targets_1");
+  EXPECT_EQ(made_of("loss.mtp_1.cross_entropy.lse", 1), "targets_2");
+  EXPECT_EQ(made_of("blocks.mtp_0_0.state_norm.y", 0), "blocks.3.moe.residual");
+  EXPECT_EQ(made_of("blocks.mtp_1_0.state_norm.y", 0), "blocks.mtp_0_1.moe.residual");
+  EXPECT_EQ(made_of("head.mtp_1", 1), "head.weight");
+  // Two mixtures, one of them in the trunk; loss.mean and two losses of further tokens.
+  EXPECT_EQ(graph.op(graph.tensor(graph.loss).producer).inputs.size(), 6U);
+  EXPECT_EQ(model.text, 4 + 1 + 2);
+  const InputRule& last = model.inputs.back();
+  EXPECT_EQ(last.input, "targets_2");
+  EXPECT_EQ(last.shift, 3);
+}
+
 TEST(NemotronH, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(error_of("nemotron_h:mtp_pattern=*e"),
+            "model 'nemotron_h': mtp_pattern=*e must be letters M (state space), * (attention), - "
+            "(MLP) and E (experts), found 'e'");
   EXPECT_EQ(
       error_of("nemotron_h:pattern=MX"),
       "model 'nemotron_h': pattern=MX must be letters M (state space), * (attention), - (MLP) "

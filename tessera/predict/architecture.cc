@@ -50,7 +50,8 @@ double attention_parameters(const Architecture& m) {
   return through(queries, m.q_rank) + through(2 * keys, m.kv_rank) + queries * hidden;
 }
 
-// Of a hybrid, with so many experts of each block.
+// Of a hybrid, with so many experts of each block; as published, without heads that predict tokens
+// further ahead.
 double count_hybrid(const Architecture& m, double experts) {
   const auto real = [](int64_t value) { return static_cast<double>(value); };
   const double hidden = real(m.hidden), inner = m.latent > 0 ? real(m.latent) : hidden;
@@ -69,7 +70,7 @@ double count_hybrid(const Architecture& m, double experts) {
   double total = real(m.vocab) * hidden * (m.tied ? 1 : 2);
   for (int64_t i = 0; i < m.layers; ++i)
     total += block(m.pattern[static_cast<size_t>(i) % m.pattern.size()]);
-  return total + real(m.mtp) * (2 * hidden * hidden + block('*') + block('E'));
+  return total;
 }
 
 double count(const Architecture& m, double experts) {

@@ -18,17 +18,18 @@ void say(Run& run, std::string text) { run.reasons.push_back(std::move(text)); }
 
 // ---- what no recipe takes
 
-// Experts of a mixture lie over replicas: ep divides them.
+// Sequences of mixtures and hybrids are whole. Experts lie over replicas: ep divides them.
 void fit_experts(Run& run) {
-  if (!has_experts(run.model)) return;
+  if (!has_experts(run.model) && run.model.form != Form::kHybrid) return;
   if (run.cp > 1) {
-    say(run, fmt::format("cp = {} as replicas of sequences of {}: routing is by sequence", run.cp,
-                         run.seq / run.cp));
+    say(run, fmt::format("cp = {} as replicas of sequences of {}: {} is by sequence", run.cp,
+                         run.seq / run.cp, has_experts(run.model) ? "routing" : "the scan"));
     run.seq /= run.cp;
     run.dp *= run.cp;
     run.global_batch *= run.cp;
     run.cp = 1;
   }
+  if (!has_experts(run.model)) return;
   int64_t ep = std::min({run.ep, run.dp, run.model.experts});
   while (run.dp % ep != 0) --ep;
   if (ep == run.ep) return;

@@ -109,9 +109,9 @@ constexpr const char* kHybrid =
     "nemotron_h:pattern=M-M*ME,hidden=16,heads=4,kv_heads=2,seq=12,vocab=32,ffn=24,ssm_heads=8,"
     "ssm_head_dim=4,ssm_groups=4,state=6,chunk=5,experts=4,expert_ffn=12,shared_ffn=8,latent=8";
 
-Result<VerifyReport> verify(const std::string& plan) {
+Result<VerifyReport> verify(const std::string& plan, const std::string& model = kHybrid) {
   VerifyConfig config;
-  config.model = kHybrid;
+  config.model = model;
   config.plan = plan;
   config.batch = 4;
   return verify_plan(config);
@@ -124,6 +124,16 @@ TEST(NemotronH, EqualsTheSerialRunUnderRecipes) {
         "megatron(pp=2,dp=2,micro_batches=2,recompute=selective)",
         "megatron(pp=2,micro_batches=4,recompute=full)", "expert_parallel(ep=2,tp=2)"}) {
     const auto report = verify(plan);
+    ASSERT_TRUE(report) << plan << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << plan << ": " << report->why;
+  }
+}
+
+// The embeddings of the tokens between come from the first stage.
+TEST(NemotronH, EqualsTheSerialRunWithFurtherTokensPredicted) {
+  for (const char* plan : {"tensor_parallel(2)", "megatron(pp=2,dp=2,micro_batches=2)",
+                           "expert_parallel(ep=2,tp=2)"}) {
+    const auto report = verify(plan, std::string(kHybrid) + ",mtp=2");
     ASSERT_TRUE(report) << plan << ": " << report.error().message;
     EXPECT_TRUE(report->ok) << plan << ": " << report->why;
   }
