@@ -72,7 +72,7 @@ InputGradients differentiate_scan(GraphBuilder& builder, const Op& op, const Out
                                   const std::vector<bool>&) {
   std::vector<TensorId> inputs = {dy[0]};
   inputs.insert(inputs.end(), op.inputs.begin(), op.inputs.end());
-  return builder.op(op.path + ".grad", "state_scan_grad", inputs, op.attributes);
+  return builder.op(op.path + ".backward", "state_scan_grad", inputs, op.attributes);
 }
 
 // (dy, x, dt, A, B, C, D; chunk) -> (dx, ddt, dA, dB, dC, dD); the states are computed again.
@@ -154,7 +154,7 @@ Result<Inferred> infer_causal_conv(const Operands& x) {
 
 InputGradients differentiate_causal_conv(GraphBuilder& builder, const Op& op,
                                          const OutputGradients& dy, const std::vector<bool>&) {
-  return builder.op(op.path + ".grad", "causal_conv_grad", {dy[0], op.inputs[0], op.inputs[1]});
+  return builder.op(op.path + ".backward", "causal_conv_grad", {dy[0], op.inputs[0], op.inputs[1]});
 }
 
 // (dy, x, w) -> (dx, dw, db)
