@@ -57,6 +57,7 @@ struct DeviceConstants {
   double grouped = .6;  // products of experts over one product of the same size
   // The same in fp8 and fp4: weights are cast each micro-batch, tokens expert by expert.
   double grouped_narrow = .5;
+  double scan = .15;  // chunked scans: share of the 16-bit peak in their small products
   std::string_view source;
 };
 const DeviceConstants& device_constants(Generation generation);
@@ -80,6 +81,11 @@ inline constexpr double kImplicitProduct = .90;
 // Rate of 3 x 3 convolutions in fp32 by Winograd's transform over a direct one: 2.25 times fewer
 // multiplications (Lavin and Gray, 2016, section 4), less what the transforms take (start value).
 inline constexpr double kWinograd = 1.5;
+// Kernels of a chunked scan (ssd_combined.py of mamba_ssm). Those of the backward pass take so many
+// times what their flops and bytes say at the rates of the forward ones: fitted, one number for all
+// generations, to the published steps of Nemotron 3 Nano and Super in fp8.
+inline constexpr int kScanKernels = 5, kScanKernelsBackward = 14;
+inline constexpr double kScanBackward = 2;
 // Rows and columns of the score tiles that fused attention skips or computes whole.
 inline constexpr double kAttentionTile = 128;
 // Fused attention loses on short rows and small heads: keys / (keys + this), and

@@ -27,15 +27,14 @@ std::string matmul_table() {
 std::string device_table() {
   std::string text =
       "| generation | tail (us) | attention forward / backward | memory | vector | experts, narrow "
-      "| "
-      "source "
-      "|\n|---|---|---|---|---|---|---|\n";
+      "| scans | source "
+      "|\n|---|---|---|---|---|---|---|---|\n";
   for (const DeviceConstants& row : all_device_constants()) {
-    text +=
-        fmt::format("| {} | {:g} | {:.2f} / {:.2f} | {:.2f} | {:.2f} | {:.2f} / {:.2f} | {} |\n",
-                    generation_name(row.generation), row.tail_s * 1e6, row.attention_forward,
-                    row.attention_backward, row.memory, row.vector, row.grouped, row.grouped_narrow,
-                    row.source);
+    text += fmt::format(
+        "| {} | {:g} | {:.2f} / {:.2f} | {:.2f} | {:.2f} | {:.2f} / {:.2f} | {:g} | {} |\n",
+        generation_name(row.generation), row.tail_s * 1e6, row.attention_forward,
+        row.attention_backward, row.memory, row.vector, row.grouped, row.grouped_narrow, row.scan,
+        row.source);
   }
   return text;
 }

@@ -100,8 +100,10 @@ struct OpCosts::Impl {
     const std::string_view wanted = style.matmul_arithmetic;
     const bool narrow = wanted == "fp8" || wanted == "fp4";
     // Linear layers of blocks: a batch means products of activations, unless it counts experts.
+    // Those of experts gain nothing from fp4 over fp8: sizes are small, and every operand is
+    // transformed and scaled in kernels of its own (TransformerEngine, issue 2281).
     if (narrow && dtype_bytes(work.dtype) == 2 && work.block && (work.batch == 1 || work.grouped))
-      return wanted;
+      return work.grouped ? "fp8" : wanted;
     return wanted == "tf32" && plain == "fp32" ? wanted : plain;
   }
 
@@ -246,6 +248,21 @@ struct OpCosts::Impl {
     cost.uncertainty = class_constants(WorkClass::kAttention).uncertainty + .05;
   }
 
+  // Several kernels one after the other, some bound by their small products, some by the memory of
+  // the states between them: the sum, not the maximum.
+  void price_scan(const OpWork& work, double occupied, OpCost& cost) const {
+    const auto units = static_cast<double>(device.units);
+    const double rate = peak(plain_arithmetic(work.dtype)).second * constants->scan;
+    const double free = units / std::max(1.0, units - occupied);
+    const double bytes = work.bytes_read + work.bytes_written;
+    const bool forward = work.op == "state_scan";
+    cost.kernels = forward ? kScanKernels : kScanKernelsBackward;
+    cost.kernel_s = (forward ? 1 : kScanBackward) *
+                    (work.flops / rate * free + bytes / memory_rate(WorkClass::kScan));
+    cost.source = CostSource::kCurve;
+    cost.uncertainty = class_constants(WorkClass::kScan).uncertainty;
+  }
+
   // Passes over memory that the style makes of one over the operands.
   double passes(const OpWork& work) const {
     switch (work.kind) {
@@ -320,6 +337,8 @@ struct OpCosts::Impl {
       price_unfused_attention(work, occupied, cost);
     } else if (work.kind == WorkClass::kAttention) {
       price_fused_attention(work, occupied, cost);
+    } else if (work.kind == WorkClass::kScan) {
+      price_scan(work, occupied, cost);
     } else {
       price_memory(work, cost);
     }

@@ -20,6 +20,7 @@ enum class WorkClass : uint8_t {
   kMatmul,       // batch x (m, n, k)
   kConvolution,  // the same sizes, of the product that a convolution is (implicit GEMM)
   kAttention,    // fused core, forward or backward
+  kScan,         // scan of a state space block in chunks, forward or backward
   kElementwise,  // passes over memory: activations, sums, dropout, casts
   kNorm,         // layer norm, RMS norm, softmax: rows
   kLoss,         // softmax cross entropy over the vocabulary

@@ -212,6 +212,18 @@ TEST(OpCosts, narrow_arithmetic_where_style_and_device_have_it) {
   EXPECT_GT(OpCosts(a100(), Style(), nullptr).cost(wide).kernel_s / tf32.cost(wide).kernel_s, 5);
 }
 
+TEST(OpCosts, products_of_experts_gain_nothing_from_fp4) {
+  Device device = h100();
+  device.generation = Generation::kBlackwell;
+  device.peak = {{"fp32", 75e12}, {"bf16", 2250e12}, {"fp8", 4500e12}, {"fp4", 9000e12}};
+  const OpCosts fp8(device, *parse_style("tessera,matmul_arithmetic=fp8"), nullptr);
+  const OpCosts fp4(device, *parse_style("tessera,matmul_arithmetic=fp4"), nullptr);
+  OpWork work = product(8192, 8192, 8192);
+  EXPECT_LT(fp4.cost(work).kernel_s, 0.9 * fp8.cost(work).kernel_s);
+  work.grouped = true;
+  EXPECT_EQ(fp4.cost(work).kernel_s, fp8.cost(work).kernel_s);
+}
+
 TEST(OpCosts, fused_causal_attention_does_half_and_the_diagonal) {
   const OpCosts costs(a100(), Style(), nullptr);
   const double full = costs.cost(attention(4, 2048, 32, false, false)).kernel_s;
@@ -348,7 +360,7 @@ TEST(OpCosts, every_class_has_a_positive_time_source_and_uncertainty) {
     std::vector<OpWork> works = {product(512, 512, 512), attention(1, 512, 8, true, false)};
     for (const WorkClass kind :
          {WorkClass::kElementwise, WorkClass::kNorm, WorkClass::kLoss, WorkClass::kLookup,
-          WorkClass::kRouting, WorkClass::kOptimizer, WorkClass::kMove}) {
+          WorkClass::kRouting, WorkClass::kOptimizer, WorkClass::kMove, WorkClass::kScan}) {
       works.push_back(passes_over(kind, 1e6, 1, 1));
     }
     for (const OpWork& work : works) {

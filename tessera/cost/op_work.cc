@@ -46,6 +46,8 @@ constexpr std::array kRules = {
     KindRule{"batch_norm_grad", WorkClass::kNorm, Bytes::kTwice},
     KindRule{"broadcast_to", WorkClass::kMove},
     KindRule{"cast", WorkClass::kElementwise},
+    KindRule{"causal_conv", WorkClass::kElementwise},
+    KindRule{"causal_conv_grad", WorkClass::kElementwise},
     KindRule{"causal_mask", WorkClass::kElementwise},
     KindRule{"clip_coefficient", WorkClass::kOptimizer},
     KindRule{"concat", WorkClass::kMove},
@@ -91,6 +93,8 @@ constexpr std::array kRules = {
     KindRule{"reduce_max", WorkClass::kElementwise},
     KindRule{"reduce_sum", WorkClass::kElementwise},
     KindRule{"relu", WorkClass::kElementwise},
+    KindRule{"relu2", WorkClass::kElementwise},
+    KindRule{"relu2_grad", WorkClass::kElementwise},
     KindRule{"relu_grad", WorkClass::kElementwise},
     KindRule{"rename", WorkClass::kMove, Bytes::kOperands, true},
     KindRule{"reorder", WorkClass::kMove},
@@ -115,6 +119,9 @@ constexpr std::array kRules = {
     KindRule{"softmax_apply", WorkClass::kElementwise},
     KindRule{"softmax_grad", WorkClass::kNorm},
     KindRule{"softmax_grad_apply", WorkClass::kElementwise},
+    KindRule{"softplus", WorkClass::kElementwise},
+    KindRule{"state_scan", WorkClass::kScan},
+    KindRule{"state_scan_grad", WorkClass::kScan},
     KindRule{"stop_gradient", WorkClass::kMove, Bytes::kOperands, true},
     KindRule{"sub", WorkClass::kElementwise},
     KindRule{"sum_squares", WorkClass::kOptimizer},
@@ -294,6 +301,33 @@ void measure_attention(const Op& op, const Compute& compute, OpWork& work) {
                work.visible;
 }
 
+// ---- scans
+// Arrays that the kernels of a chunked scan move, in order (ssd_combined.py of mamba_ssm; e bytes
+// an element, 4 of what is float32). Forward: running sums; states of chunks; states handed on;
+// scores of pairs; values. Backward: the first four again, gradients of states, those handed back,
+// dx, dB, dC, gradients of scores, dB and dC from them, of the decays, of the sums. Heads that
+// share B and C find scores and keys in the cache.
+void measure_scan(const Op& op, const Compute& compute, OpWork& work) {
+  const auto size = [&](std::string_view name) {
+    return extent(compute, op.annotation.find(name));
+  };
+  const double tokens = size("batch") * size("seq"), heads = size("heads") * size("group"),
+               keys = size("heads"), head_dim = size("head_dim"), state = size("state");
+  const double chunk = std::min(static_cast<double>(op.integer("chunk")), size("seq"));
+  const auto e = static_cast<double>(dtype_bytes(work.dtype));
+  const bool forward = op.kind == "state_scan";
+  const double states = head_dim * state / std::max(chunk, 1.0);  // elements a token and head
+  const double a_head = forward ? 3 * e * head_dim + (8 + 2 * e) * states + e + 24
+                                : 11 * e * head_dim + (16 + 6 * e) * states + e + 60;
+  const double a_key = forward ? 4 * e * state + 8 * chunk : (9 * e + 24) * state + 24 * chunk;
+  const double moved = tokens * (heads * a_head + keys * a_key);
+  const double operands = work.bytes_read + work.bytes_written;
+  if (operands <= 0) return;
+  const double written = work.bytes_written / operands;
+  work.bytes_read = std::max(work.bytes_read, moved * (1 - written));
+  work.bytes_written = std::max(work.bytes_written, moved * written);
+}
+
 // The op's flops spread evenly over its iteration space.
 double share_of_flops(const Op& op, const Compute& compute) {
   double share = 1;
@@ -311,6 +345,7 @@ std::string_view work_class_name(WorkClass work) {
     case WorkClass::kMatmul: return "matmul";
     case WorkClass::kConvolution: return "convolution";
     case WorkClass::kAttention: return "attention";
+    case WorkClass::kScan: return "scan";
     case WorkClass::kElementwise: return "elementwise";
     case WorkClass::kNorm: return "norm";
     case WorkClass::kLoss: return "loss";
@@ -337,6 +372,14 @@ static bool prepares_parameters(const Graph& graph, const Op& op) {
   return gradient(op.inputs[0]) || gradient(op.outputs[0]);
 }
 
+// "blocks.3....": blocks of other names (heads that predict tokens further ahead) are kept in 16
+// bits by recipes that narrow the others (keep_mtp_spec_in_bf16 of Megatron-Bridge).
+static bool in_numbered_block(std::string_view path) {
+  constexpr std::string_view kBlocks = "blocks.";
+  return path.starts_with(kBlocks) && path.size() > kBlocks.size() && path[kBlocks.size()] >= '0' &&
+         path[kBlocks.size()] <= '9';
+}
+
 OpWork work_of(const Graph& graph, const Program& program, const Compute& compute, bool families) {
   const Op& op = graph.op(compute.op);
   const KindRule& rule = rule_of(op.kind);
@@ -347,7 +390,7 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
   work.dtype = arithmetic_of(program, compute);
   work.backward = op.phase == Phase::kBackward;
   work.update = op.phase == Phase::kUpdate || prepares_parameters(graph, op);
-  work.block = op.path.starts_with("blocks.");
+  work.block = in_numbered_block(op.path);
   count_bytes(program, compute, rule.bytes, work);
   if (families) work.family = family_of(graph, program, compute);
   if (work.kind == WorkClass::kAttention) {
@@ -355,6 +398,7 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
     return work;
   }
   work.flops = share_of_flops(op, compute);
+  if (work.kind == WorkClass::kScan) measure_scan(op, compute, work);
   if (work.kind != WorkClass::kMatmul && work.kind != WorkClass::kConvolution) return work;
   if (op.inputs.size() == 1) {
     work.kind = WorkClass::kElementwise;  // a sum or a copy

@@ -20,7 +20,7 @@ KindTable make_table() {
         kinds::pooling_kinds, kinds::position_kinds, kinds::contraction_kinds,
         kinds::elementwise_kinds, kinds::loss_kinds, kinds::moe_kinds, kinds::normalisation_kinds,
         kinds::normalisation_grad_kinds, kinds::normalisation_part_kinds, kinds::optimizer_kinds,
-        kinds::reduction_kinds, kinds::shape_kinds}) {
+        kinds::reduction_kinds, kinds::scan_kinds, kinds::shape_kinds}) {
     for (KindInfo& info : family()) {
       TESSERA_CHECK(info.infer && info.flops, "kind '{}' is incomplete", info.name);
       TESSERA_CHECK(info.outputs == 1 || info.output_names.size() == info.outputs, "kind '{}'",

@@ -377,7 +377,8 @@ std::vector<Case> with(std::vector<Case> cases, const std::vector<Case>& more) {
   return cases;
 }
 const std::vector<Case>& good_cases() {
-  static const std::vector<Case> cases = with(own_cases(), vision_cases());
+  static const std::vector<Case> cases =
+      with(with(own_cases(), vision_cases()), state_space_cases());
   return cases;
 }
 
@@ -629,7 +630,7 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
        {}},
       {"clip_coefficient", {""}, {{"max_norm", 0}}, "expected a positive max_norm, found 0", {}},
   };
-  for (const Case& c : with(cases, vision_errors())) {
+  for (const Case& c : with(with(cases, vision_errors()), state_space_errors())) {
     auto inferred = call(c);
     ASSERT_FALSE(inferred) << c.kind << " " << c.annotation;
     EXPECT_EQ(inferred.error().message, c.annotation) << c.kind;

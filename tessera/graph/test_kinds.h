@@ -109,6 +109,76 @@ inline std::vector<KindCase> vision_cases() {
   };
 }
 
+// State space: the scan and the convolution before it.
+inline std::vector<KindCase> state_space_cases() {
+  const std::string x = "b=2 s=6 n=3 r=2 p=4", dt = "b=2 s=6 n=3 r=2", a = "n=3 r=2",
+                    keys = "b=2 s=6 n=3 k=5";
+  const std::string operands =
+      "batch seq^ heads group head_dim, batch seq heads group, heads group, batch seq heads "
+      "state^, batch seq heads state, heads group -> ";
+  const std::string reduced =
+      "batch+ seq^ heads group+ head_dim+, batch seq heads group head_dim, batch seq heads group, "
+      "heads group, batch seq heads state^, batch seq heads state, heads group -> ";
+  return {
+      {"state_scan",
+       {x, dt, a, keys, keys, a},
+       {},
+       operands + "batch seq heads group head_dim",
+       {"float32 [b=2, s=6, n=3, r=2, p=4]"}},
+      {"state_scan_grad",
+       {x, x, dt, a, keys, keys, a},
+       {{"chunk", 2}},
+       reduced +
+           "batch seq heads group head_dim, batch seq heads group, heads group, batch seq heads "
+           "state, batch seq heads state, heads group",
+       {"float32 [b=2, s=6, n=3, r=2, p=4]", "float32 [b=2, s=6, n=3, r=2]", "float32 [n=3, r=2]",
+        "float32 [b=2, s=6, n=3, k=5]", "float32 [b=2, s=6, n=3, k=5]", "float32 [n=3, r=2]"}},
+      {"causal_conv",
+       {"b=2 s=6 n=3 p=4", "n=3 p=4 w=4", "n=3 p=4"},
+       {},
+       "b s^ n p, n p 4, n p -> b s n p",
+       {"float32 [b=2, s=6, n=3, p=4]"}},
+      {"causal_conv_grad",
+       {"s=6 n=3", "s=6 n=3", "n=3 w=4"},
+       {},
+       "s^ n, s n, n 4 -> s n, n 4, n",
+       {"float32 [s=6, n=3]", "float32 [n=3, w=4]", "float32 [n=3]"}},
+      {"softplus", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
+      {"relu2", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
+      {"relu2_grad", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
+  };
+}
+
+inline std::vector<KindCase> state_space_errors() {
+  const std::string x = "b=2 s=6 n=3 r=2 p=4", dt = "b=2 s=6 n=3 r=2", a = "n=3 r=2",
+                    keys = "b=2 s=6 n=3 k=5";
+  return {
+      {"state_scan",
+       {x, dt, a, "b=2 s=6 n=2 k=5", keys, a},
+       {},
+       "expected B with dims (batch seq heads state) of x 'x0' [b=2, s=6, n=3, r=2, p=4] float32, "
+       "found 'x3' [b=2, s=6, n=2, k=5] float32",
+       {}},
+      {"state_scan",
+       {dt, dt, a, keys, keys, a},
+       {},
+       "expected x with dims (batch seq heads group head_dim), found 'x0' [b=2, s=6, n=3, r=2] "
+       "float32",
+       {}},
+      {"state_scan",
+       {x, dt, a, keys, keys, a},
+       {{"chunk", 0}},
+       "expected chunk of at least 1, found 0",
+       {}},
+      {"causal_conv",
+       {"b=2 s=6 n=3", "n=4 w=4", "n=4"},
+       {},
+       "expected x with a sequence and the channels of w as its last dims, found 'x0' [b=2, s=6, "
+       "n=3] float32 for w 'x1' [n=4, w=4] float32",
+       {}},
+  };
+}
+
 inline std::vector<KindCase> vision_errors() {
   const std::string x = "b=2 c=4 y=9 x=8";
   return {

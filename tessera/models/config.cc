@@ -40,7 +40,8 @@ struct SetValue {
     return {};
   }
   Status operator()(std::string* target) const {
-    if (std::find(key.choices.begin(), key.choices.end(), text) == key.choices.end()) {
+    const bool any = key.choices.empty() && !text.empty();
+    if (!any && std::find(key.choices.begin(), key.choices.end(), text) == key.choices.end()) {
       return invalid_input(
           fmt::format("{} must be one of {}, found '{}'", key.name, join(key.choices, ", "), text));
     }

@@ -21,7 +21,7 @@ struct ModelKey {
   std::variant<int64_t*, double*, bool*, std::string*, DType*, std::vector<int64_t>*> target;
   std::string meaning;
   std::string otherwise = {};             // text of a default that is computed ("4 * hidden")
-  std::vector<std::string> choices = {};  // of a text
+  std::vector<std::string> choices = {};  // of a text; none: any
   int64_t minimum = 1;                    // of an integer
 };
 

@@ -18,9 +18,9 @@ TensorId block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
   h = attention(g, "attn", h, heads);
   x = g.op1("attn.residual", "add", {x, h});
   h = rms_norm(g, "ln_2", x, config.eps);
-  const int64_t rank = config.lora_mlp ? config.lora : 0;
-  x = feed_forward(
-      g, x, h, {{heads.in.weight, heads.in.bias, rank}, {heads.out.weight, heads.out.bias, rank}});
+  FeedForwardOptions products = {heads.in, heads.out};
+  if (!config.lora_mlp) products.in.lora = products.out.lora = 0;
+  x = feed_forward(g, x, h, products);
   g.pop();
   return x;
 }
@@ -113,8 +113,8 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   heads.heads = config.kv_heads;
   heads.group = config.heads / config.kv_heads;
   heads.head_dim = config.head_dim;
-  heads.in = {normal(kDeviation), /*bias=*/false, config.lora};
-  heads.out = {normal(residual), /*bias=*/false, config.lora};
+  heads.in = {.weight = normal(kDeviation), .bias = false, .lora = config.lora};
+  heads.out = {.weight = normal(residual), .bias = false, .lora = config.lora};
   heads.q_rank = config.q_rank;
   heads.kv_rank = config.kv_rank;
   heads.eps = config.eps;

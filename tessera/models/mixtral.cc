@@ -27,54 +27,71 @@ TensorId mean_over_batch(GraphBuilder& g, const std::string& name, TensorId valu
   return g.op1(name, "reduce_sum", {values}, {{"dims", std::string("batch")}, {"factor", factor}});
 }
 
-// What every token passes: a gated MLP, ops shared.{gate,act,up,mul,down}.
-TensorId shared_mlp(GraphBuilder& g, TensorId h, const FeedForwardOptions& options, int64_t width) {
-  const std::vector<Dim> ffn = {{"ffn", width}};
+// What every token passes: an MLP like an expert, ops shared.{gate,act,up,mul,down} or
+// shared.{up,act,down}.
+TensorId shared_mlp(GraphBuilder& g, TensorId h, const FeedForwardOptions& options,
+                    const MixtureOptions& config) {
+  const std::vector<Dim> ffn = {{"ffn", config.shared_ffn}};
   const Dim hidden = {"hidden", size_of(g, h, "hidden")};
   g.push("shared");
-  const TensorId act = g.op1("act", "silu", {linear(g, "gate", h, {"hidden"}, ffn, options.in)});
-  const TensorId up = linear(g, "up", h, {"hidden"}, ffn, options.in);
-  const TensorId y =
-      linear(g, "down", g.op1("mul", "mul", {act, up}), {"ffn"}, {hidden}, options.out);
+  TensorId inner;
+  if (config.gated) {
+    const TensorId act = g.op1("act", "silu", {linear(g, "gate", h, {"hidden"}, ffn, options.in)});
+    inner = g.op1("mul", "mul", {act, linear(g, "up", h, {"hidden"}, ffn, options.in)});
+  } else {
+    inner = g.op1("act", "relu2", {linear(g, "up", h, {"hidden"}, ffn, options.in)});
+  }
+  const TensorId y = linear(g, "down", inner, {"ffn"}, {hidden}, options.out);
   g.pop();
   return y;
 }
 
-// The mixture of experts of a block; appends its auxiliary losses, scalars, to `losses`.
-//
+// What the experts make of their slots [experts, batch, capacity, inner], in the dim ffn.
+TensorId experts_inner(GraphBuilder& g, TensorId slots, const Dim& inner, const Init& init,
+                       const MixtureOptions& config) {
+  const Dim experts = {"experts", config.experts}, ffn = {"ffn", config.ffn};
+  if (!config.gated) {
+    return g.op1("act", "relu2", {experts_linear(g, "up", slots, experts, inner, ffn, init)});
+  }
+  const TensorId gate = experts_linear(g, "gate", slots, experts, inner, ffn, init);
+  const TensorId act = g.op1("act", "silu", {gate});
+  const TensorId up = experts_linear(g, "up", slots, experts, inner, ffn, init);
+  return g.op1("mul", "mul", {act, up});
+}
+
+}  // namespace
+
 // `arrive` and `return` compute nothing: they are the two places where slots change hands if a plan
 // splits experts and batch over one axis. Being ops, they keep what they received for the backward
 // pass, and the gradients of gate and up are added before they travel back. Without them each of
 // these tensors would be sent again.
-TensorId mixture(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
-                 const MixtralConfig& config, std::vector<TensorId>& losses) {
+TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
+                            const FeedForwardOptions& options, const MixtureOptions& config,
+                            std::vector<TensorId>& losses) {
   const Dim experts = {"experts", config.experts}, ffn = {"ffn", config.ffn};
-  const Dim hidden = {"hidden", config.hidden};
+  const Dim hidden = {"hidden", size_of(g, h, "hidden")};
   const Dim inner = config.latent > 0 ? Dim{"latent", config.latent} : hidden;
-  const int64_t capacity = expert_capacity(config);
   g.push("moe");
   const TensorId logits = linear(g, "router", h, {"hidden"}, {experts}, options.in);
   const TensorId probabilities =
       g.op1("probabilities", "softmax", {logits}, {{"dim", std::string("experts")}});
-  const std::vector<TensorId> route = g.op("route", "moe_route", {probabilities},
-                                           {{"top_k", config.top_k}, {"capacity", capacity}});
+  const std::vector<TensorId> route =
+      g.op("route", "moe_route", {probabilities},
+           {{"top_k", config.top_k}, {"capacity", config.capacity}});
   if (route.size() != 4) return {};
   const TensorId slot = route[0], weight = route[1], load = route[2];
   const TensorId tokens =
       config.latent > 0 ? linear(g, "narrow", h, {"hidden"}, {inner}, options.in) : h;
   const TensorId sent = g.op1("dispatch", "moe_dispatch", {tokens, slot},
-                              {{"experts", config.experts}, {"capacity", capacity}});
+                              {{"experts", config.experts}, {"capacity", config.capacity}});
   const TensorId slots = g.op1("arrive", "scale", {sent}, {{"factor", 1.0}});
-  const TensorId gate = experts_linear(g, "gate", slots, experts, inner, ffn, options.in.weight);
-  const TensorId act = g.op1("act", "silu", {gate});
-  const TensorId up = experts_linear(g, "up", slots, experts, inner, ffn, options.in.weight);
-  const TensorId mul = g.op1("mul", "mul", {act, up});
-  const TensorId down = experts_linear(g, "down", mul, experts, ffn, inner, options.out.weight);
+  const TensorId made = experts_inner(g, slots, inner, options.in.weight, config);
+  const TensorId down = experts_linear(g, "down", made, experts, ffn, inner, options.out.weight);
   const TensorId returned = g.op1("return", "scale", {down}, {{"factor", 1.0}});
   TensorId y = g.op1("combine", "moe_combine", {returned, slot, weight});
   if (config.latent > 0) y = linear(g, "widen", y, {"latent"}, {hidden}, options.out);
   if (config.shared_ffn > 0) {
-    y = g.op1("sum", "add", {y, shared_mlp(g, h, options, config.shared_ffn)});
+    y = g.op1("sum", "add", {y, shared_mlp(g, h, options, config)});
   }
   if (config.balance > 0) {
     const TensorId balance =
@@ -90,22 +107,25 @@ TensorId mixture(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptio
   return x;
 }
 
-// Elements of the largest tensors of the experts, as 64-bit counts must hold them.
-Status check_expert_sizes(const MixtralConfig& config, int64_t batch) {
+Status check_expert_sizes(const MixtureOptions& config, int64_t width, int64_t batch,
+                          std::string_view family) {
   constexpr double kMaxElements = 0x1p56;
   const auto experts = static_cast<double>(config.experts);
-  const auto hidden = static_cast<double>(config.hidden), ffn = static_cast<double>(config.ffn);
-  const double slots =
-      experts * static_cast<double>(expert_capacity(config)) * static_cast<double>(batch);
+  const auto hidden = static_cast<double>(width), ffn = static_cast<double>(config.ffn);
+  const double slots = experts * static_cast<double>(config.capacity) * static_cast<double>(batch);
   if (experts * hidden * ffn <= kMaxElements && slots * std::max(hidden, ffn) <= kMaxElements)
     return {};
-  return model_error("mixtral",
+  return model_error(family,
                      fmt::format("batch={} and experts={} are too large for these sizes: a tensor "
                                  "would have more than 2^56 elements",
                                  batch, config.experts));
 }
 
-}  // namespace
+void add_losses(GraphBuilder& g, std::vector<TensorId> losses) {
+  if (losses.empty()) return;
+  losses.insert(losses.begin(), g.graph().loss);
+  g.graph().loss = g.op1("loss.total", "add_n", std::move(losses));
+}
 
 std::vector<ModelKey> model_keys(MixtralConfig& config) {
   std::vector<ModelKey> keys = model_keys(static_cast<LlamaConfig&>(config));
@@ -128,12 +148,15 @@ std::vector<ModelKey> model_keys(MixtralConfig& config) {
   return keys;
 }
 
-int64_t expert_capacity(const MixtralConfig& config) {
-  const double fair = static_cast<double>(config.top_k) * static_cast<double>(config.seq) /
-                      static_cast<double>(config.experts);
+int64_t expert_capacity(double factor, int64_t top_k, int64_t experts, int64_t seq) {
+  const double fair =
+      static_cast<double>(top_k) * static_cast<double>(seq) / static_cast<double>(experts);
   // 1.1 * 10 is a little above 11 in floating point.
-  const double slots = std::ceil(config.capacity_factor * fair * (1 - 1e-12));
-  return static_cast<int64_t>(std::clamp(slots, 1.0, static_cast<double>(config.seq)));
+  const double slots = std::ceil(factor * fair * (1 - 1e-12));
+  return static_cast<int64_t>(std::clamp(slots, 1.0, static_cast<double>(seq)));
+}
+int64_t expert_capacity(const MixtralConfig& config) {
+  return expert_capacity(config.capacity_factor, config.top_k, config.experts, config.seq);
 }
 
 Status complete(MixtralConfig& config) {
@@ -156,7 +179,16 @@ Status complete(MixtralConfig& config) {
 }
 
 Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
-  TESSERA_TRY_VOID(check_expert_sizes(config, batch));
+  MixtureOptions mixture;
+  mixture.experts = config.experts;
+  mixture.top_k = config.top_k;
+  mixture.capacity = expert_capacity(config);
+  mixture.ffn = config.ffn;
+  mixture.shared_ffn = config.shared_ffn;
+  mixture.latent = config.latent;
+  mixture.balance = config.balance;
+  mixture.z_loss = config.z_loss;
+  TESSERA_TRY_VOID(check_expert_sizes(mixture, config.hidden, batch, "mixtral"));
   GraphBuilder g("mixtral");
   std::vector<TensorId> losses;
   int64_t layer = 0;
@@ -165,12 +197,9 @@ Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
               if (layer++ < config.dense_layers) {
                 return gated_mlp(builder, x, h, options, config.dense_ffn);
               }
-              return mixture(builder, x, h, options, config, losses);
+              return mixture_of_experts(builder, x, h, options, mixture, losses);
             });
-  if (!losses.empty()) {
-    losses.insert(losses.begin(), g.graph().loss);
-    g.graph().loss = g.op1("loss.total", "add_n", losses);
-  }
+  add_losses(g, std::move(losses));
   return g.finish();
 }
 

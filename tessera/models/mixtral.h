@@ -35,4 +35,25 @@ Status complete(MixtralConfig& config);
 int64_t expert_capacity(const MixtralConfig& config);  // slots of an expert for a sequence
 Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch);
 
+// ---- a mixture of experts as part of a block
+int64_t expert_capacity(double factor, int64_t top_k, int64_t experts, int64_t seq);
+
+struct MixtureOptions {
+  int64_t experts = 8, top_k = 2, capacity = 1;
+  int64_t ffn = 1;                     // width of each expert
+  int64_t shared_ffn = 0, latent = 0;  // as in MixtralConfig
+  double balance = 0, z_loss = 0;
+  bool gated = true;  // silu(gate) * up; false: squared ReLU of up, without gate and mul
+};
+// Ops moe.* and moe.residual: from the residual stream x and its norm h, both [batch, seq, hidden],
+// the next x. Appends the auxiliary losses, scalars, to `losses`.
+TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
+                            const FeedForwardOptions& options, const MixtureOptions& config,
+                            std::vector<TensorId>& losses);
+// Are the elements of the largest tensors within 64-bit counts?
+Status check_expert_sizes(const MixtureOptions& config, int64_t hidden, int64_t batch,
+                          std::string_view family);
+// `loss.total`, the sum of the graph's loss and these, becomes its loss; nothing if there are none.
+void add_losses(GraphBuilder& g, std::vector<TensorId> losses);
+
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include "tessera/models/llama.h"
 #include "tessera/models/mixtral.h"
 #include "tessera/models/mlp.h"
+#include "tessera/models/nemotron_h.h"
 #include "tessera/models/resnet.h"
 #include "tessera/models/swin.h"
 #include "tessera/models/t5.h"
@@ -20,8 +21,8 @@
 namespace tessera {
 namespace {
 
-const std::vector<std::string> kFamilies = {"gpt", "llama", "mixtral", "bert",      "t5",
-                                            "vit", "swin",  "resnet",  "evoformer", "mlp"};
+const std::vector<std::string> kFamilies = {"gpt", "llama", "mixtral", "nemotron_h", "bert", "t5",
+                                            "vit", "swin",  "resnet",  "evoformer",  "mlp"};
 
 // Keeps element counts within 63 bits: the largest tensors are positions x width and width x width.
 Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, int64_t batch) {
@@ -80,6 +81,19 @@ Samples samples_of(const BertConfig& config) {
   Samples samples = {config.seq, config.vocab, config.seq,
                      masked_tokens(config.vocab, config.seq, config.masked)};
   samples.inputs.push_back({"segments", config.types, "segments", config.seq});
+  return samples;
+}
+
+Samples samples_of(const NemotronHConfig& config) {
+  const int64_t row = config.seq + 1 + config.mtp;
+  Samples samples = {config.seq, config.vocab, row, {}};
+  if (config.mtp == 0) return samples;
+  samples.inputs = {{"tokens", config.vocab, "tokens", row, 0},
+                    {"targets", config.vocab, "tokens", row, 1}};
+  for (int64_t depth = 1; depth <= config.mtp; ++depth) {
+    samples.inputs.push_back(
+        {fmt::format("targets_{}", depth), config.vocab, "tokens", row, 1 + depth});
+  }
   return samples;
 }
 
@@ -204,6 +218,9 @@ Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DT
   if (call.name == "mixtral") {
     return build_family<MixtralConfig>(call.name, call.arguments, batch, dtype, build_mixtral);
   }
+  if (call.name == "nemotron_h") {
+    return build_family<NemotronHConfig>(call.name, call.arguments, batch, dtype, build_nemotron_h);
+  }
   if (call.name == "mlp") {
     return build_family<MlpConfig>(call.name, call.arguments, batch, dtype, build_mlp);
   }
@@ -222,6 +239,10 @@ std::string model_help() {
          family_help<GptConfig>("gpt", "GPT-2") + "\n" +
          family_help<LlamaConfig>("llama", "Llama 1 to 3, Mistral without its sliding window") +
          "\n" + family_help<MixtralConfig>("mixtral", "Llama with a mixture of experts as MLP") +
+         "\n" +
+         family_help<NemotronHConfig>("nemotron_h",
+                                      "state space, attention, MLP and experts in a "
+                                      "pattern") +
          "\n" + family_help<BertConfig>("bert", "BERT with its masked-token loss") + "\n" +
          family_help<T5Config>("t5", "encoder-decoder like T5, with learned positions") + "\n" +
          family_help<VitConfig>("vit", "vision transformer, classification") + "\n" +

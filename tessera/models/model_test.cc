@@ -249,6 +249,8 @@ TEST(Models, AllFamiliesVerifyInAllDtypesThatTrain) {
        {"gpt:layers=2,hidden=8,heads=2,seq=4,vocab=16,dropout=0.1",
         "llama:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16",
         "mixtral:layers=2,hidden=8,heads=4,seq=4,vocab=16,ffn=16,experts=4,z_loss=0.1",
+        "nemotron_h:pattern=M*-E,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16,ssm_heads=4,ssm_"
+        "head_dim=2,ssm_groups=2,state=4,chunk=3,experts=4",
         "mlp:in=4,hidden=8,out=3,layers=3"}) {
     for (DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16}) {
       const Model model = model_of(spec, 2, dtype);
@@ -271,6 +273,8 @@ TEST(Models, GoThroughAllTransforms) {
                            "llama:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16",
                            "llama:layers=2,hidden=8,heads=4,seq=4,vocab=16,ffn=16,lora=2",
                            "mixtral:layers=2,hidden=8,heads=4,seq=4,vocab=16,ffn=16,experts=4",
+                           "nemotron_h:pattern=M*-E,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn="
+                           "16,ssm_heads=4,ssm_head_dim=2,ssm_groups=2,state=4,chunk=3,experts=4",
                            "mlp:in=4,hidden=8,out=3,layers=3"}) {
     const auto narrow = apply_precision(model_of(spec).graph, DType::kBFloat16);
     ASSERT_TRUE(narrow) << narrow.error().message;
@@ -361,10 +365,11 @@ TEST(ModelErrors, NameTheModelAndTheKey) {
 }
 
 TEST(ModelErrors, UnknownModelsAndImpossibleSizes) {
-  EXPECT_EQ(error_of("gtp:layers=2"),
-            "unknown model 'gtp', did you mean 'gpt'? (models: gpt, llama, mixtral, bert, t5, vit, "
-            "swin, resnet, evoformer, mlp, or a path to a "
-            "Hugging Face config.json)");
+  EXPECT_EQ(
+      error_of("gtp:layers=2"),
+      "unknown model 'gtp', did you mean 'gpt'? (models: gpt, llama, mixtral, nemotron_h, bert, "
+      "t5, vit, swin, resnet, evoformer, mlp, or a path to a "
+      "Hugging Face config.json)");
   EXPECT_EQ(error_of("gpt", 0), "expected a batch of at least 1, found 0");
   EXPECT_EQ(error_of("gpt:seq=1000000000", 1'000'000'000),
             "model 'gpt': batch=1000000000 is too large for these sizes: a tensor would have more "

@@ -42,7 +42,8 @@ namespace {
 // x times a weight [in.., out..] (and a bias), as the op `path`.
 TensorId product(GraphBuilder& g, std::string_view path, TensorId x,
                  const std::vector<std::string>& in, const std::vector<Dim>& out,
-                 std::string_view weight, const Init& init, std::string_view bias = "") {
+                 std::string_view weight, const Init& init, std::string_view bias = "",
+                 const Init& bias_values = {}) {
   if (!g.ok()) return {};
   const Tensor input = g.tensor(x);
   std::vector<Dim> weight_dims, y_dims;
@@ -56,7 +57,7 @@ TensorId product(GraphBuilder& g, std::string_view path, TensorId x,
   std::string spec = join(x_names, " ") + ", " + dim_names(weight_dims);
   std::vector<TensorId> operands = {x, g.parameter(weight, weight_dims, init, input.dtype)};
   if (!bias.empty()) {
-    operands.push_back(g.parameter(bias, out, {Init::Kind::kZeros}, input.dtype));
+    operands.push_back(g.parameter(bias, out, bias_values, input.dtype));
     spec += ", " + dim_names(out);
   }
   return g.op1(path, "einsum", operands, {{"spec", spec + " -> " + dim_names(y_dims)}});
@@ -86,7 +87,7 @@ TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
   const bool adapted = options.lora > 0;
   const std::string bias = options.bias ? child(name, "bias") : "";
   const TensorId y = product(g, adapted ? child(name, "base") : std::string(name), x, in, out,
-                             child(name, "weight"), options.weight, bias);
+                             child(name, "weight"), options.weight, bias, options.bias_values);
   if (!adapted) return y;
   return g.op1(name, "add", {y, low_rank(g, name, x, in, out, options.lora)});
 }
@@ -169,7 +170,7 @@ void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, 
 }
 
 TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, const Dim& vocab,
-                     Init init) {
+                     Init init, std::string_view name) {
   if (!g.ok()) return {};
   const Tensor input = g.tensor(x);
   const Dim hidden = input.dims.back();
@@ -177,7 +178,7 @@ TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, con
   const std::string spec =
       fmt::format("{0}+, {1} {2} -> {3} {1}", dim_names(input.dims), vocab.name, hidden.name,
                   dim_names({input.dims.begin(), input.dims.end() - 1}));
-  return g.op1("head", "einsum", {x, table}, {{"spec", spec}});
+  return g.op1(name, "einsum", {x, table}, {{"spec", spec}});
 }
 
 TensorId feed_forward(GraphBuilder& g, std::string_view scope, TensorId x,

@@ -21,7 +21,8 @@ int64_t size_of(const GraphBuilder& g, TensorId tensor,
 
 struct LinearOptions {
   Init weight;
-  bool bias = true;  // made of zeros
+  bool bias = true;
+  Init bias_values = {Init::Kind::kZeros};
   // > 0: low-rank adaptation (LoRA, Hu et al. 2021): beside the weight two trained factors of so
   // many columns and rows.
   int64_t lora = 0;
@@ -83,10 +84,10 @@ TensorId feed_forward(GraphBuilder& g, std::string_view scope, TensorId x,
 TensorId pre_norm_block(GraphBuilder& g, TensorId x, double eps, const AttentionOptions& heads,
                         const MlpOptions& mlp);
 
-// Logits, op `head`: x times a table [vocab, hidden], which is `table` (the token embedding) if
+// Logits, op `name`: x times a table [vocab, hidden], which is `table` (the token embedding) if
 // tied, else a parameter `head.weight` of its own.
 TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, const Dim& vocab,
-                     Init init);
+                     Init init, std::string_view name = "head");
 
 // An image [batch, height, width, channels] cut into squares of `patch` pixels, each through one
 // linear layer, ops `embed.squares` and `embed.patch`: [batch, rows, columns, hidden].

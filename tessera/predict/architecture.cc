@@ -50,7 +50,31 @@ double attention_parameters(const Architecture& m) {
   return through(queries, m.q_rank) + through(2 * keys, m.kv_rank) + queries * hidden;
 }
 
+// Of a hybrid, with so many experts of each block; as published, without heads that predict tokens
+// further ahead.
+double count_hybrid(const Architecture& m, double experts) {
+  const auto real = [](int64_t value) { return static_cast<double>(value); };
+  const double hidden = real(m.hidden), inner = m.latent > 0 ? real(m.latent) : hidden;
+  const double values = real(m.ssm_heads * kStateHeadDim);
+  const double keys = real(2 * kStateGroups * kState);
+  const auto block = [&](char letter) {
+    switch (letter) {
+      case 'M': return hidden * (3 * values + keys + real(m.ssm_heads));
+      case '*': return attention_parameters(m);
+      case 'E':
+        return experts * 2 * inner * real(m.ffn) + 2 * hidden * real(m.shared_ffn) +
+               (m.latent > 0 ? 2 * hidden * inner : 0) + hidden * real(m.experts);
+      default: return 2 * hidden * real(m.ffn);
+    }
+  };
+  double total = real(m.vocab) * hidden * (m.tied ? 1 : 2);
+  for (int64_t i = 0; i < m.layers; ++i)
+    total += block(m.pattern[static_cast<size_t>(i) % m.pattern.size()]);
+  return total;
+}
+
 double count(const Architecture& m, double experts) {
+  if (m.form == Form::kHybrid) return count_hybrid(m, experts);
   const auto hidden = static_cast<double>(m.hidden), ffn = static_cast<double>(m.ffn);
   const auto layers = static_cast<double>(m.layers);
   double total = static_cast<double>(m.vocab) * hidden * (m.tied ? 1 : 2);
@@ -77,6 +101,10 @@ void cut_to_layers(Architecture& model, int64_t layers) {
   if (layers < model.layers)
     model.dense_layers = (model.dense_layers * layers + model.layers - 1) / model.layers;
   model.layers = layers;
+}
+
+bool has_experts(const Architecture& model) {
+  return model.form == Form::kMixture || (model.form == Form::kHybrid && model.experts > 0);
 }
 
 bool takes_images(const Architecture& model) {

@@ -14,6 +14,7 @@ enum class Form : uint8_t {
   kGpt,      // norms, biases, ungated MLP
   kLlama,    // RMS norms, rotary positions, gated MLP
   kMixture,  // a Llama with experts
+  kHybrid,   // blocks of state space, attention and experts in a pattern (nemotron_h)
   kBert,
   kT5,
   kVit,
@@ -33,6 +34,10 @@ struct Architecture {
   int64_t shared_ffn = 0;                   // width of what every token passes beside the experts
   int64_t latent = 0;                       // width of tokens at the experts; 0: hidden
   int64_t dense_layers = 0, dense_ffn = 0;  // blocks with an MLP in place of the experts, the first
+  // Hybrids: a letter for each block, as models/nemotron_h.h has them; `ffn` is the width of an
+  // expert, experts have two matrices. Heads of state space, and depths of multi-token prediction.
+  std::string pattern;
+  int64_t ssm_heads = 0, mtp = 0;
   // Width through which queries, and keys and values, are made (latent attention); 0: at once.
   int64_t q_rank = 0, kv_rank = 0;
   // Networks of images beside ViT. A sample is an image; `layers` counts blocks, `seq` is the
@@ -46,6 +51,11 @@ struct Architecture {
 };
 
 inline constexpr int64_t kImageSize = 224;
+// Of the state space blocks of known hybrids: numbers of a head, groups of heads, numbers of the
+// state.
+inline constexpr int64_t kStateHeadDim = 64, kStateGroups = 8, kState = 128;
+// Has some of its blocks experts?
+bool has_experts(const Architecture& model);
 // Is the form one whose batch counts images, without a length of sequences (kSwin, kConvolution)?
 bool takes_images(const Architecture& model);
 

@@ -297,16 +297,27 @@ Architecture deepseek(const Sizes& sizes, const Experts& experts, int64_t dense_
   return model;
 }
 
-// Nemotron 3: blocks of state space (Mamba-2), of experts and of attention in turn. The form has as
-// many blocks as the model has of experts. The products of a state space block stand beside the
-// experts as a wider shared MLP, attention is as wide as its share of the blocks. Experts are
-// ungated there (two matrices), gated here (three of 2/3 the width).
-Architecture nemotron(const Sizes& sizes, const Experts& experts, int64_t latent) {
+// Nemotron 3 (2025): heads of query and key of 128, experts of squared ReLU without gates.
+struct Hybrid {
+  const char* pattern;
+  int64_t ssm_heads, latent, mtp;
+};
+Architecture nemotron(const Sizes& sizes, const Experts& experts, const Hybrid& hybrid) {
   Architecture model = mixture(sizes, experts);
-  model.latent = latent;
-  model.remark = "state space blocks as MLPs with products of the same size";
+  model.form = Form::kHybrid;
+  model.pattern = hybrid.pattern;
+  model.ssm_heads = hybrid.ssm_heads;
+  model.latent = hybrid.latent;
+  model.mtp = hybrid.mtp;
   return model;
 }
+
+constexpr const char* kNanoPattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
+constexpr const char* kSuperPattern =
+    "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME";
+constexpr const char* kUltraPattern =
+    "MEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*"
+    "EMEMEMEM*EMEMEMEME";
 
 std::vector<Architecture> mixtures() {
   return {
@@ -333,10 +344,14 @@ std::vector<Architecture> mixtures() {
                1536),
       deepseek({"deepseekv2lite", 27, 2048, 16, 16, 1408, 102400, 4096}, {64, 6, 2816}, 1, 10944,
                0),
-      nemotron({"nemotron3nano", 23, 2688, 8, 2, 1240, 131072, 8192, 128}, {128, 6, 7280}, 0),
-      nemotron({"nemotron3super", 40, 4096, 6, 2, 1792, 131072, 8192, 128}, {512, 22, 12504}, 1024),
-      nemotron({"nemotron3ultra", 48, 8192, 16, 2, 3408, 131072, 8192, 128}, {512, 22, 23952},
-               2048),
+      nemotron({"nemotron3nano", 52, 2688, 32, 2, 1856, 131072, 8192, 128}, {128, 6, 3712},
+               {kNanoPattern, 64, 0, 0}),
+      nemotron({"nemotron35lightning", 52, 2688, 32, 2, 1856, 131072, 8192, 128}, {128, 6, 3712},
+               {kNanoPattern, 64, 0, 2}),
+      nemotron({"nemotron3super", 88, 4096, 32, 2, 2688, 131072, 8192, 128}, {512, 22, 5376},
+               {kSuperPattern, 128, 1024, 2}),
+      nemotron({"nemotron3ultra", 108, 8192, 64, 2, 5120, 131072, 8192, 128}, {512, 22, 10240},
+               {kUltraPattern, 256, 2048, 2}),
   };
 }
 

@@ -18,17 +18,18 @@ void say(Run& run, std::string text) { run.reasons.push_back(std::move(text)); }
 
 // ---- what no recipe takes
 
-// Experts of a mixture lie over replicas: ep divides them.
+// Sequences of mixtures and hybrids are whole. Experts lie over replicas: ep divides them.
 void fit_experts(Run& run) {
-  if (run.model.form != Form::kMixture) return;
+  if (!has_experts(run.model) && run.model.form != Form::kHybrid) return;
   if (run.cp > 1) {
-    say(run, fmt::format("cp = {} as replicas of sequences of {}: routing is by sequence", run.cp,
-                         run.seq / run.cp));
+    say(run, fmt::format("cp = {} as replicas of sequences of {}: {} is by sequence", run.cp,
+                         run.seq / run.cp, has_experts(run.model) ? "routing" : "the scan"));
     run.seq /= run.cp;
     run.dp *= run.cp;
     run.global_batch *= run.cp;
     run.cp = 1;
   }
+  if (!has_experts(run.model)) return;
   int64_t ep = std::min({run.ep, run.dp, run.model.experts});
   while (run.dp % ep != 0) --ep;
   if (ep == run.ep) return;
@@ -100,6 +101,19 @@ std::string mixture_keys(const Run& run) {
   return spec;
 }
 
+std::string hybrid_keys(const Run& run) {
+  const Architecture& m = run.model;
+  std::string spec = llama_keys(run, "nemotron_h") +
+                     fmt::format(",pattern={},ssm_heads={},ssm_head_dim={},ssm_groups={},state={}",
+                                 m.pattern, m.ssm_heads, kStateHeadDim, kStateGroups, kState);
+  if (m.mtp > 0) spec += fmt::format(",mtp={}", m.mtp);
+  if (m.experts == 0) return spec;
+  spec += fmt::format(",experts={},top_k={},capacity_factor=1", m.experts, m.top_k);
+  if (m.shared_ffn > 0) spec += fmt::format(",shared_ffn={}", m.shared_ffn);
+  if (m.latent > 0) spec += fmt::format(",latent={}", m.latent);
+  return spec;
+}
+
 Result<std::string> model_spec(const Run& run) {
   const Architecture& m = run.model;
   const std::string dropout =
@@ -112,6 +126,7 @@ Result<std::string> model_spec(const Run& run) {
     }
     case Form::kLlama: return llama_keys(run, "llama");
     case Form::kMixture: return mixture_keys(run);
+    case Form::kHybrid: return hybrid_keys(run);
     case Form::kBert: return base_keys(run, "bert");
     case Form::kT5: return base_keys(run, "t5") + fmt::format(",source={}", run.seq);
     case Form::kVit:
@@ -131,7 +146,7 @@ Result<std::string> model_spec(const Run& run) {
 // ---- plan
 
 std::string recipe_call(const Run& run) {
-  const bool mixture = run.model.form == Form::kMixture;
+  const bool mixture = has_experts(run.model);
   std::string call = mixture ? fmt::format("expert_parallel(ep={},dp={}", run.ep, run.dp / run.ep)
                              : fmt::format("megatron(dp={}", run.dp);
   const auto add = [&call](std::string_view key, int64_t value, int64_t otherwise) {
@@ -143,7 +158,9 @@ std::string recipe_call(const Run& run) {
   add("zero", run.zero, 0);
   add("micro_batches", run.micro_batches, 1);
   if (run.vpp > 1) call += fmt::format(",schedule=interleaved,chunks={}", run.vpp);
-  if (run.recompute != Recompute::kNone) {
+  // (Of hybrids, add_details() says what is computed again.)
+  const bool by_recipe = run.model.form != Form::kHybrid || run.recompute == Recompute::kFull;
+  if (run.recompute != Recompute::kNone && by_recipe) {
     call += fmt::format(",recompute={}", recompute_name(run.recompute));
   }
   if (run.tp > 1 && shards_sequence(run)) call += ",sequence_shard=true";
@@ -152,9 +169,9 @@ std::string recipe_call(const Run& run) {
 
 std::vector<std::string> replica_axes(const Run& run) {
   std::vector<std::string> axes;
-  const int64_t dp = run.model.form == Form::kMixture ? run.dp / run.ep : run.dp;
+  const int64_t dp = has_experts(run.model) ? run.dp / run.ep : run.dp;
   if (dp > 1) axes.emplace_back("dp");
-  if (run.model.form == Form::kMixture && run.ep > 1) axes.emplace_back("ep");
+  if (has_experts(run.model) && run.ep > 1) axes.emplace_back("ep");
   if (run.cp > 1) axes.emplace_back("cp");
   return axes;
 }
@@ -192,6 +209,24 @@ int64_t block_bytes(const Run& run) {
   return static_cast<int64_t>(weights * (run.arithmetic == Arithmetic::kFp32 ? 4 : 2));
 }
 
+// The kernels of state space blocks make convolution and gate again whatever a run asks for
+// (mamba_split_conv1d_scan_combined of mamba_ssm). Selective: norms, attention and activations, as
+// Megatron-Core's modules layernorm, core_attn, moe_act; experts: its module moe.
+void recompute_hybrid(Plan& plan, const Run& run) {
+  const auto again = [&plan](std::string tensors, bool yes = true) {
+    StoreEntry entry = store(std::move(tensors));
+    entry.recompute = yes;
+    plan.stores.push_back(std::move(entry));
+  };
+  if (run.model.ssm_heads > 0)
+    again("blocks.*.ssm.{x_conv,x_act,b_conv,b_act,c_conv,c_act,gate,gated,join,norm}");
+  if (run.recompute == Recompute::kNone) return;
+  again("blocks.*.{ln_1,attn.core,mlp.act,moe.act,moe.shared.act}");
+  if (run.recompute == Recompute::kSelective) return;
+  again("blocks.*.moe");
+  again("blocks.*.moe.residual", false);
+}
+
 // What the recipes do not say.
 void add_details(Plan& plan, const Run& run) {
   set_precision(plan, run);
@@ -223,6 +258,8 @@ void add_details(Plan& plan, const Run& run) {
     gradients.over.emplace();
     plan.stores.push_back(std::move(gradients));
   }
+  if (run.model.form == Form::kHybrid && run.recompute != Recompute::kFull)
+    recompute_hybrid(plan, run);
   const bool gated = run.model.form == Form::kLlama || run.model.form == Form::kMixture;
   if (gated && run.framework.fused_gating && run.recompute != Recompute::kFull) {
     StoreEntry activation = store("blocks.*.{mlp,moe}.act");

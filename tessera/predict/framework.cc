@@ -261,12 +261,13 @@ Status set_value(Framework& framework, const Option& option, std::string_view va
     }
     return wrong("device, reserved or allocated");
   } else {
-    for (const Recompute what : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    for (const Recompute what :
+         {Recompute::kNone, Recompute::kSelective, Recompute::kExperts, Recompute::kFull}) {
       if (recompute_name(what) != value) continue;
       framework.*std::get<Recompute Framework::*>(option) = what;
       return {};
     }
-    return wrong("none, selective or full");
+    return wrong("none, selective, experts or full");
   }
   return {};
 }
@@ -277,6 +278,7 @@ std::string_view recompute_name(Recompute what) {
   switch (what) {
     case Recompute::kNone: return "none";
     case Recompute::kSelective: return "selective";
+    case Recompute::kExperts: return "experts";
     case Recompute::kFull: return "full";
   }
   return "";

@@ -12,7 +12,8 @@
 
 namespace tessera {
 
-enum class Recompute : uint8_t { kNone, kSelective, kFull };
+// kExperts: what selective computes again, and mixtures of experts whole (hybrids only).
+enum class Recompute : uint8_t { kNone, kSelective, kExperts, kFull };
 std::string_view recompute_name(Recompute what);
 
 // What a framework's log calls memory: all that the device holds (as nvidia-smi tells it), what the

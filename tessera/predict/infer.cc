@@ -148,7 +148,7 @@ void choose_degrees(Run& run, const Row& row) {
 
 // Experts of a mixture over replicas where the row is silent: the fewest with which it fits.
 void choose_experts(Run& run, const Row& row) {
-  if (row.ep || run.model.form != Form::kMixture || fits(run)) return;
+  if (row.ep || !has_experts(run.model) || fits(run)) return;
   const int64_t before = run.ep;
   while (!fits(run) && run.dp % (2 * run.ep) == 0 && run.model.experts % (2 * run.ep) == 0) {
     run.ep *= 2;
@@ -196,7 +196,7 @@ Status set_degrees(Run& run, const Row& row) {
   }
   if (run.zero > 3)
     return invalid_input(fmt::format("expected zero from 0 to 3, found {}", run.zero));
-  run.ep = run.model.form == Form::kMixture ? row.ep.value_or(1) : 1;
+  run.ep = has_experts(run.model) ? row.ep.value_or(1) : 1;
   if (!row.tp || !row.pp) {
     choose_degrees(run, row);
     run.reasons.push_back(fmt::format("tp = {}, pp = {}: the smallest that fit", run.tp, run.pp));
@@ -267,11 +267,25 @@ void check_states(Run& run) {
 
 // Frameworks that interleave come with selective recomputation and published runs of them keep to
 // it: full is not what a silent row means, even where the estimate of memory is too high.
+// Of hybrids, recipes also compute whole mixtures of experts again.
+bool knows_experts(const Run& run) {
+  return run.model.form == Form::kHybrid && has_experts(run.model);
+}
 Recompute most_recompute(const Run& run) {
-  return run.framework.interleaved ? Recompute::kSelective : Recompute::kFull;
+  if (!run.framework.interleaved) return Recompute::kFull;
+  return knows_experts(run) ? Recompute::kExperts : Recompute::kSelective;
 }
 
-Recompute more(Recompute what) { return static_cast<Recompute>(static_cast<int>(what) + 1); }
+// The next stronger.
+Recompute more(const Run& run) {
+  switch (run.recompute) {
+    case Recompute::kNone: return Recompute::kSelective;
+    case Recompute::kSelective: return knows_experts(run) ? Recompute::kExperts : Recompute::kFull;
+    case Recompute::kExperts:
+    case Recompute::kFull: break;
+  }
+  return Recompute::kFull;
+}
 
 void set_recompute(Run& run, const Row& row) {
   const std::string text = run.framework.recompute_as_stated
@@ -279,13 +293,15 @@ void set_recompute(Run& run, const Row& row) {
                                : std::string(recompute_name(run.framework.recompute));
   if (text.starts_with("none") || text == "no" || text == "false" || text == "0") {
     run.recompute = Recompute::kNone;
+  } else if (text == "experts" && knows_experts(run)) {
+    run.recompute = Recompute::kExperts;
   } else if (text.starts_with("selective")) {
     run.recompute = Recompute::kSelective;
   } else if (!text.empty()) {
     run.recompute = Recompute::kFull;
   } else {
     run.recompute = run.framework.recompute;
-    while (run.recompute < most_recompute(run) && !fits(run)) run.recompute = more(run.recompute);
+    while (run.recompute < most_recompute(run) && !fits(run)) run.recompute = more(run);
     run.reasons.push_back(fmt::format("recompute {} ({})", recompute_name(run.recompute),
                                       run.recompute == run.framework.recompute
                                           ? "usual of " + run.framework.name
@@ -327,7 +343,7 @@ int64_t usual_batch(const Run& run, bool microbatch_known) {
 void set_chunks(Run& run, const Row& row) {
   run.vpp = run.pp > 1 ? row.vpp.value_or(1) : 1;
   if (row.vpp || run.pp == 1 || !run.framework.interleaved) return;
-  if (run.model.form == Form::kMixture || run.micro_batches % run.pp != 0) return;
+  if (has_experts(run.model) || run.micro_batches % run.pp != 0) return;
   for (const int64_t blocks : {2, 1, 3, 4}) {
     // Even chunks, but for the first and the last, which may have one block less.
     const int64_t of_round = run.pp * blocks, missing = -run.model.layers % of_round;
@@ -404,14 +420,72 @@ bool narrow_gradients(const Run& run) {
                                              : run.framework.narrow_bf16_gradients;
 }
 
+namespace {
+
+// Bytes of activations in 16 bits that a token of a hybrid leaves for the backward pass, all
+// blocks: inputs and outputs of norms and products, what goes to and comes from the experts. The
+// kernels of state space blocks make convolution and gate again.
+double kept_by_hybrid(const Run& run) {
+  const Architecture& m = run.model;
+  const auto real = [](int64_t value) { return static_cast<double>(value); };
+  const bool again = run.recompute != Recompute::kNone;
+  const double stream = (again ? 2 : 4) * real(m.hidden),
+               values = real(m.ssm_heads * kStateHeadDim);
+  const double queries = real(m.heads * m.head_dim), keys = real(m.kv_heads * m.head_dim);
+  const double inner = real(m.latent > 0 ? m.latent : m.hidden);
+  const double made = again ? 2 : 4;  // a product and its activation, or the product alone
+  const auto block = [&](char letter) {
+    switch (letter) {
+      case 'M': return stream + 6 * values + 4 * real(kStateGroups * kState);
+      case '*': return stream + (again ? 2 : 4) * queries + 4 * keys;
+      case 'E':
+        if (run.recompute == Recompute::kExperts) return 2 * real(m.hidden);
+        return stream + real(m.top_k) * (4 * inner + made * real(m.ffn)) +
+               made * real(m.shared_ffn) + (m.latent > 0 ? 4 * inner : 0);
+      default: return stream + made * real(m.ffn);
+    }
+  };
+  if (run.recompute == Recompute::kFull) return 2 * real(m.hidden * m.layers);
+  double kept = real(m.mtp) * (block('*') + block('E') + 8 * real(m.hidden));
+  for (int64_t i = 0; i < m.layers; ++i)
+    kept += block(m.pattern[static_cast<size_t>(i) % m.pattern.size()]);
+  return kept;
+}
+
+// Experts are sharded over the replicas of each alone.
+double hybrid_bytes(const Run& run) {
+  const Architecture& m = run.model;
+  const auto real = [](int64_t value) { return static_cast<double>(value); };
+  const double gradient = narrow_gradients(run) ? 2 : 4;
+  const auto states = [&](double replicas) {
+    switch (run.zero) {
+      case 0: return kStateBytes;
+      case 1: return 2 + gradient + 12 / replicas;
+      case 2: return 2 + (12 + gradient) / replicas;
+      default: return (14 + gradient) / replicas;
+    }
+  };
+  Architecture none = m;
+  none.experts = none.top_k = 0;
+  const double dense = parameter_count(none), experts = parameter_count(m) - dense;
+  const double here = real(run.pp * run.tp), replicas = real(run.dp * run.cp), ep = real(run.ep);
+  const double tokens = real(run.microbatch * run.seq) / real(run.cp * run.tp);
+  const double in_flight = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
+  return 2e9 + dense / here * states(replicas) + experts / (here * ep) * states(replicas / ep) +
+         tokens * (kept_by_hybrid(run) / real(run.pp) * in_flight +
+                   real(m.vocab * (8 + 4 * m.mtp)) / real(run.pp));
+}
+
+}  // namespace
+
 double estimated_bytes(const Run& run) {
+  if (run.model.form == Form::kHybrid) return hybrid_bytes(run);
   const Architecture& m = run.model;
   const auto real = [](int64_t value) { return static_cast<double>(value); };
   double bytes = local_parameters(run) * parameter_bytes(run) + 2e9;
   const double tokens = real(run.microbatch) * real(run.seq) / real(run.cp);
   const double width = real(m.hidden), tp = real(run.tp);
-  const double inner =
-      m.form == Form::kMixture ? real(m.ffn * m.top_k + m.shared_ffn) : real(m.ffn);
+  const double inner = has_experts(m) ? real(m.ffn * m.top_k + m.shared_ffn) : real(m.ffn);
   const double split = shards_sequence(run) ? tp : 1;
   // Of a block, in 16 bits: inputs and outputs of both norms; q, k, v and what attention gives;
   // the MLP before and behind its activation. Selective recompute keeps neither what norms nor what
@@ -448,8 +522,8 @@ std::optional<Lighter> lighter(const Row& row, const Run& run) {
     out.row.microbatch = run.microbatch / 2;
     out.change = fmt::format("micro-batch {}", run.microbatch / 2);
   } else if (row.recompute.empty() && run.framework.recompute_as_stated &&
-             run.model.form != Form::kMixture && run.recompute < most_recompute(run)) {
-    out.row.recompute = recompute_name(more(run.recompute));
+             !has_experts(run.model) && run.recompute < most_recompute(run)) {
+    out.row.recompute = recompute_name(more(run));
     out.change = fmt::format("recompute {}", out.row.recompute);
   } else {
     return std::nullopt;

@@ -183,7 +183,7 @@ Result<Architecture> infer_model(const Row& row, std::vector<std::string>& reaso
   }
   model.name = row.model;
   take_sizes(row, model);
-  if (says_mixture(row) && model.form != Form::kMixture) {
+  if (says_mixture(row) && !has_experts(model)) {
     model.form = Form::kMixture;
     model.tied = false;
     form_known = true;

@@ -41,10 +41,10 @@ TEST(Architectures, AreFoundByTheLongestBeginning) {
 
 TEST(Architectures, HaveTheParametersOfTheirNames) {
   const std::vector<std::pair<std::string, double>> known = {
-      {"Llama2-7B", 6.74e9},        {"Llama3.1-405B", 405.9e9}, {"Mixtral-8x7B", 46.7e9},
-      {"DeepSeek-V3", 671e9},       {"Grok-1", 314e9},          {"Qwen3-235B-A22B", 235e9},
-      {"GPT3-175B", 175e9},         {"Falcon-40B", 41e9},       {"Nemotron-3-Nano", 31.6e9},
-      {"Nemotron-3-Super", 120.6e9}};
+      {"Llama2-7B", 6.74e9},         {"Llama3.1-405B", 405.9e9}, {"Mixtral-8x7B", 46.7e9},
+      {"DeepSeek-V3", 671e9},        {"Grok-1", 314e9},          {"Qwen3-235B-A22B", 235e9},
+      {"GPT3-175B", 175e9},          {"Falcon-40B", 41e9},       {"Nemotron-3-Nano", 31.6e9},
+      {"Nemotron-3-Super", 120.6e9}, {"Nemotron-3-Ultra", 550e9}};
   for (const auto& [name, parameters] : known) {
     EXPECT_NEAR(parameter_count(*find_architecture(name)) / parameters, 1, 0.03) << name;
   }
@@ -55,6 +55,42 @@ TEST(Architectures, AreCutWithTheirShareOfDenseBlocks) {
   EXPECT_EQ(find_architecture("DeepSeek-V3")->dense_layers, 3);
   EXPECT_EQ(find_architecture("DeepSeek-V3-4L")->dense_layers, 1);
   EXPECT_EQ(find_architecture("DeepSeek-V3-4L")->layers, 4);
+}
+
+// Nemotron 3 Nano as its recipes run it: experts are computed again on H100 alone.
+TEST(Express, HybridsAreTheBlocksOfTheirPattern) {
+  Row row = row_of("Nemotron-3-Nano", "GB300", 8);
+  row.source = "Megatron-Bridge performance summary";
+  row.dtype = "mxfp8";
+  row.tp = row.pp = row.zero = 1;
+  row.ep = 8;
+  row.microbatch = 4;
+  row.global_batch = 512;
+  const auto roomy = infer(row);
+  ASSERT_TRUE(roomy) << roomy.error().message;
+  EXPECT_EQ(roomy->recompute, Recompute::kNone);
+  const auto expressed = express(*roomy);
+  ASSERT_TRUE(expressed) << expressed.error().message;
+  EXPECT_TRUE(expressed->model.starts_with("nemotron_h:layers=52,hidden=2688,"))
+      << expressed->model;
+  EXPECT_NE(expressed->model.find("pattern=MEMEM*EMEMEM*"), std::string::npos);
+  EXPECT_EQ(expressed->recipe, "expert_parallel(ep=8,dp=1,zero=1,micro_batches=16)");
+  EXPECT_NE(expressed->plan.find("blocks.*.ssm.{x_conv,"), std::string::npos) << expressed->plan;
+  EXPECT_EQ(expressed->plan.find("\"blocks.*.moe\", recompute"), std::string::npos);
+  row.gpu = "H100-80GB";
+  row.gpus = 16;
+  row.microbatch = 1;
+  const auto tight = infer(row);
+  ASSERT_TRUE(tight) << tight.error().message;
+  EXPECT_EQ(tight->recompute, Recompute::kExperts);
+  const auto again = express(*tight);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_NE(again->plan.find("\"blocks.*.moe\", recompute"), std::string::npos) << again->plan;
+  row.recompute = "selective";
+  EXPECT_EQ(infer(row)->recompute, Recompute::kSelective);
+  row.recompute = "experts";
+  EXPECT_EQ(infer(row)->recompute, Recompute::kExperts);
+  EXPECT_EQ(find_architecture("Nemotron-3-5-Lightning")->mtp, 2);
 }
 
 TEST(Infer, ShardsParametersWhereFsdpIsSilent) {

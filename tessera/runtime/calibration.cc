@@ -195,6 +195,10 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
     transformer("mixtral", 128, 4, 128, 256, 4, ",ffn=256,experts=4", "serial");
     transformer("mixtral", 256, 4, 64, 512, 4, ",ffn=512,experts=8",
                 "recompute(full,micro_batches=2)");
+    cases.push_back(
+        {"nemotron_h:pattern=M-M*,hidden=128,heads=4,kv_heads=2,seq=256,vocab=512,"
+         "ffn=256,ssm_heads=8,ssm_head_dim=32,ssm_groups=2,state=32,chunk=64",
+         4, "serial"});
     cases.push_back({"resnet:layers=18,width=16,image=64,classes=100,ghost=4", 8, "serial"});
     cases.push_back({"resnet:layers=50,width=16,image=96,classes=100,ghost=2", 4,
                      "recompute(full,micro_batches=2)"});

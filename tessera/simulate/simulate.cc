@@ -34,7 +34,7 @@ bool counts_as_model(const Op& op) {
   if (op.phase != Phase::kForward) return false;
   const WorkClass work = work_class_of(op.kind);
   return work == WorkClass::kMatmul || work == WorkClass::kConvolution ||
-         work == WorkClass::kAttention;
+         work == WorkClass::kAttention || work == WorkClass::kScan;
 }
 
 // Matrix products and attention of the forward pass, full scores though masked, times 3.

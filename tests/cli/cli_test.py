@@ -166,7 +166,7 @@ class BadModels(CliTest):
         self.expect_error(2, "model 'gpt': hidden=64 must be a multiple of heads=5", "inspect", "gpt:hidden=64,heads=5")
 
     def test_unknown_family(self):
-        self.expect_error(2, "unknown model 'gptt', did you mean 'gpt'? (models: gpt, llama, mixtral, bert, t5, vit, swin, resnet, evoformer, mlp, or a path to a "
+        self.expect_error(2, "unknown model 'gptt', did you mean 'gpt'? (models: gpt, llama, mixtral, nemotron_h, bert, t5, vit, swin, resnet, evoformer, mlp, or a path to a "
                              "Hugging Face config.json)", "inspect", "gptt:layers=2")
 
 

@@ -82,6 +82,7 @@ const Features& all_features() {
                                  "store: recompute",
                                  "graph: attention",
                                  "graph: causal attention",
+                                 "graph: state scan",
                                  "graph: earlier pass",
                                  "graph: shared parameter"};
   return features;

@@ -60,7 +60,7 @@ class GraphMaker {
       case 3: values_.push_back(norm(name, x)); break;
       case 4: values_.push_back(binary(name, x, "mul")); break;
       case 5: values_.push_back(g_.op1(name, "scale", {x}, {{"factor", 0.5}})); break;
-      case 6: values_.push_back(attention(name, x)); break;
+      case 6: values_.push_back(c_.one_in(4) ? scan(name, x) : attention(name, x)); break;
       case 7: values_.push_back(g_.op1(name, "dropout", {x}, {{"p", 0.25}, {"key", name}})); break;
       case 8:
         values_.push_back(g_.op1(name, "softmax", {x}, {{"dim", dims(x).back().name}}));
@@ -134,6 +134,39 @@ class GraphMaker {
     const TensorId wo = weight(name + ".out.weight", {heads, group, depth, out});
     return g_.op1(
         name + ".out", "einsum", {o, wo},
+        {{"spec",
+          fmt::format(
+              "batch seq heads+ group+ head_dim+, heads group head_dim {0} -> batch seq {0}",
+              out.name)}});
+  }
+
+  // A convolution and a state scan between two products.
+  TensorId scan(const std::string& name, TensorId x) {
+    const Dim in = dims(x).back();
+    const Dim heads{"heads", c_.of<int64_t>({2, 3})}, group{"group", c_.of<int64_t>({1, 2})};
+    const Dim depth{"head_dim", 2}, state{"state", 3};
+    const auto made = [&](const std::string& what, const std::vector<Dim>& out) {
+      std::string to;
+      for (const Dim& dim : out) to += " " + dim.name;
+      std::vector<Dim> all = {in};
+      all.insert(all.end(), out.begin(), out.end());
+      return g_.op1(name + "." + what, "einsum", {x, weight(name + "." + what + ".weight", all)},
+                    {{"spec", fmt::format("batch seq {0}+, {0}{1} -> batch seq{1}", in.name, to)}});
+    };
+    const TensorId b = g_.op1(
+        name + ".conv", "causal_conv",
+        {made("b", {heads, state}), weight(name + ".conv.weight", {heads, state, {"taps", 2}}),
+         weight(name + ".conv.bias", {heads, state})});
+    const TensorId dt = g_.op1(name + ".step", "softplus", {made("dt", {heads, group})});
+    const TensorId rate = g_.op1(name + ".rate", "exp", {weight(name + ".log", {heads, group})});
+    const TensorId y = g_.op1(name + ".core", "state_scan",
+                              {made("x", {heads, group, depth}), dt,
+                               g_.op1(name + ".decay", "scale", {rate}, {{"factor", -1.0}}), b,
+                               made("c", {heads, state}), weight(name + ".skip", {heads, group})},
+                              {{"chunk", int64_t{1 + c_.below(3)}}});
+    const Dim out = feature();
+    return g_.op1(
+        name + ".out", "einsum", {y, weight(name + ".out.weight", {heads, group, depth, out})},
         {{"spec",
           fmt::format(
               "batch seq heads+ group+ head_dim+, heads group head_dim {0} -> batch seq {0}",

@@ -115,7 +115,10 @@ class PipelineMaker {
   }
   bool causal_only() const {
     return std::all_of(graph_.ops().begin(), graph_.ops().end(), [](const Op& op) {
-      return op.kind != "attention" || op.integer("causal") == 1;
+      const int seq = op.annotation.find("seq");
+      const bool whole =
+          seq >= 0 && op.annotation.dims[static_cast<size_t>(seq)].mark == Mark::kFrozen;
+      return !whole && (op.kind != "attention" || op.integer("causal") == 1);
     });
   }
 

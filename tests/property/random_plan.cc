@@ -78,6 +78,7 @@ class PlanMaker {
       if (op.kind == "attention")
         features_.insert(op.integer("causal") == 1 ? "graph: causal attention"
                                                    : "graph: attention");
+      if (op.kind == "state_scan") features_.insert("graph: state scan");
       if (op.path == "pass.embed") features_.insert("graph: earlier pass");
     }
     const auto readers = graph_.consumers();
@@ -119,8 +120,9 @@ class PlanMaker {
       features_.insert("prefetch");
     }
     const int64_t seq = graph_.tensor(graph_.ops()[0].inputs[0]).dims[1].size;
-    // What dropout does depends on the place.
-    if (at_.loop_dim.empty() && !has_kind("dropout") && c_.one_in(4)) {
+    // What these do depends on the place.
+    const bool placed = has_kind("dropout") || has_kind("state_scan");
+    if (at_.loop_dim.empty() && !placed && c_.one_in(4)) {
       const bool zigzag = c_.one_in(2);
       const int64_t pieces = zigzag ? 2 * (1 + c_.below(static_cast<uint32_t>(seq / 2)))
                                     : 1 + c_.below(static_cast<uint32_t>(seq));

@@ -31,6 +31,7 @@ std::vector<KindInfo> optimizer_kinds();
 std::vector<KindInfo> pooling_kinds();
 std::vector<KindInfo> position_kinds();
 std::vector<KindInfo> reduction_kinds();
+std::vector<KindInfo> scan_kinds();
 std::vector<KindInfo> shape_kinds();
 
 // The operands of a call, as infer sees them. Attributes are complete and of the right type.

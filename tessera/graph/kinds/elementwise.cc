@@ -122,10 +122,17 @@ InputGradients differentiate_sigmoid(GraphBuilder& builder, const Op& op, const 
   return {builder.op1(op.path + ".dx", "sub", {once, twice})};
 }
 
-// gelu, silu: <kind>_grad(dy, x).
+// gelu, silu, relu2: <kind>_grad(dy, x).
 InputGradients differentiate_activation(GraphBuilder& builder, const Op& op,
                                         const OutputGradients& dy, const std::vector<bool>&) {
   return {builder.op1(op.path + ".dx", op.kind + "_grad", {dy[0], op.inputs[0]})};
+}
+
+// dx = dy sigmoid(x)
+InputGradients differentiate_softplus(GraphBuilder& builder, const Op& op,
+                                      const OutputGradients& dy, const std::vector<bool>&) {
+  const TensorId slope = builder.op1(op.path + ".dx.slope", "sigmoid", {op.inputs[0]});
+  return {builder.op1(op.path + ".dx", "mul", {dy[0], slope})};
 }
 
 // From y, which is positive where x is: x need not be kept.
@@ -236,8 +243,10 @@ std::vector<KindInfo> elementwise_kinds() {
       unary("gelu", "gelu, tanh form", 8, differentiate_activation),
       unary("silu", "x * sigmoid(x)", 4, differentiate_activation),
       unary("relu", "max(x, 0)", 1, differentiate_relu),
+      unary("relu2", "max(x, 0) squared", 2, differentiate_activation),
       unary("exp", "e to the x", 1, differentiate_exp),
       unary("sigmoid", "1 / (1 + e to the -x)", 4, differentiate_sigmoid),
+      unary("softplus", "log(1 + e to the x)", 4, differentiate_softplus),
       stop,
       {.name = "cast",
        .summary = "the same values in another floating dtype",
@@ -249,6 +258,7 @@ std::vector<KindInfo> elementwise_kinds() {
       dropout,
       activation_grad("gelu_grad", "(dy, x) -> dx of gelu", 16),
       activation_grad("silu_grad", "(dy, x) -> dx of silu", 8),
+      activation_grad("relu2_grad", "(dy, x) -> dx of relu2", 3),
       activation_grad("relu_grad", "(dy, y) -> dx of relu", 1),
   };
 }

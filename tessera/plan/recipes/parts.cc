@@ -53,6 +53,15 @@ Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard) 
     TESSERA_TRY(const std::string dim, heads_dim(graph, "tp", tp));
     text.split("blocks.*.attn", dim, "tp");
   }
+  if (has_dim(graph, "blocks.*.ssm", "heads")) {
+    const int64_t groups = size_of(graph, "blocks.*.ssm", "heads");
+    if (text.size("tp") > groups) {
+      return invalid_input(
+          fmt::format("tp = {} is more than the {} groups of heads of the state space blocks",
+                      text.size("tp"), groups));
+    }
+    text.split("blocks.*.ssm", "heads", "tp");
+  }
   if (has_dim(graph, "blocks.*.mlp", "ffn")) text.split("blocks.*.mlp", "ffn", "tp");
   std::vector<std::string> with_vocab;
   for (const char* top : {"embed", "head", "loss"}) {

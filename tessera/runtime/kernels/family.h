@@ -21,6 +21,7 @@ std::span<const KernelInfo> batch_norm_kernels();
 std::span<const KernelInfo> convolution_kernels();
 std::span<const KernelInfo> einsum_kernels();
 std::span<const KernelInfo> pointwise_kernels();
+std::span<const KernelInfo> scan_kernels();
 std::span<const KernelInfo> shape_kernels();
 std::span<const KernelInfo> norm_kernels();
 std::span<const KernelInfo> lookup_kernels();

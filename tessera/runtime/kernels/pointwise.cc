@@ -7,6 +7,7 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/softplus.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/threshold_backward.h>
@@ -102,6 +103,15 @@ Kernel relu(const KernelCall& call) {
 Kernel sigmoid(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { at::sigmoid_out(y, x); });
 }
+Kernel softplus(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::softplus_out(y, x); });
+}
+Kernel relu2(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) {
+    at::relu_out(y, x);
+    y.mul_(y);
+  });
+}
 Kernel exponential(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { at::exp_out(y, x); });
 }
@@ -119,6 +129,13 @@ Kernel silu_grad(const KernelCall& call) {
 Kernel relu_grad(const KernelCall& call) {
   return binary(call, [](auto& dx, const auto& dy, const auto& x) {
     at::threshold_backward_out(dx, dy, x, 0);
+  });
+}
+// 2 max(x, 0) dy. dx may be the memory of dy.
+Kernel relu2_grad(const KernelCall& call) {
+  return binary(call, [two = number(2)](auto& dx, const auto& dy, const auto& x) {
+    at::threshold_backward_out(dx, dy, x, 0);
+    dx.mul_(x).mul_(two);
   });
 }
 
@@ -320,10 +337,13 @@ constexpr KernelInfo kKernels[] = {
     {"relu", relu},
     {"exp", exponential},
     {"sigmoid", sigmoid},
+    {"softplus", softplus},
+    {"relu2", relu2},
     {"cast", cast},
     {"gelu_grad", gelu_grad},
     {"silu_grad", silu_grad},
     {"relu_grad", relu_grad},
+    {"relu2_grad", relu2_grad},
     {"reduce_sum", reduce_sum, 0b1},
     {"reduce_max", reduce_max},
     {"softmax", softmax},

@@ -1,0 +1,216 @@
+// state_scan, the recurrence of a state space block (Mamba-2; Dao and Gu, 2024, arXiv 2405.21060),
+// causal_conv in front of it, and their gradients.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/graph/kinds/common.h"
+
+namespace tessera::kinds {
+namespace {
+
+// ---- state_scan
+// x, y [batch, seq, heads, group, head_dim]; dt [batch, seq, heads, group]; A, D [heads, group]; B,
+// C [batch, seq, heads, state]. As in attention, `heads` counts what B and C have and `group` the
+// heads that share one. The sequence is a recurrence and the state its memory: neither is split.
+constexpr std::string_view kValues = "batch seq^ heads group head_dim";
+constexpr std::string_view kSteps = "batch seq heads group";
+constexpr std::string_view kHeads = "heads group";
+constexpr std::string_view kKeys = "batch seq heads state^";
+
+std::string scan_operands() {  // x, dt, A, B, C, D
+  return fmt::format("{0}, {1}, {2}, {3}, {3}, {2}", kValues, kSteps, kHeads, kKeys);
+}
+
+struct ScanOperands {
+  const Tensor &x, &dt, &a, &b, &c, &d;
+};
+ScanOperands scan_from(const Operands& x, size_t first) {
+  return {x[first], x[first + 1], x[first + 2], x[first + 3], x[first + 4], x[first + 5]};
+}
+
+bool has_sizes(const Tensor& tensor, const std::vector<int64_t>& sizes) {
+  return tensor.shape() == sizes;
+}
+
+Status expect_sizes(const Tensor& tensor, std::string_view what, std::string_view dims,
+                    const std::vector<int64_t>& sizes, const Tensor& x) {
+  if (has_sizes(tensor, sizes)) return {};
+  return invalid_input(fmt::format("expected {} with dims ({}) of x {}, found {}", what, dims,
+                                   describe(x), describe(tensor)));
+}
+
+Status check_scan(const ScanOperands& in) {
+  if (in.x.dims.size() != 5) {
+    return invalid_input(fmt::format(
+        "expected x with dims (batch seq heads group head_dim), found {}", describe(in.x)));
+  }
+  const std::vector<int64_t> x = in.x.shape();
+  const int64_t state = in.b.dims.empty() ? 0 : in.b.dims.back().size;
+  TESSERA_TRY_VOID(expect_sizes(in.dt, "dt", kSteps, {x[0], x[1], x[2], x[3]}, in.x));
+  TESSERA_TRY_VOID(expect_sizes(in.a, "A", kHeads, {x[2], x[3]}, in.x));
+  TESSERA_TRY_VOID(
+      expect_sizes(in.b, "B", "batch seq heads state", {x[0], x[1], x[2], state}, in.x));
+  TESSERA_TRY_VOID(
+      expect_sizes(in.c, "C", "batch seq heads state", {x[0], x[1], x[2], state}, in.x));
+  return expect_sizes(in.d, "D", kHeads, {x[2], x[3]}, in.x);
+}
+
+Status check_chunk(const Operands& x) {
+  if (x.integer("chunk") >= 1) return {};
+  return invalid_input(fmt::format("expected chunk of at least 1, found {}", x.integer("chunk")));
+}
+
+Result<Inferred> infer_scan(const Operands& x) {
+  TESSERA_TRY_VOID(expect_equal_dtypes(x));
+  TESSERA_TRY_VOID(check_chunk(x));
+  TESSERA_TRY_VOID(check_scan(scan_from(x, 0)));
+  return conclude(x, fmt::format("{} -> {}", scan_operands(), kValues), {x[0].dims}, {x[0].dtype});
+}
+
+InputGradients differentiate_scan(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                  const std::vector<bool>&) {
+  std::vector<TensorId> inputs = {dy[0]};
+  inputs.insert(inputs.end(), op.inputs.begin(), op.inputs.end());
+  return builder.op(op.path + ".backward", "state_scan_grad", inputs, op.attributes);
+}
+
+// (dy, x, dt, A, B, C, D; chunk) -> (dx, ddt, dA, dB, dC, dD); the states are computed again.
+Result<Inferred> infer_scan_grad(const Operands& x) {
+  TESSERA_TRY_VOID(expect_equal_dtypes(x));
+  TESSERA_TRY_VOID(check_chunk(x));
+  TESSERA_TRY_VOID(check_scan(scan_from(x, 1)));
+  TESSERA_TRY_VOID(expect_dims(x[0], "dy", x[1].dims));
+  std::vector<std::vector<Dim>> outputs;
+  for (size_t i = 1; i < x.count(); ++i) outputs.push_back(x[i].dims);
+  return conclude(x, fmt::format("{}, {} -> {}", kValues, scan_operands(), scan_operands()),
+                  std::move(outputs), std::vector<DType>(6, x[0].dtype));
+}
+
+// Of the chunked algorithm, a multiplication and an addition being two. A token and head: Q P for
+// the values of its own chunk (half of the pairs are behind each other, as in causal attention), 2
+// P N each for the states that chunks make and for what they give; a token of heads that share B
+// and C: Q N for the scores of the pairs.
+struct ScanSizes {
+  int64_t tokens = 0, heads = 0, keys = 0;  // heads: of x; keys: of B and C
+  int64_t chunk = 0, head_dim = 0, state = 0;
+};
+ScanSizes scan_sizes(const Op& op) {
+  const auto size = [&](std::string_view name) {
+    return op.annotation.dims[static_cast<size_t>(op.annotation.find(name))].size;
+  };
+  return {size("batch") * size("seq"),
+          size("heads") * size("group"),
+          size("heads"),
+          std::min(op.integer("chunk"), size("seq")),
+          size("head_dim"),
+          size("state")};
+}
+int64_t scan_flops(const Op& op) {
+  const ScanSizes s = scan_sizes(op);
+  return s.tokens * (s.heads * s.head_dim * (s.chunk + 4 * s.state) + s.keys * s.chunk * s.state);
+}
+// Values: three products of the pairs (dx, the scores' and the decays' gradients); states: made
+// again, their gradients, and dx, dB, dC from them; scores: again, and dB, dC from them.
+int64_t scan_grad_flops(const Op& op) {
+  const ScanSizes s = scan_sizes(op);
+  return s.tokens *
+         (s.heads * s.head_dim * (3 * s.chunk + 10 * s.state) + 3 * s.keys * s.chunk * s.state);
+}
+
+// ---- causal_conv
+// x, y [batch.., seq, channels..]; w [channels.., width]; b [channels..]:
+// y[t] = b + sum over k of w[k] x[t - (width - 1 - k)], of each channel by itself.
+struct CausalConv {
+  std::string x, w, b;
+};
+Result<CausalConv> causal_operands(const Tensor& x, const Tensor& w) {
+  const size_t channels = w.dims.empty() ? 0 : w.dims.size() - 1;
+  bool fits = channels >= 1 && x.dims.size() > channels;
+  const size_t first = fits ? x.dims.size() - channels : 0;
+  for (size_t i = 0; fits && i < channels; ++i) fits = x.dims[first + i] == w.dims[i];
+  if (!fits) {
+    return invalid_input(
+        fmt::format("expected x with a sequence and the channels of w as its last dims, found {} "
+                    "for w {}",
+                    describe(x), describe(w)));
+  }
+  Names names = names_of(x.dims);
+  CausalConv out;
+  out.b = spell(Names(names.begin() + static_cast<std::ptrdiff_t>(first), names.end()));
+  out.w = fmt::format("{} {}", out.b, w.dims.back().size);
+  names[first - 1] += '^';
+  out.x = spell(names);
+  return out;
+}
+
+Result<Inferred> infer_causal_conv(const Operands& x) {
+  TESSERA_TRY_VOID(expect_equal_dtypes(x));
+  TESSERA_TRY(const CausalConv c, causal_operands(x[0], x[1]));
+  TESSERA_TRY_VOID(expect_dims(x[2], "b", without_last(x[1].dims)));
+  return conclude(x, fmt::format("{}, {}, {} -> {}", c.x, c.w, c.b, c.x), {x[0].dims},
+                  {x[0].dtype});
+}
+
+InputGradients differentiate_causal_conv(GraphBuilder& builder, const Op& op,
+                                         const OutputGradients& dy, const std::vector<bool>&) {
+  return builder.op(op.path + ".backward", "causal_conv_grad", {dy[0], op.inputs[0], op.inputs[1]});
+}
+
+// (dy, x, w) -> (dx, dw, db)
+Result<Inferred> infer_causal_conv_grad(const Operands& x) {
+  TESSERA_TRY_VOID(expect_equal_dtypes(x));
+  TESSERA_TRY(const CausalConv c, causal_operands(x[1], x[2]));
+  TESSERA_TRY_VOID(expect_dims(x[0], "dy", x[1].dims));
+  const DType dtype = x[0].dtype;
+  return conclude(x, fmt::format("{}, {}, {} -> {}, {}, {}", c.x, c.x, c.w, c.x, c.w, c.b),
+                  {x[1].dims, x[2].dims, without_last(x[2].dims)}, {dtype, dtype, dtype});
+}
+
+int64_t causal_conv_flops(const Op& op) { return 2 * iteration_points(op); }
+int64_t causal_conv_grad_flops(const Op& op) { return 4 * iteration_points(op); }
+
+}  // namespace
+
+std::vector<KindInfo> scan_kinds() {
+  return {
+      {.name = "state_scan",
+       .summary = "h = exp(dt A) h + dt x B^T along the sequence, y = C h + D x",
+       .min_inputs = 6,
+       .max_inputs = 6,
+       .attributes = {integer_attribute("chunk", 128)},
+       .infer = infer_by(infer_scan),
+       .differentiate = differentiate_scan,
+       .flops = scan_flops,
+       .accumulates = true},
+      {.name = "state_scan_grad",
+       .summary = "(dy, x, dt, A, B, C, D) -> (dx, ddt, dA, dB, dC, dD) of state_scan",
+       .min_inputs = 7,
+       .max_inputs = 7,
+       .output_names = {"dx", "ddt", "da", "db", "dc", "dd"},
+       .outputs = 6,
+       .attributes = {integer_attribute("chunk", 128)},
+       .infer = infer_by(infer_scan_grad),
+       .flops = scan_grad_flops,
+       .accumulates = true},
+      {.name = "causal_conv",
+       .summary = "convolution of each channel along the sequence with what lies before",
+       .min_inputs = 3,
+       .max_inputs = 3,
+       .infer = infer_by(infer_causal_conv),
+       .differentiate = differentiate_causal_conv,
+       .flops = causal_conv_flops,
+       .accumulates = true},
+      {.name = "causal_conv_grad",
+       .summary = "(dy, x, w) -> (dx, dw, db) of causal_conv",
+       .min_inputs = 3,
+       .max_inputs = 3,
+       .output_names = {"dx", "dw", "db"},
+       .outputs = 3,
+       .infer = infer_by(infer_causal_conv_grad),
+       .flops = causal_conv_grad_flops,
+       .accumulates = true},
+  };
+}
+
+}  // namespace tessera::kinds

@@ -1,0 +1,285 @@
+#include "tessera/models/nemotron_h.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tessera/models/mixtral.h"
+#include "tessera/models/nn.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kFamily = "nemotron_h";
+constexpr std::string_view kLetters = "M*-E";
+constexpr double kDeviation = 0.02;
+// Step sizes begin at 0.01: the middle, in orders of magnitude, of Mamba's 0.001 to 0.1.
+constexpr double kStepSize = 0.01;
+
+class Builder {
+ public:
+  Builder(GraphBuilder& g, const NemotronHConfig& config) : g_(g), config_(config) {
+    const double residual = kDeviation / std::sqrt(static_cast<double>(config.layers));
+    options_ = {{normal(kDeviation), /*bias=*/false}, {normal(residual), /*bias=*/false}};
+    attention_.heads = config.kv_heads;
+    attention_.group = config.heads / config.kv_heads;
+    attention_.head_dim = config.head_dim;
+    attention_.in = options_.in;
+    attention_.out = options_.out;
+    experts_.experts = config.experts;
+    experts_.top_k = config.top_k;
+    experts_.capacity =
+        expert_capacity(config.capacity_factor, config.top_k, config.experts, config.seq);
+    experts_.ffn = config.expert_ffn;
+    experts_.shared_ffn = config.shared_ffn;
+    experts_.latent = config.latent;
+    experts_.balance = config.balance;
+    experts_.z_loss = config.z_loss;
+    experts_.gated = false;
+  }
+
+  TensorId block(TensorId x, char letter) {
+    const TensorId h = rms_norm(g_, "ln_1", x, config_.eps);
+    switch (letter) {
+      case 'M': return g_.op1("ssm.residual", "add", {x, state_space(h)});
+      case '*': return g_.op1("attn.residual", "add", {x, attention(g_, "attn", h, attention_)});
+      case 'E': return mixture_of_experts(g_, x, h, options_, experts_, losses_);
+      default: {
+        const MlpOptions mlp = {config_.ffn, "relu2", options_.in, options_.out};
+        return g_.op1("mlp.residual", "add", {x, feed_forward(g_, "mlp", h, mlp)});
+      }
+    }
+  }
+
+  Status check(int64_t batch) const {
+    return check_expert_sizes(experts_, config_.hidden, batch, kFamily);
+  }
+  // The table of ones that norms take in place of weights; before the first block.
+  void add_ones() {
+    ones_ = g_.buffer("ssm.ones", {{"width", group_size() * config_.ssm_head_dim}},
+                      {Init::Kind::kOnes}, config_.dtype);
+  }
+  const std::vector<TensorId>& losses() const { return losses_; }
+
+  // The stream that predicts a token further than `x` does, from the embedding of the one between.
+  TensorId further(TensorId x, TensorId embedding, size_t depth) {
+    for (size_t i = 0; i < config_.mtp_pattern.size(); ++i) {
+      g_.push(fmt::format("blocks.mtp_{}_{}", depth, i));
+      if (i == 0) {
+        const std::vector<Dim> hidden = {{"hidden_out", config_.hidden}};
+        const TensorId state = rms_norm(g_, "state_norm", x, config_.eps),
+                       token = rms_norm(g_, "token_norm", embedding, config_.eps);
+        const TensorId sum = g_.op1("sum", "add",
+                                    {linear(g_, "state", state, {"hidden"}, hidden, options_.in),
+                                     linear(g_, "token", token, {"hidden"}, hidden, options_.in)});
+        x = g_.op1("joined", "rename", {sum},
+                   {{"from", std::string("hidden_out")}, {"to", std::string("hidden")}});
+      }
+      x = block(x, config_.mtp_pattern[i]);
+      g_.pop();
+    }
+    return x;
+  }
+  void add_loss(TensorId loss) { losses_.push_back(loss); }
+
+ private:
+  int64_t group_size() const { return config_.ssm_heads / config_.ssm_groups; }
+
+  // Convolution and SiLU of what a product made.
+  TensorId convolved(const std::string& name, TensorId x) {
+    if (!g_.ok()) return {};
+    const std::vector<Dim> all = g_.tensor(x).dims;
+    const std::vector<Dim> channels(all.begin() + 2, all.end());
+    std::vector<Dim> taps = channels;
+    taps.push_back({"taps", config_.conv});
+    const double width = 1 / std::sqrt(static_cast<double>(config_.conv));
+    const TensorId weight =
+        g_.parameter(name + "_conv.weight", taps, {Init::Kind::kUniform, width}, config_.dtype);
+    const TensorId bias =
+        g_.parameter(name + "_conv.bias", channels, {Init::Kind::kZeros}, config_.dtype);
+    return g_.op1(name + "_act", "silu",
+                  {g_.op1(name + "_conv", "causal_conv", {x, weight, bias})});
+  }
+
+  // RMS norm of each group of y silu(z), with a weight for each of its numbers.
+  TensorId gated_norm(TensorId y, TensorId z) {
+    const TensorId gated = g_.op1("gated", "mul", {y, g_.op1("gate", "silu", {z})});
+    const TensorId rows =
+        g_.op1("join", "group", {gated},
+               {{"first", int64_t{3}}, {"count", int64_t{2}}, {"name", std::string("width")}});
+    const std::vector<TensorId> normed =
+        g_.op("norm", "rms_norm", {rows, ones_}, {{"eps", config_.eps}});
+    if (normed.empty()) return {};
+    const std::vector<Dim> all = g_.tensor(normed[0]).dims;
+    const TensorId weight = g_.parameter("gain.weight", {all.begin() + 2, all.end()},
+                                         {Init::Kind::kOnes}, config_.dtype);
+    return g_.op1("gain", "mul", {normed[0], weight});
+  }
+
+  TensorId state_space(TensorId h) {
+    const Dim heads = {"heads", config_.ssm_groups}, group = {"group", group_size()};
+    const Dim head_dim = {"head_dim", config_.ssm_head_dim}, state = {"state", config_.state};
+    const std::vector<Dim> values = {heads, group, head_dim}, keys = {heads, state};
+    g_.push("ssm");
+    const TensorId z = linear(g_, "z", h, {"hidden"}, values, options_.in);
+    const TensorId x = convolved("x", linear(g_, "x", h, {"hidden"}, values, options_.in));
+    const TensorId b = convolved("b", linear(g_, "b", h, {"hidden"}, keys, options_.in));
+    const TensorId c = convolved("c", linear(g_, "c", h, {"hidden"}, keys, options_.in));
+    LinearOptions steps = options_.in;
+    steps.bias = true;
+    steps.bias_values = {Init::Kind::kConstant, std::log(std::expm1(kStepSize))};
+    const TensorId dt =
+        g_.op1("dt_act", "softplus", {linear(g_, "dt", h, {"hidden"}, {heads, group}, steps)});
+    const TensorId log =
+        g_.parameter("a_exp.weight", {heads, group}, {Init::Kind::kUniform, 1.0}, config_.dtype);
+    const TensorId a = g_.op1("a", "scale", {g_.op1("a_exp", "exp", {log})}, {{"factor", -1.0}});
+    const TensorId d =
+        g_.parameter("scan.weight", {heads, group}, {Init::Kind::kOnes}, config_.dtype);
+    const TensorId y =
+        g_.op1("scan", "state_scan", {x, dt, a, b, c, d}, {{"chunk", config_.chunk}});
+    const TensorId out = linear(g_, "out", gated_norm(y, z), {"heads", "width"},
+                                {{"hidden", config_.hidden}}, options_.out);
+    g_.pop();
+    return out;
+  }
+
+  GraphBuilder& g_;
+  const NemotronHConfig& config_;
+  FeedForwardOptions options_;
+  AttentionOptions attention_;
+  MixtureOptions experts_;
+  TensorId ones_;
+  std::vector<TensorId> losses_;
+};
+
+bool has(const NemotronHConfig& config, char letter) {
+  return config.pattern.find(letter) != std::string::npos ||
+         (config.mtp > 0 && config.mtp_pattern.find(letter) != std::string::npos);
+}
+
+Status check_letters(std::string_view key, const std::string& pattern) {
+  const size_t wrong = pattern.find_first_not_of(kLetters);
+  if (wrong == std::string::npos) return {};
+  return model_error(
+      kFamily, fmt::format("{}={} must be letters M (state space), * (attention), - (MLP) and E "
+                           "(experts), found '{}'",
+                           key, pattern, pattern.substr(wrong, 1)));
+}
+
+Status check_pattern(NemotronHConfig& config) {
+  TESSERA_TRY_VOID(check_letters("pattern", config.pattern));
+  TESSERA_TRY_VOID(check_letters("mtp_pattern", config.mtp_pattern));
+  const std::string once = config.pattern;
+  if (config.layers == 0) config.layers = static_cast<int64_t>(once.size());
+  while (static_cast<int64_t>(config.pattern.size()) < config.layers) config.pattern += once;
+  config.pattern.resize(static_cast<size_t>(config.layers));
+  return {};
+}
+
+Status multiple(std::string_view whole, int64_t value, std::string_view part, int64_t divisor) {
+  if (value % divisor == 0) return {};
+  return model_error(kFamily,
+                     fmt::format("{}={} must be a multiple of {}={}", whole, value, part, divisor));
+}
+
+}  // namespace
+
+std::vector<ModelKey> model_keys(NemotronHConfig& config) {
+  return {
+      {"pattern", &config.pattern, "blocks: M state space, * attention, - MLP, E experts"},
+      {"layers", &config.layers, "number of blocks", "letters of the pattern", {}, 0},
+      {"hidden", &config.hidden, "width; a multiple of heads unless head_dim is given"},
+      {"heads", &config.heads, "query heads; a multiple of kv_heads"},
+      {"kv_heads", &config.kv_heads, "key and value heads"},
+      {"head_dim", &config.head_dim, "width of a head", "hidden / heads"},
+      {"seq", &config.seq, "tokens of a sequence"},
+      {"vocab", &config.vocab, "tokens of the vocabulary"},
+      {"ffn", &config.ffn, "width of the MLP"},
+      {"ssm_heads", &config.ssm_heads, "heads of state space; a multiple of ssm_groups"},
+      {"ssm_head_dim", &config.ssm_head_dim, "width of such a head"},
+      {"ssm_groups", &config.ssm_groups, "groups of heads that share B and C"},
+      {"state", &config.state, "numbers of the state for each number of a head"},
+      {"conv", &config.conv, "tokens that the convolution sees"},
+      {"chunk", &config.chunk, "tokens of a chunk of the scan"},
+      {"experts", &config.experts, "experts of a block"},
+      {"top_k", &config.top_k, "experts of a token"},
+      {"expert_ffn", &config.expert_ffn, "width of each expert", "ffn"},
+      {"capacity_factor", &config.capacity_factor, "as of mixtral"},
+      {"shared_ffn", &config.shared_ffn, "width of an MLP beside the experts; 0: none", {}, {}, 0},
+      {"latent", &config.latent, "width of tokens at the experts; 0: hidden", {}, {}, 0},
+      {"balance", &config.balance, "coefficient of the load balance loss; 0: none"},
+      {"z_loss", &config.z_loss, "coefficient of the router's z-loss; 0: none"},
+      {"mtp", &config.mtp, "tokens further ahead that are predicted too; 0: none", {}, {}, 0},
+      {"mtp_pattern", &config.mtp_pattern, "blocks of each of them"},
+      {"mtp_loss", &config.mtp_loss, "weight of the mean of their losses"},
+      {"tied", &config.tied, "1: the head uses the token embedding"},
+      {"eps", &config.eps, "epsilon of the RMS norms"},
+      {"dtype", &config.dtype, "of parameters and activations"},
+  };
+}
+
+Status complete(NemotronHConfig& config) {
+  TESSERA_TRY_VOID(check_pattern(config));
+  TESSERA_TRY_VOID(multiple("heads", config.heads, "kv_heads", config.kv_heads));
+  TESSERA_TRY_VOID(multiple("ssm_heads", config.ssm_heads, "ssm_groups", config.ssm_groups));
+  if (config.head_dim == 0) {
+    TESSERA_TRY_VOID(multiple("hidden", config.hidden, "heads", config.heads));
+    config.head_dim = config.hidden / config.heads;
+  }
+  if (config.expert_ffn == 0) config.expert_ffn = config.ffn;
+  if (config.top_k > config.experts) {
+    return model_error(
+        kFamily, fmt::format("top_k={} must be at most experts={}", config.top_k, config.experts));
+  }
+  if (config.capacity_factor <= 0) {
+    return model_error(kFamily,
+                       fmt::format("capacity_factor={} must be above 0", config.capacity_factor));
+  }
+  return {};
+}
+
+Result<Graph> build_nemotron_h(const NemotronHConfig& config, int64_t batch) {
+  const Dim seq = {"seq", config.seq}, hidden = {"hidden", config.hidden};
+  const Dim vocab = {"vocab", config.vocab};
+  GraphBuilder g{std::string(kFamily)};
+  Builder builder(g, config);
+  if (has(config, 'E')) TESSERA_TRY_VOID(builder.check(batch));
+  const TensorId tokens = g.input("tokens", {{"batch", batch}, seq}, DType::kInt64);
+  const TensorId targets = g.input("targets", {{"batch", batch}, seq}, DType::kInt64);
+  if (has(config, 'M')) builder.add_ones();
+  const TensorId table =
+      g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
+  TensorId x = g.op1("embed.token", "embedding", {tokens, table});
+  // The token after each position, the one after it, ...; embedded before the blocks, so that what
+  // reads them stands behind the last block, and in its stage.
+  std::vector<TensorId> next = {targets}, embeddings;
+  for (int64_t depth = 0; depth < config.mtp && g.ok(); ++depth) {
+    embeddings.push_back(
+        g.op1(fmt::format("embed.mtp_{}", depth), "embedding", {next.back(), table}));
+    next.push_back(
+        g.input(fmt::format("targets_{}", depth + 1), {{"batch", batch}, seq}, DType::kInt64));
+  }
+  for (size_t layer = 0; layer < config.pattern.size() && g.ok(); ++layer) {
+    g.push(fmt::format("blocks.{}", layer));
+    x = builder.block(x, config.pattern[layer]);
+    g.pop();
+  }
+  std::vector<TensorId> streams = {x};
+  for (size_t depth = 0; depth < embeddings.size() && g.ok(); ++depth)
+    streams.push_back(builder.further(streams.back(), embeddings[depth], depth));
+  x = rms_norm(g, "final.ln", x, config.eps);
+  cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);
+  const TensorId head = config.tied ? table : g.graph().find_tensor("head.weight");
+  for (size_t i = 1; i < streams.size() && g.ok(); ++i) {
+    const std::string name = fmt::format("mtp_{}", i - 1), loss = "loss." + name;
+    const TensorId last = rms_norm(g, "final." + name, streams[i], config.eps);
+    const TensorId logits = output_head(g, last, head, true, vocab, {}, "head." + name);
+    const TensorId mean = cross_entropy_sum(g, loss, logits, next[i], batch * config.seq);
+    const double weight = config.mtp_loss / static_cast<double>(config.mtp);
+    builder.add_loss(g.op1(loss + ".weighted", "scale", {mean}, {{"factor", weight}}));
+  }
+  add_losses(g, builder.losses());
+  return g.finish();
+}
+
+}  // namespace tessera

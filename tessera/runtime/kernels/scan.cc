@@ -1,0 +1,223 @@
+// state_scan, causal_conv and their gradients, in float (double for float64) and chunk by chunk:
+// inside a chunk of Q tokens the scan is two products with Q x Q scores between them, between
+// chunks the state is handed on (Dao and Gu, 2024, arXiv 2405.21060, section 6).
+//
+// Letters: G heads of B and C, R heads of x for each, Q tokens of the chunk, P head_dim, N state.
+// With a = dt A and s its running sum in the chunk, h the state before it:
+//   L[i, j] = exp(s_i - s_j) for j <= i, else 0;  M = (C B^T) * L;  u = dt x
+//   y = M u + exp(s) (C h^T) + D x
+//   h' = exp(s_Q) h + sum over j of exp(s_Q - s_j) u_j B_j^T
+#include <ATen/TensorOperators.h>
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/cumsum.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/flip.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/triu.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/runtime/kernels/maps.h"
+
+namespace tessera::kernels {
+namespace {
+
+at::Tensor wide(const Array& array) {
+  return tensor_of(array).to(array.dtype == DType::kFloat64 ? at::kDouble : at::kFloat);
+}
+
+// ---- state_scan
+// The operands of a scan, the sequence behind the heads.
+struct Scan {
+  at::Tensor x, dt, a, b, c, d;  // [b,G,R,S,P], [b,G,R,S], [G,R,1], [b,G,1,S,N] twice, [G,R,1,1]
+  int64_t chunk = 1, seq = 0;
+
+  Scan(const std::vector<Array>& inputs, size_t first, int64_t chunk_size)
+      : x(wide(inputs[first]).permute({0, 2, 3, 1, 4})),
+        dt(wide(inputs[first + 1]).permute({0, 2, 3, 1})),
+        a(wide(inputs[first + 2]).unsqueeze(-1)),
+        b(wide(inputs[first + 3]).permute({0, 2, 1, 3}).unsqueeze(2)),
+        c(wide(inputs[first + 4]).permute({0, 2, 1, 3}).unsqueeze(2)),
+        d(wide(inputs[first + 5]).unsqueeze(-1).unsqueeze(-1)),
+        chunk(std::min(chunk_size, x.size(3))),
+        seq(x.size(3)) {}
+
+  at::Tensor first_state() const {
+    return at::zeros({x.size(0), x.size(1), x.size(2), x.size(4), b.size(4)}, x.options());
+  }
+};
+
+// One chunk of it.
+struct Chunk {
+  at::Tensor x, dt, b, c;    // as above, of its tokens
+  at::Tensor u;              // dt x
+  at::Tensor decay, scores;  // L, M [b,G,R,Q,Q]
+  at::Tensor since, until;   // exp(s), exp(s_Q - s) [b,G,R,Q,1]
+  at::Tensor whole;          // exp(s_Q) [b,G,R,1,1]
+
+  Chunk(const Scan& scan, int64_t begin, int64_t size)
+      : x(scan.x.narrow(3, begin, size)),
+        dt(scan.dt.narrow(3, begin, size)),
+        b(scan.b.narrow(3, begin, size)),
+        c(scan.c.narrow(3, begin, size)),
+        u(x * dt.unsqueeze(-1)) {
+    const at::Tensor s = at::cumsum(dt * scan.a, 3), last = s.narrow(3, size - 1, 1);
+    const at::Tensor ahead = at::triu(at::ones({size, size}, s.options().dtype(at::kBool)), 1);
+    decay = at::exp((s.unsqueeze(-1) - s.unsqueeze(-2))
+                        .masked_fill_(ahead, -std::numeric_limits<double>::infinity()));
+    scores = at::matmul(c, b.transpose(-1, -2)) * decay;
+    since = at::exp(s).unsqueeze(-1);
+    until = at::exp(last - s).unsqueeze(-1);
+    whole = at::exp(last).unsqueeze(-1);
+  }
+
+  at::Tensor next(const at::Tensor& h) const {
+    return whole * h + at::matmul((until * u).transpose(-1, -2), b);
+  }
+};
+
+// (x, dt, A, B, C, D; chunk) -> y
+Kernel state_scan(const KernelCall& call) {
+  return [inputs = call.inputs, chunk = call.op->integer("chunk"), y = call.outputs[0],
+          add = call.add[0]] {
+    const Scan scan(inputs, 0, chunk);
+    at::Tensor h = scan.first_state(), out = at::empty_like(scan.x);
+    for (int64_t begin = 0; begin < scan.seq; begin += scan.chunk) {
+      const int64_t size = std::min(scan.chunk, scan.seq - begin);
+      const Chunk one(scan, begin, size);
+      out.narrow(3, begin, size)
+          .copy_(at::matmul(one.scores, one.u) +
+                 one.since * at::matmul(one.c, h.transpose(-1, -2)) + scan.d * one.x);
+      h = one.next(h);
+    }
+    put(y, out.permute({0, 3, 1, 2, 4}), add);
+  };
+}
+
+struct ScanGradients {
+  at::Tensor dx, ddt, db, dc;  // of all tokens, as the operands lie in Scan
+  at::Tensor da, dd;           // [G, R]
+};
+
+// Gradients of one chunk, from that of its values, dy, and of the state behind it, dh, which
+// becomes that of the state before it.
+void differentiate_chunk(const Scan& scan, const Chunk& one, int64_t begin, const at::Tensor& dy,
+                         const at::Tensor& h, at::Tensor& dh, ScanGradients& out) {
+  const int64_t size = dy.size(3);
+  const auto part = [&](const at::Tensor& whole) { return whole.narrow(3, begin, size); };
+  const at::Tensor d_scores = at::matmul(dy, one.u.transpose(-1, -2));
+  const at::Tensor from_state = one.until * at::matmul(one.b, dh.transpose(-1, -2));
+  const at::Tensor du = at::matmul(one.scores.transpose(-1, -2), dy) + from_state;
+  part(out.dx).copy_(du * one.dt.unsqueeze(-1) + scan.d * dy);
+  // C B^T is shared by R heads: so are the gradients of B and C.
+  const at::Tensor pairs = at::sum(d_scores * one.decay, {2}, true);
+  const at::Tensor scaled = one.since * dy;
+  part(out.dc).copy_(at::matmul(pairs, one.b) + at::sum(at::matmul(scaled, h), {2}, true));
+  part(out.db).copy_(at::matmul(pairs.transpose(-1, -2), one.c) +
+                     at::sum(at::matmul(one.until * one.u, dh), {2}, true));
+  // s: in L forwards and backwards, in exp(s) of what the state gives, in exp(s_Q - s) of what
+  // goes into the next state, in exp(s_Q) of what stays in it.
+  const at::Tensor weights = d_scores * one.scores;
+  const at::Tensor given = at::sum(scaled * at::matmul(one.c, h.transpose(-1, -2)), {-1});
+  const at::Tensor taken = at::sum(one.u * from_state, {-1});
+  at::Tensor ds = at::sum(weights, {-1}) - at::sum(weights, {-2}) + given - taken;
+  const at::Tensor stays = one.whole.squeeze(-1) * at::sum(dh * h, {-2, -1}).unsqueeze(-1);
+  ds.narrow(3, size - 1, 1).add_(at::sum(taken, {-1}, true) + stays);
+  const at::Tensor d_log = at::flip(at::cumsum(at::flip(ds, {3}), 3), {3});
+  part(out.ddt).copy_(d_log * scan.a + at::sum(du * one.x, {-1}));
+  out.da.add_(at::sum(d_log * one.dt, {0, 3}));
+  out.dd.add_(at::sum(dy * one.x, {0, 3, 4}));
+  dh = one.whole * dh + at::matmul(scaled.transpose(-1, -2), one.c);
+}
+
+// (dy, x, dt, A, B, C, D; chunk) -> (dx, ddt, dA, dB, dC, dD)
+Kernel state_scan_grad(const KernelCall& call) {
+  return [inputs = call.inputs, chunk = call.op->integer("chunk"), outputs = call.outputs,
+          add = call.add] {
+    const Scan scan(inputs, 1, chunk);
+    const at::Tensor dy = wide(inputs[0]).permute({0, 2, 3, 1, 4});
+    std::vector<at::Tensor> states = {scan.first_state()};  // before each chunk
+    for (int64_t begin = scan.chunk; begin < scan.seq; begin += scan.chunk)
+      states.push_back(Chunk(scan, begin - scan.chunk, scan.chunk).next(states.back()));
+    ScanGradients out{at::empty_like(scan.x),
+                      at::empty_like(scan.dt),
+                      at::empty_like(scan.b),
+                      at::empty_like(scan.c),
+                      at::zeros_like(scan.a.squeeze(-1)),
+                      at::zeros_like(scan.a.squeeze(-1))};
+    at::Tensor dh = scan.first_state();
+    for (size_t i = states.size(); i-- > 0;) {
+      const int64_t begin = static_cast<int64_t>(i) * scan.chunk;
+      const int64_t size = std::min(scan.chunk, scan.seq - begin);
+      differentiate_chunk(scan, Chunk(scan, begin, size), begin, dy.narrow(3, begin, size),
+                          states[i], dh, out);
+    }
+    put(outputs[0], out.dx.permute({0, 3, 1, 2, 4}), add[0]);
+    put(outputs[1], out.ddt.permute({0, 3, 1, 2}), add[1]);
+    put(outputs[2], out.da, add[2]);
+    put(outputs[3], out.db.squeeze(2).permute({0, 2, 1, 3}), add[3]);
+    put(outputs[4], out.dc.squeeze(2).permute({0, 2, 1, 3}), add[4]);
+    put(outputs[5], out.dd, add[5]);
+  };
+}
+
+// ---- causal_conv
+// [lead, seq, channels] of x [lead.., seq, channels..] where w has as many channels; w [channels,
+// width].
+at::Tensor rows_of_channels(const Array& x, const at::Tensor& w) {
+  const auto last = static_cast<size_t>(x.shape.size()) - static_cast<size_t>(w.dim() - 1);
+  return wide(x).reshape({-1, x.shape[last - 1], w.numel() / w.size(-1)});
+}
+
+// (x, w, b) -> y
+Kernel causal_conv(const KernelCall& call) {
+  return [inputs = call.inputs, out = call.outputs[0], add = call.add[0]] {
+    const at::Tensor w = wide(inputs[1]), taps = w.reshape({-1, w.size(-1)});
+    const at::Tensor x = rows_of_channels(inputs[0], w);
+    at::Tensor y = wide(inputs[2]).reshape({-1}).expand_as(x).clone();
+    for (int64_t k = 0; k < taps.size(1); ++k) {
+      const int64_t back = taps.size(1) - 1 - k, size = x.size(1) - back;
+      if (size <= 0) continue;
+      y.narrow(1, back, size).addcmul_(x.narrow(1, 0, size), taps.select(1, k));
+    }
+    put(out, y, add);
+  };
+}
+
+// (dy, x, w) -> (dx, dw, db)
+Kernel causal_conv_grad(const KernelCall& call) {
+  return [inputs = call.inputs, outputs = call.outputs, add = call.add] {
+    const at::Tensor w = wide(inputs[2]), taps = w.reshape({-1, w.size(-1)});
+    const at::Tensor dy = rows_of_channels(inputs[0], w), x = rows_of_channels(inputs[1], w);
+    at::Tensor dx = at::zeros_like(x), dw = at::zeros_like(taps);
+    for (int64_t k = 0; k < taps.size(1); ++k) {
+      const int64_t back = taps.size(1) - 1 - k, size = x.size(1) - back;
+      if (size <= 0) continue;
+      const at::Tensor later = dy.narrow(1, back, size);
+      dx.narrow(1, 0, size).addcmul_(later, taps.select(1, k));
+      dw.select(1, k).copy_(at::sum(later * x.narrow(1, 0, size), {0, 1}));
+    }
+    put(outputs[0], dx, add[0]);
+    put(outputs[1], dw, add[1]);
+    put(outputs[2], at::sum(dy, {0, 1}), add[2]);
+  };
+}
+
+constexpr KernelInfo kKernels[] = {
+    {"state_scan", state_scan, 0b1},
+    {"state_scan_grad", state_scan_grad, 0b111111},
+    {"causal_conv", causal_conv, 0b1},
+    {"causal_conv_grad", causal_conv_grad, 0b111},
+};
+
+}  // namespace
+
+std::span<const KernelInfo> scan_kernels() { return kKernels; }
+
+}  // namespace tessera::kernels
