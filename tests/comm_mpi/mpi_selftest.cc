@@ -5,7 +5,8 @@
 //                                sub-groups, buckets, point to point
 //   comm_mpi_selftest timeout    the last rank stays away: the others must name it and exit with
 //   code 3 comm_mpi_selftest abort      the last rank aborts: the others must report its reason
-//   comm_mpi_selftest mismatch   the ranks issue calls that do not match
+//   comm_mpi_selftest chain      each rank waits for the next, the last stays away: rank 0 must
+//   name the last comm_mpi_selftest mismatch   the ranks issue calls that do not match
 //   comm_mpi_selftest kill       the last rank kills itself with SIGKILL while the others wait for
 //   it comm_mpi_selftest time       all-reduce of 4 MiB
 #include <unistd.h>
@@ -185,14 +186,22 @@ void meet_a_fault(Communicator& comm, std::string_view mode) {
     comm.abort("rank " + std::to_string(comm.rank()) + ": disk full");
     throw CommFault{"rank " + std::to_string(comm.rank()) + ": disk full"};
   }
-  if (last && mode == "timeout") pause();  // until the launcher ends it
+  if (last && (mode == "timeout" || mode == "chain")) pause();  // until the launcher ends it
+  if (mode == "chain") {
+    std::vector<float> in(64);
+    comm.wait(comm.issue_recv(comm.rank() + 1, 0, DType::kFloat32, view_of(in), kLabel));
+    return;
+  }
   comm.wait(comm.issue(comm.group(testing::all_ranks(comm.size())), {arrays.item}, kLabel));
 }
 
 int run(std::string_view mode) {
   const bool faulty = mode != "" && mode != "time";
-  const Options options = {faulty ? std::chrono::milliseconds(2000)
-                                  : std::chrono::milliseconds(60'000)};
+  // In a chain rank 0 is the first whose patience ends.
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  const bool patient = mode == "chain" && rank != nullptr && std::string_view(rank) != "0";
+  const Options options = {faulty && !patient ? std::chrono::milliseconds(2000)
+                                              : std::chrono::milliseconds(60'000)};
   auto world = mpi_world(options);
   if (!world) {
     std::fprintf(stderr, "%s\n", world.error().message.c_str());

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
 #include <thread>
 
 #include "tessera/base/check.h"
@@ -37,6 +38,8 @@ constexpr uint64_t kBarrier = 2;
 constexpr int kPollsBeforeYield = 200;
 constexpr int kPollsBeforeNap = 2000;
 constexpr std::chrono::microseconds kNap{50};
+// For ranks that are late to say whom they wait for.
+constexpr std::chrono::milliseconds kAnswerTime{1000};
 
 // What the SIGTERM handler prints: a signal handler can reach nothing but globals. Two texts, of
 // which one is current, so that the handler never sees one half written.
@@ -546,8 +549,11 @@ class MpiCommunicator final : public Communicator {
       }
       if (any) idle = 0;
       if (idle < kPollsBeforeYield) continue;
+      answer_questions(op);
       if (Clock::now() >= deadline) {
-        throw CommFault{timeout_text(rank(), op.label(), op.missing(), options_.timeout)};
+        const std::vector<int> silent = silent_ranks(op);
+        if (op.done() || post_.abort_reason()) continue;
+        throw CommFault{timeout_text(rank(), op.label(), silent, options_.timeout)};
       }
       // More processes than cores: a poller that only yields still burns its share. A nap lets
       // whoever has the data run.
@@ -558,6 +564,43 @@ class MpiCommunicator final : public Communicator {
       }
     }
     note(fmt::format("after {}", label_text(op.label())));
+  }
+
+  void answer_questions(const Op& op) {
+    for (const int whom : post_.take_questions()) post_.answer(whom, op.missing());
+  }
+
+  // Of an operation that has waited too long: who is the cause. A rank that it misses may be
+  // waiting too: each one is asked for whom, those are asked in turn, and who gives no answer
+  // counts. Those that the operation misses itself if all answer.
+  std::vector<int> silent_ranks(const Op& op) {
+    post_.forget_answers();
+    std::set<int> asked = {rank()};
+    const auto ask = [&](const std::vector<int>& ranks) {
+      for (const int whom : ranks) {
+        if (asked.insert(whom).second) post_.ask(whom);
+      }
+    };
+    const auto silent = [&] {
+      std::vector<int> ranks;
+      for (const int one : asked) {
+        if (one != rank() && !post_.answers().contains(one)) ranks.push_back(one);
+      }
+      return ranks;
+    };
+    ask(op.missing());
+    const Clock::time_point end = Clock::now() + std::min(kAnswerTime, options_.timeout / 4);
+    while (Clock::now() < end && !silent().empty() && !op.done()) {
+      progress();
+      if (post_.abort_reason()) break;
+      answer_questions(op);
+      for (const auto& [whom, ranks] : post_.answers()) {
+        if (asked.contains(whom)) ask(ranks);
+      }
+      std::this_thread::sleep_for(kNap);
+    }
+    const std::vector<int> found = silent();
+    return found.empty() ? op.missing() : found;
   }
 
   bool progress() {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "tessera/comm/communicator.h"
 
@@ -12,6 +13,8 @@ namespace {
 constexpr int kTag = 1;
 constexpr size_t kMostSpare = 32;
 constexpr size_t kLongestReason = 4000;  // an abort must go out eagerly
+// The first letter of a message on the control communicator.
+constexpr char kAbort = '!', kQuestion = '?', kAnswer = '=';
 
 }  // namespace
 
@@ -94,18 +97,28 @@ bool Post::probe() {
   return true;
 }
 
-void Post::poll_abort() {
+void Post::poll_control() {
   int found = 0;
   MPI_Status status;
   check(MPI_Iprobe(MPI_ANY_SOURCE, kTag, control_, &found, &status), "probe");
   if (!found) return;
   int bytes = 0;
   check(MPI_Get_count(&status, MPI_CHAR, &bytes), "count");
-  std::string reason(static_cast<size_t>(bytes), ' ');
-  check(MPI_Recv(reason.data(), bytes, MPI_CHAR, status.MPI_SOURCE, kTag, control_,
-                 MPI_STATUS_IGNORE),
-        "receive");
-  if (!abort_reason_) abort_reason_ = std::move(reason);
+  std::string text(static_cast<size_t>(bytes), ' ');
+  check(
+      MPI_Recv(text.data(), bytes, MPI_CHAR, status.MPI_SOURCE, kTag, control_, MPI_STATUS_IGNORE),
+      "receive");
+  const char kind = text.empty() ? kAbort : text[0];
+  if (kind == kQuestion) {
+    questions_.push_back(status.MPI_SOURCE);
+  } else if (kind == kAnswer) {
+    std::vector<int>& ranks = answers_[status.MPI_SOURCE];
+    ranks.clear();
+    std::istringstream words(text.substr(1));
+    for (int rank = 0; words >> rank;) ranks.push_back(rank);
+  } else if (!abort_reason_) {
+    abort_reason_ = text.substr(1);
+  }
 }
 
 bool Post::progress() {
@@ -127,21 +140,28 @@ bool Post::progress() {
     entry = done ? sends_.erase(entry) : std::next(entry);
     any |= done != 0;
   }
-  if (!any) poll_abort();
+  if (!any) poll_control();
   return any;
+}
+
+void Post::send_control(int to, const std::string& text) {
+  const std::string& kept = *control_texts_.emplace_back(std::make_unique<std::string>(text));
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Isend(kept.data(), static_cast<int>(kept.size()), MPI_CHAR, to, kTag, control_, &request);
+  if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+}
+
+void Post::ask(int whom) { send_control(whom, std::string(1, kQuestion)); }
+
+void Post::answer(int whom, const std::vector<int>& waits_for) {
+  send_control(whom, fmt::format("{}{}", kAnswer, fmt::join(waits_for, " ")));
 }
 
 void Post::broadcast_abort(const std::string& reason) {
   if (abort_reason_) return;
   abort_reason_ = reason;
-  const std::string& text =
-      *abort_texts_.emplace_back(std::make_unique<std::string>(reason.substr(0, kLongestReason)));
   for (int to = 0; to < size_; ++to) {
-    if (to == rank_) continue;
-    MPI_Request request = MPI_REQUEST_NULL;
-    // Errors are of no interest: the peer may be the one that is lost.
-    MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_CHAR, to, kTag, control_, &request);
-    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    if (to != rank_) send_control(to, kAbort + reason.substr(0, kLongestReason));
   }
   // A few rounds of MPI's own progress push the small messages out.
   for (int i = 0; i < 100; ++i) {

@@ -4,7 +4,8 @@
 // on one communicator of our own; the receiver takes whatever arrives (matched probe) and files it
 // under the address in the header. So calls of different groups cannot mix, groups need no MPI
 // communicators (which could only be made collectively), and a message may come before its receiver
-// has issued the call. A second communicator carries the news of an abort.
+// has issued the call. A second communicator carries the news of an abort,
+// and the question of a rank that has waited too long: whom do you wait for?
 #pragma once
 
 #include <mpi.h>
@@ -17,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera::comm {
@@ -81,6 +83,15 @@ class Post {
   // Moves messages on; true if anything happened. Throws CommFault if MPI reports an error.
   bool progress();
 
+  // Asks a rank whom it waits for. Only a rank that makes progress answers.
+  void ask(int whom);
+  // The ranks that asked since the last call, and the answer to one of them.
+  std::vector<int> take_questions() { return std::exchange(questions_, {}); }
+  void answer(int whom, const std::vector<int>& waits_for);
+  // What was answered since the last call of forget_answers, by rank.
+  void forget_answers() { answers_.clear(); }
+  const std::map<int, std::vector<int>>& answers() const { return answers_; }
+
   // The reason of an abort by another rank, once it has come.
   const std::optional<std::string>& abort_reason() const { return abort_reason_; }
   void broadcast_abort(const std::string& reason);
@@ -97,7 +108,9 @@ class Post {
   };
   ParcelPtr take_parcel(size_t units);
   bool probe();
-  void poll_abort();
+  void poll_control();
+  // Errors are of no interest: the peer may be the one that is lost.
+  void send_control(int to, const std::string& text);
   void check(int code, const char* what) const;
 
   // Spare parcels; shared, since parcels return to it whenever their last owner lets go.
@@ -115,7 +128,9 @@ class Post {
   std::vector<Arrival> arrivals_;  // being received
   std::map<std::pair<int, Address>, ParcelPtr> filed_;
   std::optional<std::string> abort_reason_;
-  std::vector<std::unique_ptr<std::string>> abort_texts_;  // being sent until the process ends
+  std::vector<int> questions_;
+  std::map<int, std::vector<int>> answers_;
+  std::vector<std::unique_ptr<std::string>> control_texts_;  // being sent until the process ends
 };
 
 }  // namespace tessera::comm
