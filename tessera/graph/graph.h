@@ -69,8 +69,8 @@ struct Tensor {
                            // tensor that it updates
   bool recompute = false;  // an activation that is made again for the backward pass rather than
                            // kept, unless a plan says otherwise
-  bool trained = true;  // false, of a parameter: it stays as it is (the base of low-rank
-                        // fine-tuning) and has neither gradient nor optimizer state
+  bool trained = true;     // false, of a parameter: it stays as it is (the base of low-rank
+                           // fine-tuning) and has neither gradient nor optimizer state
   TensorId of;  // gradient: the tensor it is the gradient of; optimizer state: its parameter
   std::vector<int64_t> shape() const;
   int64_t elements() const;

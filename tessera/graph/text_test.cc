@@ -92,7 +92,8 @@ TEST(GraphTextTest, ErrorsNameFileAndLine) {
        "rotary_sin), found 'gauss'"},
       {"input %z [] float32 of=%none", "bad.graph:6: tensor 'none' is not declared"},
       {"input %z [] float32 big",
-       "bad.graph:6: column 21: expected init=, recompute=, trained=, of=, update_of= or the end of the "
+       "bad.graph:6: column 21: expected init=, recompute=, trained=, of=, update_of= or the end "
+       "of the "
        "line, found "
        "'big'"},
       {"forward op y %y = gelu(%x) : a b -> a b",

@@ -29,11 +29,11 @@ struct SimulateOptions {
   // MemoryUse::timeline and at_peak, and the sizes of the planned arenas; these also where the
   // style's allocator is the planned one.
   bool memory_details = true;
-  // Simulation::critical_path. Without it, events and jitter, rounds that repeat exactly are counted
-  // (engine_rounds.cc); the result is the same to rounding.
+  // Simulation::critical_path. Without it, events and jitter, rounds that repeat exactly are
+  // counted (engine_rounds.cc); the result is the same to rounding.
   bool critical_path = true;
-  uint64_t seed = 0;          // of jitter, stragglers and failures
-  double jitter = 0;          // relative standard deviation of each kernel's time
+  uint64_t seed = 0;  // of jitter, stragglers and failures
+  double jitter = 0;  // relative standard deviation of each kernel's time
   std::vector<std::pair<int64_t, double>> stragglers;  // device, times slower
   double failures_a_device_year = 0;  // with restart_s: expected time lost is added, stated apart
   double restart_s = 0;
