@@ -139,7 +139,7 @@ std::optional<Architecture> find_architecture(std::string_view name) {
 }
 
 std::optional<Form> form_of_series(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, Form>, 34> kSeries = {
+  static constexpr std::array<std::pair<std::string_view, Form>, 38> kSeries = {
       {{"gpt", Form::kGpt},        {"megatron", Form::kGpt},    {"mpt", Form::kGpt},
        {"opt", Form::kGpt},        {"bloom", Form::kGpt},       {"falcon", Form::kGpt},
        {"pythia", Form::kGpt},     {"cerebrasgpt", Form::kGpt}, {"starcoder", Form::kGpt},
@@ -149,9 +149,10 @@ std::optional<Form> form_of_series(std::string_view name) {
        {"internlm", Form::kLlama}, {"baichuan", Form::kLlama},  {"chatglm", Form::kLlama},
        {"glm", Form::kLlama},      {"aquila", Form::kLlama},    {"skywork", Form::kLlama},
        {"gemma", Form::kLlama},    {"phi", Form::kLlama},       {"olmo", Form::kLlama},
-       {"palm", Form::kLlama},     {"mixtral", Form::kMixture}, {"bert", Form::kBert},
-       {"roberta", Form::kBert},   {"t5", Form::kT5},           {"mt5", Form::kT5},
-       {"vit", Form::kVit}}};
+       {"palm", Form::kLlama},     {"vicuna", Form::kLlama},    {"granite", Form::kLlama},
+       {"solar", Form::kLlama},    {"smollm", Form::kLlama},    {"mixtral", Form::kMixture},
+       {"bert", Form::kBert},      {"roberta", Form::kBert},    {"t5", Form::kT5},
+       {"mt5", Form::kT5},         {"vit", Form::kVit}}};
   const std::string wanted = plain(name);
   for (const auto& [series, form] : kSeries) {
     if (wanted.starts_with(series)) return form;
