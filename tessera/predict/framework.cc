@@ -180,6 +180,12 @@ bool runs_xla(const std::string& gpu) {
   return machine && machine->xla;
 }
 
+// Devices with fp4 were sold when recipes were tuned ones.
+bool after_hopper(const std::string& gpu) {
+  const auto machine = find_machine(gpu);
+  return machine && machine->fp4;
+}
+
 // Of "megatron": a name that says no version; sharded states or late GPUs mean Megatron-Core.
 bool is_late_megatron(const Row& row) {
   return !before_hopper(row.gpu) || row.zero.value_or(0) > 0 || row.cp.value_or(1) > 1 ||
@@ -196,7 +202,7 @@ std::string_view by_features(const Row& row, bool recent) {
   if (const auto known = find_architecture(row.model); known && takes_images(*known))
     return row.zero.value_or(0) > 0 ? "deepspeed" : "pytorch-ddp";
   if (row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1 || row.ep.value_or(1) > 1 || narrow) {
-    if (narrow) return "nemo";
+    if (narrow) return after_hopper(row.gpu) ? "nemo-recipes" : "nemo";
     // ZeRO beside tensor parallelism in fp16: before Megatron had a distributed optimizer.
     const bool old = before_hopper(row.gpu) && dtype == "fp16" && row.zero.value_or(0) > 0;
     if (old && !recent) return "megatron-deepspeed";
@@ -313,7 +319,7 @@ Framework by_source(const Row& row, bool recent, std::string& reason) {
       reason = "megatron-core by model, GPU, ZeRO or recompute";
       return named("megatron-core");
     }
-    return named(name);
+    return named(name == "nemo" && after_hopper(row.gpu) ? "nemo-recipes" : name);
   }
   const std::string_view name = runs_xla(row.gpu) ? "maxtext" : by_features(row, recent);
   reason = fmt::format("framework {} by model, degrees, dtype and GPU", name);

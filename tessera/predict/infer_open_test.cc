@@ -193,6 +193,21 @@ TEST(Open, ARunThatHasRunFits) {
               1e-3 * predicted[0].device_bytes);
 }
 
+// What Blackwell runs in fp8 came with tuned recipes, whoever tells of it.
+TEST(Open, Fp8OnBlackwellIsOfTunedRecipes) {
+  const auto framework = [](const std::string& source, const std::string& gpu) {
+    Row row = row_of("Llama3-8B", gpu, 8);
+    row.source = source;
+    row.dtype = "fp8";
+    return inferred(row).framework.name;
+  };
+  EXPECT_EQ(framework("NeMo blog", "H100-80GB"), "nemo");
+  EXPECT_EQ(framework("NeMo blog", "B200"), "nemo-recipes");
+  EXPECT_EQ(framework("somebody", "H100-80GB"), "nemo");
+  EXPECT_EQ(framework("somebody", "GB200"), "nemo-recipes");
+  EXPECT_EQ(framework("DGX Cloud", "H100-80GB"), "nemo-recipes");
+}
+
 // Fine-tuning of factors: by the benchmark, by name, or because nothing else could have run.
 TEST(Open, LowRankFactorsAreTrainedWhereNothingElseCouldBe) {
   Row row = row_of("Llama2-70B", "H100-80GB", 64);
