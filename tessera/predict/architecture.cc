@@ -178,6 +178,19 @@ double parameters_in_name(std::string_view name) {
   return found;
 }
 
+double active_parameters_in_name(std::string_view name) {
+  const auto letter = [&](size_t at, char wanted) {
+    return at < name.size() && std::toupper(static_cast<unsigned char>(name[at])) == wanted;
+  };
+  for (size_t i = 1; i + 1 < name.size(); ++i) {
+    const bool begins = std::isalnum(static_cast<unsigned char>(name[i - 1])) == 0;
+    if (!begins || !letter(i, 'A') || std::isdigit(static_cast<unsigned char>(name[i + 1])) == 0)
+      continue;
+    return parameters_in_name(name.substr(i + 1, name.find_first_of("-_ ", i) - i - 1));
+  }
+  return 0;
+}
+
 void usual_shape(double parameters, Architecture& model) {
   const double aspect = parameters < 1e10 ? 100 : 128;
   // 12 layers hidden^2 = 12 hidden^3 / aspect

@@ -77,6 +77,9 @@ std::optional<Form> form_of_series(std::string_view name);
 // The number of parameters that a name tells, as "13B", "760M", "8x7B" do; 0 if it tells none.
 double parameters_in_name(std::string_view name);
 
+// Those that one token passes, as "30B-A3B" tells; 0 if it does not.
+double active_parameters_in_name(std::string_view name);
+
 // Layers, hidden size and heads of a usual dense model with so many parameters (vocabulary not
 // counted): hidden is about 100 times the layers up to 1e10 parameters and 128 times beyond, as in
 // the published series.

@@ -283,6 +283,29 @@ Architecture mixture(const Sizes& sizes, const Experts& experts) {
   return model;
 }
 
+// A few dense blocks before the experts.
+Architecture glm(const Sizes& sizes, const Experts& experts, int64_t dense_layers,
+                 int64_t dense_ffn) {
+  Architecture model = mixture(sizes, experts);
+  model.dense_layers = dense_layers;
+  model.dense_ffn = dense_ffn;
+  return model;
+}
+
+Architecture maverick() {
+  Architecture model =
+      glm({"llama4maverick", 48, 5120, 40, 8, 8192, 202048, 8192}, {128, 1, 8192}, 24, 16384);
+  model.remark = "experts in the last half of the blocks, not in every other one";
+  return model;
+}
+
+Architecture qwen_next() {
+  Architecture model =
+      mixture({"qwen3next80b", 48, 2048, 16, 2, 512, 151936, 4096, 256}, {512, 10, 512});
+  model.remark = "linear attention as attention";
+  return model;
+}
+
 // DeepSeek-V2, V3 and those after them: a few dense blocks, shared experts, latent attention. Heads
 // have 192 numbers for scores and 128 for values; the form has one size, their mean.
 Architecture deepseek(const Sizes& sizes, const Experts& experts, int64_t dense_layers,
@@ -312,6 +335,11 @@ Architecture nemotron(const Sizes& sizes, const Experts& experts, const Hybrid& 
   return model;
 }
 
+// Nemotron-H (2025): without experts.
+constexpr const char* kSmallPattern = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-";
+constexpr const char* kLargePattern =
+    "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-"
+    "M-M*-M-M-M-M-M*-M-M-M-M-M-";
 constexpr const char* kNanoPattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
 constexpr const char* kSuperPattern =
     "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME";
@@ -325,13 +353,18 @@ std::vector<Architecture> mixtures() {
       mixture({"mixtral8x22b", 56, 6144, 48, 8, 16384, 32768, 4096}, {8, 2}),
       mixture({"grok1", 64, 6144, 48, 8, 32768, 131072, 8192, 128}, {8, 2}),
       mixture({"dbrx", 40, 6144, 48, 8, 10752, 100352, 4096}, {16, 4}),
-      mixture({"qwen330ba3b", 48, 2048, 32, 4, 768, 151936, 4096, 128}, {128, 8}),
-      mixture({"qwen3235ba22b", 94, 4096, 64, 4, 1536, 151936, 4096, 128}, {128, 8}),
+      mixture({"qwen330b", 48, 2048, 32, 4, 768, 151936, 4096, 128}, {128, 8}),
+      mixture({"qwen3235b", 94, 4096, 64, 4, 1536, 151936, 4096, 128}, {128, 8}),
       mixture({"qwen257ba14b", 28, 3584, 28, 4, 2560, 151936, 4096}, {64, 8, 20480}),
       mixture({"qwen1.5moea2.7b", 24, 2048, 16, 16, 1408, 151936, 4096}, {60, 4, 5632}),
       mixture({"gptoss20b", 24, 2880, 64, 8, 2880, 201088, 4096, 64}, {32, 4}),
       mixture({"gptoss120b", 36, 2880, 64, 8, 2880, 201088, 4096, 64}, {128, 4}),
       mixture({"llama4scout", 48, 5120, 40, 8, 8192, 202048, 8192}, {16, 1, 8192}),
+      maverick(),
+      mixture({"qwen3coder480b", 62, 6144, 96, 8, 2560, 151936, 4096, 128}, {160, 8}),
+      qwen_next(),
+      glm({"glm4.5", 92, 5120, 96, 8, 1536, 151552, 4096, 128}, {160, 8, 1536}, 3, 12288),
+      glm({"glm4.5air", 46, 4096, 96, 8, 1408, 151552, 4096, 128}, {128, 8, 1408}, 1, 10944),
       mixture({"phi3.5moe", 32, 4096, 32, 8, 6400, 32064, 4096}, {16, 2}),
       mixture({"olmoe", 16, 2048, 16, 16, 1024, 50304, 4096}, {64, 8}),
       mixture({"deepseekmoe16b", 28, 2048, 16, 16, 1408, 102400, 4096}, {64, 6, 2816}),
@@ -344,6 +377,11 @@ std::vector<Architecture> mixtures() {
                1536),
       deepseek({"deepseekv2lite", 27, 2048, 16, 16, 1408, 102400, 4096}, {64, 6, 2816}, 1, 10944,
                0),
+      deepseek({"moonlight", 27, 2048, 16, 16, 1408, 163840, 8192}, {64, 6, 2816}, 1, 11264, 0),
+      nemotron({"nemotronh8b", 52, 4096, 32, 8, 21504, 131072, 8192}, {0, 0, 0},
+               {kSmallPattern, 128, 0, 0}),
+      nemotron({"nemotronh56b", 118, 8192, 64, 8, 32768, 131072, 8192}, {0, 0, 0},
+               {kLargePattern, 256, 0, 0}),
       nemotron({"nemotron3nano", 52, 2688, 32, 2, 1856, 131072, 8192, 128}, {128, 6, 3712},
                {kNanoPattern, 64, 0, 0}),
       nemotron({"nemotron35lightning", 52, 2688, 32, 2, 1856, 131072, 8192, 128}, {128, 6, 3712},

@@ -23,7 +23,8 @@ bool says_mixture(const Row& row) {
   std::string name = row.model;
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return row.ep.value_or(1) > 1 || name.find("moe") != std::string::npos;
+  return row.ep.value_or(1) > 1 || name.find("moe") != std::string::npos ||
+         active_parameters_in_name(name) > 0;
 }
 
 // Gated or not, by which has the parameters that the row states; without them, by the sizes.
@@ -56,19 +57,24 @@ int64_t usual_heads(int64_t hidden) {
   return 1;
 }
 
-// Experts of an unknown mixture from its parameters: 8, two of them for each token.
+// Experts of an unknown mixture: as many as its parameters make, and for each token as many as the
+// active ones of its name; else 8 and 2.
 void usual_experts(const Row& row, Architecture& model, std::vector<std::string>& reasons) {
   model.experts = std::max<int64_t>(8, row.ep.value_or(1));
   model.top_k = 2;
-  if (row.params) {
-    const double an_expert = 3.0 * static_cast<double>(model.hidden) *
-                             static_cast<double>(model.ffn) * static_cast<double>(model.layers);
-    Architecture none = model;
-    none.experts = 0;
-    const double left = (*row.params - parameter_count(none)) / an_expert;
-    if (left > 1.5) model.experts = std::max(model.top_k, static_cast<int64_t>(std::llround(left)));
-  }
-  reasons.push_back(fmt::format("{} experts, 2 a token", model.experts));
+  const double active = active_parameters_in_name(row.model);
+  const double all = row.params.value_or(active > 0 ? parameters_in_name(row.model) : 0);
+  const double an_expert = 3.0 * static_cast<double>(model.hidden) *
+                           static_cast<double>(model.ffn) * static_cast<double>(model.layers);
+  Architecture none = model;
+  none.experts = 0;
+  const auto in_experts = [&](double parameters) {
+    return std::llround((parameters - parameter_count(none)) / an_expert);
+  };
+  if (active > 0) model.top_k = std::max<int64_t>(1, in_experts(active));
+  if (all > 0 && in_experts(all) > 1) model.experts = in_experts(all);
+  model.experts = std::max(model.top_k, model.experts);
+  reasons.push_back(fmt::format("{} experts, {} a token", model.experts, model.top_k));
 }
 
 void take_sizes(const Row& row, Architecture& model) {
@@ -89,7 +95,11 @@ void take_sizes(const Row& row, Architecture& model) {
 Status complete(const Row& row, Architecture& model, bool form_known,
                 std::vector<std::string>& reasons) {
   if (model.hidden == 0 || model.layers == 0) {
-    double parameters = row.params.value_or(parameters_in_name(row.model));
+    // The shape of a mixture is that of a dense model of its active parameters, whose MLP is cut
+    // into eight experts.
+    const double active = row.hidden ? 0 : active_parameters_in_name(row.model);
+    const double parameters =
+        active > 0 ? active : row.params.value_or(parameters_in_name(row.model));
     if (parameters <= 0) {
       return invalid_input(fmt::format(
           "the model '{}' is not known, and neither layers and hidden nor parameters are stated",
@@ -119,6 +129,10 @@ Status complete(const Row& row, Architecture& model, bool form_known,
     model.form = form_by_sizes(row, model);
     model.tied = model.form == Form::kGpt;
     reasons.emplace_back(model.form == Form::kLlama ? "blocks as of llama" : "blocks as of gpt");
+  }
+  if (model.ffn == 0 && model.form == Form::kMixture && active_parameters_in_name(row.model) > 0) {
+    model.ffn = (model.hidden / 3 + 63) / 64 * 64;
+    reasons.push_back(fmt::format("ffn {}", model.ffn));
   }
   if (model.ffn == 0) {
     model.ffn = model.form == Form::kLlama || model.form == Form::kMixture

@@ -8,6 +8,7 @@
 #include "tessera/models/model.h"
 #include "tessera/predict/constants.h"
 #include "tessera/predict/express.h"
+#include "tessera/predict/infer_model.h"
 #include "tessera/predict/measured.h"
 
 namespace tessera {
@@ -37,17 +38,62 @@ TEST(Architectures, AreFoundByTheLongestBeginning) {
   EXPECT_FALSE(find_architecture("unheard-of-7B"));
   EXPECT_EQ(parameters_in_name("unheard-of-7B"), 7e9);
   EXPECT_EQ(parameters_in_name("x-760M-chat"), 760e6);
+  EXPECT_EQ(active_parameters_in_name("Qwen9-30B-A3B"), 3e9);
+  EXPECT_EQ(active_parameters_in_name("new_57b_a1.4b-base"), 1.4e9);
+  EXPECT_EQ(active_parameters_in_name("LLaMA-7B"), 0);
+  EXPECT_EQ(active_parameters_in_name("A100-7B"), 0);
 }
 
 TEST(Architectures, HaveTheParametersOfTheirNames) {
-  const std::vector<std::pair<std::string, double>> known = {
-      {"Llama2-7B", 6.74e9},         {"Llama3.1-405B", 405.9e9}, {"Mixtral-8x7B", 46.7e9},
-      {"DeepSeek-V3", 671e9},        {"Grok-1", 314e9},          {"Qwen3-235B-A22B", 235e9},
-      {"GPT3-175B", 175e9},          {"Falcon-40B", 41e9},       {"Nemotron-3-Nano", 31.6e9},
-      {"Nemotron-3-Super", 120.6e9}, {"Nemotron-3-Ultra", 550e9}};
+  const std::vector<std::pair<std::string, double>> known = {{"Llama2-7B", 6.74e9},
+                                                             {"Llama3.1-405B", 405.9e9},
+                                                             {"Mixtral-8x7B", 46.7e9},
+                                                             {"DeepSeek-V3", 671e9},
+                                                             {"Grok-1", 314e9},
+                                                             {"Qwen3-235B-A22B", 235e9},
+                                                             {"GPT3-175B", 175e9},
+                                                             {"Falcon-40B", 41e9},
+                                                             {"Nemotron-3-Nano", 31.6e9},
+                                                             {"Nemotron-3-Super", 120.6e9},
+                                                             {"Nemotron-3-Ultra", 550e9},
+                                                             {"Nemotron-H-8B", 8.1e9},
+                                                             {"Nemotron-H-56B", 56e9},
+                                                             {"Llama4-Maverick", 400e9},
+                                                             {"Llama4-Scout", 109e9},
+                                                             {"Qwen3-Next-80B-A3B", 80e9},
+                                                             {"Qwen3-Coder-480B-A35B", 480e9},
+                                                             {"GLM-4.5", 355e9},
+                                                             {"GLM-4.5-Air", 106e9},
+                                                             {"Kimi-K2", 1.03e12},
+                                                             {"Moonlight-16B-A3B", 16e9}};
   for (const auto& [name, parameters] : known) {
     EXPECT_NEAR(parameter_count(*find_architecture(name)) / parameters, 1, 0.03) << name;
   }
+}
+
+// "100B-A10B": a mixture with so many parameters, of which a token passes so many.
+TEST(Architectures, ActiveParametersInANameMakeAMixture) {
+  Row row = row_of("Unheard-100B-A10B", "H100-80GB", 64);
+  std::vector<std::string> reasons;
+  const auto model = infer_model(row, reasons);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(model->form, Form::kMixture);
+  EXPECT_NEAR(parameter_count(*model) / 100e9, 1, 0.03);
+  EXPECT_NEAR(active_parameter_count(*model) / 10e9, 1, 0.1);
+  // With sizes stated, experts and choices follow from both numbers.
+  row.model = "Unheard-30B-A3B";
+  row.layers = 48;
+  row.hidden = 2048;
+  row.heads = 32;
+  row.kv_heads = 4;
+  row.ffn = 768;
+  row.vocab = 151936;
+  reasons.clear();
+  const auto sized = infer_model(row, reasons);
+  ASSERT_TRUE(sized) << sized.error().message;
+  EXPECT_EQ(sized->hidden, 2048);
+  EXPECT_NEAR(static_cast<double>(sized->experts), 128, 5);
+  EXPECT_NEAR(static_cast<double>(sized->top_k), 8, 1);
 }
 
 // A few layers of a model have its share of dense ones, rounded up.
