@@ -3,6 +3,7 @@
 // is to hold one piece at a time.
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,9 +25,29 @@ std::string unit_of(const Glob& glob, const std::string& path) {
 
 namespace {
 
-// By buffer: at rest, or written in the prologue and by no block (a narrow copy of what rests).
+// What blocks wait for: issued in the prologue, awaited where it is first used (await_late).
+std::set<int> awaited_in_blocks(const PlaceText& text) {
+  std::set<int> handles;
+  for (const auto& [ref, block] : text.blocks) {
+    if (ref == BlockKind::kPrologue) continue;
+    for (const TextInstruction& instruction : block) {
+      if (const auto* wait = std::get_if<TextWait>(&instruction.body)) handles.insert(wait->handle);
+    }
+  }
+  return handles;
+}
+
+// By buffer: at rest, or written in the prologue, awaited there and written by no block (a narrow
+// copy of what rests).
 std::vector<bool> ready_before_blocks(const PlaceText& text) {
   std::vector<bool> ready(text.buffers.size());
+  const std::set<int> late = awaited_in_blocks(text);
+  const auto arrives_late = [&](const TextInstruction& instruction) {
+    const auto* issue = std::get_if<TextIssue>(&instruction.body);
+    const auto* cross = std::get_if<TextCross>(&instruction.body);
+    return (issue != nullptr && late.contains(issue->handle)) ||
+           (cross != nullptr && late.contains(cross->handle));
+  };
   const auto set_written = [&](const TextInstruction& instruction, bool value) {
     touches(
         instruction, [](int) { return false; },
@@ -38,7 +59,9 @@ std::vector<bool> ready_before_blocks(const PlaceText& text) {
   for (const bool prologue : {true, false}) {
     for (const auto& [ref, block] : text.blocks) {
       if ((ref == BlockKind::kPrologue) != prologue) continue;
-      for (const TextInstruction& instruction : block) set_written(instruction, prologue);
+      for (const TextInstruction& instruction : block) {
+        set_written(instruction, prologue && !arrives_late(instruction));
+      }
     }
   }
   for (size_t i = 0; i < ready.size(); ++i) ready[i] = ready[i] || text.buffers[i].persistent;

@@ -1,0 +1,83 @@
+// The pass that gathers ahead, on a text written by hand.
+#include <gtest/gtest.h>
+
+#include "tessera/graph/builder.h"
+#include "tessera/program/place_text.h"
+
+namespace tessera {
+namespace {
+
+// Two units, each an op over its weight; the second one's weight is gathered where it is used. It
+// is gathered from what the prologue made: buffer 1 from buffer 0, by handle 1.
+class Prefetched : public testing::Test {
+ protected:
+  Prefetched() {
+    GraphBuilder g("prefetch");
+    const TensorId x = g.input("x", {{"a", 4}}, DType::kFloat32);
+    weight_ = g.parameter("weight", {{"a", 4}}, {Init::Kind::kZeros});
+    const TensorId y = g.op1("first", "add", {x, weight_});
+    g.op1("second", "add", {y, weight_});
+    graph_ = g.graph();
+    first_ = graph_.ops()[0].id;
+    second_ = graph_.ops()[1].id;
+    text_.mesh = Mesh::row_major({{"dp", 2}});
+    for (int i = 0; i < 4; ++i) {
+      TextBuffer buffer;
+      buffer.tensor = weight_;
+      buffer.region = whole();
+      buffer.persistent = i == 0;
+      text_.buffers.push_back(buffer);
+    }
+    prologue().push_back({gather(1, 0, 1), When::kAlways, second_});
+    forward().push_back({copy(3, 3), When::kAlways, first_});
+    forward().push_back({gather(2, 1, 2), When::kAlways, second_});
+    forward().push_back({TextWait{2, 0}, When::kAlways, second_});
+    forward().push_back({copy(2, 3), When::kAlways, second_});
+  }
+  static Region whole() { return {Layout::whole(1), std::nullopt}; }
+  static TextView view(int buffer) { return {buffer, whole()}; }
+  TextIssue gather(int handle, int from, int to) const {
+    TextIssue out;
+    out.handle = handle;
+    out.kind = CollectiveKind::kAllGather;
+    out.axes = {AxisId(0)};
+    out.transfers.push_back({weight_, view(from), view(to)});
+    return out;
+  }
+  TextCopy copy(int from, int to) const { return {weight_, view(from), view(to), Write::kSet}; }
+  std::vector<TextInstruction>& prologue() { return text_.blocks[BlockKind::kPrologue]; }
+  std::vector<TextInstruction>& forward() { return text_.blocks[BlockKind::kForward]; }
+  // Where the forward block issues the gathering of handle 2, and waits for handle 1.
+  std::pair<size_t, size_t> places() {
+    std::pair<size_t, size_t> out{99, 99};
+    for (size_t i = 0; i < forward().size(); ++i) {
+      const auto* issue = std::get_if<TextIssue>(&forward()[i].body);
+      const auto* wait = std::get_if<TextWait>(&forward()[i].body);
+      if (issue != nullptr && issue->handle == 2) out.first = i;
+      if (wait != nullptr && wait->handle == 1) out.second = i;
+    }
+    return out;
+  }
+
+  Graph graph_;
+  TensorId weight_;
+  OpId first_, second_;
+  PlaceText text_;
+};
+
+TEST_F(Prefetched, gathers_what_the_prologue_has_waited_for_beside_the_unit_before) {
+  prologue().push_back({TextWait{1, 0}, When::kAlways, second_});
+  prefetch_at_rest(text_, graph_, {"*", 1});
+  EXPECT_EQ(places().first, 0U);
+}
+
+// What the prologue issues and the block awaits (await_late) has not come where the unit before
+// begins: the gathering that reads it stays behind the wait.
+TEST_F(Prefetched, does_not_pass_the_wait_for_what_it_reads) {
+  forward().insert(forward().begin() + 1, {TextWait{1, 0}, When::kFirst, second_});
+  prefetch_at_rest(text_, graph_, {"*", 1});
+  EXPECT_LT(places().second, places().first);
+}
+
+}  // namespace
+}  // namespace tessera
