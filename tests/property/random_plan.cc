@@ -233,11 +233,13 @@ class PlanMaker {
     write_loop(loop, size, paths);
   }
 
-  // A selector takes what an op was taken apart into, and reorderings of its operands, with it.
+  // A selector takes what an op was taken apart into, and reorderings of its operands, with it: so
+  // does a split of the op, whose ranks need not divide the steps of what is below it.
   bool selectable(const Op& op, const std::string& dim) const {
+    const auto below = [](const Op& a, const Op& b) { return a.path.starts_with(b.path + "."); };
     return loopable(op, dim) &&
            std::all_of(shaped_.ops().begin(), shaped_.ops().end(), [&](const Op& other) {
-             return !other.path.starts_with(op.path + ".") || find_dim(other, dim) == nullptr;
+             return (!below(other, op) && !below(op, other)) || find_dim(other, dim) == nullptr;
            });
   }
 
