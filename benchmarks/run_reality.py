@@ -8,13 +8,12 @@
     benchmarks/run_reality.py --only zero        pairs whose plan or model contains a word
 
 Each pair is predicted by `tessera simulate --cluster local:RANKS` and run by `tessera train --json`. Rounds go over all
-pairs in turn, so that what else the machine does falls on all alike; a run gives the median of its steps, a pair the
-median of its runs. The spread tells the noise. None of the models is one that `tessera profile` runs. Every
-rank has one thread, as in the profile. Bytes sent (of all
-ranks, a step) and the peak of the arena must be predicted exactly.
+pairs in turn, so that what else the machine does falls on all alike; a run gives the median of its steps (the first two
+left out), a pair the median of its runs. The spread tells the noise. None of the models is one that `tessera profile`
+runs. Every rank has one thread, as in the profile. Bytes sent (of all ranks, a step) and the peak of the arena must be
+predicted exactly. `tessera accuracy --reality FILE.json` makes the page.
 """
 import argparse
-import collections
 import dataclasses
 import datetime
 import json
@@ -148,36 +147,6 @@ class Session:
         pair.memory = summary["peak_memory_bytes"]
 
 
-def kendall(pairs):
-    """Of predicted against measured; measured times closer than 2 % are a tie and do not count."""
-    agree = total = 0
-    for i, a in enumerate(pairs):
-        for b in pairs[:i]:
-            x, y = a.measured(), b.measured()
-            if abs(x - y) < 0.02 * max(x, y):
-                continue
-            total += 1
-            agree += 1 if (x - y) * (a.predicted["step_time_s"] - b.predicted["step_time_s"]) > 0 else -1
-    return (agree / total if total else 1.0), total
-
-
-def groups(pairs):
-    by_model = collections.defaultdict(list)
-    for pair in pairs:
-        by_model[pair.model].append(pair)
-    return by_model
-
-
-def scores(pairs):
-    errors = [abs(pair.deviation()) for pair in pairs]
-    inside = [(kendall(group)) for group in groups(pairs).values()]
-    return {"median_error": statistics.median(errors), "mean_error": statistics.mean(errors), "worst_error": max(errors),
-            "bias": statistics.mean(pair.deviation() for pair in pairs), "tau": kendall(pairs)[0],
-            "tau_within_models": sum(tau * n for tau, n in inside) / max(1, sum(n for _, n in inside)),
-            "spread": statistics.median(pair.spread() for pair in pairs),
-            "exact": sum(pair.exact() for pair in pairs), "pairs": len(pairs)}
-
-
 def machine(session):
     name = json.loads(session.profile.read_text().split(",\n", 1)[0] + "}") if session.profile.exists() else {}
     return {"processor": name.get("device", "unknown"), "profile of": name.get("date", "unknown"),
@@ -189,27 +158,6 @@ def row(pair):
     return (f"| {pair.model} | `{pair.plan}` | {pair.ranks} {pair.transport} | {1e3 * pair.measured():.1f} | "
             f"{1e3 * pair.predicted['step_time_s']:.1f} | {pair.deviation():+.1%} | {pair.spread():.0%} | "
             f"{pair.bytes / 2**20:.2f} | {pair.memory / 2**20:.1f} | {'yes' if pair.exact() else '**no**'} |")
-
-
-def page(about, pairs, failed, found, date, command, rounds):
-    lines = [f"# Predicted and measured steps, {date}", "",
-             f"`{command}`: `tessera profile`, then `tessera simulate --cluster local:RANKS` beside `tessera train` of the "
-             f"same model and plan. {rounds} rounds over all pairs; a run gives the median of its steps (the first two left "
-             "out), a pair the median of its runs. Spread: largest less smallest run, of the median: the noise of the "
-             "measurement. Exact: bytes sent by all ranks and peak of the arena as predicted.", "",
-             f"- median error **{found['median_error']:.1%}** (target 10 %), mean {found['mean_error']:.1%}, worst "
-             f"{found['worst_error']:.1%}, bias {found['bias']:+.1%}",
-             f"- Kendall tau **{found['tau']:.2f}** over all pairs, {found['tau_within_models']:.2f} among plans of a model "
-             "(target .8; times within 2 % are ties)",
-             f"- bytes and memory exact in {found['exact']} of {found['pairs']} pairs",
-             f"- median spread of the runs {found['spread']:.0%}", "",
-             "| model | plan | ranks | measured, ms | predicted, ms | error | spread | MiB sent | MiB arena | exact |",
-             "|---|---|---|--:|--:|--:|--:|--:|--:|---|", *[row(pair) for pair in pairs], ""]
-    if failed:
-        lines += ["## Not measured", *[f"- {pair.model}, `{pair.plan}`: {pair.error}" for pair in failed], ""]
-    lines += ["## Models", *[f"- {name}: `{model}`, batch {batch}" for name, (model, batch) in MODELS.items()], "",
-              "## Machine", *[f"- {key}: {value}" for key, value in about.items()], ""]
-    return "\n".join(lines)
 
 
 def main():
@@ -238,22 +186,23 @@ def main():
                     print(pair.error, file=sys.stderr)
                     continue
                 print(f"{turn + 1}/{rounds}", row(pair), file=sys.stderr, flush=True)
-        measured, failed = [one for one in pairs if not one.error], [one for one in pairs if one.error]
-        if not measured:
+        if all(one.error for one in pairs):
             sys.exit("run_reality.py: no pair could be measured")
-        found = scores(measured)
         command = shlex.join(["benchmarks/run_reality.py", *sys.argv[1:]])
         about = machine(session)
-        text = page(about, measured, failed, found, args.date, command, rounds)
     out = ROOT / args.out
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{args.date}-reality.md").write_text(text)
-    (out / f"{args.date}-reality.json").write_text(json.dumps(
+    json_file = out / f"{args.date}-reality.json"
+    json_file.write_text(json.dumps(
         {"date": args.date, "command": command, "machine": about,
          "models": {name: f"{model}, batch {batch}" for name, (model, batch) in MODELS.items()},
          "pairs": [dataclasses.asdict(pair) for pair in pairs]}, indent=1) + "\n")
-    print(text)
-    return 0 if not failed and found["exact"] == found["pairs"] else 1
+    scoring = [session.tessera, "accuracy", "--reality", json_file]
+    page = execute(scoring, session.profile)
+    json_file.with_suffix(".md").write_text(page.removeprefix("#"))  # a heading of the first level
+    print(page)
+    found = json.loads(execute([*scoring, "--json"], session.profile))
+    return 0 if found["failed"] == 0 and found["exact"] == found["pairs"] else 1
 
 
 if __name__ == "__main__":

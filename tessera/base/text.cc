@@ -265,6 +265,13 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
   std::string out;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -336,6 +343,11 @@ std::string format_bytes(int64_t bytes) {
   return fmt::format("{}{:.2f} {} ({} bytes)", bytes < 0 ? "-" : "", value, kUnits[unit],
                      grouped(bytes));
 }
+
+std::string percent(double share, int digits) {
+  return fmt::format("{:.{}f} %", 100 * share, digits);
+}
+std::string signed_percent(double share) { return fmt::format("{:+.1f} %", 100 * share); }
 
 Result<std::string> read_file(const std::string& path) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

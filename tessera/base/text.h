@@ -13,6 +13,7 @@ namespace tessera {
 
 std::vector<std::string> split_text(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
+std::string lower_case(std::string_view text);  // of ASCII letters
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 // The candidate with the smallest edit distance to `name`, or "" if there is none.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
@@ -24,6 +25,9 @@ Result<int64_t> parse_int(std::string_view text);
 Result<double> parse_double(std::string_view text);
 std::string format_bytes(
     int64_t bytes);  // "1.50 GiB (1,610,612,736 bytes)" style, short form below 1 KiB
+// Shares as "12.3 %" and "+12.3 %".
+std::string percent(double share, int digits = 1);
+std::string signed_percent(double share);
 Result<std::string> read_file(const std::string& path);
 // Writes to a temporary file beside `path`, then renames: never half-written.
 Status write_file(const std::string& path, std::string_view content);

@@ -23,6 +23,14 @@ TEST(Text, TrimRemovesBlanksAtBothEnds) {
   EXPECT_EQ(trim("  "), "");
 }
 
+TEST(Text, SaysSharesAsPercent) {
+  EXPECT_EQ(percent(0.1234), "12.3 %");
+  EXPECT_EQ(percent(-0.1234, 0), "-12 %");
+  EXPECT_EQ(signed_percent(0.05), "+5.0 %");
+}
+
+TEST(Text, LowersLettersAlone) { EXPECT_EQ(lower_case("GPT-3 XL"), "gpt-3 xl"); }
+
 TEST(Text, JoinPutsTheSeparatorBetween) {
   EXPECT_EQ(join({"a", "b", "c"}, ", "), "a, b, c");
   EXPECT_EQ(join({}, ", "), "");

@@ -33,24 +33,36 @@ Status check_page(const std::string& path, const std::string& page) {
                                   path, line + 1, at(new_lines), at(old_lines)));
 }
 
+// A page compared, written or printed, as asked.
+Result<int> put_out(const AccuracyOptions& options, const std::string& page,
+                    const std::string& json) {
+  if (!options.check.empty()) TESSERA_TRY_VOID(check_page(options.check, page));
+  if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, page));
+  if (options.json) return print(json);
+  const bool written = !options.out.empty() || !options.each.empty();
+  return written || !options.check.empty() ? 0 : print(page);
+}
+
 Result<int> run_accuracy(const AccuracyOptions& options) {
-  TESSERA_TRY(const std::string text, read_file(options.rows));
-  TESSERA_TRY(const CsvTable table, parse_csv(text, options.rows));
-  TESSERA_TRY(const Constants constants, load_constants(options.constants));
   std::optional<Reality> reality;  // read first: a fault in it is told before rows are priced
   if (!options.reality.empty()) {
     TESSERA_TRY(const std::string measured, read_file(options.reality));
     TESSERA_TRY(reality, parse_reality(measured, options.reality));
   }
+  if (options.rows.empty()) {
+    if (!reality || !options.each.empty()) {
+      return invalid_input(reality ? "--each: expected ROWS.csv, found none"
+                                   : "expected ROWS.csv or --reality FILE, found neither");
+    }
+    return put_out(options, reality_markdown(*reality), reality_json(*reality));
+  }
+  TESSERA_TRY(const std::string text, read_file(options.rows));
+  TESSERA_TRY(const CsvTable table, parse_csv(text, options.rows));
+  TESSERA_TRY(const Constants constants, load_constants(options.constants));
   TESSERA_TRY(Accuracy accuracy, measure_accuracy(table, options.rows, constants, options.threads));
   accuracy.reality = std::move(reality);
-  const std::string page = accuracy_markdown(accuracy);
-  if (!options.check.empty()) TESSERA_TRY_VOID(check_page(options.check, page));
-  if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, page));
   if (!options.each.empty()) TESSERA_TRY_VOID(write_file(options.each, accuracy_csv(accuracy)));
-  if (options.json) return print(accuracy_json(accuracy));
-  const bool written = !options.out.empty() || !options.each.empty();
-  return written || !options.check.empty() ? 0 : print(page);
+  return put_out(options, accuracy_markdown(accuracy), accuracy_json(accuracy));
 }
 
 }  // namespace
@@ -59,12 +71,12 @@ void add_accuracy(CLI::App& app, Action& action) {
   const auto options = std::make_shared<AccuracyOptions>();
   CLI::App* command = app.add_subcommand(
       "accuracy", "Compare predictions with the step times and memory that a CSV reports");
-  command->add_option("ROWS.csv", options->rows, "Runs with their results")->required();
+  command->add_option("ROWS.csv", options->rows, "Runs with their results");
   command->add_option("--constants", options->constants,
                       "Constants, also without each source (docs/reference/predict.md)");
   command->add_option("--reality", options->reality,
                       "Steps measured on a machine (benchmarks/run_reality.py writes the file): a "
-                      "section of the page");
+                      "section of the page, or all of it without ROWS.csv");
   command->add_option("-o,--out", options->out, "Write the page to this file");
   command->add_option("--check", options->check,
                       "Exit with 1 if this file is not the page, and say where");
@@ -76,8 +88,8 @@ void add_accuracy(CLI::App& app, Action& action) {
   command->footer(
       "Example:\n"
       "  tessera accuracy data/published-throughput.csv --reality "
-      "docs/results/2026-11-22-reality.json "
-      "-o docs/accuracy.md\n");
+      "docs/results/2026-11-22-reality.json -o docs/accuracy.md\n"
+      "  tessera accuracy --reality docs/results/2026-11-22-reality.json\n");
   command->callback([options, &action] { action = [options] { return run_accuracy(*options); }; });
 }
 

@@ -30,8 +30,7 @@ std::string seconds(double value) {
   if (size < 1) return fmt::format("{:.2f} ms", value * 1e3);
   return fmt::format("{:.3f} s", value);
 }
-std::string percent(double share) { return fmt::format("{:+.1f} %", 100 * share); }
-std::string change(double a, double b) { return a > 0 ? percent(b / a - 1) : "-"; }
+std::string change(double a, double b) { return a > 0 ? signed_percent(b / a - 1) : "-"; }
 
 std::string ranks_text(const std::vector<int32_t>& ranks) {
   constexpr size_t kMost = 8;
@@ -66,7 +65,7 @@ std::string text(const DiffOptions& options, const TraceDifference& d) {
   for (const ClassDifference& c : d.classes) {
     classes.add({c.what, grouped(c.events), seconds(c.a_s), seconds(c.b_s), change(c.a_s, c.b_s),
                  fmt::format("{:.1f} %", 100 * c.spread), fmt::format("{:.1f} %", 100 * c.share),
-                 percent(c.rank_step)});
+                 signed_percent(c.rank_step)});
   }
   out += classes.to_string();
   if (!d.worst.empty()) {

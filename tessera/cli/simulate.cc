@@ -55,7 +55,6 @@ std::string seconds(double s) {
   if (size < 1) return fmt::format("{:.3g} ms", s * 1e3);
   return size < 100 ? fmt::format("{:.3g} s", s) : fmt::format("{:.0f} s", s);
 }
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 struct Totals {                         // over all ranks
   std::array<double, kSpent> share{};   // of ranks x step

@@ -78,6 +78,8 @@ constexpr std::array kRules = {
     KindRule{"moe_dispatch", WorkClass::kRouting},
     KindRule{"moe_route", WorkClass::kRouting},
     KindRule{"moe_route_grad", WorkClass::kRouting},
+    KindRule{"moe_slot_weight", WorkClass::kRouting},
+    KindRule{"moe_slot_weight_grad", WorkClass::kRouting},
     KindRule{"moe_weight_grad", WorkClass::kRouting},
     KindRule{"moe_z_loss", WorkClass::kRouting},
     KindRule{"moe_z_loss_grad", WorkClass::kRouting},

@@ -46,6 +46,14 @@ TensorId shared_mlp(GraphBuilder& g, TensorId h, const FeedForwardOptions& optio
   return y;
 }
 
+// The weight of each slot [experts, batch, capacity], where its expert is.
+TensorId weights_at_experts(GraphBuilder& g, TensorId slot, TensorId weight,
+                            const MixtureOptions& config) {
+  const TensorId sent = g.op1("slot_weight", "moe_slot_weight", {weight, slot},
+                              {{"experts", config.experts}, {"capacity", config.capacity}});
+  return g.op1("arrive_weight", "scale", {sent}, {{"factor", 1.0}});
+}
+
 // What the experts make of their slots [experts, batch, capacity, inner], in the dim ffn.
 TensorId experts_inner(GraphBuilder& g, TensorId slots, const Dim& inner, const Init& init,
                        const MixtureOptions& config) {
@@ -61,10 +69,10 @@ TensorId experts_inner(GraphBuilder& g, TensorId slots, const Dim& inner, const 
 
 }  // namespace
 
-// `arrive` and `return` compute nothing: they are the two places where slots change hands if a plan
-// splits experts and batch over one axis. Being ops, they keep what they received for the backward
-// pass, and the gradients of gate and up are added before they travel back. Without them each of
-// these tensors would be sent again.
+// `arrive` (also of weights) and `return` compute nothing: they are the two places where slots
+// change hands if a plan splits experts and batch over one axis. Being ops, they keep what they
+// received for the backward pass, and the gradients of gate and up are added before they travel
+// back. Without them each of these tensors would be sent again.
 TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
                             const FeedForwardOptions& options, const MixtureOptions& config,
                             std::vector<TensorId>& losses) {
@@ -85,10 +93,14 @@ TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
   const TensorId sent = g.op1("dispatch", "moe_dispatch", {tokens, slot},
                               {{"experts", config.experts}, {"capacity", config.capacity}});
   const TensorId slots = g.op1("arrive", "scale", {sent}, {{"factor", 1.0}});
-  const TensorId made = experts_inner(g, slots, inner, options.in.weight, config);
+  TensorId made = experts_inner(g, slots, inner, options.in.weight, config);
+  if (config.weigh_inside)
+    made = g.op1("weigh", "mul", {made, weights_at_experts(g, slot, weight, config)});
   const TensorId down = experts_linear(g, "down", made, experts, ffn, inner, options.out.weight);
   const TensorId returned = g.op1("return", "scale", {down}, {{"factor", 1.0}});
-  TensorId y = g.op1("combine", "moe_combine", {returned, slot, weight});
+  std::vector<TensorId> combined = {returned, slot};
+  if (!config.weigh_inside) combined.push_back(weight);
+  TensorId y = g.op1("combine", "moe_combine", std::move(combined));
   if (config.latent > 0) y = linear(g, "widen", y, {"latent"}, {hidden}, options.out);
   if (config.shared_ffn > 0) {
     y = g.op1("sum", "add", {y, shared_mlp(g, h, options, config)});
@@ -144,7 +156,9 @@ std::vector<ModelKey> model_keys(MixtralConfig& config) {
        {"dense_layers", &config.dense_layers, "first blocks without experts", {}, {}, 0},
        {"dense_ffn", &config.dense_ffn, "width of their MLP; 0: ffn * top_k", {}, {}, 0},
        {"balance", &config.balance, "coefficient of the load balance loss; 0: none"},
-       {"z_loss", &config.z_loss, "coefficient of the router's z-loss; 0: none"}});
+       {"z_loss", &config.z_loss, "coefficient of the router's z-loss; 0: none"},
+       {"weigh_inside", &config.weigh_inside,
+        "1: experts weigh before their last product, not combine what comes back"}});
   return keys;
 }
 
@@ -188,6 +202,7 @@ Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
   mixture.latent = config.latent;
   mixture.balance = config.balance;
   mixture.z_loss = config.z_loss;
+  mixture.weigh_inside = config.weigh_inside;
   TESSERA_TRY_VOID(check_expert_sizes(mixture, config.hidden, batch, "mixtral"));
   GraphBuilder g("mixtral");
   std::vector<TensorId> losses;

@@ -1,7 +1,8 @@
 // Mixtral and Switch: a Llama whose blocks have a mixture of experts in place of the MLP. Ops of a
 // block: ln_1, attn.*, ln_2, moe.{router,probabilities,route,dispatch,gate,act,up,mul,down,combine,
 // balance,aux,residual}; with a shared MLP also moe.shared.{gate,act,up,mul,down}, moe.sum; with
-// tokens of another width at the experts moe.{narrow,widen}; dense blocks have the ops of a Llama.
+// tokens of another width at the experts moe.{narrow,widen}; where experts weigh
+// moe.{slot_weight,arrive_weight,weigh}; dense blocks have the ops of a Llama.
 // The loss is `loss.total` = loss.mean + the auxiliary losses.
 //
 // Each expert has capacity = ceil(capacity_factor * top_k * seq / experts) slots for each sequence
@@ -28,6 +29,9 @@ struct MixtralConfig : LlamaConfig {
   // the sequence: balance * experts * sum_e f_e P_e, averaged over sequences. f has no derivative.
   double balance = 0.01;
   double z_loss = 0;  // coefficient of the mean squared log-sum-exp of the router's logits (ST-MoE)
+  // Do experts weigh what they make of a token, in place of `combine` what comes back? The sum is
+  // the same; what comes back need not be kept then, but the weights travel with the tokens.
+  bool weigh_inside = false;
 };
 
 std::vector<ModelKey> model_keys(MixtralConfig& config);
@@ -43,7 +47,8 @@ struct MixtureOptions {
   int64_t ffn = 1;                     // width of each expert
   int64_t shared_ffn = 0, latent = 0;  // as in MixtralConfig
   double balance = 0, z_loss = 0;
-  bool gated = true;  // silu(gate) * up; false: squared ReLU of up, without gate and mul
+  bool weigh_inside = false;  // as in MixtralConfig
+  bool gated = true;          // silu(gate) * up; false: squared ReLU of up, without gate and mul
 };
 // Ops moe.* and moe.residual: from the residual stream x and its norm h, both [batch, seq, hidden],
 // the next x. Appends the auxiliary losses, scalars, to `losses`.

@@ -231,6 +231,19 @@ TEST(Mixtral, ABlockHasAMixtureOfExpertsForItsMlp) {
   EXPECT_EQ(plain.tensor(plain.loss).name, "loss.mean");
 }
 
+TEST(Mixtral, ExpertsMayWeighWhatTheyMake) {
+  const Graph graph =
+      model_of("mixtral:layers=1,hidden=8,heads=4,seq=6,vocab=16,ffn=12,experts=4,weigh_inside=1")
+          .graph;
+  const auto op = [&](std::string_view tensor) {
+    return graph.op(graph.tensor(graph.find_tensor(tensor)).producer);
+  };
+  const Op weigh = op("blocks.0.moe.weigh");
+  EXPECT_EQ(graph.tensor(weigh.inputs[1]).name, "blocks.0.moe.arrive_weight");
+  EXPECT_EQ(dims_of(graph, "blocks.0.moe.arrive_weight"), "experts batch capacity");
+  EXPECT_EQ(op("blocks.0.moe.combine").inputs.size(), 2U);
+}
+
 TEST(Mixtral, CapacityIsTheShareTimesTheFactorRoundedUpAndAtMostTheSequence) {
   MixtralConfig config;
   config.seq = 16;
@@ -462,7 +475,7 @@ TEST_F(HuggingFace, Mixtral) {
             "ffn=14336,q_rank=0,kv_rank=0,lora=0,lora_mlp=0,theta=1000000,tied=0,eps=1e-05,experts="
             "8,top_k=2,"
             "capacity_factor=1.25,shared_ffn=0,latent=0,dense_layers=0,dense_ffn=0,balance=0.02,"
-            "z_loss=0,dtype=float32");
+            "z_loss=0,weigh_inside=0,dtype=float32");
   EXPECT_EQ(error(std::string(mixtral) + R"(, "router_jitter_noise": 0.1})"),
             path_ + ": router_jitter_noise 0.1 is not supported (supported: 0.0)");
 }

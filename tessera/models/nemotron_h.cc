@@ -35,6 +35,7 @@ class Builder {
     experts_.latent = config.latent;
     experts_.balance = config.balance;
     experts_.z_loss = config.z_loss;
+    experts_.weigh_inside = config.weigh_inside;
     experts_.gated = false;
   }
 
@@ -209,6 +210,7 @@ std::vector<ModelKey> model_keys(NemotronHConfig& config) {
       {"latent", &config.latent, "width of tokens at the experts; 0: hidden", {}, {}, 0},
       {"balance", &config.balance, "coefficient of the load balance loss; 0: none"},
       {"z_loss", &config.z_loss, "coefficient of the router's z-loss; 0: none"},
+      {"weigh_inside", &config.weigh_inside, "as of mixtral"},
       {"mtp", &config.mtp, "tokens further ahead that are predicted too; 0: none", {}, {}, 0},
       {"mtp_pattern", &config.mtp_pattern, "blocks of each of them"},
       {"mtp_loss", &config.mtp_loss, "weight of the mean of their losses"},

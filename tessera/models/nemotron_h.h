@@ -42,6 +42,7 @@ struct NemotronHConfig {
   double capacity_factor = 1.25;
   int64_t shared_ffn = 0, latent = 0;
   double balance = 0.01, z_loss = 0;
+  bool weigh_inside = false;
   int64_t mtp = 0;  // depths of multi-token prediction
   std::string mtp_pattern = "*E";
   double mtp_loss = 0.1;  // weight of their losses' mean

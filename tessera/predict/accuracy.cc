@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/base/text.h"
 #include "tessera/predict/baselines.h"
 #include "tessera/predict/floor.h"
 #include "tessera/predict/measured.h"
@@ -15,9 +16,6 @@ namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
-std::string signed_percent(double share) { return fmt::format("{:+.1f} %", 100 * share); }
 
 ScoredRow frame(const Row& row, const Measured& measured, const std::optional<Run>& run) {
   ScoredRow out;
@@ -262,15 +260,15 @@ std::string accuracy_markdown(const Accuracy& accuracy) {
 }
 
 std::string accuracy_json(const Accuracy& accuracy) {
-  return Json{{"rows", accuracy.rows},
+  Json out = {{"rows", accuracy.rows},
               {"expressed", accuracy.expressed},
               {"held_out", scores_json(accuracy.held_out)},
               {"fitted", scores_json(accuracy.fitted)},
               {"efficiency_held_out", scores_json(accuracy.efficiency_held_out)},
               {"efficiency", scores_json(accuracy.efficiency)},
-              {"reference", scores_json(accuracy.reference)}}
-             .dump(1) +
-         "\n";
+              {"reference", scores_json(accuracy.reference)}};
+  if (accuracy.reality) out["reality"] = Json::parse(reality_json(*accuracy.reality));
+  return out.dump(1) + "\n";
 }
 
 std::string accuracy_csv(const Accuracy& accuracy) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "tessera/base/statistics.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/predict/measured.h"
 
@@ -12,12 +13,6 @@ namespace tessera {
 namespace {
 
 double real(int64_t value) { return static_cast<double>(value); }
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // FLOP of a step on one GPU with what is computed again, and the stretch of the bubble.
 double work(const Run& run) {

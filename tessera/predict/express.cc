@@ -95,6 +95,7 @@ std::string mixture_keys(const Run& run) {
                      fmt::format(",experts={},top_k={},capacity_factor=1", m.experts, m.top_k);
   if (m.shared_ffn > 0) spec += fmt::format(",shared_ffn={}", m.shared_ffn);
   if (m.latent > 0) spec += fmt::format(",latent={}", m.latent);
+  if (run.framework.weigh_inside) spec += ",weigh_inside=1";
   if (m.dense_layers > 0) {
     spec += fmt::format(",dense_layers={},dense_ffn={}", m.dense_layers, m.dense_ffn);
   }
@@ -111,6 +112,7 @@ std::string hybrid_keys(const Run& run) {
   spec += fmt::format(",experts={},top_k={},capacity_factor=1", m.experts, m.top_k);
   if (m.shared_ffn > 0) spec += fmt::format(",shared_ffn={}", m.shared_ffn);
   if (m.latent > 0) spec += fmt::format(",latent={}", m.latent);
+  if (run.framework.weigh_inside) spec += ",weigh_inside=1";
   return spec;
 }
 
@@ -265,6 +267,11 @@ void add_details(Plan& plan, const Run& run) {
     StoreEntry activation = store("blocks.*.{mlp,moe}.act");
     activation.recompute = true;
     plan.stores.push_back(std::move(activation));
+    if (has_experts(run.model) && run.framework.weigh_inside) {
+      StoreEntry product = store("blocks.*.moe.mul");
+      product.recompute = true;
+      plan.stores.push_back(std::move(product));
+    }
   }
   if (run.recompute == Recompute::kFull && !run.framework.recompute_last_stage) {
     keep_last_stage(plan, run);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <utility>
 #include <variant>
 
@@ -105,13 +104,6 @@ Framework named(std::string_view name) {
   return *it;
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
-
 // Words in the name of a source and the framework they mean, and which one of its rows with sharded
 // parameters ("": by their features); the first that is found counts.
 struct Source {
@@ -193,7 +185,7 @@ bool is_late_megatron(const Row& row) {
 }
 
 std::string_view by_features(const Row& row, bool recent) {
-  const std::string dtype = lower(row.dtype);
+  const std::string dtype = lower_case(row.dtype);
   const bool narrow =
       dtype.find("fp8") != std::string::npos || dtype.find("fp4") != std::string::npos;
   if (row.zero.value_or(0) == 3)
@@ -229,6 +221,7 @@ const std::vector<std::pair<std::string, Option>>& options() {
       {"narrow_gradients", &Framework::narrow_gradients},
       {"narrow_bf16_gradients", &Framework::narrow_bf16_gradients},
       {"fused_gating", &Framework::fused_gating},
+      {"weigh_inside", &Framework::weigh_inside},
       {"memory", &Framework::memory},
       {"dropout", &Framework::dropout},
       {"bucket_bytes", &Framework::bucket_bytes},
@@ -307,7 +300,7 @@ const std::vector<Framework>& all_frameworks() {
 namespace {
 
 Framework by_source(const Row& row, bool recent, std::string& reason) {
-  const std::string source = lower(row.source);
+  const std::string source = lower_case(row.source);
   for (const auto& [word, name, sharded] : kSources) {
     if (source.find(word) == std::string::npos) continue;
     // Megatron's family shards no parameters: FSDP or a compiler does.
@@ -330,7 +323,7 @@ Framework by_source(const Row& row, bool recent, std::string& reason) {
 
 Framework framework_of(const Row& row, std::string& reason, bool recent) {
   Framework framework = by_source(row, recent, reason);
-  const std::string source = lower(row.source);
+  const std::string source = lower_case(row.source);
   for (const auto& [word, machine] : kSites) {
     if (source.find(word) == std::string::npos) continue;
     framework.machine = machine;

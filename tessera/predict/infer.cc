@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <iterator>
 
-#include "tessera/cost/style.h"
+#include "tessera/base/text.h"
+#include "tessera/predict/estimate.h"
 #include "tessera/predict/infer_model.h"
 
 namespace tessera {
@@ -23,9 +23,7 @@ bool fits(const Run& run) {
 // ---- precision
 
 Status set_arithmetic(Run& run, const Row& row) {
-  std::string dtype = row.dtype;
-  std::transform(dtype.begin(), dtype.end(), dtype.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string dtype = lower_case(row.dtype);
   const auto has = [&](std::string_view part) { return dtype.find(part) != std::string::npos; };
   if (dtype.empty()) {
     run.arithmetic = run.machine.bfloat16 ? Arithmetic::kBf16 : Arithmetic::kFp16;
@@ -81,40 +79,12 @@ std::vector<Degrees> possible_degrees(const Run& run, const Row& row) {
   return all;
 }
 
-// Parameters of the fullest device, as large as they are without sharded states.
-double local_parameters(const Run& run) {
-  const Architecture& m = run.model;
-  const auto real = [](int64_t value) { return static_cast<double>(value); };
-  const double tables = real(m.vocab) * real(m.hidden) * (m.tied ? 1 : 2);
-  const double others = m.experts > m.top_k ? real(m.experts) / real(m.experts - m.top_k) : 1;
-  const double experts = (parameter_count(m) - active_parameter_count(m)) * others;
-  const double dense = parameter_count(m) - tables - experts;
-  return (dense / real(run.pp) + tables / real(std::min<int64_t>(run.pp, 2))) / real(run.tp) +
-         experts / real(run.pp * run.tp * std::max<int64_t>(run.ep, 1));
-}
-
-// Parameter, gradient and states in mixed precision, nothing sharded (cost-model.md section 6.1).
-constexpr double kStateBytes = 18;
-
-// The same of one parameter on a device, where shards are over the replicas.
-double parameter_bytes(const Run& run) {
-  if (run.lora > 0) return 2;  // left as it is
-  const double shards = static_cast<double>(run.dp * run.cp);
-  const double gradient = narrow_gradients(run) ? 2 : 4, states = kStateBytes - 6;
-  switch (run.zero) {
-    case 0: return 2 + gradient + states;
-    case 1: return 2 + gradient + states / shards;
-    case 2: return 2 + (gradient + states) / shards;
-    default: return (2 + gradient + states) / shards;
-  }
-}
-
 // The optimizer is distributed over replicas where the row is silent if frameworks do so, or if the
 // states of whole replicas could not be on any device.
 void take_usual_zero(Run& run, const Row& row) {
   if (row.zero || run.zero > 1 || run.lora > 0) return;
-  const bool needed =
-      kStateBytes * local_parameters(run) > static_cast<double>(run.machine.memory_bytes);
+  const double memory = static_cast<double>(run.machine.memory_bytes);
+  const bool needed = estimated_state_bytes(run, false) > memory;
   run.zero = (run.framework.sharded_state || needed) && run.dp * run.cp > 1 ? 1 : 0;
 }
 
@@ -236,10 +206,8 @@ void train_low_rank(Run& run, bool mlp, std::string_view why) {
 // a name says LoRA, those beside all products of a block are meant.
 void find_low_rank(Run& run, const Row& row) {
   if (run.model.form != Form::kLlama) return;
-  const auto says = [](std::string text) {
-    std::transform(text.begin(), text.end(), text.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return text.find("lora") != std::string::npos;
+  const auto says = [](std::string_view text) {
+    return lower_case(text).find("lora") != std::string::npos;
   };
   const bool benchmark = run.framework.name == "mlperf" && row.global_batch &&
                          *row.global_batch <= row.gpus.value_or(1);
@@ -253,7 +221,7 @@ void find_low_rank(Run& run, const Row& row) {
 // States that could be on no device: what has run can only have trained low-rank factors.
 void check_states(Run& run) {
   constexpr double kSurelyTooMuch = 1.2;
-  const double states = local_parameters(run) * parameter_bytes(run);
+  const double states = estimated_state_bytes(run);
   const bool possible = states <= kSurelyTooMuch * static_cast<double>(run.machine.memory_bytes);
   if (run.lora == 0 && !possible && run.model.form == Form::kLlama && run.zero <= 1) {
     train_low_rank(run, true,
@@ -418,102 +386,6 @@ bool shards_sequence(const Run& run) {
 bool narrow_gradients(const Run& run) {
   return run.arithmetic == Arithmetic::kFp16 ? run.framework.narrow_gradients
                                              : run.framework.narrow_bf16_gradients;
-}
-
-namespace {
-
-// Bytes of activations in 16 bits that a token of a hybrid leaves for the backward pass, all
-// blocks: inputs and outputs of norms and products, what goes to and comes from the experts. The
-// kernels of state space blocks make convolution and gate again.
-double kept_by_hybrid(const Run& run) {
-  const Architecture& m = run.model;
-  const auto real = [](int64_t value) { return static_cast<double>(value); };
-  const bool again = run.recompute != Recompute::kNone;
-  const double stream = (again ? 2 : 4) * real(m.hidden),
-               values = real(m.ssm_heads * kStateHeadDim);
-  const double queries = real(m.heads * m.head_dim), keys = real(m.kv_heads * m.head_dim);
-  const double inner = real(m.latent > 0 ? m.latent : m.hidden);
-  const double made = again ? 2 : 4;  // a product and its activation, or the product alone
-  const auto block = [&](char letter) {
-    switch (letter) {
-      case 'M': return stream + 6 * values + 4 * real(kStateGroups * kState);
-      case '*': return stream + (again ? 2 : 4) * queries + 4 * keys;
-      case 'E':
-        if (run.recompute == Recompute::kExperts) return 2 * real(m.hidden);
-        return stream + real(m.top_k) * (4 * inner + made * real(m.ffn)) +
-               made * real(m.shared_ffn) + (m.latent > 0 ? 4 * inner : 0);
-      default: return stream + made * real(m.ffn);
-    }
-  };
-  if (run.recompute == Recompute::kFull) return 2 * real(m.hidden * m.layers);
-  double kept = real(m.mtp) * (block('*') + block('E') + 8 * real(m.hidden));
-  for (int64_t i = 0; i < m.layers; ++i)
-    kept += block(m.pattern[static_cast<size_t>(i) % m.pattern.size()]);
-  return kept;
-}
-
-// Experts are sharded over the replicas of each alone.
-double hybrid_bytes(const Run& run) {
-  const Architecture& m = run.model;
-  const auto real = [](int64_t value) { return static_cast<double>(value); };
-  const double gradient = narrow_gradients(run) ? 2 : 4;
-  const auto states = [&](double replicas) {
-    switch (run.zero) {
-      case 0: return kStateBytes;
-      case 1: return 2 + gradient + 12 / replicas;
-      case 2: return 2 + (12 + gradient) / replicas;
-      default: return (14 + gradient) / replicas;
-    }
-  };
-  Architecture none = m;
-  none.experts = none.top_k = 0;
-  const double dense = parameter_count(none), experts = parameter_count(m) - dense;
-  const double here = real(run.pp * run.tp), replicas = real(run.dp * run.cp), ep = real(run.ep);
-  const double tokens = real(run.microbatch * run.seq) / real(run.cp * run.tp);
-  const double in_flight = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
-  return 2e9 + dense / here * states(replicas) + experts / (here * ep) * states(replicas / ep) +
-         tokens * (kept_by_hybrid(run) / real(run.pp) * in_flight +
-                   real(m.vocab * (8 + 4 * m.mtp)) / real(run.pp));
-}
-
-}  // namespace
-
-double estimated_bytes(const Run& run) {
-  if (run.model.form == Form::kHybrid) return hybrid_bytes(run);
-  const Architecture& m = run.model;
-  const auto real = [](int64_t value) { return static_cast<double>(value); };
-  double bytes = local_parameters(run) * parameter_bytes(run) + 2e9;
-  const double tokens = real(run.microbatch) * real(run.seq) / real(run.cp);
-  const double width = real(m.hidden), tp = real(run.tp);
-  const double inner = has_experts(m) ? real(m.ffn * m.top_k + m.shared_ffn) : real(m.ffn);
-  const double split = shards_sequence(run) ? tp : 1;
-  // Of a block, in 16 bits: inputs and outputs of both norms; q, k, v and what attention gives;
-  // the MLP before and behind its activation. Selective recompute keeps neither what norms nor what
-  // attention give.
-  const bool full = run.recompute == Recompute::kFull, all = run.recompute == Recompute::kNone;
-  const double of_head =
-      real(m.head_dim > 0 ? m.head_dim : m.hidden / std::max<int64_t>(m.heads, 1));
-  const double queries = of_head * real(m.heads),
-               keys = of_head * real(m.kv_heads > 0 ? m.kv_heads : m.heads);
-  const bool gated = m.form == Form::kLlama || m.form == Form::kMixture;
-  const double of_inner =
-      2 + (gated ? 2 : 0) + (all && !(gated && run.framework.fused_gating) ? 2 : 0);
-  double kept = full ? 2 * width / split
-                     : (all ? 8 : 4) * width / split +
-                           ((all ? 4 : 2) * queries + 4 * keys + of_inner * inner) / tp;
-  // Scores that unfused attention keeps.
-  if (const auto style = parse_style(run.framework.style);
-      run.recompute == Recompute::kNone && style && !style->fused_attention)
-    kept += style->attention_saved_bytes * real(m.heads) * real(run.seq) / tp;
-  // Micro-batches in flight on the first stage; of chunks further ones (cost-model.md section 6.2).
-  double in_flight = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
-  if (run.vpp > 1) in_flight *= 1 + real(run.pp - 1) / real(run.pp * run.vpp);
-  const double layers = real(m.layers) / real(run.pp) * in_flight;
-  // What a block needs while it runs, or the logits with their gradient: one after the other.
-  const double block = 20 * width / split + 8 * inner / tp;
-  const double logits = run.pp == 1 ? 8 * real(m.vocab) / tp : 0;
-  bytes += tokens * (kept * layers + std::max(block, logits));
-  return bytes;
 }
 
 std::optional<Lighter> lighter(const Row& row, const Run& run) {

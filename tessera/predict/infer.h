@@ -65,8 +65,4 @@ std::optional<Lighter> lighter(const Row& row, const Run& run);
 // Are gradients kept in 16 bits (else in 32)?
 bool narrow_gradients(const Run& run);
 
-// Bytes on the fullest device, by the closed forms of cost-model.md section 6: only to choose what
-// a row leaves open. The peak that is reported is that of the simulated program.
-double estimated_bytes(const Run& run);
-
 }  // namespace tessera

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
+
+#include "tessera/base/text.h"
 
 namespace tessera {
 namespace {
@@ -20,11 +21,8 @@ bool contradicts(const Row& row, const Architecture& known) {
 }
 
 bool says_mixture(const Row& row) {
-  std::string name = row.model;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return row.ep.value_or(1) > 1 || name.find("moe") != std::string::npos ||
-         active_parameters_in_name(name) > 0;
+  return row.ep.value_or(1) > 1 || lower_case(row.model).find("moe") != std::string::npos ||
+         active_parameters_in_name(row.model) > 0;
 }
 
 // Gated or not, by which has the parameters that the row states; without them, by the sizes.

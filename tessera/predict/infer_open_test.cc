@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/base/text.h"
+#include "tessera/predict/estimate.h"
 #include "tessera/predict/express.h"
 #include "tessera/predict/predict.h"
 

@@ -6,18 +6,15 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/statistics.h"
+#include "tessera/base/text.h"
+
 namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 constexpr double kTie = 0.02;  // of the longer: measured times that cannot be told apart
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 double measured(const MeasuredPair& pair) { return median(pair.runs); }
 double error(const MeasuredPair& pair) { return pair.predicted / measured(pair) - 1; }
@@ -72,11 +69,6 @@ MeasuredPair read_pair(const Json& json) {
   pair.memory = json.at("memory").get<int64_t>();
   return pair;
 }
-
-std::string percent(double value, int digits = 1) {
-  return fmt::format("{:.{}f} %", 100 * value, digits);
-}
-std::string signed_percent(double value) { return fmt::format("{:+.1f} %", 100 * value); }
 
 std::string row_of(const MeasuredPair& pair) {
   constexpr double kMebi = 1024 * 1024;
@@ -169,6 +161,22 @@ std::string reality_markdown(const Reality& reality) {
   out += "\nMachine:\n";
   for (const auto& [name, value] : reality.machine) out += fmt::format("- {}: {}\n", name, value);
   return out;
+}
+
+std::string reality_json(const Reality& reality) {
+  const RealityScores found = score(reality);
+  return Json{{"pairs", reality.pairs.size()},
+              {"failed", reality.failed},
+              {"exact", found.exact},
+              {"median_error", found.median_error},
+              {"mean_error", found.mean_error},
+              {"worst_error", found.worst_error},
+              {"bias", found.bias},
+              {"tau", found.tau},
+              {"tau_within_models", found.tau_within_models},
+              {"spread", found.spread}}
+             .dump(1) +
+         "\n";
 }
 
 }  // namespace tessera

@@ -42,5 +42,7 @@ RealityScores score(const Reality& reality);
 
 // A section of a Markdown page: scores, table of pairs, models, machine.
 std::string reality_markdown(const Reality& reality);
+// The scores.
+std::string reality_json(const Reality& reality);
 
 }  // namespace tessera

@@ -4,28 +4,16 @@
 #include <cmath>
 
 #include "tessera/base/check.h"
+#include "tessera/base/statistics.h"
 
 namespace tessera {
 namespace {
 
 constexpr size_t kGroup = 4;
 
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
-
 std::vector<double> magnitudes(std::vector<double> values) {
   for (double& value : values) value = std::abs(value);
   return values;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 struct Pairs {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tessera/base/statistics.h"
 #include "tessera/runtime/compile.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
@@ -20,11 +21,6 @@ double at_share(const std::vector<double>& sorted, double share) {
   const auto low = static_cast<size_t>(place);
   const size_t high = std::min(low + 1, sorted.size() - 1);
   return sorted[low] + (place - static_cast<double>(low)) * (sorted[high] - sorted[low]);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return at_share(values, 0.5);
 }
 
 int64_t now_ns(RecordClock clock) {

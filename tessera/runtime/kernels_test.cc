@@ -332,6 +332,15 @@ const std::vector<Case>& cases() {
          const Routed r(g, t, 2);
          return g.op1("op", "moe_dispatch", {r.x, r.route[0], r.route[1]}, kSlots);
        }},
+      {"moe_slot_weight",
+       [](auto& g, DType t) {
+         const Routed r(g, t, 2);
+         const auto made =
+             parameter(g, "made", {{"experts", 4}, kB, {"capacity", 2}, {"hidden", 3}}, t);
+         const auto at_slots =
+             g.op1("at_slots", "moe_slot_weight", {r.route[1], r.route[0]}, kSlots);
+         return g.op1("op", "mul", {made, at_slots});
+       }},
       {"moe_combine_plain",
        [](auto& g, DType t) {
          const Routed r(g, t, 2);

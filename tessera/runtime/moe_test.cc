@@ -93,6 +93,10 @@ struct Layer {
     slots = g.op1("dispatch", "moe_dispatch", {tokens, route.at(0)},
                   {{"experts", s.experts}, {"capacity", s.capacity}});
     y = g.op1("combine", "moe_combine", {slots, route.at(0), route.at(1)});
+    const TensorId weights = g.op1("slot_weight", "moe_slot_weight", {route.at(1), route.at(0)},
+                                   {{"experts", s.experts}, {"capacity", s.capacity}});
+    weighed = g.op1("combine_weighed", "moe_combine",
+                    {g.op1("weigh", "mul", {slots, weights}), route.at(0)});
     balance = g.op1("balance", "moe_balance", {probs, route.at(2)}, {{"top_k", s.top_k}});
     auto built = g.finish();
     EXPECT_TRUE(built) << (built ? "" : built.error().message);
@@ -105,7 +109,7 @@ struct Layer {
     workspace->run();
   }
   Graph graph;
-  TensorId probs, tokens, slots, y, balance;
+  TensorId probs, tokens, slots, y, weighed, balance;
   std::vector<TensorId> route;
   std::unique_ptr<Workspace> workspace;
 };
@@ -159,6 +163,7 @@ TEST_P(Routing, TokensGoToTheirSlotsAndBack) {
   }
   EXPECT_EQ(layer.workspace->get(layer.slots), slots);
   EXPECT_LT(relative_error(layer.workspace->get(layer.y), y), 1e-15);
+  EXPECT_EQ(layer.workspace->get(layer.weighed), layer.workspace->get(layer.y));
 }
 
 TEST_P(Routing, BalanceIsExpertsTimesShareTimesProbability) {

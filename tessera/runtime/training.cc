@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/base/statistics.h"
 #include "tessera/plan/load.h"
 #include "tessera/runtime/compile.h"
 #include "tessera/runtime/inputs.h"
@@ -51,13 +52,6 @@ std::optional<double> read_loss(const RankExecutor& executor, const Program& pro
     if (home.tensor == loss && !home.region.empty()) return executor.read(home).values().at(0);
   }
   return std::nullopt;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 // One rank's part of a run.

@@ -756,6 +756,22 @@ class Predict(CliTest):
         self.expect_error(2, "predict: no row 'r9', did you mean 'r1'?", "predict", good, "--explain", "r9")
         self.expect_error(2, "expected [SCOPE.]KEY=VALUE, found 'jitter'", "predict", good, "--style-set", "jitter")
         self.expect_error(2, f"{good}:1: expected the column 'step_time_s', found none", "accuracy", good)
+        self.expect_error(2, "expected ROWS.csv or --reality FILE, found neither", "accuracy")
+
+    def test_accuracy_shows_steps_measured_on_a_machine_alone(self):
+        pair = {"model": "small", "plan": "serial", "transport": "threads", "ranks": 1, "runs": [0.1, 0.12], "bytes": 0,
+                "memory": 4096, "predicted": {"step_time_s": 0.121, "bytes": 0, "memory": 4096}, "error": ""}
+        measured = {"date": "2026-01-02", "command": "run", "machine": {}, "models": {}, "pairs": [pair]}
+        file = self.write("reality.json", json.dumps(measured))
+        self.assertIn("| small | `serial` | 1 threads | 110.0 | 121.0 | +10.0 % |",
+                      self.expect_text("accuracy", "--reality", file))
+        scores = self.expect_json("accuracy", "--reality", file, "--json")
+        self.assertEqual((scores["pairs"], scores["exact"], scores["failed"]), (1, 1, 0))
+        self.expect_error(2, "--each: expected ROWS.csv, found none", "accuracy", "--reality", file, "--each", "each.csv")
+        self.assertFalse(os.path.exists("each.csv"))
+        text = self.write("text.json", "{}")
+        self.expect_error(2, f"{text}: expected the file of benchmarks/run_reality.py, found: "
+                             "[json.exception.out_of_range.403] key 'date' not found", "accuracy", "--reality", text)
 
 
 

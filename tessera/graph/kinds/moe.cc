@@ -86,17 +86,22 @@ constexpr std::string_view kTokens = "batch seq hidden";
 constexpr std::string_view kSlots = "experts batch capacity hidden";
 constexpr std::string_view kChoices = "batch seq choice";
 
+// The dims experts and capacity of attributes.
+Result<std::vector<Dim>> read_slots(const Operands& x) {
+  const int64_t experts = x.integer("experts"), capacity = x.integer("capacity");
+  if (experts >= 1 && capacity >= 1)
+    return std::vector<Dim>{{"experts", experts}, {"capacity", capacity}};
+  return invalid_input(fmt::format("expected experts and capacity of at least 1, found {} and {}",
+                                   experts, capacity));
+}
+
 Result<Inferred> infer_dispatch(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating_rank(x[0], "tokens", 3, kTokens));
   TESSERA_TRY_VOID(expect_slots_and_weight(x, x[0]));
-  const Dim experts{"experts", x.integer("experts")}, capacity{"capacity", x.integer("capacity")};
-  if (experts.size < 1 || capacity.size < 1) {
-    return invalid_input(fmt::format("expected experts and capacity of at least 1, found {} and {}",
-                                     experts.size, capacity.size));
-  }
+  TESSERA_TRY(const std::vector<Dim> slots, read_slots(x));
   const std::string weight = x.count() < 3 ? "" : fmt::format(", {}", kChoices);
   return conclude(x, fmt::format("{}, {}{} -> {}", kTokens, kChoices, weight, kSlots),
-                  {{experts, x[0].dims[0], capacity, x[0].dims[2]}}, {x[0].dtype});
+                  {{slots[0], x[0].dims[0], slots[1], x[0].dims[2]}}, {x[0].dtype});
 }
 
 InputGradients differentiate_dispatch(GraphBuilder& builder, const Op& op,
@@ -152,11 +157,38 @@ Result<Inferred> infer_weight_grad(const Operands& x) {
                   {x[2].dims}, {x[0].dtype});
 }
 
-// Two flops for each element of a token and choice.
+// The weights of a sequence's choices at the slots that they found.
+Result<Inferred> infer_slot_weight(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating_rank(x[0], "weight", 3, kChoices));
+  TESSERA_TRY_VOID(expect_dims(x[1], "slot", x[0].dims));
+  TESSERA_TRY_VOID(expect_dtype(x[1], "slot", DType::kInt64));
+  TESSERA_TRY(const std::vector<Dim> slots, read_slots(x));
+  return conclude(x, fmt::format("{0}, {0} -> experts batch capacity", kChoices),
+                  {{slots[0], x[0].dims[0], slots[1]}}, {x[0].dtype});
+}
+
+InputGradients differentiate_slot_weight(GraphBuilder& builder, const Op& op,
+                                         const OutputGradients& dy, const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "moe_slot_weight_grad", {dy[0], op.inputs[1]}), TensorId{}};
+}
+
+Result<Inferred> infer_slot_weight_grad(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating_rank(x[0], "dvalues", 3, "experts batch capacity"));
+  if (x[1].dims.size() != 3 || x[1].dims[0].size != x[0].dims[1].size) {
+    return invalid_input(fmt::format("expected slot with dims ({}) for values {}, found {}",
+                                     kChoices, describe(x[0]), describe(x[1])));
+  }
+  TESSERA_TRY_VOID(expect_dtype(x[1], "slot", DType::kInt64));
+  return conclude(x, fmt::format("experts batch capacity, {0} -> {0}", kChoices), {x[1].dims},
+                  {x[0].dtype});
+}
+
+// Two flops for each choice of a token, or for each of the token's elements that go with it.
 int64_t slot_flops(const Op& op) {
   int64_t flops = 2;
   for (const char* name : {"batch", "seq", "choice", "hidden"}) {
-    flops *= op.annotation.dims[static_cast<size_t>(op.annotation.find(name))].size;
+    const int dim = op.annotation.find(name);
+    if (dim >= 0) flops *= op.annotation.dims[static_cast<size_t>(dim)].size;
   }
   return flops;
 }
@@ -256,6 +288,22 @@ std::vector<KindInfo> moe_kinds() {
        .min_inputs = 3,
        .max_inputs = 3,
        .infer = infer_by(infer_weight_grad),
+       .flops = slot_flops,
+       .accumulates = true},
+      {.name = "moe_slot_weight",
+       .summary = "the weight of each slot, as it was chosen; of empty slots 0",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .attributes = {integer_attribute("experts"), capacity},
+       .infer = infer_by(infer_slot_weight),
+       .differentiate = differentiate_slot_weight,
+       .flops = slot_flops,
+       .accumulates = true},
+      {.name = "moe_slot_weight_grad",
+       .summary = "for each choice the value of its slot",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .infer = infer_by(infer_slot_weight_grad),
        .flops = slot_flops,
        .accumulates = true},
       {.name = "moe_balance",

@@ -7,7 +7,7 @@ namespace tessera::recipes {
 namespace {
 
 // The ops that work on slots where their experts are.
-constexpr const char* kExperts = "blocks.*.moe.{arrive,gate,act,up,mul,down}";
+constexpr const char* kExperts = "blocks.*.moe.{arrive*,gate,act,up,mul,weigh,down}";
 
 constexpr const char* kSlots = "blocks.*.moe.{dispatch,return,combine}";
 // What every token passes beside the experts.

@@ -62,9 +62,9 @@ TEST(ExpertParallel, GoldenTexts) {
   EXPECT_EQ(emit("expert_parallel(4)", graph), R"(# expert_parallel(4)
 mesh = { ep = 4 }
 split = [
-  { ops = "*",                                          dim = "batch",   over = "ep" },
-  { ops = "blocks.*.moe.{arrive,gate,act,up,mul,down}", dim = "batch",   over = [] },
-  { ops = "blocks.*.moe.{arrive,gate,act,up,mul,down}", dim = "experts", over = "ep" },
+  { ops = "*",                                                 dim = "batch",   over = "ep" },
+  { ops = "blocks.*.moe.{arrive*,gate,act,up,mul,weigh,down}", dim = "batch",   over = [] },
+  { ops = "blocks.*.moe.{arrive*,gate,act,up,mul,weigh,down}", dim = "experts", over = "ep" },
 ]
 )");
   EXPECT_EQ(emit("expert_parallel(ep=2, dp=2, tp=2, pp=2, zero=1, micro_batches=4)", graph),
@@ -73,12 +73,12 @@ mesh = { pp = 2, dp = 2, ep = 2, tp = 2 }
 micro_batches = 4
 schedule = "1f1b"
 split = [
-  { ops = "*",                                          dim = "batch",   over = ["dp", "ep"] },
-  { ops = "blocks.*.moe.{arrive,gate,act,up,mul,down}", dim = "batch",   over = "dp" },
-  { ops = "blocks.*.moe.{arrive,gate,act,up,mul,down}", dim = "experts", over = "ep" },
-  { ops = "{head,loss}",                                dim = "vocab",   over = "tp" },
-  { ops = "blocks.*.moe.{arrive,gate,act,up,mul,down}", dim = "ffn",     over = "tp" },
-  { ops = "blocks.*.moe.{dispatch,return,combine}",     dim = "hidden",  over = "tp" },
+  { ops = "*",                                                 dim = "batch",   over = ["dp", "ep"] },
+  { ops = "blocks.*.moe.{arrive*,gate,act,up,mul,weigh,down}", dim = "batch",   over = "dp" },
+  { ops = "blocks.*.moe.{arrive*,gate,act,up,mul,weigh,down}", dim = "experts", over = "ep" },
+  { ops = "{head,loss}",                                       dim = "vocab",   over = "tp" },
+  { ops = "blocks.*.moe.{arrive*,gate,act,up,mul,weigh,down}", dim = "ffn",     over = "tp" },
+  { ops = "blocks.*.moe.{dispatch,return,combine}",            dim = "hidden",  over = "tp" },
 ]
 stage = [
   { ops = "blocks.0",             at = 0 },
@@ -121,8 +121,9 @@ TEST(ExpertParallel, EveryCallMakesAPlanThatResolves) {
 
 TEST(ExpertParallel, ErrorsNameRecipeAndArgument) {
   EXPECT_EQ(emit("expert_parallel(2)", test_transformer()),
-            "recipe expert_parallel: expected ops blocks.*.moe.{arrive,gate,act,up,mul,down} with "
-            "the dim 'experts' (as mixtral has), found none");
+            "recipe expert_parallel: expected ops "
+            "blocks.*.moe.{arrive*,gate,act,up,mul,weigh,down} with the dim 'experts' (as mixtral "
+            "has), found none");
   const Graph graph = test_mixture();
   EXPECT_EQ(emit("expert_parallel(5)", graph),
             "recipe expert_parallel: ep = 5 is more than the 4 experts");

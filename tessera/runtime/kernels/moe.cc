@@ -203,6 +203,52 @@ Kernel combine(const KernelCall& call) {
   });
 }
 
+// (weight, slot; experts, capacity) -> y
+Kernel slot_weight(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array weight = call.inputs[0], slot = call.inputs[1];
+    const Slots slots(call, call.outputs[0]);
+    const Nest<1> all({&slots.array()}, 3);
+    const DType dtype = weight.dtype;
+    const bool add = call.add[0];
+    return [=] {
+      if (!add)
+        all.each([&](const std::array<std::byte*, 1>& one) { store_element(one[0], dtype, A{0}); });
+      for (int64_t b = 0; b < slot.shape[0]; ++b) {
+        for (int64_t s = 0; s < slot.shape[1]; ++s) {
+          for (int64_t c = 0; c < slot.shape[2]; ++c) {
+            std::byte* one = slots.find(integer(at(slot, b, s, c)), b);
+            if (one == nullptr) continue;
+            store_element(one, dtype, load_element<A>(one, dtype) + weight_at<A>(weight, b, s, c));
+          }
+        }
+      }
+    };
+  });
+}
+
+// (dy, slot) -> dweight
+Kernel slot_weight_grad(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Array slot = call.inputs[1], dweight = call.outputs[0];
+    const Slots slots(call, call.inputs[0]);
+    const bool add = call.add[0];
+    return [=] {
+      for (int64_t b = 0; b < slot.shape[0]; ++b) {
+        for (int64_t s = 0; s < slot.shape[1]; ++s) {
+          for (int64_t c = 0; c < slot.shape[2]; ++c) {
+            const std::byte* one = slots.find(integer(at(slot, b, s, c)), b);
+            std::byte* out = at(dweight, b, s, c);
+            A value = add ? load_element<A>(out, dweight.dtype) : A{0};
+            if (one != nullptr) value += load_element<A>(one, dweight.dtype);
+            store_element(out, dweight.dtype, value);
+          }
+        }
+      }
+    };
+  });
+}
+
 // (x, y, slot) -> dweight
 Kernel weight_grad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
@@ -341,6 +387,8 @@ constexpr KernelInfo kKernels[] = {
     {"moe_dispatch", dispatch, 0b1, numbers_slots},
     {"moe_combine", combine, 0b1, numbers_slots},
     {"moe_weight_grad", weight_grad, 0b1, numbers_slots},
+    {"moe_slot_weight", slot_weight, 0b1, numbers_slots},
+    {"moe_slot_weight_grad", slot_weight_grad, 0b1, numbers_slots},
     {"moe_balance", balance, 0b1},
     {"moe_balance_grad", balance_grad},
     {"moe_z_loss", z_loss, 0b1},

@@ -1,0 +1,130 @@
+#include "tessera/predict/estimate.h"
+
+#include <algorithm>
+
+#include "tessera/cost/style.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kOfLibraries = 2e9;  // bytes: context, communication, what kernels hold
+
+double real(int64_t value) { return static_cast<double>(value); }
+
+// Of the fullest device, as large as they are without sharded states.
+struct Parameters {
+  double dense = 0, experts = 0;
+};
+
+Parameters local_parameters(const Run& run) {
+  const Architecture& m = run.model;
+  Architecture without = m;
+  without.experts = without.top_k = 0;
+  const double experts = has_experts(m) ? parameter_count(m) - parameter_count(without) : 0;
+  const double tables = real(m.vocab) * real(m.hidden) * (m.tied ? 1 : 2);
+  const double blocks = parameter_count(m) - tables - experts;
+  const double dense =
+      blocks / real(run.pp) + tables / real(std::min<int64_t>(run.pp, 2));  // a table at each end
+  return {dense / real(run.tp), experts / real(run.pp * run.tp * std::max<int64_t>(run.ep, 1))};
+}
+
+// Of one parameter in mixed precision: itself, its gradient, and master copy with two moments
+// (cost-model.md section 6.1); the stage tells what is over the shards.
+double bytes_of_parameter(const Run& run, double shards) {
+  constexpr double kParameter = 2, kStates = 12;
+  if (run.lora > 0) return kParameter;  // left as it is
+  const double gradient = narrow_gradients(run) ? 2 : 4;
+  switch (run.zero) {
+    case 0: return kParameter + gradient + kStates;
+    case 1: return kParameter + gradient + kStates / shards;
+    case 2: return kParameter + (gradient + kStates) / shards;
+    default: return (kParameter + gradient + kStates) / shards;
+  }
+}
+
+// Bytes of activations in 16 bits that a token leaves for the backward pass on a device that has
+// all blocks, and those that it needs while a block runs or the logits are there.
+struct OfToken {
+  double kept = 0, working = 0;
+};
+
+// Inputs and outputs of norms and products, what goes to and comes from the experts. The kernels of
+// state space blocks make convolution and gate again.
+OfToken of_hybrid(const Run& run) {
+  const Architecture& m = run.model;
+  const bool again = run.recompute != Recompute::kNone;
+  const double stream = (again ? 2 : 4) * real(m.hidden),
+               values = real(m.ssm_heads * kStateHeadDim);
+  const double queries = real(m.heads * m.head_dim), keys = real(m.kv_heads * m.head_dim);
+  const double inner = real(m.latent > 0 ? m.latent : m.hidden);
+  const double made = again ? 2 : 4;  // a product and its activation, or the product alone
+  const auto block = [&](char letter) {
+    switch (letter) {
+      case 'M': return stream + 6 * values + 4 * real(kStateGroups * kState);
+      case '*': return stream + (again ? 2 : 4) * queries + 4 * keys;
+      case 'E':
+        if (run.recompute == Recompute::kExperts) return 2 * real(m.hidden);
+        return stream + real(m.top_k) * (4 * inner + made * real(m.ffn)) +
+               made * real(m.shared_ffn) + (m.latent > 0 ? 4 * inner : 0);
+      default: return stream + made * real(m.ffn);
+    }
+  };
+  double kept = real(m.mtp) * (block('*') + block('E') + 8 * real(m.hidden));
+  for (int64_t i = 0; i < m.layers; ++i)
+    kept += block(m.pattern[static_cast<size_t>(i) % m.pattern.size()]);
+  if (run.recompute == Recompute::kFull) kept = 2 * real(m.hidden * m.layers);
+  const double logits = real(m.vocab * (8 + 4 * m.mtp)) / real(run.pp);
+  return {kept / real(run.tp), logits / real(run.tp)};
+}
+
+// Of a block: inputs and outputs of both norms; q, k, v and what attention gives; the MLP before
+// and behind its activation. Selective recompute keeps neither what norms nor what attention give.
+OfToken of_transformer(const Run& run) {
+  const Architecture& m = run.model;
+  const double width = real(m.hidden), tp = real(run.tp);
+  const double inner = has_experts(m) ? real(m.ffn * m.top_k + m.shared_ffn) : real(m.ffn);
+  const double split = shards_sequence(run) ? tp : 1;
+  const bool all = run.recompute == Recompute::kNone;
+  const double of_head =
+      real(m.head_dim > 0 ? m.head_dim : m.hidden / std::max<int64_t>(m.heads, 1));
+  const double queries = of_head * real(m.heads),
+               keys = of_head * real(m.kv_heads > 0 ? m.kv_heads : m.heads);
+  const bool gated = m.form == Form::kLlama || m.form == Form::kMixture;
+  const double of_inner =
+      2 + (gated ? 2 : 0) + (all && !(gated && run.framework.fused_gating) ? 2 : 0);
+  double kept =
+      (all ? 8 : 4) * width / split + ((all ? 4 : 2) * queries + 4 * keys + of_inner * inner) / tp;
+  if (run.recompute == Recompute::kFull) kept = 2 * width / split;
+  // Scores that unfused attention keeps.
+  if (const auto style = parse_style(run.framework.style); all && style && !style->fused_attention)
+    kept += style->attention_saved_bytes * real(m.heads) * real(run.seq) / tp;
+  const double block = 20 * width / split + 8 * inner / tp;
+  const double logits = run.pp == 1 ? 8 * real(m.vocab) / tp : 0;
+  return {kept * real(m.layers), std::max(block, logits)};
+}
+
+// Micro-batches in flight on the first stage; of chunks further ones (cost-model.md section 6.2).
+double in_flight(const Run& run) {
+  const double whole = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
+  return run.vpp > 1 ? whole * (1 + real(run.pp - 1) / real(run.pp * run.vpp)) : whole;
+}
+
+}  // namespace
+
+double estimated_state_bytes(const Run& run, bool sharded) {
+  const Parameters local = local_parameters(run);
+  const double replicas = sharded ? real(run.dp * run.cp) : 1;
+  // Experts are over `ep` replicas, their states over the rest of them.
+  const double of_expert = std::max(1.0, replicas / real(std::max<int64_t>(run.ep, 1)));
+  return local.dense * bytes_of_parameter(run, replicas) +
+         local.experts * bytes_of_parameter(run, of_expert);
+}
+
+double estimated_bytes(const Run& run) {
+  const OfToken one = run.model.form == Form::kHybrid ? of_hybrid(run) : of_transformer(run);
+  const double tokens = real(run.microbatch) * real(run.seq) / real(run.cp);
+  return kOfLibraries + estimated_state_bytes(run) +
+         tokens * (one.kept / real(run.pp) * in_flight(run) + one.working);
+}
+
+}  // namespace tessera

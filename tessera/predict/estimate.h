@@ -1,0 +1,16 @@
+// What a run needs, by closed forms (cost-model.md section 6): only to choose what a row leaves
+// open. The peak that is reported is that of the simulated program.
+#pragma once
+
+#include "tessera/predict/infer.h"
+
+namespace tessera {
+
+// Bytes of parameters, gradients and optimizer states on the fullest device: sharded as the run has
+// them, or whole.
+double estimated_state_bytes(const Run& run, bool sharded = true);
+
+// Bytes of all on the fullest device.
+double estimated_bytes(const Run& run);
+
+}  // namespace tessera
