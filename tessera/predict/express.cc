@@ -223,7 +223,7 @@ void recompute_hybrid(Plan& plan, const Run& run) {
   if (run.model.ssm_heads > 0)
     again("blocks.*.ssm.{x_conv,x_act,b_conv,b_act,c_conv,c_act,gate,gated,join,norm}");
   if (run.recompute == Recompute::kNone) return;
-  again("blocks.*.{ln_1,attn.core,mlp.act,moe.act,moe.shared.act}");
+  again("blocks.*.{ln_1,attn.core,mlp.act,moe.act,moe.weigh,moe.shared.act}");
   if (run.recompute == Recompute::kSelective) return;
   again("blocks.*.moe");
   again("blocks.*.moe.residual", false);
@@ -267,11 +267,12 @@ void add_details(Plan& plan, const Run& run) {
     StoreEntry activation = store("blocks.*.{mlp,moe}.act");
     activation.recompute = true;
     plan.stores.push_back(std::move(activation));
-    if (has_experts(run.model) && run.framework.weigh_inside) {
-      StoreEntry product = store("blocks.*.moe.mul");
-      product.recompute = true;
-      plan.stores.push_back(std::move(product));
-    }
+  }
+  // The kernel that weighs applies the activation too; its backward pass starts from the products.
+  if (has_experts(run.model) && run.framework.weigh_inside && run.recompute != Recompute::kFull) {
+    StoreEntry unweighed = store(gated ? "blocks.*.moe.mul" : "blocks.*.moe.act");
+    unweighed.recompute = true;
+    plan.stores.push_back(std::move(unweighed));
   }
   if (run.recompute == Recompute::kFull && !run.framework.recompute_last_stage) {
     keep_last_stage(plan, run);

@@ -36,7 +36,7 @@ constexpr std::array<FrameworkRow, 23> kFrameworks = {{
     // Buckets of 40 M gradients.
     {"megatron-core", "", "megatron-core",
      "vocab_multiple=128 sequence_shard=true sharded_state=true interleaved=true fused_gating=true "
-     "memory=allocated bucket_bytes=167772160"},
+     "weigh_inside=true memory=allocated bucket_bytes=167772160"},
     // Published scaling studies overlap tensor parallelism.
     {"megatron-core-tuned", "megatron-core", "megatron-core,activation_overlap=0.5", ""},
     // Half of it is gone: attention and MLP side by side share a gathering.

@@ -335,8 +335,7 @@ const std::vector<Case>& cases() {
       {"moe_slot_weight",
        [](auto& g, DType t) {
          const Routed r(g, t, 2);
-         const auto made =
-             parameter(g, "made", {{"experts", 4}, kB, {"capacity", 2}, {"hidden", 3}}, t);
+         const auto made = g.op1("made", "moe_dispatch", {r.x, r.route[0]}, kSlots);
          const auto at_slots =
              g.op1("at_slots", "moe_slot_weight", {r.route[1], r.route[0]}, kSlots);
          return g.op1("op", "mul", {made, at_slots});
