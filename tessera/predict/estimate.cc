@@ -94,6 +94,10 @@ OfToken of_transformer(const Run& run) {
       2 + (gated ? 2 : 0) + (all && !(gated && run.framework.fused_gating) ? 2 : 0);
   double kept =
       (all ? 8 : 4) * width / split + ((all ? 4 : 2) * queries + 4 * keys + of_inner * inner) / tp;
+  if (has_experts(m)) {  // what arrives at them, and what comes back where that is weighed
+    const double arrives = real(m.latent > 0 ? m.latent : m.hidden);
+    kept += real(m.top_k) * (run.framework.weigh_inside ? 2 : 4) * arrives / tp;
+  }
   if (run.recompute == Recompute::kFull) kept = 2 * width / split;
   // Scores that unfused attention keeps.
   if (const auto style = parse_style(run.framework.style); all && style && !style->fused_attention)

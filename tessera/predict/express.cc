@@ -147,6 +147,13 @@ Result<std::string> model_spec(const Run& run) {
 
 // ---- plan
 
+// Is what is computed again said by modules, not by the recipe's levels? Megatron-Core's users
+// choose modules for mixtures and hybrids.
+bool recomputes_modules(const Run& run) {
+  if (run.recompute == Recompute::kFull) return false;
+  return run.model.form == Form::kHybrid || (has_experts(run.model) && run.framework.interleaved);
+}
+
 std::string recipe_call(const Run& run) {
   const bool mixture = has_experts(run.model);
   std::string call = mixture ? fmt::format("expert_parallel(ep={},dp={}", run.ep, run.dp / run.ep)
@@ -160,9 +167,7 @@ std::string recipe_call(const Run& run) {
   add("zero", run.zero, 0);
   add("micro_batches", run.micro_batches, 1);
   if (run.vpp > 1) call += fmt::format(",schedule=interleaved,chunks={}", run.vpp);
-  // (Of hybrids, add_details() says what is computed again.)
-  const bool by_recipe = run.model.form != Form::kHybrid || run.recompute == Recompute::kFull;
-  if (run.recompute != Recompute::kNone && by_recipe) {
+  if (run.recompute != Recompute::kNone && !recomputes_modules(run)) {
     call += fmt::format(",recompute={}", recompute_name(run.recompute));
   }
   if (run.tp > 1 && shards_sequence(run)) call += ",sequence_shard=true";
@@ -212,18 +217,24 @@ int64_t block_bytes(const Run& run) {
 }
 
 // The kernels of state space blocks make convolution and gate again whatever a run asks for
-// (mamba_split_conv1d_scan_combined of mamba_ssm). Selective: norms, attention and activations, as
-// Megatron-Core's modules layernorm, core_attn, moe_act; experts: its module moe.
-void recompute_hybrid(Plan& plan, const Run& run) {
+// (mamba_split_conv1d_scan_combined of mamba_ssm). Selective: norms, activations, what latent
+// attention widens, and the few attentions of hybrids, as Megatron-Core's modules layernorm,
+// moe_act, mla_up_proj, core_attn; experts: its module moe.
+void recompute_modules(Plan& plan, const Run& run) {
   const auto again = [&plan](std::string tensors, bool yes = true) {
     StoreEntry entry = store(std::move(tensors));
     entry.recompute = yes;
     plan.stores.push_back(std::move(entry));
   };
-  if (run.model.ssm_heads > 0)
+  const Architecture& m = run.model;
+  if (m.ssm_heads > 0)
     again("blocks.*.ssm.{x_conv,x_act,b_conv,b_act,c_conv,c_act,gate,gated,join,norm}");
   if (run.recompute == Recompute::kNone) return;
-  again("blocks.*.{ln_1,attn.core,mlp.act,moe.act,moe.weigh,moe.shared.act}");
+  again("blocks.*.{ln_1,mlp.act,moe.act,moe.weigh,moe.shared.act}");
+  if (m.form == Form::kHybrid) again("blocks.*.attn.core");
+  if (m.form == Form::kMixture) again("blocks.*.{ln_2,moe.mul,moe.shared.mul}");
+  if (m.q_rank > 0) again("blocks.*.attn.{q,q_rotary,q_norm}");
+  if (m.kv_rank > 0) again("blocks.*.attn.{k,k_rotary,v,kv_norm}");
   if (run.recompute == Recompute::kSelective) return;
   again("blocks.*.moe");
   again("blocks.*.moe.residual", false);
@@ -260,8 +271,7 @@ void add_details(Plan& plan, const Run& run) {
     gradients.over.emplace();
     plan.stores.push_back(std::move(gradients));
   }
-  if (run.model.form == Form::kHybrid && run.recompute != Recompute::kFull)
-    recompute_hybrid(plan, run);
+  if (recomputes_modules(run)) recompute_modules(plan, run);
   const bool gated = run.model.form == Form::kLlama || run.model.form == Form::kMixture;
   if (gated && run.framework.fused_gating && run.recompute != Recompute::kFull) {
     StoreEntry activation = store("blocks.*.{mlp,moe}.act");

@@ -394,7 +394,7 @@ std::optional<Lighter> lighter(const Row& row, const Run& run) {
     out.row.microbatch = run.microbatch / 2;
     out.change = fmt::format("micro-batch {}", run.microbatch / 2);
   } else if (row.recompute.empty() && run.framework.recompute_as_stated &&
-             !has_experts(run.model) && run.recompute < most_recompute(run)) {
+             run.recompute < most_recompute(run)) {
     out.row.recompute = recompute_name(more(run));
     out.change = fmt::format("recompute {}", out.row.recompute);
   } else {

@@ -53,9 +53,8 @@ bool shards_sequence(const Run& run);
 Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options = {});
 
 // The row of a run that was found to need more than its GPUs have, with the next smaller choice of
-// those that the row leaves open: half the micro-batch, then more recomputation (not of mixtures:
-// published runs of them compute cheap parts again, which are no level here). `change` says which.
-// Nothing where all is stated or at its least.
+// those that the row leaves open: half the micro-batch, then more recomputation. `change` says
+// which. Nothing where all is stated or at its least.
 struct Lighter {
   Row row;
   std::string change;
