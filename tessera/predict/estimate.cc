@@ -58,13 +58,14 @@ OfToken of_hybrid(const Run& run) {
   const double queries = real(m.heads * m.head_dim), keys = real(m.kv_heads * m.head_dim);
   const double inner = real(m.latent > 0 ? m.latent : m.hidden);
   const double made = again ? 2 : 4;  // a product and its activation, or the product alone
+  const double moved = run.framework.weigh_inside ? 2 : 4;  // as in of_transformer()
   const auto block = [&](char letter) {
     switch (letter) {
       case 'M': return stream + 6 * values + 4 * real(kStateGroups * kState);
       case '*': return stream + (again ? 2 : 4) * queries + 4 * keys;
       case 'E':
         if (run.recompute == Recompute::kExperts) return 2 * real(m.hidden);
-        return stream + real(m.top_k) * (4 * inner + made * real(m.ffn)) +
+        return stream + real(m.top_k) * (moved * inner + made * real(m.ffn)) +
                made * real(m.shared_ffn) + (m.latent > 0 ? 4 * inner : 0);
       default: return stream + made * real(m.ffn);
     }
