@@ -109,7 +109,7 @@ Framework named(std::string_view name) {
 struct Source {
   std::string_view word, framework, sharded = "";
 };
-constexpr std::array<Source, 41> kSources = {{
+constexpr std::array<Source, 49> kSources = {{
     {"vtrain measured single", "vtrain-node"},
     {"vtrain", "vtrain"},
     {"bigscience", "megatron-deepspeed"},
@@ -151,6 +151,14 @@ constexpr std::array<Source, 41> kSources = {{
     {"pytorch", "pytorch-ddp"},
     {"hugging", "fsdp"},
     {"lit-gpt", "fsdp"},
+    {"lightning", "fsdp"},
+    {"fairscale", "fsdp"},
+    {"olmo", "fsdp"},
+    {"neox", "megatron-deepspeed"},
+    {"eleuther", "megatron-deepspeed"},
+    {"nanotron", "megatron-core"},
+    {"paxml", "maxtext"},
+    {"levanter", "maxtext"},
 }};
 
 // Sites of sources whose machines had another network than the preset's; the first counts.
@@ -172,10 +180,13 @@ bool runs_xla(const std::string& gpu) {
   return machine && machine->xla;
 }
 
-// Devices with fp4 were sold when recipes were tuned ones.
 bool after_hopper(const std::string& gpu) {
   const auto machine = find_machine(gpu);
   return machine && machine->fp4;
+}
+bool runs_tuned(const std::string& gpu) {
+  const auto machine = find_machine(gpu);
+  return machine && machine->tuned;
 }
 
 // Of "megatron": a name that says no version; sharded states or late GPUs mean Megatron-Core.
@@ -193,15 +204,21 @@ std::string_view by_features(const Row& row, bool recent) {
   // The frameworks of language models train no networks of images.
   if (const auto known = find_architecture(row.model); known && takes_images(*known))
     return row.zero.value_or(0) > 0 ? "deepspeed" : "pytorch-ddp";
-  if (row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1 || row.ep.value_or(1) > 1 || narrow) {
-    if (narrow) return after_hopper(row.gpu) ? "nemo-recipes" : "nemo";
+  const bool late = !before_hopper(row.gpu), wide = dtype == "fp16" || dtype == "fp32";
+  const bool tuned = runs_tuned(row.gpu);
+  if (narrow) return tuned || after_hopper(row.gpu) ? "nemo-recipes" : "nemo";
+  if (row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1 || row.ep.value_or(1) > 1) {
     // ZeRO beside tensor parallelism in fp16: before Megatron had a distributed optimizer.
-    const bool old = before_hopper(row.gpu) && dtype == "fp16" && row.zero.value_or(0) > 0;
+    const bool old = !late && dtype == "fp16" && row.zero.value_or(0) > 0;
     if (old && !recent) return "megatron-deepspeed";
+    if (tuned) return "megatron-core-tuned";
     return recent || is_late_megatron(row) ? "megatron-core" : "megatron-lm";
   }
-  if (row.zero.value_or(0) > 0) return before_hopper(row.gpu) ? "deepspeed" : "megatron-core";
-  return before_hopper(row.gpu) ? "pytorch-ddp" : "megatron-core";
+  if (late) return tuned ? "megatron-core-tuned" : "megatron-core";
+  if (row.zero.value_or(0) > 0) return wide ? "deepspeed" : "megatron-core";
+  // A model of today, of which nothing else is said.
+  const bool silent = !row.tp && !row.pp && !row.zero && row.gpus.value_or(1) > 1;
+  return recent && silent && !wide ? "fsdp" : "pytorch-ddp";
 }
 
 using Option =
@@ -312,6 +329,7 @@ Framework by_source(const Row& row, bool recent, std::string& reason) {
       reason = "megatron-core by model, GPU, ZeRO or recompute";
       return named("megatron-core");
     }
+    // On Blackwell NeMo's recipes were tuned ones.
     return named(name == "nemo" && after_hopper(row.gpu) ? "nemo-recipes" : name);
   }
   const std::string_view name = runs_xla(row.gpu) ? "maxtext" : by_features(row, recent);

@@ -22,6 +22,7 @@ enum Trait : unsigned {
   kXla = 32,
   kJoined = 64,
   kReplaces = 128,
+  kTuned = 256,
   kTpu = kBf16Only | kXla | kJoined,
 };
 
@@ -84,24 +85,24 @@ constexpr std::array<Known, 111> kKnown = {{
     {"4090", "", "rtx4090", 8, 24, kFp8},
     {"rtx4090d", "", "rtx4090", 8, 24, kFp8 | kReplaces},
     {"4090d", "", "rtx4090", 8, 24, kFp8 | kReplaces},
-    {"h100", "", "dgx-h100", 8, 80, kFp8},
+    {"h100", "", "dgx-h100", 8, 80, kFp8 | kTuned},
     {"h100", "pcie", "h100-pcie", 8, 80, kFp8},
     {"h100", "nvl", "h100-nvl", 8, 94, kFp8},
-    {"h100", "", "h100-500w", 8, 96, kFp8},
-    {"h100", "", "h100-500w", 8, 94, kFp8},
-    {"p5", "", "dgx-h100", 8, 80, kFp8},
-    {"p5e", "", "dgx-h200", 8, 141, kFp8},
-    {"p5en", "", "dgx-h200", 8, 141, kFp8},
-    {"h800", "", "h800", 8, 80, kFp8},
-    {"h20", "", "h20", 8, 96, kFp8},
-    {"h200", "", "dgx-h200", 8, 141, kFp8},
-    {"gh200", "", "gh200", 1, 96, kFp8},
-    {"gracehopper", "", "gh200", 1, 96, kFp8},
-    {"b100", "", "b100", 8, 192, kFp8 | kFp4},
-    {"b200", "", "dgx-b200", 8, 180, kFp8 | kFp4},
-    {"b300", "", "dgx-b300", 8, 270, kFp8 | kFp4},
-    {"gb200", "", "gb200-nvl72", 72, 186, kFp8 | kFp4},
-    {"gb300", "", "gb300-nvl72", 72, 270, kFp8 | kFp4},
+    {"h100", "", "h100-500w", 8, 96, kFp8 | kTuned},
+    {"h100", "", "h100-500w", 8, 94, kFp8 | kTuned},
+    {"p5", "", "dgx-h100", 8, 80, kFp8 | kTuned},
+    {"p5e", "", "dgx-h200", 8, 141, kFp8 | kTuned},
+    {"p5en", "", "dgx-h200", 8, 141, kFp8 | kTuned},
+    {"h800", "", "h800", 8, 80, kFp8 | kTuned},
+    {"h20", "", "h20", 8, 96, kFp8 | kTuned},
+    {"h200", "", "dgx-h200", 8, 141, kFp8 | kTuned},
+    {"gh200", "", "gh200", 1, 96, kFp8 | kTuned},
+    {"gracehopper", "", "gh200", 1, 96, kFp8 | kTuned},
+    {"b100", "", "b100", 8, 192, kFp8 | kTuned | kFp4},
+    {"b200", "", "dgx-b200", 8, 180, kFp8 | kTuned | kFp4},
+    {"b300", "", "dgx-b300", 8, 270, kFp8 | kTuned | kFp4},
+    {"gb200", "", "gb200-nvl72", 72, 186, kFp8 | kTuned | kFp4},
+    {"gb300", "", "gb300-nvl72", 72, 270, kFp8 | kTuned | kFp4},
     // Of other makers.
     {"mi250x", "", "mi250x", 8, 64},
     {"mi250", "", "mi250x", 8, 64, kReplaces},
@@ -246,6 +247,7 @@ Machine machine_from(const Known& known, std::optional<int64_t> memory_gb) {
   machine.fp8 = has(kFp8);
   machine.fp4 = has(kFp4);
   machine.early = has(kEarly);
+  machine.tuned = has(kTuned);
   machine.xla = has(kXla);
   machine.joined = has(kJoined);
   machine.replaces = has(kReplaces);

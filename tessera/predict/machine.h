@@ -17,6 +17,7 @@ struct Machine {
   int64_t memory_bytes = 0;  // of a GPU: to judge what fits before a plan exists
   bool float16 = true, bfloat16 = true, fp8 = false, fp4 = false;  // arithmetic that the GPU has
   bool early = false;  // sold before 2022: runs that do not say so are of the frameworks of then
+  bool tuned = false;  // NVLink and sold since 2022: published runs overlap tensor parallelism
   bool xla = false;    // its programs are XLA's
   // A node is what the interconnect between chips joins, not a host: what a row calls a node does
   // not count.

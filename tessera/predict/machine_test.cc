@@ -155,8 +155,11 @@ TEST(Machines, TellTheFrameworksOfTheirTime) {
                           "A100", "A800", "A10G", "A30", "A40", "A6000", "RTX 3090"}) {
     EXPECT_EQ(framework(gpu), "megatron-lm") << gpu;
   }
-  for (const char* gpu : {"RTX 4090", "L4", "L40S", "H20", "GH200", "MI250X", "MI300X", "Gaudi2"}) {
+  for (const char* gpu : {"RTX 4090", "L4", "L40S", "H100 PCIe", "MI250X", "MI300X", "Gaudi2"}) {
     EXPECT_EQ(framework(gpu), "megatron-core") << gpu;
+  }
+  for (const char* gpu : {"H100", "H20", "GH200", "H200", "B200", "GB300"}) {
+    EXPECT_EQ(framework(gpu), "megatron-core-tuned") << gpu;
   }
   for (const char* gpu : {"TPU v3", "TPU v5e", "trn1"}) EXPECT_EQ(framework(gpu), "maxtext") << gpu;
   EXPECT_EQ(framework("TPU v4", "PyTorch FSDP"), "fsdp");
