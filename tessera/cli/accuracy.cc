@@ -11,9 +11,9 @@
 namespace tessera::cli {
 namespace {
 
-struct AccuracyOptions {
+struct AccuracyJob {
   std::string rows, constants, reality, out, check, each;
-  int threads = 1;
+  AccuracyOptions how;
   bool json = false;
 };
 
@@ -34,8 +34,7 @@ Status check_page(const std::string& path, const std::string& page) {
 }
 
 // A page compared, written or printed, as asked.
-Result<int> put_out(const AccuracyOptions& options, const std::string& page,
-                    const std::string& json) {
+Result<int> put_out(const AccuracyJob& options, const std::string& page, const std::string& json) {
   if (!options.check.empty()) TESSERA_TRY_VOID(check_page(options.check, page));
   if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, page));
   if (options.json) return print(json);
@@ -43,7 +42,7 @@ Result<int> put_out(const AccuracyOptions& options, const std::string& page,
   return written || !options.check.empty() ? 0 : print(page);
 }
 
-Result<int> run_accuracy(const AccuracyOptions& options) {
+Result<int> run_accuracy(const AccuracyJob& options) {
   std::optional<Reality> reality;  // read first: a fault in it is told before rows are priced
   if (!options.reality.empty()) {
     TESSERA_TRY(const std::string measured, read_file(options.reality));
@@ -59,7 +58,7 @@ Result<int> run_accuracy(const AccuracyOptions& options) {
   TESSERA_TRY(const std::string text, read_file(options.rows));
   TESSERA_TRY(const CsvTable table, parse_csv(text, options.rows));
   TESSERA_TRY(const Constants constants, load_constants(options.constants));
-  TESSERA_TRY(Accuracy accuracy, measure_accuracy(table, options.rows, constants, options.threads));
+  TESSERA_TRY(Accuracy accuracy, measure_accuracy(table, options.rows, constants, options.how));
   accuracy.reality = std::move(reality);
   if (!options.each.empty()) TESSERA_TRY_VOID(write_file(options.each, accuracy_csv(accuracy)));
   return put_out(options, accuracy_markdown(accuracy), accuracy_json(accuracy));
@@ -68,7 +67,7 @@ Result<int> run_accuracy(const AccuracyOptions& options) {
 }  // namespace
 
 void add_accuracy(CLI::App& app, Action& action) {
-  const auto options = std::make_shared<AccuracyOptions>();
+  const auto options = std::make_shared<AccuracyJob>();
   CLI::App* command = app.add_subcommand(
       "accuracy", "Compare predictions with the step times and memory that a CSV reports");
   command->add_option("ROWS.csv", options->rows, "Runs with their results");
@@ -82,8 +81,10 @@ void add_accuracy(CLI::App& app, Action& action) {
                       "Exit with 1 if this file is not the page, and say where");
   command->add_option("--each", options->each,
                       "Write reported and predicted step time and memory of each row as CSV");
-  command->add_option("--threads", options->threads, "Rows priced at the same time")
+  command->add_option("--threads", options->how.threads, "Rows priced at the same time")
       ->check(at_least(1));
+  command->add_flag("--unnamed", options->how.unnamed,
+                    "Price rows as if nobody knew their sources: what a new one may expect");
   command->add_flag("--json", options->json, "Print all scores as JSON");
   command->footer(
       "Example:\n"

@@ -41,10 +41,13 @@ bool too_large(const Prediction& prediction, const Run& run) {
   return prediction.device_bytes > static_cast<double>(run.machine.memory_bytes);
 }
 
-void add_baselines(const std::vector<Row>& rows, const std::vector<std::optional<Run>>& runs,
-                   const std::vector<ScoredRow>& frames, Accuracy& out) {
+// Baselines take recomputation as the row states it.
+void add_baselines(const std::vector<Row>& rows, const std::vector<ScoredRow>& frames,
+                   Accuracy& out) {
+  std::vector<std::optional<Run>> runs(rows.size());
   std::vector<BaselineRow> simple;
   for (size_t i = 0; i < rows.size(); ++i) {
+    if (auto run = infer(rows[i], {{"", "recompute_as_stated", "true"}})) runs[i] = std::move(*run);
     simple.push_back({runs[i] ? &*runs[i] : nullptr, rows[i].source, rows[i].gpu, rows[i].dtype,
                       frames[i].measured});
   }
@@ -171,20 +174,26 @@ std::string figure(double value) { return value > 0 ? fmt::format("{:.6g}", valu
 }  // namespace
 
 Result<Accuracy> measure_accuracy(const CsvTable& table, std::string_view file,
-                                  const Constants& constants, int threads) {
+                                  const Constants& constants, const AccuracyOptions& options) {
   TESSERA_TRY(const std::vector<Row> rows, read_rows(table, file));
   TESSERA_TRY(const std::vector<Measured> measured, read_measured(table, file));
+  std::vector<Row> priced = rows;
+  if (options.unnamed) {
+    for (Row& row : priced) row.source.clear();
+  }
   std::vector<PredictJob> jobs;
-  for (const Row& row : rows) jobs.push_back({&row, &constants.all});
-  for (const Row& row : rows) jobs.push_back({&row, &constants.for_source(row.source)});
-  const std::vector<Prediction> predictions = predict(jobs, threads);
+  for (const Row& row : priced) jobs.push_back({&row, &constants.all});
+  for (size_t i = 0; i < rows.size(); ++i)
+    jobs.push_back({&priced[i], &constants.for_source(rows[i].source)});
+  const std::vector<Prediction> predictions = predict(jobs, options.threads);
   Accuracy out;
+  out.unnamed = options.unnamed;
   out.rows = static_cast<int64_t>(rows.size());
   out.held_out_sources = static_cast<int64_t>(constants.without.size());
   std::vector<std::optional<Run>> runs(rows.size());
   std::vector<ScoredRow> frames;
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (auto run = infer(rows[i])) runs[i] = std::move(*run);
+    if (auto run = infer(priced[i])) runs[i] = std::move(*run);
     frames.push_back(frame(rows[i], measured[i], runs[i]));
     out.fitted.push_back(with(frames[i], predictions[i]));
     out.held_out.push_back(with(frames[i], predictions[rows.size() + i]));
@@ -197,7 +206,7 @@ Result<Accuracy> measure_accuracy(const CsvTable& table, std::string_view file,
     ++out.out_of_memory;
     if (too_large(predictions[i], *runs[i])) ++out.out_of_memory_found;
   }
-  add_baselines(rows, runs, frames, out);
+  add_baselines(rows, frames, out);
   return out;
 }
 
@@ -209,6 +218,12 @@ std::string accuracy_markdown(const Accuracy& accuracy) {
       "of [published-throughput.csv](../data/published-throughput.csv) is priced as `tessera "
       "predict` does it: model, plan, cluster and style to the program that would run, and that "
       "program simulated ([predict](reference/predict.md)).\n\n";
+  if (accuracy.unnamed) {
+    out +=
+        "**Without the names of sources**: what runs do where their rows are silent is told by "
+        "degrees, ZeRO stage, dtype, GPU and model alone, as for a source that nobody has "
+        "seen.\n\n";
+  }
   out += fmt::format(
       "{} of {} rows are expressed ({}). Error: |predicted / reported - 1| of the step "
       "time; macro: mean over sources. Ranking: {} groups of at least 4 rows that "

@@ -16,6 +16,7 @@
 namespace tessera {
 
 struct Accuracy {
+  bool unnamed = false;
   int64_t rows = 0, expressed = 0;
   std::map<std::string, int64_t> refused;  // rows without figures, by reason
   std::vector<ScoredRow> fitted;           // constants fitted on all rows
@@ -26,9 +27,13 @@ struct Accuracy {
   std::optional<Reality> reality;                      // steps measured on a machine
 };
 
+struct AccuracyOptions {
+  int threads = 1;
+  bool unnamed = false;  // rows are priced without the names of their sources
+};
 // Errors: those of read_rows and read_measured.
 Result<Accuracy> measure_accuracy(const CsvTable& table, std::string_view file,
-                                  const Constants& constants, int threads);
+                                  const Constants& constants, const AccuracyOptions& options = {});
 
 std::string accuracy_markdown(const Accuracy& accuracy);
 std::string accuracy_json(const Accuracy& accuracy);
