@@ -184,6 +184,10 @@ bool after_hopper(const std::string& gpu) {
   const auto machine = find_machine(gpu);
   return machine && machine->fp4;
 }
+bool has_bfloat16(const std::string& gpu) {
+  const auto machine = find_machine(gpu);
+  return machine && machine->bfloat16;
+}
 bool runs_tuned(const std::string& gpu) {
   const auto machine = find_machine(gpu);
   return machine && machine->tuned;
@@ -204,7 +208,8 @@ std::string_view by_features(const Row& row, bool recent) {
   // The frameworks of language models train no networks of images.
   if (const auto known = find_architecture(row.model); known && takes_images(*known))
     return row.zero.value_or(0) > 0 ? "deepspeed" : "pytorch-ddp";
-  const bool late = !before_hopper(row.gpu), wide = dtype == "fp16" || dtype == "fp32";
+  const bool late = !before_hopper(row.gpu);
+  const bool bfloat = dtype.empty() ? has_bfloat16(row.gpu) : dtype.find("bf") != std::string::npos;
   const bool tuned = runs_tuned(row.gpu);
   if (narrow) return tuned || after_hopper(row.gpu) ? "nemo-recipes" : "nemo";
   if (row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1 || row.ep.value_or(1) > 1) {
@@ -215,10 +220,10 @@ std::string_view by_features(const Row& row, bool recent) {
     return recent || is_late_megatron(row) ? "megatron-core" : "megatron-lm";
   }
   if (late) return tuned ? "megatron-core-tuned" : "megatron-core";
-  if (row.zero.value_or(0) > 0) return wide ? "deepspeed" : "megatron-core";
+  if (row.zero.value_or(0) > 0) return bfloat ? "megatron-core" : "deepspeed";
   // A model of today, of which nothing else is said.
   const bool silent = !row.tp && !row.pp && !row.zero && row.gpus.value_or(1) > 1;
-  return recent && silent && !wide ? "fsdp" : "pytorch-ddp";
+  return recent && silent && bfloat ? "fsdp" : "pytorch-ddp";
 }
 
 using Option =

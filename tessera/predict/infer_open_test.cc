@@ -213,14 +213,17 @@ TEST(Open, Fp8IsOfTunedRecipes) {
 
 // Sources without a known name, on devices before Hopper.
 TEST(Open, ShardedStatesTellTheFrameworkByTheirDtype) {
-  const auto framework = [](const std::string& dtype, std::optional<int64_t> zero) {
-    Row row = row_of("Llama2-7B", "A100-80GB", 64);
+  const auto framework = [](const std::string& dtype, std::optional<int64_t> zero,
+                            const std::string& gpu = "A100-80GB") {
+    Row row = row_of("Llama2-7B", gpu, 64);
     row.dtype = dtype;
     row.zero = zero;
     return inferred(row).framework.name;
   };
   EXPECT_EQ(framework("bf16", 1), "megatron-core");
-  EXPECT_EQ(framework("fp16", 1), "deepspeed");
+  EXPECT_EQ(framework("", 1), "megatron-core");
+  EXPECT_EQ(framework("", 1, "V100-32GB"), "deepspeed");
+  EXPECT_EQ(framework("float16", 1), "deepspeed");
   EXPECT_EQ(framework("bf16", {}), "fsdp");
   EXPECT_EQ(framework("fp16", {}), "pytorch-ddp");
   EXPECT_EQ(framework("bf16", 3), "fsdp");
