@@ -749,6 +749,15 @@ class Predict(CliTest):
         self.expect_error(1, f"{page}:5: expected '{line}', found '{changed}'; make accuracy writes it anew",
                           "accuracy", rows, "--check", page)
 
+    def test_accuracy_may_hide_the_names_of_sources(self):
+        header = self.HEADER + ",tflops_per_gpu,tokens_per_s_per_gpu,step_time_s,mem_GB,notes,quality"
+        row = self.ROW.replace("Megatron-LM", "Megatron-DeepSpeed")
+        rows = self.write("rows.csv", header + "\n" + row + ",,,0.5,,,A\n")
+        named, unnamed = (self.expect_json("accuracy", rows, "--json", *hidden) for hidden in ((), ("--unnamed",)))
+        self.assertEqual(list(unnamed["held_out"]["sources"]), ["Megatron-DeepSpeed"])
+        self.assertNotEqual(named["held_out"]["macro_mape"], unnamed["held_out"]["macro_mape"])
+        self.assertIn("**Without the names of sources**", self.expect_text("accuracy", rows, "--unnamed"))
+
     def test_wrong_input_is_one_line(self):
         rows = self.write("rows.csv", self.HEADER.replace(",hidden", "") + "\n")
         self.expect_error(2, f"{rows}:1: expected the column 'hidden', found none; nearest: 'model'", "predict", rows)
