@@ -171,31 +171,12 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kSites = 
     {"maxtext a3", "link:nic*0.25"},  // A3 VMs: four of 200 Gb/s
 }};
 
-bool before_hopper(const std::string& gpu) {
-  const auto machine = find_machine(gpu);
-  return machine && machine->early;
-}
-bool runs_xla(const std::string& gpu) {
-  const auto machine = find_machine(gpu);
-  return machine && machine->xla;
-}
-
-bool after_hopper(const std::string& gpu) {
-  const auto machine = find_machine(gpu);
-  return machine && machine->fp4;
-}
-bool has_bfloat16(const std::string& gpu) {
-  const auto machine = find_machine(gpu);
-  return machine && machine->bfloat16;
-}
-bool runs_tuned(const std::string& gpu) {
-  const auto machine = find_machine(gpu);
-  return machine && machine->tuned;
-}
+// What is known of a row's machine; all as of a new one if its name is not known.
+Machine machine_named(const std::string& gpu) { return find_machine(gpu).value_or(Machine()); }
 
 // Of "megatron": a name that says no version; sharded states or late GPUs mean Megatron-Core.
 bool is_late_megatron(const Row& row) {
-  return !before_hopper(row.gpu) || row.zero.value_or(0) > 0 || row.cp.value_or(1) > 1 ||
+  return !machine_named(row.gpu).early || row.zero.value_or(0) > 0 || row.cp.value_or(1) > 1 ||
          row.ep.value_or(1) > 1 || row.recompute.starts_with("selective");
 }
 
@@ -208,10 +189,10 @@ std::string_view by_features(const Row& row, bool recent) {
   // The frameworks of language models train no networks of images.
   if (const auto known = find_architecture(row.model); known && takes_images(*known))
     return row.zero.value_or(0) > 0 ? "deepspeed" : "pytorch-ddp";
-  const bool late = !before_hopper(row.gpu);
-  const bool bfloat = dtype.empty() ? has_bfloat16(row.gpu) : dtype.find("bf") != std::string::npos;
-  const bool tuned = runs_tuned(row.gpu);
-  if (narrow) return tuned || after_hopper(row.gpu) ? "nemo-recipes" : "nemo";
+  const Machine machine = machine_named(row.gpu);
+  const bool late = !machine.early, tuned = machine.tuned;
+  const bool bfloat = dtype.empty() ? machine.bfloat16 : dtype.find("bf") != std::string::npos;
+  if (narrow) return tuned || machine.fp4 ? "nemo-recipes" : "nemo";
   if (row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1 || row.ep.value_or(1) > 1) {
     // ZeRO beside tensor parallelism in fp16: before Megatron had a distributed optimizer.
     const bool old = !late && dtype == "fp16" && row.zero.value_or(0) > 0;
@@ -335,9 +316,9 @@ Framework by_source(const Row& row, bool recent, std::string& reason) {
       return named("megatron-core");
     }
     // On Blackwell NeMo's recipes were tuned ones.
-    return named(name == "nemo" && after_hopper(row.gpu) ? "nemo-recipes" : name);
+    return named(name == "nemo" && machine_named(row.gpu).fp4 ? "nemo-recipes" : name);
   }
-  const std::string_view name = runs_xla(row.gpu) ? "maxtext" : by_features(row, recent);
+  const std::string_view name = machine_named(row.gpu).xla ? "maxtext" : by_features(row, recent);
   reason = fmt::format("framework {} by model, degrees, dtype and GPU", name);
   return named(name);
 }

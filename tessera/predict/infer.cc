@@ -267,6 +267,11 @@ void set_recompute(Run& run, const Row& row) {
     run.recompute = Recompute::kSelective;
   } else if (!text.empty()) {
     run.recompute = Recompute::kFull;
+    constexpr std::array<std::string_view, 7> kMeansFull = {"full", "uniform", "block", "all",
+                                                            "yes",  "true",    "1"};
+    const auto begins = [&](std::string_view word) { return text.starts_with(word); };
+    if (std::none_of(kMeansFull.begin(), kMeansFull.end(), begins))
+      run.reasons.push_back(fmt::format("recompute '{}' taken as full", text));
   } else {
     run.recompute = run.framework.recompute;
     while (run.recompute < most_recompute(run) && !fits(run)) run.recompute = more(run);

@@ -211,6 +211,15 @@ TEST(Open, Fp8IsOfTunedRecipes) {
   EXPECT_EQ(framework("DGX Cloud", "H100-80GB"), "nemo-recipes");
 }
 
+TEST(Open, AnUnknownWordForRecomputeIsTakenAsFullAndSaid) {
+  Row row = row_of("Llama2-7B", "A100-80GB", 8);
+  row.recompute = "some";
+  EXPECT_EQ(inferred(row).recompute, Recompute::kFull);
+  EXPECT_TRUE(says(inferred(row).reasons, "recompute 'some' taken as full"));
+  row.recompute = "full(uniform)";
+  EXPECT_FALSE(says(inferred(row).reasons, "taken as full"));
+}
+
 // Sources without a known name, on devices before Hopper.
 TEST(Open, ShardedStatesTellTheFrameworkByTheirDtype) {
   const auto framework = [](const std::string& dtype, std::optional<int64_t> zero,
