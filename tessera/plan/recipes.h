@@ -27,6 +27,7 @@ struct RecipeArgument {
   int64_t minimum = 1;                    // of a number
   bool is_text = false;                   // a name, not a number
   std::vector<std::string> choices = {};  // of a name; empty: any
+  bool joined = false;                    // several choices may be given, with '+' between
 };
 
 // The arguments of a call, checked and completed by defaults.

@@ -299,6 +299,31 @@ split = [
 )");
 }
 
+TEST(Recipes, RecomputesModules) {
+  const Graph graph = test_transformer();
+  EXPECT_EQ(emit("recompute(norm+act)", graph), R"(# recompute(norm+act)
+mesh = {}
+store = [
+  { tensors = "blocks.*.{ln_1,mlp.act}", recompute = true },
+]
+)");
+  // Said by what is kept where a level is among the words; what leaves a block stays.
+  EXPECT_EQ(emit("megatron(recompute=selective+mlp)", graph),
+            R"(# megatron(recompute=selective+mlp)
+mesh = {}
+store = [
+  { tensors = "blocks.*",                                          recompute = true },
+  { tensors = "blocks.*.{attn.{q,k,v,out,residual},mlp.residual}", recompute = false },
+]
+)");
+  EXPECT_EQ(emit("recompute(none+core)", graph), R"(# recompute(none+core)
+mesh = {}
+store = [
+  { tensors = "blocks.*.attn.core", recompute = true },
+]
+)");
+}
+
 TEST(Recipes, AxesOfSizeOneAreLeftOut) {
   const Graph graph = test_transformer();
   EXPECT_EQ(emit("megatron()", graph), "# megatron()\nmesh = {}\n");
@@ -403,8 +428,18 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
        "recipe tensor_parallel_3d: y = 5 is more than the 4 attention heads (heads = 4, group = "
        "1)"},
       {"per_layer(\"0-1:tq2\")",
-       "recipe per_layer: spec: expected tp<N>, dp<N>, zero<0-3>, sp, recompute or selective in "
-       "'0-1:tq2', found 'tq2'"},
+       "recipe per_layer: spec: expected tp<N>, dp<N>, zero<0-3>, sp, recompute, selective or "
+       "modules as norm+act in '0-1:tq2', found 'tq2'"},
+      {"megatron(recompute=act+cor)",
+       "recipe megatron: expected recompute = one of none, selective, full, norm, act, core, "
+       "mla_up, mlp, moe, scan, or several with '+', found 'cor', did you mean 'core'?"},
+      {"recompute(norm+moe)",
+       "recipe recompute: recompute = moe needs ops blocks.*.moe, found none"},
+      {"recompute(mla_up)",
+       "recipe recompute: recompute = mla_up needs latent attention (the dim 'rank'), found none"},
+      {"recompute(scan)",
+       "recipe recompute: recompute = scan needs state space blocks (ops blocks.*.ssm), found "
+       "none"},
       {"per_layer(\"0:tp2\")", "recipe per_layer: spec: expected layers 0-1, found layers 0-0"},
       {"per_layer(\"0:tp2;0-1:tp2\")",
        "recipe per_layer: spec: expected a range that starts at layer 1, found '0-1:tp2'"},

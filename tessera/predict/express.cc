@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/text.h"
 #include "tessera/cost/style.h"
 #include "tessera/plan/load.h"
 
@@ -147,11 +148,25 @@ Result<std::string> model_spec(const Run& run) {
 
 // ---- plan
 
-// Is what is computed again said by modules, not by the recipe's levels? Megatron-Core's users
-// choose modules for mixtures and hybrids.
-bool recomputes_modules(const Run& run) {
-  if (run.recompute == Recompute::kFull) return false;
-  return run.model.form == Form::kHybrid || (has_experts(run.model) && run.framework.interleaved);
+// The value of the recipes' argument. Megatron-Core's users choose modules for mixtures and
+// hybrids: selective means its layernorm, moe_act, mla_up_proj and, for the few attentions of
+// hybrids, core_attn; experts adds moe. The kernels of state space blocks make convolution and gate
+// again whatever a run asks for (mamba_split_conv1d_scan_combined of mamba_ssm).
+std::string recompute_argument(const Run& run) {
+  const Architecture& m = run.model;
+  const bool hybrid = m.form == Form::kHybrid;
+  const bool by_modules = hybrid || (has_experts(m) && run.framework.interleaved);
+  if (run.recompute == Recompute::kFull || !by_modules)
+    return std::string(recompute_name(run.recompute));
+  std::vector<std::string> modules;
+  if (m.ssm_heads > 0) modules.emplace_back("scan");
+  if (run.recompute != Recompute::kNone) {
+    modules.insert(modules.end(), {"norm", "act"});
+    if (hybrid) modules.emplace_back("core");
+    if (m.q_rank > 0 || m.kv_rank > 0) modules.emplace_back("mla_up");
+  }
+  if (run.recompute == Recompute::kExperts) modules.emplace_back("moe");
+  return modules.empty() ? "none" : join(modules, "+");
 }
 
 std::string recipe_call(const Run& run) {
@@ -167,9 +182,8 @@ std::string recipe_call(const Run& run) {
   add("zero", run.zero, 0);
   add("micro_batches", run.micro_batches, 1);
   if (run.vpp > 1) call += fmt::format(",schedule=interleaved,chunks={}", run.vpp);
-  if (run.recompute != Recompute::kNone && !recomputes_modules(run)) {
-    call += fmt::format(",recompute={}", recompute_name(run.recompute));
-  }
+  if (const std::string again = recompute_argument(run); again != "none")
+    call += ",recompute=" + again;
   if (run.tp > 1 && shards_sequence(run)) call += ",sequence_shard=true";
   return call + ")";
 }
@@ -216,30 +230,6 @@ int64_t block_bytes(const Run& run) {
   return static_cast<int64_t>(weights * (run.arithmetic == Arithmetic::kFp32 ? 4 : 2));
 }
 
-// The kernels of state space blocks make convolution and gate again whatever a run asks for
-// (mamba_split_conv1d_scan_combined of mamba_ssm). Selective: norms, activations, what latent
-// attention widens, and the few attentions of hybrids, as Megatron-Core's modules layernorm,
-// moe_act, mla_up_proj, core_attn; experts: its module moe.
-void recompute_modules(Plan& plan, const Run& run) {
-  const auto again = [&plan](std::string tensors, bool yes = true) {
-    StoreEntry entry = store(std::move(tensors));
-    entry.recompute = yes;
-    plan.stores.push_back(std::move(entry));
-  };
-  const Architecture& m = run.model;
-  if (m.ssm_heads > 0)
-    again("blocks.*.ssm.{x_conv,x_act,b_conv,b_act,c_conv,c_act,gate,gated,join,norm}");
-  if (run.recompute == Recompute::kNone) return;
-  again("blocks.*.{ln_1,mlp.act,moe.act,moe.weigh,moe.shared.act}");
-  if (m.form == Form::kHybrid) again("blocks.*.attn.core");
-  if (m.form == Form::kMixture) again("blocks.*.{ln_2,moe.mul,moe.shared.mul}");
-  if (m.q_rank > 0) again("blocks.*.attn.{q,q_rotary,q_norm}");
-  if (m.kv_rank > 0) again("blocks.*.attn.{k,k_rotary,v,kv_norm}");
-  if (run.recompute == Recompute::kSelective) return;
-  again("blocks.*.moe");
-  again("blocks.*.moe.residual", false);
-}
-
 // What the recipes do not say.
 void add_details(Plan& plan, const Run& run) {
   set_precision(plan, run);
@@ -271,7 +261,6 @@ void add_details(Plan& plan, const Run& run) {
     gradients.over.emplace();
     plan.stores.push_back(std::move(gradients));
   }
-  if (recomputes_modules(run)) recompute_modules(plan, run);
   const bool gated = run.model.form == Form::kLlama || run.model.form == Form::kMixture;
   if (gated && run.framework.fused_gating && run.recompute != Recompute::kFull) {
     StoreEntry activation = store("blocks.*.{mlp,moe}.act");

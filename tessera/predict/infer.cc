@@ -255,6 +255,21 @@ Recompute more(const Run& run) {
   return Recompute::kFull;
 }
 
+// The word itself, or Megatron-Core's modules that it stands for.
+bool is_selective(const std::string& text) {
+  if (text.starts_with("selective")) return true;
+  constexpr std::array<std::string_view, 9> kModules = {"core_attn",   "layernorm", "moe_act",
+                                                        "mla_up_proj", "core",      "norm",
+                                                        "act",         "mla_up",    "attention"};
+  std::string words = text;
+  std::replace_if(
+      words.begin(), words.end(), [](char c) { return c == '+' || c == ' ' || c == ';'; }, ',');
+  const std::vector<std::string> parts = split_text(words, ',');
+  return !text.empty() && std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
+    return part.empty() || std::find(kModules.begin(), kModules.end(), part) != kModules.end();
+  });
+}
+
 void set_recompute(Run& run, const Row& row) {
   const std::string text = run.framework.recompute_as_stated
                                ? row.recompute
@@ -263,7 +278,7 @@ void set_recompute(Run& run, const Row& row) {
     run.recompute = Recompute::kNone;
   } else if (text == "experts" && knows_experts(run)) {
     run.recompute = Recompute::kExperts;
-  } else if (text.starts_with("selective")) {
+  } else if (is_selective(text)) {
     run.recompute = Recompute::kSelective;
   } else if (!text.empty()) {
     run.recompute = Recompute::kFull;

@@ -216,6 +216,8 @@ TEST(Open, AnUnknownWordForRecomputeIsTakenAsFullAndSaid) {
   row.recompute = "some";
   EXPECT_EQ(inferred(row).recompute, Recompute::kFull);
   EXPECT_TRUE(says(inferred(row).reasons, "recompute 'some' taken as full"));
+  row.recompute = "layernorm, moe_act+mla_up_proj";  // as Megatron-Core says it
+  EXPECT_EQ(inferred(row).recompute, Recompute::kSelective);
   row.recompute = "full(uniform)";
   EXPECT_FALSE(says(inferred(row).reasons, "taken as full"));
 }

@@ -136,6 +136,27 @@ TEST_F(Fit, a_recipe_without_an_argument_becomes_a_plan) {
   EXPECT_FALSE(names.contains("micro_batches=8"));
 }
 
+TEST_F(Fit, recomputes_more_and_takes_nothing_back) {
+  const auto tried = [&](const std::string& again) {
+    const std::string plan = "megatron(dp=8, micro_batches=1, recompute=" + again + ")";
+    give_memory(need(play(plan)) - 1);
+    const auto advice = find_remedies(question(plan));
+    std::set<std::string> values;
+    if (!advice) return values;
+    for (const Remedy& remedy : advice->tried) {
+      const size_t begin = remedy.plan.find("recompute=");
+      if (remedy.changes.size() > 1 || begin == std::string::npos) continue;
+      const size_t value = begin + 10;
+      values.insert(remedy.plan.substr(value, remedy.plan.find_first_of(",)", value) - value));
+    }
+    return values;
+  };
+  using Set = std::set<std::string>;
+  EXPECT_EQ(tried("none"), (Set{"norm+act", "selective", "full"}));
+  EXPECT_EQ(tried("mlp"), (Set{"mlp", "mlp+norm+act", "mlp+selective", "full"}));
+  EXPECT_EQ(tried("selective"), (Set{"selective", "full"}));
+}
+
 TEST_F(Fit, is_bounded_by_trials_and_by_time) {
   const std::string plan = "megatron(dp=8, micro_batches=1)";
   const Simulation simulation = play(plan);

@@ -57,7 +57,7 @@ class Draw {
  private:
   int side() { return of({1, 2, 3}); }
   const char* flag() { return of({"true", "false"}); }
-  const char* recompute() { return of({"none", "selective", "full"}); }
+  const char* recompute() { return of({"none", "selective", "full", "norm+act", "core+mlp"}); }
 
   std::mt19937 random_;
 };

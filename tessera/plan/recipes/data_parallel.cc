@@ -43,7 +43,7 @@ Result<std::string> emit_fsdp(const RecipeArguments& arguments, const Graph& gra
     text.prefetch = "blocks.*";
     text.ahead = ahead;
   }
-  recompute(text, graph, arguments.text("recompute"));
+  TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
   return text.str();
 }
 

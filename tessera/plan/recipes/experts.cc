@@ -53,7 +53,7 @@ Result<std::string> emit_expert_parallel(const RecipeArguments& arguments, const
   const bool latent = has_dim(graph, kSlots, "latent");
   text.split(kSlots, latent ? "latent" : "hidden", "tp");
   if (latent) text.split("blocks.*.moe.{narrow,widen}", "latent", "tp");
-  recompute(text, graph, arguments.text("recompute"));
+  TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
   // At rest over the replicas of each; an expert's weights are cut over ep already.
   zero(text, arguments.number("zero"), "dp,ep");
   return text.str();

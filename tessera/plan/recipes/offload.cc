@@ -46,7 +46,7 @@ Result<std::string> emit_offload(const RecipeArguments& arguments, const Graph& 
   }
   if (arguments.flag("gradients")) text.rest_in("role:gradient", "host", "1");
   if (arguments.flag("activations")) text.rest_in("role:activation", "host", "1");
-  recompute(text, graph, arguments.text("recompute"));
+  TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
   return text.str();
 }
 

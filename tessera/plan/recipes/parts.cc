@@ -81,41 +81,6 @@ Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard) 
       "{embed,head,loss} with 'vocab', found none");
 }
 
-void recompute(PlanText& text, const Graph& graph, const std::string& what,
-               const std::string& layers) {
-  if (what == "none") return;
-  const std::string blocks = "blocks." + layers;
-  const auto in_block = [](const Op& op) {
-    return op.phase == Phase::kForward && op.path.starts_with("blocks.");
-  };
-  std::vector<std::string> kept;  // names inside a block
-  std::vector<std::string> block_of(graph.tensors().size());
-  for (const Op& op : graph.ops()) {
-    if (!in_block(op)) continue;
-    for (const TensorId output : op.outputs) {
-      block_of[output.index()] = op.path.substr(0, op.path.find('.', 7));
-    }
-  }
-  const auto keep = [&](const Op& op) { kept.push_back(name_in_block(op.path)); };
-  for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward) continue;
-    if (what == "selective" && in_block(op) && (op.kind == "einsum" || op.kind == "add")) keep(op);
-    for (const TensorId input : op.inputs) {  // what leaves its block
-      const std::string& made_in = block_of[input.index()];
-      if (made_in.empty() || op.path.starts_with(made_in + ".")) continue;
-      keep(graph.op(graph.tensor(input).producer));
-    }
-  }
-  text.recompute(blocks);
-  text.recompute(blocks + "." + by_scope(kept), false);
-}
-
-RecipeArgument recompute_argument() {
-  return choice("recompute", "none", {"none", "selective", "full"},
-                "computed again in the backward pass: nothing; cheap ops and attention's core; all "
-                "but block outputs");
-}
-
 std::vector<RecipeArgument> with_outer(std::vector<RecipeArgument> own) {
   own.push_back(pp_argument("1"));
   own.push_back(dp_argument("1"));
@@ -135,7 +100,7 @@ Result<PlanText> outer(const RecipeArguments& arguments, const Graph& graph, Axe
                 .micro_batches = arguments.number("micro_batches")};
   text.mesh.insert(text.mesh.end(), inner.begin(), inner.end());
   TESSERA_TRY_VOID(named_pipeline(text, graph, arguments));
-  recompute(text, graph, arguments.text("recompute"));
+  TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
   return text;
 }
 

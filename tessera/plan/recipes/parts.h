@@ -48,11 +48,15 @@ Status named_pipeline(PlanText& text, const Graph& graph, const RecipeArguments&
 RecipeArgument schedule_argument();
 RecipeArgument chunks_argument();
 
-// What of the blocks is computed again in the backward pass. "none"; "selective": all but the
-// outputs of products with weights and residual sums, so cheap ops and attention's core; "full":
-// all but each block's output. `layers`: a pattern of block numbers.
-void recompute(PlanText& text, const Graph& graph, const std::string& what,
-               const std::string& layers = "*");
+// What of the blocks is computed again in the backward pass; what leaves its block is kept. "none";
+// "selective": all but products with weights and residual sums, so cheap ops and attention's core;
+// "full": everything. Or modules, several joined by '+': "norm", "act" (what stands between the
+// products of an MLP or of experts), "core" (attention), "mla_up" (latent attention, from its
+// narrow dim up to the core), "mlp", "moe" (all of it), "scan" (what a fused kernel of state space
+// blocks makes again: all but products, their inputs and the scan). `layers`: a pattern of block
+// numbers. Errors: a module of which the graph has no ops.
+Status recompute(PlanText& text, const Graph& graph, const std::string& what,
+                 const std::string& layers = "*");
 RecipeArgument recompute_argument();
 
 // Arguments that a recipe adds to its own, for what lies around the ranks that share a layer:

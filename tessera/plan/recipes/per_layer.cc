@@ -39,7 +39,7 @@ Status add_range(PlanText& text, const Graph& graph, const LayerRange& range, co
   if (range.zero >= 1) text.store("optimizer.*." + parameters, dp);
   if (range.zero >= 2) text.store("grad." + parameters, dp);
   if (range.zero >= 3) text.store(parameters, dp);
-  recompute(text, graph, range.recompute, layers);
+  TESSERA_TRY_VOID(recompute(text, graph, range.recompute, layers));
   return {};
 }
 

@@ -6,9 +6,19 @@
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/plan/recipes/parts.h"
 
 namespace tessera::recipes {
 namespace {
+
+// Is it a value of the argument `recompute`?
+bool recomputes(std::string_view item) {
+  const std::vector<std::string> known = recompute_argument().choices;
+  const std::vector<std::string> words = split_text(std::string(item), '+');
+  return std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+    return std::find(known.begin(), known.end(), word) != known.end();
+  });
+}
 
 Status parse_item(std::string_view item, LayerRange& range) {
   const size_t digit = std::min(item.find_first_of("0123456789"), item.size());
@@ -20,11 +30,12 @@ Status parse_item(std::string_view item, LayerRange& range) {
     range.zero = *value;
   } else if (item == "sp") {
     range.sequence_shard = true;
-  } else if (item == "recompute" || item == "selective") {
-    range.recompute = item == "selective" ? "selective" : "full";
+  } else if (item == "recompute" || recomputes(item)) {
+    range.recompute = item == "recompute" ? "full" : std::string(item);
   } else {
     return invalid_input(
-        fmt::format("spec: expected tp<N>, dp<N>, zero<0-3>, sp, recompute or selective in '{}', "
+        fmt::format("spec: expected tp<N>, dp<N>, zero<0-3>, sp, recompute, selective or modules "
+                    "as norm+act in '{}', "
                     "found '{}'",
                     range.text, item));
   }

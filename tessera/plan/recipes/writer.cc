@@ -289,7 +289,13 @@ std::string by_scope(const std::vector<std::string>& names) {
     if (std::find(inside.begin(), inside.end(), last) == inside.end()) inside.push_back(last);
   }
   std::vector<std::string> patterns;
-  for (const std::string& scope : scopes) patterns.push_back(scope + alternatives(members[scope]));
+  for (const std::string& scope : scopes) {
+    const std::vector<std::string>& inside = members[scope];
+    if (scope.empty())
+      patterns.insert(patterns.end(), inside.begin(), inside.end());
+    else
+      patterns.push_back(scope + alternatives(inside));
+  }
   return alternatives(patterns);
 }
 
