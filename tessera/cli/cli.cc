@@ -78,6 +78,14 @@ int run_action(const Action& action) {
 
 }  // namespace
 
+void add_precision(CLI::App& command, std::string& precision) {
+  command
+      .add_option("--precision", precision,
+                  "What products and activations are in: float32 (default: or as the plan says), "
+                  "bfloat16, float16, float64")
+      ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}));
+}
+
 CLI::Validator at_least(double minimum) {
   return CLI::Validator(
       [minimum](std::string& text) -> std::string {

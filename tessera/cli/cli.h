@@ -32,4 +32,7 @@ void add_diff(CLI::App& app, Action& action);
 // For options that are numbers.
 CLI::Validator at_least(double minimum);
 
+// --precision, by the names of RUN.toml.
+void add_precision(CLI::App& command, std::string& precision);
+
 }  // namespace tessera::cli

@@ -67,16 +67,19 @@ Result<Subject> subject_of(const std::string& text) {
 
 Result<int> inspect_planned(const InspectOptions& options, const std::string& model,
                             const std::string& plan) {
-  TESSERA_TRY(const Planned planned, make_planned(model, plan, options.batch));
+  TESSERA_TRY(const Planned planned, make_planned(model, plan, options.batch, options.precision));
   if (!options.op.empty()) return inspect_op(options, planned);
   if (options.rank) return inspect_rank(options, planned);
   return inspect_roles(options, planned);
 }
 
 Status check_plan_is_given(const InspectOptions& options) {
-  if (options.op.empty() && !options.rank) return {};
-  return invalid_input(
-      fmt::format("inspect: {} needs --plan", options.op.empty() ? "--rank" : "--op"));
+  const char* option = !options.op.empty()              ? "--op"
+                       : options.rank                   ? "--rank"
+                       : options.precision != "float32" ? "--precision"
+                                                        : nullptr;
+  if (option == nullptr) return {};
+  return invalid_input(fmt::format("inspect: {} needs --plan", option));
 }
 
 Result<int> inspect(const InspectOptions& options) {
@@ -117,7 +120,8 @@ Result<int> inspect(const InspectOptions& options) {
         return invalid_input(
             "inspect: a program needs --model and --plan, which say what it must compute");
       }
-      TESSERA_TRY(const Planned planned, make_planned(options.model, options.plan, options.batch));
+      TESSERA_TRY(const Planned planned,
+                  make_planned(options.model, options.plan, options.batch, options.precision));
       return inspect_program(options, planned, options.subject);
     }
     case Subject::kResharding: return inspect_resharding(options);
@@ -146,6 +150,7 @@ void add_inspect(CLI::App& app, Action& action) {
       ->add_option("--batch", options->batch,
                    "Sequences a step over all ranks (default: one a replica and micro-batch)")
       ->check(at_least(1));
+  add_precision(*command, options->precision);
   command->add_option("--rank", options->rank, "Print the program of this rank")
       ->check(at_least(0));
   command->add_option("--op", options->op,

@@ -13,7 +13,7 @@
 namespace tessera::cli {
 
 struct InspectOptions {
-  std::string subject, plan, model, op;
+  std::string subject, plan, model, op, precision = "float32";
   std::optional<int64_t> rank;
   int64_t batch = 0;
   std::vector<int64_t> shape;  // of a resharding

@@ -10,10 +10,12 @@ Result<Graph> training_graph(const Graph& forward) {
   return differentiate(forward, OptimizerSpec{});
 }
 
-Result<Planned> make_planned(const std::string& model, const std::string& plan_text,
-                             int64_t batch) {
+Result<Planned> make_planned(const std::string& model, const std::string& plan_text, int64_t batch,
+                             const std::string& precision) {
+  TESSERA_TRY(const DType compute, parse_dtype(precision));
   Planned planned;
   planned.batch = batch;
+  planned.compute = compute;
   if (batch == 0) {
     // A plan does not depend on the batch, so it can be read first.
     TESSERA_TRY(const Model smallest, build_model(model, 1));
@@ -21,8 +23,9 @@ Result<Planned> make_planned(const std::string& model, const std::string& plan_t
     planned.batch = smallest_batch(plan);
     planned.batch_is_default = true;
   }
-  TESSERA_TRY(planned.model, build_model(model, planned.batch));
-  TESSERA_TRY(const Plan plan, load_plan(plan_text, planned.model.graph));
+  TESSERA_TRY(planned.model, build_model(model, planned.batch, storage_dtype(compute)));
+  TESSERA_TRY(Plan plan, load_plan(plan_text, planned.model.graph));
+  plan.precision = computing_in(compute, plan.precision);
   TESSERA_TRY(Graph graph,
               tessera::training_graph(planned.model.graph, plan, plan.precision, OptimizerSpec{}));
   TESSERA_TRY(Prepared prepared, prepare(std::move(graph), plan));

@@ -17,6 +17,7 @@ struct Planned {
   Model model;  // forward
   int64_t batch = 0;
   bool batch_is_default = false;
+  DType compute = DType::kFloat32;  // --precision
   std::unique_ptr<Lowering> lowering;
   const Graph& graph() const { return lowering->graph(); }  // as prepared for the plan
   const ResolvedPlan& plan() const { return lowering->plan(); }
@@ -25,7 +26,9 @@ struct Planned {
 // With backward and update ops (AdamW, clipping).
 Result<Graph> training_graph(const Graph& forward);
 
-// `batch` 0: one sequence for each replica and micro-batch of the plan.
-Result<Planned> make_planned(const std::string& model, const std::string& plan, int64_t batch);
+// `batch` 0: one sequence for each replica and micro-batch of the plan. `precision`: as in
+// RUN.toml.
+Result<Planned> make_planned(const std::string& model, const std::string& plan, int64_t batch,
+                             const std::string& precision = "float32");
 
 }  // namespace tessera::cli

@@ -16,7 +16,7 @@ namespace tessera::cli {
 namespace {
 
 struct ReportOptions {
-  std::string model, cluster = "local", style = "tessera", out;
+  std::string model, cluster = "local", style = "tessera", precision = "float32", out;
   std::vector<std::string> plans;
   int64_t batch = 0;
 };
@@ -33,16 +33,16 @@ Result<int> report(const ReportOptions& options) {
     page.capacity_bytes = std::min(page.capacity_bytes, part.type.device.memory_bytes);
   }
   for (const std::string& plan : options.plans) {
-    TESSERA_TRY(Planned item, make_planned(options.model, plan, options.batch));
+    TESSERA_TRY(Planned item, make_planned(options.model, plan, options.batch, options.precision));
     TESSERA_TRY(const PlanText text, load_plan_text(plan, item.model.graph));
     TESSERA_TRY(Simulation simulation, simulate(*item.lowering, cluster, simulate_options));
     page.runs.push_back({plan, text.text, item.lowering.get(), std::move(simulation)});
     planned.push_back(std::move(item));
   }
   page.title = planned.front().model.spec;
-  page.subtitle =
-      fmt::format("batch {} on {} ({}), style {}", grouped(planned.front().batch), options.cluster,
-                  plural(cluster.devices(), "device"), to_string(simulate_options.style));
+  page.subtitle = fmt::format(
+      "batch {} in {} on {} ({}), style {}", grouped(planned.front().batch), options.precision,
+      options.cluster, plural(cluster.devices(), "device"), to_string(simulate_options.style));
   TESSERA_TRY(const std::string html, to_html(page));
   TESSERA_TRY_VOID(write_file(options.out, html));
   return print(fmt::format("{}: {} of {}\n", options.out,
@@ -68,6 +68,7 @@ void add_report(CLI::App& app, Action& action) {
       ->add_option("--batch", options->batch,
                    "Sequences a step over all ranks (default: one a replica and micro-batch)")
       ->check(at_least(1));
+  add_precision(*command, options->precision);
   command->add_option("--style", options->style,
                       "How the framework executes (default tessera; docs/reference/styles.md)");
   command->add_option("-o,--out", options->out, "The page")->required();

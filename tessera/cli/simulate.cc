@@ -23,7 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string model, plan, cluster, style = "tessera", what_if;
+  std::string model, plan, cluster, style = "tessera", precision = "float32", what_if;
   std::vector<std::string> stragglers;
   int64_t batch = 0;
   double jitter = 0, failures = 0, restart_s = 0;
@@ -137,6 +137,7 @@ std::string to_json(const Options& options, const Planned& planned, const Cluste
               {"cluster", cluster.name},
               {"style", to_string(style)},
               {"batch", planned.batch},
+              {"precision", options.precision},
               {"ranks", s.ranks},
               {"step_time_s", s.step_time_s},
               {"uncertainty", s.uncertainty},
@@ -269,7 +270,8 @@ Result<int> run_simulate(const Options& options) {
   simulated.jitter = options.jitter;
   simulated.failures_a_device_year = options.failures;
   simulated.restart_s = options.restart_s;
-  TESSERA_TRY(const Planned planned, make_planned(options.model, options.plan, options.batch));
+  TESSERA_TRY(const Planned planned,
+              make_planned(options.model, options.plan, options.batch, options.precision));
   simulated.events = !options.trace.empty() || !options.chakra.empty();
   TESSERA_TRY(const Simulation result, simulate(*planned.lowering, cluster, simulated));
   if (!options.trace.empty()) TESSERA_TRY_VOID(write_file(options.trace, to_chrome_trace(result)));
@@ -281,8 +283,8 @@ Result<int> run_simulate(const Options& options) {
                          : to_text(options, planned, cluster, simulated.style, result));
   const auto shortage = find_shortage(result, cluster);
   if (!shortage) return printed;
-  TESSERA_TRY(const FitAdvice advice,
-              find_remedies({&planned.model.graph, options.plan, &cluster, simulated}));
+  TESSERA_TRY(const FitAdvice advice, find_remedies({&planned.model.graph, options.plan, &cluster,
+                                                     simulated, planned.compute}));
   fmt::print(stderr, "{}", fit_text(*shortage, advice, result.step_time_s));
   return 1;
 }
@@ -303,6 +305,7 @@ void add_simulate(CLI::App& app, Action& action) {
       ->add_option("--batch", options->batch,
                    "Sequences a step over all ranks (default: one a replica and micro-batch)")
       ->check(at_least(1));
+  add_precision(*command, options->precision);
   command->add_option("--style", options->style,
                       "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
   command->add_option("--what-if", options->what_if, "Change the machine, as 'link:nic*2'");
@@ -329,7 +332,8 @@ void add_simulate(CLI::App& app, Action& action) {
       "Examples:\n"
       "  tessera simulate gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200 --batch 1536 "
       "\\\n"
-      "      --plan 'megatron(tp=8,pp=16,dp=8,micro_batches=64)' --cluster dgx-a100:128\n"
+      "      --plan 'megatron(tp=8,pp=16,dp=8,micro_batches=64)' --cluster dgx-a100:128 \\\n"
+      "      --precision bfloat16\n"
       "  tessera simulate gpt:layers=4 --plan 'zero(stage=3,dp=8)' --cluster dgx-h100:1 \\\n"
       "      --what-if 'link:inner*0.5' --json\n");
   command->callback([options, &action] { action = [options] { return run_simulate(*options); }; });

@@ -35,4 +35,15 @@ struct Precision {
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
+// A run names what it computes in by one dtype (`precision` of RUN.toml, --precision). float64: its
+// model is stored in it too. float32: as the plan says. A narrower one is the plan's `compute`,
+// whatever the plan says.
+inline DType storage_dtype(DType run) {
+  return run == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+inline Precision computing_in(DType run, Precision of_plan) {
+  if (run != storage_dtype(run)) of_plan.compute = run;
+  return of_plan;
+}
+
 }  // namespace tessera

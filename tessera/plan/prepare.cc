@@ -9,16 +9,30 @@
 #include "tessera/graph/transform.h"
 
 namespace tessera {
+namespace {
+
+// The widest of the parameters at rest.
+DType parameter_dtype(const Graph& graph) {
+  DType widest = DType::kBFloat16;
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.role == Role::kParameter && dtype_bytes(tensor.dtype) > dtype_bytes(widest))
+      widest = tensor.dtype;
+  }
+  return widest;
+}
+
+}  // namespace
 
 Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision precision,
                              OptimizerSpec optimizer) {
   if (precision.compute == DType::kFloat16 && !precision.loss_scale) precision.loss_scale.emplace();
+  // As in automatic mixed precision: gradients of wide parameters are added and summed in their dtype.
+  const bool exact = parameter_dtype(forward) == DType::kFloat64;  // as float32, then all at once
+  const DType at_rest = exact ? DType::kFloat32 : parameter_dtype(forward);
+  if (precision.compute && !precision.gradient)
+    precision.gradient = precision.parameter.value_or(at_rest);
   optimizer.precision = precision;
   if (precision.parameter && !precision.compute) precision.compute = DType::kFloat32;
-  const bool exact =
-      std::any_of(forward.tensors().begin(), forward.tensors().end(), [](const Tensor& tensor) {
-        return tensor.role == Role::kParameter && tensor.dtype == DType::kFloat64;
-      });
   const auto train = [&](const Graph& model) -> Result<Graph> {
     TESSERA_TRY(const Graph shaped,
                 shape_forward(model, plan, precision.compute, precision.parameter));

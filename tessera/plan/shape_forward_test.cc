@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "tessera/graph/transform.h"
 #include "tessera/plan/prepare.h"
 #include "tessera/plan/test_graphs.h"
 
@@ -75,6 +76,33 @@ stage = [
 
 TEST(ShapeForward, WithoutLoopsTheGraphIsUnchanged) {
   EXPECT_EQ(*shape_forward(test_transformer(), Plan{}, std::nullopt), test_transformer());
+}
+
+// What a plan leaves open of the gradients' dtype is that of the parameters at rest.
+TEST(TrainingGraph, AddsGradientsInTheDtypeOfParameters) {
+  const Graph wide = in_one_dtype(test_transformer(), DType::kFloat32);
+  const auto dtypes = [&](const Precision& precision) {
+    std::set<DType> found;
+    const auto graph = training_graph(wide, Plan(), precision, {});
+    if (!graph) return found;
+    for (const Tensor& tensor : graph->tensors()) {
+      if (tensor.role == Role::kGradient && tensor.of.valid() &&
+          graph->tensor(tensor.of).name.ends_with(".cast") &&
+          graph->tensor(graph->op(graph->tensor(tensor.of).producer).inputs[0]).role ==
+              Role::kParameter)
+        found.insert(tensor.dtype);
+    }
+    return found;
+  };
+  using Dtypes = std::set<DType>;
+  Precision precision;
+  precision.compute = DType::kBFloat16;
+  EXPECT_EQ(dtypes(precision), Dtypes{DType::kFloat32});
+  precision.gradient = DType::kBFloat16;
+  EXPECT_EQ(dtypes(precision), Dtypes{DType::kBFloat16});
+  precision.gradient.reset();
+  precision.parameter = DType::kBFloat16;  // then no copy is made, and none has a gradient
+  EXPECT_EQ(dtypes(precision), Dtypes{});
 }
 
 }  // namespace

@@ -401,8 +401,8 @@ class Analyser {
   }
 
   // Ops that no entry names follow what is at rest: update ops the first optimizer state (or the
-  // parameter), norms of a gradient the same, sums and casts that make a parameter's gradient the
-  // gradient's home, those that read a parameter alone the parameter's.
+  // parameter), norms of a gradient the same, sums and casts that make a parameter's gradient too,
+  // or the gradient's home if the plan says one; those that read a parameter alone the parameter's.
   void follow(const Op& op) {
     const KindInfo* kind = find_kind(op.kind);
     const OpPlan& plan = out_.ops[op.id.index()];
@@ -431,7 +431,9 @@ class Analyser {
                                 graph_.tensor(made.of).role == Role::kParameter;
     if (makes_gradient && loop_of(plan).op_dim < 0 &&
         op.annotation.find(plan_.plan.micro_batch_dim) < 0) {
-      adopt(op, op.annotation.outputs[0], out_.homes[made.id.index()]);
+      const bool rests = plan_.tensors[made.id.index()].over_entry >= 0;
+      adopt(op, op.annotation.outputs[0],
+            rests ? out_.homes[made.id.index()] : update_layout(made.of));
     } else if (op.inputs.size() == 1 && first.role == Role::kParameter &&
                plan.stage == out_.home_stage[first.id.index()] && loop_of(plan).op_dim < 0) {
       adopt(op, op.annotation.inputs[0], out_.homes[first.id.index()]);

@@ -10,6 +10,8 @@
 #include <set>
 
 #include "tessera/graph/transform.h"
+#include "tessera/plan/load.h"
+#include "tessera/plan/prepare.h"
 #include "tessera/program/test_programs.h"
 #include "tessera/program/verify.h"
 
@@ -204,6 +206,34 @@ TEST(Gradients, are_reduced_right_after_their_last_contribution_and_waited_for_i
     EXPECT_EQ(position<Wait>(backward, waits_here), -1);
     const auto& update = lowered.programs[0].block(BlockKind::kUpdate);
     EXPECT_GE(position<Wait>(update, waits_here), 0);
+  }
+}
+
+// ZeRO-1 in a narrow dtype: a gradient lies behind a cast's, but leaves the last backward pass in
+// the shards in which it is used, once.
+TEST(Gradients, of_narrow_copies_are_scattered_in_the_last_run_where_the_update_wants_shards) {
+  const std::string plan = "zero(stage=1, dp=4, micro_batches=2)";
+  Precision precision;
+  precision.compute = DType::kBFloat16;
+  const Graph forward = test_transformer();
+  const auto graph = training_graph(forward, *load_plan(plan, forward), precision, {});
+  ASSERT_TRUE(graph) << graph.error().message;
+  const TestPrograms lowered = lower_all(*graph, plan);
+  expect_accepted(lowered);
+  size_t scattered = 0;
+  for (const Instruction& instruction : lowered.programs[0].block(BlockKind::kBackward)) {
+    const auto* issue = std::get_if<Issue>(&instruction.body);
+    if (issue == nullptr) continue;
+    EXPECT_EQ(issue->kind, CollectiveKind::kReduceScatter);
+    EXPECT_EQ(instruction.when, When::kLast);
+    scattered += issue->transfers.size();
+  }
+  EXPECT_GT(scattered, 10U);
+  // Only the tied table waits: its gradient is the sum of two, and travels once.
+  for (const Issue* issue : all_of<Issue>(lowered.programs[0].block(BlockKind::kUpdate))) {
+    if (issue->kind != CollectiveKind::kReduceScatter) continue;
+    ASSERT_EQ(issue->transfers.size(), 1U);
+    EXPECT_EQ(lowered.graph.tensor(issue->transfers[0].tensor).name, "grad.embed.token.weight");
   }
 }
 

@@ -39,17 +39,9 @@ OptimizerSpec specification(const OptimizerConfig& config) {
 
 }  // namespace
 
-namespace {
-
-DType storage_of(DType compute) {
-  return compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-}
-
-}  // namespace
-
 Result<Compiled> compile(const CompileOptions& options) {
   TESSERA_TRY(const DType compute, parse_dtype(options.precision));
-  TESSERA_TRY(Model model, build_model(options.model, options.batch, storage_of(compute)));
+  TESSERA_TRY(Model model, build_model(options.model, options.batch, storage_dtype(compute)));
   TESSERA_TRY(Plan plan, load_plan(options.plan, model.graph, options.beside));
   return compile_model(std::move(model), std::move(plan), options);
 }
@@ -59,8 +51,7 @@ Result<Compiled> compile_model(Model model, Plan plan, const CompileOptions& opt
   compiled.model = std::move(model);
   compiled.plan = std::move(plan);
   TESSERA_TRY(const DType compute, parse_dtype(options.precision));
-  Precision precision = compiled.plan.precision;
-  if (compute != DType::kFloat32 && compute != DType::kFloat64) precision.compute = compute;
+  const Precision precision = computing_in(compute, compiled.plan.precision);
   TESSERA_TRY(const Graph training, training_graph(compiled.model.graph, compiled.plan, precision,
                                                    specification(options.optimizer)));
   TESSERA_TRY(Prepared prepared, prepare(training, compiled.plan));

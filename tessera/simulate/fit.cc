@@ -42,9 +42,21 @@ Edit set_text(const std::string& argument, const std::string& value) {
             auto& texts = draft.call->arguments.texts;
             const auto it = texts.find(argument);
             if (it == texts.end() || it->second == value) return false;
-            // Recomputation is not taken back.
-            if (argument == "recompute" && it->second == "full") return false;
             it->second = value;
+            return true;
+          }};
+}
+
+// Beside what is recomputed already: nothing of that is taken back.
+Edit recompute_too(const std::string& what) {
+  return {"recompute=" + what, [=](Draft& draft) {
+            if (!draft.call) return false;
+            auto& texts = draft.call->arguments.texts;
+            const auto it = texts.find("recompute");
+            if (it == texts.end() || it->second == what || it->second == "full") return false;
+            const bool is_all = it->second == "none" || what == "full";
+            if (it->second == "selective" && !is_all) return false;  // the cheap modules are in it
+            it->second = is_all ? what : it->second + "+" + what;
             return true;
           }};
 }
@@ -173,7 +185,9 @@ std::vector<Edit> edits_for(const Graph& forward, const Draft& draft) {
   const std::string zero = is_zero ? "stage" : "zero";
   const std::vector<int64_t> counts = micro_batch_counts(forward, draft.plan);
   std::vector<Edit> edits = {
-      set_text("recompute", "selective"),
+      recompute_too("norm+act"),
+      recompute(forward, "norm+act"),
+      recompute_too("selective"),
       recompute(forward, "selective"),
       set_number(zero, 1),
       store(zero, "optimizer state sharded over the replicas", "optimizer.*"),
@@ -187,7 +201,7 @@ std::vector<Edit> edits_for(const Graph& forward, const Draft& draft) {
     edits.push_back(micro_batches(counts[i]));
   };
   if (!counts.empty()) smaller(0);
-  edits.push_back(set_text("recompute", "full"));
+  edits.push_back(recompute_too("full"));
   edits.push_back(recompute(forward, "full"));
   edits.push_back(set_number(zero, 3));
   edits.push_back(store(zero, "parameters sharded over the replicas", "role:parameter"));
@@ -205,6 +219,7 @@ Result<Draft> first_draft(const FitQuestion& question) {
     TESSERA_TRY(draft.call, parse_recipe_call(question.plan));
   }
   TESSERA_TRY(draft.plan, load_plan(question.plan, *question.forward));
+  draft.plan.precision = computing_in(question.compute, draft.plan.precision);
   return draft;
 }
 
@@ -215,10 +230,11 @@ double most_needed(const Simulation& simulation) {
 }
 
 // Its plan anew, after its call has changed.
-Status emit(Draft& draft, const Graph& forward) {
+Status emit(Draft& draft, const FitQuestion& question) {
   if (!draft.call) return {};
-  TESSERA_TRY(const std::string text, emit_recipe(to_string(*draft.call), forward));
+  TESSERA_TRY(const std::string text, emit_recipe(to_string(*draft.call), *question.forward));
   TESSERA_TRY(draft.plan, parse_plan(text, to_string(*draft.call)));
+  draft.plan.precision = computing_in(question.compute, draft.plan.precision);
   return {};
 }
 
@@ -281,7 +297,7 @@ Result<FitAdvice> find_remedies(const FitQuestion& question) {
       if (advice.tried.size() + advice.refused >= question.most_tries) break;
       Draft draft = base;
       if (!edit.apply(draft)) continue;
-      if (!emit(draft, *question.forward)) {
+      if (!emit(draft, question)) {
         ++advice.refused;
         continue;
       }

@@ -45,15 +45,17 @@ struct FitQuestion {
   std::string plan;                // a recipe call or the path of a plan file
   const Cluster* cluster = nullptr;
   SimulateOptions options;
-  size_t most_tries = 40;    // refused ones included
-  double most_seconds = 60;  // no try begins later; a guard, 40 tries take a few seconds
+  DType compute = DType::kFloat32;  // of the run (precision.h)
+  size_t most_tries = 40;           // refused ones included
+  double most_seconds = 60;         // no try begins later; a guard, 40 tries take a few seconds
 };
 // Tries changes one by one and, while none is enough, on top of the one that saves the most. In the
-// order of what they usually cost: selective recomputation, optimizer state and gradients sharded
-// over the replicas, the sequence sharded, smaller micro-batches, full recomputation, parameters
-// sharded, still smaller micro-batches, more tensor, pipeline or context parallelism instead of
-// replicas, more devices if the cluster has them, optimizer state on the host. A change that says
-// nothing new (the plan has it, or an earlier one came to the same) is no try.
+// order of what they usually cost: norms and activations recomputed, selective recomputation,
+// optimizer state and gradients sharded over the replicas, the sequence sharded, smaller
+// micro-batches, full recomputation, parameters sharded, still smaller micro-batches, more tensor,
+// pipeline or context parallelism instead of replicas, more devices if the cluster has them,
+// optimizer state on the host. A change that says nothing new (the plan has it, or an earlier one
+// came to the same) is no try.
 //
 // Tries count rounds of micro-batches (SimulateOptions::steady_state); the best is played in full.
 Result<FitAdvice> find_remedies(const FitQuestion& question);

@@ -154,6 +154,17 @@ class DoesNotFit(CliTest):
         sizes = [live["bytes"] for live in memory["at_peak"]]
         self.assertTrue(sizes and sizes == sorted(sizes, reverse=True))
 
+    def test_what_would_fit_is_in_the_precision_that_was_asked(self):
+        plain = self.expect_json(*self.SIMULATE, "--precision", "bfloat16", "--json")
+        device = self.expect_json("inspect", "dgx-a100:1", "--json")["parts"][0]["device"]["memory_bytes"]
+        factor = plain["roles"][0]["memory"]["high_bytes"] * .999 / device
+        answer = run(*self.SIMULATE, "--precision", "bfloat16", "--what-if", f"device:memory*{factor:.9f}")
+        self.assertEqual(answer.code, 1)
+        change = re.search(r"cheapest change that fits: .*\n  --plan '(.*)'", answer.err)
+        self.assertIsNotNone(change, answer.err)
+        fits = run(*self.SIMULATE[:-1], change.group(1), "--precision", "bfloat16", "--what-if", f"device:memory*{factor:.9f}")
+        self.assertEqual((fits.code, fits.err), (0, ""))
+
 
 class BadModels(CliTest):
     def test_unknown_key(self):
@@ -236,6 +247,29 @@ class BadPlans(CliTest):
         self.assertEqual(len(unfolded["roles"]), 8)
         self.assertAlmostEqual(unfolded["step_time_s"], found["step_time_s"], places=12)
         self.assertIn("Critical path: ", run("simulate", MODEL, *plan, "--cluster", "dgx-a100:1").out)
+
+    def test_precision_is_that_of_a_plan_file(self):
+        text = self.expect_text("plan", "megatron(tp=2,dp=2)", "--model", MODEL)
+        narrow = self.write("narrow.toml", 'precision = { compute = "bfloat16" }\n' + text)
+        options = ["--batch", "8", "--cluster", "dgx-a100:1", "--json"]
+        as_file = self.expect_json("simulate", MODEL, "--plan", narrow, *options)
+        plan = ["--plan", "megatron(tp=2,dp=2)"]
+        as_option = self.expect_json("simulate", MODEL, *plan, "--precision", "bfloat16", *options)
+        wide = self.expect_json("simulate", MODEL, *plan, *options)
+        for key in ("step_time_s", "peak_memory_bytes", "model_flops"):
+            self.assertEqual(as_file[key], as_option[key], key)
+        self.assertNotEqual(wide["peak_memory_bytes"], as_option["peak_memory_bytes"])
+        double = self.expect_json("simulate", MODEL, *plan, "--precision", "float64", *options)
+        self.assertGreater(double["peak_memory_bytes"], wide["peak_memory_bytes"])
+        self.assertEqual((wide["precision"], double["precision"]), ("float32", "float64"))
+        roles = [self.expect_json("inspect", MODEL, *plan, "--batch", "8", "--json", *more)
+                 for more in ([], ["--precision", "bfloat16"])]
+        self.assertNotEqual(roles[0], roles[1])
+        page = f"{self.folder}/page.html"
+        self.expect_text("report", MODEL, *plan, "--cluster", "dgx-a100:1", "--precision", "bfloat16", "-o", page)
+        self.expect_error(2, "simulate: --precision: fp8 not in {float32,float64,bfloat16,float16} (tessera simulate --help)",
+                          "simulate", MODEL, *plan, "--precision", "fp8", *options)
+        self.expect_error(2, "inspect: --precision needs --plan", "inspect", MODEL, "--precision", "bfloat16")
 
     def test_simulate_writes_chakra_traces(self):
         plan = ["--plan", "megatron(tp=2,dp=2)", "--batch", "4", "--cluster", "dgx-a100:1"]
