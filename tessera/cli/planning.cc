@@ -24,8 +24,7 @@ Result<Planned> make_planned(const std::string& model, const std::string& plan_t
     planned.batch_is_default = true;
   }
   TESSERA_TRY(planned.model, build_model(model, planned.batch, storage_dtype(compute)));
-  TESSERA_TRY(Plan plan, load_plan(plan_text, planned.model.graph));
-  plan.precision = computing_in(compute, plan.precision);
+  TESSERA_TRY(const Plan plan, load_plan(plan_text, planned.model.graph, "", compute));
   TESSERA_TRY(Graph graph,
               tessera::training_graph(planned.model.graph, plan, plan.precision, OptimizerSpec{}));
   TESSERA_TRY(Prepared prepared, prepare(std::move(graph), plan));

@@ -34,7 +34,7 @@ Result<int> report(const ReportOptions& options) {
   }
   for (const std::string& plan : options.plans) {
     TESSERA_TRY(Planned item, make_planned(options.model, plan, options.batch, options.precision));
-    TESSERA_TRY(const PlanText text, load_plan_text(plan, item.model.graph));
+    TESSERA_TRY(const PlanText text, load_plan_text(plan, item.model.graph, "", item.compute));
     TESSERA_TRY(Simulation simulation, simulate(*item.lowering, cluster, simulate_options));
     page.runs.push_back({plan, text.text, item.lowering.get(), std::move(simulation)});
     planned.push_back(std::move(item));

@@ -391,9 +391,12 @@ Graph in_one_dtype(Graph graph, DType dtype) {
   }
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     Op& op = graph.op(OpId(i));
-    if (!op.attributes.contains("dtype")) continue;
-    const auto named = parse_dtype(op.text("dtype"));
-    if (named && is_floating(*named)) op.attributes["dtype"] = std::string(dtype_name(dtype));
+    for (const std::string_view key : {std::string_view("dtype"), kSumDType}) {
+      const std::string name(key);
+      if (!op.attributes.contains(name)) continue;
+      const auto named = parse_dtype(op.text(name));
+      if (named && is_floating(*named)) op.attributes[name] = std::string(dtype_name(dtype));
+    }
   }
   return graph;
 }

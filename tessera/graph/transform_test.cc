@@ -235,6 +235,27 @@ TEST(ExpandOps, GradientsAndUpdatesKeepTheirLinks) {
   for (const Link& link : links(before)) EXPECT_TRUE(kept.contains(link)) << link.first;
 }
 
+// In float64 the sums that a precision widens are float64 too, so that what an op expands to is of
+// the dtypes of the op.
+TEST(InOneDtype, SumsWithADtypeOfTheirOwnExpand) {
+  const Graph forward =
+      expect_value(apply_precision(language_model(), DType::kBFloat16, std::nullopt));
+  OptimizerSpec optimizer;
+  optimizer.precision.gradient = DType::kFloat32;
+  const Graph graph =
+      in_one_dtype(expect_value(differentiate(forward, optimizer)), DType::kFloat64);
+  std::vector<OpId> norms;
+  for (const Op& op : graph.ops()) {
+    if (op.kind != "layer_norm_grad") continue;
+    EXPECT_EQ(sum_dtype(op), DType::kFloat64);
+    norms.push_back(op.id);
+  }
+  ASSERT_FALSE(norms.empty());
+  const Graph expanded = expect_value(expand_ops(graph, norms));
+  for (const Tensor& tensor : expanded.tensors())
+    EXPECT_TRUE(!is_floating(tensor.dtype) || tensor.dtype == DType::kFloat64) << tensor.name;
+}
+
 TEST(ExpandOps, WithoutOpsTheGraphIsTheSame) {
   const Graph graph = expect_value(differentiate(language_model(), OptimizerSpec{}));
   EXPECT_EQ(expect_value(expand_ops(graph, {})), graph);

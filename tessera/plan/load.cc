@@ -43,7 +43,7 @@ bool names_plan_file(const std::string& text) {
 }
 
 Result<PlanText> load_plan_text(const std::string& text, const Graph& graph,
-                                const std::string& beside) {
+                                const std::string& beside, DType compute) {
   const std::string name(trim(text));
   if (name.empty()) {
     return invalid_input("expected a plan: a file or a recipe call (tessera plan --list)");
@@ -54,7 +54,9 @@ Result<PlanText> load_plan_text(const std::string& text, const Graph& graph,
         "--list)");
   }
   if (!names_plan_file(name) && !(!beside.empty() && is_file(find_file(name, beside)))) {
-    TESSERA_TRY(std::string emitted, emit_recipe(name, graph));
+    TESSERA_TRY(RecipeCall call, parse_recipe_call(name));
+    compute_in(compute, call);
+    TESSERA_TRY(std::string emitted, emit_recipe(call, graph, name));
     return PlanText{std::move(emitted), name};
   }
   const std::string path = find_file(name, beside).string();
@@ -62,9 +64,12 @@ Result<PlanText> load_plan_text(const std::string& text, const Graph& graph,
   return PlanText{std::move(content), path};
 }
 
-Result<Plan> load_plan(const std::string& text, const Graph& graph, const std::string& beside) {
-  TESSERA_TRY(const PlanText plan, load_plan_text(text, graph, beside));
-  return parse_plan(plan.text, plan.file);
+Result<Plan> load_plan(const std::string& text, const Graph& graph, const std::string& beside,
+                       DType compute) {
+  TESSERA_TRY(const PlanText found, load_plan_text(text, graph, beside, compute));
+  TESSERA_TRY(Plan plan, parse_plan(found.text, found.file));
+  plan.precision = computing_in(compute, plan.precision);
+  return plan;
 }
 
 Status check_ranks(const Plan& plan, int64_t ranks, std::string_view found) {

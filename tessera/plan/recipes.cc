@@ -9,6 +9,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/graph/precision.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/selector.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 std::vector<Recipe> make_recipes() {
   std::vector<Recipe> all{{"serial", "one rank", {}, [](const RecipeArguments&, const Graph&) {
-                             return recipes::PlanText{}.str();
+                             return recipes::PlanText{};
                            }}};
   for (const auto family :
        {recipes::data_parallel_recipes, recipes::tensor_parallel_recipes, recipes::pipeline_recipes,
@@ -29,6 +30,7 @@ std::vector<Recipe> make_recipes() {
     all.insert(all.end(), std::make_move_iterator(more.begin()),
                std::make_move_iterator(more.end()));
   }
+  for (Recipe& recipe : all) recipe.arguments.push_back(recipes::precision_argument());
   return all;
 }
 
@@ -45,7 +47,8 @@ std::string unquoted(std::string_view text) {
 // Which argument of the recipe is meant by the call's argument at `position`.
 Result<const RecipeArgument*> meant(const Recipe& recipe, const std::string& key, size_t position) {
   if (key.empty()) {
-    if (position < recipe.arguments.size()) return &recipe.arguments[position];
+    if (position < recipe.arguments.size() && !recipe.arguments[position].by_name)
+      return &recipe.arguments[position];
     return invalid_input(fmt::format("too many arguments: expected {}", signature(recipe)));
   }
   std::vector<std::string> names;
@@ -174,19 +177,31 @@ std::string to_string(const RecipeCall& call) {
     const std::string value = argument.is_text
                                   ? call.arguments.text(argument.name)
                                   : std::to_string(call.arguments.number(argument.name));
-    if (argument.otherwise != value) parts.push_back(argument.name + "=" + value);
+    if (argument.otherwise == value) continue;
+    const char* quote = value.find_first_of(",()") != std::string::npos ? "\"" : "";
+    parts.push_back(fmt::format("{0}={1}{2}{1}", argument.name, quote, value));
   }
   return fmt::format("{}({})", call.recipe->name, join(parts, ", "));
 }
 
-Result<std::string> emit_recipe(std::string_view call_text, const Graph& graph) {
-  TESSERA_TRY(const RecipeCall call, parse_recipe_call(call_text));
+void compute_in(DType run, RecipeCall& call) {
+  if (run != storage_dtype(run)) call.arguments.texts["precision"] = std::string(dtype_name(run));
+}
+
+Result<std::string> emit_recipe(const RecipeCall& call, const Graph& graph,
+                                std::string_view heading) {
   auto text = call.recipe->emit(call.arguments, graph);
   if (!text) {
     text.error().message = fmt::format("recipe {}: {}", call.recipe->name, text.error().message);
     return tl::unexpected(std::move(text.error()));
   }
-  return fmt::format("# {}\n{}", trim(call_text), *text);
+  text->compute_in(call.arguments.text("precision"));
+  return fmt::format("# {}\n{}", trim(heading), text->str());
+}
+
+Result<std::string> emit_recipe(std::string_view call_text, const Graph& graph) {
+  TESSERA_TRY(const RecipeCall call, parse_recipe_call(call_text));
+  return emit_recipe(call, graph, call_text);
 }
 
 }  // namespace tessera

@@ -28,6 +28,7 @@ struct RecipeArgument {
   bool is_text = false;                   // a name, not a number
   std::vector<std::string> choices = {};  // of a name; empty: any
   bool joined = false;                    // several choices may be given, with '+' between
+  bool by_name = false;                   // never by its position
 };
 
 // The arguments of a call, checked and completed by defaults.
@@ -40,11 +41,15 @@ class RecipeArguments {
   std::map<std::string, std::string, std::less<>> texts;
 };
 
+namespace recipes {
+struct PlanText;  // under construction (recipes/writer.h)
+}
+
 struct Recipe {
   std::string name;
   std::string summary;
   std::vector<RecipeArgument> arguments;  // in order: positional arguments are allowed
-  std::function<Result<std::string>(const RecipeArguments&, const Graph&)> emit;
+  std::function<Result<recipes::PlanText>(const RecipeArguments&, const Graph&)> emit;
 };
 
 const std::vector<Recipe>& all_recipes();          // in the order of `tessera plan --list`
@@ -60,5 +65,11 @@ Result<RecipeCall> parse_recipe_call(std::string_view call_text);
 std::string to_string(const RecipeCall& call);
 // `call_text` is "name", "name(4)" or "name(tp=2, pp=2)".
 Result<std::string> emit_recipe(std::string_view call_text, const Graph& graph);
+// `heading`: the text's first line.
+Result<std::string> emit_recipe(const RecipeCall& call, const Graph& graph,
+                                std::string_view heading);
+// What the run computes in, if that is narrower than float32 (graph/precision.h), as the call's
+// argument.
+void compute_in(DType run, RecipeCall& call);
 
 }  // namespace tessera

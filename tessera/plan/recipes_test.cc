@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/plan/load.h"
 #include "tessera/plan/prepare.h"
 #include "tessera/plan/test_graphs.h"
 
@@ -324,6 +325,43 @@ store = [
 )");
 }
 
+TEST(Recipes, NarrowPrecisionShardsTheMastersWhereTheStateIs) {
+  const Graph graph = test_transformer();
+  EXPECT_EQ(emit("zero(1, 4, precision=bfloat16)", graph), R"(# zero(1, 4, precision=bfloat16)
+mesh = { dp = 4 }
+precision = { compute = "bfloat16" }
+split = [
+  { ops = "*", dim = "batch", over = "dp" },
+]
+store = [
+  { tensors = "optimizer.*",    over = "dp" },
+  { tensors = "role:parameter", over = "dp" },
+  { tensors = "*.cast",         keep = "step" },
+]
+)");
+  // Parameters rest in shards already, or nothing is sharded.
+  for (const char* call :
+       {"zero(3, 4, precision=float16)", "data_parallel(4, precision=float16)"}) {
+    const std::string text = emit(call, graph);
+    EXPECT_NE(text.find("precision = { compute = \"float16\" }"), std::string::npos) << text;
+    EXPECT_EQ(text.find("keep"), std::string::npos) << text;
+  }
+  // As an option of the command line: the call's argument, or the file's `compute`.
+  const auto plan = load_plan("zero(1, 4)", graph, "", DType::kBFloat16);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->precision.compute, DType::kBFloat16);
+  EXPECT_EQ(plan->stores.size(), 3U);
+}
+
+TEST(Recipes, ACallIsReadAgainAsItIsWritten) {
+  for (const char* text : {"per_layer(spec=\"0-0:tp2,dp2;1-1:dp4\")",
+                           "megatron(tp=2, recompute=norm+act, precision=bfloat16)"}) {
+    const auto call = parse_recipe_call(text);
+    ASSERT_TRUE(call) << call.error().message;
+    EXPECT_EQ(to_string(*call), text);
+  }
+}
+
 TEST(Recipes, AxesOfSizeOneAreLeftOut) {
   const Graph graph = test_transformer();
   EXPECT_EQ(emit("megatron()", graph), "# megatron()\nmesh = {}\n");
@@ -404,15 +442,17 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
       {"megatrom(tp=2)", "unknown recipe 'megatrom', did you mean 'megatron'?"},
       {"megatron(tq=2)", "recipe megatron: unknown argument 'tq', did you mean 'tp'?"},
       {"zero(stage=1)",
-       "recipe zero: argument 'dp' is missing: expected zero(stage, dp, micro_batches=1)"},
+       "recipe zero: argument 'dp' is missing: expected zero(stage, dp, micro_batches=1, "
+       "precision=float32)"},
       {"zero(stage=4, dp=2)", "recipe zero: expected stage = 1, 2 or 3, found 4"},
       {"zero(0, 2)", "recipe zero: expected stage >= 1 (a whole number), found '0'"},
       {"zero(1, 2, 3, 4)",
-       "recipe zero: too many arguments: expected zero(stage, dp, micro_batches=1)"},
+       "recipe zero: too many arguments: expected zero(stage, dp, micro_batches=1, "
+       "precision=float32)"},
       {"zero(1, stage=2)", "recipe zero: argument 'stage' is given twice"},
       {"data_parallel(dp=four)",
        "recipe data_parallel: expected dp >= 1 (a whole number), found 'four'"},
-      {"serial(2)", "recipe serial: too many arguments: expected serial()"},
+      {"serial(2)", "recipe serial: too many arguments: expected serial(precision=float32)"},
       {"gpipe(pp=3, micro_batches=4)",
        "recipe gpipe: pp = 3 needs at least 3 blocks, but the graph has 2"},
       {"tensor_parallel(8)",
@@ -477,7 +517,7 @@ TEST(Recipes, TheListNamesEveryArgument) {
   }
   EXPECT_EQ(signature(*find_recipe("megatron")),
             "megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b, chunks=1, "
-            "recompute=none, sequence_shard=false, cp=1, order=zigzag)");
+            "recompute=none, sequence_shard=false, cp=1, order=zigzag, precision=float32)");
 }
 
 }  // namespace

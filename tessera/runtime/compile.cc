@@ -42,7 +42,7 @@ OptimizerSpec specification(const OptimizerConfig& config) {
 Result<Compiled> compile(const CompileOptions& options) {
   TESSERA_TRY(const DType compute, parse_dtype(options.precision));
   TESSERA_TRY(Model model, build_model(options.model, options.batch, storage_dtype(compute)));
-  TESSERA_TRY(Plan plan, load_plan(options.plan, model.graph, options.beside));
+  TESSERA_TRY(Plan plan, load_plan(options.plan, model.graph, options.beside, compute));
   return compile_model(std::move(model), std::move(plan), options);
 }
 

@@ -217,9 +217,9 @@ Result<Draft> first_draft(const FitQuestion& question) {
   Draft draft;
   if (!names_plan_file(question.plan)) {
     TESSERA_TRY(draft.call, parse_recipe_call(question.plan));
+    compute_in(question.compute, *draft.call);
   }
-  TESSERA_TRY(draft.plan, load_plan(question.plan, *question.forward));
-  draft.plan.precision = computing_in(question.compute, draft.plan.precision);
+  TESSERA_TRY(draft.plan, load_plan(question.plan, *question.forward, "", question.compute));
   return draft;
 }
 
@@ -230,11 +230,10 @@ double most_needed(const Simulation& simulation) {
 }
 
 // Its plan anew, after its call has changed.
-Status emit(Draft& draft, const FitQuestion& question) {
+Status emit(Draft& draft, const Graph& forward) {
   if (!draft.call) return {};
-  TESSERA_TRY(const std::string text, emit_recipe(to_string(*draft.call), *question.forward));
+  TESSERA_TRY(const std::string text, emit_recipe(to_string(*draft.call), forward));
   TESSERA_TRY(draft.plan, parse_plan(text, to_string(*draft.call)));
-  draft.plan.precision = computing_in(question.compute, draft.plan.precision);
   return {};
 }
 
@@ -297,7 +296,7 @@ Result<FitAdvice> find_remedies(const FitQuestion& question) {
       if (advice.tried.size() + advice.refused >= question.most_tries) break;
       Draft draft = base;
       if (!edit.apply(draft)) continue;
-      if (!emit(draft, question)) {
+      if (!emit(draft, *question.forward)) {
         ++advice.refused;
         continue;
       }

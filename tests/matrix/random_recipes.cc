@@ -36,8 +36,9 @@ class Draw {
 
   std::string call() {
     const std::string outer = fmt::format(
-        "pp={}, dp={}, zero={}, micro_batches={}, schedule={}, recompute={}", of({1, 1, 2}),
-        of({1, 1, 2, 3}), of({0, 1, 2, 3}), of({1, 2, 3}), of({"1f1b", "gpipe"}), recompute());
+        "pp={}, dp={}, zero={}, micro_batches={}, schedule={}, recompute={}, precision={}",
+        of({1, 1, 2}), of({1, 1, 2, 3}), of({0, 1, 2, 3}), of({1, 2, 3}), of({"1f1b", "gpipe"}),
+        recompute(), precision());
     switch (of({0, 1, 2, 3, 4, 5})) {
       case 0: return fmt::format("megatron(tp={}, sequence_shard={}, {})", side(), flag(), outer);
       case 1: return fmt::format("summa({}, cols={}, {})", side(), side(), outer);
@@ -49,14 +50,15 @@ class Draw {
     }
     return fmt::format(
         "fsdp({}, replicas={}, tp={}, sequence_shard={}, micro_batches={}, reshard={}, "
-        "accumulate={}, spread_state={}, recompute={})",
+        "accumulate={}, spread_state={}, recompute={}, precision={})",
         of({2, 3}), side(), of({1, 2}), flag(), of({1, 2, 3}), flag(), of({"shards", "whole"}),
-        flag(), recompute());
+        flag(), recompute(), precision());
   }
 
  private:
   int side() { return of({1, 2, 3}); }
   const char* flag() { return of({"true", "false"}); }
+  const char* precision() { return of({"float32", "float32", "bfloat16", "float16"}); }
   const char* recompute() { return of({"none", "selective", "full", "norm+act", "core+mlp"}); }
 
   std::mt19937 random_;

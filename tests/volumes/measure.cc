@@ -105,13 +105,22 @@ int64_t Measured::stored(size_t rank, Keep keep) const {
   return bytes / kBytes;
 }
 
+int64_t Measured::of_the_step(size_t rank, Keep keep) const {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : programs[rank].buffers) {
+    if (buffer.lifetime == Lifetime::kStep && keep(graph.tensor(buffer.tensor)))
+      bytes += buffer.bytes();
+  }
+  return bytes / kBytes;
+}
+
 Measured measure(const std::string& model, const std::string& plan, int64_t batch) {
   Measured out;
   const Model built = taken(build_model(model, batch, DType::kFloat64), model);
   const std::string text = taken(emit_recipe(plan, built.graph), plan);
   const Plan parsed = taken(parse_plan(text, plan), plan);
-  const Graph forward = taken(shape_forward(built.graph, parsed, std::nullopt), plan);
-  const Graph graph = taken(differentiate(forward, OptimizerSpec{}), model);
+  const Graph graph =
+      taken(training_graph(built.graph, parsed, parsed.precision, OptimizerSpec{}), model);
   const Prepared prepared = taken(prepare(graph, parsed), plan);
   out.graph = prepared.graph;
   out.mesh = prepared.plan.stages.front().mesh;

@@ -33,6 +33,7 @@ struct Measured {
   // Elements that one rank holds: at rest, and from the forward to the backward pass.
   int64_t at_rest(size_t rank, Keep keep = any) const;
   int64_t stored(size_t rank, Keep keep = any) const;
+  int64_t of_the_step(size_t rank, Keep keep = any) const;  // across its micro-batches
 };
 // `plan`: a recipe call. The model in float64.
 Measured measure(const std::string& model, const std::string& plan, int64_t batch);

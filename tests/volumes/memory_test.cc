@@ -123,5 +123,34 @@ TEST(AtRest, state_may_be_spread_over_replicas_too) {
   EXPECT_EQ(spread.at_rest(0, is_parameter), spread.parameters() / 2);
 }
 
+// Bytes of Megatron's distributed optimizer (tensor-parallel-1d.md section 9, fsdp-zero.md section
+// 2): 6 + 12/n a parameter, of which 4 + 8 are masters and moments in shards, 2 the narrow copy
+// that is kept for the step, 4 its gradient.
+TEST(AtRest, narrow_precision_has_the_bytes_of_a_distributed_optimizer) {
+  static const auto is_state = [](const Tensor& t) { return t.role == Role::kOptimizerState; };
+  static const auto is_copy = [](const Tensor& t) {
+    return t.role == Role::kActivation && t.name.ends_with(".weight.cast");
+  };
+  static const auto is_gradient_of_copy = [](const Tensor& t) {
+    return t.role == Role::kGradient && t.name.ends_with(".weight.cast");
+  };
+  static const auto is_weight = [](const Tensor& t) {
+    return t.role == Role::kParameter && t.name.ends_with(".weight");
+  };
+  const std::string model = "llama:layers=2,hidden=16,heads=4,seq=8,vocab=24,ffn=32";  // no biases
+  for (const int64_t n : {2, 4}) {
+    const Measured found =
+        measure(model, fmt::format("zero(1, {}, micro_batches=2, precision=bfloat16)", n), 2 * n);
+    const int64_t all = found.parameters(is_weight);
+    EXPECT_EQ(found.parameters(), all);
+    EXPECT_EQ(found.at_rest(0, is_parameter), all / n) << "4 bytes each";
+    EXPECT_EQ(found.at_rest(0, is_state), 2 * all / n) << "4 bytes each";
+    // What is scattered and its shards, what is gathered and its shards: the shards live when the
+    // whole does not.
+    EXPECT_EQ(found.of_the_step(0, is_gradient_of_copy), all + all / n) << "4 bytes each";
+    EXPECT_EQ(found.of_the_step(0, is_copy), all + all / n) << "2 bytes each";
+  }
+}
+
 }  // namespace
 }  // namespace tessera

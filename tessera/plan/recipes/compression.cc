@@ -7,7 +7,7 @@
 namespace tessera::recipes {
 namespace {
 
-Result<std::string> emit_compressed(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_compressed(const RecipeArguments& arguments, const Graph& graph) {
   TESSERA_TRY(const Codec codec, parse_codec(arguments.text("with")));
   const int64_t stage = arguments.number("zero");
   if (stage > 3) return invalid_input(fmt::format("expected zero = 0, 1, 2 or 3, found {}", stage));
@@ -17,7 +17,7 @@ Result<std::string> emit_compressed(const RecipeArguments& arguments, const Grap
   text.compressed.push_back({{"tensors", "\"role:gradient\""},
                              {"with", fmt::format("\"{}\"", codec_text(codec))},
                              {"error_feedback", "true"}});
-  return text.str();
+  return text;
 }
 
 RecipeArgument codec_argument() {

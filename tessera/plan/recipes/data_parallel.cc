@@ -6,26 +6,26 @@
 namespace tessera::recipes {
 namespace {
 
-Result<std::string> emit_data_parallel(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_data_parallel(const RecipeArguments& arguments, const Graph& graph) {
   PlanText text{.mesh = {{"dp", arguments.number("dp")}},
                 .micro_batches = arguments.number("micro_batches")};
   TESSERA_TRY_VOID(data_parallel(text, graph));
-  return text.str();
+  return text;
 }
 
-Result<std::string> emit_zero(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_zero(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t stage = arguments.number("stage");
   if (stage > 3) return invalid_input(fmt::format("expected stage = 1, 2 or 3, found {}", stage));
   PlanText text{.mesh = {{"dp", arguments.number("dp")}},
                 .micro_batches = arguments.number("micro_batches")};
   TESSERA_TRY_VOID(data_parallel(text, graph));
   zero(text, stage);
-  return text.str();
+  return text;
 }
 
 // Hybrid sharding (fsdp-zero.md sections 3 and 4): cut over the inner axis dp, whole over the outer
 // one, replicas.
-Result<std::string> emit_fsdp(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_fsdp(const RecipeArguments& arguments, const Graph& graph) {
   PlanText text{.mesh = {{"replicas", arguments.number("replicas")},
                          {"dp", arguments.number("dp")},
                          {"tp", arguments.number("tp")}},
@@ -44,7 +44,7 @@ Result<std::string> emit_fsdp(const RecipeArguments& arguments, const Graph& gra
     text.ahead = ahead;
   }
   TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
-  return text.str();
+  return text;
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ Status check(const RecipeArguments& arguments, const Graph& graph) {
 
 // The batch over dp and ep, but between `arrive` and `down` the experts over ep. With tp, an expert
 // is cut as an MLP is, and slots travel in tp pieces of hidden.
-Result<std::string> emit_expert_parallel(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_expert_parallel(const RecipeArguments& arguments, const Graph& graph) {
   TESSERA_TRY_VOID(check(arguments, graph));
   const int64_t pp = arguments.number("pp");
   PlanText text{.mesh = {{"pp", pp},
@@ -56,7 +56,7 @@ Result<std::string> emit_expert_parallel(const RecipeArguments& arguments, const
   TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
   // At rest over the replicas of each; an expert's weights are cut over ep already.
   zero(text, arguments.number("zero"), "dp,ep");
-  return text.str();
+  return text;
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ Result<std::string> slices_text(const std::string& slices, int64_t seq) {
   return fmt::format("sizes = [{}]", join(sizes, ", "));
 }
 
-Result<std::string> emit_token_pipeline(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_token_pipeline(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t pp = arguments.number("pp");
   const std::string& schedule = arguments.text("schedule");
   if (schedule != "token" && schedule != "token_1f1b") {
@@ -51,10 +51,10 @@ Result<std::string> emit_token_pipeline(const RecipeArguments& arguments, const 
   TESSERA_TRY_VOID(tensor_parallel(text, graph));
   text.loop("*", "seq", slices + (pp > 1 ? ", stages = true" : ""));
   if (pp == 1) text.schedule.clear();
-  return text.str();
+  return text;
 }
 
-Result<std::string> emit_co_shard(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_co_shard(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t tp = arguments.number("tp"), steps = arguments.number("steps");
   PlanText text{.mesh = {{"dp", arguments.number("dp")}, {"tp", tp}}};
   TESSERA_TRY_VOID(data_parallel(text, graph));
@@ -65,15 +65,15 @@ Result<std::string> emit_co_shard(const RecipeArguments& arguments, const Graph&
     text.loop("blocks.*.attn", heads, how);
     text.loop("blocks.*.mlp", "ffn", how);
   }
-  return text.str();
+  return text;
 }
 
-Result<std::string> emit_chimera(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_chimera(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t pp = arguments.number("pp");
   PlanText text{.mesh = {{"pp", pp}, {"dp", arguments.number("dp")}}};
   TESSERA_TRY_VOID(pipeline(text, graph, pp, "chimera"));
   TESSERA_TRY_VOID(data_parallel(text, graph));
-  return text.str();
+  return text;
 }
 
 }  // namespace

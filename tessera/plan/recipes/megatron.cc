@@ -8,20 +8,20 @@ RecipeArgument sequence_shard_argument() {
   return flag("sequence_shard", false, "between the split ops, seq over tp");
 }
 
-Result<std::string> emit_tensor_parallel(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_tensor_parallel(const RecipeArguments& arguments, const Graph& graph) {
   PlanText text{.mesh = {{"tp", arguments.number("tp")}}};
   TESSERA_TRY_VOID(tensor_parallel(text, graph, arguments.flag("sequence_shard")));
-  return text.str();
+  return text;
 }
 
-Result<std::string> emit_megatron(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_megatron(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t cp = arguments.number("cp");
   TESSERA_TRY(PlanText text, outer(arguments, graph, {{"cp", cp}, {"tp", arguments.number("tp")}}));
   TESSERA_TRY_VOID(data_parallel(text, graph));
   if (cp > 1) TESSERA_TRY_VOID(ring_attention(text, graph, "cp", arguments.text("order")));
   TESSERA_TRY_VOID(tensor_parallel(text, graph, arguments.flag("sequence_shard")));
   zero(text, arguments.number("zero"), "dp,cp");
-  return text.str();
+  return text;
 }
 
 }  // namespace

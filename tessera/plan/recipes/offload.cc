@@ -21,7 +21,7 @@ Result<std::string> share(const RecipeArguments& arguments, std::string_view nam
   return fmt::format("{}", value);
 }
 
-Result<std::string> emit_offload(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_offload(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t stage = arguments.number("zero");
   if (stage > 3) return invalid_input(fmt::format("expected zero = 0, 1, 2 or 3, found {}", stage));
   TESSERA_TRY(const std::string optimizer, share(arguments, "optimizer"));
@@ -47,7 +47,7 @@ Result<std::string> emit_offload(const RecipeArguments& arguments, const Graph& 
   if (arguments.flag("gradients")) text.rest_in("role:gradient", "host", "1");
   if (arguments.flag("activations")) text.rest_in("role:activation", "host", "1");
   TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
-  return text.str();
+  return text;
 }
 
 RecipeArgument fraction(std::string name, std::string otherwise, std::string meaning) {

@@ -43,7 +43,7 @@ Status add_range(PlanText& text, const Graph& graph, const LayerRange& range, co
   return {};
 }
 
-Result<std::string> emit_per_layer(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_per_layer(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t layers = block_count(graph);
   TESSERA_TRY(const auto ranges, parse_layer_ranges(arguments.text("spec"), layers));
   TESSERA_TRY(const Axes axes, common_axes(ranges));
@@ -57,7 +57,7 @@ Result<std::string> emit_per_layer(const RecipeArguments& arguments, const Graph
     TESSERA_TRY_VOID(add_range(text, graph, ranges[r], axes, r == 0 ? before : none,
                                r + 1 == ranges.size() ? after : none));
   }
-  return text.str();
+  return text;
 }
 
 }  // namespace

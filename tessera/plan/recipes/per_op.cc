@@ -65,12 +65,12 @@ Status add_entry(PlanText& text, const Graph& graph, const std::string& entry) {
   return {};
 }
 
-Result<std::string> emit_per_op(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_per_op(const RecipeArguments& arguments, const Graph& graph) {
   TESSERA_TRY(const Axes axes, parse_mesh(arguments.text("mesh")));
   PlanText text{.mesh = axes, .micro_batches = arguments.number("micro_batches")};
   for (const std::string& entry : split_text(arguments.text("spec"), ';'))
     TESSERA_TRY_VOID(add_entry(text, graph, std::string(trim(entry))));
-  return text.str();
+  return text;
 }
 
 }  // namespace

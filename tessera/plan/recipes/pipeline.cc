@@ -9,17 +9,17 @@ std::vector<Recipe> pipeline_recipes() {
                     .micro_batches = arguments.number("micro_batches")};
   };
   const auto pipeline_in = [=](const std::string& schedule) {
-    return [=](const RecipeArguments& arguments, const Graph& graph) -> Result<std::string> {
+    return [=](const RecipeArguments& arguments, const Graph& graph) -> Result<PlanText> {
       PlanText text = text_of(arguments);
       TESSERA_TRY_VOID(pipeline(text, graph, arguments.number("pp"), schedule));
-      return text.str();
+      return text;
     };
   };
   const auto named = [=](const RecipeArguments& arguments,
-                         const Graph& graph) -> Result<std::string> {
+                         const Graph& graph) -> Result<PlanText> {
     PlanText text = text_of(arguments);
     TESSERA_TRY_VOID(named_pipeline(text, graph, arguments));
-    return text.str();
+    return text;
   };
   std::vector<RecipeArgument> arguments{pp_argument(std::nullopt),
                                         micro_batches_argument(std::nullopt)};

@@ -138,10 +138,10 @@ std::vector<std::string> names_of(const Graph& graph, const Selected& marked, bo
   return names;
 }
 
-Result<std::string> emit_recompute(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_recompute(const RecipeArguments& arguments, const Graph& graph) {
   PlanText text{.mesh = {}, .micro_batches = arguments.number("micro_batches")};
   TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
-  return text.str();
+  return text;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kCore = "blocks.*.attn.core";
 
-Result<std::string> emit_ring_attention(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_ring_attention(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t cp = arguments.number("cp"), inner = arguments.number("inner");
   if (cp % inner != 0)
     return invalid_input(fmt::format("inner = {} does not divide cp = {}", inner, cp));
@@ -27,20 +27,20 @@ Result<std::string> emit_ring_attention(const RecipeArguments& arguments, const 
   TESSERA_TRY_VOID(ring_attention(text, graph, rings, arguments.text("order")));
   TESSERA_TRY_VOID(check_zero(arguments));
   zero(text, arguments.number("zero"), "dp," + rings);
-  return text.str();
+  return text;
 }
 
-Result<std::string> emit_rsa(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_rsa(const RecipeArguments& arguments, const Graph& graph) {
   PlanText text{.mesh = {{"dp", arguments.number("dp")}, {"sp", arguments.number("sp")}},
                 .expand = kCore};
   TESSERA_TRY_VOID(data_parallel(text, graph));
   TESSERA_TRY_VOID(tokens(text, graph, "sp"));
   text.rotate("blocks.*.attn.core.{scores,values}", "kv", "sp");
-  return text.str();
+  return text;
 }
 
 // Attention sees whole sequences (or, with rings, the ring's cut of them) of some of the heads.
-Result<std::string> emit_ulysses(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_ulysses(const RecipeArguments& arguments, const Graph& graph) {
   const bool rings = arguments.numbers.contains("ring");
   const int64_t ring = rings ? arguments.number("ring") : 1, sp = arguments.number("sp");
   PlanText text{.mesh = {{"dp", arguments.number("dp")}, {"ring", ring}, {"sp", sp}}};
@@ -55,7 +55,7 @@ Result<std::string> emit_ulysses(const RecipeArguments& arguments, const Graph& 
   text.rotate(kCore, "kv", "ring");
   TESSERA_TRY_VOID(check_zero(arguments));
   zero(text, arguments.number("zero"), "dp,ring,sp");
-  return text.str();
+  return text;
 }
 
 const RecipeArgument kZero =

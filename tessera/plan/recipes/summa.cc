@@ -12,7 +12,7 @@ namespace {
 // columns, the batch over depth and rows; the residual stream is cut over the columns
 // (optimus-2d.md sections 3-5; with depth: tesseract-2.5d.md). On a rectangle the steps are the
 // least common multiple of its sides. Rotated steps make the operands move around rings (Cannon).
-Result<std::string> emit_grid(const RecipeArguments& arguments, const Graph& graph, bool rotated) {
+Result<PlanText> emit_grid(const RecipeArguments& arguments, const Graph& graph, bool rotated) {
   const int64_t rows = arguments.number("q");
   const int64_t cols = arguments.number("cols") > 0 ? arguments.number("cols") : rows;
   const int64_t steps = std::lcm(rows, cols);
@@ -53,7 +53,7 @@ Result<std::string> emit_grid(const RecipeArguments& arguments, const Graph& gra
   split_if("loss", "vocab", "col");
   text.store("role:parameter", "row");
   zero(text, arguments.number("zero"), "dp,depth");
-  return text.str();
+  return text;
 }
 
 }  // namespace

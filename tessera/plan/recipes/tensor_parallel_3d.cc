@@ -10,7 +10,7 @@ namespace {
 // rows, y and z its features, in turn as inputs and as outputs: what one product makes is what the
 // next one reads. Between products the rows are also cut over the axis that does not cut the
 // features, and weights rest over x: gathered for a product, scattered after it.
-Result<std::string> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
+Result<PlanText> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t y = arguments.number("y");
   TESSERA_TRY(PlanText text,
               outer(arguments, graph,
@@ -41,7 +41,7 @@ Result<std::string> emit_3d(const RecipeArguments& arguments, const Graph& graph
   }
   text.store("role:parameter", "x");
   zero(text, arguments.number("zero"));
-  return text.str();
+  return text;
 }
 
 }  // namespace

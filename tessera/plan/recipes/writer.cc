@@ -137,6 +137,21 @@ void PlanText::keep(const std::string& tensors, const std::string& keep) {
   stores.push_back({{"tensors", quoted(tensors)}, {"keep", quoted(keep)}});
 }
 
+void PlanText::compute_in(const std::string& dtype) {
+  if (dtype == "float32") return;
+  precision = dtype;
+  const auto over = [this](const char* tensors) {
+    const auto entry = std::find_if(stores.begin(), stores.end(), [&](const Entry& one) {
+      return one[0].second == quoted(tensors) && one[1].first == "over";
+    });
+    return entry == stores.end() ? "" : (*entry)[1].second;
+  };
+  const std::string axes = over("optimizer.*");
+  if (axes.empty() || !over("role:parameter").empty()) return;
+  stores.push_back({{"tensors", quoted("role:parameter")}, {"over", axes}});
+  keep("*.cast", "step");
+}
+
 void PlanText::loop(std::string_view ops, std::string_view dim, std::string_view how) {
   loops.push_back(fmt::format("ops = {}, dim = {}, {}", quoted(ops), quoted(dim), how));
 }
@@ -147,6 +162,7 @@ std::string PlanText::str() const {
     if (size > 1) out += fmt::format("{}{} = {}", out.empty() ? "" : ", ", name, size);
   }
   out = out.empty() ? "mesh = {}\n" : fmt::format("mesh = {{ {} }}\n", out);
+  if (!precision.empty()) out += fmt::format("precision = {{ compute = {} }}\n", quoted(precision));
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
   if (!place.empty()) out += fmt::format("place = [{}]\n", fmt::join(place, ", "));
   if (!schedule.empty()) out += fmt::format("schedule = {}\n", quoted(schedule));
@@ -316,6 +332,14 @@ RecipeArgument choice(std::string name, std::string otherwise, std::vector<std::
 RecipeArgument flag(std::string name, bool otherwise, std::string meaning) {
   return choice(std::move(name), otherwise ? "true" : "false", {"true", "false"},
                 std::move(meaning));
+}
+
+RecipeArgument precision_argument() {
+  RecipeArgument argument =
+      choice("precision", "float32", {"float32", "bfloat16", "float16"},
+             "what products and activations are in; parameters and their updates are in float32");
+  argument.by_name = true;
+  return argument;
 }
 
 RecipeArgument micro_batches_argument(std::optional<std::string> otherwise) {

@@ -28,11 +28,12 @@ struct PlanText {
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};
-  std::string expand{};    // pattern
-  std::string prefetch{};  // units whose tensors at rest are fetched while the one before computes
-  int64_t ahead = 1;       // units between the fetch and its reader
-  std::string reorder{};   // "zigzag" or "striped", of `seq`
-  int64_t pieces = 1;      // of the reorder
+  std::string precision{};  // dtype of the computation; "": as the model
+  std::string expand{};     // pattern
+  std::string prefetch{};   // units whose tensors at rest are fetched while the one before computes
+  int64_t ahead = 1;        // units between the fetch and its reader
+  std::string reorder{};    // "zigzag" or "striped", of `seq`
+  int64_t pieces = 1;       // of the reorder
   std::vector<Entry> splits{}, stores{};
   struct StageLine {
     std::string ops;
@@ -64,6 +65,10 @@ struct PlanText {
                const std::string& keep = "");
   // How long what is gathered is kept.
   void keep(const std::string& tensors, const std::string& keep);
+  // "float32" says nothing. Narrower: the wide masters of narrow copies rest where the optimizer
+  // state does, whose part they are in mixed precision, unless the plan says where parameters rest;
+  // a copy is then gathered once a step and kept for it (fsdp-zero.md section 2).
+  void compute_in(const std::string& dtype);
   std::string str() const;
 };
 
@@ -106,6 +111,7 @@ RecipeArgument number(std::string name, std::optional<std::string> otherwise, st
 RecipeArgument flag(std::string name, bool otherwise, std::string meaning);
 RecipeArgument choice(std::string name, std::string otherwise, std::vector<std::string> choices,
                       std::string meaning);
+RecipeArgument precision_argument();
 RecipeArgument micro_batches_argument(std::optional<std::string> otherwise);
 RecipeArgument dp_argument(std::optional<std::string> otherwise);
 RecipeArgument tp_argument(std::optional<std::string> otherwise);
