@@ -229,7 +229,7 @@ class BadPlans(CliTest):
                           "inspect", MODEL, "--plan", "megatrom(tp=2)")
 
     def test_recipe_arguments(self):
-        self.expect_error(2, "recipe zero: argument 'dp' is missing: expected zero(stage, dp, micro_batches=1)",
+        self.expect_error(2, "recipe zero: argument 'dp' is missing: expected zero(stage, dp, micro_batches=1, precision=float32)",
                           "inspect", MODEL, "--plan", "zero(stage=1)")
         self.expect_error(2, "recipe megatron: expected tp >= 1 (a whole number), found '0'",
                           "inspect", MODEL, "--plan", "megatron(tp=0)")
@@ -400,7 +400,7 @@ class PlanCommand(CliTest):
     def test_list(self):
         text = self.expect_text("plan", "--list")
         self.assertIn("megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b, chunks=1, recompute=none, "
-                      "sequence_shard=false, cp=1, order=zigzag)\n", text)
+                      "sequence_shard=false, cp=1, order=zigzag, precision=float32)\n", text)
         recipes = self.expect_json("plan", "--list", "--json")["recipes"]
         self.assertLessEqual({"serial", "data_parallel", "zero", "tensor_parallel", "gpipe", "one_f_one_b", "pipeline", "megatron",
                               "summa", "cannon", "tesseract", "tensor_parallel_3d", "fsdp", "per_layer", "per_op",
