@@ -169,6 +169,10 @@ std::string recompute_argument(const Run& run) {
   return modules.empty() ? "none" : join(modules, "+");
 }
 
+DType compute_dtype(const Run& run) {
+  return run.arithmetic == Arithmetic::kFp16 ? DType::kFloat16 : DType::kBFloat16;
+}
+
 std::string recipe_call(const Run& run) {
   const bool mixture = has_experts(run.model);
   std::string call = mixture ? fmt::format("expert_parallel(ep={},dp={}", run.ep, run.dp / run.ep)
@@ -185,16 +189,10 @@ std::string recipe_call(const Run& run) {
   if (const std::string again = recompute_argument(run); again != "none")
     call += ",recompute=" + again;
   if (run.tp > 1 && shards_sequence(run)) call += ",sequence_shard=true";
+  // Masters rest in shards; the narrow copy that is gathered from them is kept for the step.
+  if (run.framework.gathers_once && run.arithmetic != Arithmetic::kFp32)
+    call += fmt::format(",precision={}", dtype_name(compute_dtype(run)));
   return call + ")";
-}
-
-std::vector<std::string> replica_axes(const Run& run) {
-  std::vector<std::string> axes;
-  const int64_t dp = has_experts(run.model) ? run.dp / run.ep : run.dp;
-  if (dp > 1) axes.emplace_back("dp");
-  if (has_experts(run.model) && run.ep > 1) axes.emplace_back("ep");
-  if (run.cp > 1) axes.emplace_back("cp");
-  return axes;
 }
 
 StoreEntry store(std::string tensors) {
@@ -216,7 +214,7 @@ void keep_last_stage(Plan& plan, const Run& run) {
 
 void set_precision(Plan& plan, const Run& run) {
   if (run.arithmetic == Arithmetic::kFp32) return;
-  const DType compute = run.arithmetic == Arithmetic::kFp16 ? DType::kFloat16 : DType::kBFloat16;
+  const DType compute = compute_dtype(run);
   plan.precision.compute = compute;
   plan.precision.gradient = narrow_gradients(run) ? compute : DType::kFloat32;
   plan.precision.state = DType::kFloat32;
@@ -236,17 +234,6 @@ void add_details(Plan& plan, const Run& run) {
   plan.bucket_bytes = std::min(run.framework.bucket_bytes, kUnbounded);
   if (run.zero == 3 && run.framework.whole_blocks)
     plan.bucket_bytes = std::max(plan.bucket_bytes, block_bytes(run) + block_bytes(run) / 10);
-  const std::vector<std::string> axes = replica_axes(run);
-  // Masters rest in shards; the narrow copy that is gathered from them is kept for the step.
-  if ((run.zero == 1 || run.zero == 2) && run.framework.gathers_once && !axes.empty() &&
-      run.arithmetic != Arithmetic::kFp32) {
-    StoreEntry entry = store("role:parameter");
-    entry.over = axes;
-    plan.stores.push_back(std::move(entry));
-    StoreEntry narrow = store("*.cast");
-    narrow.keep = Keep::kStep;
-    plan.stores.push_back(std::move(narrow));
-  }
   if (run.zero == 3 && run.framework.prefetch > 0) {
     plan.prefetch = Prefetch{"blocks.*", run.framework.prefetch};
   }

@@ -120,7 +120,8 @@ TEST(Express, HybridsAreTheBlocksOfTheirPattern) {
   EXPECT_TRUE(expressed->model.starts_with("nemotron_h:layers=52,hidden=2688,"))
       << expressed->model;
   EXPECT_NE(expressed->model.find("pattern=MEMEM*EMEMEM*"), std::string::npos);
-  EXPECT_EQ(expressed->recipe, "expert_parallel(ep=8,dp=1,zero=1,micro_batches=16,recompute=scan)");
+  EXPECT_EQ(expressed->recipe,
+            "expert_parallel(ep=8,dp=1,zero=1,micro_batches=16,recompute=scan,precision=bfloat16)");
   row.gpu = "H100-80GB";
   row.gpus = 16;
   row.microbatch = 1;

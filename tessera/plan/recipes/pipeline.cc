@@ -15,8 +15,7 @@ std::vector<Recipe> pipeline_recipes() {
       return text;
     };
   };
-  const auto named = [=](const RecipeArguments& arguments,
-                         const Graph& graph) -> Result<PlanText> {
+  const auto named = [=](const RecipeArguments& arguments, const Graph& graph) -> Result<PlanText> {
     PlanText text = text_of(arguments);
     TESSERA_TRY_VOID(named_pipeline(text, graph, arguments));
     return text;
