@@ -21,6 +21,7 @@ ScoredRow frame(const Row& row, const Measured& measured, const std::optional<Ru
   ScoredRow out;
   out.id = row.id;
   out.inputs = inputs_of(row);
+  out.block = block_of(row);
   out.source = row.source;
   out.group = fmt::format("{}|{}|{}|{}", row.source, row.model, row.gpus.value_or(0),
                           row.global_batch.value_or(0));
@@ -151,6 +152,21 @@ std::string ranking_table(const Accuracy& accuracy) {
   return out;
 }
 
+// Of sources with many rows for each block.
+std::string blocks_table(const Accuracy& accuracy) {
+  constexpr int64_t kRows = 20, kRowsABlock = 4;
+  std::string out =
+      "| source | rows | blocks | error, all rows fitted | with a factor for each block |\n"
+      "|---|---|---|---|---|\n";
+  for (const auto& [source, ignored] : score(accuracy.fitted).by_source) {
+    const BlockError found = block_error_of(accuracy.fitted, source);
+    if (found.rows < kRows || found.rows < kRowsABlock * found.blocks) continue;
+    out += fmt::format("| {} | {} | {} | {} | {} |\n", source, found.rows, found.blocks,
+                       percent(found.mape), percent(found.with_factors));
+  }
+  return out;
+}
+
 Json scores_json(const std::vector<ScoredRow>& rows) {
   const Scores scores = score(rows);
   Json sources = Json::object();
@@ -260,6 +276,13 @@ std::string accuracy_markdown(const Accuracy& accuracy) {
       "without those pairs and those that report equal times.\n\n",
       percent(floor_of(accuracy.held_out).macro));
   out += ranking_table(accuracy);
+  out +=
+      "\n## Where the error sits\nA block: rows of one source whose blocks of the model, tensor "
+      "parallelism and micro-batch are equal; they differ in depth, stages, replicas and batch. "
+      "What "
+      "a factor for each takes away is the error of the times of single blocks; what is left, how "
+      "steps are made of them.\n\n";
+  out += blocks_table(accuracy);
   out +=
       "\n## By quality, and memory\nA: all fields stated; B: some inferred; C: read off figures, "
       "recalled or incomplete.\n\n";

@@ -95,6 +95,41 @@ std::string inputs_of(const Row& row) {
   return out;
 }
 
+std::string block_of(const Row& row) {
+  std::string out = join({row.source, row.gpu, row.recompute, row.dtype}, "|");
+  for (const auto& size : {row.hidden, row.heads, row.kv_heads, row.ffn, row.seq, row.vocab, row.tp,
+                           row.cp, row.ep, row.microbatch}) {
+    out += size ? fmt::format("|{}", *size) : "|";
+  }
+  return out;
+}
+
+// |f p / m - 1| summed is convex and piecewise linear in the factor f: least where one row is met.
+BlockError block_error_of(const std::vector<ScoredRow>& rows, const std::string& source) {
+  BlockError out;
+  double error = 0, left = 0;
+  for (const auto& [block, of_block] : by(rows, &ScoredRow::block)) {
+    if (of_block.front()->source != source) continue;
+    const auto sum = [&group = of_block](double factor) {
+      double all = 0;
+      for (const ScoredRow* row : group)
+        all += std::abs(factor * row->predicted / row->measured - 1);
+      return all;
+    };
+    double least = std::numeric_limits<double>::infinity();
+    for (const ScoredRow* row : of_block)
+      least = std::min(least, sum(row->measured / row->predicted));
+    ++out.blocks;
+    out.rows += static_cast<int64_t>(of_block.size());
+    error += sum(1);
+    left += least;
+  }
+  if (out.rows == 0) return out;
+  out.mape = error / static_cast<double>(out.rows);
+  out.with_factors = left / static_cast<double>(out.rows);
+  return out;
+}
+
 Floor floor_of(const std::vector<ScoredRow>& rows) {
   Floor out;
   for (const auto& [source, of_source] : by(rows, &ScoredRow::source)) {

@@ -15,6 +15,10 @@ namespace tessera {
 // All that a prediction of the row may depend on, in one line.
 std::string inputs_of(const Row& row);
 
+// What the time of one block of its model for one micro-batch depends on: source, GPU, dtype, sizes
+// without the number of layers, tp, cp, micro-batch; not pipeline, replicas, batch or depth.
+std::string block_of(const Row& row);
+
 struct SourceFloor {
   int64_t repeated = 0;  // rows that share their inputs with another row
   double mape = 0;       // least mean |predicted / measured - 1|
@@ -26,6 +30,15 @@ struct Floor {
 };
 // Of the rows that have both values (ScoredRow::inputs).
 Floor floor_of(const std::vector<ScoredRow>& rows);
+
+// How much of a source's error is that of its blocks' times, and how much of how a step is made of
+// them: the mean error that is left if the predictions of every block take the factor that suits
+// them best (ScoredRow::block).
+struct BlockError {
+  int64_t rows = 0, blocks = 0;
+  double mape = 0, with_factors = 0;
+};
+BlockError block_error_of(const std::vector<ScoredRow>& rows, const std::string& source);
 
 // Mean over groups of Kendall's tau of the pairs whose inputs and measured values differ.
 double tau_of_distinct(const std::vector<ScoredRow>& rows);

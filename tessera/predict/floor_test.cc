@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace tessera {
 namespace {
 
@@ -44,6 +46,45 @@ TEST(Floor, EqualInputsCannotBeOrdered) {
   EXPECT_NEAR(floor_of(rows).tau, 5.0 / 6, 1e-12);
   EXPECT_NEAR(score(rows).tau, 5.0 / 6, 1e-12);
   EXPECT_NEAR(tau_of_distinct(rows), 1, 1e-12);
+}
+
+// Predictions of one block are all twice too long, those of the other all right but one.
+TEST(Floor, AFactorForEachBlockLeavesTheErrorOfTheRest) {
+  std::vector<ScoredRow> rows{row_of("", 2, 1), row_of("", 4, 2), row_of("", 6, 3),
+                              row_of("", 1, 1), row_of("", 2, 2), row_of("", 3, 2)};
+  for (size_t i = 0; i < rows.size(); ++i) rows[i].block = i < 3 ? "a" : "b";
+  const BlockError found = block_error_of(rows, "s");
+  EXPECT_EQ(found.rows, 6);
+  EXPECT_EQ(found.blocks, 2);
+  EXPECT_NEAR(found.mape, 3.5 / 6, 1e-12);
+  EXPECT_NEAR(found.with_factors, 0.5 / 6, 1e-12);
+  EXPECT_EQ(block_error_of(rows, "another").rows, 0);
+  // Brute force: no factors do better.
+  for (double a = 0.1; a < 2; a += 0.05) {
+    for (double b = 0.1; b < 2; b += 0.05) {
+      double sum = 0;
+      for (const ScoredRow& row : rows)
+        sum += std::abs((row.block == "a" ? a : b) * row.predicted / row.measured - 1);
+      EXPECT_GE(sum / 6, found.with_factors - 1e-12);
+    }
+  }
+}
+
+TEST(Floor, BlocksAreWithoutDepthStagesReplicasAndBatch) {
+  Row row;
+  row.model = "GPT-1024x12";
+  row.layers = 12;
+  row.hidden = 1024;
+  row.tp = 2;
+  Row other = row;
+  other.model = "GPT-1024x24";
+  other.layers = 24;
+  other.pp = 2;
+  other.dp = 4;
+  other.global_batch = 64;
+  EXPECT_EQ(block_of(row), block_of(other));
+  other.microbatch = 2;
+  EXPECT_NE(block_of(row), block_of(other));
 }
 
 TEST(Floor, InputsAreAllThatARowSays) {

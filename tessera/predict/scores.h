@@ -17,6 +17,7 @@ struct ScoredRow {
   double predicted_memory = 0, measured_memory = 0;
   std::string id = {};
   std::string inputs = {};  // of the predictor (floor.h)
+  std::string block = {};   // what the time of one block of the model depends on (floor.h)
 };
 
 struct SourceScore {
