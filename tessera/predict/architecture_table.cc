@@ -199,6 +199,10 @@ constexpr Sizes kLlamas[] = {
     {"aquila233b", 60, 6144, 48, 8, 24576, 100008, 2048},
     {"aquila270b", 80, 8192, 64, 8, 28672, 100008, 4096},
     {"skywork13b", 52, 4608, 36, 36, 12288, 65536, 4096},
+    // Command R (Cohere 2024)
+    {"commandr", 40, 8192, 64, 64, 22528, 256000, 8192},
+    {"commandr35b", 40, 8192, 64, 64, 22528, 256000, 8192},
+    {"commandrplus", 64, 12288, 96, 8, 33792, 256000, 8192},
     {"gemma2b", 18, 2048, 8, 1, 16384, 256000, 8192, 256},
     {"gemma7b", 28, 3072, 16, 16, 24576, 256000, 8192, 256},
     {"gemma22b", 26, 2304, 8, 4, 9216, 256000, 8192, 256},
@@ -365,6 +369,8 @@ std::vector<Architecture> mixtures() {
       qwen_next(),
       glm({"glm4.5", 92, 5120, 96, 8, 1536, 151552, 4096, 128}, {160, 8, 1536}, 3, 12288),
       glm({"glm4.5air", 46, 4096, 96, 8, 1408, 151552, 4096, 128}, {128, 8, 1408}, 1, 10944),
+      // Sun et al. 2024
+      mixture({"hunyuanlarge", 64, 6400, 80, 8, 18304, 129024, 4096}, {16, 1, 18304}),
       mixture({"phi3.5moe", 32, 4096, 32, 8, 6400, 32064, 4096}, {16, 2}),
       mixture({"olmoe", 16, 2048, 16, 16, 1024, 50304, 4096}, {64, 8}),
       mixture({"deepseekmoe16b", 28, 2048, 16, 16, 1408, 102400, 4096}, {64, 6, 2816}),
@@ -478,7 +484,8 @@ std::vector<Architecture> make_known() {
   for (const Sizes& sizes : kVits) all.push_back(dense(sizes, Form::kVit));
   for (Architecture& model : all) {
     // Tables that the head shares with the embedding.
-    model.tied = model.form != Form::kLlama || model.name.starts_with("gemma");
+    model.tied = model.form != Form::kLlama || model.name.starts_with("gemma") ||
+                 model.name.starts_with("commandr");
     if (model.name.starts_with("gptneox") || model.name.starts_with("pythia") ||
         model.name.starts_with("nemotron")) {
       model.tied = false;

@@ -64,6 +64,9 @@ TEST(Architectures, HaveTheParametersOfTheirNames) {
                                                              {"Qwen3-Coder-480B-A35B", 480e9},
                                                              {"GLM-4.5", 355e9},
                                                              {"GLM-4.5-Air", 106e9},
+                                                             {"Hunyuan-Large", 389e9},
+                                                             {"Command-R", 35e9},
+                                                             {"Command-R-plus", 104e9},
                                                              {"Kimi-K2", 1.03e12},
                                                              {"Moonlight-16B-A3B", 16e9}};
   for (const auto& [name, parameters] : known) {
