@@ -475,6 +475,8 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
        "mla_up, mlp, moe, scan, or several with '+', found 'cor', did you mean 'core'?"},
       {"recompute(norm+moe)",
        "recipe recompute: recompute = moe needs ops blocks.*.moe, found none"},
+      {"recompute(none+none)",
+       "recipe recompute: recompute = none+none selects nothing that stays in its block"},
       {"recompute(mla_up)",
        "recipe recompute: recompute = mla_up needs latent attention (the dim 'rank'), found none"},
       {"recompute(scan)",

@@ -164,8 +164,13 @@ Status recompute(PlanText& text, const Graph& graph, const std::string& what,
   const Selected kept = leaving(graph);
   for (size_t i = 0; i < again.size(); ++i) again[i] = again[i] && !kept[i];
   const std::string blocks = "blocks." + layers;
+  const std::vector<std::string> names = names_of(graph, again, !whole);
+  if (names.empty()) {
+    return invalid_input(
+        fmt::format("recompute = {} selects nothing that stays in its block", what));
+  }
   if (whole) text.recompute(blocks);
-  text.recompute(blocks + "." + by_scope(names_of(graph, again, !whole)), !whole);
+  text.recompute(blocks + "." + by_scope(names), !whole);
   return {};
 }
 

@@ -307,10 +307,11 @@ std::string by_scope(const std::vector<std::string>& names) {
   std::vector<std::string> patterns;
   for (const std::string& scope : scopes) {
     const std::vector<std::string>& inside = members[scope];
-    if (scope.empty())
+    if (scope.empty()) {
       patterns.insert(patterns.end(), inside.begin(), inside.end());
-    else
+    } else {
       patterns.push_back(scope + alternatives(inside));
+    }
   }
   return alternatives(patterns);
 }
