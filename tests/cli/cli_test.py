@@ -762,7 +762,7 @@ class Predict(CliTest):
         self.assertRegex(lines[1], r'^r1,[0-9.e-]+,[0-9.]+,[0-9.]+,"?megatron,')
         self.assertEqual(lines[2], 'r2,,,,,"the GPU \'abacus\' is not known, did you mean \'habana\'?"')
         self.assertEqual(self.expect_text("predict", rows, "--threads", "2").splitlines(), lines)
-        self.assertIn("recipe      megatron(dp=2,tp=2,micro_batches=2)", self.expect_text("predict", rows, "--explain", "r1"))
+        self.assertIn("recipe      megatron(dp=2,tp=2,micro_batches=2,precision=float16)", self.expect_text("predict", rows, "--explain", "r1"))
 
     def test_accuracy_writes_both_figures_and_holds_a_page_to_them(self):
         header = self.HEADER + ",tflops_per_gpu,tokens_per_s_per_gpu,step_time_s,mem_GB,notes,quality"
