@@ -9,6 +9,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
+#include "tessera/graph/precision.h"
 
 namespace tessera::cli {
 namespace {
@@ -83,7 +84,7 @@ void add_precision(CLI::App& command, std::string& precision) {
       .add_option("--precision", precision,
                   "What products and activations are in: float32 (default: or as the plan says), "
                   "bfloat16, float16, float64")
-      ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}));
+      ->check(CLI::IsMember(std::vector<std::string>(kRunDtypes.begin(), kRunDtypes.end())));
 }
 
 CLI::Validator at_least(double minimum) {

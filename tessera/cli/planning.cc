@@ -10,6 +10,11 @@ Result<Graph> training_graph(const Graph& forward) {
   return differentiate(forward, OptimizerSpec{});
 }
 
+DType Planned::computes_in() const {
+  const DType at_rest = storage_dtype(compute);
+  return at_rest == DType::kFloat64 ? at_rest : plan().plan.precision.compute.value_or(at_rest);
+}
+
 Result<Planned> make_planned(const std::string& model, const std::string& plan_text, int64_t batch,
                              const std::string& precision) {
   TESSERA_TRY(const DType compute, parse_dtype(precision));

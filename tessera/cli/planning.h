@@ -19,6 +19,7 @@ struct Planned {
   bool batch_is_default = false;
   DType compute = DType::kFloat32;  // --precision
   std::unique_ptr<Lowering> lowering;
+  DType computes_in() const;  // of products and activations: --precision, or what the plan says
   const Graph& graph() const { return lowering->graph(); }  // as prepared for the plan
   const ResolvedPlan& plan() const { return lowering->plan(); }
 };

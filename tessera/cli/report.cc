@@ -36,13 +36,16 @@ Result<int> report(const ReportOptions& options) {
     TESSERA_TRY(Planned item, make_planned(options.model, plan, options.batch, options.precision));
     TESSERA_TRY(const PlanText text, load_plan_text(plan, item.model.graph, "", item.compute));
     TESSERA_TRY(Simulation simulation, simulate(*item.lowering, cluster, simulate_options));
-    page.runs.push_back({plan, text.text, item.lowering.get(), std::move(simulation)});
+    const bool plain = item.computes_in() == DType::kFloat32;
+    const std::string name =
+        plain ? plan : fmt::format("{} in {}", plan, dtype_name(item.computes_in()));
+    page.runs.push_back({name, text.text, item.lowering.get(), std::move(simulation)});
     planned.push_back(std::move(item));
   }
   page.title = planned.front().model.spec;
-  page.subtitle = fmt::format(
-      "batch {} in {} on {} ({}), style {}", grouped(planned.front().batch), options.precision,
-      options.cluster, plural(cluster.devices(), "device"), to_string(simulate_options.style));
+  page.subtitle =
+      fmt::format("batch {} on {} ({}), style {}", grouped(planned.front().batch), options.cluster,
+                  plural(cluster.devices(), "device"), to_string(simulate_options.style));
   TESSERA_TRY(const std::string html, to_html(page));
   TESSERA_TRY_VOID(write_file(options.out, html));
   return print(fmt::format("{}: {} of {}\n", options.out,

@@ -137,7 +137,7 @@ std::string to_json(const Options& options, const Planned& planned, const Cluste
               {"cluster", cluster.name},
               {"style", to_string(style)},
               {"batch", planned.batch},
-              {"precision", options.precision},
+              {"precision", dtype_name(planned.computes_in())},
               {"ranks", s.ranks},
               {"step_time_s", s.step_time_s},
               {"uncertainty", s.uncertainty},
@@ -229,15 +229,15 @@ std::string to_text(const Options& options, const Planned& planned, const Cluste
   const Totals totals = totals_of(s);
   const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
   std::string out = fmt::format(
-      "{} under {} on {} ({}), style {}\n\n"
+      "{} under {} in {} on {} ({}), style {}\n\n"
       "step            {} (uncertainty {})\n"
       "throughput      {} tokens/s, {}FLOP/s a device, MFU {}\n"
       "peak memory     {} of {} a device{}\n"
       "device time     bubble {}, exposed communication {}, host-bound {}, recompute {}\n",
-      planned.model.spec, options.plan, cluster.name, plural(s.ranks, "rank"), to_string(style),
-      seconds(s.step_time_s), percent(s.uncertainty), grouped(std::llround(s.tokens_per_s())),
-      short_number(s.flops_per_device()), percent(s.mfu()), short_bytes(totals.peak_memory()),
-      short_bytes(cluster.type_of(0).device.memory_bytes),
+      planned.model.spec, options.plan, dtype_name(planned.computes_in()), cluster.name,
+      plural(s.ranks, "rank"), to_string(style), seconds(s.step_time_s), percent(s.uncertainty),
+      grouped(std::llround(s.tokens_per_s())), short_number(s.flops_per_device()), percent(s.mfu()),
+      short_bytes(totals.peak_memory()), short_bytes(cluster.type_of(0).device.memory_bytes),
       totals.fullest == nullptr ? "" : live_text(totals.fullest->memory),
       percent(share(Spent::kBubble)), percent(share(Spent::kCollective) + share(Spent::kMessage)),
       percent(share(Spent::kHost)), percent(share(Spent::kRecompute)));

@@ -3,6 +3,7 @@
 // the graph; nothing after the graph knows of them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -38,6 +39,7 @@ struct Precision {
 // A run names what it computes in by one dtype (`precision` of RUN.toml, --precision). float64: its
 // model is stored in it too. float32: as the plan says. A narrower one is the plan's `compute`,
 // whatever the plan says.
+inline constexpr std::array kRunDtypes{"float32", "float64", "bfloat16", "float16"};
 inline DType storage_dtype(DType run) {
   return run == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }

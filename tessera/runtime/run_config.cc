@@ -11,6 +11,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
+#include "tessera/graph/precision.h"
 
 namespace tessera {
 namespace {
@@ -32,7 +33,7 @@ std::vector<Key> keys_of(RunConfig& c) {
           {"batch", &c.batch, 1},
           {"steps", &c.steps, 1},
           {"plan", &c.plan},
-          {"precision", &c.precision, 0, {"float32", "float64", "bfloat16", "float16"}},
+          {"precision", &c.precision, 0, Texts(kRunDtypes.begin(), kRunDtypes.end())},
           {"seed", &c.seed, 0},
           {"ranks", &c.ranks, 0},
           {"threads", &c.threads, 0},
