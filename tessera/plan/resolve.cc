@@ -142,7 +142,6 @@ class Resolver {
   }
 
   // ---- selectors
-  // ------------------------------------------------------------------------------------
   Result<std::vector<OpId>> select_ops(const std::string& pattern, Phase phase, int line) {
     const std::vector<bool>& hit = ops_.select(pattern);
     std::vector<OpId> selected;
@@ -199,7 +198,6 @@ class Resolver {
   }
 
   // ---- stages
-  // ---------------------------------------------------------------------------------------
   Status assign_stages() {
     for (size_t e = 0; e < plan().stages.size(); ++e) {
       const StageEntry& entry = plan().stages[e];
@@ -220,26 +218,38 @@ class Resolver {
     return {};
   }
 
+  StageId& stage_of(const Op& op) { return out_.ops[op.id.index()].stage; }
+
   // Unnamed forward ops: the stage of the nearest named op before, else of the first named one.
-  // Then each step of a loop goes to its own stages.
+  // Each step of a loop goes to its own stages.
   void complete_forward_stages() {
-    StageId current(0);
-    for (const Op& op : graph_.ops()) {
-      if (op.phase == Phase::kForward && out_.ops[op.id.index()].stage.valid()) {
-        current = out_.ops[op.id.index()].stage;
-        break;
-      }
-    }
-    for (const Op& op : graph_.ops()) {
-      if (op.phase != Phase::kForward) continue;
-      StageId& stage = out_.ops[op.id.index()].stage;
-      if (stage.valid()) current = stage;
-      stage = current;
-    }
+    const auto first = std::ranges::find_if(graph_.ops(), [&](const Op& op) {
+      return op.phase == Phase::kForward && stage_of(op).valid();
+    });
+    StageId current = first == graph_.ops().end() ? StageId(0) : stage_of(*first);
     const auto named = static_cast<int32_t>(plan().named_stages());
     for (const Op& op : graph_.ops()) {
-      if (op.phase == Phase::kForward && op.step > 0) {
-        out_.ops[op.id.index()].stage.value += op.step * named;
+      if (op.phase != Phase::kForward) continue;
+      if (stage_of(op).valid()) current = stage_of(op);
+      stage_of(op) = StageId(current.value + std::max(0, op.step) * named);
+    }
+    hasten_parameters();
+  }
+
+  // What is made of parameters alone (a cast) is made at the first stage that reads it: that of a
+  // recycled block's weight bears the block's name, but an earlier pass may be at an earlier stage.
+  void hasten_parameters() {
+    std::vector<StageId> first(graph_.tensors().size());
+    for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
+      if (op->phase != Phase::kForward) continue;
+      StageId& stage = stage_of(*op);
+      for (const TensorId output : op->outputs) {
+        const StageId reads = first[output.index()];
+        if (of_parameters_[output.index()] && reads.valid()) stage = std::min(stage, reads);
+      }
+      for (const TensorId input : op->inputs) {
+        StageId& reads = first[input.index()];
+        if (!reads.valid() || stage < reads) reads = stage;
       }
     }
   }
@@ -329,7 +339,6 @@ class Resolver {
   }
 
   // ---- splits
-  // ---------------------------------------------------------------------------------------
   Status apply_splits() {
     // Forward first, then what backward ops inherit, then the entries with a phase of their own.
     for (size_t e = 0; e < plan().splits.size(); ++e) {
@@ -575,7 +584,6 @@ class Resolver {
   }
 
   // ---- stores
-  // ---------------------------------------------------------------------------------------
   Status apply_stores() {
     for (const Tensor& tensor : graph_.tensors()) {
       out_.tensors[tensor.id.index()].recompute = tensor.recompute;

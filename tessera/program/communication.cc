@@ -20,16 +20,4 @@ std::string moved_tensors(const Issue& issue, const Graph& graph) {
              : fmt::format("{} and {} more", first, issue.transfers.size() - 1);
 }
 
-std::vector<std::string> group_axes(const ResolvedPlan& plan, const Group& group, int rank) {
-  std::vector<std::string> names;
-  for (const PlaceId place : plan.places_of(rank)) {
-    const Mesh& mesh = plan.places[place.index()].mesh;
-    if (!mesh.contains(group.members[0])) continue;
-    if (mesh.group(mesh.coordinates(rank), group.axes) != group.members) continue;
-    for (const AxisId axis : group.axes) names.push_back(mesh.axis(axis).name);
-    break;
-  }
-  return names;
-}
-
 }  // namespace tessera

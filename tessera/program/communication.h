@@ -16,7 +16,4 @@ Traffic sent_traffic(const Issue& issue, size_t member);
 // "blocks.0.attn.q.weight", "blocks.0.attn.q.weight and 3 more": what an issue moves.
 std::string moved_tensors(const Issue& issue, const Graph& graph);
 
-// Names of the mesh axes that a rank's group goes over.
-std::vector<std::string> group_axes(const ResolvedPlan& plan, const Group& group, int rank);
-
 }  // namespace tessera

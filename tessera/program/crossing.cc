@@ -14,6 +14,17 @@ bool axes_match(const Mesh& a, const Mesh& b) {
       [](const MeshAxis& x, const MeshAxis& y) { return x.name == y.name && x.size == y.size; });
 }
 
+// Is every piece of `layout` a part of one of `whole`?
+bool cuts_further(const Layout& layout, const Layout& whole) {
+  for (size_t d = 0; d < whole.shards.size(); ++d) {
+    const Axes &axes = layout.shards[d], &outer = whole.shards[d];
+    if (outer.size() > axes.size() || !std::equal(outer.begin(), outer.end(), axes.begin()))
+      return false;
+    if (!outer.empty() && layout.grain[d] != whole.grain[d]) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool share_ranks(const Mesh& a, const Mesh& b) {
@@ -43,9 +54,12 @@ Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<in
   return normalise(std::move(best), mesh, shape);
 }
 
-bool lands_shared(std::string_view resharding, const Mesh& from, const Mesh& to) {
-  if (resharding == "direct" || share_ranks(from, to)) return false;
-  return resharding == "gather" || !axes_match(from, to);
+Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const Layout& from,
+                       const Mesh& to_mesh, const Layout& need, const std::vector<int64_t>& shape) {
+  if (resharding == "direct" || share_ranks(from_mesh, to_mesh)) return need;
+  if (resharding == "gather" || !axes_match(from_mesh, to_mesh))
+    return shared_landing(need, to_mesh, shape);
+  return cuts_further(from, need) ? from : need;
 }
 
 std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layout& from,

@@ -17,9 +17,13 @@ bool share_ranks(const Mesh& a, const Mesh& b);
 // or no dim is left.
 Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape);
 
-// Whether the plan wants shared_landing() between these meshes: "gather" wherever no rank is on
-// both sides, "auto" if besides that the meshes differ, "direct" never.
-bool lands_shared(std::string_view resharding, const Mesh& from, const Mesh& to);
+// In which layout a tensor that is held as `from` arrives where it is needed as `need`, both of it;
+// what is left to `need` is converted inside the place. By the plan's `resharding`, where no rank
+// is on both sides: "gather": shared_landing(). "auto": that where the meshes differ; between equal
+// ones the sender's layout if `need` has only fewer cuts: what no sender has together is put
+// together behind the messages, once for all replicas. "direct": `need`.
+Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const Layout& from,
+                       const Mesh& to_mesh, const Layout& need, const std::vector<int64_t>& shape);
 
 // By receiver, in the order of issue. Null: the rule for meshes whose axes match (instantiate.cc)
 // serves, because they do, because a rank is on both sides, or because the meshes are too large to

@@ -15,13 +15,13 @@ struct Crossed {
   int64_t sent = 0, received = 0;  // elements of one forward and backward, all ranks
   size_t rejections = 0;
 };
-Crossed crossed(const std::string& first, const std::string& second,
-                const std::string& resharding) {
+Crossed crossed(const std::string& first, const std::string& second, const std::string& resharding,
+                const std::string& split = "") {
   TestModel model;
   const std::string plan = fmt::format(
       "resharding = \"{}\"\nstage = [\n{{ ops = \"*\", at = 0, mesh = {{ {} }} }},\n"
-      "{{ ops = \"{{blocks.1,final,head,loss}}\", at = 1, mesh = {{ {} }} }},\n]\n",
-      resharding, first, second);
+      "{{ ops = \"{{blocks.1,final,head,loss}}\", at = 1, mesh = {{ {} }} }},\n]\n{}",
+      resharding, first, second, split);
   const auto graph = trained(test_transformer(model));
   const auto prepared = prepare(graph, *parse_plan(plan, "plan.toml"));
   EXPECT_TRUE(prepared.has_value()) << prepared.error().message;
@@ -66,6 +66,21 @@ TEST(Crossing, of_equal_meshes_is_shared_on_demand) {
   const Crossed one = crossed("tp = 1", "tp = 1", "direct");
   EXPECT_EQ(crossed("tp = 2", "tp = 2", "auto").sent, 2 * one.sent);
   EXPECT_EQ(crossed("tp = 2", "tp = 2", "gather").sent, one.sent);
+}
+
+// Sequence parallelism: each rank sends its shard to its twin, forth and back.
+TEST(Crossing, of_shards_between_equal_meshes_sends_each_once) {
+  const std::string split =
+      "split = [\n{ ops = \"*\", dim = \"seq\", over = \"tp\" },\n"
+      "{ ops = \"blocks.*.attn.{q,k,v,core,out}\", dim = \"seq\", over = [] },\n"
+      "{ ops = \"blocks.*.mlp.{up,act,down}\", dim = \"seq\", over = [] },\n"
+      "{ ops = \"blocks.*.attn\", dim = \"heads\", over = \"tp\" },\n"
+      "{ ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\" },\n]\n";
+  const Crossed one = crossed("tp = 1", "tp = 1", "auto");
+  const Crossed shards = crossed("tp = 2", "tp = 2", "auto", split);
+  EXPECT_EQ(shards.sent, one.sent);
+  EXPECT_EQ(shards.received, one.sent);
+  EXPECT_GT(crossed("tp = 2", "tp = 2", "direct", split).sent, one.sent);
 }
 
 TEST(Crossing, landing_cuts_the_dim_that_leaves_the_smallest_share) {

@@ -245,7 +245,8 @@ class Instantiation {
         groups_.try_emplace({at_->place, axes}, static_cast<int>(out_.groups.size()));
     if (!fresh) return known->second;
     Group group;
-    group.axes = axes;
+    group.place = at_->place;
+    for (const AxisId axis : axes) group.axes.push_back(mesh().axis(axis).name);
     group.members = mesh().group(at_->coordinates, axes);
     group.index = static_cast<int>(
         std::find(group.members.begin(), group.members.end(), out_.rank) - group.members.begin());

@@ -80,7 +80,7 @@ TEST(Lowering, of_a_rank_does_not_grow_with_the_mesh) {
     EXPECT_EQ(sizes(*program), *small) << dp;
     for (const Group& group : program->groups) {
       const bool replicas =
-          std::find(group.axes.begin(), group.axes.end(), AxisId(0)) != group.axes.end();
+          std::find(group.axes.begin(), group.axes.end(), "dp") != group.axes.end();
       EXPECT_LE(group.members.size(), static_cast<size_t>(replicas ? 2 * dp : 2)) << dp;
     }
     EXPECT_EQ(lowering.roles().size(), 2U) << "one a stage";

@@ -181,9 +181,10 @@ struct Instruction {
 };
 
 struct Group {
-  Axes axes;                 // of the stage's mesh
-  std::vector<int> members;  // ranks, in row-major order of the axes
-  int index = 0;             // of this rank
+  PlaceId place;                  // whose mesh it is a part of
+  std::vector<std::string> axes;  // of that mesh
+  std::vector<int> members;       // ranks, in row-major order of the axes
+  int index = 0;                  // of this rank
   friend bool operator==(const Group&, const Group&) = default;
 };
 

@@ -79,7 +79,7 @@ TEST(VolumeOf, counts_a_block_by_its_runs_and_last_once) {
   x.dims = {{"batch", 8}};
   graph.add_tensor(x);
   Program program;
-  program.groups = {Group{{}, {0, 1}, 0}};
+  program.groups = {Group{PlaceId(0), {}, {0, 1}, 0}};
   Buffer buffer;
   buffer.id = BufferId(0);
   buffer.shape = {8};

@@ -171,10 +171,11 @@ std::string Printer::header() const {
   out += fmt::format("arena device {} host {} disk {}\n", p.arena_bytes[0], p.arena_bytes[1],
                      p.arena_bytes[2]);
   for (size_t g = 0; g < p.groups.size(); ++g) {
-    std::vector<int> axes;
-    for (AxisId axis : p.groups[g].axes) axes.push_back(axis.value);
-    out += fmt::format("group {} axes [{}] members [{}] index {}\n", g, fmt::join(axes, ", "),
-                       fmt::join(p.groups[g].members, ", "), p.groups[g].index);
+    const Group& group = p.groups[g];
+    std::vector<std::string> axes;
+    for (const std::string& axis : group.axes) axes.push_back(quoted(axis));
+    out += fmt::format("group {} place {} axes [{}] members [{}] index {}\n", g, group.place.value,
+                       fmt::join(axes, ", "), fmt::join(group.members, ", "), group.index);
   }
   for (const Buffer& b : p.buffers) {
     out += fmt::format("buffer %{} {} of {} {} {} {} {} at {}", b.id.value, quoted(b.name),

@@ -64,6 +64,7 @@ class Cursor {
   Attribute attribute();
   Box box();
   std::vector<int64_t> integers();
+  std::vector<std::string> names();
   std::string rest() {
     skip();
     return position_ < text_.size() ? fmt::format("'{}'", text_.substr(position_, 24)) : "the end";
@@ -71,6 +72,8 @@ class Cursor {
 
  private:
   static bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+  template <class Read>
+  auto list(Read read);
   void skip() {
     while (position_ < text_.size() && text_[position_] == ' ') ++position_;
   }
@@ -134,15 +137,25 @@ Box Cursor::box() {
   return out;
 }
 
-std::vector<int64_t> Cursor::integers() {
+// "[a, b]", each read by `read`.
+template <class Read>
+auto Cursor::list(Read read) {
+  std::vector<decltype(read())> out;
   expect("[");
-  std::vector<int64_t> out;
   if (accept("]")) return out;
   do {
-    out.push_back(integer());
+    out.push_back(read());
   } while (!failed() && accept(","));
   expect("]");
   return out;
+}
+
+std::vector<int64_t> Cursor::integers() {
+  return list([this] { return integer(); });
+}
+
+std::vector<std::string> Cursor::names() {
+  return list([this] { return quoted(); });
 }
 
 class Parser {
@@ -259,8 +272,10 @@ void Parser::group(Cursor& in) {
     in.fail(fmt::format("expected group {}", program_.groups.size()));
   }
   Group out;
+  in.expect("place");
+  out.place = PlaceId(in.small());
   in.expect("axes");
-  for (int64_t axis : in.integers()) out.axes.push_back(AxisId(static_cast<int32_t>(axis)));
+  out.axes = in.names();
   in.expect("members");
   for (int64_t member : in.integers()) out.members.push_back(static_cast<int>(member));
   in.expect("index");

@@ -49,7 +49,7 @@ class ByHand : public testing::Test {
       const std::string in = rank == 0 ? "0:2" : "2:4";
       const std::string text = "program rank " + std::to_string(rank) + " of 2\n" +
                                "micro_batches 1 dim \"batch\" size 2\n"
-                               "group 0 axes [0] members [0, 1] index " +
+                               "group 0 place 0 axes [\"dp\"] members [0, 1] index " +
                                std::to_string(rank) + "\n" +
                                "buffer %0 \"w\" of \"w\" float32 [2, 2] device persistent at -1\n"
                                "buffer %1 \"x\" of \"x\" float32 [2, 2] device block at -1\n"

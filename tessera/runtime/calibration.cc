@@ -48,8 +48,7 @@ class CaseRun {
 
   Status run(int steps, Repeats& repeats, CaseTimes& times) {
     clock_ = threads_ > 1 ? RecordClock::kSteady : RecordClock::kProcessor;
-    TESSERA_TRY(executor_, RankExecutor::create(*compiled_.graph, program_, world_,
-                                                {1, threads_, axis_names(compiled_, program_)}));
+    TESSERA_TRY(executor_, RankExecutor::create(*compiled_.graph, program_, world_, {1, threads_}));
     executor_->initialise();
     const double cost = clock_cost(clock_);
     step(nullptr);

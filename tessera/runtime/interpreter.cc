@@ -16,6 +16,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/comm/coded.h"
+#include "tessera/program/communication.h"
 #include "tessera/runtime/arena.h"
 #include "tessera/runtime/copier.h"
 #include "tessera/runtime/initialise.h"
@@ -216,8 +217,8 @@ struct RankExecutor::Impl {
                        redistributions[b][i].push_back(
                            {issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
                      }
-                     label.tensor = names_of(issue);
-                     label.axis = axes_of(program.groups[static_cast<size_t>(issue.group)]);
+                     label.tensor = moved_tensors(issue, graph);
+                     label.axis = join(program.groups[static_cast<size_t>(issue.group)].axes, "+");
                      add_flight(issue.handle, b, instruction.when,
                                 std::string(collective_name(issue.kind)));
                    },
@@ -276,23 +277,6 @@ struct RankExecutor::Impl {
                           comm::kNoHandle);
     flight.coded.resize(flight.pending.size());
     flight.name = std::move(name);
-  }
-
-  std::string names_of(const Issue& issue) const {
-    if (issue.transfers.empty()) return "";
-    const std::string& first = graph.tensor(issue.transfers[0].tensor).name;
-    return issue.transfers.size() == 1
-               ? first
-               : fmt::format("{} and {} more", first, issue.transfers.size() - 1);
-  }
-
-  std::string axes_of(const Group& group) const {
-    std::vector<std::string> names;
-    for (const AxisId axis : group.axes) {
-      names.push_back(axis.index() < options.axis_names.size() ? options.axis_names[axis.index()]
-                                                               : std::to_string(axis.value));
-    }
-    return join(names, "+");
   }
 
   // ---- execution

@@ -65,7 +65,6 @@ enum class RecordClock : uint8_t {
 struct ExecutorOptions {
   uint64_t seed = 0;
   int threads = 1;                      // inside one kernel: this rank's share of the cores
-  std::vector<std::string> axis_names;  // of the stage's mesh, for fault messages
   bool profile = false;                 // measure the time of each kind of instruction
 };
 

@@ -157,7 +157,7 @@ store = [ { tensors = "optimizer.*", over = "dp" } ]
   const Status ran = comm::run_threads(4, {}, [&](comm::Communicator& world) {
     const Program& program = (*programs)[static_cast<size_t>(world.rank())];
     auto executor =
-        RankExecutor::create(*compiled->graph, program, world, ExecutorOptions{1, 1, {}, false});
+        RankExecutor::create(*compiled->graph, program, world, ExecutorOptions{1, 1, false});
     if (!executor) throw comm::CommFault{executor.error().message};
     (*executor)->initialise();
     Rest& rest = ranks[static_cast<size_t>(world.rank())];

@@ -22,15 +22,6 @@ int threads_of_rank(int ranks) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, ranks));
 }
 
-std::vector<std::string> axis_names(const Compiled& compiled, const Program& program) {
-  std::vector<std::string> names;
-  const auto& stages = compiled.lowering->plan().stages;
-  if (program.stages.empty() || program.stages[0].index() >= stages.size()) return names;
-  for (const MeshAxis& axis : stages[program.stages[0].index()].mesh.axes)
-    names.push_back(axis.name);
-  return names;
-}
-
 std::vector<std::vector<double>> gather_all(comm::Communicator& world,
                                             const std::vector<double>& mine) {
   const auto n = static_cast<int64_t>(mine.size());

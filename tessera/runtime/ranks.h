@@ -16,9 +16,6 @@ namespace tessera {
 // Cores for one kernel of one of `ranks` ranks in this process.
 int threads_of_rank(int ranks);
 
-// Names of the axes of the mesh that the program's stage has.
-std::vector<std::string> axis_names(const Compiled& compiled, const Program& program);
-
 // Everybody gets everybody's numbers, by rank. Equal counts on all ranks.
 std::vector<std::vector<double>> gather_all(comm::Communicator& world,
                                             const std::vector<double>& mine);

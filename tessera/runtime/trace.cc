@@ -127,8 +127,7 @@ class RankTrace {
     const Group& group = program_.groups[static_cast<size_t>(issue.group)];
     TraceEvent& event =
         push(one, Lane::kCollective, moved_tensors(issue, graph_),
-             fmt::format("{} {}", collective_name(issue.kind),
-                         join(group_axes(lowering_.plan(), group, program_.rank), " ")));
+             fmt::format("{} {}", collective_name(issue.kind), join(group.axes, " ")));
     event.channel = issue.group;
     event.bytes = sent_traffic(issue, static_cast<size_t>(group.index)).bytes;
     MeetingKey meeting{0};

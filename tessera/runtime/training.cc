@@ -64,8 +64,7 @@ class RankRun {
     const int ranks_here = job_.start.transport == "mpi" ? 1 : world_.size();
     const int threads = job_.config.threads > 0 ? static_cast<int>(job_.config.threads)
                                                 : threads_of_rank(ranks_here);
-    ExecutorOptions options{static_cast<uint64_t>(job_.config.seed), threads,
-                            axis_names(job_.compiled, program_), false};
+    ExecutorOptions options{static_cast<uint64_t>(job_.config.seed), threads, false};
     TESSERA_TRY(const std::unique_ptr<RankExecutor> executor,
                 RankExecutor::create(*job_.compiled.graph, program_, world_, std::move(options)));
     executor->initialise();

@@ -67,8 +67,7 @@ std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
 Status run_rank(const Compiled& compiled, const Program& program, const VerifyConfig& config,
                 comm::Communicator& world, RankResult& result) {
   const Graph& graph = *compiled.graph;
-  ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, axis_names(compiled, program),
-                          false};
+  ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false};
   TESSERA_TRY(const auto executor, RankExecutor::create(graph, program, world, std::move(options)));
   executor->initialise();
   world.reset_counters();

@@ -255,9 +255,9 @@ TEST(Chakra, operations_are_written_if_somebody_counts_them) {
 TEST(ProcessGroups, have_a_number_for_each_set_of_members) {
   ProcessGroups groups;
   EXPECT_EQ(groups.to_json(), "{}\n");
-  EXPECT_EQ(groups.number({{}, {0, 4, 8}, 0}), 1);
-  EXPECT_EQ(groups.number({{}, {0, 1}, 0}), 2);
-  EXPECT_EQ(groups.number({{}, {0, 4, 8}, 2}), 1);  // another member asks
+  EXPECT_EQ(groups.number({PlaceId(0), {}, {0, 4, 8}, 0}), 1);
+  EXPECT_EQ(groups.number({PlaceId(0), {}, {0, 1}, 0}), 2);
+  EXPECT_EQ(groups.number({PlaceId(0), {}, {0, 4, 8}, 2}), 1);  // another member asks
   EXPECT_EQ(groups.to_json(), "{\n\"1\": [0, 4, 8],\n\"2\": [0, 1]\n}\n");
 }
 

@@ -11,6 +11,7 @@ namespace {
 // Groups of one mesh over some axes.
 struct GroupSet {
   const Mesh* mesh;
+  std::vector<std::string> names;
   Axes axes;
 };
 
@@ -18,14 +19,13 @@ int64_t node_of(const Cluster& cluster, int64_t device) { return cluster.locate(
 
 std::vector<GroupSet> group_sets(const Lowering& lowering, const std::map<int, Program>& programs) {
   std::vector<GroupSet> out;
-  std::set<std::pair<PlaceId, Axes>> seen;
-  const ResolvedPlan& plan = lowering.plan();
+  std::set<std::pair<PlaceId, std::vector<std::string>>> seen;
   for (const auto& [rank, program] : programs) {
     for (const Group& group : program.groups) {
-      for (const PlaceId place : plan.places_of(program.rank)) {
-        if (!seen.insert({place, group.axes}).second) continue;
-        out.push_back({&plan.places[place.index()].mesh, group.axes});
-      }
+      if (!seen.insert({group.place, group.axes}).second) continue;
+      GroupSet set{&lowering.plan().places[group.place.index()].mesh, group.axes, {}};
+      for (const std::string& axis : group.axes) set.axes.push_back(set.mesh->find(axis));
+      out.push_back(std::move(set));
     }
   }
   return out;
@@ -108,8 +108,6 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
   for (size_t rank = 0; rank < colours.size(); ++rank) seen[rank].push_back(colours[rank]);
   for (const GroupSet& set : sets) {
     const int64_t size = set.mesh->size();
-    std::vector<std::string> names;
-    for (const AxisId axis : set.axes) names.push_back(set.mesh->axis(axis).name);
     for (int64_t i = 0; i < size; ++i) {
       // The first member of each group speaks for it.
       std::vector<int64_t> coordinates(set.mesh->axes.size());
@@ -124,7 +122,7 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
       }
       const std::vector<int> members = set.mesh->group(coordinates, set.axes);
       std::vector<int64_t> view = view_of(members, colours, cluster);
-      view.push_back(sharing.groups_a_node(names, members));
+      view.push_back(sharing.groups_a_node(set.names, members));
       for (const int member : members) {
         auto& mine = seen[static_cast<size_t>(member)];
         mine.insert(mine.end(), view.begin(), view.end());

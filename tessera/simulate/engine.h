@@ -9,7 +9,7 @@
 //   when
 //             it is the first of its stream on all its players, and ends for all together
 //   send      as issue, on the stream of the directed pair; up to kEagerBytes it needs no receiver,
-//             above it starts when the receive is posted
+//             above it joins the stream when the receive is posted
 //   receive   posted by the host one block run ahead (Rules::messages_block: when its own run
 //             begins), or, if not `ahead`, where it stands
 //   wait      d = max(d, end of the handle's)

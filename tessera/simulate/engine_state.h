@@ -30,7 +30,7 @@ struct Part {  // of a player in a transfer
   int32_t slot = 0;
   const Item* item = nullptr;
   BlockRef block;       // where the player's item stands
-  bool queued = false;  // stands in the queue of a stream (a receive does not)
+  bool queued = false;  // stands in the queue of a stream (a receive never does)
   int32_t before = -1;  // the transfer before it in that queue, if it had to wait for one
   double share = 1;     // of its full speed, as the player's links allow
   double rate = 1;      // the same as compute beside it allows
@@ -212,6 +212,7 @@ class Engine {
 
   // engine_transfers.cc
   void join(int32_t p, const Item& item);
+  void enter_stream(int32_t t, size_t index);
   int32_t join_underway(int32_t p, const Item& item, double start);
   void post(int32_t p, const Item& item, int64_t micro_batch, BlockRef block);
   int32_t transfer_of(int32_t p, const Item& item, int64_t micro_batch);

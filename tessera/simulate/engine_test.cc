@@ -139,6 +139,16 @@ TEST(Engine, SmallMessagesLeaveWithoutTheirReceiver) {
   EXPECT_DOUBLE_EQ(played(of({sender(true), receiver})).players[0].end_s, 6);
 }
 
+TEST(Engine, AMessageThatAwaitsItsReceiverIsPassedByOthers) {
+  // Taken in the other order than sent. The first is ready once 4 s are computed.
+  Item late = receive(1, 0);
+  late.ahead = false;
+  const Player sender =
+      one_block(0, {send(0, 0, 2, 0, true), send(1, 1, 3, 0, true), wait(0), wait(1)}, 2);
+  const Player receiver = one_block(1, {receive(0, 1), wait(0), compute(4), late, wait(1)}, 2);
+  EXPECT_DOUBLE_EQ(played(of({sender, receiver})).players[0].end_s, 3 + 4 + 2);
+}
+
 // ---- links
 
 TEST(Engine, FairRatesFillTheLinks) {

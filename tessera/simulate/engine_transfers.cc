@@ -53,14 +53,23 @@ void Engine::join(int32_t p, const Item& item) {
   const Run& run = run_of(p);
   const int32_t t = transfer_of(p, item, run.micro_batch);
   const int32_t s = slot_of(p, item);
-  auto& queue = actor(p).queues[static_cast<size_t>(item.stream)];
-  const int32_t before = queue.empty() ? -1 : queue.back();
-  transfer(t).parts.push_back({p, s, &item, text(actor(p).text).ref, true, before});
+  transfer(t).parts.push_back({p, s, &item, text(actor(p).text).ref, false, -1});
   transfer(t).last = p;
   transfer(t).ready = now_;
   slot(p, s) = {t, false};
   ++actor(p).outstanding;
   if (item.kind == ItemKind::kIssue) ++actor(p).issued;
+  const bool met = !item.rendezvous || item.parties == 1 || transfer(t).posted;
+  if (met) enter_stream(t, transfer(t).parts.size() - 1);
+}
+
+// Behind what is in its stream. A message that needs its receiver enters when that is there: until
+// then others may pass it.
+void Engine::enter_stream(int32_t t, size_t index) {
+  Part& part = transfer(t).parts[index];
+  Queue& queue = actor(part.player).queues[static_cast<size_t>(part.item->stream)];
+  part.queued = true;
+  part.before = queue.empty() ? -1 : queue.back();
   queue.push_back(t);
   if (queue.size() > 1) return;
   ++transfer(t).heads;
@@ -103,6 +112,7 @@ void Engine::post(int32_t p, const Item& item, int64_t micro_batch, BlockRef blo
   int32_t s = first_slot(p, item.handle);
   if (player(p).handles[handle].each_micro_batch) s += static_cast<int32_t>(micro_batch);
   message.parts.push_back({p, s, &item, block, false, -1});
+  const bool first = !message.posted;
   message.posted = true;
   if (message.phase == Phase::kDone) {
     slot(p, s) = {t, true};
@@ -125,7 +135,8 @@ void Engine::post(int32_t p, const Item& item, int64_t micro_batch, BlockRef blo
     }
     return;
   }
-  try_start(t);
+  const Part& sender = message.parts[0];
+  if (first && sender.item->kind == ItemKind::kSend && !sender.queued) enter_stream(t, 0);
 }
 
 void Engine::try_start(int32_t t) {
@@ -134,7 +145,6 @@ void Engine::try_start(int32_t t) {
   if (item.kind == ItemKind::kReceive || gathering.phase != Phase::kGathering) return;
   if (item.kind == ItemKind::kSend) {
     if (gathering.heads < 1) return;
-    if (item.rendezvous && item.parties > 1 && !gathering.posted) return;
   } else if (gathering.heads < item.parties) {
     return;
   }

@@ -289,11 +289,9 @@ class PlayerOutline {
     if (facts.known) return facts;
     facts.known = true;
     const Group& group = program_.groups[static_cast<size_t>(index)];
-    const std::vector<std::string> names =
-        group_axes(shared_.lowering().plan(), group, program_.rank);
-    facts.axes = join(names, " ");
+    facts.axes = join(group.axes, " ");
     facts.where = place_group(shared_.cluster, {group.members.begin(), group.members.end()},
-                              shared_.sharing.groups_a_node(names, group.members));
+                              shared_.sharing.groups_a_node(group.axes, group.members));
     for (const int member : group.members) facts.classes.push_back(shared_.class_of(member));
     std::sort(facts.classes.begin(), facts.classes.end());
     facts.classes.erase(std::unique(facts.classes.begin(), facts.classes.end()),
@@ -407,7 +405,9 @@ class PlayerOutline {
     if (item.parties > 1) {
       Key key{0, static_cast<int64_t>(ref_.kind), ref_.chunk, static_cast<int64_t>(issue.kind),
               issue.transfers[0].tensor.value};
-      for (const AxisId axis : group.axes) key.push_back(axis.value);
+      key.push_back(group.place.value);
+      const Mesh& mesh = shared_.lowering().plan().places[group.place.index()].mesh;
+      for (const std::string& axis : group.axes) key.push_back(mesh.find(axis).value);
       key.insert(key.end(), where.classes.begin(), where.classes.end());
       key.push_back(seen_[key]++);
       item.match = shared_.matches[key];

@@ -63,6 +63,20 @@ const std::vector<Case>& cases() {
       {kSmall, "zero(3,8,micro_batches=2)", 32},
       {kLlama, "megatron(cp=2,pp=2,tp=2,micro_batches=2)", 8},
       {kMixtral, "zero(1,4)", 8},
+      // Messages whose receivers post them in another order than they are sent in.
+      {kDeep, "pipeline(2,micro_batches=4,schedule=zb_v)", 8},
+      {kDeep, "pipeline(4,micro_batches=8,schedule=zb_v)", 16},
+      {kDeep,
+       "megatron(tp=2,pp=2,dp=2,zero=1,micro_batches=4,sequence_shard=true,schedule=interleaved,"
+       "chunks=2)",
+       16},
+      {kDeep, "megatron(pp=2,dp=2,schedule=chimera)", 8},
+      // Ranks at several places, whose meshes have other axes.
+      {kDeep, "megatron(tp=2,pp=2,schedule=interlaced,micro_batches=2)", 8},
+      {kDeep, "token_pipeline(2,4)", 8},
+      {kLlama, "ring_attention(4)", 4},
+      {kLlama, "ulysses(4)", 4},
+      {kMixtral, "expert_parallel(4,dp=2,zero=1)", 16},
   };
   return all;
 }

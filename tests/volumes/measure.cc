@@ -76,10 +76,7 @@ int64_t Measured::sent_along(const std::vector<std::string>& axes, Keep keep) co
     const auto elsewhere = [&](const Instruction& instruction) {
       const auto* issue = std::get_if<Issue>(&instruction.body);
       if (issue == nullptr) return std::holds_alternative<Send>(instruction.body);
-      std::vector<std::string> names;
-      for (const AxisId axis : program.groups[static_cast<size_t>(issue->group)].axes)
-        names.push_back(mesh.axis(axis).name);
-      return names != axes;
+      return program.groups[static_cast<size_t>(issue->group)].axes != axes;
     };
     for (auto& [key, block] : program.blocks) std::erase_if(block, elsewhere);
   }

@@ -44,9 +44,9 @@ void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const
   const BlockRef arrives = block.once() ? block : first_reading_block(block.kind, tensor, reader);
   const Site here{place, arrives, reader.id};
   Held to;
-  to.region = {landing, std::nullopt};
-  if (lands_shared(facts_.plan().plan.resharding, source_mesh, mesh))
-    to.region.layout = shared_landing(landing, mesh, facts_.shape(tensor));
+  to.region = {arriving_layout(facts_.plan().plan.resharding, source_mesh, *from.region.layout,
+                               mesh, landing, facts_.shape(tensor)),
+               std::nullopt};
   to.buffer = writer_.new_buffer(place, tensor, "recv", to.region);
   to.block = arrives;
   to.pending = writer_.new_handle();
