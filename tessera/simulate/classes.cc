@@ -1,9 +1,10 @@
 #include "tessera/simulate/classes.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <string>
+
+#include "tessera/cost/collective_cost.h"
 
 namespace tessera {
 namespace {
@@ -14,8 +15,6 @@ struct GroupSet {
   std::vector<std::string> names;
   Axes axes;
 };
-
-int64_t node_of(const Cluster& cluster, int64_t device) { return cluster.locate(device).node; }
 
 std::vector<GroupSet> group_sets(const Lowering& lowering, const std::map<int, Program>& programs) {
   std::vector<GroupSet> out;
@@ -31,21 +30,34 @@ std::vector<GroupSet> group_sets(const Lowering& lowering, const std::map<int, P
   return out;
 }
 
-// What a rank of a group sees of it: the members' colours, and how they lie on the nodes.
-std::vector<int64_t> view_of(const std::vector<int>& members, const std::vector<int32_t>& colours,
-                             const Cluster& cluster) {
-  std::map<int64_t, int64_t> on_node;
+// What a rank of a group sees of it: the members' colours.
+std::vector<int64_t> view_of(const std::vector<int>& members, const std::vector<int32_t>& colours) {
   std::vector<int64_t> out;
-  for (const int member : members) {
-    out.push_back(colours[static_cast<size_t>(member)]);
-    ++on_node[node_of(cluster, member)];
-  }
+  for (const int member : members) out.push_back(colours[static_cast<size_t>(member)]);
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
-  int64_t most = 0;
-  for (const auto& [node, count] : on_node) most = std::max(most, count);
-  out.push_back(-static_cast<int64_t>(on_node.size()) - 1);
-  out.push_back(most);
+  out.push_back(-1);
+  return out;
+}
+
+// How they lie on the machine: what the price of what they do together depends on.
+std::vector<int64_t> lie_of(const GroupPlacement& where) {
+  return {where.nodes, where.members_a_node, where.groups_a_node, where.sockets,
+          where.tier,  where.nodes_a_switch, where.device};
+}
+
+// Of a message. Replicas whose messages take more or fewer switches count as equal where none of
+// these is over-subscribed: a hop is a microsecond, and telling them apart doubles the classes.
+std::vector<int64_t> lie_of_message(const Cluster& cluster, int64_t from, int64_t to,
+                                    int64_t share) {
+  GroupPlacement where = place_group(cluster, {from, to}, share);
+  while (where.tier > 0 &&
+         cluster.tiers[static_cast<size_t>(where.tier - 1)].oversubscription <= 1) {
+    --where.tier;
+  }
+  where.nodes_a_switch = 1;
+  std::vector<int64_t> out = lie_of(where);
+  out.push_back(cluster.locate(from).local == cluster.locate(to).local ? 1 : 0);  // rail
   return out;
 }
 
@@ -98,10 +110,11 @@ std::vector<Peers> peers_of(const ResolvedPlan& plan, const Lowered& lowered) {
   return out;
 }
 
-// Splits colours by what the ranks see of their groups; true if there are more afterwards.
+// Splits colours by what the ranks see of their groups, the first time also by how these lie on the
+// machine; true if there are more afterwards.
 bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
             const std::vector<GroupSet>& sets, const std::vector<Peers>& peers,
-            NodeSharing& sharing, const Cluster& cluster) {
+            NodeSharing& sharing, const Cluster& cluster, bool first) {
   std::set<int32_t> before(colours.begin(), colours.end());
   before.erase(-1);
   std::vector<std::vector<int64_t>> seen(colours.size());
@@ -121,8 +134,12 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
         continue;
       }
       const std::vector<int> members = set.mesh->group(coordinates, set.axes);
-      std::vector<int64_t> view = view_of(members, colours, cluster);
-      view.push_back(sharing.groups_a_node(set.names, members));
+      std::vector<int64_t> view = view_of(members, colours);
+      if (first) {
+        const auto lie = lie_of(place_group(cluster, {members.begin(), members.end()},
+                                            sharing.groups_a_node(set.names, members)));
+        view.insert(view.end(), lie.begin(), lie.end());
+      }
       for (const int member : members) {
         auto& mine = seen[static_cast<size_t>(member)];
         mine.insert(mine.end(), view.begin(), view.end());
@@ -135,15 +152,17 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
       auto& mine = seen[static_cast<size_t>(rank)];
       const std::vector<int64_t> from = some.mesh->coordinates(rank);
       // Peers that get equally much are told apart by nothing but what they are.
-      std::vector<std::array<int64_t, 3>> views;
+      const int64_t beside = first ? sharing.ranks_on_node(some.place, rank) : 1;
+      std::vector<std::vector<int64_t>> views;
       for (const auto& [to, elements] : some.steps) {
         const int64_t peer = some.peer(from, to.first, to.second);
-        views.push_back({elements, colours[static_cast<size_t>(peer)],
-                         node_of(cluster, rank) == node_of(cluster, peer) ? -1 : -2});
+        views.push_back({elements, colours[static_cast<size_t>(peer)]});
+        if (!first) continue;
+        const auto lie = lie_of_message(cluster, rank, peer, beside);
+        views.back().insert(views.back().end(), lie.begin(), lie.end());
       }
       std::sort(views.begin(), views.end());
       for (const auto& view : views) mine.insert(mine.end(), view.begin(), view.end());
-      mine.push_back(sharing.ranks_on_node(some.place, rank));
     }
   }
   std::map<std::vector<int64_t>, int32_t> number;
@@ -251,8 +270,8 @@ Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, Fold fold
     }
     const std::vector<GroupSet> sets = group_sets(*lowered.lowering, lowered.programs);
     const std::vector<Peers> peers = peers_of(lowered.lowering->plan(), lowered);
-    while (refine(colours, role, sets, peers, sharing, cluster)) {
-    }
+    for (bool first = true; refine(colours, role, sets, peers, sharing, cluster, first);)
+      first = false;
   }
   std::map<int32_t, int32_t> index;  // colour -> class, by lowest rank
   out.of_rank.assign(colours.size(), -1);

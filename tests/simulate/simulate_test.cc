@@ -136,9 +136,11 @@ INSTANTIATE_TEST_SUITE_P(Recipes, Plans, testing::ValuesIn(cases()));
 
 TEST_P(Plans, OneRankOfEachClassStandsForAll) {
   const cli::Planned plan = planned(GetParam());
-  for (const int64_t devices : {8, 4, 3}) {
-    SCOPED_TRACE(testing::Message() << devices << " devices a node");
-    const Cluster cluster = nodes_of(devices);
+  // The last: two sockets a node, with a slower link between them.
+  const std::vector<Cluster> clusters{nodes_of(8), nodes_of(4), nodes_of(3),
+                                      load_cluster("h100-nvl:8").value()};
+  for (const Cluster& cluster : clusters) {
+    SCOPED_TRACE(testing::Message() << cluster.parts[0].type.devices << " devices a node");
     SimulateOptions options = options_of();
     const Simulation folded = simulated(plan, cluster, options);
     options.fold = false;
@@ -287,6 +289,17 @@ TEST(Simulate, AStragglerHoldsUpTheOthersAndIsPlayedApart) {
   EXPECT_LT(folded.roles.size(), 8U);
   options.fold = false;
   expect_equal(folded, simulated(plan, nodes_of(8), options));
+}
+
+// Of three replicas one has its peer in its own socket.
+TEST(Simulate, ReplicasWhoseMessagesCrossSocketsAreAClassOfTheirOwn) {
+  const cli::Planned plan = planned({kDeep, "megatron(pp=2,dp=3,zero=1,schedule=chimera)", 12});
+  const Cluster cluster = load_cluster("h100-nvl:1").value();
+  SimulateOptions options = options_of();
+  const Simulation folded = simulated(plan, cluster, options);
+  EXPECT_EQ(folded.roles.size(), 4U);
+  options.fold = false;
+  expect_equal(folded, simulated(plan, cluster, options));
 }
 
 TEST(Simulate, ASimulatorThatIsUsedAgainFindsWhatAFreshOneFinds) {
