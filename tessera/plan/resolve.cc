@@ -1,5 +1,5 @@
-// Applies a plan to a graph. Stages first (they decide which mesh an entry's axes mean), then
-// splits, then stores. Complexity: entries x (distinct path prefixes + selected ops).
+// Applies a plan to a graph: stages (they decide which mesh an entry's axes mean), splits, stores.
+// Complexity: entries x (distinct path prefixes + selected ops).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -239,25 +239,22 @@ class Resolver {
   // What is made of parameters alone (a cast) is made at the first stage that reads it: that of a
   // recycled block's weight bears the block's name, but an earlier pass may be at an earlier stage.
   void hasten_parameters() {
-    std::vector<StageId> first(graph_.tensors().size());
+    std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
     for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
       if (op->phase != Phase::kForward) continue;
       StageId& stage = stage_of(*op);
       for (const TensorId output : op->outputs) {
-        const StageId reads = first[output.index()];
-        if (of_parameters_[output.index()] && reads.valid()) stage = std::min(stage, reads);
+        if (of_parameters_[output.index()]) stage = std::min(stage, first[output.index()]);
       }
-      for (const TensorId input : op->inputs) {
-        StageId& reads = first[input.index()];
-        if (!reads.valid() || stage < reads) reads = stage;
-      }
+      for (const TensorId input : op->inputs)
+        first[input.index()] = std::min(first[input.index()], stage);
     }
   }
 
   StageId backward_stage(const Op& op, StageId previous) const {
     if (op.mirror.valid()) return terms_stage(op).value_or(out_.ops[op.mirror.index()].stage);
-    for (TensorId output :
-         op.outputs) {  // merges of gradients, seeds: with the tensor that they differentiate
+    if (const auto stage = terms_stage(op)) return *stage;
+    for (TensorId output : op.outputs) {  // seeds: with the tensor that they differentiate
       const TensorId of = graph_.tensor(output).of;
       if (of.valid()) return home_stage(of);
     }
@@ -267,7 +264,8 @@ class Resolver {
   // A sum is made where its terms are, if that is one stage: then only the sum crosses.
   std::optional<StageId> terms_stage(const Op& op) const {
     std::optional<StageId> stage;
-    if (op.kind != "add_n" && op.kind != "max_n") return stage;
+    const bool settles = op.kind == "scale" && !op.mirror.valid();  // a sum of one term
+    if (op.kind != "add_n" && op.kind != "max_n" && !settles) return stage;
     for (TensorId input : op.inputs) {
       const OpId producer = graph_.tensor(input).producer;
       if (!producer.valid()) return std::nullopt;
