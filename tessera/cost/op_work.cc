@@ -243,49 +243,6 @@ bool takes_winograd(const Annotation& annotation) {
 
 // ---- attention
 // -----------------------------------------------------------------------------------
-// Of `queries` x `keys` points (i, j), the area with j < i + shift, the diagonal counted half.
-double area_below(double queries, double keys, double shift) {
-  // Row i leaves clamp(i + shift + 1/2, 0, keys) points.
-  const auto integral = [&](double from, double to) {  // of i + shift + 1/2 over whole i
-    return (to - from) * (shift + 0.5 + (from + to - 1) / 2);
-  };
-  const double begin = std::clamp(std::ceil(-shift), 0.0, queries);
-  const double full = std::clamp(std::floor(keys - shift), begin, queries);
-  return integral(begin, full) + (queries - full) * keys;
-}
-
-// The share of the box's points whose key is not behind its query.
-double visible_share(const Op& op, const Compute& compute, int seq, int kv) {
-  if (op.integer("causal") == 0) return 1;
-  const Interval queries = compute.box.dims[static_cast<size_t>(seq)];
-  const Interval keys = compute.box.dims[static_cast<size_t>(kv)];
-  const int64_t all_queries = op.annotation.dims[static_cast<size_t>(seq)].size;
-  const int64_t all_keys = op.annotation.dims[static_cast<size_t>(kv)].size;
-  const auto points = static_cast<double>(queries.size) * static_cast<double>(keys.size);
-  if (points == 0) return 0;
-  const std::string order_text = op.text("order");
-  if (order_text.empty()) {  // more keys than queries: these are the last positions
-    const auto shift = static_cast<double>(queries.begin + all_keys - all_queries - keys.begin);
-    return area_below(static_cast<double>(queries.size), static_cast<double>(keys.size), shift) /
-           points;
-  }
-  const auto order = parse_order(order_text);
-  TESSERA_CHECK(order.has_value(), "op '{}': order '{}'", op.path, order_text);
-  double area = 0;
-  for (const Run& q : runs_of(*order, all_queries, queries)) {
-    for (const Run& k : runs_of(*order, all_keys, keys)) {
-      // Position first + stride i: between the runs' firsts, whole strides and a rest. A rest means
-      // that no key is at its query: all or nothing of the diagonal.
-      const int64_t apart = q.first - k.first;
-      const int64_t whole = apart >= 0 ? apart / q.stride : -((-apart + q.stride - 1) / q.stride);
-      const double half = whole * q.stride == apart ? 0 : 0.5;
-      area += area_below(static_cast<double>(q.size), static_cast<double>(k.size),
-                         static_cast<double>(whole) + half);
-    }
-  }
-  return area / points;
-}
-
 void measure_attention(const Op& op, const Compute& compute, OpWork& work) {
   const Annotation& annotation = op.annotation;
   const int seq = annotation.find("seq"), kv = annotation.find("kv");
@@ -296,7 +253,8 @@ void measure_attention(const Op& op, const Compute& compute, OpWork& work) {
   work.key_heads = size("heads");
   work.heads = work.key_heads * size("group");
   work.head_dim = size("head_dim");
-  work.visible = visible_share(op, compute, seq, kv);
+  const double points = work.queries * work.keys;
+  work.visible = points > 0 ? visible_points(op, compute.box) / points : 0;
   // Two products of 2 flops a point forward, five backward (graph/kinds/attention.cc).
   const double products = work.op == "attention_grad" ? 5 : 2;
   work.flops = products * 2 * work.batch * work.heads * work.queries * work.keys * work.head_dim *

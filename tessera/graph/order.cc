@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "tessera/base/check.h"
 #include "tessera/base/text.h"
 
 namespace tessera {
@@ -47,6 +49,55 @@ std::vector<Run> runs_of(const Order& order, int64_t dim_size, Interval interval
     }
   }
   return runs;
+}
+
+namespace {
+
+// Of `queries` x `keys` points (i, j), the area with j < i + shift, the diagonal counted half.
+double area_below(double queries, double keys, double shift) {
+  // Row i leaves clamp(i + shift + 1/2, 0, keys) points.
+  const auto integral = [&](double from, double to) {  // of i + shift + 1/2 over whole i
+    return (to - from) * (shift + 0.5 + (from + to - 1) / 2);
+  };
+  const double begin = std::clamp(std::ceil(-shift), 0.0, queries);
+  const double full = std::clamp(std::floor(keys - shift), begin, queries);
+  return integral(begin, full) + (queries - full) * keys;
+}
+
+}  // namespace
+
+bool is_causal(const Op& op) {
+  return op.annotation.find("kv") >= 0 && op.annotation.find("seq") >= 0 &&
+         op.attributes.contains("causal") && op.integer("causal") != 0;
+}
+
+double visible_points(const Op& op, const Box& box) {
+  const auto seq = static_cast<size_t>(op.annotation.find("seq"));
+  const auto kv = static_cast<size_t>(op.annotation.find("kv"));
+  const Interval queries = box.dims[seq], keys = box.dims[kv];
+  const auto rows = static_cast<double>(queries.size), columns = static_cast<double>(keys.size);
+  if (!is_causal(op) || rows * columns == 0) return rows * columns;
+  const int64_t all_queries = op.annotation.dims[seq].size, all_keys = op.annotation.dims[kv].size;
+  const std::string order_text = op.text("order");
+  if (order_text.empty()) {  // more keys than queries: these are the last positions
+    const int64_t shift = queries.begin + all_keys - all_queries - keys.begin;
+    return area_below(rows, columns, static_cast<double>(shift));
+  }
+  const auto order = parse_order(order_text);
+  TESSERA_CHECK(order.has_value(), "op '{}': order '{}'", op.path, order_text);
+  double area = 0;
+  for (const Run& q : runs_of(*order, all_queries, queries)) {
+    for (const Run& k : runs_of(*order, all_keys, keys)) {
+      // Position first + stride i: between the runs' firsts, whole strides and a rest. A rest means
+      // that no key is at its query: all or nothing of the diagonal.
+      const int64_t apart = q.first - k.first;
+      const int64_t whole = apart >= 0 ? apart / q.stride : -((-apart + q.stride - 1) / q.stride);
+      const double half = whole * q.stride == apart ? 0 : 0.5;
+      area += area_below(static_cast<double>(q.size), static_cast<double>(k.size),
+                         static_cast<double>(whole) + half);
+    }
+  }
+  return area;
 }
 
 }  // namespace tessera

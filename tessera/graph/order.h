@@ -16,6 +16,7 @@
 
 #include "tessera/base/box.h"
 #include "tessera/base/result.h"
+#include "tessera/graph/graph.h"
 
 namespace tessera {
 
@@ -35,5 +36,12 @@ struct Run {
 // Of the indices in `interval` of a dim of `dim_size`; in order of index, none empty. All have the
 // same stride.
 std::vector<Run> runs_of(const Order& order, int64_t dim_size, Interval interval);
+
+// Attention in which a query sees no later key, whatever the order.
+bool is_causal(const Op& op);
+
+// Of an attention op's iteration box, the points of queries and keys whose key is not behind its
+// query, the diagonal counted half; all where the op is not causal.
+double visible_points(const Op& op, const Box& box);
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "tessera/program/crossing.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "tessera/base/check.h"
 #include "tessera/plan/reshard.h"
@@ -81,6 +82,108 @@ std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layo
   std::stable_sort(routes.begin(), routes.end(),
                    [](const CrossRoute& a, const CrossRoute& b) { return a.to < b.to; });
   return std::make_shared<const CrossRoutes>(std::move(routes));
+}
+
+bool crosses_to_twins(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh) {
+  return axes_match(from_mesh, to_mesh) && !cross.routes && cross.from.region == cross.to.region;
+}
+
+std::vector<CrossPiece> cross_sources(const TextCross& cross, const Mesh& from_mesh,
+                                      const Mesh& to_mesh, const std::vector<int64_t>& whole,
+                                      const std::vector<int64_t>& to) {
+  const Box need = evaluate(cross.to.region, to_mesh, whole, to);
+  std::vector<CrossPiece> out;
+  if (need.empty()) return out;
+  if (cross.routes) {
+    const auto [first, last] = std::equal_range(
+        cross.routes->begin(), cross.routes->end(), CrossRoute{0, to_mesh.rank_at(to), {}},
+        [](const CrossRoute& a, const CrossRoute& b) { return a.to < b.to; });
+    for (auto it = first; it != last; ++it) {
+      out.push_back({from_mesh.coordinates(it->from), it->region});
+    }
+    return out;
+  }
+  std::vector<int64_t> source(from_mesh.axes.size(), 0);
+  int64_t position = 0;
+  for (size_t a = 0; a < to_mesh.axes.size(); ++a)
+    position = position * to_mesh.axes[a].size + to[a];
+  for (size_t a = 0; a < from_mesh.axes.size(); ++a) {
+    const AxisId there = to_mesh.find(from_mesh.axes[a].name);
+    const bool same = there.valid() && to_mesh.axis(there).size == from_mesh.axes[a].size;
+    source[a] = same ? to[there.index()] : position % from_mesh.axes[a].size;
+  }
+  const Layout& layout = cross.from.region.layout;
+  const std::function<void(size_t, size_t, Interval)> descend = [&](size_t dim, size_t level,
+                                                                    Interval at) {
+    if (dim == whole.size()) {
+      out.push_back({source, intersect(region_of(layout, from_mesh, whole, source), need)});
+      return;
+    }
+    if (level == layout.shards[dim].size()) {
+      const size_t next = dim + 1;
+      const Interval all =
+          next < whole.size() ? Interval{0, whole[next] / layout.grain[next]} : Interval{};
+      descend(next, 0, all);
+      return;
+    }
+    const AxisId axis = layout.shards[dim][level];
+    const int64_t n = from_mesh.axis(axis).size;
+    const int64_t grain = layout.grain[dim];
+    for (int64_t i = 0; i < n; ++i) {
+      const Interval piece = split_interval(at, n, i);
+      if (intersect(Interval{piece.begin * grain, piece.size * grain}, need.dims[dim]).empty())
+        continue;
+      source[axis.index()] = i;
+      descend(dim, level + 1, piece);
+    }
+  };
+  const Interval first = whole.empty() ? Interval{} : Interval{0, whole[0] / layout.grain[0]};
+  descend(0, 0, first);
+  return out;
+}
+
+std::vector<std::vector<int64_t>> cross_receivers(const TextCross& cross, const Mesh& from_mesh,
+                                                  const Mesh& to_mesh,
+                                                  const std::vector<int64_t>& at) {
+  const Layout& from = cross.from.region.layout;
+  const Layout& to = cross.to.region.layout;
+  if (cross.routes) {
+    const int64_t rank = from_mesh.rank_at(at);
+    std::vector<std::vector<int64_t>> served;
+    for (const CrossRoute& route : *cross.routes) {
+      if (route.from != rank) continue;
+      std::vector<int64_t> coordinates = to_mesh.coordinates(route.to);
+      if (served.empty() || served.back() != coordinates) {
+        served.push_back(std::move(coordinates));
+      }
+    }
+    return served;
+  }
+  std::vector<std::vector<int64_t>> out = {{}};
+  for (size_t a = 0; a < to_mesh.axes.size(); ++a) {
+    const AxisId here = from_mesh.find(to_mesh.axes[a].name);
+    const bool same = here.valid() && from_mesh.axis(here).size == to_mesh.axes[a].size;
+    bool pinned = same && !from.shards_over(here);
+    for (size_t d = 0; same && !pinned && d < from.shards.size(); ++d) {
+      if (from.grain[d] != to.grain[d]) continue;
+      for (size_t i = 0; i < std::min(from.shards[d].size(), to.shards[d].size()); ++i) {
+        const MeshAxis& x = from_mesh.axis(from.shards[d][i]);
+        const MeshAxis& y = to_mesh.axis(to.shards[d][i]);
+        if (x.name != y.name || x.size != y.size) break;
+        if (from.shards[d][i] == here) pinned = true;
+      }
+    }
+    std::vector<std::vector<int64_t>> next;
+    for (const std::vector<int64_t>& partial : out) {
+      const int64_t own = same ? at[here.index()] : 0;
+      for (int64_t i = 0; i < (pinned ? 1 : to_mesh.axes[a].size); ++i) {
+        next.push_back(partial);
+        next.back().push_back((own + i) % to_mesh.axes[a].size);
+      }
+    }
+    out = std::move(next);
+  }
+  return out;
 }
 
 }  // namespace tessera

@@ -33,4 +33,26 @@ std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layo
                                                const Mesh& to_mesh, const Layout& to,
                                                const std::vector<int64_t>& shape);
 
+// A piece that crosses, and who sends it (coordinates on the sending mesh).
+struct CrossPiece {
+  std::vector<int64_t> source;
+  Box region;
+};
+// Does each rank send its twin on the other mesh what it holds, and nothing else?
+bool crosses_to_twins(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh);
+
+// Which ranks of the sending mesh serve the rank at `to` and with what: the planned routes, if
+// there are any. Else, axes that do not cut the tensor there: the holder with the receiver's own
+// coordinate on the axis of that name, else spread by the receiver's position. `whole`: the
+// tensor's shape as blocks see it.
+std::vector<CrossPiece> cross_sources(const TextCross& cross, const Mesh& from_mesh,
+                                      const Mesh& to_mesh, const std::vector<int64_t>& whole,
+                                      const std::vector<int64_t>& to);
+// Receivers that the rank at `at` may serve: coordinates on the receiving mesh; axes known to be
+// equal are not enumerated. The own coordinate first, then the next ones round the axis, so that
+// ranks do not all serve the same one at a time.
+std::vector<std::vector<int64_t>> cross_receivers(const TextCross& cross, const Mesh& from_mesh,
+                                                  const Mesh& to_mesh,
+                                                  const std::vector<int64_t>& at);
+
 }  // namespace tessera

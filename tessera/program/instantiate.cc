@@ -7,6 +7,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/plan/schedule.h"
+#include "tessera/program/crossing.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/walk.h"
 
@@ -71,12 +72,6 @@ Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const
 }
 
 namespace {
-
-// A piece that crosses between places.
-struct Crossing {
-  std::vector<int64_t> source;  // coordinates on the sending mesh
-  Box region;
-};
 
 class Instantiation {
  public:
@@ -338,113 +333,12 @@ class Instantiation {
   }
 
   // ---- crossings
-  // ----------------------------------------------------------------------------------------------
-  // Which ranks of the sending mesh serve the rank at `to` and with what: the planned routes, if
-  // there are any. Else, axes that do not cut the
-  // tensor there: the holder with the receiver's own coordinate on the axis of that name, else
-  // spread by the receiver's position.
-  std::vector<Crossing> sources(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh,
-                                const std::vector<int64_t>& to) const {
-    const std::vector<int64_t> whole = shape(cross.tensor);
-    const Box need = evaluate(cross.to.region, to_mesh, whole, to);
-    std::vector<Crossing> out;
-    if (need.empty()) return out;
-    if (cross.routes) {
-      const auto [first, last] = std::equal_range(
-          cross.routes->begin(), cross.routes->end(), CrossRoute{0, to_mesh.rank_at(to), {}},
-          [](const CrossRoute& a, const CrossRoute& b) { return a.to < b.to; });
-      for (auto it = first; it != last; ++it) {
-        out.push_back({from_mesh.coordinates(it->from), it->region});
-      }
-      return out;
-    }
-    std::vector<int64_t> source(from_mesh.axes.size(), 0);
-    int64_t position = 0;
-    for (size_t a = 0; a < to_mesh.axes.size(); ++a)
-      position = position * to_mesh.axes[a].size + to[a];
-    for (size_t a = 0; a < from_mesh.axes.size(); ++a) {
-      const AxisId there = to_mesh.find(from_mesh.axes[a].name);
-      const bool same = there.valid() && to_mesh.axis(there).size == from_mesh.axes[a].size;
-      source[a] = same ? to[there.index()] : position % from_mesh.axes[a].size;
-    }
-    const Layout& layout = cross.from.region.layout;
-    const std::function<void(size_t, size_t, Interval)> descend = [&](size_t dim, size_t level,
-                                                                      Interval at) {
-      if (dim == whole.size()) {
-        out.push_back({source, intersect(region_of(layout, from_mesh, whole, source), need)});
-        return;
-      }
-      if (level == layout.shards[dim].size()) {
-        const size_t next = dim + 1;
-        const Interval all =
-            next < whole.size() ? Interval{0, whole[next] / layout.grain[next]} : Interval{};
-        descend(next, 0, all);
-        return;
-      }
-      const AxisId axis = layout.shards[dim][level];
-      const int64_t n = from_mesh.axis(axis).size;
-      const int64_t grain = layout.grain[dim];
-      for (int64_t i = 0; i < n; ++i) {
-        const Interval piece = split_interval(at, n, i);
-        if (intersect(Interval{piece.begin * grain, piece.size * grain}, need.dims[dim]).empty())
-          continue;
-        source[axis.index()] = i;
-        descend(dim, level + 1, piece);
-      }
-    };
-    const Interval first = whole.empty() ? Interval{} : Interval{0, whole[0] / layout.grain[0]};
-    descend(0, 0, first);
-    return out;
-  }
-
-  // Receivers that this rank may serve: coordinates on the receiving mesh; axes known to be equal
-  // are not enumerated.
-  std::vector<std::vector<int64_t>> receivers(const TextCross& cross, const Mesh& to_mesh) const {
-    const Layout& from = cross.from.region.layout;
-    const Layout& to = cross.to.region.layout;
-    if (cross.routes) {
-      std::vector<std::vector<int64_t>> served;
-      for (const CrossRoute& route : *cross.routes) {
-        if (route.from != out_.rank) continue;
-        std::vector<int64_t> coordinates = to_mesh.coordinates(route.to);
-        if (served.empty() || served.back() != coordinates) {
-          served.push_back(std::move(coordinates));
-        }
-      }
-      return served;
-    }
-    std::vector<std::vector<int64_t>> out = {{}};
-    for (size_t a = 0; a < to_mesh.axes.size(); ++a) {
-      const AxisId here = mesh().find(to_mesh.axes[a].name);
-      const bool same = here.valid() && mesh().axis(here).size == to_mesh.axes[a].size;
-      bool pinned = same && !from.shards_over(here);
-      for (size_t d = 0; same && !pinned && d < from.shards.size(); ++d) {
-        if (from.grain[d] != to.grain[d]) continue;
-        for (size_t i = 0; i < std::min(from.shards[d].size(), to.shards[d].size()); ++i) {
-          const MeshAxis& x = mesh().axis(from.shards[d][i]);
-          const MeshAxis& y = to_mesh.axis(to.shards[d][i]);
-          if (x.name != y.name || x.size != y.size) break;
-          if (from.shards[d][i] == here) pinned = true;
-        }
-      }
-      std::vector<std::vector<int64_t>> next;
-      for (const std::vector<int64_t>& partial : out) {
-        for (int64_t i = 0; i < to_mesh.axes[a].size; ++i) {
-          if (pinned && i != at_->coordinates[here.index()]) continue;
-          next.push_back(partial);
-          next.back().push_back(i);
-        }
-      }
-      out = std::move(next);
-    }
-    return out;
-  }
-
   void add(const TextInstruction& text, const TextCross& body) {
     const Mesh& from_mesh = in_.plan->places[body.from_place.index()].mesh;
     const Mesh& to_mesh = in_.plan->places[body.to_place.index()].mesh;
     if (!body.sends) {
-      for (const Crossing& piece : sources(body, from_mesh, to_mesh, at_->coordinates)) {
+      for (const CrossPiece& piece :
+           cross_sources(body, from_mesh, to_mesh, shape(body.tensor), at_->coordinates)) {
         const int peer = static_cast<int>(from_mesh.rank_at(piece.source));
         if (peer == out_.rank) {
           add_from_itself(text, body, piece);
@@ -463,10 +357,12 @@ class Instantiation {
       }
       return;
     }
-    for (const std::vector<int64_t>& to : receivers(body, to_mesh)) {
+    for (const std::vector<int64_t>& to :
+         cross_receivers(body, from_mesh, to_mesh, at_->coordinates)) {
       const int peer = static_cast<int>(to_mesh.rank_at(to));
       if (peer == out_.rank) continue;
-      for (const Crossing& piece : sources(body, from_mesh, to_mesh, to)) {
+      for (const CrossPiece& piece :
+           cross_sources(body, from_mesh, to_mesh, shape(body.tensor), to)) {
         if (piece.source != at_->coordinates) continue;
         Send send;
         send.handle = concrete_handle(body.handle);
@@ -487,7 +383,8 @@ class Instantiation {
 
   // Two places of this rank: what crosses is copied on arrival; from a file, beside what computes,
   // and waited for as a message is.
-  void add_from_itself(const TextInstruction& text, const TextCross& body, const Crossing& piece) {
+  void add_from_itself(const TextInstruction& text, const TextCross& body,
+                       const CrossPiece& piece) {
     const auto from = std::find_if(here_.begin(), here_.end(),
                                    [&](const Here& here) { return here.place == body.from_place; });
     Copy copy{body.tensor,

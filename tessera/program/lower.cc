@@ -1,11 +1,15 @@
 #include "tessera/program/lower.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 
+#include "tessera/graph/order.h"
+#include "tessera/program/crossing.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/walk.h"
 
@@ -156,8 +160,9 @@ std::vector<Varying> uneven_cuts(const PlaceText& text, const ShapeRule& shapes)
   return out;
 }
 
-// Causal ops whose queries or keys are cut: how many keys a rank reads depends on where its queries
-// are.
+// Causal ops whose queries or keys are cut: how many keys a rank reads, and how many of the points
+// it sees, depends on where its queries are. In a reordered dim (graph/order.h) pieces of one size
+// see about as many.
 std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolved,
                                  const std::vector<OpPlan>& plans, PlaceId place,
                                  const ShapeRule& shapes) {
@@ -165,29 +170,80 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
   std::vector<Varying> out;
   for (const Op& op : graph.ops()) {
     const OpPlan& plan = plans[op.id.index()];
-    if (resolved.place_of(plan.stage) != place) continue;
-    for (size_t kv = 0; kv < plan.dims.size(); ++kv) {
-      const int q = op.annotation.dims[kv].causal_of;
-      if (q < 0) continue;
-      Varying cut;
-      int64_t steps = 1;
-      for (const DimSplit* split : {&plan.dims[kv], &plan.dims[static_cast<size_t>(q)]}) {
-        add_axes(cut.axes, split->axes);
-        for (const SkewAxis& skew : split->skew) add_axes(cut.axes, {skew.axis});
-        steps = std::max(steps, split->steps);
+    if (resolved.place_of(plan.stage) != place || !is_causal(op)) continue;
+    const auto kv = static_cast<size_t>(op.annotation.find("kv"));
+    const auto q = static_cast<size_t>(op.annotation.find("seq"));
+    Varying cut;
+    int64_t steps = 1;
+    for (const DimSplit* split : {&plan.dims[kv], &plan.dims[q]}) {
+      add_axes(cut.axes, split->axes);
+      for (const SkewAxis& skew : split->skew) add_axes(cut.axes, {skew.axis});
+      steps = std::max(steps, split->steps);
+    }
+    if (cut.axes.empty()) continue;
+    const bool ordered = op.annotation.dims[kv].causal_of < 0;
+    cut.sizes = [&op, &plan, &shapes, &mesh, kv, q, steps,
+                 ordered](const std::vector<int64_t>& coordinates) {
+      std::vector<int64_t> sizes;
+      for (int64_t step = 0; step < steps; ++step) {
+        const Box box = compute_box(op, plan, shapes, mesh, coordinates, step);
+        sizes.push_back(std::llround(2 * visible_points(op, box)));
+        if (ordered) continue;
+        const int64_t end = std::min(box.dims[kv].end(), box.dims[q].end());
+        sizes.push_back(std::max<int64_t>(0, end - box.dims[kv].begin));
       }
-      if (cut.axes.empty()) continue;
-      cut.sizes = [&op, &plan, &shapes, &mesh, kv, q,
-                   steps](const std::vector<int64_t>& coordinates) {
-        std::vector<int64_t> keys;
-        for (int64_t step = 0; step < steps; ++step) {
-          const Box box = compute_box(op, plan, shapes, mesh, coordinates, step);
-          const int64_t end = std::min(box.dims[kv].end(), box.dims[static_cast<size_t>(q)].end());
-          keys.push_back(std::max<int64_t>(0, end - box.dims[kv].begin));
+      return sizes;
+    };
+    out.push_back(std::move(cut));
+  }
+  return out;
+}
+
+// Crossings that are not from twin to twin: a rank's pieces, and its peers as seen from it.
+std::vector<Varying> uneven_crossings(const ResolvedPlan& plan, const PlaceText& text,
+                                      const ShapeRule& shapes) {
+  using Sizes = std::vector<int64_t>;
+  std::vector<Varying> out;
+  std::set<std::tuple<bool, PlaceId, Sizes, Layout, Layout>> seen;
+  for (const auto& [ref, block] : text.blocks) {
+    for (const TextInstruction& instruction : block) {
+      const auto* cross = std::get_if<TextCross>(&instruction.body);
+      if (cross == nullptr) continue;
+      const Mesh& from_mesh = plan.places[cross->from_place.index()].mesh;
+      const Mesh& to_mesh = plan.places[cross->to_place.index()].mesh;
+      if (crosses_to_twins(*cross, from_mesh, to_mesh)) continue;
+      const Sizes shape = shapes.shape(cross->tensor);
+      const PlaceId other = cross->sends ? cross->to_place : cross->from_place;
+      if (!seen.insert(
+                   {cross->sends, other, shape, cross->from.region.layout, cross->to.region.layout})
+               .second) {
+        continue;
+      }
+      Varying what;
+      for (size_t a = 0; a < text.mesh.axes.size(); ++a) what.axes.push_back(AxisId(a));
+      what.sizes = [cross, shape, &from_mesh, &to_mesh, &mine = text.mesh](const Sizes& at) {
+        Sizes sizes;
+        const auto add = [&](const Mesh& there, const Sizes& peer, const Box& region) {
+          sizes.push_back(region.volume());
+          for (size_t a = 0; a < there.axes.size(); ++a) {
+            const bool alike = a < mine.axes.size() && mine.axes[a].size == there.axes[a].size;
+            const int64_t size = there.axes[a].size;
+            sizes.push_back(alike ? (peer[a] - at[a] + size) % size : peer[a]);
+          }
+        };
+        if (!cross->sends) {
+          for (const CrossPiece& piece : cross_sources(*cross, from_mesh, to_mesh, shape, at))
+            add(from_mesh, piece.source, piece.region);
+          return sizes;
         }
-        return keys;
+        for (const Sizes& to : cross_receivers(*cross, from_mesh, to_mesh, at)) {
+          for (const CrossPiece& piece : cross_sources(*cross, from_mesh, to_mesh, shape, to)) {
+            if (piece.source == at) add(to_mesh, to, piece.region);
+          }
+        }
+        return sizes;
       };
-      out.push_back(std::move(cut));
+      out.push_back(std::move(what));
     }
   }
   return out;
@@ -264,6 +320,8 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
   std::vector<Varying> varying = uneven_cuts(text, shapes);
   for (Varying& cut : causal_cuts(*graph, plan, analysis.ops, place, shapes))
     varying.push_back(std::move(cut));
+  for (Varying& crossing : uneven_crossings(plan, text, shapes))
+    varying.push_back(std::move(crossing));
   std::vector<Alike> products = {{}};
   for (size_t a = 0; a < mesh.axes.size(); ++a) {
     std::map<std::vector<std::vector<int64_t>>, Alike> classes;

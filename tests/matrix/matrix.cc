@@ -3,59 +3,17 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <filesystem>
 
+#include "matrix_cases.h"
 #include "tessera/base/text.h"
-#include "tessera/base/toml.h"
 #include "tessera/runtime/session.h"
 
 namespace tessera {
 namespace {
 
 const std::string kRoot = TESSERA_SOURCE_DIR;
-
-std::vector<std::string> words(std::string_view text) {
-  std::vector<std::string> out;
-  for (const std::string& word : split_text(text, ' ')) {
-    if (!word.empty()) out.push_back(word);
-  }
-  return out;
-}
-
-Result<std::vector<MatrixCase>> read_case(const toml::table& entry, const std::string& where,
-                                          const toml::table& models, MatrixCase common) {
-  common.plan = entry["plan"].value_or("");
-  common.ranks = entry["ranks"].value_or(int64_t{0});
-  common.batch = entry["batch"].value_or(common.batch);
-  if (common.plan.empty() || common.ranks < 1) {
-    return invalid_input(fmt::format("{}: a case needs plan = \"...\" and ranks = N", where));
-  }
-  for (const auto& [key, value] : entry) {
-    const std::vector<std::string> known{"plan", "ranks", "batch", "models", "quick"};
-    if (std::find(known.begin(), known.end(), key.str()) != known.end()) continue;
-    return invalid_input(fmt::format("{}: unknown key '{}', did you mean '{}'?", where, key.str(),
-                                     nearest(key.str(), known)));
-  }
-  const std::vector<std::string> quick = words(entry["quick"].value_or(""));
-  std::vector<MatrixCase> cases;
-  for (const std::string& model : words(entry["models"].value_or(""))) {
-    MatrixCase one = common;
-    one.model = model;
-    one.spec = models[model].value_or("");
-    if (one.spec.empty())
-      return invalid_input(fmt::format("{}: model '{}' is not in [models]", where, model));
-    one.quick = std::find(quick.begin(), quick.end(), model) != quick.end();
-    cases.push_back(std::move(one));
-  }
-  const auto is_quick = [](const MatrixCase& one) { return one.quick; };
-  const auto found = std::count_if(cases.begin(), cases.end(), is_quick);
-  if (!cases.empty() && found == static_cast<std::ptrdiff_t>(quick.size())) return cases;
-  return invalid_input(
-      fmt::format("{}: a case needs models = \"...\", and quick names some of them", where));
-}
 
 // ---- results
 struct Row {
@@ -147,75 +105,8 @@ std::string test_name(const MatrixCase& one) {
 
 }  // namespace
 
-Result<std::vector<MatrixCase>> load_matrix(const std::string& path) {
-  TESSERA_TRY(const std::string text, read_file(path));
-  TESSERA_TRY(const toml::table root, parse_toml(text, path));
-  const toml::table no_models;
-  const toml::table* models = root["models"].as_table();
-  MatrixCase common;
-  common.batch = root["batch"].value_or(int64_t{0});
-  std::vector<MatrixCase> all;
-  const toml::array* groups = root["group"].as_array();
-  if (groups == nullptr || models == nullptr || common.batch < 1)
-    return invalid_input(path + ": expected batch, [models] and [[group]] tables");
-  for (const toml::node& group : *groups) {
-    const toml::table* table = group.as_table();
-    const toml::array* cases = table == nullptr ? nullptr : (*table)["cases"].as_array();
-    if (cases == nullptr) {
-      return invalid_input(fmt::format("{}:{}: a group needs name and cases", path,
-                                       static_cast<int>(group.source().begin.line)));
-    }
-    common.group = (*table)["name"].value_or("");
-    for (const toml::node& entry : *cases) {
-      const std::string where =
-          fmt::format("{}:{}", path, static_cast<int>(entry.source().begin.line));
-      if (!entry.is_table()) return invalid_input(where + ": a case is a table { plan = ... }");
-      TESSERA_TRY(const auto more, read_case(*entry.as_table(), where, *models, common));
-      all.insert(all.end(), more.begin(), more.end());
-    }
-  }
-  return all;
-}
-
-Result<std::vector<MatrixCase>> load_examples(const std::string& folder, int64_t batch) {
-  constexpr std::string_view kMark = "# Model: ";
-  std::vector<std::string> paths;
-  for (const auto& file : std::filesystem::directory_iterator(folder)) {
-    if (file.path().extension() == ".toml") paths.push_back(file.path().string());
-  }
-  std::sort(paths.begin(), paths.end());
-  std::vector<MatrixCase> cases;
-  for (const std::string& path : paths) {
-    TESSERA_TRY(const std::string text, read_file(path));
-    const std::string line = text.substr(0, text.find('\n'));
-    if (!line.starts_with(kMark))
-      return invalid_input(fmt::format("{}:1: expected '{}...', found '{}'", path, kMark, line));
-    MatrixCase one;
-    one.group = "example plans";
-    one.model = line.substr(kMark.size());
-    one.plan = path.substr(kRoot.size() + 1);
-    one.spec = one.model;
-    one.ranks = 0;
-    one.batch = batch;
-    one.quick = true;
-    cases.push_back(std::move(one));
-  }
-  return cases;
-}
-
-namespace {
-
-Result<std::vector<MatrixCase>> load_all() {
-  TESSERA_TRY(auto cases, load_matrix(kRoot + "/tests/matrix/matrix.toml"));
-  TESSERA_TRY(const auto examples, load_examples(kRoot + "/examples/plans", cases.front().batch));
-  cases.insert(cases.end(), examples.begin(), examples.end());
-  return cases;
-}
-
-}  // namespace
-
 void register_matrix(bool only_quick) {
-  const auto cases = load_all();
+  const auto cases = load_plans(kRoot);
   if (!cases) {
     testing::RegisterTest("Matrix", "loads", nullptr, nullptr, __FILE__, __LINE__,
                           [why = cases.error().message]() -> testing::Test* {

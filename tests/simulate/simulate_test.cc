@@ -9,13 +9,12 @@
 #include <numeric>
 #include <set>
 
+#include "compare.h"
 #include "tessera/cli/planning.h"
 #include "tessera/simulate/chrome_trace.h"
 
 namespace tessera {
 namespace {
-
-constexpr double kExact = 1e-12;
 
 struct Case {
   std::string model, plan;
@@ -104,31 +103,6 @@ Simulation simulated(const cli::Planned& planned, const Cluster& cluster,
   auto out = simulate(*planned.lowering, cluster, options);
   EXPECT_TRUE(out.has_value()) << (out ? "" : out.error().message);
   return out ? std::move(*out) : Simulation{};
-}
-
-// The role of a rank's class in a, the rank's own in b.
-void expect_equal(const Simulation& folded, const Simulation& unfolded) {
-  const double step = unfolded.step_time_s;
-  EXPECT_NEAR(folded.step_time_s, step, kExact * step);
-  EXPECT_NEAR(folded.hardware_flops, unfolded.hardware_flops, 1e-9 * unfolded.hardware_flops);
-  std::map<int, const RankResult*> by_rank;
-  for (const RankResult& role : unfolded.roles) by_rank[role.representative] = &role;
-  int64_t ranks = 0;
-  for (const RankResult& role : folded.roles) {
-    ranks += role.ranks;
-    const RankResult& own = *by_rank.at(role.representative);
-    for (size_t s = 0; s < kSpent; ++s) {
-      EXPECT_NEAR(role.spent_s[s], own.spent_s[s], 1e-9 * step)
-          << role.representative << " " << spent_name(static_cast<Spent>(s));
-    }
-    ASSERT_EQ(role.traffic.size(), own.traffic.size());
-    for (size_t i = 0; i < role.traffic.size(); ++i) {
-      EXPECT_EQ(role.traffic[i].bytes, own.traffic[i].bytes);
-      EXPECT_NEAR(role.traffic[i].seconds, own.traffic[i].seconds, 1e-9 * step)
-          << role.traffic[i].kind;
-    }
-  }
-  EXPECT_EQ(ranks, unfolded.ranks);
 }
 
 class Plans : public testing::TestWithParam<Case> {};

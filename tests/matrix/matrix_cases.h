@@ -1,0 +1,23 @@
+// The plans of matrix.toml and of examples/plans, with the models that they run on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+struct MatrixCase {
+  std::string group, model, plan;  // the model's short name; a recipe call or a file
+  std::string spec;                // the model's text
+  int64_t ranks = 1, batch = 0;    // ranks 0: as the plan says
+  bool quick = false;
+};
+
+// Of the repository at `root`. An Error names file and line. Cases in the order of the file; each
+// example with the model that its first line names: "# Model: gpt:...".
+Result<std::vector<MatrixCase>> load_plans(const std::string& root);
+
+}  // namespace tessera
