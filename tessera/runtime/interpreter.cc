@@ -125,7 +125,7 @@ struct RankExecutor::Impl {
   Copier copier;  // last: it ends before what it works on
 
   Impl(const Graph& g, const Program& p, comm::Communicator& c, ExecutorOptions o)
-      : graph(g), program(p), communicator(c), options(std::move(o)), thread(options.threads) {
+      : graph(g), program(p), communicator(c), options(o), thread(options.threads) {
     context.seed = options.seed;
   }
 
@@ -551,7 +551,7 @@ Result<std::unique_ptr<RankExecutor>> RankExecutor::create(const Graph& graph,
                                                            ExecutorOptions options) {
   kernels::configure_process();
   std::unique_ptr<RankExecutor> executor(new RankExecutor());
-  executor->impl_ = std::make_unique<Impl>(graph, program, communicator, std::move(options));
+  executor->impl_ = std::make_unique<Impl>(graph, program, communicator, options);
   TESSERA_TRY_VOID(executor->impl_->prepare());
   return executor;
 }

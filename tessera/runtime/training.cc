@@ -66,7 +66,7 @@ class RankRun {
                                                 : threads_of_rank(ranks_here);
     ExecutorOptions options{static_cast<uint64_t>(job_.config.seed), threads, false};
     TESSERA_TRY(const std::unique_ptr<RankExecutor> executor,
-                RankExecutor::create(*job_.compiled.graph, program_, world_, std::move(options)));
+                RankExecutor::create(*job_.compiled.graph, program_, world_, options));
     executor->initialise();
     find_loss();  // also: nobody runs before all are ready
     last_ = Clock::now();

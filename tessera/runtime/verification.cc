@@ -68,7 +68,7 @@ Status run_rank(const Compiled& compiled, const Program& program, const VerifyCo
                 comm::Communicator& world, RankResult& result) {
   const Graph& graph = *compiled.graph;
   ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false};
-  TESSERA_TRY(const auto executor, RankExecutor::create(graph, program, world, std::move(options)));
+  TESSERA_TRY(const auto executor, RankExecutor::create(graph, program, world, options));
   executor->initialise();
   world.reset_counters();
   for (int64_t step = 1; step <= config.steps; ++step) {

@@ -39,8 +39,8 @@ std::vector<bool> with_backward(const Graph& forward_graph, const Pipeline& pipe
     int64_t& stage = at[op.id.index()];
     OpId from = op.phase == Phase::kForward ? op.id : op.mirror;
     if (op.phase == Phase::kUpdate) continue;
-    if (op.phase == Phase::kBackward && op.kind == "add_n" &&
-        from.valid()) {  // where its terms are
+    const bool merges = op.kind == "add_n" || (op.kind == "scale" && !from.valid());
+    if (op.phase == Phase::kBackward && merges) {  // where its terms are
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const OpId maker = graph->tensor(op.inputs[i]).producer;
         const int64_t made = maker.valid() ? at[maker.index()] : -1;
