@@ -64,8 +64,8 @@ enum class RecordClock : uint8_t {
 
 struct ExecutorOptions {
   uint64_t seed = 0;
-  int threads = 1;                      // inside one kernel: this rank's share of the cores
-  bool profile = false;                 // measure the time of each kind of instruction
+  int threads = 1;       // inside one kernel: this rank's share of the cores
+  bool profile = false;  // measure the time of each kind of instruction
 };
 
 class RankExecutor {
