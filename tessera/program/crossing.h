@@ -25,7 +25,7 @@ Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<in
 Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const Layout& from,
                        const Mesh& to_mesh, const Layout& need, const std::vector<int64_t>& shape);
 
-// By receiver, in the order of issue. Null: the rule for meshes whose axes match (instantiate.cc)
+// By receiver, in the order of issue. Null: the rule for meshes whose axes match (cross_sources)
 // serves, because they do, because a rank is on both sides, or because the meshes are too large to
 // visit every pair of tiles. Senders: the holder with the fewest bytes so far (plan/reshard.h,
 // order kGenerated with each rank a host of its own).

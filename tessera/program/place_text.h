@@ -100,7 +100,7 @@ struct TextCross {
   TensorId tensor;
   int64_t tag = 0;
   TextView from, to;                          // the side's own is valid; both regions are
-  std::shared_ptr<const CrossRoutes> routes;  // null: the rule of instantiate.cc
+  std::shared_ptr<const CrossRoutes> routes;  // null: the rule of crossing.h
 };
 struct TextWait {
   int handle = 0;
