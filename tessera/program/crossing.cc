@@ -88,6 +88,43 @@ bool crosses_to_twins(const TextCross& cross, const Mesh& from_mesh, const Mesh&
   return axes_match(from_mesh, to_mesh) && !cross.routes && cross.from.region == cross.to.region;
 }
 
+namespace {
+
+// By axis of the sending mesh: the receiver's axis whose coordinate it takes where it does not cut
+// the tensor; invalid: none. The one of that name, if the receiver's piece is the same along it
+// too; else one along which receivers want the same and senders do not have it; else the one of
+// that name.
+std::vector<AxisId> followed_axes(const TextCross& cross, const Mesh& from_mesh,
+                                  const Mesh& to_mesh) {
+  const Layout &from = cross.from.region.layout, &to = cross.to.region.layout;
+  const auto twin = [](const Mesh& mesh, const MeshAxis& axis) {
+    const AxisId found = mesh.find(axis.name);
+    return found.valid() && mesh.axis(found).size == axis.size ? found : AxisId();
+  };
+  std::vector<AxisId> replicas;  // of the receiver, where senders are cut
+  for (size_t a = 0; a < to_mesh.axes.size(); ++a) {
+    const AxisId there = twin(from_mesh, to_mesh.axes[a]);
+    if (!to.shards_over(AxisId(a)) && there.valid() && from.shards_over(there))
+      replicas.push_back(AxisId(a));
+  }
+  std::vector<AxisId> out;
+  for (size_t a = 0; a < from_mesh.axes.size(); ++a) {
+    AxisId followed = twin(to_mesh, from_mesh.axes[a]);
+    if (followed.valid() && !from.shards_over(AxisId(a)) && to.shards_over(followed)) {
+      const auto free = std::ranges::find_if(
+          replicas, [&](AxisId axis) { return to_mesh.axis(axis).size == from_mesh.axes[a].size; });
+      if (free != replicas.end()) {
+        followed = *free;
+        replicas.erase(free);
+      }
+    }
+    out.push_back(followed);
+  }
+  return out;
+}
+
+}  // namespace
+
 std::vector<CrossPiece> cross_sources(const TextCross& cross, const Mesh& from_mesh,
                                       const Mesh& to_mesh, const std::vector<int64_t>& whole,
                                       const std::vector<int64_t>& to) {
@@ -107,10 +144,9 @@ std::vector<CrossPiece> cross_sources(const TextCross& cross, const Mesh& from_m
   int64_t position = 0;
   for (size_t a = 0; a < to_mesh.axes.size(); ++a)
     position = position * to_mesh.axes[a].size + to[a];
+  const std::vector<AxisId> follows = followed_axes(cross, from_mesh, to_mesh);
   for (size_t a = 0; a < from_mesh.axes.size(); ++a) {
-    const AxisId there = to_mesh.find(from_mesh.axes[a].name);
-    const bool same = there.valid() && to_mesh.axis(there).size == from_mesh.axes[a].size;
-    source[a] = same ? to[there.index()] : position % from_mesh.axes[a].size;
+    source[a] = follows[a].valid() ? to[follows[a].index()] : position % from_mesh.axes[a].size;
   }
   const Layout& layout = cross.from.region.layout;
   const std::function<void(size_t, size_t, Interval)> descend = [&](size_t dim, size_t level,
@@ -159,11 +195,12 @@ std::vector<std::vector<int64_t>> cross_receivers(const TextCross& cross, const 
     }
     return served;
   }
+  const std::vector<AxisId> follows = followed_axes(cross, from_mesh, to_mesh);
   std::vector<std::vector<int64_t>> out = {{}};
   for (size_t a = 0; a < to_mesh.axes.size(); ++a) {
     const AxisId here = from_mesh.find(to_mesh.axes[a].name);
     const bool same = here.valid() && from_mesh.axis(here).size == to_mesh.axes[a].size;
-    bool pinned = same && !from.shards_over(here);
+    bool pinned = same && !from.shards_over(here) && follows[here.index()] == AxisId(a);
     for (size_t d = 0; same && !pinned && d < from.shards.size(); ++d) {
       if (from.grain[d] != to.grain[d]) continue;
       for (size_t i = 0; i < std::min(from.shards[d].size(), to.shards[d].size()); ++i) {

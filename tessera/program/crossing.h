@@ -43,8 +43,9 @@ bool crosses_to_twins(const TextCross& cross, const Mesh& from_mesh, const Mesh&
 
 // Which ranks of the sending mesh serve the rank at `to` and with what: the planned routes, if
 // there are any. Else, axes that do not cut the tensor there: the holder with the receiver's own
-// coordinate on the axis of that name, else spread by the receiver's position. `whole`: the
-// tensor's shape as blocks see it.
+// coordinate on the axis of that name; if that cuts the receiver's piece, on one along which its
+// replicas lie; else spread by the receiver's position. `whole`: the tensor's shape as blocks see
+// it.
 std::vector<CrossPiece> cross_sources(const TextCross& cross, const Mesh& from_mesh,
                                       const Mesh& to_mesh, const std::vector<int64_t>& whole,
                                       const std::vector<int64_t>& to);

@@ -94,6 +94,30 @@ TEST(Crossing, landing_cuts_the_dim_that_leaves_the_smallest_share) {
   EXPECT_EQ(shared_landing(Layout::whole(0), mesh, {}), Layout::whole(0));
 }
 
+// Held in pieces over b, needed in pieces over a: replicas of a piece turn to different holders.
+TEST(Crossing, replicas_are_served_by_different_holders) {
+  const Mesh from = Mesh::row_major({{"a", 2}, {"b", 2}}),
+             to = Mesh::row_major({{"a", 2}, {"b", 2}}, 4);
+  TextCross cross;
+  Layout held = Layout::whole(1), needed = Layout::whole(1);
+  held.shards[0] = {AxisId(1)};
+  needed.shards[0] = {AxisId(0)};
+  cross.from.region.layout = held;
+  cross.to.region.layout = needed;
+  EXPECT_FALSE(crosses_to_twins(cross, from, to));
+  std::map<int64_t, std::vector<int64_t>> served;
+  for (int64_t rank = 4; rank < 8; ++rank) {
+    const auto pieces = cross_sources(cross, from, to, {8}, to.coordinates(rank));
+    ASSERT_EQ(pieces.size(), 1U);
+    EXPECT_EQ(pieces[0].region.volume(), 4);
+    served[from.rank_at(pieces[0].source)].push_back(rank);
+    const auto receivers = cross_receivers(cross, from, to, pieces[0].source);
+    EXPECT_NE(std::find(receivers.begin(), receivers.end(), to.coordinates(rank)), receivers.end());
+  }
+  EXPECT_EQ(served,
+            (std::map<int64_t, std::vector<int64_t>>{{0, {4}}, {1, {6}}, {2, {5}}, {3, {7}}}));
+}
+
 TEST(Crossing, routes_balance_the_holders) {
   const Mesh from = Mesh::row_major({{"tp", 4}}), to = Mesh::row_major({{"dp", 2}, {"tp", 2}}, 4);
   Layout cut = Layout::whole(1);
