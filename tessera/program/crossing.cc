@@ -26,6 +26,39 @@ bool cuts_further(const Layout& layout, const Layout& whole) {
   return true;
 }
 
+// By axis of the sending mesh: the receiver's axis whose coordinate it takes where it does not cut
+// the tensor; invalid: none. The one of that name, if the receiver's piece is the same along it
+// too; else one along which receivers want the same and senders do not have it; else the one of
+// that name.
+std::vector<AxisId> followed_axes(const TextCross& cross, const Mesh& from_mesh,
+                                  const Mesh& to_mesh) {
+  const Layout &from = cross.from.region.layout, &to = cross.to.region.layout;
+  const auto twin = [](const Mesh& mesh, const MeshAxis& axis) {
+    const AxisId found = mesh.find(axis.name);
+    return found.valid() && mesh.axis(found).size == axis.size ? found : AxisId();
+  };
+  std::vector<AxisId> replicas;  // of the receiver, where senders are cut
+  for (size_t a = 0; a < to_mesh.axes.size(); ++a) {
+    const AxisId there = twin(from_mesh, to_mesh.axes[a]);
+    if (!to.shards_over(AxisId(a)) && there.valid() && from.shards_over(there))
+      replicas.push_back(AxisId(a));
+  }
+  std::vector<AxisId> out;
+  for (size_t a = 0; a < from_mesh.axes.size(); ++a) {
+    AxisId followed = twin(to_mesh, from_mesh.axes[a]);
+    if (followed.valid() && !from.shards_over(AxisId(a)) && to.shards_over(followed)) {
+      const auto free = std::ranges::find_if(
+          replicas, [&](AxisId axis) { return to_mesh.axis(axis).size == from_mesh.axes[a].size; });
+      if (free != replicas.end()) {
+        followed = *free;
+        replicas.erase(free);
+      }
+    }
+    out.push_back(followed);
+  }
+  return out;
+}
+
 }  // namespace
 
 bool share_ranks(const Mesh& a, const Mesh& b) {
@@ -87,43 +120,6 @@ std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layo
 bool crosses_to_twins(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh) {
   return axes_match(from_mesh, to_mesh) && !cross.routes && cross.from.region == cross.to.region;
 }
-
-namespace {
-
-// By axis of the sending mesh: the receiver's axis whose coordinate it takes where it does not cut
-// the tensor; invalid: none. The one of that name, if the receiver's piece is the same along it
-// too; else one along which receivers want the same and senders do not have it; else the one of
-// that name.
-std::vector<AxisId> followed_axes(const TextCross& cross, const Mesh& from_mesh,
-                                  const Mesh& to_mesh) {
-  const Layout &from = cross.from.region.layout, &to = cross.to.region.layout;
-  const auto twin = [](const Mesh& mesh, const MeshAxis& axis) {
-    const AxisId found = mesh.find(axis.name);
-    return found.valid() && mesh.axis(found).size == axis.size ? found : AxisId();
-  };
-  std::vector<AxisId> replicas;  // of the receiver, where senders are cut
-  for (size_t a = 0; a < to_mesh.axes.size(); ++a) {
-    const AxisId there = twin(from_mesh, to_mesh.axes[a]);
-    if (!to.shards_over(AxisId(a)) && there.valid() && from.shards_over(there))
-      replicas.push_back(AxisId(a));
-  }
-  std::vector<AxisId> out;
-  for (size_t a = 0; a < from_mesh.axes.size(); ++a) {
-    AxisId followed = twin(to_mesh, from_mesh.axes[a]);
-    if (followed.valid() && !from.shards_over(AxisId(a)) && to.shards_over(followed)) {
-      const auto free = std::ranges::find_if(
-          replicas, [&](AxisId axis) { return to_mesh.axis(axis).size == from_mesh.axes[a].size; });
-      if (free != replicas.end()) {
-        followed = *free;
-        replicas.erase(free);
-      }
-    }
-    out.push_back(followed);
-  }
-  return out;
-}
-
-}  // namespace
 
 std::vector<CrossPiece> cross_sources(const TextCross& cross, const Mesh& from_mesh,
                                       const Mesh& to_mesh, const std::vector<int64_t>& whole,

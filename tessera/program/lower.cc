@@ -170,9 +170,14 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
   std::vector<Varying> out;
   for (const Op& op : graph.ops()) {
     const OpPlan& plan = plans[op.id.index()];
-    if (resolved.place_of(plan.stage) != place || !is_causal(op)) continue;
-    const auto kv = static_cast<size_t>(op.annotation.find("kv"));
-    const auto q = static_cast<size_t>(op.annotation.find("seq"));
+    if (resolved.place_of(plan.stage) != place) continue;
+    const auto& dims = op.annotation.dims;
+    const auto marked = std::ranges::find_if(dims, [](const OpDim& d) { return d.causal_of >= 0; });
+    const bool reads_fewer = marked != dims.end(), masks = is_causal(op);
+    if (!reads_fewer && !masks) continue;
+    const auto kv =
+        static_cast<size_t>(reads_fewer ? marked - dims.begin() : op.annotation.find("kv"));
+    const auto q = static_cast<size_t>(reads_fewer ? marked->causal_of : op.annotation.find("seq"));
     Varying cut;
     int64_t steps = 1;
     for (const DimSplit* split : {&plan.dims[kv], &plan.dims[q]}) {
@@ -181,14 +186,13 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
       steps = std::max(steps, split->steps);
     }
     if (cut.axes.empty()) continue;
-    const bool ordered = op.annotation.dims[kv].causal_of < 0;
-    cut.sizes = [&op, &plan, &shapes, &mesh, kv, q, steps,
-                 ordered](const std::vector<int64_t>& coordinates) {
+    cut.sizes = [&op, &plan, &shapes, &mesh, kv, q, steps, reads_fewer,
+                 masks](const std::vector<int64_t>& coordinates) {
       std::vector<int64_t> sizes;
       for (int64_t step = 0; step < steps; ++step) {
         const Box box = compute_box(op, plan, shapes, mesh, coordinates, step);
-        sizes.push_back(std::llround(2 * visible_points(op, box)));
-        if (ordered) continue;
+        if (masks) sizes.push_back(std::llround(2 * visible_points(op, box)));
+        if (!reads_fewer) continue;
         const int64_t end = std::min(box.dims[kv].end(), box.dims[q].end());
         sizes.push_back(std::max<int64_t>(0, end - box.dims[kv].begin));
       }

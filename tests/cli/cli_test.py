@@ -269,6 +269,8 @@ class BadPlans(CliTest):
         self.assertNotEqual(roles[0], roles[1])
         page = f"{self.folder}/page.html"
         self.expect_text("report", MODEL, *plan, "--cluster", "dgx-a100:1", "--precision", "bfloat16", "-o", page)
+        with open(page) as written:
+            self.assertIn("megatron(tp=2,dp=2) in bfloat16", written.read())
         self.expect_error(2, "simulate: --precision: fp8 not in {float32,float64,bfloat16,float16} (tessera simulate --help)",
                           "simulate", MODEL, *plan, "--precision", "fp8", *options)
         self.expect_error(2, "inspect: --precision needs --plan", "inspect", MODEL, "--precision", "bfloat16")
