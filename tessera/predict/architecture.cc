@@ -124,8 +124,14 @@ double active_parameter_count(const Architecture& model) {
 std::optional<Architecture> find_architecture(std::string_view name) {
   const std::string wanted = plain(name);
   const Architecture* best = nullptr;
+  // Short names of what cannot be built are no beginnings of words ("DiT", not "Ditto").
+  const auto is_word = [&](const Architecture& known) {
+    const size_t end = known.name.size();
+    return known.form != Form::kUnbuilt || end > 3 || end == wanted.size() || wanted[end] < 'a' ||
+           wanted[end] > 'z';
+  };
   for (const Architecture& known : known_architectures()) {
-    if (wanted.starts_with(known.name) &&
+    if (wanted.starts_with(known.name) && is_word(known) &&
         (best == nullptr || known.name.size() > best->name.size())) {
       best = &known;
     }
@@ -139,7 +145,7 @@ std::optional<Architecture> find_architecture(std::string_view name) {
 }
 
 std::optional<Form> form_of_series(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, Form>, 38> kSeries = {
+  static constexpr std::array<std::pair<std::string_view, Form>, 47> kSeries = {
       {{"gpt", Form::kGpt},        {"megatron", Form::kGpt},    {"mpt", Form::kGpt},
        {"opt", Form::kGpt},        {"bloom", Form::kGpt},       {"falcon", Form::kGpt},
        {"pythia", Form::kGpt},     {"cerebrasgpt", Form::kGpt}, {"starcoder", Form::kGpt},
@@ -152,7 +158,10 @@ std::optional<Form> form_of_series(std::string_view name) {
        {"palm", Form::kLlama},     {"vicuna", Form::kLlama},    {"granite", Form::kLlama},
        {"solar", Form::kLlama},    {"smollm", Form::kLlama},    {"mixtral", Form::kMixture},
        {"bert", Form::kBert},      {"roberta", Form::kBert},    {"t5", Form::kT5},
-       {"mt5", Form::kT5},         {"vit", Form::kVit}}};
+       {"mt5", Form::kT5},         {"vit", Form::kVit},         {"deepvit", Form::kVit},
+       {"deit", Form::kVit},       {"beit", Form::kVit},        {"distilbert", Form::kBert},
+       {"electra", Form::kBert},   {"albert", Form::kBert},     {"flant5", Form::kT5},
+       {"ul2", Form::kT5},         {"bart", Form::kT5}}};
   const std::string wanted = plain(name);
   for (const auto& [series, form] : kSeries) {
     if (wanted.starts_with(series)) return form;

@@ -445,10 +445,25 @@ std::vector<Architecture> image_networks() {
 std::vector<Architecture> unbuilt() {
   constexpr const char* kOther = "a convolutional network other than ResNet";
   constexpr const char* kDetector = "a detector, with heads over regions of images";
+  constexpr const char* kRecurrent = "a recurrent network";
+  constexpr const char* kGraph = "a network over graphs";
+  constexpr const char* kSparse = "a recommendation model, whose embedding tables are sparse";
+  constexpr const char* kSpeech = "a speech model, with convolutions over sound";
+  constexpr const char* kDiffusion = "a diffusion model";
+  constexpr const char* kProteins = "a model of proteins, with pairs of residues";
+  constexpr const char* kState = "a state space or linear attention model of unknown blocks";
   const std::pair<const char*, const char*> names[] = {
       {"resnet", "a ResNet of another depth than 18, 34, 50, 101 and 152"},
       {"resnext", kOther},
       {"wideresnet", kOther},
+      {"wresnet", kOther},
+      {"wrn", kOther},
+      {"swinv2", "a Swin of another kind"},
+      {"mlpmixer", "a network of images without attention"},
+      {"regnet", kOther},
+      {"convnext", kOther},
+      {"amoebanet", kOther},
+      {"nasnet", kOther},
       {"vgg", kOther},
       {"alexnet", kOther},
       {"inception", kOther},
@@ -458,12 +473,50 @@ std::vector<Architecture> unbuilt() {
       {"efficientnet", kOther},
       {"unet", kOther},
       {"3dunet", kOther},
+      {"utransformer", kOther},
       {"cosmoflow", kOther},
+      {"deepcam", kOther},
+      {"biggan", kOther},
+      {"stylegan", kOther},
       {"stablediffusion", "a convolutional network with attention (diffusion)"},
+      {"sdxl", "a convolutional network with attention (diffusion)"},
+      {"flux", kDiffusion},
+      {"dit", kDiffusion},
+      {"ditxl", kDiffusion},
       {"maskrcnn", kDetector},
+      {"fasterrcnn", kDetector},
       {"ssd", kDetector},
       {"retinanet", kDetector},
-      {"dlrm", "a recommendation model, whose embedding tables are sparse"},
+      {"yolo", kDetector},
+      {"dlrm", kSparse},
+      {"dhen", kSparse},
+      {"dcn", kSparse},
+      {"dcnv2", kSparse},
+      {"deepfm", kSparse},
+      {"ncf", kSparse},
+      {"widedeep", kSparse},
+      {"lstm", kRecurrent},
+      {"bilstm", kRecurrent},
+      {"gnmt", kRecurrent},
+      {"rnnt", kRecurrent},
+      {"deepspeech", kRecurrent},
+      {"tacotron", kRecurrent},
+      {"gcn", kGraph},
+      {"gat", kGraph},
+      {"graphsage", kGraph},
+      {"rgat", kGraph},
+      {"rgcn", kGraph},
+      {"whisper", kSpeech},
+      {"wav2vec", kSpeech},
+      {"hubert", kSpeech},
+      {"conformer", kSpeech},
+      {"alphafold", kProteins},
+      {"openfold", kProteins},
+      {"fastfold", kProteins},
+      {"evoformer", kProteins},
+      {"rwkv", kState},
+      {"hyena", kState},
+      {"retnet", kState},
   };
   std::vector<Architecture> all;
   for (const auto& [name, what] : names) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/base/text.h"
 #include "tessera/cost/style.h"
@@ -228,8 +229,31 @@ int64_t block_bytes(const Run& run) {
   return static_cast<int64_t>(weights * (run.arithmetic == Arithmetic::kFp32 ? 4 : 2));
 }
 
+// "blocks.*.ln_1.weight" of "blocks.12.ln_1.weight".
+std::string of_all_blocks(const std::string& name) {
+  std::vector<std::string> parts = split_text(name, '.');
+  for (std::string& part : parts) {
+    if (std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; }))
+      part = "*";
+  }
+  return join(parts, ".");
+}
+
+// Small parameters stay whole, though their gradients and states are in shards.
+void keep_small_parameters(Plan& plan, const Graph& graph, int64_t most_elements) {
+  std::set<std::string> small;
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.role == Role::kParameter && tensor.elements() <= most_elements)
+      small.insert(of_all_blocks(tensor.name));
+  }
+  if (small.empty()) return;
+  StoreEntry whole = store("{" + join({small.begin(), small.end()}, ",") + "}");
+  whole.over.emplace();
+  plan.stores.push_back(std::move(whole));
+}
+
 // What the recipes do not say.
-void add_details(Plan& plan, const Run& run) {
+void add_details(Plan& plan, const Graph& graph, const Run& run) {
   set_precision(plan, run);
   plan.bucket_bytes = std::min(run.framework.bucket_bytes, kUnbounded);
   if (run.zero == 3 && run.framework.whole_blocks)
@@ -237,6 +261,7 @@ void add_details(Plan& plan, const Run& run) {
   if (run.zero == 3 && run.framework.prefetch > 0) {
     plan.prefetch = Prefetch{"blocks.*", run.framework.prefetch};
   }
+  if (run.zero == 3) keep_small_parameters(plan, graph, run.framework.persistent_elements);
   if (run.zero >= 2 && run.pp > 1 && run.framework.keeps_gathered &&
       run.arithmetic != Arithmetic::kFp32) {
     if (run.zero == 3) {
@@ -295,7 +320,7 @@ Result<Expressed> express(const Run& completed) {
   // A recipe takes sizes from the graph of any batch.
   TESSERA_TRY(const Model smallest, build_model(out.model, 1));
   TESSERA_TRY(Plan plan, load_plan(out.recipe, smallest.graph));
-  add_details(plan, run);
+  add_details(plan, smallest.graph, run);
   out.plan = to_toml(plan);
   out.gpus_a_node = run.gpus_a_node;
   out.cluster =

@@ -20,7 +20,7 @@ namespace {
 struct FrameworkRow {
   std::string_view name, like, style, options;
 };
-constexpr std::array<FrameworkRow, 23> kFrameworks = {{
+constexpr std::array<FrameworkRow, 26> kFrameworks = {{
     // Megatron-LM until 2021 and Megatron-DeepSpeed: everything is computed again, softmax over
     // written scores, dropout as published, gradients reduced in one piece behind the backward
     // pass (buckets of 1 TiB).
@@ -65,8 +65,16 @@ constexpr std::array<FrameworkRow, 23> kFrameworks = {{
      "sharded_parameters=true whole_blocks=true sequence_shard=true interleaved=true "
      "keeps_gathered=true fused_gating=true memory=reserved"},
     {"internevo", "", "megatron-core", "whole_blocks=true sequence_shard=true fused_gating=true"},
-    // Its 16-bit gradients are reduced as they are (communication_data_type).
-    {"deepspeed", "", "deepspeed", "prefetch=0 narrow_gradients=true"},
+    // Its 16-bit gradients are reduced as they are (communication_data_type), norms and biases stay
+    // whole (stage3_param_persistence_threshold).
+    {"deepspeed", "", "deepspeed", "prefetch=0 narrow_gradients=true persistent_elements=100000"},
+    // Both since 2023: PyTorch with fused attention.
+    {"deepspeed-fused", "deepspeed", "eager", ""},
+    {"megatron-deepspeed-fused", "megatron-deepspeed", "megatron,fused_attention=true",
+     "recompute=none"},
+    // XLA of 2022: attention is written out; gradients are reduced into shards where replicas share.
+    {"alpa", "", "maxtext,fused_attention=false,attention_passes=4",
+     "recompute=full sharded_state=true"},
     {"maxtext", "", "maxtext",
      "sharded_parameters=true whole_blocks=true sequence_shard=true narrow_gradients=true "
      "narrow_bf16_gradients=true fused_gating=true"},
@@ -109,7 +117,7 @@ Framework named(std::string_view name) {
 struct Source {
   std::string_view word, framework, sharded = "";
 };
-constexpr std::array<Source, 49> kSources = {{
+constexpr std::array<Source, 50> kSources = {{
     {"vtrain measured single", "vtrain-node"},
     {"vtrain", "vtrain"},
     {"bigscience", "megatron-deepspeed"},
@@ -159,6 +167,7 @@ constexpr std::array<Source, 49> kSources = {{
     {"nanotron", "megatron-core"},
     {"paxml", "maxtext"},
     {"levanter", "maxtext"},
+    {"alpa", "alpa"},
 }};
 
 // Sites of sources whose machines had another network than the preset's; the first counts.
@@ -178,6 +187,13 @@ Machine machine_named(const std::string& gpu) { return find_machine(gpu).value_o
 bool is_late_megatron(const Row& row) {
   return !machine_named(row.gpu).early || row.zero.value_or(0) > 0 || row.cp.value_or(1) > 1 ||
          row.ep.value_or(1) > 1 || row.recompute.starts_with("selective");
+}
+
+// Models of today, or GPUs, are trained by what these frameworks became.
+std::string_view since(std::string_view name, const Row& row, bool recent) {
+  if (!recent && machine_named(row.gpu).early) return name;
+  if (name == "deepspeed") return "deepspeed-fused";
+  return name == "megatron-deepspeed" ? "megatron-deepspeed-fused" : name;
 }
 
 std::string_view by_features(const Row& row, bool recent) {
@@ -229,6 +245,7 @@ const std::vector<std::pair<std::string, Option>>& options() {
       {"dropout", &Framework::dropout},
       {"bucket_bytes", &Framework::bucket_bytes},
       {"prefetch", &Framework::prefetch},
+      {"persistent_elements", &Framework::persistent_elements},
       {"whole_blocks", &Framework::whole_blocks},
       {"vocab_multiple", &Framework::vocab_multiple},
       {"vocab_from_tp", &Framework::vocab_from_tp},
@@ -316,9 +333,11 @@ Framework by_source(const Row& row, bool recent, std::string& reason) {
       return named("megatron-core");
     }
     // On Blackwell NeMo's recipes were tuned ones.
-    return named(name == "nemo" && machine_named(row.gpu).fp4 ? "nemo-recipes" : name);
+    if (name == "nemo" && machine_named(row.gpu).fp4) return named("nemo-recipes");
+    return named(since(name, row, recent));
   }
-  const std::string_view name = machine_named(row.gpu).xla ? "maxtext" : by_features(row, recent);
+  const std::string_view name =
+      machine_named(row.gpu).xla ? "maxtext" : since(by_features(row, recent), row, recent);
   reason = fmt::format("framework {} by model, degrees, dtype and GPU", name);
   return named(name);
 }

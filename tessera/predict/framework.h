@@ -46,6 +46,7 @@ struct Framework {
   double dropout = 0;               // of gpt and bert
   int64_t bucket_bytes = 25 << 20;  // gradients of a bucket are reduced together
   int64_t prefetch = 1;             // blocks, zero = 3
+  int64_t persistent_elements = 0;  // zero = 3: parameters up to this size stay whole
   bool whole_blocks = false;        // zero = 3: a block is gathered and reduced in one piece
   int64_t vocab_multiple = 1;       // the vocabulary is padded to a multiple of this times tp
   int64_t vocab_from_tp = 1;        // from this degree on; below, it is as stated

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <optional>
 
 #include "tessera/base/text.h"
 #include "tessera/predict/estimate.h"
@@ -270,31 +271,32 @@ bool is_selective(const std::string& text) {
   });
 }
 
-void set_recompute(Run& run, const Row& row) {
+// What the row says; nothing where it is silent.
+std::optional<Recompute> stated_recompute(Run& run, const Row& row) {
   const std::string text = run.framework.recompute_as_stated
                                ? row.recompute
                                : std::string(recompute_name(run.framework.recompute));
-  if (text.starts_with("none") || text == "no" || text == "false" || text == "0") {
-    run.recompute = Recompute::kNone;
-  } else if (text == "experts" && knows_experts(run)) {
-    run.recompute = Recompute::kExperts;
-  } else if (is_selective(text)) {
-    run.recompute = Recompute::kSelective;
-  } else if (!text.empty()) {
-    run.recompute = Recompute::kFull;
-    constexpr std::array<std::string_view, 7> kMeansFull = {"full", "uniform", "block", "all",
-                                                            "yes",  "true",    "1"};
-    const auto begins = [&](std::string_view word) { return text.starts_with(word); };
-    if (std::none_of(kMeansFull.begin(), kMeansFull.end(), begins))
-      run.reasons.push_back(fmt::format("recompute '{}' taken as full", text));
-  } else {
-    run.recompute = run.framework.recompute;
-    while (run.recompute < most_recompute(run) && !fits(run)) run.recompute = more(run);
-    run.reasons.push_back(fmt::format("recompute {} ({})", recompute_name(run.recompute),
-                                      run.recompute == run.framework.recompute
-                                          ? "usual of " + run.framework.name
-                                          : std::string("the least that fits")));
-  }
+  if (text.empty()) return std::nullopt;
+  if (text.starts_with("none") || text == "no" || text == "false" || text == "0")
+    return Recompute::kNone;
+  if (text == "experts" && knows_experts(run)) return Recompute::kExperts;
+  if (is_selective(text)) return Recompute::kSelective;
+  constexpr std::array<std::string_view, 7> kMeansFull = {"full", "uniform", "block", "all",
+                                                          "yes",  "true",    "1"};
+  const auto begins = [&](std::string_view word) { return text.starts_with(word); };
+  if (std::none_of(kMeansFull.begin(), kMeansFull.end(), begins))
+    run.reasons.push_back(fmt::format("recompute '{}' taken as full", text));
+  return Recompute::kFull;
+}
+
+// Where the row is silent: what its framework does, or as much more as it takes to fit.
+void choose_recompute(Run& run) {
+  run.recompute = run.framework.recompute;
+  while (run.recompute < most_recompute(run) && !fits(run)) run.recompute = more(run);
+  run.reasons.push_back(fmt::format("recompute {} ({})", recompute_name(run.recompute),
+                                    run.recompute == run.framework.recompute
+                                        ? "usual of " + run.framework.name
+                                        : std::string("the least that fits")));
 }
 
 // Sequences of a micro-batch where the row is silent: with stages one unless there are many more
@@ -450,12 +452,20 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
     if (!row.seq) run.reasons.push_back(fmt::format("seq {}", run.seq));
   }
   TESSERA_TRY_VOID(set_arithmetic(run, row));
+  const std::optional<Recompute> recompute = stated_recompute(run, row);
+  run.recompute = recompute.value_or(Recompute::kNone);
   TESSERA_TRY_VOID(set_degrees(run, row));
   check_states(run);
+  // Micro-batches as if all was kept: published runs that compute again do not use up the memory.
+  run.recompute = Recompute::kNone;
   set_batch(run, row);
   TESSERA_TRY_VOID(check_images(run));
   set_chunks(run, row);
-  set_recompute(run, row);
+  if (recompute) {
+    run.recompute = *recompute;
+  } else {
+    choose_recompute(run);
+  }
   return run;
 }
 

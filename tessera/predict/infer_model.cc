@@ -20,8 +20,16 @@ bool contradicts(const Row& row, const Architecture& known) {
   return ratio < 0.7 || ratio > 1.4;
 }
 
+// "GShard-MoE-10B", "OpenMoE", "moe10b"; not "AmoebaNet".
+bool has_word_moe(const std::string& name) {
+  for (size_t at = name.find("moe"); at != std::string::npos; at = name.find("moe", at + 1)) {
+    if (at + 3 == name.size() || name[at + 3] < 'a' || name[at + 3] > 'z') return true;
+  }
+  return false;
+}
+
 bool says_mixture(const Row& row) {
-  return row.ep.value_or(1) > 1 || lower_case(row.model).find("moe") != std::string::npos ||
+  return row.ep.value_or(1) > 1 || has_word_moe(lower_case(row.model)) ||
          active_parameters_in_name(row.model) > 0;
 }
 

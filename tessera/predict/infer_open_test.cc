@@ -110,6 +110,51 @@ TEST(Open, FrameworksAreOfTheTimeOfTheModel) {
   EXPECT_EQ(framework("GPT-39B", "bf16", 1), "megatron-core");
 }
 
+// DeepSpeed has fused attention where the model or the GPU is of 2023 or later.
+TEST(Open, DeepSpeedIsOfTheTimeOfModelAndGpu) {
+  const auto framework = [](const char* source, const char* model, const char* gpu) {
+    Row row = row_of(model, gpu, 64);
+    row.source = source;
+    row.dtype = "fp16";
+    row.global_batch = 64;
+    return inferred(row).framework.name;
+  };
+  EXPECT_EQ(framework("Megatron-DeepSpeed log", "GPT-39B", "A100-80GB"), "megatron-deepspeed");
+  EXPECT_EQ(framework("Megatron-DeepSpeed log", "Llama2-70B", "A100-80GB"),
+            "megatron-deepspeed-fused");
+  EXPECT_EQ(framework("DeepSpeed log", "GPT-39B", "H100-80GB"), "deepspeed-fused");
+  EXPECT_EQ(framework("DeepSpeed log", "GPT-39B", "V100-32GB"), "deepspeed");
+  EXPECT_EQ(framework("Alpa paper", "GPT-39B", "V100-32GB"), "alpa");
+  EXPECT_EQ(framework("Alpa paper: Megatron-LM", "GPT-39B", "V100-32GB"), "megatron-lm");
+}
+
+// A run that computes again as stated needs no tensor parallelism to fit.
+TEST(Open, DegreesAreThoseOfTheStatedRecompute) {
+  Row row = row_of("Llama-65B", "A100-80GB", 32);
+  row.zero = 3;
+  row.dtype = "bf16";
+  row.global_batch = 64;
+  row.recompute = "none";
+  EXPECT_GT(inferred(row).tp, 1);
+  row.recompute = "full";
+  const auto run = inferred(row);
+  EXPECT_EQ(run.tp * run.pp, 1);
+  EXPECT_EQ(run.dp, 32);
+  EXPECT_EQ(run.recompute, Recompute::kFull);
+}
+
+TEST(Open, MixturesSayMoeAsAWord) {
+  const auto experts = [](const char* model) {
+    Row row = row_of(model, "V100-16GB", 16);
+    row.params = 1e9;
+    return has_experts(inferred(row).model);
+  };
+  EXPECT_TRUE(experts("GShard-MoE-10B"));
+  EXPECT_TRUE(experts("OpenMoE"));
+  EXPECT_TRUE(experts("moe10b"));
+  EXPECT_FALSE(experts("Amoebic-1B"));
+}
+
 TEST(Open, ReplicasDivideTheBatch) {
   Row row = row_of("Llama2-7B", "H100-80GB", 48);
   row.microbatch = 1;
@@ -233,8 +278,8 @@ TEST(Open, ShardedStatesTellTheFrameworkByTheirDtype) {
   };
   EXPECT_EQ(framework("bf16", 1), "megatron-core");
   EXPECT_EQ(framework("", 1), "megatron-core");
-  EXPECT_EQ(framework("", 1, "V100-32GB"), "deepspeed");
-  EXPECT_EQ(framework("float16", 1), "deepspeed");
+  EXPECT_EQ(framework("", 1, "V100-32GB"), "deepspeed-fused");
+  EXPECT_EQ(framework("float16", 1), "deepspeed-fused");
   EXPECT_EQ(framework("bf16", {}), "fsdp");
   EXPECT_EQ(framework("fp16", {}), "pytorch-ddp");
   EXPECT_EQ(framework("bf16", 3), "fsdp");

@@ -235,6 +235,16 @@ TEST(Infer, RefusesWhatItCannotKnow) {
   EXPECT_EQ(error(row_of("DLRM", "V100-16GB", 8)),
             "the model 'DLRM' is a recommendation model, whose embedding tables are sparse: no "
             "builder");
+  // Whatever else is stated: no transformer of so many parameters is meant.
+  for (const char* name : {"WResNet-2B", "WRN-50-2", "LSTM-1B", "DCNv2", "GCN", "DiT-XL/2",
+                           "AmoebaNet-D", "Whisper-large", "OpenFold", "DHEN", "YOLOv5"}) {
+    Row row = row_of(name, "V100-16GB", 8);
+    row.params = 1e9;
+    EXPECT_NE(error(row).find(": no builder"), std::string::npos) << name << ": " << error(row);
+  }
+  Row ditto = row_of("Ditto-7B", "V100-16GB", 8);
+  ditto.params = 7e9;
+  EXPECT_EQ(error(ditto), "none");
   EXPECT_EQ(error(row_of("ResNet-20", "V100-16GB", 8)),
             "the model 'ResNet-20' is a ResNet of another depth than 18, 34, 50, 101 and 152: no "
             "builder");
@@ -370,12 +380,24 @@ TEST(Express, WritesWhatTheFrameworkKeepsAndCounts) {
   // Partitioned gradients have no buffer of their whole size.
   const auto deepspeed = [&](int64_t zero) {
     return expressed("DeepSpeed", [&](Row& row) {
-             row.zero = zero;
-             row.tp = row.pp = 1;
-           }).style.find("gradient_buffers=false") != std::string::npos;
+      row.model = "GPT-7.5B";
+      row.gpu = "A100-80GB";
+      row.zero = zero;
+      row.tp = row.pp = 1;
+    });
   };
-  EXPECT_TRUE(deepspeed(3));
-  EXPECT_FALSE(deepspeed(1));
+  const auto partitioned = [](const Expressed& row) {
+    return row.style.find("gradient_buffers=false") != std::string::npos;
+  };
+  EXPECT_TRUE(partitioned(deepspeed(3)));
+  EXPECT_FALSE(partitioned(deepspeed(1)));
+  // Norms and biases are gathered once a step, not where they are used.
+  const auto keeps_small = [&](const Expressed& row) {
+    return has(row, "blocks.*.ln_1.weight,blocks.*.ln_2.bias,blocks.*.ln_2.weight,") &&
+           has(row, R"(final.ln.weight}", over = [] })") && !has(row, "mlp.down.weight");
+  };
+  EXPECT_TRUE(keeps_small(deepspeed(3)));
+  EXPECT_FALSE(keeps_small(deepspeed(1)));
   EXPECT_TRUE(expressed("llm-foundry", nothing).style.starts_with("fsdp,loss_saved=0"));
 }
 
