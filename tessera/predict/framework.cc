@@ -72,7 +72,8 @@ constexpr std::array<FrameworkRow, 26> kFrameworks = {{
     {"deepspeed-fused", "deepspeed", "eager", ""},
     {"megatron-deepspeed-fused", "megatron-deepspeed", "megatron,fused_attention=true",
      "recompute=none"},
-    // XLA of 2022: attention is written out; gradients are reduced into shards where replicas share.
+    // XLA of 2022: attention is written out; gradients are reduced into shards where replicas
+    // share.
     {"alpa", "", "maxtext,fused_attention=false,attention_passes=4",
      "recompute=full sharded_state=true"},
     {"maxtext", "", "maxtext",
