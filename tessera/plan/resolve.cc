@@ -1,5 +1,5 @@
-// Applies a plan to a graph: stages (they decide which mesh an entry's axes mean), splits, stores.
-// Complexity: entries x (distinct path prefixes + selected ops).
+// Applies a plan to a graph: stages (they decide which mesh an entry's axes mean; stages.h),
+// splits, stores. Complexity: entries x (distinct path prefixes + selected ops).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,36 +11,13 @@
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/plan/plan.h"
-#include "tessera/plan/selector.h"
+#include "tessera/plan/selection.h"
+#include "tessera/plan/stages.h"
 
 namespace tessera {
 namespace {
 
 using Names = std::vector<std::string>;
-
-std::string suggestion(const std::string& best) {
-  return best.empty() ? "" : fmt::format(", did you mean '{}'?", best);
-}
-
-// All prefixes of `path` that end before a '.', '@' or '#', and the path.
-void add_prefixes(std::string_view path, std::set<std::string>& prefixes) {
-  for (size_t end = 0; end < path.size();) {
-    end = std::min(path.find_first_of(".@#", end + 1), path.size());
-    prefixes.emplace(path.substr(0, end));
-  }
-}
-
-std::vector<std::string_view> op_paths(const Graph& graph) {
-  std::vector<std::string_view> paths;
-  for (const Op& op : graph.ops()) paths.push_back(op.path);
-  return paths;
-}
-
-std::vector<std::string_view> tensor_names(const Graph& graph) {
-  std::vector<std::string_view> names;
-  for (const Tensor& tensor : graph.tensors()) names.push_back(tensor.name);
-  return names;
-}
 
 // Frozen by its mark, or not the first dim of a bracket (only the first may be split).
 std::vector<bool> frozen_dims(const Op& op) {
@@ -66,27 +43,11 @@ bool expands(const Op& op, const std::string& dim) {
 class Resolver {
  public:
   Resolver(const Plan& plan, const Graph& graph)
-      : graph_(graph), ops_(op_paths(graph)), tensors_(tensor_names(graph)) {
+      : graph_(graph), selection_(plan, graph), stages_(plan, graph, out_) {
     out_.plan = plan;
     out_.ops.resize(graph.ops().size());
     out_.tensors.resize(graph.tensors().size());
     for (const Op& op : graph.ops()) out_.ops[op.id.index()].dims.resize(op.annotation.dims.size());
-    first_consumer_.resize(graph.tensors().size());
-    for (const Op& op : graph.ops()) {
-      for (TensorId input : op.inputs) {
-        OpId& first = first_consumer_[input.index()];
-        if (!first.valid()) first = op.id;
-      }
-    }
-    of_parameters_.resize(graph.tensors().size());
-    for (const Op& op : graph.ops()) {
-      const bool alone =
-          !op.inputs.empty() &&
-          std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId input) {
-            return graph.tensor(input).role == Role::kParameter || of_parameters_[input.index()];
-          });
-      for (TensorId output : op.outputs) of_parameters_[output.index()] = alone;
-    }
   }
 
   Result<ResolvedPlan> run() {
@@ -94,8 +55,8 @@ class Resolver {
     out_.ranks = plan().ranks();
     make_places(out_, meshes);
     TESSERA_TRY_VOID(check_micro_batches());
-    TESSERA_TRY_VOID(assign_stages());
-    TESSERA_TRY_VOID(check_stages());
+    TESSERA_TRY_VOID(stages_.assign(selection_));
+    TESSERA_TRY_VOID(stages_.check());
     TESSERA_TRY(out_.schedule, plan_schedule(plan(), pipeline_shape(out_, graph_)));
     TESSERA_TRY_VOID(apply_splits());
     TESSERA_TRY_VOID(apply_stores());
@@ -110,8 +71,7 @@ class Resolver {
   }
 
   tl::unexpected<Error> error(int line, const std::string& message) const {
-    return invalid_input(line > 0 ? fmt::format("{}:{}: {}", plan().file, line, message)
-                                  : fmt::format("{}: {}", plan().file, message));
+    return plan_error(plan(), line, message);
   }
 
   Status check_micro_batches() const {
@@ -139,201 +99,6 @@ class Resolver {
         plan().micro_batches_line,
         fmt::format("micro_batches = {} needs tensors with the dim '{}', but none has it{}", count,
                     dim_name, suggestion(nearest(dim_name, Names(names.begin(), names.end())))));
-  }
-
-  // ---- selectors
-  Result<std::vector<OpId>> select_ops(const std::string& pattern, Phase phase, int line) {
-    const std::vector<bool>& hit = ops_.select(pattern);
-    std::vector<OpId> selected;
-    for (const Op& op : graph_.ops()) {
-      if (op.phase == phase && hit[op.id.index()]) selected.push_back(op.id);
-    }
-    if (!selected.empty()) return selected;
-    std::set<std::string> known;
-    for (const Op& op : graph_.ops()) {
-      if (op.phase == phase) add_prefixes(op.path, known);
-    }
-    return error(line,
-                 fmt::format("ops = \"{}\" selects no {} op{}", pattern, phase_name(phase),
-                             suggestion(nearest(pattern, Names(known.begin(), known.end())))));
-  }
-
-  Result<std::vector<TensorId>> select_tensors(const StoreEntry& entry) {
-    std::vector<TensorId> selected;
-    if (entry.tensors.starts_with("role:")) {
-      TESSERA_TRY(const Role role, parse_role(entry));
-      for (const Tensor& tensor : graph_.tensors()) {
-        if (tensor.role != role || tensor.update_of.valid()) continue;
-        // Gradients at rest are those of parameters; the others are activations of the backward
-        // pass.
-        if (role == Role::kGradient && !graph_.is_parameter_gradient(tensor.id)) continue;
-        selected.push_back(tensor.id);
-      }
-      if (!selected.empty()) return selected;
-      return error(entry.line, fmt::format("tensors = \"{}\" selects no tensor", entry.tensors));
-    }
-    const std::vector<bool>& hit = tensors_.select(entry.tensors);
-    for (const Tensor& tensor : graph_.tensors()) {
-      if (hit[tensor.id.index()]) selected.push_back(tensor.id);
-    }
-    if (!selected.empty()) return selected;
-    std::set<std::string> known;
-    for (const Tensor& tensor : graph_.tensors()) add_prefixes(tensor.name, known);
-    return error(
-        entry.line,
-        fmt::format("tensors = \"{}\" selects no tensor{}", entry.tensors,
-                    suggestion(nearest(entry.tensors, Names(known.begin(), known.end())))));
-  }
-
-  Result<Role> parse_role(const StoreEntry& entry) const {
-    const std::string name = entry.tensors.substr(5);
-    Names names;
-    for (Role role : {Role::kInput, Role::kParameter, Role::kBuffer, Role::kActivation,
-                      Role::kGradient, Role::kOptimizerState}) {
-      names.emplace_back(role_name(role));
-      if (names.back() == name) return role;
-    }
-    return error(entry.line, fmt::format("unknown role '{}' in tensors = \"{}\"{}", name,
-                                         entry.tensors, suggestion(nearest(name, names))));
-  }
-
-  // ---- stages
-  Status assign_stages() {
-    for (size_t e = 0; e < plan().stages.size(); ++e) {
-      const StageEntry& entry = plan().stages[e];
-      TESSERA_TRY(const auto selected, select_ops(entry.ops, Phase::kForward, entry.line));
-      for (OpId op : selected) {
-        out_.ops[op.index()].stage = StageId(static_cast<int32_t>(entry.at));
-        out_.ops[op.index()].stage_entry = static_cast<int>(e);
-      }
-    }
-    complete_forward_stages();
-    StageId previous(0);
-    for (const Op& op : graph_.ops()) {
-      OpPlan& op_plan = out_.ops[op.id.index()];
-      if (op.phase == Phase::kBackward) op_plan.stage = backward_stage(op, previous);
-      if (op.phase == Phase::kUpdate) op_plan.stage = update_stage(op);
-      previous = op_plan.stage;
-    }
-    return {};
-  }
-
-  StageId& stage_of(const Op& op) { return out_.ops[op.id.index()].stage; }
-
-  // Unnamed forward ops: the stage of the nearest named op before, else of the first named one.
-  // Each step of a loop goes to its own stages.
-  void complete_forward_stages() {
-    const auto first = std::ranges::find_if(graph_.ops(), [&](const Op& op) {
-      return op.phase == Phase::kForward && stage_of(op).valid();
-    });
-    StageId current = first == graph_.ops().end() ? StageId(0) : stage_of(*first);
-    const auto named = static_cast<int32_t>(plan().named_stages());
-    for (const Op& op : graph_.ops()) {
-      if (op.phase != Phase::kForward) continue;
-      if (stage_of(op).valid()) current = stage_of(op);
-      stage_of(op) = StageId(current.value + std::max(0, op.step) * named);
-    }
-    hasten_parameters();
-  }
-
-  // What is made of parameters alone (a cast) is made at the first stage that reads it: that of a
-  // recycled block's weight bears the block's name, but an earlier pass may be at an earlier stage.
-  void hasten_parameters() {
-    std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
-    for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
-      if (op->phase != Phase::kForward) continue;
-      StageId& stage = stage_of(*op);
-      for (const TensorId output : op->outputs) {
-        if (of_parameters_[output.index()]) stage = std::min(stage, first[output.index()]);
-      }
-      for (const TensorId input : op->inputs)
-        first[input.index()] = std::min(first[input.index()], stage);
-    }
-  }
-
-  StageId backward_stage(const Op& op, StageId previous) const {
-    if (op.mirror.valid()) return terms_stage(op).value_or(out_.ops[op.mirror.index()].stage);
-    if (const auto stage = terms_stage(op)) return *stage;
-    for (TensorId output : op.outputs) {  // seeds: with the tensor that they differentiate
-      const TensorId of = graph_.tensor(output).of;
-      if (of.valid()) return home_stage(of);
-    }
-    return previous;
-  }
-
-  // A sum is made where its terms are, if that is one stage: then only the sum crosses.
-  std::optional<StageId> terms_stage(const Op& op) const {
-    std::optional<StageId> stage;
-    const bool settles = op.kind == "scale" && !op.mirror.valid();  // a sum of one term
-    if (op.kind != "add_n" && op.kind != "max_n" && !settles) return stage;
-    for (TensorId input : op.inputs) {
-      const OpId producer = graph_.tensor(input).producer;
-      if (!producer.valid()) return std::nullopt;
-      const StageId made = out_.ops[producer.index()].stage;
-      if (stage && *stage != made) return std::nullopt;
-      stage = made;
-    }
-    return stage;
-  }
-
-  StageId update_stage(const Op& op) const {
-    for (TensorId output : op.outputs) {
-      const TensorId updated = graph_.tensor(output).update_of;
-      if (updated.valid()) return home_stage(updated);
-    }
-    for (TensorId input : op.inputs) {
-      if (is_gradient_of_parameter(graph_.tensor(input)))
-        return home_stage(graph_.tensor(input).of);
-    }
-    // Sums of squares: where their terms are; the total and the clip coefficient: where the last
-    // gradients are made.
-    return terms_stage(op).value_or(StageId(0));
-  }
-
-  bool is_gradient_of_parameter(const Tensor& tensor) const {
-    return tensor.role == Role::kGradient && tensor.of.valid() &&
-           graph_.tensor(tensor.of).role == Role::kParameter;
-  }
-
-  // Where a tensor is at rest.
-  StageId home_stage(TensorId id) const {
-    const Tensor& tensor = graph_.tensor(id);
-    if (tensor.update_of.valid()) return home_stage(tensor.update_of);
-    if (tensor.role == Role::kOptimizerState && tensor.of.valid()) return home_stage(tensor.of);
-    if (is_gradient_of_parameter(tensor)) return home_stage(tensor.of);
-    const OpId op = tensor.producer.valid() ? tensor.producer : first_consumer_[id.index()];
-    const StageId stage = op.valid() ? out_.ops[op.index()].stage : StageId(0);
-    return stage.valid() ? stage : StageId(0);
-  }
-
-  Status check_stages() const {
-    std::vector<bool> used(out_.stages.size(), false);
-    for (const Op& op : graph_.ops()) {
-      if (op.phase != Phase::kForward) continue;
-      const OpPlan& here = out_.ops[op.id.index()];
-      used[here.stage.index()] = true;
-      for (TensorId input : op.inputs) {
-        const OpId producer = graph_.tensor(input).producer;
-        if (!producer.valid() || out_.ops[producer.index()].stage <= here.stage) continue;
-        const int entry =
-            here.stage_entry >= 0 ? here.stage_entry : out_.ops[producer.index()].stage_entry;
-        return error(
-            entry >= 0 ? plan().stages[static_cast<size_t>(entry)].line : 0,
-            fmt::format("op '{}' at stage {} reads '{}', which op '{}' makes at the later stage {}",
-                        op.path, here.stage.value, graph_.tensor(input).name,
-                        graph_.op(producer).path, out_.ops[producer.index()].stage.value));
-      }
-    }
-    for (size_t s = 0; s < used.size() && !plan().stages.empty(); ++s) {
-      if (used[s]) continue;
-      int line = 0;
-      for (const StageEntry& entry : plan().stages) {
-        if (entry.at == static_cast<int64_t>(s)) line = entry.line;
-      }
-      return error(line,
-                   fmt::format("stage {} has no ops: later entries move all of them elsewhere", s));
-    }
-    return {};
   }
 
   // ---- splits
@@ -391,7 +156,7 @@ class Resolver {
   Status apply_split(size_t e) {
     const SplitEntry& entry = plan().splits[e];
     TESSERA_TRY(const auto selected,
-                select_ops(entry.ops, entry.phase.value_or(Phase::kForward), entry.line));
+                selection_.ops(entry.ops, entry.phase.value_or(Phase::kForward), entry.line));
     OpId with_dim, without_axis, frozen;
     bool applied = false;
     for (OpId id : selected) {
@@ -588,7 +353,7 @@ class Resolver {
     }
     for (size_t e = 0; e < plan().stores.size(); ++e) {
       const StoreEntry& entry = plan().stores[e];
-      TESSERA_TRY(const auto selected, select_tensors(entry));
+      TESSERA_TRY(const auto selected, selection_.tensors(entry));
       if (entry.over) TESSERA_TRY_VOID(apply_over(e, selected));
       if (entry.recompute) TESSERA_TRY_VOID(apply_recompute(e, selected));
       const auto share = entry.fraction ? share_of(selected, *entry.fraction) : selected;
@@ -611,7 +376,7 @@ class Resolver {
       StoreEntry selection;
       selection.tensors = entry.tensors;
       selection.line = entry.line;
-      TESSERA_TRY(const auto selected, select_tensors(selection));
+      TESSERA_TRY(const auto selected, selection_.tensors(selection));
       bool applied = false;
       for (TensorId id : selected) {
         if (!is_floating(graph_.tensor(id).dtype) || graph_.tensor(id).dims.empty()) continue;
@@ -684,7 +449,7 @@ class Resolver {
                                     [&](const Dim& dim) { return dim.name == *entry.dim; })) {
         continue;
       }
-      const Mesh& mesh = out_.stages[home_stage(id).index()].mesh;
+      const Mesh& mesh = out_.stages[stages_.home(id).index()].mesh;
       Axes axes;
       for (const std::string& name : *entry.over) axes.push_back(mesh.find(name));
       if (std::any_of(axes.begin(), axes.end(), [](AxisId axis) { return !axis.valid(); })) {
@@ -700,7 +465,7 @@ class Resolver {
     }
     if (applied) return {};
     if (without_axis.valid()) {
-      const StageId stage = home_stage(without_axis);
+      const StageId stage = stages_.home(without_axis);
       return error(entry.line,
                    fmt::format("over = \"{}\": tensor '{}' is at home on the mesh {} of stage {}, "
                                "which lacks that axis",
@@ -726,11 +491,11 @@ class Resolver {
     // What is made of parameters alone (a narrow copy) is no activation; it is made again where
     // nothing else is selected.
     const bool activations = std::any_of(selected.begin(), selected.end(), [&](TensorId id) {
-      return made_forward(id) && !of_parameters_[id.index()];
+      return made_forward(id) && !stages_.of_parameters(id);
     });
     bool applied = false;
     for (TensorId id : selected) {
-      if (!made_forward(id) || (activations && of_parameters_[id.index()])) continue;
+      if (!made_forward(id) || (activations && stages_.of_parameters(id))) continue;
       out_.tensors[id.index()].recompute = *entry.recompute;
       out_.tensors[id.index()].recompute_entry = static_cast<int>(e);
       applied = true;
@@ -782,11 +547,9 @@ class Resolver {
   }
 
   const Graph& graph_;
-  PathIndex ops_, tensors_;
-  std::vector<OpId>
-      first_consumer_;               // by tensor; in graph order, so the forward one of a parameter
-  std::vector<bool> of_parameters_;  // by tensor: made of parameters and nothing else
   ResolvedPlan out_;
+  Selection selection_;
+  Stages stages_;  // writes to out_
 };
 
 }  // namespace

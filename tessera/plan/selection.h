@@ -1,0 +1,37 @@
+// What the entries of a plan select in a graph; one that selects nothing is an error with the
+// nearest name there is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/plan/plan.h"
+#include "tessera/plan/selector.h"
+
+namespace tessera {
+
+// "<file>:<line>: <message>"; without a line where there is none.
+tl::unexpected<Error> plan_error(const Plan& plan, int line, const std::string& message);
+
+// ", did you mean '<best>'?"; nothing of nothing.
+std::string suggestion(const std::string& best);
+
+class Selection {
+ public:
+  // Both must outlive the selection.
+  Selection(const Plan& plan, const Graph& graph);
+  // Ops of a phase, in graph order (selector.h).
+  Result<std::vector<OpId>> ops(const std::string& pattern, Phase phase, int line);
+  // Tensors by pattern, or "role:gradient" and the like.
+  Result<std::vector<TensorId>> tensors(const StoreEntry& entry);
+
+ private:
+  Result<Role> parse_role(const StoreEntry& entry) const;
+
+  const Plan& plan_;
+  const Graph& graph_;
+  PathIndex ops_, tensors_;
+};
+
+}  // namespace tessera

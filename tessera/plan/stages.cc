@@ -1,0 +1,166 @@
+#include "tessera/plan/stages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tessera {
+namespace {
+
+bool is_gradient_of_parameter(const Graph& graph, const Tensor& tensor) {
+  return tensor.role == Role::kGradient && tensor.of.valid() &&
+         graph.tensor(tensor.of).role == Role::kParameter;
+}
+
+}  // namespace
+
+Stages::Stages(const Plan& plan, const Graph& graph, ResolvedPlan& out)
+    : plan_(plan), graph_(graph), out_(out) {
+  first_consumer_.resize(graph.tensors().size());
+  of_parameters_.resize(graph.tensors().size());
+  for (const Op& op : graph.ops()) {
+    bool alone = !op.inputs.empty();
+    for (const TensorId input : op.inputs) {
+      OpId& first = first_consumer_[input.index()];
+      if (!first.valid()) first = op.id;
+      alone &= graph.tensor(input).role == Role::kParameter || of_parameters_[input.index()];
+    }
+    for (const TensorId output : op.outputs) of_parameters_[output.index()] = alone;
+  }
+}
+
+Status Stages::assign(Selection& selection) {
+  for (size_t e = 0; e < plan_.stages.size(); ++e) {
+    const StageEntry& entry = plan_.stages[e];
+    TESSERA_TRY(const auto selected, selection.ops(entry.ops, Phase::kForward, entry.line));
+    for (OpId op : selected) {
+      out_.ops[op.index()].stage = StageId(static_cast<int32_t>(entry.at));
+      out_.ops[op.index()].stage_entry = static_cast<int>(e);
+    }
+  }
+  complete_forward();
+  StageId previous(0);
+  for (const Op& op : graph_.ops()) {
+    OpPlan& op_plan = out_.ops[op.id.index()];
+    if (op.phase == Phase::kBackward) op_plan.stage = backward(op, previous);
+    if (op.phase == Phase::kUpdate) op_plan.stage = update(op);
+    previous = op_plan.stage;
+  }
+  return {};
+}
+
+StageId& Stages::stage_of(const Op& op) { return out_.ops[op.id.index()].stage; }
+
+// Unnamed forward ops: the stage of the nearest named op before, else of the first named one.
+// Each step of a loop goes to its own stages.
+void Stages::complete_forward() {
+  const auto first = std::ranges::find_if(graph_.ops(), [&](const Op& op) {
+    return op.phase == Phase::kForward && stage_of(op).valid();
+  });
+  StageId current = first == graph_.ops().end() ? StageId(0) : stage_of(*first);
+  const auto named = static_cast<int32_t>(plan_.named_stages());
+  for (const Op& op : graph_.ops()) {
+    if (op.phase != Phase::kForward) continue;
+    if (stage_of(op).valid()) current = stage_of(op);
+    stage_of(op) = StageId(current.value + std::max(0, op.step) * named);
+  }
+  hasten_parameters();
+}
+
+// What is made of parameters alone (a cast) is made at the first stage that reads it: that of a
+// recycled block's weight bears the block's name, but an earlier pass may be at an earlier stage.
+void Stages::hasten_parameters() {
+  std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
+  for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
+    if (op->phase != Phase::kForward) continue;
+    StageId& stage = stage_of(*op);
+    for (const TensorId output : op->outputs) {
+      if (of_parameters_[output.index()]) stage = std::min(stage, first[output.index()]);
+    }
+    for (const TensorId input : op->inputs)
+      first[input.index()] = std::min(first[input.index()], stage);
+  }
+}
+
+StageId Stages::backward(const Op& op, StageId previous) const {
+  if (op.mirror.valid()) return of_terms(op).value_or(out_.ops[op.mirror.index()].stage);
+  if (const auto stage = of_terms(op)) return *stage;
+  for (TensorId output : op.outputs) {  // seeds: with the tensor that they differentiate
+    const TensorId of = graph_.tensor(output).of;
+    if (of.valid()) return home(of);
+  }
+  return previous;
+}
+
+// A sum is made where its terms are, if that is one stage: then only the sum crosses.
+std::optional<StageId> Stages::of_terms(const Op& op) const {
+  std::optional<StageId> stage;
+  const bool settles = op.kind == "scale" && !op.mirror.valid();  // a sum of one term
+  if (op.kind != "add_n" && op.kind != "max_n" && !settles) return stage;
+  for (TensorId input : op.inputs) {
+    const OpId producer = graph_.tensor(input).producer;
+    if (!producer.valid()) return std::nullopt;
+    const StageId made = out_.ops[producer.index()].stage;
+    if (stage && *stage != made) return std::nullopt;
+    stage = made;
+  }
+  return stage;
+}
+
+StageId Stages::update(const Op& op) const {
+  for (TensorId output : op.outputs) {
+    const TensorId updated = graph_.tensor(output).update_of;
+    if (updated.valid()) return home(updated);
+  }
+  for (TensorId input : op.inputs) {
+    if (is_gradient_of_parameter(graph_, graph_.tensor(input)))
+      return home(graph_.tensor(input).of);
+  }
+  // Sums of squares: where their terms are; the total and the clip coefficient: where the last
+  // gradients are made.
+  return of_terms(op).value_or(StageId(0));
+}
+
+StageId Stages::home(TensorId id) const {
+  const Tensor& tensor = graph_.tensor(id);
+  if (tensor.update_of.valid()) return home(tensor.update_of);
+  if (tensor.role == Role::kOptimizerState && tensor.of.valid()) return home(tensor.of);
+  if (is_gradient_of_parameter(graph_, tensor)) return home(tensor.of);
+  const OpId op = tensor.producer.valid() ? tensor.producer : first_consumer_[id.index()];
+  const StageId stage = op.valid() ? out_.ops[op.index()].stage : StageId(0);
+  return stage.valid() ? stage : StageId(0);
+}
+
+Status Stages::check() const {
+  std::vector<bool> used(out_.stages.size(), false);
+  for (const Op& op : graph_.ops()) {
+    if (op.phase != Phase::kForward) continue;
+    const OpPlan& here = out_.ops[op.id.index()];
+    used[here.stage.index()] = true;
+    for (TensorId input : op.inputs) {
+      const OpId producer = graph_.tensor(input).producer;
+      if (!producer.valid() || out_.ops[producer.index()].stage <= here.stage) continue;
+      const int entry =
+          here.stage_entry >= 0 ? here.stage_entry : out_.ops[producer.index()].stage_entry;
+      return plan_error(
+          plan_, entry >= 0 ? plan_.stages[static_cast<size_t>(entry)].line : 0,
+          fmt::format("op '{}' at stage {} reads '{}', which op '{}' makes at the later stage {}",
+                      op.path, here.stage.value, graph_.tensor(input).name,
+                      graph_.op(producer).path, out_.ops[producer.index()].stage.value));
+    }
+  }
+  for (size_t s = 0; s < used.size() && !plan_.stages.empty(); ++s) {
+    if (used[s]) continue;
+    int line = 0;
+    for (const StageEntry& entry : plan_.stages) {
+      if (entry.at == static_cast<int64_t>(s)) line = entry.line;
+    }
+    return plan_error(
+        plan_, line,
+        fmt::format("stage {} has no ops: later entries move all of them elsewhere", s));
+  }
+  return {};
+}
+
+}  // namespace tessera

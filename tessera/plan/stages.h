@@ -1,0 +1,43 @@
+// Which stage an op is at. Forward ops: as the plan's entries say, the rest with what stands before
+// them; casts of parameters at the first stage that reads them. Backward ops: with what they
+// mirror, sums with their terms; updates: where what they update is at rest.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tessera/plan/plan.h"
+#include "tessera/plan/selection.h"
+
+namespace tessera {
+
+class Stages {
+ public:
+  // Writes the stages of `out.ops`; all three must outlive this.
+  Stages(const Plan& plan, const Graph& graph, ResolvedPlan& out);
+  // Errors: entries that select nothing.
+  Status assign(Selection& selection);
+  // Errors: an op that reads what a later stage makes, a stage without ops.
+  Status check() const;
+  // Where a tensor is at rest.
+  StageId home(TensorId id) const;
+  // Is the tensor made of parameters and nothing else (a cast)?
+  bool of_parameters(TensorId id) const { return of_parameters_[id.index()]; }
+
+ private:
+  StageId& stage_of(const Op& op);
+  void complete_forward();
+  void hasten_parameters();
+  StageId backward(const Op& op, StageId previous) const;
+  StageId update(const Op& op) const;
+  std::optional<StageId> of_terms(const Op& op) const;
+
+  const Plan& plan_;
+  const Graph& graph_;
+  ResolvedPlan& out_;
+  // By tensor, in graph order; so the forward one of a parameter.
+  std::vector<OpId> first_consumer_;
+  std::vector<bool> of_parameters_;
+};
+
+}  // namespace tessera
