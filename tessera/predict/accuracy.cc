@@ -34,6 +34,7 @@ ScoredRow frame(const Row& row, const Measured& measured, const std::optional<Ru
 ScoredRow with(ScoredRow row, const Prediction& prediction) {
   row.predicted = prediction.step_time_s;
   row.predicted_memory = prediction.memory_bytes;
+  row.uncertainty = prediction.uncertainty;
   return row;
 }
 
@@ -179,6 +180,8 @@ Json scores_json(const std::vector<ScoredRow>& rows) {
           {"tau", scores.tau},
           {"regret", scores.regret},
           {"worst_regret", scores.worst_regret},
+          {"within_uncertainty", scores.within},
+          {"within_twice_uncertainty", scores.within_twice},
           {"memory_rows", scores.memory_rows},
           {"memory_mape", scores.memory_mape},
           {"memory_bias", scores.memory_bias},
@@ -265,8 +268,11 @@ std::string accuracy_markdown(const Accuracy& accuracy) {
       "sources expect more than the first says. Regret: how much longer than the best plan of its "
       "group the plan takes that "
       "is "
-      "predicted best.\n\n## By source\n",
-      accuracy.held_out_sources);
+      "predicted best.\n\nEach prediction says its relative uncertainty, one standard deviation: "
+      "{} of the rows lie within it, {} within twice (mean over sources, source held out; of "
+      "normal "
+      "errors 68 and 95 %).\n\n## By source\n",
+      accuracy.held_out_sources, percent(held_out.within), percent(held_out.within_twice));
   out += sources_table(accuracy);
   out += fmt::format(
       "\nLeast possible: rows that say the same of their run report different times (releases of a "

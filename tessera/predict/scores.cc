@@ -20,6 +20,11 @@ struct Pairs {
   std::vector<double> predicted, measured;
 };
 
+// Of a source's rows: 1 where the error is within the uncertainty, within twice it.
+struct Spread {
+  std::vector<double> within, within_twice;
+};
+
 void score_groups(const std::map<std::string, Pairs>& groups, Scores& scores) {
   std::vector<double> taus, regrets;
   for (const auto& [name, pairs] : groups) {
@@ -56,6 +61,7 @@ Scores score(const std::vector<ScoredRow>& rows, const std::string& qualities) {
   std::map<std::string, std::vector<double>> errors;
   std::map<std::string, Pairs> groups;
   std::vector<double> memory;
+  std::map<std::string, Spread> spreads;
   for (const ScoredRow& row : rows) {
     if (qualities.find(row.quality) == std::string::npos) continue;
     if (row.predicted_memory > 0 && row.measured_memory > 0) {
@@ -63,6 +69,11 @@ Scores score(const std::vector<ScoredRow>& rows, const std::string& qualities) {
     }
     if (row.predicted <= 0 || row.measured <= 0) continue;
     errors[row.source].push_back(row.predicted / row.measured - 1);
+    if (row.uncertainty > 0) {
+      const double size = std::abs(errors[row.source].back()) / row.uncertainty;
+      spreads[row.source].within.push_back(size <= 1 ? 1 : 0);
+      spreads[row.source].within_twice.push_back(size <= 2 ? 1 : 0);
+    }
     groups[row.group].predicted.push_back(row.predicted);
     groups[row.group].measured.push_back(row.measured);
   }
@@ -74,6 +85,11 @@ Scores score(const std::vector<ScoredRow>& rows, const std::string& qualities) {
     of_sources.push_back(mean(sizes));
   }
   scores.macro = mean(of_sources);
+  for (const auto& [source, spread] : spreads) {
+    const auto sources = static_cast<double>(spreads.size());
+    scores.within += mean(spread.within) / sources;
+    scores.within_twice += mean(spread.within_twice) / sources;
+  }
   score_groups(groups, scores);
   scores.memory_rows = static_cast<int64_t>(memory.size());
   scores.memory_mape = mean(magnitudes(memory));

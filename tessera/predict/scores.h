@@ -18,6 +18,7 @@ struct ScoredRow {
   std::string id = {};
   std::string inputs = {};  // of the predictor (floor.h)
   std::string block = {};   // what the time of one block of the model depends on (floor.h)
+  double uncertainty = 0;   // of the predicted time, relative, as it was said; 0: none was
 };
 
 struct SourceScore {
@@ -34,6 +35,9 @@ struct Scores {
   double tau = 0;     // mean of Kendall's tau over groups of at least 4 rows
   double regret = 0;  // mean over them of measured(best predicted) / measured(best) - 1
   double worst_regret = 0;
+  // Of rows that say their uncertainty, the shares whose error is within it and within twice it;
+  // mean over sources. Of normal errors: .68 and .95.
+  double within = 0, within_twice = 0;
   int64_t memory_rows = 0;
   double memory_mape = 0, memory_bias = 0;
 };

@@ -27,6 +27,18 @@ TEST(Scores, MacroIsTheMeanOverSources) {
   EXPECT_NEAR(score(rows, "A").macro, 0.1, 1e-12);
 }
 
+// Errors of .1, .15 and .3 with an uncertainty of .1, one of .3 with .2, one without.
+TEST(Scores, ErrorsLieWithinWhatWasSaid) {
+  std::vector<ScoredRow> rows;
+  for (const double error : {0.0999, 0.15, 0.3}) rows.push_back({"a", "g", 'A', 1 + error, 1});
+  rows.push_back({"b", "g", 'A', 0.7, 1});
+  for (ScoredRow& row : rows) row.uncertainty = row.source == "a" ? 0.1 : 0.2;
+  rows.push_back({"c", "g", 'A', 5, 1});
+  const Scores scores = score(rows);
+  EXPECT_NEAR(scores.within, (1.0 / 3 + 0) / 2, 1e-12);
+  EXPECT_NEAR(scores.within_twice, (2.0 / 3 + 1) / 2, 1e-12);
+}
+
 TEST(Scores, RegretIsOfThePlanThatIsPredictedBest) {
   std::vector<ScoredRow> rows;
   const double predicted[] = {2, 1, 3, 4}, measured[] = {2, 2.2, 3, 4};
