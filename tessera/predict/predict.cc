@@ -214,6 +214,7 @@ class Pricer {
       : jobs_(jobs), cases_(cases), out_(out) {}
 
   void price(const std::vector<size_t>& group) {
+    alone_known_.clear();
     const Case& first = *cases_[group.front()];
     const auto lowering =
         rows_.lower(first.expressed.model, first.expressed.batch, first.expressed.plan);
@@ -245,15 +246,19 @@ class Pricer {
   // By itself. `whole`: with all micro-batches.
   Prediction price_alone(const PredictJob& job, const Case& item, bool whole,
                          const std::string& said) {
-    const auto priced = [&]() -> Result<Prediction> {
-      TESSERA_TRY(const auto lowering,
-                  alone_.lower(item.expressed.model, item.expressed.batch, item.expressed.plan));
-      Simulator simulator(*lowering);
-      TESSERA_TRY(const Simulation found, simulate_case(item, false, simulator));
-      if (item.further > 0 && !found.micro_batch && !whole) return price_whole(job, said);
-      return summary(item, found);
-    }();
-    return priced ? *priced : refusal(priced.error().message);
+    auto found = alone_known_.find(item.key());
+    if (found == alone_known_.end())
+      found = alone_known_.emplace(item.key(), simulate_alone(item)).first;
+    if (!found->second) return refusal(found->second.error().message);
+    if (item.further > 0 && !found->second->micro_batch && !whole) return price_whole(job, said);
+    return summary(item, *found->second);
+  }
+
+  Result<Simulation> simulate_alone(const Case& item) {
+    TESSERA_TRY(const auto lowering,
+                alone_.lower(item.expressed.model, item.expressed.batch, item.expressed.plan));
+    Simulator simulator(*lowering);
+    return simulate_case(item, false, simulator);
   }
 
   Prediction price_whole(const PredictJob& job, const std::string& said = "") {
@@ -282,6 +287,8 @@ class Pricer {
   const std::vector<std::optional<Case>>& cases_;
   std::vector<Prediction>& out_;
   RowLowering rows_, alone_;
+  // By key, of the group at hand: its rows may be made whole or lighter in the same way.
+  std::map<std::string, Result<Simulation>> alone_known_;
 };
 
 }  // namespace
