@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/base/statistics.h"
 #include "tessera/base/text.h"
 
 namespace tessera {
@@ -82,6 +83,24 @@ double mean_of_groups(const std::vector<ScoredRow>& rows, const Share& share) {
   return groups == 0 ? 0 : sum / static_cast<double>(groups);
 }
 
+double least_regret(const std::vector<ScoredRow>& rows) {
+  double sum = 0;
+  int64_t groups = 0;
+  for (const auto& [name, group] : by(rows, &ScoredRow::group)) {
+    if (group.size() < kGroup) continue;
+    std::map<std::string, std::vector<double>> equal;
+    double best = std::numeric_limits<double>::infinity(), chosen = best;
+    for (const ScoredRow* row : group) {
+      equal[row->inputs].push_back(row->measured);
+      best = std::min(best, row->measured);
+    }
+    for (const auto& [inputs, measured] : equal) chosen = std::min(chosen, mean(measured));
+    sum += chosen / best - 1;
+    ++groups;
+  }
+  return groups == 0 ? 0 : sum / static_cast<double>(groups);
+}
+
 }  // namespace
 
 std::string inputs_of(const Row& row) {
@@ -105,29 +124,26 @@ std::string block_of(const Row& row) {
 }
 
 // |f p / m - 1| summed is convex and piecewise linear in the factor f: least where one row is met.
-BlockError block_error_of(const std::vector<ScoredRow>& rows, const std::string& source) {
-  BlockError out;
-  double error = 0, left = 0;
-  for (const auto& [block, of_block] : by(rows, &ScoredRow::block)) {
-    if (of_block.front()->source != source) continue;
-    const auto sum = [&group = of_block](double factor) {
-      double all = 0;
-      for (const ScoredRow* row : group)
-        all += std::abs(factor * row->predicted / row->measured - 1);
-      return all;
-    };
-    double least = std::numeric_limits<double>::infinity();
-    for (const ScoredRow* row : of_block)
-      least = std::min(least, sum(row->measured / row->predicted));
-    ++out.blocks;
-    out.rows += static_cast<int64_t>(of_block.size());
-    error += sum(1);
-    left += least;
+std::vector<ScoredRow> with_block_factors(std::vector<ScoredRow> rows) {
+  std::map<std::string, std::vector<ScoredRow*>> blocks;
+  for (ScoredRow& row : rows) {
+    if (counts(row)) blocks[row.block].push_back(&row);
   }
-  if (out.rows == 0) return out;
-  out.mape = error / static_cast<double>(out.rows);
-  out.with_factors = left / static_cast<double>(out.rows);
-  return out;
+  for (const auto& [name, block] : blocks) {
+    double best = 1, least = std::numeric_limits<double>::infinity();
+    for (const ScoredRow* met : block) {
+      const double factor = met->measured / met->predicted;
+      double sum = 0;
+      for (const ScoredRow* row : block)
+        sum += std::abs(factor * row->predicted / row->measured - 1);
+      if (sum < least) {
+        least = sum;
+        best = factor;
+      }
+    }
+    for (ScoredRow* row : block) row->predicted *= best;
+  }
+  return rows;
 }
 
 Floor floor_of(const std::vector<ScoredRow>& rows) {
@@ -137,6 +153,7 @@ Floor floor_of(const std::vector<ScoredRow>& rows) {
     out.macro += out.by_source[source].mape;
   }
   if (!out.by_source.empty()) out.macro /= static_cast<double>(out.by_source.size());
+  out.regret = least_regret(rows);
   out.tau = mean_of_groups(rows, [](const Pairs& pairs) { return pairs.orderable / pairs.all; });
   return out;
 }

@@ -27,18 +27,16 @@ struct Floor {
   std::map<std::string, SourceFloor> by_source;
   double macro = 0;  // plain mean over sources
   double tau = 0;    // most, as Scores::tau counts: pairs of equal inputs cannot be ordered
+  // Least, as Scores::regret counts: of rows of equal inputs one is as good as the other, so the
+  // choice costs their mean.
+  double regret = 0;
 };
 // Of the rows that have both values (ScoredRow::inputs).
 Floor floor_of(const std::vector<ScoredRow>& rows);
 
-// How much of a source's error is that of its blocks' times, and how much of how a step is made of
-// them: the mean error that is left if the predictions of every block take the factor that suits
-// them best (ScoredRow::block).
-struct BlockError {
-  int64_t rows = 0, blocks = 0;
-  double mape = 0, with_factors = 0;
-};
-BlockError block_error_of(const std::vector<ScoredRow>& rows, const std::string& source);
+// The rows with the predictions of every block times the factor that leaves the least error
+// (ScoredRow::block): what is wrong then is not the time of blocks, but how a step is made of them.
+std::vector<ScoredRow> with_block_factors(std::vector<ScoredRow> rows);
 
 // Mean over groups of Kendall's tau of the pairs whose inputs and measured values differ.
 double tau_of_distinct(const std::vector<ScoredRow>& rows);
