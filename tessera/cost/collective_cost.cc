@@ -443,7 +443,7 @@ CollectiveCost CollectiveCosts::collective(CollectiveKind kind, const GroupPlace
   } else {
     cost = price(kind, where, bytes);
   }
-  cost.latency_s += style_->collective_gap_s * std::log2(static_cast<double>(where.members));
+  cost.latency_s += style_->collective_gap_s;
   cost.units =
       std::min(channel_units(at.type.device.generation), static_cast<double>(at.type.device.units));
   set_fractions(cost, kind, at, static_cast<double>(bytes));

@@ -54,7 +54,7 @@ constexpr std::array<Preset, 11> kPresets = {{
      "s=5ms"},
     {"deepspeed", "Megatron-DeepSpeed: unfused attention core, much host work an op",
      "host_forward_s=68us,host_backward_s=66us,host_update_s=5us,host_collective_s=55us,"
-     "host_crowd_s=50us,kernel_gap_s=12us,collective_gap_s=115us,loss_overhead_s=2ms,"
+     "host_crowd_s=50us,kernel_gap_s=6us,collective_gap_s=320us,loss_overhead_s=2ms,"
      "lookup_gradient_passes=30,pads_products=false,"
      "elementwise_passes=1.1,attention_passes=6,fused_attention=false,loss_passes=4,loss_saved=1,"
      "attention_saved_"
