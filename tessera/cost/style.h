@@ -20,8 +20,8 @@ struct Style {
   // graph.
   double host_forward_s = 0, host_backward_s = 0, host_update_s = 0;
   double host_collective_s = 0;  // for the call of a collective or a message
-  // The device idles this long after every kernel, and before every collective for each doubling of
-  // its members (they arrive one after the other); once a micro-batch the host waits for the loss.
+  // The device idles this long after every kernel and before every collective (streams wait for one
+  // another, members arrive one after the other); once a micro-batch the host waits for the loss.
   double kernel_gap_s = 0, collective_gap_s = 0, loss_overhead_s = 0;
   // Host time of a collective for every member in a node beyond four.
   double host_crowd_s = 0;
