@@ -280,12 +280,9 @@ std::string accuracy_markdown(const Accuracy& accuracy) {
       "silent "
       "rows mean) was chosen with these rows in sight and is the same in both lines: of other "
       "sources expect more than the first says. Regret: how much longer than the best plan of its "
-      "group the plan takes that "
-      "is "
-      "predicted best.\n\nEach prediction says its relative uncertainty, one standard deviation: "
-      "{} of the rows lie within it, {} within twice (mean over sources, source held out; of "
-      "normal "
-      "errors 68 and 95 %).\n\n## By source\n",
+      "group the plan takes that is predicted best.\n\nEach prediction says its relative "
+      "uncertainty, one standard deviation: {} of the rows lie within it, {} within twice (mean "
+      "over sources, source held out; of normal errors 68 and 95 %).\n\n## By source\n",
       accuracy.held_out_sources, percent(held_out.within), percent(held_out.within_twice));
   out += sources_table(accuracy);
   out += fmt::format(
@@ -293,10 +290,8 @@ std::string accuracy_markdown(const Accuracy& accuracy) {
       "recipe, iterations of a log); the error of the one prediction that suits them best. Mean "
       "over all sources: {}.\n\n## Ranking, and what bounds it\nRows that say the same cannot be "
       "ordered, but count in tau (tau-a, as the other lines of this page), and whichever of them "
-      "is "
-      "chosen costs their mean. Of rows that differ: without those pairs and those that report "
-      "equal "
-      "times.\n\n",
+      "is chosen costs their mean. Of rows that differ: without those pairs and those that report "
+      "equal times.\n\n",
       percent(floor_of(accuracy.held_out).macro));
   out += ranking_table(accuracy);
   out +=

@@ -190,11 +190,18 @@ bool is_late_megatron(const Row& row) {
          row.ep.value_or(1) > 1 || row.recompute.starts_with("selective");
 }
 
-// Models of today, or GPUs, are trained by what these frameworks became.
-std::string_view since(std::string_view name, const Row& row, bool recent) {
+// What frameworks have become, which trains models of today, and whatever runs on GPUs of today.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kSuccessors = {{
+    {"deepspeed", "deepspeed-fused"},
+    {"megatron-deepspeed", "megatron-deepspeed-fused"},
+}};
+
+std::string_view successor(std::string_view name, const Row& row, bool recent) {
   if (!recent && machine_named(row.gpu).early) return name;
-  if (name == "deepspeed") return "deepspeed-fused";
-  return name == "megatron-deepspeed" ? "megatron-deepspeed-fused" : name;
+  for (const auto& [before, now] : kSuccessors) {
+    if (name == before) return now;
+  }
+  return name;
 }
 
 std::string_view by_features(const Row& row, bool recent) {
@@ -335,10 +342,10 @@ Framework by_source(const Row& row, bool recent, std::string& reason) {
     }
     // On Blackwell NeMo's recipes were tuned ones.
     if (name == "nemo" && machine_named(row.gpu).fp4) return named("nemo-recipes");
-    return named(since(name, row, recent));
+    return named(successor(name, row, recent));
   }
   const std::string_view name =
-      machine_named(row.gpu).xla ? "maxtext" : since(by_features(row, recent), row, recent);
+      machine_named(row.gpu).xla ? "maxtext" : successor(by_features(row, recent), row, recent);
   reason = fmt::format("framework {} by model, degrees, dtype and GPU", name);
   return named(name);
 }

@@ -214,23 +214,21 @@ class Pricer {
       : jobs_(jobs), cases_(cases), out_(out) {}
 
   void price(const std::vector<size_t>& group) {
-    alone_known_.clear();
+    known_.clear();
     const Case& first = *cases_[group.front()];
     const auto lowering =
         rows_.lower(first.expressed.model, first.expressed.batch, first.expressed.plan);
     std::optional<Simulator> simulator;
     if (lowering) simulator.emplace(**lowering);
-    std::map<std::string, Result<Simulation>> known;
     for (const size_t row : group) {
       const Case& item = *cases_[row];
       if (!lowering) {
         out_[row] = refusal(lowering.error().message);
         continue;
       }
-      auto found = known.find(item.key());
-      if (found == known.end()) {
-        found = known.emplace(item.key(), simulate_case(item, false, *simulator)).first;
-      }
+      auto found = known_.find(item.key());
+      if (found == known_.end())
+        found = known_.emplace(item.key(), simulate_case(item, false, *simulator)).first;
       if (!found->second) {
         out_[row] = refusal(found->second.error().message);
       } else if (item.further > 0 && !found->second->micro_batch) {
@@ -246,9 +244,8 @@ class Pricer {
   // By itself. `whole`: with all micro-batches.
   Prediction price_alone(const PredictJob& job, const Case& item, bool whole,
                          const std::string& said) {
-    auto found = alone_known_.find(item.key());
-    if (found == alone_known_.end())
-      found = alone_known_.emplace(item.key(), simulate_alone(item)).first;
+    auto found = known_.find(item.key());
+    if (found == known_.end()) found = known_.emplace(item.key(), simulate_alone(item)).first;
     if (!found->second) return refusal(found->second.error().message);
     if (item.further > 0 && !found->second->micro_batch && !whole) return price_whole(job, said);
     return summary(item, *found->second);
@@ -287,8 +284,8 @@ class Pricer {
   const std::vector<std::optional<Case>>& cases_;
   std::vector<Prediction>& out_;
   RowLowering rows_, alone_;
-  // By key, of the group at hand: its rows may be made whole or lighter in the same way.
-  std::map<std::string, Result<Simulation>> alone_known_;
+  // By key, of the group at hand; also of what its rows are made into, whole or lighter.
+  std::map<std::string, Result<Simulation>> known_;
 };
 
 }  // namespace

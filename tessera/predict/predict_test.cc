@@ -55,5 +55,21 @@ TEST(Predict, ARowDoesNotDependOnItsNeighbours) {
   EXPECT_EQ(predictions_csv(alone), together);
 }
 
+// Rows of one program that exceed the GPU as they are taken first are made lighter, each as it is
+// alone; so is one beside them on a larger GPU, which fits.
+TEST(Predict, EqualRowsAreMadeLighterAlike) {
+  const std::string row = "somebody,Llama-3.2-1B,,,,,,,,256000,";
+  const std::vector<Row> rows =
+      rows_of(row + "A100-80GB,8,,,2,,4,,,,,256,,,a\n" + row + "A100-80GB,8,,,2,,4,,,,,256,,,b\n" +
+              row + "B200,8,,,2,,4,,,,,256,,,c\n");
+  const auto together = predict(rows, {}, 1);
+  EXPECT_NE(together[0].reason.find(": else "), std::string::npos) << together[0].reason;
+  EXPECT_EQ(together[0].reason, together[1].reason);
+  EXPECT_EQ(together[2].reason.find(": else "), std::string::npos) << together[2].reason;
+  std::vector<Prediction> alone;
+  for (const Row& one : rows) alone.push_back(predict({one}, {}, 1).front());
+  EXPECT_EQ(predictions_csv(alone), predictions_csv(together));
+}
+
 }  // namespace
 }  // namespace tessera
