@@ -27,6 +27,12 @@ function(tessera_filter out mode regex)
   set(${out} ${files} PARENT_SCOPE)
 endfunction()
 
+# Where tests find files of the project: the macro TESSERA_SOURCE_DIR of "tessera/test/source_dir.h". A header rather
+# than a definition for every test file, so that the compiler cache serves other checkouts too.
+set(TESSERA_TEST_INCLUDE_DIR "${CMAKE_BINARY_DIR}/include/test")
+file(CONFIGURE OUTPUT "${TESSERA_TEST_INCLUDE_DIR}/tessera/test/source_dir.h" CONTENT
+  "#pragma once\n#define TESSERA_SOURCE_DIR \"@PROJECT_SOURCE_DIR@\"\n" @ONLY)
+
 # A program that runs tests. Test code is compiled at -O1 also in release builds: it is large and runs once.
 # Without libtorch every test case is a ctest entry, `<module>/<suite>.<case>`. Programs with libtorch take a third of a
 # second to start, so each of them is one entry, `<module>`.
@@ -37,7 +43,7 @@ function(tessera_test_program target label)
     tessera_compiler ${arg_LINK} GTest::gmock_main GTest::gtest rapidcheck)
   target_include_directories(${target} SYSTEM BEFORE PRIVATE "${TESSERA_FMT_INCLUDE_DIR}")
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
-  target_compile_definitions(${target} PRIVATE "TESSERA_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
+  target_include_directories(${target} PRIVATE "${TESSERA_TEST_INCLUDE_DIR}")
   if(label STREQUAL "slow")
     set(timeout 3600)
   else()

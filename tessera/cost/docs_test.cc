@@ -8,6 +8,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cost/constants.h"
 #include "tessera/cost/style.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {

@@ -7,6 +7,7 @@
 #include "tessera/graph/builder.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/test_graphs.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {

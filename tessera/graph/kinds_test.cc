@@ -8,6 +8,7 @@
 #include "tessera/graph/builder.h"
 #include "tessera/graph/kinds/common.h"
 #include "tessera/graph/test_kinds.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {

@@ -8,6 +8,7 @@
 #include "tessera/base/text.h"
 #include "tessera/predict/express.h"
 #include "tessera/predict/lowered.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {

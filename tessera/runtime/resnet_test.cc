@@ -3,6 +3,7 @@
 
 #include "tessera/models/model.h"
 #include "tessera/runtime/session.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {

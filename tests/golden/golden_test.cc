@@ -14,6 +14,7 @@
 #include "tessera/program/lower.h"
 #include "tessera/program/text.h"
 #include "tessera/program/verify.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {

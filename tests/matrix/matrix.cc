@@ -9,6 +9,7 @@
 #include "matrix_cases.h"
 #include "tessera/base/text.h"
 #include "tessera/runtime/session.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {

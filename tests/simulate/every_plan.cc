@@ -12,6 +12,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/planning.h"
 #include "tessera/simulate/simulate.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {
