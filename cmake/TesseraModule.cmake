@@ -2,7 +2,8 @@
 #                [DEPS <module>...]                        modules that this one may include
 #                [LINK <library>...]                       third-party libraries that show in its headers
 #                [PRIVATE_LINK <library>...]               third-party libraries that only its sources see
-#                [BACKEND <folder> <stub folder> <condition>]...)
+#                [BACKEND <folder> <stub folder> <condition>]...
+#                [EXCLUDE <folder>])                       subfolder that is no part of the library
 #
 # Makes the static library tessera_<name> from the *.cc files of the module's folder and of its direct subfolders, the
 # test program tessera_<name>_test from *_test.cc, and tessera_<name>_benchmark from *_benchmark.cc (target
@@ -35,7 +36,7 @@ file(CONFIGURE OUTPUT "${TESSERA_TEST_INCLUDE_DIR}/tessera/test/source_dir.h" CO
 
 # A program that runs tests. Test code is compiled at -O1 also in release builds: it is large and runs once.
 # Without libtorch every test case is a ctest entry, `<module>/<suite>.<case>`. Programs with libtorch take a third of a
-# second to start, so each of them is one entry, `<module>`.
+# second to start, so an entry is a shard of their tests, `<module>/shard_<i>_of_<n>` (TesseraShards.cmake).
 function(tessera_test_program target label)
   cmake_parse_arguments(PARSE_ARGV 2 arg "WITH_TORCH" "" "SOURCES;LINK")
   add_executable(${target} ${arg_SOURCES})
@@ -51,9 +52,12 @@ function(tessera_test_program target label)
   endif()
   string(REGEX REPLACE "^tessera_|_test$" "" name ${target})
   if(arg_WITH_TORCH)
-    add_test(NAME ${name} COMMAND ${target})
-    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout}
-      ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp")
+    set(shards "${CMAKE_CURRENT_BINARY_DIR}/${target}_shards.cmake")
+    file(GENERATE OUTPUT "${shards}" CONTENT "include(\"${PROJECT_SOURCE_DIR}/cmake/TesseraShards.cmake\")
+tessera_add_shards(${name} \"$<TARGET_FILE:${target}>\" LABELS ${label} TIMEOUT ${timeout}
+  ENVIRONMENT \"TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp\")
+")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${shards}")
   else()
     gtest_discover_tests(${target} TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
       PROPERTIES LABELS ${label} TIMEOUT ${timeout})
@@ -61,7 +65,7 @@ function(tessera_test_program target label)
 endfunction()
 
 function(tessera_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPS;LINK;PRIVATE_LINK;BACKEND")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCLUDE" "DEPS;LINK;PRIVATE_LINK;BACKEND")
   set(target tessera_${name})
   tessera_glob(files)
 
@@ -74,6 +78,10 @@ function(tessera_module name)
     endif()
     tessera_filter(files EXCLUDE "/tessera/${name}/${left_out}/[^/]*$" ${files})
   endwhile()
+
+  if(arg_EXCLUDE)
+    tessera_filter(files EXCLUDE "/tessera/${name}/${arg_EXCLUDE}/[^/]*$" ${files})
+  endif()
 
   tessera_filter(tests INCLUDE "_test\\.cc$" ${files})
   tessera_filter(benchmarks INCLUDE "_benchmark\\.cc$" ${files})

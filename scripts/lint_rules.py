@@ -12,7 +12,7 @@ MAX_LINES = 800
 HEADER_COMMENT_LINES = 60
 
 # Folders of optional back ends, and their stubs: the only places that may ask which back end is present.
-BACKEND_FOLDERS = re.compile(r"^tessera/(comm/(mpi|no_mpi|nccl|no_nccl)|runtime/\w+|cli/(with_runtime|no_runtime))/")
+BACKEND_FOLDERS = re.compile(r"^tessera/(comm/(mpi|no_mpi|nccl|no_nccl)|runtime/\w+|cli/with_runtime)/")
 STRATEGIES = re.compile(r"\b(megatron|zero|gpipe|summa|cannon|1f1b|deepspeed|ulysses)\b", re.IGNORECASE)
 # Lowering knows splits, layouts and orders; a strategy's name there would be a special case.
 STRATEGY_FREE = re.compile(r"^tessera/program/((lower|walk)\w*|walk/\w+)\.(h|cc)$")

@@ -1,7 +1,7 @@
 // The command line: parses, calls the library, prints. Each command is one file, <command>.cc, that
-// names its options and hands them on; what only the runtime can do lies in with_runtime/, with a
-// stub in no_runtime/. The contract (commands, JSON keys, exit codes):
-// docs/reference/command-line.md.
+// names its options and hands them on; what only the runtime can do lies in with_runtime/, a library
+// that is loaded when a command needs it (run_commands.h). The contract (commands, JSON keys, exit
+// codes): docs/reference/command-line.md.
 #pragma once
 
 #include <CLI/CLI.hpp>
