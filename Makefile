@@ -20,8 +20,10 @@ build: setup ## build everything; the program is build/tessera
 test: build ## the quick tests, about a minute once built
 	@ctest --test-dir build -LE slow -j2 --output-on-failure
 
-test-slow: build ## the slow tests
-	@ctest --test-dir build -L slow -j2 --output-on-failure
+test-slow: build ## the slow tests; random ones with the date as TESSERA_SEED, or with the value given
+	@export TESSERA_SEED="$${TESSERA_SEED:-$$(date +%Y%m%d)}"; \
+	  echo "Random tests with TESSERA_SEED=$$TESSERA_SEED; make test-slow TESSERA_SEED=$$TESSERA_SEED repeats them"; \
+	  ctest --test-dir build -L slow -j2 --output-on-failure
 
 program: setup # what a user runs: the program and its runtime library, without the tests
 	@scripts/configure release

@@ -34,33 +34,44 @@ set(TESSERA_TEST_INCLUDE_DIR "${CMAKE_BINARY_DIR}/include/test")
 file(CONFIGURE OUTPUT "${TESSERA_TEST_INCLUDE_DIR}/tessera/test/source_dir.h" CONTENT
   "#pragma once\n#define TESSERA_SOURCE_DIR \"@PROJECT_SOURCE_DIR@\"\n" @ONLY)
 
+# tessera_compile_as_test(<target> LINK <library>...): the flags of test code, for programs and for the OBJECT libraries of
+# what several programs use.
+function(tessera_compile_as_test target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK")
+  target_link_libraries(${target} PRIVATE tessera_compiler ${arg_LINK})
+  target_include_directories(${target} SYSTEM BEFORE PRIVATE "${TESSERA_FMT_INCLUDE_DIR}")
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIE $<$<CONFIG:Release>:-O1>)
+  target_include_directories(${target} PRIVATE "${TESSERA_TEST_INCLUDE_DIR}")
+  if(NOT "torch" IN_LIST arg_LINK)  # whose definitions are others
+    tessera_use_test_headers(${target})
+  endif()
+endfunction()
+
 # A program that runs tests. Test code is compiled at -O1 also in release builds: it is large and runs once.
 # Without libtorch every test case is a ctest entry, `<module>/<suite>.<case>`. Programs with libtorch take a third of a
 # second to start, so an entry is a shard of their tests, `<module>/shard_<i>_of_<n>` (TesseraShards.cmake).
 function(tessera_test_program target label)
   cmake_parse_arguments(PARSE_ARGV 2 arg "WITH_TORCH" "" "SOURCES;LINK")
   add_executable(${target} ${arg_SOURCES})
-  target_link_libraries(${target} PRIVATE
-    tessera_compiler ${arg_LINK} GTest::gmock_main GTest::gtest rapidcheck)
-  target_include_directories(${target} SYSTEM BEFORE PRIVATE "${TESSERA_FMT_INCLUDE_DIR}")
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
-  target_include_directories(${target} PRIVATE "${TESSERA_TEST_INCLUDE_DIR}")
-  if(label STREQUAL "slow")
-    set(timeout 3600)
-  else()
-    set(timeout 300)
+  tessera_compile_as_test(${target} LINK ${arg_LINK} GTest::gmock_main GTest::gtest rapidcheck)
+  set(properties LABELS ${label} TIMEOUT 3600)
+  set(environment "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp")
+  if(label STREQUAL "quick")
+    set(properties LABELS ${label} TIMEOUT 300)
+    string(APPEND environment ";RC_PARAMS=seed=20240607")  # RapidCheck's own default is another one in each run
   endif()
   string(REGEX REPLACE "^tessera_|_test$" "" name ${target})
   if(arg_WITH_TORCH)
+    list(JOIN properties " " properties_text)
     set(shards "${CMAKE_CURRENT_BINARY_DIR}/${target}_shards.cmake")
     file(GENERATE OUTPUT "${shards}" CONTENT "include(\"${PROJECT_SOURCE_DIR}/cmake/TesseraShards.cmake\")
-tessera_add_shards(${name} \"$<TARGET_FILE:${target}>\" LABELS ${label} TIMEOUT ${timeout}
-  ENVIRONMENT \"TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp\")
+tessera_add_shards(${name} \"$<TARGET_FILE:${target}>\" ${properties_text} ENVIRONMENT \"${environment}\")
 ")
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${shards}")
   else()
     gtest_discover_tests(${target} TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
-      PROPERTIES LABELS ${label} TIMEOUT ${timeout})
+      PROPERTIES ${properties} ENVIRONMENT "${environment}")
   endif()
 endfunction()
 

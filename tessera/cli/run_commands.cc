@@ -34,8 +34,8 @@ Result<const RunCommands*> load_run_commands(const std::string& file, const std:
   void* library = ::dlopen(file.c_str(), RTLD_LAZY | RTLD_GLOBAL);
   void* entry = library == nullptr ? nullptr : ::dlsym(library, "tessera_run_commands");
   if (entry == nullptr) {
-    return invalid_input(fmt::format("{}: the runtime cannot be loaded: {}; {}", command,
-                                     ::dlerror(), kHowToGetIt));
+    return invalid_input(
+        fmt::format("{}: the runtime cannot be loaded: {}; {}", command, ::dlerror(), kHowToGetIt));
   }
   return reinterpret_cast<decltype(&tessera_run_commands)>(entry)();
 }

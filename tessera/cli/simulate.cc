@@ -291,44 +291,42 @@ Result<int> run_simulate(const Options& options) {
 
 }  // namespace
 
-void add_simulate(CLI::App& app, Action& action) {
+void add_simulate(Commands& commands) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("simulate", "Predict the step of a plan on a described machine");
-  command->add_option("MODEL", options->model, "Model")->required();
-  command->add_option("--plan", options->plan, "Plan file or recipe call")->required();
+  Command command = commands.add("simulate", "Predict the step of a plan on a described machine");
+  command.option("MODEL", options->model, "Model").required();
+  command.option("--plan", options->plan, "Plan file or recipe call").required();
   command
-      ->add_option("--cluster", options->cluster,
-                   "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file")
-      ->required();
+      .option("--cluster", options->cluster,
+              "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file")
+      .required();
   command
-      ->add_option("--batch", options->batch,
-                   "Sequences a step over all ranks (default: one a replica and micro-batch)")
-      ->check(at_least(1));
-  add_precision(*command, options->precision);
-  command->add_option("--style", options->style,
-                      "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
-  command->add_option("--what-if", options->what_if, "Change the machine, as 'link:nic*2'");
+      .option("--batch", options->batch,
+              "Sequences a step over all ranks (default: one a replica and micro-batch)")
+      .at_least(1);
+  add_precision(command, options->precision);
+  command.option("--style", options->style,
+                 "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
+  command.option("--what-if", options->what_if, "Change the machine, as 'link:nic*2'");
   command
-      ->add_option("--jitter", options->jitter,
-                   "Relative standard deviation of each kernel's time (every rank is played)")
-      ->check(at_least(0));
-  command->add_option("--straggler", options->stragglers, "DEVICE*TIMES: a device that is slower");
-  command->add_option("--seed", options->seed, "Of the jitter");
-  command->add_option("--failures", options->failures, "Failures a device and year, with --restart")
-      ->check(at_least(0));
-  command->add_option("--restart", options->restart_s, "Seconds that a failure costs")
-      ->check(at_least(0));
-  command->add_flag("--no-fold", options->no_fold, "Play every rank, not one of each kind");
-  command->add_option("--trace", options->trace,
-                      "Write the step as a Chrome trace (docs/reference/traces.md)");
+      .option("--jitter", options->jitter,
+              "Relative standard deviation of each kernel's time (every rank is played)")
+      .at_least(0);
+  command.option("--straggler", options->stragglers, "DEVICE*TIMES: a device that is slower");
+  command.option("--seed", options->seed, "Of the jitter");
+  command.option("--failures", options->failures, "Failures a device and year, with --restart")
+      .at_least(0);
+  command.option("--restart", options->restart_s, "Seconds that a failure costs").at_least(0);
+  command.flag("--no-fold", options->no_fold, "Play every rank, not one of each kind");
+  command.option("--trace", options->trace,
+                 "Write the step as a Chrome trace (docs/reference/traces.md)");
   command
-      ->add_option("--chakra", options->chakra,
-                   "Write PREFIX.<rank>.et for each rank, for network simulators, and the "
-                   "groups' members as PREFIX.groups.json")
-      ->type_name("PREFIX");
-  command->add_flag("--json", options->json, "Print JSON");
-  command->footer(
+      .option("--chakra", options->chakra,
+              "Write PREFIX.<rank>.et for each rank, for network simulators, and the "
+              "groups' members as PREFIX.groups.json")
+      .type_name("PREFIX");
+  command.flag("--json", options->json, "Print JSON");
+  command.footer(
       "Examples:\n"
       "  tessera simulate gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200 --batch 1536 "
       "\\\n"
@@ -336,7 +334,7 @@ void add_simulate(CLI::App& app, Action& action) {
       "      --precision bfloat16\n"
       "  tessera simulate gpt:layers=4 --plan 'zero(stage=3,dp=8)' --cluster dgx-h100:1 \\\n"
       "      --what-if 'link:inner*0.5' --json\n");
-  command->callback([options, &action] { action = [options] { return run_simulate(*options); }; });
+  command.action([options] { return run_simulate(*options); });
 }
 
 }  // namespace tessera::cli
