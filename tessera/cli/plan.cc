@@ -116,7 +116,7 @@ void add_plan(Commands& commands) {
   command.footer(
       "Example:\n  tessera plan 'megatron(tp=2,dp=2)' --model gpt:layers=4,hidden=128,heads=4 "
       "--out plan.toml\n");
-  command.action([options] {
+  command.action([options]() -> Result<int> {
     if (options->list) return list_recipes(options->json);
     return emit(*options);
   });
