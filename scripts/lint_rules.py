@@ -20,6 +20,7 @@ STRATEGY_FREE = re.compile(r"^tessera/program/((lower|walk)\w*|walk/\w+)\.(h|cc)
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*\b(HAVE_\w+|TESSERA_(USE|HAVE)_\w+)")
 RELATIVE_INCLUDE = re.compile(r'^\s*#\s*include\s*["<](\.\./|.*/\.\./)')
 TORCH_INCLUDE = re.compile(r'^\s*#\s*include\s*["<](torch|ATen|c10|caffe2)/')
+CLI11_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]CLI/')
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
 
@@ -45,6 +46,8 @@ def findings(name, text):
             yield number, 'relative include; write "tessera/<module>/<file>.h"'
         if TORCH_INCLUDE.search(line) and not name.startswith("tessera/runtime/"):
             yield number, "libtorch is included outside tessera/runtime"
+        if CLI11_INCLUDE.search(line) and name != "tessera/cli/cli.cc":
+            yield number, "CLI11 is included outside tessera/cli/cli.cc, which costs seconds to compile; use tessera/cli/cli.h"
         if strategy_free:
             for match in STRATEGIES.finditer(line):
                 yield number, f"names the strategy '{match.group()}'; lowering must not know strategies"
