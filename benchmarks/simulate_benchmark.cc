@@ -2,7 +2,7 @@
 // changed candidate of a search.
 #include <benchmark/benchmark.h>
 
-#include "tessera/cli/planning.h"
+#include "tessera/compile/compile.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {
@@ -11,8 +11,8 @@ namespace {
 const std::string kGpt3 = "gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200";
 const std::string kGpt3Plan = "megatron(tp=8,pp=16,dp=8,micro_batches=64)";
 
-cli::Planned planned(const std::string& model, const std::string& plan, int64_t batch) {
-  return std::move(*cli::make_planned(model, plan, batch));
+Compiled planned(const std::string& model, const std::string& plan, int64_t batch) {
+  return std::move(*compile({model, plan, batch}));
 }
 SimulateOptions options() {
   SimulateOptions out;
@@ -28,7 +28,7 @@ void count(benchmark::State& state, const Simulation& result, double events) {
 
 // Every item of every rank its own event.
 void detailed(benchmark::State& state) {
-  const cli::Planned plan = planned("gpt:layers=8,hidden=2048,heads=16,seq=1024,vocab=51200",
+  const Compiled plan = planned("gpt:layers=8,hidden=2048,heads=16,seq=1024,vocab=51200",
                                     "megatron(tp=2,pp=4,dp=4,micro_batches=16)", 64);
   const Cluster cluster = load_cluster("dgx-a100:4").value();
   SimulateOptions how = options();
@@ -51,7 +51,7 @@ void from_text(benchmark::State& state, const std::string& plan, const std::stri
   double events = 0;
   for (auto unused : state) {
     (void)unused;
-    const cli::Planned made = planned(kGpt3, plan, batch);
+    const Compiled made = planned(kGpt3, plan, batch);
     const Cluster cluster = load_cluster(machine).value();
     result = simulate(*made.lowering, cluster, options()).value();
     events += static_cast<double>(result.simulated_events);
@@ -66,7 +66,7 @@ BENCHMARK_CAPTURE(from_text, gpt3_on_16384, "megatron(tp=8,pp=16,dp=128,zero=1,m
 
 // Programs are there: the machine or the style changes from one play to the next.
 void candidate(benchmark::State& state, const std::string& plan, int64_t batch, bool style) {
-  const cli::Planned made = planned(kGpt3, plan, batch);
+  const Compiled made = planned(kGpt3, plan, batch);
   std::vector<Cluster> clusters(2, load_cluster("dgx-a100:128").value());
   std::vector<SimulateOptions> hows(2, options());
   if (style) {

@@ -127,11 +127,12 @@ void add_axes(Axes& to, const Axes& axes) {
 }
 
 // Dims of buffers that are cut unevenly; each kind of cut once.
-std::vector<Varying> uneven_cuts(const PlaceText& text, const ShapeRule& shapes) {
+std::vector<Varying> uneven_cuts(const PlaceText& text,
+                                 const std::vector<std::vector<int64_t>>& shapes) {
   std::vector<Varying> out;
   std::set<std::string> seen;
   for (const TextBuffer& buffer : text.buffers) {
-    const std::vector<int64_t> shape = shapes.shape(buffer.tensor);
+    const std::vector<int64_t>& shape = shapes[buffer.tensor.index()];
     const Region& region = buffer.region;
     for (size_t d = 0; d < shape.size(); ++d) {
       const bool steps = region.piece && region.piece->dim == d;
@@ -160,6 +161,10 @@ std::vector<Varying> uneven_cuts(const PlaceText& text, const ShapeRule& shapes)
   return out;
 }
 
+bool is_split(const OpPlan& plan) {
+  return std::ranges::any_of(plan.dims, [](const DimSplit& split) { return split.split(); });
+}
+
 // Causal ops whose queries or keys are cut: how many keys a rank reads, and how many of the points
 // it sees, depends on where its queries are. In a reordered dim (graph/order.h) pieces of one size
 // see about as many.
@@ -170,7 +175,7 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
   std::vector<Varying> out;
   for (const Op& op : graph.ops()) {
     const OpPlan& plan = plans[op.id.index()];
-    if (resolved.place_of(plan.stage) != place) continue;
+    if (resolved.place_of(plan.stage) != place || !is_split(plan)) continue;
     const auto& dims = op.annotation.dims;
     const auto marked = std::ranges::find_if(dims, [](const OpDim& d) { return d.causal_of >= 0; });
     const bool reads_fewer = marked != dims.end(), masks = is_causal(op);
@@ -321,7 +326,7 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
   const ShapeRule shapes = rule();
   const PlaceText& text = texts[place.index()];
   const Mesh& mesh = text.mesh;
-  std::vector<Varying> varying = uneven_cuts(text, shapes);
+  std::vector<Varying> varying = uneven_cuts(text, tensor_shapes);
   for (Varying& cut : causal_cuts(*graph, plan, analysis.ops, place, shapes))
     varying.push_back(std::move(cut));
   for (Varying& crossing : uneven_crossings(plan, text, shapes))

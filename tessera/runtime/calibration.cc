@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tessera/base/statistics.h"
-#include "tessera/runtime/compile.h"
+#include "tessera/compile/compile.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/ranks.h"
@@ -226,8 +226,8 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
 Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats,
                            int threads) {
   TESSERA_TRY(const Compiled compiled,
-              compile({one.model, one.plan, "", one.batch, one.precision, {}, false}));
-  TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(compiled));
+              compile({one.model, one.plan, one.batch, one.precision}));
+  TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(*compiled.lowering));
   if (programs.size() != 1 && static_cast<int64_t>(programs.size()) != ranks) {
     return invalid_input(
         fmt::format("plan {}: expected {} ranks, found {}", one.plan, ranks, programs.size()));
