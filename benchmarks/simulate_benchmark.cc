@@ -20,6 +20,13 @@ SimulateOptions options() {
   return out;
 }
 
+// A search compares times and sizes.
+SimulateOptions quick(SimulateOptions how) {
+  how.memory_details = false;
+  how.critical_path = false;
+  return how;
+}
+
 void count(benchmark::State& state, const Simulation& result, double events) {
   state.counters["step_s"] = result.step_time_s;
   state.counters["events"] = static_cast<double>(result.simulated_events);
@@ -64,6 +71,36 @@ BENCHMARK_CAPTURE(from_text, gpt3_on_16384, "megatron(tp=8,pp=16,dp=128,zero=1,m
                   "dgx-a100:2048", 16384)
     ->Unit(benchmark::kMillisecond);
 
+// One plan after another of a model, as a search prices them: the model and the graph that is
+// trained are there, the plan is new each time.
+void new_plan(benchmark::State& state, const std::vector<std::string>& plans,
+              const std::string& machine, int64_t batch) {
+  Compiler compiler;
+  const Cluster cluster = load_cluster(machine).value();
+  const SimulateOptions how = quick(options());
+  Simulation result = simulate(*compiler.compile({kGpt3, plans[0], batch})->lowering, cluster, how)
+                          .value();
+  double events = 0;
+  size_t turn = 0;
+  for (auto unused : state) {
+    (void)unused;
+    turn = (turn + 1) % plans.size();
+    const Compiled made = compiler.compile({kGpt3, plans[turn], batch}).value();
+    result = simulate(*made.lowering, cluster, how).value();
+    events += static_cast<double>(result.simulated_events);
+  }
+  count(state, result, events);
+}
+BENCHMARK_CAPTURE(new_plan, gpt3_on_1024,
+                  {kGpt3Plan, "megatron(tp=8,pp=16,dp=8,micro_batches=64,zero=1)"}, "dgx-a100:128",
+                  1536)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(new_plan, gpt3_on_16384,
+                  {"megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)",
+                   "megatron(tp=8,pp=16,dp=128,zero=2,micro_batches=64)"},
+                  "dgx-a100:2048", 16384)
+    ->Unit(benchmark::kMillisecond);
+
 // Programs are there: the machine or the style changes from one play to the next.
 void candidate(benchmark::State& state, const std::string& plan, int64_t batch, bool style) {
   const Compiled made = planned(kGpt3, plan, batch);
@@ -75,10 +112,7 @@ void candidate(benchmark::State& state, const std::string& plan, int64_t batch, 
     clusters[1].parts[0].type.inner.rate *= 2;
     clusters[1].parts[0].type.nic.rate *= 2;
   }
-  for (SimulateOptions& how : hows) {  // a search compares times and sizes
-    how.memory_details = false;
-    how.critical_path = false;
-  }
+  for (SimulateOptions& how : hows) how = quick(how);
   Simulation result;
   double events = 0;
   Simulator simulator(*made.lowering);

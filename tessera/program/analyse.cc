@@ -146,6 +146,9 @@ class Analyser {
 
   Result<Analysis> run() {
     out_.shapes = {&graph_, plan_.plan.micro_batch_dim, plan_.plan.micro_batches};
+    out_.tensor_shapes.reserve(graph_.tensors().size());
+    for (const Tensor& tensor : graph_.tensors())
+      out_.tensor_shapes.push_back(out_.shapes.shape(tensor.id));
     out_.ops = plan_.ops;
     out_.consumers = graph_.consumers();
     out_.homes.resize(graph_.tensors().size());

@@ -19,14 +19,13 @@ struct Lowering::Impl {
   std::shared_ptr<const Graph> graph;
   ResolvedPlan plan;
   Analysis analysis;
-  std::vector<PlaceText> texts;                     // by place
-  std::vector<std::vector<int64_t>> tensor_shapes;  // as blocks see them
+  std::vector<PlaceText> texts;  // by place
   int64_t micro_batch_size = 0;
 
   ShapeRule rule() const {
     return {graph.get(), plan.plan.micro_batch_dim, plan.plan.micro_batches};
   }
-  void find_shapes();
+  void find_micro_batch_size();
   std::optional<std::vector<BlockRef>> order_of(PlaceId place) const;
 
   bool several_places() const;
@@ -34,7 +33,7 @@ struct Lowering::Impl {
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
   std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
-    return {graph.get(), &plan, &analysis.ops, &texts, &tensor_shapes, rule(), micro_batch_size};
+    return {graph.get(), &plan, &analysis.ops, &texts, &analysis.tensor_shapes, rule(), micro_batch_size};
   }
 };
 
@@ -62,7 +61,7 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
     if (impl.plan.plan.prefetch) prefetch_at_rest(text, *impl.graph, *impl.plan.plan.prefetch);
     bucket_collectives(text, impl.rule(), impl.plan.plan.bucket_bytes);
   }
-  impl.find_shapes();
+  impl.find_micro_batch_size();
   int next_handle = 0;
   for (const PlaceText& text : impl.texts)
     next_handle = std::max(next_handle, end_of_handles(text));
@@ -91,11 +90,8 @@ std::optional<std::vector<BlockRef>> Lowering::Impl::order_of(PlaceId place) con
   return out;
 }
 
-void Lowering::Impl::find_shapes() {
-  const ShapeRule shape_rule = rule();
-  tensor_shapes.reserve(graph->tensors().size());
+void Lowering::Impl::find_micro_batch_size() {
   for (const Tensor& tensor : graph->tensors()) {
-    tensor_shapes.push_back(shape_rule.shape(tensor.id));
     for (const Dim& dim : tensor.dims) {
       if (dim.name == plan.plan.micro_batch_dim)
         micro_batch_size = dim.size / plan.plan.micro_batches;
@@ -326,7 +322,7 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
   const ShapeRule shapes = rule();
   const PlaceText& text = texts[place.index()];
   const Mesh& mesh = text.mesh;
-  std::vector<Varying> varying = uneven_cuts(text, tensor_shapes);
+  std::vector<Varying> varying = uneven_cuts(text, analysis.tensor_shapes);
   for (Varying& cut : causal_cuts(*graph, plan, analysis.ops, place, shapes))
     varying.push_back(std::move(cut));
   for (Varying& crossing : uneven_crossings(plan, text, shapes))

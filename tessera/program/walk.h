@@ -43,6 +43,7 @@ namespace tessera {
 // state, gradient sums and casts the parameter).
 struct Analysis {
   ShapeRule shapes;
+  std::vector<std::vector<int64_t>> tensor_shapes;  // as blocks see them
   std::vector<OpPlan> ops;       // effective
   std::vector<BlockRef> blocks;  // by op; the chunk is its stage's number
   std::vector<bool>

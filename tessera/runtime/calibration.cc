@@ -48,7 +48,7 @@ class CaseRun {
 
   Status run(int steps, Repeats& repeats, CaseTimes& times) {
     clock_ = threads_ > 1 ? RecordClock::kSteady : RecordClock::kProcessor;
-    TESSERA_TRY(executor_, RankExecutor::create(*compiled_.graph, program_, world_, {1, threads_}));
+    TESSERA_TRY(executor_, RankExecutor::create(compiled_.graph(), program_, world_, {1, threads_}));
     executor_->initialise();
     const double cost = clock_cost(clock_);
     step(nullptr);
@@ -83,7 +83,7 @@ class CaseRun {
                           if (tensor.name == "lr") return load_scalar(1e-4, to);
                           if (tensor.name == "step")
                             return load_scalar(static_cast<double>(step_), to);
-                          load_random(compiled_.model, 1, step_, tensor, region, to);
+                          load_random(*compiled_.model, 1, step_, tensor, region, to);
                         });
   }
 
@@ -92,7 +92,7 @@ class CaseRun {
         program_.block(one.block)[static_cast<size_t>(one.instruction)];
     FamilyKey key;
     if (const auto* compute = std::get_if<Compute>(&instruction.body)) {
-      key = family_of(*compiled_.graph, program_, *compute);
+      key = family_of(compiled_.graph(), program_, *compute);
     } else if (const auto* copy = std::get_if<Copy>(&instruction.body)) {
       if (copy->handle < 0) key = family_of(program_, *copy);
     }

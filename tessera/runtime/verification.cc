@@ -247,7 +247,7 @@ Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parall
   TESSERA_TRY(const std::vector<RankResult> expected, run_plan(serial, config));
   TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config));
   VerifyReport report;
-  report.ranks = parallel.ranks;
+  report.ranks = parallel.ranks();
   report.steps = config.steps;
   TESSERA_TRY_VOID(compare(expected.front(), found, report));
   const auto expect_small = [&](std::string_view what, double error, const std::string& where) {
