@@ -36,7 +36,7 @@ void count(benchmark::State& state, const Simulation& result, double events) {
 // Every item of every rank its own event.
 void detailed(benchmark::State& state) {
   const Compiled plan = planned("gpt:layers=8,hidden=2048,heads=16,seq=1024,vocab=51200",
-                                    "megatron(tp=2,pp=4,dp=4,micro_batches=16)", 64);
+                                "megatron(tp=2,pp=4,dp=4,micro_batches=16)", 64);
   const Cluster cluster = load_cluster("dgx-a100:4").value();
   SimulateOptions how = options();
   how.fold = how.compact = false;
@@ -78,8 +78,8 @@ void new_plan(benchmark::State& state, const std::vector<std::string>& plans,
   Compiler compiler;
   const Cluster cluster = load_cluster(machine).value();
   const SimulateOptions how = quick(options());
-  Simulation result = simulate(*compiler.compile({kGpt3, plans[0], batch})->lowering, cluster, how)
-                          .value();
+  Simulation result =
+      simulate(*compiler.compile({kGpt3, plans[0], batch})->lowering, cluster, how).value();
   double events = 0;
   size_t turn = 0;
   for (auto unused : state) {

@@ -283,9 +283,9 @@ Result<int> run_simulate(const Options& options) {
                          : to_text(options, planned, cluster, simulated.style, result));
   const auto shortage = find_shortage(result, cluster);
   if (!shortage) return printed;
-  TESSERA_TRY(const FitAdvice advice, find_remedies({forward_of(planned.model), options.plan, &cluster,
-                                                     simulated, planned.compute,
-                                                     static_cast<size_t>(options.evaluations)}));
+  TESSERA_TRY(const FitAdvice advice,
+              find_remedies({forward_of(planned.model), options.plan, &cluster, simulated,
+                             planned.compute, static_cast<size_t>(options.evaluations)}));
   fmt::print(stderr, "{}", fit_text(*shortage, advice, result.step_time_s));
   return 1;
 }

@@ -73,18 +73,18 @@ Result<std::shared_ptr<const Model>> Compiler::model(const std::string& spec, in
 Result<GraphVariants*> Compiler::trained(const std::shared_ptr<const Graph>& forward,
                                          const Plan& plan, const OptimizerSpec& optimizer) {
   KnownGraph* known = recall(graphs_, keeps_, [&](const KnownGraph& other) {
-    return other.forward == forward && alike(other.optimizer, optimizer) && train_alike(other.plan, plan);
+    return other.forward == forward && alike(other.optimizer, optimizer) &&
+           train_alike(other.plan, plan);
   });
   if (known != nullptr) return &known->trained;
   TESSERA_TRY(Graph graph, training_graph(*forward, plan, plan.precision, optimizer));
-  graphs_.push_front({forward, plan, optimizer,
-                      GraphVariants(std::make_shared<const Graph>(std::move(graph)))});
+  graphs_.push_front(
+      {forward, plan, optimizer, GraphVariants(std::make_shared<const Graph>(std::move(graph)))});
   return &graphs_.front().trained;
 }
 
 Result<std::unique_ptr<Lowering>> Compiler::lower(const std::shared_ptr<const Graph>& forward,
-                                                  const Plan& plan,
-                                                  const CompileOptions& options) {
+                                                  const Plan& plan, const CompileOptions& options) {
   TESSERA_TRY(GraphVariants * graphs, trained(forward, plan, options.optimizer));
   TESSERA_TRY(SharedPrepared prepared, prepare_shared(*graphs, plan));
   LowerOptions lowering_options;

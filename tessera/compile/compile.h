@@ -38,8 +38,8 @@ namespace tessera {
 
 // What a user names.
 struct CompileTexts {
-  std::string model, plan;            // a model's text; a plan file or a recipe call
-  int64_t batch = 0;                  // 0: one sequence for each replica and micro-batch of the plan
+  std::string model, plan;  // a model's text; a plan file or a recipe call
+  int64_t batch = 0;        // 0: one sequence for each replica and micro-batch of the plan
   std::string precision = "float32";  // what the run computes in, as in RUN.toml
   std::string beside = "";            // a file in whose folder a plan file may lie
   OptimizerSpec optimizer = {};

@@ -216,8 +216,7 @@ class Pricer {
   void price(const std::vector<size_t>& group) {
     known_.clear();
     const Case& first = *cases_[group.front()];
-    const auto lowering =
-        lower_row(rows_, first.expressed);
+    const auto lowering = lower_row(rows_, first.expressed);
     std::optional<Simulator> simulator;
     if (lowering) simulator.emplace(**lowering);
     for (const size_t row : group) {
@@ -252,8 +251,7 @@ class Pricer {
   }
 
   Result<Simulation> simulate_alone(const Case& item) {
-    TESSERA_TRY(const auto lowering,
-                lower_row(alone_, item.expressed));
+    TESSERA_TRY(const auto lowering, lower_row(alone_, item.expressed));
     Simulator simulator(*lowering);
     return simulate_case(item, false, simulator);
   }

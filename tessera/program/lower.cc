@@ -33,7 +33,8 @@ struct Lowering::Impl {
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
   std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
-    return {graph.get(), &plan, &analysis.ops, &texts, &analysis.tensor_shapes, rule(), micro_batch_size};
+    return {graph.get(), &plan,           &analysis.ops, &texts, &analysis.tensor_shapes,
+            rule(),      micro_batch_size};
   }
 };
 

@@ -48,7 +48,8 @@ class CaseRun {
 
   Status run(int steps, Repeats& repeats, CaseTimes& times) {
     clock_ = threads_ > 1 ? RecordClock::kSteady : RecordClock::kProcessor;
-    TESSERA_TRY(executor_, RankExecutor::create(compiled_.graph(), program_, world_, {1, threads_}));
+    TESSERA_TRY(executor_,
+                RankExecutor::create(compiled_.graph(), program_, world_, {1, threads_}));
     executor_->initialise();
     const double cost = clock_cost(clock_);
     step(nullptr);
@@ -225,8 +226,7 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
 
 Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats,
                            int threads) {
-  TESSERA_TRY(const Compiled compiled,
-              compile({one.model, one.plan, one.batch, one.precision}));
+  TESSERA_TRY(const Compiled compiled, compile({one.model, one.plan, one.batch, one.precision}));
   TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(*compiled.lowering));
   if (programs.size() != 1 && static_cast<int64_t>(programs.size()) != ranks) {
     return invalid_input(

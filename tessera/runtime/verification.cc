@@ -279,8 +279,8 @@ Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parall
 Result<VerifyReport> verify_plan(const VerifyConfig& config) {
   Compiler compiler;
   const auto compile_plan = [&](const std::string& plan) {
-    return compiler.compile({config.model, plan, config.batch, "float64", "",
-                             specification(config.optimizer), true});
+    return compiler.compile(
+        {config.model, plan, config.batch, "float64", "", specification(config.optimizer), true});
   };
   TESSERA_TRY(const Compiled parallel, compile_plan(config.plan));
   if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(parallel.plan().plan, config.ranks));

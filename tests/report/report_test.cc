@@ -1,13 +1,12 @@
 // The data of a page against the programs and the simulation that it is made from. The page itself
 // is opened in a browser by check_page.mjs (CMakeLists.txt).
-#include "tessera/compile/compile.h"
 #include "tessera/report/report.h"
+#include "tessera/compile/compile.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
-
 
 namespace tessera {
 namespace {

@@ -53,8 +53,7 @@ Circumstances circumstances(size_t index) {
 void expect_played(const MatrixCase& one, const Circumstances& how) {
   const std::string plan =
       one.plan.ends_with(".toml") ? std::string(TESSERA_SOURCE_DIR) + "/" + one.plan : one.plan;
-  const auto planned =
-      compile({widened(one.spec, how.times), plan, one.batch, how.precision});
+  const auto planned = compile({widened(one.spec, how.times), plan, one.batch, how.precision});
   ASSERT_TRUE(planned.has_value()) << planned.error().message;
   const int64_t ranks = planned->plan().ranks;
   const Cluster cluster = load_cluster(fmt::format("{}:{}", how.cluster, ranks)).value();
