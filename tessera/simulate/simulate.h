@@ -32,12 +32,13 @@ struct SimulateOptions {
   // Simulation::critical_path. Without it, events and jitter, rounds that repeat exactly are
   // counted (engine_rounds.cc); the result is the same to rounding.
   bool critical_path = true;
-  bool has_labels() const { return events || critical_path; }  // are names of ops needed?
-  uint64_t seed = 0;                                           // of jitter, stragglers and failures
+  uint64_t seed = 0;  // of jitter, stragglers and failures
   double jitter = 0;  // relative standard deviation of each kernel's time
   std::vector<std::pair<int64_t, double>> stragglers;  // device, times slower
   double failures_a_device_year = 0;  // with restart_s: expected time lost is added, stated apart
   double restart_s = 0;
+
+  bool has_labels() const { return events || critical_path; }  // are names of ops needed?
 };
 
 // Errors: a cluster with fewer devices than the plan's ranks (expected, found).
