@@ -90,12 +90,32 @@ struct Shared {  // by all players
   std::map<PricedMessage, int32_t> messages = {};
   std::map<PricedCopy, int32_t> copies = {};
   std::map<int64_t, int32_t> pools = {};  // by node
+  struct Sent {
+    const Issue* issue;
+    size_t member;
+    int64_t bytes;
+  };
+  std::vector<Sent> sent = {};  // by distinct issues
 
   const Lowering& lowering() const { return *lowered.lowering; }
   const Program& program(size_t player) const {
     return lowered.programs.at(out.classes.all[player].representative);
   }
   int32_t class_of(int rank) const { return out.classes.of_rank[static_cast<size_t>(rank)]; }
+  // Without a codec.
+  int64_t sent_bytes(const Issue& issue, size_t member) {
+    for (const Sent& one : sent) {
+      if (one.member == member && moves_alike(*one.issue, issue)) return one.bytes;
+    }
+    sent.push_back({&issue, member, sent_traffic(issue, member).bytes});
+    return sent.back().bytes;
+  }
+  static bool moves_alike(const Issue& a, const Issue& b) {
+    return a.kind == b.kind && a.combiner == b.combiner && a.dtype == b.dtype &&
+           std::ranges::equal(a.transfers, b.transfers, [](const Transfer& x, const Transfer& y) {
+             return x.hold == y.hold && x.need == y.need;
+           });
+  }
   // 0 where nobody asks for labels (outline.h); of `name` and `what`, functions that make them.
   template <class Name, class What>
   int32_t label(const Name& name, const What& what) {
@@ -330,7 +350,8 @@ class PlayerOutline {
     return message_bytes(issue.codec, issue.dtype, elements);
   }
 
-  // Equal layers send alike: who holds and needs what is listed once in a program.
+  // Equal layers send alike: who holds and needs what is listed once in a program, and alike in the
+  // programs of other stages.
   int64_t sent_bytes(const Issue& issue, const Group& group) {
     const auto me = static_cast<size_t>(group.index);
     if (issue.codec) return sent_traffic(issue, me).bytes;
@@ -341,7 +362,7 @@ class PlayerOutline {
         key.push_back(static_cast<int64_t>(reinterpret_cast<intptr_t>(&boxes->list())));
     }
     const auto [it, fresh] = sent_bytes_.try_emplace(std::move(key), 0);
-    if (fresh) it->second = sent_traffic(issue, me).bytes;
+    if (fresh) it->second = shared_.sent_bytes(issue, me);
     return it->second;
   }
 
