@@ -10,6 +10,7 @@
 #include "tessera/base/toml.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cluster/cluster.h"
+#include "tessera/compile/compile.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/recipes.h"
@@ -67,7 +68,7 @@ Result<Subject> subject_of(const std::string& text) {
 
 Result<int> inspect_planned(const InspectOptions& options, const std::string& model,
                             const std::string& plan) {
-  TESSERA_TRY(const Planned planned, make_planned(model, plan, options.batch, options.precision));
+  TESSERA_TRY(const Compiled planned, compile({model, plan, options.batch, options.precision}));
   if (!options.op.empty()) return inspect_op(options, planned);
   if (options.rank) return inspect_rank(options, planned);
   return inspect_roles(options, planned);
@@ -120,8 +121,8 @@ Result<int> inspect(const InspectOptions& options) {
         return invalid_input(
             "inspect: a program needs --model and --plan, which say what it must compute");
       }
-      TESSERA_TRY(const Planned planned,
-                  make_planned(options.model, options.plan, options.batch, options.precision));
+      TESSERA_TRY(const Compiled planned,
+                  compile({options.model, options.plan, options.batch, options.precision}));
       return inspect_program(options, planned, options.subject);
     }
     case Subject::kResharding: return inspect_resharding(options);
