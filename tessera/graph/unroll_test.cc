@@ -120,8 +120,8 @@ TEST(Unroll, Errors) {
   const TensorId table = g.parameter("table", {{"vocab", 8}, {"hidden", 2}}, {});
   g.op1("embed", "embedding", {ids, table});
   EXPECT_EQ(error_of(expect_value(g.finish()), {.dim = "vocab", .sizes = {4, 4}}),
-            "dim 'vocab' of op 'embed' (embedding) cannot be cut in time: ids are places in the "
-            "whole table");
+            "dim 'vocab' of op 'embed' (embedding) cannot be cut in time: the result depends "
+            "on places in the whole");
 }
 
 TEST(Unroll, WithoutCausalOrderAllKeysAreMadeFirst) {

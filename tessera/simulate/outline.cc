@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/program/communication.h"
 #include "tessera/simulate/rounds.h"
 
@@ -24,8 +25,6 @@ struct Overloaded : F... {
 };
 template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
-
-constexpr std::string_view kAgain = "@recompute";
 
 // Numbers for what meets: equal keys get equal numbers.
 using Key = std::vector<int64_t>;
@@ -76,6 +75,17 @@ class Works {
   std::map<std::array<double, 6>, std::vector<int32_t>> known_;
 };
 
+std::vector<bool> routed_tensors(const Graph& graph) {
+  std::vector<bool> routed(graph.tensors().size());
+  for (const Op& op : graph.ops()) {
+    if (info_of(op).work != WorkClass::kRouting) continue;
+    for (const auto* ids : {&op.inputs, &op.outputs}) {
+      for (const TensorId id : *ids) routed[id.index()] = true;
+    }
+  }
+  return routed;
+}
+
 struct Shared {  // by all players
   const Lowered& lowered;
   const Cluster& cluster;
@@ -90,6 +100,8 @@ struct Shared {  // by all players
   std::map<PricedMessage, int32_t> messages = {};
   std::map<PricedCopy, int32_t> copies = {};
   std::map<int64_t, int32_t> pools = {};  // by node
+  // By tensor: tokens on the way to or from their experts, made or read by an op that routes.
+  std::vector<bool> routed = routed_tensors(lowered.lowering->graph());
 
   const Lowering& lowering() const { return *lowered.lowering; }
   const Program& program(size_t player) const {
@@ -276,9 +288,8 @@ class PlayerOutline {
     Item& item = push(ItemKind::kCompute, PriceTag::kWork,
                       shared_.works(part_, work_of(graph_, program_, compute, families)));
     item.label = shared_.label(op.path, op.kind);
-    const bool again = op.phase == Phase::kBackward && op.path.ends_with(kAgain);
     item.spent = op.phase == Phase::kUpdate ? Spent::kUpdate
-                 : again                    ? Spent::kRecompute
+                 : graph_.runs_again(op)    ? Spent::kRecompute
                                             : Spent::kCompute;
   }
 
@@ -352,7 +363,8 @@ class PlayerOutline {
     const bool between_ops = (role == Role::kActivation && !is_parameter(tensor)) ||
                              (role == Role::kGradient && !is_gradient(tensor));
     if (ref_.once() || !between_ops) return Moves::kOther;
-    return issue.kind == CollectiveKind::kAllToAll ? Moves::kTokens : Moves::kActivations;
+    const bool tokens = issue.kind == CollectiveKind::kAllToAll && shared_.routed[tensor.index()];
+    return tokens ? Moves::kTokens : Moves::kActivations;
   }
 
   // Does the host wait at once for what moves this tensor?

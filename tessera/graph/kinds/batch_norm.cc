@@ -231,7 +231,9 @@ KindInfo part(std::string name, std::string summary, size_t inputs, InferFunctio
           .max_inputs = inputs,
           .attributes = {text_attribute("dims")},
           .infer = infer_by(infer),
-          .flops = flops_an_element(flops)};
+          .flops = flops_an_element(flops),
+          .work = WorkClass::kNorm,
+          .place = free_of_place};
 }
 
 }  // namespace
@@ -242,6 +244,7 @@ std::vector<KindInfo> batch_norm_kinds() {
            infer_batch_norm, 8);
   norm.output_names = {"y", "mean", "rstd"};
   norm.outputs = 3;
+  norm.bytes = ByteRule::kTwice;
   norm.attributes.push_back(number_attribute("eps", 1e-5));
   norm.differentiate = differentiate_batch_norm;
   norm.expandable = statistics_dims;
@@ -250,6 +253,8 @@ std::vector<KindInfo> batch_norm_kinds() {
                        infer_batch_norm_grad, 14);
   grad.output_names = {"dx", "dgamma", "dbeta"};
   grad.outputs = 3;
+  grad.bytes = ByteRule::kTwice;
+  grad.gradient = true;
   grad.accumulates = true;
   grad.first_accumulating = 1;
   grad.expandable = statistics_dims;

@@ -178,6 +178,8 @@ KindInfo binary(std::string name, std::string summary, bool linear,
           .infer = infer_by(infer_binary),
           .differentiate = rule,
           .flops = flops_per_point(1),
+          .work = WorkClass::kElementwise,
+          .place = free_of_place,
           .linear = linear,
           .in_place = true};
 }
@@ -188,6 +190,8 @@ KindInfo unary(std::string name, std::string summary, int64_t flops,
                 .summary = std::move(summary),
                 .infer = infer_by(infer_uniform),
                 .flops = flops_per_point(flops),
+                .work = WorkClass::kElementwise,
+                .place = free_of_place,
                 .in_place = true};
   if (rule != nullptr) info.differentiate = rule;
   return info;
@@ -200,6 +204,9 @@ KindInfo activation_grad(std::string name, std::string summary, int64_t flops) {
           .max_inputs = 2,
           .infer = infer_by(infer_uniform),
           .flops = flops_per_point(flops),
+          .work = WorkClass::kElementwise,
+          .gradient = true,
+          .place = free_of_place,
           .in_place = true};
 }
 
@@ -209,17 +216,23 @@ std::vector<KindInfo> elementwise_kinds() {
   KindInfo scale = unary("scale", "factor * x", 1, differentiate_scale);
   scale.attributes = {number_attribute("factor")};
   scale.linear = true;
+  scale.scales = true;
   KindInfo dropout = unary("dropout", "x * keep / (1 - p), keep by a counter-based generator", 2,
                            differentiate_dropout);
   dropout.attributes = {
       number_attribute("p"), text_attribute("key"),
       AttributeInfo{"within", AttributeInfo::Type::kText, Attribute(std::string())}};
   dropout.infer = infer_by(infer_dropout);
+  dropout.place = [](const Op&, int) { return Place::kWithin; };
   KindInfo stop = unary("stop_gradient", "x, as a constant", 0, nullptr);
+  stop.work = WorkClass::kMove;
+  stop.view = true;
   stop.linear = true;
   stop.stops_gradient = true;
+  KindInfo add = binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add);
+  add.merges = Combiner::kSum;
   return {
-      binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add),
+      add,
       binary("sub", "a - b, broadcast by dim name", /*linear=*/true, differentiate_sub),
       binary("mul", "a * b, broadcast by dim name", /*linear=*/false, differentiate_mul),
       {.name = "add_n",
@@ -229,6 +242,9 @@ std::vector<KindInfo> elementwise_kinds() {
        .infer = infer_by(infer_uniform),
        .differentiate = differentiate_add_n,
        .flops = add_n_flops,
+       .work = WorkClass::kElementwise,
+       .place = free_of_place,
+       .merges = Combiner::kSum,
        .linear = true,
        .in_place = true,
        .accumulates = true},
@@ -238,6 +254,9 @@ std::vector<KindInfo> elementwise_kinds() {
        .max_inputs = SIZE_MAX,
        .infer = infer_by(infer_uniform),
        .flops = add_n_flops,
+       .work = WorkClass::kElementwise,
+       .place = free_of_place,
+       .merges = Combiner::kMax,
        .in_place = true},
       scale,
       unary("gelu", "gelu, tanh form", 8, differentiate_activation),
@@ -254,6 +273,9 @@ std::vector<KindInfo> elementwise_kinds() {
        .infer = infer_by(infer_cast),
        .differentiate = differentiate_cast,
        .flops = no_flops,
+       .work = WorkClass::kElementwise,
+       .place = free_of_place,
+       .converts = true,
        .linear = true},
       dropout,
       activation_grad("gelu_grad", "(dy, x) -> dx of gelu", 16),

@@ -212,7 +212,9 @@ KindInfo part(std::string name, std::string summary, size_t inputs, InferFunctio
           .min_inputs = inputs,
           .max_inputs = inputs,
           .infer = infer_by(infer),
-          .flops = flops_per_point(flops)};
+          .flops = flops_per_point(flops),
+          .work = WorkClass::kNorm,
+          .place = free_of_place};
 }
 
 std::vector<KindInfo> layer_norm_parts() {
@@ -266,9 +268,11 @@ std::vector<KindInfo> softmax_parts() {
       part("logsumexp_reduce", "log(sum(exp(x))) over one dim", 1, infer_logsumexp_reduce, 3);
   reduce.attributes = {text_attribute("dim")};
   KindInfo apply = part("softmax_apply", "exp(x - lse)", 2, infer_softmax_apply, 2);
+  apply.work = WorkClass::kElementwise;
   apply.in_place = true;
   KindInfo grad_apply =
       part("softmax_grad_apply", "y * (dy - dot)", 3, infer_softmax_grad_apply, 2);
+  grad_apply.work = WorkClass::kElementwise;
   grad_apply.in_place = true;
   return {reduce, apply, grad_apply};
 }

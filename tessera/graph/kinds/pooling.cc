@@ -94,7 +94,9 @@ KindInfo pool(std::string name, std::string summary, size_t inputs, InferFunctio
           .attributes = {text_attribute("kernel"), text_attribute("stride", "1"),
                          text_attribute("padding", "0")},
           .infer = infer_by(infer),
-          .flops = pool_flops};
+          .flops = pool_flops,
+          .work = WorkClass::kElementwise,
+          .place = free_of_place};
 }
 
 }  // namespace

@@ -62,6 +62,16 @@ InputGradients differentiate_causal_mask(GraphBuilder& builder, const Op& op,
   return {builder.op1(op.path + ".dx", "causal_mask", {dy[0]}, attributes)};
 }
 
+// Each point of the scores is passed over, those behind their query too.
+std::optional<QueryKey> query_key(const Op& op) {
+  return QueryKey{op.annotation.find("seq"), op.annotation.find("kv"), /*skips=*/false};
+}
+
+Place place_in_mask(const Op& op, int dim) {
+  const QueryKey dims = *query_key(op);
+  return dim == dims.query || dim == dims.key ? Place::kOrder : Place::kFree;
+}
+
 }  // namespace
 
 std::vector<KindInfo> position_kinds() {
@@ -72,13 +82,18 @@ std::vector<KindInfo> position_kinds() {
                       integer_attribute("inverse", 0)},
        .infer = infer_by(infer_reorder),
        .differentiate = differentiate_reorder,
-       .flops = no_flops},
+       .flops = no_flops,
+       .work = WorkClass::kMove,
+       .place = free_of_place},
       {.name = "causal_mask",
        .summary = "scores of keys behind their query are -inf",
        .attributes = {text_attribute("order", ""), integer_attribute("gradient", 0)},
        .infer = infer_by(infer_causal_mask),
        .differentiate = differentiate_causal_mask,
        .flops = no_flops,
+       .work = WorkClass::kElementwise,
+       .place = place_in_mask,
+       .query_key = query_key,
        .in_place = true},
   };
 }

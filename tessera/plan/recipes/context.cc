@@ -1,6 +1,7 @@
 // Tokens over ranks, and attention by rings (sequence-parallel-rsa.md section 6).
 #include <algorithm>
 
+#include "tessera/graph/order.h"
 #include "tessera/plan/recipes/parts.h"
 
 namespace tessera::recipes {
@@ -10,7 +11,7 @@ constexpr const char* kCore = "blocks.*.attn.core";
 
 bool is_causal(const Graph& graph) {
   return std::any_of(graph.ops().begin(), graph.ops().end(), [](const Op& op) {
-    return op.kind == "attention" && op.integer("causal") == 1;
+    return tessera::is_causal(op);
   });
 }
 
