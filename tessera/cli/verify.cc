@@ -3,6 +3,7 @@
 
 #include "tessera/cli/cli.h"
 #include "tessera/cli/run_commands.h"
+#include "tessera/graph/kinds.h"
 
 namespace tessera::cli {
 
@@ -24,7 +25,7 @@ void add_verify(CLI::App& app, Action& action) {
   command->add_option("--tolerance", options->tolerance, "Largest relative error (default 1e-9)")
       ->check(at_least(0));
   command->add_option("--optimizer", options->optimizer, "adamw (default) or sgd")
-      ->check(CLI::IsMember({"adamw", "sgd"}));
+      ->check(CLI::IsMember(optimizer_names()));
   command->add_flag("--no-clip", options->no_clip, "Without clipping of the gradients' norm");
   command->add_option("--timeout", options->timeout_s, "Seconds that a rank waits for others")
       ->check(at_least(0.001));

@@ -56,7 +56,7 @@ void count_bytes(const Program& program, const Compute& compute, ByteRule rule, 
     work.elements = std::max(work.elements, size.elements);
     work.bytes_read += rule == ByteRule::kPart    ? std::min(size.bytes, work.bytes_written)
                        : rule == ByteRule::kTwice ? 2 * size.bytes
-                                               : size.bytes;
+                                                  : size.bytes;
     if (i == 1 && rule == ByteRule::kTableGrad) {  // each row: read, added to, written
       work.bytes_read += size.bytes;
       work.bytes_written += size.bytes;

@@ -118,8 +118,8 @@ class Graph {
   const Op& op(OpId id) const { return ops_[id.index()]; }
   Op& op(OpId id) { return ops_[id.index()]; }
 
-  TensorId add_tensor(Tensor tensor);                 // sets id
-  OpId add_op(Op op);                                 // sets id, info, block and the outputs' producer
+  TensorId add_tensor(Tensor tensor);  // sets id
+  OpId add_op(Op op);                  // sets id, info, block and the outputs' producer
   TensorId find_tensor(std::string_view name) const;  // invalid if absent
   // The parameter that a tensor is or is made of, by ops of one input alone (cast, cut, reordered);
   // invalid if it is made of anything else.

@@ -137,9 +137,9 @@ const KindInfo& info_of(const Op& op) {
   return *info;
 }
 
-Place place_of(const Op& op, int op_dim) {
+PositionRule position_rule(const Op& op, int op_dim) {
   const KindInfo& info = info_of(op);
-  return info.place == nullptr ? Place::kUnknown : info.place(op, op_dim);
+  return info.position == nullptr ? PositionRule::kUnknown : info.position(op, op_dim);
 }
 
 std::optional<QueryKey> query_key_of(const Op& op) {
@@ -150,24 +150,24 @@ std::optional<QueryKey> query_key_of(const Op& op) {
 Status check_loopable(const Op& op, int op_dim) {
   const OpDim& dim = op.annotation.dims[static_cast<size_t>(op_dim)];
   if (dim.mark == Mark::kFrozen || dim.window) return invalid_input("cannot be cut");
-  switch (place_of(op, op_dim)) {
-    case Place::kFree:
-    case Place::kCausal: break;
-    case Place::kWithin:
+  switch (position_rule(op, op_dim)) {
+    case PositionRule::kFree:
+    case PositionRule::kCausal: break;
+    case PositionRule::kWithin:
       for (const std::string& item : split_text(op.text("within"), ' ')) {
         if (item.starts_with(dim.name + "=")) {
           return invalid_input("is cut by another loop already");
         }
       }
       break;
-    case Place::kUnknown:
+    case PositionRule::kUnknown:
       return invalid_input(
           "cannot be cut in time: the kind does not say that it does not depend on the place");
-    case Place::kSize:
+    case PositionRule::kSize:
       return invalid_input("cannot be cut in time: the result depends on the size of the whole");
-    case Place::kIndex:
+    case PositionRule::kIndex:
       return invalid_input("cannot be cut in time: the result depends on places in the whole");
-    case Place::kOrder: return invalid_input("cannot be cut in time: it stands in an order");
+    case PositionRule::kOrder: return invalid_input("cannot be cut in time: it stands in an order");
   }
   for (const OperandDims& output : op.annotation.outputs) {
     if (!output.contains(op_dim) && output.combiner != Combiner::kSum) {

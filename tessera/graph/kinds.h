@@ -6,7 +6,7 @@
 //
 //   const KindInfo& kind = info_of(op);
 //   if (kind.work == WorkClass::kAttention && is_causal(op)) ...
-//   if (place_of(op, op.annotation.find("seq")) != Place::kFree) ...
+//   if (position_rule(op, op.annotation.find("seq")) != PositionRule::kFree) ...
 //
 // What a kind does not say is refused or taken to be the worst: a kind without a work class does
 // not enter the table, one that says nothing about places is neither reordered nor looped over.
@@ -90,26 +90,26 @@ struct NamedSize {
   std::vector<std::string> dims;  // the size is their product; a dim that the op lacks counts 1
 };
 
-// How what an op does with an element depends on where the element stands along one dim.
-//                                                       may be reordered   may be looped over
-enum class Place : uint8_t {
-  kUnknown,  // the kind has not said                          no                 no
-  kFree,     // not at all: a piece of the result needs       yes                yes
-             // the piece of the operands only, and over a
-             // dim that is summed the results of the
-             // pieces add up
-  kSize,     // on how long the whole dim is, not on the      yes                 no
-             // place in it (a mean; an attribute that
-             // holds the size)
-  kIndex,    // on the index in the whole dim (the rows        no                 no
-             // of a table)
-  kWithin,   // on the index in the whole; attribute           no          yes: they say in
-             // `within` (within.h) says where x lies                      `within` where
-  kOrder,    // on the position in the order that         yes, once: it           no
-             // attribute `order` names (order.h)         is named there
-  kCausal,   // as kOrder; the dim is one of a causal     yes, once         yes: a step reads
-             // pair of the annotation                                      the keys up to it
-};
+// How what an op does with an element depends on where the element stands along one dim, and so
+// whether the dim may be reordered (reorder_dim) and looped over (unroll):
+//
+//   rule      depends on                                             reordered     looped over
+//   kUnknown  the kind has not said                                  no            no
+//   kFree     nothing                                                yes           yes
+//   kSize     how long the whole dim is (a mean; an attribute that   yes           no
+//             holds the size), not the place in it
+//   kIndex    the index in the whole dim (the row of a table)        no            no
+//   kWithin   the index in the whole, which attribute `within`       no            yes: `within`
+//             (within.h) tells of a piece                                          is written
+//   kOrder    the position in the order that attribute `order`       yes, once:    no
+//             (order.h) names                                        `order` is
+//                                                                    written
+//   kCausal   as kOrder; a dim of a causal pair of the annotation    yes, once     yes: a step reads
+//                                                                                  keys up to it
+//
+// kFree is a promise: a piece of the result needs no more than the same piece of the operands, and
+// over a dim that is summed the results of the pieces add up.
+enum class PositionRule : uint8_t { kUnknown, kFree, kSize, kIndex, kWithin, kOrder, kCausal };
 
 // The queries and keys of an op that compares each query with each key: op dims.
 struct QueryKey {
@@ -154,7 +154,7 @@ struct KindInfo {
   int statistics = -1;
 
   // ---- positions
-  Place (*place)(const Op&, int op_dim) = nullptr;  // null: kUnknown for all dims
+  PositionRule (*position)(const Op&, int op_dim) = nullptr;  // null: kUnknown for all dims
   std::optional<QueryKey> (*query_key)(const Op&) = nullptr;
   // Attributes that list dims with their sizes ("a=2 b=8"): a loop writes those of its pieces.
   std::vector<std::string> size_attributes = {};
@@ -198,7 +198,7 @@ std::vector<const KindInfo*> all_kinds();          // by name
 const KindInfo& info_of(const Op& op);             // of a known kind; costs no look-up
 std::vector<std::string> optimizer_names();        // kinds that train a model, by name
 
-Place place_of(const Op& op, int op_dim);
+PositionRule position_rule(const Op& op, int op_dim);
 std::optional<QueryKey> query_key_of(const Op& op);
 // May a loop over a group of ops cut this dim of the op? The error says why not: "cannot be cut".
 Status check_loopable(const Op& op, int op_dim);

@@ -92,14 +92,14 @@ class ReorderPass {
       if (!ordered[d]) continue;
       const OpDim& dim = op.annotation.dims[d];
       if (dim.mark == Mark::kFrozen || dim.window) return refuse(op);
-      switch (place_of(op, static_cast<int>(d))) {
-        case Place::kFree:
-        case Place::kSize: break;
-        case Place::kOrder:
-        case Place::kCausal: follows = true; break;
-        case Place::kUnknown:
-        case Place::kIndex:
-        case Place::kWithin: return refuse(op);
+      switch (position_rule(op, static_cast<int>(d))) {
+        case PositionRule::kFree:
+        case PositionRule::kSize: break;
+        case PositionRule::kOrder:
+        case PositionRule::kCausal: follows = true; break;
+        case PositionRule::kUnknown:
+        case PositionRule::kIndex:
+        case PositionRule::kWithin: return refuse(op);
       }
     }
     if (!follows) return false;

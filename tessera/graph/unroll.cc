@@ -297,7 +297,7 @@ class UnrollPass {
       }
       attributes[key] = tessera::join(items, " ");
     }
-    if (place_of(op, op.annotation.find(how_.dim)) == Place::kWithin) {
+    if (position_rule(op, op.annotation.find(how_.dim)) == PositionRule::kWithin) {
       const Within place{how_.dim, begin_of(step) / how_.blocks, total(), how_.blocks};
       const std::string before = op.text("within");
       attributes["within"] = before + (before.empty() ? "" : " ") + to_string({place});

@@ -176,9 +176,9 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
     const auto marked = std::ranges::find_if(dims, [](const OpDim& d) { return d.causal_of >= 0; });
     const bool reads_fewer = marked != dims.end(), masks = is_causal(op);
     if (!reads_fewer && !masks) continue;
-    const QueryKey pair = reads_fewer ? QueryKey{marked->causal_of,
-                                                 static_cast<int>(marked - dims.begin())}
-                                      : *query_key_of(op);
+    const QueryKey pair = reads_fewer
+                              ? QueryKey{marked->causal_of, static_cast<int>(marked - dims.begin())}
+                              : *query_key_of(op);
     const auto kv = static_cast<size_t>(pair.key), q = static_cast<size_t>(pair.query);
     Varying cut;
     int64_t steps = 1;

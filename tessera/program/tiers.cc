@@ -116,7 +116,7 @@ class Tiering {
     }
     // A cast to a narrower type is made before what rests elsewhere is copied.
     const bool narrows = info_of(op).converts && dtype_bytes(graph_.tensor(op.outputs[0]).dtype) <
-                                                  dtype_bytes(graph_.tensor(op.inputs[0]).dtype);
+                                                     dtype_bytes(graph_.tensor(op.inputs[0]).dtype);
     const bool rests = narrows && buffer_rests(compute.inputs[0].buffer);
     return rests && rests_below(compute.inputs[0]) ? Tier::kHost : Tier::kDevice;
   }

@@ -11,6 +11,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/graph/precision.h"
 
 namespace tessera {

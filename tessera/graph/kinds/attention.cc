@@ -145,13 +145,13 @@ std::optional<QueryKey> query_key(const Op& op) {
   return QueryKey{op.annotation.find("seq"), op.annotation.find("kv"), op.integer("causal") == 1};
 }
 
-Place place_in_attention(const Op& op, int dim) {
+PositionRule place_in_attention(const Op& op, int dim) {
   const QueryKey dims = *query_key(op);
-  if (!dims.skips || (dim != dims.query && dim != dims.key)) return Place::kFree;
+  if (!dims.skips || (dim != dims.query && dim != dims.key)) return PositionRule::kFree;
   const bool pair = op.annotation.dims[static_cast<size_t>(dims.key)].causal_of == dims.query;
-  if (pair) return Place::kCausal;
+  if (pair) return PositionRule::kCausal;
   // More keys than queries, which stand at the last positions.
-  return op.text("order").empty() ? Place::kIndex : Place::kOrder;
+  return op.text("order").empty() ? PositionRule::kIndex : PositionRule::kOrder;
 }
 
 // ---- rotary
@@ -221,7 +221,7 @@ std::vector<KindInfo> attention_kinds() {
        .family = FamilyRule::kNamed,
        .sizes = sizes,
        .statistics = 1,
-       .place = place_in_attention,
+       .position = place_in_attention,
        .query_key = query_key,
        .expand = expand_attention},
       {.name = "attention_grad",
@@ -238,7 +238,7 @@ std::vector<KindInfo> attention_kinds() {
        .family = FamilyRule::kNamed,
        .sizes = sizes,
        .gradient = true,
-       .place = place_in_attention,
+       .position = place_in_attention,
        .query_key = query_key},
       {.name = "rotary",
        .summary = "rotates pairs (i, i + d/2) of the last dim by position",
@@ -249,7 +249,7 @@ std::vector<KindInfo> attention_kinds() {
        .differentiate = differentiate_rotary,
        .flops = rotary_flops,
        .work = WorkClass::kElementwise,
-       .place = free_of_place},
+       .position = position_free},
   };
 }
 

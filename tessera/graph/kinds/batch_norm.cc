@@ -233,7 +233,7 @@ KindInfo part(std::string name, std::string summary, size_t inputs, InferFunctio
           .infer = infer_by(infer),
           .flops = flops_an_element(flops),
           .work = WorkClass::kNorm,
-          .place = free_of_place};
+          .position = position_free};
 }
 
 }  // namespace

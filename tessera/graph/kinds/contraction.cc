@@ -233,11 +233,13 @@ Result<Inferred> infer_embedding(const Operands& x) {
 }
 
 // Ids are places in the whole table.
-Place place_in_embedding(const Op& op, int dim) {
-  return op.annotation.inputs[1].dims[0] == DimGroup{dim} ? Place::kIndex : Place::kFree;
+PositionRule place_in_embedding(const Op& op, int dim) {
+  return op.annotation.inputs[1].dims[0] == DimGroup{dim} ? PositionRule::kIndex
+                                                          : PositionRule::kFree;
 }
-Place place_in_embedding_grad(const Op& op, int dim) {
-  return op.annotation.outputs[0].dims[0] == DimGroup{dim} ? Place::kIndex : Place::kFree;
+PositionRule place_in_embedding_grad(const Op& op, int dim) {
+  return op.annotation.outputs[0].dims[0] == DimGroup{dim} ? PositionRule::kIndex
+                                                           : PositionRule::kFree;
 }
 
 InputGradients differentiate_embedding(GraphBuilder& builder, const Op& op,
@@ -284,7 +286,7 @@ std::vector<KindInfo> contraction_kinds() {
        .flops = einsum_flops,
        .work = WorkClass::kMatmul,
        .family = FamilyRule::kProduct,
-       .place = free_of_place,
+       .position = position_free,
        .added_once = 2,
        .without_added = without_bias,
        .accumulates = true},
@@ -298,7 +300,7 @@ std::vector<KindInfo> contraction_kinds() {
        .work = WorkClass::kLookup,
        .bytes = ByteRule::kTable,
        .family = FamilyRule::kTable,
-       .place = place_in_embedding,
+       .position = place_in_embedding,
        .accumulates = true},
       {.name = "embedding_grad",
        .summary = "gradient of the table: rows of dy added up by id",
@@ -311,7 +313,7 @@ std::vector<KindInfo> contraction_kinds() {
        .bytes = ByteRule::kTableGrad,
        .family = FamilyRule::kTable,
        .gradient = true,
-       .place = place_in_embedding_grad,
+       .position = place_in_embedding_grad,
        .accumulates = true},
   };
 }

@@ -177,7 +177,7 @@ std::vector<KindInfo> convolution_kinds() {
        .flops = conv_flops,
        .work = WorkClass::kConvolution,
        .family = FamilyRule::kConvolution,
-       .place = free_of_place,
+       .position = position_free,
        .accumulates = true},
       {.name = "conv_input_grad",
        .summary = "(dy, w) -> dx of conv",
@@ -189,7 +189,7 @@ std::vector<KindInfo> convolution_kinds() {
        .work = WorkClass::kConvolution,
        .family = FamilyRule::kConvolution,
        .gradient = true,
-       .place = free_of_place,
+       .position = position_free,
        .accumulates = true},
       {.name = "conv_weight_grad",
        .summary = "(dy, x) -> dw of conv",
@@ -201,7 +201,7 @@ std::vector<KindInfo> convolution_kinds() {
        .work = WorkClass::kConvolution,
        .family = FamilyRule::kConvolution,
        .gradient = true,
-       .place = free_of_place,
+       .position = position_free,
        .accumulates = true},
   };
 }

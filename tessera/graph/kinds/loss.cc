@@ -59,8 +59,9 @@ Result<Inferred> infer_cross_entropy_grad(const Operands& x) {
 }
 
 // Targets are places in the whole vocabulary, the last dim of the logits.
-Place place_in_loss(const Op& op, int dim) {
-  return op.annotation.inputs[0].dims.back() == DimGroup{dim} ? Place::kIndex : Place::kFree;
+PositionRule place_in_loss(const Op& op, int dim) {
+  return op.annotation.inputs[0].dims.back() == DimGroup{dim} ? PositionRule::kIndex
+                                                              : PositionRule::kFree;
 }
 
 }  // namespace
@@ -78,7 +79,7 @@ std::vector<KindInfo> loss_kinds() {
        .flops = flops_per_point(4),
        .work = WorkClass::kLoss,
        .statistics = 0,
-       .place = place_in_loss},
+       .position = place_in_loss},
       {.name = "cross_entropy_grad",
        .summary = "dlse * exp(logits - lse) + dpicked * [v == target]",
        .min_inputs = 5,
@@ -87,7 +88,7 @@ std::vector<KindInfo> loss_kinds() {
        .flops = flops_per_point(4),
        .work = WorkClass::kLoss,
        .gradient = true,
-       .place = place_in_loss,
+       .position = place_in_loss,
        .in_place = true},
   };
 }

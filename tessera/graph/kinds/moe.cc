@@ -247,15 +247,15 @@ Result<Inferred> infer_z_loss_grad(const Operands& x) {
 }
 
 // A slot is numbered by its place among those of all experts.
-Place place_in_slots(const Op& op, int dim) {
+PositionRule place_in_slots(const Op& op, int dim) {
   const std::string& name = op.annotation.dims[static_cast<size_t>(dim)].name;
-  return name == "experts" || name == "capacity" ? Place::kIndex : Place::kFree;
+  return name == "experts" || name == "capacity" ? PositionRule::kIndex : PositionRule::kFree;
 }
 
 // A mean over the sequence, and over the experts.
-Place place_in_mean(const Op& op, int dim) {
+PositionRule place_in_mean(const Op& op, int dim) {
   const std::string& name = op.annotation.dims[static_cast<size_t>(dim)].name;
-  return name == "experts" || name == "seq" ? Place::kSize : Place::kFree;
+  return name == "experts" || name == "seq" ? PositionRule::kSize : PositionRule::kFree;
 }
 
 }  // namespace
@@ -272,7 +272,7 @@ std::vector<KindInfo> moe_kinds() {
        .differentiate = differentiate_route,
        .flops = flops_per_point(1),
        .work = WorkClass::kRouting,
-       .place = free_of_place},
+       .position = position_free},
       {.name = "moe_route_grad",
        .summary = "gradient of the probabilities through the weights",
        .min_inputs = 2,
@@ -282,7 +282,7 @@ std::vector<KindInfo> moe_kinds() {
        .flops = flops_per_point(1),
        .work = WorkClass::kRouting,
        .gradient = true,
-       .place = free_of_place},
+       .position = position_free},
       {.name = "moe_dispatch",
        .summary = "tokens, times their weights if given, to their slots; empty slots are zero",
        .min_inputs = 2,
@@ -292,7 +292,7 @@ std::vector<KindInfo> moe_kinds() {
        .differentiate = differentiate_dispatch,
        .flops = slot_flops,
        .work = WorkClass::kRouting,
-       .place = place_in_slots,
+       .position = place_in_slots,
        .accumulates = true},
       {.name = "moe_combine",
        .summary = "for each token the sum of its slots, times the weights if given",
@@ -302,7 +302,7 @@ std::vector<KindInfo> moe_kinds() {
        .differentiate = differentiate_combine,
        .flops = slot_flops,
        .work = WorkClass::kRouting,
-       .place = place_in_slots,
+       .position = place_in_slots,
        .accumulates = true},
       {.name = "moe_weight_grad",
        .summary = "the dot product of each token with each of its slots",
@@ -312,7 +312,7 @@ std::vector<KindInfo> moe_kinds() {
        .flops = slot_flops,
        .work = WorkClass::kRouting,
        .gradient = true,
-       .place = place_in_slots,
+       .position = place_in_slots,
        .accumulates = true},
       {.name = "moe_slot_weight",
        .summary = "the weight of each slot, as it was chosen; of empty slots 0",
@@ -323,7 +323,7 @@ std::vector<KindInfo> moe_kinds() {
        .differentiate = differentiate_slot_weight,
        .flops = slot_flops,
        .work = WorkClass::kRouting,
-       .place = place_in_slots,
+       .position = place_in_slots,
        .accumulates = true},
       {.name = "moe_slot_weight_grad",
        .summary = "for each choice the value of its slot",
@@ -333,7 +333,7 @@ std::vector<KindInfo> moe_kinds() {
        .flops = slot_flops,
        .work = WorkClass::kRouting,
        .gradient = true,
-       .place = place_in_slots,
+       .position = place_in_slots,
        .accumulates = true},
       {.name = "moe_balance",
        .summary = "load balance of each sequence: 1 if all experts get the same",
@@ -344,7 +344,7 @@ std::vector<KindInfo> moe_kinds() {
        .differentiate = differentiate_balance,
        .flops = flops_per_point(2),
        .work = WorkClass::kRouting,
-       .place = place_in_mean,
+       .position = place_in_mean,
        .accumulates = true},
       {.name = "moe_balance_grad",
        .summary = "gradient of the probabilities through the load balance",
@@ -356,14 +356,14 @@ std::vector<KindInfo> moe_kinds() {
        .work = WorkClass::kRouting,
        .bytes = ByteRule::kShape,
        .gradient = true,
-       .place = place_in_mean},
+       .position = place_in_mean},
       {.name = "moe_z_loss",
        .summary = "mean over a sequence of the squared log-sum-exp of the router's logits",
        .infer = infer_by(infer_z_loss),
        .differentiate = differentiate_z_loss,
        .flops = flops_per_point(2),
        .work = WorkClass::kRouting,
-       .place = place_in_mean,
+       .position = place_in_mean,
        .accumulates = true},
       {.name = "moe_z_loss_grad",
        .summary = "gradient of the router's logits through the z-loss",
@@ -373,7 +373,7 @@ std::vector<KindInfo> moe_kinds() {
        .flops = flops_per_point(3),
        .work = WorkClass::kRouting,
        .gradient = true,
-       .place = place_in_mean},
+       .position = place_in_mean},
   };
 }
 

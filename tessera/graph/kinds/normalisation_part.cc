@@ -214,7 +214,7 @@ KindInfo part(std::string name, std::string summary, size_t inputs, InferFunctio
           .infer = infer_by(infer),
           .flops = flops_per_point(flops),
           .work = WorkClass::kNorm,
-          .place = free_of_place};
+          .position = position_free};
 }
 
 std::vector<KindInfo> layer_norm_parts() {

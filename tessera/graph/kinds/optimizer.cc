@@ -15,7 +15,8 @@ const OptimizerInfo adamw = {.states = {"m", "v"},
 Result<Inferred> infer_update(const Operands& x, const OptimizerInfo& optimizer) {
   Names tensors = {"p", "g"}, scalars;
   tensors.insert(tensors.end(), optimizer.states.begin(), optimizer.states.end());
-  for (const Init::Kind scalar : optimizer.scalars) scalars.emplace_back(scalar == Init::Kind::kStep ? "step" : "lr");
+  for (const Init::Kind scalar : optimizer.scalars)
+    scalars.emplace_back(scalar == Init::Kind::kStep ? "step" : "lr");
   scalars.insert(scalars.end(), {"coefficient", "skip"});
   const size_t outputs = 1 + optimizer.states.size();
   const Tensor& parameter = x[0];
@@ -113,7 +114,7 @@ std::vector<KindInfo> optimizer_kinds() {
        .infer = infer_by(infer_sgd),
        .flops = flops_per_point(6),
        .work = WorkClass::kOptimizer,
-       .place = free_of_place,
+       .position = position_free,
        .optimizer = sgd},
       {.name = "adamw",
        .summary = "Adam with decoupled weight decay",
@@ -126,14 +127,14 @@ std::vector<KindInfo> optimizer_kinds() {
        .infer = infer_by(infer_adamw),
        .flops = flops_per_point(14),
        .work = WorkClass::kOptimizer,
-       .place = free_of_place,
+       .position = position_free,
        .optimizer = adamw},
       {.name = "sum_squares",
        .summary = "sum of the squares of all elements",
        .infer = infer_by(infer_sum_squares),
        .flops = flops_per_point(2),
        .work = WorkClass::kOptimizer,
-       .place = free_of_place,
+       .position = position_free,
        .accumulates = true},
       {.name = "clip_coefficient",
        .summary = "min(1, max_norm / (sqrt(total) + 1e-6))",
@@ -141,7 +142,7 @@ std::vector<KindInfo> optimizer_kinds() {
        .infer = infer_by(infer_clip_coefficient),
        .flops = flops_per_point(4),
        .work = WorkClass::kOptimizer,
-       .place = free_of_place},
+       .position = position_free},
       // Not linear, though it is so in g: g is summed over ranks in its own dtype first.
       {.name = "unscale",
        .summary = "factor * g / scale in another floating dtype",
@@ -151,14 +152,14 @@ std::vector<KindInfo> optimizer_kinds() {
        .infer = infer_by(infer_unscale),
        .flops = flops_per_point(1),
        .work = WorkClass::kOptimizer,
-       .place = free_of_place,
+       .position = position_free,
        .in_place = true},
       {.name = "non_finite",
        .summary = "1 if an element is infinite or no number, else 0",
        .infer = infer_by(infer_non_finite),
        .flops = flops_per_point(1),
        .work = WorkClass::kOptimizer,
-       .place = free_of_place},
+       .position = position_free},
       {.name = "loss_scale",
        .summary = "(scale, clean, overflows, skipped, flag) -> the loss scale's next state",
        .min_inputs = 5,
@@ -171,7 +172,7 @@ std::vector<KindInfo> optimizer_kinds() {
        .infer = infer_by(infer_loss_scale),
        .flops = flops_per_point(4),
        .work = WorkClass::kOptimizer,
-       .place = free_of_place},
+       .position = position_free},
   };
 }
 

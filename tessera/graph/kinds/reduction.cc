@@ -48,7 +48,7 @@ std::vector<KindInfo> reduction_kinds() {
        .flops = flops_per_point(1),
        .work = WorkClass::kElementwise,
        .family = FamilyRule::kRows,
-       .place = free_of_place,
+       .position = position_free,
        .accumulates = true},
       {.name = "reduce_max",
        .summary = "largest element over the named dims",
@@ -56,7 +56,7 @@ std::vector<KindInfo> reduction_kinds() {
        .infer = infer_by(infer_reduce_max),
        .flops = flops_per_point(1),
        .work = WorkClass::kElementwise,
-       .place = free_of_place},
+       .position = position_free},
   };
 }
 

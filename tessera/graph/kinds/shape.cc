@@ -369,19 +369,19 @@ InputGradients differentiate_concat(GraphBuilder& builder, const Op& op, const O
 }
 
 // With blocks, the dim that counts them: attribute `blocks` says how many.
-Place place_in_blocks(const Op& op, int dim) {
-  return op.annotation.dims[static_cast<size_t>(dim)].name == op.text("dim") ? Place::kSize
-                                                                             : Place::kFree;
+PositionRule place_in_blocks(const Op& op, int dim) {
+  return op.annotation.dims[static_cast<size_t>(dim)].name == op.text("dim") ? PositionRule::kSize
+                                                                             : PositionRule::kFree;
 }
 
 // Attribute `sizes` holds those of some dims.
-Place place_in_brackets(const Op& op, int dim) {
+PositionRule place_in_brackets(const Op& op, int dim) {
   const std::string start = op.annotation.dims[static_cast<size_t>(dim)].name + "=";
   const std::vector<std::string> sizes = words(op.text("sizes"));
   return std::any_of(sizes.begin(), sizes.end(),
                      [&](const std::string& size) { return size.starts_with(start); })
-             ? Place::kSize
-             : Place::kFree;
+             ? PositionRule::kSize
+             : PositionRule::kFree;
 }
 
 using Rule = decltype(&differentiate_slice);
@@ -394,7 +394,7 @@ KindInfo mover(std::string name, std::string summary, std::vector<AttributeInfo>
                 .infer = infer_by(infer),
                 .flops = no_flops,
                 .work = WorkClass::kMove,
-                .place = free_of_place};
+                .position = position_free};
   if (rule != nullptr) info.differentiate = rule;
   return info;
 }
@@ -440,8 +440,8 @@ std::vector<KindInfo> shape_kinds() {
   group.view = ungroup.view = rename.view = true;
   slice.bytes = ByteRule::kPart;
   slice_grad.gradient = true;
-  slice.place = slice_grad.place = concat.place = place_in_blocks;
-  rearrange.place = place_in_brackets;
+  slice.position = slice_grad.position = concat.position = place_in_blocks;
+  rearrange.position = place_in_brackets;
   return {
       broadcast_to,
       group,

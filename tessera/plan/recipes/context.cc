@@ -10,9 +10,8 @@ namespace {
 constexpr const char* kCore = "blocks.*.attn.core";
 
 bool is_causal(const Graph& graph) {
-  return std::any_of(graph.ops().begin(), graph.ops().end(), [](const Op& op) {
-    return tessera::is_causal(op);
-  });
+  return std::any_of(graph.ops().begin(), graph.ops().end(),
+                     [](const Op& op) { return tessera::is_causal(op); });
 }
 
 }  // namespace

@@ -57,9 +57,7 @@ Selected activations(const Graph& graph) {
                    [&](const Op& op) { return !is_product(op) && makes_dim(graph, op, "ffn"); });
 }
 
-Selected cores(const Graph& graph) {
-  return ops_where(graph, is_core);
-}
+Selected cores(const Graph& graph) { return ops_where(graph, is_core); }
 
 // From the dim `rank` of latent attention up to its core.
 Selected widened(const Graph& graph) {
