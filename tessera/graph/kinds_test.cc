@@ -436,6 +436,8 @@ TEST(KindsTest, TheDocumentationListsTheKindsOfTheTable) {
   std::set<std::string> known;
   for (const KindInfo* info : all_kinds()) known.insert(info->name);
   EXPECT_EQ(documented, known);
+  const std::string count = "the same " + std::to_string(known.size()) + " kinds";
+  EXPECT_NE(text->find(count), std::string::npos) << "expected '" << count << "'";
 }
 
 }  // namespace
