@@ -19,8 +19,8 @@ TEST(PositionRules, EveryKindSaysWhatAPlanHasToKnow) {
     EXPECT_LT(info->statistics, static_cast<int>(info->outputs)) << info->name;
     EXPECT_EQ(info->family == FamilyRule::kNamed, !info->sizes.empty()) << info->name;
     EXPECT_EQ(info->added_once >= 0, info->without_added != nullptr) << info->name;
-    if (info->work == WorkClass::kAttention) EXPECT_NE(info->query_key, nullptr) << info->name;
-    if (info->optimizer) EXPECT_EQ(info->outputs, 1 + info->optimizer->states.size());
+    EXPECT_TRUE(info->work != WorkClass::kAttention || info->query_key) << info->name;
+    EXPECT_TRUE(!info->optimizer || info->outputs == 1 + info->optimizer->states.size());
     for (const std::string& sizes : info->size_attributes) {
       EXPECT_TRUE(std::any_of(info->attributes.begin(), info->attributes.end(),
                               [&](const AttributeInfo& a) { return a.name == sizes; }))
@@ -52,11 +52,12 @@ TEST(PositionRules, EveryDimIsLoopedOverOrRefusedByName) {
           << c.kind << " " << dim.name;
       const Status may = check_loopable(op, static_cast<int>(d));
       const auto out = unroll(graph, {true}, {.dim = dim.name, .sizes = {1, dim.size - 1}});
-      ASSERT_EQ(out.has_value(), may.has_value())
+      EXPECT_EQ(out.has_value(), may.has_value())
           << c.kind << " " << dim.name << ": "
           << (out ? may : out.map([](auto&) {})).error().message;
       ++(out ? looped : refused);
-      if (!out) {
+      if (!out && may) continue;
+      if (!may) {
         EXPECT_EQ(out.error().message, fmt::format("dim '{}' of op 'op' ({}) {}", dim.name, c.kind,
                                                    may.error().message));
         continue;

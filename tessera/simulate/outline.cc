@@ -75,6 +75,7 @@ class Works {
   std::map<std::array<double, 6>, std::vector<int32_t>> known_;
 };
 
+// What an op that routes makes or reads, also in another dtype or under other dims.
 std::vector<bool> routed_tensors(const Graph& graph) {
   std::vector<bool> routed(graph.tensors().size());
   for (const Op& op : graph.ops()) {
@@ -83,6 +84,13 @@ std::vector<bool> routed_tensors(const Graph& graph) {
       for (const TensorId id : *ids) routed[id.index()] = true;
     }
   }
+  const auto hand_on = [&](const Op& op) {
+    if (op.inputs.size() != 1 || (!info_of(op).converts && !info_of(op).view)) return;
+    const size_t x = op.inputs[0].index(), y = op.outputs[0].index();
+    routed[x] = routed[y] = routed[x] || routed[y];
+  };
+  std::for_each(graph.ops().begin(), graph.ops().end(), hand_on);
+  std::for_each(graph.ops().rbegin(), graph.ops().rend(), hand_on);
   return routed;
 }
 

@@ -149,7 +149,7 @@ PositionRule place_in_attention(const Op& op, int dim) {
   const QueryKey dims = *query_key(op);
   if (!dims.skips || (dim != dims.query && dim != dims.key)) return PositionRule::kFree;
   const bool pair = op.annotation.dims[static_cast<size_t>(dims.key)].causal_of == dims.query;
-  if (pair) return PositionRule::kCausal;
+  if (pair) return dim == dims.query ? PositionRule::kCausal : PositionRule::kOrder;
   // More keys than queries, which stand at the last positions.
   return op.text("order").empty() ? PositionRule::kIndex : PositionRule::kOrder;
 }

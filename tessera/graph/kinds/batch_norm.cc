@@ -223,6 +223,14 @@ std::function<int64_t(const Op&)> flops_an_element(int64_t flops) {
   };
 }
 
+// Attribute `count` holds the elements of the named dims.
+PositionRule place_in_count(const Op& op, int dim) {
+  const Names names = words(op.text("dims"));
+  const std::string& name = op.annotation.dims[static_cast<size_t>(dim)].name;
+  return std::find(names.begin(), names.end(), name) != names.end() ? PositionRule::kSize
+                                                                    : PositionRule::kFree;
+}
+
 KindInfo part(std::string name, std::string summary, size_t inputs, InferFunction infer,
               int64_t flops) {
   return {.name = std::move(name),
@@ -265,6 +273,7 @@ std::vector<KindInfo> batch_norm_kinds() {
       part("batch_grad_apply", "dx of batch_norm from the two sums", 6, infer_grad_apply, 4);
   grad_apply.in_place = true;
   grad_apply.attributes.push_back(integer_attribute("count"));
+  grad_apply.position = place_in_count;
   KindInfo grad_params =
       part("batch_grad_params", "dgamma and dbeta of batch_norm", 4, infer_grad_params, 5);
   grad_params.output_names = {"dgamma", "dbeta"};
