@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 
+#include "tessera/graph/kinds.h"
 #include "tessera/graph/order.h"
 #include "tessera/program/crossing.h"
 #include "tessera/program/place_text.h"
@@ -177,9 +178,10 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
     const auto marked = std::ranges::find_if(dims, [](const OpDim& d) { return d.causal_of >= 0; });
     const bool reads_fewer = marked != dims.end(), masks = is_causal(op);
     if (!reads_fewer && !masks) continue;
-    const auto kv =
-        static_cast<size_t>(reads_fewer ? marked - dims.begin() : op.annotation.find("kv"));
-    const auto q = static_cast<size_t>(reads_fewer ? marked->causal_of : op.annotation.find("seq"));
+    const QueryKey pair = reads_fewer
+                              ? QueryKey{marked->causal_of, static_cast<int>(marked - dims.begin())}
+                              : *query_key_of(op);
+    const auto kv = static_cast<size_t>(pair.key), q = static_cast<size_t>(pair.query);
     Varying cut;
     int64_t steps = 1;
     for (const DimSplit* split : {&plan.dims[kv], &plan.dims[q]}) {

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/graph/kinds.h"
 #include "tessera/plan/selector.h"
 #include "tessera/program/crossing.h"
 #include "tessera/program/place_text.h"
@@ -114,8 +115,8 @@ class Tiering {
       return Tier::kDevice;
     }
     // A cast to a narrower type is made before what rests elsewhere is copied.
-    const bool narrows = op.kind == "cast" && dtype_bytes(graph_.tensor(op.outputs[0]).dtype) <
-                                                  dtype_bytes(graph_.tensor(op.inputs[0]).dtype);
+    const bool narrows = info_of(op).converts && dtype_bytes(graph_.tensor(op.outputs[0]).dtype) <
+                                                     dtype_bytes(graph_.tensor(op.inputs[0]).dtype);
     const bool rests = narrows && buffer_rests(compute.inputs[0].buffer);
     return rests && rests_below(compute.inputs[0]) ? Tier::kHost : Tier::kDevice;
   }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/program/text.h"
 
 namespace tessera::verifying {
@@ -517,7 +518,7 @@ bool Preparer::check_result(const Compute& compute, const Op& op, size_t index) 
   }
   const bool made = known(output.tensor) && known(graph_.tensor(output.tensor).producer);
   const Op* sum = made ? &graph_.op(graph_.tensor(output.tensor).producer) : nullptr;
-  if (sum == nullptr || sum->kind != "add_n" ||
+  if (sum == nullptr || !is_sum_of_terms(*sum) ||
       sum->inputs.size() != static_cast<size_t>(std::max(0, output.terms)) || output.term < 0 ||
       output.term >= output.terms ||
       sum->inputs[static_cast<size_t>(output.term)] != op.outputs[index]) {

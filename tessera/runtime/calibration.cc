@@ -81,8 +81,9 @@ class CaseRun {
     ++step_;
     executor_->run_step(step_,
                         [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-                          if (tensor.name == "lr") return load_scalar(1e-4, to);
-                          if (tensor.name == "step")
+                          if (tensor.init.kind == Init::Kind::kLearningRate)
+                            return load_scalar(1e-4, to);
+                          if (tensor.init.kind == Init::Kind::kStep)
                             return load_scalar(static_cast<double>(step_), to);
                           load_random(*compiled_.model, 1, step_, tensor, region, to);
                         });

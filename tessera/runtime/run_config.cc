@@ -11,6 +11,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/graph/precision.h"
 
 namespace tessera {
@@ -39,7 +40,7 @@ std::vector<Key> keys_of(RunConfig& c) {
           {"threads", &c.threads, 0},
           {"timeout_s", &c.timeout_s, 0.001},
           {"memory_limit_bytes", &c.memory_limit_bytes, 0},
-          {"optimizer.kind", &o.kind, 0, {"adamw", "sgd"}},
+          {"optimizer.kind", &o.kind, 0, optimizer_names()},
           {"optimizer.lr", &o.lr, 0},
           {"optimizer.min_lr", &o.min_lr, 0},
           {"optimizer.warmup", &o.warmup, 0},

@@ -34,9 +34,9 @@ struct Job {
 
 void load_input(const Job& job, int64_t step, const Tensor& tensor, const Box& region,
                 const kernels::Array& to) {
-  if (tensor.name == "lr") {
+  if (tensor.init.kind == Init::Kind::kLearningRate) {
     load_scalar(learning_rate(job.config.optimizer, step, job.config.steps), to);
-  } else if (tensor.name == "step") {
+  } else if (tensor.init.kind == Init::Kind::kStep) {
     load_scalar(static_cast<double>(step), to);
   } else if (job.data) {
     load_text(*job.compiled.model, *job.data, job.config.seed, step, tensor, region, to);

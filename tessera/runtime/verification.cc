@@ -74,9 +74,9 @@ Status run_rank(const Compiled& compiled, const Program& program, const VerifyCo
   for (int64_t step = 1; step <= config.steps; ++step) {
     executor->run_step(step,
                        [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-                         if (tensor.name == "lr") {
+                         if (tensor.init.kind == Init::Kind::kLearningRate) {
                            load_scalar(learning_rate(config.optimizer, step, config.steps), to);
-                         } else if (tensor.name == "step") {
+                         } else if (tensor.init.kind == Init::Kind::kStep) {
                            load_scalar(static_cast<double>(step), to);
                          } else {
                            load_random(*compiled.model, config.seed, step, tensor, region, to);

@@ -66,11 +66,8 @@ struct Scratch {
 
 // The output that holds the statistics which an op keeps for its gradient.
 const Output* statistics_of(const Graph& graph, const Compute& compute) {
-  const std::vector<std::string>& names = find_kind(graph.op(compute.op).kind)->output_names;
-  for (size_t i = 0; i < names.size() && i < compute.outputs.size(); ++i) {
-    if (names[i] == "lse") return &compute.outputs[i];
-  }
-  return nullptr;
+  const int statistics = info_of(graph.op(compute.op)).statistics;
+  return statistics < 0 ? nullptr : &compute.outputs[static_cast<size_t>(statistics)];
 }
 
 // The parameter that a gradient is of, through other forms of it; invalid: of an activation.
@@ -111,7 +108,7 @@ Scratch scratch_of(const Program& program, const Graph& graph, const Style& styl
       const auto* compute = std::get_if<Compute>(&instruction.body);
       if (compute == nullptr) continue;
       const Op& op = graph.op(compute->op);
-      const WorkClass kind = work_class_of(op.kind);
+      const WorkClass kind = *info_of(op).work;
       if (kind != WorkClass::kAttention && kind != WorkClass::kLoss) continue;
       const OpScratch scratch = scratch_of(work_of(graph, program, *compute), style);
       const Output* kept = statistics_of(graph, *compute);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/program/communication.h"
 #include "tessera/simulate/rounds.h"
 
@@ -24,8 +25,6 @@ struct Overloaded : F... {
 };
 template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
-
-constexpr std::string_view kAgain = "@recompute";
 
 // Numbers for what meets: equal keys get equal numbers.
 using Key = std::vector<int64_t>;
@@ -76,6 +75,25 @@ class Works {
   std::map<std::array<double, 6>, std::vector<int32_t>> known_;
 };
 
+// What an op that routes makes or reads, also in another dtype or under other dims.
+std::vector<bool> routed_tensors(const Graph& graph) {
+  std::vector<bool> routed(graph.tensors().size());
+  for (const Op& op : graph.ops()) {
+    if (info_of(op).work != WorkClass::kRouting) continue;
+    for (const auto* ids : {&op.inputs, &op.outputs}) {
+      for (const TensorId id : *ids) routed[id.index()] = true;
+    }
+  }
+  const auto hand_on = [&](const Op& op) {
+    if (op.inputs.size() != 1 || (!info_of(op).converts && !info_of(op).view)) return;
+    const size_t x = op.inputs[0].index(), y = op.outputs[0].index();
+    routed[x] = routed[y] = routed[x] || routed[y];
+  };
+  std::for_each(graph.ops().begin(), graph.ops().end(), hand_on);
+  std::for_each(graph.ops().rbegin(), graph.ops().rend(), hand_on);
+  return routed;
+}
+
 struct Shared {  // by all players
   const Lowered& lowered;
   const Cluster& cluster;
@@ -96,6 +114,8 @@ struct Shared {  // by all players
     int64_t bytes;
   };
   std::vector<Sent> sent = {};  // by distinct issues
+  // By tensor: tokens on the way to or from their experts, made or read by an op that routes.
+  std::vector<bool> routed = routed_tensors(lowered.lowering->graph());
 
   const Lowering& lowering() const { return *lowered.lowering; }
   const Program& program(size_t player) const {
@@ -305,9 +325,8 @@ class PlayerOutline {
     Item& item = push(ItemKind::kCompute, PriceTag::kWork,
                       shared_.works(part_, work_of(graph_, program_, compute, families)));
     item.label = shared_.label([&] { return op.path; }, [&] { return op.kind; });
-    const bool again = op.phase == Phase::kBackward && op.path.ends_with(kAgain);
     item.spent = op.phase == Phase::kUpdate ? Spent::kUpdate
-                 : again                    ? Spent::kRecompute
+                 : graph_.runs_again(op)    ? Spent::kRecompute
                                             : Spent::kCompute;
   }
 
@@ -382,7 +401,8 @@ class PlayerOutline {
     const bool between_ops = (role == Role::kActivation && !is_parameter(tensor)) ||
                              (role == Role::kGradient && !is_gradient(tensor));
     if (ref_.once() || !between_ops) return Moves::kOther;
-    return issue.kind == CollectiveKind::kAllToAll ? Moves::kTokens : Moves::kActivations;
+    const bool tokens = issue.kind == CollectiveKind::kAllToAll && shared_.routed[tensor.index()];
+    return tokens ? Moves::kTokens : Moves::kActivations;
   }
 
   // Does the host wait at once for what moves this tensor?

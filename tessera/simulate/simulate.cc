@@ -32,7 +32,7 @@ int64_t tokens_of(const Graph& graph, const std::string& batch) {
 
 bool counts_as_model(const Op& op) {
   if (op.phase != Phase::kForward) return false;
-  const WorkClass work = work_class_of(op.kind);
+  const WorkClass work = *info_of(op).work;
   return work == WorkClass::kMatmul || work == WorkClass::kConvolution ||
          work == WorkClass::kAttention || work == WorkClass::kScan;
 }

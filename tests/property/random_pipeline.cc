@@ -39,7 +39,7 @@ std::vector<bool> with_backward(const Graph& forward_graph, const Pipeline& pipe
     int64_t& stage = at[op.id.index()];
     OpId from = op.phase == Phase::kForward ? op.id : op.mirror;
     if (op.phase == Phase::kUpdate) continue;
-    const bool merges = op.kind == "add_n" || (op.kind == "scale" && !from.valid());
+    const bool merges = merges_terms(op) || (info_of(op).scales && !from.valid());
     if (op.phase == Phase::kBackward && merges) {  // where its terms are
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const OpId maker = graph->tensor(op.inputs[i]).producer;
@@ -111,14 +111,14 @@ class PipelineMaker {
   bool has_pass() const { return graph_.ops()[0].path.starts_with("pass."); }
   bool has_tied_head() const {
     return std::any_of(graph_.ops().begin(), graph_.ops().end(),
-                       [](const Op& op) { return op.kind == "cross_entropy"; });
+                       [](const Op& op) { return info_of(op).work == WorkClass::kLoss; });
   }
   bool causal_only() const {
     return std::all_of(graph_.ops().begin(), graph_.ops().end(), [](const Op& op) {
       const int seq = op.annotation.find("seq");
       const bool whole =
           seq >= 0 && op.annotation.dims[static_cast<size_t>(seq)].mark == Mark::kFrozen;
-      return !whole && (op.kind != "attention" || op.integer("causal") == 1);
+      return !whole && (info_of(op).work != WorkClass::kAttention || is_causal(op));
     });
   }
 

@@ -367,6 +367,19 @@ split = [ { ops = "*", dim = "batch", over = "dp" } ]
   EXPECT_GT(blocking, beside);
 }
 
+// All-to-alls of heads (Ulysses) are activations between ops, those of experts' tokens are not.
+TEST(Simulate, OnlyTokensOfExpertsAreHiddenLikeTokens) {
+  for (const auto& [c, tokens] : {std::pair(Case{kLlama, "ulysses(4)", 4}, false),
+                                  {Case{kMixtral, "expert_parallel(4,dp=2)", 16}, true}}) {
+    const cli::Planned plan = planned(c);
+    const auto step = [&](const std::string& style) {
+      return simulated(plan, nodes_of(4), options_of("tessera," + style)).step_time_s;
+    };
+    EXPECT_EQ(step("routing_overlap=0.7") < step("routing_overlap=0"), tokens) << c.plan;
+    EXPECT_TRUE(tokens || step("activation_overlap=0.7") < step("activation_overlap=0"));
+  }
+}
+
 TEST(Simulate, MessagesThatBlockAreExposed) {
   for (const std::string plan : {"gpipe(4,micro_batches=8)", "one_f_one_b(4,micro_batches=8)",
                                  "pipeline(4,micro_batches=8,schedule=zb_h1)",
