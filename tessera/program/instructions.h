@@ -111,14 +111,15 @@ void accesses(const Instruction& instruction, const Visit& visit) {
         touch(send.view, AccessMode::kRead);
         maybe(send.residual, AccessMode::kUpdate);
       },
-      [&](const Recv& recv) { touch(recv.view, AccessMode::kSet); },
-      [](const Wait&) {},
+      [&](const Recv& recv) { touch(recv.view, AccessMode::kSet); }, [](const Wait&) {},
       [&](const Copy& copy) {
         touch(copy.from, AccessMode::kRead);
         touch(copy.to, access_mode(copy.write));
       },
       [&](const Load& load) { touch(load.to, AccessMode::kSet); },
-      [&](const Free& free) { visit(Access{free.buffer, nullptr, AccessMode::kFree}); });
+      [&](const Free& free) {
+        visit(Access{free.buffer, nullptr, AccessMode::kFree});
+      });
 }
 
 // The handle under which the instruction runs beside those behind it; -1: it is done when the next

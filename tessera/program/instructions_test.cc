@@ -25,8 +25,8 @@ TEST(Instructions, cases_are_exhaustive_only_if_each_kind_has_its_own) {
   EXPECT_FALSE((kExhaustive<decltype(Overloaded{some, wait}), Body>)) << "no case for Free";
   EXPECT_FALSE((kExhaustive<decltype(Overloaded{some, wait, everything}), Body>))
       << "a kind to come would be taken unseen";
-  EXPECT_FALSE((kExhaustive<decltype(Overloaded{some, wait, free}),
-                            decltype(TextInstruction::body)>));
+  EXPECT_FALSE(
+      (kExhaustive<decltype(Overloaded{some, wait, free}), decltype(TextInstruction::body)>));
 }
 
 // The numbers behind `mark` that stand outside quotes.
@@ -76,8 +76,7 @@ TEST(Instructions, accesses_are_the_buffers_that_the_text_names) {
           EXPECT_EQ(touched, numbers_behind('%', text)) << text;
           const auto* wait = std::get_if<Wait>(&instruction.body);
           const int handle = wait != nullptr ? wait->handle : handle_of(instruction);
-          EXPECT_EQ(handle < 0 ? std::set<int>() : std::set<int>{handle},
-                    numbers_behind('#', text))
+          EXPECT_EQ(handle < 0 ? std::set<int>() : std::set<int>{handle}, numbers_behind('#', text))
               << text;
           EXPECT_EQ(message_of(instruction).has_value(),
                     text.starts_with("send ") || text.starts_with("recv "));

@@ -49,8 +49,8 @@ bool touches(const TextInstruction& instruction, const Reads& reads, const Write
   bool found = false;
   accesses(instruction, [&](const TextAccess& access) {
     if (found) return;
-    found = access.mode == AccessMode::kRead ? reads(access.view->buffer)
-                                             : writes(access.view->buffer);
+    found =
+        access.mode == AccessMode::kRead ? reads(access.view->buffer) : writes(access.view->buffer);
   });
   return found;
 }

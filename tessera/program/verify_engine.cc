@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "tessera/base/text.h"
 #include "tessera/base/check.h"
+#include "tessera/base/text.h"
 #include "tessera/program/text.h"
 
 namespace tessera::verifying {
@@ -440,9 +440,9 @@ bool Engine::wait(Rank& rank, const Wait& wait) {
       [&](const OneOf<Send, Recv> auto& body) {
         const bool sends = std::is_same_v<std::remove_cvref_t<decltype(body)>, Send>;
         Communication& communication = *communications_[done.communication];
-        return check(rank, rank.state.finish(body.view, done.micro_batch, !sends,
-                                             done.communication,
-                                             sends ? nullptr : &communication.arrivals[0].values[0]));
+        return check(rank,
+                     rank.state.finish(body.view, done.micro_batch, !sends, done.communication,
+                                       sends ? nullptr : &communication.arrivals[0].values[0]));
       },
       [](const OneOf<Compute, Wait, Load, Free> auto&) {
         TESSERA_CHECK(false, "expected an instruction that has a handle");

@@ -128,11 +128,11 @@ TEST(Memory, copies_of_micro_batches_are_joined) {
 
 // Error feedback keeps a residual beside a message: the simulator counts it as the planner does.
 TEST(Memory, residuals_of_messages_are_counted) {
-  TestPrograms what = lower_all(
-      trained(test_perceptron()),
-      "mesh = { pp = 2 }\nstage = [ { ops = \"{up,act}\", at = 0 }, { ops = "
-      "\"{down,square,loss}\", at = 1 } ]\n"
-      "compress = [ { tensors = \"*\", with = \"topk:0.1\", error_feedback = true } ]\n");
+  TestPrograms what =
+      lower_all(trained(test_perceptron()),
+                "mesh = { pp = 2 }\nstage = [ { ops = \"{up,act}\", at = 0 }, { ops = "
+                "\"{down,square,loss}\", at = 1 } ]\n"
+                "compress = [ { tensors = \"*\", with = \"topk:0.1\", error_feedback = true } ]\n");
   const auto left = [&] {
     return memory_use(what.programs[0], what.graph, test_cluster(), Style{}, {1.0, {}, {}})
         .timeline.back()
