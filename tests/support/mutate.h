@@ -1,0 +1,23 @@
+// Mutations of correct programs, for tests of the verifier: the fault classes of
+// shared/systems/superscaler.md section 13 point 6 and more. Only changes that are wrong for
+// certain are made (mutate.cc says why for each class), so a verifier that accepts one has a hole.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/program/program.h"
+
+namespace tessera {
+
+struct Mutation {
+  std::string kind;         // "drop_wait"
+  std::string description;  // "drop_wait: rank 1 backward[17] wait #5"
+  std::vector<Program> programs;
+};
+
+// Up to `per_kind` mutations of each kind, spread evenly over the places where it applies.
+std::vector<Mutation> mutations(const Graph& graph, const std::vector<Program>& programs,
+                                size_t per_kind = 8);
+
+}  // namespace tessera
