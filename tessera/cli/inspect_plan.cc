@@ -231,9 +231,8 @@ Result<int> inspect_rank(const InspectOptions& options, const Planned& planned) 
 Result<int> inspect_place(const InspectOptions& options, const Planned& planned) {
   const std::vector<PlaceText>& texts = planned.lowering->texts();
   if (*options.place >= static_cast<int64_t>(texts.size())) {
-    return invalid_input(fmt::format("inspect: expected a --place of the plan's {}, found {}",
-                                     plural(static_cast<int64_t>(texts.size()), "place"),
-                                     *options.place));
+    return invalid_input(fmt::format("expected a place from 0 to {}, found {} (--place)",
+                                     texts.size() - 1, *options.place));
   }
   const std::string text =
       to_text(texts, PlaceId(static_cast<size_t>(*options.place)), planned.graph());
