@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/program/instructions.h"
 #include "tessera/program/place_text.h"
 
 namespace tessera {
@@ -114,28 +115,12 @@ class MemoryPlanner {
     bool only(size_t block, When what) const { return at[block].when == what; }
   };
 
+  // What it frees is left out: this is where frees come from.
   template <class Visit>
   static void buffers_of(const Instruction& instruction, const Visit& visit) {
-    if (const auto* compute = std::get_if<Compute>(&instruction.body)) {
-      for (const View& view : compute->inputs) visit(view.buffer);
-      for (const Output& output : compute->outputs) visit(output.view.buffer);
-    } else if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
-      for (const Transfer& transfer : issue->transfers) {
-        if (transfer.in) visit(transfer.in->buffer);
-        if (transfer.out) visit(transfer.out->buffer);
-      }
-      if (issue->residual) visit(issue->residual->buffer);
-    } else if (const auto* send = std::get_if<Send>(&instruction.body)) {
-      visit(send->view.buffer);
-      if (send->residual) visit(send->residual->buffer);
-    } else if (const auto* recv = std::get_if<Recv>(&instruction.body)) {
-      visit(recv->view.buffer);
-    } else if (const auto* copy = std::get_if<Copy>(&instruction.body)) {
-      visit(copy->from.buffer);
-      visit(copy->to.buffer);
-    } else if (const auto* load = std::get_if<Load>(&instruction.body)) {
-      visit(load->to.buffer);
-    }
+    accesses(instruction, [&](const Access& access) {
+      if (access.mode != AccessMode::kFree) visit(access.buffer);
+    });
   }
 
   bool many() const { return program_.micro_batches > 1; }
@@ -255,11 +240,7 @@ class MemoryPlanner {
     std::vector<SmallVector<BufferId, 4>> in_flight;  // buffers by handle
     for (size_t k = 0; k < order_.size(); ++k) {
       for (const Instruction& instruction : block(k)) {
-        int handle = -1;
-        if (const auto* issue = std::get_if<Issue>(&instruction.body)) handle = issue->handle;
-        if (const auto* send = std::get_if<Send>(&instruction.body)) handle = send->handle;
-        if (const auto* recv = std::get_if<Recv>(&instruction.body)) handle = recv->handle;
-        if (const auto* copy = std::get_if<Copy>(&instruction.body)) handle = copy->handle;
+        const int handle = handle_of(instruction);
         if (handle < 0) continue;
         const auto h = static_cast<size_t>(handle);
         if (in_flight.size() <= h) in_flight.resize(h + 1);

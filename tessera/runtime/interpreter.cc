@@ -17,6 +17,7 @@
 #include "tessera/base/text.h"
 #include "tessera/comm/coded.h"
 #include "tessera/program/communication.h"
+#include "tessera/program/instructions.h"
 #include "tessera/runtime/arena.h"
 #include "tessera/runtime/copier.h"
 #include "tessera/runtime/initialise.h"
@@ -28,13 +29,6 @@ namespace {
 
 using kernels::Array;
 using kernels::Kernel;
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 constexpr size_t kTiers = 3;
 
@@ -203,53 +197,39 @@ struct RankExecutor::Impl {
     Variants& v = variants[b][i];
     comm::Label& label = labels[b][i];
     if (instruction.cause.valid()) label.op = graph.op(instruction.cause).path;
-    std::visit(Overloaded{
-                   [&](const Compute& compute) {
-                     for (const View& view : compute.inputs) extend(extent, view);
-                     for (const Output& output : compute.outputs) extend(extent, output.view);
-                     prepare_variants(compute, v);
-                   },
-                   [&](const Issue& issue) {
-                     for (const Transfer& transfer : issue.transfers) {
-                       if (transfer.in) extend(extent, *transfer.in);
-                       if (transfer.out) extend(extent, *transfer.out);
-                       if (issue.residual) extend(extent, *issue.residual);
-                       redistributions[b][i].push_back(
-                           {issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
-                     }
-                     label.tensor = moved_tensors(issue, graph);
-                     label.axis = join(program.groups[static_cast<size_t>(issue.group)].axes, "+");
-                     add_flight(issue.handle, b, instruction.when,
-                                std::string(collective_name(issue.kind)));
-                   },
-                   [&](const Send& send) {
-                     extend(extent, send.view);
-                     if (send.residual) extend(extent, *send.residual);
-                     label.tensor = graph.tensor(send.tensor).name;
-                     add_flight(send.handle, b, instruction.when, "send");
-                   },
-                   [&](const Recv& receive) {
-                     extend(extent, receive.view);
-                     label.tensor = graph.tensor(receive.tensor).name;
-                     add_flight(receive.handle, b, instruction.when, "receive");
-                   },
-                   [&](const Copy& copy) {
-                     extend(extent, copy.from);
-                     extend(extent, copy.to);
-                     v.slots = std::lcm(slots_of(copy.from), slots_of(copy.to));
-                     v.varying = copy.write == Write::kAddExceptFirst;
-                     v.kernels.resize(2 * static_cast<size_t>(places(v)));
-                     if (copy.handle < 0) return;
-                     label.tensor = graph.tensor(copy.tensor).name;
-                     v.jobs.resize(v.kernels.size());
-                     add_flight(copy.handle, b, instruction.when, "copy");
-                     flights.at(copy.handle).copies = true;
-                   },
-                   [&](const Load& one) { extend(extent, one.to); },
-                   [&](const Wait&) {},
-                   [&](const Free&) {},
-               },
-               instruction.body);
+    accesses(instruction, [&](const Access& access) {
+      if (access.view != nullptr) extend(extent, *access.view);
+    });
+    match(
+        instruction, [&](const Compute& compute) { prepare_variants(compute, v); },
+        [&](const Issue& issue) {
+          for (const Transfer& transfer : issue.transfers) {
+            redistributions[b][i].push_back(
+                {issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
+          }
+          label.tensor = moved_tensors(issue, graph);
+          label.axis = join(program.groups[static_cast<size_t>(issue.group)].axes, "+");
+          add_flight(issue.handle, b, instruction.when, std::string(collective_name(issue.kind)));
+        },
+        [&](const Send& send) {
+          label.tensor = graph.tensor(send.tensor).name;
+          add_flight(send.handle, b, instruction.when, "send");
+        },
+        [&](const Recv& receive) {
+          label.tensor = graph.tensor(receive.tensor).name;
+          add_flight(receive.handle, b, instruction.when, "receive");
+        },
+        [&](const Copy& copy) {
+          v.slots = std::lcm(slots_of(copy.from), slots_of(copy.to));
+          v.varying = copy.write == Write::kAddExceptFirst;
+          v.kernels.resize(2 * static_cast<size_t>(places(v)));
+          if (copy.handle < 0) return;
+          label.tensor = graph.tensor(copy.tensor).name;
+          v.jobs.resize(v.kernels.size());
+          add_flight(copy.handle, b, instruction.when, "copy");
+          flights.at(copy.handle).copies = true;
+        },
+        [](const OneOf<Load, Wait, Free> auto&) {});
   }
 
   void prepare_variants(const Compute& compute, Variants& v) const {
@@ -323,26 +303,24 @@ struct RankExecutor::Impl {
   }
 
   std::string profile_name(const Instruction& instruction) const {
-    if (const auto* compute = std::get_if<Compute>(&instruction.body)) return compute->kind;
-    if (const auto* wait = std::get_if<Wait>(&instruction.body))
-      return "wait " + flights.at(wait->handle).name;
-    if (std::holds_alternative<Load>(instruction.body)) return "load";
-    if (std::holds_alternative<Copy>(instruction.body)) return "copy";
-    return std::holds_alternative<Free>(instruction.body) ? "free" : "issue";
+    return match(
+        instruction, [](const Compute& compute) { return compute.kind; },
+        [&](const Wait& wait) { return "wait " + flights.at(wait.handle).name; },
+        [](const Load&) { return std::string("load"); },
+        [](const Copy&) { return std::string("copy"); },
+        [](const Free&) { return std::string("free"); },
+        [](const OneOf<Issue, Send, Recv> auto&) { return std::string("issue"); });
   }
 
   void execute(const Run& run, size_t i, const Instruction& instruction) {
-    std::visit(Overloaded{
-                   [&](const Compute& compute) { execute_compute(run, i, compute); },
-                   [&](const Issue& issue) { execute_issue(run, i, issue); },
-                   [&](const Send& send) { execute_send(run, i, send); },
-                   [&](const Recv& receive) { execute_receive(run, i, receive); },
-                   [&](const Wait& wait) { execute_wait(run, wait); },
-                   [&](const Copy& copy) { execute_copy(run, i, copy); },
-                   [&](const Load& one) { execute_load(run, one); },
-                   [&](const Free&) {},
-               },
-               instruction.body);
+    match(
+        instruction, [&](const Compute& compute) { execute_compute(run, i, compute); },
+        [&](const Issue& issue) { execute_issue(run, i, issue); },
+        [&](const Send& send) { execute_send(run, i, send); },
+        [&](const Recv& receive) { execute_receive(run, i, receive); },
+        [&](const Wait& wait) { execute_wait(run, wait); },
+        [&](const Copy& copy) { execute_copy(run, i, copy); },
+        [&](const Load& one) { execute_load(run, one); }, [](const Free&) {});
   }
 
   std::optional<Kernel>& variant(const Run& run, size_t i) {
@@ -401,13 +379,12 @@ struct RankExecutor::Impl {
   }
 
   void clear_residuals() const {
-    const auto clear = [&](const std::optional<View>& view) {
-      if (view) std::fill_n(residual_of(view), view->box.volume(), 0.0F);
-    };
     for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
-        if (const auto* issue = std::get_if<Issue>(&instruction.body)) clear(issue->residual);
-        if (const auto* send = std::get_if<Send>(&instruction.body)) clear(send->residual);
+        accesses(instruction, [&](const Access& access) {
+          if (access.mode == AccessMode::kUpdate)
+            std::fill_n(residual_of(*access.view), access.view->box.volume(), 0.0F);
+        });
       }
     }
   }

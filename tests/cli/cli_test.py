@@ -403,6 +403,19 @@ class Inspect(CliTest):
                           "inspect", path)
         self.expect_error(2, "expected a rank from 0 to 1, found 2 (--rank)", "inspect", MODEL, *plan, "--rank", "2")
 
+    def test_places_and_decisions_print(self):
+        plan = ["--plan", "gpipe(2,4)"]
+        text = self.expect_text("inspect", MODEL, *plan, "--place", "1")
+        self.assertTrue(text.startswith("place 1\nmesh 0 from 0 axes ["))
+        self.assertRegex(text, r"\n  recv #\d+ tag \d+ \"[^\n]* from 0 %\d+\[")
+        answer = self.expect_json("inspect", MODEL, *plan, "--place", "1", "--json")
+        self.assertEqual(answer, {"place": 1, "places": 2, "text": text})
+        decisions = self.expect_text("inspect", MODEL, *plan, "--decisions")
+        self.assertRegex(decisions, r"\n  brought at place 1 in forward@1, each micro-batch: from place 0 to \[batch: -")
+        self.expect_error(2, "expected a place from 0 to 1, found 2 (--place)", "inspect", MODEL, *plan, "--place", "2")
+        self.expect_error(2, "inspect: --place needs --plan", "inspect", MODEL, "--place", "0")
+        self.expect_error(2, "inspect: --decisions needs --plan", "inspect", MODEL, "--decisions")
+
 
 class PlanCommand(CliTest):
     def test_list(self):

@@ -1,4 +1,4 @@
-#include "tessera/program/brute.h"
+#include "support/brute.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -1,8 +1,10 @@
-#include "tessera/program/brute.h"
+#include "support/brute.h"
 
 #include <map>
 #include <set>
 #include <tuple>
+
+#include "tessera/program/instructions.h"
 
 namespace tessera {
 namespace {
@@ -44,19 +46,25 @@ class Expander {
       out_.events[r].push_back({communication, -1});
     };
     const int rank = static_cast<int>(r);
-    if (const auto* body = std::get_if<Issue>(&instruction.body)) {
-      const auto& members = programs_[r].groups[static_cast<size_t>(body->group)].members;
-      const int position = issued_[{rank, members}]++;
-      issue(body->handle, collective({members, position}));
-    } else if (const auto* send = std::get_if<Send>(&instruction.body)) {
-      issue(send->handle, message(0, {rank, send->peer, send->tag, step.micro_batch}));
-    } else if (const auto* recv = std::get_if<Recv>(&instruction.body)) {
-      issue(recv->handle, message(1, {recv->peer, rank, recv->tag, step.micro_batch}));
-    } else if (const auto* wait = std::get_if<Wait>(&instruction.body)) {
-      const auto found = handles.find({wait->handle, step.micro_batch});
-      // A copy's wait ends by itself: no partner is needed.
-      if (found != handles.end()) out_.events[r].push_back({-1, found->second});
-    }
+    match(
+        instruction,
+        [&](const Issue& body) {
+          const auto& members = programs_[r].groups[static_cast<size_t>(body.group)].members;
+          const int position = issued_[{rank, members}]++;
+          issue(body.handle, collective({members, position}));
+        },
+        [&](const Send& send) {
+          issue(send.handle, message(0, {rank, send.peer, send.tag, step.micro_batch}));
+        },
+        [&](const Recv& recv) {
+          issue(recv.handle, message(1, {recv.peer, rank, recv.tag, step.micro_batch}));
+        },
+        [&](const Wait& wait) {
+          const auto found = handles.find({wait.handle, step.micro_batch});
+          // A copy's wait ends by itself: no partner is needed.
+          if (found != handles.end()) out_.events[r].push_back({-1, found->second});
+        },
+        [](const OneOf<Compute, Copy, Load, Free> auto&) {});
   }
   int create(const std::vector<int>& members) {
     out_.members.push_back(members);

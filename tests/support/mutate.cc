@@ -1,4 +1,4 @@
-#include "tessera/program/mutate.h"
+#include "support/mutate.h"
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 
+#include "tessera/program/instructions.h"
 #include "tessera/program/text.h"
 
 namespace tessera {
@@ -25,34 +26,23 @@ struct Candidate {
   Change change;
 };
 
+// The residual of error feedback is its message's own affair.
 std::vector<View> reads(const Instruction& instruction) {
   std::vector<View> out;
-  if (const auto* compute = std::get_if<Compute>(&instruction.body)) {
-    out = compute->inputs;
-    for (const Output& output : compute->outputs) {
-      if (output.write == Write::kAdd) out.push_back(output.view);
-    }
-  } else if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
-    for (const Transfer& transfer : issue->transfers) {
-      if (transfer.in) out.push_back(*transfer.in);
-    }
-  } else if (const auto* send = std::get_if<Send>(&instruction.body)) {
-    out.push_back(send->view);
-  } else if (const auto* copy = std::get_if<Copy>(&instruction.body)) {
-    out.push_back(copy->from);
-  }
+  accesses(instruction, [&](const Access& access) {
+    if (access.mode == AccessMode::kRead || access.mode == AccessMode::kAdd)
+      out.push_back(*access.view);
+  });
   return out;
 }
 
+// At once, or by a copy with a handle; what a message or a collective brings is there at its wait.
 std::vector<View> writes(const Instruction& instruction) {
   std::vector<View> out;
-  if (const auto* compute = std::get_if<Compute>(&instruction.body)) {
-    for (const Output& output : compute->outputs) out.push_back(output.view);
-  } else if (const auto* copy = std::get_if<Copy>(&instruction.body)) {
-    out.push_back(copy->to);
-  } else if (const auto* load = std::get_if<Load>(&instruction.body)) {
-    out.push_back(load->to);
-  }
+  if (message_of(instruction) || std::holds_alternative<Issue>(instruction.body)) return out;
+  accesses(instruction, [&](const Access& access) {
+    if (writes(access.mode)) out.push_back(*access.view);
+  });
   return out;
 }
 
@@ -63,14 +53,6 @@ bool adds_to(const Instruction& instruction, const View& view) {
          std::any_of(compute->outputs.begin(), compute->outputs.end(), [&](const Output& output) {
            return output.write == Write::kAdd && output.view == view;
          });
-}
-
-int handle_of(const Instruction& instruction) {
-  if (const auto* issue = std::get_if<Issue>(&instruction.body)) return issue->handle;
-  if (const auto* send = std::get_if<Send>(&instruction.body)) return send->handle;
-  if (const auto* recv = std::get_if<Recv>(&instruction.body)) return recv->handle;
-  if (const auto* copy = std::get_if<Copy>(&instruction.body)) return copy->handle;
-  return -1;
 }
 
 bool meet(const View& a, const View& b) {
@@ -134,7 +116,10 @@ class Mutator {
         }
       }
     }
-    for (size_t r = 0; r < programs_.size(); ++r) schedules(r);
+    for (size_t r = 0; r < programs_.size(); ++r) {
+      schedules(r);
+      arenas(r);
+    }
     return apply();
   }
 
@@ -179,11 +164,13 @@ class Mutator {
   void attributes(const Place& place);
   void transport(const Place& place);
   void messages(const Place& place);
+  void coding(const Place& place);
   void collectives(const Place& place);
   void waits(const Place& place);
   void order(const Place& place);
   void memory(const Place& place);
   void schedules(size_t rank);
+  void arenas(size_t rank);
   std::vector<Place> partners(const Place& place) const;
   std::vector<Mutation> apply() const;
 
@@ -326,31 +313,69 @@ void Mutator::transport(const Place& place) {
     const Instruction again = block[place.index];
     block.insert(block.begin() + static_cast<std::ptrdiff_t>(place.index), again);
   });
-  const bool message = std::holds_alternative<Send>(instruction.body) ||
-                       std::holds_alternative<Recv>(instruction.body);
-  if (message) messages(place);
+  coding(place);
+  if (message_of(instruction)) messages(place);
+}
+
+// One end with another codec than the other, or with none; feedback that two messages share.
+void Mutator::coding(const Place& place) {
+  std::optional<Codec> codec;
+  std::optional<View> residual;
+  match(
+      get(place),
+      [&](const OneOf<Issue, Send> auto& moves) {
+        codec = moves.codec;
+        residual = moves.residual;
+      },
+      [&](const Recv& recv) { codec = recv.codec; },
+      [](const OneOf<Compute, Wait, Copy, Load, Free> auto&) {});
+  if (!codec) return;
+  const auto edit = [&](const std::string& kind, auto change) {
+    add(kind, place, [place, change](Programs& p) {
+      match(
+          at(p, place), [&](OneOf<Issue, Send, Recv> auto& moves) { change(moves); },
+          [](OneOf<Compute, Wait, Copy, Load, Free> auto&) {});
+    });
+  };
+  const Codec other =
+      codec->kind == Codec::Kind::kInt8 ? *parse_codec("bfloat16") : *parse_codec("int8");
+  edit("wrong_codec", [other](auto& moves) { moves.codec = other; });
+  edit("drop_codec", [](auto& moves) { moves.codec.reset(); });
+  if (!residual) return;
+  for (const auto& [ref, block] : programs_[place.rank].blocks) {
+    for (const Instruction& instruction : block) {
+      std::optional<View> others;
+      accesses(instruction, [&](const Access& access) {
+        const bool same = access.view != nullptr && access.view->box == residual->box &&
+                          access.buffer != residual->buffer;
+        if (same && access.mode == AccessMode::kUpdate) others = *access.view;
+      });
+      if (!others) continue;
+      return edit("shared_residual", [others](auto& moves) {
+        if constexpr (requires { moves.residual; }) moves.residual = others;
+      });
+    }
+  }
 }
 
 void Mutator::messages(const Place& place) {
-  const auto* send = std::get_if<Send>(&get(place).body);
-  const auto* recv = std::get_if<Recv>(&get(place).body);
-  const int peer = send != nullptr ? send->peer : recv->peer;
+  const MessageEnd end = *message_of(get(place));
+  const int peer = end.peer;
   const int ranks = static_cast<int>(programs_.size());
   int wrong = (peer + 1) % ranks;
   if (wrong == static_cast<int>(place.rank)) wrong = (wrong + 1) % ranks;
   const auto edit = [&](const std::string& kind, auto change) {
     add(kind, place, [place, change](Programs& p) {
-      Instruction& instruction = at(p, place);
-      if (auto* s = std::get_if<Send>(&instruction.body)) change(*s);
-      if (auto* r = std::get_if<Recv>(&instruction.body)) change(*r);
+      match(
+          at(p, place), [&](OneOf<Send, Recv> auto& one) { change(one); },
+          [](OneOf<Compute, Issue, Wait, Copy, Load, Free> auto&) {});
     });
   };
-  if (wrong != peer) edit("wrong_peer", [wrong](auto& end) { end.peer = wrong; });
-  edit("wrong_tag", [](auto& end) { end.tag += 1000003; });
-  Box region = send != nullptr ? send->region : recv->region;
-  const TensorId tensor = send != nullptr ? send->tensor : recv->tensor;
-  if (shift(region, graph_.tensor(tensor).shape())) {
-    edit("wrong_region", [region](auto& end) { end.region = region; });
+  if (wrong != peer) edit("wrong_peer", [wrong](auto& one) { one.peer = wrong; });
+  edit("wrong_tag", [](auto& one) { one.tag += 1000003; });
+  Box region = *end.region;
+  if (shift(region, graph_.tensor(end.tensor).shape())) {
+    edit("wrong_region", [region](auto& one) { one.region = region; });
   }
 }
 
@@ -503,6 +528,31 @@ void Mutator::memory(const Place& place) {
       p[place.rank].buffers[moved.index()].offset = offset;
     });
     break;
+  }
+}
+
+// An arena that ends a byte before its last buffer does; what a load fills in another tier than the
+// device's, with room for it there.
+void Mutator::arenas(size_t rank) {
+  const Program& program = programs_[rank];
+  for (size_t tier = 0; tier < program.arena_bytes.size(); ++tier) {
+    if (program.arena_bytes[tier] == 0) continue;
+    candidates("small_arena")
+        .push_back({fmt::format("small_arena: rank {} {}", rank, tier_name(Tier(tier))),
+                    [rank, tier](Programs& p) { --p[rank].arena_bytes[tier]; }});
+  }
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      const auto* load = std::get_if<Load>(&instruction.body);
+      if (load == nullptr || runs(rank, ref) == 0) continue;
+      const size_t buffer = load->to.buffer.index();
+      candidates("wrong_tier")
+          .push_back(
+              {fmt::format("wrong_tier: rank {} %{}", rank, buffer), [rank, buffer](Programs& p) {
+                 p[rank].buffers[buffer].tier = Tier::kHost;
+                 p[rank].arena_bytes[1] += p[rank].arena_bytes[0];
+               }});
+    }
   }
 }
 
