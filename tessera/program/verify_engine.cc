@@ -415,7 +415,7 @@ Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
     return it == pendings.end() ? nullptr : &*it;
   };
   const bool here = !pendings.empty() && pendings[0].block == step.block;
-  if (here || wait.lag == 1) {
+  if (here || wait.lag > 0) {
     return first([&](const Pending& p) { return p.block == step.block && p.run == run; });
   }
   if (step.block.once()) {
@@ -429,7 +429,7 @@ Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
 bool Engine::wait(Rank& rank, const Wait& wait) {
   Pending* pending = find_pending(rank, wait);
   if (pending == nullptr) {
-    if (wait.lag == 1 && rank.run[rank.step().block] == 0) return true;
+    if (wait.lag > rank.run[rank.step().block]) return true;
     return reject(&rank, "lifetime", {}, "waits for a handle that was not issued");
   }
   if (!communications_[pending->communication]->complete()) {
@@ -439,6 +439,12 @@ bool Engine::wait(Rank& rank, const Wait& wait) {
   const Pending done = *pending;
   std::vector<Pending>& pendings = rank.pending[wait.handle];
   pendings.erase(pendings.begin() + (pending - pendings.data()));
+  if (!finish(rank, done)) return false;
+  // Once a step: for all that the step has issued.
+  return !rank.step().block.once() || pendings.empty() || this->wait(rank, wait);
+}
+
+bool Engine::finish(Rank& rank, const Pending& done) {
   const auto* issue = std::get_if<Issue>(&done.instruction->body);
   if (issue != nullptr) return finish_collective(rank, done, *issue);
   const auto* copied = std::get_if<Copy>(&done.instruction->body);

@@ -77,6 +77,7 @@ class Engine {
              const Prepared& prepared);
   bool message(Rank& rank, const Instruction& instruction, const Prepared& prepared);
   bool wait(Rank& rank, const Wait& wait);
+  bool finish(Rank& rank, const Pending& pending);
   bool finish_collective(Rank& rank, const Pending& pending, const Issue& issue);
   bool finish_message(Rank& rank, const Pending& pending);
   bool copy(Rank& rank, const Instruction& instruction, const Copy& copy, const Prepared& prepared);

@@ -383,8 +383,8 @@ bool Preparer::prepare(const Instruction& instruction, Prepared& out) {
            reject("instruction", {}, "no buffer %{}", free->buffer.value);
   }
   const Wait& wait = std::get<Wait>(instruction.body);
-  return wait.lag == 0 || wait.lag == 1 ||
-         reject("instruction", {}, "expected lag 0 or 1, found {}", wait.lag);
+  return wait.lag >= 0 ||
+         reject("instruction", {}, "expected a lag of 0 or more, found {}", wait.lag);
 }
 
 bool Preparer::new_handle(int handle) {
