@@ -234,16 +234,20 @@ class SendWaits {
   }
 
   // ---- one copy more
-  // False: the buffer is not made in the block, or has a copy for each micro-batch already.
+  // So many that its message is awaited later than before. False: the buffer is not made in the
+  // block, or has a copy for each micro-batch already.
   bool add_slot(Sent& sent) const {
     const auto most = static_cast<int64_t>(micro_batches_);
     if (sent.first_write == kNowhere || (sent.way == Way::kRing && sent.slots >= most)) return false;
-    if (sent.way != Way::kNextRun && sent.way != Way::kRing) sent.uses.insert(sent.at);
+    const bool ran_on = sent.way == Way::kNextRun || sent.way == Way::kRing;
+    const int64_t before = ran_on ? sent.lag : 0;
+    if (!ran_on) sent.uses.insert(sent.at);
     sent.way = Way::kRing;
-    sent.slots = std::min(sent.slots + 1, most);
-    while (sent.slots < most && in_use_twice(sent)) ++sent.slots;
-    sent.lag = most;
-    for (const size_t row : rows_of(sent.place)) sent.lag = std::min(sent.lag, reuse(sent, row));
+    do {
+      sent.slots = std::min(sent.slots + 1, most);
+      sent.lag = most;
+      for (const size_t row : rows_of(sent.place)) sent.lag = std::min(sent.lag, reuse(sent, row));
+    } while (sent.slots < most && (sent.lag <= before || in_use_twice(sent)));
     return true;
   }
   // Would two micro-batches use a slot at the same time?
