@@ -37,6 +37,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kNowhere = static_cast<size_t>(-1);
+constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();  // order of writing: behind all others
 
 enum class Way : uint8_t { kNextRun, kBackward, kLastUse, kRing };
 
@@ -353,8 +354,9 @@ class SendWaits {
   }
   // With the order of writing; what was inserted later stands with what follows it.
   void add_events(PlaceId place, BlockRef ref, std::vector<std::pair<int64_t, Event>>& out) const {
+    static const Instructions kNone;
     const auto it = texts_[place.index()].blocks.find(ref);
-    if (it == texts_[place.index()].blocks.end()) return;
+    const Instructions& block = it == texts_[place.index()].blocks.end() ? kNone : it->second;
     int64_t order = -1;
     std::map<size_t, std::vector<size_t>> written;  // position -> sent
     for (size_t s = 0; s < sent_.size(); ++s) {
@@ -363,8 +365,8 @@ class SendWaits {
         add_receipts(s, Way::kBackward, order, out);
       if (sent_[s].block == ref) written[sent_[s].first_write].push_back(s);
     }
-    for (size_t i = 0; i < it->second.size(); ++i) {
-      const TextInstruction& instruction = it->second[i];
+    for (size_t i = 0; i < block.size(); ++i) {
+      const TextInstruction& instruction = block[i];
       order = std::max(order, instruction.order);
       if (const auto here = written.find(i); here != written.end()) {
         for (const size_t s : here->second) {
@@ -393,7 +395,7 @@ class SendWaits {
     }
     for (size_t s = 0; s < sent_.size(); ++s) {
       if (sent_[s].place == place && sent_[s].way == Way::kLastUse && sent_[s].at == ref)
-        add_receipts(s, Way::kLastUse, order, out);
+        add_receipts(s, Way::kLastUse, kEnd, out);
     }
   }
   void add_receipts(size_t s, Way way, int64_t order,
@@ -512,7 +514,7 @@ class SendWaits {
       Instructions& update = texts_[place.index()].blocks[BlockKind::kUpdate];
       for (const int handle : handles) {
         update.push_back(wait_for(handle, 0));
-        update.back().order = std::numeric_limits<int64_t>::max();
+        update.back().order = kEnd;
       }
     }
   }
@@ -525,10 +527,8 @@ class SendWaits {
       return;
     }
     if (sent.way == Way::kLastUse) {
-      Instructions& block = blocks[sent.at];
-      const int64_t order = block.empty() ? -1 : block.back().order;
-      block.push_back(wait_for(handle, 0));
-      block.back().order = order;
+      blocks[sent.at].push_back(wait_for(handle, 0));
+      blocks[sent.at].back().order = kEnd;
       return;
     }
     Instructions& update = blocks[BlockKind::kUpdate];
