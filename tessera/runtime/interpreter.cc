@@ -52,7 +52,7 @@ struct Variants {
 struct Run {
   BlockRef block;
   int64_t micro_batch = 0;
-  int64_t previous = -1;  // micro-batch of the block's run before this one; -1: none
+  int64_t index = 0;  // of the block's runs in the step
   bool first = false, last = false;
 };
 
@@ -112,6 +112,7 @@ struct RankExecutor::Impl {
   std::unordered_map<int, Flight> flights;
   ByBlock<std::vector<std::vector<Redistribution>>> redistributions;  // of each Issue
   ByBlock<std::vector<comm::Label>> labels;
+  ByBlock<std::vector<int64_t>> micro_batches;  // by run of the block in a step
   const LoadFunction* load = nullptr;
   std::map<std::string, double> seconds;
   std::vector<Executed>* recorded = nullptr;  // of the step that runs
@@ -182,6 +183,8 @@ struct RankExecutor::Impl {
     if (!file) return fault(fmt::format("rank {}: {}", program.rank, file.error().message));
     disk = std::move(*file);
     for (const Group& group : program.groups) groups.push_back(communicator.group(group.members));
+    for (const BlockRunStep& run : program.schedule)
+      micro_batches[run.block].push_back(run.micro_batch);
     for (const auto& [ref, block] : program.blocks) {
       extents[ref].resize(block.size());
       variants[ref].resize(block.size());
@@ -263,15 +266,11 @@ struct RankExecutor::Impl {
   // ------------------------------------------------------------------------------------------------
   void run_step(int64_t step) {
     context.step = step;
-    ByBlock<int64_t> runs, total;
-    ByBlock<int64_t> previous;
-    for (const BlockRunStep& entry : program.schedule) ++total[entry.block];
+    ByBlock<int64_t> runs;
     for (const BlockRunStep& entry : program.schedule) {
-      const int64_t done = runs[entry.block]++;
-      const int64_t before = done == 0 ? -1 : previous[entry.block];
-      run_block(
-          {entry.block, entry.micro_batch, before, done == 0, done + 1 == total[entry.block]});
-      previous[entry.block] = entry.micro_batch;
+      const int64_t index = runs[entry.block]++;
+      const auto total = static_cast<int64_t>(micro_batches.at(entry.block).size());
+      run_block({entry.block, entry.micro_batch, index, index == 0, index + 1 == total});
     }
     for (auto& [handle, flight] : flights) wait_all(flight);
   }
@@ -473,8 +472,11 @@ struct RankExecutor::Impl {
       wait_all(flight);
       return;
     }
-    const int64_t micro_batch = wait.lag == 0 ? run.micro_batch : run.previous;
-    if (micro_batch >= 0) wait_on(flight, static_cast<size_t>(micro_batch));
+    if (wait.lag > run.index) return;
+    const int64_t micro_batch =
+        wait.lag == 0 ? run.micro_batch
+                      : micro_batches.at(run.block)[static_cast<size_t>(run.index - wait.lag)];
+    wait_on(flight, static_cast<size_t>(micro_batch));
   }
 
   size_t variant_index(const Run& run, const Variants& v) const {
