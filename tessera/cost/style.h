@@ -1,8 +1,11 @@
-// Execution style: how a framework executes a program, as a named set of cost options. A program of
-// ours prices runs of other frameworks when the options say what they do otherwise: how long their
-// host needs for an op, which element-wise ops they fuse, what overlaps. Options that change *what*
-// is executed (recompute, sharded states, buckets, precision) belong to the plan; `predict` sets
-// both and names them. Presets and their sources: docs/reference/styles.md.
+// An execution style says how a framework executes a program: how long its host needs for an op,
+// which element-wise ops it fuses, what it overlaps. It is a named set of cost options; with them, a
+// program of ours is priced as if that framework ran it. Options that change *what* is executed
+// (recompute, sharded states, buckets, precision) belong to the plan; `predict` sets both and names
+// them. The presets are data, each value with its source: tessera/cost/data/styles.toml
+// (style_data.h), printed in docs/reference/styles.md.
+//
+//   TESSERA_TRY(const Style style, parse_style("fsdp,host_forward_s=20us"));
 #pragma once
 
 #include <cstdint>
@@ -48,8 +51,7 @@ struct Style {
   // each, which moves its operands.
   double loss_passes = 0;
   // What unfused ops keep for the backward pass beside the graph's tensors, in 16-bit runs, and
-  // need while they run: bytes a score (softmax 2, mask 1 and output 2 of dropout: cost-model.md
-  // section 6.2); float32 arrays of all logits, and those that the backward pass adds to them.
+  // need while they run: bytes a score (softmax 2, mask 1 and output 2 of dropout); float32 arrays of all logits, and those that the backward pass adds to them.
   double attention_saved_bytes = 5, loss_saved = 0, loss_workspace = 0;
   // Gradient of a look-up: passes over its operands (rows are sorted and added one by one).
   double lookup_gradient_passes = 1;
@@ -90,7 +92,6 @@ Result<Style> parse_style(std::string_view text);
 std::string to_string(const Style& style);
 std::vector<std::string> style_names();
 std::string_view style_summary(std::string_view preset);  // one line; "" if there is none
-std::string_view style_options(std::string_view preset);  // what it sets, as parse_style reads it
 std::vector<std::string> style_keys();
 
 }  // namespace tessera
