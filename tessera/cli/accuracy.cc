@@ -84,7 +84,7 @@ void add_accuracy(CLI::App& app, Action& action) {
   command->add_option("--threads", options->how.threads, "Rows priced at the same time")
       ->check(at_least(1));
   command->add_flag("--unnamed", options->how.unnamed,
-                    "Price rows as if nobody knew their sources: what a new one may expect");
+                    "Hide the names of sources in all figures, not only in those that say so");
   command->add_flag("--json", options->json, "Print all scores as JSON");
   command->footer(
       "Example:\n"

@@ -486,20 +486,4 @@ CollectiveCost CollectiveCosts::copy(int64_t device, bool to_disk, bool from_dis
   return cost;
 }
 
-double hierarchical_all_reduce(double bytes, int64_t k, int64_t nodes, double inner, double nic) {
-  const double share = static_cast<double>(k - 1) / static_cast<double>(k);
-  const double across = 2 * static_cast<double>(nodes - 1) / static_cast<double>(nodes);
-  return 2 * share * bytes / inner + across * (bytes / static_cast<double>(k)) / nic;
-}
-
-double flat_all_reduce(double bytes, int64_t k, int64_t nodes, double inner, double nic,
-                       int64_t nics_used) {
-  const double rate = nodes == 1 ? inner : std::min(inner, static_cast<double>(nics_used) * nic);
-  return collective_volume(CollectiveKind::kAllReduce, k * nodes, bytes) / rate;
-}
-
-double nic_rate_of_group(int64_t nics, double nic, int64_t groups_a_node) {
-  return static_cast<double>(nics) * nic / static_cast<double>(groups_a_node);
-}
-
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Composition of collectives over nodes (cost-model.md section 4.4), on machines made by hand.
+// Composition of collectives over nodes, on machines made by hand.
 #include "tessera/cost/collective_cost.h"
 
 #include <gtest/gtest.h>
@@ -91,33 +91,6 @@ TEST(Place, the_slowest_part_of_the_group_counts) {
   EXPECT_EQ(place_group(cluster, every(2, 8, 16), 8).device, 16);
 }
 
-// ---- closed forms
-TEST(ClosedForms, hierarchical_is_flat_with_one_member_a_node_or_one_node) {
-  EXPECT_DOUBLE_EQ(hierarchical_all_reduce(1e9, 1, 8, 200e9, 25e9),
-                   flat_all_reduce(1e9, 1, 8, 200e9, 25e9, 1));
-  EXPECT_DOUBLE_EQ(hierarchical_all_reduce(1e9, 8, 1, 200e9, 25e9),
-                   flat_all_reduce(1e9, 8, 1, 200e9, 25e9, 8));
-  EXPECT_DOUBLE_EQ(flat_all_reduce(8e9, 8, 1, 200e9, 25e9, 1), 2 * 7. / 8 * 8e9 / 200e9);
-}
-
-TEST(ClosedForms, a_flat_ring_moves_more_through_the_nics) {
-  // With a very fast inside only the NICs' part is left; one NIC a member, in the flat ring one of
-  // them a node's way out: (n-1)/(n-k).
-  const auto factor = [](int64_t n, int64_t k) {
-    const double flat = flat_all_reduce(1e9, k, n / k, 1e30, 25e9, k),
-                 tree = hierarchical_all_reduce(1e9, k, n / k, 1e30, 25e9);
-    return flat / tree;
-  };
-  EXPECT_NEAR(factor(16, 8), 1.875, 1e-12);
-  EXPECT_NEAR(factor(64, 8), 1.125, 1e-12);
-}
-
-TEST(ClosedForms, groups_share_the_nics) {
-  EXPECT_DOUBLE_EQ(nic_rate_of_group(8, 25e9, 8), 25e9);
-  EXPECT_DOUBLE_EQ(nic_rate_of_group(4, 12.5e9, 8), 6.25e9);
-}
-
-// ---- prices
 TEST(Inside, measured_curve_with_the_tuners_name) {
   const Priced a100{dgx_a100(1)};
   const CollectiveCost cost = a100.group(kAll, every(8), 1, kGibi);

@@ -279,6 +279,7 @@ Result<Accuracy> measure_accuracy(const CsvTable& table, std::string_view file,
   const size_t others_stated = ways.add(stated, as_stated(of_stated));
   const std::vector<Prediction> predictions = predict(ways.jobs(), options.threads);
   Accuracy out;
+  out.names_hidden = options.unnamed;
   out.rows = static_cast<int64_t>(rows.size());
   out.sources_with_constants = static_cast<int64_t>(constants.sources().size());
   out.ignored_recompute = static_cast<int64_t>(ignored.size());
@@ -396,6 +397,8 @@ std::string accuracy_markdown(const Accuracy& accuracy) {
       accuracy.expressed, accuracy.rows,
       percent(static_cast<double>(accuracy.expressed) / static_cast<double>(accuracy.rows)),
       others.groups);
+  if (accuracy.names_hidden)
+    out += "**Without the names of sources**: all lines of this page hide them.\n\n";
   out += scores_table(accuracy) + honesty(accuracy) + uncertainty_table(accuracy);
   out += "## By source\n";
   out += sources_table(accuracy);

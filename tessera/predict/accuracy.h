@@ -18,6 +18,7 @@ namespace tessera {
 // Each row is priced in three ways, which differ in how much is told about its source. None is held
 // out in the strict sense: presets, styles and rules were chosen with all rows in sight.
 struct Accuracy {
+  bool names_hidden = false;  // also in what is said to be with names known
   int64_t rows = 0, expressed = 0;
   std::map<std::string, int64_t> refused;  // rows without figures, by reason
   std::vector<ScoredRow> unnamed;  // names of sources hidden, constants of other sources
