@@ -66,9 +66,10 @@ struct DataBuilder {
       }
       out.is = std::move(values);
     } else {
-      return reader.error(out.line, fmt::format("'{}': expected a text, a number, a boolean, a list "
-                                                "or a table, found {}",
-                                                key, type_text(node.type())));
+      return reader.error(out.line,
+                          fmt::format("'{}': expected a text, a number, a boolean, a list "
+                                      "or a table, found {}",
+                                      key, type_text(node.type())));
     }
     return out;
   }

@@ -20,7 +20,7 @@ namespace tessera {
 struct Profile;
 
 struct Device {
-  std::string name;  // "a100-80"
+  std::string name;       // "a100-80"
   Generation generation;  // cpu
   std::map<std::string, double>
       peak;  // FLOP/s, dense, by arithmetic: fp64 fp32 tf32 fp16 bf16 fp8 fp4

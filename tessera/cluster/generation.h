@@ -38,7 +38,7 @@ inline constexpr std::string_view kTunerRows[] = {"volta", "ampere", "hopper", "
 // A value: one row of the data. Two are equal if they are the same row.
 class Generation {
  public:
-  Generation();  // "cpu"
+  Generation();                                    // "cpu"
   static Generation named(std::string_view name);  // the name must be there
   static std::optional<Generation> find(std::string_view name);
   const GenerationData* operator->() const { return data_; }

@@ -92,9 +92,8 @@ double oversubscription(const Machine& at) {
 // Bus rate between nodes, of one group: its NICs; where it crosses a tier, one edge of the ring for
 // each switch leaves it, so that with q of its nodes below a switch 1/q of them need the way up.
 double network_bus(const Machine& at) {
-  const double rate =
-      nics_of_group(at) * at.type.nic.rate *
-                      at.type.device.generation->nic_share * at.style.network_efficiency;
+  const double rate = nics_of_group(at) * at.type.nic.rate * at.type.device.generation->nic_share *
+                      at.style.network_efficiency;
   return rate * std::min(1., static_cast<double>(at.where.nodes_a_switch) / oversubscription(at));
 }
 
@@ -112,8 +111,8 @@ TunerGroup tuner_group(CollectiveKind kind, const Machine& at) {
     bus = std::min(inner, network);
     group.network_lag_s = network_lag(at);
   }
-  group.channels = std::max<int64_t>(
-      2, static_cast<int64_t>(std::ceil(bus / group.generation->channel_rate)));
+  group.channels =
+      std::max<int64_t>(2, static_cast<int64_t>(std::ceil(bus / group.generation->channel_rate)));
   const auto channels = static_cast<double>(group.channels);
   group.ring = {bus / channels, bus / channels};
   group.nvls = {inner / channels, network / channels};
@@ -404,8 +403,8 @@ CollectiveCost CollectiveCosts::collective(CollectiveKind kind, const GroupPlace
     cost = price(kind, where, bytes);
   }
   cost.latency_s += style_->collective_gap_s;
-  cost.units =
-      std::min(at.type.device.generation->collective_units, static_cast<double>(at.type.device.units));
+  cost.units = std::min(at.type.device.generation->collective_units,
+                        static_cast<double>(at.type.device.units));
   set_fractions(cost, kind, at, static_cast<double>(bytes));
   return cost;
 }

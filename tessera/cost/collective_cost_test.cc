@@ -35,8 +35,12 @@ Cluster of(NodeType type, int64_t nodes) {
   cluster.parts = {{std::move(type), nodes}};
   return cluster;
 }
-Cluster dgx_a100(int64_t nodes) { return of(node(Generation::named("ampere"), 300e9, 8, 25e9), nodes); }
-Cluster dgx_h100(int64_t nodes) { return of(node(Generation::named("hopper"), 450e9, 8, 50e9), nodes); }
+Cluster dgx_a100(int64_t nodes) {
+  return of(node(Generation::named("ampere"), 300e9, 8, 25e9), nodes);
+}
+Cluster dgx_h100(int64_t nodes) {
+  return of(node(Generation::named("hopper"), 450e9, 8, 50e9), nodes);
+}
 
 std::vector<int64_t> every(int64_t count, int64_t stride = 1, int64_t first = 0) {
   std::vector<int64_t> out;
@@ -293,8 +297,9 @@ const std::vector<CollectiveKind> kKinds = {kAll,
 
 std::vector<Cluster> machines() {
   std::vector<Cluster> out;
-  for (const auto generation : {Generation::named("volta"), Generation::named("turing"), Generation::named("ampere"),
-                                Generation::named("hopper"), Generation::named("blackwell"), Generation::named("cpu")}) {
+  for (const auto generation :
+       {Generation::named("volta"), Generation::named("turing"), Generation::named("ampere"),
+        Generation::named("hopper"), Generation::named("blackwell"), Generation::named("cpu")}) {
     NodeType type = node(generation, 200e9, 4, 10e9);
     if (generation == Generation::named("turing")) type.inner = {LinkKind::kPcie, 12e9, 1e-6, true};
     if (generation == Generation::named("cpu")) type.inner = {LinkKind::kMemory, 10e9, 1e-6, false};

@@ -125,9 +125,9 @@ constexpr std::array<CurveSet, 4> kCurveSets = {
      {"blackwell", 900, kBlackwellAllReduce, kBlackwellGather, kBlackwellAllToAll, true, 8}}};
 
 const CurveSet* curve_set(Generation generation) {
-  const auto* found =
-      std::find_if(kCurveSets.begin(), kCurveSets.end(),
-                   [&](const CurveSet& set) { return set.name == generation->curves; });
+  const auto* found = std::find_if(kCurveSets.begin(), kCurveSets.end(), [&](const CurveSet& set) {
+    return set.name == generation->curves;
+  });
   return found == kCurveSets.end() ? nullptr : found;
 }
 

@@ -71,7 +71,8 @@ TEST(H200, table_of_8_devices) {
 
 TEST(H100, rates_of_the_algorithm_at_1_gibibyte) {
   const auto rate = [](CollectiveKind kind, int64_t n) {
-    return static_cast<double>(kGibi) / seconds(kind, Generation::named("hopper"), 450, n, kGibi) / 1e9;
+    return static_cast<double>(kGibi) / seconds(kind, Generation::named("hopper"), 450, n, kGibi) /
+           1e9;
   };
   EXPECT_NEAR(rate(kGather, 2), 537, 5);
   EXPECT_NEAR(rate(kGather, 4), 434, 5);
@@ -99,13 +100,14 @@ TEST(Curve, scales_with_the_link) {  // A800, H800: 200 GB/s
 }
 
 TEST(Curve, is_for_nvlink_of_devices_that_were_measured) {
-  EXPECT_FALSE(inner_curve(kAll, Generation::named("ampere"), {LinkKind::kPcie, 25e9, 0, true}, 8, kMebi));
+  EXPECT_FALSE(
+      inner_curve(kAll, Generation::named("ampere"), {LinkKind::kPcie, 25e9, 0, true}, 8, kMebi));
   EXPECT_FALSE(inner_curve(kAll, Generation::named("turing"), nvlink(50), 2, kMebi));
 }
 
 TEST(Curve, more_bytes_are_never_faster) {
-  for (const auto generation :
-       {Generation::named("volta"), Generation::named("ampere"), Generation::named("hopper"), Generation::named("blackwell")}) {
+  for (const auto generation : {Generation::named("volta"), Generation::named("ampere"),
+                                Generation::named("hopper"), Generation::named("blackwell")}) {
     for (const auto kind : {kAll, kGather, CollectiveKind::kAllToAll, CollectiveKind::kBroadcast}) {
       for (int64_t n = 2; n <= 9; ++n) {
         double last = 0;

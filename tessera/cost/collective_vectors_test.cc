@@ -95,8 +95,7 @@ TEST(Permute, between_nodes_has_the_nic_and_every_tier_of_the_fabric) {
   // 2 of 8 devices have 1 NIC near; 4 groups have one each.
   expect_cost(price(cluster, kPermute, leaf, 4), 16e-6, kSize / (20 * kGb * .96 * .8 / 2));
   // One node a leaf, twice oversubscribed, and both tiers: 15 + 1 + 3 us.
-  expect_cost(price(cluster, kPermute, every(4, 32), 4), 19e-6,
-              kSize / (20 * kGb * .96 * .8 / 2));
+  expect_cost(price(cluster, kPermute, every(4, 32), 4), 19e-6, kSize / (20 * kGb * .96 * .8 / 2));
   // Eight groups have half a NIC each; two nodes below each switch need half of the way up.
   const std::vector<int64_t> pairs = {0, 8, 32, 40};
   expect_cost(price(cluster, kPermute, pairs, 8), 19e-6, kSize / (10 * kGb * .96 * .8));
@@ -152,7 +151,8 @@ TEST(Hierarchy, rings_in_nodes_and_a_tree_between_them) {
   const CollectiveCost inside = price(cluster, kReduce, every(8), 1);
   expect_cost(inside, 2 * 7 * 5e-6, 2 * 7. / 8 * kSize / (12 * kGb * .5 * .8));
   EXPECT_EQ(inside.algorithm, "ring");
-  expect_cost(price(cluster, kGather, every(8), 1), 7 * 5e-6, 7. / 8 * kSize / (12 * kGb * .5 * .8));
+  expect_cost(price(cluster, kGather, every(8), 1), 7 * 5e-6,
+              7. / 8 * kSize / (12 * kGb * .5 * .8));
   // 16 nodes of 8: a tree of ceil(log2 16) hops of 19 us; gathers take 15. NICs: 4 x 20 x .8 x .8.
   const double network = 4 * 20 * kGb * .8 * .8;
   const double rate = std::min(12 * kGb * .5 * .8, network);
@@ -217,8 +217,7 @@ TEST(Tuned, small_arrays_over_nodes_ramp_up) {
   const Style with = style();
   const GroupPlacement where = place_group(cluster, every(4, 8), 4);
   const int64_t bytes = 64 << 20;  // 16 MiB a member
-  const CollectiveCost cost =
-      CollectiveCosts(cluster, with).collective(kGather, where, bytes);
+  const CollectiveCost cost = CollectiveCosts(cluster, with).collective(kGather, where, bytes);
   ASSERT_EQ(cost.algorithm, "ring/simple");
   // The rate of a member, alone in its node, is that of its bus.
   const double bus = 20 * kGb * .96 * .8;
@@ -229,8 +228,8 @@ TEST(Tuned, small_arrays_over_nodes_ramp_up) {
 
 TEST(Curves, scale_with_the_style_inside_a_node) {
   const Cluster cluster = machine("ampere", 1);
-  const auto point = inner_curve(kReduce, Generation::named("ampere"),
-                                 cluster.parts[0].type.inner, 8, kBytes);
+  const auto point =
+      inner_curve(kReduce, Generation::named("ampere"), cluster.parts[0].type.inner, 8, kBytes);
   ASSERT_TRUE(point);
   const CollectiveCost cost = price(cluster, kReduce, every(8), 1);
   expect_cost(cost, point->latency_s, point->transfer_s / .5);

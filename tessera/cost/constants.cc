@@ -12,9 +12,9 @@ namespace tessera {
 namespace {
 
 constexpr WorkClass kClasses[] = {
-    WorkClass::kMatmul, WorkClass::kConvolution, WorkClass::kAttention, WorkClass::kScan,
-    WorkClass::kElementwise, WorkClass::kNorm, WorkClass::kLoss, WorkClass::kLookup,
-    WorkClass::kRouting, WorkClass::kOptimizer, WorkClass::kMove};
+    WorkClass::kMatmul,      WorkClass::kConvolution, WorkClass::kAttention, WorkClass::kScan,
+    WorkClass::kElementwise, WorkClass::kNorm,        WorkClass::kLoss,      WorkClass::kLookup,
+    WorkClass::kRouting,     WorkClass::kOptimizer,   WorkClass::kMove};
 
 Status read_generation(const DataTable& table, Generation& out) {
   std::string name;
@@ -44,9 +44,9 @@ Result<MatmulConstants> read_products(const DataTable& table) {
   TESSERA_TRY_VOID(read_generation(table, out.generation));
   TESSERA_TRY_VOID(table.require("arithmetic"));
   TESSERA_TRY_VOID(table.text("arithmetic", out.arithmetic));
-  TESSERA_TRY_VOID(read_reals(table, {{"best", &out.best},
-                                      {"half_flops", &out.half_flops},
-                                      {"uncertainty", &out.uncertainty}}));
+  TESSERA_TRY_VOID(read_reals(
+      table,
+      {{"best", &out.best}, {"half_flops", &out.half_flops}, {"uncertainty", &out.uncertainty}}));
   TESSERA_TRY(out.origin, table.origin());
   TESSERA_TRY_VOID(table.done());
   return out;
@@ -116,10 +116,9 @@ Result<CostConstants> parse_cost_constants(std::string_view toml, std::string_vi
   TESSERA_TRY_VOID(root.done());
   for (const std::string& name : generation_names()) {
     const auto is_it = [&](const auto& row) { return generation_name(row.generation) == name; };
-    const bool sixteen =
-        std::any_of(out.products.begin(), out.products.end(), [&](const MatmulConstants& row) {
-          return is_it(row) && row.arithmetic == "fp16";
-        });
+    const bool sixteen = std::any_of(
+        out.products.begin(), out.products.end(),
+        [&](const MatmulConstants& row) { return is_it(row) && row.arithmetic == "fp16"; });
     if (!sixteen || std::none_of(out.devices.begin(), out.devices.end(), is_it)) {
       return root.error(fmt::format(
           "expected a device and products in fp16 of the generation '{}', found none", name));
@@ -128,8 +127,7 @@ Result<CostConstants> parse_cost_constants(std::string_view toml, std::string_vi
   for (const WorkClass work : kClasses) {
     if (std::none_of(out.classes.begin(), out.classes.end(),
                      [&](const ClassConstants& row) { return row.work == work; })) {
-      return root.error(
-          fmt::format("expected the class '{}', found none", work_class_name(work)));
+      return root.error(fmt::format("expected the class '{}', found none", work_class_name(work)));
     }
   }
   return out;

@@ -62,8 +62,7 @@ bool legal(const TunerGroup& group, TunerAlgorithm algorithm, TunerProtocol prot
                      group.kind == CollectiveKind::kBroadcast ||
                      group.kind == CollectiveKind::kReduce;
   if (!known || group.ranks() < 2) return false;
-  if (protocol == TunerProtocol::kLl128 &&
-      (!group.nvlink || !group.generation->low_latency_128)) {
+  if (protocol == TunerProtocol::kLl128 && (!group.nvlink || !group.generation->low_latency_128)) {
     return false;
   }
   const bool plain = protocol == TunerProtocol::kSimple;

@@ -212,9 +212,8 @@ struct OpCosts::Impl {
     }
     const auto units = static_cast<double>(device.units);
     const double left = std::max(1.0, units - occupied);
-    const double idle = device.generation->processor
-                            ? units / left
-                            : std::ceil(tiles / left) * units / tiles;
+    const double idle =
+        device.generation->processor ? units / left : std::ceil(tiles / left) * units / tiles;
     const double arithmetic = work.flops * computed / (rate * share) * idle;
     const double bytes = work.bytes_read + work.bytes_written;
     cost.kernel_s = std::max(arithmetic, bytes / memory_rate(WorkClass::kAttention));

@@ -175,8 +175,8 @@ TEST(OpCosts, products_of_experts_and_into_wider_results_are_slower) {
   wide.bytes_written *= 2;
   EXPECT_NEAR(costs.cost(wide).kernel_s / plain, 1 / kWideResult, .01);
   work.grouped = true;
-  EXPECT_NEAR(costs.cost(work).kernel_s / plain, 1 / device_constants(Generation::named("ampere")).grouped,
-              .01);
+  EXPECT_NEAR(costs.cost(work).kernel_s / plain,
+              1 / device_constants(Generation::named("ampere")).grouped, .01);
   EXPECT_GT(costs.cost(work).uncertainty, costs.cost(wide).uncertainty);
 }
 
@@ -352,8 +352,9 @@ TEST(OpCosts, scale_with_the_device) {
 
 TEST(OpCosts, every_class_has_a_positive_time_source_and_uncertainty) {
   for (const Generation generation :
-       {Generation::named("pascal"), Generation::named("volta"), Generation::named("turing"), Generation::named("ampere"),
-        Generation::named("ada"), Generation::named("hopper"), Generation::named("blackwell"), Generation::named("cpu")}) {
+       {Generation::named("pascal"), Generation::named("volta"), Generation::named("turing"),
+        Generation::named("ampere"), Generation::named("ada"), Generation::named("hopper"),
+        Generation::named("blackwell"), Generation::named("cpu")}) {
     Device device = a100();
     device.generation = generation;
     const OpCosts costs(device, Style(), nullptr);

@@ -197,8 +197,7 @@ TEST(Product, of_a_convolution_is_implicit_and_may_be_winograds) {
   EXPECT_NEAR(price(work).kernel_s, product_seconds(kFlops, .90) + kTail, 1e-12);
   work.dtype = DType::kFloat32;
   // .88 F / (F + 1e9) of 20 TFLOP/s.
-  EXPECT_NEAR(price(work).kernel_s,
-              (kFlops + 1e9) / (20e12 * .88 * .90 * 1.5) + kTail, 1e-9);
+  EXPECT_NEAR(price(work).kernel_s, (kFlops + 1e9) / (20e12 * .88 * .90 * 1.5) + kTail, 1e-9);
 }
 
 TEST(Product, in_tf32_where_style_and_device_have_it) {

@@ -189,8 +189,8 @@ Status set_option(Style& style, std::string_view assignment) {
 
 const StylePreset* find_preset(std::string_view name) {
   const auto& all = style_presets();
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [name](const StylePreset& preset) { return preset.name == name; });
+  const auto found = std::find_if(
+      all.begin(), all.end(), [name](const StylePreset& preset) { return preset.name == name; });
   return found == all.end() ? nullptr : &*found;
 }
 

@@ -28,8 +28,8 @@ struct Style {
   double kernel_gap_s = 0, collective_gap_s = 0, loss_overhead_s = 0;
   // Host time of a collective for every member in a node beyond four.
   double host_crowd_s = 0;
-  // Products whose sizes are no multiples of 64 run as if padded to one; false: they lose what
-  // kAlignments says.
+  // Products whose sizes are no multiples of 64 run as if they were padded to one. If this is false,
+  // they lose what kAlignments says.
   bool pads_products = true;
   // Passes over memory: 1 = every op of the graph is a kernel of its own that reads its inputs and
   // writes its outputs; below 1: neighbours are fused into one kernel.
@@ -50,8 +50,9 @@ struct Style {
   // Loss: arrays of float32 logits read or written, forward and again backward; 0: one fused kernel
   // each, which moves its operands.
   double loss_passes = 0;
-  // What unfused ops keep for the backward pass beside the graph's tensors, in 16-bit runs, and
-  // need while they run: bytes a score (softmax 2, mask 1 and output 2 of dropout); float32 arrays of all logits, and those that the backward pass adds to them.
+  // What unfused ops of 16-bit runs take beside the graph's tensors. Attention keeps so many bytes a
+  // score for the backward pass (softmax 2, mask 1 and output 2 of dropout). The loss keeps
+  // `loss_saved` float32 arrays of all logits and needs `loss_workspace` more while it runs.
   double attention_saved_bytes = 5, loss_saved = 0, loss_workspace = 0;
   // Gradient of a look-up: passes over its operands (rows are sorted and added one by one).
   double lookup_gradient_passes = 1;

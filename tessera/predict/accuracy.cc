@@ -54,8 +54,8 @@ void add_baselines(const std::vector<Row>& rows, const std::vector<ScoredRow>& f
   std::vector<BaselineRow> simple;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (auto run = infer(rows[i], {{"", "recompute_as_stated", "true"}})) runs[i] = std::move(*run);
-    simple.push_back({runs[i] ? &*runs[i] : nullptr, rows[i].source, rows[i].gpu, rows[i].dtype.text,
-                      frames[i].measured});
+    simple.push_back({runs[i] ? &*runs[i] : nullptr, rows[i].source, rows[i].gpu,
+                      rows[i].dtype.text, frames[i].measured});
   }
   const std::vector<double> all = efficiency_baseline(simple, false);
   const std::vector<double> others = efficiency_baseline(simple, true);
@@ -119,16 +119,17 @@ std::string sources_table(const Accuracy& accuracy) {
 
 std::string qualities_table(const Accuracy& accuracy) {
   std::string out =
-      "| quality | sources | macro error, names hidden | constants of other sources | all constants "
+      "| quality | sources | macro error, names hidden | constants of other sources | all "
+      "constants "
       "| memory rows | memory error | memory bias |\n|---|---|---|---|---|---|---|---|\n";
   for (const char* quality : {"A", "B", "C"}) {
     const Scores unnamed = score(accuracy.unnamed, quality), all = score(accuracy.all, quality);
     const Scores others = score(accuracy.others, quality);
-    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", quality,
-                       others.by_source.size(), percent(unnamed.macro), percent(others.macro),
-                       percent(all.macro), others.memory_rows,
-                       others.memory_rows > 0 ? percent(others.memory_mape) : "",
-                       others.memory_rows > 0 ? signed_percent(others.memory_bias) : "");
+    out +=
+        fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", quality, others.by_source.size(),
+                    percent(unnamed.macro), percent(others.macro), percent(all.macro),
+                    others.memory_rows, others.memory_rows > 0 ? percent(others.memory_mape) : "",
+                    others.memory_rows > 0 ? signed_percent(others.memory_bias) : "");
   }
   return out;
 }
@@ -143,10 +144,10 @@ std::vector<ScoredRow> of_vtrain(const std::vector<ScoredRow>& rows) {
 
 std::string ranking_line(const std::string& name, const std::vector<ScoredRow>& rows) {
   const std::vector<ScoredRow> vtrain = of_vtrain(rows);
-  const Scores scores = score(rows), of_sheet = score(vtrain);
+  const Scores scores = score(rows), of_vtrain_alone = score(vtrain);
   return fmt::format("| {} | {:.3f} | {:.3f} | {} | {:.3f} | {:.3f} | {} |\n", name, scores.tau,
-                     tau_of_distinct(rows), percent(scores.regret), of_sheet.tau,
-                     tau_of_distinct(vtrain), percent(of_sheet.regret));
+                     tau_of_distinct(rows), percent(scores.regret), of_vtrain_alone.tau,
+                     tau_of_distinct(vtrain), percent(of_vtrain_alone.regret));
 }
 
 // Ranking over all groups, and over those of vTrain, which the closed form was fitted on.
@@ -354,7 +355,8 @@ std::string honesty(const Accuracy& accuracy) {
       "frameworks and styles preset (overlap, gaps, networks of sites, what silent rows mean) was "
       "chosen while all rows were known. *Constants of other sources*: {} sources have constants "
       "that were fitted on them alone; their own rows are priced without these. *Names known*: the "
-      "name of the source tells its framework and its site. Twenty runs that the file does not have "
+      "name of the source tells its framework and its site. Twenty runs that the file does not "
+      "have "
       "are in [the calibration notes](results/2026-11-22-calibration.md): 14 %.\n\n"
       "*The assumption about rows of vTrain*: all rows of its node state that everything is "
       "computed again; their step times are those of runs that computed nothing again. The data "
@@ -374,8 +376,8 @@ std::string uncertainty_table(const Accuracy& accuracy) {
   const auto line = [&](const char* name, const std::vector<ScoredRow>& rows) {
     const Scores scores = score(rows);
     out += fmt::format("| {} | {} | {} | {} | {:.2f} |\n", name, percent(scores.within),
-                       percent(cross_validated_within(rows, kWithin)),
-                       percent(scores.within_twice), uncertainty_factor(rows, kWithin));
+                       percent(cross_validated_within(rows, kWithin)), percent(scores.within_twice),
+                       uncertainty_factor(rows, kWithin));
   };
   line("names of sources hidden", accuracy.unnamed);
   line("names known, constants of other sources", accuracy.others);
@@ -447,17 +449,16 @@ std::string accuracy_json(const Accuracy& accuracy) {
 }
 
 std::string accuracy_csv(const Accuracy& accuracy) {
-  std::string out = csv_line({"row_id", "source", "group", "quality", "reported_s", "predicted_s",
-                              "others_constants_s", "unnamed_s", "reported_bytes",
-                              "predicted_bytes"});
+  std::string out =
+      csv_line({"row_id", "source", "group", "quality", "reported_s", "predicted_s",
+                "others_constants_s", "unnamed_s", "reported_bytes", "predicted_bytes"});
   for (size_t i = 0; i < accuracy.all.size(); ++i) {
     const ScoredRow& row = accuracy.all[i];
     if (row.measured <= 0 && row.measured_memory <= 0) continue;
-    out +=
-        csv_line({row.id, row.source, row.group, std::string(1, row.quality), figure(row.measured),
-                  figure(row.predicted), figure(accuracy.others[i].predicted),
-                  figure(accuracy.unnamed[i].predicted),
-                  figure(row.measured_memory), figure(row.predicted_memory)});
+    out += csv_line({row.id, row.source, row.group, std::string(1, row.quality),
+                     figure(row.measured), figure(row.predicted),
+                     figure(accuracy.others[i].predicted), figure(accuracy.unnamed[i].predicted),
+                     figure(row.measured_memory), figure(row.predicted_memory)});
   }
   return out;
 }

@@ -21,9 +21,9 @@ struct Accuracy {
   bool names_hidden = false;  // also in what is said to be with names known
   int64_t rows = 0, expressed = 0;
   std::map<std::string, int64_t> refused;  // rows without figures, by reason
-  std::vector<ScoredRow> unnamed;  // names of sources hidden, constants of other sources
-  std::vector<ScoredRow> others;   // names known, constants of other sources
-  std::vector<ScoredRow> all;      // names known, all constants
+  std::vector<ScoredRow> unnamed;          // names of sources hidden, constants of other sources
+  std::vector<ScoredRow> others;           // names known, constants of other sources
+  std::vector<ScoredRow> all;              // names known, all constants
   // Names known, what rows state about recomputation taken as stated where the data ignores it
   // (frameworks.toml, recompute_as_stated); constants of other sources, all constants.
   std::vector<ScoredRow> others_as_stated, all_as_stated;

@@ -140,7 +140,8 @@ bool letter(char c) { return c >= 'a' && c <= 'z'; }
 // The letters from `at` on.
 std::string_view word_at(const Plain& name, size_t at) {
   size_t end = at;
-  while (end < name.text.size() && letter(name.text[end]) && (end == at || !name.begins[end])) ++end;
+  while (end < name.text.size() && letter(name.text[end]) && (end == at || !name.begins[end]))
+    ++end;
   return std::string_view(name.text).substr(at, end - at);
 }
 

@@ -13,9 +13,8 @@
 namespace tessera {
 namespace {
 
-constexpr std::array<std::string_view, 10> kForms = {"gpt",  "llama", "mixture", "hybrid",
-                                                     "bert", "t5",    "vit",     "swin",
-                                                     "convolution", "unbuilt"};
+constexpr std::array<std::string_view, 10> kForms = {
+    "gpt", "llama", "mixture", "hybrid", "bert", "t5", "vit", "swin", "convolution", "unbuilt"};
 
 using Column =
     std::variant<int64_t Architecture::*, double Architecture::*, std::string Architecture::*>;
@@ -66,7 +65,7 @@ bool set_cell(Architecture& model, const Column& column, const std::string& cell
   if (!number || *number < 0) return false;
   if (const auto* whole = std::get_if<int64_t Architecture::*>(&column)) {
     model.** whole = static_cast<int64_t>(*number);
-    return static_cast<double>(model.** whole) == *number;
+    return static_cast<double>(model.**whole) == *number;
   }
   const auto real = std::get<double Architecture::*>(column);
   model.*real = real == &Architecture::forward_flops ? 2 * *number : *number;
@@ -100,9 +99,9 @@ Status read_models(const DataTable& table, ArchitectureTable& out) {
   std::string names;
   TESSERA_TRY(common.form, read_form(table));
   TESSERA_TRY_VOID(table.flag("tied", common.tied));
-  for (const char* key : {"columns", "rows"}) TESSERA_TRY_VOID(table.require(key));
+  for (const char* key : {"columns", "sizes"}) TESSERA_TRY_VOID(table.require(key));
   TESSERA_TRY_VOID(table.text("columns", names));
-  TESSERA_TRY(const auto rows, table.rows("rows"));
+  TESSERA_TRY(const auto rows, table.rows("sizes"));
   TESSERA_TRY(const Origin origin, table.origin());
   static_cast<void>(origin);
   TESSERA_TRY(const auto settings, table.settings());
@@ -111,13 +110,13 @@ Status read_models(const DataTable& table, ArchitectureTable& out) {
     const Column* column = find_column(key);
     if (column == nullptr) return table.error("columns", fmt::format("unknown column '{}'", key));
     if (set_cell(model, *column, cell)) return {};
-    return table.error("rows", fmt::format("'{}' of '{}': found '{}'", key, model.name, cell));
+    return table.error("sizes", fmt::format("'{}' of '{}': found '{}'", key, model.name, cell));
   };
   for (const auto& [key, value] : settings) TESSERA_TRY_VOID(set(common, key, value));
   const std::vector<std::string> keys = split_text(names, ' ');
   for (const auto& row : rows) {
     if (row.empty() || row.size() > keys.size()) {
-      return table.error("rows", fmt::format("expected rows of up to {} columns, found {}",
+      return table.error("sizes", fmt::format("expected rows of up to {} columns, found {}",
                                              keys.size(), row.size()));
     }
     Architecture model = common;

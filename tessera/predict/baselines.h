@@ -16,9 +16,9 @@ struct BaselineRow {
 };
 
 // Hardware FLOP at one efficiency for each GPU and dtype (the median of what the rows reach; of the
-// dtype, or of all, where a pair has none), stretched by the pipeline's bubble. `hold_out`: the
+// dtype, or of all, where a pair has none), stretched by the pipeline's bubble. `of_others`: the
 // efficiencies for a row are found without the rows of its source. 0 where a row is not completed.
-std::vector<double> efficiency_baseline(const std::vector<BaselineRow>& rows, bool hold_out);
+std::vector<double> efficiency_baseline(const std::vector<BaselineRow>& rows, bool of_others);
 
 // A closed form, fitted on 16-bit A100 runs of Megatron-DeepSpeed (vTrain); with other devices its
 // rates scale by their peak and memory rate. 0 for models that are not a GPT or a Llama.

@@ -73,7 +73,8 @@ TEST(Data, with_an_unknown_key_is_refused_with_its_line) {
     const size_t at = text.find("\nkind = ");
     ASSERT_NE(at, std::string::npos);
     text.insert(at + 1, "no_such_key = 1\n");
-    const auto line = 2 + std::count(file.text.begin(), file.text.begin() + static_cast<int64_t>(at), '\n');
+    const auto line =
+        2 + std::count(file.text.begin(), file.text.begin() + static_cast<int64_t>(at), '\n');
     const std::string said = file.parse(text);
     EXPECT_NE(said.find("no_such_key"), std::string::npos) << said;
     // Options of styles and frameworks, and columns, are told at their table.
@@ -124,11 +125,15 @@ TEST(Data, names_of_sources_are_words_or_whole) {
 }
 
 TEST(Rows, dtypes_and_recompute_are_types) {
-  const std::pair<const char*, Arithmetic> dtypes[] = {
-      {"bf16", Arithmetic::kBf16},  {"fp16", Arithmetic::kFp16},  {"amp", Arithmetic::kFp16},
-      {"mxfp8", Arithmetic::kFp8},  {"nvfp4", Arithmetic::kFp4},  {"fp32", Arithmetic::kFp32},
-      {"TF32", Arithmetic::kFp32},  {"bfloat16", Arithmetic::kBf16},
-      {"fp8(current scaling)", Arithmetic::kFp8}};
+  const std::pair<const char*, Arithmetic> dtypes[] = {{"bf16", Arithmetic::kBf16},
+                                                       {"fp16", Arithmetic::kFp16},
+                                                       {"amp", Arithmetic::kFp16},
+                                                       {"mxfp8", Arithmetic::kFp8},
+                                                       {"nvfp4", Arithmetic::kFp4},
+                                                       {"fp32", Arithmetic::kFp32},
+                                                       {"TF32", Arithmetic::kFp32},
+                                                       {"bfloat16", Arithmetic::kBf16},
+                                                       {"fp8(current scaling)", Arithmetic::kFp8}};
   for (const auto& [text, arithmetic] : dtypes) EXPECT_EQ(StatedDtype(text).arithmetic, arithmetic);
   EXPECT_TRUE(StatedDtype("fp16/bf16").either);
   EXPECT_FALSE(StatedDtype("fp16").either);

@@ -7,8 +7,8 @@
 
 #include "tessera/base/text.h"
 #include "tessera/cost/style.h"
-#include "tessera/predict/assumptions.h"
 #include "tessera/plan/load.h"
+#include "tessera/predict/assumptions.h"
 
 namespace tessera {
 namespace {

@@ -64,8 +64,8 @@ Features features_of(const Row& row, bool recent) {
   set(Condition::kSilent, !row.tp && !row.pp && !row.zero && more_than_one(row.gpus));
   set(Condition::kFp16, is(Arithmetic::kFp16) && !row.dtype.either);
   set(Condition::kNarrow, is(Arithmetic::kFp8) || is(Arithmetic::kFp4));
-  set(Condition::kBf16, row.dtype.empty() ? machine.bfloat16
-                                          : is(Arithmetic::kBf16) || row.dtype.either);
+  set(Condition::kBf16,
+      row.dtype.empty() ? machine.bfloat16 : is(Arithmetic::kBf16) || row.dtype.either);
   set(Condition::kLateMegatron, !machine.early || sharded || more_than_one(row.cp) ||
                                     more_than_one(row.ep) ||
                                     row.recompute.what == Recompute::kSelective);
@@ -88,9 +88,9 @@ Result<Wanted> read_wanted(const DataTable& table, const std::vector<std::string
     const auto* found = std::find(kConditions.begin(), kConditions.end(),
                                   std::string_view(name).substr(is_not ? 1 : 0));
     if (found == kConditions.end()) {
-      return table.error("when", fmt::format("expected conditions of {}, found '{}'",
-                                             join({kConditions.begin(), kConditions.end()}, ", "),
-                                             name));
+      return table.error("when",
+                         fmt::format("expected conditions of {}, found '{}'",
+                                     join({kConditions.begin(), kConditions.end()}, ", "), name));
     }
     out.emplace_back(static_cast<Condition>(found - kConditions.begin()), !is_not);
   }
@@ -104,9 +104,7 @@ struct Names {
 };
 
 bool begins_word(std::string_view text, std::string_view word) {
-  const auto letter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-  };
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
     if (at == 0 || !letter(text[at - 1]) || !letter(text[at])) return true;
   }
@@ -240,8 +238,8 @@ const Framework* find_framework(const std::vector<Framework>& all, std::string_v
 }
 
 // Under `key`; must be above.
-Status read_framework_name(const DataTable& table, std::string_view key,
-                           const FrameworkData& data, std::string& out) {
+Status read_framework_name(const DataTable& table, std::string_view key, const FrameworkData& data,
+                           std::string& out) {
   TESSERA_TRY_VOID(table.text(key, out));
   if (!out.empty() && find_framework(data.frameworks, out) == nullptr)
     return table.error(key, fmt::format("expected the name of a framework above, found '{}'", out));

@@ -71,7 +71,6 @@ const std::vector<Framework>& all_frameworks();
 Status set_option(Framework& framework, std::string_view key, std::string_view value);
 std::vector<std::string> framework_options();
 
-
 // The file as values. Errors: file:line of an unknown key, option or condition, of a name that is
 // not above, of a value without kind and source.
 struct FrameworkData;

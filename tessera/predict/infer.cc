@@ -211,7 +211,8 @@ void find_low_rank(Run& run, const Row& row) {
 // States that could be on no device: what has run can only have trained low-rank factors.
 void check_states(Run& run) {
   const double states = estimated_state_bytes(run);
-  const bool possible = states <= assumed("surely_too_much_memory") * static_cast<double>(run.machine.memory_bytes);
+  const bool possible =
+      states <= assumed("surely_too_much_memory") * static_cast<double>(run.machine.memory_bytes);
   if (run.lora == 0 && !possible && run.model.form == Form::kLlama && run.zero <= 1) {
     train_low_rank(run, true,
                    fmt::format("states of all parameters are {:.0f} GB a GPU", states / 1e9));

@@ -430,8 +430,8 @@ TEST(Constants, AreReadWithAndWithoutASource) {
   EXPECT_EQ(constants->without("C").size(), 1U);  // what was fitted on it alone is left out
   EXPECT_EQ(constants->sources(), (std::vector<std::string>{"C", "A b"}));
   EXPECT_FALSE(parse_constants("[some]\n", "c.toml"));
-  const auto bad = parse_constants(
-      "[[constants]]\nkind = \"fitted\"\nrows = \"C\"\njiter = 0.02\n", "c.toml");
+  const auto bad =
+      parse_constants("[[constants]]\nkind = \"fitted\"\nrows = \"C\"\njiter = 0.02\n", "c.toml");
   ASSERT_FALSE(bad);
   EXPECT_EQ(bad.error().message.substr(0, 9), "c.toml:1:");
   EXPECT_TRUE(load_constants(""));

@@ -15,8 +15,8 @@ struct TextColumn {
   const char* name;
   std::string Row::*member;
 };
-constexpr TextColumn kTexts[] = {{"row_id", &Row::id},   {"source", &Row::source},
-                                 {"model", &Row::model}, {"gpu", &Row::gpu}};
+constexpr TextColumn kTexts[] = {
+    {"row_id", &Row::id}, {"source", &Row::source}, {"model", &Row::model}, {"gpu", &Row::gpu}};
 
 struct SizeColumn {
   const char* name;

@@ -30,7 +30,7 @@ struct StatedDtype {
   bool either = false;                   // fp16 or bfloat16: the source does not say which
 
   StatedDtype() = default;
-  StatedDtype(std::string_view stated);                               // NOLINT: cells are texts
+  StatedDtype(std::string_view stated);  // NOLINT: cells are texts
   StatedDtype(const char* stated) : StatedDtype(std::string_view(stated)) {}  // NOLINT
   bool empty() const { return text.empty(); }
 };
@@ -42,7 +42,7 @@ struct StatedRecompute {
   bool known = true;              // false: a word that is not known, taken as full
 
   StatedRecompute() = default;
-  StatedRecompute(std::string_view stated);                                   // NOLINT
+  StatedRecompute(std::string_view stated);                                           // NOLINT
   StatedRecompute(const char* stated) : StatedRecompute(std::string_view(stated)) {}  // NOLINT
   bool empty() const { return text.empty(); }
 };

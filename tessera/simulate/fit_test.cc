@@ -20,7 +20,8 @@ class Fit : public testing::Test {
     cluster_ = *load_cluster("dgx-a100:1");
     Device& device = cluster_.parts[0].type.device;
     device.context_bytes = 0;
-    device.generation = Generation::named("cpu");  // no communication buffers: they dwarf this model
+    device.generation =
+        Generation::named("cpu");  // no communication buffers: they dwarf this model
   }
   Simulation play(const std::string& plan) const {
     const auto loaded = load_plan(plan, model_);
