@@ -6,8 +6,8 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
-#include "tessera/cli/planning.h"
 #include "tessera/cluster/cluster.h"
+#include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
 #include "tessera/report/report.h"
 #include "tessera/simulate/simulate.h"
@@ -26,15 +26,15 @@ Result<int> report(const ReportOptions& options) {
   SimulateOptions simulate_options;
   TESSERA_TRY(simulate_options.style, parse_style(options.style));
   simulate_options.events = true;
-  std::vector<Planned> planned;  // the page's runs point at their lowerings
+  std::vector<Compiled> planned;  // the page's runs point at their lowerings
   Report page;
   page.capacity_bytes = cluster.parts.front().type.device.memory_bytes;
   for (const ClusterPart& part : cluster.parts) {
     page.capacity_bytes = std::min(page.capacity_bytes, part.type.device.memory_bytes);
   }
   for (const std::string& plan : options.plans) {
-    TESSERA_TRY(Planned item, make_planned(options.model, plan, options.batch, options.precision));
-    TESSERA_TRY(const PlanText text, load_plan_text(plan, item.model.graph, "", item.compute));
+    TESSERA_TRY(Compiled item, compile({options.model, plan, options.batch, options.precision}));
+    TESSERA_TRY(const PlanText text, load_plan_text(plan, item.model->graph, "", item.compute));
     TESSERA_TRY(Simulation simulation, simulate(*item.lowering, cluster, simulate_options));
     const bool plain = item.computes_in() == DType::kFloat32;
     const std::string name =
@@ -42,7 +42,7 @@ Result<int> report(const ReportOptions& options) {
     page.runs.push_back({name, text.text, item.lowering.get(), std::move(simulation)});
     planned.push_back(std::move(item));
   }
-  page.title = planned.front().model.spec;
+  page.title = planned.front().model->spec;
   page.subtitle =
       fmt::format("batch {} on {} ({}), style {}", grouped(planned.front().batch), options.cluster,
                   plural(cluster.devices(), "device"), to_string(simulate_options.style));

@@ -3,6 +3,7 @@
 
 #include "tessera/cli/cli.h"
 #include "tessera/cli/run_commands.h"
+#include "tessera/graph/kinds.h"
 
 namespace tessera::cli {
 
@@ -20,7 +21,7 @@ void add_verify(Commands& commands) {
   command.option("--tolerance", options->tolerance, "Largest relative error (default 1e-9)")
       .at_least(0);
   command.option("--optimizer", options->optimizer, "adamw (default) or sgd")
-      .one_of({"adamw", "sgd"});
+      .one_of(optimizer_names());
   command.flag("--no-clip", options->no_clip, "Without clipping of the gradients' norm");
   command.option("--timeout", options->timeout_s, "Seconds that a rank waits for others")
       .at_least(0.001);
