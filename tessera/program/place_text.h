@@ -3,6 +3,8 @@
 // texts of all places (walk.h); a rank's program is the text of its place (of its places, if the
 // meshes of stages overlap) with the rank's coordinates put in (instantiate.cc). This is why
 // lowering a rank does not visit the others. Blocks are named by the number of their stage.
+//
+// Text form: place_form.h. What holds of every place text: place_check.h.
 #pragma once
 
 #include <algorithm>
