@@ -3,9 +3,11 @@
 //
 // Copies between tiers that have a handle run on a thread of their own, one after the other.
 //
-// Memory is planned: one arena a tier, allocated once, with the offsets that the program gives; a
-// step allocates nothing here. Kernels are prepared at their first execution (kernels.h) and reused
-// in every later step.
+// Memory is planned: one arena a tier, allocated once, with the offsets that the program gives.
+// Kernels are prepared at their first execution (kernels.h) and reused in every later step; what
+// collectives, messages and loads work on is prepared before the first. So from the second step on the
+// interpreter itself takes nothing from the heap. What libtorch's kernels and the communicator take
+// is counted by allocations_test.cc. A message or collective with a codec makes its buffers anew.
 //
 //   comm::run_threads(ranks, options, [&](comm::Communicator& world) {
 //     auto executor = RankExecutor::create(graph, programs[world.rank()], world, {.seed = 1});

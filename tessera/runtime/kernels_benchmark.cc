@@ -72,7 +72,9 @@ double thread_seconds() {
 // A graph of one op with its memory. `out` of libtorch's side is memory of its own.
 struct OneOp {
   using Inputs = std::function<std::vector<TensorId>(GraphBuilder&)>;
-  OneOp(const char* kind, const Attributes& attributes, const Inputs& inputs) {
+  // `same`: the inputs in whose memory the outputs lie; none: the outputs have memory of their own.
+  OneOp(const char* kind, const Attributes& attributes, const Inputs& inputs,
+        const std::vector<size_t>& same) {
     GraphBuilder g("one");
     const std::vector<TensorId> ids = inputs(g);
     const std::vector<TensorId> outputs = g.op("op", kind, ids, attributes);
@@ -82,9 +84,10 @@ struct OneOp {
     KernelCall call{&graph.ops()[0], {}, {}, {}, {}, &context};
     for (const OpDim& dim : call.op->annotation.dims) call.box.dims.push_back({0, dim.size});
     for (const TensorId id : ids) call.inputs.push_back(place(graph.tensor(id), in));
-    for (const TensorId id : outputs) {
-      call.outputs.push_back(place(graph.tensor(id), mine));
-      place(graph.tensor(id), out);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const Tensor& tensor = graph.tensor(outputs[i]);
+      call.outputs.push_back(same.empty() ? place(tensor, mine) : call.inputs[same[i]]);
+      place(tensor, out);
       call.add.push_back(false);
     }
     ours = prepare_kernel(call);
@@ -138,6 +141,7 @@ struct Row {
   std::function<Attributes(const Size&)> attributes;
   std::function<std::vector<TensorId>(GraphBuilder&, const Size&)> inputs;
   std::function<Theirs(const Size&)> theirs;
+  std::vector<size_t> same = {};  // as of OneOp
 };
 
 std::vector<Dim> tokens(const Size& s, int64_t width) {
@@ -333,7 +337,8 @@ const std::vector<Row>& rows() {
            benchmark::DoNotOptimize(at::native_dropout(in[0], 0.1, true));
          });
        }},
-      {"adamw", "adamw",
+      {"adamw",
+       "adamw",
        [](const Size&) {
          return Attributes{{"weight_decay", 0.1}};
        },
@@ -348,8 +353,11 @@ const std::vector<Row>& rows() {
            at::_fused_adamw_({in[0]}, {in[1]}, {in[2]}, {in[3]}, {}, {in[5]}, 1e-3, 0.9, 0.95, 0.1,
                              1e-8, false, false);
          });
-       }},
-      {"sgd", "sgd", none,
+       },
+       {0, 2, 3}},
+      {"sgd",
+       "sgd",
+       none,
        [](GraphBuilder& g, const Size& s) {
          const std::vector<Dim> w{{"h", s.hidden}, {"f", 4 * s.hidden}};
          return std::vector{input(g, "p", w), input(g, "g", w), input(g, "b", w),
@@ -359,7 +367,8 @@ const std::vector<Row>& rows() {
          return always([](Tensors& in, Tensors&) {
            at::_fused_sgd_({in[0]}, {in[1]}, {in[2]}, 0, 0.9, 1e-3, 0, false, false, false);
          });
-       }},
+       },
+       {0, 2}},
       {"sum_squares (beside a dot product)", "sum_squares", none, equal(1, &Size::hidden, 1),
        [](const Size&) {
          return always([](Tensors& in, Tensors& out) {
@@ -419,7 +428,8 @@ const int registered = [] {
                                      const ThreadScope scope(1);
                                      OneOp one(
                                          row.kind, row.attributes(size),
-                                         [&](GraphBuilder& g) { return row.inputs(g, size); });
+                                         [&](GraphBuilder& g) { return row.inputs(g, size); },
+                                         row.same);
                                      compare(state, one, row.theirs(size));
                                    })
           ->UseManualTime()

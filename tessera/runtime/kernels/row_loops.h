@@ -58,12 +58,21 @@ A sum(const A* x, int64_t n) {
   return s;
 }
 
+// Four sums beside one another: a single one waits for its own last addition.
 template <class A>
 A sum_squares(const A* x, int64_t n) {
-  A s = 0;
-#pragma omp simd reduction(+ : s)
-  for (int64_t i = 0; i < n; ++i) s += x[i] * x[i];
-  return s;
+  const int64_t part = n / 4;
+  const A *x1 = x + part, *x2 = x1 + part, *x3 = x2 + part;
+  A s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+  for (int64_t i = 0; i < part; ++i) {
+    s0 += x[i] * x[i];
+    s1 += x1[i] * x1[i];
+    s2 += x2[i] * x2[i];
+    s3 += x3[i] * x3[i];
+  }
+  for (int64_t i = 4 * part; i < n; ++i) s0 += x[i] * x[i];
+  return (s0 + s1) + (s2 + s3);
 }
 
 template <class A>
