@@ -143,6 +143,7 @@ class Instantiation {
     b.tier = buffer.tier;
     b.lifetime = buffer.persistent ? Lifetime::kPersistent
                                    : (buffer.accumulates ? Lifetime::kStep : Lifetime::kBlock);
+    b.slots = buffer.slots;
     out_.buffers.push_back(std::move(b));
   }
 

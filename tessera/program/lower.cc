@@ -70,6 +70,7 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   for (const PlaceText& text : impl.texts)
     next_handle = std::max(next_handle, end_of_handles(text));
   for (PlaceText& text : impl.texts) stage_tiers(text, impl.rule(), impl.plan, next_handle);
+  place_send_waits(impl.texts, impl.plan);
 #ifndef NDEBUG
   for (size_t place = 0; place < impl.texts.size(); ++place) {
     const Status sound = check(impl.texts, PlaceId(place), *impl.graph, impl.plan);

@@ -157,8 +157,8 @@ class Checker {
         [&](const TextIssue& body) { return issue(body); },
         [&](const TextCross& body) { return cross(body); },
         [&](const TextWait& body) -> Status {
-          const bool here = body.lag == 0 || (body.lag == 1 && !block_.once());
-          return here ? Status() : wrong("expected lag 0, or 1 in a block that runs again");
+          const bool here = body.lag == 0 || (body.lag > 0 && !block_.once());
+          return here ? Status() : wrong("expected lag 0, or more in a block that runs again");
         },
         [&](const OneOf<TextCopy, TextLoad> auto& body) { return known(body.tensor); });
   }
@@ -256,7 +256,7 @@ class Checker {
   }
 
   Status wait(const TextWait& wait, int64_t run, int64_t micro_batch) {
-    if (wait.lag == 1 && run == 0) return {};
+    if (wait.lag > run) return {};
     std::vector<Flight>& flights = flights_[wait.handle];
     const auto found = std::find_if(flights.begin(), flights.end(), [&](const Flight& flight) {
       if (flight.block == block_) return flight.run == run - wait.lag;
@@ -266,7 +266,8 @@ class Checker {
     if (found == flights.end()) return wrong("waits for #{}, which is not in flight", wait.handle);
     for_buffers(*found->what, [&](size_t buffer) { --busy_[buffer]; });
     flights.erase(found);
-    return {};
+    // Once a step: for all that the step has issued.
+    return block_.once() && !flights.empty() ? this->wait(wait, run, micro_batch) : Status();
   }
 
   template <class Visit>
@@ -295,7 +296,10 @@ class Checker {
       if (!status || busy_[buffer] == 0) return;
       for (const auto& [handle, flights] : flights_) {
         for (const Flight& flight : flights) {
-          if (!shared_[buffer] && flight.micro_batch != micro_batch) continue;
+          const int64_t slots = text_.buffers[buffer].slots;
+          const bool same = slots > 1 ? flight.micro_batch % slots == micro_batch % slots
+                                      : flight.micro_batch == micro_batch;
+          if (!shared_[buffer] && !same) continue;
           accesses(*flight.what, [&](const TextAccess& other) {
             if (other.view->buffer != mine.view->buffer) return;
             if (mine.mode == AccessMode::kRead && other.mode == AccessMode::kRead) return;

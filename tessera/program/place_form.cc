@@ -84,10 +84,11 @@ class Printer {
     }
     for (size_t b = 0; b < text_.buffers.size(); ++b) {
       const TextBuffer& buffer = text_.buffers[b];
-      out += fmt::format("buffer %{} {} of {} {} {}{}{} {}\n", b, quoted(buffer.name),
+      out += fmt::format("buffer %{} {} of {} {} {}{}{}{} {}\n", b, quoted(buffer.name),
                          tensor_text(graph_, buffer.tensor), dtype_name(buffer.dtype),
                          tier_name(buffer.tier), buffer.persistent ? " persistent" : "",
                          buffer.accumulates ? " accumulates" : "",
+                         buffer.slots > 1 ? fmt::format(" slots {}", buffer.slots) : "",
                          to_text(buffer.region, text_.mesh, dims(buffer.tensor)));
     }
     for (const TextHome& home : text_.homes)

@@ -89,6 +89,7 @@ class Parser {
     out.tier = in.named<Tier>(3, tier_name, "tier");
     out.persistent = in.accept("persistent");
     out.accumulates = in.accept("accumulates");
+    if (in.accept("slots")) out.slots = in.small();
     out.region = region(in, place_);
     out_.buffers.push_back(std::move(out));
   }

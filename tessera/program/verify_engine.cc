@@ -410,7 +410,7 @@ Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
     return it == pendings.end() ? nullptr : &*it;
   };
   const bool here = !pendings.empty() && pendings[0].block == step.block;
-  if (here || wait.lag == 1) {
+  if (here || wait.lag > 0) {
     return first([&](const Pending& p) { return p.block == step.block && p.run == run; });
   }
   if (step.block.once()) {
@@ -424,7 +424,7 @@ Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
 bool Engine::wait(Rank& rank, const Wait& wait) {
   Pending* pending = find_pending(rank, wait);
   if (pending == nullptr) {
-    if (wait.lag == 1 && rank.run[rank.step().block] == 0) return true;
+    if (wait.lag > rank.run[rank.step().block]) return true;
     return reject(&rank, "lifetime", {}, "waits for a handle that was not issued");
   }
   if (!communications_[pending->communication]->complete()) {
@@ -434,6 +434,12 @@ bool Engine::wait(Rank& rank, const Wait& wait) {
   const Pending done = *pending;
   std::vector<Pending>& pendings = rank.pending[wait.handle];
   pendings.erase(pendings.begin() + (pending - pendings.data()));
+  if (!finish(rank, done)) return false;
+  // Once a step: for all that the step has issued.
+  return !rank.step().block.once() || pendings.empty() || this->wait(rank, wait);
+}
+
+bool Engine::finish(Rank& rank, const Pending& done) {
   return match(
       *done.instruction, [&](const Issue& issue) { return finish_collective(rank, done, issue); },
       [&](const Copy& copied) { return finish_copy(rank, done, copied); },

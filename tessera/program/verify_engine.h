@@ -79,6 +79,7 @@ class Engine {
   bool message(Rank& rank, const Instruction& instruction, const MessageEnd& message,
                const Prepared& prepared);
   bool wait(Rank& rank, const Wait& wait);
+  bool finish(Rank& rank, const Pending& pending);
   bool finish_collective(Rank& rank, const Pending& pending, const Issue& issue);
   bool copy(Rank& rank, const Instruction& instruction, const Copy& copy, const Prepared& prepared);
   bool finish_copy(Rank& rank, const Pending& pending, const Copy& copy);

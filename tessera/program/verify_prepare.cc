@@ -361,8 +361,8 @@ bool Preparer::prepare(const Instruction& instruction, Prepared& out) {
                reject("instruction", {}, "no buffer %{}", free.buffer.value);
       },
       [&](const Wait& wait) {
-        return wait.lag == 0 || wait.lag == 1 ||
-               reject("instruction", {}, "expected lag 0 or 1, found {}", wait.lag);
+        return wait.lag >= 0 ||
+               reject("instruction", {}, "expected a lag of 0 or more, found {}", wait.lag);
       });
 }
 

@@ -502,18 +502,7 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph,
 // Rings of a group inside a node: one a link of the device (cost-model.md section 4.2).
 int64_t inner_channels(const NodeType& type) {
   if (type.inner.kind != LinkKind::kNvlink && type.inner.kind != LinkKind::kDirect) return 2;
-  switch (type.device.generation) {
-    case Generation::kPascal: return 4;
-    case Generation::kVolta:
-    case Generation::kTuring: return 6;
-    case Generation::kAmpere:
-    case Generation::kAda:
-    case Generation::kOther: return 12;  // of other makers: as ampere
-    case Generation::kHopper:
-    case Generation::kBlackwell: return 18;
-    case Generation::kCpu: break;
-  }
-  return 2;
+  return type.device.generation->rings_in_node;
 }
 
 // The groups that the program calls and the peers that it exchanges messages with.
@@ -534,7 +523,7 @@ void find_partners(const Program& program, MemorySizes& out) {
 int64_t communication_bytes(const Program& program, const MemorySizes& sizes,
                             const Cluster& cluster) {
   const NodeType& type = cluster.type_of(program.rank);
-  if (type.device.generation == Generation::kCpu) return 0;
+  if (type.device.generation->processor) return 0;
   const bool nvlink = type.inner.kind == LinkKind::kNvlink || type.inner.kind == LinkKind::kDirect;
   const int64_t connection =
       4 * kMebibyte + kMebibyte / 2 + (nvlink ? 47 * kMebibyte / 10 : 0);  // Simple, LL, LL128
@@ -599,18 +588,7 @@ int64_t communication_bytes(const Program& program, const Cluster& cluster) {
 }
 
 int64_t library_workspace_bytes(const Device& device) {
-  switch (device.generation) {
-    case Generation::kHopper:
-    case Generation::kBlackwell: return 32 * kMebibyte;
-    case Generation::kCpu: return 0;
-    case Generation::kPascal:
-    case Generation::kVolta:
-    case Generation::kTuring:
-    case Generation::kAmpere:
-    case Generation::kAda:
-    case Generation::kOther: break;
-  }
-  return 8 * kMebibyte;
+  return device.generation->library_workspace_bytes;
 }
 
 MemoryStyle::MemoryStyle(const Style& style)

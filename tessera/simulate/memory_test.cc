@@ -265,11 +265,11 @@ TEST(Memory, communication_buffers_grow_with_groups_and_vanish_on_cpus) {
   const int64_t both = communication_bytes(two.programs[0], gpus);
   EXPECT_GT(both, 2 * 12 * 9 * (int64_t{1} << 20)) << "two rings of 12 channels, 9.2 MiB each";
   Cluster other = gpus;  // of another maker: as ampere's
-  other.parts[0].type.device.generation = Generation::kOther;
+  other.parts[0].type.device.generation = Generation::named("other");
   other.parts[0].type.inner.kind = LinkKind::kDirect;
   EXPECT_EQ(communication_bytes(two.programs[0], other), both);
   Cluster cpus = gpus;
-  cpus.parts[0].type.device.generation = Generation::kCpu;
+  cpus.parts[0].type.device.generation = Generation::named("cpu");
   EXPECT_EQ(communication_bytes(two.programs[0], cpus), 0);
   EXPECT_EQ(library_workspace_bytes(cpus.parts[0].type.device), 0);
 }

@@ -822,9 +822,10 @@ class Predict(CliTest):
         self.assertEqual(self.expect_text("accuracy", rows, "--each", each, "-o", page), "")
         with open(each, encoding="utf-8") as file:
             lines = file.read().splitlines()
-        self.assertEqual(lines[0], "row_id,source,group,quality,reported_s,predicted_s,held_out_s,reported_bytes,predicted_bytes")
+        self.assertEqual(lines[0], "row_id,source,group,quality,reported_s,predicted_s,others_constants_s,unnamed_s,reported_bytes,"
+                         "predicted_bytes")
         predicted = self.expect_text("predict", rows).splitlines()[1].split(",")[1]
-        self.assertRegex(lines[1], rf"^r1,Megatron-LM,Megatron-LM\|\|4\|4,A,0.5,{predicted},{predicted},3e\+09,[0-9.e+]+$")
+        self.assertRegex(lines[1], rf"^r1,Megatron-LM,Megatron-LM\|\|4\|4,A,0.5,{predicted},{predicted},[0-9.e+-]+,3e\+09,[0-9.e+]+$")
         self.assertEqual(self.expect_text("accuracy", rows, "--check", page), "")
         with open(page, encoding="utf-8") as file:
             text = file.read()
@@ -839,8 +840,8 @@ class Predict(CliTest):
         row = self.ROW.replace("Megatron-LM", "Megatron-DeepSpeed")
         rows = self.write("rows.csv", header + "\n" + row + ",,,0.5,,,A\n")
         named, unnamed = (self.expect_json("accuracy", rows, "--json", *hidden) for hidden in ((), ("--unnamed",)))
-        self.assertEqual(list(unnamed["held_out"]["sources"]), ["Megatron-DeepSpeed"])
-        self.assertNotEqual(named["held_out"]["macro_mape"], unnamed["held_out"]["macro_mape"])
+        self.assertEqual(list(unnamed["others_constants"]["sources"]), ["Megatron-DeepSpeed"])
+        self.assertNotEqual(named["others_constants"]["macro_mape"], unnamed["others_constants"]["macro_mape"])
         self.assertIn("**Without the names of sources**", self.expect_text("accuracy", rows, "--unnamed"))
 
     def test_wrong_input_is_one_line(self):

@@ -1,4 +1,4 @@
-#include "tessera/cost/rank_order.h"
+#include "rank_order.h"
 
 #include <algorithm>
 #include <bit>

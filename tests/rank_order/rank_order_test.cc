@@ -1,5 +1,5 @@
 // The worked example of cloud-collectives.md section 4, and the cost models of section 3.
-#include "tessera/cost/rank_order.h"
+#include "rank_order.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

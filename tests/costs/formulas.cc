@@ -1,4 +1,4 @@
-#include "tessera/cost/formulas.h"
+#include "formulas.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // The vectors of cost-model.md sections 6 to 8.
-#include "tessera/cost/formulas.h"
+#include "formulas.h"
 
 #include <gtest/gtest.h>
 
