@@ -77,21 +77,19 @@ std::vector<std::vector<Step>> measure(const Compiled& compiled) {
     std::fill_n(to.data, bytes, std::byte{0});
     if (tensor.name == "step") *reinterpret_cast<float*>(to.data) = 1;
   };
-  const Status ran =
-      comm::run_threads(compiled.ranks(), {}, [&](comm::Communicator& world) {
-        Counting counting(world);
-        const auto rank = static_cast<size_t>(world.rank());
-        auto executor = RankExecutor::create(compiled.graph(), (*programs)[rank], counting, {});
-        ASSERT_TRUE(executor);
-        (*executor)->initialise();
-        for (int64_t step = 1; step <= 4; ++step) {
-          const int64_t before = allocations;
-          counting.inside = counting.calls = 0;
-          (*executor)->run_step(step, load);
-          if (step > 1)
-            steps[rank].push_back({allocations - before, counting.inside, counting.calls});
-        }
-      });
+  const Status ran = comm::run_threads(compiled.ranks(), {}, [&](comm::Communicator& world) {
+    Counting counting(world);
+    const auto rank = static_cast<size_t>(world.rank());
+    auto executor = RankExecutor::create(compiled.graph(), (*programs)[rank], counting, {});
+    ASSERT_TRUE(executor);
+    (*executor)->initialise();
+    for (int64_t step = 1; step <= 4; ++step) {
+      const int64_t before = allocations;
+      counting.inside = counting.calls = 0;
+      (*executor)->run_step(step, load);
+      if (step > 1) steps[rank].push_back({allocations - before, counting.inside, counting.calls});
+    }
+  });
   EXPECT_TRUE(ran) << (ran ? "" : ran.error().message);
   return steps;
 }
