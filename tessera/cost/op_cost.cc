@@ -254,7 +254,7 @@ struct OpCosts::Impl {
     const double rate = peak(plain_arithmetic(work.dtype)).second * constants->scan;
     const double free = units / std::max(1.0, units - occupied);
     const double bytes = work.bytes_read + work.bytes_written;
-    const bool forward = work.op == "state_scan";
+    const bool forward = !work.gradient;
     cost.kernels = forward ? kScanKernels : kScanKernelsBackward;
     cost.kernel_s = (forward ? 1 : kScanBackward) *
                     (work.flops / rate * free + bytes / memory_rate(WorkClass::kScan));

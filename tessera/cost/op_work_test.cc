@@ -17,7 +17,7 @@ namespace {
 
 TEST(OpWork, every_kind_has_a_rule) {
   std::set<WorkClass> classes;
-  for (const KindInfo* kind : all_kinds()) classes.insert(work_class_of(kind->name));
+  for (const KindInfo* kind : all_kinds()) classes.insert(*kind->work);
   EXPECT_EQ(classes.size(), 11U);
 }
 
