@@ -311,7 +311,8 @@ TEST(Attention, unfused_is_products_and_passes_over_all_scores) {
   style.attention_passes = 6;
   style.attention_efficiency = .9;
   const double scores = 2. * 16 * 2048 * 4096;
-  const double one = product_seconds(2 * scores * 64, .9);
+  // A product is bound by its scores and operands, in 16 bits.
+  const double one = 2 * (scores + 2. * 16 * (2048 + 4096) * 64) / (kMemory * .95);
   // Forward two products and six arrays of 16-bit scores in 4 kernels.
   EXPECT_NEAR(price(attention(false, .5), style).kernel_s,
               2 * one + 6 * 2 * scores / kMemory + 4 * kTail, 1e-9);

@@ -31,7 +31,8 @@ struct StatedDtype {
 
   StatedDtype() = default;
   StatedDtype(std::string_view stated);  // NOLINT: cells are texts
-  StatedDtype(const char* stated) : StatedDtype(std::string_view(stated)) {}  // NOLINT
+  StatedDtype(const std::string& stated) : StatedDtype(std::string_view(stated)) {}  // NOLINT
+  StatedDtype(const char* stated) : StatedDtype(std::string_view(stated)) {}         // NOLINT
   bool empty() const { return text.empty(); }
 };
 
@@ -42,7 +43,9 @@ struct StatedRecompute {
   bool known = true;              // false: a word that is not known, taken as full
 
   StatedRecompute() = default;
-  StatedRecompute(std::string_view stated);                                           // NOLINT
+  StatedRecompute(std::string_view stated);  // NOLINT
+  StatedRecompute(const std::string& stated)
+      : StatedRecompute(std::string_view(stated)) {}                                  // NOLINT
   StatedRecompute(const char* stated) : StatedRecompute(std::string_view(stated)) {}  // NOLINT
   bool empty() const { return text.empty(); }
 };
