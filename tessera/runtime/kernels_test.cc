@@ -491,7 +491,7 @@ Graph build_graph(const Case& c, DType dtype, bool backward) {
   if (!graph || !c.expand) return graph.value_or(Graph());
   std::vector<OpId> expandable;
   for (const Op& op : graph->ops()) {
-    if (find_kind(op.kind)->expandable != nullptr) expandable.push_back(op.id);
+    if (op.info->expandable != nullptr) expandable.push_back(op.id);
   }
   EXPECT_FALSE(expandable.empty());
   auto expanded = expand_ops(*graph, expandable);
