@@ -12,7 +12,7 @@ MAX_LINES = 800
 HEADER_COMMENT_LINES = 60
 
 # Folders of optional back ends, and their stubs: the only places that may ask which back end is present.
-BACKEND_FOLDERS = re.compile(r"^tessera/(comm/(mpi|no_mpi|nccl|no_nccl)|runtime/\w+|cli/(with_runtime|no_runtime))/")
+BACKEND_FOLDERS = re.compile(r"^tessera/(comm/(mpi|no_mpi|nccl|no_nccl)|runtime/\w+|cli/with_runtime)/")
 STRATEGIES = re.compile(r"\b(megatron|zero|gpipe|summa|cannon|1f1b|deepspeed|ulysses)\b", re.IGNORECASE)
 # Lowering knows splits, layouts and orders; a strategy's name there would be a special case.
 STRATEGY_FREE = re.compile(r"^tessera/program/((lower|walk)\w*|walk/\w+)\.(h|cc)$")
@@ -26,6 +26,7 @@ LISTED = re.compile(r'\{\s*((?:"\w+"\s*,\s*)+"\w+")\s*,?\s*\}')
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*\b(HAVE_\w+|TESSERA_(USE|HAVE)_\w+)")
 RELATIVE_INCLUDE = re.compile(r'^\s*#\s*include\s*["<](\.\./|.*/\.\./)')
 TORCH_INCLUDE = re.compile(r'^\s*#\s*include\s*["<](torch|ATen|c10|caffe2)/')
+CLI11_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]CLI/')
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
 
@@ -68,6 +69,8 @@ def findings(name, text, kinds):
             yield number, 'relative include; write "tessera/<module>/<file>.h"'
         if TORCH_INCLUDE.search(line) and not name.startswith("tessera/runtime/"):
             yield number, "libtorch is included outside tessera/runtime"
+        if CLI11_INCLUDE.search(line) and name != "tessera/cli/cli.cc":
+            yield number, "CLI11 is included outside tessera/cli/cli.cc, which costs seconds to compile; use tessera/cli/cli.h"
         if KIND_FREE.match(name):
             for kind in named_kinds(line, kinds):
                 yield number, f"names the op kind '{kind}'; ask a field of KindInfo (tessera/graph/kinds.h)"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/base/result.h"
-#include "tessera/cli/planning.h"
+#include "tessera/compile/compile.h"
 
 namespace tessera::cli {
 
@@ -23,11 +23,11 @@ struct InspectOptions {
 
 Result<int> inspect_model(const InspectOptions& options);      // without a plan
 Result<int> inspect_plan_text(const InspectOptions& options);  // a plan file without a model
-Result<int> inspect_roles(const InspectOptions& options, const Planned& planned);
-Result<int> inspect_op(const InspectOptions& options, const Planned& planned);
-Result<int> inspect_rank(const InspectOptions& options, const Planned& planned);
+Result<int> inspect_roles(const InspectOptions& options, const Compiled& planned);
+Result<int> inspect_op(const InspectOptions& options, const Compiled& planned);
+Result<int> inspect_rank(const InspectOptions& options, const Compiled& planned);
 // The program file `file` in the place of its rank's program: parsed and verified among the others.
-Result<int> inspect_program(const InspectOptions& options, const Planned& planned,
+Result<int> inspect_program(const InspectOptions& options, const Compiled& planned,
                             const std::string& file);
 
 // "S0RR@2x4 -> S0RR@3x4": unit tasks, senders and order between two meshes of hosts x devices.

@@ -363,10 +363,14 @@ GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& d
   std::map<int64_t, int64_t> members;  // by node
   std::set<int64_t> parts;
   std::map<int64_t, std::set<int64_t>> sockets;  // by node
+  auto at = members.end();
   for (const int64_t device : devices) {
     const Location location = cluster.locate(device);
-    ++members[location.node];
-    parts.insert(location.part);
+    if (at == members.end() || at->first != location.node) {  // neighbours are mostly on one node
+      at = members.try_emplace(location.node, 0).first;
+      parts.insert(location.part);
+    }
+    ++at->second;
     const NodeType& type = cluster.parts[static_cast<size_t>(location.part)].type;
     if (type.sockets > 1) {
       sockets[location.node].insert(location.local * type.sockets / type.devices);

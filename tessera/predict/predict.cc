@@ -216,8 +216,7 @@ class Pricer {
   void price(const std::vector<size_t>& group) {
     known_.clear();
     const Case& first = *cases_[group.front()];
-    const auto lowering =
-        rows_.lower(first.expressed.model, first.expressed.batch, first.expressed.plan);
+    const auto lowering = lower_row(rows_, first.expressed);
     std::optional<Simulator> simulator;
     if (lowering) simulator.emplace(**lowering);
     for (const size_t row : group) {
@@ -252,8 +251,7 @@ class Pricer {
   }
 
   Result<Simulation> simulate_alone(const Case& item) {
-    TESSERA_TRY(const auto lowering,
-                alone_.lower(item.expressed.model, item.expressed.batch, item.expressed.plan));
+    TESSERA_TRY(const auto lowering, lower_row(alone_, item.expressed));
     Simulator simulator(*lowering);
     return simulate_case(item, false, simulator);
   }
@@ -283,7 +281,7 @@ class Pricer {
   const std::vector<PredictJob>& jobs_;
   const std::vector<std::optional<Case>>& cases_;
   std::vector<Prediction>& out_;
-  RowLowering rows_, alone_;
+  Compiler rows_{1}, alone_{1};  // rows are large: each keeps what the last one had
   // By key, of the group at hand; also of what its rows are made into, whole or lighter.
   std::map<std::string, Result<Simulation>> known_;
 };
@@ -361,8 +359,8 @@ Result<Explained> explain(const Row& row, const PredictSettings& settings) {
   std::string said;
   while (true) {
     TESSERA_TRY(Case item, case_of({&taken, &settings}, true, said));
-    TESSERA_TRY(const auto lowering, RowLowering().lower(item.expressed.model, item.expressed.batch,
-                                                         item.expressed.plan));
+    Compiler compiler(1);
+    TESSERA_TRY(const auto lowering, lower_row(compiler, item.expressed));
     Simulator simulator(*lowering);
     TESSERA_TRY(Explained found, explain_case(item, row.id, simulator));
     if (found.prediction.device_bytes <= kSurelyTooMuch * item.capacity) return found;

@@ -163,7 +163,7 @@ void Walker::rest_in_tiers() {
       const bool activation =
           tensor.producer.valid() && graph_.op(tensor.producer).phase == Phase::kForward;
       if (!activation && !is_gradient_of_parameter(tensor)) continue;
-      writer_.buffer(PlaceId(p), held.buffer).tier = facts_.tensor_plan(id).tier;
+      writer_.buffer(PlaceId(p), held->buffer).tier = facts_.tensor_plan(id).tier;
     }
   }
 }

@@ -232,4 +232,16 @@ double learning_rate(const OptimizerConfig& optimizer, int64_t step, int64_t ste
   return end + 0.5 * (lr - end) * (1 + std::cos(std::numbers::pi * done));
 }
 
+OptimizerSpec specification(const OptimizerConfig& config) {
+  OptimizerSpec spec;
+  spec.kind = config.kind;
+  spec.beta1 = config.beta1;
+  spec.beta2 = config.beta2;
+  spec.eps = config.eps;
+  spec.weight_decay = config.weight_decay;
+  spec.momentum = config.momentum;
+  spec.clip_norm = config.clip;
+  return spec;
+}
+
 }  // namespace tessera

@@ -7,8 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
-#include "tessera/runtime/compile.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/ranks.h"
@@ -66,7 +66,7 @@ std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
 
 Status run_rank(const Compiled& compiled, const Program& program, const VerifyConfig& config,
                 comm::Communicator& world, RankResult& result) {
-  const Graph& graph = *compiled.graph;
+  const Graph& graph = compiled.graph();
   ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false};
   TESSERA_TRY(const auto executor, RankExecutor::create(graph, program, world, options));
   executor->initialise();
@@ -79,7 +79,7 @@ Status run_rank(const Compiled& compiled, const Program& program, const VerifyCo
                          } else if (tensor.init.kind == Init::Kind::kStep) {
                            load_scalar(static_cast<double>(step), to);
                          } else {
-                           load_random(compiled.model, config.seed, step, tensor, region, to);
+                           load_random(*compiled.model, config.seed, step, tensor, region, to);
                          }
                        });
     result.steps.push_back(read_homes(*executor, graph, program.fetches, false));
@@ -94,12 +94,12 @@ Status run_rank(const Compiled& compiled, const Program& program, const VerifyCo
 }
 
 Result<std::vector<RankResult>> run_plan(const Compiled& compiled, const VerifyConfig& config) {
-  TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(compiled));
+  TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(*compiled.lowering));
   std::vector<RankResult> results(programs.size());
   comm::Options options;
   options.timeout =
       std::chrono::milliseconds(static_cast<int64_t>(std::ceil(config.timeout_s * 1000)));
-  TESSERA_TRY_VOID(comm::run_threads(compiled.ranks, options, [&](comm::Communicator& world) {
+  TESSERA_TRY_VOID(comm::run_threads(compiled.ranks(), options, [&](comm::Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
     const Status status = run_rank(compiled, programs[rank], config, world, results[rank]);
     if (!status) throw comm::CommFault{status.error().message};
@@ -247,7 +247,7 @@ Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parall
   TESSERA_TRY(const std::vector<RankResult> expected, run_plan(serial, config));
   TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config));
   VerifyReport report;
-  report.ranks = parallel.ranks;
+  report.ranks = parallel.ranks();
   report.steps = config.steps;
   TESSERA_TRY_VOID(compare(expected.front(), found, report));
   const auto expect_small = [&](std::string_view what, double error, const std::string& where) {
@@ -277,22 +277,28 @@ Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parall
 }  // namespace
 
 Result<VerifyReport> verify_plan(const VerifyConfig& config) {
+  Compiler compiler;
   const auto compile_plan = [&](const std::string& plan) {
-    return compile({config.model, plan, "", config.batch, "float64", config.optimizer, true});
+    return compiler.compile(
+        {config.model, plan, config.batch, "float64", "", specification(config.optimizer), true});
   };
   TESSERA_TRY(const Compiled parallel, compile_plan(config.plan));
-  if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(parallel.plan, config.ranks));
+  if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(parallel.plan().plan, config.ranks));
   TESSERA_TRY(const Compiled serial, compile_plan("serial"));
   return compare_runs(serial, parallel, config);
 }
 
 Result<VerifyReport> verify_model(const Model& model, const std::string& plan_text,
                                   const VerifyConfig& config) {
-  const CompileOptions options{"", "", "", config.batch, "float64", config.optimizer, true};
+  Compiler compiler;
+  const auto shared = std::make_shared<const Model>(model);
+  const CompileOptions options{specification(config.optimizer), true};
   TESSERA_TRY(Plan plan, parse_plan(plan_text, "plan"));
-  TESSERA_TRY(const Compiled parallel, compile_model(model, std::move(plan), options));
+  TESSERA_TRY(const Compiled parallel,
+              compiler.compile(shared, std::move(plan), DType::kFloat64, options));
   TESSERA_TRY(Plan one_rank, parse_plan("mesh = { dp = 1 }", "serial"));
-  TESSERA_TRY(const Compiled serial, compile_model(model, std::move(one_rank), options));
+  TESSERA_TRY(const Compiled serial,
+              compiler.compile(shared, std::move(one_rank), DType::kFloat64, options));
   return compare_runs(serial, parallel, config);
 }
 

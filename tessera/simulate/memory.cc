@@ -369,8 +369,7 @@ class Walk {
     for (const Change& change : known->second) {
       const bool workspace = change.buffer >= program_.buffers.size();
       const int64_t slot = workspace ? 0 : program_.buffers[change.buffer].slot(step.micro_batch);
-      const double time = clock.at(change);
-      if (!events_.empty()) now_ = std::max(now_, time);
+      if (!events_.empty()) now_ = std::max(now_, clock.at(change));
       if (change.begins) {
         begin(change.buffer, slot, emulation);
       } else if (step.block.once()) {
@@ -382,11 +381,11 @@ class Walk {
       if (!events_.empty()) sample(now_);
       if (live_ > highest) {
         highest = live_;
-        highest_at = time;
+        highest_at = events_.empty() && times_.details ? clock.at(change) : start;
       }
       if (live_ > peak_) {
         peak_ = live_;
-        peak_time_ = events_.empty() ? time : now_;
+        peak_time_ = events_.empty() ? clock.at(change) : now_;
         peak_run_ = r;
         peak_share_ = share_of(change, program_.block(step.block).size());
         peak_change_ = done_ + 1;

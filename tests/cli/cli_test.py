@@ -21,7 +21,7 @@ PROGRAM = ""
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = "gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128"
 BYTES_MODEL = "gpt:layers=1,hidden=16,heads=2,seq=16,vocab=256"
-NO_RUNTIME = "this build has no runtime, because libtorch was not found; to get it: scripts/setup, then make build"
+NO_RUNTIME = "this build has no runtime: expected the library {}; to get it: scripts/setup, then make build"
 
 
 class Answer:
@@ -35,8 +35,12 @@ def run(*arguments, cwd=None, before=None, env=None):
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
+def runtime_library():
+    return pathlib.Path(PROGRAM).resolve().parent / "libtessera_runtime.so"
+
+
 def has_runtime():
-    return NO_RUNTIME not in run("verify", MODEL, "--plan", "serial").err
+    return runtime_library().exists()
 
 
 class CliTest(unittest.TestCase):
@@ -563,11 +567,41 @@ class Examples(CliTest):
 
 
 class WithoutRuntime(CliTest):
-    def test_train_and_verify_say_how_to_get_it(self):
-        if has_runtime():
-            self.skipTest("this build has the runtime")
-        self.expect_error(2, "train: " + NO_RUNTIME, "train", "examples/gpt_small.toml")
-        self.expect_error(2, "verify: " + NO_RUNTIME, "verify", MODEL, "--plan", "serial")
+    """A copy of the program in a folder of its own finds no runtime library beside it."""
+
+    def setUp(self):
+        super().setUp()
+        self.program = shutil.copy(PROGRAM, self.folder)
+        self.library = os.path.join(os.path.realpath(self.folder), "libtessera_runtime.so")
+
+    def run_copy(self, *arguments):
+        done = subprocess.run([self.program, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_commands_that_execute_say_how_to_get_it(self):
+        for command in (["train", "examples/gpt_small.toml"], ["verify", MODEL, "--plan", "serial"], ["profile"]):
+            message = f"tessera: {command[0]}: {NO_RUNTIME.format(self.library)}\n"
+            self.assertEqual(self.run_copy(*command), (2, "", message))
+
+    def test_planning_commands_do_not_need_it(self):
+        code, out, err = self.run_copy("plan", "--list")
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("megatron", out)
+
+    def test_a_library_that_cannot_be_loaded_is_one_line(self):
+        self.write("libtessera_runtime.so", "no library")
+        code, out, err = self.run_copy("verify", MODEL, "--plan", "serial")
+        self.assertEqual((code, out, err.count("\n")), (2, "", 1))
+        self.assertRegex(err, "^tessera: verify: the runtime cannot be loaded: .*; to get it: scripts/setup, then make build")
+
+
+class PlanningStart(CliTest):
+    def test_planning_commands_load_neither_libtorch_nor_mpi(self):
+        answer = run("plan", "--list", env={"LD_DEBUG": "libs"})
+        self.assertEqual(answer.code, 0)
+        loaded = set(re.findall(r"calling init: \S*/(\S+?)\.so", answer.err))
+        self.assertIn("libstdc++", loaded)
+        self.assertEqual({name for name in loaded if re.match("libtorch|libc10|libmpi|libgomp|libtessera", name)}, set())
 
 
 class RuntimeTest(CliTest):

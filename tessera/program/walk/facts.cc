@@ -3,12 +3,6 @@
 
 namespace tessera {
 
-Facts::Facts(const Graph& graph, const ResolvedPlan& plan, const Analysis& analysis)
-    : graph_(graph), plan_(plan), analysis_(analysis) {
-  shapes_.reserve(graph.tensors().size());
-  for (const Tensor& tensor : graph.tensors()) shapes_.push_back(analysis.shapes.shape(tensor.id));
-}
-
 const Op* Facts::first_reader(TensorId id) const {
   const std::vector<OpId>& all = readers(id);
   return all.empty() ? nullptr : &graph_.op(all.front());

@@ -21,7 +21,8 @@ struct Site {
 // the splits of a linear op that works on parts become those of their layout (linear_parts.h).
 class Facts {
  public:
-  Facts(const Graph& graph, const ResolvedPlan& plan, const Analysis& analysis);
+  Facts(const Graph& graph, const ResolvedPlan& plan, const Analysis& analysis)
+      : graph_(graph), plan_(plan), analysis_(analysis) {}
 
   const Graph& graph() const { return graph_; }
   const ResolvedPlan& plan() const { return plan_; }
@@ -35,7 +36,9 @@ class Facts {
   Site site(const Op& op) const { return {place_of(op), block_of(op), op.id}; }
 
   const Tensor& tensor(TensorId id) const { return graph_.tensor(id); }
-  const std::vector<int64_t>& shape(TensorId id) const { return shapes_[id.index()]; }
+  const std::vector<int64_t>& shape(TensorId id) const {
+    return analysis_.tensor_shapes[id.index()];
+  }
   const TensorPlan& tensor_plan(TensorId id) const { return plan_.tensors[id.index()]; }
   const std::vector<OpId>& readers(TensorId id) const { return analysis_.consumers[id.index()]; }
   const Op* first_reader(TensorId id) const;  // null: nobody reads it
@@ -48,7 +51,6 @@ class Facts {
   const Graph& graph_;
   const ResolvedPlan& plan_;
   const Analysis& analysis_;
-  std::vector<std::vector<int64_t>> shapes_;  // by tensor
 };
 
 }  // namespace tessera

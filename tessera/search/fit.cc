@@ -1,9 +1,8 @@
-#include "tessera/simulate/fit.h"
+#include "tessera/search/fit.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -12,7 +11,6 @@
 
 #include "tessera/base/text.h"
 #include "tessera/plan/load.h"
-#include "tessera/plan/prepare.h"
 #include "tessera/plan/recipes.h"
 
 namespace tessera {
@@ -237,9 +235,10 @@ Status emit(Draft& draft, const Graph& forward) {
   return {};
 }
 
-Result<Remedy> try_draft(const Draft& draft, const FitQuestion& question) {
+Result<Remedy> try_draft(const Draft& draft, const FitQuestion& question, Compiler& compiler) {
+  TESSERA_TRY(const auto lowering, compiler.lower(question.forward, draft.plan));
   TESSERA_TRY(const Simulation simulation,
-              simulate_plan(*question.forward, draft.plan, *question.cluster, question.options));
+              simulate(*lowering, *question.cluster, question.options));
   Remedy remedy;
   remedy.changes = draft.changes;
   remedy.is_call = draft.call.has_value();
@@ -266,48 +265,36 @@ std::optional<Shortage> find_shortage(const Simulation& simulation, const Cluste
   return worst;
 }
 
-Result<Simulation> simulate_plan(const Graph& forward, const Plan& plan, const Cluster& cluster,
-                                 const SimulateOptions& options) {
-  TESSERA_TRY(Graph graph, training_graph(forward, plan, plan.precision, OptimizerSpec{}));
-  TESSERA_TRY(Prepared prepared, prepare(std::move(graph), plan));
-  auto shared = std::make_shared<const Graph>(std::move(prepared.graph));
-  TESSERA_TRY(const Lowering lowering,
-              Lowering::create(std::move(shared), std::move(prepared.plan)));
-  return simulate(lowering, cluster, options);
-}
-
 Result<FitAdvice> find_remedies(const FitQuestion& question) {
   constexpr int kMostRounds = 4;
-  using Clock = std::chrono::steady_clock;
-  const auto began = Clock::now();
-  const auto late = [&] {
-    return std::chrono::duration<double>(Clock::now() - began).count() >= question.most_seconds;
-  };
   FitAdvice advice;
+  Compiler compiler;
   TESSERA_TRY(Draft base, first_draft(question));
   FitQuestion quick = question;
   quick.options.steady_state = true;
   quick.options.memory_details = quick.options.events = false;
   std::set<std::string> known = {to_toml(base.plan)};
   std::optional<Draft> best;
-  for (int round = 0; round < kMostRounds && !best; ++round) {
+  const auto is_over = [&] {
+    return advice.tried.size() + advice.refused >= question.most_evaluations;
+  };
+  for (int round = 0; round < kMostRounds && !best && !advice.cut_short; ++round) {
     std::optional<std::pair<int64_t, Draft>> smallest;
     for (const Edit& edit : edits_for(*question.forward, base)) {
-      if (advice.tried.size() + advice.refused >= question.most_tries) break;
       Draft draft = base;
       if (!edit.apply(draft)) continue;
+      if (is_over()) {
+        advice.cut_short = true;
+        break;
+      }
       if (!emit(draft, *question.forward)) {
         ++advice.refused;
         continue;
       }
       if (draft.plan.ranks() > question.cluster->devices()) continue;
       if (!known.insert(to_toml(draft.plan)).second) continue;
-      if (late()) {
-        advice.out_of_time = true;
-        break;
-      }
       draft.changes.push_back(edit.name);
-      const auto remedy = try_draft(draft, quick);
+      const auto remedy = try_draft(draft, quick, compiler);
       if (!remedy) {
         ++advice.refused;
         continue;
@@ -325,7 +312,7 @@ Result<FitAdvice> find_remedies(const FitQuestion& question) {
     base = std::move(smallest->second);
   }
   if (best) {
-    TESSERA_TRY(advice.tried[*advice.best], try_draft(*best, question));
+    TESSERA_TRY(advice.tried[*advice.best], try_draft(*best, question, compiler));
   }
   return advice;
 }
@@ -358,7 +345,7 @@ std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double s
   }
   std::string tried = fmt::format("{} changes tried", advice.tried.size());
   if (advice.refused > 0) tried += fmt::format(", {} more are not possible", advice.refused);
-  if (advice.out_of_time) tried += ", then the time was over";
+  if (advice.cut_short) tried += "; --evaluations ended the search";
   if (!advice.best)
     return out + fmt::format("no change of the plan that was tried makes it fit ({})\n", tried);
   const Remedy& best = advice.tried[*advice.best];

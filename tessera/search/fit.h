@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/plan/plan.h"
+#include "tessera/compile/compile.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {
@@ -37,17 +37,19 @@ struct FitAdvice {
   std::optional<size_t> best;  // the fastest of those that fit; of equal ones the first
   // Changes from which no plan came, or one that could not be lowered or played.
   size_t refused = 0;
-  bool out_of_time = false;  // most_seconds were over before all changes were tried
+  bool cut_short = false;  // most_evaluations were made before all changes were tried
 };
 
+inline constexpr size_t kMostEvaluations = 40;
 struct FitQuestion {
-  const Graph* forward = nullptr;  // of the model with its batch
-  std::string plan;                // a recipe call or the path of a plan file
+  std::shared_ptr<const Graph> forward;  // of the model with its batch
+  std::string plan;                      // a recipe call or the path of a plan file
   const Cluster* cluster = nullptr;
   SimulateOptions options;
   DType compute = DType::kFloat32;  // of the run (precision.h)
-  size_t most_tries = 40;           // refused ones included
-  double most_seconds = 60;         // no try begins later; a guard, 40 tries take a few seconds
+  // Plans that are lowered and played at most, refused ones included. A number and no time, so that
+  // the answer does not depend on the machine that gives it.
+  size_t most_evaluations = kMostEvaluations;
 };
 // Tries changes one by one and, while none is enough, on top of the one that saves the most. In the
 // order of what they usually cost: norms and activations recomputed, selective recomputation,
@@ -55,14 +57,11 @@ struct FitQuestion {
 // micro-batches, full recomputation, parameters sharded, still smaller micro-batches, more tensor,
 // pipeline or context parallelism instead of replicas, more devices if the cluster has them,
 // optimizer state on the host. A change that says nothing new (the plan has it, or an earlier one
-// came to the same) is no try.
+// came to the same) is no evaluation.
 //
-// Tries count rounds of micro-batches (SimulateOptions::steady_state); the best is played in full.
+// Evaluations count rounds of micro-batches (SimulateOptions::steady_state); the best is played in
+// full. Equal questions have equal answers.
 Result<FitAdvice> find_remedies(const FitQuestion& question);
-
-// Lowers and plays a plan of the forward graph.
-Result<Simulation> simulate_plan(const Graph& forward, const Plan& plan, const Cluster& cluster,
-                                 const SimulateOptions& options);
 
 // Bytes live at the peak by what they are ("activation"), largest first.
 std::vector<std::pair<std::string, int64_t>> live_by_kind(const MemoryUse& memory);
