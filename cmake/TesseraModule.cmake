@@ -156,6 +156,21 @@ function(tessera_module name)
   endif()
 endfunction()
 
+# tessera_embed(<target> <function> <file.toml>...): the program holds the texts of the files, so that it needs none beside
+# it. Makes `const TextFiles& <function>()` (tessera/base/data_file.h): names without .toml, and texts.
+function(tessera_embed target function)
+  set(entries "")
+  foreach(file IN LISTS ARGN)
+    get_filename_component(name "${file}" NAME)
+    string(REGEX REPLACE "\\.toml$" "" name "${name}")
+    file(READ "${file}" text)
+    string(APPEND entries "      {\"${name}\", R\"toml(${text})toml\"},\n")
+  endforeach()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARGN})
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/embedded.cc.in" "${CMAKE_CURRENT_BINARY_DIR}/${function}.cc" @ONLY)
+  target_sources(${target} PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/${function}.cc")
+endfunction()
+
 # Benchmarks are built only by name or by the target `benchmarks`.
 add_custom_target(benchmarks)
 function(tessera_benchmark_program target)

@@ -83,7 +83,7 @@ void add_accuracy(Commands& commands) {
                  "Write reported and predicted step time and memory of each row as CSV");
   command.option("--threads", options->how.threads, "Rows priced at the same time").at_least(1);
   command.flag("--unnamed", options->how.unnamed,
-               "Price rows as if nobody knew their sources: what a new one may expect");
+               "Hide the names of sources in all figures, not only in those that say so");
   command.flag("--json", options->json, "Print all scores as JSON");
   command.footer(
       "Example:\n"

@@ -71,12 +71,16 @@ Result<int> inspect_planned(const InspectOptions& options, const std::string& mo
   TESSERA_TRY(const Compiled planned, compile({model, plan, options.batch, options.precision}));
   if (!options.op.empty()) return inspect_op(options, planned);
   if (options.rank) return inspect_rank(options, planned);
+  if (options.place) return inspect_place(options, planned);
+  if (options.decisions) return inspect_decisions(options, planned);
   return inspect_roles(options, planned);
 }
 
 Status check_plan_is_given(const InspectOptions& options) {
   const char* option = !options.op.empty()              ? "--op"
                        : options.rank                   ? "--rank"
+                       : options.place                  ? "--place"
+                       : options.decisions              ? "--decisions"
                        : options.precision != "float32" ? "--precision"
                                                         : nullptr;
   if (option == nullptr) return {};
@@ -127,7 +131,8 @@ Result<int> inspect(const InspectOptions& options) {
     }
     case Subject::kResharding: return inspect_resharding(options);
     case Subject::kCluster:
-      if (options.plan.empty() && options.model.empty() && !options.rank && options.op.empty()) {
+      if (options.plan.empty() && options.model.empty() && !options.rank && !options.place &&
+          !options.decisions && options.op.empty()) {
         return inspect_cluster(options);
       }
       return invalid_input(
@@ -153,6 +158,12 @@ void add_inspect(Commands& commands) {
       .at_least(1);
   add_precision(command, options->precision);
   command.option("--rank", options->rank, "Print the program of this rank").at_least(0);
+  command
+      .option("--place", options->place,
+              "Print the text of this place: what its ranks have in common, with layouts")
+      .at_least(0);
+  command.flag("--decisions", options->decisions,
+               "Print the layouts of every op, and where and how often tensors move");
   command.option("--op", options->op,
                  "Which plan entries decide for these ops (a selector, as blocks.0.mlp)");
   command
@@ -170,6 +181,7 @@ void add_inspect(Commands& commands) {
       "      --plan 'megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)'\n"
       "  tessera inspect examples/plans/tp2_dp2.toml --model gpt:layers=2 --op blocks.0.mlp\n"
       "  tessera inspect gpt:layers=2 --plan 'zero(stage=1,dp=2)' --rank 0\n"
+      "  tessera inspect gpt:layers=2 --plan 'gpipe(2,4)' --place 1\n"
       "  tessera inspect 'S0RR@2x4 -> S0RR@3x4' --shape 3072,1024,170\n"
       "  tessera inspect dgx-a100:4\n");
   command.action([options] { return inspect(*options); });

@@ -14,11 +14,11 @@ namespace tessera::cli {
 
 struct InspectOptions {
   std::string subject, plan, model, op, precision = "float32";
-  std::optional<int64_t> rank;
+  std::optional<int64_t> rank, place;
   int64_t batch = 0;
   std::vector<int64_t> shape;  // of a resharding
   std::string what_if;         // of a cluster
-  bool json = false, text = false, list_clusters = false;
+  bool json = false, text = false, decisions = false, list_clusters = false;
 };
 
 Result<int> inspect_model(const InspectOptions& options);      // without a plan
@@ -26,6 +26,8 @@ Result<int> inspect_plan_text(const InspectOptions& options);  // a plan file wi
 Result<int> inspect_roles(const InspectOptions& options, const Compiled& planned);
 Result<int> inspect_op(const InspectOptions& options, const Compiled& planned);
 Result<int> inspect_rank(const InspectOptions& options, const Compiled& planned);
+Result<int> inspect_place(const InspectOptions& options, const Compiled& planned);
+Result<int> inspect_decisions(const InspectOptions& options, const Compiled& planned);
 // The program file `file` in the place of its rank's program: parsed and verified among the others.
 Result<int> inspect_program(const InspectOptions& options, const Compiled& planned,
                             const std::string& file);

@@ -13,6 +13,8 @@
 #include "tessera/cli/output.h"
 #include "tessera/compile/compile.h"
 #include "tessera/plan/selector.h"
+#include "tessera/program/decisions.h"
+#include "tessera/program/place_form.h"
 #include "tessera/program/text.h"
 #include "tessera/program/verify.h"
 
@@ -225,6 +227,25 @@ Result<int> inspect_rank(const InspectOptions& options, const Compiled& planned)
   if (!options.json) return print(text);
   return print(Json{{"rank", program.rank}, {"ranks", program.ranks}, {"text", text}}.dump() +
                "\n");
+}
+
+Result<int> inspect_place(const InspectOptions& options, const Compiled& planned) {
+  const std::vector<PlaceText>& texts = planned.lowering->texts();
+  if (*options.place >= static_cast<int64_t>(texts.size())) {
+    return invalid_input(fmt::format("expected a place from 0 to {}, found {} (--place)",
+                                     texts.size() - 1, *options.place));
+  }
+  const std::string text =
+      to_text(texts, PlaceId(static_cast<size_t>(*options.place)), planned.graph());
+  if (!options.json) return print(text);
+  return print(Json{{"place", *options.place}, {"places", texts.size()}, {"text", text}}.dump() +
+               "\n");
+}
+
+Result<int> inspect_decisions(const InspectOptions& options, const Compiled& planned) {
+  const std::string text = to_text(decisions_of(*planned.lowering), *planned.lowering);
+  if (!options.json) return print(text);
+  return print(Json{{"places", planned.plan().places.size()}, {"text", text}}.dump() + "\n");
 }
 
 Result<int> inspect_program(const InspectOptions& options, const Compiled& planned,

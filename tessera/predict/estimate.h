@@ -1,4 +1,4 @@
-// What a run needs, by closed forms (cost-model.md section 6): only to choose what a row leaves
+// What a run needs, by closed forms (docs/reference/memory.md): only to choose what a row leaves
 // open. The peak that is reported is that of the simulated program.
 #pragma once
 

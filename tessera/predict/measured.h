@@ -25,7 +25,7 @@ struct Measured {
 Result<std::vector<Measured>> read_measured(const CsvTable& table, std::string_view file);
 
 // The step time of the run that was predicted: as reported, else from tokens/s, else from TFLOP/s
-// by the convention for the model's FLOP (cost-model.md section 7: attention in full, no
+// by the convention for the model's FLOP (6 a parameter and token, attention in full, no
 // recompute); 0 if nothing is reported.
 double measured_step(const Measured& measured, const Run& run);
 

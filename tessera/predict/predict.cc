@@ -12,6 +12,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/cost/style.h"
+#include "tessera/predict/assumptions.h"
 #include "tessera/predict/csv.h"
 #include "tessera/predict/lowered.h"
 #include "tessera/simulate/simulate.h"
@@ -79,10 +80,6 @@ int64_t steady_micro_batches(const Run& run) {
   if (run.pp == 1) return 8;
   return run.vpp == 1 ? 4 * run.pp : 6 * run.pp + run.micro_batches % run.pp;
 }
-
-// By so much a simulated peak may exceed the device before what the row leaves open is taken to be
-// something lighter: what the memory model is unsure of (docs/accuracy.md).
-constexpr double kSurelyTooMuch = 1.2;
 
 // A row as the simulator takes it.
 struct Case {
@@ -182,7 +179,8 @@ Prediction summary(const Case& item, const Simulation& simulation) {
   }
   const double device_s = simulation.device_s + further * each.device_s;
   if (device_s > 0) {
-    out.uncertainty = (simulation.uncertain_s + further * each.uncertain_s) / device_s;
+    out.uncertainty = item.expressed.uncertainty_factor *
+                      (simulation.uncertain_s + further * each.uncertain_s) / device_s;
   }
   out.style = item.expressed.style;
   out.reason = join(item.expressed.reasons, "; ");
@@ -202,7 +200,7 @@ std::string reason_of(const Case& item, const Prediction& found) {
 }
 
 bool surely_too_large(const Case& item, const Prediction& found) {
-  return item.lighter && found.device_bytes > kSurelyTooMuch * item.capacity;
+  return item.lighter && found.device_bytes > assumed("surely_too_much_memory") * item.capacity;
 }
 
 // Prices rows one after the other. Rows whose programs are equal: lowered once, each kind of
@@ -271,7 +269,7 @@ class Pricer {
       if (!item) return heavy;
       Prediction found = price_alone(next, *item, false, said);
       if (!found.ok) return heavy;
-      if (found.device_bytes <= kSurelyTooMuch * item->capacity) return found;
+      if (found.device_bytes <= assumed("surely_too_much_memory") * item->capacity) return found;
       if (!item->lighter) return heavy;
       said += "; " + reason_of(*item, found);
       row = Row(item->lighter->row);
@@ -363,7 +361,8 @@ Result<Explained> explain(const Row& row, const PredictSettings& settings) {
     TESSERA_TRY(const auto lowering, lower_row(compiler, item.expressed));
     Simulator simulator(*lowering);
     TESSERA_TRY(Explained found, explain_case(item, row.id, simulator));
-    if (found.prediction.device_bytes <= kSurelyTooMuch * item.capacity) return found;
+    if (found.prediction.device_bytes <= assumed("surely_too_much_memory") * item.capacity)
+      return found;
     if (!item.lighter) return first ? std::move(*first) : std::move(found);
     said += (said.empty() ? "" : "; ") + reason_of(item, found.prediction);
     taken = Row(item.lighter->row);

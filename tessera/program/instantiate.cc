@@ -8,6 +8,7 @@
 #include "tessera/base/check.h"
 #include "tessera/plan/schedule.h"
 #include "tessera/program/crossing.h"
+#include "tessera/program/instructions.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/walk.h"
 
@@ -142,6 +143,7 @@ class Instantiation {
     b.tier = buffer.tier;
     b.lifetime = buffer.persistent ? Lifetime::kPersistent
                                    : (buffer.accumulates ? Lifetime::kStep : Lifetime::kBlock);
+    b.slots = buffer.slots;
     out_.buffers.push_back(std::move(b));
   }
 
@@ -491,13 +493,17 @@ class Instantiation {
     const auto it = out_.blocks.find(ref);
     if (it == out_.blocks.end()) return;
     for (Instruction& instruction : it->second) {
-      if (auto* compute = std::get_if<Compute>(&instruction.body)) {
-        for (Output& output : compute->outputs) {
-          if (output.write == Write::kAddExceptFirst) visit(output.view.buffer, output.write);
-        }
-      } else if (auto* copy = std::get_if<Copy>(&instruction.body)) {
-        if (copy->write == Write::kAddExceptFirst) visit(copy->to.buffer, copy->write);
-      }
+      match(
+          instruction,
+          [&](Compute& compute) {
+            for (Output& output : compute.outputs) {
+              if (output.write == Write::kAddExceptFirst) visit(output.view.buffer, output.write);
+            }
+          },
+          [&](Copy& copy) {
+            if (copy.write == Write::kAddExceptFirst) visit(copy.to.buffer, copy.write);
+          },
+          [](OneOf<Issue, Send, Recv, Wait, Load, Free> auto&) {});
     }
   }
 

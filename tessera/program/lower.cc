@@ -8,9 +8,11 @@
 #include <string>
 #include <tuple>
 
+#include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/order.h"
 #include "tessera/program/crossing.h"
+#include "tessera/program/place_check.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/walk.h"
 
@@ -68,6 +70,13 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   for (const PlaceText& text : impl.texts)
     next_handle = std::max(next_handle, end_of_handles(text));
   for (PlaceText& text : impl.texts) stage_tiers(text, impl.rule(), impl.plan, next_handle);
+  place_send_waits(impl.texts, impl.plan);
+#ifndef NDEBUG
+  for (size_t place = 0; place < impl.texts.size(); ++place) {
+    const Status sound = check(impl.texts, PlaceId(place), *impl.graph, impl.plan);
+    TESSERA_CHECK(sound.has_value(), "{}", sound.error().message);
+  }
+#endif
   return lowering;
 }
 
@@ -377,6 +386,7 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
   }
 }
 
+const std::vector<PlaceText>& Lowering::texts() const { return impl_->texts; }
 const Graph& Lowering::graph() const { return *impl_->graph; }
 const ResolvedPlan& Lowering::plan() const { return impl_->plan; }
 

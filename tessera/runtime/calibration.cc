@@ -9,6 +9,7 @@
 
 #include "tessera/base/statistics.h"
 #include "tessera/compile/compile.h"
+#include "tessera/program/instructions.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/ranks.h"
@@ -93,11 +94,13 @@ class CaseRun {
     const Instruction& instruction =
         program_.block(one.block)[static_cast<size_t>(one.instruction)];
     FamilyKey key;
-    if (const auto* compute = std::get_if<Compute>(&instruction.body)) {
-      key = family_of(compiled_.graph(), program_, *compute);
-    } else if (const auto* copy = std::get_if<Copy>(&instruction.body)) {
-      if (copy->handle < 0) key = family_of(program_, *copy);
-    }
+    match(
+        instruction,
+        [&](const Compute& compute) { key = family_of(compiled_.graph(), program_, compute); },
+        [&](const Copy& copy) {
+          if (copy.handle < 0) key = family_of(program_, copy);
+        },
+        [](const OneOf<Issue, Send, Recv, Wait, Load, Free> auto&) {});
     if (!key.name.empty()) repeats.add(key, ranks_, seconds, clock_ == RecordClock::kSteady);
   }
 

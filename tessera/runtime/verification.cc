@@ -13,15 +13,11 @@
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/ranks.h"
 #include "tessera/runtime/session.h"
+#include "tessera/runtime/tolerance.h"
+#include "tessera/runtime/verification.h"
 
 namespace tessera {
 namespace {
-
-// Of tensors much smaller than the largest of their class, the error is measured on this fraction
-// of the largest: a gradient that is 0 in exact arithmetic (the bias of the keys) is rounding noise
-// on both sides, of which AdamW makes updates of lr * noise / eps. A missing or doubled
-// contribution is an error of order 1 on any such scale.
-constexpr double kGradientFloor = 1e-6, kParameterFloor = 1e-2;
 
 // A tensor's regions as one rank has them after a step.
 struct Held {
@@ -93,8 +89,10 @@ Status run_rank(const Compiled& compiled, const Program& program, const VerifyCo
   return {};
 }
 
-Result<std::vector<RankResult>> run_plan(const Compiled& compiled, const VerifyConfig& config) {
-  TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(*compiled.lowering));
+Result<std::vector<RankResult>> run_plan(const Compiled& compiled, const VerifyConfig& config,
+                                         const Alter& alter = {}) {
+  TESSERA_TRY(std::vector<Program> programs, lower_and_verify(*compiled.lowering));
+  if (alter) alter(compiled.graph(), programs);
   std::vector<RankResult> results(programs.size());
   comm::Options options;
   options.timeout =
@@ -173,11 +171,11 @@ class Comparison {
 };
 
 Status compare(const RankResult& serial, const std::vector<RankResult>& parallel,
-               VerifyReport& report) {
+               const Tolerances& tolerances, VerifyReport& report) {
   Worst loss, gradients, parameters;
   for (size_t step = 0; step < serial.steps.size(); ++step) {
     const State state = whole_state(serial.steps[step]);
-    Comparison comparison(state, kGradientFloor);
+    Comparison comparison(state, tolerances.gradient_floor);
     for (const RankResult& rank : parallel) {
       for (const Held& held : rank.steps[step])
         TESSERA_TRY_VOID(comparison.add(held, loss, gradients));
@@ -185,7 +183,7 @@ Status compare(const RankResult& serial, const std::vector<RankResult>& parallel
     TESSERA_TRY_VOID(comparison.finish());
   }
   const State state = whole_state(serial.parameters);
-  Comparison comparison(state, kParameterFloor);
+  Comparison comparison(state, tolerances.parameter_floor);
   for (const RankResult& rank : parallel) {
     for (const Held& held : rank.parameters)
       TESSERA_TRY_VOID(comparison.add(held, loss, parameters));
@@ -243,17 +241,20 @@ void compare_contract(const std::vector<RankResult>& ranks, const VerifyConfig& 
 namespace {
 
 Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parallel,
-                                  const VerifyConfig& config) {
+                                  const VerifyConfig& config, const Alter& alter = {}) {
   TESSERA_TRY(const std::vector<RankResult> expected, run_plan(serial, config));
-  TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config));
+  TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config, alter));
+  TESSERA_TRY(const DType dtype, parse_dtype(config.precision));
   VerifyReport report;
+  report.tolerances = tolerances(dtype, serial.graph(), config.tolerance);
   report.ranks = parallel.ranks();
   report.steps = config.steps;
-  TESSERA_TRY_VOID(compare(expected.front(), found, report));
-  const auto expect_small = [&](std::string_view what, double error, const std::string& where) {
-    if (error <= config.tolerance) return;
+  TESSERA_TRY_VOID(compare(expected.front(), found, report.tolerances, report));
+  const auto expect_small = [&](std::string_view what, double error, double tolerance,
+                                const std::string& where) {
+    if (error <= tolerance) return;
     set_reason(report, fmt::format("{}: largest relative error {:.2e} ({}), tolerance {:.0e}", what,
-                                   error, where, config.tolerance));
+                                   error, where, tolerance));
   };
   report.lossy =
       std::any_of(found.begin(), found.end(), [](const auto& rank) { return rank.lossy; });
@@ -265,9 +266,10 @@ Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parall
                              report.loss_error, config.lossy_tolerance));
     }
   } else {
-    expect_small("loss", report.loss_error, "loss");
-    expect_small("gradients", report.gradients_error, report.worst_gradient);
-    expect_small("parameters", report.parameters_error, report.worst_parameter);
+    const Tolerances& limits = report.tolerances;
+    expect_small("loss", report.loss_error, limits.loss, "loss");
+    expect_small("gradients", report.gradients_error, limits.gradients, report.worst_gradient);
+    expect_small("parameters", report.parameters_error, limits.parameters, report.worst_parameter);
   }
   compare_contract(found, config, report);
   report.ok = report.why.empty();
@@ -276,29 +278,32 @@ Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parall
 
 }  // namespace
 
-Result<VerifyReport> verify_plan(const VerifyConfig& config) {
+Result<VerifyReport> verify_plan(const VerifyConfig& config) { return verify_altered(config, {}); }
+
+Result<VerifyReport> verify_altered(const VerifyConfig& config, const Alter& alter) {
   Compiler compiler;
   const auto compile_plan = [&](const std::string& plan) {
-    return compiler.compile(
-        {config.model, plan, config.batch, "float64", "", specification(config.optimizer), true});
+    return compiler.compile({config.model, plan, config.batch, config.precision, "",
+                             specification(config.optimizer), true});
   };
   TESSERA_TRY(const Compiled parallel, compile_plan(config.plan));
   if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(parallel.plan().plan, config.ranks));
   TESSERA_TRY(const Compiled serial, compile_plan("serial"));
-  return compare_runs(serial, parallel, config);
+  return compare_runs(serial, parallel, config, alter);
 }
 
 Result<VerifyReport> verify_model(const Model& model, const std::string& plan_text,
                                   const VerifyConfig& config) {
+  TESSERA_TRY(const DType dtype, parse_dtype(config.precision));
   Compiler compiler;
   const auto shared = std::make_shared<const Model>(model);
   const CompileOptions options{specification(config.optimizer), true};
   TESSERA_TRY(Plan plan, parse_plan(plan_text, "plan"));
   TESSERA_TRY(const Compiled parallel,
-              compiler.compile(shared, std::move(plan), DType::kFloat64, options));
+              compiler.compile(shared, std::move(plan), dtype, options));
   TESSERA_TRY(Plan one_rank, parse_plan("mesh = { dp = 1 }", "serial"));
   TESSERA_TRY(const Compiled serial,
-              compiler.compile(shared, std::move(one_rank), DType::kFloat64, options));
+              compiler.compile(shared, std::move(one_rank), dtype, options));
   return compare_runs(serial, parallel, config);
 }
 

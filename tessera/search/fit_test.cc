@@ -21,7 +21,8 @@ class Fit : public testing::Test {
     cluster_ = *load_cluster("dgx-a100:1");
     Device& device = cluster_.parts[0].type.device;
     device.context_bytes = 0;
-    device.generation = Generation::kCpu;  // no communication buffers: they dwarf this model
+    device.generation =
+        Generation::named("cpu");  // no communication buffers: they dwarf this model
   }
   Result<Simulation> simulate_plan(const Plan& plan) const {
     TESSERA_TRY(const auto lowering, Compiler().lower(model_, plan));

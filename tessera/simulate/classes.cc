@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tessera/cost/collective_cost.h"
+#include "tessera/program/instructions.h"
 
 namespace tessera {
 namespace {
@@ -100,9 +101,7 @@ std::vector<Peers> peers_of(const ResolvedPlan& plan, const Lowered& lowered) {
     };
     for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
-        if (const auto* send = std::get_if<Send>(&instruction.body)) add(send->peer, send->region);
-        if (const auto* receive = std::get_if<Recv>(&instruction.body))
-          add(receive->peer, receive->region);
+        if (const auto message = message_of(instruction)) add(message->peer, *message->region);
       }
     }
     if (!mine.steps.empty()) out.push_back(std::move(mine));

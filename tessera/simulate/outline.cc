@@ -11,6 +11,7 @@
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/program/communication.h"
+#include "tessera/program/instructions.h"
 #include "tessera/simulate/rounds.h"
 
 namespace tessera {
@@ -19,12 +20,6 @@ namespace {
 using engine::Item;
 using engine::ItemKind;
 
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 // Numbers for what meets: equal keys get equal numbers.
 using Key = std::vector<int64_t>;
@@ -161,15 +156,12 @@ void count_crossings(Shared& shared) {
     const Program& program = shared.program(c);
     for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
-        if (const auto* send = std::get_if<Send>(&instruction.body)) {
-          ++shared.crossings[crossing_key(me, shared.class_of(send->peer), send->tensor, send->tag)]
-                .sends;
-        } else if (const auto* receive = std::get_if<Recv>(&instruction.body)) {
-          ++shared
-                .crossings[crossing_key(shared.class_of(receive->peer), me, receive->tensor,
-                                        receive->tag)]
-                .receives;
-        }
+        const auto message = message_of(instruction);
+        if (!message) continue;
+        const int32_t peer = shared.class_of(message->peer);
+        const int32_t from = message->sends ? me : peer, to = message->sends ? peer : me;
+        auto& crossing = shared.crossings[crossing_key(from, to, message->tensor, message->tag)];
+        ++(message->sends ? crossing.sends : crossing.receives);
       }
     }
   }
@@ -232,12 +224,7 @@ class PlayerOutline {
 
   void add_handles(BlockRef ref, const std::vector<Instruction>& block) {
     for (const Instruction& instruction : block) {
-      int handle = -1;
-      std::visit(Overloaded{[&](const Issue& x) { handle = x.handle; },
-                            [&](const Send& x) { handle = x.handle; },
-                            [&](const Recv& x) { handle = x.handle; },
-                            [&](const Copy& x) { handle = x.handle; }, [](const auto&) {}},
-                 instruction.body);
+      const int handle = handle_of(instruction);
       if (handle < 0) continue;
       if (std::holds_alternative<Recv>(instruction.body)) receives_.insert(handle);
       handles_[handle] = static_cast<int32_t>(player_.handles.size());

@@ -403,6 +403,19 @@ class Inspect(CliTest):
                           "inspect", path)
         self.expect_error(2, "expected a rank from 0 to 1, found 2 (--rank)", "inspect", MODEL, *plan, "--rank", "2")
 
+    def test_places_and_decisions_print(self):
+        plan = ["--plan", "gpipe(2,4)"]
+        text = self.expect_text("inspect", MODEL, *plan, "--place", "1")
+        self.assertTrue(text.startswith("place 1\nmesh 0 from 0 axes ["))
+        self.assertRegex(text, r"\n  recv #\d+ tag \d+ \"[^\n]* from 0 %\d+\[")
+        answer = self.expect_json("inspect", MODEL, *plan, "--place", "1", "--json")
+        self.assertEqual(answer, {"place": 1, "places": 2, "text": text})
+        decisions = self.expect_text("inspect", MODEL, *plan, "--decisions")
+        self.assertRegex(decisions, r"\n  brought at place 1 in forward@1, each micro-batch: from place 0 to \[batch: -")
+        self.expect_error(2, "expected a place from 0 to 1, found 2 (--place)", "inspect", MODEL, *plan, "--place", "2")
+        self.expect_error(2, "inspect: --place needs --plan", "inspect", MODEL, "--place", "0")
+        self.expect_error(2, "inspect: --decisions needs --plan", "inspect", MODEL, "--decisions")
+
 
 class PlanCommand(CliTest):
     def test_list(self):
@@ -809,9 +822,10 @@ class Predict(CliTest):
         self.assertEqual(self.expect_text("accuracy", rows, "--each", each, "-o", page), "")
         with open(each, encoding="utf-8") as file:
             lines = file.read().splitlines()
-        self.assertEqual(lines[0], "row_id,source,group,quality,reported_s,predicted_s,held_out_s,reported_bytes,predicted_bytes")
+        self.assertEqual(lines[0], "row_id,source,group,quality,reported_s,predicted_s,others_constants_s,unnamed_s,reported_bytes,"
+                         "predicted_bytes")
         predicted = self.expect_text("predict", rows).splitlines()[1].split(",")[1]
-        self.assertRegex(lines[1], rf"^r1,Megatron-LM,Megatron-LM\|\|4\|4,A,0.5,{predicted},{predicted},3e\+09,[0-9.e+]+$")
+        self.assertRegex(lines[1], rf"^r1,Megatron-LM,Megatron-LM\|\|4\|4,A,0.5,{predicted},{predicted},[0-9.e+-]+,3e\+09,[0-9.e+]+$")
         self.assertEqual(self.expect_text("accuracy", rows, "--check", page), "")
         with open(page, encoding="utf-8") as file:
             text = file.read()
@@ -826,8 +840,8 @@ class Predict(CliTest):
         row = self.ROW.replace("Megatron-LM", "Megatron-DeepSpeed")
         rows = self.write("rows.csv", header + "\n" + row + ",,,0.5,,,A\n")
         named, unnamed = (self.expect_json("accuracy", rows, "--json", *hidden) for hidden in ((), ("--unnamed",)))
-        self.assertEqual(list(unnamed["held_out"]["sources"]), ["Megatron-DeepSpeed"])
-        self.assertNotEqual(named["held_out"]["macro_mape"], unnamed["held_out"]["macro_mape"])
+        self.assertEqual(list(unnamed["others_constants"]["sources"]), ["Megatron-DeepSpeed"])
+        self.assertNotEqual(named["others_constants"]["macro_mape"], unnamed["others_constants"]["macro_mape"])
         self.assertIn("**Without the names of sources**", self.expect_text("accuracy", rows, "--unnamed"))
 
     def test_wrong_input_is_one_line(self):

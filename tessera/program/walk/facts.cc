@@ -8,6 +8,16 @@ const Op* Facts::first_reader(TensorId id) const {
   return all.empty() ? nullptr : &graph_.op(all.front());
 }
 
+void Facts::split_as(const Op& op, const Layout& output) {
+  OpPlan& plan = analysis_.ops[op.id.index()];
+  for (DimSplit& split : plan.dims) split.axes.clear();
+  const OperandDims& dims = op.annotation.outputs[0];
+  for (size_t d = 0; d < dims.dims.size(); ++d) {
+    const int lead = leading_dim(op.annotation, dims.dims[d]);
+    if (lead >= 0) plan.dims[static_cast<size_t>(lead)].axes = output.shards[d];
+  }
+}
+
 PlaceId Facts::made_on(TensorId id) const {
   const OpId producer = tensor(id).producer;
   return producer.valid() ? place_of(graph_.op(producer)) : analysis_.home_place[id.index()];

@@ -17,11 +17,11 @@ struct Site {
   When when = When::kAlways;
 };
 
-// Refers to the graph, the plan and the analysis, which outlive it. One thing changes meanwhile:
-// the splits of a linear op that works on parts become those of their layout (linear_parts.h).
+// Refers to the graph, the plan and the analysis, which outlive it. One thing the walk decides on
+// its way: an op that works on parts is split as these are (split_as, linear_parts.h).
 class Facts {
  public:
-  Facts(const Graph& graph, const ResolvedPlan& plan, const Analysis& analysis)
+  Facts(const Graph& graph, const ResolvedPlan& plan, Analysis& analysis)
       : graph_(graph), plan_(plan), analysis_(analysis) {}
 
   const Graph& graph() const { return graph_; }
@@ -46,11 +46,22 @@ class Facts {
   PlaceId made_on(TensorId id) const;
   // Each micro-batch makes a term; their sum is what counts.
   bool sums_micro_batches(TensorId id) const { return analysis_.sums_micro_batches(graph_, id); }
+  // Does the gradient of a parameter rest in shards?
+  bool rests_sharded(TensorId id) const {
+    return !tensor_plan(id).over.empty() && graph_.is_parameter_gradient(id);
+  }
+  // Do the parts that each micro-batch makes, in this layout, go to the shards of the sum at once?
+  bool scatters_each_time(TensorId id, const Layout& made) const {
+    return sums_micro_batches(id) && !made.complete() && rests_sharded(id);
+  }
+
+  // From here on the op is split as its first output is laid out, and runs without a time loop.
+  void split_as(const Op& op, const Layout& output);
 
  private:
   const Graph& graph_;
   const ResolvedPlan& plan_;
-  const Analysis& analysis_;
+  Analysis& analysis_;
 };
 
 }  // namespace tessera
