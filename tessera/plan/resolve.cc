@@ -34,7 +34,7 @@ std::vector<bool> frozen_dims(const Op& op) {
 }
 
 bool expands(const Op& op, const std::string& dim) {
-  const KindInfo* kind = find_kind(op.kind);
+  const KindInfo* kind = op.info;
   if (kind == nullptr || kind->expandable == nullptr || !kind->expand) return false;
   const Names names = kind->expandable(op);
   return std::find(names.begin(), names.end(), dim) != names.end();

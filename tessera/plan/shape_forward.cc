@@ -198,7 +198,7 @@ Result<std::vector<OpId>> select_expandable(const Plan& plan, const std::string&
   for (const Op& op : forward.ops()) {
     if (!hit[op.id.index()]) continue;
     found = found == nullptr ? &op : found;
-    const KindInfo* kind = find_kind(op.kind);
+    const KindInfo* kind = op.info;
     // Those that free a frozen dim are made after differentiate, as a split needs them.
     if (kind != nullptr && kind->expand && kind->expandable == nullptr) out.push_back(op.id);
   }

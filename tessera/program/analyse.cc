@@ -260,7 +260,7 @@ class Analyser {
 
   // A cast of a parameter that rests in shards on the device.
   bool works_on_shards(const Op& op) const {
-    const KindInfo* kind = find_kind(op.kind);
+    const KindInfo* kind = op.info;
     if (kind == nullptr || !kind->linear || op.inputs.size() != 1) return false;
     const TensorPlan& input = plan_.tensors[op.inputs[0].index()];
     return graph_.tensor(op.inputs[0]).role == Role::kParameter && !input.over.empty() &&
@@ -408,7 +408,7 @@ class Analyser {
   // parameter), norms of a gradient the same, sums and casts that make a parameter's gradient too,
   // or the gradient's home if the plan says one; those that read a parameter alone the parameter's.
   void follow(const Op& op) {
-    const KindInfo* kind = find_kind(op.kind);
+    const KindInfo* kind = op.info;
     const OpPlan& plan = out_.ops[op.id.index()];
     if (op.inputs.empty()) return;
     const Tensor& first = graph_.tensor(op.inputs[0]);

@@ -448,7 +448,7 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
                   compute.outputs.size());
   }
   out.op = &op;
-  out.kind = find_kind(op.kind);
+  out.kind = op.info;
   if (out.kind == nullptr) return reject("instruction", {}, "unknown kind {}", op.kind);
   if (!check_box(compute, op, out)) return false;
   const Annotation& annotation = op.annotation;

@@ -12,8 +12,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kAgain = "@recompute";  // paths of ops that run again
-
 class Labels {
  public:
   explicit Labels(std::vector<std::string>& all) : all_(all) {}

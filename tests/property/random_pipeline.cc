@@ -9,6 +9,8 @@
 
 #include "tessera/base/check.h"
 #include "tessera/graph/builder.h"
+#include "tessera/graph/kinds.h"
+#include "tessera/graph/order.h"
 #include "tessera/plan/prepare.h"
 
 namespace tessera {

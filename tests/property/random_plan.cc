@@ -12,6 +12,8 @@
 #include "tessera/base/check.h"
 #include "tessera/graph/builder.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/order.h"
+#include "tessera/graph/transform.h"
 #include "tessera/plan/prepare.h"
 
 namespace tessera {
@@ -32,7 +34,7 @@ bool is_weighted(const Op& op, const std::string& dim) {
 }
 
 bool expandable(const Op& op, const std::string& dim) {
-  const KindInfo* kind = find_kind(op.kind);
+  const KindInfo* kind = op.info;
   if (kind == nullptr || kind->expandable == nullptr) return false;
   const std::vector<std::string> names = kind->expandable(op);
   return std::find(names.begin(), names.end(), dim) != names.end();
@@ -116,7 +118,7 @@ class PlanMaker {
     }
     std::vector<std::string> expand;
     for (const Op& op : graph_.ops()) {
-      const KindInfo* kind = find_kind(op.kind);
+      const KindInfo* kind = op.info;
       if (kind->expand && kind->expandable == nullptr && at_.loop_dim.empty() && c_.one_in(3))
         expand.push_back('"' + op.path + '"');
     }

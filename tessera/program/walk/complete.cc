@@ -27,7 +27,7 @@ std::optional<Completion::Early> Completion::complete_early(const Op& op, Tensor
   const bool summed = facts_.sums_micro_batches(tensor);
   const Held made = *holds_.home(site.place, tensor);
   if (made.region.layout->complete()) return std::nullopt;
-  const KindInfo* kind = find_kind(reader.kind);
+  const KindInfo* kind = reader.info;
   const bool takes_parts =
       kind != nullptr && is_linear(reader) && facts_.place_of(reader) == site.place;
   if (takes_parts && !(summed && scales_alone(reader))) return std::nullopt;

@@ -12,8 +12,8 @@ namespace tessera {
 std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds, const Op& op) {
   const PlaceId place = facts.place_of(op);
   const OpPlan& plan = facts.op_plan(op);
-  if (find_kind(op.kind) == nullptr || !is_linear(op) || op.inputs.empty() ||
-      op.outputs.size() != 1 || loop_of(plan).exists())
+  if (op.info == nullptr || !is_linear(op) || op.inputs.empty() || op.outputs.size() != 1 ||
+      loop_of(plan).exists())
     return std::nullopt;
   std::vector<Held> parts;
   for (TensorId input : op.inputs) {
