@@ -186,7 +186,6 @@ const std::vector<Case>& cases() {
        [](auto& g, DType t) {
          return g.op1("op", "scale", {parameter(g, "x", {kB, kS}, t)}, {{"factor", 0.3}});
        }},
-      {"tanh", [](auto& g, DType t) { return g.op1("op", "tanh", {parameter(g, "x", {kB, kH}, t)}); }},
       {"tanh",
        [](auto& g, DType t) {
          return g.op1("op", "tanh", {parameter(g, "x", {kB, kH}, t)});
@@ -249,7 +248,6 @@ const std::vector<Case>& cases() {
       {"max_pool_3d", [](auto& g, DType t) { return pool_case(g, t, "max_pool", 3); }},
       {"avg_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "avg_pool", 2); }},
       {"sum_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "sum_pool", 2); }},
-      {"sum_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "sum_pool", 2); }},
       {"avg_pool_3d", [](auto& g, DType t) { return pool_case(g, t, "avg_pool", 3); }},
       {"batch_norm", [](auto& g, DType t) { return batch_norm_case(g, t, "s y x"); }},
       {"batch_norm_expanded", [](auto& g, DType t) { return batch_norm_case(g, t, "s y x"); }, 1,
@@ -308,10 +306,6 @@ const std::vector<Case>& cases() {
          const auto x = parameter(g, "x", {kB, {"seq", 7}, {"kv", 7}}, t);
          return g.op1("op", "causal_mask", {x},
                       {{"order", std::string("striped:3")}, {"gradient", int64_t{1}}});
-       }},
-      {"sinusoid_add",
-       [](auto& g, DType t) {
-         return g.op1("op", "sinusoid_add", {parameter(g, "x", {kB, kS, kF}, t)}, text("dim", "s"));
        }},
       {"sinusoid_add",
        [](auto& g, DType t) {
