@@ -35,8 +35,12 @@ Status set_keys(std::string_view family, const std::vector<ModelKey>& keys,
                 const ModelArguments& arguments);
 // "gpt:layers=12,hidden=768,..." of the present values.
 std::string canonical_spec(std::string_view family, const std::vector<ModelKey>& keys);
-// One line a key: name, default (the present value), meaning.
-std::string keys_help(const std::vector<ModelKey>& keys);
+// What people read of a key: its present value, or the text of a default that is computed.
+struct ModelKeyText {
+  std::string name, value, meaning;
+  std::vector<std::string> choices;
+};
+std::vector<ModelKeyText> key_texts(const std::vector<ModelKey>& keys);
 
 // "model '<family>': <message>" as an error of wrong input.
 tl::unexpected<Error> model_error(std::string_view family, std::string_view message);

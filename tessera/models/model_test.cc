@@ -13,6 +13,7 @@
 #include "tessera/base/text.h"
 #include "tessera/graph/builder.h"
 #include "tessera/graph/transform.h"
+#include "tessera/models/families.h"
 
 namespace tessera {
 namespace {
@@ -378,11 +379,9 @@ TEST(ModelErrors, NameTheModelAndTheKey) {
 }
 
 TEST(ModelErrors, UnknownModelsAndImpossibleSizes) {
-  EXPECT_EQ(
-      error_of("gtp:layers=2"),
-      "unknown model 'gtp', did you mean 'gpt'? (models: gpt, llama, mixtral, nemotron_h, bert, "
-      "t5, vit, swin, resnet, evoformer, mlp, or a path to a "
-      "Hugging Face config.json)");
+  EXPECT_EQ(error_of("gtp:layers=2"),
+            "unknown model 'gtp', did you mean 'gpt'? (models: " + join(family_names(), ", ") +
+                ", or a path to a Hugging Face config.json)");
   EXPECT_EQ(error_of("gpt", 0), "expected a batch of at least 1, found 0");
   EXPECT_EQ(error_of("gpt:seq=1000000000", 1'000'000'000),
             "model 'gpt': batch=1000000000 is too large for these sizes: a tensor would have more "
@@ -395,8 +394,12 @@ TEST(ModelErrors, UnknownModelsAndImpossibleSizes) {
 
 TEST(ModelHelp, ListsFamiliesKeysAndDefaults) {
   const std::string help = model_help();
-  for (const char* part : {"gpt: ", "llama: ", "mixtral: ", "mlp: ", "4 * hidden", "kv_heads",
-                           "config.json", "50257", "gelu, relu, silu"}) {
+  std::vector<std::string> parts = {"4 * hidden", "config.json", "50257", "gelu, relu, silu"};
+  for (const ModelFamily& family : all_families()) {
+    parts.push_back("\n" + family.name + ": " + family.summary + "\n");
+    for (const ModelKeyText& key : family.keys) parts.push_back("  " + key.name + " ");
+  }
+  for (const std::string& part : parts) {
     EXPECT_NE(help.find(part), std::string::npos) << part;
   }
 }
