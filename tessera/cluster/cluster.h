@@ -1,7 +1,7 @@
 // A machine as text and as a value: devices in nodes, the links inside a node, the network between
 // nodes. Rates are bytes a second and direction (links) or FLOP a second (arithmetic), sizes bytes,
 // times seconds. The text form (TOML, every figure with its unit) is
-// docs/reference/cluster-format.md; constants of the presets: shared/systems/cost-model.md
+// docs/reference/cluster-format.md; constants of the presets: docs/theory/cost-model.md
 // section 2.1.
 #pragma once
 
@@ -19,9 +19,9 @@ namespace tessera {
 
 struct Profile;
 
-// Row of the collective library's constants (cost-model.md section 4.2). kOther: accelerators of
-// other makers, of which nothing is measured: rings at the rates of their links, products by their
-// peaks.
+// Row of the collective library's constants (docs/theory/cost-model.md section 4.2). kOther:
+// accelerators of other makers, of which nothing is measured: rings at the rates of their links,
+// products by their peaks.
 enum class Generation : uint8_t {
   kPascal,
   kVolta,

@@ -31,7 +31,7 @@ struct Path {
 //  - above each switch of a tier an upward and a downward one, whose rate is what hangs below over
 //    the tier's oversubscription. On rail-aligned fabrics the first tier has a switch for each NIC
 //    of a node, and a message to a device on another rail goes through the peer device on that rail
-//    in the sender's node first (cost-model.md section 4.4).
+//    in the sender's node first (docs/theory/cost-model.md section 4.4).
 // The cluster is copied; it need not outlive the topology.
 class Topology {
  public:

@@ -1,5 +1,5 @@
-// What one collective or message costs on a cluster (cost-model.md section 4). Which rule decides:
-// docs/reference/collective-costs.md.
+// What one collective or message costs on a cluster (docs/theory/cost-model.md section 4). Which
+// rule decides: docs/reference/collective-costs.md.
 #pragma once
 
 #include <cstdint>

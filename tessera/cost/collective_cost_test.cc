@@ -1,4 +1,5 @@
-// Composition of collectives over nodes (cost-model.md section 4.4), on machines made by hand.
+// Composition of collectives over nodes (docs/theory/cost-model.md section 4.4), on machines made
+// by hand.
 #include "tessera/cost/collective_cost.h"
 
 #include <gtest/gtest.h>

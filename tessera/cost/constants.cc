@@ -7,9 +7,9 @@
 namespace tessera {
 namespace {
 
-// Measured anchors: cost-model.md section 3.3 (best products: A100 .87, H100 .80, B200 .78, GB200
-// .73, fp8 .71 to .76; real transformer shapes: A100 .60 to .77, B200 .39 to .65). `best` lies
-// between the two: a step's products run hot and one after the other.
+// Measured anchors: docs/theory/cost-model.md section 3.3 (best products: A100 .87, H100 .80, B200
+// .78, GB200 .73, fp8 .71 to .76; real transformer shapes: A100 .60 to .77, B200 .39 to .65).
+// `best` lies between the two: a step's products run hot and one after the other.
 constexpr std::array kMatmul = {
     MatmulConstants{Generation::kPascal, "fp16", .80, 2e9, .25, "3.1 by peak"},
     MatmulConstants{Generation::kPascal, "fp32", .88, 1e9, .20, "3.1 by peak"},

@@ -16,7 +16,7 @@ namespace tessera {
 // A tile of the output that one unit computes at a time.
 struct Tile {
   int64_t rows = 0, columns = 0;
-  double efficiency = 1;  // of a unit's peak (cost-model.md section 3.1)
+  double efficiency = 1;  // of a unit's peak (docs/theory/cost-model.md section 3.1)
 };
 inline constexpr std::array<Tile, 6> kTiles = {{{256, 128, .92},
                                                 {128, 256, .92},

@@ -15,10 +15,10 @@ namespace {
 
 // ---- presets
 // -------------------------------------------------------------------------------------
-// Start values of cost-model.md sections 3.4, 5.3 and 10.2: the floor that published runs of
-// Megatron-DeepSpeed show (.73 ms a layer forward, 2.9 times that backward with its recompute) is
-// about 45 us an op; collective calls 20 to 60 us. docs/reference/styles.md says what each stands
-// for.
+// Start values of docs/theory/cost-model.md sections 3.4, 5.3 and 10.2: the floor that published
+// runs of Megatron-DeepSpeed show (.73 ms a layer forward, 2.9 times that backward with its
+// recompute) is about 45 us an op; collective calls 20 to 60 us. docs/reference/styles.md says what
+// each stands for.
 struct Preset {
   std::string_view name, summary, options;
 };

@@ -48,8 +48,9 @@ struct Style {
   // each, which moves its operands.
   double loss_passes = 0;
   // What unfused ops keep for the backward pass beside the graph's tensors, in 16-bit runs, and
-  // need while they run: bytes a score (softmax 2, mask 1 and output 2 of dropout: cost-model.md
-  // section 6.2); float32 arrays of all logits, and those that the backward pass adds to them.
+  // need while they run: bytes a score (softmax 2, mask 1 and output 2 of dropout:
+  // docs/theory/cost-model.md section 6.2); float32 arrays of all logits, and those that the
+  // backward pass adds to them.
   double attention_saved_bytes = 5, loss_saved = 0, loss_workspace = 0;
   // Gradient of a look-up: passes over its operands (rows are sorted and added one by one).
   double lookup_gradient_passes = 1;

@@ -1,5 +1,5 @@
 // Cross-mesh resharding: a tensor goes from its layout on one mesh to another layout on another
-// mesh, over links between hosts that are slow (shared/systems/cross-mesh-resharding.md; AlpaComm,
+// mesh, over links between hosts that are slow (docs/theory/cross-mesh-resharding.md; AlpaComm,
 // Zhuang et al., MLSys 2023).
 //
 // Unit task: one destination tile cut with one source tile. D bytes, which any holder of the source
@@ -50,7 +50,7 @@ enum class ReshardWay : uint8_t {
 };
 std::string_view way_name(ReshardWay way);  // "send_recv", "local_all_gather", ...
 
-// Who sends and when (sheet, section 4).
+// Who sends and when (docs/theory/cross-mesh-resharding.md section 4).
 enum class ReshardOrder : uint8_t {
   kGenerated,     // as generated; the sending *device* with the fewest bytes so far. Send/recv and
                   // local all-gather are issued receiver by receiver

@@ -1,4 +1,4 @@
-// Predictors to beat (cost-model.md sections 10.2 and 10.3).
+// Predictors to beat (docs/theory/cost-model.md sections 10.2 and 10.3).
 #pragma once
 
 #include <string>

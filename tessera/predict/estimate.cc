@@ -29,7 +29,7 @@ Parameters local_parameters(const Run& run) {
 }
 
 // Of one parameter in mixed precision: itself, its gradient, and master copy with two moments
-// (cost-model.md section 6.1); the stage tells what is over the shards.
+// (docs/theory/cost-model.md section 6.1); the stage tells what is over the shards.
 double bytes_of_parameter(const Run& run, double shards) {
   constexpr double kParameter = 2, kStates = 12;
   if (run.lora > 0) return kParameter;  // left as it is
@@ -108,7 +108,8 @@ OfToken of_transformer(const Run& run) {
   return {kept * real(m.layers), std::max(block, logits)};
 }
 
-// Micro-batches in flight on the first stage; of chunks further ones (cost-model.md section 6.2).
+// Micro-batches in flight on the first stage; of chunks further ones (docs/theory/cost-model.md
+// section 6.2).
 double in_flight(const Run& run) {
   const double whole = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
   return run.vpp > 1 ? whole * (1 + real(run.pp - 1) / real(run.pp * run.vpp)) : whole;

@@ -1,4 +1,4 @@
-// How well predictions meet measured values (cost-model.md section 11).
+// How well predictions meet measured values (docs/theory/cost-model.md section 11).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The verifier: proves before a run that the programs of all ranks together compute the graph
-// (shared/design.md, Program). It does not trust lowering: it interprets the programs abstractly
+// (docs/concepts.md). It does not trust lowering: it interprets the programs abstractly
 // over (tensor, region, parts) and knows only the graph. Rules, each named in its rejection:
 //   operand       every compute reads complete values of exactly the regions that its box needs
 //   (parts only for linear ops) coverage      every persistent tensor is updated exactly once over

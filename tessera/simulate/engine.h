@@ -1,6 +1,6 @@
 // The discrete-event engine: players (ranks, or one for each class of equal ranks) go through their
 // items in program order. It knows neither graph nor program (price.h makes items of these).
-// Semantics: cost-model.md section 9.1.
+// Semantics: docs/theory/cost-model.md section 9.1.
 //
 // Each player has a host clock h and a compute stream that is free at d:
 //   compute   h += host; it starts at max(d, h + launch) and takes `work`, longer while

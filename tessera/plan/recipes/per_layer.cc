@@ -1,4 +1,4 @@
-// A strategy of its own for each range of layers, on one mesh (galvatron.md section 2).
+// A strategy of its own for each range of layers, on one mesh (docs/theory/galvatron.md section 2).
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"

@@ -6,10 +6,10 @@
 namespace tessera::recipes {
 namespace {
 
-// tensor-parallel-3d.md sections 2-4, its axes i, j, l being x, y, z. Of each product x cuts the
-// rows, y and z its features, in turn as inputs and as outputs: what one product makes is what the
-// next one reads. Between products the rows are also cut over the axis that does not cut the
-// features, and weights rest over x: gathered for a product, scattered after it.
+// docs/theory/tensor-parallel-3d.md sections 2-4, its axes i, j, l being x, y, z. Of each product x
+// cuts the rows, y and z its features, in turn as inputs and as outputs: what one product makes is
+// what the next one reads. Between products the rows are also cut over the axis that does not cut
+// the features, and weights rest over x: gathered for a product, scattered after it.
 Result<PlanText> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t y = arguments.number("y");
   TESSERA_TRY(PlanText text,
