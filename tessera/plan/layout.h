@@ -24,8 +24,8 @@ namespace tessera {
 
 struct Layout {
   SmallVector<Axes, 4> shards;  // by tensor dim, outermost first
-  SmallVector<int64_t, 4>
-      grain;  // by tensor dim: cuts fall on multiples of it (inner size of a bracket); normalised
+  // By tensor dim: cuts fall on multiples of it (the inner size of a bracket). Normalised.
+  SmallVector<int64_t, 4> grain;
   Axes partial;                        // sorted
   Combiner combiner = Combiner::kSum;  // of the parts; kSum if complete
 
