@@ -3,9 +3,10 @@
 //
 // Copies between tiers that have a handle run on a thread of their own, one after the other.
 //
-// Memory is planned: one arena a tier, allocated once, with the offsets that the program gives; a
-// step allocates nothing here. Kernels are prepared at their first execution (kernels.h) and reused
-// in every later step.
+// Memory is planned: there is one arena for each tier, allocated once, with the offsets that the
+// program gives. Tensors lie nowhere else. What a step allocates beside it are the lists of arrays
+// that go to the communicator, encoded messages, and the workspace of some kernels. Kernels are
+// prepared at their first execution (kernels.h) and reused in every later step.
 //
 //   comm::run_threads(ranks, options, [&](comm::Communicator& world) {
 //     auto executor = RankExecutor::create(graph, programs[world.rank()], world, {.seed = 1});

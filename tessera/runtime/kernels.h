@@ -1,9 +1,10 @@
 // Kernels: what each op kind computes on a rank's memory (docs/reference/ops.md is the contract).
 //
 // prepare_kernel() resolves one compute instruction to a closure that is executed many times:
-// tensor views, matrix layouts and loop nests are made once, so that executing it allocates nothing
-// in our code and calls libtorch at most a few times. A closure works on the memory it was prepared
-// for.
+// tensor views, matrix layouts and loop nests are made once. Executing most closures calls libtorch
+// at most a few times and allocates nothing in our code; those of scans, experts, convolutions,
+// batch norm and products with several summed dims have temporaries. A closure works on the memory
+// it was prepared for.
 //
 //   KernelCall call{&op, box, inputs, outputs, writes, &context};
 //   Kernel kernel = prepare_kernel(call);
