@@ -19,8 +19,11 @@ Result<PlanText> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
     if (!has_dim(graph, "*", dim))
       return invalid_input(fmt::format("expected ops with the dim '{}', found none", dim));
   }
-  if (has_dim(graph, "blocks", "lora"))
-    return invalid_input("expected blocks without the dim 'lora' (low-rank factors), found it");
+  if (text.has("z") && has_dim(graph, "blocks", "lora")) {
+    return invalid_input(
+        "expected z = 1, or blocks without the dim 'lora' (low-rank factors), found z above 1 and "
+        "the dim");
+  }
   text.split("*", "batch", "dp,x,y");
   text.split("*", "hidden", "z");
   const auto features = [&](const std::string& inner, const std::string& over) {
