@@ -29,8 +29,6 @@ Status check_zero(const RecipeArguments& arguments) {
 Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int64_t n) {
   const std::string attention = "blocks.*.attn";
   const int64_t heads = size_of(graph, attention, "heads");
-  if (heads == 0)
-    return invalid_input("expected ops blocks.*.attn with the dim 'heads', found none");
   const int64_t group = std::max<int64_t>(size_of(graph, attention, "group"), 1);
   if (n > heads * group) {
     return invalid_input(
