@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-slow demo bench accuracy accuracy-check calibrate format lint planning clean
+.PHONY: help setup build program test test-slow demo bench accuracy accuracy-check calibrate format lint planning clean
 
 predict_published = build/tessera accuracy data/published-throughput.csv --threads 2 \
   --reality $(lastword $(sort $(wildcard docs/results/*-reality.json)))
@@ -20,22 +20,28 @@ build: setup ## build everything; the program is build/tessera
 test: build ## the quick tests, about a minute once built
 	@ctest --test-dir build -LE slow -j2 --output-on-failure
 
-test-slow: build ## the slow tests
-	@ctest --test-dir build -L slow -j2 --output-on-failure
+test-slow: build ## the slow tests; random ones with the date as TESSERA_SEED, or with the value given
+	@export TESSERA_SEED="$${TESSERA_SEED:-$$(date +%Y%m%d)}"; \
+	  echo "Random tests with TESSERA_SEED=$$TESSERA_SEED; make test-slow TESSERA_SEED=$$TESSERA_SEED repeats them"; \
+	  ctest --test-dir build -L slow -j2 --output-on-failure
 
-demo: build ## train a GPT on real text, serially and under a plan, and prove them equal
+program: setup # what a user runs: the program and its runtime library, without the tests
+	@scripts/configure release
+	@cmake --build build --target tessera
+
+demo: program ## train a GPT on real text, serially and under a plan, and prove them equal
 	@scripts/demo
 
 bench: build ## the benchmarks
 	@scripts/bench
 
-accuracy: build ## predict the published runs and write docs/accuracy.md
+accuracy: program ## predict the published runs and write docs/accuracy.md
 	@$(predict_published) -o docs/accuracy.md
 
-accuracy-check: build ## predict the published runs and compare with docs/accuracy.md
+accuracy-check: program ## predict the published runs and compare with docs/accuracy.md
 	@$(predict_published) --check docs/accuracy.md
 
-calibrate: build ## fit the constants of predictions to the published runs, also without each source (half an hour)
+calibrate: program ## fit the constants of predictions to the published runs, also without each source (half an hour)
 	@scripts/calibrate build/tessera data/published-throughput.csv --threads 2 \
 	  --constants scripts/calibration/constants.toml --out build/fitted-constants.toml
 

@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import resource
 import shlex
 import statistics
@@ -63,10 +64,10 @@ class Failed(Exception):
     pass
 
 
-def execute(command):
+def execute(command, environment=ENVIRONMENT):
     """(standard output, peak resident bytes of the largest process)."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = subprocess.Popen([str(part) for part in command], stdout=out, stderr=err, cwd=ROOT, env=ENVIRONMENT)
+        process = subprocess.Popen([str(part) for part in command], stdout=out, stderr=err, cwd=ROOT, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
@@ -75,6 +76,13 @@ def execute(command):
             last = (err.read().strip() or out.read().strip()).splitlines()[-3:]
             raise Failed(f"{shlex.join(map(str, command))}: exit code {process.returncode}: {' | '.join(last)}")
         return out.read(), usage.ru_maxrss * 1024
+
+
+def products(command):
+    """Float32 products that the command's processes do by each library, as both libraries print them."""
+    out, _ = execute(command, {**ENVIRONMENT, "DNNL_VERBOSE": "1", "MKL_VERBOSE": "1"})
+    return {"oneDNN": len(re.findall(r"^onednn_verbose,.*,exec,cpu,(?:matmul|inner_product),", out, re.MULTILINE)),
+            "MKL": len(re.findall(r"^MKL_VERBOSE SGEMM", out, re.MULTILINE))}
 
 
 def rate(times, size, warmup):
@@ -107,10 +115,28 @@ class Session:
                         "min_lr = 1e-4\nwarmup = 10\nbeta1 = 0.9\nbeta2 = 0.95\nweight_decay = 0.1\nclip = 1.0\n")
         return file
 
+    def command(self, size, plan, steps):
+        return [self.build / "tessera", "train", self.run_file(size, plan, steps), "--json"]
+
+    def peer_command(self, size, mode, ranks, library, warmup, timed):
+        return [self.python, PEER, mode, "--size", size, "--ranks", ranks, "--warmup", warmup, "--steps", timed,
+                "--batch", BATCH, "--products", library, "--data", self.text]
+
+    def libraries(self):
+        """Who multiplies: of one step of the large model, by program."""
+        runs = {"Tessera": self.command("large", "serial", 1),
+                "PyTorch": self.peer_command("large", "eager", 1, "mkl", 0, 1),
+                "PyTorch with oneDNN products": self.peer_command("large", "eager", 1, "onednn", 0, 1)}
+        try:
+            return {f"products of {name}": " and ".join(f"{count} by {library}" for library, count in
+                                                        products(command).items())
+                    for name, command in runs.items()}
+        except Failed as failure:
+            return {"products": str(failure)}
+
     def tessera(self, size, plan):
         warmup, timed = self.steps(size)
-        file = self.run_file(size, plan, warmup + timed)
-        out, rss = execute([self.build / "tessera", "train", file, "--json"])
+        out, rss = execute(self.command(size, plan, warmup + timed))
         lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
         steps = [line for line in lines if "step" in line]
         summary = next((line["summary"] for line in lines if "summary" in line), {})
@@ -122,10 +148,8 @@ class Session:
             "loss": steps[-1]["loss"], "rss": rss, "arena": summary.get("peak_memory_bytes"),
             "bytes_sent_a_step": sent}
 
-    def pytorch(self, size, mode, ranks):
-        warmup, timed = self.steps(size)
-        report, rss = self.peer([mode, "--size", size, "--ranks", ranks, "--warmup", warmup, "--steps", timed,
-                                 "--batch", BATCH, "--data", self.text])
+    def pytorch(self, size, mode, ranks, library="mkl"):
+        report, rss = self.peer(self.peer_command(size, mode, ranks, library, *self.steps(size)))
         self.check_loss("pytorch", size, report["loss"])
         return report["tokens_per_s"], {"loss": report["loss"], "rss": rss}
 
@@ -137,8 +161,8 @@ class Session:
         if not abs(loss - other) <= SIMILAR_LOSS:
             raise Failed(f"{program}, {size}: expected a loss like the other program's {other:.4f}, found {loss:.4f}")
 
-    def peer(self, arguments):
-        out, rss = execute([self.python, PEER, *arguments])
+    def peer(self, command):
+        out, rss = execute(command)
         report = json.loads(out.splitlines()[-1])
         self.torch = report["torch"]
         return report, rss
@@ -154,23 +178,26 @@ class Session:
 
     def all_reduce_gloo(self):
         calls = 50 if self.quick else 200
-        report, _ = self.peer(["all_reduce", "--ranks", 2, "--bytes", 4 << 20, "--warmup", 20, "--steps", calls])
+        report, _ = self.peer([self.python, PEER, "all_reduce", "--ranks", 2, "--bytes", 4 << 20, "--warmup", 20, "--steps", calls])
         return report["median_us"], {}
 
     def cases(self):
         pairs = [("1 rank", "serial", "eager", 1, {"large": 1.05, "small": 1.15}),
+                 ("1 rank, oneDNN products", "serial", "eager with oneDNN products", 1, {}),
                  ("1 rank, compiled", "serial", "compile", 1, {}),
                  ("data parallel", "data_parallel(2)", "ddp", 2, {"large": 1.05, "small": 1.25}),
                  ("tensor parallel", "tensor_parallel(2)", "tp", 2, {"large": 1.3, "small": 2.0}),
                  ("zero 3", "zero(stage=3,dp=2)", "fsdp2", 2, {"large": 1.15, "small": 2.0})]
         for name, plan, mode, ranks, targets in pairs:
-            if self.quick and not targets:
+            if self.quick and mode == "compile":
                 continue
+            library = "onednn" if "oneDNN" in mode else "mkl"
             for size in SIZES:
                 yield Case(f"{name}, {size}", plan, f"{mode}, {ranks} rank{'s' * (ranks > 1)}", "tokens/s",
                            targets.get(size),
                            lambda size=size, plan=plan: self.tessera(size, plan),
-                           lambda size=size, mode=mode, ranks=ranks: self.pytorch(size, mode, ranks))
+                           lambda size=size, mode=mode.split()[0], ranks=ranks, library=library:
+                           self.pytorch(size, mode, ranks, library))
         yield Case("all-reduce 4 MiB", "2 threads", "gloo, 2 processes", "µs", 5.0, self.all_reduce_threads,
                    self.all_reduce_gloo, more_is_better=False)
 
@@ -282,7 +309,11 @@ def page(session, cases, about, date, command):
              "| what | Tessera | PyTorch | Tessera | PyTorch | ratio | target | met | others |",
              "|---|---|---|--:|--:|--:|--:|---|--:|", *[row(case) for case in cases], "",
              "`others`: share of all processors that other programs took meanwhile; above a few percent the row is "
-             "rough. Memory is the peak resident set of the process.", ""]
+             "rough. Memory is the peak resident set of the process.", "",
+             "Libraries: PyTorch multiplies float32 matrices by MKL unless a row says otherwise. Tessera takes oneDNN "
+             "on processors with AVX-512 that are not Intel's, MKL on others; the counts of a step are below. In the rows "
+             "\"oneDNN products\" PyTorch takes oneDNN too, but for those inside attention, which are faster by MKL.",
+             ""]
     losses = [(case, case.runs[-1]) for case in cases if case.runs and "loss" in case.runs[-1]["tessera"]]
     if losses:
         lines += ["Losses after the last step (same text, same schedule, other windows and other random numbers): "
@@ -318,7 +349,7 @@ def main():
             session.run(case)
             print(case.error or row(case), file=sys.stderr, flush=True)
         cases += memory_case(cases)
-        about = machine(session)
+        about = {**machine(session), **session.libraries()}
     date = datetime.date.today().isoformat()
     command = shlex.join(["benchmarks/run_peers.py", *sys.argv[1:]])
     out = ROOT / args.out

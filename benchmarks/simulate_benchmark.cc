@@ -2,7 +2,7 @@
 // changed candidate of a search.
 #include <benchmark/benchmark.h>
 
-#include "tessera/cli/planning.h"
+#include "tessera/compile/compile.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {
@@ -11,13 +11,20 @@ namespace {
 const std::string kGpt3 = "gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200";
 const std::string kGpt3Plan = "megatron(tp=8,pp=16,dp=8,micro_batches=64)";
 
-cli::Planned planned(const std::string& model, const std::string& plan, int64_t batch) {
-  return std::move(*cli::make_planned(model, plan, batch));
+Compiled planned(const std::string& model, const std::string& plan, int64_t batch) {
+  return std::move(*compile({model, plan, batch}));
 }
 SimulateOptions options() {
   SimulateOptions out;
   out.style = parse_style("tessera").value();
   return out;
+}
+
+// A search compares times and sizes.
+SimulateOptions quick(SimulateOptions how) {
+  how.memory_details = false;
+  how.critical_path = false;
+  return how;
 }
 
 void count(benchmark::State& state, const Simulation& result, double events) {
@@ -28,8 +35,8 @@ void count(benchmark::State& state, const Simulation& result, double events) {
 
 // Every item of every rank its own event.
 void detailed(benchmark::State& state) {
-  const cli::Planned plan = planned("gpt:layers=8,hidden=2048,heads=16,seq=1024,vocab=51200",
-                                    "megatron(tp=2,pp=4,dp=4,micro_batches=16)", 64);
+  const Compiled plan = planned("gpt:layers=8,hidden=2048,heads=16,seq=1024,vocab=51200",
+                                "megatron(tp=2,pp=4,dp=4,micro_batches=16)", 64);
   const Cluster cluster = load_cluster("dgx-a100:4").value();
   SimulateOptions how = options();
   how.fold = how.compact = false;
@@ -51,7 +58,7 @@ void from_text(benchmark::State& state, const std::string& plan, const std::stri
   double events = 0;
   for (auto unused : state) {
     (void)unused;
-    const cli::Planned made = planned(kGpt3, plan, batch);
+    const Compiled made = planned(kGpt3, plan, batch);
     const Cluster cluster = load_cluster(machine).value();
     result = simulate(*made.lowering, cluster, options()).value();
     events += static_cast<double>(result.simulated_events);
@@ -64,9 +71,39 @@ BENCHMARK_CAPTURE(from_text, gpt3_on_16384, "megatron(tp=8,pp=16,dp=128,zero=1,m
                   "dgx-a100:2048", 16384)
     ->Unit(benchmark::kMillisecond);
 
+// One plan after another of a model, as a search prices them: the model and the graph that is
+// trained are there, the plan is new each time.
+void new_plan(benchmark::State& state, const std::vector<std::string>& plans,
+              const std::string& machine, int64_t batch) {
+  Compiler compiler;
+  const Cluster cluster = load_cluster(machine).value();
+  const SimulateOptions how = quick(options());
+  Simulation result =
+      simulate(*compiler.compile({kGpt3, plans[0], batch})->lowering, cluster, how).value();
+  double events = 0;
+  size_t turn = 0;
+  for (auto unused : state) {
+    (void)unused;
+    turn = (turn + 1) % plans.size();
+    const Compiled made = compiler.compile({kGpt3, plans[turn], batch}).value();
+    result = simulate(*made.lowering, cluster, how).value();
+    events += static_cast<double>(result.simulated_events);
+  }
+  count(state, result, events);
+}
+BENCHMARK_CAPTURE(new_plan, gpt3_on_1024,
+                  {kGpt3Plan, "megatron(tp=8,pp=16,dp=8,micro_batches=64,zero=1)"}, "dgx-a100:128",
+                  1536)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(new_plan, gpt3_on_16384,
+                  {"megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)",
+                   "megatron(tp=8,pp=16,dp=128,zero=2,micro_batches=64)"},
+                  "dgx-a100:2048", 16384)
+    ->Unit(benchmark::kMillisecond);
+
 // Programs are there: the machine or the style changes from one play to the next.
 void candidate(benchmark::State& state, const std::string& plan, int64_t batch, bool style) {
-  const cli::Planned made = planned(kGpt3, plan, batch);
+  const Compiled made = planned(kGpt3, plan, batch);
   std::vector<Cluster> clusters(2, load_cluster("dgx-a100:128").value());
   std::vector<SimulateOptions> hows(2, options());
   if (style) {
@@ -75,10 +112,7 @@ void candidate(benchmark::State& state, const std::string& plan, int64_t batch, 
     clusters[1].parts[0].type.inner.rate *= 2;
     clusters[1].parts[0].type.nic.rate *= 2;
   }
-  for (SimulateOptions& how : hows) {  // a search compares times and sizes
-    how.memory_details = false;
-    how.critical_path = false;
-  }
+  for (SimulateOptions& how : hows) how = quick(how);
   Simulation result;
   double events = 0;
   Simulator simulator(*made.lowering);

@@ -2,7 +2,8 @@
 #                [DEPS <module>...]                        modules that this one may include
 #                [LINK <library>...]                       third-party libraries that show in its headers
 #                [PRIVATE_LINK <library>...]               third-party libraries that only its sources see
-#                [BACKEND <folder> <stub folder> <condition>]...)
+#                [BACKEND <folder> <stub folder> <condition>]...
+#                [EXCLUDE <folder>])                       subfolder that is no part of the library
 #
 # Makes the static library tessera_<name> from the *.cc files of the module's folder and of its direct subfolders, the
 # test program tessera_<name>_test from *_test.cc, and tessera_<name>_benchmark from *_benchmark.cc (target
@@ -33,35 +34,49 @@ set(TESSERA_TEST_INCLUDE_DIR "${CMAKE_BINARY_DIR}/include/test")
 file(CONFIGURE OUTPUT "${TESSERA_TEST_INCLUDE_DIR}/tessera/test/source_dir.h" CONTENT
   "#pragma once\n#define TESSERA_SOURCE_DIR \"@PROJECT_SOURCE_DIR@\"\n" @ONLY)
 
+# tessera_compile_as_test(<target> LINK <library>...): the flags of test code, for programs and for the OBJECT libraries of
+# what several programs use.
+function(tessera_compile_as_test target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK")
+  target_link_libraries(${target} PRIVATE tessera_compiler ${arg_LINK})
+  target_include_directories(${target} SYSTEM BEFORE PRIVATE "${TESSERA_FMT_INCLUDE_DIR}")
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIE $<$<CONFIG:Release>:-O1>)
+  target_include_directories(${target} PRIVATE "${TESSERA_TEST_INCLUDE_DIR}")
+  if(NOT "torch" IN_LIST arg_LINK)  # whose definitions are others
+    tessera_use_test_headers(${target})
+  endif()
+endfunction()
+
 # A program that runs tests. Test code is compiled at -O1 also in release builds: it is large and runs once.
 # Without libtorch every test case is a ctest entry, `<module>/<suite>.<case>`. Programs with libtorch take a third of a
-# second to start, so each of them is one entry, `<module>`.
+# second to start, so an entry is a shard of their tests, `<module>/shard_<i>_of_<n>` (TesseraShards.cmake).
 function(tessera_test_program target label)
   cmake_parse_arguments(PARSE_ARGV 2 arg "WITH_TORCH" "" "SOURCES;LINK")
   add_executable(${target} ${arg_SOURCES})
-  target_link_libraries(${target} PRIVATE
-    tessera_compiler ${arg_LINK} GTest::gmock_main GTest::gtest rapidcheck)
-  target_include_directories(${target} SYSTEM BEFORE PRIVATE "${TESSERA_FMT_INCLUDE_DIR}")
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
-  target_include_directories(${target} PRIVATE "${TESSERA_TEST_INCLUDE_DIR}")
-  if(label STREQUAL "slow")
-    set(timeout 3600)
-  else()
-    set(timeout 300)
+  tessera_compile_as_test(${target} LINK ${arg_LINK} GTest::gmock_main GTest::gtest rapidcheck)
+  set(properties LABELS ${label} TIMEOUT 3600)
+  set(environment "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp")
+  if(label STREQUAL "quick")
+    set(properties LABELS ${label} TIMEOUT 300)
+    string(APPEND environment ";RC_PARAMS=seed=20240607")  # RapidCheck's own default is another one in each run
   endif()
   string(REGEX REPLACE "^tessera_|_test$" "" name ${target})
   if(arg_WITH_TORCH)
-    add_test(NAME ${name} COMMAND ${target})
-    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout}
-      ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp")
+    list(JOIN properties " " properties_text)
+    set(shards "${CMAKE_CURRENT_BINARY_DIR}/${target}_shards.cmake")
+    file(GENERATE OUTPUT "${shards}" CONTENT "include(\"${PROJECT_SOURCE_DIR}/cmake/TesseraShards.cmake\")
+tessera_add_shards(${name} \"$<TARGET_FILE:${target}>\" ${properties_text} ENVIRONMENT \"${environment}\")
+")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${shards}")
   else()
     gtest_discover_tests(${target} TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
-      PROPERTIES LABELS ${label} TIMEOUT ${timeout})
+      PROPERTIES ${properties} ENVIRONMENT "${environment}")
   endif()
 endfunction()
 
 function(tessera_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPS;LINK;PRIVATE_LINK;BACKEND")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCLUDE" "DEPS;LINK;PRIVATE_LINK;BACKEND")
   set(target tessera_${name})
   tessera_glob(files)
 
@@ -74,6 +89,10 @@ function(tessera_module name)
     endif()
     tessera_filter(files EXCLUDE "/tessera/${name}/${left_out}/[^/]*$" ${files})
   endwhile()
+
+  if(arg_EXCLUDE)
+    tessera_filter(files EXCLUDE "/tessera/${name}/${arg_EXCLUDE}/[^/]*$" ${files})
+  endif()
 
   tessera_filter(tests INCLUDE "_test\\.cc$" ${files})
   tessera_filter(benchmarks INCLUDE "_benchmark\\.cc$" ${files})
@@ -135,6 +154,21 @@ function(tessera_module name)
   if(TESSERA_BUILD_BENCHMARKS AND benchmarks)
     tessera_benchmark_program(${target}_benchmark SOURCES ${benchmarks} LINK ${target} ${arg_PRIVATE_LINK})
   endif()
+endfunction()
+
+# tessera_embed(<target> <function> <file.toml>...): the program holds the texts of the files, so that it needs none beside
+# it. Makes `const TextFiles& <function>()` (tessera/base/data_file.h): names without .toml, and texts.
+function(tessera_embed target function)
+  set(entries "")
+  foreach(file IN LISTS ARGN)
+    get_filename_component(name "${file}" NAME)
+    string(REGEX REPLACE "\\.toml$" "" name "${name}")
+    file(READ "${file}" text)
+    string(APPEND entries "      {\"${name}\", R\"toml(${text})toml\"},\n")
+  endforeach()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARGN})
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/embedded.cc.in" "${CMAKE_CURRENT_BINARY_DIR}/${function}.cc" @ONLY)
+  target_sources(${target} PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/${function}.cc")
 endfunction()
 
 # Benchmarks are built only by name or by the target `benchmarks`.

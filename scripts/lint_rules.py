@@ -12,10 +12,16 @@ MAX_LINES = 800
 HEADER_COMMENT_LINES = 60
 
 # Folders of optional back ends, and their stubs: the only places that may ask which back end is present.
-BACKEND_FOLDERS = re.compile(r"^tessera/(comm/(mpi|no_mpi|nccl|no_nccl)|runtime/\w+|cli/(with_runtime|no_runtime))/")
+BACKEND_FOLDERS = re.compile(r"^tessera/(comm/(mpi|no_mpi|nccl|no_nccl)|runtime/\w+|cli/with_runtime)/")
 STRATEGIES = re.compile(r"\b(megatron|zero|gpipe|summa|cannon|1f1b|deepspeed|ulysses)\b", re.IGNORECASE)
 # Lowering knows splits, layouts and orders; a strategy's name there would be a special case.
 STRATEGY_FREE = re.compile(r"^tessera/program/((lower|walk)\w*|walk/\w+)\.(h|cc)$")
+
+# An op kind is defined once: by its row in the op table and its kernel. Others ask the row. Models choose
+# kinds by name; program/mutate.cc is a tool of tests.
+KIND_FREE = re.compile(r"^tessera/(?!graph/kinds|models/|runtime/kernels|program/mutate\.cc|.*_test\.cc|.*/test_\w+\.h)")
+COMPARED = re.compile(r'(?:[!=]=\s*|(?:starts|ends)_with\(\s*)"(\w+)"')
+LISTED = re.compile(r'\{\s*((?:"\w+"\s*,\s*)+"\w+")\s*,?\s*\}')
 
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*\b(HAVE_\w+|TESSERA_(USE|HAVE)_\w+)")
 RELATIVE_INCLUDE = re.compile(r'^\s*#\s*include\s*["<](\.\./|.*/\.\./)')
@@ -25,6 +31,7 @@ PAGE = re.compile(r"(?<![\w/.-])docs/[\w./-]+\.md")
 LINK = re.compile(r"\]\(([\w./-]+\.md)(?:#[\w-]*)?\)")
 THEORY_LINK = re.compile(r"\]\((?:\.\./)?theory/([\w.-]+\.md)\)")
 SECTIONS = re.compile(r"(docs/theory/[\w.-]+\.md),? sections? ((?:\d+(?:\.\d+)?[a-z]?(?:, | and | to |-)?)+)")
+CLI11_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]CLI/')
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
 
@@ -60,7 +67,24 @@ def citations(name, text):
                     yield number, f"cites section {section} of '{match.group(1)}', which has none"
 
 
-def findings(name, text):
+def op_kinds():
+    """Names of all op kinds: the first cells of the tables of docs/reference/ops.md (a test compares them)."""
+    page = pathlib.Path("docs/reference/ops.md").read_text(encoding="utf-8")
+    return {name for line in page.splitlines() if line.startswith("| `")
+            for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+
+
+def named_kinds(line, kinds):
+    """Kinds whose names the line compares with something that is called a kind, or lists as a set."""
+    if "kind" in line:
+        yield from (word for word in COMPARED.findall(line) if word in kinds or word + "_grad" in kinds)
+    for words in LISTED.findall(line):
+        listed = re.findall(r"\w+", words)
+        if all(word in kinds for word in listed):
+            yield listed[0]
+
+
+def findings(name, text, kinds):
     lines = text.splitlines()
     is_source = name.endswith((".cc", ".h"))
     strategy_free = STRATEGY_FREE.match(name) and not name.endswith("_test.cc")
@@ -75,6 +99,11 @@ def findings(name, text):
             yield number, 'relative include; write "tessera/<module>/<file>.h"'
         if TORCH_INCLUDE.search(line) and not name.startswith("tessera/runtime/"):
             yield number, "libtorch is included outside tessera/runtime"
+        if CLI11_INCLUDE.search(line) and name != "tessera/cli/cli.cc":
+            yield number, "CLI11 is included outside tessera/cli/cli.cc, which costs seconds to compile; use tessera/cli/cli.h"
+        if KIND_FREE.match(name):
+            for kind in named_kinds(line, kinds):
+                yield number, f"names the op kind '{kind}'; ask a field of KindInfo (tessera/graph/kinds.h)"
         if strategy_free:
             for match in STRATEGIES.finditer(line):
                 yield number, f"names the strategy '{match.group()}'; lowering must not know strategies"
@@ -85,13 +114,14 @@ def findings(name, text):
 
 def main():
     count = 0
+    kinds = op_kinds()
     for name in sorted(tracked_files()):
         is_page = name.endswith(".md")
         is_code = name.endswith((".cc", ".h", ".cmake", ".txt", ".py", ".toml")) or name.startswith("scripts/")
         if not is_page and not is_code or name == "scripts/lint_rules.py":
             continue
         text = pathlib.Path(name).read_text(encoding="utf-8", errors="replace")
-        found = [] if is_page else list(findings(name, text))
+        found = [] if is_page else list(findings(name, text, kinds))
         for number, message in found + list(citations(name, text)):
             print(f"{name}:{number}: {message}")
             count += 1

@@ -14,7 +14,8 @@ machine that talk by gloo over loopback. Prints one JSON line.
     pytorch_gpt.py cp                                      torch's experimental context_parallel (PyTorch 2.13 has no
                                                            ring of its attention on CPU: NotImplementedError)
     pytorch_gpt.py all_reduce --ranks 2 --bytes 4194304    median time of one all-reduce
-    pytorch_gpt.py eager --profile                         torch.profiler: seconds of a step by operator
+    pytorch_gpt.py eager --profile 4                       torch.profiler: seconds of a step by operator
+    pytorch_gpt.py eager --products onednn                 matrix products by oneDNN, not by MKL (see use_products)
 
 Choices meant in the peer's favour: gradient_as_bucket_view for DDP; one PrepareModuleInput a block half for TP, so that
 the gradients of q, k and v meet in one all-reduce; outputs of pipeline stages are not collected; modules of a mode are imported only by that mode (memory). On a busy
@@ -40,6 +41,48 @@ SIZES = {
 LR, MIN_LR, LR_WARMUP = 1e-3, 1e-4, 10
 
 
+# ---- the library of float32 products ----------------------------------------------------------------------------------
+products = "mkl"
+
+
+def choose_products(library):
+    """Which library multiplies float32 matrices from here on: "mkl" (PyTorch's default) or "onednn".
+
+    PyTorch has no switch of that name. With the precision "high" it calls oneDNN and allows it TF32; on a processor
+    without TF32 instructions (no AMX-FP16) oneDNN then computes in float32.
+    """
+    torch.set_float32_matmul_precision("high" if library == "onednn" else "highest")
+
+
+def use_products(library):
+    """Of a whole run. The products inside attention are small and many, and ten times slower by oneDNN: they stay with
+    MKL (Switch below)."""
+    global products
+    products = library
+    choose_products(library)
+    a, b = torch.randn(256, 512), torch.randn(512, 256)
+    exact = a.double() @ b.double()
+    error = ((a @ b - exact).abs().max() / exact.abs().max()).item()
+    if error > 1e-5:
+        raise SystemExit(f"--products {library}: expected float32 products, found a relative error of {error:.1e}: this "
+                         "processor has TF32 instructions")
+
+
+class Switch(torch.autograd.Function):
+    """The identity, at which the library changes: to `ahead` in the forward pass, to `back` in the backward pass."""
+
+    @staticmethod
+    def forward(ctx, x, ahead, back):
+        choose_products(ahead)
+        ctx.back = back
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        choose_products(ctx.back)
+        return gradient, None, None
+
+
 class Attention(nn.Module):
     def __init__(self, hidden, heads):
         super().__init__()
@@ -50,7 +93,11 @@ class Attention(nn.Module):
         batch, seq, _ = x.shape
         # -1: under tensor parallelism a rank has a part of the heads.
         q, k, v = (f(x).view(batch, seq, -1, self.head_dim).transpose(1, 2) for f in (self.q, self.k, self.v))
+        if products == "onednn":
+            q, k, v = (Switch.apply(x, "mkl", "onednn") for x in (q, k, v))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if products == "onednn":
+            y = Switch.apply(y, "onednn", "mkl")
         return self.out(y.transpose(1, 2).reshape(batch, seq, -1))
 
 
@@ -392,6 +439,7 @@ def peak_rss_bytes():
 
 def run(rank, args):
     torch.set_num_threads(1)
+    use_products(args.products)
     work = all_reduce if args.mode == "all_reduce" else train
     if args.mode in ONE_PROCESS:
         report = work(args, rank)
@@ -423,6 +471,7 @@ def arguments():
     parser.add_argument("--warmup", type=int, default=3, help="steps or calls before them")
     parser.add_argument("--batch", type=int, default=8, help="sequences a step over all ranks")
     parser.add_argument("--micro-batches", type=int, default=4, help="of a pipeline")
+    parser.add_argument("--products", choices=("mkl", "onednn"), default="mkl", help="library of float32 products")
     parser.add_argument("--data", nargs="*", default=[], help="text files")
     parser.add_argument("--bytes", type=int, default=4 << 20, help="of each rank's array, all_reduce")
     parser.add_argument("--profile", type=int, default=0, metavar="STEPS", help="profile so many steps more")

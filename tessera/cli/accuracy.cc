@@ -66,32 +66,31 @@ Result<int> run_accuracy(const AccuracyJob& options) {
 
 }  // namespace
 
-void add_accuracy(CLI::App& app, Action& action) {
+void add_accuracy(Commands& commands) {
   const auto options = std::make_shared<AccuracyJob>();
-  CLI::App* command = app.add_subcommand(
+  Command command = commands.add(
       "accuracy", "Compare predictions with the step times and memory that a CSV reports");
-  command->add_option("ROWS.csv", options->rows, "Runs with their results");
-  command->add_option("--constants", options->constants,
-                      "Constants, also without each source (docs/reference/predict.md)");
-  command->add_option("--reality", options->reality,
-                      "Steps measured on a machine (benchmarks/run_reality.py writes the file): a "
-                      "section of the page, or all of it without ROWS.csv");
-  command->add_option("-o,--out", options->out, "Write the page to this file");
-  command->add_option("--check", options->check,
-                      "Exit with 1 if this file is not the page, and say where");
-  command->add_option("--each", options->each,
-                      "Write reported and predicted step time and memory of each row as CSV");
-  command->add_option("--threads", options->how.threads, "Rows priced at the same time")
-      ->check(at_least(1));
-  command->add_flag("--unnamed", options->how.unnamed,
-                    "Price rows as if nobody knew their sources: what a new one may expect");
-  command->add_flag("--json", options->json, "Print all scores as JSON");
-  command->footer(
+  command.option("ROWS.csv", options->rows, "Runs with their results");
+  command.option("--constants", options->constants,
+                 "Constants, also without each source (docs/reference/predict.md)");
+  command.option("--reality", options->reality,
+                 "Steps measured on a machine (benchmarks/run_reality.py writes the file): a "
+                 "section of the page, or all of it without ROWS.csv");
+  command.option("-o,--out", options->out, "Write the page to this file");
+  command.option("--check", options->check,
+                 "Exit with 1 if this file is not the page, and say where");
+  command.option("--each", options->each,
+                 "Write reported and predicted step time and memory of each row as CSV");
+  command.option("--threads", options->how.threads, "Rows priced at the same time").at_least(1);
+  command.flag("--unnamed", options->how.unnamed,
+               "Hide the names of sources in all figures, not only in those that say so");
+  command.flag("--json", options->json, "Print all scores as JSON");
+  command.footer(
       "Example:\n"
       "  tessera accuracy data/published-throughput.csv --reality "
       "docs/results/2026-11-22-reality.json -o docs/accuracy.md\n"
       "  tessera accuracy --reality docs/results/2026-11-22-reality.json\n");
-  command->callback([options, &action] { action = [options] { return run_accuracy(*options); }; });
+  command.action([options] { return run_accuracy(*options); });
 }
 
 }  // namespace tessera::cli

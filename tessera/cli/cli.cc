@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
 #include <string_view>
@@ -77,24 +78,108 @@ int run_action(const Action& action) {
   return *code;
 }
 
-}  // namespace
-
-void add_precision(CLI::App& command, std::string& precision) {
-  command
-      .add_option("--precision", precision,
-                  "What products and activations are in: float32 (default: or as the plan says), "
-                  "bfloat16, float16, float64")
-      ->check(CLI::IsMember(std::vector<std::string>(kRunDtypes.begin(), kRunDtypes.end())));
+template <class T>
+Option add_option(CLI::App* app, const std::string& name, T& value, const std::string& help) {
+  return Option(app->add_option(name, value, help));
 }
 
-CLI::Validator at_least(double minimum) {
-  return CLI::Validator(
+}  // namespace
+
+Option Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option Option::at_least(double minimum) {
+  option_->check(CLI::Validator(
       [minimum](std::string& text) -> std::string {
         const auto value = parse_double(text);
         if (value && *value >= minimum) return {};
         return fmt::format("expected a number of at least {}, found '{}'", minimum, text);
       },
-      "");
+      ""));
+  return *this;
+}
+
+Option Option::one_of(std::vector<std::string> values) {
+  option_->check(CLI::IsMember(std::move(values)));
+  return *this;
+}
+
+Option Option::delimiter(char separator) {
+  option_->delimiter(separator);
+  return *this;
+}
+
+Option Option::one_value_each() {
+  option_->allow_extra_args(false);
+  return *this;
+}
+
+Option Option::default_text(const std::string& text) {
+  option_->default_str(text);
+  return *this;
+}
+
+Option Option::type_name(const std::string& name) {
+  option_->type_name(name);
+  return *this;
+}
+
+Option Command::option(const std::string& name, std::string& value, const std::string& help) {
+  return add_option(app_, name, value, help);
+}
+Option Command::option(const std::string& name, int& value, const std::string& help) {
+  return add_option(app_, name, value, help);
+}
+Option Command::option(const std::string& name, int64_t& value, const std::string& help) {
+  return add_option(app_, name, value, help);
+}
+Option Command::option(const std::string& name, uint64_t& value, const std::string& help) {
+  return add_option(app_, name, value, help);
+}
+Option Command::option(const std::string& name, double& value, const std::string& help) {
+  return add_option(app_, name, value, help);
+}
+Option Command::option(const std::string& name, std::optional<std::string>& value,
+                       const std::string& help) {
+  return add_option(app_, name, value, help);
+}
+Option Command::option(const std::string& name, std::optional<int64_t>& value,
+                       const std::string& help) {
+  return add_option(app_, name, value, help);
+}
+Option Command::option(const std::string& name, std::optional<double>& value,
+                       const std::string& help) {
+  return add_option(app_, name, value, help);
+}
+Option Command::option(const std::string& name, std::vector<std::string>& values,
+                       const std::string& help) {
+  return add_option(app_, name, values, help);
+}
+Option Command::option(const std::string& name, std::vector<int64_t>& values,
+                       const std::string& help) {
+  return add_option(app_, name, values, help);
+}
+void Command::flag(const std::string& name, bool& value, const std::string& help) {
+  app_->add_flag(name, value, help);
+}
+
+void Command::footer(const std::string& text) { app_->footer(text); }
+void Command::action(Action action) {
+  app_->callback([chosen = chosen_, action = std::move(action)] { *chosen = action; });
+}
+
+Command Commands::add(const std::string& name, const std::string& help) {
+  return {app_->add_subcommand(name, help), chosen_};
+}
+
+void add_precision(Command& command, std::string& precision) {
+  command
+      .option("--precision", precision,
+              "What products and activations are in: float32 (default: or as the plan says), "
+              "bfloat16, float16, float64")
+      .one_of({kRunDtypes.begin(), kRunDtypes.end()});
 }
 
 int run(int argc, const char* const* argv) {
@@ -103,16 +188,17 @@ int run(int argc, const char* const* argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(26);
   Action action;
-  add_train(app, action);
-  add_verify(app, action);
-  add_inspect(app, action);
-  add_plan(app, action);
-  add_profile(app, action);
-  add_predict(app, action);
-  add_accuracy(app, action);
-  add_simulate(app, action);
-  add_report(app, action);
-  add_diff(app, action);
+  Commands commands(app, action);
+  add_train(commands);
+  add_verify(commands);
+  add_inspect(commands);
+  add_plan(commands);
+  add_profile(commands);
+  add_predict(commands);
+  add_accuracy(commands);
+  add_simulate(commands);
+  add_report(commands);
+  add_diff(commands);
   if (const auto status = check_command(app, argc, argv); !status) return fail(status.error());
   try {
     app.parse(argc, argv);

@@ -146,21 +146,20 @@ Result<int> diff(const DiffOptions& options) {
 
 }  // namespace
 
-void add_diff(CLI::App& app, Action& action) {
+void add_diff(Commands& commands) {
   const auto options = std::make_shared<DiffOptions>();
-  CLI::App* command = app.add_subcommand("diff", "Compare two traces, instruction by instruction");
-  command->add_option("A", options->a, "Trace to compare with, as of a real run")->required();
-  command->add_option("B", options->b, "Trace that is compared, as of a simulation")->required();
-  command->add_option("--worst", options->worst, "How many instructions to list (default: 10)")
-      ->check(at_least(0));
-  command->add_flag("--json", options->json, "Print JSON");
-  command->footer(
+  Command command = commands.add("diff", "Compare two traces, instruction by instruction");
+  command.option("A", options->a, "Trace to compare with, as of a real run").required();
+  command.option("B", options->b, "Trace that is compared, as of a simulation").required();
+  command.option("--worst", options->worst, "How many instructions to list (default: 10)")
+      .at_least(0);
+  command.flag("--json", options->json, "Print JSON");
+  command.footer(
       "A change of +12 % means: it takes 12 % longer in B.\n\nExample:\n  tessera train run.toml "
       "--trace real.json\n  tessera simulate MODEL --plan P --cluster local --trace "
       "predicted.json\n"
       "  tessera diff real.json predicted.json\n");
-  command->callback(
-      [options, &action] { action = [options]() -> Result<int> { return diff(*options); }; });
+  command.action([options]() -> Result<int> { return diff(*options); });
 }
 
 }  // namespace tessera::cli

@@ -10,6 +10,7 @@
 #include "tessera/base/toml.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cluster/cluster.h"
+#include "tessera/compile/compile.h"
 #include "tessera/models/families.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/recipes.h"
@@ -67,15 +68,19 @@ Result<Subject> subject_of(const std::string& text) {
 
 Result<int> inspect_planned(const InspectOptions& options, const std::string& model,
                             const std::string& plan) {
-  TESSERA_TRY(const Planned planned, make_planned(model, plan, options.batch, options.precision));
+  TESSERA_TRY(const Compiled planned, compile({model, plan, options.batch, options.precision}));
   if (!options.op.empty()) return inspect_op(options, planned);
   if (options.rank) return inspect_rank(options, planned);
+  if (options.place) return inspect_place(options, planned);
+  if (options.decisions) return inspect_decisions(options, planned);
   return inspect_roles(options, planned);
 }
 
 Status check_plan_is_given(const InspectOptions& options) {
   const char* option = !options.op.empty()              ? "--op"
                        : options.rank                   ? "--rank"
+                       : options.place                  ? "--place"
+                       : options.decisions              ? "--decisions"
                        : options.precision != "float32" ? "--precision"
                                                         : nullptr;
   if (option == nullptr) return {};
@@ -121,13 +126,14 @@ Result<int> inspect(const InspectOptions& options) {
         return invalid_input(
             "inspect: a program needs --model and --plan, which say what it must compute");
       }
-      TESSERA_TRY(const Planned planned,
-                  make_planned(options.model, options.plan, options.batch, options.precision));
+      TESSERA_TRY(const Compiled planned,
+                  compile({options.model, options.plan, options.batch, options.precision}));
       return inspect_program(options, planned, options.subject);
     }
     case Subject::kResharding: return inspect_resharding(options);
     case Subject::kCluster:
-      if (options.plan.empty() && options.model.empty() && !options.rank && options.op.empty()) {
+      if (options.plan.empty() && options.model.empty() && !options.rank && !options.place &&
+          !options.decisions && options.op.empty()) {
         return inspect_cluster(options);
       }
       return invalid_input(
@@ -140,43 +146,48 @@ Result<int> inspect(const InspectOptions& options) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, Action& action) {
+void add_inspect(Commands& commands) {
   const auto options = std::make_shared<InspectOptions>();
-  CLI::App* command = app.add_subcommand(
-      "inspect", "Show a model, a plan, the programs that they make, or a cluster");
-  command->add_option("MODEL|PLAN|PROGRAM|CLUSTER", options->subject, "What to show");
-  command->add_option("--plan", options->plan, "Plan file or recipe call: show the ranks' roles");
-  command->add_option("--model", options->model, "MODEL for a PLAN or a PROGRAM");
+  Command command =
+      commands.add("inspect", "Show a model, a plan, the programs that they make, or a cluster");
+  command.option("MODEL|PLAN|PROGRAM|CLUSTER", options->subject, "What to show");
+  command.option("--plan", options->plan, "Plan file or recipe call: show the ranks' roles");
+  command.option("--model", options->model, "MODEL for a PLAN or a PROGRAM");
   command
-      ->add_option("--batch", options->batch,
-                   "Sequences a step over all ranks (default: one a replica and micro-batch)")
-      ->check(at_least(1));
-  add_precision(*command, options->precision);
-  command->add_option("--rank", options->rank, "Print the program of this rank")
-      ->check(at_least(0));
-  command->add_option("--op", options->op,
-                      "Which plan entries decide for these ops (a selector, as blocks.0.mlp)");
+      .option("--batch", options->batch,
+              "Sequences a step over all ranks (default: one a replica and micro-batch)")
+      .at_least(1);
+  add_precision(command, options->precision);
+  command.option("--rank", options->rank, "Print the program of this rank").at_least(0);
   command
-      ->add_option("--shape", options->shape,
-                   "Of a resharding: the tensor's sizes, with commas between")
-      ->delimiter(',');
-  command->add_option("--what-if", options->what_if,
-                      "Of a CLUSTER: figures times a factor, as 'link:nic*2,device:peak*1.2'");
-  command->add_flag("--models", options->list_models,
-                    "The model families with their keys, defaults and meanings");
-  command->add_flag("--list-clusters", options->list_clusters, "The machines with a name");
-  command->add_flag("--text", options->text,
-                    "Of a MODEL: the text of its training graph; of a CLUSTER: its file");
-  command->add_flag("--json", options->json, "Print JSON");
-  command->footer(
+      .option("--place", options->place,
+              "Print the text of this place: what its ranks have in common, with layouts")
+      .at_least(0);
+  command.flag("--decisions", options->decisions,
+               "Print the layouts of every op, and where and how often tensors move");
+  command.option("--op", options->op,
+                 "Which plan entries decide for these ops (a selector, as blocks.0.mlp)");
+  command
+      .option("--shape", options->shape, "Of a resharding: the tensor's sizes, with commas between")
+      .delimiter(',');
+  command.option("--what-if", options->what_if,
+                 "Of a CLUSTER: figures times a factor, as 'link:nic*2,device:peak*1.2'");
+  command.flag("--models", options->list_models,
+               "The model families with their keys, defaults and meanings");
+  command.flag("--list-clusters", options->list_clusters, "The machines with a name");
+  command.flag("--text", options->text,
+               "Of a MODEL: the text of its training graph; of a CLUSTER: its file");
+  command.flag("--json", options->json, "Print JSON");
+  command.footer(
       "Examples:\n"
       "  tessera inspect gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200 \\\n"
       "      --plan 'megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)'\n"
       "  tessera inspect examples/plans/tp2_dp2.toml --model gpt:layers=2 --op blocks.0.mlp\n"
       "  tessera inspect gpt:layers=2 --plan 'zero(stage=1,dp=2)' --rank 0\n"
+      "  tessera inspect gpt:layers=2 --plan 'gpipe(2,4)' --place 1\n"
       "  tessera inspect 'S0RR@2x4 -> S0RR@3x4' --shape 3072,1024,170\n"
       "  tessera inspect dgx-a100:4\n");
-  command->callback([options, &action] { action = [options] { return inspect(*options); }; });
+  command.action([options] { return inspect(*options); });
 }
 
 }  // namespace tessera::cli

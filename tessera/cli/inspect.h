@@ -8,27 +8,29 @@
 #include <vector>
 
 #include "tessera/base/result.h"
-#include "tessera/cli/planning.h"
+#include "tessera/compile/compile.h"
 
 namespace tessera::cli {
 
 struct InspectOptions {
   std::string subject, plan, model, op, precision = "float32";
-  std::optional<int64_t> rank;
+  std::optional<int64_t> rank, place;
   int64_t batch = 0;
   std::vector<int64_t> shape;  // of a resharding
   std::string what_if;         // of a cluster
-  bool json = false, text = false, list_clusters = false, list_models = false;
+  bool json = false, text = false, decisions = false, list_clusters = false, list_models = false;
 };
 
 Result<int> inspect_model(const InspectOptions& options);      // without a plan
 Result<int> list_models(bool json);                            // the families
 Result<int> inspect_plan_text(const InspectOptions& options);  // a plan file without a model
-Result<int> inspect_roles(const InspectOptions& options, const Planned& planned);
-Result<int> inspect_op(const InspectOptions& options, const Planned& planned);
-Result<int> inspect_rank(const InspectOptions& options, const Planned& planned);
+Result<int> inspect_roles(const InspectOptions& options, const Compiled& planned);
+Result<int> inspect_op(const InspectOptions& options, const Compiled& planned);
+Result<int> inspect_rank(const InspectOptions& options, const Compiled& planned);
+Result<int> inspect_place(const InspectOptions& options, const Compiled& planned);
+Result<int> inspect_decisions(const InspectOptions& options, const Compiled& planned);
 // The program file `file` in the place of its rank's program: parsed and verified among the others.
-Result<int> inspect_program(const InspectOptions& options, const Planned& planned,
+Result<int> inspect_program(const InspectOptions& options, const Compiled& planned,
                             const std::string& file);
 
 // "S0RR@2x4 -> S0RR@3x4": unit tasks, senders and order between two meshes of hosts x devices.

@@ -94,7 +94,7 @@ Result<int> inspect_model(const InspectOptions& options) {
   const bool default_batch = options.batch == 0;
   TESSERA_TRY(const Model model,
               build_model(options.subject, default_batch ? kDefaultBatch : options.batch));
-  TESSERA_TRY(const Graph graph, training_graph(model.graph));
+  TESSERA_TRY(const Graph graph, differentiate(model.graph, OptimizerSpec{}));
   if (options.text) return print(to_text(graph));
   const PhaseSums sums = sums_of(graph);
   return print(options.json ? model_json(model, graph, sums)

@@ -11,7 +11,10 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/inspect.h"
 #include "tessera/cli/output.h"
+#include "tessera/compile/compile.h"
 #include "tessera/plan/selector.h"
+#include "tessera/program/decisions.h"
+#include "tessera/program/place_form.h"
 #include "tessera/program/text.h"
 #include "tessera/program/verify.h"
 
@@ -40,7 +43,7 @@ struct RoleFacts {
   }
 };
 
-Result<RoleFacts> facts_of(const Planned& planned, const RankClass& role) {
+Result<RoleFacts> facts_of(const Compiled& planned, const RankClass& role) {
   TESSERA_TRY(const Program program, planned.lowering->lower(role.representative));
   RoleFacts facts;
   facts.role = role;
@@ -84,11 +87,11 @@ Json role_json(const RoleFacts& facts) {
           {"peak_memory_bytes", facts.arena[0]}};
 }
 
-std::string roles_json(const InspectOptions& options, const Planned& planned,
+std::string roles_json(const InspectOptions& options, const Compiled& planned,
                        const std::vector<RoleFacts>& roles) {
   Json list = Json::array();
   for (const RoleFacts& facts : roles) list.push_back(role_json(facts));
-  const Json json{{"model", planned.model.spec},
+  const Json json{{"model", planned.model->spec},
                   {"plan", options.plan.empty() ? options.subject : options.plan},
                   {"parameters", parameter_count(planned.graph())},
                   {"batch", planned.batch},
@@ -137,7 +140,7 @@ std::string memory_table(const std::vector<RoleFacts>& roles) {
   return table.to_string();
 }
 
-std::string roles_text(const InspectOptions& options, const Planned& planned,
+std::string roles_text(const InspectOptions& options, const Compiled& planned,
                        const std::vector<RoleFacts>& roles) {
   const ResolvedPlan& plan = planned.plan();
   double sent = 0;
@@ -147,14 +150,14 @@ std::string roles_text(const InspectOptions& options, const Planned& planned,
   std::string out = fmt::format(
       "{}: {} parameters\nplan {}: {}, {}, {}\n"
       "batch {}{}, {} tokens a step; all ranks send {}B a step\n\n",
-      planned.model.spec, grouped(parameter_count(planned.graph())),
+      planned.model->spec, grouped(parameter_count(planned.graph())),
       options.plan.empty() ? options.subject : options.plan, plural(plan.ranks, "rank"),
       plural(static_cast<int64_t>(plan.stages.size()), "stage"),
       plan.plan.micro_batches == 1 ? "1 micro-batch"
                                    : fmt::format("{} micro-batches", plan.plan.micro_batches),
       grouped(planned.batch),
       planned.batch_is_default ? " (default: one sequence a replica and micro-batch)" : "",
-      grouped(planned.batch * planned.model.seq),
+      grouped(planned.batch * planned.model->seq),
       sent < 1000 ? short_number(sent) + " " : short_number(sent));
   out += "Roles: ranks with the same program up to places. Instructions in the program's text:\n";
   out += instruction_table(roles);
@@ -162,7 +165,7 @@ std::string roles_text(const InspectOptions& options, const Planned& planned,
   return out + memory_table(roles);
 }
 
-Result<Program> lower_rank(const Planned& planned, int64_t rank) {
+Result<Program> lower_rank(const Compiled& planned, int64_t rank) {
   if (rank >= planned.plan().ranks) {
     return invalid_input(fmt::format("expected a rank from 0 to {}, found {} (--rank)",
                                      planned.plan().ranks - 1, rank));
@@ -172,7 +175,7 @@ Result<Program> lower_rank(const Planned& planned, int64_t rank) {
 
 }  // namespace
 
-Result<int> inspect_roles(const InspectOptions& options, const Planned& planned) {
+Result<int> inspect_roles(const InspectOptions& options, const Compiled& planned) {
   std::vector<RoleFacts> roles;
   for (const RankClass& role : planned.lowering->roles()) {
     TESSERA_TRY(RoleFacts facts, facts_of(planned, role));
@@ -182,7 +185,7 @@ Result<int> inspect_roles(const InspectOptions& options, const Planned& planned)
                             : roles_text(options, planned, roles));
 }
 
-Result<int> inspect_op(const InspectOptions& options, const Planned& planned) {
+Result<int> inspect_op(const InspectOptions& options, const Compiled& planned) {
   const Graph& graph = planned.graph();
   std::vector<std::string_view> paths;
   for (const Op& op : graph.ops()) paths.push_back(op.path);
@@ -218,7 +221,7 @@ Result<int> inspect_op(const InspectOptions& options, const Planned& planned) {
   return print(Json{{"op", options.op}, {"text", out}}.dump() + "\n");
 }
 
-Result<int> inspect_rank(const InspectOptions& options, const Planned& planned) {
+Result<int> inspect_rank(const InspectOptions& options, const Compiled& planned) {
   TESSERA_TRY(const Program program, lower_rank(planned, *options.rank));
   const std::string text = to_text(program, planned.graph());
   if (!options.json) return print(text);
@@ -226,7 +229,26 @@ Result<int> inspect_rank(const InspectOptions& options, const Planned& planned) 
                "\n");
 }
 
-Result<int> inspect_program(const InspectOptions& options, const Planned& planned,
+Result<int> inspect_place(const InspectOptions& options, const Compiled& planned) {
+  const std::vector<PlaceText>& texts = planned.lowering->texts();
+  if (*options.place >= static_cast<int64_t>(texts.size())) {
+    return invalid_input(fmt::format("expected a place from 0 to {}, found {} (--place)",
+                                     texts.size() - 1, *options.place));
+  }
+  const std::string text =
+      to_text(texts, PlaceId(static_cast<size_t>(*options.place)), planned.graph());
+  if (!options.json) return print(text);
+  return print(Json{{"place", *options.place}, {"places", texts.size()}, {"text", text}}.dump() +
+               "\n");
+}
+
+Result<int> inspect_decisions(const InspectOptions& options, const Compiled& planned) {
+  const std::string text = to_text(decisions_of(*planned.lowering), *planned.lowering);
+  if (!options.json) return print(text);
+  return print(Json{{"places", planned.plan().places.size()}, {"text", text}}.dump() + "\n");
+}
+
+Result<int> inspect_program(const InspectOptions& options, const Compiled& planned,
                             const std::string& file) {
   constexpr int64_t kMostRanks = 64;  // the verifier looks at all programs together
   TESSERA_TRY(const std::string text, read_file(file));

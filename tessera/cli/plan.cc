@@ -104,24 +104,22 @@ Result<int> emit(const PlanOptions& options) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, Action& action) {
+void add_plan(Commands& commands) {
   const auto options = std::make_shared<PlanOptions>();
-  CLI::App* command = app.add_subcommand("plan", "List the recipes, or print the plan of one");
-  command->add_option("RECIPE", options->subject, "Recipe call, as 'zero(stage=1,dp=4)'");
-  command->add_flag("--list", options->list, "Recipes with their arguments, defaults and meaning");
-  command->add_option("--model", options->model, "MODEL for which the recipe emits a plan");
-  command->add_option("--out", options->out, "Write the plan to this file, not to the terminal");
-  command->add_flag("--json", options->json, "Print JSON");
-  command->add_option("--cluster", options->cluster, "For planners, which are not built yet");
-  command->add_option("--planner", options->planner, "For planners, which are not built yet");
-  command->footer(
+  Command command = commands.add("plan", "List the recipes, or print the plan of one");
+  command.option("RECIPE", options->subject, "Recipe call, as 'zero(stage=1,dp=4)'");
+  command.flag("--list", options->list, "Recipes with their arguments, defaults and meaning");
+  command.option("--model", options->model, "MODEL for which the recipe emits a plan");
+  command.option("--out", options->out, "Write the plan to this file, not to the terminal");
+  command.flag("--json", options->json, "Print JSON");
+  command.option("--cluster", options->cluster, "For planners, which are not built yet");
+  command.option("--planner", options->planner, "For planners, which are not built yet");
+  command.footer(
       "Example:\n  tessera plan 'megatron(tp=2,dp=2)' --model gpt:layers=4,hidden=128,heads=4 "
       "--out plan.toml\n");
-  command->callback([options, &action] {
-    action = [options]() -> Result<int> {
-      if (options->list) return list_recipes(options->json);
-      return emit(*options);
-    };
+  command.action([options]() -> Result<int> {
+    if (options->list) return list_recipes(options->json);
+    return emit(*options);
   });
 }
 

@@ -167,31 +167,28 @@ Result<int> run_predict(const PredictOptions& options) {
 
 }  // namespace
 
-void add_predict(CLI::App& app, Action& action) {
+void add_predict(Commands& commands) {
   const auto options = std::make_shared<PredictOptions>();
-  CLI::App* command =
-      app.add_subcommand("predict", "Price the runs of a CSV: step time and memory of each row");
-  command->add_option("ROWS.csv", options->rows, "Runs (docs/reference/predict.md)")->required();
-  command->add_option("--out", options->out, "Write the predictions to this file");
-  command
-      ->add_option("--style-set", options->settings,
-                   "Set a constant: [FRAMEWORK|MACHINE.]KEY=VALUE")
-      ->allow_extra_args(false);
-  command->add_option("--constants", options->constants,
-                      "Constants in place of those of the program (docs/reference/predict.md)");
-  command->add_option("--only", options->only, "Only rows of this source (may be repeated)")
-      ->allow_extra_args(false);
-  command->add_option("--threads", options->threads, "Rows priced at the same time")
-      ->check(at_least(1));
-  command->add_flag("--whole", options->whole,
-                    "Play every micro-batch; else rounds of equal length are counted");
-  command->add_option("--explain", options->explain,
-                      "Show how this row is expressed and where its time goes");
-  command->footer(
+  Command command =
+      commands.add("predict", "Price the runs of a CSV: step time and memory of each row");
+  command.option("ROWS.csv", options->rows, "Runs (docs/reference/predict.md)").required();
+  command.option("--out", options->out, "Write the predictions to this file");
+  command.option("--style-set", options->settings, "Set a constant: [FRAMEWORK|MACHINE.]KEY=VALUE")
+      .one_value_each();
+  command.option("--constants", options->constants,
+                 "Constants in place of those of the program (docs/reference/predict.md)");
+  command.option("--only", options->only, "Only rows of this source (may be repeated)")
+      .one_value_each();
+  command.option("--threads", options->threads, "Rows priced at the same time").at_least(1);
+  command.flag("--whole", options->whole,
+               "Play every micro-batch; else rounds of equal length are counted");
+  command.option("--explain", options->explain,
+                 "Show how this row is expressed and where its time goes");
+  command.footer(
       "Examples:\n"
       "  tessera predict data/published-throughput.csv --out predictions.csv\n"
       "  tessera predict rows.csv --explain D0103 --style-set megatron-lm.plan.dropout=0\n");
-  command->callback([options, &action] { action = [options] { return run_predict(*options); }; });
+  command.action([options] { return run_predict(*options); });
 }
 
 }  // namespace tessera::cli

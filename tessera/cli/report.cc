@@ -6,8 +6,8 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
-#include "tessera/cli/planning.h"
 #include "tessera/cluster/cluster.h"
+#include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
 #include "tessera/report/report.h"
 #include "tessera/simulate/simulate.h"
@@ -26,15 +26,15 @@ Result<int> report(const ReportOptions& options) {
   SimulateOptions simulate_options;
   TESSERA_TRY(simulate_options.style, parse_style(options.style));
   simulate_options.events = true;
-  std::vector<Planned> planned;  // the page's runs point at their lowerings
+  std::vector<Compiled> planned;  // the page's runs point at their lowerings
   Report page;
   page.capacity_bytes = cluster.parts.front().type.device.memory_bytes;
   for (const ClusterPart& part : cluster.parts) {
     page.capacity_bytes = std::min(page.capacity_bytes, part.type.device.memory_bytes);
   }
   for (const std::string& plan : options.plans) {
-    TESSERA_TRY(Planned item, make_planned(options.model, plan, options.batch, options.precision));
-    TESSERA_TRY(const PlanText text, load_plan_text(plan, item.model.graph, "", item.compute));
+    TESSERA_TRY(Compiled item, compile({options.model, plan, options.batch, options.precision}));
+    TESSERA_TRY(const PlanText text, load_plan_text(plan, item.model->graph, "", item.compute));
     TESSERA_TRY(Simulation simulation, simulate(*item.lowering, cluster, simulate_options));
     const bool plain = item.computes_in() == DType::kFloat32;
     const std::string name =
@@ -42,7 +42,7 @@ Result<int> report(const ReportOptions& options) {
     page.runs.push_back({name, text.text, item.lowering.get(), std::move(simulation)});
     planned.push_back(std::move(item));
   }
-  page.title = planned.front().model.spec;
+  page.title = planned.front().model->spec;
   page.subtitle =
       fmt::format("batch {} on {} ({}), style {}", grouped(planned.front().batch), options.cluster,
                   plural(cluster.devices(), "device"), to_string(simulate_options.style));
@@ -55,31 +55,30 @@ Result<int> report(const ReportOptions& options) {
 
 }  // namespace
 
-void add_report(CLI::App& app, Action& action) {
+void add_report(Commands& commands) {
   auto options = std::make_shared<ReportOptions>();
-  CLI::App* command = app.add_subcommand(
+  Command command = commands.add(
       "report", "One HTML page: timeline, memory, communication, costs, plan beside graph");
-  command->add_option("MODEL", options->model, "What is trained")->required();
+  command.option("MODEL", options->model, "What is trained").required();
   command
-      ->add_option("--plan", options->plans,
-                   "Plan file or recipe call; again for each plan to be compared")
-      ->required()
-      ->take_all();
-  command->add_option("--cluster", options->cluster,
-                      "Preset with nodes (dgx-a100:8), a TOML file, or local (default)");
+      .option("--plan", options->plans,
+              "Plan file or recipe call; again for each plan to be compared")
+      .required();
+  command.option("--cluster", options->cluster,
+                 "Preset with nodes (dgx-a100:8), a TOML file, or local (default)");
   command
-      ->add_option("--batch", options->batch,
-                   "Sequences a step over all ranks (default: one a replica and micro-batch)")
-      ->check(at_least(1));
-  add_precision(*command, options->precision);
-  command->add_option("--style", options->style,
-                      "How the framework executes (default tessera; docs/reference/styles.md)");
-  command->add_option("-o,--out", options->out, "The page")->required();
-  command->footer(
+      .option("--batch", options->batch,
+              "Sequences a step over all ranks (default: one a replica and micro-batch)")
+      .at_least(1);
+  add_precision(command, options->precision);
+  command.option("--style", options->style,
+                 "How the framework executes (default tessera; docs/reference/styles.md)");
+  command.option("-o,--out", options->out, "The page").required();
+  command.footer(
       "Example:\n  tessera report gpt:layers=4,hidden=512,heads=8,seq=256,vocab=1024 --cluster "
       "dgx-a100 --batch 16 \\\n    --plan 'megatron(tp=2,pp=2,dp=2,micro_batches=4)' --plan "
       "'zero(stage=3,dp=8)' -o report.html");
-  command->callback([options, &action] { action = [options] { return report(*options); }; });
+  command.action([options] { return report(*options); });
 }
 
 }  // namespace tessera::cli

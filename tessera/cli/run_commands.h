@@ -1,5 +1,12 @@
-// What train and verify do after their options are read: with_runtime/ does it, no_runtime/ says
-// that this build cannot.
+// What train, verify and profile do after their options are read. They need the runtime, which needs
+// libtorch, and loading libtorch takes longer than most planning commands. So the runtime is a
+// library of its own, libtessera_runtime.so in the program's folder, and is loaded by the first
+// call of a function below. A build without libtorch lacks the library; the functions then answer
+// with an Error that says what to build.
+//
+// The library holds the modules `comm` and `runtime` and the folder with_runtime/. It takes all
+// other modules from the program, which exports them: there is one copy of each. Its only entry is
+// `tessera_run_commands`, a table of what with_runtime/ defines.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +17,6 @@
 #include "tessera/base/result.h"
 
 namespace tessera::cli {
-
-// Before anything else in main(): sets what must be in the environment when the process starts, by
-// starting it once more.
-void prepare_process(char** argv);
 
 struct TrainOptions {
   std::string run_file;
@@ -44,4 +47,16 @@ struct ProfileOptions {
 };
 Result<int> run_profile(const ProfileOptions& options);
 
+struct RunCommands {
+  Result<int> (*train)(const TrainOptions& options);
+  Result<int> (*verify)(const VerifyOptions& options);
+  Result<int> (*profile)(const ProfileOptions& options);
+};
+
+// Loads the library `file` and returns its table. `command` opens the message of an Error.
+Result<const RunCommands*> load_run_commands(const std::string& file, const std::string& command);
+
 }  // namespace tessera::cli
+
+// Defined by the library, never by the program.
+extern "C" const tessera::cli::RunCommands* tessera_run_commands();

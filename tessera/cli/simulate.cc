@@ -10,11 +10,11 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
-#include "tessera/cli/planning.h"
+#include "tessera/compile/compile.h"
 #include "tessera/cost/figure.h"
+#include "tessera/search/fit.h"
 #include "tessera/simulate/chakra.h"
 #include "tessera/simulate/chrome_trace.h"
-#include "tessera/simulate/fit.h"
 #include "tessera/simulate/traffic_json.h"
 
 namespace tessera::cli {
@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string model, plan, cluster, style = "tessera", precision = "float32", what_if;
   std::vector<std::string> stragglers;
-  int64_t batch = 0;
+  int64_t batch = 0, evaluations = kMostEvaluations;
   double jitter = 0, failures = 0, restart_s = 0;
   uint64_t seed = 0;
   bool no_fold = false, json = false;
@@ -116,7 +116,7 @@ Json role_json(const RankResult& role) {
           {"traffic", traffic_json(role.traffic)}};
 }
 
-std::string to_json(const Options& options, const Planned& planned, const Cluster& cluster,
+std::string to_json(const Options& options, const Compiled& planned, const Cluster& cluster,
                     const Style& style, const Simulation& s) {
   const Totals totals = totals_of(s);
   const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
@@ -132,7 +132,7 @@ std::string to_json(const Options& options, const Planned& planned, const Cluste
   for (size_t i = 0; i < kSources.size(); ++i) {
     sources[std::string(source_name(kSources[i]))] = s.source_share[i];
   }
-  return Json{{"model", planned.model.spec},
+  return Json{{"model", planned.model->spec},
               {"plan", options.plan},
               {"cluster", cluster.name},
               {"style", to_string(style)},
@@ -224,7 +224,7 @@ std::string path_text(const Simulation& s) {
   return "Critical path: " + join(parts, ", ") + "\n";
 }
 
-std::string to_text(const Options& options, const Planned& planned, const Cluster& cluster,
+std::string to_text(const Options& options, const Compiled& planned, const Cluster& cluster,
                     const Style& style, const Simulation& s) {
   const Totals totals = totals_of(s);
   const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
@@ -234,7 +234,7 @@ std::string to_text(const Options& options, const Planned& planned, const Cluste
       "throughput      {} tokens/s, {}FLOP/s a device, MFU {}\n"
       "peak memory     {} of {} a device{}\n"
       "device time     bubble {}, exposed communication {}, host-bound {}, recompute {}\n",
-      planned.model.spec, options.plan, dtype_name(planned.computes_in()), cluster.name,
+      planned.model->spec, options.plan, dtype_name(planned.computes_in()), cluster.name,
       plural(s.ranks, "rank"), to_string(style), seconds(s.step_time_s), percent(s.uncertainty),
       grouped(std::llround(s.tokens_per_s())), short_number(s.flops_per_device()), percent(s.mfu()),
       short_bytes(totals.peak_memory()), short_bytes(cluster.type_of(0).device.memory_bytes),
@@ -270,8 +270,8 @@ Result<int> run_simulate(const Options& options) {
   simulated.jitter = options.jitter;
   simulated.failures_a_device_year = options.failures;
   simulated.restart_s = options.restart_s;
-  TESSERA_TRY(const Planned planned,
-              make_planned(options.model, options.plan, options.batch, options.precision));
+  TESSERA_TRY(const Compiled planned,
+              compile({options.model, options.plan, options.batch, options.precision}));
   simulated.events = !options.trace.empty() || !options.chakra.empty();
   TESSERA_TRY(const Simulation result, simulate(*planned.lowering, cluster, simulated));
   if (!options.trace.empty()) TESSERA_TRY_VOID(write_file(options.trace, to_chrome_trace(result)));
@@ -283,52 +283,57 @@ Result<int> run_simulate(const Options& options) {
                          : to_text(options, planned, cluster, simulated.style, result));
   const auto shortage = find_shortage(result, cluster);
   if (!shortage) return printed;
-  TESSERA_TRY(const FitAdvice advice, find_remedies({&planned.model.graph, options.plan, &cluster,
-                                                     simulated, planned.compute}));
+  TESSERA_TRY(const FitAdvice advice,
+              find_remedies({forward_of(planned.model), options.plan, &cluster, simulated,
+                             planned.compute, static_cast<size_t>(options.evaluations)}));
   fmt::print(stderr, "{}", fit_text(*shortage, advice, result.step_time_s));
   return 1;
 }
 
 }  // namespace
 
-void add_simulate(CLI::App& app, Action& action) {
+void add_simulate(Commands& commands) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("simulate", "Predict the step of a plan on a described machine");
-  command->add_option("MODEL", options->model, "Model")->required();
-  command->add_option("--plan", options->plan, "Plan file or recipe call")->required();
+  Command command = commands.add("simulate", "Predict the step of a plan on a described machine");
+  command.option("MODEL", options->model, "Model").required();
+  command.option("--plan", options->plan, "Plan file or recipe call").required();
   command
-      ->add_option("--cluster", options->cluster,
-                   "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file")
-      ->required();
+      .option("--cluster", options->cluster,
+              "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file")
+      .required();
   command
-      ->add_option("--batch", options->batch,
-                   "Sequences a step over all ranks (default: one a replica and micro-batch)")
-      ->check(at_least(1));
-  add_precision(*command, options->precision);
-  command->add_option("--style", options->style,
-                      "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
-  command->add_option("--what-if", options->what_if, "Change the machine, as 'link:nic*2'");
+      .option("--batch", options->batch,
+              "Sequences a step over all ranks (default: one a replica and micro-batch)")
+      .at_least(1);
+  add_precision(command, options->precision);
+  command.option("--style", options->style,
+                 "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
+  command.option("--what-if", options->what_if, "Change the machine, as 'link:nic*2'");
   command
-      ->add_option("--jitter", options->jitter,
-                   "Relative standard deviation of each kernel's time (every rank is played)")
-      ->check(at_least(0));
-  command->add_option("--straggler", options->stragglers, "DEVICE*TIMES: a device that is slower");
-  command->add_option("--seed", options->seed, "Of the jitter");
-  command->add_option("--failures", options->failures, "Failures a device and year, with --restart")
-      ->check(at_least(0));
-  command->add_option("--restart", options->restart_s, "Seconds that a failure costs")
-      ->check(at_least(0));
-  command->add_flag("--no-fold", options->no_fold, "Play every rank, not one of each kind");
-  command->add_option("--trace", options->trace,
-                      "Write the step as a Chrome trace (docs/reference/traces.md)");
+      .option("--jitter", options->jitter,
+              "Relative standard deviation of each kernel's time (every rank is played)")
+      .at_least(0);
+  command.option("--straggler", options->stragglers, "DEVICE*TIMES: a device that is slower");
+  command.option("--seed", options->seed, "Of the jitter");
+  command.option("--failures", options->failures, "Failures a device and year, with --restart")
+      .at_least(0);
+  command.option("--restart", options->restart_s, "Seconds that a failure costs").at_least(0);
   command
-      ->add_option("--chakra", options->chakra,
-                   "Write PREFIX.<rank>.et for each rank, for network simulators, and the "
-                   "groups' members as PREFIX.groups.json")
-      ->type_name("PREFIX");
-  command->add_flag("--json", options->json, "Print JSON");
-  command->footer(
+      .option("--evaluations", options->evaluations,
+              "Of a plan that does not fit: how many changed plans may be simulated to find one "
+              "that does")
+      .default_text(std::to_string(options->evaluations))
+      .at_least(0);
+  command.flag("--no-fold", options->no_fold, "Play every rank, not one of each kind");
+  command.option("--trace", options->trace,
+                 "Write the step as a Chrome trace (docs/reference/traces.md)");
+  command
+      .option("--chakra", options->chakra,
+              "Write PREFIX.<rank>.et for each rank, for network simulators, and the "
+              "groups' members as PREFIX.groups.json")
+      .type_name("PREFIX");
+  command.flag("--json", options->json, "Print JSON");
+  command.footer(
       "Examples:\n"
       "  tessera simulate gpt:layers=96,hidden=12288,heads=96,seq=2048,vocab=51200 --batch 1536 "
       "\\\n"
@@ -336,7 +341,7 @@ void add_simulate(CLI::App& app, Action& action) {
       "      --precision bfloat16\n"
       "  tessera simulate gpt:layers=4 --plan 'zero(stage=3,dp=8)' --cluster dgx-h100:1 \\\n"
       "      --what-if 'link:inner*0.5' --json\n");
-  command->callback([options, &action] { action = [options] { return run_simulate(*options); }; });
+  command.action([options] { return run_simulate(*options); });
 }
 
 }  // namespace tessera::cli

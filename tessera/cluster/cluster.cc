@@ -7,21 +7,6 @@
 
 namespace tessera {
 
-std::string_view generation_name(Generation generation) {
-  switch (generation) {
-    case Generation::kPascal: return "pascal";
-    case Generation::kVolta: return "volta";
-    case Generation::kTuring: return "turing";
-    case Generation::kAmpere: return "ampere";
-    case Generation::kAda: return "ada";
-    case Generation::kHopper: return "hopper";
-    case Generation::kBlackwell: return "blackwell";
-    case Generation::kCpu: return "cpu";
-    case Generation::kOther: return "other";
-  }
-  return "";
-}
-
 std::string_view link_name(LinkKind kind) {
   switch (kind) {
     case LinkKind::kNvlink: return "nvlink";

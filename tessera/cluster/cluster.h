@@ -1,8 +1,7 @@
 // A machine as text and as a value: devices in nodes, the links inside a node, the network between
 // nodes. Rates are bytes a second and direction (links) or FLOP a second (arithmetic), sizes bytes,
 // times seconds. The text form (TOML, every figure with its unit) is
-// docs/reference/cluster-format.md; constants of the presets: docs/theory/cost-model.md
-// section 2.1.
+// docs/reference/cluster-format.md; each preset names the sources of its constants.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +13,15 @@
 #include <vector>
 
 #include "tessera/base/result.h"
+#include "tessera/cluster/generation.h"
 
 namespace tessera {
 
 struct Profile;
 
-// Which row of the collective library's constants counts (docs/theory/cost-model.md section 4.2).
-// kOther is for accelerators of other makers, of which nothing is measured: they have rings at the
-// rates of their links, and products by their peaks.
-enum class Generation : uint8_t {
-  kPascal,
-  kVolta,
-  kTuring,
-  kAmpere,
-  kAda,
-  kHopper,
-  kBlackwell,
-  kCpu,
-  kOther
-};
-std::string_view generation_name(Generation generation);
-
 struct Device {
-  std::string name;  // "a100-80"
-  Generation generation = Generation::kCpu;
+  std::string name;       // "a100-80"
+  Generation generation;  // cpu
   // FLOP/s of dense products by arithmetic: fp64 fp32 tf32 fp16 bf16 fp8 fp4.
   std::map<std::string, double> peak;
   // Share of the peak that is left under full load (power limit); nominal peaks stay in `peak`.

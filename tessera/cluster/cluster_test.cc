@@ -67,7 +67,7 @@ TEST(Cluster, ReadsEveryFigureInBaseUnits) {
   EXPECT_EQ(c->nodes(), 2);
   EXPECT_EQ(type.device.peak.at("bf16"), 312e12);
   EXPECT_EQ(type.device.memory_bytes, 80'000'000'000);
-  EXPECT_EQ(type.device.generation, Generation::kAmpere);
+  EXPECT_EQ(type.device.generation, Generation::named("ampere"));
   EXPECT_EQ(type.inner.rate, 300e9);
   EXPECT_TRUE(type.inner.switched);
   EXPECT_EQ(type.nic.rate, 25e9);
@@ -210,21 +210,13 @@ TEST(Presets, RoundTripAndScale) {
 // Lanes of a unit of which each does a multiply-add a cycle; nothing where the data sheet gives no
 // such number.
 std::optional<double> lanes(const Device& device) {
-  switch (device.generation) {
-    case Generation::kPascal:
-    case Generation::kVolta:
-    case Generation::kTuring: return 64;
-    // GA100 (the one with fp64 units) has 64, GA102 128.
-    case Generation::kAmpere: return device.peak.contains("fp64") ? 64 : 128;
-    case Generation::kAda:
-    case Generation::kHopper:
-    case Generation::kBlackwell: return 128;
-    // Compute units of AMD with packed fp32; the others' peaks are those of matrix engines.
-    case Generation::kOther:
-      if (device.peak.contains("fp64")) return 128;
-      break;
-    case Generation::kCpu: break;
-  }
+  const std::string_view name = generation_name(device.generation);
+  if (name == "pascal" || name == "volta" || name == "turing") return 64;
+  // GA100 (the one with fp64 units) has 64, GA102 128.
+  if (name == "ampere") return device.peak.contains("fp64") ? 64 : 128;
+  if (name == "ada" || name == "hopper" || name == "blackwell") return 128;
+  // Compute units of AMD with packed fp32; the others' peaks are those of matrix engines.
+  if (name == "other" && device.peak.contains("fp64")) return 128;
   return std::nullopt;
 }
 

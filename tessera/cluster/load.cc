@@ -67,7 +67,7 @@ Cluster local_cluster(int64_t ranks, std::shared_ptr<const Profile> profile) {
   type.cores = cores;
   Device& device = type.device;
   device.name = measured == nullptr ? "core (constants, not measured)" : measured->device;
-  device.generation = Generation::kCpu;
+  device.generation = Generation::named("cpu");
   device.peak["fp32"] = scalar(measured, "device.peak.fp32", 80e9);
   device.peak["fp64"] = scalar(measured, "device.peak.fp64", device.peak["fp32"] / 2);
   device.synchronous = true;

@@ -3,34 +3,34 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
-#include <optional>
 
 #include "tessera/base/check.h"
 
 namespace tessera {
 namespace {
 
-// Coordinates of `rank`, or nothing if the mesh does not contain it. Mixed radix: the axis with the
-// largest stride is the most significant digit. Axes of size 1 have coordinate 0 whatever their
-// stride.
-std::optional<std::vector<int64_t>> decode(const Mesh& mesh, int64_t rank) {
+// Calls visit(axis, coordinate) for the coordinates of `rank`; false if the mesh does not contain
+// it. Mixed radix: the axis with the largest stride is the most significant digit. Axes of size 1
+// have coordinate 0 whatever their stride, and are not visited.
+template <class Visit>
+bool decode(const Mesh& mesh, int64_t rank, const Visit& visit) {
   int64_t offset = rank - mesh.first_device;
-  if (offset < 0) return std::nullopt;
-  std::vector<size_t> order(mesh.axes.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return mesh.axes[a].stride > mesh.axes[b].stride; });
-  std::vector<int64_t> coordinates(mesh.axes.size(), 0);
-  for (size_t i : order) {
-    const MeshAxis& axis = mesh.axes[i];
-    if (axis.size == 1) continue;
-    coordinates[i] = offset / axis.stride;
-    if (coordinates[i] >= axis.size) return std::nullopt;
-    offset -= coordinates[i] * axis.stride;
+  if (offset < 0) return false;
+  SmallVector<size_t, 6> order;
+  for (size_t i = 0; i < mesh.axes.size(); ++i) {
+    if (mesh.axes[i].size != 1) order.push_back(i);
   }
-  if (offset != 0) return std::nullopt;
-  return coordinates;
+  const auto ahead = [&](size_t a, size_t b) { return mesh.axes[a].stride > mesh.axes[b].stride; };
+  if (!std::is_sorted(order.begin(), order.end(), ahead))
+    std::stable_sort(order.begin(), order.end(), ahead);
+  for (const size_t i : order) {
+    const MeshAxis& axis = mesh.axes[i];
+    const int64_t coordinate = offset / axis.stride;
+    if (coordinate >= axis.size) return false;
+    offset -= coordinate * axis.stride;
+    visit(i, coordinate);
+  }
+  return offset == 0;
 }
 
 }  // namespace
@@ -62,13 +62,17 @@ AxisId Mesh::find(std::string_view name) const {
   return AxisId();
 }
 
-bool Mesh::contains(int64_t rank) const { return decode(*this, rank).has_value(); }
+bool Mesh::contains(int64_t rank) const {
+  return decode(*this, rank, [](size_t, int64_t) {});
+}
 
 std::vector<int64_t> Mesh::coordinates(int64_t rank) const {
-  auto result = decode(*this, rank);
-  TESSERA_CHECK(result.has_value(), "rank {} is not in the mesh {} at device {}", rank, to_string(),
+  std::vector<int64_t> out(axes.size(), 0);
+  const bool is_here =
+      decode(*this, rank, [&](size_t axis, int64_t coordinate) { out[axis] = coordinate; });
+  TESSERA_CHECK(is_here, "rank {} is not in the mesh {} at device {}", rank, to_string(),
                 first_device);
-  return *std::move(result);
+  return out;
 }
 
 int64_t Mesh::rank_at(const std::vector<int64_t>& coords) const {

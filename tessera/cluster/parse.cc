@@ -28,9 +28,6 @@ const Names kHostKeys{"memory", "memory_rate", "rate", "latency", "slowness"};
 const Names kDiskKeys{"size", "read", "write"};
 const Names kTierKeys{"radix", "oversubscription", "latency"};
 const Names kArithmetic{"fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4"};
-constexpr std::array kGenerations{Generation::kPascal,    Generation::kVolta, Generation::kTuring,
-                                  Generation::kAmpere,    Generation::kAda,   Generation::kHopper,
-                                  Generation::kBlackwell, Generation::kCpu,   Generation::kOther};
 constexpr std::array kInnerKinds{LinkKind::kNvlink, LinkKind::kDirect, LinkKind::kPcie,
                                  LinkKind::kMemory};
 constexpr std::array kBridgeKinds{LinkKind::kQpi, LinkKind::kNvlink, LinkKind::kPcie};
@@ -54,6 +51,21 @@ Status read_choice(const TomlReader& reader, std::string_view key,
   return reader.error(
       reader.line_of(key),
       fmt::format("'{}' in {}: expected one of {}, found '{}'{}", key, reader.where(),
+                  join(names, ", "), text, did_you_mean(text, names)));
+}
+
+Status read_generation(const TomlReader& reader, Generation& value) {
+  if (!reader.has("generation")) return {};
+  std::string text;
+  TESSERA_TRY_VOID(reader.string("generation", text));
+  if (const auto found = Generation::find(text)) {
+    value = *found;
+    return {};
+  }
+  const Names names = generation_names();
+  return reader.error(
+      reader.line_of("generation"),
+      fmt::format("'generation' in {}: expected one of {}, found '{}'{}", reader.where(),
                   join(names, ", "), text, did_you_mean(text, names)));
 }
 
@@ -97,8 +109,7 @@ Status read_device(const TomlReader& part, bool complete, Device& device) {
     TESSERA_TRY_VOID(require_all(reader, {"name", "generation", "peak", "memory", "memory_rate"}));
   }
   TESSERA_TRY_VOID(reader.string("name", device.name));
-  TESSERA_TRY_VOID(
-      read_choice(reader, "generation", kGenerations, generation_name, device.generation));
+  TESSERA_TRY_VOID(read_generation(reader, device.generation));
   TESSERA_TRY_VOID(read_peak(reader, device.peak));
   TESSERA_TRY_VOID(reader.positive("sustained", device.sustained));
   if (device.sustained > 1) {

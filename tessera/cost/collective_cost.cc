@@ -17,10 +17,6 @@ namespace {
 
 // Latency of the NIC for which the tuner's constants hold; a cluster's difference from it is added.
 constexpr double kTunerNicSeconds = 12e-6;
-// Rate of a channel from which on the library opens another one.
-constexpr double kNewChannel = 48e9, kOldChannel = 24e9;
-// Rule of section 2.1 for links of which nothing is measured: of their nominal rate.
-constexpr double kLinkShare = .8;
 constexpr double kTunerError = .25, kRuleError = .3;
 constexpr double kDiskRate = 1e9;         // of a node that does not say
 constexpr int64_t kSwitchSumMembers = 5;  // fewer are quicker by a ring (H200: 4 devices)
@@ -32,43 +28,6 @@ struct Machine {
   const GroupPlacement& where;
 };
 
-bool is_new(Generation generation) {
-  return generation == Generation::kHopper || generation == Generation::kBlackwell;
-}
-
-// Share of the rate of direct links that rings use: whole NVLinks of 20 (V100, A100), 20.6, 40.1
-// GB/s; of others about .8 of the nominal rate (section 2.1).
-double link_ring_share(Generation generation) {
-  switch (generation) {
-    case Generation::kHopper: return 18 * 20.6 / 450;
-    case Generation::kBlackwell: return 18 * 40.1 / 900;
-    case Generation::kPascal:
-    case Generation::kVolta:
-    case Generation::kTuring:
-    case Generation::kAmpere:
-    case Generation::kAda:
-    case Generation::kCpu:
-    case Generation::kOther: return kLinkShare;
-  }
-  return kLinkShare;
-}
-
-// Units that the communication kernels of a collective take (channels, one unit each).
-double channel_units(Generation generation) {
-  switch (generation) {
-    case Generation::kPascal:
-    case Generation::kVolta:
-    case Generation::kTuring: return 12;
-    case Generation::kAmpere:
-    case Generation::kAda: return 24;
-    case Generation::kHopper:
-    case Generation::kBlackwell: return 16;
-    case Generation::kCpu:
-    case Generation::kOther: return 0;  // not known; most have engines of their own for it
-  }
-  return 0;
-}
-
 bool is_direct(const Link& link) {
   return link.kind == LinkKind::kNvlink || link.kind == LinkKind::kDirect;
 }
@@ -79,7 +38,7 @@ double inner_bus(const Machine& at) {
   const int64_t active = std::max<int64_t>(at.where.members_a_node, 1) * at.where.groups_a_node;
   double rate = inner.rate * at.style.inner_efficiency;
   if (!inner.switched && !is_direct(inner)) rate /= static_cast<double>(active);
-  if (is_direct(inner)) rate *= link_ring_share(at.type.device.generation);
+  if (is_direct(inner)) rate *= at.type.device.generation->ring_share;
   if (inner.kind == LinkKind::kPcie && inner.switched) rate *= pcie_share(active);
   return rate;
 }
@@ -130,15 +89,11 @@ double oversubscription(const Machine& at) {
   return std::max(out, 1.);
 }
 
-double nic_share(const Machine& at) {
-  return at.type.device.generation == Generation::kOther ? kLinkShare : kNicShare;
-}
-
 // Bus rate between nodes, of one group: its NICs; where it crosses a tier, one edge of the ring for
 // each switch leaves it, so that with q of its nodes below a switch 1/q of them need the way up.
 double network_bus(const Machine& at) {
-  const double rate =
-      nics_of_group(at) * at.type.nic.rate * nic_share(at) * at.style.network_efficiency;
+  const double rate = nics_of_group(at) * at.type.nic.rate * at.type.device.generation->nic_share *
+                      at.style.network_efficiency;
   return rate * std::min(1., static_cast<double>(at.where.nodes_a_switch) / oversubscription(at));
 }
 
@@ -156,12 +111,12 @@ TunerGroup tuner_group(CollectiveKind kind, const Machine& at) {
     bus = std::min(inner, network);
     group.network_lag_s = network_lag(at);
   }
-  const double channel = is_new(group.generation) ? kNewChannel : kOldChannel;
-  group.channels = std::max<int64_t>(2, static_cast<int64_t>(std::ceil(bus / channel)));
+  group.channels =
+      std::max<int64_t>(2, static_cast<int64_t>(std::ceil(bus / group.generation->channel_rate)));
   const auto channels = static_cast<double>(group.channels);
   group.ring = {bus / channels, bus / channels};
   group.nvls = {inner / channels, network / channels};
-  group.switch_sum = group.nvlink && at.type.inner.switched && is_new(group.generation) &&
+  group.switch_sum = group.nvlink && at.type.inner.switched && group.generation->switch_sum &&
                      group.ranks_a_node >= kSwitchSumMembers;
   return group;
 }
@@ -363,10 +318,14 @@ GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& d
   std::map<int64_t, int64_t> members;  // by node
   std::set<int64_t> parts;
   std::map<int64_t, std::set<int64_t>> sockets;  // by node
+  auto at = members.end();
   for (const int64_t device : devices) {
     const Location location = cluster.locate(device);
-    ++members[location.node];
-    parts.insert(location.part);
+    if (at == members.end() || at->first != location.node) {  // neighbours are mostly on one node
+      at = members.try_emplace(location.node, 0).first;
+      parts.insert(location.part);
+    }
+    ++at->second;
     const NodeType& type = cluster.parts[static_cast<size_t>(location.part)].type;
     if (type.sockets > 1) {
       sockets[location.node].insert(location.local * type.sockets / type.devices);
@@ -395,9 +354,13 @@ CollectiveCost CollectiveCosts::price(CollectiveKind kind, const GroupPlacement&
   const auto size = static_cast<double>(bytes);
   const bool exchange = kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange;
   if (kind == CollectiveKind::kPermute) return permute(at, size);
-  if (at.type.device.generation == Generation::kCpu) return by_steps(kind, at, size);
-  if (at.type.device.generation == Generation::kOther && (where.nodes == 1 || !exchange))
-    return by_hierarchy(kind, at, size);
+  switch (at.type.device.generation->collectives) {
+    case GenerationData::Collectives::kSteps: return by_steps(kind, at, size);
+    case GenerationData::Collectives::kHierarchy:
+      if (where.nodes == 1 || !exchange) return by_hierarchy(kind, at, size);
+      break;
+    case GenerationData::Collectives::kTuner: break;
+  }
   if (where.nodes == 1) {
     if (const auto point =
             inner_curve(kind, at.type.device.generation, at.type.inner, where.members, bytes)) {
@@ -444,8 +407,8 @@ CollectiveCost CollectiveCosts::collective(CollectiveKind kind, const GroupPlace
     cost = price(kind, where, bytes);
   }
   cost.latency_s += style_->collective_gap_s;
-  cost.units =
-      std::min(channel_units(at.type.device.generation), static_cast<double>(at.type.device.units));
+  cost.units = std::min(at.type.device.generation->collective_units,
+                        static_cast<double>(at.type.device.units));
   set_fractions(cost, kind, at, static_cast<double>(bytes));
   return cost;
 }
@@ -524,22 +487,6 @@ CollectiveCost CollectiveCosts::copy(int64_t device, bool to_disk, bool from_dis
   cost.latency_s = type.host.latency_s;
   cost.transfer_s = static_cast<double>(bytes) / rate;
   return cost;
-}
-
-double hierarchical_all_reduce(double bytes, int64_t k, int64_t nodes, double inner, double nic) {
-  const double share = static_cast<double>(k - 1) / static_cast<double>(k);
-  const double across = 2 * static_cast<double>(nodes - 1) / static_cast<double>(nodes);
-  return 2 * share * bytes / inner + across * (bytes / static_cast<double>(k)) / nic;
-}
-
-double flat_all_reduce(double bytes, int64_t k, int64_t nodes, double inner, double nic,
-                       int64_t nics_used) {
-  const double rate = nodes == 1 ? inner : std::min(inner, static_cast<double>(nics_used) * nic);
-  return collective_volume(CollectiveKind::kAllReduce, k * nodes, bytes) / rate;
-}
-
-double nic_rate_of_group(int64_t nics, double nic, int64_t groups_a_node) {
-  return static_cast<double>(nics) * nic / static_cast<double>(groups_a_node);
 }
 
 }  // namespace tessera

@@ -1,5 +1,9 @@
-// What one collective or message costs on a cluster (docs/theory/cost-model.md section 4). Which
-// rule decides: docs/reference/collective-costs.md.
+// What one collective or message costs on a cluster. docs/reference/collective-costs.md says which
+// rule decides.
+//
+//   const CollectiveCosts costs(cluster, style);
+//   const GroupPlacement where = place_group(cluster, {0, 8, 16, 24}, /*groups_a_node=*/8);
+//   costs.collective(CollectiveKind::kAllReduce, where, bytes).seconds();
 #pragma once
 
 #include <cstdint>
@@ -19,7 +23,7 @@ struct GroupPlacement {
   int64_t nodes = 1;           // that hold at least one member
   int64_t members_a_node = 1;  // the most in one node
   // Groups of the same axes that are active at the same time on a node and share its NICs (and, if
-  // not switched, its inner link): section 4.4.
+  // not switched, its inner link).
   int64_t groups_a_node = 1;
   int64_t sockets = 1;  // of a node, that hold a member, at most
   int64_t tier = -1;    // highest tier of the fabric that is crossed; -1: inside a node
@@ -50,7 +54,7 @@ class CollectiveCosts {
  public:
   CollectiveCosts(const Cluster& cluster, const Style& style);
   // `bytes`: >= 0, of the whole array on one member: what all-reduce has in and out, what
-  // all-gather has out, reduce-scatter has in, all-to-all has in on one member (S in section 4.1).
+  // all-gather has out, reduce-scatter has in, all-to-all has in on one member.
   CollectiveCost collective(CollectiveKind kind, const GroupPlacement& where, int64_t bytes) const;
   // A message between two devices. `share`: messages of the same kind that leave the node at the
   // same time.
@@ -64,18 +68,5 @@ class CollectiveCosts {
   const Cluster* cluster_;  // both outlive this
   const Style* style_;
 };
-
-// Closed forms of section 4.4, for bounds and checks; seconds without latency. `bytes` = S, `inner`
-// = bus rate inside the node (bytes/s).
-//
-// Reduce-scatter in each of `nodes` nodes of `k` members, all-reduce between nodes (a member's NIC
-// rate `nic`), all-gather: 2 (k-1)/k S/inner + 2 (nodes-1)/nodes (S/k)/nic.
-double hierarchical_all_reduce(double bytes, int64_t k, int64_t nodes, double inner, double nic);
-// One ring through all members: 2 (n-1)/n S / min(inner, nics_used * nic); inside one node the NICs
-// do not count.
-double flat_all_reduce(double bytes, int64_t k, int64_t nodes, double inner, double nic,
-                       int64_t nics_used);
-// What falls to one of the groups that are active on a node at the same time: nics * nic / groups.
-double nic_rate_of_group(int64_t nics, double nic, int64_t groups_a_node);
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <span>
+#include <string_view>
 
 namespace tessera {
 namespace {
@@ -109,48 +110,54 @@ struct Curve {
   double uncertainty = .1;
 };
 
-Curve older(CollectiveKind kind, Generation generation, double members) {
-  const bool ampere = generation == Generation::kAmpere;
+// The collectives that were measured on one kind of machine; an empty table is not measured.
+struct CurveSet {
+  std::string_view name;
+  double reference;  // GB/s of its links
+  std::span<const ByMembers> all_reduce, gather, exchange;
+  bool by_size = false;  // medium sizes fall behind the line
+  // Only some numbers of members were measured, of which this is the one.
+  double measured_members = 0;
+};
+constexpr std::array<CurveSet, 4> kCurveSets = {
+    {{"volta", 150, kVoltaAllReduce, {}, {}},
+     {"ampere", 300, kAmpereAllReduce, {}, {}},
+     {"hopper", 450, kHopperAllReduce, kHopperGather, kHopperAllToAll, true},
+     {"blackwell", 900, kBlackwellAllReduce, kBlackwellGather, kBlackwellAllToAll, true, 8}}};
+
+const CurveSet* curve_set(Generation generation) {
+  const auto* found = std::find_if(kCurveSets.begin(), kCurveSets.end(), [&](const CurveSet& set) {
+    return set.name == generation->curves;
+  });
+  return found == kCurveSets.end() ? nullptr : found;
+}
+
+// Where only all-reduces were measured: the bus rate of theirs, and a ring's share of the steps.
+Curve from_all_reduce(const CurveSet& set, bool exchange, double members) {
   Curve curve;
-  curve.point = ampere ? at(kAmpereAllReduce, members) : at(kVoltaAllReduce, members);
-  curve.reference = ampere ? 300 : 150;
-  if (kind == CollectiveKind::kAllReduce) return curve;
+  curve.point = at(set.all_reduce, members);
+  curve.reference = set.reference;
   curve.uncertainty = .2;
   curve.point.micros *= gather_latency_share(members);
-  if (kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange) {
-    curve.point.bus *= kKernelAllToAll;
-  }
+  if (exchange) curve.point.bus *= kKernelAllToAll;
   return curve;
 }
 
-Curve newer(CollectiveKind kind, Generation generation, double members) {
-  const bool hopper = generation == Generation::kHopper;
+Curve curve_of(const CurveSet& set, CollectiveKind kind, double members) {
+  const bool exchange = kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange;
+  const bool reduces_all = kind == CollectiveKind::kAllReduce;
+  const auto table = reduces_all ? set.all_reduce : exchange ? set.exchange : set.gather;
+  if (table.empty()) return from_all_reduce(set, exchange, members);
   Curve curve;
-  curve.reference = hopper ? 450 : 900;
-  switch (kind) {
-    case CollectiveKind::kAllReduce:
-      curve.point = hopper ? at(kHopperAllReduce, members) : at(kBlackwellAllReduce, members);
-      break;
-    case CollectiveKind::kAllToAll:
-    case CollectiveKind::kExchange:
-      curve.point = hopper ? at(kHopperAllToAll, members) : at(kBlackwellAllToAll, members);
-      break;
-    case CollectiveKind::kAllGather:
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kReduce:
-    case CollectiveKind::kPermute:
-      curve.point = hopper ? at(kHopperGather, members) : at(kBlackwellGather, members);
-      break;
-  }
-  if (!hopper && members != 8) curve.uncertainty = .2;
+  curve.point = at(table, members);
+  curve.reference = set.reference;
+  if (set.measured_members > 0 && members != set.measured_members) curve.uncertainty = .2;
   return curve;
 }
 
-bool has_size_share(CollectiveKind kind, Generation generation) {
-  return (generation == Generation::kHopper || generation == Generation::kBlackwell) &&
-         (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kAllGather ||
-          kind == CollectiveKind::kReduceScatter);
+bool has_size_share(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kAllGather ||
+         kind == CollectiveKind::kReduceScatter;
 }
 
 constexpr std::array<BySize, 10> kRingRamp = {{{64 * kKibi, 1},
@@ -186,23 +193,14 @@ std::optional<CurvePoint> inner_curve(CollectiveKind kind, Generation generation
                                       int64_t members, int64_t bytes) {
   if (inner.kind != LinkKind::kNvlink || kind == CollectiveKind::kPermute) return std::nullopt;
   const auto n = static_cast<double>(members);
-  Curve curve;
-  switch (generation) {
-    case Generation::kPascal:
-    case Generation::kVolta:
-    case Generation::kAmpere: curve = older(kind, generation, n); break;
-    case Generation::kHopper:
-    case Generation::kBlackwell: curve = newer(kind, generation, n); break;
-    case Generation::kTuring:
-    case Generation::kAda:
-    case Generation::kCpu:
-    case Generation::kOther: return std::nullopt;
-  }
+  const CurveSet* set = curve_set(generation);
+  if (set == nullptr) return std::nullopt;
+  const Curve curve = curve_of(*set, kind, n);
   const auto size = static_cast<double>(bytes);
   ByMembers point = curve.point;
   point.bus *= inner.rate / (curve.reference * kGiga);
   double seconds = line(point, collective_volume(kind, members, size));
-  if (has_size_share(kind, generation)) seconds /= size_share(size);
+  if (set->by_size && has_size_share(kind)) seconds /= size_share(size);
   // Larger sizes may lie below the line by a few per cent; the latency is part of the time.
   const double latency = std::min(point.micros * kMicro, seconds);
   return CurvePoint{latency, seconds - latency, curve.uncertainty};
@@ -228,8 +226,7 @@ double all_to_all_nic_share(int64_t nodes) { return 1 - .44 / static_cast<double
 
 double message_share(Generation generation, LinkKind kind) {
   switch (kind) {
-    case LinkKind::kNvlink:
-      return generation == Generation::kVolta || generation == Generation::kPascal ? .15 : .88;
+    case LinkKind::kNvlink: return generation->message_share;
     case LinkKind::kDirect: return .88;
     case LinkKind::kPcie: return .85;
     case LinkKind::kNic: return kNicShare;

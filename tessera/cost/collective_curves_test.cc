@@ -30,9 +30,9 @@ TEST(Volume, of_a_member) {
 }
 
 TEST(A100, the_fit_of_8_devices) {
-  EXPECT_NEAR(seconds(kAll, Generation::kAmpere, 300, 8, kMebi) * 1e6, 87, .5);
-  EXPECT_NEAR(seconds(kAll, Generation::kAmpere, 300, 8, 16 * kMebi) * 1e6, 208, .5);
-  EXPECT_NEAR(seconds(kAll, Generation::kAmpere, 300, 8, kGibi) * 1e6, 8357, 1);
+  EXPECT_NEAR(seconds(kAll, Generation::named("ampere"), 300, 8, kMebi) * 1e6, 87, .5);
+  EXPECT_NEAR(seconds(kAll, Generation::named("ampere"), 300, 8, 16 * kMebi) * 1e6, 208, .5);
+  EXPECT_NEAR(seconds(kAll, Generation::named("ampere"), 300, 8, kGibi) * 1e6, 8357, 1);
 }
 
 TEST(A100, every_number_of_devices) {
@@ -41,7 +41,7 @@ TEST(A100, every_number_of_devices) {
   for (int64_t n = 2; n <= 8; ++n) {
     const auto& [micros, bus] = fits[n - 2];
     const double volume = 2. * static_cast<double>(n - 1) / static_cast<double>(n) * 1e8;
-    EXPECT_NEAR(seconds(kAll, Generation::kAmpere, 300, n, 100'000'000),
+    EXPECT_NEAR(seconds(kAll, Generation::named("ampere"), 300, n, 100'000'000),
                 micros * 1e-6 + volume / (bus * 1e9), 1e-12);
   }
 }
@@ -52,11 +52,11 @@ TEST(V100, is_not_monotone_in_the_number_of_devices) {
   for (int64_t n = 2; n <= 8; ++n) {
     const auto& [micros, bus] = fits[n - 2];
     const double volume = 2. * static_cast<double>(n - 1) / static_cast<double>(n) * 1e8;
-    EXPECT_NEAR(seconds(kAll, Generation::kVolta, 150, n, 100'000'000),
+    EXPECT_NEAR(seconds(kAll, Generation::named("volta"), 150, n, 100'000'000),
                 micros * 1e-6 + volume / (bus * 1e9), 1e-12);
   }
-  EXPECT_GT(seconds(kAll, Generation::kVolta, 150, 5, kGibi),
-            seconds(kAll, Generation::kVolta, 150, 8, kGibi));
+  EXPECT_GT(seconds(kAll, Generation::named("volta"), 150, 5, kGibi),
+            seconds(kAll, Generation::named("volta"), 150, 8, kGibi));
 }
 
 TEST(H200, table_of_8_devices) {
@@ -64,14 +64,15 @@ TEST(H200, table_of_8_devices) {
       {32 * kKibi, 1.4},  {kMebi, 40},  {16 * kMebi, 220}, {64 * kMebi, 347},
       {256 * kMebi, 436}, {kGibi, 464}, {16 * kGibi, 482}};
   for (const auto& [bytes, bus] : table) {
-    const double time = seconds(kAll, Generation::kHopper, 450, 8, bytes);
+    const double time = seconds(kAll, Generation::named("hopper"), 450, 8, bytes);
     EXPECT_NEAR(1.75 * static_cast<double>(bytes) / time / 1e9, bus, 1e-6 * bus);
   }
 }
 
 TEST(H100, rates_of_the_algorithm_at_1_gibibyte) {
   const auto rate = [](CollectiveKind kind, int64_t n) {
-    return static_cast<double>(kGibi) / seconds(kind, Generation::kHopper, 450, n, kGibi) / 1e9;
+    return static_cast<double>(kGibi) / seconds(kind, Generation::named("hopper"), 450, n, kGibi) /
+           1e9;
   };
   EXPECT_NEAR(rate(kGather, 2), 537, 5);
   EXPECT_NEAR(rate(kGather, 4), 434, 5);
@@ -84,7 +85,7 @@ TEST(H100, rates_of_the_algorithm_at_1_gibibyte) {
 TEST(B200, bus_rates_of_8_devices) {
   const auto bus = [](CollectiveKind kind) {
     return collective_volume(kind, 8, 16. * kGibi) /
-           seconds(kind, Generation::kBlackwell, 900, 8, 16 * kGibi) / 1e9;
+           seconds(kind, Generation::named("blackwell"), 900, 8, 16 * kGibi) / 1e9;
   };
   EXPECT_NEAR(bus(kAll), 846, .03 * 846);
   EXPECT_NEAR(bus(kGather), .674 * 900, .05 * 607);
@@ -92,20 +93,21 @@ TEST(B200, bus_rates_of_8_devices) {
 }
 
 TEST(Curve, scales_with_the_link) {  // A800, H800: 200 GB/s
-  const auto full = inner_curve(kAll, Generation::kAmpere, nvlink(300), 8, kGibi),
-             cut = inner_curve(kAll, Generation::kAmpere, nvlink(200), 8, kGibi);
+  const auto full = inner_curve(kAll, Generation::named("ampere"), nvlink(300), 8, kGibi),
+             cut = inner_curve(kAll, Generation::named("ampere"), nvlink(200), 8, kGibi);
   EXPECT_NEAR(cut->transfer_s, 1.5 * full->transfer_s, 1e-12);
   EXPECT_EQ(cut->latency_s, full->latency_s);
 }
 
 TEST(Curve, is_for_nvlink_of_devices_that_were_measured) {
-  EXPECT_FALSE(inner_curve(kAll, Generation::kAmpere, {LinkKind::kPcie, 25e9, 0, true}, 8, kMebi));
-  EXPECT_FALSE(inner_curve(kAll, Generation::kTuring, nvlink(50), 2, kMebi));
+  EXPECT_FALSE(
+      inner_curve(kAll, Generation::named("ampere"), {LinkKind::kPcie, 25e9, 0, true}, 8, kMebi));
+  EXPECT_FALSE(inner_curve(kAll, Generation::named("turing"), nvlink(50), 2, kMebi));
 }
 
 TEST(Curve, more_bytes_are_never_faster) {
-  for (const auto generation :
-       {Generation::kVolta, Generation::kAmpere, Generation::kHopper, Generation::kBlackwell}) {
+  for (const auto generation : {Generation::named("volta"), Generation::named("ampere"),
+                                Generation::named("hopper"), Generation::named("blackwell")}) {
     for (const auto kind : {kAll, kGather, CollectiveKind::kAllToAll, CollectiveKind::kBroadcast}) {
       for (int64_t n = 2; n <= 9; ++n) {
         double last = 0;
@@ -157,8 +159,8 @@ TEST(AllToAll, latency_and_nic_share_by_nodes) {
 }
 
 TEST(Message, h200_and_the_cube_mesh) {
-  EXPECT_DOUBLE_EQ(450 * message_share(Generation::kHopper, LinkKind::kNvlink), 396);
-  EXPECT_DOUBLE_EQ(150 * message_share(Generation::kVolta, LinkKind::kNvlink), 22.5);
+  EXPECT_DOUBLE_EQ(450 * message_share(Generation::named("hopper"), LinkKind::kNvlink), 396);
+  EXPECT_DOUBLE_EQ(150 * message_share(Generation::named("volta"), LinkKind::kNvlink), 22.5);
 }
 
 }  // namespace

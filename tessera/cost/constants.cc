@@ -1,113 +1,169 @@
 #include "tessera/cost/constants.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tessera/base/check.h"
+#include "tessera/base/text.h"
+#include "tessera/cost/style_data.h"
 
 namespace tessera {
 namespace {
 
-// Measured anchors: docs/theory/cost-model.md section 3.3 (best products: A100 .87, H100 .80, B200
-// .78, GB200 .73, fp8 .71 to .76; real transformer shapes: A100 .60 to .77, B200 .39 to .65).
-// `best` lies between the two: a step's products run hot and one after the other.
-constexpr std::array kMatmul = {
-    MatmulConstants{Generation::kPascal, "fp16", .80, 2e9, .25, "3.1 by peak"},
-    MatmulConstants{Generation::kPascal, "fp32", .88, 1e9, .20, "3.1 by peak"},
-    MatmulConstants{Generation::kVolta, "fp16", .76, 4e9, .20, "3.1 by peak"},
-    MatmulConstants{Generation::kVolta, "fp32", .88, 1e9, .20, "3.1 by peak"},
-    MatmulConstants{Generation::kTuring, "fp16", .70, 4e9, .25, "3.1 by peak"},
-    MatmulConstants{Generation::kTuring, "fp32", .85, 1e9, .20, "3.1 by peak"},
-    MatmulConstants{Generation::kAmpere, "fp16", .84, 4e9, .10, "3.1 fit, 3.3"},
-    MatmulConstants{Generation::kAmpere, "tf32", .80, 2e9, .15, "3.3"},
-    MatmulConstants{Generation::kAmpere, "fp32", .88, 1e9, .15, "3.1 by peak"},
-    MatmulConstants{Generation::kAda, "fp16", .70, 4e9, .25, "3.1 by peak"},
-    MatmulConstants{Generation::kAda, "fp32", .60, 1e9, .25, "3.1 by peak"},
-    MatmulConstants{Generation::kHopper, "fp16", .75, 8e9, .12, "3.3"},
-    MatmulConstants{Generation::kHopper, "tf32", .72, 4e9, .20, "3.3"},
-    MatmulConstants{Generation::kHopper, "fp32", .80, 2e9, .25, "3.1 by peak"},
-    MatmulConstants{Generation::kHopper, "fp8", .74, 16e9, .20, "3.3"},
-    MatmulConstants{Generation::kBlackwell, "fp16", .66, 16e9, .15, "3.3"},
-    MatmulConstants{Generation::kBlackwell, "tf32", .62, 8e9, .25, "3.3"},
-    MatmulConstants{Generation::kBlackwell, "fp32", .75, 4e9, .30, "3.1 by peak"},
-    MatmulConstants{Generation::kBlackwell, "fp8", .68, 32e9, .20, "3.3"},
-    MatmulConstants{Generation::kBlackwell, "fp4", .58, 64e9, .35, "3.3 by fp8"},
-    MatmulConstants{Generation::kCpu, "fp16", .30, 1e7, .50, "start value"},
-    MatmulConstants{Generation::kCpu, "fp32", .75, 2e6, .30, "start value"},
-    MatmulConstants{Generation::kOther, "fp16", .80, 4e9, .30, "3.1 by peak"},
-    MatmulConstants{Generation::kOther, "tf32", .80, 2e9, .35, "3.1 by peak"},
-    MatmulConstants{Generation::kOther, "fp32", .80, 1e9, .35, "3.1 by peak"},
-    MatmulConstants{Generation::kOther, "fp8", .75, 8e9, .40, "3.1 by peak"},
-    MatmulConstants{Generation::kOther, "fp4", .60, 16e9, .45, "3.1 by peak"},
-};
+constexpr WorkClass kClasses[] = {
+    WorkClass::kMatmul,      WorkClass::kConvolution, WorkClass::kAttention, WorkClass::kScan,
+    WorkClass::kElementwise, WorkClass::kNorm,        WorkClass::kLoss,      WorkClass::kLookup,
+    WorkClass::kRouting,     WorkClass::kOptimizer,   WorkClass::kMove};
 
-// Attention: B200 .58 to .87 forward, .69 to .80 backward of what products reach there (section
-// 3.2); the other rows and the rest are start values, see docs/reference/costs.md. Memory: A100
-// PCIe .91, B200 .67 (section 3.3). Scans: on Hopper what the value kernel of TileLang's benchmark
-// of Mamba-2 reaches (135 TFLOP/s, benchmark/mamba2), with which the five Triton kernels at 128
-// heads of 64, state 128 and chunks of 256 come to 11.5 million tokens a second; vLLM's pull
-// request 27299 measured 10.7 to 12.9. The other generations: start values; on Blackwell 1.3 times
-// the FLOP/s.
-constexpr std::array kDevices = {
-    DeviceConstants{Generation::kPascal, 3e-6, .35, .30, .75, .5, .5, .5, .15, "start value"},
-    DeviceConstants{Generation::kVolta, 3e-6, .35, .30, .80, .5, .5, .5, .15, "start value"},
-    DeviceConstants{Generation::kTuring, 3e-6, .35, .30, .80, .5, .5, .5, .15, "start value"},
-    DeviceConstants{Generation::kAmpere, 2.5e-6, .65, .55, .88, .5, .6, .5, .25, "3.3"},
-    DeviceConstants{Generation::kAda, 2.5e-6, .55, .45, .85, .5, .5, .5, .20, "start value"},
-    DeviceConstants{Generation::kHopper, 2.5e-6, .50, .42, .85, .5, .8, .5, .135, "start value"},
-    DeviceConstants{Generation::kBlackwell, 2.5e-6, .48, .42, .70, .5, .65, .5, .08, "3.2, 3.3"},
-    DeviceConstants{Generation::kCpu, 1e-6, .40, .35, .70, .2, .8, .5, .20, "start value"},
-    DeviceConstants{Generation::kOther, 3e-6, .45, .38, .80, .5, .5, .5, .15, "start value"},
-};
+Status read_generation(const DataTable& table, Generation& out) {
+  std::string name;
+  TESSERA_TRY_VOID(table.require("generation"));
+  TESSERA_TRY_VOID(table.text("generation", name));
+  const auto found = Generation::find(name);
+  if (!found) {
+    return table.error("generation", fmt::format("expected one of {}, found '{}'",
+                                                 join(generation_names(), ", "), name));
+  }
+  out = *found;
+  return {};
+}
 
-// Over the element-wise kernels of the device: random rows .3 to .5 of the memory rate, permutation
-// of tokens .19 to .50, cross entropy .81 on A100 (sections 3.2, 3.3).
-constexpr std::array kClasses = {
-    ClassConstants{WorkClass::kMatmul, .95, .10},
-    ClassConstants{WorkClass::kConvolution, .95, .25},
-    ClassConstants{WorkClass::kAttention, .90, .20},
-    ClassConstants{WorkClass::kScan, .90, .40},
-    ClassConstants{WorkClass::kElementwise, 1, .15},
-    ClassConstants{WorkClass::kNorm, .90, .20},
-    ClassConstants{WorkClass::kLoss, .90, .25},
-    ClassConstants{WorkClass::kLookup, .45, .40},
-    ClassConstants{WorkClass::kRouting, .40, .40},
-    ClassConstants{WorkClass::kOptimizer, .92, .15},
-    ClassConstants{WorkClass::kMove, .80, .25},
-};
+// Every key must be there.
+Status read_reals(const DataTable& table,
+                  const std::vector<std::pair<std::string_view, double*>>& keys) {
+  for (const auto& [key, value] : keys) {
+    TESSERA_TRY_VOID(table.require(key));
+    TESSERA_TRY_VOID(table.real(key, *value));
+  }
+  return {};
+}
+
+Result<MatmulConstants> read_products(const DataTable& table) {
+  MatmulConstants out;
+  TESSERA_TRY_VOID(read_generation(table, out.generation));
+  TESSERA_TRY_VOID(table.require("arithmetic"));
+  TESSERA_TRY_VOID(table.text("arithmetic", out.arithmetic));
+  TESSERA_TRY_VOID(read_reals(
+      table,
+      {{"best", &out.best}, {"half_flops", &out.half_flops}, {"uncertainty", &out.uncertainty}}));
+  TESSERA_TRY(out.origin, table.origin());
+  TESSERA_TRY_VOID(table.done());
+  return out;
+}
+
+Result<DeviceConstants> read_device(const DataTable& table) {
+  DeviceConstants out;
+  TESSERA_TRY_VOID(read_generation(table, out.generation));
+  TESSERA_TRY_VOID(read_reals(table, {{"tail_s", &out.tail_s},
+                                      {"attention_forward", &out.attention_forward},
+                                      {"attention_backward", &out.attention_backward},
+                                      {"memory", &out.memory},
+                                      {"vector", &out.vector},
+                                      {"experts", &out.grouped},
+                                      {"experts_narrow", &out.grouped_narrow},
+                                      {"scan", &out.scan}}));
+  TESSERA_TRY(out.origin, table.origin());
+  TESSERA_TRY_VOID(table.done());
+  return out;
+}
+
+Result<ClassConstants> read_class(const DataTable& table) {
+  ClassConstants out;
+  std::string name;
+  TESSERA_TRY_VOID(table.require("work"));
+  TESSERA_TRY_VOID(table.text("work", name));
+  const auto* found = std::find_if(std::begin(kClasses), std::end(kClasses),
+                                   [&](WorkClass work) { return work_class_name(work) == name; });
+  if (found == std::end(kClasses))
+    return table.error("work", fmt::format("expected a class of work, found '{}'", name));
+  out.work = *found;
+  TESSERA_TRY_VOID(read_reals(table, {{"memory", &out.memory}, {"uncertainty", &out.uncertainty}}));
+  TESSERA_TRY(out.origin, table.origin());
+  TESSERA_TRY_VOID(table.done());
+  return out;
+}
+
+template <class Row>
+Result<std::vector<Row>> read_all(const DataTable& root, std::string_view key,
+                                  Result<Row> (*read)(const DataTable&)) {
+  TESSERA_TRY(const auto tables, root.tables(key));
+  std::vector<Row> out;
+  for (const DataTable& table : tables) {
+    TESSERA_TRY(Row row, read(table));
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+const CostConstants& constants() {
+  static const CostConstants all = [] {
+    auto parsed = parse_cost_constants(text_of(cost_data(), "constants"), "constants.toml");
+    TESSERA_CHECK(parsed.has_value(), "{}", parsed.error().message);
+    return *std::move(parsed);
+  }();
+  return all;
+}
 
 }  // namespace
 
-std::span<const MatmulConstants> all_matmul_constants() { return kMatmul; }
-std::span<const DeviceConstants> all_device_constants() { return kDevices; }
-std::span<const ClassConstants> all_class_constants() { return kClasses; }
+Result<CostConstants> parse_cost_constants(std::string_view toml, std::string_view file) {
+  TESSERA_TRY(const DataTable root, parse_data(toml, file));
+  CostConstants out;
+  TESSERA_TRY(out.products, read_all(root, "products", read_products));
+  TESSERA_TRY(out.devices, read_all(root, "device", read_device));
+  TESSERA_TRY(out.classes, read_all(root, "class", read_class));
+  TESSERA_TRY_VOID(root.done());
+  for (const std::string& name : generation_names()) {
+    const auto is_it = [&](const auto& row) { return generation_name(row.generation) == name; };
+    const bool sixteen = std::any_of(
+        out.products.begin(), out.products.end(),
+        [&](const MatmulConstants& row) { return is_it(row) && row.arithmetic == "fp16"; });
+    if (!sixteen || std::none_of(out.devices.begin(), out.devices.end(), is_it)) {
+      return root.error(fmt::format(
+          "expected a device and products in fp16 of the generation '{}', found none", name));
+    }
+  }
+  for (const WorkClass work : kClasses) {
+    if (std::none_of(out.classes.begin(), out.classes.end(),
+                     [&](const ClassConstants& row) { return row.work == work; })) {
+      return root.error(fmt::format("expected the class '{}', found none", work_class_name(work)));
+    }
+  }
+  return out;
+}
+
+std::span<const MatmulConstants> all_matmul_constants() { return constants().products; }
+std::span<const DeviceConstants> all_device_constants() { return constants().devices; }
+std::span<const ClassConstants> all_class_constants() { return constants().classes; }
 
 const MatmulConstants& matmul_constants(Generation generation, std::string_view arithmetic) {
   if (arithmetic == "bf16") arithmetic = "fp16";
   if (arithmetic == "fp64") arithmetic = "fp32";
   const MatmulConstants* sixteen = nullptr;
-  for (const MatmulConstants& row : kMatmul) {
+  for (const MatmulConstants& row : constants().products) {
     if (row.generation != generation) continue;
     if (row.arithmetic == arithmetic) return row;
     if (row.arithmetic == "fp16") sixteen = &row;
   }
-  TESSERA_CHECK(sixteen != nullptr, "no matrix constants of the generation {}",
-                static_cast<int>(generation));
+  TESSERA_CHECK(sixteen != nullptr, "no products of the generation {}", generation->name);
   return *sixteen;
 }
 
 const DeviceConstants& device_constants(Generation generation) {
-  const auto* found = std::find_if(
-      kDevices.begin(), kDevices.end(),
-      [generation](const DeviceConstants& row) { return row.generation == generation; });
-  TESSERA_CHECK(found != kDevices.end(), "no constants of the generation {}",
-                static_cast<int>(generation));
+  const auto& all = constants().devices;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const DeviceConstants& row) {
+    return row.generation == generation;
+  });
+  TESSERA_CHECK(found != all.end(), "no constants of the generation {}", generation->name);
   return *found;
 }
 
 const ClassConstants& class_constants(WorkClass work) {
-  const auto* found = std::find_if(kClasses.begin(), kClasses.end(),
-                                   [work](const ClassConstants& row) { return row.work == work; });
-  TESSERA_CHECK(found != kClasses.end(), "no constants of the class {}", work_class_name(work));
+  const auto& all = constants().classes;
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [work](const ClassConstants& row) { return row.work == work; });
+  TESSERA_CHECK(found != all.end(), "no constants of the class {}", work_class_name(work));
   return *found;
 }
 

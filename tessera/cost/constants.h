@@ -1,13 +1,16 @@
-// The constants of the op costs, in one place: what a share of a device's peak or memory rate an op
-// class reaches in training. docs/reference/costs.md tells where each number comes from; a
-// calibration changes them here (constants.cc) and nowhere else.
+// The constants of the op costs: which share of a device's peak or memory rate a class of ops
+// reaches in training. Those of generations and classes are data, tessera/cost/data/constants.toml,
+// each with its source; calibration changes them there. docs/reference/costs.md prints them.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "tessera/base/data_file.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/cost/op_cost.h"
 
@@ -16,7 +19,7 @@ namespace tessera {
 // A tile of the output that one unit computes at a time.
 struct Tile {
   int64_t rows = 0, columns = 0;
-  double efficiency = 1;  // of a unit's peak (docs/theory/cost-model.md section 3.1)
+  double efficiency = 1;  // of a unit's peak
 };
 inline constexpr std::array<Tile, 6> kTiles = {{{256, 128, .92},
                                                 {128, 256, .92},
@@ -28,12 +31,12 @@ inline constexpr double kBestTile = .92;
 
 // Matrix products of a generation in one arithmetic ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4").
 struct MatmulConstants {
-  Generation generation = Generation::kCpu;
-  std::string_view arithmetic;
+  Generation generation;
+  std::string arithmetic;
   double best = .7;  // share of the peak for large aligned shapes among a step's other kernels
   double half_flops = 1e9;  // curve: product of this many flops reaches half of it
   double uncertainty = .2;
-  std::string_view source;
+  Origin origin;
 };
 // The row of the generation and arithmetic; else of its 16-bit arithmetic.
 const MatmulConstants& matmul_constants(Generation generation, std::string_view arithmetic);
@@ -48,7 +51,7 @@ inline constexpr std::array<Alignment, 4> kAlignments = {{{64, 1}, {32, .85}, {8
 
 // What else depends on the generation.
 struct DeviceConstants {
-  Generation generation = Generation::kCpu;
+  Generation generation;
   double tail_s = 2e-6;           // of every kernel: start, ramp and drain
   double attention_forward = .5;  // fused: share of the 16-bit peak, head dim 128, long sequences
   double attention_backward = .4;
@@ -58,7 +61,7 @@ struct DeviceConstants {
   // The same in fp8 and fp4: weights are cast each micro-batch, tokens expert by expert.
   double grouped_narrow = .5;
   double scan = .15;  // chunked scans: share of the 16-bit peak in their small products
-  std::string_view source;
+  Origin origin;
 };
 const DeviceConstants& device_constants(Generation generation);
 
@@ -67,13 +70,14 @@ struct ClassConstants {
   WorkClass work = WorkClass::kElementwise;
   double memory = 1;
   double uncertainty = .2;
+  Origin origin;
 };
 const ClassConstants& class_constants(WorkClass work);
 
 // One launch updates so many tensors (multi-tensor kernels).
 inline constexpr double kTensorsAnUpdate = 30;
-// Products that are added to wider results (float32 gradients of 16-bit operands): 5 to 8 points
-// below the others (section 3.2).
+// Products that are added to wider results (float32 gradients of 16-bit operands) reach 5 to 8
+// points less of the peak than the others.
 inline constexpr double kWideResult = .92;
 // Convolutions as implicit products, over a product of the same sizes: operands are gathered from
 // the map by index, and halos are read again (start value).
@@ -81,9 +85,10 @@ inline constexpr double kImplicitProduct = .90;
 // Rate of 3 x 3 convolutions in fp32 by Winograd's transform over a direct one: 2.25 times fewer
 // multiplications (Lavin and Gray, 2016, section 4), less what the transforms take (start value).
 inline constexpr double kWinograd = 1.5;
-// Kernels of a chunked scan (ssd_combined.py of mamba_ssm). Those of the backward pass take so many
-// times what their flops and bytes say at the rates of the forward ones: fitted, one number for all
-// generations, to the published steps of Nemotron 3 Nano and Super in fp8.
+// Kernels of a chunked scan (ssd_combined.py of mamba_ssm). The kernels of the backward pass take
+// kScanBackward times as long as their flops and bytes say at the rates of the forward ones. This
+// number is fitted, one for all generations, to the published steps of Nemotron 3 Nano and Super in
+// fp8.
 inline constexpr int kScanKernels = 5, kScanKernelsBackward = 14;
 inline constexpr double kScanBackward = 2;
 // Rows and columns of the score tiles that fused attention skips or computes whole.
@@ -100,5 +105,14 @@ inline constexpr double kBackwardPasses = 1.5;
 std::span<const MatmulConstants> all_matmul_constants();
 std::span<const DeviceConstants> all_device_constants();
 std::span<const ClassConstants> all_class_constants();
+
+// Errors: file:line of an unknown key or name, of a value without kind and source, of a generation
+// or class that is missing.
+struct CostConstants {
+  std::vector<MatmulConstants> products;
+  std::vector<DeviceConstants> devices;
+  std::vector<ClassConstants> classes;
+};
+Result<CostConstants> parse_cost_constants(std::string_view toml, std::string_view file);
 
 }  // namespace tessera

@@ -7,20 +7,27 @@
 
 #include "tessera/base/text.h"
 #include "tessera/cost/constants.h"
-#include "tessera/cost/style.h"
+#include "tessera/cost/style_data.h"
 #include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {
 
+std::string text_of(const Origin& origin) {
+  std::string out(origin_name(origin.kind));
+  if (origin.kind == Origin::Kind::kFitted) out += " on " + join(origin.rows, ", ");
+  if (!origin.text.empty()) out += ": " + origin.text;
+  return out;
+}
+
 std::string matmul_table() {
   std::string text =
       "| generation | arithmetic | best share of the peak | half at (flops, curve) | uncertainty | "
-      "source |\n|---|---|---|---|---|---|\n";
+      "what it is |\n|---|---|---|---|---|---|\n";
   for (const MatmulConstants& row : all_matmul_constants()) {
     text +=
         fmt::format("| {} | {} | {:.2f} | {:g} | {:.2f} | {} |\n", generation_name(row.generation),
-                    row.arithmetic, row.best, row.half_flops, row.uncertainty, row.source);
+                    row.arithmetic, row.best, row.half_flops, row.uncertainty, text_of(row.origin));
   }
   return text;
 }
@@ -28,36 +35,40 @@ std::string matmul_table() {
 std::string device_table() {
   std::string text =
       "| generation | tail (us) | attention forward / backward | memory | vector | experts, narrow "
-      "| scans | source "
+      "| scans | what it is "
       "|\n|---|---|---|---|---|---|---|---|\n";
   for (const DeviceConstants& row : all_device_constants()) {
     text += fmt::format(
         "| {} | {:g} | {:.2f} / {:.2f} | {:.2f} | {:.2f} | {:.2f} / {:.2f} | {:g} | {} |\n",
         generation_name(row.generation), row.tail_s * 1e6, row.attention_forward,
         row.attention_backward, row.memory, row.vector, row.grouped, row.grouped_narrow, row.scan,
-        row.source);
+        text_of(row.origin));
   }
   return text;
 }
 
 std::string class_table() {
-  std::string text = "| class | of the memory share | uncertainty |\n|---|---|---|\n";
+  std::string text =
+      "| class | of the memory share | uncertainty | what it is |\n|---|---|---|---|\n";
   for (const ClassConstants& row : all_class_constants()) {
-    text += fmt::format("| {} | {:.2f} | {:.2f} |\n", work_class_name(row.work), row.memory,
-                        row.uncertainty);
+    text += fmt::format("| {} | {:.2f} | {:.2f} | {} |\n", work_class_name(row.work), row.memory,
+                        row.uncertainty, text_of(row.origin));
   }
   return text;
 }
 
 std::string style_table() {
   std::string text = "| preset | what it is | sets |\n|---|---|---|\n";
-  for (const std::string& name : style_names()) {
-    std::string options;
-    for (const std::string& option : split_text(style_options(name), ',')) {
-      if (!option.empty()) options += fmt::format("{}`{}`", options.empty() ? "" : ", ", option);
+  for (const StylePreset& preset : style_presets()) {
+    std::string sets;
+    for (const StyleValues& values : preset.values) {
+      std::string options;
+      for (const std::string& option : values.options)
+        options += fmt::format("{}`{}`", options.empty() ? "" : ", ", option);
+      sets += fmt::format("{}{} ({})", sets.empty() ? "" : "; ", options, text_of(values.origin));
     }
-    text += fmt::format("| `{}` | {} | {} |\n", name, style_summary(name),
-                        options.empty() ? "the defaults" : options);
+    text += fmt::format("| `{}` | {} | {} |\n", preset.name, preset.summary,
+                        sets.empty() ? "the defaults" : sets);
   }
   return text;
 }

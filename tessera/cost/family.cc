@@ -7,6 +7,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "tessera/graph/kinds.h"
+
 namespace tessera {
 namespace {
 
@@ -91,24 +93,25 @@ FamilyKey convolution_family(const Compute& compute, const Annotation& annotatio
   return {name, {as_size(m), as_size(n), as_size(k)}};
 }
 
-// ---- attention
-FamilyKey attention_family(const Op& op, const Compute& compute, std::string name) {
-  const Annotation& annotation = op.annotation;
-  const auto size = [&](std::string_view dim) {
-    const int d = annotation.find(dim);
-    return d < 0 ? int64_t{1} : compute.box.dims[static_cast<size_t>(d)].size;
-  };
-  const int seq = annotation.find("seq"), kv = annotation.find("kv");
-  bool causal = op.integer("causal") != 0;
-  if (causal && seq >= 0 && kv >= 0 && op.text("order").empty()) {
-    const Interval queries = compute.box.dims[static_cast<size_t>(seq)],
-                   keys = compute.box.dims[static_cast<size_t>(kv)];
-    causal = keys.end() > queries.begin + 1;  // else every query sees all of these keys
+// ---- sizes that the kind names
+FamilyKey named_family(const Op& op, const Compute& compute, std::string name) {
+  const std::optional<QueryKey> dims = query_key_of(op);
+  if (dims && dims->skips) {
+    const Interval queries = compute.box.dims[static_cast<size_t>(dims->query)],
+                   keys = compute.box.dims[static_cast<size_t>(dims->key)];
+    // Without an order every query may see all of these keys.
+    if (!op.text("order").empty() || keys.end() > queries.begin + 1) name += ".causal";
   }
-  if (causal) name += ".causal";
-  return {name,
-          {as_size(size("batch") * size("heads") * size("group")), as_size(size("seq")),
-           as_size(size("kv")), as_size(size("head_dim"))}};
+  FamilyKey key{std::move(name), {}};
+  for (const NamedSize& named : info_of(op).sizes) {
+    int64_t size = 1;
+    for (const std::string& dim : named.dims) {
+      const int d = op.annotation.find(dim);
+      if (d >= 0) size *= compute.box.dims[static_cast<size_t>(d)].size;
+    }
+    key.size.push_back(as_size(size));
+  }
+  return key;
 }
 
 // ---- others
@@ -133,19 +136,20 @@ Largest largest_operand(const Compute& compute, const Annotation& annotation) {
   return result;
 }
 
-FamilyKey rows_family(const Compute& compute, const Annotation& annotation, std::string name) {
+FamilyKey rows_family(const Compute& compute, const Op& op, std::string name) {
+  const Annotation& annotation = op.annotation;
   const Largest largest = largest_operand(compute, annotation);
   const Box& box = largest.view->box;
   const int64_t width = box.rank() == 0 ? 1 : box.dims.back().size;
-  if (compute.kind == "reduce_sum" && !largest.dims->dims.empty() &&
+  if (info_of(op).family == FamilyRule::kRows && !largest.dims->dims.empty() &&
       annotation.reduces(largest.dims->dims.back().back(), 0))
     name += ".rows";
   return {name, {as_size(box.volume() / std::max<int64_t>(width, 1)), as_size(width)}};
 }
 
-FamilyKey lookup_family(const Compute& compute, std::string name) {
-  // embedding: (ids, table) -> y; embedding_grad: (ids, dy) -> dtable.
-  const bool forward = compute.kind == "embedding";
+FamilyKey table_family(const Op& op, const Compute& compute, std::string name) {
+  // Look-up: (ids, table) -> y; gradient: (ids, dy) -> dtable.
+  const bool forward = info_of(op).bytes != ByteRule::kTableGrad;
   const View& rows = forward ? compute.outputs[0].view : compute.inputs[1];
   const int64_t width = rows.box.rank() == 0 ? 1 : rows.box.dims.back().size;
   const double count = as_size(rows.box.volume() / std::max<int64_t>(width, 1));
@@ -183,20 +187,21 @@ FamilyKey family_of(const Graph& graph, const Program& program, const Compute& c
   const std::string name =
       fmt::format("{}.{}", compute.kind, dtype_name(main_dtype(program, compute)));
   FamilyKey key;
-  if (compute.kind == "einsum") {
-    key = einsum_family(compute, op.annotation, name);
-  } else if (compute.kind.starts_with("conv")) {
-    key = convolution_family(compute, op.annotation, name);
-  } else if (compute.kind.starts_with("attention")) {
-    key = attention_family(op, compute, name);
-  } else if (compute.kind.starts_with("embedding")) {
-    key = lookup_family(compute, name);
-  } else if (op.phase == Phase::kUpdate) {
-    key = {name, {as_size(volume(*largest_operand(compute, op.annotation).view))}};
-  } else if (is_elementwise(op.annotation)) {
-    key = bytes_family(program, compute, name);
-  } else {
-    key = rows_family(compute, op.annotation, name);
+  switch (info_of(op).family) {
+    case FamilyRule::kProduct: key = einsum_family(compute, op.annotation, name); break;
+    case FamilyRule::kConvolution: key = convolution_family(compute, op.annotation, name); break;
+    case FamilyRule::kNamed: key = named_family(op, compute, name); break;
+    case FamilyRule::kTable: key = table_family(op, compute, name); break;
+    case FamilyRule::kRows:
+    case FamilyRule::kByAnnotation:
+      if (op.phase == Phase::kUpdate) {
+        key = {name, {as_size(volume(*largest_operand(compute, op.annotation).view))}};
+      } else if (is_elementwise(op.annotation)) {
+        key = bytes_family(program, compute, name);
+      } else {
+        key = rows_family(compute, op, name);
+      }
+      break;
   }
   // In the first micro-batch a sum over micro-batches is set, in all others it is added to.
   const bool adds =
@@ -216,12 +221,22 @@ FamilyKey family_of(const Program& program, const Copy& copy) {
 }
 
 std::vector<std::string> size_names(const FamilyKey& key) {
-  if (key.name.starts_with("einsum.")) return {"batch", "m", "n", "k"};
-  if (key.name.starts_with("conv")) return {"m", "n", "k"};
-  if (key.name.starts_with("attention")) return {"heads", "queries", "keys", "head_dim"};
+  const KindInfo* kind = find_kind(key.name.substr(0, key.name.find('.')));
+  if (kind != nullptr) {
+    std::vector<std::string> names;
+    switch (kind->family) {
+      case FamilyRule::kProduct: return {"batch", "m", "n", "k"};
+      case FamilyRule::kConvolution: return {"m", "n", "k"};
+      case FamilyRule::kNamed:
+        for (const NamedSize& size : kind->sizes) names.push_back(size.name);
+        return names;
+      case FamilyRule::kTable:
+      case FamilyRule::kRows:
+      case FamilyRule::kByAnnotation: break;
+    }
+  }
   switch (key.size.size()) {
-    case 1:
-      return {key.name.starts_with("adamw") || key.name.starts_with("sgd") ? "elements" : "size"};
+    case 1: return {kind != nullptr && kind->optimizer ? "elements" : "size"};
     case 2: return {"rows", "width"};
     default: return {"rows", "width", "vocab"};
   }

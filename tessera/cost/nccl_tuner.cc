@@ -44,20 +44,7 @@ constexpr std::array<std::array<double, kCorrections>, 3> kTreeCorrection = {
      {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1},
      {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9}}};
 
-size_t row_of(Generation generation) {
-  switch (generation) {
-    case Generation::kPascal:
-    case Generation::kVolta:
-    case Generation::kTuring: return 0;
-    case Generation::kAmpere:
-    case Generation::kAda:
-    case Generation::kOther: return 1;
-    case Generation::kHopper: return 2;
-    case Generation::kBlackwell: return 3;
-    case Generation::kCpu: return 0;
-  }
-  return 0;
-}
+size_t row_of(Generation generation) { return static_cast<size_t>(generation->tuner_row); }
 size_t column_of(int64_t nodes) { return nodes <= 1 ? 0 : nodes == 2 ? 1 : 2; }
 
 bool gathers(CollectiveKind kind) {
@@ -75,9 +62,7 @@ bool legal(const TunerGroup& group, TunerAlgorithm algorithm, TunerProtocol prot
                      group.kind == CollectiveKind::kBroadcast ||
                      group.kind == CollectiveKind::kReduce;
   if (!known || group.ranks() < 2) return false;
-  if (protocol == TunerProtocol::kLl128 &&
-      (!group.nvlink || group.generation == Generation::kPascal ||
-       group.generation == Generation::kCpu)) {
+  if (protocol == TunerProtocol::kLl128 && (!group.nvlink || !group.generation->low_latency_128)) {
     return false;
   }
   const bool plain = protocol == TunerProtocol::kSimple;

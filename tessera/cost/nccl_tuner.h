@@ -56,7 +56,7 @@ struct TunerGroup {
   int64_t channels = 1;
   TunerGraph ring;  // and tree
   TunerGraph nvls;
-  Generation generation = Generation::kHopper;
+  Generation generation = Generation::named("hopper");
   bool nvlink = true;        // inside the node; false: PCIe
   bool switch_sum = false;   // the node's switch reduces (NVLS)
   bool network_sum = false;  // the network's switches reduce (CollNet)

@@ -155,9 +155,9 @@ TEST(Legal, ll128_needs_nvlink_and_volta) {
   group.nvlink = false;
   EXPECT_FALSE(tuner_figure(group, kRing, kLl128).has_value());
   group.nvlink = true;
-  group.generation = Generation::kPascal;
+  group.generation = Generation::named("pascal");
   EXPECT_FALSE(tuner_figure(group, kRing, kLl128).has_value());
-  group.generation = Generation::kVolta;
+  group.generation = Generation::named("volta");
   EXPECT_TRUE(tuner_figure(group, kTree, kLl128).has_value());
 }
 
@@ -172,7 +172,7 @@ TEST(Legal, switch_sums_need_a_switch_hopper_and_the_plain_protocol) {
   EXPECT_TRUE(tuner_figure(group, kNvls, kSimple).has_value());
   EXPECT_FALSE(tuner_figure(group, kNvls, kLl).has_value());
   EXPECT_FALSE(tuner_figure(group, kNvlsTree, kSimple).has_value());  // one node
-  group.generation = Generation::kAmpere;
+  group.generation = Generation::named("ampere");
   EXPECT_FALSE(tuner_figure(group, kNvls, kSimple).has_value());
   group = hopper(kAll, 2);
   EXPECT_FALSE(tuner_figure(group, kNvls, kSimple).has_value());  // the network does not sum
@@ -218,7 +218,7 @@ TEST(Correction, plateau_of_the_ring_from_64_bytes_a_channel_and_rank) {
   const double base = 131.6e-6;
   EXPECT_NEAR(tuner_time(group, kRing, kSimple, edge - 1)->latency_s, base, 1e-12);
   EXPECT_NEAR(tuner_time(group, kRing, kSimple, edge)->latency_s, 1.4 * base, 1e-12);
-  group.generation = Generation::kVolta;
+  group.generation = Generation::named("volta");
   EXPECT_NEAR(tuner_time(group, kRing, kSimple, edge)->latency_s, 1.9 * base, 1e-12);
   EXPECT_NEAR(tuner_time(hopper(kGather, 8), kRing, kSimple, 1 << 30)->latency_s, 296.8e-6, 1e-12);
 }

@@ -135,7 +135,7 @@ struct OpCosts::Impl {
       part.unit_fraction = 0;
       return part;
     }
-    if (device.generation == Generation::kCpu || device.units <= 1) {
+    if (device.generation->processor || device.units <= 1) {
       const double share = row.best * flops / (flops + row.half_flops);
       const double free = units / std::max(1.0, units - occupied);
       part.seconds = std::max(flops / (rate * share * scale) * free, bytes / memory);
@@ -212,9 +212,8 @@ struct OpCosts::Impl {
     }
     const auto units = static_cast<double>(device.units);
     const double left = std::max(1.0, units - occupied);
-    const double idle = device.generation == Generation::kCpu
-                            ? units / left
-                            : std::ceil(tiles / left) * units / tiles;
+    const double idle =
+        device.generation->processor ? units / left : std::ceil(tiles / left) * units / tiles;
     const double arithmetic = work.flops * computed / (rate * share) * idle;
     const double bytes = work.bytes_read + work.bytes_written;
     cost.kernel_s = std::max(arithmetic, bytes / memory_rate(WorkClass::kAttention));
@@ -255,7 +254,7 @@ struct OpCosts::Impl {
     const double rate = peak(plain_arithmetic(work.dtype)).second * constants->scan;
     const double free = units / std::max(1.0, units - occupied);
     const double bytes = work.bytes_read + work.bytes_written;
-    const bool forward = work.op == "state_scan";
+    const bool forward = !work.gradient;
     cost.kernels = forward ? kScanKernels : kScanKernelsBackward;
     cost.kernel_s = (forward ? 1 : kScanBackward) *
                     (work.flops / rate * free + bytes / memory_rate(WorkClass::kScan));

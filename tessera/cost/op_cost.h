@@ -10,25 +10,11 @@
 #include "tessera/cost/family.h"
 #include "tessera/cost/figure.h"
 #include "tessera/cost/style.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/program/program.h"
 
 namespace tessera {
 
-// What kind of work an op is, for the cost model; the table in op_work.cc gives it for every op
-// kind.
-enum class WorkClass : uint8_t {
-  kMatmul,       // batch x (m, n, k)
-  kConvolution,  // the same sizes, of the product that a convolution is (implicit GEMM)
-  kAttention,    // fused core, forward or backward
-  kScan,         // scan of a state space block in chunks, forward or backward
-  kElementwise,  // passes over memory: activations, sums, dropout, casts
-  kNorm,         // layer norm, RMS norm, softmax: rows
-  kLoss,         // softmax cross entropy over the vocabulary
-  kLookup,       // embedding rows; its gradient scatters
-  kRouting,      // router, dispatch, combine of experts
-  kOptimizer,    // update of parameters
-  kMove,         // transposes, slices, joins: bytes only
-};
 std::string_view work_class_name(WorkClass work);
 
 // How much an instruction does, independent of the device. Sizes are of the instruction's box, not
@@ -45,9 +31,10 @@ struct OpWork {
   // kAttention: share of the scores that the mask leaves, the diagonal counted half, so that the
   // shares of an op's pieces add up to its flops.
   double visible = 1;
-  bool backward = false;
+  bool backward = false;  // of the phase backward
+  bool gradient = false;  // one kernel for the derivative of another kind (KindInfo::gradient)
   bool update = false;    // of the phase update
-  bool block = false;     // of a repeated block of the model ("blocks.3....")
+  bool block = false;     // of a numbered block of the model (Op::block)
   bool grouped = false;   // kMatmul: the batch counts experts
   bool winograd = false;  // kConvolution: kernels of 3 x 3 at every position of a map
   bool view =
@@ -58,14 +45,12 @@ struct OpWork {
   FamilyKey family;     // of measured kernels; empty if not asked for
   friend bool operator==(const OpWork&, const OpWork&) = default;
 };
-// The rule of a kind; kinds without one are a broken invariant (op_work_test covers all_kinds()).
-WorkClass work_class_of(std::string_view kind);
 // `families`: also the key of the measured family, for machines with a profile.
 OpWork work_of(const Graph& graph, const Program& program, const Compute& compute,
                bool families = false);
 
 // Device memory that a style's kernels take for an op beside the operands. `saved` replaces what
-// the op's statistics (the output "lse") stand for: it lives as long as they do, from the forward
+// the op's statistics (the output KindInfo::statistics) stand for: it lives as long as they do, from the forward
 // op to its gradient; `workspace` lives while the op runs.
 struct OpScratch {
   int64_t saved_bytes = 0, workspace_bytes = 0;

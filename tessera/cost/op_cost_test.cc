@@ -15,7 +15,7 @@ namespace {
 Device a100() {
   Device device;
   device.name = "a100-80";
-  device.generation = Generation::kAmpere;
+  device.generation = Generation::named("ampere");
   device.peak = {{"fp32", 19.5e12}, {"tf32", 156e12}, {"fp16", 312e12}, {"bf16", 312e12}};
   device.memory_bytes = int64_t{80} << 30;
   device.memory_rate = 2039e9;
@@ -26,7 +26,7 @@ Device a100() {
 Device h100() {
   Device device = a100();
   device.name = "h100";
-  device.generation = Generation::kHopper;
+  device.generation = Generation::named("hopper");
   device.peak = {{"fp32", 67e12}, {"bf16", 989e12}, {"fp8", 1979e12}};
   device.memory_rate = 3350e9;
   device.units = 132;
@@ -124,7 +124,7 @@ TEST(Tiles, in_more_waves_where_units_are_taken) {
   EXPECT_NEAR(alone.share / beside.share, 1.5, 1e-12);
   const OpCosts costs(h100(), Style(), nullptr);
   const OpWork work = product(shape.m, shape.n, shape.k);
-  const double tail = device_constants(Generation::kHopper).tail_s;
+  const double tail = device_constants(Generation::named("hopper")).tail_s;
   EXPECT_NEAR((costs.cost(work, 24).kernel_s - tail) / (costs.cost(work).kernel_s - tail), 1.5,
               1e-9);
 }
@@ -177,8 +177,8 @@ TEST(OpCosts, products_of_experts_and_into_wider_results_are_slower) {
   wide.bytes_written *= 2;
   EXPECT_NEAR(costs.cost(wide).kernel_s / plain, 1 / kWideResult, .01);
   work.grouped = true;
-  EXPECT_NEAR(costs.cost(work).kernel_s / plain, 1 / device_constants(Generation::kAmpere).grouped,
-              .01);
+  EXPECT_NEAR(costs.cost(work).kernel_s / plain,
+              1 / device_constants(Generation::named("ampere")).grouped, .01);
   EXPECT_GT(costs.cost(work).uncertainty, costs.cost(wide).uncertainty);
 }
 
@@ -216,7 +216,7 @@ TEST(OpCosts, narrow_arithmetic_where_style_and_device_have_it) {
 
 TEST(OpCosts, products_of_experts_gain_nothing_from_fp4) {
   Device device = h100();
-  device.generation = Generation::kBlackwell;
+  device.generation = Generation::named("blackwell");
   device.peak = {{"fp32", 75e12}, {"bf16", 2250e12}, {"fp8", 4500e12}, {"fp4", 9000e12}};
   const OpCosts fp8(device, *parse_style("tessera,matmul_arithmetic=fp8"), nullptr);
   const OpCosts fp4(device, *parse_style("tessera,matmul_arithmetic=fp4"), nullptr);
@@ -292,7 +292,7 @@ TEST(OpCosts, element_wise_ops_move_bytes_and_styles_fuse_them) {
 TEST(OpCosts, small_kernels_keep_the_floor_of_a_launch) {
   const OpCost cost =
       OpCosts(a100(), Style(), nullptr).cost(passes_over(WorkClass::kNorm, 16, 2, 1));
-  EXPECT_NEAR(cost.kernel_s, device_constants(Generation::kAmpere).tail_s, 1e-8);
+  EXPECT_NEAR(cost.kernel_s, device_constants(Generation::named("ampere")).tail_s, 1e-8);
 }
 
 TEST(OpCosts, views_cost_nothing_where_the_framework_has_them) {
@@ -344,7 +344,7 @@ TEST(OpCosts, scale_with_the_device) {
   for (auto& [name, rate] : twice.peak) rate *= 2;
   twice.memory_rate *= 2;
   const OpCosts slow(a100(), Style(), nullptr), fast(twice, Style(), nullptr);
-  const double tail = device_constants(Generation::kAmpere).tail_s;
+  const double tail = device_constants(Generation::named("ampere")).tail_s;
   for (const OpWork& work :
        {product(4096, 4096, 4096), attention(4, 2048, 16, true, true),
         passes_over(WorkClass::kNorm, 1e7, 1, 1), passes_over(WorkClass::kLookup, 1e7, 1, 1)}) {
@@ -354,8 +354,9 @@ TEST(OpCosts, scale_with_the_device) {
 
 TEST(OpCosts, every_class_has_a_positive_time_source_and_uncertainty) {
   for (const Generation generation :
-       {Generation::kPascal, Generation::kVolta, Generation::kTuring, Generation::kAmpere,
-        Generation::kAda, Generation::kHopper, Generation::kBlackwell, Generation::kCpu}) {
+       {Generation::named("pascal"), Generation::named("volta"), Generation::named("turing"),
+        Generation::named("ampere"), Generation::named("ada"), Generation::named("hopper"),
+        Generation::named("blackwell"), Generation::named("cpu")}) {
     Device device = a100();
     device.generation = generation;
     const OpCosts costs(device, Style(), nullptr);
@@ -418,7 +419,7 @@ TEST(OpCost, a_convolution_is_a_product_at_its_own_rate) {
     convolution.kind = WorkClass::kConvolution;
     OpWork small = convolution;
     small.winograd = true;
-    const double tail = device_constants(Generation::kAmpere).tail_s;
+    const double tail = device_constants(Generation::named("ampere")).tail_s;
     const double direct = costs.cost(convolution).kernel_s - tail;
     EXPECT_NEAR((costs.cost(plain).kernel_s - tail) / direct, kImplicitProduct, 1e-3);
     EXPECT_NEAR(direct / (costs.cost(small).kernel_s - tail),

@@ -17,7 +17,7 @@ namespace {
 
 TEST(OpWork, every_kind_has_a_rule) {
   std::set<WorkClass> classes;
-  for (const KindInfo* kind : all_kinds()) classes.insert(work_class_of(kind->name));
+  for (const KindInfo* kind : all_kinds()) classes.insert(*kind->work);
   EXPECT_EQ(classes.size(), 11U);
 }
 
@@ -261,7 +261,7 @@ TEST(OpWork, a_scan_is_its_chunks) {
 // 256: 10.7 to 12.9 million tokens a second at 8192 tokens and more.
 TEST(OpWork, a_scan_takes_what_was_measured_on_hopper) {
   Device device;
-  device.generation = Generation::kHopper;
+  device.generation = Generation::named("hopper");
   device.peak = {{"fp32", 67e12}, {"bf16", 989e12}};
   device.memory_rate = 3350e9;
   device.units = 132;

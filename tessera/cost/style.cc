@@ -9,76 +9,11 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/cost/style_data.h"
 
 namespace tessera {
 namespace {
 
-// ---- presets
-// -------------------------------------------------------------------------------------
-// Start values of docs/theory/cost-model.md sections 3.4, 5.3 and 10.2: the floor that published
-// runs of Megatron-DeepSpeed show (.73 ms a layer forward, 2.9 times that backward with its
-// recompute) is about 45 us an op; collective calls 20 to 60 us. docs/reference/styles.md says what
-// each stands for.
-struct Preset {
-  std::string_view name, summary, options;
-};
-constexpr std::array<Preset, 11> kPresets = {{
-    {"tessera", "this project's runtime: compiled instructions, fused attention and update", ""},
-    {"eager", "PyTorch in eager mode, fused attention kernels",
-     "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=35us,"
-     "loss_passes=4,loss_saved=1,loss_workspace=2,copy_views=false,allocator=caching,step_overhead_"
-     "s=2ms"},
-    {"compiled", "PyTorch with torch.compile: neighbouring element-wise ops are one kernel",
-     "host_forward_s=4us,host_backward_s=4us,host_update_s=8us,host_collective_s=30us,"
-     "elementwise_passes=0.5,loss_passes=1.5,copy_views=false,allocator=caching,"
-     "step_overhead_s=2ms"},
-    {"megatron", "Megatron-LM to 2022: unfused attention core, fused bias and activation",
-     "host_forward_s=25us,host_backward_s=20us,host_update_s=10us,host_collective_s=37us,"
-     "elementwise_passes=0.8,fused_attention=false,loss_passes=4,loss_saved=1,copy_views=false,"
-     "overlap_gradients=false,overlap_parameters=false,overlap_messages=false,gradient_buffers="
-     "true,allocator=caching,"
-     "step_overhead_s=10ms"},
-    {"megatron-core", "Megatron-Core: fused attention, overlapped gradients and parameters",
-     "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=30us,"
-     "elementwise_passes=0.7,loss_passes=4,loss_saved=1,copy_views=false,gradient_buffers=true,"
-     "allocator=caching,"
-     "step_overhead_s=5ms"},
-    {"nemo", "NeMo and Megatron-Bridge: Megatron-Core with Transformer Engine layers",
-     "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=30us,"
-     "elementwise_passes=0.6,cast_bytes=1.5,loss_passes=2.5,loss_saved=1,copy_views=false,"
-     "activation_overlap=0.5,"
-     "routing_overlap=0.7,gradient_buffers=true,allocator=caching,step_overhead_s=5ms"},
-    {"fsdp", "PyTorch FSDP over eager layers with fused attention",
-     "host_forward_s=15us,host_backward_s=12us,host_update_s=10us,host_collective_s=40us,"
-     "loss_passes=4,loss_saved=1,loss_workspace=2,copy_views=false,allocator=caching,step_overhead_"
-     "s=5ms"},
-    {"deepspeed", "Megatron-DeepSpeed: unfused attention core, much host work an op",
-     "host_forward_s=68us,host_backward_s=66us,host_update_s=5us,host_collective_s=55us,"
-     "host_crowd_s=50us,kernel_gap_s=6us,collective_gap_s=320us,loss_overhead_s=2ms,"
-     "lookup_gradient_passes=30,pads_products=false,"
-     "elementwise_passes=1.1,attention_passes=6,fused_attention=false,loss_passes=4,loss_saved=1,"
-     "attention_saved_"
-     "bytes=2,copy_views=false,"
-     "overlap_gradients=false,overlap_parameters=false,overlap_messages=false,gradient_buffers="
-     "true,allocator=caching,"
-     "step_overhead_s=2ms"},
-    {"torchtitan", "torchtitan: FSDP of compiled blocks",
-     "host_forward_s=5us,host_backward_s=5us,host_update_s=8us,host_collective_s=35us,"
-     "elementwise_passes=0.5,loss_passes=2.5,loss_saved=1,loss_workspace=3,attention_efficiency=0."
-     "7,copy_views=false,"
-     "allocator=expandable,step_overhead_s=2ms"},
-    {"maxtext", "MaxText: one XLA program a step",
-     "elementwise_passes=0.4,loss_passes=2,copy_views=false,step_overhead_s=1ms"},
-    {"oneflow", "OneFlow: a static graph run by actors, unfused attention core",
-     "host_forward_s=6us,host_backward_s=6us,host_update_s=6us,host_collective_s=20us,"
-     "elementwise_passes=0.8,attention_passes=4,fused_attention=false,loss_passes=4,loss_saved=1,"
-     "copy_views="
-     "false,"
-     "overlap_messages=false,step_overhead_s=2ms"},
-}};
-
-// ---- options
-// -------------------------------------------------------------------------------------
 struct Option {
   std::string_view key;
   std::variant<double Style::*, bool Style::*, std::string Style::*, Style::Allocator Style::*,
@@ -252,10 +187,11 @@ Status set_option(Style& style, std::string_view assignment) {
   return std::visit(Setter{style, *found, trim(assignment.substr(equals + 1))}, found->field);
 }
 
-const Preset* find_preset(std::string_view name) {
-  const auto* found = std::find_if(kPresets.begin(), kPresets.end(),
-                                   [name](const Preset& preset) { return preset.name == name; });
-  return found == kPresets.end() ? nullptr : found;
+const StylePreset* find_preset(std::string_view name) {
+  const auto& all = style_presets();
+  const auto found = std::find_if(
+      all.begin(), all.end(), [name](const StylePreset& preset) { return preset.name == name; });
+  return found == all.end() ? nullptr : &*found;
 }
 
 Status set_options(Style& style, std::string_view text) {
@@ -264,13 +200,32 @@ Status set_options(Style& style, std::string_view text) {
   return {};
 }
 
-Style make_preset(const Preset& preset) {
-  Style style;
-  style.name = preset.name;
-  if (preset.options.empty()) return style;
-  const Status set = set_options(style, preset.options);
-  TESSERA_CHECK(set.has_value(), "preset '{}': {}", preset.name, set.error().message);
-  return style;
+Result<StyleValues> read_values(const DataTable& table, Style& style) {
+  StyleValues out;
+  TESSERA_TRY(out.origin, table.origin());
+  TESSERA_TRY(const auto settings, table.settings());
+  for (const auto& [key, value] : settings) {
+    out.options.push_back(key + "=" + value);
+    if (auto set = set_option(style, out.options.back()); !set) {
+      return table.error(set.error().message);
+    }
+  }
+  return out;
+}
+
+Result<StylePreset> read_preset(const DataTable& table) {
+  StylePreset out;
+  for (const char* key : {"name", "summary"}) TESSERA_TRY_VOID(table.require(key));
+  TESSERA_TRY_VOID(table.text("name", out.name));
+  TESSERA_TRY_VOID(table.text("summary", out.summary));
+  out.style.name = out.name;
+  TESSERA_TRY(const auto blocks, table.tables("set"));
+  for (const DataTable& block : blocks) {
+    TESSERA_TRY(StyleValues values, read_values(block, out.style));
+    out.values.push_back(std::move(values));
+  }
+  TESSERA_TRY_VOID(table.done());
+  return out;
 }
 
 }  // namespace
@@ -278,21 +233,21 @@ Style make_preset(const Preset& preset) {
 Result<Style> parse_style(std::string_view text) {
   const size_t comma = text.find(',');
   const std::string_view name = trim(text.substr(0, comma));
-  const Preset* preset = find_preset(name);
+  const StylePreset* preset = find_preset(name);
   if (preset == nullptr) {
     return invalid_input(fmt::format("expected an execution style ({}), found '{}'; nearest: '{}'",
                                      join(style_names(), ", "), name,
                                      nearest(name, style_names())));
   }
-  Style style = make_preset(*preset);
+  Style style = preset->style;
   if (comma != std::string_view::npos) TESSERA_TRY_VOID(set_options(style, text.substr(comma + 1)));
   return style;
 }
 
 std::string to_string(const Style& style) {
-  const Preset* preset = find_preset(style.name);
+  const StylePreset* preset = find_preset(style.name);
   TESSERA_CHECK(preset != nullptr, "style '{}' is no preset", style.name);
-  const Style plain = make_preset(*preset);
+  const Style& plain = preset->style;
   std::string text = style.name;
   for (const Option& option : options()) {
     const std::string value = std::visit(Printer{style, option}, option.field);
@@ -304,18 +259,38 @@ std::string to_string(const Style& style) {
 
 std::vector<std::string> style_names() {
   std::vector<std::string> names;
-  for (const Preset& preset : kPresets) names.emplace_back(preset.name);
+  for (const StylePreset& preset : style_presets()) names.push_back(preset.name);
   return names;
 }
 
 std::string_view style_summary(std::string_view preset) {
-  const Preset* found = find_preset(preset);
+  const StylePreset* found = find_preset(preset);
   return found == nullptr ? std::string_view() : found->summary;
 }
 
-std::string_view style_options(std::string_view preset) {
-  const Preset* found = find_preset(preset);
-  return found == nullptr ? std::string_view() : found->options;
+Result<std::vector<StylePreset>> parse_styles(std::string_view toml, std::string_view file) {
+  TESSERA_TRY(const DataTable root, parse_data(toml, file));
+  TESSERA_TRY(const auto tables, root.tables("style"));
+  std::vector<StylePreset> all;
+  for (const DataTable& table : tables) {
+    TESSERA_TRY(StylePreset preset, read_preset(table));
+    for (const StylePreset& known : all) {
+      if (known.name == preset.name)
+        return table.error(fmt::format("the style '{}' is there twice", preset.name));
+    }
+    all.push_back(std::move(preset));
+  }
+  TESSERA_TRY_VOID(root.done());
+  return all;
+}
+
+const std::vector<StylePreset>& style_presets() {
+  static const std::vector<StylePreset> all = [] {
+    auto parsed = parse_styles(text_of(cost_data(), "styles"), "styles.toml");
+    TESSERA_CHECK(parsed.has_value(), "{}", parsed.error().message);
+    return *std::move(parsed);
+  }();
+  return all;
 }
 
 std::vector<std::string> style_keys() {

@@ -1,8 +1,11 @@
-// Execution style: how a framework executes a program, as a named set of cost options. A program of
-// ours prices runs of other frameworks when the options say what they do otherwise: how long their
-// host needs for an op, which element-wise ops they fuse, what overlaps. Options that change *what*
-// is executed (recompute, sharded states, buckets, precision) belong to the plan; `predict` sets
-// both and names them. Presets and their sources: docs/reference/styles.md.
+// An execution style says how a framework executes a program: how long its host needs for an op,
+// which element-wise ops it fuses, what it overlaps. It is a named set of cost options; with them, a
+// program of ours is priced as if that framework ran it. Options that change *what* is executed
+// (recompute, sharded states, buckets, precision) belong to the plan; `predict` sets both and names
+// them. The presets are data, each value with its source: tessera/cost/data/styles.toml
+// (style_data.h), printed in docs/reference/styles.md.
+//
+//   TESSERA_TRY(const Style style, parse_style("fsdp,host_forward_s=20us"));
 #pragma once
 
 #include <cstdint>
@@ -25,8 +28,8 @@ struct Style {
   double kernel_gap_s = 0, collective_gap_s = 0, loss_overhead_s = 0;
   // Host time of a collective for every member in a node beyond four.
   double host_crowd_s = 0;
-  // Products whose sizes are no multiples of 64 run as if padded to one; false: they lose what
-  // kAlignments says.
+  // Products whose sizes are no multiples of 64 run as if they were padded to one. If this is false,
+  // they lose what kAlignments says.
   bool pads_products = true;
   // Passes over memory: 1 = every op of the graph is a kernel of its own that reads its inputs and
   // writes its outputs; below 1: neighbours are fused into one kernel.
@@ -47,10 +50,9 @@ struct Style {
   // Loss: arrays of float32 logits read or written, forward and again backward; 0: one fused kernel
   // each, which moves its operands.
   double loss_passes = 0;
-  // What unfused ops keep for the backward pass beside the graph's tensors, in 16-bit runs, and
-  // need while they run: bytes a score (softmax 2, mask 1 and output 2 of dropout:
-  // docs/theory/cost-model.md section 6.2); float32 arrays of all logits, and those that the
-  // backward pass adds to them.
+  // What unfused ops of 16-bit runs take beside the graph's tensors. Attention keeps so many bytes a
+  // score for the backward pass (softmax 2, mask 1 and output 2 of dropout). The loss keeps
+  // `loss_saved` float32 arrays of all logits and needs `loss_workspace` more while it runs.
   double attention_saved_bytes = 5, loss_saved = 0, loss_workspace = 0;
   // Gradient of a look-up: passes over its operands (rows are sorted and added one by one).
   double lookup_gradient_passes = 1;
@@ -91,7 +93,6 @@ Result<Style> parse_style(std::string_view text);
 std::string to_string(const Style& style);
 std::vector<std::string> style_names();
 std::string_view style_summary(std::string_view preset);  // one line; "" if there is none
-std::string_view style_options(std::string_view preset);  // what it sets, as parse_style reads it
 std::vector<std::string> style_keys();
 
 }  // namespace tessera

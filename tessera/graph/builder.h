@@ -82,13 +82,16 @@ class GraphBuilder {
 };
 
 // Appends backward ops for `graph.loss` and, with an optimizer, gradient clipping and update ops.
+inline constexpr std::string_view kNoOptimizer = "none";  // backward only
 struct OptimizerSpec {
-  std::string kind = "adamw";  // "adamw", "sgd", "none" (backward only)
+  std::string kind = "adamw";  // a kind with KindInfo::optimizer ("adamw", "sgd"), or kNoOptimizer
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double weight_decay = 0.1;  // on parameters of rank >= 2 only
   double momentum = 0.9;      // sgd
   double clip_norm = 1.0;     // 0: no clipping
   Precision precision;        // of gradients and optimizer state, and the loss scale
+  // Of an attribute of the update kind ("beta1"); none: the kind's default holds.
+  std::optional<double> value(std::string_view attribute) const;
 };
 Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer);
 

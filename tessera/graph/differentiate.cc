@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "tessera/base/check.h"
@@ -81,7 +82,7 @@ class Differentiator {
     auto any = [](const std::vector<bool>& flags, const std::vector<TensorId>& ids) {
       return std::any_of(ids.begin(), ids.end(), [&](TensorId id) { return flags[id.index()]; });
     };
-    const auto stops = [](const Op& op) { return find_kind(op.kind)->stops_gradient; };
+    const auto stops = [](const Op& op) { return info_of(op).stops_gradient; };
     for (const Op& op : graph().ops()) {
       if (stops(op) || !any(trained, op.inputs)) continue;
       for (const TensorId output : op.outputs)
@@ -140,16 +141,15 @@ class Differentiator {
     const bool reached = std::any_of(dy.begin(), dy.end(), [](TensorId d) { return d.valid(); });
     const bool needed = std::find(wanted.begin(), wanted.end(), true) != wanted.end();
     if (reached && needed) {
-      const KindInfo* info = find_kind(op.kind);
-      TESSERA_CHECK(info != nullptr, "op '{}'", op.path);
-      if (!info->differentiate) {
+      const KindInfo& info = info_of(op);
+      if (!info.differentiate) {
         return invalid_input(
             fmt::format("op '{}' ({}) lies between a parameter and the loss, but has no derivative",
                         op.path, op.kind));
       }
       builder_.set_mirror(op.id);
       const size_t made_before = graph().tensors().size();
-      InputGradients contributions = differentiate_by_rule(*info, op, dy, wanted);
+      InputGradients contributions = differentiate_by_rule(info, op, dy, wanted);
       if (!builder_.ok()) return builder_.finish().map([](const Graph&) {});
       TESSERA_CHECK(contributions.size() == op.inputs.size(), "rule of '{}'", op.kind);
       set_gradient_dtype(op, contributions, wanted, made_before);
@@ -171,14 +171,14 @@ class Differentiator {
   // A parameter, or the copy of one in another dtype: where gradients of the wanted dtype are due.
   bool holds_parameter(TensorId id) {
     const OpId producer = graph().tensor(id).producer;
-    return is_parameter(id) || (producer.valid() && graph().op(producer).kind == "cast" &&
+    return is_parameter(id) || (producer.valid() && info_of(graph().op(producer)).converts &&
                                 is_parameter(graph().op(producer).inputs[0]));
   }
 
-  // The derivative of a parameter's cast hands on a gradient that has the wanted dtype already.
+  // The derivative of a parameter's copy in another dtype hands on a gradient that has the wanted dtype already.
   InputGradients differentiate_by_rule(const KindInfo& info, const Op& op,
                                        const OutputGradients& dy, const std::vector<bool>& wanted) {
-    if (precision_.gradient && op.kind == "cast" && is_parameter(op.inputs[0])) return {dy[0]};
+    if (precision_.gradient && info.converts && is_parameter(op.inputs[0])) return {dy[0]};
     return info.differentiate(builder_, op, dy, wanted);
   }
 
@@ -294,8 +294,8 @@ class Updater {
                         {"dims", ""},
                         {"dtype", std::string(dtype_name(differentiator_.scale_dtype()))}});
     }
-    TESSERA_TRY(scalars.lr, scalar_input("lr"));
-    TESSERA_TRY(scalars.step, scalar_input("step"));
+    TESSERA_TRY(scalars.lr, scalar_input("lr", Init::Kind::kLearningRate));
+    TESSERA_TRY(scalars.step, scalar_input("step", Init::Kind::kStep));
     std::vector<TensorId> state;
     if (differentiator_.scale().valid()) {
       state = scale_state();
@@ -310,6 +310,7 @@ class Updater {
  private:
   struct Scalars {
     TensorId lr, step, coefficient, skip;
+    TensorId of(Init::Kind what) const { return what == Init::Kind::kStep ? step : lr; }
   };
 
   DType scalar_dtype() { return differentiator_.scale_dtype(); }
@@ -406,15 +407,17 @@ class Updater {
     return merged(scope + "." + whole, parts);
   }
 
-  Result<TensorId> scalar_input(const std::string& name) {
-    const TensorId existing = builder_.graph().find_tensor(name);
-    if (!existing.valid()) return builder_.input(name, {}, scalar_dtype());
+  // What the trainer makes for each step; the graph may have it already.
+  Result<TensorId> scalar_input(const std::string& name, Init::Kind what) {
+    TensorId existing = builder_.graph().find_tensor(name);
+    if (!existing.valid()) existing = builder_.input(name, {}, scalar_dtype());
     const Tensor& tensor = builder_.tensor(existing);
     if (tensor.role != Role::kInput || !tensor.dims.empty() || tensor.dtype != scalar_dtype()) {
       return invalid_input(
           fmt::format("expected '{}' to be a scalar input of dtype {}, found {} {}", name,
                       dtype_name(scalar_dtype()), role_name(tensor.role), describe(tensor)));
     }
+    builder_.graph().tensor(existing).init.kind = what;
     return existing;
   }
 
@@ -443,28 +446,22 @@ class Updater {
   void update(TensorId parameter, const Scalars& scalars) {
     if (!builder_.ok()) return;
     const std::string name = builder_.tensor(parameter).name;
-    const double weight_decay =
-        builder_.tensor(parameter).dims.size() >= 2 ? spec_.weight_decay : 0.0;
-    const bool adamw = spec_.kind == "adamw";
+    const OptimizerInfo& optimizer = *find_kind(spec_.kind)->optimizer;
     std::vector<TensorId> updated = {parameter};
-    for (const char* moment :
-         adamw ? std::vector<const char*>{"m", "v"} : std::vector<const char*>{"momentum"}) {
+    for (const std::string& moment : optimizer.states)
       updated.push_back(state(fmt::format("optimizer.{}.{}", moment, name), parameter));
-    }
     std::vector<TensorId> inputs = updated;
     inputs.insert(inputs.begin() + 1, differentiator_.gradient(parameter));
-    inputs.push_back(scalars.lr);
-    if (adamw) inputs.push_back(scalars.step);
+    for (const Init::Kind scalar : optimizer.scalars) inputs.push_back(scalars.of(scalar));
     if (scalars.coefficient.valid()) inputs.push_back(scalars.coefficient);
     if (scalars.skip.valid()) inputs.push_back(scalars.skip);
-    Attributes attributes = {{"weight_decay", weight_decay}};
-    if (adamw) {
-      attributes["beta1"] = spec_.beta1;
-      attributes["beta2"] = spec_.beta2;
-      attributes["eps"] = spec_.eps;
-    } else {
-      attributes["momentum"] = spec_.momentum;
+    Attributes attributes;
+    for (const AttributeInfo& wanted : find_kind(spec_.kind)->attributes) {
+      if (const auto value = spec_.value(wanted.name)) attributes.emplace(wanted.name, *value);
     }
+    // Vectors (biases, gains) do not decay.
+    const bool decays = builder_.tensor(parameter).dims.size() >= 2;
+    if (!decays && attributes.contains("weight_decay")) attributes["weight_decay"] = 0.0;
     const std::vector<TensorId> outputs =
         builder_.op("optimizer." + name, spec_.kind, inputs, attributes);
     if (!builder_.ok()) return;
@@ -481,15 +478,29 @@ class Updater {
 
 }  // namespace
 
+std::optional<double> OptimizerSpec::value(std::string_view attribute) const {
+  static constexpr std::array<std::pair<std::string_view, double OptimizerSpec::*>, 5> kValues = {
+      {{"beta1", &OptimizerSpec::beta1},
+       {"beta2", &OptimizerSpec::beta2},
+       {"eps", &OptimizerSpec::eps},
+       {"weight_decay", &OptimizerSpec::weight_decay},
+       {"momentum", &OptimizerSpec::momentum}}};
+  for (const auto& [name, member] : kValues) {
+    if (name == attribute) return this->*member;
+  }
+  return std::nullopt;
+}
+
 Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer) {
-  const std::vector<std::string> kinds = {"adamw", "sgd", "none"};
+  std::vector<std::string> kinds = optimizer_names();
+  kinds.emplace_back(kNoOptimizer);
   if (std::find(kinds.begin(), kinds.end(), optimizer.kind) == kinds.end()) {
     return invalid_input(
         fmt::format("expected an optimizer ({}), found '{}'", join(kinds, ", "), optimizer.kind));
   }
   Differentiator differentiator(forward, optimizer.precision);
   TESSERA_TRY_VOID(differentiator.run());
-  if (optimizer.kind != "none" && parameter_count(forward) > 0) {
+  if (optimizer.kind != kNoOptimizer && parameter_count(forward) > 0) {
     TESSERA_TRY_VOID(Updater(differentiator, optimizer).run());
   }
   return differentiator.builder().finish();

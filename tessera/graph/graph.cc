@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <functional>
 #include <unordered_set>
 #include <utility>
@@ -44,6 +45,8 @@ std::string_view init_name(Init::Kind kind) {
     case Init::Kind::kUniform: return "uniform";
     case Init::Kind::kRotaryCos: return "rotary_cos";
     case Init::Kind::kRotarySin: return "rotary_sin";
+    case Init::Kind::kLearningRate: return "learning_rate";
+    case Init::Kind::kStep: return "step";
   }
   return "?";
 }
@@ -89,8 +92,18 @@ TensorId Graph::add_tensor(Tensor tensor) {
   return tensors_.back().id;
 }
 
+static int block_of(std::string_view path) {
+  constexpr std::string_view kBlocks = "blocks.";
+  if (!path.starts_with(kBlocks)) return -1;
+  int number = -1;
+  std::from_chars(path.data() + kBlocks.size(), path.data() + path.size(), number);
+  return number;
+}
+
 OpId Graph::add_op(Op op) {
   op.id = OpId(ops_.size());
+  op.info = find_kind(op.kind);
+  op.block = block_of(op.path);
   for (const TensorId output : op.outputs) {
     TESSERA_CHECK(output.index() < tensors_.size(), "op '{}'", op.path);
     tensors_[output.index()].producer = op.id;
@@ -120,6 +133,11 @@ bool Graph::is_parameter_gradient(TensorId id) const {
   if (gradient.role != Role::kGradient || !gradient.of.valid()) return false;
   const TensorId parameter = parameter_of(gradient.of);
   return parameter.valid() && tensor(parameter).dims == gradient.dims;
+}
+
+bool Graph::runs_again(const Op& op) const {
+  return op.phase == Phase::kBackward && !op.outputs.empty() &&
+         tensor(op.outputs[0]).role == Role::kActivation;
 }
 
 std::vector<std::vector<OpId>> Graph::consumers() const {

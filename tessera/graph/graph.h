@@ -36,7 +36,8 @@ struct Dim {
   friend bool operator==(const Dim&, const Dim&) = default;
 };
 
-// How a parameter, optimizer state or buffer is made, by global element index (so shard by shard).
+// How a parameter, optimizer state or buffer is made, by global element index (so shard by shard);
+// of a scalar input: what the trainer puts there in each step.
 struct Init {
   enum class Kind : uint8_t {
     kNone,
@@ -46,7 +47,9 @@ struct Init {
     kNormal,
     kUniform,
     kRotaryCos,
-    kRotarySin
+    kRotarySin,
+    kLearningRate,  // of an input: the learning rate of the step
+    kStep           // of an input: the number of the step, from 1
   };
   Kind kind = Kind::kNone;
   double value =
@@ -78,9 +81,12 @@ struct Tensor {
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
+struct KindInfo;
+
 struct Op {
   OpId id;
-  std::string kind;  // a key of the op table (kinds.h)
+  std::string kind;                // a key of the op table (kinds.h)
+  const KindInfo* info = nullptr;  // its row there; set by Graph::add_op, null if unknown
   std::string path;  // unique with phase: "blocks.3.attn.q"; backward ops: path of the mirror +
                      // suffix ("blocks.3.attn.q.dx")
   Phase phase = Phase::kForward;
@@ -90,6 +96,11 @@ struct Op {
   Attributes attributes;
   OpId mirror;  // backward ops: the forward op whose derivative this is; splits are inherited from
                 // it by dim name
+  // Number of the repeated block of the model that the path names ("blocks.3...."); set by
+  // Graph::add_op. -1: none. Blocks of other names (heads that predict tokens further ahead) have
+  // none: recipes that narrow the others keep them in 16 bits (keep_mtp_spec_in_bf16 of
+  // Megatron-Bridge).
+  int block = -1;
   int step = -1;  // forward ops of a time loop whose steps are stages of their own: the step (0..);
                   // -1: no such loop
   friend bool operator==(const Op&, const Op&) = default;
@@ -107,8 +118,8 @@ class Graph {
   const Op& op(OpId id) const { return ops_[id.index()]; }
   Op& op(OpId id) { return ops_[id.index()]; }
 
-  TensorId add_tensor(Tensor tensor);                 // sets id
-  OpId add_op(Op op);                                 // sets id and the outputs' producer
+  TensorId add_tensor(Tensor tensor);  // sets id
+  OpId add_op(Op op);                  // sets id, info, block and the outputs' producer
   TensorId find_tensor(std::string_view name) const;  // invalid if absent
   // The parameter that a tensor is or is made of, by ops of one input alone (cast, cut, reordered);
   // invalid if it is made of anything else.
@@ -116,6 +127,9 @@ class Graph {
   // Is the tensor the gradient of a parameter, or of a form of it that has the same dims (its
   // narrow copy)?
   bool is_parameter_gradient(TensorId id) const;
+  // Is the op a clone of a forward op that the backward pass runs again (recompute_ops)? It makes
+  // activations.
+  bool runs_again(const Op& op) const;
   // Ops that read each tensor, in order.
   std::vector<std::vector<OpId>> consumers() const;
 

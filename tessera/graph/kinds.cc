@@ -22,7 +22,7 @@ KindTable make_table() {
         kinds::normalisation_grad_kinds, kinds::normalisation_part_kinds, kinds::optimizer_kinds,
         kinds::reduction_kinds, kinds::scan_kinds, kinds::shape_kinds}) {
     for (KindInfo& info : family()) {
-      TESSERA_CHECK(info.infer && info.flops, "kind '{}' is incomplete", info.name);
+      TESSERA_CHECK(info.infer && info.flops && info.work, "kind '{}' is incomplete", info.name);
       TESSERA_CHECK(info.outputs == 1 || info.output_names.size() == info.outputs, "kind '{}'",
                     info.name);
       std::string name = info.name;
@@ -129,13 +129,65 @@ std::string count_text(size_t least, size_t most) {
   return fmt::format("{} to {} inputs", least, most);
 }
 
-const KindInfo& kind_of(const Op& op) {
-  const KindInfo* info = find_kind(op.kind);
+}  // namespace
+
+const KindInfo& info_of(const Op& op) {
+  const KindInfo* info = op.info != nullptr ? op.info : find_kind(op.kind);
   TESSERA_CHECK(info != nullptr, "op '{}' has the unknown kind '{}'", op.path, op.kind);
   return *info;
 }
 
-}  // namespace
+PositionRule position_rule(const Op& op, int op_dim) {
+  const KindInfo& info = info_of(op);
+  return info.position == nullptr ? PositionRule::kUnknown : info.position(op, op_dim);
+}
+
+std::optional<QueryKey> query_key_of(const Op& op) {
+  const KindInfo& info = info_of(op);
+  return info.query_key == nullptr ? std::nullopt : info.query_key(op);
+}
+
+Status check_loopable(const Op& op, int op_dim) {
+  const OpDim& dim = op.annotation.dims[static_cast<size_t>(op_dim)];
+  if (dim.mark == Mark::kFrozen || dim.window) return invalid_input("cannot be cut");
+  switch (position_rule(op, op_dim)) {
+    case PositionRule::kFree:
+    case PositionRule::kCausal: break;
+    case PositionRule::kWithin:
+      for (const std::string& item : split_text(op.text("within"), ' ')) {
+        if (item.starts_with(dim.name + "=")) {
+          return invalid_input("is cut by another loop already");
+        }
+      }
+      break;
+    case PositionRule::kUnknown:
+      return invalid_input(
+          "cannot be cut in time: the kind does not say that it does not depend on the place");
+    case PositionRule::kSize:
+      return invalid_input("cannot be cut in time: the result depends on the size of the whole");
+    case PositionRule::kIndex:
+      return invalid_input("cannot be cut in time: the result depends on places in the whole");
+    case PositionRule::kOrder: return invalid_input("cannot be cut in time: it stands in an order");
+  }
+  for (const OperandDims& output : op.annotation.outputs) {
+    if (!output.contains(op_dim) && output.combiner != Combiner::kSum) {
+      const auto o = static_cast<size_t>(&output - &op.annotation.outputs[0]);
+      const std::vector<std::string>& names = info_of(op).output_names;
+      return invalid_input(fmt::format("cannot be cut in time: '{}{}' is no sum over it", op.path,
+                                       names.size() > 1 ? "." + names[o] : ""));
+    }
+  }
+  return {};
+}
+
+bool merges_terms(const Op& op) {
+  const KindInfo& info = info_of(op);
+  return info.merges && info.max_inputs == SIZE_MAX;
+}
+
+bool is_sum_of_terms(const Op& op) {
+  return merges_terms(op) && info_of(op).merges == Combiner::kSum;
+}
 
 const KindInfo* find_kind(std::string_view name) {
   // Asked for every op again and again.
@@ -152,6 +204,14 @@ std::vector<const KindInfo*> all_kinds() {
   std::vector<const KindInfo*> out;
   for (const auto& [name, info] : table()) out.push_back(&info);
   return out;
+}
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, info] : table()) {
+    if (info.optimizer) names.push_back(name);
+  }
+  return names;
 }
 
 Result<Inferred> infer_op(const Graph& graph, std::string_view kind,
@@ -217,7 +277,7 @@ bool widen_sum(Graph& graph, TensorId tensor, DType dtype, const std::vector<Ten
 }
 
 bool is_linear(const Op& op) {
-  if (!kind_of(op).linear) return false;
+  if (!info_of(op).linear) return false;
   for (const OperandDims& input : op.annotation.inputs) {
     if (input.dims.size() != op.annotation.outputs[0].dims.size()) return false;
   }
@@ -225,11 +285,11 @@ bool is_linear(const Op& op) {
 }
 
 bool accumulates(const Op& op, size_t output) {
-  const KindInfo& info = kind_of(op);
+  const KindInfo& info = info_of(op);
   return info.accumulates && output >= info.first_accumulating;
 }
 
-int64_t op_flops(const Op& op) { return kind_of(op).flops(op); }
+int64_t op_flops(const Op& op) { return info_of(op).flops(op); }
 
 int64_t op_bytes(const Graph& graph, const Op& op) {
   int64_t bytes = 0;

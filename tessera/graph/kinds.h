@@ -1,6 +1,17 @@
-// The op table. An op kind is defined once: its summary, how operands become an annotation and
-// output shapes, its derivative, its flop count, and the name of its kernel (runtime/kernels binds
-// it). A guide to adding one: docs/guides/add-an-op.md. The list with exact operands:
+// The op table. An op kind is defined once: a row of this table says how operands become an
+// annotation and output shapes, what its derivative is, what it costs, and what loops, orders,
+// recomputation and optimizers have to know about it. Its kernel is bound to the kind's name in
+// runtime/kernels. No other code compares the names of kinds (scripts/lint_rules.py): it asks the
+// row, `info_of(op)`.
+//
+//   const KindInfo& kind = info_of(op);
+//   if (kind.work == WorkClass::kAttention && is_causal(op)) ...
+//   if (position_rule(op, op.annotation.find("seq")) != PositionRule::kFree) ...
+//
+// What a kind does not say is refused or taken to be the worst: a kind without a work class does
+// not enter the table, one that says nothing about places is neither reordered nor looped over.
+//
+// A guide to adding a kind: docs/guides/add-an-op.md. The list with exact operands:
 // docs/reference/ops.md.
 #pragma once
 
@@ -39,6 +50,80 @@ struct AttributeInfo {
   std::optional<Attribute> otherwise;
 };
 
+// What kind of work an op is, for the cost model (cost/op_cost.h) and for recipes that tell
+// products from passes over memory.
+enum class WorkClass : uint8_t {
+  kMatmul,       // product of the first two operands: batch x (m, n, k)
+  kConvolution,  // the same sizes, of the product that a convolution is (implicit GEMM)
+  kAttention,    // fused core; has query_key, and op dims batch, heads, group and head_dim
+  kScan,         // scan in chunks; op dims batch, seq, heads, group, head_dim, state; `chunk`
+  kElementwise,  // passes over memory: activations, sums, dropout, casts
+  kNorm,         // layer norm, RMS norm, softmax: rows
+  kLoss,         // softmax cross entropy over the vocabulary
+  kLookup,       // embedding rows; its gradient scatters
+  kRouting,      // router, dispatch, combine of experts
+  kOptimizer,    // update of parameters
+  kMove,         // transposes, slices, joins: bytes only
+};
+
+// What of its operands a kind moves, where that is not each operand once.
+enum class ByteRule : uint8_t {
+  kOperands,   // each operand once
+  kTable,      // input 1 is a table, of which it reads a row for each row of the output
+  kTableGrad,  // adds a row of input 1 into the output for each id
+  kPart,       // reads of its input no more than it writes
+  kShape,      // input 1 gives sizes only
+  kTwice,      // reads its operands once for the statistics and once for the result
+};
+
+// By which sizes measured times of a kind are filed (cost/family.h).
+enum class FamilyRule : uint8_t {
+  kByAnnotation,  // updates: elements; element-wise: bytes; others: rows and width
+  kProduct,       // batch, m, n, k, and the layouts of both operands
+  kConvolution,   // m, n, k, and the window
+  kNamed,         // KindInfo::sizes, and whether a causal pair leaves points out
+  kTable,         // rows and width of what is looked up or added; of a kTableGrad also the table's
+  kRows,          // rows and width, and whether the last dim is the one that is summed over
+};
+struct NamedSize {
+  std::string name;               // "queries"
+  std::vector<std::string> dims;  // the size is their product; a dim that the op lacks counts 1
+};
+
+// How what an op does with an element depends on where the element stands along one dim, and so
+// whether the dim may be reordered (reorder_dim) and looped over (unroll):
+//
+//   rule      depends on                                             reordered     looped over
+//   kUnknown  the kind has not said                                  no            no
+//   kFree     nothing                                                yes           yes
+//   kSize     how long the whole dim is (a mean; an attribute that   yes           no
+//             holds the size), not the place in it
+//   kIndex    the index in the whole dim (the row of a table)        no            no
+//   kWithin   the index in the whole, which attribute `within`       no            yes: `within`
+//             (within.h) tells of a piece                                          is written
+//   kOrder    the position in the order that attribute `order`       yes, once:    no
+//             (order.h) names                                        `order` is
+//                                                                    written
+//   kCausal   as kOrder; a dim of a causal pair of the annotation    yes, once     yes: a step reads
+//                                                                                  keys up to it
+//
+// kFree is a promise: a piece of the result needs no more than the same piece of the operands, and
+// over a dim that is summed the results of the pieces add up.
+enum class PositionRule : uint8_t { kUnknown, kFree, kSize, kIndex, kWithin, kOrder, kCausal };
+
+// The queries and keys of an op that compares each query with each key: op dims.
+struct QueryKey {
+  int query = -1, key = -1;
+  bool skips = false;  // points whose key is behind their query are no work
+};
+
+// An update kind that can train a model: what it reads behind the parameter and its gradient, in
+// order. A gradient clipping coefficient and a flag that skips the step may follow.
+struct OptimizerInfo {
+  std::vector<std::string> states;  // "m": one tensor a parameter, optimizer.m.<parameter>
+  std::vector<Init::Kind> scalars;  // of those that the trainer makes for each step
+};
+
 struct KindInfo {
   std::string name;
   std::string summary;
@@ -57,6 +142,37 @@ struct KindInfo {
                                const std::vector<bool>& wanted)>
       differentiate = nullptr;
   std::function<int64_t(const Op&)> flops = nullptr;  // of the whole op, from annotation sizes
+
+  // ---- cost
+  std::optional<WorkClass> work = std::nullopt;  // required
+  ByteRule bytes = ByteRule::kOperands;
+  FamilyRule family = FamilyRule::kByAnnotation;
+  std::vector<NamedSize> sizes = {};  // of FamilyRule::kNamed
+  bool view = false;      // the same bytes under other dims: a framework with views copies nothing
+  bool gradient = false;  // one kernel for the derivative of another kind, and more work than that
+  // Output that holds the statistics which the op keeps for its gradient; -1: none.
+  int statistics = -1;
+
+  // ---- positions
+  PositionRule (*position)(const Op&, int op_dim) = nullptr;  // null: kUnknown for all dims
+  std::optional<QueryKey> (*query_key)(const Op&) = nullptr;
+  // Attributes that list dims with their sizes ("a=2 b=8"): a loop writes those of its pieces.
+  std::vector<std::string> size_attributes = {};
+  // An input that is added to a sum once: the first piece of a loop over a summed dim reads it, the
+  // others are without it, with the attributes that this function gives. -1: none. Asked only of
+  // ops that have that input.
+  int added_once = -1;
+  Attributes (*without_added)(const Op&) = nullptr;
+
+  // ---- what it means
+  // The output is its inputs merged element by element. With any number of inputs (max_inputs =
+  // SIZE_MAX) all have the output's dims, and a plan may accumulate them in place.
+  std::optional<Combiner> merges = std::nullopt;
+  bool converts = false;  // the output is the input in another dtype
+  bool scales = false;    // the output is the input times a constant
+  std::optional<OptimizerInfo> optimizer = std::nullopt;
+
+  // ---- what a plan may do
   // f(a1+b1, a2+b2) = f(a1, a2) + f(b1, b2): may work on parts of a sum if all inputs have the
   // output's dims (is_linear).
   bool linear = false;
@@ -79,6 +195,16 @@ struct KindInfo {
 
 const KindInfo* find_kind(std::string_view name);  // null if unknown
 std::vector<const KindInfo*> all_kinds();          // by name
+const KindInfo& info_of(const Op& op);             // of a known kind; costs no look-up
+std::vector<std::string> optimizer_names();        // kinds that train a model, by name
+
+PositionRule position_rule(const Op& op, int op_dim);
+std::optional<QueryKey> query_key_of(const Op& op);
+// May a loop over a group of ops cut this dim of the op? The error says why not: "cannot be cut".
+Status check_loopable(const Op& op, int op_dim);
+// Any number of terms with the output's dims, merged element by element (add_n, max_n)? Summed?
+bool merges_terms(const Op& op);
+bool is_sum_of_terms(const Op& op);
 
 // Any op that sums over dims may carry the attribute `sum_dtype`: its outputs that lack a dim of
 // the op are then of that dtype, into which the kind's own result (of its first floating operand's

@@ -7,6 +7,7 @@
 #include "tessera/base/text.h"
 #include "tessera/graph/builder.h"
 #include "tessera/graph/kinds/common.h"
+#include "tessera/graph/test_kind_cases.h"
 #include "tessera/graph/test_kinds.h"
 #include "tessera/test/source_dir.h"
 
@@ -14,27 +15,6 @@ namespace tessera {
 namespace {
 
 using Case = KindCase;
-
-struct Called {
-  Graph graph;
-  std::vector<TensorId> inputs;
-};
-
-Called make_inputs(const std::vector<std::string>& operands) {
-  GraphBuilder builder("test");
-  std::vector<TensorId> inputs;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    std::string_view text = operands[i];
-    DType dtype = DType::kFloat32;
-    const std::string_view first = text.substr(0, text.find(' '));
-    if (auto parsed = parse_dtype(first)) {
-      dtype = *parsed;
-      text.remove_prefix(first.size());
-    }
-    inputs.push_back(builder.input("x" + std::to_string(i), *kinds::parse_dims(text), dtype));
-  }
-  return {builder.graph(), inputs};
-}
 
 Result<Inferred> call(const Case& c) {
   const Called made = make_inputs(c.inputs);
@@ -59,338 +39,6 @@ std::vector<std::string> described(const Inferred& inferred) {
                   describe(inferred.outputs[i]));
   }
   return out;
-}
-
-std::vector<Case> own_cases() {
-  static const std::string x = "batch=2 seq=3 h=4";
-  static const std::string q = "batch=2 seq=6 heads=3 group=2 head_dim=4";
-  static const std::string k = "batch=2 seq=6 heads=3 head_dim=4";
-  static const std::string qt = "batch seq heads group head_dim^";
-  std::vector<Case> cases = {
-      // contraction
-      {"embedding",
-       {"int64 batch=2 seq=3", "vocab=7 h=4"},
-       {},
-       "batch seq, vocab+ h -> batch seq h",
-       {"float32 [batch=2, seq=3, h=4]"}},
-      {"embedding_grad",
-       {"int64 batch=2 seq=3", x},
-       {{"vocab", 7}, {"vocab_name", "vocab"}},
-       "batch+ seq+, batch seq h -> vocab h",
-       {"float32 [vocab=7, h=4]"}},
-      {"einsum",
-       {"a=2 b=3", "b=3 c=4", "c=4"},
-       {{"spec", "m k, k n, n -> n m"}},
-       "m k+, k n, n -> n m",
-       {"float32 [n=4, m=2]"}},
-      {"einsum", {"a=2 b=3"}, {{"spec", "m k -> k"}}, "m+ k -> k", {"float32 [k=3]"}},
-      // element-wise
-      {"add", {x, "h=4"}, {}, "batch seq h, h -> batch seq h", {"float32 [batch=2, seq=3, h=4]"}},
-      {"sub", {"h=4", x}, {}, "h, batch seq h -> batch seq h", {"float32 [batch=2, seq=3, h=4]"}},
-      {"mul", {x, ""}, {}, "batch seq h, () -> batch seq h", {"float32 [batch=2, seq=3, h=4]"}},
-      {"add_n", {"a=2", "a=2", "a=2"}, {}, "a, a, a -> a", {"float32 [a=2]"}},
-      {"scale", {"bfloat16 a=2"}, {{"factor", 2}}, "a -> a", {"bfloat16 [a=2]"}},
-      {"gelu", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
-      {"silu", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
-      {"relu", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
-      {"exp", {""}, {}, "() -> ()", {"float32 []"}},
-      {"sigmoid", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
-      {"stop_gradient", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
-      {"cast", {"a=2"}, {{"dtype", "bfloat16"}}, "a -> a", {"bfloat16 [a=2]"}},
-      {"dropout", {"a=2"}, {{"p", 0.1}, {"key", "blocks.0.drop"}}, "a -> a", {"float32 [a=2]"}},
-      {"gelu_grad", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
-      {"silu_grad", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
-      {"relu_grad", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
-      // mixture of experts
-      {"moe_route",
-       {"bfloat16 batch=2 seq=6 experts=4"},
-       {{"top_k", 2}, {"capacity", 3}},
-       "batch seq^ experts^ -> batch seq choice^, batch seq choice, batch experts, batch",
-       {"int64 [batch=2, seq=6, choice=2]", "bfloat16 [batch=2, seq=6, choice=2]",
-        "int64 [batch=2, experts=4]", "int64 [batch=2]"}},
-      {"moe_route_grad",
-       {"b=2 s=6 choice=2", "b=2 s=6 e=4"},
-       {{"top_k", 2}},
-       "batch seq choice^, batch seq experts^ -> batch seq experts",
-       {"float32 [b=2, s=6, e=4]"}},
-      {"moe_dispatch",
-       {"b=2 s=6 h=8", "int64 b=2 s=6 choice=2"},
-       {{"experts", 4}, {"capacity", 3}},
-       "batch seq+ hidden, batch seq choice+ -> experts batch capacity hidden",
-       {"float32 [experts=4, b=2, capacity=3, h=8]"}},
-      {"moe_dispatch",
-       {"b=2 s=6 h=8", "int64 b=2 s=6 choice=2", "b=2 s=6 choice=2"},
-       {{"experts", 4}, {"capacity", 3}},
-       "batch seq+ hidden, batch seq choice+, batch seq choice -> experts batch capacity hidden",
-       {"float32 [experts=4, b=2, capacity=3, h=8]"}},
-      {"moe_combine",
-       {"experts=4 b=2 capacity=3 h=8", "int64 b=2 s=6 choice=2", "b=2 s=6 choice=2"},
-       {},
-       "experts+ batch capacity+ hidden, batch seq choice+, batch seq choice -> batch seq hidden",
-       {"float32 [b=2, s=6, h=8]"}},
-      {"moe_weight_grad",
-       {"b=2 s=6 h=8", "experts=4 b=2 capacity=3 h=8", "int64 b=2 s=6 choice=2"},
-       {},
-       "batch seq hidden+, experts+ batch capacity+ hidden, batch seq choice -> batch seq choice",
-       {"float32 [b=2, s=6, choice=2]"}},
-      {"moe_slot_weight",
-       {"bfloat16 b=2 s=6 choice=2", "int64 b=2 s=6 choice=2"},
-       {{"experts", 4}, {"capacity", 3}},
-       "batch seq+ choice+, batch seq choice -> experts batch capacity",
-       {"bfloat16 [experts=4, b=2, capacity=3]"}},
-      {"moe_slot_weight_grad",
-       {"experts=4 b=2 capacity=3", "int64 b=2 s=6 choice=2"},
-       {},
-       "experts+ batch capacity+, batch seq choice -> batch seq choice",
-       {"float32 [b=2, s=6, choice=2]"}},
-      {"moe_balance",
-       {"bfloat16 b=2 s=6 e=4", "int64 b=2 e=4"},
-       {{"top_k", 2}},
-       "batch seq+ experts+, batch experts -> batch",
-       {"float32 [b=2]"}},
-      {"moe_balance_grad",
-       {"b=2", "bfloat16 b=2 s=6 e=4", "int64 b=2 e=4"},
-       {{"top_k", 2}},
-       "batch, batch seq experts, batch experts -> batch seq experts",
-       {"bfloat16 [b=2, s=6, e=4]"}},
-      {"moe_z_loss",
-       {"bfloat16 b=2 s=6 e=4"},
-       {},
-       "batch seq+ experts^ -> batch",
-       {"float32 [b=2]"}},
-      {"moe_z_loss_grad",
-       {"b=2", "bfloat16 b=2 s=6 e=4"},
-       {},
-       "batch, batch seq experts^ -> batch seq experts",
-       {"bfloat16 [b=2, s=6, e=4]"}},
-      // normalisation
-      {"layer_norm",
-       {x, "h=4", "h=4"},
-       {},
-       "batch seq h^, h, h -> batch seq h, batch seq, batch seq",
-       {"float32 [batch=2, seq=3, h=4]", "float32 [batch=2, seq=3]", "float32 [batch=2, seq=3]"}},
-      {"rms_norm",
-       {"bfloat16 b=2 h=4", "bfloat16 h=4"},
-       {},
-       "b h^, h -> b h, b",
-       {"bfloat16 [b=2, h=4]", "float32 [b=2]"}},
-      {"softmax",
-       {x},
-       {{"dim", "seq"}},
-       "batch seq^ h -> batch seq h",
-       {"float32 [batch=2, seq=3, h=4]"}},
-      {"layer_norm_grad",
-       {x, x, "h=4", "batch=2 seq=3", "batch=2 seq=3"},
-       {},
-       "batch+ seq+ h^, batch seq h, h, batch seq, batch seq -> batch seq h, h, h",
-       {"float32 [batch=2, seq=3, h=4]", "float32 [h=4]", "float32 [h=4]"}},
-      {"rms_norm_grad",
-       {"b=2 h=4", "b=2 h=4", "h=4", "b=2"},
-       {},
-       "b+ h^, b h, h, b -> b h, h",
-       {"float32 [b=2, h=4]", "float32 [h=4]"}},
-      {"softmax_grad",
-       {"b=2 h=4", "b=2 h=4"},
-       {{"dim", "h"}},
-       "b h^, b h -> b h",
-       {"float32 [b=2, h=4]"}},
-      {"norm_moments",
-       {"float64 b=2 h=4"},
-       {},
-       "b h+ -> b moments^ {moments}",
-       {"float64 [b=2, moments=3]"}},
-      {"norm_finish",
-       {"b=2 moments=3"},
-       {},
-       "b moments^ -> b, b",
-       {"float32 [b=2]", "float32 [b=2]"}},
-      {"norm_apply",
-       {"b=2 h=4", "b=2", "b=2", "h=4", "h=4"},
-       {},
-       "b h, b, b, h, h -> b h",
-       {"float32 [b=2, h=4]"}},
-      {"norm_grad_sums",
-       {"b=2 h=4", "b=2 h=4", "h=4", "b=2", "b=2"},
-       {},
-       "b h+, b h, h, b, b -> b sums^",
-       {"float32 [b=2, sums=2]"}},
-      {"norm_grad_apply",
-       {"b=2 h=4", "b=2 h=4", "h=4", "b=2", "b=2", "b=2 sums=2"},
-       {{"features", 4}},
-       "b h, b h, h, b, b, b sums^ -> b h",
-       {"float32 [b=2, h=4]"}},
-      {"norm_grad_params",
-       {"b=2 h=4", "b=2 h=4", "b=2", "b=2"},
-       {},
-       "b+ h, b h, b, b -> h, h",
-       {"float32 [h=4]", "float32 [h=4]"}},
-      {"rms_square", {"b=2 h=4"}, {}, "b h+ -> b", {"float32 [b=2]"}},
-      {"rms_finish", {"b=2"}, {{"features", 4}}, "b -> b", {"float32 [b=2]"}},
-      {"rms_apply", {"b=2 h=4", "b=2", "h=4"}, {}, "b h, b, h -> b h", {"float32 [b=2, h=4]"}},
-      {"rms_grad_sum",
-       {"b=2 h=4", "b=2 h=4", "h=4", "b=2"},
-       {},
-       "b h+, b h, h, b -> b",
-       {"float32 [b=2]"}},
-      {"rms_grad_apply",
-       {"b=2 h=4", "b=2 h=4", "h=4", "b=2", "b=2"},
-       {{"features", 4}},
-       "b h, b h, h, b, b -> b h",
-       {"float32 [b=2, h=4]"}},
-      {"rms_grad_params",
-       {"b=2 h=4", "b=2 h=4", "b=2"},
-       {},
-       "b+ h, b h, b -> h",
-       {"float32 [h=4]"}},
-      {"logsumexp_reduce",
-       {"bfloat16 b=2 h=4"},
-       {{"dim", "b"}},
-       "b+ h -> h {logsumexp}",
-       {"float32 [h=4]"}},
-      {"softmax_apply", {"bfloat16 b=2 h=4", "h=4"}, {}, "b h, h -> b h", {"bfloat16 [b=2, h=4]"}},
-      {"softmax_grad_apply",
-       {"b=2 h=4", "b=2 h=4", "b=2"},
-       {},
-       "b h, b h, b -> b h",
-       {"float32 [b=2, h=4]"}},
-      // attention
-      {"attention",
-       {q, k, k},
-       {},
-       qt + ", batch kv+ heads head_dim, batch kv heads head_dim -> batch seq heads group "
-            "head_dim {weighted}, batch seq heads group {logsumexp}",
-       {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
-        "float32 [batch=2, seq=6, heads=3, group=2]"}},
-      {"attention",
-       {q, k, k},
-       {{"causal", 1}},
-       qt + ", batch kv+<seq heads head_dim, batch kv heads head_dim -> batch seq heads group "
-            "head_dim {weighted}, batch seq heads group {logsumexp}",
-       {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
-        "float32 [batch=2, seq=6, heads=3, group=2]"}},
-      {"attention_grad",
-       {q, q, k, k, q, "batch=2 seq=6 heads=3 group=2"},
-       {{"causal", 1}},
-       "batch seq+ heads group+ head_dim^, batch seq heads group head_dim, batch kv+<seq heads "
-       "head_dim, batch kv heads head_dim, batch seq heads group head_dim, batch seq heads group "
-       "-> batch seq heads group head_dim, batch kv heads head_dim, batch kv heads head_dim",
-       {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
-        "float32 [batch=2, seq=6, heads=3, head_dim=4]",
-        "float32 [batch=2, seq=6, heads=3, head_dim=4]"}},
-      {"attention",
-       {q, k, k},
-       {{"causal", 1}, {"order", "zigzag:4"}},
-       qt + ", batch kv+ heads head_dim, batch kv heads head_dim -> batch seq heads group "
-            "head_dim {weighted}, batch seq heads group {logsumexp}",
-       {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
-        "float32 [batch=2, seq=6, heads=3, group=2]"}},
-      {"reorder",
-       {"int64 batch=2 seq=6"},
-       {{"dim", "seq"}, {"order", "striped:2"}},
-       "batch seq^ -> batch seq",
-       {"int64 [batch=2, seq=6]"}},
-      {"causal_mask",
-       {"seq=6 heads=3 kv=6"},
-       {},
-       "seq heads kv -> seq heads kv",
-       {"float32 [seq=6, heads=3, kv=6]"}},
-      {"rotary",
-       {k, "seq=6 half=2", "seq=6 half=2"},
-       {},
-       "batch seq heads head_dim^, seq half^, seq half -> batch seq heads head_dim",
-       {"float32 [batch=2, seq=6, heads=3, head_dim=4]"}},
-      // loss, reductions
-      {"cross_entropy",
-       {"bfloat16 b=2 v=5", "int64 b=2"},
-       {},
-       "b v+, b -> b {logsumexp}, b",
-       {"float32 [b=2]", "float32 [b=2]"}},
-      {"cross_entropy_grad",
-       {"b=2 v=5", "int64 b=2", "b=2", "b=2", "b=2"},
-       {},
-       "b v, b, b, b, b -> b v",
-       {"float32 [b=2, v=5]"}},
-      {"reduce_sum", {x}, {{"dims", "h batch"}}, "batch+ seq h+ -> seq", {"float32 [seq=3]"}},
-      {"reduce_max",
-       {x},
-       {{"dims", "seq"}},
-       "batch seq+ h -> batch h {max}",
-       {"float32 [batch=2, h=4]"}},
-      // shapes
-      {"broadcast_to", {"h=4"}, {{"dims", "b=2 h=4"}}, "h -> b h", {"float32 [b=2, h=4]"}},
-      {"group",
-       {"a=2 b=3 c=4"},
-       {{"first", 1}, {"count", 2}, {"name", "bc"}},
-       "a b c -> a (b c)",
-       {"float32 [a=2, bc=12]"}},
-      {"ungroup",
-       {"a=2 bc=12"},
-       {{"dim", "bc"}, {"names", "b=3 c=4"}},
-       "a (b c) -> a b c",
-       {"float32 [a=2, b=3, c=4]"}},
-      {"transpose", {"int64 a=2 b=3"}, {{"dims", "b a"}}, "a b -> b a", {"int64 [b=3, a=2]"}},
-      {"rename", {"a=2 b=3"}, {{"from", "b"}, {"to", "c"}}, "a c -> a c", {"float32 [a=2, c=3]"}},
-      {"rearrange",
-       {"batch=2 rows=6 h=4"},
-       {{"spec", "batch (window row) h -> (batch window) row h"},
-        {"sizes", "row=3"},
-        {"dims", "batch seq h"}},
-       "batch (window row) h -> (batch window) row h",
-       {"float32 [batch=4, seq=3, h=4]"}},
-      {"roll", {"a=5 b=3"}, {{"dim", "a"}, {"shift", -2}}, "a^ b -> a b", {"float32 [a=5, b=3]"}},
-      {"slice",
-       {"a=5 b=3"},
-       {{"dim", "a"}, {"begin", 1}, {"size", 2}},
-       "a^ b -> a.out^ b",
-       {"float32 [a=2, b=3]"}},
-      {"slice_grad",
-       {"a=2 b=3"},
-       {{"dim", "a"}, {"begin", 1}, {"size", 5}},
-       "a^ b -> a.out^ b",
-       {"float32 [a=5, b=3]"}},
-      {"concat",
-       {"a=2 b=3", "a=4 b=3"},
-       {{"dim", "a"}},
-       "a^ b, a.1^ b -> a.out^ b",
-       {"float32 [a=6, b=3]"}},
-      {"fill",
-       {},
-       {{"value", 1.5}, {"dims", "a=2"}, {"dtype", "float64"}},
-       "-> a",
-       {"float64 [a=2]"}},
-      // update
-      {"sgd",
-       {"a=2", "a=2", "a=2", ""},
-       {},
-       "a, a, a, () -> a, a",
-       {"float32 [a=2]", "float32 [a=2]"}},
-      {"adamw",
-       {"a=2", "a=2", "a=2", "a=2", "", "", ""},
-       {},
-       "a, a, a, a, (), (), () -> a, a, a",
-       {"float32 [a=2]", "float32 [a=2]", "float32 [a=2]"}},
-      {"unscale", {"float16 a=2", ""}, {{"dtype", "float32"}}, "a, () -> a", {"float32 [a=2]"}},
-      {"non_finite", {"float16 a=2"}, {}, "a+ -> () {max}", {"float32 []"}},
-      {"max_n", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
-      {"loss_scale",
-       {"", "", "", "", ""},
-       {},
-       "(), (), (), (), () -> (), (), (), ()",
-       {"float32 []", "float32 []", "float32 []", "float32 []"}},
-      {"sum_squares", {"bfloat16 a=2 b=3"}, {}, "a+ b+ -> ()", {"float32 []"}},
-      {"clip_coefficient", {""}, {{"max_norm", 1}}, "() -> ()", {"float32 []"}},
-  };
-  return cases;
-}
-
-std::vector<Case> with(std::vector<Case> cases, const std::vector<Case>& more) {
-  cases.insert(cases.end(), more.begin(), more.end());
-  return cases;
-}
-const std::vector<Case>& good_cases() {
-  static const std::vector<Case> cases =
-      with(with(own_cases(), vision_cases()), state_space_cases());
-  return cases;
 }
 
 TEST(KindsTest, EveryKindInfersAnnotationShapesAndDtypes) {
@@ -476,6 +124,16 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
        "expected a cast between floating dtypes, found 'x0' [a=2] float32 to int64",
        {}},
       {"dropout", {"a=2"}, {{"p", 1}, {"key", "k"}}, "expected 0 <= p < 1, found 1", {}},
+      {"sinusoid_add",
+       {"a=2 b=2"},
+       {{"dim", "b"}},
+       "expected a dim of the input before its last, found 'b' for 'x0' [a=2, b=2] float32",
+       {}},
+      {"sinusoid_add",
+       {"a=2 b=2"},
+       {{"dim", "a"}, {"base", 1}},
+       "expected a base above 1, found 1",
+       {}},
       {"embedding",
        {"batch=2", "v=3 h=4"},
        {},
@@ -778,6 +436,8 @@ TEST(KindsTest, TheDocumentationListsTheKindsOfTheTable) {
   std::set<std::string> known;
   for (const KindInfo* info : all_kinds()) known.insert(info->name);
   EXPECT_EQ(documented, known);
+  const std::string count = "the same " + std::to_string(known.size()) + " kinds";
+  EXPECT_NE(text->find(count), std::string::npos) << "expected '" << count << "'";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/graph/kinds.h"
 
 namespace tessera {
 
@@ -67,16 +68,17 @@ double area_below(double queries, double keys, double shift) {
 }  // namespace
 
 bool is_causal(const Op& op) {
-  return op.annotation.find("kv") >= 0 && op.annotation.find("seq") >= 0 &&
-         op.attributes.contains("causal") && op.integer("causal") != 0;
+  const std::optional<QueryKey> dims = query_key_of(op);
+  return dims && dims->skips;
 }
 
 double visible_points(const Op& op, const Box& box) {
-  const auto seq = static_cast<size_t>(op.annotation.find("seq"));
-  const auto kv = static_cast<size_t>(op.annotation.find("kv"));
+  const std::optional<QueryKey> dims = query_key_of(op);
+  TESSERA_CHECK(dims.has_value(), "op '{}' ({}) has no queries and keys", op.path, op.kind);
+  const auto seq = static_cast<size_t>(dims->query), kv = static_cast<size_t>(dims->key);
   const Interval queries = box.dims[seq], keys = box.dims[kv];
   const auto rows = static_cast<double>(queries.size), columns = static_cast<double>(keys.size);
-  if (!is_causal(op) || rows * columns == 0) return rows * columns;
+  if (!dims->skips || rows * columns == 0) return rows * columns;
   const int64_t all_queries = op.annotation.dims[seq].size, all_keys = op.annotation.dims[kv].size;
   const std::string order_text = op.text("order");
   if (order_text.empty()) {  // more keys than queries: these are the last positions

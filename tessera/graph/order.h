@@ -37,11 +37,12 @@ struct Run {
 // same stride.
 std::vector<Run> runs_of(const Order& order, int64_t dim_size, Interval interval);
 
-// Attention in which a query sees no later key, whatever the order.
+// Does the op leave out the points whose key is behind their query (KindInfo::query_key), whatever
+// the order? Attention does if it is causal.
 bool is_causal(const Op& op);
 
-// Of an attention op's iteration box, the points of queries and keys whose key is not behind its
-// query, the diagonal counted half; all where the op is not causal.
+// Of the iteration box of an op with queries and keys, the points whose key is not behind its query,
+// the diagonal counted half; all where the op is not causal.
 double visible_points(const Op& op, const Box& box);
 
 }  // namespace tessera

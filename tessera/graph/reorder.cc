@@ -15,21 +15,27 @@ namespace {
 class ReorderPass {
  public:
   ReorderPass(const Graph& from, const std::string& dim, const std::string& order)
-      : from_(from), dim_(dim), order_(order), to_(from.name), tensors_(from.tensors().size()) {}
+      : from_(from),
+        dim_(dim),
+        order_(order),
+        to_(from.name),
+        tensors_(from.tensors().size()),
+        ordered_(from.tensors().size()) {}
 
   Result<Graph> run() {
     TESSERA_TRY_VOID(parse_order(order_));
     bool found = false;
     for (const Tensor& tensor : from_.tensors()) {
       found = found || has_dim(tensor);
-      if (!tensor.producer.valid()) tensors_[tensor.id.index()] = to_.graph().add_tensor(tensor);
+      if (tensor.producer.valid()) continue;
+      tensors_[tensor.id.index()] = to_.graph().add_tensor(tensor);
+      for (const Dim& dim : tensor.dims) ordered_[tensor.id.index()].push_back(dim.name == dim_);
     }
     if (!found) {
       return invalid_input(fmt::format("no tensor of the graph has the dim '{}'", dim_));
     }
     for (const Op& op : from_.ops()) {
-      TESSERA_TRY_VOID(check(op));
-      copy(op);
+      TESSERA_TRY_VOID(reorder(op));
       if (!to_.ok()) break;
     }
     if (to_.ok() && from_.loss.valid()) to_.graph().loss = tensors_[from_.loss.index()];
@@ -42,58 +48,93 @@ class ReorderPass {
                        [&](const Dim& dim) { return dim.name == dim_; });
   }
 
-  // Ops that follow the order of the tokens by an attribute.
-  bool follows(const Op& op) const {
-    const auto name = [&](size_t input) { return from_.tensor(op.inputs[input]).dims[1].name; };
-    return (op.kind == "attention" && name(0) == dim_ && name(1) == dim_) ||
-           (op.kind == "causal_mask" && dim_ == "seq");
-  }
-
-  // All others must do the same with each element of the dim, wherever it stands.
-  Status check(const Op& op) const {
-    if (op.phase != Phase::kForward) {
-      return invalid_input(
-          fmt::format("expected a forward graph, found {} op '{}'", phase_name(op.phase), op.path));
-    }
-    if (follows(op) && op.text("order").empty()) return {};
-    // Dropout draws by index, tables are looked up by index, a causal mask compares indices.
-    const bool by_position =
-        op.kind == "dropout" || op.kind == "attention" || op.kind == "causal_mask";
-    bool as_whole =
-        (op.kind == "embedding" && from_.tensor(op.inputs[1]).dims.front().name == dim_) ||
-        (op.kind == "cross_entropy" && from_.tensor(op.inputs[0]).dims.back().name == dim_);
-    const auto look = [&](TensorId id, const OperandDims& operand) {
-      const Tensor& tensor = from_.tensor(id);
-      for (size_t d = 0; d < operand.dims.size(); ++d) {
-        if (tensor.dims[d].name != dim_) continue;
-        as_whole = as_whole || operand.dims[d].size() > 1 || operand.is_windowed(d);
-        for (int member : operand.dims[d]) {
-          const OpDim& dim = op.annotation.dims[static_cast<size_t>(member)];
-          const bool places = dim.name == "seq" || dim.name == "kv" || op.kind == "dropout";
-          as_whole = as_whole || dim.mark == Mark::kFrozen || (by_position && places);
+  // Of the op's dims, those whose elements stand in the order: as its operands' do. A dim that no
+  // operand has takes the order by its name, like the sources.
+  Result<std::vector<bool>> ordered_dims(const Op& op) const {
+    const auto& dims = op.annotation.dims;
+    std::vector<bool> ordered(dims.size()), read(dims.size());
+    for (const bool first : {true, false}) {  // what the operands say, then whether they agree
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        const OperandDims& operand = op.annotation.inputs[i];
+        for (size_t t = 0; t < operand.dims.size(); ++t) {
+          const bool in_order = ordered_[op.inputs[i].index()][t];
+          for (const int member : operand.dims[t]) {
+            const auto d = static_cast<size_t>(member);
+            read[d] = true;
+            if (first && in_order) {
+              if (operand.dims[t].size() > 1 || operand.is_windowed(t)) return refuse(op);
+              ordered[d] = true;
+            } else if (!first && ordered[d] && !in_order && dims[d].size > 1) {
+              return refuse(op);
+            }
+          }
         }
       }
-    };
-    for (size_t i = 0; i < op.inputs.size(); ++i) look(op.inputs[i], op.annotation.inputs[i]);
-    for (size_t i = 0; i < op.outputs.size(); ++i) look(op.outputs[i], op.annotation.outputs[i]);
-    if (!as_whole) return {};
+    }
+    for (size_t d = 0; d < dims.size(); ++d) {
+      ordered[d] = ordered[d] || (!read[d] && dims[d].name == dim_);
+    }
+    return ordered;
+  }
+
+  tl::unexpected<Error> refuse(const Op& op) const {
     return invalid_input(
         fmt::format("dim '{}' cannot be reordered: what op '{}' ({}) does with an element depends "
                     "on its place",
                     dim_, op.path, op.kind));
   }
 
-  void copy(const Op& op) {
+  // The op must do the same with each element, wherever it stands, or take the order as an
+  // attribute: then for queries and keys both. Says whether it does the latter.
+  Result<bool> follows(const Op& op, const std::vector<bool>& ordered) const {
+    bool follows = false;
+    for (size_t d = 0; d < ordered.size(); ++d) {
+      if (!ordered[d]) continue;
+      const OpDim& dim = op.annotation.dims[d];
+      if (dim.mark == Mark::kFrozen || dim.window) return refuse(op);
+      switch (position_rule(op, static_cast<int>(d))) {
+        case PositionRule::kFree:
+        case PositionRule::kSize: break;
+        case PositionRule::kOrder:
+        case PositionRule::kCausal: follows = true; break;
+        case PositionRule::kUnknown:
+        case PositionRule::kIndex:
+        case PositionRule::kWithin: return refuse(op);
+      }
+    }
+    if (!follows) return false;
+    const std::optional<QueryKey> dims = query_key_of(op);
+    const bool both = dims && ordered[static_cast<size_t>(dims->query)] &&
+                      ordered[static_cast<size_t>(dims->key)];
+    if (!both || !op.text("order").empty()) return refuse(op);
+    return true;
+  }
+
+  Status reorder(const Op& op) {
+    if (op.phase != Phase::kForward) {
+      return invalid_input(
+          fmt::format("expected a forward graph, found {} op '{}'", phase_name(op.phase), op.path));
+    }
+    TESSERA_TRY(const std::vector<bool> ordered, ordered_dims(op));
+    TESSERA_TRY(const bool takes_order, follows(op, ordered));
     std::vector<TensorId> inputs;
     for (const TensorId input : op.inputs) inputs.push_back(in_order(input));
     Attributes attributes = op.attributes;
-    if (follows(op)) attributes["order"] = order_;
+    if (takes_order) attributes["order"] = order_;
     const std::vector<TensorId> outputs = to_.op(op.path, op.kind, inputs, attributes);
-    if (!to_.ok()) return;
+    if (!to_.ok()) return {};
     for (size_t i = 0; i < outputs.size(); ++i) {
       to_.graph().tensor(outputs[i]).name = from_.tensor(op.outputs[i]).name;
       tensors_[op.outputs[i].index()] = outputs[i];
+      const OperandDims& operand = op.annotation.outputs[i];
+      for (size_t t = 0; t < operand.dims.size(); ++t) {
+        const bool any = std::any_of(operand.dims[t].begin(), operand.dims[t].end(),
+                                     [&](int d) { return ordered[static_cast<size_t>(d)]; });
+        if (any && (operand.dims[t].size() > 1 || operand.is_windowed(t))) return refuse(op);
+        ordered_[op.outputs[i].index()].push_back(any);
+      }
     }
+    return {};
   }
 
   TensorId in_order(TensorId id) {
@@ -111,7 +152,10 @@ class ReorderPass {
   const std::string& dim_;
   const std::string& order_;
   GraphBuilder to_;
-  std::vector<TensorId> tensors_;           // by tensor of from_
+  std::vector<TensorId> tensors_;  // by tensor of from_
+  // By tensor of from_ and its dims: do the elements stand in the order? Another op may have given
+  // the dim another name.
+  std::vector<std::vector<bool>> ordered_;
   std::map<TensorId, TensorId> reordered_;  // sources
 };
 

@@ -53,5 +53,31 @@ TEST(Reorder, ErrorsSayWhichOpDependsOnThePlace) {
             "depends on its place");
 }
 
+// Another op may give the dim another name: the elements stand in the order all the same.
+TEST(Reorder, ADimStaysInTheOrderUnderAnotherName) {
+  GraphBuilder g("renamed");
+  const TensorId x = g.input("x", {{"batch", 2}, {"seq", 4}}, DType::kFloat32);
+  const TensorId y = g.op1("y", "rename", {x}, {{"from", "seq"}, {"to", "place"}});
+  const auto fine = reorder_dim(g.graph(), "seq", "striped:2");
+  EXPECT_TRUE(fine.has_value());
+  g.op1("drop", "dropout", {y}, {{"p", 0.5}, {"key", "a"}});
+  EXPECT_EQ(error_of(g.graph(), "seq", "striped:2"),
+            "dim 'seq' cannot be reordered: what op 'drop' (dropout) does with an element depends "
+            "on its place");
+}
+
+// Two operands that do not stand in the same order cannot meet.
+TEST(Reorder, OperandsInTwoOrdersAreRefused) {
+  GraphBuilder g("two");
+  const TensorId x = g.input("x", {{"seq", 4}, {"h", 3}}, DType::kFloat32);
+  const TensorId table = g.parameter("table", {{"place", 4}, {"h", 3}}, {});
+  const TensorId y = g.op1("y", "rename", {table}, {{"from", "place"}, {"to", "seq"}});
+  g.op1("sum", "add", {x, y});
+  EXPECT_EQ(
+      error_of(g.graph(), "seq", "striped:2"),
+      "dim 'seq' cannot be reordered: what op 'sum' (add) does with an element depends on its "
+      "place");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -89,7 +89,7 @@ TEST(GraphTextTest, ErrorsNameFileAndLine) {
        "bool), found 'half'"},
       {"input %z [] float32 init=gauss",
        "bad.graph:6: expected an init (none, zeros, ones, constant, normal, uniform, rotary_cos, "
-       "rotary_sin), found 'gauss'"},
+       "rotary_sin, learning_rate, step), found 'gauss'"},
       {"input %z [] float32 of=%none", "bad.graph:6: tensor 'none' is not declared"},
       {"input %z [] float32 big",
        "bad.graph:6: column 21: expected init=, recompute=, trained=, of=, update_of= or the end "

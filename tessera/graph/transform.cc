@@ -221,9 +221,8 @@ class ExpandPass {
 
  private:
   Status expand(const Op& op) {
-    const KindInfo* kind = find_kind(op.kind);
-    TESSERA_CHECK(kind != nullptr, "op '{}' has the unknown kind '{}'", op.path, op.kind);
-    if (!kind->expand) {
+    const KindInfo& kind = info_of(op);
+    if (!kind.expand) {
       return invalid_input(fmt::format("op '{}': kind {} has no expansion", op.path, op.kind));
     }
     const size_t first_op = to_.graph().ops().size();
@@ -232,7 +231,7 @@ class ExpandPass {
     to_.set_mirror(op.mirror);
     to_.set_step(op.step);
     to_.set_role(from_.tensor(op.outputs[0]).role);
-    const std::vector<TensorId> outputs = kind->expand(to_, op);
+    const std::vector<TensorId> outputs = kind.expand(to_, op);
     if (!to_.ok()) return tl::unexpected(to_.finish().error());
     TESSERA_CHECK(outputs.size() == op.outputs.size(), "the expansion of '{}'", op.path);
     for (size_t i = 0; i < outputs.size(); ++i) {

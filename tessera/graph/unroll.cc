@@ -10,6 +10,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/graph/builder.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/graph/transform.h"
 #include "tessera/graph/within.h"
 
@@ -104,20 +105,7 @@ class UnrollPass {
       return refuse(
           fmt::format("has size {}, but the sizes of the steps add up to {}", dim.size, total()));
     }
-    if (dim.mark == Mark::kFrozen || dim.window) return refuse("cannot be cut");
-    if (op.kind == "embedding" && op.annotation.inputs[1].dims[0] == DimGroup{d}) {
-      return refuse("cannot be cut in time: ids are places in the whole table");
-    }
-    if (op.kind == "dropout" && op.text("within").find(how_.dim + "=") != std::string::npos) {
-      return refuse("is cut by another loop already");
-    }
-    for (size_t o = 0; o < op.outputs.size(); ++o) {
-      const OperandDims& output = op.annotation.outputs[o];
-      if (position_in(output, d) == kReduced && output.combiner != Combiner::kSum) {
-        return refuse(fmt::format("cannot be cut in time: '{}' is no sum over it",
-                                  from_.tensor(op.outputs[o]).name));
-      }
-    }
+    if (const Status may = check_loopable(op, d); !may) return refuse(may.error().message);
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       if (how_.blocks > 1 && need(op, i).part == Part::kUpToPiece) {
         return refuse("is in causal order: its steps are intervals, not parts of blocks");
@@ -276,9 +264,11 @@ class UnrollPass {
       inputs.push_back(operand(op, i, step));
     }
     Attributes attributes = attributes_of(op, step);
-    if (adds_bias_once(op) && step > 0) {
-      inputs.pop_back();
-      attributes["spec"] = without_bias(op.text("spec"));
+    const KindInfo& kind = info_of(op);
+    const auto once = static_cast<size_t>(kind.added_once);
+    if (step > 0 && kind.added_once >= 0 && once < op.inputs.size() && sums(op)) {
+      inputs.erase(inputs.begin() + kind.added_once);
+      for (const auto& [name, value] : kind.without_added(op)) attributes[name] = value;
     }
     const std::vector<TensorId> outputs =
         to_.op(fmt::format("{}#{}", op.path, step), op.kind, inputs, attributes);
@@ -293,29 +283,21 @@ class UnrollPass {
     }
   }
 
-  // An einsum that sums over the looped dim adds its bias in one of the steps.
-  bool adds_bias_once(const Op& op) const {
-    return op.kind == "einsum" && op.inputs.size() == 3 && made_position(op.outputs[0]) == kReduced;
-  }
-  static std::string without_bias(const std::string& spec) {
-    const size_t arrow = spec.find("->");
-    return spec.substr(0, spec.rfind(',', arrow)) + " " + spec.substr(arrow);
-  }
+  // Do the steps make terms of a sum?
+  bool sums(const Op& op) const { return made_position(op.outputs[0]) == kReduced; }
 
   Attributes attributes_of(const Op& op, size_t step) const {
     Attributes attributes = op.attributes;
-    const auto resized = [&](std::string_view key) {
+    for (const std::string& key : info_of(op).size_attributes) {
       std::vector<std::string> items = split_text(op.text(key), ' ');
       for (std::string& item : items) {
         if (item.starts_with(how_.dim + "=")) {
           item = fmt::format("{}={}", how_.dim, how_.sizes[step]);
         }
       }
-      attributes[std::string(key)] = tessera::join(items, " ");
-    };
-    if (op.kind == "broadcast_to" || op.kind == "fill") resized("dims");
-    if (op.kind == "ungroup") resized("names");
-    if (op.kind == "dropout") {
+      attributes[key] = tessera::join(items, " ");
+    }
+    if (position_rule(op, op.annotation.find(how_.dim)) == PositionRule::kWithin) {
       const Within place{how_.dim, begin_of(step) / how_.blocks, total(), how_.blocks};
       const std::string before = op.text("within");
       attributes["within"] = before + (before.empty() ? "" : " ") + to_string({place});

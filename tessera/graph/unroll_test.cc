@@ -120,8 +120,44 @@ TEST(Unroll, Errors) {
   const TensorId table = g.parameter("table", {{"vocab", 8}, {"hidden", 2}}, {});
   g.op1("embed", "embedding", {ids, table});
   EXPECT_EQ(error_of(expect_value(g.finish()), {.dim = "vocab", .sizes = {4, 4}}),
-            "dim 'vocab' of op 'embed' (embedding) cannot be cut in time: ids are places in the "
-            "whole table");
+            "dim 'vocab' of op 'embed' (embedding) cannot be cut in time: the result depends "
+            "on places in the whole");
+}
+
+// Slots are numbered among those of all experts, and a mean divides by the whole.
+TEST(Unroll, WhatDependsOnTheWholeIsRefused) {
+  GraphBuilder g("experts");
+  const TensorId y =
+      g.input("y", {{"experts", 2}, {"batch", 2}, {"capacity", 2}, {"hidden", 3}}, DType::kFloat32);
+  const TensorId slot = g.input("slot", {{"batch", 2}, {"seq", 4}, {"choice", 1}}, DType::kInt64);
+  g.op1("combine", "moe_combine", {y, slot});
+  EXPECT_EQ(error_of(g.graph(), {.dim = "experts", .sizes = {1, 1}}),
+            "dim 'experts' of op 'combine' (moe_combine) cannot be cut in time: the result depends "
+            "on places in the whole");
+  GraphBuilder mean("mean");
+  const TensorId logits =
+      mean.input("logits", {{"batch", 2}, {"seq", 4}, {"experts", 2}}, DType::kFloat32);
+  mean.op1("z", "moe_z_loss", {logits});
+  EXPECT_EQ(
+      error_of(mean.graph(), {.dim = "seq", .sizes = {2, 2}}),
+      "dim 'seq' of op 'z' (moe_z_loss) cannot be cut in time: the result depends on the size "
+      "of the whole");
+}
+
+TEST(Unroll, SaysWhereAPieceLies) {
+  GraphBuilder g("waves");
+  const TensorId x = g.input("x", {{"seq", 4}, {"h", 2}}, DType::kFloat32);
+  g.op1("y", "sinusoid_add", {x}, {{"dim", "seq"}});
+  const Graph looped = expect_value(unroll(g.graph(), {true}, {.dim = "seq", .sizes = {1, 3}}));
+  std::vector<std::string> within;
+  for (const Op& op : looped.ops()) {
+    if (op.kind == "sinusoid_add") within.push_back(op.text("within"));
+  }
+  EXPECT_EQ(within, (std::vector<std::string>{"seq=0/4/1", "seq=1/4/1"}));
+  EXPECT_EQ(
+      error_of(g.graph(), {.dim = "h", .sizes = {1, 1}}),
+      "dim 'h' of op 'y' (sinusoid_add) cannot be cut in time: the result depends on places in "
+      "the whole");
 }
 
 TEST(Unroll, WithoutCausalOrderAllKeysAreMadeFirst) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tessera/base/text.h"
 
 namespace tessera {
@@ -31,6 +33,24 @@ Result<std::vector<Within>> parse_within(std::string_view text) {
     out.push_back({item.substr(0, equals), *begin, *whole, *blocks});
   }
   return out;
+}
+
+Status check_within(std::string_view text, const Tensor& x) {
+  TESSERA_TRY(const std::vector<Within> within, parse_within(text));
+  for (const Within& one : within) {
+    const auto dim =
+        std::find_if(x.dims.begin(), x.dims.end(), [&](const Dim& d) { return d.name == one.dim; });
+    const int64_t size = dim == x.dims.end() ? 0 : dim->size;
+    const bool last = size > 0 && dim + 1 == x.dims.end();
+    if (size < 1 || size % one.blocks != 0 ||
+        one.begin + size / one.blocks > one.whole / one.blocks || (last && one.blocks > 1)) {
+      return invalid_input(
+          fmt::format("expected 'within' to place the input in a larger tensor (blocks not along "
+                      "its last dim), found \"{}\" for {}",
+                      text, describe(x)));
+    }
+  }
+  return {};
 }
 
 std::string to_string(const std::vector<Within>& within) {

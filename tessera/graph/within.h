@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/base/result.h"
+#include "tessera/graph/graph.h"
 
 namespace tessera {
 
@@ -25,5 +26,7 @@ struct Within {
 
 Result<std::vector<Within>> parse_within(std::string_view text);  // "": nothing is cut
 std::string to_string(const std::vector<Within>& within);
+// Does the text place a tensor of these dims in a larger one? Blocks are not along its last dim.
+Status check_within(std::string_view text, const Tensor& x);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include "tessera/base/check.h"
 #include "tessera/graph/builder.h"
 #include "tessera/graph/transform.h"
+#include "tessera/plan/selection.h"
 
 namespace tessera {
 namespace {
@@ -44,46 +45,60 @@ Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision p
   return in_one_dtype(std::move(narrow), DType::kFloat64);
 }
 
-namespace {
+GraphVariants::GraphVariants(std::shared_ptr<const Graph> graph)
+    : graph_(std::move(graph)), names_(std::make_unique<GraphNames>(*graph_)) {}
+GraphVariants::~GraphVariants() = default;
+GraphVariants::GraphVariants(GraphVariants&&) noexcept = default;
 
-struct Rounds {
-  std::optional<Graph> changed;  // nothing: the plan takes the graph as it is
-  ResolvedPlan plan;
-};
+template <class Transform>
+Result<GraphVariants*> GraphVariants::variant(Variant wanted, const Transform& transform) {
+  constexpr size_t kMost = 4;
+  const auto found = std::find_if(variants_.begin(), variants_.end(), [&](const Variant& other) {
+    return other.expanded == wanted.expanded && other.recomputed == wanted.recomputed;
+  });
+  if (found != variants_.end()) {
+    variants_.splice(variants_.begin(), variants_, found);
+    return variants_.front().graphs.get();
+  }
+  TESSERA_TRY(Graph graph, transform(*graph_));
+  if (variants_.size() == kMost) variants_.pop_back();
+  wanted.graphs = std::make_unique<GraphVariants>(std::make_shared<const Graph>(std::move(graph)));
+  variants_.push_front(std::move(wanted));
+  return variants_.front().graphs.get();
+}
+
+Result<GraphVariants*> GraphVariants::expanded(const std::vector<OpId>& ops) {
+  return variant({ops, {}, nullptr}, [&](const Graph& graph) { return expand_ops(graph, ops); });
+}
+
+Result<GraphVariants*> GraphVariants::recomputed(const std::vector<TensorId>& tensors) {
+  return variant({{}, tensors, nullptr},
+                 [&](const Graph& graph) { return recompute_ops(graph, tensors); });
+}
 
 // Expansions first, so that clones are of expanded ops. Each round frees dims for good; a few are
 // enough.
-Result<Rounds> transform(const Graph& differentiated, const Plan& plan) {
+Result<SharedPrepared> prepare_shared(GraphVariants& differentiated, const Plan& plan) {
   constexpr int kMostRounds = 8;
-  Rounds out;
+  GraphVariants* graphs = &differentiated;
   for (int round = 0; round < kMostRounds; ++round) {
-    const Graph& graph = out.changed ? *out.changed : differentiated;
-    TESSERA_TRY(out.plan, resolve(plan, graph));
-    if (!out.plan.to_expand.empty()) {
-      TESSERA_TRY(out.changed, expand_ops(graph, out.plan.to_expand));
-    } else if (!out.plan.to_recompute.empty()) {
-      TESSERA_TRY(out.changed, recompute_ops(graph, out.plan.to_recompute));
+    TESSERA_TRY(ResolvedPlan resolved, resolve(plan, *graphs->graph(), graphs->names()));
+    if (!resolved.to_expand.empty()) {
+      TESSERA_TRY(graphs, graphs->expanded(resolved.to_expand));
+    } else if (!resolved.to_recompute.empty()) {
+      TESSERA_TRY(graphs, graphs->recomputed(resolved.to_recompute));
     } else {
-      return out;
+      return SharedPrepared{graphs->graph(), std::move(resolved)};
     }
   }
-  TESSERA_CHECK(false, "the graph '{}' still wants transforms after {} rounds", differentiated.name,
-                kMostRounds);
+  TESSERA_CHECK(false, "the graph '{}' still wants transforms after {} rounds",
+                differentiated.graph()->name, kMostRounds);
 }
-
-}  // namespace
 
 Result<Prepared> prepare(Graph differentiated, const Plan& plan) {
-  TESSERA_TRY(Rounds rounds, transform(differentiated, plan));
-  return Prepared{rounds.changed ? std::move(*rounds.changed) : std::move(differentiated),
-                  std::move(rounds.plan)};
-}
-
-Result<SharedPrepared> prepare_shared(std::shared_ptr<const Graph> differentiated,
-                                      const Plan& plan) {
-  TESSERA_TRY(Rounds rounds, transform(*differentiated, plan));
-  if (rounds.changed) differentiated = std::make_shared<const Graph>(std::move(*rounds.changed));
-  return SharedPrepared{std::move(differentiated), std::move(rounds.plan)};
+  GraphVariants graphs(std::make_shared<const Graph>(std::move(differentiated)));
+  TESSERA_TRY(SharedPrepared prepared, prepare_shared(graphs, plan));
+  return Prepared{*prepared.graph, std::move(prepared.plan)};
 }
 
 }  // namespace tessera

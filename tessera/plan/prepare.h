@@ -11,8 +11,11 @@
 //   lower(prepared.graph, prepared.plan, rank);
 #pragma once
 
+#include <list>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "tessera/graph/builder.h"
 #include "tessera/plan/plan.h"
@@ -37,13 +40,41 @@ struct Prepared {
 };
 Result<Prepared> prepare(Graph differentiated, const Plan& plan);
 
-// The same for a graph that several plans share. Where the plan changes nothing, the graph itself
-// is handed on.
+struct GraphNames;  // selection.h
+
+// A differentiated graph that several plans share, with the graphs that they made of it: the next
+// plan that takes the same ops apart or makes the same activations again finds them.
+class GraphVariants {
+ public:
+  explicit GraphVariants(std::shared_ptr<const Graph> graph);
+  ~GraphVariants();
+  GraphVariants(GraphVariants&&) noexcept;
+  const std::shared_ptr<const Graph>& graph() const { return graph_; }
+  GraphNames& names() { return *names_; }
+  // As expand_ops and recompute_ops (graph/transform.h). What is returned is valid until the next
+  // call.
+  Result<GraphVariants*> expanded(const std::vector<OpId>& ops);
+  Result<GraphVariants*> recomputed(const std::vector<TensorId>& tensors);
+
+ private:
+  struct Variant {
+    std::vector<OpId> expanded;
+    std::vector<TensorId> recomputed;
+    std::unique_ptr<GraphVariants> graphs;
+  };
+  template <class Transform>
+  Result<GraphVariants*> variant(Variant wanted, const Transform& transform);
+
+  std::shared_ptr<const Graph> graph_;
+  std::unique_ptr<GraphNames> names_;
+  std::list<Variant> variants_;  // the one used last comes first
+};
+
+// The same for a shared graph, which is handed on where the plan changes nothing.
 struct SharedPrepared {
   std::shared_ptr<const Graph> graph;
   ResolvedPlan plan;
 };
-Result<SharedPrepared> prepare_shared(std::shared_ptr<const Graph> differentiated,
-                                      const Plan& plan);
+Result<SharedPrepared> prepare_shared(GraphVariants& differentiated, const Plan& plan);
 
 }  // namespace tessera

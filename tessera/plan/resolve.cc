@@ -42,8 +42,8 @@ bool expands(const Op& op, const std::string& dim) {
 
 class Resolver {
  public:
-  Resolver(const Plan& plan, const Graph& graph)
-      : graph_(graph), selection_(plan, graph), stages_(plan, graph, out_) {
+  Resolver(const Plan& plan, const Graph& graph, GraphNames& names)
+      : graph_(graph), selection_(plan, graph, names), stages_(plan, graph, out_) {
     out_.plan = plan;
     out_.ops.resize(graph.ops().size());
     out_.tensors.resize(graph.tensors().size());
@@ -79,10 +79,8 @@ class Resolver {
     if (count == 1) return {};
     const std::string& dim_name = plan().micro_batch_dim;
     bool found = false;
-    std::set<std::string> names;
     for (const Tensor& tensor : graph_.tensors()) {
       for (const Dim& dim : tensor.dims) {
-        names.insert(dim.name);
         if (dim.name != dim_name) continue;
         found = true;
         if (dim.size % count != 0) {
@@ -95,6 +93,10 @@ class Resolver {
       }
     }
     if (found) return {};
+    std::set<std::string> names;
+    for (const Tensor& tensor : graph_.tensors()) {
+      for (const Dim& dim : tensor.dims) names.insert(dim.name);
+    }
     return error(
         plan().micro_batches_line,
         fmt::format("micro_batches = {} needs tensors with the dim '{}', but none has it{}", count,
@@ -554,8 +556,13 @@ class Resolver {
 
 }  // namespace
 
+Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph, GraphNames& names) {
+  return Resolver(plan, graph, names).run();
+}
+
 Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph) {
-  return Resolver(plan, graph).run();
+  GraphNames names(graph);
+  return resolve(plan, graph, names);
 }
 
 }  // namespace tessera

@@ -44,11 +44,13 @@ std::string suggestion(const std::string& best) {
   return best.empty() ? "" : fmt::format(", did you mean '{}'?", best);
 }
 
-Selection::Selection(const Plan& plan, const Graph& graph)
-    : plan_(plan), graph_(graph), ops_(op_paths(graph)), tensors_(tensor_names(graph)) {}
+GraphNames::GraphNames(const Graph& graph) : ops(op_paths(graph)), tensors(tensor_names(graph)) {}
+
+Selection::Selection(const Plan& plan, const Graph& graph, GraphNames& names)
+    : plan_(plan), graph_(graph), names_(names) {}
 
 Result<std::vector<OpId>> Selection::ops(const std::string& pattern, Phase phase, int line) {
-  const std::vector<bool>& hit = ops_.select(pattern);
+  const std::vector<bool>& hit = names_.ops.select(pattern);
   std::vector<OpId> selected;
   for (const Op& op : graph_.ops()) {
     if (op.phase == phase && hit[op.id.index()]) selected.push_back(op.id);
@@ -78,7 +80,7 @@ Result<std::vector<TensorId>> Selection::tensors(const StoreEntry& entry) {
     return plan_error(plan_, entry.line,
                       fmt::format("tensors = \"{}\" selects no tensor", entry.tensors));
   }
-  const std::vector<bool>& hit = tensors_.select(entry.tensors);
+  const std::vector<bool>& hit = names_.tensors.select(entry.tensors);
   for (const Tensor& tensor : graph_.tensors()) {
     if (hit[tensor.id.index()]) selected.push_back(tensor.id);
   }

@@ -17,10 +17,17 @@ tl::unexpected<Error> plan_error(const Plan& plan, int line, const std::string& 
 // ", did you mean '<best>'?"; nothing of nothing.
 std::string suggestion(const std::string& best);
 
+// The names in a graph, for plans that are resolved on it one after the other. The graph outlives
+// it.
+struct GraphNames {
+  explicit GraphNames(const Graph& graph);
+  PathIndex ops, tensors;
+};
+
 class Selection {
  public:
-  // Both must outlive the selection.
-  Selection(const Plan& plan, const Graph& graph);
+  // All must outlive the selection; `names` are those of the graph.
+  Selection(const Plan& plan, const Graph& graph, GraphNames& names);
   // Ops of a phase, in graph order (selector.h).
   Result<std::vector<OpId>> ops(const std::string& pattern, Phase phase, int line);
   // Tensors by pattern, or "role:gradient" and the like.
@@ -31,7 +38,10 @@ class Selection {
 
   const Plan& plan_;
   const Graph& graph_;
-  PathIndex ops_, tensors_;
+  GraphNames& names_;
 };
+
+// As resolve() of plan.h.
+Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph, GraphNames& names);
 
 }  // namespace tessera

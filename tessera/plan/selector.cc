@@ -266,6 +266,8 @@ PathIndex::PathIndex(const std::vector<std::string_view>& paths) {
 }
 
 const std::vector<bool>& PathIndex::select(const std::string& pattern) {
+  constexpr size_t kMostPatterns = 1024;
+  if (cache_.size() == kMostPatterns && !cache_.contains(pattern)) cache_.clear();
   const auto [it, added] = cache_.try_emplace(pattern);
   if (!added) return it->second;
   const Glob glob(pattern);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "tessera/graph/kinds.h"
+
 namespace tessera {
 namespace {
 
@@ -96,8 +98,8 @@ StageId Stages::backward(const Op& op, StageId previous) const {
 // A sum is made where its terms are, if that is one stage: then only the sum crosses.
 std::optional<StageId> Stages::of_terms(const Op& op) const {
   std::optional<StageId> stage;
-  const bool settles = op.kind == "scale" && !op.mirror.valid();  // a sum of one term
-  if (op.kind != "add_n" && op.kind != "max_n" && !settles) return stage;
+  const bool settles = info_of(op).scales && !op.mirror.valid();  // a sum of one term
+  if (!merges_terms(op) && !settles) return stage;
   for (TensorId input : op.inputs) {
     const OpId producer = graph_.tensor(input).producer;
     if (!producer.valid()) return std::nullopt;

@@ -1,7 +1,6 @@
 #include "tessera/predict/architecture.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 #include <utility>
@@ -12,11 +11,24 @@
 namespace tessera {
 namespace {
 
-std::string plain(std::string_view name) {
-  std::string out;
+bool separates(char c) { return c == '-' || c == '_' || c == ' '; }
+
+// A name in lower case without blanks and hyphens. `begins[i]`: a blank or hyphen stood before i.
+struct Plain {
+  std::string text;
+  std::vector<bool> begins;
+};
+
+Plain plain(std::string_view name) {
+  Plain out;
+  bool separated = true;
   for (const char c : name) {
-    if (c == '-' || c == '_' || c == ' ') continue;
-    out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (separates(c)) {
+      separated = true;
+      continue;
+    }
+    out.text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    out.begins.push_back(std::exchange(separated, false));
   }
   return out;
 }
@@ -121,20 +133,53 @@ double active_parameter_count(const Architecture& model) {
   return count(model, static_cast<double>(model.top_k));
 }
 
+namespace {
+
+bool letter(char c) { return c >= 'a' && c <= 'z'; }
+
+// The letters from `at` on.
+std::string_view word_at(const Plain& name, size_t at) {
+  size_t end = at;
+  while (end < name.text.size() && letter(name.text[end]) && (end == at || !name.begins[end]))
+    ++end;
+  return std::string_view(name.text).substr(at, end - at);
+}
+
+bool among(const std::vector<std::string>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Does `known` stand at the beginning of the name, and does something else begin behind it? A digit
+// continues a number, a letter a word; `number_may_follow`: of series, whose members are numbers.
+bool names_it(const Plain& name, std::string_view known, bool number_may_follow) {
+  const size_t end = known.size();
+  if (!name.text.starts_with(known)) return false;
+  if (end == name.text.size()) return true;
+  const ArchitectureTable& table = architecture_table();
+  const std::string_view word = word_at(name, end);
+  if (name.begins[end]) return number_may_follow || !among(table.other, word);
+  if (!word.empty()) return among(table.glued, word);
+  const char next = name.text[end];
+  return number_may_follow || !(digit(next) || next == '.');
+}
+
+// Models without a builder are known by the beginning of their names; short names are whole words.
+bool names_unbuilt(const Plain& name, const std::string& known) {
+  const size_t end = known.size();
+  return name.text.starts_with(known) &&
+         (end > 3 || end == name.text.size() || !letter(name.text[end]));
+}
+
+}  // namespace
+
 std::optional<Architecture> find_architecture(std::string_view name) {
-  const std::string wanted = plain(name);
+  const Plain wanted = plain(name);
   const Architecture* best = nullptr;
-  // Short names of what cannot be built are no beginnings of words ("DiT", not "Ditto").
-  const auto is_word = [&](const Architecture& known) {
-    const size_t end = known.name.size();
-    return known.form != Form::kUnbuilt || end > 3 || end == wanted.size() || wanted[end] < 'a' ||
-           wanted[end] > 'z';
-  };
-  for (const Architecture& known : known_architectures()) {
-    if (wanted.starts_with(known.name) && is_word(known) &&
-        (best == nullptr || known.name.size() > best->name.size())) {
-      best = &known;
-    }
+  for (const Architecture& known : architecture_table().models) {
+    if (best != nullptr && known.name.size() <= best->name.size()) continue;
+    const bool found = known.form == Form::kUnbuilt ? names_unbuilt(wanted, known.name)
+                                                    : names_it(wanted, known.name, false);
+    if (found) best = &known;
   }
   if (best == nullptr) return {};
   Architecture model = *best;
@@ -145,26 +190,9 @@ std::optional<Architecture> find_architecture(std::string_view name) {
 }
 
 std::optional<Form> form_of_series(std::string_view name) {
-  static constexpr std::array<std::pair<std::string_view, Form>, 47> kSeries = {
-      {{"gpt", Form::kGpt},        {"megatron", Form::kGpt},    {"mpt", Form::kGpt},
-       {"opt", Form::kGpt},        {"bloom", Form::kGpt},       {"falcon", Form::kGpt},
-       {"pythia", Form::kGpt},     {"cerebrasgpt", Form::kGpt}, {"starcoder", Form::kGpt},
-       {"nemotron", Form::kGpt},   {"turing", Form::kGpt},      {"mtnlg", Form::kGpt},
-       {"llama", Form::kLlama},    {"codellama", Form::kLlama}, {"mistral", Form::kLlama},
-       {"qwen", Form::kLlama},     {"yi", Form::kLlama},        {"deepseek", Form::kLlama},
-       {"internlm", Form::kLlama}, {"baichuan", Form::kLlama},  {"chatglm", Form::kLlama},
-       {"glm", Form::kLlama},      {"aquila", Form::kLlama},    {"skywork", Form::kLlama},
-       {"gemma", Form::kLlama},    {"phi", Form::kLlama},       {"olmo", Form::kLlama},
-       {"palm", Form::kLlama},     {"vicuna", Form::kLlama},    {"granite", Form::kLlama},
-       {"solar", Form::kLlama},    {"smollm", Form::kLlama},    {"mixtral", Form::kMixture},
-       {"bert", Form::kBert},      {"roberta", Form::kBert},    {"t5", Form::kT5},
-       {"mt5", Form::kT5},         {"vit", Form::kVit},         {"deepvit", Form::kVit},
-       {"deit", Form::kVit},       {"beit", Form::kVit},        {"distilbert", Form::kBert},
-       {"electra", Form::kBert},   {"albert", Form::kBert},     {"flant5", Form::kT5},
-       {"ul2", Form::kT5},         {"bart", Form::kT5}}};
-  const std::string wanted = plain(name);
-  for (const auto& [series, form] : kSeries) {
-    if (wanted.starts_with(series)) return form;
+  const Plain wanted = plain(name);
+  for (const auto& [series, form] : architecture_table().series) {
+    if (names_it(wanted, series, true)) return form;
   }
   return {};
 }

@@ -1,5 +1,8 @@
 // What is known of public architectures, by name. Sizes are published facts of the models (their
-// papers and configuration files), never measurements.
+// papers and configuration files), never measurements; they are data,
+// tessera/predict/data/architectures.toml.
+//
+//   const auto model = find_architecture("Llama3-70B-12L");  // 12 of its 80 layers
 #pragma once
 
 #include <cstdint>
@@ -67,11 +70,13 @@ double active_parameter_count(const Architecture& model);
 // Takes so many of the model's layers, with the same share of dense ones, rounded up.
 void cut_to_layers(Architecture& model, int64_t layers);
 
-// By the longest prefix of the name that is known, whatever case and punctuation; nothing if none
-// is. "Llama3-70B-12L" and "Grok-1-proxy7L" have 12 and 7 layers of theirs.
+// By the longest known name with which `name` begins, whatever case and punctuation; nothing if none
+// is. What follows must begin a new word ("Llama3-70B-12L" and "Grok-1-proxy7L", which have 12 and 7
+// layers of theirs), and not one that makes it another model ("Phi-4-mini").
 std::optional<Architecture> find_architecture(std::string_view name);
 
-// The form of a series whose member is not known ("Llama9-3B"), by the beginning of the name.
+// The form of a series whose member is not known ("Llama9-3B"). The series is a whole word of the
+// name, or a number follows it: "Bloomberg" is no "Bloom".
 std::optional<Form> form_of_series(std::string_view name);
 
 // The number of parameters that a name tells, as "13B", "760M", "8x7B" do; 0 if it tells none.

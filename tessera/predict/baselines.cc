@@ -36,7 +36,7 @@ Device device_of(const Run& run) {
 
 }  // namespace
 
-std::vector<double> efficiency_baseline(const std::vector<BaselineRow>& rows, bool hold_out) {
+std::vector<double> efficiency_baseline(const std::vector<BaselineRow>& rows, bool of_others) {
   std::vector<double> rates(rows.size(), 0), peaks(rows.size(), 0);  // reached share of the peak
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].run == nullptr) continue;
@@ -49,12 +49,12 @@ std::vector<double> efficiency_baseline(const std::vector<BaselineRow>& rows, bo
   using Key = std::array<std::string, 3>;
   const auto efficiency = [&](const BaselineRow& of) {
     const auto [found, fresh] =
-        known.try_emplace(Key{hold_out ? of.source : "", of.gpu, of.dtype}, 0.0);
+        known.try_emplace(Key{of_others ? of.source : "", of.gpu, of.dtype}, 0.0);
     if (!fresh) return found->second;
     for (int level = 0; level < 3 && found->second == 0; ++level) {
       std::vector<double> values;
       for (size_t i = 0; i < rows.size(); ++i) {
-        if (rates[i] <= 0 || (hold_out && rows[i].source == of.source)) continue;
+        if (rates[i] <= 0 || (of_others && rows[i].source == of.source)) continue;
         if (level < 2 && rows[i].dtype != of.dtype) continue;
         if (level < 1 && rows[i].gpu != of.gpu) continue;
         values.push_back(rates[i]);
@@ -88,7 +88,7 @@ double reference_model(const Run& run) {
   const double attention = 4 * b * s * s * h / t / (rate * kBest / 2);
   const double elementwise = (29 * 2 * b * s * h + 2.2 * 2 * b * a * s * s / t) / memory;
   double forward = products / (rate * kBest * x / (x + kHalf)) + attention + elementwise;
-  // All-reduces of the tensor group: the measured curves of section 4.3, over nodes 80 GB/s.
+  // All-reduces of the tensor group: the measured curves of the A100, over nodes 80 GB/s.
   constexpr std::array<double, 9> kAlpha = {0, 0, 46, 56, 54, 59, 67, 71, 79};
   constexpr std::array<double, 9> kBus = {1, 1, 193, 210, 218, 222, 225, 226, 227};
   double all_reduce = 0;
@@ -102,7 +102,7 @@ double reference_model(const Run& run) {
   }
   forward += 2 * all_reduce;
   const double backward_pass = 2 * (forward - 2 * all_reduce) + 2 * all_reduce;
-  // The host issues no faster (section 3.4).
+  // The host issues no faster.
   const double floor = 0.73e-3 + (run.tp > 1 ? 0.075e-3 : 0) + (run.tp >= 8 ? 0.23e-3 : 0);
   const bool again = run.recompute == Recompute::kFull;
   const double layers = real(m.layers) / real(run.pp);

@@ -1,4 +1,4 @@
-// Predictors to beat (docs/theory/cost-model.md sections 10.2 and 10.3).
+// Predictors to beat.
 #pragma once
 
 #include <string>
@@ -16,13 +16,12 @@ struct BaselineRow {
 };
 
 // Hardware FLOP at one efficiency for each GPU and dtype (the median of what the rows reach; of the
-// dtype, or of all, where a pair has none), stretched by the pipeline's bubble. `hold_out`: the
+// dtype, or of all, where a pair has none), stretched by the pipeline's bubble. `of_others`: the
 // efficiencies for a row are found without the rows of its source. 0 where a row is not completed.
-std::vector<double> efficiency_baseline(const std::vector<BaselineRow>& rows, bool hold_out);
+std::vector<double> efficiency_baseline(const std::vector<BaselineRow>& rows, bool of_others);
 
-// The closed form of section 10.2, fitted there on 16-bit A100 runs of Megatron-DeepSpeed; with
-// other devices its rates scale by their peak and memory rate. 0 for models that are not a GPT or a
-// Llama.
+// A closed form, fitted on 16-bit A100 runs of Megatron-DeepSpeed (vTrain); with other devices its
+// rates scale by their peak and memory rate. 0 for models that are not a GPT or a Llama.
 double reference_model(const Run& run);
 
 }  // namespace tessera

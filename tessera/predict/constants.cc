@@ -2,87 +2,82 @@
 
 #include <fmt/format.h>
 
-#include <vector>
+#include <algorithm>
 
 #include "tessera/base/text.h"
-#include "tessera/base/toml.h"
 
 namespace tessera {
 namespace {
 
-// "a.b.c=value" of all leaves; dotted keys are tables in TOML.
-Status flatten(const toml::table& table, const std::string& prefix, std::vector<std::string>& out) {
-  for (const auto& [key, node] : table) {
-    const std::string name =
-        prefix.empty() ? std::string(key.str()) : fmt::format("{}.{}", prefix, key.str());
-    if (const toml::table* inner = node.as_table()) {
-      TESSERA_TRY_VOID(flatten(*inner, name, out));
-    } else if (const auto* text = node.as_string()) {
-      out.push_back(name + "=" + text->get());
-    } else if (const auto* flag = node.as_boolean()) {
-      out.push_back(fmt::format("{}={}", name, flag->get()));
-    } else if (const auto* whole = node.as_integer()) {
-      out.push_back(fmt::format("{}={}", name, whole->get()));
-    } else if (const auto* real = node.as_floating_point()) {
-      out.push_back(fmt::format("{}={}", name, real->get()));
-    } else {
-      return invalid_input(fmt::format("'{}': expected a text, a number or true or false", name));
-    }
-  }
-  return {};
-}
-
-Result<PredictSettings> settings_of(const toml::table& table) {
+Result<ConstantsBlock> read_block(const DataTable& table) {
+  ConstantsBlock out;
+  std::vector<std::string> machines, frameworks;
+  TESSERA_TRY(out.origin, table.origin());
+  TESSERA_TRY_VOID(table.text("without", out.without));
+  TESSERA_TRY_VOID(table.texts("machines", machines));
+  TESSERA_TRY_VOID(table.texts("frameworks", frameworks));
+  TESSERA_TRY(const auto settings, table.settings());
+  std::vector<std::string> scopes = machines;
+  scopes.insert(scopes.end(), frameworks.begin(), frameworks.end());
+  if (scopes.empty()) scopes.emplace_back();
   std::vector<std::string> texts;
-  TESSERA_TRY_VOID(flatten(table, "", texts));
-  return parse_settings(texts);
-}
-
-tl::unexpected<Error> in_file(std::string_view file, Error error) {
-  error.message = fmt::format("{}: {}", file, error.message);
-  return tl::unexpected(std::move(error));
-}
-
-Status read_without(const toml::table& sources, Constants& constants) {
-  for (const auto& [source, node] : sources) {
-    const toml::table* table = node.as_table();
-    if (table == nullptr) {
-      return invalid_input(fmt::format("expected a table [without.\"{}\"]", source.str()));
-    }
-    TESSERA_TRY(constants.without[std::string(source.str())], settings_of(*table));
+  for (const std::string& scope : scopes) {
+    for (const auto& [key, value] : settings)
+      texts.push_back(fmt::format("{}{}{}={}", scope, scope.empty() ? "" : ".", key, value));
   }
-  return {};
+  auto parsed = parse_settings(texts);
+  if (!parsed) return table.error(parsed.error().message);
+  out.settings = *std::move(parsed);
+  return out;
+}
+
+bool is_its_own(const ConstantsBlock& block, const std::string& source) {
+  return block.origin.kind == Origin::Kind::kFitted && block.origin.rows.size() == 1 &&
+         block.origin.rows.front() == source;
+}
+
+void append(PredictSettings& to, const PredictSettings& from) {
+  to.insert(to.end(), from.begin(), from.end());
 }
 
 }  // namespace
 
-const PredictSettings& Constants::for_source(const std::string& source) const {
-  const auto found = without.find(source);
-  return found == without.end() ? all : found->second;
+PredictSettings Constants::without(const std::string& source) const {
+  PredictSettings out;
+  for (const ConstantsBlock& block : blocks) {
+    const bool holds = block.without.empty() ? !is_its_own(block, source) : block.without == source;
+    if (holds) append(out, block.settings);
+  }
+  return out;
 }
 
-Result<Constants> parse_constants(std::string_view toml_text, std::string_view file) {
-  TESSERA_TRY(const toml::table root, parse_toml(toml_text, file));
-  Constants constants;
-  for (const auto& [key, node] : root) {
-    const toml::table* table = node.as_table();
-    if (table == nullptr || (key.str() != "all" && key.str() != "without")) {
-      return invalid_input(
-          fmt::format("{}: expected the tables [all] and [without], found '{}'", file, key.str()));
-    }
-    if (key.str() == "all") {
-      auto settings = settings_of(*table);
-      if (!settings) return in_file(file, settings.error());
-      constants.all = std::move(*settings);
-    } else if (auto status = read_without(*table, constants); !status) {
-      return in_file(file, status.error());
-    }
+std::vector<std::string> Constants::sources() const {
+  std::vector<std::string> out;
+  for (const ConstantsBlock& block : blocks) {
+    std::string source = block.without;
+    if (source.empty() && !block.origin.rows.empty() && is_its_own(block, block.origin.rows[0]))
+      source = block.origin.rows[0];
+    if (!source.empty() && std::find(out.begin(), out.end(), source) == out.end())
+      out.push_back(source);
   }
-  return constants;
+  return out;
+}
+
+Result<Constants> parse_constants(std::string_view toml, std::string_view file) {
+  TESSERA_TRY(const DataTable root, parse_data(toml, file));
+  TESSERA_TRY(const auto tables, root.tables("constants"));
+  Constants out;
+  for (const DataTable& table : tables) {
+    TESSERA_TRY(ConstantsBlock block, read_block(table));
+    if (block.without.empty()) append(out.all, block.settings);
+    out.blocks.push_back(std::move(block));
+  }
+  TESSERA_TRY_VOID(root.done());
+  return out;
 }
 
 Result<Constants> load_constants(const std::string& path) {
-  if (path.empty()) return parse_constants(constants_file(), "constants.toml");
+  if (path.empty()) return parse_constants(text_of(predict_data(), "constants"), "constants.toml");
   TESSERA_TRY(const std::string text, read_file(path));
   return parse_constants(text, path);
 }

@@ -1,33 +1,44 @@
-// Calibrated constants: those in use, and for each source of published runs those fitted without
-// its rows, so that scores tell how predictions carry over to sources that are not known.
+// Calibrated constants: settings over the presets, each with the sources of published runs on which
+// it was fitted. The program's own are tessera/predict/data/constants.toml.
 //
-//   [all]
-//   megatron-core.matmul_efficiency = 0.94
-//   dgx-a100.cluster = "link:nic*0.8"
-//   [without."vTrain measured single-node set"]
-//   megatron-core.matmul_efficiency = 0.93
+//   [[constants]]
+//   kind = "fitted"
+//   rows = ["SimuMax B200 measured set"]
+//   machines = ["dgx-b200"]            # or frameworks = [...]; neither: every row is meant
+//   matmul_efficiency = 0.87           # keys of --style-set: options of a style, plan.KEY, cluster
+//
+// Where a source's own rows are scored, those constants are left out that were fitted on that source
+// alone. A table with `without = "SOURCE"` instead holds only there: values that were found anew
+// without the source.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "tessera/base/data_file.h"
 #include "tessera/base/result.h"
 #include "tessera/predict/predict.h"
 
 namespace tessera {
 
-struct Constants {
-  PredictSettings all;
-  std::map<std::string, PredictSettings> without;  // by source
-  // Those fitted without the source; [all] where the file has none for it.
-  const PredictSettings& for_source(const std::string& source) const;
+struct ConstantsBlock {
+  Origin origin;
+  std::string without;  // a source; "": holds everywhere
+  PredictSettings settings;
 };
 
-// Errors: file:line of what is no TOML, a key outside [all] and [without], what parse_settings
-// says.
+struct Constants {
+  PredictSettings all;  // of the blocks that hold everywhere
+  std::vector<ConstantsBlock> blocks;
+  // Without what was fitted on this source alone, and with what was found without it.
+  PredictSettings without(const std::string& source) const;
+  // Sources for which without() differs from `all`.
+  std::vector<std::string> sources() const;
+};
+
+// Errors: file:line of what is no TOML, an unknown key or setting, a table without kind and rows.
 Result<Constants> parse_constants(std::string_view toml, std::string_view file);
-std::string_view constants_file();  // the text of tessera/predict/constants.toml
-Result<Constants> load_constants(const std::string& path);  // "" means constants_file()
+Result<Constants> load_constants(const std::string& path);  // "": the program's own
 
 }  // namespace tessera

@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "tessera/cost/style.h"
+#include "tessera/predict/assumptions.h"
 
 namespace tessera {
 namespace {
-
-constexpr double kOfLibraries = 2e9;  // bytes: context, communication, what kernels hold
 
 double real(int64_t value) { return static_cast<double>(value); }
 
@@ -28,8 +27,8 @@ Parameters local_parameters(const Run& run) {
   return {dense / real(run.tp), experts / real(run.pp * run.tp * std::max<int64_t>(run.ep, 1))};
 }
 
-// Of one parameter in mixed precision: itself, its gradient, and master copy with two moments
-// (docs/theory/cost-model.md section 6.1); the stage tells what is over the shards.
+// Of one parameter in mixed precision: itself (2), its gradient (2 or 4), and a float32 master copy
+// with two moments (12); the ZeRO stage tells which of these lie over the shards.
 double bytes_of_parameter(const Run& run, double shards) {
   constexpr double kParameter = 2, kStates = 12;
   if (run.lora > 0) return kParameter;  // left as it is
@@ -108,8 +107,7 @@ OfToken of_transformer(const Run& run) {
   return {kept * real(m.layers), std::max(block, logits)};
 }
 
-// Micro-batches in flight on the first stage; of chunks further ones (docs/theory/cost-model.md
-// section 6.2).
+// Micro-batches in flight on the first stage; stages in chunks have further ones.
 double in_flight(const Run& run) {
   const double whole = real(std::min(run.pp, std::max<int64_t>(run.micro_batches, 1)));
   return run.vpp > 1 ? whole * (1 + real(run.pp - 1) / real(run.pp * run.vpp)) : whole;
@@ -129,7 +127,7 @@ double estimated_state_bytes(const Run& run, bool sharded) {
 double estimated_bytes(const Run& run) {
   const OfToken one = run.model.form == Form::kHybrid ? of_hybrid(run) : of_transformer(run);
   const double tokens = real(run.microbatch) * real(run.seq) / real(run.cp);
-  return kOfLibraries + estimated_state_bytes(run) +
+  return assumed("library_bytes") + estimated_state_bytes(run) +
          tokens * (one.kept / real(run.pp) * in_flight(run) + one.working);
 }
 

@@ -1,5 +1,5 @@
-// What a run needs, by closed forms (docs/theory/cost-model.md section 6): only to choose what a
-// row leaves open. The peak that is reported is that of the simulated program.
+// What a run needs, by closed forms (docs/reference/memory.md): only to choose what a row leaves
+// open. The peak that is reported is that of the simulated program.
 #pragma once
 
 #include "tessera/predict/infer.h"

@@ -8,6 +8,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cost/style.h"
 #include "tessera/plan/load.h"
+#include "tessera/predict/assumptions.h"
 
 namespace tessera {
 namespace {
@@ -56,8 +57,8 @@ void fit_pipeline(Run& run) {
   run.vpp = chunks;
 }
 
-// Groups of query heads are cut as Megatron does: where tp exceeds the key heads, each rank has a
-// copy of one.
+// Megatron cuts groups of query heads: where tp exceeds the number of key heads, each rank has a copy
+// of one.
 void fit_heads(Run& run) {
   Architecture& model = run.model;
   if (run.tp <= model.kv_heads || model.kv_heads == model.heads) return;
@@ -327,6 +328,8 @@ Result<Expressed> express(const Run& completed) {
       fmt::format("{}:{}", run.machine.preset, (run.gpus + run.gpus_a_node - 1) / run.gpus_a_node);
   out.style = style_text(run);
   out.memory = run.framework.memory;
+  out.uncertainty_factor =
+      assumed(run.framework.guessed ? "uncertainty_factor_guessed" : "uncertainty_factor");
   out.reasons = run.reasons;
   return out;
 }

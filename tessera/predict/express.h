@@ -22,6 +22,7 @@ struct Expressed {
   int64_t gpus_a_node = 8;  // where it differs from the preset's
   std::string style;        // text of cost/style.h
   CountedMemory memory = CountedMemory::kDevice;
+  double uncertainty_factor = 1;  // on what follows from the costs
   // Sequences of the row's step over those of `batch`: not 1 where batch is another number of
   // tokens.
   double step_scale = 1;

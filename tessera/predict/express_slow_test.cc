@@ -14,8 +14,8 @@ namespace tessera {
 namespace {
 
 Status lowers(const Expressed& expressed) {
-  TESSERA_TRY(const auto lowering,
-              RowLowering().lower(expressed.model, expressed.batch, expressed.plan));
+  Compiler compiler(1);
+  TESSERA_TRY(const auto lowering, lower_row(compiler, expressed));
   for (const RankClass& role : lowering->roles()) {
     TESSERA_TRY(const Program program, lowering->lower(role.representative));
     if (program.schedule.empty()) return invalid_input("an empty schedule");

@@ -104,7 +104,7 @@ double least_regret(const std::vector<ScoredRow>& rows) {
 }  // namespace
 
 std::string inputs_of(const Row& row) {
-  std::string out = join({row.source, row.model, row.gpu, row.recompute, row.dtype}, "|");
+  std::string out = join({row.source, row.model, row.gpu, row.recompute.text, row.dtype.text}, "|");
   out += row.params ? fmt::format("|{}", *row.params) : "|";
   for (const auto& size : {row.layers, row.hidden, row.heads, row.kv_heads, row.ffn, row.seq,
                            row.vocab, row.gpus, row.gpus_a_node, row.tp, row.pp, row.vpp, row.dp,
@@ -115,7 +115,7 @@ std::string inputs_of(const Row& row) {
 }
 
 std::string block_of(const Row& row) {
-  std::string out = join({row.source, row.gpu, row.recompute, row.dtype}, "|");
+  std::string out = join({row.source, row.gpu, row.recompute.text, row.dtype.text}, "|");
   for (const auto& size : {row.hidden, row.heads, row.kv_heads, row.ffn, row.seq, row.vocab, row.tp,
                            row.cp, row.ep, row.microbatch}) {
     out += size ? fmt::format("|{}", *size) : "|";

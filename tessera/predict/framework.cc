@@ -4,232 +4,132 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 #include <variant>
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/cost/style.h"
 #include "tessera/predict/architecture.h"
 #include "tessera/predict/machine.h"
 
 namespace tessera {
 namespace {
 
-// What runs do where their rows are silent: the options of another framework further up, a style of
-// its own, and what differs, as the settings plan.KEY=VALUE of `tessera predict`.
-struct FrameworkRow {
-  std::string_view name, like, style, options;
-};
-constexpr std::array<FrameworkRow, 26> kFrameworks = {{
-    // Megatron-LM until 2021 and Megatron-DeepSpeed: everything is computed again, softmax over
-    // written scores, dropout as published, gradients reduced in one piece behind the backward
-    // pass (buckets of 1 TiB).
-    {"megatron-lm", "", "megatron",
-     "vocab_multiple=128 recompute=full dropout=0.1 bucket_bytes=1099511627776 "
-     "narrow_gradients=true"},
-    {"megatron-deepspeed", "megatron-lm", "deepspeed", "dropout=0"},
-    // The validation runs of vTrain: a vocabulary that is padded for tensor parallelism only. The
-    // step times on one node are those of runs that computed nothing again (three forward passes'
-    // worth in every stage), whatever the rows state.
-    {"vtrain", "megatron-deepspeed", "deepspeed", "vocab_from_tp=2"},
-    {"vtrain-node", "vtrain", "deepspeed", "recompute=none recompute_as_stated=false"},
-    // Buckets of 40 M gradients.
-    {"megatron-core", "", "megatron-core",
-     "vocab_multiple=128 sequence_shard=true sharded_state=true interleaved=true fused_gating=true "
-     "weigh_inside=true memory=allocated bucket_bytes=167772160"},
-    // Published scaling studies overlap tensor parallelism.
-    {"megatron-core-tuned", "megatron-core", "megatron-core,activation_overlap=0.5", ""},
-    // Half of it is gone: attention and MLP side by side share a gathering.
-    {"megascale", "megatron-core", "megatron-core,activation_overlap=0.75", ""},
-    // NeMo of 2024: each product casts its own operand.
-    {"nemo", "megatron-core", "nemo,cast_bytes=3",
-     "narrow_gradients=true narrow_bf16_gradients=true"},
-    // Tuned recipes: products and what tensor parallelism moves for them in rings of pieces.
-    {"nemo-recipes", "nemo", "nemo,activation_overlap=0.75", ""},
-    // NeMo-Megatron of 2022: before fused attention.
-    {"nemo-megatron", "megatron-core", "megatron-core,fused_attention=false", ""},
-    {"megatron-bridge", "nemo-recipes", "nemo,activation_overlap=0.75", ""},
-    {"mlperf", "nemo", "nemo", ""},
-    // Megatron-Core's sharded parameters: blocks in one piece.
-    {"megatron-fsdp", "nemo", "nemo", "whole_blocks=true"},
-    // Sequence parallelism and selective recompute as first published: unfused attention.
-    {"megatron-sp", "megatron-core", "megatron",
-     "sequence_shard=false sequence_shard_selective=true sharded_state=false dropout=0.1 "
-     "bucket_bytes=1099511627776"},
-    {"fsdp", "", "fsdp",
-     "sharded_parameters=true whole_blocks=true sequence_shard=true narrow_gradients=true "
-     "narrow_bf16_gradients=true"},
-    // Its loss is one kernel that writes the gradient over the logits.
-    {"llm-foundry", "fsdp", "fsdp,loss_saved=0,loss_workspace=0", ""},
-    {"torchtitan", "", "torchtitan",
-     "sharded_parameters=true whole_blocks=true sequence_shard=true interleaved=true "
-     "keeps_gathered=true fused_gating=true memory=reserved"},
-    {"internevo", "", "megatron-core", "whole_blocks=true sequence_shard=true fused_gating=true"},
-    // Its 16-bit gradients are reduced as they are (communication_data_type), norms and biases stay
-    // whole (stage3_param_persistence_threshold).
-    {"deepspeed", "", "deepspeed", "prefetch=0 narrow_gradients=true persistent_elements=100000"},
-    // Both since 2023: PyTorch with fused attention.
-    {"deepspeed-fused", "deepspeed", "eager", ""},
-    {"megatron-deepspeed-fused", "megatron-deepspeed", "megatron,fused_attention=true",
-     "recompute=none"},
-    // XLA of 2022: attention is written out; gradients are reduced into shards where replicas
-    // share.
-    {"alpa", "", "maxtext,fused_attention=false,attention_passes=4",
-     "recompute=full sharded_state=true"},
-    {"maxtext", "", "maxtext",
-     "sharded_parameters=true whole_blocks=true sequence_shard=true narrow_gradients=true "
-     "narrow_bf16_gradients=true fused_gating=true"},
-    {"oneflow", "", "oneflow", "dropout=0.1"},
-    {"mxnet", "", "compiled", "dropout=0.1"},
-    {"pytorch-ddp", "", "eager", "dropout=0.1"},
-}};
+// ---- what a row tells about its framework; the file explains each
 
-std::vector<Framework> make_frameworks() {
-  std::vector<Framework> all;
-  for (const FrameworkRow& row : kFrameworks) {
-    const auto like = std::find_if(all.begin(), all.end(),
-                                   [&](const Framework& known) { return known.name == row.like; });
-    TESSERA_CHECK(row.like.empty() || like != all.end(), "framework '{}': '{}' is not above it",
-                  row.name, row.like);
-    Framework framework = like == all.end() ? Framework() : *like;
-    framework.name = row.name;
-    framework.style = row.style;
-    for (const std::string& option : split_text(row.options, ' ')) {
-      const size_t equals = option.find('=');
-      if (option.empty()) continue;
-      const Status set = set_option(framework, option.substr(0, equals), option.substr(equals + 1));
-      TESSERA_CHECK(set.has_value(), "framework '{}': {}", row.name, set.error().message);
+enum class Condition : uint8_t {
+  kRecent,
+  kLate,
+  kTuned,
+  kFp4,
+  kXla,
+  kImages,
+  kCut,
+  kZero3,
+  kSharded,
+  kSilent,
+  kFp16,
+  kNarrow,
+  kBf16,
+  kLateMegatron
+};
+constexpr std::array<std::string_view, 14> kConditions = {
+    "recent", "late",    "tuned",  "fp4",  "xla",    "images", "cut",
+    "zero3",  "sharded", "silent", "fp16", "narrow", "bf16",   "late_megatron"};
+
+using Features = std::array<bool, kConditions.size()>;
+
+Features features_of(const Row& row, bool recent) {
+  // All as of a new machine if its name is not known.
+  const Machine machine = find_machine(row.gpu).value_or(Machine());
+  const auto model = find_architecture(row.model);
+  const auto more_than_one = [](const std::optional<int64_t>& degree) {
+    return degree.value_or(1) > 1;
+  };
+  const auto is = [&](Arithmetic what) { return row.dtype.arithmetic == what; };
+  Features out{};
+  const auto set = [&out](Condition what, bool value) { out[static_cast<size_t>(what)] = value; };
+  const bool sharded = row.zero.value_or(0) > 0;
+  set(Condition::kRecent, recent);
+  set(Condition::kLate, !machine.early);
+  set(Condition::kTuned, machine.tuned);
+  set(Condition::kFp4, machine.fp4);
+  set(Condition::kXla, machine.xla);
+  set(Condition::kImages, model && takes_images(*model));
+  set(Condition::kCut, more_than_one(row.tp) || more_than_one(row.pp) || more_than_one(row.ep));
+  set(Condition::kZero3, row.zero == 3);
+  set(Condition::kSharded, sharded);
+  set(Condition::kSilent, !row.tp && !row.pp && !row.zero && more_than_one(row.gpus));
+  set(Condition::kFp16, is(Arithmetic::kFp16) && !row.dtype.either);
+  set(Condition::kNarrow, is(Arithmetic::kFp8) || is(Arithmetic::kFp4));
+  set(Condition::kBf16,
+      row.dtype.empty() ? machine.bfloat16 : is(Arithmetic::kBf16) || row.dtype.either);
+  set(Condition::kLateMegatron, !machine.early || sharded || more_than_one(row.cp) ||
+                                    more_than_one(row.ep) ||
+                                    row.recompute.what == Recompute::kSelective);
+  return out;
+}
+
+// All of these hold, or do not hold.
+using Wanted = std::vector<std::pair<Condition, bool>>;
+
+bool holds(const Wanted& wanted, const Features& features) {
+  return std::all_of(wanted.begin(), wanted.end(), [&](const auto& one) {
+    return features[static_cast<size_t>(one.first)] == one.second;
+  });
+}
+
+Result<Wanted> read_wanted(const DataTable& table, const std::vector<std::string>& names) {
+  Wanted out;
+  for (const std::string& name : names) {
+    const bool is_not = name.starts_with('!');
+    const auto* found = std::find(kConditions.begin(), kConditions.end(),
+                                  std::string_view(name).substr(is_not ? 1 : 0));
+    if (found == kConditions.end()) {
+      return table.error("when",
+                         fmt::format("expected conditions of {}, found '{}'",
+                                     join({kConditions.begin(), kConditions.end()}, ", "), name));
     }
-    all.push_back(std::move(framework));
+    out.emplace_back(static_cast<Condition>(found - kConditions.begin()), !is_not);
   }
-  return all;
+  return out;
 }
 
-Framework named(std::string_view name) {
-  const auto& all = all_frameworks();
-  const auto it = std::find_if(all.begin(), all.end(),
-                               [&](const Framework& known) { return known.name == name; });
-  TESSERA_CHECK(it != all.end(), "no framework '{}'", name);
-  return *it;
-}
+// ---- names of sources
 
-// Words in the name of a source and the framework they mean, and which one of its rows with sharded
-// parameters ("": by their features); the first that is found counts.
-struct Source {
-  std::string_view word, framework, sharded = "";
+struct Names {
+  std::vector<std::string> names, words;  // in lower case
 };
-constexpr std::array<Source, 50> kSources = {{
-    {"vtrain measured single", "vtrain-node"},
-    {"vtrain", "vtrain"},
-    {"bigscience", "megatron-deepspeed"},
-    {"bloom", "megatron-deepspeed"},
-    {"megatron-deepspeed", "megatron-deepspeed"},
-    {"mt-nlg", "megatron-deepspeed"},
-    {"megatron-bridge", "megatron-bridge", "megatron-fsdp"},
-    {"mlperf", "mlperf"},
-    {"launcher", "nemo-megatron"},
-    {"nemo", "nemo"},
-    {"dgx cloud", "nemo-recipes", "maxtext"},
-    {"transformer engine", "nemo"},
-    {"(megatron-lm)", "megatron-core"},
-    {"megascale", "megascale"},
-    {"korthikanti", "megatron-sp"},
-    {"sequence parallelism", "megatron-sp"},
-    {"megatron-core", "megatron-core-tuned"},
-    {"megatron core", "megatron-core-tuned"},
-    {"simumax", "megatron-core"},
-    {"megatron-llama", "megatron-core"},
-    {"llm-foundry", "llm-foundry"},
-    {"mosaic", "llm-foundry"},
-    {"composer", "llm-foundry"},
-    {"torchtitan", "torchtitan"},
-    {"llama 3 paper", "torchtitan"},
-    {"internevo", "internevo"},
-    {"maxtext", "maxtext"},
-    {"jax", "maxtext"},
-    {"t5x", "maxtext"},
-    {"oneflow", "oneflow"},
-    {"mxnet", "mxnet"},
-    {"megatron", "megatron-lm"},
-    {"deepspeed", "deepspeed"},
-    {"zero", "deepspeed"},
-    {"colossal", "internevo"},
-    {"llama paper", "fsdp"},
-    {"fsdp", "fsdp"},
-    {"ddp", "pytorch-ddp"},
-    {"pytorch", "pytorch-ddp"},
-    {"hugging", "fsdp"},
-    {"lit-gpt", "fsdp"},
-    {"lightning", "fsdp"},
-    {"fairscale", "fsdp"},
-    {"olmo", "fsdp"},
-    {"neox", "megatron-deepspeed"},
-    {"eleuther", "megatron-deepspeed"},
-    {"nanotron", "megatron-core"},
-    {"paxml", "maxtext"},
-    {"levanter", "maxtext"},
-    {"alpa", "alpa"},
-}};
 
-// Sites of sources whose machines had another network than the preset's; the first counts.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kSites = {{
-    {"vtrain", "link:nic*0.5"},  // eight NICs of 100 Gb/s a node
-    // Jean Zay: four Omni-Path links of 100 Gb/s a node; A100s joined by four NVLinks each.
-    {"bigscience bloom", "link:nic*0.25,link:inner*0.5"},
-    {"bigscience", "link:nic*0.25"},
-    {"dlperf", "link:nic*0.25"},      // one NIC of 100 Gb/s a node
-    {"maxtext a3", "link:nic*0.25"},  // A3 VMs: four of 200 Gb/s
-}};
-
-// What is known of a row's machine; all as of a new one if its name is not known.
-Machine machine_named(const std::string& gpu) { return find_machine(gpu).value_or(Machine()); }
-
-// Of "megatron": a name that says no version; sharded states or late GPUs mean Megatron-Core.
-bool is_late_megatron(const Row& row) {
-  return !machine_named(row.gpu).early || row.zero.value_or(0) > 0 || row.cp.value_or(1) > 1 ||
-         row.ep.value_or(1) > 1 || row.recompute.starts_with("selective");
-}
-
-// What frameworks have become, which trains models of today, and whatever runs on GPUs of today.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kSuccessors = {{
-    {"deepspeed", "deepspeed-fused"},
-    {"megatron-deepspeed", "megatron-deepspeed-fused"},
-}};
-
-std::string_view successor(std::string_view name, const Row& row, bool recent) {
-  if (!recent && machine_named(row.gpu).early) return name;
-  for (const auto& [before, now] : kSuccessors) {
-    if (name == before) return now;
+bool begins_word(std::string_view text, std::string_view word) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
+    if (at == 0 || !letter(text[at - 1]) || !letter(text[at])) return true;
   }
-  return name;
+  return false;
 }
 
-std::string_view by_features(const Row& row, bool recent) {
-  const std::string dtype = lower_case(row.dtype);
-  const bool narrow =
-      dtype.find("fp8") != std::string::npos || dtype.find("fp4") != std::string::npos;
-  if (row.zero.value_or(0) == 3)
-    return dtype == "fp16" ? "deepspeed" : narrow ? "torchtitan" : "fsdp";
-  // The frameworks of language models train no networks of images.
-  if (const auto known = find_architecture(row.model); known && takes_images(*known))
-    return row.zero.value_or(0) > 0 ? "deepspeed" : "pytorch-ddp";
-  const Machine machine = machine_named(row.gpu);
-  const bool late = !machine.early, tuned = machine.tuned;
-  const bool bfloat = dtype.empty() ? machine.bfloat16 : dtype.find("bf") != std::string::npos;
-  if (narrow) return tuned || machine.fp4 ? "nemo-recipes" : "nemo";
-  if (row.tp.value_or(1) > 1 || row.pp.value_or(1) > 1 || row.ep.value_or(1) > 1) {
-    // ZeRO beside tensor parallelism in fp16: before Megatron had a distributed optimizer.
-    const bool old = !late && dtype == "fp16" && row.zero.value_or(0) > 0;
-    if (old && !recent) return "megatron-deepspeed";
-    if (tuned) return "megatron-core-tuned";
-    return recent || is_late_megatron(row) ? "megatron-core" : "megatron-lm";
-  }
-  if (late) return tuned ? "megatron-core-tuned" : "megatron-core";
-  if (row.zero.value_or(0) > 0) return bfloat ? "megatron-core" : "deepspeed";
-  // A model of today, of which nothing else is said.
-  const bool silent = !row.tp && !row.pp && !row.zero && row.gpus.value_or(1) > 1;
-  return recent && silent && bfloat ? "fsdp" : "pytorch-ddp";
+// `source` in lower case.
+bool names_it(const Names& known, const std::string& source) {
+  return std::find(known.names.begin(), known.names.end(), source) != known.names.end() ||
+         std::any_of(known.words.begin(), known.words.end(),
+                     [&](const std::string& word) { return begins_word(source, word); });
 }
+
+Result<Names> read_names(const DataTable& table) {
+  Names out;
+  TESSERA_TRY_VOID(table.texts("names", out.names));
+  TESSERA_TRY_VOID(table.texts("words", out.words));
+  if (out.names.empty() && out.words.empty()) return table.error("expected `names` or `words`");
+  for (auto* list : {&out.names, &out.words}) {
+    for (std::string& name : *list) name = lower_case(name);
+  }
+  return out;
+}
+
+// ---- options
 
 using Option =
     std::variant<bool Framework::*, double Framework::*, int64_t Framework::*,
@@ -258,6 +158,7 @@ const std::vector<std::pair<std::string, Option>>& options() {
       {"vocab_multiple", &Framework::vocab_multiple},
       {"vocab_from_tp", &Framework::vocab_from_tp},
       {"recompute_as_stated", &Framework::recompute_as_stated},
+      {"benchmark_fine_tuning", &Framework::benchmark_fine_tuning},
       {"machine", &Framework::machine},
       {"style", &Framework::style}};
   return all;
@@ -301,14 +202,219 @@ Status set_value(Framework& framework, const Option& option, std::string_view va
 
 }  // namespace
 
-std::string_view recompute_name(Recompute what) {
-  switch (what) {
-    case Recompute::kNone: return "none";
-    case Recompute::kSelective: return "selective";
-    case Recompute::kExperts: return "experts";
-    case Recompute::kFull: return "full";
+// ---- the file
+
+struct FrameworkData {
+  struct Source {
+    Names names;
+    std::string framework, sharded;
+  };
+  struct Site {
+    Names names;
+    std::string machine;
+  };
+  struct Successor {
+    std::vector<std::string> of;
+    std::string framework, said;
+    std::vector<Wanted> when;  // one of them
+  };
+  struct Guess {
+    Wanted when;
+    std::string framework;
+  };
+  std::vector<Framework> frameworks;
+  std::vector<Source> sources;
+  std::vector<Site> sites;
+  std::vector<Successor> successors;
+  std::vector<Guess> guesses;
+};
+
+namespace {
+
+const Framework* find_framework(const std::vector<Framework>& all, std::string_view name) {
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const Framework& known) { return known.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+// Under `key`; must be above.
+Status read_framework_name(const DataTable& table, std::string_view key, const FrameworkData& data,
+                           std::string& out) {
+  TESSERA_TRY_VOID(table.text(key, out));
+  if (!out.empty() && find_framework(data.frameworks, out) == nullptr)
+    return table.error(key, fmt::format("expected the name of a framework above, found '{}'", out));
+  return {};
+}
+
+Status read_set(const DataTable& block, Framework& framework) {
+  constexpr std::string_view kStyle = "style.";
+  TESSERA_TRY(const Origin origin, block.origin());
+  static_cast<void>(origin);
+  TESSERA_TRY(const auto settings, block.settings());
+  for (const auto& [key, value] : settings) {
+    if (key.starts_with(kStyle)) {
+      framework.style += fmt::format(",{}={}", key.substr(kStyle.size()), value);
+    } else if (auto set = set_option(framework, key, value); !set) {
+      return block.error(key, set.error().message);
+    }
   }
-  return "";
+  return {};
+}
+
+Result<Framework> read_framework(const DataTable& table, const FrameworkData& data) {
+  std::string name, like, style;
+  for (const char* key : {"name", "style"}) TESSERA_TRY_VOID(table.require(key));
+  TESSERA_TRY_VOID(table.text("name", name));
+  TESSERA_TRY_VOID(table.text("style", style));
+  TESSERA_TRY_VOID(read_framework_name(table, "like", data, like));
+  Framework out = like.empty() ? Framework() : *find_framework(data.frameworks, like);
+  out.name = name;
+  out.style = style;
+  if (find_framework(data.frameworks, name) != nullptr)
+    return table.error("name", fmt::format("the framework '{}' is there twice", name));
+  TESSERA_TRY(const auto blocks, table.tables("set"));
+  for (const DataTable& block : blocks) TESSERA_TRY_VOID(read_set(block, out));
+  if (const auto parsed = parse_style(out.style); !parsed)
+    return table.error("style", parsed.error().message);
+  TESSERA_TRY_VOID(table.done());
+  return out;
+}
+
+Status finish(const DataTable& table) {
+  TESSERA_TRY(const Origin origin, table.origin());
+  static_cast<void>(origin);
+  return table.done();
+}
+
+Result<FrameworkData::Source> read_source(const DataTable& table, const FrameworkData& data) {
+  FrameworkData::Source out;
+  TESSERA_TRY(out.names, read_names(table));
+  TESSERA_TRY_VOID(table.require("framework"));
+  TESSERA_TRY_VOID(read_framework_name(table, "framework", data, out.framework));
+  TESSERA_TRY_VOID(read_framework_name(table, "sharded", data, out.sharded));
+  TESSERA_TRY_VOID(finish(table));
+  return out;
+}
+
+Result<FrameworkData::Site> read_site(const DataTable& table, const FrameworkData&) {
+  FrameworkData::Site out;
+  TESSERA_TRY(out.names, read_names(table));
+  TESSERA_TRY_VOID(table.require("machine"));
+  TESSERA_TRY_VOID(table.text("machine", out.machine));
+  TESSERA_TRY_VOID(finish(table));
+  return out;
+}
+
+Result<FrameworkData::Successor> read_successor(const DataTable& table, const FrameworkData& data) {
+  FrameworkData::Successor out;
+  for (const char* key : {"of", "framework", "when"}) TESSERA_TRY_VOID(table.require(key));
+  TESSERA_TRY_VOID(table.texts("of", out.of));
+  for (const std::string& name : out.of) {
+    if (find_framework(data.frameworks, name) == nullptr)
+      return table.error("of", fmt::format("expected names of frameworks, found '{}'", name));
+  }
+  TESSERA_TRY_VOID(read_framework_name(table, "framework", data, out.framework));
+  TESSERA_TRY_VOID(table.text("said", out.said));
+  TESSERA_TRY(const auto lists, table.rows("when"));
+  for (const auto& names : lists) {
+    TESSERA_TRY(Wanted wanted, read_wanted(table, names));
+    out.when.push_back(std::move(wanted));
+  }
+  TESSERA_TRY_VOID(finish(table));
+  return out;
+}
+
+Result<FrameworkData::Guess> read_guess(const DataTable& table, const FrameworkData& data) {
+  FrameworkData::Guess out;
+  for (const char* key : {"framework", "when"}) TESSERA_TRY_VOID(table.require(key));
+  std::vector<std::string> names;
+  TESSERA_TRY_VOID(table.texts("when", names));
+  TESSERA_TRY(out.when, read_wanted(table, names));
+  TESSERA_TRY_VOID(read_framework_name(table, "framework", data, out.framework));
+  TESSERA_TRY_VOID(finish(table));
+  return out;
+}
+
+template <class Value>
+Status read_all(const DataTable& root, std::string_view key, FrameworkData& data,
+                Result<Value> (*read)(const DataTable&, const FrameworkData&),
+                std::vector<Value>& out) {
+  TESSERA_TRY(const auto tables, root.tables(key));
+  for (const DataTable& table : tables) {
+    TESSERA_TRY(Value value, read(table, data));
+    out.push_back(std::move(value));
+  }
+  return {};
+}
+
+const FrameworkData& data() {
+  static const std::shared_ptr<const FrameworkData> known = [] {
+    auto parsed = parse_frameworks(text_of(predict_data(), "frameworks"), "frameworks.toml");
+    TESSERA_CHECK(parsed.has_value(), "{}", parsed.error().message);
+    return *std::move(parsed);
+  }();
+  return *known;
+}
+
+Framework named(std::string_view name) { return *find_framework(data().frameworks, name); }
+
+// What the framework has become by the time of the row.
+std::string successor(const std::string& name, const Features& features, std::string& reason) {
+  for (const auto& entry : data().successors) {
+    if (std::find(entry.of.begin(), entry.of.end(), name) == entry.of.end()) continue;
+    if (std::none_of(entry.when.begin(), entry.when.end(),
+                     [&](const Wanted& wanted) { return holds(wanted, features); }))
+      continue;
+    if (!entry.said.empty()) reason = entry.said;
+    return entry.framework;
+  }
+  return name;
+}
+
+// Megatron's family shards no parameters: FSDP or a compiler does.
+bool shards_no_parameters(const Framework& framework) {
+  return framework.vocab_multiple > 1 && framework.style != "deepspeed";
+}
+
+Framework by_source(const Row& row, bool recent, std::string& reason) {
+  const std::string source = lower_case(row.source);
+  const Features features = features_of(row, recent);
+  for (const auto& [names, framework, sharded] : data().sources) {
+    if (!names_it(names, source)) continue;
+    if (row.zero == 3 && shards_no_parameters(named(framework))) {
+      if (sharded.empty()) break;
+      return named(sharded);
+    }
+    return named(successor(framework, features, reason));
+  }
+  for (const auto& [when, framework] : data().guesses) {
+    if (!holds(when, features)) continue;
+    std::string said;
+    const std::string name = successor(framework, features, said);
+    reason = fmt::format("framework {} by model, degrees, dtype and GPU", name);
+    Framework out = named(name);
+    out.guessed = true;
+    return out;
+  }
+  TESSERA_CHECK(false, "no guess holds for the row '{}'", row.id);
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const FrameworkData>> parse_frameworks(std::string_view toml,
+                                                              std::string_view file) {
+  TESSERA_TRY(const DataTable root, parse_data(toml, file));
+  auto out = std::make_shared<FrameworkData>();
+  TESSERA_TRY_VOID(read_all(root, "framework", *out, read_framework, out->frameworks));
+  TESSERA_TRY_VOID(read_all(root, "source", *out, read_source, out->sources));
+  TESSERA_TRY_VOID(read_all(root, "site", *out, read_site, out->sites));
+  TESSERA_TRY_VOID(read_all(root, "successor", *out, read_successor, out->successors));
+  TESSERA_TRY_VOID(read_all(root, "guess", *out, read_guess, out->guesses));
+  TESSERA_TRY_VOID(root.done());
+  if (out->guesses.empty() || !out->guesses.back().when.empty())
+    return root.error("expected a last [[guess]] without conditions");
+  return std::shared_ptr<const FrameworkData>(std::move(out));
 }
 
 std::string_view memory_name(CountedMemory what) {
@@ -320,43 +426,13 @@ std::string_view memory_name(CountedMemory what) {
   return "";
 }
 
-const std::vector<Framework>& all_frameworks() {
-  static const std::vector<Framework> frameworks = make_frameworks();
-  return frameworks;
-}
-
-namespace {
-
-Framework by_source(const Row& row, bool recent, std::string& reason) {
-  const std::string source = lower_case(row.source);
-  for (const auto& [word, name, sharded] : kSources) {
-    if (source.find(word) == std::string::npos) continue;
-    // Megatron's family shards no parameters: FSDP or a compiler does.
-    if (named(name).vocab_multiple > 1 && named(name).style != "deepspeed" && row.zero == 3) {
-      if (sharded.empty()) break;
-      return named(sharded);
-    }
-    if (name == "megatron-lm" && (recent || is_late_megatron(row))) {
-      reason = "megatron-core by model, GPU, ZeRO or recompute";
-      return named("megatron-core");
-    }
-    // On Blackwell NeMo's recipes were tuned ones.
-    if (name == "nemo" && machine_named(row.gpu).fp4) return named("nemo-recipes");
-    return named(successor(name, row, recent));
-  }
-  const std::string_view name =
-      machine_named(row.gpu).xla ? "maxtext" : successor(by_features(row, recent), row, recent);
-  reason = fmt::format("framework {} by model, degrees, dtype and GPU", name);
-  return named(name);
-}
-
-}  // namespace
+const std::vector<Framework>& all_frameworks() { return data().frameworks; }
 
 Framework framework_of(const Row& row, std::string& reason, bool recent) {
   Framework framework = by_source(row, recent, reason);
   const std::string source = lower_case(row.source);
-  for (const auto& [word, machine] : kSites) {
-    if (source.find(word) == std::string::npos) continue;
+  for (const auto& [names, machine] : data().sites) {
+    if (!names_it(names, source)) continue;
     framework.machine = machine;
     break;
   }

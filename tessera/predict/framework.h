@@ -1,20 +1,22 @@
 // Which framework made a run, and what its runs do where a row does not say. The cost options of a
-// framework are its style (cost/style.h); what is here belongs to the plan.
+// framework are its style (cost/style.h); what is here belongs to the plan. All of it is data, each
+// value with its source or reason: tessera/predict/data/frameworks.toml.
+//
+//   std::string reason;
+//   const Framework framework = framework_of(row, reason, /*recent=*/true);
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/data_file.h"
 #include "tessera/base/result.h"
 #include "tessera/predict/row.h"
 
 namespace tessera {
-
-// kExperts: what selective computes again, and mixtures of experts whole (hybrids only).
-enum class Recompute : uint8_t { kNone, kSelective, kExperts, kFull };
-std::string_view recompute_name(Recompute what);
 
 // What a framework's log calls memory: all that the device holds (as nvidia-smi tells it), what the
 // allocator has reserved, what of it is allocated.
@@ -51,14 +53,16 @@ struct Framework {
   int64_t vocab_multiple = 1;       // the vocabulary is padded to a multiple of this times tp
   int64_t vocab_from_tp = 1;        // from this degree on; below, it is as stated
   CountedMemory memory = CountedMemory::kDevice;
+  bool benchmark_fine_tuning = false;  // no more sequences a step than GPUs: low-rank factors
   // A change of the preset's machine (apply_what_if()) where a framework's runs had another
   // network.
   std::string machine;
+  bool guessed = false;  // the row's source did not tell; no option
 };
 
-// By the row's source where its name is known, else by what the row says (degrees, ZeRO stage,
-// dtype, GPU, and whether the model is of a kind that came with frameworks of today). `reason` gets
-// why if the source did not say.
+// By the row's source where its name is known, else by what the row says: degrees, ZeRO stage,
+// dtype, GPU, and whether the model is `recent` (has gated blocks, which came with the frameworks of
+// 2023). `reason` gets why if the source did not say.
 Framework framework_of(const Row& row, std::string& reason, bool recent = false);
 
 const std::vector<Framework>& all_frameworks();
@@ -66,5 +70,12 @@ const std::vector<Framework>& all_frameworks();
 // Sets "recompute_last_stage", "dropout", ... to `value`. Errors: unknown key, no value of it.
 Status set_option(Framework& framework, std::string_view key, std::string_view value);
 std::vector<std::string> framework_options();
+
+// The file as values. Errors: file:line of an unknown key, option or condition, of a name that is
+// not above, of a value without kind and source.
+struct FrameworkData;
+Result<std::shared_ptr<const FrameworkData>> parse_frameworks(std::string_view toml,
+                                                              std::string_view file);
+const TextFiles& predict_data();  // the files in tessera/predict/data, made by CMake
 
 }  // namespace tessera

@@ -3,45 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iterator>
 #include <optional>
 
 #include "tessera/base/text.h"
+#include "tessera/predict/assumptions.h"
 #include "tessera/predict/estimate.h"
 #include "tessera/predict/infer_model.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kUsable = 0.92;  // of a GPU's memory, by what a run may have
-
 bool fits(const Run& run) {
-  return estimated_bytes(run) <= kUsable * static_cast<double>(run.machine.memory_bytes);
+  return estimated_bytes(run) <=
+         assumed("usable_memory") * static_cast<double>(run.machine.memory_bytes);
 }
 
 // ---- precision
 
 Status set_arithmetic(Run& run, const Row& row) {
-  const std::string dtype = lower_case(row.dtype);
-  const auto has = [&](std::string_view part) { return dtype.find(part) != std::string::npos; };
-  if (dtype.empty()) {
+  if (row.dtype.empty()) {
     run.arithmetic = run.machine.bfloat16 ? Arithmetic::kBf16 : Arithmetic::kFp16;
     run.reasons.push_back(fmt::format("dtype {}", arithmetic_name(run.arithmetic)));
-  } else if (has("fp4")) {
-    run.arithmetic = Arithmetic::kFp4;
-  } else if (has("fp8") || has("float8") || has("f8")) {
-    run.arithmetic = Arithmetic::kFp8;
-  } else if ((has("bf16") && dtype.find("bf16") < dtype.find("fp16")) || has("bfloat16")) {
-    run.arithmetic = Arithmetic::kBf16;
-  } else if (has("fp16") || has("float16") || has("half") || has("amp") || has("mixed") ||
-             has("16")) {
-    run.arithmetic = Arithmetic::kFp16;
-  } else if (has("fp32") || has("float32") || has("tf32") || has("32")) {
-    run.arithmetic = Arithmetic::kFp32;
+  } else if (row.dtype.arithmetic) {
+    run.arithmetic = *row.dtype.arithmetic;
   } else {
-    return invalid_input(fmt::format("the dtype '{}' is not known", row.dtype));
+    return invalid_input(fmt::format("the dtype '{}' is not known", row.dtype.text));
   }
   const auto replace = [&run](Arithmetic from, bool has_it, Arithmetic with) {
     if (run.arithmetic != from || has_it) return;
@@ -68,7 +56,9 @@ struct Degrees {
 std::vector<Degrees> possible_degrees(const Run& run, const Row& row) {
   const bool tp_open = !row.tp, pp_open = !row.pp;
   std::vector<Degrees> all;
-  const int64_t most_tp = tp_open ? std::min<int64_t>({8, run.gpus_a_node, run.gpus}) : run.tp;
+  const int64_t most_tp =
+      tp_open ? std::min({assumed_whole("most_tensor_parallelism"), run.gpus_a_node, run.gpus})
+              : run.tp;
   for (int64_t pp = run.pp; pp <= (pp_open ? run.model.layers : run.pp); ++pp) {
     const bool even = run.model.layers % pp == 0 || pp == run.pp;
     for (int64_t tp = run.tp; tp <= most_tp; tp *= 2) {
@@ -104,7 +94,8 @@ void choose_degrees(Run& run, const Row& row) {
   };
   if (row.dp) keep([&](const Degrees& one) { return replicas(one) == *row.dp; });
   keep([&](const Degrees& one) { return replicas(one) % run.ep == 0; });
-  // Of a few long sequences more are cut than shared.
+  // Replicas share whole sequences. Where a step has fewer sequences than nodes, its sequences are
+  // cut instead (set_batch), and any number of replicas will do.
   if (row.global_batch && *row.global_batch * run.gpus_a_node >= run.gpus) {
     keep([&](const Degrees& one) { return *row.global_batch % replicas(one) == 0; });
   }
@@ -195,10 +186,8 @@ Status set_degrees(Run& run, const Row& row) {
 
 // ---- low-rank fine-tuning
 
-constexpr int64_t kLoraRank = 16;  // usual
-
 void train_low_rank(Run& run, bool mlp, std::string_view why) {
-  run.lora = kLoraRank;
+  run.lora = assumed_whole("lora_rank");
   run.lora_mlp = mlp;
   run.reasons.push_back(fmt::format("low-rank factors (LoRA) of rank {}: {}", run.lora, why));
 }
@@ -210,7 +199,7 @@ void find_low_rank(Run& run, const Row& row) {
   const auto says = [](std::string_view text) {
     return lower_case(text).find("lora") != std::string::npos;
   };
-  const bool benchmark = run.framework.name == "mlperf" && row.global_batch &&
+  const bool benchmark = run.framework.benchmark_fine_tuning && row.global_batch &&
                          *row.global_batch <= row.gpus.value_or(1);
   if (says(row.model) || says(row.source)) {
     train_low_rank(run, true, "by name");
@@ -221,9 +210,9 @@ void find_low_rank(Run& run, const Row& row) {
 
 // States that could be on no device: what has run can only have trained low-rank factors.
 void check_states(Run& run) {
-  constexpr double kSurelyTooMuch = 1.2;
   const double states = estimated_state_bytes(run);
-  const bool possible = states <= kSurelyTooMuch * static_cast<double>(run.machine.memory_bytes);
+  const bool possible =
+      states <= assumed("surely_too_much_memory") * static_cast<double>(run.machine.memory_bytes);
   if (run.lora == 0 && !possible && run.model.form == Form::kLlama && run.zero <= 1) {
     train_low_rank(run, true,
                    fmt::format("states of all parameters are {:.0f} GB a GPU", states / 1e9));
@@ -256,37 +245,14 @@ Recompute more(const Run& run) {
   return Recompute::kFull;
 }
 
-// The word itself, or Megatron-Core's modules that it stands for.
-bool is_selective(const std::string& text) {
-  if (text.starts_with("selective")) return true;
-  constexpr std::array<std::string_view, 9> kModules = {"core_attn",   "layernorm", "moe_act",
-                                                        "mla_up_proj", "core",      "norm",
-                                                        "act",         "mla_up",    "attention"};
-  std::string words = text;
-  std::replace_if(
-      words.begin(), words.end(), [](char c) { return c == '+' || c == ' ' || c == ';'; }, ',');
-  const std::vector<std::string> parts = split_text(words, ',');
-  return !text.empty() && std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
-    return part.empty() || std::find(kModules.begin(), kModules.end(), part) != kModules.end();
-  });
-}
-
 // What the row says; nothing where it is silent.
 std::optional<Recompute> stated_recompute(Run& run, const Row& row) {
-  const std::string text = run.framework.recompute_as_stated
-                               ? row.recompute
-                               : std::string(recompute_name(run.framework.recompute));
-  if (text.empty()) return std::nullopt;
-  if (text.starts_with("none") || text == "no" || text == "false" || text == "0")
-    return Recompute::kNone;
-  if (text == "experts" && knows_experts(run)) return Recompute::kExperts;
-  if (is_selective(text)) return Recompute::kSelective;
-  constexpr std::array<std::string_view, 7> kMeansFull = {"full", "uniform", "block", "all",
-                                                          "yes",  "true",    "1"};
-  const auto begins = [&](std::string_view word) { return text.starts_with(word); };
-  if (std::none_of(kMeansFull.begin(), kMeansFull.end(), begins))
-    run.reasons.push_back(fmt::format("recompute '{}' taken as full", text));
-  return Recompute::kFull;
+  if (!run.framework.recompute_as_stated) return run.framework.recompute;
+  if (!row.recompute.what) return std::nullopt;
+  const bool as_full = *row.recompute.what == Recompute::kExperts && !knows_experts(run);
+  if (!row.recompute.known || as_full)
+    run.reasons.push_back(fmt::format("recompute '{}' taken as full", row.recompute.text));
+  return as_full ? Recompute::kFull : *row.recompute.what;
 }
 
 // Where the row is silent: what its framework does, or as much more as it takes to fit.
@@ -303,7 +269,7 @@ void choose_recompute(Run& run) {
 // micro-batches than stages, else the most that fit, 16 at most.
 int64_t choose_microbatch(Run run, int64_t of_replica, bool recompute_open) {
   int64_t best = 1;
-  for (int64_t b = 1; b <= std::min<int64_t>(of_replica, 16); b *= 2) {
+  for (int64_t b = 1; b <= std::min(of_replica, assumed_whole("most_microbatch")); b *= 2) {
     if (of_replica % b != 0) break;
     if (run.pp > 1 && of_replica / b < 8 * run.pp && b > 1) break;
     run.microbatch = b;
@@ -317,9 +283,10 @@ int64_t choose_microbatch(Run run, int64_t of_replica, bool recompute_open) {
 
 // A usual number of tokens a step for what the row does not say; of images, for each replica.
 int64_t usual_batch(const Run& run, bool microbatch_known) {
-  constexpr int64_t kImages = 64;
-  if (takes_images(run.model)) return run.dp * (microbatch_known ? run.microbatch : kImages);
-  const double tokens = parameter_count(run.model) < 1e10 ? 2e6 : 4e6;
+  if (takes_images(run.model))
+    return run.dp * (microbatch_known ? run.microbatch : assumed_whole("images_a_replica"));
+  const bool small = parameter_count(run.model) < assumed("small_model_parameters");
+  const double tokens = assumed(small ? "small_model_tokens" : "large_model_tokens");
   const int64_t unit = run.dp * run.microbatch;
   const int64_t least = run.pp > 1 ? 4 * run.pp : 1;
   const auto wanted = static_cast<int64_t>(tokens / static_cast<double>(run.seq * unit));
@@ -371,7 +338,7 @@ void set_batch(Run& run, const Row& row) {
   run.micro_batches = std::max<int64_t>(1, (of_replica + run.microbatch / 2) / run.microbatch);
   // Long sequences through stages, one a replica: they can only have been cut.
   if (run.pp > 1 && run.micro_batches < run.pp && run.cp == 1 && run.dp > 1 &&
-      run.seq >= int64_t{65536}) {
+      run.seq >= assumed_whole("long_sequence")) {
     run.cp = run.dp;
     run.dp = 1;
     run.micro_batches = run.global_batch / run.microbatch;
@@ -395,11 +362,6 @@ Status check_images(const Run& run) {
 
 }  // namespace
 
-std::string_view arithmetic_name(Arithmetic arithmetic) {
-  constexpr std::array<std::string_view, 5> kNames = {"fp32", "fp16", "bf16", "fp8", "fp4"};
-  return kNames[static_cast<size_t>(arithmetic)];
-}
-
 bool shards_sequence(const Run& run) {
   return run.framework.sequence_shard ||
          (run.framework.sequence_shard_selective && run.recompute == Recompute::kSelective);
@@ -418,7 +380,7 @@ std::optional<Lighter> lighter(const Row& row, const Run& run) {
   } else if (row.recompute.empty() && run.framework.recompute_as_stated &&
              run.recompute < most_recompute(run)) {
     out.row.recompute = recompute_name(more(run));
-    out.change = fmt::format("recompute {}", out.row.recompute);
+    out.change = fmt::format("recompute {}", out.row.recompute.text);
   } else {
     return std::nullopt;
   }
@@ -436,7 +398,7 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
   std::string reason;
   TESSERA_TRY(run.machine, machine_of(row, reason));
   add(reason);
-  // Gated blocks came into use with the frameworks of 2023 and fused attention.
+  // Gated blocks came into use in 2023, together with frameworks that fuse attention.
   run.framework = framework_of(row, reason, run.model.form == Form::kLlama);
   add(reason);
   for (const FrameworkOption& option : options) {
@@ -448,7 +410,7 @@ Result<Run> infer(const Row& row, const std::vector<FrameworkOption>& options) {
     run.seq = 1;
     if (!row.seq) run.reasons.push_back(fmt::format("images of {0} x {0}", run.model.seq));
   } else {
-    run.seq = row.seq.value_or(run.model.seq > 0 ? run.model.seq : 2048);
+    run.seq = row.seq.value_or(run.model.seq > 0 ? run.model.seq : assumed_whole("usual_sequence"));
     if (!row.seq) run.reasons.push_back(fmt::format("seq {}", run.seq));
   }
   TESSERA_TRY_VOID(set_arithmetic(run, row));

@@ -1,5 +1,6 @@
-// A row completed: every size and degree that a plan needs, what was inferred named one by one. The
-// rules, in their order, are in docs/reference/predict.md.
+// A row is completed to a run: every size and degree that a plan needs. What was inferred is named,
+// one by one. docs/reference/predict.md lists the rules in their order; the numbers in them are data
+// (assumptions.h).
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,6 @@
 #include "tessera/predict/row.h"
 
 namespace tessera {
-
-enum class Arithmetic : uint8_t { kFp32, kFp16, kBf16, kFp8, kFp4 };  // of products
-std::string_view arithmetic_name(Arithmetic arithmetic);
 
 struct Run {
   Architecture model;

@@ -6,11 +6,10 @@
 #include <cmath>
 
 #include "tessera/base/text.h"
+#include "tessera/predict/assumptions.h"
 
 namespace tessera {
 namespace {
-
-constexpr int64_t kUsualVocab = 50304;
 
 // Is the row's model another one than the table's of that name?
 bool contradicts(const Row& row, const Architecture& known) {
@@ -66,8 +65,8 @@ int64_t usual_heads(int64_t hidden) {
 // Experts of an unknown mixture: as many as its parameters make, and for each token as many as the
 // active ones of its name; else 8 and 2.
 void usual_experts(const Row& row, Architecture& model, std::vector<std::string>& reasons) {
-  model.experts = std::max<int64_t>(8, row.ep.value_or(1));
-  model.top_k = 2;
+  model.experts = std::max(assumed_whole("usual_experts"), row.ep.value_or(1));
+  model.top_k = assumed_whole("usual_top_k");
   const double active = active_parameters_in_name(row.model);
   const double all = row.params.value_or(active > 0 ? parameters_in_name(row.model) : 0);
   const double an_expert = 3.0 * static_cast<double>(model.hidden) *
@@ -128,7 +127,7 @@ Status complete(const Row& row, Architecture& model, bool form_known,
   }
   if (model.kv_heads == 0) model.kv_heads = row.kv_heads.value_or(model.heads);
   if (model.vocab == 0) {
-    model.vocab = kUsualVocab;
+    model.vocab = assumed_whole("usual_vocabulary");
     reasons.push_back(fmt::format("vocabulary {}", model.vocab));
   }
   if (!form_known) {

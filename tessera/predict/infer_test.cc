@@ -416,11 +416,24 @@ TEST(Settings, HaveScopesAndRefuseUnknownKeys) {
 
 TEST(Constants, AreReadWithAndWithoutASource) {
   const auto constants = parse_constants(
-      "[all]\nnemo.jitter = 0.02\n[without.\"A b\"]\nnemo.jitter = 0.03\n", "c.toml");
+      "[[constants]]\nkind = \"fitted\"\nrows = [\"A b\", \"C\"]\nframeworks = [\"nemo\"]\n"
+      "jitter = 0.02\n"
+      "[[constants]]\nkind = \"fitted\"\nrows = \"C\"\nmachines = [\"p4d\"]\njitter = 0.01\n"
+      "[[constants]]\nkind = \"fitted\"\nrows = \"C\"\nwithout = \"A b\"\nframeworks = [\"nemo\"]\n"
+      "jitter = 0.03\n",
+      "c.toml");
   ASSERT_TRUE(constants) << constants.error().message;
-  EXPECT_EQ(constants->for_source("A b").at(0).value, "0.03");
-  EXPECT_EQ(constants->for_source("other").at(0).value, "0.02");
+  ASSERT_EQ(constants->all.size(), 2U);
+  EXPECT_EQ(constants->all[1].scope, "p4d");
+  EXPECT_EQ(constants->without("other").size(), 2U);
+  EXPECT_EQ(constants->without("A b").back().value, "0.03");
+  EXPECT_EQ(constants->without("C").size(), 1U);  // what was fitted on it alone is left out
+  EXPECT_EQ(constants->sources(), (std::vector<std::string>{"C", "A b"}));
   EXPECT_FALSE(parse_constants("[some]\n", "c.toml"));
+  const auto bad =
+      parse_constants("[[constants]]\nkind = \"fitted\"\nrows = \"C\"\njiter = 0.02\n", "c.toml");
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().message.substr(0, 9), "c.toml:1:");
   EXPECT_TRUE(load_constants(""));
 }
 

@@ -6,155 +6,103 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <utility>
 #include <vector>
 
+#include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/cluster/cluster.h"
+#include "tessera/predict/framework.h"
 
 namespace tessera {
 namespace {
 
-enum Trait : unsigned {
-  kFp16Only = 1,  // no bfloat16
-  kBf16Only = 2,
-  kFp8 = 4,
-  kFp4 = 8,
-  kEarly = 16,
-  kXla = 32,
-  kJoined = 64,
-  kReplaces = 128,
-  kTuned = 256,
-  kTpu = kBf16Only | kXla | kJoined,
-};
-
 struct Known {
-  std::string_view name;   // in lower case without blanks and punctuation
-  std::string_view board;  // a word that must follow; "": none
-  std::string_view preset;
-  int64_t gpus_a_node, memory_gb;
-  unsigned traits = 0;
+  std::string name;   // in lower case without blanks and punctuation
+  std::string board;  // a word that must follow; "": none
+  Machine machine;
+  int64_t memory_gb = 0;
 };
 
-// Of one name, the first variant is the usual one.
-constexpr std::array<Known, 111> kKnown = {{
-    // Pascal, Volta, Turing.
-    {"p100", "", "dgx-p100", 8, 16, kFp16Only | kEarly},
-    {"v100", "", "dgx-v100", 8, 32, kFp16Only | kEarly},
-    {"v100", "", "dgx-v100-16", 8, 16, kFp16Only | kEarly},
-    {"v100", "pcie", "v100-pcie", 8, 16, kFp16Only | kEarly},
-    {"v100s", "", "v100-pcie", 8, 32, kFp16Only | kEarly | kReplaces},
-    {"p3", "", "p3.16xlarge", 8, 16, kFp16Only | kEarly},
-    {"p3dn", "", "dgx-v100", 8, 32, kFp16Only | kEarly | kReplaces},
-    {"t4", "", "t4", 8, 16, kFp16Only | kEarly},
-    {"g4dn", "", "t4", 8, 16, kFp16Only | kEarly},
-    {"titanrtx", "", "titan-rtx", 8, 24, kFp16Only | kEarly},
-    {"quadrortx6000", "", "titan-rtx", 8, 24, kFp16Only | kEarly | kReplaces},
-    {"quadrortx8000", "", "titan-rtx", 8, 48, kFp16Only | kEarly | kReplaces},
-    {"rtx8000", "", "titan-rtx", 8, 48, kFp16Only | kEarly | kReplaces},
-    {"rtx2080ti", "", "2080ti", 8, 11, kFp16Only | kEarly},
-    {"2080ti", "", "2080ti", 8, 11, kFp16Only | kEarly},
-    {"rtx5000", "", "rtx5000", 4, 16, kFp16Only | kEarly},
-    {"quadrortx5000", "", "rtx5000", 4, 16, kFp16Only | kEarly},
-    // Ampere.
-    {"a100", "", "dgx-a100", 8, 80, kEarly},
-    {"a100", "", "dgx-a100-40", 8, 40, kEarly},
-    {"a100", "pcie", "a100-pcie", 8, 80, kEarly},
-    {"p4d", "", "p4d", 8, 40, kEarly},
-    {"p4de", "", "p4de", 8, 80, kEarly},
-    {"a800", "", "a800", 8, 80, kEarly},
-    {"a10", "", "a10", 8, 24, kEarly},
-    {"a10g", "", "a10g", 8, 24, kEarly},
-    {"g5", "", "a10g", 8, 24, kEarly},
-    {"a30", "", "a30", 8, 24, kEarly},
-    {"a40", "", "a40", 8, 48, kEarly},
-    {"a6000", "", "a6000", 8, 48, kEarly},
-    {"rtxa6000", "", "a6000", 8, 48, kEarly},
-    {"a5000", "", "a5000", 8, 24, kEarly},
-    {"rtxa5000", "", "a5000", 8, 24, kEarly},
-    {"rtx3090", "", "rtx3090", 8, 24, kEarly},
-    {"3090", "", "rtx3090", 8, 24, kEarly},
-    {"rtx3090ti", "", "rtx3090", 8, 24, kEarly | kReplaces},
-    {"3090ti", "", "rtx3090", 8, 24, kEarly | kReplaces},
-    // Ada, Hopper, Blackwell.
-    {"l4", "", "l4", 8, 24, kFp8},
-    {"g6", "", "l4", 8, 24, kFp8},
-    {"l40", "", "l40", 8, 48, kFp8},
-    {"l40s", "", "l40s", 8, 48, kFp8},
-    {"g6e", "", "l40s", 8, 48, kFp8 | kReplaces},
-    {"rtx6000ada", "", "l40s", 8, 48, kFp8 | kReplaces},
-    {"rtx4090", "", "rtx4090", 8, 24, kFp8},
-    {"4090", "", "rtx4090", 8, 24, kFp8},
-    {"rtx4090d", "", "rtx4090", 8, 24, kFp8 | kReplaces},
-    {"4090d", "", "rtx4090", 8, 24, kFp8 | kReplaces},
-    {"h100", "", "dgx-h100", 8, 80, kFp8 | kTuned},
-    {"h100", "pcie", "h100-pcie", 8, 80, kFp8},
-    {"h100", "nvl", "h100-nvl", 8, 94, kFp8},
-    {"h100", "", "h100-500w", 8, 96, kFp8 | kTuned},
-    {"h100", "", "h100-500w", 8, 94, kFp8 | kTuned},
-    {"p5", "", "dgx-h100", 8, 80, kFp8 | kTuned},
-    {"p5e", "", "dgx-h200", 8, 141, kFp8 | kTuned},
-    {"p5en", "", "dgx-h200", 8, 141, kFp8 | kTuned},
-    {"h800", "", "h800", 8, 80, kFp8 | kTuned},
-    {"h20", "", "h20", 8, 96, kFp8 | kTuned},
-    {"h200", "", "dgx-h200", 8, 141, kFp8 | kTuned},
-    {"gh200", "", "gh200", 1, 96, kFp8 | kTuned},
-    {"gracehopper", "", "gh200", 1, 96, kFp8 | kTuned},
-    {"b100", "", "b100", 8, 192, kFp8 | kTuned | kFp4},
-    {"b200", "", "dgx-b200", 8, 180, kFp8 | kTuned | kFp4},
-    {"b300", "", "dgx-b300", 8, 270, kFp8 | kTuned | kFp4},
-    {"gb200", "", "gb200-nvl72", 72, 186, kFp8 | kTuned | kFp4},
-    {"gb300", "", "gb300-nvl72", 72, 270, kFp8 | kTuned | kFp4},
-    // Of other makers.
-    {"mi250x", "", "mi250x", 8, 64},
-    {"mi250", "", "mi250x", 8, 64, kReplaces},
-    {"mi300x", "", "mi300x", 8, 192, kFp8},
-    {"mi300", "", "mi300x", 8, 192, kFp8 | kReplaces},
-    {"mi325x", "", "mi325x", 8, 256, kFp8},
-    {"mi325", "", "mi325x", 8, 256, kFp8},
-    {"mi355x", "", "mi355x", 8, 288, kFp8 | kFp4},
-    {"mi355", "", "mi355x", 8, 288, kFp8 | kFp4},
-    {"mi350x", "", "mi355x", 8, 288, kFp8 | kFp4 | kReplaces},
-    {"mi350", "", "mi355x", 8, 288, kFp8 | kFp4 | kReplaces},
-    {"gaudi2", "", "gaudi2", 8, 96, kFp8},
-    {"habanagaudi2", "", "gaudi2", 8, 96, kFp8},
-    {"gaudi3", "", "gaudi3", 8, 128, kFp8},
-    {"habanagaudi3", "", "gaudi3", 8, 128, kFp8},
-    {"habana", "", "gaudi2", 8, 96, kFp8 | kReplaces},
-    {"trainium", "", "trainium", 16, 32, kXla},
-    {"trainium1", "", "trainium", 16, 32, kXla},
-    {"trn1", "", "trainium", 16, 32, kXla},
-    {"trn1n", "", "trainium", 16, 32, kXla | kReplaces},
-    {"trainium2", "", "trainium2", 16, 96, kXla | kFp8},
-    {"trn2", "", "trainium2", 16, 96, kXla | kFp8},
-    {"ascend910b", "", "ascend910b", 8, 64},
-    {"ascend910b3", "", "ascend910b", 8, 64},
-    {"910b", "", "ascend910b", 8, 64},
-    {"910b3", "", "ascend910b", 8, 64},
-    {"ascend910", "", "ascend910b", 8, 64, kReplaces},
-    {"ascend910a", "", "ascend910b", 8, 64, kReplaces},
-    {"ascend910b1", "", "ascend910b", 8, 64, kReplaces},
-    {"ascend910b2", "", "ascend910b", 8, 64, kReplaces},
-    {"ascend910b4", "", "ascend910b", 8, 64, kReplaces},
-    {"tpuv3", "", "tpu-v3", 64, 32, kTpu},
-    {"v3", "", "tpu-v3", 64, 32, kTpu},
-    {"tpuv4", "", "tpu-v4", 64, 32, kTpu},
-    {"v4", "", "tpu-v4", 64, 32, kTpu},
-    {"tpuv5e", "", "tpu-v5e", 256, 16, kTpu},
-    {"v5e", "", "tpu-v5e", 256, 16, kTpu},
-    {"tpuv5lite", "", "tpu-v5e", 256, 16, kTpu},
-    {"tpuv5litepod", "", "tpu-v5e", 256, 16, kTpu},
-    {"v5lite", "", "tpu-v5e", 256, 16, kTpu},
-    {"v5litepod", "", "tpu-v5e", 256, 16, kTpu},
-    {"tpuv5p", "", "tpu-v5p", 64, 95, kTpu},
-    {"v5p", "", "tpu-v5p", 64, 95, kTpu},
-    {"tpuv5", "", "tpu-v5p", 64, 95, kTpu},
-    {"tpuv6e", "", "tpu-v6e", 256, 32, kTpu},
-    {"v6e", "", "tpu-v6e", 256, 32, kTpu},
-    {"tpuv6", "", "tpu-v6e", 256, 32, kTpu},
-    {"trillium", "", "tpu-v6e", 256, 32, kTpu},
-}};
+struct MachineData {
+  std::vector<std::string> glued;
+  std::vector<Known> known;  // of one name, the first variant is the usual one
+};
 
-// Words that may follow a name at once ("A100SXM4", "H100PCIe").
-constexpr std::array<std::string_view, 4> kGlued = {"sxm", "pcie", "nvl", "hbm"};
+// The names of traits, and what each sets.
+constexpr std::array<std::pair<std::string_view, bool Machine::*>, 7> kTraits = {
+    {{"fp8", &Machine::fp8},
+     {"fp4", &Machine::fp4},
+     {"early", &Machine::early},
+     {"tuned", &Machine::tuned},
+     {"xla", &Machine::xla},
+     {"joined", &Machine::joined},
+     {"replaces", &Machine::replaces}}};
+
+Status set_trait(const DataTable& table, const std::string& name, Machine& machine) {
+  if (name == "fp16_only") {
+    machine.bfloat16 = false;
+  } else if (name == "bf16_only") {
+    machine.float16 = false;
+  } else {
+    const auto* found = std::find_if(kTraits.begin(), kTraits.end(),
+                                     [&](const auto& trait) { return trait.first == name; });
+    if (found == kTraits.end())
+      return table.error("traits", fmt::format("'{}' is no trait of a machine", name));
+    machine.*found->second = true;
+  }
+  return {};
+}
+
+Status read_machine(const DataTable& table, MachineData& out) {
+  std::vector<std::string> names, traits;
+  Known known;
+  for (const char* key : {"names", "preset", "gpus_a_node", "memory_gb"})
+    TESSERA_TRY_VOID(table.require(key));
+  TESSERA_TRY_VOID(table.texts("names", names));
+  TESSERA_TRY_VOID(table.text("board", known.board));
+  TESSERA_TRY_VOID(table.text("preset", known.machine.preset));
+  TESSERA_TRY_VOID(table.whole("gpus_a_node", known.machine.gpus_a_node));
+  TESSERA_TRY_VOID(table.whole("memory_gb", known.memory_gb));
+  TESSERA_TRY_VOID(table.texts("traits", traits));
+  for (const std::string& trait : traits) TESSERA_TRY_VOID(set_trait(table, trait, known.machine));
+  TESSERA_TRY(const Origin origin, table.origin());
+  static_cast<void>(origin);
+  TESSERA_TRY_VOID(table.done());
+  if (!names_preset(known.machine.preset))
+    return table.error("preset",
+                       fmt::format("'{}' is no preset of a cluster", known.machine.preset));
+  for (const std::string& name : names) {
+    known.name = name;
+    out.known.push_back(known);
+  }
+  return {};
+}
+
+Result<MachineData> read_machines(std::string_view toml, std::string_view file) {
+  TESSERA_TRY(const DataTable root, parse_data(toml, file));
+  MachineData out;
+  TESSERA_TRY(const auto glued, root.tables("glued"));
+  for (const DataTable& table : glued) {
+    TESSERA_TRY_VOID(table.texts("words", out.glued));
+    TESSERA_TRY(const Origin origin, table.origin());
+    static_cast<void>(origin);
+    TESSERA_TRY_VOID(table.done());
+  }
+  TESSERA_TRY(const auto machines, root.tables("machine"));
+  for (const DataTable& table : machines) TESSERA_TRY_VOID(read_machine(table, out));
+  TESSERA_TRY_VOID(root.done());
+  return out;
+}
+
+const MachineData& data() {
+  static const MachineData known = [] {
+    auto parsed = read_machines(text_of(predict_data(), "machines"), "machines.toml");
+    TESSERA_CHECK(parsed.has_value(), "{}", parsed.error().message);
+    return *std::move(parsed);
+  }();
+  return known;
+}
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
@@ -206,9 +154,10 @@ size_t end_of(std::string_view text, size_t at, std::string_view name) {
   }
   if (at == text.size() || text[at] == ' ') return at;
   const std::string_view rest = text.substr(at);
-  const bool glued = std::any_of(kGlued.begin(), kGlued.end(),
-                                 [&](std::string_view word) { return rest.starts_with(word); });
-  return glued || memory_at(text, at) ? at : 0;
+  const auto& glued = data().glued;
+  const bool board = std::any_of(glued.begin(), glued.end(),
+                                 [&](const std::string& word) { return rest.starts_with(word); });
+  return board || memory_at(text, at) ? at : 0;
 }
 
 // Beginnings of words, also behind a count ("8xa100").
@@ -234,34 +183,28 @@ bool has_board(const Known& known, std::string_view rest) {
 }
 
 Machine machine_from(const Known& known, std::optional<int64_t> memory_gb) {
-  const auto has = [&](unsigned trait) { return (known.traits & trait) != 0; };
   // What is far from the board's memory is another one ("GH200 480GB": the host's).
   const bool fits =
       memory_gb && *memory_gb <= 2 * known.memory_gb && 2 * *memory_gb >= known.memory_gb;
-  Machine machine;
-  machine.preset = known.preset;
-  machine.gpus_a_node = known.gpus_a_node;
+  Machine machine = known.machine;
   machine.memory_bytes = (fits ? *memory_gb : known.memory_gb) * 1'000'000'000;
-  machine.float16 = !has(kBf16Only);
-  machine.bfloat16 = !has(kFp16Only);
-  machine.fp8 = has(kFp8);
-  machine.fp4 = has(kFp4);
-  machine.early = has(kEarly);
-  machine.tuned = has(kTuned);
-  machine.xla = has(kXla);
-  machine.joined = has(kJoined);
-  machine.replaces = has(kReplaces);
   return machine;
 }
 
 }  // namespace
+
+Status check_machines(std::string_view toml, std::string_view file) {
+  TESSERA_TRY(const MachineData parsed, read_machines(toml, file));
+  static_cast<void>(parsed);
+  return {};
+}
 
 std::optional<Machine> find_machine(std::string_view gpu) {
   const std::string text = plain(gpu);
   for (const size_t start : word_starts(text)) {
     std::string_view name;
     std::string_view rest;
-    for (const Known& known : kKnown) {
+    for (const Known& known : data().known) {
       if (known.name.size() <= name.size()) continue;
       if (const size_t end = end_of(text, start, known.name); end > 0) {
         name = known.name;
@@ -272,7 +215,7 @@ std::optional<Machine> find_machine(std::string_view gpu) {
     const auto memory_gb = memory_in(rest);
     const Known* best = nullptr;
     int best_rank = -1;
-    for (const Known& known : kKnown) {
+    for (const Known& known : data().known) {
       if (known.name != name || (!known.board.empty() && !has_board(known, rest))) continue;
       const int rank = (known.board.empty() ? 0 : 2) + (memory_gb == known.memory_gb ? 1 : 0);
       if (rank <= best_rank) continue;
@@ -289,7 +232,7 @@ Result<Machine> machine_of(const Row& row, std::string& reason) {
   auto machine = find_machine(row.gpu);
   if (!machine) {
     std::vector<std::string> names;
-    for (const Known& known : kKnown) names.emplace_back(known.name);
+    for (const Known& known : data().known) names.emplace_back(known.name);
     return invalid_input(fmt::format("the GPU '{}' is not known, did you mean '{}'?", row.gpu,
                                      nearest(plain(row.gpu), names)));
   }

@@ -1,4 +1,5 @@
-// The machine of a row: its GPU and GPUs a node as a preset of the cluster module.
+// The machine of a row: its GPU and GPUs a node as a preset of the cluster module. Names and traits
+// of devices are data: tessera/predict/data/machines.toml.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,10 @@ struct Machine {
 // instance ("p4d"), whatever case and punctuation and whatever words stand before it. The board and
 // the memory that the name tells choose among variants. Nothing: not known.
 std::optional<Machine> find_machine(std::string_view gpu);
+
+// Whether a text is such a file. Errors: file:line of an unknown key, preset or trait, of an entry
+// without kind and source.
+Status check_machines(std::string_view toml, std::string_view file);
 
 // `reason` gets what was not stated or is replaced by the nearest preset. Errors: no GPU, or one
 // that is not known.

@@ -25,8 +25,8 @@ struct Measured {
 Result<std::vector<Measured>> read_measured(const CsvTable& table, std::string_view file);
 
 // The step time of the run that was predicted: as reported, else from tokens/s, else from TFLOP/s
-// by the convention for the model's FLOP (docs/theory/cost-model.md section 7: attention in full,
-// no recompute); 0 if nothing is reported.
+// by the convention for the model's FLOP (6 a parameter and token, attention in full, no
+// recompute); 0 if nothing is reported.
 double measured_step(const Measured& measured, const Run& run);
 
 // FLOP of the model for one token, forward and backward, without recompute.

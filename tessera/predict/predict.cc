@@ -12,6 +12,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/cost/style.h"
+#include "tessera/predict/assumptions.h"
 #include "tessera/predict/csv.h"
 #include "tessera/predict/lowered.h"
 #include "tessera/simulate/simulate.h"
@@ -79,10 +80,6 @@ int64_t steady_micro_batches(const Run& run) {
   if (run.pp == 1) return 8;
   return run.vpp == 1 ? 4 * run.pp : 6 * run.pp + run.micro_batches % run.pp;
 }
-
-// By so much a simulated peak may exceed the device before what the row leaves open is taken to be
-// something lighter: what the memory model is unsure of (docs/accuracy.md).
-constexpr double kSurelyTooMuch = 1.2;
 
 // A row as the simulator takes it.
 struct Case {
@@ -182,7 +179,8 @@ Prediction summary(const Case& item, const Simulation& simulation) {
   }
   const double device_s = simulation.device_s + further * each.device_s;
   if (device_s > 0) {
-    out.uncertainty = (simulation.uncertain_s + further * each.uncertain_s) / device_s;
+    out.uncertainty = item.expressed.uncertainty_factor *
+                      (simulation.uncertain_s + further * each.uncertain_s) / device_s;
   }
   out.style = item.expressed.style;
   out.reason = join(item.expressed.reasons, "; ");
@@ -202,7 +200,7 @@ std::string reason_of(const Case& item, const Prediction& found) {
 }
 
 bool surely_too_large(const Case& item, const Prediction& found) {
-  return item.lighter && found.device_bytes > kSurelyTooMuch * item.capacity;
+  return item.lighter && found.device_bytes > assumed("surely_too_much_memory") * item.capacity;
 }
 
 // Prices rows one after the other. Rows whose programs are equal: lowered once, each kind of
@@ -216,8 +214,7 @@ class Pricer {
   void price(const std::vector<size_t>& group) {
     known_.clear();
     const Case& first = *cases_[group.front()];
-    const auto lowering =
-        rows_.lower(first.expressed.model, first.expressed.batch, first.expressed.plan);
+    const auto lowering = lower_row(rows_, first.expressed);
     std::optional<Simulator> simulator;
     if (lowering) simulator.emplace(**lowering);
     for (const size_t row : group) {
@@ -252,8 +249,7 @@ class Pricer {
   }
 
   Result<Simulation> simulate_alone(const Case& item) {
-    TESSERA_TRY(const auto lowering,
-                alone_.lower(item.expressed.model, item.expressed.batch, item.expressed.plan));
+    TESSERA_TRY(const auto lowering, lower_row(alone_, item.expressed));
     Simulator simulator(*lowering);
     return simulate_case(item, false, simulator);
   }
@@ -273,7 +269,7 @@ class Pricer {
       if (!item) return heavy;
       Prediction found = price_alone(next, *item, false, said);
       if (!found.ok) return heavy;
-      if (found.device_bytes <= kSurelyTooMuch * item->capacity) return found;
+      if (found.device_bytes <= assumed("surely_too_much_memory") * item->capacity) return found;
       if (!item->lighter) return heavy;
       said += "; " + reason_of(*item, found);
       row = Row(item->lighter->row);
@@ -283,7 +279,7 @@ class Pricer {
   const std::vector<PredictJob>& jobs_;
   const std::vector<std::optional<Case>>& cases_;
   std::vector<Prediction>& out_;
-  RowLowering rows_, alone_;
+  Compiler rows_{1}, alone_{1};  // rows are large: each keeps what the last one had
   // By key, of the group at hand; also of what its rows are made into, whole or lighter.
   std::map<std::string, Result<Simulation>> known_;
 };
@@ -361,11 +357,12 @@ Result<Explained> explain(const Row& row, const PredictSettings& settings) {
   std::string said;
   while (true) {
     TESSERA_TRY(Case item, case_of({&taken, &settings}, true, said));
-    TESSERA_TRY(const auto lowering, RowLowering().lower(item.expressed.model, item.expressed.batch,
-                                                         item.expressed.plan));
+    Compiler compiler(1);
+    TESSERA_TRY(const auto lowering, lower_row(compiler, item.expressed));
     Simulator simulator(*lowering);
     TESSERA_TRY(Explained found, explain_case(item, row.id, simulator));
-    if (found.prediction.device_bytes <= kSurelyTooMuch * item.capacity) return found;
+    if (found.prediction.device_bytes <= assumed("surely_too_much_memory") * item.capacity)
+      return found;
     if (!item.lighter) return first ? std::move(*first) : std::move(found);
     said += (said.empty() ? "" : "; ") + reason_of(item, found.prediction);
     taken = Row(item.lighter->row);

@@ -23,7 +23,7 @@ namespace tessera {
 //   plan.<option>   of the framework: what its runs do (set_option in framework.h)
 //   cluster         a change of the machine as apply_what_if() takes it: "device:peak*0.9"
 //   <option>        of the style (cost/style.h)
-// Later settings go before earlier ones.
+// Where several settings concern a row and key, the last one counts.
 struct Setting {
   std::string scope, key, value;
 };
@@ -39,7 +39,7 @@ struct Prediction {
   // Peak of the device that has most: what the framework's log counts (CountedMemory).
   double memory_bytes = 0;
   double device_bytes = 0;  // the same with all that the device holds, context and buffers
-  double uncertainty = 0;   // relative
+  double uncertainty = 0;   // relative, one standard deviation: calibrated (assumptions.toml)
   std::string style;        // with what differs from its preset
   std::string reason;       // what was inferred or replaced; if not ok, why there are no figures
 };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "tessera/base/text.h"
@@ -13,9 +15,8 @@ struct TextColumn {
   const char* name;
   std::string Row::*member;
 };
-constexpr TextColumn kTexts[] = {{"row_id", &Row::id},   {"source", &Row::source},
-                                 {"model", &Row::model}, {"gpu", &Row::gpu},
-                                 {"dtype", &Row::dtype}, {"recompute", &Row::recompute}};
+constexpr TextColumn kTexts[] = {
+    {"row_id", &Row::id}, {"source", &Row::source}, {"model", &Row::model}, {"gpu", &Row::gpu}};
 
 struct SizeColumn {
   const char* name;
@@ -67,6 +68,28 @@ Status read_size(const std::string& cell, const SizeColumn& column, Row& row) {
   return {};
 }
 
+// The word itself, or Megatron-Core's modules that it stands for.
+bool is_selective(const std::string& text) {
+  if (text.starts_with("selective")) return true;
+  constexpr std::array<std::string_view, 9> kModules = {"core_attn",   "layernorm", "moe_act",
+                                                        "mla_up_proj", "core",      "norm",
+                                                        "act",         "mla_up",    "attention"};
+  std::string words = text;
+  std::replace_if(
+      words.begin(), words.end(), [](char c) { return c == '+' || c == ' ' || c == ';'; }, ',');
+  const std::vector<std::string> parts = split_text(words, ',');
+  return std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
+    return part.empty() || std::find(kModules.begin(), kModules.end(), part) != kModules.end();
+  });
+}
+
+bool means_full(const std::string& text) {
+  constexpr std::array<std::string_view, 7> kMeansFull = {"full", "uniform", "block", "all",
+                                                          "yes",  "true",    "1"};
+  return std::any_of(kMeansFull.begin(), kMeansFull.end(),
+                     [&](std::string_view word) { return text.starts_with(word); });
+}
+
 Status check_columns(const CsvTable& table, std::string_view file) {
   std::vector<std::string> missing;
   for (const std::string& name : required_columns()) {
@@ -81,12 +104,60 @@ Status check_columns(const CsvTable& table, std::string_view file) {
 
 }  // namespace
 
+std::string_view arithmetic_name(Arithmetic arithmetic) {
+  constexpr std::array<std::string_view, 5> kNames = {"fp32", "fp16", "bf16", "fp8", "fp4"};
+  return kNames[static_cast<size_t>(arithmetic)];
+}
+
+std::string_view recompute_name(Recompute what) {
+  switch (what) {
+    case Recompute::kNone: return "none";
+    case Recompute::kSelective: return "selective";
+    case Recompute::kExperts: return "experts";
+    case Recompute::kFull: return "full";
+  }
+  return "";
+}
+
+StatedDtype::StatedDtype(std::string_view stated) : text(stated) {
+  const std::string dtype = lower_case(stated);
+  const auto has = [&](std::string_view part) { return dtype.find(part) != std::string::npos; };
+  const bool half = has("fp16") || has("float16") || has("half");
+  const bool brain = has("bf16") || has("bfloat16");
+  either = brain && has("fp16");
+  if (has("fp4")) {
+    arithmetic = Arithmetic::kFp4;
+  } else if (has("fp8") || has("float8") || has("f8")) {
+    arithmetic = Arithmetic::kFp8;
+  } else if ((has("bf16") && dtype.find("bf16") < dtype.find("fp16")) || has("bfloat16")) {
+    arithmetic = Arithmetic::kBf16;
+  } else if (half || has("amp") || has("mixed") || has("16")) {
+    arithmetic = Arithmetic::kFp16;
+  } else if (has("fp32") || has("float32") || has("tf32") || has("32")) {
+    arithmetic = Arithmetic::kFp32;
+  }
+}
+
+StatedRecompute::StatedRecompute(std::string_view stated) : text(stated) {
+  if (text.empty()) return;
+  if (text.starts_with("none") || text == "no" || text == "false" || text == "0") {
+    what = Recompute::kNone;
+  } else if (text == "experts") {
+    what = Recompute::kExperts;
+  } else if (is_selective(text)) {
+    what = Recompute::kSelective;
+  } else {
+    what = Recompute::kFull;
+    known = means_full(text);
+  }
+}
+
 const std::vector<std::string>& required_columns() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
     for (const TextColumn& column : kTexts) all.emplace_back(column.name);
     for (const SizeColumn& column : kSizes) all.emplace_back(column.name);
-    all.emplace_back("params");
+    for (const char* name : {"dtype", "recompute", "params"}) all.emplace_back(name);
     return all;
   }();
   return names;
@@ -105,6 +176,8 @@ Result<std::vector<Row>> read_rows(const CsvTable& table, std::string_view file)
     for (const TextColumn& column : kTexts) {
       row.*column.member = std::string(trim(cell(column.name)));
     }
+    row.dtype = trim(cell("dtype"));
+    row.recompute = trim(cell("recompute"));
     const auto note = [&](const char* name, const Status& status) {
       if (status || !row.problem.empty()) return;
       row.problem = fmt::format("column '{}': {}", name, status.error().message);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "tessera/base/check.h"
 #include "tessera/base/statistics.h"
@@ -41,7 +43,55 @@ void score_groups(const std::map<std::string, Pairs>& groups, Scores& scores) {
   for (const double regret : regrets) scores.worst_regret = std::max(scores.worst_regret, regret);
 }
 
+bool says_uncertainty(const ScoredRow& row) {
+  return row.predicted > 0 && row.measured > 0 && row.uncertainty > 0;
+}
+
+double error_over_uncertainty(const ScoredRow& row) {
+  return std::abs(row.predicted / row.measured - 1) / row.uncertainty;
+}
+
 }  // namespace
+
+double uncertainty_factor(const std::vector<ScoredRow>& rows, double share) {
+  std::map<std::string, std::vector<double>> by_source;
+  for (const ScoredRow& row : rows) {
+    if (says_uncertainty(row)) by_source[row.source].push_back(error_over_uncertainty(row));
+  }
+  if (by_source.empty()) return 1;
+  std::vector<std::pair<double, double>> weighted;  // factor that a row needs, its weight
+  for (const auto& [source, factors] : by_source) {
+    for (const double factor : factors) {
+      weighted.emplace_back(factor, 1 / static_cast<double>(factors.size() * by_source.size()));
+    }
+  }
+  std::sort(weighted.begin(), weighted.end());
+  double sum = 0;
+  for (const auto& [factor, weight] : weighted) {
+    sum += weight;
+    if (sum >= share - 1e-12) return factor;
+  }
+  return weighted.back().first;
+}
+
+double cross_validated_within(const std::vector<ScoredRow>& rows, double share) {
+  std::map<std::string, std::vector<const ScoredRow*>> by_source;
+  for (const ScoredRow& row : rows) {
+    if (says_uncertainty(row)) by_source[row.source].push_back(&row);
+  }
+  std::vector<double> within;
+  for (const auto& [source, own] : by_source) {
+    std::vector<ScoredRow> others;
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(others),
+                 [&name = source](const ScoredRow& row) { return row.source != name; });
+    const double factor = uncertainty_factor(others, share);
+    const auto count = std::count_if(own.begin(), own.end(), [&](const ScoredRow* row) {
+      return error_over_uncertainty(*row) <= factor;
+    });
+    within.push_back(static_cast<double>(count) / static_cast<double>(own.size()));
+  }
+  return mean(within);
+}
 
 double kendall_tau(const std::vector<double>& a, const std::vector<double>& b) {
   TESSERA_CHECK(a.size() == b.size(), "lists of {} and {} values", a.size(), b.size());

@@ -1,4 +1,8 @@
-// How well predictions meet measured values (docs/theory/cost-model.md section 11).
+// How well predictions meet measured values.
+//
+//   const Scores scores = score(rows);
+//   scores.macro;                         // mean over sources of the mean relative error
+//   uncertainty_factor(rows, .68);        // 1 if 68 % of the rows lie within what they say
 #pragma once
 
 #include <cstdint>
@@ -44,6 +48,14 @@ struct Scores {
 
 // `qualities`: which rows count, as "AB".
 Scores score(const std::vector<ScoredRow>& rows, const std::string& qualities = "ABC");
+
+// The factor on the stated uncertainties with which `share` of the rows lie within them, each source
+// with the same weight; 1 if no row says an uncertainty.
+double uncertainty_factor(const std::vector<ScoredRow>& rows, double share);
+
+// The share of rows (mean over sources) that lie within their uncertainty when, for each source, it
+// is scaled by the factor that was found without that source's rows.
+double cross_validated_within(const std::vector<ScoredRow>& rows, double share);
 
 // Kendall's tau-a of two lists of equal length: (concordant - discordant) / pairs.
 double kendall_tau(const std::vector<double>& a, const std::vector<double>& b);

@@ -39,6 +39,31 @@ TEST(Scores, ErrorsLieWithinWhatWasSaid) {
   EXPECT_NEAR(scores.within_twice, (2.0 / 3 + 1) / 2, 1e-12);
 }
 
+// Ten rows with errors of 1, 2, ... 10 times what they say: seven of them (68 %) need a factor of 7.
+TEST(Uncertainty, FactorCoversTheShareOfRows) {
+  std::vector<ScoredRow> rows;
+  for (int i = 1; i <= 10; ++i) rows.push_back({"a", "g", 'A', 1 + 0.01 * i, 1});
+  for (ScoredRow& row : rows) row.uncertainty = 0.01;
+  EXPECT_NEAR(uncertainty_factor(rows, .68), 7, 1e-9);
+  for (ScoredRow& row : rows) row.uncertainty *= uncertainty_factor(rows, .68) * (1 + 1e-12);
+  EXPECT_NEAR(score(rows).within, .7, 1e-12);
+  EXPECT_NEAR(uncertainty_factor(rows, .68), 1, 1e-9);
+  EXPECT_EQ(uncertainty_factor({}, .68), 1);
+}
+
+// Sources have the same weight, and a source's own rows do not find its factor.
+TEST(Uncertainty, IsCrossValidatedBySource) {
+  std::vector<ScoredRow> rows;
+  for (int i = 0; i < 50; ++i) rows.push_back({"many", "g", 'A', 1.1, 1});
+  rows.push_back({"one", "g", 'A', 1.3, 1});
+  rows.push_back({"another", "g", 'A', 1.2, 1});
+  for (ScoredRow& row : rows) row.uncertainty = 0.1;
+  EXPECT_NEAR(uncertainty_factor(rows, .68), 3, 1e-9);
+  EXPECT_NEAR(uncertainty_factor(rows, .6), 2, 1e-9);
+  // Without "many" 3, without "one" 2, without "another" 3 (of two sources the larger).
+  EXPECT_NEAR(cross_validated_within(rows, .68), 2. / 3, 1e-12);
+}
+
 TEST(Scores, RegretIsOfThePlanThatIsPredictedBest) {
   std::vector<ScoredRow> rows;
   const double predicted[] = {2, 1, 3, 4}, measured[] = {2, 2.2, 3, 4};

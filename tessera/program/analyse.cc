@@ -22,6 +22,7 @@ std::vector<int64_t> ShapeRule::shape(TensorId tensor) const {
 
 std::vector<int64_t> ShapeRule::space(const Op& op) const {
   std::vector<int64_t> sizes;
+  sizes.reserve(op.annotation.dims.size());
   for (const OpDim& dim : op.annotation.dims) {
     sizes.push_back(dim.name == micro_batch_dim ? dim.size / micro_batches : dim.size);
   }
@@ -145,6 +146,9 @@ class Analyser {
 
   Result<Analysis> run() {
     out_.shapes = {&graph_, plan_.plan.micro_batch_dim, plan_.plan.micro_batches};
+    out_.tensor_shapes.reserve(graph_.tensors().size());
+    for (const Tensor& tensor : graph_.tensors())
+      out_.tensor_shapes.push_back(out_.shapes.shape(tensor.id));
     out_.ops = plan_.ops;
     out_.consumers = graph_.consumers();
     out_.homes.resize(graph_.tensors().size());
@@ -176,13 +180,13 @@ class Analyser {
   // outermost of its bracket.
   Status check_micro_batch_dim(const Op& op) const {
     const std::string& name = plan_.plan.micro_batch_dim;
+    const int dim_of_op = op.annotation.find(name);
     const auto check = [&](TensorId id, const OperandDims& operand) -> Status {
       const Tensor& tensor = graph_.tensor(id);
       for (size_t d = 0; d < operand.dims.size(); ++d) {
         const DimGroup& group = operand.dims[d];
-        const bool in_group = std::any_of(group.begin(), group.end(), [&](int dim) {
-          return op.annotation.dims[static_cast<size_t>(dim)].name == name;
-        });
+        const bool in_group =
+            dim_of_op >= 0 && std::find(group.begin(), group.end(), dim_of_op) != group.end();
         if (in_group == (tensor.dims[d].name == name) && (!in_group || group.size() == 1)) continue;
         return invalid_input(fmt::format(
             "{}: micro_batches = {}: op '{}' relates dim '{}' of tensor '{}' to something else; "

@@ -8,6 +8,7 @@
 #include "tessera/base/check.h"
 #include "tessera/plan/schedule.h"
 #include "tessera/program/crossing.h"
+#include "tessera/program/instructions.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/walk.h"
 
@@ -142,6 +143,7 @@ class Instantiation {
     b.tier = buffer.tier;
     b.lifetime = buffer.persistent ? Lifetime::kPersistent
                                    : (buffer.accumulates ? Lifetime::kStep : Lifetime::kBlock);
+    b.slots = buffer.slots;
     out_.buffers.push_back(std::move(b));
   }
 
@@ -155,6 +157,12 @@ class Instantiation {
   // The block's text of all places of this rank, in the order in which it was written.
   void write_block(BlockRef ref) {
     block_ = chunk_of(ref);
+    size_t longest = 0;
+    for (const Here& here : here_) {
+      const auto text = here.text->blocks.find(ref);
+      longest += text == here.text->blocks.end() ? 0 : text->second.size();
+    }
+    out_.block(block_).reserve(longest);
     std::vector<size_t> next(here_.size(), 0);
     const auto text = [&](size_t h) -> const std::vector<TextInstruction>* {
       const auto it = here_[h].text->blocks.find(ref);
@@ -215,6 +223,8 @@ class Instantiation {
     compute.attributes = op.attributes;
     compute.box =
         compute_box(op, (*in_.ops)[op.id.index()], in_.rule, mesh(), at_->coordinates, body.step);
+    compute.inputs.reserve(body.inputs.size());
+    compute.outputs.reserve(body.outputs.size());
     for (size_t i = 0; i < body.inputs.size(); ++i) {
       // What is held may be more than the box needs (keys behind the last query of a causal pair).
       const Box held = evaluate_here(op.inputs[i], body.inputs[i].region);
@@ -434,6 +444,7 @@ class Instantiation {
   void fill_in_waits() {
     for (auto& [ref, block] : out_.blocks) {
       std::vector<Instruction> filled;
+      filled.reserve(block.size());
       for (Instruction& instruction : block) {
         const Wait* wait = std::get_if<Wait>(&instruction.body);
         if (wait == nullptr) {
@@ -482,13 +493,17 @@ class Instantiation {
     const auto it = out_.blocks.find(ref);
     if (it == out_.blocks.end()) return;
     for (Instruction& instruction : it->second) {
-      if (auto* compute = std::get_if<Compute>(&instruction.body)) {
-        for (Output& output : compute->outputs) {
-          if (output.write == Write::kAddExceptFirst) visit(output.view.buffer, output.write);
-        }
-      } else if (auto* copy = std::get_if<Copy>(&instruction.body)) {
-        if (copy->write == Write::kAddExceptFirst) visit(copy->to.buffer, copy->write);
-      }
+      match(
+          instruction,
+          [&](Compute& compute) {
+            for (Output& output : compute.outputs) {
+              if (output.write == Write::kAddExceptFirst) visit(output.view.buffer, output.write);
+            }
+          },
+          [&](Copy& copy) {
+            if (copy.write == Write::kAddExceptFirst) visit(copy.to.buffer, copy.write);
+          },
+          [](OneOf<Issue, Send, Recv, Wait, Load, Free> auto&) {});
     }
   }
 

@@ -8,8 +8,11 @@
 #include <string>
 #include <tuple>
 
+#include "tessera/base/check.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/graph/order.h"
 #include "tessera/program/crossing.h"
+#include "tessera/program/place_check.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/walk.h"
 
@@ -19,14 +22,13 @@ struct Lowering::Impl {
   std::shared_ptr<const Graph> graph;
   ResolvedPlan plan;
   Analysis analysis;
-  std::vector<PlaceText> texts;                     // by place
-  std::vector<std::vector<int64_t>> tensor_shapes;  // as blocks see them
+  std::vector<PlaceText> texts;  // by place
   int64_t micro_batch_size = 0;
 
   ShapeRule rule() const {
     return {graph.get(), plan.plan.micro_batch_dim, plan.plan.micro_batches};
   }
-  void find_shapes();
+  void find_micro_batch_size();
   std::optional<std::vector<BlockRef>> order_of(PlaceId place) const;
 
   bool several_places() const;
@@ -34,7 +36,8 @@ struct Lowering::Impl {
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
   std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
-    return {graph.get(), &plan, &analysis.ops, &texts, &tensor_shapes, rule(), micro_batch_size};
+    return {graph.get(), &plan,           &analysis.ops, &texts, &analysis.tensor_shapes,
+            rule(),      micro_batch_size};
   }
 };
 
@@ -62,11 +65,18 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
     if (impl.plan.plan.prefetch) prefetch_at_rest(text, *impl.graph, *impl.plan.plan.prefetch);
     bucket_collectives(text, impl.rule(), impl.plan.plan.bucket_bytes);
   }
-  impl.find_shapes();
+  impl.find_micro_batch_size();
   int next_handle = 0;
   for (const PlaceText& text : impl.texts)
     next_handle = std::max(next_handle, end_of_handles(text));
   for (PlaceText& text : impl.texts) stage_tiers(text, impl.rule(), impl.plan, next_handle);
+  place_send_waits(impl.texts, impl.plan);
+#ifndef NDEBUG
+  for (size_t place = 0; place < impl.texts.size(); ++place) {
+    const Status sound = check(impl.texts, PlaceId(place), *impl.graph, impl.plan);
+    TESSERA_CHECK(sound.has_value(), "{}", sound.error().message);
+  }
+#endif
   return lowering;
 }
 
@@ -91,11 +101,8 @@ std::optional<std::vector<BlockRef>> Lowering::Impl::order_of(PlaceId place) con
   return out;
 }
 
-void Lowering::Impl::find_shapes() {
-  const ShapeRule shape_rule = rule();
-  tensor_shapes.reserve(graph->tensors().size());
+void Lowering::Impl::find_micro_batch_size() {
   for (const Tensor& tensor : graph->tensors()) {
-    tensor_shapes.push_back(shape_rule.shape(tensor.id));
     for (const Dim& dim : tensor.dims) {
       if (dim.name == plan.plan.micro_batch_dim)
         micro_batch_size = dim.size / plan.plan.micro_batches;
@@ -127,11 +134,12 @@ void add_axes(Axes& to, const Axes& axes) {
 }
 
 // Dims of buffers that are cut unevenly; each kind of cut once.
-std::vector<Varying> uneven_cuts(const PlaceText& text, const ShapeRule& shapes) {
+std::vector<Varying> uneven_cuts(const PlaceText& text,
+                                 const std::vector<std::vector<int64_t>>& shapes) {
   std::vector<Varying> out;
   std::set<std::string> seen;
   for (const TextBuffer& buffer : text.buffers) {
-    const std::vector<int64_t> shape = shapes.shape(buffer.tensor);
+    const std::vector<int64_t>& shape = shapes[buffer.tensor.index()];
     const Region& region = buffer.region;
     for (size_t d = 0; d < shape.size(); ++d) {
       const bool steps = region.piece && region.piece->dim == d;
@@ -160,6 +168,10 @@ std::vector<Varying> uneven_cuts(const PlaceText& text, const ShapeRule& shapes)
   return out;
 }
 
+bool is_split(const OpPlan& plan) {
+  return std::ranges::any_of(plan.dims, [](const DimSplit& split) { return split.split(); });
+}
+
 // Causal ops whose queries or keys are cut: how many keys a rank reads, and how many of the points
 // it sees, depends on where its queries are. In a reordered dim (graph/order.h) pieces of one size
 // see about as many.
@@ -170,14 +182,15 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
   std::vector<Varying> out;
   for (const Op& op : graph.ops()) {
     const OpPlan& plan = plans[op.id.index()];
-    if (resolved.place_of(plan.stage) != place) continue;
+    if (resolved.place_of(plan.stage) != place || !is_split(plan)) continue;
     const auto& dims = op.annotation.dims;
     const auto marked = std::ranges::find_if(dims, [](const OpDim& d) { return d.causal_of >= 0; });
     const bool reads_fewer = marked != dims.end(), masks = is_causal(op);
     if (!reads_fewer && !masks) continue;
-    const auto kv =
-        static_cast<size_t>(reads_fewer ? marked - dims.begin() : op.annotation.find("kv"));
-    const auto q = static_cast<size_t>(reads_fewer ? marked->causal_of : op.annotation.find("seq"));
+    const QueryKey pair = reads_fewer
+                              ? QueryKey{marked->causal_of, static_cast<int>(marked - dims.begin())}
+                              : *query_key_of(op);
+    const auto kv = static_cast<size_t>(pair.key), q = static_cast<size_t>(pair.query);
     Varying cut;
     int64_t steps = 1;
     for (const DimSplit* split : {&plan.dims[kv], &plan.dims[q]}) {
@@ -321,7 +334,7 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
   const ShapeRule shapes = rule();
   const PlaceText& text = texts[place.index()];
   const Mesh& mesh = text.mesh;
-  std::vector<Varying> varying = uneven_cuts(text, shapes);
+  std::vector<Varying> varying = uneven_cuts(text, analysis.tensor_shapes);
   for (Varying& cut : causal_cuts(*graph, plan, analysis.ops, place, shapes))
     varying.push_back(std::move(cut));
   for (Varying& crossing : uneven_crossings(plan, text, shapes))
@@ -373,6 +386,7 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
   }
 }
 
+const std::vector<PlaceText>& Lowering::texts() const { return impl_->texts; }
 const Graph& Lowering::graph() const { return *impl_->graph; }
 const ResolvedPlan& Lowering::plan() const { return impl_->plan; }
 

@@ -23,6 +23,8 @@ struct RankClass {
   int64_t ranks = 0;
 };
 
+struct PlaceText;
+
 class Lowering {
  public:
   static Result<Lowering> create(std::shared_ptr<const Graph> graph, ResolvedPlan plan,
@@ -35,6 +37,7 @@ class Lowering {
   Result<Program> lower(int rank, bool offsets = true) const;
   // of_rank: by rank, the index of its role; -1: in no mesh.
   std::vector<RankClass> roles(std::vector<int32_t>* of_rank = nullptr) const;
+  const std::vector<PlaceText>& texts() const;  // by place (place_text.h)
   const Graph& graph() const;
   const ResolvedPlan& plan() const;
 

@@ -8,7 +8,8 @@
 // reduced behind the last micro-batch). What lives within a micro-batch has an interval in each of
 // them, as far apart as their runs are, if every micro-batch ends before the next begins. Else it
 // goes into slots, one for each micro-batch that is between its first and its last block at the
-// same time. Micro-batches may run their blocks in different orders (weight parts that fill
+// same time. What is sent late has as many copies as lowering says, for the whole step.
+// Micro-batches may run their blocks in different orders (weight parts that fill
 // bubbles): such a buffer is freed in the first block that is behind its last use in all. Offsets:
 // largest buffer first, lowest place that is free during its whole interval (greedy by size; offset
 // calculation for static arenas).
@@ -19,6 +20,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/program/instructions.h"
 #include "tessera/program/place_text.h"
 
 namespace tessera {
@@ -95,7 +97,8 @@ class MemoryPlanner {
 
   void run() {
     find_order();
-    settle_sends();
+    for (const Buffer& buffer : program_.buffers) rings_.push_back(buffer.slots > 1);
+    find_outlasting();
     find_touches();
     find_lifetimes();
     insert_frees();
@@ -114,28 +117,12 @@ class MemoryPlanner {
     bool only(size_t block, When what) const { return at[block].when == what; }
   };
 
+  // What it frees is left out: this is where frees come from.
   template <class Visit>
   static void buffers_of(const Instruction& instruction, const Visit& visit) {
-    if (const auto* compute = std::get_if<Compute>(&instruction.body)) {
-      for (const View& view : compute->inputs) visit(view.buffer);
-      for (const Output& output : compute->outputs) visit(output.view.buffer);
-    } else if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
-      for (const Transfer& transfer : issue->transfers) {
-        if (transfer.in) visit(transfer.in->buffer);
-        if (transfer.out) visit(transfer.out->buffer);
-      }
-      if (issue->residual) visit(issue->residual->buffer);
-    } else if (const auto* send = std::get_if<Send>(&instruction.body)) {
-      visit(send->view.buffer);
-      if (send->residual) visit(send->residual->buffer);
-    } else if (const auto* recv = std::get_if<Recv>(&instruction.body)) {
-      visit(recv->view.buffer);
-    } else if (const auto* copy = std::get_if<Copy>(&instruction.body)) {
-      visit(copy->from.buffer);
-      visit(copy->to.buffer);
-    } else if (const auto* load = std::get_if<Load>(&instruction.body)) {
-      visit(load->to.buffer);
-    }
+    accesses(instruction, [&](const Access& access) {
+      if (access.mode != AccessMode::kFree) visit(access.buffer);
+    });
   }
 
   bool many() const { return program_.micro_batches > 1; }
@@ -188,78 +175,37 @@ class MemoryPlanner {
     }
   }
 
-  // A send is waited for in the next run of its block, before its buffer is written again. What a
-  // later block of the micro-batch reads too must outlive that. If it is read before that run, it
-  // is only freed later, once the last message is taken. Else there is a copy for each micro-batch
-  // in flight, and the wait is where the backward block of the sending one begins: what reads the
-  // message has run by then; without a backward block behind it, in the last block that reads it.
-  void settle_sends() {
+  // Sends that are awaited in later runs of their block, of buffers that later blocks of the same
+  // micro-batch read too, before that run: only their last wait keeps the buffer (taken_).
+  void find_outlasting() {
     std::map<int, std::pair<BufferId, size_t>> sent;  // by handle: buffer and position of its block
-    std::map<BufferId, std::set<size_t>> uses;
+    std::map<BufferId, size_t> last_use;
     std::set<int> lagged;
     for (size_t k = 1; k + 1 < order_.size(); ++k) {
       for (const Instruction& instruction : block(k)) {
         if (const auto* send = std::get_if<Send>(&instruction.body))
           sent[send->handle] = {send->view.buffer, k};
         const auto* wait = std::get_if<Wait>(&instruction.body);
-        if (wait != nullptr && wait->lag == 1) lagged.insert(wait->handle);
-        buffers_of(instruction, [&](BufferId id) { uses[id].insert(k); });
+        if (wait != nullptr && wait->lag > 0) lagged.insert(wait->handle);
+        buffers_of(instruction, [&](BufferId id) { last_use[id] = k; });
       }
     }
     for (const int handle : lagged) {
       const auto send = sent.find(handle);
       if (send == sent.end()) continue;
       const auto& [buffer, sending] = send->second;
-      const size_t last = *uses[buffer].rbegin();
-      if (last == sending) continue;
-      const size_t backward = position({BlockKind::kBackward, order_[sending].chunk});
-      const bool behind = backward < order_.size() && backward > last;
-      if (!behind && run_before_next(uses[buffer], sending)) {
-        outlasting_.insert(handle);
-        continue;
-      }
-      for (const size_t k : {sending, order_.size() - 1}) {
-        std::erase_if(program_.block(order_[k]), [&, waited = handle](const auto& instruction) {
-          const auto* wait = std::get_if<Wait>(&instruction.body);
-          return wait != nullptr && wait->handle == waited;
-        });
-      }
-      std::vector<Instruction>& waits = program_.block(order_[behind ? backward : last]);
-      waits.insert(behind ? waits.begin() : waits.end(), {Wait{handle, 0}, {}, {}});
+      if (last_use[buffer] != sending && !is_ring(buffer)) outlasting_.insert(handle);
     }
   }
-
-  // Does each micro-batch run the blocks, of which `first` is the first, before the next one runs
-  // that?
-  bool run_before_next(const std::set<size_t>& blocks, size_t first) const {
-    if (*blocks.begin() != first) return false;
-    std::optional<int64_t> open;
-    size_t left = 0;
-    for (const BlockRunStep& run : program_.schedule) {
-      const size_t k = position(run.block);
-      if (!blocks.contains(k)) continue;
-      if (k == first) {
-        if (left > 0) return false;
-        open = run.micro_batch;
-        left = blocks.size();
-      } else if (open != run.micro_batch) {
-        return false;
-      }
-      --left;
-    }
-    return true;
-  }
+  // Copies that micro-batches use in turn all through the step: as many as lowering has given it.
+  bool is_ring(BufferId id) const { return rings_[id.index()]; }
 
   void find_touches() {
     touches_.assign(program_.buffers.size(), {SmallVector<TouchInBlock, 4>(order_.size())});
     std::vector<SmallVector<BufferId, 4>> in_flight;  // buffers by handle
     for (size_t k = 0; k < order_.size(); ++k) {
       for (const Instruction& instruction : block(k)) {
-        int handle = -1;
-        if (const auto* issue = std::get_if<Issue>(&instruction.body)) handle = issue->handle;
-        if (const auto* send = std::get_if<Send>(&instruction.body)) handle = send->handle;
-        if (const auto* recv = std::get_if<Recv>(&instruction.body)) handle = recv->handle;
-        if (const auto* copy = std::get_if<Copy>(&instruction.body)) handle = copy->handle;
+        const int handle = handle_of(instruction);
         if (handle < 0) continue;
         const auto h = static_cast<size_t>(handle);
         if (in_flight.size() <= h) in_flight.resize(h + 1);
@@ -335,7 +281,7 @@ class MemoryPlanner {
       const size_t first = first_block(touch), last = last_block(touch);
       if (first == last) continue;
       const bool ends = first == 0 || last + 1 == order_.size();
-      buffer.lifetime = ends ? Lifetime::kStep : Lifetime::kMicroBatch;
+      buffer.lifetime = ends && !is_ring(buffer.id) ? Lifetime::kStep : Lifetime::kMicroBatch;
     }
     for (const Home& fetch : program_.fetches) {
       Buffer& buffer = program_.buffers[fetch.buffer.index()];
@@ -468,7 +414,7 @@ class MemoryPlanner {
   }
 
   // Buffers that live from and to the same blocks of a micro-batch: one slot of all of them a
-  // micro-batch in flight.
+  // micro-batch in flight. Rings of the same number of copies: {number of blocks, copies}.
   struct SlotClass {
     std::vector<Item> items;
     int64_t slots = 1;
@@ -490,6 +436,10 @@ class MemoryPlanner {
         buffer.offset = base;
         if (buffer.bytes() > 0) last = base + buffer.bytes();
         base += aligned_to(buffer.bytes(), alignment_of(tier));
+      } else if (is_ring(buffer.id)) {
+        SlotClass& ring = classes[{order_.size(), static_cast<size_t>(buffer.slots)}];
+        ring.slots = buffer.slots;
+        ring.items.push_back({buffer.id.index(), buffer.bytes(), 0, 0, nullptr, -1});
       } else if (buffer.lifetime == Lifetime::kMicroBatch && overlapping_) {
         const Touch& touch = touches_[buffer.id.index()];
         classes[{first_block(touch), free_block(touch)}].items.push_back(interval(buffer));
@@ -503,7 +453,7 @@ class MemoryPlanner {
       }
     }
     for (auto& [blocks, slots] : classes) {
-      slots.slots = slots_between(blocks.first, blocks.second);
+      if (blocks.first < order_.size()) slots.slots = slots_between(blocks.first, blocks.second);
       for (const Item& item : slots.items) program_.buffers[item.buffer].slots = slots.slots;
     }
     return {base, last};
@@ -525,6 +475,7 @@ class MemoryPlanner {
                      start_[start_.size() - 2] - 1,
                      nullptr,
                      -1};
+      if (blocks.first == order_.size()) all_slots.last = start_.back();
       for (const Item& item : slots.items) {
         const auto taken = taken_at(program_.buffers[item.buffer].id);
         all_slots.last = std::max(all_slots.last, taken.value_or(0));
@@ -551,6 +502,7 @@ class MemoryPlanner {
   // By positions in order_: does the first run behind the second in every micro-batch?
   std::vector<std::vector<bool>> runs_behind_;
   std::vector<Touch> touches_;
+  std::vector<bool> rings_;            // by buffer
   std::set<int> outlasting_;           // sends whose buffers are read again in later blocks
   std::map<BufferId, int64_t> taken_;  // their buffers; position of the last wait in the update
   std::vector<BufferId> fetched_;

@@ -6,41 +6,12 @@
 #include <map>
 #include <set>
 
+#include "tessera/program/instructions.h"
 #include "tessera/program/test_programs.h"
 #include "tessera/program/verify.h"
 
 namespace tessera {
 namespace {
-
-template <class Visit>
-void for_each_buffer(const Instruction& instruction, const Visit& visit) {
-  const auto& body = instruction.body;
-  if (const auto* compute = std::get_if<Compute>(&body)) {
-    for (const View& input : compute->inputs) visit(input.buffer);
-    for (const Output& output : compute->outputs) visit(output.view.buffer);
-  } else if (const auto* issue = std::get_if<Issue>(&body)) {
-    for (const Transfer& transfer : issue->transfers) {
-      if (transfer.in) visit(transfer.in->buffer);
-      if (transfer.out) visit(transfer.out->buffer);
-    }
-  } else if (const auto* send = std::get_if<Send>(&body)) {
-    visit(send->view.buffer);
-  } else if (const auto* recv = std::get_if<Recv>(&body)) {
-    visit(recv->view.buffer);
-  } else if (const auto* copy = std::get_if<Copy>(&body)) {
-    visit(copy->from.buffer);
-    visit(copy->to.buffer);
-  } else if (const auto* load = std::get_if<Load>(&body)) {
-    visit(load->to.buffer);
-  }
-}
-
-int handle_of(const Instruction& instruction) {
-  if (const auto* issue = std::get_if<Issue>(&instruction.body)) return issue->handle;
-  if (const auto* send = std::get_if<Send>(&instruction.body)) return send->handle;
-  if (const auto* recv = std::get_if<Recv>(&instruction.body)) return recv->handle;
-  return -1;
-}
 
 // A buffer, or one slot of it.
 using Instance = std::pair<size_t, int64_t>;
@@ -106,13 +77,14 @@ class ArenaWalk {
       for (int64_t slot = 0; slot < slots; ++slot) end(instance(free->buffer, micro_batch + slot));
       return;
     }
-    for_each_buffer(instruction, [&](BufferId id) { begin(instance(id, micro_batch)); });
-    if (const int handle = handle_of(instruction); handle >= 0) {
-      for_each_buffer(instruction, [&](BufferId id) {
-        flights_[{handle, micro_batch}].push_back(instance(id, micro_batch));
-        in_flight_.insert(instance(id, micro_batch));
-      });
-    }
+    const int handle = handle_of(instruction);
+    accesses(instruction, [&](const Access& access) {
+      const Instance touched = instance(access.buffer, micro_batch);
+      begin(touched);
+      if (handle < 0) return;
+      flights_[{handle, micro_batch}].push_back(touched);
+      in_flight_.insert(touched);
+    });
     if (const auto* wait = std::get_if<Wait>(&instruction.body)) land(*wait, micro_batch);
   }
 

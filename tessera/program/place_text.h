@@ -53,6 +53,7 @@ struct TextBuffer {
   Tier tier = Tier::kDevice;
   bool persistent = false;
   bool accumulates = false;  // over micro-batches: lives for the step
+  int64_t slots = 1;  // more: copies that micro-batches use in turn, until messages have left
 };
 
 struct TextView {
@@ -104,7 +105,7 @@ struct TextCross {
 };
 struct TextWait {
   int handle = 0;
-  int lag = 0;
+  int lag = 0;  // as of a Wait
 };
 struct TextCopy {
   TensorId tensor;
@@ -172,6 +173,11 @@ void await_late(PlaceText& text, const std::vector<BlockRef>& order);
 
 // The order of a block in which what it issues is awaited behind all that does not need it.
 void await_together(std::vector<TextInstruction>& block);
+
+// Decides where every send is awaited and how many copies of its buffer there are, such that the
+// rows of the plan never wait for each other in a circle if they can do without; the last pass, over
+// the texts of all places.
+void place_send_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan);
 
 // The first handle that the text does not use.
 int end_of_handles(const PlaceText& text);

@@ -43,10 +43,7 @@ std::vector<bool> ready_before_blocks(const PlaceText& text) {
   std::vector<bool> ready(text.buffers.size());
   const std::set<int> late = awaited_in_blocks(text);
   const auto arrives_late = [&](const TextInstruction& instruction) {
-    const auto* issue = std::get_if<TextIssue>(&instruction.body);
-    const auto* cross = std::get_if<TextCross>(&instruction.body);
-    return (issue != nullptr && late.contains(issue->handle)) ||
-           (cross != nullptr && late.contains(cross->handle));
+    return late.contains(handle_of(instruction));
   };
   const auto set_written = [&](const TextInstruction& instruction, bool value) {
     touches(

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tessera/program/instructions.h"
+
 namespace tessera {
 namespace {
 
@@ -167,12 +169,11 @@ int64_t Volume::bytes() const {
 bool is_lossy(const Program& program) {
   for (const auto& [ref, block] : program.blocks) {
     for (const Instruction& instruction : block) {
-      const auto* issue = std::get_if<Issue>(&instruction.body);
-      const auto* send = std::get_if<Send>(&instruction.body);
-      const auto* recv = std::get_if<Recv>(&instruction.body);
-      if ((issue != nullptr && issue->codec) || (send != nullptr && send->codec) ||
-          (recv != nullptr && recv->codec))
-        return true;
+      const bool lossy = match(
+          instruction,
+          [](const OneOf<Issue, Send, Recv> auto& moves) { return moves.codec.has_value(); },
+          [](const OneOf<Compute, Wait, Copy, Load, Free> auto&) { return false; });
+      if (lossy) return true;
     }
   }
   return false;
@@ -189,17 +190,17 @@ Volume volume(const Program& program, const Graph& graph, bool (*keep)(const Ten
     if (runs == 0) continue;
     for (const Instruction& instruction : block) {
       const int64_t times = instruction.when == When::kAlways ? runs : 1;
-      if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
-        add_issue(program, graph, *issue, times, keep, out);
-      } else if (const auto* send = std::get_if<Send>(&instruction.body)) {
-        if (keep != nullptr && !keep(graph.tensor(send->tensor))) continue;
-        const int64_t elements = send->region.volume();
-        const DType dtype = program.buffer(send->view.buffer).dtype;
-        if (elements > 0) {
-          out.by_kind["send"] +=
-              Traffic{message_bytes(send->codec, dtype, elements) * times, times};
-        }
-      }
+      match(
+          instruction,
+          [&](const Issue& issue) { add_issue(program, graph, issue, times, keep, out); },
+          [&](const Send& send) {
+            const int64_t elements = send.region.volume();
+            if ((keep != nullptr && !keep(graph.tensor(send.tensor))) || elements == 0) return;
+            const DType dtype = program.buffer(send.view.buffer).dtype;
+            out.by_kind["send"] +=
+                Traffic{message_bytes(send.codec, dtype, elements) * times, times};
+          },
+          [](const OneOf<Compute, Recv, Wait, Copy, Load, Free> auto&) {});
     }
   }
   return out;

@@ -144,9 +144,10 @@ struct Recv {
 };
 struct Wait {
   int handle = 0;
-  int lag = 0;  // 0: the handle issued in this run of the block (or in another block for this
-                // micro-batch or, for prologue / update, this step); 1: the one issued by the
-                // previous run of the block in this step, if any
+  // 0: what was issued under the handle in this run of the block, or in another block for this
+  // micro-batch; in prologue and update, all that is still open of this step. n > 0: what was
+  // issued n runs of this block before, in this step, if there were so many.
+  int lag = 0;
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 // Inside the rank; between tiers where the buffers' tiers differ. With a handle it runs beside the

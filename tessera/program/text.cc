@@ -2,32 +2,13 @@
 
 #include <fmt/format.h>
 
-#include "tessera/base/text.h"
+#include "tessera/program/text_parts.h"
 
 namespace tessera {
 namespace {
 
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '\n') {
-      out += "\\n";
-      continue;
-    }
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
-}
-
-std::string_view write_name(Write write) {
-  switch (write) {
-    case Write::kSet: return "set";
-    case Write::kAdd: return "add";
-    case Write::kAddExceptFirst: return "add_except_first";
-  }
-  return "?";
-}
+using program_text::quoted;
+using program_text::write_name;
 
 class Printer {
  public:
@@ -37,17 +18,8 @@ class Printer {
   std::string line(const Instruction& instruction) const;
 
  private:
-  std::string tensor(TensorId id) const {
-    const bool known = id.valid() && id.index() < graph_.tensors().size();
-    return known ? quoted(graph_.tensor(id).name) : "none";
-  }
-  std::string op(OpId id) const {
-    if (!id.valid() || id.index() >= graph_.ops().size()) return "none";
-    const Op& op = graph_.op(id);
-    std::string out = quoted(op.path);
-    if (op.phase != Phase::kForward) out += fmt::format("@{}", phase_name(op.phase));
-    return out;
-  }
+  std::string tensor(TensorId id) const { return program_text::tensor_text(graph_, id); }
+  std::string op(OpId id) const { return program_text::op_text(graph_, id); }
   std::string region(TensorId id, const Box& box) const { return tensor(id) + box.to_string(); }
   std::string view(const View& view) const {
     const bool known = view.buffer.valid() && view.buffer.index() < program_.buffers.size();

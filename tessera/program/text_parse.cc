@@ -2,170 +2,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
-#include <unordered_map>
 
-#include "tessera/base/text.h"
 #include "tessera/program/text.h"
+#include "tessera/program/text_parts.h"
 
 namespace tessera {
 namespace {
 
-// Reads tokens of a line. The first failure is kept; after it everything is empty.
-class Cursor {
- public:
-  explicit Cursor(std::string_view text) : text_(text) {}
-
-  bool failed() const { return !error_.empty(); }
-  const std::string& error() const { return error_; }
-  void fail(std::string message) {
-    if (error_.empty()) error_ = std::move(message);
-  }
-  bool at_end() {
-    skip();
-    return position_ >= text_.size();
-  }
-  // Takes a word or a symbol if it comes next.
-  bool accept(std::string_view token) {
-    skip();
-    if (text_.substr(position_, token.size()) != token) return false;
-    const size_t end = position_ + token.size();
-    const bool word = std::isalnum(static_cast<unsigned char>(token.back())) != 0;
-    if (word && end < text_.size() && is_word(text_[end])) return false;
-    position_ = end;
-    return true;
-  }
-  void expect(std::string_view token) {
-    if (!accept(token)) fail(fmt::format("expected '{}', found {}", token, rest()));
-  }
-  std::string word() {
-    skip();
-    const size_t begin = position_;
-    while (position_ < text_.size() && is_word(text_[position_])) ++position_;
-    if (position_ == begin) fail(fmt::format("expected a word, found {}", rest()));
-    return std::string(text_.substr(begin, position_ - begin));
-  }
-  int64_t integer() {
-    skip();
-    int64_t value = 0;
-    const char* begin = text_.data() + position_;
-    const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), value);
-    if (error != std::errc()) fail(fmt::format("expected an integer, found {}", rest()));
-    position_ += static_cast<size_t>(end - begin);
-    return value;
-  }
-  int32_t small() {
-    const int64_t value = integer();
-    if (value < INT32_MIN || value > INT32_MAX) fail(fmt::format("{} is too large", value));
-    return static_cast<int32_t>(value);
-  }
-  std::string quoted();
-  Attribute attribute();
-  Box box();
-  std::vector<int64_t> integers();
-  std::vector<std::string> names();
-  std::string rest() {
-    skip();
-    return position_ < text_.size() ? fmt::format("'{}'", text_.substr(position_, 24)) : "the end";
-  }
-
- private:
-  static bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-  template <class Read>
-  auto list(Read read);
-  void skip() {
-    while (position_ < text_.size() && text_[position_] == ' ') ++position_;
-  }
-  std::string_view text_;
-  size_t position_ = 0;
-  std::string error_;
-};
-
-std::string Cursor::quoted() {
-  expect("\"");
-  std::string out;
-  while (!failed()) {
-    if (position_ >= text_.size()) {
-      fail("expected a closing '\"'");
-      break;
-    }
-    char c = text_[position_++];
-    if (c == '"') break;
-    if (c == '\\' && position_ < text_.size()) {
-      c = text_[position_++];
-      if (c == 'n') c = '\n';
-    }
-    out += c;
-  }
-  return out;
-}
-
-Attribute Cursor::attribute() {
-  skip();
-  if (position_ < text_.size() && text_[position_] == '"') return quoted();
-  const size_t begin = position_;
-  while (position_ < text_.size() && (is_word(text_[position_]) || text_[position_] == '.' ||
-                                      text_[position_] == '-' || text_[position_] == '+')) {
-    ++position_;
-  }
-  const std::string_view token = text_.substr(begin, position_ - begin);
-  if (const auto integer = parse_int(token)) return *integer;
-  double number = 0;
-  const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), number);
-  if (error != std::errc() || end != token.data() + token.size()) {
-    fail(fmt::format("expected a value, found '{}'", token));
-  }
-  return number;
-}
-
-Box Cursor::box() {
-  expect("[");
-  Box out;
-  if (accept("]")) return out;
-  do {
-    const int64_t begin = integer();
-    expect(":");
-    const int64_t end = integer();
-    if (!failed() && (end < begin || begin < INT64_MIN / 4 || end > INT64_MAX / 4)) {
-      fail(fmt::format("{}:{} is no interval", begin, end));
-    }
-    if (failed()) return {};
-    out.dims.push_back({begin, end - begin});
-  } while (accept(","));
-  expect("]");
-  return out;
-}
-
-// "[a, b]", each read by `read`.
-template <class Read>
-auto Cursor::list(Read read) {
-  std::vector<decltype(read())> out;
-  expect("[");
-  if (accept("]")) return out;
-  do {
-    out.push_back(read());
-  } while (!failed() && accept(","));
-  expect("]");
-  return out;
-}
-
-std::vector<int64_t> Cursor::integers() {
-  return list([this] { return integer(); });
-}
-
-std::vector<std::string> Cursor::names() {
-  return list([this] { return quoted(); });
-}
+using program_text::Cursor;
+using program_text::GraphNames;
 
 class Parser {
  public:
-  explicit Parser(const Graph& graph) : graph_(graph) {
-    for (const Tensor& tensor : graph.tensors()) tensors_.emplace(tensor.name, tensor.id);
-    for (const Op& op : graph.ops()) {
-      ops_.emplace(std::string(phase_name(op.phase)) + ":" + op.path, op.id);
-    }
-  }
+  explicit Parser(const Graph& graph) : names_(graph) {}
   Result<Program> parse(std::string_view text, std::string_view file);
 
  private:
@@ -182,8 +31,8 @@ class Parser {
   void coding(Cursor& in, std::optional<Codec>& codec, std::optional<View>* residual);
   Transfer transfer(Cursor& in);
 
-  TensorId tensor(Cursor& in);
-  OpId op(Cursor& in);
+  TensorId tensor(Cursor& in) const { return names_.tensor(in); }
+  OpId op(Cursor& in) const { return names_.op(in); }
   BufferId buffer_id(Cursor& in);
   View view(Cursor& in);
   int handle(Cursor& in) {
@@ -191,54 +40,12 @@ class Parser {
     return in.small();
   }
   BlockRef block(Cursor& in);
-  // A word that names one of `count` enumerators.
-  template <class Enum, class Name>
-  Enum named(Cursor& in, size_t count, Name&& name, std::string_view what);
 
-  const Graph& graph_;
-  std::unordered_map<std::string, TensorId> tensors_;
-  std::unordered_map<std::string, OpId> ops_;
+  const GraphNames names_;
   Program program_;
   bool started_ = false;
   std::vector<Instruction>* open_ = nullptr;
 };
-
-template <class Enum, class Name>
-Enum Parser::named(Cursor& in, size_t count, Name&& name, std::string_view what) {
-  const std::string word = in.word();
-  std::vector<std::string> names;
-  for (size_t i = 0; i < count; ++i) {
-    names.emplace_back(name(static_cast<Enum>(i)));
-    if (names.back() == word) return static_cast<Enum>(i);
-  }
-  in.fail(fmt::format("unknown {} '{}', expected one of {}", what, word, join(names, ", ")));
-  return Enum{};
-}
-
-TensorId Parser::tensor(Cursor& in) {
-  if (in.accept("none")) return {};
-  const std::string name = in.quoted();
-  if (in.failed()) return {};
-  const auto found = tensors_.find(name);
-  if (found != tensors_.end()) return found->second;
-  std::vector<std::string> names;
-  for (const Tensor& t : graph_.tensors()) names.push_back(t.name);
-  in.fail(fmt::format("unknown tensor '{}', did you mean '{}'?", name, nearest(name, names)));
-  return {};
-}
-
-OpId Parser::op(Cursor& in) {
-  if (in.accept("none")) return {};
-  const std::string path = in.quoted();
-  const std::string phase = in.accept("@") ? in.word() : std::string(phase_name(Phase::kForward));
-  if (in.failed()) return {};
-  const auto found = ops_.find(phase + ":" + path);
-  if (found != ops_.end()) return found->second;
-  std::vector<std::string> paths;
-  for (const Op& o : graph_.ops()) paths.push_back(o.path);
-  in.fail(fmt::format("unknown {} op '{}', did you mean '{}'?", phase, path, nearest(path, paths)));
-  return {};
-}
 
 BufferId Parser::buffer_id(Cursor& in) {
   in.expect("%");
@@ -262,7 +69,7 @@ View Parser::view(Cursor& in) {
 
 BlockRef Parser::block(Cursor& in) {
   const auto name = [](BlockKind kind) { return block_name(kind); };
-  BlockRef out = named<BlockKind>(in, kBlockKinds, name, "block");
+  BlockRef out = in.named<BlockKind>(kBlockKinds, name, "block");
   if (in.accept("@")) out.chunk = in.small();
   return out;
 }
@@ -292,15 +99,10 @@ void Parser::buffer(Cursor& in) {
   out.name = in.quoted();
   in.expect("of");
   out.tensor = tensor(in);
-  const auto dtype = parse_dtype(in.word());
-  if (dtype) {
-    out.dtype = *dtype;
-  } else {
-    in.fail(dtype.error().message);
-  }
+  out.dtype = in.dtype();
   out.shape = in.integers();
-  out.tier = named<Tier>(in, 3, tier_name, "tier");
-  out.lifetime = named<Lifetime>(in, 4, lifetime_name, "lifetime");
+  out.tier = in.named<Tier>(3, tier_name, "tier");
+  out.lifetime = in.named<Lifetime>(4, lifetime_name, "lifetime");
   in.expect("at");
   out.offset = in.integer();
   if (in.accept("slots")) {
@@ -373,15 +175,7 @@ void Parser::header(Cursor& in) {
 
 Output Parser::output(Cursor& in) {
   Output out;
-  const auto write_name = [](Write write) {
-    switch (write) {
-      case Write::kSet: return "set";
-      case Write::kAdd: return "add";
-      case Write::kAddExceptFirst: return "add_except_first";
-    }
-    return "?";
-  };
-  out.write = named<Write>(in, 3, write_name, "write");
+  out.write = in.write();
   out.tensor = tensor(in);
   out.view = view(in);
   if (in.accept("term")) {
@@ -447,15 +241,13 @@ void Parser::coding(Cursor& in, std::optional<Codec>& codec, std::optional<View>
 Issue Parser::issue(Cursor& in) {
   Issue out;
   out.handle = handle(in);
-  out.kind = named<CollectiveKind>(in, kCollectiveKinds, collective_name, "collective");
+  out.kind = in.named<CollectiveKind>(kCollectiveKinds, collective_name, "collective");
   if (in.accept("by")) {
     const auto combiner = parse_combiner(in.word());
     if (combiner) out.combiner = *combiner;
     if (!combiner) in.fail(combiner.error().message);
   }
-  const auto dtype = parse_dtype(in.word());
-  if (dtype) out.dtype = *dtype;
-  if (!dtype) in.fail(dtype.error().message);
+  out.dtype = in.dtype();
   in.expect("group");
   out.group = in.small();
   coding(in, out.codec, &out.residual);
@@ -529,8 +321,6 @@ Instruction Parser::instruction(Cursor& in) {
 }
 
 void Parser::line(Cursor& in) {
-  if (in.at_end()) return;
-  if (in.accept("//")) return;
   if (open_ == nullptr) {
     header(in);
   } else if (in.accept("}")) {
@@ -538,23 +328,15 @@ void Parser::line(Cursor& in) {
   } else {
     open_->push_back(instruction(in));
   }
-  if (!in.failed() && !in.at_end())
-    in.fail(fmt::format("expected the end of the line, found {}", in.rest()));
 }
 
 Result<Program> Parser::parse(std::string_view text, std::string_view file) {
-  size_t number = 0;
-  while (!text.empty()) {
-    ++number;
-    const size_t end = text.find('\n');
-    Cursor in(text.substr(0, end));
-    line(in);
-    if (in.failed()) return invalid_input(fmt::format("{}:{}: {}", file, number, in.error()));
-    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-  }
+  TESSERA_TRY_VOID(program_text::read_lines(text, file, [&](Cursor& in) { line(in); }));
   if (!started_) return invalid_input(fmt::format("{}:1: expected 'program rank R of N'", file));
   if (open_ != nullptr) {
-    return invalid_input(fmt::format("{}:{}: expected '}}' before the end", file, number));
+    const auto ends = std::count(text.begin(), text.end(), '\n');
+    return invalid_input(fmt::format("{}:{}: expected '}}' before the end", file,
+                                     ends + (text.ends_with('\n') ? 0 : 1)));
   }
   return std::move(program_);
 }

@@ -18,10 +18,12 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/graph/kinds.h"
 #include "tessera/plan/selector.h"
 #include "tessera/program/crossing.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/prefetch.h"
+#include "tessera/program/touches.h"
 
 namespace tessera {
 namespace {
@@ -114,8 +116,8 @@ class Tiering {
       return Tier::kDevice;
     }
     // A cast to a narrower type is made before what rests elsewhere is copied.
-    const bool narrows = op.kind == "cast" && dtype_bytes(graph_.tensor(op.outputs[0]).dtype) <
-                                                  dtype_bytes(graph_.tensor(op.inputs[0]).dtype);
+    const bool narrows = info_of(op).converts && dtype_bytes(graph_.tensor(op.outputs[0]).dtype) <
+                                                     dtype_bytes(graph_.tensor(op.inputs[0]).dtype);
     const bool rests = narrows && buffer_rests(compute.inputs[0].buffer);
     return rests && rests_below(compute.inputs[0]) ? Tier::kHost : Tier::kDevice;
   }
@@ -157,22 +159,9 @@ class Tiering {
 
   template <class Visit>
   static void for_each_view(const TextInstruction& instruction, const Visit& visit) {
-    if (const auto* compute = std::get_if<TextCompute>(&instruction.body)) {
-      for (const TextView& view : compute->inputs) visit(view, false);
-      for (const TextOutput& output : compute->outputs) visit(output.view, true);
-    } else if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
-      for (const TextTransfer& transfer : issue->transfers) {
-        visit(transfer.from, false);
-        visit(transfer.to, true);
-      }
-    } else if (const auto* cross = std::get_if<TextCross>(&instruction.body)) {
-      visit(cross->sends ? cross->from : cross->to, !cross->sends);
-    } else if (const auto* copy = std::get_if<TextCopy>(&instruction.body)) {
-      visit(copy->from, false);
-      visit(copy->to, true);
-    } else if (const auto* load = std::get_if<TextLoad>(&instruction.body)) {
-      visit(load->to, true);
-    }
+    accesses(instruction, [&](const TextAccess& access) {
+      visit(*access.view, access.mode != AccessMode::kRead);
+    });
   }
 
   // ---- what stays
@@ -215,13 +204,18 @@ class Tiering {
   // What instructions on the device read.
   template <class Visit>
   void for_each_read(const TextInstruction& instruction, const Visit& visit) const {
-    if (const auto* compute = std::get_if<TextCompute>(&instruction.body)) {
-      if (op_tier(*compute) != Tier::kDevice) return;
-      const Op& op = graph_.op(compute->op);
-      for (size_t i = 0; i < op.inputs.size(); ++i) visit(compute->inputs[i], op.inputs[i]);
-    } else if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
-      for (const TextTransfer& transfer : issue->transfers) visit(transfer.from, transfer.tensor);
-    }
+    match(
+        instruction,
+        [&](const TextCompute& compute) {
+          if (op_tier(compute) != Tier::kDevice) return;
+          const Op& op = graph_.op(compute.op);
+          for (size_t i = 0; i < op.inputs.size(); ++i) visit(compute.inputs[i], op.inputs[i]);
+        },
+        [&](const TextIssue& issue) {
+          for (const TextTransfer& transfer : issue.transfers)
+            visit(transfer.from, transfer.tensor);
+        },
+        [](const OneOf<TextCross, TextWait, TextCopy, TextLoad> auto&) {});
   }
 
   // ---- a block
@@ -611,14 +605,11 @@ class Tiering {
 
   // Buffers that a wait for a handle fills.
   void note_arrivals(const TextInstruction& instruction) {
-    if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
-      for (const TextTransfer& transfer : issue->transfers)
-        arrivals_[issue->handle].push_back(transfer.to.buffer);
-    } else if (const auto* cross = std::get_if<TextCross>(&instruction.body)) {
-      if (!cross->sends) arrivals_[cross->handle].push_back(cross->to.buffer);
-    } else if (const auto* copied = std::get_if<TextCopy>(&instruction.body)) {
-      if (copied->handle >= 0) arrivals_[copied->handle].push_back(copied->to.buffer);
-    }
+    const int handle = handle_of(instruction);
+    if (handle < 0) return;
+    accesses(instruction, [&](const TextAccess& access) {
+      if (access.mode != AccessMode::kRead) arrivals_[handle].push_back(access.view->buffer);
+    });
   }
 
   struct Arriving {
@@ -657,10 +648,7 @@ int end_of_handles(const PlaceText& text) {
   int end = 0;
   for (const auto& [ref, block] : text.blocks) {
     for (const TextInstruction& instruction : block) {
-      if (const auto* issue = std::get_if<TextIssue>(&instruction.body))
-        end = std::max(end, issue->handle + 1);
-      if (const auto* cross = std::get_if<TextCross>(&instruction.body))
-        end = std::max(end, cross->handle + 1);
+      end = std::max(end, handle_of(instruction) + 1);
     }
   }
   return end;

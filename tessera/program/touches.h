@@ -1,33 +1,67 @@
-// What an instruction of a place text reads and writes. Private to tessera/program.
+// What may be asked of any instruction of a place text, whichever kind it is; as instructions.h of
+// a program's. Private to tessera/program.
 #pragma once
 
-#include <algorithm>
-#include <variant>
-
+#include "tessera/program/instructions.h"
 #include "tessera/program/place_text.h"
 
 namespace tessera {
 
-// Calls reads(buffer) and writes(buffer) of an instruction's operands until one is true.
+struct TextAccess {
+  const TextView* view = nullptr;
+  AccessMode mode = AccessMode::kRead;
+};
+
+// Calls visit(TextAccess) for every view that the instruction reads or writes; of a crossing, for
+// that of this place's side.
+template <class Visit>
+void accesses(const TextInstruction& instruction, const Visit& visit) {
+  const auto touch = [&](const TextView& view, AccessMode mode) { visit(TextAccess{&view, mode}); };
+  match(
+      instruction,
+      [&](const TextCompute& compute) {
+        for (const TextView& view : compute.inputs) touch(view, AccessMode::kRead);
+        for (const TextOutput& output : compute.outputs)
+          touch(output.view, access_mode(output.write));
+      },
+      [&](const TextIssue& issue) {
+        for (const TextTransfer& transfer : issue.transfers) {
+          touch(transfer.from, AccessMode::kRead);
+          touch(transfer.to, AccessMode::kSet);
+        }
+      },
+      [&](const TextCross& cross) {
+        if (cross.sends) touch(cross.from, AccessMode::kRead);
+        if (!cross.sends) touch(cross.to, AccessMode::kSet);
+      },
+      [](const TextWait&) {},
+      [&](const TextCopy& copy) {
+        touch(copy.from, AccessMode::kRead);
+        touch(copy.to, access_mode(copy.write));
+      },
+      [&](const TextLoad& load) { touch(load.to, AccessMode::kSet); });
+}
+
+// Is reads(buffer) true of an operand that the instruction reads, or writes(buffer) of one that it
+// writes? What it adds to counts as written alone.
 template <class Reads, class Writes>
 bool touches(const TextInstruction& instruction, const Reads& reads, const Writes& writes) {
-  if (const auto* compute = std::get_if<TextCompute>(&instruction.body)) {
-    return std::any_of(compute->inputs.begin(), compute->inputs.end(),
-                       [&](const TextView& view) { return reads(view.buffer); }) ||
-           std::any_of(compute->outputs.begin(), compute->outputs.end(),
-                       [&](const TextOutput& output) { return writes(output.view.buffer); });
-  }
-  if (const auto* issue = std::get_if<TextIssue>(&instruction.body)) {
-    return std::any_of(
-        issue->transfers.begin(), issue->transfers.end(),
-        [&](const TextTransfer& t) { return reads(t.from.buffer) || writes(t.to.buffer); });
-  }
-  if (const auto* cross = std::get_if<TextCross>(&instruction.body))
-    return cross->sends ? reads(cross->from.buffer) : writes(cross->to.buffer);
-  if (const auto* copy = std::get_if<TextCopy>(&instruction.body))
-    return reads(copy->from.buffer) || writes(copy->to.buffer);
-  if (const auto* load = std::get_if<TextLoad>(&instruction.body)) return writes(load->to.buffer);
-  return false;
+  bool found = false;
+  accesses(instruction, [&](const TextAccess& access) {
+    if (found) return;
+    found =
+        access.mode == AccessMode::kRead ? reads(access.view->buffer) : writes(access.view->buffer);
+  });
+  return found;
+}
+
+// The handle under which the instruction runs beside those behind it; -1: it is done when the next
+// one begins.
+inline int handle_of(const TextInstruction& instruction) {
+  return match(
+      instruction,
+      [](const OneOf<TextIssue, TextCross, TextCopy> auto& body) { return body.handle; },
+      [](const OneOf<TextCompute, TextWait, TextLoad> auto&) { return -1; });
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/program/text.h"
 
@@ -122,26 +123,23 @@ bool Engine::sets(Rank& rank, Write write) {
 
 bool Engine::execute(Rank& rank, const Instruction& instruction, const Prepared& prepared) {
   const int64_t mb = rank.step().micro_batch;
-  if (const auto* what = std::get_if<Compute>(&instruction.body)) {
-    return compute(rank, *what, prepared);
-  }
-  if (const auto* what = std::get_if<Issue>(&instruction.body)) {
-    return issue(rank, instruction, *what, prepared);
-  }
-  if (const auto* what = std::get_if<Wait>(&instruction.body)) return wait(rank, *what);
-  if (const auto* what = std::get_if<Free>(&instruction.body)) {
-    return check(rank, rank.step().block.once() ? rank.state.free_slots(what->buffer)
-                                                : rank.state.free(what->buffer, mb));
-  }
-  if (const auto* what = std::get_if<Load>(&instruction.body)) {
-    const Box region = prepared.regions[0].at(mb);
-    const std::vector<Piece> pieces{{relative(region, region), region, what->tensor, nullptr}};
-    return check(rank, rank.state.write(what->to, mb, pieces, nullptr));
-  }
-  if (const auto* what = std::get_if<Copy>(&instruction.body)) {
-    return copy(rank, instruction, *what, prepared);
-  }
-  return message(rank, instruction, prepared);
+  return match(
+      instruction, [&](const Compute& what) { return compute(rank, what, prepared); },
+      [&](const Issue& what) { return issue(rank, instruction, what, prepared); },
+      [&](const Wait& what) { return wait(rank, what); },
+      [&](const Free& what) {
+        return check(rank, rank.step().block.once() ? rank.state.free_slots(what.buffer)
+                                                    : rank.state.free(what.buffer, mb));
+      },
+      [&](const Load& what) {
+        const Box region = prepared.regions[0].at(mb);
+        const std::vector<Piece> pieces{{relative(region, region), region, what.tensor, nullptr}};
+        return check(rank, rank.state.write(what.to, mb, pieces, nullptr));
+      },
+      [&](const Copy& what) { return copy(rank, instruction, what, prepared); },
+      [&](const OneOf<Send, Recv> auto&) {
+        return message(rank, instruction, *message_of(instruction), prepared);
+      });
 }
 
 // With a handle: a message of the rank to itself, which is there at once, but is taken at its wait.
@@ -345,19 +343,16 @@ bool Engine::agree(Rank& rank, Communication& communication, const Issue& issue,
   return true;
 }
 
-bool Engine::message(Rank& rank, const Instruction& instruction, const Prepared& prepared) {
+bool Engine::message(Rank& rank, const Instruction& instruction, const MessageEnd& message,
+                     const Prepared& prepared) {
   const int64_t mb = rank.step().micro_batch;
-  const auto* send = std::get_if<Send>(&instruction.body);
-  const auto* recv = std::get_if<Recv>(&instruction.body);
   const int me = rank.program().rank;
-  const int source = send != nullptr ? me : recv->peer, target = send != nullptr ? send->peer : me;
-  const int64_t tag = send != nullptr ? send->tag : recv->tag;
-  const TensorId tensor = send != nullptr ? send->tensor : recv->tensor;
-  const View& view = send != nullptr ? send->view : recv->view;
-  const std::optional<Codec>& codec = send != nullptr ? send->codec : recv->codec;
-  const int handle = send != nullptr ? send->handle : recv->handle;
-  const size_t end = send != nullptr ? 0 : 1;
-  Channel& channel = channels_[{source, target, tag, mb}];
+  const int source = message.sends ? me : message.peer, target = message.sends ? message.peer : me;
+  const TensorId tensor = message.tensor;
+  const View& view = *message.view;
+  const std::optional<Codec>& codec = *message.codec;
+  const size_t end = message.sends ? 0 : 1;
+  Channel& channel = channels_[{source, target, message.tag, mb}];
   const size_t position = channel.ends[end]++;
   const Box region = prepared.regions[0].at(mb);
   if (position == channel.messages.size()) {
@@ -393,14 +388,14 @@ bool Engine::message(Rank& rank, const Instruction& instruction, const Prepared&
   }
   Arrival& arrival = communication.arrivals[end];
   arrival.values.resize(1);
-  if (send != nullptr &&
+  if (message.sends &&
       !check(rank, rank.state.read(view, mb, tensor, region, false, &arrival.values[0]))) {
     return false;
   }
-  if (!check(rank, rank.state.start(view, mb, recv != nullptr, id, handle))) return false;
+  if (!check(rank, rank.state.start(view, mb, !message.sends, id, message.handle))) return false;
   arrival.here = true;
   ++communication.arrived;
-  block_at(rank, id, instruction, handle);
+  block_at(rank, id, instruction, message.handle);
   return true;
 }
 
@@ -415,7 +410,7 @@ Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
     return it == pendings.end() ? nullptr : &*it;
   };
   const bool here = !pendings.empty() && pendings[0].block == step.block;
-  if (here || wait.lag == 1) {
+  if (here || wait.lag > 0) {
     return first([&](const Pending& p) { return p.block == step.block && p.run == run; });
   }
   if (step.block.once()) {
@@ -429,7 +424,7 @@ Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
 bool Engine::wait(Rank& rank, const Wait& wait) {
   Pending* pending = find_pending(rank, wait);
   if (pending == nullptr) {
-    if (wait.lag == 1 && rank.run[rank.step().block] == 0) return true;
+    if (wait.lag > rank.run[rank.step().block]) return true;
     return reject(&rank, "lifetime", {}, "waits for a handle that was not issued");
   }
   if (!communications_[pending->communication]->complete()) {
@@ -439,21 +434,26 @@ bool Engine::wait(Rank& rank, const Wait& wait) {
   const Pending done = *pending;
   std::vector<Pending>& pendings = rank.pending[wait.handle];
   pendings.erase(pendings.begin() + (pending - pendings.data()));
-  const auto* issue = std::get_if<Issue>(&done.instruction->body);
-  if (issue != nullptr) return finish_collective(rank, done, *issue);
-  const auto* copied = std::get_if<Copy>(&done.instruction->body);
-  return copied != nullptr ? finish_copy(rank, done, *copied) : finish_message(rank, done);
+  if (!finish(rank, done)) return false;
+  // Once a step: for all that the step has issued.
+  return !rank.step().block.once() || pendings.empty() || this->wait(rank, wait);
 }
 
-bool Engine::finish_message(Rank& rank, const Pending& pending) {
-  Communication& communication = *communications_[pending.communication];
-  if (const auto* send = std::get_if<Send>(&pending.instruction->body)) {
-    return check(rank, rank.state.finish(send->view, pending.micro_batch, false,
-                                         pending.communication, nullptr));
-  }
-  const Recv& recv = std::get<Recv>(pending.instruction->body);
-  return check(rank, rank.state.finish(recv.view, pending.micro_batch, true, pending.communication,
-                                       &communication.arrivals[0].values[0]));
+bool Engine::finish(Rank& rank, const Pending& done) {
+  return match(
+      *done.instruction, [&](const Issue& issue) { return finish_collective(rank, done, issue); },
+      [&](const Copy& copied) { return finish_copy(rank, done, copied); },
+      [&](const OneOf<Send, Recv> auto& body) {
+        const bool sends = std::is_same_v<std::remove_cvref_t<decltype(body)>, Send>;
+        Communication& communication = *communications_[done.communication];
+        return check(rank,
+                     rank.state.finish(body.view, done.micro_batch, !sends, done.communication,
+                                       sends ? nullptr : &communication.arrivals[0].values[0]));
+      },
+      [](const OneOf<Compute, Wait, Load, Free> auto&) {
+        TESSERA_CHECK(false, "expected an instruction that has a handle");
+        return false;
+      });
 }
 
 bool Engine::finish_collective(Rank& rank, const Pending& pending, const Issue& issue) {

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tessera/program/instructions.h"
 #include "tessera/program/verify_state.h"
 
 namespace tessera::verifying {
@@ -75,10 +76,11 @@ class Engine {
              const Prepared& prepared);
   bool agree(Rank& rank, Communication& communication, const Issue& issue,
              const Prepared& prepared);
-  bool message(Rank& rank, const Instruction& instruction, const Prepared& prepared);
+  bool message(Rank& rank, const Instruction& instruction, const MessageEnd& message,
+               const Prepared& prepared);
   bool wait(Rank& rank, const Wait& wait);
+  bool finish(Rank& rank, const Pending& pending);
   bool finish_collective(Rank& rank, const Pending& pending, const Issue& issue);
-  bool finish_message(Rank& rank, const Pending& pending);
   bool copy(Rank& rank, const Instruction& instruction, const Copy& copy, const Prepared& prepared);
   bool finish_copy(Rank& rank, const Pending& pending, const Copy& copy);
   const std::vector<Piece>* collected(Rank& rank, Communication& communication, size_t transfer,

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/graph/kinds.h"
+#include "tessera/program/instructions.h"
 #include "tessera/program/text.h"
 
 namespace tessera::verifying {
@@ -112,6 +114,8 @@ class Preparer {
   bool check_residual(const std::optional<View>& view, bool coded, int64_t elements,
                       TensorId tensor);
   bool prepare(const Issue& issue, Prepared& out);
+  bool prepare(const Copy& copy, Prepared& out);
+  bool prepare_message(const MessageEnd& end, Prepared& out);
   bool prepare_transfer(const Issue& issue, const Transfer& transfer, Prepared& out);
   bool check_kind(const Issue& issue, const Transfer& transfer);
   bool check_bucket(const Issue& issue);
@@ -133,6 +137,7 @@ class Preparer {
   BlockRef block_;
   size_t index_ = 0;
   std::set<int> handles_;
+  std::set<BufferId> residuals_;
 };
 
 PreparedProgram Preparer::run() {
@@ -298,7 +303,9 @@ bool Preparer::check_residual(const std::optional<View>& view, bool coded, int64
     const Buffer& buffer = program_.buffer(view->buffer);
     if (buffer.lifetime == Lifetime::kPersistent && buffer.dtype == DType::kFloat32 &&
         buffer.shape == std::vector<int64_t>{elements} && view->box == Box::whole(buffer.shape)) {
-      return true;
+      return residuals_.insert(view->buffer).second ||
+             reject("instruction", tensor, "the residual %{} is kept by another message",
+                    view->buffer.value);
     }
   }
   return reject("instruction", tensor,
@@ -329,62 +336,63 @@ Moving Preparer::region_of(TensorId tensor, const Box& region) const {
 }
 
 bool Preparer::prepare(const Instruction& instruction, Prepared& out) {
-  if (const auto* compute = std::get_if<Compute>(&instruction.body)) return prepare(*compute, out);
-  if (const auto* issue = std::get_if<Issue>(&instruction.body)) return prepare(*issue, out);
-  const auto peer_known = [&](int peer, TensorId tensor) {
-    return (peer >= 0 && peer < static_cast<int>(ranks_) && peer != static_cast<int>(rank_)) ||
-           reject("message", tensor, "expected another rank below {} as peer, found {}", ranks_,
-                  peer);
-  };
-  if (const auto* send = std::get_if<Send>(&instruction.body)) {
-    if (!check_residual(send->residual, send->codec.has_value(), send->region.volume(),
-                        send->tensor)) {
-      return false;
-    }
-    return new_handle(send->handle) && peer_known(send->peer, send->tensor) &&
-           prepare_region(send->tensor, send->region, send->view, out) &&
-           on_device(send->view, send->tensor);
+  return match(
+      instruction, [&](const Compute& compute) { return prepare(compute, out); },
+      [&](const Issue& issue) { return prepare(issue, out); },
+      [&](const Send& send) {
+        return check_residual(send.residual, send.codec.has_value(), send.region.volume(),
+                              send.tensor) &&
+               prepare_message(*message_of(instruction), out);
+      },
+      [&](const Recv&) { return prepare_message(*message_of(instruction), out); },
+      [&](const Copy& copy) { return prepare(copy, out); },
+      [&](const Load& load) {
+        if (!prepare_region(load.tensor, load.region, load.to, out) ||
+            !on_device(load.to, load.tensor)) {
+          return false;
+        }
+        const Role role = graph_.tensor(load.tensor).role;
+        return role == Role::kInput ||
+               reject("instruction", load.tensor,
+                      "expected a graph input, found a tensor of role {}", role_name(role));
+      },
+      [&](const Free& free) {
+        return (free.buffer.valid() && free.buffer.index() < program_.buffers.size()) ||
+               reject("instruction", {}, "no buffer %{}", free.buffer.value);
+      },
+      [&](const Wait& wait) {
+        return wait.lag >= 0 ||
+               reject("instruction", {}, "expected a lag of 0 or more, found {}", wait.lag);
+      });
+}
+
+bool Preparer::prepare_message(const MessageEnd& end, Prepared& out) {
+  if (!new_handle(end.handle)) return false;
+  if (end.peer < 0 || end.peer >= static_cast<int>(ranks_) || end.peer == static_cast<int>(rank_)) {
+    return reject("message", end.tensor, "expected another rank below {} as peer, found {}", ranks_,
+                  end.peer);
   }
-  if (const auto* recv = std::get_if<Recv>(&instruction.body)) {
-    return new_handle(recv->handle) && peer_known(recv->peer, recv->tensor) &&
-           prepare_region(recv->tensor, recv->region, recv->view, out) &&
-           on_device(recv->view, recv->tensor);
+  return prepare_region(end.tensor, *end.region, *end.view, out) &&
+         on_device(*end.view, end.tensor);
+}
+
+bool Preparer::prepare(const Copy& copy, Prepared& out) {
+  if (!prepare_region(copy.tensor, copy.region, copy.from, out) ||
+      !check_view(copy.to, copy.tensor, copy.region)) {
+    return false;
   }
-  if (const auto* copy = std::get_if<Copy>(&instruction.body)) {
-    if (!prepare_region(copy->tensor, copy->region, copy->from, out) ||
-        !check_view(copy->to, copy->tensor, copy->region)) {
-      return false;
-    }
-    if (copy->handle >= 0 && !new_handle(copy->handle)) return false;
-    const Tier from = tier_of(copy->from), to = tier_of(copy->to);
-    if (copy->handle < 0 && (from == Tier::kDisk || to == Tier::kDisk)) {
-      return reject("tier", copy->tensor,
-                    "copies %{} -> %{} between disk and memory at once: expected a handle and a "
-                    "wait",
-                    copy->from.buffer.value, copy->to.buffer.value);
-    }
-    if (copy->from.buffer == copy->to.buffer && overlaps(copy->from.box, copy->to.box)) {
-      return reject("lifetime", copy->tensor, "copies %{} onto itself", copy->to.buffer.value);
-    }
-    return true;
+  if (copy.handle >= 0 && !new_handle(copy.handle)) return false;
+  const Tier from = tier_of(copy.from), to = tier_of(copy.to);
+  if (copy.handle < 0 && (from == Tier::kDisk || to == Tier::kDisk)) {
+    return reject("tier", copy.tensor,
+                  "copies %{} -> %{} between disk and memory at once: expected a handle and a "
+                  "wait",
+                  copy.from.buffer.value, copy.to.buffer.value);
   }
-  if (const auto* load = std::get_if<Load>(&instruction.body)) {
-    if (!prepare_region(load->tensor, load->region, load->to, out) ||
-        !on_device(load->to, load->tensor)) {
-      return false;
-    }
-    const Role role = graph_.tensor(load->tensor).role;
-    return role == Role::kInput ||
-           reject("instruction", load->tensor, "expected a graph input, found a tensor of role {}",
-                  role_name(role));
+  if (copy.from.buffer == copy.to.buffer && overlaps(copy.from.box, copy.to.box)) {
+    return reject("lifetime", copy.tensor, "copies %{} onto itself", copy.to.buffer.value);
   }
-  if (const auto* free = std::get_if<Free>(&instruction.body)) {
-    return (free->buffer.valid() && free->buffer.index() < program_.buffers.size()) ||
-           reject("instruction", {}, "no buffer %{}", free->buffer.value);
-  }
-  const Wait& wait = std::get<Wait>(instruction.body);
-  return wait.lag == 0 || wait.lag == 1 ||
-         reject("instruction", {}, "expected lag 0 or 1, found {}", wait.lag);
+  return true;
 }
 
 bool Preparer::new_handle(int handle) {
@@ -517,7 +525,7 @@ bool Preparer::check_result(const Compute& compute, const Op& op, size_t index) 
   }
   const bool made = known(output.tensor) && known(graph_.tensor(output.tensor).producer);
   const Op* sum = made ? &graph_.op(graph_.tensor(output.tensor).producer) : nullptr;
-  if (sum == nullptr || sum->kind != "add_n" ||
+  if (sum == nullptr || !is_sum_of_terms(*sum) ||
       sum->inputs.size() != static_cast<size_t>(std::max(0, output.terms)) || output.term < 0 ||
       output.term >= output.terms ||
       sum->inputs[static_cast<size_t>(output.term)] != op.outputs[index]) {

@@ -19,10 +19,7 @@ namespace {
 class Walker {
  public:
   Walker(const WalkInput& input, Analysis& analysis)
-      : graph_(*input.graph),
-        fetch_(input.fetch),
-        op_plans_(analysis.ops),
-        facts_(graph_, *input.plan, analysis) {}
+      : graph_(*input.graph), fetch_(input.fetch), facts_(graph_, *input.plan, analysis) {}
 
   std::vector<PlaceText> run() {
     for (const Tensor& tensor : graph_.tensors()) place_persistent(tensor);
@@ -49,7 +46,6 @@ class Walker {
 
   const Graph& graph_;
   const std::vector<TensorId>& fetch_;
-  std::vector<OpPlan>& op_plans_;  // by op; facts_ shows them too
   Facts facts_;
   TextWriter writer_{facts_};
   Waits waits_{facts_, writer_};
@@ -86,8 +82,7 @@ void Walker::walk(const Op& op) {
   if (const Held* sum = sums_.made(op.id)) {  // its terms have made it
     home_.produced(op, op.outputs[0], *sum);
   } else if (const auto parts = parts_of(facts_, holds_, op)) {
-    OpPlan& plan = op_plans_[op.id.index()];
-    const Held made = work_on_parts(facts_, writer_, waits_, op, plan, *parts);
+    const Held made = work_on_parts(facts_, writer_, waits_, op, *parts);
     home_.produced(op, op.outputs[0], made);
   } else {
     walk_steps(op);
@@ -163,7 +158,7 @@ void Walker::rest_in_tiers() {
       const bool activation =
           tensor.producer.valid() && graph_.op(tensor.producer).phase == Phase::kForward;
       if (!activation && !is_gradient_of_parameter(tensor)) continue;
-      writer_.buffer(PlaceId(p), held.buffer).tier = facts_.tensor_plan(id).tier;
+      writer_.buffer(PlaceId(p), held->buffer).tier = facts_.tensor_plan(id).tier;
     }
   }
 }

@@ -44,8 +44,9 @@ namespace tessera {
 // state, gradient sums and casts the parameter).
 struct Analysis {
   ShapeRule shapes;
-  std::vector<OpPlan> ops;       // effective
-  std::vector<BlockRef> blocks;  // by op; the chunk is its stage's number
+  std::vector<std::vector<int64_t>> tensor_shapes;  // as blocks see them
+  std::vector<OpPlan> ops;                          // effective
+  std::vector<BlockRef> blocks;                     // by op; the chunk is its stage's number
   std::vector<bool>
       once_a_step;  // op runs once a step (prologue, update) or, with one micro-batch, any
   std::vector<Layout> homes;        // by tensor: persistent ones and parameter gradients

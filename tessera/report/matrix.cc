@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tessera/base/check.h"
+#include "tessera/program/instructions.h"
 #include "tessera/report/report.h"
 
 namespace tessera {
@@ -69,13 +70,14 @@ Sent sent_by(const Program& program) {
     for (const Instruction& instruction : block) {
       const int64_t times = instruction.when == When::kAlways ? runs : std::min<int64_t>(runs, 1);
       if (times == 0) continue;
-      if (const auto* issue = std::get_if<Issue>(&instruction.body)) {
-        add_issue(program, *issue, times, sent);
-      } else if (const auto* send = std::get_if<Send>(&instruction.body)) {
-        const DType dtype = program.buffer(send->view.buffer).dtype;
-        const int64_t bytes = message_bytes(send->codec, dtype, send->region.volume());
-        if (bytes > 0) sent[send->peer] += bytes * times;
-      }
+      match(
+          instruction, [&](const Issue& issue) { add_issue(program, issue, times, sent); },
+          [&](const Send& send) {
+            const DType dtype = program.buffer(send.view.buffer).dtype;
+            const int64_t bytes = message_bytes(send.codec, dtype, send.region.volume());
+            if (bytes > 0) sent[send.peer] += bytes * times;
+          },
+          [](const OneOf<Compute, Recv, Wait, Copy, Load, Free> auto&) {});
     }
   }
   return sent;

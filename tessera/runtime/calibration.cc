@@ -8,7 +8,8 @@
 #include <thread>
 
 #include "tessera/base/statistics.h"
-#include "tessera/runtime/compile.h"
+#include "tessera/compile/compile.h"
+#include "tessera/program/instructions.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/ranks.h"
@@ -48,7 +49,8 @@ class CaseRun {
 
   Status run(int steps, Repeats& repeats, CaseTimes& times) {
     clock_ = threads_ > 1 ? RecordClock::kSteady : RecordClock::kProcessor;
-    TESSERA_TRY(executor_, RankExecutor::create(*compiled_.graph, program_, world_, {1, threads_}));
+    TESSERA_TRY(executor_,
+                RankExecutor::create(compiled_.graph(), program_, world_, {1, threads_}));
     executor_->initialise();
     const double cost = clock_cost(clock_);
     step(nullptr);
@@ -80,10 +82,11 @@ class CaseRun {
     ++step_;
     executor_->run_step(step_,
                         [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-                          if (tensor.name == "lr") return load_scalar(1e-4, to);
-                          if (tensor.name == "step")
+                          if (tensor.init.kind == Init::Kind::kLearningRate)
+                            return load_scalar(1e-4, to);
+                          if (tensor.init.kind == Init::Kind::kStep)
                             return load_scalar(static_cast<double>(step_), to);
-                          load_random(compiled_.model, 1, step_, tensor, region, to);
+                          load_random(*compiled_.model, 1, step_, tensor, region, to);
                         });
   }
 
@@ -91,11 +94,13 @@ class CaseRun {
     const Instruction& instruction =
         program_.block(one.block)[static_cast<size_t>(one.instruction)];
     FamilyKey key;
-    if (const auto* compute = std::get_if<Compute>(&instruction.body)) {
-      key = family_of(*compiled_.graph, program_, *compute);
-    } else if (const auto* copy = std::get_if<Copy>(&instruction.body)) {
-      if (copy->handle < 0) key = family_of(program_, *copy);
-    }
+    match(
+        instruction,
+        [&](const Compute& compute) { key = family_of(compiled_.graph(), program_, compute); },
+        [&](const Copy& copy) {
+          if (copy.handle < 0) key = family_of(program_, copy);
+        },
+        [](const OneOf<Issue, Send, Recv, Wait, Load, Free> auto&) {});
     if (!key.name.empty()) repeats.add(key, ranks_, seconds, clock_ == RecordClock::kSteady);
   }
 
@@ -225,9 +230,8 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
 
 Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats,
                            int threads) {
-  TESSERA_TRY(const Compiled compiled,
-              compile({one.model, one.plan, "", one.batch, one.precision, {}, false}));
-  TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(compiled));
+  TESSERA_TRY(const Compiled compiled, compile({one.model, one.plan, one.batch, one.precision}));
+  TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(*compiled.lowering));
   if (programs.size() != 1 && static_cast<int64_t>(programs.size()) != ranks) {
     return invalid_input(
         fmt::format("plan {}: expected {} ranks, found {}", one.plan, ranks, programs.size()));

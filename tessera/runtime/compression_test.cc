@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tessera/compile/compile.h"
 #include "tessera/models/model.h"
-#include "tessera/runtime/compile.h"
 #include "tessera/runtime/session.h"
 
 namespace tessera {

@@ -126,22 +126,24 @@ TEST(ConvolutionValues, SumsOverChannelsAndWindows) {
   }
 }
 
-TEST(ConvolutionValues, PoolsTakeTheLargestOrTheMean) {
+TEST(ConvolutionValues, PoolsTakeTheLargestTheMeanOrTheSum) {
   constexpr size_t kMaps = 6;
   for (const Frame& frame : frames()) {
     if (frame.kernel.front() == 1) continue;
     const auto dims = frame.dims({{"b", 2}, {"c", 3}}, frame.size);
     OneOp largest("max_pool", {dims}, frame.attributes(true));
     OneOp mean("avg_pool", {dims}, frame.attributes(true));
-    const Values x = largest.in(0), z = mean.in(0);
+    OneOp sum("sum_pool", {dims}, frame.attributes(true));
+    const Values x = largest.in(0), z = mean.in(0), s = sum.in(0);
     const size_t positions = Frame::volume(frame.positions), size = Frame::volume(frame.size);
     Values expected_largest(kMaps * positions, -std::numeric_limits<double>::infinity()),
-        expected_mean(kMaps * positions);
+        expected_mean(kMaps * positions), expected_sum(kMaps * positions);
     for (size_t map = 0; map < kMaps; ++map) {
       for (size_t p = 0; p < positions; ++p) {
         frame.each(p, [&](size_t at, size_t) {
           double& most = expected_largest[map * positions + p];
           most = std::max(most, x[map * size + at]);
+          expected_sum[map * positions + p] += s[map * size + at];
           expected_mean[map * positions + p] +=
               z[map * size + at] / static_cast<double>(Frame::volume(frame.kernel));
         });
@@ -149,6 +151,7 @@ TEST(ConvolutionValues, PoolsTakeTheLargestOrTheMean) {
     }
     EXPECT_EQ(largest.out(), expected_largest);
     EXPECT_LT(relative_error(mean.out(), expected_mean), 1e-13);
+    EXPECT_LT(relative_error(sum.out(), expected_sum), 1e-13);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "tessera/base/text.h"
 #include "tessera/comm/coded.h"
 #include "tessera/program/communication.h"
+#include "tessera/program/instructions.h"
 #include "tessera/runtime/arena.h"
 #include "tessera/runtime/copier.h"
 #include "tessera/runtime/initialise.h"
@@ -28,13 +29,6 @@ namespace {
 
 using kernels::Array;
 using kernels::Kernel;
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
 
 constexpr size_t kTiers = 3;
 
@@ -54,11 +48,19 @@ struct Variants {
   std::vector<Copier::Job> jobs;  // of a copy with a handle, by variant; empty: not prepared yet
 };
 
+// What an instruction that communicates or loads works on, made before the first step: by slot, or
+// for loads by micro-batch.
+struct Operands {
+  std::vector<std::vector<comm::Item>> items;  // of a collective
+  std::vector<comm::ArrayView> views;          // of a message
+  std::vector<std::pair<Box, Array>> loads;    // the region, and where it goes
+};
+
 // One run of a block.
 struct Run {
   BlockRef block;
   int64_t micro_batch = 0;
-  int64_t previous = -1;  // micro-batch of the block's run before this one; -1: none
+  int64_t index = 0;  // of the block's runs in the step
   bool first = false, last = false;
 };
 
@@ -118,6 +120,9 @@ struct RankExecutor::Impl {
   std::unordered_map<int, Flight> flights;
   ByBlock<std::vector<std::vector<Redistribution>>> redistributions;  // of each Issue
   ByBlock<std::vector<comm::Label>> labels;
+  ByBlock<std::vector<int64_t>> micro_batches;  // by run of the block in a step
+  ByBlock<std::vector<Operands>> operands;
+  std::vector<Run> schedule;  // of a step
   const LoadFunction* load = nullptr;
   std::map<std::string, double> seconds;
   std::vector<Executed>* recorded = nullptr;  // of the step that runs
@@ -193,63 +198,98 @@ struct RankExecutor::Impl {
       variants[ref].resize(block.size());
       redistributions[ref].resize(block.size());
       labels[ref].resize(block.size());
+      operands[ref].resize(block.size());
       for (size_t i = 0; i < block.size(); ++i) prepare_instruction(ref, i, block[i]);
     }
+    prepare_schedule();
     return {};
+  }
+
+  void prepare_schedule() {
+    for (const BlockRunStep& entry : program.schedule)
+      micro_batches[entry.block].push_back(entry.micro_batch);
+    ByBlock<int64_t> runs;
+    for (const BlockRunStep& entry : program.schedule) {
+      const int64_t index = runs[entry.block]++;
+      const auto total = static_cast<int64_t>(micro_batches.at(entry.block).size());
+      schedule.push_back({entry.block, entry.micro_batch, index, index == 0, index + 1 == total});
+    }
+  }
+
+  // Calls f with a micro-batch of each of the `slots` places that buffers with so many slots have.
+  template <class F>
+  void each_place(int64_t slots, F&& f) const {
+    for (int64_t m = 0; m < std::min(slots, program.micro_batches); ++m) f(m);
+  }
+  void prepare_items(const Issue& issue, const std::vector<Redistribution>& whats,
+                     Operands& made) const {
+    const auto me = static_cast<size_t>(program.groups[static_cast<size_t>(issue.group)].index);
+    int64_t slots = 1;
+    for (const Transfer& transfer : issue.transfers) {
+      if (transfer.in) slots = std::lcm(slots, slots_of(*transfer.in));
+      if (transfer.out) slots = std::lcm(slots, slots_of(*transfer.out));
+    }
+    each_place(slots, [&](int64_t m) {
+      std::vector<comm::Item>& items = made.items.emplace_back();
+      for (size_t t = 0; t < issue.transfers.size(); ++t) {
+        const Transfer& transfer = issue.transfers[t];
+        items.push_back({&whats[t], comm_view(transfer.in, transfer.hold[me], m),
+                         comm_view(transfer.out, transfer.need[me], m)});
+      }
+    });
+  }
+  void prepare_views(const View& view, const Box& region, Operands& made) const {
+    each_place(slots_of(view), [&](int64_t m) { made.views.push_back(comm_view(view, region, m)); });
+  }
+  void prepare_loads(const Load& one, Operands& made) const {
+    const int dim = micro_batch_dim_of(program, graph.tensor(one.tensor));
+    for (int64_t m = 0; m < program.micro_batches; ++m)
+      made.loads.emplace_back(at_micro_batch(program, one.region, dim, m), array(one.to, m));
   }
 
   void prepare_instruction(BlockRef b, size_t i, const Instruction& instruction) {
     Extent& extent = extents[b][i];
     Variants& v = variants[b][i];
+    Operands& made = operands[b][i];
     comm::Label& label = labels[b][i];
     if (instruction.cause.valid()) label.op = graph.op(instruction.cause).path;
-    std::visit(Overloaded{
-                   [&](const Compute& compute) {
-                     for (const View& view : compute.inputs) extend(extent, view);
-                     for (const Output& output : compute.outputs) extend(extent, output.view);
-                     prepare_variants(compute, v);
-                   },
-                   [&](const Issue& issue) {
-                     for (const Transfer& transfer : issue.transfers) {
-                       if (transfer.in) extend(extent, *transfer.in);
-                       if (transfer.out) extend(extent, *transfer.out);
-                       if (issue.residual) extend(extent, *issue.residual);
-                       redistributions[b][i].push_back(
-                           {issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
-                     }
-                     label.tensor = moved_tensors(issue, graph);
-                     label.axis = join(program.groups[static_cast<size_t>(issue.group)].axes, "+");
-                     add_flight(issue.handle, b, instruction.when,
-                                std::string(collective_name(issue.kind)));
-                   },
-                   [&](const Send& send) {
-                     extend(extent, send.view);
-                     if (send.residual) extend(extent, *send.residual);
-                     label.tensor = graph.tensor(send.tensor).name;
-                     add_flight(send.handle, b, instruction.when, "send");
-                   },
-                   [&](const Recv& receive) {
-                     extend(extent, receive.view);
-                     label.tensor = graph.tensor(receive.tensor).name;
-                     add_flight(receive.handle, b, instruction.when, "receive");
-                   },
-                   [&](const Copy& copy) {
-                     extend(extent, copy.from);
-                     extend(extent, copy.to);
-                     v.slots = std::lcm(slots_of(copy.from), slots_of(copy.to));
-                     v.varying = copy.write == Write::kAddExceptFirst;
-                     v.kernels.resize(2 * static_cast<size_t>(places(v)));
-                     if (copy.handle < 0) return;
-                     label.tensor = graph.tensor(copy.tensor).name;
-                     v.jobs.resize(v.kernels.size());
-                     add_flight(copy.handle, b, instruction.when, "copy");
-                     flights.at(copy.handle).copies = true;
-                   },
-                   [&](const Load& one) { extend(extent, one.to); },
-                   [&](const Wait&) {},
-                   [&](const Free&) {},
-               },
-               instruction.body);
+    accesses(instruction, [&](const Access& access) {
+      if (access.view != nullptr) extend(extent, *access.view);
+    });
+    match(
+        instruction, [&](const Compute& compute) { prepare_variants(compute, v); },
+        [&](const Issue& issue) {
+          for (const Transfer& transfer : issue.transfers) {
+            redistributions[b][i].push_back(
+                {issue.kind, issue.combiner, issue.dtype, transfer.hold, transfer.need});
+          }
+          prepare_items(issue, redistributions[b][i], made);
+          label.tensor = moved_tensors(issue, graph);
+          label.axis = join(program.groups[static_cast<size_t>(issue.group)].axes, "+");
+          add_flight(issue.handle, b, instruction.when, std::string(collective_name(issue.kind)));
+        },
+        [&](const Send& send) {
+          prepare_views(send.view, send.region, made);
+          label.tensor = graph.tensor(send.tensor).name;
+          add_flight(send.handle, b, instruction.when, "send");
+        },
+        [&](const Recv& receive) {
+          prepare_views(receive.view, receive.region, made);
+          label.tensor = graph.tensor(receive.tensor).name;
+          add_flight(receive.handle, b, instruction.when, "receive");
+        },
+        [&](const Copy& copy) {
+          v.slots = std::lcm(slots_of(copy.from), slots_of(copy.to));
+          v.varying = copy.write == Write::kAddExceptFirst;
+          v.kernels.resize(2 * static_cast<size_t>(places(v)));
+          if (copy.handle < 0) return;
+          label.tensor = graph.tensor(copy.tensor).name;
+          v.jobs.resize(v.kernels.size());
+          add_flight(copy.handle, b, instruction.when, "copy");
+          flights.at(copy.handle).copies = true;
+        },
+        [&](const Load& one) { prepare_loads(one, made); },
+        [](const OneOf<Wait, Free> auto&) {});
   }
 
   void prepare_variants(const Compute& compute, Variants& v) const {
@@ -283,16 +323,7 @@ struct RankExecutor::Impl {
   // ------------------------------------------------------------------------------------------------
   void run_step(int64_t step) {
     context.step = step;
-    ByBlock<int64_t> runs, total;
-    ByBlock<int64_t> previous;
-    for (const BlockRunStep& entry : program.schedule) ++total[entry.block];
-    for (const BlockRunStep& entry : program.schedule) {
-      const int64_t done = runs[entry.block]++;
-      const int64_t before = done == 0 ? -1 : previous[entry.block];
-      run_block(
-          {entry.block, entry.micro_batch, before, done == 0, done + 1 == total[entry.block]});
-      previous[entry.block] = entry.micro_batch;
-    }
+    for (const Run& run : schedule) run_block(run);
     for (auto& [handle, flight] : flights) wait_all(flight);
   }
 
@@ -323,26 +354,24 @@ struct RankExecutor::Impl {
   }
 
   std::string profile_name(const Instruction& instruction) const {
-    if (const auto* compute = std::get_if<Compute>(&instruction.body)) return compute->kind;
-    if (const auto* wait = std::get_if<Wait>(&instruction.body))
-      return "wait " + flights.at(wait->handle).name;
-    if (std::holds_alternative<Load>(instruction.body)) return "load";
-    if (std::holds_alternative<Copy>(instruction.body)) return "copy";
-    return std::holds_alternative<Free>(instruction.body) ? "free" : "issue";
+    return match(
+        instruction, [](const Compute& compute) { return compute.kind; },
+        [&](const Wait& wait) { return "wait " + flights.at(wait.handle).name; },
+        [](const Load&) { return std::string("load"); },
+        [](const Copy&) { return std::string("copy"); },
+        [](const Free&) { return std::string("free"); },
+        [](const OneOf<Issue, Send, Recv> auto&) { return std::string("issue"); });
   }
 
   void execute(const Run& run, size_t i, const Instruction& instruction) {
-    std::visit(Overloaded{
-                   [&](const Compute& compute) { execute_compute(run, i, compute); },
-                   [&](const Issue& issue) { execute_issue(run, i, issue); },
-                   [&](const Send& send) { execute_send(run, i, send); },
-                   [&](const Recv& receive) { execute_receive(run, i, receive); },
-                   [&](const Wait& wait) { execute_wait(run, wait); },
-                   [&](const Copy& copy) { execute_copy(run, i, copy); },
-                   [&](const Load& one) { execute_load(run, one); },
-                   [&](const Free&) {},
-               },
-               instruction.body);
+    match(
+        instruction, [&](const Compute& compute) { execute_compute(run, i, compute); },
+        [&](const Issue& issue) { execute_issue(run, i, issue); },
+        [&](const Send& send) { execute_send(run, i, send); },
+        [&](const Recv& receive) { execute_receive(run, i, receive); },
+        [&](const Wait& wait) { execute_wait(run, wait); },
+        [&](const Copy& copy) { execute_copy(run, i, copy); },
+        [&](const Load& one) { execute_load(run, i, one); }, [](const Free&) {});
   }
 
   std::optional<Kernel>& variant(const Run& run, size_t i) {
@@ -401,13 +430,12 @@ struct RankExecutor::Impl {
   }
 
   void clear_residuals() const {
-    const auto clear = [&](const std::optional<View>& view) {
-      if (view) std::fill_n(residual_of(view), view->box.volume(), 0.0F);
-    };
     for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
-        if (const auto* issue = std::get_if<Issue>(&instruction.body)) clear(issue->residual);
-        if (const auto* send = std::get_if<Send>(&instruction.body)) clear(send->residual);
+        accesses(instruction, [&](const Access& access) {
+          if (access.mode == AccessMode::kUpdate)
+            std::fill_n(residual_of(*access.view), access.view->box.volume(), 0.0F);
+        });
       }
     }
   }
@@ -416,27 +444,25 @@ struct RankExecutor::Impl {
     return view ? reinterpret_cast<float*>(array(*view, 0).data) : nullptr;
   }
 
+  // What was prepared for the place of the run's micro-batch.
+  template <class T>
+  const T& at_place(const std::vector<T>& made, const Run& run) const {
+    return made[static_cast<size_t>(run.micro_batch) % made.size()];
+  }
+
   void execute_issue(const Run& run, size_t i, const Issue& issue) {
-    const BlockRef b = run.block;
-    const auto me = static_cast<size_t>(program.groups[static_cast<size_t>(issue.group)].index);
-    std::vector<comm::Item> items;
-    items.reserve(issue.transfers.size());
-    for (size_t t = 0; t < issue.transfers.size(); ++t) {
-      const Transfer& transfer = issue.transfers[t];
-      items.push_back({&redistributions[b][i][t],
-                       comm_view(transfer.in, transfer.hold[me], run.micro_batch),
-                       comm_view(transfer.out, transfer.need[me], run.micro_batch)});
-    }
+    const comm::Label& label = labels[run.block][i];
+    const std::vector<comm::Item>& items = at_place(operands[run.block][i].items, run);
     if (issue.codec) {
       auto call = std::make_unique<comm::CodedCall>();
+      const auto me = static_cast<size_t>(program.groups[static_cast<size_t>(issue.group)].index);
       const comm::Handle started =
           call->begin(communicator, groups[static_cast<size_t>(issue.group)], me, items,
-                      *issue.codec, residual_of(issue.residual), labels[b][i]);
+                      *issue.codec, residual_of(issue.residual), label);
       return start(run, issue.handle, started, std::move(call));
     }
     start(run, issue.handle,
-          communicator.issue(groups[static_cast<size_t>(issue.group)], std::move(items),
-                             labels[b][i]));
+          communicator.issue(groups[static_cast<size_t>(issue.group)], items, label));
   }
 
   // The same message of different micro-batches must not be mistaken for one another.
@@ -450,13 +476,13 @@ struct RankExecutor::Impl {
       auto call = std::make_unique<comm::CodedCall>();
       const comm::Handle started =
           call->begin_send(communicator, send.peer, tag_of(send.tag, run), dtype,
-                           comm_view(send.view, send.region, run.micro_batch), *send.codec,
+                           at_place(operands[run.block][i].views, run), *send.codec,
                            residual_of(send.residual), labels[run.block][i]);
       return start(run, send.handle, started, std::move(call));
     }
     start(run, send.handle,
           communicator.issue_send(send.peer, tag_of(send.tag, run), dtype,
-                                  comm_view(send.view, send.region, run.micro_batch),
+                                  at_place(operands[run.block][i].views, run),
                                   labels[run.block][i]));
   }
 
@@ -466,13 +492,13 @@ struct RankExecutor::Impl {
       auto call = std::make_unique<comm::CodedCall>();
       const comm::Handle started =
           call->begin_recv(communicator, receive.peer, tag_of(receive.tag, run), dtype,
-                           comm_view(receive.view, receive.region, run.micro_batch), *receive.codec,
+                           at_place(operands[run.block][i].views, run), *receive.codec,
                            labels[run.block][i]);
       return start(run, receive.handle, started, std::move(call));
     }
     start(run, receive.handle,
           communicator.issue_recv(receive.peer, tag_of(receive.tag, run), dtype,
-                                  comm_view(receive.view, receive.region, run.micro_batch),
+                                  at_place(operands[run.block][i].views, run),
                                   labels[run.block][i]));
   }
 
@@ -496,8 +522,11 @@ struct RankExecutor::Impl {
       wait_all(flight);
       return;
     }
-    const int64_t micro_batch = wait.lag == 0 ? run.micro_batch : run.previous;
-    if (micro_batch >= 0) wait_on(flight, static_cast<size_t>(micro_batch));
+    if (wait.lag > run.index) return;
+    const int64_t micro_batch =
+        wait.lag == 0 ? run.micro_batch
+                      : micro_batches.at(run.block)[static_cast<size_t>(run.index - wait.lag)];
+    wait_on(flight, static_cast<size_t>(micro_batch));
   }
 
   size_t variant_index(const Run& run, const Variants& v) const {
@@ -534,11 +563,9 @@ struct RankExecutor::Impl {
     if (*kernel) (*kernel)();
   }
 
-  void execute_load(const Run& run, const Load& one) {
-    const Tensor& tensor = graph.tensor(one.tensor);
-    const Box region =
-        at_micro_batch(program, one.region, micro_batch_dim_of(program, tensor), run.micro_batch);
-    if (!region.empty()) (*load)(tensor, region, array(one.to, run.micro_batch));
+  void execute_load(const Run& run, size_t i, const Load& one) {
+    const auto& [region, to] = at_place(operands[run.block][i].loads, run);
+    if (!region.empty()) (*load)(graph.tensor(one.tensor), region, to);
   }
 };
 

@@ -4,9 +4,9 @@
 // Copies between tiers that have a handle run on a thread of their own, one after the other.
 //
 // Memory is planned: there is one arena for each tier, allocated once, with the offsets that the
-// program gives. Tensors lie nowhere else. What a step allocates beside it are the lists of arrays
-// that go to the communicator, encoded messages, and the workspace of some kernels. Kernels are
-// prepared at their first execution (kernels.h) and reused in every later step.
+// program gives. Tensors lie nowhere else. Kernels are prepared at their first execution
+// (kernels.h) and reused in every later step, so that after the first step the interpreter takes
+// nothing from the heap. The communicator and some kernels of libtorch do (docs/concepts.md).
 //
 //   comm::run_threads(ranks, options, [&](comm::Communicator& world) {
 //     auto executor = RankExecutor::create(graph, programs[world.rank()], world, {.seed = 1});

@@ -62,6 +62,22 @@ TEST(KernelValues, SigmoidIsTheLogisticFunction) {
   EXPECT_LT(relative_error(one.out(), expected), kTolerance);
 }
 
+TEST(KernelValues, SinusoidsAreOfThePositionInTheWhole) {
+  for (const int64_t begin : {0, 3}) {
+    Attributes attributes = {{"dim", std::string("s")}, {"base", 100.0}};
+    if (begin > 0) attributes["within"] = std::string("s=3/9/1");
+    OneOp one("sinusoid_add", {{{"b", 2}, {"s", 5}, {"h", 3}}}, attributes);
+    Values expected = one.in(0);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const size_t j = i % 3;
+      const double position = static_cast<double>(begin) + static_cast<double>(i / 3 % 5);
+      const double angle = position / std::pow(100.0, static_cast<double>(j - j % 2) / 3);
+      expected[i] += j % 2 == 0 ? std::sin(angle) : std::cos(angle);
+    }
+    EXPECT_LT(relative_error(one.out(), expected), kTolerance) << begin;
+  }
+}
+
 TEST(KernelValues, RollMovesElementsCyclically) {
   for (const int64_t shift : {0, 2, 5, -1, -7}) {
     OneOp one("roll", {{{"b", 2}, {"s", 5}, {"h", 3}}},

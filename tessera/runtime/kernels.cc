@@ -224,6 +224,15 @@ std::vector<std::string_view> kernel_kinds() {
 }
 
 bool reads_position(const Op& op, int op_dim) {
+  switch (position_rule(op, op_dim)) {
+    case PositionRule::kFree:
+    case PositionRule::kSize: break;
+    case PositionRule::kUnknown:
+    case PositionRule::kIndex:
+    case PositionRule::kWithin:
+    case PositionRule::kOrder:
+    case PositionRule::kCausal: return true;
+  }
   const KernelInfo& info = find(op.kind);
   return info.reads_position != nullptr && info.reads_position(op, op_dim);
 }

@@ -8,10 +8,10 @@
 #include <fstream>
 #include <mutex>
 
+#include "tessera/compile/compile.h"
 #include "tessera/graph/builder.h"
 #include "tessera/models/model.h"
 #include "tessera/models/nn.h"
-#include "tessera/runtime/compile.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/session.h"
@@ -133,12 +133,11 @@ store = [ { tensors = "optimizer.*", over = "dp" } ]
 )");
   ASSERT_TRUE(plan) << plan.error().message;
   CompileOptions options;
-  options.batch = 4;
-  options.precision = "float32";
   options.fetch_gradients = true;
-  const auto compiled = compile_model(overflowing_model(), *plan, options);
+  const auto model = std::make_shared<const Model>(overflowing_model());
+  const auto compiled = Compiler().compile(model, *plan, DType::kFloat32, options);
   ASSERT_TRUE(compiled) << compiled.error().message;
-  const auto programs = lower_and_verify(*compiled);
+  const auto programs = lower_and_verify(*compiled->lowering);
   ASSERT_TRUE(programs) << programs.error().message;
   constexpr int kSteps = 14;
   std::vector<Rest> ranks(4);
@@ -146,7 +145,7 @@ store = [ { tensors = "optimizer.*", over = "dp" } ]
                         const kernels::Array& to) {
     if (tensor.name == "lr") return load_scalar(0.01, to);
     if (tensor.name == "step") return load_scalar(static_cast<double>(step), to);
-    if (tensor.name == "targets") return load_random(compiled->model, 1, 1, tensor, region, to);
+    if (tensor.name == "targets") return load_random(*compiled->model, 1, 1, tensor, region, to);
     for (int64_t i = 0; i < to.shape[0]; ++i) {
       for (int64_t j = 0; j < to.shape[1]; ++j) {
         const bool hot = region.dims[0].begin + i == 0 && region.dims[1].begin + j == 7;
@@ -157,7 +156,7 @@ store = [ { tensors = "optimizer.*", over = "dp" } ]
   const Status ran = comm::run_threads(4, {}, [&](comm::Communicator& world) {
     const Program& program = (*programs)[static_cast<size_t>(world.rank())];
     auto executor =
-        RankExecutor::create(*compiled->graph, program, world, ExecutorOptions{1, 1, false});
+        RankExecutor::create(compiled->graph(), program, world, ExecutorOptions{1, 1, false});
     if (!executor) throw comm::CommFault{executor.error().message};
     (*executor)->initialise();
     Rest& rest = ranks[static_cast<size_t>(world.rank())];
@@ -176,7 +175,7 @@ store = [ { tensors = "optimizer.*", over = "dp" } ]
       }
       auto& homes = rest.homes.emplace_back();
       for (const Home& home : program.homes) {
-        const std::string& name = compiled->graph->tensor(home.tensor).name;
+        const std::string& name = compiled->graph().tensor(home.tensor).name;
         const HostArray array = (*executor)->read(home);
         if (name.starts_with("optimizer.loss_scale")) {
           if (name == "optimizer.loss_scale") rest.scale.push_back(array.values().at(0));

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tessera/comm/communicator.h"
+#include "tessera/compile/compile.h"
 #include "tessera/program/program.h"
-#include "tessera/runtime/compile.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/kernels.h"
 

@@ -11,6 +11,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/graph/precision.h"
 
 namespace tessera {
@@ -39,7 +40,7 @@ std::vector<Key> keys_of(RunConfig& c) {
           {"threads", &c.threads, 0},
           {"timeout_s", &c.timeout_s, 0.001},
           {"memory_limit_bytes", &c.memory_limit_bytes, 0},
-          {"optimizer.kind", &o.kind, 0, {"adamw", "sgd"}},
+          {"optimizer.kind", &o.kind, 0, optimizer_names()},
           {"optimizer.lr", &o.lr, 0},
           {"optimizer.min_lr", &o.min_lr, 0},
           {"optimizer.warmup", &o.warmup, 0},
@@ -229,6 +230,18 @@ double learning_rate(const OptimizerConfig& optimizer, int64_t step, int64_t ste
   const double done = static_cast<double>(std::min(step, steps) - optimizer.warmup) /
                       static_cast<double>(steps - optimizer.warmup);
   return end + 0.5 * (lr - end) * (1 + std::cos(std::numbers::pi * done));
+}
+
+OptimizerSpec specification(const OptimizerConfig& config) {
+  OptimizerSpec spec;
+  spec.kind = config.kind;
+  spec.beta1 = config.beta1;
+  spec.beta2 = config.beta2;
+  spec.eps = config.eps;
+  spec.weight_decay = config.weight_decay;
+  spec.momentum = config.momentum;
+  spec.clip_norm = config.clip;
+  return spec;
 }
 
 }  // namespace tessera

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "tessera/base/result.h"
+#include "tessera/graph/builder.h"
 #include "tessera/runtime/data.h"
 
 namespace tessera {
@@ -32,6 +33,7 @@ struct OptimizerConfig {
   int64_t warmup = 10;  // steps of linear warm-up; then cosine to min_lr at the last step
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9, clip = 1.0;
 };
+OptimizerSpec specification(const OptimizerConfig& config);  // what the graph knows of it
 
 struct RunConfig {
   std::string file;  // where it was read from

@@ -11,6 +11,7 @@
 
 #include "tessera/base/result.h"
 #include "tessera/runtime/run_config.h"
+#include "tessera/runtime/tolerance.h"
 #include "tessera/simulate/simulation.h"
 
 namespace tessera {
@@ -62,7 +63,10 @@ struct VerifyConfig {
   int64_t steps = 2;
   int64_t seed = 1;
   int64_t ranks = 0;  // 0: as the plan says; else must agree
-  double tolerance = 1e-9;
+  // What both runs compute in: "float64", or one of the narrow dtypes of a run ("float32",
+  // "bfloat16", "float16"); then the errors are measured against tolerance.h's limits.
+  std::string precision = "float64";
+  double tolerance = 1e-9;        // of a float64 run: of the loss, the gradients and the parameters
   double lossy_tolerance = 0.05;  // of the loss, where the plan compresses what ranks exchange
   double timeout_s = 60;
   OptimizerConfig optimizer;
@@ -70,7 +74,8 @@ struct VerifyConfig {
 struct VerifyReport {
   int64_t ranks = 1, steps = 0;
   double loss_error = 0, gradients_error = 0,
-         parameters_error = 0;                     // largest relative errors, float64
+         parameters_error = 0;                     // largest relative errors
+  Tolerances tolerances;                           // that they were compared with
   std::string worst_gradient, worst_parameter;     // tensor names
   int64_t bytes_predicted = 0, bytes_counted = 0;  // sent by all ranks over all steps
   int64_t messages_predicted = 0, messages_counted = 0;
@@ -81,10 +86,10 @@ struct VerifyReport {
   bool ok = false;
   std::string why;  // if not ok: one line
 };
-// Runs `config.plan` on threads and the serial plan, same data, float64. An Error only for wrong
+// Runs `config.plan` on threads and the serial plan, same data, same dtype. An Error only for wrong
 // input or a fault.
 Result<VerifyReport> verify_plan(const VerifyConfig& config);
-// The same for a float64 model in hand and a plan's text (config.model, plan, batch and ranks are
+// The same for a model in hand (stored in float64, or in float32 for a narrow run) and a plan's text (config.model, plan, batch and ranks are
 // not read).
 Result<VerifyReport> verify_model(const Model& model, const std::string& plan_text,
                                   const VerifyConfig& config);

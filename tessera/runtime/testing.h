@@ -42,6 +42,9 @@ class Workspace {
   kernels::KernelContext context_;
 };
 
+// Pieces of memory that this thread has taken from the heap (counting_heap_test.cc).
+extern thread_local int64_t allocations;
+
 // max |a - b| / max(|b|_inf, tiny)
 double relative_error(const std::vector<double>& a, const std::vector<double>& b);
 

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "tessera/comm/threads.h"
-#include "tessera/runtime/compile.h"
+#include "tessera/compile/compile.h"
 #include "tessera/runtime/interpreter.h"
 
 namespace tessera {
@@ -157,17 +157,15 @@ TEST(TierCopy, boxes_travel_between_memory_and_disk) {
 
 // A disk that fails in the middle of a step: the fault names rank, op and tensor.
 TEST(TierCopy, a_failing_disk_is_a_fault_that_names_rank_op_and_tensor) {
-  CompileOptions options;
-  options.model = "mlp:in=8,hidden=16,out=4,layers=2";
-  options.plan = "offload(zero=0,to=disk)";
-  const auto compiled = compile(options);
+  const auto compiled =
+      compile({"mlp:in=8,hidden=16,out=4,layers=2", "offload(zero=0,to=disk)", 8});
   ASSERT_TRUE(compiled.has_value()) << compiled.error().message;
-  const auto programs = lower_and_verify(*compiled);
+  const auto programs = lower_and_verify(*compiled->lowering);
   ASSERT_TRUE(programs.has_value()) << programs.error().message;
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const Status status = comm::run_threads(1, {}, [&](comm::Communicator& world) {
-    auto executor = RankExecutor::create(*compiled->graph, (*programs)[0], world, {});
+    auto executor = RankExecutor::create(compiled->graph(), (*programs)[0], world, {});
     ASSERT_TRUE(executor.has_value()) << executor.error().message;
     (*executor)->initialise();
     const rlimit small{0, before.rlim_max};

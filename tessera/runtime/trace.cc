@@ -64,9 +64,9 @@ class RankTrace {
 
   void read(const std::vector<Executed>& recorded) {
     for (const BlockRunStep& step : program_.schedule) {
-      const auto [it, first] = previous_.try_emplace(step.block, -1);
-      lag_[{step.block, step.micro_batch}] = it->second;
-      it->second = step.micro_batch;
+      std::vector<int64_t>& runs = runs_[step.block];
+      run_of_[{step.block, step.micro_batch}] = runs.size();
+      runs.push_back(step.micro_batch);
     }
     for (const Executed& one : recorded) {
       const Instruction& instruction =
@@ -181,7 +181,10 @@ class RankTrace {
       flights.clear();
       return;
     }
-    const int64_t slot = wait.lag == 0 ? one.micro_batch : lag_.at({one.block, one.micro_batch});
+    const size_t run = run_of_.at({one.block, one.micro_batch});
+    const auto lag = static_cast<size_t>(wait.lag);
+    if (lag > run) return;
+    const int64_t slot = runs_.at(one.block)[run - lag];
     const auto found = flights.find(slot);
     if (found == flights.end()) return;
     close(one, found->second);
@@ -215,8 +218,8 @@ class RankTrace {
   Meetings& meetings_;
   const int64_t origin_;
   std::vector<TraceEvent> events_;
-  ByBlock<int64_t> previous_;
-  std::map<std::pair<BlockRef, int64_t>, int64_t> lag_;  // micro-batch of the run before
+  ByBlock<std::vector<int64_t>> runs_;                     // micro-batches, in order
+  std::map<std::pair<BlockRef, int64_t>, size_t> run_of_;  // by block and micro-batch
   std::map<int, std::map<int64_t, Open>> open_;          // by handle and micro-batch
   std::map<MeetingKey, int64_t> calls_;
   std::vector<std::pair<size_t, MeetingKey>> met_;

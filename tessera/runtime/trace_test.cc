@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "tessera/runtime/compile.h"
+#include "tessera/compile/compile.h"
 #include "tessera/runtime/session.h"
 #include "tessera/simulate/chrome_trace.h"
 #include "tessera/simulate/simulate.h"
@@ -67,13 +67,13 @@ TEST_P(Trace, has_the_instructions_of_the_simulated_step) {
   const auto summary = run_training(run, callbacks);
   ASSERT_TRUE(summary) << summary.error().message;
 
-  const auto compiled = compile({run.model, run.plan, "", run.batch, "float32", {}, false});
+  const auto compiled = compile({run.model, run.plan, run.batch});
   ASSERT_TRUE(compiled) << compiled.error().message;
   SimulateOptions options;
   options.fold = false;
   options.events = true;
   const auto simulated =
-      simulate(*compiled->lowering, local_cluster(compiled->ranks, nullptr), options);
+      simulate(*compiled->lowering, local_cluster(compiled->ranks(), nullptr), options);
   ASSERT_TRUE(simulated) << simulated.error().message;
 
   const Events expected = events_of(*simulated), found = events_of(real);

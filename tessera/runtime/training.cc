@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "tessera/base/statistics.h"
+#include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
-#include "tessera/runtime/compile.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/ranks.h"
@@ -34,14 +34,14 @@ struct Job {
 
 void load_input(const Job& job, int64_t step, const Tensor& tensor, const Box& region,
                 const kernels::Array& to) {
-  if (tensor.name == "lr") {
+  if (tensor.init.kind == Init::Kind::kLearningRate) {
     load_scalar(learning_rate(job.config.optimizer, step, job.config.steps), to);
-  } else if (tensor.name == "step") {
+  } else if (tensor.init.kind == Init::Kind::kStep) {
     load_scalar(static_cast<double>(step), to);
   } else if (job.data) {
-    load_text(job.compiled.model, *job.data, job.config.seed, step, tensor, region, to);
+    load_text(*job.compiled.model, *job.data, job.config.seed, step, tensor, region, to);
   } else {
-    load_random(job.compiled.model, job.config.seed, step, tensor, region, to);
+    load_random(*job.compiled.model, job.config.seed, step, tensor, region, to);
   }
 }
 
@@ -66,7 +66,7 @@ class RankRun {
                                                 : threads_of_rank(ranks_here);
     ExecutorOptions options{static_cast<uint64_t>(job_.config.seed), threads, false};
     TESSERA_TRY(const std::unique_ptr<RankExecutor> executor,
-                RankExecutor::create(*job_.compiled.graph, program_, world_, options));
+                RankExecutor::create(job_.compiled.graph(), program_, world_, options));
     executor->initialise();
     find_loss();  // also: nobody runs before all are ready
     last_ = Clock::now();
@@ -92,7 +92,7 @@ class RankRun {
  private:
   // The lowest rank that has the loss.
   void find_loss() {
-    const TensorId loss = job_.compiled.graph->loss;
+    const TensorId loss = job_.compiled.graph().loss;
     const bool mine =
         std::any_of(program_.fetches.begin(), program_.fetches.end(),
                     [&](const Home& home) { return home.tensor == loss && !home.region.empty(); });
@@ -105,7 +105,7 @@ class RankRun {
   void report(const RankExecutor& executor, int64_t step) {
     std::vector<double> loss{kNone};
     if (world_.rank() == owner_)
-      loss[0] = read_loss(executor, program_, job_.compiled.graph->loss).value_or(kNone);
+      loss[0] = read_loss(executor, program_, job_.compiled.graph().loss).value_or(kNone);
     transfer(world_, owner_, 0, loss);
     if (world_.rank() != 0) return;
     const Clock::time_point now = Clock::now();
@@ -198,13 +198,13 @@ void call_start(Job& job, const Program& program, bool printer) {
 
 Result<TrainingSummary> train_on_threads(Job& job, const comm::Options& options) {
   TESSERA_TRY(const std::vector<Program> programs,
-              lower_and_verify(job.compiled, job.config.memory_limit_bytes));
+              lower_and_verify(*job.compiled.lowering, job.config.memory_limit_bytes));
   const auto largest = std::max_element(
       programs.begin(), programs.end(),
       [](const Program& a, const Program& b) { return a.arena_bytes[0] < b.arena_bytes[0]; });
   call_start(job, *largest, true);
   std::vector<Result<TrainingSummary>> results(programs.size());
-  TESSERA_TRY_VOID(comm::run_threads(job.compiled.ranks, options, [&](comm::Communicator& world) {
+  TESSERA_TRY_VOID(comm::run_threads(job.compiled.ranks(), options, [&](comm::Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
     results[rank] = RankRun(job, programs[rank], world).run();
     if (!results[rank]) throw comm::CommFault{results[rank].error().message};
@@ -216,7 +216,7 @@ Result<TrainingSummary> train_on_threads(Job& job, const comm::Options& options)
 Result<Program> program_of_process(const Job& job, int rank) {
   if (rank != 0) return job.compiled.lowering->lower(rank);
   TESSERA_TRY(std::vector<Program> programs,
-              lower_and_verify(job.compiled, job.config.memory_limit_bytes));
+              lower_and_verify(*job.compiled.lowering, job.config.memory_limit_bytes));
   return std::move(programs.front());
 }
 
@@ -242,8 +242,8 @@ Result<TrainingSummary> train_on_mpi(Job& job, comm::Communicator& world) {
 Result<TrainingSummary> run_training(const RunConfig& config, const TrainingCallbacks& callbacks) {
   TESSERA_TRY_VOID(check_run_config(config));
   TESSERA_TRY(const Compiled compiled,
-              compile({config.model, config.plan, config.file, config.batch, config.precision,
-                       config.optimizer, false}));
+              compile({config.model, config.plan, config.batch, config.precision, config.file,
+                       specification(config.optimizer)}));
   const bool mpi = comm::mpi_launched();
   comm::Options options;
   options.timeout =
@@ -252,24 +252,24 @@ Result<TrainingSummary> run_training(const RunConfig& config, const TrainingCall
   if (mpi) {
     TESSERA_TRY(world, comm::mpi_world(options));
     comm::mpi_install_fault_handler();
-    TESSERA_TRY_VOID(check_ranks(compiled.plan, world->size(), "mpirun"));
+    TESSERA_TRY_VOID(check_ranks(compiled.plan().plan, world->size(), "mpirun"));
   }
-  if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(compiled.plan, config.ranks));
+  if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(compiled.plan().plan, config.ranks));
   std::optional<TextData> data;
   if (!has_random_data(config)) {
-    if (compiled.model.text == 0) {
+    if (compiled.model->text == 0) {
       return invalid_input(
           fmt::format("data: expected a model that reads tokens, or data = \"random\", found '{}'",
                       config.model));
     }
-    TESSERA_TRY(data, open_run_data(config, compiled.model.text - 1, compiled.model.vocab));
+    TESSERA_TRY(data, open_run_data(config, compiled.model->text - 1, compiled.model->vocab));
   }
   TrainingStart start;
-  start.model = compiled.model.spec;
-  start.plan = compiled.plan.file;
-  start.parameters = parameter_count(compiled.model.graph);
-  start.ranks = compiled.ranks;
-  start.tokens_per_step = config.batch * compiled.model.seq;
+  start.model = compiled.model->spec;
+  start.plan = compiled.plan().plan.file;
+  start.parameters = parameter_count(compiled.model->graph);
+  start.ranks = compiled.ranks();
+  start.tokens_per_step = config.batch * compiled.model->seq;
   start.data_bytes = data ? data->bytes() : 0;
   start.data_files = data ? data->files() : 0;
   start.transport = mpi ? "mpi" : "threads";

@@ -7,21 +7,17 @@
 #include <map>
 #include <utility>
 
+#include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
-#include "tessera/runtime/compile.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/ranks.h"
 #include "tessera/runtime/session.h"
+#include "tessera/runtime/tolerance.h"
+#include "tessera/runtime/verification.h"
 
 namespace tessera {
 namespace {
-
-// Of tensors much smaller than the largest of their class, the error is measured on this fraction
-// of the largest: a gradient that is 0 in exact arithmetic (the bias of the keys) is rounding noise
-// on both sides, of which AdamW makes updates of lr * noise / eps. A missing or doubled
-// contribution is an error of order 1 on any such scale.
-constexpr double kGradientFloor = 1e-6, kParameterFloor = 1e-2;
 
 // A tensor's regions as one rank has them after a step.
 struct Held {
@@ -66,7 +62,7 @@ std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
 
 Status run_rank(const Compiled& compiled, const Program& program, const VerifyConfig& config,
                 comm::Communicator& world, RankResult& result) {
-  const Graph& graph = *compiled.graph;
+  const Graph& graph = compiled.graph();
   ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false};
   TESSERA_TRY(const auto executor, RankExecutor::create(graph, program, world, options));
   executor->initialise();
@@ -74,12 +70,12 @@ Status run_rank(const Compiled& compiled, const Program& program, const VerifyCo
   for (int64_t step = 1; step <= config.steps; ++step) {
     executor->run_step(step,
                        [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-                         if (tensor.name == "lr") {
+                         if (tensor.init.kind == Init::Kind::kLearningRate) {
                            load_scalar(learning_rate(config.optimizer, step, config.steps), to);
-                         } else if (tensor.name == "step") {
+                         } else if (tensor.init.kind == Init::Kind::kStep) {
                            load_scalar(static_cast<double>(step), to);
                          } else {
-                           load_random(compiled.model, config.seed, step, tensor, region, to);
+                           load_random(*compiled.model, config.seed, step, tensor, region, to);
                          }
                        });
     result.steps.push_back(read_homes(*executor, graph, program.fetches, false));
@@ -93,13 +89,15 @@ Status run_rank(const Compiled& compiled, const Program& program, const VerifyCo
   return {};
 }
 
-Result<std::vector<RankResult>> run_plan(const Compiled& compiled, const VerifyConfig& config) {
-  TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(compiled));
+Result<std::vector<RankResult>> run_plan(const Compiled& compiled, const VerifyConfig& config,
+                                         const Alter& alter = {}) {
+  TESSERA_TRY(std::vector<Program> programs, lower_and_verify(*compiled.lowering));
+  if (alter) alter(compiled.graph(), programs);
   std::vector<RankResult> results(programs.size());
   comm::Options options;
   options.timeout =
       std::chrono::milliseconds(static_cast<int64_t>(std::ceil(config.timeout_s * 1000)));
-  TESSERA_TRY_VOID(comm::run_threads(compiled.ranks, options, [&](comm::Communicator& world) {
+  TESSERA_TRY_VOID(comm::run_threads(compiled.ranks(), options, [&](comm::Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
     const Status status = run_rank(compiled, programs[rank], config, world, results[rank]);
     if (!status) throw comm::CommFault{status.error().message};
@@ -173,11 +171,11 @@ class Comparison {
 };
 
 Status compare(const RankResult& serial, const std::vector<RankResult>& parallel,
-               VerifyReport& report) {
+               const Tolerances& tolerances, VerifyReport& report) {
   Worst loss, gradients, parameters;
   for (size_t step = 0; step < serial.steps.size(); ++step) {
     const State state = whole_state(serial.steps[step]);
-    Comparison comparison(state, kGradientFloor);
+    Comparison comparison(state, tolerances.gradient_floor);
     for (const RankResult& rank : parallel) {
       for (const Held& held : rank.steps[step])
         TESSERA_TRY_VOID(comparison.add(held, loss, gradients));
@@ -185,7 +183,7 @@ Status compare(const RankResult& serial, const std::vector<RankResult>& parallel
     TESSERA_TRY_VOID(comparison.finish());
   }
   const State state = whole_state(serial.parameters);
-  Comparison comparison(state, kParameterFloor);
+  Comparison comparison(state, tolerances.parameter_floor);
   for (const RankResult& rank : parallel) {
     for (const Held& held : rank.parameters)
       TESSERA_TRY_VOID(comparison.add(held, loss, parameters));
@@ -243,17 +241,20 @@ void compare_contract(const std::vector<RankResult>& ranks, const VerifyConfig& 
 namespace {
 
 Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parallel,
-                                  const VerifyConfig& config) {
+                                  const VerifyConfig& config, const Alter& alter = {}) {
   TESSERA_TRY(const std::vector<RankResult> expected, run_plan(serial, config));
-  TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config));
+  TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config, alter));
+  TESSERA_TRY(const DType dtype, parse_dtype(config.precision));
   VerifyReport report;
-  report.ranks = parallel.ranks;
+  report.tolerances = tolerances(dtype, serial.graph(), config.tolerance);
+  report.ranks = parallel.ranks();
   report.steps = config.steps;
-  TESSERA_TRY_VOID(compare(expected.front(), found, report));
-  const auto expect_small = [&](std::string_view what, double error, const std::string& where) {
-    if (error <= config.tolerance) return;
+  TESSERA_TRY_VOID(compare(expected.front(), found, report.tolerances, report));
+  const auto expect_small = [&](std::string_view what, double error, double tolerance,
+                                const std::string& where) {
+    if (error <= tolerance) return;
     set_reason(report, fmt::format("{}: largest relative error {:.2e} ({}), tolerance {:.0e}", what,
-                                   error, where, config.tolerance));
+                                   error, where, tolerance));
   };
   report.lossy =
       std::any_of(found.begin(), found.end(), [](const auto& rank) { return rank.lossy; });
@@ -265,9 +266,10 @@ Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parall
                              report.loss_error, config.lossy_tolerance));
     }
   } else {
-    expect_small("loss", report.loss_error, "loss");
-    expect_small("gradients", report.gradients_error, report.worst_gradient);
-    expect_small("parameters", report.parameters_error, report.worst_parameter);
+    const Tolerances& limits = report.tolerances;
+    expect_small("loss", report.loss_error, limits.loss, "loss");
+    expect_small("gradients", report.gradients_error, limits.gradients, report.worst_gradient);
+    expect_small("parameters", report.parameters_error, limits.parameters, report.worst_parameter);
   }
   compare_contract(found, config, report);
   report.ok = report.why.empty();
@@ -276,23 +278,32 @@ Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parall
 
 }  // namespace
 
-Result<VerifyReport> verify_plan(const VerifyConfig& config) {
+Result<VerifyReport> verify_plan(const VerifyConfig& config) { return verify_altered(config, {}); }
+
+Result<VerifyReport> verify_altered(const VerifyConfig& config, const Alter& alter) {
+  Compiler compiler;
   const auto compile_plan = [&](const std::string& plan) {
-    return compile({config.model, plan, "", config.batch, "float64", config.optimizer, true});
+    return compiler.compile({config.model, plan, config.batch, config.precision, "",
+                             specification(config.optimizer), true});
   };
   TESSERA_TRY(const Compiled parallel, compile_plan(config.plan));
-  if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(parallel.plan, config.ranks));
+  if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(parallel.plan().plan, config.ranks));
   TESSERA_TRY(const Compiled serial, compile_plan("serial"));
-  return compare_runs(serial, parallel, config);
+  return compare_runs(serial, parallel, config, alter);
 }
 
 Result<VerifyReport> verify_model(const Model& model, const std::string& plan_text,
                                   const VerifyConfig& config) {
-  const CompileOptions options{"", "", "", config.batch, "float64", config.optimizer, true};
+  TESSERA_TRY(const DType dtype, parse_dtype(config.precision));
+  Compiler compiler;
+  const auto shared = std::make_shared<const Model>(model);
+  const CompileOptions options{specification(config.optimizer), true};
   TESSERA_TRY(Plan plan, parse_plan(plan_text, "plan"));
-  TESSERA_TRY(const Compiled parallel, compile_model(model, std::move(plan), options));
+  TESSERA_TRY(const Compiled parallel,
+              compiler.compile(shared, std::move(plan), dtype, options));
   TESSERA_TRY(Plan one_rank, parse_plan("mesh = { dp = 1 }", "serial"));
-  TESSERA_TRY(const Compiled serial, compile_model(model, std::move(one_rank), options));
+  TESSERA_TRY(const Compiled serial,
+              compiler.compile(shared, std::move(one_rank), dtype, options));
   return compare_runs(serial, parallel, config);
 }
 

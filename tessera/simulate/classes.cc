@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tessera/cost/collective_cost.h"
+#include "tessera/program/instructions.h"
 
 namespace tessera {
 namespace {
@@ -100,9 +101,7 @@ std::vector<Peers> peers_of(const ResolvedPlan& plan, const Lowered& lowered) {
     };
     for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
-        if (const auto* send = std::get_if<Send>(&instruction.body)) add(send->peer, send->region);
-        if (const auto* receive = std::get_if<Recv>(&instruction.body))
-          add(receive->peer, receive->region);
+        if (const auto message = message_of(instruction)) add(message->peer, *message->region);
       }
     }
     if (!mine.steps.empty()) out.push_back(std::move(mine));
@@ -119,6 +118,10 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
   before.erase(-1);
   std::vector<std::vector<int64_t>> seen(colours.size());
   for (size_t rank = 0; rank < colours.size(); ++rank) seen[rank].push_back(colours[rank]);
+  std::map<std::vector<int64_t>, int64_t> views;  // numbers of what is seen
+  const auto number_of = [&](std::vector<int64_t> view) {
+    return views.try_emplace(std::move(view), static_cast<int64_t>(views.size())).first->second;
+  };
   for (const GroupSet& set : sets) {
     const int64_t size = set.mesh->size();
     for (int64_t i = 0; i < size; ++i) {
@@ -140,10 +143,8 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
                                             sharing.groups_a_node(set.names, members)));
         view.insert(view.end(), lie.begin(), lie.end());
       }
-      for (const int member : members) {
-        auto& mine = seen[static_cast<size_t>(member)];
-        mine.insert(mine.end(), view.begin(), view.end());
-      }
+      const int64_t seen_by_all = number_of(std::move(view));
+      for (const int member : members) seen[static_cast<size_t>(member)].push_back(seen_by_all);
     }
   }
   for (const Peers& some : peers) {
@@ -153,16 +154,16 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
       const std::vector<int64_t> from = some.mesh->coordinates(rank);
       // Peers that get equally much are told apart by nothing but what they are.
       const int64_t beside = first ? sharing.ranks_on_node(some.place, rank) : 1;
-      std::vector<std::vector<int64_t>> views;
+      std::vector<std::vector<int64_t>> peers_of_rank;
       for (const auto& [to, elements] : some.steps) {
         const int64_t peer = some.peer(from, to.first, to.second);
-        views.push_back({elements, colours[static_cast<size_t>(peer)]});
+        peers_of_rank.push_back({elements, colours[static_cast<size_t>(peer)]});
         if (!first) continue;
         const auto lie = lie_of_message(cluster, rank, peer, beside);
-        views.back().insert(views.back().end(), lie.begin(), lie.end());
+        peers_of_rank.back().insert(peers_of_rank.back().end(), lie.begin(), lie.end());
       }
-      std::sort(views.begin(), views.end());
-      for (const auto& view : views) mine.insert(mine.end(), view.begin(), view.end());
+      std::sort(peers_of_rank.begin(), peers_of_rank.end());
+      for (auto& view : peers_of_rank) mine.push_back(number_of(std::move(view)));
     }
   }
   std::map<std::vector<int64_t>, int32_t> number;

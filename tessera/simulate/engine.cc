@@ -25,7 +25,7 @@ Engine::Engine(const Play& play, const Timetable* when, Texts& texts)
   for (size_t p = 0; p < n; ++p) {
     const Player& player = play.players[p];
     actors_[p].queues.resize(static_cast<size_t>(player.streams));
-    actors_[p].previous.assign(player.blocks.size(), -1);
+    actors_[p].past.resize(player.blocks.size());
     results_[p].accounts.resize(static_cast<size_t>(player.accounts));
     schedules_.push_back(when == nullptr ? &player.schedule : &when->schedules[p]);
     slot_base_[p].assign(player.handles.size(), -1);
@@ -131,8 +131,9 @@ int32_t Engine::slot_of(int32_t p, const Item& item) {
   const Run& run = run_of(p);
   if (!player(p).handles[static_cast<size_t>(item.handle)].each_micro_batch) return base;
   if (item.lag == 0) return base + static_cast<int32_t>(run.micro_batch);
-  const int64_t previous = a.previous[static_cast<size_t>(run.block)];
-  return previous < 0 ? -1 : base + static_cast<int32_t>(previous);
+  const std::vector<int32_t>& past = a.past[static_cast<size_t>(run.block)];
+  const auto lag = static_cast<size_t>(item.lag);
+  return lag > past.size() ? -1 : base + past[past.size() - lag];
 }
 
 void Engine::spend(int32_t p, double until, Spent what, int32_t label, int32_t cause) {
@@ -195,7 +196,7 @@ void Engine::advance(int32_t p) {
       ++a.at;
     }
     const Run& run = run_of(p);
-    a.previous[static_cast<size_t>(run.block)] = run.micro_batch;
+    a.past[static_cast<size_t>(run.block)].push_back(static_cast<int32_t>(run.micro_batch));
     ++a.run;
     a.text = -1;
   }

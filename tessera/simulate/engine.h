@@ -51,7 +51,7 @@ struct Item {
   bool rendezvous = false;   // kSend
   bool ahead = true;         // kReceive
   bool blocks_host = false;  // kWait
-  int32_t lag = 0;           // kWait: 1: what the previous run of the block issued
+  int32_t lag = 0;           // kWait: n: what the block issued n runs before
   int32_t handle = -1;       // of the player
   int32_t stream = -1;       // of the player; kReceive: it stands in none, the number is for events
   // What must meet: the k-th issue of a number meets the k-th of each other player; a send meets

@@ -102,7 +102,7 @@ struct Actor {  // a player at work
   bool links_see_compute = false;  // rates of transfers here take it into account
   double host_bound = -1;          // until when the host was last waited for
   Stretch stretch;
-  std::vector<int64_t> previous;              // by block: micro-batch of its run before
+  std::vector<std::vector<int32_t>> past;     // by block: micro-batches of its runs so far
   std::vector<Queue> queues;                  // by stream
   std::vector<int32_t> active;                // transfers that use its links
   std::unordered_map<int32_t, int32_t> came;  // by match: how often

@@ -12,35 +12,12 @@
 #include "tessera/cost/allocator.h"
 #include "tessera/cost/op_cost.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/program/instructions.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kMebibyte = int64_t{1} << 20;
-
-template <class Visit>
-void buffers_of(const Instruction& instruction, const Visit& visit) {
-  const auto& body = instruction.body;
-  if (const auto* compute = std::get_if<Compute>(&body)) {
-    for (const View& input : compute->inputs) visit(input.buffer);
-    for (const Output& output : compute->outputs) visit(output.view.buffer);
-  } else if (const auto* issue = std::get_if<Issue>(&body)) {
-    for (const Transfer& transfer : issue->transfers) {
-      if (transfer.in) visit(transfer.in->buffer);
-      if (transfer.out) visit(transfer.out->buffer);
-    }
-    if (issue->residual) visit(issue->residual->buffer);
-  } else if (const auto* send = std::get_if<Send>(&body)) {
-    visit(send->view.buffer);
-  } else if (const auto* recv = std::get_if<Recv>(&body)) {
-    visit(recv->view.buffer);
-  } else if (const auto* copy = std::get_if<Copy>(&body)) {
-    visit(copy->from.buffer);
-    visit(copy->to.buffer);
-  } else if (const auto* load = std::get_if<Load>(&body)) {
-    visit(load->to.buffer);
-  }
-}
 
 bool takes_place(When when, bool first, bool last) {
   return when == When::kAlways || (when == When::kFirst && first) || (when == When::kLast && last);
@@ -66,11 +43,8 @@ struct Scratch {
 
 // The output that holds the statistics which an op keeps for its gradient.
 const Output* statistics_of(const Graph& graph, const Compute& compute) {
-  const std::vector<std::string>& names = find_kind(graph.op(compute.op).kind)->output_names;
-  for (size_t i = 0; i < names.size() && i < compute.outputs.size(); ++i) {
-    if (names[i] == "lse") return &compute.outputs[i];
-  }
-  return nullptr;
+  const int statistics = info_of(graph.op(compute.op)).statistics;
+  return statistics < 0 ? nullptr : &compute.outputs[static_cast<size_t>(statistics)];
 }
 
 // The parameter that a gradient is of, through other forms of it; invalid: of an activation.
@@ -111,7 +85,7 @@ Scratch scratch_of(const Program& program, const Graph& graph, const Style& styl
       const auto* compute = std::get_if<Compute>(&instruction.body);
       if (compute == nullptr) continue;
       const Op& op = graph.op(compute->op);
-      const WorkClass kind = work_class_of(op.kind);
+      const WorkClass kind = *info_of(op).work;
       if (kind != WorkClass::kAttention && kind != WorkClass::kLoss) continue;
       const OpScratch scratch = scratch_of(work_of(graph, program, *compute), style);
       const Output* kept = statistics_of(graph, *compute);
@@ -150,16 +124,13 @@ std::vector<Change> changes_of(const Program& program, const Scratch& scratch,
   const std::vector<Instruction>& block = program.block(variant.block);
   for (size_t i = 0; i < block.size(); ++i) {
     if (!takes_place(block[i].when, variant.first, variant.last)) continue;
-    if (const auto* free = std::get_if<Free>(&block[i].body)) {
-      if (changes(free->buffer))
-        out.push_back({static_cast<int64_t>(i), free->buffer.index(), false});
-      touched[free->buffer.index()] = false;
-      continue;
-    }
-    buffers_of(block[i], [&](BufferId id) {
-      if (touched[id.index()] || !changes(id)) return;
-      touched[id.index()] = true;
-      out.push_back({static_cast<int64_t>(i), id.index(), true});
+    accesses(block[i], [&](const Access& access) {
+      const size_t index = access.buffer.index();
+      const bool begins = access.mode != AccessMode::kFree;
+      const bool was_touched = touched[index];
+      touched[index] = begins;
+      if ((begins && was_touched) || !changes(access.buffer)) return;
+      out.push_back({static_cast<int64_t>(i), index, begins});
     });
     if (const auto at = scratch.workspaces.find(&block[i]); at != scratch.workspaces.end()) {
       for (const bool begins : {true, false})
@@ -372,8 +343,7 @@ class Walk {
     for (const Change& change : known->second) {
       const bool workspace = change.buffer >= program_.buffers.size();
       const int64_t slot = workspace ? 0 : program_.buffers[change.buffer].slot(step.micro_batch);
-      const double time = clock.at(change);
-      if (!events_.empty()) now_ = std::max(now_, time);
+      if (!events_.empty()) now_ = std::max(now_, clock.at(change));
       if (change.begins) {
         begin(change.buffer, slot, emulation);
       } else if (step.block.once()) {
@@ -385,11 +355,11 @@ class Walk {
       if (!events_.empty()) sample(now_);
       if (live_ > highest) {
         highest = live_;
-        highest_at = time;
+        highest_at = events_.empty() && times_.details ? clock.at(change) : start;
       }
       if (live_ > peak_) {
         peak_ = live_;
-        peak_time_ = events_.empty() ? time : now_;
+        peak_time_ = events_.empty() ? clock.at(change) : now_;
         peak_run_ = r;
         peak_share_ = share_of(change, program_.block(step.block).size());
         peak_change_ = done_ + 1;
@@ -532,18 +502,7 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph,
 // Rings of a group inside a node: one a link of the device (docs/theory/cost-model.md section 4.2).
 int64_t inner_channels(const NodeType& type) {
   if (type.inner.kind != LinkKind::kNvlink && type.inner.kind != LinkKind::kDirect) return 2;
-  switch (type.device.generation) {
-    case Generation::kPascal: return 4;
-    case Generation::kVolta:
-    case Generation::kTuring: return 6;
-    case Generation::kAmpere:
-    case Generation::kAda:
-    case Generation::kOther: return 12;  // of other makers: as ampere
-    case Generation::kHopper:
-    case Generation::kBlackwell: return 18;
-    case Generation::kCpu: break;
-  }
-  return 2;
+  return type.device.generation->rings_in_node;
 }
 
 // The groups that the program calls and the peers that it exchanges messages with.
@@ -552,8 +511,7 @@ void find_partners(const Program& program, MemorySizes& out) {
   for (const auto& [ref, block] : program.blocks) {
     for (const Instruction& instruction : block) {
       if (const auto* issue = std::get_if<Issue>(&instruction.body)) groups.insert(issue->group);
-      if (const auto* send = std::get_if<Send>(&instruction.body)) peers.insert(send->peer);
-      if (const auto* recv = std::get_if<Recv>(&instruction.body)) peers.insert(recv->peer);
+      if (const auto message = message_of(instruction)) peers.insert(message->peer);
     }
   }
   out.groups.assign(groups.begin(), groups.end());
@@ -565,7 +523,7 @@ void find_partners(const Program& program, MemorySizes& out) {
 int64_t communication_bytes(const Program& program, const MemorySizes& sizes,
                             const Cluster& cluster) {
   const NodeType& type = cluster.type_of(program.rank);
-  if (type.device.generation == Generation::kCpu) return 0;
+  if (type.device.generation->processor) return 0;
   const bool nvlink = type.inner.kind == LinkKind::kNvlink || type.inner.kind == LinkKind::kDirect;
   const int64_t connection =
       4 * kMebibyte + kMebibyte / 2 + (nvlink ? 47 * kMebibyte / 10 : 0);  // Simple, LL, LL128
@@ -630,18 +588,7 @@ int64_t communication_bytes(const Program& program, const Cluster& cluster) {
 }
 
 int64_t library_workspace_bytes(const Device& device) {
-  switch (device.generation) {
-    case Generation::kHopper:
-    case Generation::kBlackwell: return 32 * kMebibyte;
-    case Generation::kCpu: return 0;
-    case Generation::kPascal:
-    case Generation::kVolta:
-    case Generation::kTuring:
-    case Generation::kAmpere:
-    case Generation::kAda:
-    case Generation::kOther: break;
-  }
-  return 8 * kMebibyte;
+  return device.generation->library_workspace_bytes;
 }
 
 MemoryStyle::MemoryStyle(const Style& style)

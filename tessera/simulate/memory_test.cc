@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "tessera/program/instructions.h"
 #include "tessera/program/test_programs.h"
 
 namespace tessera {
@@ -44,31 +45,14 @@ std::pair<int64_t, int64_t> brute_live(const Program& program) {
     for (const Instruction& instruction : program.block(step.block)) {
       if (instruction.when == When::kFirst && run != 1) continue;
       if (instruction.when == When::kLast && run != runs[step.block]) continue;
-      const auto& body = instruction.body;
       const int64_t m = step.micro_batch;
-      if (const auto* compute = std::get_if<Compute>(&body)) {
-        for (const View& view : compute->inputs) touch(view.buffer, m);
-        for (const Output& output : compute->outputs) touch(output.view.buffer, m);
-      } else if (const auto* issue = std::get_if<Issue>(&body)) {
-        for (const Transfer& transfer : issue->transfers) {
-          if (transfer.in) touch(transfer.in->buffer, m);
-          if (transfer.out) touch(transfer.out->buffer, m);
-        }
-      } else if (const auto* send = std::get_if<Send>(&body)) {
-        touch(send->view.buffer, m);
-      } else if (const auto* recv = std::get_if<Recv>(&body)) {
-        touch(recv->view.buffer, m);
-      } else if (const auto* copy = std::get_if<Copy>(&body)) {
-        touch(copy->from.buffer, m);
-        touch(copy->to.buffer, m);
-      } else if (const auto* load = std::get_if<Load>(&body)) {
-        touch(load->to.buffer, m);
-      } else if (const auto* free = std::get_if<Free>(&body)) {
-        const auto it = live.find({free->buffer.index(), program.buffer(free->buffer).slot(m)});
-        if (it == live.end()) continue;
+      accesses(instruction, [&](const Access& access) {
+        if (access.mode != AccessMode::kFree) return touch(access.buffer, m);
+        const auto it = live.find({access.buffer.index(), program.buffer(access.buffer).slot(m)});
+        if (it == live.end()) return;
         now -= it->second;
         live.erase(it);
-      }
+      });
     }
   }
   return {most, now};
@@ -140,6 +124,29 @@ TEST(Memory, copies_of_micro_batches_are_joined) {
     return b.what == "activation" && b.name.ends_with(" x 4");
   });
   EXPECT_TRUE(joined) << "1F1B: the first of 4 stages holds 4 micro-batches";
+}
+
+// Error feedback keeps a residual beside a message: the simulator counts it as the planner does.
+TEST(Memory, residuals_of_messages_are_counted) {
+  TestPrograms what =
+      lower_all(trained(test_perceptron()),
+                "mesh = { pp = 2 }\nstage = [ { ops = \"{up,act}\", at = 0 }, { ops = "
+                "\"{down,square,loss}\", at = 1 } ]\n"
+                "compress = [ { tensors = \"*\", with = \"topk:0.1\", error_feedback = true } ]\n");
+  const auto left = [&] {
+    return memory_use(what.programs[0], what.graph, test_cluster(), Style{}, {1.0, {}, {}})
+        .timeline.back()
+        .bytes;
+  };
+  const int64_t at_rest = left();
+  int64_t residuals = 0;
+  for (Buffer& buffer : what.programs[0].buffers) {
+    if (!buffer.name.ends_with("@residual")) continue;
+    buffer.lifetime = Lifetime::kStep;  // not there before the message uses it
+    residuals += buffer.bytes();
+  }
+  EXPECT_GT(residuals, 0);
+  EXPECT_EQ(left(), at_rest);
 }
 
 TEST(Memory, caching_allocator_reserves_at_least_what_is_live) {
@@ -258,11 +265,11 @@ TEST(Memory, communication_buffers_grow_with_groups_and_vanish_on_cpus) {
   const int64_t both = communication_bytes(two.programs[0], gpus);
   EXPECT_GT(both, 2 * 12 * 9 * (int64_t{1} << 20)) << "two rings of 12 channels, 9.2 MiB each";
   Cluster other = gpus;  // of another maker: as ampere's
-  other.parts[0].type.device.generation = Generation::kOther;
+  other.parts[0].type.device.generation = Generation::named("other");
   other.parts[0].type.inner.kind = LinkKind::kDirect;
   EXPECT_EQ(communication_bytes(two.programs[0], other), both);
   Cluster cpus = gpus;
-  cpus.parts[0].type.device.generation = Generation::kCpu;
+  cpus.parts[0].type.device.generation = Generation::named("cpu");
   EXPECT_EQ(communication_bytes(two.programs[0], cpus), 0);
   EXPECT_EQ(library_workspace_bytes(cpus.parts[0].type.device), 0);
 }

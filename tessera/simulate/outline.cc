@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/program/communication.h"
+#include "tessera/program/instructions.h"
 #include "tessera/simulate/rounds.h"
 
 namespace tessera {
@@ -18,14 +20,6 @@ namespace {
 using engine::Item;
 using engine::ItemKind;
 
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
-
-constexpr std::string_view kAgain = "@recompute";
 
 // Numbers for what meets: equal keys get equal numbers.
 using Key = std::vector<int64_t>;
@@ -76,6 +70,25 @@ class Works {
   std::map<std::array<double, 6>, std::vector<int32_t>> known_;
 };
 
+// What an op that routes makes or reads, also in another dtype or under other dims.
+std::vector<bool> routed_tensors(const Graph& graph) {
+  std::vector<bool> routed(graph.tensors().size());
+  for (const Op& op : graph.ops()) {
+    if (info_of(op).work != WorkClass::kRouting) continue;
+    for (const auto* ids : {&op.inputs, &op.outputs}) {
+      for (const TensorId id : *ids) routed[id.index()] = true;
+    }
+  }
+  const auto hand_on = [&](const Op& op) {
+    if (op.inputs.size() != 1 || (!info_of(op).converts && !info_of(op).view)) return;
+    const size_t x = op.inputs[0].index(), y = op.outputs[0].index();
+    routed[x] = routed[y] = routed[x] || routed[y];
+  };
+  std::for_each(graph.ops().begin(), graph.ops().end(), hand_on);
+  std::for_each(graph.ops().rbegin(), graph.ops().rend(), hand_on);
+  return routed;
+}
+
 struct Shared {  // by all players
   const Lowered& lowered;
   const Cluster& cluster;
@@ -90,13 +103,40 @@ struct Shared {  // by all players
   std::map<PricedMessage, int32_t> messages = {};
   std::map<PricedCopy, int32_t> copies = {};
   std::map<int64_t, int32_t> pools = {};  // by node
+  struct Sent {
+    const Issue* issue;
+    size_t member;
+    int64_t bytes;
+  };
+  std::vector<Sent> sent = {};  // by distinct issues
+  // By tensor: tokens on the way to or from their experts, made or read by an op that routes.
+  std::vector<bool> routed = routed_tensors(lowered.lowering->graph());
 
   const Lowering& lowering() const { return *lowered.lowering; }
   const Program& program(size_t player) const {
     return lowered.programs.at(out.classes.all[player].representative);
   }
   int32_t class_of(int rank) const { return out.classes.of_rank[static_cast<size_t>(rank)]; }
-  int32_t label(const std::string& name, const std::string& what) {
+  // Without a codec.
+  int64_t sent_bytes(const Issue& issue, size_t member) {
+    for (const Sent& one : sent) {
+      if (one.member == member && moves_alike(*one.issue, issue)) return one.bytes;
+    }
+    sent.push_back({&issue, member, sent_traffic(issue, member).bytes});
+    return sent.back().bytes;
+  }
+  static bool moves_alike(const Issue& a, const Issue& b) {
+    return a.kind == b.kind && a.combiner == b.combiner && a.dtype == b.dtype &&
+           std::ranges::equal(a.transfers, b.transfers, [](const Transfer& x, const Transfer& y) {
+             return x.hold == y.hold && x.need == y.need;
+           });
+  }
+  // 0 where nobody asks for labels (outline.h); of `name` and `what`, functions that make them.
+  template <class Name, class What>
+  int32_t label(const Name& name, const What& what) {
+    return options.has_labels() ? known_label(name(), what()) : 0;
+  }
+  int32_t known_label(const std::string& name, const std::string& what) {
     std::string key;
     key.reserve(what.size() + name.size() + 1);
     key.append(what).append("\n").append(name);
@@ -116,15 +156,12 @@ void count_crossings(Shared& shared) {
     const Program& program = shared.program(c);
     for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
-        if (const auto* send = std::get_if<Send>(&instruction.body)) {
-          ++shared.crossings[crossing_key(me, shared.class_of(send->peer), send->tensor, send->tag)]
-                .sends;
-        } else if (const auto* receive = std::get_if<Recv>(&instruction.body)) {
-          ++shared
-                .crossings[crossing_key(shared.class_of(receive->peer), me, receive->tensor,
-                                        receive->tag)]
-                .receives;
-        }
+        const auto message = message_of(instruction);
+        if (!message) continue;
+        const int32_t peer = shared.class_of(message->peer);
+        const int32_t from = message->sends ? me : peer, to = message->sends ? peer : me;
+        auto& crossing = shared.crossings[crossing_key(from, to, message->tensor, message->tag)];
+        ++(message->sends ? crossing.sends : crossing.receives);
       }
     }
   }
@@ -187,12 +224,7 @@ class PlayerOutline {
 
   void add_handles(BlockRef ref, const std::vector<Instruction>& block) {
     for (const Instruction& instruction : block) {
-      int handle = -1;
-      std::visit(Overloaded{[&](const Issue& x) { handle = x.handle; },
-                            [&](const Send& x) { handle = x.handle; },
-                            [&](const Recv& x) { handle = x.handle; },
-                            [&](const Copy& x) { handle = x.handle; }, [](const auto&) {}},
-                 instruction.body);
+      const int handle = handle_of(instruction);
       if (handle < 0) continue;
       if (std::holds_alternative<Recv>(instruction.body)) receives_.insert(handle);
       handles_[handle] = static_cast<int32_t>(player_.handles.size());
@@ -268,6 +300,10 @@ class PlayerOutline {
     item.blocks_host = blocks_host;
   }
 
+  int32_t tensor_label(TensorId tensor, const std::string& what) {
+    return shared_.label([&] { return graph_.tensor(tensor).name; }, [&] { return what; });
+  }
+
   // ---- compute
 
   void add(const Instruction&, const Compute& compute) {
@@ -275,10 +311,9 @@ class PlayerOutline {
     const bool families = shared_.cluster.profile != nullptr;
     Item& item = push(ItemKind::kCompute, PriceTag::kWork,
                       shared_.works(part_, work_of(graph_, program_, compute, families)));
-    item.label = shared_.label(op.path, op.kind);
-    const bool again = op.phase == Phase::kBackward && op.path.ends_with(kAgain);
+    item.label = shared_.label([&] { return op.path; }, [&] { return op.kind; });
     item.spent = op.phase == Phase::kUpdate ? Spent::kUpdate
-                 : again                    ? Spent::kRecompute
+                 : graph_.runs_again(op)    ? Spent::kRecompute
                                             : Spent::kCompute;
   }
 
@@ -321,7 +356,8 @@ class PlayerOutline {
     return message_bytes(issue.codec, issue.dtype, elements);
   }
 
-  // Equal layers send alike: who holds and needs what is listed once in a program.
+  // Equal layers send alike: who holds and needs what is listed once in a program, and alike in the
+  // programs of other stages.
   int64_t sent_bytes(const Issue& issue, const Group& group) {
     const auto me = static_cast<size_t>(group.index);
     if (issue.codec) return sent_traffic(issue, me).bytes;
@@ -332,7 +368,7 @@ class PlayerOutline {
         key.push_back(static_cast<int64_t>(reinterpret_cast<intptr_t>(&boxes->list())));
     }
     const auto [it, fresh] = sent_bytes_.try_emplace(std::move(key), 0);
-    if (fresh) it->second = sent_traffic(issue, me).bytes;
+    if (fresh) it->second = shared_.sent_bytes(issue, me);
     return it->second;
   }
 
@@ -352,7 +388,8 @@ class PlayerOutline {
     const bool between_ops = (role == Role::kActivation && !is_parameter(tensor)) ||
                              (role == Role::kGradient && !is_gradient(tensor));
     if (ref_.once() || !between_ops) return Moves::kOther;
-    return issue.kind == CollectiveKind::kAllToAll ? Moves::kTokens : Moves::kActivations;
+    const bool tokens = issue.kind == CollectiveKind::kAllToAll && shared_.routed[tensor.index()];
+    return tokens ? Moves::kTokens : Moves::kActivations;
   }
 
   // Does the host wait at once for what moves this tensor?
@@ -401,7 +438,8 @@ class PlayerOutline {
     item.parties = static_cast<int32_t>(where.classes.size());
     item.bytes = sent_bytes(issue, group);
     item.account = account(kind, where.axes, item.bytes);
-    item.label = shared_.label(moved_tensors(issue, graph_), kind + " " + where.axes);
+    item.label = shared_.label([&] { return moved_tensors(issue, graph_); },
+                               [&] { return kind + " " + where.axes; });
     if (item.parties > 1) {
       Key key{0, static_cast<int64_t>(ref_.kind), ref_.chunk, static_cast<int64_t>(issue.kind),
               issue.transfers[0].tensor.value};
@@ -459,7 +497,7 @@ class PlayerOutline {
     }
     item.bytes = bytes;
     item.account = account("send", stage_axis(), bytes);
-    item.label = shared_.label(graph_.tensor(send.tensor).name, "send");
+    item.label = tensor_label(send.tensor, "send");
   }
 
   void add(const Instruction&, const Recv& receive) {
@@ -480,7 +518,7 @@ class PlayerOutline {
     item.parties = 2;
     item.match = shared_.matches[key];
     item.account = account("receive", stage_axis(), 0);
-    item.label = shared_.label(graph_.tensor(receive.tensor).name, "receive");
+    item.label = tensor_label(receive.tensor, "receive");
   }
 
   // ---- the rest
@@ -505,7 +543,6 @@ class PlayerOutline {
   void add(const Instruction&, const Copy& copy) {
     const Buffer &from = program_.buffer(copy.from.buffer), &to = program_.buffer(copy.to.buffer);
     const int64_t bytes = copy.region.volume() * dtype_bytes(from.dtype);
-    const std::string& name = graph_.tensor(copy.tensor).name;
     if (from.tier == to.tier && copy.handle < 0) {
       OpWork work;
       work.kind = WorkClass::kMove;
@@ -520,7 +557,7 @@ class PlayerOutline {
       }
       Item& item = push(ItemKind::kCompute, PriceTag::kWork, shared_.works(part_, work));
       item.spent = ref_.kind == BlockKind::kUpdate ? Spent::kUpdate : Spent::kCompute;
-      item.label = shared_.label(name, "copy");
+      item.label = tensor_label(copy.tensor, "copy");
       return;
     }
     Item& item =
@@ -532,7 +569,7 @@ class PlayerOutline {
     item.stream = static_cast<int32_t>(program_.groups.size());
     const std::string route = fmt::format("{} to {}", tier_name(from.tier), tier_name(to.tier));
     item.account = account("copy", route, 0);
-    item.label = shared_.label(name, "copy " + route);
+    item.label = tensor_label(copy.tensor, "copy " + route);
     if (copy.handle >= 0) {
       item.handle = handles_.at(copy.handle);
       return;
@@ -593,7 +630,7 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
   TESSERA_TRY(out.classes, make_classes(lowered, cluster, fold_of(options, noisy), alone, sharing));
   out.play.micro_batches = lowering.plan().plan.micro_batches;
   Shared shared{lowered, cluster, sharing, options, out, Works(out.works)};
-  shared.label("", "");
+  shared.known_label("", "");
   count_crossings(shared);
   for (size_t c = 0; c < out.classes.all.size(); ++c) {
     PlayerOutline(shared, static_cast<int32_t>(c)).run();

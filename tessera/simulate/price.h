@@ -24,8 +24,8 @@ struct PricedWork {
   int64_t part = 0;  // of the cluster
   OpWork work;
 };
-// What a collective moves: values between the ops of a layer, tokens to and from their experts, or
-// something else.
+// What a collective moves: values between the ops of a layer, tokens to and from their experts (an
+// all-to-all of what an op makes or reads that routes: WorkClass::kRouting), or something else.
 enum class Moves : uint8_t { kOther, kActivations, kTokens };
 struct PricedCollective {
   CollectiveKind kind = CollectiveKind::kExchange;

@@ -32,7 +32,7 @@ int64_t tokens_of(const Graph& graph, const std::string& batch) {
 
 bool counts_as_model(const Op& op) {
   if (op.phase != Phase::kForward) return false;
-  const WorkClass work = work_class_of(op.kind);
+  const WorkClass work = *info_of(op).work;
   return work == WorkClass::kMatmul || work == WorkClass::kConvolution ||
          work == WorkClass::kAttention || work == WorkClass::kScan;
 }
@@ -250,7 +250,7 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
 // What an outline depends on besides the lowering.
 struct OutlineKey {
   bool fold = true, places = false, gradients = true, parameters = true, messages = true,
-       profile = false;
+       profile = false, labels = true;
   std::vector<int64_t> alone;
   std::vector<std::array<int64_t, 4>> parts;  // nodes, devices, cores, sockets; tiers
   std::vector<std::array<double, 2>> rates;   // of the parts' links, where they differ
@@ -264,6 +264,7 @@ OutlineKey key_of(const Cluster& cluster, const SimulateOptions& options) {
                  style.overlap_parameters,
                  style.overlap_messages,
                  cluster.profile != nullptr,
+                 options.has_labels(),
                  {},
                  {},
                  {}};
@@ -307,6 +308,7 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
     impl_->lowered.offsets = true;
     impl_->outline.reset();
   }
+  key.labels = key.labels || (impl_->outline && impl_->key.labels);  // with labels does for all
   if (!impl_->outline || key != impl_->key) {
     impl_->outline.reset();
     TESSERA_TRY(impl_->outline, make_outline(impl_->lowered, cluster, options));
@@ -317,8 +319,13 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   Priced& priced = impl_->priced;
   price(outline, cluster, options, priced);
   engine::SteadyPlay steady(priced.play);
-  TESSERA_TRY(engine::Outcome outcome,
-              options.steady_state ? steady.run() : engine::run(priced.play));
+  auto played = options.steady_state ? steady.run() : engine::run(priced.play);
+  if (!played && !impl_->key.labels) {  // once more, for the names in the error
+    SimulateOptions named = options;
+    named.critical_path = true;
+    return run(cluster, named);
+  }
+  TESSERA_TRY(engine::Outcome outcome, std::move(played));
   std::optional<double> micro_batch_s;
   if (options.micro_batch_time) {
     TESSERA_TRY(micro_batch_s, steady.micro_batch_time(outcome));

@@ -37,6 +37,8 @@ struct SimulateOptions {
   std::vector<std::pair<int64_t, double>> stragglers;  // device, times slower
   double failures_a_device_year = 0;  // with restart_s: expected time lost is added, stated apart
   double restart_s = 0;
+
+  bool has_labels() const { return events || critical_path; }  // are names of ops needed?
 };
 
 // Errors: a cluster with fewer devices than the plan's ranks (expected, found).

@@ -2,6 +2,8 @@
 
 #include <unordered_map>
 
+#include "tessera/program/instructions.h"
+
 namespace tessera {
 
 std::string_view lane_name(Lane lane) {
@@ -49,14 +51,12 @@ MessageChannels message_channels(const Program& program) {
   const auto add = [&](std::map<int, int32_t>& channels, int peer) {
     if (channels.try_emplace(peer, next).second) ++next;
   };
-  for (const auto& [ref, block] : program.blocks) {
-    for (const Instruction& instruction : block) {
-      if (const auto* send = std::get_if<Send>(&instruction.body)) add(out.to, send->peer);
-    }
-  }
-  for (const auto& [ref, block] : program.blocks) {
-    for (const Instruction& instruction : block) {
-      if (const auto* recv = std::get_if<Recv>(&instruction.body)) add(out.from, recv->peer);
+  for (const bool sends : {true, false}) {
+    for (const auto& [ref, block] : program.blocks) {
+      for (const Instruction& instruction : block) {
+        const auto message = message_of(instruction);
+        if (message && message->sends == sends) add(sends ? out.to : out.from, message->peer);
+      }
     }
   }
   return out;

@@ -21,7 +21,7 @@ PROGRAM = ""
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = "gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128"
 BYTES_MODEL = "gpt:layers=1,hidden=16,heads=2,seq=16,vocab=256"
-NO_RUNTIME = "this build has no runtime, because libtorch was not found; to get it: scripts/setup, then make build"
+NO_RUNTIME = "this build has no runtime: expected the library {}; to get it: scripts/setup, then make build"
 
 
 class Answer:
@@ -35,8 +35,12 @@ def run(*arguments, cwd=None, before=None, env=None):
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
+def runtime_library():
+    return pathlib.Path(PROGRAM).resolve().parent / "libtessera_runtime.so"
+
+
 def has_runtime():
-    return NO_RUNTIME not in run("verify", MODEL, "--plan", "serial").err
+    return runtime_library().exists()
 
 
 class CliTest(unittest.TestCase):
@@ -418,6 +422,19 @@ class Inspect(CliTest):
                           "inspect", path)
         self.expect_error(2, "expected a rank from 0 to 1, found 2 (--rank)", "inspect", MODEL, *plan, "--rank", "2")
 
+    def test_places_and_decisions_print(self):
+        plan = ["--plan", "gpipe(2,4)"]
+        text = self.expect_text("inspect", MODEL, *plan, "--place", "1")
+        self.assertTrue(text.startswith("place 1\nmesh 0 from 0 axes ["))
+        self.assertRegex(text, r"\n  recv #\d+ tag \d+ \"[^\n]* from 0 %\d+\[")
+        answer = self.expect_json("inspect", MODEL, *plan, "--place", "1", "--json")
+        self.assertEqual(answer, {"place": 1, "places": 2, "text": text})
+        decisions = self.expect_text("inspect", MODEL, *plan, "--decisions")
+        self.assertRegex(decisions, r"\n  brought at place 1 in forward@1, each micro-batch: from place 0 to \[batch: -")
+        self.expect_error(2, "expected a place from 0 to 1, found 2 (--place)", "inspect", MODEL, *plan, "--place", "2")
+        self.expect_error(2, "inspect: --place needs --plan", "inspect", MODEL, "--place", "0")
+        self.expect_error(2, "inspect: --decisions needs --plan", "inspect", MODEL, "--decisions")
+
 
 class PlanCommand(CliTest):
     def test_list(self):
@@ -582,11 +599,41 @@ class Examples(CliTest):
 
 
 class WithoutRuntime(CliTest):
-    def test_train_and_verify_say_how_to_get_it(self):
-        if has_runtime():
-            self.skipTest("this build has the runtime")
-        self.expect_error(2, "train: " + NO_RUNTIME, "train", "examples/gpt_small.toml")
-        self.expect_error(2, "verify: " + NO_RUNTIME, "verify", MODEL, "--plan", "serial")
+    """A copy of the program in a folder of its own finds no runtime library beside it."""
+
+    def setUp(self):
+        super().setUp()
+        self.program = shutil.copy(PROGRAM, self.folder)
+        self.library = os.path.join(os.path.realpath(self.folder), "libtessera_runtime.so")
+
+    def run_copy(self, *arguments):
+        done = subprocess.run([self.program, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_commands_that_execute_say_how_to_get_it(self):
+        for command in (["train", "examples/gpt_small.toml"], ["verify", MODEL, "--plan", "serial"], ["profile"]):
+            message = f"tessera: {command[0]}: {NO_RUNTIME.format(self.library)}\n"
+            self.assertEqual(self.run_copy(*command), (2, "", message))
+
+    def test_planning_commands_do_not_need_it(self):
+        code, out, err = self.run_copy("plan", "--list")
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("megatron", out)
+
+    def test_a_library_that_cannot_be_loaded_is_one_line(self):
+        self.write("libtessera_runtime.so", "no library")
+        code, out, err = self.run_copy("verify", MODEL, "--plan", "serial")
+        self.assertEqual((code, out, err.count("\n")), (2, "", 1))
+        self.assertRegex(err, "^tessera: verify: the runtime cannot be loaded: .*; to get it: scripts/setup, then make build")
+
+
+class PlanningStart(CliTest):
+    def test_planning_commands_load_neither_libtorch_nor_mpi(self):
+        answer = run("plan", "--list", env={"LD_DEBUG": "libs"})
+        self.assertEqual(answer.code, 0)
+        loaded = set(re.findall(r"calling init: \S*/(\S+?)\.so", answer.err))
+        self.assertIn("libstdc++", loaded)
+        self.assertEqual({name for name in loaded if re.match("libtorch|libc10|libmpi|libgomp|libtessera", name)}, set())
 
 
 class RuntimeTest(CliTest):
@@ -794,9 +841,10 @@ class Predict(CliTest):
         self.assertEqual(self.expect_text("accuracy", rows, "--each", each, "-o", page), "")
         with open(each, encoding="utf-8") as file:
             lines = file.read().splitlines()
-        self.assertEqual(lines[0], "row_id,source,group,quality,reported_s,predicted_s,held_out_s,reported_bytes,predicted_bytes")
+        self.assertEqual(lines[0], "row_id,source,group,quality,reported_s,predicted_s,others_constants_s,unnamed_s,reported_bytes,"
+                         "predicted_bytes")
         predicted = self.expect_text("predict", rows).splitlines()[1].split(",")[1]
-        self.assertRegex(lines[1], rf"^r1,Megatron-LM,Megatron-LM\|\|4\|4,A,0.5,{predicted},{predicted},3e\+09,[0-9.e+]+$")
+        self.assertRegex(lines[1], rf"^r1,Megatron-LM,Megatron-LM\|\|4\|4,A,0.5,{predicted},{predicted},[0-9.e+-]+,3e\+09,[0-9.e+]+$")
         self.assertEqual(self.expect_text("accuracy", rows, "--check", page), "")
         with open(page, encoding="utf-8") as file:
             text = file.read()
@@ -811,8 +859,8 @@ class Predict(CliTest):
         row = self.ROW.replace("Megatron-LM", "Megatron-DeepSpeed")
         rows = self.write("rows.csv", header + "\n" + row + ",,,0.5,,,A\n")
         named, unnamed = (self.expect_json("accuracy", rows, "--json", *hidden) for hidden in ((), ("--unnamed",)))
-        self.assertEqual(list(unnamed["held_out"]["sources"]), ["Megatron-DeepSpeed"])
-        self.assertNotEqual(named["held_out"]["macro_mape"], unnamed["held_out"]["macro_mape"])
+        self.assertEqual(list(unnamed["others_constants"]["sources"]), ["Megatron-DeepSpeed"])
+        self.assertNotEqual(named["others_constants"]["macro_mape"], unnamed["others_constants"]["macro_mape"])
         self.assertIn("**Without the names of sources**", self.expect_text("accuracy", rows, "--unnamed"))
 
     def test_wrong_input_is_one_line(self):

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tessera/cost/formulas.h"
+#include "formulas.h"
 #include "tessera/models/model.h"
 #include "tessera/program/test_programs.h"
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/cost/op_cost.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/models/model.h"
 #include "tessera/program/test_programs.h"
 
@@ -27,6 +28,25 @@ TEST(OpWork, of_experts_counts_their_batch) {
     }
   }
   EXPECT_EQ(grouped, 9);  // three products forward, twice as many backward
+}
+
+// Convolutions are products with weights: kept, as those of transformers are
+// (docs/strategies/recompute.md).
+TEST(OpWork, selective_recomputation_makes_no_convolution_again) {
+  const auto model = build_model("resnet:layers=18,width=8,image=32,classes=4", 2);
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  const TestPrograms lowered = lower_all(trained(model->graph), "recompute(selective)");
+  int again = 0, norms = 0;
+  for (const Op& op : lowered.graph.ops()) {
+    if (!lowered.graph.runs_again(op)) continue;
+    const auto work = info_of(op).work;
+    EXPECT_NE(work, WorkClass::kConvolution) << op.path;
+    EXPECT_FALSE(info_of(op).merges.has_value()) << op.path;
+    norms += work == WorkClass::kNorm ? 1 : 0;
+    ++again;
+  }
+  EXPECT_GT(again, norms);
+  EXPECT_GT(norms, 0);
 }
 
 // ---- sizes of one instruction

@@ -34,6 +34,7 @@ std::string disagreement(const std::vector<uint32_t>& stream) {
 }
 
 void expect_random_plans_equal_serial(int cases) {
+  SCOPED_TRACE(seed_text());
   default_properties(cases);
   std::map<std::string, int> drawn;
   for (const std::string& feature : all_features()) drawn[feature] = 0;

@@ -85,7 +85,7 @@ class PageWriter : public testing::Environment {
  public:
   explicit PageWriter(size_t cases) : cases_(cases) {}
   void TearDown() override {
-    if (std::getenv("TESSERA_WRITE_MATRIX") == nullptr) return;
+    if (std::getenv("TESSERA_WRITE_MATRIX") == nullptr || rows().empty()) return;
     EXPECT_EQ(rows().size(), cases_) << "docs/matrix.md is written from all cases";
     if (rows().size() != cases_) return;
     const Status written = write_file(kRoot + "/docs/matrix.md", page());
@@ -96,15 +96,15 @@ class PageWriter : public testing::Environment {
   size_t cases_;
 };
 
-std::string test_name(const MatrixCase& one) {
+}  // namespace
+
+std::string matrix_test_name(const MatrixCase& one) {
   std::string name = one.model == one.spec ? one.plan : one.model + "_" + one.plan;
   for (char& c : name) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
   }
   return name;
 }
-
-}  // namespace
 
 void register_matrix(bool only_quick) {
   const auto cases = load_plans(kRoot);
@@ -120,7 +120,7 @@ void register_matrix(bool only_quick) {
   for (const MatrixCase& one : *cases) {
     if (only_quick && !one.quick) continue;
     ++count;
-    testing::RegisterTest("Matrix", test_name(one).c_str(), nullptr, nullptr, __FILE__, __LINE__,
+    testing::RegisterTest("Matrix", matrix_test_name(one).c_str(), nullptr, nullptr, __FILE__, __LINE__,
                           [one]() -> testing::Test* { return new MatrixTest(one); });
   }
   if (!only_quick) testing::AddGlobalTestEnvironment(new PageWriter(count));

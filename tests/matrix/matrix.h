@@ -2,10 +2,15 @@
 // run.
 #pragma once
 
+#include <string>
+
 namespace tessera {
+
+struct MatrixCase;
 
 // Registers a test for each case, quick ones only if so asked. With TESSERA_WRITE_MATRIX set and
 // all cases run, the results are written to docs/matrix.md.
 void register_matrix(bool only_quick);
+std::string matrix_test_name(const MatrixCase& one);
 
 }  // namespace tessera

@@ -29,12 +29,14 @@ Result<std::vector<MatrixCase>> read_case(const toml::table& entry, const std::s
     return invalid_input(fmt::format("{}: a case needs plan = \"...\" and ranks = N", where));
   }
   for (const auto& [key, value] : entry) {
-    const std::vector<std::string> known{"plan", "ranks", "batch", "models", "quick"};
+    const std::vector<std::string> known{"plan",   "ranks", "batch",
+                                         "models", "quick", "narrow"};
     if (std::find(known.begin(), known.end(), key.str()) != known.end()) continue;
     return invalid_input(fmt::format("{}: unknown key '{}', did you mean '{}'?", where, key.str(),
                                      nearest(key.str(), known)));
   }
   const std::vector<std::string> quick = words(entry["quick"].value_or(""));
+  const std::vector<std::string> narrow = words(entry["narrow"].value_or(""));
   std::vector<MatrixCase> cases;
   for (const std::string& model : words(entry["models"].value_or(""))) {
     MatrixCase one = common;
@@ -43,13 +45,18 @@ Result<std::vector<MatrixCase>> read_case(const toml::table& entry, const std::s
     if (one.spec.empty())
       return invalid_input(fmt::format("{}: model '{}' is not in [models]", where, model));
     one.quick = std::find(quick.begin(), quick.end(), model) != quick.end();
+    one.narrow = std::find(narrow.begin(), narrow.end(), model) != narrow.end();
     cases.push_back(std::move(one));
   }
-  const auto is_quick = [](const MatrixCase& one) { return one.quick; };
-  const auto found = std::count_if(cases.begin(), cases.end(), is_quick);
-  if (!cases.empty() && found == static_cast<std::ptrdiff_t>(quick.size())) return cases;
-  return invalid_input(
-      fmt::format("{}: a case needs models = \"...\", and quick names some of them", where));
+  const auto count = [&](bool MatrixCase::* mark) {
+    return static_cast<size_t>(
+        std::count_if(cases.begin(), cases.end(), [&](const auto& one) { return one.*mark; }));
+  };
+  if (!cases.empty() && count(&MatrixCase::quick) == quick.size() &&
+      count(&MatrixCase::narrow) == narrow.size())
+    return cases;
+  return invalid_input(fmt::format(
+      "{}: a case needs models = \"...\", and quick and narrow name some of them", where));
 }
 
 Result<std::vector<MatrixCase>> load_matrix(const std::string& path) {

@@ -14,6 +14,7 @@ struct MatrixCase {
   std::string spec;                // the model's text
   int64_t ranks = 1, batch = 0;    // ranks 0: as the plan says
   bool quick = false;
+  bool narrow = false;  // also in float32, bfloat16 and float16
 };
 
 // Of the repository at `root`. An Error names file and line. Cases in the order of the file; each

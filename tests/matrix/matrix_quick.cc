@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
 #include "matrix.h"
+#include "narrow.h"
 #include "random_recipes.h"
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   tessera::register_matrix(/*only_quick=*/true);
+  tessera::register_narrow_matrix(/*only_quick=*/true);
   tessera::register_random_recipes(20);
   return RUN_ALL_TESTS();
 }

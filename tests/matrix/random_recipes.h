@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-// Registers the test RandomRecipes.equal_the_serial_run of so many cases; the same ones in each
-// run. A call that the recipe refuses (more pieces than heads, than blocks) counts as a case.
+// Registers the test RandomRecipes.equal_the_serial_run of so many cases, drawn with the seed
+// of support/seed.h. A call that the recipe refuses (more pieces than heads, than blocks) counts as a case.
 void register_random_recipes(int cases);
 
 }  // namespace tessera

@@ -54,6 +54,7 @@ Judged judge(const RandomCase& random) {
 }  // namespace
 
 void expect_lowered_programs_are_accepted(int cases) {
+  SCOPED_TRACE(seed_text());
   default_properties(cases);
   int accepted = 0;
   int refusals = 0;

@@ -39,7 +39,7 @@ std::vector<bool> with_backward(const Graph& forward_graph, const Pipeline& pipe
     int64_t& stage = at[op.id.index()];
     OpId from = op.phase == Phase::kForward ? op.id : op.mirror;
     if (op.phase == Phase::kUpdate) continue;
-    const bool merges = op.kind == "add_n" || (op.kind == "scale" && !from.valid());
+    const bool merges = merges_terms(op) || (info_of(op).scales && !from.valid());
     if (op.phase == Phase::kBackward && merges) {  // where its terms are
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const OpId maker = graph->tensor(op.inputs[i]).producer;
@@ -111,14 +111,14 @@ class PipelineMaker {
   bool has_pass() const { return graph_.ops()[0].path.starts_with("pass."); }
   bool has_tied_head() const {
     return std::any_of(graph_.ops().begin(), graph_.ops().end(),
-                       [](const Op& op) { return op.kind == "cross_entropy"; });
+                       [](const Op& op) { return info_of(op).work == WorkClass::kLoss; });
   }
   bool causal_only() const {
     return std::all_of(graph_.ops().begin(), graph_.ops().end(), [](const Op& op) {
       const int seq = op.annotation.find("seq");
       const bool whole =
           seq >= 0 && op.annotation.dims[static_cast<size_t>(seq)].mark == Mark::kFrozen;
-      return !whole && (op.kind != "attention" || op.integer("causal") == 1);
+      return !whole && (info_of(op).work != WorkClass::kAttention || is_causal(op));
     });
   }
 
@@ -195,8 +195,7 @@ class PipelineMaker {
     schedule_ = chain_schedule();
   }
 
-  // Stages on all devices and on halves of them. Not drawn: tables of such stages, of which the
-  // verifier still refuses some (waits for sends in W, two meshes on the same devices).
+  // Stages on all devices and on halves of them.
   void nested() {
     const int64_t half = c_.of<int64_t>({1, 2, 3});
     const MeshAxes whole = shape(2 * half);
@@ -210,7 +209,7 @@ class PipelineMaker {
         own_.push_back({halves[static_cast<size_t>(region - 1)], region == 1 ? 0 : half});
       }
     };
-    schedule_ = "interlaced";
+    schedule_ = c_.of<std::string>({"interlaced", "interlaced", "table"});
     if (c_.one_in(2)) add(0);
     add(1);
     if (c_.one_in(2) && ops() >= 5) add(0);
@@ -286,27 +285,9 @@ class PipelineMaker {
       out_.tables += fmt::format("[[loop]]\nops = \"*\"\ndim = \"{}\"\nsteps = {}\nstages = true\n",
                                  out_.loop_dim, out_.loop_steps);
     }
-    if (in_turn()) schedule_ = "table";
     out_.has_table = schedule_ == "table";
     features_.insert("schedule: " + schedule_);
     out_.keys += schedule_ == "table" ? table() : fmt::format("schedule = \"{}\"\n", schedule_);
-  }
-
-  // A tensor of a stage that a stage other than the next one reads, where a place has several
-  // stages: a message may wait until its receiver has run blocks that wait for the next micro-batch
-  // of the sender, whose buffer the message still has. So micro-batches run one after the other.
-  bool in_turn() const {
-    const bool several = !place_.empty() ||
-                         (own_.empty() ? stages_ > mesh_[0].size : own_[0].first >= 0) ||
-                         !out_.loop_dim.empty();
-    if (!several || micro_batches_ == 1) return false;
-    return std::any_of(graph_.ops().begin(), graph_.ops().end(), [&](const Op& op) {
-      const int here = out_.stage_of[op.id.index()];
-      return std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId input) {
-        const OpId producer = graph_.tensor(input).producer;
-        return producer.valid() && out_.stage_of[producer.index()] + 1 < here;
-      });
-    });
   }
 
   void make_stages() {
@@ -355,25 +336,15 @@ class PipelineMaker {
     return order;
   }
 
-  // An order of all micro-batches. Of a message to another place only one is under way (its buffer
-  // is written again by the next micro-batch), so a micro-batch starts down or up the chain when no
-  // other one is on its way there.
+  // Any order of all micro-batches that keeps the order of each: it can be carried out if every
+  // message leaves as soon as its value exists.
   std::vector<BlockRun> random_order(const std::vector<bool>& backward) {
     const std::vector<BlockRun> one = order_of_one(backward);
-    const bool one_by_one = in_turn();
-    const size_t up = one_by_one ? 0 : backward.size();
-    size_t last = one.size();  // behind the last backward
-    while (!one_by_one && one[last - 1].kind == BlockRun::kWeight) --last;
     std::vector<size_t> next(static_cast<size_t>(micro_batches_), 0);
     std::vector<BlockRun> order;
     while (order.size() < one.size() * next.size()) {
       size_t m = c_.below(static_cast<uint32_t>(next.size()));
       while (next[m] == one.size()) m = (m + 1) % next.size();
-      const size_t begin = next[m] < up ? 0 : up, end = next[m] < up ? up : last;
-      const auto under_way =
-          std::find_if(next.begin(), next.end(), [&](size_t at) { return at > begin && at < end; });
-      if (next[m] < end && under_way != next.end())
-        m = static_cast<size_t>(under_way - next.begin());
       order.push_back(one[next[m]++]);
       order.back().micro_batch = static_cast<int64_t>(m);
     }

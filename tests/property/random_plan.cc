@@ -38,18 +38,10 @@ bool expandable(const Op& op, const std::string& dim) {
   return std::find(names.begin(), names.end(), dim) != names.end();
 }
 
-// May a loop over a group of ops cut this dim of the op? Masks follow the order of the whole
-// sequence; so does attention in another order.
+// May a loop over a group of ops cut this dim of the op?
 bool loopable(const Op& op, const std::string& name) {
-  const OpDim* dim = find_dim(op, name);
-  if (name == "seq" && (op.kind == "causal_mask" || !op.text("order").empty())) return false;
-  if (dim == nullptr || dim->mark == Mark::kFrozen || dim->window) return false;
-  const int d = op.annotation.find(name);
-  if (op.kind == "embedding" && op.annotation.inputs[1].dims[0] == DimGroup{d}) return false;
-  return std::all_of(op.annotation.outputs.begin(), op.annotation.outputs.end(),
-                     [&](const OperandDims& output) {
-                       return output.combiner == Combiner::kSum || output.contains(d);
-                     });
+  const int dim = op.annotation.find(name);
+  return dim >= 0 && check_loopable(op, dim).has_value();
 }
 
 class PlanMaker {
@@ -75,10 +67,9 @@ class PlanMaker {
  private:
   void graph_features() {
     for (const Op& op : graph_.ops()) {
-      if (op.kind == "attention")
-        features_.insert(op.integer("causal") == 1 ? "graph: causal attention"
-                                                   : "graph: attention");
-      if (op.kind == "state_scan") features_.insert("graph: state scan");
+      if (info_of(op).work == WorkClass::kAttention)
+        features_.insert(is_causal(op) ? "graph: causal attention" : "graph: attention");
+      if (info_of(op).work == WorkClass::kScan) features_.insert("graph: state scan");
       if (op.path == "pass.embed") features_.insert("graph: earlier pass");
     }
     const auto readers = graph_.consumers();
@@ -99,11 +90,6 @@ class PlanMaker {
     }
   }
 
-  bool has_kind(std::string_view kind) const {
-    return std::any_of(graph_.ops().begin(), graph_.ops().end(),
-                       [&](const Op& op) { return op.kind == kind; });
-  }
-
   void make_keys() {
     if (c_.one_in(3)) {
       keys_ += "bucket_bytes = 256\n";
@@ -120,9 +106,7 @@ class PlanMaker {
       features_.insert("prefetch");
     }
     const int64_t seq = graph_.tensor(graph_.ops()[0].inputs[0]).dims[1].size;
-    // What these do depends on the place.
-    const bool placed = has_kind("dropout") || has_kind("state_scan");
-    if (at_.loop_dim.empty() && !placed && c_.one_in(4)) {
+    if (at_.loop_dim.empty() && reorder_dim(graph_, "seq", "striped:1") && c_.one_in(4)) {
       const bool zigzag = c_.one_in(2);
       const int64_t pieces = zigzag ? 2 * (1 + c_.below(static_cast<uint32_t>(seq / 2)))
                                     : 1 + c_.below(static_cast<uint32_t>(seq));
@@ -171,7 +155,9 @@ class PlanMaker {
         const OpDim* dim = find_dim(op, loop.dim);
         loop.ops.push_back(dim != nullptr);
         if (dim != nullptr) size = dim->size;
-        loop.causal = loop.causal || (op.kind == "attention" && loop.dim == "seq");
+        loop.causal = loop.causal ||
+                      (dim != nullptr &&
+                       position_rule(op, op.annotation.find(loop.dim)) == PositionRule::kCausal);
       }
       loop.smallest = size / at_.loop_steps;
       loops_.push_back(loop);
@@ -248,9 +234,10 @@ class PlanMaker {
                        [&](const Loop& loop) { return loop.ops[op.id.index()]; });
   }
 
-  bool has_dropout_over(const Loop& loop) const {
+  bool reads_index_over(const Loop& loop) const {
     return std::any_of(shaped_.ops().begin(), shaped_.ops().end(), [&](const Op& op) {
-      return loop.ops[op.id.index()] && op.kind == "dropout";
+      return loop.ops[op.id.index()] &&
+             position_rule(op, op.annotation.find(loop.dim)) == PositionRule::kWithin;
     });
   }
 
@@ -258,7 +245,7 @@ class PlanMaker {
     int64_t steps = std::min<int64_t>(size, 2 + c_.below(3));
     std::string text =
         fmt::format("[[loop]]\nops = \"{{{}}}\"\ndim = \"{}\"\n", fmt::join(paths, ","), loop.dim);
-    if (!common_.empty() && !has_dropout_over(loop) && c_.one_in(2)) loop.axis = c_.of(common_);
+    if (!common_.empty() && !reads_index_over(loop) && c_.one_in(2)) loop.axis = c_.of(common_);
     int64_t shards = 1;
     if (loop.axis) {  // every stage's size of the axis
       for (const MeshAxes& axes : at_.axes) {

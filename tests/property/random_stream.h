@@ -1,5 +1,5 @@
-// Streams of choices for random_case(), drawn and shrunk by RapidCheck; a fixed seed unless
-// RC_PARAMS names one.
+// Streams of choices for random_case(), drawn and shrunk by RapidCheck; the seed is that of
+// support/seed.h unless RC_PARAMS names one.
 #pragma once
 
 #include <rapidcheck.h>
@@ -9,13 +9,15 @@
 #include <cstdlib>
 #include <vector>
 
+#include "support/seed.h"
+
 namespace tessera {
 
 // Before the first property of the program. RC_PARAMS overrides what is set here: RC_PARAMS="seed=7
 // max_success=50".
 inline void default_properties(int cases) {
   rc::detail::Configuration defaults;
-  defaults.testParams.seed = 20'240'607;
+  defaults.testParams.seed = test_seed(/*fixed=*/20'240'607);
   defaults.testParams.maxSuccess = cases;
   const char* given = std::getenv("RC_PARAMS");
   const auto configuration = rc::detail::configFromString(given == nullptr ? "" : given, defaults);

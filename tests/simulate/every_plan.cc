@@ -10,7 +10,7 @@
 #include "compare.h"
 #include "matrix_cases.h"
 #include "tessera/base/text.h"
-#include "tessera/cli/planning.h"
+#include "tessera/compile/compile.h"
 #include "tessera/simulate/simulate.h"
 #include "tessera/test/source_dir.h"
 
@@ -53,8 +53,7 @@ Circumstances circumstances(size_t index) {
 void expect_played(const MatrixCase& one, const Circumstances& how) {
   const std::string plan =
       one.plan.ends_with(".toml") ? std::string(TESSERA_SOURCE_DIR) + "/" + one.plan : one.plan;
-  const auto planned =
-      cli::make_planned(widened(one.spec, how.times), plan, one.batch, how.precision);
+  const auto planned = compile({widened(one.spec, how.times), plan, one.batch, how.precision});
   ASSERT_TRUE(planned.has_value()) << planned.error().message;
   const int64_t ranks = planned->plan().ranks;
   const Cluster cluster = load_cluster(fmt::format("{}:{}", how.cluster, ranks)).value();

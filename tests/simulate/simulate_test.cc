@@ -10,7 +10,7 @@
 #include <set>
 
 #include "compare.h"
-#include "tessera/cli/planning.h"
+#include "tessera/compile/compile.h"
 #include "tessera/simulate/chrome_trace.h"
 
 namespace tessera {
@@ -88,17 +88,17 @@ Cluster nodes_of(int64_t devices) {
   return cluster;
 }
 
-cli::Planned planned(const Case& c) {
-  auto out = cli::make_planned(c.model, c.plan, c.batch);
+Compiled planned(const Case& c) {
+  auto out = compile({c.model, c.plan, c.batch});
   EXPECT_TRUE(out.has_value()) << c.plan << ": " << (out ? "" : out.error().message);
-  return out ? std::move(*out) : cli::Planned{};
+  return out ? std::move(*out) : Compiled{};
 }
 SimulateOptions options_of(const std::string& style = "tessera") {
   SimulateOptions options;
   options.style = parse_style(style).value();
   return options;
 }
-Simulation simulated(const cli::Planned& planned, const Cluster& cluster,
+Simulation simulated(const Compiled& planned, const Cluster& cluster,
                      const SimulateOptions& options) {
   auto out = simulate(*planned.lowering, cluster, options);
   EXPECT_TRUE(out.has_value()) << (out ? "" : out.error().message);
@@ -109,7 +109,7 @@ class Plans : public testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Recipes, Plans, testing::ValuesIn(cases()));
 
 TEST_P(Plans, OneRankOfEachClassStandsForAll) {
-  const cli::Planned plan = planned(GetParam());
+  const Compiled plan = planned(GetParam());
   // The last: two sockets a node, with a slower link between them.
   const std::vector<Cluster> clusters{nodes_of(8), nodes_of(4), nodes_of(3),
                                       load_cluster("h100-nvl:8").value()};
@@ -123,7 +123,7 @@ TEST_P(Plans, OneRankOfEachClassStandsForAll) {
 }
 
 TEST_P(Plans, StretchesPlayedAtOnceAreExact) {
-  const cli::Planned plan = planned(GetParam());
+  const Compiled plan = planned(GetParam());
   for (const auto& [style, path] :
        {std::pair("tessera", true), {"tessera", false}, {"megatron", true}, {"megatron", false}}) {
     SimulateOptions options = options_of(style);
@@ -138,7 +138,7 @@ TEST_P(Plans, StretchesPlayedAtOnceAreExact) {
 }
 
 TEST_P(Plans, PartsOfARanksTimeSumToTheStepAndBytesAreThePrograms) {
-  const cli::Planned plan = planned(GetParam());
+  const Compiled plan = planned(GetParam());
   const Simulation result = simulated(plan, nodes_of(8), options_of());
   double flops = 0;
   for (const RankResult& role : result.roles) {
@@ -170,7 +170,7 @@ TEST_P(Plans, PartsOfARanksTimeSumToTheStepAndBytesAreThePrograms) {
 }
 
 TEST_P(Plans, EventsAreTheStep) {
-  const cli::Planned plan = planned(GetParam());
+  const Compiled plan = planned(GetParam());
   SimulateOptions options = options_of();
   const double step = simulated(plan, nodes_of(8), options).step_time_s;
   options.events = true;
@@ -191,7 +191,7 @@ TEST_P(Plans, EventsAreTheStep) {
 
 // Every rank is played: every message and collective is seen by all its ranks.
 TEST_P(Plans, EventsThatBelongTogetherHaveANumber) {
-  const cli::Planned plan = planned(GetParam());
+  const Compiled plan = planned(GetParam());
   SimulateOptions options = options_of();
   options.events = true;
   options.fold = false;
@@ -239,7 +239,7 @@ TEST_P(Plans, EventsThatBelongTogetherHaveANumber) {
 }
 
 TEST_P(Plans, FasterLinksAndDevicesAreNeverSlower) {
-  const cli::Planned plan = planned(GetParam());
+  const Compiled plan = planned(GetParam());
   SimulateOptions options =
       options_of("tessera,compute_slowdown=1,network_slowdown=1,collective_slowdown=1");
   const Cluster cluster = nodes_of(4);
@@ -254,7 +254,7 @@ TEST_P(Plans, FasterLinksAndDevicesAreNeverSlower) {
 }
 
 TEST(Simulate, AStragglerHoldsUpTheOthersAndIsPlayedApart) {
-  const cli::Planned plan = planned({kGpt, "data_parallel(8)", 16});
+  const Compiled plan = planned({kGpt, "data_parallel(8)", 16});
   SimulateOptions options = options_of();
   const double even = simulated(plan, nodes_of(8), options).step_time_s;
   options.stragglers = {{5, 2.0}};
@@ -267,7 +267,7 @@ TEST(Simulate, AStragglerHoldsUpTheOthersAndIsPlayedApart) {
 
 // Of three replicas one has its peer in its own socket.
 TEST(Simulate, ReplicasWhoseMessagesCrossSocketsAreAClassOfTheirOwn) {
-  const cli::Planned plan = planned({kDeep, "megatron(pp=2,dp=3,zero=1,schedule=chimera)", 12});
+  const Compiled plan = planned({kDeep, "megatron(pp=2,dp=3,zero=1,schedule=chimera)", 12});
   const Cluster cluster = load_cluster("h100-nvl:1").value();
   SimulateOptions options = options_of();
   const Simulation folded = simulated(plan, cluster, options);
@@ -277,7 +277,7 @@ TEST(Simulate, ReplicasWhoseMessagesCrossSocketsAreAClassOfTheirOwn) {
 }
 
 TEST(Simulate, ASimulatorThatIsUsedAgainFindsWhatAFreshOneFinds) {
-  const cli::Planned plan = planned({kDeep, "megatron(tp=2,pp=2,dp=4,micro_batches=4)", 32});
+  const Compiled plan = planned({kDeep, "megatron(tp=2,pp=2,dp=4,micro_batches=4)", 32});
   Simulator again(*plan.lowering);
   for (const int64_t devices : {8, 4, 8}) {
     for (const std::string style : {"tessera", "megatron", "tessera,overlap_gradients=false"}) {
@@ -298,7 +298,7 @@ TEST(Simulate, RoundsThatRepeatAreCountedAsPlayed) {
         "pipeline(2,micro_batches=32,schedule=interleaved,chunks=2)",
         "megatron(tp=2,pp=4,dp=2,micro_batches=32)",
         "megatron(tp=2,pp=2,dp=4,zero=1,micro_batches=32,recompute=full,sequence_shard=true)"}) {
-    const cli::Planned plan = planned({kDeep, text, 256});
+    const Compiled plan = planned({kDeep, text, 256});
     for (const std::string style : {"tessera", "megatron", "tessera,overlap_messages=false"}) {
       SCOPED_TRACE(std::string(text) + " " + style);
       SimulateOptions options = options_of(style);
@@ -318,7 +318,7 @@ TEST(Simulate, RoundsThatRepeatAreCountedAsPlayed) {
 }
 
 TEST(Simulate, JitterIsRepeatedByItsSeedAndCostsTime) {
-  const cli::Planned plan = planned({kGpt, "data_parallel(8)", 16});
+  const Compiled plan = planned({kGpt, "data_parallel(8)", 16});
   SimulateOptions options = options_of();
   const double even = simulated(plan, nodes_of(8), options).step_time_s;
   options.jitter = 0.05;
@@ -328,7 +328,7 @@ TEST(Simulate, JitterIsRepeatedByItsSeedAndCostsTime) {
 }
 
 TEST(Simulate, ACollectiveThatTheHostWaitsForIsExposed) {
-  const cli::Planned plan = planned({kGpt, "data_parallel(16)", 32});
+  const Compiled plan = planned({kGpt, "data_parallel(16)", 32});
   const double beside = simulated(plan, nodes_of(4), options_of()).step_time_s;
   const double blocking =
       simulated(plan, nodes_of(4), options_of("tessera,overlap_gradients=false")).step_time_s;
@@ -338,7 +338,7 @@ TEST(Simulate, ACollectiveThatTheHostWaitsForIsExposed) {
 // Of 1,536 ranks 1,024 hold two rows each, the others none: the shards are exchanged directly, and
 // each device takes nearly all of the array from other nodes.
 TEST(Simulate, UnevenShardsPayTheNetwork) {
-  const cli::Planned plan =
+  const Compiled plan =
       planned({"gpt:layers=1,hidden=2048,heads=16,seq=128,vocab=2048", "zero(3,1536)", 1536});
   const Cluster cluster = load_cluster("dgx-a100:192").value();
   const Simulation step = simulated(plan, cluster, options_of());
@@ -360,18 +360,31 @@ bucket_bytes = 0
 precision = { compute = "bfloat16" }
 split = [ { ops = "*", dim = "batch", over = "dp" } ]
 )";
-  const cli::Planned plan = planned({kGpt, file, 32});
+  const Compiled plan = planned({kGpt, file, 32});
   const double beside = simulated(plan, nodes_of(4), options_of()).step_time_s;
   const double blocking =
       simulated(plan, nodes_of(4), options_of("tessera,overlap_gradients=false")).step_time_s;
   EXPECT_GT(blocking, beside);
 }
 
+// All-to-alls of heads (Ulysses) are activations between ops, those of experts' tokens are not.
+TEST(Simulate, OnlyTokensOfExpertsAreHiddenLikeTokens) {
+  for (const auto& [c, tokens] : {std::pair(Case{kLlama, "ulysses(4)", 4}, false),
+                                  {Case{kMixtral, "expert_parallel(4,dp=2)", 16}, true}}) {
+    const cli::Planned plan = planned(c);
+    const auto step = [&](const std::string& style) {
+      return simulated(plan, nodes_of(4), options_of("tessera," + style)).step_time_s;
+    };
+    EXPECT_EQ(step("routing_overlap=0.7") < step("routing_overlap=0"), tokens) << c.plan;
+    EXPECT_TRUE(tokens || step("activation_overlap=0.7") < step("activation_overlap=0"));
+  }
+}
+
 TEST(Simulate, MessagesThatBlockAreExposed) {
   for (const std::string plan : {"gpipe(4,micro_batches=8)", "one_f_one_b(4,micro_batches=8)",
                                  "pipeline(4,micro_batches=8,schedule=zb_h1)",
                                  "pipeline(4,micro_batches=8,schedule=interleaved,chunks=2)"}) {
-    const cli::Planned made = planned({kDeep, plan, 32});
+    const Compiled made = planned({kDeep, plan, 32});
     const double beside = simulated(made, nodes_of(1), options_of()).step_time_s;
     const double blocking =
         simulated(made, nodes_of(1), options_of("tessera,overlap_messages=false")).step_time_s;
@@ -380,7 +393,7 @@ TEST(Simulate, MessagesThatBlockAreExposed) {
 }
 
 TEST(Simulate, AClusterThatIsTooSmallIsRefused) {
-  const cli::Planned plan = planned({kGpt, "data_parallel(16)", 16});
+  const Compiled plan = planned({kGpt, "data_parallel(16)", 16});
   const auto result = simulate(*plan.lowering, load_cluster("dgx-a100:1").value(), options_of());
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().message,

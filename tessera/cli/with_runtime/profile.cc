@@ -12,10 +12,10 @@
 
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
-#include "tessera/cli/run_commands.h"
+#include "tessera/cli/with_runtime/commands.h"
 #include "tessera/comm/communicator.h"
 
-namespace tessera::cli {
+namespace tessera::cli::with_runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -108,7 +108,7 @@ bool mpirun_found() {
 
 }  // namespace
 
-Result<int> run_profile(const ProfileOptions& options) {
+Result<int> profile(const ProfileOptions& options) {
   if (comm::mpi_launched()) return add_processes(options);
   const Clock::time_point start = Clock::now();
   size_t samples = 0, families = 0;
@@ -133,4 +133,4 @@ Result<int> run_profile(const ProfileOptions& options) {
                            seconds_since(start)));
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::cli::with_runtime

@@ -9,12 +9,12 @@
 
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
-#include "tessera/cli/run_commands.h"
+#include "tessera/cli/with_runtime/commands.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/runtime/session.h"
 #include "tessera/simulate/chrome_trace.h"
 
-namespace tessera::cli {
+namespace tessera::cli::with_runtime {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -169,7 +169,7 @@ Result<int64_t> trace_step_of(const TrainOptions& options, const RunConfig& conf
 
 }  // namespace
 
-Result<int> run_train(const TrainOptions& options) {
+Result<int> train(const TrainOptions& options) {
   TESSERA_TRY(const RunConfig config, config_of(options));
   Progress progress(config, options.json);
   TrainingCallbacks callbacks;
@@ -190,4 +190,4 @@ Result<int> run_train(const TrainOptions& options) {
   return code;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::cli::with_runtime

@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/output.h"
-#include "tessera/cli/run_commands.h"
+#include "tessera/cli/with_runtime/commands.h"
 #include "tessera/runtime/session.h"
 
-namespace tessera::cli {
+namespace tessera::cli::with_runtime {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -72,7 +72,7 @@ std::string table_text(const VerifyOptions& options, const VerifyReport& report)
 
 }  // namespace
 
-Result<int> run_verify(const VerifyOptions& options) {
+Result<int> verify(const VerifyOptions& options) {
   TESSERA_TRY(const VerifyReport report, verify_plan(config_of(options)));
   const int printed = print(options.json ? json_text(report) : table_text(options, report));
   if (printed != 0) return printed;
@@ -80,4 +80,4 @@ Result<int> run_verify(const VerifyOptions& options) {
   return check_failed(fmt::format("verify: not equal: {}", report.why));
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::cli::with_runtime

@@ -140,6 +140,20 @@ int64_t attention_flops(const Op& op) {
 // Five products instead of two: the scores again, dv, dp, dq, dk.
 int64_t attention_grad_flops(const Op& op) { return attention_flops(op) / 2 * 5; }
 
+// The keys of a query are those of all positions up to its own.
+std::optional<QueryKey> query_key(const Op& op) {
+  return QueryKey{op.annotation.find("seq"), op.annotation.find("kv"), op.integer("causal") == 1};
+}
+
+PositionRule place_in_attention(const Op& op, int dim) {
+  const QueryKey dims = *query_key(op);
+  if (!dims.skips || (dim != dims.query && dim != dims.key)) return PositionRule::kFree;
+  const bool pair = op.annotation.dims[static_cast<size_t>(dims.key)].causal_of == dims.query;
+  if (pair) return dim == dims.query ? PositionRule::kCausal : PositionRule::kOrder;
+  // More keys than queries, which stand at the last positions.
+  return op.text("order").empty() ? PositionRule::kIndex : PositionRule::kOrder;
+}
+
 // ---- rotary
 // --------------------------------------------------------------------------------------
 Result<Inferred> infer_rotary(const Operands& x) {
@@ -187,6 +201,10 @@ int64_t rotary_flops(const Op& op) {
 }  // namespace
 
 std::vector<KindInfo> attention_kinds() {
+  const std::vector<NamedSize> sizes = {{"heads", {"batch", "heads", "group"}},
+                                        {"queries", {"seq"}},
+                                        {"keys", {"kv"}},
+                                        {"head_dim", {"head_dim"}}};
   return {
       {.name = "attention",
        .summary = "softmax(scale * q k^T) v, and the log-sum-exp of the scores",
@@ -199,6 +217,12 @@ std::vector<KindInfo> attention_kinds() {
        .infer = infer_by(infer_attention),
        .differentiate = differentiate_attention,
        .flops = attention_flops,
+       .work = WorkClass::kAttention,
+       .family = FamilyRule::kNamed,
+       .sizes = sizes,
+       .statistics = 1,
+       .position = place_in_attention,
+       .query_key = query_key,
        .expand = expand_attention},
       {.name = "attention_grad",
        .summary = "(do, q, k, v, o, lse) -> (dq, dk, dv)",
@@ -209,7 +233,13 @@ std::vector<KindInfo> attention_kinds() {
        .attributes = {integer_attribute("causal", 0), number_attribute("scale", 0.0),
                       text_attribute("order", "")},
        .infer = infer_by(infer_attention_grad),
-       .flops = attention_grad_flops},
+       .flops = attention_grad_flops,
+       .work = WorkClass::kAttention,
+       .family = FamilyRule::kNamed,
+       .sizes = sizes,
+       .gradient = true,
+       .position = place_in_attention,
+       .query_key = query_key},
       {.name = "rotary",
        .summary = "rotates pairs (i, i + d/2) of the last dim by position",
        .min_inputs = 3,
@@ -217,7 +247,9 @@ std::vector<KindInfo> attention_kinds() {
        .attributes = {integer_attribute("inverse", 0)},
        .infer = infer_by(infer_rotary),
        .differentiate = differentiate_rotary,
-       .flops = rotary_flops},
+       .flops = rotary_flops,
+       .work = WorkClass::kElementwise,
+       .position = position_free},
   };
 }
 

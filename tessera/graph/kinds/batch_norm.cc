@@ -223,6 +223,14 @@ std::function<int64_t(const Op&)> flops_an_element(int64_t flops) {
   };
 }
 
+// Attribute `count` holds the elements of the named dims.
+PositionRule place_in_count(const Op& op, int dim) {
+  const Names names = words(op.text("dims"));
+  const std::string& name = op.annotation.dims[static_cast<size_t>(dim)].name;
+  return std::find(names.begin(), names.end(), name) != names.end() ? PositionRule::kSize
+                                                                    : PositionRule::kFree;
+}
+
 KindInfo part(std::string name, std::string summary, size_t inputs, InferFunction infer,
               int64_t flops) {
   return {.name = std::move(name),
@@ -231,7 +239,9 @@ KindInfo part(std::string name, std::string summary, size_t inputs, InferFunctio
           .max_inputs = inputs,
           .attributes = {text_attribute("dims")},
           .infer = infer_by(infer),
-          .flops = flops_an_element(flops)};
+          .flops = flops_an_element(flops),
+          .work = WorkClass::kNorm,
+          .position = position_free};
 }
 
 }  // namespace
@@ -242,6 +252,7 @@ std::vector<KindInfo> batch_norm_kinds() {
            infer_batch_norm, 8);
   norm.output_names = {"y", "mean", "rstd"};
   norm.outputs = 3;
+  norm.bytes = ByteRule::kTwice;
   norm.attributes.push_back(number_attribute("eps", 1e-5));
   norm.differentiate = differentiate_batch_norm;
   norm.expandable = statistics_dims;
@@ -250,6 +261,8 @@ std::vector<KindInfo> batch_norm_kinds() {
                        infer_batch_norm_grad, 14);
   grad.output_names = {"dx", "dgamma", "dbeta"};
   grad.outputs = 3;
+  grad.bytes = ByteRule::kTwice;
+  grad.gradient = true;
   grad.accumulates = true;
   grad.first_accumulating = 1;
   grad.expandable = statistics_dims;
@@ -260,6 +273,7 @@ std::vector<KindInfo> batch_norm_kinds() {
       part("batch_grad_apply", "dx of batch_norm from the two sums", 6, infer_grad_apply, 4);
   grad_apply.in_place = true;
   grad_apply.attributes.push_back(integer_attribute("count"));
+  grad_apply.position = place_in_count;
   KindInfo grad_params =
       part("batch_grad_params", "dgamma and dbeta of batch_norm", 4, infer_grad_params, 5);
   grad_params.output_names = {"dgamma", "dbeta"};

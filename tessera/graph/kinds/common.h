@@ -89,6 +89,9 @@ int64_t iteration_points(const Op& op);  // product of all op dims
 std::function<int64_t(const Op&)> flops_per_point(int64_t flops);
 inline int64_t no_flops(const Op&) { return 0; }  // moves data only
 
+// KindInfo::position of kinds that do the same with each element, wherever it stands.
+inline PositionRule position_free(const Op&, int) { return PositionRule::kFree; }
+
 // A gradient with the dims of `target`, by summing over the dims that `target` lacks. Path: of the
 // reduce_sum.
 TensorId sum_to(GraphBuilder& builder, const std::string& path, TensorId gradient,

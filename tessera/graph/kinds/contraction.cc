@@ -95,6 +95,12 @@ int64_t einsum_flops(const Op& op) {
                        // is usual
 }
 
+Attributes without_bias(const Op& op) {
+  const std::string spec = op.text("spec");
+  const size_t arrow = spec.find("->");
+  return {{"spec", spec.substr(0, spec.rfind(',', arrow)) + " " + spec.substr(arrow)}};
+}
+
 // Renames dims so that `id` has the dims of `target`, in order; sizes agree. A name that another
 // dim still has comes after that dim's renaming; where names change places, one goes by a spare
 // name. `target` is a copy: adding ops moves tensors.
@@ -226,6 +232,16 @@ Result<Inferred> infer_embedding(const Operands& x) {
                   {output}, {x[1].dtype});
 }
 
+// Ids are places in the whole table.
+PositionRule place_in_embedding(const Op& op, int dim) {
+  return op.annotation.inputs[1].dims[0] == DimGroup{dim} ? PositionRule::kIndex
+                                                          : PositionRule::kFree;
+}
+PositionRule place_in_embedding_grad(const Op& op, int dim) {
+  return op.annotation.outputs[0].dims[0] == DimGroup{dim} ? PositionRule::kIndex
+                                                           : PositionRule::kFree;
+}
+
 InputGradients differentiate_embedding(GraphBuilder& builder, const Op& op,
                                        const OutputGradients& dy, const std::vector<bool>& wanted) {
   InputGradients out(2);
@@ -268,6 +284,11 @@ std::vector<KindInfo> contraction_kinds() {
        .infer = infer_by(infer_einsum),
        .differentiate = differentiate_einsum,
        .flops = einsum_flops,
+       .work = WorkClass::kMatmul,
+       .family = FamilyRule::kProduct,
+       .position = position_free,
+       .added_once = 2,
+       .without_added = without_bias,
        .accumulates = true},
       {.name = "embedding",
        .summary = "rows of a table by integer ids",
@@ -276,6 +297,10 @@ std::vector<KindInfo> contraction_kinds() {
        .infer = infer_by(infer_embedding),
        .differentiate = differentiate_embedding,
        .flops = no_flops,
+       .work = WorkClass::kLookup,
+       .bytes = ByteRule::kTable,
+       .family = FamilyRule::kTable,
+       .position = place_in_embedding,
        .accumulates = true},
       {.name = "embedding_grad",
        .summary = "gradient of the table: rows of dy added up by id",
@@ -284,6 +309,11 @@ std::vector<KindInfo> contraction_kinds() {
        .attributes = {integer_attribute("vocab"), text_attribute("vocab_name")},
        .infer = infer_by(infer_embedding_grad),
        .flops = embedding_grad_flops,
+       .work = WorkClass::kLookup,
+       .bytes = ByteRule::kTableGrad,
+       .family = FamilyRule::kTable,
+       .gradient = true,
+       .position = place_in_embedding_grad,
        .accumulates = true},
   };
 }

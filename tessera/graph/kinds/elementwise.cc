@@ -122,6 +122,15 @@ InputGradients differentiate_sigmoid(GraphBuilder& builder, const Op& op, const 
   return {builder.op1(op.path + ".dx", "sub", {once, twice})};
 }
 
+// dx = dy (1 - y^2) = dy - (dy y) y
+InputGradients differentiate_tanh(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                  const std::vector<bool>&) {
+  const TensorId y = op.outputs[0];
+  const TensorId once = builder.op1(op.path + ".dx.once", "mul", {dy[0], y});
+  const TensorId twice = builder.op1(op.path + ".dx.twice", "mul", {once, y});
+  return {builder.op1(op.path + ".dx", "sub", {dy[0], twice})};
+}
+
 // gelu, silu, relu2: <kind>_grad(dy, x).
 InputGradients differentiate_activation(GraphBuilder& builder, const Op& op,
                                         const OutputGradients& dy, const std::vector<bool>&) {
@@ -149,19 +158,7 @@ InputGradients differentiate_dropout(GraphBuilder& builder, const Op& op, const 
 Result<Inferred> infer_dropout(const Operands& x) {
   const double p = x.number("p");
   if (!(p >= 0 && p < 1)) return invalid_input(fmt::format("expected 0 <= p < 1, found {}", p));
-  TESSERA_TRY(const std::vector<Within> within, parse_within(x.text("within")));
-  for (const Within& one : within) {
-    const int position = find_dim(x[0].dims, one.dim);
-    const bool last = position + 1 == static_cast<int>(x[0].dims.size());
-    const int64_t size = position < 0 ? 0 : x[0].dims[static_cast<size_t>(position)].size;
-    if (size < 1 || size % one.blocks != 0 ||
-        one.begin + size / one.blocks > one.whole / one.blocks || (last && one.blocks > 1)) {
-      return invalid_input(
-          fmt::format("expected 'within' to place the input in a larger tensor (blocks not along "
-                      "its last dim), found \"{}\" for {}",
-                      x.text("within"), describe(x[0])));
-    }
-  }
+  TESSERA_TRY_VOID(check_within(x.text("within"), x[0]));
   return infer_uniform(x);
 }
 
@@ -178,6 +175,8 @@ KindInfo binary(std::string name, std::string summary, bool linear,
           .infer = infer_by(infer_binary),
           .differentiate = rule,
           .flops = flops_per_point(1),
+          .work = WorkClass::kElementwise,
+          .position = position_free,
           .linear = linear,
           .in_place = true};
 }
@@ -188,6 +187,8 @@ KindInfo unary(std::string name, std::string summary, int64_t flops,
                 .summary = std::move(summary),
                 .infer = infer_by(infer_uniform),
                 .flops = flops_per_point(flops),
+                .work = WorkClass::kElementwise,
+                .position = position_free,
                 .in_place = true};
   if (rule != nullptr) info.differentiate = rule;
   return info;
@@ -200,6 +201,9 @@ KindInfo activation_grad(std::string name, std::string summary, int64_t flops) {
           .max_inputs = 2,
           .infer = infer_by(infer_uniform),
           .flops = flops_per_point(flops),
+          .work = WorkClass::kElementwise,
+          .gradient = true,
+          .position = position_free,
           .in_place = true};
 }
 
@@ -209,17 +213,23 @@ std::vector<KindInfo> elementwise_kinds() {
   KindInfo scale = unary("scale", "factor * x", 1, differentiate_scale);
   scale.attributes = {number_attribute("factor")};
   scale.linear = true;
+  scale.scales = true;
   KindInfo dropout = unary("dropout", "x * keep / (1 - p), keep by a counter-based generator", 2,
                            differentiate_dropout);
   dropout.attributes = {
       number_attribute("p"), text_attribute("key"),
       AttributeInfo{"within", AttributeInfo::Type::kText, Attribute(std::string())}};
   dropout.infer = infer_by(infer_dropout);
+  dropout.position = [](const Op&, int) { return PositionRule::kWithin; };
   KindInfo stop = unary("stop_gradient", "x, as a constant", 0, nullptr);
+  stop.work = WorkClass::kMove;
+  stop.view = true;
   stop.linear = true;
   stop.stops_gradient = true;
+  KindInfo add = binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add);
+  add.merges = Combiner::kSum;
   return {
-      binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add),
+      add,
       binary("sub", "a - b, broadcast by dim name", /*linear=*/true, differentiate_sub),
       binary("mul", "a * b, broadcast by dim name", /*linear=*/false, differentiate_mul),
       {.name = "add_n",
@@ -229,6 +239,9 @@ std::vector<KindInfo> elementwise_kinds() {
        .infer = infer_by(infer_uniform),
        .differentiate = differentiate_add_n,
        .flops = add_n_flops,
+       .work = WorkClass::kElementwise,
+       .position = position_free,
+       .merges = Combiner::kSum,
        .linear = true,
        .in_place = true,
        .accumulates = true},
@@ -238,6 +251,9 @@ std::vector<KindInfo> elementwise_kinds() {
        .max_inputs = SIZE_MAX,
        .infer = infer_by(infer_uniform),
        .flops = add_n_flops,
+       .work = WorkClass::kElementwise,
+       .position = position_free,
+       .merges = Combiner::kMax,
        .in_place = true},
       scale,
       unary("gelu", "gelu, tanh form", 8, differentiate_activation),
@@ -246,6 +262,7 @@ std::vector<KindInfo> elementwise_kinds() {
       unary("relu2", "max(x, 0) squared", 2, differentiate_activation),
       unary("exp", "e to the x", 1, differentiate_exp),
       unary("sigmoid", "1 / (1 + e to the -x)", 4, differentiate_sigmoid),
+      unary("tanh", "hyperbolic tangent", 8, differentiate_tanh),
       unary("softplus", "log(1 + e to the x)", 4, differentiate_softplus),
       stop,
       {.name = "cast",
@@ -254,6 +271,9 @@ std::vector<KindInfo> elementwise_kinds() {
        .infer = infer_by(infer_cast),
        .differentiate = differentiate_cast,
        .flops = no_flops,
+       .work = WorkClass::kElementwise,
+       .position = position_free,
+       .converts = true,
        .linear = true},
       dropout,
       activation_grad("gelu_grad", "(dy, x) -> dx of gelu", 16),

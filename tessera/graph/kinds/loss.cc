@@ -58,6 +58,12 @@ Result<Inferred> infer_cross_entropy_grad(const Operands& x) {
                   {x[0].dims}, {x[0].dtype});
 }
 
+// Targets are places in the whole vocabulary, the last dim of the logits.
+PositionRule place_in_loss(const Op& op, int dim) {
+  return op.annotation.inputs[0].dims.back() == DimGroup{dim} ? PositionRule::kIndex
+                                                              : PositionRule::kFree;
+}
+
 }  // namespace
 
 std::vector<KindInfo> loss_kinds() {
@@ -70,13 +76,19 @@ std::vector<KindInfo> loss_kinds() {
        .outputs = 2,
        .infer = infer_by(infer_cross_entropy),
        .differentiate = differentiate_cross_entropy,
-       .flops = flops_per_point(4)},
+       .flops = flops_per_point(4),
+       .work = WorkClass::kLoss,
+       .statistics = 0,
+       .position = place_in_loss},
       {.name = "cross_entropy_grad",
        .summary = "dlse * exp(logits - lse) + dpicked * [v == target]",
        .min_inputs = 5,
        .max_inputs = 5,
        .infer = infer_by(infer_cross_entropy_grad),
        .flops = flops_per_point(4),
+       .work = WorkClass::kLoss,
+       .gradient = true,
+       .position = place_in_loss,
        .in_place = true},
   };
 }

@@ -246,6 +246,18 @@ Result<Inferred> infer_z_loss_grad(const Operands& x) {
   return conclude(x, "batch, batch seq experts^ -> batch seq experts", {x[1].dims}, {x[1].dtype});
 }
 
+// A slot is numbered by its place among those of all experts.
+PositionRule place_in_slots(const Op& op, int dim) {
+  const std::string& name = op.annotation.dims[static_cast<size_t>(dim)].name;
+  return name == "experts" || name == "capacity" ? PositionRule::kIndex : PositionRule::kFree;
+}
+
+// A mean over the sequence, and over the experts.
+PositionRule place_in_mean(const Op& op, int dim) {
+  const std::string& name = op.annotation.dims[static_cast<size_t>(dim)].name;
+  return name == "experts" || name == "seq" ? PositionRule::kSize : PositionRule::kFree;
+}
+
 }  // namespace
 
 std::vector<KindInfo> moe_kinds() {
@@ -258,14 +270,19 @@ std::vector<KindInfo> moe_kinds() {
        .attributes = {top_k, capacity},
        .infer = infer_by(infer_route),
        .differentiate = differentiate_route,
-       .flops = flops_per_point(1)},
+       .flops = flops_per_point(1),
+       .work = WorkClass::kRouting,
+       .position = position_free},
       {.name = "moe_route_grad",
        .summary = "gradient of the probabilities through the weights",
        .min_inputs = 2,
        .max_inputs = 2,
        .attributes = {top_k},
        .infer = infer_by(infer_route_grad),
-       .flops = flops_per_point(1)},
+       .flops = flops_per_point(1),
+       .work = WorkClass::kRouting,
+       .gradient = true,
+       .position = position_free},
       {.name = "moe_dispatch",
        .summary = "tokens, times their weights if given, to their slots; empty slots are zero",
        .min_inputs = 2,
@@ -274,6 +291,8 @@ std::vector<KindInfo> moe_kinds() {
        .infer = infer_by(infer_dispatch),
        .differentiate = differentiate_dispatch,
        .flops = slot_flops,
+       .work = WorkClass::kRouting,
+       .position = place_in_slots,
        .accumulates = true},
       {.name = "moe_combine",
        .summary = "for each token the sum of its slots, times the weights if given",
@@ -282,6 +301,8 @@ std::vector<KindInfo> moe_kinds() {
        .infer = infer_by(infer_combine),
        .differentiate = differentiate_combine,
        .flops = slot_flops,
+       .work = WorkClass::kRouting,
+       .position = place_in_slots,
        .accumulates = true},
       {.name = "moe_weight_grad",
        .summary = "the dot product of each token with each of its slots",
@@ -289,6 +310,9 @@ std::vector<KindInfo> moe_kinds() {
        .max_inputs = 3,
        .infer = infer_by(infer_weight_grad),
        .flops = slot_flops,
+       .work = WorkClass::kRouting,
+       .gradient = true,
+       .position = place_in_slots,
        .accumulates = true},
       {.name = "moe_slot_weight",
        .summary = "the weight of each slot, as it was chosen; of empty slots 0",
@@ -298,6 +322,8 @@ std::vector<KindInfo> moe_kinds() {
        .infer = infer_by(infer_slot_weight),
        .differentiate = differentiate_slot_weight,
        .flops = slot_flops,
+       .work = WorkClass::kRouting,
+       .position = place_in_slots,
        .accumulates = true},
       {.name = "moe_slot_weight_grad",
        .summary = "for each choice the value of its slot",
@@ -305,6 +331,9 @@ std::vector<KindInfo> moe_kinds() {
        .max_inputs = 2,
        .infer = infer_by(infer_slot_weight_grad),
        .flops = slot_flops,
+       .work = WorkClass::kRouting,
+       .gradient = true,
+       .position = place_in_slots,
        .accumulates = true},
       {.name = "moe_balance",
        .summary = "load balance of each sequence: 1 if all experts get the same",
@@ -314,6 +343,8 @@ std::vector<KindInfo> moe_kinds() {
        .infer = infer_by(infer_balance),
        .differentiate = differentiate_balance,
        .flops = flops_per_point(2),
+       .work = WorkClass::kRouting,
+       .position = place_in_mean,
        .accumulates = true},
       {.name = "moe_balance_grad",
        .summary = "gradient of the probabilities through the load balance",
@@ -321,19 +352,28 @@ std::vector<KindInfo> moe_kinds() {
        .max_inputs = 3,
        .attributes = {top_k},
        .infer = infer_by(infer_balance_grad),
-       .flops = flops_per_point(1)},
+       .flops = flops_per_point(1),
+       .work = WorkClass::kRouting,
+       .bytes = ByteRule::kShape,
+       .gradient = true,
+       .position = place_in_mean},
       {.name = "moe_z_loss",
        .summary = "mean over a sequence of the squared log-sum-exp of the router's logits",
        .infer = infer_by(infer_z_loss),
        .differentiate = differentiate_z_loss,
        .flops = flops_per_point(2),
+       .work = WorkClass::kRouting,
+       .position = place_in_mean,
        .accumulates = true},
       {.name = "moe_z_loss_grad",
        .summary = "gradient of the router's logits through the z-loss",
        .min_inputs = 2,
        .max_inputs = 2,
        .infer = infer_by(infer_z_loss_grad),
-       .flops = flops_per_point(3)},
+       .flops = flops_per_point(3),
+       .work = WorkClass::kRouting,
+       .gradient = true,
+       .position = place_in_mean},
   };
 }
 

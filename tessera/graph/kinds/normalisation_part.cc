@@ -205,6 +205,12 @@ Result<Inferred> infer_softmax_grad_apply(const Operands& x) {
                   {x[1].dtype});
 }
 
+// Attribute `features` holds the size of the last dim.
+PositionRule place_in_features(const Op& op, int dim) {
+  return op.annotation.outputs[0].dims.back() == DimGroup{dim} ? PositionRule::kSize
+                                                               : PositionRule::kFree;
+}
+
 KindInfo part(std::string name, std::string summary, size_t inputs, InferFunction infer,
               int64_t flops) {
   return {.name = std::move(name),
@@ -212,7 +218,9 @@ KindInfo part(std::string name, std::string summary, size_t inputs, InferFunctio
           .min_inputs = inputs,
           .max_inputs = inputs,
           .infer = infer_by(infer),
-          .flops = flops_per_point(flops)};
+          .flops = flops_per_point(flops),
+          .work = WorkClass::kNorm,
+          .position = position_free};
 }
 
 std::vector<KindInfo> layer_norm_parts() {
@@ -226,6 +234,7 @@ std::vector<KindInfo> layer_norm_parts() {
       part("norm_grad_apply", "dx of layer_norm from the two sums", 6, infer_norm_grad_apply, 4);
   grad_apply.in_place = true;
   grad_apply.attributes = {integer_attribute("features")};
+  grad_apply.position = place_in_features;
   KindInfo grad_params =
       part("norm_grad_params", "dgamma and dbeta of layer_norm", 4, infer_norm_grad_params, 5);
   grad_params.outputs = 2;
@@ -249,6 +258,7 @@ std::vector<KindInfo> rms_norm_parts() {
   KindInfo grad_apply =
       part("rms_grad_apply", "dx of rms_norm from the sum", 5, infer_rms_grad_apply, 5);
   grad_apply.attributes = {integer_attribute("features")};
+  grad_apply.position = place_in_features;
   grad_apply.in_place = true;
   KindInfo grad_params = part("rms_grad_params", "dgamma of rms_norm", 3, infer_rms_grad_params, 3);
   grad_params.accumulates = true;
@@ -266,9 +276,11 @@ std::vector<KindInfo> softmax_parts() {
       part("logsumexp_reduce", "log(sum(exp(x))) over one dim", 1, infer_logsumexp_reduce, 3);
   reduce.attributes = {text_attribute("dim")};
   KindInfo apply = part("softmax_apply", "exp(x - lse)", 2, infer_softmax_apply, 2);
+  apply.work = WorkClass::kElementwise;
   apply.in_place = true;
   KindInfo grad_apply =
       part("softmax_grad_apply", "y * (dy - dot)", 3, infer_softmax_grad_apply, 2);
+  grad_apply.work = WorkClass::kElementwise;
   grad_apply.in_place = true;
   return {reduce, apply, grad_apply};
 }

@@ -6,9 +6,19 @@
 namespace tessera::kinds {
 namespace {
 
-// `tensors` operands with the parameter's dims, each of a floating dtype of its own, then scalars.
-Result<Inferred> infer_update(const Operands& x, const Names& tensors, const Names& scalars,
-                              size_t outputs) {
+const OptimizerInfo sgd = {.states = {"momentum"}, .scalars = {Init::Kind::kLearningRate}};
+const OptimizerInfo adamw = {.states = {"m", "v"},
+                             .scalars = {Init::Kind::kLearningRate, Init::Kind::kStep}};
+
+// Operands with the parameter's dims, each of a floating dtype of its own: parameter, gradient,
+// states. Then scalars.
+Result<Inferred> infer_update(const Operands& x, const OptimizerInfo& optimizer) {
+  Names tensors = {"p", "g"}, scalars;
+  tensors.insert(tensors.end(), optimizer.states.begin(), optimizer.states.end());
+  for (const Init::Kind scalar : optimizer.scalars)
+    scalars.emplace_back(scalar == Init::Kind::kStep ? "step" : "lr");
+  scalars.insert(scalars.end(), {"coefficient", "skip"});
+  const size_t outputs = 1 + optimizer.states.size();
   const Tensor& parameter = x[0];
   if (!is_floating(parameter.dtype)) {
     return invalid_input(
@@ -36,13 +46,8 @@ Result<Inferred> infer_update(const Operands& x, const Names& tensors, const Nam
                   std::move(dtypes));
 }
 
-Result<Inferred> infer_sgd(const Operands& x) {
-  return infer_update(x, {"p", "g", "momentum"}, {"lr", "coefficient", "skip"}, 2);
-}
-
-Result<Inferred> infer_adamw(const Operands& x) {
-  return infer_update(x, {"p", "g", "m", "v"}, {"lr", "step", "coefficient", "skip"}, 3);
-}
+Result<Inferred> infer_sgd(const Operands& x) { return infer_update(x, sgd); }
+Result<Inferred> infer_adamw(const Operands& x) { return infer_update(x, adamw); }
 
 Result<Inferred> infer_sum_squares(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
@@ -107,7 +112,10 @@ std::vector<KindInfo> optimizer_kinds() {
        .outputs = 2,
        .attributes = {number_attribute("momentum", 0.9), number_attribute("weight_decay", 0.0)},
        .infer = infer_by(infer_sgd),
-       .flops = flops_per_point(6)},
+       .flops = flops_per_point(6),
+       .work = WorkClass::kOptimizer,
+       .position = position_free,
+       .optimizer = sgd},
       {.name = "adamw",
        .summary = "Adam with decoupled weight decay",
        .min_inputs = 6,
@@ -117,17 +125,24 @@ std::vector<KindInfo> optimizer_kinds() {
        .attributes = {number_attribute("beta1", 0.9), number_attribute("beta2", 0.95),
                       number_attribute("eps", 1e-8), number_attribute("weight_decay", 0.0)},
        .infer = infer_by(infer_adamw),
-       .flops = flops_per_point(14)},
+       .flops = flops_per_point(14),
+       .work = WorkClass::kOptimizer,
+       .position = position_free,
+       .optimizer = adamw},
       {.name = "sum_squares",
        .summary = "sum of the squares of all elements",
        .infer = infer_by(infer_sum_squares),
        .flops = flops_per_point(2),
+       .work = WorkClass::kOptimizer,
+       .position = position_free,
        .accumulates = true},
       {.name = "clip_coefficient",
        .summary = "min(1, max_norm / (sqrt(total) + 1e-6))",
        .attributes = {number_attribute("max_norm")},
        .infer = infer_by(infer_clip_coefficient),
-       .flops = flops_per_point(4)},
+       .flops = flops_per_point(4),
+       .work = WorkClass::kOptimizer,
+       .position = position_free},
       // Not linear, though it is so in g: g is summed over ranks in its own dtype first.
       {.name = "unscale",
        .summary = "factor * g / scale in another floating dtype",
@@ -136,11 +151,15 @@ std::vector<KindInfo> optimizer_kinds() {
        .attributes = {text_attribute("dtype"), number_attribute("factor", 1.0)},
        .infer = infer_by(infer_unscale),
        .flops = flops_per_point(1),
+       .work = WorkClass::kOptimizer,
+       .position = position_free,
        .in_place = true},
       {.name = "non_finite",
        .summary = "1 if an element is infinite or no number, else 0",
        .infer = infer_by(infer_non_finite),
-       .flops = flops_per_point(1)},
+       .flops = flops_per_point(1),
+       .work = WorkClass::kOptimizer,
+       .position = position_free},
       {.name = "loss_scale",
        .summary = "(scale, clean, overflows, skipped, flag) -> the loss scale's next state",
        .min_inputs = 5,
@@ -151,7 +170,9 @@ std::vector<KindInfo> optimizer_kinds() {
                       number_attribute("backoff", 0.5), integer_attribute("hysteresis", 2),
                       number_attribute("min", 1.0), number_attribute("max", 4294967296.0)},
        .infer = infer_by(infer_loss_scale),
-       .flops = flops_per_point(4)},
+       .flops = flops_per_point(4),
+       .work = WorkClass::kOptimizer,
+       .position = position_free},
   };
 }
 

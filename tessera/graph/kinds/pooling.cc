@@ -1,4 +1,4 @@
-// max_pool, avg_pool and their gradients: windows over the last dims.
+// max_pool, avg_pool, sum_pool and their gradients: windows over the last dims.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/window.h"
@@ -77,14 +77,26 @@ InputGradients differentiate_avg_pool(GraphBuilder& builder, const Op& op,
   return {builder.op1(op.path + ".dx", "avg_pool_grad", {dy[0]}, attributes)};
 }
 
-// One operation for each element of each window.
-int64_t pool_flops(const Op& op) {
+int64_t window_volume(const Op& op) {
   int64_t volume = 1;
   for (const OpDim& dim : op.annotation.dims) {
     if (dim.window) volume *= dim.window->kernel;
   }
-  return volume * iteration_points(op);
+  return volume;
 }
+
+// The derivative of the mean, times the elements of a window.
+InputGradients differentiate_sum_pool(GraphBuilder& builder, const Op& op,
+                                      const OutputGradients& dy, const std::vector<bool>&) {
+  Op mean = op;
+  mean.path += ".mean";
+  const TensorId dx = differentiate_avg_pool(builder, mean, dy, {})[0];
+  return {builder.op1(op.path + ".dx", "scale", {dx},
+                      {{"factor", static_cast<double>(window_volume(op))}})};
+}
+
+// One operation for each element of each window.
+int64_t pool_flops(const Op& op) { return window_volume(op) * iteration_points(op); }
 
 KindInfo pool(std::string name, std::string summary, size_t inputs, InferFunction infer) {
   return {.name = std::move(name),
@@ -94,7 +106,9 @@ KindInfo pool(std::string name, std::string summary, size_t inputs, InferFunctio
           .attributes = {text_attribute("kernel"), text_attribute("stride", "1"),
                          text_attribute("padding", "0")},
           .infer = infer_by(infer),
-          .flops = pool_flops};
+          .flops = pool_flops,
+          .work = WorkClass::kElementwise,
+          .position = position_free};
 }
 
 }  // namespace
@@ -108,8 +122,11 @@ std::vector<KindInfo> pooling_kinds() {
   KindInfo mean_grad = pool("avg_pool_grad", "dy -> dx of avg_pool", 1, infer_avg_pool_grad);
   mean_grad.attributes.push_back(text_attribute("dims"));
   mean_grad.linear = true;
-  return {largest, mean, pool("max_pool_grad", "(dy, x) -> dx of max_pool", 2, infer_max_pool_grad),
-          mean_grad};
+  KindInfo sum = pool("sum_pool", "sum of each window, padding is 0", 1, infer_pool);
+  sum.differentiate = differentiate_sum_pool;
+  sum.linear = true;
+  return {largest, mean, sum,
+          pool("max_pool_grad", "(dy, x) -> dx of max_pool", 2, infer_max_pool_grad), mean_grad};
 }
 
 }  // namespace tessera::kinds

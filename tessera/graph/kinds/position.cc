@@ -1,8 +1,9 @@
-// Kinds that know positions of a dim: reorder, causal_mask.
+// Kinds that know positions of a dim: reorder, causal_mask, sinusoid_add.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/common.h"
 #include "tessera/graph/order.h"
+#include "tessera/graph/within.h"
 
 namespace tessera::kinds {
 namespace {
@@ -62,6 +63,46 @@ InputGradients differentiate_causal_mask(GraphBuilder& builder, const Op& op,
   return {builder.op1(op.path + ".dx", "causal_mask", {dy[0]}, attributes)};
 }
 
+// Each point of the scores is passed over, those behind their query too.
+std::optional<QueryKey> query_key(const Op& op) {
+  return QueryKey{op.annotation.find("seq"), op.annotation.find("kv"), /*skips=*/false};
+}
+
+PositionRule place_in_mask(const Op& op, int dim) {
+  const QueryKey dims = *query_key(op);
+  return dim == dims.query || dim == dims.key ? PositionRule::kOrder : PositionRule::kFree;
+}
+
+// x [.., dim, .., features] -> y: a wave of the position along `dim` is added, of another length in
+// each pair of features.
+Result<Inferred> infer_sinusoid_add(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating(x));
+  const int position = find_dim(x[0].dims, x.text("dim"));
+  if (position < 0 || position + 1 == static_cast<int>(x[0].dims.size())) {
+    return invalid_input(
+        fmt::format("expected a dim of the input before its last, found '{}' for {}", x.text("dim"),
+                    describe(x[0])));
+  }
+  if (!(x.number("base") > 1)) {
+    return invalid_input(fmt::format("expected a base above 1, found {}", x.number("base")));
+  }
+  TESSERA_TRY_VOID(check_within(x.text("within"), x[0]));
+  return conclude(x, fmt::format("{} -> {}", spell(x[0].dims), spell(x[0].dims)), {x[0].dims},
+                  {x[0].dtype});
+}
+
+InputGradients differentiate_sinusoid_add(GraphBuilder&, const Op&, const OutputGradients& dy,
+                                          const std::vector<bool>&) {
+  return {dy[0]};
+}
+
+// The length of a wave depends on the feature's index among all.
+PositionRule place_in_waves(const Op& op, int dim) {
+  if (op.annotation.outputs[0].dims.back() == DimGroup{dim}) return PositionRule::kIndex;
+  return op.annotation.dims[static_cast<size_t>(dim)].name == op.text("dim") ? PositionRule::kWithin
+                                                                             : PositionRule::kFree;
+}
+
 }  // namespace
 
 std::vector<KindInfo> position_kinds() {
@@ -72,13 +113,28 @@ std::vector<KindInfo> position_kinds() {
                       integer_attribute("inverse", 0)},
        .infer = infer_by(infer_reorder),
        .differentiate = differentiate_reorder,
-       .flops = no_flops},
+       .flops = no_flops,
+       .work = WorkClass::kMove,
+       .position = position_free},
       {.name = "causal_mask",
        .summary = "scores of keys behind their query are -inf",
        .attributes = {text_attribute("order", ""), integer_attribute("gradient", 0)},
        .infer = infer_by(infer_causal_mask),
        .differentiate = differentiate_causal_mask,
        .flops = no_flops,
+       .work = WorkClass::kElementwise,
+       .position = place_in_mask,
+       .query_key = query_key,
+       .in_place = true},
+      {.name = "sinusoid_add",
+       .summary = "x + sin or cos of the position over base^(2 pair / features)",
+       .attributes = {text_attribute("dim"), number_attribute("base", 10000.0),
+                      text_attribute("within", "")},
+       .infer = infer_by(infer_sinusoid_add),
+       .differentiate = differentiate_sinusoid_add,
+       .flops = flops_per_point(1),
+       .work = WorkClass::kElementwise,
+       .position = place_in_waves,
        .in_place = true},
   };
 }

@@ -46,12 +46,17 @@ std::vector<KindInfo> reduction_kinds() {
        .infer = infer_by(infer_reduce_sum),
        .differentiate = differentiate_reduce_sum,
        .flops = flops_per_point(1),
+       .work = WorkClass::kElementwise,
+       .family = FamilyRule::kRows,
+       .position = position_free,
        .accumulates = true},
       {.name = "reduce_max",
        .summary = "largest element over the named dims",
        .attributes = {text_attribute("dims")},
        .infer = infer_by(infer_reduce_max),
-       .flops = flops_per_point(1)},
+       .flops = flops_per_point(1),
+       .work = WorkClass::kElementwise,
+       .position = position_free},
   };
 }
 

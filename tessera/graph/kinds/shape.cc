@@ -368,6 +368,22 @@ InputGradients differentiate_concat(GraphBuilder& builder, const Op& op, const O
   return out;
 }
 
+// With blocks, the dim that counts them: attribute `blocks` says how many.
+PositionRule place_in_blocks(const Op& op, int dim) {
+  return op.annotation.dims[static_cast<size_t>(dim)].name == op.text("dim") ? PositionRule::kSize
+                                                                             : PositionRule::kFree;
+}
+
+// Attribute `sizes` holds those of some dims.
+PositionRule place_in_brackets(const Op& op, int dim) {
+  const std::string start = op.annotation.dims[static_cast<size_t>(dim)].name + "=";
+  const std::vector<std::string> sizes = words(op.text("sizes"));
+  return std::any_of(sizes.begin(), sizes.end(),
+                     [&](const std::string& size) { return size.starts_with(start); })
+             ? PositionRule::kSize
+             : PositionRule::kFree;
+}
+
 using Rule = decltype(&differentiate_slice);
 
 KindInfo mover(std::string name, std::string summary, std::vector<AttributeInfo> attributes,
@@ -376,7 +392,9 @@ KindInfo mover(std::string name, std::string summary, std::vector<AttributeInfo>
                 .summary = std::move(summary),
                 .attributes = std::move(attributes),
                 .infer = infer_by(infer),
-                .flops = no_flops};
+                .flops = no_flops,
+                .work = WorkClass::kMove,
+                .position = position_free};
   if (rule != nullptr) info.differentiate = rule;
   return info;
 }
@@ -400,25 +418,41 @@ std::vector<KindInfo> shape_kinds() {
             infer_fill, nullptr);
   fill.min_inputs = 0;
   fill.max_inputs = 0;
-  return {
-      mover("broadcast_to", "repeats x along new dims", {dims}, infer_broadcast_to,
-            differentiate_broadcast_to),
+  KindInfo broadcast_to = mover("broadcast_to", "repeats x along new dims", {dims},
+                                infer_broadcast_to, differentiate_broadcast_to);
+  KindInfo group =
       mover("group", "joins neighbouring dims into one",
             {integer_attribute("first"), integer_attribute("count"), text_attribute("name")},
-            infer_group, differentiate_group),
-      mover("ungroup", "cuts a dim into several", {dim, text_attribute("names")}, infer_ungroup,
-            differentiate_ungroup),
-      mover("transpose", "the same dims in another order", {dims}, infer_transpose,
-            differentiate_transpose),
+            infer_group, differentiate_group);
+  KindInfo ungroup = mover("ungroup", "cuts a dim into several", {dim, text_attribute("names")},
+                           infer_ungroup, differentiate_ungroup);
+  KindInfo rename =
       mover("rename", "the same data, one dim under another name",
-            {text_attribute("from"), text_attribute("to")}, infer_rename, differentiate_rename),
+            {text_attribute("from"), text_attribute("to")}, infer_rename, differentiate_rename);
+  KindInfo rearrange =
       mover("rearrange", "dims cut, reordered and joined, as a spec with brackets says",
             {text_attribute("spec"), text_attribute("sizes"), dims}, infer_rearrange,
-            differentiate_rearrange),
+            differentiate_rearrange);
+  KindInfo slice = mover("slice", "a part of a dim", {dim, begin, size, blocks}, infer_slice,
+                         differentiate_slice);
+  broadcast_to.size_attributes = fill.size_attributes = {"dims"};
+  ungroup.size_attributes = {"names"};
+  group.view = ungroup.view = rename.view = true;
+  slice.bytes = ByteRule::kPart;
+  slice_grad.gradient = true;
+  slice.position = slice_grad.position = concat.position = place_in_blocks;
+  rearrange.position = place_in_brackets;
+  return {
+      broadcast_to,
+      group,
+      ungroup,
+      mover("transpose", "the same dims in another order", {dims}, infer_transpose,
+            differentiate_transpose),
+      rename,
+      rearrange,
       mover("roll", "cyclic shift along a dim: element i goes to i + shift",
             {dim, integer_attribute("shift")}, infer_roll, differentiate_roll),
-      mover("slice", "a part of a dim", {dim, begin, size, blocks}, infer_slice,
-            differentiate_slice),
+      slice,
       slice_grad,
       concat,
       fill,

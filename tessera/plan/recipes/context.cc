@@ -1,6 +1,7 @@
 // Tokens over ranks, and attention by rings (docs/theory/sequence-parallel-rsa.md section 6).
 #include <algorithm>
 
+#include "tessera/graph/order.h"
 #include "tessera/plan/recipes/parts.h"
 
 namespace tessera::recipes {
@@ -9,9 +10,8 @@ namespace {
 constexpr const char* kCore = "blocks.*.attn.core";
 
 bool is_causal(const Graph& graph) {
-  return std::any_of(graph.ops().begin(), graph.ops().end(), [](const Op& op) {
-    return op.kind == "attention" && op.integer("causal") == 1;
-  });
+  return std::any_of(graph.ops().begin(), graph.ops().end(),
+                     [](const Op& op) { return tessera::is_causal(op); });
 }
 
 }  // namespace

@@ -31,11 +31,11 @@ Result<Axes> parse_mesh(const std::string& mesh) {
 // What a name of an entry selects: the ops that share the work of a part, not its residual sums.
 std::string selected(const Graph& graph, const std::string& name) {
   const size_t at = name.find('@');
-  const std::string kind = name.substr(0, at);
+  const std::string part = name.substr(0, at);
   const std::string layers = at == std::string::npos ? "*" : name.substr(at + 1);
-  if (kind == "attention") return ops_with(graph, "heads", "", layers);
-  if (kind == "mlp") return ops_with(graph, "ffn", "", layers);
-  if (kind == "norms") return "blocks." + layers + ".ln_*";
+  if (part == "attention") return ops_with(graph, "heads", "", layers);
+  if (part == "mlp") return ops_with(graph, "ffn", "", layers);
+  if (part == "norms") return "blocks." + layers + ".ln_*";
   return name;
 }
 

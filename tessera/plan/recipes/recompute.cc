@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "tessera/base/text.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
 
@@ -16,7 +17,14 @@ bool in_block(const Op& op) {
   return op.phase == Phase::kForward && op.path.starts_with("blocks.");
 }
 
-bool is_product(const Op& op) { return op.kind == "einsum"; }
+bool is_core(const Op& op) { return info_of(op).work == WorkClass::kAttention; }
+
+bool is_product(const Op& op) {
+  const auto work = info_of(op).work;
+  return work == WorkClass::kMatmul || work == WorkClass::kConvolution;
+}
+
+bool is_sum(const Op& op) { return info_of(op).merges == Combiner::kSum; }
 
 bool makes_dim(const Graph& graph, const Op& op, std::string_view dim) {
   const auto& dims = graph.tensor(op.outputs.at(0)).dims;
@@ -34,27 +42,28 @@ Selected ops_where(const Graph& graph, Predicate&& is_meant) {
   return out;
 }
 
-bool is_norm(const Op& op) {
-  return (op.kind == "layer_norm" || op.kind == "rms_norm") &&
-         name_in_block(op.path).find('.') == std::string::npos;
+// Norms with parameters of their own; a softmax is none.
+Selected norms(const Graph& graph) {
+  return ops_where(graph, [&](const Op& op) {
+    return info_of(op).work == WorkClass::kNorm &&
+           name_in_block(op.path).find('.') == std::string::npos &&
+           std::any_of(op.inputs.begin(), op.inputs.end(),
+                       [&](TensorId input) { return graph.parameter_of(input).valid(); });
+  });
 }
-
-Selected norms(const Graph& graph) { return ops_where(graph, is_norm); }
 
 Selected activations(const Graph& graph) {
   return ops_where(graph,
                    [&](const Op& op) { return !is_product(op) && makes_dim(graph, op, "ffn"); });
 }
 
-Selected cores(const Graph& graph) {
-  return ops_where(graph, [](const Op& op) { return op.kind == "attention"; });
-}
+Selected cores(const Graph& graph) { return ops_where(graph, is_core); }
 
 // From the dim `rank` of latent attention up to its core.
 Selected widened(const Graph& graph) {
   std::vector<bool> narrow(graph.tensors().size());
   return ops_where(graph, [&](const Op& op) {
-    if (op.kind == "attention") return false;
+    if (is_core(op)) return false;
     const bool reads = std::any_of(op.inputs.begin(), op.inputs.end(),
                                    [&](TensorId input) { return narrow[input.index()]; });
     const bool follows = reads || (is_product(op) && makes_dim(graph, op, "rank"));
@@ -75,13 +84,13 @@ Selected scan_inputs(const Graph& graph) {
       read[input.index()] = read[input.index()] || (in_block(op) && is_product(op));
   }
   return ops_where(graph, [&](const Op& op) {
-    return in_scope(op, "ssm") && !is_product(op) && op.kind != "state_scan" &&
+    return in_scope(op, "ssm") && !is_product(op) && info_of(op).work != WorkClass::kScan &&
            !read[op.outputs.at(0).index()];
   });
 }
 
 Selected cheap(const Graph& graph) {
-  return ops_where(graph, [](const Op& op) { return !is_product(op) && op.kind != "add"; });
+  return ops_where(graph, [](const Op& op) { return !is_product(op) && !is_sum(op); });
 }
 
 Selected everything(const Graph& graph) {

@@ -73,7 +73,6 @@ void BetweenPlaces::send(const Site& from_site, const Site& to_site, TensorId te
   TextCross sending = receiving;
   sending.sends = true;
   sending.handle = writer_.new_handle();
-  waits_.sent(from_site, sending.handle, from.buffer);
   // A rank at both places copies where it receives. In one block, what the sender does for the
   // crossing (waits, copies from other tiers) must come before that.
   const bool copies = to_site.block == from_site.block &&

@@ -1,4 +1,5 @@
-// How a tensor gets from one layout into another at a place: the cheapest path, found once.
+// How a tensor gets from one layout into another at a place: the cheapest path, found once for all
+// places whose meshes have equal axes (those of most stages do).
 // Private to tessera/program.
 #pragma once
 
@@ -13,7 +14,7 @@ namespace tessera {
 
 class ConversionPaths {
  public:
-  explicit ConversionPaths(const Facts& facts) : facts_(facts) {}
+  explicit ConversionPaths(const Facts& facts);
 
   // The reference stays valid.
   const std::vector<ConversionStep>& find(PlaceId place, TensorId tensor, const Layout& from,
@@ -23,6 +24,7 @@ class ConversionPaths {
 
  private:
   const Facts& facts_;
+  std::vector<PlaceId> first_alike_;  // by place: the first one with equal axes
   std::map<std::tuple<PlaceId, std::vector<int64_t>, Layout, Layout>, std::vector<ConversionStep>,
            std::less<>>
       paths_;

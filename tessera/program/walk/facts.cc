@@ -3,15 +3,19 @@
 
 namespace tessera {
 
-Facts::Facts(const Graph& graph, const ResolvedPlan& plan, const Analysis& analysis)
-    : graph_(graph), plan_(plan), analysis_(analysis) {
-  shapes_.reserve(graph.tensors().size());
-  for (const Tensor& tensor : graph.tensors()) shapes_.push_back(analysis.shapes.shape(tensor.id));
-}
-
 const Op* Facts::first_reader(TensorId id) const {
   const std::vector<OpId>& all = readers(id);
   return all.empty() ? nullptr : &graph_.op(all.front());
+}
+
+void Facts::split_as(const Op& op, const Layout& output) {
+  OpPlan& plan = analysis_.ops[op.id.index()];
+  for (DimSplit& split : plan.dims) split.axes.clear();
+  const OperandDims& dims = op.annotation.outputs[0];
+  for (size_t d = 0; d < dims.dims.size(); ++d) {
+    const int lead = leading_dim(op.annotation, dims.dims[d]);
+    if (lead >= 0) plan.dims[static_cast<size_t>(lead)].axes = output.shards[d];
+  }
 }
 
 PlaceId Facts::made_on(TensorId id) const {

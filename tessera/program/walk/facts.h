@@ -17,11 +17,12 @@ struct Site {
   When when = When::kAlways;
 };
 
-// Refers to the graph, the plan and the analysis, which outlive it. One thing changes meanwhile:
-// the splits of a linear op that works on parts become those of their layout (linear_parts.h).
+// Refers to the graph, the plan and the analysis, which outlive it. One thing the walk decides on
+// its way: an op that works on parts is split as these are (split_as, linear_parts.h).
 class Facts {
  public:
-  Facts(const Graph& graph, const ResolvedPlan& plan, const Analysis& analysis);
+  Facts(const Graph& graph, const ResolvedPlan& plan, Analysis& analysis)
+      : graph_(graph), plan_(plan), analysis_(analysis) {}
 
   const Graph& graph() const { return graph_; }
   const ResolvedPlan& plan() const { return plan_; }
@@ -35,7 +36,9 @@ class Facts {
   Site site(const Op& op) const { return {place_of(op), block_of(op), op.id}; }
 
   const Tensor& tensor(TensorId id) const { return graph_.tensor(id); }
-  const std::vector<int64_t>& shape(TensorId id) const { return shapes_[id.index()]; }
+  const std::vector<int64_t>& shape(TensorId id) const {
+    return analysis_.tensor_shapes[id.index()];
+  }
   const TensorPlan& tensor_plan(TensorId id) const { return plan_.tensors[id.index()]; }
   const std::vector<OpId>& readers(TensorId id) const { return analysis_.consumers[id.index()]; }
   const Op* first_reader(TensorId id) const;  // null: nobody reads it
@@ -43,12 +46,22 @@ class Facts {
   PlaceId made_on(TensorId id) const;
   // Each micro-batch makes a term; their sum is what counts.
   bool sums_micro_batches(TensorId id) const { return analysis_.sums_micro_batches(graph_, id); }
+  // Does the gradient of a parameter rest in shards?
+  bool rests_sharded(TensorId id) const {
+    return !tensor_plan(id).over.empty() && graph_.is_parameter_gradient(id);
+  }
+  // Do the parts that each micro-batch makes, in this layout, go to the shards of the sum at once?
+  bool scatters_each_time(TensorId id, const Layout& made) const {
+    return sums_micro_batches(id) && !made.complete() && rests_sharded(id);
+  }
+
+  // From here on the op is split as its first output is laid out, and runs without a time loop.
+  void split_as(const Op& op, const Layout& output);
 
  private:
   const Graph& graph_;
   const ResolvedPlan& plan_;
-  const Analysis& analysis_;
-  std::vector<std::vector<int64_t>> shapes_;  // by tensor
+  Analysis& analysis_;
 };
 
 }  // namespace tessera

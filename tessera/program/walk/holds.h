@@ -2,7 +2,7 @@
 // other layouts that are good for a block. Private to tessera/program.
 #pragma once
 
-#include <map>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -23,13 +23,14 @@ class Holds {
  public:
   Holds(const Facts& facts, ConversionPaths& paths);
 
-  const std::map<TensorId, Held>& homes(PlaceId place) const { return at(place).home; }
+  // In the order of tensors.
+  std::vector<std::pair<TensorId, const Held*>> homes(PlaceId place) const;
   const Held* home(PlaceId place, TensorId tensor) const;  // null: it has none there
   void set_home(PlaceId place, TensorId tensor, Held held) {
     places_[place.index()].home[tensor] = std::move(held);
   }
   void add_copy(PlaceId place, BlockRef block, TensorId tensor, Held held) {
-    places_[place.index()].copies[{block, tensor}].push_back(std::move(held));
+    places_[place.index()].copies[tensor].push_back({block, std::move(held)});
   }
 
   // Of what the block may use, that which is best suited to become `need` (null: any); null: the
@@ -37,9 +38,13 @@ class Holds {
   const Held* best(PlaceId place, TensorId tensor, BlockRef block, const Layout* need) const;
 
  private:
-  struct AtPlace {
-    std::map<TensorId, Held> home;
-    std::map<std::pair<BlockRef, TensorId>, std::vector<Held>> copies;
+  struct Copied {
+    BlockRef block;
+    Held held;
+  };
+  struct AtPlace {  // for look-up
+    std::unordered_map<TensorId, Held> home;
+    std::unordered_map<TensorId, std::vector<Copied>> copies;
   };
   const AtPlace& at(PlaceId place) const { return places_[place.index()]; }
 

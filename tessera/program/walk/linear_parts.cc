@@ -37,16 +37,11 @@ std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds
   return parts;
 }
 
-Held work_on_parts(const Facts& facts, TextWriter& writer, Waits& waits, const Op& op, OpPlan& plan,
+Held work_on_parts(Facts& facts, TextWriter& writer, Waits& waits, const Op& op,
                    const std::vector<Held>& parts) {
   const Site site = facts.site(op);
-  for (DimSplit& split : plan.dims) split.axes.clear();
   const Layout& layout = parts[0].region.layout;
-  const OperandDims& output = op.annotation.outputs[0];
-  for (size_t d = 0; d < output.dims.size(); ++d) {
-    const int lead = leading_dim(op.annotation, output.dims[d]);
-    if (lead >= 0) plan.dims[static_cast<size_t>(lead)].axes = layout.shards[d];
-  }
+  facts.split_as(op, layout);
   TextCompute compute;
   compute.op = op.id;
   for (const Held& part : parts) {

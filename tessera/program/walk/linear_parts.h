@@ -13,9 +13,8 @@ namespace tessera {
 // The op's operands if all of them are parts alike and the op may work on them; none: it may not.
 std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds, const Op& op);
 
-// Writes the op, on these parts; what it makes are parts too. `plan`, of this op, takes over their
-// layout.
-Held work_on_parts(const Facts& facts, TextWriter& writer, Waits& waits, const Op& op, OpPlan& plan,
+// Writes the op, on these parts; what it makes are parts too, and it is split as they are.
+Held work_on_parts(Facts& facts, TextWriter& writer, Waits& waits, const Op& op,
                    const std::vector<Held>& parts);
 
 }  // namespace tessera

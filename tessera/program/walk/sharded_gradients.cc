@@ -5,16 +5,10 @@
 
 namespace tessera {
 
-bool ShardedGradients::rests_sharded(TensorId gradient) const {
-  return !facts_.tensor_plan(gradient).over.empty() &&
-         facts_.graph().is_parameter_gradient(gradient);
-}
-
 void ShardedGradients::scatter_each_time(const Op& op, TensorId tensor) {
   const Site site = facts_.site(op);
   const Held made = *holds_.home(site.place, tensor);
-  if (!rests_sharded(tensor) || made.region.layout->complete()) return;
-  set_instead_of_add(site, made.buffer);
+  if (!facts_.scatters_each_time(tensor, made.region.layout)) return;
   const Layout& rest = facts_.analysis().homes[tensor.index()];
   const Held moved = converter_.convert(site, tensor, made, rest);
   Held home;
@@ -26,26 +20,11 @@ void ShardedGradients::scatter_each_time(const Op& op, TensorId tensor) {
   holds_.set_home(site.place, tensor, home);
 }
 
-// The parts of this micro-batch alone.
-void ShardedGradients::set_instead_of_add(const Site& site, int buffer) {
-  writer_.buffer(site.place, buffer).accumulates = false;
-  for (TextInstruction& instruction : writer_.text(site.place).blocks[site.block]) {
-    if (auto* compute = std::get_if<TextCompute>(&instruction.body)) {
-      for (TextOutput& output : compute->outputs) {
-        if (output.view.buffer == buffer && output.write == Write::kAddExceptFirst)
-          output.write = Write::kSet;
-      }
-    } else if (auto* copy = std::get_if<TextCopy>(&instruction.body)) {
-      if (copy->to.buffer == buffer) copy->write = Write::kSet;
-    }
-  }
-}
-
 void ShardedGradients::leave_backward(const Site& site, TensorId tensor, const Held& made,
                                       const Held& moved) {
   const BlockKind kind = site.block.kind;
   const bool backward = kind == BlockKind::kBackward || kind == BlockKind::kWeight;
-  if (backward && rests_sharded(tensor)) leave(made, {moved, std::nullopt, site});
+  if (backward && facts_.rests_sharded(tensor)) leave(made, {moved, std::nullopt, site});
 }
 
 void ShardedGradients::leave(const Held& made, Leaving leaving) {

@@ -42,8 +42,6 @@ class ShardedGradients {
     int64_t bytes = 0;  // of `parts`
   };
 
-  bool rests_sharded(TensorId gradient) const;
-  void set_instead_of_add(const Site& site, int buffer);
   void leave(const Held& made, Leaving leaving);
   void let_arrive(const std::vector<Leaving>& parts);
 

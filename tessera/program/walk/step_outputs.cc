@@ -113,14 +113,20 @@ Axes StepOutputs::homeward_axes(const SteppedOutput& stepped, TensorId tensor,
   return parts && homeward ? axes : Axes{};
 }
 
+// How a micro-batch's term of a sum over them is written: what leaves for its shards each time holds
+// the parts of one micro-batch alone.
+Write StepOutputs::write_across(TensorId tensor, const Layout& home) const {
+  const bool adds = facts_.sums_micro_batches(tensor) && !facts_.scatters_each_time(tensor, home);
+  return adds ? Write::kAddExceptFirst : Write::kSet;
+}
+
 TextOutput StepOutputs::write(const Op& op, size_t output, SteppedOutput& stepped, int64_t step,
                               StepMoves& moves) {
   if (stepped.in_sum()) return write_term(stepped, step);
   const TensorId tensor = op.outputs[output];
-  const bool over_micro_batches = facts_.sums_micro_batches(tensor);
-  if (over_micro_batches)
+  const Write across = write_across(tensor, stepped.home.region.layout);
+  if (across == Write::kAddExceptFirst)
     writer_.buffer(facts_.place_of(op), stepped.home.buffer).accumulates = true;
-  const Write across = over_micro_batches ? Write::kAddExceptFirst : Write::kSet;
   TextOutput out;
   out.tensor = tensor;
   if (!stepped.piece) {
@@ -165,7 +171,8 @@ TextView StepOutputs::reduce_to_holder(const Op& op, TensorId tensor, const Step
   if (over_micro_batches) {
     const TextView home{stepped.home.buffer, mine};
     moves.arrivals.push_back(
-        {TextCopy{tensor, arrives, home, Write::kAddExceptFirst}, When::kAlways, op.id});
+        {TextCopy{tensor, arrives, home, write_across(tensor, home.region.layout)}, When::kAlways,
+         op.id});
   }
   return made;
 }
@@ -215,9 +222,9 @@ TextView StepOutputs::travel(const Op& op, TensorId tensor, SteppedOutput& stepp
   if (!last) return made;
   moves.arrivals.push_back({TextWait{next.pending, 0}, When::kAlways, op.id});
   if (over_micro_batches) {
-    moves.arrivals.push_back(
-        {TextCopy{tensor, next.view(), stepped.home.view(), Write::kAddExceptFirst}, When::kAlways,
-         op.id});
+    moves.arrivals.push_back({TextCopy{tensor, next.view(), stepped.home.view(),
+                                       write_across(tensor, stepped.home.region.layout)},
+                              When::kAlways, op.id});
   }
   return made;
 }

@@ -43,6 +43,7 @@ class StepOutputs {
  private:
   SteppedOutput prepare_one(const Op& op, size_t output);
   Axes homeward_axes(const SteppedOutput& stepped, TensorId tensor, PlaceId place) const;
+  Write write_across(TensorId tensor, const Layout& home) const;
   TextView reduce_to_holder(const Op& op, TensorId tensor, const SteppedOutput& stepped,
                             int64_t step, StepMoves& moves);
   TextView travel(const Op& op, TensorId tensor, SteppedOutput& stepped, int64_t step,

@@ -44,7 +44,7 @@ const Op* SumsInPlace::sum_of(TensorId term) {
 }
 
 bool SumsInPlace::fits(const Op& sum) const {
-  if (sum.kind != "add_n" || loop_of(facts_.op_plan(sum)).exists()) return false;
+  if (!is_sum_of_terms(sum) || loop_of(facts_.op_plan(sum)).exists()) return false;
   const std::optional<Layout> made = made_alike(sum);
   if (!made) return false;
   if (!made->complete()) return true;

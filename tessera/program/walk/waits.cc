@@ -5,8 +5,6 @@
 #include <limits>
 #include <set>
 
-#include "tessera/program/touches.h"
-
 namespace tessera {
 namespace {
 
@@ -25,14 +23,6 @@ bool runs_before(const ResolvedPlan& plan, PlaceId place, BlockRef a, BlockRef b
     if (done.empty()) return false;
   }
   return true;
-}
-
-std::vector<TextInstruction>::iterator first_write(std::vector<TextInstruction>& block,
-                                                   int buffer) {
-  return std::find_if(block.begin(), block.end(), [&](const TextInstruction& instruction) {
-    return touches(
-        instruction, [](int) { return false; }, [&](int written) { return written == buffer; });
-  });
 }
 
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
@@ -83,29 +73,6 @@ void Waits::close() {
     auto& blocks = writer_.text(PlaceId(p)).blocks;
     for (const auto& [handle, where] : places_[p].pending) {
       blocks[where.block].push_back({TextWait{handle, 0}, where.when, {}, kEnd});
-    }
-    close_sends(PlaceId(p));
-  }
-}
-
-void Waits::close_sends(PlaceId place) {
-  auto& blocks = writer_.text(place).blocks;
-  const std::vector<OpenSend>& sends = places_[place.index()].sends;
-  std::vector<TextInstruction>& update = blocks[BlockKind::kUpdate];
-  for (auto it = sends.rbegin(); it != sends.rend(); ++it) {
-    const TextInstruction wait{TextWait{it->handle, 0}, When::kAlways, {}, -1};
-    const BlockRef backward{BlockKind::kBackward, it->block.chunk};
-    if (it->block.kind == BlockKind::kUpdate) {
-      update.push_back(wait);
-      update.back().order = kEnd;
-    } else if (it->block.kind == BlockKind::kForward && blocks.contains(backward)) {
-      blocks[backward].insert(blocks[backward].begin(), wait);
-    } else {  // what a later block reads too: plan_memory moves the wait
-      update.insert(update.begin(), wait);
-      if (it->block.kind == BlockKind::kPrologue) continue;
-      std::vector<TextInstruction>& block = blocks[it->block];
-      block.insert(first_write(block, it->buffer),
-                   {TextWait{it->handle, 1}, When::kAlways, {}, -1});
     }
   }
 }

@@ -1,5 +1,5 @@
-// Who waits where: for what has been issued, before it is used; for sends, before what they read is
-// overwritten. Waits are written as late as is safe. Private to tessera/program.
+// Who waits where for what has been issued: before it is first used. Sends are awaited where the
+// last pass puts it (send_waits.cc). Private to tessera/program.
 #pragma once
 
 #include <map>
@@ -19,15 +19,10 @@ class Waits {
   void issued(const Site& site, int handle) {
     places_[site.place.index()].pending[handle] = {site.block, site.when};
   }
-  // A send whose buffer must rest until it has been taken.
-  void sent(const Site& site, int handle, int buffer) {
-    places_[site.place.index()].sends.push_back({handle, buffer, site.block});
-  }
   // Waits for what is still on its way (no handle: -1), in the block where it is used (prologue
   // values: in the prologue).
   void settle(const Site& use, int handle);
-  // The last call. Waits that are still due: sends where their buffers come free at the latest,
-  // unused arrivals at the end of their block.
+  // The last call: what nobody uses is awaited at the end of its block.
   void close();
 
  private:
@@ -39,20 +34,13 @@ class Waits {
     Pending issued;
     BlockRef block;
   };
-  struct OpenSend {
-    int handle;
-    int buffer;
-    BlockRef block;
-  };
   struct AtPlace {
     std::map<int, Pending> pending;  // by handle
     std::map<int, Awaited> awaited;
-    std::vector<OpenSend> sends;
   };
 
   void wait_in(const Site& site, int handle, const Pending& issued);
   void settle_earlier(const Site& use, int handle);
-  void close_sends(PlaceId place);
 
   const Facts& facts_;
   TextWriter& writer_;

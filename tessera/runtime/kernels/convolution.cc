@@ -1,4 +1,4 @@
-// conv, max_pool, avg_pool and their gradients, by libtorch's kernels on [batch, channels, ..]. A
+// conv, max_pool, avg_pool, sum_pool and their gradients, by libtorch's kernels on [batch, channels, ..]. A
 // piece has its windows whole: only dims in front of the spatial ones are cut.
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/avg_pool2d_backward.h>
@@ -141,15 +141,20 @@ Kernel max_pool_grad(const KernelCall& call) {
   };
 }
 
-Kernel avg_pool(const KernelCall& call) {
-  return [n = pool_numbers(*call.op), x = call.inputs[0], y = call.outputs[0]] {
+// Sums of windows over `divisor`; none: over the elements of a window.
+Kernel window_sums(const KernelCall& call, std::optional<int64_t> divisor) {
+  return [n = pool_numbers(*call.op), x = call.inputs[0], y = call.outputs[0], divisor] {
     const at::Tensor maps = maps_of(x, n.spatial);
     put(y,
-        n.spatial == 2 ? at::avg_pool2d(maps, n.kernel, n.windows.stride, n.windows.padding)
-                       : at::avg_pool3d(maps, n.kernel, n.windows.stride, n.windows.padding),
+        n.spatial == 2 ? at::avg_pool2d(maps, n.kernel, n.windows.stride, n.windows.padding, false,
+                                        true, divisor)
+                       : at::avg_pool3d(maps, n.kernel, n.windows.stride, n.windows.padding, false,
+                                        true, divisor),
         false);
   };
 }
+Kernel avg_pool(const KernelCall& call) { return window_sums(call, std::nullopt); }
+Kernel sum_pool(const KernelCall& call) { return window_sums(call, 1); }
 
 Kernel avg_pool_grad(const KernelCall& call) {
   return [n = pool_numbers(*call.op), dy = call.inputs[0], dx = call.outputs[0]] {
@@ -172,6 +177,7 @@ constexpr KernelInfo kKernels[] = {
     {"max_pool", max_pool},
     {"max_pool_grad", max_pool_grad},
     {"avg_pool", avg_pool},
+    {"sum_pool", sum_pool},
     {"avg_pool_grad", avg_pool_grad},
 };
 

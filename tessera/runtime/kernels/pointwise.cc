@@ -10,6 +10,7 @@
 #include <ATen/ops/softplus.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/threshold_backward.h>
 
 #include <algorithm>
@@ -102,6 +103,9 @@ Kernel relu(const KernelCall& call) {
 }
 Kernel sigmoid(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { at::sigmoid_out(y, x); });
+}
+Kernel hyperbolic_tangent(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::tanh_out(y, x); });
 }
 Kernel softplus(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { at::softplus_out(y, x); });
@@ -337,6 +341,7 @@ constexpr KernelInfo kKernels[] = {
     {"relu", relu},
     {"exp", exponential},
     {"sigmoid", sigmoid},
+    {"tanh", hyperbolic_tangent},
     {"softplus", softplus},
     {"relu2", relu2},
     {"cast", cast},

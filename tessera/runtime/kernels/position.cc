@@ -1,10 +1,14 @@
-// reorder, causal_mask: kinds that know where elements of a dim stand (graph/order.h).
+// reorder, causal_mask, sinusoid_add: kinds that know where elements of a dim stand (graph/order.h).
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/fill.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "tessera/graph/order.h"
+#include "tessera/graph/within.h"
 #include "tessera/runtime/kernels/family.h"
 #include "tessera/runtime/kernels/tensor.h"
 
@@ -87,6 +91,43 @@ Kernel causal_mask(const KernelCall& call) {
   };
 }
 
+// y[.., i, .., j] = x + (sin if j is even, else cos)(position(i) / base^((j - j mod 2) / features))
+Kernel sinusoid_add(const KernelCall& call) {
+  const Op& op = *call.op;
+  const std::vector<int> dims = op_dims(op.annotation.outputs[0]);
+  const size_t along_dim = position_of(op, op.text("dim")), last = dims.size() - 1;
+  const auto op_dim = [&](size_t dim) -> const OpDim& {
+    return op.annotation.dims[static_cast<size_t>(dims[dim])];
+  };
+  const Interval rows = call.box.dims[static_cast<size_t>(dims[along_dim])],
+                 columns = call.box.dims[static_cast<size_t>(dims[last])];
+  const auto within = parse_within(op.text("within"));
+  TESSERA_CHECK(within.has_value(), "{}", op.path);
+  const OpDim& row_dim = op_dim(along_dim);
+  Within place{row_dim.name, 0, row_dim.size, 1};
+  for (const Within& one : *within) {
+    if (one.dim == row_dim.name) place = one;
+  }
+  const auto features = static_cast<double>(op_dim(last).size);
+  std::vector<int64_t> shape(dims.size(), 1);
+  shape[along_dim] = rows.size;
+  shape[last] = columns.size;
+  at::Tensor waves = at::empty(shape, at::TensorOptions().dtype(at::kDouble));
+  double* value = waves.data_ptr<double>();
+  for (int64_t i = rows.begin; i < rows.end(); ++i) {
+    const auto position = static_cast<double>(place.index(i, row_dim.size));
+    for (int64_t j = columns.begin; j < columns.end(); ++j) {
+      const double exponent = static_cast<double>(j - j % 2) / features;
+      const double angle = position / std::pow(op.number("base"), exponent);
+      *value++ = j % 2 == 0 ? std::sin(angle) : std::cos(angle);
+    }
+  }
+  at::Tensor y = tensor_of(call.outputs[0]);
+  const at::Tensor x = tensor_of(call.inputs[0]);
+  if (y.scalar_type() != at::kDouble) waves = waves.to(at::kFloat);
+  return [y, x, waves]() mutable { at::add_out(y, x, waves); };
+}
+
 bool mask_position(const Op& op, int dim) {
   return dim == op.annotation.find("seq") || dim == op.annotation.find("kv");
 }
@@ -94,6 +135,7 @@ bool mask_position(const Op& op, int dim) {
 constexpr KernelInfo kKernels[] = {
     {"reorder", reorder},
     {"causal_mask", causal_mask, 0, mask_position},
+    {"sinusoid_add", sinusoid_add},
 };
 
 }  // namespace

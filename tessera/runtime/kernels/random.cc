@@ -133,6 +133,8 @@ void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const ke
     double* out = row.write(at[0]);
     const int64_t first = starts[index++];
     switch (init.kind) {
+      case Init::Kind::kLearningRate:  // the trainer's, in each step
+      case Init::Kind::kStep:
       case Init::Kind::kNone: break;
       case Init::Kind::kZeros: std::fill_n(out, n, 0.0); break;
       case Init::Kind::kOnes: std::fill_n(out, n, 1.0); break;

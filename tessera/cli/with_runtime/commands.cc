@@ -1,0 +1,8 @@
+#include "tessera/cli/with_runtime/commands.h"
+
+extern "C" const tessera::cli::RunCommands* tessera_run_commands() {
+  namespace commands = tessera::cli::with_runtime;
+  static constexpr tessera::cli::RunCommands kCommands{
+      .train = commands::train, .verify = commands::verify, .profile = commands::profile};
+  return &kCommands;
+}

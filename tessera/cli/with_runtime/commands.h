@@ -1,0 +1,12 @@
+// The commands that execute, as the table of run_commands.h names them.
+#pragma once
+
+#include "tessera/cli/run_commands.h"
+
+namespace tessera::cli::with_runtime {
+
+Result<int> train(const TrainOptions& options);
+Result<int> verify(const VerifyOptions& options);
+Result<int> profile(const ProfileOptions& options);
+
+}  // namespace tessera::cli::with_runtime

@@ -1,0 +1,146 @@
+#include "tessera/compile/compile.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "tessera/plan/load.h"
+#include "tessera/program/verify.h"
+
+namespace tessera {
+namespace {
+
+// The gradients of the parameters; with a loss scale, the unscaled ones.
+std::vector<TensorId> gradients_of(const Graph& graph) {
+  std::map<TensorId, TensorId> last;  // by parameter
+  for (const Tensor& tensor : graph.tensors()) {
+    const bool gradient = tensor.role == Role::kGradient && tensor.of.valid() &&
+                          graph.tensor(tensor.of).role == Role::kParameter;
+    if (gradient) last[tensor.of] = tensor.id;
+  }
+  std::vector<TensorId> ids;
+  for (const auto& [parameter, gradient] : last) ids.push_back(gradient);
+  return ids;
+}
+
+// Every field is named here, so that one more does not compile unnoticed.
+bool alike(const OptimizerSpec& a, const OptimizerSpec& b) {
+  const auto fields = [](const OptimizerSpec& spec) {
+    const auto& [kind, beta1, beta2, eps, weight_decay, momentum, clip_norm, precision] = spec;
+    return std::tie(kind, beta1, beta2, eps, weight_decay, momentum, clip_norm, precision);
+  };
+  return fields(a) == fields(b);
+}
+
+// Do the plans ask for the same graph that is trained? What a loop becomes depends on the splits
+// and stages of the ops in it, so plans with loops must be equal.
+bool train_alike(const Plan& a, const Plan& b) {
+  if (a.precision != b.precision || a.expand != b.expand || a.reorders != b.reorders) return false;
+  return a.loops.empty() ? b.loops.empty() : a == b;
+}
+
+// The entry for which `is` holds, moved to the front; null: there is none, and the list has room.
+template <class T, class Is>
+T* recall(std::list<T>& known, size_t keeps, const Is& is) {
+  const auto found = std::find_if(known.begin(), known.end(), is);
+  if (found != known.end()) {
+    known.splice(known.begin(), known, found);
+    return &known.front();
+  }
+  while (known.size() >= std::max<size_t>(1, keeps)) known.pop_back();
+  return nullptr;
+}
+
+}  // namespace
+
+DType Compiled::computes_in() const {
+  const DType at_rest = storage_dtype(compute);
+  return at_rest == DType::kFloat64 ? at_rest : plan().plan.precision.compute.value_or(at_rest);
+}
+
+Result<std::shared_ptr<const Model>> Compiler::model(const std::string& spec, int64_t batch,
+                                                     std::optional<DType> dtype) {
+  const KnownModel* known = recall(models_, keeps_, [&](const KnownModel& other) {
+    return other.spec == spec && other.batch == batch && other.dtype == dtype;
+  });
+  if (known != nullptr) return known->model;
+  TESSERA_TRY(Model built, build_model(spec, batch, dtype));
+  models_.push_front({spec, batch, dtype, std::make_shared<const Model>(std::move(built))});
+  return models_.front().model;
+}
+
+Result<GraphVariants*> Compiler::trained(const std::shared_ptr<const Graph>& forward,
+                                         const Plan& plan, const OptimizerSpec& optimizer) {
+  KnownGraph* known = recall(graphs_, keeps_, [&](const KnownGraph& other) {
+    return other.forward == forward && alike(other.optimizer, optimizer) &&
+           train_alike(other.plan, plan);
+  });
+  if (known != nullptr) return &known->trained;
+  TESSERA_TRY(Graph graph, training_graph(*forward, plan, plan.precision, optimizer));
+  graphs_.push_front(
+      {forward, plan, optimizer, GraphVariants(std::make_shared<const Graph>(std::move(graph)))});
+  return &graphs_.front().trained;
+}
+
+Result<std::unique_ptr<Lowering>> Compiler::lower(const std::shared_ptr<const Graph>& forward,
+                                                  const Plan& plan, const CompileOptions& options) {
+  TESSERA_TRY(GraphVariants * graphs, trained(forward, plan, options.optimizer));
+  TESSERA_TRY(SharedPrepared prepared, prepare_shared(*graphs, plan));
+  LowerOptions lowering_options;
+  if (options.fetch_gradients) lowering_options.fetch = gradients_of(*prepared.graph);
+  TESSERA_TRY(Lowering lowering, Lowering::create(std::move(prepared.graph),
+                                                  std::move(prepared.plan), lowering_options));
+  return std::make_unique<Lowering>(std::move(lowering));
+}
+
+Result<Compiled> Compiler::compile(std::shared_ptr<const Model> model, Plan plan, DType compute,
+                                   const CompileOptions& options) {
+  plan.precision = computing_in(compute, plan.precision);
+  Compiled compiled;
+  compiled.batch = model->batch;
+  compiled.compute = compute;
+  TESSERA_TRY(compiled.lowering, lower(forward_of(model), plan, options));
+  compiled.model = std::move(model);
+  return compiled;
+}
+
+Result<Compiled> Compiler::compile(const CompileTexts& texts) {
+  TESSERA_TRY(const DType compute, parse_dtype(texts.precision));
+  int64_t batch = texts.batch;
+  if (batch == 0) {
+    // A plan does not depend on the batch, so it can be read first.
+    TESSERA_TRY(const auto smallest, model(texts.model, 1));
+    TESSERA_TRY(const Plan plan, load_plan(texts.plan, smallest->graph, texts.beside));
+    batch = smallest_batch(plan);
+  }
+  TESSERA_TRY(auto built, model(texts.model, batch, storage_dtype(compute)));
+  TESSERA_TRY(Plan plan, load_plan(texts.plan, built->graph, texts.beside, compute));
+  TESSERA_TRY(Compiled compiled, compile(std::move(built), std::move(plan), compute,
+                                         {texts.optimizer, texts.fetch_gradients}));
+  compiled.batch = batch;
+  compiled.batch_is_default = texts.batch == 0;
+  return compiled;
+}
+
+Result<Compiled> compile(const CompileTexts& texts) { return Compiler(1).compile(texts); }
+
+std::shared_ptr<const Graph> forward_of(const std::shared_ptr<const Model>& model) {
+  return {model, &model->graph};
+}
+
+Result<std::vector<Program>> lower_and_verify(const Lowering& lowering,
+                                              int64_t memory_limit_bytes) {
+  std::vector<Program> programs;
+  for (int rank = 0; rank < static_cast<int>(lowering.plan().ranks); ++rank) {
+    TESSERA_TRY(Program program, lowering.lower(rank));
+    programs.push_back(std::move(program));
+  }
+  VerifyOptions limits;
+  limits.memory_limit_bytes = memory_limit_bytes;
+  const std::vector<Rejection> rejections = verify(lowering.graph(), programs, limits);
+  if (!rejections.empty()) return check_failed(rejections.front().to_string());
+  return programs;
+}
+
+}  // namespace tessera

@@ -1,0 +1,121 @@
+#include "tessera/compile/compile.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "tessera/plan/load.h"
+#include "tessera/program/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kModel = "gpt:layers=4,hidden=32,heads=4,seq=16,vocab=32";
+
+std::string programs_of(const Lowering& lowering) {
+  std::string out;
+  for (const RankClass& role : lowering.roles())
+    out += to_text(*lowering.lower(role.representative), lowering.graph());
+  return out;
+}
+
+TEST(Compile, makes_programs_of_texts) {
+  const auto compiled = compile({kModel, "megatron(tp=2,pp=2,micro_batches=2)", 8});
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  EXPECT_EQ(compiled->ranks(), 4);
+  EXPECT_EQ(compiled->batch, 8);
+  EXPECT_FALSE(compiled->batch_is_default);
+  EXPECT_EQ(compiled->model->batch, 8);
+  EXPECT_EQ(compiled->computes_in(), DType::kFloat32);
+  const auto programs = lower_and_verify(*compiled->lowering);
+  ASSERT_TRUE(programs) << programs.error().message;
+  EXPECT_EQ(programs->size(), 4U);
+}
+
+TEST(Compile, takes_the_smallest_batch_that_the_plan_divides) {
+  const auto compiled = compile({kModel, "megatron(dp=2,micro_batches=3)"});
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  EXPECT_EQ(compiled->batch, 6);
+  EXPECT_TRUE(compiled->batch_is_default);
+}
+
+TEST(Compile, computes_in_the_precision_of_the_run) {
+  EXPECT_EQ(compile({kModel, "serial", 4, "bfloat16"})->computes_in(), DType::kBFloat16);
+  EXPECT_EQ(compile({kModel, "serial", 4, "float64"})->computes_in(), DType::kFloat64);
+}
+
+TEST(Compile, keeps_gradients_that_are_asked_for) {
+  const auto without = compile({kModel, "serial", 4});
+  const auto with = compile({kModel, "serial", 4, "float32", "", {}, true});
+  ASSERT_TRUE(without && with);
+  const auto parameters = std::ranges::count_if(with->graph().tensors(), [](const Tensor& tensor) {
+    return tensor.role == Role::kParameter && !tensor.update_of.valid();
+  });
+  EXPECT_EQ(without->lowering->lower(0)->fetches.size(), 1U);
+  EXPECT_EQ(with->lowering->lower(0)->fetches.size(), 1 + static_cast<size_t>(parameters));
+}
+
+TEST(Compile, errors_say_where) {
+  const auto message = [](const CompileTexts& texts) {
+    const auto compiled = compile(texts);
+    return compiled ? "" : compiled.error().message;
+  };
+  const std::string path = testing::TempDir() + "/compile_test_plan.toml";
+  std::ofstream(path) << "mesh = { dp = 2 }\nsplit = [\n"
+                         "  { ops = \"*\", dim = \"bath\", over = \"dp\" },\n]\n";
+  EXPECT_EQ(message({kModel, path, 4}).find(path + ":3: "), 0U) << message({kModel, path, 4});
+  EXPECT_NE(message({"gpt:layer=4", "serial", 4}).find("layer"), std::string::npos);
+  EXPECT_NE(message({kModel, "megatron(tq=2)", 4}).find("tq"), std::string::npos);
+  EXPECT_NE(message({kModel, "serial", 4, "float8"}).find("float8"), std::string::npos);
+}
+
+// Plans that share a session come to what they come to alone, in whatever order they are compiled:
+// graphs are shared between equal precisions, expansions and recomputations, never between others.
+TEST(Compiler, plans_do_not_change_one_another) {
+  const std::vector<std::string> plans = {
+      "megatron(tp=2,pp=2,micro_batches=2)",
+      "megatron(tp=2,dp=2,recompute=full)",
+      "megatron(tp=2,dp=2,recompute=selective)",
+      "megatron(dp=4,precision=bfloat16)",
+      "zero(stage=3,dp=4)",
+      "terapipe(pp=2,slices=4)",
+      "ring_attention(cp=2)",
+      "tensor_parallel_2d(rows=2,cols=2)",
+  };
+  Compiler compiler(2);
+  for (const int round : {0, 1}) {
+    for (const std::string& plan : plans) {
+      const auto alone = compile({kModel, plan, 8});
+      const auto shared = compiler.compile({kModel, plan, 8});
+      ASSERT_EQ(alone.has_value(), shared.has_value()) << plan;
+      if (!alone) continue;
+      EXPECT_EQ(programs_of(*shared->lowering), programs_of(*alone->lowering))
+          << plan << " in round " << round;
+    }
+  }
+}
+
+TEST(Compiler, makes_models_and_graphs_once) {
+  Compiler compiler;
+  const auto model = compiler.model(kModel, 8);
+  ASSERT_TRUE(model);
+  EXPECT_EQ(compiler.model(kModel, 8)->get(), model->get());
+  EXPECT_NE(compiler.model(kModel, 16)->get(), model->get());
+  EXPECT_NE(compiler.model(kModel, 8, DType::kFloat64)->get(), model->get());
+  const auto graph_of = [&](const std::string& plan) {
+    const auto loaded = load_plan(plan, (*model)->graph);
+    return &(*compiler.lower(forward_of(*model), *loaded))->graph();
+  };
+  const Graph* plain = graph_of("megatron(dp=2)");
+  EXPECT_EQ(graph_of("megatron(tp=2)"), plain);
+  const Graph* again = graph_of("megatron(dp=2,recompute=full)");
+  EXPECT_NE(again, plain);
+  EXPECT_EQ(graph_of("megatron(tp=2,recompute=full)"), again);
+  EXPECT_NE(graph_of("megatron(tp=2,recompute=selective)"), again);
+  EXPECT_NE(graph_of("megatron(dp=2,precision=bfloat16)"), plain);
+  EXPECT_EQ(graph_of("megatron(dp=2)"), plain);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,157 @@
+// What may be asked of any instruction, of a program (program.h) or of a place text (place_text.h),
+// whichever kind of instruction it is.
+//
+// match(instruction, cases...) calls the case that takes the instruction's kind. The cases are
+// exhaustive and none of them takes everything: a kind that is added to Instruction or to
+// TextInstruction does not compile until each match in the project says what it means there.
+//
+//   const std::string name = match(
+//       instruction, [](const Compute& compute) { return compute.kind; },
+//       [](const Wait&) { return std::string("wait"); },
+//       [](const OneOf<Issue, Send, Recv, Copy, Load, Free> auto&) { return std::string(); });
+//
+// The questions below are such matches: which views an instruction touches, and how (accesses);
+// which handle it starts (handle_of); which end of a message it is (message_of). Who asks one of
+// them never lists kinds. To look for one kind alone, as the wait of a handle, std::get_if is fine.
+#pragma once
+
+#include <concepts>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "tessera/program/program.h"
+
+namespace tessera {
+
+template <class T, class... Kinds>
+concept OneOf = (std::same_as<T, Kinds> || ...);
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+// Stands for a kind of instruction that is yet to be added.
+struct KindToCome {};
+
+// Does `Cases` take every alternative of the variant, and nothing else?
+template <class Cases, class Body>
+inline constexpr bool kExhaustive = false;
+template <class Cases, class... Kinds>
+inline constexpr bool kExhaustive<Cases, std::variant<Kinds...>> =
+    (std::is_invocable_v<Cases&, Kinds&> && ...) && !std::is_invocable_v<Cases&, KindToCome&>;
+
+template <class AnyInstruction, class... F>
+decltype(auto) match(AnyInstruction& instruction, F&&... cases) {
+  Overloaded all{std::forward<F>(cases)...};
+  static_assert(kExhaustive<decltype(all), std::remove_cvref_t<decltype(instruction.body)>>,
+                "expected a case for each kind of instruction and none for all of them");
+  return std::visit(all, instruction.body);
+}
+
+enum class AccessMode : uint8_t {
+  kRead,
+  kSet,
+  kAdd,             // to what is there
+  kAddExceptFirst,  // sets in the block's first run of the step, then adds
+  kUpdate,          // read, and written again: the residual of error feedback
+  kFree,            // all of the buffer, or of its slot
+};
+constexpr bool reads(AccessMode mode) {
+  return mode == AccessMode::kRead || mode == AccessMode::kAdd ||
+         mode == AccessMode::kAddExceptFirst || mode == AccessMode::kUpdate;
+}
+constexpr bool writes(AccessMode mode) {
+  return mode == AccessMode::kSet || mode == AccessMode::kAdd ||
+         mode == AccessMode::kAddExceptFirst || mode == AccessMode::kUpdate;
+}
+constexpr AccessMode access_mode(Write write) {
+  switch (write) {
+    case Write::kSet: return AccessMode::kSet;
+    case Write::kAdd: return AccessMode::kAdd;
+    case Write::kAddExceptFirst: break;
+  }
+  return AccessMode::kAddExceptFirst;
+}
+
+struct Access {
+  BufferId buffer;
+  const View* view = nullptr;  // null: all of the buffer (Free)
+  AccessMode mode = AccessMode::kRead;
+};
+
+// Calls visit(Access) for everything that the instruction touches, in the order in which the text
+// form names it. What an instruction with a handle touches is touched until the handle's wait.
+template <class Visit>
+void accesses(const Instruction& instruction, const Visit& visit) {
+  const auto touch = [&](const View& view, AccessMode mode) {
+    visit(Access{view.buffer, &view, mode});
+  };
+  const auto maybe = [&](const std::optional<View>& view, AccessMode mode) {
+    if (view) touch(*view, mode);
+  };
+  match(
+      instruction,
+      [&](const Compute& compute) {
+        for (const View& view : compute.inputs) touch(view, AccessMode::kRead);
+        for (const Output& output : compute.outputs) touch(output.view, access_mode(output.write));
+      },
+      [&](const Issue& issue) {
+        maybe(issue.residual, AccessMode::kUpdate);
+        for (const Transfer& transfer : issue.transfers) {
+          maybe(transfer.in, AccessMode::kRead);
+          maybe(transfer.out, AccessMode::kSet);
+        }
+      },
+      [&](const Send& send) {
+        touch(send.view, AccessMode::kRead);
+        maybe(send.residual, AccessMode::kUpdate);
+      },
+      [&](const Recv& recv) { touch(recv.view, AccessMode::kSet); }, [](const Wait&) {},
+      [&](const Copy& copy) {
+        touch(copy.from, AccessMode::kRead);
+        touch(copy.to, access_mode(copy.write));
+      },
+      [&](const Load& load) { touch(load.to, AccessMode::kSet); },
+      [&](const Free& free) {
+        visit(Access{free.buffer, nullptr, AccessMode::kFree});
+      });
+}
+
+// The handle under which the instruction runs beside those behind it; -1: it is done when the next
+// one begins.
+inline int handle_of(const Instruction& instruction) {
+  return match(
+      instruction, [](const OneOf<Issue, Send, Recv, Copy> auto& body) { return body.handle; },
+      [](const OneOf<Compute, Wait, Load, Free> auto&) { return -1; });
+}
+
+// One end of a message between two ranks.
+struct MessageEnd {
+  bool sends = false;
+  int handle = 0;
+  int peer = 0;
+  int64_t tag = 0;
+  TensorId tensor;
+  const Box* region = nullptr;
+  const View* view = nullptr;
+  const std::optional<Codec>* codec = nullptr;
+};
+inline std::optional<MessageEnd> message_of(const Instruction& instruction) {
+  const auto end = [](bool sends, const auto& body) {
+    return MessageEnd{sends,       body.handle,  body.peer,  body.tag,
+                      body.tensor, &body.region, &body.view, &body.codec};
+  };
+  return match(
+      instruction, [&](const Send& send) -> std::optional<MessageEnd> { return end(true, send); },
+      [&](const Recv& recv) -> std::optional<MessageEnd> { return end(false, recv); },
+      [](const OneOf<Compute, Issue, Wait, Copy, Load, Free> auto&) -> std::optional<MessageEnd> {
+        return std::nullopt;
+      });
+}
+
+}  // namespace tessera

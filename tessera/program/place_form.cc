@@ -1,0 +1,224 @@
+// Place texts as text.
+#include "tessera/program/place_form.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "tessera/program/instructions.h"
+#include "tessera/program/text_parts.h"
+
+namespace tessera {
+namespace {
+
+using program_text::op_text;
+using program_text::quoted;
+using program_text::tensor_text;
+using program_text::write_name;
+
+std::string names(const Axes& axes, const Mesh& mesh, std::string_view between) {
+  std::vector<std::string> out;
+  for (AxisId axis : axes) out.push_back(mesh.axis(axis).name);
+  return fmt::format("{}", fmt::join(out, between));
+}
+
+std::string layout_text(const Layout& layout, const Mesh& mesh, const std::vector<Dim>& dims) {
+  std::vector<std::string> cuts;
+  for (size_t d = 0; d < layout.shards.size(); ++d) {
+    const Axes& axes = layout.shards[d];
+    cuts.push_back(fmt::format("{}: {}", d < dims.size() ? dims[d].name : "?",
+                               axes.empty() ? "-" : names(axes, mesh, ".")));
+    if (layout.grain[d] != 1) cuts.back() += fmt::format("*{}", layout.grain[d]);
+  }
+  std::string out = fmt::format("[{}]", fmt::join(cuts, ", "));
+  if (!layout.partial.empty()) {
+    out += fmt::format(" partial({}: {})", names(layout.partial, mesh, "."),
+                       combiner_name(layout.combiner));
+  }
+  return out;
+}
+
+std::string_view order_name(StepOrder order) {
+  switch (order) {
+    case StepOrder::kAligned: return "aligned";
+    case StepOrder::kRotated: return "rotated";
+    case StepOrder::kNested: break;
+  }
+  return "nested";
+}
+
+std::string piece_text(const StepPiece& piece, const Mesh& mesh) {
+  std::string out = fmt::format(" step {} of {} along {} inside {} {}", piece.step, piece.steps,
+                                piece.dim, piece.prefix, order_name(piece.order));
+  std::vector<std::string> skew;
+  for (const SkewAxis& axis : piece.skew)
+    skew.push_back((axis.falls ? "-" : "") + mesh.axis(axis.axis).name);
+  if (!skew.empty()) out += fmt::format(" skew ({})", fmt::join(skew, ", "));
+  if (piece.grain != 1) out += fmt::format(" grain {}", piece.grain);
+  if (piece.queries != 0)
+    out += fmt::format(" queries {} ({})", piece.queries, names(piece.query_axes, mesh, ", "));
+  return out;
+}
+
+class Printer {
+ public:
+  Printer(const std::vector<PlaceText>& texts, PlaceId place, const Graph& graph)
+      : texts_(texts), place_(place), text_(texts[place.index()]), graph_(graph) {}
+
+  std::string header() const {
+    std::set<PlaceId> named{place_};
+    for (const auto& [ref, block] : text_.blocks) {
+      for (const TextInstruction& instruction : block) {
+        if (const auto* cross = std::get_if<TextCross>(&instruction.body))
+          named.insert({cross->from_place, cross->to_place});
+      }
+    }
+    std::string out = fmt::format("place {}\n", place_.value);
+    for (PlaceId place : named) {
+      const Mesh& mesh = texts_[place.index()].mesh;
+      std::vector<std::string> axes;
+      for (const MeshAxis& axis : mesh.axes)
+        axes.push_back(fmt::format("{} {} x {}", quoted(axis.name), axis.size, axis.stride));
+      out += fmt::format("mesh {} from {} axes [{}]\n", place.value, mesh.first_device,
+                         fmt::join(axes, ", "));
+    }
+    for (size_t b = 0; b < text_.buffers.size(); ++b) {
+      const TextBuffer& buffer = text_.buffers[b];
+      out += fmt::format("buffer %{} {} of {} {} {}{}{}{} {}\n", b, quoted(buffer.name),
+                         tensor_text(graph_, buffer.tensor), dtype_name(buffer.dtype),
+                         tier_name(buffer.tier), buffer.persistent ? " persistent" : "",
+                         buffer.accumulates ? " accumulates" : "",
+                         buffer.slots > 1 ? fmt::format(" slots {}", buffer.slots) : "",
+                         to_text(buffer.region, text_.mesh, dims(buffer.tensor)));
+    }
+    for (const TextHome& home : text_.homes)
+      out += fmt::format("home {} %{}\n", tensor_text(graph_, home.tensor), home.buffer);
+    for (const TextHome& home : text_.fetches)
+      out += fmt::format("fetch {} %{}\n", tensor_text(graph_, home.tensor), home.buffer);
+    return out;
+  }
+
+  std::string line(const TextInstruction& instruction) const {
+    std::string out;
+    if (instruction.when == When::kFirst) out = "first ";
+    if (instruction.when == When::kLast) out = "last ";
+    out += match(
+        instruction, [&](const TextCompute& body) { return print(body); },
+        [&](const TextIssue& body) { return print(body); },
+        [&](const TextCross& body) { return print(body); },
+        [&](const TextWait& body) {
+          return fmt::format("wait #{}{}", body.handle,
+                             body.lag == 0 ? "" : fmt::format(" lag {}", body.lag));
+        },
+        [&](const TextCopy& body) {
+          return fmt::format(
+              "copy {}{} {} -> {}{}", body.handle < 0 ? "" : fmt::format("#{} ", body.handle),
+              tensor_text(graph_, body.tensor), view(body.from),
+              body.write == Write::kSet ? "" : fmt::format("{} ", write_name(body.write)),
+              view(body.to));
+        },
+        [&](const TextLoad& body) {
+          return fmt::format("load {} -> {}", tensor_text(graph_, body.tensor), view(body.to));
+        });
+    const auto* compute = std::get_if<TextCompute>(&instruction.body);
+    if (instruction.cause != (compute != nullptr ? compute->op : OpId()))
+      out += " for " + op_text(graph_, instruction.cause);
+    return out;
+  }
+
+ private:
+  std::vector<Dim> dims(TensorId tensor) const {
+    const bool known = tensor.valid() && tensor.index() < graph_.tensors().size();
+    return known ? graph_.tensor(tensor).dims : std::vector<Dim>();
+  }
+  std::string view(const TextView& view) const {
+    const auto buffer = static_cast<size_t>(view.buffer);
+    if (view.buffer < 0 || buffer >= text_.buffers.size() ||
+        text_.buffers[buffer].region == view.region)
+      return fmt::format("%{}", view.buffer);
+    return view_at(view, place_, text_.buffers[buffer].tensor);
+  }
+  // The region in full.
+  std::string view_at(const TextView& view, PlaceId place, TensorId tensor) const {
+    return fmt::format("%{}{}", view.buffer,
+                       to_text(view.region, texts_[place.index()].mesh, dims(tensor)));
+  }
+
+  std::string print(const TextCompute& compute) const {
+    std::vector<std::string> inputs, outputs;
+    for (const TextView& input : compute.inputs) inputs.push_back(view(input));
+    for (const TextOutput& output : compute.outputs) {
+      outputs.push_back(fmt::format("{} {} {}", write_name(output.write),
+                                    tensor_text(graph_, output.tensor), view(output.view)));
+      if (output.term != 0 || output.terms != 1)
+        outputs.back() += fmt::format(" term {} of {}", output.term, output.terms);
+    }
+    return fmt::format("compute {}{} ({}) -> ({})", op_text(graph_, compute.op),
+                       compute.step == 0 ? "" : fmt::format(" step {}", compute.step),
+                       fmt::join(inputs, ", "), fmt::join(outputs, ", "));
+  }
+  std::string print(const TextIssue& issue) const {
+    std::string out = fmt::format("issue #{} {}", issue.handle,
+                                  issue.classify ? "classified" : collective_name(issue.kind));
+    if (issue.combiner) out += fmt::format(" by {}", combiner_name(*issue.combiner));
+    out += fmt::format(" over [{}]", names(issue.axes, text_.mesh, ", "));
+    if (issue.compression) {
+      out += " with " + quoted(codec_text(issue.compression->codec));
+      if (issue.compression->error_feedback) out += " feedback";
+    }
+    if (issue.unit >= 0) out += fmt::format(" unit {}", issue.unit);
+    std::vector<std::string> transfers;
+    for (const TextTransfer& transfer : issue.transfers) {
+      transfers.push_back(fmt::format("{} {} -> {}", tensor_text(graph_, transfer.tensor),
+                                      view(transfer.from), view(transfer.to)));
+    }
+    return out + fmt::format(" {{{}}}", fmt::join(transfers, "; "));
+  }
+  std::string print(const TextCross& cross) const {
+    std::string out =
+        fmt::format("{} #{} tag {} {} from {} {} to {} {}", cross.sends ? "send" : "recv",
+                    cross.handle, cross.tag, tensor_text(graph_, cross.tensor),
+                    cross.from_place.value, view_at(cross.from, cross.from_place, cross.tensor),
+                    cross.to_place.value, view_at(cross.to, cross.to_place, cross.tensor));
+    if (cross.routes == nullptr) return out;
+    std::vector<std::string> routes;
+    for (const CrossRoute& route : *cross.routes)
+      routes.push_back(fmt::format("{} -> {} {}", route.from, route.to, route.region.to_string()));
+    return out + fmt::format(" routes {{{}}}", fmt::join(routes, "; "));
+  }
+
+  const std::vector<PlaceText>& texts_;
+  const PlaceId place_;
+  const PlaceText& text_;
+  const Graph& graph_;
+};
+
+}  // namespace
+
+std::string to_text(const Region& region, const Mesh& mesh, const std::vector<Dim>& dims) {
+  return layout_text(region.layout, mesh, dims) +
+         (region.piece ? piece_text(*region.piece, mesh) : "");
+}
+
+std::string to_text(const std::vector<PlaceText>& texts, PlaceId place, const Graph& graph,
+                    bool with_order) {
+  const Printer printer(texts, place, graph);
+  std::string out = printer.header();
+  for (const auto& [ref, block] : texts[place.index()].blocks) {
+    if (block.empty()) continue;
+    out += fmt::format("{} {{\n", block_name(ref));
+    for (const TextInstruction& instruction : block) {
+      out += "  " + printer.line(instruction);
+      out += with_order ? fmt::format(" at {}\n", instruction.order) : "\n";
+    }
+    out += "}\n";
+  }
+  return out;
+}
+
+std::string to_text(const TextInstruction& instruction, const std::vector<PlaceText>& texts,
+                    PlaceId place, const Graph& graph) {
+  return Printer(texts, place, graph).line(instruction);
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// Text form of place texts (docs/reference/place-text.md), for people, golden tests and `tessera
+// inspect --place`. Printing then parsing gives an equal text; tensors and ops are named by the
+// graph.
+//
+//   const std::string text = to_text(lowering.texts(), PlaceId(0), lowering.graph());
+//   const Result<PlaceText> same = parse_place_text(text, lowering.graph());
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/program/place_text.h"
+
+namespace tessera {
+
+// Of one place; `texts`: of all places, whose meshes name the layouts of what crosses.
+// `with_order`: each instruction's position in the order of writing, too, which matters where ranks
+// are at several places.
+std::string to_text(const std::vector<PlaceText>& texts, PlaceId place, const Graph& graph,
+                    bool with_order = false);
+Result<PlaceText> parse_place_text(std::string_view text, const Graph& graph,
+                                   std::string_view file = "<place>");
+
+// One instruction's line, without indentation.
+std::string to_text(const TextInstruction& instruction, const std::vector<PlaceText>& texts,
+                    PlaceId place, const Graph& graph);
+// "[batch: dp, seq: tp*4] partial(cp: sum) step 1 of 2 along 0 inside 1 aligned".
+std::string to_text(const Region& region, const Mesh& mesh, const std::vector<Dim>& dims);
+
+}  // namespace tessera

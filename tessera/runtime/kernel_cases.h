@@ -1,0 +1,39 @@
+// For tests of this module: a table of small graphs that together execute every kind of op, forward
+// and backward. A case is one op and what it needs around it; the table is read by the tests of
+// values, of pieces, of gradients (kernels_test.cc) and of the narrow dtypes (narrow_kernels_test.cc).
+//
+//   const Graph graph = build_graph(cases()[0], DType::kFloat32, /*backward=*/true);
+//   Workspace work(graph);
+//   fill_inputs(work, cases()[0].high);
+//   work.run();
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+#include <vector>
+
+#include "tessera/graph/builder.h"
+#include "tessera/runtime/testing.h"
+
+namespace tessera::testing {
+
+using Build = std::function<TensorId(GraphBuilder&, DType)>;  // returns what the loss is made of
+struct Case {
+  const char* name;
+  Build build;
+  double high = 1;      // parameters are uniform in [-high, high)
+  bool expand = false;  // every op that has an expansion is replaced by it
+};
+std::ostream& operator<<(std::ostream& out, const Case& c);
+
+const std::vector<Case>& cases();
+// The sizes at which other code is taken: blocks of queries, several heads a block, products by
+// either library.
+const std::vector<Case>& large_cases();
+
+// The case's op, a loss that weighs its output by fixed random numbers, and the backward ops.
+Graph build_graph(const Case& c, DType dtype, bool backward);
+// Parameters and inputs are set to random numbers that depend on their names alone.
+void fill_inputs(Workspace& work, double high);
+
+}  // namespace tessera::testing

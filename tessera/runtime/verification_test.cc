@@ -1,0 +1,179 @@
+// The comparison with the serial run, in every dtype: faults that are put into accepted programs
+// exceed its limits, whichever dtype the run computes in, and sound programs do not.
+#include "tessera/runtime/verification.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace tessera {
+namespace {
+
+constexpr const char* kDTypes[] = {"float64", "float32", "float16", "bfloat16"};
+
+VerifyConfig config(const char* dtype, const char* plan) {
+  VerifyConfig c;
+  c.model = "gpt:layers=2,hidden=16,heads=2,seq=6,vocab=20,tied=0";
+  c.plan = plan;
+  c.batch = 8;
+  c.steps = 3;
+  c.precision = dtype;
+  c.optimizer.kind = "sgd";
+  c.optimizer.lr = 0.1;
+  c.optimizer.warmup = 1;
+  return c;
+}
+
+// Is the instruction a collective that sums?
+bool sums(const Instruction& instruction) {
+  const auto* issue = std::get_if<Issue>(&instruction.body);
+  return issue != nullptr && issue->combiner == Combiner::kSum;
+}
+
+// Number of sums in the blocks of a program.
+int count_sums(const Program& program) {
+  int64_t count = 0;
+  for (const auto& [ref, block] : program.blocks)
+    count += std::count_if(block.begin(), block.end(), sums);
+  return static_cast<int>(count);
+}
+
+// Calls f(instruction, issue, out) for the nth sum and its waits: f appends to `out` what stands in
+// the instruction's place.
+template <class F>
+void edit_sum(Program& program, int which, F&& f) {
+  std::optional<Issue> found;
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      if (sums(instruction) && which-- == 0) found = std::get<Issue>(instruction.body);
+    }
+  }
+  ASSERT_TRUE(found);
+  for (auto& [ref, block] : program.blocks) {
+    std::vector<Instruction> out;
+    for (const Instruction& instruction : block) {
+      const auto* issue = std::get_if<Issue>(&instruction.body);
+      const auto* wait = std::get_if<Wait>(&instruction.body);
+      const bool touched = (issue != nullptr && issue->handle == found->handle) ||
+                           (wait != nullptr && wait->handle == found->handle);
+      if (touched) {
+        f(instruction, *found, out);
+      } else {
+        out.push_back(instruction);
+      }
+    }
+    block = std::move(out);
+  }
+}
+
+// The nth sum of every rank is left out: what a rank has made itself stands for the sum.
+void drop(std::vector<Program>& programs, int which) {
+  for (Program& program : programs) {
+    edit_sum(program, which, [&](Instruction old, const Issue& issue, auto& out) {
+      if (std::holds_alternative<Wait>(old.body)) return;
+      const auto me = static_cast<size_t>(program.groups[static_cast<size_t>(issue.group)].index);
+      for (const Transfer& transfer : issue.transfers) {
+        if (!transfer.in || !transfer.out) continue;
+        // Of a scattered sum, a rank takes its own part of its own contribution.
+        View from = *transfer.in;
+        const Box &hold = transfer.hold[me], &need = transfer.need[me];
+        for (size_t d = 0; d < need.rank(); ++d) {
+          from.box.dims[d].begin += need.dims[d].begin - hold.dims[d].begin;
+          from.box.dims[d].size = need.dims[d].size;
+        }
+        old.body = Copy{transfer.tensor, need, from, *transfer.out};
+        out.push_back(old);
+      }
+    });
+  }
+}
+
+void expect_found(const VerifyConfig& c, const Alter& alter, const std::string& what) {
+  const auto report = verify_altered(c, alter);
+  ASSERT_TRUE(report) << what << report.error().message;
+  EXPECT_FALSE(report->ok) << what;
+  EXPECT_NE(report->why.find("largest relative error"), std::string::npos) << what << report->why;
+}
+
+TEST(Verification, SoundPlansAreWithinTheLimits) {
+  for (const char* dtype : kDTypes) {
+    for (const char* plan : {"data_parallel(2,micro_batches=2)", "tensor_parallel(2)"}) {
+      const auto report = verify_plan(config(dtype, plan));
+      ASSERT_TRUE(report) << report.error().message;
+      EXPECT_TRUE(report->ok) << dtype << " " << plan << ": " << report->why;
+    }
+  }
+}
+
+TEST(Verification, EveryDroppedSumIsFound) {
+  for (const char* dtype : kDTypes) {
+    for (const char* plan : {"data_parallel(2,micro_batches=2)", "tensor_parallel(2)"}) {
+      int found = 0, all = 1;
+      for (; found < all; ++found) {
+        expect_found(
+            config(dtype, plan),
+            [&](const Graph&, std::vector<Program>& programs) {
+              all = count_sums(programs.front());
+              drop(programs, found);
+            },
+            fmt::format("{} {}: sum {}: ", dtype, plan, found));
+      }
+      EXPECT_GT(all, 1) << plan;
+    }
+  }
+}
+
+// What a micro-batch adds to a gradient replaces what is there.
+TEST(Verification, ForgottenMicroBatchesAreFound) {
+  for (const char* dtype : kDTypes) {
+    const Alter forget = [](const Graph& graph, std::vector<Program>& programs) {
+      int changed = 0;
+      for (Program& program : programs) {
+        for (auto& [ref, block] : program.blocks) {
+          for (Instruction& instruction : block) {
+            auto* compute = std::get_if<Compute>(&instruction.body);
+            if (compute == nullptr) continue;
+            for (Output& output : compute->outputs) {
+              if (output.write != Write::kAddExceptFirst ||
+                  graph.tensor(output.tensor).role != Role::kGradient)
+                continue;
+              output.write = Write::kSet;
+              ++changed;
+            }
+          }
+        }
+      }
+      EXPECT_GT(changed, 0);
+    };
+    expect_found(config(dtype, "data_parallel(2,micro_batches=2)"), forget, dtype);
+  }
+}
+
+// What the first sum brings is added to itself: it is twice too large.
+TEST(Verification, AScaledGradientIsFound) {
+  for (const char* dtype : kDTypes) {
+    const Alter scale = [](const Graph& graph, std::vector<Program>& programs) {
+      for (Program& program : programs) {
+        const auto me = [&](const Issue& issue) {
+          return static_cast<size_t>(program.groups[static_cast<size_t>(issue.group)].index);
+        };
+        edit_sum(program, 0, [&](Instruction old, const Issue& issue, auto& out) {
+          out.push_back(old);
+          if (std::holds_alternative<Issue>(old.body)) return;
+          for (const Transfer& transfer : issue.transfers) {
+            EXPECT_EQ(graph.tensor(transfer.tensor).role, Role::kGradient);
+            old.body = Copy{transfer.tensor, transfer.need[me(issue)], *transfer.out, *transfer.out,
+                            Write::kAdd};
+            out.push_back(old);
+          }
+        });
+      }
+    };
+    expect_found(config(dtype, "data_parallel(2,micro_batches=2)"), scale, dtype);
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,359 @@
+#include "tessera/search/fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "tessera/base/text.h"
+#include "tessera/plan/load.h"
+#include "tessera/plan/recipes.h"
+
+namespace tessera {
+namespace {
+
+// A plan on its way: a recipe call as long as its arguments say all, then a plan.
+struct Draft {
+  std::optional<RecipeCall> call;
+  Plan plan;  // what the call emits, or the plan itself
+  std::vector<std::string> changes;
+};
+
+struct Edit {
+  std::string name;
+  std::function<bool(Draft&)> apply;  // false: it does not apply
+};
+
+// ---- recipe calls
+
+bool has_number(const Draft& draft, const std::string& name) {
+  return draft.call && draft.call->arguments.numbers.contains(name);
+}
+
+Edit set_text(const std::string& argument, const std::string& value) {
+  return {argument + "=" + value, [=](Draft& draft) {
+            if (!draft.call) return false;
+            auto& texts = draft.call->arguments.texts;
+            const auto it = texts.find(argument);
+            if (it == texts.end() || it->second == value) return false;
+            it->second = value;
+            return true;
+          }};
+}
+
+// Beside what is recomputed already: nothing of that is taken back.
+Edit recompute_too(const std::string& what) {
+  return {"recompute=" + what, [=](Draft& draft) {
+            if (!draft.call) return false;
+            auto& texts = draft.call->arguments.texts;
+            const auto it = texts.find("recompute");
+            if (it == texts.end() || it->second == what || it->second == "full") return false;
+            const bool is_all = it->second == "none" || what == "full";
+            if (it->second == "selective" && !is_all) return false;  // the cheap modules are in it
+            it->second = is_all ? what : it->second + "+" + what;
+            return true;
+          }};
+}
+
+Edit set_number(const std::string& argument, int64_t value) {
+  return {fmt::format("{}={}", argument, value), [=](Draft& draft) {
+            if (!has_number(draft, argument)) return false;
+            int64_t& number = draft.call->arguments.numbers.find(argument)->second;
+            if (number >= value) return false;
+            number = value;
+            return true;
+          }};
+}
+
+// Twice as much of `more`, half as much of `less` (empty: of nothing, so more devices).
+Edit exchange(const std::string& more, const std::string& less) {
+  const std::string name = less.empty() ? fmt::format("{} doubled, on twice the devices", more)
+                                        : fmt::format("{} doubled, {} halved", more, less);
+  return {name, [=](Draft& draft) {
+            if (!has_number(draft, more)) return false;
+            auto& numbers = draft.call->arguments.numbers;
+            if (!less.empty()) {
+              if (!has_number(draft, less) || numbers.find(less)->second % 2 != 0) return false;
+              numbers.find(less)->second /= 2;
+            }
+            numbers.find(more)->second *= 2;
+            return true;
+          }};
+}
+
+// ---- plans
+
+// Axes over which the plan splits the micro-batch dim: those of the replicas.
+std::vector<std::string> replica_axes(const Plan& plan) {
+  std::vector<std::string> axes;
+  for (const SplitEntry& split : plan.splits) {
+    if (split.dim == plan.micro_batch_dim && split.over.size() > axes.size()) axes = split.over;
+  }
+  return axes;
+}
+
+// Of plans, and of calls whose recipe has no argument `zero`.
+Edit store(const std::string& zero, const std::string& name, const std::string& tensors) {
+  return {name, [=](Draft& draft) {
+            const std::vector<std::string> axes = replica_axes(draft.plan);
+            if (has_number(draft, zero) || axes.empty()) return false;
+            draft.call.reset();
+            StoreEntry entry;
+            entry.tensors = tensors;
+            entry.over = axes;
+            const auto& stores = draft.plan.stores;
+            if (std::find(stores.begin(), stores.end(), entry) != stores.end()) return false;
+            draft.plan.stores.push_back(std::move(entry));
+            return true;
+          }};
+}
+
+// Of plans, and of calls whose recipe has no argument for it.
+Edit recompute(const Graph& forward, const std::string& what) {
+  return {fmt::format("recompute, {}", what), [&forward, what](Draft& draft) {
+            if (draft.call && draft.call->arguments.texts.contains("recompute")) return false;
+            const auto text = emit_recipe(fmt::format("recompute(recompute={})", what), forward);
+            const auto plan = text ? parse_plan(*text) : Result<Plan>(Plan());
+            if (!plan || plan->stores.empty()) return false;
+            draft.call.reset();
+            for (const StoreEntry& entry : plan->stores) {
+              const auto& known = draft.plan.stores;
+              if (std::find(known.begin(), known.end(), entry) == known.end())
+                draft.plan.stores.push_back(entry);
+            }
+            return true;
+          }};
+}
+
+Edit micro_batches(int64_t count) {
+  return {fmt::format("{} micro-batches", count), [=](Draft& draft) {
+            if (draft.call) return false;
+            draft.plan.micro_batches = count;
+            return true;
+          }};
+}
+
+// Larger numbers of micro-batches that a replica's sequences divide into: each at least twice the
+// one before, at most five, the last of one sequence each.
+std::vector<int64_t> micro_batch_counts(const Graph& forward, const Plan& plan) {
+  int64_t sequences = 0;
+  for (const Tensor& tensor : forward.tensors()) {
+    if (tensor.role != Role::kInput) continue;
+    for (const Dim& dim : tensor.dims) {
+      if (dim.name == plan.micro_batch_dim) sequences = dim.size;
+    }
+  }
+  for (const std::string& axis : replica_axes(plan)) {
+    for (const auto& [name, size] : plan.mesh) {
+      if (name == axis && size > 0) sequences /= size;
+    }
+  }
+  std::vector<int64_t> counts;
+  for (int64_t count = 2 * plan.micro_batches; count <= sequences; ++count) {
+    if (sequences % count != 0 || (!counts.empty() && count < 2 * counts.back())) continue;
+    counts.push_back(count);
+  }
+  if (counts.empty() && sequences > plan.micro_batches) counts.push_back(sequences);
+  if (!counts.empty()) counts.back() = sequences;
+  constexpr size_t kMost = 5;
+  if (counts.size() > kMost) counts.erase(counts.begin() + kMost - 1, counts.end() - 1);
+  return counts;
+}
+
+Edit optimizer_on_host() {
+  return {"optimizer state on the host", [](Draft& draft) {
+            StoreEntry entry;
+            entry.tensors = "optimizer.*";
+            entry.tier = Tier::kHost;
+            const auto& stores = draft.plan.stores;
+            if (std::find(stores.begin(), stores.end(), entry) != stores.end()) return false;
+            draft.call.reset();  // no argument says it
+            draft.plan.stores.push_back(std::move(entry));
+            return true;
+          }};
+}
+
+// In the order of what they usually cost.
+std::vector<Edit> edits_for(const Graph& forward, const Draft& draft) {
+  const bool is_zero = draft.call && draft.call->recipe->name == "zero";
+  const std::string zero = is_zero ? "stage" : "zero";
+  const std::vector<int64_t> counts = micro_batch_counts(forward, draft.plan);
+  std::vector<Edit> edits = {
+      recompute_too("norm+act"),
+      recompute(forward, "norm+act"),
+      recompute_too("selective"),
+      recompute(forward, "selective"),
+      set_number(zero, 1),
+      store(zero, "optimizer state sharded over the replicas", "optimizer.*"),
+      set_number(zero, 2),
+      store(zero, "gradients sharded over the replicas", "role:gradient"),
+      set_text("sequence_shard", "true"),
+      set_text("accumulate", "shards"),
+      set_text("spread_state", "true")};
+  const auto smaller = [&](size_t i) {
+    edits.push_back(set_number("micro_batches", counts[i]));
+    edits.push_back(micro_batches(counts[i]));
+  };
+  if (!counts.empty()) smaller(0);
+  edits.push_back(recompute_too("full"));
+  edits.push_back(recompute(forward, "full"));
+  edits.push_back(set_number(zero, 3));
+  edits.push_back(store(zero, "parameters sharded over the replicas", "role:parameter"));
+  edits.push_back(set_text("reshard", "true"));
+  for (size_t i = 1; i < counts.size(); ++i) smaller(i);
+  for (const char* more : {"tp", "pp", "cp"}) edits.push_back(exchange(more, "dp"));
+  for (const char* more : {"dp", "pp", "tp"}) edits.push_back(exchange(more, ""));
+  edits.push_back(optimizer_on_host());
+  return edits;
+}
+
+Result<Draft> first_draft(const FitQuestion& question) {
+  Draft draft;
+  if (!names_plan_file(question.plan)) {
+    TESSERA_TRY(draft.call, parse_recipe_call(question.plan));
+    compute_in(question.compute, *draft.call);
+  }
+  TESSERA_TRY(draft.plan, load_plan(question.plan, *question.forward, "", question.compute));
+  return draft;
+}
+
+double most_needed(const Simulation& simulation) {
+  double most = 0;
+  for (const RankResult& role : simulation.roles) most = std::max(most, role.memory.high);
+  return most;
+}
+
+// Its plan anew, after its call has changed.
+Status emit(Draft& draft, const Graph& forward) {
+  if (!draft.call) return {};
+  TESSERA_TRY(const std::string text, emit_recipe(to_string(*draft.call), forward));
+  TESSERA_TRY(draft.plan, parse_plan(text, to_string(*draft.call)));
+  return {};
+}
+
+Result<Remedy> try_draft(const Draft& draft, const FitQuestion& question, Compiler& compiler) {
+  TESSERA_TRY(const auto lowering, compiler.lower(question.forward, draft.plan));
+  TESSERA_TRY(const Simulation simulation,
+              simulate(*lowering, *question.cluster, question.options));
+  Remedy remedy;
+  remedy.changes = draft.changes;
+  remedy.is_call = draft.call.has_value();
+  remedy.plan = remedy.is_call ? to_string(*draft.call) : to_toml(draft.plan);
+  remedy.step_time_s = simulation.step_time_s;
+  remedy.need_bytes = static_cast<int64_t>(std::ceil(most_needed(simulation)));
+  remedy.fits = !find_shortage(simulation, *question.cluster);
+  return remedy;
+}
+
+std::string size_text(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
+
+}  // namespace
+
+std::optional<Shortage> find_shortage(const Simulation& simulation, const Cluster& cluster) {
+  std::optional<Shortage> worst;
+  for (const RankResult& role : simulation.roles) {
+    const int64_t capacity = cluster.type_of(role.representative).device.memory_bytes;
+    const auto need = static_cast<int64_t>(std::ceil(role.memory.high));
+    if (capacity <= 0 || need <= capacity) continue;
+    if (worst && worst->missing_bytes >= need - capacity) continue;
+    worst = Shortage{role.representative, capacity, need - capacity, role.memory};
+  }
+  return worst;
+}
+
+Result<FitAdvice> find_remedies(const FitQuestion& question) {
+  constexpr int kMostRounds = 4;
+  FitAdvice advice;
+  Compiler compiler;
+  TESSERA_TRY(Draft base, first_draft(question));
+  FitQuestion quick = question;
+  quick.options.steady_state = true;
+  quick.options.memory_details = quick.options.events = false;
+  std::set<std::string> known = {to_toml(base.plan)};
+  std::optional<Draft> best;
+  const auto is_over = [&] {
+    return advice.tried.size() + advice.refused >= question.most_evaluations;
+  };
+  for (int round = 0; round < kMostRounds && !best && !advice.cut_short; ++round) {
+    std::optional<std::pair<int64_t, Draft>> smallest;
+    for (const Edit& edit : edits_for(*question.forward, base)) {
+      Draft draft = base;
+      if (!edit.apply(draft)) continue;
+      if (is_over()) {
+        advice.cut_short = true;
+        break;
+      }
+      if (!emit(draft, *question.forward)) {
+        ++advice.refused;
+        continue;
+      }
+      if (draft.plan.ranks() > question.cluster->devices()) continue;
+      if (!known.insert(to_toml(draft.plan)).second) continue;
+      draft.changes.push_back(edit.name);
+      const auto remedy = try_draft(draft, quick, compiler);
+      if (!remedy) {
+        ++advice.refused;
+        continue;
+      }
+      if (!smallest || remedy->need_bytes < smallest->first)
+        smallest.emplace(remedy->need_bytes, draft);
+      advice.tried.push_back(*remedy);
+      const bool better =
+          !advice.best || remedy->step_time_s < advice.tried[*advice.best].step_time_s;
+      if (!remedy->fits || !better) continue;
+      advice.best = advice.tried.size() - 1;
+      best = std::move(draft);
+    }
+    if (!smallest) break;
+    base = std::move(smallest->second);
+  }
+  if (best) {
+    TESSERA_TRY(advice.tried[*advice.best], try_draft(*best, question, compiler));
+  }
+  return advice;
+}
+
+std::vector<std::pair<std::string, int64_t>> live_by_kind(const MemoryUse& memory) {
+  std::map<std::string, int64_t> sums;
+  for (const LiveBuffer& live : memory.at_peak) sums[live.what] += live.bytes;
+  std::vector<std::pair<std::string, int64_t>> out(sums.begin(), sums.end());
+  std::stable_sort(out.begin(), out.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return out;
+}
+
+std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double step_time_s) {
+  const MemoryUse& memory = shortage.memory;
+  std::vector<std::string> live;
+  for (const auto& [what, bytes] : live_by_kind(memory))
+    live.push_back(fmt::format("{} {}", what, size_text(static_cast<double>(bytes))));
+  std::string out = fmt::format(
+      "does not fit: rank {} needs up to {} of {}: {} ({} bytes) too much\n"
+      "at the peak: {}; besides {} for context and libraries\n",
+      shortage.rank, size_text(memory.high),
+      size_text(static_cast<double>(shortage.capacity_bytes)),
+      size_text(static_cast<double>(shortage.missing_bytes)), shortage.missing_bytes,
+      join(live, ", "), size_text(static_cast<double>(memory.overhead_bytes)));
+  if (!memory.at_peak.empty()) {
+    const LiveBuffer& largest = memory.at_peak.front();
+    out += fmt::format("largest: '{}' ({}), {}\n", largest.name, largest.what,
+                       size_text(static_cast<double>(largest.bytes)));
+  }
+  std::string tried = fmt::format("{} changes tried", advice.tried.size());
+  if (advice.refused > 0) tried += fmt::format(", {} more are not possible", advice.refused);
+  if (advice.cut_short) tried += "; --evaluations ended the search";
+  if (!advice.best)
+    return out + fmt::format("no change of the plan that was tried makes it fit ({})\n", tried);
+  const Remedy& best = advice.tried[*advice.best];
+  out += fmt::format("cheapest change that fits: {} (step {:.4g} s instead of {:.4g} s, {}; {})\n",
+                     join(best.changes, ", "), best.step_time_s, step_time_s,
+                     size_text(static_cast<double>(best.need_bytes)), tried);
+  return out + (best.is_call ? fmt::format("  --plan '{}'\n", best.plan)
+                             : fmt::format("as a plan file:\n{}", best.plan));
+}
+
+}  // namespace tessera

@@ -1,0 +1,73 @@
+// Does a step fit into the memory of its devices, and if not: what is the cheapest change of the
+// plan that makes it fit. A device is full enough if the upper bound of its memory
+// (MemoryUse::high) is at most its capacity (docs/theory/cost-model.md section 6.4); a device
+// without a stated capacity is never full.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/compile/compile.h"
+#include "tessera/simulate/simulate.h"
+
+namespace tessera {
+
+// Of the rank that has the most too much.
+struct Shortage {
+  int rank = 0;  // a representative
+  int64_t capacity_bytes = 0;
+  int64_t missing_bytes = 0;  // upper bound less capacity
+  MemoryUse memory;
+};
+std::optional<Shortage> find_shortage(const Simulation& simulation, const Cluster& cluster);
+
+// A change of the plan that was tried.
+struct Remedy {
+  std::vector<std::string> changes;  // "recompute=full", "optimizer state on the host"
+  std::string plan;                  // what to write: a recipe call, or the text of a plan
+  bool is_call = true;
+  double step_time_s = 0;
+  int64_t need_bytes = 0;  // the largest upper bound of a rank
+  bool fits = false;
+};
+struct FitAdvice {
+  std::vector<Remedy> tried;   // lowered and played, in the order of trying
+  std::optional<size_t> best;  // the fastest of those that fit; of equal ones the first
+  // Changes from which no plan came, or one that could not be lowered or played.
+  size_t refused = 0;
+  bool cut_short = false;  // most_evaluations were made before all changes were tried
+};
+
+inline constexpr size_t kMostEvaluations = 40;
+struct FitQuestion {
+  std::shared_ptr<const Graph> forward;  // of the model with its batch
+  std::string plan;                      // a recipe call or the path of a plan file
+  const Cluster* cluster = nullptr;
+  SimulateOptions options;
+  DType compute = DType::kFloat32;  // of the run (precision.h)
+  // Plans that are lowered and played at most, refused ones included. A number and no time, so that
+  // the answer does not depend on the machine that gives it.
+  size_t most_evaluations = kMostEvaluations;
+};
+// Tries changes one by one and, while none is enough, on top of the one that saves the most. In the
+// order of what they usually cost: norms and activations recomputed, selective recomputation,
+// optimizer state and gradients sharded over the replicas, the sequence sharded, smaller
+// micro-batches, full recomputation, parameters sharded, still smaller micro-batches, more tensor,
+// pipeline or context parallelism instead of replicas, more devices if the cluster has them,
+// optimizer state on the host. A change that says nothing new (the plan has it, or an earlier one
+// came to the same) is no evaluation.
+//
+// Evaluations count rounds of micro-batches (SimulateOptions::steady_state); the best is played in
+// full. Equal questions have equal answers.
+Result<FitAdvice> find_remedies(const FitQuestion& question);
+
+// Bytes live at the peak by what they are ("activation"), largest first.
+std::vector<std::pair<std::string, int64_t>> live_by_kind(const MemoryUse& memory);
+
+// "does not fit: rank 3 needs up to 93.1 GB of 80.0 GB, 13.1 GB (...) too much ...", with what is
+// largest at the peak and the best remedy; several lines.
+std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double step_time_s);
+
+}  // namespace tessera

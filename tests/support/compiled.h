@@ -1,0 +1,28 @@
+// A model under a plan, lowered, for tests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/graph/builder.h"
+#include "tessera/program/lower.h"
+
+namespace tessera {
+
+struct Compiled {
+  std::unique_ptr<Lowering> lowering;
+  std::vector<Program> programs;  // by rank
+  const Graph& graph() const { return lowering->graph(); }
+};
+
+// `plan`: the text of a plan, a plan file or a recipe call; `optimizer`: as differentiate() takes
+// it. Without `programs` no rank is lowered.
+Result<Compiled> compile_model(const std::string& model, int64_t batch, const std::string& plan,
+                               const OptimizerSpec& optimizer = {}, bool programs = true);
+// The same for a forward graph.
+Result<Compiled> compile_graph(const Graph& forward, const std::string& plan,
+                               const OptimizerSpec& optimizer = {}, bool programs = true);
+
+}  // namespace tessera
