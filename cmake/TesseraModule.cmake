@@ -43,9 +43,6 @@ function(tessera_compile_as_test target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIE $<$<CONFIG:Release>:-O1>)
   target_include_directories(${target} PRIVATE "${TESSERA_TEST_INCLUDE_DIR}")
-  if(NOT "torch" IN_LIST arg_LINK)  # whose definitions are others
-    tessera_use_test_headers(${target})
-  endif()
 endfunction()
 
 # A program that runs tests. Test code is compiled at -O1 also in release builds: it is large and runs once.
