@@ -20,7 +20,6 @@ CLANG_TIDY = "clang-tidy-16"
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 STAMPS = BUILD / "lint"
-DATABASE = STAMPS / "database"
 STAGED = re.compile(r"build/include/\w+/tessera/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 TORCH = re.compile(r'^\s*#\s*include\s*["<](torch|ATen|c10|mpi\.h)', re.MULTILINE)
@@ -40,18 +39,8 @@ def closure(path, seen):
     return seen
 
 
-def without_gcc_options(command):
-    """A precompiled header is GCC's own, and nothing but time depends on it."""
-    return re.sub(r" (-Winvalid-pch|-fpch-preprocess|-include \S+/cmake_pch\.hxx)(?= )", "", command)
-
-
 def sources():
-    """Writes the compilation database for clang-tidy and returns what it examines."""
     database = json.loads((BUILD / "compile_commands.json").read_text())
-    for entry in database:
-        entry["command"] = without_gcc_options(entry["command"])
-    DATABASE.mkdir(parents=True, exist_ok=True)
-    (DATABASE / "compile_commands.json").write_text(json.dumps(database))
     paths = {pathlib.Path(entry["file"]).resolve() for entry in database}
     wanted = [path for path in paths
               if path.is_relative_to(ROOT / "tessera") and not path.stem.endswith(("_test", "_benchmark"))]
@@ -77,7 +66,7 @@ def examine(path):
         return ""
     # GCC has already reported its warnings; -w keeps clang from judging GCC's options.
     result = subprocess.run(
-        [CLANG_TIDY, "-p", str(DATABASE), "--quiet", "--extra-arg=-w", str(path)],
+        [CLANG_TIDY, "-p", str(BUILD), "--quiet", "--extra-arg=-w", str(path)],
         capture_output=True, text=True, check=False)
     if result.returncode == 0 and not result.stdout.strip():
         stamp.write_text(value)
@@ -101,6 +90,7 @@ def main():
     if not (BUILD / "compile_commands.json").is_file():
         print("lint_tidy: expected build/compile_commands.json; run 'make build' first", file=sys.stderr)
         return 2
+    STAMPS.mkdir(parents=True, exist_ok=True)
     failed = 0
     seen = set()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

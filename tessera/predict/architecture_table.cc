@@ -117,7 +117,7 @@ Status read_models(const DataTable& table, ArchitectureTable& out) {
   for (const auto& row : rows) {
     if (row.empty() || row.size() > keys.size()) {
       return table.error("sizes", fmt::format("expected rows of up to {} columns, found {}",
-                                             keys.size(), row.size()));
+                                              keys.size(), row.size()));
     }
     Architecture model = common;
     for (size_t i = 0; i < row.size(); ++i) TESSERA_TRY_VOID(set(model, keys[i], row[i]));

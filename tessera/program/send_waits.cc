@@ -37,7 +37,8 @@ namespace tessera {
 namespace {
 
 constexpr size_t kNowhere = static_cast<size_t>(-1);
-constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();  // order of writing: behind all others
+constexpr int64_t kEnd =
+    std::numeric_limits<int64_t>::max();  // order of writing: behind all others
 
 enum class Way : uint8_t { kNextRun, kBackward, kLastUse, kRing };
 
@@ -47,7 +48,7 @@ struct Sent {
   BlockRef block;
   int buffer = -1;
   std::vector<int> handles;
-  std::set<BlockRef> uses;       // blocks of micro-batches that touch the buffer
+  std::set<BlockRef> uses;        // blocks of micro-batches that touch the buffer
   size_t first_write = kNowhere;  // position in the block; nowhere: it is made in another block
   Way way = Way::kNextRun;
   BlockRef at;        // kBackward, kLastUse: the block that waits
@@ -65,7 +66,7 @@ struct Event {
   enum Kind : uint8_t { kSend, kReceive, kArrival, kReceipt } kind = kSend;
   When when = When::kAlways;
   int meeting = -1;
-  int sent = -1;  // kReceipt: which buffer's message is awaited
+  int sent = -1;            // kReceipt: which buffer's message is awaited
   Way way = Way::kNextRun;  // kReceipt: it is awaited here if the buffer's way is this
 };
 
@@ -190,9 +191,7 @@ class SendWaits {
       add_slot(sent);
     }
   }
-  bool runs(size_t row, BlockRef block) const {
-    return position(row, block) < orders_[row].size();
-  }
+  bool runs(size_t row, BlockRef block) const { return position(row, block) < orders_[row].size(); }
   // Does the block that waits run behind all others that use the buffer, in every micro-batch?
   bool runs_last(const Sent& sent, size_t row) const {
     std::set<int64_t> over;
@@ -239,7 +238,8 @@ class SendWaits {
   // block, or has a copy for each micro-batch already.
   bool add_slot(Sent& sent) const {
     const auto most = static_cast<int64_t>(micro_batches_);
-    if (sent.first_write == kNowhere || (sent.way == Way::kRing && sent.slots >= most)) return false;
+    if (sent.first_write == kNowhere || (sent.way == Way::kRing && sent.slots >= most))
+      return false;
     const bool ran_on = sent.way == Way::kNextRun || sent.way == Way::kRing;
     const int64_t before = ran_on ? sent.lag : 0;
     if (!ran_on) sent.uses.insert(sent.at);
@@ -544,12 +544,12 @@ class SendWaits {
   std::vector<PlaceText>& texts_;
   const ResolvedPlan& plan_;
   size_t micro_batches_;
-  std::vector<std::vector<size_t>> rows_of_;    // by place
-  std::vector<std::vector<BlockRef>> orders_;   // by row
+  std::vector<std::vector<size_t>> rows_of_;   // by place
+  std::vector<std::vector<BlockRef>> orders_;  // by row
   std::vector<Sent> sent_;
   std::vector<Meeting> meetings_;
-  std::map<int64_t, size_t> by_tag_;            // meetings
-  std::map<int, size_t> by_handle_;             // meetings
+  std::map<int64_t, size_t> by_tag_;                       // meetings
+  std::map<int, size_t> by_handle_;                        // meetings
   std::map<PlaceId, std::vector<int>> at_begin_, at_end_;  // of the update: handles
   std::map<std::pair<PlaceId, Axes>, bool> crosses_;
   std::vector<Row> rows_;

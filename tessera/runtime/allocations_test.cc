@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "tessera/runtime/compile.h"
+#include "tessera/compile/compile.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/testing.h"
@@ -68,7 +68,7 @@ struct Step {
 
 // Allocations of steps 2 to 4 on each rank, by rank.
 std::vector<std::vector<Step>> measure(const Compiled& compiled) {
-  const auto programs = lower_and_verify(compiled);
+  const auto programs = lower_and_verify(*compiled.lowering);
   EXPECT_TRUE(programs) << (programs ? "" : programs.error().message);
   std::vector<std::vector<Step>> steps(programs->size());
   const LoadFunction load = [](const Tensor& tensor, const Box&, const kernels::Array& to) {
@@ -77,30 +77,25 @@ std::vector<std::vector<Step>> measure(const Compiled& compiled) {
     std::fill_n(to.data, bytes, std::byte{0});
     if (tensor.name == "step") *reinterpret_cast<float*>(to.data) = 1;
   };
-  const Status ran =
-      comm::run_threads(compiled.ranks, {}, [&](comm::Communicator& world) {
-        Counting counting(world);
-        const auto rank = static_cast<size_t>(world.rank());
-        auto executor = RankExecutor::create(*compiled.graph, (*programs)[rank], counting, {});
-        ASSERT_TRUE(executor);
-        (*executor)->initialise();
-        for (int64_t step = 1; step <= 4; ++step) {
-          const int64_t before = allocations;
-          counting.inside = counting.calls = 0;
-          (*executor)->run_step(step, load);
-          if (step > 1)
-            steps[rank].push_back({allocations - before, counting.inside, counting.calls});
-        }
-      });
+  const Status ran = comm::run_threads(compiled.ranks(), {}, [&](comm::Communicator& world) {
+    Counting counting(world);
+    const auto rank = static_cast<size_t>(world.rank());
+    auto executor = RankExecutor::create(compiled.graph(), (*programs)[rank], counting, {});
+    ASSERT_TRUE(executor);
+    (*executor)->initialise();
+    for (int64_t step = 1; step <= 4; ++step) {
+      const int64_t before = allocations;
+      counting.inside = counting.calls = 0;
+      (*executor)->run_step(step, load);
+      if (step > 1) steps[rank].push_back({allocations - before, counting.inside, counting.calls});
+    }
+  });
   EXPECT_TRUE(ran) << (ran ? "" : ran.error().message);
   return steps;
 }
 
 Result<Compiled> compiled(const char* plan) {
-  CompileOptions options;
-  options.model = "gpt:layers=2,hidden=32,heads=4,seq=16,vocab=64,dropout=0.1";
-  options.plan = plan;
-  return compile(options);
+  return compile({"gpt:layers=2,hidden=32,heads=4,seq=16,vocab=64,dropout=0.1", plan});
 }
 
 // By op: what its kernel allocates in a run after its first.
@@ -134,7 +129,7 @@ std::map<std::string, int64_t> of_kernels(const Graph& graph) {
 TEST(Allocations, HandWrittenKernelsMakeNone) {
   const auto c = compiled("serial");
   ASSERT_TRUE(c) << c.error().message;
-  const auto counts = of_kernels(*c->graph);
+  const auto counts = of_kernels(c->graph());
   for (const char* kind :
        {"adamw", "clip_coefficient", "cross_entropy", "cross_entropy_grad", "dropout", "embedding",
         "embedding_grad", "gelu", "gelu_grad", "layer_norm", "layer_norm_grad", "sum_squares"}) {
@@ -150,8 +145,8 @@ TEST(Allocations, HandWrittenKernelsMakeNone) {
 TEST(Allocations, TheInterpreterMakesNone) {
   const auto c = compiled("serial");
   ASSERT_TRUE(c) << c.error().message;
-  const auto counts = of_kernels(*c->graph);
-  const auto programs = lower_and_verify(*c);
+  const auto counts = of_kernels(c->graph());
+  const auto programs = lower_and_verify(*c->lowering);
   ASSERT_TRUE(programs) << programs.error().message;
   int64_t of_libtorch = 0;
   for (const auto& [ref, block] : programs->front().blocks) {

@@ -239,7 +239,8 @@ struct RankExecutor::Impl {
     });
   }
   void prepare_views(const View& view, const Box& region, Operands& made) const {
-    each_place(slots_of(view), [&](int64_t m) { made.views.push_back(comm_view(view, region, m)); });
+    each_place(slots_of(view),
+               [&](int64_t m) { made.views.push_back(comm_view(view, region, m)); });
   }
   void prepare_loads(const Load& one, Operands& made) const {
     const int dim = micro_batch_dim_of(program, graph.tensor(one.tensor));
@@ -288,8 +289,7 @@ struct RankExecutor::Impl {
           add_flight(copy.handle, b, instruction.when, "copy");
           flights.at(copy.handle).copies = true;
         },
-        [&](const Load& one) { prepare_loads(one, made); },
-        [](const OneOf<Wait, Free> auto&) {});
+        [&](const Load& one) { prepare_loads(one, made); }, [](const OneOf<Wait, Free> auto&) {});
   }
 
   void prepare_variants(const Compute& compute, Variants& v) const {
@@ -480,26 +480,25 @@ struct RankExecutor::Impl {
                            residual_of(send.residual), labels[run.block][i]);
       return start(run, send.handle, started, std::move(call));
     }
-    start(run, send.handle,
-          communicator.issue_send(send.peer, tag_of(send.tag, run), dtype,
-                                  at_place(operands[run.block][i].views, run),
-                                  labels[run.block][i]));
+    start(
+        run, send.handle,
+        communicator.issue_send(send.peer, tag_of(send.tag, run), dtype,
+                                at_place(operands[run.block][i].views, run), labels[run.block][i]));
   }
 
   void execute_receive(const Run& run, size_t i, const Recv& receive) {
     const DType dtype = program.buffer(receive.view.buffer).dtype;
     if (receive.codec) {
       auto call = std::make_unique<comm::CodedCall>();
-      const comm::Handle started =
-          call->begin_recv(communicator, receive.peer, tag_of(receive.tag, run), dtype,
-                           at_place(operands[run.block][i].views, run), *receive.codec,
-                           labels[run.block][i]);
+      const comm::Handle started = call->begin_recv(
+          communicator, receive.peer, tag_of(receive.tag, run), dtype,
+          at_place(operands[run.block][i].views, run), *receive.codec, labels[run.block][i]);
       return start(run, receive.handle, started, std::move(call));
     }
-    start(run, receive.handle,
-          communicator.issue_recv(receive.peer, tag_of(receive.tag, run), dtype,
-                                  at_place(operands[run.block][i].views, run),
-                                  labels[run.block][i]));
+    start(
+        run, receive.handle,
+        communicator.issue_recv(receive.peer, tag_of(receive.tag, run), dtype,
+                                at_place(operands[run.block][i].views, run), labels[run.block][i]));
   }
 
   void wait_on(Flight& flight, size_t slot) {

@@ -91,8 +91,7 @@ struct OneOp {
   }
 
   Array place(const Tensor& tensor, Tensors& list) {
-    list.push_back(
-        at::zeros(tensor.shape(), at::TensorOptions(scalar_type(tensor.dtype))));
+    list.push_back(at::zeros(tensor.shape(), at::TensorOptions(scalar_type(tensor.dtype))));
     at::Tensor& made = list.back();
     if (tensor.dtype == DType::kInt64) {
       for (int64_t i = 0; i < made.numel(); ++i) made.data_ptr<int64_t>()[i] = i * 7919 % 251;
@@ -148,7 +147,7 @@ Attributes none(const Size&) { return {}; }
 Theirs always(Theirs f) { return f; }
 
 // Inputs: so many tensors [tokens, width].
-auto equal(size_t count, int64_t Size::* width, int64_t times) {
+auto equal(size_t count, int64_t Size::*width, int64_t times) {
   return [=](GraphBuilder& g, const Size& s) {
     std::vector<TensorId> ids;
     for (size_t i = 0; i < count; ++i)
@@ -158,7 +157,8 @@ auto equal(size_t count, int64_t Size::* width, int64_t times) {
 }
 
 std::vector<TensorId> attention_inputs(GraphBuilder& g, const Size& s, bool backward) {
-  const Dim b{"b", s.batch}, t{"s", s.seq}, n{"n", s.heads}, one{"g", 1}, d{"d", s.hidden / s.heads};
+  const Dim b{"b", s.batch}, t{"s", s.seq}, n{"n", s.heads}, one{"g", 1},
+      d{"d", s.hidden / s.heads};
   const std::vector<Dim> wide{b, t, n, one, d}, keys{b, t, n, d};
   std::vector<TensorId> ids{input(g, "q", wide), input(g, "k", keys), input(g, "v", keys)};
   if (!backward) return ids;
@@ -262,9 +262,8 @@ const std::vector<Row>& rows() {
        [](GraphBuilder& g, const Size& s) {
          const int64_t d = s.hidden / s.heads;
          const std::vector<Dim> table{{"s", s.seq}, {"p", d / 2}};
-         return std::vector{
-             input(g, "x", {{"b", s.batch}, {"s", s.seq}, {"n", s.heads}, {"d", d}}),
-             input(g, "cos", table), input(g, "sin", table)};
+         return std::vector{input(g, "x", {{"b", s.batch}, {"s", s.seq}, {"n", s.heads}, {"d", d}}),
+                            input(g, "cos", table), input(g, "sin", table)};
        },
        [](const Size&) {
          return always([](Tensors& in, Tensors& out) {
@@ -280,9 +279,8 @@ const std::vector<Row>& rows() {
                             input(g, "table", {{"v", s.vocab}, {"h", s.hidden}})};
        },
        [](const Size&) {
-         return always([](Tensors& in, Tensors&) {
-           benchmark::DoNotOptimize(at::embedding(in[1], in[0]));
-         });
+         return always(
+             [](Tensors& in, Tensors&) { benchmark::DoNotOptimize(at::embedding(in[1], in[0])); });
        }},
       {"embedding_grad", "embedding_grad",
        [](const Size& s) {
@@ -304,9 +302,8 @@ const std::vector<Row>& rows() {
        },
        [](const Size&) {
          return always([](Tensors& in, Tensors&) {
-           benchmark::DoNotOptimize(
-               at::nll_loss_forward(at::_log_softmax(by_token(in[0]), -1, false),
-                                    in[1].reshape({-1}), {}, 1, -100));
+           benchmark::DoNotOptimize(at::nll_loss_forward(
+               at::_log_softmax(by_token(in[0]), -1, false), in[1].reshape({-1}), {}, 1, -100));
          });
        }},
       {"cross_entropy_grad (beside those of log_softmax and nll_loss)", "cross_entropy_grad", none,
@@ -400,8 +397,8 @@ const std::vector<Row>& rows() {
        },
        [](GraphBuilder& g, const Size& s) {
          const Dim f{"f", 4 * s.hidden};
-         return std::vector{input(g, "x", tokens(s, s.hidden)),
-                            input(g, "w", {{"h", s.hidden}, f}), input(g, "bias", {f})};
+         return std::vector{input(g, "x", tokens(s, s.hidden)), input(g, "w", {{"h", s.hidden}, f}),
+                            input(g, "bias", {f})};
        },
        [](const Size&) {
          return always([](Tensors& in, Tensors& out) {
@@ -417,14 +414,14 @@ const int registered = [] {
   configure_process();
   for (const Row& row : rows()) {
     for (const Size& size : kSizes) {
-      benchmark::RegisterBenchmark(
-          (std::string(row.name) + "/" + size.name).c_str(),
-          [&row, &size](benchmark::State& state) {
-            const ThreadScope scope(1);
-            OneOp one(row.kind, row.attributes(size),
-                      [&](GraphBuilder& g) { return row.inputs(g, size); });
-            compare(state, one, row.theirs(size));
-          })
+      benchmark::RegisterBenchmark((std::string(row.name) + "/" + size.name).c_str(),
+                                   [&row, &size](benchmark::State& state) {
+                                     const ThreadScope scope(1);
+                                     OneOp one(
+                                         row.kind, row.attributes(size),
+                                         [&](GraphBuilder& g) { return row.inputs(g, size); });
+                                     compare(state, one, row.theirs(size));
+                                   })
           ->UseManualTime()
           ->MinTime(0.2)
           ->Unit(benchmark::kMicrosecond);

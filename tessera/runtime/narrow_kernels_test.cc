@@ -64,7 +64,8 @@ Graph other_kinds(DType t) {
   g.op1("most", "max_n", {p, gradient, m});
   g.op1("wide", "cast", {p}, {{"dtype", name(statistics)}});
   g.op1("narrow", "cast", {scalar("statistic")}, {{"dtype", name(t)}});
-  g.op1("filled", "fill", {}, {{"dims", std::string("a=3 b=4")}, {"value", 0.3}, {"dtype", name(t)}});
+  g.op1("filled", "fill", {},
+        {{"dims", std::string("a=3 b=4")}, {"value", 0.3}, {"dtype", name(t)}});
   g.op1("largest", "reduce_max", {p}, {{"dims", std::string("b")}});
   std::vector<TensorId> state;
   for (const char* one : {"s0", "s1", "s2", "s3", "s4"}) state.push_back(g.input(one, {}, t));
@@ -112,8 +113,8 @@ double compare(const Graph& wide, const Graph& narrow, DType dtype, double high,
           relative_error(work.get(out.id), exact.get(same.outputs[i])) / bound(out.dtype);
       if (error <= largest) continue;
       largest = error;
-      worst = op.path + " (" + op.kind + "): " + out.name + " in " +
-              std::string(dtype_name(out.dtype));
+      worst =
+          op.path + " (" + op.kind + "): " + out.name + " in " + std::string(dtype_name(out.dtype));
     }
   }
   return largest;

@@ -220,7 +220,7 @@ class RankTrace {
   std::vector<TraceEvent> events_;
   ByBlock<std::vector<int64_t>> runs_;                     // micro-batches, in order
   std::map<std::pair<BlockRef, int64_t>, size_t> run_of_;  // by block and micro-batch
-  std::map<int, std::map<int64_t, Open>> open_;          // by handle and micro-batch
+  std::map<int, std::map<int64_t, Open>> open_;            // by handle and micro-batch
   std::map<MeetingKey, int64_t> calls_;
   std::vector<std::pair<size_t, MeetingKey>> met_;
 };

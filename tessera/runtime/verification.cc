@@ -299,11 +299,9 @@ Result<VerifyReport> verify_model(const Model& model, const std::string& plan_te
   const auto shared = std::make_shared<const Model>(model);
   const CompileOptions options{specification(config.optimizer), true};
   TESSERA_TRY(Plan plan, parse_plan(plan_text, "plan"));
-  TESSERA_TRY(const Compiled parallel,
-              compiler.compile(shared, std::move(plan), dtype, options));
+  TESSERA_TRY(const Compiled parallel, compiler.compile(shared, std::move(plan), dtype, options));
   TESSERA_TRY(Plan one_rank, parse_plan("mesh = { dp = 1 }", "serial"));
-  TESSERA_TRY(const Compiled serial,
-              compiler.compile(shared, std::move(one_rank), dtype, options));
+  TESSERA_TRY(const Compiled serial, compiler.compile(shared, std::move(one_rank), dtype, options));
   return compare_runs(serial, parallel, config);
 }
 

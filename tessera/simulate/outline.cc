@@ -20,7 +20,6 @@ namespace {
 using engine::Item;
 using engine::ItemKind;
 
-
 // Numbers for what meets: equal keys get equal numbers.
 using Key = std::vector<int64_t>;
 class Numbers {

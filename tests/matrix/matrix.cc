@@ -120,8 +120,8 @@ void register_matrix(bool only_quick) {
   for (const MatrixCase& one : *cases) {
     if (only_quick && !one.quick) continue;
     ++count;
-    testing::RegisterTest("Matrix", matrix_test_name(one).c_str(), nullptr, nullptr, __FILE__, __LINE__,
-                          [one]() -> testing::Test* { return new MatrixTest(one); });
+    testing::RegisterTest("Matrix", matrix_test_name(one).c_str(), nullptr, nullptr, __FILE__,
+                          __LINE__, [one]() -> testing::Test* { return new MatrixTest(one); });
   }
   if (!only_quick) testing::AddGlobalTestEnvironment(new PageWriter(count));
 }

@@ -29,8 +29,7 @@ Result<std::vector<MatrixCase>> read_case(const toml::table& entry, const std::s
     return invalid_input(fmt::format("{}: a case needs plan = \"...\" and ranks = N", where));
   }
   for (const auto& [key, value] : entry) {
-    const std::vector<std::string> known{"plan",   "ranks", "batch",
-                                         "models", "quick", "narrow"};
+    const std::vector<std::string> known{"plan", "ranks", "batch", "models", "quick", "narrow"};
     if (std::find(known.begin(), known.end(), key.str()) != known.end()) continue;
     return invalid_input(fmt::format("{}: unknown key '{}', did you mean '{}'?", where, key.str(),
                                      nearest(key.str(), known)));
@@ -48,7 +47,7 @@ Result<std::vector<MatrixCase>> read_case(const toml::table& entry, const std::s
     one.narrow = std::find(narrow.begin(), narrow.end(), model) != narrow.end();
     cases.push_back(std::move(one));
   }
-  const auto count = [&](bool MatrixCase::* mark) {
+  const auto count = [&](bool MatrixCase::*mark) {
     return static_cast<size_t>(
         std::count_if(cases.begin(), cases.end(), [&](const auto& one) { return one.*mark; }));
   };

@@ -31,13 +31,15 @@ std::vector<Row>& rows() {
 std::string page() {
   std::string out =
       "# The combination matrix in narrow dtypes\n\n"
-      "Cases of [the matrix](matrix.md), one or more of each family of plans, run in the dtypes in which models are trained: "
+      "Cases of [the matrix](matrix.md), one or more of each family of plans, run in the dtypes in "
+      "which models are trained: "
       "computing in float32, bfloat16 or float16 (with a dynamic loss scale), parameters and their "
       "updates in float32. Each run takes three SGD steps and is compared with the serial run in "
       "the same dtype. An error is relative, as in the matrix; the limit follows from the dtype, "
       "the longest path and the longest sum of the model, and "
       "[tolerance.h](../tessera/runtime/tolerance.h) says how. Bytes and memory are equal to the "
-      "prediction in every row. Models that route tokens are not here: two logits that are equal but "
+      "prediction in every row. Models that route tokens are not here: two logits that are equal "
+      "but "
       "for rounding send a token to another expert, which is no fault and no small error.\n"
       "Written by `TESSERA_WRITE_MATRIX=1 build/tests/matrix_slow_test "
       "--gtest_filter='NarrowMatrix*'`.\n\n"

@@ -24,6 +24,7 @@ inline std::string seed_text() {
 // TESSERA_SEED, else `fixed`.
 inline uint64_t test_seed(uint64_t fixed) {
   std::printf("random cases: %s\n", seed_text().c_str());
+  std::fflush(stdout);  // before a test that may stop the process
   const char* given = std::getenv("TESSERA_SEED");
   return given == nullptr ? fixed : std::stoull(given);
 }
