@@ -26,6 +26,11 @@ LISTED = re.compile(r'\{\s*((?:"\w+"\s*,\s*)+"\w+")\s*,?\s*\}')
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*\b(HAVE_\w+|TESSERA_(USE|HAVE)_\w+)")
 RELATIVE_INCLUDE = re.compile(r'^\s*#\s*include\s*["<](\.\./|.*/\.\./)')
 TORCH_INCLUDE = re.compile(r'^\s*#\s*include\s*["<](torch|ATen|c10|caffe2)/')
+# What is said about a page must be found there: the file, and of docs/theory the numbered section.
+PAGE = re.compile(r"(?<![\w/.-])docs/[\w./-]+\.md")
+LINK = re.compile(r"\]\(([\w./-]+\.md)(?:#[\w-]*)?\)")
+THEORY_LINK = re.compile(r"\]\((?:\.\./)?theory/([\w.-]+\.md)\)")
+SECTIONS = re.compile(r"(docs/theory/[\w.-]+\.md),? sections? ((?:\d+(?:\.\d+)?[a-z]?(?:, | and | to |-)?)+)")
 CLI11_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]CLI/')
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 
@@ -35,6 +40,31 @@ def tracked_files():
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         check=True, capture_output=True, text=True).stdout.splitlines()
     return [name for name in listing if pathlib.Path(name).is_file()]
+
+
+def has_section(page, number):
+    heading = re.compile(rf"^##+ {re.escape(number)}[. ]", re.MULTILINE)
+    return heading.search(pathlib.Path(page).read_text(encoding="utf-8")) is not None
+
+
+def citations(name, text):
+    """Cited pages and sections that are not there. A comment may break a line inside a citation."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines, start=1):
+        pages = PAGE.findall(line)
+        if name.endswith(".md"):
+            folder = pathlib.Path(name).parent
+            pages += [str(folder / target) for target in LINK.findall(line) if not PAGE.match(target)]
+        for page in pages:
+            if not pathlib.Path(page).is_file():
+                yield number, f"cites '{page}', which does not exist"
+        following = lines[number].lstrip(" /#*") if number < len(lines) else ""
+        for match in SECTIONS.finditer(THEORY_LINK.sub(r" docs/theory/\1", f"{line} {following}")):
+            if match.start() > len(line) or not pathlib.Path(match.group(1)).is_file():
+                continue
+            for section in re.findall(r"\d+(?:\.\d+)?[a-z]?", match.group(2)):
+                if not has_section(match.group(1), section):
+                    yield number, f"cites section {section} of '{match.group(1)}', which has none"
 
 
 def op_kinds():
@@ -86,12 +116,13 @@ def main():
     count = 0
     kinds = op_kinds()
     for name in sorted(tracked_files()):
-        if not name.endswith((".cc", ".h", ".cmake", ".txt", ".py", ".toml")) and not name.startswith("scripts/"):
-            continue
-        if name == "scripts/lint_rules.py":
+        is_page = name.endswith(".md")
+        is_code = name.endswith((".cc", ".h", ".cmake", ".txt", ".py", ".toml")) or name.startswith("scripts/")
+        if not is_page and not is_code or name == "scripts/lint_rules.py":
             continue
         text = pathlib.Path(name).read_text(encoding="utf-8", errors="replace")
-        for number, message in findings(name, text, kinds):
+        found = [] if is_page else list(findings(name, text, kinds))
+        for number, message in found + list(citations(name, text)):
             print(f"{name}:{number}: {message}")
             count += 1
     if count:

@@ -21,7 +21,7 @@ struct Interval {
 };
 
 // Piece `index` of `count` of an interval. Uneven cut: the first size mod count pieces have one
-// more element (superscaler.md section 2). Pieces may be empty when count > size.
+// more element (docs/theory/superscaler.md section 2). Pieces may be empty when count > size.
 Interval split_interval(Interval whole, int64_t count, int64_t index);
 Interval intersect(Interval a, Interval b);
 

@@ -1,6 +1,6 @@
 // Lossy codecs: how the elements of a message between ranks are written in fewer bytes. A message
-// is a list of elements in row-major order; what it takes is a function of their number alone, so
-// that bytes are known before anything runs. The formats: docs/strategies/compression.md.
+// is a list of elements in row-major order. Its size is a function of their number alone, so that
+// bytes are known before anything runs. The formats: docs/strategies/compression.md.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,9 @@ struct Codec {
     kInt8,  // a float32 scale for each kInt8Chunk elements, then a signed byte an element
     kFloat16,
     kBFloat16,
-    kTopK,  // the K = max(1, floor(ratio n)) elements of largest magnitude, as float32 and int32
-            // index; the others are 0
+    // The K = max(1, floor(ratio n)) elements of largest magnitude, each as a float32 value and an
+    // int32 index; the others are 0.
+    kTopK,
   };
   Kind kind = Kind::kInt8;
   double ratio = 0;  // of kTopK, in (0, 1]
@@ -44,8 +45,8 @@ bool is_smaller(const Codec& codec, DType dtype, int64_t elements);
 int64_t message_bytes(const std::optional<Codec>& codec, DType dtype, int64_t elements);
 
 // What moves in a coded redistribution: each box is encoded once by its source and decoded by all
-// that take it, the source itself included if it does: whoever holds the element afterwards holds
-// the same value.
+// that take it. A source that takes its own box decodes it too, so that all holders of an element
+// have the same value afterwards.
 struct CodedPiece {
   size_t source = 0;
   Box box;

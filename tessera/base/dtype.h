@@ -26,14 +26,14 @@ Result<DType> parse_dtype(std::string_view name);
 bool is_floating(DType dtype);
 
 // How parts of a value are merged into the whole.
-//   sum      element-wise sum
-//   max      element-wise maximum
-//   logsumexp  log(exp(a) + exp(b)), stable; identity -inf
-//   moments  last dim holds (count, mean, M2) of disjoint samples (Chan's parallel update)
-//   weighted  of an op's output whose next output has the dims but the last one and the combiner
-//             logsumexp: parts are means, the next output's parts the logarithms of their weights;
-//             o = sum of o_i exp(l_i - l), l = logsumexp of l_i; identity 0. Merged by the op's
-//             kernel alone, over time, never by a collective
+//   sum        element-wise sum
+//   max        element-wise maximum
+//   logsumexp  log(exp(a) + exp(b)), computed stably; the identity is -inf
+//   moments    the last dim holds (count, mean, M2) of disjoint samples (Chan's parallel update)
+//   weighted   of an op's output whose next output has the same dims but the last one and the
+//              combiner logsumexp. Parts are means, and the parts l_i of the next output are the
+//              logarithms of their weights: o = sum of o_i exp(l_i - l) with l = logsumexp of l_i.
+//              The identity is 0. The op's kernel merges such parts, over time; no collective does
 enum class Combiner : uint8_t { kSum, kMax, kLogSumExp, kMoments, kWeighted };
 
 std::string_view combiner_name(Combiner combiner);  // "sum", "max", "logsumexp", ...

@@ -23,8 +23,8 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
 bool glob_match(std::string_view pattern, std::string_view text);
 Result<int64_t> parse_int(std::string_view text);
 Result<double> parse_double(std::string_view text);
-std::string format_bytes(
-    int64_t bytes);  // "1.50 GiB (1,610,612,736 bytes)" style, short form below 1 KiB
+// "1.50 GiB (1,610,612,736 bytes)"; below 1 KiB the bytes alone.
+std::string format_bytes(int64_t bytes);
 // Shares as "12.3 %" and "+12.3 %".
 std::string percent(double share, int digits = 1);
 std::string signed_percent(double share);
@@ -36,8 +36,8 @@ Status write_file(const std::string& path, std::string_view content);
 // their text; commas and equals signs between brackets or double quotes belong to the value.
 struct Call {
   std::string name;
-  std::vector<std::pair<std::string, std::string>>
-      arguments;  // positional arguments have an empty key
+  // Key and value. A positional argument has an empty key.
+  std::vector<std::pair<std::string, std::string>> arguments;
 };
 Result<Call> parse_call(std::string_view text);
 

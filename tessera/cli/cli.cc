@@ -16,8 +16,8 @@ namespace tessera::cli {
 namespace {
 
 constexpr std::string_view kFooter =
-    R"(MODEL  gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304 (also llama:, mixtral:, nemotron_h:,
-       bert:, t5:, vit:, swin:, resnet:, evoformer:, mlp:), or a path to a Hugging Face config.json
+    R"(MODEL  family:key=value,..., as gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304, or a path
+       to a Hugging Face config.json; tessera inspect --models
 P      a plan file, or a recipe call such as 'megatron(tp=2,pp=2,dp=2,zero=1)'; tessera plan --list
 
 Exit codes: 0 success; 1 a check failed; 2 wrong input; 3 a fault at run time. Errors are one line.

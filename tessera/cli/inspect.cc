@@ -11,7 +11,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
-#include "tessera/models/model.h"
+#include "tessera/models/families.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/recipes.h"
 
@@ -37,7 +37,7 @@ bool is_cluster_file(const std::string& file) {
 bool means_preset(const std::string& text) {
   if (names_preset(text)) return true;
   std::vector<std::string> names = preset_names();
-  for (const std::string& family : model_families()) names.push_back(family);
+  for (const std::string& family : family_names()) names.push_back(family);
   const std::string name = text.substr(0, text.find(':'));
   return text.find('/') == std::string::npos && names_preset(nearest(name, names));
 }
@@ -89,6 +89,7 @@ Status check_plan_is_given(const InspectOptions& options) {
 
 Result<int> inspect(const InspectOptions& options) {
   if (options.list_clusters) return list_clusters(options.json);
+  if (options.list_models) return list_models(options.json);
   if (options.subject.empty()) {
     return invalid_input(
         "inspect: MODEL|PLAN|PROGRAM|CLUSTER is required (tessera inspect --help)");
@@ -171,6 +172,8 @@ void add_inspect(Commands& commands) {
       .delimiter(',');
   command.option("--what-if", options->what_if,
                  "Of a CLUSTER: figures times a factor, as 'link:nic*2,device:peak*1.2'");
+  command.flag("--models", options->list_models,
+               "The model families with their keys, defaults and meanings");
   command.flag("--list-clusters", options->list_clusters, "The machines with a name");
   command.flag("--text", options->text,
                "Of a MODEL: the text of its training graph; of a CLUSTER: its file");

@@ -18,10 +18,11 @@ struct InspectOptions {
   int64_t batch = 0;
   std::vector<int64_t> shape;  // of a resharding
   std::string what_if;         // of a cluster
-  bool json = false, text = false, decisions = false, list_clusters = false;
+  bool json = false, text = false, decisions = false, list_clusters = false, list_models = false;
 };
 
 Result<int> inspect_model(const InspectOptions& options);      // without a plan
+Result<int> list_models(bool json);                            // the families
 Result<int> inspect_plan_text(const InspectOptions& options);  // a plan file without a model
 Result<int> inspect_roles(const InspectOptions& options, const Compiled& planned);
 Result<int> inspect_op(const InspectOptions& options, const Compiled& planned);

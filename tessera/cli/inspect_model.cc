@@ -8,6 +8,7 @@
 #include "tessera/cli/inspect.h"
 #include "tessera/cli/output.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/models/families.h"
 
 namespace tessera::cli {
 namespace {
@@ -98,6 +99,25 @@ Result<int> inspect_model(const InspectOptions& options) {
   const PhaseSums sums = sums_of(graph);
   return print(options.json ? model_json(model, graph, sums)
                             : model_text(model, graph, sums, default_batch));
+}
+
+Result<int> list_models(bool json) {
+  if (!json) return print(model_help());
+  Json families = Json::array();
+  for (const ModelFamily& family : all_families()) {
+    Json keys = Json::array();
+    for (const ModelKeyText& key : family.keys) {
+      keys.push_back({{"name", key.name},
+                      {"default", key.value},
+                      {"meaning", key.meaning},
+                      {"choices", key.choices}});
+    }
+    families.push_back({{"name", family.name},
+                        {"summary", family.summary},
+                        {"keys", std::move(keys)},
+                        {"examples", family.examples}});
+  }
+  return print(Json{{"families", std::move(families)}}.dump() + "\n");
 }
 
 Result<int> inspect_plan_text(const InspectOptions& options) {

@@ -8,6 +8,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/models/families.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/recipes.h"
@@ -62,8 +63,8 @@ int list_recipes(bool json) {
 Status check_is_recipe(const PlanOptions& options) {
   const std::string name = options.subject.substr(0, options.subject.find_first_of("(:"));
   const bool is_model = options.subject.find(':') < options.subject.find('(') ||
-                        options.subject.find(".json") != std::string::npos || name == "gpt" ||
-                        name == "llama" || name == "mlp";
+                        options.subject.find(".json") != std::string::npos ||
+                        find_family(name) != nullptr;
   if (!options.cluster.empty() || !options.planner.empty() || is_model) {
     return invalid_input(
         "plan: planners are not built yet; give a recipe call and --model (tessera plan --list)");

@@ -22,8 +22,8 @@ struct Profile;
 struct Device {
   std::string name;       // "a100-80"
   Generation generation;  // cpu
-  std::map<std::string, double>
-      peak;  // FLOP/s, dense, by arithmetic: fp64 fp32 tf32 fp16 bf16 fp8 fp4
+  // FLOP/s of dense products by arithmetic: fp64 fp32 tf32 fp16 bf16 fp8 fp4.
+  std::map<std::string, double> peak;
   // Share of the peak that is left under full load (power limit); nominal peaks stay in `peak`.
   double sustained = 1;
   int64_t memory_bytes = 0;
@@ -33,8 +33,9 @@ struct Device {
   double clock_hz = 0;
   double launch_s = 0;      // from the host's issue of a kernel to its earliest start
   double host_issue_s = 0;  // the host's time for one kernel issued by a compiled program
-  // Communication is work of the rank itself, done while it waits for it: nothing overlaps, and the
-  // host's time for a kernel is time of the device. So it is where ranks are threads or processes.
+  // Does the rank itself do the communication, while it waits for it? Then nothing overlaps, and
+  // the host's time for a kernel is time of the device. So it is where ranks are threads or
+  // processes.
   bool synchronous = false;
   int64_t context_bytes = 0;  // taken by the driver and the libraries' code
   friend bool operator==(const Device&, const Device&) = default;
@@ -57,7 +58,8 @@ struct NodeType {
   std::string name;  // "dgx-a100"
   Device device;
   int64_t devices = 1;  // in a node, all equal
-  // So many devices of the node can work at the same time; when more do, they take turns. 0: all.
+  // How many devices of the node can work at the same time. If more have work, they take turns.
+  // 0: all can.
   int64_t cores = 0;
   Link inner;  // between devices of the node
   // Devices are spread evenly over the sockets; what goes from socket to socket shares `bridge`

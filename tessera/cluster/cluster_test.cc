@@ -280,8 +280,8 @@ void expect_rows(const std::vector<PresetRow>& rows, const std::string& arithmet
   }
 }
 
-// cost-model.md section 2.1.
-TEST(Presets, RowsOfTheSheet) {
+// docs/theory/cost-model.md section 2.1.
+TEST(Presets, RowsOfTheTable) {
   expect_rows({{"dgx-p100", 21.2, 732, 80, 4, 100, 56},
                {"dgx-v100", 125, 900, 150, 4, 100, 80},
                {"v100-pcie", 112, 900, 12, 1, 100, 80},

@@ -1,5 +1,9 @@
-// The links of a cluster one by one, for whoever must know who shares what: which directed links a
-// message between two devices uses, and how flows on shared links divide them.
+// The links of a cluster one by one: which directed links a message between two devices uses, and
+// how flows on shared links divide them.
+//
+//   const Topology topology(cluster);
+//   const Path path = topology.path(/*from=*/0, /*to=*/9);
+//   for (const int64_t link : path.links) fmt::print("{}\n", topology.link_text(link));
 #pragma once
 
 #include <cstdint>
@@ -12,27 +16,26 @@
 
 namespace tessera {
 
-// What a message passes from one device to another.
+// The way of a message from one device to another.
 struct Path {
   std::vector<int64_t> links;  // directed, in order, each once
-  // Of one message: the latency of `inner` inside a node (and of the bridge); between nodes the
-  // larger of both NICs', that of `inner` for a forwarding peer, and that of every switch passed.
+  // The latency of one message. Inside a node: that of `inner`, and of the bridge where it passes
+  // one. Between nodes: the larger of both NICs' latencies, that of `inner` where a device forwards
+  // the message, and that of every switch on the way.
   double latency_s = 0;
   int64_t tier = -1;  // highest tier of the fabric; -1: inside a node
 };
 
 // Numbers the directed links of a cluster from 0:
-//  - inside a node, an outgoing and an incoming one for each device if `inner` is switched, else
-//  one
-//    for all of them; one for each ordered pair of sockets;
-//  - an outgoing and an incoming one for each NIC. Device i of d uses NIC i*n/d of n; with more
-//  NICs
-//    than devices a device has n/d of them as one;
-//  - above each switch of a tier an upward and a downward one, whose rate is what hangs below over
-//    the tier's oversubscription. On rail-aligned fabrics the first tier has a switch for each NIC
-//    of a node, and a message to a device on another rail goes through the peer device on that rail
-//    in the sender's node first (cost-model.md section 4.4).
-// The cluster is copied; it need not outlive the topology.
+//   - Inside a node: if `inner` is switched, an outgoing and an incoming link for each device, else
+//     one link that all devices share; and one for each ordered pair of sockets.
+//   - For each NIC an outgoing and an incoming link. Device i of d uses NIC i*n/d of n. With more
+//     NICs than devices, a device has n/d of them as one link.
+//   - Above each switch of a tier an upward and a downward link. Its rate is the sum of the rates
+//     below it over the tier's oversubscription. On a rail-aligned fabric the first tier has a
+//     switch for each NIC of a node, and a message to a device on another rail first goes to the
+//     device on that rail in the sender's node (docs/theory/cost-model.md section 4.4).
+// The cluster is copied, so it need not outlive the topology.
 class Topology {
  public:
   explicit Topology(const Cluster& cluster);

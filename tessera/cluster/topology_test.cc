@@ -145,8 +145,8 @@ RC_GTEST_PROP(Topology, PathsUseEachLinkOnceAndReturnOverOthers, ()) {
   }
 }
 
-// cost-model.md section 4.4: X cap 10, Y cap 4; A on X, B on X and Y, C on Y.
-TEST(FairShares, SheetVector) {
+// docs/theory/cost-model.md section 4.4: X cap 10, Y cap 4; A on X, B on X and Y, C on Y.
+TEST(FairShares, WorkedExample) {
   const std::vector<double> capacities{10, 4};
   EXPECT_EQ(fair_shares(capacities, std::vector<Flow>{{{{0}}}, {{{0}, {1}}}, {{{1}}}}),
             (std::vector<double>{8, 2, 2}));

@@ -1,5 +1,5 @@
 // Communicators: how ranks exchange arrays. One small interface, three back ends in folders of
-// their own: threads in one process (the default), MPI, NCCL (later).
+// their own: threads in one process (the default) and MPI.
 //
 // Every collective is one thing: a *redistribution*. Member j of a group holds the box hold[j] of a
 // (virtual, global) array and wants the box need[j]. Without a combiner each wanted element is
@@ -21,11 +21,13 @@
 // Determinism: combination is in member order, element by element, so threads and MPI agree bit for
 // bit.
 //
-// Accounting: bytes that a rank *sends* under the direct algorithm, counted where the data really
-// moves: a member sends to each other member what that one takes from it. All-reduce over n members
-// of E elements, cut in n chunks (uneven: first ones larger): each member sends every other member
-// that one's chunk, then its own reduced chunk to all others: (E - e_r) + (n-1) e_r elements; for
-// equal chunks 2(n-1)/n E, as a ring. Messages: one a peer and phase with at least one element.
+// Accounting: what counts are the bytes that a rank *sends* under the direct algorithm, where the
+// data really moves: a member sends to each other member what that one takes from it. In an
+// all-reduce of E elements over n members the elements are cut into n chunks, the first ones larger
+// by one if they do not divide. Member r sends every other member that one's chunk, and then its
+// own reduced chunk of e_r elements to all others: (E - e_r) + (n-1) e_r elements, which is
+// 2(n-1)/n E for equal chunks, as in a ring. There is one message for each peer and phase with at
+// least one element.
 #pragma once
 
 #include <array>
@@ -78,15 +80,15 @@ struct Counters {
   std::array<Traffic, kCollectiveKinds> collectives;  // by kind
   Traffic point_to_point;                             // counted at the sender
   int64_t total_bytes() const;
-  std::map<std::string, int64_t> bytes_by_kind()
-      const;  // only kinds that moved something; "send" for p2p
+  // Only of kinds that moved something; messages are "send".
+  std::map<std::string, int64_t> bytes_by_kind() const;
 };
 
-// Thrown by wait() (and only then) when peers do not arrive in time, died, or the world was
-// aborted. The one exception family that crosses rank borders (style.md, errors).
+// Thrown by wait(), and by nothing else, when peers do not arrive in time or died, or when the
+// world was aborted. It is the only kind of exception that crosses the border between ranks.
 struct CommFault {
-  std::string
-      message;  // "rank 3: op ..., tensor ..., axis ...: no answer from ranks {1, 2} within 60 s"
+  // "rank 3: op ..., tensor ..., axis ...: no answer from ranks {1, 2} within 60 s"
+  std::string message;
 };
 
 using Handle = int64_t;

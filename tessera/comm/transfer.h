@@ -1,13 +1,13 @@
 // What moves in a redistribution. The accounting (traffic.cc) and all back ends derive it from
 // these functions, so that bytes predicted and bytes moved cannot differ.
 //
-//   copy        the receiver takes an element from itself if it holds it, else from the first
-//   member
-//               after itself (cyclically) that does: replicated sources are used evenly
-//   combine     the receiver takes its need from every member that holds part of it, in member
-//   order all-reduce  over equal boxes: the elements, in row-major order, are cut in one chunk a
-//   member; the
-//               owner reduces its chunk in member order and hands the result to all
+//   copy        The receiver takes an element from itself if it holds it, else from the first
+//               member after itself (cyclically) that does. So replicated sources are used evenly.
+//   combine     The receiver takes its need from every member that holds part of it, in member
+//               order.
+//   all-reduce  Over equal boxes the elements, in row-major order, are cut into one chunk for each
+//               member. The owner of a chunk reduces it in member order and hands the result to
+//               all.
 //
 // Elements that nobody holds stay as they are. A box of rank 0 is never empty: to broadcast or
 // reduce a scalar use boxes of rank 1.

@@ -1,5 +1,5 @@
 // The caching allocator of PyTorch, emulated on a trace of allocations: how much memory a framework
-// holds for what is live (cost-model.md section 6.4).
+// holds for what is live (docs/theory/cost-model.md section 6.4).
 //
 // Sizes are rounded up to 512 bytes. Requests up to 1 MiB are served from the small pool, in
 // segments of 2 MiB; larger ones from the large pool: below 10 MiB in segments of 20 MiB, else in a

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// cost-model.md section 12.
+// docs/theory/cost-model.md section 12.
 TEST(CachingAllocator, of_a_hand_made_trace) {
   CachingAllocator allocator;
   const auto b = allocator.allocate(11 * kMiB);

@@ -30,7 +30,8 @@ constexpr std::array<ByMembers, 7> kAmpereAllReduce = {{{2, 46, 193},
                                                         {6, 67, 225},
                                                         {7, 71, 226},
                                                         {8, 79, 227}}};
-// Rates of the algorithm of the sheet, 324 / 236 / 267 and 537 / 434 / 394, as bus rates.
+// Algorithm bandwidths of docs/theory/cost-model.md section 4.3: 324 / 236 / 267 and 537 / 434 /
+// 394, as bus rates.
 constexpr std::array<ByMembers, 6> kHopperAllReduce = {{{2, 10, 324},
                                                         {4, 15, 236 * 1.5},
                                                         {5, 19, 414},

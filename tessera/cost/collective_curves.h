@@ -1,6 +1,7 @@
-// Measured times of collectives (cost-model.md section 4.3), as curves: what the tuner's constants
-// (nccl_tuner.h) are replaced by where somebody has measured. Rates are bytes/s; a "bus rate" is
-// the bytes that one member sends (section 4.1: 2(n-1)/n S of an all-reduce, ...) over the time.
+// Measured times of collectives (docs/theory/cost-model.md section 4.3), as curves: what the
+// tuner's constants (nccl_tuner.h) are replaced by where somebody has measured. Rates are bytes/s;
+// a "bus rate" is the bytes that one member sends (section 4.1: 2(n-1)/n S of an all-reduce, ...)
+// over the time.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Measured figures of cost-model.md section 4.3 come out again.
+// Measured figures of docs/theory/cost-model.md section 4.3 come out again.
 #include "tessera/cost/collective_curves.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// The tile model of a matrix product (cost-model.md section 3.1): the output is cut into tiles,
-// each unit of the device computes one at a time, so that the tiles go in waves; the last wave may
-// be mostly idle.
+// The tile model of a matrix product (docs/theory/cost-model.md section 3.1): the output is cut
+// into tiles, each unit of the device computes one at a time, so that the tiles go in waves; the
+// last wave may be mostly idle.
 #pragma once
 
 #include "tessera/cost/constants.h"

@@ -1,5 +1,5 @@
 // The cost model by which the collective library of NVIDIA devices chooses an algorithm and a
-// protocol, as data and rules (cost-model.md section 4.2, release 2.30). It predicts
+// protocol, as data and rules (docs/theory/cost-model.md section 4.2, release 2.30). It predicts
 //   seconds = latency + bytes / rate
 // for every legal (algorithm, protocol) and takes the least. It is made for choosing; as a clock it
 // is coarse: collective_curves.h holds measured times.

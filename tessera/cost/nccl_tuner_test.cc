@@ -1,4 +1,4 @@
-// Every vector of cost-model.md section 4.2, and the rules that it states.
+// Every vector of docs/theory/cost-model.md section 4.2, and the rules that it states.
 #include "tessera/cost/nccl_tuner.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST_P(Vectors, latency_and_rate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Sheet, Vectors,
+    Published, Vectors,
     testing::Values(
         Vector{kAll, 2, kRing, kLl, 40.0, 20.8}, Vector{kAll, 2, kRing, kLl128, 75.2, 156.6},
         Vector{kAll, 2, kRing, kSimple, 131.6, 204.8}, Vector{kAll, 4, kRing, kLl, 78.8, 10.5},
@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
         Vector{kAll, 8, kTree, kLl128, 82.5, 98.6}, Vector{kAll, 8, kTree, kSimple, 148.4, 122.4}));
 
 // Release 2.27.5 with the graph that its log shows for switch reductions: 24 GB/s a channel between
-// nodes (the sheet's vector, and the log's other numbers of nodes).
+// nodes (the page's vector, and the log's other numbers of nodes).
 TEST(NvlsTree, release_2_27_over_4_to_32_nodes) {
   const std::pair<int64_t, double> logged[] = {{4, 81}, {8, 109}, {16, 137}, {32, 165}};
   for (const auto& [nodes, micros] : logged) {

@@ -1,4 +1,4 @@
-// What one compute instruction costs on one device (cost-model.md section 3).
+// What one compute instruction costs on one device (docs/theory/cost-model.md section 3).
 #pragma once
 
 #include <cstdint>

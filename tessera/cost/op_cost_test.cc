@@ -80,7 +80,8 @@ OpWork attention(double batch, double seq, double heads, bool causal, bool backw
 
 // ---- tiles
 // ---------------------------------------------------------------------------------------
-// cost-model.md section 3.1: M = N = 2048, K = 4096 on 108 units: 128 x 128 beats 128 x 256.
+// docs/theory/cost-model.md section 3.1: M = N = 2048, K = 4096 on 108 units: 128 x 128 beats 128 x
+// 256.
 TEST(Products, of_ranks_without_a_share_of_the_batch_only_write_zeros) {
   const OpCosts costs(a100(), Style(), nullptr);
   OpWork work = product(0, 64, 64);
@@ -146,7 +147,8 @@ TEST(Tiles, pad_to_the_alignment) {
 // -------------------------------------------------------------------------------------
 TEST(OpCosts, matrix_products_lie_in_the_measured_range) {
   const OpCosts costs(a100(), Style(), nullptr);
-  // cost-model.md section 3.3: .60 to .77 of the peak on transformer shapes, .87 the best ever.
+  // docs/theory/cost-model.md section 3.3: .60 to .77 of the peak on transformer shapes, .87 the
+  // best ever.
   for (const double hidden : {4096., 6144., 12288.}) {
     const OpCost cost = costs.cost(product(8192, 4 * hidden, hidden));
     const double share = cost.flops / cost.kernel_s / 312e12;
@@ -247,7 +249,7 @@ TEST(OpCosts, unfused_attention_pays_for_passes_over_all_scores) {
   EXPECT_EQ(passes.cost(attention(4, 2048, 32, true, true)).flops, 2 * cost.flops);
 }
 
-// cost-model.md section 6.2: 5 bytes a score are kept with dropout, 2 without.
+// docs/theory/cost-model.md section 6.2: 5 bytes a score are kept with dropout, 2 without.
 TEST(Scratch, of_unfused_attention_is_scores) {
   const OpWork forward = attention(4, 2048, 32, true, false);
   const OpWork backward = attention(4, 2048, 32, true, true);

@@ -1,21 +1,32 @@
 // Dimension annotations: a small language that says what an op's operands mean in terms of the op's
-// own named dims (its iteration space).
+// own named dims (its iteration space). Inputs stand before the arrow and outputs behind it, with
+// commas between; an operand is a list of its dims.
 //
-//   b s k+, k+ n -> b s n                       matrix product; k is a reduction dim
-//   b s v+, b s -> b s {logsumexp}, b s         an output may name the combiner of its parts
-//   (default sum) b q h g d^, b kv^ h d^, b kv^ h d^ -> ...    ^ = frozen: never split (h p) w -> h
-//   p w                            brackets group dims, row-major; only the first may be split b i+
-//   y~3/2/1 , o i+ 3 -> b o y              ~kernel/stride/padding: window dim (halo); written at
-//   each tensor
-//                                               dim that is read through the window; elsewhere y is
-//                                               the plain position
-//   b q h d^, b kv<q h d^ -> ...                kv<q: causal pair; a box of q needs kv up to its
-//   last element
+//   text                                        what it shows
+//   ------------------------------------------  -------------------------------------------------
+//   b s k+, k+ n -> b s n                       A matrix product. k+ is a reduction dim: pieces of
+//                                               it make parts of the output.
+//   b s v+, b s -> b s {logsumexp}, b s         An output may name the combiner that merges its
+//                                               parts. Without a name it is the sum.
+//   b q h g d^, b kv^ h d^, b kv^ h d^ -> ...   ^ freezes a dim: it is never split.
+//   (h p) w -> h p w                            Brackets make one tensor dim of several op dims,
+//                                               row-major. Only the first of them can be split.
+//   b i+ y~3/2/1, o i+ 3 -> b o y               y~kernel/stride/padding is a window: a piece of y
+//                                               needs its region and a halo. The mark stands at
+//                                               each tensor dim that is read through the window;
+//                                               elsewhere y is the plain position.
+//   b q h d^, b kv<q h d^ -> ...                kv<q is a causal pair: a box of q needs kv up to
+//                                               its last element.
 //
-// Marks may be written at any occurrence of a dim; they hold for the whole op (a conflict is an
-// error). A dim that some output lacks is a reduction dim, with or without `+`. A number is a
-// frozen dim of that size.
-// `()` is a scalar. Grammar: docs/reference/annotations.md.
+// A mark may stand at any occurrence of a dim and holds for the whole op; two different marks are
+// an error. A dim that some output lacks is a reduction dim, with or without `+`. A number is a
+// frozen dim of that size, and `()` is a scalar. Grammar: docs/reference/annotations.md.
+//
+//   TESSERA_TRY(Annotation annotation, parse_annotation("b k+, k+ n -> b n"));
+//   TESSERA_TRY_VOID(bind_sizes(annotation, {{8, 4}, {4, 16}}, {{8, 16}}));
+//   annotation.dims[annotation.find("n")].size;  // 16
+//
+// Annotations are values. Lists are shared between equal ops.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +44,7 @@ namespace tessera {
 enum class Mark : uint8_t {
   kSpatial,    // pieces of the op make pieces of every output that has the dim
   kReduction,  // absent from at least one output: pieces make parts of it, merged by its combiner
-  kFrozen,
+  kFrozen,     // never split
 };
 
 struct Window {
@@ -47,7 +58,8 @@ struct OpDim {
   int64_t size = -1;  // -1: not bound yet
   Mark mark = Mark::kSpatial;
   std::optional<Window> window;
-  int64_t window_extent = -1;  // size of the tensor dims that are read through the window; bound
+  int64_t window_extent = -1;  // size of the tensor dims that are read through the window;
+                               // -1: not bound yet
   int causal_of = -1;          // index of the query dim if this is the key dim of a causal pair
   bool hidden = false;         // frozen only because it stands behind another dim in a bracket
   bool literal() const { return !name.empty() && name[0] >= '0' && name[0] <= '9'; }
@@ -76,15 +88,15 @@ struct Annotation {
   friend bool operator==(const Annotation&, const Annotation&) = default;
 };
 
-// Parses the text; sizes stay unbound except of literals. Errors name the column: "annotation
-// column 7: ...".
+// Parses the text. Sizes stay unbound, except those of literals. An error names the column:
+// "annotation column 7: ...".
 Result<Annotation> parse_annotation(std::string_view text);
-// Prints the canonical text (marks at the first occurrence only); parses back to an equal value
-// (but for sizes).
+// Prints the canonical text, with marks at the first occurrence only. It parses back to an equal
+// value, but for sizes.
 std::string to_string(const Annotation& annotation);
-// Binds sizes from the shapes of inputs and outputs; checks that equal names have equal sizes and
-// that bracket products match. At most one unknown a bracket is inferred. Sizes bound before are
-// kept and checked.
+// Binds sizes from the shapes of inputs and outputs, and checks that equal names have equal sizes
+// and that the products of brackets match. One unknown size in a bracket is inferred. Sizes that
+// were bound before are kept and checked.
 Status bind_sizes(Annotation& annotation, const std::vector<std::vector<int64_t>>& input_shapes,
                   const std::vector<std::vector<int64_t>>& output_shapes);
 

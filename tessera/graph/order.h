@@ -1,6 +1,6 @@
 // Orders of a dim: static permutations that give pieces of equal size equal work under a causal
-// mask (sequence-parallel-rsa.md section 5). Index i of a reordered dim holds what was at
-// position(i).
+// mask (docs/theory/sequence-parallel-rsa.md section 5). Index i of a reordered dim holds what was
+// at position(i).
 //
 //   ""          position(i) = i
 //   "zigzag:P"  the dim in P pieces, in the order 0, P-1, 1, P-2, ...: cut in P/2, each cut has an

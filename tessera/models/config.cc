@@ -119,16 +119,14 @@ std::string canonical_spec(std::string_view family, const std::vector<ModelKey>&
   return fmt::format("{}:{}", family, join(parts, ","));
 }
 
-std::string keys_help(const std::vector<ModelKey>& keys) {
-  std::string out;
+std::vector<ModelKeyText> key_texts(const std::vector<ModelKey>& keys) {
+  std::vector<ModelKeyText> texts;
   for (const ModelKey& key : keys) {
-    const std::string value =
-        key.otherwise.empty() ? std::visit(PrintValue{}, key.target) : key.otherwise;
-    out += fmt::format("  {:<11} {:<24} {}", key.name, value, key.meaning);
-    if (!key.choices.empty()) out += fmt::format(": {}", join(key.choices, ", "));
-    out += '\n';
+    texts.push_back({key.name,
+                     key.otherwise.empty() ? std::visit(PrintValue{}, key.target) : key.otherwise,
+                     key.meaning, key.choices});
   }
-  return out;
+  return texts;
 }
 
 }  // namespace tessera

@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-// Integers are at least `minimum` (sizes: 1) and kMaxModelSize at most, also those of a list
-// (2-2-6-2). Numbers are not negative.
+// Integers are at least `minimum` and at most kMaxModelSize, also those of a list (2-2-6-2). Other
+// numbers are not negative.
 struct ModelKey {
   std::string name;
   std::variant<int64_t*, double*, bool*, std::string*, DType*, std::vector<int64_t>*> target;
@@ -29,14 +29,18 @@ inline constexpr int64_t kMaxModelSize = 1'000'000'000;
 
 using ModelArguments = std::vector<std::pair<std::string, std::string>>;
 
-// Sets the targets. Errors: unknown key (with the nearest one), value that is no positive integer,
-// ...
+// Sets the targets. Errors name the family: an unknown key (with the nearest one), or a value that
+// the key does not allow.
 Status set_keys(std::string_view family, const std::vector<ModelKey>& keys,
                 const ModelArguments& arguments);
 // "gpt:layers=12,hidden=768,..." of the present values.
 std::string canonical_spec(std::string_view family, const std::vector<ModelKey>& keys);
-// One line a key: name, default (the present value), meaning.
-std::string keys_help(const std::vector<ModelKey>& keys);
+// What people read of a key: its present value, or the text of a default that is computed.
+struct ModelKeyText {
+  std::string name, value, meaning;
+  std::vector<std::string> choices;
+};
+std::vector<ModelKeyText> key_texts(const std::vector<ModelKey>& keys);
 
 // "model '<family>': <message>" as an error of wrong input.
 tl::unexpected<Error> model_error(std::string_view family, std::string_view message);

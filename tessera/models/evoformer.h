@@ -1,13 +1,14 @@
-// A stack of Evoformer blocks (Jumper et al., 2021; shapes and costs: superscaler sheet, sections 8
-// "DAP" and 9c) over an alignment msa [batch, s, r, hidden] and a pair map [batch, r, r2, pair]:
-// row attention with pair bias, column attention, transition, outer-product mean, triangle
-// multiplication (outgoing, incoming), triangle attention (start, end), pair transition.
-// Scores are explicit (einsum, softmax, einsum), so every one of s, r, r2 can be split.
-// With recycles = N the stack first runs N times without gradient, paths `pass.<p>.blocks.<i>.*`;
-// passes share parameters, and what one hands on is normalised and added to the embeddings
-// (AlphaFold adds only the first row of the alignment, and the predicted distances). Loss: masked
-// tokens of the alignment plus classes of the distances, both as mean cross entropy. Inputs tokens,
-// targets [batch, s, r], sequence [batch, r], distances [batch, r, r2].
+// A stack of Evoformer blocks (Jumper et al., 2021; shapes and costs:
+// docs/theory/superscaler.md sections 8 and 9c) over an alignment msa [batch, s, r, hidden] and a
+// pair map [batch, r, r2, pair]: row attention with pair bias, column attention, transition,
+// outer-product mean, triangle multiplication (outgoing, incoming), triangle attention (start,
+// end), pair transition. Scores are explicit (einsum, softmax, einsum), so every one of s, r, r2
+// can be split. With recycles = N the stack first runs N times without gradient, paths
+// `pass.<p>.blocks.<i>.*`; passes share parameters, and what one hands on is normalised and added
+// to the embeddings (AlphaFold adds only the first row of the alignment, and the predicted
+// distances). Loss: masked tokens of the alignment plus classes of the distances, both as mean
+// cross entropy. Inputs tokens, targets [batch, s, r], sequence [batch, r], distances [batch, r,
+// r2].
 #pragma once
 
 #include "tessera/graph/graph.h"

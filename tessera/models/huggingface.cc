@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/text.h"
@@ -75,7 +76,7 @@ class ConfigReader {
   ModelArguments arguments_;
 };
 
-Result<HuggingFaceModel> read_gpt2(const json& config, std::string_view file) {
+Result<HuggingFaceModel> read_gpt2(const json& config, std::string_view file, std::string_view) {
   ConfigReader reader(config, file);
   reader.copy({"n_layer"}, "layers");
   reader.copy({"n_embd"}, "hidden");
@@ -158,7 +159,21 @@ Result<HuggingFaceModel> read_llama(const json& config, std::string_view file,
   return reader.finish(mixtral ? "mixtral" : "llama");
 }
 
+struct ModelType {
+  std::string_view name;
+  Result<HuggingFaceModel> (*read)(const json&, std::string_view file, std::string_view name);
+};
+constexpr std::array kModelTypes = {ModelType{"gpt2", read_gpt2}, ModelType{"llama", read_llama},
+                                    ModelType{"mistral", read_llama},
+                                    ModelType{"mixtral", read_llama}};
+
 }  // namespace
+
+std::vector<std::string> huggingface_model_types() {
+  std::vector<std::string> names;
+  for (const ModelType& type : kModelTypes) names.emplace_back(type.name);
+  return names;
+}
 
 Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::string_view file) {
   const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -169,12 +184,11 @@ Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::st
   const auto type = config.find("model_type");
   const std::string name =
       type != config.end() && type->is_string() ? type->get<std::string>() : "";
-  if (name == "gpt2") return read_gpt2(config, file);
-  if (name == "llama" || name == "mistral" || name == "mixtral")
-    return read_llama(config, file, name);
-  return invalid_input(
-      fmt::format("{}: model_type '{}' is not supported (supported: gpt2, llama, mistral, mixtral)",
-                  file, name));
+  for (const ModelType& known : kModelTypes) {
+    if (known.name == name) return known.read(config, file, name);
+  }
+  return invalid_input(fmt::format("{}: model_type '{}' is not supported (supported: {})", file,
+                                   name, join(huggingface_model_types(), ", ")));
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/models/config.h"
 
@@ -15,6 +16,9 @@ struct HuggingFaceModel {
   std::string family;  // "gpt", "llama"
   ModelArguments arguments;
 };
+
+// The values of `model_type` that are read.
+std::vector<std::string> huggingface_model_types();
 
 // `file` is the name to put in errors.
 Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::string_view file);

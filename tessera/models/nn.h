@@ -1,9 +1,12 @@
-// Building blocks of models over GraphBuilder: a block adds its parameters and ops under the given
-// name and returns its output. All work on named dims; the shapes follow from the tensors given.
+// Layers of models over GraphBuilder: a function adds parameters and ops under the given name and
+// returns its output. All work on named dims; the shapes follow from the tensors given.
 //
-//   TensorId h = layer_norm(g, "ln_1", x, 1e-5);                          // ln_1.weight, ln_1.bias
-//   h = linear(g, "up", h, {"hidden"}, {{"ffn", 3072}}, {normal(0.02)});  // up.weight [hidden,
-//   ffn], up.bias [ffn]
+//   // Parameters ln_1.weight and ln_1.bias:
+//   TensorId h = layer_norm(g, "ln_1", x, 1e-5);
+//   // Parameters up.weight [hidden, ffn] and up.bias [ffn]:
+//   h = linear(g, "up", h, {"hidden"}, {{"ffn", 3072}}, {normal(0.02)});
+//
+// The names and dims that these functions give are those of the contract (contract.h).
 #pragma once
 
 #include <cstdint>
@@ -16,15 +19,15 @@
 namespace tessera {
 
 Init normal(double standard_deviation);
-int64_t size_of(const GraphBuilder& g, TensorId tensor,
-                std::string_view dim);  // 0 if it has no such dim
+// 0 if the tensor has no such dim.
+int64_t size_of(const GraphBuilder& g, TensorId tensor, std::string_view dim);
 
 struct LinearOptions {
   Init weight;
   bool bias = true;
   Init bias_values = {Init::Kind::kZeros};
-  // > 0: low-rank adaptation (LoRA, Hu et al. 2021): beside the weight two trained factors of so
-  // many columns and rows.
+  // Low-rank adaptation (LoRA, Hu et al. 2021): the number of columns and rows of two trained
+  // factors beside the weight. 0: none.
   int64_t lora = 0;
 };
 inline constexpr double kLoraScale = 2;  // alpha / rank, as its users set it
@@ -41,24 +44,23 @@ TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
 TensorId layer_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps);
 TensorId rms_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps);
 
-// Elements are zeroed with probability p; `key` is the mask's: no two dropouts of a model share
-// one. p = 0 adds no op.
+// Elements are zeroed with probability p. `key` belongs to the mask: no two dropouts of a model
+// share one. p = 0 adds no op.
 TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, std::string key);
 
-// Attention of x [batch, seq, hidden], causal and to itself unless the options say otherwise, ops
-// `<scope>.q`, `.k`, `.v`, (`.q_rotary`,
-// `.k_rotary`,) `.core`,
-// `.out`. `heads` counts key heads; each serves `group` query heads (1: multi-head attention).
+// Attention of x [batch, seq, hidden] to itself, causal unless the options say otherwise. Ops
+// `<scope>.q`, `.k`, `.v`, (`.q_rotary`, `.k_rotary`,) `.core`, `.out`. `heads` counts key heads;
+// each serves `group` query heads (1: multi-head attention).
 struct AttentionOptions {
   int64_t heads = 1, group = 1, head_dim = 1;
   LinearOptions in;                 // q, k and v
   LinearOptions out;                // back to hidden
   bool causal = true;               // a token attends to itself and to those before it
   TensorId rotary_cos, rotary_sin;  // tables [seq, rotary_dim]; invalid: no rotation
-  TensorId memory;  // [batch, seq, hidden], what keys and values are made of; invalid: x
-  // Latent attention (DeepSeek-V2, 2024): queries, and keys with values, are made from so many
-  // numbers, RMS-normed, that a first product makes; ops `.q_down`, `.q_norm`, `.kv_down`,
-  // `.kv_norm`. 0: at once.
+  TensorId memory;  // [batch, seq, hidden]: keys and values are made of it; invalid: of x
+  // Latent attention (DeepSeek-V2, 2024): a first product makes this many numbers, which are
+  // RMS-normed, and from them queries, or keys and values, are made. Ops `.q_down`, `.q_norm`,
+  // `.kv_down`, `.kv_norm`. 0: they are made at once.
   int64_t q_rank = 0, kv_rank = 0;
   double eps = 1e-5;  // of those norms
 };

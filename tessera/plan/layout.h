@@ -1,4 +1,4 @@
-// Layouts: who holds what of a tensor, as a function of mesh coordinates (shared/lowering.md
+// Layouts: who holds what of a tensor, as a function of mesh coordinates (docs/theory/lowering.md
 // section 1).
 //
 // Regular form: for each tensor dim an ordered list of mesh axes (outermost first) that cut it,
@@ -7,9 +7,9 @@
 // General form: one box a rank (Redistribution).
 //
 // conversion_path() turns one layout into another by the cheapest sequence of collectives: a
-// shortest path over layouts (superscaler.md section 6) whose edges join any run of axes at once.
-// Cost of an edge = elements that a rank sends + 1 (hop), replaceable by a CostFunction. All ranks
-// find the same path: it depends on shapes and layouts alone.
+// shortest path over layouts (docs/theory/superscaler.md section 6) whose edges join any run of
+// axes at once. Cost of an edge = elements that a rank sends + 1 (hop), replaceable by a
+// CostFunction. All ranks find the same path: it depends on shapes and layouts alone.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ namespace tessera {
 
 struct Layout {
   SmallVector<Axes, 4> shards;  // by tensor dim, outermost first
-  SmallVector<int64_t, 4>
-      grain;  // by tensor dim: cuts fall on multiples of it (inner size of a bracket); normalised
+  // By tensor dim: cuts fall on multiples of it (the inner size of a bracket). Normalised.
+  SmallVector<int64_t, 4> grain;
   Axes partial;                        // sorted
   Combiner combiner = Combiner::kSum;  // of the parts; kSum if complete
 

@@ -1,5 +1,6 @@
-// Layouts and the cheapest path between them: the worked costs of superscaler.md section 6, the
-// normal form, uneven cuts, and a brute-force shortest path that enumerates all layouts.
+// Layouts and the cheapest path between them: the worked costs of docs/theory/superscaler.md
+// section 6, the normal form, uneven cuts, and a brute-force shortest path that enumerates all
+// layouts.
 #include "tessera/plan/layout.h"
 
 #include <fmt/format.h>
@@ -43,7 +44,7 @@ Route route(const Layout& from, const Layout& to, const Mesh& mesh, const Shape&
   return out;
 }
 
-// ---- the table of superscaler.md section 6: shape (128, 256) on 4 devices
+// ---- the table of docs/theory/superscaler.md section 6: shape (128, 256) on 4 devices
 // -------------------------
 const Shape kShape = {128, 256};
 

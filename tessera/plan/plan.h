@@ -1,24 +1,30 @@
-// The plan: where and when. A text (TOML) that people, recipes and planners write alike; its
+// The plan: where and when. It is a text (TOML) that people, recipes and planners write alike; its
 // reference is docs/reference/plan-language.md.
 //
 //   mesh = { pp = 2, dp = 2, tp = 2 }
 //   micro_batches = 8
 //   schedule = "1f1b"
+//   precision = { compute = "bfloat16" }
 //   split = [
 //     { ops = "*",            dim = "batch", over = "dp" },
-//     { ops = "blocks.*.mlp", dim = "ffn",   over = "tp" },   # or over = "time:4", order =
-//     "rotated"
-//   ]
+//     { ops = "blocks.*.mlp", dim = "ffn",   over = "tp" },    # also over = "time:4",
+//   ]                                                          # order = "rotated"
 //   stage = [
-//     { ops = "blocks.[0-5]", at = 0 },                       # own mesh: mesh = { tp = 4 },
-//     devices = 0 { ops = "blocks.[6-11]", at = 1 },
+//     { ops = "blocks.[0-5]",  at = 0 },                       # an own mesh: mesh = { tp = 4 },
+//     { ops = "blocks.[6-11]", at = 1 },                       # devices = 0
 //   ]
-//   store = [ { tensors = "optimizer.*", over = "dp" } ]      # dim = "...", tier = "host",
-//   recompute = true precision = { compute = "bfloat16" }
+//   store = [
+//     { tensors = "optimizer.*", over = "dp" },                # also dim = "...", tier = "host",
+//   ]                                                          # recompute = true
 //
-// parse_plan checks the text alone; resolve() applies it to a graph (selectors, dims, sizes). Every
-// error is one line with file:line and the nearest valid name. Later entries override earlier ones
-// (for the same op and dim; for the same tensor and key). All types here are values.
+// A plan is used in two steps. parse_plan checks the text alone; resolve applies it to a graph,
+// where selectors, dims and sizes are checked:
+//
+//   TESSERA_TRY(Plan plan, parse_plan(text, "plan.toml"));
+//   TESSERA_TRY(ResolvedPlan resolved, resolve(plan, graph));
+//
+// Where two entries speak about the same op and dim, or the same tensor and key, the later one
+// counts. Every error is one line with file:line and the nearest valid name. All types are values.
 #pragma once
 
 #include <array>
@@ -38,54 +44,56 @@
 
 namespace tessera {
 
-// Which piece a rank works on at step t of a time loop of q steps; c: its coordinates on the skew
-// axes.
-//   aligned  piece t on every rank
-//   rotated  piece (t + sum of c) mod q; axes written with a minus: (sum of c - t) mod q
-//   nested   t and the piece are numbers with one digit an axis, outermost first, q the product of
-//            the sizes: digit (c + t) mod n, with a minus (c - t) mod n, each for itself
+// Which piece a rank works on at step t of a time loop of q steps, where c are the rank's
+// coordinates on the skew axes:
+//   aligned  piece t, on every rank
+//   rotated  piece (t + sum of c) mod q; with axes written with a minus (sum of c - t) mod q
+//   nested   t and the piece are written with one digit for each axis, outermost first, and q is
+//            the product of the axes' sizes n. Each digit is (c + t) mod n, with a minus
+//            (c - t) mod n
 enum class StepOrder : uint8_t { kAligned, kRotated, kNested };
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
 std::string_view tier_name(Tier tier);
-// How long what was gathered of a tensor at rest is kept: until its block needs it no more, from
-// the forward to the backward of a micro-batch, or for the step.
+// How long a copy that was gathered from a tensor at rest is kept: as long as its block needs it,
+// from the forward to the backward pass of a micro-batch, or for the whole step.
 enum class Keep : uint8_t { kBlock, kMicroBatch, kStep };
 std::string_view keep_name(Keep keep);
 
 // ---- as written
-// -------------------------------------------------------------------------------------------------
+
+// Equality of the entries below compares all members but the line.
 struct SplitEntry {
   std::string ops;  // glob over op paths; matches a path or any dotted prefix of it
-  std::optional<Phase>
-      phase;  // only this phase; unset: forward ops and, by inheritance, their backward ops
+  // Ops of this phase only. Unset: forward ops and, by inheritance, their backward ops.
+  std::optional<Phase> phase;
   std::string dim;
-  std::vector<std::string>
-      over;           // axis names, outermost first; empty: un-split (overrides an earlier entry)
-  int64_t steps = 1;  // "time:4" -> 4; innermost
+  std::vector<std::string> over;  // axis names, outermost first; empty: the dim is not split
+  int64_t steps = 1;              // "time:4" -> 4; the loop lies inside the axes
   StepOrder order = StepOrder::kAligned;
-  std::vector<std::string> skew;  // axes whose coordinates shift a rotated or nested loop; "-cp":
-                                  // the piece falls as the steps go by
+  // Axes whose coordinates shift a rotated or nested loop. "-cp": the piece's number falls from
+  // step to step.
+  std::vector<std::string> skew;
   int line = 0;
-  friend bool operator==(const SplitEntry& a,
-                         const SplitEntry& b);  // all but the line; so the others below
+  friend bool operator==(const SplitEntry& a, const SplitEntry& b);
 };
 struct StageEntry {
   std::string ops;
   int64_t at = 0;
-  std::vector<std::pair<std::string, int64_t>>
-      mesh;                        // empty: the plan's mesh without the stage axis
-  std::optional<int64_t> devices;  // first device of an own mesh; default: after the stage before
+  std::vector<std::pair<std::string, int64_t>> mesh;  // empty: the plan's without the stage axis
+  std::optional<int64_t> devices;  // first device of an own mesh; unset: after the stage before
   int line = 0;
   friend bool operator==(const StageEntry& a, const StageEntry& b);
 };
 struct StoreEntry {
   std::string tensors;  // glob over tensor names, or "role:parameter" and so on
-  std::optional<std::vector<std::string>>
-      over;  // axes over which the tensor is sharded at rest, beyond its default home
-  std::optional<std::string> dim;  // which tensor dim `over` cuts; default: see docs
+  // Axes over which the tensor is sharded at rest, beyond its default home.
+  std::optional<std::vector<std::string>> over;
+  // The tensor dim that `over` cuts. Unset: the rule of docs/reference/plan-language.md.
+  std::optional<std::string> dim;
   std::optional<Tier> tier;
-  // Of the bytes of what is selected, the share to which `tier` and `keep` apply: whole tensors,
-  // those that are used last (with what belongs to a parameter by the parameter's first use).
+  // The share of the selected bytes to which `tier` and `keep` apply. Whole tensors are taken, and
+  // first those that are used last; what belongs to a parameter is ordered by the parameter's first
+  // use.
   std::optional<double> fraction;
   std::optional<bool> recompute;
   std::optional<Keep> keep;
@@ -123,9 +131,10 @@ struct ReorderEntry {
   std::string order() const;  // "zigzag:8"
   friend bool operator==(const ReorderEntry& a, const ReorderEntry& b);
 };
-// Tensors at rest that a unit of ops reads are gathered while the unit `ahead` before it computes;
-// so ahead + 1 units are gathered at the same time. A unit: ops whose path has the same shortest
-// prefix that the glob matches ("blocks.*": blocks.0, blocks.1, ...).
+// The tensors at rest that a unit of ops reads are gathered while the unit that stands `ahead`
+// units before it computes. So ahead + 1 units are gathered at the same time. A unit is the ops
+// whose paths have the same shortest prefix that the glob matches ("blocks.*": blocks.0, blocks.1,
+// ...).
 struct Prefetch {
   std::string units;
   int64_t ahead = 1;
@@ -142,8 +151,8 @@ struct Plan {
   Schedule schedule_table;        // by place, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
   std::optional<Prefetch> prefetch;
-  // Of the device's copies of tensors that rest on the host or disk, so many bytes a rank stay from
-  // one use to the next: those whose next use comes first.
+  // So many bytes of a rank's device copies of tensors that rest on the host or on disk stay from
+  // one use to the next. Those copies stay whose next use comes first.
   int64_t resident_bytes = 0;
   std::string resharding = "auto";  // what replicas receive from other stages: "direct", "gather"
   std::vector<SplitEntry> splits;
@@ -156,8 +165,9 @@ struct Plan {
   std::vector<std::string> expand;  // globs over paths of forward ops that are to be taken apart
   int micro_batches_line = 0, schedule_line = 0, place_line = 0, expand_line = 0;  // 0: not written
   int64_t ranks() const;  // product of the mesh (or the union of stage meshes)
-  // Steps of the loop that has stages of its own, 1 without one: the stages that the entries name
-  // are there once for each step, stage `at` of step s with the number s * named_stages() + at.
+  // Steps of the loop whose steps are stages of their own; 1 without such a loop. The stages that
+  // the entries name are there once for each step: stage `at` of step s has the number
+  // s * named_stages() + at.
   int64_t stage_steps() const;
   int64_t named_stages() const;                          // at least 1
   friend bool operator==(const Plan& a, const Plan& b);  // all but file and lines
@@ -165,14 +175,15 @@ struct Plan {
 Result<Plan> parse_plan(std::string_view toml, std::string_view file = "<plan>");
 std::string to_toml(const Plan& plan);  // canonical text; parses back to an equal plan
 
-// The mesh of each stage (at least one). Errors: a stage number left out, too many stages for the
-// stage axis, devices that none has, or that two stages share although none says `devices`.
+// The mesh of each stage (at least one). Errors: a stage number is left out, there are more stages
+// than the stage axis has places, some devices belong to no stage, or two stages share devices
+// although neither says `devices`.
 Result<std::vector<Mesh>> stage_meshes(const Plan& plan);
 // The order of blocks by place: the plan's table, completed and checked, else the named schedule.
 Result<Schedule> plan_schedule(const Plan& plan, const PipelineShape& shape);
 
 // ---- applied to a graph
-// -----------------------------------------------------------------------------------------
+
 struct SkewAxis {
   AxisId axis;
   bool falls = false;  // written with a minus
@@ -214,17 +225,17 @@ struct ResolvedPlan {
   Plan plan;
   std::vector<Stage> stages;  // at least one
   std::vector<Place> places;  // in the order of their first stages
-  std::vector<std::vector<PlaceId>>
-      rows;                         // ranks that belong to the same places run the same order
+  // Ranks that belong to the same places run the same order: they make a row.
+  std::vector<std::vector<PlaceId>> rows;
   Schedule schedule;                // by row
   std::vector<OpPlan> ops;          // by OpId
   std::vector<TensorPlan> tensors;  // by TensorId
   int64_t ranks = 1;
-  // Not empty: the plan asks for another graph first (prepare() makes it and resolves again).
-  std::vector<OpId>
-      to_expand;  // their kind freezes a dim that the plan splits, but has an expansion
-  std::vector<TensorId>
-      to_recompute;  // forward activations that backward ops read and the plan recomputes
+  // If one of these is not empty, the plan needs another graph; prepare() makes it and resolves
+  // again. Ops whose kind freezes a dim that the plan splits, but has an expansion:
+  std::vector<OpId> to_expand;
+  // Forward activations that backward ops read and that the plan computes again:
+  std::vector<TensorId> to_recompute;
 
   PlaceId place_of(StageId stage) const { return stages[stage.index()].place; }
   std::vector<PlaceId> places_of(int64_t rank) const;  // at least one
@@ -234,10 +245,12 @@ struct ResolvedPlan {
 void make_places(ResolvedPlan& plan, const std::vector<Mesh>& meshes);
 // What the schedule must order: which row runs which stage, and which stage waits for which.
 PipelineShape pipeline_shape(const ResolvedPlan& plan, const Graph& graph);
-// Checks everything that needs the graph. Also completes what the text leaves open: stages of
-// unnamed ops (backward: of the mirror; update: of the parameter's first consumer; forward: of the
-// nearest named op before, else after, in graph order); splits of backward ops (of the mirror, by
-// dim name); nothing else is inferred: an op that no entry names is not split.
+// Checks everything that needs the graph, and completes what the text leaves open:
+//   - the stage of an op that no entry names: a backward op has that of its mirror, an update op
+//     that of the parameter's first reader, a forward op that of the nearest named op before it in
+//     graph order, or else after it;
+//   - the splits of a backward op: those of its mirror, by dim name.
+// Nothing else is inferred: an op that no entry names is not split.
 Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph);
 // Which entry (file:line) decided the stage and each dim of an op, one line each.
 std::string explain(const ResolvedPlan& plan, const Graph& graph, OpId op);

@@ -1,14 +1,14 @@
-// Makes the graph that a plan can run on, in two places. Before differentiate, shape_forward
-// applies what changes the forward graph: what it takes apart
-// and reorders, precision, then the plan's loops. After it, prepare: a
-// plan may split a dim that an op kind freezes (layer norm over a split hidden dim) or recompute
-// activations; both are transforms of the graph (graph/transform.h), after which the plan is
-// resolved again.
+// Makes the graph that a plan can run on. Two functions do so, one on either side of differentiate:
+//   - shape_forward applies to the forward graph what changes it: what the plan takes apart and
+//     reorders, then precision, then the plan's loops.
+//   - prepare comes after. A plan may split a dim that an op kind freezes (layer norm over a split
+//     hidden dim), or compute activations again. Both are transforms of the graph
+//     (graph/transform.h), after which the plan is resolved again.
 //
 //   TESSERA_TRY(Graph shaped, shape_forward(model.graph, plan, plan.precision.compute));
 //   TESSERA_TRY(Graph differentiated, differentiate(shaped, optimizer));
-//   TESSERA_TRY(Prepared prepared, prepare(differentiated, plan));   // lower(prepared.graph,
-//   prepared.plan, rank)
+//   TESSERA_TRY(Prepared prepared, prepare(differentiated, plan));
+//   lower(prepared.graph, prepared.plan, rank);
 #pragma once
 
 #include <list>
@@ -28,7 +28,7 @@ Result<Graph> shape_forward(const Graph& forward, const Plan& plan, std::optiona
                             std::optional<DType> parameter = {});
 
 // The graph that is trained: the forward graph in the dtypes of `precision`, its loops written out,
-// its backward and update ops. Computing in float16 without a word on the loss scale means a
+// its backward and update ops. Computing in float16 without a stated loss scale means a
 // dynamic one. A float64 model gets the same ops, casts too, all in float64: such runs are exact
 // references.
 Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision precision,
@@ -70,7 +70,7 @@ class GraphVariants {
   std::list<Variant> variants_;  // the one used last comes first
 };
 
-// The same of a shared graph, which is handed on where the plan changes nothing.
+// The same for a shared graph, which is handed on where the plan changes nothing.
 struct SharedPrepared {
   std::shared_ptr<const Graph> graph;
   ResolvedPlan plan;

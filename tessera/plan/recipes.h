@@ -1,11 +1,12 @@
-// Recipes: functions that emit plan text. A recipe knows a strategy, never how it is lowered; what
-// it writes is a plan like any other, to be read, edited and diffed. From the graph it takes only
-// facts (number of blocks, sizes of dims).
+// Recipes: functions that emit plan text. A recipe knows a strategy, never how it is lowered. What
+// it writes is a plan like any other, to be read, edited and compared. From the graph it takes only
+// facts (number of blocks, sizes of dims), by the paths and dims of the contract in
+// docs/reference/models.md; an error says which part a model lacks.
 //
 //   TESSERA_TRY(std::string text, emit_recipe("megatron(tp=2, pp=2, dp=2)", graph));
 //   TESSERA_TRY(Plan plan, parse_plan(text, "megatron(tp=2, pp=2, dp=2)"));
 //
-// Block ops have paths "blocks.<i>.…"; a guide to adding a recipe: docs/guides/write-a-recipe.md.
+// A guide to adding a recipe: docs/guides/write-a-recipe.md.
 #pragma once
 
 #include <functional>
@@ -68,8 +69,8 @@ Result<std::string> emit_recipe(std::string_view call_text, const Graph& graph);
 // `heading`: the text's first line.
 Result<std::string> emit_recipe(const RecipeCall& call, const Graph& graph,
                                 std::string_view heading);
-// What the run computes in, if that is narrower than float32 (graph/precision.h), as the call's
-// argument.
+// Sets the call's argument `precision` to what the run computes in, if that is narrower than
+// float32 (graph/precision.h).
 void compute_in(DType run, RecipeCall& call);
 
 }  // namespace tessera

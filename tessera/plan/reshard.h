@@ -1,5 +1,5 @@
 // Cross-mesh resharding: a tensor goes from its layout on one mesh to another layout on another
-// mesh, over links between hosts that are slow (shared/systems/cross-mesh-resharding.md; AlpaComm,
+// mesh, over links between hosts that are slow (docs/theory/cross-mesh-resharding.md; AlpaComm,
 // Zhuang et al., MLSys 2023).
 //
 // Unit task: one destination tile cut with one source tile. D bytes, which any holder of the source
@@ -42,18 +42,19 @@ ReshardSide reshard_side(const Mesh& mesh, const Layout& layout, const std::vect
 
 // One sender, A receiving hosts with B receivers each (B_h on host h), t = D / w, K chunks:
 enum class ReshardWay : uint8_t {
-  kSendRecv,         // all D bytes to each receiver: sum of B_h times t
-  kLocalAllGather,   // 1/B to each receiver of a host, gathered inside the host: A t
-  kGlobalAllGather,  // 1/n to each of n receivers, then a ring over all of them: t (2 - 1/n); one
-                     // host: t
-  kBroadcast,        // a chain through the hosts in K chunks: t (1 + (A-1)/K)
+  kSendRecv,        // all D bytes to each receiver: sum of B_h times t
+  kLocalAllGather,  // 1/B to each receiver of a host, gathered inside the host: A t
+  // 1/n to each of n receivers, then a ring over all of them: t (2 - 1/n); on one host t.
+  kGlobalAllGather,
+  kBroadcast,  // a chain through the hosts in K chunks: t (1 + (A-1)/K)
 };
 std::string_view way_name(ReshardWay way);  // "send_recv", "local_all_gather", ...
 
-// Who sends and when (sheet, section 4).
+// Who sends and when (docs/theory/cross-mesh-resharding.md section 4).
 enum class ReshardOrder : uint8_t {
-  kGenerated,     // as generated; the sending *device* with the fewest bytes so far. Send/recv and
-                  // local all-gather are issued receiver by receiver
+  // As generated; the sending *device* with the fewest bytes so far. Send/recv and local all-gather
+  // are issued receiver by receiver.
+  kGenerated,
   kFirstReplica,  // as generated; always the first holder
   kSizeBalanced,  // as generated; the sending host with the least load
   kLongestFirst,  // longest first; the sending host with the least load

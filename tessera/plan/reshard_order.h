@@ -1,6 +1,6 @@
-// Orders and senders for jobs that occupy network cards (sheet cross-mesh-resharding, section 4).
-// Private to tessera/plan. A job runs `seconds` on the outgoing card of its sender, the incoming
-// cards of its receiving hosts and the outgoing cards of those that relay; in-order list
+// Orders and senders for jobs that occupy network cards (docs/theory/cross-mesh-resharding.md
+// section 4). Private to tessera/plan. A job runs `seconds` on the outgoing card of its sender, the
+// incoming cards of its receiving hosts and the outgoing cards of those that relay; in-order list
 // scheduling: it starts when all of them are free and no earlier than the cards' earlier jobs.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Cross-mesh resharding against the sheet's worked table (section 5), brute force over all orders
-// and senders, lower bounds, coverage, and data that really moves.
+// Cross-mesh resharding against the worked table of docs/theory/cross-mesh-resharding.md (section
+// 5), brute force over all orders and senders, lower bounds, coverage, and data that really moves.
 #include "tessera/plan/reshard.h"
 
 #include <fmt/format.h>
@@ -52,7 +52,7 @@ double time_of(const Sides& s, const ReshardOptions& options) {
   return plan ? plan->makespan_seconds : -1;
 }
 
-TEST(Reshard, WorkedTableOfTheSheet) {
+TEST(Reshard, WorkedTable) {
   struct Row {
     std::string from, to;
     Shape shape;
@@ -88,7 +88,7 @@ TEST(Reshard, WorkedTableOfTheSheet) {
 
 // One sender, 3 receiving hosts with 2 devices each: the formulas of section 3, and what each card
 // carries.
-TEST(Reshard, WaysTakeTheTimesAndBytesOfTheSheet) {
+TEST(Reshard, WaysTakeTheStatedTimesAndBytes) {
   const Shape shape = {600};
   const Sides s = sides("R@1x1", "R@3x2", shape);
   struct Case {

@@ -4,12 +4,12 @@
 // "blocks.0.ln_1" also takes what transforms made of that op ("blocks.0.ln_1.moments",
 // "blocks.0.ln_1@recompute", "blocks.0.ln_1#2").
 //
-//   PathIndex index(paths);                        // once
-//   const std::vector<bool>& hit = index.select("blocks.*.mlp");   // by position in `paths`;
-//   cached
+//   PathIndex index(paths);  // made once
+//   // By position in `paths`. The answer is kept for the next call with this pattern.
+//   const std::vector<bool>& hit = index.select("blocks.*.mlp");
 //
-// A pattern is compiled once and tried once on each distinct prefix, below a prefix that matches
-// not at all: 20 patterns on 10,000 paths take some tens of milliseconds.
+// A pattern is compiled once and tried once on each distinct prefix; below a prefix that matches it
+// is not tried at all. 20 patterns on 10,000 paths take some tens of milliseconds.
 #pragma once
 
 #include <bitset>

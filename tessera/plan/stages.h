@@ -1,6 +1,8 @@
-// Which stage an op is at. Forward ops: as the plan's entries say, the rest with what stands before
-// them; casts of parameters at the first stage that reads them. Backward ops: with what they
-// mirror, sums with their terms; updates: where what they update is at rest.
+// Which stage an op is at:
+//   - a forward op: as the plan's entries say, else with the op before it; a cast of a parameter is
+//     at the first stage that reads it;
+//   - a backward op: with the op that it mirrors; a sum of gradients with its terms;
+//   - an update op: where the tensor that it updates is at rest.
 #pragma once
 
 #include <optional>
@@ -35,7 +37,7 @@ class Stages {
   const Plan& plan_;
   const Graph& graph_;
   ResolvedPlan& out_;
-  // By tensor, in graph order; so the forward one of a parameter.
+  // By tensor: the first op in graph order that reads it. Of a parameter that is a forward op.
   std::vector<OpId> first_consumer_;
   std::vector<bool> of_parameters_;
 };

@@ -1,7 +1,7 @@
 // Lowering: (graph, plan) -> the program of each rank, without visiting the other ranks: groups and
-// peers are functions of the rank's mesh coordinates. One rule (shared/lowering.md): project the
-// piece's box on its operands to get what it needs and makes; turn hold into need, make into home.
-// No strategy is named here.
+// peers are functions of the rank's mesh coordinates. One rule (docs/theory/lowering.md): project
+// the piece's box on its operands to get what it needs and makes; turn hold into need, make into
+// home. No strategy is named here.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // Memory is planned, not allocated: lifetimes follow from which blocks touch a buffer, frees go
 // behind the last touch, and each tier of the rank is one arena with fixed offsets
-// (shared/design.md, Program).
+// (docs/concepts.md).
 //
 // Time is a line: the runs of the schedule, one behind the other. What lives across micro-batches
 // has an interval on it, which ends behind its last use: in the last run of a block, or in the

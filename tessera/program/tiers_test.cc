@@ -68,7 +68,8 @@ int64_t scalar_bytes(const Program& program, const Graph& graph, const Direction
   return bytes;
 }
 
-// ---- bytes (fsdp-zero.md section 5): with elements of e bytes, psi parameters, W ranks
+// ---- bytes (docs/theory/fsdp-zero.md section 5): with elements of e bytes, psi parameters, W
+// ranks
 TEST(Tiers, gradients_go_down_and_parameters_come_up_in_shards_once_a_step) {
   for (const int64_t ranks : {1, 2, 4}) {
     for (const char* micro_batches : {"1", "2"}) {

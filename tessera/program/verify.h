@@ -1,19 +1,25 @@
-// The verifier: proves before a run that the programs of all ranks together compute the graph
-// (shared/design.md, Program). It does not trust lowering: it interprets the programs abstractly
-// over (tensor, region, parts) and knows only the graph. Rules, each named in its rejection:
-//   operand       every compute reads complete values of exactly the regions that its box needs
-//   (parts only for linear ops) coverage      every persistent tensor is updated exactly once over
-//   its whole home region; fetches are complete; together the
-//                 ranks execute every op over its whole iteration space; merged parts are disjoint
-//                 (nothing counted twice)
-//   instruction   a compute says what the graph says: kind, attributes, dtypes, shapes of views
-//   tier          kernels work in one tier, device or host; communication and loads on device
-//                 buffers; what touches disk is a copy with a wait
-//   message       both ends of every send / receive and all members of a collective agree on
-//   tensor, region, shape, dtype, order order         the merged order of all ranks is acyclic
-//   under non-blocking semantics (and optionally blocking): no deadlock lifetime      no read
-//   before write, none after free, no write to memory in flight, buffers alive at the same time do
-//   not overlap memory        arenas hold all offsets, and fit the limit
+// The verifier proves, before a run, that the programs of all ranks together compute the graph
+// (docs/concepts.md). It does not trust lowering: it interprets the programs abstractly over
+// (tensor, region, parts) and knows only the graph. A rejection names one of these rules:
+//
+//   operand      Every compute reads complete values of exactly the regions that its box needs.
+//                Only linear ops may read parts.
+//   coverage     Every persistent tensor is updated exactly once over its whole home region, and
+//                fetches are complete. Together the ranks execute every op over its whole iteration
+//                space. Parts that are merged are disjoint: nothing is counted twice.
+//   instruction  A compute says what the graph says: kind, attributes, dtypes, shapes of views.
+//   tier         A kernel works in one tier, device or host. Communication and loads use device
+//                buffers. What touches the disk is a copy with a wait.
+//   message      Both ends of a send and receive, and all members of a collective, agree on tensor,
+//                region, shape, dtype and order.
+//   order        The merged order of all ranks has no cycle under non-blocking semantics (on
+//                request also under blocking ones): no deadlock.
+//   lifetime     Nothing is read before it is written or after it is freed, and nothing is written
+//                while it is in flight. Buffers that are alive at the same time do not overlap.
+//   memory       The arenas hold all offsets and stay within the limit.
+//
+//   const std::vector<Rejection> found = verify(graph, programs);
+//   if (!found.empty()) fmt::print("{}\n", found.front().to_string());
 #pragma once
 
 #include <string>

@@ -245,7 +245,8 @@ TEST(KernelValues, AttentionWithItsLogSumExp) {
   }
 }
 
-// Worked example: sequence-parallel-rsa.md section 9, two ranks' rows and two chunks of keys.
+// Worked example: docs/theory/sequence-parallel-rsa.md section 9, two ranks' rows and two chunks of
+// keys.
 TEST(KernelValues, AttentionOverChunksOfKeysMergesAsInTheWorkedExample) {
   const Dim one{"b", 1}, s{"s", 4}, n{"n", 1}, g{"g", 1}, d{"d", 1};
   const Values q = {1, 0, -1, 2}, k = {1, 2, 0, -1}, v = {1, 2, 3, 4}, d_o = {1, 0, 0, 1};

@@ -1,9 +1,9 @@
 // Kernels: what each op kind computes on a rank's memory (docs/reference/ops.md is the contract).
 //
 // prepare_kernel() resolves one compute instruction to a closure that is executed many times:
-// tensor views, matrix layouts and loop nests are made once, so that executing it allocates nothing
-// in our code and calls libtorch at most a few times. A closure works on the memory it was prepared
-// for.
+// tensor views, matrix layouts and loop nests are made once. Executing a closure calls libtorch at
+// most a few times and allocates nothing in hand-written kernels; what kernels of libtorch allocate
+// is in docs/concepts.md. A closure works on the memory it was prepared for.
 //
 //   KernelCall call{&op, box, inputs, outputs, writes, &context};
 //   Kernel kernel = prepare_kernel(call);
@@ -77,9 +77,9 @@ Kernel prepare_kernel(const KernelCall& call);
 bool has_kernel(std::string_view kind);
 std::vector<std::string_view> kernel_kinds();  // sorted
 
-// Does a closure depend on where the box lies along op dim `op_dim` (not only on its shape)? It does
-// if the kind's result does (place_of), or if the kernel says so (a bias that is added once). If
-// not, one closure serves all micro-batches that use the same memory.
+// Does a closure depend on where the box lies along op dim `op_dim` (not only on its shape)? It
+// does if the kind's result does (place_of), or if the kernel says so (a bias that is added once).
+// If not, one closure serves all micro-batches that use the same memory.
 bool reads_position(const Op& op, int op_dim);
 
 // Copies between equal shapes, converting the element type (floating types, or equal types).

@@ -1,7 +1,7 @@
 // Does a step fit into the memory of its devices, and if not: what is the cheapest change of the
 // plan that makes it fit. A device is full enough if the upper bound of its memory
-// (MemoryUse::high) is at most its capacity (cost-model.md section 6.4); a device without a stated
-// capacity is never full.
+// (MemoryUse::high) is at most its capacity (docs/theory/cost-model.md section 6.4); a device
+// without a stated capacity is never full.
 #pragma once
 
 #include <optional>

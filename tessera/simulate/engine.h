@@ -1,21 +1,24 @@
 // The discrete-event engine: players (ranks, or one for each class of equal ranks) go through their
-// items in program order. It knows neither graph nor program (price.h makes items of these).
-// Semantics: cost-model.md section 9.1.
+// items in program order. It knows neither graph nor program; price.h makes items of these.
+// Semantics: docs/theory/cost-model.md section 9.1.
 //
-// Each player has a host clock h and a compute stream that is free at d:
-//   compute   h += host; it starts at max(d, h + launch) and takes `work`, longer while
-//             communication runs beside it
-//   issue     h += host; it joins its stream at max(d, h + launch). Streams are FIFO. It starts
-//   when
-//             it is the first of its stream on all its players, and ends for all together
-//   send      as issue, on the stream of the directed pair; up to kEagerBytes it needs no receiver,
-//             above it joins the stream when the receive is posted
-//   receive   posted by the host one block run ahead (Rules::messages_block: when its own run
-//             begins), or, if not `ahead`, where it stands
-//   wait      d = max(d, end of the handle's)
-//   host      h += host
-// Communication shares the links of its players max-min fairly; rates are constant between events
-// and what is left is rescaled at each. Everything is deterministic.
+// Each player has a host clock h and a compute stream that is free at the time d. What an item
+// does:
+//   compute  The host spends h += host. The kernel starts at max(d, h + launch) and takes `work`,
+//            and longer while communication runs beside it.
+//   issue    The host spends h += host. The collective joins its stream at max(d, h + launch).
+//            Streams are first in, first out. It starts when it is the first of its stream on all
+//            its players, and it ends for all of them together.
+//   send     As issue, on the stream of the directed pair. A message of at most kEagerBytes needs
+//            no receiver; a larger one joins the stream when its receive is posted.
+//   receive  The host posts it one run of the block ahead (with Rules::messages_block when its own
+//            run begins) or, if not `ahead`, where it stands.
+//   wait     d = max(d, end of what the handle names).
+//   host     The host spends h += host.
+//
+// Communication shares the links of its players max-min fairly. Rates are constant between events;
+// at each event what is left of every running item is scaled to the new rates. The result depends
+// on nothing but the input.
 #pragma once
 
 #include <array>
@@ -29,7 +32,8 @@
 
 namespace tessera::engine {
 
-// A message of at most so many bytes leaves without waiting for its receiver (section 9.1).
+// A message of at most so many bytes leaves without waiting for its receiver
+// (docs/theory/cost-model.md section 9.1).
 inline constexpr int64_t kEagerBytes = int64_t{64} << 10;
 
 enum class ItemKind : uint8_t { kCompute, kIssue, kSend, kReceive, kWait, kHost };

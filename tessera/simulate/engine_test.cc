@@ -152,7 +152,8 @@ TEST(Engine, AMessageThatAwaitsItsReceiverIsPassedByOthers) {
 // ---- links
 
 TEST(Engine, FairRatesFillTheLinks) {
-  // Two links of the sheet's example as out and in: A on X, B on X and Y, C on Y; X 10, Y 4.
+  // Two links of the example of docs/theory/cost-model.md section 4.4 as out and in: A on X, B on X
+  // and Y, C on Y; X 10, Y 4.
   const auto rates = fair_rates({{1, 0, 0, 0}, {1, 1, 0, 0}, {0, 1, 0, 0}});
   EXPECT_DOUBLE_EQ(rates[0], 0.5);
   EXPECT_DOUBLE_EQ(rates[1], 0.5);

@@ -499,7 +499,7 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph,
   return all;
 }
 
-// Rings of a group inside a node: one a link of the device (cost-model.md section 4.2).
+// Rings of a group inside a node: one a link of the device (docs/theory/cost-model.md section 4.2).
 int64_t inner_channels(const NodeType& type) {
   if (type.inner.kind != LinkKind::kNvlink && type.inner.kind != LinkKind::kDirect) return 2;
   return type.device.generation->rings_in_node;

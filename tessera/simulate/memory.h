@@ -1,7 +1,7 @@
 // Device memory of one rank over a step: what is live when, what is live at the peak, and what the
-// runtime or a framework takes for it (cost-model.md sections 6.3 and 6.4). The program decides
-// what is live: a buffer from the first instruction that touches it to its Free; parameters, states
-// and tables always. docs/reference/memory.md explains the figures.
+// runtime or a framework takes for it (docs/theory/cost-model.md sections 6.3 and 6.4). The program
+// decides what is live: a buffer from the first instruction that touches it to its Free;
+// parameters, states and tables always. docs/reference/memory.md explains the figures.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Plays the program that would run on a described machine (cost-model.md section 9).
+// Plays the program that would run on a described machine (docs/theory/cost-model.md section 9).
 #pragma once
 
 #include <memory>

@@ -144,7 +144,7 @@ TEST(Stretches, AreAsTheirItemsOneByOne) {
   EXPECT_LT(compact_events, all_events * 3 / 4);
 }
 
-// A kernel of 1 s beside a collective of 2 s that both slow: cost-model.md section 9.1.
+// A kernel of 1 s beside a collective of 2 s that both slow: docs/theory/cost-model.md section 9.1.
 TEST(Stretches, TimesOfABundle) {
   Block block;
   Item collective = issue(0, 2);

@@ -182,8 +182,27 @@ class BadModels(CliTest):
         self.expect_error(2, "model 'gpt': hidden=64 must be a multiple of heads=5", "inspect", "gpt:hidden=64,heads=5")
 
     def test_unknown_family(self):
-        self.expect_error(2, "unknown model 'gptt', did you mean 'gpt'? (models: gpt, llama, mixtral, nemotron_h, bert, t5, vit, swin, resnet, evoformer, mlp, or a path to a "
+        families = [family["name"] for family in self.expect_json("inspect", "--models", "--json")["families"]]
+        self.expect_error(2, f"unknown model 'gptt', did you mean 'gpt'? (models: {', '.join(families)}, or a path to a "
                              "Hugging Face config.json)", "inspect", "gptt:layers=2")
+
+    def test_a_family_in_the_place_of_a_recipe(self):
+        for family in self.expect_json("inspect", "--models", "--json")["families"]:
+            self.expect_error(2, "plan: planners are not built yet; give a recipe call and --model (tessera plan --list)",
+                              "plan", family["name"])
+
+
+class ModelList(CliTest):
+    def test_lists_every_key_with_its_default_and_meaning(self):
+        text = self.expect_text("inspect", "--models")
+        for family in self.expect_json("inspect", "--models", "--json")["families"]:
+            self.assertIn(f"\n{family['name']}: {family['summary']}\n", text)
+            for key in family["keys"]:
+                self.assertRegex(text, rf"(?m)^  {key['name']} +{re.escape(key['default'])} +{re.escape(key['meaning'])}")
+
+    def test_examples_are_models(self):
+        for family in self.expect_json("inspect", "--models", "--json")["families"]:
+            self.assertEqual(self.expect_json("inspect", family["examples"][0], "--json")["model"].split(":")[0], family["name"])
 
 
 class BadPlans(CliTest):
@@ -459,7 +478,7 @@ class PlanCommand(CliTest):
 
 
 class Resharding(CliTest):
-    """The worked case 6 of the sheet on cross-mesh resharding: the order decides, and the optimum is known."""
+    """Case 6 of the worked table in docs/theory/cross-mesh-resharding.md: the order decides, and the optimum is known."""
 
     def test_the_plan_and_its_bounds(self):
         found = self.expect_json("inspect", "S0RR@2x4 -> S0RR@3x4", "--shape", "3072,1024,170", "--json")

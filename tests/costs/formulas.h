@@ -1,5 +1,5 @@
-// Closed forms of published work, in symbols of cost-model.md: oracles for tests and documentation,
-// and bounds for planners. The truth about a given program is its instruction list.
+// Closed forms of published work, in symbols of docs/theory/cost-model.md: oracles for tests and
+// documentation, and bounds for planners. The truth about a given program is its instruction list.
 //
 // b micro-batch, s sequence, h hidden, a heads, g key heads, f FFN width, L layers, V vocabulary,
 // t tensor, p pipeline, d data parallel degree, v virtual stages a device, m micro-batches.

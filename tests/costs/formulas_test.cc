@@ -1,4 +1,4 @@
-// The vectors of cost-model.md sections 6 to 8.
+// The vectors of docs/theory/cost-model.md sections 6 to 8.
 #include "formulas.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// What a collective costs as a function of the order of its ranks (cloud-collectives.md sections 3
-// and 4): algorithms fix who talks to whom by rank number, the network knows machines. An order O
-// says which machine has which rank: machine O[k] gets rank k.
+// What a collective costs as a function of the order of its ranks (docs/theory/cloud-collectives.md
+// sections 3 and 4): algorithms fix who talks to whom by rank number, the network knows machines.
+// An order O says which machine has which rank: machine O[k] gets rank k.
 //
 // An algorithm is a list of phases; in a phase messages run at the same time. Two models price a
 // phase: pairwise costs (the slowest message), and racks with shared ways up (congestion).

@@ -1,4 +1,5 @@
-// The worked example of cloud-collectives.md section 4, and the cost models of section 3.
+// The worked example of docs/theory/cloud-collectives.md section 4, and the cost models of section
+// 3.
 #include "rank_order.h"
 
 #include <gmock/gmock.h>

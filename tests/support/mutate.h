@@ -1,5 +1,5 @@
 // Mutations of correct programs, for tests of the verifier: the fault classes of
-// shared/systems/superscaler.md section 13 point 6 and more. Only changes that are wrong for
+// docs/theory/superscaler.md section 13 and more. Only changes that are wrong for
 // certain are made (mutate.cc says why for each class), so a verifier that accepts one has a hole.
 #pragma once
 

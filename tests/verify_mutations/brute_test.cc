@@ -76,7 +76,8 @@ class World {
   std::vector<Program> programs;
 };
 
-// superscaler.md section 8: rank 0 receives a, then sends b; rank 1 receives b, then sends a.
+// docs/theory/superscaler.md section 8: rank 0 receives a, then sends b; rank 1 receives b, then
+// sends a.
 World toy_cycle(bool wait_at_once) {
   World world(2);
   for (int r = 0; r < 2; ++r) {

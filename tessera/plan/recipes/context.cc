@@ -1,4 +1,4 @@
-// Tokens over ranks, and attention by rings (sequence-parallel-rsa.md section 6).
+// Tokens over ranks, and attention by rings (docs/theory/sequence-parallel-rsa.md section 6).
 #include <algorithm>
 
 #include "tessera/graph/order.h"

@@ -23,8 +23,8 @@ Result<PlanText> emit_zero(const RecipeArguments& arguments, const Graph& graph)
   return text;
 }
 
-// Hybrid sharding (fsdp-zero.md sections 3 and 4): cut over the inner axis dp, whole over the outer
-// one, replicas.
+// Hybrid sharding (docs/theory/fsdp-zero.md sections 3 and 4): cut over the inner axis dp, whole
+// over the outer one, replicas.
 Result<PlanText> emit_fsdp(const RecipeArguments& arguments, const Graph& graph) {
   PlanText text{.mesh = {{"replicas", arguments.number("replicas")},
                          {"dp", arguments.number("dp")},

@@ -10,6 +10,7 @@ namespace {
 
 // "4", or "24+16+16+8": sizes that add up to seq.
 Result<std::string> slices_text(const std::string& slices, int64_t seq) {
+  if (seq == 0) return invalid_input("expected ops of blocks with the dim 'seq', found none");
   std::string list = slices;
   for (char& c : list) {
     if (c == '+') c = ' ';
@@ -42,7 +43,7 @@ Result<PlanText> emit_token_pipeline(const RecipeArguments& arguments, const Gra
         fmt::format("expected schedule = token or token_1f1b, found '{}'", schedule));
   }
   TESSERA_TRY(const std::string slices,
-              slices_text(arguments.text("slices"), size_of(graph, "*", "seq")));
+              slices_text(arguments.text("slices"), size_of(graph, "blocks", "seq")));
   PlanText text{
       .mesh = {{"pp", pp}, {"dp", arguments.number("dp")}, {"tp", arguments.number("tp")}},
       .micro_batches = arguments.number("micro_batches")};
@@ -59,12 +60,18 @@ Result<PlanText> emit_co_shard(const RecipeArguments& arguments, const Graph& gr
   PlanText text{.mesh = {{"dp", arguments.number("dp")}, {"tp", tp}}};
   TESSERA_TRY_VOID(data_parallel(text, graph));
   TESSERA_TRY_VOID(tensor_parallel(text, graph));
-  TESSERA_TRY(const std::string heads, heads_dim(graph, "tp * steps", tp * steps));
-  const std::string how = fmt::format("steps = {}, recompute = true", steps);
-  if (steps > 1) {
-    text.loop("blocks.*.attn", heads, how);
-    text.loop("blocks.*.mlp", "ffn", how);
+  const bool attention = has_dim(graph, "blocks.*.attn", "heads");
+  const bool mlp = has_dim(graph, "blocks.*.mlp", "ffn");
+  if (!attention && !mlp) {
+    return invalid_input(
+        "expected ops blocks.*.attn with the dim 'heads' or blocks.*.mlp with 'ffn', found none");
   }
+  const std::string how = fmt::format("steps = {}, recompute = true", steps);
+  if (attention && steps > 1) {
+    TESSERA_TRY(const std::string heads, heads_dim(graph, "tp * steps", tp * steps));
+    text.loop("blocks.*.attn", heads, how);
+  }
+  if (mlp && steps > 1) text.loop("blocks.*.mlp", "ffn", how);
   return text;
 }
 

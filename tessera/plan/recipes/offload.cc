@@ -1,5 +1,5 @@
-// Tensors at rest on the host or on disk (fsdp-zero.md section 5): ZeRO-Offload, ZeRO-Infinity,
-// Gemini's static shares.
+// Tensors at rest on the host or on disk (docs/theory/fsdp-zero.md section 5): ZeRO-Offload,
+// ZeRO-Infinity, Gemini's static shares.
 #include <fmt/format.h>
 
 #include <charconv>

@@ -23,7 +23,7 @@ Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int
 
 // Megatron 1-D over tp: heads, ffn, vocab. With `sequence_shard` what lies between those ops
 // (norms, residual sums, dropout, the embedding's output) is cut by seq over tp
-// (tensor-parallel-1d.md section 2).
+// (docs/theory/tensor-parallel-1d.md section 2).
 Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard = false);
 
 // `seq` of every op over these axes, and an order of the tokens ("zigzag", "striped", "none") in

@@ -1,4 +1,4 @@
-// A strategy of its own for each range of layers, on one mesh (galvatron.md section 2).
+// A strategy of its own for each range of layers, on one mesh (docs/theory/galvatron.md section 2).
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
@@ -25,8 +25,8 @@ Status add_range(PlanText& text, const Graph& graph, const LayerRange& range, co
   split(all, "batch", dp);
   if (range.sequence_shard && !tp.empty()) {
     split(all, "seq", tp);
-    text.split(ops_with(graph, "heads", "", layers), "seq", "");
-    text.split(ops_with(graph, "ffn", "", layers), "seq", "");
+    text.split(ops_with(graph, "heads,seq", "", layers), "seq", "");
+    text.split(ops_with(graph, "ffn,seq", "", layers), "seq", "");
     if (!with_vocab.empty()) text.split(alternatives(with_vocab), "seq", "");
   }
   if (!tp.empty() && has_dim(graph, blocks + ".attn", "heads")) {
@@ -45,6 +45,7 @@ Status add_range(PlanText& text, const Graph& graph, const LayerRange& range, co
 
 Result<PlanText> emit_per_layer(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t layers = block_count(graph);
+  if (layers == 0) return invalid_input("expected blocks (ops blocks.<i>), found none");
   TESSERA_TRY(const auto ranges, parse_layer_ranges(arguments.text("spec"), layers));
   TESSERA_TRY(const Axes axes, common_axes(ranges));
   PlanText text{.mesh = {{"pp", arguments.number("pp")}},

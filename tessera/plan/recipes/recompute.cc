@@ -109,7 +109,7 @@ const std::vector<Module>& modules() {
   static const std::vector<Module> all = {
       {"selective", cheap, "blocks", true},
       {"full", everything, "blocks", true},
-      {"norm", norms, "norms at the beginning of a part of a block"},
+      {"norm", norms, "norms directly in blocks (as ops blocks.<i>.ln_1)"},
       {"act", activations, "ops with the dim 'ffn' beside products"},
       {"core", cores, "attention in blocks"},
       {"mla_up", widened, "latent attention (the dim 'rank')"},

@@ -10,8 +10,9 @@ namespace {
 
 // Optimus 2-D: each matrix product as steps over its reduction dim, its output features over the
 // columns, the batch over depth and rows; the residual stream is cut over the columns
-// (optimus-2d.md sections 3-5; with depth: tesseract-2.5d.md). On a rectangle the steps are the
-// least common multiple of its sides. Rotated steps make the operands move around rings (Cannon).
+// (docs/theory/optimus-2d.md sections 3-5; with depth: docs/theory/tesseract-2.5d.md). On a
+// rectangle the steps are the least common multiple of its sides. Rotated steps make the operands
+// move around rings (Cannon).
 Result<PlanText> emit_grid(const RecipeArguments& arguments, const Graph& graph, bool rotated) {
   const int64_t rows = arguments.number("q");
   const int64_t cols = arguments.number("cols") > 0 ? arguments.number("cols") : rows;

@@ -6,10 +6,10 @@
 namespace tessera::recipes {
 namespace {
 
-// tensor-parallel-3d.md sections 2-4, its axes i, j, l being x, y, z. Of each product x cuts the
-// rows, y and z its features, in turn as inputs and as outputs: what one product makes is what the
-// next one reads. Between products the rows are also cut over the axis that does not cut the
-// features, and weights rest over x: gathered for a product, scattered after it.
+// docs/theory/tensor-parallel-3d.md sections 2-4, its axes i, j, l being x, y, z. Of each product x
+// cuts the rows, y and z its features, in turn as inputs and as outputs: what one product makes is
+// what the next one reads. Between products the rows are also cut over the axis that does not cut
+// the features, and weights rest over x: gathered for a product, scattered after it.
 Result<PlanText> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t y = arguments.number("y");
   TESSERA_TRY(PlanText text,
@@ -18,6 +18,11 @@ Result<PlanText> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
   for (const char* dim : {"batch", "hidden"}) {
     if (!has_dim(graph, "*", dim))
       return invalid_input(fmt::format("expected ops with the dim '{}', found none", dim));
+  }
+  if (text.has("z") && has_dim(graph, "blocks", "lora")) {
+    return invalid_input(
+        "expected z = 1, or blocks without the dim 'lora' (low-rank factors), found z above 1 and "
+        "the dim");
   }
   text.split("*", "batch", "dp,x,y");
   text.split("*", "hidden", "z");

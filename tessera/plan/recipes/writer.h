@@ -67,7 +67,7 @@ struct PlanText {
   void keep(const std::string& tensors, const std::string& keep);
   // "float32" says nothing. Narrower: the wide masters of narrow copies rest where the optimizer
   // state does, whose part they are in mixed precision, unless the plan says where parameters rest;
-  // a copy is then gathered once a step and kept for it (fsdp-zero.md section 2).
+  // a copy is then gathered once a step and kept for it (docs/theory/fsdp-zero.md section 2).
   void compute_in(const std::string& dtype);
   std::string str() const;
 };

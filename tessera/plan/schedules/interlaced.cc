@@ -50,8 +50,8 @@ bool encoder_decoder(const PipelineShape& shape, const Interlaced& stages) {
 }
 
 // Step t: embeddings forward, ordinary stages, embeddings backward; stages 2j and 2j+1 handle the
-// same micro-batch within a step (superscaler.md section 8, "Interlaced mBART schedule"). The
-// decoder embedding's backward lags 2h - floor(h/2) - 1 steps: the sheet's floor(1.5h) - 1 is the
+// same micro-batch within a step (docs/theory/superscaler.md section 8). The
+// decoder embedding's backward lags 2h - floor(h/2) - 1 steps: the published floor(1.5h) - 1 is the
 // same for even h; for odd h it would run one step before the gradient that it needs.
 Schedule encoder_decoder_order(const PipelineShape& shape, const Interlaced& stages) {
   const int64_t n = shape.places;

@@ -20,7 +20,7 @@ Result<int64_t> slices_of(std::string_view name, const PipelineShape& shape) {
 // Slots of one block each, n stages a direction, unit u of n/2 micro-batches j: forward of stage s
 // in slot 2nu + 2j + s, backward in slot 2nu + n + 2j + (n-1-s), alike in both directions. Of a
 // place's two stages one has even slots and the other odd ones, and the units follow each other
-// without a gap (superscaler.md section 8, "Chimera-direct"; Li and Hoefler 2021).
+// without a gap (docs/theory/superscaler.md section 8; Li and Hoefler 2021).
 Result<Schedule> chimera(const PipelineShape& shape) {
   const int64_t n = shape.places;
   if (n % 2 != 0) return wrong_shape("chimera", "an even number of places", fmt::format("{}", n));
@@ -43,10 +43,10 @@ Result<Schedule> chimera(const PipelineShape& shape) {
 }
 
 // Rounds: pass p (of r gradient-free ones and the training pass r) of micro-batch q + (r-p)d in
-// round q, then the backward of q - (n-1-i). With d = 1 it is the sheet's form; d grows so that a
+// round q, then the backward of q - (n-1-i). With d = 1 it is the published form; d grows so that a
 // pass has left the last place when the next one starts at the first, for blocks of equal time:
-// n <= d(r+2) + 1 (superscaler.md section 8, "3F1B"). What all passes start from (an embedding) is
-// in stage 0; its backward follows that of the training pass.
+// n <= d(r+2) + 1 (docs/theory/superscaler.md section 8). What all passes start from (an embedding)
+// is in stage 0; its backward follows that of the training pass.
 Result<Schedule> n_forward_one_backward(const PipelineShape& shape) {
   TESSERA_TRY_VOID(round_robin("nf1b", shape));
   const int64_t n = shape.places;
@@ -73,7 +73,8 @@ Result<Schedule> n_forward_one_backward(const PipelineShape& shape) {
   return slots.schedule();
 }
 
-// All forwards by (micro-batch, slice), then all backwards in reverse (terapipe.md section 2).
+// All forwards by (micro-batch, slice), then all backwards in reverse (docs/theory/terapipe.md
+// section 2).
 Result<Schedule> token(const PipelineShape& shape) {
   TESSERA_TRY(const int64_t slices, slices_of("token", shape));
   const int64_t units = slices * shape.micro_batches;

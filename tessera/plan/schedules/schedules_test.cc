@@ -100,7 +100,8 @@ TEST(Chain, InterleavedDividesTheBubbleByTheChunks) {
       }
     }
   });
-  // The sheet's vector: P = 4, m = 8, F = B = W = 1 with a fused backward.
+  // The vector of docs/theory/colossal-ai.md section 4: P = 4, m = 8, F = B = W = 1 with a fused
+  // backward.
   EXPECT_EQ(span("1f1b", chunks(4, 1, 8), {.forward = 1, .backward = 2}), 33);
   EXPECT_EQ(span("interleaved", chunks(4, 2, 8), {.forward = 0.5, .backward = 1}), 28.5);
 }
@@ -254,7 +255,7 @@ TEST(ZeroBubble, VIsTheShortestOrderWithinItsMemory) {
   }
 }
 
-TEST(Chimera, FourPlacesAreThoseOfTheSheet) {
+TEST(Chimera, FourPlacesAreThoseOfThePaper) {
   const PipelineShape shape = two_chains(4, 2);
   const Schedule schedule = make("chimera", shape);
   EXPECT_EQ(text(schedule[0]), "F0@0 F1@0 F0@7 B0@7 F1@7 B1@7 B0@0 B1@0");
@@ -275,7 +276,7 @@ TEST(Chimera, UnitsFollowWithoutAGap) {
   });
 }
 
-TEST(NF1B, TheSheetsExample) {
+TEST(NF1B, TheWorkedExample) {
   const PipelineShape shape = recycling(2, 2, 3);
   const Schedule schedule = make("nf1b", shape);
   EXPECT_EQ(text(schedule[0]), "F0@0 F1@0 F0@2 F2@0 F1@2 B0@2 F2@2 B1@2 B2@2");
@@ -298,7 +299,7 @@ TEST(NF1B, ARoundAMicroBatchAndTheActivationsOf1F1B) {
   }
 }
 
-TEST(Interlaced, TheEncoderDecoderFormOfTheSheet) {
+TEST(Interlaced, TheEncoderDecoderForm) {
   const PipelineShape shape = embedded(4, {0, 2}, 1);  // 0 and 3 span; 1, 2, 4, 5 at places 0..3
   const Schedule schedule = make("interlaced", shape);
   EXPECT_EQ(text(schedule[0]), "F0@0 F0@1 F0@3 B0@3 B0@1 B0@0");

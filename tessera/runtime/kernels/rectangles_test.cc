@@ -47,9 +47,9 @@ TEST(Rectangles, HoldThePairsThatTheMaskLeaves) {
   }
 }
 
-// sequence-parallel-rsa.md section 5: with zigzag each step of a ring of N costs two products of
-// pieces (of which there are 2N) on every device, 2N in all; without it a step costs four, two (on
-// the diagonal) or none.
+// docs/theory/sequence-parallel-rsa.md section 5: with zigzag each step of a ring of N costs two
+// products of pieces (of which there are 2N) on every device, 2N in all; without it a step costs
+// four, two (on the diagonal) or none.
 TEST(Rectangles, ZigzagGivesEachDeviceTwoPieceProductsAStep) {
   for (const int64_t devices : {2, 3, 4, 8}) {
     const int64_t piece = 4, chunk = 2 * piece, size = devices * chunk;

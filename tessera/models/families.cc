@@ -1,0 +1,295 @@
+#include "tessera/models/families.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/models/bert.h"
+#include "tessera/models/contract.h"
+#include "tessera/models/evoformer.h"
+#include "tessera/models/gpt.h"
+#include "tessera/models/llama.h"
+#include "tessera/models/mixtral.h"
+#include "tessera/models/mlp.h"
+#include "tessera/models/nemotron_h.h"
+#include "tessera/models/resnet.h"
+#include "tessera/models/swin.h"
+#include "tessera/models/t5.h"
+#include "tessera/models/vit.h"
+
+namespace tessera {
+namespace {
+
+// Keeps element counts within 63 bits: the largest tensors are positions x width and width x width.
+Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, int64_t batch) {
+  constexpr double kMaxElements = 0x1p56;
+  constexpr int64_t kMaxLayers = 100'000;
+  double widest = 1, seq = 1, query = 1;
+  for (const ModelKey& key : keys) {
+    const auto* size = std::get_if<int64_t*>(&key.target);
+    if (size == nullptr) continue;
+    if (key.name == "layers" && **size > kMaxLayers) {
+      return model_error(family, fmt::format("layers={} must be at most {}", **size, kMaxLayers));
+    }
+    if (key.name == "heads" || key.name == "head_dim") query *= static_cast<double>(**size);
+    if (key.name == "seq" || key.name == "source" || key.name == "sequences") {
+      seq *= static_cast<double>(**size);
+    } else if (key.name == "image" || key.name == "residues") {
+      seq *= static_cast<double>(**size) * static_cast<double>(**size);
+    } else {
+      widest = std::max(widest, static_cast<double>(**size));
+    }
+  }
+  widest = std::max(widest, query);
+  if (static_cast<double>(batch) * seq * widest > kMaxElements || widest * widest > kMaxElements) {
+    return model_error(family,
+                       fmt::format("batch={} is too large for these sizes: a tensor would have "
+                                   "more than 2^56 elements",
+                                   batch));
+  }
+  return {};
+}
+
+// What a model says of its samples beside the graph.
+struct Samples {
+  int64_t seq = 1, classes = 1, text = 0;
+  std::vector<InputRule> inputs = {};
+};
+
+// A token more than the sequence, of which targets are the last ones.
+Samples samples_of_text(int64_t seq, int64_t vocab) { return {seq, vocab, seq + 1}; }
+Samples samples_of(const GptConfig& config) { return samples_of_text(config.seq, config.vocab); }
+Samples samples_of(const LlamaConfig& config) { return samples_of_text(config.seq, config.vocab); }
+Samples samples_of(const MixtralConfig& config) {
+  return samples_of_text(config.seq, config.vocab);
+}
+Samples samples_of(const MlpConfig& config) { return {1, config.out}; }
+
+// The masked tokens and their targets, of one stream.
+std::vector<InputRule> masked_tokens(int64_t vocab, int64_t positions, int64_t masked) {
+  const InputRule rule = {"tokens", vocab - 1, "tokens", positions, 0, InputRule::Mask::kHide,
+                          masked};
+  InputRule targets = rule;
+  targets.input = "targets";
+  targets.mask = InputRule::Mask::kKeep;
+  return {rule, targets};
+}
+
+Samples samples_of(const BertConfig& config) {
+  Samples samples = {config.seq, config.vocab, config.seq,
+                     masked_tokens(config.vocab, config.seq, config.masked)};
+  samples.inputs.push_back({"segments", config.types, "segments", config.seq});
+  return samples;
+}
+
+Samples samples_of(const NemotronHConfig& config) {
+  const int64_t row = config.seq + 1 + config.mtp;
+  Samples samples = {config.seq, config.vocab, row, {}};
+  if (config.mtp == 0) return samples;
+  samples.inputs = {{"tokens", config.vocab, "tokens", row, 0},
+                    {"targets", config.vocab, "tokens", row, 1}};
+  for (int64_t depth = 1; depth <= config.mtp; ++depth) {
+    samples.inputs.push_back(
+        {fmt::format("targets_{}", depth), config.vocab, "tokens", row, 1 + depth});
+  }
+  return samples;
+}
+
+// The decoder goes on where the source ends.
+Samples samples_of(const T5Config& config) {
+  const int64_t row = config.source + config.seq;
+  return {config.seq,
+          config.vocab,
+          row,
+          {{"source", config.vocab, "tokens", row, 0},
+           {"tokens", config.vocab, "tokens", row, config.source - 1},
+           {"targets", config.vocab, "tokens", row, config.source}}};
+}
+
+int64_t squared(int64_t x) { return x * x; }
+
+Samples samples_of(const VitConfig& config) {
+  return {squared(config.image / config.patch) + (config.pool == "class" ? 1 : 0), config.classes};
+}
+Samples samples_of(const SwinConfig& config) {
+  return {squared(config.image / config.patch), config.classes};
+}
+Samples samples_of(const ResnetConfig& config) { return {1, config.classes}; }
+
+Samples samples_of(const EvoformerConfig& config) {
+  Samples samples = {
+      config.residues, config.vocab, 0,
+      masked_tokens(config.vocab, config.sequences * config.residues, config.masked)};
+  samples.inputs.push_back({"sequence", config.vocab, "sequence", config.residues});
+  samples.inputs.push_back({"distances", config.bins, "distances", squared(config.residues)});
+  return samples;
+}
+
+// A row of the table below. `complete` computes what the keys leave open and checks that the sizes
+// fit together; `build` makes the forward graph.
+template <class Config>
+struct Row {
+  std::string name, summary;
+  std::vector<ModelKey> (*keys)(Config&);
+  Status (*complete)(Config&);
+  Result<Graph> (*build)(const Config&, int64_t batch);
+  Samples (*samples)(const Config&);
+  std::vector<std::string> examples;
+};
+
+template <class Config>
+Result<Model> build_row(const Row<Config>& row, const ModelArguments& arguments, int64_t batch,
+                        std::optional<DType> dtype) {
+  Config config;
+  const std::vector<ModelKey> keys = row.keys(config);
+  TESSERA_TRY_VOID(set_keys(row.name, keys, arguments));
+  if (dtype) config.dtype = *dtype;
+  TESSERA_TRY_VOID(check_sizes(row.name, keys, batch));
+  TESSERA_TRY_VOID(row.complete(config));
+  Model model;
+  TESSERA_TRY(model.graph, row.build(config, batch));
+  if (auto status = check_contract(model.graph); !status)
+    return model_error(row.name, status.error().message);
+  model.family = row.name;
+  model.spec = canonical_spec(row.name, keys);
+  model.batch = batch;
+  Samples samples = row.samples(config);
+  model.seq = samples.seq;
+  model.vocab = samples.classes;
+  model.text = samples.text;
+  model.inputs = std::move(samples.inputs);
+  return model;
+}
+
+template <class Config>
+ModelFamily family(Row<Config> row) {
+  Config config;
+  ModelFamily out{row.name, row.summary, key_texts(row.keys(config)), row.examples, nullptr};
+  out.build = [row = std::move(row)](const ModelArguments& arguments, int64_t batch,
+                                     std::optional<DType> dtype) {
+    return build_row(row, arguments, batch, dtype);
+  };
+  return out;
+}
+
+std::vector<ModelFamily> make_families() {
+  return {
+      family<GptConfig>({"gpt",
+                         "GPT-2",
+                         model_keys,
+                         complete,
+                         build_gpt,
+                         samples_of,
+                         {"gpt:layers=2,hidden=8,heads=2,seq=4,vocab=16",
+                          "gpt:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,dropout=0.1,"
+                          "tied=0,causal=0,activation=relu"}}),
+      family<LlamaConfig>({"llama",
+                           "Llama 1 to 3, Mistral without its sliding window",
+                           model_keys,
+                           [](LlamaConfig& config) { return complete(config); },
+                           build_llama,
+                           samples_of,
+                           {"llama:layers=2,hidden=8,heads=2,seq=4,vocab=16",
+                            "llama:layers=2,hidden=8,heads=2,seq=4,vocab=16,q_rank=4,kv_rank=4",
+                            "llama:layers=2,hidden=8,heads=2,seq=4,vocab=16,lora=2,lora_mlp=1"}}),
+      family<MixtralConfig>(
+          {"mixtral",
+           "Llama with a mixture of experts as MLP",
+           model_keys,
+           complete,
+           build_mixtral,
+           samples_of,
+           {"mixtral:layers=2,hidden=8,heads=2,seq=4,vocab=16,ffn=8,experts=4",
+            "mixtral:layers=3,hidden=8,heads=2,seq=4,vocab=16,ffn=8,experts=4,shared_ffn=8,"
+            "latent=4,dense_layers=1,z_loss=0.1,weigh_inside=1"}}),
+      family<NemotronHConfig>(
+          {"nemotron_h",
+           "state space, attention, MLP and experts in a pattern",
+           model_keys,
+           complete,
+           build_nemotron_h,
+           samples_of,
+           {"nemotron_h:pattern=M*-E,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16,"
+            "ssm_heads=4,ssm_head_dim=2,ssm_groups=2,state=6,chunk=2,experts=4",
+            "nemotron_h:pattern=M-,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=16,"
+            "ssm_heads=4,ssm_head_dim=2,ssm_groups=2,state=6,chunk=2,mtp=2,experts=4"}}),
+      family<BertConfig>({"bert",
+                          "BERT with its masked-token loss",
+                          model_keys,
+                          complete,
+                          build_bert,
+                          samples_of,
+                          {"bert:layers=2,hidden=16,heads=2,seq=8,vocab=17"}}),
+      family<T5Config>({"t5",
+                        "encoder-decoder like T5, with learned positions",
+                        model_keys,
+                        complete,
+                        build_t5,
+                        samples_of,
+                        {"t5:layers=2,hidden=16,heads=2,source=6,seq=4,vocab=17"}}),
+      family<VitConfig>({"vit",
+                         "vision transformer, classification",
+                         model_keys,
+                         complete,
+                         build_vit,
+                         samples_of,
+                         {"vit:layers=2,hidden=16,heads=2,image=8,patch=4,classes=5",
+                          "vit:layers=2,hidden=16,heads=2,image=8,patch=4,classes=5,pool=mean"}}),
+      family<SwinConfig>(
+          {"swin",
+           "window transformer like Swin, classification",
+           model_keys,
+           complete,
+           build_swin,
+           samples_of,
+           {"swin:depths=2-2,hidden=8,heads=2,image=16,patch=2,window=2,classes=5"}}),
+      family<ResnetConfig>({"resnet",
+                            "residual convolutional network, classification",
+                            model_keys,
+                            complete,
+                            build_resnet,
+                            samples_of,
+                            {"resnet:layers=18,width=4,image=32,classes=5,ghost=2",
+                             "resnet:layers=50,width=4,image=32,classes=5,ghost=1"}}),
+      family<EvoformerConfig>(
+          {"evoformer",
+           "Evoformer blocks with recycling",
+           model_keys,
+           complete,
+           build_evoformer,
+           samples_of,
+           {"evoformer:sequences=3,residues=4,hidden=8,pair=8,heads=2,outer=2,vocab=7,bins=5",
+            "evoformer:sequences=3,residues=4,hidden=8,pair=8,heads=2,outer=2,vocab=7,bins=5,"
+            "recycles=1"}}),
+      family<MlpConfig>({"mlp",
+                         "multi-layer perceptron with a cross entropy",
+                         model_keys,
+                         [](MlpConfig&) -> Status { return {}; },
+                         build_mlp,
+                         samples_of,
+                         {"mlp:in=4,hidden=8,out=3,layers=2"}}),
+  };
+}
+
+}  // namespace
+
+const std::vector<ModelFamily>& all_families() {
+  static const std::vector<ModelFamily> families = make_families();
+  return families;
+}
+
+const ModelFamily* find_family(std::string_view name) {
+  for (const ModelFamily& family : all_families()) {
+    if (family.name == name) return &family;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const ModelFamily& family : all_families()) names.push_back(family.name);
+  return names;
+}
+
+}  // namespace tessera
