@@ -35,19 +35,19 @@ TEST(DataFile, takes_what_says_what_it_is) {
 }
 
 TEST(DataFile, errors_name_the_line) {
-  EXPECT_EQ(message("[[row]]\nname = \"a\"\n"), "d.toml:1: [row] needs the key 'kind'");
+  EXPECT_EQ(message("[[row]]\nname = \"a\"\n"), "d.toml:1: [[row]] needs the key 'kind'");
   EXPECT_EQ(message("[[row]]\nname = \"a\"\nkind = \"fact\"\n"),
-            "d.toml:1: [row] needs the key 'source'");
+            "d.toml:1: [[row]] needs the key 'source'");
   EXPECT_EQ(message("[[row]]\nname = \"a\"\nkind = \"assumption\"\nsource = \"x\"\n"),
-            "d.toml:1: [row] needs the key 'reason'");
+            "d.toml:1: [[row]] needs the key 'reason'");
   EXPECT_EQ(message("[[row]]\nname = \"a\"\nkind = \"fitted\"\nsource = \"x\"\n"),
-            "d.toml:1: [row] needs the key 'rows'");
+            "d.toml:1: [[row]] needs the key 'rows'");
   EXPECT_EQ(message("[[row]]\nname = \"a\"\nkind = \"guess\"\n"),
-            "d.toml:3: 'kind' in [row]: expected fact, assumption or fitted, found 'guess'");
+            "d.toml:3: 'kind' in [[row]]: expected fact, assumption or fitted, found 'guess'");
   EXPECT_EQ(message("[[row]]\nname = \"a\"\nkind = \"fact\"\nsource = \"x\"\nsise = 3\n"),
-            "d.toml:5: unknown key 'sise' in [row], did you mean 'size'?");
+            "d.toml:5: unknown key 'sise' in [[row]], did you mean 'size'?");
   EXPECT_EQ(message("[[row]]\nname = \"a\"\nsize = \"3\"\n"),
-            "d.toml:3: 'size' in [row]: expected a whole number");
+            "d.toml:3: 'size' in [[row]]: expected a whole number");
   EXPECT_EQ(message("[[rows]]\nname = \"a\"\n").substr(0, 32), "d.toml:1: unknown key 'rows' in ");
   EXPECT_EQ(message("[[row]]\nname = \"a\"\nkind = \"fact\"\nsource = \"\"\n").substr(0, 17),
             "d.toml:3: 'kind' ");

@@ -328,6 +328,7 @@ TEST(Scan, adds_arithmetic_and_bytes_and_goes_back_at_half_the_rate) {
   const double both = 1e12 / (310e12 * .25) + 4e9 / (kMemory * .9);
   EXPECT_NEAR(price(work).kernel_s, both + 5 * kTail, 1e-12);
   work.op = "state_scan_grad";
+  work.gradient = true;
   EXPECT_NEAR(price(work).kernel_s, 2 * both + 14 * kTail, 1e-12);
 }
 
