@@ -371,7 +371,7 @@ split = [ { ops = "*", dim = "batch", over = "dp" } ]
 TEST(Simulate, OnlyTokensOfExpertsAreHiddenLikeTokens) {
   for (const auto& [c, tokens] : {std::pair(Case{kLlama, "ulysses(4)", 4}, false),
                                   {Case{kMixtral, "expert_parallel(4,dp=2)", 16}, true}}) {
-    const cli::Planned plan = planned(c);
+    const Compiled plan = planned(c);
     const auto step = [&](const std::string& style) {
       return simulated(plan, nodes_of(4), options_of("tessera," + style)).step_time_s;
     };
