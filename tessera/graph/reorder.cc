@@ -84,6 +84,14 @@ class ReorderPass {
                     dim_, op.path, op.kind));
   }
 
+  // A kind that has an expansion over a dim takes sums or maxima over it: in any order.
+  static bool expands_over(const Op& op, const std::string& dim) {
+    const KindInfo& info = info_of(op);
+    if (info.expandable == nullptr) return false;
+    const std::vector<std::string> dims = info.expandable(op);
+    return std::find(dims.begin(), dims.end(), dim) != dims.end();
+  }
+
   // The op must do the same with each element, wherever it stands, or take the order as an
   // attribute: then for queries and keys both. Says whether it does the latter.
   Result<bool> follows(const Op& op, const std::vector<bool>& ordered) const {
@@ -91,7 +99,9 @@ class ReorderPass {
     for (size_t d = 0; d < ordered.size(); ++d) {
       if (!ordered[d]) continue;
       const OpDim& dim = op.annotation.dims[d];
-      if (dim.mark == Mark::kFrozen || dim.window) return refuse(op);
+      if (dim.window || (dim.mark == Mark::kFrozen && !expands_over(op, dim.name))) {
+        return refuse(op);
+      }
       switch (position_rule(op, static_cast<int>(d))) {
         case PositionRule::kFree:
         case PositionRule::kSize: break;

@@ -209,10 +209,8 @@ class Checker {
   Status order(const std::vector<BlockRun>& runs) {
     flights_.clear();
     std::vector<std::pair<BlockRef, int64_t>> order{{BlockKind::kPrologue, 0}};
-    for (const BlockRun& run : runs) {
-      if (plan_.place_of(StageId(static_cast<size_t>(run.stage))) == place_)
-        order.emplace_back(block_of(run), run.micro_batch);
-    }
+    // In a block of another place of the row, this one waits for what that one copies.
+    for (const BlockRun& run : runs) order.emplace_back(block_of(run), run.micro_batch);
     order.emplace_back(BlockKind::kUpdate, 0);
     find_shared();
     std::map<BlockRef, int64_t> total, done;

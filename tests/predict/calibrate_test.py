@@ -41,7 +41,10 @@ class Calibrate(unittest.TestCase):
                     and row["n_gpus"] and int(row["n_gpus"]) <= MOST_GPUS]
         rows = [row for source in SOURCES for row in [r for r in rows if r["source"] == source][:ROWS_A_SOURCE]]
         path = self.write(reader.fieldnames, rows)
-        (self.folder / "true.toml").write_text(f"[all]\n{KEY} = {TRUE}\n", encoding="utf-8")
+        machine, constant = KEY.split(".")
+        (self.folder / "true.toml").write_text(
+            f'[[constants]]\nkind = "assumption"\nreason = "the truth of this test"\n'
+            f'machines = ["{machine}"]\n{constant} = {TRUE}\n', encoding="utf-8")
         out = self.run_program(PROGRAM, "predict", path, "--constants", str(self.folder / "true.toml"))
         steps = {row["row_id"]: float(row["step_time_s"]) for row in csv.DictReader(out.splitlines())}
         for row in rows:
@@ -64,8 +67,9 @@ class Calibrate(unittest.TestCase):
                          "--constant", KEY, "--out", out)
         with open(out, "rb") as file:
             fitted = tomllib.load(file)
-        scope, key = KEY.split(".")
-        found = {source: table[scope][key] for source, table in {None: fitted["all"], **fitted["without"]}.items()}
+        machine, key = KEY.split(".")
+        found = {table.get("without"): table[key] for table in fitted["constants"]
+                 if machine in table["machines"] and key in table}
         self.assertEqual(set(found), {None, *SOURCES})
         # Without the source that is wrong all others agree; with it most do, and it pulls a little.
         self.assertAlmostEqual(found[wrong], TRUE, delta=0.02)  # pulled to the start a little
