@@ -277,7 +277,10 @@ Result<std::vector<std::pair<std::string, std::string>>> DataTable::settings() c
     asked_->insert(key);
     if (const auto* inner = std::get_if<DataTable>(&value.is)) {
       TESSERA_TRY(const auto further, inner->settings());
-      for (const auto& [name, text] : further) out.emplace_back(key + "." + name, text);
+      for (const auto& [name, text] : further) {
+        std::string inside = key;
+        out.emplace_back(inside.append(".").append(name), text);
+      }
     } else if (const auto text = as_text(value)) {
       out.emplace_back(key, *text);
     } else {

@@ -205,7 +205,8 @@ Result<StyleValues> read_values(const DataTable& table, Style& style) {
   TESSERA_TRY(out.origin, table.origin());
   TESSERA_TRY(const auto settings, table.settings());
   for (const auto& [key, value] : settings) {
-    out.options.push_back(key + "=" + value);
+    std::string option = key;
+    out.options.push_back(option.append("=").append(value));
     if (auto set = set_option(style, out.options.back()); !set) {
       return table.error(set.error().message);
     }

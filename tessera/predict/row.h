@@ -43,9 +43,9 @@ struct StatedRecompute {
   bool known = true;              // false: a word that is not known, taken as full
 
   StatedRecompute() = default;
-  StatedRecompute(std::string_view stated);  // NOLINT
-  StatedRecompute(const std::string& stated)
-      : StatedRecompute(std::string_view(stated)) {}                                  // NOLINT
+  StatedRecompute(std::string_view stated);   // NOLINT
+  StatedRecompute(const std::string& stated)  // NOLINT
+      : StatedRecompute(std::string_view(stated)) {}
   StatedRecompute(const char* stated) : StatedRecompute(std::string_view(stated)) {}  // NOLINT
   bool empty() const { return text.empty(); }
 };
