@@ -2,13 +2,13 @@
 // sends is awaited, and how many copies of its buffer there are, such that no rank waits for a
 // receipt that cannot come before the rank itself goes on.
 //
-// The ways to await, each with one copy of the buffer more in memory than the one before:
+// The ways to await. The first three keep one copy of the buffer for each micro-batch that is
+// between its first and its last use; a ring has as many copies as the order of blocks takes:
 //
 //   next run   before the sending block writes the buffer again (lag 1), the last one in the update
 //   backward   where the backward block of the sending stage begins, for the same micro-batch
 //   last use   behind the last block of the micro-batch that reads the buffer
-//   ring       as next run, but `slots` runs later: there are so many copies of the buffer
-//              With a copy for each micro-batch, in the update only
+//   ring       as next run, but `lag` runs later; with a copy for each micro-batch, in the update
 //
 // Each buffer begins with the first way that its readers allow. Then the rows of the plan are
 // played against each other, run by run, as if sends never waited for anything but what the ways

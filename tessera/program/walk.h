@@ -12,7 +12,7 @@
 // Of the folder walk/, in the order in which one builds on those before:
 //   facts             where and when ops run, shapes, readers: what nothing changes
 //   text_writer       the texts as they are written: buffers, handles, order
-//   waits             which issue is waited for where; sends whose buffers must rest
+//   waits             where what was issued is awaited; sends: a pass of their own (send_waits.cc)
 //   conversion_paths  the cheapest way from one layout to another, found once
 //   holds             what each place holds: homes and copies
 //   convert           writes a conversion's collectives
