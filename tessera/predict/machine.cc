@@ -69,9 +69,10 @@ Status read_machine(const DataTable& table, MachineData& out) {
   TESSERA_TRY(const Origin origin, table.origin());
   static_cast<void>(origin);
   TESSERA_TRY_VOID(table.done());
-  if (!names_preset(known.machine.preset))
+  if (!names_preset(known.machine.preset)) {
     return table.error("preset",
                        fmt::format("'{}' is no preset of a cluster", known.machine.preset));
+  }
   for (const std::string& name : names) {
     known.name = name;
     out.known.push_back(known);

@@ -24,9 +24,10 @@ class Reader {
     for (size_t p = 0; p < texts_.size(); ++p) {
       place_ = PlaceId(p);
       for (const TextBuffer& buffer : text().buffers) {
-        if (buffer.persistent || buffer.accumulates)
+        if (buffer.persistent || buffer.accumulates) {
           tensor(buffer.tensor)
               .rests.push_back({place_, buffer.tier, buffer.region, buffer.accumulates});
+        }
       }
       for (const auto& [ref, block] : text().blocks) {
         block_ = ref;

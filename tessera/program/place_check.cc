@@ -242,14 +242,14 @@ class Checker {
     return {};
   }
 
-  Status start(int handle, Flight flight) {
+  Status start(int handle, const Flight& flight) {
     std::vector<Flight>& flights = flights_[handle];
     const bool again = std::any_of(flights.begin(), flights.end(), [&](const Flight& other) {
       return other.micro_batch == flight.micro_batch;
     });
     if (again) return wrong("#{} is issued again before its wait", handle);
     for_buffers(*flight.what, [&](size_t buffer) { ++busy_[buffer]; });
-    flights.push_back(std::move(flight));
+    flights.push_back(flight);
     return {};
   }
 
