@@ -248,7 +248,23 @@ class SendWaits {
       sent.slots = std::min(sent.slots + 1, most);
       sent.lag = most;
       for (const size_t row : rows_of(sent.place)) sent.lag = std::min(sent.lag, reuse(sent, row));
-    } while (sent.slots < most && (sent.lag <= before || in_use_twice(sent)));
+    } while (sent.slots < most &&
+             (sent.lag <= before || in_use_twice(sent) || (!ran_on && !waits_behind(sent))));
+    return true;
+  }
+  // Is each message awaited, `lag` runs later, behind the run of `at` that awaited it before?
+  bool waits_behind(const Sent& sent) const {
+    for (const size_t row : rows_of(sent.place)) {
+      std::vector<int64_t> sending;  // micro-batches of the block's runs so far
+      std::set<int64_t> over;        // those for which `at` has run
+      for (const BlockRun& run : plan_.schedule[row]) {
+        if (block_of(run) == sent.at) over.insert(run.micro_batch);
+        if (block_of(run) != sent.block) continue;
+        const auto lag = static_cast<size_t>(sent.lag);
+        if (sending.size() >= lag && !over.contains(sending[sending.size() - lag])) return false;
+        sending.push_back(run.micro_batch);
+      }
+    }
     return true;
   }
   // Would two micro-batches use a slot at the same time?
