@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <memory>
+#include <string>
 
 #include "random_case.h"
 #include "random_stream.h"
@@ -51,9 +54,17 @@ Judged judge(const RandomCase& random) {
   return {Outcome::kWrong, rejections[0].to_string()};
 }
 
+// A broken invariant ends the process: the case that was judged then is shown first.
+std::string case_at_hand;
+void show_case_at_hand(int) {
+  [[maybe_unused]] const auto written =
+      write(STDERR_FILENO, case_at_hand.data(), case_at_hand.size());
+}
+
 }  // namespace
 
 void expect_lowered_programs_are_accepted(int cases) {
+  const auto before = std::signal(SIGABRT, show_case_at_hand);
   SCOPED_TRACE(seed_text());
   default_properties(cases);
   int accepted = 0;
@@ -61,12 +72,14 @@ void expect_lowered_programs_are_accepted(int cases) {
   bool failed = false;
   const bool holds = rc::check("the verifier accepts what lowering writes", [&] {
     const RandomCase random = random_case(random_stream());
+    case_at_hand =
+        fmt::format("---- plan\n{}\n---- graph\n{}\n", random.plan, to_text(random.graph));
     const Judged judged = judge(random);
     // Finding a simpler case takes minutes: what was drawn is shown at once.
     if (!failed && judged.outcome == Outcome::kWrong) {
       failed = true;
-      fmt::print(stderr, "first case that fails, after {}: {}\n---- plan\n{}\n---- graph\n{}\n",
-                 accepted + refusals, judged.reason, random.plan, to_text(random.graph));
+      fmt::print(stderr, "first case that fails, after {}: {}\n{}", accepted + refusals,
+                 judged.reason, case_at_hand);
     }
     if (judged.outcome == Outcome::kAccepted) ++accepted;
     if (judged.outcome == Outcome::kRefused) {
@@ -74,11 +87,10 @@ void expect_lowered_programs_are_accepted(int cases) {
       RC_LOG() << judged.reason << "\n";
       RC_ASSERT(judged.reason.find("plan.toml:") != std::string::npos);
     }
-    RC_LOG() << judged.reason << "\n---- plan\n"
-             << random.plan << "---- graph\n"
-             << to_text(random.graph);
+    RC_LOG() << judged.reason << "\n" << case_at_hand;
     RC_ASSERT(judged.outcome != Outcome::kWrong);
   });
+  std::signal(SIGABRT, before);
   EXPECT_TRUE(holds) << "the failing plan and graph are above";
   EXPECT_GE(accepted, 9 * refusals) << "too many random plans are refused before lowering";
 }
