@@ -46,13 +46,16 @@ class Facts {
   PlaceId made_on(TensorId id) const;
   // Each micro-batch makes a term; their sum is what counts.
   bool sums_micro_batches(TensorId id) const { return analysis_.sums_micro_batches(graph_, id); }
-  // Does the gradient of a parameter rest in shards?
-  bool rests_sharded(TensorId id) const {
-    return !tensor_plan(id).over.empty() && graph_.is_parameter_gradient(id);
+  // Does the gradient of a parameter rest in shards at the place? Only there has its home layout a
+  // meaning: the places of other stages may have other meshes.
+  bool rests_sharded(TensorId id, PlaceId place) const {
+    return !tensor_plan(id).over.empty() && graph_.is_parameter_gradient(id) &&
+           analysis_.home_place[id.index()] == place;
   }
-  // Do the parts that each micro-batch makes, in this layout, go to the shards of the sum at once?
-  bool scatters_each_time(TensorId id, const Layout& made) const {
-    return sums_micro_batches(id) && !made.complete() && rests_sharded(id);
+  // Do the parts that each micro-batch makes at the place, in this layout, go to the shards of the
+  // sum at once?
+  bool scatters_each_time(TensorId id, PlaceId place, const Layout& made) const {
+    return sums_micro_batches(id) && !made.complete() && rests_sharded(id, place);
   }
 
   // From here on the op is split as its first output is laid out, and runs without a time loop.

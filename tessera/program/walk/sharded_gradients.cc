@@ -8,7 +8,7 @@ namespace tessera {
 void ShardedGradients::scatter_each_time(const Op& op, TensorId tensor) {
   const Site site = facts_.site(op);
   const Held made = *holds_.home(site.place, tensor);
-  if (!facts_.scatters_each_time(tensor, made.region.layout)) return;
+  if (!facts_.scatters_each_time(tensor, site.place, made.region.layout)) return;
   const Layout& rest = facts_.analysis().homes[tensor.index()];
   const Held moved = converter_.convert(site, tensor, made, rest);
   Held home;
@@ -24,7 +24,8 @@ void ShardedGradients::leave_backward(const Site& site, TensorId tensor, const H
                                       const Held& moved) {
   const BlockKind kind = site.block.kind;
   const bool backward = kind == BlockKind::kBackward || kind == BlockKind::kWeight;
-  if (backward && facts_.rests_sharded(tensor)) leave(made, {moved, std::nullopt, site});
+  if (backward && facts_.rests_sharded(tensor, site.place))
+    leave(made, {moved, std::nullopt, site});
 }
 
 void ShardedGradients::leave(const Held& made, Leaving leaving) {

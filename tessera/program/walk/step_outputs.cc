@@ -116,7 +116,8 @@ Axes StepOutputs::homeward_axes(const SteppedOutput& stepped, TensorId tensor,
 // How a micro-batch's term of a sum over them is written: what leaves for its shards each time holds
 // the parts of one micro-batch alone.
 Write StepOutputs::write_across(TensorId tensor, const Layout& home) const {
-  const bool adds = facts_.sums_micro_batches(tensor) && !facts_.scatters_each_time(tensor, home);
+  const bool adds = facts_.sums_micro_batches(tensor) &&
+                    !facts_.scatters_each_time(tensor, facts_.made_on(tensor), home);
   return adds ? Write::kAddExceptFirst : Write::kSet;
 }
 
