@@ -459,6 +459,12 @@ class Binder {
   }
 
   Status bind_bracket(const Item& item, bool& progress) {
+    const int64_t uneven = uneven_extent(annotation_.dims, *item.group);
+    if (uneven == item.size) return {};
+    if (uneven >= 0) {
+      return invalid_input(fmt::format("{}: expected uneven blocks of {} elements, found size {}",
+                                       item.where, uneven, item.size));
+    }
     int64_t known = 1;
     int unknown = -1;
     std::string names;
@@ -524,6 +530,10 @@ void print_operands(std::string& out, const Annotation& annotation,
 }
 
 }  // namespace
+
+int64_t uneven_extent(const std::vector<OpDim>& dims, const DimGroup& group) {
+  return group.size() > 1 ? dims[static_cast<size_t>(group.back())].uneven_extent : -1;
+}
 
 bool OperandDims::contains(int op_dim) const {
   return std::any_of(dims.begin(), dims.end(), [op_dim](const DimGroup& group) {

@@ -60,6 +60,9 @@ struct OpDim {
   std::optional<Window> window;
   int64_t window_extent = -1;  // size of the tensor dims that are read through the window;
                                // -1: not bound yet
+  // Of a place in blocks that are not all of one size: the size of the tensor dim. The first blocks
+  // are longer by one than the others, and `size` is that of the first. -1: they are of one size.
+  int64_t uneven_extent = -1;
   int causal_of = -1;          // index of the query dim if this is the key dim of a causal pair
   bool hidden = false;         // frozen only because it stands behind another dim in a bracket
   bool literal() const { return !name.empty() && name[0] >= '0' && name[0] <= '9'; }
@@ -77,6 +80,9 @@ struct OperandDims {
   bool is_windowed(size_t tensor_dim) const;
   friend bool operator==(const OperandDims&, const OperandDims&) = default;
 };
+
+// The size of the tensor dim of a bracket whose blocks are uneven; -1: they are of one size.
+int64_t uneven_extent(const std::vector<OpDim>& dims, const DimGroup& group);
 
 struct Annotation {
   SharedList<OpDim> dims;  // iteration space, in order of first occurrence
@@ -96,7 +102,7 @@ Result<Annotation> parse_annotation(std::string_view text);
 std::string to_string(const Annotation& annotation);
 // Binds sizes from the shapes of inputs and outputs, and checks that equal names have equal sizes
 // and that the products of brackets match. One unknown size in a bracket is inferred. Sizes that
-// were bound before are kept and checked.
+// were bound before are kept and checked, and so are the extents of uneven blocks.
 Status bind_sizes(Annotation& annotation, const std::vector<std::vector<int64_t>>& input_shapes,
                   const std::vector<std::vector<int64_t>>& output_shapes);
 

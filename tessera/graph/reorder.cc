@@ -23,6 +23,17 @@ class ReorderPass {
         ordered_(from.tensors().size()) {}
 
   Result<Graph> run() {
+    for (const Op& op : from_.ops()) {
+      if (op.phase == Phase::kForward) continue;
+      return invalid_input(
+          fmt::format("expected a forward graph, found {} op '{}'", phase_name(op.phase), op.path));
+    }
+    TESSERA_TRY_VOID(reorder_forward());
+    if (to_.ok() && from_.loss.valid()) to_.graph().loss = tensors_[from_.loss.index()];
+    return to_.finish();
+  }
+
+  Status reorder_forward() {
     TESSERA_TRY_VOID(parse_order(order_));
     bool found = false;
     for (const Tensor& tensor : from_.tensors()) {
@@ -35,11 +46,10 @@ class ReorderPass {
       return invalid_input(fmt::format("no tensor of the graph has the dim '{}'", dim_));
     }
     for (const Op& op : from_.ops()) {
-      TESSERA_TRY_VOID(reorder(op));
+      if (op.phase == Phase::kForward) TESSERA_TRY_VOID(reorder(op));
       if (!to_.ok()) break;
     }
-    if (to_.ok() && from_.loss.valid()) to_.graph().loss = tensors_[from_.loss.index()];
-    return to_.finish();
+    return {};
   }
 
  private:
@@ -121,10 +131,6 @@ class ReorderPass {
   }
 
   Status reorder(const Op& op) {
-    if (op.phase != Phase::kForward) {
-      return invalid_input(
-          fmt::format("expected a forward graph, found {} op '{}'", phase_name(op.phase), op.path));
-    }
     TESSERA_TRY(const std::vector<bool> ordered, ordered_dims(op));
     TESSERA_TRY(const bool takes_order, follows(op, ordered));
     std::vector<TensorId> inputs;
@@ -173,6 +179,10 @@ class ReorderPass {
 
 Result<Graph> reorder_dim(const Graph& forward, const std::string& dim, const std::string& order) {
   return ReorderPass(forward, dim, order).run();
+}
+
+Status check_reorder(const Graph& graph, const std::string& dim, const std::string& order) {
+  return ReorderPass(graph, dim, order).reorder_forward();
 }
 
 }  // namespace tessera

@@ -422,9 +422,10 @@ class GraphParser {
     if (!inferred) return;
     for (OpDim& dim : op.annotation.dims.own()) {
       const int known = inferred->annotation.find(dim.name);
-      if (dim.size < 0 && known >= 0) {
-        dim.size = inferred->annotation.dims[static_cast<size_t>(known)].size;
-      }
+      if (known < 0) continue;
+      const OpDim& inferred_dim = inferred->annotation.dims[static_cast<size_t>(known)];
+      if (dim.size < 0) dim.size = inferred_dim.size;
+      dim.uneven_extent = inferred_dim.uneven_extent;
     }
   }
 

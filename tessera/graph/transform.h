@@ -35,11 +35,16 @@ Graph in_one_dtype(Graph graph, DType dtype);
 
 // A time loop over ops, written out.
 struct Unrolling {
-  std::string dim;             // an op dim
-  std::vector<int64_t> sizes;  // of the steps' pieces, in order; their sum is the size of the dim
-  // > 1: the dim is cut in that many equal blocks and each step takes a part of each (so that what
-  // is sharded in as many pieces stays where it is); divides every size.
+  std::string dim;  // an op dim
+  // Of the steps' pieces, in order; the size of the dim is their sum or a multiple of it. Empty:
+  // `steps` even pieces, the first ones larger.
+  std::vector<int64_t> sizes = {};
+  // > 1: the dim is cut in that many blocks, as even as they can be, and each step takes a part of
+  // each (so that what is sharded in as many pieces stays where it is); divides every size but the
+  // last one.
   int64_t blocks = 1;
+  std::string even_blocks = {};  // why the blocks must be of one size; empty: they need not
+  int64_t steps = 0;
   bool recompute = false;  // what the steps make inside is not kept for the backward pass
   bool stages = false;     // the steps are stages of their own: sets Op::step
 };
@@ -53,8 +58,13 @@ struct Unrolling {
 // Cut parameters, buffers and inputs are not kept either. A bias of a summed einsum is added by
 // step 0; dropout drops what it would drop unlooped.
 //
-// Errors: a frozen or window dim, sizes that do not add up, an output merged by other than a sum,
-// ids of a cut table; with `stages`, an op that reads what later steps make.
+// Ops may have the dim in several sizes. Those that read or write pieces of the same tensors are
+// cut in proportion: the steps cut the greatest common divisor of their sizes, and an op whose dim
+// is n times as large (windows of heads) takes n times as much. Others are cut each on their own.
+//
+// Errors: a frozen or window dim, sizes that do not add up, more steps than elements, an output
+// merged by other than a sum, ids of a cut table; with `stages`, an op that reads what later steps
+// make; uneven blocks of a bracket.
 Result<Graph> unroll(const Graph& forward, const std::vector<bool>& ops, const Unrolling& how);
 
 // Permutes a dim of a forward graph (order.h): every input, parameter and buffer that has it passes
@@ -64,6 +74,8 @@ Result<Graph> unroll(const Graph& forward, const std::vector<bool>& ops, const U
 // Errors: no tensor has the dim; an op that depends on positions otherwise (dropout, a window,
 // ...).
 Result<Graph> reorder_dim(const Graph& forward, const std::string& dim, const std::string& order);
+// Would it succeed on the graph's forward ops? The error says why not.
+Status check_reorder(const Graph& graph, const std::string& dim, const std::string& order);
 
 // Replaces each of the ops by its KindInfo::expand, in place: ops "<path>.<suffix>" of the same
 // phase, the last of which make the replaced outputs under their names. Loss, `of` and `update_of`

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tessera/base/box.h"
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/graph/builder.h"
@@ -18,6 +19,7 @@ namespace tessera {
 namespace {
 
 constexpr int kReduced = -1;  // position of the looped dim in an output that lacks it
+constexpr int kNoChain = -1;
 
 class UnrollPass {
  public:
@@ -32,11 +34,17 @@ class UnrollPass {
     pieces_.resize(from.tensors().size());
     in_run_.resize(from.tensors().size(), false);
     joined_.resize(from.tensors().size(), false);
+    chain_of_.resize(from.ops().size(), kNoChain);
   }
 
   Result<Graph> run() {
     TESSERA_TRY_VOID(check());
+    find_chains();
     find_joined();
+    for (Chain& chain : chains_) TESSERA_TRY_VOID(set_sizes(chain));
+    for (const Op& op : from_.ops()) {
+      if (looped_[op.id.index()]) TESSERA_TRY_VOID(check_blocks(op));
+    }
     for (const Tensor& tensor : from_.tensors()) {
       if (!tensor.producer.valid()) whole_[tensor.id.index()] = to_.graph().add_tensor(tensor);
     }
@@ -74,13 +82,26 @@ class UnrollPass {
     std::vector<TensorId> by_step;
   };
 
-  size_t steps() const { return how_.sizes.size(); }
-  int64_t total() const {
-    return std::accumulate(how_.sizes.begin(), how_.sizes.end(), int64_t{0});
+  // Ops that touch pieces of the same tensors.
+  struct Chain {
+    const Op* smallest = nullptr;  // the op whose dim is smallest, the first of those
+    int64_t unit = 0;              // of which the sizes of its ops' dims are multiples
+    std::vector<Interval> pieces;  // of the unit, by step
+  };
+
+  size_t steps() const {
+    return how_.sizes.empty() ? static_cast<size_t>(how_.steps) : how_.sizes.size();
   }
-  int64_t begin_of(size_t step) const {
-    return std::accumulate(how_.sizes.begin(),
-                           how_.sizes.begin() + static_cast<std::ptrdiff_t>(step), int64_t{0});
+  const Chain& chain(const Op& op) const {
+    return chains_[static_cast<size_t>(chain_of_[op.id.index()])];
+  }
+  int64_t size_of(const Op& op) const {
+    return op.annotation.dims[static_cast<size_t>(op.annotation.find(how_.dim))].size;
+  }
+  // The piece of a step in a dim of the chain that has `size` elements.
+  static Interval piece(const Chain& chain, int64_t size, size_t step) {
+    const int64_t factor = size / chain.unit;
+    return {chain.pieces[step].begin * factor, chain.pieces[step].size * factor};
   }
 
   Status check() const {
@@ -96,20 +117,118 @@ class UnrollPass {
 
   Status check(const Op& op) const {
     const int d = op.annotation.find(how_.dim);
-    const OpDim& dim = op.annotation.dims[static_cast<size_t>(d)];
-    const auto refuse = [&](std::string_view why) {
-      return invalid_input(
-          fmt::format("dim '{}' of op '{}' ({}) {}", how_.dim, op.path, op.kind, why));
-    };
-    if (dim.size != total()) {
-      return refuse(
-          fmt::format("has size {}, but the sizes of the steps add up to {}", dim.size, total()));
+    const int64_t sum = std::accumulate(how_.sizes.begin(), how_.sizes.end(), int64_t{0});
+    if (!how_.sizes.empty() && (sum == 0 || size_of(op) % sum != 0)) {
+      return refuse(op, fmt::format("has size {}, but the sizes of the steps add up to {}",
+                                    size_of(op), sum));
     }
-    if (const Status may = check_loopable(op, d); !may) return refuse(may.error().message);
+    if (const Status may = check_loopable(op, d); !may) return refuse(op, may.error().message);
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       if (how_.blocks > 1 && need(op, i).part == Part::kUpToPiece) {
-        return refuse("is in causal order: its steps are intervals, not parts of blocks");
+        return refuse(op, "is in causal order: its steps are intervals, not parts of blocks");
       }
+    }
+    return {};
+  }
+
+  tl::unexpected<Error> refuse(const Op& op, std::string_view why) const {
+    return invalid_input(
+        fmt::format("dim '{}' of op '{}' ({}) {}", how_.dim, op.path, op.kind, why));
+  }
+
+  // ---- chains
+  void find_chains() {
+    std::vector<int> of_tensor(from_.tensors().size(), kNoChain);
+    std::vector<int> leader;  // by chain; union-find
+    const auto find = [&](int chain) {
+      while (leader[static_cast<size_t>(chain)] != chain) chain = leader[static_cast<size_t>(chain)];
+      return chain;
+    };
+    for (const Op& op : from_.ops()) {
+      if (!looped_[op.id.index()]) continue;
+      int& own = chain_of_[op.id.index()];
+      own = static_cast<int>(leader.size());
+      leader.push_back(own);
+      const auto touch = [&](TensorId tensor) {
+        int& known = of_tensor[tensor.index()];
+        if (known == kNoChain) known = own;
+        leader[static_cast<size_t>(find(own))] = find(known);
+      };
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        if (need(op, i).part != Part::kWhole) touch(op.inputs[i]);
+      }
+      for (const TensorId output : op.outputs) {
+        if (made_position(output) != kReduced) touch(output);
+      }
+    }
+    std::vector<int> number(leader.size(), kNoChain);
+    for (const Op& op : from_.ops()) {
+      if (!looped_[op.id.index()]) continue;
+      int& own = chain_of_[op.id.index()];
+      int& known = number[static_cast<size_t>(find(own))];
+      if (known == kNoChain) {
+        known = static_cast<int>(chains_.size());
+        chains_.emplace_back();
+      }
+      own = known;
+      Chain& chain = chains_[static_cast<size_t>(own)];
+      if (chain.smallest == nullptr || size_of(op) < size_of(*chain.smallest)) chain.smallest = &op;
+      chain.unit = std::gcd(chain.unit, size_of(op));
+    }
+  }
+
+  Status set_sizes(Chain& chain) const {
+    const int64_t blocks = how_.blocks;
+    std::vector<int64_t> sizes = how_.sizes;
+    if (!sizes.empty()) chain.unit = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    const int64_t shortest = chain.unit / blocks, longer = chain.unit % blocks;
+    if (longer > 0 && !how_.even_blocks.empty()) return refuse(*chain.smallest, how_.even_blocks);
+    if (sizes.empty()) {
+      const int64_t longest = shortest + (longer > 0 ? 1 : 0);
+      if (how_.steps > longest) {
+        return invalid_input(fmt::format(
+            "steps = {}: dim '{}' of op '{}' has only {} elements{}", how_.steps, how_.dim,
+            chain.smallest->path, longest,
+            blocks > 1 ? fmt::format(" in each of {} shards", blocks) : std::string()));
+      }
+      for (int64_t step = 0; step < how_.steps; ++step)
+        sizes.push_back(split_interval({0, shortest}, how_.steps, step).size * blocks);
+      sizes.back() += longer;  // what only the longer blocks have stands at their end
+    }
+    for (size_t step = 0; step < sizes.size(); ++step) {
+      if (sizes[step] % blocks != (step + 1 < sizes.size() ? 0 : longer)) {
+        return invalid_input(
+            fmt::format("expected sizes that are multiples of {}{}, as the plan splits dim '{}' "
+                        "over so many ranks, found {}",
+                        blocks, longer > 0 ? fmt::format(" (the last one {} more)", longer) : "",
+                        how_.dim, sizes[step]));
+      }
+      const int64_t begin = chain.pieces.empty() ? 0 : chain.pieces.back().end();
+      chain.pieces.push_back({begin, sizes[step]});
+    }
+    return {};
+  }
+
+  // Blocks of uneven size are cut and joined by elements: not where a tensor has several for one.
+  Status check_blocks(const Op& op) const {
+    const int64_t unit = chain(op).unit;
+    if (unit % how_.blocks == 0) return {};
+    const auto check = [&](TensorId id, int position) -> Status {
+      const int64_t size = from_.tensor(id).dims[static_cast<size_t>(position)].size;
+      if (size == unit) return {};
+      return refuse(op, fmt::format("has {} elements in '{}' for {} of the loop, which {} ranks do "
+                                    "not divide: its pieces cannot be cut",
+                                    size, from_.tensor(id).name, unit, how_.blocks));
+    };
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const Need how = need(op, i);
+      if (how.part == Part::kPiece && !reads_pieces(op, i))
+        TESSERA_TRY_VOID(check(op.inputs[i], how.position));
+    }
+    for (const TensorId output : op.outputs) {
+      const int position = made_position(output);
+      if (position != kReduced && joined_[output.index()])
+        TESSERA_TRY_VOID(check(output, position));
     }
     return {};
   }
@@ -197,10 +316,10 @@ class UnrollPass {
   TensorId cut(const Op& op, size_t i, const Need& how, size_t step) {
     const TensorId x = whole_[op.inputs[i].index()];
     const Dim dim = to_.tensor(x).dims[static_cast<size_t>(how.position)];
-    const int64_t inner = dim.size / total();  // of a bracket
+    const Interval own = piece(chain(op), dim.size, step);
     const bool up_to = how.part == Part::kUpToPiece;
-    const int64_t begin = up_to ? 0 : begin_of(step) * inner / how_.blocks;
-    const int64_t end = (begin_of(step) + how_.sizes[step]) * inner / how_.blocks;
+    const int64_t begin = up_to ? 0 : own.begin / how_.blocks;
+    const int64_t end = (own.end() + how_.blocks - 1) / how_.blocks;  // of the longest block
     if (up_to && step + 1 == steps()) return x;
     const TensorId part = to_.op1(
         fmt::format("{}@part{}#{}", op.path, i, step), "slice", {x},
@@ -291,14 +410,14 @@ class UnrollPass {
     for (const std::string& key : info_of(op).size_attributes) {
       std::vector<std::string> items = split_text(op.text(key), ' ');
       for (std::string& item : items) {
-        if (item.starts_with(how_.dim + "=")) {
-          item = fmt::format("{}={}", how_.dim, how_.sizes[step]);
-        }
+        if (!item.starts_with(how_.dim + "=")) continue;
+        item = fmt::format("{}={}", how_.dim, piece(chain(op), size_of(op), step).size);
       }
       attributes[key] = tessera::join(items, " ");
     }
     if (position_rule(op, op.annotation.find(how_.dim)) == PositionRule::kWithin) {
-      const Within place{how_.dim, begin_of(step) / how_.blocks, total(), how_.blocks};
+      const int64_t size = size_of(op), begin = piece(chain(op), size, step).begin;
+      const Within place{how_.dim, begin / how_.blocks, size, how_.blocks};
       const std::string before = op.text("within");
       attributes["within"] = before + (before.empty() ? "" : " ") + to_string({place});
     }
@@ -331,6 +450,8 @@ class UnrollPass {
   const Unrolling& how_;
   GraphBuilder to_;
   std::vector<bool> looped_;     // by op of from_
+  std::vector<int> chain_of_;    // by op of from_: index of chains_
+  std::vector<Chain> chains_;    // in the order of their first ops
   std::vector<TensorId> whole_;  // by tensor of from_; invalid: not (or not yet) made as a whole
   std::vector<Pieces> pieces_;   // by tensor of from_
   std::vector<bool> joined_;     // by tensor of from_: needed as a whole

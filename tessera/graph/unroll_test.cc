@@ -4,6 +4,7 @@
 
 #include "tessera/graph/builder.h"
 #include "tessera/graph/transform.h"
+#include "tessera/graph/within.h"
 
 namespace tessera {
 namespace {
@@ -142,6 +143,65 @@ TEST(Unroll, WhatDependsOnTheWholeIsRefused) {
       error_of(mean.graph(), {.dim = "seq", .sizes = {2, 2}}),
       "dim 'seq' of op 'z' (moe_z_loss) cannot be cut in time: the result depends on the size "
       "of the whole");
+}
+
+std::vector<int64_t> sizes_of(const Graph& graph, const std::string& name, size_t dim, int steps) {
+  std::vector<int64_t> sizes;
+  for (int step = 0; step < steps; ++step) {
+    const TensorId id = graph.find_tensor(name + "#" + std::to_string(step));
+    sizes.push_back(id.valid() ? graph.tensor(id).dims[dim].size : -1);
+  }
+  return sizes;
+}
+
+// Windows stand behind the heads: 3 heads are 12 in the op that sees windows.
+TEST(Unroll, OpsThatPassPiecesOnAreCutInProportion) {
+  GraphBuilder g("windows");
+  const TensorId x = g.parameter("x", {{"rows", 8}, {"heads", 3}}, {});
+  const TensorId windows = g.op1("windows", "rearrange", {x},
+                                 {{"spec", "(window row) heads -> row (heads window)"},
+                                  {"sizes", "row=2"},
+                                  {"dims", "row heads"}});
+  const TensorId y = g.op1("act", "relu", {windows});
+  const TensorId z = g.parameter("z", {{"heads", 5}}, {});
+  const TensorId apart = g.op1("apart", "relu", {z});
+  g.graph().loss = g.op1("loss", "add",
+                         {g.op1("sum", "reduce_sum", {y}, {{"dims", "row heads"}}),
+                          g.op1("other", "reduce_sum", {apart}, {{"dims", "heads"}})});
+  const Graph graph = expect_value(g.finish());
+  const Graph looped = expect_value(unroll(graph, all(graph), {.dim = "heads", .steps = 2}));
+  EXPECT_EQ(sizes_of(looped, "windows", 1, 2), (std::vector<int64_t>{8, 4}));
+  EXPECT_EQ(sizes_of(looped, "act", 1, 2), (std::vector<int64_t>{8, 4}));
+  EXPECT_EQ(sizes_of(looped, "apart", 0, 2), (std::vector<int64_t>{3, 2}));
+  EXPECT_EQ(error_of(graph, {.dim = "heads", .steps = 4}),
+            "steps = 4: dim 'heads' of op 'windows' has only 3 elements");
+}
+
+// 6 over 4: 2, 2, 1, 1. What only the first shards have stands at their end, so in the last step.
+TEST(Unroll, StepsTakePartsOfUnevenBlocks) {
+  const Graph graph = mlp();
+  const Unrolling how{.dim = "ffn", .blocks = 4, .steps = 2};
+  const Graph looped = expect_value(unroll(graph, all(graph), how));
+  EXPECT_EQ(sizes_of(looped, "up", 1, 2), (std::vector<int64_t>{4, 2}));
+  EXPECT_EQ(expect_value(parse_graph(to_text(looped))), looped);
+  const Graph trained = expect_value(differentiate(looped, OptimizerSpec{}));
+  EXPECT_TRUE(trained.verify());
+  EXPECT_EQ(expect_value(parse_graph(to_text(trained))), trained);
+  EXPECT_EQ(error_of(graph, {.dim = "ffn", .blocks = 4, .even_blocks = "must be even", .steps = 1}),
+            "dim 'ffn' of op 'up' (einsum) must be even");
+  EXPECT_EQ(error_of(graph, {.dim = "ffn", .sizes = {3, 3}, .blocks = 4}),
+            "expected sizes that are multiples of 4 (the last one 2 more), as the plan splits dim "
+            "'ffn' over so many ranks, found 3");
+  EXPECT_EQ(error_of(graph, {.dim = "ffn", .blocks = 4, .steps = 3}),
+            "steps = 3: dim 'ffn' of op 'up' has only 2 elements in each of 4 shards");
+}
+
+TEST(Within, CountsPlacesInUnevenBlocks) {
+  // Of 11 in blocks of 4, 4, 3 the elements from 1 on: 3, 3, 2.
+  const Within place{"ffn", 1, 11, 3};
+  std::vector<int64_t> places;
+  for (int64_t i = 0; i < 8; ++i) places.push_back(place.index(i, 8));
+  EXPECT_EQ(places, (std::vector<int64_t>{1, 2, 3, 5, 6, 7, 9, 10}));
 }
 
 TEST(Unroll, SaysWhereAPieceLies) {

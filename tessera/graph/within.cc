@@ -4,13 +4,18 @@
 
 #include <algorithm>
 
+#include "tessera/base/box.h"
 #include "tessera/base/text.h"
 
 namespace tessera {
 
 int64_t Within::index(int64_t local, int64_t size) const {
-  const int64_t part = size / blocks;
-  return local / part * (whole / blocks) + begin + local % part;
+  const int64_t shortest = size / blocks, longer = size % blocks;  // parts that have one more
+  const int64_t of_longer = longer * (shortest + 1);
+  const int64_t block = local < of_longer ? local / (shortest + 1)
+                                          : longer + (local - of_longer) / shortest;
+  const Interval part = split_interval({0, size}, blocks, block);
+  return split_interval({0, whole}, blocks, block).begin + begin + (local - part.begin);
 }
 
 Result<std::vector<Within>> parse_within(std::string_view text) {
@@ -27,7 +32,7 @@ Result<std::vector<Within>> parse_within(std::string_view text) {
     if (numbers.size() != 3) return expected();
     const auto begin = parse_int(numbers[0]), whole = parse_int(numbers[1]),
                blocks = parse_int(numbers[2]);
-    if (!begin || !whole || !blocks || *begin < 0 || *blocks < 1 || *whole % *blocks != 0) {
+    if (!begin || !whole || !blocks || *begin < 0 || *blocks < 1) {
       return expected();
     }
     out.push_back({item.substr(0, equals), *begin, *whole, *blocks});
@@ -42,8 +47,10 @@ Status check_within(std::string_view text, const Tensor& x) {
         std::find_if(x.dims.begin(), x.dims.end(), [&](const Dim& d) { return d.name == one.dim; });
     const int64_t size = dim == x.dims.end() ? 0 : dim->size;
     const bool last = size > 0 && dim + 1 == x.dims.end();
-    if (size < 1 || size % one.blocks != 0 ||
-        one.begin + size / one.blocks > one.whole / one.blocks || (last && one.blocks > 1)) {
+    // The longer blocks of the piece lie in longer ones, or all have room.
+    const int64_t part = size / one.blocks, room = one.whole / one.blocks - part;
+    const bool longer = size % one.blocks > one.whole % one.blocks;
+    if (size < 1 || one.begin > room - (longer ? 1 : 0) || (last && one.blocks > 1)) {
       return invalid_input(
           fmt::format("expected 'within' to place the input in a larger tensor (blocks not along "
                       "its last dim), found \"{}\" for {}",

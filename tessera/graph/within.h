@@ -1,7 +1,7 @@
 // The piece of a larger tensor that an op works on, for kinds whose result depends on where an
 // element lies (dropout). Text, as an attribute: "seq=16/64/1 batch=0/8/2", for each dim that is
-// cut begin/whole/blocks: of each of `blocks` equal blocks of a dim of size `whole`, the part from
-// `begin` on.
+// cut begin/whole/blocks: of each of `blocks` blocks of a dim of size `whole` (as even as they can
+// be, the first ones longer by one), the part from `begin` on.
 #pragma once
 
 #include <cstdint>

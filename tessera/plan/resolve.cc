@@ -300,8 +300,30 @@ class Resolver {
     }
   }
 
+  // Blocks of uneven size are the shards of one axis: other cuts fall elsewhere.
+  Status check_blocks(const Op& op) const {
+    for (const auto* operands : {&op.annotation.inputs, &op.annotation.outputs}) {
+      for (const OperandDims& operand : *operands) {
+        for (const DimGroup& group : operand.dims) {
+          if (uneven_extent(op.annotation.dims, group) < 0) continue;
+          const auto d = static_cast<size_t>(group.front());
+          const DimSplit& split = out_.ops[op.id.index()].dims[d];
+          const OpDim& dim = op.annotation.dims[d];
+          const int64_t found = pieces(split, mesh_of(op.id));
+          if (found == 1 || (found == dim.size && split.axes.size() == 1)) continue;
+          return error(plan().splits[static_cast<size_t>(split.entry)].line,
+                       fmt::format("dim '{}' of op '{}' ({}) is in {} uneven blocks: expected a "
+                                   "split over one axis of so many ranks, or none",
+                                   dim.name, op.path, op.kind, dim.size));
+        }
+      }
+    }
+    return {};
+  }
+
   // An axis cuts at most one dim of an op; at most one dim has a time loop.
   Status check_op(const Op& op) const {
+    TESSERA_TRY_VOID(check_blocks(op));
     const OpPlan& op_plan = out_.ops[op.id.index()];
     const auto line = [&](const DimSplit& split) {
       return plan().splits[static_cast<size_t>(split.entry)].line;

@@ -309,6 +309,26 @@ TEST(Resolve, KeysMayBeCutOverTimeOnly) {
   EXPECT_TRUE(resolve_text(entry + "\"time:2\" } ]", graph).has_value());
 }
 
+// The pieces of uneven shards lie where one axis cuts them: no other cut has the same borders.
+TEST(Resolve, UnevenBlocksAreCutOverTheirAxisOnly) {
+  TestModel model;
+  model.layers = 1;
+  model.ffn = 11;
+  const std::string text = R"(mesh = { a = 3, b = 2 }
+split = [
+  { ops = "blocks.*.mlp", dim = "ffn", over = "a" },
+  { ops = "blocks.*.mlp.up@part1#0", dim = "ffn", over = "b" },
+]
+loop = [ { ops = "blocks.*.mlp", dim = "ffn", steps = 2 } ])";
+  const auto plan = parse_plan(text, "plan.toml");
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  const auto shaped = shape_forward(test_transformer(model), *plan, std::nullopt);
+  ASSERT_TRUE(shaped.has_value()) << shaped.error().message;
+  EXPECT_EQ(error_of(text, *shaped),
+            "plan.toml:4: dim 'ffn' of op 'blocks.0.mlp.up@part1#0' (slice) is in 3 uneven blocks: "
+            "expected a split over one axis of so many ranks, or none");
+}
+
 TEST(Resolve, TheStepsOfANestedLoopAreTheProductOfItsAxes) {
   const Graph graph = test_transformer();
   const std::string entry =

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -34,8 +35,9 @@ class Loop {
     how.dim = entry_.dim;
     how.recompute = entry_.recompute;
     how.stages = entry_.stages;
-    how.blocks = shards();
-    TESSERA_TRY(how.sizes, sizes(how.blocks));
+    set_blocks(how);
+    how.sizes = entry_.sizes;
+    how.steps = entry_.steps;
     auto unrolled = unroll(graph_, selected_, how);
     if (!unrolled) return error(unrolled.error().message);
     return unrolled;
@@ -63,7 +65,7 @@ class Loop {
     }
     selected_ = paths_.select(entry_.ops);
     std::set<std::string> paths, dims;
-    bool any = false;
+    bool any = false, found = false;
     for (const Op& op : graph_.ops()) {
       paths.insert(op.path);
       paths.insert(op.path.substr(0, op.path.find('.')));
@@ -72,52 +74,70 @@ class Loop {
       for (const OpDim& dim : op.annotation.dims) dims.insert(dim.name);
       const int d = op.annotation.find(entry_.dim);
       if (d < 0) continue;
-      const int64_t size = op.annotation.dims[static_cast<size_t>(d)].size;
-      if (size_ > 0 && size != size_) {
-        return error(
-            fmt::format("dim '{}' has size {} in op '{}', but {} in op '{}': a loop's ops "
-                        "have one size",
-                        entry_.dim, size_, first_->path, size, op.path));
-      }
-      if (size_ == 0) first_ = &op;
-      size_ = size;
+      TESSERA_TRY_VOID(check_sizes(op, op.annotation.dims[static_cast<size_t>(d)].size));
+      found = true;
     }
     if (!any) {
       return error(fmt::format("ops = \"{}\" selects no forward op{}", entry_.ops,
                                suggestion(entry_.ops, paths)));
     }
-    if (size_ > 0) return {};
+    if (found) return {};
     return error(fmt::format("no op that ops = \"{}\" selects has the dim '{}'{}", entry_.ops,
                              entry_.dim, suggestion(entry_.dim, dims)));
   }
 
+  Status check_sizes(const Op& op, int64_t size) const {
+    const int64_t sum = std::accumulate(entry_.sizes.begin(), entry_.sizes.end(), int64_t{0});
+    if (entry_.sizes.empty() || size % sum == 0) return {};
+    return error(
+        fmt::format("expected sizes that add up to {}, the size of dim '{}' of op '{}', found the "
+                    "sum {}",
+                    size, entry_.dim, op.path, sum));
+  }
+
   // Into how many shards the plan splits the dim in these ops: each step takes a part of every
   // shard, so that it finds its piece where the dim is split already. A causal order allows
-  // intervals only.
-  int64_t shards() {
-    int64_t shards = 1;
+  // intervals only. Shards of uneven size must be the same in all ops.
+  void set_blocks(Unrolling& how) {
+    std::set<std::vector<int64_t>> cuts;  // sizes of the axes
     for (const Op& op : graph_.ops()) {
       const int d = selected_[op.id.index()] ? op.annotation.find(entry_.dim) : -1;
       if (d < 0) continue;
       for (const OpDim& dim : op.annotation.dims) {
-        if (dim.causal_of == d) return 1;
+        if (dim.causal_of == d) {
+          how.blocks = 1;
+          return;
+        }
       }
-      shards = std::lcm(shards, shards_of(op));
+      const std::vector<int64_t> own = cut_of(op);
+      if (own.empty()) continue;
+      cuts.insert(own);
+      how.blocks = std::lcm(how.blocks, std::accumulate(own.begin(), own.end(), int64_t{1},
+                                                        std::multiplies<>()));
     }
-    return shards;
+    const bool one_axis = cuts.size() == 1 && cuts.begin()->size() == 1;
+    if (!one_axis && how.blocks > 1) {
+      how.even_blocks = fmt::format(
+          "is split over {} ranks by several axes, and they do not divide it: a loop over it needs "
+          "equal shards, or shards over one axis",
+          how.blocks);
+    }
   }
 
-  int64_t shards_of(const Op& op) {
-    int64_t shards = 1;
+  // The sizes of the axes that cut the dim.
+  std::vector<int64_t> cut_of(const Op& op) {
+    std::vector<int64_t> sizes;
     for (const SplitEntry& split : plan_.splits) {
       if (split.dim != entry_.dim || split.phase.value_or(Phase::kForward) != Phase::kForward ||
           !paths_.select(split.ops)[op.id.index()]) {
         continue;
       }
-      shards = 1;
-      for (const std::string& axis : split.over) shards *= axis_size(axis);
+      sizes.clear();
+      for (const std::string& axis : split.over) {
+        if (const int64_t size = axis_size(axis); size > 1) sizes.push_back(size);
+      }
     }
-    return shards;
+    return sizes;
   }
 
   int64_t axis_size(const std::string& name) const {
@@ -139,51 +159,11 @@ class Loop {
     return size;
   }
 
-  Result<std::vector<int64_t>> sizes(int64_t shards) const {
-    const auto of_shards =
-        shards > 1 ? fmt::format(" in each of {} shards", shards) : std::string();
-    if (size_ % shards != 0) {
-      return error(
-          fmt::format("dim '{}' of size {} is split over {} ranks, which do not divide "
-                      "it: a loop over it needs equal shards",
-                      entry_.dim, size_, shards));
-    }
-    if (entry_.steps > 0) {
-      const int64_t local = size_ / shards;
-      if (entry_.steps > local) {
-        return error(fmt::format("steps = {}: dim '{}' of op '{}' has only {} elements{}",
-                                 entry_.steps, entry_.dim, first_->path, local, of_shards));
-      }
-      std::vector<int64_t> sizes;
-      for (int64_t step = 0; step < entry_.steps; ++step) {
-        sizes.push_back((local / entry_.steps + (step < local % entry_.steps ? 1 : 0)) * shards);
-      }
-      return sizes;
-    }
-    const int64_t sum = std::accumulate(entry_.sizes.begin(), entry_.sizes.end(), int64_t{0});
-    if (sum != size_) {
-      return error(
-          fmt::format("expected sizes that add up to {}, the size of dim '{}' of op "
-                      "'{}', found the sum {}",
-                      size_, entry_.dim, first_->path, sum));
-    }
-    for (const int64_t size : entry_.sizes) {
-      if (size % shards == 0) continue;
-      return error(
-          fmt::format("expected sizes that are multiples of {}, as the plan splits dim "
-                      "'{}' over so many ranks, found {}",
-                      shards, entry_.dim, size));
-    }
-    return entry_.sizes;
-  }
-
   const Graph& graph_;
   const Plan& plan_;
   const LoopEntry& entry_;
   PathIndex paths_;
   std::vector<bool> selected_;  // by op
-  const Op* first_ = nullptr;   // that has the dim
-  int64_t size_ = 0;            // of the dim
 };
 
 // The forward ops that `pattern` selects and that have an expansion.

@@ -49,6 +49,34 @@ loop = [ { ops = "blocks.*.mlp", dim = "ffn", steps = 2 } ])");
   EXPECT_GT(slices, 0);
 }
 
+// Shards of one axis may be uneven; what several axes cut must not.
+TEST(ShapeForward, StepsTakeAPartOfUnevenShards) {
+  TestModel model;
+  model.layers = 1;
+  model.ffn = 11;
+  const std::string entries = R"(
+loop = [ { ops = "blocks.*.mlp", dim = "ffn", steps = 2 } ]
+split = [ { ops = "blocks.*.mlp", dim = "ffn", over = )";
+  const auto shaped_by = [&](const std::string& mesh, const std::string& over) {
+    return shape_forward(test_transformer(model), *parse_plan(mesh + entries + over + " } ]"),
+                         std::nullopt);
+  };
+  const auto shaped = shaped_by("mesh = { tp = 3 }", "\"tp\"");
+  ASSERT_TRUE(shaped) << shaped.error().message;
+  std::vector<int64_t> sizes;  // 4, 4, 3: two steps of 2, 2, 2 and of 2, 2, 1
+  for (const Op& op : shaped->ops()) {
+    if (op.path.starts_with("blocks.0.mlp.up#"))
+      sizes.push_back(op.annotation.dims[static_cast<size_t>(op.annotation.find("ffn"))].size);
+  }
+  EXPECT_EQ(sizes, (std::vector<int64_t>{6, 5}));
+  const auto by_two = shaped_by("mesh = { a = 2, b = 2 }", "[\"a\", \"b\"]");
+  ASSERT_FALSE(by_two);
+  EXPECT_EQ(by_two.error().message,
+            "<plan>:2: dim 'ffn' of op 'blocks.0.mlp.up' (einsum) is split over 4 ranks by several "
+            "axes, and they do not divide it: a loop over it needs equal shards, or shards over "
+            "one axis");
+}
+
 // Where every stage has a mesh of its own, none has the plan's.
 TEST(ShapeForward, OnlyMeshesOfStagesCutShards) {
   const std::string text = R"(mesh = { tp = 2 }

@@ -54,8 +54,8 @@ Status Stages::assign(Selection& selection) {
 
 StageId& Stages::stage_of(const Op& op) { return out_.ops[op.id.index()].stage; }
 
-// Unnamed forward ops: the stage of the nearest named op before, else of the first named one.
-// Each step of a loop goes to its own stages.
+// Unnamed forward ops: the stage of the nearest named op before, else of the first named one; but
+// none before what it reads is made. Each step of a loop goes to its own stages.
 void Stages::complete_forward() {
   const auto first = std::ranges::find_if(graph_.ops(), [&](const Op& op) {
     return op.phase == Phase::kForward && stage_of(op).valid();
@@ -64,8 +64,14 @@ void Stages::complete_forward() {
   const auto named = static_cast<int32_t>(plan_.named_stages());
   for (const Op& op : graph_.ops()) {
     if (op.phase != Phase::kForward) continue;
-    if (stage_of(op).valid()) current = stage_of(op);
-    stage_of(op) = StageId(current.value + std::max(0, op.step) * named);
+    const bool is_named = stage_of(op).valid();
+    if (is_named) current = stage_of(op);
+    StageId& stage = stage_of(op);
+    stage = StageId(current.value + std::max(0, op.step) * named);
+    for (const TensorId input : is_named ? std::vector<TensorId>() : op.inputs) {
+      const OpId producer = graph_.tensor(input).producer;
+      if (producer.valid()) stage = std::max(stage, out_.ops[producer.index()].stage);
+    }
   }
   hasten_parameters();
 }

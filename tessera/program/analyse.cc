@@ -44,6 +44,7 @@ int leading_dim(const Annotation& annotation, const DimGroup& group) {
 }
 
 int64_t inner_size(const Annotation& annotation, const DimGroup& group) {
+  if (uneven_extent(annotation.dims, group) >= 0) return 1;  // cut as the tensor dim is
   const int lead = leading_dim(annotation, group);
   int64_t inner = 1;
   bool behind = false;

@@ -55,6 +55,13 @@ Interval project_group(const Annotation& annotation, const DimGroup& group, cons
   }
   const Interval own = output ? box.dims[static_cast<size_t>(group[moving])]
                               : needed(annotation, box, group[moving]);
+  if (const int64_t extent = uneven_extent(annotation.dims, group); extent >= 0) {
+    const int64_t blocks = annotation.dims[static_cast<size_t>(group[moving])].size;
+    const auto begin_of = [&](int64_t block) {
+      return block == blocks ? extent : split_interval({0, extent}, blocks, block).begin;
+    };
+    return {begin_of(own.begin), begin_of(own.end()) - begin_of(own.begin)};
+  }
   return {own.begin * inner, own.size * inner};
 }
 

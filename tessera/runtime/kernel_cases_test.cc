@@ -451,6 +451,20 @@ const std::vector<Case>& cases() {
                       {parameter(g, "x", {kB, {"h", 4}}, t), parameter(g, "y", {kB, kH}, t)},
                       {{"dim", std::string("h")}, {"blocks", int64_t{4}}});
        }},
+      {"slice_of_uneven_blocks",  // of 2, 2, 1, 1 elements
+       [](auto& g, DType t) {
+         return g.op1("op", "slice", {parameter(g, "x", {kB, {"h", 6}, kF}, t)},
+                      {{"dim", std::string("h")},
+                       {"begin", int64_t{1}},
+                       {"size", int64_t{1}},
+                       {"blocks", int64_t{4}}});
+       }},
+      {"concat_of_uneven_blocks",
+       [](auto& g, DType t) {
+         return g.op1("op", "concat",
+                      {parameter(g, "x", {kB, {"h", 4}}, t), parameter(g, "y", {kB, {"h", 7}}, t)},
+                      {{"dim", std::string("h")}, {"blocks", int64_t{4}}});
+       }},
       {"attention_of_the_last_queries",
        [](auto& g, DType t) {
          const auto q = parameter(g, "q", {kB, {"s", 3}, kN, kG, kD}, t);

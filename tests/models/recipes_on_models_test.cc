@@ -118,6 +118,49 @@ TEST(RecipesOnModels, SayWhatIsMissing) {
             "'ffn', found none");
 }
 
+// What a recipe writes for a model, or its message.
+std::string text_for(const std::string& call, const std::string& spec) {
+  const auto text = emit_recipe(call, model_of(spec).graph);
+  return text ? *text : text.error().message;
+}
+
+TEST(RecipesOnModels, OrderTokensOnlyWhereTheModelAllowsIt) {
+  for (const char* spec : {"gpt:layers=1,hidden=8,heads=2,seq=8,vocab=7,dropout=0.1",
+                           "mixtral:layers=1,hidden=8,heads=2,kv_heads=2,experts=2,seq=8,vocab=7",
+                           "nemotron_h:pattern=M*,hidden=8,heads=2,kv_heads=2,seq=8,vocab=7,"
+                           "ssm_heads=2,ssm_head_dim=4,ssm_groups=1,state=4,chunk=4"}) {
+    for (const char* call : {"ring_attention(2)", "megatron(cp=2)", "ring_ulysses(2, 2)"}) {
+      const std::string text = text_for(call, spec);
+      EXPECT_THAT(text, HasSubstr("\n# order = none, not zigzag: dim 'seq' cannot be reordered: what "
+                                  "op '"));
+      EXPECT_THAT(text, Not(HasSubstr("reorder = ")));
+      EXPECT_EQ(answer(call, spec), "a plan");
+    }
+  }
+  EXPECT_THAT(text_for("ring_attention(2)", "gpt:layers=1,hidden=8,heads=2,seq=8,vocab=7"),
+              HasSubstr("reorder = "));
+}
+
+// A low-rank factor is inside the product whose output it adds to: "q.a" under "q".
+TEST(RecipesOnModels, RowsOfLowRankFactorsAreCutAsThoseOfOtherProducts) {
+  const std::string spec =
+      "llama:layers=3,hidden=20,heads=2,kv_heads=2,seq=5,vocab=17,ffn=21,lora=2,lora_mlp=1";
+  EXPECT_EQ(answer("tensor_parallel_3d(2, 2, 2)", spec), "a plan");
+}
+
+TEST(RecipesOnModels, StepsWalkTheProductsOfAModelWithoutBlocks) {
+  const std::string text = text_for("summa(2)", "mlp:in=8,hidden=8,out=4,layers=2");
+  EXPECT_THAT(text, HasSubstr("{ ops = \"layers.0.linear\", dim = \"in\",     over = \"time:2\" }"));
+  EXPECT_THAT(text, HasSubstr("{ ops = \"head\",            dim = \"ffn\",    over = \"time:2\" }"));
+  EXPECT_THAT(text, HasSubstr("{ ops = \"*\",               dim = \"ffn\",    over = \"col\" }"));
+}
+
+TEST(RecipesOnModels, SlicesOfASequenceNeedCausalAttention) {
+  EXPECT_EQ(answer("token_pipeline(2, 2)", find_family("bert")->examples[0]),
+            "recipe token_pipeline: expected causal attention, found op 'blocks.0.attn.core' "
+            "(attention), whose queries read keys of later slices");
+}
+
 TEST(RecipesOnModels, NeedOnlyThePartsThatTheyCut) {
   const std::string mixtral = find_family("mixtral")->examples[0];
   EXPECT_EQ(answer("co_shard(2)", mixtral), "a plan");

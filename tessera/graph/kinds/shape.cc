@@ -259,15 +259,42 @@ InputGradients differentiate_roll(GraphBuilder& builder, const Op& op, const Out
 
 // ---- slice, slice_grad, concat
 // The cut dim is frozen: inputs call it `dim`, the output `dim.out`. With blocks > 1 it is cut in
-// that many equal blocks, from (to) each of which goes a part, so that the op dim `dim` counts
-// blocks, is not frozen, and stands before the frozen place inside a block.
-Result<int64_t> read_blocks(const Operands& x, const Dim& dim) {
+// that many blocks, from (to) each of which goes a part, so that the op dim `dim` counts blocks, is
+// not frozen, and stands before the frozen place inside a block. Blocks are as even as they can be,
+// the first ones longer by one; a part that reaches the end of those reaches the end of all.
+Result<int64_t> read_blocks(const Operands& x) {
   const int64_t blocks = x.integer("blocks");
-  if (blocks < 1 || dim.size % blocks != 0) {
-    return invalid_input(fmt::format("expected blocks that divide dim '{}' of size {}, found {}",
-                                     dim.name, dim.size, blocks));
-  }
-  return blocks;
+  if (blocks >= 1) return blocks;
+  return invalid_input(fmt::format("expected blocks of at least 1, found {}", blocks));
+}
+
+int64_t longest_block(int64_t extent, int64_t blocks) {
+  return extent / blocks + (extent % blocks == 0 ? 0 : 1);
+}
+
+// What the blocks of a dim of size `extent` have at [begin, begin + size) of a block, together.
+int64_t part_of_blocks(int64_t extent, int64_t blocks, int64_t begin, int64_t size) {
+  const bool to_the_end = begin + size == longest_block(extent, blocks) && extent % blocks != 0;
+  return blocks * size - (to_the_end ? blocks - extent % blocks : 0);
+}
+
+// Tells the annotation what shapes do not: how many blocks there are, and which are uneven.
+void set_blocks(Annotation& annotation, const std::string& dim, int64_t blocks,
+                const std::vector<int64_t>& input_extents, int64_t output_extent) {
+  if (blocks == 1) return;
+  std::vector<OpDim>& dims = annotation.dims.own();
+  dims[static_cast<size_t>(annotation.find(dim))].size = blocks;
+  const auto set = [&](const OperandDims& operand, int64_t extent) {
+    if (extent % blocks == 0) return;
+    for (const DimGroup& group : operand.dims) {
+      if (group.size() < 2) continue;  // only the cut dim is a bracket
+      OpDim& place = dims[static_cast<size_t>(group.back())];
+      place.size = longest_block(extent, blocks);
+      place.uneven_extent = extent;
+    }
+  };
+  for (size_t i = 0; i < input_extents.size(); ++i) set(annotation.inputs[i], input_extents[i]);
+  set(annotation.outputs[0], output_extent);
 }
 
 std::string cut_name(const std::string& dim, std::string_view suffix, int64_t blocks) {
@@ -275,68 +302,93 @@ std::string cut_name(const std::string& dim, std::string_view suffix, int64_t bl
   return fmt::format("({} {}{}^)", dim, dim, suffix.empty() ? ".in" : suffix);
 }
 
-// Sizes are of a block.
-Result<Inferred> infer_cut(const Operands& x, int64_t output_size, int64_t whole, int64_t size) {
-  TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
-  TESSERA_TRY(const int64_t blocks, read_blocks(x, x[0].dims[position]));
-  const int64_t begin = x.integer("begin");
-  if (begin < 0 || size < 1 || begin + size > whole) {
-    return invalid_input(
-        fmt::format("expected a part of dim '{}' of size {}, found begin {} and size {}",
-                    x.text("dim"), whole, begin, size));
-  }
+// The part [begin, begin + size) of each block of a dim of size `whole`.
+Status check_part(const Operands& x, int64_t whole, int64_t blocks, int64_t size) {
+  const int64_t begin = x.integer("begin"), longest = longest_block(whole, blocks);
+  if (begin >= 0 && size >= 1 && begin <= longest - size) return {};
+  return invalid_input(
+      fmt::format("expected a part of dim '{}' of size {}, found begin {} and size {}",
+                  x.text("dim"), longest, begin, size));
+}
+
+Result<Inferred> infer_cut(const Operands& x, size_t position, int64_t blocks,
+                           int64_t output_size) {
   std::vector<Dim> output = x[0].dims;
-  output[position].size = blocks * output_size;
+  output[position].size = output_size;
   const std::string& dim = x.text("dim");
   std::string annotation = spell_replaced(x[0].dims, position, cut_name(dim, "", blocks));
   annotation += " -> " + spell_replaced(output, position, cut_name(dim, ".out", blocks));
   TESSERA_TRY(Annotation parsed, parse_annotation(annotation));
-  if (blocks > 1) parsed.dims.own()[static_cast<size_t>(parsed.find(dim))].size = blocks;
+  set_blocks(parsed, dim, blocks, {x[0].dims[position].size}, output_size);
   TESSERA_TRY_VOID(bind_sizes(parsed, {x[0].shape()}, {shape_of(output)}));
   return Inferred{std::move(parsed), {output}, {x[0].dtype}};
 }
 
 Result<Inferred> infer_slice(const Operands& x) {
   TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
-  TESSERA_TRY(const int64_t blocks, read_blocks(x, x[0].dims[position]));
-  const int64_t size = x.integer("size");
-  return infer_cut(x, size, x[0].dims[position].size / blocks, size);
+  TESSERA_TRY(const int64_t blocks, read_blocks(x));
+  const int64_t whole = x[0].dims[position].size, size = x.integer("size");
+  TESSERA_TRY_VOID(check_part(x, whole, blocks, size));
+  return infer_cut(x, position, blocks, part_of_blocks(whole, blocks, x.integer("begin"), size));
 }
 
 Result<Inferred> infer_slice_grad(const Operands& x) {
   TESSERA_TRY(const size_t position, position_of(x[0], x.text("dim")));
-  TESSERA_TRY(const int64_t blocks, read_blocks(x, x[0].dims[position]));
-  const int64_t whole = x.integer("size");
-  return infer_cut(x, whole, whole, x[0].dims[position].size / blocks);
+  TESSERA_TRY(const int64_t blocks, read_blocks(x));
+  const int64_t size = x.integer("size"), shorter = x.integer("shorter");
+  if (size < 1 || size > INT64_MAX / blocks || shorter < 0 || shorter >= blocks) {
+    return invalid_input(
+        fmt::format("expected blocks of at least one element, not all of them shorter, found size "
+                    "{}, of which {} of {} are shorter",
+                    size, shorter, blocks));
+  }
+  const int64_t whole = blocks * size - shorter, part = x[0].dims[position].size;
+  const int64_t longest = longest_block(part, blocks);
+  TESSERA_TRY_VOID(check_part(x, whole, blocks, longest));
+  const int64_t expected = part_of_blocks(whole, blocks, x.integer("begin"), longest);
+  if (part == expected) return infer_cut(x, position, blocks, whole);
+  return invalid_input(
+      fmt::format("expected {} elements of dim '{}', what {} blocks of {} elements have there, "
+                  "found {}",
+                  expected, x.text("dim"), blocks, whole, part));
 }
 
 InputGradients differentiate_slice(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                    const std::vector<bool>&) {
   const std::vector<Dim>& dims = builder.tensor(op.inputs[0]).dims;
   const int64_t blocks = op.integer("blocks");
-  const int64_t whole = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size / blocks;
+  const int64_t whole = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size;
+  const int64_t longest = longest_block(whole, blocks);
   return {builder.op1(op.path + ".dx", "slice_grad", {dy[0]},
                       {{"dim", op.text("dim")},
                        {"begin", op.integer("begin")},
-                       {"size", whole},
-                       {"blocks", blocks}})};
+                       {"size", longest},
+                       {"blocks", blocks},
+                       {"shorter", longest * blocks - whole}})};
 }
 
 Result<Inferred> infer_concat(const Operands& x) {
   const std::string& dim = x.text("dim");
   TESSERA_TRY(const size_t position, position_of(x[0], dim));
-  TESSERA_TRY(const int64_t blocks, read_blocks(x, x[0].dims[position]));
+  TESSERA_TRY(const int64_t blocks, read_blocks(x));
   std::vector<Dim> output = x[0].dims;
   std::string annotation;
   std::vector<std::vector<int64_t>> shapes;
+  std::vector<int64_t> extents;
   int64_t size = 0;
   for (size_t i = 0; i < x.count(); ++i) {
     std::vector<Dim> expected = x[0].dims;
     if (position < x[i].dims.size()) expected[position].size = x[i].dims[position].size;
     TESSERA_TRY_VOID(expect_dims(x[i], fmt::format("input {}", i), expected));
     TESSERA_TRY_VOID(expect_dtype(x[i], fmt::format("input {}", i), x[0].dtype));
-    TESSERA_TRY_VOID(read_blocks(x, x[i].dims[position]).map([](int64_t) {}));
-    size += x[i].dims[position].size;
+    extents.push_back(x[i].dims[position].size);
+    if (i + 1 < x.count() && extents.back() % blocks != 0) {
+      return invalid_input(
+          fmt::format("expected pieces of dim '{}' whose sizes, but for the last one, are multiples "
+                      "of {} blocks, found {}",
+                      dim, blocks, extents.back()));
+    }
+    size += extents.back();
     const std::string suffix = i == 0 ? "" : fmt::format(".{}", i);
     annotation +=
         (i == 0 ? "" : ", ") + spell_replaced(x[i].dims, position, cut_name(dim, suffix, blocks));
@@ -345,7 +397,7 @@ Result<Inferred> infer_concat(const Operands& x) {
   output[position].size = size;
   annotation += " -> " + spell_replaced(output, position, cut_name(dim, ".out", blocks));
   TESSERA_TRY(Annotation parsed, parse_annotation(annotation));
-  if (blocks > 1) parsed.dims.own()[static_cast<size_t>(parsed.find(dim))].size = blocks;
+  set_blocks(parsed, dim, blocks, extents, size);
   TESSERA_TRY_VOID(bind_sizes(parsed, shapes, {shape_of(output)}));
   return Inferred{std::move(parsed), {output}, {x[0].dtype}};
 }
@@ -357,7 +409,8 @@ InputGradients differentiate_concat(GraphBuilder& builder, const Op& op, const O
   int64_t begin = 0;
   for (size_t i = 0; i < out.size(); ++i) {
     const std::vector<Dim>& dims = builder.tensor(op.inputs[i]).dims;
-    const int64_t size = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size / blocks;
+    const int64_t size =
+        longest_block(dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size, blocks);
     if (wanted[i]) {
       out[i] = builder.op1(
           fmt::format("{}.dx{}", op.path, i), "slice", {dy[0]},
@@ -410,7 +463,8 @@ std::vector<KindInfo> shape_kinds() {
   KindInfo concat = mover("concat", "tensors joined along a dim", {dim, blocks}, infer_concat,
                           differentiate_concat);
   KindInfo slice_grad = mover("slice_grad", "dy in a larger tensor of zeros",
-                              {dim, begin, size, blocks}, infer_slice_grad, nullptr);
+                              {dim, begin, size, blocks, integer_attribute("shorter", 0)},
+                              infer_slice_grad, nullptr);
   slice_grad.accumulates = true;
   concat.max_inputs = SIZE_MAX;
   KindInfo fill =

@@ -1,7 +1,10 @@
 // Tokens over ranks, and attention by rings (docs/theory/sequence-parallel-rsa.md section 6).
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tessera/graph/order.h"
+#include "tessera/graph/transform.h"
 #include "tessera/plan/recipes/parts.h"
 
 namespace tessera::recipes {
@@ -26,8 +29,14 @@ Status tokens(PlanText& text, const Graph& graph, const std::string& axes) {
 // Without a causal mask every order has the same work.
 void balance(PlanText& text, const Graph& graph, const std::string& order, int64_t ranks) {
   if (order == "none" || ranks == 1 || !is_causal(graph)) return;
+  const int64_t pieces = order == "zigzag" ? 2 * ranks : ranks;
+  const Status may = check_reorder(graph, "seq", fmt::format("{}:{}", order, pieces));
+  if (!may) {
+    text.notes.push_back(fmt::format("order = none, not {}: {}", order, may.error().message));
+    return;
+  }
   text.reorder = order;
-  text.pieces = order == "zigzag" ? 2 * ranks : ranks;
+  text.pieces = pieces;
 }
 
 Status ring_attention(PlanText& text, const Graph& graph, const std::string& rings,
@@ -40,7 +49,7 @@ Status ring_attention(PlanText& text, const Graph& graph, const std::string& rin
 
 RecipeArgument order_argument() {
   return choice("order", "zigzag", {"zigzag", "striped", "none"},
-                "of the tokens under a causal mask, if they are cut");
+                "of the tokens under a causal mask, if they are cut and the model allows it");
 }
 
 }  // namespace tessera::recipes

@@ -27,7 +27,8 @@ Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int
 Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard = false);
 
 // `seq` of every op over these axes, and an order of the tokens ("zigzag", "striped", "none") in
-// which each of `ranks` pieces has the same work under a causal mask.
+// which each of `ranks` pieces has the same work under a causal mask. The order stays as it is,
+// and a note says why, if the model has ops that depend on the place of a token.
 Status tokens(PlanText& text, const Graph& graph, const std::string& axes);
 void balance(PlanText& text, const Graph& graph, const std::string& order, int64_t ranks);
 // Both, and keys and values around rings of these axes.

@@ -1,12 +1,39 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <numeric>
 
+#include "tessera/graph/kinds.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
 
 namespace tessera::recipes {
 namespace {
+
+// The matrix products of a model without blocks, by the dims that they make and that they sum over.
+struct Products2d {
+  std::vector<std::string> made;
+  std::map<std::string, std::vector<std::string>> summed;  // paths
+};
+
+Products2d products_without_blocks(const Graph& graph) {
+  Products2d out;
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward || info_of(op).work != WorkClass::kMatmul) continue;
+    for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
+      const auto dim = static_cast<int>(d);
+      if (!op.annotation.inputs[1].contains(dim)) continue;  // rows
+      const std::string& name = op.annotation.dims[d].name;
+      if (op.annotation.reduces(dim, 0)) {
+        out.summed[name].push_back(op.path);
+      } else if (std::find(out.made.begin(), out.made.end(), name) == out.made.end()) {
+        out.made.push_back(name);
+      }
+    }
+  }
+  return out;
+}
 
 // Optimus 2-D: each matrix product as steps over its reduction dim, its output features over the
 // columns, the batch over depth and rows; the residual stream is cut over the columns
@@ -52,6 +79,13 @@ Result<PlanText> emit_grid(const RecipeArguments& arguments, const Graph& graph,
   walk(products(graph, "ffn", Products::kOutOf), "ffn");
   walk(alternatives(ops_outside(graph, "vocab,hidden")), "vocab");
   split_if("loss", "vocab", "col");
+  if (block_count(graph) == 0) {
+    const Products2d layers = products_without_blocks(graph);
+    for (const std::string& dim : layers.made) {
+      if (dim != "hidden") text.split("*", dim, "col");
+    }
+    for (const auto& [dim, paths] : layers.summed) walk(alternatives(paths), dim);
+  }
   text.store("role:parameter", "row");
   zero(text, arguments.number("zero"), "dp,depth");
   return text;

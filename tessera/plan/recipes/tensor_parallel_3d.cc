@@ -1,10 +1,69 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
 
 namespace tessera::recipes {
 namespace {
+
+// The axes that cut the rows of ops, as a plan text says it. A selector takes the ops whose paths
+// begin with its own too ("q" takes "q.a"), so short paths come first, and longer ones say what
+// differs.
+class Rows {
+ public:
+  Rows(PlanText& text, const Graph& graph, std::string everywhere)
+      : text_(text), graph_(graph), everywhere_(std::move(everywhere)) {
+    text_.split("*", "batch", everywhere_);
+  }
+
+  // `product`: of the ops of blocks with the dims `features` and hidden; `between`: of those with
+  // `features` alone.
+  void cut(const std::string& features, const std::string& product, const std::string& between) {
+    std::map<std::string, std::string> wanted;  // by name in a block
+    std::map<std::ptrdiff_t, std::vector<std::string>> by_depth;
+    for (const Op& op : graph_.ops()) {
+      if (op.phase != Phase::kForward || !op.path.starts_with("blocks.")) continue;
+      const std::string name = name_in_block(op.path);
+      const bool has = op.annotation.find(features) >= 0;
+      const std::string& over = !has ? now(name)
+                                : op.annotation.find("hidden") >= 0 ? product
+                                                                     : between;
+      if (!wanted.emplace(name, over).second) continue;
+      by_depth[std::count(name.begin(), name.end(), '.')].push_back(name);
+    }
+    for (const auto& [depth, names] : by_depth) {
+      for (const std::string& over : {product, between, everywhere_}) {
+        std::vector<std::string> others;
+        for (const std::string& name : names) {
+          if (wanted[name] == over && now(name) != over) others.push_back(name);
+        }
+        if (others.empty()) continue;
+        text_.split("blocks.*." + by_scope(others), "batch", over);
+        for (const std::string& name : others) said_[name] = over;
+      }
+    }
+  }
+
+ private:
+  // What the entries so far say of the op: the one with its longest prefix.
+  const std::string& now(const std::string& name) const {
+    for (size_t end = name.size(); end != std::string::npos; end = name.rfind('.', end - 1)) {
+      const auto found = said_.find(name.substr(0, end));
+      if (found != said_.end()) return found->second;
+      if (end == 0) break;
+    }
+    return everywhere_;
+  }
+
+  PlanText& text_;
+  const Graph& graph_;
+  std::string everywhere_;
+  std::map<std::string, std::string> said_;  // by name in a block
+};
 
 // docs/theory/tensor-parallel-3d.md sections 2-4, its axes i, j, l being x, y, z. Of each product x
 // cuts the rows, y and z its features, in turn as inputs and as outputs: what one product makes is
@@ -19,16 +78,10 @@ Result<PlanText> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
     if (!has_dim(graph, "*", dim))
       return invalid_input(fmt::format("expected ops with the dim '{}', found none", dim));
   }
-  if (text.has("z") && has_dim(graph, "blocks", "lora")) {
-    return invalid_input(
-        "expected z = 1, or blocks without the dim 'lora' (low-rank factors), found z above 1 and "
-        "the dim");
-  }
-  text.split("*", "batch", "dp,x,y");
+  Rows rows(text, graph, "dp,x,y");
   text.split("*", "hidden", "z");
   const auto features = [&](const std::string& inner, const std::string& over) {
-    text.split(ops_with(graph, over + ",hidden"), "batch", "dp,x");
-    text.split(ops_with(graph, over, "hidden"), "batch", "dp,x,z");
+    rows.cut(over, "dp,x", "dp,x,z");
     text.split(inner, over, "y");
   };
   if (has_dim(graph, "blocks.*.attn", "heads")) {

@@ -157,11 +157,12 @@ void PlanText::loop(std::string_view ops, std::string_view dim, std::string_view
 }
 
 std::string PlanText::str() const {
-  std::string out;
+  std::string axes, out;
+  for (const std::string& note : notes) out += fmt::format("# {}\n", note);
   for (const auto& [name, size] : mesh) {
-    if (size > 1) out += fmt::format("{}{} = {}", out.empty() ? "" : ", ", name, size);
+    if (size > 1) axes += fmt::format("{}{} = {}", axes.empty() ? "" : ", ", name, size);
   }
-  out = out.empty() ? "mesh = {}\n" : fmt::format("mesh = {{ {} }}\n", out);
+  out += axes.empty() ? "mesh = {}\n" : fmt::format("mesh = {{ {} }}\n", axes);
   if (!precision.empty()) out += fmt::format("precision = {{ compute = {} }}\n", quoted(precision));
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
   if (!place.empty()) out += fmt::format("place = [{}]\n", fmt::join(place, ", "));

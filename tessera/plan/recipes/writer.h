@@ -25,6 +25,7 @@ struct Rotation {
 // A plan under construction. Lists of axes are written with commas between: "dp,row,time:4". Axes
 // of size 1 are left out, and so are entries that then say nothing.
 struct PlanText {
+  std::vector<std::string> notes{};  // comments above the plan: what the model made different
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};

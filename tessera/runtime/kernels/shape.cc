@@ -4,6 +4,8 @@
 #include <ATen/ops/fill.h>
 #include <ATen/ops/zero.h>
 
+#include <algorithm>
+
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/rows.h"
 #include "tessera/runtime/kernels/tensor.h"
@@ -69,6 +71,64 @@ Array in_blocks(const KernelCall& call, Array array, size_t position) {
   return array;
 }
 
+// Block number `block` of an array whose tensor dim at `position` the op cuts in blocks, of this
+// operand as many elements as the annotation says; of its memory, where the first block of the
+// piece begins.
+Array block_of(const KernelCall& call, const OperandDims& operand, const Array& array,
+               size_t position, int64_t block) {
+  const Annotation& annotation = call.op->annotation;
+  const DimGroup& group = operand.dims[position];
+  const int64_t blocks = call.op->integer("blocks");
+  const int64_t uneven = uneven_extent(annotation.dims, group);
+  const int64_t extent =
+      uneven >= 0 ? uneven : blocks * annotation.dims[static_cast<size_t>(group.back())].size;
+  const Interval first = split_interval(
+      {0, extent}, blocks, call.box.dims[static_cast<size_t>(group.front())].begin);
+  const Interval own = split_interval({0, extent}, blocks, block);
+  return part_of(array, position, own.begin - first.begin, own.size);
+}
+
+// Is the cut dim in blocks that are not of one size?
+bool is_uneven(const KernelCall& call, size_t position) {
+  const Annotation& annotation = call.op->annotation;
+  const auto uneven = [&](const OperandDims& operand) {
+    return uneven_extent(annotation.dims, operand.dims[position]) >= 0;
+  };
+  return std::any_of(annotation.inputs.begin(), annotation.inputs.end(), uneven) ||
+         uneven(annotation.outputs[0]);
+}
+
+// The blocks of this piece, one after the other.
+template <class MakeKernels>
+std::vector<Kernel> each_block(const KernelCall& call, const MakeKernels& make) {
+  const int op_dim = call.op->annotation.find(call.op->text("dim"));
+  const Interval here = call.box.dims[static_cast<size_t>(op_dim)];
+  std::vector<Kernel> kernels;
+  for (int64_t block = here.begin; block < here.end(); ++block) make(kernels, block);
+  std::erase(kernels, nullptr);
+  return kernels;
+}
+
+// Of each block of `whole` the interval from `begin` on that `part` has.
+template <class Move>
+std::vector<Kernel> parts_of_blocks(const KernelCall& call, const Array& whole,
+                                    const OperandDims& whole_dims, const Array& part,
+                                    const OperandDims& part_dims, size_t position,
+                                    const Move& move) {
+  return each_block(call, [&](std::vector<Kernel>& kernels, int64_t block) {
+    const Array own = block_of(call, part_dims, part, position, block);
+    kernels.push_back(move(part_of(block_of(call, whole_dims, whole, position, block), position,
+                                   call.op->integer("begin"), own.shape[position]),
+                           own));
+  });
+}
+
+Kernel in_turn(std::vector<Kernel> kernels) {
+  return [kernels = std::move(kernels)] {
+    for (const Kernel& kernel : kernels) kernel();
+  };
+}
+
 // Two pieces change places: the last `shift` elements come first.
 Kernel roll(const KernelCall& call) {
   const size_t position = cut_position(call);
@@ -87,6 +147,11 @@ Kernel roll(const KernelCall& call) {
 
 Kernel slice(const KernelCall& call) {
   const size_t position = cut_position(call);
+  if (is_uneven(call, position)) {
+    const Annotation& dims = call.op->annotation;
+    return in_turn(parts_of_blocks(call, call.inputs[0], dims.inputs[0], call.outputs[0],
+                                   dims.outputs[0], position, prepare_copy));
+  }
   const Array x = in_blocks(call, call.inputs[0], position),
               y = in_blocks(call, call.outputs[0], position);
   return prepare_copy(part_of(x, position + 1, call.op->integer("begin"), call.op->integer("size")),
@@ -96,6 +161,19 @@ Kernel slice(const KernelCall& call) {
 // Zeros elsewhere, unless it adds.
 Kernel slice_grad(const KernelCall& call) {
   const size_t position = cut_position(call);
+  if (is_uneven(call, position)) {
+    const auto back = [&](const Array& to, const Array& from) {
+      return call.add[0] ? prepare_add(from, to) : prepare_copy(from, to);
+    };
+    const Annotation& dims = call.op->annotation;
+    std::vector<Kernel> kernels =
+        parts_of_blocks(call, call.outputs[0], dims.outputs[0], call.inputs[0], dims.inputs[0],
+                        position, back);
+    if (!call.add[0]) {
+      kernels.insert(kernels.begin(), [dx = tensor_of(call.outputs[0])]() mutable { dx.zero_(); });
+    }
+    return in_turn(std::move(kernels));
+  }
   const Array dy = in_blocks(call, call.inputs[0], position);
   const Array part = part_of(in_blocks(call, call.outputs[0], position), position + 1,
                              call.op->integer("begin"), dy.shape[position + 1]);
@@ -111,6 +189,20 @@ Kernel concat(const KernelCall& call) {
   const size_t position = cut_position(call);
   std::vector<Kernel> copies;
   int64_t begin = 0;
+  if (is_uneven(call, position)) {
+    const Annotation& dims = call.op->annotation;
+    return in_turn(each_block(call, [&](std::vector<Kernel>& kernels, int64_t block) {
+      int64_t at = 0;
+      for (size_t i = 0; i < call.inputs.size(); ++i) {
+        const Array from = block_of(call, dims.inputs[i], call.inputs[i], position, block);
+        const int64_t size = from.shape[position];
+        kernels.push_back(prepare_copy(
+            from, part_of(block_of(call, dims.outputs[0], call.outputs[0], position, block),
+                          position, at, size)));
+        at += size;
+      }
+    }));
+  }
   const Array y = in_blocks(call, call.outputs[0], position);
   for (const Array& each : call.inputs) {
     const Array input = in_blocks(call, each, position);
