@@ -232,7 +232,8 @@ class Instantiation {
       compute.inputs.push_back(
           local(body.inputs[i].buffer, held.empty() ? held : intersect(held, need)));
     }
-    bool any = false, sets = false;
+    // Of uneven blocks a rank may have one of which nothing is left.
+    bool any = !compute.box.empty(), sets = false;
     for (const TextOutput& output : body.outputs) {
       Output o{local(output.view, output.tensor), output.tensor, output.write, output.term,
                output.terms};

@@ -124,7 +124,7 @@ class Preparer {
   Tier tier_of(const View& view) const { return program_.buffer(view.buffer).tier; }
   bool on_device(const View& view, TensorId tensor);
   bool check_tiers(const Compute& compute, const Op& op);
-  bool uses_micro_batch() const { return !block_.once(); }
+  bool uses_micro_batch() const { return !block_.once() && program_.micro_batches > 1; }
   Moving region_of(TensorId tensor, const Box& region) const;
 
   const Graph& graph_;

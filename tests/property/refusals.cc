@@ -22,6 +22,7 @@
 #include "tessera/plan/prepare.h"
 #include "tessera/plan/recipes.h"
 #include "tessera/plan/recipes/writer.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {
@@ -47,7 +48,7 @@ const std::map<std::string, std::string> kModels = {
      "t5:layers={1|2|3},heads={2|3|6},hidden={12|24},seq={4|6},source={4|5|6},vocab={13|17}"},
     {"vit", "vit:layers={1|2|3},heads={2|3|6},hidden={12|24},image={8|12},patch=4,classes={5|7}"},
     {"swin",
-     "swin:image={16|24},patch=2,channels=3,hidden=12,depths={2|1-2|2-1},heads={2|3},window={2|4|2},"
+     "swin:image=24,patch=2,channels=3,hidden=12,depths={2|1-2|2-1},heads={2|3},window={2|3},"
      "classes=5"},
     {"evoformer",
      "evoformer:layers={1|2|3},recycles={0|0|1},hidden={8|12},heads={2|4},pair={6|9},pair_heads=3,"
