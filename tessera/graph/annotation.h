@@ -63,8 +63,8 @@ struct OpDim {
   // Of a place in blocks that are not all of one size: the size of the tensor dim. The first blocks
   // are longer by one than the others, and `size` is that of the first. -1: they are of one size.
   int64_t uneven_extent = -1;
-  int causal_of = -1;          // index of the query dim if this is the key dim of a causal pair
-  bool hidden = false;         // frozen only because it stands behind another dim in a bracket
+  int causal_of = -1;   // index of the query dim if this is the key dim of a causal pair
+  bool hidden = false;  // frozen only because it stands behind another dim in a bracket
   bool literal() const { return !name.empty() && name[0] >= '0' && name[0] <= '9'; }
   friend bool operator==(const OpDim&, const OpDim&) = default;
 };

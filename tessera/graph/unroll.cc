@@ -141,7 +141,8 @@ class UnrollPass {
     std::vector<int> of_tensor(from_.tensors().size(), kNoChain);
     std::vector<int> leader;  // by chain; union-find
     const auto find = [&](int chain) {
-      while (leader[static_cast<size_t>(chain)] != chain) chain = leader[static_cast<size_t>(chain)];
+      while (leader[static_cast<size_t>(chain)] != chain)
+        chain = leader[static_cast<size_t>(chain)];
       return chain;
     };
     for (const Op& op : from_.ops()) {
@@ -186,10 +187,10 @@ class UnrollPass {
     if (sizes.empty()) {
       const int64_t longest = shortest + (longer > 0 ? 1 : 0);
       if (how_.steps > longest) {
-        return invalid_input(fmt::format(
-            "steps = {}: dim '{}' of op '{}' has only {} elements{}", how_.steps, how_.dim,
-            chain.smallest->path, longest,
-            blocks > 1 ? fmt::format(" in each of {} shards", blocks) : std::string()));
+        return invalid_input(
+            fmt::format("steps = {}: dim '{}' of op '{}' has only {} elements{}", how_.steps,
+                        how_.dim, chain.smallest->path, longest,
+                        blocks > 1 ? fmt::format(" in each of {} shards", blocks) : std::string()));
       }
       for (int64_t step = 0; step < how_.steps; ++step)
         sizes.push_back(split_interval({0, shortest}, how_.steps, step).size * blocks);

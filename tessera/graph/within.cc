@@ -12,8 +12,8 @@ namespace tessera {
 int64_t Within::index(int64_t local, int64_t size) const {
   const int64_t shortest = size / blocks, longer = size % blocks;  // parts that have one more
   const int64_t of_longer = longer * (shortest + 1);
-  const int64_t block = local < of_longer ? local / (shortest + 1)
-                                          : longer + (local - of_longer) / shortest;
+  const int64_t block =
+      local < of_longer ? local / (shortest + 1) : longer + (local - of_longer) / shortest;
   const Interval part = split_interval({0, size}, blocks, block);
   return split_interval({0, whole}, blocks, block).begin + begin + (local - part.begin);
 }

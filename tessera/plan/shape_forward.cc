@@ -112,8 +112,8 @@ class Loop {
       const std::vector<int64_t> own = cut_of(op);
       if (own.empty()) continue;
       cuts.insert(own);
-      how.blocks = std::lcm(how.blocks, std::accumulate(own.begin(), own.end(), int64_t{1},
-                                                        std::multiplies<>()));
+      how.blocks = std::lcm(
+          how.blocks, std::accumulate(own.begin(), own.end(), int64_t{1}, std::multiplies<>()));
     }
     const bool one_axis = cuts.size() == 1 && cuts.begin()->size() == 1;
     if (!one_axis && how.blocks > 1) {

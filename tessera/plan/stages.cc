@@ -21,14 +21,20 @@ Stages::Stages(const Plan& plan, const Graph& graph, ResolvedPlan& out)
     : plan_(plan), graph_(graph), out_(out) {
   first_consumer_.resize(graph.tensors().size());
   of_parameters_.resize(graph.tensors().size());
+  of_sources_.resize(graph.tensors().size());
   for (const Op& op : graph.ops()) {
-    bool alone = !op.inputs.empty();
+    bool of_parameters = !op.inputs.empty(), of_sources = true;
     for (const TensorId input : op.inputs) {
       OpId& first = first_consumer_[input.index()];
       if (!first.valid()) first = op.id;
-      alone &= graph.tensor(input).role == Role::kParameter || of_parameters_[input.index()];
+      const Tensor& read = graph.tensor(input);
+      of_parameters &= read.role == Role::kParameter || of_parameters_[input.index()];
+      of_sources &= !read.producer.valid() || of_sources_[input.index()];
     }
-    for (const TensorId output : op.outputs) of_parameters_[output.index()] = alone;
+    for (const TensorId output : op.outputs) {
+      of_parameters_[output.index()] = of_parameters;
+      of_sources_[output.index()] = of_sources;
+    }
   }
 }
 
@@ -70,21 +76,30 @@ void Stages::complete_forward() {
     stage = StageId(current.value + std::max(0, op.step) * named);
     for (const TensorId input : is_named ? std::vector<TensorId>() : op.inputs) {
       const OpId producer = graph_.tensor(input).producer;
-      if (producer.valid()) stage = std::max(stage, out_.ops[producer.index()].stage);
+      if (producer.valid() && !may_hasten(input))
+        stage = std::max(stage, out_.ops[producer.index()].stage);
     }
   }
-  hasten_parameters();
+  hasten_sources();
+}
+
+bool Stages::may_hasten(TensorId made) const {
+  const OpId producer = graph_.tensor(made).producer;
+  const bool is_named = producer.valid() && out_.ops[producer.index()].stage_entry >= 0;
+  return of_parameters_[made.index()] || (!is_named && of_sources_[made.index()]);
 }
 
 // What is made of parameters alone (a cast) is made at the first stage that reads it: that of a
 // recycled block's weight bears the block's name, but an earlier pass may be at an earlier stage.
-void Stages::hasten_parameters() {
+// So is what no entry names and what is made of inputs too (the images' cast): the op before it in
+// the graph need not be a neighbour.
+void Stages::hasten_sources() {
   std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
   for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
     if (op->phase != Phase::kForward) continue;
     StageId& stage = stage_of(*op);
     for (const TensorId output : op->outputs) {
-      if (of_parameters_[output.index()]) stage = std::min(stage, first[output.index()]);
+      if (may_hasten(output)) stage = std::min(stage, first[output.index()]);
     }
     for (const TensorId input : op->inputs)
       first[input.index()] = std::min(first[input.index()], stage);

@@ -1,6 +1,7 @@
 // Which stage an op is at:
-//   - a forward op: as the plan's entries say, else with the op before it; a cast of a parameter is
-//     at the first stage that reads it;
+//   - a forward op: as the plan's entries say, else with the op before it, but at no stage before
+//     one that makes what it reads; a cast of a parameter, and what no entry names and is made of
+//     inputs, is at the first stage that reads it;
 //   - a backward op: with the op that it mirrors; a sum of gradients with its terms;
 //   - an update op: where the tensor that it updates is at rest.
 #pragma once
@@ -29,7 +30,8 @@ class Stages {
  private:
   StageId& stage_of(const Op& op);
   void complete_forward();
-  void hasten_parameters();
+  bool may_hasten(TensorId made) const;
+  void hasten_sources();
   StageId backward(const Op& op, StageId previous) const;
   StageId update(const Op& op) const;
   std::optional<StageId> of_terms(const Op& op) const;
@@ -40,6 +42,7 @@ class Stages {
   // By tensor: the first op in graph order that reads it. Of a parameter that is a forward op.
   std::vector<OpId> first_consumer_;
   std::vector<bool> of_parameters_;
+  std::vector<bool> of_sources_;  // by tensor: made of what no op makes
 };
 
 }  // namespace tessera

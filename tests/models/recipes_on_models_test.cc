@@ -131,8 +131,9 @@ TEST(RecipesOnModels, OrderTokensOnlyWhereTheModelAllowsIt) {
                            "ssm_heads=2,ssm_head_dim=4,ssm_groups=1,state=4,chunk=4"}) {
     for (const char* call : {"ring_attention(2)", "megatron(cp=2)", "ring_ulysses(2, 2)"}) {
       const std::string text = text_for(call, spec);
-      EXPECT_THAT(text, HasSubstr("\n# order = none, not zigzag: dim 'seq' cannot be reordered: what "
-                                  "op '"));
+      EXPECT_THAT(text,
+                  HasSubstr("\n# order = none, not zigzag: dim 'seq' cannot be reordered: what "
+                            "op '"));
       EXPECT_THAT(text, Not(HasSubstr("reorder = ")));
       EXPECT_EQ(answer(call, spec), "a plan");
     }
@@ -150,8 +151,10 @@ TEST(RecipesOnModels, RowsOfLowRankFactorsAreCutAsThoseOfOtherProducts) {
 
 TEST(RecipesOnModels, StepsWalkTheProductsOfAModelWithoutBlocks) {
   const std::string text = text_for("summa(2)", "mlp:in=8,hidden=8,out=4,layers=2");
-  EXPECT_THAT(text, HasSubstr("{ ops = \"layers.0.linear\", dim = \"in\",     over = \"time:2\" }"));
-  EXPECT_THAT(text, HasSubstr("{ ops = \"head\",            dim = \"ffn\",    over = \"time:2\" }"));
+  EXPECT_THAT(text,
+              HasSubstr("{ ops = \"layers.0.linear\", dim = \"in\",     over = \"time:2\" }"));
+  EXPECT_THAT(text,
+              HasSubstr("{ ops = \"head\",            dim = \"ffn\",    over = \"time:2\" }"));
   EXPECT_THAT(text, HasSubstr("{ ops = \"*\",               dim = \"ffn\",    over = \"col\" }"));
 }
 

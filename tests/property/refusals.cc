@@ -44,8 +44,7 @@ const std::map<std::string, std::string> kModels = {
      "mtp={0|1|2}"},
     {"bert",
      "bert:layers={1|2|3},heads={2|3|6},hidden={12|24},seq={5|6},vocab={13|17},ffn={10|21}"},
-    {"t5",
-     "t5:layers={1|2|3},heads={2|3|6},hidden={12|24},seq={4|6},source={4|5|6},vocab={13|17}"},
+    {"t5", "t5:layers={1|2|3},heads={2|3|6},hidden={12|24},seq={4|6},source={4|5|6},vocab={13|17}"},
     {"vit", "vit:layers={1|2|3},heads={2|3|6},hidden={12|24},image={8|12},patch=4,classes={5|7}"},
     {"swin",
      "swin:image=24,patch=2,channels=3,hidden=12,depths={2|1-2|2-1},heads={2|3},window={2|3},"
@@ -111,8 +110,7 @@ std::string argument_value(const Recipe& recipe, const RecipeArgument& argument,
                            Draw& draw) {
   if (argument.name == "spec") {
     std::string spec = kSpecs.at(recipe.name);
-    const std::string last =
-        std::to_string(std::max<int64_t>(recipes::block_count(graph), 1) - 1);
+    const std::string last = std::to_string(std::max<int64_t>(recipes::block_count(graph), 1) - 1);
     if (const size_t at = spec.find("{last}"); at != std::string::npos) spec.replace(at, 6, last);
     return '"' + draw.expand(spec) + '"';
   }
@@ -138,8 +136,8 @@ std::string normalised(std::string_view message) {
   std::string out;
   for (size_t i = 0; i < message.size(); ++i) {
     const char c = message[i];
-    const bool opens = (c == '\'' && (i == 0 || message[i - 1] == ' ' || message[i - 1] == '(')) ||
-                       c == '"';
+    const bool opens =
+        (c == '\'' && (i == 0 || message[i - 1] == ' ' || message[i - 1] == '(')) || c == '"';
     const size_t close = opens ? message.find(c, i + 1) : std::string_view::npos;
     if (close != std::string_view::npos) {
       out += "'..'";
@@ -214,7 +212,8 @@ void expect_known_refusals(int each, const std::string& file) {
     for (const ModelFamily& family : all_families()) {
       const std::string pair = recipe.name + " " + family.name;
       for (int i = 0; i < each; ++i, ++cases) {
-        Draw draw(stable_hash(pair.data(), pair.size(), seed * 1'000'003 + static_cast<uint64_t>(i)));
+        Draw draw(
+            stable_hash(pair.data(), pair.size(), seed * 1'000'003 + static_cast<uint64_t>(i)));
         const auto known = kModels.find(family.name);
         const std::string spec = known != kModels.end()
                                      ? draw.expand(known->second)

@@ -383,10 +383,10 @@ Result<Inferred> infer_concat(const Operands& x) {
     TESSERA_TRY_VOID(expect_dtype(x[i], fmt::format("input {}", i), x[0].dtype));
     extents.push_back(x[i].dims[position].size);
     if (i + 1 < x.count() && extents.back() % blocks != 0) {
-      return invalid_input(
-          fmt::format("expected pieces of dim '{}' whose sizes, but for the last one, are multiples "
-                      "of {} blocks, found {}",
-                      dim, blocks, extents.back()));
+      return invalid_input(fmt::format(
+          "expected pieces of dim '{}' whose sizes, but for the last one, are multiples "
+          "of {} blocks, found {}",
+          dim, blocks, extents.back()));
     }
     size += extents.back();
     const std::string suffix = i == 0 ? "" : fmt::format(".{}", i);
@@ -462,9 +462,9 @@ std::vector<KindInfo> shape_kinds() {
   const AttributeInfo blocks = integer_attribute("blocks", 1);
   KindInfo concat = mover("concat", "tensors joined along a dim", {dim, blocks}, infer_concat,
                           differentiate_concat);
-  KindInfo slice_grad = mover("slice_grad", "dy in a larger tensor of zeros",
-                              {dim, begin, size, blocks, integer_attribute("shorter", 0)},
-                              infer_slice_grad, nullptr);
+  KindInfo slice_grad =
+      mover("slice_grad", "dy in a larger tensor of zeros",
+            {dim, begin, size, blocks, integer_attribute("shorter", 0)}, infer_slice_grad, nullptr);
   slice_grad.accumulates = true;
   concat.max_inputs = SIZE_MAX;
   KindInfo fill =

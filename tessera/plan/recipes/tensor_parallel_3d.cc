@@ -29,9 +29,9 @@ class Rows {
       if (op.phase != Phase::kForward || !op.path.starts_with("blocks.")) continue;
       const std::string name = name_in_block(op.path);
       const bool has = op.annotation.find(features) >= 0;
-      const std::string& over = !has ? now(name)
+      const std::string& over = !has                                ? now(name)
                                 : op.annotation.find("hidden") >= 0 ? product
-                                                                     : between;
+                                                                    : between;
       if (!wanted.emplace(name, over).second) continue;
       by_depth[std::count(name.begin(), name.end(), '.')].push_back(name);
     }

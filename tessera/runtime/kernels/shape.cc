@@ -82,8 +82,8 @@ Array block_of(const KernelCall& call, const OperandDims& operand, const Array& 
   const int64_t uneven = uneven_extent(annotation.dims, group);
   const int64_t extent =
       uneven >= 0 ? uneven : blocks * annotation.dims[static_cast<size_t>(group.back())].size;
-  const Interval first = split_interval(
-      {0, extent}, blocks, call.box.dims[static_cast<size_t>(group.front())].begin);
+  const Interval first =
+      split_interval({0, extent}, blocks, call.box.dims[static_cast<size_t>(group.front())].begin);
   const Interval own = split_interval({0, extent}, blocks, block);
   return part_of(array, position, own.begin - first.begin, own.size);
 }
@@ -166,9 +166,8 @@ Kernel slice_grad(const KernelCall& call) {
       return call.add[0] ? prepare_add(from, to) : prepare_copy(from, to);
     };
     const Annotation& dims = call.op->annotation;
-    std::vector<Kernel> kernels =
-        parts_of_blocks(call, call.outputs[0], dims.outputs[0], call.inputs[0], dims.inputs[0],
-                        position, back);
+    std::vector<Kernel> kernels = parts_of_blocks(call, call.outputs[0], dims.outputs[0],
+                                                  call.inputs[0], dims.inputs[0], position, back);
     if (!call.add[0]) {
       kernels.insert(kernels.begin(), [dx = tensor_of(call.outputs[0])]() mutable { dx.zero_(); });
     }
