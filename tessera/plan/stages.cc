@@ -23,18 +23,13 @@ Stages::Stages(const Plan& plan, const Graph& graph, ResolvedPlan& out)
   of_parameters_.resize(graph.tensors().size());
   of_sources_.resize(graph.tensors().size());
   for (const Op& op : graph.ops()) {
-    bool of_parameters = !op.inputs.empty(), of_sources = true;
+    bool alone = !op.inputs.empty();
     for (const TensorId input : op.inputs) {
       OpId& first = first_consumer_[input.index()];
       if (!first.valid()) first = op.id;
-      const Tensor& read = graph.tensor(input);
-      of_parameters &= read.role == Role::kParameter || of_parameters_[input.index()];
-      of_sources &= !read.producer.valid() || of_sources_[input.index()];
+      alone &= graph.tensor(input).role == Role::kParameter || of_parameters_[input.index()];
     }
-    for (const TensorId output : op.outputs) {
-      of_parameters_[output.index()] = of_parameters;
-      of_sources_[output.index()] = of_sources;
-    }
+    for (const TensorId output : op.outputs) of_parameters_[output.index()] = alone;
   }
 }
 
@@ -74,19 +69,21 @@ void Stages::complete_forward() {
     if (is_named) current = stage_of(op);
     StageId& stage = stage_of(op);
     stage = StageId(current.value + std::max(0, op.step) * named);
-    for (const TensorId input : is_named ? std::vector<TensorId>() : op.inputs) {
+    if (is_named) continue;
+    bool of_sources = true;
+    for (const TensorId input : op.inputs) {
       const OpId producer = graph_.tensor(input).producer;
-      if (producer.valid() && !may_hasten(input))
-        stage = std::max(stage, out_.ops[producer.index()].stage);
+      if (!producer.valid() || may_hasten(input)) continue;
+      of_sources = false;
+      stage = std::max(stage, out_.ops[producer.index()].stage);
     }
+    for (const TensorId output : op.outputs) of_sources_[output.index()] = of_sources;
   }
   hasten_sources();
 }
 
 bool Stages::may_hasten(TensorId made) const {
-  const OpId producer = graph_.tensor(made).producer;
-  const bool is_named = producer.valid() && out_.ops[producer.index()].stage_entry >= 0;
-  return of_parameters_[made.index()] || (!is_named && of_sources_[made.index()]);
+  return of_parameters_[made.index()] || of_sources_[made.index()];
 }
 
 // What is made of parameters alone (a cast) is made at the first stage that reads it: that of a

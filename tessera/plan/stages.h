@@ -42,7 +42,8 @@ class Stages {
   // By tensor: the first op in graph order that reads it. Of a parameter that is a forward op.
   std::vector<OpId> first_consumer_;
   std::vector<bool> of_parameters_;
-  std::vector<bool> of_sources_;  // by tensor: made of what no op makes
+  // By tensor: made by ops that no entry names of what no op makes.
+  std::vector<bool> of_sources_;
 };
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // The property: every recipe, with whatever arguments, on a model of whatever family, writes a plan
 // whose programs the verifier accepts, or is refused by a message that the table of refusals knows
-// (refusals.txt; docs: CONTRIBUTING.md). The table counts each message, so that a refusal that is
+// (refusals.txt). The table counts each message, so that a refusal that is
 // new, or that strikes more often than before, shows as a difference of a text.
 #pragma once
 
