@@ -54,7 +54,9 @@ const std::map<std::string, std::string> kModels = {
      "sequences={3|5},residues={3|4},vocab=7,bins=5"},
     {"mlp", "mlp:in={4|5},hidden={8|9},out={3|4},layers={1|2|3}"},
 };
+// By argument, or by recipe and argument.
 const std::map<std::string, std::string> kArguments = {
+    {"token_pipeline.schedule", "{token|token_1f1b}"},
     {"slices", "{1|2|3|4}"},
     {"mesh", "a2,b{1|2|3}"},
     {"recompute", "{none|none|selective|full|norm+act|core+mlp|moe|scan|mla_up}"},
@@ -114,7 +116,8 @@ std::string argument_value(const Recipe& recipe, const RecipeArgument& argument,
     if (const size_t at = spec.find("{last}"); at != std::string::npos) spec.replace(at, 6, last);
     return '"' + draw.expand(spec) + '"';
   }
-  const auto own = kArguments.find(argument.name);
+  auto own = kArguments.find(recipe.name + "." + argument.name);
+  if (own == kArguments.end()) own = kArguments.find(argument.name);
   if (own != kArguments.end()) return '"' + draw.expand(own->second) + '"';
   if (!argument.choices.empty()) return argument.choices[draw.below(argument.choices.size())];
   return draw.expand("{1|2|2|3}");
