@@ -91,13 +91,22 @@ std::string roles_json(const InspectOptions& options, const Compiled& planned,
                        const std::vector<RoleFacts>& roles) {
   Json list = Json::array();
   for (const RoleFacts& facts : roles) list.push_back(role_json(facts));
+  const ResolvedPlan& plan = planned.plan();
+  Json left_whole = Json::array();
+  for (const WholeOps& whole : ops_left_whole(plan, planned.graph())) {
+    Json paths = Json::array();
+    for (const OpId op : whole.ops) paths.push_back(planned.graph().op(op).path);
+    left_whole.push_back(
+        {{"text", to_text(whole, plan, planned.graph())}, {"ops", std::move(paths)}});
+  }
   const Json json{{"model", planned.model->spec},
                   {"plan", options.plan.empty() ? options.subject : options.plan},
                   {"parameters", parameter_count(planned.graph())},
                   {"batch", planned.batch},
                   {"ranks", planned.plan().ranks},
                   {"micro_batches", planned.plan().plan.micro_batches},
-                  {"roles", std::move(list)}};
+                  {"roles", std::move(list)},
+                  {"left_whole", std::move(left_whole)}};
   return json.dump() + "\n";
 }
 
@@ -162,7 +171,11 @@ std::string roles_text(const InspectOptions& options, const Compiled& planned,
   out += "Roles: ranks with the same program up to places. Instructions in the program's text:\n";
   out += instruction_table(roles);
   out += "\nA rank of each role, a step:\n";
-  return out + memory_table(roles);
+  out += memory_table(roles);
+  const std::vector<WholeOps> left_whole = ops_left_whole(plan, planned.graph());
+  if (!left_whole.empty()) out += "\nNot split though an entry selects them:\n";
+  for (const WholeOps& whole : left_whole) out += to_text(whole, plan, planned.graph()) + "\n";
+  return out;
 }
 
 Result<Program> lower_rank(const Compiled& planned, int64_t rank) {

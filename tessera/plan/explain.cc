@@ -2,6 +2,11 @@
 // decided.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
 #include "tessera/base/text.h"
 #include "tessera/plan/plan.h"
 
@@ -25,6 +30,37 @@ std::string split_text_of(const DimSplit& split, const Mesh& mesh) {
   return parts.empty() ? "not split" : "over " + join(parts, ", ");
 }
 
+const SplitEntry& entry_of(const Plan& plan, const LeftWhole& left) {
+  return plan.splits[static_cast<size_t>(left.entry)];
+}
+
+const LeftWhole* find_left(const ResolvedPlan& resolved, OpId op, int dim) {
+  const auto at = std::ranges::lower_bound(resolved.left_whole, std::pair{op, dim}, {},
+                                           [](const LeftWhole& left) {
+                                             return std::pair{left.op, left.dim};
+                                           });
+  const bool found = at != resolved.left_whole.end() && at->op == op && at->dim == dim;
+  return found ? &*at : nullptr;
+}
+
+std::string why_text(const ResolvedPlan& resolved, const Graph& graph, const LeftWhole& left) {
+  const Op& op = graph.op(left.op);
+  const OpDim& dim = op.annotation.dims[static_cast<size_t>(left.dim)];
+  switch (left.why) {
+    case WhyWhole::kFrozen:
+      return dim.mark == Mark::kFrozen && !dim.hidden
+                 ? fmt::format("the kind '{}' freezes it", op.kind)
+                 : fmt::format("in ops of the kind '{}' it stands behind another dim in a bracket",
+                               op.kind);
+    case WhyWhole::kNoAxis: {
+      const StageId stage = resolved.ops[op.id.index()].stage;
+      return fmt::format("stage {} has the mesh {}", stage.value,
+                         resolved.stages[stage.index()].mesh.to_string());
+    }
+  }
+  return "";
+}
+
 std::string dim_line(const ResolvedPlan& resolved, const Graph& graph, const Op& op, size_t d) {
   const Plan& plan = resolved.plan;
   const OpPlan& op_plan = resolved.ops[op.id.index()];
@@ -32,6 +68,18 @@ std::string dim_line(const ResolvedPlan& resolved, const Graph& graph, const Op&
   std::string text =
       fmt::format("  {} ({}): {}", op.annotation.dims[d].name, op.annotation.dims[d].size,
                   split_text_of(split, resolved.stages[op_plan.stage.index()].mesh));
+  const LeftWhole* left = find_left(resolved, op.id, static_cast<int>(d));
+  if (left != nullptr && left->entry > split.entry) {
+    return text + fmt::format(" though {} (ops = \"{}\") names it: {}",
+                              place(plan, entry_of(plan, *left).line), entry_of(plan, *left).ops,
+                              why_text(resolved, graph, *left));
+  }
+  if (split.entry < 0 && op.phase == Phase::kBackward && op.mirror.valid()) {
+    const Op& mirror = graph.op(op.mirror);
+    const int m = mirror.annotation.find(op.annotation.dims[d].name);
+    if (m >= 0 && find_left(resolved, mirror.id, m) != nullptr)
+      return text + fmt::format(", as in '{}'", mirror.path);
+  }
   if (split.entry < 0) return text + ", no entry names it";
   const SplitEntry& entry = plan.splits[static_cast<size_t>(split.entry)];
   text += fmt::format(", by {} (ops = \"{}\")", place(plan, entry.line), entry.ops);
@@ -65,6 +113,31 @@ std::string explain(const ResolvedPlan& resolved, const Graph& graph, OpId id) {
   for (size_t d = 0; d < op.annotation.dims.size(); ++d)
     text += dim_line(resolved, graph, op, d) + "\n";
   return text;
+}
+
+std::vector<WholeOps> ops_left_whole(const ResolvedPlan& resolved, const Graph& graph) {
+  std::vector<WholeOps> out;
+  std::map<std::tuple<int, WhyWhole, std::string>, size_t> known;  // reason, as the text says it
+  for (const LeftWhole& left : resolved.left_whole) {
+    if (left.entry <= resolved.ops[left.op.index()].dims[static_cast<size_t>(left.dim)].entry)
+      continue;
+    const auto [it, fresh] =
+        known.try_emplace({left.entry, left.why, why_text(resolved, graph, left)}, out.size());
+    if (fresh) out.push_back({left, {}});
+    out[it->second].ops.push_back(left.op);
+  }
+  return out;
+}
+
+std::string to_text(const WholeOps& whole, const ResolvedPlan& resolved, const Graph& graph) {
+  const SplitEntry& entry = entry_of(resolved.plan, whole.first);
+  const size_t count = whole.ops.size();
+  std::string named = graph.op(whole.ops[0]).path;
+  if (count > 1) named += ", " + graph.op(whole.ops[1]).path;
+  if (count > 2) named += fmt::format(" and {} more", count - 2);
+  return fmt::format("{} (ops = \"{}\", dim = \"{}\") leaves {} op{} whole, as {}: {}",
+                     place(resolved.plan, entry.line), entry.ops, entry.dim, count,
+                     count == 1 ? "" : "s", why_text(resolved, graph, whole.first), named);
 }
 
 std::string explain_tensor(const ResolvedPlan& resolved, const Graph& graph, TensorId id) {

@@ -54,8 +54,8 @@ namespace tessera {
 enum class StepOrder : uint8_t { kAligned, kRotated, kNested };
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
 std::string_view tier_name(Tier tier);
-// How long a copy that was gathered from a tensor at rest is kept: as long as its block needs it,
-// from the forward to the backward pass of a micro-batch, or for the whole step.
+// How long a copy of a tensor in another layout or tier is kept: as long as its block needs it, from
+// the forward to the backward pass of a micro-batch, or for the whole step.
 enum class Keep : uint8_t { kBlock, kMicroBatch, kStep };
 std::string_view keep_name(Keep keep);
 
@@ -208,7 +208,9 @@ struct TensorPlan {
   bool has_over = false;
   Tier tier = Tier::kDevice;
   bool recompute = false;
-  Keep keep = Keep::kBlock;
+  // Unset: an activation's copy that is cut into as many pieces as its home, or more, is kept from
+  // the forward to the backward pass, every other copy for its block (program/walk/holds.h).
+  std::optional<Keep> keep;
   int over_entry = -1, tier_entry = -1, recompute_entry = -1;
   std::array<std::optional<Compression>, kEdges> compress;  // by edge
 };
@@ -221,15 +223,28 @@ struct Place {
   Mesh mesh;
   std::vector<StageId> stages;
 };
+// A dim that a split entry names and that an op, which the entry selects, computes whole all the
+// same.
+enum class WhyWhole : uint8_t {
+  kFrozen,  // no piece of it can be computed alone (docs/reference/plan-language.md, frozen dims)
+  kNoAxis,  // the mesh of the op's stage has not all axes of the entry, in their sizes
+};
+struct LeftWhole {
+  OpId op;
+  int dim = -1;    // of the op's annotation
+  int entry = -1;  // index into Plan::splits
+  WhyWhole why = WhyWhole::kFrozen;
+};
 struct ResolvedPlan {
   Plan plan;
   std::vector<Stage> stages;  // at least one
   std::vector<Place> places;  // in the order of their first stages
   // Ranks that belong to the same places run the same order: they make a row.
   std::vector<std::vector<PlaceId>> rows;
-  Schedule schedule;                // by row
-  std::vector<OpPlan> ops;          // by OpId
-  std::vector<TensorPlan> tensors;  // by TensorId
+  Schedule schedule;                  // by row
+  std::vector<OpPlan> ops;            // by OpId
+  std::vector<TensorPlan> tensors;    // by TensorId
+  std::vector<LeftWhole> left_whole;  // by op and dim
   int64_t ranks = 1;
   // If one of these is not empty, the plan needs another graph; prepare() makes it and resolves
   // again. Ops whose kind freezes a dim that the plan splits, but has an expansion:
@@ -254,6 +269,15 @@ PipelineShape pipeline_shape(const ResolvedPlan& plan, const Graph& graph);
 Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph);
 // Which entry (file:line) decided the stage and each dim of an op, one line each.
 std::string explain(const ResolvedPlan& plan, const Graph& graph, OpId op);
+// Ops of one kind that one entry leaves whole for one reason.
+struct WholeOps {
+  LeftWhole first;
+  std::vector<OpId> ops;  // in graph order
+};
+std::vector<WholeOps> ops_left_whole(const ResolvedPlan& plan, const Graph& graph);
+// "plan.toml:3 (ops = "*", dim = "height") leaves 20 ops whole, as the kind 'conv' freezes it:
+// embed.conv, blocks.0.conv_1 and 18 more".
+std::string to_text(const WholeOps& whole, const ResolvedPlan& plan, const Graph& graph);
 // The same for a tensor's store keys; only its name if no entry names it.
 std::string explain_tensor(const ResolvedPlan& plan, const Graph& graph, TensorId tensor);
 

@@ -118,6 +118,7 @@ class Resolver {
         TESSERA_TRY_VOID(apply_split(e));
     }
     for (const Op& op : graph_.ops()) TESSERA_TRY_VOID(check_op(op));
+    for (const auto& [where, left] : left_whole_) out_.left_whole.push_back(left);
     std::sort(out_.to_expand.begin(), out_.to_expand.end());
     const auto last = std::unique(out_.to_expand.begin(), out_.to_expand.end());
     out_.to_expand.erase(last, out_.to_expand.end());
@@ -170,6 +171,7 @@ class Resolver {
       const auto split = split_on(mesh, e);
       if (!split) {
         if (!without_axis.valid()) without_axis = id;
+        leave_whole(id, dim, e, WhyWhole::kNoAxis);
         continue;
       }
       const auto d = static_cast<size_t>(dim);
@@ -178,6 +180,7 @@ class Resolver {
       if (pieces(*split, mesh) > 1 && frozen_dims(op)[d]) {
         if (!expands(op, entry.dim)) {
           if (!frozen.valid()) frozen = id;
+          leave_whole(id, dim, e, WhyWhole::kFrozen);
           continue;
         }
         out_.to_expand.push_back(id);
@@ -190,6 +193,7 @@ class Resolver {
                         split->steps, entry.dim, op.path, size));
       }
       out_.ops[id.index()].dims[d] = *split;
+      left_whole_.erase({id, dim});
       applied = true;
     }
     if (applied) return {};
@@ -200,6 +204,10 @@ class Resolver {
         fmt::format("over = \"{}\": op '{}' runs on the mesh {} of stage {}, which lacks that axis",
                     join(entry.over, ", "), graph_.op(without_axis).path,
                     mesh_of(without_axis).to_string(), out_.ops[without_axis.index()].stage.value));
+  }
+
+  void leave_whole(OpId op, int dim, size_t entry, WhyWhole why) {
+    left_whole_[{op, dim}] = {op, dim, static_cast<int>(entry), why};
   }
 
   // The digits of a nested loop's steps are those of its axes.
@@ -287,12 +295,21 @@ class Resolver {
       const int m = mirror.annotation.find(dim.name);
       if (m < 0) continue;
       DimSplit split = from.dims[static_cast<size_t>(m)];
-      if (from.stage != to.stage && !move_split(split, from.stage, to.stage)) continue;
+      const auto leave = [&](WhyWhole why) {
+        leave_whole(op.id, static_cast<int>(d), static_cast<size_t>(split.entry), why);
+      };
+      if (from.stage != to.stage && !move_split(split, from.stage, to.stage)) {
+        leave(WhyWhole::kNoAxis);
+        continue;
+      }
       if (split.entry < 0 || split.steps > std::max<int64_t>(dim.size, 1)) continue;
       if (split.split() && pieces(split, mesh_of(op.id)) > 1) {
         if (frozen.empty()) frozen = frozen_dims(op);
         if (frozen[d]) {
-          if (!expands(op, dim.name)) continue;  // computed whole
+          if (!expands(op, dim.name)) {
+            leave(WhyWhole::kFrozen);
+            continue;
+          }
           out_.to_expand.push_back(op.id);
         }
       }
@@ -572,6 +589,7 @@ class Resolver {
 
   const Graph& graph_;
   ResolvedPlan out_;
+  std::map<std::pair<OpId, int>, LeftWhole> left_whole_;
   Selection selection_;
   Stages stages_;  // writes to out_
 };

@@ -408,6 +408,50 @@ TEST(Explain, NamesTheEntryThatDecided) {
             "  stored over dp, by plan.toml:6 (tensors = \"optimizer.*\")\n");
 }
 
+TEST(Explain, SaysWhyAnOpIsLeftWhole) {
+  const auto trained = differentiate(test_transformer(), OptimizerSpec{});
+  ASSERT_TRUE(trained.has_value()) << trained.error().message;
+  const Graph& graph = *trained;
+  const std::string every =
+      "mesh = { tp = 2 }\nsplit = [\n  { ops = \"*\", dim = \"head_dim\", over = \"tp\" },\n";
+  const auto resolved = resolve_text(every + "]\n", graph);
+  ASSERT_TRUE(resolved.has_value()) << resolved.error().message;
+  const auto whole = ops_left_whole(*resolved, graph);
+  ASSERT_EQ(whole.size(), 1);
+  EXPECT_EQ(to_text(whole[0], *resolved, graph),
+            "plan.toml:3 (ops = \"*\", dim = \"head_dim\") leaves 2 ops whole, as the kind "
+            "'attention' freezes it: blocks.0.attn.core, blocks.1.attn.core");
+  const auto says = [&](const std::string& op, const std::string& line) {
+    return explain(*resolved, graph, find_op(graph, op)).find("  head_dim (2): " + line + "\n") !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(says("blocks.0.attn.q", "over tp=2, by plan.toml:3 (ops = \"*\")"));
+  EXPECT_TRUE(says("blocks.0.attn.core",
+                   "not split though plan.toml:3 (ops = \"*\") names it: the kind 'attention' "
+                   "freezes it"));
+  EXPECT_TRUE(says("blocks.0.attn.core.grad", "not split, as in 'blocks.0.attn.core'"));
+  const auto said = resolve_text(
+      every + "  { ops = \"blocks.*.attn.core\", dim = \"head_dim\", over = [] } ]\n", graph);
+  ASSERT_TRUE(said.has_value()) << said.error().message;
+  EXPECT_TRUE(ops_left_whole(*said, graph).empty()) << "as a later entry says";
+}
+
+TEST(Explain, SaysWhichStagesLackAnAxis) {
+  const Graph graph = test_transformer();
+  const auto resolved = resolve_text(
+      "split = [ { ops = \"*\", dim = \"batch\", over = \"dp\" } ]\n"
+      "stage = [ { ops = \"blocks.0\", at = 0, mesh = { dp = 2 } },\n"
+      "          { ops = \"blocks.1\", at = 1, mesh = { tp = 2 } } ]\n",
+      graph);
+  ASSERT_TRUE(resolved.has_value()) << resolved.error().message;
+  const auto whole = ops_left_whole(*resolved, graph);
+  ASSERT_EQ(whole.size(), 1);
+  EXPECT_EQ(graph.op(whole[0].ops[0]).path, "blocks.1.ln_1");
+  EXPECT_TRUE(to_text(whole[0], *resolved, graph).find("whole, as stage 1 has the mesh {tp=2}: ") !=
+              std::string::npos)
+      << to_text(whole[0], *resolved, graph);
+}
+
 TEST(Resolve, ALargeGraphIsQuick) {
   TestModel model;
   model.layers = 96;

@@ -306,7 +306,8 @@ class Analyser {
   }
 
   // Adds the axes of a store rule to a layout: on the named dim; else the one that the first reader
-  // walks in time; else the first one that they divide; else the largest.
+  // walks in time, of whose pieces its steps fetch; else the first one that they divide; else the
+  // largest. No step fetches state and gradients: they are cut so only if that is even.
   Layout add_over(Layout layout, const Tensor& tensor, const TensorPlan& rule,
                   const Mesh& mesh) const {
     const std::vector<int64_t> shape = tensor.shape();
@@ -318,17 +319,20 @@ class Analyser {
       for (size_t d = 0; d < shape.size(); ++d) {
         if (!rule.dim.empty() && tensor.dims[d].name == rule.dim) chosen = d;
       }
-      if (chosen == shape.size()) {
-        const Tensor& read = tensor.of.valid() ? graph_.tensor(tensor.of) : tensor;
-        if (const Op* reader = first_reader(read.id)) chosen = looped_dim(*reader, read.id);
-      }
       const auto local = [&](size_t d) {
         return cut_interval(shape[d], layout.grain[d], layout.shards[d], mesh,
                             std::vector<int64_t>(mesh.axes.size(), 0))
             .size;
       };
+      const auto divides = [&](size_t d) { return local(d) >= n && local(d) % n == 0; };
+      if (chosen == shape.size()) {
+        const Tensor& read = tensor.of.valid() ? graph_.tensor(tensor.of) : tensor;
+        const Op* reader = first_reader(read.id);
+        const size_t walked = reader == nullptr ? chosen : looped_dim(*reader, read.id);
+        if (walked < shape.size() && (!tensor.of.valid() || divides(walked))) chosen = walked;
+      }
       for (size_t d = 0; d < shape.size() && chosen >= shape.size(); ++d) {
-        if (local(d) >= n && local(d) % n == 0) chosen = d;
+        if (divides(d)) chosen = d;
       }
       if (chosen >= shape.size()) {
         chosen = 0;

@@ -87,6 +87,17 @@ TEST(Homes, are_cut_on_the_dim_that_the_first_reader_walks_in_time) {
   EXPECT_EQ(found->home("down.weight"), "[ffn: row, out: -]");
 }
 
+// Each row of the mesh has one row of the weight, which two ranks cannot share: they cut columns.
+TEST(Homes, of_states_are_cut_on_the_walked_dim_only_if_that_is_even) {
+  const std::string walked =
+      "mesh = { row = 4, dp = 2 }\nsplit = [{ ops = \"up\", dim = \"in\", over = \"time:4\" }]\n"
+      "store = [{ tensors = \"up.weight\", over = \"row\" },\n"
+      "         { tensors = \"optimizer.*.up.*\", over = \"dp\" }]\n";
+  const auto found = analysed(perceptron(), walked);
+  EXPECT_EQ(found->home("up.weight"), "[in: row, ffn: -]");
+  EXPECT_EQ(found->home("optimizer.m.up.weight"), "[in: row, ffn: dp]");
+}
+
 TEST(Homes, are_cut_on_a_dim_that_divides_before_one_that_does_not) {
   GraphBuilder g("odd");
   const auto x = g.input("x", {{"batch", 8}, {"in", 3}}, DType::kFloat64);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "tessera/base/check.h"
@@ -296,17 +297,24 @@ class Instantiation {
       issue.transfers.push_back(std::move(t));
     }
     if (!moves) return;  // nothing on any member
-    if (body.classify) {
-      Redistribution what{issue.kind, issue.combiner, issue.dtype, issue.transfers[0].hold,
-                          issue.transfers[0].need};
-      issue.kind = classify(what);
-    }
+    if (body.classify) issue.kind = class_of(issue);
     const TensorId first = issue.transfers[0].tensor;
     compress(issue, body.classify
                         ? in_.plan->tensors[first.index()].compress[static_cast<size_t>(issue.kind)]
                         : body.compression);
     issue.handle = concrete_handle(body.handle);
     push(text, {std::move(issue), {}, {}});
+  }
+
+  // Of what goes alike within one group: classified once.
+  CollectiveKind class_of(const Issue& issue) {
+    const Transfer& first = issue.transfers[0];
+    const auto [known, fresh] =
+        classes_.try_emplace({&*first.hold.begin(), &*first.need.begin(), issue.combiner});
+    if (fresh) {
+      known->second = classify({issue.kind, issue.combiner, issue.dtype, first.hold, first.need});
+    }
+    return known->second;
   }
 
   // ---- compression
@@ -526,6 +534,8 @@ class Instantiation {
   std::vector<Box> boxes_;  // global region of each buffer
   std::map<std::pair<PlaceId, Axes>, int> groups_;
   std::vector<std::vector<MemberBoxes>> member_boxes_;  // by group
+  // By the boxes of what is held and of what is needed, which member_boxes_ keeps.
+  std::map<std::tuple<const Box*, const Box*, std::optional<Combiner>>, CollectiveKind> classes_;
   std::map<int, std::vector<int>> handles_;
   std::vector<PendingWait> waits_;
   BlockRef block_;

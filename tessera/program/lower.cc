@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <tuple>
@@ -143,10 +144,17 @@ std::vector<Varying> uneven_cuts(const PlaceText& text,
     const Region& region = buffer.region;
     for (size_t d = 0; d < shape.size(); ++d) {
       const bool steps = region.piece && region.piece->dim == d;
-      int64_t pieces = steps ? region.piece->steps : 1;
-      for (AxisId axis : region.layout->shards[d]) pieces *= text.mesh.axis(axis).size;
+      // The steps of a loop cut what its axes leave, and the others cut beside them.
+      const Axes& axes = region.layout->shards[d];
+      int64_t shards = 1, pieces = steps ? region.piece->steps : 1;
+      for (size_t a = 0; a < axes.size(); ++a) {
+        const int64_t size = text.mesh.axis(axes[a]).size;
+        shards *= size;
+        if (steps && a < region.piece->prefix) pieces *= size;
+      }
       const bool limited = steps && region.piece->queries > 0;
-      if ((shape[d] / region.layout->grain[d]) % pieces == 0 && !limited) continue;
+      const int64_t grains = shape[d] / region.layout->grain[d];
+      if (grains % std::lcm(shards, pieces) == 0 && !limited) continue;
       Varying cut{region.layout->shards[d], {}};
       std::string name = std::to_string(shape[d]) + "/" + std::to_string(region.layout->grain[d]);
       if (steps) {

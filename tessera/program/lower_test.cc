@@ -145,6 +145,15 @@ TEST(Roles, of_even_plans_are_one_a_stage) {
   }
 }
 
+// Two heads over two rows, walked in two steps: each rank has all of one step.
+TEST(Roles, of_rows_that_hold_the_steps_of_a_loop_are_one_a_stage) {
+  TestModel two;
+  two.heads = 2;
+  two.head_dim = 4;
+  expect_roles_are_the_texts(transformer(two), "summa(2)");
+  EXPECT_EQ(lowering_of(transformer(two), "summa(2)").roles().size(), 1);
+}
+
 TEST(Roles, of_uneven_plans_are_the_distinct_texts) {
   const Graph graph = transformer();
   expect_roles_are_the_texts(graph, "data_parallel(3)");    // batch 8 = 3 + 3 + 2

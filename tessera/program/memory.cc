@@ -57,6 +57,49 @@ bool overlap(const Item& a, const Item& b) {
   return run != many.repeats->begin() && many.last + *std::prev(run) >= one.first;
 }
 
+// What has been placed. Items that repeat in the same runs are together: those of other runs are
+// never at the same time.
+class Placed {
+ public:
+  void add(const Item& item, int64_t behind) {
+    std::vector<Entry>& entries = by_runs_[item.repeats];
+    const auto where =
+        std::upper_bound(entries.begin(), entries.end(), item.offset,
+                         [](int64_t at, const Entry& entry) { return at < entry.item.offset; });
+    entries.insert(where, {item, behind});
+  }
+
+  // The lowest place from `base` on that is free during the item's whole interval.
+  int64_t first_free(const Item& item, int64_t base) {
+    parts_.clear();
+    for (const auto& [runs, entries] : by_runs_) {
+      const bool meets = runs == item.repeats || runs == nullptr || item.repeats == nullptr;
+      if (meets && !entries.empty()) parts_.push_back({entries.data(), &entries.back() + 1});
+    }
+    int64_t at = base;
+    while (!parts_.empty()) {  // by offset, until all that come are behind the item's last byte
+      const auto first = std::ranges::min_element(
+          parts_, {}, [](const Part& part) { return part.next->item.offset; });
+      const Entry& entry = *first->next;
+      if (entry.item.offset - at >= item.bytes) break;
+      if (entry.behind > at && overlap(entry.item, item)) at = entry.behind;
+      if (++first->next == first->end) parts_.erase(first);
+    }
+    return at;
+  }
+
+ private:
+  struct Entry {
+    Item item;
+    int64_t behind;  // where the next item may begin
+  };
+  struct Part {
+    const Entry *next, *end;
+  };
+  std::map<const Runs*, std::vector<Entry>> by_runs_;  // each by offset
+  std::vector<Part> parts_;
+};
+
 // Assigns offsets from `base` on; returns the end of the last byte, 0 if there is none.
 int64_t place(std::vector<Item>& items, int64_t base, int64_t alignment) {
   std::vector<Item*> order;
@@ -66,27 +109,13 @@ int64_t place(std::vector<Item>& items, int64_t base, int64_t alignment) {
     if (a->first != b->first) return a->first < b->first;
     return a->buffer < b->buffer;
   });
-  struct Placed {  // side by side, as each item is compared with all before it
-    Item item;
-    int64_t behind;
-  };
-  std::vector<Placed> placed;  // by offset
-  placed.reserve(items.size());
+  Placed placed;
   int64_t end = 0;
   for (Item* item : order) {
-    int64_t at = base;
-    for (const Placed& other : placed) {
-      if (!overlap(other.item, *item)) continue;
-      if (other.item.offset - at >= item->bytes) break;
-      at = std::max(at, other.behind);
-    }
-    item->offset = at;
+    item->offset = placed.first_free(*item, base);
     if (item->bytes == 0) continue;
-    end = std::max(end, at + item->bytes);
-    const auto where =
-        std::upper_bound(placed.begin(), placed.end(), at,
-                         [](int64_t a, const Placed& b) { return a < b.item.offset; });
-    placed.insert(where, {*item, at + aligned_to(item->bytes, alignment)});
+    end = std::max(end, item->offset + item->bytes);
+    placed.add(*item, item->offset + aligned_to(item->bytes, alignment));
   }
   return end;
 }

@@ -179,7 +179,7 @@ class Tiering {
           const Key key = key_of(view, Tier::kDevice);
           const bool candidate = instruction.when == When::kAlways && buffer_rests(view.buffer) &&
                                  tier_of(view.buffer) != Tier::kDevice &&
-                                 plan_.tensors[tensor.index()].keep == Keep::kBlock;
+                                 kept(tensor) == Keep::kBlock;
           const auto same = [&](const auto& use) { return use.first == key; };
           if (candidate) {
             std::erase_if(uses, same);
@@ -355,11 +355,14 @@ class Tiering {
     });
   }
 
+  Keep kept(TensorId tensor) const {
+    return plan_.tensors[tensor.index()].keep.value_or(Keep::kBlock);
+  }
   Keep keep_of(const Key& key, TensorId tensor) const {
     const bool rests = buffer_rests(key.buffer) && !ref_.once() && when_ == When::kAlways;
     if (!rests) return Keep::kBlock;
     if (std::find(residents_.begin(), residents_.end(), key) == residents_.end())
-      return plan_.tensors[tensor.index()].keep;
+      return kept(tensor);
     return plan_.plan.micro_batches > 1 ? Keep::kStep : Keep::kMicroBatch;
   }
 

@@ -55,7 +55,7 @@ class Walker {
   Completion completion_{facts_, paths_, holds_, converter_};
   BetweenPlaces between_{facts_, writer_, waits_, holds_, converter_, completion_};
   Materialiser materialiser_{facts_, writer_, holds_, converter_, between_};
-  SumsInPlace sums_{facts_, writer_};
+  SumsInPlace sums_{facts_, writer_, paths_};
   StepOperands operands_{facts_, writer_, waits_, materialiser_};
   StepOutputs outputs_{facts_, writer_, holds_, sums_};
   ShardedGradients sharded_{facts_, writer_, waits_, holds_, converter_};
@@ -81,7 +81,7 @@ void Walker::place_persistent(const Tensor& tensor) {
 void Walker::walk(const Op& op) {
   if (const Held* sum = sums_.made(op.id)) {  // its terms have made it
     home_.produced(op, op.outputs[0], *sum);
-  } else if (const auto parts = parts_of(facts_, holds_, op)) {
+  } else if (const auto parts = parts_of(facts_, holds_, paths_, op)) {
     const Held made = work_on_parts(facts_, writer_, waits_, op, *parts);
     home_.produced(op, op.outputs[0], made);
   } else {

@@ -408,6 +408,26 @@ class Inspect(CliTest):
         self.expect_error(2, "inspect: no op matches 'blocks.0.mpl', did you mean 'blocks.0.mlp'?",
                           "inspect", MODEL, "--plan", path, "--op", "blocks.0.mpl")
 
+    def test_ranks_that_hold_the_steps_of_a_loop_are_one_role(self):
+        answer = self.expect_json("inspect", "gpt:layers=8,hidden=12288,heads=96,seq=2048,vocab=51200", "--plan",
+                                  "tesseract(16,4,pp=4,dp=4,zero=2,micro_batches=16,schedule=zb_v)", "--json")
+        self.assertEqual([2048] * 8, [role["ranks"] for role in answer["roles"]])
+
+    def test_ops_that_an_entry_leaves_whole_are_listed_with_the_reason(self):
+        path = self.write("p.toml", 'mesh = { dp = 2 }\nsplit = [\n  { ops = "*", dim = "height", over = "dp" },\n]\n')
+        model = "resnet:layers=18,image=32,ghost=1"
+        text = self.expect_text("inspect", model, "--plan", path)
+        self.assertIn(f"""\nNot split though an entry selects them:\n{path}:3 (ops = "*", dim = "height") leaves 20 ops whole, """
+                      "as the kind 'conv' freezes it: embed.conv, blocks.0.conv_1 and 18 more\n", text)
+        answer = self.expect_json("inspect", model, "--plan", path, "--json")
+        self.assertEqual([20, 1], [len(one["ops"]) for one in answer["left_whole"]])
+        text = self.expect_text("inspect", model, "--plan", path, "--op", "embed.conv")
+        self.assertIn(f"""  height (16): not split though {path}:3 (ops = "*") names it: the kind 'conv' freezes it\n""", text)
+        text = self.expect_text("inspect", model, "--plan", path, "--op", "blocks.0.conv_1.dw")
+        self.assertIn("  height (8): not split, as in 'blocks.0.conv_1'\n", text)
+        text = self.expect_text("inspect", MODEL, "--plan", "zero(stage=1,dp=2)")
+        self.assertNotIn("Not split", text)
+
     def test_a_rank_s_program_parses_back_and_is_verified(self):
         plan = ["--plan", "zero(stage=2,dp=2)"]
         program = self.expect_text("inspect", MODEL, *plan, "--rank", "1")

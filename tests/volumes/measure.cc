@@ -111,10 +111,11 @@ int64_t Measured::of_the_step(size_t rank, Keep keep) const {
   return bytes / kBytes;
 }
 
-Measured measure(const std::string& model, const std::string& plan, int64_t batch) {
+Measured measure(const std::string& model, const std::string& plan, int64_t batch,
+                 const std::string& more) {
   Measured out;
   const Model built = taken(build_model(model, batch, DType::kFloat64), model);
-  const std::string text = taken(emit_recipe(plan, built.graph), plan);
+  const std::string text = taken(emit_recipe(plan, built.graph), plan) + more;
   const Plan parsed = taken(parse_plan(text, plan), plan);
   const Graph graph =
       taken(training_graph(built.graph, parsed, parsed.precision, OptimizerSpec{}), model);

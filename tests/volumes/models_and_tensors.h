@@ -38,6 +38,9 @@ inline bool is_hidden(const Tensor& tensor) { return has_dims(tensor, {"batch", 
 inline bool is_hidden_of_block(const Tensor& tensor) {
   return is_hidden(tensor) && tensor.name.find("blocks.1.") != std::string::npos;
 }
+inline bool has_heads(const Tensor& tensor) {
+  return tensor.dims.size() >= 4 && tensor.dims[0].name == "batch";
+}
 inline bool is_token_statistic(const Tensor& tensor) { return has_dims(tensor, {"batch", "seq"}); }
 
 inline bool in_block(const Tensor& tensor) {

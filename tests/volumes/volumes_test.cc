@@ -249,10 +249,6 @@ INSTANTIATE_TEST_SUITE_P(Meshes, SummaOf, testing::Values(2, 4));
 
 // ---- long sequences (docs/theory/sequence-parallel-rsa.md sections 3 to 6)
 // ----------------------------------------------------------------------------------------------
-bool has_heads(const Tensor& tensor) {
-  return tensor.dims.size() >= 4 && tensor.dims[0].name == "batch";
-}
-
 struct Attending {
   std::string model;
   int64_t kv_heads, head_dim;
@@ -324,6 +320,7 @@ TEST(Ulysses, four_all_to_alls_forward_and_four_backward) {
     const int64_t features = 2 * h + 2 * of.kv_heads * of.head_dim;
     const int64_t forward = layers * b * s * features * (n - 1) / n;
     EXPECT_EQ(found.sent_in(BlockKind::kForward, has_heads), forward);
+    EXPECT_EQ(found.sent_in(BlockKind::kBackward, has_heads), forward);
     EXPECT_EQ(found.sent_by("all_to_all"), found.sent(has_heads));
   }
 }

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "tessera/graph/kinds.h"
+#include "tessera/program/walk/needs.h"
+
 namespace tessera {
 
 ConversionPaths::ConversionPaths(const Facts& facts) : facts_(facts) {
@@ -26,6 +29,18 @@ const std::vector<ConversionStep>& ConversionPaths::find(PlaceId place, TensorId
              .first;
   }
   return it->second;
+}
+
+bool ConversionPaths::moves_once(const Op& sum, const Layout& made) {
+  if (!is_sum_of_terms(sum) || sum.phase != Phase::kBackward || sum.inputs.size() < 2) return false;
+  if (!made.complete() || facts_.graph().is_parameter_gradient(sum.outputs[0])) return false;
+  const auto entries = [&](const DimSplit& split) {
+    return split.entry >= 0 &&
+           facts_.plan().plan.splits[static_cast<size_t>(split.entry)].phase == Phase::kBackward;
+  };
+  if (std::ranges::any_of(facts_.op_plan(sum).dims, entries)) return false;
+  const auto& path = find(facts_.place_of(sum), sum.inputs[0], made, need_of(facts_, sum, 0));
+  return std::ranges::any_of(path, [](const ConversionStep& step) { return !step.slice; });
 }
 
 double ConversionPaths::cost(PlaceId place, TensorId tensor, const Layout& from, const Layout& to) {

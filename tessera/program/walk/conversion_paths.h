@@ -19,6 +19,10 @@ class ConversionPaths {
   // The reference stays valid.
   const std::vector<ConversionStep>& find(PlaceId place, TensorId tensor, const Layout& from,
                                           const Layout& to);
+  // Does the sum, whose terms are all made complete and in this layout, send less if it is made in
+  // it too and brought where it is needed once, instead of each term? Of activations' gradients,
+  // unless an entry of the plan for the backward phase splits the sum.
+  bool moves_once(const Op& sum, const Layout& made);
   // 0 if they are equal.
   double cost(PlaceId place, TensorId tensor, const Layout& from, const Layout& to);
 

@@ -26,11 +26,12 @@ const Held* Holds::best(PlaceId place, TensorId tensor, BlockRef block, const La
   if (const Held* at_home = home(place, tensor)) candidates.push_back(at_home);
   if (const auto copies = at(place).copies.find(tensor); copies != at(place).copies.end()) {
     SmallVector<BlockRef, 3> blocks{block, BlockKind::kPrologue};
-    if (facts_.tensor_plan(tensor).keep == Keep::kMicroBatch && block.kind > BlockKind::kForward)
-      blocks.push_back({BlockKind::kForward, block.chunk});
+    if (block.kind > BlockKind::kForward) blocks.push_back({BlockKind::kForward, block.chunk});
     for (const BlockRef of : blocks) {
       for (const Copied& copy : copies->second) {
-        if (copy.block == of) candidates.push_back(&copy.held);
+        const bool here = of == block || of.kind == BlockKind::kPrologue;
+        if (copy.block == of && (here || outlasts_forward(place, tensor, copy.held)))
+          candidates.push_back(&copy.held);
       }
     }
   }
@@ -48,6 +49,23 @@ const Held* Holds::best(PlaceId place, TensorId tensor, BlockRef block, const La
     }
   }
   return best;
+}
+
+bool Holds::outlasts_forward(PlaceId place, TensorId tensor, const Held& copy) const {
+  const TensorPlan& plan = facts_.tensor_plan(tensor);
+  if (plan.keep) return *plan.keep == Keep::kMicroBatch;
+  const OpId producer = facts_.tensor(tensor).producer;
+  const Held* rests = home(place, tensor);
+  if (!producer.valid() || plan.tier != Tier::kDevice || rests == nullptr) return false;
+  if (facts_.block_of(facts_.graph().op(producer)).kind != BlockKind::kForward) return false;
+  const auto pieces = [&](const Held& held) {
+    int64_t count = 1;
+    for (const Axes& axes : held.region.layout->shards) {
+      for (const AxisId axis : axes) count *= facts_.mesh(place).axis(axis).size;
+    }
+    return count;
+  };
+  return pieces(copy) >= pieces(*rests);
 }
 
 }  // namespace tessera

@@ -46,6 +46,12 @@ class Holds {
     std::unordered_map<TensorId, Held> home;
     std::unordered_map<TensorId, std::vector<Copied>> copies;
   };
+  // Is the copy, made in a forward block, there for the backward pass too? As the plan says. If it
+  // says nothing: an activation's copy on the device that is cut into as many pieces as the home, or
+  // more. To keep it costs at most the tensor's memory again, and nothing where no later op reads
+  // the home; not to keep it costs the same transfer again. What a gather has made larger is
+  // gathered again.
+  bool outlasts_forward(PlaceId place, TensorId tensor, const Held& copy) const;
   const AtPlace& at(PlaceId place) const { return places_[place.index()]; }
 
   const Facts& facts_;

@@ -9,7 +9,26 @@
 
 namespace tessera {
 
-std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds, const Op& op) {
+namespace {
+
+// Terms may be there in the layout that is needed, for other readers.
+bool sends_less_as_sum(const Facts& facts, const Holds& holds, ConversionPaths& paths,
+                       const Op& sum, const Layout& made) {
+  if (!paths.moves_once(sum, made)) return false;
+  const Site site = facts.site(sum);
+  const Layout need = need_of(facts, sum, 0);
+  double terms = 0;
+  for (TensorId term : sum.inputs) {
+    const Held* held = holds.best(site.place, term, site.block, &need);
+    terms += paths.cost(site.place, term, held->region.layout, need);
+  }
+  return paths.cost(site.place, sum.inputs[0], made, need) < terms;
+}
+
+}  // namespace
+
+std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds,
+                                          ConversionPaths& paths, const Op& op) {
   const PlaceId place = facts.place_of(op);
   const OpPlan& plan = facts.op_plan(op);
   if (op.info == nullptr || !is_linear(op) || op.inputs.empty() || op.outputs.size() != 1 ||
@@ -23,9 +42,13 @@ std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds
     const Held* held = holds.home(place, input);
     if (held == nullptr) return std::nullopt;
     const Layout& layout = held->region.layout;
-    if (layout.complete() || layout.combiner != Combiner::kSum) return std::nullopt;
+    if (layout.combiner != Combiner::kSum) return std::nullopt;
     if (!parts.empty() && layout != parts[0].region.layout) return std::nullopt;
     parts.push_back(*held);
+  }
+  if (parts[0].region.layout->complete()) {
+    if (sends_less_as_sum(facts, holds, paths, op, *parts[0].region.layout)) return parts;
+    return std::nullopt;
   }
   Layout complete = parts[0].region.layout;
   complete.partial.clear();

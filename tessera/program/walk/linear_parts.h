@@ -11,9 +11,11 @@
 namespace tessera {
 
 // The op's operands if all of them are parts alike and the op may work on them; none: it may not.
-std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds, const Op& op);
+// Complete terms of a sum count as parts if the sum moves less than they would.
+std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds,
+                                          ConversionPaths& paths, const Op& op);
 
-// Writes the op, on these parts; what it makes are parts too, and it is split as they are.
+// Writes the op, on these parts; what it makes is held as they are, and it is split as they are.
 Held work_on_parts(Facts& facts, TextWriter& writer, Waits& waits, const Op& op,
                    const std::vector<Held>& parts);
 

@@ -43,13 +43,14 @@ const Op* SumsInPlace::sum_of(TensorId term) {
   return known->second ? &sum : nullptr;
 }
 
-bool SumsInPlace::fits(const Op& sum) const {
+bool SumsInPlace::fits(const Op& sum) {
   if (!is_sum_of_terms(sum) || loop_of(facts_.op_plan(sum)).exists()) return false;
   const std::optional<Layout> made = made_alike(sum);
   if (!made) return false;
   if (!made->complete()) return true;
   const Mesh& mesh = facts_.mesh(facts_.place_of(sum));
-  return normalise(*made, mesh, facts_.shape(sum.inputs[0])) == need_of(facts_, sum, 0);
+  const Layout layout = normalise(*made, mesh, facts_.shape(sum.inputs[0]));
+  return layout == need_of(facts_, sum, 0) || paths_.moves_once(sum, layout);
 }
 
 // The layout in which all terms are made; none: not alike, or not for this sum in place.

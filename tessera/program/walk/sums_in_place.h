@@ -25,7 +25,8 @@ struct SumTerm {
 
 class SumsInPlace {
  public:
-  SumsInPlace(const Facts& facts, TextWriter& writer) : facts_(facts), writer_(writer) {}
+  SumsInPlace(const Facts& facts, TextWriter& writer, ConversionPaths& paths)
+      : facts_(facts), writer_(writer), paths_(paths) {}
 
   // The sum's buffer is made for its first term. None: the tensor, which is made at the site in
   // the layout `made`, is no term of such a sum.
@@ -35,7 +36,7 @@ class SumsInPlace {
 
  private:
   const Op* sum_of(TensorId term);
-  bool fits(const Op& sum) const;
+  bool fits(const Op& sum);
   std::optional<Layout> made_alike(const Op& sum) const;
   bool is_across(const Op& sum) const;
   const Op& producer(TensorId term) const {
@@ -44,6 +45,7 @@ class SumsInPlace {
 
   const Facts& facts_;
   TextWriter& writer_;
+  ConversionPaths& paths_;
   std::map<OpId, bool> fits_;  // is this sum made in place
   std::map<OpId, Held> made_;
   std::set<std::pair<OpId, BlockRef>> started_;  // blocks that hold a term of it

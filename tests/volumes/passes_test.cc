@@ -1,0 +1,166 @@
+// What every recipe sends in its forward pass and what in its backward pass, each against the
+// closed form of its page (docs/theory, docs/strategies), in elements summed over ranks. Gradients
+// count as backward wherever they are summed; `gathered` are parameters after their update.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "models_and_tensors.h"
+#include "tessera/plan/recipes.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t hh = h * h;
+// Of kGpt: all parameters, and those that backward ops read: no biases, no positions.
+constexpr int64_t kAll = V * h + s * h + layers * (12 * hh + 13 * h) + 2 * h;
+constexpr int64_t kRead = V * h + layers * (12 * hh + 2 * h) + h;
+
+bool has_size(const Tensor& tensor) { return !is_scalar(tensor); }
+bool is_slots(const Tensor& tensor) {
+  return has_dims(tensor, {"experts", "batch", "capacity", "hidden"});
+}
+
+const std::string kDeep = "gpt:layers=4,hidden=16,heads=4,seq=8,vocab=24,tied=0";
+const std::string kUntied = kGpt + ",tied=0";
+const std::string kAttends = kGpt + ",causal=0";
+const std::string kGrouped = "llama:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=24,ffn=64";
+const std::string kExperts =
+    "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=24,ffn=12,experts=4,top_k=2,"
+    "capacity_factor=1";
+
+struct Sends {
+  std::string plan;  // a recipe call
+  std::string model;
+  Measured::Keep what;  // the tensors of which the closed form speaks
+  int64_t forward, backward, gathered = 0;
+};
+
+std::vector<Sends> closed_forms() {
+  // Tensor parallel: two sums of the activation a layer, and the vocabulary's.
+  constexpr int64_t sums = (2 * layers + 1) * 2 * bsh;
+  // A block's products under summa: 7bsh of inputs along rows, 12hh of weights along columns.
+  constexpr int64_t products = 7 * bsh + 12 * hh;
+  // Once around a ring: keys and values, which are 2bsh in kGpt and bsh in kGrouped.
+  constexpr int64_t round = layers * 2 * bsh;
+  // Ulysses: q, k, v and o, of all heads; of grouped heads k and v are half as large.
+  constexpr int64_t heads = layers * 4 * bsh, grouped = layers * 3 * bsh;
+  return {
+      {"serial", kGpt, has_size, 0, 0},
+      {"recompute(full)", kGpt, has_size, 0, 0},
+      {"co_shard(2)", kGpt, has_size, 0, 0},
+      // ---- over the batch
+      {"data_parallel(4)", kGpt, has_size, 0, 2 * 3 * kAll},
+      {"zero(1, 4)", kGpt, has_size, 0, 3 * kAll, 3 * kAll},
+      {"zero(2, 4)", kGpt, has_size, 0, 3 * kAll, 3 * kAll},
+      {"zero(3, 4)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll)},
+      {"fsdp(4)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll)},
+      {"fsdp(2, replicas=3)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll) + 2 * 2 * kAll},
+      {"fsdp(4, reshard=false)", kGpt, has_size, 0, 3 * kAll, 3 * kAll},
+      {"offload(2)", kGpt, has_size, kAll, kAll},  // gathered from the shards ahead of the step
+      // ---- over features
+      {"tensor_parallel(2)", kGpt, is_hidden, sums, sums},
+      {"tensor_parallel(4)", kGpt, is_hidden, 3 * sums, 3 * sums},
+      {"tensor_parallel(4, sequence_shard=true)", kGpt, is_hidden, 3 * sums, 3 * sums * 3 / 2},
+      {"co_shard(2, tp=2)", kGpt, is_hidden, sums, sums},
+      {"megatron(tp=2, recompute=full)", kGpt, is_hidden, sums, sums + layers * 2 * bsh},
+      {"megatron(tp=2, pp=2, dp=2, micro_batches=2)", kGpt, is_hidden, sums + 2 * bsh,
+       sums + 2 * bsh},
+      {"summa(2)", kGpt, is_matrix, products, 2 * products},
+      {"summa(4)", kGpt, is_matrix, 3 * products, 2 * 3 * products},
+      // Shifted as often as summa broadcasts, after half of each has been aligned. The sum of
+      // q's, k's and v's terms of a gradient is not.
+      {"cannon(2)", kGpt, is_matrix, products * 3 / 2, 2 * products * 3 / 2 - bsh / 2},
+      {"tesseract(2, 2)", kGpt, is_matrix, products + 12 * hh,
+       2 * products + 2 * 12 * hh + 24 * hh},
+      {"tensor_parallel_3d(2, 2, 2)", kGpt, is_matrix, 16 * bsh + 12 * hh,
+       16 * bsh + 12 * hh + products},
+      {"expert_parallel(4)", kExperts, is_slots, layers * 2 * 3 * 2 * bsh / 4,
+       layers * 2 * 3 * 2 * bsh / 4},
+      // ---- over layers
+      {"gpipe(2, 4)", kUntied, has_size, bsh, bsh},
+      {"one_f_one_b(4, 8)", kDeep, has_size, 3 * bsh, 3 * bsh},
+      {"pipeline(2, 4, zb_h1)", kUntied, has_size, bsh, bsh},
+      {"pipeline(2, 4, interleaved, 2)", kDeep, has_size, 3 * bsh, 3 * bsh},
+      {"pipeline(2, 4, zb_v)", kDeep, has_size, 2 * bsh, 2 * bsh},
+      {"chimera(2)", kGpt, is_hidden, bsh, bsh},
+      {"token_pipeline(2, 2)", kUntied, has_size, bsh, bsh},
+      // From two ranks that hold it whole to four: a slice; the gradient is gathered.
+      {"per_layer(\"0:tp2,dp2;1:dp4\")", kGpt, is_hidden, 3 * 2 * bsh, 2 * 2 * bsh + bsh},
+      // ---- over tokens
+      {"ring_attention(4, order=none)", kAttends, has_heads, 3 * round, (3 + 4) * round},
+      {"ring_attention(4)", kGrouped, has_heads, 3 * round / 2, (3 + 4) * round / 2},
+      {"rsa(4)", kAttends, has_heads, 3 * round, (3 + 4) * round},
+      {"ulysses(2)", kGpt, has_heads, heads / 2, heads / 2},
+      {"ulysses(4)", kGpt, has_heads, heads * 3 / 4, heads * 3 / 4},
+      {"ulysses(2)", kGrouped, has_heads, grouped / 2, grouped / 2},
+      {"ring_ulysses(2, 2)", kGpt, has_heads, heads / 2 + round, heads / 2 + (1 + 2) * round},
+      {"ring_ulysses(4, 2)", kGrouped, has_heads, grouped / 2 + 3 * round / 2,
+       grouped / 2 + (3 + 4) * round / 2},
+      // ---- op by op. Norms by tokens: an all-to-all in front and one behind, and of gradients.
+      {"per_op(\"a4\", \"*=batch:a;norms=seq:a\")", kGpt, is_hidden, 2 * layers * 2 * bsh * 3 / 4,
+       2 * layers * 2 * bsh * 3 / 4},
+      // The MLP by features: its input is gathered, again for the weight's gradient, its output
+      // scattered.
+      {"per_op(\"a4\", \"*=batch:a;mlp=batch:,ffn:a\")", kGpt, is_hidden, layers * 2 * 3 * bsh,
+       layers * 3 * 3 * bsh},
+      // Two bytes an element, not eight.
+      {"compressed(2, with=bfloat16)", kGpt, has_size, 0, 2 * kAll / 4},
+  };
+}
+
+TEST(Passes, send_their_closed_forms_apart) {
+  for (const Sends& form : closed_forms()) {
+    const Measured found = measure(form.model, form.plan, b);
+    const auto sent = [&](std::initializer_list<BlockKind> blocks) {
+      int64_t all = 0;
+      for (const BlockKind block : blocks) all += found.sent_in(block, form.what);
+      return all;
+    };
+    const int64_t gathered = found.sent(is_updated);
+    EXPECT_EQ(sent({BlockKind::kPrologue, BlockKind::kForward}), form.forward) << form.plan;
+    EXPECT_EQ(sent({BlockKind::kBackward, BlockKind::kWeight, BlockKind::kUpdate}) - gathered,
+              form.backward)
+        << form.plan;
+    EXPECT_EQ(gathered, form.gathered) << form.plan;
+  }
+}
+
+TEST(Passes, every_recipe_has_a_closed_form) {
+  std::set<std::string> named;
+  for (const Sends& form : closed_forms()) named.insert(form.plan.substr(0, form.plan.find('(')));
+  for (const Recipe& recipe : all_recipes())
+    EXPECT_TRUE(named.contains(recipe.name)) << recipe.name;
+}
+
+// Both ends of what is kept (docs/reference/plan-language.md, `keep`): to send q, k, v and o again
+// in the backward pass is half as much again, and saves the second copy of o.
+TEST(Keep, prices_both_ends_of_a_layout_change) {
+  const int64_t n = 2, all_to_alls = layers * 4 * bsh * (n - 1) / n;
+  const std::string again = "\n[[store]]\ntensors = \"blocks.*\"\nkeep = \"block\"\n";
+  const Measured kept = measure(kGpt, "ulysses(2)", b),
+                 sent = measure(kGpt, "ulysses(2)", b, again);
+  EXPECT_EQ(kept.sent_by("all_to_all"), 2 * all_to_alls);
+  EXPECT_EQ(sent.sent_by("all_to_all"), 3 * all_to_alls);
+  EXPECT_EQ(kept.stored(0, has_heads) - sent.stored(0, has_heads), layers * bsh / n);
+}
+
+// A copy on the device of what rests elsewhere would defeat the purpose.
+TEST(Keep, what_rests_on_the_host_is_sent_again) {
+  const std::string host = "\n[[store]]\ntensors = \"role:activation\"\ntier = \"host\"\n";
+  EXPECT_EQ(measure(kGpt, "ulysses(2)", b, host).sent_by("all_to_all"), 3 * layers * 4 * bsh / 2);
+}
+
+// A gather makes more of a tensor than rests: it is made again, however small.
+TEST(Keep, what_a_gather_has_made_larger_is_gathered_again) {
+  const std::string more = "\n[[store]]\ntensors = \"blocks.*\"\nkeep = \"micro_batch\"\n";
+  const std::string plan = "tensor_parallel(2, sequence_shard=true)";
+  const Measured again = measure(kGpt, plan, b), kept = measure(kGpt, plan, b, more);
+  EXPECT_EQ(again.sent_in(BlockKind::kBackward, is_hidden) -
+                kept.sent_in(BlockKind::kBackward, is_hidden),
+            2 * layers * bsh);
+  EXPECT_GT(kept.stored(0, is_hidden), again.stored(0, is_hidden));
+}
+
+}  // namespace
+}  // namespace tessera
