@@ -390,13 +390,17 @@ class Analyser {
     if (!first.valid()) first = state.id;
   }
 
-  // Dims of the same name and size are cut alike.
+  // Dims of the same name and size are cut alike, unless an axis cuts another dim already.
   static void take_shards(const Layout& from, const Tensor& source, Layout& to,
                           const Tensor& target) {
     for (size_t t = 0; t < target.dims.size(); ++t) {
       const auto dim = std::find(source.dims.begin(), source.dims.end(), target.dims[t]);
-      if (dim != source.dims.end())
-        to.shards[t] = from.shards[static_cast<size_t>(dim - source.dims.begin())];
+      if (dim == source.dims.end()) continue;
+      to.shards[t] = {};
+      const Axes& axes = from.shards[static_cast<size_t>(dim - source.dims.begin())];
+      const bool free = std::none_of(axes.begin(), axes.end(),
+                                     [&](AxisId axis) { return to.shards_over(axis); });
+      if (free) to.shards[t] = axes;
     }
   }
 

@@ -192,7 +192,7 @@ std::vector<KindInfo> optimizer_kinds() {
        .output_names = {"p", "m"},
        .outputs = 2,
        .attributes = {number_attribute("beta1", 0.9), number_attribute("beta2", 0.99),
-                      number_attribute("weight_decay", 0.0)},
+                      number_attribute("weight_decay", 0.0), number_attribute("least", 1e-12)},
        .infer = infer_by(infer_lion),
        .flops = flops_per_point(9),
        .work = WorkClass::kOptimizer,

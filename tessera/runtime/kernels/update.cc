@@ -146,12 +146,13 @@ Kernel lion(const KernelCall& call) {
     const auto lr = number_of<A>(call, 3), coefficient = number_of<A>(call, 4);
     const A beta1 = static_cast<A>(call.op->number("beta1")),
             beta2 = static_cast<A>(call.op->number("beta2")),
-            decay = static_cast<A>(call.op->number("weight_decay"));
+            decay = static_cast<A>(call.op->number("weight_decay")),
+            least = static_cast<A>(call.op->number("least"));
     return update_rows<A, 2, 3>(call, {0, 2}, 2, [=] {
       return [=, rate = lr(), scale = coefficient()](const std::array<A, 3>& x) {
         const A p = x[0], g = scale * x[1], m = x[2];
         const A mean = beta1 * m + (1 - beta1) * g;
-        const A sign = static_cast<A>((mean > 0) - (mean < 0));
+        const A sign = static_cast<A>((mean > least) - (mean < -least));
         return std::array<A, 2>{p - rate * (sign + decay * p), beta2 * m + (1 - beta2) * g};
       };
     });
