@@ -50,10 +50,10 @@ Result<Subject> subject_of(const std::string& text) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(text, ignored)) {
     if (is_program(text)) return Subject::kProgram;
-    return invalid_input(
-        fmt::format("inspect: expected '{}' to be a model's config.json, a graph (.graph), a plan (.toml) "
-                    "or a program, found a text of another kind",
-                    text));
+    return invalid_input(fmt::format(
+        "inspect: expected '{}' to be a model's config.json, a graph (.graph), a plan (.toml) "
+        "or a program, found a text of another kind",
+        text));
   }
   const size_t end = text.find_first_of("(:");
   const std::string name = text.substr(0, end);

@@ -64,8 +64,7 @@ Status check_is_recipe(const PlanOptions& options) {
   const std::string name = options.subject.substr(0, options.subject.find_first_of("(:"));
   const bool is_model = options.subject.find(':') < options.subject.find('(') ||
                         options.subject.find(".json") != std::string::npos ||
-                        names_graph_file(options.subject) ||
-                        find_family(name) != nullptr;
+                        names_graph_file(options.subject) || find_family(name) != nullptr;
   if (!options.cluster.empty() || !options.planner.empty() || is_model) {
     return invalid_input(
         "plan: planners are not built yet; give a recipe call and --model (tessera plan --list)");

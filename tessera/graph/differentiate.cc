@@ -433,7 +433,7 @@ class Updater {
   // The last group that takes the parameter; null: none does.
   const OptimizerGroup* own_group_of(const std::string& name) const {
     for (auto group = spec_.groups.rbegin(); group != spec_.groups.rend(); ++group) {
-      for (size_t end = name.find('.'); ; end = name.find('.', end + 1)) {
+      for (size_t end = name.find('.');; end = name.find('.', end + 1)) {
         if (glob_match(group->parameters, std::string_view(name).substr(0, end))) return &*group;
         if (end == std::string::npos) break;
       }
@@ -497,7 +497,8 @@ Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer
   for (const OptimizerGroup& group : optimizer.groups) {
     if (!group.kind.empty() && find_optimizer(group.kind) == nullptr) {
       return invalid_input(fmt::format("group '{}': expected an optimizer ({}), found '{}'",
-                                       group.parameters, join(optimizer_names(), ", "), group.kind));
+                                       group.parameters, join(optimizer_names(), ", "),
+                                       group.kind));
     }
   }
   Differentiator differentiator(forward, optimizer.precision);

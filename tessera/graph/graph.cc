@@ -349,8 +349,8 @@ Status verify_graph(const Graph& graph, bool infer, const Graph::Place& place = 
     const Op& op = graph.ops()[i];
     if (!paths[static_cast<size_t>(op.phase)].insert(op.path).second) {
       return at(&op, nullptr,
-                invalid_input(fmt::format("two {} ops have the path '{}'", phase_name(op.phase),
-                                          op.path)));
+                invalid_input(
+                    fmt::format("two {} ops have the path '{}'", phase_name(op.phase), op.path)));
     }
     TESSERA_TRY_VOID(at(&op, nullptr, verify_op(graph, op, i, infer)));
   }

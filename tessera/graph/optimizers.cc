@@ -49,10 +49,10 @@ void lamb(ParameterUpdate& u) {
   u.becomes(v, made[2]);
   TensorId rate = u.scalars().lr;
   if (!is_vector(u)) {
-    const TensorId ratio = u.op1(
-        "ratio", "trust_ratio",
-        {squares(u, "weights", u.parameter()), squares(u, "length", made[0])},
-        {{"weight_decay", 0.0}});
+    const TensorId ratio =
+        u.op1("ratio", "trust_ratio",
+              {squares(u, "weights", u.parameter()), squares(u, "length", made[0])},
+              {{"weight_decay", 0.0}});
     rate = u.op1("rate", "mul", {rate, ratio});
   }
   apply(u, made[0], rate, {{"weight_decay", 0.0}});  // the direction has it
@@ -94,8 +94,7 @@ void adafactor(ParameterUpdate& u) {
   const DType wide = u.tensor(u.scalars().lr).dtype;
   const double least = wide == DType::kFloat64 ? 2.220446049250313e-16 : 1.1920928955078125e-07;
   TensorId g = u.in_dtype("gradient", u.gradient(), wide);
-  if (u.scalars().coefficient.valid())
-    g = u.op1("clipped", "mul", {g, u.scalars().coefficient});
+  if (u.scalars().coefficient.valid()) g = u.op1("clipped", "mul", {g, u.scalars().coefficient});
   TensorId square;
   Names all;
   for (const Dim& dim : parameter.dims) all.push_back(dim.name);
@@ -116,8 +115,9 @@ void adafactor(ParameterUpdate& u) {
       return decayed(u, name, dims, mean);
     };
     const TensorId rows = mean_over("row", column), columns = mean_over("column", row);
-    const TensorId mean = u.op1("mean", "reduce_sum", {rows},
-                                {{"dims", row.name}, {"factor", 1.0 / static_cast<double>(row.size)}});
+    const TensorId mean =
+        u.op1("mean", "reduce_sum", {rows},
+              {{"dims", row.name}, {"factor", 1.0 / static_cast<double>(row.size)}});
     const TensorId positive = u.op1("positive", "clamp", {mean}, {{"min", least}});
     const TensorId relative = u.op1("relative", "div", {rows, positive});
     square = u.op1("second_moment", "einsum", {relative, columns},
@@ -157,7 +157,8 @@ TensorId orthogonalised(ParameterUpdate& u, TensorId x) {
   const Dim row = u.tensor(x).dims.at(0), column = u.tensor(x).dims.at(1);
   const bool wide = row.size <= column.size;
   const std::string side = wide ? row.name : column.name, other = wide ? column.name : row.name,
-                    again = side + ".o", middle = side + ".k", matrix = row.name + " " + column.name;
+                    again = side + ".o", middle = side + ".k",
+                    matrix = row.name + " " + column.name;
   const auto oriented = [&](const std::string& name, const std::string& mark = "") {
     return wide ? name + " " + other + mark : other + mark + " " + name;
   };
@@ -196,7 +197,8 @@ void muon(ParameterUpdate& u) {
   const DType wide = u.tensor(u.scalars().lr).dtype;
   const TensorId direction = u.in_dtype("wide", made[0], wide);
   // Divided by its norm, no singular value is above 1.
-  const TensorId norm = u.op1("positive", "clamp", {squares(u, "length", direction)}, {{"min", 1e-14}});
+  const TensorId norm =
+      u.op1("positive", "clamp", {squares(u, "length", direction)}, {{"min", 1e-14}});
   const TensorId inverse = u.op1("inverse", "power", {norm}, {{"exponent", -0.5}});
   TensorId x = u.op1("unit", "mul", {direction, inverse});
   const size_t cut = rows_of(dims);
@@ -251,9 +253,8 @@ TensorId ParameterUpdate::state(const std::string& name) {
 }
 
 TensorId ParameterUpdate::state(const std::string& name, std::vector<Dim> dims) {
-  const TensorId id =
-      builder_.state(fmt::format("optimizer.{}.{}", name, tensor(parameter_).name), parameter_,
-                     {Init::Kind::kZeros, 0});
+  const TensorId id = builder_.state(fmt::format("optimizer.{}.{}", name, tensor(parameter_).name),
+                                     parameter_, {Init::Kind::kZeros, 0});
   if (!id.valid()) return id;
   const DType own = tensor(parameter_).dtype;
   const DType wide = own == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
@@ -271,7 +272,8 @@ std::vector<TensorId> ParameterUpdate::op(const std::string& suffix, const std::
                                           std::vector<TensorId> inputs, Attributes attributes) {
   for (const AttributeInfo& wanted : find_kind(kind)->attributes) {
     const auto value = spec_.value(wanted.name);
-    if (value) attributes.emplace(wanted.name, wanted.name == "weight_decay" ? weight_decay() : *value);
+    if (value)
+      attributes.emplace(wanted.name, wanted.name == "weight_decay" ? weight_decay() : *value);
   }
   const std::string& name = tensor(parameter_).name;
   const std::string path =

@@ -143,15 +143,17 @@ class Finder {
   }
 
   const Graph& graph_;
-  std::vector<OpId> ops_;                     // forward
-  std::vector<int> alike_;                    // number of each
-  std::vector<std::vector<int64_t>> reads_;   // the place of what makes each input
-  std::vector<size_t> last_read_;             // of what each makes
+  std::vector<OpId> ops_;                    // forward
+  std::vector<int> alike_;                   // number of each
+  std::vector<std::vector<int64_t>> reads_;  // the place of what makes each input
+  std::vector<size_t> last_read_;            // of what each makes
   std::map<std::string, int> numbers_;
 };
 
 }  // namespace
 
-std::vector<std::vector<OpId>> repeated_blocks(const Graph& graph) { return Finder(graph).blocks(); }
+std::vector<std::vector<OpId>> repeated_blocks(const Graph& graph) {
+  return Finder(graph).blocks();
+}
 
 }  // namespace tessera

@@ -193,7 +193,8 @@ class GraphParser {
     TESSERA_TRY_VOID(resolve_links());
     TESSERA_TRY_VOID(graph_.verify([this](const Op* op, const Tensor* tensor) {
       if (op != nullptr) return fmt::format("{}:{}: ", file_, op_lines_[op->id.index()]);
-      if (tensor != nullptr) return fmt::format("{}:{}: ", file_, tensor_lines_[tensor->id.index()]);
+      if (tensor != nullptr)
+        return fmt::format("{}:{}: ", file_, tensor_lines_[tensor->id.index()]);
       return file_ + ": ";
     }));
     return std::move(graph_);

@@ -17,7 +17,8 @@ class GraphFileTest : public testing::Test {
  protected:
   void SetUp() override {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::path(testing::TempDir()) / (std::string("graph_file_") + test->name());
+    folder_ =
+        std::filesystem::path(testing::TempDir()) / (std::string("graph_file_") + test->name());
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -60,7 +61,8 @@ TEST_F(GraphFileTest, ThePrintedGraphOfEveryFamilyIsItsModel) {
     ASSERT_TRUE(model) << spec << ": " << model.error().message;
     const auto trained = differentiate(model->graph, OptimizerSpec{});
     ASSERT_TRUE(trained) << spec << ": " << trained.error().message;
-    const auto again = build_model(write(to_text(*trained)), model->graph.tensors()[0].dims[0].size);
+    const auto again =
+        build_model(write(to_text(*trained)), model->graph.tensors()[0].dims[0].size);
     ASSERT_TRUE(again) << spec << ": " << again.error().message;
     EXPECT_EQ(to_text(again->graph), to_text(model->graph)) << spec;
   }

@@ -241,9 +241,9 @@ namespace {
 
 TensorId mean_of_all(GraphBuilder& g, const std::string& path, TensorId x) {
   const Tensor& tensor = g.tensor(x);
-  return g.op1(path, "reduce_sum", {x},
-               {{"dims", dim_names(tensor.dims)},
-                {"factor", 1.0 / static_cast<double>(tensor.elements())}});
+  return g.op1(
+      path, "reduce_sum", {x},
+      {{"dims", dim_names(tensor.dims)}, {"factor", 1.0 / static_cast<double>(tensor.elements())}});
 }
 
 }  // namespace
@@ -268,9 +268,9 @@ TensorId smoothed_cross_entropy(GraphBuilder& g, std::string_view scope, TensorI
       g.op(child(scope, "cross_entropy"), "cross_entropy", {logits, targets});
   if (parts.size() != 2) return {};
   const Dim classes = g.tensor(logits).dims.back();
-  TensorId all = g.op1(child(scope, "classes"), "reduce_sum", {logits},
-                       {{"dims", classes.name},
-                        {"factor", smoothing / static_cast<double>(classes.size)}});
+  TensorId all =
+      g.op1(child(scope, "classes"), "reduce_sum", {logits},
+            {{"dims", classes.name}, {"factor", smoothing / static_cast<double>(classes.size)}});
   const DType dtype = g.tensor(parts[0]).dtype;
   if (g.tensor(all).dtype != dtype) {
     all = g.op1(child(scope, "cast"), "cast", {all}, {{"dtype", std::string(dtype_name(dtype))}});

@@ -384,8 +384,8 @@ class Analyser {
       base.shards.assign(state.dims.size(), {});
       take_shards(out_.homes[state.of.index()], parameter, base, state);
     }
-    out_.homes[state.id.index()] = add_over(base, state, plan_.tensors[state.id.index()],
-                                            plan_.stages[stage.index()].mesh);
+    out_.homes[state.id.index()] =
+        add_over(base, state, plan_.tensors[state.id.index()], plan_.stages[stage.index()].mesh);
     TensorId& first = first_state_[state.of.index()];
     if (!first.valid()) first = state.id;
   }
@@ -398,8 +398,8 @@ class Analyser {
       if (dim == source.dims.end()) continue;
       to.shards[t] = {};
       const Axes& axes = from.shards[static_cast<size_t>(dim - source.dims.begin())];
-      const bool free = std::none_of(axes.begin(), axes.end(),
-                                     [&](AxisId axis) { return to.shards_over(axis); });
+      const bool free =
+          std::none_of(axes.begin(), axes.end(), [&](AxisId axis) { return to.shards_over(axis); });
       if (free) to.shards[t] = axes;
     }
   }
@@ -499,8 +499,9 @@ class Analyser {
                  leading_dim(op.annotation, group) != dim;
         });
       };
-      const bool first = std::all_of(op.annotation.inputs.begin(), op.annotation.inputs.end(), leads) &&
-                         std::all_of(op.annotation.outputs.begin(), op.annotation.outputs.end(), leads);
+      const bool first =
+          std::all_of(op.annotation.inputs.begin(), op.annotation.inputs.end(), leads) &&
+          std::all_of(op.annotation.outputs.begin(), op.annotation.outputs.end(), leads);
       if (first) plan.dims[static_cast<size_t>(dim)].axes = layout.shards[d];
     }
   }

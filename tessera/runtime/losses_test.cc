@@ -23,8 +23,8 @@ template <class Build>
 Result2 evaluate(Build build, const std::vector<Dim>& target_dims, DType target_dtype,
                  const Values& targets) {
   GraphBuilder g("loss");
-  const TensorId x =
-      g.parameter("x", {{"batch", kRows}, {"v", kClasses}}, {Init::Kind::kZeros, 0}, DType::kFloat64);
+  const TensorId x = g.parameter("x", {{"batch", kRows}, {"v", kClasses}}, {Init::Kind::kZeros, 0},
+                                 DType::kFloat64);
   const TensorId t = g.input("t", target_dims, target_dtype);
   g.graph().loss = build(g, x, t);
   const auto forward = g.finish();
@@ -78,11 +78,10 @@ TEST(LossesTest, BinaryCrossEntropyIsExactForLargeLogits) {
 TEST(LossesTest, SmoothedLabelsShareTheRest) {
   constexpr double kSmoothing = 0.1;
   const Values targets{2, 0, 3};
-  const Result2 found = evaluate(
-      [](GraphBuilder& g, TensorId x, TensorId t) {
-        return smoothed_cross_entropy(g, "loss", x, t, kSmoothing);
-      },
-      {{"batch", kRows}}, DType::kInt64, targets);
+  const Result2 found =
+      evaluate([](GraphBuilder& g, TensorId x,
+                  TensorId t) { return smoothed_cross_entropy(g, "loss", x, t, kSmoothing); },
+               {{"batch", kRows}}, DType::kInt64, targets);
   double loss = 0;
   Values gradient;
   for (size_t row = 0; row < kRows; ++row) {

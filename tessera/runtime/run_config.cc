@@ -140,7 +140,8 @@ Result<OptimizerGroup> read_group(const toml::node& node) {
     if (key->name == "weight_decay") group.weight_decay = decay;
   }
   if (group.parameters.empty()) {
-    return invalid_input("optimizer.group: expected the key 'parameters', for example parameters = \"embed\"");
+    return invalid_input(
+        "optimizer.group: expected the key 'parameters', for example parameters = \"embed\"");
   }
   return group;
 }

@@ -155,7 +155,7 @@ TEST(LearningRate, WarmsUpLinearlyThenFallsToTheMinimum) {
   EXPECT_DOUBLE_EQ(learning_rate(optimizer, 5, 10), 1);
 }
 
-TEST(RunConfigTest, GroupsOfParametersAreTrainedOtherwise) {
+TEST(RunConfig, GroupsOfParametersAreTrainedOtherwise) {
   const auto config = parse_run_config(
       "[optimizer]\nkind = \"muon\"\ngroup = [\n"
       "  { parameters = \"head\", kind = \"adamw\", rate = 0.5 },\n"

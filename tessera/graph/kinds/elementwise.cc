@@ -104,8 +104,7 @@ InputGradients differentiate_div(GraphBuilder& builder, const Op& op, const Outp
   }
   if (!wanted[1]) return out;
   const TensorId product = builder.op1(op.path + ".db.product", "mul", {dy[0], op.outputs[0]});
-  const TensorId sum =
-      sum_to(builder, op.path + ".db.sum", product, builder.tensor(b).dims);
+  const TensorId sum = sum_to(builder, op.path + ".db.sum", product, builder.tensor(b).dims);
   const TensorId part = builder.op1(op.path + ".db.part", "div", {sum, b});
   out[1] = builder.op1(op.path + ".db", "scale", {part}, {{"factor", -1.0}});
   return out;
@@ -195,8 +194,8 @@ InputGradients differentiate_power(GraphBuilder& builder, const Op& op, const Ou
   const double exponent = op.number("exponent");
   const TensorId scaled =
       builder.op1(op.path + ".dx.scaled", "scale", {dy[0]}, {{"factor", exponent}});
-  const TensorId slope = builder.op1(op.path + ".dx.slope", "power", {op.inputs[0]},
-                                     {{"exponent", exponent - 1}});
+  const TensorId slope =
+      builder.op1(op.path + ".dx.slope", "power", {op.inputs[0]}, {{"exponent", exponent - 1}});
   return {builder.op1(op.path + ".dx", "mul", {scaled, slope})};
 }
 
@@ -208,8 +207,8 @@ InputGradients differentiate_bent(GraphBuilder& builder, const Op& op, const Out
 
 Result<Inferred> infer_clamp(const Operands& x) {
   if (!(x.number("min") <= x.number("max"))) {
-    return invalid_input(fmt::format("expected min <= max, found {:g} and {:g}", x.number("min"),
-                                     x.number("max")));
+    return invalid_input(
+        fmt::format("expected min <= max, found {:g} and {:g}", x.number("min"), x.number("max")));
   }
   return infer_uniform(x);
 }
@@ -338,8 +337,7 @@ std::vector<KindInfo> elementwise_kinds() {
   clamp_grad.attributes = clamp.attributes;
   clamp.infer = clamp_grad.infer = infer_by(infer_clamp);
   KindInfo leaky_relu = unary("leaky_relu", "x if x > 0, else slope * x", 2, differentiate_bent);
-  KindInfo leaky_relu_grad =
-      activation_grad("leaky_relu_grad", "dy if x > 0, else slope * dy", 2);
+  KindInfo leaky_relu_grad = activation_grad("leaky_relu_grad", "dy if x > 0, else slope * dy", 2);
   leaky_relu.attributes = leaky_relu_grad.attributes = {number_attribute("slope", 0.01)};
   KindInfo add = binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add);
   add.merges = Combiner::kSum;

@@ -27,10 +27,10 @@ Status check_shared(const Tensor& ids, const std::vector<Dim>& x, const std::str
     const int there = find_dim(x, dim.name);
     if (there < 0) continue;
     if (dim.name != name && x[static_cast<size_t>(there)].size == dim.size) continue;
-    return invalid_input(
-        fmt::format("expected ids with dims of {} of the same sizes, without '{}', or with new ones, "
-                    "found {}",
-                    describe(x), name, describe(ids)));
+    return invalid_input(fmt::format(
+        "expected ids with dims of {} of the same sizes, without '{}', or with new ones, "
+        "found {}",
+        describe(x), name, describe(ids)));
   }
   return {};
 }
@@ -46,8 +46,7 @@ Result<Inferred> infer_gather(const Operands& x) {
                                      x.text("dim"), describe(x[0])));
   }
   TESSERA_TRY_VOID(check_shared(x[1], x[0].dims, x.text("dim")));
-  const std::vector<Dim> output =
-      picked_dims(x[0].dims, static_cast<size_t>(position), x[1].dims);
+  const std::vector<Dim> output = picked_dims(x[0].dims, static_cast<size_t>(position), x[1].dims);
   return conclude(x, fmt::format("{}, {} -> {}", spell(x[0].dims), spell(x[1].dims), spell(output)),
                   {output}, {x[0].dtype});
 }
@@ -85,8 +84,8 @@ InputGradients differentiate_scatter_add(GraphBuilder& builder, const Op& op,
                                          const std::vector<bool>& wanted) {
   InputGradients out(2);
   if (wanted[0]) {
-    out[0] = builder.op1(op.path + ".dx", "gather", {dy[0], op.inputs[1]},
-                         {{"dim", op.text("dim")}});
+    out[0] =
+        builder.op1(op.path + ".dx", "gather", {dy[0], op.inputs[1]}, {{"dim", op.text("dim")}});
   }
   return out;
 }

@@ -425,8 +425,8 @@ std::vector<KindInfo> shape_kinds() {
                               {dim, begin, size, blocks}, infer_slice_grad, nullptr);
   slice_grad.accumulates = true;
   KindInfo pad = mover("pad", "x in a larger tensor that is `value` elsewhere",
-                       {dim, begin, size, blocks, number_attribute("value", 0.0)},
-                       infer_slice_grad, differentiate_pad);
+                       {dim, begin, size, blocks, number_attribute("value", 0.0)}, infer_slice_grad,
+                       differentiate_pad);
   concat.max_inputs = SIZE_MAX;
   KindInfo fill =
       mover("fill", "a constant", {number_attribute("value"), dims, text_attribute("dtype")},

@@ -17,7 +17,7 @@ using Names = std::vector<std::string>;
 // Paths by their components.
 struct Scope {
   std::map<std::string, Scope> below;
-  Names order;  // of `below`, as the ops stand
+  Names order;      // of `below`, as the ops stand
   bool all = true;  // every op here and below is chosen
   bool any = false;
 };

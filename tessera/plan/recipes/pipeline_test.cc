@@ -138,8 +138,8 @@ Graph chain_of_layers(int layers, const std::string& separator) {
   const auto product = [&](const std::string& name, TensorId x, const Dim& from, const Dim& to) {
     const TensorId w = g.parameter(name + ".w", {from, to}, {Init::Kind::kNormal, 0.1});
     return g.op1(name, "einsum", {x, w},
-                 {{"spec", "batch " + from.name + "+, " + from.name + " " + to.name +
-                               " -> batch " + to.name}});
+                 {{"spec", "batch " + from.name + "+, " + from.name + " " + to.name + " -> batch " +
+                               to.name}});
   };
   TensorId x = product("first", g.input("x", {batch, in}, DType::kFloat32), in, hidden);
   for (int i = 0; i < layers; ++i) {
