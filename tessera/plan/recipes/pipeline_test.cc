@@ -164,5 +164,16 @@ TEST(PipelineRecipes, BlocksOfOtherNamesAreFoundByTheirRepetition) {
             "  { ops = \"{{h_1_up,h_1_act,h_1_down,h_1_sum},loss}\",  at = 1 },\n]\n");
 }
 
+TEST(PipelineRecipes, RecomputationFindsTheBlocksToo) {
+  const std::string plan =
+      emit("megatron(pp=2,micro_batches=4,recompute=full)", chain_of_layers(4, "."));
+  EXPECT_NE(plan.find("{ tensors = \"h.{0.{up,act,down},1.{up,act,down},2.{up,act,down},3.{up,act,"
+                      "down}}\", recompute = true }"),
+            std::string::npos)
+      << plan;
+  EXPECT_EQ(emit("recompute(core)", chain_of_layers(2, "_")),
+            "recipe recompute: recompute = core needs attention in blocks, found none");
+}
+
 }  // namespace
 }  // namespace tessera
