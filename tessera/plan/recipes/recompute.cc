@@ -175,7 +175,7 @@ std::vector<std::string> names_of(const Blocked& blocks, const Selected& marked,
 }
 
 // The same of blocks that were found: patterns of whole paths.
-std::vector<std::string> patterns_of(const Blocked& blocks, const Selected& marked, bool which) {
+std::vector<std::string> paths_of(const Blocked& blocks, const Selected& marked, bool which) {
   std::vector<OpId> ops;
   for (const Op& op : blocks.graph.ops()) {
     if (blocks.holds(op) && marked[op.id.index()] == which) ops.push_back(op.id);
@@ -210,7 +210,7 @@ Status recompute(PlanText& text, const Graph& graph, const std::string& what,
   const Selected kept = leaving(in_blocks);
   for (size_t i = 0; i < again.size(); ++i) again[i] = again[i] && !kept[i];
   const std::vector<std::string> names =
-      in_blocks.named ? names_of(in_blocks, again, !whole) : patterns_of(in_blocks, again, true);
+      in_blocks.named ? names_of(in_blocks, again, !whole) : paths_of(in_blocks, again, true);
   if (names.empty()) {
     return invalid_input(
         fmt::format("recompute = {} selects nothing that stays in its block", what));
