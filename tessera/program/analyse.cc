@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
@@ -396,11 +397,11 @@ class Analyser {
     for (size_t t = 0; t < target.dims.size(); ++t) {
       const auto dim = std::find(source.dims.begin(), source.dims.end(), target.dims[t]);
       if (dim == source.dims.end()) continue;
-      to.shards[t] = {};
+      const Axes own = std::exchange(to.shards[t], {});
       const Axes& axes = from.shards[static_cast<size_t>(dim - source.dims.begin())];
       const bool free =
           std::none_of(axes.begin(), axes.end(), [&](AxisId axis) { return to.shards_over(axis); });
-      if (free) to.shards[t] = axes;
+      to.shards[t] = free ? axes : own;
     }
   }
 

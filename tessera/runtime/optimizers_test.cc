@@ -216,5 +216,19 @@ TEST(OptimizersTest, EachIsEqualToTheSerialRunUnderPlans) {
   }
 }
 
+// A vocabulary that two axes cut in turn, of which the moments by row take both.
+TEST(OptimizersTest, FactoredMomentsKeepTheCutsOfTheirParameter) {
+  VerifyConfig config;
+  config.model = "llama:layers=1,hidden=8,heads=2,kv_heads=2,seq=4,vocab=9,ffn=6,tied=0";
+  config.batch = 4;
+  config.optimizer.kind = "adafactor";
+  for (const char* plan : {"megatron(tp=2,dp=2,zero=3)", "megatron(tp=2,dp=2,zero=1)"}) {
+    config.plan = plan;
+    const auto report = verify_plan(config);
+    ASSERT_TRUE(report) << plan << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << plan << ": " << report->why;
+  }
+}
+
 }  // namespace
 }  // namespace tessera
