@@ -45,14 +45,15 @@ bool means_preset(const std::string& text) {
 Result<Subject> subject_of(const std::string& text) {
   if (text.find("->") != std::string::npos) return Subject::kResharding;
   if (text.ends_with(".json") || text.find(".json:") != std::string::npos) return Subject::kModel;
+  if (names_graph_file(text)) return Subject::kModel;
   if (text.ends_with(".toml")) return is_cluster_file(text) ? Subject::kCluster : Subject::kPlan;
   std::error_code ignored;
   if (std::filesystem::is_regular_file(text, ignored)) {
     if (is_program(text)) return Subject::kProgram;
-    return invalid_input(
-        fmt::format("inspect: expected '{}' to be a model's config.json, a plan (.toml) or a "
-                    "program, found a text of another kind",
-                    text));
+    return invalid_input(fmt::format(
+        "inspect: expected '{}' to be a model's config.json, a graph (.graph), a plan (.toml) "
+        "or a program, found a text of another kind",
+        text));
   }
   const size_t end = text.find_first_of("(:");
   const std::string name = text.substr(0, end);

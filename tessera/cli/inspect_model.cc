@@ -8,6 +8,7 @@
 #include "tessera/cli/inspect.h"
 #include "tessera/cli/output.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/models/contract.h"
 #include "tessera/models/families.h"
 
 namespace tessera::cli {
@@ -84,6 +85,8 @@ std::string model_text(const Model& model, const Graph& graph, const PhaseSums& 
     const PhaseSum& sum = sums[static_cast<size_t>(phase)];
     table.add({std::string(phase_name(phase)), grouped(sum.ops), short_number(sum.flops)});
   }
+  if (const Status kept = check_contract(model.graph); !kept)
+    out += fmt::format("contract    {}\n\n", kept.error().message);
   return out + table.to_string();
 }
 
@@ -91,9 +94,9 @@ std::string model_text(const Model& model, const Graph& graph, const PhaseSums& 
 
 Result<int> inspect_model(const InspectOptions& options) {
   constexpr int64_t kDefaultBatch = 8;
-  const bool default_batch = options.batch == 0;
-  TESSERA_TRY(const Model model,
-              build_model(options.subject, default_batch ? kDefaultBatch : options.batch));
+  const bool default_batch = options.batch == 0 && !names_graph_file(options.subject);
+  TESSERA_TRY(const int64_t batch, batch_of(options.subject, options.batch, kDefaultBatch));
+  TESSERA_TRY(const Model model, build_model(options.subject, batch));
   TESSERA_TRY(const Graph graph, differentiate(model.graph, OptimizerSpec{}));
   if (options.text) return print(to_text(graph));
   const PhaseSums sums = sums_of(graph);

@@ -64,7 +64,7 @@ Status check_is_recipe(const PlanOptions& options) {
   const std::string name = options.subject.substr(0, options.subject.find_first_of("(:"));
   const bool is_model = options.subject.find(':') < options.subject.find('(') ||
                         options.subject.find(".json") != std::string::npos ||
-                        find_family(name) != nullptr;
+                        names_graph_file(options.subject) || find_family(name) != nullptr;
   if (!options.cluster.empty() || !options.planner.empty() || is_model) {
     return invalid_input(
         "plan: planners are not built yet; give a recipe call and --model (tessera plan --list)");
@@ -86,7 +86,8 @@ Status check_is_recipe(const PlanOptions& options) {
 
 Result<int> emit(const PlanOptions& options) {
   TESSERA_TRY_VOID(check_is_recipe(options));
-  TESSERA_TRY(const Model model, build_model(options.model, 1));
+  TESSERA_TRY(const int64_t batch, batch_of(options.model, 0, 1));
+  TESSERA_TRY(const Model model, build_model(options.model, batch));
   TESSERA_TRY(const PlanText text, load_plan_text(options.subject, model.graph));
   TESSERA_TRY(const Plan plan, parse_plan(text.text, text.file));
   if (!options.out.empty()) {

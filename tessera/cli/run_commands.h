@@ -32,7 +32,7 @@ Result<int> run_train(const TrainOptions& options);
 
 struct VerifyOptions {
   std::string model, plan;
-  int64_t batch = 8, steps = 2, seed = 1, ranks = 0;
+  int64_t batch = 0, steps = 2, seed = 1, ranks = 0;
   double tolerance = 1e-9, timeout_s = 60;
   std::string optimizer = "adamw";
   bool no_clip = false, json = false;

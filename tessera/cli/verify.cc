@@ -3,7 +3,7 @@
 
 #include "tessera/cli/cli.h"
 #include "tessera/cli/run_commands.h"
-#include "tessera/graph/kinds.h"
+#include "tessera/graph/optimizers.h"
 
 namespace tessera::cli {
 
@@ -13,14 +13,18 @@ void add_verify(Commands& commands) {
   command.option("MODEL", options->model, "Model, as gpt:layers=2,hidden=64,heads=4").required();
   command.option("--plan", options->plan, "Plan file or recipe call").required();
   command.option("--ranks", options->ranks, "Number of ranks; must be the plan's").at_least(1);
-  command.option("--batch", options->batch, "Sequences a step over all ranks (default 8)")
+  command
+      .option("--batch", options->batch,
+              "Sequences a step over all ranks (default 8, or what a graph file fixes)")
       .at_least(1);
   command.option("--steps", options->steps, "Steps to compare (default 2)").at_least(1);
   command.option("--seed", options->seed, "Of parameters, data and dropout (default 1)")
       .at_least(0);
   command.option("--tolerance", options->tolerance, "Largest relative error (default 1e-9)")
       .at_least(0);
-  command.option("--optimizer", options->optimizer, "adamw (default) or sgd")
+  command
+      .option("--optimizer", options->optimizer,
+              "adamw (default), sgd, lion, lamb, lars, adafactor or muon")
       .one_of(optimizer_names());
   command.flag("--no-clip", options->no_clip, "Without clipping of the gradients' norm");
   command.option("--timeout", options->timeout_s, "Seconds that a rank waits for others")

@@ -27,8 +27,10 @@ std::vector<TensorId> gradients_of(const Graph& graph) {
 // Every field is named here, so that one more does not compile unnoticed.
 bool alike(const OptimizerSpec& a, const OptimizerSpec& b) {
   const auto fields = [](const OptimizerSpec& spec) {
-    const auto& [kind, beta1, beta2, eps, weight_decay, momentum, clip_norm, precision] = spec;
-    return std::tie(kind, beta1, beta2, eps, weight_decay, momentum, clip_norm, precision);
+    const auto& [kind, beta1, beta2, eps, weight_decay, momentum, nesterov, clip_norm, precision,
+                 groups] = spec;
+    return std::tie(kind, beta1, beta2, eps, weight_decay, momentum, nesterov, clip_norm, precision,
+                    groups);
   };
   return fields(a) == fields(b);
 }
@@ -107,7 +109,7 @@ Result<Compiled> Compiler::compile(std::shared_ptr<const Model> model, Plan plan
 
 Result<Compiled> Compiler::compile(const CompileTexts& texts) {
   TESSERA_TRY(const DType compute, parse_dtype(texts.precision));
-  int64_t batch = texts.batch;
+  TESSERA_TRY(int64_t batch, batch_of(texts.model, texts.batch, 0));
   if (batch == 0) {
     // A plan does not depend on the batch, so it can be read first.
     TESSERA_TRY(const auto smallest, model(texts.model, 1));
@@ -119,7 +121,7 @@ Result<Compiled> Compiler::compile(const CompileTexts& texts) {
   TESSERA_TRY(Compiled compiled, compile(std::move(built), std::move(plan), compute,
                                          {texts.optimizer, texts.fetch_gradients}));
   compiled.batch = batch;
-  compiled.batch_is_default = texts.batch == 0;
+  compiled.batch_is_default = texts.batch == 0 && !names_graph_file(texts.model);
   return compiled;
 }
 

@@ -117,5 +117,32 @@ TEST(Compiler, makes_models_and_graphs_once) {
   EXPECT_EQ(graph_of("megatron(dp=2)"), plain);
 }
 
+// The points of the iteration spaces of all update ops with such a name, on rank 0.
+int64_t points_of(const std::string& plan, const std::string& name) {
+  CompileTexts texts{kModel, plan, 8};
+  texts.optimizer.kind = "muon";
+  const auto compiled = compile(texts);
+  EXPECT_TRUE(compiled) << compiled.error().message;
+  if (!compiled) return 0;
+  const auto program = compiled->lowering->lower(0);
+  EXPECT_TRUE(program) << program.error().message;
+  int64_t points = 0;
+  for (const Instruction& instruction : program->block(BlockKind::kUpdate)) {
+    const auto* compute = std::get_if<Compute>(&instruction.body);
+    if (compute != nullptr && compiled->graph().op(compute->op).path.ends_with(name))
+      points += compute->box.volume();
+  }
+  return points;
+}
+
+// Muon's products under sharded states: each rank multiplies its rows with all columns.
+TEST(Compile, matrix_products_of_an_optimizer_are_cut_as_its_state_is) {
+  const int64_t whole = points_of("serial", "mlp.up.weight.gram.0");
+  EXPECT_EQ(whole, 4 * 32 * 32 * 128);
+  EXPECT_EQ(points_of("zero(stage=1,dp=4)", "mlp.up.weight.gram.0") * 4, whole);
+  EXPECT_EQ(points_of("zero(stage=3,dp=4)", "mlp.up.weight.product.4") * 4, whole);
+  EXPECT_EQ(points_of("tensor_parallel(tp=2)", "mlp.up.weight.gram.0") * 2, whole);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -81,15 +81,27 @@ class GraphBuilder {
   Error error_;
 };
 
+// Parameters that are trained otherwise than the rest: those whose names the pattern (a glob) takes,
+// or a prefix of their names before a '.'. A later group goes before an earlier one.
+struct OptimizerGroup {
+  std::string parameters;              // "blocks.*.ln_1", "embed"
+  double rate = 1;                     // times the learning rate
+  std::optional<double> weight_decay;  // none: as the others
+  std::string kind;                    // another optimizer; "": that of the others
+  friend bool operator==(const OptimizerGroup&, const OptimizerGroup&) = default;
+};
+
 // Appends backward ops for `graph.loss` and, with an optimizer, gradient clipping and update ops.
 inline constexpr std::string_view kNoOptimizer = "none";  // backward only
 struct OptimizerSpec {
-  std::string kind = "adamw";  // a kind with KindInfo::optimizer ("adamw", "sgd"), or kNoOptimizer
+  std::string kind = "adamw";  // a name of optimizers.h ("adamw", "sgd"), or kNoOptimizer
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double weight_decay = 0.1;  // on parameters of rank >= 2 only
-  double momentum = 0.9;      // sgd
+  double momentum = 0.9;      // sgd, lars, muon
+  double nesterov = 0;        // 1: sgd and muon look ahead
   double clip_norm = 1.0;     // 0: no clipping
   Precision precision;        // of gradients and optimizer state, and the loss scale
+  std::vector<OptimizerGroup> groups = {};
   // Of an attribute of the update kind ("beta1"); none: the kind's default holds.
   std::optional<double> value(std::string_view attribute) const;
 };

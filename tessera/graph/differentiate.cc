@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/graph/builder.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/optimizers.h"
 
 namespace tessera {
 namespace {
@@ -280,7 +282,7 @@ class Updater {
     builder_.set_phase(Phase::kUpdate);
     builder_.set_mirror({});
     builder_.set_role(Role::kGradient);
-    Scalars scalars;
+    UpdateScalars scalars;
     if (spec_.precision.loss_scale) {
       scalars.skip = find_overflow();
       unscale();
@@ -308,11 +310,6 @@ class Updater {
   }
 
  private:
-  struct Scalars {
-    TensorId lr, step, coefficient, skip;
-    TensorId of(Init::Kind what) const { return what == Init::Kind::kStep ? step : lr; }
-  };
-
   DType scalar_dtype() { return differentiator_.scale_dtype(); }
 
   static void name_updated(Tensor& output, const Tensor& target) {
@@ -433,58 +430,57 @@ class Updater {
                         {merge("clip", "total", "add_n", groups)}, {{"max_norm", spec_.clip_norm}});
   }
 
-  // Narrow parameters have wider states, unless the state's dtype is given.
-  TensorId state(const std::string& name, TensorId parameter) {
-    const TensorId id = builder_.state(name, parameter, {Init::Kind::kZeros, 0});
-    if (!id.valid()) return id;
-    const DType own = builder_.tensor(parameter).dtype;
-    const DType wide = own == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-    builder_.graph().tensor(id).dtype = spec_.precision.state.value_or(wide);
-    return id;
+  // The last group that takes the parameter; null: none does.
+  const OptimizerGroup* own_group_of(const std::string& name) const {
+    for (auto group = spec_.groups.rbegin(); group != spec_.groups.rend(); ++group) {
+      for (size_t end = name.find('.');; end = name.find('.', end + 1)) {
+        if (glob_match(group->parameters, std::string_view(name).substr(0, end))) return &*group;
+        if (end == std::string::npos) break;
+      }
+    }
+    return nullptr;
   }
 
-  void update(TensorId parameter, const Scalars& scalars) {
-    if (!builder_.ok()) return;
-    const std::string name = builder_.tensor(parameter).name;
-    const OptimizerInfo& optimizer = *find_kind(spec_.kind)->optimizer;
-    std::vector<TensorId> updated = {parameter};
-    for (const std::string& moment : optimizer.states)
-      updated.push_back(state(fmt::format("optimizer.{}.{}", moment, name), parameter));
-    std::vector<TensorId> inputs = updated;
-    inputs.insert(inputs.begin() + 1, differentiator_.gradient(parameter));
-    for (const Init::Kind scalar : optimizer.scalars) inputs.push_back(scalars.of(scalar));
-    if (scalars.coefficient.valid()) inputs.push_back(scalars.coefficient);
-    if (scalars.skip.valid()) inputs.push_back(scalars.skip);
-    Attributes attributes;
-    for (const AttributeInfo& wanted : find_kind(spec_.kind)->attributes) {
-      if (const auto value = spec_.value(wanted.name)) attributes.emplace(wanted.name, *value);
+  // The learning rate times a group's factor, made once for each factor.
+  TensorId rate_of(TensorId lr, double factor) {
+    if (factor == 1) return lr;
+    const auto [it, fresh] = rates_.try_emplace(factor);
+    if (fresh) {
+      it->second = builder_.op1(fmt::format("optimizer.lr.{}", rates_.size()), "scale", {lr},
+                                {{"factor", factor}});
     }
-    // Vectors (biases, gains) do not decay.
-    const bool decays = builder_.tensor(parameter).dims.size() >= 2;
-    if (!decays && attributes.contains("weight_decay")) attributes["weight_decay"] = 0.0;
-    const std::vector<TensorId> outputs =
-        builder_.op("optimizer." + name, spec_.kind, inputs, attributes);
+    return it->second;
+  }
+
+  void update(TensorId parameter, UpdateScalars scalars) {
     if (!builder_.ok()) return;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      name_updated(builder_.graph().tensor(outputs[i]), builder_.tensor(updated[i]));
+    OptimizerSpec spec = spec_;
+    if (const OptimizerGroup* group = own_group_of(builder_.tensor(parameter).name)) {
+      spec.weight_decay = group->weight_decay.value_or(spec.weight_decay);
+      if (!group->kind.empty()) spec.kind = group->kind;
+      scalars.lr = rate_of(scalars.lr, group->rate);
     }
+    ParameterUpdate one(builder_, spec, parameter, differentiator_.gradient(parameter), scalars);
+    find_optimizer(spec.kind)->update(one);
   }
 
   Differentiator& differentiator_;
   GraphBuilder& builder_;
   const OptimizerSpec& spec_;
   std::vector<TensorId> parameters_;
+  std::map<double, TensorId> rates_;
 };
 
 }  // namespace
 
 std::optional<double> OptimizerSpec::value(std::string_view attribute) const {
-  static constexpr std::array<std::pair<std::string_view, double OptimizerSpec::*>, 5> kValues = {
+  static constexpr std::array<std::pair<std::string_view, double OptimizerSpec::*>, 6> kValues = {
       {{"beta1", &OptimizerSpec::beta1},
        {"beta2", &OptimizerSpec::beta2},
        {"eps", &OptimizerSpec::eps},
        {"weight_decay", &OptimizerSpec::weight_decay},
-       {"momentum", &OptimizerSpec::momentum}}};
+       {"momentum", &OptimizerSpec::momentum},
+       {"nesterov", &OptimizerSpec::nesterov}}};
   for (const auto& [name, member] : kValues) {
     if (name == attribute) return this->*member;
   }
@@ -497,6 +493,13 @@ Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer
   if (std::find(kinds.begin(), kinds.end(), optimizer.kind) == kinds.end()) {
     return invalid_input(
         fmt::format("expected an optimizer ({}), found '{}'", join(kinds, ", "), optimizer.kind));
+  }
+  for (const OptimizerGroup& group : optimizer.groups) {
+    if (!group.kind.empty() && find_optimizer(group.kind) == nullptr) {
+      return invalid_input(fmt::format("group '{}': expected an optimizer ({}), found '{}'",
+                                       group.parameters, join(optimizer_names(), ", "),
+                                       group.kind));
+    }
   }
   Differentiator differentiator(forward, optimizer.precision);
   TESSERA_TRY_VOID(differentiator.run());

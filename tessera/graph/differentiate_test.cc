@@ -325,9 +325,11 @@ TEST(DifferentiateTest, Errors) {
   EXPECT_EQ(error_of(most.graph()),
             "op 'most' (reduce_max) lies between a parameter and the loss, but has no derivative");
   g.graph().loss = g.op1("loss", "reduce_sum", {y}, {{"dims", "a"}});
-  OptimizerSpec lion;
-  lion.kind = "lion";
-  EXPECT_EQ(error_of(g.graph(), lion), "expected an optimizer (adamw, sgd, none), found 'lion'");
+  OptimizerSpec adan;
+  adan.kind = "adan";
+  EXPECT_EQ(error_of(g.graph(), adan),
+            "expected an optimizer (adafactor, adamw, lamb, lars, lion, muon, sgd, none), found "
+            "'adan'");
   g.parameter("unused.weight", {{"a", 2}}, kNormal);
   EXPECT_EQ(error_of(g.graph()), "parameter 'unused.weight' does not influence the loss 'loss'");
 }

@@ -329,37 +329,44 @@ std::string describe(const Tensor& tensor) {
 
 namespace {
 
-Status verify_graph(const Graph& graph, bool infer) {
+Status verify_graph(const Graph& graph, bool infer, const Graph::Place& place = nullptr) {
+  const auto at = [&](const Op* op, const Tensor* tensor, Status status) {
+    if (status || !place) return status;
+    return Status(invalid_input(place(op, tensor) + status.error().message));
+  };
   std::unordered_set<std::string_view> names;  // for look-up only
   names.reserve(graph.tensors().size());
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     const Tensor& tensor = graph.tensors()[i];
-    TESSERA_TRY_VOID(verify_tensor(graph, tensor, i));
+    TESSERA_TRY_VOID(at(nullptr, &tensor, verify_tensor(graph, tensor, i)));
     if (!names.insert(tensor.name).second) {
-      return invalid_input(fmt::format("two tensors have the name '{}'", tensor.name));
+      return at(nullptr, &tensor,
+                invalid_input(fmt::format("two tensors have the name '{}'", tensor.name)));
     }
   }
   std::array<std::unordered_set<std::string_view>, 3> paths;  // by phase; for look-up only
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
     if (!paths[static_cast<size_t>(op.phase)].insert(op.path).second) {
-      return invalid_input(
-          fmt::format("two {} ops have the path '{}'", phase_name(op.phase), op.path));
+      return at(&op, nullptr,
+                invalid_input(
+                    fmt::format("two {} ops have the path '{}'", phase_name(op.phase), op.path)));
     }
-    TESSERA_TRY_VOID(verify_op(graph, op, i, infer));
+    TESSERA_TRY_VOID(at(&op, nullptr, verify_op(graph, op, i, infer)));
   }
-  if (graph.loss.valid()) {
-    if (!in_range(graph.loss, graph)) return invalid_input("the loss is no tensor of the graph");
-    const Tensor& loss = graph.tensor(graph.loss);
-    if (!loss.dims.empty())
-      return invalid_input(fmt::format("expected a scalar loss, found {}", describe(loss)));
+  if (!graph.loss.valid()) return {};
+  if (!in_range(graph.loss, graph)) {
+    return at(nullptr, nullptr, invalid_input("the loss is no tensor of the graph"));
   }
-  return {};
+  const Tensor& loss = graph.tensor(graph.loss);
+  if (loss.dims.empty()) return {};
+  return at(nullptr, &loss,
+            invalid_input(fmt::format("expected a scalar loss, found {}", describe(loss))));
 }
 
 }  // namespace
 
-Status Graph::verify() const { return verify_graph(*this, true); }
+Status Graph::verify(const Place& place) const { return verify_graph(*this, true, place); }
 
 Status Graph::verify_made() const {
 #ifdef NDEBUG

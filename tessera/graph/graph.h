@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -137,8 +138,10 @@ class Graph {
   std::string name;
 
   // Well-formed: ids, order, unique names, annotation sizes = shapes, known kinds, every attribute
-  // as its kind demands.
-  Status verify() const;
+  // as its kind demands. With `place`, the error begins with what it says of the op or tensor at
+  // fault (a line of a file); one of them is null, or both for a fault of the whole.
+  using Place = std::function<std::string(const Op*, const Tensor*)>;
+  Status verify(const Place& place = nullptr) const;
   // Of a graph made op by op (GraphBuilder, transforms), where what an op makes was inferred when
   // it was added: in a build without assertions it is not inferred a second time, all else is
   // checked.

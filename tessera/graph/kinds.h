@@ -48,6 +48,7 @@ struct AttributeInfo {
   std::string name;
   Type type = Type::kInteger;
   std::optional<Attribute> otherwise;
+  bool identity = false;  // only tells the op from others that do the same (the key of its dropout)
 };
 
 // What kind of work an op is, for the cost model (cost/op_cost.h) and for recipes that tell
@@ -117,8 +118,9 @@ struct QueryKey {
   bool skips = false;  // points whose key is behind their query are no work
 };
 
-// An update kind that can train a model: what it reads behind the parameter and its gradient, in
-// order. A gradient clipping coefficient and a flag that skips the step may follow.
+// An update kind that makes all of a parameter's step (optimizers.h) or the direction of it, which
+// other ops apply: what it reads behind the parameter and its gradient, in order. A gradient
+// clipping coefficient and a flag that skips the step may follow.
 struct OptimizerInfo {
   std::vector<std::string> states;  // "m": one tensor a parameter, optimizer.m.<parameter>
   std::vector<Init::Kind> scalars;  // of those that the trainer makes for each step
@@ -196,7 +198,6 @@ struct KindInfo {
 const KindInfo* find_kind(std::string_view name);  // null if unknown
 std::vector<const KindInfo*> all_kinds();          // by name
 const KindInfo& info_of(const Op& op);             // of a known kind; costs no look-up
-std::vector<std::string> optimizer_names();        // kinds that train a model, by name
 
 PositionRule position_rule(const Op& op, int op_dim);
 std::optional<QueryKey> query_key_of(const Op& op);

@@ -310,7 +310,8 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
        {}},
       {"clip_coefficient", {""}, {{"max_norm", 0}}, "expected a positive max_norm, found 0", {}},
   };
-  for (const Case& c : with(with(cases, vision_errors()), state_space_errors())) {
+  for (const Case& c :
+       with(with(with(cases, vision_errors()), state_space_errors()), imported_errors())) {
     auto inferred = call(c);
     ASSERT_FALSE(inferred) << c.kind << " " << c.annotation;
     EXPECT_EQ(inferred.error().message, c.annotation) << c.kind;

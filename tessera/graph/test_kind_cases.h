@@ -345,6 +345,38 @@ inline std::vector<KindCase> own_cases() {
        {},
        "a, a, a, a, (), (), () -> a, a, a",
        {"float32 [a=2]", "float32 [a=2]", "float32 [a=2]"}},
+      {"lion",
+       {"a=2", "a=2", "a=2", "", "", ""},
+       {},
+       "a, a, a, (), (), () -> a, a",
+       {"float32 [a=2]", "float32 [a=2]"}},
+      {"lars",
+       {"a=2", "bfloat16 a=2", "a=2", "", ""},
+       {},
+       "a, a, a, (), () -> a, a",
+       {"float32 [a=2]", "float32 [a=2]"}},
+      {"adam_direction",
+       {"a=2", "a=2", "a=2", "a=2", ""},
+       {},
+       "a, a, a, a, () -> a, a, a",
+       {"float32 [a=2]", "float32 [a=2]", "float32 [a=2]"}},
+      {"momentum_direction",
+       {"a=2", "a=2", "a=2", ""},
+       {},
+       "a, a, a, () -> a, a",
+       {"float32 [a=2]", "float32 [a=2]"}},
+      {"apply_update", {"a=2", "a=2", "", "", ""}, {}, "a, a, (), (), () -> a", {"float32 [a=2]"}},
+      {"decayed_mean",
+       {"a=2", "a=2", ""},
+       {},
+       "a, a, () -> a, a",
+       {"float32 [a=2]", "float32 [a=2]"}},
+      {"trust_ratio", {"", "", ""}, {}, "(), (), () -> ()", {"float32 []"}},
+      {"adafactor_rate",
+       {"", "", "", ""},
+       {{"elements", 12}},
+       "(), (), (), () -> ()",
+       {"float32 []"}},
       {"unscale", {"float16 a=2", ""}, {{"dtype", "float32"}}, "a, () -> a", {"float32 [a=2]"}},
       {"non_finite", {"float16 a=2"}, {}, "a+ -> () {max}", {"float32 []"}},
       {"max_n", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
@@ -365,7 +397,7 @@ inline std::vector<KindCase> with(std::vector<KindCase> cases, const std::vector
 }
 inline const std::vector<KindCase>& good_cases() {
   static const std::vector<KindCase> cases =
-      with(with(own_cases(), vision_cases()), state_space_cases());
+      with(with(with(own_cases(), vision_cases()), state_space_cases()), imported_cases());
   return cases;
 }
 

@@ -154,6 +154,86 @@ inline std::vector<KindCase> state_space_cases() {
   };
 }
 
+// Kinds of imported models: element-wise functions, masks, indices.
+inline std::vector<KindCase> imported_cases() {
+  const std::string x = "batch=2 seq=3 h=4", whole = "float32 [batch=2, seq=3, h=4]";
+  return {
+      {"div", {x, "seq=3 h=4"}, {}, "batch seq h, seq h -> batch seq h", {whole}},
+      {"log", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
+      {"sqrt", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
+      {"power", {"a=2"}, {{"exponent", 3}}, "a -> a", {"float32 [a=2]"}},
+      {"clamp", {"a=2"}, {{"min", 0}}, "a -> a", {"float32 [a=2]"}},
+      {"clamp_grad", {"a=2", "a=2"}, {{"max", 1.5}}, "a, a -> a", {"float32 [a=2]"}},
+      {"leaky_relu", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
+      {"leaky_relu_grad", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
+      {"where", {"bool seq=3", x, "h=4"}, {}, "seq, batch seq h, h -> batch seq h", {whole}},
+      {"where",
+       {"int64 batch=2 seq=3", "batch=2"},
+       {{"otherwise", -1}},
+       "batch seq, batch -> batch seq",
+       {"float32 [batch=2, seq=3]"}},
+      {"pad",
+       {"a=2 b=3"},
+       {{"dim", "a"}, {"begin", 1}, {"size", 5}, {"value", 2}},
+       "a^ b -> a.out^ b",
+       {"float32 [a=5, b=3]"}},
+      {"gather",
+       {x, "int64 batch=2 k=5"},
+       {{"dim", "seq"}},
+       "batch seq+ h, batch k -> batch k h",
+       {"float32 [batch=2, k=5, h=4]"}},
+      {"gather",
+       {x, "int64 k=5 l=2"},
+       {{"dim", "h"}},
+       "batch seq h+, k l -> batch seq k l",
+       {"float32 [batch=2, seq=3, k=5, l=2]"}},
+      {"scatter_add",
+       {"batch=2 k=5 h=4", "int64 batch=2 k=5"},
+       {{"dim", "seq"}, {"dims", "batch=2 seq=3 h=4"}},
+       "batch k+ h, batch k -> batch seq h",
+       {whole}},
+      {"cumsum", {x}, {{"dim", "seq"}}, "batch seq^ h -> batch seq h", {whole}},
+  };
+}
+
+inline std::vector<KindCase> imported_errors() {
+  return {
+      {"where",
+       {"bool seq=3", "h=4"},
+       {},
+       "expected the dims of each input among those of the largest in the same order, found 'x1' "
+       "[h=4] float32 and 'x0' [seq=3] bool",
+       {}},
+      {"where",
+       {"bool h=4", "h=4", "bfloat16 h=4"},
+       {},
+       "expected values of one floating dtype, found 'x1' [h=4] float32 and 'x2' [h=4] bfloat16",
+       {}},
+      {"clamp", {"a=2"}, {{"min", 2}, {"max", 1}}, "expected min <= max, found 2 and 1", {}},
+      {"gather",
+       {"a=2 b=3", "int64 b=3"},
+       {{"dim", "b"}},
+       "expected ids with dims of [a=2, b=3] of the same sizes, without 'b', or with new ones, "
+       "found 'x1' [b=3] int64",
+       {}},
+      {"gather",
+       {"a=2 b=3", "k=3"},
+       {{"dim", "b"}},
+       "expected ids of dtype int64, found 'x1' [k=3] float32",
+       {}},
+      {"scatter_add",
+       {"a=2 k=5", "int64 k=5"},
+       {{"dim", "b"}, {"dims", "b=3 a=2"}},
+       "expected x of dims [k=5, a=2], found 'x0' [a=2, k=5] float32",
+       {}},
+      {"cumsum",
+       {"a=2"},
+       {{"dim", "b"}},
+       "expected a dim of the input, found 'b' for 'x0' [a=2] float32",
+       {}},
+  };
+}
+
 inline std::vector<KindCase> state_space_errors() {
   const std::string x = "b=2 s=6 n=3 r=2 p=4", dt = "b=2 s=6 n=3 r=2", a = "n=3 r=2",
                     keys = "b=2 s=6 n=3 k=5";

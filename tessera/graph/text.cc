@@ -191,9 +191,12 @@ class GraphParser {
       TESSERA_TRY_VOID(located(parse_line(Cursor(line))));
     }
     TESSERA_TRY_VOID(resolve_links());
-    if (auto verified = graph_.verify(); !verified) {
-      return invalid_input(fmt::format("{}: {}", file_, verified.error().message));
-    }
+    TESSERA_TRY_VOID(graph_.verify([this](const Op* op, const Tensor* tensor) {
+      if (op != nullptr) return fmt::format("{}:{}: ", file_, op_lines_[op->id.index()]);
+      if (tensor != nullptr)
+        return fmt::format("{}:{}: ", file_, tensor_lines_[tensor->id.index()]);
+      return file_ + ": ";
+    }));
     return std::move(graph_);
   }
 
@@ -273,6 +276,7 @@ class GraphParser {
       return invalid_input(fmt::format("tensor '{}' is declared twice", tensor.name));
     }
     graph_.add_tensor(std::move(tensor));
+    tensor_lines_.push_back(line_);
     return {};
   }
 
@@ -387,9 +391,13 @@ class GraphParser {
     }
     TESSERA_TRY_VOID(cursor.expect(')'));
     if (cursor.take('{')) TESSERA_TRY_VOID(parse_attributes(cursor, op.attributes));
-    TESSERA_TRY_VOID(cursor.expect(':'));
-    TESSERA_TRY(op.annotation, parse_annotation(cursor.rest()));
-    TESSERA_TRY_VOID(bind(op));
+    if (cursor.at_end()) {
+      TESSERA_TRY_VOID(infer(op));
+    } else {
+      TESSERA_TRY_VOID(cursor.expect(':'));
+      TESSERA_TRY(op.annotation, parse_annotation(cursor.rest()));
+      TESSERA_TRY_VOID(bind(op));
+    }
     for (const TensorId output : op.outputs) {
       if (graph_.tensor(output).producer.valid()) {
         return invalid_input(fmt::format("tensor '{}' is made twice", graph_.tensor(output).name));
@@ -400,6 +408,14 @@ class GraphParser {
           fmt::format("two {} ops have the path '{}'", phase_name(phase), op.path));
     }
     graph_.add_op(std::move(op));
+    op_lines_.push_back(line_);
+    return {};
+  }
+
+  // What a text may leave out: attributes that have defaults, and the annotation.
+  Status infer(Op& op) const {
+    TESSERA_TRY(Inferred inferred, infer_op(graph_, op.kind, op.inputs, op.attributes));
+    op.annotation = std::move(inferred.annotation);
     return {};
   }
 
@@ -462,6 +478,7 @@ class GraphParser {
   std::string file_;
   size_t line_ = 0;
   Graph graph_;
+  std::vector<size_t> tensor_lines_, op_lines_;  // by id
   std::map<std::string, TensorId, std::less<>> tensors_;
   std::map<std::pair<Phase, std::string>, OpId> ops_;
   std::vector<Link> links_;

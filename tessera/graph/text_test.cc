@@ -110,11 +110,11 @@ TEST(GraphTextTest, ErrorsNameFileAndLine) {
        "bad.graph:6: dim 'b' is 3 in input 0 but 2 in output 0"},
       {"forward op \"y\" %y = gelu(%x) {p=x} : a b -> a b", nullptr},
       {"forward op \"y\" %y = geluu(%x) : a b -> a b",
-       "bad.graph: op 'y' (geluu): expected an op kind (docs/reference/ops.md), found 'geluu'; "
+       "bad.graph:6: op 'y' (geluu): expected an op kind (docs/reference/ops.md), found 'geluu'; "
        "nearest: 'gelu'"},
       {"forward op \"y\" %y = gelu(%x) : a^ b -> a b",
-       "bad.graph: op 'y' (gelu): expected the annotation 'a b -> a b', found 'a^ b -> a b'"},
-      {"", "bad.graph: tensor 'y': expected an op that makes this activation, found none"},
+       "bad.graph:6: op 'y' (gelu): expected the annotation 'a b -> a b', found 'a^ b -> a b'"},
+      {"", "bad.graph:5: tensor 'y': expected an op that makes this activation, found none"},
       {"loss %x", nullptr},
   };
   for (const auto& [lines, message] : cases) {
@@ -123,6 +123,23 @@ TEST(GraphTextTest, ErrorsNameFileAndLine) {
       EXPECT_EQ(error, message) << lines;
     }
   }
+}
+
+// A person may leave out what the kind knows.
+TEST(GraphTextTest, AnnotationAndDefaultAttributesMayBeLeftOut) {
+  const Graph graph = test_graphs::mlp();
+  const std::string full = to_text(graph);
+  std::string brief;
+  for (const std::string& line : split_text(full, '\n')) {
+    const size_t annotation = line.find(" : ");
+    brief += line.substr(0, line.starts_with("forward") ? annotation : std::string::npos) + "\n";
+  }
+  const size_t factor = brief.find(", factor=1.0");
+  if (factor != std::string::npos) brief.erase(factor, std::string(", factor=1.0").size());
+  EXPECT_LT(brief.size(), full.size());
+  const auto parsed = parse_graph(brief, "brief.graph");
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_EQ(to_text(*parsed), full);
 }
 
 // What no text can say, and what transforms could get wrong.

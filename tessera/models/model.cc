@@ -4,6 +4,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/models/families.h"
+#include "tessera/models/graph_file.h"
 #include "tessera/models/huggingface.h"
 
 namespace tessera {
@@ -34,6 +35,15 @@ Result<Call> read_spec(std::string_view spec) {
 
 }  // namespace
 
+bool names_graph_file(std::string_view spec) { return trim(spec).ends_with(kGraphSuffix); }
+
+Result<int64_t> batch_of(std::string_view spec, int64_t given, int64_t otherwise) {
+  if (given != 0) return given;
+  if (!names_graph_file(spec)) return otherwise;
+  TESSERA_TRY(const Model model, load_graph_model(std::string(trim(spec)), 0, std::nullopt));
+  return model.batch;
+}
+
 Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DType> dtype) {
   if (batch < 1)
     return invalid_input(fmt::format("expected a batch of at least 1, found {}", batch));
@@ -41,20 +51,22 @@ Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DT
     return invalid_input(
         fmt::format("expected a floating dtype for a model, found {}", dtype_name(*dtype)));
   }
+  if (names_graph_file(spec)) return load_graph_model(std::string(trim(spec)), batch, dtype);
   TESSERA_TRY(const Call call, read_spec(trim(spec)));
   if (const ModelFamily* family = find_family(call.name); family != nullptr)
     return family->build(call.arguments, batch, dtype);
   const std::vector<std::string> names = family_names();
   return invalid_input(
       fmt::format("unknown model '{}', did you mean '{}'? (models: {}, or a path to a "
-                  "Hugging Face config.json)",
+                  "Hugging Face config.json or to a .graph)",
                   call.name, nearest(call.name, names), join(names, ", ")));
 }
 
 std::string model_help() {
   std::string out = fmt::format(
       "MODEL is family:key=value,key=value, or a path to a Hugging Face config.json (model_type "
-      "{}),\nwhich may be followed by :key=value,key=value of its family.\n",
+      "{}),\nwhich may be followed by :key=value,key=value of its family, or a path to a graph in "
+      "text form (x.graph).\n",
       join(huggingface_model_types(), ", "));
   for (const ModelFamily& family : all_families()) {
     out += fmt::format("\n{}: {}\n", family.name, family.summary);

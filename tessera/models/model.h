@@ -4,6 +4,7 @@
 //                                                 left out has its default
 //   path/to/config.json                           a Hugging Face configuration (huggingface.h)
 //   path/to/config.json:seq=2048                  the same, with keys of its family set anew
+//   path/to/my.graph                              a graph in text form (graph_file.h)
 //
 //   TESSERA_TRY(Model model, build_model("gpt:layers=2,hidden=64,heads=4", /*batch=*/8));
 //   TESSERA_TRY(Graph training, differentiate(model.graph, OptimizerSpec{}));
@@ -43,8 +44,8 @@ struct InputRule {
 };
 
 struct Model {
-  Graph graph;         // forward, with graph.loss; verified, and keeps the contract
-  std::string family;  // "gpt", "bert", ...
+  Graph graph;         // forward, with graph.loss; verified; keeps the contract if of a family
+  std::string family;  // "gpt", "bert", ...; "graph" of a graph file
   // The spec with every key: it builds the same model again, also when the given spec was a file.
   std::string spec;
   int64_t batch = 0;  // sequences (mlp: rows, images, alignments) of a step
@@ -58,6 +59,12 @@ struct Model {
 // spec. Errors are one line and name the model and the key.
 Result<Model> build_model(std::string_view spec, int64_t batch,
                           std::optional<DType> dtype = std::nullopt);
+
+// Is the spec a path to a graph in text form? Such a file fixes the batch.
+bool names_graph_file(std::string_view spec);
+// The batch of a run: the given one; if that is 0, what a graph file fixes, and `otherwise` of any
+// other model.
+Result<int64_t> batch_of(std::string_view spec, int64_t given, int64_t otherwise);
 
 // The families with their keys, defaults and meanings, as `tessera inspect --models` prints them.
 std::string model_help();

@@ -237,4 +237,49 @@ void cross_entropy_loss(GraphBuilder& g, TensorId logits, TensorId targets) {
   g.graph().loss = cross_entropy_sum(g, "loss", logits, targets, g.tensor(targets).elements());
 }
 
+namespace {
+
+TensorId mean_of_all(GraphBuilder& g, const std::string& path, TensorId x) {
+  const Tensor& tensor = g.tensor(x);
+  return g.op1(
+      path, "reduce_sum", {x},
+      {{"dims", dim_names(tensor.dims)}, {"factor", 1.0 / static_cast<double>(tensor.elements())}});
+}
+
+}  // namespace
+
+TensorId mean_square_error(GraphBuilder& g, std::string_view scope, TensorId y, TensorId target) {
+  const TensorId difference = g.op1(child(scope, "difference"), "sub", {y, target});
+  const TensorId square = g.op1(child(scope, "square"), "mul", {difference, difference});
+  return mean_of_all(g, child(scope, "mean"), square);
+}
+
+TensorId binary_cross_entropy(GraphBuilder& g, std::string_view scope, TensorId logits,
+                              TensorId targets) {
+  const TensorId softplus = g.op1(child(scope, "softplus"), "softplus", {logits});
+  const TensorId product = g.op1(child(scope, "product"), "mul", {logits, targets});
+  const TensorId each = g.op1(child(scope, "each"), "sub", {softplus, product});
+  return mean_of_all(g, child(scope, "mean"), each);
+}
+
+TensorId smoothed_cross_entropy(GraphBuilder& g, std::string_view scope, TensorId logits,
+                                TensorId targets, double smoothing) {
+  const std::vector<TensorId> parts =
+      g.op(child(scope, "cross_entropy"), "cross_entropy", {logits, targets});
+  if (parts.size() != 2) return {};
+  const Dim classes = g.tensor(logits).dims.back();
+  TensorId all =
+      g.op1(child(scope, "classes"), "reduce_sum", {logits},
+            {{"dims", classes.name}, {"factor", smoothing / static_cast<double>(classes.size)}});
+  const DType dtype = g.tensor(parts[0]).dtype;
+  if (g.tensor(all).dtype != dtype) {
+    all = g.op1(child(scope, "cast"), "cast", {all}, {{"dtype", std::string(dtype_name(dtype))}});
+  }
+  const TensorId picked =
+      g.op1(child(scope, "picked"), "scale", {parts[1]}, {{"factor", 1 - smoothing}});
+  const TensorId share = g.op1(child(scope, "share"), "add", {picked, all});
+  const TensorId token = g.op1(child(scope, "token"), "sub", {parts[0], share});
+  return mean_of_all(g, child(scope, "mean"), token);
+}
+
 }  // namespace tessera

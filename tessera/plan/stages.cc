@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/optimizers.h"
 
 namespace tessera {
 namespace {
@@ -18,7 +19,7 @@ bool is_gradient_of_parameter(const Graph& graph, const Tensor& tensor) {
 }  // namespace
 
 Stages::Stages(const Plan& plan, const Graph& graph, ResolvedPlan& out)
-    : plan_(plan), graph_(graph), out_(out) {
+    : plan_(plan), graph_(graph), out_(out), updates_(updated_parameters(graph)) {
   first_consumer_.resize(graph.tensors().size());
   of_parameters_.resize(graph.tensors().size());
   of_sources_.resize(graph.tensors().size());
@@ -133,10 +134,8 @@ StageId Stages::update(const Op& op) const {
     const TensorId updated = graph_.tensor(output).update_of;
     if (updated.valid()) return home(updated);
   }
-  for (TensorId input : op.inputs) {
-    if (is_gradient_of_parameter(graph_, graph_.tensor(input)))
-      return home(graph_.tensor(input).of);
-  }
+  const TensorId parameter = updates_[op.id.index()];
+  if (parameter.valid()) return home(parameter);
   // Sums of squares: where their terms are; the total and the clip coefficient: where the last
   // gradients are made.
   return of_terms(op).value_or(StageId(0));

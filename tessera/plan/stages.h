@@ -39,6 +39,7 @@ class Stages {
   const Plan& plan_;
   const Graph& graph_;
   ResolvedPlan& out_;
+  const std::vector<TensorId> updates_;  // by op: the parameter that it updates
   // By tensor: the first op in graph order that reads it. Of a parameter that is a forward op.
   std::vector<OpId> first_consumer_;
   std::vector<bool> of_parameters_;

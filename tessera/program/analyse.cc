@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/optimizers.h"
 #include "tessera/program/walk.h"
 
 namespace tessera {
@@ -143,7 +145,8 @@ bool persistent(Role role) {
 
 class Analyser {
  public:
-  Analyser(const Graph& graph, const ResolvedPlan& plan) : graph_(graph), plan_(plan) {}
+  Analyser(const Graph& graph, const ResolvedPlan& plan)
+      : graph_(graph), plan_(plan), updates_(updated_parameters(graph)) {}
 
   Result<Analysis> run() {
     out_.shapes = {&graph_, plan_.plan.micro_batch_dim, plan_.plan.micro_batches};
@@ -153,6 +156,7 @@ class Analyser {
     out_.ops = plan_.ops;
     out_.consumers = graph_.consumers();
     out_.homes.resize(graph_.tensors().size());
+    first_state_.resize(graph_.tensors().size());
     out_.home_stage.resize(graph_.tensors().size());
     TESSERA_TRY_VOID(assign_blocks());
     set_weight_parts_apart();
@@ -380,9 +384,30 @@ class Analyser {
   void place_state(const Tensor& state) {
     const StageId stage = out_.home_stage[state.of.index()];
     out_.home_stage[state.id.index()] = stage;
+    Layout base = out_.homes[state.of.index()];
+    const Tensor& parameter = graph_.tensor(state.of);
+    if (state.dims != parameter.dims) {  // it has some of the parameter's dims
+      base.shards.assign(state.dims.size(), {});
+      take_shards(out_.homes[state.of.index()], parameter, base, state);
+    }
     out_.homes[state.id.index()] =
-        add_over(out_.homes[state.of.index()], state, plan_.tensors[state.id.index()],
-                 plan_.stages[stage.index()].mesh);
+        add_over(base, state, plan_.tensors[state.id.index()], plan_.stages[stage.index()].mesh);
+    TensorId& first = first_state_[state.of.index()];
+    if (!first.valid()) first = state.id;
+  }
+
+  // Dims of the same name and size are cut alike, unless an axis cuts another dim already.
+  static void take_shards(const Layout& from, const Tensor& source, Layout& to,
+                          const Tensor& target) {
+    for (size_t t = 0; t < target.dims.size(); ++t) {
+      const auto dim = std::find(source.dims.begin(), source.dims.end(), target.dims[t]);
+      if (dim == source.dims.end()) continue;
+      const Axes own = std::exchange(to.shards[t], {});
+      const Axes& axes = from.shards[static_cast<size_t>(dim - source.dims.begin())];
+      const bool free =
+          std::none_of(axes.begin(), axes.end(), [&](AxisId axis) { return to.shards_over(axis); });
+      to.shards[t] = free ? axes : own;
+    }
   }
 
   void place_gradient(const Tensor& gradient) {
@@ -409,8 +434,8 @@ class Analyser {
     }
   }
 
-  // Ops that no entry names follow what is at rest: update ops the first optimizer state (or the
-  // parameter), norms of a gradient the same, sums and casts that make a parameter's gradient too,
+  // Ops that no entry names follow what is at rest: update ops the first optimizer state of their
+  // parameter (or the parameter itself), norms of a gradient the same, sums and casts that make a parameter's gradient too,
   // or the gradient's home if the plan says one; those that read a parameter alone the parameter's.
   void follow(const Op& op) {
     const KindInfo* kind = op.info;
@@ -424,8 +449,8 @@ class Analyser {
         if (is_state_of_parameter(input))
           return adopt(op, op.annotation.inputs[i], out_.homes[input.id.index()]);
       }
-      if (first.role == Role::kParameter)
-        return adopt(op, op.annotation.inputs[0], out_.homes[first.id.index()]);
+      const TensorId parameter = updates_[op.id.index()];
+      if (parameter.valid()) return adopt_update(op, parameter);
       const bool others_are_scalars =
           std::all_of(op.inputs.begin() + 1, op.inputs.end(),
                       [&](TensorId input) { return graph_.tensor(input).dims.empty(); });
@@ -454,20 +479,43 @@ class Analyser {
            graph_.tensor(tensor.of).role == Role::kParameter;
   }
 
-  // The layout in which a parameter is updated.
-  const Layout& update_layout(TensorId parameter) const {
-    for (OpId reader : out_.consumers[parameter.index()]) {
-      const Op& op = graph_.op(reader);
-      if (op.phase != Phase::kUpdate) continue;
-      for (TensorId input : op.inputs) {
-        if (is_state_of_parameter(graph_.tensor(input))) return out_.homes[input.index()];
-      }
+  // The layout in which a parameter is updated: that of its first optimizer state.
+  Layout update_layout(TensorId parameter) const {
+    Layout layout = out_.homes[parameter.index()];
+    const TensorId state = first_state_[parameter.index()];
+    if (!state.valid()) return layout;
+    const Tensor& of = graph_.tensor(state);
+    if (of.dims == graph_.tensor(parameter).dims) return out_.homes[state.index()];
+    take_shards(out_.homes[state.index()], of, layout, graph_.tensor(parameter));
+    return layout;
+  }
+
+  // Op dims with the name of a dim of the parameter are cut as that is updated, where they come
+  // first in each operand's brackets.
+  void adopt_update(const Op& op, TensorId parameter) {
+    const Layout layout = update_layout(parameter);
+    const std::vector<Dim>& dims = graph_.tensor(parameter).dims;
+    OpPlan& plan = out_.ops[op.id.index()];
+    for (size_t d = 0; d < dims.size(); ++d) {
+      const int dim = op.annotation.find(dims[d].name);
+      if (dim < 0 || layout.shards[d].empty()) continue;
+      const auto leads = [&](const OperandDims& operand) {
+        return std::none_of(operand.dims.begin(), operand.dims.end(), [&](const DimGroup& group) {
+          return std::find(group.begin(), group.end(), dim) != group.end() &&
+                 leading_dim(op.annotation, group) != dim;
+        });
+      };
+      const bool first =
+          std::all_of(op.annotation.inputs.begin(), op.annotation.inputs.end(), leads) &&
+          std::all_of(op.annotation.outputs.begin(), op.annotation.outputs.end(), leads);
+      if (first) plan.dims[static_cast<size_t>(dim)].axes = layout.shards[d];
     }
-    return out_.homes[parameter.index()];
   }
 
   const Graph& graph_;
   const ResolvedPlan& plan_;
+  const std::vector<TensorId> updates_;  // by op: the parameter that it updates
+  std::vector<TensorId> first_state_;    // by parameter
   Analysis out_;
 };
 

@@ -87,6 +87,10 @@ TensorId pool_case(GraphBuilder& g, DType t, const char* kind, size_t spatial) {
   x[2].size = 1;
   return g.op1("op", kind, {parameter(g, "x", x, t)}, windows(spatial, true));
 }
+TensorId of_positive(GraphBuilder& g, DType t, const char* kind, Attributes attributes = {}) {
+  const TensorId x = g.op1("positive", "exp", {parameter(g, "x", {kB, kH}, t)});
+  return g.op1("op", kind, {x}, std::move(attributes));
+}
 TensorId batch_norm_case(GraphBuilder& g, DType t, const char* dims) {
   return g.op("op", "batch_norm",
               {parameter(g, "x", map_dims(2), t), parameter(g, "gamma", {{"c", 4}}, t),
@@ -420,6 +424,67 @@ const std::vector<Case>& cases() {
       {"sigmoid",
        [](auto& g, DType t) {
          return g.op1("op", "sigmoid", {parameter(g, "x", {kB, kH}, t)});
+       }},
+      {"div",
+       [](auto& g, DType t) {
+         const auto b = g.op1("positive", "exp", {parameter(g, "b", {kS, kH}, t)});
+         return g.op1("op", "div", {parameter(g, "a", {kB, kS, kH}, t), b});
+       }},
+      {"log", [](auto& g, DType t) { return of_positive(g, t, "log"); }},
+      {"sqrt", [](auto& g, DType t) { return of_positive(g, t, "sqrt"); }},
+      {"power",
+       [](auto& g, DType t) { return of_positive(g, t, "power", {{"exponent", -1.5}}); }},
+      {"clamp",
+       [](auto& g, DType t) {
+         return g.op1("op", "clamp", {parameter(g, "x", {kB, kH}, t)},
+                      {{"min", -0.25}, {"max", 0.5}});
+       }},
+      {"leaky_relu",
+       [](auto& g, DType t) {
+         return g.op1("op", "leaky_relu", {parameter(g, "x", {kB, kH}, t)}, {{"slope", 0.2}});
+       }},
+      {"where",
+       [](auto& g, DType t) {
+         return g.op1("op", "where",
+                      {g.input("c", {kB, kS}, DType::kInt64), parameter(g, "a", {kB, kS, kH}, t),
+                       parameter(g, "x", {kH}, t)});
+       }},
+      {"where_with_a_number",
+       [](auto& g, DType t) {
+         return g.op1("op", "where",
+                      {g.input("c", {kB, kS, kH}, DType::kInt64), parameter(g, "a", {kS, kH}, t)},
+                      {{"otherwise", -2.0}, {"negate", int64_t{1}}});
+       }},
+      {"pad",
+       [](auto& g, DType t) {
+         return g.op1("op", "pad", {parameter(g, "x", {kB, kS, kH}, t)},
+                      {{"dim", std::string("s")},
+                       {"begin", int64_t{2}},
+                       {"size", int64_t{8}},
+                       {"value", 0.5}});
+       }},
+      {"gather_in_each_sample",
+       [](auto& g, DType t) {
+         return g.op1("op", "gather",
+                      {parameter(g, "x", {kB, kV, kH}, t), g.input("ids", {kB, kF}, DType::kInt64)},
+                      {{"dim", std::string("v")}});
+       }},
+      {"gather_along_the_last_dim",
+       [](auto& g, DType t) {
+         return g.op1("op", "gather",
+                      {parameter(g, "x", {kB, kV}, t), g.input("ids", {kF, kP}, DType::kInt64)},
+                      {{"dim", std::string("v")}});
+       }},
+      {"scatter_add",
+       [](auto& g, DType t) {
+         return g.op1("op", "scatter_add",
+                      {parameter(g, "x", {kB, kF, kH}, t), g.input("ids", {kF}, DType::kInt64)},
+                      {{"dim", std::string("v")}, {"dims", std::string("b=3 v=11 h=8")}});
+       }},
+      {"cumsum",
+       [](auto& g, DType t) {
+         return g.op1("op", "cumsum", {parameter(g, "x", {kB, kS, kH}, t)},
+                      {{"dim", std::string("s")}});
        }},
       {"stop_gradient",
        [](auto& g, DType t) {

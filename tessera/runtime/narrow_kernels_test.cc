@@ -55,10 +55,19 @@ Graph other_kinds(DType t) {
   g.op("adamw", "adamw", {p, gradient, m, v, scalar("lr"), scalar("step"), scalar("clip")},
        {{"weight_decay", 0.1}});
   g.op("sgd", "sgd", {p, gradient, m, scalar("rate")}, {{"weight_decay", 0.1}});
+  const TensorId step = g.graph().find_tensor("step"), rate = g.graph().find_tensor("rate");
+  g.op("lion", "lion", {p, gradient, m, rate}, {{"weight_decay", 0.1}});
+  g.op("lars", "lars", {p, gradient, m, rate, rate}, {{"weight_decay", 0.1}});
+  g.op("adam_direction", "adam_direction", {p, gradient, m, v, step}, {{"weight_decay", 0.1}});
+  g.op("momentum_direction", "momentum_direction", {p, gradient, m}, {{"nesterov", 1.0}});
+  g.op("apply_update", "apply_update", {p, gradient, rate, rate}, {{"weight_decay", 0.1}});
+  g.op("decayed_mean", "decayed_mean", {v, m, step});
   const TensorId total = g.op1("total", "sum_squares", {gradient});
   g.op1("coefficient", "clip_coefficient", {total}, {{"max_norm", 0.5}});
-  g.op1("narrow_coefficient", "clip_coefficient", {g.input("narrow_total", {}, t)},
-        {{"max_norm", 0.5}});
+  const TensorId narrow = g.input("narrow_total", {}, t);
+  g.op1("narrow_coefficient", "clip_coefficient", {narrow}, {{"max_norm", 0.5}});
+  g.op1("trust_ratio", "trust_ratio", {narrow, narrow}, {{"weight_decay", 0.1}});
+  g.op1("adafactor_rate", "adafactor_rate", {narrow, narrow, narrow, narrow}, {{"elements", 3}});
   g.op1("unscaled", "unscale", {gradient, scalar("scale")}, {{"dtype", name(t)}, {"factor", 0.5}});
   g.op1("flag", "non_finite", {gradient});
   g.op1("most", "max_n", {p, gradient, m});

@@ -11,7 +11,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
-#include "tessera/graph/kinds.h"
+#include "tessera/graph/optimizers.h"
 #include "tessera/graph/precision.h"
 
 namespace tessera {
@@ -49,6 +49,7 @@ std::vector<Key> keys_of(RunConfig& c) {
           {"optimizer.eps", &o.eps, 0},
           {"optimizer.weight_decay", &o.weight_decay, 0},
           {"optimizer.momentum", &o.momentum, 0},
+          {"optimizer.nesterov", &o.nesterov, 0},
           {"optimizer.clip", &o.clip, 0}};
 }
 
@@ -114,9 +115,55 @@ struct SetValue {
   }
 };
 
+// One of `optimizer.group`: { parameters = "embed", rate = 0.1, weight_decay = 0, kind = "adamw" }.
+Result<OptimizerGroup> read_group(const toml::node& node) {
+  OptimizerGroup group;
+  double decay = 0;
+  const std::vector<Key> keys = {{"parameters", &group.parameters},
+                                 {"rate", &group.rate, 0},
+                                 {"weight_decay", &decay, 0},
+                                 {"kind", &group.kind, 0, optimizer_names()}};
+  const toml::table* table = node.as_table();
+  if (table == nullptr) {
+    return invalid_input(
+        fmt::format("expected optimizer.group to be a list of tables, found {}", found_text(node)));
+  }
+  for (const auto& [name, value] : *table) {
+    const auto key = std::find_if(keys.begin(), keys.end(),
+                                  [&, &n = name](const Key& one) { return one.name == n.str(); });
+    if (key == keys.end()) {
+      return invalid_input(fmt::format(
+          "optimizer.group: expected parameters, rate, weight_decay or kind, found '{}'",
+          name.str()));
+    }
+    TESSERA_TRY_VOID(std::visit(SetValue{*key, value}, key->target));
+    if (key->name == "weight_decay") group.weight_decay = decay;
+  }
+  if (group.parameters.empty()) {
+    return invalid_input(
+        "optimizer.group: expected the key 'parameters', for example parameters = \"embed\"");
+  }
+  return group;
+}
+
+Status read_groups(RunConfig& config, const toml::node& node) {
+  const toml::array* list = node.as_array();
+  if (list == nullptr) {
+    return invalid_input(
+        fmt::format("expected optimizer.group to be a list of tables, found {}", found_text(node)));
+  }
+  config.optimizer.groups.clear();
+  for (const toml::node& item : *list) {
+    TESSERA_TRY(OptimizerGroup group, read_group(item));
+    config.optimizer.groups.push_back(std::move(group));
+  }
+  return {};
+}
+
 Status set_key(RunConfig& config, const std::string& name, const toml::node& node) {
   // `optimizer = "sgd"` is short for its kind.
   const std::string full = name == "optimizer" ? "optimizer.kind" : name;
+  if (full == "optimizer.group") return read_groups(config, node);
   Texts names;
   for (const Key& key : keys_of(config)) {
     if (key.name == full) return std::visit(SetValue{key, node}, key.target);
@@ -240,6 +287,8 @@ OptimizerSpec specification(const OptimizerConfig& config) {
   spec.eps = config.eps;
   spec.weight_decay = config.weight_decay;
   spec.momentum = config.momentum;
+  spec.nesterov = config.nesterov;
+  spec.groups = config.groups;
   spec.clip_norm = config.clip;
   return spec;
 }

@@ -28,10 +28,12 @@
 namespace tessera {
 
 struct OptimizerConfig {
-  std::string kind = "adamw";  // or "sgd"
+  std::string kind = "adamw";  // a name of graph/optimizers.h
   double lr = 1e-3, min_lr = 1e-4;
   int64_t warmup = 10;  // steps of linear warm-up; then cosine to min_lr at the last step
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9, clip = 1.0;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9, nesterov = 0,
+         clip = 1.0;
+  std::vector<OptimizerGroup> groups = {};  // parameters that are trained otherwise
 };
 OptimizerSpec specification(const OptimizerConfig& config);  // what the graph knows of it
 
@@ -39,7 +41,7 @@ struct RunConfig {
   std::string file;  // where it was read from
   std::string model;
   std::vector<std::string> data;
-  int64_t batch = 8;
+  int64_t batch = 0;  // 0: what a graph file fixes, and 8 of any other model
   int64_t steps = 100;
   std::string plan = "serial";
   std::string precision = "float32";

@@ -155,5 +155,32 @@ TEST(LearningRate, WarmsUpLinearlyThenFallsToTheMinimum) {
   EXPECT_DOUBLE_EQ(learning_rate(optimizer, 5, 10), 1);
 }
 
+TEST(RunConfig, GroupsOfParametersAreTrainedOtherwise) {
+  const auto config = parse_run_config(
+      "[optimizer]\nkind = \"muon\"\ngroup = [\n"
+      "  { parameters = \"head\", kind = \"adamw\", rate = 0.5 },\n"
+      "  { parameters = \"blocks.*.ln_*\", weight_decay = 0 },\n]\n",
+      "run.toml");
+  ASSERT_TRUE(config) << config.error().message;
+  const OptimizerSpec spec = specification(config->optimizer);
+  ASSERT_EQ(spec.groups.size(), 2U);
+  EXPECT_EQ(spec.groups[0], (OptimizerGroup{"head", 0.5, std::nullopt, "adamw"}));
+  EXPECT_EQ(spec.groups[1], (OptimizerGroup{"blocks.*.ln_*", 1, 0.0, ""}));
+  const auto error = [](const std::string& text) {
+    const auto wrong = parse_run_config("[optimizer]\ngroup = " + text + "\n", "run.toml");
+    EXPECT_FALSE(wrong) << text;
+    return wrong ? "" : wrong.error().message;
+  };
+  EXPECT_EQ(error("3"), "run.toml:2: expected optimizer.group to be a list of tables, found 3");
+  EXPECT_EQ(error("[{ rate = 2 }]"),
+            "run.toml:2: optimizer.group: expected the key 'parameters', for example parameters = "
+            "\"embed\"");
+  EXPECT_EQ(error("[{ parameters = \"a\", lr = 2 }]"),
+            "run.toml:2: optimizer.group: expected parameters, rate, weight_decay or kind, found "
+            "'lr'");
+  EXPECT_EQ(error("[{ parameters = \"a\", rate = -1 }]"),
+            "run.toml:2: expected rate to be a number of at least 0, found -1");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -239,8 +239,11 @@ Result<TrainingSummary> train_on_mpi(Job& job, comm::Communicator& world) {
 
 }  // namespace
 
-Result<TrainingSummary> run_training(const RunConfig& config, const TrainingCallbacks& callbacks) {
-  TESSERA_TRY_VOID(check_run_config(config));
+Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallbacks& callbacks) {
+  constexpr int64_t kDefaultBatch = 8;
+  TESSERA_TRY_VOID(check_run_config(given));
+  RunConfig config = given;
+  TESSERA_TRY(config.batch, batch_of(given.model, given.batch, kDefaultBatch));
   TESSERA_TRY(const Compiled compiled,
               compile({config.model, config.plan, config.batch, config.precision, config.file,
                        specification(config.optimizer)}));

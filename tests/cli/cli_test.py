@@ -184,7 +184,7 @@ class BadModels(CliTest):
     def test_unknown_family(self):
         families = [family["name"] for family in self.expect_json("inspect", "--models", "--json")["families"]]
         self.expect_error(2, f"unknown model 'gptt', did you mean 'gpt'? (models: {', '.join(families)}, or a path to a "
-                             "Hugging Face config.json)", "inspect", "gptt:layers=2")
+                             "Hugging Face config.json or to a .graph)", "inspect", "gptt:layers=2")
 
     def test_a_family_in_the_place_of_a_recipe(self):
         for family in self.expect_json("inspect", "--models", "--json")["families"]:
@@ -838,6 +838,45 @@ class Verify(RuntimeTest):
     def test_a_mesh_larger_than_the_ranks(self):
         self.expect_error(2, "data_parallel(4): its mesh {dp=4} needs 4 ranks, found 2 (--ranks)",
                           "verify", MODEL, "--plan", "data_parallel(4)", "--ranks", "2")
+
+
+class GraphFile(RuntimeTest):
+    """A graph in text form as MODEL; the example is that of docs/guides/bring-a-model.md."""
+    def setUp(self):
+        super().setUp()
+        page = (ROOT / "docs/guides/bring-a-model.md").read_text(encoding="utf-8")
+        self.graph = self.write("my.graph", page.split("```\n", 1)[1].split("```", 1)[0])
+
+    def test_each_command_takes_it(self):
+        plan = "gpipe(pp=2,micro_batches=4)"
+        found = self.expect_json("inspect", self.graph, "--json")
+        self.assertEqual((found["model"], found["batch"]), (self.graph, 8))
+        self.assertIn("parameters ", run("inspect", self.graph).out)
+        text = self.expect_text("plan", plan, "--model", self.graph)
+        self.assertIn('{first,layer.0}', text)
+        self.assertIn('{layer.1,head,loss}', text)
+        self.assertTrue(self.expect_json("verify", self.graph, "--plan", plan, "--json")["ok"])
+        self.assertTrue(self.expect_json("verify", self.graph, "--plan", "zero(stage=3,dp=4)", "--optimizer", "lamb", "--json")["ok"])
+        self.assertEqual(self.expect_json("simulate", self.graph, "--plan", plan, "--cluster", "dgx-a100:1", "--json")["batch"], 8)
+        run_file = self.write("run.toml", f'model = "{self.graph}"\ndata = "random"\nsteps = 2\nplan = "{plan}"\noptimizer = "lamb"\n')
+        lines = [json.loads(line) for line in self.expect_text("train", run_file, "--json").splitlines()]
+        self.assertEqual([line["step"] for line in lines if "step" in line], [1, 2])
+
+    def test_a_printed_model_trains_as_the_model_itself(self):
+        spec = "gpt:layers=1,hidden=16,heads=2,seq=8,vocab=256"
+        printed = self.write("gpt.graph", self.expect_text("inspect", spec, "--batch", "4", "--text"))
+        losses = []
+        for model in (spec, printed):
+            run_file = self.write("run.toml", f'model = "{model}"\ndata = "{ROOT}/README.md"\nsteps = 2\nbatch = 4\n')
+            lines = [json.loads(line) for line in self.expect_text("train", run_file, "--json").splitlines()]
+            losses.append([line["loss"] for line in lines if "loss" in line])
+        self.assertEqual(*losses)
+
+    def test_errors_name_file_and_line(self):
+        bad = self.write("bad.graph", "graph \"bad\"\ninput %x [batch=2] float32\nloss %y\n")
+        self.expect_error(2, f"{bad}:3: tensor 'y' is not declared above", "inspect", bad)
+        self.expect_error(2, f"{self.graph}: expected --batch 8, the size of the dim 'batch' that the file fixes, found 16",
+                          "verify", self.graph, "--plan", "serial", "--batch", "16")
 
 
 class Predict(CliTest):

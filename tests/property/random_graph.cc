@@ -18,6 +18,7 @@ class GraphMaker {
     batch_ = c_.of<int64_t>({4, 8, 12});
     seq_ = c_.of<int64_t>({2, 3, 4});
     const TensorId ids = g_.input("tokens", {{"batch", batch_}, {"seq", seq_}}, DType::kInt64);
+    ids_ = ids;
     const TensorId table = weight("embed.weight", {{"vocab", 12}, feature()});
     tables_.push_back(table);
     const TensorId earlier = c_.one_in(6) ? earlier_pass(ids, table) : TensorId();
@@ -51,7 +52,7 @@ class GraphMaker {
 
   void step(const std::string& name) {
     const TensorId x = any();
-    switch (c_.below(11)) {
+    switch (c_.below(12)) {
       case 0: values_.push_back(linear(name, x)); break;
       case 1:
         values_.push_back(g_.op1(name, c_.of<std::string>({"gelu", "silu", "relu"}), {x}));
@@ -67,6 +68,7 @@ class GraphMaker {
         break;
       case 9: values_.push_back(bias(name, x)); break;
       case 10: values_.push_back(linear(name, x)); break;
+      case 11: values_.push_back(imported(name, x)); break;
     }
   }
 
@@ -90,6 +92,36 @@ class GraphMaker {
     }
     return g_.op1(name, "einsum", operands,
                   {{"spec", spec + fmt::format(" -> batch seq {}", out)}});
+  }
+
+  // What imported models have: functions, masks and indices.
+  TensorId imported(const std::string& name, TensorId x) {
+    const auto op1 = [&](const std::string& suffix, const char* kind, std::vector<TensorId> inputs,
+                         Attributes attributes = {}) {
+      return g_.op1(name + suffix, kind, std::move(inputs), std::move(attributes));
+    };
+    switch (c_.below(6)) {
+      case 0: return op1("", "where", {ids_, x}, {{"otherwise", 0.25}});
+      case 1: {
+        const TensorId square = op1(".square", "mul", {x, x});
+        const TensorId least = op1(".least", "clamp", {square}, {{"min", 0.5}});
+        return op1("", "div", {x, op1(".root", "sqrt", {least})});
+      }
+      case 2: return op1("", "cumsum", {x}, {{"dim", "seq"}, {"reverse", int64_t{c_.below(2)}}});
+      case 3: {
+        const TensorId wide = op1(".pad", "pad", {x},
+                                  {{"dim", "seq"}, {"begin", 1}, {"size", seq_ + 2}, {"value", 2}});
+        return op1("", "slice", {wide}, {{"dim", "seq"}, {"begin", 0}, {"size", seq_}});
+      }
+      case 4: {
+        const TensorId places = op1(".ids", "rename", {ids_}, {{"from", "seq"}, {"to", "k"}});
+        const TensorId picked = op1(".gather", "gather", {x, places}, {{"dim", "seq"}});
+        return op1("", "rename", {picked}, {{"from", "k"}, {"to", "seq"}});
+      }
+      default:
+        return op1("", c_.of<std::string>({"leaky_relu", "tanh", "sigmoid", "softplus"}).c_str(),
+                   {x});
+    }
   }
 
   TensorId bias(const std::string& name, TensorId x) {
@@ -215,6 +247,7 @@ class GraphMaker {
   GraphBuilder g_;
   int64_t batch_ = 4, seq_ = 2;
   int features_ = 0;
+  TensorId ids_;
   std::vector<TensorId> values_, weights_, tables_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
+#include "tessera/models/model.h"
 #include "tessera/runtime/session.h"
 
 namespace tessera::cli::with_runtime {
@@ -72,7 +73,10 @@ std::string table_text(const VerifyOptions& options, const VerifyReport& report)
 
 }  // namespace
 
-Result<int> verify(const VerifyOptions& options) {
+Result<int> verify(const VerifyOptions& given) {
+  constexpr int64_t kDefaultBatch = 8;
+  VerifyOptions options = given;
+  TESSERA_TRY(options.batch, batch_of(given.model, given.batch, kDefaultBatch));
   TESSERA_TRY(const VerifyReport report, verify_plan(config_of(options)));
   const int printed = print(options.json ? json_text(report) : table_text(options, report));
   if (printed != 0) return printed;

@@ -22,6 +22,7 @@ std::vector<KindInfo> batch_norm_kinds();
 std::vector<KindInfo> contraction_kinds();
 std::vector<KindInfo> convolution_kinds();
 std::vector<KindInfo> elementwise_kinds();
+std::vector<KindInfo> indexing_kinds();
 std::vector<KindInfo> loss_kinds();
 std::vector<KindInfo> moe_kinds();
 std::vector<KindInfo> normalisation_kinds();

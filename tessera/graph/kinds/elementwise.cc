@@ -1,6 +1,8 @@
 // Element-wise kinds and their gradients. Op dims are the tensor dims' names.
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "tessera/graph/kinds/common.h"
 #include "tessera/graph/within.h"
 
@@ -88,6 +90,67 @@ InputGradients differentiate_mul(GraphBuilder& builder, const Op& op, const Outp
   return out;
 }
 
+// da = dy / b, db = -(dy y) / b
+InputGradients differentiate_div(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                 const std::vector<bool>& wanted) {
+  InputGradients out(2);
+  const TensorId b = op.inputs[1];
+  if (wanted[0]) {
+    const std::vector<Dim> target = builder.tensor(op.inputs[0]).dims;
+    const bool whole = target.size() == builder.tensor(dy[0]).dims.size();
+    const std::string path = op.path + ".da";
+    const TensorId part = builder.op1(whole ? path : path + ".part", "div", {dy[0], b});
+    out[0] = sum_to(builder, path, part, target);
+  }
+  if (!wanted[1]) return out;
+  const TensorId product = builder.op1(op.path + ".db.product", "mul", {dy[0], op.outputs[0]});
+  const TensorId sum = sum_to(builder, op.path + ".db.sum", product, builder.tensor(b).dims);
+  const TensorId part = builder.op1(op.path + ".db.part", "div", {sum, b});
+  out[1] = builder.op1(op.path + ".db", "scale", {part}, {{"factor", -1.0}});
+  return out;
+}
+
+// (c, a[, b]): the input with the most dims has those of all others, in the same order.
+Result<Inferred> infer_where(const Operands& x) {
+  const Tensor* widest = nullptr;
+  for (size_t i = 0; i < x.count(); ++i) {
+    if (widest == nullptr || x[i].dims.size() > widest->dims.size()) widest = &x[i];
+  }
+  std::string operands;
+  for (size_t i = 0; i < x.count(); ++i) {
+    if (!is_subsequence(x[i].dims, widest->dims)) {
+      return invalid_input(
+          fmt::format("expected the dims of each input among those of the largest in the same "
+                      "order, found {} and {}",
+                      describe(x[i]), describe(*widest)));
+    }
+    if (i > 0 && (!is_floating(x[i].dtype) || x[i].dtype != x[1].dtype)) {
+      return invalid_input(fmt::format("expected values of one floating dtype, found {} and {}",
+                                       describe(x[1]), describe(x[i])));
+    }
+    operands += (i == 0 ? "" : ", ") + spell(x[i].dims);
+  }
+  return conclude(x, fmt::format("{} -> {}", operands, spell(widest->dims)), {widest->dims},
+                  {x[1].dtype});
+}
+
+InputGradients differentiate_where(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                   const std::vector<bool>& wanted) {
+  InputGradients out(op.inputs.size());
+  const char* const suffixes[] = {"", ".da", ".db"};
+  for (size_t i = 1; i < out.size(); ++i) {
+    if (!wanted[i]) continue;
+    const std::vector<Dim> target = builder.tensor(op.inputs[i]).dims;
+    const bool whole = target.size() == builder.tensor(dy[0]).dims.size();
+    const std::string path = op.path + suffixes[i];
+    const bool negated = (op.integer("negate") != 0) != (i == 2);
+    const TensorId part = builder.op1(whole ? path : path + ".part", "where", {op.inputs[0], dy[0]},
+                                      {{"negate", int64_t{negated ? 1 : 0}}});
+    out[i] = sum_to(builder, path, part, target);
+  }
+  return out;
+}
+
 InputGradients differentiate_add_n(GraphBuilder&, const Op& op, const OutputGradients& dy,
                                    const std::vector<bool>& wanted) {
   InputGradients out(op.inputs.size());
@@ -111,6 +174,43 @@ InputGradients differentiate_cast(GraphBuilder& builder, const Op& op, const Out
 InputGradients differentiate_exp(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                  const std::vector<bool>&) {
   return {builder.op1(op.path + ".dx", "mul", {dy[0], op.outputs[0]})};
+}
+
+InputGradients differentiate_log(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                 const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "div", {dy[0], op.inputs[0]})};
+}
+
+// dx = dy / (2 y)
+InputGradients differentiate_sqrt(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                  const std::vector<bool>&) {
+  const TensorId half = builder.op1(op.path + ".dx.half", "scale", {dy[0]}, {{"factor", 0.5}});
+  return {builder.op1(op.path + ".dx", "div", {half, op.outputs[0]})};
+}
+
+// dx = e dy x^(e - 1)
+InputGradients differentiate_power(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                   const std::vector<bool>&) {
+  const double exponent = op.number("exponent");
+  const TensorId scaled =
+      builder.op1(op.path + ".dx.scaled", "scale", {dy[0]}, {{"factor", exponent}});
+  const TensorId slope =
+      builder.op1(op.path + ".dx.slope", "power", {op.inputs[0]}, {{"exponent", exponent - 1}});
+  return {builder.op1(op.path + ".dx", "mul", {scaled, slope})};
+}
+
+// clamp, leaky_relu: <kind>_grad(dy, x) with the same attributes.
+InputGradients differentiate_bent(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                  const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", op.kind + "_grad", {dy[0], op.inputs[0]}, op.attributes)};
+}
+
+Result<Inferred> infer_clamp(const Operands& x) {
+  if (!(x.number("min") <= x.number("max"))) {
+    return invalid_input(
+        fmt::format("expected min <= max, found {:g} and {:g}", x.number("min"), x.number("max")));
+  }
+  return infer_uniform(x);
 }
 
 // dx = dy (1 - y) y = dy y - (dy y) y
@@ -216,8 +316,10 @@ std::vector<KindInfo> elementwise_kinds() {
   scale.scales = true;
   KindInfo dropout = unary("dropout", "x * keep / (1 - p), keep by a counter-based generator", 2,
                            differentiate_dropout);
+  AttributeInfo key = text_attribute("key");
+  key.identity = true;
   dropout.attributes = {
-      number_attribute("p"), text_attribute("key"),
+      number_attribute("p"), key,
       AttributeInfo{"within", AttributeInfo::Type::kText, Attribute(std::string())}};
   dropout.infer = infer_by(infer_dropout);
   dropout.position = [](const Op&, int) { return PositionRule::kWithin; };
@@ -226,12 +328,34 @@ std::vector<KindInfo> elementwise_kinds() {
   stop.view = true;
   stop.linear = true;
   stop.stops_gradient = true;
+  KindInfo power = unary("power", "x to the exponent", 16, differentiate_power);
+  power.attributes = {number_attribute("exponent")};
+  KindInfo clamp = unary("clamp", "x, at least min and at most max", 2, differentiate_bent);
+  KindInfo clamp_grad = activation_grad("clamp_grad", "dy where min <= x <= max, else 0", 2);
+  constexpr double kAny = std::numeric_limits<double>::infinity();
+  clamp.attributes = {number_attribute("min", -kAny), number_attribute("max", kAny)};
+  clamp_grad.attributes = clamp.attributes;
+  clamp.infer = clamp_grad.infer = infer_by(infer_clamp);
+  KindInfo leaky_relu = unary("leaky_relu", "x if x > 0, else slope * x", 2, differentiate_bent);
+  KindInfo leaky_relu_grad = activation_grad("leaky_relu_grad", "dy if x > 0, else slope * dy", 2);
+  leaky_relu.attributes = leaky_relu_grad.attributes = {number_attribute("slope", 0.01)};
   KindInfo add = binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add);
   add.merges = Combiner::kSum;
   return {
       add,
       binary("sub", "a - b, broadcast by dim name", /*linear=*/true, differentiate_sub),
       binary("mul", "a * b, broadcast by dim name", /*linear=*/false, differentiate_mul),
+      binary("div", "a / b, broadcast by dim name", /*linear=*/false, differentiate_div),
+      {.name = "where",
+       .summary = "a where c is not 0 (negate: where it is 0), else b, or a number without b",
+       .min_inputs = 2,
+       .max_inputs = 3,
+       .attributes = {number_attribute("otherwise", 0.0), integer_attribute("negate", 0)},
+       .infer = infer_by(infer_where),
+       .differentiate = differentiate_where,
+       .flops = flops_per_point(1),
+       .work = WorkClass::kElementwise,
+       .position = position_free},
       {.name = "add_n",
        .summary = "sum of tensors with equal dims",
        .min_inputs = 1,
@@ -260,7 +384,12 @@ std::vector<KindInfo> elementwise_kinds() {
       unary("silu", "x * sigmoid(x)", 4, differentiate_activation),
       unary("relu", "max(x, 0)", 1, differentiate_relu),
       unary("relu2", "max(x, 0) squared", 2, differentiate_activation),
+      leaky_relu,
+      clamp,
       unary("exp", "e to the x", 1, differentiate_exp),
+      unary("log", "natural logarithm", 8, differentiate_log),
+      unary("sqrt", "square root", 4, differentiate_sqrt),
+      power,
       unary("sigmoid", "1 / (1 + e to the -x)", 4, differentiate_sigmoid),
       unary("tanh", "hyperbolic tangent", 8, differentiate_tanh),
       unary("softplus", "log(1 + e to the x)", 4, differentiate_softplus),
@@ -280,6 +409,8 @@ std::vector<KindInfo> elementwise_kinds() {
       activation_grad("silu_grad", "(dy, x) -> dx of silu", 8),
       activation_grad("relu2_grad", "(dy, x) -> dx of relu2", 3),
       activation_grad("relu_grad", "(dy, y) -> dx of relu", 1),
+      leaky_relu_grad,
+      clamp_grad,
   };
 }
 

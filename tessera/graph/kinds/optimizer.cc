@@ -7,18 +7,18 @@ namespace tessera::kinds {
 namespace {
 
 const OptimizerInfo sgd = {.states = {"momentum"}, .scalars = {Init::Kind::kLearningRate}};
+const OptimizerInfo lion = {.states = {"m"}, .scalars = {Init::Kind::kLearningRate}};
 const OptimizerInfo adamw = {.states = {"m", "v"},
                              .scalars = {Init::Kind::kLearningRate, Init::Kind::kStep}};
 
 // Operands with the parameter's dims, each of a floating dtype of its own: parameter, gradient,
-// states. Then scalars.
-Result<Inferred> infer_update(const Operands& x, const OptimizerInfo& optimizer) {
-  Names tensors = {"p", "g"}, scalars;
-  tensors.insert(tensors.end(), optimizer.states.begin(), optimizer.states.end());
-  for (const Init::Kind scalar : optimizer.scalars)
-    scalars.emplace_back(scalar == Init::Kind::kStep ? "step" : "lr");
+// states. Then scalars, and those that may be there. Outputs: the parameter or its direction, of
+// its dtype, and the states.
+Result<Inferred> infer_update(const Operands& x, const Names& states, Names scalars) {
+  Names tensors = {"p", "g"};
+  tensors.insert(tensors.end(), states.begin(), states.end());
   scalars.insert(scalars.end(), {"coefficient", "skip"});
-  const size_t outputs = 1 + optimizer.states.size();
+  const size_t outputs = 1 + states.size();
   const Tensor& parameter = x[0];
   if (!is_floating(parameter.dtype)) {
     return invalid_input(
@@ -46,8 +46,63 @@ Result<Inferred> infer_update(const Operands& x, const OptimizerInfo& optimizer)
                   std::move(dtypes));
 }
 
-Result<Inferred> infer_sgd(const Operands& x) { return infer_update(x, sgd); }
-Result<Inferred> infer_adamw(const Operands& x) { return infer_update(x, adamw); }
+Result<Inferred> infer_optimizer(const Operands& x, const OptimizerInfo& optimizer) {
+  Names scalars;
+  for (const Init::Kind scalar : optimizer.scalars)
+    scalars.emplace_back(scalar == Init::Kind::kStep ? "step" : "lr");
+  return infer_update(x, optimizer.states, std::move(scalars));
+}
+
+Result<Inferred> infer_sgd(const Operands& x) { return infer_optimizer(x, sgd); }
+Result<Inferred> infer_lion(const Operands& x) { return infer_optimizer(x, lion); }
+Result<Inferred> infer_adamw(const Operands& x) { return infer_optimizer(x, adamw); }
+Result<Inferred> infer_adam_direction(const Operands& x) {
+  return infer_update(x, {"m", "v"}, {"step"});
+}
+Result<Inferred> infer_momentum_direction(const Operands& x) {
+  return infer_update(x, {"momentum"}, {});
+}
+Result<Inferred> infer_lars(const Operands& x) {
+  return infer_update(x, {"momentum"}, {"lr", "ratio"});
+}
+
+// (p, u, rate, lr[, skip]): u, a direction, has the dims of p.
+Result<Inferred> infer_apply_update(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating(x));
+  TESSERA_TRY_VOID(expect_dims(x[1], "u", x[0].dims));
+  const Names names{"p", "u", "rate", "lr", "skip"};
+  std::string annotation = spell(x[0].dims) + ", " + spell(x[0].dims);
+  for (size_t i = 2; i < x.count(); ++i) {
+    TESSERA_TRY_VOID(expect_dims(x[i], names[i], {}));
+    annotation += ", ()";
+  }
+  return conclude(x, annotation + " -> " + spell(x[0].dims), {x[0].dims}, {x[0].dtype});
+}
+
+// (v, x, step[, skip])
+Result<Inferred> infer_decayed_mean(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating(x));
+  TESSERA_TRY_VOID(expect_dims(x[1], "x", x[0].dims));
+  const std::string dims = spell(x[0].dims);
+  std::string annotation = dims + ", " + dims;
+  for (size_t i = 2; i < x.count(); ++i) {
+    TESSERA_TRY_VOID(expect_dims(x[i], i == 2 ? "step" : "skip", {}));
+    annotation += ", ()";
+  }
+  return conclude(x, annotation + " -> " + dims + ", " + dims, {x[0].dims, x[0].dims},
+                  {x[0].dtype, x[0].dtype});
+}
+
+// Scalars of one dtype to one.
+Result<Inferred> infer_scalar(const Operands& x) {
+  TESSERA_TRY_VOID(expect_equal_dtypes(x));
+  std::string annotation;
+  for (size_t i = 0; i < x.count(); ++i) {
+    TESSERA_TRY_VOID(expect_dims(x[i], fmt::format("input {}", i), {}));
+    annotation += i == 0 ? "()" : ", ()";
+  }
+  return conclude(x, annotation + " -> ()", {{}}, {x[0].dtype});
+}
 
 Result<Inferred> infer_sum_squares(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
@@ -110,7 +165,8 @@ std::vector<KindInfo> optimizer_kinds() {
        .max_inputs = 6,
        .output_names = {"p", "momentum"},
        .outputs = 2,
-       .attributes = {number_attribute("momentum", 0.9), number_attribute("weight_decay", 0.0)},
+       .attributes = {number_attribute("momentum", 0.9), number_attribute("weight_decay", 0.0),
+                      number_attribute("nesterov", 0.0)},
        .infer = infer_by(infer_sgd),
        .flops = flops_per_point(6),
        .work = WorkClass::kOptimizer,
@@ -129,6 +185,92 @@ std::vector<KindInfo> optimizer_kinds() {
        .work = WorkClass::kOptimizer,
        .position = position_free,
        .optimizer = adamw},
+      {.name = "lion",
+       .summary = "the sign of a mean of gradients, with decoupled weight decay",
+       .min_inputs = 4,
+       .max_inputs = 6,
+       .output_names = {"p", "m"},
+       .outputs = 2,
+       .attributes = {number_attribute("beta1", 0.9), number_attribute("beta2", 0.99),
+                      number_attribute("weight_decay", 0.0), number_attribute("least", 1e-12)},
+       .infer = infer_by(infer_lion),
+       .flops = flops_per_point(9),
+       .work = WorkClass::kOptimizer,
+       .position = position_free,
+       .optimizer = lion},
+      {.name = "adam_direction",
+       .summary = "the direction of Adam with weight decay, which is not applied yet",
+       .min_inputs = 5,
+       .max_inputs = 7,
+       .output_names = {"u", "m", "v"},
+       .outputs = 3,
+       .attributes = {number_attribute("beta1", 0.9), number_attribute("beta2", 0.95),
+                      number_attribute("eps", 1e-8), number_attribute("weight_decay", 0.0)},
+       .infer = infer_by(infer_adam_direction),
+       .flops = flops_per_point(14),
+       .work = WorkClass::kOptimizer,
+       .position = position_free},
+      {.name = "momentum_direction",
+       .summary = "a running mean of the gradient, and with nesterov a look ahead",
+       .min_inputs = 3,
+       .max_inputs = 5,
+       .output_names = {"u", "momentum"},
+       .outputs = 2,
+       .attributes = {number_attribute("momentum", 0.9), number_attribute("nesterov", 0.0)},
+       .infer = infer_by(infer_momentum_direction),
+       .flops = flops_per_point(6),
+       .work = WorkClass::kOptimizer,
+       .position = position_free},
+      {.name = "lars",
+       .summary = "momentum of the decayed gradient times the layer's ratio and the learning rate",
+       .min_inputs = 5,
+       .max_inputs = 7,
+       .output_names = {"p", "momentum"},
+       .outputs = 2,
+       .attributes = {number_attribute("momentum", 0.9), number_attribute("weight_decay", 0.0)},
+       .infer = infer_by(infer_lars),
+       .flops = flops_per_point(7),
+       .work = WorkClass::kOptimizer,
+       .position = position_free},
+      {.name = "apply_update",
+       .summary = "(1 - lr * weight_decay) p - factor * rate * u",
+       .min_inputs = 4,
+       .max_inputs = 5,
+       .attributes = {number_attribute("weight_decay", 0.0), number_attribute("factor", 1.0)},
+       .infer = infer_by(infer_apply_update),
+       .flops = flops_per_point(3),
+       .work = WorkClass::kOptimizer,
+       .position = position_free},
+      {.name = "decayed_mean",
+       .summary = "v + (x - v) / step^decay, for ops that read it and as the state",
+       .min_inputs = 3,
+       .max_inputs = 4,
+       .output_names = {"u", "v"},
+       .outputs = 2,
+       .attributes = {number_attribute("decay", 0.8)},
+       .infer = infer_by(infer_decayed_mean),
+       .flops = flops_per_point(3),
+       .work = WorkClass::kOptimizer,
+       .position = position_free},
+      {.name = "trust_ratio",
+       .summary = "how far a layer may go: the norm of its weights over that of its gradient",
+       .min_inputs = 2,
+       .max_inputs = 3,
+       .attributes = {number_attribute("trust", 1.0), number_attribute("weight_decay", 0.0)},
+       .infer = infer_by(infer_scalar),
+       .flops = flops_per_point(8),
+       .work = WorkClass::kOptimizer,
+       .position = position_free},
+      {.name = "adafactor_rate",
+       .summary = "Adafactor's step size: relative to the weights, and clipped",
+       .min_inputs = 4,
+       .max_inputs = 4,
+       .attributes = {integer_attribute("elements"), number_attribute("least", 1e-3),
+                      number_attribute("clip", 1.0)},
+       .infer = infer_by(infer_scalar),
+       .flops = flops_per_point(12),
+       .work = WorkClass::kOptimizer,
+       .position = position_free},
       {.name = "sum_squares",
        .summary = "sum of the squares of all elements",
        .infer = infer_by(infer_sum_squares),

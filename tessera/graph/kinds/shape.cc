@@ -353,6 +353,18 @@ Result<Inferred> infer_slice_grad(const Operands& x) {
                   expected, x.text("dim"), blocks, whole, part));
 }
 
+InputGradients differentiate_pad(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
+                                 const std::vector<bool>&) {
+  const std::vector<Dim>& dims = builder.tensor(op.inputs[0]).dims;
+  const int64_t blocks = op.integer("blocks");
+  const int64_t size = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size / blocks;
+  return {builder.op1(op.path + ".dx", "slice", {dy[0]},
+                      {{"dim", op.text("dim")},
+                       {"begin", op.integer("begin")},
+                       {"size", size},
+                       {"blocks", blocks}})};
+}
+
 InputGradients differentiate_slice(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                    const std::vector<bool>&) {
   const std::vector<Dim>& dims = builder.tensor(op.inputs[0]).dims;
@@ -466,6 +478,9 @@ std::vector<KindInfo> shape_kinds() {
       mover("slice_grad", "dy in a larger tensor of zeros",
             {dim, begin, size, blocks, integer_attribute("shorter", 0)}, infer_slice_grad, nullptr);
   slice_grad.accumulates = true;
+  KindInfo pad = mover("pad", "x in a larger tensor that is `value` elsewhere",
+                       {dim, begin, size, blocks, number_attribute("value", 0.0)}, infer_slice_grad,
+                       differentiate_pad);
   concat.max_inputs = SIZE_MAX;
   KindInfo fill =
       mover("fill", "a constant", {number_attribute("value"), dims, text_attribute("dtype")},
@@ -494,7 +509,7 @@ std::vector<KindInfo> shape_kinds() {
   group.view = ungroup.view = rename.view = true;
   slice.bytes = ByteRule::kPart;
   slice_grad.gradient = true;
-  slice.position = slice_grad.position = concat.position = place_in_blocks;
+  slice.position = slice_grad.position = pad.position = concat.position = place_in_blocks;
   rearrange.position = place_in_brackets;
   return {
       broadcast_to,
@@ -508,6 +523,7 @@ std::vector<KindInfo> shape_kinds() {
             {dim, integer_attribute("shift")}, infer_roll, differentiate_roll),
       slice,
       slice_grad,
+      pad,
       concat,
       fill,
   };

@@ -131,5 +131,49 @@ TEST(PipelineRecipes, ErrorsAreOneLine) {
             "recipe pipeline: pp = 2 needs at least 2 blocks, but the graph has 0");
 }
 
+// Ops "h_0_up", "h_1_up": no path tells that they are blocks.
+Graph chain_of_layers(int layers, const std::string& separator) {
+  GraphBuilder g("chain");
+  const Dim batch{"batch", 4}, in{"in", 5}, hidden{"hidden", 6}, ffn{"ffn", 8};
+  const auto product = [&](const std::string& name, TensorId x, const Dim& from, const Dim& to) {
+    const TensorId w = g.parameter(name + ".w", {from, to}, {Init::Kind::kNormal, 0.1});
+    return g.op1(name, "einsum", {x, w},
+                 {{"spec", "batch " + from.name + "+, " + from.name + " " + to.name + " -> batch " +
+                               to.name}});
+  };
+  TensorId x = product("first", g.input("x", {batch, in}, DType::kFloat32), in, hidden);
+  for (int i = 0; i < layers; ++i) {
+    const std::string at = "h" + separator + std::to_string(i) + separator;
+    const TensorId h = g.op1(at + "act", "gelu", {product(at + "up", x, hidden, ffn)});
+    x = g.op1(at + "sum", "add", {x, product(at + "down", h, ffn, hidden)});
+  }
+  g.graph().loss = g.op1("loss", "reduce_sum", {x}, {{"dims", std::string("batch hidden")}});
+  auto graph = g.finish();
+  EXPECT_TRUE(graph) << graph.error().message;
+  return graph.value_or(Graph());
+}
+
+TEST(PipelineRecipes, BlocksOfOtherNamesAreFoundByTheirRepetition) {
+  EXPECT_EQ(emit("gpipe(2, 4)", chain_of_layers(4, ".")),
+            "mesh = { pp = 2 }\nmicro_batches = 4\nschedule = \"gpipe\"\n"
+            "stage = [\n  { ops = \"{first,h.[0-1]}\", at = 0 },\n"
+            "  { ops = \"{h.[2-3],loss}\",  at = 1 },\n]\n");
+  EXPECT_EQ(emit("gpipe(2, 4)", chain_of_layers(2, "_")),
+            "mesh = { pp = 2 }\nmicro_batches = 4\nschedule = \"gpipe\"\n"
+            "stage = [\n  { ops = \"{first,{h_0_up,h_0_act,h_0_down,h_0_sum}}\", at = 0 },\n"
+            "  { ops = \"{{h_1_up,h_1_act,h_1_down,h_1_sum},loss}\",  at = 1 },\n]\n");
+}
+
+TEST(PipelineRecipes, RecomputationFindsTheBlocksToo) {
+  const std::string plan =
+      emit("megatron(pp=2,micro_batches=4,recompute=full)", chain_of_layers(4, "."));
+  EXPECT_NE(plan.find("{ tensors = \"h.{0.{up,act,down},1.{up,act,down},2.{up,act,down},3.{up,act,"
+                      "down}}\", recompute = true }"),
+            std::string::npos)
+      << plan;
+  EXPECT_EQ(emit("recompute(core)", chain_of_layers(2, "_")),
+            "recipe recompute: recompute = core needs attention in blocks, found none");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/repeat.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
 
@@ -13,8 +15,32 @@ namespace {
 
 using Selected = std::vector<bool>;  // of the ops of a graph
 
-bool in_block(const Op& op) {
-  return op.phase == Phase::kForward && op.path.starts_with("blocks.");
+// A graph and the block of each forward op, by number; -1: in none. Blocks without the path
+// blocks.<i> are those that repeat.
+struct Blocked {
+  const Graph& graph;
+  std::vector<int64_t> block;
+  bool named = true;
+
+  bool holds(const Op& op) const { return block[op.id.index()] >= 0; }
+};
+
+Blocked blocked(const Graph& graph) {
+  Blocked out{graph, std::vector<int64_t>(graph.ops().size(), -1)};
+  std::map<std::string_view, int64_t> numbers;  // by "3" of "blocks.3.attn.q"
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward || !op.path.starts_with("blocks.")) continue;
+    const std::string_view name = std::string_view(op.path).substr(0, op.path.find('.', 7));
+    out.block[op.id.index()] =
+        numbers.emplace(name, static_cast<int64_t>(numbers.size())).first->second;
+  }
+  if (!numbers.empty()) return out;
+  out.named = false;
+  const std::vector<std::vector<OpId>> found = repeated_blocks(graph);
+  for (size_t i = 0; i < found.size(); ++i) {
+    for (const OpId op : found[i]) out.block[op.index()] = static_cast<int64_t>(i);
+  }
+  return out;
 }
 
 bool is_core(const Op& op) { return info_of(op).work == WorkClass::kAttention; }
@@ -31,38 +57,40 @@ bool makes_dim(const Graph& graph, const Op& op, std::string_view dim) {
   return std::any_of(dims.begin(), dims.end(), [&](const Dim& d) { return d.name == dim; });
 }
 
-bool in_scope(const Op& op, std::string_view scope) {
-  return name_in_block(op.path).starts_with(std::string(scope) + ".");
+bool in_scope(const Blocked& blocks, const Op& op, std::string_view scope) {
+  return blocks.named && name_in_block(op.path).starts_with(std::string(scope) + ".");
 }
 
 template <typename Predicate>
-Selected ops_where(const Graph& graph, Predicate&& is_meant) {
-  Selected out(graph.ops().size());
-  for (const Op& op : graph.ops()) out[op.id.index()] = in_block(op) && is_meant(op);
+Selected ops_where(const Blocked& blocks, Predicate&& is_meant) {
+  const std::vector<Op>& ops = blocks.graph.ops();
+  Selected out(ops.size());
+  for (const Op& op : ops) out[op.id.index()] = blocks.holds(op) && is_meant(op);
   return out;
 }
 
 // Norms with parameters of their own; a softmax is none.
-Selected norms(const Graph& graph) {
-  return ops_where(graph, [&](const Op& op) {
+Selected norms(const Blocked& blocks) {
+  return ops_where(blocks, [&](const Op& op) {
     return info_of(op).work == WorkClass::kNorm &&
-           name_in_block(op.path).find('.') == std::string::npos &&
+           (!blocks.named || name_in_block(op.path).find('.') == std::string::npos) &&
            std::any_of(op.inputs.begin(), op.inputs.end(),
-                       [&](TensorId input) { return graph.parameter_of(input).valid(); });
+                       [&](TensorId input) { return blocks.graph.parameter_of(input).valid(); });
   });
 }
 
-Selected activations(const Graph& graph) {
-  return ops_where(graph,
-                   [&](const Op& op) { return !is_product(op) && makes_dim(graph, op, "ffn"); });
+Selected activations(const Blocked& blocks) {
+  return ops_where(
+      blocks, [&](const Op& op) { return !is_product(op) && makes_dim(blocks.graph, op, "ffn"); });
 }
 
-Selected cores(const Graph& graph) { return ops_where(graph, is_core); }
+Selected cores(const Blocked& blocks) { return ops_where(blocks, is_core); }
 
 // From the dim `rank` of latent attention up to its core.
-Selected widened(const Graph& graph) {
+Selected widened(const Blocked& blocks) {
+  const Graph& graph = blocks.graph;
   std::vector<bool> narrow(graph.tensors().size());
-  return ops_where(graph, [&](const Op& op) {
+  return ops_where(blocks, [&](const Op& op) {
     if (is_core(op)) return false;
     const bool reads = std::any_of(op.inputs.begin(), op.inputs.end(),
                                    [&](TensorId input) { return narrow[input.index()]; });
@@ -72,35 +100,36 @@ Selected widened(const Graph& graph) {
   });
 }
 
-Selected scope(const Graph& graph, std::string_view name) {
-  return ops_where(graph, [&](const Op& op) { return in_scope(op, name); });
+Selected scope(const Blocked& blocks, std::string_view name) {
+  return ops_where(blocks, [&](const Op& op) { return in_scope(blocks, op, name); });
 }
 
 // Of state space blocks: all but products, what they read, and the scan.
-Selected scan_inputs(const Graph& graph) {
+Selected scan_inputs(const Blocked& blocks) {
+  const Graph& graph = blocks.graph;
   std::vector<bool> read(graph.tensors().size());
   for (const Op& op : graph.ops()) {
     for (const TensorId input : op.inputs)
-      read[input.index()] = read[input.index()] || (in_block(op) && is_product(op));
+      read[input.index()] = read[input.index()] || (blocks.holds(op) && is_product(op));
   }
-  return ops_where(graph, [&](const Op& op) {
-    return in_scope(op, "ssm") && !is_product(op) && info_of(op).work != WorkClass::kScan &&
+  return ops_where(blocks, [&](const Op& op) {
+    return in_scope(blocks, op, "ssm") && !is_product(op) && info_of(op).work != WorkClass::kScan &&
            !read[op.outputs.at(0).index()];
   });
 }
 
-Selected cheap(const Graph& graph) {
-  return ops_where(graph, [](const Op& op) { return !is_product(op) && !is_sum(op); });
+Selected cheap(const Blocked& blocks) {
+  return ops_where(blocks, [](const Op& op) { return !is_product(op) && !is_sum(op); });
 }
 
-Selected everything(const Graph& graph) {
-  return ops_where(graph, [](const Op&) { return true; });
+Selected everything(const Blocked& blocks) {
+  return ops_where(blocks, [](const Op&) { return true; });
 }
 
 // A word of the argument: which ops are computed again. Whole blocks are said by what is kept.
 struct Module {
   const char* name;
-  std::function<Selected(const Graph&)> ops;
+  std::function<Selected(const Blocked&)> ops;
   const char* needs;  // what a graph has that has some
   bool whole = false;
 };
@@ -113,38 +142,45 @@ const std::vector<Module>& modules() {
       {"act", activations, "ops with the dim 'ffn' beside products"},
       {"core", cores, "attention in blocks"},
       {"mla_up", widened, "latent attention (the dim 'rank')"},
-      {"mlp", [](const Graph& graph) { return scope(graph, "mlp"); }, "ops blocks.*.mlp"},
-      {"moe", [](const Graph& graph) { return scope(graph, "moe"); }, "ops blocks.*.moe"},
+      {"mlp", [](const Blocked& blocks) { return scope(blocks, "mlp"); }, "ops blocks.*.mlp"},
+      {"moe", [](const Blocked& blocks) { return scope(blocks, "moe"); }, "ops blocks.*.moe"},
       {"scan", scan_inputs, "state space blocks (ops blocks.*.ssm)"},
   };
   return all;
 }
 
 // Ops whose results are read outside their block.
-Selected leaving(const Graph& graph) {
+Selected leaving(const Blocked& blocks) {
+  const Graph& graph = blocks.graph;
   Selected out(graph.ops().size());
-  std::vector<std::string> made_in(graph.tensors().size());  // "blocks.3."
   for (const Op& op : graph.ops()) {
     if (op.phase != Phase::kForward) continue;
     for (const TensorId input : op.inputs) {
-      const std::string& block = made_in[input.index()];
-      if (block.empty() || op.path.starts_with(block)) continue;
-      out[graph.tensor(input).producer.index()] = true;
+      const OpId producer = graph.tensor(input).producer;
+      if (!producer.valid()) continue;
+      const int64_t made_in = blocks.block[producer.index()];
+      if (made_in >= 0 && made_in != blocks.block[op.id.index()]) out[producer.index()] = true;
     }
-    if (!in_block(op)) continue;
-    for (const TensorId output : op.outputs)
-      made_in[output.index()] = op.path.substr(0, op.path.find('.', 7) + 1);
   }
   return out;
 }
 
 // Names inside a block; `which`: of the ops that are marked or of all others.
-std::vector<std::string> names_of(const Graph& graph, const Selected& marked, bool which) {
+std::vector<std::string> names_of(const Blocked& blocks, const Selected& marked, bool which) {
   std::vector<std::string> names;
-  for (const Op& op : graph.ops()) {
-    if (in_block(op) && marked[op.id.index()] == which) names.push_back(name_in_block(op.path));
+  for (const Op& op : blocks.graph.ops()) {
+    if (blocks.holds(op) && marked[op.id.index()] == which) names.push_back(name_in_block(op.path));
   }
   return names;
+}
+
+// The same of blocks that were found: patterns of whole paths.
+std::vector<std::string> paths_of(const Blocked& blocks, const Selected& marked, bool which) {
+  std::vector<OpId> ops;
+  for (const Op& op : blocks.graph.ops()) {
+    if (blocks.holds(op) && marked[op.id.index()] == which) ops.push_back(op.id);
+  }
+  return patterns_of(blocks.graph, ops);
 }
 
 Result<PlanText> emit_recompute(const RecipeArguments& arguments, const Graph& graph) {
@@ -158,26 +194,32 @@ Result<PlanText> emit_recompute(const RecipeArguments& arguments, const Graph& g
 Status recompute(PlanText& text, const Graph& graph, const std::string& what,
                  const std::string& layers) {
   if (what == "none") return {};
+  const Blocked in_blocks = blocked(graph);
   Selected again(graph.ops().size());
   bool whole = false;
   for (const std::string& word : split_text(what, '+')) {
     const auto module = std::find_if(modules().begin(), modules().end(),
                                      [&](const Module& known) { return word == known.name; });
     if (module == modules().end()) continue;  // none
-    const Selected ops = module->ops(graph);
+    const Selected ops = module->ops(in_blocks);
     if (std::find(ops.begin(), ops.end(), true) == ops.end())
       return invalid_input(fmt::format("recompute = {} needs {}, found none", word, module->needs));
     std::transform(ops.begin(), ops.end(), again.begin(), again.begin(), std::logical_or<>());
     whole = whole || module->whole;
   }
-  const Selected kept = leaving(graph);
+  const Selected kept = leaving(in_blocks);
   for (size_t i = 0; i < again.size(); ++i) again[i] = again[i] && !kept[i];
-  const std::string blocks = "blocks." + layers;
-  const std::vector<std::string> names = names_of(graph, again, !whole);
+  const std::vector<std::string> names =
+      in_blocks.named ? names_of(in_blocks, again, !whole) : paths_of(in_blocks, again, true);
   if (names.empty()) {
     return invalid_input(
         fmt::format("recompute = {} selects nothing that stays in its block", what));
   }
+  if (!in_blocks.named) {
+    text.recompute(alternatives(names));
+    return {};
+  }
+  const std::string blocks = "blocks." + layers;
   if (whole) text.recompute(blocks);
   text.recompute(blocks + "." + by_scope(names), !whole);
   return {};

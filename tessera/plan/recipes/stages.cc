@@ -13,8 +13,8 @@ namespace {
 using Names = std::vector<std::string>;
 
 // Blocks in `count` runs: "blocks.[0-2]", "blocks.3", ...
-Result<Names> runs_of_blocks(const Graph& graph, int64_t count, const std::string& what) {
-  const int64_t layers = block_count(graph);
+Result<Names> runs_of_blocks(const Blocks& blocks, int64_t count, const std::string& what) {
+  const int64_t layers = blocks.count();
   if (layers < count) {
     return invalid_input(
         fmt::format("{} needs at least {} blocks, but the graph has {}", what, count, layers));
@@ -22,8 +22,7 @@ Result<Names> runs_of_blocks(const Graph& graph, int64_t count, const std::strin
   Names runs;
   for (int64_t s = 0, first = 0; s < count; ++s) {
     const int64_t size = layers / count + (s < layers % count ? 1 : 0);
-    runs.push_back(size == 1 ? fmt::format("blocks.{}", first)
-                             : fmt::format("blocks.[{}-{}]", first, first + size - 1));
+    runs.push_back(blocks.run(first, size));
     first += size;
   }
   return runs;
@@ -117,8 +116,9 @@ Status pipeline(PlanText& text, const Graph& graph, int64_t pp, const std::strin
   const int64_t in_a_row = schedule == "zb_v" ? 2 : chunks;
   const std::string what = in_a_row == 1 ? fmt::format("pp = {}", pp)
                                          : fmt::format("pp = {} of {} chunks", pp, in_a_row);
-  TESSERA_TRY(const Names runs, runs_of_blocks(graph, pp * in_a_row, what));
-  const auto [before, after] = around_blocks(graph);
+  const Blocks blocks(graph);
+  TESSERA_TRY(const Names runs, runs_of_blocks(blocks, pp * in_a_row, what));
+  const Names &before = blocks.before(), &after = blocks.after();
   if (schedule == "nf1b") return add_passes(text, runs, before, after, graph);
   if (schedule == "interlaced") return add_spanning(text, runs, before, after, graph);
   add_stages(text, runs, before, after);

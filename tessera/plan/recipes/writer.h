@@ -83,6 +83,30 @@ int64_t pass_count(const Graph& graph);  // passes without gradient, "pass.<p>.<
 // What stands between blocks belongs to no stage by name: it goes with the op before it.
 std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(const Graph& graph);
 
+// Patterns that together select these forward ops and no other one: prefixes of paths, with ranges
+// of numbers ("layers.[0-2]"). An op whose path is a prefix of another op's path is selected with
+// that one.
+std::vector<std::string> patterns_of(const Graph& graph, const std::vector<OpId>& ops);
+
+// The repeated blocks of a model in order, for stages: ops blocks.<i>.<...>, or, where a graph has
+// none, what repeats in it (graph/repeat.h).
+class Blocks {
+ public:
+  explicit Blocks(const Graph& graph);
+  int64_t count() const { return count_; }
+  // A pattern of `size` blocks from `first` on: "blocks.[0-2]".
+  std::string run(int64_t first, int64_t size) const;
+  // What stands before the first block and behind the last one.
+  const std::vector<std::string>& before() const { return before_; }
+  const std::vector<std::string>& after() const { return after_; }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::vector<OpId>> found_;  // by repetition; empty: by name
+  int64_t count_ = 0;
+  std::vector<std::string> before_, after_;
+};
+
 // The forward ops of blocks that have all dims of `with` ("heads,hidden") and lack the dim
 // `without`, as one pattern: "blocks.*.attn.{q,k,v}"; "" if there is none. `layers`: a pattern of
 // block numbers.

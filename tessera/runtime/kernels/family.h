@@ -20,6 +20,7 @@ std::span<const KernelInfo> attention_kernels();
 std::span<const KernelInfo> batch_norm_kernels();
 std::span<const KernelInfo> convolution_kernels();
 std::span<const KernelInfo> einsum_kernels();
+std::span<const KernelInfo> indexing_kernels();
 std::span<const KernelInfo> pointwise_kernels();
 std::span<const KernelInfo> scan_kernels();
 std::span<const KernelInfo> shape_kernels();

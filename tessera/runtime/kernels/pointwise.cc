@@ -1,13 +1,20 @@
 // Element-wise kinds by libtorch's out-variants, reductions and softmax.
 #include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/div.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/leaky_relu.h>
+#include <ATen/ops/leaky_relu_backward.h>
+#include <ATen/ops/log.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softplus.h>
+#include <ATen/ops/sqrt.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/tanh.h>
@@ -15,6 +22,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/rows.h"
@@ -53,6 +61,9 @@ Kernel sub(const KernelCall& call) {
 }
 Kernel mul(const KernelCall& call) {
   return binary(call, [](auto& y, const auto& a, const auto& b) { at::mul_out(y, a, b); });
+}
+Kernel divide(const KernelCall& call) {
+  return binary(call, [](auto& y, const auto& a, const auto& b) { at::div_out(y, a, b); });
 }
 template <class A>
 using UnaryRow = void (*RowOps<A>::*)(A* y, const A* x, int64_t n);
@@ -119,6 +130,26 @@ Kernel relu2(const KernelCall& call) {
 Kernel exponential(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { at::exp_out(y, x); });
 }
+Kernel logarithm(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::log_out(y, x); });
+}
+Kernel square_root(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::sqrt_out(y, x); });
+}
+Kernel power(const KernelCall& call) {
+  return unary(call, [exponent = call.op->number("exponent")](auto& y, const auto& x) {
+    at::pow_out(y, x, exponent);
+  });
+}
+Kernel clamp(const KernelCall& call) {
+  return unary(call, [least = call.op->number("min"), most = call.op->number("max")](
+                         auto& y, const auto& x) { at::clamp_out(y, x, least, most); });
+}
+Kernel leaky_relu(const KernelCall& call) {
+  return unary(call, [slope = call.op->number("slope")](auto& y, const auto& x) {
+    at::leaky_relu_out(y, x, slope);
+  });
+}
 Kernel cast(const KernelCall& call) {
   return unary(call, [](auto& y, const auto& x) { y.copy_(x); });
 }
@@ -133,6 +164,77 @@ Kernel silu_grad(const KernelCall& call) {
 Kernel relu_grad(const KernelCall& call) {
   return binary(call, [](auto& dx, const auto& dy, const auto& x) {
     at::threshold_backward_out(dx, dy, x, 0);
+  });
+}
+Kernel leaky_relu_grad(const KernelCall& call) {
+  return binary(call, [slope = call.op->number("slope")](auto& dx, const auto& dy, const auto& x) {
+    at::leaky_relu_backward_out(dx, dy, x, slope, /*self_is_result=*/false);
+  });
+}
+// dy where min <= x <= max. dx may be the memory of dy.
+Kernel clamp_grad(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto order = op_dims(call.op->annotation.outputs[0]);
+    const Array dx = rows_of(call.outputs[0]), dy = rows_of(input_along(call, 0, order)),
+                x = rows_of(input_along(call, 1, order));
+    const Nest<3> nest({&dx, &dy, &x}, dx.shape.size() - 1);
+    const Row<A> dxr(dx), dyr(dy), xr(x);
+    const A least = static_cast<A>(call.op->number("min")),
+            most = static_cast<A>(call.op->number("max"));
+    return [=] {
+      nest.each([&](const std::array<std::byte*, 3>& at) {
+        const A *gradient = dyr.read(at[1]), *value = xr.read(at[2]);
+        A* out = dxr.write(at[0]);
+        for (int64_t i = 0; i < xr.size(); ++i)
+          out[i] = value[i] >= least && value[i] <= most ? gradient[i] : A{0};
+        dxr.commit(at[0]);
+      });
+    };
+  });
+}
+// Is an element of any dtype other than 0 (or -0)?
+struct NotZero {
+  explicit NotZero(DType dtype) : bytes(static_cast<size_t>(dtype_bytes(dtype))) {
+    if (is_floating(dtype)) mask = ~(uint64_t{1} << (8 * bytes - 1));
+  }
+  bool operator()(const std::byte* at) const {
+    uint64_t bits = 0;
+    std::memcpy(&bits, at, bytes);
+    return (bits & mask) != 0;
+  }
+  size_t bytes;
+  uint64_t mask = ~uint64_t{0};
+};
+
+// (c, a[, b]; otherwise, negate)
+Kernel choose(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto order = op_dims(call.op->annotation.outputs[0]);
+    const bool has_b = call.inputs.size() > 2;
+    const Array y = rows_of(call.outputs[0]), c = rows_of(input_along(call, 0, order)),
+                a = rows_of(input_along(call, 1, order)),
+                b = has_b ? rows_of(input_along(call, 2, order)) : a;
+    const Nest<4> nest({&y, &c, &a, &b}, y.shape.size() - 1);
+    const Row<A> yr(y), ar(a), br(b);
+    const NotZero is_set(c.dtype);
+    const int64_t step = c.strides.back() * dtype_bytes(c.dtype);
+    const bool chosen = call.op->integer("negate") == 0;
+    const A otherwise = static_cast<A>(call.op->number("otherwise"));
+    return [=] {
+      nest.each([&](const std::array<std::byte*, 4>& at) {
+        const A* one = ar.read(at[2]);
+        const A* other = has_b ? br.read(at[3]) : nullptr;
+        A* out = yr.write(at[0]);
+        for (int64_t i = 0; i < yr.size(); ++i) {
+          if (is_set(at[1] + i * step) == chosen) {
+            out[i] = one[i];
+          } else {
+            out[i] = has_b ? other[i] : otherwise;
+          }
+        }
+        yr.commit(at[0]);
+      });
+    };
   });
 }
 // 2 max(x, 0) dy. dx may be the memory of dy.
@@ -338,11 +440,20 @@ constexpr KernelInfo kKernels[] = {
     {"mul", mul},
     {"add_n", add_n, 0b1},
     {"max_n", max_n},
+    {"div", divide},
+    {"where", choose},
     {"scale", scale},
     {"gelu", gelu},
     {"silu", silu},
     {"relu", relu},
     {"exp", exponential},
+    {"log", logarithm},
+    {"sqrt", square_root},
+    {"power", power},
+    {"clamp", clamp},
+    {"clamp_grad", clamp_grad},
+    {"leaky_relu", leaky_relu},
+    {"leaky_relu_grad", leaky_relu_grad},
     {"sigmoid", sigmoid},
     {"tanh", hyperbolic_tangent},
     {"softplus", softplus},

@@ -184,6 +184,19 @@ Kernel slice_grad(const KernelCall& call) {
   };
 }
 
+// The attribute `value` elsewhere.
+Kernel pad(const KernelCall& call) {
+  const size_t position = cut_position(call);
+  const Array x = in_blocks(call, call.inputs[0], position);
+  const Array part = part_of(in_blocks(call, call.outputs[0], position), position + 1,
+                             call.op->integer("begin"), x.shape[position + 1]);
+  return [y = tensor_of(call.outputs[0]), value = call.op->number("value"),
+          copy = prepare_copy(x, part)]() mutable {
+    y.fill_(value);
+    copy();
+  };
+}
+
 Kernel concat(const KernelCall& call) {
   const size_t position = cut_position(call);
   std::vector<Kernel> copies;
@@ -254,6 +267,7 @@ constexpr KernelInfo kKernels[] = {
     {"rename", copy_along},
     {"slice", slice},
     {"slice_grad", slice_grad, 1},
+    {"pad", pad},
     {"concat", concat},
     {"fill", fill},
     {"rotary", rotary},

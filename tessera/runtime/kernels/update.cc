@@ -2,6 +2,7 @@
 // so exact for any cut.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/rows.h"
@@ -89,8 +90,199 @@ Kernel adamw(const KernelCall& call) {
   });
 }
 
+// Element by element: outputs and the first inputs have equal dims, and output i takes the place of
+// input `old[i]` where a step is skipped (the last input, if there are more than `scalars` behind
+// them). `prepare()` reads the scalars of a run and gives the function of one element, from the
+// inputs' values to the outputs'.
+template <class A, size_t Outs, size_t Ins, class Prepare>
+Kernel update_rows(const KernelCall& call, const std::array<size_t, Outs>& old, size_t scalars,
+                   Prepare prepare) {
+  std::vector<Array> a(call.outputs.begin(), call.outputs.begin() + Outs);
+  a.insert(a.end(), call.inputs.begin(), call.inputs.begin() + Ins);
+  join_rows(a);
+  std::array<const Array*, Outs + Ins> arrays{};
+  std::array<Row<A>, Outs + Ins> rows;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    arrays[i] = &a[i];
+    rows[i] = Row<A>(a[i]);
+  }
+  const Nest<Outs + Ins> nest(arrays, a[0].shape.size() - 1);
+  std::vector<std::pair<Array, Array>> kept;
+  for (size_t i = 0; i < Outs; ++i) kept.emplace_back(call.outputs[i], call.inputs[old[i]]);
+  const Kernel keep = keep_old(kept);
+  const Array skip = optional_scalar(call, Ins + scalars);
+  return [=] {
+    if (is_set(skip)) return keep();
+    const auto f = prepare();
+    nest.each([&](const std::array<std::byte*, Outs + Ins>& at) {
+      std::array<const A*, Ins> in{};
+      std::array<A*, Outs> out{};
+      for (size_t k = 0; k < Ins; ++k) in[k] = rows[Outs + k].read(at[Outs + k]);
+      for (size_t k = 0; k < Outs; ++k) out[k] = rows[k].write(at[k]);
+      for (int64_t i = 0; i < rows[0].size(); ++i) {
+        std::array<A, Ins> x{};
+        for (size_t k = 0; k < Ins; ++k) x[k] = in[k][i];
+        const std::array<A, Outs> y = f(x);
+        for (size_t k = 0; k < Outs; ++k) out[k][i] = y[k];
+      }
+      for (size_t k = 0; k < Outs; ++k) rows[k].commit(at[k]);
+    });
+  };
+}
+
+// Input `i`, a scalar that may be absent, as a number.
+template <class A>
+std::function<A()> number_of(const KernelCall& call, size_t i, double otherwise = 1) {
+  const Array scalar = optional_scalar(call, i);
+  return [=] {
+    return scalar.data == nullptr ? static_cast<A>(otherwise)
+                                  : load_element<A>(scalar.data, scalar.dtype);
+  };
+}
+
+// (p, g, m, lr[, coefficient[, skip]]) -> (p', m')
+Kernel lion(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto lr = number_of<A>(call, 3), coefficient = number_of<A>(call, 4);
+    const A beta1 = static_cast<A>(call.op->number("beta1")),
+            beta2 = static_cast<A>(call.op->number("beta2")),
+            decay = static_cast<A>(call.op->number("weight_decay")),
+            least = static_cast<A>(call.op->number("least"));
+    return update_rows<A, 2, 3>(call, {0, 2}, 2, [=] {
+      return [=, rate = lr(), scale = coefficient()](const std::array<A, 3>& x) {
+        const A p = x[0], g = scale * x[1], m = x[2];
+        const A mean = beta1 * m + (1 - beta1) * g;
+        const A sign = static_cast<A>((mean > least) - (mean < -least));
+        return std::array<A, 2>{p - rate * (sign + decay * p), beta2 * m + (1 - beta2) * g};
+      };
+    });
+  });
+}
+
+// (p, g, m, v, step[, coefficient[, skip]]) -> (u, m', v')
+Kernel adam_direction(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto step = number_of<A>(call, 4), coefficient = number_of<A>(call, 5);
+    const A beta1 = static_cast<A>(call.op->number("beta1")),
+            beta2 = static_cast<A>(call.op->number("beta2")),
+            eps = static_cast<A>(call.op->number("eps")),
+            decay = static_cast<A>(call.op->number("weight_decay"));
+    return update_rows<A, 3, 4>(call, {0, 2, 3}, 2, [=] {
+      const A t = step(), first = 1 / (1 - std::pow(beta1, t)),
+              second = 1 / (1 - std::pow(beta2, t));
+      return [=, scale = coefficient()](const std::array<A, 4>& x) {
+        const A g = scale * x[1], m = beta1 * x[2] + (1 - beta1) * g,
+                v = beta2 * x[3] + (1 - beta2) * g * g;
+        const A u = m * first / (std::sqrt(v * second) + eps) + decay * x[0];
+        return std::array<A, 3>{u, m, v};
+      };
+    });
+  });
+}
+
+// (p, g, momentum[, coefficient[, skip]]) -> (u, momentum'); p gives only the dims.
+Kernel momentum_direction(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto coefficient = number_of<A>(call, 3);
+    const A momentum = static_cast<A>(call.op->number("momentum"));
+    const bool nesterov = call.op->number("nesterov") != 0;
+    return update_rows<A, 2, 3>(call, {0, 2}, 1, [=] {
+      return [=, scale = coefficient()](const std::array<A, 3>& x) {
+        const A g = scale * x[1], mean = momentum * x[2] + (1 - momentum) * g;
+        return std::array<A, 2>{nesterov ? momentum * mean + (1 - momentum) * g : mean, mean};
+      };
+    });
+  });
+}
+
+// (p, g, momentum, lr, ratio[, coefficient[, skip]]) -> (p', momentum')
+Kernel lars(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto lr = number_of<A>(call, 3), ratio = number_of<A>(call, 4),
+               coefficient = number_of<A>(call, 5);
+    const A momentum = static_cast<A>(call.op->number("momentum")),
+            decay = static_cast<A>(call.op->number("weight_decay"));
+    return update_rows<A, 2, 3>(call, {0, 2}, 3, [=] {
+      return [=, rate = lr() * ratio(), scale = coefficient()](const std::array<A, 3>& x) {
+        const A v = momentum * x[2] + rate * (scale * x[1] + decay * x[0]);
+        return std::array<A, 2>{x[0] - v, v};
+      };
+    });
+  });
+}
+
+// (p, u, rate, lr[, skip]) -> p'
+Kernel apply_update(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto rate = number_of<A>(call, 2), lr = number_of<A>(call, 3);
+    const A decay = static_cast<A>(call.op->number("weight_decay")),
+            factor = static_cast<A>(call.op->number("factor"));
+    return update_rows<A, 1, 2>(call, {0}, 2, [=] {
+      return [=, kept = 1 - lr() * decay, by = factor * rate()](const std::array<A, 2>& x) {
+        return std::array<A, 1>{kept * x[0] - by * x[1]};
+      };
+    });
+  });
+}
+
+// (v, x, step[, skip]) -> (v', v')
+Kernel decayed_mean(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto step = number_of<A>(call, 2);
+    const A decay = static_cast<A>(call.op->number("decay"));
+    return update_rows<A, 2, 2>(call, {0, 0}, 1, [=] {
+      return [=, share = std::pow(step(), -decay)](const std::array<A, 2>& x) {
+        const A mean = x[0] + share * (x[1] - x[0]);
+        return std::array<A, 2>{mean, mean};
+      };
+    });
+  });
+}
+
+// (square of weights, square of gradient[, coefficient]) -> trust |w| / (|g| + weight_decay |w|); 1
+// where a norm is 0.
+Kernel trust_ratio(const KernelCall& call) {
+  const auto weights = number_of<double>(call, 0), gradient = number_of<double>(call, 1),
+             coefficient = number_of<double>(call, 2);
+  const double trust = call.op->number("trust"), decay = call.op->number("weight_decay");
+  return [=, out = call.outputs[0]] {
+    const double w = std::sqrt(weights()), g = coefficient() * std::sqrt(gradient());
+    store_element(out.data, out.dtype, w > 0 && g > 0 ? trust * w / (g + decay * w) : 1.0);
+  };
+}
+
+// (square of weights, square of direction, lr, step) -> the factor of the direction
+Kernel adafactor_rate(const KernelCall& call) {
+  const auto weights = number_of<double>(call, 0), direction = number_of<double>(call, 1),
+             lr = number_of<double>(call, 2), step = number_of<double>(call, 3);
+  const auto elements = static_cast<double>(call.op->integer("elements"));
+  const double least = call.op->number("least"), clip = call.op->number("clip");
+  return [=, out = call.outputs[0]] {
+    const double relative = std::min(lr(), 1 / std::sqrt(step()));
+    const double scale = std::max(least, std::sqrt(weights() / elements));
+    const double over = std::max(1.0, std::sqrt(direction() / elements) / clip);
+    store_element(out.data, out.dtype, scale * relative / over);
+  };
+}
+
+// sgd with nesterov: the step goes on by the new momentum.
+Kernel sgd_ahead(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto lr = number_of<A>(call, 3), coefficient = number_of<A>(call, 4);
+    const A momentum = static_cast<A>(call.op->number("momentum")),
+            decay = static_cast<A>(call.op->number("weight_decay"));
+    return update_rows<A, 2, 3>(call, {0, 2}, 2, [=] {
+      return [=, rate = lr(), scale = coefficient()](const std::array<A, 3>& x) {
+        const A g = scale * x[1] + decay * x[0], b = momentum * x[2] + g;
+        return std::array<A, 2>{x[0] - rate * (g + momentum * b), b};
+      };
+    });
+  });
+}
+
 // (p, g, momentum, lr[, coefficient[, skip]]) -> (p', momentum')
 Kernel sgd(const KernelCall& call) {
+  if (call.op->number("nesterov") != 0) return sgd_ahead(call);
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     std::vector<Array> a{call.outputs[0], call.outputs[1], call.inputs[0], call.inputs[1],
                          call.inputs[2]};
@@ -223,6 +415,14 @@ Kernel loss_scale(const KernelCall& call) {
 constexpr KernelInfo kKernels[] = {
     {"adamw", adamw},
     {"sgd", sgd},
+    {"lion", lion},
+    {"adam_direction", adam_direction},
+    {"momentum_direction", momentum_direction},
+    {"lars", lars},
+    {"apply_update", apply_update},
+    {"decayed_mean", decayed_mean},
+    {"trust_ratio", trust_ratio},
+    {"adafactor_rate", adafactor_rate},
     {"sum_squares", sum_squares, 0b1},
     {"clip_coefficient", clip_coefficient},
     {"unscale", unscale},

@@ -1,0 +1,159 @@
+#include "tessera/graph/repeat.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "tessera/graph/kinds.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kOutside = -1;  // made by no forward op
+
+// A tandem repetition among the forward ops: blocks of `length` begin at `first` + i * length. The
+// first block may also begin up to `slack` ops later.
+struct Candidate {
+  size_t first = 0, length = 0, count = 0, slack = 0;
+  size_t covers() const { return length * count; }
+};
+
+class Finder {
+ public:
+  explicit Finder(const Graph& graph) : graph_(graph) {
+    std::vector<int64_t> place(graph.tensors().size(), kOutside);
+    for (const Op& op : graph.ops()) {
+      if (op.phase != Phase::kForward) continue;
+      std::vector<int64_t>& reads = reads_.emplace_back();
+      for (const TensorId input : op.inputs) reads.push_back(place[input.index()]);
+      for (const TensorId output : op.outputs)
+        place[output.index()] = static_cast<int64_t>(ops_.size());
+      alike_.push_back(number_of(op));
+      ops_.push_back(op.id);
+    }
+    last_read_.resize(ops_.size(), 0);
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      for (const int64_t made : reads_[i]) {
+        if (made != kOutside) last_read_[static_cast<size_t>(made)] = i;
+      }
+    }
+  }
+
+  std::vector<std::vector<OpId>> blocks() const {
+    for (const Candidate& candidate : candidates()) {
+      const std::optional<size_t> first = best_start(candidate);
+      if (!first) continue;
+      std::vector<std::vector<OpId>> out(candidate.count);
+      for (size_t i = 0; i < candidate.covers(); ++i)
+        out[i / candidate.length].push_back(ops_[*first + i]);
+      return out;
+    }
+    return {};
+  }
+
+ private:
+  // Equal ops have equal numbers.
+  int number_of(const Op& op) {
+    std::string text = op.kind;
+    for (const auto& [name, value] : op.attributes) {
+      const auto& known = info_of(op).attributes;
+      const auto info = std::find_if(known.begin(), known.end(),
+                                     [&](const AttributeInfo& one) { return one.name == name; });
+      if (info != known.end() && info->identity) continue;
+      text += fmt::format("|{}={}:", name, value.index());
+      std::visit([&](const auto& content) { text += fmt::format("{}", content); }, value);
+    }
+    for (const auto* operands : {&op.inputs, &op.outputs}) {
+      text += '>';
+      for (const TensorId id : *operands) {
+        const Tensor& tensor = graph_.tensor(id);
+        text += fmt::format("{} {} {} {},", role_name(tensor.role), describe(tensor.dims),
+                            dtype_name(tensor.dtype), tensor.trained);
+      }
+    }
+    return numbers_.emplace(std::move(text), static_cast<int>(numbers_.size())).first->second;
+  }
+
+  // Those that cover most first.
+  std::vector<Candidate> candidates() const {
+    std::vector<Candidate> out;
+    const size_t n = ops_.size();
+    for (size_t length = 1; 2 * length <= n; ++length) {
+      for (size_t i = 0; i + length < n; ++i) {
+        size_t end = i;
+        while (end + length < n && alike_[end] == alike_[end + length]) ++end;
+        if (end - i >= length)
+          out.push_back({i, length, (end - i) / length + 1, (end - i) % length});
+        i = end;
+      }
+    }
+    std::stable_sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) {
+      return std::tuple(b.covers(), a.length) < std::tuple(a.covers(), b.length);
+    });
+    return out;
+  }
+
+  // Does the block at `next` read as the one at `begin` does? What the first block reads from
+  // before it, later ones read from the block before them.
+  bool reads_alike(size_t first, size_t begin, size_t next, size_t length) const {
+    for (size_t k = 0; k < length; ++k) {
+      for (size_t j = 0; j < reads_[begin + k].size(); ++j) {
+        const int64_t one = reads_[begin + k][j], other = reads_[next + k][j];
+        if (one == other && one < static_cast<int64_t>(first)) continue;
+        if (one == kOutside || other == kOutside) return false;
+        if (other - static_cast<int64_t>(next) == one - static_cast<int64_t>(begin)) continue;
+        const bool enters = begin == first && one < static_cast<int64_t>(first) &&
+                            other >= static_cast<int64_t>(begin) &&
+                            other < static_cast<int64_t>(next);
+        if (!enters) return false;
+      }
+    }
+    return true;
+  }
+
+  bool repeats(size_t first, const Candidate& candidate) const {
+    for (size_t b = 0; b + 1 < candidate.count; ++b) {
+      const size_t begin = first + b * candidate.length;
+      if (!reads_alike(first, begin, begin + candidate.length, candidate.length)) return false;
+    }
+    return true;
+  }
+
+  // Tensors made before the second block that it or a later op reads.
+  size_t crossing(size_t border) const {
+    size_t count = 0;
+    for (size_t i = 0; i < border; ++i) count += last_read_[i] >= border ? 1 : 0;
+    return count;
+  }
+
+  std::optional<size_t> best_start(const Candidate& candidate) const {
+    std::optional<size_t> best;
+    size_t fewest = 0;
+    for (size_t first = candidate.first; first <= candidate.first + candidate.slack; ++first) {
+      const size_t count = crossing(first + candidate.length);
+      if ((best && count >= fewest) || !repeats(first, candidate)) continue;
+      best = first;
+      fewest = count;
+    }
+    return best;
+  }
+
+  const Graph& graph_;
+  std::vector<OpId> ops_;                    // forward
+  std::vector<int> alike_;                   // number of each
+  std::vector<std::vector<int64_t>> reads_;  // the place of what makes each input
+  std::vector<size_t> last_read_;            // of what each makes
+  std::map<std::string, int> numbers_;
+};
+
+}  // namespace
+
+std::vector<std::vector<OpId>> repeated_blocks(const Graph& graph) {
+  return Finder(graph).blocks();
+}
+
+}  // namespace tessera

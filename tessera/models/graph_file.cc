@@ -1,0 +1,133 @@
+#include "tessera/models/graph_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tessera/base/text.h"
+#include "tessera/graph/kinds.h"
+#include "tessera/graph/transform.h"
+
+namespace tessera {
+namespace {
+
+int64_t size_of(const Tensor& tensor, std::string_view name) {
+  for (const Dim& dim : tensor.dims) {
+    if (dim.name == name) return dim.size;
+  }
+  return 0;
+}
+
+// The forward ops and what they read and make. A tensor that only other phases touch (gradients,
+// states, the learning rate) is left out.
+Graph forward_part(const Graph& graph) {
+  std::vector<bool> kept(graph.tensors().size());
+  std::vector<bool> read(graph.tensors().size());
+  for (const Op& op : graph.ops()) {
+    const bool forward = op.phase == Phase::kForward;
+    for (const TensorId input : op.inputs) {
+      read[input.index()] = true;
+      if (forward) kept[input.index()] = true;
+    }
+    for (const TensorId output : op.outputs) kept[output.index()] = forward;
+  }
+  Graph out;
+  out.name = graph.name;
+  std::vector<TensorId> now(graph.tensors().size());
+  for (const Tensor& tensor : graph.tensors()) {
+    const bool idle = !tensor.producer.valid() && !read[tensor.id.index()];
+    if (!kept[tensor.id.index()] && !idle) continue;
+    Tensor copy = tensor;
+    copy.producer = {};
+    now[tensor.id.index()] = out.add_tensor(std::move(copy));
+  }
+  const auto renumber = [&](std::vector<TensorId>& ids) {
+    for (TensorId& id : ids) id = now[id.index()];
+  };
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward) continue;
+    Op copy = op;
+    renumber(copy.inputs);
+    renumber(copy.outputs);
+    out.add_op(std::move(copy));
+  }
+  if (graph.loss.valid()) out.loss = now[graph.loss.index()];
+  return out;
+}
+
+// Below which its elements lie, if it is an index into a dim of an op; the smallest of several. Ops
+// that only move it are looked through.
+int64_t values_of(const Graph& graph, TensorId input) {
+  int64_t least = 0;
+  std::vector<bool> holds(graph.tensors().size());
+  holds[input.index()] = true;
+  for (const Op& op : graph.ops()) {
+    const bool reads = std::any_of(op.inputs.begin(), op.inputs.end(),
+                                   [&](TensorId id) { return holds[id.index()]; });
+    if (!reads) continue;
+    for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
+      if (position_rule(op, static_cast<int>(d)) != PositionRule::kIndex) continue;
+      const int64_t size = op.annotation.dims[d].size;
+      least = least == 0 ? size : std::min(least, size);
+    }
+    for (const TensorId output : op.outputs)
+      holds[output.index()] = !is_floating(graph.tensor(output).dtype);
+  }
+  return std::max<int64_t>(least, 1);
+}
+
+void describe_inputs(Model& model) {
+  const Graph& graph = model.graph;
+  bool texts = false;
+  for (const Tensor& tensor : graph.tensors()) {
+    if (tensor.role != Role::kInput || is_floating(tensor.dtype)) continue;
+    int64_t row = 1;
+    for (size_t d = 1; d < tensor.dims.size(); ++d) row *= tensor.dims[d].size;
+    // Sequences have one more token than the tensor; targets are one further on.
+    const bool sequences = tensor.dims.size() == 2;
+    const int64_t values = values_of(graph, tensor.id);
+    model.inputs.push_back({tensor.name, values, "tokens", row + (sequences ? 1 : 0),
+                            sequences && tensor.name == "targets" ? 1 : 0});
+    model.vocab = std::max(model.vocab, values);
+    if (sequences) model.seq = std::max(model.seq, row);
+    texts = texts || (sequences && tensor.name == "tokens");
+  }
+  const bool all_texts =
+      std::all_of(graph.tensors().begin(), graph.tensors().end(), [&](const Tensor& tensor) {
+        return tensor.role != Role::kInput ||
+               (!is_floating(tensor.dtype) && tensor.dims.size() == 2 &&
+                tensor.dims[1].size == model.seq);
+      });
+  if (texts && all_texts) model.text = model.seq + 1;
+}
+
+}  // namespace
+
+Result<Model> load_graph_model(const std::string& path, int64_t batch, std::optional<DType> dtype) {
+  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const Graph whole, parse_graph(text, path));
+  const auto failed = [&](const std::string& message) {
+    return invalid_input(fmt::format("{}: {}", path, message));
+  };
+  Model model{.graph = forward_part(whole), .family = "graph", .spec = path, .seq = 1};
+  if (!model.graph.loss.valid()) {
+    return failed("expected a line 'loss %name' that names a scalar made by a forward op");
+  }
+  model.batch = 1;
+  for (const Tensor& tensor : model.graph.tensors()) {
+    if (tensor.role != Role::kInput) continue;
+    if (const int64_t size = size_of(tensor, "batch"); size > 0) model.batch = size;
+  }
+  if (batch != 0 && batch != model.batch) {
+    return failed(fmt::format(
+        "expected --batch {}, the size of the dim 'batch' that the file fixes, found {}",
+        model.batch, batch));
+  }
+  if (dtype) model.graph = in_one_dtype(std::move(model.graph), *dtype);
+  if (auto verified = model.graph.verify(); !verified) return failed(verified.error().message);
+  describe_inputs(model);
+  return model;
+}
+
+}  // namespace tessera

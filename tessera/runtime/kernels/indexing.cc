@@ -1,0 +1,126 @@
+// gather, scatter_add and cumsum. Of the dim that ids index, a piece has an interval: what ids name
+// outside it belongs to other pieces.
+#include <algorithm>
+
+#include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/rows.h"
+
+namespace tessera::kernels {
+namespace {
+
+// The arrays of a gather or scatter_add along the dims of what is picked: `picked` and `ids`, and
+// the `table` at the first place of the indexed dim.
+struct Picking {
+  Picking(const KernelCall& call, const Array& table_array, const OperandDims& table_dims,
+          const OperandDims& picked_dims) {
+    const Annotation& annotation = call.op->annotation;
+    const auto order = op_dims(picked_dims);
+    const int dim = annotation.find(call.op->text("dim"));
+    table = align(table_array, table_dims, order, call.box);
+    ids = input_along(call, 1, order);
+    places = call.box.dims[static_cast<size_t>(dim)];
+    const auto dims = op_dims(table_dims);
+    const auto at = std::find(dims.begin(), dims.end(), dim) - dims.begin();
+    step = table_array.strides[static_cast<size_t>(at)] * dtype_bytes(table_array.dtype);
+  }
+  Array table, ids;
+  Interval places;
+  int64_t step = 0;  // bytes from one place to the next
+};
+
+// (x, ids) -> y
+Kernel gather(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Annotation& annotation = call.op->annotation;
+    const Picking p(call, call.inputs[0], annotation.inputs[0], annotation.outputs[0]);
+    const Array y = output_along(call, 0, op_dims(annotation.outputs[0]));
+    const Nest<3> nest({&y, &p.ids, &p.table}, y.shape.size());
+    const bool add = call.add[0];
+    return [=, dtype = y.dtype] {
+      nest.each([&](const std::array<std::byte*, 3>& at) {
+        const int64_t place = *reinterpret_cast<const int64_t*>(at[1]) - p.places.begin;
+        const bool inside = place >= 0 && place < p.places.size;
+        if (add && !inside) return;
+        A value = inside ? load_element<A>(at[2] + place * p.step, dtype) : A{0};
+        if (add) value += load_element<A>(at[0], dtype);
+        store_element(at[0], dtype, value);
+      });
+    };
+  });
+}
+
+// (x, ids; dim, dims) -> y. Sums in float or double: through scratch where y is neither.
+Kernel scatter_add(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Annotation& annotation = call.op->annotation;
+    const Array& y = call.outputs[0];
+    Array sums = y;
+    const bool direct = dtype_bytes(y.dtype) == static_cast<int64_t>(sizeof(A));
+    int64_t elements = 1;
+    for (const int64_t size : y.shape) elements *= size;
+    if (!direct) {
+      constexpr DType kWide = sizeof(A) == sizeof(double) ? DType::kFloat64 : DType::kFloat32;
+      sums = Array::contiguous(
+          call.context->scratch.take(elements * static_cast<int64_t>(sizeof(A))), kWide, y.shape);
+    }
+    const Picking p(call, sums, annotation.outputs[0], annotation.inputs[0]);
+    const Array x = input_along(call, 0, op_dims(annotation.inputs[0]));
+    const Nest<3> nest({&x, &p.ids, &p.table}, x.shape.size());
+    const Nest<2> out({&y, &sums}, y.shape.size());
+    const bool add = call.add[0];
+    return [=, from = x.dtype, to = y.dtype, wide = sums.dtype] {
+      if (!direct || !add) {
+        out.each([&](const std::array<std::byte*, 2>& at) { store_element(at[1], wide, A{0}); });
+      }
+      nest.each([&](const std::array<std::byte*, 3>& at) {
+        const int64_t place = *reinterpret_cast<const int64_t*>(at[1]) - p.places.begin;
+        if (place < 0 || place >= p.places.size) return;
+        std::byte* sum = at[2] + place * p.step;
+        store_element(sum, wide, load_element<A>(sum, wide) + load_element<A>(at[0], from));
+      });
+      if (direct) return;
+      out.each([&](const std::array<std::byte*, 2>& at) {
+        const A old = add ? load_element<A>(at[0], to) : A{0};
+        store_element(at[0], to, old + load_element<A>(at[1], wide));
+      });
+    };
+  });
+}
+
+// (x; dim, reverse) -> y. Sums in the compute type.
+Kernel cumsum(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    auto order = op_dims(call.op->annotation.inputs[0]);
+    const int dim = call.op->annotation.find(call.op->text("dim"));
+    std::erase(order, dim);
+    order.push_back(dim);
+    const Array x = input_along(call, 0, order), y = output_along(call, 0, order);
+    const Nest<2> nest({&y, &x}, order.size() - 1);
+    const Row<A> xr(x), yr(y);
+    const bool reverse = call.op->integer("reverse") != 0;
+    return [=] {
+      nest.each([&](const std::array<std::byte*, 2>& at) {
+        const A* in = xr.read(at[1]);
+        A* out = yr.write(at[0]);
+        A sum = 0;
+        for (int64_t i = 0; i < xr.size(); ++i) {
+          const int64_t k = reverse ? xr.size() - 1 - i : i;
+          out[k] = sum += in[k];
+        }
+        yr.commit(at[0]);
+      });
+    };
+  });
+}
+
+constexpr KernelInfo kKernels[] = {
+    {"gather", gather, 0b1},
+    {"scatter_add", scatter_add, 0b1},
+    {"cumsum", cumsum},
+};
+
+}  // namespace
+
+std::span<const KernelInfo> indexing_kernels() { return kKernels; }
+
+}  // namespace tessera::kernels

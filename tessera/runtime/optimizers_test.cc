@@ -1,0 +1,234 @@
+// What the optimizers compute: three steps of a matrix [4, 6] and a vector [6] in float64 against
+// PyTorch 2.13 (SGD, AdamW, Adafactor of torch.optim, the others written out after their papers in
+// torch), whose results stand here as numbers.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tessera/graph/builder.h"
+#include "tessera/graph/optimizers.h"
+#include "tessera/runtime/session.h"
+#include "tessera/runtime/testing.h"
+
+namespace tessera {
+namespace {
+
+using Values = std::vector<double>;
+
+constexpr double kRate = 0.02;
+const std::vector<Dim> kMatrix{{"a", 4}, {"b", 6}}, kVector{{"b", 6}};
+
+// The first element, the last one, and the sum of all squares.
+struct Seen {
+  double first, last, squares;
+};
+Seen seen(const Values& values) {
+  Seen out{values.front(), values.back(), 0};
+  for (const double value : values) out.squares += value * value;
+  return out;
+}
+
+// Parameters "w" and "b" whose gradients are the inputs "dw" and "db".
+class Steps {
+ public:
+  explicit Steps(const OptimizerSpec& spec, std::vector<Dim> matrix = kMatrix)
+      : graph_(make(spec, std::move(matrix))), work_(graph_) {
+    work_.initialise();
+    set("w", [](int i) { return std::sin(i + 1); });
+    set("b", [](int i) { return std::sin(i + 3); });
+  }
+
+  void step(int t, double clipped = 1) {
+    set("dw", [=](int i) { return clipped * std::cos(0.7 * i + t); });
+    set("db", [=](int i) { return clipped * std::cos(0.3 * i - t); });
+    set("lr", [](int) { return kRate; });
+    set("step", [=](int) { return t; });
+    work_.run();
+    for (const Tensor& tensor : graph_.tensors()) {
+      if (tensor.update_of.valid()) work_.set(tensor.update_of, work_.get(tensor.id));
+    }
+  }
+  Values get(const std::string& name) const { return work_.get(graph_.find_tensor(name)); }
+  const Graph& graph() const { return graph_; }
+
+ private:
+  static Graph make(const OptimizerSpec& spec, std::vector<Dim> matrix) {
+    GraphBuilder g("optimizers");
+    std::vector<TensorId> losses;
+    for (const auto& [name, dims] : {std::pair{"w", matrix}, std::pair{"b", kVector}}) {
+      std::string all;
+      for (const Dim& dim : dims) all += dim.name + " ";
+      const TensorId p = g.parameter(name, dims, {Init::Kind::kZeros, 0}, DType::kFloat64);
+      const TensorId c = g.input(std::string("d") + name, dims, DType::kFloat64);
+      const TensorId product = g.op1(std::string("product_") + name, "mul", {p, c});
+      losses.push_back(
+          g.op1(std::string("loss_") + name, "reduce_sum", {product}, {{"dims", all}}));
+    }
+    g.graph().loss = g.op1("loss", "add_n", losses);
+    auto forward = g.finish();
+    EXPECT_TRUE(forward) << forward.error().message;
+    auto graph = differentiate(*forward, spec);
+    EXPECT_TRUE(graph) << spec.kind << ": " << (graph ? "" : graph.error().message);
+    return graph.value_or(Graph());
+  }
+
+  template <class F>
+  void set(const std::string& name, F f) {
+    const TensorId id = graph_.find_tensor(name);
+    if (!id.valid()) return;
+    Values values(static_cast<size_t>(graph_.tensor(id).elements()));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = f(static_cast<int>(i));
+    work_.set(id, values);
+  }
+
+  Graph graph_;
+  testing::Workspace work_;
+};
+
+OptimizerSpec unclipped(const std::string& kind) {
+  OptimizerSpec spec;
+  spec.kind = kind;
+  spec.clip_norm = 0;
+  return spec;
+}
+
+TEST(OptimizersTest, EachComputesWhatPyTorchComputes) {
+  const struct {
+    const char* name;
+    Seen matrix, vector;
+  } expected[] = {
+      {"sgd",
+       {0.83844031146508513, -0.93298736018901685, 12.436318342800604},
+       {0.14744905280261433, 0.90703039038373534, 2.9011965162727571}},
+      {"nesterov",
+       {0.85114680549710586, -0.95527686167935111, 12.48422180780063},
+       {0.1641328888739286, 0.87874512949873107, 2.8349001150275837}},
+      {"adamw",
+       {0.82471560715317982, -0.90661013197394391, 12.465964940897049},
+       {0.12932037392334003, 0.93298880538523343, 2.9660283457371652}},
+      {"adafactor",
+       {0.8528439232077869, -0.93076488848454875, 12.503761223981837},
+       {0.15844926039109319, 0.95957257440246757, 2.9207314596319267}},
+      {"lion",
+       {0.85647216981909891, -0.92019567153030135, 12.5170442858401},
+       {0.1611200080598672, 0.92935824662338173, 2.9229771392729269}},
+      {"lamb",
+       {0.83160035712453761, -0.91283307456780116, 12.483175978449967},
+       {0.12932037392334003, 0.93298880538523343, 2.9660283457371652}},
+      {"lars",
+       {0.84146716150814982, -0.90560327942820995, 12.533190191719543},
+       {0.14744905280261433, 0.90703039038373534, 2.9011965162727571}},
+      {"muon",
+       {0.83533399104032968, -0.90979537870485672, 12.415147680868355},
+       {0.12932037392334003, 0.93298880538523343, 2.9660283457371652}},
+      {"muon_nesterov",
+       {0.83915753034836815, -0.91226572443059606, 12.425969167041121},
+       {0.12932037392334003, 0.93298880538523343, 2.9660283457371652}},
+  };
+  for (const auto& [name, matrix, vector] : expected) {
+    const std::string text = name;
+    OptimizerSpec spec = unclipped(text == "nesterov" ? "sgd" : text.substr(0, text.find('_')));
+    spec.nesterov = text.ends_with("nesterov") ? 1 : 0;
+    Steps run(spec);
+    for (const int t : {1, 2, 3}) run.step(t);
+    for (const auto& [parameter, wanted] : {std::pair{"w", matrix}, std::pair{"b", vector}}) {
+      const Seen found = seen(run.get(parameter));
+      EXPECT_NEAR(found.first, wanted.first, 1e-12) << name << " " << parameter;
+      EXPECT_NEAR(found.last, wanted.last, 1e-12) << name << " " << parameter;
+      EXPECT_NEAR(found.squares, wanted.squares, 1e-11) << name << " " << parameter;
+    }
+  }
+}
+
+// A coefficient of clipping reaches every optimizer: a gradient that is ten times as long and then
+// clipped to its length makes the same step.
+TEST(OptimizersTest, EachTakesTheClippedGradient) {
+  for (const Optimizer& optimizer : all_optimizers()) {
+    OptimizerSpec spec = unclipped(optimizer.name);
+    spec.clip_norm = 1;
+    Steps once(spec), ten(spec);
+    for (const int t : {1, 2, 3}) {
+      once.step(t, 10);
+      ten.step(t, 100);
+    }
+    for (const char* parameter : {"w", "b"}) {
+      EXPECT_LT(testing::relative_error(once.get(parameter), ten.get(parameter)), 1e-6)
+          << optimizer.name << " " << parameter;
+    }
+  }
+}
+
+// The dims of a matrix may be several: what Muon does to [2, 2, 6] is what it does to [4, 6].
+TEST(OptimizersTest, MuonTakesTheMostSquareMatrix) {
+  Steps flat(unclipped("muon")), deep(unclipped("muon"), {{"a", 2}, {"c", 2}, {"b", 6}}),
+      tall(unclipped("muon"), {{"a", 4}, {"c", 3}, {"b", 2}});
+  for (const int t : {1, 2, 3}) {
+    flat.step(t);
+    deep.step(t);
+    tall.step(t);
+  }
+  EXPECT_LT(testing::relative_error(deep.get("w"), flat.get("w")), 1e-12);
+  EXPECT_LT(testing::relative_error(tall.get("w"), flat.get("w")), 1e-12);
+}
+
+TEST(OptimizersTest, GroupsHaveARateADecayAndAnOptimizerOfTheirOwn) {
+  OptimizerSpec plain = unclipped("adamw"), grouped = plain;
+  grouped.groups = {{"w", 3, 0.5, ""}, {"*", 2, std::nullopt, "sgd"}, {"w", 0.5, 0.0, "lion"}};
+  OptimizerSpec lion = unclipped("lion"), sgd = unclipped("sgd");
+  lion.weight_decay = 0;
+  lion.groups = {{"w", 0.5, std::nullopt, ""}};
+  sgd.groups = {{"b", 2, std::nullopt, ""}};
+  Steps mixed(grouped), only_lion(lion), only_sgd(sgd);
+  for (const int t : {1, 2}) {
+    mixed.step(t);
+    only_lion.step(t);
+    only_sgd.step(t);
+  }
+  EXPECT_EQ(mixed.get("w"), only_lion.get("w"));
+  EXPECT_EQ(mixed.get("b"), only_sgd.get("b"));
+  OptimizerSpec wrong = plain;
+  wrong.groups = {{"w", 1, std::nullopt, "adan"}};
+  GraphBuilder g("none");
+  EXPECT_EQ(differentiate(g.graph(), wrong).error().message,
+            "group 'w': expected an optimizer (adafactor, adamw, lamb, lars, lion, muon, sgd), "
+            "found 'adan'");
+}
+
+// Norms, factored moments and matrix products of sharded parameters: every plan computes what one
+// rank does.
+TEST(OptimizersTest, EachIsEqualToTheSerialRunUnderPlans) {
+  for (const Optimizer& optimizer : all_optimizers()) {
+    for (const char* plan :
+         {"zero(stage=1,dp=4)", "zero(stage=2,dp=2,micro_batches=2)", "zero(stage=3,dp=4)",
+          "tensor_parallel(tp=2)", "megatron(tp=2,pp=2,dp=2,zero=2,micro_batches=2)",
+          "tensor_parallel_3d(2,1,2)", "gpipe(pp=2,micro_batches=2)"}) {
+      VerifyConfig config;
+      config.model = "gpt:layers=2,hidden=12,heads=4,seq=4,vocab=10,ffn=20,tied=0";
+      config.plan = plan;
+      config.batch = 8;
+      config.optimizer.kind = optimizer.name;
+      config.optimizer.nesterov = 1;
+      config.optimizer.groups = {{"head", 0.5, 0.0, ""}};
+      const auto report = verify_plan(config);
+      ASSERT_TRUE(report) << optimizer.name << " " << plan << ": " << report.error().message;
+      EXPECT_TRUE(report->ok) << optimizer.name << " " << plan << ": " << report->why;
+    }
+  }
+}
+
+// A vocabulary that two axes cut in turn, of which the moments by row take both.
+TEST(OptimizersTest, FactoredMomentsKeepTheCutsOfTheirParameter) {
+  VerifyConfig config;
+  config.model = "llama:layers=1,hidden=8,heads=2,kv_heads=2,seq=4,vocab=9,ffn=6,tied=0";
+  config.batch = 4;
+  config.optimizer.kind = "adafactor";
+  for (const char* plan : {"megatron(tp=2,dp=2,zero=3)", "megatron(tp=2,dp=2,zero=1)"}) {
+    config.plan = plan;
+    const auto report = verify_plan(config);
+    ASSERT_TRUE(report) << plan << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << plan << ": " << report->why;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
