@@ -34,10 +34,9 @@ struct SteppedOperand {
 
 class StepOperands {
  public:
-  StepOperands(const Facts& facts, TextWriter& writer, Waits& waits, Materialiser& materialiser)
+  StepOperands(const Facts& facts, TextWriter& writer, Materialiser& materialiser)
       : facts_(facts),
         writer_(writer),
-        waits_(waits),
         materialiser_(materialiser),
         fetched_(writer.places()) {}
 
@@ -56,7 +55,6 @@ class StepOperands {
 
   const Facts& facts_;
   TextWriter& writer_;
-  Waits& waits_;
   Materialiser& materialiser_;
   std::vector<std::list<FetchedSteps>> fetched_;  // by place; lists: readers keep pointers
 };
