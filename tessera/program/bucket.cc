@@ -104,9 +104,8 @@ int64_t bytes_of(const TextIssue& issue, const PlaceText& text, const ShapeRule&
 // Joins the collectives of a block. `needed`: the block that first needs each handle; `ends`: by
 // position in this block, what is first needed there.
 void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
-                      const std::map<int, BlockRef>& needed,
-                      const std::multimap<size_t, int>& ends, const ShapeRule& shapes,
-                      int64_t bytes) {
+                      const std::map<int, BlockRef>& needed, const std::multimap<size_t, int>& ends,
+                      const ShapeRule& shapes, int64_t bytes) {
   std::map<int, int> renamed;  // handle -> handle of the bucket
   OpenBuckets open(block, text.buffers.size());
   std::vector<bool> dropped(block.size(), false);

@@ -45,7 +45,8 @@ class Buckets : public testing::Test {
   }
   // Reads the buffer.
   void use(int buffer, BlockKind in = BlockKind::kUpdate) {
-    block(in).push_back({TextCopy{tensors_[0], view(buffer), view(kSink), Write::kSet}, When::kAlways, {}});
+    block(in).push_back(
+        {TextCopy{tensors_[0], view(buffer), view(kSink), Write::kSet}, When::kAlways, {}});
   }
   void copy(int from, int to) {
     block(BlockKind::kBackward)

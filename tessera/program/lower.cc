@@ -74,7 +74,7 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
     next_handle = std::max(next_handle, end_of_handles(text));
   for (size_t place = 0; place < impl.texts.size(); ++place)
     stage_tiers(impl.texts[place], impl.rule(), impl.plan, orders[place], next_handle);
-  place_waits(impl.texts, impl.plan);
+  place_waits(impl.texts, impl.plan, orders);
 #ifndef NDEBUG
   for (size_t place = 0; place < impl.texts.size(); ++place) {
     const Status sound = check(impl.texts, PlaceId(place), *impl.graph, impl.plan);

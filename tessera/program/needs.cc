@@ -37,25 +37,12 @@ struct Started {
 class Search {
  public:
   Search(const PlaceText& text, const BlockOrder& order)
-      : text_(text), order_(order), touched_(text.buffers.size()), shared_(text.buffers.size()) {}
+      : text_(text), order_(order), touched_(text.buffers.size()) {}
 
   std::vector<Need> run() {
-    for (const auto& [ref, block] : text_.blocks) {
-      for (size_t i = 0; i < block.size(); ++i) start(ref, i, block[i]);
-    }
-    find_shared();
-    for (const auto& [ref, block] : text_.blocks) {
-      for (size_t i = 0; i < block.size(); ++i) {
-        accesses(block[i], [&, here = ref](const TextAccess& access) {
-          use(access.view->buffer, &access, here, i);
-        });
-      }
-    }
-    // What is fetched at the end of the step.
-    const auto update = text_.blocks.find(BlockKind::kUpdate);
-    const size_t end = update == text_.blocks.end() ? 0 : update->second.size();
-    for (const TextHome& fetch : text_.fetches)
-      use(fetch.buffer, nullptr, BlockKind::kUpdate, end);
+    for (const auto& [ref, block] : text_.blocks) find_in_own_block(ref, block);
+    if (std::ranges::any_of(started_, [](const Started& s) { return s.here == kNowhere; }))
+      find_in_other_blocks();
     if (!text_.due.empty()) await_due();
     await_leaving();
     std::vector<Need> out;
@@ -77,44 +64,91 @@ class Search {
     if (const auto* cross = std::get_if<TextCross>(&instruction.body);
         cross != nullptr && cross->sends)
       return;
-    const bool collective = std::holds_alternative<TextIssue>(instruction.body);
+    Started& started = started_.emplace_back();
+    started.handle = handle;
+    started.block = ref;
+    started.at = at;
+    started.when = instruction.when;
+    started.cause = instruction.cause;
+    started.collective = std::holds_alternative<TextIssue>(instruction.body);
+    touch(started_.size() - 1, instruction);
+  }
+  void touch(size_t started, const TextInstruction& instruction) {
     accesses(instruction, [&](const TextAccess& access) {
-      touched_[static_cast<size_t>(access.view->buffer)].push_back(
-          {started_.size(), access.view, access.mode});
+      touched_[index(access.view->buffer)].push_back({started, access.view, access.mode});
     });
-    started_.push_back({handle, ref, at, instruction.when, instruction.cause, collective, false, false,
-                        kNowhere, {}});
+  }
+  static size_t index(int buffer) { return static_cast<size_t>(buffer); }
+
+  void find_in_own_block(BlockRef ref, const std::vector<TextInstruction>& block) {
+    const size_t first = started_.size();
+    for (size_t i = 0; i < block.size(); ++i) {
+      accesses(block[i], [&](const TextAccess& access) {
+        // What is needed here is no longer under way.
+        std::erase_if(touched_[index(access.view->buffer)], [&](const Touch& touch) {
+          Started& started = started_[touch.started];
+          if (started.here == kNowhere && meet(access, touch)) started.here = i;
+          return started.here != kNowhere;
+        });
+      });
+      start(ref, i, block[i]);
+    }
+    for (size_t s = first; s < started_.size(); ++s) {
+      accesses(block[started_[s].at],
+               [&](const TextAccess& access) { touched_[index(access.view->buffer)].clear(); });
+    }
   }
 
+  void find_in_other_blocks() {
+    find_shared();
+    for (size_t s = 0; s < started_.size(); ++s) {
+      const Started& started = started_[s];
+      if (started.here == kNowhere) touch(s, text_.blocks.at(started.block)[started.at]);
+    }
+    for (const auto& [ref, block] : text_.blocks) {
+      for (size_t i = 0; i < block.size(); ++i) {
+        accesses(block[i], [&, here = ref](const TextAccess& access) {
+          for (const Touch& touch : touched_[index(access.view->buffer)]) {
+            if (!meet(access, touch)) continue;
+            Started& started = started_[touch.started];
+            if (started.block != here) {
+              used_in(started, here, i);
+            } else if (i <= started.at && shared_[index(access.view->buffer)]) {
+              started.again = true;
+            }
+          }
+        });
+      }
+    }
+    // What is fetched at the end of the step.
+    const auto update = text_.blocks.find(BlockKind::kUpdate);
+    const size_t end = update == text_.blocks.end() ? 0 : update->second.size();
+    for (const TextHome& fetch : text_.fetches) {
+      for (const Touch& touch : touched_[index(fetch.buffer)]) {
+        Started& started = started_[touch.started];
+        if (touch.mode != AccessMode::kRead && started.block != BlockKind::kUpdate)
+          used_in(started, BlockKind::kUpdate, end);
+      }
+    }
+  }
+  // Does the access wait for what is under way?
+  static bool meet(const TextAccess& access, const Touch& touch) {
+    if (access.mode == AccessMode::kRead && touch.mode == AccessMode::kRead) return false;
+    return !apart(access.view->region, touch.view->region);
+  }
+  static void used_in(Started& started, BlockRef block, size_t at) {
+    const auto same = [&](const auto& use) { return use.first == block; };
+    if (std::ranges::none_of(started.others, same)) started.others.emplace_back(block, at);
+  }
   // Micro-batches have copies of their own of what only their blocks use.
   void find_shared() {
+    shared_.resize(text_.buffers.size());
     for (size_t b = 0; b < shared_.size(); ++b)
       shared_[b] = text_.buffers[b].persistent || text_.buffers[b].accumulates;
     for (const auto& [ref, block] : text_.blocks) {
       for (size_t i = 0; ref.once() && i < block.size(); ++i) {
-        accesses(block[i], [&](const TextAccess& access) {
-          shared_[static_cast<size_t>(access.view->buffer)] = true;
-        });
-      }
-    }
-  }
-
-  // access: null: reads all of it.
-  void use(int buffer, const TextAccess* access, BlockRef ref, size_t at) {
-    for (const Touch& touch : touched_[static_cast<size_t>(buffer)]) {
-      Started& started = started_[touch.started];
-      const bool own = started.block == ref;
-      if (own && at > started.at && started.here != kNowhere) continue;
-      const bool reads = access == nullptr || access->mode == AccessMode::kRead;
-      if (reads && touch.mode == AccessMode::kRead) continue;
-      if (access != nullptr && apart(access->view->region, touch.view->region)) continue;
-      if (own && at <= started.at) {
-        started.again = started.again || shared_[static_cast<size_t>(buffer)];
-      } else if (own) {
-        started.here = at;
-      } else if (std::ranges::find(started.others, ref, [](const auto& o) { return o.first; }) ==
-                 started.others.end()) {
-        started.others.emplace_back(ref, at);
+        accesses(block[i],
+                 [&](const TextAccess& access) { shared_[index(access.view->buffer)] = true; });
       }
     }
   }
@@ -159,19 +193,15 @@ class Search {
   Need need_of(const Started& started) const {
     const std::vector<TextInstruction>& block = text_.blocks.at(started.block);
     const bool needed = !started.due && started.here < block.size();
-    const Need here{started.handle,
-                    started.block,
-                    started.block,
-                    std::min(started.here, block.size()),
-                    started.when,
-                    needed ? block[started.here].cause : started.cause};
+    const Need here{started.handle, started.block,
+                    started.block,  std::min(started.here, block.size()),
+                    started.when,   needed ? block[started.here].cause : started.cause};
     if (started.here != kNowhere) return here;
     const bool early = started.block == BlockKind::kPrologue;
     if (early && !started.collective) return here;
     const auto* first = early ? first_run(started) : always_first(started);
     if (first == nullptr) return here;
-    const bool repeats =
-        order_.repeats() && !started.block.once() && started.when == When::kAlways;
+    const bool repeats = order_.repeats() && !started.block.once() && started.when == When::kAlways;
     if (repeats && (started.again || first->first.once())) return here;
     const auto there = text_.blocks.find(first->first);
     const bool inside = there != text_.blocks.end() && first->second < there->second.size();

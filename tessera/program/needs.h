@@ -59,8 +59,8 @@ class BlockOrder {
 
 struct Need {
   int handle = 0;
-  BlockRef issued;  // the block that starts it
-  BlockRef block;   // the block that awaits it
+  BlockRef issued;    // the block that starts it
+  BlockRef block;     // the block that awaits it
   size_t before = 0;  // position in that block; its size: at its end
   When when = When::kAlways;
   OpId cause;  // the op that needs it; of one that is due, or needed nowhere: the op it was for

@@ -30,8 +30,10 @@ class Needs : public testing::Test {
     plan_.plan.micro_batches = count;
     plan_.schedule = {{}};
     for (int64_t m = 0; m < count; ++m) {
-      for (const auto& [kind, stage] : {std::pair{BlockRun::kForward, 0}, {BlockRun::kForward, 1},
-                                        {BlockRun::kBackward, 1}, {BlockRun::kBackward, 0}})
+      for (const auto& [kind, stage] : {std::pair{BlockRun::kForward, 0},
+                                        {BlockRun::kForward, 1},
+                                        {BlockRun::kBackward, 1},
+                                        {BlockRun::kBackward, 0}})
         plan_.schedule[0].push_back({kind, m, stage});
     }
   }

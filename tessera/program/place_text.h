@@ -189,8 +189,10 @@ void stage_tiers(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& p
                  const BlockOrder& order, int& next_handle);
 
 // The last pass, over the texts of all places: writes every wait. Texts have none before it, and
-// nothing moves one afterwards. Also decides how many copies the buffers of messages have.
-void place_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan);
+// nothing moves one afterwards. Also decides how many copies the buffers of messages have. `orders`:
+// by place.
+void place_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan,
+                 const std::vector<BlockOrder>& orders);
 
 // A rank's program from its places' texts; lifetimes, frees and arena offsets included (memory.cc).
 struct InstantiateInput {

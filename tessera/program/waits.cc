@@ -37,9 +37,10 @@ void await_first_needs(PlaceText& text, const BlockOrder& order) {
 
 }  // namespace
 
-void place_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan) {
+void place_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan,
+                 const std::vector<BlockOrder>& orders) {
   for (size_t place = 0; place < texts.size(); ++place)
-    await_first_needs(texts[place], BlockOrder(plan, PlaceId(place)));
+    await_first_needs(texts[place], orders[place]);
   place_send_waits(texts, plan);
 }
 

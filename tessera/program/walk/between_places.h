@@ -13,8 +13,8 @@ namespace tessera {
 
 class BetweenPlaces {
  public:
-  BetweenPlaces(const Facts& facts, TextWriter& writer, Holds& holds,
-                Converter& converter, Completion& completion)
+  BetweenPlaces(const Facts& facts, TextWriter& writer, Holds& holds, Converter& converter,
+                Completion& completion)
       : facts_(facts),
         writer_(writer),
         holds_(holds),

@@ -9,9 +9,8 @@ namespace tessera {
 
 class BringHome {
  public:
-  BringHome(const Facts& facts, TextWriter& writer, Holds& holds,
-            Converter& converter, Completion& completion, BetweenPlaces& between,
-            ShardedGradients& sharded)
+  BringHome(const Facts& facts, TextWriter& writer, Holds& holds, Converter& converter,
+            Completion& completion, BetweenPlaces& between, ShardedGradients& sharded)
       : facts_(facts),
         writer_(writer),
         holds_(holds),

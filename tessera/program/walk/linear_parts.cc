@@ -37,8 +37,7 @@ std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds
   return parts;
 }
 
-Held work_on_parts(Facts& facts, TextWriter& writer, const Op& op,
-                   const std::vector<Held>& parts) {
+Held work_on_parts(Facts& facts, TextWriter& writer, const Op& op, const std::vector<Held>& parts) {
   const Site site = facts.site(op);
   const Layout& layout = parts[0].region.layout;
   facts.split_as(op, layout);

@@ -14,7 +14,6 @@ namespace tessera {
 std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds, const Op& op);
 
 // Writes the op, on these parts; what it makes are parts too, and it is split as they are.
-Held work_on_parts(Facts& facts, TextWriter& writer, const Op& op,
-                   const std::vector<Held>& parts);
+Held work_on_parts(Facts& facts, TextWriter& writer, const Op& op, const std::vector<Held>& parts);
 
 }  // namespace tessera

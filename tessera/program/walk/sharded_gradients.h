@@ -14,8 +14,7 @@ namespace tessera {
 
 class ShardedGradients {
  public:
-  ShardedGradients(const Facts& facts, TextWriter& writer, Holds& holds,
-                   Converter& converter)
+  ShardedGradients(const Facts& facts, TextWriter& writer, Holds& holds, Converter& converter)
       : facts_(facts),
         writer_(writer),
         holds_(holds),

@@ -35,10 +35,7 @@ struct SteppedOperand {
 class StepOperands {
  public:
   StepOperands(const Facts& facts, TextWriter& writer, Materialiser& materialiser)
-      : facts_(facts),
-        writer_(writer),
-        materialiser_(materialiser),
-        fetched_(writer.places()) {}
+      : facts_(facts), writer_(writer), materialiser_(materialiser), fetched_(writer.places()) {}
 
   // Makes available what the steps take from.
   SteppedOperand prepare(const Op& op, size_t operand);
