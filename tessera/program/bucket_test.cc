@@ -41,16 +41,21 @@ class Buckets : public testing::Test {
     out.combiner = Combiner::kSum;
     out.axes = {axis};
     out.transfers.push_back({tensors_[static_cast<size_t>(buffer)], view(buffer), view(buffer)});
-    block(BlockKind::kBackward).push_back({out, when, {}});
+    block(BlockKind::kBackward).push_back({out, when, {}, next_order_++});
   }
   // Reads the buffer.
   void use(int buffer, BlockKind in = BlockKind::kUpdate) {
-    block(in).push_back(
-        {TextCopy{tensors_[0], view(buffer), view(kSink), Write::kSet}, When::kAlways, {}});
+    block(in).push_back({TextCopy{tensors_[0], view(buffer), view(kSink), Write::kSet},
+                         When::kAlways,
+                         {},
+                         next_order_++});
   }
   void copy(int from, int to) {
     block(BlockKind::kBackward)
-        .push_back({TextCopy{tensors_[0], view(from), view(to), Write::kSet}, When::kAlways, {}});
+        .push_back({TextCopy{tensors_[0], view(from), view(to), Write::kSet},
+                    When::kAlways,
+                    {},
+                    next_order_++});
   }
   // Sizes of the buckets in order.
   std::vector<size_t> bucketed(int64_t bytes) {
@@ -76,6 +81,7 @@ class Buckets : public testing::Test {
   ShapeRule shapes_;
   PlaceText text_;
   std::vector<TensorId> tensors_;
+  int64_t next_order_ = 0;
 };
 
 // A stage's block may run before that of another stage, whose block comes first here.
@@ -135,10 +141,9 @@ TEST_F(Buckets, close_where_a_result_is_needed) {
 TEST_F(Buckets, close_where_one_is_due) {
   issue(0);
   copy(2, 3);
-  block(BlockKind::kBackward).back().order = 7;
   issue(1);
   for (int i : {0, 1}) use(i);
-  text_.due = {{10, 7}};
+  text_.due = {{10, 1}};
   EXPECT_EQ(bucketed(1000), (Sizes{1, 1}));
 }
 
@@ -147,13 +152,11 @@ TEST_F(Buckets, inherit_the_due_marks_of_their_members) {
   issue(0);
   issue(1);
   copy(2, 3);
-  block(BlockKind::kBackward).back().order = 7;
   copy(3, 2);
-  block(BlockKind::kBackward).back().order = 9;
   for (int i : {0, 1}) use(i);
-  text_.due = {{10, 7}, {11, 9}};
+  text_.due = {{10, 2}, {11, 3}};
   EXPECT_EQ(bucketed(1000), (Sizes{2}));
-  EXPECT_EQ(text_.due, (std::map<int, int64_t>{{11, 7}}));
+  EXPECT_EQ(text_.due, (std::map<int, int64_t>{{11, 2}}));
 }
 
 TEST_F(Buckets, close_when_something_touches_their_memory) {
@@ -172,11 +175,22 @@ TEST_F(Buckets, are_of_all_that_a_block_issues_before_it_waits) {
   copy(0, 2);
   issue(1);
   copy(1, 3);
-  issue_together(block(BlockKind::kBackward));
+  issue_together(text_, BlockKind::kBackward);
   EXPECT_TRUE(std::holds_alternative<TextIssue>(block(BlockKind::kBackward)[1].body));
   EXPECT_EQ(bucketed(1000), (Sizes{2}));
   EXPECT_EQ(block(BlockKind::kBackward).size(), 3U) << "one bucket, two copies";
   EXPECT_EQ(find_needs(text_, {})[0].before, 1U);
+}
+
+// What was due before an instruction is due before it where it stands now.
+TEST_F(Buckets, issue_together_moves_due_marks) {
+  issue(0);
+  copy(0, 2);
+  issue(1);
+  text_.due = {{10, 1}};
+  issue_together(text_, BlockKind::kBackward);
+  EXPECT_EQ(find_needs(text_, {})[0].before, 2U);
+  EXPECT_EQ(text_.due.at(10), block(BlockKind::kBackward)[2].order);
 }
 
 // What writes the memory of a collective stays behind it, and so does what needs that.
@@ -185,7 +199,7 @@ TEST_F(Buckets, issue_together_keeps_the_order_of_what_depends) {
   copy(2, 0);  // writes what is under way
   copy(3, 2);  // writes what that reads
   issue(1);    // depends on nothing
-  issue_together(block(BlockKind::kBackward));
+  issue_together(text_, BlockKind::kBackward);
   const std::vector<TextInstruction>& after = block(BlockKind::kBackward);
   ASSERT_EQ(after.size(), 4U);
   EXPECT_TRUE(std::holds_alternative<TextIssue>(after[1].body));

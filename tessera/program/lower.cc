@@ -62,8 +62,8 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   for (size_t place = 0; place < impl.texts.size(); ++place) {
     PlaceText& text = impl.texts[place];
     // Texts of several places of a rank are merged in the order in which they were written.
-    const auto update = text.blocks.find(BlockKind::kUpdate);
-    if (update != text.blocks.end() && !impl.several_places()) issue_together(update->second);
+    if (text.blocks.contains(BlockKind::kUpdate) && !impl.several_places())
+      issue_together(text, BlockKind::kUpdate);
     if (impl.plan.plan.prefetch)
       prefetch_at_rest(text, *impl.graph, orders[place], *impl.plan.plan.prefetch);
     bucket_collectives(text, impl.rule(), orders[place], impl.plan.plan.bucket_bytes);

@@ -178,7 +178,7 @@ void prefetch_at_rest(PlaceText& text, const Graph& graph, const BlockOrder& ord
                       const Prefetch& prefetch);
 
 // The order of a block in which all that it issues goes before what needs it.
-void issue_together(std::vector<TextInstruction>& block);
+void issue_together(PlaceText& text, BlockRef block);
 
 // The first handle that the text does not use.
 int end_of_handles(const PlaceText& text);

@@ -92,6 +92,10 @@ void prefetch_at_rest(PlaceText& text, const Graph& graph, const BlockOrder& ord
       const size_t unit_index = runs.size() - 1;
       target[i] = {runs[unit_index - std::min(unit_index, ahead)].second, unit_index};
     }
+    // What is moved stands with what follows it, in the order of writing too.
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (target[i].second != kStays) block[i].order = block[target[i].first].order;
+    }
     std::vector<size_t> order(block.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(),

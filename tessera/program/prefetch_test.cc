@@ -77,6 +77,15 @@ TEST_F(Prefetched, gathers_what_the_prologue_needs_itself_beside_the_unit_before
   EXPECT_EQ(place(), 0U);
 }
 
+// A due mark means a place in the block: what is moved before it is not what was written from there on.
+TEST_F(Prefetched, gives_what_it_moves_the_order_of_what_follows) {
+  prologue().push_back({copy(1, 3), When::kAlways, second_});
+  for (size_t i = 0; i < forward().size(); ++i) forward()[i].order = static_cast<int64_t>(5 + i);
+  prefetch_at_rest(text_, graph_, order(), {"*", 1});
+  EXPECT_EQ(forward()[0].order, 5);
+  EXPECT_EQ(forward()[1].order, 5);
+}
+
 // What the prologue issues and a block is the first to need has not come where the unit before
 // begins: the gathering that reads it stays.
 TEST_F(Prefetched, does_not_pass_what_it_reads_on_its_way) {

@@ -271,6 +271,7 @@ class Tiering {
   }
   void copy(TensorId tensor, const TextView& from, const TextView& to, Write write,
             bool ahead = false) {
+    arrivals_[to.buffer].push_back(next_handle_);
     emit({TextCopy{tensor, from, to, write, next_handle_++}, when_, cause_}, true, ahead);
   }
 
@@ -431,9 +432,11 @@ class Tiering {
     if (cross.sends) {
       const int rests = own.buffer;
       read(own, Tier::kDevice, cross.tensor);
-      // A rank at both places copies from where it rests.
-      if (own.buffer != rests && share_ranks(mesh_of(cross.from_place), mesh_of(cross.to_place)))
+      // A rank at both places copies from where it rests, which the other place's text says.
+      if (own.buffer != rests && share_ranks(mesh_of(cross.from_place), mesh_of(cross.to_place))) {
         flush(rests);
+        for (const int handle : arrivals_[rests]) text_.due.try_emplace(handle, instruction.order);
+      }
     } else {
       land(own, cross.tensor, cross.handle);
     }
@@ -571,6 +574,7 @@ class Tiering {
   std::map<int32_t, std::deque<Staged>> for_micro_batch_;
   ByBlock<std::multimap<size_t, Need>> ends_;      // by position: what is first needed there
   std::map<int, std::vector<Arriving>> arriving_;  // by handle
+  std::map<int, std::vector<int>> arrivals_;       // by buffer: handles of copies into it
   std::map<int, std::vector<std::pair<Key, size_t>>> last_writes_;  // by buffer
 };
 

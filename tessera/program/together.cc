@@ -1,6 +1,7 @@
 // Pass: issue_together. What a block issues goes before all that needs it, so that the norms of all
 // blocks are completed by one collective, and the gathering of one parameter runs beside the update
 // of the next.
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -29,9 +30,30 @@ class Buffers {
   std::set<int> reads_, writes_;
 };
 
+// What is due somewhere in the block is due before the same instruction when the block has another
+// order. Orders of writing, ascending again, are given out anew.
+void renumber(std::vector<TextInstruction>& block, std::map<int, int64_t>& due,
+              const std::set<int64_t>& orders) {
+  std::map<int64_t, int64_t> renumbered;
+  auto next = orders.begin();
+  for (TextInstruction& instruction : block) {
+    renumbered.emplace(instruction.order, *next);
+    instruction.order = *next++;
+  }
+  for (const TextInstruction& instruction : block) {
+    const auto mark = due.find(handle_of(instruction));
+    if (mark == due.end()) continue;
+    const auto target = renumbered.lower_bound(mark->second);
+    if (target != renumbered.end()) mark->second = target->second;
+  }
+}
+
 }  // namespace
 
-void issue_together(std::vector<TextInstruction>& block) {
+void issue_together(PlaceText& text, BlockRef ref) {
+  std::vector<TextInstruction>& block = text.blocks[ref];
+  std::set<int64_t> orders;
+  for (const TextInstruction& instruction : block) orders.insert(instruction.order);
   std::vector<TextInstruction> rest = std::move(block);
   block.clear();
   while (!rest.empty()) {
@@ -51,6 +73,7 @@ void issue_together(std::vector<TextInstruction>& block) {
     }
     rest = std::move(behind);
   }
+  renumber(block, text.due, orders);
 }
 
 }  // namespace tessera
