@@ -1,12 +1,10 @@
 // Pass: bucket_collectives. Joins collectives of one block that have the same kind, group,
-// combiner, dtype and When, if the wait of the earlier one comes after the issue of the later one
-// (nothing needs its result in between) and in the same block, up to a size. Afterwards fewer and
-// larger messages move; every result is still there before its first use, because waits of all
-// members become waits of the bucket.
+// combiner, dtype and When, if the earlier one is first needed (needs.h) after the issue of the later
+// one and in the same block, up to a size. Afterwards fewer and larger messages move.
 #include <algorithm>
 #include <map>
-#include <set>
 
+#include "tessera/program/needs.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/touches.h"
 
@@ -103,31 +101,19 @@ int64_t bytes_of(const TextIssue& issue, const PlaceText& text, const ShapeRule&
   return size;
 }
 
-// The block that waits for each handle.
-std::map<int, BlockRef> awaited_in(const PlaceText& text) {
-  std::map<int, BlockRef> out;
-  for (const auto& [ref, block] : text.blocks) {
-    for (const TextInstruction& instruction : block) {
-      if (const auto* wait = std::get_if<TextWait>(&instruction.body))
-        out.try_emplace(wait->handle, ref);
-    }
-  }
-  return out;
-}
-
-// Joins the collectives of a block; returns what became of their handles.
-std::map<int, int> join_collectives(std::vector<TextInstruction>& block, const PlaceText& text,
-                                    const std::map<int, BlockRef>& awaited, const ShapeRule& shapes,
-                                    int64_t bytes) {
+// Joins the collectives of a block. `needed`: the block that first needs each handle; `ends`: by
+// position in this block, what is first needed there.
+void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
+                      const std::map<int, BlockRef>& needed, const std::multimap<size_t, int>& ends,
+                      const ShapeRule& shapes, int64_t bytes) {
   std::map<int, int> renamed;  // handle -> handle of the bucket
   OpenBuckets open(block, text.buffers.size());
   std::vector<bool> dropped(block.size(), false);
   bool joined = false;
   for (size_t i = 0; i < block.size(); ++i) {
-    if (const auto* wait = std::get_if<TextWait>(&block[i].body)) {
-      const auto it = renamed.find(wait->handle);
-      open.close(it == renamed.end() ? wait->handle : it->second);
-      continue;
+    for (auto end = ends.lower_bound(i); end != ends.upper_bound(i); ++end) {
+      const auto it = renamed.find(end->second);
+      open.close(it == renamed.end() ? end->second : it->second);
     }
     auto* issue = std::get_if<TextIssue>(&block[i].body);
     open.close_touched(block[i]);
@@ -136,7 +122,7 @@ std::map<int, int> join_collectives(std::vector<TextInstruction>& block, const P
     const auto it = std::find_if(open.buckets().begin(), open.buckets().end(), [&](const auto& b) {
       const TextIssue& bucket = std::get<TextIssue>(block[b.at].body);
       return alike(block[b.at], bucket, block[i], *issue, shapes) &&
-             awaited.at(bucket.handle) == awaited.at(issue->handle);
+             needed.at(bucket.handle) == needed.at(issue->handle);
     });
     if (it == open.buckets().end()) {
       open.add({i, own});
@@ -153,6 +139,10 @@ std::map<int, int> join_collectives(std::vector<TextInstruction>& block, const P
       if (to == bucket.handle) to = issue->handle;
     }
     renamed[bucket.handle] = issue->handle;
+    if (const auto due = text.due.extract(bucket.handle)) {
+      const auto [own_due, fresh] = text.due.try_emplace(issue->handle, due.mapped());
+      if (!fresh) own_due->second = std::min(own_due->second, due.mapped());
+    }
     open.count(*issue, 1);
     std::vector<TextTransfer> all = std::move(bucket.transfers);
     all.insert(all.end(), issue->transfers.begin(), issue->transfers.end());
@@ -161,7 +151,7 @@ std::map<int, int> join_collectives(std::vector<TextInstruction>& block, const P
     joined = true;
     *it = {i, it->bytes + own};
   }
-  if (!joined) return renamed;
+  if (!joined) return;
   size_t kept = 0;
   for (size_t i = 0; i < block.size(); ++i) {
     if (dropped[i]) continue;
@@ -169,28 +159,20 @@ std::map<int, int> join_collectives(std::vector<TextInstruction>& block, const P
     ++kept;
   }
   block.resize(kept);
-  return renamed;
 }
 
 }  // namespace
 
-void bucket_collectives(PlaceText& text, const ShapeRule& shapes, int64_t bytes) {
-  const std::map<int, BlockRef> awaited = awaited_in(text);
-  for (auto& [ref, block] : text.blocks) {
-    const std::map<int, int> renamed = join_collectives(block, text, awaited, shapes, bytes);
-    // Waits of joined handles, in this and later blocks, become waits of the bucket; repeats are
-    // dropped.
-    std::set<std::pair<int, int>> waited;
-    for (auto& [where, later] : text.blocks) {
-      std::erase_if(later, [&](TextInstruction& instruction) {
-        auto* wait = std::get_if<TextWait>(&instruction.body);
-        if (wait == nullptr) return false;
-        const auto it = renamed.find(wait->handle);
-        if (it != renamed.end()) wait->handle = it->second;
-        return !waited.emplace(wait->handle, wait->lag).second;
-      });
-    }
+void bucket_collectives(PlaceText& text, const ShapeRule& shapes, const BlockOrder& order,
+                        int64_t bytes) {
+  std::map<int, BlockRef> needed;
+  ByBlock<std::multimap<size_t, int>> ends;
+  for (const Need& need : find_needs(text, order)) {
+    needed.emplace(need.handle, need.block);
+    if (need.block == need.issued) ends[need.block].emplace(need.before, need.handle);
   }
+  for (auto& [ref, block] : text.blocks)
+    join_collectives(block, text, needed, ends[ref], shapes, bytes);
 }
 
 }  // namespace tessera

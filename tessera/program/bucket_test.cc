@@ -2,20 +2,22 @@
 #include <gtest/gtest.h>
 
 #include "tessera/graph/builder.h"
+#include "tessera/program/needs.h"
 #include "tessera/program/place_text.h"
 
 namespace tessera {
 namespace {
 
 const AxisId kRow(0), kCol(1);
+constexpr int kSink = 4;
 
 // Four parameters of 16 float32 elements (64 bytes), one buffer each, reduced in the backward
-// block, waited for in the update.
+// block and read in the update, where their values go to a fifth buffer.
 class Buckets : public testing::Test {
  protected:
   Buckets() {
     GraphBuilder g("buckets");
-    for (const char* name : {"a", "b", "c", "d"}) {
+    for (const char* name : {"a", "b", "c", "d", "sink"}) {
       tensors_.push_back(g.parameter(name, {{"x", 16}}, {Init::Kind::kZeros}));
     }
     graph_ = g.graph();
@@ -39,18 +41,25 @@ class Buckets : public testing::Test {
     out.combiner = Combiner::kSum;
     out.axes = {axis};
     out.transfers.push_back({tensors_[static_cast<size_t>(buffer)], view(buffer), view(buffer)});
-    block(BlockKind::kBackward).push_back({out, when, {}});
+    block(BlockKind::kBackward).push_back({out, when, {}, next_order_++});
   }
-  void wait(int buffer, BlockKind in = BlockKind::kUpdate) {
-    block(in).push_back({TextWait{10 + buffer, 0}, When::kAlways, {}});
+  // Reads the buffer.
+  void use(int buffer, BlockKind in = BlockKind::kUpdate) {
+    block(in).push_back({TextCopy{tensors_[0], view(buffer), view(kSink), Write::kSet},
+                         When::kAlways,
+                         {},
+                         next_order_++});
   }
   void copy(int from, int to) {
     block(BlockKind::kBackward)
-        .push_back({TextCopy{tensors_[0], view(from), view(to), Write::kSet}, When::kAlways, {}});
+        .push_back({TextCopy{tensors_[0], view(from), view(to), Write::kSet},
+                    When::kAlways,
+                    {},
+                    next_order_++});
   }
   // Sizes of the buckets in order.
   std::vector<size_t> bucketed(int64_t bytes) {
-    bucket_collectives(text_, shapes_, bytes);
+    bucket_collectives(text_, shapes_, {}, bytes);
     std::vector<size_t> out;
     for (const TextInstruction& instruction : block(BlockKind::kBackward)) {
       const auto* found = std::get_if<TextIssue>(&instruction.body);
@@ -58,11 +67,11 @@ class Buckets : public testing::Test {
     }
     return out;
   }
-  std::vector<int> waits(BlockKind in) {
+  // Handles that the block awaits.
+  std::vector<int> awaited(BlockKind in) const {
     std::vector<int> out;
-    for (const TextInstruction& instruction : block(in)) {
-      const auto* found = std::get_if<TextWait>(&instruction.body);
-      if (found != nullptr) out.push_back(found->handle);
+    for (const Need& need : find_needs(text_, {})) {
+      if (need.block == in) out.push_back(need.handle);
     }
     return out;
   }
@@ -72,6 +81,7 @@ class Buckets : public testing::Test {
   ShapeRule shapes_;
   PlaceText text_;
   std::vector<TensorId> tensors_;
+  int64_t next_order_ = 0;
 };
 
 // A stage's block may run before that of another stage, whose block comes first here.
@@ -79,36 +89,35 @@ TEST_F(Buckets, join_only_what_one_block_waits_for) {
   issue(0);
   issue(1);
   issue(2);
-  wait(0, BlockKind::kWeight);
-  wait(1);
-  wait(2);
+  use(0, BlockKind::kWeight);
+  use(1);
+  use(2);
   EXPECT_EQ(bucketed(1024), (Sizes{1, 2}));
-  EXPECT_EQ(waits(BlockKind::kWeight), (std::vector<int>{10}));
-  EXPECT_EQ(waits(BlockKind::kUpdate), (std::vector<int>{12}));
+  EXPECT_EQ(awaited(BlockKind::kWeight), (std::vector<int>{10}));
+  EXPECT_EQ(awaited(BlockKind::kUpdate), (std::vector<int>{12}));
 }
 
 TEST_F(Buckets, join_what_is_alike_in_order_at_the_last_ones_place) {
   for (int i : {0, 1, 2}) issue(i);
   copy(3, 3);
-  for (int i : {0, 1, 2}) wait(i);
+  for (int i : {0, 1, 2}) use(i);
   EXPECT_EQ(bucketed(1000), (Sizes{3}));
   const auto& joined = std::get<TextIssue>(block(BlockKind::kBackward)[0].body);
   EXPECT_EQ(joined.handle, 12);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(joined.transfers[i].tensor, tensors_[i]);
-  EXPECT_EQ(waits(BlockKind::kUpdate), std::vector<int>{12})
-      << "one wait, at the first one's place";
+  EXPECT_EQ(awaited(BlockKind::kUpdate), std::vector<int>{12});
 }
 
 TEST_F(Buckets, are_no_larger_than_the_limit_says) {
   for (int i : {0, 1, 2, 3}) issue(i);
-  for (int i : {0, 1, 2, 3}) wait(i);
+  for (int i : {0, 1, 2, 3}) use(i);
   EXPECT_EQ(bucketed(128), (Sizes{2, 2}));
-  EXPECT_EQ(waits(BlockKind::kUpdate), (std::vector<int>{11, 13}));
+  EXPECT_EQ(awaited(BlockKind::kUpdate), (std::vector<int>{11, 13}));
 }
 
 TEST_F(Buckets, of_no_bytes_join_nothing) {
   for (int i : {0, 1}) issue(i);
-  for (int i : {0, 1}) wait(i);
+  for (int i : {0, 1}) use(i);
   EXPECT_EQ(bucketed(0), (Sizes{1, 1}));
 }
 
@@ -117,16 +126,37 @@ TEST_F(Buckets, keep_groups_and_times_apart) {
   issue(1, kCol);
   issue(2, kRow, When::kLast);
   issue(3, kRow);
-  for (int i : {0, 1, 2, 3}) wait(i);
+  for (int i : {0, 1, 2, 3}) use(i);
   EXPECT_EQ(bucketed(1000), (Sizes{1, 1, 2})) << "0 and 3 alone are alike";
 }
 
-TEST_F(Buckets, close_at_a_wait) {
+TEST_F(Buckets, close_where_a_result_is_needed) {
   issue(0);
-  wait(0, BlockKind::kBackward);
+  use(0, BlockKind::kBackward);
   issue(1);
-  wait(1);
+  use(1);
   EXPECT_EQ(bucketed(1000), (Sizes{1, 1}));
+}
+
+TEST_F(Buckets, close_where_one_is_due) {
+  issue(0);
+  copy(2, 3);
+  issue(1);
+  for (int i : {0, 1}) use(i);
+  text_.due = {{10, 1}};
+  EXPECT_EQ(bucketed(1000), (Sizes{1, 1}));
+}
+
+// The bucket is due where the first of its members was.
+TEST_F(Buckets, inherit_the_due_marks_of_their_members) {
+  issue(0);
+  issue(1);
+  copy(2, 3);
+  copy(3, 2);
+  for (int i : {0, 1}) use(i);
+  text_.due = {{10, 2}, {11, 3}};
+  EXPECT_EQ(bucketed(1000), (Sizes{2}));
+  EXPECT_EQ(text_.due, (std::map<int, int64_t>{{11, 2}}));
 }
 
 TEST_F(Buckets, close_when_something_touches_their_memory) {
@@ -135,49 +165,53 @@ TEST_F(Buckets, close_when_something_touches_their_memory) {
   issue(1);
   copy(3, 1);  // writes what is under way
   issue(2);
-  for (int i : {0, 1, 2}) wait(i);
+  for (int i : {0, 1, 2}) use(i);
   EXPECT_EQ(bucketed(1000), (Sizes{1, 1, 1}));
 }
 
 // a and b are reduced, and c is made of a: the second reduction need not wait for the first.
 TEST_F(Buckets, are_of_all_that_a_block_issues_before_it_waits) {
   issue(0);
-  wait(0, BlockKind::kBackward);
   copy(0, 2);
   issue(1);
-  wait(1, BlockKind::kBackward);
   copy(1, 3);
-  await_together(block(BlockKind::kBackward));
-  EXPECT_EQ(waits(BlockKind::kBackward), (std::vector<int>{10, 11}));
+  issue_together(text_, BlockKind::kBackward);
   EXPECT_TRUE(std::holds_alternative<TextIssue>(block(BlockKind::kBackward)[1].body));
   EXPECT_EQ(bucketed(1000), (Sizes{2}));
-  const std::vector<TextInstruction>& after = block(BlockKind::kBackward);
-  ASSERT_EQ(after.size(), 4U) << "one bucket, its wait, two copies";
-  EXPECT_TRUE(std::holds_alternative<TextWait>(after[1].body));
+  EXPECT_EQ(block(BlockKind::kBackward).size(), 3U) << "one bucket, two copies";
+  EXPECT_EQ(find_needs(text_, {})[0].before, 1U);
 }
 
-// What writes the memory of a collective stays behind its wait, and so does what needs that.
-TEST_F(Buckets, await_together_keeps_the_order_of_what_depends) {
+// What was due before an instruction is due before it where it stands now.
+TEST_F(Buckets, issue_together_moves_due_marks) {
   issue(0);
-  wait(0, BlockKind::kBackward);
-  copy(2, 0);  // writes what was under way
+  copy(0, 2);
+  issue(1);
+  text_.due = {{10, 1}};
+  issue_together(text_, BlockKind::kBackward);
+  EXPECT_EQ(find_needs(text_, {})[0].before, 2U);
+  EXPECT_EQ(text_.due.at(10), block(BlockKind::kBackward)[2].order);
+}
+
+// What writes the memory of a collective stays behind it, and so does what needs that.
+TEST_F(Buckets, issue_together_keeps_the_order_of_what_depends) {
+  issue(0);
+  copy(2, 0);  // writes what is under way
   copy(3, 2);  // writes what that reads
   issue(1);    // depends on nothing
-  wait(1, BlockKind::kBackward);
-  await_together(block(BlockKind::kBackward));
+  issue_together(text_, BlockKind::kBackward);
   const std::vector<TextInstruction>& after = block(BlockKind::kBackward);
-  ASSERT_EQ(after.size(), 6U);
+  ASSERT_EQ(after.size(), 4U);
   EXPECT_TRUE(std::holds_alternative<TextIssue>(after[1].body));
-  EXPECT_EQ(std::get<TextWait>(after[2].body).handle, 10);
-  EXPECT_EQ(std::get<TextCopy>(after[3].body).to.buffer, 0);
-  EXPECT_EQ(std::get<TextCopy>(after[4].body).to.buffer, 2);
+  EXPECT_EQ(std::get<TextCopy>(after[2].body).to.buffer, 0);
+  EXPECT_EQ(std::get<TextCopy>(after[3].body).to.buffer, 2);
 }
 
 TEST_F(Buckets, pass_by_what_touches_other_memory) {
   issue(0);
   copy(2, 3);
   issue(1);
-  for (int i : {0, 1}) wait(i);
+  for (int i : {0, 1}) use(i);
   EXPECT_EQ(bucketed(1000), (Sizes{2}));
 }
 

@@ -13,6 +13,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/order.h"
 #include "tessera/program/crossing.h"
+#include "tessera/program/needs.h"
 #include "tessera/program/place_check.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/walk.h"
@@ -30,7 +31,6 @@ struct Lowering::Impl {
     return {graph.get(), plan.plan.micro_batch_dim, plan.plan.micro_batches};
   }
   void find_micro_batch_size();
-  std::optional<std::vector<BlockRef>> order_of(PlaceId place) const;
 
   bool several_places() const;
   // Of ranks at one place; of_rank: index into `out`, by rank.
@@ -57,21 +57,25 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   impl.analysis.shapes.graph = impl.graph.get();
   WalkInput input{impl.graph, &impl.plan, std::move(options.fetch)};
   impl.texts = write_place_texts(input, impl.analysis);
+  std::vector<BlockOrder> orders;
+  for (size_t place = 0; place < impl.texts.size(); ++place)
+    orders.emplace_back(impl.plan, PlaceId(place));
   for (size_t place = 0; place < impl.texts.size(); ++place) {
     PlaceText& text = impl.texts[place];
-    if (const auto order = impl.order_of(PlaceId(place))) await_late(text, *order);
     // Texts of several places of a rank are merged in the order in which they were written.
-    const auto update = text.blocks.find(BlockKind::kUpdate);
-    if (update != text.blocks.end() && !impl.several_places()) await_together(update->second);
-    if (impl.plan.plan.prefetch) prefetch_at_rest(text, *impl.graph, *impl.plan.plan.prefetch);
-    bucket_collectives(text, impl.rule(), impl.plan.plan.bucket_bytes);
+    if (text.blocks.contains(BlockKind::kUpdate) && !impl.several_places())
+      issue_together(text, BlockKind::kUpdate);
+    if (impl.plan.plan.prefetch)
+      prefetch_at_rest(text, *impl.graph, orders[place], *impl.plan.plan.prefetch);
+    bucket_collectives(text, impl.rule(), orders[place], impl.plan.plan.bucket_bytes);
   }
   impl.find_micro_batch_size();
   int next_handle = 0;
   for (const PlaceText& text : impl.texts)
     next_handle = std::max(next_handle, end_of_handles(text));
-  for (PlaceText& text : impl.texts) stage_tiers(text, impl.rule(), impl.plan, next_handle);
-  place_send_waits(impl.texts, impl.plan);
+  for (size_t place = 0; place < impl.texts.size(); ++place)
+    stage_tiers(impl.texts[place], impl.rule(), impl.plan, orders[place], next_handle);
+  place_waits(impl.texts, impl.plan, orders);
 #ifndef NDEBUG
   for (size_t place = 0; place < impl.texts.size(); ++place) {
     const Status sound = check(impl.texts, PlaceId(place), *impl.graph, impl.plan);
@@ -79,27 +83,6 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   }
 #endif
   return lowering;
-}
-
-// The place's blocks of micro-batches by their first runs; none if its ranks differ in it (they run
-// the orders of several rows).
-std::optional<std::vector<BlockRef>> Lowering::Impl::order_of(PlaceId place) const {
-  std::optional<std::vector<BlockRef>> out;
-  for (size_t row = 0; row < plan.rows.size(); ++row) {
-    if (std::find(plan.rows[row].begin(), plan.rows[row].end(), place) == plan.rows[row].end())
-      continue;
-    std::vector<BlockRef> order;
-    std::set<BlockRef> seen;
-    for (const BlockRun& run : plan.schedule[row]) {
-      const BlockRef block = block_of(run);
-      if (plan.place_of(StageId(static_cast<size_t>(run.stage))) == place &&
-          seen.insert(block).second)
-        order.push_back(block);
-    }
-    if (out && *out != order) return std::nullopt;
-    out = std::move(order);
-  }
-  return out;
 }
 
 void Lowering::Impl::find_micro_batch_size() {

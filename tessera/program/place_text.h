@@ -1,6 +1,6 @@
 // Place text: the instructions of the stages at one place (the devices that they share) with
 // layouts instead of boxes, common to all its ranks. Lowering walks the graph once and writes the
-// texts of all places (walk.h); a rank's program is the text of its place (of its places, if the
+// texts of all places (walk.h), passes rewrite them, and the last one places all waits; a rank's program is the text of its place (of its places, if the
 // meshes of stages overlap) with the rank's coordinates put in (instantiate.cc). This is why
 // lowering a rank does not visit the others. Blocks are named by the number of their stage.
 //
@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -137,6 +138,9 @@ struct PlaceText {
   std::vector<TextBuffer> buffers;
   ByBlock<std::vector<TextInstruction>> blocks;
   std::vector<TextHome> homes, fetches;
+  // While waits are not placed, by handle: it is awaited before what its block writes from that
+  // `order` on, so that the memory of what is under way stays bounded.
+  std::map<int, int64_t> due;
 };
 
 // The shape of a tensor as blocks see it: the micro-batch dim has the size of one micro-batch.
@@ -161,25 +165,20 @@ Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const
 // The block that a run of the schedule runs.
 BlockRef block_of(const BlockRun& run);
 
+class BlockOrder;  // in which order blocks run (needs.h)
+
 // Passes: place text -> place text. Joins adjacent collectives of the same kind, group, combiner
-// and dtype whose waits come later, up to `bytes` a bucket; the bucket is issued where its last
-// member was.
-void bucket_collectives(PlaceText& text, const ShapeRule& shapes, int64_t bytes);
+// and dtype that are needed later, in one block, up to `bytes` a bucket; the bucket is issued where
+// its last member was.
+void bucket_collectives(PlaceText& text, const ShapeRule& shapes, const BlockOrder& order,
+                        int64_t bytes);
 
 // Moves the gathering of tensors at rest before the unit `ahead` before the one that reads them.
-void prefetch_at_rest(PlaceText& text, const Graph& graph, const Prefetch& prefetch);
+void prefetch_at_rest(PlaceText& text, const Graph& graph, const BlockOrder& order,
+                      const Prefetch& prefetch);
 
-// What the prologue gathers for the micro-batches is awaited where they first use it. `order`: the
-// place's blocks of micro-batches by their first runs.
-void await_late(PlaceText& text, const std::vector<BlockRef>& order);
-
-// The order of a block in which what it issues is awaited behind all that does not need it.
-void await_together(std::vector<TextInstruction>& block);
-
-// Decides where every send is awaited and how many copies of its buffer there are, such that the
-// rows of the plan never wait for each other in a circle if they can do without; the last pass, over
-// the texts of all places.
-void place_send_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan);
+// The order of a block in which all that it issues goes before what needs it.
+void issue_together(PlaceText& text, BlockRef block);
 
 // The first handle that the text does not use.
 int end_of_handles(const PlaceText& text);
@@ -187,7 +186,13 @@ int end_of_handles(const PlaceText& text);
 // Ops work in a tier, what rests in another is staged there: copies between the tiers are put in,
 // issued ahead of their use. `next_handle`: the first that no text uses.
 void stage_tiers(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan,
-                 int& next_handle);
+                 const BlockOrder& order, int& next_handle);
+
+// The last pass, over the texts of all places: writes every wait. Texts have none before it, and
+// nothing moves one afterwards. Also decides how many copies the buffers of messages have. `orders`:
+// by place.
+void place_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan,
+                 const std::vector<BlockOrder>& orders);
 
 // A rank's program from its places' texts; lifetimes, frees and arena offsets included (memory.cc).
 struct InstantiateInput {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/plan/selector.h"
+#include "tessera/program/needs.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/prefetch.h"
 #include "tessera/program/touches.h"
@@ -25,23 +26,14 @@ std::string unit_of(const Glob& glob, const std::string& path) {
 
 namespace {
 
-// What blocks wait for: issued in the prologue, awaited where it is first used (await_late).
-std::set<int> awaited_in_blocks(const PlaceText& text) {
-  std::set<int> handles;
-  for (const auto& [ref, block] : text.blocks) {
-    if (ref == BlockKind::kPrologue) continue;
-    for (const TextInstruction& instruction : block) {
-      if (const auto* wait = std::get_if<TextWait>(&instruction.body)) handles.insert(wait->handle);
-    }
-  }
-  return handles;
-}
-
 // By buffer: at rest, or written in the prologue, awaited there and written by no block (a narrow
 // copy of what rests).
-std::vector<bool> ready_before_blocks(const PlaceText& text) {
+std::vector<bool> ready_before_blocks(const PlaceText& text, const BlockOrder& order) {
   std::vector<bool> ready(text.buffers.size());
-  const std::set<int> late = awaited_in_blocks(text);
+  std::set<int> late;  // awaited in blocks
+  for (const Need& need : find_needs(text, order)) {
+    if (need.block != BlockKind::kPrologue) late.insert(need.handle);
+  }
   const auto arrives_late = [&](const TextInstruction& instruction) {
     return late.contains(handle_of(instruction));
   };
@@ -77,10 +69,11 @@ bool reads_only_what_rests(const TextInstruction& instruction, const std::vector
 
 }  // namespace
 
-void prefetch_at_rest(PlaceText& text, const Graph& graph, const Prefetch& prefetch) {
+void prefetch_at_rest(PlaceText& text, const Graph& graph, const BlockOrder& order_of_blocks,
+                      const Prefetch& prefetch) {
   const Glob glob(prefetch.units);
   const auto path_of = [&](OpId op) { return op.valid() ? graph.op(op).path : std::string(); };
-  const std::vector<bool> ready = ready_before_blocks(text);
+  const std::vector<bool> ready = ready_before_blocks(text, order_of_blocks);
   for (auto& [ref, block] : text.blocks) {
     if (ref.once()) continue;
     // Runs of one unit's ops, by the position of their first instruction.
@@ -98,6 +91,10 @@ void prefetch_at_rest(PlaceText& text, const Graph& graph, const Prefetch& prefe
       const auto ahead = static_cast<size_t>(prefetch.ahead);
       const size_t unit_index = runs.size() - 1;
       target[i] = {runs[unit_index - std::min(unit_index, ahead)].second, unit_index};
+    }
+    // What is moved stands with what follows it, in the order of writing too.
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (target[i].second != kStays) block[i].order = block[target[i].first].order;
     }
     std::vector<size_t> order(block.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;

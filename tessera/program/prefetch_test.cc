@@ -1,7 +1,10 @@
 // The pass that gathers ahead, on a text written by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tessera/graph/builder.h"
+#include "tessera/program/needs.h"
 #include "tessera/program/place_text.h"
 
 namespace tessera {
@@ -31,7 +34,6 @@ class Prefetched : public testing::Test {
     prologue().push_back({gather(1, 0, 1), When::kAlways, second_});
     forward().push_back({copy(3, 3), When::kAlways, first_});
     forward().push_back({gather(2, 1, 2), When::kAlways, second_});
-    forward().push_back({TextWait{2, 0}, When::kAlways, second_});
     forward().push_back({copy(2, 3), When::kAlways, second_});
   }
   static Region whole() { return {Layout::whole(1), std::nullopt}; }
@@ -47,16 +49,20 @@ class Prefetched : public testing::Test {
   TextCopy copy(int from, int to) const { return {weight_, view(from), view(to), Write::kSet}; }
   std::vector<TextInstruction>& prologue() { return text_.blocks[BlockKind::kPrologue]; }
   std::vector<TextInstruction>& forward() { return text_.blocks[BlockKind::kForward]; }
-  // Where the forward block issues the gathering of handle 2, and waits for handle 1.
-  std::pair<size_t, size_t> places() {
-    std::pair<size_t, size_t> out{99, 99};
-    for (size_t i = 0; i < forward().size(); ++i) {
-      const auto* issue = std::get_if<TextIssue>(&forward()[i].body);
-      const auto* wait = std::get_if<TextWait>(&forward()[i].body);
-      if (issue != nullptr && issue->handle == 2) out.first = i;
-      if (wait != nullptr && wait->handle == 1) out.second = i;
-    }
-    return out;
+  // Where the forward block issues the gathering of handle 2.
+  size_t place() {
+    const auto issues = [](const TextInstruction& instruction) {
+      return std::holds_alternative<TextIssue>(instruction.body);
+    };
+    return static_cast<size_t>(std::ranges::find_if(forward(), issues) - forward().begin());
+  }
+  // One micro-batch, whose forward block is the first that runs.
+  static BlockOrder order() {
+    ResolvedPlan plan;
+    plan.plan.micro_batches = 1;
+    make_places(plan, {Mesh::row_major({{"dp", 2}})});
+    plan.schedule = {{{BlockRun::kForward, 0, 0}}};
+    return {plan, PlaceId(0)};
   }
 
   Graph graph_;
@@ -65,18 +71,26 @@ class Prefetched : public testing::Test {
   PlaceText text_;
 };
 
-TEST_F(Prefetched, gathers_what_the_prologue_has_waited_for_beside_the_unit_before) {
-  prologue().push_back({TextWait{1, 0}, When::kAlways, second_});
-  prefetch_at_rest(text_, graph_, {"*", 1});
-  EXPECT_EQ(places().first, 0U);
+TEST_F(Prefetched, gathers_what_the_prologue_needs_itself_beside_the_unit_before) {
+  prologue().push_back({copy(1, 3), When::kAlways, second_});
+  prefetch_at_rest(text_, graph_, order(), {"*", 1});
+  EXPECT_EQ(place(), 0U);
 }
 
-// What the prologue issues and the block awaits (await_late) has not come where the unit before
-// begins: the gathering that reads it stays behind the wait.
-TEST_F(Prefetched, does_not_pass_the_wait_for_what_it_reads) {
-  forward().insert(forward().begin() + 1, {TextWait{1, 0}, When::kFirst, second_});
-  prefetch_at_rest(text_, graph_, {"*", 1});
-  EXPECT_LT(places().second, places().first);
+// A due mark means a place in the block: what is moved before it is not what was written from there on.
+TEST_F(Prefetched, gives_what_it_moves_the_order_of_what_follows) {
+  prologue().push_back({copy(1, 3), When::kAlways, second_});
+  for (size_t i = 0; i < forward().size(); ++i) forward()[i].order = static_cast<int64_t>(5 + i);
+  prefetch_at_rest(text_, graph_, order(), {"*", 1});
+  EXPECT_EQ(forward()[0].order, 5);
+  EXPECT_EQ(forward()[1].order, 5);
+}
+
+// What the prologue issues and a block is the first to need has not come where the unit before
+// begins: the gathering that reads it stays.
+TEST_F(Prefetched, does_not_pass_what_it_reads_on_its_way) {
+  prefetch_at_rest(text_, graph_, order(), {"*", 1});
+  EXPECT_EQ(place(), 1U);
 }
 
 }  // namespace

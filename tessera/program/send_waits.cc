@@ -1,6 +1,6 @@
-// Pass: place_send_waits (place_text.h). Decides where each message that a block of a micro-batch
-// sends is awaited, and how many copies of its buffer there are, such that no rank waits for a
-// receipt that cannot come before the rank itself goes on.
+// Decides where each message that a block of a micro-batch sends is awaited, and how many copies of
+// its buffer there are, such that no rank waits for a receipt that cannot come before the rank itself
+// goes on.
 //
 // The ways to await. The first three keep one copy of the buffer for each micro-batch that is
 // between its first and its last use; a ring has as many copies as the order of blocks takes:
@@ -20,6 +20,8 @@
 // Rows stand for all their ranks: a cycle of ranks is a cycle of their rows too. A send is received
 // when all rows of the receiving place have posted their receipt, and arrives when all rows of the
 // sending place have issued it.
+#include "tessera/program/send_waits.h"
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -30,7 +32,6 @@
 #include <vector>
 
 #include "tessera/program/crossing.h"
-#include "tessera/program/place_text.h"
 #include "tessera/program/touches.h"
 
 namespace tessera {

@@ -3,12 +3,9 @@
 // or writes in another tier gets a buffer in its own, for the block (or as long as the plan keeps
 // what was gathered), and copies between the two that travel beside the instructions:
 //
-//   read     copy up, issued ahead of the reader; the wait stands before the reader
+//   read     copy up, issued ahead of the reader
 //   write    into the staging buffer; copied to where it rests behind the last write of the block
 //            (an accumulation: added to it there)
-//
-// Waits stand where the first instruction needs what is copied or its memory, and no more than
-// kLeaving copies of what was written are under way.
 #include <algorithm>
 #include <deque>
 #include <limits>
@@ -21,14 +18,13 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/plan/selector.h"
 #include "tessera/program/crossing.h"
+#include "tessera/program/needs.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/prefetch.h"
 #include "tessera/program/touches.h"
 
 namespace tessera {
 namespace {
-
-constexpr size_t kLeaving = 2;
 
 // A part of a buffer as it is staged in another tier.
 struct Key {
@@ -47,13 +43,6 @@ struct Staged {
   Write write = Write::kSet;  // how it goes there
 };
 
-struct Flight {
-  int handle = -1;
-  When when = When::kAlways;
-  int from = -1, to = -1;  // buffers
-  bool leaves = false;
-};
-
 // Of the text as it is being rewritten: an instruction and where it stood.
 struct Item {
   TextInstruction instruction;
@@ -64,11 +53,13 @@ struct Item {
 
 class Tiering {
  public:
-  Tiering(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan, int& next_handle)
+  Tiering(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan,
+          const BlockOrder& order, int& next_handle)
       : text_(text),
         graph_(*shapes.graph),
         shapes_(shapes),
         plan_(plan),
+        order_(order),
         next_handle_(next_handle) {}
 
   void run() {
@@ -77,6 +68,7 @@ class Tiering {
                                    [](const auto& b) { return b.tier == Tier::kDevice; });
     if (plain) return;
     choose_residents();
+    for (const Need& need : find_needs(text_, order_)) ends_[need.block].emplace(need.before, need);
     for (auto& [ref, block] : text_.blocks) {
       if (!ref.once()) rewrite(ref, block);
     }
@@ -225,16 +217,17 @@ class Tiering {
     staged_.clear();
     find_last_writes(block);
     for (at_ = 0; at_ < block.size(); ++at_) {
+      arrive(ref);
       TextInstruction instruction = std::move(block[at_]);
       when_ = instruction.when;
       cause_ = instruction.cause;
       std::visit([&](auto& body) { stage(instruction, body); }, instruction.body);
     }
+    arrive(ref);
     when_ = When::kAlways;
     if (ref.kind == BlockKind::kPrologue) {
       for (const Staged& kept : for_step_) copy_up(kept, false);
     }
-    while (!flights_.empty()) wait_for(flights_.front());
     block = issue_ahead(block.size());
   }
 
@@ -276,38 +269,10 @@ class Tiering {
   void emit(TextInstruction instruction, bool inserted = true, bool ahead = false) {
     out_.push_back({std::move(instruction), at_, ahead, inserted});
   }
-  void wait_for(const Flight& flight) {
-    const Flight done = flight;
-    emit({TextWait{done.handle, 0}, done.when, cause_});
-    std::erase_if(flights_, [&](const Flight& f) { return f.handle == done.handle; });
-  }
-  // Before the buffer is read, or written.
-  void settle(int buffer, bool writes) {
-    for (bool found = true; found;) {
-      found = false;
-      for (const Flight& flight : flights_) {
-        if (flight.to != buffer && !(writes && flight.from == buffer)) continue;
-        wait_for(flight);
-        found = true;
-        break;
-      }
-    }
-  }
-  void copy(TensorId tensor, const TextView& from, const TextView& to, Write write, bool leaves,
-            bool ahead) {
-    const auto leaving = [&] {
-      return static_cast<size_t>(std::count_if(flights_.begin(), flights_.end(),
-                                               [](const Flight& f) { return f.leaves; }));
-    };
-    while (leaves && leaving() >= kLeaving) {
-      wait_for(*std::find_if(flights_.begin(), flights_.end(),
-                             [](const Flight& f) { return f.leaves; }));
-    }
-    settle(from.buffer, false);
-    settle(to.buffer, true);
-    const int handle = next_handle_++;
-    emit({TextCopy{tensor, from, to, write, handle}, when_, cause_}, true, ahead);
-    flights_.push_back({handle, when_, from.buffer, to.buffer, leaves});
+  void copy(TensorId tensor, const TextView& from, const TextView& to, Write write,
+            bool ahead = false) {
+    arrivals_[to.buffer].push_back(next_handle_);
+    emit({TextCopy{tensor, from, to, write, next_handle_++}, when_, cause_}, true, ahead);
   }
 
   // ---- staging
@@ -336,7 +301,7 @@ class Tiering {
 
   void copy_up(const Staged& staged, bool ahead) {
     copy(staged.tensor, {staged.key.buffer, staged.key.region}, {staged.buffer, staged.key.region},
-         Write::kSet, false, ahead);
+         Write::kSet, ahead);
   }
 
   // What was written of the buffer goes to where it rests.
@@ -346,7 +311,7 @@ class Tiering {
       staged.dirty = false;
       const When when = std::exchange(when_, staged.when);
       copy(staged.tensor, {staged.buffer, staged.key.region}, {index, staged.key.region},
-           staged.write, true, false);
+           staged.write);
       when_ = when;
     }
     // An accumulation: what was added is not what rests there.
@@ -453,8 +418,6 @@ class Tiering {
       const Key key = key_of(output.view, tier);
       if (write(output, tier) && is_last_write(key)) done.push_back(key);
     }
-    for (const TextView& view : compute.inputs) settle(view.buffer, false);
-    for (const TextOutput& output : compute.outputs) settle(output.view.buffer, true);
     emit(std::move(instruction), false);
     for (const Key& key : done) flush(key.buffer);
   }
@@ -464,10 +427,6 @@ class Tiering {
       read(transfer.from, Tier::kDevice, transfer.tensor);
       land(transfer.to, transfer.tensor, issue.handle);
     }
-    for (const TextTransfer& transfer : issue.transfers) {
-      settle(transfer.from.buffer, false);
-      settle(transfer.to.buffer, true);
-    }
     emit(std::move(instruction), false);
   }
 
@@ -476,19 +435,18 @@ class Tiering {
     if (cross.sends) {
       const int rests = own.buffer;
       read(own, Tier::kDevice, cross.tensor);
-      // A rank at both places copies from where it rests.
+      // A rank at both places copies from where it rests, which the other place's text says.
       if (own.buffer != rests && share_ranks(mesh_of(cross.from_place), mesh_of(cross.to_place))) {
         flush(rests);
-        settle(rests, false);
+        for (const int handle : arrivals_[rests]) text_.due.try_emplace(handle, instruction.order);
       }
     } else {
       land(own, cross.tensor, cross.handle);
     }
-    settle(own.buffer, !cross.sends);
     emit(std::move(instruction), false);
   }
 
-  // What arrives goes on to where it rests when it has been waited for.
+  // What arrives goes on to where it rests when it has come (arrive).
   void land(TextView& to, TensorId tensor, int handle) {
     flush(to.buffer);
     if (tier_of(to.buffer) == Tier::kDevice) return forget(to.buffer, nullptr);
@@ -499,34 +457,30 @@ class Tiering {
     forget(rests.buffer, &staged);
   }
 
-  void stage(TextInstruction& instruction, TextWait& wait) {
-    const int handle = wait.handle;
-    emit(std::move(instruction), false);
-    const auto it = arriving_.find(handle);
-    if (it == arriving_.end()) return;
-    for (const Arriving& arrived : it->second)
-      copy(arrived.tensor, arrived.from, arrived.to, Write::kSet, true, false);
-    arriving_.erase(it);
+  // What the instruction at hand is the first to need has come.
+  void arrive(BlockRef ref) {
+    const auto& ends = ends_[ref];
+    for (auto end = ends.lower_bound(at_); end != ends.upper_bound(at_); ++end) {
+      const auto arrived = arriving_.extract(end->second.handle);
+      if (!arrived) continue;
+      when_ = end->second.when;
+      cause_ = end->second.cause;
+      for (const Arriving& one : arrived.mapped()) copy(one.tensor, one.from, one.to, Write::kSet);
+    }
   }
+
+  void stage(TextInstruction& instruction, TextWait&) { emit(std::move(instruction), false); }
 
   void stage(TextInstruction& instruction, TextCopy& body) {
     flush(body.from.buffer);
     flush(body.to.buffer);
     forget(body.to.buffer, nullptr);
     const Tier from = tier_of(body.from.buffer), to = tier_of(body.to.buffer);
-    if (from == to && from != Tier::kDisk) {
-      settle(body.from.buffer, false);
-      settle(body.to.buffer, true);
-      emit(std::move(instruction), false);
-      return;
-    }
-    copy(body.tensor, body.from, body.to, body.write, true, false);
+    if (from == to && from != Tier::kDisk) return emit(std::move(instruction), false);
+    copy(body.tensor, body.from, body.to, body.write);
   }
 
-  void stage(TextInstruction& instruction, TextLoad& load) {
-    settle(load.to.buffer, true);
-    emit(std::move(instruction), false);
-  }
+  void stage(TextInstruction& instruction, TextLoad&) { emit(std::move(instruction), false); }
 
   // ---- issuing ahead
   // Where copies for the instruction that stood at each position are issued: at the beginning of
@@ -561,14 +515,7 @@ class Tiering {
     return positions;
   }
 
-  // Does the item change what the buffer holds?
-  bool writes(const TextInstruction& instruction, int buffer,
-              const std::map<int, std::vector<int>>& arrivals) const {
-    if (const auto* wait = std::get_if<TextWait>(&instruction.body)) {
-      const auto it = arrivals.find(wait->handle);
-      return it != arrivals.end() &&
-             std::find(it->second.begin(), it->second.end(), buffer) != it->second.end();
-    }
+  static bool writes(const TextInstruction& instruction, int buffer) {
     bool found = false;
     for_each_view(instruction, [&](const TextView& view, bool writing) {
       found = found || (writing && view.buffer == buffer);
@@ -578,7 +525,6 @@ class Tiering {
 
   std::vector<TextInstruction> issue_ahead(size_t size) {
     const std::vector<size_t> positions = issue_positions(size);
-    for (const Item& item : out_) note_arrivals(item.instruction);
     std::vector<std::pair<size_t, int>> target(out_.size());
     for (size_t i = 0; i < out_.size(); ++i) {
       target[i] = {i, 1};
@@ -586,10 +532,13 @@ class Tiering {
       const int source = std::get<TextCopy>(out_[i].instruction.body).from.buffer;
       size_t to = i;
       while (to > 0 && out_[to - 1].origin >= positions[out_[i].origin] &&
-             !writes(out_[to - 1].instruction, source, arrivals_)) {
+             !writes(out_[to - 1].instruction, source)) {
         --to;
       }
-      target[i] = {to, 0};
+      // Behind what still travels it would wait.
+      const bool travels = to > 0 && writes(out_[to - 1].instruction, source) &&
+                           handle_of(out_[to - 1].instruction) >= 0;
+      target[i] = {travels ? i : to, 0};
     }
     std::vector<size_t> order(out_.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -606,15 +555,6 @@ class Tiering {
     return text;
   }
 
-  // Buffers that a wait for a handle fills.
-  void note_arrivals(const TextInstruction& instruction) {
-    const int handle = handle_of(instruction);
-    if (handle < 0) return;
-    accesses(instruction, [&](const TextAccess& access) {
-      if (access.mode != AccessMode::kRead) arrivals_[handle].push_back(access.view->buffer);
-    });
-  }
-
   struct Arriving {
     TensorId tensor;
     TextView from, to;
@@ -624,6 +564,7 @@ class Tiering {
   const Graph& graph_;
   const ShapeRule& shapes_;
   const ResolvedPlan& plan_;
+  const BlockOrder& order_;
   int& next_handle_;
   std::vector<Key> residents_;  // stay on the device from one use to the next
   BlockRef ref_;
@@ -634,17 +575,17 @@ class Tiering {
   std::deque<Staged> staged_;  // in this block
   std::deque<Staged> for_step_;
   std::map<int32_t, std::deque<Staged>> for_micro_batch_;
-  std::vector<Flight> flights_;
+  ByBlock<std::multimap<size_t, Need>> ends_;      // by position: what is first needed there
   std::map<int, std::vector<Arriving>> arriving_;  // by handle
-  std::map<int, std::vector<int>> arrivals_;
+  std::map<int, std::vector<int>> arrivals_;       // by buffer: handles of copies into it
   std::map<int, std::vector<std::pair<Key, size_t>>> last_writes_;  // by buffer
 };
 
 }  // namespace
 
 void stage_tiers(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan,
-                 int& next_handle) {
-  Tiering(text, shapes, plan, next_handle).run();
+                 const BlockOrder& order, int& next_handle) {
+  Tiering(text, shapes, plan, order, next_handle).run();
 }
 
 int end_of_handles(const PlaceText& text) {

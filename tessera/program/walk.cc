@@ -32,7 +32,6 @@ class Walker {
     }
     fetch_all();
     rest_in_tiers();
-    waits_.close();
     return writer_.take();
   }
 
@@ -48,18 +47,17 @@ class Walker {
   const std::vector<TensorId>& fetch_;
   Facts facts_;
   TextWriter writer_{facts_};
-  Waits waits_{facts_, writer_};
   ConversionPaths paths_{facts_};
   Holds holds_{facts_, paths_};
-  Converter converter_{facts_, paths_, writer_, waits_};
+  Converter converter_{facts_, paths_, writer_};
   Completion completion_{facts_, paths_, holds_, converter_};
-  BetweenPlaces between_{facts_, writer_, waits_, holds_, converter_, completion_};
+  BetweenPlaces between_{facts_, writer_, holds_, converter_, completion_};
   Materialiser materialiser_{facts_, writer_, holds_, converter_, between_};
   SumsInPlace sums_{facts_, writer_, paths_};
-  StepOperands operands_{facts_, writer_, waits_, materialiser_};
+  StepOperands operands_{facts_, writer_, materialiser_};
   StepOutputs outputs_{facts_, writer_, holds_, sums_};
-  ShardedGradients sharded_{facts_, writer_, waits_, holds_, converter_};
-  BringHome home_{facts_, writer_, waits_, holds_, converter_, completion_, between_, sharded_};
+  ShardedGradients sharded_{facts_, writer_, holds_, converter_};
+  BringHome home_{facts_, writer_, holds_, converter_, completion_, between_, sharded_};
 };
 
 void Walker::place_persistent(const Tensor& tensor) {
@@ -82,7 +80,7 @@ void Walker::walk(const Op& op) {
   if (const Held* sum = sums_.made(op.id)) {  // its terms have made it
     home_.produced(op, op.outputs[0], *sum);
   } else if (const auto parts = parts_of(facts_, holds_, paths_, op)) {
-    const Held made = work_on_parts(facts_, writer_, waits_, op, *parts);
+    const Held made = work_on_parts(facts_, writer_, op, *parts);
     home_.produced(op, op.outputs[0], made);
   } else {
     walk_steps(op);
@@ -106,10 +104,12 @@ void Walker::walk_steps(const Op& op) {
       writer_.emit(site.place, site.block, std::move(instruction));
   };
   fetch(0);
-  std::vector<TextInstruction> due;
+  StepMoves before;
+  const auto arrive = [&] {
+    for (const int handle : before.due) writer_.due(site.place, handle);
+    emit_all(before.arrivals);
+  };
   for (int64_t step = 0; step < steps; ++step) {
-    for (const SteppedOperand& operand : operands)
-      waits_.settle(site, operand.by_step.back().pending);
     TextCompute compute;
     compute.op = op.id;
     compute.step = step;
@@ -121,10 +121,10 @@ void Walker::walk_steps(const Op& op) {
       compute.outputs.push_back(outputs_.write(op, o, outputs[o], step, moves));
     writer_.emit(site, std::move(compute));
     emit_all(moves.sends);
-    emit_all(due);
-    due = std::move(moves.arrivals);
+    arrive();
+    before = std::move(moves);
   }
-  emit_all(due);
+  arrive();
   for (size_t i = 0; i < operands.size(); ++i) operands_.share(op, i, operands[i]);
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (!outputs[o].in_sum()) home_.produced(op, op.outputs[o], outputs[o].home);
@@ -145,7 +145,6 @@ void Walker::fetch_all() {
     Held held = *hold;
     if (!held.region.layout->complete())
       held = completion_.complete(site, tensor, held, std::nullopt);
-    waits_.settle(site, held.pending);
     writer_.text(site.place).fetches.push_back({tensor, held.buffer});
   }
 }

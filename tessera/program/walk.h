@@ -1,5 +1,5 @@
 // The walk: lowering's pass over the graph, in graph order, that turns hold into need and make into
-// home (docs/theory/lowering.md sections 2 to 4) and writes the place texts. Private to
+// home (docs/theory/lowering.md sections 2 to 4) and writes the place texts, without waits (waits.cc). Private to
 // tessera/program.
 //
 //   for each op, at its stage's place, in its stage's block (walk.cc):
@@ -12,7 +12,6 @@
 // Of the folder walk/, in the order in which one builds on those before:
 //   facts             where and when ops run, shapes, readers: what nothing changes
 //   text_writer       the texts as they are written: buffers, handles, order
-//   waits             where what was issued is awaited; sends: a pass of their own (send_waits.cc)
 //   conversion_paths  the cheapest way from one layout to another, found once
 //   holds             what each place holds: homes and copies
 //   convert           writes a conversion's collectives

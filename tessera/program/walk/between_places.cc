@@ -38,7 +38,6 @@ void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const
     const Layout need = need_of(facts_, reader, operand_index(facts_.graph(), reader, tensor));
     from = completion_.complete(there, tensor, from, translate(need, mesh, source_mesh));
   }
-  waits_.settle(there, from.pending);
   const Layout landing =
       landing_layout(facts_, tensor, reader, translate(from.region.layout, source_mesh, mesh));
   const BlockRef arrives = block.once() ? block : first_reading_block(block.kind, tensor, reader);
@@ -49,10 +48,7 @@ void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const
                std::nullopt};
   to.buffer = writer_.new_buffer(place, tensor, "recv", to.region);
   to.block = arrives;
-  to.pending = writer_.new_handle();
   send(there, here, tensor, from, to);
-  // Blocks are not walked in the order in which the place runs them.
-  if (facts_.block_of(reader) != arrives && !block.once()) waits_.settle(here, to.pending);
   holds_.set_home(place, tensor, converter_.convert(here, tensor, to, landing));
 }
 
@@ -68,8 +64,7 @@ void BetweenPlaces::send(const Site& from_site, const Site& to_site, TensorId te
   receiving.to = to.view();
   receiving.routes =
       find_routes(tensor, from_site.place, to_site.place, from.region.layout, to.region.layout);
-  receiving.handle = to.pending;
-  waits_.issued(to_site, receiving.handle);
+  receiving.handle = writer_.new_handle();
   TextCross sending = receiving;
   sending.sends = true;
   sending.handle = writer_.new_handle();

@@ -13,11 +13,10 @@ namespace tessera {
 
 class BetweenPlaces {
  public:
-  BetweenPlaces(const Facts& facts, TextWriter& writer, Waits& waits, Holds& holds,
-                Converter& converter, Completion& completion)
+  BetweenPlaces(const Facts& facts, TextWriter& writer, Holds& holds, Converter& converter,
+                Completion& completion)
       : facts_(facts),
         writer_(writer),
-        waits_(waits),
         holds_(holds),
         converter_(converter),
         completion_(completion) {}
@@ -39,7 +38,6 @@ class BetweenPlaces {
 
   const Facts& facts_;
   TextWriter& writer_;
-  Waits& waits_;
   Holds& holds_;
   Converter& converter_;
   Completion& completion_;

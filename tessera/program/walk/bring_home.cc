@@ -39,7 +39,6 @@ void BringHome::put_back(const Op& op, TensorId tensor, const Held& made) {
   site.block = BlockKind::kUpdate;
   const Held back = converter_.convert(site, tensor, made, home.region.layout, home.buffer);
   if (back.buffer == home.buffer) return;
-  waits_.settle(site, back.pending);
   writer_.emit(site, TextCopy{tensor, back.view(), home.view(), Write::kSet});
 }
 

@@ -9,12 +9,10 @@ namespace tessera {
 
 class BringHome {
  public:
-  BringHome(const Facts& facts, TextWriter& writer, Waits& waits, Holds& holds,
-            Converter& converter, Completion& completion, BetweenPlaces& between,
-            ShardedGradients& sharded)
+  BringHome(const Facts& facts, TextWriter& writer, Holds& holds, Converter& converter,
+            Completion& completion, BetweenPlaces& between, ShardedGradients& sharded)
       : facts_(facts),
         writer_(writer),
-        waits_(waits),
         holds_(holds),
         converter_(converter),
         completion_(completion),
@@ -29,7 +27,6 @@ class BringHome {
 
   const Facts& facts_;
   TextWriter& writer_;
-  Waits& waits_;
   Holds& holds_;
   Converter& converter_;
   Completion& completion_;

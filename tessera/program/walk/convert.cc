@@ -21,13 +21,13 @@ Held Converter::convert(const Site& site, TensorId tensor, Held from, const Layo
   const std::vector<ConversionStep> path =
       apart(place, tensor, from.region.layout->combiner,
             paths_.find(place, tensor, from.region.layout, to));
-  int parts = -1;  // the buffer of parts that were scattered: whole again, they go back there
+  int issued = -1;  // the step before
+  int parts = -1;   // the buffer of parts that were scattered: whole again, they go back there
   for (size_t i = 0; i < path.size(); ++i) {
     const ConversionStep& step = path[i];
     Held next = from;
     next.region = {step.to, std::nullopt};
     if (!step.slice) {
-      waits_.settle(site, from.pending);
       const bool whole_buffer = writer_.buffer(place, from.buffer).region == from.region;
       const bool reduces =
           step.kind == CollectiveKind::kAllReduce || step.kind == CollectiveKind::kReduceScatter;
@@ -43,16 +43,17 @@ Held Converter::convert(const Site& site, TensorId tensor, Held from, const Layo
       } else if (!in_place) {
         next.buffer = writer_.new_buffer(place, tensor, collective_name(step.kind), next.region);
       }
+      // The parts go free though what follows may be joined with others and leave later.
+      if (issued >= 0) writer_.due(place, issued);
       TextIssue issue;
-      issue.handle = writer_.new_handle();
+      issue.handle = issued = writer_.new_handle();
       issue.kind = step.kind;
       issue.axes = step.axes;
       if (reduces) issue.combiner = from.region.layout->combiner;
       issue.compression = step_compression(tensor, path, i);
       issue.transfers.push_back({tensor, from.view(), next.view()});
-      next.pending = issue.handle;
+      next.handle = issue.handle;
       next.block = site.block;
-      waits_.issued(site, issue.handle);
       writer_.emit(site, std::move(issue));
     }
     from = std::move(next);

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "tessera/program/walk/holds.h"
-#include "tessera/program/walk/waits.h"
+#include "tessera/program/walk/text_writer.h"
 
 namespace tessera {
 
 class Converter {
  public:
-  Converter(const Facts& facts, ConversionPaths& paths, TextWriter& writer, Waits& waits)
-      : facts_(facts), paths_(paths), writer_(writer), waits_(waits) {}
+  Converter(const Facts& facts, ConversionPaths& paths, TextWriter& writer)
+      : facts_(facts), paths_(paths), writer_(writer) {}
 
   // All steps of a conversion, the last one issued and not waited for; `into`: the buffer for its
   // result (-1: one of its own). Slices are free: they may leave the buffer as it is.
@@ -29,7 +29,6 @@ class Converter {
   const Facts& facts_;
   ConversionPaths& paths_;
   TextWriter& writer_;
-  Waits& waits_;
 };
 
 }  // namespace tessera

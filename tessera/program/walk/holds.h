@@ -14,7 +14,7 @@ namespace tessera {
 struct Held {
   int buffer = -1;
   Region region;
-  int pending = -1;                      // handle to wait for before use
+  int handle = -1;                       // of the collective that brings it
   BlockRef block = BlockKind::kForward;  // where it is made
   TextView view() const { return {buffer, region}; }
 };

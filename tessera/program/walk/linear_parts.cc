@@ -60,17 +60,13 @@ std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds
   return parts;
 }
 
-Held work_on_parts(Facts& facts, TextWriter& writer, Waits& waits, const Op& op,
-                   const std::vector<Held>& parts) {
+Held work_on_parts(Facts& facts, TextWriter& writer, const Op& op, const std::vector<Held>& parts) {
   const Site site = facts.site(op);
   const Layout& layout = parts[0].region.layout;
   facts.split_as(op, layout);
   TextCompute compute;
   compute.op = op.id;
-  for (const Held& part : parts) {
-    waits.settle(site, part.pending);
-    compute.inputs.push_back(part.view());
-  }
+  for (const Held& part : parts) compute.inputs.push_back(part.view());
   Held made;
   made.region = {layout, std::nullopt};
   made.buffer = writer.new_buffer(site.place, op.outputs[0], "", made.region);

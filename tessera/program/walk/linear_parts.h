@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/program/walk/holds.h"
-#include "tessera/program/walk/waits.h"
+#include "tessera/program/walk/text_writer.h"
 
 namespace tessera {
 
@@ -16,7 +16,6 @@ std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds
                                           ConversionPaths& paths, const Op& op);
 
 // Writes the op, on these parts; what it makes is held as they are, and it is split as they are.
-Held work_on_parts(Facts& facts, TextWriter& writer, Waits& waits, const Op& op,
-                   const std::vector<Held>& parts);
+Held work_on_parts(Facts& facts, TextWriter& writer, const Op& op, const std::vector<Held>& parts);
 
 }  // namespace tessera

@@ -44,7 +44,7 @@ void ShardedGradients::leave(const Held& made, Leaving leaving) {
 
 void ShardedGradients::let_arrive(const std::vector<Leaving>& parts) {
   for (const Leaving& leaving : parts) {
-    waits_.settle(leaving.site, leaving.moved.pending);
+    if (leaving.moved.handle >= 0) writer_.due(leaving.site.place, leaving.moved.handle);
     if (leaving.add) writer_.emit(leaving.site, *leaving.add);
   }
 }

@@ -14,11 +14,9 @@ namespace tessera {
 
 class ShardedGradients {
  public:
-  ShardedGradients(const Facts& facts, TextWriter& writer, Waits& waits, Holds& holds,
-                   Converter& converter)
+  ShardedGradients(const Facts& facts, TextWriter& writer, Holds& holds, Converter& converter)
       : facts_(facts),
         writer_(writer),
-        waits_(waits),
         holds_(holds),
         converter_(converter),
         under_way_(writer.places()) {}
@@ -47,7 +45,6 @@ class ShardedGradients {
 
   const Facts& facts_;
   TextWriter& writer_;
-  Waits& waits_;
   Holds& holds_;
   Converter& converter_;
   std::vector<std::map<BlockRef, UnderWay>> under_way_;  // by place

@@ -34,12 +34,8 @@ struct SteppedOperand {
 
 class StepOperands {
  public:
-  StepOperands(const Facts& facts, TextWriter& writer, Waits& waits, Materialiser& materialiser)
-      : facts_(facts),
-        writer_(writer),
-        waits_(waits),
-        materialiser_(materialiser),
-        fetched_(writer.places()) {}
+  StepOperands(const Facts& facts, TextWriter& writer, Materialiser& materialiser)
+      : facts_(facts), writer_(writer), materialiser_(materialiser), fetched_(writer.places()) {}
 
   // Makes available what the steps take from.
   SteppedOperand prepare(const Op& op, size_t operand);
@@ -56,7 +52,6 @@ class StepOperands {
 
   const Facts& facts_;
   TextWriter& writer_;
-  Waits& waits_;
   Materialiser& materialiser_;
   std::vector<std::list<FetchedSteps>> fetched_;  // by place; lists: readers keep pointers
 };

@@ -166,9 +166,8 @@ TextView StepOutputs::reduce_to_holder(const Op& op, TensorId tensor, const Step
   issue.axes = {*stepped.reduce_axis};
   issue.combiner = stepped.made.combiner;
   issue.transfers.push_back({tensor, made, arrives});
-  const int handle = issue.handle;
+  moves.due.push_back(issue.handle);
   moves.sends.push_back({std::move(issue), When::kAlways, op.id});
-  moves.arrivals.push_back({TextWait{handle, 0}, When::kAlways, op.id});
   if (over_micro_batches) {
     const TextView home{stepped.home.buffer, mine};
     moves.arrivals.push_back(
@@ -199,7 +198,6 @@ TextView StepOutputs::travel(const Op& op, TensorId tensor, SteppedOutput& stepp
   } else {
     made = {writer_.new_buffer(place, tensor, fmt::format("part{}", step), part), part};
     const TextView sum{stepped.sum.buffer, part};
-    moves.sends.push_back({TextWait{stepped.sum.pending, 0}, When::kAlways, op.id});
     moves.sends.push_back({TextCopy{tensor, made, sum, Write::kAdd}, When::kAlways, op.id});
   }
   const bool last = step + 1 == loop.steps;
@@ -210,18 +208,17 @@ TextView StepOutputs::travel(const Op& op, TensorId tensor, SteppedOutput& stepp
     next.buffer = writer_.new_buffer(place, tensor,
                                      last ? "arrive" : fmt::format("sum{}", step + 1), next.region);
   }
-  next.pending = writer_.new_handle();
   TextIssue issue;
-  issue.handle = next.pending;
+  issue.handle = writer_.new_handle();
   issue.classify = true;
   issue.axes = stepped.travel_axes;
   if (loop.order == StepOrder::kNested && (step + 1) % inner_steps(loop, facts_.mesh(place)) != 0)
     issue.axes = {loop.skew.back().axis};
   issue.transfers.push_back({tensor, stepped.sum.view(), next.view()});
+  if (last) moves.due.push_back(issue.handle);
   moves.sends.push_back({std::move(issue), When::kAlways, op.id});
   stepped.sum = next;
   if (!last) return made;
-  moves.arrivals.push_back({TextWait{next.pending, 0}, When::kAlways, op.id});
   if (over_micro_batches) {
     moves.arrivals.push_back({TextCopy{tensor, next.view(), stepped.home.view(),
                                        write_across(tensor, stepped.home.region.layout)},

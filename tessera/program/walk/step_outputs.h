@@ -28,6 +28,7 @@ struct SteppedOutput {
 struct StepMoves {
   std::vector<TextInstruction> sends;     // right behind the step
   std::vector<TextInstruction> arrivals;  // behind the next one, beside which the parts travel
+  std::vector<int> due;                   // handles that are awaited before the arrivals
 };
 
 class StepOutputs {

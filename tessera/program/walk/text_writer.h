@@ -26,6 +26,8 @@ class TextWriter {
     return text(place).buffers[static_cast<size_t>(index)];
   }
   int new_handle() { return next_handle_++; }
+  // What is under way is awaited before what its block writes from now on.
+  void due(PlaceId place, int handle) { text(place).due.try_emplace(handle, next_order_); }
   int64_t new_tag() { return next_tag_++; }
 
   size_t places() const { return texts_.size(); }
