@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tessera/program/test_programs.h"
 #include "tessera/program/text.h"
 #include "tessera/program/verify_parts.h"
@@ -165,6 +167,45 @@ TEST_F(Perceptron, arena_and_limit_are_checked) {
   EXPECT_THAT(first(lowered, options), HasSubstr("memory: rank 0, the device arena has"));
   lowered.programs[1].arena_bytes[0] = 700;
   EXPECT_THAT(first(lowered), HasSubstr("memory: rank 1, tensor optimizer."));
+}
+
+// Each limit at its edge: what just fits is accepted, a byte less is not.
+TEST_F(Perceptron, limit_of_the_device_arena_is_exact) {
+  int64_t largest = 0;
+  for (const Program& program : lowered.programs)
+    largest = std::max(largest, program.arena_bytes[0]);
+  VerifyOptions options;
+  options.memory_limit_bytes = largest;
+  EXPECT_EQ(first(lowered, options), "accepted");
+  options.memory_limit_bytes = largest - 1;
+  EXPECT_THAT(first(lowered, options), HasSubstr("the device arena has"));
+}
+
+TEST_F(Perceptron, an_arena_ends_where_its_last_buffer_ends) {
+  Program& program = lowered.programs[1];
+  int64_t end = 0;
+  for (const Buffer& buffer : program.buffers)
+    end = std::max(end, buffer.offset + (buffer.slots - 1) * buffer.slot_bytes + buffer.bytes());
+  program.arena_bytes[0] = end;
+  EXPECT_EQ(first(lowered), "accepted");
+  program.arena_bytes[0] = end - 1;
+  EXPECT_THAT(first(lowered), HasSubstr("memory: rank 1"));
+}
+
+TEST_F(Perceptron, buffers_at_rest_may_touch_but_not_overlap) {
+  Program& program = lowered.programs[0];
+  std::vector<Buffer*> rest;
+  for (Buffer& buffer : program.buffers) {
+    if (buffer.lifetime == Lifetime::kPersistent && buffer.tier == Tier::kDevice) rest.push_back(&buffer);
+  }
+  std::ranges::sort(rest, {}, &Buffer::offset);
+  ASSERT_GE(rest.size(), 2U);
+  const int64_t touching = rest[0]->offset + rest[0]->bytes();
+  ASSERT_LE(touching, rest[1]->offset);
+  rest[1]->offset = touching;
+  EXPECT_EQ(first(lowered), "accepted");
+  rest[1]->offset = touching - 1;
+  EXPECT_THAT(first(lowered), HasSubstr("lifetime: rank 0"));
 }
 
 TEST_F(Perceptron, a_missing_update_is_named) {

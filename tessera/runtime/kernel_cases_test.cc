@@ -463,6 +463,16 @@ const std::vector<Case>& cases() {
                        {"size", int64_t{8}},
                        {"value", 0.5}});
        }},
+      {"pad_of_uneven_blocks",  // of 3 and 2 elements, in blocks of 4 and 3
+       [](auto& g, DType t) {
+         return g.op1("op", "pad", {parameter(g, "x", {kB, kS, kH}, t)},
+                      {{"dim", std::string("s")},
+                       {"begin", int64_t{1}},
+                       {"size", int64_t{4}},
+                       {"blocks", int64_t{2}},
+                       {"shorter", int64_t{1}},
+                       {"value", 0.5}});
+       }},
       {"gather_in_each_sample",
        [](auto& g, DType t) {
          return g.op1("op", "gather",

@@ -105,18 +105,18 @@ class GraphMaker {
       case 1: {
         const TensorId square = op1(".square", "mul", {x, x});
         const TensorId least = op1(".least", "clamp", {square}, {{"min", 0.5}});
-        return op1("", "div", {x, op1(".root", "sqrt", {least})});
+        return op1(".out", "div", {x, op1(".root", "sqrt", {least})});
       }
       case 2: return op1("", "cumsum", {x}, {{"dim", "seq"}, {"reverse", int64_t{c_.below(2)}}});
       case 3: {
         const TensorId wide = op1(".pad", "pad", {x},
                                   {{"dim", "seq"}, {"begin", 1}, {"size", seq_ + 2}, {"value", 2}});
-        return op1("", "slice", {wide}, {{"dim", "seq"}, {"begin", 0}, {"size", seq_}});
+        return op1(".out", "slice", {wide}, {{"dim", "seq"}, {"begin", 0}, {"size", seq_}});
       }
       case 4: {
         const TensorId places = op1(".ids", "rename", {ids_}, {{"from", "seq"}, {"to", "k"}});
         const TensorId picked = op1(".gather", "gather", {x, places}, {{"dim", "seq"}});
-        return op1("", "rename", {picked}, {{"from", "k"}, {"to", "seq"}});
+        return op1(".out", "rename", {picked}, {{"from", "k"}, {"to", "seq"}});
       }
       default:
         return op1("", c_.of<std::string>({"leaky_relu", "tanh", "sigmoid", "softplus"}).c_str(),

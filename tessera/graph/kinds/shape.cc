@@ -357,7 +357,8 @@ InputGradients differentiate_pad(GraphBuilder& builder, const Op& op, const Outp
                                  const std::vector<bool>&) {
   const std::vector<Dim>& dims = builder.tensor(op.inputs[0]).dims;
   const int64_t blocks = op.integer("blocks");
-  const int64_t size = dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size / blocks;
+  const int64_t size =
+      longest_block(dims[static_cast<size_t>(find_dim(dims, op.text("dim")))].size, blocks);
   return {builder.op1(op.path + ".dx", "slice", {dy[0]},
                       {{"dim", op.text("dim")},
                        {"begin", op.integer("begin")},
@@ -479,8 +480,9 @@ std::vector<KindInfo> shape_kinds() {
             {dim, begin, size, blocks, integer_attribute("shorter", 0)}, infer_slice_grad, nullptr);
   slice_grad.accumulates = true;
   KindInfo pad = mover("pad", "x in a larger tensor that is `value` elsewhere",
-                       {dim, begin, size, blocks, number_attribute("value", 0.0)}, infer_slice_grad,
-                       differentiate_pad);
+                       {dim, begin, size, blocks, integer_attribute("shorter", 0),
+                        number_attribute("value", 0.0)},
+                       infer_slice_grad, differentiate_pad);
   concat.max_inputs = SIZE_MAX;
   KindInfo fill =
       mover("fill", "a constant", {number_attribute("value"), dims, text_attribute("dtype")},

@@ -187,6 +187,17 @@ Kernel slice_grad(const KernelCall& call) {
 // The attribute `value` elsewhere.
 Kernel pad(const KernelCall& call) {
   const size_t position = cut_position(call);
+  if (is_uneven(call, position)) {
+    const Annotation& dims = call.op->annotation;
+    std::vector<Kernel> kernels = parts_of_blocks(
+        call, call.outputs[0], dims.outputs[0], call.inputs[0], dims.inputs[0], position,
+        [](const Array& to, const Array& from) { return prepare_copy(from, to); });
+    kernels.insert(kernels.begin(),
+                   [y = tensor_of(call.outputs[0]), value = call.op->number("value")]() mutable {
+                     y.fill_(value);
+                   });
+    return in_turn(std::move(kernels));
+  }
   const Array x = in_blocks(call, call.inputs[0], position);
   const Array part = part_of(in_blocks(call, call.outputs[0], position), position + 1,
                              call.op->integer("begin"), x.shape[position + 1]);
