@@ -196,7 +196,8 @@ TEST_F(Perceptron, buffers_at_rest_may_touch_but_not_overlap) {
   Program& program = lowered.programs[0];
   std::vector<Buffer*> rest;
   for (Buffer& buffer : program.buffers) {
-    if (buffer.lifetime == Lifetime::kPersistent && buffer.tier == Tier::kDevice) rest.push_back(&buffer);
+    if (buffer.lifetime == Lifetime::kPersistent && buffer.tier == Tier::kDevice)
+      rest.push_back(&buffer);
   }
   std::ranges::sort(rest, {}, &Buffer::offset);
   ASSERT_GE(rest.size(), 2U);

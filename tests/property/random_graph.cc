@@ -52,7 +52,7 @@ class GraphMaker {
 
   void step(const std::string& name) {
     const TensorId x = any();
-    switch (c_.below(12)) {
+    switch (c_.below(13)) {
       case 0: values_.push_back(linear(name, x)); break;
       case 1:
         values_.push_back(g_.op1(name, c_.of<std::string>({"gelu", "silu", "relu"}), {x}));
@@ -69,6 +69,7 @@ class GraphMaker {
       case 9: values_.push_back(bias(name, x)); break;
       case 10: values_.push_back(linear(name, x)); break;
       case 11: values_.push_back(imported(name, x)); break;
+      case 12: values_.push_back(attention(name, x)); break;  // its splits are the richest
     }
   }
 

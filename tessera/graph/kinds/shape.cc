@@ -479,10 +479,10 @@ std::vector<KindInfo> shape_kinds() {
       mover("slice_grad", "dy in a larger tensor of zeros",
             {dim, begin, size, blocks, integer_attribute("shorter", 0)}, infer_slice_grad, nullptr);
   slice_grad.accumulates = true;
-  KindInfo pad = mover("pad", "x in a larger tensor that is `value` elsewhere",
-                       {dim, begin, size, blocks, integer_attribute("shorter", 0),
-                        number_attribute("value", 0.0)},
-                       infer_slice_grad, differentiate_pad);
+  KindInfo pad = mover(
+      "pad", "x in a larger tensor that is `value` elsewhere",
+      {dim, begin, size, blocks, integer_attribute("shorter", 0), number_attribute("value", 0.0)},
+      infer_slice_grad, differentiate_pad);
   concat.max_inputs = SIZE_MAX;
   KindInfo fill =
       mover("fill", "a constant", {number_attribute("value"), dims, text_attribute("dtype")},
