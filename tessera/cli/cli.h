@@ -36,7 +36,8 @@ int run(int argc, const char* const* argv);
 // Prints its answer and returns the exit code, or an Error, which is printed as one line.
 using Action = std::function<Result<int>()>;
 
-// What an option accepts. A handle: copies mean the same option.
+// What an option accepts. It is a reference to the option: a change that is made through a copy of
+// it changes the same option.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}

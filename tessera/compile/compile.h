@@ -36,7 +36,7 @@
 
 namespace tessera {
 
-// What a user names.
+// The names and texts with which a user asks for a plan of a model.
 struct CompileTexts {
   std::string model, plan;  // a model's text; a plan file or a recipe call
   int64_t batch = 0;        // 0: one sequence for each replica and micro-batch of the plan
@@ -79,7 +79,8 @@ class Compiler {
   // `dtype`: as of build_model.
   Result<std::shared_ptr<const Model>> model(const std::string& spec, int64_t batch,
                                              std::optional<DType> dtype = {});
-  // Of a forward graph: it is known again by its address. The plan says the precision.
+  // Lowers the plan of a forward graph, in the precision that the plan says. The session recognises
+  // a graph that it has seen before by its address.
   Result<std::unique_ptr<Lowering>> lower(const std::shared_ptr<const Graph>& forward,
                                           const Plan& plan, const CompileOptions& options = {});
 

@@ -245,7 +245,7 @@ TEST(Fractions, are_of_the_links_that_a_member_uses) {
   const double seconds = gather.latency_s + gather.transfer_s;
   EXPECT_NEAR(gather.inner_fraction, .75 * kSize / (seconds * 300 * kGb), 1e-9);
   EXPECT_NEAR(gather.nic_fraction, .75 * kSize / (seconds * 20 * kGb), 1e-9);
-  // What leaves a node in an exchange is of all its members, over the group's NICs.
+  // In an exchange all members of a node send to other nodes, and they share the NICs of the group.
   const CollectiveCost each = price(cluster, kEach, every(32), 1);
   const double of_each = each.latency_s + each.transfer_s;
   EXPECT_NEAR(each.nic_fraction, .75 * kSize * 8 / (of_each * 4 * 20 * kGb), 1e-9);
