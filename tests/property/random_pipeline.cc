@@ -119,7 +119,8 @@ class PipelineMaker {
     return std::all_of(graph_.ops().begin(), graph_.ops().end(), [](const Op& op) {
       const int seq = op.annotation.find("seq");
       const bool whole =
-          seq >= 0 && op.annotation.dims[static_cast<size_t>(seq)].mark == Mark::kFrozen;
+          seq >= 0 && (op.annotation.dims[static_cast<size_t>(seq)].mark == Mark::kFrozen ||
+                       !check_loopable(op, seq));
       return !whole && (info_of(op).work != WorkClass::kAttention || is_causal(op));
     });
   }
