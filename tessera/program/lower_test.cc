@@ -569,6 +569,30 @@ TEST(Expansion, merges_the_moments_of_a_split_norm) {
   expect_accepted(lowered);
 }
 
+// Parts may be added up behind a linear op, but only where they lie as the op may be cut: a running
+// sum over tokens takes all of them.
+TEST(LinearOps, work_on_parts_that_are_cut_as_they_may_be) {
+  GraphBuilder g("running");
+  const auto tokens = g.input("tokens", {{"batch", 4}, {"seq", 4}}, DType::kInt64);
+  const auto weight = g.parameter("weight", {{"vocab", 6}, {"hidden", 4}},
+                                  {Init::Kind::kNormal, 0.02}, DType::kFloat64);
+  const auto embedded = g.op1("embed", "embedding", {tokens, weight});
+  const auto sums =
+      g.op1("sums", "cumsum", {embedded}, {{"dim", std::string("seq")}, {"reverse", int64_t{0}}});
+  const auto square = g.op1("square", "mul", {sums, sums});
+  g.graph().loss = g.op1("loss", "reduce_sum", {square},
+                         {{"dims", std::string("batch seq hidden")}, {"factor", 1.0 / 64}});
+  const auto forward = g.finish();
+  ASSERT_TRUE(forward.has_value()) << forward.error().message;
+  for (const std::string dim : {"seq", "batch"}) {
+    expect_accepted(lower_all(trained(*forward),
+                              "mesh = { a = 2, b = 2 }\nsplit = [\n"
+                              "{ ops = \"embed\", dim = \"vocab\", over = \"a\" },\n"
+                              "{ ops = \"embed\", dim = \"" +
+                                  dim + "\", over = \"b\" }]\n"));
+  }
+}
+
 // ---- loops
 // ------------------------------------------------------------------------------------------
 constexpr const char* kSquare =

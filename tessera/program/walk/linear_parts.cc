@@ -25,6 +25,21 @@ bool sends_less_as_sum(const Facts& facts, const Holds& holds, ConversionPaths& 
   return paths.cost(site.place, sum.inputs[0], made, need) < terms;
 }
 
+// Are the dims that the layout cuts the same ones in operands and result, and may they be cut?
+bool may_stay_cut(const Op& op, const Layout& layout) {
+  const Annotation& annotation = op.annotation;
+  for (size_t d = 0; d < layout.shards.size(); ++d) {
+    if (layout.shards[d].empty()) continue;
+    const int dim = leading_dim(annotation, annotation.outputs[0].dims[d]);
+    if (dim < 0 || annotation.dims[static_cast<size_t>(dim)].mark == Mark::kFrozen) return false;
+    const bool same = std::ranges::all_of(annotation.inputs, [&](const OperandDims& input) {
+      return leading_dim(annotation, input.dims[d]) == dim;
+    });
+    if (!same) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds,
@@ -46,6 +61,7 @@ std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds
     if (!parts.empty() && layout != parts[0].region.layout) return std::nullopt;
     parts.push_back(*held);
   }
+  if (!may_stay_cut(op, *parts[0].region.layout)) return std::nullopt;
   if (parts[0].region.layout->complete()) {
     if (sends_less_as_sum(facts, holds, paths, op, *parts[0].region.layout)) return parts;
     return std::nullopt;
