@@ -44,6 +44,7 @@ Status Stages::assign(Selection& selection) {
     }
   }
   complete_forward();
+  find_earliest_consumers();
   StageId previous(0);
   for (const Op& op : graph_.ops()) {
     OpPlan& op_plan = out_.ops[op.id.index()];
@@ -101,6 +102,16 @@ void Stages::hasten_sources() {
     }
     for (const TensorId input : op->inputs)
       first[input.index()] = std::min(first[input.index()], stage);
+  }
+}
+
+void Stages::find_earliest_consumers() {
+  for (const Op& op : graph_.ops()) {
+    if (op.phase != Phase::kForward) continue;
+    for (const TensorId input : op.inputs) {
+      OpId& first = first_consumer_[input.index()];
+      if (stage_of(op) < stage_of(graph_.op(first))) first = op.id;
+    }
   }
 }
 

@@ -32,6 +32,7 @@ class Stages {
   void complete_forward();
   bool may_hasten(TensorId made) const;
   void hasten_sources();
+  void find_earliest_consumers();
   StageId backward(const Op& op, StageId previous) const;
   StageId update(const Op& op) const;
   std::optional<StageId> of_terms(const Op& op) const;
@@ -40,7 +41,9 @@ class Stages {
   const Graph& graph_;
   ResolvedPlan& out_;
   const std::vector<TensorId> updates_;  // by op: the parameter that it updates
-  // By tensor: the first op in graph order that reads it. Of a parameter that is a forward op.
+  // By tensor: of the ops that read it the first one in graph order, of the forward ops among them
+  // the first one at the earliest stage. A loop may put what cuts a parameter for a later stage
+  // before all that reads it at an earlier one.
   std::vector<OpId> first_consumer_;
   std::vector<bool> of_parameters_;
   // By tensor: made by ops that no entry names of what no op makes.

@@ -303,10 +303,16 @@ class Analyser {
     }
   }
 
-  // The first op that reads the tensor, forward ops first.
+  // The first op at the earliest stage that reads the tensor, forward ops first (as Stages::home).
   const Op* first_reader(TensorId tensor) const {
-    const std::vector<OpId>& readers = out_.consumers[tensor.index()];
-    return readers.empty() ? nullptr : &graph_.op(readers.front());
+    const Op* first = nullptr;
+    for (const OpId id : out_.consumers[tensor.index()]) {
+      const Op& reader = graph_.op(id);
+      const bool earlier = first != nullptr && reader.phase == Phase::kForward &&
+                           out_.ops[id.index()].stage < out_.ops[first->id.index()].stage;
+      if (first == nullptr || earlier) first = &reader;
+    }
+    return first;
   }
 
   // Adds the axes of a store rule to a layout: on the named dim; else the one that the first reader

@@ -694,9 +694,8 @@ TEST(Loops, add_the_terms_of_a_gradient_before_they_are_reduced) {
   EXPECT_EQ(terms, 3 * 2);
 }
 
-// A loop over the vocabulary of a tied head leaves its pieces of the weight in two blocks, so the
-// ops that join their gradients cut them by blocks: what these fetch from is held by blocks too.
-TEST(Loops, fetch_pieces_from_where_they_are_cut_alike) {
+// An embedding whose weight is the head's too.
+Graph tied() {
   GraphBuilder g("tied");
   const Dim batch{"batch", 4}, seq{"seq", 2}, hidden{"hidden", 5}, vocab{"vocab", 12};
   const auto tokens = g.input("tokens", {batch, seq}, DType::kInt64);
@@ -709,8 +708,13 @@ TEST(Loops, fetch_pieces_from_where_they_are_cut_alike) {
   const auto square = g.op1("square", "mul", {h, h});
   g.graph().loss = g.op1("loss", "reduce_sum", {square},
                          {{"dims", std::string("batch seq vocab")}, {"factor", 1.0 / 96}});
-  const auto forward = g.finish();
-  ASSERT_TRUE(forward.has_value()) << forward.error().message;
+  return g.finish().value();
+}
+
+// A loop over the vocabulary of a tied head leaves its pieces of the weight in two blocks, so the
+// ops that join their gradients cut them by blocks: what these fetch from is held by blocks too.
+TEST(Loops, fetch_pieces_from_where_they_are_cut_alike) {
+  const Graph forward = tied();
   for (const std::string order : {"nested", "rotated"}) {
     const std::string plan =
         "mesh = { a = 2, b = 2 }\n"
@@ -719,10 +723,25 @@ TEST(Loops, fetch_pieces_from_where_they_are_cut_alike) {
         "{ ops = \"head\", dim = \"vocab\", over = [\"b\", \"time:2\"], skew = [\"-a\"], "
         "order = \"" +
         order + "\" }]\n";
-    const auto looped = shape_forward(*forward, parse_plan(plan).value(), std::nullopt);
+    const auto looped = shape_forward(forward, parse_plan(plan).value(), std::nullopt);
     ASSERT_TRUE(looped.has_value()) << looped.error().message;
     expect_accepted(lower_all(trained(*looped), plan));
   }
+}
+
+// What cuts the weight for the looped head stands before the embedding in the graph, but at a later
+// stage: the weight is at home with the embedding all the same.
+TEST(Loops, leave_a_parameter_at_home_at_the_earliest_stage_that_reads_it) {
+  const std::string plan =
+      "mesh = { b = 2 }\n"
+      "loop = [{ ops = \"head\", dim = \"vocab\", steps = 2 },\n"
+      "{ ops = \"embed\", dim = \"seq\", steps = 2 }]\n"
+      "store = [{ tensors = \"weight\", over = \"b\" }]\n"
+      "stage = [{ ops = \"embed\", at = 0, mesh = { b = 2 } },\n"
+      "{ ops = \"{head,square,loss}\", at = 1, mesh = { a = 1 } }]\n";
+  const auto looped = shape_forward(tied(), parse_plan(plan).value(), std::nullopt);
+  ASSERT_TRUE(looped.has_value()) << looped.error().message;
+  expect_accepted(lower_all(trained(*looped), plan));
 }
 
 }  // namespace
