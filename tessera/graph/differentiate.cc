@@ -259,6 +259,30 @@ class Differentiator {
   std::vector<TensorId> gradients_;
 };
 
+// Does the group's pattern match the parameter's name, or a prefix of it before a '.'?
+bool takes(const OptimizerGroup& group, const std::string& name) {
+  for (size_t end = name.find('.');; end = name.find('.', end + 1)) {
+    if (glob_match(group.parameters, std::string_view(name).substr(0, end))) return true;
+    if (end == std::string::npos) return false;
+  }
+}
+
+Status check_group(const OptimizerGroup& group, const Graph& forward) {
+  if (!group.kind.empty() && find_optimizer(group.kind) == nullptr) {
+    return invalid_input(fmt::format("group '{}': expected an optimizer ({}), found '{}'",
+                                     group.parameters, join(optimizer_names(), ", "), group.kind));
+  }
+  const Tensor* parameter = nullptr;  // the last one, to name an example
+  for (const Tensor& tensor : forward.tensors()) {
+    if (tensor.role != Role::kParameter) continue;
+    if (takes(group, tensor.name)) return {};
+    parameter = &tensor;
+  }
+  return invalid_input(fmt::format(
+      "optimizer.group: expected a pattern of the model's parameters{}, found '{}', which none has",
+      parameter == nullptr ? "" : fmt::format(" (as '{}')", parameter->name), group.parameters));
+}
+
 // Clipping sums squares by group: "blocks.3" for parameters under it, else the first component of
 // the path.
 std::string clip_group(const std::string& parameter) {
@@ -433,10 +457,7 @@ class Updater {
   // The last group that takes the parameter; null: none does.
   const OptimizerGroup* own_group_of(const std::string& name) const {
     for (auto group = spec_.groups.rbegin(); group != spec_.groups.rend(); ++group) {
-      for (size_t end = name.find('.');; end = name.find('.', end + 1)) {
-        if (glob_match(group->parameters, std::string_view(name).substr(0, end))) return &*group;
-        if (end == std::string::npos) break;
-      }
+      if (takes(*group, name)) return &*group;
     }
     return nullptr;
   }
@@ -494,13 +515,8 @@ Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer
     return invalid_input(
         fmt::format("expected an optimizer ({}), found '{}'", join(kinds, ", "), optimizer.kind));
   }
-  for (const OptimizerGroup& group : optimizer.groups) {
-    if (!group.kind.empty() && find_optimizer(group.kind) == nullptr) {
-      return invalid_input(fmt::format("group '{}': expected an optimizer ({}), found '{}'",
-                                       group.parameters, join(optimizer_names(), ", "),
-                                       group.kind));
-    }
-  }
+  for (const OptimizerGroup& group : optimizer.groups)
+    TESSERA_TRY_VOID(check_group(group, forward));
   Differentiator differentiator(forward, optimizer.precision);
   TESSERA_TRY_VOID(differentiator.run());
   if (optimizer.kind != kNoOptimizer && parameter_count(forward) > 0) {

@@ -192,6 +192,11 @@ TEST(OptimizersTest, GroupsHaveARateADecayAndAnOptimizerOfTheirOwn) {
   EXPECT_EQ(differentiate(g.graph(), wrong).error().message,
             "group 'w': expected an optimizer (adafactor, adamw, lamb, lars, lion, muon, sgd), "
             "found 'adan'");
+  wrong.groups = {{"we*", 1, std::nullopt, ""}};
+  g.parameter("body.w", {{"x", 2}}, {Init::Kind::kZeros});
+  EXPECT_EQ(differentiate(g.graph(), wrong).error().message,
+            "optimizer.group: expected a pattern of the model's parameters (as 'body.w'), found "
+            "'we*', which none has");
 }
 
 // Norms, factored moments and matrix products of sharded parameters: every plan computes what one
