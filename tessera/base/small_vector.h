@@ -106,7 +106,7 @@ class SmallVector {
     while (size_ < count) emplace_back(copy);
   }
   void assign(size_t count, const T& value) {
-    const T copy = value;
+    const T copy = value;  // NOLINT(performance-unnecessary-copy-initialization): may lie inside
     clear();
     reserve(count);
     while (size_ < count) emplace_back(copy);

@@ -60,8 +60,8 @@ struct OpDim {
   std::optional<Window> window;
   int64_t window_extent = -1;  // size of the tensor dims that are read through the window;
                                // -1: not bound yet
-  // Of a place in blocks that are not all of one size: the size of the tensor dim. The first blocks
-  // are longer by one than the others, and `size` is that of the first. -1: they are of one size.
+  // If this dim counts places in the blocks of a tensor dim and the blocks differ in size, the size
+  // of that tensor dim: the first blocks have `size` places, the others one less. -1: all are equal.
   int64_t uneven_extent = -1;
   int causal_of = -1;   // index of the query dim if this is the key dim of a causal pair
   bool hidden = false;  // frozen only because it stands behind another dim in a bracket

@@ -1,4 +1,4 @@
-// What repeats in a graph, whatever its ops are called.
+// Tests that repeated blocks of a graph are found from its structure, not from the paths of its ops.
 #include "tessera/graph/repeat.h"
 
 #include <gmock/gmock.h>

@@ -412,7 +412,7 @@ class GraphParser {
     return {};
   }
 
-  // What a text may leave out: attributes that have defaults, and the annotation.
+  // Fills in what a text may leave out: the annotation, and attributes that have defaults.
   Status infer(Op& op) const {
     TESSERA_TRY(Inferred inferred, infer_op(graph_, op.kind, op.inputs, op.attributes));
     op.annotation = std::move(inferred.annotation);

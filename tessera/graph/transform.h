@@ -36,8 +36,8 @@ Graph in_one_dtype(Graph graph, DType dtype);
 // A time loop over ops, written out.
 struct Unrolling {
   std::string dim;  // an op dim
-  // Of the steps' pieces, in order; the size of the dim is their sum or a multiple of it. Empty:
-  // `steps` even pieces, the first ones larger.
+  // The sizes of the steps' pieces, in order; the dim has their sum or a multiple of it. If it is
+  // empty, there are `steps` even pieces, the first ones larger.
   std::vector<int64_t> sizes = {};
   // > 1: the dim is cut in that many blocks, as even as they can be, and each step takes a part of
   // each (so that what is sharded in as many pieces stays where it is); divides every size but the

@@ -53,7 +53,7 @@ constexpr std::string_view kText =
     "activation %loss [] float32\n"
     "forward op \"loss\" %loss = reduce_sum(%nll) {dims=\"batch\", factor=0.25}\n";
 
-// What `tessera inspect MODEL --text` prints of a family is that family's model again.
+// `tessera inspect MODEL --text` prints a graph file, and that file is the same model.
 TEST_F(GraphFileTest, ThePrintedGraphOfEveryFamilyIsItsModel) {
   for (const ModelFamily& family : all_families()) {
     const std::string& spec = family.examples.at(0);

@@ -441,8 +441,9 @@ class Analyser {
   }
 
   // Ops that no entry names follow what is at rest: update ops the first optimizer state of their
-  // parameter (or the parameter itself), norms of a gradient the same, sums and casts that make a parameter's gradient too,
-  // or the gradient's home if the plan says one; those that read a parameter alone the parameter's.
+  // parameter (or the parameter itself), norms of a gradient the same, sums and casts that make a
+  // parameter's gradient too, or the gradient's home if the plan says one; those that read a
+  // parameter alone the parameter's.
   void follow(const Op& op) {
     const KindInfo* kind = op.info;
     const OpPlan& plan = out_.ops[op.id.index()];

@@ -182,7 +182,7 @@ TEST_F(Buckets, are_of_all_that_a_block_issues_before_it_waits) {
   EXPECT_EQ(find_needs(text_, {})[0].before, 1U);
 }
 
-// What was due before an instruction is due before it where it stands now.
+// A due mark names the instruction before which something is awaited. It moves with that instruction.
 TEST_F(Buckets, issue_together_moves_due_marks) {
   issue(0);
   copy(0, 2);
@@ -193,7 +193,8 @@ TEST_F(Buckets, issue_together_moves_due_marks) {
   EXPECT_EQ(text_.due.at(10), block(BlockKind::kBackward)[2].order);
 }
 
-// What writes the memory of a collective stays behind it, and so does what needs that.
+// An instruction that writes the memory of a collective stays behind it, and so does an instruction
+// that reads what that one writes.
 TEST_F(Buckets, issue_together_keeps_the_order_of_what_depends) {
   issue(0);
   copy(2, 0);  // writes what is under way

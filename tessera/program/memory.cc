@@ -57,8 +57,8 @@ bool overlap(const Item& a, const Item& b) {
   return run != many.repeats->begin() && many.last + *std::prev(run) >= one.first;
 }
 
-// What has been placed. Items that repeat in the same runs are together: those of other runs are
-// never at the same time.
+// The items that have been placed, grouped by the runs in which they repeat. Items of two different
+// groups are never alive at the same time, but for those that do not repeat (null).
 class Placed {
  public:
   void add(const Item& item, int64_t behind) {

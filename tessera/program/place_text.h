@@ -1,8 +1,9 @@
 // Place text: the instructions of the stages at one place (the devices that they share) with
 // layouts instead of boxes, common to all its ranks. Lowering walks the graph once and writes the
-// texts of all places (walk.h), passes rewrite them, and the last one places all waits; a rank's program is the text of its place (of its places, if the
-// meshes of stages overlap) with the rank's coordinates put in (instantiate.cc). This is why
-// lowering a rank does not visit the others. Blocks are named by the number of their stage.
+// texts of all places (walk.h), passes rewrite them, and the last one places all waits. A rank's
+// program is the text of its place (of its places, if the meshes of stages overlap) with the rank's
+// coordinates put in (instantiate.cc). This is why lowering a rank does not visit the others.
+// Blocks are named by the number of their stage.
 //
 // Text form: place_form.h. What holds of every place text: place_check.h.
 #pragma once

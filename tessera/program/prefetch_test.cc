@@ -77,7 +77,8 @@ TEST_F(Prefetched, gathers_what_the_prologue_needs_itself_beside_the_unit_before
   EXPECT_EQ(place(), 0U);
 }
 
-// A due mark means a place in the block: what is moved before it is not what was written from there on.
+// A due mark means a place in the block. An instruction that is moved before that place takes over
+// the order of what follows it, so that the mark does not take it for a later one.
 TEST_F(Prefetched, gives_what_it_moves_the_order_of_what_follows) {
   prologue().push_back({copy(1, 3), When::kAlways, second_});
   for (size_t i = 0; i < forward().size(); ++i) forward()[i].order = static_cast<int64_t>(5 + i);

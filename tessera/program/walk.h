@@ -1,6 +1,6 @@
 // The walk: lowering's pass over the graph, in graph order, that turns hold into need and make into
-// home (docs/theory/lowering.md sections 2 to 4) and writes the place texts, without waits (waits.cc). Private to
-// tessera/program.
+// home (docs/theory/lowering.md sections 2 to 4) and writes the place texts, without
+// waits (waits.cc). Private to tessera/program.
 //
 //   for each op, at its stage's place, in its stage's block (walk.cc):
 //     need of each operand = projection of the op's piece

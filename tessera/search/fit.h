@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// Of the rank that has the most too much.
+// The rank whose memory is exceeded by the most bytes.
 struct Shortage {
   int rank = 0;  // a representative
   int64_t capacity_bytes = 0;

@@ -164,6 +164,19 @@ Result<Inferred> conclude(const Operands& operands, const std::string& annotatio
   return inferred;
 }
 
+Result<Inferred> infer_along_whole_dim(const Operands& operands) {
+  const std::vector<Dim>& dims = operands[0].dims;
+  const int position = find_dim(dims, operands.text("dim"));
+  if (position < 0) {
+    return invalid_input(fmt::format("expected a dim of the input, found '{}' for {}",
+                                     operands.text("dim"), describe(operands[0])));
+  }
+  Names names = names_of(dims);
+  names[static_cast<size_t>(position)] += '^';
+  return conclude(operands, fmt::format("{} -> {}", spell(names), spell(dims)), {dims},
+                  {operands[0].dtype});
+}
+
 Status expect_rank(const Tensor& tensor, std::string_view what, size_t least) {
   if (tensor.dims.size() >= least) return {};
   return invalid_input(

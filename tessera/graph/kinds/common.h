@@ -76,6 +76,9 @@ std::string dims_text(const std::vector<Dim>& dims);         // its inverse
 // Parses and binds the annotation against the operands' shapes and the given outputs.
 Result<Inferred> conclude(const Operands& operands, const std::string& annotation,
                           std::vector<std::vector<Dim>> outputs, std::vector<DType> dtypes);
+// The result has the dims and dtype of the one operand, and each element needs all of the dim that
+// the attribute `dim` names: that dim is frozen. Error: the operand has no such dim.
+Result<Inferred> infer_along_whole_dim(const Operands& operands);
 
 Status expect_rank(const Tensor& tensor, std::string_view what, size_t least);  // at least
 Status expect_dims(const Tensor& tensor, std::string_view what, const std::vector<Dim>& dims);

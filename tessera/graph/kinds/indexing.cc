@@ -106,15 +106,7 @@ int64_t scatter_flops(const Op& op) {
 // dim is frozen.
 Result<Inferred> infer_cumsum(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
-  const int position = find_dim(x[0].dims, x.text("dim"));
-  if (position < 0) {
-    return invalid_input(fmt::format("expected a dim of the input, found '{}' for {}",
-                                     x.text("dim"), describe(x[0])));
-  }
-  Names names = names_of(x[0].dims);
-  names[static_cast<size_t>(position)] += '^';
-  return conclude(x, fmt::format("{} -> {}", spell(names), spell(x[0].dims)), {x[0].dims},
-                  {x[0].dtype});
+  return infer_along_whole_dim(x);
 }
 
 InputGradients differentiate_cumsum(GraphBuilder& builder, const Op& op, const OutputGradients& dy,

@@ -21,15 +21,7 @@ Result<bool> read_flag(const Operands& x, std::string_view name) {
 Result<Inferred> infer_reorder(const Operands& x) {
   TESSERA_TRY_VOID(read_flag(x, "inverse"));
   TESSERA_TRY_VOID(parse_order(x.text("order")));
-  const int position = find_dim(x[0].dims, x.text("dim"));
-  if (position < 0) {
-    return invalid_input(fmt::format("expected a dim of the input, found '{}' for {}",
-                                     x.text("dim"), describe(x[0])));
-  }
-  Names names = names_of(x[0].dims);
-  names[static_cast<size_t>(position)] += '^';
-  return conclude(x, fmt::format("{} -> {}", spell(names), spell(x[0].dims)), {x[0].dims},
-                  {x[0].dtype});
+  return infer_along_whole_dim(x);
 }
 
 InputGradients differentiate_reorder(GraphBuilder& builder, const Op& op, const OutputGradients& dy,

@@ -272,7 +272,8 @@ int64_t longest_block(int64_t extent, int64_t blocks) {
   return extent / blocks + (extent % blocks == 0 ? 0 : 1);
 }
 
-// What the blocks of a dim of size `extent` have at [begin, begin + size) of a block, together.
+// A dim of `extent` elements lies in blocks. Returns how many elements all blocks together have at
+// the places [begin, begin + size) of a block.
 int64_t part_of_blocks(int64_t extent, int64_t blocks, int64_t begin, int64_t size) {
   const bool to_the_end = begin + size == longest_block(extent, blocks) && extent % blocks != 0;
   return blocks * size - (to_the_end ? blocks - extent % blocks : 0);

@@ -49,7 +49,7 @@ class Rows {
   }
 
  private:
-  // What the entries so far say of the op: the one with its longest prefix.
+  // The axes over which the entries so far split the op: those of its longest prefix that has any.
   const std::string& now(const std::string& name) const {
     for (size_t end = name.size(); end != std::string::npos; end = name.rfind('.', end - 1)) {
       const auto found = said_.find(name.substr(0, end));

@@ -96,7 +96,7 @@ class Blocks {
   int64_t count() const { return count_; }
   // A pattern of `size` blocks from `first` on: "blocks.[0-2]".
   std::string run(int64_t first, int64_t size) const;
-  // What stands before the first block and behind the last one.
+  // Patterns of the ops before the first block, and of those behind the last one.
   const std::vector<std::string>& before() const { return before_; }
   const std::vector<std::string>& after() const { return after_; }
 
