@@ -71,8 +71,9 @@ int list_recipes(bool json) {
 
 bool is_model(const std::string& subject) {
   const std::string name = subject.substr(0, subject.find_first_of("(:"));
-  return subject.find(':') < subject.find('(') || subject.find(".json") != std::string::npos ||
-         names_graph_file(subject) || find_family(name) != nullptr;
+  if (names_graph_file(subject) || subject.find(".json") != std::string::npos) return true;
+  if (names_plan_file(subject)) return false;
+  return subject.find(':') < subject.find('(') || find_family(name) != nullptr;
 }
 
 Status check_is_recipe(const PlanOptions& options) {
@@ -289,7 +290,7 @@ void add_plan(Commands& commands) {
       "plan.toml\n");
   command.action([options]() -> Result<int> {
     if (options->list) return list_recipes(options->json);
-    if (is_model(options->subject) && !names_plan_file(options->subject)) return search(*options);
+    if (is_model(options->subject)) return search(*options);
     return emit(*options);
   });
 }

@@ -123,14 +123,18 @@ void say(const PlanQuestion& question, const std::string& what) {
   if (question.progress) question.progress(what);
 }
 
-Result<PlanAnswer> find(const PlanQuestion& question, const SpaceMaker& space_of) {
+}  // namespace
+
+Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of) {
   PlanAnswer answer;
   Compiler compiler;
   TESSERA_TRY(const auto model, compiler.model(question.model, question.batch,
                                                storage_dtype(question.compute)));
   say(question, "folding the model");
   TESSERA_TRY(const Fold fold, fold_layers(model->graph));
-  UnitPricer pricer({question.model, question.compute, question.cluster, question.options});
+  const int64_t fixed_batch = names_graph_file(question.model) ? question.batch : 0;
+  UnitPricer pricer(
+      {question.model, question.compute, question.cluster, question.options, fixed_batch});
   Ranking ranking(question, fold, pricer);
   TESSERA_TRY(const Space space, space_of(ranking));
   answer.limit_bytes = ranking.limit_bytes();
@@ -153,13 +157,11 @@ Result<PlanAnswer> find(const PlanQuestion& question, const SpaceMaker& space_of
   }
 
   Judge judge(question, model, fold.units, answer.limit_bytes);
-  // Formulas err; what is this much slower by formula than the best program is not tried.
-  constexpr double kMargin = 1.1;
   answer.ended = fmt::format("all choices within {:.0f} % by formula were simulated",
-                             (kMargin - 1) * 100);
+                             (question.margin - 1) * 100);
   for (const PlanCandidate* next : order) {
     const bool is_too_slow = answer.best && next->estimate.step_s >
-                                                kMargin * *answer.simulated[*answer.best].step_s;
+                                                question.margin * *answer.simulated[*answer.best].step_s;
     if (is_too_slow) break;
     if (answer.simulated.size() >= question.evaluations) {
       answer.ended = fmt::format("{} programs were simulated (--evaluations)", question.evaluations);
@@ -190,6 +192,8 @@ Result<PlanAnswer> find(const PlanQuestion& question, const SpaceMaker& space_of
   }
   return answer;
 }
+
+namespace {
 
 std::string candidate_row(const PlanCandidate& candidate, bool is_best) {
   std::string outcome = candidate.refused;
@@ -237,10 +241,10 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
 const std::vector<Planner>& all_planners() {
   static const std::vector<Planner> planners = {
       {"auto", "finds which dims each axis cuts, then meshes, stages, shards and recomputation",
-       [](const PlanQuestion& question) { return find(question, whole_space); }},
+       [](const PlanQuestion& question) { return find_in_space(question, whole_space); }},
       {"megatron_grid",
        "all (tp, pp, dp, micro-batch, chunks, ZeRO, recompute) with Megatron's dims: the baseline",
-       [](const PlanQuestion& question) { return find(question, megatron_space); }}};
+       [](const PlanQuestion& question) { return find_in_space(question, megatron_space); }}};
   return planners;
 }
 

@@ -36,6 +36,9 @@ struct PlanQuestion {
   // What is not searched: "tp" -> "8". The keys are those of fix_keys().
   std::map<std::string, std::string> fixed;
   size_t evaluations = kPlanEvaluations;  // programs of the whole model that may be simulated
+  // Formulas err: a choice is not simulated if it is so many times slower by formula than the best
+  // program.
+  double margin = 1.1;
   std::function<void(const std::string&)> progress;  // what is being done; may be empty
   std::function<bool()> stop;                        // true: answer with the best so far
 };

@@ -125,7 +125,8 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
       const auto costs = pricer_.price(units);
       if (!costs) {
         refusal_ = costs.error().message;
-        break;
+        if (before > 0) break;
+        continue;  // fewer sequences than the model can be cut into
       }
       const double each = block_time(**costs, counts) / static_cast<double>(sequences);
       if (before > 0 && each > .995 * before) break;
@@ -203,7 +204,7 @@ std::vector<DimList> Ranking::find_lists() {
     for (const Tried& one : tried) {
       if (one.list == list) return;
     }
-    const auto costs = pricer_.price({{{"tp", size, list}}, sequences, "none"});
+    const auto costs = pricer_.price({{{"tp", size, list}}, sequences, "none", true});
     if (!costs) {
       refusal_ = costs.error().message;
       return;
@@ -256,9 +257,12 @@ std::vector<DimList> Ranking::find_lists() {
       if (std::find(out.begin(), out.end(), one.list) == out.end()) out.push_back(one.list);
     }
   };
-  grow({}, 1);  // one sequence: nothing is gained by its batch
+  // The smallest micro-batch: nothing is gained by cutting its batch.
+  int64_t least = 1;
+  while (2 * least <= question_.batch && !pricer_.price({{}, least, "none"})) least *= 2;
+  grow({}, least);
   keep(3);
-  grow({"batch"}, size);
+  grow({"batch"}, least * size);
   keep(2);
   return out;
 }
