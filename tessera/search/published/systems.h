@@ -1,0 +1,11 @@
+// The instance readers of the systems: from an instance to the answer, for reproduce.cc.
+#pragma once
+
+#include "tessera/search/published/json_table.h"
+#include "tessera/search/published/reproduce.h"
+
+namespace tessera::published {
+
+Result<Json> run_galvatron(const JsonTable& in, const Progress& progress);
+
+}  // namespace tessera::published
