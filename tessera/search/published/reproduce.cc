@@ -28,6 +28,9 @@ const std::vector<System>& systems() {
       {{"galvatron", "a strategy of its own for each layer, under a memory limit",
         "docs/theory/galvatron.md"},
        run_galvatron},
+      {{"alpa", "layers of ops, stages of layers, and a split of its own for each op",
+        "docs/theory/alpa.md"},
+       run_alpa},
   };
   return all;
 }

@@ -7,5 +7,6 @@
 namespace tessera::published {
 
 Result<Json> run_galvatron(const JsonTable& in, const Progress& progress);
+Result<Json> run_alpa(const JsonTable& in, const Progress& progress);
 
 }  // namespace tessera::published

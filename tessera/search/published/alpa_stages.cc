@@ -1,0 +1,181 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "tessera/search/published/alpa.h"
+#include "tessera/search/published/pareto.h"
+
+namespace tessera::published {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Next {
+  size_t choice = 0;
+  size_t point = 0;  // in the front of what follows
+};
+using Front = ParetoFront<Next>;
+
+}  // namespace
+
+std::optional<StagesPlan> best_stages(const StagesProblem& problem) {
+  const size_t layers = problem.layers;
+  const auto devices = static_cast<size_t>(problem.devices);
+  const size_t most_stages = std::min(layers, devices);
+  std::vector<std::vector<size_t>> from(layers);  // choices by their first layer
+  for (size_t c = 0; c < problem.choices.size(); ++c) {
+    const StageChoice& choice = problem.choices[c];
+    if (choice.seconds < kInfinity && choice.most_later >= 0) from[choice.first].push_back(c);
+  }
+  // fronts[s][k][d]: layers from k on, in s stages, on exactly d devices.
+  std::vector<std::vector<std::vector<Front>>> fronts(
+      most_stages + 1,
+      std::vector<std::vector<Front>>(layers + 1, std::vector<Front>(devices + 1)));
+  fronts[0][layers][0].add({0, 0, {}});
+  for (size_t s = 1; s <= most_stages; ++s) {
+    for (size_t k = 0; k < layers; ++k) {
+      for (const size_t c : from[k]) {
+        const StageChoice& choice = problem.choices[c];
+        if (static_cast<int64_t>(s) - 1 > choice.most_later) continue;
+        const auto own = static_cast<size_t>(choice.hosts * choice.devices);
+        for (size_t d = own; d <= devices; ++d) {
+          const auto& rest = fronts[s - 1][choice.last + 1][d - own].points();
+          for (size_t i = 0; i < rest.size(); ++i) {
+            fronts[s][k][d].add(
+                {std::max(choice.seconds, rest[i].largest), choice.seconds + rest[i].sum, {c, i}});
+          }
+        }
+      }
+    }
+  }
+  const auto later = static_cast<double>(problem.micro_batches - 1);
+  std::optional<StagesPlan> best;
+  for (size_t s = 1; s <= most_stages; ++s) {
+    const auto& ends = fronts[s][0][devices].points();
+    for (size_t i = 0; i < ends.size(); ++i) {
+      const double seconds = ends[i].sum + later * ends[i].largest;
+      if (best && seconds >= best->seconds) continue;
+      best = StagesPlan{seconds, ends[i].largest, {}};
+      size_t k = 0;
+      size_t d = devices;
+      size_t point = i;
+      for (size_t left = s; left > 0; --left) {
+        const Next next = fronts[left][k][d].points()[point].back;
+        const StageChoice& choice = problem.choices[next.choice];
+        best->choices.push_back(next.choice);
+        k = choice.last + 1;
+        d -= static_cast<size_t>(choice.hosts * choice.devices);
+        point = next.point;
+      }
+    }
+  }
+  return best;
+}
+
+int64_t most_later_stages(double available, double peak, double initial, double per_micro_batch) {
+  const double left = available - peak - initial;
+  if (left < per_micro_batch) return -1;
+  constexpr double kMost = 1e9;
+  if (per_micro_batch <= 0) return static_cast<int64_t>(kMost);
+  return static_cast<int64_t>(std::min(kMost, std::floor(left / per_micro_batch))) - 1;
+}
+
+std::vector<std::pair<int64_t, int64_t>> submesh_shapes(int64_t hosts, int64_t devices) {
+  std::vector<std::pair<int64_t, int64_t>> shapes;
+  for (int64_t part = 1; part < devices; part *= 2) shapes.emplace_back(1, part);
+  for (int64_t whole = 1; whole <= hosts; ++whole) shapes.emplace_back(whole, devices);
+  return shapes;
+}
+
+Result<std::vector<Placement>> place_submeshes(
+    const std::vector<std::pair<int64_t, int64_t>>& shapes, int64_t hosts, int64_t devices) {
+  std::vector<size_t> order(shapes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return shapes[a].first * shapes[a].second > shapes[b].first * shapes[b].second;
+  });
+  std::vector<Placement> places(shapes.size());
+  Placement next;
+  for (const size_t i : order) {
+    const auto [h, d] = shapes[i];
+    const bool whole = d == devices;
+    const bool fits = whole ? next.device == 0 && next.host + h <= hosts
+                            : h == 1 && next.device + d <= devices && next.host < hosts;
+    if (!fits) {
+      return invalid_input(
+          fmt::format("a sub-mesh of {} x {} devices finds no place from device {} of host {} on",
+                      h, d, next.device, next.host));
+    }
+    places[i] = next;
+    if (whole) {
+      next.host += h;
+    } else if ((next.device += d) == devices) {
+      next = {next.host + 1, 0};
+    }
+  }
+  return places;
+}
+
+std::optional<ClusterPlan> cluster_ops(const ClusterProblem& problem) {
+  const size_t count = problem.ops.size();
+  double flops = 0;
+  for (const ClusterOp& op : problem.ops) flops += op.flops;
+  const double most_flops =
+      (1 + problem.imbalance) * flops / static_cast<double>(problem.layers) * (1 + 1e-12);
+
+  // received[k][r]: bytes made by ops before k and read by ops k .. r-1.
+  std::vector<std::vector<double>> received(count + 1, std::vector<double>(count + 1, 0));
+  for (size_t maker = 0; maker < count; ++maker) {
+    for (const ClusterOp::Output& output : problem.ops[maker].outputs) {
+      for (size_t k = maker + 1; k < count; ++k) {
+        size_t first = count;  // the first reader from k on
+        for (const size_t reader : output.readers) {
+          if (reader >= k) first = std::min(first, reader);
+        }
+        for (size_t r = first + 1; r <= count; ++r) received[k][r] += output.bytes;
+      }
+    }
+  }
+  struct State {
+    double largest = kInfinity, sum = kInfinity, squares = kInfinity;
+    size_t before = 0;
+    bool better(const State& other) const {
+      if (largest != other.largest) return largest < other.largest;
+      if (sum != other.sum) return sum < other.sum;
+      return squares < other.squares;
+    }
+  };
+  std::vector<std::vector<State>> best(problem.layers + 1, std::vector<State>(count + 1));
+  best[0][0] = {0, 0, 0, 0};
+  for (size_t q = 1; q <= problem.layers; ++q) {
+    for (size_t r = 1; r <= count; ++r) {
+      double own = 0;
+      size_t heavy = 0;
+      for (size_t k = r; k-- > 0;) {
+        own += problem.ops[k].flops;
+        heavy += problem.ops[k].heavy ? 1 : 0;
+        if (own > most_flops) break;
+        const State& rest = best[q - 1][k];
+        if (heavy < problem.least_heavy || rest.largest == kInfinity) continue;
+        const auto ops = static_cast<double>(r - k);
+        const State state{std::max(rest.largest, received[k][r]), rest.sum + received[k][r],
+                          rest.squares + ops * ops, k};
+        if (state.better(best[q][r])) best[q][r] = state;
+      }
+    }
+  }
+  const State& last = best[problem.layers][count];
+  if (last.largest == kInfinity) return std::nullopt;
+  ClusterPlan plan{last.largest, last.sum, {}};
+  size_t end = count;
+  for (size_t q = problem.layers; q > 0; --q) {
+    plan.ends.insert(plan.ends.begin(), end);
+    end = best[q][end].before;
+  }
+  return plan;
+}
+
+}  // namespace tessera::published
