@@ -31,6 +31,21 @@ const std::vector<System>& systems() {
       {{"alpa", "layers of ops, stages of layers, and a split of its own for each op",
         "docs/theory/alpa.md"},
        run_alpa},
+      {{"terapipe", "slices of a sequence that pass a pipeline one after another",
+        "docs/theory/terapipe.md"},
+       run_terapipe},
+      {{"opfence", "a chain of ops on devices with unequal links, messages compressed",
+        "docs/theory/fusionllm.md"},
+       run_opfence},
+      {{"rannc", "any graph cut into components, blocks and replicated stages",
+        "docs/theory/rannc.md"},
+       run_rannc},
+      {{"dtfm", "devices of several regions as pipeline stages of replicas",
+        "docs/theory/fusionllm.md"},
+       run_dtfm},
+      {{"splitbrain", "convolutions replicated, dense layers sharded within groups",
+        "docs/theory/splitbrain.md"},
+       run_splitbrain},
   };
   return all;
 }

@@ -8,5 +8,10 @@ namespace tessera::published {
 
 Result<Json> run_galvatron(const JsonTable& in, const Progress& progress);
 Result<Json> run_alpa(const JsonTable& in, const Progress& progress);
+Result<Json> run_terapipe(const JsonTable& in, const Progress& progress);
+Result<Json> run_opfence(const JsonTable& in, const Progress& progress);
+Result<Json> run_rannc(const JsonTable& in, const Progress& progress);
+Result<Json> run_dtfm(const JsonTable& in, const Progress& progress);
+Result<Json> run_splitbrain(const JsonTable& in, const Progress& progress);
 
 }  // namespace tessera::published
