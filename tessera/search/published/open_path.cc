@@ -78,8 +78,10 @@ OpenPath greedy_path(const Edges& edges, bool worst) {
 
 OpenPath best_open_path(const Edges& edges, bool worst, size_t most_exact) {
   if (edges.empty()) return {};
-  return edges.size() <= std::min(most_exact, kExactPathNodes) ? exact_path(edges, worst)
-                                                               : greedy_path(edges, worst);
+  OpenPath path = edges.size() <= std::min(most_exact, kExactPathNodes) ? exact_path(edges, worst)
+                                                                        : greedy_path(edges, worst);
+  if (path.nodes.front() > path.nodes.back()) std::reverse(path.nodes.begin(), path.nodes.end());
+  return path;
 }
 
 }  // namespace tessera::published

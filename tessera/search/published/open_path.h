@@ -12,7 +12,7 @@ inline constexpr size_t kExactPathNodes = 16;
 
 struct OpenPath {
   double cost = 0;
-  std::vector<size_t> nodes;  // of the path and its reverse: the one the program finds first
+  std::vector<size_t> nodes;  // the first has a lower number than the last
 };
 // `edges` is symmetric. `most_exact` lowers the number of nodes up to which the path is exact.
 OpenPath best_open_path(const std::vector<std::vector<double>>& edges, bool worst,

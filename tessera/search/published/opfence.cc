@@ -380,6 +380,8 @@ class ExactFence {
       search(0);
       for (const double value : slowest) search(value);
     }
+    while (best_ && rename_devices()) {
+    }
     return best_;
   }
 
@@ -433,7 +435,7 @@ class ExactFence {
     const auto add = [&](double largest, double sum, size_t point) {
       const Front::Point next{
           std::max({largest, compute, message}), sum + compute + message, {from, point}};
-      if (!best_ || next.sum + later_ * next.largest < best_->seconds) to.add(next);
+      if (next.sum + later_ * next.largest <= most_) to.add(next);
     };
     if (start == 0) {
       add(0, 0, 0);
@@ -444,10 +446,27 @@ class ExactFence {
     return true;
   }
 
+  // Exchanges two devices that are as good in each other's place if the order becomes an earlier one:
+  // fronts keep one of several equal points, whichever came first.
+  bool rename_devices() {
+    for (size_t a = 0; a < count_; ++a) {
+      for (size_t b = a + 1; b < count_; ++b) {
+        std::vector<size_t> devices = best_->devices;
+        for (size_t& device : devices) device = device == a ? b : device == b ? a : device;
+        if (devices >= best_->devices) continue;
+        FencePlan plan = fence_plan(problem_, std::move(devices), best_->ends);
+        if (std::abs(plan.seconds - best_->seconds) > kEqual * plan.seconds) continue;
+        best_ = std::move(plan);
+        return true;
+      }
+    }
+    return false;
+  }
+
   void take_best(const std::vector<Front>& fronts, size_t at) {
     const auto& points = fronts[at].points();
     for (size_t i = 0; i < points.size(); ++i) {
-      if (best_ && points[i].sum + later_ * points[i].largest >= best_->seconds) continue;
+      if (points[i].sum + later_ * points[i].largest > most_) continue;
       std::vector<size_t> devices;
       std::vector<size_t> ends;
       for (size_t s = at, point = i;;) {
@@ -459,14 +478,23 @@ class ExactFence {
         point = back.point;
       }
       FencePlan plan = fence_plan(problem_, std::move(devices), std::move(ends));
-      if (!best_ || plan.seconds < best_->seconds) best_ = std::move(plan);
+      // Of plans that take equally long but for rounding, the first by devices and then by cuts.
+      const bool equal = best_ && std::abs(plan.seconds - best_->seconds) <= kEqual * plan.seconds;
+      const bool earlier =
+          equal && std::pair(plan.devices, plan.ends) < std::pair(best_->devices, best_->ends);
+      if (!best_ || earlier || (!equal && plan.seconds < best_->seconds)) {
+        most_ = plan.seconds * (1 + 2 * kEqual);
+        best_ = std::move(plan);
+      }
     }
   }
 
   const FenceProblem& problem_;
   size_t ops_, count_;
   double later_;
+  static constexpr double kEqual = 1e-12;
   std::optional<FencePlan> best_;
+  double most_ = kInfinity;  // seconds of a plan that may still be the answer
 };
 
 }  // namespace

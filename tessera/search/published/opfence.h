@@ -56,7 +56,8 @@ double modularity(const Matrix& weights, const std::vector<size_t>& communities)
 std::optional<FencePlan> op_fence(const FenceProblem& problem);
 
 // The optimum over all subsets, orders and cuts, by a program over (ops done, last device, devices
-// used) on Pareto fronts of (slowest, sum), one for each value that max R may have.
+// used) on Pareto fronts of (slowest, sum), one for each value that max R may have. Of plans that take
+// equally long it is the first by devices, then by cuts.
 inline constexpr size_t kExactFenceDevices = 8;
 inline constexpr size_t kExactFenceOps = 48;
 std::optional<FencePlan> exact_fence(const FenceProblem& problem);

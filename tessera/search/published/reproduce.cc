@@ -77,16 +77,18 @@ Result<Json> parse_json(std::string_view text, std::string_view file) {
   }
 }
 
+Status read_decimals(const JsonTable& in, std::optional<int64_t>& decimals) {
+  if (!in.has("decimals")) return {};
+  return in.whole("decimals", decimals.emplace(), 0, 15);
+}
+
 Result<Frame> read_frame(Json json, const std::string& file) {
   TESSERA_TRY(const JsonTable in, JsonTable::make(json, file));
   std::string text;
   TESSERA_TRY_VOID(in.text("about", text));
   TESSERA_TRY_VOID(in.text("source", text));
   Frame frame;
-  if (in.has("decimals")) {
-    frame.decimals = 0;
-    TESSERA_TRY_VOID(in.whole("decimals", *frame.decimals, 0, 15));
-  }
+  TESSERA_TRY_VOID(read_decimals(in, frame.decimals));
   TESSERA_TRY(const auto cases, in.tables("cases"));
   if (in.has("cases")) frame.cases = json["cases"];
   if (in.has("expected")) frame.expected = json["expected"];
@@ -261,23 +263,30 @@ Result<Reproduction> reproduce(std::string_view name, std::string_view instance,
   TESSERA_TRY(const Frame frame, read_frame(std::move(json), std::string(file)));
   const Progress say = progress ? progress : [](std::string_view) {};
   Reproduction out;
-  Comparison comparison(frame.decimals, out);
   Json answers{{"system", system->about.name}};
   if (!frame.cases.is_array()) {
     TESSERA_TRY(Json answer, run_case(*system, frame.base, std::string(file), say));
-    if (!frame.expected.is_null()) comparison.compare(frame.expected, answer, "expected");
+    if (!frame.expected.is_null()) {
+      Comparison(frame.decimals, out).compare(frame.expected, answer, "expected");
+    }
     answers["answer"] = std::move(answer);
   } else {
     answers["cases"] = Json::array();
     for (size_t i = 0; i < frame.cases.size(); ++i) {
+      const std::string at = fmt::format("cases[{}]", i);
+      const std::string where = fmt::format("{}: {}", file, at);
       Json given = frame.cases[i];
       const Json expected = given.contains("expected") ? given["expected"] : Json();
+      std::optional<int64_t> decimals = frame.decimals;
+      TESSERA_TRY_VOID(read_decimals(*JsonTable::make(given, where), decimals));
       given.erase("expected");
+      given.erase("decimals");
       Json merged = frame.base;
       for (const auto& [key, value] : given.items()) merged[key] = value;
-      const std::string where = fmt::format("cases[{}]", i);
-      TESSERA_TRY(Json answer, run_case(*system, merged, fmt::format("{}: {}", file, where), say));
-      if (!expected.is_null()) comparison.compare(expected, answer, where + ".expected");
+      TESSERA_TRY(Json answer, run_case(*system, merged, where, say));
+      if (!expected.is_null()) {
+        Comparison(decimals, out).compare(expected, answer, at + ".expected");
+      }
       answers["cases"].push_back({{"given", std::move(given)}, {"answer", std::move(answer)}});
     }
   }

@@ -8,7 +8,7 @@
 //     "cases": [ { "stages": 1, "expected": { "seconds": 64 } }, ... ] }
 // Each case replaces keys of the instance. What is expected is compared with the answer: objects key
 // by key (the answer may say more), lists item by item, numbers to 1e-9 of their size or, with
-// `decimals`, to half a unit of that decimal.
+// `decimals` (also of a case), to half a unit of that decimal.
 //
 //   const auto result = reproduce("terapipe", text, "slices.json", {});
 //   if (!result->differences.empty()) ...
