@@ -129,4 +129,14 @@ OneHotProblem sharding_problem(const ShardingGraph& graph, const ShardingMesh& m
                                const std::vector<std::vector<ShardingChoice>>& choices);
 std::optional<ShardingPlan> best_sharding(const ShardingGraph& graph, const ShardingMesh& mesh);
 
+// ---- Sizes of the models that it was measured on (section 7) ----
+struct AlpaModel {
+  double layers = 1, hidden = 1, vocabulary = 1, sequence = 1, batch = 1;
+  double experts = 0;   // of every second layer; 0 for none
+  double group = 2048;  // tokens that are routed together
+  bool recompute = true;
+};
+double alpa_parameters(const AlpaModel& model);
+double alpa_flops(const AlpaModel& model);  // of a step
+
 }  // namespace tessera::published

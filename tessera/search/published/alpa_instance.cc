@@ -348,14 +348,35 @@ Result<Json> strategies(const JsonTable& in) {
               {"strategies", std::move(chosen)}};
 }
 
+Result<Json> sizes(const JsonTable& in) {
+  AlpaModel model;
+  double seconds = 0;
+  double devices = 1;
+  TESSERA_TRY_VOID(in.require({"layers", "hidden", "vocabulary"}));
+  TESSERA_TRY_VOID(in.real("layers", model.layers, 1));
+  TESSERA_TRY_VOID(in.real("hidden", model.hidden, 1));
+  TESSERA_TRY_VOID(in.real("vocabulary", model.vocabulary, 1));
+  TESSERA_TRY_VOID(in.real("sequence", model.sequence, 1));
+  TESSERA_TRY_VOID(in.real("batch", model.batch, 1));
+  TESSERA_TRY_VOID(in.real("experts", model.experts, 0));
+  TESSERA_TRY_VOID(in.real("group", model.group, 1));
+  TESSERA_TRY_VOID(in.flag("recompute", model.recompute));
+  TESSERA_TRY_VOID(in.real("seconds", seconds, 1e-9));
+  TESSERA_TRY_VOID(in.real("devices", devices, 1));
+  Json out{{"billion_parameters", alpa_parameters(model) / 1e9}, {"flops", alpa_flops(model)}};
+  if (seconds > 0) out["tflops_per_device"] = alpa_flops(model) / seconds / devices / 1e12;
+  return out;
+}
+
 }  // namespace
 
 Result<Json> run_alpa(const JsonTable& in, const Progress& /*progress*/) {
   std::string ask = "stages";
-  TESSERA_TRY_VOID(in.choice("ask", ask, {"stages", "layers", "sharding", "strategies"}));
+  TESSERA_TRY_VOID(in.choice("ask", ask, {"stages", "layers", "sharding", "strategies", "sizes"}));
   if (ask == "layers") return layers(in);
   if (ask == "sharding") return sharding(in);
   if (ask == "strategies") return strategies(in);
+  if (ask == "sizes") return sizes(in);
   return stages(in);
 }
 

@@ -119,6 +119,32 @@ Result<std::vector<Placement>> place_submeshes(
   return places;
 }
 
+double alpa_parameters(const AlpaModel& m) {
+  const double h = m.hidden;
+  const double width = m.experts > 0 ? 8 : 4;
+  const double attention = h * (3 * h + 1) + h * (h + 1) + 4 * h;
+  const double dense = h * (width * h + 1) + width * h * (h + 1);
+  const double ends = m.vocabulary * (h + 1);
+  if (m.experts <= 0) return m.layers * (attention + dense) + ends;
+  return m.layers * attention + m.layers / 2 * (1 + m.experts) * dense + ends;
+}
+
+double alpa_flops(const AlpaModel& m) {
+  const double h = m.hidden;
+  const double tokens = m.batch * m.sequence;
+  if (m.experts <= 0) {
+    const double factor = m.recompute ? 96 : 72;
+    return factor * tokens * m.layers * h * h * (1 + m.sequence / (6 * h)) +
+           6 * tokens * h * m.vocabulary;
+  }
+  constexpr double kWidth = 8;
+  const double attention = 8 * tokens * h * h + 4 * tokens * m.sequence * h;
+  const double dense = attention + 4 * kWidth * tokens * h * h;
+  const double mixture = attention + 8 * tokens * h * h * kWidth + 2 * tokens * h * m.experts +
+                         4 * tokens * m.group + 8 * tokens * m.group * h;
+  return (m.recompute ? 4 : 3) * m.layers / 2 * (dense + mixture) + 6 * tokens * h * m.vocabulary;
+}
+
 std::optional<ClusterPlan> cluster_ops(const ClusterProblem& problem) {
   const size_t count = problem.ops.size();
   double flops = 0;

@@ -455,7 +455,7 @@ class ExactFence {
         for (size_t& device : devices) device = device == a ? b : device == b ? a : device;
         if (devices >= best_->devices) continue;
         FencePlan plan = fence_plan(problem_, std::move(devices), best_->ends);
-        if (std::abs(plan.seconds - best_->seconds) > kEqual * plan.seconds) continue;
+        if (plan.seconds > best_->seconds * (1 + kEqual)) continue;
         best_ = std::move(plan);
         return true;
       }
@@ -479,7 +479,7 @@ class ExactFence {
       }
       FencePlan plan = fence_plan(problem_, std::move(devices), std::move(ends));
       // Of plans that take equally long but for rounding, the first by devices and then by cuts.
-      const bool equal = best_ && std::abs(plan.seconds - best_->seconds) <= kEqual * plan.seconds;
+      const bool equal = best_ && std::abs(plan.seconds / best_->seconds - 1) <= kEqual;
       const bool earlier =
           equal && std::pair(plan.devices, plan.ends) < std::pair(best_->devices, best_->ends);
       if (!best_ || earlier || (!equal && plan.seconds < best_->seconds)) {

@@ -102,6 +102,47 @@ TEST(OpFence, TheOptimumIsThatOfAllSubsetsOrdersAndCuts) {
   EXPECT_LT(ratio / heuristic, 1.1);  // of the optimum, on average
 }
 
+// Section 3: identical jobs through compute and links by turns, all forwards and then all backwards.
+TEST(OpFence, TheEquationIsExactForAChainUnderGPipe) {
+  Random random(4);
+  for (int i = 0; i < 200; ++i) {
+    FenceProblem problem;
+    const size_t stages = 1 + random.up_to(4);
+    problem.latency_seconds.assign(stages, std::vector<double>(stages, 0));
+    problem.bytes_per_second.assign(stages, std::vector<double>(stages, 1));
+    problem.micro_batches = static_cast<int64_t>(1 + random.up_to(7));
+    std::vector<size_t> devices;
+    std::vector<size_t> ends;
+    std::vector<double> times;  // of computes and messages, in the order of the chain
+    for (size_t s = 0; s < stages; ++s) {
+      problem.work.push_back(random.from(0.1, 3));
+      problem.bytes.push_back(random.from(0.1, 3));
+      problem.memory.push_back(1);
+      problem.speed.push_back(1);
+      problem.capacity.push_back(1);
+      devices.push_back(s);
+      ends.push_back(s + 1);
+      times.push_back(problem.work[s]);
+      if (s + 1 < stages) times.push_back(problem.messages * problem.bytes[s]);
+    }
+    // A third of each time is of the forward pass, the rest of the backward pass.
+    double end = 0;
+    for (const double share : {1.0 / 3, 2.0 / 3}) {
+      std::vector<double> free(times.size(), end);
+      for (int64_t m = 0; m < problem.micro_batches; ++m) {
+        double ready = 0;
+        for (size_t k = 0; k < times.size(); ++k) {
+          ready = std::max(ready, free[k]) + times[k] * share;
+          free[k] = ready;
+        }
+        end = ready;
+      }
+      std::reverse(times.begin(), times.end());
+    }
+    EXPECT_NEAR(fence_plan(problem, devices, ends).seconds, end, 1e-9 * end) << i;
+  }
+}
+
 TEST(OpFence, CompressionEvensOutWhatItCompresses) {
   Random random(2);
   for (int i = 0; i < 100; ++i) {
