@@ -3,10 +3,13 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
@@ -24,27 +27,31 @@ struct ReproduceOptions {
   bool list = false, json = false;
 };
 
-// What is being worked on, in one line of the terminal that is written over, from the second second
-// on.
+// What is being worked on, in one line of the terminal that is written over each second.
 class ProgressLine {
  public:
-  ProgressLine() : start_(Clock::now()), terminal_(isatty(STDERR_FILENO) == 1) {}
-  ~ProgressLine() {
-    if (shown_) std::fputs("\r\x1b[K", stderr);
+  ProgressLine() {
+    if (isatty(STDERR_FILENO) != 1) return;
+    writer_ = std::jthread([this](const std::stop_token& stop) {
+      std::unique_lock lock(mutex_);
+      int seconds = 0;
+      while (!changed_.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; })) {
+        if (stop.stop_requested()) break;
+        std::fputs(fmt::format("\r\x1b[Kreproduce: {}, {} s", what_, ++seconds).c_str(), stderr);
+      }
+      if (seconds > 0) std::fputs("\r\x1b[K", stderr);
+    });
   }
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
   void say(std::string_view what) {
-    if (!terminal_ || Clock::now() - start_ < std::chrono::seconds(1)) return;
-    std::fputs(fmt::format("\r\x1b[Kreproduce: {}", what).c_str(), stderr);
-    shown_ = true;
+    const std::lock_guard lock(mutex_);
+    what_ = what;
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start_;
-  bool terminal_;
-  bool shown_ = false;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::string what_ = "reading";
+  std::jthread writer_;  // last: it stops before what it reads is gone
 };
 
 std::string_view state_text(const std::string& reproduced) {

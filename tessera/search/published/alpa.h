@@ -19,7 +19,8 @@ namespace tessera::published {
 // and all devices must be used. The published program tries every bound on the slowest stage and
 // solves a program over (stages left, layer, devices left) for each; here one program keeps the
 // Pareto fronts of (slowest, sum), which has the same answer without skipping bounds that lie close
-// together. Work: choices * stages * devices * size of the fronts.
+// together. A plan from fronts of one point bounds it first. Work: choices * stages * devices * size
+// of the fronts.
 struct StageChoice {
   size_t first = 0, last = 0;      // layers, both included
   int64_t hosts = 1, devices = 1;  // of the sub-mesh: hosts, and devices on each

@@ -370,9 +370,10 @@ Result<Json> sizes(const JsonTable& in) {
 
 }  // namespace
 
-Result<Json> run_alpa(const JsonTable& in, const Progress& /*progress*/) {
+Result<Json> run_alpa(const JsonTable& in, const Progress& progress) {
   std::string ask = "stages";
   TESSERA_TRY_VOID(in.choice("ask", ask, {"stages", "layers", "sharding", "strategies", "sizes"}));
+  progress(ask);
   if (ask == "layers") return layers(in);
   if (ask == "sharding") return sharding(in);
   if (ask == "strategies") return strategies(in);

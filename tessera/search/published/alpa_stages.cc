@@ -19,60 +19,123 @@ struct Next {
 };
 using Front = ParetoFront<Next>;
 
-}  // namespace
-
-std::optional<StagesPlan> best_stages(const StagesProblem& problem) {
-  const size_t layers = problem.layers;
-  const auto devices = static_cast<size_t>(problem.devices);
-  const size_t most_stages = std::min(layers, devices);
-  std::vector<std::vector<size_t>> from(layers);  // choices by their first layer
-  for (size_t c = 0; c < problem.choices.size(); ++c) {
-    const StageChoice& choice = problem.choices[c];
-    if (choice.seconds < kInfinity && choice.most_later >= 0) from[choice.first].push_back(c);
+class Stages {
+ public:
+  explicit Stages(const StagesProblem& problem)
+      : problem_(problem),
+        layers_(problem.layers),
+        devices_(static_cast<size_t>(problem.devices)),
+        later_(static_cast<double>(problem.micro_batches - 1)),
+        from_(problem.layers) {
+    for (size_t c = 0; c < problem.choices.size(); ++c) {
+      const StageChoice& choice = problem.choices[c];
+      if (choice.seconds < kInfinity && choice.most_later >= 0) from_[choice.first].push_back(c);
+    }
+    bound_rest();
   }
-  // fronts[s][k][d]: layers from k on, in s stages, on exactly d devices.
-  std::vector<std::vector<std::vector<Front>>> fronts(
-      most_stages + 1,
-      std::vector<std::vector<Front>>(layers + 1, std::vector<Front>(devices + 1)));
-  fronts[0][layers][0].add({0, 0, {}});
-  for (size_t s = 1; s <= most_stages; ++s) {
-    for (size_t k = 0; k < layers; ++k) {
-      for (const size_t c : from[k]) {
-        const StageChoice& choice = problem.choices[c];
-        if (static_cast<int64_t>(s) - 1 > choice.most_later) continue;
-        const auto own = static_cast<size_t>(choice.hosts * choice.devices);
-        for (size_t d = own; d <= devices; ++d) {
-          const auto& rest = fronts[s - 1][choice.last + 1][d - own].points();
-          for (size_t i = 0; i < rest.size(); ++i) {
-            fronts[s][k][d].add(
-                {std::max(choice.seconds, rest[i].largest), choice.seconds + rest[i].sum, {c, i}});
+
+  // Keeps the whole fronts, or only the point of each that is best by itself, which gives a plan that
+  // may not be the best but bounds it.
+  std::optional<StagesPlan> solve(bool whole, double known) {
+    const size_t most_stages = std::min(layers_, devices_);
+    // fronts[s][k][d]: layers from k on, in s stages, on exactly d devices.
+    fronts_.assign(most_stages + 1,
+                   std::vector<std::vector<Front>>(layers_ + 1, std::vector<Front>(devices_ + 1)));
+    fronts_[0][layers_][0].add({0, 0, {}});
+    for (size_t s = 1; s <= most_stages; ++s) {
+      for (size_t k = 0; k < layers_; ++k) {
+        for (const size_t c : from_[k]) {
+          if (static_cast<int64_t>(s) - 1 <= problem_.choices[c].most_later) {
+            place(s, k, c, whole, known * (1 + 1e-12));
           }
         }
       }
     }
+    return best(most_stages);
   }
-  const auto later = static_cast<double>(problem.micro_batches - 1);
-  std::optional<StagesPlan> best;
-  for (size_t s = 1; s <= most_stages; ++s) {
-    const auto& ends = fronts[s][0][devices].points();
-    for (size_t i = 0; i < ends.size(); ++i) {
-      const double seconds = ends[i].sum + later * ends[i].largest;
-      if (best && seconds >= best->seconds) continue;
-      best = StagesPlan{seconds, ends[i].largest, {}};
-      size_t k = 0;
-      size_t d = devices;
-      size_t point = i;
-      for (size_t left = s; left > 0; --left) {
-        const Next next = fronts[left][k][d].points()[point].back;
-        const StageChoice& choice = problem.choices[next.choice];
-        best->choices.push_back(next.choice);
-        k = choice.last + 1;
-        d -= static_cast<size_t>(choice.hosts * choice.devices);
-        point = next.point;
+
+ private:
+  static size_t own(const StageChoice& choice) {
+    return static_cast<size_t>(choice.hosts * choice.devices);
+  }
+
+  // The least sum and the least slowest stage of the first k layers on exactly d devices.
+  void bound_rest() {
+    sum_.assign(layers_ + 1, std::vector<double>(devices_ + 1, kInfinity));
+    slowest_ = sum_;
+    sum_[0][0] = slowest_[0][0] = 0;
+    for (size_t k = 0; k < layers_; ++k) {
+      for (const size_t c : from_[k]) {
+        const StageChoice& choice = problem_.choices[c];
+        for (size_t d = own(choice); d <= devices_; ++d) {
+          double& sum = sum_[choice.last + 1][d];
+          double& slowest = slowest_[choice.last + 1][d];
+          sum = std::min(sum, sum_[k][d - own(choice)] + choice.seconds);
+          slowest = std::min(slowest, std::max(slowest_[k][d - own(choice)], choice.seconds));
+        }
       }
     }
   }
-  return best;
+
+  // Choice c before what is left of the pipeline.
+  void place(size_t s, size_t k, size_t c, bool whole, double most) {
+    const StageChoice& choice = problem_.choices[c];
+    for (size_t d = own(choice); d <= devices_; ++d) {
+      const auto& rest = fronts_[s - 1][choice.last + 1][d - own(choice)].points();
+      Front& to = fronts_[s][k][d];
+      for (size_t i = 0; i < rest.size(); ++i) {
+        const Front::Point point{
+            std::max(choice.seconds, rest[i].largest), choice.seconds + rest[i].sum, {c, i}};
+        const double bound = point.sum + sum_[k][devices_ - d] +
+                             later_ * std::max(point.largest, slowest_[k][devices_ - d]);
+        if (!(bound <= most)) continue;
+        if (!whole && !to.points().empty()) {
+          if (total(point) >= total(to.points()[0])) continue;
+          to = {};
+        }
+        to.add(point);
+      }
+    }
+  }
+  double total(const Front::Point& point) const { return point.sum + later_ * point.largest; }
+
+  std::optional<StagesPlan> best(size_t most_stages) const {
+    std::optional<StagesPlan> best;
+    for (size_t s = 1; s <= most_stages; ++s) {
+      const auto& ends = fronts_[s][0][devices_].points();
+      for (size_t i = 0; i < ends.size(); ++i) {
+        if (best && total(ends[i]) >= best->seconds) continue;
+        best = StagesPlan{total(ends[i]), ends[i].largest, {}};
+        size_t k = 0;
+        size_t d = devices_;
+        size_t point = i;
+        for (size_t left = s; left > 0; --left) {
+          const Next next = fronts_[left][k][d].points()[point].back;
+          best->choices.push_back(next.choice);
+          k = problem_.choices[next.choice].last + 1;
+          d -= own(problem_.choices[next.choice]);
+          point = next.point;
+        }
+      }
+    }
+    return best;
+  }
+
+  const StagesProblem& problem_;
+  size_t layers_, devices_;
+  double later_;
+  std::vector<std::vector<size_t>> from_;  // choices by their first layer
+  std::vector<std::vector<double>> sum_, slowest_;
+  std::vector<std::vector<std::vector<Front>>> fronts_;
+};
+
+}  // namespace
+
+std::optional<StagesPlan> best_stages(const StagesProblem& problem) {
+  Stages stages(problem);
+  const auto known = stages.solve(false, kInfinity);
+  if (!known) return std::nullopt;
+  return stages.solve(true, known->seconds);
 }
 
 int64_t most_later_stages(double available, double peak, double initial, double per_micro_batch) {
@@ -112,9 +175,10 @@ Result<std::vector<Placement>> place_submeshes(
     places[i] = next;
     if (whole) {
       next.host += h;
-    } else if ((next.device += d) == devices) {
-      next = {next.host + 1, 0};
+      continue;
     }
+    next.device += d;
+    if (next.device == devices) next = {next.host + 1, 0};
   }
   return places;
 }

@@ -54,7 +54,7 @@ TEST(AlpaStages, AreAsFastAsTheBestOfAllMemoryIncluded) {
   int fitting = 0;
   for (int i = 0; i < 300; ++i) {
     StagesProblem problem;
-    problem.layers = static_cast<size_t>(1 + random.up_to(5));
+    problem.layers = 1 + static_cast<size_t>(random.up_to(5));
     const int64_t hosts = 1 + random.up_to(1);
     const int64_t devices = 1 << random.up_to(2);
     problem.devices = hosts * devices;
@@ -186,7 +186,7 @@ TEST(AlpaLayers, ReceiveAsFewBytesAsTheBestOfAllCuts) {
         }
       }
     }
-    problem.layers = static_cast<size_t>(1 + random.up_to(count - 1));
+    problem.layers = 1 + static_cast<size_t>(random.up_to(count - 1));
     problem.imbalance = 0.5 * random.up_to(3);
     problem.least_heavy = static_cast<size_t>(random.up_to(1));
     const double expected = layers_by_trying_all(problem);

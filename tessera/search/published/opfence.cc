@@ -358,12 +358,15 @@ class ExactFence {
       : problem_(problem),
         ops_(problem.work.size()),
         count_(problem.speed.size()),
-        later_(static_cast<double>(problem.micro_batches - 1)) {
+        later_(static_cast<double>(problem.micro_batches - 1)),
+        work_after_(ops_ + 1, 0) {
     TESSERA_CHECK(count_ <= kExactFenceDevices && ops_ <= kExactFenceOps, "{} devices, {} ops",
                   count_, ops_);
   }
 
   std::optional<FencePlan> solve() {
+    if (const auto known = op_fence(problem_)) most_ = known->seconds * (1 + 2 * kEqual);
+    for (size_t op = ops_; op-- > 0;) work_after_[op] = work_after_[op + 1] + problem_.work[op];
     if (problem_.ratio <= 0) {
       search(kInfinity);
     } else {
@@ -432,10 +435,21 @@ class ExactFence {
     if (!fits(problem_, last, start, end)) return false;
     const double compute = compute_seconds(problem_, last, start, end);
     Front& to = fronts[state(set, end, last)];
+    // Devices that are left take at least so long for the ops that are left, in all and the slowest.
+    double fastest = 0;
+    double together = 0;
+    for (size_t p = 0; p < count_; ++p) {
+      if ((set >> p & 1) != 0) continue;
+      fastest = std::max(fastest, problem_.speed[p]);
+      together += problem_.speed[p];
+    }
+    if (end < ops_ && together <= 0) return true;
+    const double rest = end < ops_ ? work_after_[end] / fastest : 0;
+    const double slowest = end < ops_ ? work_after_[end] / together : 0;
     const auto add = [&](double largest, double sum, size_t point) {
       const Front::Point next{
           std::max({largest, compute, message}), sum + compute + message, {from, point}};
-      if (next.sum + later_ * next.largest <= most_) to.add(next);
+      if (next.sum + rest + later_ * std::max(next.largest, slowest) <= most_) to.add(next);
     };
     if (start == 0) {
       add(0, 0, 0);
@@ -492,6 +506,7 @@ class ExactFence {
   const FenceProblem& problem_;
   size_t ops_, count_;
   double later_;
+  std::vector<double> work_after_;  // of the ops from each on
   static constexpr double kEqual = 1e-12;
   std::optional<FencePlan> best_;
   double most_ = kInfinity;  // seconds of a plan that may still be the answer

@@ -96,7 +96,9 @@ Result<Json> schedule(const JsonTable& in, const Progress& progress) {
   Json out{{"fits", fence.has_value()},
            {"opfence", fence ? plan_json(problem, *fence) : Json()},
            {"optimum", nullptr}};
-  if (problem.speed.size() <= kExactFenceDevices && problem.work.size() <= kExactFenceOps) {
+  // Compression asks for a search for each time that the slowest message may take.
+  const size_t most_ops = problem.ratio > 0 ? kExactFenceOps / 2 : kExactFenceOps;
+  if (problem.speed.size() <= kExactFenceDevices && problem.work.size() <= most_ops) {
     progress("the optimum");
     const auto best = exact_fence(problem);
     out["fits"] = best.has_value();

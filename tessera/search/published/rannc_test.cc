@@ -47,9 +47,9 @@ TEST(Rannc, ExactStagesAreTheBestOfAllAndThePublishedOnesNeverBetter) {
   int missed = 0;
   for (int i = 0; i < 400; ++i) {
     RanncProblem problem;
-    problem.blocks = static_cast<size_t>(1 + random.up_to(4));
+    problem.blocks = 1 + static_cast<size_t>(random.up_to(4));
     problem.devices = 1 + random.up_to(5);
-    problem.stages = static_cast<size_t>(1 + random.up_to(3));
+    problem.stages = 1 + static_cast<size_t>(random.up_to(3));
     problem.most_replicas = 1 << random.up_to(2);
     std::vector<int> table;
     for (int k = 0; k < 512; ++k) table.push_back(random.up_to(30));
@@ -95,7 +95,7 @@ RanncGraph random_graph(Random& random, size_t components) {
 TEST(Rannc, BlocksPartitionTheGraphAndFit) {
   Random random(2);
   for (int i = 0; i < 60; ++i) {
-    const auto components = static_cast<size_t>(2 + random.up_to(60));
+    const auto components = 2 + static_cast<size_t>(random.up_to(60));
     const RanncGraph graph = random_graph(random, components);
     std::vector<double> seconds;
     for (size_t c = 0; c < components; ++c) seconds.push_back(0.001 * (1 + random.up_to(20)));
@@ -108,7 +108,7 @@ TEST(Rannc, BlocksPartitionTheGraphAndFit) {
     const BlockOracle oracle{
         sum, [&](const std::vector<size_t>& members) { return members.size() <= most_members; }};
     BlockOptions options;
-    options.most = static_cast<size_t>(4 + random.up_to(8));
+    options.most = 4 + static_cast<size_t>(random.up_to(8));
     const auto blocks = rannc_blocks(graph, oracle, options);
     std::vector<size_t> block(components, blocks.size());
     size_t count = 0;
