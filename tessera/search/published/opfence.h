@@ -52,12 +52,12 @@ double modularity(const Matrix& weights, const std::vector<size_t>& communities)
 
 // Communities, a path over them, fences at cheap cuts near each community's share of the work, the
 // devices of a community along their best links, then moves of single ops, swaps and drops of devices
-// while they gain. None if the ops do not fit.
+// while they gain. None if the ops do not fit the devices in the order of that path.
 std::optional<FencePlan> op_fence(const FenceProblem& problem);
 
 // The optimum over all subsets, orders and cuts, by a program over (ops done, last device, devices
-// used) on Pareto fronts of (slowest, sum), one for each value that max R may have. Of plans that take
-// equally long it is the first by devices, then by cuts.
+// used) on Pareto fronts of (slowest, sum), one for each value that max R may have. Devices that
+// may be exchanged without a loss are in ascending order. The heuristic's plan is its first bound.
 inline constexpr size_t kExactFenceDevices = 8;
 inline constexpr size_t kExactFenceOps = 48;
 std::optional<FencePlan> exact_fence(const FenceProblem& problem);
