@@ -153,13 +153,13 @@ function(tessera_module name)
   endif()
 endfunction()
 
-# tessera_embed(<target> <function> <file.toml>...): the program holds the texts of the files, so that it needs none beside
-# it. Makes `const TextFiles& <function>()` (tessera/base/data_file.h): names without .toml, and texts.
+# tessera_embed(<target> <function> <file>...): the program holds the texts of the files, .toml or .json, so that it needs
+# none beside it. Makes `const TextFiles& <function>()` (tessera/base/data_file.h): names without ending, and texts.
 function(tessera_embed target function)
   set(entries "")
   foreach(file IN LISTS ARGN)
     get_filename_component(name "${file}" NAME)
-    string(REGEX REPLACE "\\.toml$" "" name "${name}")
+    string(REGEX REPLACE "\\.(toml|json)$" "" name "${name}")
     file(READ "${file}" text)
     string(APPEND entries "      {\"${name}\", R\"toml(${text})toml\"},\n")
   endforeach()

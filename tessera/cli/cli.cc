@@ -199,6 +199,7 @@ int run(int argc, const char* const* argv) {
   add_simulate(commands);
   add_report(commands);
   add_diff(commands);
+  add_reproduce(commands);
   if (const auto status = check_command(app, argc, argv); !status) return fail(status.error());
   try {
     app.parse(argc, argv);

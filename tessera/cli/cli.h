@@ -101,6 +101,7 @@ void add_accuracy(Commands& commands);
 void add_simulate(Commands& commands);
 void add_report(Commands& commands);
 void add_diff(Commands& commands);
+void add_reproduce(Commands& commands);
 
 // --precision, by the names of RUN.toml.
 void add_precision(Command& command, std::string& precision);

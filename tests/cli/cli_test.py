@@ -102,7 +102,7 @@ class Diff(CliTest):
 
 class TheProgram(CliTest):
     def test_help_has_an_example_for_every_command(self):
-        for command in ([], ["train"], ["verify"], ["inspect"], ["plan"], ["predict"], ["accuracy"]):
+        for command in ([], ["train"], ["verify"], ["inspect"], ["plan"], ["predict"], ["accuracy"], ["reproduce"]):
             with self.subTest(command=command):
                 text = self.expect_text(*command, "--help")
                 self.assertRegex(text, r"Examples?:\n  (mpirun .* )?tessera ")
@@ -130,14 +130,41 @@ class TheProgram(CliTest):
         self.assertEqual([key for key in found if f"`{key}`" not in line], [])
 
     def test_unknown_commands_and_options_are_one_line(self):
-        self.expect_error(2, "expected a command: train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff (tessera --help)")
-        self.expect_error(2, "unknown command 'trian': expected one of train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff", "trian")
+        self.expect_error(2, "expected a command: train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff, reproduce (tessera --help)")
+        self.expect_error(2, "unknown command 'trian': expected one of train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff, reproduce", "trian")
         self.expect_error(2, "verify: unknown option '--stpes', did you mean '--steps'?",
                           "verify", MODEL, "--plan", "serial", "--stpes", "2")
         self.expect_error(2, "inspect: unexpected argument 'more'", "inspect", MODEL, "more")
         self.expect_error(2, "verify: --plan is required (tessera verify --help)", "verify", MODEL)
         self.expect_error(2, "verify: --batch: expected a number of at least 1, found '0' (tessera verify --help)",
                           "verify", MODEL, "--plan", "serial", "--batch", "0")
+
+
+class Reproduce(CliTest):
+    def test_worked_examples_instances_and_claims(self):
+        answer = self.expect_text("reproduce", "terapipe")
+        self.assertIn("worked example", answer)
+        self.assertRegex(answer, r"(?m)^terapipe_slices +\d+ +0$")
+        found = self.expect_json("reproduce", "galvatron", "tests/reproduce/galvatron_chain.json", "--json")
+        self.assertEqual([case["answer"].get("seconds") for case in found["cases"]], [None, 60, 49, 42, 39, 35, 30])
+        self.assertEqual(found["differences"], [])
+        claims = self.expect_json("reproduce", "--list", "--json")
+        self.assertEqual([system["name"] for system in claims["systems"]],
+                         ["galvatron", "alpa", "terapipe", "opfence", "rannc", "dtfm", "splitbrain"])
+        self.assertIn("not reproducible: ", self.expect_text("reproduce", "--list"))
+
+    def test_another_answer_than_expected_is_exit_code_1(self):
+        path = self.write("x.json", '{"ask": "strategies", "devices": 8, "expected": {"strategies": 23}}')
+        answer = run("reproduce", "galvatron", path)
+        self.assertEqual(answer.code, 1)
+        self.assertIn("expected.strategies: expected 23, found 22", answer.out)
+        self.assertEqual(answer.err, f"tessera: reproduce: {path}: 1 value of what is expected found otherwise; "
+                                     "expected.strategies: expected 23, found 22\n")
+
+    def test_wrong_input_is_one_line(self):
+        path = self.write("x.json", '{"length": 64, "stages": "many"}')
+        self.expect_error(2, f'{path}: stages: expected a whole number of at least 1, found "many"', "reproduce", "terapipe", path)
+        self.expect_error(2, "reproduce: expected --list, or a system (tessera reproduce --help)", "reproduce")
 
 
 class DoesNotFit(CliTest):

@@ -1,0 +1,143 @@
+// Alpa's three algorithms (docs/theory/alpa.md): layers of ops, stages of layers, splits of ops. Each
+// is a function of tables; where the tables come from (profiles, formulas) is not its business.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/search/published/one_hot.h"
+
+namespace tessera::published {
+
+// ---- Stages of layers (section 2) ----
+// A stage is an interval of layers on a sub-mesh. The step takes
+//   sum of the stages' seconds + (micro-batches - 1) * the slowest stage's
+// and all devices must be used. The published program tries every bound on the slowest stage and
+// solves a program over (stages left, layer, devices left) for each; here one program keeps the
+// Pareto fronts of (slowest, sum), which has the same answer without skipping bounds that lie close
+// together. A plan from fronts of one point bounds it first. Work: choices * stages * devices * size
+// of the fronts.
+struct StageChoice {
+  size_t first = 0, last = 0;      // layers, both included
+  int64_t hosts = 1, devices = 1;  // of the sub-mesh: hosts, and devices on each
+  double seconds = 0;              // forward and backward of one micro-batch
+  // How many stages may follow: a stage with s followers keeps the activations of s + 1 micro-batches.
+  // Negative if the stage does not fit at all.
+  int64_t most_later = 0;
+};
+struct StagesProblem {
+  size_t layers = 1;
+  int64_t devices = 1, micro_batches = 1;
+  std::vector<StageChoice> choices;
+};
+struct StagesPlan {
+  double seconds = 0, slowest = 0;
+  std::vector<size_t> choices;  // in the order of the pipeline
+};
+// Of plans that take equally long, one with fewest stages. None if nothing fits.
+std::optional<StagesPlan> best_stages(const StagesProblem& problem);
+
+// How many stages may follow one that takes these bytes (same unit): a transient peak, what stays, and
+// what each micro-batch in flight keeps.
+int64_t most_later_stages(double available, double peak, double initial, double per_micro_batch);
+
+// Shapes (hosts, devices on each): 1 x 1, 1 x 2, 1 x 4 .. one host, 2 .. all hosts.
+std::vector<std::pair<int64_t, int64_t>> submesh_shapes(int64_t hosts, int64_t devices);
+
+// Where sub-meshes lie: largest first, parts of a host side by side. Errors: they do not fill the
+// cluster without overlap.
+struct Placement {
+  int64_t host = 0, device = 0;
+};
+Result<std::vector<Placement>> place_submeshes(
+    const std::vector<std::pair<int64_t, int64_t>>& shapes, int64_t hosts, int64_t devices);
+
+// ---- Layers of ops (section 3) ----
+// Cuts a list of ops into `layers` runs so that the largest number of bytes that one of them receives
+// from earlier ones is least; each has at most (1 + imbalance) times the average FLOP and at least
+// `least_heavy` heavy ops. Of equal cuts: fewest bytes in all, then the most even numbers of ops.
+struct ClusterOp {
+  double flops = 0;
+  bool heavy = true;
+  struct Output {
+    double bytes = 0;
+    std::vector<size_t> readers;  // later ops
+  };
+  std::vector<Output> outputs;
+};
+struct ClusterProblem {
+  std::vector<ClusterOp> ops;
+  size_t layers = 1;
+  double imbalance = 0.5;
+  size_t least_heavy = 0;
+};
+struct ClusterPlan {
+  double largest_bytes = 0, sum_bytes = 0;
+  std::vector<size_t> ends;  // by layer: the op after its last
+};
+std::optional<ClusterPlan> cluster_ops(const ClusterProblem& problem);
+
+// ---- Splits of ops (section 4) ----
+// A mesh of two axes. `alpha` is the latency of a collective on the axis, `beta` its time for a byte.
+struct ShardingMesh {
+  std::array<int64_t, 2> devices{1, 1};
+  std::array<double, 2> alpha{1, 1}, beta{1, 0.1};
+};
+double all_reduce_cost(const ShardingMesh& mesh, size_t axis, double bytes);
+double all_gather_cost(const ShardingMesh& mesh, size_t axis, double bytes);
+
+// By axis: the dim of the tensor that it cuts, or none.
+using ShardingSpec = std::array<std::optional<size_t>, 2>;
+std::string to_string(const ShardingSpec& spec, size_t dims);  // "S0R"
+
+// An op makes one tensor. Without operands it is an input or parameter. Two operands with other dims
+// than the result make a product: dims of both that the result has not are summed, dims of all three
+// are batch dims. Anything else is element by element, on operands with the dims of the result.
+struct ShardingOp {
+  std::string name;
+  std::vector<std::string> dims;
+  std::vector<size_t> reads;      // earlier ops
+  std::optional<size_t> updates;  // the parameter whose new value this is: both are cut alike
+};
+struct ShardingGraph {
+  std::vector<std::pair<std::string, int64_t>> sizes;  // of the dims
+  double element_bytes = 4;
+  std::vector<ShardingOp> ops;
+  // Ops keep only splits that cut this dim over axis 0, where they have it; parameters without it
+  // stay whole.
+  std::optional<std::string> forced_dim;
+};
+struct ShardingChoice {
+  ShardingSpec output;
+  std::vector<ShardingSpec> operands;
+  double communication = 0;  // inside the op
+  double tie_break = 0;      // 2 for a parameter or input that is whole
+};
+struct ShardingPlan {
+  double objective = 0;      // with tie-breaks
+  double communication = 0;  // without
+  std::vector<ShardingChoice> ops;
+  bool proved = true;
+};
+// The choices of each op, and the integer program over them.
+std::vector<std::vector<ShardingChoice>> sharding_choices(const ShardingGraph& graph,
+                                                          const ShardingMesh& mesh);
+OneHotProblem sharding_problem(const ShardingGraph& graph, const ShardingMesh& mesh,
+                               const std::vector<std::vector<ShardingChoice>>& choices);
+std::optional<ShardingPlan> best_sharding(const ShardingGraph& graph, const ShardingMesh& mesh);
+
+// ---- Sizes of the models that it was measured on (section 7) ----
+struct AlpaModel {
+  double layers = 1, hidden = 1, vocabulary = 1, sequence = 1, batch = 1;
+  double experts = 0;   // of every second layer; 0 for none
+  double group = 2048;  // tokens that are routed together
+  bool recompute = true;
+};
+double alpa_parameters(const AlpaModel& model);
+double alpa_flops(const AlpaModel& model);  // of a step
+
+}  // namespace tessera::published

@@ -1,0 +1,295 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/base/check.h"
+#include "tessera/search/published/alpa.h"
+
+namespace tessera::published {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using Dims = std::vector<std::string>;
+
+// The published prototype cuts the part with bytes to a whole number; the small constants order
+// collectives that are else equal.
+double collective_cost(const ShardingMesh& mesh, size_t axis, double share, double tie) {
+  return mesh.devices.at(axis) == 1 ? 0 : std::trunc(mesh.alpha.at(axis) + share) + tie;
+}
+double moved_bytes(const ShardingMesh& mesh, size_t axis, double bytes) {
+  const auto n = static_cast<double>(mesh.devices.at(axis));
+  return mesh.beta.at(axis) * (n - 1) / n * bytes;
+}
+
+std::optional<size_t> position(const Dims& dims, const std::string& dim) {
+  const auto found = std::find(dims.begin(), dims.end(), dim);
+  if (found == dims.end()) return std::nullopt;
+  return static_cast<size_t>(found - dims.begin());
+}
+
+class Choices {
+ public:
+  Choices(const ShardingGraph& graph, const ShardingMesh& mesh) : graph_(graph), mesh_(mesh) {}
+
+  std::vector<std::vector<ShardingChoice>> all() {
+    for (size_t i = 0; i < graph_.ops.size(); ++i) {
+      const ShardingOp& op = graph_.ops[i];
+      if (op.reads.empty()) {
+        depth_.push_back(0);
+        inputs(i);
+      } else if (is_product(op)) {
+        depth_.push_back(deepest(op).second + 1);
+        products(i);
+      } else {
+        depth_.push_back(deepest(op).second + 1);
+        follow(i);
+      }
+    }
+    return std::move(choices_);
+  }
+
+  bool is_product(const ShardingOp& op) const {
+    return op.reads.size() == 2 &&
+           (graph_.ops[op.reads[0]].dims != op.dims || graph_.ops[op.reads[1]].dims != op.dims);
+  }
+  // The operand that an element-wise op follows, with its depth: the first of the deepest.
+  std::pair<size_t, size_t> deepest(const ShardingOp& op) const {
+    size_t best = 0;
+    for (size_t i = 1; i < op.reads.size(); ++i) {
+      if (depth_[op.reads[i]] > depth_[op.reads[best]]) best = i;
+    }
+    return {best, depth_[op.reads[best]]};
+  }
+
+ private:
+  // A cut by name: axis 0 cuts dim cut[0], axis 1 cuts dim cut[1]; empty for none.
+  using Cut = std::array<std::string, 2>;
+
+  ShardingSpec spec_of(const Dims& dims, const Cut& cut) const {
+    ShardingSpec spec;
+    for (size_t axis = 0; axis < 2; ++axis) {
+      if (mesh_.devices.at(axis) > 1) spec.at(axis) = position(dims, cut.at(axis));
+    }
+    return spec;
+  }
+  int64_t size_of(const std::string& dim) const {
+    for (const auto& [name, size] : graph_.sizes) {
+      if (name == dim) return size;
+    }
+    TESSERA_CHECK(false, "no size of dim '{}'", dim);
+  }
+  bool divides(const Cut& cut) const {
+    for (size_t axis = 0; axis < 2; ++axis) {
+      if (!cut.at(axis).empty() && size_of(cut.at(axis)) % mesh_.devices.at(axis) != 0)
+        return false;
+    }
+    return true;
+  }
+  // Where the forced dim is one of the op's, it must be cut by axis 0.
+  bool obeys(const Dims& own, const Cut& cut, bool is_input) const {
+    if (!graph_.forced_dim) return true;
+    if (position(own, *graph_.forced_dim)) return cut[0] == *graph_.forced_dim;
+    return !is_input || (cut[0].empty() && cut[1].empty());
+  }
+
+  void push(size_t i, const Cut& cut, double communication, const Dims& own) {
+    const ShardingOp& op = graph_.ops[i];
+    if (!divides(cut) || !obeys(own, cut, op.reads.empty())) return;
+    ShardingChoice choice;
+    choice.output = spec_of(op.dims, cut);
+    for (const size_t read : op.reads) {
+      choice.operands.push_back(spec_of(graph_.ops[read].dims, cut));
+    }
+    choice.communication = communication;
+    choice.tie_break = op.reads.empty() && !choice.output[0] && !choice.output[1] ? 2 : 0;
+    choices_.back().push_back(std::move(choice));
+  }
+
+  // An input or a parameter is whole, or one axis cuts one of its dims.
+  void inputs(size_t i) {
+    const Dims& dims = graph_.ops[i].dims;
+    choices_.emplace_back();
+    push(i, {}, 0, dims);
+    for (size_t axis = 0; axis < 2; ++axis) {
+      for (const std::string& dim : dims) {
+        Cut cut;
+        cut.at(axis) = dim;
+        if (mesh_.devices.at(axis) > 1) push(i, cut, 0, dims);
+      }
+    }
+  }
+
+  double bytes_of(const ShardingOp& op) const {
+    double bytes = graph_.element_bytes;
+    for (const std::string& dim : op.dims) bytes *= static_cast<double>(size_of(dim));
+    return bytes;
+  }
+
+  void products(size_t i) {
+    const ShardingOp& op = graph_.ops[i];
+    const Dims& left = graph_.ops[op.reads[0]].dims;
+    const Dims& right = graph_.ops[op.reads[1]].dims;
+    Dims m, n, k, batch, own;
+    for (const std::string& dim : left) {
+      own.push_back(dim);
+      const bool in_right = position(right, dim).has_value();
+      const bool in_result = position(op.dims, dim).has_value();
+      (in_right ? (in_result ? batch : k) : m).push_back(dim);
+    }
+    for (const std::string& dim : right) {
+      if (position(left, dim)) continue;
+      own.push_back(dim);
+      n.push_back(dim);
+    }
+    choices_.emplace_back();
+    // The all-reduce is of the tile that the other axis leaves of the result.
+    const auto reduced = [&](size_t axis) {
+      return all_reduce_cost(mesh_, axis,
+                             bytes_of(op) / static_cast<double>(mesh_.devices.at(1 - axis)));
+    };
+    for (size_t a = 0; a < 2; ++a) {
+      const size_t b = 1 - a;
+      const auto each = [&](const Dims& on_a, const Dims& on_b, double communication) {
+        for (const std::string& x : on_a) {
+          for (const std::string& y : on_b) {
+            Cut cut;
+            cut.at(a) = x;
+            cut.at(b) = y;
+            if (x != y) push(i, cut, communication, own);
+          }
+        }
+      };
+      each(m, n, 0);
+      each(m, k, reduced(b));
+      each(n, k, reduced(b));
+      each(batch, {""}, 0);
+      if (a == 0) {
+        each(batch, batch, 0);
+      }
+    }
+  }
+
+  void follow(size_t i) {
+    const ShardingOp& op = graph_.ops[i];
+    const std::vector<ShardingChoice> leader = choices_[op.reads[deepest(op).first]];
+    choices_.emplace_back();
+    for (const ShardingChoice& choice : leader) {
+      ShardingChoice own;
+      own.output = choice.output;
+      own.operands.assign(op.reads.size(), choice.output);
+      choices_.back().push_back(std::move(own));
+    }
+  }
+
+  const ShardingGraph& graph_;
+  const ShardingMesh& mesh_;
+  std::vector<size_t> depth_;
+  std::vector<std::vector<ShardingChoice>> choices_;
+};
+
+double bytes_of(const ShardingGraph& graph, const ShardingOp& op) {
+  double bytes = graph.element_bytes;
+  for (const std::string& dim : op.dims) {
+    for (const auto& [name, size] : graph.sizes) {
+      if (name == dim) bytes *= static_cast<double>(size);
+    }
+  }
+  return bytes;
+}
+
+// Slicing is free; a dim that an axis no longer cuts is gathered, and the prototype charges the whole
+// tensor for it.
+double resharding_cost(const ShardingMesh& mesh, const ShardingSpec& from, const ShardingSpec& to,
+                       double bytes) {
+  double cost = 0;
+  for (size_t axis = 0; axis < 2; ++axis) {
+    if (from.at(axis) && from.at(axis) != to.at(axis)) cost += all_gather_cost(mesh, axis, bytes);
+  }
+  return cost;
+}
+
+}  // namespace
+
+double all_reduce_cost(const ShardingMesh& mesh, size_t axis, double bytes) {
+  return collective_cost(mesh, axis, 2 * moved_bytes(mesh, axis, bytes), 0.01);
+}
+double all_gather_cost(const ShardingMesh& mesh, size_t axis, double bytes) {
+  return collective_cost(mesh, axis, moved_bytes(mesh, axis, bytes), 0.1);
+}
+
+std::string to_string(const ShardingSpec& spec, size_t dims) {
+  std::string out;
+  for (size_t dim = 0; dim < dims; ++dim) {
+    std::string cut;
+    for (size_t axis = 0; axis < 2; ++axis) {
+      if (spec.at(axis) == dim) cut += std::to_string(axis);
+    }
+    out += cut.empty() ? "R" : "S" + cut;
+  }
+  return out;
+}
+
+std::vector<std::vector<ShardingChoice>> sharding_choices(const ShardingGraph& graph,
+                                                          const ShardingMesh& mesh) {
+  return Choices(graph, mesh).all();
+}
+
+OneHotProblem sharding_problem(const ShardingGraph& graph, const ShardingMesh& mesh,
+                               const std::vector<std::vector<ShardingChoice>>& choices) {
+  Choices rules(graph, mesh);
+  rules.all();
+  OneHotProblem problem;
+  for (size_t v = 0; v < graph.ops.size(); ++v) {
+    const ShardingOp& op = graph.ops[v];
+    auto& costs = problem.nodes.emplace_back();
+    for (const ShardingChoice& choice : choices[v]) {
+      costs.push_back(choice.communication + choice.tie_break);
+    }
+    for (size_t i = 0; i < op.reads.size(); ++i) {
+      const size_t u = op.reads[i];
+      const bool follows = !rules.is_product(op) && rules.deepest(op).first == i;
+      OneHotEdge edge{u, v, {}};
+      for (size_t a = 0; a < choices[u].size(); ++a) {
+        auto& row = edge.cost.emplace_back();
+        for (size_t b = 0; b < choices[v].size(); ++b) {
+          if (follows) {
+            row.push_back(a == b ? 0 : kInfinity);
+          } else {
+            row.push_back(resharding_cost(mesh, choices[u][a].output, choices[v][b].operands[i],
+                                          bytes_of(graph, graph.ops[u])));
+          }
+        }
+      }
+      problem.edges.push_back(std::move(edge));
+    }
+    if (!op.updates) continue;
+    OneHotEdge alias{*op.updates, v, {}};
+    for (const ShardingChoice& before : choices[*op.updates]) {
+      auto& row = alias.cost.emplace_back();
+      for (const ShardingChoice& after : choices[v]) {
+        row.push_back(before.output == after.output ? 0 : kInfinity);
+      }
+    }
+    problem.edges.push_back(std::move(alias));
+  }
+  return problem;
+}
+
+std::optional<ShardingPlan> best_sharding(const ShardingGraph& graph, const ShardingMesh& mesh) {
+  const auto choices = sharding_choices(graph, mesh);
+  for (const auto& own : choices) {
+    if (own.empty()) return std::nullopt;
+  }
+  const auto answer = solve_one_hot(sharding_problem(graph, mesh, choices));
+  if (!answer) return std::nullopt;
+  ShardingPlan plan{answer->cost, answer->cost, {}, answer->proved};
+  for (size_t v = 0; v < choices.size(); ++v) {
+    plan.ops.push_back(choices[v][answer->choices[v]]);
+    plan.communication -= plan.ops.back().tie_break;
+  }
+  return plan;
+}
+
+}  // namespace tessera::published

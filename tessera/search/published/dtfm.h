@@ -1,0 +1,54 @@
+// DT-FM's partition of devices on slow networks into pipeline stages of data-parallel replicas
+// (docs/theory/fusionllm.md section 7). Devices form `stages` groups of equal size n, one a stage.
+//
+//   data      = max over groups and members i of sum over j of 2 (delay_ij + 8 g / (w_ij n))
+//   link(G,H) = the bottleneck of the best matching of their members, of delay_ij + 8 a / w_ij
+//   pipeline  = the shortest open path over the groups by link
+//   seconds   = data + 2 pipeline
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace tessera::published {
+
+struct RegionProblem {
+  std::vector<std::vector<double>> delay_seconds;  // by pair of devices
+  std::vector<std::vector<double>> gbit_per_second;
+  size_t stages = 1;  // divides the devices
+  double gradient_gb = 0, activation_gb = 0;
+};
+struct RegionPlan {
+  double seconds = 0, data_seconds = 0, pipeline_seconds = 0;
+  std::vector<std::vector<size_t>> groups;  // in the order of the pipeline, each ascending
+};
+
+// Prices given groups. The path is exact up to `most_exact` groups.
+RegionPlan price_regions(const RegionProblem& problem,
+                         const std::vector<std::vector<size_t>>& groups, size_t most_exact = 16);
+
+// The published genetic search: a population of partitions, crossover at five points, then cyclic
+// moves that raise the bandwidth inside groups; a child that is better replaces the worse parent.
+// Equal seeds give equal answers.
+struct GeneticOptions {
+  uint64_t seed = 1;
+  size_t population = 100, offspring = 4900;
+};
+RegionPlan genetic_regions(const RegionProblem& problem, const GeneticOptions& options,
+                           const std::function<void(std::string_view)>& progress);
+
+// How many partitions there are; infinite as a double beyond its range.
+double count_partitions(size_t devices, size_t stages);
+// The best of all partitions, and how many are as good. Partitions are left out unpriced as soon as
+// their groups alone take longer than the best known.
+struct ExactRegions {
+  RegionPlan plan;
+  int64_t ties = 0;
+};
+ExactRegions exact_regions(const RegionProblem& problem);
+
+}  // namespace tessera::published

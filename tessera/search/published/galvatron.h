@@ -1,0 +1,119 @@
+// Galvatron's planner for 8 devices, version 1: decision tree, published cost model and search
+// (docs/theory/galvatron.md). Sizes are in MB of 2^20 bytes, as in the publication.
+//
+// What is general lies elsewhere: the search for the layers of one stage is best_chain
+// (layer_chain.h), on tables of any source; divide_by_memory() cuts any chain into stages.
+//
+//   const GalvatronModel model = *galvatron_model("BERT-Huge-32");
+//   const auto costs = layer_cost(model, model.layers[0], rtx_titan_links(), *parse_strategy("1-2*-4f"), 8);
+//   const GalvatronSearch search{model, rtx_titan_links(), strategies_of("full"), 8192};
+//   const std::optional<GalvatronPlan> plan = best_plan(search, 8);
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera::published {
+
+inline constexpr int64_t kGalvatronDevices = 8;
+
+// Which of two dimensions has neighbouring ranks; none if only one dimension has a degree above 1.
+enum class Neighbours : uint8_t { kNone, kTensor, kData };
+
+// One leaf of the decision tree (section 2), written P-T-D: "1-2*-4f" are no stages, 2 tensor-parallel
+// neighbours (*), and 4 replicas that shard what they hold (f).
+struct GalvatronStrategy {
+  int64_t stages = 1, tensor = 1, data = 1;
+  bool sharded = false;
+  Neighbours neighbours = Neighbours::kNone;
+  friend bool operator==(const GalvatronStrategy&, const GalvatronStrategy&) = default;
+};
+std::string to_string(const GalvatronStrategy& strategy);
+std::optional<GalvatronStrategy> parse_strategy(std::string_view text);
+
+// Leaves of the tree, ordered by stages, then by tensor degree, then data neighbours last, then
+// sharded last. `space`: dp, sdp, tp, pp, dp+tp, dp+pp or full; none of another name.
+std::vector<GalvatronStrategy> strategies_of(std::string_view space);
+std::vector<std::string> galvatron_spaces();
+
+// Leaves of the tree for any power of two of devices: ordered lists of distinct dimensions (data,
+// sharded data, tensor) with degrees of at least 2, for each number of stages. `mixed` allows data
+// and sharded data in one layer, `checkpoint` doubles each leaf.
+int64_t count_strategies(int64_t devices, bool mixed, bool checkpoint);
+
+// Constants of a layer type (section 4): parameters in float32, forward time of a sample on one
+// device, activations of a sample by tensor degree.
+struct GalvatronLayer {
+  int64_t count = 1;
+  double parameters_mb = 0, forward_ms = 0;
+  std::map<int64_t, double> activation_mb;
+  int64_t sequence = 0, hidden = 0;
+  bool cross_attention = false;  // 6 all-reduces a layer instead of 4
+};
+// The artifact's hand-made numbers of micro-batches, by model.
+enum class MicroBatchRule : uint8_t { kBert, kVit, kT5, kSwin };
+struct GalvatronModel {
+  std::vector<GalvatronLayer> layers;  // runs of equal layers, in the order of the chain
+  double other_states_mb = 0, other_activation_mb = 0;  // embedding and head
+  double overhead_ms = 0;
+  MicroBatchRule rule = MicroBatchRule::kBert;
+  std::optional<double> micro_batches;  // instead of the rule
+};
+// "BERT-Huge-32", "ViT-Huge-48", "T5-Large-48", "Swin-Huge-32", ...; none of another name.
+std::optional<GalvatronModel> galvatron_model(std::string_view name);
+std::vector<std::string> galvatron_models();
+
+// Milliseconds for a MB of an all-reduce (section 3), by number of stages.
+struct GroupLinks {
+  double whole = 0;  // the group is the whole block of a stage
+  std::map<int64_t, double> neighbours, strided;
+};
+using GalvatronLinks = std::map<int64_t, GroupLinks>;
+GalvatronLinks rtx_titan_links();
+
+double micro_batches(const GalvatronModel& model, const GalvatronStrategy& strategy, int64_t batch);
+
+struct LayerCost {
+  double memory_mb = 0, seconds = 0;
+};
+LayerCost layer_cost(const GalvatronModel& model, const GalvatronLayer& layer,
+                     const GalvatronLinks& links, const GalvatronStrategy& strategy, int64_t batch);
+// Embedding, head and the context of the device; on the first stage only.
+double other_memory_mb(const GalvatronModel& model, int64_t stages, int64_t batch);
+// Seconds between neighbouring layers of these strategies.
+double change_seconds(const GalvatronLinks& links, const GalvatronStrategy& from,
+                      const GalvatronStrategy& to, int64_t batch);
+
+// Numbers of layers of each stage: stages are filled from the last to the first up to the average,
+// a layer goes in if half of it does (section 5). `first_extra` is on the first stage besides.
+std::vector<size_t> divide_by_memory(const std::vector<int64_t>& layers, int64_t first_extra,
+                                     size_t stages);
+
+struct GalvatronSearch {
+  GalvatronModel model;
+  GalvatronLinks links;
+  std::vector<GalvatronStrategy> strategies;
+  int64_t memory_mb = 0;  // of a device
+};
+struct GalvatronStage {
+  std::vector<GalvatronStrategy> layers;
+  int64_t memory_mb = 0, left_mb = 0;  // of all the device's memory, `other` and context included
+};
+struct GalvatronPlan {
+  int64_t batch = 0, stages = 1;
+  double seconds = 0;
+  std::vector<GalvatronStage> stage;
+  double throughput() const { return static_cast<double>(batch) / seconds; }
+};
+// The plan with the highest throughput at this batch, of equal ones that with fewest stages. None if
+// nothing fits. Layers of one type are divided evenly, so numbers of stages that do not divide them
+// are left out.
+std::optional<GalvatronPlan> best_plan(const GalvatronSearch& search, int64_t batch);
+
+}  // namespace tessera::published

@@ -1,0 +1,84 @@
+#include "tessera/search/published/galvatron.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera::published {
+namespace {
+
+GalvatronSearch search_of(const char* model, const char* space, int64_t memory_mb) {
+  return {*galvatron_model(model), rtx_titan_links(), strategies_of(space), memory_mb};
+}
+
+double best_throughput(const GalvatronSearch& search, int64_t most_batch) {
+  double best = 0;
+  for (int64_t batch = 8; batch <= most_batch; batch += 8) {
+    const auto plan = best_plan(search, batch);
+    if (plan) best = std::max(best, plan->throughput());
+  }
+  return best;
+}
+
+TEST(Galvatron, NamesOfStrategiesAreReadBack) {
+  const auto all = strategies_of("full");
+  EXPECT_EQ(all.size(), static_cast<size_t>(count_strategies(8, false, false)));
+  for (const GalvatronStrategy& strategy : all) {
+    EXPECT_EQ(parse_strategy(to_string(strategy)), strategy);
+  }
+  EXPECT_FALSE(parse_strategy("1-3-5").has_value());
+}
+
+TEST(Galvatron, SpacesHoldWhatTheirNamesSay) {
+  const auto names = [](const char* space) {
+    std::vector<std::string> out;
+    for (const auto& strategy : strategies_of(space)) out.push_back(to_string(strategy));
+    return out;
+  };
+  EXPECT_EQ(names("dp"), (std::vector<std::string>{"1-1-8"}));
+  EXPECT_EQ(names("sdp"), (std::vector<std::string>{"1-1-8f"}));
+  EXPECT_EQ(names("tp"), (std::vector<std::string>{"1-8-1"}));
+  EXPECT_EQ(names("pp"), (std::vector<std::string>{"8-1-1"}));
+  EXPECT_EQ(names("dp+tp"),
+            (std::vector<std::string>{"1-1-8", "1-2*-4", "1-2-4*", "1-4*-2", "1-4-2*", "1-8-1"}));
+  EXPECT_EQ(names("dp+pp"), (std::vector<std::string>{"1-1-8", "2-1-4", "4-1-2", "8-1-1"}));
+  EXPECT_TRUE(names("no such space").empty());
+}
+
+// Section 9: throughput never falls with memory, nor with a larger set of strategies.
+TEST(Galvatron, MoreMemoryAndMoreStrategiesAreNeverSlower) {
+  for (const std::string& model : galvatron_models()) {
+    double before = 0;
+    for (const int64_t memory_mb : {8192, 12288}) {
+      const double full = best_throughput(search_of(model.c_str(), "full", memory_mb), 24);
+      EXPECT_GE(full, before) << model;
+      before = full;
+      for (const char* space : {"dp", "sdp", "tp", "pp", "dp+tp", "dp+pp"}) {
+        const double part = best_throughput(search_of(model.c_str(), space, memory_mb), 24);
+        EXPECT_GE(full, part) << model << " " << space;
+      }
+    }
+  }
+}
+
+TEST(Galvatron, APlanFitsAndSaysWhatIsLeft) {
+  const auto plan = best_plan(search_of("T5-Large-48", "full", 12288), 8);
+  ASSERT_TRUE(plan.has_value());
+  size_t layers = 0;
+  for (const GalvatronStage& stage : plan->stage) {
+    EXPECT_GE(stage.left_mb, 0);
+    EXPECT_EQ(stage.left_mb + stage.memory_mb, 12288);
+    layers += stage.layers.size();
+  }
+  EXPECT_EQ(layers, 48u);
+  EXPECT_FALSE(best_plan(search_of("T5-Large-48", "full", 2000), 8).has_value());
+}
+
+TEST(Galvatron, StagesAreFilledFromTheLastUpToTheAverage) {
+  EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, 0, 2), (std::vector<size_t>{2, 2}));
+  // What is on the first stage besides leaves it fewer layers.
+  EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, 2, 2), (std::vector<size_t>{1, 3}));
+  EXPECT_EQ(divide_by_memory({1, 1, 1, 1}, 100, 2), (std::vector<size_t>{1, 3}));
+  EXPECT_EQ(divide_by_memory({4, 1, 1, 1, 1}, 0, 2), (std::vector<size_t>{1, 4}));
+}
+
+}  // namespace
+}  // namespace tessera::published

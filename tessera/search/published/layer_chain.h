@@ -1,0 +1,51 @@
+// The best strategy for each layer of a chain under a memory limit: the problem that Galvatron's
+// search solves for a stage (docs/theory/galvatron.md section 5).
+//
+//   f(l, e, s) = seconds(l, s) + min over s' of { f(l-1, e - memory(l, s), s') + change(l, s', s) }
+//
+// The published program fills a table over every megabyte of e. Here each (l, s) keeps the Pareto
+// front of (memory, seconds) instead, which is exact for any unit of memory, and drops what cannot
+// become the answer: let g(x) be the least seconds + x memory of what is left of the chain; then a
+// point with seconds + x memory + g(x) - x limit above the seconds of a plan known to fit belongs to
+// no better plan, for any x >= 0. The x that makes this bound greatest is found by bisection. The
+// answer is the published one: of plans that take equally long, the one whose strategies have the
+// lowest numbers, compared from the last layer to the first.
+//
+//   ChainProblem problem;
+//   problem.layers = {{{10, 14}, {4, 2}}, {{10, 14}, {4, 2}}};      // two layers, two strategies
+//   problem.change = [](size_t, size_t from, size_t to) { return from == to ? 0.0 : 1.0; };
+//   problem.limit = 6;
+//   best_chain(problem)->seconds;                                   // 25
+//
+// Work: layers * strategies^2 * size of the fronts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace tessera::published {
+
+struct ChainLayer {
+  std::vector<double> seconds;  // by strategy; infinite for one that must not be taken
+  std::vector<int64_t> memory;  // by strategy, at least 0
+};
+
+struct ChainProblem {
+  std::vector<ChainLayer> layers;  // at least one, each with at least one strategy
+  // Seconds between layer l - 1 with strategy `from` and layer l with strategy `to`; l >= 1.
+  std::function<double(size_t l, size_t from, size_t to)> change;
+  int64_t limit = 0;
+};
+
+struct ChainPlan {
+  double seconds = 0;
+  int64_t memory = 0;
+  std::vector<size_t> strategies;  // by layer
+};
+
+// None if nothing fits.
+std::optional<ChainPlan> best_chain(const ChainProblem& problem);
+
+}  // namespace tessera::published

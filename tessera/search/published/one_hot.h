@@ -1,0 +1,63 @@
+// One choice for each of several nodes, at the least total cost of nodes and edges, under limits on
+// sums: the integer program of Alpa's intra-operator pass (docs/theory/alpa.md section 4), with a
+// solver of our own.
+//
+//   minimise  sum over nodes of cost(v, s_v) + sum over edges (u, v) of cost(s_u, s_v)
+//   such that for each limit: sum over its nodes of amount(v, s_v) <= most
+//
+// Infinite costs forbid a choice or a pair, so an alias (two nodes that must choose alike) is an edge.
+//
+// The search is exact: depth first with branch and bound. Without limits, nodes that have at most two
+// neighbours are first taken out: the best choice of such a node is a table over its neighbours. Trees
+// and chains need no branching then. The bound of what is left passes each node's cost on to its first
+// neighbour in the order of branching (directional arc consistency), which is exact on trees. Exact
+// does not mean fast: the worst case is exponential in the size of what cannot be taken out, so the
+// number of branches is limited.
+//
+//   OneHotProblem problem;
+//   problem.nodes = {{0, 5}, {1, 0}};                          // two nodes, two choices each
+//   problem.edges = {{0, 1, {{0, 9}, {9, 0}}}};                // unlike choices cost 9
+//   solve_one_hot(problem)->choices;                           // {0, 0}
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace tessera::published {
+
+struct OneHotEdge {
+  size_t from = 0, to = 0;                // different nodes
+  std::vector<std::vector<double>> cost;  // by choice of `from`, then of `to`
+};
+struct OneHotLimit {
+  std::vector<size_t> nodes;
+  std::vector<std::vector<double>> amount;  // by node of this limit, then by choice; at least 0
+  double most = 0;
+};
+struct OneHotProblem {
+  std::vector<std::vector<double>> nodes;  // cost by node and choice, at least one choice
+  std::vector<OneHotEdge> edges;           // several between the same nodes add up
+  std::vector<OneHotLimit> limits;
+  int64_t most_branches = 20'000'000;
+};
+struct OneHotAnswer {
+  double cost = 0;  // infinite if nothing is allowed
+  std::vector<size_t> choices;
+  bool proved = true;  // false: most_branches was reached, a better answer may exist
+  int64_t branches = 0;
+};
+// None if no choice is allowed by limits and infinite costs. (If `proved` is false and there is no
+// answer, none was found.)
+std::optional<OneHotAnswer> solve_one_hot(const OneHotProblem& problem);
+
+// The cost of given choices, edges included; infinite if a limit is exceeded.
+double cost_of(const OneHotProblem& problem, const std::vector<size_t>& choices);
+
+// Merges node `follower` into `leader`: with choice s of the leader the follower chooses follow[s].
+// The numbers of other nodes stay; the follower is left with one choice that costs nothing.
+OneHotProblem merge_follower(const OneHotProblem& problem, size_t leader, size_t follower,
+                             const std::vector<size_t>& follow);
+
+}  // namespace tessera::published

@@ -1,0 +1,141 @@
+#include "tessera/search/published/one_hot.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+namespace tessera::published {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+double by_trying_all(const OneHotProblem& problem) {
+  std::vector<size_t> choices(problem.nodes.size(), 0);
+  double best = kInfinity;
+  while (true) {
+    best = std::min(best, cost_of(problem, choices));
+    size_t v = 0;
+    while (v < choices.size() && ++choices[v] == problem.nodes[v].size()) choices[v++] = 0;
+    if (v == choices.size()) return best;
+  }
+}
+
+class Random {
+ public:
+  explicit Random(unsigned seed) : random_(seed) {}
+  int up_to(int most) { return static_cast<int>(random_() % static_cast<unsigned>(most + 1)); }
+  OneHotProblem problem(bool limits) {
+    OneHotProblem out;
+    const int count = 1 + up_to(6);
+    for (int v = 0; v < count; ++v) {
+      auto& node = out.nodes.emplace_back();
+      for (int s = up_to(3); s >= 0; --s) node.push_back(up_to(20) == 0 ? kInfinity : up_to(9));
+    }
+    for (int e = up_to(2 * count); e > 0; --e) {
+      const auto u = static_cast<size_t>(up_to(count - 1));
+      const auto v = static_cast<size_t>(up_to(count - 1));
+      if (u == v) continue;
+      OneHotEdge edge{u, v, {}};
+      for (size_t a = 0; a < out.nodes[u].size(); ++a) {
+        auto& row = edge.cost.emplace_back();
+        for (size_t b = 0; b < out.nodes[v].size(); ++b) {
+          row.push_back(up_to(9) == 0 ? kInfinity : up_to(9));
+        }
+      }
+      out.edges.push_back(std::move(edge));
+    }
+    for (int k = limits ? 1 + up_to(1) : 0; k > 0; --k) {
+      OneHotLimit limit;
+      for (size_t v = 0; v < out.nodes.size(); ++v) {
+        if (up_to(3) == 0) continue;
+        limit.nodes.push_back(v);
+        auto& row = limit.amount.emplace_back();
+        for (size_t s = 0; s < out.nodes[v].size(); ++s) row.push_back(up_to(5));
+      }
+      limit.most = up_to(2 * count);
+      out.limits.push_back(std::move(limit));
+    }
+    return out;
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+TEST(OneHot, IsAsCheapAsTheBestOfAllChoices) {
+  Random random(1);
+  int allowed = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const OneHotProblem problem = random.problem(i % 2 == 1);
+    const double expected = by_trying_all(problem);
+    const auto found = solve_one_hot(problem);
+    ASSERT_EQ(found.has_value(), expected < kInfinity) << i;
+    if (!found) continue;
+    ++allowed;
+    ASSERT_TRUE(found->proved);
+    ASSERT_EQ(found->cost, expected) << i;
+    ASSERT_EQ(cost_of(problem, found->choices), expected) << i;
+  }
+  EXPECT_GT(allowed, 1500);
+}
+
+TEST(OneHot, ChainsAndTreesNeedNoBranching) {
+  OneHotProblem problem;
+  Random random(2);
+  for (size_t v = 0; v < 500; ++v) {
+    auto& node = problem.nodes.emplace_back();
+    for (int s = 0; s < 5; ++s) node.push_back(random.up_to(9));
+    if (v == 0) continue;
+    OneHotEdge edge{v / 2, v, std::vector<std::vector<double>>(5)};
+    for (auto& row : edge.cost) {
+      for (int s = 0; s < 5; ++s) row.push_back(random.up_to(9));
+    }
+    problem.edges.push_back(std::move(edge));
+  }
+  const auto found = solve_one_hot(problem);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_LE(found->branches, 1);
+  // Under a limit nothing is taken out, but the bound is exact on trees.
+  problem.limits = {{{0}, {{1, 1, 1, 1, 1}}, 1}};
+  const auto limited = solve_one_hot(problem);
+  ASSERT_TRUE(limited.has_value());
+  EXPECT_EQ(limited->cost, found->cost);
+}
+
+TEST(OneHot, AnswersThatAreNotProvedSaySo) {
+  Random random(3);
+  OneHotProblem problem = random.problem(false);
+  while (problem.nodes.size() < 7 || problem.edges.size() < 12) problem = random.problem(false);
+  problem.limits = {{{0}, {std::vector<double>(problem.nodes[0].size(), 0)}, 1}};
+  problem.most_branches = 3;
+  const auto found = solve_one_hot(problem);
+  EXPECT_TRUE(!found || !found->proved);
+}
+
+// docs/theory/alpa.md section 4: the merged graph has the same optimum.
+TEST(OneHot, MergingAFollowerKeepsTheOptimum) {
+  Random random(4);
+  for (int i = 0; i < 500; ++i) {
+    OneHotProblem problem = random.problem(i % 3 == 0);
+    if (problem.nodes.size() < 2) continue;
+    std::vector<size_t> follow;
+    OneHotEdge equal{0, 1, {}};
+    for (size_t s = 0; s < problem.nodes[0].size(); ++s) {
+      follow.push_back(
+          static_cast<size_t>(random.up_to(static_cast<int>(problem.nodes[1].size()) - 1)));
+      equal.cost.emplace_back(problem.nodes[1].size(), kInfinity)[follow[s]] = 0;
+    }
+    const OneHotProblem merged = merge_follower(problem, 0, 1, follow);
+    problem.edges.push_back(equal);
+    const auto whole = solve_one_hot(problem);
+    const auto less = solve_one_hot(merged);
+    ASSERT_EQ(whole.has_value(), less.has_value()) << i;
+    if (whole) {
+      ASSERT_EQ(whole->cost, less->cost) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::published

@@ -1,0 +1,21 @@
+// The best open path through all nodes of a small complete graph: each node once, any start. `worst`
+// false: the least sum of edges; true: the least of the largest edge. Exact up to kExactPathNodes (a
+// program over subsets); beyond, the best of the greedy paths from each start.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace tessera::published {
+
+inline constexpr size_t kExactPathNodes = 16;
+
+struct OpenPath {
+  double cost = 0;
+  std::vector<size_t> nodes;  // the first has a lower number than the last
+};
+// `edges` is symmetric. `most_exact` lowers the number of nodes up to which the path is exact.
+OpenPath best_open_path(const std::vector<std::vector<double>>& edges, bool worst,
+                        size_t most_exact = kExactPathNodes);
+
+}  // namespace tessera::published

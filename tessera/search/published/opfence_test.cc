@@ -1,0 +1,205 @@
+#include "tessera/search/published/opfence.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <random>
+
+#include "tessera/search/published/open_path.h"
+
+namespace tessera::published {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+class Random {
+ public:
+  explicit Random(unsigned seed) : random_(seed) {}
+  size_t up_to(size_t most) { return random_() % (most + 1); }
+  double from(double low, double high) {
+    return low + (high - low) * static_cast<double>(up_to(1000)) / 1000;
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+FenceProblem random_problem(Random& random) {
+  FenceProblem problem;
+  const size_t ops = 2 + random.up_to(4);
+  const size_t devices = 1 + random.up_to(3);
+  for (size_t i = 0; i < ops; ++i) {
+    problem.work.push_back(random.from(1, 5));
+    problem.bytes.push_back(random.from(1, 9));
+    problem.memory.push_back(1);
+  }
+  problem.latency_seconds.assign(devices, std::vector<double>(devices, 0));
+  problem.bytes_per_second = problem.latency_seconds;
+  for (size_t p = 0; p < devices; ++p) {
+    problem.speed.push_back(random.from(1, 3));
+    problem.capacity.push_back(static_cast<double>(1 + random.up_to(ops)));
+    for (size_t q = 0; q < p; ++q) {
+      problem.latency_seconds[p][q] = problem.latency_seconds[q][p] = random.from(0, 0.1);
+      problem.bytes_per_second[p][q] = problem.bytes_per_second[q][p] =
+          random.up_to(1) == 0 ? 1 : 40;
+    }
+  }
+  problem.micro_batches = static_cast<int64_t>(1 + random.up_to(15));
+  problem.ratio = random.up_to(1) == 0 ? 0 : random.from(1, 50);
+  return problem;
+}
+
+double by_trying_all(const FenceProblem& problem) {
+  double best = kInfinity;
+  std::vector<size_t> devices;
+  std::vector<size_t> ends;
+  const std::function<void(size_t)> extend = [&](size_t first) {
+    if (first == problem.work.size()) {
+      best = std::min(best, fence_plan(problem, devices, ends).seconds);
+      return;
+    }
+    for (size_t p = 0; p < problem.speed.size(); ++p) {
+      if (std::find(devices.begin(), devices.end(), p) != devices.end()) continue;
+      for (size_t end = first + 1; end <= problem.work.size(); ++end) {
+        devices.push_back(p);
+        ends.push_back(end);
+        extend(end);
+        devices.pop_back();
+        ends.pop_back();
+      }
+    }
+  };
+  extend(0);
+  return best;
+}
+
+TEST(OpFence, TheOptimumIsThatOfAllSubsetsOrdersAndCuts) {
+  Random random(1);
+  int fitting = 0;
+  int heuristic = 0;
+  double ratio = 0;
+  for (int i = 0; i < 300; ++i) {
+    const FenceProblem problem = random_problem(random);
+    const double expected = by_trying_all(problem);
+    const auto best = exact_fence(problem);
+    ASSERT_EQ(best.has_value(), expected < kInfinity) << i;
+    const auto fence = op_fence(problem);
+    if (!best) {
+      ASSERT_FALSE(fence.has_value()) << i;
+      continue;
+    }
+    ++fitting;
+    ASSERT_NEAR(best->seconds, expected, 1e-9 * expected) << i;
+    if (!fence) continue;  // the order of devices that the heuristic fixes first may not fit
+    ++heuristic;
+    ASSERT_GE(fence->seconds, expected * (1 - 1e-12)) << i;
+    ratio += fence->seconds / expected;
+  }
+  EXPECT_GT(fitting, 150);
+  EXPECT_GT(heuristic, fitting * 9 / 10);
+  EXPECT_LT(ratio / heuristic, 1.1);  // of the optimum, on average
+}
+
+// Section 3: identical jobs through compute and links by turns, all forwards and then all backwards.
+TEST(OpFence, TheEquationIsExactForAChainUnderGPipe) {
+  Random random(4);
+  for (int i = 0; i < 200; ++i) {
+    FenceProblem problem;
+    const size_t stages = 1 + random.up_to(4);
+    problem.latency_seconds.assign(stages, std::vector<double>(stages, 0));
+    problem.bytes_per_second.assign(stages, std::vector<double>(stages, 1));
+    problem.micro_batches = static_cast<int64_t>(1 + random.up_to(7));
+    std::vector<size_t> devices;
+    std::vector<size_t> ends;
+    std::vector<double> times;  // of computes and messages, in the order of the chain
+    for (size_t s = 0; s < stages; ++s) {
+      problem.work.push_back(random.from(0.1, 3));
+      problem.bytes.push_back(random.from(0.1, 3));
+      problem.memory.push_back(1);
+      problem.speed.push_back(1);
+      problem.capacity.push_back(1);
+      devices.push_back(s);
+      ends.push_back(s + 1);
+      times.push_back(problem.work[s]);
+      if (s + 1 < stages) times.push_back(problem.messages * problem.bytes[s]);
+    }
+    // A third of each time is of the forward pass, the rest of the backward pass.
+    double end = 0;
+    for (const double share : {1.0 / 3, 2.0 / 3}) {
+      std::vector<double> free(times.size(), end);
+      for (int64_t m = 0; m < problem.micro_batches; ++m) {
+        double ready = 0;
+        for (size_t k = 0; k < times.size(); ++k) {
+          ready = std::max(ready, free[k]) + times[k] * share;
+          free[k] = ready;
+        }
+        end = ready;
+      }
+      std::reverse(times.begin(), times.end());
+    }
+    EXPECT_NEAR(fence_plan(problem, devices, ends).seconds, end, 1e-9 * end) << i;
+  }
+}
+
+TEST(OpFence, CompressionEvensOutWhatItCompresses) {
+  Random random(2);
+  for (int i = 0; i < 100; ++i) {
+    std::vector<double> times;
+    for (size_t k = random.up_to(5) + 1; k > 0; --k) times.push_back(random.from(0.001, 10));
+    const double slowest = *std::max_element(times.begin(), times.end());
+    const auto ratios = top_k_ratios(times, 20, 3);
+    for (size_t k = 0; k < times.size(); ++k) {
+      const double share = compressed_share(ratios[k], 3);
+      EXPECT_LE(share, 1);
+      if (ratios[k] > 3) {
+        EXPECT_NEAR(times[k] * share, slowest / 20, 1e-12);
+      }
+    }
+  }
+}
+
+TEST(OpFence, LouvainFindsGroupsOfFastLinks) {
+  Matrix weights(9, std::vector<double>(9, 0.1));
+  for (size_t p = 0; p < 9; ++p) {
+    for (size_t q = 0; q < 9; ++q) {
+      if (p % 3 == q % 3) weights[p][q] = 10;
+    }
+  }
+  EXPECT_EQ(louvain(weights), (std::vector<size_t>{0, 1, 2, 0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(louvain({{0}}), (std::vector<size_t>{0}));
+}
+
+TEST(OpenPath, IsAsShortAsTheBestPermutation) {
+  Random random(3);
+  for (int i = 0; i < 100; ++i) {
+    const size_t count = 1 + random.up_to(5);
+    std::vector<std::vector<double>> edges(count, std::vector<double>(count, 0));
+    for (size_t p = 0; p < count; ++p) {
+      for (size_t q = 0; q < p; ++q) edges[p][q] = edges[q][p] = random.from(-5, 5);
+    }
+    for (const bool worst : {false, true}) {
+      std::vector<size_t> order(count);
+      for (size_t p = 0; p < count; ++p) order[p] = p;
+      double best = kInfinity;
+      do {
+        double cost = worst ? -kInfinity : 0;
+        for (size_t k = 1; k < count; ++k) {
+          const double edge = edges[order[k - 1]][order[k]];
+          cost = worst ? std::max(cost, edge) : cost + edge;
+        }
+        best = std::min(best, cost);
+      } while (std::next_permutation(order.begin(), order.end()));
+      const OpenPath path = best_open_path(edges, worst);
+      ASSERT_EQ(path.nodes.size(), count);
+      if (count > 1) {
+        ASSERT_NEAR(path.cost, best, 1e-12) << i;
+        ASSERT_GE(best_open_path(edges, worst, 1).cost, best - 1e-12);  // greedy
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::published

@@ -1,0 +1,57 @@
+// Published planning algorithms on their published cost models: `tessera reproduce`. Each system is
+// an algorithm (a pure function of tables, in a header of its own), a reader of instances
+// (<system>_instance.cc) and a row of published_systems(). The format of instances is a contract:
+// docs/reference/reproduce.md.
+//
+// An instance may state what it expects:
+//   { "source": "docs/theory/terapipe.md section 5", "decimals": 0, ... keys of the system ...,
+//     "cases": [ { "stages": 1, "expected": { "seconds": 64 } }, ... ] }
+// Each case replaces keys of the instance. What is expected is compared with the answer: objects key
+// by key (the answer may say more), lists item by item, numbers to 1e-9 of their size or, with
+// `decimals` (also of a case), to half a unit of that decimal.
+//
+//   const auto result = reproduce("terapipe", text, "slices.json", {});
+//   if (!result->differences.empty()) ...
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera::published {
+
+// Called now and then with what is being worked on: "batch 64".
+using Progress = std::function<void(std::string_view)>;
+
+struct Reproduction {
+  std::string json;                      // the answers, one line
+  std::string text;                      // the same for people
+  int64_t checked = 0;                   // values that the instance expected
+  std::vector<std::string> differences;  // of these: "cases[2].seconds: expected 64, found 65"
+};
+// Errors: an unknown system, a wrong instance (file and path of the key).
+Result<Reproduction> reproduce(std::string_view system, std::string_view instance,
+                               std::string_view file, const Progress& progress);
+
+struct PublishedSystem {
+  std::string name, summary, page;
+};
+std::vector<PublishedSystem> published_systems();
+// Name and text of each worked example of a system that the program holds (tests/reproduce).
+Result<std::vector<std::pair<std::string, std::string>>> worked_examples(std::string_view system);
+
+// What the publications say, and whether `tessera reproduce` shows it (claims.toml).
+struct Claim {
+  std::string system, claim;
+  // "exactly" | "simulated" | "not"
+  std::string reproduced;
+  std::vector<std::string> examples;  // worked examples that show it
+  std::string how;                    // the command or test, or why it cannot be reproduced
+};
+Result<std::vector<Claim>> published_claims();
+
+}  // namespace tessera::published

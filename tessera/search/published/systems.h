@@ -1,0 +1,17 @@
+// The instance readers of the systems: from an instance to the answer, for reproduce.cc.
+#pragma once
+
+#include "tessera/search/published/json_table.h"
+#include "tessera/search/published/reproduce.h"
+
+namespace tessera::published {
+
+Result<Json> run_galvatron(const JsonTable& in, const Progress& progress);
+Result<Json> run_alpa(const JsonTable& in, const Progress& progress);
+Result<Json> run_terapipe(const JsonTable& in, const Progress& progress);
+Result<Json> run_opfence(const JsonTable& in, const Progress& progress);
+Result<Json> run_rannc(const JsonTable& in, const Progress& progress);
+Result<Json> run_dtfm(const JsonTable& in, const Progress& progress);
+Result<Json> run_splitbrain(const JsonTable& in, const Progress& progress);
+
+}  // namespace tessera::published
