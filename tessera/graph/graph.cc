@@ -45,10 +45,18 @@ std::string_view init_name(Init::Kind kind) {
     case Init::Kind::kUniform: return "uniform";
     case Init::Kind::kRotaryCos: return "rotary_cos";
     case Init::Kind::kRotarySin: return "rotary_sin";
+    case Init::Kind::kDistanceBuckets: return "distance_buckets";
+    case Init::Kind::kWindowPairs: return "window_pairs";
+    case Init::Kind::kWindowRegions: return "window_regions";
     case Init::Kind::kLearningRate: return "learning_rate";
     case Init::Kind::kStep: return "step";
   }
   return "?";
+}
+
+int size_count(Init::Kind kind) {
+  if (kind == Init::Kind::kWindowPairs) return 1;
+  return kind == Init::Kind::kDistanceBuckets || kind == Init::Kind::kWindowRegions ? 3 : 0;
 }
 
 std::vector<int64_t> Tensor::shape() const {
