@@ -192,7 +192,7 @@ std::vector<ModelFamily> make_families() {
                           "gpt:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,dropout=0.1,"
                           "tied=0,causal=0,activation=relu"}}),
       family<LlamaConfig>({"llama",
-                           "Llama 1 to 3, Mistral without its sliding window",
+                           "Llama 1 to 3, Mistral",
                            model_keys,
                            [](LlamaConfig& config) { return complete(config); },
                            build_llama,

@@ -451,16 +451,20 @@ TEST_F(HuggingFace, LlamaInBothSpellings) {
   EXPECT_EQ(newer.graph, model.graph);
 }
 
-TEST_F(HuggingFace, MistralWithoutAWindow) {
+TEST_F(HuggingFace, MistralWithAndWithoutItsWindow) {
   const std::string mistral =
       R"({"model_type": "mistral", "vocab_size": 32000, "hidden_size": 4096,
           "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
           "num_key_value_heads": 8, "max_position_embeddings": 32768, "sliding_window": )";
   EXPECT_EQ(parameter_count(model_of(write(mistral + "null}")).graph), 7'241'732'096);
-  EXPECT_EQ(error(mistral + "4096}"),
-            path_ +
-                ": sliding_window 4096 is not supported (supported: null, or at least "
-                "max_position_embeddings)");
+  const auto window = [&](const std::string& value) {
+    const Graph graph = model_of(write(mistral + value + "}")).graph;
+    const TensorId core = graph.find_tensor("blocks.31.attn.core.o");
+    return core.valid() ? graph.op(graph.tensor(core).producer).integer("window") : -1;
+  };
+  EXPECT_EQ(window("null"), 0);
+  EXPECT_EQ(window("4096"), 4096);
+  EXPECT_EQ(window("32768"), 0) << "of all positions";
 }
 
 TEST_F(HuggingFace, Mixtral) {
