@@ -56,8 +56,8 @@ struct Init {
     kWindowRegions,    // integers [tokens, heads * windows]: tokens of a shifted window that were
                        // neighbours before the shift have one number; `sizes`: the window's side,
                        // the shift, windows in a row
-    kLearningRate,  // of an input: the learning rate of the step
-    kStep           // of an input: the number of the step, from 1
+    kLearningRate,     // of an input: the learning rate of the step
+    kStep              // of an input: the number of the step, from 1
   };
   Kind kind = Kind::kNone;
   double value =

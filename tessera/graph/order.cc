@@ -98,9 +98,9 @@ double visible_points(const Op& op, const Box& box) {
     const auto up_to = [&](double shift) { return area_below(of_queries, of_keys, shift); };
     const double half = apart % stride == 0 ? 0 : 0.5;
     const int64_t window = dims->window;
-    const double ahead = dims->skips   ? up_to(strides(apart) + half)
+    const double ahead = dims->skips  ? up_to(strides(apart) + half)
                          : window > 0 ? up_to(strides(apart + window - 1) + 0.5)
-                                       : of_queries * of_keys;
+                                      : of_queries * of_keys;
     return window > 0 ? ahead - up_to(strides(apart - window) + 0.5) : ahead;
   };
   if (order_text.empty()) {  // more keys than queries: these are the last positions

@@ -179,8 +179,7 @@ class ReorderPass {
       if (!names_.contains(dim.name)) continue;
       const std::string path =
           tensor.name + (dim.name == dim_ ? ".reorder" : ".reorder_" + dim.name);
-      at->second =
-          to_.op1(path, "reorder", {at->second}, {{"dim", dim.name}, {"order", order_}});
+      at->second = to_.op1(path, "reorder", {at->second}, {{"dim", dim.name}, {"order", order_}});
     }
     return at->second;
   }

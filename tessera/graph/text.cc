@@ -20,10 +20,11 @@ constexpr std::array kRoles = {Role::kInput,      Role::kParameter, Role::kBuffe
                                Role::kActivation, Role::kGradient,  Role::kOptimizerState};
 constexpr std::array kPhases = {Phase::kForward, Phase::kBackward, Phase::kUpdate};
 constexpr std::array kInits = {
-    Init::Kind::kNone,         Init::Kind::kZeros,   Init::Kind::kOnes,      Init::Kind::kConstant,
-    Init::Kind::kNormal,       Init::Kind::kUniform, Init::Kind::kRotaryCos, Init::Kind::kRotarySin,
-    Init::Kind::kDistanceBuckets, Init::Kind::kWindowPairs, Init::Kind::kWindowRegions,
-    Init::Kind::kLearningRate, Init::Kind::kStep};
+    Init::Kind::kNone,        Init::Kind::kZeros,         Init::Kind::kOnes,
+    Init::Kind::kConstant,    Init::Kind::kNormal,        Init::Kind::kUniform,
+    Init::Kind::kRotaryCos,   Init::Kind::kRotarySin,     Init::Kind::kDistanceBuckets,
+    Init::Kind::kWindowPairs, Init::Kind::kWindowRegions, Init::Kind::kLearningRate,
+    Init::Kind::kStep};
 
 bool is_bare(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||

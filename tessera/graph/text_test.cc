@@ -35,6 +35,8 @@ TEST(GraphTextTest, OddNamesAndNumbersSurvive) {
   const TensorId x = g.input("odd, name (1)", {{"a", 2}}, DType::kFloat64);
   const TensorId y = g.op1("path with blanks", "scale", {x}, {{"factor", 1e20}});
   const TensorId z = g.op1("z", "dropout", {y}, {{"p", 0.1}, {"key", "a\nb \"c\" \\n"}});
+  g.buffer("buckets", {{"a", 4}, {"b", 4}}, {Init::Kind::kDistanceBuckets, 0, {32, 128, 1}},
+           DType::kInt64);
   g.op1("tiny", "scale", {z}, {{"factor", -std::numeric_limits<double>::denorm_min()}});
   auto graph = g.finish();
   ASSERT_TRUE(graph) << graph.error().message;
@@ -89,7 +91,14 @@ TEST(GraphTextTest, ErrorsNameFileAndLine) {
        "bool), found 'half'"},
       {"input %z [] float32 init=gauss",
        "bad.graph:6: expected an init (none, zeros, ones, constant, normal, uniform, rotary_cos, "
-       "rotary_sin, learning_rate, step), found 'gauss'"},
+       "rotary_sin, distance_buckets, window_pairs, window_regions, learning_rate, step), found "
+       "'gauss'"},
+      {"buffer %z [a=2, b=2] int64 init=window_pairs",
+       "bad.graph:6: column 46: expected '(', found the "
+       "end of the line"},
+      {"buffer %z [a=2, b=2] int64 init=window_regions(2 1 0)",
+       "bad.graph:6: tensor 'z': expected a table of window_regions (int64, two dims) and sizes "
+       "that fit it, found 'z' [a=2, b=2] int64"},
       {"input %z [] float32 of=%none", "bad.graph:6: tensor 'none' is not declared"},
       {"input %z [] float32 big",
        "bad.graph:6: column 21: expected init=, recompute=, trained=, of=, update_of= or the end "

@@ -96,8 +96,8 @@ Status complete(GptConfig& config) {
         "gpt", fmt::format("attention_dropout={} must be below 1", config.attention_dropout));
   }
   if (config.eod >= config.vocab) {
-    return model_error(
-        "gpt", fmt::format("eod={} must be below vocab={}", config.eod, config.vocab));
+    return model_error("gpt",
+                       fmt::format("eod={} must be below vocab={}", config.eod, config.vocab));
   }
   return {};
 }

@@ -65,8 +65,8 @@ struct AttentionOptions {
   double eps = 1e-5;  // of those norms
   // A token attends to those less than so many positions away; 0: to all.
   int64_t window = 0;
-  TensorId bias;      // is added to the scores; dims among (batch, seq, heads, group, kv)
-  TensorId segments;  // [batch, seq] integers: a token attends to those with its own number
+  TensorId bias;       // is added to the scores; dims among (batch, seq, heads, group, kv)
+  TensorId segments;   // [batch, seq] integers: a token attends to those with its own number
   double dropout = 0;  // of the weights, with a key of its own
   std::string dropout_key;
 };

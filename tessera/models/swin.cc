@@ -59,12 +59,12 @@ TensorId relative_bias(GraphBuilder& g, const Block& block, int64_t heads, DType
   const TensorId bias = g.op1("bias", "embedding", {block.pairs, table});
   if (windows == 1) return bias;
   const int64_t tokens = block.window * block.window;
-  const TensorId repeated = g.op1(
-      "bias_repeated", "broadcast_to", {bias},
-      {{"dims", fmt::format("seq={0} kv={0} heads={1} window={2}", tokens, heads,
-                            windows * windows)}});
+  const TensorId repeated = g.op1("bias_repeated", "broadcast_to", {bias},
+                                  {{"dims", fmt::format("seq={0} kv={0} heads={1} window={2}",
+                                                        tokens, heads, windows * windows)}});
   return g.op1("bias_windows", "rearrange", {repeated},
                {{"spec", std::string("seq kv heads window -> seq kv (heads window)")},
+                {"sizes", std::string()},
                 {"dims", std::string("seq kv heads")}});
 }
 

@@ -34,8 +34,8 @@ std::vector<Form> forms(double p) {
   std::vector<Form> out;
   for (int form = 0; form < 32; ++form) {
     const bool fewer = (form & 16) != 0;
-    out.push_back({fewer ? 4 : 7, 7, form & 1, (form & 2) != 0 ? 3 : 0, (form & 4) != 0,
-                   (form & 8) != 0, p});
+    out.push_back(
+        {fewer ? 4 : 7, 7, form & 1, (form & 2) != 0 ? 3 : 0, (form & 4) != 0, (form & 8) != 0, p});
   }
   return out;
 }

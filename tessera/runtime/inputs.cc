@@ -152,9 +152,9 @@ void load_random(const Model& model, int64_t seed, int64_t step, const Tensor& t
       return;
     }
     const int64_t sample = index / size, element = index % size;
-    *reinterpret_cast<int64_t*>(at) =
-        rule.boundary >= 0 ? documents.of(sample, element)
-                           : mask.apply(sample, element, number(sample, element));
+    *reinterpret_cast<int64_t*>(at) = rule.boundary >= 0
+                                          ? documents.of(sample, element)
+                                          : mask.apply(sample, element, number(sample, element));
   });
 }
 

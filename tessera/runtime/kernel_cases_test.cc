@@ -612,7 +612,8 @@ const std::vector<Case>& large_cases() {
       {"attention_full", [](auto& g, DType t) { return large_attention(g, t, false, 150, 1); }},
       {"attention_grouped", [](auto& g, DType t) { return large_attention(g, t, true, 140, 2); }},
       {"attention_window", [](auto& g, DType t) { return attention_form(g, t, "cw", 300); }},
-      {"attention_of_all_forms", [](auto& g, DType t) { return attention_form(g, t, "cwsbd", 150); }},
+      {"attention_of_all_forms",
+       [](auto& g, DType t) { return attention_form(g, t, "cwsbd", 150); }},
   };
   return all;
 }

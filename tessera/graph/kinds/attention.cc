@@ -132,8 +132,9 @@ Result<Extras> read_extras(const Operands& x, size_t first, const Tensor& q, con
   for (const bool of_keys : {false, true}) {
     const char* what = of_keys ? "segments of the keys" : "segments of the queries";
     TESSERA_TRY_VOID(expect_dtype(x[next], what, DType::kInt64));
-    TESSERA_TRY(const std::string dims, fit_extra(x[next++], what, {batch, of_keys ? kv : seq, heads},
-                                                  of_keys ? "kv" : "seq"));
+    TESSERA_TRY(
+        const std::string dims,
+        fit_extra(x[next++], what, {batch, of_keys ? kv : seq, heads}, of_keys ? "kv" : "seq"));
     out.all += ", " + dims;
   }
   return out;
@@ -170,9 +171,8 @@ InputGradients differentiate_attention(GraphBuilder& builder, const Op& op,
   std::vector<TensorId> inputs = {dy[0],        op.inputs[0],  op.inputs[1],
                                   op.inputs[2], op.outputs[0], op.outputs[1]};
   inputs.insert(inputs.end(), op.inputs.begin() + 3, op.inputs.end());
-  InputGradients out =
-      builder.op(op.path + ".grad", of_bias ? "attention_bias_grad" : "attention_grad", inputs,
-                 op.attributes);
+  InputGradients out = builder.op(
+      op.path + ".grad", of_bias ? "attention_bias_grad" : "attention_grad", inputs, op.attributes);
   out.resize(op.inputs.size());
   return out;
 }
@@ -194,9 +194,8 @@ Result<Inferred> infer_attention_grads(const Operands& x, bool of_bias) {
   TESSERA_TRY(const Settings settings, read_settings(x, x[1], x[2]));
   TESSERA_TRY(const Extras extras, read_extras(x, 6, x[1], x[2]));
   const std::string key = key_dims(settings, x[1], x[2], !of_bias);
-  std::string annotation =
-      fmt::format("{}, {}, {}, {}, {}, {}{} -> {}, {}, {}", kQuery, kQuery, key, key, kQuery, kRows,
-                  extras.all, kQuery, key, key);
+  std::string annotation = fmt::format("{}, {}, {}, {}, {}, {}{} -> {}, {}, {}", kQuery, kQuery,
+                                       key, key, kQuery, kRows, extras.all, kQuery, key, key);
   std::vector<std::vector<Dim>> outputs = {x[1].dims, x[2].dims, x[3].dims};
   if (of_bias) {
     if (extras.bias.empty()) {

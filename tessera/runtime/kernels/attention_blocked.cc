@@ -256,7 +256,8 @@ Kernel forward(const KernelCall& call) {
   int64_t rows = 0;  // of a block, with all its heads
   for (const Block& b : blocks) rows = std::max(rows, b.heads * b.queries);
   const int64_t scores_at = parts.add(scores_bytes<A>(blocks)),
-                terms_at = parts.add(add ? rows * (width + 1) * static_cast<int64_t>(sizeof(A)) : 0);
+                terms_at =
+                    parts.add(add ? rows * (width + 1) * static_cast<int64_t>(sizeof(A)) : 0);
   std::byte* const memory = call.context->scratch.take(parts.total());
   operands.take(memory);
   const Array q = operands.in(0), k = operands.in(1), v = operands.in(2), o = operands.out(0),
@@ -272,8 +273,8 @@ Kernel forward(const KernelCall& call) {
       step.scores = prepare_product(s, rows_view(q, b, b.query, b.queries),
                                     transposed(rows_view(k, b, b.key, b.keys)), false);
       const at::Tensor out =
-          add ? tensor_of(reinterpret_cast<std::byte*>(terms), kOwn<A>,
-                          {b.heads, b.queries, width}, {b.queries * width, width, 1})
+          add ? tensor_of(reinterpret_cast<std::byte*>(terms), kOwn<A>, {b.heads, b.queries, width},
+                          {b.queries * width, width, 1})
               : rows_view(o, b, b.query, b.queries);
       step.output = prepare_product(out, s, rows_view(v, b, b.key, b.keys), false);
     }

@@ -94,8 +94,8 @@ AttentionForm<A>::AttentionForm(const KernelCall& call) {
 
 template <class A>
 bool AttentionForm<A>::sees(int64_t query, int64_t key) const {
-  const int64_t apart = positions_[static_cast<size_t>(query)] -
-                        positions_[static_cast<size_t>(queries_ + key)];
+  const int64_t apart =
+      positions_[static_cast<size_t>(query)] - positions_[static_cast<size_t>(queries_ + key)];
   return (!causal_ || apart >= 0) && (window_ == 0 || std::abs(apart) < window_);
 }
 
@@ -136,9 +136,8 @@ bool AttentionForm<A>::shape(A* x, const AttentionRow& row, Interval keys, A sca
   bool any = false;
   for (int64_t j = 0; j < keys.size; ++j) {
     const int64_t key = keys.begin + j;
-    const bool visible =
-        (positions_.empty() || sees(row.query, key)) &&
-        (!segments_ || segment(key_segments_, row.batch, row.head, key) == own);
+    const bool visible = (positions_.empty() || sees(row.query, key)) &&
+                         (!segments_ || segment(key_segments_, row.batch, row.head, key) == own);
     const A score = x[j] * scale + (bias != nullptr ? bias[j] : A{0});
     x[j] = visible ? score : -std::numeric_limits<A>::infinity();
     any = any || visible;

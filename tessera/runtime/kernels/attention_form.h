@@ -23,7 +23,7 @@ namespace tessera::kernels {
 // The operands of `attention` and its derivatives, by position.
 struct AttentionOperands {
   explicit AttentionOperands(const Op& op);
-  size_t q = 0;  // then k and v
+  size_t q = 0;                                           // then k and v
   int bias = -1, query_segments = -1, key_segments = -1;  // -1: none
 };
 

@@ -85,13 +85,12 @@ Kernel causal_mask(const KernelCall& call) {
         };
         const auto hide = [&](int64_t begin, int64_t end) {
           if (begin == end) return;
-          hidden.push_back(tensor_of(along(row, k, key.index - keys.begin + begin, 1, end - begin)));
+          hidden.push_back(
+              tensor_of(along(row, k, key.index - keys.begin + begin, 1, end - begin)));
         };
         const int64_t own = run.first + i * run.stride;
         const int64_t first = window > 0 ? count(own - window) : 0;
-        const int64_t end = causal       ? count(own)
-                            : window > 0 ? count(own + window - 1)
-                                         : key.size;
+        const int64_t end = causal ? count(own) : window > 0 ? count(own + window - 1) : key.size;
         hide(0, first);
         hide(end, key.size);
       }
