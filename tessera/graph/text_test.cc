@@ -94,11 +94,8 @@ TEST(GraphTextTest, ErrorsNameFileAndLine) {
        "rotary_sin, distance_buckets, window_pairs, window_regions, learning_rate, step), found "
        "'gauss'"},
       {"buffer %z [a=2, b=2] int64 init=window_pairs",
-       "bad.graph:6: column 46: expected '(', found the "
+       "bad.graph:6: column 45: expected '(', found the "
        "end of the line"},
-      {"buffer %z [a=2, b=2] int64 init=window_regions(2 1 0)",
-       "bad.graph:6: tensor 'z': expected a table of window_regions (int64, two dims) and sizes "
-       "that fit it, found 'z' [a=2, b=2] int64"},
       {"input %z [] float32 of=%none", "bad.graph:6: tensor 'none' is not declared"},
       {"input %z [] float32 big",
        "bad.graph:6: column 21: expected init=, recompute=, trained=, of=, update_of= or the end "
@@ -131,6 +128,27 @@ TEST(GraphTextTest, ErrorsNameFileAndLine) {
     if (message != nullptr) {
       EXPECT_EQ(error, message) << lines;
     }
+  }
+}
+
+TEST(GraphTextTest, TablesOfIntegersFitTheirSizes) {
+  const auto error = [](const std::string& dims, const std::string& init) {
+    const auto graph = parse_graph("graph \"g\"\nbuffer %z " + dims + " init=" + init + "\n");
+    return graph ? std::string() : graph.error().message;
+  };
+  EXPECT_EQ(error("[a=4, b=4] int64", "window_pairs(2)"), "");
+  EXPECT_EQ(error("[a=4, b=8] int64", "window_regions(2 1 2)"), "");
+  EXPECT_EQ(error("[a=4, b=8] int64", "distance_buckets(8 16 1)"), "");
+  for (const auto& [dims, init] : std::vector<std::pair<std::string, std::string>>{
+           {"[a=4, b=4] float32", "window_pairs(2)"},
+           {"[a=4, b=3] int64", "window_pairs(2)"},
+           {"[a=4] int64", "window_pairs(2)"},
+           {"[a=4, b=4] int64", "window_regions(2 1 0)"},
+           {"[a=4, b=4] int64", "window_regions(2 2 2)"},
+           {"[a=4, b=4] int64", "distance_buckets(6 16 1)"},
+           {"[a=4, b=4] int64", "distance_buckets(8 4 1)"}}) {
+    EXPECT_NE(error(dims, init).find("tensor 'z': expected a table of "), std::string::npos)
+        << dims << " " << init << ": " << error(dims, init);
   }
 }
 
