@@ -163,9 +163,9 @@ bool is_split(const OpPlan& plan) {
   return std::ranges::any_of(plan.dims, [](const DimSplit& split) { return split.split(); });
 }
 
-// Causal ops whose queries or keys are cut: how many keys a rank reads, and how many of the points
-// it sees, depends on where its queries are. In a reordered dim (graph/order.h) pieces of one size
-// see about as many.
+// Ops that are causal or have a window, and whose queries or keys are cut: how many keys a rank
+// reads, and how many of the points it sees, depends on where its queries are. In a reordered dim
+// (graph/order.h) pieces of one size see about as many.
 std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolved,
                                  const std::vector<OpPlan>& plans, PlaceId place,
                                  const ShapeRule& shapes) {
@@ -176,7 +176,7 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
     if (resolved.place_of(plan.stage) != place || !is_split(plan)) continue;
     const auto& dims = op.annotation.dims;
     const auto marked = std::ranges::find_if(dims, [](const OpDim& d) { return d.causal_of >= 0; });
-    const bool reads_fewer = marked != dims.end(), masks = is_causal(op);
+    const bool reads_fewer = marked != dims.end(), masks = leaves_out_points(op);
     if (!reads_fewer && !masks) continue;
     const QueryKey pair = reads_fewer
                               ? QueryKey{marked->causal_of, static_cast<int>(marked - dims.begin())}

@@ -161,8 +161,16 @@ class GraphMaker {
                       in.name)}});
     const TensorId k = g_.op1(name + ".k", "einsum", {x, wk}, {{"spec", kv}});
     const TensorId v = g_.op1(name + ".v", "einsum", {x, wv}, {{"spec", kv}});
-    const TensorId o = g_.op(name + ".core", "attention", {q, k, v},
-                             {{"causal", int64_t{c_.below(2)}}, {"scale", 0.0}})[0];
+    std::vector<TensorId> operands = {q, k, v};
+    if (c_.one_in(4)) operands.push_back(scores_bias(name, heads));
+    if (c_.one_in(4)) operands.insert(operands.end(), 2, ids_);
+    const double dropped = c_.one_in(5) ? 0.25 : 0.0;
+    const int64_t window = c_.one_in(4) ? 1 + c_.below(static_cast<int>(seq_)) : 0;
+    const TensorId o = g_.op(name + ".core", "attention", operands,
+                             {{"causal", int64_t{c_.below(2)}},
+                              {"window", window},
+                              {"p", dropped},
+                              {"key", dropped > 0 ? name : ""}})[0];
     const Dim out = feature();
     const TensorId wo = weight(name + ".out.weight", {heads, group, depth, out});
     return g_.op1(
@@ -171,6 +179,14 @@ class GraphMaker {
           fmt::format(
               "batch seq heads+ group+ head_dim+, heads group head_dim {0} -> batch seq {0}",
               out.name)}});
+  }
+
+  // For each query and key, or each key; of all heads or of each.
+  TensorId scores_bias(const std::string& name, const Dim& heads) {
+    std::vector<Dim> all = {{"kv", seq_}};
+    if (c_.one_in(2)) all.insert(all.begin(), {"seq", seq_});
+    if (c_.one_in(2)) all.insert(c_.one_in(2) ? all.begin() : all.end(), heads);
+    return weight(name + ".scores_bias", all);
   }
 
   // A convolution and a state scan between two products.
