@@ -202,10 +202,12 @@ void Mutator::computes(const Place& place) {
         [place, box](Programs& p) { std::get<Compute>(at(p, place).body).box = box; });
   }
   // A second run would count the part, or apply the update, twice. Setting a value twice is
-  // harmless.
+  // harmless, and so is what is added except first, if there is no other run.
   const bool twice =
       std::any_of(compute->outputs.begin(), compute->outputs.end(), [&](const Output& output) {
-        return output.write != Write::kSet || graph_.tensor(output.tensor).update_of.valid();
+        return output.write == Write::kAdd ||
+               (output.write == Write::kAddExceptFirst && runs(place.rank, place.block) > 1) ||
+               graph_.tensor(output.tensor).update_of.valid();
       });
   if (twice) {
     add("duplicate_compute", place, [place](Programs& p) {
