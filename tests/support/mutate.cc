@@ -202,8 +202,9 @@ void Mutator::computes(const Place& place) {
         [place, box](Programs& p) { std::get<Compute>(at(p, place).body).box = box; });
   }
   // A second run would count the part, or apply the update, twice. Setting a value twice is
-  // harmless, and so is what is added except first, if there is no other run.
+  // harmless, and so is what is added except first, if there is no other run, or nothing.
   const bool twice =
+      !compute->box.empty() &&
       std::any_of(compute->outputs.begin(), compute->outputs.end(), [&](const Output& output) {
         return output.write == Write::kAdd ||
                (output.write == Write::kAddExceptFirst && runs(place.rank, place.block) > 1) ||
