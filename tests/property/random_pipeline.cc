@@ -229,7 +229,7 @@ class PipelineMaker {
     if (!causal_only()) return chain();
     shared_mesh(2, 2);
     const int64_t seq = graph_.tensor(graph_.ops()[0].inputs[0]).dims[1].size;
-    schedule_ = c_.of<std::string>({"token_1f1b", "token", "token", "table"});
+    schedule_ = c_.of<std::string>({"token", "token_1f1b", "table"});
     out_.loop_dim = "seq";
     out_.loop_steps = 2 + c_.below(static_cast<uint32_t>(std::min<int64_t>(seq, 3) - 1));
     features_.insert("loop: seq, steps are stages");
