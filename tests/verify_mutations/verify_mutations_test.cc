@@ -64,7 +64,7 @@ const std::map<std::string, Pin>& pins() {
       {"wrong_combiner", {{"coverage"}, {"instruction"}}},
       {"wrong_constant", {{"instruction"}}},
       {"wrong_constant_everywhere", {{"instruction"}}},
-      {"wrong_group", {{"message"}, {"operand", "order"}}},
+      {"wrong_group", {{"message"}, {"lifetime", "operand", "order"}}},
       {"wrong_hold", {{"message", "operand"}, {"instruction", "lifetime"}}},
       {"wrong_kind", {{"instruction"}}},
       {"wrong_operand", {{"lifetime", "operand"}, {"tier"}}},
