@@ -285,7 +285,29 @@ class Resolver {
                        [&](SkewAxis& skew) { return move(skew.axis); });
   }
 
+  // A view of what another backward op of the same mirror made in pieces lies as these lie, dim by
+  // dim, not by names: a derivative renames what the forward op read by place. Not in steps: what
+  // they made is joined first.
+  bool follow(const Op& op) {
+    const OpId from = op.inputs.empty() ? OpId() : graph_.tensor(op.inputs[0]).producer;
+    if (!info_of(op).view || !from.valid()) return false;
+    const Op& maker = graph_.op(from);
+    if (maker.mirror != op.mirror || maker.outputs.size() != 1) return false;
+    const std::vector<DimGroup>&read = op.annotation.inputs[0].dims,
+          &made = maker.annotation.outputs[0].dims;
+    std::vector<std::pair<size_t, DimSplit>> cut;
+    for (size_t t = 0; t < read.size(); ++t) {
+      if (read[t].size() != 1 || made[t].size() != 1) return false;
+      const DimSplit& split = out_.ops[from.index()].dims[static_cast<size_t>(made[t][0])];
+      if (split.steps > 1) return false;
+      if (split.split()) cut.emplace_back(static_cast<size_t>(read[t][0]), split);
+    }
+    for (const auto& [dim, split] : cut) out_.ops[op.id.index()].dims[dim] = split;
+    return !cut.empty();
+  }
+
   void inherit(const Op& op) {
+    if (follow(op)) return;
     const Op& mirror = graph_.op(op.mirror);
     const OpPlan& from = out_.ops[op.mirror.index()];
     OpPlan& to = out_.ops[op.id.index()];

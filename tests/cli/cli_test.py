@@ -925,6 +925,11 @@ class GraphFile(RuntimeTest):
         self.assertIn('{layer.1,head,loss}', text)
         self.assertTrue(self.expect_json("verify", self.graph, "--plan", plan, "--json")["ok"])
         self.assertTrue(self.expect_json("verify", self.graph, "--plan", "zero(stage=3,dp=4)", "--optimizer", "lamb", "--json")["ok"])
+        self.assertTrue(self.expect_json("verify", self.graph, "--plan", "zero(stage=3,dp=2)", "--optimizer", "muon",
+                                         "--set", "optimizer.nesterov=1", "--set",
+                                         'optimizer.group=[{parameters="first.w",kind="sgd",rate=0.5}]', "--json")["ok"])
+        self.expect_error(2, "--set: expected a key optimizer.<...>, found 'seed=2'",
+                          "verify", self.graph, "--plan", "serial", "--set", "seed=2")
         self.assertEqual(self.expect_json("simulate", self.graph, "--plan", plan, "--cluster", "dgx-a100:1", "--json")["batch"], 8)
         run_file = self.write("run.toml", f'model = "{self.graph}"\ndata = "random"\nsteps = 2\nplan = "{plan}"\noptimizer = "lamb"\n')
         lines = [json.loads(line) for line in self.expect_text("train", run_file, "--json").splitlines()]

@@ -83,6 +83,11 @@ const Features& all_features() {
                                  "graph: attention",
                                  "graph: causal attention",
                                  "graph: state scan",
+                                 "graph: convolution",
+                                 "graph: pool",
+                                 "graph: batch norm",
+                                 "graph: mixture",
+                                 "graph: skip connection",
                                  "graph: earlier pass",
                                  "graph: shared parameter"};
   return features;

@@ -72,6 +72,15 @@ class PlanMaker {
       if (info_of(op).work == WorkClass::kAttention)
         features_.insert(is_causal(op) ? "graph: causal attention" : "graph: attention");
       if (info_of(op).work == WorkClass::kScan) features_.insert("graph: state scan");
+      if (info_of(op).work == WorkClass::kConvolution) features_.insert("graph: convolution");
+      if (info_of(op).work == WorkClass::kRouting) features_.insert("graph: mixture");
+      const OpDim* seq = find_dim(op, "seq");
+      const bool along_seq = seq != nullptr && seq->mark == Mark::kFrozen;
+      if (along_seq && info_of(op).work == WorkClass::kNorm) features_.insert("graph: batch norm");
+      if (along_seq && seq->window && info_of(op).work != WorkClass::kConvolution)
+        features_.insert("graph: pool");
+      if (op.path.ends_with(".sum") && info_of(op).merges == Combiner::kSum)
+        features_.insert("graph: skip connection");
       if (op.path == "pass.embed") features_.insert("graph: earlier pass");
     }
     const auto readers = graph_.consumers();

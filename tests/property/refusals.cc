@@ -63,6 +63,7 @@ const std::map<std::string, std::string> kArguments = {
     {"schedule",
      "{1f1b|1f1b|gpipe|eager_1f1b|interleaved|zb_h1|zb_h2|zb_v|chimera|nf1b|interlaced|token}"},
     {"with", "{int8|float16|topk:0.5}"},
+    {"borders", "{none|none|bfloat16}"},
     {"optimizer", "{0|0.4|1}"},
     {"parameters", "{0|0.5|1}"},
     {"zero", "{0|1|2|3}"},
@@ -74,7 +75,9 @@ const std::map<std::string, std::string> kArguments = {
     {"chunks", "{1|1|1|2}"},
 };
 const std::map<std::string, std::string> kSpecs = {
-    {"per_layer", "0-{last}:{tp2,dp2|tp2,sp|dp2,zero{1|2|3}|dp3,{recompute|selective}|tp3,dp2}"},
+    {"per_layer",
+     "{|embed:dp2;}0-{last}:{tp2|tp2,sp|dp2,zero{1|2|3}|dp2,{recompute|selective}|cp2|ulysses2}"
+     "{|;head:{tp2|ulysses2}}"},
     {"per_op",
      "*=batch:{a|b|a+b};{attention=heads:{a|b}|mlp=ffn:{a|b}|norms=seq:a|loss=vocab:{a|b}}"},
 };

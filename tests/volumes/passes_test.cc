@@ -29,6 +29,12 @@ const std::string kExperts =
     "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=24,ffn=12,experts=4,top_k=2,"
     "capacity_factor=1";
 
+// Of the alignment and the pair map of kAxial, and what is made of them.
+bool is_map(const Tensor& tensor) { return tensor.dims.size() >= 4; }
+const std::string kAxial =
+    "evoformer:layers=2,hidden=16,heads=4,pair=8,pair_heads=2,sequences=8,residues=4,outer=6,"
+    "vocab=7,bins=5";
+
 struct Sends {
   std::string plan;  // a recipe call
   std::string model;
@@ -45,6 +51,13 @@ std::vector<Sends> closed_forms() {
   constexpr int64_t round = layers * 2 * bsh;
   // Ulysses: q, k, v and o, of all heads; of grouped heads k and v are half as large.
   constexpr int64_t heads = layers * 4 * bsh, grouped = layers * 3 * bsh;
+  // An Evoformer block: the alignment changes its axis twice, the pair map four times, which the
+  // first block need not. Gathered: the biases of row, start and end attention, one factor of the
+  // outer product and one of each triangle product.
+  constexpr int64_t S = 8, R = 4, pairs = b * R * R;
+  constexpr int64_t turns = (2 * layers - 1) * b * S * R * 16 + (4 * layers - 1) * pairs * 8;
+  constexpr int64_t biases = layers * pairs * (4 + 2 + 2);
+  constexpr int64_t factors = layers * (b * S * R * 6 + 2 * pairs * 8);
   return {
       {"serial", kGpt, has_size, 0, 0},
       {"recompute(full)", kGpt, has_size, 0, 0},
@@ -85,8 +98,11 @@ std::vector<Sends> closed_forms() {
       {"pipeline(2, 4, zb_v)", kDeep, has_size, 2 * bsh, 2 * bsh},
       {"chimera(2)", kGpt, is_hidden, bsh, bsh},
       {"token_pipeline(2, 2)", kUntied, has_size, bsh, bsh},
+      {"token_pipeline(2, 2, recompute=full)", kUntied, has_size, bsh, bsh},
       // From two ranks that hold it whole to four: a slice; the gradient is gathered.
       {"per_layer(\"0:tp2,dp2;1:dp4\")", kGpt, is_hidden, 3 * 2 * bsh, 2 * 2 * bsh + bsh},
+      {"per_layer(\"0-1:ulysses2,dp2\")", kGpt, has_heads, heads / 2, heads / 2},
+      {"per_layer(\"0-1:cp4\")", kAttends, has_heads, 3 * round, (3 + 4) * round},
       // ---- over tokens
       {"ring_attention(4, order=none)", kAttends, has_heads, 3 * round, (3 + 4) * round},
       {"ring_attention(4)", kGrouped, has_heads, 3 * round / 2, (3 + 4) * round / 2},
@@ -97,6 +113,10 @@ std::vector<Sends> closed_forms() {
       {"ring_ulysses(2, 2)", kGpt, has_heads, heads / 2 + round, heads / 2 + (1 + 2) * round},
       {"ring_ulysses(4, 2)", kGrouped, has_heads, grouped / 2 + 3 * round / 2,
        grouped / 2 + (3 + 4) * round / 2},
+      // ---- over rows and columns. Gradients go back the same way; factors are gathered again.
+      {"dap(2)", kAxial, is_map, turns / 2 + biases + factors, turns / 2 + biases + 2 * factors},
+      {"dap(4)", kAxial, is_map, turns * 3 / 4 + 3 * (biases + factors),
+       turns * 3 / 4 + 3 * (biases + 2 * factors)},
       // ---- op by op. Norms by tokens: an all-to-all in front and one behind, and of gradients.
       {"per_op(\"a4\", \"*=batch:a;norms=seq:a\")", kGpt, is_hidden, 2 * layers * 2 * bsh * 3 / 4,
        2 * layers * 2 * bsh * 3 / 4},
@@ -106,6 +126,9 @@ std::vector<Sends> closed_forms() {
        layers * 3 * 3 * bsh},
       // Two bytes an element, not eight.
       {"compressed(2, with=bfloat16)", kGpt, has_size, 0, 2 * kAll / 4},
+      {"compressed(1, pp=2, micro_batches=2, borders=bfloat16)", kUntied, has_size, bsh / 4,
+       bsh / 4},
+      {"compressed(2, tp=2, with=bfloat16)", kGpt, is_hidden, sums, sums},
   };
 }
 

@@ -8,6 +8,7 @@
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/load.h"
+#include "tessera/runtime/run_config.h"
 #include "tessera/runtime/session.h"
 
 namespace tessera::cli::with_runtime {
@@ -15,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-VerifyConfig config_of(const VerifyOptions& options) {
+Result<VerifyConfig> config_of(const VerifyOptions& options) {
   VerifyConfig config;
   config.model = options.model;
   config.plan = options.plan;
@@ -27,6 +28,16 @@ VerifyConfig config_of(const VerifyOptions& options) {
   config.timeout_s = options.timeout_s;
   config.optimizer.kind = options.optimizer;
   if (options.no_clip) config.optimizer.clip = 0;
+  RunConfig run;
+  run.optimizer = config.optimizer;
+  for (const std::string& assignment : options.assignments) {
+    if (!assignment.starts_with("optimizer.")) {
+      return invalid_input(
+          fmt::format("--set: expected a key optimizer.<...>, found '{}'", assignment));
+    }
+    TESSERA_TRY_VOID(set_run_key(run, assignment));
+  }
+  config.optimizer = run.optimizer;
   return config;
 }
 
@@ -84,7 +95,8 @@ Result<int> verify(const VerifyOptions& given) {
       options.plan,
       find_auto(
           {options.plan, options.model, options.batch, "float64", nullptr, {}, options.ranks}));
-  TESSERA_TRY(const VerifyReport report, verify_plan(config_of(options)));
+  TESSERA_TRY(const VerifyConfig config, config_of(options));
+  TESSERA_TRY(const VerifyReport report, verify_plan(config));
   const int printed = print(options.json ? json_text(report) : table_text(options, report));
   if (printed != 0) return printed;
   if (report.ok) return 0;

@@ -36,11 +36,12 @@ Result<PlanText> emit_fsdp(const RecipeArguments& arguments, const Graph& graph)
   if (arguments.text("accumulate") == "shards") text.store("role:gradient", "dp");
   if (arguments.flag("reshard")) text.store("role:parameter", "dp");
   if (const int64_t ahead = arguments.number("prefetch"); ahead > 0) {
-    if (block_count(graph) == 0) {
+    const Blocks blocks(graph);
+    if (blocks.count() == 0) {
       return invalid_input("expected prefetch = 0 for a model without blocks, found " +
                            std::to_string(ahead));
     }
-    text.prefetch = "blocks.*";
+    text.prefetch = blocks.each();
     text.ahead = ahead;
   }
   TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));

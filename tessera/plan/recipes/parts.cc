@@ -27,7 +27,7 @@ Status check_zero(const RecipeArguments& arguments) {
 }
 
 Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int64_t n) {
-  const std::string attention = "blocks.*.attn";
+  const std::string attention = scope_with(graph, "attn", "heads");
   const int64_t heads = size_of(graph, attention, "heads");
   const int64_t group = std::max<int64_t>(size_of(graph, attention, "group"), 1);
   if (n > heads * group) {
@@ -41,17 +41,17 @@ Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int
 Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard) {
   if (!text.has("tp")) return {};
   if (sequence_shard) {
-    if (!has_dim(graph, "blocks", "seq"))
+    if (ops_with(graph, "seq").empty())
       return invalid_input("sequence_shard needs ops of blocks with the dim 'seq', found none");
     text.split("*", "seq", "cp,tp");
     text.split(ops_with(graph, "heads,seq"), "seq", "cp");
     text.split(ops_with(graph, "ffn,seq"), "seq", "cp");
   }
   const size_t before = text.splits.size();
-  if (has_dim(graph, "blocks.*.attn", "heads")) {
+  if (const std::string attention = scope_with(graph, "attn", "heads"); !attention.empty()) {
     const int64_t tp = text.size("tp");
     TESSERA_TRY(const std::string dim, heads_dim(graph, "tp", tp));
-    text.split("blocks.*.attn", dim, "tp");
+    text.split(attention, dim, "tp");
   }
   if (has_dim(graph, "blocks.*.ssm", "heads")) {
     const int64_t groups = size_of(graph, "blocks.*.ssm", "heads");
@@ -62,15 +62,15 @@ Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard) 
     }
     text.split("blocks.*.ssm", "heads", "tp");
   }
-  if (has_dim(graph, "blocks.*.mlp", "ffn")) text.split("blocks.*.mlp", "ffn", "tp");
-  std::vector<std::string> with_vocab;
-  for (const char* top : {"embed", "head", "loss"}) {
-    if (has_dim(graph, top, "vocab")) with_vocab.emplace_back(top);
-  }
+  text.split(scope_with(graph, "mlp", "ffn"), "ffn", "tp");
+  const std::vector<std::string> with_vocab = scopes_with_vocab(graph);
   if (!with_vocab.empty()) {
     if (sequence_shard) {
-      std::vector<std::string> whole = ops_outside(graph, "vocab,hidden");
-      whole.emplace_back("loss");
+      std::vector<std::string> whole = with_vocab;
+      if (block_count(graph) > 0) {
+        whole = ops_outside(graph, "vocab,hidden");
+        whole.emplace_back("loss");
+      }
       text.split(alternatives(whole), "seq", "cp");
     }
     text.split(alternatives(with_vocab), "vocab", "all,tp");

@@ -26,6 +26,9 @@ Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int
 // (docs/theory/tensor-parallel-1d.md section 2).
 Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard = false);
 
+// The ops of blocks that compare queries with keys: "blocks.*.attn.core"; "" if there are none.
+std::string attention_cores(const Graph& graph, const std::string& layers = "*");
+
 // `seq` of every op over these axes, and an order of the tokens ("zigzag", "striped", "none") in
 // which each of `ranks` pieces has the same work under a causal mask. The order stays as it is,
 // and a note says why, if the model has ops that depend on the place of a token.

@@ -7,7 +7,6 @@
 #include <map>
 
 #include "tessera/base/text.h"
-#include "tessera/plan/selector.h"
 
 namespace tessera::recipes {
 namespace {
@@ -193,22 +192,6 @@ std::string PlanText::str() const {
   return out + list("compress", compressed);
 }
 
-int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim) {
-  const Glob glob(pattern);
-  for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward) continue;
-    const int d = op.annotation.find(dim);
-    if (d < 0) continue;
-    for (size_t end = 0; end < op.path.size();) {  // as selectors match: any prefix
-      end = std::min(op.path.find_first_of(".@", end + 1), op.path.size());
-      if (glob.matches(std::string_view(op.path).substr(0, end))) {
-        return op.annotation.dims[static_cast<size_t>(d)].size;
-      }
-    }
-  }
-  return 0;
-}
-
 bool has_dim(const Graph& graph, const std::string& pattern, std::string_view dim) {
   return size_of(graph, pattern, dim) > 0;
 }
@@ -254,19 +237,6 @@ std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(cons
   };
   std::vector<std::string> before = tops(ops.begin(), first);
   return {std::move(before), tops(last, ops.end())};
-}
-
-std::string ops_with(const Graph& graph, const std::string& with, const std::string& without,
-                     const std::string& layers) {
-  const std::vector<std::string> dims = split_text(with, ',');
-  std::vector<std::string> names;
-  for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward || !op.path.starts_with("blocks.")) continue;
-    const auto has = [&](const std::string& dim) { return op.annotation.find(dim) >= 0; };
-    if (!std::all_of(dims.begin(), dims.end(), has)) continue;
-    if (without.empty() || !has(without)) names.push_back(name_in_block(op.path));
-  }
-  return names.empty() ? "" : "blocks." + layers + "." + by_scope(names);
 }
 
 std::string products(const Graph& graph, const std::string& features, Products which) {

@@ -88,6 +88,14 @@ std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(cons
 // that one.
 std::vector<std::string> patterns_of(const Graph& graph, const std::vector<OpId>& ops);
 
+// The same of the ops that have the dim ("": of all); others may be selected too. With "*" for the
+// numbers of blocks where every block has these ops: "blocks.*.attn.{row,start}".
+std::vector<std::string> patterns_of(const Graph& graph, const std::vector<OpId>& ops,
+                                     const std::string& dim);
+
+// The forward ops that the pattern selects: by any prefix of a path, as in a plan.
+std::vector<OpId> selected(const Graph& graph, const std::string& pattern);
+
 // The repeated blocks of a model in order, for stages: ops blocks.<i>.<...>, or, where a graph has
 // none, what repeats in it (graph/repeat.h).
 class Blocks {
@@ -96,6 +104,8 @@ class Blocks {
   int64_t count() const { return count_; }
   // A pattern of `size` blocks from `first` on: "blocks.[0-2]".
   std::string run(int64_t first, int64_t size) const;
+  // A pattern that matches every block once (or, where a block's ops share no prefix, its pieces).
+  std::string each() const;
   // Patterns of the ops before the first block, and of those behind the last one.
   const std::vector<std::string>& before() const { return before_; }
   const std::vector<std::string>& after() const { return after_; }
@@ -107,11 +117,21 @@ class Blocks {
   std::vector<std::string> before_, after_;
 };
 
+// In what follows the blocks of a graph without ops blocks.<i> are those that repeat in it, too.
+
 // The forward ops of blocks that have all dims of `with` ("heads,hidden") and lack the dim
 // `without`, as one pattern: "blocks.*.attn.{q,k,v}"; "" if there is none. `layers`: a pattern of
 // block numbers.
 std::string ops_with(const Graph& graph, const std::string& with, const std::string& without = "",
                      const std::string& layers = "*");
+
+// "blocks.*.attn" if some op there has the dim; in a graph without ops blocks.<i> the ops of blocks
+// that have it; "" if there is none.
+std::string scope_with(const Graph& graph, const std::string& scope, const std::string& dim,
+                       const std::string& layers = "*");
+// Those of {embed,head,loss} that have the dim vocab; in a graph without ops blocks.<i> patterns of
+// what is around its blocks.
+std::vector<std::string> scopes_with_vocab(const Graph& graph);
 
 // Of the ops with the dims `features` and hidden, those that sum over hidden (into the block's
 // features) or over `features` (out of them), as one pattern; "" if there is none.
