@@ -76,6 +76,7 @@ const Features& all_features() {
                                  "store: two axes",
                                  "store: dim",
                                  "store: keep micro_batch",
+                                 "store: keep over",
                                  "store: keep step",
                                  "store: tier host",
                                  "store: tier disk",

@@ -56,6 +56,11 @@ std::vector<Sends> closed_forms() {
       {"zero(3, 4)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll)},
       {"fsdp(4)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll)},
       {"fsdp(2, replicas=3)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll) + 2 * 2 * kAll},
+      // Gathered from all, then, for the backward pass, in the group alone.
+      {"fsdp(4, reshard_after_forward=2)", kGpt, has_size, 3 * kAll, 2 * kRead + 3 * kAll},
+      {"fsdp(6, reshard_after_forward=2)", kGpt, has_size, 5 * kAll, 3 * kRead + 5 * kAll},
+      {"fsdp(6, reshard_after_forward=3)", kGpt, has_size, 5 * kAll, 4 * kRead + 5 * kAll},
+      {"zero(3, 4, reshard_after_forward=2)", kGpt, has_size, 3 * kAll, 2 * kRead + 3 * kAll},
       {"fsdp(4, reshard=false)", kGpt, has_size, 0, 3 * kAll, 3 * kAll},
       {"offload(2)", kGpt, has_size, kAll, kAll},  // gathered from the shards ahead of the step
       // ---- over features
@@ -143,6 +148,33 @@ TEST(Keep, prices_both_ends_of_a_layout_change) {
   EXPECT_EQ(kept.sent_by("all_to_all"), 2 * all_to_alls);
   EXPECT_EQ(sent.sent_by("all_to_all"), 3 * all_to_alls);
   EXPECT_EQ(kept.stored(0, has_heads) - sent.stored(0, has_heads), layers * bsh / n);
+}
+
+// Of each parameter that the backward pass reads a rank keeps the share of its group.
+TEST(Keep, a_kept_copy_may_be_cut_over_fewer_axes_than_the_tensor) {
+  const Measured all = measure(kGpt, "fsdp(4)", b),
+                 group = measure(kGpt, "fsdp(4, reshard_after_forward=2)", b);
+  const auto kept = [](const Measured& found) {
+    int64_t elements = 0;
+    for (const Buffer& buffer : found.programs[0].buffers) {
+      if (buffer.lifetime == Lifetime::kMicroBatch && is_parameter(found.graph.tensor(buffer.tensor)))
+        elements += product(buffer.shape);
+    }
+    return elements;
+  };
+  EXPECT_EQ(kept(all), 0);
+  EXPECT_EQ(kept(group), kRead / 2);
+  EXPECT_EQ(group.at_rest(0, is_parameter), all.at_rest(0, is_parameter));
+}
+
+// Once a step, whatever the micro-batches, with keep = "step".
+TEST(Keep, a_coarser_copy_may_be_kept_for_the_step) {
+  const std::string step = "\n[[store]]\ntensors = \"role:parameter\"\nkeep = \"step\"\n";
+  const std::string plan = "fsdp(4, reshard_after_forward=2, micro_batches=2)";
+  const Measured found = measure(kGpt, plan, b, step);
+  EXPECT_EQ(found.sent_along({"groups"}, is_parameter), kAll);
+  EXPECT_EQ(found.sent_along({"dp"}, is_parameter), 2 * 2 * (kAll + kRead));
+  EXPECT_EQ(measure(kGpt, plan, b).sent_along({"groups"}, is_parameter), 2 * kAll);
 }
 
 // A copy on the device of what rests elsewhere would defeat the purpose.
