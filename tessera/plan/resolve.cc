@@ -78,21 +78,22 @@ class Resolver {
     const int64_t count = plan().micro_batches;
     if (count == 1) return {};
     const std::string& dim_name = plan().micro_batch_dim;
-    bool found = false;
+    const Dim* found = nullptr;
     for (const Tensor& tensor : graph_.tensors()) {
       for (const Dim& dim : tensor.dims) {
         if (dim.name != dim_name) continue;
-        found = true;
-        if (dim.size % count != 0) {
+        const bool uneven = dim.size % count != 0;
+        if (dim.size < count || (uneven && found != nullptr && found->size != dim.size)) {
           return error(
               plan().micro_batches_line,
-              fmt::format(
-                  "micro_batches = {} does not divide dim '{}' of tensor '{}', whose size is {}",
-                  count, dim_name, tensor.name, dim.size));
+              fmt::format("micro_batches = {} {} dim '{}' of tensor '{}', whose size is {}", count,
+                          dim.size < count ? "is more than" : "does not divide", dim_name,
+                          tensor.name, dim.size));
         }
+        found = &dim;
       }
     }
-    if (found) return {};
+    if (found != nullptr) return {};
     std::set<std::string> names;
     for (const Tensor& tensor : graph_.tensors()) {
       for (const Dim& dim : tensor.dims) names.insert(dim.name);
