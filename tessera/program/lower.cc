@@ -26,7 +26,7 @@ struct Lowering::Impl {
   Analysis analysis;
   std::vector<PlaceText> texts;  // by place
   int64_t micro_batch_size = 0, larger = 0;  // as of a Program
-  std::vector<InstantiateInput::Sizes> sizes;
+  std::vector<InstantiateInput::Sizes> micro_batch_sizes;
 
   const ShapeRule& rule() const { return analysis.shapes; }
   void find_micro_batch_sizes();
@@ -36,7 +36,7 @@ struct Lowering::Impl {
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
   std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
-    return {graph.get(), &plan, &analysis.ops, &texts, &sizes, micro_batch_size, larger};
+    return {graph.get(), &plan, &analysis.ops, &texts, &micro_batch_sizes, micro_batch_size, larger};
   }
 };
 
@@ -91,13 +91,13 @@ void Lowering::Impl::find_micro_batch_sizes() {
       larger = dim.size % plan.plan.micro_batches;
     }
   }
-  sizes.push_back({rule(), analysis.tensor_shapes});
+  micro_batch_sizes.push_back({rule(), analysis.tensor_shapes});
   if (larger == 0) return;
   ShapeRule smaller = rule();
   smaller.smaller = true;
-  sizes.push_back({smaller, {}});
+  micro_batch_sizes.push_back({smaller, {}});
   for (const Tensor& tensor : graph->tensors())
-    sizes.back().shapes.push_back(smaller.shape(tensor.id));
+    micro_batch_sizes.back().shapes.push_back(smaller.shape(tensor.id));
 }
 
 Result<Program> Lowering::lower(int rank, bool offsets) const {
@@ -331,7 +331,7 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
   const PlaceText& text = texts[place.index()];
   const Mesh& mesh = text.mesh;
   std::vector<Varying> varying;
-  for (const InstantiateInput::Sizes& size : sizes) {
+  for (const InstantiateInput::Sizes& size : micro_batch_sizes) {
     for (Varying& cut : uneven_cuts(text, size.shapes)) varying.push_back(std::move(cut));
     for (Varying& cut : causal_cuts(*graph, plan, analysis.ops, place, size.rule))
       varying.push_back(std::move(cut));

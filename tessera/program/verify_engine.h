@@ -87,6 +87,7 @@ class Engine {
   bool finish_copy(Rank& rank, const Pending& pending, const Copy& copy);
   const std::vector<Piece>* collected(Rank& rank, Communication& communication, size_t transfer,
                                       size_t member);
+  bool other_size(const Rank& rank, const Wait& wait) const;
   Pending* find_pending(Rank& rank, const Wait& wait);
   void block_at(Rank& rank, size_t communication, const Instruction& instruction, int handle);
 

@@ -27,6 +27,7 @@ const Features& all_features() {
                                  "mesh: of the stages' own",
                                  "mesh: nested devices",
                                  "micro-batches",
+                                 "micro-batches of two sizes",
                                  "schedule: 1f1b",
                                  "schedule: gpipe",
                                  "schedule: eager_1f1b",

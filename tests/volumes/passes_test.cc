@@ -138,6 +138,24 @@ TEST(Passes, every_recipe_has_a_closed_form) {
     EXPECT_TRUE(named.contains(recipe.name)) << recipe.name;
 }
 
+// What is sent of activations goes with the batch, of parameters and gradients with the number of
+// micro-batches, whatever their sizes.
+TEST(MicroBatches, of_two_sizes_send_what_the_batch_and_their_number_say) {
+  const int64_t batch = 10, tokens = batch * s * h;
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
+    const Measured stages = measure(kUntied, fmt::format("pipeline(2, 3, {})", schedule), batch);
+    EXPECT_EQ(stages.sent_in(BlockKind::kForward, has_size), tokens) << schedule;
+    EXPECT_EQ(stages.sent_in(BlockKind::kBackward, has_size), tokens) << schedule;
+  }
+  const Measured features = measure(kGpt, "megatron(tp=2, micro_batches=3)", batch);
+  EXPECT_EQ(features.sent_in(BlockKind::kForward, is_hidden), (2 * layers + 1) * 2 * tokens);
+  for (const char* plan : {"zero(1, 4, 3)", "zero(3, 4, 3)", "fsdp(4, micro_batches=3)",
+                           "fsdp(4, micro_batches=3, reshard_after_forward=2)"}) {
+    EXPECT_EQ(measure(kGpt, plan, batch).sent(has_size), measure(kGpt, plan, 12).sent(has_size))
+        << plan;
+  }
+}
+
 // Both ends of what is kept (docs/reference/plan-language.md, `keep`): to send q, k, v and o again
 // in the backward pass is half as much again, and saves the second copy of o.
 TEST(Keep, prices_both_ends_of_a_layout_change) {
