@@ -380,7 +380,8 @@ class Instantiation {
   }
 
   // ---- crossings
-  void add(const TextInstruction& text, const TextCross& body) {
+  void add(const TextInstruction& text, const TextCross& cross) {
+    const TextCross body = of_size(cross, size_ > 0);
     const Mesh& from_mesh = in_.plan->places[body.from_place.index()].mesh;
     const Mesh& to_mesh = in_.plan->places[body.to_place.index()].mesh;
     if (!body.sends) {

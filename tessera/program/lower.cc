@@ -221,8 +221,9 @@ std::vector<Varying> uneven_crossings(const ResolvedPlan& plan, const PlaceText&
   std::set<std::tuple<bool, PlaceId, Sizes, Layout, Layout>> seen;
   for (const auto& [ref, block] : text.blocks) {
     for (const TextInstruction& instruction : block) {
-      const auto* cross = std::get_if<TextCross>(&instruction.body);
-      if (cross == nullptr) continue;
+      const auto* found = std::get_if<TextCross>(&instruction.body);
+      if (found == nullptr) continue;
+      const auto cross = std::make_shared<const TextCross>(of_size(*found, shapes.smaller));
       const Mesh& from_mesh = plan.places[cross->from_place.index()].mesh;
       const Mesh& to_mesh = plan.places[cross->to_place.index()].mesh;
       if (crosses_to_twins(*cross, from_mesh, to_mesh)) continue;

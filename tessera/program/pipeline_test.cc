@@ -229,7 +229,9 @@ TEST(MicroBatches, of_two_sizes_have_blocks_of_their_own) {
       EXPECT_EQ(program.runs({BlockKind::kForward, 1}), 1);
       const auto parsed = parse_program(to_text(program, lowered.graph), lowered.graph);
       ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
-      EXPECT_EQ(*parsed, program);
+      EXPECT_EQ(parsed->larger, program.larger);
+      EXPECT_TRUE(parsed->blocks == program.blocks);
+      EXPECT_EQ(to_text(*parsed, lowered.graph), to_text(program, lowered.graph));
     }
     for (const Rejection& rejection : verify(lowered.graph, lowered.programs))
       ADD_FAILURE() << call << ": " << rejection.to_string();

@@ -106,6 +106,7 @@ struct TextCross {
   int64_t tag = 0;
   TextView from, to;                          // the side's own is valid; both regions are
   std::shared_ptr<const CrossRoutes> routes;  // null: the rule of crossing.h
+  std::shared_ptr<const CrossRoutes> smaller_routes;  // of smaller micro-batches; null: the same
 };
 struct TextWait {
   int handle = 0;

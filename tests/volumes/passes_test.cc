@@ -176,7 +176,7 @@ TEST(Keep, a_kept_copy_may_be_cut_over_fewer_axes_than_the_tensor) {
     int64_t elements = 0;
     for (const Buffer& buffer : found.programs[0].buffers) {
       if (buffer.lifetime == Lifetime::kMicroBatch && is_parameter(found.graph.tensor(buffer.tensor)))
-        elements += product(buffer.shape);
+        elements += buffer.bytes() / 8;
     }
     return elements;
   };
@@ -185,14 +185,19 @@ TEST(Keep, a_kept_copy_may_be_cut_over_fewer_axes_than_the_tensor) {
   EXPECT_EQ(group.at_rest(0, is_parameter), all.at_rest(0, is_parameter));
 }
 
-// Once a step, whatever the micro-batches, with keep = "step".
+// With keep = "step" the coarser copy is made once a step, whatever the micro-batches.
 TEST(Keep, a_coarser_copy_may_be_kept_for_the_step) {
-  const std::string step = "\n[[store]]\ntensors = \"role:parameter\"\nkeep = \"step\"\n";
-  const std::string plan = "fsdp(4, reshard_after_forward=2, micro_batches=2)";
-  const Measured found = measure(kGpt, plan, b, step);
-  EXPECT_EQ(found.sent_along({"groups"}, is_parameter), kAll);
-  EXPECT_EQ(found.sent_along({"dp"}, is_parameter), 2 * 2 * (kAll + kRead));
-  EXPECT_EQ(measure(kGpt, plan, b).sent_along({"groups"}, is_parameter), 2 * kAll);
+  const std::string over = "\n[[store]]\ntensors = \"role:parameter\"\nover = [\"d\", \"g\"]\n",
+                    keep = over + "keep_over = \"d\"\n";
+  const auto sent = [](const std::string& stores, const std::vector<std::string>& axes) {
+    return measure(kGpt, "per_op(\"g2,d2\", \"*=batch:g+d\", micro_batches=2)", b, stores)
+        .sent_along(axes, is_parameter);
+  };
+  EXPECT_EQ(sent(keep, {"g"}), 2 * kRead);
+  EXPECT_EQ(sent(keep, {"d"}), 2 * 2 * 2 * kRead);
+  EXPECT_EQ(sent(keep, {"g", "d"}), 2 * 3 * (kAll - kRead)) << "not read in the backward pass";
+  EXPECT_EQ(sent(keep + "keep = \"step\"\n", {"g"}), kAll);
+  EXPECT_EQ(sent(keep + "keep = \"step\"\n", {"d"}), 2 * 2 * (kAll + kRead));
 }
 
 // A copy on the device of what rests elsewhere would defeat the purpose.
