@@ -25,7 +25,7 @@ const Names kPlanKeys{
 };
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices"};
-const Names kStoreKeys{"tensors", "over", "dim", "tier", "fraction", "recompute", "keep"};
+const Names kStoreKeys{"tensors", "over", "dim", "tier", "fraction", "recompute", "keep", "keep_over"};
 const Names kPrefetchKeys{"units", "ahead"};
 const Names kKeeps{"block", "micro_batch", "step"};
 const Names kLoopKeys{"ops", "dim", "steps", "sizes", "recompute", "stages"};
@@ -249,9 +249,20 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
     if (it == kKeeps.end()) return reader.not_one_of("keep", "keep", keep, kKeeps);
     entry.keep = static_cast<Keep>(it - kKeeps.begin());
   }
-  if (!entry.over && !entry.tier && !entry.recompute && !entry.keep) {
-    return reader.error(entry.line,
-                        "[[store]] needs at least one of 'over', 'tier', 'recompute', 'keep'");
+  if (reader.has("keep_over")) {
+    Names over;
+    TESSERA_TRY_VOID(reader.strings("keep_over", over));
+    TESSERA_TRY_VOID(check_axes(reader, "keep_over", over, plan));
+    if (entry.keep == Keep::kBlock) {
+      return reader.error(reader.line_of("keep_over"),
+                          "'keep_over' needs keep = \"micro_batch\" or keep = \"step\"");
+    }
+    entry.keep_over = std::move(over);
+  }
+  if (!entry.over && !entry.tier && !entry.recompute && !entry.keep && !entry.keep_over) {
+    return reader.error(
+        entry.line,
+        "[[store]] needs at least one of 'over', 'tier', 'recompute', 'keep', 'keep_over'");
   }
   return entry;
 }

@@ -80,6 +80,7 @@ std::string entry_toml(const StoreEntry& entry) {
   }
   if (entry.recompute) out += fmt::format(", recompute = {}", *entry.recompute);
   if (entry.keep) out += ", keep = " + quoted(keep_name(*entry.keep));
+  if (entry.keep_over) out += ", keep_over = " + names_text(*entry.keep_over);
   return out;
 }
 
@@ -315,8 +316,8 @@ bool operator==(const StageEntry& a, const StageEntry& b) {
 }
 
 bool operator==(const StoreEntry& a, const StoreEntry& b) {
-  return std::tie(a.tensors, a.over, a.dim, a.tier, a.fraction, a.recompute, a.keep) ==
-         std::tie(b.tensors, b.over, b.dim, b.tier, b.fraction, b.recompute, b.keep);
+  return std::tie(a.tensors, a.over, a.dim, a.tier, a.fraction, a.recompute, a.keep, a.keep_over) ==
+         std::tie(b.tensors, b.over, b.dim, b.tier, b.fraction, b.recompute, b.keep, b.keep_over);
 }
 
 bool operator==(const CompressEntry& a, const CompressEntry& b) {

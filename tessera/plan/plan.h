@@ -97,6 +97,8 @@ struct StoreEntry {
   std::optional<double> fraction;
   std::optional<bool> recompute;
   std::optional<Keep> keep;
+  // Of the axes over which the tensor rests in shards, those that still cut the kept copy.
+  std::optional<std::vector<std::string>> keep_over;
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
 };
@@ -211,7 +213,10 @@ struct TensorPlan {
   // Unset: an activation's copy that is cut into as many pieces as its home, or more, is kept from
   // the forward to the backward pass, every other copy for its block (program/walk/holds.h).
   std::optional<Keep> keep;
-  int over_entry = -1, tier_entry = -1, recompute_entry = -1;
+  // Not empty: what is kept is a copy that is cut over these axes of the home's shards, and over
+  // those that its reader needs cut; what readers need is made of it for their block alone.
+  Axes keep_over;
+  int over_entry = -1, tier_entry = -1, recompute_entry = -1, keep_over_entry = -1;
   std::array<std::optional<Compression>, kEdges> compress;  // by edge
 };
 struct Stage {

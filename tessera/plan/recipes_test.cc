@@ -488,11 +488,19 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
       {"megatron(tq=2)", "recipe megatron: unknown argument 'tq', did you mean 'tp'?"},
       {"zero(stage=1)",
        "recipe zero: argument 'dp' is missing: expected zero(stage, dp, micro_batches=1, "
+       "reshard_after_forward=0, "
        "precision=float32)"},
+      {"zero(1, 4, reshard_after_forward=2)",
+       "recipe zero: reshard_after_forward = 2 needs stage = 3, as other parameters do not rest in "
+       "shards"},
+      {"fsdp(4, reshard_after_forward=3)",
+       "recipe fsdp: expected reshard_after_forward = 0, or 2 or more that divides dp = 4, found "
+       "3"},
       {"zero(stage=4, dp=2)", "recipe zero: expected stage = 1, 2 or 3, found 4"},
       {"zero(0, 2)", "recipe zero: expected stage >= 1 (a whole number), found '0'"},
-      {"zero(1, 2, 3, 4)",
+      {"zero(3, 2, 3, 2, float32, 6)",
        "recipe zero: too many arguments: expected zero(stage, dp, micro_batches=1, "
+       "reshard_after_forward=0, "
        "precision=float32)"},
       {"zero(1, stage=2)", "recipe zero: argument 'stage' is given twice"},
       {"data_parallel(dp=four)",

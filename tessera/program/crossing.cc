@@ -117,6 +117,11 @@ std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layo
   return std::make_shared<const CrossRoutes>(std::move(routes));
 }
 
+TextCross of_size(TextCross cross, bool smaller) {
+  if (smaller && cross.smaller_routes) cross.routes = cross.smaller_routes;
+  return cross;
+}
+
 bool crosses_to_twins(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh) {
   return axes_match(from_mesh, to_mesh) && !cross.routes && cross.from.region == cross.to.region;
 }

@@ -38,6 +38,9 @@ struct CrossPiece {
   std::vector<int64_t> source;
   Box region;
 };
+// The crossing as it is in the larger or in the smaller micro-batches, in `routes`.
+TextCross of_size(TextCross cross, bool smaller);
+
 // Does each rank send its twin on the other mesh what it holds, and nothing else?
 bool crosses_to_twins(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh);
 

@@ -38,8 +38,9 @@ class Numbers {
 struct Crossing {
   int32_t sends = 0, receives = 0;
 };
-Key crossing_key(int32_t from, int32_t to, TensorId tensor, int64_t tag) {
-  return {from, to, tensor.value, tag};
+// `smaller`: of micro-batches of the smaller size, which may cross in other pieces.
+Key crossing_key(int32_t from, int32_t to, TensorId tensor, int64_t tag, bool smaller) {
+  return {from, to, tensor.value, tag, smaller ? 1 : 0};
 }
 
 // Tables in which equal entries are once.
@@ -159,7 +160,8 @@ void count_crossings(Shared& shared) {
         if (!message) continue;
         const int32_t peer = shared.class_of(message->peer);
         const int32_t from = message->sends ? me : peer, to = message->sends ? peer : me;
-        auto& crossing = shared.crossings[crossing_key(from, to, message->tensor, message->tag)];
+        auto& crossing = shared.crossings[crossing_key(from, to, message->tensor, message->tag,
+                                                       program.smaller(ref))];
         ++(message->sends ? crossing.sends : crossing.receives);
       }
     }
@@ -191,7 +193,8 @@ class PlayerOutline {
       if (block.empty()) continue;
       runs_ = program_.runs(ref);
       ref_ = ref;
-      block_ = {ref, {}};
+      const auto family = index.find(program_.family(ref));
+      block_ = {ref, {}, family == index.end() ? -1 : family->second};
       tags_.clear();
       for (size_t i = 0; i < block.size(); ++i) {
         instruction_ = static_cast<int32_t>(i);
@@ -224,7 +227,7 @@ class PlayerOutline {
   void add_handles(BlockRef ref, const std::vector<Instruction>& block) {
     for (const Instruction& instruction : block) {
       const int handle = handle_of(instruction);
-      if (handle < 0) continue;
+      if (handle < 0 || handles_.contains(handle)) continue;
       if (std::holds_alternative<Recv>(instruction.body)) receives_.insert(handle);
       handles_[handle] = static_cast<int32_t>(player_.handles.size());
       player_.handles.push_back({!ref.once() && instruction.when == When::kAlways});
@@ -440,7 +443,8 @@ class PlayerOutline {
     item.label = shared_.label([&] { return moved_tensors(issue, graph_); },
                                [&] { return kind + " " + where.axes; });
     if (item.parties > 1) {
-      Key key{0, static_cast<int64_t>(ref_.kind), ref_.chunk, static_cast<int64_t>(issue.kind),
+      Key key{0, static_cast<int64_t>(ref_.kind), program_.family(ref_).chunk,
+              program_.smaller(ref_) ? 1 : 0, static_cast<int64_t>(issue.kind),
               issue.transfers[0].tensor.value};
       key.push_back(group.place.value);
       const Mesh& mesh = shared_.lowering().plan().places[group.place.index()].mesh;
@@ -484,7 +488,8 @@ class PlayerOutline {
     item.rendezvous = bytes > engine::kEagerBytes || type_.device.synchronous;
     item.handle = handles_.at(send.handle);
     item.stream = channels_.to.at(send.peer);
-    Key key = crossing_key(me_, shared_.class_of(send.peer), send.tensor, send.tag);
+    Key key = crossing_key(me_, shared_.class_of(send.peer), send.tensor, send.tag,
+                           program_.smaller(ref_));
     const Crossing& crossing = shared_.crossings.at(key);
     const int32_t piece = sent_[key]++;
     const bool met = piece < crossing.receives;
@@ -509,7 +514,8 @@ class PlayerOutline {
     item.spent = Spent::kMessage;
     item.handle = handles_.at(receive.handle);
     item.stream = channels_.from.at(receive.peer);
-    Key key = crossing_key(shared_.class_of(receive.peer), me_, receive.tensor, receive.tag);
+    Key key = crossing_key(shared_.class_of(receive.peer), me_, receive.tensor, receive.tag,
+                           program_.smaller(ref_));
     const Crossing& crossing = shared_.crossings.at(key);
     const int32_t piece = received_[key]++ % std::max(1, crossing.sends);
     key.insert(key.begin(), 1);
@@ -634,7 +640,11 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
   for (size_t c = 0; c < out.classes.all.size(); ++c) {
     PlayerOutline(shared, static_cast<int32_t>(c)).run();
   }
-  out.play.rounds = engine::find_rounds(out.play);
+  // Rounds are of equal micro-batches.
+  const bool equal = std::ranges::all_of(lowered.programs, [](const auto& program) {
+    return program.second.larger == 0;
+  });
+  if (equal) out.play.rounds = engine::find_rounds(out.play);
   return out;
 }
 

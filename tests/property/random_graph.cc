@@ -15,7 +15,7 @@ class GraphMaker {
   explicit GraphMaker(Choices& choices) : c_(choices), g_("random") {}
 
   Graph make() {
-    batch_ = c_.of<int64_t>({4, 8, 12});
+    batch_ = c_.of<int64_t>({4, 8, 10, 12});
     seq_ = c_.of<int64_t>({2, 3, 4});
     const TensorId ids = g_.input("tokens", {{"batch", batch_}, {"seq", seq_}}, DType::kInt64);
     ids_ = ids;

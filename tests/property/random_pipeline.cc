@@ -278,9 +278,10 @@ class PipelineMaker {
     // With one micro-batch, gradients cross as they are made, but a stage without backward takes
     // them in only when it updates.
     if (micro_batches_ == 0 && has_pass() && stages_ > 1) micro_batches_ = c_.of<int64_t>({2, 4});
-    if (micro_batches_ == 0) micro_batches_ = c_.of<int64_t>({1, 2, 4});
+    if (micro_batches_ == 0) micro_batches_ = c_.of<int64_t>({1, 2, 3, 4});
     out_.micro_batches = micro_batches_;
     if (micro_batches_ > 1) features_.insert("micro-batches");
+    if (size_ % micro_batches_ != 0) features_.insert("micro-batches of two sizes");
     out_.keys = fmt::format("mesh = {}\nmicro_batches = {}\n", mesh_text(mesh_), micro_batches_);
     if (!place_.empty()) out_.keys += fmt::format("place = [{}]\n", fmt::join(place_, ", "));
     for (int64_t s = 0; s < stages_; ++s) {

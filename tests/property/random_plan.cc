@@ -433,8 +433,19 @@ class PlanMaker {
     return fmt::format("over = [{}]\n", fmt::join(names, ", "));
   }
 
-  std::string keep_text() {
+  // Of the entry's axes the first one: `over = ["a"]`.
+  static std::string first_of(const std::string& over) {
+    const size_t comma = over.find(',');
+    return comma == std::string::npos ? over : over.substr(0, comma) + "]\n";
+  }
+
+  // `over`: what may be cut less in the copy that is kept.
+  std::string keep_text(const std::string& over = "") {
     if (!c_.one_in(2)) return "";
+    if (!over.empty() && c_.one_in(2)) {
+      features_.insert("store: keep over");
+      return "keep_" + over;
+    }
     const auto keep = c_.of<std::string>({"block", "micro_batch", "step"});
     if (keep != "block") features_.insert("store: keep " + keep);
     return fmt::format("keep = \"{}\"\n", keep);
@@ -456,8 +467,9 @@ class PlanMaker {
     if (!common_.empty()) {
       for (const std::string role : {"optimizer_state", "gradient", "parameter", "input"}) {
         if (!c_.one_in(3)) continue;
-        tables_ += fmt::format("[[store]]\ntensors = \"role:{}\"\n{}", role, over_text(common_));
-        if (role == "parameter") tables_ += keep_text();
+        const std::string over = over_text(common_);
+        tables_ += fmt::format("[[store]]\ntensors = \"role:{}\"\n{}", role, over);
+        if (role == "parameter") tables_ += keep_text(first_of(over));
         features_.insert("store: " + role);
       }
     }

@@ -72,6 +72,7 @@ const std::map<std::string, std::string> kArguments = {
     {"prefetch", "{0|0|1|2}"},
     {"precision", "{float32|float32|bfloat16|float16}"},
     {"micro_batches", "{1|1|2|3}"},
+    {"reshard_after_forward", "{0|0|2|3}"},
     {"chunks", "{1|1|1|2}"},
 };
 const std::map<std::string, std::string> kSpecs = {

@@ -6,6 +6,11 @@
 #include <utility>
 
 namespace tessera::recipes {
+namespace {
+
+constexpr const char* kGroups = "reshard_after_forward";
+
+}  // namespace
 
 Status data_parallel(PlanText& text, const Graph& graph, const std::string& over) {
   const size_t before = text.splits.size();
@@ -18,6 +23,32 @@ void zero(PlanText& text, int64_t stage, const std::string& over) {
   if (stage >= 1) text.store("optimizer.*", over);
   if (stage >= 2) text.store("role:gradient", over);
   if (stage >= 3) text.store("role:parameter", over);
+}
+
+Result<Axes> dp_groups(const RecipeArguments& arguments, bool sharded, std::string_view needed) {
+  const int64_t dp = arguments.number("dp"), group = arguments.number(kGroups);
+  if (group == 0) return Axes{{"dp", dp}};
+  if (!sharded) {
+    return invalid_input(fmt::format("reshard_after_forward = {} needs {}, as other parameters do "
+                                     "not rest in shards",
+                                     group, needed));
+  }
+  if (group == 1 || dp % group != 0) {
+    return invalid_input(fmt::format(
+        "expected reshard_after_forward = 0, or 2 or more that divides dp = {}, found {}", dp,
+        group));
+  }
+  return Axes{{"groups", dp / group}, {"dp", group}};
+}
+
+void keep_in_groups(PlanText& text) {
+  if (text.has("groups")) text.keep_over("role:parameter", "dp");
+}
+
+RecipeArgument groups_argument() {
+  return number(kGroups, "0",
+                "ranks of the groups that keep parameters in shards for the backward pass; 0: all",
+                0);
 }
 
 Status check_zero(const RecipeArguments& arguments) {

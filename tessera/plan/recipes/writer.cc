@@ -136,9 +136,20 @@ void PlanText::keep(const std::string& tensors, const std::string& keep) {
   stores.push_back({{"tensors", quoted(tensors)}, {"keep", quoted(keep)}});
 }
 
+void PlanText::keep_over(const std::string& tensors, const std::string& axes) {
+  const std::vector<std::string> real = real_axes(*this, axes);
+  if (!real.empty())
+    stores.push_back({{"tensors", quoted(tensors)}, {"keep_over", axes_value(real)}});
+}
+
 void PlanText::compute_in(const std::string& dtype) {
   if (dtype == "float32") return;
   precision = dtype;
+  const auto kept = std::find_if(stores.begin(), stores.end(), [](const Entry& one) {
+    return one[0].second == quoted("role:parameter") && one[1].first == "keep_over";
+  });
+  if (kept != stores.end())
+    stores.push_back({{"tensors", quoted("*.cast")}, {"keep_over", (*kept)[1].second}});
   const auto over = [this](const char* tensors) {
     const auto entry = std::find_if(stores.begin(), stores.end(), [&](const Entry& one) {
       return one[0].second == quoted(tensors) && one[1].first == "over";

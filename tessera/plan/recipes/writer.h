@@ -66,6 +66,8 @@ struct PlanText {
                const std::string& keep = "");
   // How long what is gathered is kept.
   void keep(const std::string& tensors, const std::string& keep);
+  // What is kept of it for the backward pass is cut over these axes; nothing if they are none.
+  void keep_over(const std::string& tensors, const std::string& axes);
   // "float32" says nothing. Narrower: the wide masters of narrow copies rest where the optimizer
   // state does, whose part they are in mixed precision, unless the plan says where parameters rest;
   // a copy is then gathered once a step and kept for it (docs/theory/fsdp-zero.md section 2).

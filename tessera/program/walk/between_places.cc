@@ -62,8 +62,13 @@ void BetweenPlaces::send(const Site& from_site, const Site& to_site, TensorId te
   receiving.tag = writer_.new_tag();
   receiving.from = from.view();
   receiving.to = to.view();
-  receiving.routes =
-      find_routes(tensor, from_site.place, to_site.place, from.region.layout, to.region.layout);
+  const auto routes = [&](const std::vector<int64_t>& shape) {
+    return find_routes(shape, from_site.place, to_site.place, from.region.layout,
+                       to.region.layout);
+  };
+  receiving.routes = routes(facts_.shape(tensor));
+  const std::vector<int64_t> smaller = facts_.smaller_shape(tensor);
+  if (smaller != facts_.shape(tensor)) receiving.smaller_routes = routes(smaller);
   receiving.handle = writer_.new_handle();
   TextCross sending = receiving;
   sending.sends = true;
@@ -104,10 +109,10 @@ const std::vector<BlockRun>& BetweenPlaces::schedule_of(PlaceId place) const {
   return plan.schedule[row];
 }
 
-std::shared_ptr<const CrossRoutes> BetweenPlaces::find_routes(TensorId tensor, PlaceId source,
-                                                              PlaceId place, const Layout& from,
+std::shared_ptr<const CrossRoutes> BetweenPlaces::find_routes(const std::vector<int64_t>& shape,
+                                                              PlaceId source, PlaceId place,
+                                                              const Layout& from,
                                                               const Layout& to) {
-  const std::vector<int64_t>& shape = facts_.shape(tensor);
   const auto key = std::make_tuple(source, place, shape, from, to);
   auto it = routes_.find(key);
   if (it == routes_.end()) {
