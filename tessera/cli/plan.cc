@@ -1,17 +1,23 @@
-// tessera plan: the recipes, and the plan text that a call of one emits.
+// tessera plan: finds a plan for a model on a machine; lists the recipes, and prints the plan text
+// that a call of one emits.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/text.h"
+#include "tessera/base/units.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/models/families.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/recipes.h"
+#include "tessera/search/planner.h"
 
 namespace tessera::cli {
 namespace {
@@ -19,8 +25,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct PlanOptions {
-  std::string subject, model, cluster, planner, out;
-  bool list = false, json = false;
+  std::string subject, model, cluster, planner = "auto", out, precision = "float32", memory_limit,
+      style = "tessera";
+  std::vector<std::string> fixed;
+  int64_t batch = 0, evaluations = kPlanEvaluations;
+  bool list = false, json = false, explain = false;
 };
 
 Json recipe_json(const Recipe& recipe) {
@@ -60,18 +69,17 @@ int list_recipes(bool json) {
   return print(out);
 }
 
+bool is_model(const std::string& subject) {
+  const std::string name = subject.substr(0, subject.find_first_of("(:"));
+  return subject.find(':') < subject.find('(') || subject.find(".json") != std::string::npos ||
+         names_graph_file(subject) || find_family(name) != nullptr;
+}
+
 Status check_is_recipe(const PlanOptions& options) {
-  const std::string name = options.subject.substr(0, options.subject.find_first_of("(:"));
-  const bool is_model = options.subject.find(':') < options.subject.find('(') ||
-                        options.subject.find(".json") != std::string::npos ||
-                        names_graph_file(options.subject) || find_family(name) != nullptr;
-  if (!options.cluster.empty() || !options.planner.empty() || is_model) {
-    return invalid_input(
-        "plan: planners are not built yet; give a recipe call and --model (tessera plan --list)");
-  }
   if (options.subject.empty()) {
     return invalid_input(
-        "plan: expected --list, or a recipe call and --model (tessera plan --help)");
+        "plan: expected a model with --cluster and --batch, or a recipe call with --model, or "
+        "--list (tessera plan --help)");
   }
   if (names_plan_file(options.subject)) {
     return invalid_input(fmt::format("plan: '{}' is a plan file already; tessera inspect shows it",
@@ -103,23 +111,185 @@ Result<int> emit(const PlanOptions& options) {
                "\n");
 }
 
+// ---- planners
+
+// Ctrl-C asks a search for the best so far; a second one ends the program.
+class Interrupt {
+ public:
+  Interrupt() : before_(std::signal(SIGINT, [](int) {
+          asked_ = 1;
+          std::signal(SIGINT, SIG_DFL);
+        })) {}
+  ~Interrupt() { std::signal(SIGINT, before_); }
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+  static bool asked() { return asked_ != 0; }
+
+ private:
+  static inline volatile std::sig_atomic_t asked_ = 0;
+  void (*before_)(int);
+};
+
+// What is being done, on one line of a terminal, once a search has taken a second.
+class ProgressLine {
+ public:
+  ~ProgressLine() { clear(); }
+  void show(std::string what) {
+    if (!is_terminal_ || Clock::now() - start_ < std::chrono::seconds(1)) return;
+    constexpr size_t kMost = 110;
+    if (what.size() > kMost) what = what.substr(0, kMost - 3) + "...";
+    fmt::print(stderr, "\r{}\x1b[K", what);
+    std::fflush(stderr);
+    is_open_ = true;
+  }
+  void clear() {
+    if (is_open_) fmt::print(stderr, "\r\x1b[K");
+    is_open_ = false;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool is_terminal_ = isatty(STDERR_FILENO) == 1, is_open_ = false;
+  Clock::time_point start_ = Clock::now();
+};
+
+Json candidate_json(const PlanCandidate& candidate) {
+  Json out{{"choice", candidate.choice.str()},
+           {"estimated_step_s", candidate.estimate.step_s},
+           {"estimated_memory_bytes", std::llround(candidate.estimate.memory_bytes)}};
+  if (candidate.step_s) {
+    out["step_time_s"] = *candidate.step_s;
+    out["memory_bytes"] = std::llround(candidate.need_bytes);
+    out["fits"] = candidate.fits;
+  }
+  if (!candidate.refused.empty()) out["refused"] = candidate.refused;
+  return out;
+}
+
+std::string answer_json(const PlanAnswer& answer, const PlanOptions& options) {
+  Json tried = Json::array(), curve = Json::array();
+  for (const PlanCandidate& candidate : answer.simulated) tried.push_back(candidate_json(candidate));
+  for (const PlanCandidate& candidate : answer.curve) curve.push_back(candidate_json(candidate));
+  Json out{{"model", options.subject},
+           {"cluster", options.cluster},
+           {"batch", options.batch},
+           {"planner", options.planner},
+           {"found", answer.best.has_value()}};
+  if (answer.best) {
+    out["best"] = candidate_json(answer.simulated[*answer.best]);
+    out["bound_s"] = answer.bound_s;
+    out["gap"] = *answer.simulated[*answer.best].step_s / answer.bound_s;
+    out["text"] = answer.plan;
+  }
+  out["memory_limit_bytes"] = std::llround(answer.limit_bytes);
+  out["estimated"] = answer.estimated;
+  out["folded_programs"] = answer.folded_programs;
+  out["ended"] = answer.ended;
+  if (answer.with_twice_memory_s) out["estimated_with_twice_memory_s"] = *answer.with_twice_memory_s;
+  out["simulated"] = std::move(tried);
+  out["curve"] = std::move(curve);
+  return out.dump() + "\n";
+}
+
+Result<PlanQuestion> question_of(const PlanOptions& options, const Cluster& cluster) {
+  PlanQuestion question;
+  question.model = options.subject;
+  question.cluster = &cluster;
+  question.evaluations = static_cast<size_t>(options.evaluations);
+  TESSERA_TRY(question.options.style, parse_style(options.style));
+  TESSERA_TRY(question.compute, parse_dtype(options.precision));
+  TESSERA_TRY(question.batch, batch_of(options.subject, options.batch, 0));
+  if (question.batch == 0) return invalid_input("plan: expected --batch, the sequences of a step");
+  for (const std::string& fixed : options.fixed) {
+    const size_t equals = fixed.find('=');
+    if (equals == std::string::npos)
+      return invalid_input(fmt::format("plan: --fix: expected KEY=VALUE, found '{}'", fixed));
+    question.fixed[fixed.substr(0, equals)] = fixed.substr(equals + 1);
+  }
+  if (!options.memory_limit.empty()) {
+    TESSERA_TRY(const double limit, parse_quantity(options.memory_limit, Quantity::kBytes));
+    question.memory_limit_bytes = static_cast<int64_t>(limit);
+  }
+  return question;
+}
+
+Result<int> search(const PlanOptions& options) {
+  if (options.cluster.empty()) {
+    return invalid_input(
+        "plan: expected --cluster, the machine for which a plan is wanted (dgx-a100:8, local)");
+  }
+  TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
+  TESSERA_TRY(PlanQuestion question, question_of(options, cluster));
+  ProgressLine progress;
+  question.progress = [&](const std::string& what) { progress.show("plan: " + what); };
+  const Interrupt interrupt;
+  question.stop = [&] { return interrupt.asked(); };
+  TESSERA_TRY(const PlanAnswer answer, find_plan(question, options.planner));
+  progress.clear();
+  if (answer.best && !options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, answer.plan));
+  if (options.json) {
+    const int printed = print(answer_json(answer, options));
+    return answer.best ? printed : 1;
+  }
+  std::string text = to_text(answer, question, options.explain);
+  if (!answer.best) {
+    fmt::print(stderr, "tessera: plan: {}", text);
+    return 1;
+  }
+  if (options.out.empty()) {
+    // The plan is the output; what was found about it goes beside it as comments.
+    std::string notes;
+    for (const std::string& line : split_text(text, '\n')) {
+      if (&line != &text && !line.empty()) notes += fmt::format("# {}\n", line);
+    }
+    text = notes + answer.plan;
+  }
+  return print(text);
+}
+
 }  // namespace
 
 void add_plan(Commands& commands) {
   const auto options = std::make_shared<PlanOptions>();
-  Command command = commands.add("plan", "List the recipes, or print the plan of one");
-  command.option("RECIPE", options->subject, "Recipe call, as 'zero(stage=1,dp=4)'");
+  Command command =
+      commands.add("plan", "Find a plan for a model on a machine; list recipes or print one's plan");
+  command.option("SUBJECT", options->subject,
+                 "MODEL to find a plan for, or a recipe call, as 'zero(stage=1,dp=4)'");
   command.flag("--list", options->list, "Recipes with their arguments, defaults and meaning");
   command.option("--model", options->model, "MODEL for which the recipe emits a plan");
   command.option("--out", options->out, "Write the plan to this file, not to the terminal");
   command.flag("--json", options->json, "Print JSON");
-  command.option("--cluster", options->cluster, "For planners, which are not built yet");
-  command.option("--planner", options->planner, "For planners, which are not built yet");
+  command.option("--cluster", options->cluster,
+                 "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file");
+  command.option("--batch", options->batch, "Sequences a step over all ranks").at_least(1);
+  std::vector<std::string> names;
+  for (const Planner& planner : all_planners())
+    names.push_back(fmt::format("{} ({})", planner.name, planner.summary));
+  command.option("--planner", options->planner, join(names, "; ")).default_text("auto");
+  command.option("--memory-limit", options->memory_limit,
+                 "Memory of a device that the plan may use, as 40GB (default: all of it)");
+  add_precision(command, options->precision);
+  command.option("--style", options->style,
+                 "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
+  std::vector<std::string> keys;
+  for (const auto& [key, meaning] : fix_keys()) keys.push_back(fmt::format("{}: {}", key, meaning));
+  command.option("--fix", options->fixed, "KEY=VALUE that is not searched. " + join(keys, "; "));
+  command
+      .option("--evaluations", options->evaluations,
+              "Programs of the whole model that may be simulated")
+      .default_text(std::to_string(options->evaluations))
+      .at_least(1);
+  command.flag("--explain", options->explain,
+               "Also the candidates beside the answer, what binds, and what more memory would bring");
   command.footer(
-      "Example:\n  tessera plan 'megatron(tp=2,dp=2)' --model gpt:layers=4,hidden=128,heads=4 "
-      "--out plan.toml\n");
+      "Examples:\n"
+      "  tessera plan gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304 --cluster dgx-a100:4 "
+      "--batch 256 --precision bfloat16 --explain --out plan.toml\n"
+      "  tessera plan 'megatron(tp=2,dp=2)' --model gpt:layers=4,hidden=128,heads=4 --out "
+      "plan.toml\n");
   command.action([options]() -> Result<int> {
     if (options->list) return list_recipes(options->json);
+    if (is_model(options->subject) && !names_plan_file(options->subject)) return search(*options);
     return emit(*options);
   });
 }

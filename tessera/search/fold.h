@@ -1,0 +1,45 @@
+// A deep model made shallow. A planner asks many questions about a model whose layers are equal;
+// each is answered with two layers of every run of equal ones, and the answer is counted as often
+// as the model has the layer.
+//
+//   TESSERA_TRY(const Fold fold, fold_layers(model->graph));
+//   fold.graph;                      // gpt with 96 layers: its forward graph with two
+//   fold.units.size();               // 96 layers and the ops around them, in the model's order
+//   fold.units[50].stand_in;         // the unit of `fold.graph` that costs the same
+//
+// Units are what a planner deals with: a layer of a run, or one op that stands outside all runs.
+// A pipeline stage is a row of neighbouring units.
+//
+// Invariants: units are in graph order and cover every forward op once. The first layer of a run
+// stands for itself, the second one for itself and all later ones. A graph in which nothing repeats
+// more than twice is its own fold.
+#pragma once
+
+#include <vector>
+
+#include "tessera/graph/graph.h"
+
+namespace tessera {
+
+struct FoldUnit {
+  std::vector<OpId> ops;  // of the model's forward graph, in order
+  int stand_in = 0;       // a unit of the folded graph
+  // Which run of equal layers the unit belongs to; -1: none.
+  int run = -1;
+};
+
+struct Fold {
+  Graph graph;                // forward
+  std::vector<int> unit_of;   // by op of `graph`: its unit there
+  int folded_units = 0;       // of `graph`
+  std::vector<FoldUnit> units;
+  // How many units of the model the unit of the folded graph stands for.
+  std::vector<int64_t> counts() const;
+};
+
+// Runs are found one after the other by repeated_blocks (graph/repeat.h): encoder, then decoder. A
+// run stays whole where later ops read from layers that would be left out (skip connections of a
+// U-Net). Errors: those of Graph::verify_made, which would be a fault of this function.
+Result<Fold> fold_layers(const Graph& forward);
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+// Planners: from a model, a machine and a batch to the text of a plan. A planner ranks the choices
+// of its space by formula (estimate.h), then the programs of the best ones are lowered and
+// simulated, and the fastest that fits is the answer.
+//
+//   PlanQuestion question;
+//   question.model = "gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304";
+//   question.batch = 64;
+//   question.cluster = &cluster;
+//   TESSERA_TRY(const PlanAnswer answer, find_plan(question, "auto"));
+//   if (answer.best) fmt::print("{}", answer.plan);
+//
+// Equal questions have equal answers: what is counted is programs, not seconds. The guides
+// docs/guides/choose-a-plan.md and add-a-planner.md tell more.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/search/choice.h"
+#include "tessera/search/estimate.h"
+#include "tessera/simulate/simulate.h"
+
+namespace tessera {
+
+inline constexpr size_t kPlanEvaluations = 12;
+struct PlanQuestion {
+  std::string model;  // a model's text
+  int64_t batch = 0;
+  DType compute = DType::kFloat32;
+  const Cluster* cluster = nullptr;
+  SimulateOptions options;
+  int64_t memory_limit_bytes = 0;  // of a device; 0: what the devices have
+  // What is not searched: "tp" -> "8". The keys are those of fix_keys().
+  std::map<std::string, std::string> fixed;
+  size_t evaluations = kPlanEvaluations;  // programs of the whole model that may be simulated
+  std::function<void(const std::string&)> progress;  // what is being done; may be empty
+  std::function<bool()> stop;                        // true: answer with the best so far
+};
+
+struct PlanCandidate {
+  Choice choice;
+  Estimate estimate;
+  // Of its program: nothing if it was not lowered, or was refused.
+  std::optional<double> step_s;
+  double need_bytes = 0;  // upper bound of the fullest rank
+  bool fits = false;
+  std::string refused;  // why it could not be lowered
+};
+
+struct PlanAnswer {
+  std::vector<PlanCandidate> simulated;  // in the order in which they were tried
+  std::optional<size_t> best;            // the fastest that fits
+  std::string plan;                      // its text
+  std::optional<Simulation> simulation;  // of the best
+  // Choices by formula of which no other one is both faster and smaller; smallest memory first.
+  std::vector<PlanCandidate> curve;
+  int64_t estimated = 0;       // choices that were ranked
+  int64_t folded_programs = 0;  // programs of the folded model that were simulated for it
+  double limit_bytes = 0;      // 0: none
+  // No plan can be faster: the model's arithmetic at the peak rate of all devices.
+  double bound_s = 0;
+  std::string ended;  // why: "all candidates within 10 % were simulated", "evaluations", "stopped"
+  // The best step by formula with twice the memory, and with twice the rates of all links.
+  std::optional<double> with_twice_memory_s;
+};
+
+struct Planner {
+  std::string name, summary;
+  std::function<Result<PlanAnswer>(const PlanQuestion&)> find;
+};
+const std::vector<Planner>& all_planners();
+// Errors: an unknown planner, a key of `fixed` that is none, a value that is no number, a batch
+// below 1, and what the model's text is refused for.
+Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& planner);
+
+// What may be fixed, with its meaning.
+const std::vector<std::pair<std::string, std::string>>& fix_keys();
+
+// Several lines: what was found and why. `explain`: also the candidates beside it, what binds, and
+// what more memory would bring.
+std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool explain);
+
+}  // namespace tessera

@@ -1,0 +1,212 @@
+#include "tessera/search/unit_prices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMicroBatches = 2;  // one in which gradients move, and one before it
+
+// Which unit each op and tensor of a lowered graph belongs to. What belongs to no op of the model
+// (the norm of all gradients) goes with the last unit.
+class Units {
+ public:
+  Units(const Graph& graph, const Fold& fold) : graph_(graph), last_(fold.folded_units - 1) {
+    std::map<std::string, int> by_path;
+    for (const Op& op : fold.graph.ops()) by_path[op.path] = fold.unit_of[op.id.index()];
+    const auto readers = graph.consumers();
+    of_op_.assign(graph.ops().size(), -1);
+    // Forward ops that the model does not have (narrow copies of parameters) go with their reader,
+    // which stands behind them.
+    for (size_t i = graph.ops().size(); i-- > 0;) {
+      const Op& op = graph.ops()[i];
+      if (op.phase != Phase::kForward) continue;
+      const auto it = by_path.find(op.path);
+      if (it != by_path.end()) {
+        of_op_[i] = it->second;
+        continue;
+      }
+      for (const TensorId output : op.outputs) {
+        for (const OpId reader : readers[output.index()])
+          of_op_[i] = of_op_[i] < 0 ? of_op_[reader.index()] : of_op_[i];
+      }
+    }
+    for (const Op& op : graph.ops()) {
+      int& unit = of_op_[op.id.index()];
+      if (unit >= 0 || op.phase == Phase::kForward) continue;
+      if (op.mirror.valid()) unit = of_op_[op.mirror.index()];
+      for (const TensorId output : op.outputs) {
+        const TensorId updated = graph.tensor(output).update_of;
+        if (unit < 0 && updated.valid()) unit = of_parameter(updated, readers);
+      }
+      for (const TensorId input : op.inputs) {
+        const OpId producer = graph.tensor(input).producer;
+        if (op.phase == Phase::kBackward && unit < 0 && producer.valid())
+          unit = of_op_[producer.index()];
+      }
+    }
+    of_tensor_.assign(graph.tensors().size(), -1);
+    for (const Tensor& tensor : graph.tensors()) {
+      int& unit = of_tensor_[tensor.id.index()];
+      unit = tensor.producer.valid() ? of_op_[tensor.producer.index()]
+                                     : of_parameter(tensor.id, readers);
+    }
+  }
+
+  size_t of(OpId op) const { return known(op.valid() ? of_op_[op.index()] : -1); }
+  size_t of(TensorId tensor) const { return known(of_tensor_[tensor.index()]); }
+
+ private:
+  size_t known(int unit) const { return static_cast<size_t>(unit < 0 ? last_ : unit); }
+  // Of a parameter or what belongs to one: the unit of its first reader.
+  int of_parameter(TensorId id, const std::vector<std::vector<OpId>>& readers) const {
+    const Tensor& tensor = graph_.tensor(id);
+    const TensorId parameter = tensor.role == Role::kOptimizerState ? tensor.of : id;
+    if (!parameter.valid()) return -1;
+    for (const OpId reader : readers[parameter.index()]) {
+      if (graph_.op(reader).phase == Phase::kForward) return of_op_[reader.index()];
+    }
+    return -1;
+  }
+
+  const Graph& graph_;
+  int last_;
+  std::vector<int> of_op_, of_tensor_;
+};
+
+void divide_time(UnitPrices& costs, const Units& units, const Program& program,
+                 const Simulation& simulation) {
+  const double n = kMicroBatches;
+  double now = 0;
+  std::vector<double> later(costs.units.size());  // backward passes of the last micro-batch
+  for (const TraceEvent& event : simulation.events) {
+    if (event.rank != program.rank || event.lane != Lane::kCompute) continue;
+    const double spent = std::max(0.0, event.end_s - now);
+    now = std::max(now, event.end_s);
+    const auto& body = program.block(event.block);
+    const OpId cause = body[static_cast<size_t>(event.instruction)].cause;
+    const size_t unit = units.of(cause);
+    UnitPrice& cost = costs.units[unit];
+    switch (event.block.kind) {
+      case BlockKind::kForward: cost.forward_s += spent / n; break;
+      case BlockKind::kBackward:
+      case BlockKind::kWeight:
+        (event.micro_batch == 0 ? cost.backward_s : later[unit]) += spent;
+        break;
+      case BlockKind::kPrologue:
+      case BlockKind::kUpdate: cost.once_s += spent; break;
+    }
+  }
+  for (size_t u = 0; u < later.size(); ++u) {
+    UnitPrice& cost = costs.units[u];
+    cost.once_s += std::max(0.0, later[u] - cost.backward_s);
+  }
+  costs.units.back().once_s += std::max(0.0, simulation.step_time_s - now);
+}
+
+void divide_memory(UnitPrices& costs, const Units& units, const Program& program,
+                   const Graph& graph, const MemoryUse& memory) {
+  double held = 0;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.tier != Tier::kDevice || buffer.lifetime == Lifetime::kBlock) continue;
+    UnitPrice& cost = costs.units[units.of(buffer.tensor)];
+    const auto bytes = static_cast<double>(buffer.bytes());
+    held += bytes;
+    if (buffer.lifetime == Lifetime::kMicroBatch) {
+      cost.activation_bytes += bytes;
+      continue;
+    }
+    switch (graph.tensor(buffer.tensor).role) {
+      case Role::kParameter:
+        cost.parameters += 1;
+        cost.parameter_bytes += bytes;
+        break;
+      case Role::kBuffer: cost.parameter_bytes += bytes; break;
+      case Role::kGradient: cost.gradient_bytes += bytes; break;
+      case Role::kOptimizerState: cost.state_bytes += bytes; break;
+      default: cost.copy_bytes += bytes; break;
+    }
+  }
+  const auto peak = static_cast<double>(memory.peak_bytes);
+  costs.transient_bytes = std::max(0.0, peak - held);
+  costs.overhead_bytes = std::max(0.0, memory.high - peak);
+}
+
+// Activations of a sequence that leave each unit for a later one, uncut.
+void measure_borders(UnitPrices& costs, const Fold& fold, DType compute, int64_t batch) {
+  const Graph& graph = fold.graph;
+  std::vector<int> last_reader(graph.tensors().size(), -1);
+  for (const Op& op : graph.ops()) {
+    for (const TensorId input : op.inputs) {
+      int& last = last_reader[input.index()];
+      last = std::max(last, fold.unit_of[op.id.index()]);
+    }
+  }
+  for (const Tensor& tensor : graph.tensors()) {
+    if (!tensor.producer.valid()) continue;
+    const int from = fold.unit_of[tensor.producer.index()];
+    for (int u = from; u < last_reader[tensor.id.index()]; ++u) {
+      costs.units[static_cast<size_t>(u)].leaving_bytes +=
+          static_cast<double>(tensor.elements() * dtype_bytes(compute)) /
+          static_cast<double>(batch);
+    }
+  }
+}
+
+}  // namespace
+
+std::string UnitQuestion::key() const {
+  std::string out = fmt::format("{} {}", sequences, recompute);
+  for (const ChoiceAxis& axis : axes)
+    out += fmt::format(" {}={}[{}]", axis.name, axis.size, fmt::join(axis.dims, ","));
+  return out;
+}
+
+Result<const UnitPricer::Folded*> UnitPricer::folded(int64_t batch) {
+  const auto it = folded_.find(batch);
+  if (it != folded_.end()) return &it->second;
+  TESSERA_TRY(const auto model, compiler_.model(model_.model, batch, storage_dtype(model_.compute)));
+  TESSERA_TRY(Fold fold, fold_layers(model->graph));
+  Folded made;
+  made.fold = std::make_shared<const Fold>(std::move(fold));
+  made.graph = std::shared_ptr<const Graph>(made.fold, &made.fold->graph);
+  return &folded_.emplace(batch, std::move(made)).first->second;
+}
+
+Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
+  TESSERA_TRY(const Folded* model, folded(question.sequences * kMicroBatches));
+  Choice choice;
+  choice.axes = question.axes;
+  choice.micro_batches = kMicroBatches;
+  choice.recompute = question.recompute;
+  choice.compute = model_.compute;
+  TESSERA_TRY(const std::string text, write_plan(choice, *model->graph, {}, "units"));
+  TESSERA_TRY(const Plan plan, parse_plan(text, choice.str()));
+  ++simulated_;
+  TESSERA_TRY(const auto lowering, compiler_.lower(model->graph, plan));
+  TESSERA_TRY(const Program program, lowering->lower(0, false));
+  SimulateOptions options = model_.options;
+  options.events = true;
+  options.critical_path = options.memory_details = options.steady_state = false;
+  TESSERA_TRY(const Simulation simulation, simulate(*lowering, *model_.cluster, options));
+  const Units units(lowering->graph(), *model->fold);
+  UnitPrices costs;
+  costs.units.resize(static_cast<size_t>(model->fold->folded_units));
+  costs.step_s = simulation.step_time_s;
+  divide_time(costs, units, program, simulation);
+  divide_memory(costs, units, program, lowering->graph(), simulation.roles.front().memory);
+  measure_borders(costs, *model->fold, model_.compute, question.sequences * kMicroBatches);
+  return costs;
+}
+
+Result<const UnitPrices*> UnitPricer::price(const UnitQuestion& question) {
+  const std::string key = question.key();
+  auto it = known_.find(key);
+  if (it == known_.end()) it = known_.emplace(key, simulate_units(question)).first;
+  if (!it->second) return tl::unexpected(it->second.error());
+  return &*it->second;
+}
+
+}  // namespace tessera

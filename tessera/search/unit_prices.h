@@ -1,0 +1,84 @@
+// What each unit of a model costs when it is cut in a given way. The program decides: the folded
+// model (fold.h) is lowered and simulated on the devices of one stage, and the time and the memory
+// of its step are divided among the units whose ops they belong to. There is no second cost model.
+//
+//   UnitPricer pricer({"gpt:layers=96,hidden=12288,heads=96", DType::kBFloat16, &cluster, options});
+//   TESSERA_TRY(const UnitPrices* costs, pricer.price({{{"tp", 8, {"heads", "ffn"}}}, 1, "none"}));
+//   costs->units[3].forward_s;   // of a micro-batch of one sequence
+//
+// Times: between the ends of two kernels that follow one another, the device belongs to the second
+// kernel's unit; so waits for communication count for the op that waited. Of two micro-batches the
+// second one's backward pass, which also moves gradients, gives the time that comes once a step.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/compile/compile.h"
+#include "tessera/search/choice.h"
+#include "tessera/simulate/simulate.h"
+
+namespace tessera {
+
+struct UnitPrice {                          // seconds, and bytes of one device
+  double forward_s = 0, backward_s = 0;    // of a micro-batch
+  double once_s = 0;                       // of a step: optimizer, what is prepared or summed once
+  double parameter_bytes = 0, gradient_bytes = 0, state_bytes = 0;
+  double parameters = 0;        // tensors at rest
+  double copy_bytes = 0;        // kept for the step: narrow copies of parameters
+  double activation_bytes = 0;  // from the forward to the backward pass of a micro-batch
+  double leaving_bytes = 0;     // activations of one sequence that later units read, uncut
+};
+
+struct UnitPrices {
+  std::vector<UnitPrice> units;  // by unit of the folded graph
+  double transient_bytes = 0;   // alive inside a block, at the peak
+  double overhead_bytes = 0;    // context, libraries, what the allocator adds
+  double step_s = 0;            // of the simulated step
+};
+
+// How a unit is cut: the axes of a stage without replicas, the sequences of a micro-batch over all
+// of them, and what is computed again.
+struct UnitQuestion {
+  std::vector<ChoiceAxis> axes;
+  int64_t sequences = 1;
+  std::string recompute = "none";
+  std::string key() const;
+};
+
+struct PricedModel {
+  std::string model;  // a model's text
+  DType compute = DType::kFloat32;
+  const Cluster* cluster = nullptr;  // outlives the pricer
+  SimulateOptions options;
+};
+
+// Not to be used by several threads at once.
+class UnitPricer {
+ public:
+  explicit UnitPricer(PricedModel model) : model_(std::move(model)) {}
+
+  // Answers are kept by question. Errors: what the plan's lowering refuses; these are kept, too.
+  Result<const UnitPrices*> price(const UnitQuestion& question);
+  // Programs that were made and simulated.
+  int64_t simulated() const { return simulated_; }
+
+ private:
+  struct Folded {
+    std::shared_ptr<const Fold> fold;
+    std::shared_ptr<const Graph> graph;  // of the fold
+  };
+  Result<const Folded*> folded(int64_t batch);
+  Result<UnitPrices> simulate_units(const UnitQuestion& question);
+
+  PricedModel model_;
+  Compiler compiler_;
+  std::map<int64_t, Folded> folded_;  // by batch
+  std::map<std::string, Result<UnitPrices>> known_;
+  int64_t simulated_ = 0;
+};
+
+}  // namespace tessera
