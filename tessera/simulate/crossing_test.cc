@@ -149,7 +149,7 @@ ReshardPlan best(const Programs& lowered, const Case& one) {
     if (quote != std::string::npos) layout.shards[0] = {mesh.find(keys.substr(quote - 1, 1))};
     return reshard_side(mesh, normalise(layout, mesh, {kM, kN}), {kM, kN}, kDevices);
   };
-  return reshard(side(0, one.from), side(1, one.to), {.bytes_per_element = 4}).value();
+  return reshard(side(0, one.from), side(1, one.to)).value();
 }
 
 // From the first send of C to the end of its last gather, in times of the whole tensor through one
@@ -186,7 +186,7 @@ double simulated(const Programs& lowered) {
 
 class Crossing : public testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Worked, Crossing, testing::ValuesIn(cases()),
-                         [](const auto& info) { return fmt::format("case_{}", info.index); });
+                         [](const auto& one) { return fmt::format("case_{}", one.index); });
 
 TEST_P(Crossing, no_card_carries_more_than_a_tenth_above_the_bound) {
   const Case& one = GetParam();

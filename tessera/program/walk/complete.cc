@@ -35,7 +35,8 @@ std::optional<Completion::Early> Completion::complete_early(const Op& op, Tensor
   const bool later = facts_.block_of(reader).kind == BlockKind::kUpdate;
   if (summed && !later) return std::nullopt;
   auto target = destination(facts_, tensor, site.place, made.region.layout);
-  if (is_read_elsewhere_alone(site.place, tensor)) {
+  // Sums over micro-batches cross once a step; their homes say how they are cut.
+  if (!summed && is_read_elsewhere_alone(site.place, tensor)) {
     target =
         leaving_layout(*made.region.layout, target, facts_.mesh(site.place), facts_.shape(tensor));
   }
