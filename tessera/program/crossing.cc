@@ -59,6 +59,31 @@ std::vector<AxisId> followed_axes(const TextCross& cross, const Mesh& from_mesh,
   return out;
 }
 
+// Boxes of at least kLeastCut elements are cut along their longest dim. A smaller message is over
+// before it matters who sends it.
+constexpr int64_t kMostPieces = 4, kLeastCut = int64_t{1} << 14;
+ReshardSide in_pieces(const ReshardSide& side, int64_t pieces) {
+  ReshardSide out;
+  for (const ReshardHolder& holder : side) {
+    if (pieces == 1 || holder.box.volume() < kLeastCut) {
+      out.push_back(holder);
+      continue;
+    }
+    const auto longest = std::ranges::max_element(holder.box.dims, {}, &Interval::size);
+    const auto dim = static_cast<size_t>(longest - holder.box.dims.begin());
+    for (int64_t i = 0; i < pieces; ++i) {
+      out.push_back(holder);
+      out.back().box.dims[dim] = split_interval(*longest, pieces, i);
+    }
+  }
+  return out;
+}
+
+// Does a rank send over a tenth more than if the holders of each piece shared it evenly?
+bool is_uneven(const ReshardPlan& plan) {
+  return 10 * plan.busiest_bytes > 11 * plan.busiest_bound;
+}
+
 }  // namespace
 
 bool share_ranks(const Mesh& a, const Mesh& b) {
@@ -143,11 +168,16 @@ std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layo
   ReshardOptions options;
   options.order = ReshardOrder::kGenerated;
   options.way = ReshardWay::kSendRecv;
-  const auto plan = reshard(reshard_side(from_mesh, from, shape, 1),
-                            reshard_side(to_mesh, to, shape, 1), options);
-  TESSERA_CHECK(plan.has_value(), "{}", plan.error().message);
+  const ReshardSide senders = reshard_side(from_mesh, from, shape, 1);
+  const ReshardSide receivers = reshard_side(to_mesh, to, shape, 1);
+  ReshardPlan best;
+  for (int64_t pieces = 1; pieces == 1 || (pieces <= kMostPieces && is_uneven(best)); ++pieces) {
+    auto plan = reshard(senders, in_pieces(receivers, pieces), options);
+    TESSERA_CHECK(plan.has_value(), "{}", plan.error().message);
+    if (pieces == 1 || plan->busiest_bytes < best.busiest_bytes) best = std::move(*plan);
+  }
   CrossRoutes routes;
-  for (const ReshardStep& step : plan->steps) {
+  for (const ReshardStep& step : best.steps) {
     routes.push_back({step.sender, step.receivers[0], step.region});
   }
   std::stable_sort(routes.begin(), routes.end(),

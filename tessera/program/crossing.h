@@ -47,7 +47,8 @@ Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const
 // By receiver, in the order of issue. Null: the rule of cross_sources() serves, because the axes
 // match and one layout only cuts the other further, because a rank is on both sides, or because the
 // meshes are too large to visit every pair of tiles. Senders: the holder with the fewest bytes so far (plan/reshard.h,
-// order kGenerated with each rank a host of its own).
+// order kGenerated with each rank a host of its own). Large pieces are cut in up to four where some
+// rank would have a tenth more to send than its share.
 std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layout& from,
                                                const Mesh& to_mesh, const Layout& to,
                                                const std::vector<int64_t>& shape);

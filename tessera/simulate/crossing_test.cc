@@ -22,7 +22,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kDevices = 4;  // of a host
-constexpr int64_t kM = 96, kN = 32, kK = 16;
+constexpr int64_t kM = 768, kN = 512, kK = 16;
 
 // C = A B at one stage, the sum of its squares at the next.
 Graph product_and_square() {
