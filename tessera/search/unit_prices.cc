@@ -167,7 +167,8 @@ std::string UnitQuestion::key() const {
 Result<const UnitPricer::Folded*> UnitPricer::folded(int64_t batch) {
   const auto it = folded_.find(batch);
   if (it != folded_.end()) return &it->second;
-  TESSERA_TRY(const auto model, compiler_.model(model_.model, batch, storage_dtype(model_.compute)));
+  TESSERA_TRY(const auto model,
+              compiler_.model(model_.model, batch, storage_dtype(model_.compute)));
   TESSERA_TRY(Fold fold, fold_layers(model->graph));
   Folded made;
   made.fold = std::make_shared<const Fold>(std::move(fold));

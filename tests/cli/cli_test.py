@@ -490,6 +490,19 @@ class PlanCommand(CliTest):
         canonical = lambda file: self.expect_json("inspect", file, "--json")["text"]
         self.assertEqual(canonical(path), canonical("examples/plans/tp2_dp2.toml"))
 
+    def test_an_order_of_devices_lays_axes_inside_nodes(self):
+        def axes(order):
+            found = self.expect_json("inspect", MODEL, "--plan", f"summa(4{order})", "--cluster", "dgx-a100:2", "--json")
+            return [(axis["axis"], axis["nodes"], axis["members_a_node"], axis["inside_node"]) for axis in found["axes"]]
+        self.assertEqual(axes(""), [("row", 2, 2, False), ("col", 1, 4, True)])
+        self.assertEqual(axes(',device_order="col,row"'), [("row", 1, 4, True), ("col", 2, 2, False)])
+        text = run("inspect", MODEL, "--plan", 'summa(4,device_order="row,col:2")', "--cluster", "dgx-a100:2").out
+        self.assertIn('Order of devices: ["row", "col:2"]', text)
+        self.assertIn("inside a node", text)
+        self.expect_error(2, "inspect: --cluster needs --plan", "inspect", MODEL, "--cluster", "dgx-a100:2")
+        self.expect_error(2, "cluster 'dgx-a100': expected at least 16 devices for the plan's ranks, found 8",
+                          "inspect", MODEL, "--plan", "summa(4)", "--cluster", "dgx-a100:1")
+
     def test_what_is_missing_is_said(self):
         self.expect_error(2, "plan: expected --list, or a recipe call and --model (tessera plan --help)", "plan")
         self.expect_error(2, "plan: expected --model for 'serial': recipes read sizes from the model", "plan", "serial")
