@@ -131,7 +131,7 @@ Result<Fold> fold_layers(const Graph& forward) {
     units[op.id] = {{op.id}, 0, -1};
     stand_ins[op.id] = op.id;
   }
-  std::map<OpId, int> numbers;  // of the folded units, by first op
+  std::map<OpId, int> numbers;   // of the folded units, by first op
   std::map<OpId, int> unit_by_op;
   for (auto& [first, unit] : units) {
     const OpId stand_in = stand_ins[first];
