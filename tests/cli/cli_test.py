@@ -843,6 +843,28 @@ class Verify(RuntimeTest):
         self.assertTrue(answer["ok"])
         self.assertTrue(all(error <= 1e-9 for error in answer["max_rel_error"].values()))
 
+    def test_parts_and_shares_that_cross_between_two_meshes(self):
+        batch, k_over_d = '{ ops = "*", dim = "batch", over = "h" }', '{ ops = "layers.1.linear", dim = "hidden", over = "d" }'
+        cases = [
+            ("h = 2, d = 2", "h = 2, d = 2", [k_over_d, batch]),  # parts, to the same mesh
+            ("h = 2, d = 2", "i = 3, e = 2", [k_over_d, '{ ops = "{layers.1.act,layers.2}", dim = "batch", over = "i" }']),
+            ("d = 3", "i = 2, e = 2", [k_over_d]),                # whole over two axes
+            # Held in pieces over d, needed in pieces over h.
+            ("h = 2, d = 2", "h = 2, d = 2", ['{ ops = "layers.1.linear", dim = "ffn", over = "d" }',
+                                              '{ ops = "layers.1.act", dim = "ffn", over = "h" }']),
+        ]
+        for first, second, splits in cases:
+            with self.subTest(first=first, second=second, splits=splits):
+                plan = self.write("meshes.toml", f"""stage = [
+  {{ ops = "{{layers.0,layers.1.linear}}", at = 0, mesh = {{ {first} }} }},
+  {{ ops = "{{layers.1.act,layers.2,head,loss}}", at = 1, mesh = {{ {second} }} }},
+]
+split = [ {", ".join(splits)} ]
+""")
+                answer = self.expect_json("verify", "mlp:layers=3,in=12,hidden=600,out=5", "--plan", plan, "--batch", "120", "--json")
+                self.assertTrue(answer["ok"])
+                self.assertEqual(answer["bytes"]["predicted"], answer["bytes"]["counted"])
+
     def test_a_plan_that_is_not_equal_to_zero_tolerance_ends_with_1(self):
         answer = run("verify", MODEL, "--plan", "data_parallel(2)", "--tolerance", "0")
         self.assertEqual(answer.code, 1)
