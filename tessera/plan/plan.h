@@ -40,6 +40,7 @@
 #include "tessera/cluster/mesh.h"
 #include "tessera/graph/graph.h"
 #include "tessera/graph/precision.h"
+#include "tessera/plan/device_order.h"
 #include "tessera/plan/schedule.h"
 
 namespace tessera {
@@ -81,6 +82,7 @@ struct StageEntry {
   int64_t at = 0;
   std::vector<std::pair<std::string, int64_t>> mesh;  // empty: the plan's without the stage axis
   std::optional<int64_t> devices;  // first device of an own mesh; unset: after the stage before
+  DeviceOrder device_order;        // of an own mesh, by axes
   int line = 0;
   friend bool operator==(const StageEntry& a, const StageEntry& b);
 };
@@ -145,6 +147,7 @@ struct Prefetch {
 struct Plan {
   std::string file = "<plan>";
   std::vector<std::pair<std::string, int64_t>> mesh;  // row-major, last fastest
+  DeviceOrder device_order;  // where its ranks are; empty: rank r is on device r
   int64_t micro_batches = 1;
   std::string micro_batch_dim = "batch";
   std::string stage_axis = "pp";
@@ -251,6 +254,7 @@ struct ResolvedPlan {
   std::vector<TensorPlan> tensors;    // by TensorId
   std::vector<LeftWhole> left_whole;  // by op and dim
   int64_t ranks = 1;
+  RankDevices devices;
   // If one of these is not empty, the plan needs another graph; prepare() makes it and resolves
   // again. Ops whose kind freezes a dim that the plan splits, but has an expansion:
   std::vector<OpId> to_expand;

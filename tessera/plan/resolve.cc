@@ -53,6 +53,7 @@ class Resolver {
   Result<ResolvedPlan> run() {
     TESSERA_TRY(const auto meshes, stage_meshes(plan()));
     out_.ranks = plan().ranks();
+    TESSERA_TRY(out_.devices, rank_devices(plan()));
     make_places(out_, meshes);
     TESSERA_TRY_VOID(check_micro_batches());
     TESSERA_TRY_VOID(stages_.assign(selection_));

@@ -72,7 +72,7 @@ class Judge {
     for (const RankResult& role : simulation->roles) {
       candidate.need_bytes = std::max(candidate.need_bytes, role.memory.high);
       const auto device =
-          static_cast<double>(question_.cluster->type_of(role.representative).device.memory_bytes);
+          static_cast<double>(question_.cluster->type_of(role.device).device.memory_bytes);
       const double capacity =
           limit_ > 0 && device > 0 ? std::min(limit_, device) : std::max(limit_, device);
       if (capacity > 0 && role.memory.high > capacity) candidate.fits = false;

@@ -175,7 +175,7 @@ class PlayerOutline {
         me_(me),
         program_(shared.program(static_cast<size_t>(me))),
         graph_(shared.lowering().graph()),
-        device_(program_.rank),
+        device_(shared.lowered.devices.device_of(program_.rank)),
         part_(shared.cluster.locate(device_).part),
         type_(shared.cluster.type_of(device_)) {}
 
@@ -259,6 +259,10 @@ class PlayerOutline {
     return it->second;
   }
 
+  int64_t node_of(int64_t rank) const {
+    return shared_.cluster.locate(shared_.lowered.devices.device_of(rank)).node;
+  }
+
   // Ranks share the cores of their node, if there are more of them.
   void find_pool() {
     if (type_.cores == 0) return;
@@ -266,7 +270,7 @@ class PlayerOutline {
     int64_t all = 0, mine = 0;
     for (size_t rank = 0; rank < shared_.out.classes.of_rank.size(); ++rank) {
       const int32_t played = shared_.out.classes.of_rank[rank];
-      if (played < 0 || shared_.cluster.locate(static_cast<int64_t>(rank)).node != node) continue;
+      if (played < 0 || node_of(static_cast<int64_t>(rank)) != node) continue;
       ++all;
       if (played == me_) ++mine;
     }
@@ -327,7 +331,7 @@ class PlayerOutline {
     facts.known = true;
     const Group& group = program_.groups[static_cast<size_t>(index)];
     facts.axes = join(group.axes, " ");
-    facts.where = place_group(shared_.cluster, {group.members.begin(), group.members.end()},
+    facts.where = place_group(shared_.cluster, shared_.lowered.devices.devices_of(group.members),
                               shared_.sharing.groups_a_node(group.axes, group.members));
     for (const int member : group.members) facts.classes.push_back(shared_.class_of(member));
     std::sort(facts.classes.begin(), facts.classes.end());
@@ -472,16 +476,19 @@ class PlayerOutline {
     return shared_.sharing.ranks_on_node(place, from);
   }
 
-  int32_t message(int64_t from, int64_t to, int64_t bytes) {
-    return entry<PricedMessage>(shared_.out.messages, shared_.messages,
-                                {from, to, bytes, share(static_cast<int>(from))});
+  int32_t message(int from, int to, int64_t bytes) {  // ranks
+    const RankDevices& devices = shared_.lowered.devices;
+    return entry<PricedMessage>(
+        shared_.out.messages, shared_.messages,
+        {devices.device_of(from), devices.device_of(to), bytes, share(from)});
   }
 
   void add(const Instruction&, const Send& send) {
     const DType dtype = program_.buffer(send.view.buffer).dtype;
     const int64_t elements = send.region.volume();
     const int64_t bytes = elements > 0 ? message_bytes(send.codec, dtype, elements) : 0;
-    Item& item = push(ItemKind::kSend, PriceTag::kMessage, message(device_, send.peer, bytes));
+    Item& item =
+        push(ItemKind::kSend, PriceTag::kMessage, message(program_.rank, send.peer, bytes));
     item.lane = Lane::kMessage;
     item.spent = Spent::kMessage;
     // A synchronous receiver takes it itself, from where it is.
@@ -508,7 +515,7 @@ class PlayerOutline {
     const DType dtype = program_.buffer(receive.view.buffer).dtype;
     const int64_t bytes = message_bytes(receive.codec, dtype, receive.region.volume());
     Item& item =
-        push(ItemKind::kReceive, PriceTag::kMessage, message(receive.peer, device_, bytes));
+        push(ItemKind::kReceive, PriceTag::kMessage, message(receive.peer, program_.rank, bytes));
     item.ahead = !type_.device.synchronous;
     item.lane = Lane::kMessage;
     item.spent = Spent::kMessage;
@@ -628,10 +635,11 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
                              const SimulateOptions& options) {
   Outline out;
   const Lowering& lowering = *lowered.lowering;
+  out.devices = lowered.devices;
   std::vector<int64_t> alone;
   for (const auto& [device, times] : options.stragglers) alone.push_back(device);
   const bool noisy = options.jitter > 0 || options.style.jitter > 0;
-  NodeSharing sharing(lowering.plan(), cluster);
+  NodeSharing sharing(lowering.plan(), lowered.devices, cluster);
   TESSERA_TRY(out.classes, make_classes(lowered, cluster, fold_of(options, noisy), alone, sharing));
   out.play.micro_batches = lowering.plan().plan.micro_batches;
   Shared shared{lowered, cluster, sharing, options, out, Works(out.works)};

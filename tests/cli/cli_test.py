@@ -517,6 +517,19 @@ class PlanCommand(CliTest):
         canonical = lambda file: self.expect_json("inspect", file, "--json")["text"]
         self.assertEqual(canonical(path), canonical("examples/plans/tp2_dp2.toml"))
 
+    def test_an_order_of_devices_lays_axes_inside_nodes(self):
+        def axes(order):
+            found = self.expect_json("inspect", MODEL, "--plan", f"summa(4{order})", "--cluster", "dgx-a100:2", "--json")
+            return [(axis["axis"], axis["nodes"], axis["members_a_node"], axis["inside_node"]) for axis in found["axes"]]
+        self.assertEqual(axes(""), [("row", 2, 2, False), ("col", 1, 4, True)])
+        self.assertEqual(axes(',device_order="col,row"'), [("row", 1, 4, True), ("col", 2, 2, False)])
+        text = run("inspect", MODEL, "--plan", 'summa(4,device_order="row,col:2")', "--cluster", "dgx-a100:2").out
+        self.assertIn('Order of devices: ["row", "col:2"]', text)
+        self.assertIn("inside a node", text)
+        self.expect_error(2, "inspect: --cluster needs --plan", "inspect", MODEL, "--cluster", "dgx-a100:2")
+        self.expect_error(2, "cluster 'dgx-a100': expected at least 16 devices for the plan's ranks, found 8",
+                          "inspect", MODEL, "--plan", "summa(4)", "--cluster", "dgx-a100:1")
+
     def test_what_is_missing_is_said(self):
         self.expect_error(2, "plan: expected a model with --cluster and --batch, or a recipe call with --model, or "
                              "--list (tessera plan --help)", "plan")
@@ -897,6 +910,28 @@ class Verify(RuntimeTest):
             self.assertEqual(answer[key]["predicted"], answer[key]["counted"])
         self.assertTrue(answer["ok"])
         self.assertTrue(all(error <= 1e-9 for error in answer["max_rel_error"].values()))
+
+    def test_parts_and_shares_that_cross_between_two_meshes(self):
+        batch, k_over_d = '{ ops = "*", dim = "batch", over = "h" }', '{ ops = "layers.1.linear", dim = "hidden", over = "d" }'
+        cases = [
+            ("h = 2, d = 2", "h = 2, d = 2", [k_over_d, batch]),  # parts, to the same mesh
+            ("h = 2, d = 2", "i = 3, e = 2", [k_over_d, '{ ops = "{layers.1.act,layers.2}", dim = "batch", over = "i" }']),
+            ("d = 3", "i = 2, e = 2", [k_over_d]),                # whole over two axes
+            # Held in pieces over d, needed in pieces over h.
+            ("h = 2, d = 2", "h = 2, d = 2", ['{ ops = "layers.1.linear", dim = "ffn", over = "d" }',
+                                              '{ ops = "layers.1.act", dim = "ffn", over = "h" }']),
+        ]
+        for first, second, splits in cases:
+            with self.subTest(first=first, second=second, splits=splits):
+                plan = self.write("meshes.toml", f"""stage = [
+  {{ ops = "{{layers.0,layers.1.linear}}", at = 0, mesh = {{ {first} }} }},
+  {{ ops = "{{layers.1.act,layers.2,head,loss}}", at = 1, mesh = {{ {second} }} }},
+]
+split = [ {", ".join(splits)} ]
+""")
+                answer = self.expect_json("verify", "mlp:layers=3,in=12,hidden=600,out=5", "--plan", plan, "--batch", "120", "--json")
+                self.assertTrue(answer["ok"])
+                self.assertEqual(answer["bytes"]["predicted"], answer["bytes"]["counted"])
 
     def test_a_plan_that_is_not_equal_to_zero_tolerance_ends_with_1(self):
         answer = run("verify", MODEL, "--plan", "data_parallel(2)", "--tolerance", "0")

@@ -130,6 +130,7 @@ std::string argument_value(const Recipe& recipe, const RecipeArgument& argument,
 std::string draw_call(const Recipe& recipe, const Graph& graph, Draw& draw) {
   std::vector<std::string> arguments;
   for (const RecipeArgument& argument : recipe.arguments) {
+    if (argument.name == "device_order") continue;  // of no rank's program
     std::string value = argument_value(recipe, argument, graph, draw);
     if (argument.otherwise && draw.below(2) == 0) continue;  // the default
     if (!argument.is_text) std::erase(value, '"');

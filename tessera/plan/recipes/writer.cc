@@ -166,6 +166,20 @@ void PlanText::loop(std::string_view ops, std::string_view dim, std::string_view
   loops.push_back(fmt::format("ops = {}, dim = {}, {}", quoted(ops), quoted(dim), how));
 }
 
+// Without axes that the recipe has with size 1, which the mesh leaves out.
+std::string PlanText::device_order_line() const {
+  std::vector<std::string> items;
+  for (const std::string& part : split_text(device_order, ',')) {
+    const std::string item(trim(part));
+    const std::string axis = item.substr(0, item.find(':'));
+    const auto known =
+        std::ranges::find_if(mesh, [&](const auto& named) { return named.first == axis; });
+    if (item.empty() || (known != mesh.end() && known->second == 1)) continue;
+    items.push_back(parse_int(item) ? item : quoted(item));
+  }
+  return items.empty() ? "" : fmt::format("device_order = [{}]\n", join(items, ", "));
+}
+
 std::string PlanText::str() const {
   std::string axes, out;
   for (const std::string& note : notes) out += fmt::format("# {}\n", note);
@@ -173,6 +187,7 @@ std::string PlanText::str() const {
     if (size > 1) axes += fmt::format("{}{} = {}", axes.empty() ? "" : ", ", name, size);
   }
   out += axes.empty() ? "mesh = {}\n" : fmt::format("mesh = {{ {} }}\n", axes);
+  out += device_order_line();
   if (!precision.empty()) out += fmt::format("precision = {{ compute = {} }}\n", quoted(precision));
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
   if (!place.empty()) out += fmt::format("place = [{}]\n", fmt::join(place, ", "));
@@ -322,6 +337,14 @@ RecipeArgument precision_argument() {
       choice("precision", "float32", {"float32", "bfloat16", "float16"},
              "what products and activations are in; parameters and their updates are in float32");
   argument.by_name = true;
+  return argument;
+}
+
+RecipeArgument device_order_argument() {
+  RecipeArgument argument{"device_order", "",
+                          "axes from the slowest to the fastest on the machine, as "
+                          "\"row:2,col:2\" for blocks of 2 x 2, or the device of each rank"};
+  argument.is_text = argument.by_name = true;
   return argument;
 }
 

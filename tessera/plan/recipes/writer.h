@@ -29,6 +29,8 @@ struct PlanText {
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};
+  // Axes or devices with commas between, as the plan's key lists them; "": left out.
+  std::string device_order{};
   std::string precision{};  // dtype of the computation; "": as the model
   std::string expand{};     // pattern
   std::string prefetch{};   // units whose tensors at rest are fetched while the one before computes
@@ -72,6 +74,7 @@ struct PlanText {
   // state does, whose part they are in mixed precision, unless the plan says where parameters rest;
   // a copy is then gathered once a step and kept for it (docs/theory/fsdp-zero.md section 2).
   void compute_in(const std::string& dtype);
+  std::string device_order_line() const;
   std::string str() const;
 };
 
@@ -159,6 +162,7 @@ RecipeArgument flag(std::string name, bool otherwise, std::string meaning);
 RecipeArgument choice(std::string name, std::string otherwise, std::vector<std::string> choices,
                       std::string meaning);
 RecipeArgument precision_argument();
+RecipeArgument device_order_argument();
 RecipeArgument micro_batches_argument(std::optional<std::string> otherwise);
 RecipeArgument dp_argument(std::optional<std::string> otherwise);
 RecipeArgument tp_argument(std::optional<std::string> otherwise);

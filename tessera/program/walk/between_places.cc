@@ -49,7 +49,10 @@ void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const
   to.buffer = writer_.new_buffer(place, tensor, "recv", to.region);
   to.block = arrives;
   send(there, here, tensor, from, to);
-  holds_.set_home(place, tensor, converter_.convert(here, tensor, to, landing));
+  for (const Layout& step : gather_steps(*to.region.layout, landing, mesh, facts_.shape(tensor))) {
+    to = converter_.convert(here, tensor, to, step);
+  }
+  holds_.set_home(place, tensor, to);
 }
 
 // Both sides of a crossing.
