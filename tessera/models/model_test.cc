@@ -345,7 +345,8 @@ TEST(ModelErrors, NameTheModelAndTheKey) {
   EXPECT_EQ(
       error_of("gpt:layer=2"),
       "model 'gpt': unknown key 'layer', did you mean 'layers'? (keys: layers, hidden, heads, "
-      "kv_heads, seq, vocab, ffn, dropout, attention_dropout, window, eod, tied, eps, causal, activation, dtype)");
+      "kv_heads, seq, vocab, ffn, dropout, attention_dropout, window, eod, tied, eps, causal, "
+      "activation, dtype)");
   EXPECT_EQ(error_of("gpt:hidden=100,heads=3"),
             "model 'gpt': hidden=100 must be a multiple of heads=3");
   EXPECT_EQ(error_of("gpt:layers=0"),
@@ -480,7 +481,8 @@ TEST_F(HuggingFace, Mixtral) {
   EXPECT_EQ(parameter_count(model.graph), 46'702'792'704);  // Mixtral 8x7B
   EXPECT_EQ(model.spec,
             "mixtral:layers=32,hidden=4096,heads=32,kv_heads=8,head_dim=128,seq=32768,vocab=32000,"
-            "ffn=14336,q_rank=0,kv_rank=0,lora=0,lora_mlp=0,window=0,eod=-1,theta=1000000,tied=0,eps=1e-05,experts="
+            "ffn=14336,q_rank=0,kv_rank=0,lora=0,lora_mlp=0,window=0,eod=-1,theta=1000000,tied=0,"
+            "eps=1e-05,experts="
             "8,top_k=2,"
             "capacity_factor=1.25,shared_ffn=0,latent=0,dense_layers=0,dense_ffn=0,balance=0.02,"
             "z_loss=0,weigh_inside=0,dtype=float32");
