@@ -8,10 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/text.h"
+#include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/compile/compile.h"
 #include "tessera/cost/figure.h"
+#include "tessera/plan/load.h"
 #include "tessera/search/fit.h"
 #include "tessera/simulate/chakra.h"
 #include "tessera/simulate/chrome_trace.h"
@@ -133,7 +135,7 @@ std::string to_json(const Options& options, const Compiled& planned, const Clust
     sources[std::string(source_name(kSources[i]))] = s.source_share[i];
   }
   return Json{{"model", planned.model->spec},
-              {"plan", options.plan},
+              {"plan", plan_label(options.plan)},
               {"cluster", cluster.name},
               {"style", to_string(style)},
               {"batch", planned.batch},
@@ -234,10 +236,11 @@ std::string to_text(const Options& options, const Compiled& planned, const Clust
       "throughput      {} tokens/s, {}FLOP/s a device, MFU {}\n"
       "peak memory     {} of {} a device{}\n"
       "device time     bubble {}, exposed communication {}, host-bound {}, recompute {}\n",
-      planned.model->spec, options.plan, dtype_name(planned.computes_in()), cluster.name,
-      plural(s.ranks, "rank"), to_string(style), seconds(s.step_time_s), percent(s.uncertainty),
-      grouped(std::llround(s.tokens_per_s())), short_number(s.flops_per_device()), percent(s.mfu()),
-      short_bytes(totals.peak_memory()), short_bytes(cluster.type_of(0).device.memory_bytes),
+      planned.model->spec, plan_label(options.plan), dtype_name(planned.computes_in()),
+      cluster.name, plural(s.ranks, "rank"), to_string(style), seconds(s.step_time_s),
+      percent(s.uncertainty), grouped(std::llround(s.tokens_per_s())),
+      short_number(s.flops_per_device()), percent(s.mfu()), short_bytes(totals.peak_memory()),
+      short_bytes(cluster.type_of(0).device.memory_bytes),
       totals.fullest == nullptr ? "" : live_text(totals.fullest->memory),
       percent(share(Spent::kBubble)), percent(share(Spent::kCollective) + share(Spent::kMessage)),
       percent(share(Spent::kHost)), percent(share(Spent::kRecompute)));
@@ -256,10 +259,13 @@ std::string to_text(const Options& options, const Compiled& planned, const Clust
   return out + path_text(s);
 }
 
-Result<int> run_simulate(const Options& options) {
+Result<int> run_simulate(const Options& given) {
+  Options options = given;
   SimulateOptions simulated;
   TESSERA_TRY(simulated.style, parse_style(options.style));
   TESSERA_TRY(Cluster cluster, load_cluster(options.cluster));
+  TESSERA_TRY(options.plan, find_auto({options.plan, options.model, options.batch,
+                                       options.precision, &cluster, simulated.style}));
   if (!options.what_if.empty()) TESSERA_TRY_VOID(apply_what_if(cluster, options.what_if));
   for (const std::string& text : options.stragglers) {
     TESSERA_TRY(const auto straggler, parse_straggler(text));
@@ -296,7 +302,7 @@ void add_simulate(Commands& commands) {
   const auto options = std::make_shared<Options>();
   Command command = commands.add("simulate", "Predict the step of a plan on a described machine");
   command.option("MODEL", options->model, "Model").required();
-  command.option("--plan", options->plan, "Plan file or recipe call").required();
+  command.option("--plan", options->plan, "Plan file, recipe call, or auto").required();
   command
       .option("--cluster", options->cluster,
               "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file")

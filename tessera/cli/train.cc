@@ -11,7 +11,7 @@ void add_train(Commands& commands) {
   Command command = commands.add("train", "Train a model as a run file says");
   command.option("RUN.toml", options->run_file, "Run file (docs/reference/run-config.md)")
       .required();
-  command.option("--plan", options->plan, "Plan file or recipe call, instead of the run's");
+  command.option("--plan", options->plan, "Plan file, recipe call, or auto, instead of the run's");
   command.option("--ranks", options->ranks, "Number of ranks; must be the plan's").at_least(1);
   command.option("--steps", options->steps, "Number of steps, instead of the run's").at_least(1);
   command.option("--set", options->assignments, "Set a key of the run: --set optimizer.lr=3e-4")

@@ -38,7 +38,16 @@ int64_t axis_size(const Plan& plan, const std::string& name) {
 
 }  // namespace
 
+bool is_plan_text(const std::string& text) { return text.find('\n') != std::string::npos; }
+
+std::string plan_label(const std::string& text) {
+  if (!is_plan_text(text)) return text;
+  const std::string first = text.substr(0, text.find('\n'));
+  return first.starts_with("# ") ? first.substr(2) : "<plan>";
+}
+
 bool names_plan_file(const std::string& text) {
+  if (is_plan_text(text)) return false;
   return text.ends_with(".toml") || (text.find('/') != std::string::npos) || is_file(text);
 }
 
@@ -50,9 +59,10 @@ Result<PlanText> load_plan_text(const std::string& text, const Graph& graph,
   }
   if (name == "auto") {
     return invalid_input(
-        "plan 'auto' is not available yet; give a plan file or a recipe call (tessera plan "
-        "--list)");
+        "plan 'auto' is not known here; tessera plan MODEL --cluster C --batch B writes a plan "
+        "file");
   }
+  if (is_plan_text(text)) return PlanText{text, plan_label(text)};
   if (!names_plan_file(name) && !(!beside.empty() && is_file(find_file(name, beside)))) {
     TESSERA_TRY(RecipeCall call, parse_recipe_call(name));
     compute_in(compute, call);

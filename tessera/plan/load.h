@@ -1,4 +1,5 @@
-// A plan as users name it, on the command line and in RUN.toml: a plan file or a recipe call.
+// A plan as users name it, on the command line and in RUN.toml: a plan file, a recipe call, or the
+// text of a plan itself.
 //
 //   TESSERA_TRY(Plan plan, load_plan("megatron(tp=2, dp=2)", graph));
 //   TESSERA_TRY_VOID(check_ranks(plan, 4));
@@ -12,6 +13,11 @@
 
 namespace tessera {
 
+// Is it the text of a plan: does it have several lines?
+bool is_plan_text(const std::string& text);
+// What messages and tables call the plan: the text itself, or the comment on the first line of a
+// plan's text.
+std::string plan_label(const std::string& text);
 // Does the text name a file (it ends in .toml, has a slash, or such a file exists)? Otherwise it
 // is a recipe call.
 bool names_plan_file(const std::string& text);

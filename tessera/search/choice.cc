@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/plan/recipes/parts.h"
 
 namespace tessera {
@@ -14,17 +15,13 @@ namespace {
 
 const std::string kBatch = "batch";
 
-bool may_cut(const OpDim& dim) {
-  return dim.mark != Mark::kFrozen && !dim.literal() && dim.size > 1;
-}
-
-// The dim of the op that the axis cuts: the first of its list that the op has. Empty: none.
-std::string dim_of(const Op& op, const ChoiceAxis& axis) {
-  for (const std::string& name : axis.dims) {
-    const int d = op.annotation.find(name);
-    if (d >= 0 && may_cut(op.annotation.dims[static_cast<size_t>(d)])) return name;
-  }
-  return "";
+bool may_cut(const Op& op, const OpDim& dim) {
+  if (dim.literal() || dim.size <= 1) return false;
+  if (dim.mark != Mark::kFrozen) return true;
+  if (dim.hidden || op.info == nullptr || op.info->expandable == nullptr || !op.info->expand)
+    return false;
+  const auto names = op.info->expandable(op);
+  return std::find(names.begin(), names.end(), dim.name) != names.end();
 }
 
 // One pattern for the ops. Where the model's blocks have numbers and the same ops of all blocks are
@@ -69,12 +66,12 @@ void write_splits(recipes::PlanText& text, const Choice& choice, const Graph& fo
   for (const Op& op : forward.ops()) {
     if (op.phase != Phase::kForward) continue;
     for (const OpDim& dim : op.annotation.dims) {
-      if (may_cut(dim)) ++having[dim.name];
+      if (may_cut(op, dim)) ++having[dim.name];
     }
     std::map<std::string, std::string> over;
     for (const ChoiceAxis& axis : choice.axes) {
       if (axis.size == 1) continue;
-      const std::string dim = dim_of(op, axis);
+      const std::string dim = dim_to_cut(op, axis);
       if (!dim.empty()) over[dim] += (over[dim].empty() ? "" : ",") + axis.name;
     }
     for (const auto& entry : over) {
@@ -105,13 +102,21 @@ Status write_stages(recipes::PlanText& text, const Choice& choice, const Graph& 
     std::vector<OpId> ops;
     for (size_t u = choice.cuts[s]; u < end; ++u)
       ops.insert(ops.end(), units[u].ops.begin(), units[u].ops.end());
-    text.stages.push_back({recipes::alternatives(recipes::patterns_of(forward, ops)),
-                           static_cast<int64_t>(s), ""});
+    text.stages.push_back(
+        {recipes::alternatives(recipes::patterns_of(forward, ops)), static_cast<int64_t>(s), ""});
   }
   return {};
 }
 
 }  // namespace
+
+std::string dim_to_cut(const Op& op, const ChoiceAxis& axis) {
+  for (const std::string& name : axis.dims) {
+    const int d = op.annotation.find(name);
+    if (d >= 0 && may_cut(op, op.annotation.dims[static_cast<size_t>(d)])) return name;
+  }
+  return "";
+}
 
 int64_t Choice::ranks() const {
   int64_t out = stages;
@@ -152,7 +157,7 @@ std::vector<std::string> dims_to_cut(const Graph& forward, double share) {
     for (const OpDim& dim : op.annotation.dims) elements *= static_cast<double>(dim.size);
     all += elements;
     for (const OpDim& dim : op.annotation.dims) {
-      if (may_cut(dim)) work[dim.name] += elements;
+      if (may_cut(op, dim)) work[dim.name] += elements;
     }
   }
   std::vector<std::pair<double, std::string>> order;

@@ -51,6 +51,10 @@ struct Choice {
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
+// The dim of the op that the axis cuts: the first of its list that the op has and may be cut along,
+// be it by an expansion (KindInfo::expandable). Empty: none.
+std::string dim_to_cut(const Op& op, const ChoiceAxis& axis);
+
 // Names of dims along which a cut divides work of the model: of all dims that some op may be cut
 // along, those whose ops have at least `share` of the work (elements of the iteration spaces). The
 // dim of most work comes first.

@@ -1,6 +1,7 @@
 #include "tessera/search/estimate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -74,8 +75,7 @@ std::vector<size_t> balance_stages(const std::vector<double>& times, size_t stag
   return cuts;
 }
 
-Estimator::Estimator(const Cluster& cluster, const Style& style,
-                     const std::vector<FoldUnit>& units)
+Estimator::Estimator(const Cluster& cluster, const Style& style, const std::vector<FoldUnit>& units)
     : cluster_(cluster), collectives_(cluster, style), units_(units) {}
 
 std::vector<UnitPrice> Estimator::stages_of(const Choice& choice, const UnitPrices& costs) const {
@@ -88,7 +88,7 @@ std::vector<UnitPrice> Estimator::stages_of(const Choice& choice, const UnitPric
       out[s].forward_s += unit.forward_s;
       out[s].backward_s += unit.backward_s;
       out[s].once_s += unit.once_s;
-      out[s].parameters += unit.parameters;
+      out[s].parameter_squares += unit.parameter_squares;
       out[s].parameter_bytes += unit.parameter_bytes;
       out[s].gradient_bytes += unit.gradient_bytes;
       out[s].state_bytes += unit.state_bytes;
@@ -117,6 +117,21 @@ Estimate Estimator::estimate(Choice& choice, const UnitPrices& costs, int64_t se
   }
   std::vector<UnitPrice> work = stages_of(choice, costs);
 
+  // Units were priced with one stage at work. Where the devices of a node share cores, more take
+  // turns.
+  const NodeType& node = cluster_.type_of(0);
+  const auto slowness = [&](int64_t ranks) {
+    const auto busy = static_cast<double>(std::min(ranks, node.devices));
+    return node.cores > 0 ? std::max(1.0, busy / static_cast<double>(node.cores)) : 1.0;
+  };
+  const double turns = slowness(choice.ranks()) /
+                       slowness(choice.ranks() / choice.stages / choice.axes.front().size);
+  for (UnitPrice& stage : work) {
+    stage.forward_s *= turns;
+    stage.backward_s *= turns;
+    stage.once_s *= turns;
+  }
+
   // Replicas: their gradients, and the parameters where these rest in shards.
   const auto d = static_cast<double>(choice.axes.front().size);
   const int64_t inner = choice.ranks() / choice.stages / choice.axes.front().size;
@@ -127,9 +142,7 @@ Estimate Estimator::estimate(Choice& choice, const UnitPrices& costs, int64_t se
     for (int64_t i = 0; i < choice.axes.front().size; ++i) devices.push_back(i * inner);
     replicas = place_group(cluster_, devices, std::min(inner, cluster_.type_of(0).devices));
   }
-  // Tensor by tensor, as programs move them.
-  const auto moves = [&](CollectiveKind kind, const UnitPrice& stage, double bytes) {
-    const double pieces = std::max(1.0, stage.parameters);
+  const auto moves = [&](CollectiveKind kind, double pieces, double bytes) {
     return pieces *
            collectives_.collective(kind, replicas, static_cast<int64_t>(bytes / pieces)).seconds();
   };
@@ -140,14 +153,18 @@ Estimate Estimator::estimate(Choice& choice, const UnitPrices& costs, int64_t se
   double largest_copy = 0;
   for (UnitPrice& stage : work) {
     if (d == 1) break;
+    // Gradients move in buckets, parameters tensor by tensor.
+    constexpr double kBucketBytes = 25 << 20;
+    const double tensors = even_pieces(stage.parameter_bytes, stage.parameter_squares);
+    const double buckets = std::clamp(std::ceil(stage.gradient_bytes / kBucketBytes), 1.0, tensors);
     const double weights = is_narrow ? stage.copy_bytes : stage.parameter_bytes;
     if (choice.sharded == 0) {
-      stage.once_s += beside(stage.backward_s, moves(CollectiveKind::kAllReduce, stage,
-                                                     stage.gradient_bytes)) -
+      stage.once_s += beside(stage.backward_s,
+                             moves(CollectiveKind::kAllReduce, buckets, stage.gradient_bytes)) -
                       stage.backward_s;
     } else {
-      const double reduce = moves(CollectiveKind::kReduceScatter, stage, stage.gradient_bytes);
-      const double gather = moves(CollectiveKind::kAllGather, stage, weights);
+      const double reduce = moves(CollectiveKind::kReduceScatter, buckets, stage.gradient_bytes);
+      const double gather = moves(CollectiveKind::kAllGather, tensors, weights);
       stage.once_s /= d;
       if (choice.sharded == 1)
         stage.once_s += beside(stage.backward_s, reduce) - stage.backward_s + gather;
@@ -201,10 +218,10 @@ Estimate Estimator::estimate(Choice& choice, const UnitPrices& costs, int64_t se
     for (size_t s = 0; s + 1 < work.size(); ++s)
       border = std::max(border, work[s].leaving_bytes * static_cast<double>(sequences));
     const int64_t next = choice.axes.front().size * inner;
-    const double message =
-        collectives_
-            .message(0, next, static_cast<int64_t>(border), std::min(next, cluster_.type_of(0).devices))
-            .seconds();
+    const double message = collectives_
+                               .message(0, next, static_cast<int64_t>(border),
+                                        std::min(next, cluster_.type_of(0).devices))
+                               .seconds();
     const double hops = 2 * static_cast<double>(work.size() - 1);
     out.step_s += message * (hides ? hops : hops + 2 * m * static_cast<double>(choice.chunks));
   }

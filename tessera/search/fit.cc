@@ -213,7 +213,7 @@ std::vector<Edit> edits_for(const Graph& forward, const Draft& draft) {
 
 Result<Draft> first_draft(const FitQuestion& question) {
   Draft draft;
-  if (!names_plan_file(question.plan)) {
+  if (!names_plan_file(question.plan) && !is_plan_text(question.plan)) {
     TESSERA_TRY(draft.call, parse_recipe_call(question.plan));
     compute_in(question.compute, *draft.call);
   }

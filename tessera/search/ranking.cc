@@ -31,8 +31,7 @@ bool has(const DimList& list, const std::string& name) {
 double block_time(const UnitPrices& costs, const std::vector<int64_t>& counts) {
   double out = 0;
   for (size_t u = 0; u < counts.size(); ++u) {
-    out += static_cast<double>(counts[u]) *
-           (costs.units[u].forward_s + costs.units[u].backward_s);
+    out += static_cast<double>(counts[u]) * (costs.units[u].forward_s + costs.units[u].backward_s);
   }
   return out;
 }
@@ -110,8 +109,8 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
   for (const DimList& list : shape.inner == 1 ? none : space.lists) {
     const int64_t least = has(list, "batch") ? shape.inner : 1;
     double before = 0;  // seconds a sequence, with half the sequences
-    for (int64_t sequences = least; sequences * shape.replicas <= batch &&
-                                    sequences <= kMostSequences * least;
+    for (int64_t sequences = least;
+         sequences * shape.replicas <= batch && sequences <= kMostSequences * least;
          sequences *= 2) {
       if (batch % (sequences * shape.replicas) != 0) break;
       Choice choice;
@@ -125,7 +124,8 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
       const auto costs = pricer_.price(units);
       if (!costs) {
         refusal_ = costs.error().message;
-        break;
+        if (before > 0) break;
+        continue;  // fewer sequences than the model can be cut into
       }
       const double each = block_time(**costs, counts) / static_cast<double>(sequences);
       if (before > 0 && each > .995 * before) break;
@@ -203,7 +203,7 @@ std::vector<DimList> Ranking::find_lists() {
     for (const Tried& one : tried) {
       if (one.list == list) return;
     }
-    const auto costs = pricer_.price({{{"tp", size, list}}, sequences, "none"});
+    const auto costs = pricer_.price({{{"tp", size, list}}, sequences, "none", true});
     if (!costs) {
       refusal_ = costs.error().message;
       return;
@@ -256,9 +256,12 @@ std::vector<DimList> Ranking::find_lists() {
       if (std::find(out.begin(), out.end(), one.list) == out.end()) out.push_back(one.list);
     }
   };
-  grow({}, 1);  // one sequence: nothing is gained by its batch
+  // The smallest micro-batch: nothing is gained by cutting its batch.
+  int64_t least = 1;
+  while (2 * least <= question_.batch && !pricer_.price({{}, least, "none"})) least *= 2;
+  grow({}, least);
   keep(3);
-  grow({"batch"}, size);
+  grow({"batch"}, least * size);
   keep(2);
   return out;
 }

@@ -60,6 +60,8 @@ class Ranking {
 };
 
 using SpaceMaker = std::function<Result<Space>(Ranking&)>;
+// What every planner does with its space: ranks it, simulates the best, answers.
+Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of);
 Result<Space> whole_space(Ranking& ranking);
 Result<Space> megatron_space(Ranking& ranking);
 

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMicroBatches = 2;  // one in which gradients move, and one before it
+constexpr int64_t kMicroBatches = 2;  // the last one, in which gradients move, and one before it
 
 // Which unit each op and tensor of a lowered graph belongs to. What belongs to no op of the model
 // (the norm of all gradients) goes with the last unit.
@@ -78,7 +78,7 @@ class Units {
 
 void divide_time(UnitPrices& costs, const Units& units, const Program& program,
                  const Simulation& simulation) {
-  const double n = kMicroBatches;
+  const auto n = static_cast<double>(program.micro_batches);
   double now = 0;
   std::vector<double> later(costs.units.size());  // backward passes of the last micro-batch
   for (const TraceEvent& event : simulation.events) {
@@ -93,7 +93,8 @@ void divide_time(UnitPrices& costs, const Units& units, const Program& program,
       case BlockKind::kForward: cost.forward_s += spent / n; break;
       case BlockKind::kBackward:
       case BlockKind::kWeight:
-        (event.micro_batch == 0 ? cost.backward_s : later[unit]) += spent;
+        if (event.micro_batch == 0) cost.backward_s += spent;
+        if (event.micro_batch + 1 == program.micro_batches) later[unit] += spent;
         break;
       case BlockKind::kPrologue:
       case BlockKind::kUpdate: cost.once_s += spent; break;
@@ -120,7 +121,7 @@ void divide_memory(UnitPrices& costs, const Units& units, const Program& program
     }
     switch (graph.tensor(buffer.tensor).role) {
       case Role::kParameter:
-        cost.parameters += 1;
+        cost.parameter_squares += bytes * bytes;
         cost.parameter_bytes += bytes;
         break;
       case Role::kBuffer: cost.parameter_bytes += bytes; break;
@@ -157,8 +158,12 @@ void measure_borders(UnitPrices& costs, const Fold& fold, DType compute, int64_t
 
 }  // namespace
 
+double even_pieces(double sum, double squares) {
+  return squares > 0 ? std::max(1.0, sum * sum / squares) : 1;
+}
+
 std::string UnitQuestion::key() const {
-  std::string out = fmt::format("{} {}", sequences, recompute);
+  std::string out = fmt::format("{} {}{}", sequences, recompute, passes_only ? " passes" : "");
   for (const ChoiceAxis& axis : axes)
     out += fmt::format(" {}={}[{}]", axis.name, axis.size, fmt::join(axis.dims, ","));
   return out;
@@ -167,7 +172,8 @@ std::string UnitQuestion::key() const {
 Result<const UnitPricer::Folded*> UnitPricer::folded(int64_t batch) {
   const auto it = folded_.find(batch);
   if (it != folded_.end()) return &it->second;
-  TESSERA_TRY(const auto model, compiler_.model(model_.model, batch, storage_dtype(model_.compute)));
+  TESSERA_TRY(const auto model,
+              compiler_.model(model_.model, batch, storage_dtype(model_.compute)));
   TESSERA_TRY(Fold fold, fold_layers(model->graph));
   Folded made;
   made.fold = std::make_shared<const Fold>(std::move(fold));
@@ -176,16 +182,24 @@ Result<const UnitPricer::Folded*> UnitPricer::folded(int64_t batch) {
 }
 
 Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
-  TESSERA_TRY(const Folded* model, folded(question.sequences * kMicroBatches));
+  const int64_t fixed = model_.fixed_batch;
+  if (fixed % question.sequences != 0) {
+    return invalid_input(
+        fmt::format("{} sequences do not divide the fixed batch {}", question.sequences, fixed));
+  }
+  const int64_t batch = fixed > 0 ? fixed : question.sequences * kMicroBatches;
+  TESSERA_TRY(const Folded* model, folded(batch));
   Choice choice;
   choice.axes = question.axes;
-  choice.micro_batches = kMicroBatches;
+  choice.micro_batches = batch / question.sequences;
   choice.recompute = question.recompute;
   choice.compute = model_.compute;
   TESSERA_TRY(const std::string text, write_plan(choice, *model->graph, {}, "units"));
   TESSERA_TRY(const Plan plan, parse_plan(text, choice.str()));
   ++simulated_;
-  TESSERA_TRY(const auto lowering, compiler_.lower(model->graph, plan));
+  CompileOptions compiled;
+  if (question.passes_only) compiled.optimizer.kind = kNoOptimizer;
+  TESSERA_TRY(const auto lowering, compiler_.lower(model->graph, plan, compiled));
   TESSERA_TRY(const Program program, lowering->lower(0, false));
   SimulateOptions options = model_.options;
   options.events = true;
@@ -197,7 +211,7 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   costs.step_s = simulation.step_time_s;
   divide_time(costs, units, program, simulation);
   divide_memory(costs, units, program, lowering->graph(), simulation.roles.front().memory);
-  measure_borders(costs, *model->fold, model_.compute, question.sequences * kMicroBatches);
+  measure_borders(costs, *model->fold, model_.compute, batch);
   return costs;
 }
 

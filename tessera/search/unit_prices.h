@@ -23,21 +23,26 @@
 
 namespace tessera {
 
-struct UnitPrice {                          // seconds, and bytes of one device
-  double forward_s = 0, backward_s = 0;    // of a micro-batch
-  double once_s = 0;                       // of a step: optimizer, what is prepared or summed once
+struct UnitPrice {                       // seconds, and bytes of one device
+  double forward_s = 0, backward_s = 0;  // of a micro-batch
+  double once_s = 0;                     // of a step: optimizer, what is prepared or summed once
   double parameter_bytes = 0, gradient_bytes = 0, state_bytes = 0;
-  double parameters = 0;        // tensors at rest
+  // Parameters, and the sum of the squares of their bytes: how many pieces they are moved in.
+  double parameter_squares = 0;
   double copy_bytes = 0;        // kept for the step: narrow copies of parameters
   double activation_bytes = 0;  // from the forward to the backward pass of a micro-batch
   double leaving_bytes = 0;     // activations of one sequence that later units read, uncut
 };
 
+// Tensors of equal size that would have this sum and this sum of squares: few large ones count, many
+// small ones do not.
+double even_pieces(double sum, double squares);
+
 struct UnitPrices {
   std::vector<UnitPrice> units;  // by unit of the folded graph
-  double transient_bytes = 0;   // alive inside a block, at the peak
-  double overhead_bytes = 0;    // context, libraries, what the allocator adds
-  double step_s = 0;            // of the simulated step
+  double transient_bytes = 0;    // alive inside a block, at the peak
+  double overhead_bytes = 0;     // context, libraries, what the allocator adds
+  double step_s = 0;             // of the simulated step
 };
 
 // How a unit is cut: the axes of a stage without replicas, the sequences of a micro-batch over all
@@ -46,6 +51,9 @@ struct UnitQuestion {
   std::vector<ChoiceAxis> axes;
   int64_t sequences = 1;
   std::string recompute = "none";
+  // Without the optimizer: quicker to answer where only the passes are compared. once_s and
+  // state_bytes are then too small.
+  bool passes_only = false;
   std::string key() const;
 };
 
@@ -54,6 +62,9 @@ struct PricedModel {
   DType compute = DType::kFloat32;
   const Cluster* cluster = nullptr;  // outlives the pricer
   SimulateOptions options;
+  // Of a model whose batch is fixed (a graph file): its batch, which is then cut into micro-batches
+  // of the asked size. 0: the model is built anew for two micro-batches.
+  int64_t fixed_batch = 0;
 };
 
 // Not to be used by several threads at once.

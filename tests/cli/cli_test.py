@@ -188,7 +188,7 @@ class BadModels(CliTest):
 
     def test_a_family_in_the_place_of_a_recipe(self):
         for family in self.expect_json("inspect", "--models", "--json")["families"]:
-            self.expect_error(2, "plan: planners are not built yet; give a recipe call and --model (tessera plan --list)",
+            self.expect_error(2, "plan: expected --cluster, the machine for which a plan is wanted (dgx-a100:8, local)",
                               "plan", family["name"])
 
 
@@ -341,8 +341,8 @@ class BadPlans(CliTest):
         self.expect_error(2, "simulate: --cluster is required (tessera simulate --help)", "simulate", MODEL, *plan)
         self.assertEqual(run("simulate", MODEL, *plan, "--cluster", "dgx-a101:2").code, 2)
 
-    def test_auto_is_not_available(self):
-        self.expect_error(2, "plan 'auto' is not available yet; give a plan file or a recipe call (tessera plan --list)",
+    def test_auto_needs_a_machine(self):
+        self.expect_error(2, "plan 'auto' is not known here; tessera plan MODEL --cluster C --batch B writes a plan file",
                           "inspect", MODEL, "--plan", "auto")
 
     def test_a_missing_file(self):
@@ -491,10 +491,51 @@ class PlanCommand(CliTest):
         self.assertEqual(canonical(path), canonical("examples/plans/tp2_dp2.toml"))
 
     def test_what_is_missing_is_said(self):
-        self.expect_error(2, "plan: expected --list, or a recipe call and --model (tessera plan --help)", "plan")
+        self.expect_error(2, "plan: expected a model with --cluster and --batch, or a recipe call with --model, or "
+                             "--list (tessera plan --help)", "plan")
         self.expect_error(2, "plan: expected --model for 'serial': recipes read sizes from the model", "plan", "serial")
-        self.expect_error(2, "plan: planners are not built yet; give a recipe call and --model (tessera plan --list)",
-                          "plan", MODEL, "--cluster", "local")
+        self.expect_error(2, "plan: expected --batch, the sequences of a step", "plan", MODEL, "--cluster", "local")
+
+
+class Planner(CliTest):
+    def test_the_plan_is_found_and_its_prediction_is_that_of_simulate(self):
+        path = os.path.join(self.folder, "found.toml")
+        question = [MODEL, "--cluster", "local:2", "--batch", "8"]
+        text = self.expect_text("plan", *question, "--out", path)
+        self.assertIn("\ndevices ", text)
+        answer = self.expect_json("plan", *question, "--json")
+        self.assertTrue(answer["found"])
+        self.assertEqual(pathlib.Path(path).read_text(encoding="utf-8"), answer["text"])
+        simulated = self.expect_json("simulate", *question, "--plan", path, "--json")
+        self.assertAlmostEqual(simulated["step_time_s"], answer["best"]["step_time_s"], delta=1e-9)
+        auto = self.expect_json("simulate", *question, "--plan", "auto", "--json")
+        self.assertEqual(auto["step_time_s"], simulated["step_time_s"])
+        self.assertTrue(auto["plan"].startswith("auto: "), auto["plan"])
+        steps = [point["estimated_step_s"] for point in answer["curve"]]
+        self.assertEqual(steps, sorted(steps, reverse=True))
+
+    def test_verify_takes_auto(self):
+        if not has_runtime():
+            self.skipTest("this build has no runtime (libtorch)")
+        for ranks in ("2", "3"):
+            self.assertTrue(self.expect_json("verify", MODEL, "--plan", "auto", "--ranks", ranks, "--batch", "6",
+                                             "--json")["ok"])
+
+    def test_candidates_are_explained(self):
+        text = self.expect_text("plan", MODEL, "--cluster", "local:2", "--batch", "8", "--explain", "--fix", "tp=2")
+        self.assertIn("# Candidates, as they were tried (* the answer):\n", text)
+        self.assertIn("# Time of the devices: compute ", text)
+
+    def test_nothing_fits_is_exit_code_1(self):
+        answer = run("plan", MODEL, "--cluster", "local:2", "--batch", "8", "--memory-limit", "1 MB")
+        self.assertEqual((answer.code, answer.out), (1, ""))
+        self.assertTrue(answer.err.startswith("tessera: plan: nothing fits: the smallest of "), answer.err)
+
+    def test_wrong_questions(self):
+        question = ["plan", MODEL, "--cluster", "local:2", "--batch", "8"]
+        self.expect_error(2, "plan: --fix: expected KEY=VALUE, found 'tp'", *question, "--fix", "tp")
+        self.assertEqual(run(*question, "--planner", "alpha").code, 2)
+        self.assertEqual(run(*question, "--memory-limit", "80").code, 2)
 
 
 class Resharding(CliTest):

@@ -3,9 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/cli/auto_plan.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/models/model.h"
+#include "tessera/plan/load.h"
 #include "tessera/runtime/session.h"
 
 namespace tessera::cli::with_runtime {
@@ -43,9 +45,10 @@ std::string json_text(const VerifyReport& report) {
 
 std::string table_text(const VerifyOptions& options, const VerifyReport& report) {
   const auto error = [](double value) { return fmt::format("{:.2e}", value); };
-  std::string out = fmt::format("{} under {}: {} against 1, float64, batch {}, {}\n\n",
-                                options.model, options.plan, plural(report.ranks, "rank"),
-                                options.batch, plural(report.steps, "step"));
+  std::string out =
+      fmt::format("{} under {}: {} against 1, float64, batch {}, {}\n\n", options.model,
+                  plan_label(options.plan), plural(report.ranks, "rank"), options.batch,
+                  plural(report.steps, "step"));
   Table errors({"largest relative error", "found", "allowed", "in"});
   const std::string allowed = fmt::format("{:.0e}", options.tolerance);
   const std::string any = "any", margin = fmt::format("{:.0e}", VerifyConfig{}.lossy_tolerance);
@@ -77,6 +80,10 @@ Result<int> verify(const VerifyOptions& given) {
   constexpr int64_t kDefaultBatch = 8;
   VerifyOptions options = given;
   TESSERA_TRY(options.batch, batch_of(given.model, given.batch, kDefaultBatch));
+  TESSERA_TRY(
+      options.plan,
+      find_auto(
+          {options.plan, options.model, options.batch, "float64", nullptr, {}, options.ranks}));
   TESSERA_TRY(const VerifyReport report, verify_plan(config_of(options)));
   const int printed = print(options.json ? json_text(report) : table_text(options, report));
   if (printed != 0) return printed;

@@ -1,0 +1,36 @@
+#include "tessera/cli/auto_plan.h"
+
+#include <fmt/format.h>
+
+#include "tessera/models/model.h"
+#include "tessera/search/planner.h"
+
+namespace tessera::cli {
+
+Result<std::string> find_auto(const AutoQuestion& question) {
+  if (question.plan != "auto") return question.plan;
+  PlanQuestion search;
+  search.model = question.model;
+  search.options.style = question.style;
+  TESSERA_TRY(search.compute, parse_dtype(question.precision));
+  TESSERA_TRY(search.batch, batch_of(question.model, question.batch, 0));
+  if (search.batch == 0)
+    return invalid_input("plan auto: expected --batch, the sequences of a step");
+  Cluster local;
+  search.cluster = question.cluster;
+  if (search.cluster == nullptr) {
+    const std::string name =
+        question.ranks > 0 ? fmt::format("local:{}", question.ranks) : std::string("local");
+    TESSERA_TRY(local, load_cluster(name));
+    search.cluster = &local;
+  }
+  if (question.ranks > 0) search.fixed["devices"] = std::to_string(question.ranks);
+  TESSERA_TRY(const PlanAnswer answer, find_plan(search, "auto"));
+  if (!answer.best) {
+    std::string text = to_text(answer, search, false);
+    return check_failed("plan auto: " + text.substr(0, text.find('\n')));
+  }
+  return "# auto: " + answer.plan.substr(2);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,75 @@
+#include "tessera/search/fold.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tessera/models/model.h"
+
+namespace tessera {
+namespace {
+
+Graph forward_of_spec(const std::string& spec) { return build_model(spec, 4).value().graph; }
+
+// Every forward op of the model is in one unit, in order.
+void expect_units_cover(const Graph& forward, const Fold& fold) {
+  int32_t next = 0;
+  for (const FoldUnit& unit : fold.units) {
+    for (const OpId op : unit.ops) EXPECT_EQ(op.value, next++);
+    EXPECT_LT(unit.stand_in, fold.folded_units);
+  }
+  EXPECT_EQ(static_cast<size_t>(next), forward.ops().size());
+  EXPECT_EQ(fold.unit_of.size(), fold.graph.ops().size());
+  const auto counts = fold.counts();
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}),
+            static_cast<int64_t>(fold.units.size()));
+}
+
+TEST(Fold, EqualLayersLeaveTwoOfThem) {
+  const Graph deep = forward_of_spec("gpt:layers=24,hidden=64,heads=4,seq=16,vocab=96");
+  const Fold fold = fold_layers(deep).value();
+  const Graph shallow = forward_of_spec("gpt:layers=2,hidden=64,heads=4,seq=16,vocab=96");
+  EXPECT_EQ(fold.graph.ops().size(), shallow.ops().size());
+  EXPECT_EQ(parameter_count(fold.graph), parameter_count(shallow));
+  expect_units_cover(deep, fold);
+  const auto counts = fold.counts();
+  EXPECT_EQ(*std::max_element(counts.begin(), counts.end()), 23);  // all but the first layer
+}
+
+TEST(Fold, EncoderAndDecoderAreRunsOfTheirOwn) {
+  const Graph deep = forward_of_spec("t5:layers=5");
+  const Fold fold = fold_layers(deep).value();
+  expect_units_cover(deep, fold);
+  auto counts = fold.counts();
+  std::sort(counts.rbegin(), counts.rend());
+  EXPECT_EQ(counts[0], 4);
+  EXPECT_EQ(counts[1], 4);
+  EXPECT_EQ(counts[2], 1);
+}
+
+TEST(Fold, NothingThatRepeatsIsItsOwnFold) {
+  const Graph forward = forward_of_spec("mlp:layers=2");
+  const Fold fold = fold_layers(forward).value();
+  EXPECT_EQ(fold.graph.ops().size(), forward.ops().size());
+  expect_units_cover(forward, fold);
+}
+
+// Of every family: the fold is a graph, and its layers have the parameters of the model's.
+TEST(Fold, EveryFamilyFolds) {
+  for (const char* spec :
+       {"gpt:layers=4", "llama:layers=4", "mixtral:layers=4", "bert:layers=4", "t5:layers=4",
+        "vit:layers=4", "swin:", "resnet:", "evoformer:layers=4", "nemotron_h:"}) {
+    const Graph forward = forward_of_spec(spec);
+    const auto fold = fold_layers(forward);
+    ASSERT_TRUE(fold.has_value()) << spec << ": " << fold.error().message;
+    expect_units_cover(forward, *fold);
+    for (const FoldUnit& unit : fold->units) {
+      const auto& of = fold->unit_of;
+      const auto size = std::count(of.begin(), of.end(), unit.stand_in);
+      EXPECT_EQ(static_cast<size_t>(size), unit.ops.size()) << spec;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,162 @@
+#include "tessera/search/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tessera/search/ranking.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kAll = std::numeric_limits<size_t>::max();
+const char* const kGpt = "gpt:layers=4,hidden=256,heads=4,seq=128,vocab=1024";
+
+struct Asked {
+  Cluster cluster;
+  PlanQuestion question;
+};
+std::unique_ptr<Asked> ask(const std::string& model, const std::string& machine, int64_t batch) {
+  auto out = std::make_unique<Asked>();
+  out->cluster = load_cluster(machine).value();
+  out->question.model = model;
+  out->question.batch = batch;
+  out->question.cluster = &out->cluster;
+  out->question.options.style = parse_style("tessera").value();
+  return out;
+}
+double step_of(const PlanAnswer& answer) { return *answer.simulated[*answer.best].step_s; }
+
+// All ordered lists of at most two dims, of at most three that begin with "batch" or end with it.
+Result<Space> every_list(Ranking& ranking) {
+  TESSERA_TRY(Space space, whole_space(ranking));
+  space.lists.clear();
+  const auto dims = dims_to_cut(ranking.fold().graph);
+  for (const std::string& a : dims) {
+    space.lists.push_back({a});
+    for (const std::string& b : dims) {
+      if (a == b) continue;
+      space.lists.push_back({a, b});
+      for (const std::string& c : dims) {
+        if (c != a && c != b) space.lists.push_back({a, b, c});
+      }
+    }
+  }
+  return space;
+}
+
+// The whole space, every program simulated, is never much better than what the funnel finds.
+TEST(Planner, TheFunnelLosesLittleToBruteForce) {
+  for (const char* model : {"gpt:layers=2,hidden=256,heads=4,seq=128,vocab=1024", "mlp:layers=3"}) {
+    for (const char* machine : {"dgx-a100:1", "local:2"}) {
+      const auto asked = ask(model, machine, 4);
+      asked->question.fixed["devices"] = "2";
+      const PlanAnswer found = find_plan(asked->question, "auto").value();
+      ASSERT_TRUE(found.best.has_value());
+      asked->question.evaluations = kAll;
+      asked->question.margin = 1e9;
+      const PlanAnswer brute = find_in_space(asked->question, every_list).value();
+      EXPECT_LE(step_of(found), 1.02 * step_of(brute))
+          << model << " on " << machine << ": " << found.simulated[*found.best].choice.str()
+          << " against " << brute.simulated[*brute.best].choice.str();
+    }
+  }
+}
+
+TEST(Planner, AutoIsNeverSlowerThanTheGrid) {
+  for (const char* machine : {"dgx-a100:1", "local:2", "dgx-v100:2"}) {
+    const auto asked = ask(kGpt, machine, 16);
+    const PlanAnswer found = find_plan(asked->question, "auto").value();
+    const PlanAnswer grid = find_plan(asked->question, "megatron_grid").value();
+    EXPECT_LE(step_of(found), 1.001 * step_of(grid)) << machine;
+  }
+}
+
+TEST(Planner, TheAnswerFitsAndMoreMemoryIsNeverSlower) {
+  const auto asked = ask("gpt:layers=6,hidden=1024,heads=16,seq=1024,vocab=8192", "dgx-a100:1", 32);
+  asked->question.fixed = {{"devices", "4"}};
+  const PlanAnswer free = find_plan(asked->question, "auto").value();
+  const double need = free.simulated[*free.best].need_bytes;
+  double before = 0;
+  size_t answers = 0;
+  for (const double share : {.4, .6, .8, 1.0}) {
+    asked->question.memory_limit_bytes = static_cast<int64_t>(share * need) + 1;
+    const PlanAnswer answer = find_plan(asked->question, "auto").value();
+    if (!answer.best) continue;
+    ++answers;
+    EXPECT_LE(answer.simulated[*answer.best].need_bytes, share * need + 1);
+    if (before > 0) {
+      EXPECT_LE(step_of(answer), 1.001 * before) << share;
+    }
+    before = step_of(answer);
+  }
+  EXPECT_GE(answers, 3U);
+}
+
+TEST(Planner, NothingFitsSaysByHowMuch) {
+  const auto asked = ask(kGpt, "dgx-a100:1", 8);
+  asked->question.memory_limit_bytes = 1000000;
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  EXPECT_FALSE(answer.best.has_value());
+  const std::string text = to_text(answer, asked->question, false);
+  EXPECT_TRUE(text.starts_with("nothing fits: the smallest of ")) << text;
+  EXPECT_NE(text.find(" of 0.00 GB, "), std::string::npos) << text;
+}
+
+TEST(Planner, EqualQuestionsHaveEqualAnswers) {
+  const auto asked =
+      ask("mixtral:layers=2,hidden=128,heads=4,experts=4,seq=64,vocab=256", "dgx-a100:1", 8);
+  const PlanAnswer a = find_plan(asked->question, "auto").value();
+  const PlanAnswer b = find_plan(asked->question, "auto").value();
+  EXPECT_EQ(a.plan, b.plan);
+  EXPECT_EQ(to_text(a, asked->question, true), to_text(b, asked->question, true));
+}
+
+TEST(Planner, WhatIsFixedIsNotSearched) {
+  const auto asked = ask(kGpt, "dgx-a100:1", 16);
+  asked->question.fixed = {
+      {"pp", "2"}, {"tp", "2"}, {"dp", "2"}, {"recompute", "full"}, {"zero", "1"}};
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  ASSERT_TRUE(answer.best.has_value());
+  for (const PlanCandidate& candidate : answer.simulated) {
+    EXPECT_EQ(candidate.choice.stages, 2);
+    EXPECT_EQ(candidate.choice.axes[0].size, 2);
+    EXPECT_EQ(candidate.choice.axes[1].size, 2);
+    EXPECT_EQ(candidate.choice.recompute, "full");
+    EXPECT_EQ(candidate.choice.sharded, 1);
+  }
+}
+
+TEST(Planner, WrongQuestions) {
+  const auto asked = ask(kGpt, "dgx-a100:1", 16);
+  const auto message = [&](const std::string& planner) {
+    const auto answer = find_plan(asked->question, planner);
+    return answer ? std::string("no error") : answer.error().message;
+  };
+  EXPECT_TRUE(message("atuo").starts_with("plan: unknown planner 'atuo', did you mean 'auto'?"));
+  asked->question.fixed = {{"tq", "2"}};
+  EXPECT_TRUE(
+      message("auto").starts_with("plan: --fix tq=2: unknown key 'tq', did you mean 'tp'?"));
+  asked->question.fixed = {{"tp", "two"}};
+  EXPECT_EQ(message("auto"), "plan: --fix tp=two: expected a whole number of at least 1");
+  asked->question.fixed = {{"tp", "16"}};
+  EXPECT_TRUE(message("auto").starts_with("plan: no choice can be made")) << message("auto");
+  asked->question.fixed.clear();
+  asked->question.batch = 0;
+  EXPECT_EQ(message("auto"), "plan: expected a batch of at least 1, found 0");
+}
+
+// A transformer block inside one node: heads and ffn, so two all-reduces a pass.
+TEST(Planner, FindsTheColumnAndRowPairs) {
+  const auto asked = ask("gpt:layers=8,hidden=4096,heads=32,seq=2048,vocab=51200", "dgx-a100:1", 1);
+  asked->question.compute = DType::kBFloat16;
+  asked->question.fixed = {{"tp", "8"}};
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  ASSERT_TRUE(answer.best.has_value());
+  const auto& dims = answer.simulated[*answer.best].choice.axes[1].dims;
+  EXPECT_NE(std::find(dims.begin(), dims.end(), "heads"), dims.end());
+  EXPECT_NE(std::find(dims.begin(), dims.end(), "ffn"), dims.end());
+}
+
+}  // namespace
+}  // namespace tessera
