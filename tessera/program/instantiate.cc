@@ -250,8 +250,8 @@ class Instantiation {
     compute.op = body.op;
     compute.kind = op.kind;
     compute.attributes = op.attributes;
-    compute.box =
-        compute_box(op, (*in_.ops)[op.id.index()], sizes().rule, mesh(), at_->coordinates, body.step);
+    compute.box = compute_box(op, (*in_.ops)[op.id.index()], sizes().rule, mesh(), at_->coordinates,
+                              body.step);
     compute.inputs.reserve(body.inputs.size());
     compute.outputs.reserve(body.outputs.size());
     for (size_t i = 0; i < body.inputs.size(); ++i) {
@@ -576,8 +576,8 @@ class Instantiation {
   std::vector<Here> here_;
   const Here* at_ = nullptr;  // whose text is being written
   Program out_;
-  size_t size_ = 0;                      // of the micro-batches for which is being written
-  std::vector<std::vector<Box>> boxes_;  // by size: global region of each buffer
+  size_t size_ = 0;                        // of the micro-batches for which is being written
+  std::vector<std::vector<Box>> boxes_;    // by size: global region of each buffer
   ByBlock<std::vector<size_t>> ordinals_;  // by instruction: which one of the text's
   size_t ordinal_ = 0;
   std::map<std::pair<PlaceId, Axes>, int> groups_;

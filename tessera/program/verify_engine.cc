@@ -117,8 +117,7 @@ bool Engine::next_block(Rank& rank) {
 }
 
 bool Engine::sets(Rank& rank, Write write) {
-  return write == Write::kSet ||
-         (write == Write::kAddExceptFirst && rank.runs_before() == 0);
+  return write == Write::kSet || (write == Write::kAddExceptFirst && rank.runs_before() == 0);
 }
 
 bool Engine::execute(Rank& rank, const Instruction& instruction, const Prepared& prepared) {

@@ -137,9 +137,9 @@ int32_t Engine::slot_of(int32_t p, const Item& item) {
   // A micro-batch of the other size may have had no such message.
   const int32_t s = base + past[past.size() - lag];
   const Slot& sent = slots_[static_cast<size_t>(p)][static_cast<size_t>(s)];
-  const bool none = sent.transfer < 0 && !sent.done &&
-                    std::ranges::any_of(player(p).blocks,
-                                        [](const Block& block) { return block.family >= 0; });
+  const bool none =
+      sent.transfer < 0 && !sent.done &&
+      std::ranges::any_of(player(p).blocks, [](const Block& block) { return block.family >= 0; });
   return none ? -1 : s;
 }
 
