@@ -576,8 +576,7 @@ class Resolver {
         return error(entry.line,
                      fmt::format("keep_over = \"{}\": parameter '{}' does not rest over axis '{}' "
                                  "(store: over)",
-                                 join(*entry.keep_over, ", "), tensor.name,
-                                 mesh.axis(axis).name));
+                                 join(*entry.keep_over, ", "), tensor.name, mesh.axis(axis).name));
       }
     }
     return {};

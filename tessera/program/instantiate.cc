@@ -250,8 +250,8 @@ class Instantiation {
     compute.op = body.op;
     compute.kind = op.kind;
     compute.attributes = op.attributes;
-    compute.box =
-        compute_box(op, (*in_.ops)[op.id.index()], sizes().rule, mesh(), at_->coordinates, body.step);
+    compute.box = compute_box(op, (*in_.ops)[op.id.index()], sizes().rule, mesh(), at_->coordinates,
+                              body.step);
     compute.inputs.reserve(body.inputs.size());
     compute.outputs.reserve(body.outputs.size());
     for (size_t i = 0; i < body.inputs.size(); ++i) {
@@ -479,8 +479,8 @@ class Instantiation {
   }
 
   // Wait placeholders: one wait for each piece that this rank sends or receives under the handle in
-  // micro-batches of the block's size. (What the last ones of the other size send, and these do
-  // not, is awaited in the update, as all that is still open.)
+  // micro-batches of the block's size; where runs before are meant, which may be of the other size,
+  // of both.
   void fill_in_waits() {
     for (auto& [ref, block] : out_.blocks) {
       const unsigned sizes = ref.once() ? 3U : out_.smaller(ref) ? 2U : 1U;
@@ -498,7 +498,7 @@ class Instantiation {
         }
         const PendingWait& pending = waits_[static_cast<size_t>(-1 - wait->handle)];
         for (const Piece& piece : handles_[pending.handle]) {
-          if ((piece.sizes & sizes) == 0) continue;
+          if (pending.lag == 0 && (piece.sizes & sizes) == 0) continue;
           filled.push_back({Wait{piece.handle, pending.lag}, instruction.when, instruction.cause});
           ordinals.push_back(ordinal);
         }
@@ -576,8 +576,8 @@ class Instantiation {
   std::vector<Here> here_;
   const Here* at_ = nullptr;  // whose text is being written
   Program out_;
-  size_t size_ = 0;                      // of the micro-batches for which is being written
-  std::vector<std::vector<Box>> boxes_;  // by size: global region of each buffer
+  size_t size_ = 0;                        // of the micro-batches for which is being written
+  std::vector<std::vector<Box>> boxes_;    // by size: global region of each buffer
   ByBlock<std::vector<size_t>> ordinals_;  // by instruction: which one of the text's
   size_t ordinal_ = 0;
   std::map<std::pair<PlaceId, Axes>, int> groups_;

@@ -24,7 +24,7 @@ struct Lowering::Impl {
   std::shared_ptr<const Graph> graph;
   ResolvedPlan plan;
   Analysis analysis;
-  std::vector<PlaceText> texts;  // by place
+  std::vector<PlaceText> texts;              // by place
   int64_t micro_batch_size = 0, larger = 0;  // as of a Program
   std::vector<InstantiateInput::Sizes> micro_batch_sizes;
 
@@ -36,7 +36,8 @@ struct Lowering::Impl {
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
   std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
-    return {graph.get(), &plan, &analysis.ops, &texts, &micro_batch_sizes, micro_batch_size, larger};
+    return {graph.get(),      &plan, &analysis.ops, &texts, &micro_batch_sizes,
+            micro_batch_size, larger};
   }
 };
 

@@ -240,9 +240,9 @@ TEST(MicroBatches, of_two_sizes_have_blocks_of_their_own) {
     }
     const auto rejections = verify(lowered.graph, lowered.programs);
     ASSERT_FALSE(rejections.empty());
-    EXPECT_NE(rejections[0].to_string().find(
-                  "schedule: forward of micro-batch 2 is of another size"),
-              std::string::npos)
+    EXPECT_NE(
+        rejections[0].to_string().find("schedule: forward of micro-batch 2 is of another size"),
+        std::string::npos)
         << rejections[0].to_string();
   }
 }

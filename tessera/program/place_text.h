@@ -104,8 +104,8 @@ struct TextCross {
   PlaceId from_place, to_place;
   TensorId tensor;
   int64_t tag = 0;
-  TextView from, to;                          // the side's own is valid; both regions are
-  std::shared_ptr<const CrossRoutes> routes;  // null: the rule of crossing.h
+  TextView from, to;                                  // the side's own is valid; both regions are
+  std::shared_ptr<const CrossRoutes> routes;          // null: the rule of crossing.h
   std::shared_ptr<const CrossRoutes> smaller_routes;  // of smaller micro-batches; null: the same
 };
 struct TextWait {
@@ -205,8 +205,8 @@ void place_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan,
 struct InstantiateInput {
   const Graph* graph = nullptr;
   const ResolvedPlan* plan = nullptr;
-  const std::vector<OpPlan>* ops = nullptr;                   // effective splits
-  const std::vector<PlaceText>* texts = nullptr;              // by place
+  const std::vector<OpPlan>* ops = nullptr;       // effective splits
+  const std::vector<PlaceText>* texts = nullptr;  // by place
   // For the larger and the smaller micro-batches; one where all are equal.
   struct Sizes {
     ShapeRule rule;

@@ -265,7 +265,7 @@ struct Program {
   int64_t begin(int64_t micro_batch) const {
     return micro_batch * micro_batch_size - (smaller(micro_batch) ? micro_batch - larger : 0);
   }
-  int64_t slots() const;             // the most micro-batches that are in flight
+  int64_t slots() const;  // the most micro-batches that are in flight
   friend bool operator==(const Program&, const Program&) = default;
 };
 

@@ -117,8 +117,7 @@ bool Engine::next_block(Rank& rank) {
 }
 
 bool Engine::sets(Rank& rank, Write write) {
-  return write == Write::kSet ||
-         (write == Write::kAddExceptFirst && rank.runs_before() == 0);
+  return write == Write::kSet || (write == Write::kAddExceptFirst && rank.runs_before() == 0);
 }
 
 bool Engine::execute(Rank& rank, const Instruction& instruction, const Prepared& prepared) {
@@ -398,15 +397,16 @@ bool Engine::message(Rank& rank, const Instruction& instruction, const MessageEn
   return true;
 }
 
-// Is what would have been issued of a micro-batch of another size, of which a rank may have
-// other messages?
+// Was the run so many before one of micro-batches of a size that has no such message?
 bool Engine::other_size(const Rank& rank, const Wait& wait) const {
-  if (wait.lag == 0) return false;
+  if (wait.lag == 0 || rank.program().larger == 0) return false;
   int64_t left = wait.lag;
   for (size_t i = rank.position; i-- > 0;) {
     const BlockRunStep& step = rank.program().schedule[i];
-    if (rank.program().family(step.block) == rank.family() && --left == 0)
-      return step.block != rank.step().block;
+    if (rank.program().family(step.block) != rank.family() || --left > 0) continue;
+    return std::ranges::none_of(rank.program().block(step.block), [&](const Instruction& one) {
+      return handle_of(one) == wait.handle;
+    });
   }
   return false;
 }

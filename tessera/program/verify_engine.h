@@ -56,8 +56,8 @@ class Engine {
     explicit Rank(const Graph& graph, const PreparedProgram& p) : prepared(&p), state(graph, p) {}
     const PreparedProgram* prepared;
     RankState state;
-    size_t position = 0;  // in the schedule
-    size_t index = 0;     // in the block
+    size_t position = 0;   // in the schedule
+    size_t index = 0;      // in the block
     ByBlock<int64_t> run;  // by family
     BlockRef family() const { return program().family(step().block); }
     int64_t runs_before() { return run[family()]; }

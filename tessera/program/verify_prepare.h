@@ -17,7 +17,7 @@ namespace tessera::verifying {
 struct Moving {
   Box box;  // for micro-batch 0
   int dim = -1;
-  int64_t step = 0;  // a micro-batch, in elements
+  int64_t step = 0;                                      // a micro-batch, in elements
   int64_t larger = std::numeric_limits<int64_t>::max();  // later micro-batches have one less
   Box at(int64_t micro_batch) const;
 };
@@ -44,7 +44,7 @@ struct PreparedProgram {
   const Program* program = nullptr;
   ByBlock<std::vector<Prepared>> blocks;
   ByBlock<int64_t> runs;  // by family
-  bool planned = false;  // buffers have offsets
+  bool planned = false;   // buffers have offsets
 };
 
 inline constexpr size_t kMaxRejections = 8;

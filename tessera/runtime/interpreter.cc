@@ -525,8 +525,8 @@ struct RankExecutor::Impl {
     if (wait.lag > run.index) return;
     const int64_t micro_batch =
         wait.lag == 0 ? run.micro_batch
-                      : micro_batches.at(program.family(run.block))[static_cast<size_t>(
-                            run.index - wait.lag)];
+                      : micro_batches.at(
+                            program.family(run.block))[static_cast<size_t>(run.index - wait.lag)];
     wait_on(flight, static_cast<size_t>(micro_batch));
   }
 

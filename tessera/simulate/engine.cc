@@ -137,8 +137,10 @@ int32_t Engine::slot_of(int32_t p, const Item& item) {
   // A micro-batch of the other size may have had no such message.
   const int32_t s = base + past[past.size() - lag];
   const Slot& sent = slots_[static_cast<size_t>(p)][static_cast<size_t>(s)];
-  const bool two_sizes = player(p).blocks[static_cast<size_t>(run.block)].family >= 0;
-  return two_sizes && sent.transfer < 0 && !sent.done ? -1 : s;
+  const bool none =
+      sent.transfer < 0 && !sent.done &&
+      std::ranges::any_of(player(p).blocks, [](const Block& block) { return block.family >= 0; });
+  return none ? -1 : s;
 }
 
 void Engine::spend(int32_t p, double until, Spent what, int32_t label, int32_t cause) {

@@ -447,8 +447,11 @@ class PlayerOutline {
     item.label = shared_.label([&] { return moved_tensors(issue, graph_); },
                                [&] { return kind + " " + where.axes; });
     if (item.parties > 1) {
-      Key key{0, static_cast<int64_t>(ref_.kind), program_.family(ref_).chunk,
-              program_.smaller(ref_) ? 1 : 0, static_cast<int64_t>(issue.kind),
+      Key key{0,
+              static_cast<int64_t>(ref_.kind),
+              program_.family(ref_).chunk,
+              program_.smaller(ref_) ? 1 : 0,
+              static_cast<int64_t>(issue.kind),
               issue.transfers[0].tensor.value};
       key.push_back(group.place.value);
       const Mesh& mesh = shared_.lowering().plan().places[group.place.index()].mesh;
@@ -649,9 +652,8 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
     PlayerOutline(shared, static_cast<int32_t>(c)).run();
   }
   // Rounds are of equal micro-batches.
-  const bool equal = std::ranges::all_of(lowered.programs, [](const auto& program) {
-    return program.second.larger == 0;
-  });
+  const bool equal = std::ranges::all_of(
+      lowered.programs, [](const auto& program) { return program.second.larger == 0; });
   if (equal) out.play.rounds = engine::find_rounds(out.play);
   return out;
 }

@@ -198,7 +198,8 @@ TEST(Keep, a_kept_copy_may_be_cut_over_fewer_axes_than_the_tensor) {
   const auto kept = [](const Measured& found) {
     int64_t elements = 0;
     for (const Buffer& buffer : found.programs[0].buffers) {
-      if (buffer.lifetime == Lifetime::kMicroBatch && is_parameter(found.graph.tensor(buffer.tensor)))
+      if (buffer.lifetime == Lifetime::kMicroBatch &&
+          is_parameter(found.graph.tensor(buffer.tensor)))
         elements += buffer.bytes() / 8;
     }
     return elements;

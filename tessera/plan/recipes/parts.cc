@@ -29,9 +29,10 @@ Result<Axes> dp_groups(const RecipeArguments& arguments, bool sharded, std::stri
   const int64_t dp = arguments.number("dp"), group = arguments.number(kGroups);
   if (group == 0) return Axes{{"dp", dp}};
   if (!sharded) {
-    return invalid_input(fmt::format("reshard_after_forward = {} needs {}, as other parameters do "
-                                     "not rest in shards",
-                                     group, needed));
+    return invalid_input(
+        fmt::format("reshard_after_forward = {} needs {}, as other parameters do "
+                    "not rest in shards",
+                    group, needed));
   }
   if (group == 1 || dp % group != 0) {
     return invalid_input(fmt::format(

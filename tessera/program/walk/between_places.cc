@@ -66,8 +66,7 @@ void BetweenPlaces::send(const Site& from_site, const Site& to_site, TensorId te
   receiving.from = from.view();
   receiving.to = to.view();
   const auto routes = [&](const std::vector<int64_t>& shape) {
-    return find_routes(shape, from_site.place, to_site.place, from.region.layout,
-                       to.region.layout);
+    return find_routes(shape, from_site.place, to_site.place, from.region.layout, to.region.layout);
   };
   receiving.routes = routes(facts_.shape(tensor));
   const std::vector<int64_t> smaller = facts_.smaller_shape(tensor);

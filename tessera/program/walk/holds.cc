@@ -51,8 +51,7 @@ const Held* Holds::best(PlaceId place, TensorId tensor, BlockRef block, const La
   return best;
 }
 
-std::optional<Layout> Holds::kept_layout(PlaceId place, TensorId tensor,
-                                         const Layout& need) const {
+std::optional<Layout> Holds::kept_layout(PlaceId place, TensorId tensor, const Layout& need) const {
   const Axes& axes = facts_.tensor_plan(tensor).keep_over;
   const Held* rests = home(place, tensor);
   if (axes.empty() || rests == nullptr || place != facts_.made_on(tensor)) return std::nullopt;
