@@ -83,6 +83,7 @@ Status check_plan_is_given(const InspectOptions& options) {
                        : options.place                  ? "--place"
                        : options.decisions              ? "--decisions"
                        : options.precision != "float32" ? "--precision"
+                       : !options.cluster.empty()       ? "--cluster"
                                                         : nullptr;
   if (option == nullptr) return {};
   return invalid_input(fmt::format("inspect: {} needs --plan", option));
@@ -166,6 +167,8 @@ void add_inspect(Commands& commands) {
       .at_least(0);
   command.flag("--decisions", options->decisions,
                "Print the layouts of every op, and where and how often tensors move");
+  command.option("--cluster", options->cluster,
+                 "With a plan: how its axes lie on this machine, in a node or across nodes");
   command.option("--op", options->op,
                  "Which plan entries decide for these ops (a selector, as blocks.0.mlp)");
   command
@@ -186,6 +189,8 @@ void add_inspect(Commands& commands) {
       "  tessera inspect examples/plans/tp2_dp2.toml --model gpt:layers=2 --op blocks.0.mlp\n"
       "  tessera inspect gpt:layers=2 --plan 'zero(stage=1,dp=2)' --rank 0\n"
       "  tessera inspect gpt:layers=2 --plan 'gpipe(2,4)' --place 1\n"
+      "  tessera inspect gpt:layers=2,heads=4 --plan 'summa(4,device_order=\"row:2,col\")' \\\n"
+      "      --cluster dgx-a100:2\n"
       "  tessera inspect 'S0RR@2x4 -> S0RR@3x4' --shape 3072,1024,170\n"
       "  tessera inspect dgx-a100:4\n");
   command.action([options] { return inspect(*options); });

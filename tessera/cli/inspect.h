@@ -14,6 +14,7 @@ namespace tessera::cli {
 
 struct InspectOptions {
   std::string subject, plan, model, op, precision = "float32";
+  std::string cluster;  // on which the plan's axes are laid
   std::optional<int64_t> rank, place;
   int64_t batch = 0;
   std::vector<int64_t> shape;  // of a resharding

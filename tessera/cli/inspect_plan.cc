@@ -11,6 +11,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/inspect.h"
 #include "tessera/cli/output.h"
+#include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
 #include "tessera/plan/selector.h"
 #include "tessera/program/decisions.h"
@@ -87,8 +88,49 @@ Json role_json(const RoleFacts& facts) {
           {"peak_memory_bytes", facts.arena[0]}};
 }
 
+// How the axes of the plan lie on the machine that the options name; nothing without one.
+Result<std::vector<AxisOnMachine>> axes_of(const InspectOptions& options,
+                                           const ResolvedPlan& plan) {
+  if (options.cluster.empty()) return std::vector<AxisOnMachine>{};
+  TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
+  const int64_t end = plan.devices.end(plan.ranks);
+  if (cluster.devices() < end) {
+    return invalid_input(
+        fmt::format("cluster '{}': expected at least {} for the plan's ranks, "
+                    "found {}",
+                    cluster.name, plural(end, "device"), cluster.devices()));
+  }
+  return axes_on_machine(plan, cluster);
+}
+
+Json axes_json(const std::vector<AxisOnMachine>& axes) {
+  Json out = Json::array();
+  for (const AxisOnMachine& axis : axes) {
+    out.push_back({{"mesh", axis.mesh},
+                   {"axis", axis.axis},
+                   {"size", axis.size},
+                   {"nodes", axis.nodes},
+                   {"members_a_node", axis.members_a_node},
+                   {"inside_node", axis.inside()}});
+  }
+  return out;
+}
+
+std::string axes_table(const std::vector<AxisOnMachine>& axes) {
+  Table table({"mesh", "axis", "size", "nodes", "in a node", "lies"});
+  for (const AxisOnMachine& axis : axes) {
+    table.add({axis.mesh, axis.axis, grouped(axis.size), grouped(axis.nodes),
+               grouped(axis.members_a_node),
+               axis.inside()              ? "inside a node"
+               : axis.members_a_node == 1 ? "across nodes"
+                                          : "in parts across nodes"});
+  }
+  return table.to_string();
+}
+
 std::string roles_json(const InspectOptions& options, const Compiled& planned,
-                       const std::vector<RoleFacts>& roles) {
+                       const std::vector<RoleFacts>& roles,
+                       const std::vector<AxisOnMachine>& axes) {
   Json list = Json::array();
   for (const RoleFacts& facts : roles) list.push_back(role_json(facts));
   const ResolvedPlan& plan = planned.plan();
@@ -99,14 +141,15 @@ std::string roles_json(const InspectOptions& options, const Compiled& planned,
     left_whole.push_back(
         {{"text", to_text(whole, plan, planned.graph())}, {"ops", std::move(paths)}});
   }
-  const Json json{{"model", planned.model->spec},
-                  {"plan", options.plan.empty() ? options.subject : options.plan},
-                  {"parameters", parameter_count(planned.graph())},
-                  {"batch", planned.batch},
-                  {"ranks", planned.plan().ranks},
-                  {"micro_batches", planned.plan().plan.micro_batches},
-                  {"roles", std::move(list)},
-                  {"left_whole", std::move(left_whole)}};
+  Json json{{"model", planned.model->spec},
+            {"plan", options.plan.empty() ? options.subject : options.plan},
+            {"parameters", parameter_count(planned.graph())},
+            {"batch", planned.batch},
+            {"ranks", planned.plan().ranks},
+            {"micro_batches", planned.plan().plan.micro_batches},
+            {"roles", std::move(list)},
+            {"left_whole", std::move(left_whole)}};
+  if (!options.cluster.empty()) json["axes"] = axes_json(axes);
   return json.dump() + "\n";
 }
 
@@ -150,7 +193,8 @@ std::string memory_table(const std::vector<RoleFacts>& roles) {
 }
 
 std::string roles_text(const InspectOptions& options, const Compiled& planned,
-                       const std::vector<RoleFacts>& roles) {
+                       const std::vector<RoleFacts>& roles,
+                       const std::vector<AxisOnMachine>& axes) {
   const ResolvedPlan& plan = planned.plan();
   double sent = 0;
   for (const RoleFacts& facts : roles) {
@@ -172,6 +216,13 @@ std::string roles_text(const InspectOptions& options, const Compiled& planned,
   out += instruction_table(roles);
   out += "\nA rank of each role, a step:\n";
   out += memory_table(roles);
+  if (!plan.plan.device_order.empty())
+    out += fmt::format("\nOrder of devices: {}\n", to_toml(plan.plan.device_order));
+  if (!axes.empty()) {
+    out +=
+        fmt::format("\nAxes on {}: over how many nodes a group of ranks along each is spread\n{}",
+                    options.cluster, axes_table(axes));
+  }
   const std::vector<WholeOps> left_whole = ops_left_whole(plan, planned.graph());
   if (!left_whole.empty()) out += "\nNot split though an entry selects them:\n";
   for (const WholeOps& whole : left_whole) out += to_text(whole, plan, planned.graph()) + "\n";
@@ -194,8 +245,9 @@ Result<int> inspect_roles(const InspectOptions& options, const Compiled& planned
     TESSERA_TRY(RoleFacts facts, facts_of(planned, role));
     roles.push_back(std::move(facts));
   }
-  return print(options.json ? roles_json(options, planned, roles)
-                            : roles_text(options, planned, roles));
+  TESSERA_TRY(const std::vector<AxisOnMachine> axes, axes_of(options, planned.plan()));
+  return print(options.json ? roles_json(options, planned, roles, axes)
+                            : roles_text(options, planned, roles, axes));
 }
 
 Result<int> inspect_op(const InspectOptions& options, const Compiled& planned) {

@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 
 struct PlanOptions {
   std::string subject, model, cluster, planner = "auto", out, precision = "float32", memory_limit,
-      style = "tessera";
+                                       style = "tessera";
   std::vector<std::string> fixed;
   int64_t batch = 0, evaluations = kPlanEvaluations;
   bool list = false, json = false, explain = false;
@@ -117,7 +117,8 @@ Result<int> emit(const PlanOptions& options) {
 // Ctrl-C asks a search for the best so far; a second one ends the program.
 class Interrupt {
  public:
-  Interrupt() : before_(std::signal(SIGINT, [](int) {
+  Interrupt()
+      : before_(std::signal(SIGINT, [](int) {
           asked_ = 1;
           std::signal(SIGINT, SIG_DFL);
         })) {}
@@ -169,7 +170,8 @@ Json candidate_json(const PlanCandidate& candidate) {
 
 std::string answer_json(const PlanAnswer& answer, const PlanOptions& options) {
   Json tried = Json::array(), curve = Json::array();
-  for (const PlanCandidate& candidate : answer.simulated) tried.push_back(candidate_json(candidate));
+  for (const PlanCandidate& candidate : answer.simulated)
+    tried.push_back(candidate_json(candidate));
   for (const PlanCandidate& candidate : answer.curve) curve.push_back(candidate_json(candidate));
   Json out{{"model", options.subject},
            {"cluster", options.cluster},
@@ -186,7 +188,8 @@ std::string answer_json(const PlanAnswer& answer, const PlanOptions& options) {
   out["estimated"] = answer.estimated;
   out["folded_programs"] = answer.folded_programs;
   out["ended"] = answer.ended;
-  if (answer.with_twice_memory_s) out["estimated_with_twice_memory_s"] = *answer.with_twice_memory_s;
+  if (answer.with_twice_memory_s)
+    out["estimated_with_twice_memory_s"] = *answer.with_twice_memory_s;
   out["simulated"] = std::move(tried);
   out["curve"] = std::move(curve);
   return out.dump() + "\n";
@@ -252,8 +255,8 @@ Result<int> search(const PlanOptions& options) {
 
 void add_plan(Commands& commands) {
   const auto options = std::make_shared<PlanOptions>();
-  Command command =
-      commands.add("plan", "Find a plan for a model on a machine; list recipes or print one's plan");
+  Command command = commands.add(
+      "plan", "Find a plan for a model on a machine; list recipes or print one's plan");
   command.option("SUBJECT", options->subject,
                  "MODEL to find a plan for, or a recipe call, as 'zero(stage=1,dp=4)'");
   command.flag("--list", options->list, "Recipes with their arguments, defaults and meaning");
@@ -280,8 +283,9 @@ void add_plan(Commands& commands) {
               "Programs of the whole model that may be simulated")
       .default_text(std::to_string(options->evaluations))
       .at_least(1);
-  command.flag("--explain", options->explain,
-               "Also the candidates beside the answer, what binds, and what more memory would bring");
+  command.flag(
+      "--explain", options->explain,
+      "Also the candidates beside the answer, what binds, and what more memory would bring");
   command.footer(
       "Examples:\n"
       "  tessera plan gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304 --cluster dgx-a100:4 "

@@ -35,6 +35,7 @@ struct VerifyOptions {
   int64_t batch = 0, steps = 2, seed = 1, ranks = 0;
   double tolerance = 1e-9, timeout_s = 60;
   std::string optimizer = "adamw";
+  std::vector<std::string> assignments;  // of keys optimizer.*
   bool no_clip = false, json = false;
 };
 Result<int> run_verify(const VerifyOptions& options);

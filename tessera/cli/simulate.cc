@@ -236,10 +236,11 @@ std::string to_text(const Options& options, const Compiled& planned, const Clust
       "throughput      {} tokens/s, {}FLOP/s a device, MFU {}\n"
       "peak memory     {} of {} a device{}\n"
       "device time     bubble {}, exposed communication {}, host-bound {}, recompute {}\n",
-      planned.model->spec, plan_label(options.plan), dtype_name(planned.computes_in()), cluster.name,
-      plural(s.ranks, "rank"), to_string(style), seconds(s.step_time_s), percent(s.uncertainty),
-      grouped(std::llround(s.tokens_per_s())), short_number(s.flops_per_device()), percent(s.mfu()),
-      short_bytes(totals.peak_memory()), short_bytes(cluster.type_of(0).device.memory_bytes),
+      planned.model->spec, plan_label(options.plan), dtype_name(planned.computes_in()),
+      cluster.name, plural(s.ranks, "rank"), to_string(style), seconds(s.step_time_s),
+      percent(s.uncertainty), grouped(std::llround(s.tokens_per_s())),
+      short_number(s.flops_per_device()), percent(s.mfu()), short_bytes(totals.peak_memory()),
+      short_bytes(cluster.type_of(0).device.memory_bytes),
       totals.fullest == nullptr ? "" : live_text(totals.fullest->memory),
       percent(share(Spent::kBubble)), percent(share(Spent::kCollective) + share(Spent::kMessage)),
       percent(share(Spent::kHost)), percent(share(Spent::kRecompute)));

@@ -26,6 +26,9 @@ void add_verify(Commands& commands) {
       .option("--optimizer", options->optimizer,
               "adamw (default), sgd, lion, lamb, lars, adafactor or muon")
       .one_of(optimizer_names());
+  command.option("--set", options->assignments,
+                 "Set a key of the optimizer: --set optimizer.nesterov=1, "
+                 "--set 'optimizer.group=[{parameters=\"embed\",rate=0.1}]'");
   command.flag("--no-clip", options->no_clip, "Without clipping of the gradients' norm");
   command.option("--timeout", options->timeout_s, "Seconds that a rank waits for others")
       .at_least(0.001);

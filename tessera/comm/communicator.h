@@ -121,6 +121,9 @@ class Communicator {
 
 struct Options {
   std::chrono::milliseconds timeout{60'000};  // of every wait
+  // MPI: the rank of each process, by the launcher's number. Empty, or of another length than there
+  // are processes: as the launcher numbers them.
+  std::vector<int> rank_of_process;
 };
 
 // Runs `body(communicator)` on `ranks` threads in this process. Returns the first fault if a body

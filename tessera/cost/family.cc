@@ -102,6 +102,9 @@ FamilyKey named_family(const Op& op, const Compute& compute, std::string name) {
     // Without an order every query may see all of these keys.
     if (!op.text("order").empty() || keys.end() > queries.begin + 1) name += ".causal";
   }
+  // Operands beyond the least, a window and dropped weights are another kernel's work.
+  const bool plain = op.inputs.size() == info_of(op).min_inputs && op.number("p") == 0;
+  if (dims && (dims->window > 0 || !plain)) name += ".general";
   FamilyKey key{std::move(name), {}};
   for (const NamedSize& named : info_of(op).sizes) {
     int64_t size = 1;

@@ -7,6 +7,7 @@
 //   "conv.float32.k3x3s2x2"    (m, n, k)           of the implicit product; kernel and stride are
 //                                                  left out where every element is its own window
 //   "attention.float32.causal" (heads, queries, keys, head_dim)   heads: batch x heads x group
+//   "attention.float32.causal.general" the same, with a bias, segments, a window or dropped weights
 //   "layer_norm.float32"       (rows, width)       kinds that reduce or that keep a dim whole: of
 //                                                  their largest operand, width its last dim
 //   "reduce_sum.float32.rows"  (rows, width)       .rows: the last dim is summed over

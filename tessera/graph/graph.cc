@@ -45,10 +45,18 @@ std::string_view init_name(Init::Kind kind) {
     case Init::Kind::kUniform: return "uniform";
     case Init::Kind::kRotaryCos: return "rotary_cos";
     case Init::Kind::kRotarySin: return "rotary_sin";
+    case Init::Kind::kDistanceBuckets: return "distance_buckets";
+    case Init::Kind::kWindowPairs: return "window_pairs";
+    case Init::Kind::kWindowRegions: return "window_regions";
     case Init::Kind::kLearningRate: return "learning_rate";
     case Init::Kind::kStep: return "step";
   }
   return "?";
+}
+
+int size_count(Init::Kind kind) {
+  if (kind == Init::Kind::kWindowPairs) return 1;
+  return kind == Init::Kind::kDistanceBuckets || kind == Init::Kind::kWindowRegions ? 3 : 0;
 }
 
 std::vector<int64_t> Tensor::shape() const {
@@ -207,6 +215,33 @@ Status verify_dims(const Tensor& tensor, const LazyName& where) {
   return {};
 }
 
+// Tables of integers have two dims, which their sizes fit.
+Status verify_table(const Tensor& tensor, const LazyName& where) {
+  const Init& init = tensor.init;
+  if (size_count(init.kind) == 0) return {};
+  const std::vector<int64_t>& s = init.sizes;
+  const bool whole = s.size() == static_cast<size_t>(size_count(init.kind)) &&
+                     tensor.dims.size() == 2 && tensor.dtype == DType::kInt64;
+  const auto fits = [&] {
+    const int64_t rows = tensor.dims[0].size, columns = tensor.dims[1].size;
+    constexpr int64_t kLargest = int64_t{1} << 20;
+    if (s[0] < 1 || s[0] > kLargest) return false;
+    switch (init.kind) {
+      case Init::Kind::kDistanceBuckets:
+        return s[0] % 4 == 0 && s[1] > s[0] / 2 && (s[2] == 0 || s[2] == 1);
+      case Init::Kind::kWindowPairs: return rows == s[0] * s[0] && columns == rows;
+      default:
+        return s[1] >= 0 && s[1] < s[0] && s[2] >= 1 && s[2] <= kLargest && rows == s[0] * s[0] &&
+               columns % (s[2] * s[2]) == 0;
+    }
+  };
+  if (whole && fits()) return {};
+  return invalid_input(
+      fmt::format("{}: expected a table of {} (int64, two dims) and sizes that fit "
+                  "it, found {}",
+                  where(), init_name(init.kind), describe(tensor)));
+}
+
 Status verify_tensor(const Graph& graph, const Tensor& tensor, size_t position) {
   const LazyName where = [&] { return fmt::format("tensor '{}'", tensor.name); };
   if (tensor.name.empty()) return invalid_input(fmt::format("tensor {} has no name", position));
@@ -215,6 +250,7 @@ Status verify_tensor(const Graph& graph, const Tensor& tensor, size_t position) 
         fmt::format("{}: expected id {}, found {}", where(), position, tensor.id.value));
   }
   TESSERA_TRY_VOID(verify_dims(tensor, where));
+  TESSERA_TRY_VOID(verify_table(tensor, where));
   if (tensor.update_of.valid() && !in_range(tensor.update_of, graph)) {
     return invalid_input(fmt::format("{}: update_of is no tensor of the graph", where()));
   }

@@ -49,15 +49,24 @@ struct Init {
     kUniform,
     kRotaryCos,
     kRotarySin,
-    kLearningRate,  // of an input: the learning rate of the step
-    kStep           // of an input: the number of the step, from 1
+    kDistanceBuckets,  // integers [queries, keys]: the bucket of the distance, as T5's; `sizes`:
+                       // buckets, the distance from which on all share one, 1 if of both sides
+    kWindowPairs,      // integers [tokens, tokens] of a square window: a number for each
+                       // difference of rows and columns, as Swin's; `sizes`: the window's side
+    kWindowRegions,    // integers [tokens, heads * windows]: tokens of a shifted window that were
+                       // neighbours before the shift have one number; `sizes`: the window's side,
+                       // the shift, windows in a row
+    kLearningRate,     // of an input: the learning rate of the step
+    kStep              // of an input: the number of the step, from 1
   };
   Kind kind = Kind::kNone;
   double value =
       0;  // constant; standard deviation of normal; half-width of uniform; base (theta) of rotary
+  std::vector<int64_t> sizes = {};  // of tables of integers
   friend bool operator==(const Init&, const Init&) = default;
 };
 std::string_view init_name(Init::Kind kind);
+int size_count(Init::Kind kind);  // how many `sizes` it has
 
 struct Tensor {
   TensorId id;

@@ -116,6 +116,8 @@ enum class PositionRule : uint8_t { kUnknown, kFree, kSize, kIndex, kWithin, kOr
 struct QueryKey {
   int query = -1, key = -1;
   bool skips = false;  // points whose key is behind their query are no work
+  // Nor are those whose key and query are at least so far apart; 0: any distance is near.
+  int64_t window = 0;
 };
 
 // An update kind that makes all of a parameter's step (optimizers.h) or the direction of it, which

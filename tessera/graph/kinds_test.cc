@@ -58,6 +58,7 @@ TEST(KindsTest, EveryKindInfersAnnotationShapesAndDtypes) {
 
 TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
   const std::string q = "batch=2 seq=6 heads=3 group=2 head_dim=4";
+  const std::string k = "batch=2 seq=6 heads=3 head_dim=4";
   const std::vector<Case> cases = {
       {"matmul",
        {},
@@ -189,6 +190,48 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
        {q, "batch=2 seq=5 heads=3 head_dim=4", "batch=2 seq=5 heads=3 head_dim=4"},
        {{"causal", 1}},
        "expected at least as many keys as queries in causal attention, found 5 and 6",
+       {}},
+      {"attention",
+       {q, "batch=2 seq=5 heads=3 head_dim=4", "batch=2 seq=5 heads=3 head_dim=4"},
+       {{"window", 2}},
+       "expected at least as many keys as queries in attention with a window, found 5 and 6",
+       {}},
+      {"attention",
+       {q, k, k},
+       {{"window", -1}},
+       "expected a window of at least 1 (0: none), found -1",
+       {}},
+      {"attention", {q, k, k}, {{"p", 1.0}}, "expected 0 <= p < 1, found 1", {}},
+      {"attention",
+       {q, k, k},
+       {{"p", 0.5}},
+       "expected a key of the weights that are dropped, found none",
+       {}},
+      {"attention",
+       {q, k, k},
+       {{"p", 0.5}, {"key", "k"}, {"order", "zigzag:4"}},
+       "expected no order where weights are dropped by their indices (p = 0.5), found 'zigzag:4'",
+       {}},
+      {"attention",
+       {q, k, k, "seq=6 kv=5"},
+       {},
+       "expected bias with dims among [batch=2, seq=6, heads=3, group=2, kv=6], found 'x3' [seq=6, "
+       "kv=5] float32",
+       {}},
+      {"attention",
+       {q, k, k, "int64 batch=2", "int64 batch=2 seq=6"},
+       {},
+       "expected segments of the queries with the dim 'seq', found 'x3' [batch=2] int64",
+       {}},
+      {"attention",
+       {q, k, k, "batch=2 seq=6", "int64 batch=2 seq=6"},
+       {},
+       "expected segments of the queries of dtype int64, found 'x3' [batch=2, seq=6] float32",
+       {}},
+      {"segment_mask",
+       {"seq=4 kv=4", "int64 seq=4", "int64 seq=5"},
+       {},
+       "expected dims of the scores [seq=4, kv=4], found 'x2' [seq=5] int64",
        {}},
       {"attention",
        {q, "batch=2 seq=6 heads=1 head_dim=4", "batch=2 seq=6 heads=1 head_dim=4"},
@@ -348,6 +391,10 @@ TEST(KindsTest, FlopsOfContractionsAndAttention) {
   const int64_t full = 4 * 2 * 6 * 6 * 3 * 2 * 4;
   EXPECT_EQ(flops("attention", {q, k, k}, {}), full);
   EXPECT_EQ(flops("attention", {q, k, k}, {{"causal", 1}}), full / 2);
+  // Of a causal op each query's own key counts half.
+  EXPECT_EQ(flops("attention", {q, k, k}, {{"causal", 1}, {"window", 3}}),
+            full / 36 * (1 + 2 + 3 + 3 + 3 + 3) - full / 12);
+  EXPECT_EQ(flops("attention", {q, k, k}, {{"window", 3}}), full / 36 * (3 + 4 + 5 + 5 + 4 + 3));
   const std::vector<std::string> grad = {q, q, k, k, q, "batch=2 seq=6 heads=3 group=2"};
   EXPECT_EQ(flops("attention_grad", grad, {}), full * 5 / 2);
   EXPECT_EQ(flops("attention_grad", grad, {{"causal", 1}}), full * 5 / 4);
@@ -421,7 +468,7 @@ TEST(KindsTest, ExpansionsMakeTheSameTensorsWithFewerFrozenDims) {
       }
     }
   }
-  EXPECT_EQ(expanded, 6u + 2u + 3u) << "norms and softmax, batch norm, attention";
+  EXPECT_EQ(expanded, 6u + 2u + 6u) << "norms and softmax, batch norm, attention";
 }
 
 // The kinds in the first cells of the tables of docs/reference/ops.md.

@@ -65,11 +65,18 @@ double area_below(double queries, double keys, double shift) {
   return integral(begin, full) + (queries - full) * keys;
 }
 
+int64_t floor_divide(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+
 }  // namespace
 
 bool is_causal(const Op& op) {
   const std::optional<QueryKey> dims = query_key_of(op);
   return dims && dims->skips;
+}
+
+bool leaves_out_points(const Op& op) {
+  const std::optional<QueryKey> dims = query_key_of(op);
+  return dims && (dims->skips || dims->window > 0);
 }
 
 double visible_points(const Op& op, const Box& box) {
@@ -78,28 +85,37 @@ double visible_points(const Op& op, const Box& box) {
   const auto seq = static_cast<size_t>(dims->query), kv = static_cast<size_t>(dims->key);
   const Interval queries = box.dims[seq], keys = box.dims[kv];
   const auto rows = static_cast<double>(queries.size), columns = static_cast<double>(keys.size);
-  if (!dims->skips || rows * columns == 0) return rows * columns;
+  if (!leaves_out_points(op) || rows * columns == 0) return rows * columns;
   const int64_t all_queries = op.annotation.dims[seq].size, all_keys = op.annotation.dims[kv].size;
   const std::string order_text = op.text("order");
+  // Of the queries and keys of two runs. Query i and key j of the runs stand `apart` + stride (i - j)
+  // positions from each other.
+  const auto area = [&](double of_queries, double of_keys, int64_t apart, int64_t stride) {
+    // Whole strides; with a rest no key is at its query: all or nothing of the diagonal.
+    const auto strides = [&](int64_t positions) {
+      return static_cast<double>(floor_divide(positions, stride));
+    };
+    const auto up_to = [&](double shift) { return area_below(of_queries, of_keys, shift); };
+    const double half = apart % stride == 0 ? 0 : 0.5;
+    const int64_t window = dims->window;
+    const double ahead = dims->skips  ? up_to(strides(apart) + half)
+                         : window > 0 ? up_to(strides(apart + window - 1) + 0.5)
+                                      : of_queries * of_keys;
+    return window > 0 ? ahead - up_to(strides(apart - window) + 0.5) : ahead;
+  };
   if (order_text.empty()) {  // more keys than queries: these are the last positions
-    const int64_t shift = queries.begin + all_keys - all_queries - keys.begin;
-    return area_below(rows, columns, static_cast<double>(shift));
+    return area(rows, columns, queries.begin + all_keys - all_queries - keys.begin, 1);
   }
   const auto order = parse_order(order_text);
   TESSERA_CHECK(order.has_value(), "op '{}': order '{}'", op.path, order_text);
-  double area = 0;
+  double sum = 0;
   for (const Run& q : runs_of(*order, all_queries, queries)) {
     for (const Run& k : runs_of(*order, all_keys, keys)) {
-      // Position first + stride i: between the runs' firsts, whole strides and a rest. A rest means
-      // that no key is at its query: all or nothing of the diagonal.
-      const int64_t apart = q.first - k.first;
-      const int64_t whole = apart >= 0 ? apart / q.stride : -((-apart + q.stride - 1) / q.stride);
-      const double half = whole * q.stride == apart ? 0 : 0.5;
-      area += area_below(static_cast<double>(q.size), static_cast<double>(k.size),
-                         static_cast<double>(whole) + half);
+      sum += area(static_cast<double>(q.size), static_cast<double>(k.size), q.first - k.first,
+                  q.stride);
     }
   }
-  return area;
+  return sum;
 }
 
 }  // namespace tessera

@@ -41,8 +41,11 @@ std::vector<Run> runs_of(const Order& order, int64_t dim_size, Interval interval
 // the order? Attention does if it is causal.
 bool is_causal(const Op& op);
 
-// Of the iteration box of an op with queries and keys, the points whose key is not behind its query,
-// the diagonal counted half; all where the op is not causal.
+// Does it leave out points because of where queries and keys stand: is it causal, or has a window?
+bool leaves_out_points(const Op& op);
+
+// Of the iteration box of an op with queries and keys, the points that it does not leave out. Of a
+// causal op the diagonal is counted half.
 double visible_points(const Op& op, const Box& box);
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "tessera/graph/builder.h"
 #include "tessera/graph/kinds.h"
@@ -35,12 +36,14 @@ class ReorderPass {
 
   Status reorder_forward() {
     TESSERA_TRY_VOID(parse_order(order_));
+    find_names();
     bool found = false;
     for (const Tensor& tensor : from_.tensors()) {
       found = found || has_dim(tensor);
       if (tensor.producer.valid()) continue;
       tensors_[tensor.id.index()] = to_.graph().add_tensor(tensor);
-      for (const Dim& dim : tensor.dims) ordered_[tensor.id.index()].push_back(dim.name == dim_);
+      for (const Dim& dim : tensor.dims)
+        ordered_[tensor.id.index()].push_back(names_.contains(dim.name));
     }
     if (!found) {
       return invalid_input(fmt::format("no tensor of the graph has the dim '{}'", dim_));
@@ -53,6 +56,18 @@ class ReorderPass {
   }
 
  private:
+  // A table of queries and keys (a bias of scores) stands in the order along both.
+  void find_names() {
+    names_.insert(dim_);
+    for (const Op& op : from_.ops()) {
+      const std::optional<QueryKey> dims = query_key_of(op);
+      if (!dims) continue;
+      const OpDim &query = op.annotation.dims[static_cast<size_t>(dims->query)],
+                  &key = op.annotation.dims[static_cast<size_t>(dims->key)];
+      if (query.name == dim_ && query.size == key.size) names_.insert(key.name);
+    }
+  }
+
   bool has_dim(const Tensor& tensor) const {
     return std::any_of(tensor.dims.begin(), tensor.dims.end(),
                        [&](const Dim& dim) { return dim.name == dim_; });
@@ -155,11 +170,16 @@ class ReorderPass {
 
   TensorId in_order(TensorId id) {
     const Tensor& tensor = from_.tensor(id);
-    if (tensor.producer.valid() || !has_dim(tensor)) return tensors_[id.index()];
-    const auto [at, is_new] = reordered_.try_emplace(id);
-    if (is_new) {
-      at->second = to_.op1(tensor.name + ".reorder", "reorder", {tensors_[id.index()]},
-                           {{"dim", dim_}, {"order", order_}});
+    const auto& along = ordered_[id.index()];
+    const bool any = std::find(along.begin(), along.end(), true) != along.end();
+    if (tensor.producer.valid() || !any) return tensors_[id.index()];
+    const auto [at, is_new] = reordered_.try_emplace(id, tensors_[id.index()]);
+    if (!is_new) return at->second;
+    for (const Dim& dim : tensor.dims) {
+      if (!names_.contains(dim.name)) continue;
+      const std::string path =
+          tensor.name + (dim.name == dim_ ? ".reorder" : ".reorder_" + dim.name);
+      at->second = to_.op1(path, "reorder", {at->second}, {{"dim", dim.name}, {"order", order_}});
     }
     return at->second;
   }
@@ -167,6 +187,7 @@ class ReorderPass {
   const Graph& from_;
   const std::string& dim_;
   const std::string& order_;
+  std::set<std::string> names_;  // of the dims of sources that are reordered
   GraphBuilder to_;
   std::vector<TensorId> tensors_;  // by tensor of from_
   // By tensor of from_ and its dims: do the elements stand in the order? Another op may have given

@@ -255,6 +255,43 @@ inline std::vector<KindCase> own_cases() {
             "head_dim {weighted}, batch seq heads group {logsumexp}",
        {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
         "float32 [batch=2, seq=6, heads=3, group=2]"}},
+      {"attention",
+       {q, k, k, "seq=6 kv=6 heads=3", "int64 batch=2 seq=6", "int64 batch=2 seq=6"},
+       {{"causal", 1}, {"window", 3}, {"p", 0.5}, {"key", "k"}},
+       qt + ", batch kv+<seq heads head_dim, batch kv heads head_dim, seq kv heads, batch seq, "
+            "batch kv -> batch seq heads group head_dim {weighted}, batch seq heads group "
+            "{logsumexp}",
+       {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
+        "float32 [batch=2, seq=6, heads=3, group=2]"}},
+      {"attention",
+       {q, k, k, "batch=2 kv=6"},
+       {},
+       qt + ", batch kv+ heads head_dim, batch kv heads head_dim, batch kv -> batch seq heads "
+            "group head_dim {weighted}, batch seq heads group {logsumexp}",
+       {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
+        "float32 [batch=2, seq=6, heads=3, group=2]"}},
+      {"attention",
+       {q, k, k, "int64 seq=6 heads=3", "int64 seq=6 heads=3"},
+       {{"causal", 1}},
+       qt + ", batch kv+<seq heads head_dim, batch kv heads head_dim, seq heads, kv heads -> "
+            "batch seq heads group head_dim {weighted}, batch seq heads group {logsumexp}",
+       {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
+        "float32 [batch=2, seq=6, heads=3, group=2]"}},
+      {"attention_bias_grad",
+       {q, q, k, k, q, "batch=2 seq=6 heads=3 group=2", "heads=3 seq=6 kv=6"},
+       {{"causal", 1}},
+       "batch+ seq+ heads group+ head_dim^, batch seq heads group head_dim, batch kv+ heads "
+       "head_dim, batch kv heads head_dim, batch seq heads group head_dim, batch seq heads group, "
+       "heads seq kv -> batch seq heads group head_dim, batch kv heads head_dim, batch kv heads "
+       "head_dim, heads seq kv",
+       {"float32 [batch=2, seq=6, heads=3, group=2, head_dim=4]",
+        "float32 [batch=2, seq=6, heads=3, head_dim=4]",
+        "float32 [batch=2, seq=6, heads=3, head_dim=4]", "float32 [heads=3, seq=6, kv=6]"}},
+      {"segment_mask",
+       {"batch=2 seq=6 heads=3 kv=6", "int64 batch=2 seq=6", "int64 batch=2 seq=6"},
+       {},
+       "batch seq heads kv, batch seq, batch kv -> batch seq heads kv",
+       {"float32 [batch=2, seq=6, heads=3, kv=6]"}},
       {"reorder",
        {"int64 batch=2 seq=6"},
        {{"dim", "seq"}, {"order", "striped:2"}},

@@ -20,9 +20,11 @@ constexpr std::array kRoles = {Role::kInput,      Role::kParameter, Role::kBuffe
                                Role::kActivation, Role::kGradient,  Role::kOptimizerState};
 constexpr std::array kPhases = {Phase::kForward, Phase::kBackward, Phase::kUpdate};
 constexpr std::array kInits = {
-    Init::Kind::kNone,         Init::Kind::kZeros,   Init::Kind::kOnes,      Init::Kind::kConstant,
-    Init::Kind::kNormal,       Init::Kind::kUniform, Init::Kind::kRotaryCos, Init::Kind::kRotarySin,
-    Init::Kind::kLearningRate, Init::Kind::kStep};
+    Init::Kind::kNone,        Init::Kind::kZeros,         Init::Kind::kOnes,
+    Init::Kind::kConstant,    Init::Kind::kNormal,        Init::Kind::kUniform,
+    Init::Kind::kRotaryCos,   Init::Kind::kRotarySin,     Init::Kind::kDistanceBuckets,
+    Init::Kind::kWindowPairs, Init::Kind::kWindowRegions, Init::Kind::kLearningRate,
+    Init::Kind::kStep};
 
 bool is_bare(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -75,6 +77,11 @@ std::string tensor_line(const Graph& graph, const Tensor& tensor) {
   if (tensor.init != Init{}) {
     line += fmt::format(" init={}", init_name(tensor.init.kind));
     if (tensor.init.value != 0) line += fmt::format("({})", double_text(tensor.init.value));
+    std::string sizes;
+    for (const int64_t size : tensor.init.sizes) {
+      sizes += fmt::format("{}{}", sizes.empty() ? "" : " ", size);
+    }
+    if (!sizes.empty()) line += fmt::format("({})", sizes);
   }
   if (tensor.recompute) line += " recompute=1";
   if (!tensor.trained) line += " trained=0";
@@ -324,8 +331,18 @@ class GraphParser {
           fmt::format("expected an init ({}), found '{}'", join(names, ", "), name));
     }
     init.kind = *kind;
-    if (!cursor.take('(')) return init;
-    TESSERA_TRY(init.value, number(cursor));
+    const auto wanted = static_cast<size_t>(size_count(init.kind));
+    if (wanted == 0 && !cursor.take('(')) return init;
+    if (wanted == 0) {
+      TESSERA_TRY(init.value, number(cursor));
+    } else {
+      TESSERA_TRY_VOID(cursor.expect('('));
+      while (init.sizes.size() < wanted) {
+        TESSERA_TRY(const std::string size, cursor.word("an integer"));
+        TESSERA_TRY(const int64_t parsed, parse_int(size));
+        init.sizes.push_back(parsed);
+      }
+    }
     TESSERA_TRY_VOID(cursor.expect(')'));
     return init;
   }

@@ -35,6 +35,8 @@ TEST(GraphTextTest, OddNamesAndNumbersSurvive) {
   const TensorId x = g.input("odd, name (1)", {{"a", 2}}, DType::kFloat64);
   const TensorId y = g.op1("path with blanks", "scale", {x}, {{"factor", 1e20}});
   const TensorId z = g.op1("z", "dropout", {y}, {{"p", 0.1}, {"key", "a\nb \"c\" \\n"}});
+  g.buffer("buckets", {{"a", 4}, {"b", 4}}, {Init::Kind::kDistanceBuckets, 0, {32, 128, 1}},
+           DType::kInt64);
   g.op1("tiny", "scale", {z}, {{"factor", -std::numeric_limits<double>::denorm_min()}});
   auto graph = g.finish();
   ASSERT_TRUE(graph) << graph.error().message;
@@ -89,7 +91,11 @@ TEST(GraphTextTest, ErrorsNameFileAndLine) {
        "bool), found 'half'"},
       {"input %z [] float32 init=gauss",
        "bad.graph:6: expected an init (none, zeros, ones, constant, normal, uniform, rotary_cos, "
-       "rotary_sin, learning_rate, step), found 'gauss'"},
+       "rotary_sin, distance_buckets, window_pairs, window_regions, learning_rate, step), found "
+       "'gauss'"},
+      {"buffer %z [a=2, b=2] int64 init=window_pairs",
+       "bad.graph:6: column 45: expected '(', found the "
+       "end of the line"},
       {"input %z [] float32 of=%none", "bad.graph:6: tensor 'none' is not declared"},
       {"input %z [] float32 big",
        "bad.graph:6: column 21: expected init=, recompute=, trained=, of=, update_of= or the end "
@@ -122,6 +128,27 @@ TEST(GraphTextTest, ErrorsNameFileAndLine) {
     if (message != nullptr) {
       EXPECT_EQ(error, message) << lines;
     }
+  }
+}
+
+TEST(GraphTextTest, TablesOfIntegersFitTheirSizes) {
+  const auto error = [](const std::string& dims, const std::string& init) {
+    const auto graph = parse_graph("graph \"g\"\nbuffer %z " + dims + " init=" + init + "\n");
+    return graph ? std::string() : graph.error().message;
+  };
+  EXPECT_EQ(error("[a=4, b=4] int64", "window_pairs(2)"), "");
+  EXPECT_EQ(error("[a=4, b=8] int64", "window_regions(2 1 2)"), "");
+  EXPECT_EQ(error("[a=4, b=8] int64", "distance_buckets(8 16 1)"), "");
+  for (const auto& [dims, init] : std::vector<std::pair<std::string, std::string>>{
+           {"[a=4, b=4] float32", "window_pairs(2)"},
+           {"[a=4, b=3] int64", "window_pairs(2)"},
+           {"[a=4] int64", "window_pairs(2)"},
+           {"[a=4, b=4] int64", "window_regions(2 1 0)"},
+           {"[a=4, b=4] int64", "window_regions(2 2 2)"},
+           {"[a=4, b=4] int64", "distance_buckets(6 16 1)"},
+           {"[a=4, b=4] int64", "distance_buckets(8 4 1)"}}) {
+    EXPECT_NE(error(dims, init).find("tensor 'z': expected a table of "), std::string::npos)
+        << dims << " " << init << ": " << error(dims, init);
   }
 }
 

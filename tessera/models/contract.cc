@@ -109,7 +109,7 @@ std::vector<ContractClause> make_contract() {
   return {
       {"batch",
        "every input with the dim 'batch'",
-       {"data_parallel", "zero", "fsdp", "megatron", "offload", "compressed"},
+       {"data_parallel", "zero", "fsdp", "megatron", "offload", "compressed", "dap"},
        input_without_batch},
       {"blocks",
        "blocks with the paths blocks.0.<...>, blocks.1.<...> and so on, without a gap, in the "
@@ -127,7 +127,7 @@ std::vector<ContractClause> make_contract() {
        }},
       {"keys",
        "the dim 'kv' in no op of a block but blocks.<i>.attn",
-       {"ring_attention", "rsa", "ulysses", "ring_ulysses", "megatron"},
+       {"ring_attention", "rsa", "ulysses", "ring_ulysses", "megatron", "per_layer"},
        [](const Graph& graph) {
          return strays(graph, true, "kv", std::array{std::string_view("attn")});
        }},

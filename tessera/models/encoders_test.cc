@@ -41,17 +41,18 @@ const std::vector<std::string>& small_specs() {
 TEST(EncoderSizes, AreThePublishedOnes) {
   EXPECT_EQ(parameters_of("bert"), 109'514'298);  // BERT base with its masked-token head
   EXPECT_EQ(parameters_of("vit"), 86'567'656);    // ViT-B/16
-  // Swin-T without its tables of relative positions (169 for each head of each block), with
-  // absolute ones.
-  const int64_t tables = 169 * (2 * 3 + 2 * 6 + 6 * 12 + 2 * 24);
-  EXPECT_EQ(parameters_of("swin"), 28'288'354 - tables + 56 * 56 * 96);
+  EXPECT_EQ(parameters_of("swin"), 28'288'354);   // Swin-T
+  // t5-small, t5-base and t5-large as in the Hugging Face hub.
+  EXPECT_EQ(parameters_of("t5"), 60'506'624);
+  EXPECT_EQ(parameters_of("t5:layers=12,hidden=768,heads=12"), 222'903'552);
+  EXPECT_EQ(parameters_of("t5:layers=24,hidden=1024,heads=16"), 737'668'096);
 }
 
 TEST(EncoderSizes, FollowTheClosedForms) {
   const int64_t h = 16, f = 64, encoder = 4 * h * h + 2 * h * f + 2 * h,
                 decoder = 8 * h * h + 2 * h * f + 3 * h;
   EXPECT_EQ(parameters_of("t5:layers=2,hidden=16,heads=2,source=6,seq=4,vocab=17"),
-            17 * h + (6 + 4) * h + 2 * (encoder + decoder) + 2 * h);
+            17 * h + 2 * 32 * 2 + 2 * (encoder + decoder) + 2 * h);
 
   const int64_t c = 8, z = 4, r = 5, outer = 2, vocab = 7, bins = 6, heads = 2;
   const auto attention = [](int64_t width) { return 5 * width * width + 4 * width; };
@@ -84,6 +85,18 @@ TEST(Encoders, WindowsStandBesideTheHeads) {
   EXPECT_EQ(dims_of(graph, "blocks.1.attn.roll_back_columns"), dims_of(graph, "blocks.1.ln_1.y"));
 }
 
+TEST(Encoders, PositionsAreRelative) {
+  const Graph t5 = model_of(small_specs()[1]).graph;
+  EXPECT_EQ(dims_of(t5, "encoder.relative.weight"), "[buckets=32, heads=2]");
+  EXPECT_EQ(dims_of(t5, "blocks.0.attn.bias"), "[seq=6, kv=6, heads=2]");
+  EXPECT_EQ(dims_of(t5, "blocks.3.attn.bias"), "[seq=4, kv=4, heads=2]");
+  EXPECT_EQ(dims_of(t5, "blocks.3.attn.cross.bias"), "(no tensor)");
+  const Graph swin = model_of(small_specs()[4]).graph;
+  EXPECT_EQ(dims_of(swin, "blocks.0.attn.relative.weight"), "[differences=9, heads=2]");
+  EXPECT_EQ(dims_of(swin, "blocks.0.attn.bias_windows"), "[seq=4, kv=4, heads=32]");
+  EXPECT_EQ(dims_of(swin, "window.regions_0"), "[seq=4, heads=32]");
+}
+
 TEST(Encoders, DecoderBlocksReadTheEncoder) {
   const Graph graph = model_of(small_specs()[1]).graph;
   EXPECT_EQ(dims_of(graph, "blocks.1.attn.cross.q"), "(no tensor)");
@@ -113,6 +126,9 @@ TEST(EncoderErrors, NameTheModelAndTheKey) {
   EXPECT_EQ(error_of("bert:vocab=1"), "model 'bert': vocab=1 must be at least 2: one is the mask");
   EXPECT_EQ(error_of("t5:hidden=10,heads=3"),
             "model 't5': hidden=10 must be a multiple of heads=3");
+  EXPECT_EQ(error_of("t5:buckets=6"), "model 't5': buckets=6 must be a multiple of 4");
+  EXPECT_EQ(error_of("t5:max_distance=16"),
+            "model 't5': max_distance=16 must be above buckets / 2 = 16");
   EXPECT_EQ(error_of("vit:image=30,patch=4"),
             "model 'vit': image=30 must be a multiple of patch=4");
   EXPECT_EQ(error_of("swin:image=100"),

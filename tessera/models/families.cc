@@ -57,13 +57,20 @@ struct Samples {
   std::vector<InputRule> inputs = {};
 };
 
-// A token more than the sequence, of which targets are the last ones.
-Samples samples_of_text(int64_t seq, int64_t vocab) { return {seq, vocab, seq + 1}; }
-Samples samples_of(const GptConfig& config) { return samples_of_text(config.seq, config.vocab); }
-Samples samples_of(const LlamaConfig& config) { return samples_of_text(config.seq, config.vocab); }
-Samples samples_of(const MixtralConfig& config) {
-  return samples_of_text(config.seq, config.vocab);
+// A token more than the sequence, of which targets are the last ones. With a token that ends
+// documents, the number of each token's document.
+template <class Config>
+Samples samples_of_text(const Config& config) {
+  Samples samples = {config.seq, config.vocab, config.seq + 1, {}};
+  if (config.eod < 0) return samples;
+  InputRule rule = {std::string(kDocuments), config.vocab, "tokens", config.seq + 1};
+  rule.boundary = config.eod;
+  samples.inputs.push_back(std::move(rule));
+  return samples;
 }
+Samples samples_of(const GptConfig& config) { return samples_of_text(config); }
+Samples samples_of(const LlamaConfig& config) { return samples_of_text(config); }
+Samples samples_of(const MixtralConfig& config) { return samples_of_text(config); }
 Samples samples_of(const MlpConfig& config) { return {1, config.out}; }
 
 // The masked tokens and their targets, of one stream.
@@ -185,7 +192,7 @@ std::vector<ModelFamily> make_families() {
                           "gpt:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,dropout=0.1,"
                           "tied=0,causal=0,activation=relu"}}),
       family<LlamaConfig>({"llama",
-                           "Llama 1 to 3, Mistral without its sliding window",
+                           "Llama 1 to 3, Mistral",
                            model_keys,
                            [](LlamaConfig& config) { return complete(config); },
                            build_llama,
@@ -222,7 +229,7 @@ std::vector<ModelFamily> make_families() {
                           samples_of,
                           {"bert:layers=2,hidden=16,heads=2,seq=8,vocab=17"}}),
       family<T5Config>({"t5",
-                        "encoder-decoder like T5, with learned positions",
+                        "encoder-decoder like T5, with relative positions",
                         model_keys,
                         complete,
                         build_t5,

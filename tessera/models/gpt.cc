@@ -11,7 +11,8 @@ namespace {
 
 constexpr double kDeviation = 0.02;
 
-TensorId block(GraphBuilder& g, TensorId x, const GptConfig& config, int64_t layer) {
+TensorId block(GraphBuilder& g, TensorId x, const GptConfig& config, TensorId segments,
+               int64_t layer) {
   const std::string path = fmt::format("blocks.{}", layer);
   const auto layers = static_cast<double>(config.layers);
   const LinearOptions in = {normal(kDeviation)};
@@ -23,6 +24,10 @@ TensorId block(GraphBuilder& g, TensorId x, const GptConfig& config, int64_t lay
   heads.head_dim = config.hidden / config.heads;
   heads.in = in;
   heads.out = out;
+  heads.window = config.window;
+  heads.segments = segments;
+  heads.dropout = config.attention_dropout;
+  heads.dropout_key = path + ".weights";
   g.push(path);
   TensorId h = layer_norm(g, "ln_1", x, config.eps);
   h = attention(g, "attn", h, heads);
@@ -50,6 +55,20 @@ std::vector<ModelKey> model_keys(GptConfig& config) {
       {"vocab", &config.vocab, "tokens of the vocabulary"},
       {"ffn", &config.ffn, "width of the MLP", "4 * hidden"},
       {"dropout", &config.dropout, "probability, below 1; on embedding and residual branches"},
+      {"attention_dropout", &config.attention_dropout,
+       "probability, below 1; on the weights of attention"},
+      {"window",
+       &config.window,
+       "a token attends to those less than so many positions away; 0: to all",
+       {},
+       {},
+       0},
+      {"eod",
+       &config.eod,
+       "the token that ends a document: attention stays within documents; -1: none",
+       {},
+       {},
+       -1},
       {"tied", &config.tied, "1: the head uses the token embedding"},
       {"eps", &config.eps, "epsilon of the layer norms"},
       {"causal", &config.causal, "1: a token attends to itself and to those before it; 0: to all"},
@@ -72,6 +91,14 @@ Status complete(GptConfig& config) {
   if (config.dropout >= 1) {
     return model_error("gpt", fmt::format("dropout={} must be below 1", config.dropout));
   }
+  if (config.attention_dropout >= 1) {
+    return model_error(
+        "gpt", fmt::format("attention_dropout={} must be below 1", config.attention_dropout));
+  }
+  if (config.eod >= config.vocab) {
+    return model_error("gpt",
+                       fmt::format("eod={} must be below vocab={}", config.eod, config.vocab));
+  }
   return {};
 }
 
@@ -82,6 +109,7 @@ Result<Graph> build_gpt(const GptConfig& config, int64_t batch) {
   GraphBuilder g("gpt");
   const TensorId tokens = g.input("tokens", {{"batch", batch}, seq}, DType::kInt64);
   const TensorId targets = g.input("targets", {{"batch", batch}, seq}, DType::kInt64);
+  const TensorId segments = document_numbers(g, config.eod, batch, config.seq);
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   const TensorId position =
@@ -89,7 +117,9 @@ Result<Graph> build_gpt(const GptConfig& config, int64_t batch) {
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
   x = g.op1("embed.add", "add", {x, position});
   x = dropout(g, "embed.dropout", x, config.dropout, "embed");
-  for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) x = block(g, x, config, layer);
+  for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) {
+    x = block(g, x, config, segments, layer);
+  }
   x = layer_norm(g, "final.ln", x, config.eps);
   cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);
   return g.finish();

@@ -4,8 +4,9 @@
 // loss.{cross_entropy,token,mean}; with dropout > 0 also blocks.<i>.{attn,mlp}.dropout.
 //
 // Initialisation as published: normal(0.02), residual projections normal(0.02 / sqrt(2 layers)),
-// biases zero. Dropout acts on the embedding and on both residual branches, not on attention
-// probabilities (the fused attention kernel has none).
+// biases zero. `dropout` acts on the embedding and on both residual branches, `attention_dropout`
+// on the weights of attention. With a token that ends documents (eod) the input `documents` [batch,
+// seq] numbers them, and attention stays within each.
 #pragma once
 
 #include <string>
@@ -20,7 +21,9 @@ struct GptConfig {
   int64_t layers = 12, hidden = 768, heads = 12, seq = 1024, vocab = 50257;
   int64_t kv_heads = 0;  // 0: heads
   int64_t ffn = 0;       // 0: 4 * hidden
-  double dropout = 0;
+  double dropout = 0, attention_dropout = 0;
+  int64_t window = 0;  // 0: none
+  int64_t eod = -1;    // -1: none
   bool tied = true;
   double eps = 1e-5;
   bool causal = true;

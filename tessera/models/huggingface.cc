@@ -147,14 +147,12 @@ Result<HuggingFaceModel> read_llama(const json& config, std::string_view file,
     reader.require("router_jitter_noise", {0.0});
   }
   read_rotary(config, file, reader);
+  // A window of all positions is none.
   const json* window = mistral ? reader.find({"sliding_window"}) : nullptr;
   const json* positions = reader.find({"max_position_embeddings"});
   if (window != nullptr && positions != nullptr && window->is_number() && positions->is_number() &&
       window->get<double>() < positions->get<double>()) {
-    reader.fail(
-        fmt::format("sliding_window {} is not supported (supported: null, or at least "
-                    "max_position_embeddings)",
-                    window->dump()));
+    reader.copy({"sliding_window"}, "window");
   }
   return reader.finish(mixtral ? "mixtral" : "llama");
 }

@@ -52,6 +52,18 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
        {},
        0},
       {"lora_mlp", &config.lora_mlp, "1: factors beside the MLP's products too"},
+      {"window",
+       &config.window,
+       "a token attends to those less than so many positions away; 0: to all",
+       {},
+       {},
+       0},
+      {"eod",
+       &config.eod,
+       "the token that ends a document: attention stays within documents; -1: none",
+       {},
+       {},
+       -1},
       {"theta", &config.theta, "base of the rotary positions"},
       {"tied", &config.tied, "1: the head uses the token embedding"},
       {"eps", &config.eps, "epsilon of the RMS norms"},
@@ -82,6 +94,10 @@ Status complete(LlamaConfig& config, std::string_view family) {
   }
   if (config.lora_mlp && config.lora == 0) {
     return model_error(family, "lora_mlp=1 wants a rank, as lora=16");
+  }
+  if (config.eod >= config.vocab) {
+    return model_error(family,
+                       fmt::format("eod={} must be below vocab={}", config.eod, config.vocab));
   }
   if (config.theta <= 0) {
     return model_error(family, fmt::format("theta={} must be above 0", config.theta));
@@ -118,6 +134,8 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   heads.q_rank = config.q_rank;
   heads.kv_rank = config.kv_rank;
   heads.eps = config.eps;
+  heads.window = config.window;
+  heads.segments = document_numbers(g, config.eod, batch, config.seq);
   add_rotary_tables(g, heads, config.seq, config.theta, config.dtype);
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);

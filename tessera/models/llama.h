@@ -1,5 +1,5 @@
 // Llama: rotary positions, RMS norms before attention and MLP, SwiGLU, grouped key heads, no
-// biases. Also Mistral without its sliding window. Ops: embed.token, blocks.<i>.{ln_1,
+// biases. Also Mistral, with its sliding window. Ops: embed.token, blocks.<i>.{ln_1,
 // attn.{q,k,v,q_rotary,k_rotary,core,out}, attn.residual, ln_2, mlp.{gate,act,up,mul,down},
 // mlp.residual}, final.ln, head, loss.{cross_entropy,token,mean}. The dim heads counts key heads,
 // the dim group the query heads of each.
@@ -22,6 +22,8 @@ struct LlamaConfig {
   int64_t ffn = 0;  // 0: 8/3 hidden, up to a multiple of 256 (the rule of Llama 1 and 2 up to 13B)
   int64_t q_rank = 0, kv_rank = 0;  // latent attention (nn.h); 0: none
   double theta = 10000;
+  int64_t window = 0;  // 0: none
+  int64_t eod = -1;    // the token that ends a document; -1: none (gpt.h)
   // Low-rank fine-tuning: the rank of the factors beside attention's products, and with lora_mlp
   // beside the MLP's; all else stays as it is. 0: everything is trained.
   int64_t lora = 0;

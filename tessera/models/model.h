@@ -41,6 +41,9 @@ struct InputRule {
   int64_t shift = 0;
   Mask mask = Mask::kNone;
   int64_t masked = 0;  // elements of a sample that are masked, one of each `masked`-th of it
+  // A number of the stream; elements are then not its numbers, but count those equal to `boundary`
+  // that stand before: documents of a sample. -1: none.
+  int64_t boundary = -1;
 };
 
 struct Model {

@@ -320,7 +320,8 @@ TEST(Models, SaySequenceVocabularyAndACompleteSpec) {
   EXPECT_EQ(model.seq, 4);
   EXPECT_EQ(model.vocab, 16);
   EXPECT_EQ(model.spec,
-            "gpt:layers=1,hidden=8,heads=2,kv_heads=2,seq=4,vocab=16,ffn=32,dropout=0,tied=1,"
+            "gpt:layers=1,hidden=8,heads=2,kv_heads=2,seq=4,vocab=16,ffn=32,dropout=0,"
+            "attention_dropout=0,window=0,eod=-1,tied=1,"
             "eps=1e-05,causal=1,activation=gelu,dtype=float32");
   EXPECT_EQ(model_of(model.spec, 3).graph, model.graph);
 }
@@ -344,7 +345,7 @@ TEST(ModelErrors, NameTheModelAndTheKey) {
   EXPECT_EQ(
       error_of("gpt:layer=2"),
       "model 'gpt': unknown key 'layer', did you mean 'layers'? (keys: layers, hidden, heads, "
-      "kv_heads, seq, vocab, ffn, dropout, tied, eps, causal, activation, dtype)");
+      "kv_heads, seq, vocab, ffn, dropout, attention_dropout, window, eod, tied, eps, causal, activation, dtype)");
   EXPECT_EQ(error_of("gpt:hidden=100,heads=3"),
             "model 'gpt': hidden=100 must be a multiple of heads=3");
   EXPECT_EQ(error_of("gpt:layers=0"),
@@ -451,16 +452,20 @@ TEST_F(HuggingFace, LlamaInBothSpellings) {
   EXPECT_EQ(newer.graph, model.graph);
 }
 
-TEST_F(HuggingFace, MistralWithoutAWindow) {
+TEST_F(HuggingFace, MistralWithAndWithoutItsWindow) {
   const std::string mistral =
       R"({"model_type": "mistral", "vocab_size": 32000, "hidden_size": 4096,
           "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
           "num_key_value_heads": 8, "max_position_embeddings": 32768, "sliding_window": )";
   EXPECT_EQ(parameter_count(model_of(write(mistral + "null}")).graph), 7'241'732'096);
-  EXPECT_EQ(error(mistral + "4096}"),
-            path_ +
-                ": sliding_window 4096 is not supported (supported: null, or at least "
-                "max_position_embeddings)");
+  const auto window = [&](const std::string& value) {
+    const Graph graph = model_of(write(mistral + value + "}")).graph;
+    const TensorId core = graph.find_tensor("blocks.31.attn.core.o");
+    return core.valid() ? graph.op(graph.tensor(core).producer).integer("window") : -1;
+  };
+  EXPECT_EQ(window("null"), 0);
+  EXPECT_EQ(window("4096"), 4096);
+  EXPECT_EQ(window("32768"), 0) << "of all positions";
 }
 
 TEST_F(HuggingFace, Mixtral) {
@@ -475,7 +480,7 @@ TEST_F(HuggingFace, Mixtral) {
   EXPECT_EQ(parameter_count(model.graph), 46'702'792'704);  // Mixtral 8x7B
   EXPECT_EQ(model.spec,
             "mixtral:layers=32,hidden=4096,heads=32,kv_heads=8,head_dim=128,seq=32768,vocab=32000,"
-            "ffn=14336,q_rank=0,kv_rank=0,lora=0,lora_mlp=0,theta=1000000,tied=0,eps=1e-05,experts="
+            "ffn=14336,q_rank=0,kv_rank=0,lora=0,lora_mlp=0,window=0,eod=-1,theta=1000000,tied=0,eps=1e-05,experts="
             "8,top_k=2,"
             "capacity_factor=1.25,shared_ffn=0,latent=0,dense_layers=0,dense_ffn=0,balance=0.02,"
             "z_loss=0,weigh_inside=0,dtype=float32");

@@ -134,6 +134,18 @@ TensorId through_rank(GraphBuilder& g, const std::string& name, TensorId x, int6
 
 }  // namespace
 
+std::vector<TensorId> attention_core(GraphBuilder& g, std::string_view name, TensorId q, TensorId k,
+                                     TensorId v, const AttentionOptions& options) {
+  std::vector<TensorId> operands = {q, k, v};
+  if (options.bias.valid()) operands.push_back(options.bias);
+  if (options.segments.valid()) operands.insert(operands.end(), 2, options.segments);
+  return g.op(name, "attention", operands,
+              {{"causal", int64_t{options.causal}},
+               {"window", options.window},
+               {"p", options.dropout},
+               {"key", options.dropout > 0 ? options.dropout_key : std::string()}});
+}
+
 TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
                    const AttentionOptions& options) {
   const Dim heads = {"heads", options.heads};
@@ -154,12 +166,16 @@ TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
     q = g.op1("q_rotary", "rotary", {q, options.rotary_cos, options.rotary_sin}, forward);
     k = g.op1("k_rotary", "rotary", {k, options.rotary_cos, options.rotary_sin}, forward);
   }
-  const std::vector<TensorId> core =
-      g.op("core", "attention", {q, k, v}, {{"causal", int64_t{options.causal}}, {"scale", 0.0}});
+  const std::vector<TensorId> core = attention_core(g, "core", q, k, v, options);
   const TensorId y = linear(g, "out", core.empty() ? TensorId() : core[0],
                             {"heads", "group", "head_dim"}, {hidden}, options.out);
   g.pop();
   return y;
+}
+
+TensorId document_numbers(GraphBuilder& g, int64_t end_of_document, int64_t batch, int64_t seq) {
+  if (end_of_document < 0) return {};
+  return g.input(kDocuments, {{"batch", batch}, {"seq", seq}}, DType::kInt64);
 }
 
 void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, double theta,

@@ -63,9 +63,24 @@ struct AttentionOptions {
   // `.kv_down`, `.kv_norm`. 0: they are made at once.
   int64_t q_rank = 0, kv_rank = 0;
   double eps = 1e-5;  // of those norms
+  // A token attends to those less than so many positions away; 0: to all.
+  int64_t window = 0;
+  TensorId bias;       // is added to the scores; dims among (batch, seq, heads, group, kv)
+  TensorId segments;   // [batch, seq] integers: a token attends to those with its own number
+  double dropout = 0;  // of the weights, with a key of its own
+  std::string dropout_key;
 };
 TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
                    const AttentionOptions& options);
+
+// The operands of the op `attention` and its attributes, for models that build it themselves.
+std::vector<TensorId> attention_core(GraphBuilder& g, std::string_view name, TensorId q, TensorId k,
+                                     TensorId v, const AttentionOptions& options);
+
+inline constexpr std::string_view kDocuments = "documents";
+// The input `documents` [batch, seq] of models whose text is several documents one after the other:
+// the number of the document of each token. Invalid without a token that ends them (-1).
+TensorId document_numbers(GraphBuilder& g, int64_t end_of_document, int64_t batch, int64_t seq);
 
 // Rotary tables "rotary.cos" and "rotary.sin" [seq, rotary_dim = head_dim / 2] into the options.
 void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, double theta,

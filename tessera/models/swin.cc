@@ -17,6 +17,8 @@ struct Block {
   int64_t side = 0;  // rows, and columns, of the map
   int64_t window = 0;
   int64_t shift = 0;  // 0: windows as they are
+  TensorId pairs;     // [seq, kv]: a number for each difference of places in a window
+  TensorId regions;   // [seq, heads]: of shifted windows, tokens that were neighbours before
 };
 
 // Rows and columns of x [batch, rows, columns, hidden] move cyclically.
@@ -48,6 +50,24 @@ TensorId assemble(GraphBuilder& g, TensorId x, const Block& block, const std::st
                 {"dims", "batch rows columns heads " + rest}});
 }
 
+// A bias [seq, kv, heads] for each head and difference of places, the same in all windows.
+TensorId relative_bias(GraphBuilder& g, const Block& block, int64_t heads, DType dtype) {
+  const int64_t side = 2 * block.window - 1, windows = block.side / block.window;
+  const TensorId table =
+      g.parameter("relative.weight", {{"differences", side * side}, {"heads", heads}},
+                  normal(kDeviation), dtype);
+  const TensorId bias = g.op1("bias", "embedding", {block.pairs, table});
+  if (windows == 1) return bias;
+  const int64_t tokens = block.window * block.window;
+  const TensorId repeated = g.op1("bias_repeated", "broadcast_to", {bias},
+                                  {{"dims", fmt::format("seq={0} kv={0} heads={1} window={2}",
+                                                        tokens, heads, windows * windows)}});
+  return g.op1("bias_windows", "rearrange", {repeated},
+               {{"spec", std::string("seq kv heads window -> seq kv (heads window)")},
+                {"sizes", std::string()},
+                {"dims", std::string("seq kv heads")}});
+}
+
 // Attention within the windows of x [batch, rows, columns, hidden].
 TensorId window_attention(GraphBuilder& g, TensorId x, const Block& block,
                           const AttentionOptions& options) {
@@ -57,11 +77,13 @@ TensorId window_attention(GraphBuilder& g, TensorId x, const Block& block,
   const TensorId q = linear(g, "q", x, {"hidden"}, {heads, group, head_dim}, options.in);
   const TensorId k = linear(g, "k", x, {"hidden"}, {heads, head_dim}, options.in);
   const TensorId v = linear(g, "v", x, {"hidden"}, {heads, head_dim}, options.in);
-  const std::vector<TensorId> core = g.op("core", "attention",
-                                          {partition(g, "q_windows", q, block, "group head_dim"),
-                                           partition(g, "k_windows", k, block, "head_dim"),
-                                           partition(g, "v_windows", v, block, "head_dim")},
-                                          {{"causal", int64_t{0}}, {"scale", 0.0}});
+  const TensorId bias = relative_bias(g, block, options.heads, g.tensor(x).dtype);
+  std::vector<TensorId> operands = {partition(g, "q_windows", q, block, "group head_dim"),
+                                    partition(g, "k_windows", k, block, "head_dim"),
+                                    partition(g, "v_windows", v, block, "head_dim"), bias};
+  if (block.shift > 0) operands.insert(operands.end(), 2, block.regions);
+  const std::vector<TensorId> core = g.op("core", "attention", operands);
+  if (core.empty()) return {};
   const TensorId map = assemble(g, core[0], block, "group head_dim");
   const TensorId y = linear(g, "out", map, {"heads", "group", "head_dim"}, {hidden}, options.out);
   g.pop();
@@ -161,12 +183,10 @@ Result<Graph> build_swin(const SwinConfig& config, int64_t batch) {
   const TensorId targets = g.input("targets", {{"batch", batch}}, DType::kInt64);
   TensorId x = patch_embedding(g, images, config.patch, config.hidden, in);
   x = layer_norm(g, "embed.ln", x, config.eps);
-  Block block{0, config.image / config.patch, config.window, 0};
-  const TensorId position =
-      g.parameter("embed.position.weight",
-                  {{"rows", block.side}, {"columns", block.side}, {"hidden", config.hidden}},
-                  normal(kDeviation), config.dtype);
-  x = g.op1("embed.add", "add", {x, position});
+  Block block{0, config.image / config.patch, config.window, 0, {}, {}};
+  const int64_t tokens = config.window * config.window;
+  block.pairs = g.buffer("window.pairs", {{"seq", tokens}, {"kv", tokens}},
+                         {Init::Kind::kWindowPairs, 0, {config.window}}, DType::kInt64);
   AttentionOptions heads;
   heads.heads = config.heads;
   heads.head_dim = config.hidden / config.heads;
@@ -183,7 +203,14 @@ Result<Graph> build_swin(const SwinConfig& config, int64_t batch) {
     }
     for (int64_t i = 0; i < config.depths[stage] && g.ok(); ++i, ++block.index) {
       // A window that is the whole map has nothing to gain from a shift.
-      block.shift = i % 2 == 1 && block.side > block.window ? block.window / 2 : 0;
+      const int64_t windows = block.side / block.window;
+      block.shift = i % 2 == 1 && windows > 1 ? block.window / 2 : 0;
+      if (block.shift > 0 && i == 1) {
+        block.regions = g.buffer(
+            fmt::format("window.regions_{}", stage),
+            {{"seq", tokens}, {"heads", heads.heads * windows * windows}},
+            {Init::Kind::kWindowRegions, 0, {block.window, block.shift, windows}}, DType::kInt64);
+      }
       x = add_block(g, x, block, config.eps, heads, {config.ratio * hidden, "gelu", in, out});
     }
   }

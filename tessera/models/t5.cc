@@ -21,17 +21,37 @@ AttentionOptions heads_of(const T5Config& config) {
   return heads;
 }
 
+// The positions of a stack: a bias for each head and bucket of distances, which all its blocks
+// share, and the bucket of each pair of tokens.
+struct Positions {
+  TensorId table, buckets;
+};
+
+Positions positions(GraphBuilder& g, const std::string& stack, int64_t seq, bool both_sides,
+                    const T5Config& config) {
+  return {g.parameter(stack + ".relative.weight",
+                      {{"buckets", config.buckets}, {"heads", config.heads}}, normal(kDeviation),
+                      config.dtype),
+          g.buffer(stack + ".buckets", {{"seq", seq}, {"kv", seq}},
+                   {Init::Kind::kDistanceBuckets,
+                    0,
+                    {config.buckets, config.max_distance, int64_t{both_sides}}},
+                   DType::kInt64)};
+}
+
 // A decoder block if there is a memory (the encoder's output), else one of the encoder.
-TensorId block(GraphBuilder& g, TensorId x, const T5Config& config, TensorId memory,
-               int64_t index) {
+TensorId block(GraphBuilder& g, TensorId x, const T5Config& config, const Positions& relative,
+               TensorId memory, int64_t index) {
   AttentionOptions heads = heads_of(config);
   heads.causal = memory.valid();
   g.push(fmt::format("blocks.{}", index));
+  heads.bias = g.op1("attn.bias", "embedding", {relative.buckets, relative.table});
   TensorId h = rms_norm(g, "ln_1", x, config.eps);
   h = attention(g, "attn", h, heads);
   x = g.op1("attn.residual", "add", {x, h});
   if (memory.valid()) {
     heads.causal = false;
+    heads.bias = {};
     heads.memory = memory;
     h = rms_norm(g, "ln_cross", x, config.eps);
     h = attention(g, "attn.cross", h, heads);
@@ -56,6 +76,8 @@ std::vector<ModelKey> model_keys(T5Config& config) {
       {"seq", &config.seq, "tokens of the decoder"},
       {"vocab", &config.vocab, "tokens of the vocabulary"},
       {"ffn", &config.ffn, "width of the MLP", "4 * hidden"},
+      {"buckets", &config.buckets, "buckets of distances between tokens; a multiple of 4"},
+      {"max_distance", &config.max_distance, "distance from which on all share a bucket"},
       {"tied", &config.tied, "1: the head uses the token embedding"},
       {"eps", &config.eps, "epsilon of the RMS norms"},
       {"dtype", &config.dtype, "of parameters and activations"},
@@ -64,6 +86,14 @@ std::vector<ModelKey> model_keys(T5Config& config) {
 
 Status complete(T5Config& config) {
   if (config.ffn == 0) config.ffn = 4 * config.hidden;
+  // Both sides have half of the encoder's buckets, and half of those are of one distance each.
+  if (config.buckets % 4 != 0) {
+    return model_error("t5", fmt::format("buckets={} must be a multiple of 4", config.buckets));
+  }
+  if (config.max_distance <= config.buckets / 2) {
+    return model_error("t5", fmt::format("max_distance={} must be above buckets / 2 = {}",
+                                         config.max_distance, config.buckets / 2));
+  }
   if (config.head_dim != 0) return {};
   if (config.hidden % config.heads != 0) {
     return model_error(
@@ -84,17 +114,16 @@ Result<Graph> build_t5(const T5Config& config, int64_t batch) {
   const TensorId source = ids("source", config.source), tokens = ids("tokens", config.seq),
                  targets = ids("targets", config.seq);
   const TensorId table = g.parameter("embed.token.weight", {vocab, hidden}, init, config.dtype);
-  const auto embed = [&](const std::string& name, TensorId input, int64_t length) {
-    const TensorId position =
-        g.parameter(name + "_position.weight", {{"seq", length}, hidden}, init, config.dtype);
-    return g.op1(name + "_add", "add", {g.op1(name, "embedding", {input, table}), position});
-  };
-  TensorId memory = embed("embed.source", source, config.source);
-  TensorId x = embed("embed.token", tokens, config.seq);
-  for (int64_t i = 0; i < config.layers && g.ok(); ++i) memory = block(g, memory, config, {}, i);
+  TensorId memory = g.op1("embed.source", "embedding", {source, table});
+  TensorId x = g.op1("embed.token", "embedding", {tokens, table});
+  const Positions of_source = positions(g, "encoder", config.source, true, config),
+                  of_tokens = positions(g, "decoder", config.seq, false, config);
+  for (int64_t i = 0; i < config.layers && g.ok(); ++i) {
+    memory = block(g, memory, config, of_source, {}, i);
+  }
   memory = rms_norm(g, "encoder.ln", memory, config.eps);
   for (int64_t i = 0; i < config.layers && g.ok(); ++i) {
-    x = block(g, x, config, memory, config.layers + i);
+    x = block(g, x, config, of_tokens, memory, config.layers + i);
   }
   x = rms_norm(g, "final.ln", x, config.eps);
   cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, init), targets);

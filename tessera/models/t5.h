@@ -1,6 +1,9 @@
 // An encoder-decoder in the way of T5 (Raffel et al., 2020): RMS norms before each branch, no
-// biases, ReLU, one token table for source, target and head. Positions are learned tables in place
-// of T5's relative bias: the fused attention kernel takes no bias. Blocks 0 to layers - 1 are the
+// biases, ReLU, one token table for source, target and head. Positions are relative: attention of
+// tokens to themselves adds a bias by head and bucket of the distance, of both sides in the encoder
+// and of the tokens before in the decoder. A stack has one table of biases, {encoder,decoder}.
+// relative.weight [buckets, heads], from which each of its blocks makes its own (blocks.<i>.attn.bias
+// [seq, kv, heads]), so that stages of a pipeline share no activation. Blocks 0 to layers - 1 are the
 // encoder's, the next `layers` the decoder's, with cross-attention blocks.<i>.attn.cross.* to the
 // encoder's output. Inputs source [batch, source], tokens and targets [batch, seq].
 #pragma once
@@ -14,6 +17,7 @@ struct T5Config {
   int64_t layers = 6, hidden = 512, heads = 8, source = 512, seq = 114, vocab = 32128;
   int64_t head_dim = 0;  // 0: hidden / heads
   int64_t ffn = 0;       // 0: 4 * hidden
+  int64_t buckets = 32, max_distance = 128;
   bool tied = true;
   double eps = 1e-6;
   DType dtype = DType::kFloat32;

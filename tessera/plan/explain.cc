@@ -158,6 +158,11 @@ std::string explain_tensor(const ResolvedPlan& resolved, const Graph& graph, Ten
                       : fmt::format("stored over {}{}", join(names, ", "),
                                     tensor_plan.dim.empty() ? "" : " on dim " + tensor_plan.dim));
   }
+  if (tensor_plan.keep_over_entry >= 0) {
+    const auto entry = static_cast<size_t>(tensor_plan.keep_over_entry);
+    add(tensor_plan.keep_over_entry,
+        "kept over " + join(*plan.stores[entry].keep_over, ", ") + " for the backward pass");
+  }
   add(tensor_plan.tier_entry, fmt::format("tier {}", tier_name(tensor_plan.tier)));
   add(tensor_plan.recompute_entry, tensor_plan.recompute ? "recomputed" : "kept");
   return text;

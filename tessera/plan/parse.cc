@@ -19,13 +19,14 @@ using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
 const Names kPlanKeys{
-    "mesh",       "micro_batches", "micro_batch_dim", "stage_axis", "schedule", "bucket_bytes",
-    "split",      "stage",         "store",           "precision",  "place",    "prefetch",
-    "resharding", "loop",          "expand",          "reorder",    "compress", "resident_bytes",
+    "mesh",         "micro_batches", "micro_batch_dim", "stage_axis",   "schedule",
+    "bucket_bytes", "split",         "stage",           "store",        "precision",
+    "place",        "prefetch",      "resharding",      "loop",         "expand",
+    "reorder",      "compress",      "resident_bytes",  "device_order",
 };
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
-const Names kStageKeys{"ops", "at", "mesh", "devices"};
-const Names kStoreKeys{"tensors", "over", "dim", "tier", "fraction", "recompute", "keep"};
+const Names kStageKeys{"ops", "at", "mesh", "devices", "device_order"};
+const Names kStoreKeys{"tensors", "over", "dim", "tier", "fraction", "recompute", "keep", "keep_over"};
 const Names kPrefetchKeys{"units", "ahead"};
 const Names kKeeps{"block", "micro_batch", "step"};
 const Names kLoopKeys{"ops", "dim", "steps", "sizes", "recompute", "stages"};
@@ -62,6 +63,27 @@ Status read_sizes(const Reader& reader, std::string_view key, NamedSizes& value)
     int64_t size = 0;
     TESSERA_TRY_VOID(inner->integer(axis, 1, size));
     value.emplace_back(axis, size);
+  }
+  return {};
+}
+
+// Axes (a name or a list of names), or a list of devices.
+Status read_device_order(const Reader& reader, DeviceOrder& order) {
+  const toml::node* node = reader.find("device_order");
+  if (node == nullptr) return {};
+  order.line = reader.line_of(*node);
+  const auto* list = node->as_array();
+  if (list == nullptr && !node->is_string())
+    return reader.wrong_type("device_order", "a list of axes or of devices", *node);
+  if (list != nullptr && list->empty()) {
+    return reader.error(order.line, "'device_order' is an empty list: expected axes or devices");
+  }
+  if (list == nullptr || !list->front().is_integer())
+    return reader.strings("device_order", order.axes);
+  for (const toml::node& item : *list) {
+    if (!item.is_integer())
+      return reader.wrong_type("device_order", "the number of a device", item);
+    order.devices.push_back(item.as_integer()->get());
   }
   return {};
 }
@@ -196,6 +218,17 @@ Result<StageEntry> read_stage(const Reader& reader) {
     }
     entry.devices = devices;
   }
+  TESSERA_TRY_VOID(read_device_order(reader, entry.device_order));
+  if (entry.device_order.empty()) return entry;
+  if (entry.mesh.empty()) {
+    return reader.error(entry.device_order.line,
+                        "'device_order' in [[stage]] needs a 'mesh' of the stage's own");
+  }
+  if (!entry.device_order.devices.empty()) {
+    return reader.error(entry.device_order.line,
+                        "expected axes in the 'device_order' of a stage, found devices; a list of "
+                        "devices is given for all ranks, beside 'mesh'");
+  }
   return entry;
 }
 
@@ -249,9 +282,20 @@ Result<StoreEntry> read_store(const Reader& reader, const Plan& plan) {
     if (it == kKeeps.end()) return reader.not_one_of("keep", "keep", keep, kKeeps);
     entry.keep = static_cast<Keep>(it - kKeeps.begin());
   }
-  if (!entry.over && !entry.tier && !entry.recompute && !entry.keep) {
-    return reader.error(entry.line,
-                        "[[store]] needs at least one of 'over', 'tier', 'recompute', 'keep'");
+  if (reader.has("keep_over")) {
+    Names over;
+    TESSERA_TRY_VOID(reader.strings("keep_over", over));
+    TESSERA_TRY_VOID(check_axes(reader, "keep_over", over, plan));
+    if (entry.keep == Keep::kBlock) {
+      return reader.error(reader.line_of("keep_over"),
+                          "'keep_over' needs keep = \"micro_batch\" or keep = \"step\"");
+    }
+    entry.keep_over = std::move(over);
+  }
+  if (!entry.over && !entry.tier && !entry.recompute && !entry.keep && !entry.keep_over) {
+    return reader.error(
+        entry.line,
+        "[[store]] needs at least one of 'over', 'tier', 'recompute', 'keep', 'keep_over'");
   }
   return entry;
 }
@@ -471,6 +515,7 @@ Result<Plan> read_plan(const Reader& top) {
   plan.file = top.file();
   TESSERA_TRY_VOID(top.allow(kPlanKeys));
   TESSERA_TRY_VOID(read_sizes(top, "mesh", plan.mesh));
+  TESSERA_TRY_VOID(read_device_order(top, plan.device_order));
   TESSERA_TRY_VOID(top.integer("micro_batches", 1, plan.micro_batches));
   if (top.has("micro_batches")) plan.micro_batches_line = top.line_of("micro_batches");
   if (top.has("schedule")) plan.schedule_line = top.line_of("schedule");

@@ -180,7 +180,8 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
       {"store = [ { tensors = \"*\", recompute = 1 } ]",
        "plan.toml:1: 'recompute' in [[store]]: expected true or false, found an integer"},
       {"store = [ { tensors = \"*\" } ]",
-       "plan.toml:1: [[store]] needs at least one of 'over', 'tier', 'recompute', 'keep'"},
+       "plan.toml:1: [[store]] needs at least one of 'over', 'tier', 'recompute', 'keep', "
+       "'keep_over'"},
       {"store = [ { tensors = \"*\", dim = \"h\", tier = \"host\" } ]",
        "plan.toml:1: 'dim' in [[store]] needs 'over'"},
       {"[precision]\ncompute = \"bfloat\"",

@@ -61,6 +61,7 @@ std::string entry_toml(const StageEntry& entry) {
   std::string out = fmt::format("ops = {}, at = {}", quoted(entry.ops), entry.at);
   if (!entry.mesh.empty()) out += ", mesh = " + mesh_toml(entry.mesh);
   if (entry.devices) out += fmt::format(", devices = {}", *entry.devices);
+  if (!entry.device_order.empty()) out += ", device_order = " + to_toml(entry.device_order);
   return out;
 }
 
@@ -80,6 +81,7 @@ std::string entry_toml(const StoreEntry& entry) {
   }
   if (entry.recompute) out += fmt::format(", recompute = {}", *entry.recompute);
   if (entry.keep) out += ", keep = " + quoted(keep_name(*entry.keep));
+  if (entry.keep_over) out += ", keep_over = " + names_text(*entry.keep_over);
   return out;
 }
 
@@ -187,7 +189,8 @@ Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
     const StageEntry*& of_stage = own[static_cast<size_t>(entry.at)];
     if (entry.mesh.empty()) continue;
     if (of_stage != nullptr &&
-        (of_stage->mesh != entry.mesh || of_stage->devices != entry.devices)) {
+        std::tie(of_stage->mesh, of_stage->devices, of_stage->device_order) !=
+            std::tie(entry.mesh, entry.devices, entry.device_order)) {
       return error_at(
           plan, entry.line,
           fmt::format("stage {} already has a mesh of its own (line {}), and this is another",
@@ -299,6 +302,11 @@ Result<std::vector<Mesh>> meshes_of_stage_axis(const Plan& plan, int64_t count) 
 
 }  // namespace
 
+std::string to_toml(const DeviceOrder& order) {
+  if (order.devices.empty()) return names_text(order.axes);
+  return fmt::format("[{}]", fmt::join(order.devices, ", "));
+}
+
 bool operator==(const SplitEntry& a, const SplitEntry& b) {
   return std::tie(a.ops, a.phase, a.dim, a.over, a.steps, a.order, a.skew) ==
          std::tie(b.ops, b.phase, b.dim, b.over, b.steps, b.order, b.skew);
@@ -311,12 +319,13 @@ bool operator==(const ReorderEntry& a, const ReorderEntry& b) {
 }
 
 bool operator==(const StageEntry& a, const StageEntry& b) {
-  return std::tie(a.ops, a.at, a.mesh, a.devices) == std::tie(b.ops, b.at, b.mesh, b.devices);
+  return std::tie(a.ops, a.at, a.mesh, a.devices, a.device_order) ==
+         std::tie(b.ops, b.at, b.mesh, b.devices, b.device_order);
 }
 
 bool operator==(const StoreEntry& a, const StoreEntry& b) {
-  return std::tie(a.tensors, a.over, a.dim, a.tier, a.fraction, a.recompute, a.keep) ==
-         std::tie(b.tensors, b.over, b.dim, b.tier, b.fraction, b.recompute, b.keep);
+  return std::tie(a.tensors, a.over, a.dim, a.tier, a.fraction, a.recompute, a.keep, a.keep_over) ==
+         std::tie(b.tensors, b.over, b.dim, b.tier, b.fraction, b.recompute, b.keep, b.keep_over);
 }
 
 bool operator==(const CompressEntry& a, const CompressEntry& b) {
@@ -336,6 +345,9 @@ bool operator==(const Plan& a, const Plan& b) { return to_toml(a) == to_toml(b);
 std::string to_toml(const Plan& plan) {
   const Plan defaults;
   std::string out = fmt::format("mesh = {}\n", mesh_toml(plan.mesh));
+  if (!plan.device_order.empty()) {
+    out += fmt::format("device_order = {}\n", to_toml(plan.device_order));
+  }
   if (plan.micro_batches != defaults.micro_batches) {
     out += fmt::format("micro_batches = {}\n", plan.micro_batches);
   }

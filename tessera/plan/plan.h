@@ -40,6 +40,7 @@
 #include "tessera/cluster/mesh.h"
 #include "tessera/graph/graph.h"
 #include "tessera/graph/precision.h"
+#include "tessera/plan/device_order.h"
 #include "tessera/plan/schedule.h"
 
 namespace tessera {
@@ -81,6 +82,7 @@ struct StageEntry {
   int64_t at = 0;
   std::vector<std::pair<std::string, int64_t>> mesh;  // empty: the plan's without the stage axis
   std::optional<int64_t> devices;  // first device of an own mesh; unset: after the stage before
+  DeviceOrder device_order;        // of an own mesh, by axes
   int line = 0;
   friend bool operator==(const StageEntry& a, const StageEntry& b);
 };
@@ -97,6 +99,8 @@ struct StoreEntry {
   std::optional<double> fraction;
   std::optional<bool> recompute;
   std::optional<Keep> keep;
+  // Of the axes over which the tensor rests in shards, those that still cut the kept copy.
+  std::optional<std::vector<std::string>> keep_over;
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
 };
@@ -143,6 +147,7 @@ struct Prefetch {
 struct Plan {
   std::string file = "<plan>";
   std::vector<std::pair<std::string, int64_t>> mesh;  // row-major, last fastest
+  DeviceOrder device_order;  // where its ranks are; empty: rank r is on device r
   int64_t micro_batches = 1;
   std::string micro_batch_dim = "batch";
   std::string stage_axis = "pp";
@@ -211,7 +216,10 @@ struct TensorPlan {
   // Unset: an activation's copy that is cut into as many pieces as its home, or more, is kept from
   // the forward to the backward pass, every other copy for its block (program/walk/holds.h).
   std::optional<Keep> keep;
-  int over_entry = -1, tier_entry = -1, recompute_entry = -1;
+  // Not empty: what is kept is a copy that is cut over these axes of the home's shards, and over
+  // those that its reader needs cut; what readers need is made of it for their block alone.
+  Axes keep_over;
+  int over_entry = -1, tier_entry = -1, recompute_entry = -1, keep_over_entry = -1;
   std::array<std::optional<Compression>, kEdges> compress;  // by edge
 };
 struct Stage {
@@ -246,6 +254,7 @@ struct ResolvedPlan {
   std::vector<TensorPlan> tensors;    // by TensorId
   std::vector<LeftWhole> left_whole;  // by op and dim
   int64_t ranks = 1;
+  RankDevices devices;
   // If one of these is not empty, the plan needs another graph; prepare() makes it and resolves
   // again. Ops whose kind freezes a dim that the plan splits, but has an expansion:
   std::vector<OpId> to_expand;

@@ -25,12 +25,15 @@ std::vector<Recipe> make_recipes() {
         recipes::megatron_recipes, recipes::summa_recipes, recipes::tensor_parallel_3d_recipes,
         recipes::per_layer_recipes, recipes::per_op_recipes, recipes::recompute_recipes,
         recipes::expert_recipes, recipes::loop_recipes, recipes::sequence_parallel_recipes,
-        recipes::compression_recipes, recipes::offload_recipes}) {
+        recipes::axial_recipes, recipes::compression_recipes, recipes::offload_recipes}) {
     std::vector<Recipe> more = family();
     all.insert(all.end(), std::make_move_iterator(more.begin()),
                std::make_move_iterator(more.end()));
   }
-  for (Recipe& recipe : all) recipe.arguments.push_back(recipes::precision_argument());
+  for (Recipe& recipe : all) {
+    recipe.arguments.push_back(recipes::precision_argument());
+    recipe.arguments.push_back(recipes::device_order_argument());
+  }
   return all;
 }
 
@@ -147,6 +150,7 @@ const Recipe* find_recipe(std::string_view name) {
 std::string signature(const Recipe& recipe) {
   std::vector<std::string> parts;
   for (const RecipeArgument& argument : recipe.arguments) {
+    if (argument.otherwise == "") continue;  // says nothing unless it is given
     parts.push_back(argument.otherwise ? fmt::format("{}={}", argument.name, *argument.otherwise)
                                        : argument.name);
   }
@@ -196,6 +200,7 @@ Result<std::string> emit_recipe(const RecipeCall& call, const Graph& graph,
     return tl::unexpected(std::move(text.error()));
   }
   text->compute_in(call.arguments.text("precision"));
+  text->device_order = call.arguments.text("device_order");
   return fmt::format("# {}\n{}", trim(heading), text->str());
 }
 

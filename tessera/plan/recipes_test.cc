@@ -287,6 +287,51 @@ store = [
   { tensors = "blocks.1.{attn.{q,k,v,out,residual},mlp.{up,down,residual}}", recompute = false },
 ]
 )");
+  EXPECT_EQ(emit("per_layer(\"embed:tp4;0:ulysses2,tp2,zero1;1:cp2,dp2;head:tp2,dp2\", order=none)",
+                 graph),
+            R"(# per_layer("embed:tp4;0:ulysses2,tp2,zero1;1:cp2,dp2;head:tp2,dp2", order=none)
+mesh = { a = 2, b = 2 }
+split = [
+  { ops = "embed.token",        dim = "vocab", over = ["a", "b"] },
+  { ops = "blocks.0",           dim = "seq",   over = "b" },
+  { ops = "blocks.0.attn",      dim = "heads", over = "a" },
+  { ops = "blocks.0.attn.core", dim = "seq",   over = [] },
+  { ops = "blocks.0.attn.core", dim = "heads", over = ["a", "b"] },
+  { ops = "blocks.0.mlp",       dim = "ffn",   over = "a" },
+  { ops = "blocks.1",           dim = "batch", over = "a" },
+  { ops = "blocks.1",           dim = "seq",   over = "b" },
+  { ops = "blocks.1.attn.core", dim = "kv",    over = "time:2",   order = "rotated", skew = "-b" },
+  { ops = "{final,head,loss}",  dim = "batch", over = "a" },
+  { ops = "{head,loss}",        dim = "vocab", over = "b" },
+]
+store = [
+  { tensors = "optimizer.*.blocks.0.*{weight,bias}", over = "b" },
+]
+)");
+  EXPECT_EQ(
+      emit("compressed(2, topk:0.1, 1, tp=2, pp=2, micro_batches=2, borders=bfloat16)", graph),
+      R"(# compressed(2, topk:0.1, 1, tp=2, pp=2, micro_batches=2, borders=bfloat16)
+mesh = { pp = 2, dp = 2, tp = 2 }
+micro_batches = 2
+schedule = "1f1b"
+split = [
+  { ops = "*",                 dim = "batch", over = "dp" },
+  { ops = "blocks.*.attn",     dim = "heads", over = "tp" },
+  { ops = "blocks.*.mlp",      dim = "ffn",   over = "tp" },
+  { ops = "{embed,head,loss}", dim = "vocab", over = "tp" },
+]
+stage = [
+  { ops = "{embed,blocks.0}",           at = 0 },
+  { ops = "{blocks.1,final,head,loss}", at = 1 },
+]
+store = [
+  { tensors = "optimizer.*", over = "dp" },
+]
+compress = [
+  { tensors = "role:gradient", with = "topk:0.1", error_feedback = true },
+  { tensors = "*",             on = "send", with = "bfloat16" },
+]
+)");
   EXPECT_EQ(emit("per_op(\"a2,b2\", \"*=batch:a+b;mlp@0=ffn:a+b;norms=seq:a+b\")", graph),
             R"(# per_op("a2,b2", "*=batch:a+b;mlp@0=ffn:a+b;norms=seq:a+b")
 mesh = { a = 2, b = 2 }
@@ -443,11 +488,19 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
       {"megatron(tq=2)", "recipe megatron: unknown argument 'tq', did you mean 'tp'?"},
       {"zero(stage=1)",
        "recipe zero: argument 'dp' is missing: expected zero(stage, dp, micro_batches=1, "
+       "reshard_after_forward=0, "
        "precision=float32)"},
+      {"zero(1, 4, reshard_after_forward=2)",
+       "recipe zero: reshard_after_forward = 2 needs stage = 3, as other parameters do not rest in "
+       "shards"},
+      {"fsdp(4, reshard_after_forward=3)",
+       "recipe fsdp: expected reshard_after_forward = 0, or 2 or more that divides dp = 4, found "
+       "3"},
       {"zero(stage=4, dp=2)", "recipe zero: expected stage = 1, 2 or 3, found 4"},
       {"zero(0, 2)", "recipe zero: expected stage >= 1 (a whole number), found '0'"},
-      {"zero(1, 2, 3, 4)",
+      {"zero(3, 2, 3, 2, float32, 6)",
        "recipe zero: too many arguments: expected zero(stage, dp, micro_batches=1, "
+       "reshard_after_forward=0, "
        "precision=float32)"},
       {"zero(1, stage=2)", "recipe zero: argument 'stage' is given twice"},
       {"data_parallel(dp=four)",
@@ -468,8 +521,25 @@ TEST(Recipes, ErrorsNameRecipeAndArgument) {
        "recipe tensor_parallel_3d: y = 5 is more than the 4 attention heads (heads = 4, group = "
        "1)"},
       {"per_layer(\"0-1:tq2\")",
-       "recipe per_layer: spec: expected tp<N>, dp<N>, zero<0-3>, sp, recompute, selective or "
-       "modules as norm+act in '0-1:tq2', found 'tq2'"},
+       "recipe per_layer: spec: expected tp<N>, dp<N>, cp<N>, ulysses<N>, zero<0-3>, sp, "
+       "recompute, selective or modules as norm+act in '0-1:tq2', found 'tq2'"},
+      {"per_layer(\"embed:dp2,recompute;0-1:tp2\")",
+       "recipe per_layer: spec: expected no recomputation around the blocks, found 'recompute' in "
+       "'embed:dp2,recompute'"},
+      {"per_layer(\"embed:dp2\")", "recipe per_layer: spec: expected layers 0-1, found none"},
+      {"per_layer(\"0:tp2;head:dp2;1:tp2\")",
+       "recipe per_layer: spec: expected 'first-last:tp2,dp2,...', found 'head:dp2'"},
+      {"per_layer(\"0-1:tp2,ulysses4\")",
+       "recipe per_layer: tp * ulysses = 8 is more than the 4 attention heads (heads = 4, group = "
+       "1)"},
+      {"compressed(2, borders=int8)",
+       "recipe compressed: borders = int8 needs stages: expected pp > 1"},
+      {"token_pipeline(2, 2, zero=4)",
+       "recipe token_pipeline: expected zero = 0, 1, 2 or 3, found 4"},
+      {"dap(2)",
+       "recipe dap: expected residual sums with two dims between batch and features (rows and "
+       "columns), parts of blocks that work along one of them and parts that work along the other "
+       "(as evoformer's), found none"},
       {"megatron(recompute=act+cor)",
        "recipe megatron: expected recompute = one of none, selective, full, norm, act, core, "
        "mla_up, mlp, moe, scan, or several with '+', found 'cor', did you mean 'core'?"},

@@ -53,6 +53,7 @@ class Resolver {
   Result<ResolvedPlan> run() {
     TESSERA_TRY(const auto meshes, stage_meshes(plan()));
     out_.ranks = plan().ranks();
+    TESSERA_TRY(out_.devices, rank_devices(plan()));
     make_places(out_, meshes);
     TESSERA_TRY_VOID(check_micro_batches());
     TESSERA_TRY_VOID(stages_.assign(selection_));
@@ -78,21 +79,22 @@ class Resolver {
     const int64_t count = plan().micro_batches;
     if (count == 1) return {};
     const std::string& dim_name = plan().micro_batch_dim;
-    bool found = false;
+    const Dim* found = nullptr;
     for (const Tensor& tensor : graph_.tensors()) {
       for (const Dim& dim : tensor.dims) {
         if (dim.name != dim_name) continue;
-        found = true;
-        if (dim.size % count != 0) {
+        const bool uneven = dim.size % count != 0;
+        if (dim.size < count || (uneven && found != nullptr && found->size != dim.size)) {
           return error(
               plan().micro_batches_line,
-              fmt::format(
-                  "micro_batches = {} does not divide dim '{}' of tensor '{}', whose size is {}",
-                  count, dim_name, tensor.name, dim.size));
+              fmt::format("micro_batches = {} {} dim '{}' of tensor '{}', whose size is {}", count,
+                          dim.size < count ? "is more than" : "does not divide", dim_name,
+                          tensor.name, dim.size));
         }
+        found = &dim;
       }
     }
-    if (found) return {};
+    if (found != nullptr) return {};
     std::set<std::string> names;
     for (const Tensor& tensor : graph_.tensors()) {
       for (const Dim& dim : tensor.dims) names.insert(dim.name);
@@ -285,7 +287,29 @@ class Resolver {
                        [&](SkewAxis& skew) { return move(skew.axis); });
   }
 
+  // A view of what another backward op of the same mirror made in pieces lies as these lie, dim by
+  // dim, not by names: a derivative renames what the forward op read by place. Not in steps: what
+  // they made is joined first.
+  bool follow(const Op& op) {
+    const OpId from = op.inputs.empty() ? OpId() : graph_.tensor(op.inputs[0]).producer;
+    if (!info_of(op).view || !from.valid()) return false;
+    const Op& maker = graph_.op(from);
+    if (maker.mirror != op.mirror || maker.outputs.size() != 1) return false;
+    const std::vector<DimGroup>&read = op.annotation.inputs[0].dims,
+          &made = maker.annotation.outputs[0].dims;
+    std::vector<std::pair<size_t, DimSplit>> cut;
+    for (size_t t = 0; t < read.size(); ++t) {
+      if (read[t].size() != 1 || made[t].size() != 1) return false;
+      const DimSplit& split = out_.ops[from.index()].dims[static_cast<size_t>(made[t][0])];
+      if (split.steps > 1) return false;
+      if (split.split()) cut.emplace_back(static_cast<size_t>(read[t][0]), split);
+    }
+    for (const auto& [dim, split] : cut) out_.ops[op.id.index()].dims[dim] = split;
+    return !cut.empty();
+  }
+
   void inherit(const Op& op) {
+    if (follow(op)) return;
     const Op& mirror = graph_.op(op.mirror);
     const OpPlan& from = out_.ops[op.mirror.index()];
     OpPlan& to = out_.ops[op.id.index()];
@@ -401,6 +425,7 @@ class Resolver {
       if (entry.keep) {
         for (TensorId id : share) out_.tensors[id.index()].keep = *entry.keep;
       }
+      if (entry.keep_over) TESSERA_TRY_VOID(apply_keep_over(e, share));
       if (!entry.tier) continue;
       for (TensorId id : share) {
         out_.tensors[id.index()].tier = *entry.tier;
@@ -408,7 +433,7 @@ class Resolver {
       }
     }
     find_recomputed();
-    return {};
+    return check_kept();
   }
 
   // Integers and scalars (the loss, norms, flags) go as they are.
@@ -490,29 +515,20 @@ class Resolver {
                                     [&](const Dim& dim) { return dim.name == *entry.dim; })) {
         continue;
       }
-      const Mesh& mesh = out_.stages[stages_.home(id).index()].mesh;
-      Axes axes;
-      for (const std::string& name : *entry.over) axes.push_back(mesh.find(name));
-      if (std::any_of(axes.begin(), axes.end(), [](AxisId axis) { return !axis.valid(); })) {
+      const std::optional<Axes> axes = axes_at_home(id, *entry.over);
+      if (!axes) {
         if (!without_axis.valid()) without_axis = id;
         continue;
       }
       TensorPlan& tensor_plan = out_.tensors[id.index()];
-      tensor_plan.over = std::move(axes);
+      tensor_plan.over = *axes;
       tensor_plan.dim = entry.dim.value_or("");
       tensor_plan.has_over = true;
       tensor_plan.over_entry = static_cast<int>(e);
       applied = true;
     }
     if (applied) return {};
-    if (without_axis.valid()) {
-      const StageId stage = stages_.home(without_axis);
-      return error(entry.line,
-                   fmt::format("over = \"{}\": tensor '{}' is at home on the mesh {} of stage {}, "
-                               "which lacks that axis",
-                               join(*entry.over, ", "), graph_.tensor(without_axis).name,
-                               out_.stages[stage.index()].mesh.to_string(), stage.value));
-    }
+    if (without_axis.valid()) return lacks_axis(entry.line, "over", *entry.over, without_axis);
     std::set<std::string> names;
     for (TensorId id : selected) {
       for (const Dim& dim : graph_.tensor(id).dims) names.insert(dim.name);
@@ -521,6 +537,59 @@ class Resolver {
                  fmt::format("no tensor that tensors = \"{}\" selects has the dim '{}'{}",
                              entry.tensors, *entry.dim,
                              suggestion(nearest(*entry.dim, Names(names.begin(), names.end())))));
+  }
+
+  // The axes by their names; empty: the mesh of the tensor's home lacks one.
+  std::optional<Axes> axes_at_home(TensorId id, const std::vector<std::string>& names) const {
+    const Mesh& mesh = out_.stages[stages_.home(id).index()].mesh;
+    Axes axes;
+    for (const std::string& name : names) {
+      axes.push_back(mesh.find(name));
+      if (!axes.back().valid()) return std::nullopt;
+    }
+    return axes;
+  }
+
+  Status apply_keep_over(size_t e, const std::vector<TensorId>& selected) {
+    const StoreEntry& entry = plan().stores[e];
+    bool applied = false;
+    for (TensorId id : selected) {
+      const std::optional<Axes> axes = axes_at_home(id, *entry.keep_over);
+      if (!axes) continue;
+      out_.tensors[id.index()].keep_over = *axes;
+      out_.tensors[id.index()].keep_over_entry = static_cast<int>(e);
+      applied = true;
+    }
+    if (applied || selected.empty()) return {};
+    return lacks_axis(entry.line, "keep_over", *entry.keep_over, selected.front());
+  }
+
+  // What rests is kept over axes over which it rests.
+  Status check_kept() const {
+    for (const Tensor& tensor : graph_.tensors()) {
+      const TensorPlan& rule = out_.tensors[tensor.id.index()];
+      if (tensor.role != Role::kParameter || tensor.update_of.valid()) continue;
+      for (const AxisId axis : rule.keep_over) {
+        if (std::find(rule.over.begin(), rule.over.end(), axis) != rule.over.end()) continue;
+        const Mesh& mesh = out_.stages[stages_.home(tensor.id).index()].mesh;
+        const StoreEntry& entry = plan().stores[static_cast<size_t>(rule.keep_over_entry)];
+        return error(entry.line,
+                     fmt::format("keep_over = \"{}\": parameter '{}' does not rest over axis '{}' "
+                                 "(store: over)",
+                                 join(*entry.keep_over, ", "), tensor.name,
+                                 mesh.axis(axis).name));
+      }
+    }
+    return {};
+  }
+
+  Status lacks_axis(int line, std::string_view key, const std::vector<std::string>& axes,
+                    TensorId id) const {
+    const StageId stage = stages_.home(id);
+    return error(line, fmt::format("{} = \"{}\": tensor '{}' is at home on the mesh {} of stage "
+                                   "{}, which lacks that axis",
+                                   key, join(axes, ", "), graph_.tensor(id).name,
+                                   out_.stages[stage.index()].mesh.to_string(), stage.value));
   }
 
   Status apply_recompute(size_t e, const std::vector<TensorId>& selected) {

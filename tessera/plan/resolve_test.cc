@@ -204,8 +204,8 @@ TEST(Resolve, ErrorsOfSplitsAndStores) {
        "plan.toml:4: op 'up' has two time loops: over 'in' (line 3) and 'ffn' (line 4)"},
       {head + "split = [ { ops = \"up\", dim = \"in\", over = \"time:5\" } ]",
        "plan.toml:2: time:5 has more steps than dim 'in' of op 'up' has elements (4)"},
-      {head + "micro_batches = 3",
-       "plan.toml:2: micro_batches = 3 does not divide dim 'batch' of tensor 'x', whose size is 8"},
+      {head + "micro_batches = 9",
+       "plan.toml:2: micro_batches = 9 is more than dim 'batch' of tensor 'x', whose size is 8"},
       {head + "micro_batches = 2\nmicro_batch_dim = \"bacth\"",
        "plan.toml:2: micro_batches = 2 needs tensors with the dim 'bacth', but none has it, did "
        "you mean 'batch'?"},

@@ -16,7 +16,7 @@ std::vector<int64_t> ShapeRule::shape(TensorId tensor) const {
   std::vector<int64_t> shape = t.shape();
   if (micro_batches > 1) {
     for (size_t d = 0; d < shape.size(); ++d) {
-      if (t.dims[d].name == micro_batch_dim) shape[d] /= micro_batches;
+      if (t.dims[d].name == micro_batch_dim) shape[d] = micro_batch(shape[d]);
     }
   }
   return shape;
@@ -26,7 +26,7 @@ std::vector<int64_t> ShapeRule::space(const Op& op) const {
   std::vector<int64_t> sizes;
   sizes.reserve(op.annotation.dims.size());
   for (const OpDim& dim : op.annotation.dims) {
-    sizes.push_back(dim.name == micro_batch_dim ? dim.size / micro_batches : dim.size);
+    sizes.push_back(dim.name == micro_batch_dim ? micro_batch(dim.size) : dim.size);
   }
   return sizes;
 }
@@ -149,7 +149,7 @@ class Analyser {
       : graph_(graph), plan_(plan), updates_(updated_parameters(graph)) {}
 
   Result<Analysis> run() {
-    out_.shapes = {&graph_, plan_.plan.micro_batch_dim, plan_.plan.micro_batches};
+    out_.shapes = {&graph_, plan_.plan.micro_batch_dim, plan_.plan.micro_batches, false};
     out_.tensor_shapes.reserve(graph_.tensors().size());
     for (const Tensor& tensor : graph_.tensors())
       out_.tensor_shapes.push_back(out_.shapes.shape(tensor.id));

@@ -59,6 +59,31 @@ std::vector<AxisId> followed_axes(const TextCross& cross, const Mesh& from_mesh,
   return out;
 }
 
+// Boxes of at least kLeastCut elements are cut along their longest dim. A smaller message is over
+// before it matters who sends it.
+constexpr int64_t kMostPieces = 4, kLeastCut = int64_t{1} << 14;
+ReshardSide in_pieces(const ReshardSide& side, int64_t pieces) {
+  ReshardSide out;
+  for (const ReshardHolder& holder : side) {
+    if (pieces == 1 || holder.box.volume() < kLeastCut) {
+      out.push_back(holder);
+      continue;
+    }
+    const auto longest = std::ranges::max_element(holder.box.dims, {}, &Interval::size);
+    const auto dim = static_cast<size_t>(longest - holder.box.dims.begin());
+    for (int64_t i = 0; i < pieces; ++i) {
+      out.push_back(holder);
+      out.back().box.dims[dim] = split_interval(*longest, pieces, i);
+    }
+  }
+  return out;
+}
+
+// Does a rank send over a tenth more than if the holders of each piece shared it evenly?
+bool is_uneven(const ReshardPlan& plan) {
+  return 10 * plan.busiest_bytes > 11 * plan.busiest_bound;
+}
+
 }  // namespace
 
 bool share_ranks(const Mesh& a, const Mesh& b) {
@@ -68,17 +93,20 @@ bool share_ranks(const Mesh& a, const Mesh& b) {
   return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return b.contains(rank); });
 }
 
-Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape) {
+Layout cut_into_shares(const Layout& layout, const Axes& axes, const Mesh& mesh,
+                       const std::vector<int64_t>& shape) {
   Axes whole_over;
-  for (size_t a = 0; a < mesh.axes.size(); ++a) {
-    if (mesh.axes[a].size > 1 && !need.uses(AxisId(a))) whole_over.emplace_back(a);
+  for (const AxisId axis : axes) {
+    if (mesh.axis(axis).size > 1 && !layout.uses(axis)) whole_over.push_back(axis);
   }
+  std::stable_sort(whole_over.begin(), whole_over.end(),
+                   [&](AxisId a, AxisId b) { return mesh.axis(a).stride < mesh.axis(b).stride; });
   // The rank at the origin has the largest piece of every uneven cut.
   const std::vector<int64_t> origin(mesh.axes.size(), 0);
-  Layout best = need;
-  int64_t least = region_of(need, mesh, shape, origin).volume();
+  Layout best = layout;
+  int64_t least = region_of(layout, mesh, shape, origin).volume();
   for (size_t d = 0; d < shape.size() && !whole_over.empty(); ++d) {
-    Layout cut = need;
+    Layout cut = layout;
     cut.shards[d].insert(cut.shards[d].end(), whole_over.begin(), whole_over.end());
     const int64_t share = region_of(cut, mesh, shape, origin).volume();
     if (share >= least) continue;
@@ -88,33 +116,78 @@ Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<in
   return normalise(std::move(best), mesh, shape);
 }
 
+Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape) {
+  Axes all;
+  for (size_t a = 0; a < mesh.axes.size(); ++a) all.emplace_back(a);
+  return cut_into_shares(need, all, mesh, shape);
+}
+
+std::vector<Layout> gather_steps(const Layout& landing, const Layout& need, const Mesh& mesh,
+                                 const std::vector<int64_t>& shape) {
+  const auto nearer = [&](AxisId a, AxisId b) { return mesh.axis(a).stride < mesh.axis(b).stride; };
+  std::vector<Layout> steps;
+  Layout at = landing;
+  for (size_t d = 0; d < need.shards.size() && cuts_further(landing, need); ++d) {
+    const Axes &shares = landing.shards[d], &kept = need.shards[d];
+    if (!std::is_sorted(shares.begin() + kept.size(), shares.end(), nearer)) continue;
+    while (at.shards[d].size() > kept.size() + 1) {
+      at.shards[d].pop_back();
+      steps.push_back(normalise(at, mesh, shape));
+    }
+  }
+  steps.push_back(need);
+  return steps;
+}
+
+Layout leaving_layout(const Layout& made, const std::optional<Layout>& need, const Mesh& mesh,
+                      const std::vector<int64_t>& shape) {
+  Layout complete = made;
+  complete.partial.clear();
+  complete = normalise(std::move(complete), mesh, shape);
+  if (need && need->complete()) complete = *need;
+  return cut_into_shares(complete, made.partial, mesh, shape);
+}
+
 Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const Layout& from,
                        const Mesh& to_mesh, const Layout& need, const std::vector<int64_t>& shape) {
   if (resharding == "direct" || share_ranks(from_mesh, to_mesh)) return need;
   if (resharding == "gather" || !axes_match(from_mesh, to_mesh))
     return shared_landing(need, to_mesh, shape);
-  return cuts_further(from, need) ? from : need;
+  if (cuts_further(from, need)) return from;
+  return cuts_further(need, from) ? need : shared_landing(need, to_mesh, shape);
 }
 
 std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layout& from,
                                                const Mesh& to_mesh, const Layout& to,
                                                const std::vector<int64_t>& shape) {
   constexpr int64_t kMostPairs = int64_t{1} << 22;
-  if (axes_match(from_mesh, to_mesh) || share_ranks(from_mesh, to_mesh)) return nullptr;
+  if (axes_match(from_mesh, to_mesh) && (cuts_further(from, to) || cuts_further(to, from)))
+    return nullptr;
+  if (share_ranks(from_mesh, to_mesh)) return nullptr;
   if (from_mesh.size() * to_mesh.size() > kMostPairs) return nullptr;
   ReshardOptions options;
   options.order = ReshardOrder::kGenerated;
   options.way = ReshardWay::kSendRecv;
-  const auto plan = reshard(reshard_side(from_mesh, from, shape, 1),
-                            reshard_side(to_mesh, to, shape, 1), options);
-  TESSERA_CHECK(plan.has_value(), "{}", plan.error().message);
+  const ReshardSide senders = reshard_side(from_mesh, from, shape, 1);
+  const ReshardSide receivers = reshard_side(to_mesh, to, shape, 1);
+  ReshardPlan best;
+  for (int64_t pieces = 1; pieces == 1 || (pieces <= kMostPieces && is_uneven(best)); ++pieces) {
+    auto plan = reshard(senders, in_pieces(receivers, pieces), options);
+    TESSERA_CHECK(plan.has_value(), "{}", plan.error().message);
+    if (pieces == 1 || plan->busiest_bytes < best.busiest_bytes) best = std::move(*plan);
+  }
   CrossRoutes routes;
-  for (const ReshardStep& step : plan->steps) {
+  for (const ReshardStep& step : best.steps) {
     routes.push_back({step.sender, step.receivers[0], step.region});
   }
   std::stable_sort(routes.begin(), routes.end(),
                    [](const CrossRoute& a, const CrossRoute& b) { return a.to < b.to; });
   return std::make_shared<const CrossRoutes>(std::move(routes));
+}
+
+TextCross of_size(TextCross cross, bool smaller) {
+  if (smaller && cross.smaller_routes) cross.routes = cross.smaller_routes;
+  return cross;
 }
 
 bool crosses_to_twins(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh) {

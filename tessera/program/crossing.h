@@ -1,8 +1,11 @@
-// What crosses between places: the layout in which it lands, and who sends what to whom where the
-// two meshes differ (docs/adr/0013-cross-mesh-resharding.md). Private to tessera/program.
+// What crosses between places: the layouts in which it leaves and lands, how shares are gathered
+// behind it, and who sends what to whom (docs/adr/0013-cross-mesh-resharding.md and
+// 0027-cross-once-and-spread-inside.md). Private to tessera/program.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "tessera/program/place_text.h"
 
@@ -11,24 +14,41 @@ namespace tessera {
 // Is any rank in both meshes? What crosses is copied there instead of sent.
 bool share_ranks(const Mesh& a, const Mesh& b);
 
-// `need`, cut further over the axes over which it is whole, so that replicas of a piece receive a
-// share each instead of the piece each; an all-gather inside the place makes `need` of it. The dim
-// that is cut is the one that leaves the smallest share, ties: the first. `need` itself if no axis
+// `layout`, cut further over those of `axes` that it does not use, so that replicas of a piece have a
+// share each. The dim that is cut is the one that leaves the smallest share, ties: the first; the
+// axis whose ranks are nearest together is the outermost of the new cuts. `layout` itself if no axis
 // or no dim is left.
+Layout cut_into_shares(const Layout& layout, const Axes& axes, const Mesh& mesh,
+                       const std::vector<int64_t>& shape);
+// Over all axes: replicas of a piece of `need` receive a share each instead of the piece each, and
+// gathers inside the place make `need` of it.
 Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape);
+// From shares to `need`, axis by axis, `need` last. The axis whose ranks are farthest apart goes
+// first: shares are smallest then, and each enters every node once for each of its ranks that has
+// another share, not once for each rank. Just `need` where `landing` is not so made of it.
+std::vector<Layout> gather_steps(const Layout& landing, const Layout& need, const Mesh& mesh,
+                                 const std::vector<int64_t>& shape);
+
+// In which layout parts of a sum (`made`) are completed before they cross to a place that needs
+// them as `need` (of the sending mesh; none: it has not the axes): scattered over the axes over
+// which they are parts, so that no sum is made twice and each rank has a share to send.
+Layout leaving_layout(const Layout& made, const std::optional<Layout>& need, const Mesh& mesh,
+                      const std::vector<int64_t>& shape);
 
 // In which layout a tensor that is held as `from` arrives where it is needed as `need`, both of it;
 // what is left to `need` is converted inside the place. By the plan's `resharding`, where no rank
-// is on both sides: "gather": shared_landing(). "auto": that where the meshes differ; between equal
-// ones the sender's layout if `need` has only fewer cuts: what no sender has together is put
-// together behind the messages, once for all replicas. "direct": `need`.
+// is on both sides: "gather": shared_landing(). "auto": that where the meshes differ, and between
+// equal ones where neither layout only cuts the other further; if `need` has only fewer cuts, the
+// sender's layout: what no sender has together is put together behind the messages, once for all
+// replicas; if it has only more cuts, `need`. "direct": `need`.
 Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const Layout& from,
                        const Mesh& to_mesh, const Layout& need, const std::vector<int64_t>& shape);
 
-// By receiver, in the order of issue. Null: the rule for meshes whose axes match (cross_sources)
-// serves, because they do, because a rank is on both sides, or because the meshes are too large to
-// visit every pair of tiles. Senders: the holder with the fewest bytes so far (plan/reshard.h,
-// order kGenerated with each rank a host of its own).
+// By receiver, in the order of issue. Null: the rule of cross_sources() serves, because the axes
+// match and one layout only cuts the other further, because a rank is on both sides, or because the
+// meshes are too large to visit every pair of tiles. Senders: the holder with the fewest bytes so far (plan/reshard.h,
+// order kGenerated with each rank a host of its own). Large pieces are cut in up to four where some
+// rank would have a tenth more to send than its share.
 std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layout& from,
                                                const Mesh& to_mesh, const Layout& to,
                                                const std::vector<int64_t>& shape);
@@ -38,6 +58,9 @@ struct CrossPiece {
   std::vector<int64_t> source;
   Box region;
 };
+// The crossing as it is in the larger or in the smaller micro-batches, in `routes`.
+TextCross of_size(TextCross cross, bool smaller);
+
 // Does each rank send its twin on the other mesh what it holds, and nothing else?
 bool crosses_to_twins(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -93,18 +94,26 @@ class Instantiation {
     out_.micro_batches = in.plan->plan.micro_batches;
     out_.micro_batch_dim = in.plan->plan.micro_batch_dim;
     out_.micro_batch_size = in.micro_batch_size;
+    out_.larger = in.larger;
+    boxes_.resize(in.sizes->size());
   }
 
   Result<Program> run(bool offsets) {
-    for (const Here& here : here_) {
-      at_ = &here;
-      for (const TextBuffer& buffer : here.text->buffers) add_buffer(buffer);
+    for (size_ = in_.sizes->size(); size_-- > 0;) {  // the larger ones last: theirs are the buffers
+      out_.buffers.clear();
+      for (const Here& here : here_) {
+        at_ = &here;
+        for (const TextBuffer& buffer : here.text->buffers) add_buffer(buffer);
+      }
     }
     std::set<BlockRef> blocks;
     for (const Here& here : here_) {
       for (const auto& [ref, block] : here.text->blocks) blocks.insert(ref);
     }
-    for (BlockRef ref : blocks) write_block(ref);
+    for (BlockRef ref : blocks) {
+      for (size_ = 0; size_ < (ref.once() ? 1 : in_.sizes->size()); ++size_) write_block(ref);
+    }
+    size_ = 0;
     for (const Here& here : here_) {
       at_ = &here;
       for (const TextHome& home : here.text->homes) out_.homes.push_back(home_of(home));
@@ -114,7 +123,11 @@ class Instantiation {
     write_schedule();
     set_once();
     std::erase_if(out_.blocks, [](const auto& block) { return block.second.empty(); });
-    plan_memory(out_, offsets);
+    if (in_.sizes->size() == 1) {
+      plan_memory(out_, offsets);
+    } else {
+      plan_memory_of_both(out_, ordinals_, offsets);
+    }
     return std::move(out_);
   }
 
@@ -128,7 +141,10 @@ class Instantiation {
   };
 
   const Mesh& mesh() const { return at_->text->mesh; }
-  const std::vector<int64_t>& shape(TensorId tensor) const { return (*in_.shapes)[tensor.index()]; }
+  const InstantiateInput::Sizes& sizes() const { return (*in_.sizes)[size_]; }
+  const std::vector<int64_t>& shape(TensorId tensor) const {
+    return sizes().shapes[tensor.index()];
+  }
   Box evaluate_here(TensorId tensor, const Region& region) const {
     return evaluate(region, mesh(), shape(tensor), at_->coordinates);
   }
@@ -138,8 +154,8 @@ class Instantiation {
     b.id = BufferId(out_.buffers.size());
     b.name = buffer.name;
     b.tensor = buffer.tensor;
-    boxes_.push_back(evaluate_here(buffer.tensor, buffer.region));
-    b.shape = boxes_.back().shape();
+    boxes_[size_].push_back(evaluate_here(buffer.tensor, buffer.region));
+    b.shape = boxes_[size_].back().shape();
     b.dtype = buffer.dtype;
     b.tier = buffer.tier;
     b.lifetime = buffer.persistent ? Lifetime::kPersistent
@@ -152,7 +168,8 @@ class Instantiation {
   BlockRef chunk_of(BlockRef ref) const {
     if (ref.once()) return ref;
     const auto it = std::find(out_.stages.begin(), out_.stages.end(), StageId(ref.chunk));
-    return {ref.kind, static_cast<int32_t>(it - out_.stages.begin())};
+    const auto behind = static_cast<std::ptrdiff_t>(size_ * out_.stages.size());
+    return {ref.kind, static_cast<int32_t>(it - out_.stages.begin() + behind)};
   }
 
   // The block's text of all places of this rank, in the order in which it was written.
@@ -180,6 +197,7 @@ class Instantiation {
       at_ = &here_[*first];
       const TextInstruction& instruction = (*text(*first))[next[*first]];
       ++next[*first];
+      ordinal_ = std::accumulate(next.begin(), next.end(), size_t{0});
       std::visit([&](const auto& body) { add(instruction, body); }, instruction.body);
     }
   }
@@ -190,7 +208,7 @@ class Instantiation {
   View local(int buffer, Box region) const { return local(*at_, buffer, std::move(region)); }
   View local(const Here& here, int text_buffer, Box region) const {
     const size_t buffer = here.first_buffer + static_cast<size_t>(text_buffer);
-    const Box& whole = boxes_[buffer];
+    const Box& whole = boxes_[size_][buffer];
     if (region.empty()) {  // keep the shape, pin the position
       for (size_t d = 0; d < region.rank(); ++d) {
         region.dims[d].begin = 0;
@@ -208,12 +226,22 @@ class Instantiation {
     instruction.when = text.when;
     instruction.cause = text.cause;
     out_.block(block_).push_back(std::move(instruction));
+    ordinals_[block_].push_back(ordinal_);
   }
 
+  // Pieces of a text's handle have the same handles in the blocks of both sizes.
   int concrete_handle(int handle) {
-    const int fresh = next_handle_++;
-    handles_[handle].push_back(fresh);
-    return fresh;
+    std::vector<Piece>& pieces = handles_[handle];
+    const auto size = static_cast<unsigned>(size_);
+    const auto known = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+      return !block_.once() && (piece.sizes >> size) == 0;
+    });
+    if (known == pieces.end()) {
+      pieces.push_back({next_handle_++, block_.once() ? 3U : 1U << size});
+      return pieces.back().handle;
+    }
+    known->sizes |= 1U << size;
+    return known->handle;
   }
 
   void add(const TextInstruction& text, const TextCompute& body) {
@@ -223,7 +251,7 @@ class Instantiation {
     compute.kind = op.kind;
     compute.attributes = op.attributes;
     compute.box =
-        compute_box(op, (*in_.ops)[op.id.index()], in_.rule, mesh(), at_->coordinates, body.step);
+        compute_box(op, (*in_.ops)[op.id.index()], sizes().rule, mesh(), at_->coordinates, body.step);
     compute.inputs.reserve(body.inputs.size());
     compute.outputs.reserve(body.outputs.size());
     for (size_t i = 0; i < body.inputs.size(); ++i) {
@@ -352,7 +380,8 @@ class Instantiation {
   }
 
   // ---- crossings
-  void add(const TextInstruction& text, const TextCross& body) {
+  void add(const TextInstruction& text, const TextCross& cross) {
+    const TextCross body = of_size(cross, size_ > 0);
     const Mesh& from_mesh = in_.plan->places[body.from_place.index()].mesh;
     const Mesh& to_mesh = in_.plan->places[body.to_place.index()].mesh;
     if (!body.sends) {
@@ -446,26 +475,36 @@ class Instantiation {
 
   Home home_of(const TextHome& home) const {
     const size_t buffer = at_->first_buffer + static_cast<size_t>(home.buffer);
-    return {home.tensor, BufferId(buffer), boxes_[buffer]};
+    return {home.tensor, BufferId(buffer), boxes_[0][buffer]};
   }
 
-  // Wait placeholders: one wait for each piece that this rank sends or receives under the handle.
+  // Wait placeholders: one wait for each piece that this rank sends or receives under the handle in
+  // micro-batches of the block's size. (What the last ones of the other size send, and these do
+  // not, is awaited in the update, as all that is still open.)
   void fill_in_waits() {
     for (auto& [ref, block] : out_.blocks) {
+      const unsigned sizes = ref.once() ? 3U : out_.smaller(ref) ? 2U : 1U;
       std::vector<Instruction> filled;
+      std::vector<size_t> ordinals;
       filled.reserve(block.size());
-      for (Instruction& instruction : block) {
+      for (size_t i = 0; i < block.size(); ++i) {
+        Instruction& instruction = block[i];
+        const size_t ordinal = ordinals_[ref][i];
         const Wait* wait = std::get_if<Wait>(&instruction.body);
         if (wait == nullptr) {
           filled.push_back(std::move(instruction));
+          ordinals.push_back(ordinal);
           continue;
         }
         const PendingWait& pending = waits_[static_cast<size_t>(-1 - wait->handle)];
-        for (int handle : handles_[pending.handle]) {
-          filled.push_back({Wait{handle, pending.lag}, instruction.when, instruction.cause});
+        for (const Piece& piece : handles_[pending.handle]) {
+          if ((piece.sizes & sizes) == 0) continue;
+          filled.push_back({Wait{piece.handle, pending.lag}, instruction.when, instruction.cause});
+          ordinals.push_back(ordinal);
         }
       }
       block = std::move(filled);
+      ordinals_[ref] = std::move(ordinals);
     }
   }
 
@@ -475,8 +514,10 @@ class Instantiation {
       const BlockKind kind = run.kind == BlockRun::kForward    ? BlockKind::kForward
                              : run.kind == BlockRun::kBackward ? BlockKind::kBackward
                                                                : BlockKind::kWeight;
+      size_ = out_.smaller(run.micro_batch) ? 1 : 0;
       out_.schedule.push_back({chunk_of({kind, static_cast<int32_t>(run.stage)}), run.micro_batch});
     }
+    size_ = 0;
     out_.schedule.push_back({BlockKind::kUpdate, 0});
   }
 
@@ -525,18 +566,25 @@ class Instantiation {
     int handle;
     int lag;
   };
+  struct Piece {
+    int handle;
+    unsigned sizes;  // of micro-batches in whose blocks it is issued, a bit each; once a step: both
+  };
 
   const InstantiateInput& in_;
   const Graph& graph_;
   std::vector<Here> here_;
   const Here* at_ = nullptr;  // whose text is being written
   Program out_;
-  std::vector<Box> boxes_;  // global region of each buffer
+  size_t size_ = 0;                      // of the micro-batches for which is being written
+  std::vector<std::vector<Box>> boxes_;  // by size: global region of each buffer
+  ByBlock<std::vector<size_t>> ordinals_;  // by instruction: which one of the text's
+  size_t ordinal_ = 0;
   std::map<std::pair<PlaceId, Axes>, int> groups_;
   std::vector<std::vector<MemberBoxes>> member_boxes_;  // by group
   // By the boxes of what is held and of what is needed, which member_boxes_ keeps.
   std::map<std::tuple<const Box*, const Box*, std::optional<Combiner>>, CollectiveKind> classes_;
-  std::map<int, std::vector<int>> handles_;
+  std::map<int, std::vector<Piece>> handles_;
   std::vector<PendingWait> waits_;
   BlockRef block_;
   int next_handle_ = 0;

@@ -25,20 +25,18 @@ struct Lowering::Impl {
   ResolvedPlan plan;
   Analysis analysis;
   std::vector<PlaceText> texts;  // by place
-  int64_t micro_batch_size = 0;
+  int64_t micro_batch_size = 0, larger = 0;  // as of a Program
+  std::vector<InstantiateInput::Sizes> micro_batch_sizes;
 
-  ShapeRule rule() const {
-    return {graph.get(), plan.plan.micro_batch_dim, plan.plan.micro_batches};
-  }
-  void find_micro_batch_size();
+  const ShapeRule& rule() const { return analysis.shapes; }
+  void find_micro_batch_sizes();
 
   bool several_places() const;
   // Of ranks at one place; of_rank: index into `out`, by rank.
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
   std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
-    return {graph.get(), &plan,           &analysis.ops, &texts, &analysis.tensor_shapes,
-            rule(),      micro_batch_size};
+    return {graph.get(), &plan, &analysis.ops, &texts, &micro_batch_sizes, micro_batch_size, larger};
   }
 };
 
@@ -69,7 +67,7 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
       prefetch_at_rest(text, *impl.graph, orders[place], *impl.plan.plan.prefetch);
     bucket_collectives(text, impl.rule(), orders[place], impl.plan.plan.bucket_bytes);
   }
-  impl.find_micro_batch_size();
+  impl.find_micro_batch_sizes();
   int next_handle = 0;
   for (const PlaceText& text : impl.texts)
     next_handle = std::max(next_handle, end_of_handles(text));
@@ -85,13 +83,21 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
   return lowering;
 }
 
-void Lowering::Impl::find_micro_batch_size() {
+void Lowering::Impl::find_micro_batch_sizes() {
   for (const Tensor& tensor : graph->tensors()) {
     for (const Dim& dim : tensor.dims) {
-      if (dim.name == plan.plan.micro_batch_dim)
-        micro_batch_size = dim.size / plan.plan.micro_batches;
+      if (dim.name != plan.plan.micro_batch_dim) continue;
+      micro_batch_size = rule().micro_batch(dim.size);
+      larger = dim.size % plan.plan.micro_batches;
     }
   }
+  micro_batch_sizes.push_back({rule(), analysis.tensor_shapes});
+  if (larger == 0) return;
+  ShapeRule smaller = rule();
+  smaller.smaller = true;
+  micro_batch_sizes.push_back({smaller, {}});
+  for (const Tensor& tensor : graph->tensors())
+    micro_batch_sizes.back().shapes.push_back(smaller.shape(tensor.id));
 }
 
 Result<Program> Lowering::lower(int rank, bool offsets) const {
@@ -163,9 +169,9 @@ bool is_split(const OpPlan& plan) {
   return std::ranges::any_of(plan.dims, [](const DimSplit& split) { return split.split(); });
 }
 
-// Causal ops whose queries or keys are cut: how many keys a rank reads, and how many of the points
-// it sees, depends on where its queries are. In a reordered dim (graph/order.h) pieces of one size
-// see about as many.
+// Ops that are causal or have a window, and whose queries or keys are cut: how many keys a rank
+// reads, and how many of the points it sees, depends on where its queries are. In a reordered dim
+// (graph/order.h) pieces of one size see about as many.
 std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolved,
                                  const std::vector<OpPlan>& plans, PlaceId place,
                                  const ShapeRule& shapes) {
@@ -176,7 +182,7 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
     if (resolved.place_of(plan.stage) != place || !is_split(plan)) continue;
     const auto& dims = op.annotation.dims;
     const auto marked = std::ranges::find_if(dims, [](const OpDim& d) { return d.causal_of >= 0; });
-    const bool reads_fewer = marked != dims.end(), masks = is_causal(op);
+    const bool reads_fewer = marked != dims.end(), masks = leaves_out_points(op);
     if (!reads_fewer && !masks) continue;
     const QueryKey pair = reads_fewer
                               ? QueryKey{marked->causal_of, static_cast<int>(marked - dims.begin())}
@@ -215,8 +221,9 @@ std::vector<Varying> uneven_crossings(const ResolvedPlan& plan, const PlaceText&
   std::set<std::tuple<bool, PlaceId, Sizes, Layout, Layout>> seen;
   for (const auto& [ref, block] : text.blocks) {
     for (const TextInstruction& instruction : block) {
-      const auto* cross = std::get_if<TextCross>(&instruction.body);
-      if (cross == nullptr) continue;
+      const auto* found = std::get_if<TextCross>(&instruction.body);
+      if (found == nullptr) continue;
+      const auto cross = std::make_shared<const TextCross>(of_size(*found, shapes.smaller));
       const Mesh& from_mesh = plan.places[cross->from_place.index()].mesh;
       const Mesh& to_mesh = plan.places[cross->to_place.index()].mesh;
       if (crosses_to_twins(*cross, from_mesh, to_mesh)) continue;
@@ -322,14 +329,16 @@ bool Lowering::Impl::several_places() const {
 
 void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
                                std::vector<int32_t>& of_rank) const {
-  const ShapeRule shapes = rule();
   const PlaceText& text = texts[place.index()];
   const Mesh& mesh = text.mesh;
-  std::vector<Varying> varying = uneven_cuts(text, analysis.tensor_shapes);
-  for (Varying& cut : causal_cuts(*graph, plan, analysis.ops, place, shapes))
-    varying.push_back(std::move(cut));
-  for (Varying& crossing : uneven_crossings(plan, text, shapes))
-    varying.push_back(std::move(crossing));
+  std::vector<Varying> varying;
+  for (const InstantiateInput::Sizes& size : micro_batch_sizes) {
+    for (Varying& cut : uneven_cuts(text, size.shapes)) varying.push_back(std::move(cut));
+    for (Varying& cut : causal_cuts(*graph, plan, analysis.ops, place, size.rule))
+      varying.push_back(std::move(cut));
+    for (Varying& crossing : uneven_crossings(plan, text, size.rule))
+      varying.push_back(std::move(crossing));
+  }
   std::vector<Alike> products = {{}};
   for (size_t a = 0; a < mesh.axes.size(); ++a) {
     std::map<std::vector<std::vector<int64_t>>, Alike> classes;

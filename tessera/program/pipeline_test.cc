@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/program/test_programs.h"
+#include "tessera/program/text.h"
 #include "tessera/program/verify.h"
 
 namespace tessera {
@@ -17,10 +18,10 @@ struct Lowered {
   std::vector<Program> programs;
 };
 
-Lowered lower_pipeline(const std::string& call, int64_t layers, int64_t micro_batches) {
+Lowered lower_pipeline(const std::string& call, int64_t layers, int64_t batch) {
   TestModel model;
   model.layers = layers;
-  model.batch = 2 * micro_batches;
+  model.batch = batch;
   const Graph graph = trained(test_transformer(model));
   Lowered out;
   const auto text = emit_recipe(call, graph);
@@ -68,7 +69,7 @@ int64_t slots_of(const Lowered& lowered, size_t rank, int64_t stage) {
 
 // By rank: slots of its stages, added up. Each must be what is in flight.
 std::vector<int64_t> checked_slots(const std::string& call, int64_t layers, int64_t micro_batches) {
-  const Lowered lowered = lower_pipeline(call, layers, micro_batches);
+  const Lowered lowered = lower_pipeline(call, layers, 2 * micro_batches);
   for (const Rejection& rejection : verify(lowered.graph, lowered.programs)) {
     ADD_FAILURE() << call << ": " << rejection.to_string();
   }
@@ -213,6 +214,37 @@ TEST(Pipelines, wait_for_a_message_behind_the_blocks_that_its_receiver_needs) {
       "[ [\"F0@0\", \"F0@1\", \"B0@1\", \"B0@0\"],\n"
       "[\"F0@1\", \"F0@2\", \"F0@3\", \"B0@3\", \"B0@2\", \"B0@1\"] ]",
       "{ b = 2 }, devices = 2");
+}
+
+// 5 sequences in 2, 2, 1.
+TEST(MicroBatches, of_two_sizes_have_blocks_of_their_own) {
+  for (const char* call : {"gpipe(2, 3)", "one_f_one_b(2, 3)", "pipeline(2, 3, zb_h1)"}) {
+    Lowered lowered = lower_pipeline(call, 2, 5);
+    ASSERT_EQ(lowered.programs.size(), 2U);
+    for (const Program& program : lowered.programs) {
+      EXPECT_EQ(program.micro_batch_size, 2);
+      EXPECT_EQ(program.larger, 2);
+      EXPECT_TRUE(program.blocks.contains({BlockKind::kForward, 1}));
+      EXPECT_EQ(program.runs({BlockKind::kForward, 0}), 2);
+      EXPECT_EQ(program.runs({BlockKind::kForward, 1}), 1);
+      const auto parsed = parse_program(to_text(program, lowered.graph), lowered.graph);
+      ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
+      EXPECT_EQ(parsed->larger, program.larger);
+      EXPECT_TRUE(parsed->blocks == program.blocks);
+      EXPECT_EQ(to_text(*parsed, lowered.graph), to_text(program, lowered.graph));
+    }
+    for (const Rejection& rejection : verify(lowered.graph, lowered.programs))
+      ADD_FAILURE() << call << ": " << rejection.to_string();
+    for (BlockRunStep& run : lowered.programs[0].schedule) {
+      if (run.block == BlockRef(BlockKind::kForward, 1)) run.block.chunk = 0;
+    }
+    const auto rejections = verify(lowered.graph, lowered.programs);
+    ASSERT_FALSE(rejections.empty());
+    EXPECT_NE(rejections[0].to_string().find(
+                  "schedule: forward of micro-batch 2 is of another size"),
+              std::string::npos)
+        << rejections[0].to_string();
+  }
 }
 
 }  // namespace

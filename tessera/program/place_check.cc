@@ -27,7 +27,7 @@ class Checker {
         text_(texts[place.index()]),
         graph_(graph),
         plan_(plan),
-        shapes_{&graph, plan.plan.micro_batch_dim, plan.plan.micro_batches},
+        shapes_{&graph, plan.plan.micro_batch_dim, plan.plan.micro_batches, false},
         samples_{text_.mesh.coordinates(text_.mesh.first_device),
                  text_.mesh.coordinates(last_rank(text_.mesh))} {}
 

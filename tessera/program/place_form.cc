@@ -180,11 +180,16 @@ class Printer {
                     cross.handle, cross.tag, tensor_text(graph_, cross.tensor),
                     cross.from_place.value, view_at(cross.from, cross.from_place, cross.tensor),
                     cross.to_place.value, view_at(cross.to, cross.to_place, cross.tensor));
-    if (cross.routes == nullptr) return out;
-    std::vector<std::string> routes;
-    for (const CrossRoute& route : *cross.routes)
-      routes.push_back(fmt::format("{} -> {} {}", route.from, route.to, route.region.to_string()));
-    return out + fmt::format(" routes {{{}}}", fmt::join(routes, "; "));
+    const auto add = [&](const char* name, const std::shared_ptr<const CrossRoutes>& routes) {
+      if (routes == nullptr) return;
+      std::vector<std::string> all;
+      for (const CrossRoute& route : *routes)
+        all.push_back(fmt::format("{} -> {} {}", route.from, route.to, route.region.to_string()));
+      out += fmt::format(" {} {{{}}}", name, fmt::join(all, "; "));
+    };
+    add("routes", cross.routes);
+    add("smaller", cross.smaller_routes);
+    return out;
   }
 
   const std::vector<PlaceText>& texts_;

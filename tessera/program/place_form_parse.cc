@@ -284,20 +284,24 @@ class Parser {
     in.expect("to");
     out.to_place = PlaceId(in.small());
     out.to = view_at(in, out.to_place);
-    if (!in.accept("routes")) return out;
-    CrossRoutes routes;
+    if (in.accept("routes")) out.routes = routes(in);
+    if (in.accept("smaller")) out.smaller_routes = routes(in);
+    return out;
+  }
+
+  std::shared_ptr<const CrossRoutes> routes(Cursor& in) {
+    CrossRoutes out;
     in.expect("{");
     while (!in.failed() && !in.accept("}")) {
-      if (!routes.empty()) in.expect(";");
+      if (!out.empty()) in.expect(";");
       CrossRoute route;
       route.from = in.integer();
       in.expect("->");
       route.to = in.integer();
       route.region = in.box();
-      routes.push_back(std::move(route));
+      out.push_back(std::move(route));
     }
-    out.routes = std::make_shared<const CrossRoutes>(std::move(routes));
-    return out;
+    return std::make_shared<const CrossRoutes>(std::move(out));
   }
 
   TextCopy copy(Cursor& in) {

@@ -106,6 +106,7 @@ struct TextCross {
   int64_t tag = 0;
   TextView from, to;                          // the side's own is valid; both regions are
   std::shared_ptr<const CrossRoutes> routes;  // null: the rule of crossing.h
+  std::shared_ptr<const CrossRoutes> smaller_routes;  // of smaller micro-batches; null: the same
 };
 struct TextWait {
   int handle = 0;
@@ -144,11 +145,16 @@ struct PlaceText {
   std::map<int, int64_t> due;
 };
 
-// The shape of a tensor as blocks see it: the micro-batch dim has the size of one micro-batch.
+// The shape of a tensor as blocks see it: the micro-batch dim has the size of one micro-batch, of
+// the larger ones unless it says `smaller`.
 struct ShapeRule {
   const Graph* graph = nullptr;
   std::string micro_batch_dim;
   int64_t micro_batches = 1;
+  bool smaller = false;
+  int64_t micro_batch(int64_t size) const {  // of a dim of this size
+    return (size + (smaller ? 0 : micro_batches - 1)) / micro_batches;
+  }
   std::vector<int64_t> shape(TensorId tensor) const;
   std::vector<int64_t> space(const Op& op) const;  // sizes of the iteration space
 };
@@ -201,12 +207,21 @@ struct InstantiateInput {
   const ResolvedPlan* plan = nullptr;
   const std::vector<OpPlan>* ops = nullptr;                   // effective splits
   const std::vector<PlaceText>* texts = nullptr;              // by place
-  const std::vector<std::vector<int64_t>>* shapes = nullptr;  // by tensor, as blocks see it
-  ShapeRule rule;
-  int64_t micro_batch_size = 0;
+  // For the larger and the smaller micro-batches; one where all are equal.
+  struct Sizes {
+    ShapeRule rule;
+    std::vector<std::vector<int64_t>> shapes;  // by tensor, as blocks see it
+  };
+  const std::vector<Sizes>* sizes = nullptr;
+  int64_t micro_batch_size = 0, larger = 0;  // as of a Program
 };
 // `offsets`: as in Lowering::lower.
 Result<Program> instantiate(const InstantiateInput& input, int rank, bool offsets);
 void plan_memory(Program& program, bool offsets);
+// The same of a program with blocks for two sizes of micro-batches: their buffers are planned once,
+// for what either touches. `ordinals`: by block and instruction, for whose instruction of the place
+// texts it stands; the blocks of a family have those in common.
+void plan_memory_of_both(Program& program, const ByBlock<std::vector<size_t>>& ordinals,
+                         bool offsets);
 
 }  // namespace tessera

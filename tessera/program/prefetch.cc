@@ -2,6 +2,7 @@
 // read tensors at rest, for an op of a unit; not the step-wise fetches of a time loop, whose point
 // is to hold one piece at a time.
 #include <algorithm>
+#include <compare>
 #include <limits>
 #include <set>
 #include <string>
@@ -67,34 +68,61 @@ bool reads_only_what_rests(const TextInstruction& instruction, const std::vector
   });
 }
 
+// What a stage's forward pass has gathered of what rests is ready in its backward pass.
+void add_kept(const PlaceText& text, BlockRef block, std::vector<bool>& ready) {
+  const auto forward = text.blocks.find({BlockKind::kForward, block.chunk});
+  if (block.kind <= BlockKind::kForward || forward == text.blocks.end()) return;
+  for (const TextInstruction& instruction : forward->second) {
+    if (!reads_only_what_rests(instruction, ready)) continue;
+    for (const TextTransfer& transfer : std::get<TextIssue>(instruction.body).transfers)
+      ready[static_cast<size_t>(transfer.to.buffer)] = true;
+  }
+}
+
 }  // namespace
 
 void prefetch_at_rest(PlaceText& text, const Graph& graph, const BlockOrder& order_of_blocks,
                       const Prefetch& prefetch) {
   const Glob glob(prefetch.units);
   const auto path_of = [&](OpId op) { return op.valid() ? graph.op(op).path : std::string(); };
-  const std::vector<bool> ready = ready_before_blocks(text, order_of_blocks);
+  const std::vector<bool> at_rest = ready_before_blocks(text, order_of_blocks);
   for (auto& [ref, block] : text.blocks) {
     if (ref.once()) continue;
+    std::vector<bool> ready = at_rest;
+    add_kept(text, ref, ready);
     // Runs of one unit's ops, by the position of their first instruction.
     std::vector<std::pair<std::string, size_t>> runs;
-    // Where each instruction goes: before that one, gatherings first, in the order of their units.
+    // Where each instruction goes: before that one, gatherings first, in the order of their units,
+    // and of a unit first those that read what rests, then those that read what these bring.
     constexpr size_t kStays = std::numeric_limits<size_t>::max();
-    std::vector<std::pair<size_t, size_t>> target(block.size());
+    struct Target {
+      size_t before = 0, unit = kStays, further = 0;
+      auto operator<=>(const Target&) const = default;
+    };
+    std::vector<Target> target(block.size());
+    std::vector<size_t> further(text.buffers.size(), 0);
     for (size_t i = 0; i < block.size(); ++i) {
-      target[i] = {i, kStays};
+      target[i].before = i;
       const std::string unit = unit_of(glob, path_of(block[i].cause));
       if (unit.empty()) continue;
       if (runs.empty() || runs.back().first != unit) runs.emplace_back(unit, i);
       if (!reads_only_what_rests(block[i], ready)) continue;
-      std::get<TextIssue>(block[i].body).unit = static_cast<int>(runs.size()) - 1;
+      auto& issue = std::get<TextIssue>(block[i].body);
+      issue.unit = static_cast<int>(runs.size()) - 1;
+      size_t steps = 0;
+      for (const TextTransfer& transfer : issue.transfers)
+        steps = std::max(steps, further[static_cast<size_t>(transfer.from.buffer)]);
+      for (const TextTransfer& transfer : issue.transfers) {
+        ready[static_cast<size_t>(transfer.to.buffer)] = true;
+        further[static_cast<size_t>(transfer.to.buffer)] = steps + 1;
+      }
       const auto ahead = static_cast<size_t>(prefetch.ahead);
       const size_t unit_index = runs.size() - 1;
-      target[i] = {runs[unit_index - std::min(unit_index, ahead)].second, unit_index};
+      target[i] = {runs[unit_index - std::min(unit_index, ahead)].second, unit_index, steps};
     }
     // What is moved stands with what follows it, in the order of writing too.
     for (size_t i = 0; i < block.size(); ++i) {
-      if (target[i].second != kStays) block[i].order = block[target[i].first].order;
+      if (target[i].unit != kStays) block[i].order = block[target[i].before].order;
     }
     std::vector<size_t> order(block.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;

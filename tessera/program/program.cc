@@ -126,6 +126,14 @@ int64_t Program::slots() const {
   return most;
 }
 
+bool Program::smaller(BlockRef ref) const {
+  return larger > 0 && !ref.once() && static_cast<size_t>(ref.chunk) >= stages.size();
+}
+
+BlockRef Program::family(BlockRef ref) const {
+  return smaller(ref) ? BlockRef(ref.kind, ref.chunk - static_cast<int32_t>(stages.size())) : ref;
+}
+
 int64_t Program::runs(BlockRef ref) const {
   return std::count_if(schedule.begin(), schedule.end(),
                        [&](const BlockRunStep& step) { return step.block == ref; });
@@ -150,7 +158,7 @@ int micro_batch_dim_of(const Program& program, const Annotation& annotation) {
 
 Box at_micro_batch(const Program& program, Box region, int dim, int64_t micro_batch) {
   if (dim >= 0) {
-    region.dims[static_cast<size_t>(dim)].begin += micro_batch * program.micro_batch_size;
+    region.dims[static_cast<size_t>(dim)].begin += program.begin(micro_batch);
   }
   return region;
 }

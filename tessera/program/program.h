@@ -5,8 +5,13 @@
 // the backward pass that only gradients of parameters need, if the schedule runs it apart) of each
 // stage on the rank, "update" (once a step). The schedule is a list of (block, micro-batch). A
 // block's text is the same for every micro-batch: a box that contains the micro-batch dim is
-// written for micro-batch 0 and moves by micro_batch_size a micro-batch; buffers of lifetime
+// written as for micro-batch 0 and moves to where its micro-batch begins; buffers of lifetime
 // kMicroBatch have one copy ("slot") a micro-batch in flight: slot = micro-batch mod slots.
+//
+// Micro-batches of two sizes (10 elements in 4, 3, 3): the first ones are larger by one element.
+// The smaller ones have blocks of their own, with the same buffers and handles, smaller boxes and
+// views; a stage's blocks of both sizes are one family. What is said of a block's runs (first,
+// last, so many before) counts the runs of its family.
 //
 // Coordinates. `Box` fields called `region` or `box` are global: of the tensor, or of the op's
 // iteration space. A View is local: a box inside a buffer. An instruction's operand view has the
@@ -194,7 +199,8 @@ std::string_view block_name(BlockKind kind);
 inline constexpr size_t kBlockKinds = 5;
 
 // A block of a program: its kind and, for those that run once a micro-batch, whose stage's it is
-// (index into Program::stages; 0 for prologue and update).
+// (index into Program::stages; 0 for prologue and update). Those of the smaller micro-batches are
+// numbered behind them: with S stages, index + S.
 struct BlockRef {
   BlockKind kind = BlockKind::kPrologue;
   int32_t chunk = 0;
@@ -232,6 +238,7 @@ struct Program {
   int64_t micro_batches = 1;
   std::string micro_batch_dim;  // op and tensor dims of this name move with the micro-batch
   int64_t micro_batch_size = 0;
+  int64_t larger = 0;  // so many micro-batches have that size, the others one less; 0: all have it
   std::array<int64_t, 3> arena_bytes{};  // by Tier
   std::vector<Group> groups;
   std::vector<Buffer> buffers;
@@ -249,6 +256,15 @@ struct Program {
     return it == blocks.end() ? none : it->second;
   }
   int64_t runs(BlockRef ref) const;  // in a step
+  // Is the block one of the smaller micro-batches? And the block of the larger ones beside it,
+  // which stands for both; itself if there is none.
+  bool smaller(BlockRef ref) const;
+  BlockRef family(BlockRef ref) const;
+  bool smaller(int64_t micro_batch) const { return larger > 0 && micro_batch >= larger; }
+  // How far before it the batch begins, in elements of the micro-batch dim.
+  int64_t begin(int64_t micro_batch) const {
+    return micro_batch * micro_batch_size - (smaller(micro_batch) ? micro_batch - larger : 0);
+  }
   int64_t slots() const;             // the most micro-batches that are in flight
   friend bool operator==(const Program&, const Program&) = default;
 };

@@ -138,8 +138,9 @@ std::string Printer::header() const {
   for (StageId stage : p.stages) stages.push_back(stage.value);
   out +=
       fmt::format("stages [{}] coordinates {}\n", fmt::join(stages, ", "), numbers(p.coordinates));
-  out += fmt::format("micro_batches {} dim {} size {}\n", p.micro_batches,
-                     quoted(p.micro_batch_dim), p.micro_batch_size);
+  out += fmt::format("micro_batches {} dim {} size {}{}\n", p.micro_batches,
+                     quoted(p.micro_batch_dim), p.micro_batch_size,
+                     p.larger > 0 ? fmt::format(" larger {}", p.larger) : "");
   out += fmt::format("arena device {} host {} disk {}\n", p.arena_bytes[0], p.arena_bytes[1],
                      p.arena_bytes[2]);
   for (size_t g = 0; g < p.groups.size(); ++g) {

@@ -151,6 +151,7 @@ void Parser::header(Cursor& in) {
     program_.micro_batch_dim = in.quoted();
     in.expect("size");
     program_.micro_batch_size = in.integer();
+    if (in.accept("larger")) program_.larger = in.integer();
   } else if (in.accept("arena")) {
     for (size_t tier = 0; tier < 3; ++tier) {
       in.expect(tier_name(static_cast<Tier>(tier)));

@@ -93,7 +93,7 @@ bool Engine::advance(size_t r) {
     const std::vector<Instruction>& block = rank.program().block(ref);
     while (rank.index < block.size()) {
       const Instruction& instruction = block[rank.index];
-      if (runs_now(instruction.when, rank.run[ref], rank.prepared->runs.at(ref))) {
+      if (runs_now(instruction.when, rank.runs_before(), rank.prepared->runs.at(rank.family()))) {
         if (!execute(rank, instruction, rank.prepared->blocks.at(ref)[rank.index])) return false;
         if (rank.waits_for >= 0) return true;
       }
@@ -109,7 +109,7 @@ bool Engine::next_block(Rank& rank) {
     rank.index = rank.index == 0 ? 0 : rank.index - 1;
     return check(rank, failure);
   }
-  ++rank.run[rank.step().block];
+  ++rank.run[rank.family()];
   ++rank.position;
   rank.index = 0;
   rank.state.begin_block();
@@ -118,7 +118,7 @@ bool Engine::next_block(Rank& rank) {
 
 bool Engine::sets(Rank& rank, Write write) {
   return write == Write::kSet ||
-         (write == Write::kAddExceptFirst && rank.run[rank.step().block] == 0);
+         (write == Write::kAddExceptFirst && rank.runs_before() == 0);
 }
 
 bool Engine::execute(Rank& rank, const Instruction& instruction, const Prepared& prepared) {
@@ -243,9 +243,8 @@ std::vector<Piece> Engine::results(const Compute& compute, const Prepared& prepa
 
 void Engine::block_at(Rank& rank, size_t communication, const Instruction& instruction,
                       int handle) {
-  const BlockRef block = rank.step().block;
-  rank.pending[handle].push_back(
-      {communication, block, rank.run[block], rank.step().micro_batch, &instruction, true});
+  rank.pending[handle].push_back({communication, rank.family(), rank.runs_before(),
+                                  rank.step().micro_batch, &instruction, true});
   if (blocking_ && !communications_[communication]->complete()) {
     rank.waits_for = static_cast<int>(communication);
   }
@@ -399,19 +398,33 @@ bool Engine::message(Rank& rank, const Instruction& instruction, const MessageEn
   return true;
 }
 
+// Is what would have been issued of a micro-batch of another size, of which a rank may have
+// other messages?
+bool Engine::other_size(const Rank& rank, const Wait& wait) const {
+  if (wait.lag == 0) return false;
+  int64_t left = wait.lag;
+  for (size_t i = rank.position; i-- > 0;) {
+    const BlockRunStep& step = rank.program().schedule[i];
+    if (rank.program().family(step.block) == rank.family() && --left == 0)
+      return step.block != rank.step().block;
+  }
+  return false;
+}
+
 Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
   const auto found = rank.pending.find(wait.handle);
   if (found == rank.pending.end()) return nullptr;
   std::vector<Pending>& pendings = found->second;
   const BlockRunStep& step = rank.step();
-  const int64_t run = rank.run[step.block] - wait.lag;
+  const BlockRef family = rank.family();
+  const int64_t run = rank.runs_before() - wait.lag;
   const auto first = [&](auto&& fits) -> Pending* {
     const auto it = std::find_if(pendings.begin(), pendings.end(), fits);
     return it == pendings.end() ? nullptr : &*it;
   };
-  const bool here = !pendings.empty() && pendings[0].block == step.block;
+  const bool here = !pendings.empty() && pendings[0].block == family;
   if (here || wait.lag > 0) {
-    return first([&](const Pending& p) { return p.block == step.block && p.run == run; });
+    return first([&](const Pending& p) { return p.block == family && p.run == run; });
   }
   if (step.block.once()) {
     return first([](const Pending&) { return true; });
@@ -424,7 +437,7 @@ Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
 bool Engine::wait(Rank& rank, const Wait& wait) {
   Pending* pending = find_pending(rank, wait);
   if (pending == nullptr) {
-    if (wait.lag > rank.run[rank.step().block]) return true;
+    if (wait.lag > rank.runs_before() || other_size(rank, wait)) return true;
     return reject(&rank, "lifetime", {}, "waits for a handle that was not issued");
   }
   if (!communications_[pending->communication]->complete()) {

@@ -46,7 +46,7 @@ class Engine {
   };
   struct Pending {
     size_t communication = 0;
-    BlockRef block;
+    BlockRef block;  // the family
     int64_t run = 0;
     int64_t micro_batch = 0;
     const Instruction* instruction = nullptr;
@@ -58,7 +58,9 @@ class Engine {
     RankState state;
     size_t position = 0;  // in the schedule
     size_t index = 0;     // in the block
-    ByBlock<int64_t> run;
+    ByBlock<int64_t> run;  // by family
+    BlockRef family() const { return program().family(step().block); }
+    int64_t runs_before() { return run[family()]; }
     std::unordered_map<int, std::vector<Pending>> pending;
     int waits_for = -1;  // communication at which it is blocked
     const Program& program() const { return *prepared->program; }
@@ -85,6 +87,7 @@ class Engine {
   bool finish_copy(Rank& rank, const Pending& pending, const Copy& copy);
   const std::vector<Piece>* collected(Rank& rank, Communication& communication, size_t transfer,
                                       size_t member);
+  bool other_size(const Rank& rank, const Wait& wait) const;
   Pending* find_pending(Rank& rank, const Wait& wait);
   void block_at(Rank& rank, size_t communication, const Instruction& instruction, int handle);
 

@@ -19,9 +19,9 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return "[" + join(parts, ", ") + "]";
 }
 
-// The region for micro-batches 0 and 1 tells how it moves.
-Moving moving(Box at_zero, const Box& at_one) {
-  Moving out{std::move(at_zero), -1, 0};
+// The region for micro-batches 0 and 1 tells how it moves, with the box that it belongs to.
+Moving moving(Box at_zero, const Box& at_one, const Moving& box) {
+  Moving out{std::move(at_zero), -1, 0, box.larger};
   for (size_t i = 0; i < out.box.rank(); ++i) {
     const int64_t step = at_one.dims[i].begin - out.box.dims[i].begin;
     if (step == 0) continue;
@@ -125,6 +125,16 @@ class Preparer {
   bool on_device(const View& view, TensorId tensor);
   bool check_tiers(const Compute& compute, const Op& op);
   bool uses_micro_batch() const { return !block_.once() && program_.micro_batches > 1; }
+  // Of those that run the block.
+  int64_t last_micro_batch() const {
+    const bool all = program_.larger == 0 || program_.smaller(block_);
+    return (all ? program_.micro_batches : program_.larger) - 1;
+  }
+  void move_along(int dim, Moving& region) const {
+    region.dim = dim;
+    region.step = dim >= 0 ? program_.micro_batch_size : 0;
+    if (program_.larger > 0) region.larger = program_.larger;
+  }
   Moving region_of(TensorId tensor, const Box& region) const;
 
   const Graph& graph_;
@@ -136,7 +146,7 @@ class Preparer {
   bool located_ = false;
   BlockRef block_;
   size_t index_ = 0;
-  std::set<int> handles_;
+  std::set<std::pair<bool, int>> handles_;  // of smaller micro-batches, and the others
   std::set<BufferId> residuals_;
 };
 
@@ -147,7 +157,7 @@ PreparedProgram Preparer::run() {
   check_memory();
   check_homes(program_.homes, true);
   check_homes(program_.fetches, false);
-  for (const BlockRunStep& step : program_.schedule) ++out.runs[step.block];
+  for (const BlockRunStep& step : program_.schedule) ++out.runs[program_.family(step.block)];
   for (const Buffer& buffer : program_.buffers) out.planned = out.planned || buffer.offset >= 0;
   located_ = true;
   for (const auto& [ref, block] : program_.blocks) {
@@ -171,6 +181,10 @@ bool Preparer::check_program() {
     return reject("lifetime", {}, "expected at least one micro-batch, found {}",
                   program_.micro_batches);
   }
+  if (program_.larger < 0 || program_.larger >= program_.micro_batches) {
+    return reject("coverage", {}, "expected fewer than {} larger micro-batches, found {}",
+                  program_.micro_batches, program_.larger);
+  }
   return true;
 }
 
@@ -181,6 +195,10 @@ bool Preparer::check_schedule() {
     if (step.micro_batch < 0 || step.micro_batch >= end) {
       return reject("coverage", {}, "schedule: {} of micro-batch {}, expected one below {}",
                     block_name(step.block), step.micro_batch, end);
+    }
+    if (!step.block.once() && program_.smaller(step.block) != program_.smaller(step.micro_batch)) {
+      return reject("coverage", {}, "schedule: {} of micro-batch {} is of another size",
+                    block_name(step.block), step.micro_batch);
     }
     if (!seen.insert({step.block, step.micro_batch}).second) {
       return reject("coverage", {}, "schedule: {} of micro-batch {} runs twice",
@@ -316,7 +334,7 @@ bool Preparer::check_residual(const std::optional<View>& view, bool coded, int64
 bool Preparer::check_inside(const Moving& region, const std::vector<int64_t>& shape,
                             TensorId tensor) {
   const Box whole = Box::whole(shape);
-  const int64_t last = uses_micro_batch() ? program_.micro_batches - 1 : 0;
+  const int64_t last = uses_micro_batch() ? last_micro_batch() : 0;
   if (region.box.rank() != whole.rank() || !whole.contains(region.box) ||
       !whole.contains(region.at(last))) {
     return reject("instruction", tensor, "region {} (last micro-batch {}) does not lie in {}",
@@ -328,10 +346,8 @@ bool Preparer::check_inside(const Moving& region, const std::vector<int64_t>& sh
 }
 
 Moving Preparer::region_of(TensorId tensor, const Box& region) const {
-  Moving out{region, -1, 0};
-  if (!uses_micro_batch()) return out;
-  out.dim = micro_batch_dim_of(program_, graph_.tensor(tensor));
-  out.step = out.dim >= 0 ? program_.micro_batch_size : 0;
+  Moving out{region};
+  if (uses_micro_batch()) move_along(micro_batch_dim_of(program_, graph_.tensor(tensor)), out);
   return out;
 }
 
@@ -396,7 +412,7 @@ bool Preparer::prepare(const Copy& copy, Prepared& out) {
 }
 
 bool Preparer::new_handle(int handle) {
-  return handles_.insert(handle).second ||
+  return handles_.insert({program_.smaller(block_), handle}).second ||
          reject("instruction", {}, "handle #{} is used by another instruction", handle);
 }
 
@@ -457,7 +473,7 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const OperandDims& dims = annotation.inputs[i];
     out.regions.push_back(
-        moving(project(annotation, dims, compute.box), project(annotation, dims, next)));
+        moving(project(annotation, dims, compute.box), project(annotation, dims, next), out.box));
     if (!check_view(compute.inputs[i], op.inputs[i], out.regions.back().box)) return false;
     out.linear = out.linear && dims.dims == annotation.outputs[0].dims;
   }
@@ -470,14 +486,13 @@ bool Preparer::check_box(const Compute& compute, const Op& op, Prepared& out) {
   const Annotation& annotation = op.annotation;
   std::vector<int64_t> sizes;
   for (const OpDim& dim : annotation.dims) sizes.push_back(dim.size);
-  out.box = {compute.box, -1, 0};
+  out.box = {compute.box};
   if (compute.box.rank() != sizes.size()) {
     return reject("instruction", {}, "expected a box of {} dims, found {}", sizes.size(),
                   compute.box.to_string());
   }
   if (uses_micro_batch()) {
-    out.box.dim = micro_batch_dim_of(program_, annotation);
-    out.box.step = out.box.dim >= 0 ? program_.micro_batch_size : 0;
+    move_along(micro_batch_dim_of(program_, annotation), out.box);
   }
   for (size_t i = 0; i < sizes.size(); ++i) {
     const OpDim& dim = annotation.dims[i];
@@ -495,12 +510,14 @@ bool Preparer::check_box(const Compute& compute, const Op& op, Prepared& out) {
 bool Preparer::prepare_outputs(const Compute& compute, Prepared& out) {
   const Op& op = *out.op;
   const Annotation& annotation = op.annotation;
-  const Box next = Moving{compute.box, out.box.dim, out.box.step}.at(1);
+  const Box next = Moving{compute.box, out.box.dim, out.box.step, out.box.larger}.at(1);
   for (size_t i = 0; i < op.outputs.size(); ++i) {
     const OperandDims& dims = annotation.outputs[i];
     PreparedOutput output;
-    output.region = moving(project(annotation, dims, compute.box), project(annotation, dims, next));
-    output.box = {counted(annotation, dims, compute.box), out.box.dim, out.box.step};
+    output.region =
+        moving(project(annotation, dims, compute.box), project(annotation, dims, next), out.box);
+    output.box = {counted(annotation, dims, compute.box), out.box.dim, out.box.step,
+                  out.box.larger};
     for (size_t d = 0; d < annotation.dims.size(); ++d) {
       if (!dims.contains(static_cast<int>(d))) output.reduced.push_back(static_cast<int>(d));
     }
@@ -703,7 +720,10 @@ bool Preparer::check_bucket(const Issue& issue) {
 
 Box Moving::at(int64_t micro_batch) const {
   Box out = box;
-  if (dim >= 0) out.dims[static_cast<size_t>(dim)].begin += micro_batch * step;
+  if (dim >= 0) {
+    out.dims[static_cast<size_t>(dim)].begin +=
+        micro_batch * step - std::max<int64_t>(0, micro_batch - larger);
+  }
   return out;
 }
 

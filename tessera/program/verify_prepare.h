@@ -3,6 +3,7 @@
 // micro-batch is cheap.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct Moving {
   Box box;  // for micro-batch 0
   int dim = -1;
   int64_t step = 0;  // a micro-batch, in elements
+  int64_t larger = std::numeric_limits<int64_t>::max();  // later micro-batches have one less
   Box at(int64_t micro_batch) const;
 };
 
@@ -41,7 +43,7 @@ struct Prepared {
 struct PreparedProgram {
   const Program* program = nullptr;
   ByBlock<std::vector<Prepared>> blocks;
-  ByBlock<int64_t> runs;
+  ByBlock<int64_t> runs;  // by family
   bool planned = false;  // buffers have offsets
 };
 

@@ -74,6 +74,27 @@ class Mask {
   Philox philox_;
 };
 
+// The number of a sample's document, asked for element by element: of those that come one after the
+// other each number is looked at once.
+template <class Value>
+class Documents {
+ public:
+  Documents(const InputRule& rule, Value value) : rule_(rule), value_(std::move(value)) {}
+  int64_t of(int64_t sample, int64_t element) {
+    if (sample != sample_ || element < next_) {
+      sample_ = sample;
+      next_ = ended_ = 0;
+    }
+    for (; next_ < element; ++next_) ended_ += value_(sample, next_) == rule_.boundary ? 1 : 0;
+    return ended_;
+  }
+
+ private:
+  const InputRule& rule_;
+  Value value_;
+  int64_t sample_ = -1, next_ = 0, ended_ = 0;
+};
+
 }  // namespace
 
 void load_text(const Model& model, const TextData& data, int64_t seed, int64_t step,
@@ -90,6 +111,16 @@ void load_text(const Model& model, const TextData& data, int64_t seed, int64_t s
     const int64_t sample = region.dims[0].begin + row;
     if (!of_text) {
       std::fill_n(values, columns.size, 0);
+      continue;
+    }
+    if (rule.boundary >= 0) {
+      std::vector<int64_t> tokens(static_cast<size_t>(columns.end()));
+      data.read(seed, step, sample, rule.shift, columns.end(), tokens.data());
+      Documents documents(
+          rule, [&](int64_t, int64_t element) { return tokens[static_cast<size_t>(element)]; });
+      for (int64_t i = 0; i < columns.size; ++i) {
+        values[i] = documents.of(sample, columns.begin + i);
+      }
       continue;
     }
     data.read(seed, step, sample, columns.begin + rule.shift, columns.size, values);
@@ -109,6 +140,11 @@ void load_random(const Model& model, int64_t seed, int64_t step, const Tensor& t
                       stable_hash(stream.data(), stream.size(), static_cast<uint64_t>(step))};
   const int64_t size = sample_size(tensor);
   const Mask mask(rule, size, seed, step);
+  const auto number = [&](int64_t sample, int64_t element) {
+    const int64_t at = sample * rule.row + element + rule.shift;
+    return static_cast<int64_t>(philox.bits(static_cast<uint64_t>(at))) % rule.values;
+  };
+  Documents documents(rule, number);
   each_element(tensor, region, to, [&](int64_t offset, int64_t index) {
     std::byte* at = to.data + offset * dtype_bytes(to.dtype);
     if (!integers) {
@@ -116,10 +152,9 @@ void load_random(const Model& model, int64_t seed, int64_t step, const Tensor& t
       return;
     }
     const int64_t sample = index / size, element = index % size;
-    const int64_t number = sample * rule.row + element + rule.shift;
-    const int64_t value =
-        static_cast<int64_t>(philox.bits(static_cast<uint64_t>(number))) % rule.values;
-    *reinterpret_cast<int64_t*>(at) = mask.apply(sample, element, value);
+    *reinterpret_cast<int64_t*>(at) = rule.boundary >= 0
+                                          ? documents.of(sample, element)
+                                          : mask.apply(sample, element, number(sample, element));
   });
 }
 

@@ -60,7 +60,7 @@ struct Operands {
 struct Run {
   BlockRef block;
   int64_t micro_batch = 0;
-  int64_t index = 0;  // of the block's runs in the step
+  int64_t index = 0;  // of its family's runs in the step
   bool first = false, last = false;
 };
 
@@ -120,7 +120,7 @@ struct RankExecutor::Impl {
   std::unordered_map<int, Flight> flights;
   ByBlock<std::vector<std::vector<Redistribution>>> redistributions;  // of each Issue
   ByBlock<std::vector<comm::Label>> labels;
-  ByBlock<std::vector<int64_t>> micro_batches;  // by run of the block in a step
+  ByBlock<std::vector<int64_t>> micro_batches;  // by family and run of it in a step
   ByBlock<std::vector<Operands>> operands;
   std::vector<Run> schedule;  // of a step
   const LoadFunction* load = nullptr;
@@ -207,11 +207,12 @@ struct RankExecutor::Impl {
 
   void prepare_schedule() {
     for (const BlockRunStep& entry : program.schedule)
-      micro_batches[entry.block].push_back(entry.micro_batch);
+      micro_batches[program.family(entry.block)].push_back(entry.micro_batch);
     ByBlock<int64_t> runs;
     for (const BlockRunStep& entry : program.schedule) {
-      const int64_t index = runs[entry.block]++;
-      const auto total = static_cast<int64_t>(micro_batches.at(entry.block).size());
+      const BlockRef family = program.family(entry.block);
+      const int64_t index = runs[family]++;
+      const auto total = static_cast<int64_t>(micro_batches.at(family).size());
       schedule.push_back({entry.block, entry.micro_batch, index, index == 0, index + 1 == total});
     }
   }
@@ -524,7 +525,8 @@ struct RankExecutor::Impl {
     if (wait.lag > run.index) return;
     const int64_t micro_batch =
         wait.lag == 0 ? run.micro_batch
-                      : micro_batches.at(run.block)[static_cast<size_t>(run.index - wait.lag)];
+                      : micro_batches.at(program.family(run.block))[static_cast<size_t>(
+                            run.index - wait.lag)];
     wait_on(flight, static_cast<size_t>(micro_batch));
   }
 

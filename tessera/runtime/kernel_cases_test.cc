@@ -34,6 +34,26 @@ TensorId large_attention(GraphBuilder& g, DType t, bool causal, int64_t seq, int
   return g.op("op", "attention", {q, k, v}, {{"causal", int64_t{causal}}})[0];
 }
 
+// With a bias for each head, query and key, segments, a window and dropped weights, as the letters
+// of `form` say; c: causal.
+TensorId attention_form(GraphBuilder& g, DType t, std::string_view form, int64_t seq = 5) {
+  const auto has = [&](char letter) { return form.find(letter) != std::string_view::npos; };
+  const Dim batch{"batch", 2}, queries{"seq", seq}, heads{"heads", 2}, group{"group", 2},
+      width{"head_dim", 4};
+  std::vector<TensorId> operands = {parameter(g, "q", {batch, queries, heads, group, width}, t),
+                                    parameter(g, "k", {batch, queries, heads, width}, t),
+                                    parameter(g, "v", {batch, queries, heads, width}, t)};
+  if (has('b')) operands.push_back(parameter(g, "bias", {heads, queries, {"kv", seq}}, t));
+  if (has('s')) {
+    operands.insert(operands.end(), 2, g.input("segments", {batch, queries}, DType::kInt64));
+  }
+  return g.op("op", "attention", operands,
+              {{"causal", int64_t{has('c')}},
+               {"window", has('w') ? seq / 2 + 1 : 0},
+               {"p", has('d') ? 0.3 : 0.0},
+               {"key", std::string(has('d') ? "weights" : "")}})[0];
+}
+
 TensorId einsum_case(GraphBuilder& g, DType t, std::vector<Dim> a, std::vector<Dim> b,
                      const char* spec, std::vector<Dim> bias = {}) {
   std::vector<TensorId> inputs{parameter(g, "x", std::move(a), t),
@@ -540,6 +560,26 @@ const std::vector<Case>& cases() {
                       {parameter(g, "x", {kB, {"h", 4}}, t), parameter(g, "y", {kB, {"h", 7}}, t)},
                       {{"dim", std::string("h")}, {"blocks", int64_t{4}}});
        }},
+      {"attention_window", [](auto& g, DType t) { return attention_form(g, t, "cw"); }},
+      {"attention_window_of_both_sides", [](auto& g, DType t) { return attention_form(g, t, "w"); }},
+      {"attention_segments", [](auto& g, DType t) { return attention_form(g, t, "cs"); }},
+      {"attention_bias", [](auto& g, DType t) { return attention_form(g, t, "b"); }},
+      {"attention_bias_causal", [](auto& g, DType t) { return attention_form(g, t, "cb"); }},
+      {"attention_dropout", [](auto& g, DType t) { return attention_form(g, t, "cd"); }},
+      {"attention_of_all_forms", [](auto& g, DType t) { return attention_form(g, t, "cwsbd"); }},
+      {"segment_mask",
+       [](auto& g, DType t) {
+         const auto x = parameter(g, "x", {kB, {"seq", 7}, {"kv", 7}}, t);
+         const auto segments = g.input("segments", {kB, {"seq", 7}}, DType::kInt64);
+         return g.op1("op", "segment_mask", {x, segments, segments}, {{"gradient", int64_t{1}}});
+       }},
+      {"window_mask",
+       [](auto& g, DType t) {
+         const auto x = parameter(g, "x", {kB, {"seq", 7}, {"kv", 7}}, t);
+         return g.op1(
+             "op", "causal_mask", {x},
+             {{"causal", int64_t{0}}, {"window", int64_t{3}}, {"gradient", int64_t{1}}});
+       }},
       {"attention_of_the_last_queries",
        [](auto& g, DType t) {
          const auto q = parameter(g, "q", {kB, {"s", 3}, kN, kG, kD}, t);
@@ -571,6 +611,9 @@ const std::vector<Case>& large_cases() {
       {"attention_causal", [](auto& g, DType t) { return large_attention(g, t, true, 300, 1); }},
       {"attention_full", [](auto& g, DType t) { return large_attention(g, t, false, 150, 1); }},
       {"attention_grouped", [](auto& g, DType t) { return large_attention(g, t, true, 140, 2); }},
+      {"attention_window", [](auto& g, DType t) { return attention_form(g, t, "cw", 300); }},
+      {"attention_of_all_forms",
+       [](auto& g, DType t) { return attention_form(g, t, "cwsbd", 150); }},
   };
   return all;
 }
@@ -609,7 +652,10 @@ void fill_inputs(Workspace& w, double high) {
     if (tensor.producer.valid() || tensor.role == Role::kBuffer) continue;
     if (tensor.dtype == DType::kInt64) {
       std::vector<double> ids(static_cast<size_t>(tensor.elements()));
-      for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<double>(i * 7 % 11);
+      const bool segments = tensor.name.starts_with("segments");  // of several tokens each
+      for (size_t i = 0; i < ids.size(); ++i) {
+        ids[i] = static_cast<double>(segments ? i / 2 % 2 : i * 7 % 11);
+      }
       if (tensor.name == "targets" && w.graph().name == "cross_entropy") ids[2] = -1;  // ignored
       w.set(tensor.id, ids);
     } else {

@@ -62,7 +62,7 @@ class RankTrace {
 
   void read(const std::vector<Executed>& recorded) {
     for (const BlockRunStep& step : program_.schedule) {
-      std::vector<int64_t>& runs = runs_[step.block];
+      std::vector<int64_t>& runs = runs_[program_.family(step.block)];
       run_of_[{step.block, step.micro_batch}] = runs.size();
       runs.push_back(step.micro_batch);
     }
@@ -182,7 +182,7 @@ class RankTrace {
     const size_t run = run_of_.at({one.block, one.micro_batch});
     const auto lag = static_cast<size_t>(wait.lag);
     if (lag > run) return;
-    const int64_t slot = runs_.at(one.block)[run - lag];
+    const int64_t slot = runs_.at(program_.family(one.block))[run - lag];
     const auto found = flights.find(slot);
     if (found == flights.end()) return;
     close(one, found->second);

@@ -253,6 +253,8 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
       std::chrono::milliseconds(static_cast<int64_t>(std::ceil(config.timeout_s * 1000)));
   std::unique_ptr<comm::Communicator> world;
   if (mpi) {
+    // The launcher numbers processes as the machine's devices are numbered, node by node.
+    options.rank_of_process = compiled.plan().devices.ranks_by_device(compiled.plan().ranks);
     TESSERA_TRY(world, comm::mpi_world(options));
     comm::mpi_install_fault_handler();
     TESSERA_TRY_VOID(check_ranks(compiled.plan().plan, world->size(), "mpirun"));

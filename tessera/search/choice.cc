@@ -102,8 +102,8 @@ Status write_stages(recipes::PlanText& text, const Choice& choice, const Graph& 
     std::vector<OpId> ops;
     for (size_t u = choice.cuts[s]; u < end; ++u)
       ops.insert(ops.end(), units[u].ops.begin(), units[u].ops.end());
-    text.stages.push_back({recipes::alternatives(recipes::patterns_of(forward, ops)),
-                           static_cast<int64_t>(s), ""});
+    text.stages.push_back(
+        {recipes::alternatives(recipes::patterns_of(forward, ops)), static_cast<int64_t>(s), ""});
   }
   return {};
 }

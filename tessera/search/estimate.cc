@@ -75,8 +75,7 @@ std::vector<size_t> balance_stages(const std::vector<double>& times, size_t stag
   return cuts;
 }
 
-Estimator::Estimator(const Cluster& cluster, const Style& style,
-                     const std::vector<FoldUnit>& units)
+Estimator::Estimator(const Cluster& cluster, const Style& style, const std::vector<FoldUnit>& units)
     : cluster_(cluster), collectives_(cluster, style), units_(units) {}
 
 std::vector<UnitPrice> Estimator::stages_of(const Choice& choice, const UnitPrices& costs) const {
@@ -125,9 +124,8 @@ Estimate Estimator::estimate(Choice& choice, const UnitPrices& costs, int64_t se
     const auto busy = static_cast<double>(std::min(ranks, node.devices));
     return node.cores > 0 ? std::max(1.0, busy / static_cast<double>(node.cores)) : 1.0;
   };
-  const double turns =
-      slowness(choice.ranks()) /
-      slowness(choice.ranks() / choice.stages / choice.axes.front().size);
+  const double turns = slowness(choice.ranks()) /
+                       slowness(choice.ranks() / choice.stages / choice.axes.front().size);
   for (UnitPrice& stage : work) {
     stage.forward_s *= turns;
     stage.backward_s *= turns;
@@ -161,8 +159,8 @@ Estimate Estimator::estimate(Choice& choice, const UnitPrices& costs, int64_t se
     const double buckets = std::clamp(std::ceil(stage.gradient_bytes / kBucketBytes), 1.0, tensors);
     const double weights = is_narrow ? stage.copy_bytes : stage.parameter_bytes;
     if (choice.sharded == 0) {
-      stage.once_s += beside(stage.backward_s, moves(CollectiveKind::kAllReduce, buckets,
-                                                     stage.gradient_bytes)) -
+      stage.once_s += beside(stage.backward_s,
+                             moves(CollectiveKind::kAllReduce, buckets, stage.gradient_bytes)) -
                       stage.backward_s;
     } else {
       const double reduce = moves(CollectiveKind::kReduceScatter, buckets, stage.gradient_bytes);
@@ -220,10 +218,10 @@ Estimate Estimator::estimate(Choice& choice, const UnitPrices& costs, int64_t se
     for (size_t s = 0; s + 1 < work.size(); ++s)
       border = std::max(border, work[s].leaving_bytes * static_cast<double>(sequences));
     const int64_t next = choice.axes.front().size * inner;
-    const double message =
-        collectives_
-            .message(0, next, static_cast<int64_t>(border), std::min(next, cluster_.type_of(0).devices))
-            .seconds();
+    const double message = collectives_
+                               .message(0, next, static_cast<int64_t>(border),
+                                        std::min(next, cluster_.type_of(0).devices))
+                               .seconds();
     const double hops = 2 * static_cast<double>(work.size() - 1);
     out.step_s += message * (hides ? hops : hops + 2 * m * static_cast<double>(choice.chunks));
   }

@@ -46,7 +46,8 @@ class Estimator {
   const Cluster& cluster_;
   CollectiveCosts collectives_;
   const std::vector<FoldUnit>& units_;
-  std::map<std::pair<const UnitPrices*, int64_t>, std::vector<size_t>> cuts_;  // by number of stages
+  std::map<std::pair<const UnitPrices*, int64_t>, std::vector<size_t>>
+      cuts_;  // by number of stages
 };
 
 }  // namespace tessera

@@ -256,7 +256,7 @@ std::string size_text(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e
 std::optional<Shortage> find_shortage(const Simulation& simulation, const Cluster& cluster) {
   std::optional<Shortage> worst;
   for (const RankResult& role : simulation.roles) {
-    const int64_t capacity = cluster.type_of(role.representative).device.memory_bytes;
+    const int64_t capacity = cluster.type_of(role.device).device.memory_bytes;
     const auto need = static_cast<int64_t>(std::ceil(role.memory.high));
     if (capacity <= 0 || need <= capacity) continue;
     if (worst && worst->missing_bytes >= need - capacity) continue;

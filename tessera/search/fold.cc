@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "tessera/graph/kinds.h"
 #include "tessera/graph/repeat.h"
 
 namespace tessera {
@@ -20,7 +21,8 @@ struct State {
 };
 
 // By tensor of the graph: the tensor that takes its place when the layers after the first kKept of
-// a run are left out. Nothing if an op that stays reads what would be gone.
+// a run are left out. Nothing if an op that stays reads what would be gone, unless it merges any
+// number of terms (the losses of all layers) and keeps two of them.
 std::optional<std::map<TensorId, TensorId>> replacements(const Graph& graph, const Layers& run,
                                                          const std::vector<bool>& leaves) {
   std::map<TensorId, TensorId> out;
@@ -31,10 +33,12 @@ std::optional<std::map<TensorId, TensorId>> replacements(const Graph& graph, con
   }
   for (const Op& op : graph.ops()) {
     if (leaves[op.id.index()]) continue;
+    size_t gone = 0;
     for (const TensorId input : op.inputs) {
       const OpId producer = graph.tensor(input).producer;
-      if (producer.valid() && leaves[producer.index()] && !out.contains(input)) return {};
+      gone += producer.valid() && leaves[producer.index()] && !out.contains(input);
     }
+    if (gone > 0 && (!merges_terms(op) || gone + 2 > op.inputs.size())) return {};
   }
   const OpId loss = graph.loss.valid() ? graph.tensor(graph.loss).producer : OpId();
   if (loss.valid() && leaves[loss.index()]) return {};
@@ -53,10 +57,22 @@ std::optional<State> without_layers(const State& state, const Layers& run) {
     const auto it = replaced->find(id);
     return it == replaced->end() ? id : it->second;
   };
+  // Without the terms of layers that are gone.
+  const auto without_terms = [&](Op op) {
+    for (size_t i = op.inputs.size(); i-- > 0;) {
+      const OpId producer = graph.tensor(op.inputs[i]).producer;
+      const bool is_gone = producer.valid() && leaves[producer.index()];
+      if (!is_gone || replaced->contains(op.inputs[i])) continue;
+      op.inputs.erase(op.inputs.begin() + static_cast<std::ptrdiff_t>(i));
+      auto& operands = op.annotation.inputs.own();
+      operands.erase(operands.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    return op;
+  };
   std::vector<bool> is_used(graph.tensors().size());
   for (const Op& op : graph.ops()) {
     if (leaves[op.id.index()]) continue;
-    for (const TensorId id : op.inputs) is_used[read(id).index()] = true;
+    for (const TensorId id : without_terms(op).inputs) is_used[read(id).index()] = true;
     for (const TensorId id : op.outputs) is_used[id.index()] = true;
   }
   State out;
@@ -70,7 +86,7 @@ std::optional<State> without_layers(const State& state, const Layers& run) {
   }
   for (const Op& op : graph.ops()) {
     if (leaves[op.id.index()]) continue;
-    Op copy = op;
+    Op copy = without_terms(op);
     for (TensorId& id : copy.inputs) id = now[read(id).index()];
     for (TensorId& id : copy.outputs) id = now[id.index()];
     out.graph.add_op(std::move(copy));
@@ -131,7 +147,7 @@ Result<Fold> fold_layers(const Graph& forward) {
     units[op.id] = {{op.id}, 0, -1};
     stand_ins[op.id] = op.id;
   }
-  std::map<OpId, int> numbers;   // of the folded units, by first op
+  std::map<OpId, int> numbers;  // of the folded units, by first op
   std::map<OpId, int> unit_by_op;
   for (auto& [first, unit] : units) {
     const OpId stand_in = stand_ins[first];

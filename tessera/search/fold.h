@@ -29,9 +29,9 @@ struct FoldUnit {
 };
 
 struct Fold {
-  Graph graph;                // forward
-  std::vector<int> unit_of;   // by op of `graph`: its unit there
-  int folded_units = 0;       // of `graph`
+  Graph graph;               // forward
+  std::vector<int> unit_of;  // by op of `graph`: its unit there
+  int folded_units = 0;      // of `graph`
   std::vector<FoldUnit> units;
   // How many units of the model the unit of the folded graph stands for.
   std::vector<int64_t> counts() const;

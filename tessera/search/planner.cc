@@ -19,13 +19,15 @@ std::string time_text(double seconds) {
 
 Status check_question(const PlanQuestion& question) {
   if (question.batch < 1)
-    return invalid_input(fmt::format("plan: expected a batch of at least 1, found {}", question.batch));
+    return invalid_input(
+        fmt::format("plan: expected a batch of at least 1, found {}", question.batch));
   std::vector<std::string> keys;
   for (const auto& [key, meaning] : fix_keys()) keys.push_back(key);
   for (const auto& [key, value] : question.fixed) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-      return invalid_input(fmt::format("plan: --fix {}={}: unknown key '{}', did you mean '{}'? ({})",
-                                       key, value, key, nearest(key, keys), join(keys, ", ")));
+      return invalid_input(
+          fmt::format("plan: --fix {}={}: unknown key '{}', did you mean '{}'? ({})", key, value,
+                      key, nearest(key, keys), join(keys, ", ")));
     }
     const bool is_text = key == "schedule" || key == "recompute";
     const auto number = parse_int(value);
@@ -43,10 +45,7 @@ class Judge {
  public:
   Judge(const PlanQuestion& question, std::shared_ptr<const Model> model,
         const std::vector<FoldUnit>& units, double limit)
-      : question_(question),
-        forward_(forward_of(model)),
-        units_(units),
-        limit_(limit) {}
+      : question_(question), forward_(forward_of(model)), units_(units), limit_(limit) {}
 
   std::string text_of(const Choice& choice) const {
     return write_plan(choice, *forward_, units_, choice.str()).value_or("");
@@ -73,9 +72,9 @@ class Judge {
     for (const RankResult& role : simulation->roles) {
       candidate.need_bytes = std::max(candidate.need_bytes, role.memory.high);
       const auto device =
-          static_cast<double>(question_.cluster->type_of(role.representative).device.memory_bytes);
-      const double capacity = limit_ > 0 && device > 0 ? std::min(limit_, device)
-                                                       : std::max(limit_, device);
+          static_cast<double>(question_.cluster->type_of(role.device).device.memory_bytes);
+      const double capacity =
+          limit_ > 0 && device > 0 ? std::min(limit_, device) : std::max(limit_, device);
       if (capacity > 0 && role.memory.high > capacity) candidate.fits = false;
     }
   }
@@ -128,8 +127,8 @@ void say(const PlanQuestion& question, const std::string& what) {
 Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of) {
   PlanAnswer answer;
   Compiler compiler;
-  TESSERA_TRY(const auto model, compiler.model(question.model, question.batch,
-                                               storage_dtype(question.compute)));
+  TESSERA_TRY(const auto model,
+              compiler.model(question.model, question.batch, storage_dtype(question.compute)));
   say(question, "folding the model");
   TESSERA_TRY(const Fold fold, fold_layers(model->graph));
   const int64_t fixed_batch = names_graph_file(question.model) ? question.batch : 0;
@@ -142,12 +141,12 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
   answer.estimated = static_cast<int64_t>(ranked.size());
   answer.curve = pareto_curve(ranked);
   if (ranked.empty()) {
-    return check_failed(fmt::format(
-        "plan: no choice can be made: {}",
-        ranking.last_refusal().empty()
-            ? fmt::format("batch {} and {} devices leave none with what is fixed", question.batch,
-                          question.cluster->devices())
-            : ranking.last_refusal()));
+    return check_failed(
+        fmt::format("plan: no choice can be made: {}",
+                    ranking.last_refusal().empty()
+                        ? fmt::format("batch {} and {} devices leave none with what is fixed",
+                                      question.batch, question.cluster->devices())
+                        : ranking.last_refusal()));
   }
   const auto order = in_order(ranked, answer.limit_bytes);
   if (answer.limit_bytes > 0) {
@@ -160,11 +159,13 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
   answer.ended = fmt::format("all choices within {:.0f} % by formula were simulated",
                              (question.margin - 1) * 100);
   for (const PlanCandidate* next : order) {
-    const bool is_too_slow = answer.best && next->estimate.step_s >
-                                                question.margin * *answer.simulated[*answer.best].step_s;
+    const bool is_too_slow =
+        answer.best &&
+        next->estimate.step_s > question.margin * *answer.simulated[*answer.best].step_s;
     if (is_too_slow) break;
     if (answer.simulated.size() >= question.evaluations) {
-      answer.ended = fmt::format("{} programs were simulated (--evaluations)", question.evaluations);
+      answer.ended =
+          fmt::format("{} programs were simulated (--evaluations)", question.evaluations);
       break;
     }
     if (question.stop && question.stop()) {
@@ -175,8 +176,9 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
                               question.evaluations, next->choice.str()));
     PlanCandidate candidate = *next;
     judge.judge(candidate);
-    const bool better = candidate.fits && (!answer.best || *candidate.step_s <
-                                                               *answer.simulated[*answer.best].step_s);
+    const bool better =
+        candidate.fits &&
+        (!answer.best || *candidate.step_s < *answer.simulated[*answer.best].step_s);
     if (better) answer.best = answer.simulated.size();
     answer.simulated.push_back(std::move(candidate));
   }
@@ -186,9 +188,9 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
     TESSERA_TRY(answer.simulation, judge.simulate_choice(best.choice, false));
     best.step_s = answer.simulation->step_time_s;
     answer.plan = judge.text_of(best.choice);
-    answer.bound_s = answer.simulation->model_flops /
-                     (answer.simulation->peak_flops *
-                      static_cast<double>(question.cluster->devices()));
+    answer.bound_s =
+        answer.simulation->model_flops /
+        (answer.simulation->peak_flops * static_cast<double>(question.cluster->devices()));
   }
   return answer;
 }
@@ -288,7 +290,8 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
         "memory    {} a device{}\n"
         "devices   {} of {}\n"
         "bound     {} (the model's arithmetic at peak rate), gap {:.2f} times\n"
-        "searched  {} choices ranked by formula from {} folded programs, {} programs simulated; {}\n",
+        "searched  {} choices ranked by formula from {} folded programs, {} programs simulated; "
+        "{}\n",
         best.choice.str(), time_text(*best.step_s), time_text(best.estimate.step_s),
         size_text(best.need_bytes),
         answer.limit_bytes > 0 ? " of " + size_text(answer.limit_bytes) : "", best.choice.ranks(),

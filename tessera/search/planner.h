@@ -60,9 +60,9 @@ struct PlanAnswer {
   std::optional<Simulation> simulation;  // of the best
   // Choices by formula of which no other one is both faster and smaller; smallest memory first.
   std::vector<PlanCandidate> curve;
-  int64_t estimated = 0;       // choices that were ranked
+  int64_t estimated = 0;        // choices that were ranked
   int64_t folded_programs = 0;  // programs of the folded model that were simulated for it
-  double limit_bytes = 0;      // 0: none
+  double limit_bytes = 0;       // 0: none
   // No plan can be faster: the model's arithmetic at the peak rate of all devices.
   double bound_s = 0;
   std::string ended;  // why: "all candidates within 10 % were simulated", "evaluations", "stopped"

@@ -47,8 +47,7 @@ Result<Space> every_list(Ranking& ranking) {
 
 // The whole space, every program simulated, is never much better than what the funnel finds.
 TEST(Planner, TheFunnelLosesLittleToBruteForce) {
-  for (const char* model :
-       {"gpt:layers=2,hidden=256,heads=4,seq=128,vocab=1024", "mlp:layers=3"}) {
+  for (const char* model : {"gpt:layers=2,hidden=256,heads=4,seq=128,vocab=1024", "mlp:layers=3"}) {
     for (const char* machine : {"dgx-a100:1", "local:2"}) {
       const auto asked = ask(model, machine, 4);
       asked->question.fixed["devices"] = "2";
@@ -105,8 +104,8 @@ TEST(Planner, NothingFitsSaysByHowMuch) {
 }
 
 TEST(Planner, EqualQuestionsHaveEqualAnswers) {
-  const auto asked = ask("mixtral:layers=2,hidden=128,heads=4,experts=4,seq=64,vocab=256",
-                         "dgx-a100:1", 8);
+  const auto asked =
+      ask("mixtral:layers=2,hidden=128,heads=4,experts=4,seq=64,vocab=256", "dgx-a100:1", 8);
   const PlanAnswer a = find_plan(asked->question, "auto").value();
   const PlanAnswer b = find_plan(asked->question, "auto").value();
   EXPECT_EQ(a.plan, b.plan);
@@ -115,8 +114,8 @@ TEST(Planner, EqualQuestionsHaveEqualAnswers) {
 
 TEST(Planner, WhatIsFixedIsNotSearched) {
   const auto asked = ask(kGpt, "dgx-a100:1", 16);
-  asked->question.fixed = {{"pp", "2"}, {"tp", "2"}, {"dp", "2"}, {"recompute", "full"},
-                           {"zero", "1"}};
+  asked->question.fixed = {
+      {"pp", "2"}, {"tp", "2"}, {"dp", "2"}, {"recompute", "full"}, {"zero", "1"}};
   const PlanAnswer answer = find_plan(asked->question, "auto").value();
   ASSERT_TRUE(answer.best.has_value());
   for (const PlanCandidate& candidate : answer.simulated) {
@@ -136,7 +135,8 @@ TEST(Planner, WrongQuestions) {
   };
   EXPECT_TRUE(message("atuo").starts_with("plan: unknown planner 'atuo', did you mean 'auto'?"));
   asked->question.fixed = {{"tq", "2"}};
-  EXPECT_TRUE(message("auto").starts_with("plan: --fix tq=2: unknown key 'tq', did you mean 'tp'?"));
+  EXPECT_TRUE(
+      message("auto").starts_with("plan: --fix tq=2: unknown key 'tq', did you mean 'tp'?"));
   asked->question.fixed = {{"tp", "two"}};
   EXPECT_EQ(message("auto"), "plan: --fix tp=two: expected a whole number of at least 1");
   asked->question.fixed = {{"tp", "16"}};

@@ -31,8 +31,7 @@ bool has(const DimList& list, const std::string& name) {
 double block_time(const UnitPrices& costs, const std::vector<int64_t>& counts) {
   double out = 0;
   for (size_t u = 0; u < counts.size(); ++u) {
-    out += static_cast<double>(counts[u]) *
-           (costs.units[u].forward_s + costs.units[u].backward_s);
+    out += static_cast<double>(counts[u]) * (costs.units[u].forward_s + costs.units[u].backward_s);
   }
   return out;
 }
@@ -110,8 +109,8 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
   for (const DimList& list : shape.inner == 1 ? none : space.lists) {
     const int64_t least = has(list, "batch") ? shape.inner : 1;
     double before = 0;  // seconds a sequence, with half the sequences
-    for (int64_t sequences = least; sequences * shape.replicas <= batch &&
-                                    sequences <= kMostSequences * least;
+    for (int64_t sequences = least;
+         sequences * shape.replicas <= batch && sequences <= kMostSequences * least;
          sequences *= 2) {
       if (batch % (sequences * shape.replicas) != 0) break;
       Choice choice;

@@ -172,7 +172,8 @@ std::string UnitQuestion::key() const {
 Result<const UnitPricer::Folded*> UnitPricer::folded(int64_t batch) {
   const auto it = folded_.find(batch);
   if (it != folded_.end()) return &it->second;
-  TESSERA_TRY(const auto model, compiler_.model(model_.model, batch, storage_dtype(model_.compute)));
+  TESSERA_TRY(const auto model,
+              compiler_.model(model_.model, batch, storage_dtype(model_.compute)));
   TESSERA_TRY(Fold fold, fold_layers(model->graph));
   Folded made;
   made.fold = std::make_shared<const Fold>(std::move(fold));
@@ -183,8 +184,8 @@ Result<const UnitPricer::Folded*> UnitPricer::folded(int64_t batch) {
 Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   const int64_t fixed = model_.fixed_batch;
   if (fixed % question.sequences != 0) {
-    return invalid_input(fmt::format("{} sequences do not divide the fixed batch {}",
-                                     question.sequences, fixed));
+    return invalid_input(
+        fmt::format("{} sequences do not divide the fixed batch {}", question.sequences, fixed));
   }
   const int64_t batch = fixed > 0 ? fixed : question.sequences * kMicroBatches;
   TESSERA_TRY(const Folded* model, folded(batch));

@@ -23,9 +23,9 @@
 
 namespace tessera {
 
-struct UnitPrice {                          // seconds, and bytes of one device
-  double forward_s = 0, backward_s = 0;    // of a micro-batch
-  double once_s = 0;                       // of a step: optimizer, what is prepared or summed once
+struct UnitPrice {                       // seconds, and bytes of one device
+  double forward_s = 0, backward_s = 0;  // of a micro-batch
+  double once_s = 0;                     // of a step: optimizer, what is prepared or summed once
   double parameter_bytes = 0, gradient_bytes = 0, state_bytes = 0;
   // Parameters, and the sum of the squares of their bytes: how many pieces they are moved in.
   double parameter_squares = 0;
@@ -40,9 +40,9 @@ double even_pieces(double sum, double squares);
 
 struct UnitPrices {
   std::vector<UnitPrice> units;  // by unit of the folded graph
-  double transient_bytes = 0;   // alive inside a block, at the peak
-  double overhead_bytes = 0;    // context, libraries, what the allocator adds
-  double step_s = 0;            // of the simulated step
+  double transient_bytes = 0;    // alive inside a block, at the peak
+  double overhead_bytes = 0;     // context, libraries, what the allocator adds
+  double step_s = 0;             // of the simulated step
 };
 
 // How a unit is cut: the axes of a stage without replicas, the sequences of a micro-batch over all

@@ -123,12 +123,16 @@ class Exporter {
     metadata.text(1, "0.0.4");
     append(metadata);
     std::map<BlockRef, int64_t> runs;
+    std::map<BlockRef, const BlockRunStep*> ends;
+    for (const BlockRunStep& step : program_.schedule) ends[program_.family(step.block)] = &step;
     for (const BlockRunStep& step : program_.schedule) {
-      const int64_t run = runs[step.block]++, last = program_.runs(step.block) - 1;
+      const BlockRef family = program_.family(step.block);
+      const int64_t run = runs[family]++;
+      const bool last = &step == ends.at(family);
       const auto& instructions = program_.block(step.block);
       for (size_t i = 0; i < instructions.size(); ++i) {
         if (instructions[i].when == When::kFirst && run > 0) continue;
-        if (instructions[i].when == When::kLast && run < last) continue;
+        if (instructions[i].when == When::kLast && !last) continue;
         at_ = {step.block, static_cast<int32_t>(i), step.micro_batch};
         run_ = run;
         std::visit([&](const auto& body) { one(body); }, instructions[i].body);
@@ -195,7 +199,7 @@ class Exporter {
   // What follows needs this alone: it came after all that was needed before.
   void in_line(uint64_t id) { frontier_ = {id}; }
   void beside(int handle, uint64_t id) {
-    by_run_[{handle, std::get<0>(at_), run_}] = id;
+    by_run_[{handle, program_.family(std::get<0>(at_)), run_}] = id;
     by_micro_batch_[{handle, std::get<2>(at_)}] = id;
     latest_[handle] = id;
   }
@@ -251,7 +255,8 @@ class Exporter {
   }
   void one(const Wait& wait) {
     if (wait.lag > 0) {
-      const auto it = by_run_.find({wait.handle, std::get<0>(at_), run_ - wait.lag});
+      const auto it =
+          by_run_.find({wait.handle, program_.family(std::get<0>(at_)), run_ - wait.lag});
       if (it != by_run_.end()) frontier_.insert(it->second);
       return;
     }
@@ -292,7 +297,7 @@ class Exporter {
   std::string file_;
   uint64_t nodes_ = 0;
   At at_;
-  int64_t run_ = 0;  // of the block
+  int64_t run_ = 0;  // of the block's family
   std::set<uint64_t> frontier_;
   std::map<int64_t, uint64_t> collectives_, sends_, receives_, copies_;  // last of each stream
   std::map<std::tuple<int, BlockRef, int64_t>, uint64_t> by_run_;

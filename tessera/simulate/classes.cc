@@ -113,7 +113,7 @@ std::vector<Peers> peers_of(const ResolvedPlan& plan, const Lowered& lowered) {
 // machine; true if there are more afterwards.
 bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
             const std::vector<GroupSet>& sets, const std::vector<Peers>& peers,
-            NodeSharing& sharing, const Cluster& cluster, bool first) {
+            NodeSharing& sharing, const Cluster& cluster, const RankDevices& devices, bool first) {
   std::set<int32_t> before(colours.begin(), colours.end());
   before.erase(-1);
   std::vector<std::vector<int64_t>> seen(colours.size());
@@ -139,7 +139,7 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
       const std::vector<int> members = set.mesh->group(coordinates, set.axes);
       std::vector<int64_t> view = view_of(members, colours);
       if (first) {
-        const auto lie = lie_of(place_group(cluster, {members.begin(), members.end()},
+        const auto lie = lie_of(place_group(cluster, devices.devices_of(members),
                                             sharing.groups_a_node(set.names, members)));
         view.insert(view.end(), lie.begin(), lie.end());
       }
@@ -159,7 +159,8 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
         const int64_t peer = some.peer(from, to.first, to.second);
         peers_of_rank.push_back({elements, colours[static_cast<size_t>(peer)]});
         if (!first) continue;
-        const auto lie = lie_of_message(cluster, rank, peer, beside);
+        const auto lie =
+            lie_of_message(cluster, devices.device_of(rank), devices.device_of(peer), beside);
         peers_of_rank.back().insert(peers_of_rank.back().end(), lie.begin(), lie.end());
       }
       std::sort(peers_of_rank.begin(), peers_of_rank.end());
@@ -177,18 +178,29 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
 
 }  // namespace
 
-NodeSharing::NodeSharing(const ResolvedPlan& plan, const Cluster& cluster)
-    : plan_(&plan), cluster_(&cluster) {
+NodeSharing::NodeSharing(const ResolvedPlan& plan, const RankDevices& devices,
+                         const Cluster& cluster)
+    : plan_(&plan), devices_(&devices), cluster_(&cluster) {
   for (int64_t rank = 0; rank < plan.ranks; ++rank) places_.push_back(plan.places_of(rank));
 }
 
-int64_t NodeSharing::groups_on_node(const std::vector<std::string>& axes, int64_t first,
-                                    int64_t size) const {
+std::vector<int64_t> NodeSharing::ranks_beside(int64_t rank) const {
+  const int64_t device = devices_->device_of(rank);
+  const int64_t first = device - cluster_->locate(device).local;
+  std::vector<int64_t> out;
+  for (int64_t d = first; d < first + cluster_->type_of(device).devices; ++d) {
+    const int64_t other = devices_->rank_on(d);
+    if (other >= 0 && other < plan_->ranks) out.push_back(other);
+  }
+  return out;
+}
+
+int64_t NodeSharing::groups_on_node(const std::vector<std::string>& axes, int rank) const {
   std::set<std::pair<PlaceId, int64_t>> origins;
-  for (int64_t d = first; d < std::min<int64_t>(first + size, plan_->ranks); ++d) {
-    for (const PlaceId place : places_[static_cast<size_t>(d)]) {
+  for (const int64_t beside : ranks_beside(rank)) {
+    for (const PlaceId place : places_[static_cast<size_t>(beside)]) {
       const Mesh& mesh = plan_->places[place.index()].mesh;
-      std::vector<int64_t> coordinates = mesh.coordinates(d);
+      std::vector<int64_t> coordinates = mesh.coordinates(beside);
       const bool all = std::all_of(axes.begin(), axes.end(), [&](const std::string& name) {
         const AxisId id = mesh.find(name);
         if (id.valid()) coordinates[id.index()] = 0;
@@ -205,24 +217,20 @@ int64_t NodeSharing::groups_a_node(const std::vector<std::string>& axes,
   int64_t most = 1;
   int64_t last = -1;
   for (const int member : members) {
-    const Location at = cluster_->locate(member);
-    if (at.node == last) continue;
-    last = at.node;
-    const auto [it, fresh] = known_.try_emplace({axes, at.node}, 0);
-    if (fresh) {
-      it->second = groups_on_node(axes, member - at.local, cluster_->type_of(member).devices);
-    }
+    const int64_t node = cluster_->locate(devices_->device_of(member)).node;
+    if (node == last) continue;
+    last = node;
+    const auto [it, fresh] = known_.try_emplace({axes, node}, 0);
+    if (fresh) it->second = groups_on_node(axes, member);
     most = std::max(most, it->second);
   }
   return most;
 }
 
-int64_t NodeSharing::ranks_on_node(PlaceId place, int64_t device) const {
-  const int64_t first = device - cluster_->locate(device).local;
-  const int64_t end = std::min(first + cluster_->type_of(device).devices, plan_->ranks);
+int64_t NodeSharing::ranks_on_node(PlaceId place, int64_t rank) const {
   int64_t count = 0;
-  for (int64_t d = first; d < end; ++d) {
-    const auto& there = places_[static_cast<size_t>(d)];
+  for (const int64_t beside : ranks_beside(rank)) {
+    const auto& there = places_[static_cast<size_t>(beside)];
     count += std::find(there.begin(), there.end(), place) != there.end() ? 1 : 0;
   }
   return std::max<int64_t>(1, count);
@@ -259,7 +267,7 @@ Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, Fold fold
     std::map<std::pair<int64_t, int64_t>, int32_t> number;
     for (size_t rank = 0; rank < colours.size(); ++rank) {
       if (colours[rank] < 0) continue;
-      const auto device = static_cast<int64_t>(rank);
+      const int64_t device = lowered.devices.device_of(static_cast<int64_t>(rank));
       int64_t where = cluster.parts.size() > 1 ? cluster.locate(device).part : 0;
       if (std::find(alone.begin(), alone.end(), device) != alone.end()) where = -1 - device;
       colours[rank] =
@@ -271,7 +279,8 @@ Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, Fold fold
     }
     const std::vector<GroupSet> sets = group_sets(*lowered.lowering, lowered.programs);
     const std::vector<Peers> peers = peers_of(lowered.lowering->plan(), lowered);
-    for (bool first = true; refine(colours, role, sets, peers, sharing, cluster, first);)
+    for (bool first = true;
+         refine(colours, role, sets, peers, sharing, cluster, lowered.devices, first);)
       first = false;
   }
   std::map<int32_t, int32_t> index;  // colour -> class, by lowest rank

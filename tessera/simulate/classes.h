@@ -17,17 +17,20 @@ namespace tessera {
 // Who shares a node's network cards.
 class NodeSharing {
  public:
-  NodeSharing(const ResolvedPlan& plan, const Cluster& cluster);  // both outlive it
+  // All outlive it.
+  NodeSharing(const ResolvedPlan& plan, const RankDevices& devices, const Cluster& cluster);
   // How many groups of ranks over axes of these names, of all places whose meshes have such axes,
   // have members on one node; the most of all nodes on which one of the members is.
   int64_t groups_a_node(const std::vector<std::string>& axes, const std::vector<int>& members);
-  // Ranks of a place on the node of the device.
-  int64_t ranks_on_node(PlaceId place, int64_t device) const;
+  // Ranks of a place on the node where the rank is.
+  int64_t ranks_on_node(PlaceId place, int64_t rank) const;
 
  private:
-  int64_t groups_on_node(const std::vector<std::string>& axes, int64_t first, int64_t size) const;
+  int64_t groups_on_node(const std::vector<std::string>& axes, int rank) const;
+  std::vector<int64_t> ranks_beside(int64_t rank) const;  // on its node, itself too
 
   const ResolvedPlan* plan_;
+  const RankDevices* devices_;
   const Cluster* cluster_;
   std::vector<std::vector<PlaceId>> places_;                               // by rank
   std::map<std::pair<std::vector<std::string>, int64_t>, int64_t> known_;  // by axes and node
@@ -44,8 +47,10 @@ struct Classes {
 };
 // A lowering's roles and the programs of some ranks, made once.
 struct Lowered {
-  explicit Lowered(const Lowering& l) : lowering(&l), roles(l.roles(&role_of_rank)) {}
+  explicit Lowered(const Lowering& l)
+      : lowering(&l), devices(l.plan().devices), roles(l.roles(&role_of_rank)) {}
   const Lowering* lowering;  // outlives it
+  RankDevices devices;
   std::vector<int32_t> role_of_rank;
   std::vector<RankClass> roles;
   std::map<int, Program> programs;  // by rank

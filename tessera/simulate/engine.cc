@@ -131,9 +131,14 @@ int32_t Engine::slot_of(int32_t p, const Item& item) {
   const Run& run = run_of(p);
   if (!player(p).handles[static_cast<size_t>(item.handle)].each_micro_batch) return base;
   if (item.lag == 0) return base + static_cast<int32_t>(run.micro_batch);
-  const std::vector<int32_t>& past = a.past[static_cast<size_t>(run.block)];
+  const std::vector<int32_t>& past = a.past[family_of(p, run.block)];
   const auto lag = static_cast<size_t>(item.lag);
-  return lag > past.size() ? -1 : base + past[past.size() - lag];
+  if (lag > past.size()) return -1;
+  // A micro-batch of the other size may have had no such message.
+  const int32_t s = base + past[past.size() - lag];
+  const Slot& sent = slots_[static_cast<size_t>(p)][static_cast<size_t>(s)];
+  const bool two_sizes = player(p).blocks[static_cast<size_t>(run.block)].family >= 0;
+  return two_sizes && sent.transfer < 0 && !sent.done ? -1 : s;
 }
 
 void Engine::spend(int32_t p, double until, Spent what, int32_t label, int32_t cause) {
@@ -196,7 +201,7 @@ void Engine::advance(int32_t p) {
       ++a.at;
     }
     const Run& run = run_of(p);
-    a.past[static_cast<size_t>(run.block)].push_back(static_cast<int32_t>(run.micro_batch));
+    a.past[family_of(p, run.block)].push_back(static_cast<int32_t>(run.micro_batch));
     ++a.run;
     a.text = -1;
   }

@@ -73,6 +73,8 @@ struct Item {
 struct Block {
   BlockRef ref;
   std::vector<Item> items;
+  // The first block of its family (program.h), whose runs waits count together; -1: itself.
+  int32_t family = -1;
 };
 struct Handle {
   bool each_micro_batch = false;  // else once a step

@@ -215,6 +215,10 @@ class Engine {
   void enter_stream(int32_t t, size_t index);
   int32_t join_underway(int32_t p, const Item& item, double start);
   void post(int32_t p, const Item& item, int64_t micro_batch, BlockRef block);
+  size_t family_of(int32_t p, int32_t block) const {
+    const int32_t family = player(p).blocks[static_cast<size_t>(block)].family;
+    return static_cast<size_t>(family < 0 ? block : family);
+  }
   int32_t transfer_of(int32_t p, const Item& item, int64_t micro_batch);
   void try_start(int32_t t);
   void start(int32_t t);

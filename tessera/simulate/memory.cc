@@ -521,19 +521,21 @@ void find_partners(const Program& program, MemorySizes& out) {
 // A ring keeps buffers for what comes in; between nodes also for what goes out. Messages: two
 // channels a peer.
 int64_t communication_bytes(const Program& program, const MemorySizes& sizes,
-                            const Cluster& cluster) {
-  const NodeType& type = cluster.type_of(program.rank);
+                            const Cluster& cluster, const RankDevices& devices) {
+  const int64_t device = devices.device_of(program.rank);
+  const NodeType& type = cluster.type_of(device);
   if (type.device.generation->processor) return 0;
   const bool nvlink = type.inner.kind == LinkKind::kNvlink || type.inner.kind == LinkKind::kDirect;
   const int64_t connection =
       4 * kMebibyte + kMebibyte / 2 + (nvlink ? 47 * kMebibyte / 10 : 0);  // Simple, LL, LL128
-  const int64_t here = cluster.locate(program.rank).node;
+  const int64_t here = cluster.locate(device).node;
   int64_t bytes = sizes.peers * 2 * connection;
   for (const int index : sizes.groups) {
     const Group& group = program.groups[static_cast<size_t>(index)];
     if (group.members.size() < 2) continue;
-    const bool inside = std::all_of(group.members.begin(), group.members.end(),
-                                    [&](int rank) { return cluster.locate(rank).node == here; });
+    const bool inside = std::ranges::all_of(group.members, [&](int rank) {
+      return cluster.locate(devices.device_of(rank)).node == here;
+    });
     const int64_t inner = inner_channels(type);
     bytes += inside
                  ? inner * connection
@@ -562,14 +564,15 @@ MemorySizes sizes_of(const Program& program, const Scratch& scratch, const Style
   return out;
 }
 
-MemoryUse use_of(const Program& program, const MemorySizes& sizes, const Cluster& cluster) {
+MemoryUse use_of(const Program& program, const MemorySizes& sizes, const Cluster& cluster,
+                 const RankDevices& devices) {
   MemoryUse out;
   out.arena_bytes = program.arena_bytes;
   out.peak_bytes = program.arena_bytes[static_cast<size_t>(Tier::kDevice)];
   out.live_bytes = sizes.live_bytes;
   out.reserved_bytes = sizes.reserved_bytes;
-  const Device& device = cluster.type_of(program.rank).device;
-  const int64_t communication = communication_bytes(program, sizes, cluster);
+  const Device& device = cluster.type_of(devices.device_of(program.rank)).device;
+  const int64_t communication = communication_bytes(program, sizes, cluster, devices);
   const int64_t fixed = device.context_bytes + library_workspace_bytes(device);
   out.overhead_bytes = fixed + communication;
   out.low = static_cast<double>(std::min(out.live_bytes, out.reserved_bytes) + fixed) +
@@ -581,10 +584,11 @@ MemoryUse use_of(const Program& program, const MemorySizes& sizes, const Cluster
 
 }  // namespace
 
-int64_t communication_bytes(const Program& program, const Cluster& cluster) {
+int64_t communication_bytes(const Program& program, const Cluster& cluster,
+                            const RankDevices& devices) {
   MemorySizes partners;
   find_partners(program, partners);
-  return communication_bytes(program, partners, cluster);
+  return communication_bytes(program, partners, cluster, devices);
 }
 
 int64_t library_workspace_bytes(const Device& device) {
@@ -607,18 +611,18 @@ MemorySizes memory_sizes(const Program& program, const Graph& graph, const Style
 }
 
 MemoryUse memory_use(const Program& program, const MemorySizes& sizes, const Cluster& cluster,
-                     double step_s) {
-  MemoryUse out = use_of(program, sizes, cluster);
+                     const RankDevices& devices, double step_s) {
+  MemoryUse out = use_of(program, sizes, cluster, devices);
   const auto [start, stop] = equal_share(program, sizes.peak_run, step_s);
   out.peak_time_s = start + (stop - start) * sizes.peak_share;
   return out;
 }
 
 MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& cluster,
-                     const Style& style, const MemoryTimes& times) {
+                     const RankDevices& devices, const Style& style, const MemoryTimes& times) {
   const Scratch scratch = scratch_of(program, graph, style);
   Walk walk(program, scratch, times);
-  MemoryUse out = use_of(program, sizes_of(program, scratch, style, walk), cluster);
+  MemoryUse out = use_of(program, sizes_of(program, scratch, style, walk), cluster, devices);
   out.peak_time_s = walk.peak_time();
   if (times.details) {
     out.timeline = walk.take_timeline();

@@ -33,7 +33,7 @@ struct MemoryTimes {
 // low, high: bounds of the total. Live bytes at the peak, the context and half of the estimated
 // communication buffers; what is reserved, the context and twice these buffers.
 MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& cluster,
-                     const Style& style, const MemoryTimes& times = {});
+                     const RankDevices& devices, const Style& style, const MemoryTimes& times = {});
 
 // What of a rank's memory depends neither on the machine nor on when things happen.
 struct MemorySizes {
@@ -54,11 +54,12 @@ struct MemoryStyle {
 MemorySizes memory_sizes(const Program& program, const Graph& graph, const Style& style);
 // As above in a step of equal runs, without details.
 MemoryUse memory_use(const Program& program, const MemorySizes& sizes, const Cluster& cluster,
-                     double step_s);
+                     const RankDevices& devices, double step_s);
 
 // What a communication library keeps on the device for the groups and peers of a program, bytes
 // (section 6.4: buffers a connection and channel); 0 where the devices are CPUs.
-int64_t communication_bytes(const Program& program, const Cluster& cluster);
+int64_t communication_bytes(const Program& program, const Cluster& cluster,
+                            const RankDevices& devices);
 // What the matrix library keeps for its kernels.
 int64_t library_workspace_bytes(const Device& device);
 

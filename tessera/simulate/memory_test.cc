@@ -84,7 +84,7 @@ TEST_P(MemoryOfRecipes, timeline_is_that_of_a_walk_and_below_the_arena) {
   const TestPrograms what = lowered(GetParam());
   const Cluster cluster = test_cluster();
   for (const Program& program : what.programs) {
-    const MemoryUse use = memory_use(program, what.graph, cluster, Style{}, {1.0, {}, {}});
+    const MemoryUse use = memory_use(program, what.graph, cluster, {}, Style{}, {1.0, {}, {}});
     const auto [most, end] = brute_live(program);
     int64_t highest = 0;
     for (const MemorySample& sample : use.timeline) highest = std::max(highest, sample.bytes);
@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Memory, copies_of_micro_batches_are_joined) {
   const TestPrograms what = lowered("megatron(pp=4, micro_batches=8)");
   const MemoryUse use =
-      memory_use(what.programs[0], what.graph, test_cluster(), Style{}, {1.0, {}, {}});
+      memory_use(what.programs[0], what.graph, test_cluster(), {}, Style{}, {1.0, {}, {}});
   const bool joined = std::any_of(use.at_peak.begin(), use.at_peak.end(), [](const LiveBuffer& b) {
     return b.what == "activation" && b.name.ends_with(" x 4");
   });
@@ -134,7 +134,7 @@ TEST(Memory, residuals_of_messages_are_counted) {
                 "\"{down,square,loss}\", at = 1 } ]\n"
                 "compress = [ { tensors = \"*\", with = \"topk:0.1\", error_feedback = true } ]\n");
   const auto left = [&] {
-    return memory_use(what.programs[0], what.graph, test_cluster(), Style{}, {1.0, {}, {}})
+    return memory_use(what.programs[0], what.graph, test_cluster(), {}, Style{}, {1.0, {}, {}})
         .timeline.back()
         .bytes;
   };
@@ -156,7 +156,7 @@ TEST(Memory, caching_allocator_reserves_at_least_what_is_live) {
     Style style;
     style.allocator = kind;
     const Program& program = what.programs[0];
-    const MemoryUse use = memory_use(program, what.graph, test_cluster(), style, {1.0, {}, {}});
+    const MemoryUse use = memory_use(program, what.graph, test_cluster(), {}, style, {1.0, {}, {}});
     const auto [most, end] = brute_live(program);
     EXPECT_GE(use.reserved_bytes, most);
     EXPECT_LE(use.reserved_bytes, 2 * most);
@@ -175,7 +175,7 @@ TEST(Memory, unfused_kernels_keep_scores_and_logits) {
   const TestPrograms what =
       lowered("serial()", {.layers = 2, .batch = 2, .seq = 512, .hidden = 256});
   const auto use = [&](const char* style) {
-    return memory_use(what.programs[0], what.graph, test_cluster(), *parse_style(style),
+    return memory_use(what.programs[0], what.graph, test_cluster(), {}, *parse_style(style),
                       {1.0, {}, {}});
   };
   const MemoryUse fused = use("tessera"), unfused = use("tessera,fused_attention=false");
@@ -196,7 +196,7 @@ TEST(Memory, unfused_kernels_keep_scores_and_logits) {
 TEST(Memory, gradient_buffers_are_there_all_the_time) {
   const TestPrograms what = lowered("data_parallel(dp=2, micro_batches=2)");
   const auto use = [&](const char* style) {
-    return memory_use(what.programs[0], what.graph, test_cluster(), *parse_style(style),
+    return memory_use(what.programs[0], what.graph, test_cluster(), {}, *parse_style(style),
                       {1.0, {}, {}});
   };
   const MemoryUse kept = use("tessera,gradient_buffers=true");
@@ -216,8 +216,10 @@ TEST(Memory, events_give_the_times) {
   const Program& program = what.programs[0];
   const std::vector<TraceEvent> events = even_events(program);
   const double now = events.back().end_s;
-  const MemoryUse use = memory_use(program, what.graph, test_cluster(), Style{}, {now, {}, events});
-  const MemoryUse even = memory_use(program, what.graph, test_cluster(), Style{}, {now, {}, {}});
+  const MemoryUse use =
+      memory_use(program, what.graph, test_cluster(), {}, Style{}, {now, {}, events});
+  const MemoryUse even =
+      memory_use(program, what.graph, test_cluster(), {}, Style{}, {now, {}, {}});
   int64_t highest = 0, highest_even = 0;
   for (const MemorySample& sample : use.timeline) {
     EXPECT_LE(sample.time_s, now);
@@ -237,7 +239,7 @@ TEST_P(MemoryOfRecipes, intervals_sum_to_the_timeline) {
     const std::vector<TraceEvent> events = even_events(program);
     const double end = events.back().end_s;
     const MemoryUse use =
-        memory_use(program, what.graph, test_cluster(), Style{}, {end, {}, events});
+        memory_use(program, what.graph, test_cluster(), {}, Style{}, {end, {}, events});
     ASSERT_FALSE(use.intervals.empty());
     ASSERT_LT(use.intervals.size(), 5000U);
     std::set<std::string> kinds;
@@ -261,16 +263,16 @@ TEST(Memory, communication_buffers_grow_with_groups_and_vanish_on_cpus) {
   const TestPrograms alone = lowered("serial()"),
                      two = lowered("megatron(tp=2, dp=2, micro_batches=2)");
   const Cluster gpus = test_cluster();
-  EXPECT_EQ(communication_bytes(alone.programs[0], gpus), 0);
-  const int64_t both = communication_bytes(two.programs[0], gpus);
+  EXPECT_EQ(communication_bytes(alone.programs[0], gpus, {}), 0);
+  const int64_t both = communication_bytes(two.programs[0], gpus, {});
   EXPECT_GT(both, 2 * 12 * 9 * (int64_t{1} << 20)) << "two rings of 12 channels, 9.2 MiB each";
   Cluster other = gpus;  // of another maker: as ampere's
   other.parts[0].type.device.generation = Generation::named("other");
   other.parts[0].type.inner.kind = LinkKind::kDirect;
-  EXPECT_EQ(communication_bytes(two.programs[0], other), both);
+  EXPECT_EQ(communication_bytes(two.programs[0], other, {}), both);
   Cluster cpus = gpus;
   cpus.parts[0].type.device.generation = Generation::named("cpu");
-  EXPECT_EQ(communication_bytes(two.programs[0], cpus), 0);
+  EXPECT_EQ(communication_bytes(two.programs[0], cpus, {}), 0);
   EXPECT_EQ(library_workspace_bytes(cpus.parts[0].type.device), 0);
 }
 

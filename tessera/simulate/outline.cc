@@ -38,8 +38,9 @@ class Numbers {
 struct Crossing {
   int32_t sends = 0, receives = 0;
 };
-Key crossing_key(int32_t from, int32_t to, TensorId tensor, int64_t tag) {
-  return {from, to, tensor.value, tag};
+// `smaller`: of micro-batches of the smaller size, which may cross in other pieces.
+Key crossing_key(int32_t from, int32_t to, TensorId tensor, int64_t tag, bool smaller) {
+  return {from, to, tensor.value, tag, smaller ? 1 : 0};
 }
 
 // Tables in which equal entries are once.
@@ -159,7 +160,8 @@ void count_crossings(Shared& shared) {
         if (!message) continue;
         const int32_t peer = shared.class_of(message->peer);
         const int32_t from = message->sends ? me : peer, to = message->sends ? peer : me;
-        auto& crossing = shared.crossings[crossing_key(from, to, message->tensor, message->tag)];
+        auto& crossing = shared.crossings[crossing_key(from, to, message->tensor, message->tag,
+                                                       program.smaller(ref))];
         ++(message->sends ? crossing.sends : crossing.receives);
       }
     }
@@ -173,7 +175,7 @@ class PlayerOutline {
         me_(me),
         program_(shared.program(static_cast<size_t>(me))),
         graph_(shared.lowering().graph()),
-        device_(program_.rank),
+        device_(shared.lowered.devices.device_of(program_.rank)),
         part_(shared.cluster.locate(device_).part),
         type_(shared.cluster.type_of(device_)) {}
 
@@ -191,7 +193,8 @@ class PlayerOutline {
       if (block.empty()) continue;
       runs_ = program_.runs(ref);
       ref_ = ref;
-      block_ = {ref, {}};
+      const auto family = index.find(program_.family(ref));
+      block_ = {ref, {}, family == index.end() ? -1 : family->second};
       tags_.clear();
       for (size_t i = 0; i < block.size(); ++i) {
         instruction_ = static_cast<int32_t>(i);
@@ -224,7 +227,7 @@ class PlayerOutline {
   void add_handles(BlockRef ref, const std::vector<Instruction>& block) {
     for (const Instruction& instruction : block) {
       const int handle = handle_of(instruction);
-      if (handle < 0) continue;
+      if (handle < 0 || handles_.contains(handle)) continue;
       if (std::holds_alternative<Recv>(instruction.body)) receives_.insert(handle);
       handles_[handle] = static_cast<int32_t>(player_.handles.size());
       player_.handles.push_back({!ref.once() && instruction.when == When::kAlways});
@@ -256,6 +259,10 @@ class PlayerOutline {
     return it->second;
   }
 
+  int64_t node_of(int64_t rank) const {
+    return shared_.cluster.locate(shared_.lowered.devices.device_of(rank)).node;
+  }
+
   // Ranks share the cores of their node, if there are more of them.
   void find_pool() {
     if (type_.cores == 0) return;
@@ -263,7 +270,7 @@ class PlayerOutline {
     int64_t all = 0, mine = 0;
     for (size_t rank = 0; rank < shared_.out.classes.of_rank.size(); ++rank) {
       const int32_t played = shared_.out.classes.of_rank[rank];
-      if (played < 0 || shared_.cluster.locate(static_cast<int64_t>(rank)).node != node) continue;
+      if (played < 0 || node_of(static_cast<int64_t>(rank)) != node) continue;
       ++all;
       if (played == me_) ++mine;
     }
@@ -324,7 +331,7 @@ class PlayerOutline {
     facts.known = true;
     const Group& group = program_.groups[static_cast<size_t>(index)];
     facts.axes = join(group.axes, " ");
-    facts.where = place_group(shared_.cluster, {group.members.begin(), group.members.end()},
+    facts.where = place_group(shared_.cluster, shared_.lowered.devices.devices_of(group.members),
                               shared_.sharing.groups_a_node(group.axes, group.members));
     for (const int member : group.members) facts.classes.push_back(shared_.class_of(member));
     std::sort(facts.classes.begin(), facts.classes.end());
@@ -440,7 +447,8 @@ class PlayerOutline {
     item.label = shared_.label([&] { return moved_tensors(issue, graph_); },
                                [&] { return kind + " " + where.axes; });
     if (item.parties > 1) {
-      Key key{0, static_cast<int64_t>(ref_.kind), ref_.chunk, static_cast<int64_t>(issue.kind),
+      Key key{0, static_cast<int64_t>(ref_.kind), program_.family(ref_).chunk,
+              program_.smaller(ref_) ? 1 : 0, static_cast<int64_t>(issue.kind),
               issue.transfers[0].tensor.value};
       key.push_back(group.place.value);
       const Mesh& mesh = shared_.lowering().plan().places[group.place.index()].mesh;
@@ -468,23 +476,27 @@ class PlayerOutline {
     return shared_.sharing.ranks_on_node(place, from);
   }
 
-  int32_t message(int64_t from, int64_t to, int64_t bytes) {
-    return entry<PricedMessage>(shared_.out.messages, shared_.messages,
-                                {from, to, bytes, share(static_cast<int>(from))});
+  int32_t message(int from, int to, int64_t bytes) {  // ranks
+    const RankDevices& devices = shared_.lowered.devices;
+    return entry<PricedMessage>(
+        shared_.out.messages, shared_.messages,
+        {devices.device_of(from), devices.device_of(to), bytes, share(from)});
   }
 
   void add(const Instruction&, const Send& send) {
     const DType dtype = program_.buffer(send.view.buffer).dtype;
     const int64_t elements = send.region.volume();
     const int64_t bytes = elements > 0 ? message_bytes(send.codec, dtype, elements) : 0;
-    Item& item = push(ItemKind::kSend, PriceTag::kMessage, message(device_, send.peer, bytes));
+    Item& item =
+        push(ItemKind::kSend, PriceTag::kMessage, message(program_.rank, send.peer, bytes));
     item.lane = Lane::kMessage;
     item.spent = Spent::kMessage;
     // A synchronous receiver takes it itself, from where it is.
     item.rendezvous = bytes > engine::kEagerBytes || type_.device.synchronous;
     item.handle = handles_.at(send.handle);
     item.stream = channels_.to.at(send.peer);
-    Key key = crossing_key(me_, shared_.class_of(send.peer), send.tensor, send.tag);
+    Key key = crossing_key(me_, shared_.class_of(send.peer), send.tensor, send.tag,
+                           program_.smaller(ref_));
     const Crossing& crossing = shared_.crossings.at(key);
     const int32_t piece = sent_[key]++;
     const bool met = piece < crossing.receives;
@@ -503,13 +515,14 @@ class PlayerOutline {
     const DType dtype = program_.buffer(receive.view.buffer).dtype;
     const int64_t bytes = message_bytes(receive.codec, dtype, receive.region.volume());
     Item& item =
-        push(ItemKind::kReceive, PriceTag::kMessage, message(receive.peer, device_, bytes));
+        push(ItemKind::kReceive, PriceTag::kMessage, message(receive.peer, program_.rank, bytes));
     item.ahead = !type_.device.synchronous;
     item.lane = Lane::kMessage;
     item.spent = Spent::kMessage;
     item.handle = handles_.at(receive.handle);
     item.stream = channels_.from.at(receive.peer);
-    Key key = crossing_key(shared_.class_of(receive.peer), me_, receive.tensor, receive.tag);
+    Key key = crossing_key(shared_.class_of(receive.peer), me_, receive.tensor, receive.tag,
+                           program_.smaller(ref_));
     const Crossing& crossing = shared_.crossings.at(key);
     const int32_t piece = received_[key]++ % std::max(1, crossing.sends);
     key.insert(key.begin(), 1);
@@ -622,10 +635,11 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
                              const SimulateOptions& options) {
   Outline out;
   const Lowering& lowering = *lowered.lowering;
+  out.devices = lowered.devices;
   std::vector<int64_t> alone;
   for (const auto& [device, times] : options.stragglers) alone.push_back(device);
   const bool noisy = options.jitter > 0 || options.style.jitter > 0;
-  NodeSharing sharing(lowering.plan(), cluster);
+  NodeSharing sharing(lowering.plan(), lowered.devices, cluster);
   TESSERA_TRY(out.classes, make_classes(lowered, cluster, fold_of(options, noisy), alone, sharing));
   out.play.micro_batches = lowering.plan().plan.micro_batches;
   Shared shared{lowered, cluster, sharing, options, out, Works(out.works)};
@@ -634,7 +648,11 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
   for (size_t c = 0; c < out.classes.all.size(); ++c) {
     PlayerOutline(shared, static_cast<int32_t>(c)).run();
   }
-  out.play.rounds = engine::find_rounds(out.play);
+  // Rounds are of equal micro-batches.
+  const bool equal = std::ranges::all_of(lowered.programs, [](const auto& program) {
+    return program.second.larger == 0;
+  });
+  if (equal) out.play.rounds = engine::find_rounds(out.play);
   return out;
 }
 

@@ -144,10 +144,11 @@ void price(const Outline& outline, const Cluster& cluster, const SimulateOptions
   for (size_t p = 0; p < out.play.players.size(); ++p) {
     engine::Player& player = out.play.players[p];
     player.slower = 1;
+    const int64_t here = outline.devices.device_of(player.rank);
     for (const auto& [device, times] : options.stragglers) {
-      if (device == player.rank) player.slower = times;
+      if (device == here) player.slower = times;
     }
-    PlayerPricing pricing(outline, costs, cluster.type_of(player.rank), style, outline.rows[p]);
+    PlayerPricing pricing(outline, costs, cluster.type_of(here), style, outline.rows[p]);
     for (size_t b = 0; b < player.blocks.size(); ++b) {
       const std::vector<PriceTag>& tags = outline.tags[p][b];
       for (size_t i = 0; i < tags.size(); ++i) pricing.fill(player.blocks[b].items[i], tags[i]);

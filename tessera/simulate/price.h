@@ -46,6 +46,7 @@ struct PricedCopy {
 
 struct Outline {
   Classes classes;
+  RankDevices devices;
   engine::Play play;                                     // items without times
   std::vector<std::vector<std::vector<PriceTag>>> tags;  // by player, block, item
   std::vector<std::vector<TrafficRow>> rows;  // by player and account: kind, axes, count, bytes

@@ -141,18 +141,19 @@ void add_overhead(double seconds, Simulation& out) {
                            {rank, Spent::kHost, "once a step", 0, seconds});
 }
 
-Status check_size(const Lowering& lowering, const Cluster& cluster,
+Status check_size(const Lowering& lowering, const Cluster& cluster, const RankDevices& devices,
                   const SimulateOptions& options) {
-  if (cluster.devices() < lowering.plan().ranks) {
+  const int64_t end = devices.end(lowering.plan().ranks);
+  if (cluster.devices() < end) {
     return invalid_input(
         fmt::format("cluster '{}': expected at least {} devices for the plan's ranks, found {}",
-                    cluster.name, lowering.plan().ranks, cluster.devices()));
+                    cluster.name, end, cluster.devices()));
   }
   for (const auto& [device, times] : options.stragglers) {
-    if (device < 0 || device >= lowering.plan().ranks || !(times > 0)) {
+    if (device < 0 || device >= end || !(times > 0)) {
       return invalid_input(fmt::format(
-          "straggler: expected a device from 0 to {} and a positive factor, found {}*{}",
-          lowering.plan().ranks - 1, device, times));
+          "straggler: expected a device from 0 to {} and a positive factor, found {}*{}", end - 1,
+          device, times));
     }
   }
   return {};
@@ -195,7 +196,8 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
   out.ranks = lowering.plan().ranks;
   out.model_flops = model.flops;
   out.tokens = model.tokens;
-  out.peak_flops = peak_flops(model.arithmetic, cluster.type_of(0).device, options.style);
+  const NodeType& first = cluster.type_of(lowered.devices.device_of(0));
+  out.peak_flops = peak_flops(model.arithmetic, first.device, options.style);
   out.simulated_events = outcome.played_events;
   MicroBatch each;
   for (size_t c = 0; c < classes.all.size(); ++c) {
@@ -225,20 +227,21 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
     out.played_by = representatives(classes);
   }
   add_path(priced, outcome, out);
-  add_overhead(options.style.step_overhead_s * cluster.type_of(0).host_slowness, out);
+  add_overhead(options.style.step_overhead_s * first.host_slowness, out);
   std::stable_sort(out.roles.begin(), out.roles.end(),
                    [](const RankResult& a, const RankResult& b) { return a.stages < b.stages; });
   for (RankResult& role : out.roles) {
     const Program& program = lowered.programs.at(role.representative);
+    role.device = lowered.devices.device_of(role.representative);
     if (!options.memory_details && out.events.empty()) {
-      role.memory =
-          memory_use(program, sizes.of(program, graph, options.style), cluster, out.step_time_s);
+      role.memory = memory_use(program, sizes.of(program, graph, options.style), cluster,
+                               lowered.devices, out.step_time_s);
       continue;
     }
     const auto events =
         std::ranges::equal_range(out.events, role.representative, {}, &TraceEvent::rank);
     role.memory =
-        memory_use(program, graph, cluster, options.style,
+        memory_use(program, graph, cluster, lowered.devices, options.style,
                    {out.step_time_s, {}, {events.begin(), events.end()}, options.memory_details});
   }
   constexpr double kYear = 365.25 * 24 * 3600;
@@ -252,11 +255,13 @@ struct OutlineKey {
   bool fold = true, places = false, gradients = true, parameters = true, messages = true,
        profile = false, labels = true;
   std::vector<int64_t> alone;
+  RankDevices devices;
   std::vector<std::array<int64_t, 4>> parts;  // nodes, devices, cores, sockets; tiers
   std::vector<std::array<double, 2>> rates;   // of the parts' links, where they differ
   friend bool operator==(const OutlineKey&, const OutlineKey&) = default;
 };
-OutlineKey key_of(const Cluster& cluster, const SimulateOptions& options) {
+OutlineKey key_of(const Cluster& cluster, const RankDevices& devices,
+                  const SimulateOptions& options) {
   const Style& style = options.style;
   OutlineKey key{options.fold && options.jitter == 0 && style.jitter == 0,
                  options.fold_places,
@@ -266,6 +271,7 @@ OutlineKey key_of(const Cluster& cluster, const SimulateOptions& options) {
                  cluster.profile != nullptr,
                  options.has_labels(),
                  {},
+                 devices,
                  {},
                  {}};
   for (const auto& [device, times] : options.stragglers) key.alone.push_back(device);
@@ -299,8 +305,9 @@ Simulator::Simulator(Simulator&&) noexcept = default;
 
 Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions& options) {
   const Lowering& lowering = *impl_->lowered.lowering;
-  TESSERA_TRY_VOID(check_size(lowering, cluster, options));
-  OutlineKey key = key_of(cluster, options);
+  const RankDevices devices = options.devices.value_or(lowering.plan().devices);
+  TESSERA_TRY_VOID(check_size(lowering, cluster, devices, options));
+  OutlineKey key = key_of(cluster, devices, options);
   const bool offsets =
       options.memory_details || options.style.allocator == Style::Allocator::kPlanned;
   if (offsets && !impl_->lowered.offsets) {  // programs with offsets do for all
@@ -311,6 +318,7 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   key.labels = key.labels || (impl_->outline && impl_->key.labels);  // with labels does for all
   if (!impl_->outline || key != impl_->key) {
     impl_->outline.reset();
+    impl_->lowered.devices = devices;
     TESSERA_TRY(impl_->outline, make_outline(impl_->lowered, cluster, options));
     impl_->key = std::move(key);
     impl_->priced = unpriced(*impl_->outline);

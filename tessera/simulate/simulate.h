@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,8 @@ struct SimulateOptions {
   uint64_t seed = 0;  // of jitter, stragglers and failures
   double jitter = 0;  // relative standard deviation of each kernel's time
   std::vector<std::pair<int64_t, double>> stragglers;  // device, times slower
-  double failures_a_device_year = 0;  // with restart_s: expected time lost is added, stated apart
+  std::optional<RankDevices> devices;  // another order than the plan's: the programs are the same
+  double failures_a_device_year = 0;   // with restart_s: expected time lost is added, stated apart
   double restart_s = 0;
 
   bool has_labels() const { return events || critical_path; }  // are names of ops needed?

@@ -102,6 +102,7 @@ struct TrafficRow {  // of one rank and step
 
 struct RankResult {
   int representative = 0;
+  int64_t device = 0;  // where that rank is
   int64_t ranks = 1;
   std::vector<int32_t> stages;
   std::array<double, kSpent> spent_s{};

@@ -215,7 +215,7 @@ class BadModels(CliTest):
 
     def test_a_family_in_the_place_of_a_recipe(self):
         for family in self.expect_json("inspect", "--models", "--json")["families"]:
-            self.expect_error(2, "plan: planners are not built yet; give a recipe call and --model (tessera plan --list)",
+            self.expect_error(2, "plan: expected --cluster, the machine for which a plan is wanted (dgx-a100:8, local)",
                               "plan", family["name"])
 
 
@@ -368,8 +368,8 @@ class BadPlans(CliTest):
         self.expect_error(2, "simulate: --cluster is required (tessera simulate --help)", "simulate", MODEL, *plan)
         self.assertEqual(run("simulate", MODEL, *plan, "--cluster", "dgx-a101:2").code, 2)
 
-    def test_auto_is_not_available(self):
-        self.expect_error(2, "plan 'auto' is not available yet; give a plan file or a recipe call (tessera plan --list)",
+    def test_auto_needs_a_machine(self):
+        self.expect_error(2, "plan 'auto' is not known here; tessera plan MODEL --cluster C --batch B writes a plan file",
                           "inspect", MODEL, "--plan", "auto")
 
     def test_a_missing_file(self):
@@ -517,11 +517,65 @@ class PlanCommand(CliTest):
         canonical = lambda file: self.expect_json("inspect", file, "--json")["text"]
         self.assertEqual(canonical(path), canonical("examples/plans/tp2_dp2.toml"))
 
+    def test_an_order_of_devices_lays_axes_inside_nodes(self):
+        def axes(order):
+            found = self.expect_json("inspect", MODEL, "--plan", f"summa(4{order})", "--cluster", "dgx-a100:2", "--json")
+            return [(axis["axis"], axis["nodes"], axis["members_a_node"], axis["inside_node"]) for axis in found["axes"]]
+        self.assertEqual(axes(""), [("row", 2, 2, False), ("col", 1, 4, True)])
+        self.assertEqual(axes(',device_order="col,row"'), [("row", 1, 4, True), ("col", 2, 2, False)])
+        text = run("inspect", MODEL, "--plan", 'summa(4,device_order="row,col:2")', "--cluster", "dgx-a100:2").out
+        self.assertIn('Order of devices: ["row", "col:2"]', text)
+        self.assertIn("inside a node", text)
+        self.expect_error(2, "inspect: --cluster needs --plan", "inspect", MODEL, "--cluster", "dgx-a100:2")
+        self.expect_error(2, "cluster 'dgx-a100': expected at least 16 devices for the plan's ranks, found 8",
+                          "inspect", MODEL, "--plan", "summa(4)", "--cluster", "dgx-a100:1")
+
     def test_what_is_missing_is_said(self):
-        self.expect_error(2, "plan: expected --list, or a recipe call and --model (tessera plan --help)", "plan")
+        self.expect_error(2, "plan: expected a model with --cluster and --batch, or a recipe call with --model, or "
+                             "--list (tessera plan --help)", "plan")
         self.expect_error(2, "plan: expected --model for 'serial': recipes read sizes from the model", "plan", "serial")
-        self.expect_error(2, "plan: planners are not built yet; give a recipe call and --model (tessera plan --list)",
-                          "plan", MODEL, "--cluster", "local")
+        self.expect_error(2, "plan: expected --batch, the sequences of a step", "plan", MODEL, "--cluster", "local")
+
+
+class Planner(CliTest):
+    def test_the_plan_is_found_and_its_prediction_is_that_of_simulate(self):
+        path = os.path.join(self.folder, "found.toml")
+        question = [MODEL, "--cluster", "local:2", "--batch", "8"]
+        text = self.expect_text("plan", *question, "--out", path)
+        self.assertIn("\ndevices ", text)
+        answer = self.expect_json("plan", *question, "--json")
+        self.assertTrue(answer["found"])
+        self.assertEqual(pathlib.Path(path).read_text(encoding="utf-8"), answer["text"])
+        simulated = self.expect_json("simulate", *question, "--plan", path, "--json")
+        self.assertAlmostEqual(simulated["step_time_s"], answer["best"]["step_time_s"], delta=1e-9)
+        auto = self.expect_json("simulate", *question, "--plan", "auto", "--json")
+        self.assertEqual(auto["step_time_s"], simulated["step_time_s"])
+        self.assertTrue(auto["plan"].startswith("auto: "), auto["plan"])
+        steps = [point["estimated_step_s"] for point in answer["curve"]]
+        self.assertEqual(steps, sorted(steps, reverse=True))
+
+    def test_verify_takes_auto(self):
+        if not has_runtime():
+            self.skipTest("this build has no runtime (libtorch)")
+        for ranks in ("2", "3"):
+            self.assertTrue(self.expect_json("verify", MODEL, "--plan", "auto", "--ranks", ranks, "--batch", "6",
+                                             "--json")["ok"])
+
+    def test_candidates_are_explained(self):
+        text = self.expect_text("plan", MODEL, "--cluster", "local:2", "--batch", "8", "--explain", "--fix", "tp=2")
+        self.assertIn("# Candidates, as they were tried (* the answer):\n", text)
+        self.assertIn("# Time of the devices: compute ", text)
+
+    def test_nothing_fits_is_exit_code_1(self):
+        answer = run("plan", MODEL, "--cluster", "local:2", "--batch", "8", "--memory-limit", "1 MB")
+        self.assertEqual((answer.code, answer.out), (1, ""))
+        self.assertTrue(answer.err.startswith("tessera: plan: nothing fits: the smallest of "), answer.err)
+
+    def test_wrong_questions(self):
+        question = ["plan", MODEL, "--cluster", "local:2", "--batch", "8"]
+        self.expect_error(2, "plan: --fix: expected KEY=VALUE, found 'tp'", *question, "--fix", "tp")
+        self.assertEqual(run(*question, "--planner", "alpha").code, 2)
+        self.assertEqual(run(*question, "--memory-limit", "80").code, 2)
 
 
 class Resharding(CliTest):
@@ -857,6 +911,28 @@ class Verify(RuntimeTest):
         self.assertTrue(answer["ok"])
         self.assertTrue(all(error <= 1e-9 for error in answer["max_rel_error"].values()))
 
+    def test_parts_and_shares_that_cross_between_two_meshes(self):
+        batch, k_over_d = '{ ops = "*", dim = "batch", over = "h" }', '{ ops = "layers.1.linear", dim = "hidden", over = "d" }'
+        cases = [
+            ("h = 2, d = 2", "h = 2, d = 2", [k_over_d, batch]),  # parts, to the same mesh
+            ("h = 2, d = 2", "i = 3, e = 2", [k_over_d, '{ ops = "{layers.1.act,layers.2}", dim = "batch", over = "i" }']),
+            ("d = 3", "i = 2, e = 2", [k_over_d]),                # whole over two axes
+            # Held in pieces over d, needed in pieces over h.
+            ("h = 2, d = 2", "h = 2, d = 2", ['{ ops = "layers.1.linear", dim = "ffn", over = "d" }',
+                                              '{ ops = "layers.1.act", dim = "ffn", over = "h" }']),
+        ]
+        for first, second, splits in cases:
+            with self.subTest(first=first, second=second, splits=splits):
+                plan = self.write("meshes.toml", f"""stage = [
+  {{ ops = "{{layers.0,layers.1.linear}}", at = 0, mesh = {{ {first} }} }},
+  {{ ops = "{{layers.1.act,layers.2,head,loss}}", at = 1, mesh = {{ {second} }} }},
+]
+split = [ {", ".join(splits)} ]
+""")
+                answer = self.expect_json("verify", "mlp:layers=3,in=12,hidden=600,out=5", "--plan", plan, "--batch", "120", "--json")
+                self.assertTrue(answer["ok"])
+                self.assertEqual(answer["bytes"]["predicted"], answer["bytes"]["counted"])
+
     def test_a_plan_that_is_not_equal_to_zero_tolerance_ends_with_1(self):
         answer = run("verify", MODEL, "--plan", "data_parallel(2)", "--tolerance", "0")
         self.assertEqual(answer.code, 1)
@@ -884,6 +960,11 @@ class GraphFile(RuntimeTest):
         self.assertIn('{layer.1,head,loss}', text)
         self.assertTrue(self.expect_json("verify", self.graph, "--plan", plan, "--json")["ok"])
         self.assertTrue(self.expect_json("verify", self.graph, "--plan", "zero(stage=3,dp=4)", "--optimizer", "lamb", "--json")["ok"])
+        self.assertTrue(self.expect_json("verify", self.graph, "--plan", "zero(stage=3,dp=2)", "--optimizer", "muon",
+                                         "--set", "optimizer.nesterov=1", "--set",
+                                         'optimizer.group=[{parameters="first.w",kind="sgd",rate=0.5}]', "--json")["ok"])
+        self.expect_error(2, "--set: expected a key optimizer.<...>, found 'seed=2'",
+                          "verify", self.graph, "--plan", "serial", "--set", "seed=2")
         self.assertEqual(self.expect_json("simulate", self.graph, "--plan", plan, "--cluster", "dgx-a100:1", "--json")["batch"], 8)
         run_file = self.write("run.toml", f'model = "{self.graph}"\ndata = "random"\nsteps = 2\nplan = "{plan}"\noptimizer = "lamb"\n')
         lines = [json.loads(line) for line in self.expect_text("train", run_file, "--json").splitlines()]

@@ -3,6 +3,7 @@
 //   reference,
 //                                bit for bit against threads, counters against traffic();
 //                                sub-groups, buckets, point to point
+//   comm_mpi_selftest order      the same with the processes' ranks in reverse
 //   comm_mpi_selftest timeout    the last rank stays away: the others must name it and exit with
 //   code 3 comm_mpi_selftest abort      the last rank aborts: the others must report its reason
 //   comm_mpi_selftest chain      each rank waits for the next, the last stays away: rank 0 must
@@ -196,12 +197,16 @@ void meet_a_fault(Communicator& comm, std::string_view mode) {
 }
 
 int run(std::string_view mode) {
-  const bool faulty = mode != "" && mode != "time";
+  const bool faulty = mode != "" && mode != "time" && mode != "order";
   // In a chain rank 0 is the first whose patience ends.
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   const bool patient = mode == "chain" && rank != nullptr && std::string_view(rank) != "0";
-  const Options options = {faulty && !patient ? std::chrono::milliseconds(2000)
-                                              : std::chrono::milliseconds(60'000)};
+  const bool reversed = mode == "order" && rank != nullptr;
+  const char* processes = std::getenv("OMPI_COMM_WORLD_SIZE");
+  Options options;
+  options.timeout = std::chrono::milliseconds(faulty && !patient ? 2000 : 60'000);
+  for (int left = reversed && processes != nullptr ? std::atoi(processes) : 0; left-- > 0;)
+    options.rank_of_process.push_back(left);
   auto world = mpi_world(options);
   if (!world) {
     std::fprintf(stderr, "%s\n", world.error().message.c_str());
@@ -219,6 +224,8 @@ int run(std::string_view mode) {
     return 0;
   }
   std::vector<std::string> errors;
+  if (reversed && comm.rank() != comm.size() - 1 - std::atoi(rank))
+    errors.push_back("the process has another rank than it was given");
   check_cases(comm, errors);
   check_bucket_and_groups(comm, errors);
   check_point_to_point(comm, errors);

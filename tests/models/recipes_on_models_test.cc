@@ -108,7 +108,8 @@ TEST(RecipesOnModels, SayWhatIsMissing) {
   const std::string mlp = find_family("mlp")->examples[0];
   const std::string resnet = find_family("resnet")->examples[0];
   EXPECT_EQ(answer("per_layer(\"0-1:tp2\")", mlp),
-            "recipe per_layer: expected blocks (ops blocks.<i>), found none");
+            "recipe per_layer: expected blocks (ops blocks.<i>, or what repeats in a graph), found "
+            "none");
   EXPECT_EQ(answer("ulysses(2)", mlp),
             "recipe ulysses: expected ops blocks.*.attn.core with the dim 'kv', found none");
   EXPECT_EQ(answer("token_pipeline(2,2)", resnet),
@@ -122,6 +123,35 @@ TEST(RecipesOnModels, SayWhatIsMissing) {
 std::string text_for(const std::string& call, const std::string& spec) {
   const auto text = emit_recipe(call, model_of(spec).graph);
   return text ? *text : text.error().message;
+}
+
+// The ops of each split entry of a plan, by dim.
+std::map<std::string, std::string> cuts(const std::string& text) {
+  std::map<std::string, std::string> out;
+  const auto plan = parse_plan(text, "plan");
+  EXPECT_TRUE(plan) << text;
+  if (!plan) return out;
+  for (const SplitEntry& entry : plan->splits)
+    out[(entry.over.empty() ? "not " : "") + entry.dim] = entry.ops;
+  return out;
+}
+
+// The cuts of docs/theory/superscaler.md section 8 (dynamic axial parallelism), from the structure.
+TEST(RecipesOnModels, RowsAndColumnsAreCutInTurn) {
+  const std::string evoformer = "evoformer:layers=2,sequences=5,residues=4";
+  // Of an op that two entries name for one axis, a third one takes back the first.
+  EXPECT_EQ(cuts(text_for("dap(2)", evoformer)),
+            (std::map<std::string, std::string>{
+                {"s", "{embed,blocks.*.attn.row}"},
+                {"r",
+                 "{embed.{left_rows,outer_sum,pair_add},blocks.*.{attn.{row.{bias_ln,bias},column,"
+                 "start,end.bias},mlp.msa,outer,triangle.outgoing},final.msa_ln,head,"
+                 "loss.{cross_entropy,token}}"},
+                {"not r", "head.distance"},
+                {"r2",
+                 "{blocks.*.{attn.{start.bias,end},triangle.incoming,mlp},final,head,"
+                 "loss.distance.{cross_entropy,token}}"}}));
+  EXPECT_EQ(text_for("dap(5)", evoformer), "recipe dap: dap = 5 is more than r = 4");
 }
 
 TEST(RecipesOnModels, OrderTokensOnlyWhereTheModelAllowsIt) {

@@ -27,6 +27,7 @@ const Features& all_features() {
                                  "mesh: of the stages' own",
                                  "mesh: nested devices",
                                  "micro-batches",
+                                 "micro-batches of two sizes",
                                  "schedule: 1f1b",
                                  "schedule: gpipe",
                                  "schedule: eager_1f1b",
@@ -76,6 +77,7 @@ const Features& all_features() {
                                  "store: two axes",
                                  "store: dim",
                                  "store: keep micro_batch",
+                                 "store: keep over",
                                  "store: keep step",
                                  "store: tier host",
                                  "store: tier disk",
@@ -83,6 +85,11 @@ const Features& all_features() {
                                  "graph: attention",
                                  "graph: causal attention",
                                  "graph: state scan",
+                                 "graph: convolution",
+                                 "graph: pool",
+                                 "graph: batch norm",
+                                 "graph: mixture",
+                                 "graph: skip connection",
                                  "graph: earlier pass",
                                  "graph: shared parameter"};
   return features;

@@ -15,7 +15,7 @@ class GraphMaker {
   explicit GraphMaker(Choices& choices) : c_(choices), g_("random") {}
 
   Graph make() {
-    batch_ = c_.of<int64_t>({4, 8, 12});
+    batch_ = c_.of<int64_t>({4, 8, 10, 12});
     seq_ = c_.of<int64_t>({2, 3, 4});
     const TensorId ids = g_.input("tokens", {{"batch", batch_}, {"seq", seq_}}, DType::kInt64);
     ids_ = ids;
@@ -52,7 +52,7 @@ class GraphMaker {
 
   void step(const std::string& name) {
     const TensorId x = any();
-    switch (c_.below(13)) {
+    switch (c_.below(17)) {
       case 0: values_.push_back(linear(name, x)); break;
       case 1:
         values_.push_back(g_.op1(name, c_.of<std::string>({"gelu", "silu", "relu"}), {x}));
@@ -70,6 +70,12 @@ class GraphMaker {
       case 10: values_.push_back(linear(name, x)); break;
       case 11: values_.push_back(imported(name, x)); break;
       case 12: values_.push_back(attention(name, x)); break;  // its splits are the richest
+      case 13: values_.push_back(skip(name, x, maps(name, x))); break;
+      case 14: values_.push_back(skip(name, x, mixture(name, x))); break;
+      case 15:
+      case 16:
+        values_.push_back(c_.one_in(3) ? skip(name, x, attention(name, x)) : attention(name, x));
+        break;
     }
   }
 
@@ -161,8 +167,16 @@ class GraphMaker {
                       in.name)}});
     const TensorId k = g_.op1(name + ".k", "einsum", {x, wk}, {{"spec", kv}});
     const TensorId v = g_.op1(name + ".v", "einsum", {x, wv}, {{"spec", kv}});
-    const TensorId o = g_.op(name + ".core", "attention", {q, k, v},
-                             {{"causal", int64_t{c_.below(2)}}, {"scale", 0.0}})[0];
+    std::vector<TensorId> operands = {q, k, v};
+    if (c_.one_in(4)) operands.push_back(scores_bias(name, heads));
+    if (c_.one_in(4)) operands.insert(operands.end(), 2, ids_);
+    const double dropped = c_.one_in(5) ? 0.25 : 0.0;
+    const int64_t window = c_.one_in(4) ? 1 + c_.below(static_cast<int>(seq_)) : 0;
+    const TensorId o = g_.op(name + ".core", "attention", operands,
+                             {{"causal", int64_t{c_.below(2)}},
+                              {"window", window},
+                              {"p", dropped},
+                              {"key", dropped > 0 ? name : ""}})[0];
     const Dim out = feature();
     const TensorId wo = weight(name + ".out.weight", {heads, group, depth, out});
     return g_.op1(
@@ -171,6 +185,14 @@ class GraphMaker {
           fmt::format(
               "batch seq heads+ group+ head_dim+, heads group head_dim {0} -> batch seq {0}",
               out.name)}});
+  }
+
+  // For each query and key, or each key; of all heads or of each.
+  TensorId scores_bias(const std::string& name, const Dim& heads) {
+    std::vector<Dim> all = {{"kv", seq_}};
+    if (c_.one_in(2)) all.insert(all.begin(), {"seq", seq_});
+    if (c_.one_in(2)) all.insert(c_.one_in(2) ? all.begin() : all.end(), heads);
+    return weight(name + ".scores_bias", all);
   }
 
   // A convolution and a state scan between two products.
@@ -204,6 +226,88 @@ class GraphMaker {
           fmt::format(
               "batch seq heads+ group+ head_dim+, heads group head_dim {0} -> batch seq {0}",
               out.name)}});
+  }
+
+  // y, or its sum with x: where both have the same dims, or y can be brought to them.
+  TensorId skip(const std::string& name, TensorId x, TensorId y) {
+    if (c_.one_in(3)) return y;
+    if (dims(x) != dims(y)) y = product(name + ".back", y, {dims(x).back()});
+    return g_.op1(name + ".sum", "add", {x, y});
+  }
+
+  // x [batch, seq, f] times a weight: its last dim becomes `out`.
+  TensorId product(const std::string& name, TensorId x, std::vector<Dim> out) {
+    const Dim in = dims(x).back();
+    std::string to;
+    for (const Dim& dim : out) to += " " + dim.name;
+    out.insert(out.begin(), in);
+    return g_.op1(name, "einsum", {x, weight(name + ".weight", std::move(out))},
+                  {{"spec", fmt::format("batch seq {0}+, {0}{1} -> batch seq{1}", in.name, to)}});
+  }
+
+  // Maps [batch, channels, seq, width]: convolutions, pools and batch norms between two products.
+  TensorId maps(const std::string& name, TensorId x) {
+    const Dim width{"width", c_.of<int64_t>({3, 4})};
+    Dim channels{name + "_c0", c_.of<int64_t>({2, 4, 3})};
+    TensorId y = g_.op1(
+        name + ".in", "einsum", {x, weight(name + ".in.weight", {dims(x).back(), channels, width})},
+        {{"spec", fmt::format("batch seq {0}+, {0} {1} width -> batch {1} seq width",
+                              dims(x).back().name, channels.name)}});
+    const uint32_t layers = 1 + c_.below(3);
+    for (uint32_t i = 0; i < layers; ++i) {
+      const std::string at = fmt::format("{}.map{}", name, i);
+      switch (c_.below(4)) {
+        case 0: {
+          const int64_t kernel = c_.of<int64_t>({3, 1});
+          const Dim filters{fmt::format("{}_c{}", name, i + 1), c_.of<int64_t>({2, 4, 3})};
+          const TensorId w =
+              weight(at + ".weight", {filters, channels, {"kh", kernel}, {"kw", kernel}});
+          y = g_.op1(at, "conv", {y, w}, {{"padding", fmt::format("{}", kernel / 2)}});
+          channels = filters;
+          break;
+        }
+        case 1: {
+          const TensorId gamma =
+              g_.parameter(at + ".weight", {channels}, {Init::Kind::kOnes, 0}, DType::kFloat64);
+          y = g_.op(at, "batch_norm", {y, gamma, weight(at + ".bias", {channels})},
+                    {{"dims", c_.of<std::string>({"seq width", "width", "seq"})}, {"eps", 0.1}})[0];
+          break;
+        }
+        default:
+          y = g_.op1(at, c_.of<std::string>({"avg_pool", "sum_pool", "max_pool"}), {y},
+                     {{"kernel", "3"}, {"padding", "1"}});
+      }
+    }
+    const Dim out = feature();
+    return g_.op1(name + ".out", "einsum",
+                  {y, weight(name + ".out.weight", {channels, width, out})},
+                  {{"spec", fmt::format("batch {0}+ seq width+, {0} width {1} -> batch seq {1}",
+                                        channels.name, out.name)}});
+  }
+
+  // Each token goes to its most probable experts, which are products.
+  TensorId mixture(const std::string& name, TensorId x) {
+    const Dim in = dims(x).back(), inner{name + "_inner", c_.of<int64_t>({4, 3})}, out = feature();
+    const Dim experts{"experts", c_.of<int64_t>({2, 4, 3})};
+    const int64_t choices = 1 + c_.below(2);
+    const int64_t capacity = 1 + c_.below(static_cast<uint32_t>(choices * seq_));
+    const TensorId probabilities =
+        g_.op1(name + ".probabilities", "softmax", {product(name + ".router", x, {experts})},
+               {{"dim", experts.name}});
+    const std::vector<TensorId> route = g_.op(name + ".route", "moe_route", {probabilities},
+                                              {{"top_k", choices}, {"capacity", capacity}});
+    const Attributes slots = {{"experts", experts.size}, {"capacity", capacity}};
+    const TensorId sent = g_.op1(name + ".dispatch", "moe_dispatch", {x, route[0]}, slots);
+    const auto expert = [&](const std::string& what, TensorId y, const Dim& from, const Dim& to) {
+      return g_.op1(name + what, "einsum",
+                    {y, weight(name + what + ".weight", {experts, from, to})},
+                    {{"spec", fmt::format("experts batch capacity {0}+, experts {0} {1} -> "
+                                          "experts batch capacity {1}",
+                                          from.name, to.name)}});
+    };
+    const TensorId h = g_.op1(name + ".act", "gelu", {expert(".up", sent, in, inner)});
+    return g_.op1(name + ".combine", "moe_combine",
+                  {expert(".down", h, inner, out), route[0], route[1]});
   }
 
   void finish_loss(TensorId ids) {

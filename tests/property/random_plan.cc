@@ -72,6 +72,15 @@ class PlanMaker {
       if (info_of(op).work == WorkClass::kAttention)
         features_.insert(is_causal(op) ? "graph: causal attention" : "graph: attention");
       if (info_of(op).work == WorkClass::kScan) features_.insert("graph: state scan");
+      if (info_of(op).work == WorkClass::kConvolution) features_.insert("graph: convolution");
+      if (info_of(op).work == WorkClass::kRouting) features_.insert("graph: mixture");
+      const OpDim* seq = find_dim(op, "seq");
+      const bool along_seq = seq != nullptr && seq->mark == Mark::kFrozen;
+      if (along_seq && info_of(op).work == WorkClass::kNorm) features_.insert("graph: batch norm");
+      if (along_seq && seq->window && info_of(op).work != WorkClass::kConvolution)
+        features_.insert("graph: pool");
+      if (op.path.ends_with(".sum") && info_of(op).merges == Combiner::kSum)
+        features_.insert("graph: skip connection");
       if (op.path == "pass.embed") features_.insert("graph: earlier pass");
     }
     const auto readers = graph_.consumers();
@@ -424,8 +433,19 @@ class PlanMaker {
     return fmt::format("over = [{}]\n", fmt::join(names, ", "));
   }
 
-  std::string keep_text() {
+  // Of the entry's axes the first one: `over = ["a"]`.
+  static std::string first_of(const std::string& over) {
+    const size_t comma = over.find(',');
+    return comma == std::string::npos ? over : over.substr(0, comma) + "]\n";
+  }
+
+  // `over`: what may be cut less in the copy that is kept.
+  std::string keep_text(const std::string& over = "") {
     if (!c_.one_in(2)) return "";
+    if (!over.empty() && c_.one_in(2)) {
+      features_.insert("store: keep over");
+      return "keep_" + over;
+    }
     const auto keep = c_.of<std::string>({"block", "micro_batch", "step"});
     if (keep != "block") features_.insert("store: keep " + keep);
     return fmt::format("keep = \"{}\"\n", keep);
@@ -447,8 +467,9 @@ class PlanMaker {
     if (!common_.empty()) {
       for (const std::string role : {"optimizer_state", "gradient", "parameter", "input"}) {
         if (!c_.one_in(3)) continue;
-        tables_ += fmt::format("[[store]]\ntensors = \"role:{}\"\n{}", role, over_text(common_));
-        if (role == "parameter") tables_ += keep_text();
+        const std::string over = over_text(common_);
+        tables_ += fmt::format("[[store]]\ntensors = \"role:{}\"\n{}", role, over);
+        if (role == "parameter") tables_ += keep_text(first_of(over));
         features_.insert("store: " + role);
       }
     }

@@ -63,6 +63,7 @@ const std::map<std::string, std::string> kArguments = {
     {"schedule",
      "{1f1b|1f1b|gpipe|eager_1f1b|interleaved|zb_h1|zb_h2|zb_v|chimera|nf1b|interlaced|token}"},
     {"with", "{int8|float16|topk:0.5}"},
+    {"borders", "{none|none|bfloat16}"},
     {"optimizer", "{0|0.4|1}"},
     {"parameters", "{0|0.5|1}"},
     {"zero", "{0|1|2|3}"},
@@ -71,10 +72,13 @@ const std::map<std::string, std::string> kArguments = {
     {"prefetch", "{0|0|1|2}"},
     {"precision", "{float32|float32|bfloat16|float16}"},
     {"micro_batches", "{1|1|2|3}"},
+    {"reshard_after_forward", "{0|0|2|3}"},
     {"chunks", "{1|1|1|2}"},
 };
 const std::map<std::string, std::string> kSpecs = {
-    {"per_layer", "0-{last}:{tp2,dp2|tp2,sp|dp2,zero{1|2|3}|dp3,{recompute|selective}|tp3,dp2}"},
+    {"per_layer",
+     "{|embed:dp2;}0-{last}:{tp2|tp2,sp|dp2,zero{1|2|3}|dp2,{recompute|selective}|cp2|ulysses2}"
+     "{|;head:{tp2|ulysses2}}"},
     {"per_op",
      "*=batch:{a|b|a+b};{attention=heads:{a|b}|mlp=ffn:{a|b}|norms=seq:a|loss=vocab:{a|b}}"},
 };
@@ -126,6 +130,7 @@ std::string argument_value(const Recipe& recipe, const RecipeArgument& argument,
 std::string draw_call(const Recipe& recipe, const Graph& graph, Draw& draw) {
   std::vector<std::string> arguments;
   for (const RecipeArgument& argument : recipe.arguments) {
+    if (argument.name == "device_order") continue;  // of no rank's program
     std::string value = argument_value(recipe, argument, graph, draw);
     if (argument.otherwise && draw.below(2) == 0) continue;  // the default
     if (!argument.is_text) std::erase(value, '"');

@@ -39,6 +39,11 @@ const std::vector<Case>& cases() {
       {kGpt, "data_parallel(3)", 9},
       {kGpt, "data_parallel(4,micro_batches=4)", 12},  // one rank, then two have no share
       {kGpt, "data_parallel(4,micro_batches=4)", 8},
+      {kGpt, "data_parallel(4,micro_batches=3)", 10},
+      {kDeep, "one_f_one_b(8,micro_batches=16)", 40},
+      {kDeep, "pipeline(4,micro_batches=8,schedule=zb_v)", 11},
+      {kDeep, "megatron(tp=2,pp=2,dp=4,zero=1,micro_batches=4,sequence_shard=true)", 10},
+      {kGpt, "fsdp(8,reshard_after_forward=4,micro_batches=3)", 26},
       {kGpt, "zero(1,8)", 16},
       {kGpt, "zero(2,4,micro_batches=2)", 16},
       {kGpt, "zero(3,16)", 32},

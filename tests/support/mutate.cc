@@ -202,10 +202,13 @@ void Mutator::computes(const Place& place) {
         [place, box](Programs& p) { std::get<Compute>(at(p, place).body).box = box; });
   }
   // A second run would count the part, or apply the update, twice. Setting a value twice is
-  // harmless.
+  // harmless, and so is what is added except first, if there is no other run, or nothing.
   const bool twice =
+      !compute->box.empty() &&
       std::any_of(compute->outputs.begin(), compute->outputs.end(), [&](const Output& output) {
-        return output.write != Write::kSet || graph_.tensor(output.tensor).update_of.valid();
+        return output.write == Write::kAdd ||
+               (output.write == Write::kAddExceptFirst && runs(place.rank, place.block) > 1) ||
+               graph_.tensor(output.tensor).update_of.valid();
       });
   if (twice) {
     add("duplicate_compute", place, [place](Programs& p) {
@@ -216,8 +219,8 @@ void Mutator::computes(const Place& place) {
   }
 }
 
-// Another buffer of the same shape holds another tensor. Commutative kinds are spared the swap of
-// two operands.
+// Another buffer of the same shape holds another tensor, unless nothing is read of it. Commutative
+// kinds are spared the swap of two operands.
 void Mutator::operands(const Place& place) {
   const auto* compute = std::get_if<Compute>(&get(place).body);
   if (compute == nullptr || !matters(place)) return;
@@ -226,8 +229,9 @@ void Mutator::operands(const Place& place) {
   for (size_t i = 0; i < compute->inputs.size(); ++i) {
     const Buffer& own = program.buffer(compute->inputs[i].buffer);
     for (const Buffer& other : program.buffers) {
-      if (other.id == own.id || other.tensor == own.tensor || other.shape != own.shape ||
-          other.dtype != own.dtype || used_[place.rank].count(other.id) == 0) {
+      if (compute->inputs[i].box.empty() || other.id == own.id || other.tensor == own.tensor ||
+          other.shape != own.shape || other.dtype != own.dtype ||
+          used_[place.rank].count(other.id) == 0) {
         continue;
       }
       const BufferId id = other.id;
@@ -463,10 +467,11 @@ void Mutator::collectives(const Place& place) {
   }
 }
 
-// What is in flight may be read or overwritten too early.
+// What is in flight may be read or overwritten too early. A wait for an earlier run than the first
+// waits for nothing.
 void Mutator::waits(const Place& place) {
   const auto* wait = std::get_if<Wait>(&get(place).body);
-  if (wait == nullptr) return;
+  if (wait == nullptr || wait->lag >= runs(place.rank, place.block)) return;
   add("drop_wait", place, [place](Programs& p) { erase(p, place); });
   add("wrong_wait", place,
       [place](Programs& p) { std::get<Wait>(at(p, place).body).handle += 1000003; });

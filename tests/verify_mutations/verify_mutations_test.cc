@@ -36,7 +36,7 @@ const std::map<std::string, Pin>& pins() {
       {"add_to_set", {{"operand"}, {"coverage", "instruction"}}},
       {"all_gather_to_all_reduce", {{"instruction"}}},
       {"all_reduce_to_all_gather", {{"coverage", "operand"}}},
-      {"backward_before_forward", {{"lifetime"}}},
+      {"backward_before_forward", {{"lifetime"}, {"operand", "order"}}},
       {"drop_codec", {{"instruction"}, {"message"}}},
       {"drop_collective", {{"coverage", "lifetime", "operand"}}},
       {"drop_compute", {{"coverage", "lifetime"}, {"operand"}}},
@@ -64,7 +64,7 @@ const std::map<std::string, Pin>& pins() {
       {"wrong_combiner", {{"coverage"}, {"instruction"}}},
       {"wrong_constant", {{"instruction"}}},
       {"wrong_constant_everywhere", {{"instruction"}}},
-      {"wrong_group", {{"message"}, {"operand"}}},
+      {"wrong_group", {{"message"}, {"lifetime", "operand", "order"}}},
       {"wrong_hold", {{"message", "operand"}, {"instruction", "lifetime"}}},
       {"wrong_kind", {{"instruction"}}},
       {"wrong_operand", {{"lifetime", "operand"}, {"tier"}}},
@@ -158,6 +158,72 @@ INSTANTIATE_TEST_SUITE_P(Plans, TransformerMutationsOf,
                                          "pipeline(2,4,zb_h1)", "ring_attention(2)", "summa(2)",
                                          "megatron(tp=2, pp=2, dp=2, micro_batches=2)",
                                          "megatron(tp=2, pp=1, dp=2, zero=3, micro_batches=2)"));
+
+// Every sort of plan that recipes write: what travels around rings and along grids, interleaved and
+// folded pipelines, slices, experts, and stages with meshes of their own.
+struct KindOfPlan {
+  const char *name, *model, *plan;
+  int64_t batch = 4;
+};
+constexpr const char* kTwoLayers = "gpt:layers=2,hidden=8,heads=4,seq=4,vocab=6";
+constexpr const char* kFourLayers = "gpt:layers=4,hidden=4,heads=2,seq=4,vocab=6";
+const std::array kKindsOfPlan{
+    KindOfPlan{"nested_rings", kTwoLayers, "ring_attention(4, inner=2, order=none)"},
+    KindOfPlan{"ring_of_balanced_tokens", kTwoLayers, "ring_attention(2, zero=2)"},
+    KindOfPlan{"rsa", kTwoLayers, "rsa(2)"},
+    KindOfPlan{"ulysses", kTwoLayers, "ulysses(2)"},
+    KindOfPlan{"ring_ulysses", kTwoLayers, "ring_ulysses(2, 2)"},
+    KindOfPlan{"cannon", kTwoLayers, "cannon(2)"},
+    KindOfPlan{"cannon_3_by_2", kTwoLayers, "cannon(3, cols=2)", 6},
+    KindOfPlan{"tesseract", kTwoLayers, "tesseract(2, 2)"},
+    KindOfPlan{"tesseract_zero", kTwoLayers, "tesseract(1, 2, cols=2, zero=3)"},
+    KindOfPlan{"three_dims", kTwoLayers, "tensor_parallel_3d(2, 2, 2)", 8},
+    KindOfPlan{"experts",
+               "mixtral:layers=2,hidden=8,heads=2,kv_heads=1,experts=4,seq=4,vocab=6,ffn=6",
+               "expert_parallel(2, dp=2, zero=1)"},
+    KindOfPlan{"experts_cut",
+               "mixtral:layers=2,hidden=8,heads=2,kv_heads=2,experts=2,seq=4,vocab=6,ffn=6",
+               "expert_parallel(2, tp=2, pp=2, micro_batches=2)"},
+    KindOfPlan{"interleaved", kFourLayers, "pipeline(2, 4, interleaved, 2)"},
+    KindOfPlan{"zero_bubble_v", kFourLayers, "pipeline(2, 4, zb_v)"},
+    KindOfPlan{"zero_bubble_2", kTwoLayers, "pipeline(2, 4, zb_h2)"},
+    KindOfPlan{"eager", kTwoLayers, "pipeline(2, 4, eager_1f1b)"},
+    KindOfPlan{"interlaced", kTwoLayers, "pipeline(2, 2, interlaced)"},
+    KindOfPlan{"chimera", kTwoLayers, "chimera(2, dp=2)"},
+    KindOfPlan{"slices", kTwoLayers, "token_pipeline(2, 2)"},
+    KindOfPlan{"slices_1f1b", kTwoLayers,
+               "token_pipeline(2, 3+1, 2, token_1f1b, dp=2, zero=2, recompute=full)"},
+    KindOfPlan{"co_shard", kTwoLayers, "co_shard(2, dp=2)"},
+    KindOfPlan{"codecs", kTwoLayers,
+               "compressed(2, zero=1, pp=2, micro_batches=2, borders=bfloat16)"},
+    KindOfPlan{"rows_and_columns",
+               "evoformer:layers=1,hidden=4,heads=2,pair=4,pair_heads=2,sequences=4,residues=4,"
+               "vocab=5,bins=3,outer=2",
+               "dap(2)", 2},
+    KindOfPlan{"per_layer", kTwoLayers,
+               "per_layer(\"embed:tp4;0:tp2,dp2,sp;1:cp2,dp2,zero3;head:ulysses4\")"},
+    KindOfPlan{"two_meshes", kTwoLayers,
+               "micro_batches = 2\nstage = [\n"
+               "  { ops = \"{embed,blocks.0}\", at = 0, mesh = { dp = 3 } },\n"
+               "  { ops = \"{blocks.1,final,head,loss}\", at = 1, mesh = { tp = 2 } },\n]\n"
+               "split = [\n  { ops = \"{embed,blocks.0}\", dim = \"batch\", over = \"dp\" },\n"
+               "  { ops = \"blocks.1.attn\", dim = \"heads\", over = \"tp\" },\n"
+               "  { ops = \"blocks.1.mlp\", dim = \"ffn\", over = \"tp\" },\n]\n",
+               6},
+};
+
+class MutationsOfKind : public testing::TestWithParam<KindOfPlan> {};
+
+TEST_P(MutationsOfKind, are_rejected) {
+  const KindOfPlan& kind = GetParam();
+  OptimizerSpec momentum;
+  momentum.kind = "sgd";
+  const auto compiled = compile_model(kind.model, kind.batch, kind.plan, momentum);
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  expect_pinned(count_rejections(compiled->graph(), compiled->programs, kind.name, 4), kind.name);
+}
+INSTANTIATE_TEST_SUITE_P(Plans, MutationsOfKind, testing::ValuesIn(kKindsOfPlan),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 class MutationsOfBorder : public testing::TestWithParam<Border> {};
 

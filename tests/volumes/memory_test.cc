@@ -152,5 +152,22 @@ TEST(AtRest, narrow_precision_has_the_bytes_of_a_distributed_optimizer) {
   }
 }
 
+// 10 sequences in 4, 3, 3 take the memory of 12 in 4, 4, 4: buffers have the size of the larger.
+TEST(MicroBatches, of_two_sizes_take_the_memory_of_the_larger) {
+  for (const char* plan :
+       {"recompute(none, 3)", "zero(2, 2, 3)", "fsdp(2, micro_batches=3, accumulate=whole)",
+        "gpipe(2, 3)", "one_f_one_b(2, 3)", "pipeline(2, 3, zb_h1)", "pipeline(2, 3, zb_v)"}) {
+    const std::string model = std::string(plan).find("zb_v") == std::string::npos
+                                  ? kGpt
+                                  : "gpt:layers=4,hidden=16,heads=4,seq=8,vocab=24";
+    const Measured uneven = measure(model, plan, 10), even = measure(model, plan, 12);
+    ASSERT_EQ(uneven.programs.size(), even.programs.size()) << plan;
+    for (size_t rank = 0; rank < even.programs.size(); ++rank) {
+      EXPECT_EQ(uneven.programs[rank].larger, 1) << plan;
+      EXPECT_EQ(uneven.programs[rank].arena_bytes, even.programs[rank].arena_bytes) << plan;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -29,6 +29,12 @@ const std::string kExperts =
     "mixtral:layers=2,hidden=16,heads=4,kv_heads=2,seq=8,vocab=24,ffn=12,experts=4,top_k=2,"
     "capacity_factor=1";
 
+// Of the alignment and the pair map of kAxial, and what is made of them.
+bool is_map(const Tensor& tensor) { return tensor.dims.size() >= 4; }
+const std::string kAxial =
+    "evoformer:layers=2,hidden=16,heads=4,pair=8,pair_heads=2,sequences=8,residues=4,outer=6,"
+    "vocab=7,bins=5";
+
 struct Sends {
   std::string plan;  // a recipe call
   std::string model;
@@ -45,6 +51,13 @@ std::vector<Sends> closed_forms() {
   constexpr int64_t round = layers * 2 * bsh;
   // Ulysses: q, k, v and o, of all heads; of grouped heads k and v are half as large.
   constexpr int64_t heads = layers * 4 * bsh, grouped = layers * 3 * bsh;
+  // An Evoformer block: the alignment changes its axis twice, the pair map four times, which the
+  // first block need not. Gathered: the biases of row, start and end attention, one factor of the
+  // outer product and one of each triangle product.
+  constexpr int64_t S = 8, R = 4, pairs = b * R * R;
+  constexpr int64_t turns = (2 * layers - 1) * b * S * R * 16 + (4 * layers - 1) * pairs * 8;
+  constexpr int64_t biases = layers * pairs * (4 + 2 + 2);
+  constexpr int64_t factors = layers * (b * S * R * 6 + 2 * pairs * 8);
   return {
       {"serial", kGpt, has_size, 0, 0},
       {"recompute(full)", kGpt, has_size, 0, 0},
@@ -56,6 +69,11 @@ std::vector<Sends> closed_forms() {
       {"zero(3, 4)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll)},
       {"fsdp(4)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll)},
       {"fsdp(2, replicas=3)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll) + 2 * 2 * kAll},
+      // Gathered from all, then, for the backward pass, in the group alone.
+      {"fsdp(4, reshard_after_forward=2)", kGpt, has_size, 3 * kAll, 2 * kRead + 3 * kAll},
+      {"fsdp(6, reshard_after_forward=2)", kGpt, has_size, 5 * kAll, 3 * kRead + 5 * kAll},
+      {"fsdp(6, reshard_after_forward=3)", kGpt, has_size, 5 * kAll, 4 * kRead + 5 * kAll},
+      {"zero(3, 4, reshard_after_forward=2)", kGpt, has_size, 3 * kAll, 2 * kRead + 3 * kAll},
       {"fsdp(4, reshard=false)", kGpt, has_size, 0, 3 * kAll, 3 * kAll},
       {"offload(2)", kGpt, has_size, kAll, kAll},  // gathered from the shards ahead of the step
       // ---- over features
@@ -85,8 +103,11 @@ std::vector<Sends> closed_forms() {
       {"pipeline(2, 4, zb_v)", kDeep, has_size, 2 * bsh, 2 * bsh},
       {"chimera(2)", kGpt, is_hidden, bsh, bsh},
       {"token_pipeline(2, 2)", kUntied, has_size, bsh, bsh},
+      {"token_pipeline(2, 2, recompute=full)", kUntied, has_size, bsh, bsh},
       // From two ranks that hold it whole to four: a slice; the gradient is gathered.
       {"per_layer(\"0:tp2,dp2;1:dp4\")", kGpt, is_hidden, 3 * 2 * bsh, 2 * 2 * bsh + bsh},
+      {"per_layer(\"0-1:ulysses2,dp2\")", kGpt, has_heads, heads / 2, heads / 2},
+      {"per_layer(\"0-1:cp4\")", kAttends, has_heads, 3 * round, (3 + 4) * round},
       // ---- over tokens
       {"ring_attention(4, order=none)", kAttends, has_heads, 3 * round, (3 + 4) * round},
       {"ring_attention(4)", kGrouped, has_heads, 3 * round / 2, (3 + 4) * round / 2},
@@ -97,6 +118,10 @@ std::vector<Sends> closed_forms() {
       {"ring_ulysses(2, 2)", kGpt, has_heads, heads / 2 + round, heads / 2 + (1 + 2) * round},
       {"ring_ulysses(4, 2)", kGrouped, has_heads, grouped / 2 + 3 * round / 2,
        grouped / 2 + (3 + 4) * round / 2},
+      // ---- over rows and columns. Gradients go back the same way; factors are gathered again.
+      {"dap(2)", kAxial, is_map, turns / 2 + biases + factors, turns / 2 + biases + 2 * factors},
+      {"dap(4)", kAxial, is_map, turns * 3 / 4 + 3 * (biases + factors),
+       turns * 3 / 4 + 3 * (biases + 2 * factors)},
       // ---- op by op. Norms by tokens: an all-to-all in front and one behind, and of gradients.
       {"per_op(\"a4\", \"*=batch:a;norms=seq:a\")", kGpt, is_hidden, 2 * layers * 2 * bsh * 3 / 4,
        2 * layers * 2 * bsh * 3 / 4},
@@ -106,6 +131,9 @@ std::vector<Sends> closed_forms() {
        layers * 3 * 3 * bsh},
       // Two bytes an element, not eight.
       {"compressed(2, with=bfloat16)", kGpt, has_size, 0, 2 * kAll / 4},
+      {"compressed(1, pp=2, micro_batches=2, borders=bfloat16)", kUntied, has_size, bsh / 4,
+       bsh / 4},
+      {"compressed(2, tp=2, with=bfloat16)", kGpt, is_hidden, sums, sums},
   };
 }
 
@@ -133,6 +161,24 @@ TEST(Passes, every_recipe_has_a_closed_form) {
     EXPECT_TRUE(named.contains(recipe.name)) << recipe.name;
 }
 
+// What is sent of activations goes with the batch, of parameters and gradients with the number of
+// micro-batches, whatever their sizes.
+TEST(MicroBatches, of_two_sizes_send_what_the_batch_and_their_number_say) {
+  const int64_t batch = 10, tokens = batch * s * h;
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
+    const Measured stages = measure(kUntied, fmt::format("pipeline(2, 3, {})", schedule), batch);
+    EXPECT_EQ(stages.sent_in(BlockKind::kForward, has_size), tokens) << schedule;
+    EXPECT_EQ(stages.sent_in(BlockKind::kBackward, has_size), tokens) << schedule;
+  }
+  const Measured features = measure(kGpt, "megatron(tp=2, micro_batches=3)", batch);
+  EXPECT_EQ(features.sent_in(BlockKind::kForward, is_hidden), (2 * layers + 1) * 2 * tokens);
+  for (const char* plan : {"zero(1, 4, 3)", "zero(3, 4, 3)", "fsdp(4, micro_batches=3)",
+                           "fsdp(4, micro_batches=3, reshard_after_forward=2)"}) {
+    EXPECT_EQ(measure(kGpt, plan, batch).sent(has_size), measure(kGpt, plan, 12).sent(has_size))
+        << plan;
+  }
+}
+
 // Both ends of what is kept (docs/reference/plan-language.md, `keep`): to send q, k, v and o again
 // in the backward pass is half as much again, and saves the second copy of o.
 TEST(Keep, prices_both_ends_of_a_layout_change) {
@@ -143,6 +189,38 @@ TEST(Keep, prices_both_ends_of_a_layout_change) {
   EXPECT_EQ(kept.sent_by("all_to_all"), 2 * all_to_alls);
   EXPECT_EQ(sent.sent_by("all_to_all"), 3 * all_to_alls);
   EXPECT_EQ(kept.stored(0, has_heads) - sent.stored(0, has_heads), layers * bsh / n);
+}
+
+// Of each parameter that the backward pass reads a rank keeps the share of its group.
+TEST(Keep, a_kept_copy_may_be_cut_over_fewer_axes_than_the_tensor) {
+  const Measured all = measure(kGpt, "fsdp(4)", b),
+                 group = measure(kGpt, "fsdp(4, reshard_after_forward=2)", b);
+  const auto kept = [](const Measured& found) {
+    int64_t elements = 0;
+    for (const Buffer& buffer : found.programs[0].buffers) {
+      if (buffer.lifetime == Lifetime::kMicroBatch && is_parameter(found.graph.tensor(buffer.tensor)))
+        elements += buffer.bytes() / 8;
+    }
+    return elements;
+  };
+  EXPECT_EQ(kept(all), 0);
+  EXPECT_EQ(kept(group), kRead / 2);
+  EXPECT_EQ(group.at_rest(0, is_parameter), all.at_rest(0, is_parameter));
+}
+
+// With keep = "step" the coarser copy is made once a step, whatever the micro-batches.
+TEST(Keep, a_coarser_copy_may_be_kept_for_the_step) {
+  const std::string over = "\n[[store]]\ntensors = \"role:parameter\"\nover = [\"d\", \"g\"]\n",
+                    keep = over + "keep_over = \"d\"\n";
+  const auto sent = [](const std::string& stores, const std::vector<std::string>& axes) {
+    return measure(kGpt, "per_op(\"g2,d2\", \"*=batch:g+d\", micro_batches=2)", b, stores)
+        .sent_along(axes, is_parameter);
+  };
+  EXPECT_EQ(sent(keep, {"g"}), 2 * kRead);
+  EXPECT_EQ(sent(keep, {"d"}), 2 * 2 * 2 * kRead);
+  EXPECT_EQ(sent(keep, {"g", "d"}), 2 * 3 * (kAll - kRead)) << "not read in the backward pass";
+  EXPECT_EQ(sent(keep + "keep = \"step\"\n", {"g"}), kAll);
+  EXPECT_EQ(sent(keep + "keep = \"step\"\n", {"d"}), 2 * 2 * (kAll + kRead));
 }
 
 // A copy on the device of what rests elsewhere would defeat the purpose.

@@ -31,8 +31,10 @@ Result<RunConfig> config_of(const TrainOptions& options) {
   if (options.steps) config.steps = *options.steps;
   if (options.timeout_s) config.timeout_s = *options.timeout_s;
   TESSERA_TRY_VOID(check_run_config(config));
-  TESSERA_TRY(config.plan, find_auto({config.plan, config.model, config.batch, config.precision,
-                                      nullptr, {}, config.ranks}));
+  TESSERA_TRY(
+      config.plan,
+      find_auto(
+          {config.plan, config.model, config.batch, config.precision, nullptr, {}, config.ranks}));
   return config;
 }
 

@@ -8,6 +8,7 @@
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/load.h"
+#include "tessera/runtime/run_config.h"
 #include "tessera/runtime/session.h"
 
 namespace tessera::cli::with_runtime {
@@ -15,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-VerifyConfig config_of(const VerifyOptions& options) {
+Result<VerifyConfig> config_of(const VerifyOptions& options) {
   VerifyConfig config;
   config.model = options.model;
   config.plan = options.plan;
@@ -27,6 +28,16 @@ VerifyConfig config_of(const VerifyOptions& options) {
   config.timeout_s = options.timeout_s;
   config.optimizer.kind = options.optimizer;
   if (options.no_clip) config.optimizer.clip = 0;
+  RunConfig run;
+  run.optimizer = config.optimizer;
+  for (const std::string& assignment : options.assignments) {
+    if (!assignment.starts_with("optimizer.")) {
+      return invalid_input(
+          fmt::format("--set: expected a key optimizer.<...>, found '{}'", assignment));
+    }
+    TESSERA_TRY_VOID(set_run_key(run, assignment));
+  }
+  config.optimizer = run.optimizer;
   return config;
 }
 
@@ -45,9 +56,10 @@ std::string json_text(const VerifyReport& report) {
 
 std::string table_text(const VerifyOptions& options, const VerifyReport& report) {
   const auto error = [](double value) { return fmt::format("{:.2e}", value); };
-  std::string out = fmt::format("{} under {}: {} against 1, float64, batch {}, {}\n\n",
-                                options.model, plan_label(options.plan), plural(report.ranks, "rank"),
-                                options.batch, plural(report.steps, "step"));
+  std::string out =
+      fmt::format("{} under {}: {} against 1, float64, batch {}, {}\n\n", options.model,
+                  plan_label(options.plan), plural(report.ranks, "rank"), options.batch,
+                  plural(report.steps, "step"));
   Table errors({"largest relative error", "found", "allowed", "in"});
   const std::string allowed = fmt::format("{:.0e}", options.tolerance);
   const std::string any = "any", margin = fmt::format("{:.0e}", VerifyConfig{}.lossy_tolerance);
@@ -79,9 +91,12 @@ Result<int> verify(const VerifyOptions& given) {
   constexpr int64_t kDefaultBatch = 8;
   VerifyOptions options = given;
   TESSERA_TRY(options.batch, batch_of(given.model, given.batch, kDefaultBatch));
-  TESSERA_TRY(options.plan, find_auto({options.plan, options.model, options.batch, "float64",
-                                       nullptr, {}, options.ranks}));
-  TESSERA_TRY(const VerifyReport report, verify_plan(config_of(options)));
+  TESSERA_TRY(
+      options.plan,
+      find_auto(
+          {options.plan, options.model, options.batch, "float64", nullptr, {}, options.ranks}));
+  TESSERA_TRY(const VerifyConfig config, config_of(options));
+  TESSERA_TRY(const VerifyReport report, verify_plan(config));
   const int printed = print(options.json ? json_text(report) : table_text(options, report));
   if (printed != 0) return printed;
   if (report.ok) return 0;

@@ -447,7 +447,8 @@ uint64_t point_to_point_signature(DType dtype, const Box& box) {
 
 class MpiCommunicator final : public Communicator {
  public:
-  explicit MpiCommunicator(const Options& options) : options_(options) {
+  explicit MpiCommunicator(const Options& options)
+      : options_(options), post_(options.rank_of_process) {
     barrier_.members.resize(static_cast<size_t>(size()));
     for (int i = 0; i < size(); ++i) barrier_.members[static_cast<size_t>(i)] = i;
     barrier_.me = static_cast<size_t>(rank());

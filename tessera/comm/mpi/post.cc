@@ -18,9 +18,14 @@ constexpr char kAbort = '!', kQuestion = '?', kAnswer = '=';
 
 }  // namespace
 
-Post::Post() {
-  MPI_Comm_dup(MPI_COMM_WORLD, &data_);
-  MPI_Comm_dup(MPI_COMM_WORLD, &control_);
+Post::Post(const std::vector<int>& rank_of_process) {
+  int process = 0, processes = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &process);
+  MPI_Comm_size(MPI_COMM_WORLD, &processes);
+  const bool given = static_cast<int>(rank_of_process.size()) == processes;
+  const int rank = given ? rank_of_process[static_cast<size_t>(process)] : process;
+  MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &data_);
+  MPI_Comm_dup(data_, &control_);
   for (MPI_Comm comm : {MPI_COMM_WORLD, data_, control_}) {
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   }

@@ -64,7 +64,7 @@ using ParcelPtr = std::shared_ptr<Parcel>;
 
 class Post {
  public:
-  Post();
+  explicit Post(const std::vector<int>& rank_of_process);
   ~Post();
   Post(const Post&) = delete;
   Post& operator=(const Post&) = delete;

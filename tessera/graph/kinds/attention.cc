@@ -1,10 +1,12 @@
-// attention, its gradient, rotary position encoding.
+// attention, its gradients, rotary position encoding.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tessera/graph/kinds/common.h"
 #include "tessera/graph/order.h"
+#include "tessera/graph/within.h"
 
 namespace tessera::kinds {
 namespace {
@@ -15,7 +17,7 @@ constexpr std::string_view kRows = "batch seq heads group";
 // q [batch, seq, heads, group, head_dim]; k, v [batch, seq, heads, head_dim]. The op dims have
 // these fixed names, the keys' sequence is `kv`: a reduction of o and lse, whose parts (softmax
 // over some of the keys, and the logarithm of its denominator) are merged over time.
-Status check_query_key_value(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
+Status check_query_key_value(const Tensor& q, const Tensor& k, const Tensor& v) {
   if (q.dims.size() != 5) {
     return invalid_input(fmt::format(
         "expected q with dims (batch seq heads group head_dim), found {}", describe(q)));
@@ -34,61 +36,151 @@ Status check_query_key_value(const Tensor& q, const Tensor& k, const Tensor& v, 
           fmt::format("expected {} to fit q {}, found {}", name, describe(q), describe(*tensor)));
     }
   }
-  if (causal && q.dims[1].size > k.dims[1].size) {
-    return invalid_input(fmt::format(
-        "expected at least as many keys as queries in causal attention, found {} and {}",
-        k.dims[1].size, q.dims[1].size));
-  }
   return {};
 }
 
-Result<bool> read_causal(const Operands& x) {
+// What the attributes say.
+struct Settings {
+  bool causal = false;
+  int64_t window = 0;
+  double p = 0;
+  Order order;
+};
+
+Result<Settings> read_settings(const Operands& x, const Tensor& q, const Tensor& k) {
   const int64_t causal = x.integer("causal");
   if (causal != 0 && causal != 1) {
     return invalid_input(fmt::format("expected causal 0 or 1, found {}", causal));
   }
-  return causal == 1;
+  Settings out{causal == 1, x.integer("window"), x.number("p"), {}};
+  if (out.window < 0) {
+    return invalid_input(
+        fmt::format("expected a window of at least 1 (0: none), found {}", out.window));
+  }
+  if (!(out.p >= 0 && out.p < 1)) {
+    return invalid_input(fmt::format("expected 0 <= p < 1, found {}", out.p));
+  }
+  if (out.p > 0 && x.text("key").empty()) {
+    return invalid_input("expected a key of the weights that are dropped, found none");
+  }
+  TESSERA_TRY_VOID(check_within(x.text("within"), q));
+  const int64_t queries = q.dims[1].size, keys = k.dims[1].size;
+  if (queries > keys && (out.causal || out.window > 0)) {
+    return invalid_input(
+        fmt::format("expected at least as many keys as queries in {}, found {} and {}",
+                    out.causal ? "causal attention" : "attention with a window", keys, queries));
+  }
+  TESSERA_TRY(out.order, parse_order(x.text("order")));
+  const bool natural = out.order.kind == Order::Kind::kNone;
+  if (!natural && queries != keys) {
+    return invalid_input(
+        fmt::format("expected as many keys as queries in the order '{}', found {} and {}",
+                    x.text("order"), keys, queries));
+  }
+  if (!natural && out.p > 0) {
+    return invalid_input(
+        fmt::format("expected no order where weights are dropped by their indices (p = {}), found "
+                    "'{}'",
+                    out.p, x.text("order")));
+  }
+  return out;
+}
+
+// The inputs behind q, k, v (in a derivative: behind lse): a bias on the scores, which is floating,
+// and the numbers of the queries' and keys' segments. Each is optional.
+size_t first_extra(const KindInfo& kind) { return kind.gradient ? 6 : 3; }
+bool has_bias(const Op& op) { return (op.inputs.size() - first_extra(info_of(op))) % 2 == 1; }
+
+// The annotation of an extra input, which has some of the dims `names`, of these sizes.
+Result<std::string> fit_extra(const Tensor& tensor, std::string_view what,
+                              const std::vector<Dim>& known, std::string_view required) {
+  std::string text;
+  bool found = required.empty();
+  for (const Dim& dim : tensor.dims) {
+    // The segments of keys are often the very tensor that has those of queries.
+    const std::string name = required == "kv" && dim.name == "seq" ? "kv" : dim.name;
+    const int at = find_dim(known, name);
+    if (at < 0 || known[static_cast<size_t>(at)].size != dim.size) {
+      return invalid_input(fmt::format("expected {} with dims among {}, found {}", what,
+                                       describe(known), describe(tensor)));
+    }
+    found = found || name == required;
+    text += (text.empty() ? "" : " ") + name;
+  }
+  if (!found) {
+    return invalid_input(fmt::format("expected {} with the dim '{}', found {}", what,
+                                     required == "kv" ? "seq" : required, describe(tensor)));
+  }
+  return text.empty() ? "()" : text;
+}
+
+struct Extras {
+  std::string bias, all;  // annotations: of the bias ("" if there is none), ", " + each one
+};
+
+Result<Extras> read_extras(const Operands& x, size_t first, const Tensor& q, const Tensor& k) {
+  Extras out;
+  const Dim batch{"batch", q.dims[0].size}, seq{"seq", q.dims[1].size},
+      heads{"heads", q.dims[2].size}, group{"group", q.dims[3].size}, kv{"kv", k.dims[1].size};
+  size_t next = first;
+  if ((x.count() - first) % 2 == 1) {
+    TESSERA_TRY_VOID(expect_dtype(x[next], "bias", q.dtype));
+    TESSERA_TRY(out.bias, fit_extra(x[next++], "bias", {batch, seq, heads, group, kv}, ""));
+    out.all = ", " + out.bias;
+  }
+  if (next == x.count()) return out;
+  for (const bool of_keys : {false, true}) {
+    const char* what = of_keys ? "segments of the keys" : "segments of the queries";
+    TESSERA_TRY_VOID(expect_dtype(x[next], what, DType::kInt64));
+    TESSERA_TRY(
+        const std::string dims,
+        fit_extra(x[next++], what, {batch, of_keys ? kv : seq, heads}, of_keys ? "kv" : "seq"));
+    out.all += ", " + dims;
+  }
+  return out;
 }
 
 // A causal pair is one in the order of indices: in another order any box may have work. With more
 // keys than queries, the queries are those of the last positions, and all of them see the keys
 // before: then the keys are no causal pair of the queries, index by index.
-Result<std::string> key_dims(const Operands& x, const Tensor& q, const Tensor& k, bool causal) {
-  TESSERA_TRY(const Order order, parse_order(x.text("order")));
-  const bool as_many = q.dims[1].size == k.dims[1].size, natural = order.kind == Order::Kind::kNone;
-  if (!natural && !as_many) {
-    return invalid_input(
-        fmt::format("expected as many keys as queries in the order '{}', found {} and {}",
-                    x.text("order"), k.dims[1].size, q.dims[1].size));
-  }
-  return fmt::format("batch kv{} heads head_dim", causal && natural && as_many ? "<seq" : "");
+std::string key_dims(const Settings& settings, const Tensor& q, const Tensor& k, bool may_pair) {
+  const bool pair = settings.causal && settings.order.kind == Order::Kind::kNone &&
+                    q.dims[1].size == k.dims[1].size && may_pair;
+  return fmt::format("batch kv{} heads head_dim", pair ? "<seq" : "");
 }
 
 Result<Inferred> infer_attention(const Operands& x) {
-  TESSERA_TRY_VOID(expect_equal_dtypes(x));
-  TESSERA_TRY(const bool causal, read_causal(x));
-  TESSERA_TRY_VOID(check_query_key_value(x[0], x[1], x[2], causal));
-  TESSERA_TRY(const std::string key, key_dims(x, x[0], x[1], causal));
+  TESSERA_TRY_VOID(expect_equal_dtypes(x, 3));
+  TESSERA_TRY_VOID(check_query_key_value(x[0], x[1], x[2]));
+  TESSERA_TRY(const Settings settings, read_settings(x, x[0], x[1]));
+  TESSERA_TRY(const Extras extras, read_extras(x, 3, x[0], x[1]));
+  const std::string key = key_dims(settings, x[0], x[1], true);
   return conclude(x,
-                  fmt::format("{}, {}, {} -> {} {{weighted}}, {} {{logsumexp}}", kQuery, key, key,
-                              kQuery, kRows),
+                  fmt::format("{}, {}, {}{} -> {} {{weighted}}, {} {{logsumexp}}", kQuery, key, key,
+                              extras.all, kQuery, kRows),
                   {x[0].dims, without_last(x[0].dims)}, {x[0].dtype, statistics_dtype(x[0].dtype)});
 }
 
 InputGradients differentiate_attention(GraphBuilder& builder, const Op& op,
-                                       const OutputGradients& dy, const std::vector<bool>&) {
+                                       const OutputGradients& dy, const std::vector<bool>& wanted) {
   if (dy[1].valid()) {
     builder.fail(
         fmt::format("op '{}' (attention): the log-sum-exp output has no derivative", op.path));
   }
-  return builder.op(op.path + ".grad", "attention_grad",
-                    {dy[0], op.inputs[0], op.inputs[1], op.inputs[2], op.outputs[0], op.outputs[1]},
-                    op.attributes);
+  const bool of_bias = has_bias(op) && wanted[3];
+  std::vector<TensorId> inputs = {dy[0],        op.inputs[0],  op.inputs[1],
+                                  op.inputs[2], op.outputs[0], op.outputs[1]};
+  inputs.insert(inputs.end(), op.inputs.begin() + 3, op.inputs.end());
+  InputGradients out = builder.op(
+      op.path + ".grad", of_bias ? "attention_bias_grad" : "attention_grad", inputs, op.attributes);
+  out.resize(op.inputs.size());
+  return out;
 }
 
-Result<Inferred> infer_attention_grad(const Operands& x) {
-  TESSERA_TRY(const bool causal, read_causal(x));
-  TESSERA_TRY_VOID(check_query_key_value(x[1], x[2], x[3], causal));
+// With the bias's gradient every point between queries and keys is made, so that there is no causal
+// pair, which leaves points to nobody.
+Result<Inferred> infer_attention_grads(const Operands& x, bool of_bias) {
+  TESSERA_TRY_VOID(check_query_key_value(x[1], x[2], x[3]));
   for (size_t i = 0; i < 5; ++i) {
     if (!is_floating(x[i].dtype)) {
       return invalid_input(fmt::format("expected a floating dtype, found {}", describe(x[i])));
@@ -99,12 +191,45 @@ Result<Inferred> infer_attention_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_dims(x[4], "o", x[1].dims));
   TESSERA_TRY_VOID(expect_dims(x[5], "lse", without_last(x[1].dims)));
   TESSERA_TRY_VOID(expect_dtype(x[5], "lse", statistics_dtype(x[1].dtype)));
-  TESSERA_TRY(const std::string key, key_dims(x, x[1], x[2], causal));
-  const DType dtype = x[1].dtype;
-  return conclude(x,
-                  fmt::format("{}, {}, {}, {}, {}, {} -> {}, {}, {}", kQuery, kQuery, key, key,
-                              kQuery, kRows, kQuery, key, key),
-                  {x[1].dims, x[2].dims, x[3].dims}, {dtype, dtype, dtype});
+  TESSERA_TRY(const Settings settings, read_settings(x, x[1], x[2]));
+  TESSERA_TRY(const Extras extras, read_extras(x, 6, x[1], x[2]));
+  const std::string key = key_dims(settings, x[1], x[2], !of_bias);
+  std::string annotation = fmt::format("{}, {}, {}, {}, {}, {}{} -> {}, {}, {}", kQuery, kQuery,
+                                       key, key, kQuery, kRows, extras.all, kQuery, key, key);
+  std::vector<std::vector<Dim>> outputs = {x[1].dims, x[2].dims, x[3].dims};
+  if (of_bias) {
+    if (extras.bias.empty()) {
+      return invalid_input(fmt::format("expected a bias behind lse, found {} inputs", x.count()));
+    }
+    annotation += ", " + extras.bias;
+    outputs.push_back(x[6].dims);
+  }
+  return conclude(x, annotation, outputs, std::vector<DType>(outputs.size(), x[1].dtype));
+}
+Result<Inferred> infer_attention_grad(const Operands& x) { return infer_attention_grads(x, false); }
+Result<Inferred> infer_attention_bias_grad(const Operands& x) {
+  return infer_attention_grads(x, true);
+}
+
+// The keys of a query are those of all positions up to its own, and less than `window` before it
+// (behind it too, if the op is not causal).
+std::optional<QueryKey> query_key(const Op& op) {
+  return QueryKey{op.annotation.find("seq"), op.annotation.find("kv"), op.integer("causal") == 1,
+                  op.integer("window")};
+}
+
+// scores + bias, whose dims are brought into the order of those of the scores.
+TensorId expand_bias(GraphBuilder& builder, const Op& op, TensorId scores, TensorId bias) {
+  Names ordered;
+  const Names own = names_of(builder.tensor(bias).dims);
+  for (const Dim& dim : builder.tensor(scores).dims) {
+    if (std::find(own.begin(), own.end(), dim.name) != own.end()) ordered.push_back(dim.name);
+  }
+  if (ordered != own) {
+    bias = builder.op1(op.path + ".bias", "einsum", {bias},
+                       {{"spec", fmt::format("{} -> {}", spell(own), spell(ordered))}});
+  }
+  return builder.op1(op.path + ".biased", "add", {scores, bias});
 }
 
 // Two products, with the scores of all keys at once between them. Nothing gives the log-sum-exp,
@@ -118,40 +243,62 @@ std::vector<TensorId> expand_attention(GraphBuilder& builder, const Op& op) {
                                  {{"factor", given == 0 ? 1.0 / std::sqrt(head_dim) : given}});
   TensorId s = builder.op1(op.path + ".scores", "einsum", {q, op.inputs[1]},
                            {{"spec", fmt::format("{}+, {} -> {}", query, key, scores)}});
-  if (op.integer("causal") == 1) {
-    s = builder.op1(op.path + ".mask", "causal_mask", {s}, {{"order", op.text("order")}});
+  size_t next = 3;
+  if (has_bias(op)) s = expand_bias(builder, op, s, op.inputs[next++]);
+  if (next < op.inputs.size()) {
+    s = builder.op1(op.path + ".segments", "segment_mask",
+                    {s, op.inputs[next], op.inputs[next + 1]});
+  }
+  const QueryKey dims = *query_key(op);
+  if (dims.skips || dims.window > 0) {
+    s = builder.op1(op.path + ".mask", "causal_mask", {s},
+                    {{"order", op.text("order")},
+                     {"causal", op.integer("causal")},
+                     {"window", op.integer("window")}});
   }
   s = builder.op1(op.path + ".softmax", "softmax", {s}, {{"dim", std::string("kv")}});
+  if (op.number("p") > 0) {
+    s = builder.op1(
+        op.path + ".dropout", "dropout", {s},
+        {{"p", op.number("p")}, {"key", op.text("key")}, {"within", op.text("within")}});
+  }
   const TensorId o = builder.op1(op.path + ".values", "einsum", {s, op.inputs[2]},
                                  {{"spec", fmt::format("{}+, {} -> {}", scores, key, query)}});
   return {o, TensorId()};
 }
 
-// Two products of 2 flops a point; causal attention needs half of the points of as many keys as
-// there are queries, and all of the keys before them.
+// Two products of 2 flops a point that the op does not leave out.
 int64_t attention_flops(const Op& op) {
   const int64_t flops = 4 * iteration_points(op);
-  if (op.integer("causal") == 0) return flops;
-  const int64_t queries = op.annotation.dims[static_cast<size_t>(op.annotation.find("seq"))].size;
-  const int64_t keys = op.annotation.dims[static_cast<size_t>(op.annotation.find("kv"))].size;
-  return flops / 2 / keys * (2 * keys - queries);
+  if (!leaves_out_points(op)) return flops;
+  const QueryKey dims = *query_key(op);
+  const int64_t points = op.annotation.dims[static_cast<size_t>(dims.query)].size *
+                         op.annotation.dims[static_cast<size_t>(dims.key)].size;
+  Box all;
+  for (const OpDim& dim : op.annotation.dims) all.dims.push_back({0, dim.size});
+  return std::llround(static_cast<double>(flops / points) * visible_points(op, all));
 }
 
 // Five products instead of two: the scores again, dv, dp, dq, dk.
 int64_t attention_grad_flops(const Op& op) { return attention_flops(op) / 2 * 5; }
 
-// The keys of a query are those of all positions up to its own.
-std::optional<QueryKey> query_key(const Op& op) {
-  return QueryKey{op.annotation.find("seq"), op.annotation.find("kv"), op.integer("causal") == 1};
-}
-
+// What depends on the place between a query and a key stands in the order. Weights are dropped by
+// their indices among all. A bias for each query and key has no piece of the keys up to a query.
 PositionRule place_in_attention(const Op& op, int dim) {
   const QueryKey dims = *query_key(op);
-  if (!dims.skips || (dim != dims.query && dim != dims.key)) return PositionRule::kFree;
+  const bool drops = op.number("p") > 0;
+  if (dim != dims.query && dim != dims.key) {
+    return drops ? PositionRule::kWithin : PositionRule::kFree;
+  }
+  if (drops) return PositionRule::kIndex;
+  if (!leaves_out_points(op)) return PositionRule::kFree;
+  const auto size = [&](int d) { return op.annotation.dims[static_cast<size_t>(d)].size; };
   const bool pair = op.annotation.dims[static_cast<size_t>(dims.key)].causal_of == dims.query;
-  if (pair) return dim == dims.query ? PositionRule::kCausal : PositionRule::kOrder;
+  if (pair && !has_bias(op)) {
+    return dim == dims.query ? PositionRule::kCausal : PositionRule::kOrder;
+  }
   // More keys than queries, which stand at the last positions.
-  return op.text("order").empty() ? PositionRule::kIndex : PositionRule::kOrder;
+  return size(dims.query) != size(dims.key) ? PositionRule::kIndex : PositionRule::kOrder;
 }
 
 // ---- rotary
@@ -201,45 +348,55 @@ int64_t rotary_flops(const Op& op) {
 }  // namespace
 
 std::vector<KindInfo> attention_kinds() {
-  const std::vector<NamedSize> sizes = {{"heads", {"batch", "heads", "group"}},
-                                        {"queries", {"seq"}},
-                                        {"keys", {"kv"}},
-                                        {"head_dim", {"head_dim"}}};
+  AttributeInfo key = text_attribute("key", "");
+  key.identity = true;
+  KindInfo attention{
+      .name = "attention",
+      .summary = "softmax(scale * q k^T + bias) v, and the log-sum-exp of the scores",
+      .min_inputs = 3,
+      .max_inputs = 6,
+      .output_names = {"o", "lse"},
+      .outputs = 2,
+      .attributes = {integer_attribute("causal", 0), number_attribute("scale", 0.0),
+                     text_attribute("order", ""), integer_attribute("window", 0),
+                     number_attribute("p", 0.0), key, text_attribute("within", "")},
+      .infer = infer_by(infer_attention),
+      .differentiate = differentiate_attention,
+      .flops = attention_flops,
+      .work = WorkClass::kAttention,
+      .family = FamilyRule::kNamed,
+      .sizes = {{"heads", {"batch", "heads", "group"}},
+                {"queries", {"seq"}},
+                {"keys", {"kv"}},
+                {"head_dim", {"head_dim"}}},
+      .statistics = 1,
+      .position = place_in_attention,
+      .query_key = query_key,
+      .expand = expand_attention};
+  KindInfo grad = attention;
+  grad.name = "attention_grad";
+  grad.summary = "(do, q, k, v, o, lse) -> (dq, dk, dv)";
+  grad.min_inputs = 6;
+  grad.max_inputs = 9;
+  grad.output_names = {"dq", "dk", "dv"};
+  grad.outputs = 3;
+  grad.infer = infer_by(infer_attention_grad);
+  grad.differentiate = nullptr;
+  grad.flops = attention_grad_flops;
+  grad.gradient = true;
+  grad.statistics = -1;
+  grad.expand = nullptr;
+  KindInfo bias_grad = grad;
+  bias_grad.name = "attention_bias_grad";
+  bias_grad.summary = "(do, q, k, v, o, lse, bias) -> (dq, dk, dv, dbias)";
+  bias_grad.min_inputs = 7;
+  bias_grad.output_names = {"dq", "dk", "dv", "dbias"};
+  bias_grad.outputs = 4;
+  bias_grad.infer = infer_by(infer_attention_bias_grad);
   return {
-      {.name = "attention",
-       .summary = "softmax(scale * q k^T) v, and the log-sum-exp of the scores",
-       .min_inputs = 3,
-       .max_inputs = 3,
-       .output_names = {"o", "lse"},
-       .outputs = 2,
-       .attributes = {integer_attribute("causal", 0), number_attribute("scale", 0.0),
-                      text_attribute("order", "")},
-       .infer = infer_by(infer_attention),
-       .differentiate = differentiate_attention,
-       .flops = attention_flops,
-       .work = WorkClass::kAttention,
-       .family = FamilyRule::kNamed,
-       .sizes = sizes,
-       .statistics = 1,
-       .position = place_in_attention,
-       .query_key = query_key,
-       .expand = expand_attention},
-      {.name = "attention_grad",
-       .summary = "(do, q, k, v, o, lse) -> (dq, dk, dv)",
-       .min_inputs = 6,
-       .max_inputs = 6,
-       .output_names = {"dq", "dk", "dv"},
-       .outputs = 3,
-       .attributes = {integer_attribute("causal", 0), number_attribute("scale", 0.0),
-                      text_attribute("order", "")},
-       .infer = infer_by(infer_attention_grad),
-       .flops = attention_grad_flops,
-       .work = WorkClass::kAttention,
-       .family = FamilyRule::kNamed,
-       .sizes = sizes,
-       .gradient = true,
-       .position = place_in_attention,
-       .query_key = query_key},
+      attention,
+      grad,
+      bias_grad,
       {.name = "rotary",
        .summary = "rotates pairs (i, i + d/2) of the last dim by position",
        .min_inputs = 3,

@@ -189,8 +189,8 @@ Status expect_dims(const Tensor& tensor, std::string_view what, const std::vecto
       fmt::format("expected {} of dims {}, found {}", what, describe(dims), describe(tensor)));
 }
 
-Status expect_floating(const Operands& operands) {
-  for (size_t i = 0; i < operands.count(); ++i) {
+Status expect_floating(const Operands& operands, size_t count) {
+  for (size_t i = 0; i < std::min(count, operands.count()); ++i) {
     if (!is_floating(operands[i].dtype)) {
       return invalid_input(
           fmt::format("expected a floating dtype, found {}", describe(operands[i])));
@@ -205,9 +205,9 @@ Status expect_dtype(const Tensor& tensor, std::string_view what, DType dtype) {
       fmt::format("expected {} of dtype {}, found {}", what, dtype_name(dtype), describe(tensor)));
 }
 
-Status expect_equal_dtypes(const Operands& operands) {
-  TESSERA_TRY_VOID(expect_floating(operands));
-  for (size_t i = 1; i < operands.count(); ++i) {
+Status expect_equal_dtypes(const Operands& operands, size_t count) {
+  TESSERA_TRY_VOID(expect_floating(operands, count));
+  for (size_t i = 1; i < std::min(count, operands.count()); ++i) {
     if (operands[i].dtype != operands[0].dtype) {
       return invalid_input(fmt::format("expected equal dtypes, found {} and {}",
                                        describe(operands[0]), describe(operands[i])));

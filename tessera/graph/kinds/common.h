@@ -82,9 +82,10 @@ Result<Inferred> infer_along_whole_dim(const Operands& operands);
 
 Status expect_rank(const Tensor& tensor, std::string_view what, size_t least);  // at least
 Status expect_dims(const Tensor& tensor, std::string_view what, const std::vector<Dim>& dims);
-Status expect_floating(const Operands& operands);  // all inputs
+// Of all inputs, or of the first ones.
+Status expect_floating(const Operands& operands, size_t count = SIZE_MAX);
 Status expect_dtype(const Tensor& tensor, std::string_view what, DType dtype);
-Status expect_equal_dtypes(const Operands& operands);  // all inputs, floating
+Status expect_equal_dtypes(const Operands& operands, size_t count = SIZE_MAX);  // and floating
 
 DType statistics_dtype(
     DType dtype);  // float64 of float64, else float32: means, log-sum-exps, norms

@@ -1,5 +1,7 @@
-// Kinds that know positions of a dim: reorder, causal_mask, sinusoid_add.
+// Kinds that know positions of a dim: reorder, causal_mask, segment_mask, sinusoid_add.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "tessera/graph/kinds/common.h"
 #include "tessera/graph/order.h"
@@ -32,11 +34,16 @@ InputGradients differentiate_reorder(GraphBuilder& builder, const Op& op, const 
 }
 
 // scores [.., seq, .., kv] -> the same, -inf (of a gradient: 0) where a key stands behind its
-// query.
+// query (causal = 1) or at least `window` positions from it.
 Result<Inferred> infer_causal_mask(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   TESSERA_TRY_VOID(read_flag(x, "gradient"));
+  TESSERA_TRY_VOID(read_flag(x, "causal"));
   TESSERA_TRY_VOID(parse_order(x.text("order")));
+  if (x.integer("window") < 0) {
+    return invalid_input(
+        fmt::format("expected a window of at least 1 (0: none), found {}", x.integer("window")));
+  }
   const int query = find_dim(x[0].dims, "seq");
   const bool fits = query >= 0 && x[0].dims.back().name == "kv" &&
                     x[0].dims[static_cast<size_t>(query)].size == x[0].dims.back().size;
@@ -53,6 +60,36 @@ InputGradients differentiate_causal_mask(GraphBuilder& builder, const Op& op,
   Attributes attributes = op.attributes;
   attributes["gradient"] = int64_t{1};
   return {builder.op1(op.path + ".dx", "causal_mask", {dy[0]}, attributes)};
+}
+
+// scores [.., seq, .., kv] -> the same, -inf (of a gradient: 0) where the numbers of the query's and
+// the key's segments differ. The dim of the key's numbers may be called seq, as the query's.
+Result<Inferred> infer_segment_mask(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating(x, 1));
+  TESSERA_TRY_VOID(read_flag(x, "gradient"));
+  std::string annotation = spell(x[0].dims);
+  for (const size_t i : {1, 2}) {
+    TESSERA_TRY_VOID(expect_dtype(x[i], fmt::format("input {}", i), DType::kInt64));
+    Names names = names_of(x[i].dims);
+    if (i == 2) std::replace(names.begin(), names.end(), std::string("seq"), std::string("kv"));
+    for (size_t d = 0; d < names.size(); ++d) {
+      const int at = find_dim(x[0].dims, names[d]);
+      if (at >= 0 && x[0].dims[static_cast<size_t>(at)].size == x[i].dims[d].size) continue;
+      return invalid_input(fmt::format("expected dims of the scores {}, found {}",
+                                       describe(x[0].dims), describe(x[i])));
+    }
+    annotation += ", " + spell(names);
+  }
+  return conclude(x, fmt::format("{} -> {}", annotation, spell(x[0].dims)), {x[0].dims},
+                  {x[0].dtype});
+}
+
+InputGradients differentiate_segment_mask(GraphBuilder& builder, const Op& op,
+                                          const OutputGradients& dy, const std::vector<bool>&) {
+  return {builder.op1(op.path + ".dx", "segment_mask", {dy[0], op.inputs[1], op.inputs[2]},
+                      {{"gradient", int64_t{1}}}),
+          {},
+          {}};
 }
 
 // Each point of the scores is passed over, those behind their query too.
@@ -109,14 +146,26 @@ std::vector<KindInfo> position_kinds() {
        .work = WorkClass::kMove,
        .position = position_free},
       {.name = "causal_mask",
-       .summary = "scores of keys behind their query are -inf",
-       .attributes = {text_attribute("order", ""), integer_attribute("gradient", 0)},
+       .summary = "scores of keys behind their query, or far from it, are -inf",
+       .attributes = {text_attribute("order", ""), integer_attribute("gradient", 0),
+                      integer_attribute("causal", 1), integer_attribute("window", 0)},
        .infer = infer_by(infer_causal_mask),
        .differentiate = differentiate_causal_mask,
        .flops = no_flops,
        .work = WorkClass::kElementwise,
        .position = place_in_mask,
        .query_key = query_key,
+       .in_place = true},
+      {.name = "segment_mask",
+       .summary = "scores of keys of another segment than their query's are -inf",
+       .min_inputs = 3,
+       .max_inputs = 3,
+       .attributes = {integer_attribute("gradient", 0)},
+       .infer = infer_by(infer_segment_mask),
+       .differentiate = differentiate_segment_mask,
+       .flops = no_flops,
+       .work = WorkClass::kElementwise,
+       .position = position_free,
        .in_place = true},
       {.name = "sinusoid_add",
        .summary = "x + sin or cos of the position over base^(2 pair / features)",

@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 
 #include "tessera/base/text.h"
 #include "tessera/graph/repeat.h"
 #include "tessera/plan/recipes/writer.h"
+#include "tessera/plan/selector.h"
 
 namespace tessera::recipes {
 namespace {
@@ -69,7 +71,62 @@ Names patterns_below(const Scope& scope) {
   return out;
 }
 
+// "blocks.*.attn.q" of "blocks.3.attn.q": one name for what stands in every block.
+std::string in_every_block(const std::string& path) {
+  Names parts = split_text(path, '.');
+  for (std::string& part : parts) {
+    if (parse_int(part)) part = "*";
+  }
+  return join(parts, ".");
+}
+
+// As selectors match: by any prefix of the path.
+bool selects(const Glob& glob, const Op& op) {
+  for (size_t end = 0; end < op.path.size();) {
+    end = std::min(op.path.find_first_of(".@", end + 1), op.path.size());
+    if (glob.matches(std::string_view(op.path).substr(0, end))) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+Names patterns_of(const Graph& graph, const std::vector<OpId>& ops, const std::string& dim) {
+  std::vector<bool> chosen(graph.ops().size());
+  for (const OpId op : ops) chosen[op.index()] = true;
+  const auto matters = [&](const Op& op) { return dim.empty() || op.annotation.find(dim) >= 0; };
+  Scope by_number, in_all;
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward || !matters(op)) continue;
+    add(by_number, op.path, chosen[op.id.index()]);
+    add(in_all, in_every_block(op.path), chosen[op.id.index()]);
+  }
+  Names exact = patterns_below(by_number), short_ones = patterns_below(in_all);
+  const auto meant = [&](const Names& patterns) {
+    std::vector<OpId> found = selected(graph, alternatives(patterns));
+    std::erase_if(found, [&](OpId op) { return !matters(graph.op(op)); });
+    return found;
+  };
+  return meant(short_ones) == meant(exact) ? short_ones : exact;
+}
+
+std::vector<OpId> selected(const Graph& graph, const std::string& pattern) {
+  const Glob glob(pattern);
+  std::vector<OpId> ops;
+  for (const Op& op : graph.ops()) {
+    if (op.phase == Phase::kForward && selects(glob, op)) ops.push_back(op.id);
+  }
+  return ops;
+}
+
+int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim) {
+  const Glob glob(pattern);
+  for (const Op& op : graph.ops()) {
+    const int d = op.phase == Phase::kForward ? op.annotation.find(dim) : -1;
+    if (d >= 0 && selects(glob, op)) return op.annotation.dims[static_cast<size_t>(d)].size;
+  }
+  return 0;
+}
 
 Names patterns_of(const Graph& graph, const std::vector<OpId>& ops) {
   std::vector<bool> chosen(graph.ops().size());
@@ -110,6 +167,67 @@ std::string Blocks::run(int64_t first, int64_t size) const {
     ops.insert(ops.end(), block.begin(), block.end());
   }
   return alternatives(patterns_of(graph_, ops));
+}
+
+std::string Blocks::each() const {
+  if (found_.empty()) return "blocks.*";
+  Names all;
+  for (const std::vector<OpId>& block : found_) {
+    for (const std::string& pattern : patterns_of(graph_, block)) {
+      const std::string name = in_every_block(pattern);
+      if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
+    }
+  }
+  return alternatives(all);
+}
+
+std::string ops_with(const Graph& graph, const std::string& with, const std::string& without,
+                     const std::string& layers) {
+  const Names dims = split_text(with, ',');
+  const auto is_meant = [&](const Op& op) {
+    const auto has = [&](const std::string& dim) { return op.annotation.find(dim) >= 0; };
+    return std::all_of(dims.begin(), dims.end(), has) && (without.empty() || !has(without));
+  };
+  if (block_count(graph) == 0) {
+    const Glob numbers(layers);
+    const std::vector<std::vector<OpId>> found = repeated_blocks(graph);
+    std::vector<OpId> ops;
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (!numbers.matches(std::to_string(i))) continue;
+      std::copy_if(found[i].begin(), found[i].end(), std::back_inserter(ops),
+                   [&](OpId op) { return is_meant(graph.op(op)); });
+    }
+    return ops.empty() ? "" : alternatives(patterns_of(graph, ops, ""));
+  }
+  Names names;
+  for (const Op& op : graph.ops()) {
+    if (op.phase == Phase::kForward && op.path.starts_with("blocks.") && is_meant(op))
+      names.push_back(name_in_block(op.path));
+  }
+  return names.empty() ? "" : "blocks." + layers + "." + by_scope(names);
+}
+
+std::string scope_with(const Graph& graph, const std::string& scope, const std::string& dim,
+                       const std::string& layers) {
+  if (block_count(graph) == 0) return ops_with(graph, dim, "", layers);
+  std::string pattern = fmt::format("blocks.{}.{}", layers, scope);
+  return has_dim(graph, pattern, dim) ? pattern : "";
+}
+
+Names scopes_with_vocab(const Graph& graph) {
+  Names scopes;
+  if (block_count(graph) == 0) {
+    const Blocks blocks(graph);
+    for (const Names* around : {&blocks.before(), &blocks.after()}) {
+      std::copy_if(around->begin(), around->end(), std::back_inserter(scopes),
+                   [&](const std::string& pattern) { return has_dim(graph, pattern, "vocab"); });
+    }
+    return scopes;
+  }
+  for (const char* top : {"embed", "head", "loss"}) {
+    if (has_dim(graph, top, "vocab")) scopes.emplace_back(top);
+  }
+  return scopes;
 }
 
 }  // namespace tessera::recipes

@@ -10,8 +10,6 @@
 namespace tessera::recipes {
 namespace {
 
-constexpr const char* kCore = "blocks.*.attn.core";
-
 bool is_causal(const Graph& graph) {
   return std::any_of(graph.ops().begin(), graph.ops().end(),
                      [](const Op& op) { return tessera::is_causal(op); });
@@ -19,8 +17,12 @@ bool is_causal(const Graph& graph) {
 
 }  // namespace
 
+std::string attention_cores(const Graph& graph, const std::string& layers) {
+  return scope_with(graph, "attn.core", "kv", layers);
+}
+
 Status tokens(PlanText& text, const Graph& graph, const std::string& axes) {
-  if (!has_dim(graph, kCore, "kv"))
+  if (attention_cores(graph).empty())
     return invalid_input("expected ops blocks.*.attn.core with the dim 'kv', found none");
   text.split("*", "seq", axes);
   return {};
@@ -43,7 +45,7 @@ Status ring_attention(PlanText& text, const Graph& graph, const std::string& rin
                       const std::string& order) {
   TESSERA_TRY_VOID(tokens(text, graph, rings));
   balance(text, graph, order, text.product(rings));
-  text.rotate(kCore, "kv", rings);
+  text.rotate(attention_cores(graph), "kv", rings);
   return {};
 }
 

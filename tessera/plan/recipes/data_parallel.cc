@@ -6,6 +6,10 @@
 namespace tessera::recipes {
 namespace {
 
+// Pieces of one group's shard lie side by side, so that its ranks gather the shard from the other
+// groups as it is kept.
+constexpr const char* kShards = "dp,groups";
+
 Result<PlanText> emit_data_parallel(const RecipeArguments& arguments, const Graph& graph) {
   PlanText text{.mesh = {{"dp", arguments.number("dp")}},
                 .micro_batches = arguments.number("micro_batches")};
@@ -16,31 +20,36 @@ Result<PlanText> emit_data_parallel(const RecipeArguments& arguments, const Grap
 Result<PlanText> emit_zero(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t stage = arguments.number("stage");
   if (stage > 3) return invalid_input(fmt::format("expected stage = 1, 2 or 3, found {}", stage));
-  PlanText text{.mesh = {{"dp", arguments.number("dp")}},
-                .micro_batches = arguments.number("micro_batches")};
-  TESSERA_TRY_VOID(data_parallel(text, graph));
-  zero(text, stage);
+  TESSERA_TRY(Axes mesh, dp_groups(arguments, stage == 3, "stage = 3"));
+  PlanText text{.mesh = std::move(mesh), .micro_batches = arguments.number("micro_batches")};
+  TESSERA_TRY_VOID(data_parallel(text, graph, "groups,dp"));
+  zero(text, stage, kShards);
+  keep_in_groups(text);
   return text;
 }
 
 // Hybrid sharding (docs/theory/fsdp-zero.md sections 3 and 4): cut over the inner axis dp, whole
 // over the outer one, replicas.
 Result<PlanText> emit_fsdp(const RecipeArguments& arguments, const Graph& graph) {
-  PlanText text{.mesh = {{"replicas", arguments.number("replicas")},
-                         {"dp", arguments.number("dp")},
-                         {"tp", arguments.number("tp")}},
+  const bool reshard = arguments.flag("reshard"), spread = arguments.flag("spread_state");
+  TESSERA_TRY(const Axes shards, dp_groups(arguments, reshard, "reshard = true"));
+  PlanText text{.mesh = {{"replicas", arguments.number("replicas")}},
                 .micro_batches = arguments.number("micro_batches")};
-  TESSERA_TRY_VOID(data_parallel(text, graph, "replicas,dp"));
+  text.mesh.insert(text.mesh.end(), shards.begin(), shards.end());
+  text.mesh.emplace_back("tp", arguments.number("tp"));
+  TESSERA_TRY_VOID(data_parallel(text, graph, "replicas,groups,dp"));
   TESSERA_TRY_VOID(tensor_parallel(text, graph, arguments.flag("sequence_shard")));
-  text.store("optimizer.*", arguments.flag("spread_state") ? "dp,replicas" : "dp");
-  if (arguments.text("accumulate") == "shards") text.store("role:gradient", "dp");
-  if (arguments.flag("reshard")) text.store("role:parameter", "dp");
+  text.store("optimizer.*", std::string(kShards) + (spread ? ",replicas" : ""));
+  if (arguments.text("accumulate") == "shards") text.store("role:gradient", kShards);
+  if (reshard) text.store("role:parameter", kShards);
+  keep_in_groups(text);
   if (const int64_t ahead = arguments.number("prefetch"); ahead > 0) {
-    if (block_count(graph) == 0) {
+    const Blocks blocks(graph);
+    if (blocks.count() == 0) {
       return invalid_input("expected prefetch = 0 for a model without blocks, found " +
                            std::to_string(ahead));
     }
-    text.prefetch = "blocks.*";
+    text.prefetch = blocks.each();
     text.ahead = ahead;
   }
   TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
@@ -59,7 +68,7 @@ std::vector<Recipe> data_parallel_recipes() {
        emit_data_parallel},
       {"zero",
        "data parallel; optimizer state (1), gradients (2), parameters (3) sharded at rest",
-       {number("stage", std::nullopt, "1, 2 or 3"), dp, micro_batches},
+       {number("stage", std::nullopt, "1, 2 or 3"), dp, micro_batches, groups_argument()},
        emit_zero},
       {"fsdp",
        "parameters, gradients and optimizer state sharded over dp, whole over replicas",
@@ -71,7 +80,8 @@ std::vector<Recipe> data_parallel_recipes() {
                "gradients of micro-batches: reduced each time, or kept whole until the last"),
         flag("spread_state", false, "the optimizer state is cut over the replicas too"),
         recompute_argument(),
-        number("prefetch", "0", "blocks between the gathering of parameters and their use", 0)},
+        number("prefetch", "0", "blocks between the gathering of parameters and their use", 0),
+        groups_argument()},
        emit_fsdp},
   };
 }

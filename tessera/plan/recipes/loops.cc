@@ -65,16 +65,19 @@ Result<PlanText> emit_token_pipeline(const RecipeArguments& arguments, const Gra
         fmt::format("expected schedule = token or token_1f1b, found '{}'", schedule));
   }
   TESSERA_TRY(const std::string slices,
-              slices_text(arguments.text("slices"), size_of(graph, "blocks", "seq")));
+              slices_text(arguments.text("slices"), size_of(graph, ops_with(graph, "seq"), "seq")));
   if (pp > 1) TESSERA_TRY_VOID(check_causal(graph));
+  TESSERA_TRY_VOID(check_zero(arguments));
   PlanText text{
       .mesh = {{"pp", pp}, {"dp", arguments.number("dp")}, {"tp", arguments.number("tp")}},
       .micro_batches = arguments.number("micro_batches")};
   TESSERA_TRY_VOID(pipeline(text, graph, pp, schedule));
+  TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
   TESSERA_TRY_VOID(data_parallel(text, graph));
   TESSERA_TRY_VOID(tensor_parallel(text, graph));
   text.loop("*", "seq", slices + (pp > 1 ? ", stages = true" : ""));
   if (pp == 1) text.schedule.clear();
+  zero(text, arguments.number("zero"));
   return text;
 }
 
@@ -83,18 +86,18 @@ Result<PlanText> emit_co_shard(const RecipeArguments& arguments, const Graph& gr
   PlanText text{.mesh = {{"dp", arguments.number("dp")}, {"tp", tp}}};
   TESSERA_TRY_VOID(data_parallel(text, graph));
   TESSERA_TRY_VOID(tensor_parallel(text, graph));
-  const bool attention = has_dim(graph, "blocks.*.attn", "heads");
-  const bool mlp = has_dim(graph, "blocks.*.mlp", "ffn");
-  if (!attention && !mlp) {
+  const std::string attention = scope_with(graph, "attn", "heads");
+  const std::string mlp = scope_with(graph, "mlp", "ffn");
+  if (attention.empty() && mlp.empty()) {
     return invalid_input(
         "expected ops blocks.*.attn with the dim 'heads' or blocks.*.mlp with 'ffn', found none");
   }
   const std::string how = fmt::format("steps = {}, recompute = true", steps);
-  if (attention && steps > 1) {
+  if (!attention.empty() && steps > 1) {
     TESSERA_TRY(const std::string heads, heads_dim(graph, "tp * steps", tp * steps));
-    text.loop("blocks.*.attn", heads, how);
+    text.loop(attention, heads, how);
   }
-  if (mlp && steps > 1) text.loop("blocks.*.mlp", "ffn", how);
+  if (!mlp.empty() && steps > 1) text.loop(mlp, "ffn", how);
   return text;
 }
 
@@ -117,7 +120,9 @@ std::vector<Recipe> loop_recipes() {
         micro_batches_argument("1"),
         {"schedule", "token", "token (all forwards first) or token_1f1b", 0, true},
         dp_argument("1"),
-        tp_argument("1")},
+        tp_argument("1"),
+        number("zero", "0", "0, or what is sharded over the replicas at rest: see zero", 0),
+        recompute_argument()},
        emit_token_pipeline},
       {"co_shard",
        "attention and MLP in steps over heads and ffn, each recomputed: less memory",

@@ -42,7 +42,7 @@ Result<PlanText> emit_offload(const RecipeArguments& arguments, const Graph& gra
   }
   if (parameters != "0") {
     text.rest_in("role:parameter", to, parameters, "block");
-    if (block_count(graph) > 0) text.prefetch = "blocks.*";
+    if (const Blocks blocks(graph); blocks.count() > 0) text.prefetch = blocks.each();
   }
   if (arguments.flag("gradients")) text.rest_in("role:gradient", "host", "1");
   if (arguments.flag("activations")) text.rest_in("role:activation", "host", "1");

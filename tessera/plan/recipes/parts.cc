@@ -6,6 +6,11 @@
 #include <utility>
 
 namespace tessera::recipes {
+namespace {
+
+constexpr const char* kGroups = "reshard_after_forward";
+
+}  // namespace
 
 Status data_parallel(PlanText& text, const Graph& graph, const std::string& over) {
   const size_t before = text.splits.size();
@@ -20,6 +25,32 @@ void zero(PlanText& text, int64_t stage, const std::string& over) {
   if (stage >= 3) text.store("role:parameter", over);
 }
 
+Result<Axes> dp_groups(const RecipeArguments& arguments, bool sharded, std::string_view needed) {
+  const int64_t dp = arguments.number("dp"), group = arguments.number(kGroups);
+  if (group == 0) return Axes{{"dp", dp}};
+  if (!sharded) {
+    return invalid_input(fmt::format("reshard_after_forward = {} needs {}, as other parameters do "
+                                     "not rest in shards",
+                                     group, needed));
+  }
+  if (group == 1 || dp % group != 0) {
+    return invalid_input(fmt::format(
+        "expected reshard_after_forward = 0, or 2 or more that divides dp = {}, found {}", dp,
+        group));
+  }
+  return Axes{{"groups", dp / group}, {"dp", group}};
+}
+
+void keep_in_groups(PlanText& text) {
+  if (text.has("groups")) text.keep_over("role:parameter", "dp");
+}
+
+RecipeArgument groups_argument() {
+  return number(kGroups, "0",
+                "ranks of the groups that keep parameters in shards for the backward pass; 0: all",
+                0);
+}
+
 Status check_zero(const RecipeArguments& arguments) {
   const int64_t zero = arguments.number("zero");
   if (zero <= 3) return {};
@@ -27,7 +58,7 @@ Status check_zero(const RecipeArguments& arguments) {
 }
 
 Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int64_t n) {
-  const std::string attention = "blocks.*.attn";
+  const std::string attention = scope_with(graph, "attn", "heads");
   const int64_t heads = size_of(graph, attention, "heads");
   const int64_t group = std::max<int64_t>(size_of(graph, attention, "group"), 1);
   if (n > heads * group) {
@@ -41,17 +72,17 @@ Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int
 Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard) {
   if (!text.has("tp")) return {};
   if (sequence_shard) {
-    if (!has_dim(graph, "blocks", "seq"))
+    if (ops_with(graph, "seq").empty())
       return invalid_input("sequence_shard needs ops of blocks with the dim 'seq', found none");
     text.split("*", "seq", "cp,tp");
     text.split(ops_with(graph, "heads,seq"), "seq", "cp");
     text.split(ops_with(graph, "ffn,seq"), "seq", "cp");
   }
   const size_t before = text.splits.size();
-  if (has_dim(graph, "blocks.*.attn", "heads")) {
+  if (const std::string attention = scope_with(graph, "attn", "heads"); !attention.empty()) {
     const int64_t tp = text.size("tp");
     TESSERA_TRY(const std::string dim, heads_dim(graph, "tp", tp));
-    text.split("blocks.*.attn", dim, "tp");
+    text.split(attention, dim, "tp");
   }
   if (has_dim(graph, "blocks.*.ssm", "heads")) {
     const int64_t groups = size_of(graph, "blocks.*.ssm", "heads");
@@ -62,15 +93,15 @@ Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard) 
     }
     text.split("blocks.*.ssm", "heads", "tp");
   }
-  if (has_dim(graph, "blocks.*.mlp", "ffn")) text.split("blocks.*.mlp", "ffn", "tp");
-  std::vector<std::string> with_vocab;
-  for (const char* top : {"embed", "head", "loss"}) {
-    if (has_dim(graph, top, "vocab")) with_vocab.emplace_back(top);
-  }
+  text.split(scope_with(graph, "mlp", "ffn"), "ffn", "tp");
+  const std::vector<std::string> with_vocab = scopes_with_vocab(graph);
   if (!with_vocab.empty()) {
     if (sequence_shard) {
-      std::vector<std::string> whole = ops_outside(graph, "vocab,hidden");
-      whole.emplace_back("loss");
+      std::vector<std::string> whole = with_vocab;
+      if (block_count(graph) > 0) {
+        whole = ops_outside(graph, "vocab,hidden");
+        whole.emplace_back("loss");
+      }
       text.split(alternatives(whole), "seq", "cp");
     }
     text.split(alternatives(with_vocab), "vocab", "all,tp");

@@ -15,6 +15,13 @@ Status data_parallel(PlanText& text, const Graph& graph, const std::string& over
 
 // At rest over these axes: optimizer state (stage 1), gradients too (2), parameters too (3).
 void zero(PlanText& text, int64_t stage, const std::string& over = "dp");
+// dp ranks in groups of the argument reshard_after_forward: the axes {groups, dp}, of which dp has
+// the ranks of a group; 0: one group of all. Errors: the groups do not divide the ranks; `sharded`
+// is not so, as parameters do not rest in shards.
+Result<Axes> dp_groups(const RecipeArguments& arguments, bool sharded, std::string_view needed);
+// Parameters (and their narrow copies) stay, from the forward to the backward pass, cut over dp.
+void keep_in_groups(PlanText& text);
+RecipeArgument groups_argument();
 Status check_zero(const RecipeArguments& arguments);  // the argument zero is 0..3
 
 // The dim of attention to cut into n pieces: key heads; with fewer key heads than pieces, the query
@@ -25,6 +32,9 @@ Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int
 // (norms, residual sums, dropout, the embedding's output) is cut by seq over tp
 // (docs/theory/tensor-parallel-1d.md section 2).
 Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard = false);
+
+// The ops of blocks that compare queries with keys: "blocks.*.attn.core"; "" if there are none.
+std::string attention_cores(const Graph& graph, const std::string& layers = "*");
 
 // `seq` of every op over these axes, and an order of the tokens ("zigzag", "striped", "none") in
 // which each of `ranks` pieces has the same work under a causal mask. The order stays as it is,

@@ -1,4 +1,7 @@
 // A strategy of its own for each range of layers, on one mesh (docs/theory/galvatron.md section 2).
+#include <algorithm>
+#include <iterator>
+
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
@@ -7,57 +10,153 @@
 namespace tessera::recipes {
 namespace {
 
-// `before` and `after`: what lies around the blocks and is treated as the nearest one.
-Status add_range(PlanText& text, const Graph& graph, const LayerRange& range, const Axes& axes,
-                 const std::vector<std::string>& before, const std::vector<std::string>& after) {
-  const auto [tp, dp] = axes_of(range, axes);
-  const std::string layers = range.layers(), blocks = "blocks." + layers;
-  std::vector<std::string> scopes = before, with_vocab;
-  scopes.push_back(blocks);
-  scopes.insert(scopes.end(), after.begin(), after.end());
-  const std::string all = alternatives(scopes);
-  for (const std::string& top : scopes) {
-    if (has_dim(graph, top, "vocab")) with_vocab.push_back(top == "embed" ? "embed.token" : top);
-  }
-  const auto split = [&](const std::string& ops, const std::string& dim, const std::string& over) {
-    if (!over.empty() && has_dim(graph, ops, dim)) text.split(ops, dim, over);
-  };
-  split(all, "batch", dp);
-  if (range.sequence_shard && !tp.empty()) {
-    split(all, "seq", tp);
-    text.split(ops_with(graph, "heads,seq", "", layers), "seq", "");
-    text.split(ops_with(graph, "ffn,seq", "", layers), "seq", "");
-    if (!with_vocab.empty()) text.split(alternatives(with_vocab), "seq", "");
-  }
-  if (!tp.empty() && has_dim(graph, blocks + ".attn", "heads")) {
-    TESSERA_TRY(const std::string heads, heads_dim(graph, "tp", range.degree("tp")));
-    split(blocks + ".attn", heads, tp);
-  }
-  split(blocks + ".mlp", "ffn", tp);
-  if (!with_vocab.empty()) split(alternatives(with_vocab), "vocab", tp);
-  const std::string parameters = all + ".*{weight,bias}";
-  if (range.zero >= 1) text.store("optimizer.*." + parameters, dp);
-  if (range.zero >= 2) text.store("grad." + parameters, dp);
-  if (range.zero >= 3) text.store(parameters, dp);
-  TESSERA_TRY_VOID(recompute(text, graph, range.recompute, layers));
-  return {};
+using Names = std::vector<std::string>;
+
+// "a,c": lists of axes one after the other.
+std::string joined(const Names& lists) {
+  Names some;
+  std::copy_if(lists.begin(), lists.end(), std::back_inserter(some),
+               [](const std::string& list) { return !list.empty(); });
+  return join(some, ",");
 }
 
+// One range, with what lies around the blocks and is treated as they are.
+class RangeWriter {
+ public:
+  RangeWriter(PlanText& text, const Graph& graph, const LayerRange& range, const Axes& axes)
+      : text_(text),
+        graph_(graph),
+        range_(range),
+        layers_(range.of == LayerRange::Of::kLayers ? range.layers() : ""),
+        tp_(axes_of(range, axes, "tp")),
+        dp_(axes_of(range, axes, "dp")),
+        cp_(axes_of(range, axes, "cp")),
+        ulysses_(axes_of(range, axes, "ulysses")) {}
+
+  // `scopes`: patterns of all ops of the range; `around`: of those that are in no block.
+  Status add(const Names& scopes, const Names& around) {
+    const std::string all = alternatives(scopes);
+    split(all, "batch", dp_);
+    if (range_.sequence_shard || !cp_.empty() || !ulysses_.empty()) add_tokens(all, around);
+    if (!layers_.empty()) TESSERA_TRY_VOID(add_attention());
+    if (!layers_.empty()) split(scope_with(graph_, "mlp", "ffn", layers_), "ffn", tp_);
+    if (const Names vocab = with_vocab(around); !vocab.empty())
+      split(alternatives(vocab), "vocab", tp_);
+    add_zero(scopes);
+    return layers_.empty() ? Status() : recompute(text_, graph_, range_.recompute, layers_);
+  }
+
+ private:
+  void split(const std::string& ops, const std::string& dim, const std::string& over) {
+    if (!ops.empty() && !over.empty() && has_dim(graph_, ops, dim)) text_.split(ops, dim, over);
+  }
+
+  Names with_vocab(const Names& around) const {
+    Names out;
+    for (const std::string& top : around) {
+      if (has_dim(graph_, top, "vocab")) out.push_back(top == "embed" ? "embed.token" : top);
+    }
+    return out;
+  }
+
+  // seq over cp and ulysses, and over tp between the ops that tp cuts.
+  void add_tokens(const std::string& all, const Names& around) {
+    const std::string whole = joined({cp_, ulysses_});
+    split(all, "seq", joined({whole, range_.sequence_shard ? tp_ : ""}));
+    if (!range_.sequence_shard || tp_.empty()) return;
+    if (!layers_.empty()) {
+      text_.split(ops_with(graph_, "heads,seq", "", layers_), "seq", whole);
+      text_.split(ops_with(graph_, "ffn,seq", "", layers_), "seq", whole);
+    }
+    if (const Names vocab = with_vocab(around); !vocab.empty())
+      text_.split(alternatives(vocab), "seq", whole);
+  }
+
+  Status add_attention() {
+    const std::string cores = attention_cores(graph_, layers_);
+    const std::string attention = scope_with(graph_, "attn", "heads", layers_);
+    if (cores.empty() && !(cp_.empty() && ulysses_.empty())) {
+      return invalid_input("spec: '" + range_.text +
+                           "' needs ops blocks.*.attn.core with the dim 'kv', found none");
+    }
+    std::string cut = "heads";  // by tp
+    if (!tp_.empty() && !attention.empty()) {
+      TESSERA_TRY(cut, heads_dim(graph_, "tp", range_.degree("tp")));
+      split(attention, cut, tp_);
+    }
+    if (!ulysses_.empty()) {
+      const int64_t tp = range_.degree("tp"), all = tp * range_.degree("ulysses");
+      TESSERA_TRY(const std::string heads,
+                  heads_dim(graph_, tp == 1 ? "ulysses" : "tp * ulysses", all));
+      // Where tp has the heads of few keys, ulysses has the queries of each.
+      const bool apart = cut == "heads" && size_of(graph_, attention, "heads") < all && tp > 1;
+      text_.split(cores, "seq", cp_);
+      split(cores, apart ? "group" : heads, apart ? ulysses_ : joined({tp_, ulysses_}));
+    }
+    text_.rotate(cores, "kv", cp_);
+    return {};
+  }
+
+  void add_zero(const Names& scopes) {
+    const std::string over = joined({dp_, cp_, ulysses_});
+    if (range_.zero == 0 || over.empty()) return;
+    const std::string parameters = parameters_of(scopes);
+    text_.store("optimizer.*." + parameters, over);
+    if (range_.zero >= 2) text_.store("grad." + parameters, over);
+    if (range_.zero >= 3) text_.store(parameters, over);
+  }
+
+  // Parameters have the names of their ops where blocks have; elsewhere each is named.
+  std::string parameters_of(const Names& scopes) const {
+    if (block_count(graph_) > 0) return alternatives(scopes) + ".*{weight,bias}";
+    Names names;
+    for (const OpId op : selected(graph_, alternatives(scopes))) {
+      for (const TensorId input : graph_.op(op).inputs) {
+        const Tensor& tensor = graph_.tensor(input);
+        if (tensor.role == Role::kParameter &&
+            std::find(names.begin(), names.end(), tensor.name) == names.end())
+          names.push_back(tensor.name);
+      }
+    }
+    return alternatives(names);
+  }
+
+  PlanText& text_;
+  const Graph& graph_;
+  const LayerRange& range_;
+  const std::string layers_;                  // pattern of block numbers; "": around the blocks
+  const std::string tp_, dp_, cp_, ulysses_;  // axes
+};
+
 Result<PlanText> emit_per_layer(const RecipeArguments& arguments, const Graph& graph) {
-  const int64_t layers = block_count(graph);
-  if (layers == 0) return invalid_input("expected blocks (ops blocks.<i>), found none");
-  TESSERA_TRY(const auto ranges, parse_layer_ranges(arguments.text("spec"), layers));
+  const Blocks blocks(graph);
+  if (blocks.count() == 0) {
+    return invalid_input(
+        "expected blocks (ops blocks.<i>, or what repeats in a graph), found none");
+  }
+  TESSERA_TRY(const auto ranges, parse_layer_ranges(arguments.text("spec"), blocks.count()));
   TESSERA_TRY(const Axes axes, common_axes(ranges));
   PlanText text{.mesh = {{"pp", arguments.number("pp")}},
                 .micro_batches = arguments.number("micro_batches")};
   text.mesh.insert(text.mesh.end(), axes.begin(), axes.end());
   TESSERA_TRY_VOID(pipeline(text, graph, arguments.number("pp"), "1f1b"));
-  const auto [before, after] = around_blocks(graph);
-  for (size_t r = 0; r < ranges.size(); ++r) {
-    const auto none = std::vector<std::string>();
-    TESSERA_TRY_VOID(add_range(text, graph, ranges[r], axes, r == 0 ? before : none,
-                               r + 1 == ranges.size() ? after : none));
+  int64_t ring = 1;
+  for (const LayerRange& range : ranges) {
+    Names scopes, around;
+    if (&range == &ranges.front()) scopes = around = blocks.before();
+    if (range.of == LayerRange::Of::kLayers)
+      scopes.push_back(blocks.run(range.first, range.last - range.first + 1));
+    if (&range == &ranges.back()) {
+      around.insert(around.end(), blocks.after().begin(), blocks.after().end());
+      scopes.insert(scopes.end(), blocks.after().begin(), blocks.after().end());
+    }
+    if (scopes.empty())
+      return invalid_input("spec: expected ops around the blocks for '" + range.text +
+                           "', found none");
+    ring = std::max(ring, range.degree("cp"));
+    TESSERA_TRY_VOID(RangeWriter(text, graph, range, axes).add(scopes, around));
   }
+  balance(text, graph, arguments.text("order"), ring);
   return text;
 }
 
@@ -65,10 +164,13 @@ Result<PlanText> emit_per_layer(const RecipeArguments& arguments, const Graph& g
 
 std::vector<Recipe> per_layer_recipes() {
   return {{"per_layer",
-           "Galvatron: its own tp, dp, sharding and recomputation for each range of layers",
-           {{"spec", std::nullopt, "\"0-3:tp2,dp2;4-7:dp4,zero3,recompute\"", 0, true},
+           "Galvatron: its own degrees, sharding and recomputation for each range of layers, for "
+           "the embedding and for the head",
+           {{"spec", std::nullopt, "\"embed:tp4;0-3:tp2,dp2;4-7:dp2,cp2,zero3;head:ulysses4\"", 0,
+             true},
             pp_argument("1"),
-            micro_batches_argument("1")},
+            micro_batches_argument("1"),
+            order_argument()},
            emit_per_layer}};
 }
 

@@ -24,7 +24,8 @@ Status parse_item(std::string_view item, LayerRange& range) {
   const size_t digit = std::min(item.find_first_of("0123456789"), item.size());
   const std::string name(item.substr(0, digit));
   const auto value = parse_int(item.substr(digit));
-  if (value && (name == "tp" || name == "dp") && *value >= 1) {
+  const std::vector<std::string>& names = degree_names();
+  if (value && *value >= 1 && std::find(names.begin(), names.end(), name) != names.end()) {
     if (*value > 1) range.degrees.emplace_back(name, *value);
   } else if (value && name == "zero" && *value <= 3) {
     range.zero = *value;
@@ -34,40 +35,63 @@ Status parse_item(std::string_view item, LayerRange& range) {
     range.recompute = item == "recompute" ? "full" : std::string(item);
   } else {
     return invalid_input(
-        fmt::format("spec: expected tp<N>, dp<N>, zero<0-3>, sp, recompute, selective or modules "
-                    "as norm+act in '{}', "
-                    "found '{}'",
+        fmt::format("spec: expected tp<N>, dp<N>, cp<N>, ulysses<N>, zero<0-3>, sp, recompute, "
+                    "selective or modules as norm+act in '{}', found '{}'",
                     range.text, item));
   }
-  return {};
+  if (range.of == LayerRange::Of::kLayers || range.recompute == "none") return {};
+  return invalid_input(fmt::format(
+      "spec: expected no recomputation around the blocks, found '{}' in '{}'", item, range.text));
+}
+
+// The layers of a range, after those up to `last`.
+Status parse_layers(const std::string& layers, int64_t last, LayerRange& range) {
+  const std::vector<std::string> ends = split_text(layers, '-');
+  const auto first = parse_int(ends.front()), end = parse_int(ends.back());
+  if (ends.size() > 2 || !first || !end) {
+    return invalid_input(
+        fmt::format("spec: expected 'first-last:tp2,dp2,...', found '{}'", range.text));
+  }
+  range.first = *first, range.last = *end;
+  if (range.first == last + 1 && range.last > last) return {};
+  return invalid_input(fmt::format("spec: expected a range that starts at layer {}, found '{}'",
+                                   last + 1, range.text));
 }
 
 }  // namespace
 
+const std::vector<std::string>& degree_names() {
+  static const std::vector<std::string> names{"tp", "dp", "cp", "ulysses"};
+  return names;
+}
+
 Result<std::vector<LayerRange>> parse_layer_ranges(const std::string& spec, int64_t layers) {
+  const std::vector<std::string> texts = split_text(spec, ';');
   std::vector<LayerRange> ranges;
-  for (const std::string& text : split_text(spec, ';')) {
-    LayerRange range{.text = std::string(trim(text))};
+  int64_t last = -1;
+  for (size_t r = 0; r < texts.size(); ++r) {
+    LayerRange range{.text = std::string(trim(texts[r]))};
     const std::vector<std::string> parts = split_text(range.text, ':');
-    const std::vector<std::string> ends = split_text(parts[0], '-');
-    const auto first = parse_int(ends.front()), last = parse_int(ends.back());
-    if (parts.size() != 2 || ends.size() > 2 || !first || !last) {
+    if (parts.size() != 2) {
       return invalid_input(
           fmt::format("spec: expected 'first-last:tp2,dp2,...', found '{}'", range.text));
     }
-    range.first = *first, range.last = *last;
-    const int64_t next = ranges.empty() ? 0 : ranges.back().last + 1;
-    if (range.first != next || range.last < next) {
-      return invalid_input(fmt::format("spec: expected a range that starts at layer {}, found '{}'",
-                                       next, range.text));
+    if (parts[0] == "embed" && r == 0) {
+      range.of = LayerRange::Of::kEmbed;
+    } else if (parts[0] == "head" && r + 1 == texts.size()) {
+      range.of = LayerRange::Of::kHead;
+    } else {
+      TESSERA_TRY_VOID(parse_layers(parts[0], last, range));
+      last = range.last;
     }
     for (const std::string& item : split_text(parts[1], ','))
       TESSERA_TRY_VOID(parse_item(trim(item), range));
     ranges.push_back(std::move(range));
   }
-  if (ranges.back().last + 1 == layers) return ranges;
+  if (last + 1 == layers) return ranges;
   return invalid_input(
-      fmt::format("spec: expected layers 0-{}, found layers 0-{}", layers - 1, ranges.back().last));
+      fmt::format("spec: expected layers 0-{}, found {}", layers - 1,
+                  last < 0 ? std::string("none") : fmt::format("layers 0-{}", last)));
 }
 
 Result<Axes> common_axes(const std::vector<LayerRange>& ranges) {
@@ -95,15 +119,15 @@ Result<Axes> common_axes(const std::vector<LayerRange>& ranges) {
   return axes;
 }
 
-std::pair<std::string, std::string> axes_of(const LayerRange& range, const Axes& axes) {
-  std::vector<std::string> tp, dp;
+std::string axes_of(const LayerRange& range, const Axes& axes, const std::string& degree) {
+  std::vector<std::string> chosen;
   auto axis = axes.rbegin();
-  for (const auto& [name, degree] : range.degrees) {
-    std::vector<std::string>& kind = name == "tp" ? tp : dp;
-    for (int64_t rest = degree; rest > 1; rest /= axis++->second)
-      kind.insert(kind.begin(), axis->first);
+  for (const auto& [name, size] : range.degrees) {
+    for (int64_t rest = size; rest > 1; rest /= axis++->second) {
+      if (name == degree) chosen.insert(chosen.begin(), axis->first);
+    }
   }
-  return {join(tp, ","), join(dp, ",")};
+  return join(chosen, ",");
 }
 
 std::string LayerRange::layers() const {

@@ -175,5 +175,32 @@ TEST(PipelineRecipes, RecomputationFindsTheBlocksToo) {
             "recipe recompute: recompute = core needs attention in blocks, found none");
 }
 
+// Recipes that cut by paths look for dims in what repeats.
+TEST(PipelineRecipes, OpsOfOtherNamesAreFoundByTheirDims) {
+  EXPECT_EQ(emit("tensor_parallel(2)", chain_of_layers(2, ".")),
+            "mesh = { tp = 2 }\nsplit = [\n"
+            "  { ops = \"h.*.{up,act,down}\", dim = \"ffn\", over = \"tp\" },\n]\n");
+  EXPECT_EQ(emit("co_shard(2)", chain_of_layers(2, "_")),
+            "mesh = {}\nloop = [\n  { ops = \"{h_0_up,h_0_act,h_0_down,h_1_up,h_1_act,h_1_down}\", "
+            "dim = \"ffn\", steps = 2, recompute = true },\n]\n");
+  EXPECT_EQ(emit("fsdp(2, prefetch=1)", chain_of_layers(3, ".")),
+            "mesh = { dp = 2 }\nprefetch = { units = \"h.*\", ahead = 1 }\n"
+            "split = [\n  { ops = \"*\", dim = \"batch\", over = \"dp\" },\n]\n"
+            "store = [\n  { tensors = \"optimizer.*\",    over = \"dp\" },\n"
+            "  { tensors = \"role:gradient\",  over = \"dp\" },\n"
+            "  { tensors = \"role:parameter\", over = \"dp\" },\n]\n");
+}
+
+// Each range has its blocks, their parameters by name, and what it computes again.
+TEST(PipelineRecipes, LayersOfOtherNamesHaveStrategiesOfTheirOwn) {
+  EXPECT_EQ(emit("per_layer(\"embed:dp2;0:tp2;1:dp2,zero1,recompute\")", chain_of_layers(2, ".")),
+            "mesh = { a = 2 }\nsplit = [\n"
+            "  { ops = \"first\",             dim = \"batch\", over = \"a\" },\n"
+            "  { ops = \"h.0.{up,act,down}\", dim = \"ffn\",   over = \"a\" },\n"
+            "  { ops = \"{h.1,loss}\",        dim = \"batch\", over = \"a\" },\n]\n"
+            "store = [\n  { tensors = \"optimizer.*.{h.1.up.w,h.1.down.w}\", over = \"a\" },\n"
+            "  { tensors = \"h.1.{up,act,down}\",                 recompute = true },\n]\n");
+}
+
 }  // namespace
 }  // namespace tessera

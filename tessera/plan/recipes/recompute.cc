@@ -9,6 +9,7 @@
 #include "tessera/graph/repeat.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
+#include "tessera/plan/selector.h"
 
 namespace tessera::recipes {
 namespace {
@@ -208,7 +209,11 @@ Status recompute(PlanText& text, const Graph& graph, const std::string& what,
     whole = whole || module->whole;
   }
   const Selected kept = leaving(in_blocks);
-  for (size_t i = 0; i < again.size(); ++i) again[i] = again[i] && !kept[i];
+  const Glob numbers(layers);
+  for (size_t i = 0; i < again.size(); ++i) {
+    again[i] = again[i] && !kept[i] &&
+               (in_blocks.named || numbers.matches(std::to_string(in_blocks.block[i])));
+  }
   const std::vector<std::string> names =
       in_blocks.named ? names_of(in_blocks, again, !whole) : paths_of(in_blocks, again, true);
   if (names.empty()) {

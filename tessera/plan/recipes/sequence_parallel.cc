@@ -8,8 +8,6 @@
 namespace tessera::recipes {
 namespace {
 
-constexpr const char* kCore = "blocks.*.attn.core";
-
 Result<PlanText> emit_ring_attention(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t cp = arguments.number("cp"), inner = arguments.number("inner");
   if (cp % inner != 0)
@@ -32,10 +30,10 @@ Result<PlanText> emit_ring_attention(const RecipeArguments& arguments, const Gra
 
 Result<PlanText> emit_rsa(const RecipeArguments& arguments, const Graph& graph) {
   PlanText text{.mesh = {{"dp", arguments.number("dp")}, {"sp", arguments.number("sp")}},
-                .expand = kCore};
+                .expand = attention_cores(graph)};
   TESSERA_TRY_VOID(data_parallel(text, graph));
   TESSERA_TRY_VOID(tokens(text, graph, "sp"));
-  text.rotate("blocks.*.attn.core.{scores,values}", "kv", "sp");
+  text.rotate(text.expand + ".{scores,values}", "kv", "sp");
   return text;
 }
 
@@ -48,11 +46,11 @@ Result<PlanText> emit_ulysses(const RecipeArguments& arguments, const Graph& gra
   TESSERA_TRY_VOID(tokens(text, graph, "ring,sp"));
   if (sp > 1) {
     TESSERA_TRY(const std::string heads, heads_dim(graph, "sp", sp));
-    text.split(kCore, "seq", "ring");
-    text.split(kCore, heads, "sp");
+    text.split(attention_cores(graph), "seq", "ring");
+    text.split(attention_cores(graph), heads, "sp");
   }
   if (rings) balance(text, graph, arguments.text("order"), ring);
-  text.rotate(kCore, "kv", "ring");
+  text.rotate(attention_cores(graph), "kv", "ring");
   TESSERA_TRY_VOID(check_zero(arguments));
   zero(text, arguments.number("zero"), "dp,ring,sp");
   return text;

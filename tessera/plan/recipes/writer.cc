@@ -7,7 +7,6 @@
 #include <map>
 
 #include "tessera/base/text.h"
-#include "tessera/plan/selector.h"
 
 namespace tessera::recipes {
 namespace {
@@ -137,9 +136,20 @@ void PlanText::keep(const std::string& tensors, const std::string& keep) {
   stores.push_back({{"tensors", quoted(tensors)}, {"keep", quoted(keep)}});
 }
 
+void PlanText::keep_over(const std::string& tensors, const std::string& axes) {
+  const std::vector<std::string> real = real_axes(*this, axes);
+  if (!real.empty())
+    stores.push_back({{"tensors", quoted(tensors)}, {"keep_over", axes_value(real)}});
+}
+
 void PlanText::compute_in(const std::string& dtype) {
   if (dtype == "float32") return;
   precision = dtype;
+  const auto kept = std::find_if(stores.begin(), stores.end(), [](const Entry& one) {
+    return one[0].second == quoted("role:parameter") && one[1].first == "keep_over";
+  });
+  if (kept != stores.end())
+    stores.push_back({{"tensors", quoted("*.cast")}, {"keep_over", (*kept)[1].second}});
   const auto over = [this](const char* tensors) {
     const auto entry = std::find_if(stores.begin(), stores.end(), [&](const Entry& one) {
       return one[0].second == quoted(tensors) && one[1].first == "over";
@@ -156,6 +166,20 @@ void PlanText::loop(std::string_view ops, std::string_view dim, std::string_view
   loops.push_back(fmt::format("ops = {}, dim = {}, {}", quoted(ops), quoted(dim), how));
 }
 
+// Without axes that the recipe has with size 1, which the mesh leaves out.
+std::string PlanText::device_order_line() const {
+  std::vector<std::string> items;
+  for (const std::string& part : split_text(device_order, ',')) {
+    const std::string item(trim(part));
+    const std::string axis = item.substr(0, item.find(':'));
+    const auto known =
+        std::ranges::find_if(mesh, [&](const auto& named) { return named.first == axis; });
+    if (item.empty() || (known != mesh.end() && known->second == 1)) continue;
+    items.push_back(parse_int(item) ? item : quoted(item));
+  }
+  return items.empty() ? "" : fmt::format("device_order = [{}]\n", join(items, ", "));
+}
+
 std::string PlanText::str() const {
   std::string axes, out;
   for (const std::string& note : notes) out += fmt::format("# {}\n", note);
@@ -163,6 +187,7 @@ std::string PlanText::str() const {
     if (size > 1) axes += fmt::format("{}{} = {}", axes.empty() ? "" : ", ", name, size);
   }
   out += axes.empty() ? "mesh = {}\n" : fmt::format("mesh = {{ {} }}\n", axes);
+  out += device_order_line();
   if (!precision.empty()) out += fmt::format("precision = {{ compute = {} }}\n", quoted(precision));
   if (micro_batches > 1) out += fmt::format("micro_batches = {}\n", micro_batches);
   if (!place.empty()) out += fmt::format("place = [{}]\n", fmt::join(place, ", "));
@@ -191,22 +216,6 @@ std::string PlanText::str() const {
     out += "]\n";
   }
   return out + list("compress", compressed);
-}
-
-int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim) {
-  const Glob glob(pattern);
-  for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward) continue;
-    const int d = op.annotation.find(dim);
-    if (d < 0) continue;
-    for (size_t end = 0; end < op.path.size();) {  // as selectors match: any prefix
-      end = std::min(op.path.find_first_of(".@", end + 1), op.path.size());
-      if (glob.matches(std::string_view(op.path).substr(0, end))) {
-        return op.annotation.dims[static_cast<size_t>(d)].size;
-      }
-    }
-  }
-  return 0;
 }
 
 bool has_dim(const Graph& graph, const std::string& pattern, std::string_view dim) {
@@ -254,19 +263,6 @@ std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(cons
   };
   std::vector<std::string> before = tops(ops.begin(), first);
   return {std::move(before), tops(last, ops.end())};
-}
-
-std::string ops_with(const Graph& graph, const std::string& with, const std::string& without,
-                     const std::string& layers) {
-  const std::vector<std::string> dims = split_text(with, ',');
-  std::vector<std::string> names;
-  for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward || !op.path.starts_with("blocks.")) continue;
-    const auto has = [&](const std::string& dim) { return op.annotation.find(dim) >= 0; };
-    if (!std::all_of(dims.begin(), dims.end(), has)) continue;
-    if (without.empty() || !has(without)) names.push_back(name_in_block(op.path));
-  }
-  return names.empty() ? "" : "blocks." + layers + "." + by_scope(names);
 }
 
 std::string products(const Graph& graph, const std::string& features, Products which) {
@@ -341,6 +337,14 @@ RecipeArgument precision_argument() {
       choice("precision", "float32", {"float32", "bfloat16", "float16"},
              "what products and activations are in; parameters and their updates are in float32");
   argument.by_name = true;
+  return argument;
+}
+
+RecipeArgument device_order_argument() {
+  RecipeArgument argument{"device_order", "",
+                          "axes from the slowest to the fastest on the machine, as "
+                          "\"row:2,col:2\" for blocks of 2 x 2, or the device of each rank"};
+  argument.is_text = argument.by_name = true;
   return argument;
 }
 

@@ -29,6 +29,8 @@ struct PlanText {
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};
+  // Axes or devices with commas between, as the plan's key lists them; "": left out.
+  std::string device_order{};
   std::string precision{};  // dtype of the computation; "": as the model
   std::string expand{};     // pattern
   std::string prefetch{};   // units whose tensors at rest are fetched while the one before computes
@@ -66,10 +68,13 @@ struct PlanText {
                const std::string& keep = "");
   // How long what is gathered is kept.
   void keep(const std::string& tensors, const std::string& keep);
+  // What is kept of it for the backward pass is cut over these axes; nothing if they are none.
+  void keep_over(const std::string& tensors, const std::string& axes);
   // "float32" says nothing. Narrower: the wide masters of narrow copies rest where the optimizer
   // state does, whose part they are in mixed precision, unless the plan says where parameters rest;
   // a copy is then gathered once a step and kept for it (docs/theory/fsdp-zero.md section 2).
   void compute_in(const std::string& dtype);
+  std::string device_order_line() const;
   std::string str() const;
 };
 
@@ -88,6 +93,14 @@ std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(cons
 // that one.
 std::vector<std::string> patterns_of(const Graph& graph, const std::vector<OpId>& ops);
 
+// The same of the ops that have the dim ("": of all); others may be selected too. With "*" for the
+// numbers of blocks where every block has these ops: "blocks.*.attn.{row,start}".
+std::vector<std::string> patterns_of(const Graph& graph, const std::vector<OpId>& ops,
+                                     const std::string& dim);
+
+// The forward ops that the pattern selects: by any prefix of a path, as in a plan.
+std::vector<OpId> selected(const Graph& graph, const std::string& pattern);
+
 // The repeated blocks of a model in order, for stages: ops blocks.<i>.<...>, or, where a graph has
 // none, what repeats in it (graph/repeat.h).
 class Blocks {
@@ -96,6 +109,8 @@ class Blocks {
   int64_t count() const { return count_; }
   // A pattern of `size` blocks from `first` on: "blocks.[0-2]".
   std::string run(int64_t first, int64_t size) const;
+  // A pattern that matches every block once (or, where a block's ops share no prefix, its pieces).
+  std::string each() const;
   // Patterns of the ops before the first block, and of those behind the last one.
   const std::vector<std::string>& before() const { return before_; }
   const std::vector<std::string>& after() const { return after_; }
@@ -107,11 +122,21 @@ class Blocks {
   std::vector<std::string> before_, after_;
 };
 
+// In what follows the blocks of a graph without ops blocks.<i> are those that repeat in it, too.
+
 // The forward ops of blocks that have all dims of `with` ("heads,hidden") and lack the dim
 // `without`, as one pattern: "blocks.*.attn.{q,k,v}"; "" if there is none. `layers`: a pattern of
 // block numbers.
 std::string ops_with(const Graph& graph, const std::string& with, const std::string& without = "",
                      const std::string& layers = "*");
+
+// "blocks.*.attn" if some op there has the dim; in a graph without ops blocks.<i> the ops of blocks
+// that have it; "" if there is none.
+std::string scope_with(const Graph& graph, const std::string& scope, const std::string& dim,
+                       const std::string& layers = "*");
+// Those of {embed,head,loss} that have the dim vocab; in a graph without ops blocks.<i> patterns of
+// what is around its blocks.
+std::vector<std::string> scopes_with_vocab(const Graph& graph);
 
 // Of the ops with the dims `features` and hidden, those that sum over hidden (into the block's
 // features) or over `features` (out of them), as one pattern; "" if there is none.
@@ -137,6 +162,7 @@ RecipeArgument flag(std::string name, bool otherwise, std::string meaning);
 RecipeArgument choice(std::string name, std::string otherwise, std::vector<std::string> choices,
                       std::string meaning);
 RecipeArgument precision_argument();
+RecipeArgument device_order_argument();
 RecipeArgument micro_batches_argument(std::optional<std::string> otherwise);
 RecipeArgument dp_argument(std::optional<std::string> otherwise);
 RecipeArgument tp_argument(std::optional<std::string> otherwise);

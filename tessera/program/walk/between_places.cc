@@ -49,7 +49,10 @@ void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const
   to.buffer = writer_.new_buffer(place, tensor, "recv", to.region);
   to.block = arrives;
   send(there, here, tensor, from, to);
-  holds_.set_home(place, tensor, converter_.convert(here, tensor, to, landing));
+  for (const Layout& step : gather_steps(*to.region.layout, landing, mesh, facts_.shape(tensor))) {
+    to = converter_.convert(here, tensor, to, step);
+  }
+  holds_.set_home(place, tensor, to);
 }
 
 // Both sides of a crossing.
@@ -62,8 +65,13 @@ void BetweenPlaces::send(const Site& from_site, const Site& to_site, TensorId te
   receiving.tag = writer_.new_tag();
   receiving.from = from.view();
   receiving.to = to.view();
-  receiving.routes =
-      find_routes(tensor, from_site.place, to_site.place, from.region.layout, to.region.layout);
+  const auto routes = [&](const std::vector<int64_t>& shape) {
+    return find_routes(shape, from_site.place, to_site.place, from.region.layout,
+                       to.region.layout);
+  };
+  receiving.routes = routes(facts_.shape(tensor));
+  const std::vector<int64_t> smaller = facts_.smaller_shape(tensor);
+  if (smaller != facts_.shape(tensor)) receiving.smaller_routes = routes(smaller);
   receiving.handle = writer_.new_handle();
   TextCross sending = receiving;
   sending.sends = true;
@@ -104,10 +112,10 @@ const std::vector<BlockRun>& BetweenPlaces::schedule_of(PlaceId place) const {
   return plan.schedule[row];
 }
 
-std::shared_ptr<const CrossRoutes> BetweenPlaces::find_routes(TensorId tensor, PlaceId source,
-                                                              PlaceId place, const Layout& from,
+std::shared_ptr<const CrossRoutes> BetweenPlaces::find_routes(const std::vector<int64_t>& shape,
+                                                              PlaceId source, PlaceId place,
+                                                              const Layout& from,
                                                               const Layout& to) {
-  const std::vector<int64_t>& shape = facts_.shape(tensor);
   const auto key = std::make_tuple(source, place, shape, from, to);
   auto it = routes_.find(key);
   if (it == routes_.end()) {

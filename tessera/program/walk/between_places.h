@@ -31,8 +31,9 @@ class BetweenPlaces {
   BlockRef crossing_block(TensorId tensor) const;
   BlockRef first_reading_block(BlockKind kind, TensorId tensor, const Op& first) const;
   const std::vector<BlockRun>& schedule_of(PlaceId place) const;
-  std::shared_ptr<const CrossRoutes> find_routes(TensorId tensor, PlaceId source, PlaceId place,
-                                                 const Layout& from, const Layout& to);
+  std::shared_ptr<const CrossRoutes> find_routes(const std::vector<int64_t>& shape, PlaceId source,
+                                                 PlaceId place, const Layout& from,
+                                                 const Layout& to);
   void send(const Site& from_site, const Site& to_site, TensorId tensor, const Held& from,
             const Held& to);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/graph/kinds.h"
+#include "tessera/program/crossing.h"
 #include "tessera/program/walk/needs.h"
 
 namespace tessera {
@@ -33,11 +34,25 @@ std::optional<Completion::Early> Completion::complete_early(const Op& op, Tensor
   if (takes_parts && !(summed && scales_alone(reader))) return std::nullopt;
   const bool later = facts_.block_of(reader).kind == BlockKind::kUpdate;
   if (summed && !later) return std::nullopt;
-  const auto target = destination(facts_, tensor, site.place, made.region.layout);
+  auto target = destination(facts_, tensor, site.place, made.region.layout);
+  // Sums over micro-batches cross once a step; their homes say how they are cut.
+  if (!summed && is_read_elsewhere_alone(site.place, tensor)) {
+    target =
+        leaving_layout(*made.region.layout, target, facts_.mesh(site.place), facts_.shape(tensor));
+  }
   if (takes_parts && collectives_to(site.place, tensor, made, target) != 1) return std::nullopt;
   if (summed) site.when = When::kLast;
   Held done = later ? begin(site, tensor, made, target) : complete(site, tensor, made, target);
   return Early{made, std::move(done), site};
+}
+
+// Does no op of the place read it, and do shares of it cross (the plan's `resharding`)?
+bool Completion::is_read_elsewhere_alone(PlaceId place, TensorId tensor) const {
+  if (facts_.plan().plan.resharding == "direct") return false;
+  return std::ranges::none_of(facts_.readers(tensor), [&](OpId reader) {
+    const PlaceId there = facts_.place_of(facts_.graph().op(reader));
+    return there == place || share_ranks(facts_.mesh(place), facts_.mesh(there));
+  });
 }
 
 // The first collective of a completion, for a reader in a later block that makes the others: this

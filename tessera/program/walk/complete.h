@@ -33,6 +33,7 @@ class Completion {
   int64_t collectives_to(PlaceId place, TensorId tensor, const Held& made,
                          const std::optional<Layout>& target);
   bool scales_alone(const Op& op) const;
+  bool is_read_elsewhere_alone(PlaceId place, TensorId tensor) const;
 
   const Facts& facts_;
   ConversionPaths& paths_;

@@ -39,6 +39,13 @@ class Facts {
   const std::vector<int64_t>& shape(TensorId id) const {
     return analysis_.tensor_shapes[id.index()];
   }
+  // In the smaller micro-batches; the same where all are equal.
+  std::vector<int64_t> smaller_shape(TensorId id) const {
+    ShapeRule rule = analysis_.shapes;
+    rule.graph = &graph_;
+    rule.smaller = true;
+    return rule.shape(id);
+  }
   const TensorPlan& tensor_plan(TensorId id) const { return plan_.tensors[id.index()]; }
   const std::vector<OpId>& readers(TensorId id) const { return analysis_.consumers[id.index()]; }
   const Op* first_reader(TensorId id) const;  // null: nobody reads it

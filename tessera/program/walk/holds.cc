@@ -51,8 +51,36 @@ const Held* Holds::best(PlaceId place, TensorId tensor, BlockRef block, const La
   return best;
 }
 
+std::optional<Layout> Holds::kept_layout(PlaceId place, TensorId tensor,
+                                         const Layout& need) const {
+  const Axes& axes = facts_.tensor_plan(tensor).keep_over;
+  const Held* rests = home(place, tensor);
+  if (axes.empty() || rests == nullptr || place != facts_.made_on(tensor)) return std::nullopt;
+  Layout kept = rests->region.layout;
+  if (!kept.complete()) return std::nullopt;
+  for (size_t d = 0; d < kept.shards.size(); ++d) {
+    Axes left;
+    for (const AxisId axis : kept.shards[d]) {
+      const bool stays = std::ranges::find(axes, axis) != axes.end();
+      if (stays || std::ranges::find(need.shards[d], axis) != need.shards[d].end())
+        left.push_back(axis);
+    }
+    kept.shards[d] = std::move(left);
+  }
+  kept = normalise(std::move(kept), facts_.mesh(place), facts_.shape(tensor));
+  if (kept == *rests->region.layout) return std::nullopt;
+  return kept;
+}
+
 bool Holds::outlasts_forward(PlaceId place, TensorId tensor, const Held& copy) const {
   const TensorPlan& plan = facts_.tensor_plan(tensor);
+  if (!plan.keep_over.empty() && place == facts_.made_on(tensor)) {
+    return std::ranges::all_of(plan.keep_over, [&](AxisId axis) {
+      const Held* rests = home(place, tensor);
+      return rests == nullptr || !rests->region.layout->shards_over(axis) ||
+             copy.region.layout->shards_over(axis);
+    });
+  }
   if (plan.keep) return *plan.keep == Keep::kMicroBatch;
   const OpId producer = facts_.tensor(tensor).producer;
   const Held* rests = home(place, tensor);

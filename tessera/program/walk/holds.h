@@ -2,6 +2,7 @@
 // other layouts that are good for a block. Private to tessera/program.
 #pragma once
 
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -36,6 +37,9 @@ class Holds {
   // Of what the block may use, that which is best suited to become `need` (null: any); null: the
   // place does not hold the tensor. Valid until a copy is added.
   const Held* best(PlaceId place, TensorId tensor, BlockRef block, const Layout* need) const;
+  // The layout in which the plan keeps a copy of the tensor (TensorPlan::keep_over) for a reader
+  // with this need: that of the home, over fewer axes. None: it keeps none of its own.
+  std::optional<Layout> kept_layout(PlaceId place, TensorId tensor, const Layout& need) const;
 
  private:
   struct Copied {
@@ -46,8 +50,8 @@ class Holds {
     std::unordered_map<TensorId, Held> home;
     std::unordered_map<TensorId, std::vector<Copied>> copies;
   };
-  // Is the copy, made in a forward block, there for the backward pass too? As the plan says. If it
-  // says nothing: an activation's copy on the device that is cut into as many pieces as the home, or
+  // Is the copy, made in a forward block, there for the backward pass too? As the plan says: by
+  // `keep`, or, with `keep_over`, if it is cut over those axes. If it says nothing: an activation's copy on the device that is cut into as many pieces as the home, or
   // more. To keep it costs at most the tensor's memory again, and nothing where no later op reads
   // the home; not to keep it costs the same transfer again. What a gather has made larger is
   // gathered again.

@@ -1,6 +1,8 @@
 // Hold -> need for one operand: brought, loaded or converted.
 #include "tessera/program/walk/materialise.h"
 
+#include <algorithm>
+
 #include "tessera/base/check.h"
 
 namespace tessera {
@@ -9,11 +11,12 @@ Held Materialiser::materialise(const Op& reader, TensorId tensor, const Layout& 
   Site site = facts_.site(reader);
   if (facts_.tensor(tensor).role == Role::kInput) return load(site, tensor, need);
   bring(reader, tensor);
+  keep_copy(reader, tensor, need);
   const Held* hold = holds_.best(site.place, tensor, site.block, &need);
   TESSERA_CHECK(hold != nullptr, "tensor '{}' is held nowhere", facts_.tensor(tensor).name);
   if (hold->region.layout == need) return *hold;
   const bool completes = !hold->region.layout->complete() && need.complete();
-  if (made_once_a_step(tensor) && facts_.tensor_plan(tensor).keep == Keep::kStep &&
+  if (kept_for_the_step(tensor) && facts_.tensor_plan(tensor).keep_over.empty() &&
       site.block != BlockKind::kUpdate) {
     site.block = BlockKind::kPrologue;
   }
@@ -24,6 +27,31 @@ Held Materialiser::materialise(const Op& reader, TensorId tensor, const Layout& 
     holds_.add_copy(site.place, site.block, tensor, converted);
   }
   return converted;
+}
+
+// Makes the copy that is to be there for the backward pass, or for the step, if the plan keeps one
+// in a layout of its own: of the home, so that no larger copy stays with it.
+void Materialiser::keep_copy(const Op& reader, TensorId tensor, const Layout& need) {
+  Site site = facts_.site(reader);
+  const std::optional<Layout> kept = holds_.kept_layout(site.place, tensor, need);
+  if (!kept || site.block == BlockKind::kUpdate) return;
+  if (kept_for_the_step(tensor)) {
+    site.block = BlockKind::kPrologue;
+  } else if (site.block.kind != BlockKind::kForward || !read_after(site, tensor)) {
+    return;
+  }
+  if (holds_.best(site.place, tensor, site.block, &*kept)->region.layout == *kept) return;
+  const Held& home = *holds_.home(site.place, tensor);
+  holds_.add_copy(site.place, site.block, tensor, converter_.convert(site, tensor, home, *kept));
+}
+
+// Does a block of the backward pass at the site's place read the tensor?
+bool Materialiser::read_after(const Site& site, TensorId tensor) const {
+  return std::ranges::any_of(facts_.readers(tensor), [&](OpId id) {
+    const Site reader = facts_.site(facts_.graph().op(id));
+    return reader.place == site.place && !reader.block.once() &&
+           reader.block.chunk == site.block.chunk && reader.block.kind > BlockKind::kForward;
+  });
 }
 
 const Layout& Materialiser::held_layout(const Op& reader, TensorId tensor) {
@@ -38,8 +66,9 @@ void Materialiser::bring(const Op& reader, TensorId tensor) {
     between_.fetch(tensor, reader);
 }
 
-// What rests, or is made of it once a step (the narrow copy of a parameter).
-bool Materialiser::made_once_a_step(TensorId tensor) const {
+// What rests, or is made of it once a step (the narrow copy of a parameter), may be.
+bool Materialiser::kept_for_the_step(TensorId tensor) const {
+  if (facts_.tensor_plan(tensor).keep != Keep::kStep) return false;
   const OpId producer = facts_.tensor(tensor).producer;
   return !producer.valid() ||
          facts_.block_of(facts_.graph().op(producer)) == BlockRef(BlockKind::kPrologue);

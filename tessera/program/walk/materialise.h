@@ -29,9 +29,11 @@ class Materialiser {
 
  private:
   void bring(const Op& reader, TensorId tensor);
+  void keep_copy(const Op& reader, TensorId tensor, const Layout& need);
   Held load(const Site& site, TensorId tensor, const Layout& need);
   bool seen(BlockRef made, BlockRef used) const;
-  bool made_once_a_step(TensorId tensor) const;
+  bool read_after(const Site& site, TensorId tensor) const;
+  bool kept_for_the_step(TensorId tensor) const;
 
   const Facts& facts_;
   TextWriter& writer_;

@@ -1,4 +1,4 @@
-// Fused attention by libtorch's flash kernels for the processor, on strided views (no copy of q, k,
+// Fused attention. The plain form, causal or not, by libtorch's flash kernels for the processor, on strided views (no copy of q, k,
 // v), one call for each query group. A box may hold any interval of queries and of keys: it is cut
 // into rectangles, each either wholly below the causal diagonal or a square on it, and what they
 // give is merged by log-sum-exp (exact). Keys that no query of the box sees are not read; their
@@ -13,6 +13,7 @@
 #include <limits>
 #include <optional>
 
+#include "tessera/runtime/kernels/attention_form.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/rectangles.h"
 #include "tessera/runtime/kernels/rows.h"
@@ -22,13 +23,12 @@ namespace tessera::kernels {
 namespace {
 
 std::vector<Rectangle> rectangles_of(const KernelCall& call) {
-  const auto q = static_cast<size_t>(
-      op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 0 : 1])[1]);
-  const Array& k = call.inputs[call.op->kind == "attention" ? 1 : 2];
+  const size_t first = AttentionOperands(*call.op).q;
+  const auto q = static_cast<size_t>(op_dims(call.op->annotation.inputs[first])[1]);
+  const Array& k = call.inputs[first + 1];
   const auto order = parse_order(call.op->text("order"));
   TESSERA_CHECK(order.has_value(), "{}: order {}", call.op->path, call.op->text("order"));
-  const auto kv = static_cast<size_t>(
-      op_dims(call.op->annotation.inputs[call.op->kind == "attention" ? 1 : 2])[1]);
+  const auto kv = static_cast<size_t>(op_dims(call.op->annotation.inputs[first + 1])[1]);
   // Of more keys than queries, the queries have the last positions.
   const std::vector<OpDim>& dims = call.op->annotation.dims;
   Interval queries = call.box.dims[q];
@@ -38,9 +38,14 @@ std::vector<Rectangle> rectangles_of(const KernelCall& call) {
                     *order, dims[kv].size);
 }
 
-// Blocks of queries are contiguous in position.
+// Libtorch's kernels know no other form than the plain one, and the blocked ones are the faster for
+// some types, where blocks of queries are contiguous in position.
 bool blocked(const KernelCall& call) {
-  return blocked_attention_is_faster(call.inputs[0].dtype) && call.op->text("order").empty();
+  const Op& op = *call.op;
+  const AttentionOperands operands(op);
+  const bool plain = operands.bias < 0 && operands.query_segments < 0 &&
+                     op.integer("window") == 0 && op.number("p") == 0;
+  return !plain || (blocked_attention_is_faster(call.inputs[0].dtype) && op.text("order").empty());
 }
 
 std::optional<double> scale_of(const Op& op) {
@@ -204,14 +209,15 @@ Kernel attention_grad(const KernelCall& call) {
 }
 
 bool sequence_dim(const Op& op, int dim) {
-  const bool forward = op.kind == "attention";
-  return op_dims(op.annotation.inputs[forward ? 0 : 1])[1] == dim ||
-         op_dims(op.annotation.inputs[forward ? 1 : 2])[1] == dim;
+  const size_t q = AttentionOperands(op).q;
+  return op_dims(op.annotation.inputs[q])[1] == dim ||
+         op_dims(op.annotation.inputs[q + 1])[1] == dim;
 }
 
 constexpr KernelInfo kKernels[] = {
     {"attention", attention, 0b11, sequence_dim},
     {"attention_grad", attention_grad, 0b111, sequence_dim},
+    {"attention_bias_grad", blocked_attention_grad, 0b1111, sequence_dim},
 };
 
 }  // namespace

@@ -1,15 +1,17 @@
-// Attention by blocks of queries and heads: scores of a block against all keys that it sees,
+// Attention by blocks of queries and heads: scores of a block against the keys that it sees,
 // softmax by rows, product with the values; the backward pass makes the weights again from the
-// log-sum-exp. A block's scores stay in the second level cache. Causal: keys after the block's last
-// query are not touched, so about half of the work is left out when there are several blocks. A box
-// may hold any interval of queries and keys.
+// log-sum-exp. A block's scores stay in the second level cache. Keys that no query of a block sees
+// are not touched: of a causal op about half of the work is left out when there are several blocks.
+// A box may hold any interval of queries and of keys.
 //
-// This is libtorch's flash kernel with another library under its products: that kernel calls MKL
-// (see product.h).
+// Every form of attention is made here: bias, segments, windows, dropped weights
+// (attention_form.h). Of the plain one this is libtorch's flash kernel with another library under
+// its products: that kernel calls MKL (see product.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "tessera/runtime/kernels/attention_form.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/product.h"
 #include "tessera/runtime/kernels/rows.h"
@@ -18,34 +20,84 @@
 namespace tessera::kernels {
 namespace {
 
-using A = float;
-
 constexpr int64_t kQueries = 128;              // of a block
 constexpr int64_t kScores = int64_t{1} << 18;  // of a block: 1 MiB
 
-// Where queries and keys lie, and how far query i sees: keys [0, visible(i)) in local indices.
-struct Extents {
-  int64_t queries = 0, keys = 0, shift = 0;  // shift: position of query 0 minus that of key 0
-  bool causal = false;
-  int64_t visible(int64_t query) const {
-    return causal ? std::clamp<int64_t>(query + shift + 1, 0, keys) : keys;
+template <class A>
+constexpr DType kOwn = sizeof(A) == 8 ? DType::kFloat64 : DType::kFloat32;
+
+// Parts of one piece of scratch memory.
+class Parts {
+ public:
+  int64_t add(int64_t bytes) {
+    const int64_t offset = total_;
+    total_ += (bytes + 63) / 64 * 64;
+    return offset;
   }
+  int64_t total() const { return total_; }
+
+ private:
+  int64_t total_ = 0;
 };
 
-Extents extents_of(const KernelCall& call, size_t q_index) {
-  const Annotation& annotation = call.op->annotation;
-  const auto q = static_cast<size_t>(op_dims(annotation.inputs[q_index])[1]);
-  const auto kv = static_cast<size_t>(op_dims(annotation.inputs[q_index + 1])[1]);
-  return {call.box.dims[q].size, call.inputs[q_index + 1].shape[1],
-          call.box.dims[q].begin - call.box.dims[kv].begin + annotation.dims[kv].size -
-              annotation.dims[q].size,
-          call.op->integer("causal") != 0};
+// The operands in the type that is computed in: those of a narrower one are copied into scratch
+// memory before, and results back after.
+template <class A>
+class Operands {
+ public:
+  Operands(const KernelCall& call, const std::vector<size_t>& inputs, Parts& parts) : call_(call) {
+    for (const size_t i : inputs) inputs_.push_back({i, place(call.inputs[i], parts)});
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      outputs_.push_back({i, place(call.outputs[i], parts)});
+    }
+  }
+  void take(std::byte* memory) {
+    for (auto& [i, offset] : inputs_) {
+      wide_inputs_.push_back(wide(call_.inputs[i], offset, memory));
+      if (offset >= 0) before_.push_back(prepare_copy(call_.inputs[i], wide_inputs_.back()));
+    }
+    for (auto& [i, offset] : outputs_) {
+      const Array& own = call_.outputs[i];
+      wide_outputs_.push_back(wide(own, offset, memory));
+      if (offset < 0) continue;
+      if (call_.add[i]) before_.push_back(prepare_copy(own, wide_outputs_.back()));
+      after_.push_back(prepare_copy(wide_outputs_.back(), own));
+    }
+  }
+  const Array& in(size_t i) const { return wide_inputs_[i]; }  // of those given
+  const Array& out(size_t i) const { return wide_outputs_[i]; }
+  const std::vector<Kernel>& before() const { return before_; }
+  const std::vector<Kernel>& after() const { return after_; }
+
+ private:
+  static int64_t place(const Array& x, Parts& parts) {
+    if (x.dtype == kOwn<A>) return -1;
+    int64_t bytes = sizeof(A);
+    for (const int64_t size : x.shape) bytes *= size;
+    return parts.add(bytes);
+  }
+  static Array wide(const Array& x, int64_t offset, std::byte* memory) {
+    return offset < 0 ? x : Array::contiguous(memory + offset, kOwn<A>, x.shape);
+  }
+  struct Placed {
+    size_t operand;
+    int64_t offset;  // -1: not copied
+  };
+  const KernelCall& call_;
+  std::vector<Placed> inputs_, outputs_;
+  std::vector<Array> wide_inputs_, wide_outputs_;
+  std::vector<Kernel> before_, after_;
+};
+
+void run(const std::vector<Kernel>& kernels) {
+  for (const Kernel& kernel : kernels) {
+    if (kernel) kernel();
+  }
 }
 
-float scale_of(const KernelCall& call, const Array& q) {
+double scale_of(const KernelCall& call, const Array& q) {
   const double scale = call.op->number("scale");
-  return static_cast<float>(scale == 0 ? 1.0 / std::sqrt(static_cast<double>(q.shape.back()))
-                                       : scale);
+  return scale == 0 ? 1.0 / std::sqrt(static_cast<double>(q.shape.back())) : scale;
 }
 
 // Element (batch, seq, head, group, 0) of [batch, seq, heads, (group,) ..].
@@ -55,9 +107,10 @@ std::byte* element(const Array& x, int64_t batch, int64_t seq, int64_t head, int
   return x.data + offset * dtype_bytes(x.dtype);
 }
 
-// One block: some heads, some queries, the keys that the last of them sees.
+// One block: some heads, some queries, the keys that these see.
 struct Block {
-  int64_t batch, group, head, heads, query, queries, keys;
+  int64_t batch, group, head, heads, query, queries, key, keys;
+  AttentionRow row(int64_t h, int64_t i) const { return {batch, head + h, group, query + i}; }
 };
 
 // [heads, rows, head_dim] of the block's heads.
@@ -65,27 +118,27 @@ at::Tensor rows_view(const Array& x, const Block& b, int64_t seq, int64_t rows) 
   return tensor_of(element(x, b.batch, seq, b.head, b.group), x.dtype,
                    {b.heads, rows, x.shape.back()}, {x.strides[2], x.strides[1], x.strides.back()});
 }
-at::Tensor scores_view(std::byte* memory, const Block& b) {
-  return tensor_of(memory, DType::kFloat32, {b.heads, b.queries, b.keys},
-                   {b.queries * b.keys, b.keys, 1});
+at::Tensor scores_view(std::byte* memory, const Block& b, DType dtype) {
+  return tensor_of(memory, dtype, {b.heads, b.queries, b.keys}, {b.queries * b.keys, b.keys, 1});
 }
 at::Tensor transposed(const at::Tensor& x) { return x.transpose(1, 2); }
 
-// Blocks of one batch element and group lie together, those with the most keys first.
-std::vector<Block> blocks_of(const Array& q, const Extents& extents) {
+// Blocks of one batch element and group lie together, those of the last queries first.
+template <class A>
+std::vector<Block> blocks_of(const Array& q, const AttentionForm<A>& form) {
   std::vector<Block> blocks;
   const int64_t heads_in_all = q.shape[2];
-  const int64_t last = (extents.queries - 1) / kQueries * kQueries;
+  const int64_t last = (form.queries() - 1) / kQueries * kQueries;
   for (int64_t batch = 0; batch < q.shape[0]; ++batch) {
     for (int64_t group = 0; group < q.shape[3]; ++group) {
       for (int64_t query = last; query >= 0; query -= kQueries) {
-        const int64_t queries = std::min(kQueries, extents.queries - query);
-        const int64_t keys = extents.visible(query + queries - 1);
-        const int64_t step =
-            std::clamp<int64_t>(kScores / std::max<int64_t>(queries * keys, 1), 1, heads_in_all);
+        const int64_t queries = std::min(kQueries, form.queries() - query);
+        const Interval keys = form.seen(query, queries);
+        const int64_t step = std::clamp<int64_t>(
+            kScores / std::max<int64_t>(queries * keys.size, 1), 1, heads_in_all);
         for (int64_t head = 0; head < heads_in_all; head += step) {
-          blocks.push_back(
-              {batch, group, head, std::min(step, heads_in_all - head), query, queries, keys});
+          blocks.push_back({batch, group, head, std::min(step, heads_in_all - head), query, queries,
+                            keys.begin, keys.size});
         }
       }
     }
@@ -93,22 +146,33 @@ std::vector<Block> blocks_of(const Array& q, const Extents& extents) {
   return blocks;
 }
 
+template <class A>
 int64_t scores_bytes(const std::vector<Block>& blocks) {
   int64_t most = 0;
   for (const Block& b : blocks) most = std::max(most, b.heads * b.queries * b.keys);
-  return (most * static_cast<int64_t>(sizeof(A)) + 63) / 64 * 64;
+  return most * static_cast<int64_t>(sizeof(A));
 }
 
-// Rows of the block, with the number of keys that each sees.
-template <class F>
-void each_row(const Block& b, const Extents& extents, F&& f) {
+// Rows of the block, with the keys of the block that each may see.
+template <class A, class F>
+void each_row(const Block& b, const AttentionForm<A>& form, F&& f) {
   for (int64_t h = 0; h < b.heads; ++h) {
-    for (int64_t i = 0; i < b.queries; ++i) f(h, i, std::min(extents.visible(b.query + i), b.keys));
+    for (int64_t i = 0; i < b.queries; ++i) {
+      f(h, i, intersect(form.seen(b.query + i), {b.key, b.keys}));
+    }
   }
 }
 
+template <class A>
 A* row_of(std::byte* scores, const Block& b, int64_t h, int64_t i) {
   return reinterpret_cast<A*>(scores) + (h * b.queries + i) * b.keys;
+}
+
+// What lies outside of the keys that a row sees.
+template <class A>
+void clear_unseen(A* row, const Block& b, Interval seen) {
+  std::fill(row, row + (seen.begin - b.key), A{0});
+  std::fill(row + (seen.end() - b.key), row + b.keys, A{0});
 }
 
 struct ForwardBlock {
@@ -121,12 +185,14 @@ struct BackwardBlock {
   Product scores, weights_grad, dv, dq, dk;
 };
 
+template <class A>
 A* statistic(const Array& x, const Block& b, int64_t h, int64_t i) {
   return reinterpret_cast<A*>(x.data) + b.batch * x.strides[0] + (b.query + i) * x.strides[1] +
          (b.head + h) * x.strides[2] + b.group * x.strides[3];
 }
 
 // One block's o, contiguous [heads, queries, head_dim], and lse merged into the totals.
+template <class A>
 void merge_row(A* o, int64_t step, A* lse, const A* term, A term_lse, int64_t size) {
   if (std::isinf(term_lse)) return;
   const A top = std::max(*lse, term_lse);
@@ -137,16 +203,18 @@ void merge_row(A* o, int64_t step, A* lse, const A* term, A term_lse, int64_t si
 }
 
 // Blocks that see no key: o = 0, lse = -inf.
+template <class A>
 void clear_rows(const Block& b, const Array& o, const Array* lse) {
   for (int64_t h = 0; h < b.heads; ++h) {
     for (int64_t i = 0; i < b.queries; ++i) {
       A* out = reinterpret_cast<A*>(element(o, b.batch, b.query + i, b.head + h, b.group));
       for (int64_t d = 0; d < o.shape.back(); ++d) out[d * o.strides.back()] = 0;
-      if (lse != nullptr) *statistic(*lse, b, h, i) = -std::numeric_limits<A>::infinity();
+      if (lse != nullptr) *statistic<A>(*lse, b, h, i) = -std::numeric_limits<A>::infinity();
     }
   }
 }
 
+template <class A>
 void clear_keys(const Array& x, int64_t begin) {
   for (int64_t batch = 0; batch < x.shape[0]; ++batch) {
     for (int64_t key = begin; key < x.shape[1]; ++key) {
@@ -158,6 +226,228 @@ void clear_keys(const Array& x, int64_t begin) {
   }
 }
 
+// The scores of a row become weights; their log-sum-exp is returned.
+template <class A>
+A make_weights(A* row, const AttentionRow& at, Interval seen, const AttentionForm<A>& form,
+               A scale) {
+  const RowOps<A>& ops = row_ops<A>();
+  constexpr A kNone = -std::numeric_limits<A>::infinity();
+  if (seen.empty()) return kNone;
+  A lse = kNone;
+  if (form.simple()) {
+    lse = ops.softmax_scaled(row, scale, seen.size);
+  } else if (form.shape(row, at, seen, scale)) {
+    lse = ops.softmax_scaled(row, A{1}, seen.size);
+  } else {
+    std::fill_n(row, seen.size, A{0});
+  }
+  form.drop(row, at, seen);
+  return lse;
+}
+
+template <class A>
+Kernel forward(const KernelCall& call) {
+  Parts parts;
+  Operands<A> operands(call, {0, 1, 2}, parts);
+  AttentionForm<A> form(call);
+  const std::vector<Block> blocks = blocks_of(call.inputs[0], form);
+  const bool add = call.add[0];  // merge into the o and lse of other keys
+  const int64_t width = call.outputs[0].shape.back();
+  int64_t rows = 0;  // of a block, with all its heads
+  for (const Block& b : blocks) rows = std::max(rows, b.heads * b.queries);
+  const int64_t scores_at = parts.add(scores_bytes<A>(blocks)),
+                terms_at =
+                    parts.add(add ? rows * (width + 1) * static_cast<int64_t>(sizeof(A)) : 0);
+  std::byte* const memory = call.context->scratch.take(parts.total());
+  operands.take(memory);
+  const Array q = operands.in(0), k = operands.in(1), v = operands.in(2), o = operands.out(0),
+              lse = operands.out(1);
+  std::byte* const scores = memory + scores_at;
+  A* const terms = reinterpret_cast<A*>(memory + terms_at);  // o of a block, then its lse
+  A* const terms_lse = terms + rows * width;
+  std::vector<ForwardBlock> steps;
+  for (const Block& b : blocks) {
+    ForwardBlock step{b, {}, {}};
+    if (b.keys > 0) {
+      const at::Tensor s = scores_view(scores, b, kOwn<A>);
+      step.scores = prepare_product(s, rows_view(q, b, b.query, b.queries),
+                                    transposed(rows_view(k, b, b.key, b.keys)), false);
+      const at::Tensor out =
+          add ? tensor_of(reinterpret_cast<std::byte*>(terms), kOwn<A>, {b.heads, b.queries, width},
+                          {b.queries * width, width, 1})
+              : rows_view(o, b, b.query, b.queries);
+      step.output = prepare_product(out, s, rows_view(v, b, b.key, b.keys), false);
+    }
+    steps.push_back(std::move(step));
+  }
+  const A scale = static_cast<A>(scale_of(call, q));
+  const KernelContext* context = call.context;
+  return [=, before = operands.before(), after = operands.after(), steps = std::move(steps),
+          form = std::move(form)]() mutable {
+    run(before);
+    form.start(*context);
+    for (ForwardBlock& step : steps) {
+      const Block& b = step.block;
+      if (b.keys == 0) {
+        if (!add) clear_rows<A>(b, o, &lse);
+        continue;
+      }
+      run_product(step.scores);
+      each_row(b, form, [&](int64_t h, int64_t i, Interval seen) {
+        A* row = row_of<A>(scores, b, h, i);
+        clear_unseen(row, b, seen);
+        *(add ? terms_lse + h * b.queries + i : statistic<A>(lse, b, h, i)) =
+            make_weights(row + (seen.begin - b.key), b.row(h, i), seen, form, scale);
+      });
+      run_product(step.output);
+      if (!add) continue;
+      each_row(b, form, [&](int64_t h, int64_t i, Interval) {
+        const int64_t at = h * b.queries + i;
+        merge_row(reinterpret_cast<A*>(element(o, b.batch, b.query + i, b.head + h, b.group)),
+                  o.strides.back(), statistic<A>(lse, b, h, i), terms + at * width, terms_lse[at],
+                  width);
+      });
+    }
+    run(after);
+  };
+}
+
+// The gradient of the bias, to which rows are added; the array is seen along (batch, heads, group,
+// seq, kv).
+template <class A>
+struct BiasGradient {
+  Array array;
+  bool wanted = false;
+  void clear() const {
+    const Nest<1> nest({&array}, array.shape.size());
+    nest.each([](const std::array<std::byte*, 1>& at) { *reinterpret_cast<A*>(at[0]) = 0; });
+  }
+  void add(const A* row, const AttentionRow& at, Interval keys) const {
+    A* out = reinterpret_cast<A*>(array.data) + at.batch * array.strides[0] +
+             at.head * array.strides[1] + at.group * array.strides[2] +
+             at.query * array.strides[3] + keys.begin * array.strides[4];
+    for (int64_t j = 0; j < keys.size; ++j) out[j * array.strides[4]] += row[j];
+  }
+};
+
+// What the rows of scores and of the gradients of weights become: weights, as they met the values,
+// and gradients of scores.
+template <class A>
+struct RowGradient {
+  const AttentionForm<A>& form;
+  const BiasGradient<A>& bias;
+  A scale;
+
+  void operator()(A* p, A* dp, const AttentionRow& at, Interval seen, A dot, A lse) const {
+    const RowOps<A>& ops = row_ops<A>();
+    const int64_t n = seen.size;
+    if (form.simple()) {
+      ops.exp_scaled(p, scale, lse, n);
+    } else if (form.shape(p, at, seen, scale)) {
+      ops.exp_scaled(p, A{1}, lse, n);
+    } else {
+      std::fill_n(p, n, A{0});
+    }
+    form.drop(dp, at, seen);
+    if (bias.wanted) {
+      ops.score_grad(dp, p, dot, A{1}, n);
+      bias.add(dp, at, seen);
+      for (int64_t j = 0; j < n; ++j) dp[j] *= scale;
+    } else {
+      ops.score_grad(dp, p, dot, scale, n);
+    }
+    form.drop(p, at, seen);
+  }
+};
+
+template <class A>
+Kernel backward(const KernelCall& call) {
+  Parts parts;
+  Operands<A> operands(call, {0, 1, 2, 3, 4, 5}, parts);
+  AttentionForm<A> form(call);
+  const std::vector<Block> blocks = blocks_of(call.inputs[1], form);
+  const int64_t weights_at = parts.add(scores_bytes<A>(blocks)),
+                gradients_at = parts.add(scores_bytes<A>(blocks));
+  std::byte* const memory = call.context->scratch.take(parts.total());
+  operands.take(memory);
+  const Array d_o = operands.in(0), q = operands.in(1), k = operands.in(2), v = operands.in(3),
+              o = operands.in(4), lse = operands.in(5);
+  const Array dq = operands.out(0), dk = operands.out(1), dv = operands.out(2);
+  BiasGradient<A> bias;
+  if (call.outputs.size() > 3) {
+    const Annotation& annotation = call.op->annotation;
+    std::vector<int> dims;
+    for (const char* name : {"batch", "heads", "group", "seq", "kv"})
+      dims.push_back(annotation.find(name));
+    bias = {align(operands.out(3), annotation.outputs[3], dims, call.box), true};
+  }
+  std::byte *const weights = memory + weights_at, *const gradients = memory + gradients_at;
+  // The first block of a head sees all keys that any sees: it sets, the others add.
+  const bool nested = form.nested();
+  const int64_t seen_keys = nested ? form.seen(form.queries() - 1).end() : 0;
+  std::vector<BackwardBlock> steps;
+  for (const Block& b : blocks) {
+    BackwardBlock step{b, {}, {}, {}, {}, {}};
+    if (b.keys > 0) {
+      const at::Tensor p = scores_view(weights, b, kOwn<A>),
+                       dp = scores_view(gradients, b, kOwn<A>);
+      const at::Tensor q_rows = rows_view(q, b, b.query, b.queries),
+                       do_rows = rows_view(d_o, b, b.query, b.queries);
+      const at::Tensor k_rows = rows_view(k, b, b.key, b.keys),
+                       v_rows = rows_view(v, b, b.key, b.keys);
+      const bool later = !nested || b.group > 0 || b.query + b.queries < form.queries();
+      step.scores = prepare_product(p, q_rows, transposed(k_rows), false);
+      step.weights_grad = prepare_product(dp, do_rows, transposed(v_rows), false);
+      step.dv = prepare_product(rows_view(dv, b, b.key, b.keys), transposed(p), do_rows,
+                                later || call.add[2]);
+      step.dq =
+          prepare_product(rows_view(dq, b, b.query, b.queries), dp, k_rows, bool{call.add[0]});
+      step.dk = prepare_product(rows_view(dk, b, b.key, b.keys), transposed(dp), q_rows,
+                                later || call.add[1]);
+    }
+    steps.push_back(std::move(step));
+  }
+  const A scale = static_cast<A>(scale_of(call, q));
+  const Row<A> do_row(d_o), o_row(o);
+  const std::vector<bool> added = call.add;
+  const KernelContext* context = call.context;
+  return [=, before = operands.before(), after = operands.after(), steps = std::move(steps),
+          form = std::move(form)]() mutable {
+    run(before);
+    form.start(*context);
+    if (!added[1]) clear_keys<A>(dk, seen_keys);
+    if (!added[2]) clear_keys<A>(dv, seen_keys);
+    if (bias.wanted && !added[3]) bias.clear();
+    const RowOps<A>& ops = row_ops<A>();
+    const RowGradient<A> gradient{form, bias, scale};
+    const auto at = [&](const Array& x, const Block& b, int64_t h, int64_t i) {
+      return element(x, b.batch, b.query + i, b.head + h, b.group);
+    };
+    for (BackwardBlock& step : steps) {
+      const Block& b = step.block;
+      if (b.keys == 0) {
+        if (!added[0]) clear_rows<A>(b, dq, nullptr);
+        continue;
+      }
+      run_product(step.scores);
+      run_product(step.weights_grad);
+      each_row(b, form, [&](int64_t h, int64_t i, Interval seen) {
+        A *p = row_of<A>(weights, b, h, i), *dp = row_of<A>(gradients, b, h, i);
+        const A dot =
+            ops.dot(do_row.read(at(d_o, b, h, i)), o_row.read(at(o, b, h, i)), do_row.size());
+        const int64_t skipped = seen.begin - b.key;
+        gradient(p + skipped, dp + skipped, b.row(h, i), seen, dot, *statistic<A>(lse, b, h, i));
+        clear_unseen(p, b, seen);
+        clear_unseen(dp, b, seen);
+      });
+      run_product(step.dv);
+      run_product(step.dq);
+      run_product(step.dk);
+    }
+    run(after);
+  };
+}
+
 }  // namespace
 
 bool blocked_attention_is_faster(DType dtype) {
@@ -166,124 +456,14 @@ bool blocked_attention_is_faster(DType dtype) {
 
 // (q, k, v) -> (o, lse)
 Kernel blocked_attention(const KernelCall& call) {
-  const Array &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2], &o = call.outputs[0];
-  const Array lse = call.outputs[1];
-  const Extents extents = extents_of(call, 0);
-  const std::vector<Block> blocks = blocks_of(q, extents);
-  const bool add = call.add[0];  // merge into the o and lse of other keys
-  const int64_t width = o.shape.back();
-  int64_t rows = 0;  // of a block, with all its heads
-  for (const Block& b : blocks) rows = std::max(rows, b.heads * b.queries);
-  const int64_t bytes = scores_bytes(blocks);
-  std::byte* scores = call.context->scratch.take(
-      bytes + (add ? rows * (width + 1) * static_cast<int64_t>(sizeof(A)) : 0));
-  A* const terms = reinterpret_cast<A*>(scores + bytes);  // o of a block, then its lse
-  A* const terms_lse = terms + rows * width;
-  std::vector<ForwardBlock> steps;
-  for (const Block& b : blocks) {
-    ForwardBlock step{b, {}, {}};
-    if (b.keys > 0) {
-      const at::Tensor s = scores_view(scores, b);
-      step.scores = prepare_product(s, rows_view(q, b, b.query, b.queries),
-                                    transposed(rows_view(k, b, 0, b.keys)), false);
-      const at::Tensor out =
-          add ? tensor_of(reinterpret_cast<std::byte*>(terms), DType::kFloat32,
-                          {b.heads, b.queries, width}, {b.queries * width, width, 1})
-              : rows_view(o, b, b.query, b.queries);
-      step.output = prepare_product(out, s, rows_view(v, b, 0, b.keys), false);
-    }
-    steps.push_back(std::move(step));
-  }
-  const float scale = scale_of(call, q);
-  const RowOps<A>& ops = row_ops<A>();
-  return [=, &ops, steps = std::move(steps), o = o]() mutable {
-    for (ForwardBlock& step : steps) {
-      const Block& b = step.block;
-      if (b.keys == 0) {
-        if (!add) clear_rows(b, o, &lse);
-        continue;
-      }
-      run_product(step.scores);
-      each_row(b, extents, [&](int64_t h, int64_t i, int64_t seen) {
-        A* row = row_of(scores, b, h, i);
-        std::fill(row + seen, row + b.keys, A{0});
-        *(add ? terms_lse + h * b.queries + i : statistic(lse, b, h, i)) =
-            seen > 0 ? ops.softmax_scaled(row, scale, seen) : -std::numeric_limits<A>::infinity();
-      });
-      run_product(step.output);
-      if (!add) continue;
-      each_row(b, extents, [&](int64_t h, int64_t i, int64_t) {
-        const int64_t at = h * b.queries + i;
-        merge_row(reinterpret_cast<A*>(element(o, b.batch, b.query + i, b.head + h, b.group)),
-                  o.strides.back(), statistic(lse, b, h, i), terms + at * width, terms_lse[at],
-                  width);
-      });
-    }
-  };
+  return with_compute_type(call.inputs[0].dtype,
+                           [&]<class A>() -> Kernel { return forward<A>(call); });
 }
 
-// (do, q, k, v, o, lse) -> (dq, dk, dv)
+// (do, q, k, v, o, lse) -> (dq, dk, dv), with a bias (dq, dk, dv, dbias)
 Kernel blocked_attention_grad(const KernelCall& call) {
-  const Array d_o = call.inputs[0], q = call.inputs[1], k = call.inputs[2], v = call.inputs[3],
-              o = call.inputs[4], lse = call.inputs[5];
-  const Array dq = call.outputs[0], dk = call.outputs[1], dv = call.outputs[2];
-  const Extents extents = extents_of(call, 1);
-  const std::vector<Block> blocks = blocks_of(q, extents);
-  const int64_t bytes = scores_bytes(blocks);
-  std::byte* weights = call.context->scratch.take(2 * bytes);
-  std::byte* gradients = weights + bytes;
-  const int64_t seen_keys = extents.visible(extents.queries - 1);
-  std::vector<BackwardBlock> steps;
-  for (const Block& b : blocks) {
-    BackwardBlock step{b, {}, {}, {}, {}, {}};
-    if (b.keys > 0) {
-      const at::Tensor p = scores_view(weights, b), dp = scores_view(gradients, b);
-      const at::Tensor q_rows = rows_view(q, b, b.query, b.queries),
-                       do_rows = rows_view(d_o, b, b.query, b.queries);
-      const at::Tensor k_rows = rows_view(k, b, 0, b.keys), v_rows = rows_view(v, b, 0, b.keys);
-      // The first block of a head sees all keys that any sees: it sets, the others add.
-      const bool later = b.group > 0 || b.query + b.queries < extents.queries;
-      step.scores = prepare_product(p, q_rows, transposed(k_rows), false);
-      step.weights_grad = prepare_product(dp, do_rows, transposed(v_rows), false);
-      step.dv = prepare_product(rows_view(dv, b, 0, b.keys), transposed(p), do_rows,
-                                later || call.add[2]);
-      step.dq =
-          prepare_product(rows_view(dq, b, b.query, b.queries), dp, k_rows, bool{call.add[0]});
-      step.dk = prepare_product(rows_view(dk, b, 0, b.keys), transposed(dp), q_rows,
-                                later || call.add[1]);
-    }
-    steps.push_back(std::move(step));
-  }
-  const float scale = scale_of(call, q);
-  const Row<A> do_row(d_o), o_row(o);
-  const RowOps<A>& ops = row_ops<A>();
-  const std::vector<bool> added = call.add;
-  return [=, &ops, steps = std::move(steps)]() mutable {
-    if (!added[1]) clear_keys(dk, seen_keys);
-    if (!added[2]) clear_keys(dv, seen_keys);
-    for (BackwardBlock& step : steps) {
-      const Block& b = step.block;
-      if (b.keys == 0) {
-        if (!added[0]) clear_rows(b, dq, nullptr);
-        continue;
-      }
-      run_product(step.scores);
-      run_product(step.weights_grad);
-      each_row(b, extents, [&](int64_t h, int64_t i, int64_t seen) {
-        A *p = row_of(weights, b, h, i), *dp = row_of(gradients, b, h, i);
-        const A dot = ops.dot(do_row.read(element(d_o, b.batch, b.query + i, b.head + h, b.group)),
-                              o_row.read(element(o, b.batch, b.query + i, b.head + h, b.group)),
-                              do_row.size());
-        ops.exp_scaled(p, scale, *statistic(lse, b, h, i), seen);
-        ops.score_grad(dp, p, dot, scale, seen);
-        std::fill(p + seen, p + b.keys, A{0});
-        std::fill(dp + seen, dp + b.keys, A{0});
-      });
-      run_product(step.dv);
-      run_product(step.dq);
-      run_product(step.dk);
-    }
-  };
+  return with_compute_type(call.inputs[0].dtype,
+                           [&]<class A>() -> Kernel { return backward<A>(call); });
 }
 
 }  // namespace tessera::kernels

@@ -31,8 +31,8 @@ std::span<const KernelInfo> position_kernels();
 std::span<const KernelInfo> random_kernels();
 std::span<const KernelInfo> update_kernels();
 
-// Attention in blocks of queries by product.h, for float32 where that is faster than libtorch's
-// flash kernels.
+// Attention in blocks of queries by product.h: every form, and the plain one in float32 where that
+// is faster than libtorch's flash kernels.
 bool blocked_attention_is_faster(DType dtype);
 Kernel blocked_attention(const KernelCall& call);
 Kernel blocked_attention_grad(const KernelCall& call);

@@ -1,7 +1,9 @@
-// reorder, causal_mask, sinusoid_add: kinds that know where elements of a dim stand (graph/order.h).
+// reorder, masks of scores, sinusoid_add: kinds that know where elements of a dim stand (graph/order.h).
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/fill.h>
+#include <ATen/ops/masked_fill.h>
+#include <ATen/ops/ne.h>
 
 #include <algorithm>
 #include <cmath>
@@ -68,18 +70,29 @@ Kernel causal_mask(const KernelCall& call) {
   const int64_t size = op.annotation.dims[static_cast<size_t>(op.annotation.find("kv"))].size;
   const Order order = order_of(op);
   const Array& y = call.outputs[0];
+  const bool causal = op.integer("causal") != 0;
+  const int64_t window = op.integer("window");
   std::vector<at::Tensor> hidden;
   const std::vector<Run> key_runs = runs_of(order, size, keys);
   for (const Run& run : runs_of(order, size, queries)) {
     for (int64_t i = 0; i < run.size; ++i) {
       const Array row = along(y, q, run.index - queries.begin + i, 1, 1);
       for (const Run& key : key_runs) {
-        const int64_t ahead = run.first + i * run.stride - key.first;
-        const int64_t seen =
-            std::clamp<int64_t>(ahead < 0 ? 0 : ahead / key.stride + 1, 0, key.size);
-        if (seen == key.size) continue;
-        hidden.push_back(
-            tensor_of(along(row, k, key.index - keys.begin + seen, 1, key.size - seen)));
+        // Of the run's keys, the first ones at positions up to `position`.
+        const auto count = [&](int64_t position) {
+          const int64_t ahead = position - key.first;
+          return std::clamp<int64_t>(ahead < 0 ? 0 : ahead / key.stride + 1, 0, key.size);
+        };
+        const auto hide = [&](int64_t begin, int64_t end) {
+          if (begin == end) return;
+          hidden.push_back(
+              tensor_of(along(row, k, key.index - keys.begin + begin, 1, end - begin)));
+        };
+        const int64_t own = run.first + i * run.stride;
+        const int64_t first = window > 0 ? count(own - window) : 0;
+        const int64_t end = causal ? count(own) : window > 0 ? count(own + window - 1) : key.size;
+        hide(0, first);
+        hide(end, key.size);
       }
     }
   }
@@ -88,6 +101,25 @@ Kernel causal_mask(const KernelCall& call) {
   return [copy = std::move(copy), hidden = std::move(hidden), value]() mutable {
     if (copy) copy();
     for (at::Tensor& part : hidden) part.fill_(value);
+  };
+}
+
+// y = x, but -inf (of a gradient 0) where the numbers of the segments differ.
+Kernel segment_mask(const KernelCall& call) {
+  const Op& op = *call.op;
+  const std::vector<int> dims = op_dims(op.annotation.outputs[0]);
+  const auto of = [&](const Array& array) {
+    return tensor_of(array.data, array.dtype, array.shape, array.strides);
+  };
+  const at::Tensor queries = of(input_along(call, 1, dims)), keys = of(input_along(call, 2, dims));
+  at::Tensor y = tensor_of(call.outputs[0]);
+  at::Tensor apart = at::empty(y.sizes(), at::TensorOptions().dtype(at::kBool));
+  const double value = op.integer("gradient") != 0 ? 0.0 : -std::numeric_limits<double>::infinity();
+  Kernel copy = prepare_copy(call.inputs[0], call.outputs[0]);
+  return [=, copy = std::move(copy)]() mutable {
+    if (copy) copy();
+    at::ne_out(apart, queries, keys);
+    y.masked_fill_(apart, value);
   };
 }
 
@@ -135,6 +167,7 @@ bool mask_position(const Op& op, int dim) {
 constexpr KernelInfo kKernels[] = {
     {"reorder", reorder},
     {"causal_mask", causal_mask, 0, mask_position},
+    {"segment_mask", segment_mask},
     {"sinusoid_add", sinusoid_add},
 };
 

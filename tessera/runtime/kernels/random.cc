@@ -1,12 +1,12 @@
-// Dropout and initial values by Philox on the global element index (base/philox.h).
+// Dropout, initial values and tables by Philox on the global element index (base/philox.h).
 #include <algorithm>
 #include <cmath>
 
 #include "tessera/base/check.h"
 #include "tessera/base/philox.h"
-#include "tessera/graph/within.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/random.h"
 #include "tessera/runtime/kernels/rows.h"
 
 namespace tessera::kernels {
@@ -34,14 +34,6 @@ std::vector<int64_t> row_starts(const Box& region, const std::vector<int64_t>& s
   return starts;
 }
 
-uint64_t attribute_key(const Op& op) {
-  const auto found = op.attributes.find("key");
-  if (found == op.attributes.end()) return stable_hash(op.path.data(), op.path.size());
-  if (const auto* text = std::get_if<std::string>(&found->second))
-    return stable_hash(text->data(), text->size());
-  return static_cast<uint64_t>(std::get<int64_t>(found->second));
-}
-
 // (x; p, key) -> y = keep(index) ? x / (1 - p) : 0, keep = uniform(index) >= p
 Kernel dropout(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
@@ -49,40 +41,31 @@ Kernel dropout(const KernelCall& call) {
     const Array y = rows_of(call.outputs[0]), x = rows_of(input_along(call, 0, order));
     std::vector<int64_t> shape, sizes;
     Box region;
-    std::vector<Within> places;  // by dim
-    const auto within = parse_within(call.op->text("within"));
-    TESSERA_CHECK(within.has_value(), "{}", call.op->path);
-    for (const int dim : order) {
-      const OpDim& op_dim = call.op->annotation.dims[static_cast<size_t>(dim)];
-      const auto found = std::find_if(within->begin(), within->end(),
-                                      [&](const Within& one) { return one.dim == op_dim.name; });
-      places.push_back(found == within->end() ? Within{op_dim.name, 0, op_dim.size, 1} : *found);
-      sizes.push_back(op_dim.size);
-      shape.push_back(places.back().whole);
-      region.dims.push_back(call.box.dims[static_cast<size_t>(dim)]);
+    const std::vector<Within> places = places_of(*call.op, order);
+    for (size_t d = 0; d < order.size(); ++d) {
+      const auto dim = static_cast<size_t>(order[d]);
+      sizes.push_back(call.op->annotation.dims[dim].size);
+      shape.push_back(places[d].whole);
+      region.dims.push_back(call.box.dims[dim]);
     }
     const std::vector<int64_t> starts = row_starts(
         region, shape, [&](size_t d, int64_t i) { return places[d].index(i, sizes[d]); });
     const Nest<2> nest({&y, &x}, y.shape.size() - 1);
     const Row<A> yr(y), xr(x);
-    const double p = call.op->number("p");
-    const auto threshold = static_cast<uint32_t>(std::ceil(p * 0x1p24));
-    const A factor = static_cast<A>(1.0 / (1.0 - p));
-    const uint64_t key = attribute_key(*call.op);
+    const Keep keep(*call.op);
     const int64_t n = yr.size();
     auto words = std::make_shared<std::vector<uint32_t>>(static_cast<size_t>(n + 8));
     const KernelContext* context = call.context;
     const RowOps<A>& ops = row_ops<A>();
     return [=, &ops] {
-      const int64_t step = context->step;
-      const uint64_t stream = stable_hash(reinterpret_cast<const char*>(&step), sizeof step, key);
+      const uint64_t stream = keep.stream(context->step);
       size_t row = 0;
       nest.each([&](const std::array<std::byte*, 2>& at) {
         const int64_t first = starts[row++], block = first / 4, end = (first + n + 3) / 4;
         philox_words(words->data(), context->seed, stream, static_cast<uint64_t>(block),
                      end - block);
-        ops.keep(yr.write(at[0]), xr.read(at[1]), words->data() + (first - 4 * block), threshold,
-                 factor, n);
+        ops.keep(yr.write(at[0]), xr.read(at[1]), words->data() + (first - 4 * block),
+                 keep.threshold, static_cast<A>(keep.factor), n);
         yr.commit(at[0]);
       });
     };
@@ -108,7 +91,69 @@ double rotary_angle(double theta, int64_t position, int64_t pair, int64_t pairs)
          std::pow(theta, -static_cast<double>(pair) / static_cast<double>(pairs));
 }
 
+// T5's buckets of a distance (key - query): the near ones have one each, further ones share one in
+// the logarithm of the distance; keys behind their query have the second half if both sides count.
+int64_t distance_bucket(int64_t distance, int64_t buckets, int64_t furthest, bool both) {
+  int64_t first = 0;
+  if (both) {
+    buckets /= 2;
+    if (distance > 0) first = buckets;
+    distance = std::abs(distance);
+  } else {
+    distance = std::max<int64_t>(-distance, 0);
+  }
+  const int64_t exact = buckets / 2;
+  if (distance < exact) return first + distance;
+  const double share = std::log(static_cast<double>(distance) / static_cast<double>(exact)) /
+                       std::log(static_cast<double>(furthest) / static_cast<double>(exact));
+  const auto further = static_cast<int64_t>(share * static_cast<double>(buckets - exact));
+  return first + std::min(exact + further, buckets - 1);
+}
+
+// Element (i, j) of a table of integers (graph.h, Init).
+int64_t table_value(const Init& init, int64_t i, int64_t j) {
+  const std::vector<int64_t>& sizes = init.sizes;
+  if (init.kind == Init::Kind::kDistanceBuckets) {
+    return distance_bucket(j - i, sizes[0], sizes[1], sizes[2] != 0);
+  }
+  const int64_t side = sizes[0], row = i / side, column = i % side;
+  if (init.kind == Init::Kind::kWindowPairs) {
+    return (row - j / side + side - 1) * (2 * side - 1) + column - j % side + side - 1;
+  }
+  // Windows of the last row and column hold what came from the other end of the map.
+  const int64_t shift = sizes[1], windows = sizes[2], window = j % (windows * windows);
+  const auto band = [&](int64_t place, int64_t index) {
+    return index + 1 < windows ? 0 : place + shift < side ? 1 : 2;
+  };
+  return 3 * band(row, window / windows) + band(column, window % windows);
+}
+
 }  // namespace
+
+Keep::Keep(const Op& op)
+    : p(op.number("p")),
+      threshold(static_cast<uint32_t>(std::ceil(p * 0x1p24))),
+      factor(1.0 / (1.0 - p)) {
+  const std::string text = op.text("key");
+  key = stable_hash(text.data(), text.size());
+}
+
+uint64_t Keep::stream(int64_t step) const {
+  return stable_hash(reinterpret_cast<const char*>(&step), sizeof step, key);
+}
+
+std::vector<Within> places_of(const Op& op, const std::vector<int>& dims) {
+  const auto within = parse_within(op.text("within"));
+  TESSERA_CHECK(within.has_value(), "{}", op.path);
+  std::vector<Within> places;
+  for (const int dim : dims) {
+    const OpDim& op_dim = op.annotation.dims[static_cast<size_t>(dim)];
+    const auto found = std::find_if(within->begin(), within->end(),
+                                    [&](const Within& one) { return one.dim == op_dim.name; });
+    places.push_back(found == within->end() ? Within{op_dim.name, 0, op_dim.size, 1} : *found);
+  }
+  return places;
+}
 
 std::span<const KernelInfo> random_kernels() { return kKernels; }
 
@@ -119,6 +164,15 @@ namespace tessera {
 void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const kernels::Array& to) {
   using namespace kernels;
   if (region.empty() || tensor.init.kind == Init::Kind::kNone) return;
+  if (size_count(tensor.init.kind) > 0) {
+    for (int64_t i = 0; i < region.dims[0].size; ++i) {
+      for (int64_t j = 0; j < region.dims[1].size; ++j) {
+        reinterpret_cast<int64_t*>(to.data)[i * to.strides[0] + j * to.strides[1]] =
+            table_value(tensor.init, region.dims[0].begin + i, region.dims[1].begin + j);
+      }
+    }
+    return;
+  }
   const Array array = rows_of(to);
   const std::vector<int64_t> shape = tensor.shape(),
                              starts =
@@ -135,6 +189,9 @@ void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const ke
     switch (init.kind) {
       case Init::Kind::kLearningRate:  // the trainer's, in each step
       case Init::Kind::kStep:
+      case Init::Kind::kDistanceBuckets:  // integers, made above
+      case Init::Kind::kWindowPairs:
+      case Init::Kind::kWindowRegions:
       case Init::Kind::kNone: break;
       case Init::Kind::kZeros: std::fill_n(out, n, 0.0); break;
       case Init::Kind::kOnes: std::fill_n(out, n, 1.0); break;

@@ -1,0 +1,33 @@
+// Internal to kernels/: what dropout draws. An element is kept or not by its global index alone, so
+// that a mask is the same under every cut, and made again rather than stored.
+//
+//   const Keep keep(*call.op);
+//   const uint64_t stream = keep.stream(context.step);
+//   philox_words(words, context.seed, stream, first / 4, blocks);
+//   ops.keep(y, x, words + first % 4, keep.threshold, keep.factor, n);
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/graph/graph.h"
+#include "tessera/graph/within.h"
+
+namespace tessera::kernels {
+
+// Of an op with the attributes p and key.
+struct Keep {
+  Keep() = default;
+  explicit Keep(const Op& op);
+  uint64_t stream(int64_t step) const;  // of random numbers
+
+  double p = 0;
+  uint32_t threshold = 0;
+  double factor = 1;  // of what is kept
+  uint64_t key = 0;
+};
+
+// Where the op's dims lie in larger ones, as its attribute `within` says.
+std::vector<Within> places_of(const Op& op, const std::vector<int>& dims);
+
+}  // namespace tessera::kernels
