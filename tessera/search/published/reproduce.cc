@@ -109,7 +109,7 @@ class Comparison {
     if (expected.is_object() && found.is_object()) {
       for (const auto& [key, value] : expected.items()) {
         const auto at = found.find(key);
-        compare(value, at == found.end() ? Json() : *at, path + "." + key);
+        compare(value, at == found.end() ? Json() : *at, fmt::format("{}.{}", path, key));
       }
       return;
     }
@@ -171,7 +171,7 @@ class Renderer {
     for (const Json& item : value) {
       items.push_back(item.is_array() ? "[" + cell(item) + "]" : cell(item));
     }
-    return join(items, value.size() > 0 && value[0].is_array() ? " " : ", ");
+    return join(items, !value.empty() && value[0].is_array() ? " " : ", ");
   }
 
   void object(const Json& value, const std::string& indent) {
