@@ -150,9 +150,10 @@ Result<PlanText> emit_per_layer(const RecipeArguments& arguments, const Graph& g
       around.insert(around.end(), blocks.after().begin(), blocks.after().end());
       scopes.insert(scopes.end(), blocks.after().begin(), blocks.after().end());
     }
-    if (scopes.empty())
+    if (scopes.empty()) {
       return invalid_input("spec: expected ops around the blocks for '" + range.text +
                            "', found none");
+    }
     ring = std::max(ring, range.degree("cp"));
     TESSERA_TRY_VOID(RangeWriter(text, graph, range, axes).add(scopes, around));
   }
