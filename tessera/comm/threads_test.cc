@@ -237,7 +237,7 @@ TEST(Threads, BarrierWaitsForAll) {
   EXPECT_FALSE(early);
 }
 
-constexpr Options kImpatient = {std::chrono::milliseconds(200)};
+const Options kImpatient = {std::chrono::milliseconds(200), {}};
 
 TEST(Threads, ATimeoutNamesTheCallAndTheMissingRanks) {
   const auto what = testing::combinations(Box::whole({8}), DType::kFloat32, Combiner::kSum, 4)[0];

@@ -26,7 +26,8 @@ const Names kPlanKeys{
 };
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
 const Names kStageKeys{"ops", "at", "mesh", "devices", "device_order"};
-const Names kStoreKeys{"tensors", "over", "dim", "tier", "fraction", "recompute", "keep", "keep_over"};
+const Names kStoreKeys{"tensors",  "over",      "dim",  "tier",
+                       "fraction", "recompute", "keep", "keep_over"};
 const Names kPrefetchKeys{"units", "ahead"};
 const Names kKeeps{"block", "micro_batch", "step"};
 const Names kLoopKeys{"ops", "dim", "steps", "sizes", "recompute", "stages"};

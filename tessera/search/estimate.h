@@ -3,7 +3,7 @@
 // formula never decides alone.
 //
 // With F and B the times of a stage's micro-batch, m micro-batches, p places and v chunks
-// (docs/theory/pipelines.md):
+// (docs/strategies/pipelines.md):
 //   step = m max(F + B) + (p - 1) mean(F + B) beta + messages + once,  beta = 1 (1f1b, gpipe),
 //   1 / v (interleaved), 1 / 3 (zb_h1: the weights' half of the backward pass fills the bubble)
 // Replicas add what CollectiveCosts says of their gradients and parameters, less what the backward
