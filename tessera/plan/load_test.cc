@@ -36,7 +36,7 @@ TEST(LoadPlan, ARecipeCallIsEmitted) {
   EXPECT_EQ(plan->ranks(), 1);
   EXPECT_EQ(load_plan("seriall", Graph{}).error().message,
             "unknown recipe 'seriall', did you mean 'serial'?");
-  EXPECT_THAT(load_plan("auto", Graph{}).error().message, HasSubstr("not available yet"));
+  EXPECT_THAT(load_plan("auto", Graph{}).error().message, HasSubstr("is not known here"));
 }
 
 TEST(CheckRanks, NamesTheMeshAndBothNumbers) {

@@ -219,7 +219,7 @@ TEST(Keep, a_coarser_copy_may_be_kept_for_the_step) {
   };
   EXPECT_EQ(sent(keep, {"g"}), 2 * kRead);
   EXPECT_EQ(sent(keep, {"d"}), 2 * 2 * 2 * kRead);
-  EXPECT_EQ(sent(keep, {"g", "d"}), 2 * 3 * (kAll - kRead)) << "not read in the backward pass";
+  EXPECT_EQ(sent(keep, {"d", "g"}), 2 * 3 * (kAll - kRead)) << "not read in the backward pass";
   EXPECT_EQ(sent(keep + "keep = \"step\"\n", {"g"}), kAll);
   EXPECT_EQ(sent(keep + "keep = \"step\"\n", {"d"}), 2 * 2 * (kAll + kRead));
 }
