@@ -185,6 +185,7 @@ std::string answer_json(const PlanAnswer& answer, const PlanOptions& options) {
     out["text"] = answer.plan;
   }
   out["memory_limit_bytes"] = std::llround(answer.limit_bytes);
+  out["lists"] = answer.lists;
   out["estimated"] = answer.estimated;
   out["folded_programs"] = answer.folded_programs;
   out["ended"] = answer.ended;

@@ -18,9 +18,10 @@ std::string time_text(double seconds) {
 }
 
 Status check_question(const PlanQuestion& question) {
-  if (question.batch < 1)
+  if (question.batch < 1) {
     return invalid_input(
         fmt::format("plan: expected a batch of at least 1, found {}", question.batch));
+  }
   std::vector<std::string> keys;
   for (const auto& [key, meaning] : fix_keys()) keys.push_back(key);
   for (const auto& [key, value] : question.fixed) {
@@ -106,14 +107,16 @@ std::vector<PlanCandidate> pareto_curve(const std::vector<PlanCandidate>& ranked
   std::vector<const PlanCandidate*> order;
   for (const PlanCandidate& candidate : ranked) order.push_back(&candidate);
   std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    if (a->estimate.memory_bytes != b->estimate.memory_bytes)
+    if (a->estimate.memory_bytes != b->estimate.memory_bytes) {
       return a->estimate.memory_bytes < b->estimate.memory_bytes;
+    }
     return a->estimate.step_s < b->estimate.step_s;
   });
   std::vector<PlanCandidate> curve;
   for (const PlanCandidate* candidate : order) {
-    if (curve.empty() || candidate->estimate.step_s < curve.back().estimate.step_s)
+    if (curve.empty() || candidate->estimate.step_s < curve.back().estimate.step_s) {
       curve.push_back(*candidate);
+    }
   }
   return curve;
 }
@@ -137,6 +140,7 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
   Ranking ranking(question, fold, pricer);
   TESSERA_TRY(const Space space, space_of(ranking));
   answer.limit_bytes = ranking.limit_bytes();
+  answer.lists = space.lists;
   std::vector<PlanCandidate> ranked = ranking.rank(space);
   answer.estimated = static_cast<int64_t>(ranked.size());
   answer.curve = pareto_curve(ranked);
@@ -151,8 +155,9 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
   const auto order = in_order(ranked, answer.limit_bytes);
   if (answer.limit_bytes > 0) {
     const auto roomier = in_order(ranked, 2 * answer.limit_bytes);
-    if (roomier.front()->estimate.memory_bytes <= 2 * answer.limit_bytes)
+    if (roomier.front()->estimate.memory_bytes <= 2 * answer.limit_bytes) {
       answer.with_twice_memory_s = roomier.front()->estimate.step_s;
+    }
   }
 
   Judge judge(question, model, fold.units, answer.limit_bytes);
@@ -199,9 +204,10 @@ namespace {
 
 std::string candidate_row(const PlanCandidate& candidate, bool is_best) {
   std::string outcome = candidate.refused;
-  if (candidate.step_s)
+  if (candidate.step_s) {
     outcome = fmt::format("{}, {}{}", time_text(*candidate.step_s), size_text(candidate.need_bytes),
                           candidate.fits ? "" : ": does not fit");
+  }
   return fmt::format("  {} {}\n      by formula {}, {}; program {}\n", is_best ? "*" : " ",
                      candidate.choice.str(), time_text(candidate.estimate.step_s),
                      size_text(candidate.estimate.memory_bytes), outcome);
@@ -211,15 +217,17 @@ std::string candidate_row(const PlanCandidate& candidate, bool is_best) {
 std::string what_binds(const Simulation& simulation) {
   std::array<double, kSpent> spent{};
   for (const RankResult& role : simulation.roles) {
-    for (size_t i = 0; i < kSpent; ++i)
+    for (size_t i = 0; i < kSpent; ++i) {
       spent[i] += role.spent_s[i] * static_cast<double>(role.ranks) /
                   (simulation.step_time_s * static_cast<double>(simulation.ranks));
+    }
   }
   std::vector<std::string> parts;
   for (size_t i = 0; i < kSpent; ++i) {
-    if (spent[i] >= .005)
+    if (spent[i] >= .005) {
       parts.push_back(
           fmt::format("{} {:.1f} %", spent_name(static_cast<Spent>(i)), spent[i] * 100));
+    }
   }
   return join(parts, ", ");
 }
@@ -266,8 +274,10 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
   if (!answer.best) {
     const PlanCandidate* smallest = nullptr;
     for (const PlanCandidate& candidate : answer.simulated) {
-      if (candidate.step_s && (smallest == nullptr || candidate.need_bytes < smallest->need_bytes))
+      if (candidate.step_s &&
+          (smallest == nullptr || candidate.need_bytes < smallest->need_bytes)) {
         smallest = &candidate;
+      }
     }
     if (smallest == nullptr) {
       out = fmt::format("no plan: {} programs were tried and refused, the first because {}\n",
@@ -299,14 +309,20 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
         answer.estimated, answer.folded_programs, answer.simulated.size(), answer.ended);
   }
   if (!explain) return out;
+  std::vector<std::string> lists;
+  for (const auto& list : answer.lists) lists.push_back("[" + join(list, ",") + "]");
+  out += fmt::format("\nDims that the inner axis was offered: {}\n", join(lists, " "));
   out += "\nCandidates, as they were tried (* the answer):\n";
-  for (size_t i = 0; i < answer.simulated.size(); ++i)
+  for (size_t i = 0; i < answer.simulated.size(); ++i) {
     out += candidate_row(answer.simulated[i], answer.best && *answer.best == i);
-  if (answer.simulation)
+  }
+  if (answer.simulation) {
     out += fmt::format("\nTime of the devices: {}\n", what_binds(*answer.simulation));
-  if (answer.with_twice_memory_s)
+  }
+  if (answer.with_twice_memory_s) {
     out += fmt::format("With twice the memory the best choice by formula takes {}\n",
                        time_text(*answer.with_twice_memory_s));
+  }
   return out;
 }
 

@@ -60,7 +60,8 @@ struct PlanAnswer {
   std::optional<Simulation> simulation;  // of the best
   // Choices by formula of which no other one is both faster and smaller; smallest memory first.
   std::vector<PlanCandidate> curve;
-  int64_t estimated = 0;        // choices that were ranked
+  std::vector<std::vector<std::string>> lists;  // of dims that the inner axis was offered
+  int64_t estimated = 0;                        // choices that were ranked
   int64_t folded_programs = 0;  // programs of the folded model that were simulated for it
   double limit_bytes = 0;       // 0: none
   // No plan can be faster: the model's arithmetic at the peak rate of all devices.

@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kMostSequences = 32;  // of a micro-batch and replica
 constexpr size_t kBeam = 4;             // lists of dims that are made longer at a time
 constexpr double kGain = .998;          // of the time, or less: a longer list is better
+constexpr double kMostLoss = 1.03;      // of the time, for less memory
 constexpr int64_t kAllCounts = 16;      // on so few devices any number of them may be used
 
 std::vector<int64_t> divisors(int64_t n) {
@@ -33,6 +34,12 @@ double block_time(const UnitPrices& costs, const std::vector<int64_t>& counts) {
   for (size_t u = 0; u < counts.size(); ++u) {
     out += static_cast<double>(counts[u]) * (costs.units[u].forward_s + costs.units[u].backward_s);
   }
+  return out;
+}
+double block_activations(const UnitPrices& costs, const std::vector<int64_t>& counts) {
+  double out = 0;
+  for (size_t u = 0; u < counts.size(); ++u)
+    out += static_cast<double>(counts[u]) * costs.units[u].activation_bytes;
   return out;
 }
 double block_memory(const UnitPrices& costs, const std::vector<int64_t>& counts) {
@@ -189,7 +196,7 @@ std::vector<PlanCandidate> Ranking::rank(const Space& space) {
 std::vector<DimList> Ranking::find_lists() {
   struct Tried {
     DimList list;
-    double time = 0, memory = 0;
+    double time = 0, memory = 0, activations = 0;
   };
   std::vector<Tried> tried;
   // The smallest inner axis that the devices allow.
@@ -209,7 +216,8 @@ std::vector<DimList> Ranking::find_lists() {
       return;
     }
     const double each = block_time(**costs, counts) / static_cast<double>(sequences);
-    tried.push_back({list, each, block_memory(**costs, counts)});
+    tried.push_back(
+        {list, each, block_memory(**costs, counts), block_activations(**costs, counts)});
   };
   // A beam: the best lists so far, each with every dim at every place, until none gets better.
   const std::vector<std::string> dims = dims_to_cut(fold_.graph);
@@ -256,13 +264,47 @@ std::vector<DimList> Ranking::find_lists() {
       if (std::find(out.begin(), out.end(), one.list) == out.end()) out.push_back(one.list);
     }
   };
+  // Dims at the end of a list cut what no dim before them does. They need not save time if they save
+  // activations, of which a pipeline holds many micro-batches.
+  const auto save_memory = [&](DimList list, int64_t sequences) {
+    const auto known = [&](const DimList& wanted) -> std::optional<Tried> {
+      for (const Tried& one : tried) {
+        if (one.list == wanted) return one;
+      }
+      return {};
+    };
+    std::optional<Tried> best = known(list);
+    for (bool grows = best.has_value(); grows;) {
+      grows = false;
+      const Tried from = *best;
+      for (const std::string& dim : dims) {
+        if (has(from.list, dim)) continue;
+        DimList longer = from.list;
+        longer.push_back(dim);
+        price(longer, sequences);
+        const auto one = known(longer);
+        if (!one || one->time > kMostLoss * from.time ||
+            one->activations >= .99 * best->activations)
+          continue;
+        best = one;
+        grows = true;
+      }
+    }
+    if (best && std::find(out.begin(), out.end(), best->list) == out.end())
+      out.push_back(best->list);
+  };
+  const auto grow_and_keep = [&](const DimList& first, int64_t sequences, size_t most) {
+    grow(first, sequences);
+    const size_t before = out.size();
+    keep(most);
+    const size_t kept = out.size();
+    for (size_t i = before; i < kept; ++i) save_memory(out[i], sequences);
+  };
   // The smallest micro-batch: nothing is gained by cutting its batch.
   int64_t least = 1;
   while (2 * least <= question_.batch && !pricer_.price({{}, least, "none"})) least *= 2;
-  grow({}, least);
-  keep(3);
-  grow({"batch"}, least * size);
-  keep(2);
+  grow_and_keep({}, least, 3);
+  grow_and_keep({"batch"}, least * size, 2);
   return out;
 }
 
@@ -271,7 +313,7 @@ Result<Space> whole_space(Ranking& ranking) {
   space.lists = ranking.find_lists();
   space.recompute = {"none", "selective", "full"};
   space.schedules = {"1f1b", "interleaved", "zb_h1"};
-  space.chunks = {1, 2, 4};
+  space.chunks = {1, 2, 3, 4, 6, 8};
   return space;
 }
 

@@ -276,7 +276,9 @@ int64_t attention_flops(const Op& op) {
                          op.annotation.dims[static_cast<size_t>(dims.key)].size;
   Box all;
   for (const OpDim& dim : op.annotation.dims) all.dims.push_back({0, dim.size});
-  return std::llround(static_cast<double>(flops / points) * visible_points(op, all));
+  const int64_t each =
+      flops / points;  // no remainder: the points are a product of some of the dims
+  return std::llround(static_cast<double>(each) * visible_points(op, all));
 }
 
 // Five products instead of two: the scores again, dv, dp, dq, dk.
