@@ -438,6 +438,45 @@ TEST(Initialise, DoesNotDependOnTheCut) {
   }
 }
 
+// Tables of integers against values that their publications' formulas give. A serial run and a
+// parallel one share the table, so comparing them would not see an error in it.
+Values table_of(const Init& init, int64_t rows, int64_t columns) {
+  GraphBuilder g("one");
+  const TensorId id = g.buffer("t", {{"a", rows}, {"b", columns}}, init, DType::kInt64);
+  const Graph graph = g.finish().value();
+  Workspace w(graph);
+  w.initialise();
+  return w.get(id);
+}
+
+TEST(Initialise, BucketsOfDistancesAreThoseOfT5) {
+  const Values both = table_of({Init::Kind::kDistanceBuckets, 0, {32, 128, 1}}, 200, 200);
+  const auto at = [&](const Values& table, size_t query, size_t key) {
+    return table[query * 200 + key];
+  };
+  EXPECT_EQ(at(both, 50, 50), 0);
+  EXPECT_EQ(at(both, 50, 47), 3);   // three before: exact
+  EXPECT_EQ(at(both, 50, 53), 19);  // three behind: in the second half
+  EXPECT_EQ(at(both, 50, 42), 8);   // the first that is no longer exact
+  EXPECT_EQ(at(both, 50, 70), 26);  // 16 + 8 + floor(8 ln(20 / 8) / ln(128 / 8))
+  EXPECT_EQ(at(both, 0, 127), 31);
+  EXPECT_EQ(at(both, 199, 0), 15);  // beyond 128 all share the last one
+  const Values before = table_of({Init::Kind::kDistanceBuckets, 0, {32, 128, 0}}, 200, 200);
+  EXPECT_EQ(at(before, 50, 55), 0);  // a decoder does not look behind
+  EXPECT_EQ(at(before, 50, 35), 15);
+  EXPECT_EQ(at(before, 50, 30), 17);  // 16 + floor(16 ln(20 / 16) / ln(128 / 16))
+}
+
+TEST(Initialise, PairsAndRegionsAreThoseOfSwin) {
+  // The relative position index of a window of 2 x 2.
+  EXPECT_EQ(table_of({Init::Kind::kWindowPairs, 0, {2}}, 4, 4),
+            (Values{4, 3, 1, 0, 5, 4, 2, 1, 7, 6, 4, 3, 8, 7, 5, 4}));
+  // Four windows of 2 x 2, shifted by one: the slices (0, -2), (-2, -1), (-1, end) of both sides
+  // are numbered 0 to 8; columns are the windows.
+  EXPECT_EQ(table_of({Init::Kind::kWindowRegions, 0, {2, 1, 2}}, 4, 4),
+            (Values{0, 1, 3, 4, 0, 2, 3, 5, 0, 1, 6, 7, 0, 2, 6, 8}));
+}
+
 TEST(Initialise, NormalHasItsStandardDeviation) {
   GraphBuilder g("one");
   const TensorId id =
