@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
-#include "tessera/comm/half.h"
+#include "tessera/base/half.h"
 
 namespace tessera::comm {
 namespace {

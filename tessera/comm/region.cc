@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "tessera/base/check.h"
-#include "tessera/comm/half.h"
+#include "tessera/base/half.h"
 
 namespace tessera::comm {
 namespace {

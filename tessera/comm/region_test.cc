@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/comm/half.h"
+#include "tessera/base/half.h"
 #include "tessera/comm/testing.h"
 
 namespace tessera::comm {

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/half.h"
 #include "tessera/base/philox.h"
 #include "tessera/comm/communicator.h"
-#include "tessera/comm/half.h"
 
 namespace tessera::comm::testing {
 

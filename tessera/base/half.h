@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace tessera::comm::half {
+namespace tessera::half {
 
 inline float from_bfloat16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
@@ -42,4 +42,4 @@ inline uint16_t to_float16(float value) {
   return static_cast<uint16_t>(result | ((bits >> 16) & 0x8000U));
 }
 
-}  // namespace tessera::comm::half
+}  // namespace tessera::half

@@ -1,0 +1,16 @@
+#include "tessera/base/one_line.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+TEST(OneLine, ControlCharactersAreWritten) {
+  EXPECT_EQ(one_line("plain, 'quoted' \\ and \xc3\xa4"), "plain, 'quoted' \\ and \xc3\xa4");
+  EXPECT_EQ(one_line(std::string_view("a\nb\tc\r\x1b[0m\0d\x7f", 13)),
+            "a\\nb\\tc\\x0d\\x1b[0m\\x00d\\x7f");
+  EXPECT_EQ(one_line(""), "");
+}
+
+}  // namespace
+}  // namespace tessera
