@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "tessera/base/check.h"
@@ -14,6 +15,7 @@
 #include "tessera/graph/builder.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/optimizers.h"
+#include "tessera/graph/repeat.h"
 
 namespace tessera {
 namespace {
@@ -283,15 +285,53 @@ Status check_group(const OptimizerGroup& group, const Graph& forward) {
       parameter == nullptr ? "" : fmt::format(" (as '{}')", parameter->name), group.parameters));
 }
 
-// Clipping sums squares by group: "blocks.3" for parameters under it, else the first component of
-// the path.
-std::string clip_group(const std::string& parameter) {
+// "transformer.h.3" of "transformer.h.3.mlp.weight": the parameter's block, if the name has a number
+// for it; "" if it has none.
+std::string numbered_block(const std::string& parameter) {
   const std::vector<std::string> parts = split_text(parameter, '.');
-  const bool numbered =
-      parts.size() > 2 && !parts[1].empty() &&
-      std::all_of(parts[1].begin(), parts[1].end(), [](char c) { return c >= '0' && c <= '9'; });
-  return numbered ? parts[0] + "." + parts[1] : parts[0];
+  std::string block = parts[0];
+  for (size_t i = 1; i + 1 < parts.size(); ++i) {
+    block += "." + parts[i];
+    if (parse_int(parts[i])) return block;
+  }
+  return "";
 }
+
+// What is summed over all parameters (squares for clipping, flags of overflow) is summed by block
+// first, so that each pipeline stage sums up what it has. A parameter's group is its block by name;
+// in a model without such names, the repeated block (repeat.h) that reads it; else the first
+// component of its name.
+class SumGroups {
+ public:
+  SumGroups(const Graph& graph, const std::vector<TensorId>& parameters) {
+    for (const TensorId id : parameters) {
+      const std::string& name = graph.tensor(id).name;
+      if (std::string block = numbered_block(name); !block.empty()) groups_[name] = block;
+    }
+    if (groups_.empty()) find_blocks(graph);
+  }
+
+  std::string of(const std::string& parameter) const {
+    const auto found = groups_.find(parameter);
+    return found != groups_.end() ? found->second : parameter.substr(0, parameter.find('.'));
+  }
+
+ private:
+  void find_blocks(const Graph& graph) {
+    const std::vector<std::vector<OpId>> blocks = repeated_blocks(graph);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      for (const OpId op : blocks[i]) {
+        for (const TensorId input : graph.op(op).inputs) {
+          const TensorId parameter = graph.parameter_of(input);
+          if (parameter.valid())
+            groups_.emplace(graph.tensor(parameter).name, fmt::format("block.{}", i));
+        }
+      }
+    }
+  }
+
+  std::map<std::string, std::string> groups_;  // by parameter
+};
 
 class Updater {
  public:
@@ -300,6 +340,7 @@ class Updater {
     for (const Tensor& tensor : builder_.graph().tensors()) {
       if (tensor.role == Role::kParameter && tensor.trained) parameters_.push_back(tensor.id);
     }
+    sum_groups_.emplace(builder_.graph(), parameters_);
   }
 
   Status run() {
@@ -407,8 +448,8 @@ class Updater {
   // ---- sums over parameters, by group
   using Groups = std::vector<std::pair<std::string, std::vector<TensorId>>>;
 
-  static std::vector<TensorId>& group_of(Groups& groups, const std::string& parameter) {
-    const std::string group = clip_group(parameter);
+  std::vector<TensorId>& group_of(Groups& groups, const std::string& parameter) const {
+    const std::string group = sum_groups_->of(parameter);
     const auto it =
         std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == group; });
     if (it != groups.end()) return it->second;
@@ -489,6 +530,7 @@ class Updater {
   GraphBuilder& builder_;
   const OptimizerSpec& spec_;
   std::vector<TensorId> parameters_;
+  std::optional<SumGroups> sum_groups_;
   std::map<double, TensorId> rates_;
 };
 

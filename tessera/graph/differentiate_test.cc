@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "tessera/base/text.h"
@@ -297,6 +298,85 @@ TEST(DifferentiateTest, ClippingSumsByGroup) {
   }
   EXPECT_EQ(find_op(graph, "clip.embed"), nullptr);            // one parameter: nothing to add
   EXPECT_EQ(find_op(graph, "clip.total")->inputs.size(), 4u);  // embed, two blocks, norm
+}
+
+// A table that is looked up in a narrow copy is looked up all the same: Muon leaves it to AdamW.
+TEST(DifferentiateTest, MuonTakesNoTableForAMatrix) {
+  for (const bool narrow : {false, true}) {
+    GraphBuilder g("table");
+    const Dim batch{"batch", 4}, vocab{"vocab", 6}, hidden{"hidden", 3};
+    const TensorId tokens = g.input("tokens", {batch}, DType::kInt64);
+    const TensorId table = g.parameter("table", {vocab, hidden}, kNormal);
+    const TensorId read = narrow ? g.op1("copy", "cast", {table}, {{"dtype", "bfloat16"}}) : table;
+    const TensorId x = g.op1("rows", "embedding", {tokens, read});
+    g.graph().loss = g.op1("loss", "reduce_sum", {x}, {{"dims", "batch hidden"}});
+    OptimizerSpec muon;
+    muon.kind = "muon";
+    const auto forward = g.finish();
+    ASSERT_TRUE(forward) << forward.error().message;
+    const Graph graph = differentiated(*forward, muon);
+    ASSERT_NE(find_op(graph, "optimizer.table"), nullptr);
+    EXPECT_EQ(find_op(graph, "optimizer.table")->kind, "adamw") << (narrow ? "narrow" : "as it is");
+  }
+}
+
+// The squares that the op at `path` adds up, by parameter, with those of its groups.
+std::set<std::string> summed_by(const Graph& graph, const std::string& path) {
+  std::set<std::string> out;
+  const Op* op = find_op(graph, path);
+  EXPECT_NE(op, nullptr) << path;
+  for (const TensorId input : op == nullptr ? std::vector<TensorId>{} : op->inputs) {
+    const Op& part = graph.op(graph.tensor(input).producer);
+    if (part.kind == "sum_squares") {
+      out.insert(graph.tensor(graph.tensor(part.inputs[0]).of).name);
+    } else {
+      out.merge(summed_by(graph, part.path));
+    }
+  }
+  return out;
+}
+
+// Layers of two products and a norm; `name` gives the parameter `which` of layer `i` its name.
+Graph clipped_layers(const std::function<std::string(int i, const std::string& which)>& name) {
+  GraphBuilder g("layers");
+  const Dim batch{"batch", 4}, hidden{"hidden", 6}, ffn{"ffn", 8};
+  const Init init{Init::Kind::kNormal, 0.1};
+  TensorId x = g.input("x", {batch, hidden}, DType::kFloat32);
+  x = g.op1("n", "mul", {x, g.parameter("first", {hidden}, init)});
+  for (int i = 0; i < 3; ++i) {
+    const auto at = [&](const char* op) { return "n" + std::to_string(i) + op; };
+    const TensorId up = g.parameter(name(i, "up"), {hidden, ffn}, init),
+                   down = g.parameter(name(i, "down"), {ffn, hidden}, init);
+    TensorId h = g.op1(at("up"), "einsum", {x, up},
+                       {{"spec", std::string("batch hidden+, hidden ffn -> batch ffn")}});
+    h = g.op1(at("down"), "einsum", {g.op1(at("act"), "gelu", {h}), down},
+              {{"spec", std::string("batch ffn+, ffn hidden -> batch hidden")}});
+    x = g.op1(at("sum"), "add", {x, h});
+  }
+  g.graph().loss = g.op1("loss", "reduce_sum", {x}, {{"dims", std::string("batch hidden")}});
+  const auto forward = g.finish();
+  EXPECT_TRUE(forward) << forward.error().message;
+  const auto graph = differentiate(*forward, OptimizerSpec{});
+  EXPECT_TRUE(graph) << graph.error().message;
+  return graph.value_or(Graph());
+}
+
+TEST(DifferentiateTest, SquaresAreSummedByBlockWhateverTheBlocksAreCalled) {
+  using Names = std::set<std::string>;
+  const Graph numbered = clipped_layers([](int i, const std::string& which) {
+    return "transformer.h." + std::to_string(i) + "." + which + ".weight";
+  });
+  EXPECT_EQ(summed_by(numbered, "clip.transformer.h.1"),
+            (Names{"transformer.h.1.up.weight", "transformer.h.1.down.weight"}));
+  EXPECT_EQ(find_op(numbered, "clip.total")->inputs.size(), 4U);  // first, three layers
+  const Graph nameless = clipped_layers([](int i, const std::string& which) {
+    return which + std::string(1, static_cast<char>('a' + i));
+  });
+  EXPECT_EQ(summed_by(nameless, "clip.block.0"), (Names{"upa", "downa"}));
+  EXPECT_EQ(summed_by(nameless, "clip.block.2"), (Names{"upc", "downc"}));
+  EXPECT_EQ(find_op(nameless, "clip.total")->inputs.size(), 4U);
+  EXPECT_EQ(summed_by(nameless, "clip.total"),
+            (Names{"first", "upa", "downa", "upb", "downb", "upc", "downc"}));
 }
 
 TEST(DifferentiateTest, WeightDecayIsForMatricesOnly) {

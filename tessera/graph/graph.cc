@@ -215,10 +215,24 @@ Status verify_dims(const Tensor& tensor, const LazyName& where) {
   return {};
 }
 
+// Frequencies are divided by a factor, or by their wavelength (docs/reference/ops.md).
+Status verify_rotary_scaling(const Tensor& tensor, const LazyName& where) {
+  const Init& init = tensor.init;
+  const std::vector<int64_t>& s = init.sizes;
+  const bool rotary = init.kind == Init::Kind::kRotaryCos || init.kind == Init::Kind::kRotarySin;
+  const bool positive = std::all_of(s.begin(), s.end(), [](int64_t size) { return size >= 1; });
+  if (s.empty() || (rotary && positive && (s.size() == 1 || (s.size() == 4 && s[2] > s[1]))))
+    return {};
+  return invalid_input(
+      fmt::format("{}: expected no sizes of {}, or of rotary tables a factor, or factor, low, high "
+                  "above low and positions",
+                  where(), init_name(init.kind)));
+}
+
 // Tables of integers have two dims, which their sizes fit.
 Status verify_table(const Tensor& tensor, const LazyName& where) {
   const Init& init = tensor.init;
-  if (size_count(init.kind) == 0) return {};
+  if (size_count(init.kind) == 0) return verify_rotary_scaling(tensor, where);
   const std::vector<int64_t>& s = init.sizes;
   const bool whole = s.size() == static_cast<size_t>(size_count(init.kind)) &&
                      tensor.dims.size() == 2 && tensor.dtype == DType::kInt64;

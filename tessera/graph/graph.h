@@ -62,7 +62,7 @@ struct Init {
   Kind kind = Kind::kNone;
   double value =
       0;  // constant; standard deviation of normal; half-width of uniform; base (theta) of rotary
-  std::vector<int64_t> sizes = {};  // of tables of integers
+  std::vector<int64_t> sizes = {};  // of tables of integers; scaling of rotary (ops.md)
   friend bool operator==(const Init&, const Init&) = default;
 };
 std::string_view init_name(Init::Kind kind);

@@ -19,6 +19,12 @@ std::string words_of(const Names& names, const std::string& summed = "") {
   return out.empty() ? "()" : out;
 }
 
+Names names_of(const std::vector<Dim>& dims) {
+  Names names;
+  for (const Dim& dim : dims) names.push_back(dim.name);
+  return names;
+}
+
 Names without(Names names, const std::string& one) {
   std::erase(names, one);
   return names;
@@ -96,8 +102,7 @@ void adafactor(ParameterUpdate& u) {
   TensorId g = u.in_dtype("gradient", u.gradient(), wide);
   if (u.scalars().coefficient.valid()) g = u.op1("clipped", "mul", {g, u.scalars().coefficient});
   TensorId square;
-  Names all;
-  for (const Dim& dim : parameter.dims) all.push_back(dim.name);
+  const Names all = names_of(parameter.dims);
   if (is_vector(u)) {
     square = decayed(u, "v", parameter.dims, u.op1("square", "mul", {g, g}));
   } else {
@@ -149,24 +154,32 @@ size_t rows_of(const std::vector<Dim>& dims) {
   return best;
 }
 
-// x times (a + b y + c y^2) with y = x x^T (or x^T x, if that is smaller), five times: a polynomial
-// that drives all singular values of x, which are at most 1, to about 1.
+// Each matrix of x (the last two dims; those before them are a stack) times (a + b y + c y^2) with
+// y = x x^T (or x^T x, if that is smaller), five times: a polynomial that drives all singular
+// values of x, which are at most 1, to about 1.
 TensorId orthogonalised(ParameterUpdate& u, TensorId x) {
   constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;  // of the paper
   if (!x.valid()) return x;
-  const Dim row = u.tensor(x).dims.at(0), column = u.tensor(x).dims.at(1);
+  const std::vector<Dim> dims = u.tensor(x).dims;
+  const Dim &row = dims[dims.size() - 2], &column = dims.back();
+  std::string stack;
+  for (size_t i = 0; i + 2 < dims.size(); ++i) stack += dims[i].name + " ";
   const bool wide = row.size <= column.size;
   const std::string side = wide ? row.name : column.name, other = wide ? column.name : row.name,
-                    again = side + ".o", middle = side + ".k",
-                    matrix = row.name + " " + column.name;
-  const auto oriented = [&](const std::string& name, const std::string& mark = "") {
-    return wide ? name + " " + other + mark : other + mark + " " + name;
+                    again = side + ".o", middle = side + ".k";
+  const auto matrix = [&](const std::string& rows, const std::string& columns) {
+    return stack + rows + " " + columns;
   };
-  const std::string gram_spec =
-      oriented(side, "+") + ", " + oriented(again) + " -> " + side + " " + again;
-  const std::string square_spec =
-      side + " " + middle + "+, " + middle + " " + again + " -> " + side + " " + again;
-  const std::string step_spec = side + " " + middle + "+, " + oriented(middle) + " -> " + matrix;
+  const auto oriented = [&](const std::string& name, const std::string& mark = "") {
+    return wide ? matrix(name, other + mark) : matrix(other + mark, name);
+  };
+  const auto product = [](const std::string& a, const std::string& b, const std::string& y) {
+    return fmt::format("{}, {} -> {}", a, b, y);
+  };
+  const std::string square_of_side = matrix(side, again), summed = matrix(side, middle + "+");
+  const std::string gram_spec = product(oriented(side, "+"), oriented(again), square_of_side);
+  const std::string square_spec = product(summed, matrix(middle, again), square_of_side);
+  const std::string step_spec = product(summed, oriented(middle), matrix(row.name, column.name));
   for (int i = 0; i < 5 && x.valid(); ++i) {
     const auto op1 = [&](const char* name, const char* kind, std::vector<TensorId> inputs,
                          Attributes attributes = {}) {
@@ -177,17 +190,106 @@ TensorId orthogonalised(ParameterUpdate& u, TensorId x) {
     const TensorId linear = op1("linear", "scale", {gram}, {{"factor", kB}});
     const TensorId cubic = op1("quadratic", "scale", {square}, {{"factor", kC}});
     const TensorId polynomial = op1("polynomial", "add", {linear, cubic});
-    const TensorId product = op1("product", "einsum", {polynomial, x}, {{"spec", step_spec}});
+    const TensorId moved = op1("product", "einsum", {polynomial, x}, {{"spec", step_spec}});
     const TensorId same = op1("same", "scale", {x}, {{"factor", kA}});
-    x = op1("step", "add", {same, product});
+    x = op1("step", "add", {same, moved});
   }
   return x;
 }
 
-// Matrices by the orthogonalised momentum; vectors, and tables that are looked up, by AdamW.
+// Divided by its norm, so that no singular value is above 1: each matrix of a stack by its own.
+TensorId of_norm_one(ParameterUpdate& u, TensorId x, const Names& stack) {
+  if (!x.valid()) return x;
+  TensorId squared;
+  if (stack.empty()) {
+    squared = squares(u, "length", x);
+  } else {
+    const Names all = names_of(u.tensor(x).dims);
+    std::string summed;
+    for (const std::string& name : all) {
+      const bool in_stack = std::find(stack.begin(), stack.end(), name) != stack.end();
+      summed += (summed.empty() ? "" : " ") + name + (in_stack ? "" : "+");
+    }
+    squared =
+        u.op1("length", "einsum", {x, x},
+              {{"spec", fmt::format("{}, {} -> {}", summed, words_of(all), words_of(stack))}});
+  }
+  const TensorId norm = u.op1("positive", "clamp", {squared}, {{"min", 1e-14}});
+  const TensorId inverse = u.op1("inverse", "power", {norm}, {{"exponent", -0.5}});
+  return u.op1("unit", "mul", {x, inverse});
+}
+
+// A parameter as a matrix, or as a stack of matrices, and back. `dims` are the parameter's other
+// dims than those of the stack; of them the first ones are joined to rows, the others to columns
+// (rows_of). The dims of the stack come first.
+class MatrixForm {
+ public:
+  MatrixForm(ParameterUpdate& u, std::vector<Dim> stack, std::vector<Dim> dims)
+      : u_(u), stack_(std::move(stack)), dims_(std::move(dims)), cut_(rows_of(dims_)) {}
+
+  TensorId of(TensorId x) {
+    x = permuted(x, "front", names_of(u_.tensor(u_.parameter()).dims), stack_first());
+    x = joined(x, 0, cut_, 0);
+    return joined(x, cut_, dims_.size(), 1);
+  }
+  TensorId back(TensorId x) {
+    x = parted(x, cut_, dims_.size());
+    x = parted(x, 0, cut_);
+    return permuted(x, "back", stack_first(), names_of(u_.tensor(u_.parameter()).dims));
+  }
+  // A step changes each element by about the learning rate, whatever the matrix's form.
+  double factor() const {
+    double rows = 1, columns = 1;
+    for (size_t i = 0; i < dims_.size(); ++i)
+      (i < cut_ ? rows : columns) *= static_cast<double>(dims_[i].size);
+    return std::sqrt(std::max(1.0, columns / rows));
+  }
+
+ private:
+  Names stack_first() const {
+    Names names = names_of(stack_);
+    for (const Dim& dim : dims_) names.push_back(dim.name);
+    return names;
+  }
+
+  TensorId permuted(TensorId x, const char* suffix, const Names& from, const Names& to) {
+    if (from == to) return x;
+    return u_.op1(suffix, "einsum", {x},
+                  {{"spec", fmt::format("{} -> {}", words_of(from), words_of(to))}});
+  }
+
+  // `first`: the number of the joined dim behind the stack.
+  TensorId joined(TensorId x, size_t begin, size_t end, size_t first) {
+    if (end - begin < 2) return x;
+    return u_.op1(fmt::format("join.{}", first), "group", {x},
+                  {{"first", static_cast<int64_t>(stack_.size() + first)},
+                   {"count", static_cast<int64_t>(end - begin)},
+                   {"name", dims_[begin].name}});
+  }
+
+  TensorId parted(TensorId x, size_t begin, size_t end) {
+    if (end - begin < 2) return x;
+    std::string names;
+    for (size_t i = begin; i < end; ++i)
+      names += fmt::format("{}{}={}", i == begin ? "" : " ", dims_[i].name, dims_[i].size);
+    return u_.op1(fmt::format("part.{}", begin), "ungroup", {x},
+                  {{"dim", dims_[begin].name}, {"names", names}});
+  }
+
+  ParameterUpdate& u_;
+  const std::vector<Dim> stack_, dims_;
+  const size_t cut_;
+};
+
+// Matrices by the orthogonalised momentum, each matrix of a stack on its own; vectors, and tables
+// that are looked up, by AdamW.
 void muon(ParameterUpdate& u) {
-  const std::vector<Dim> dims = u.tensor(u.parameter()).dims;
-  if (is_vector(u) || u.is_looked_up()) return u.by_one_op("adamw");
+  const std::vector<Dim> stack = u.stacked();
+  std::vector<Dim> dims = u.tensor(u.parameter()).dims;
+  std::erase_if(dims, [&](const Dim& dim) {
+    return std::find(stack.begin(), stack.end(), dim) != stack.end();
+  });
+  if (dims.size() < 2 || u.is_looked_up()) return u.by_one_op("adamw");
   const TensorId momentum = u.state("momentum");
   std::vector<TensorId> inputs = {u.parameter(), u.gradient(), momentum};
   u.add_flags(inputs);
@@ -196,39 +298,9 @@ void muon(ParameterUpdate& u) {
   u.becomes(momentum, made[1]);
   const DType wide = u.tensor(u.scalars().lr).dtype;
   const TensorId direction = u.in_dtype("wide", made[0], wide);
-  // Divided by its norm, no singular value is above 1.
-  const TensorId norm =
-      u.op1("positive", "clamp", {squares(u, "length", direction)}, {{"min", 1e-14}});
-  const TensorId inverse = u.op1("inverse", "power", {norm}, {{"exponent", -0.5}});
-  TensorId x = u.op1("unit", "mul", {direction, inverse});
-  const size_t cut = rows_of(dims);
-  const auto join = [&](size_t first, size_t count) {
-    if (count < 2) return;
-    x = u.op1(fmt::format("join.{}", first), "group", {x},
-              {{"first", static_cast<int64_t>(first)},
-               {"count", static_cast<int64_t>(count)},
-               {"name", dims[first == 0 ? 0 : cut].name}});
-  };
-  join(0, cut);
-  join(1, dims.size() - cut);
-  x = orthogonalised(u, x);
-  int64_t rows = 1, columns = 1;
-  const auto part = [&](size_t begin, size_t end, int64_t& size) {
-    std::string names;
-    for (size_t i = begin; i < end; ++i) {
-      names += fmt::format("{}{}={}", i == begin ? "" : " ", dims[i].name, dims[i].size);
-      size *= dims[i].size;
-    }
-    if (end - begin < 2) return;
-    x = u.op1(fmt::format("part.{}", begin), "ungroup", {x},
-              {{"dim", dims[begin].name}, {"names", names}});
-  };
-  part(cut, dims.size(), columns);
-  part(0, cut, rows);
-  // A step changes each element by about the learning rate, whatever the matrix's form.
-  const double factor =
-      std::sqrt(std::max(1.0, static_cast<double>(columns) / static_cast<double>(rows)));
-  apply(u, x, u.scalars().lr, {{"factor", factor}});
+  MatrixForm form(u, stack, std::move(dims));
+  const TensorId matrix = form.of(of_norm_one(u, direction, names_of(stack)));
+  apply(u, form.back(orthogonalised(u, matrix)), u.scalars().lr, {{"factor", form.factor()}});
 }
 
 const std::vector<Optimizer>& table() {
@@ -302,12 +374,37 @@ void ParameterUpdate::becomes(TensorId target, TensorId output) {
   made.of = old.of;
 }
 
-bool ParameterUpdate::is_looked_up() const {
-  const std::vector<Op>& ops = builder_.graph().ops();
-  return std::any_of(ops.begin(), ops.end(), [&](const Op& op) {
-    return op.phase == Phase::kForward && info_of(op).work == WorkClass::kLookup &&
-           std::find(op.inputs.begin(), op.inputs.end(), parameter_) != op.inputs.end();
-  });
+std::vector<std::pair<const Op*, size_t>> ParameterUpdate::readers(WorkClass work) const {
+  const Graph& graph = builder_.graph();
+  std::vector<std::pair<const Op*, size_t>> out;
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward || info_of(op).work != work) continue;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (graph.parameter_of(op.inputs[i]) == parameter_) out.emplace_back(&op, i);
+    }
+  }
+  return out;
+}
+
+bool ParameterUpdate::is_looked_up() const { return !readers(WorkClass::kLookup).empty(); }
+
+std::vector<Dim> ParameterUpdate::stacked() const {
+  auto products = readers(WorkClass::kMatmul);
+  std::erase_if(products, [](const auto& product) { return product.first->inputs.size() < 2; });
+  std::vector<Dim> out;
+  const std::vector<Dim>& dims = tensor(parameter_).dims;
+  for (size_t d = 0; d < dims.size() && !products.empty(); ++d) {
+    const bool batched = std::all_of(products.begin(), products.end(), [&](const auto& product) {
+      const auto& [op, input] = product;
+      if (tensor(op->inputs[input]).dims != dims) return false;
+      const Annotation& annotation = op->annotation;
+      const DimGroup& group = annotation.inputs[input].dims[d];
+      return group.size() == 1 && annotation.inputs[0].contains(group[0]) &&
+             annotation.inputs[1].contains(group[0]) && annotation.outputs[0].contains(group[0]);
+    });
+    if (batched) out.push_back(dims[d]);
+  }
+  return out;
 }
 
 void ParameterUpdate::add_flags(std::vector<TensorId>& inputs) const {

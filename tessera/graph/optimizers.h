@@ -13,9 +13,11 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/graph/builder.h"
+#include "tessera/graph/kinds.h"
 
 namespace tessera {
 
@@ -44,6 +46,9 @@ class ParameterUpdate {
   TensorId state(const std::string& name, std::vector<Dim> dims);
   // Is it a table of which a forward op reads rows?
   bool is_looked_up() const;
+  // The dims along which the parameter is a stack of matrices, in the order that it has them: each
+  // product that reads it multiplies one matrix for each of their elements (the weights of experts).
+  std::vector<Dim> stacked() const;
   // Adds the op "optimizer.<parameter>", or with a suffix "update.<parameter>.<suffix>". The
   // attributes that the spec knows are filled in, unless given; vectors (biases, gains) do not
   // decay.
@@ -62,6 +67,9 @@ class ParameterUpdate {
   double weight_decay() const;
 
  private:
+  // The forward ops of that class which read the parameter or a narrow copy of it, and where.
+  std::vector<std::pair<const Op*, size_t>> readers(WorkClass work) const;
+
   GraphBuilder& builder_;
   const OptimizerSpec& spec_;
   TensorId parameter_, gradient_;

@@ -61,6 +61,7 @@ inline std::vector<KindCase> own_cases() {
       {"add_n", {"a=2", "a=2", "a=2"}, {}, "a, a, a -> a", {"float32 [a=2]"}},
       {"scale", {"bfloat16 a=2"}, {{"factor", 2}}, "a -> a", {"bfloat16 [a=2]"}},
       {"gelu", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
+      {"gelu_erf", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
       {"silu", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
       {"tanh", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
       {"relu", {"a=2"}, {}, "a -> a", {"float32 [a=2]"}},
@@ -70,6 +71,7 @@ inline std::vector<KindCase> own_cases() {
       {"cast", {"a=2"}, {{"dtype", "bfloat16"}}, "a -> a", {"bfloat16 [a=2]"}},
       {"dropout", {"a=2"}, {{"p", 0.1}, {"key", "blocks.0.drop"}}, "a -> a", {"float32 [a=2]"}},
       {"gelu_grad", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
+      {"gelu_erf_grad", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
       {"silu_grad", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
       {"relu_grad", {"a=2", "a=2"}, {}, "a, a -> a", {"float32 [a=2]"}},
       // mixture of experts

@@ -344,6 +344,13 @@ class GraphParser {
       }
     }
     TESSERA_TRY_VOID(cursor.expect(')'));
+    // Rotary tables may be scaled: rotary_cos(500000.0)(8 1 4 8192).
+    if (wanted > 0 || !cursor.take('(')) return init;
+    while (!cursor.take(')')) {
+      TESSERA_TRY(const std::string size, cursor.word("an integer or ')'"));
+      TESSERA_TRY(const int64_t parsed, parse_int(size));
+      init.sizes.push_back(parsed);
+    }
     return init;
   }
 

@@ -21,7 +21,7 @@ TensorId block(GraphBuilder& g, TensorId x, const BertConfig& config, int64_t la
   TensorId h = attention(g, "attn", x, heads);
   x = g.op1("attn.residual", "add", {x, h});
   x = layer_norm(g, "ln_1", x, config.eps);
-  h = feed_forward(g, "mlp", x, {config.ffn, "gelu", heads.in, heads.out});
+  h = feed_forward(g, "mlp", x, {config.ffn, config.activation, heads.in, heads.out});
   x = g.op1("mlp.residual", "add", {x, h});
   x = layer_norm(g, "ln_2", x, config.eps);
   g.pop();
@@ -41,6 +41,11 @@ std::vector<ModelKey> model_keys(BertConfig& config) {
       {"types", &config.types, "token types (segments)"},
       {"masked", &config.masked, "masked tokens of a sequence", "15 % of seq"},
       {"eps", &config.eps, "epsilon of the layer norms"},
+      {"activation",
+       &config.activation,
+       "of the MLP and of the head",
+       {},
+       {"gelu", "gelu_erf", "relu", "silu"}},
       {"dtype", &config.dtype, "of parameters and activations"},
   };
 }
@@ -80,7 +85,7 @@ Result<Graph> build_bert(const BertConfig& config, int64_t batch) {
   x = layer_norm(g, "embed.ln", x, config.eps);
   for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) x = block(g, x, config, layer);
   x = linear(g, "final.linear", x, {"hidden"}, {{"features", config.hidden}}, {init});
-  x = g.op1("final.act", "gelu", {x});
+  x = g.op1("final.act", config.activation, {x});
   x = g.op1("final.rename", "rename", {x},
             {{"from", std::string("features")}, {"to", std::string("hidden")}});
   x = layer_norm(g, "final.ln", x, config.eps);

@@ -1,8 +1,10 @@
 // BERT (Devlin et al., 2018) with its masked-token loss: learned positions and token types, layer
-// norms after attention and MLP, GELU (tanh form), a head of linear, GELU, norm and the token
+// norms after attention and MLP, GELU (tanh form, or as `activation` says), a head of linear, the same activation, norm and the token
 // table. Inputs tokens, segments and targets [batch, seq]: targets are negative where no token is
 // masked. Exactly `masked` tokens of a sequence are, so the loss divides by batch * masked.
 #pragma once
+
+#include <string>
 
 #include "tessera/graph/graph.h"
 #include "tessera/models/config.h"
@@ -15,6 +17,7 @@ struct BertConfig {
   int64_t types = 2;   // token types (segments)
   int64_t masked = 0;  // 0: 15 % of seq
   double eps = 1e-12;
+  std::string activation = "gelu";
   DType dtype = DType::kFloat32;
 };
 

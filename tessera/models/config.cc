@@ -86,6 +86,25 @@ struct PrintValue {
 
 }  // namespace
 
+ModelKey window_key(int64_t& window) {
+  ModelKey key{"window", &window,
+               "a token attends to those less than so many positions away; 0: to all"};
+  key.minimum = 0;
+  return key;
+}
+
+ModelKey eod_key(int64_t& eod) {
+  ModelKey key{"eod", &eod,
+               "the token that ends a document: attention stays within documents; -1: none"};
+  key.minimum = -1;
+  return key;
+}
+
+Status check_eod(std::string_view family, int64_t eod, int64_t vocab) {
+  if (eod < vocab) return {};
+  return model_error(family, fmt::format("eod={} must be below vocab={}", eod, vocab));
+}
+
 tl::unexpected<Error> model_error(std::string_view family, std::string_view message) {
   return invalid_input(fmt::format("model '{}': {}", family, message));
 }

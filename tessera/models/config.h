@@ -25,6 +25,11 @@ struct ModelKey {
   int64_t minimum = 1;                    // of an integer
 };
 
+// Keys that several language models have: `window` of attention, and `eod`, the token that ends a
+// document (its rule: check_eod).
+ModelKey window_key(int64_t& window);
+ModelKey eod_key(int64_t& eod);
+
 inline constexpr int64_t kMaxModelSize = 1'000'000'000;
 
 using ModelArguments = std::vector<std::pair<std::string, std::string>>;
@@ -44,5 +49,7 @@ std::vector<ModelKeyText> key_texts(const std::vector<ModelKey>& keys);
 
 // "model '<family>': <message>" as an error of wrong input.
 tl::unexpected<Error> model_error(std::string_view family, std::string_view message);
+// Error: a token that ends documents and is none of the vocabulary.
+Status check_eod(std::string_view family, int64_t eod, int64_t vocab);
 
 }  // namespace tessera

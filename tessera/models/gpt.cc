@@ -57,22 +57,12 @@ std::vector<ModelKey> model_keys(GptConfig& config) {
       {"dropout", &config.dropout, "probability, below 1; on embedding and residual branches"},
       {"attention_dropout", &config.attention_dropout,
        "probability, below 1; on the weights of attention"},
-      {"window",
-       &config.window,
-       "a token attends to those less than so many positions away; 0: to all",
-       {},
-       {},
-       0},
-      {"eod",
-       &config.eod,
-       "the token that ends a document: attention stays within documents; -1: none",
-       {},
-       {},
-       -1},
+      window_key(config.window),
+      eod_key(config.eod),
       {"tied", &config.tied, "1: the head uses the token embedding"},
       {"eps", &config.eps, "epsilon of the layer norms"},
       {"causal", &config.causal, "1: a token attends to itself and to those before it; 0: to all"},
-      {"activation", &config.activation, "of the MLP", {}, {"gelu", "relu", "silu"}},
+      {"activation", &config.activation, "of the MLP", {}, {"gelu", "gelu_erf", "relu", "silu"}},
       {"dtype", &config.dtype, "of parameters and activations"},
   };
 }
@@ -95,10 +85,7 @@ Status complete(GptConfig& config) {
     return model_error(
         "gpt", fmt::format("attention_dropout={} must be below 1", config.attention_dropout));
   }
-  if (config.eod >= config.vocab) {
-    return model_error("gpt",
-                       fmt::format("eod={} must be below vocab={}", config.eod, config.vocab));
-  }
+  TESSERA_TRY_VOID(check_eod("gpt", config.eod, config.vocab));
   return {};
 }
 

@@ -27,7 +27,7 @@ struct GptConfig {
   bool tied = true;
   double eps = 1e-5;
   bool causal = true;
-  std::string activation = "gelu";  // "gelu", "relu", "silu"
+  std::string activation = "gelu";  // "gelu", "gelu_erf", "relu", "silu"
   DType dtype = DType::kFloat32;
 };
 

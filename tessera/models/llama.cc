@@ -19,6 +19,7 @@ TensorId block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
   x = g.op1("attn.residual", "add", {x, h});
   h = rms_norm(g, "ln_2", x, config.eps);
   FeedForwardOptions products = {heads.in, heads.out};
+  products.in.bias = products.out.bias = false;
   if (!config.lora_mlp) products.in.lora = products.out.lora = 0;
   x = feed_forward(g, x, h, products);
   g.pop();
@@ -52,19 +53,15 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
        {},
        0},
       {"lora_mlp", &config.lora_mlp, "1: factors beside the MLP's products too"},
-      {"window",
-       &config.window,
-       "a token attends to those less than so many positions away; 0: to all",
-       {},
-       {},
-       0},
-      {"eod",
-       &config.eod,
-       "the token that ends a document: attention stays within documents; -1: none",
-       {},
-       {},
-       -1},
+      {"qkv_bias", &config.qkv_bias, "1: queries, keys and values have biases (Qwen 2)"},
+      {"out_bias", &config.out_bias, "1: attention's last product has a bias"},
+      {"qk_norm", &config.qk_norm, "1: RMS norms of each head's queries and keys (Qwen 3)"},
+      window_key(config.window),
+      eod_key(config.eod),
       {"theta", &config.theta, "base of the rotary positions"},
+      {"rope_scaling", &config.rope_scaling,
+       "of rotary frequencies; 1: none; 8: all are divided by 8; 8-1-4-8192 (factor, low, high, "
+       "positions): those of long waves (Llama 3.1)"},
       {"tied", &config.tied, "1: the head uses the token embedding"},
       {"eps", &config.eps, "epsilon of the RMS norms"},
       {"dtype", &config.dtype, "of parameters and activations"},
@@ -95,9 +92,12 @@ Status complete(LlamaConfig& config, std::string_view family) {
   if (config.lora_mlp && config.lora == 0) {
     return model_error(family, "lora_mlp=1 wants a rank, as lora=16");
   }
-  if (config.eod >= config.vocab) {
+  TESSERA_TRY_VOID(check_eod(family, config.eod, config.vocab));
+  const std::vector<int64_t>& scaling = config.rope_scaling;
+  if (scaling.size() != 1 && (scaling.size() != 4 || scaling[2] <= scaling[1])) {
     return model_error(family,
-                       fmt::format("eod={} must be below vocab={}", config.eod, config.vocab));
+                       "rope_scaling must be a factor, or factor-low-high-positions with high "
+                       "above low");
   }
   if (config.theta <= 0) {
     return model_error(family, fmt::format("theta={} must be above 0", config.theta));
@@ -129,14 +129,15 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   heads.heads = config.kv_heads;
   heads.group = config.heads / config.kv_heads;
   heads.head_dim = config.head_dim;
-  heads.in = {.weight = normal(kDeviation), .bias = false, .lora = config.lora};
-  heads.out = {.weight = normal(residual), .bias = false, .lora = config.lora};
+  heads.in = {.weight = normal(kDeviation), .bias = config.qkv_bias, .lora = config.lora};
+  heads.out = {.weight = normal(residual), .bias = config.out_bias, .lora = config.lora};
   heads.q_rank = config.q_rank;
   heads.kv_rank = config.kv_rank;
   heads.eps = config.eps;
+  heads.head_norm = config.qk_norm;
   heads.window = config.window;
   heads.segments = document_numbers(g, config.eod, batch, config.seq);
-  add_rotary_tables(g, heads, config.seq, config.theta, config.dtype);
+  add_rotary_tables(g, heads, config.seq, config.theta, config.dtype, config.rope_scaling);
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});

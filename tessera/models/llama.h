@@ -1,5 +1,6 @@
 // Llama: rotary positions, RMS norms before attention and MLP, SwiGLU, grouped key heads, no
-// biases. Also Mistral, with its sliding window. Ops: embed.token, blocks.<i>.{ln_1,
+// biases. Also Mistral, with its sliding window, Qwen 2, with biases of queries, keys and values, and
+// Qwen 3, with norms of queries and keys. Ops: embed.token, blocks.<i>.{ln_1,
 // attn.{q,k,v,q_rotary,k_rotary,core,out}, attn.residual, ln_2, mlp.{gate,act,up,mul,down},
 // mlp.residual}, final.ln, head, loss.{cross_entropy,token,mean}. The dim heads counts key heads,
 // the dim group the query heads of each.
@@ -20,10 +21,13 @@ struct LlamaConfig {
   int64_t kv_heads = 0;  // 0: heads
   int64_t head_dim = 0;  // 0: hidden / heads
   int64_t ffn = 0;  // 0: 8/3 hidden, up to a multiple of 256 (the rule of Llama 1 and 2 up to 13B)
-  int64_t q_rank = 0, kv_rank = 0;  // latent attention (nn.h); 0: none
+  int64_t q_rank = 0, kv_rank = 0;          // latent attention (nn.h); 0: none
+  bool qkv_bias = false, out_bias = false;  // of attention's products
+  bool qk_norm = false;                     // RMS norms of each head's queries and keys (nn.h)
   double theta = 10000;
-  int64_t window = 0;  // 0: none
-  int64_t eod = -1;    // the token that ends a document; -1: none (gpt.h)
+  std::vector<int64_t> rope_scaling = {1};  // of rotary frequencies (nn.h)
+  int64_t window = 0;                       // 0: none
+  int64_t eod = -1;                         // the token that ends a document; -1: none (gpt.h)
   // Low-rank fine-tuning: the rank of the factors beside attention's products, and with lora_mlp
   // beside the MLP's; all else stays as it is. 0: everything is trained.
   int64_t lora = 0;

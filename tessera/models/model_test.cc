@@ -359,7 +359,7 @@ TEST(ModelErrors, NameTheModelAndTheKey) {
   EXPECT_EQ(error_of("gpt:dropout=1"), "model 'gpt': dropout=1 must be below 1");
   EXPECT_EQ(error_of("gpt:tied=2"), "model 'gpt': tied must be 0 or 1, found '2'");
   EXPECT_EQ(error_of("gpt:activation=tanh"),
-            "model 'gpt': activation must be one of gelu, relu, silu, found 'tanh'");
+            "model 'gpt': activation must be one of gelu, gelu_erf, relu, silu, found 'tanh'");
   EXPECT_EQ(error_of("gpt:dtype=int64"),
             "model 'gpt': dtype must be one of float64, float32, bfloat16, float16, found 'int64'");
   EXPECT_EQ(error_of("gpt:12"), "model 'gpt': expected key=value, found '12'");
@@ -396,7 +396,8 @@ TEST(ModelErrors, UnknownModelsAndImpossibleSizes) {
 
 TEST(ModelHelp, ListsFamiliesKeysAndDefaults) {
   const std::string help = model_help();
-  std::vector<std::string> parts = {"4 * hidden", "config.json", "50257", "gelu, relu, silu"};
+  std::vector<std::string> parts = {"4 * hidden", "config.json", "50257",
+                                    "gelu, gelu_erf, relu, silu"};
   for (const ModelFamily& family : all_families()) {
     parts.push_back("\n" + family.name + ": " + family.summary + "\n");
     for (const ModelKeyText& key : family.keys) parts.push_back("  " + key.name + " ");
@@ -479,13 +480,13 @@ TEST_F(HuggingFace, Mixtral) {
           "router_aux_loss_coef": 0.02, "tie_word_embeddings": false)";
   const Model model = model_of(write(std::string(mixtral) + "}"));
   EXPECT_EQ(parameter_count(model.graph), 46'702'792'704);  // Mixtral 8x7B
-  EXPECT_EQ(model.spec,
-            "mixtral:layers=32,hidden=4096,heads=32,kv_heads=8,head_dim=128,seq=32768,vocab=32000,"
-            "ffn=14336,q_rank=0,kv_rank=0,lora=0,lora_mlp=0,window=0,eod=-1,theta=1000000,tied=0,"
-            "eps=1e-05,experts="
-            "8,top_k=2,"
-            "capacity_factor=1.25,shared_ffn=0,latent=0,dense_layers=0,dense_ffn=0,balance=0.02,"
-            "z_loss=0,weigh_inside=0,dtype=float32");
+  EXPECT_EQ(
+      model.spec,
+      "mixtral:layers=32,hidden=4096,heads=32,kv_heads=8,head_dim=128,seq=32768,vocab=32000,"
+      "ffn=14336,q_rank=0,kv_rank=0,lora=0,lora_mlp=0,qkv_bias=0,out_bias=0,qk_norm=0,window=0,"
+      "eod=-1,theta=1000000,rope_scaling=1,tied=0,eps=1e-05,experts=8,top_k=2,"
+      "capacity_factor=4,shared_ffn=0,latent=0,dense_layers=0,dense_ffn=0,balance=0.02,"
+      "z_loss=0,weigh_inside=0,dtype=float32");
   EXPECT_EQ(error(std::string(mixtral) + R"(, "router_jitter_noise": 0.1})"),
             path_ + ": router_jitter_noise 0.1 is not supported (supported: 0.0)");
 }
@@ -498,17 +499,20 @@ TEST_F(HuggingFace, KeysAfterThePathWin) {
 
 TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
   const std::string llama(kLlama);
-  EXPECT_EQ(
-      error(R"({"model_type": "t5"})"),
-      path_ + ": model_type 't5' is not supported (supported: gpt2, llama, mistral, mixtral)");
-  EXPECT_EQ(error("{}"),
-            path_ + ": model_type '' is not supported (supported: gpt2, llama, mistral, mixtral)");
+  const std::string known = "gpt2, llama, mistral, mixtral, qwen2, qwen3, bert, vit, t5";
+  EXPECT_EQ(error(R"({"model_type": "opt"})"),
+            path_ + ": model_type 'opt' is not supported (supported: " + known + ")");
+  EXPECT_EQ(error("{}"), path_ + ": model_type '' is not supported (supported: " + known + ")");
   EXPECT_EQ(error("[1"), path_ + ": expected a JSON object (a Hugging Face config.json)");
   EXPECT_EQ(error(R"({"model_type": "gpt2"})"), path_ + ": expected key 'n_layer'");
-  EXPECT_EQ(error(llama + R"(, "attention_bias": true})"),
-            path_ + ": attention_bias true is not supported (supported: false)");
-  EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "llama3", "factor": 8.0}})"),
-            path_ + ": rope_type \"llama3\" is not supported (supported: \"default\")");
+  EXPECT_EQ(error(llama + R"(, "mlp_bias": true})"),
+            path_ + ": mlp_bias true is not supported (supported: false)");
+  EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "yarn", "factor": 8.0}})"),
+            path_ +
+                ": rope_type \"yarn\" is not supported (supported: \"default\", \"linear\", "
+                "\"llama3\")");
+  EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "linear", "factor": 2.5}})"),
+            path_ + ": rope_parameters: factor must be a whole number of at least 1");
   EXPECT_EQ(error(llama + R"(, "hidden_act": "gelu"})"),
             path_ + ": hidden_act \"gelu\" is not supported (supported: \"silu\", \"swish\")");
   EXPECT_EQ(error(llama + R"(, "num_hidden_layers": "many"})"),

@@ -141,6 +141,7 @@ std::vector<TensorId> attention_core(GraphBuilder& g, std::string_view name, Ten
   if (options.segments.valid()) operands.insert(operands.end(), 2, options.segments);
   return g.op(name, "attention", operands,
               {{"causal", int64_t{options.causal}},
+               {"scale", options.scale},
                {"window", options.window},
                {"p", options.dropout},
                {"key", options.dropout > 0 ? options.dropout_key : std::string()}});
@@ -161,6 +162,10 @@ TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
       through_rank(g, "kv", options.memory.valid() ? options.memory : x, options.kv_rank, options);
   TensorId k = linear(g, "k", memory, kv_in, {heads, head_dim}, options.in);
   const TensorId v = linear(g, "v", memory, kv_in, {heads, head_dim}, options.in);
+  if (options.head_norm) {
+    q = rms_norm(g, "q_head_norm", q, options.eps);
+    k = rms_norm(g, "k_head_norm", k, options.eps);
+  }
   if (options.rotary_cos.valid()) {
     const Attributes forward = {{"inverse", int64_t{0}}};
     q = g.op1("q_rotary", "rotary", {q, options.rotary_cos, options.rotary_sin}, forward);
@@ -179,10 +184,12 @@ TensorId document_numbers(GraphBuilder& g, int64_t end_of_document, int64_t batc
 }
 
 void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, double theta,
-                       DType dtype) {
+                       DType dtype, const std::vector<int64_t>& scaling) {
   const std::vector<Dim> dims = {{"seq", seq}, {"rotary_dim", options.head_dim / 2}};
-  options.rotary_cos = g.buffer("rotary.cos", dims, {Init::Kind::kRotaryCos, theta}, dtype);
-  options.rotary_sin = g.buffer("rotary.sin", dims, {Init::Kind::kRotarySin, theta}, dtype);
+  const std::vector<int64_t> sizes =
+      scaling == std::vector<int64_t>{1} ? std::vector<int64_t>() : scaling;
+  options.rotary_cos = g.buffer("rotary.cos", dims, {Init::Kind::kRotaryCos, theta, sizes}, dtype);
+  options.rotary_sin = g.buffer("rotary.sin", dims, {Init::Kind::kRotarySin, theta, sizes}, dtype);
 }
 
 TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, const Dim& vocab,
@@ -202,8 +209,16 @@ TensorId feed_forward(GraphBuilder& g, std::string_view scope, TensorId x,
   if (!g.ok()) return {};
   const Dim hidden = g.tensor(x).dims.back();
   g.push(scope);
-  TensorId h = linear(g, "up", x, {hidden.name}, {{"ffn", options.ffn}}, options.in);
-  h = g.op1("act", options.activation, {h});
+  TensorId h;
+  if (options.gated) {
+    const TensorId gate = linear(g, "gate", x, {hidden.name}, {{"ffn", options.ffn}}, options.in);
+    const TensorId act = g.op1("act", options.activation, {gate});
+    const TensorId up = linear(g, "up", x, {hidden.name}, {{"ffn", options.ffn}}, options.in);
+    h = g.op1("mul", "mul", {act, up});
+  } else {
+    h = linear(g, "up", x, {hidden.name}, {{"ffn", options.ffn}}, options.in);
+    h = g.op1("act", options.activation, {h});
+  }
   h = linear(g, "down", h, {"ffn"}, {hidden}, options.out);
   g.pop();
   return h;

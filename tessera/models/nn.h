@@ -62,7 +62,11 @@ struct AttentionOptions {
   // RMS-normed, and from them queries, or keys and values, are made. Ops `.q_down`, `.q_norm`,
   // `.kv_down`, `.kv_norm`. 0: they are made at once.
   int64_t q_rank = 0, kv_rank = 0;
-  double eps = 1e-5;  // of those norms
+  double eps = 1e-5;  // of those norms and of the next
+  // Queries and keys of each head are RMS-normed before they are rotated. Ops `.q_head_norm`,
+  // `.k_head_norm`.
+  bool head_norm = false;
+  double scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
   // A token attends to those less than so many positions away; 0: to all.
   int64_t window = 0;
   TensorId bias;       // is added to the scores; dims among (batch, seq, heads, group, kv)
@@ -83,15 +87,19 @@ inline constexpr std::string_view kDocuments = "documents";
 TensorId document_numbers(GraphBuilder& g, int64_t end_of_document, int64_t batch, int64_t seq);
 
 // Rotary tables "rotary.cos" and "rotary.sin" [seq, rotary_dim = head_dim / 2] into the options.
+// `scaling`: {1}: none; {factor}: of all frequencies; {factor, low, high, positions}: of those whose
+// waves are long (Llama 3.1).
 void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, double theta,
-                       DType dtype);
+                       DType dtype, const std::vector<int64_t>& scaling = {1});
 
 // Linear, activation, linear over the last dim `hidden` of x: ops `<scope>.up`, `.act`, `.down`;
-// the width between is the dim `ffn`.
+// the width between is the dim `ffn`. Gated: the activation is of `<scope>.gate`, and `.mul` is its
+// product with `.up`.
 struct MlpOptions {
   int64_t ffn = 1;
   std::string activation = "gelu";
   LinearOptions in, out;
+  bool gated = false;
 };
 TensorId feed_forward(GraphBuilder& g, std::string_view scope, TensorId x,
                       const MlpOptions& options);

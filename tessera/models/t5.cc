@@ -18,6 +18,7 @@ AttentionOptions heads_of(const T5Config& config) {
   heads.head_dim = config.head_dim;
   heads.in = {normal(kDeviation), /*bias=*/false};
   heads.out = {normal(residual), /*bias=*/false};
+  heads.scale = config.scaled_scores ? 0 : 1;
   return heads;
 }
 
@@ -58,7 +59,7 @@ TensorId block(GraphBuilder& g, TensorId x, const T5Config& config, const Positi
     x = g.op1("attn.cross.residual", "add", {x, h});
   }
   h = rms_norm(g, "ln_2", x, config.eps);
-  h = feed_forward(g, "mlp", h, {config.ffn, "relu", heads.in, heads.out});
+  h = feed_forward(g, "mlp", h, {config.ffn, config.activation, heads.in, heads.out, config.gated});
   x = g.op1("mlp.residual", "add", {x, h});
   g.pop();
   return x;
@@ -79,6 +80,12 @@ std::vector<ModelKey> model_keys(T5Config& config) {
       {"buckets", &config.buckets, "buckets of distances between tokens; a multiple of 4"},
       {"max_distance", &config.max_distance, "distance from which on all share a bucket"},
       {"tied", &config.tied, "1: the head uses the token embedding"},
+      {"gated", &config.gated, "1: the MLP has a gate (T5 1.1, Flan)"},
+      {"activation", &config.activation, "of the MLP", {}, {"gelu", "gelu_erf", "relu", "silu"}},
+      {"scaled_scores", &config.scaled_scores,
+       "1: attention divides its scores by the root of head_dim; 0: as T5 is published"},
+      {"scaled_head", &config.scaled_head,
+       "1: the head's input is divided by the root of hidden, as T5 with tied=1 is published"},
       {"eps", &config.eps, "epsilon of the RMS norms"},
       {"dtype", &config.dtype, "of parameters and activations"},
   };
@@ -126,6 +133,10 @@ Result<Graph> build_t5(const T5Config& config, int64_t batch) {
     x = block(g, x, config, of_tokens, memory, config.layers + i);
   }
   x = rms_norm(g, "final.ln", x, config.eps);
+  if (config.scaled_head) {
+    x = g.op1("final.scale", "scale", {x},
+              {{"factor", 1 / std::sqrt(static_cast<double>(config.hidden))}});
+  }
   cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, init), targets);
   return g.finish();
 }

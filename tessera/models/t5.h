@@ -8,6 +8,8 @@
 // encoder's output. Inputs source [batch, source], tokens and targets [batch, seq].
 #pragma once
 
+#include <string>
+
 #include "tessera/graph/graph.h"
 #include "tessera/models/config.h"
 
@@ -19,6 +21,10 @@ struct T5Config {
   int64_t ffn = 0;       // 0: 4 * hidden
   int64_t buckets = 32, max_distance = 128;
   bool tied = true;
+  bool gated = false;               // the MLP has a gate (T5 1.1, Flan)
+  std::string activation = "relu";  // of the MLP
+  bool scaled_scores = true;  // attention divides its scores by sqrt(head_dim); published: not so
+  bool scaled_head = false;   // the head's input is divided by sqrt(hidden); published: if tied
   double eps = 1e-6;
   DType dtype = DType::kFloat32;
 };

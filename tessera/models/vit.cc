@@ -41,6 +41,7 @@ std::vector<ModelKey> model_keys(VitConfig& config) {
       {"ffn", &config.ffn, "width of the MLP", "4 * hidden"},
       {"pool", &config.pool, "what is classified", {}, {"class", "mean"}},
       {"eps", &config.eps, "epsilon of the layer norms"},
+      {"activation", &config.activation, "of the MLP", {}, {"gelu", "gelu_erf", "relu", "silu"}},
       {"dtype", &config.dtype, "of parameters and activations"},
   };
 }
@@ -87,7 +88,7 @@ Result<Graph> build_vit(const VitConfig& config, int64_t batch) {
   heads.out = out;
   for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) {
     g.push(fmt::format("blocks.{}", layer));
-    x = pre_norm_block(g, x, config.eps, heads, {config.ffn, "gelu", in, out});
+    x = pre_norm_block(g, x, config.eps, heads, {config.ffn, config.activation, in, out});
     g.pop();
   }
   x = layer_norm(g, "final.ln", x, config.eps);

@@ -3,6 +3,8 @@
 // Inputs images [batch, height, width, channels] and targets [batch].
 #pragma once
 
+#include <string>
+
 #include "tessera/graph/graph.h"
 #include "tessera/models/config.h"
 
@@ -14,6 +16,7 @@ struct VitConfig {
   int64_t ffn = 0;             // 0: 4 * hidden
   std::string pool = "class";  // "class", "mean"
   double eps = 1e-6;
+  std::string activation = "gelu";
   DType dtype = DType::kFloat32;
 };
 

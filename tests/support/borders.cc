@@ -24,11 +24,19 @@ Graph perceptron() {
   return *g.finish();
 }
 
-// Causal attention whose queries, keys and values are made of x; loss = the mean of its square.
-Graph attention() {
+// Attention whose queries, keys and values are made of x; loss = the mean of its square. With
+// `bias` a trained bias is added to the scores; with `segments` the tokens of a document see each
+// other alone.
+struct AttentionGraph {
+  int64_t batch = 1, seq = 4, heads = 1;
+  bool bias = false, segments = false;
+  Attributes attributes = {};
+};
+
+Graph attention_with(const AttentionGraph& form) {
   GraphBuilder g("attention");
-  const Dim batch{"batch", 1}, seq{"seq", 4}, hidden{"hidden", 2}, heads{"heads", 1};
-  const Dim group{"group", 1}, head_dim{"head_dim", 2};
+  const Dim batch{"batch", form.batch}, seq{"seq", form.seq}, hidden{"hidden", 2};
+  const Dim heads{"heads", form.heads}, group{"group", 1}, head_dim{"head_dim", 2};
   const Init init{Init::Kind::kNormal, 0.02};
   const auto x = g.input("x", {batch, seq, hidden}, DType::kFloat32);
   const auto product = [&](const std::string& name, std::vector<Dim> dims, const std::string& out) {
@@ -41,12 +49,34 @@ Graph attention() {
   const auto q = product("q", {hidden, heads, group, head_dim}, "batch seq heads group head_dim");
   const auto k = product("k", {hidden, heads, head_dim}, "batch seq heads head_dim");
   const auto v = product("v", {hidden, heads, head_dim}, "batch seq heads head_dim");
-  const auto core = g.op("core", "attention", {q, k, v}, {{"causal", int64_t{1}}})[0];
+  std::vector<TensorId> inputs = {q, k, v};
+  if (form.bias) inputs.push_back(g.parameter("bias", {heads, seq, {"kv", form.seq}}, init));
+  if (form.segments) {
+    const auto documents = g.input("documents", {batch, seq}, DType::kInt64);
+    inputs.insert(inputs.end(), {documents, documents});
+  }
+  const auto core = g.op("core", "attention", inputs, form.attributes)[0];
   const auto square = g.op1("square", "mul", {core, core});
+  const auto elements = static_cast<double>(g.tensor(core).elements());
   g.graph().loss =
       g.op1("loss", "reduce_sum", {square},
-            {{"dims", std::string("batch seq heads group head_dim")}, {"factor", 0.125}});
+            {{"dims", std::string("batch seq heads group head_dim")}, {"factor", 1 / elements}});
   return *g.finish();
+}
+
+Graph attention() { return attention_with({.attributes = {{"causal", int64_t{1}}}}); }
+
+Graph biased_attention() { return attention_with({.heads = 2, .bias = true}); }
+
+Graph masked_attention() {
+  return attention_with({.batch = 2,
+                         .seq = 8,
+                         .heads = 2,
+                         .segments = true,
+                         .attributes = {{"causal", int64_t{1}},
+                                        {"window", int64_t{3}},
+                                        {"p", 0.25},
+                                        {"key", std::string("core")}}});
 }
 
 Graph experts() {
@@ -91,6 +121,21 @@ const std::vector<Border>& borders() {
       {"ring_attention", attention, 1,
        "mesh = { cp = 2 }\nsplit = [\n  { ops = \"*\", dim = \"seq\", over = \"cp\" },\n"
        "  { ops = \"core\", dim = \"kv\", over = \"time:2\", order = \"rotated\", skew = \"-cp\" },"
+       "\n]\n"},
+      {"bias", biased_attention, 3,
+       "mesh = { sp = 2, tp = 2 }\nsplit = [\n  { ops = \"*\", dim = \"seq\", over = \"sp\" },\n"
+       "  { ops = \"*\", dim = \"heads\", over = \"tp\" },\n]\n"},
+      {"bias_in_a_ring", biased_attention, 1,
+       "mesh = { cp = 2 }\nsplit = [\n  { ops = \"*\", dim = \"seq\", over = \"cp\" },\n"
+       "  { ops = \"core\", dim = \"kv\", over = \"time:2\", order = \"rotated\", skew = \"-cp\" },"
+       "\n]\n"},
+      {"masks", masked_attention, 3,
+       "mesh = { dp = 2, tp = 2 }\nsplit = [\n"
+       "  { ops = \"*\", dim = \"batch\", over = \"dp\" },\n"
+       "  { ops = \"*\", dim = \"heads\", over = \"tp\" },\n]\n"},
+      {"masks_in_a_ring", masked_attention, 2,
+       "mesh = { cp = 4 }\nsplit = [\n  { ops = \"*\", dim = \"seq\", over = \"cp\" },\n"
+       "  { ops = \"core\", dim = \"kv\", over = \"time:4\", order = \"rotated\", skew = \"-cp\" },"
        "\n]\n"},
       {"experts", experts, 1,
        "mesh = { dp = 1, ep = 2 }\nsplit = [\n"

@@ -231,7 +231,7 @@ InputGradients differentiate_tanh(GraphBuilder& builder, const Op& op, const Out
   return {builder.op1(op.path + ".dx", "sub", {dy[0], twice})};
 }
 
-// gelu, silu, relu2: <kind>_grad(dy, x).
+// gelu, gelu_erf, silu, relu2: <kind>_grad(dy, x).
 InputGradients differentiate_activation(GraphBuilder& builder, const Op& op,
                                         const OutputGradients& dy, const std::vector<bool>&) {
   return {builder.op1(op.path + ".dx", op.kind + "_grad", {dy[0], op.inputs[0]})};
@@ -381,6 +381,8 @@ std::vector<KindInfo> elementwise_kinds() {
        .in_place = true},
       scale,
       unary("gelu", "gelu, tanh form", 8, differentiate_activation),
+      unary("gelu_erf", "gelu, x times the normal distribution's share below x", 8,
+            differentiate_activation),
       unary("silu", "x * sigmoid(x)", 4, differentiate_activation),
       unary("relu", "max(x, 0)", 1, differentiate_relu),
       unary("relu2", "max(x, 0) squared", 2, differentiate_activation),
@@ -406,6 +408,7 @@ std::vector<KindInfo> elementwise_kinds() {
        .linear = true},
       dropout,
       activation_grad("gelu_grad", "(dy, x) -> dx of gelu", 16),
+      activation_grad("gelu_erf_grad", "(dy, x) -> dx of gelu_erf", 16),
       activation_grad("silu_grad", "(dy, x) -> dx of silu", 8),
       activation_grad("relu2_grad", "(dy, x) -> dx of relu2", 3),
       activation_grad("relu_grad", "(dy, y) -> dx of relu", 1),

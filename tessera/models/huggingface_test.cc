@@ -1,0 +1,185 @@
+// Configurations of Hugging Face in both directions. What single keys mean is also in model_test.cc;
+// that the functions are the same is in tests/huggingface.
+#include "tessera/models/huggingface.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tessera/models/model.h"
+
+namespace tessera {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+std::string spec_of(const HuggingFaceModel& model) {
+  std::string text = model.family + ":";
+  for (const auto& [key, value] : model.arguments) text += fmt::format("{}={},", key, value);
+  text.pop_back();
+  const auto built = build_model(text, 1);
+  return built ? built->spec : built.error().message;
+}
+
+std::string read(const std::string& text) {
+  const auto model = parse_huggingface_config(text, "config.json");
+  return model ? spec_of(*model) : model.error().message;
+}
+
+std::string written(const std::string& spec) {
+  const auto model = build_model(spec, 1);
+  if (!model) return model.error().message;
+  const auto text = huggingface_config(model->spec, DType::kFloat32);
+  return text ? *text : text.error().message;
+}
+
+const std::string kDecoder =
+    R"("hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+       "num_key_value_heads": 2, "max_position_embeddings": 12, "vocab_size": 37)";
+const std::string kEncoder =
+    R"("hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4)";
+const std::string kT5 = R"({"model_type": "t5", "d_model": 16, "d_kv": 6, "d_ff": 24,
+                            "num_layers": 2, "num_heads": 4, "vocab_size": 37)";
+
+std::vector<std::string> configurations() {
+  return {
+      R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 16, "n_head": 4, "n_positions": 12,
+          "vocab_size": 37, "activation_function": "gelu"})",
+      R"({"model_type": "llama", "attention_bias": true, "tie_word_embeddings": true, )" +
+          kDecoder + "}",
+      R"({"model_type": "llama", "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+          "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192}, )" +
+          kDecoder + "}",
+      R"({"model_type": "llama", "rope_scaling": {"type": "linear", "factor": 2.0}, )" + kDecoder +
+          "}",
+      R"({"model_type": "mistral", "sliding_window": 5, )" + kDecoder + "}",
+      R"({"model_type": "mixtral", "num_local_experts": 4, )" + kDecoder + "}",
+      R"({"model_type": "qwen2", "rope_theta": 1000000.0, )" + kDecoder + "}",
+      R"({"model_type": "qwen3", "head_dim": 6, )" + kDecoder + "}",
+      R"({"model_type": "bert", "vocab_size": 37, "max_position_embeddings": 12, )" + kEncoder +
+          "}",
+      R"({"model_type": "vit", "image_size": 8, "patch_size": 4, "num_labels": 5, )" + kEncoder +
+          "}",
+      kT5 + "}",
+      kT5 + R"(, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false})",
+  };
+}
+
+TEST(HuggingFaceConfig, WhatIsWrittenReadsAsTheSameModelOfTheSameType) {
+  for (const std::string& text : configurations()) {
+    const std::string spec = read(text), again = written(spec);
+    ASSERT_FALSE(Json::parse(again, nullptr, false).is_discarded()) << spec << ": " << again;
+    EXPECT_EQ(read(again), spec);
+    EXPECT_EQ(Json::parse(again)["model_type"], Json::parse(text)["model_type"]);
+    EXPECT_EQ(Json::parse(again)["dtype"], "float32");
+  }
+}
+
+TEST(HuggingFaceConfig, EveryTypeIsAmongTheConfigurationsAbove) {
+  std::vector<std::string> types;
+  for (const std::string& text : configurations()) {
+    const std::string type = Json::parse(text)["model_type"];
+    if (types.empty() || types.back() != type) types.push_back(type);
+  }
+  EXPECT_EQ(types, huggingface_model_types());
+}
+
+TEST(HuggingFaceConfig, KeysThatRowsCannotSay) {
+  EXPECT_THAT(read(configurations()[5]), HasSubstr(",capacity_factor=2,"));
+  EXPECT_THAT(read(kT5 + "}"), HasSubstr(",tied=1,gated=0,activation=relu,scaled_scores=0,"
+                                         "scaled_head=1,"));
+  EXPECT_THAT(read(kT5 + R"(, "tie_word_embeddings": false})"),
+              HasSubstr(",tied=0,gated=0,activation=relu,scaled_scores=0,scaled_head=0,"));
+  EXPECT_THAT(read(kT5 + R"(, "scale_decoder_outputs": false})"), HasSubstr(",scaled_head=0,"));
+  EXPECT_EQ(read(kT5 + R"(, "num_decoder_layers": 3})"),
+            "config.json: num_decoder_layers 3 is not supported (supported: 2, num_layers)");
+  const std::string vit = R"({"model_type": "vit", "image_size": 8, "patch_size": 4, )" + kEncoder;
+  EXPECT_THAT(read(vit + R"(, "id2label": {"0": "a", "1": "b", "2": "c"}})"),
+              HasSubstr(",classes=3,"));
+  EXPECT_THAT(read(vit + "}"), HasSubstr(",classes=2,"));
+}
+
+TEST(HuggingFaceConfig, ScaledRotaryTablesHaveATextAndAreVerified) {
+  const std::string small = "llama:layers=1,hidden=8,heads=2,seq=4,vocab=16,rope_scaling=";
+  for (const std::string scaling : {"1", "4", "8-1-4-8192"}) {
+    const auto model = build_model(small + scaling, 1);
+    ASSERT_TRUE(model) << model.error().message;
+    const std::string text = to_text(model->graph);
+    EXPECT_EQ(text.find("rotary_cos(10000.0)(") != std::string::npos, scaling != "1");
+    const auto again = parse_graph(text);
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(*again, model->graph);
+  }
+  EXPECT_EQ(build_model(small + "8-4-1-8192", 1).error().message,
+            "model 'llama': rope_scaling must be a factor, or factor-low-high-positions with high "
+            "above low");
+  std::string text = to_text(build_model(small + "4", 1)->graph);
+  const size_t at = text.find("rotary_cos(10000.0)(4)");
+  ASSERT_NE(at, std::string::npos);
+  const auto odd = parse_graph(text.replace(at, 22, "rotary_cos(10000.0)(4 2)"));
+  ASSERT_FALSE(odd);
+  EXPECT_THAT(odd.error().message,
+              HasSubstr("expected no sizes of rotary_cos, or of rotary tables"));
+}
+
+TEST(HuggingFaceConfig, DamagedTextsAreReadOrRefusedInOneLine) {
+  std::mt19937 random(5);
+  const auto below = [&](size_t most) { return random() % std::max<size_t>(most, 1); };
+  const std::vector<std::string> pieces = {
+      "null", "-1", "1e999", "\"\"", "[]", "{}", "true", "0", "99999999999999999999"};
+  int refused = 0;
+  for (const std::string& text : configurations()) {
+    for (int trial = 0; trial < 120; ++trial) {
+      std::string damaged = text;
+      for (size_t edits = 1 + below(3); edits > 0; --edits) {
+        const size_t at = below(damaged.size());
+        switch (below(3)) {
+          case 0: damaged[at] = static_cast<char>(below(256)); break;
+          case 1: damaged.erase(at, below(8)); break;
+          default: {  // another value behind a colon
+            const size_t colon = damaged.find(':', at);
+            if (colon == std::string::npos) break;
+            const size_t end = damaged.find_first_of(",}", colon);
+            damaged.replace(colon + 1, end == std::string::npos ? end : end - colon - 1,
+                            pieces[below(pieces.size())]);
+          }
+        }
+      }
+      const auto model = parse_huggingface_config(damaged, "config.json");
+      if (model) continue;
+      ++refused;
+      EXPECT_EQ(model.error().message.find('\n'), std::string::npos) << damaged;
+      EXPECT_TRUE(model.error().message.starts_with("config.json: ")) << model.error().message;
+    }
+  }
+  EXPECT_GT(refused, 300);
+}
+
+TEST(HuggingFaceConfig, WhatNoModelTypeHasIsOneLine) {
+  const std::string small = "layers=2,hidden=8,heads=4,seq=4,vocab=16";
+  EXPECT_EQ(written("gpt:kv_heads=2," + small),
+            "model 'gpt': expected what a model type of Hugging Face has: gpt2 has kv_heads=4, "
+            "found 2");
+  EXPECT_THAT(
+      written("llama:lora=2," + small),
+      HasSubstr("expected what a model type of Hugging Face has: llama has lora=0, found 2; "
+                "mistral has lora=0, found 2; qwen2 has qkv_bias=1, found 0; "));
+  EXPECT_EQ(written("mlp:in=4,hidden=8,out=3"),
+            "model 'mlp': expected a family of one of Hugging Face's model types gpt2, llama, "
+            "mistral, mixtral, qwen2, qwen3, bert, vit, t5");
+  EXPECT_THAT(written("t5:layers=2,hidden=16,heads=2,source=6,seq=4,vocab=17"),
+              HasSubstr("t5 has scaled_scores=0, found 1"));
+  EXPECT_THAT(written("gpt:dropout=0.1,eod=3," + small), HasSubstr("GPT2LMHeadModel"))
+      << "what matters in training only is left out";
+}
+
+}  // namespace
+}  // namespace tessera
