@@ -6,10 +6,11 @@
 //   device_order = ["row", "col", "pp"]   # the last axis varies fastest: pp
 //   device_order = [0, 4, 1, 5, ...]      # any list: the device of rank 0, of rank 1, ...
 //
-// A list of axes names the fast end of a mixed-radix number, the last item varying fastest. "row:2"
-// is a factor of axis row: pieces of 2 neighbouring coordinates. "row" is what the other factors of
-// the axis leave. What the list leaves out lies outside it, in the order of the mesh. Several
-// factors of one axis are digits of its coordinate, the first one the most significant.
+// A list of axes says which coordinates change from one device to the next: the last item changes
+// fastest. "row:2" takes a factor 2 of the axis row, which is two neighbouring coordinates; "row"
+// takes what the other items leave of the axis. Axes and factors that the list does not name change
+// more slowly than those that it names, in the order of the mesh. Several factors of one axis are
+// digits of its coordinate, the first one the most significant.
 //
 // A stage with a mesh of its own has the key in its entry: axes of that mesh, laid on the devices
 // that the mesh has without it.

@@ -24,7 +24,7 @@ namespace tessera {
 
 struct Layout {
   SmallVector<Axes, 4> shards;  // by tensor dim, outermost first
-  // By tensor dim: cuts fall on multiples of it (the inner size of a bracket). Normalised.
+  // By tensor dim: cuts fall on multiples of this number (the inner size of a bracket). Normalised.
   SmallVector<int64_t, 4> grain;
   Axes partial;                        // sorted
   Combiner combiner = Combiner::kSum;  // of the parts; kSum if complete
@@ -33,7 +33,7 @@ struct Layout {
   bool complete() const { return partial.empty(); }
   bool shards_over(AxisId axis) const;  // does the axis cut some dim
   bool uses(AxisId axis) const;         // cut or partial
-  Axes axes() const;                    // that cut, sorted
+  Axes axes() const;                    // the axes that cut a dim, sorted
   friend bool operator==(const Layout&, const Layout&) = default;
   friend auto operator<=>(const Layout&, const Layout&) = default;
 };

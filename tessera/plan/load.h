@@ -25,7 +25,8 @@ bool names_plan_file(const std::string& text);
 // Reads a file or emits a recipe for `graph`; a recipe takes only facts from it (number of blocks,
 // sizes), so the forward graph will do. A relative path is looked up in the working directory, then
 // in the folder of `beside`, a file that names the plan ("" for none).
-// `compute`: what the run computes in (graph/precision.h); of a call its argument `precision`.
+// `compute`: the dtype in which the run computes (graph/precision.h); a recipe call gets it as its
+// argument `precision`.
 Result<Plan> load_plan(const std::string& text, const Graph& graph, const std::string& beside = "",
                        DType compute = DType::kFloat32);
 // The text of such a plan: of the file as it stands, or what the recipe emits.

@@ -9,6 +9,7 @@
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
 #include "tessera/base/toml_reader.h"
+#include "tessera/plan/part.h"
 #include "tessera/plan/plan.h"
 
 namespace tessera {
@@ -511,11 +512,17 @@ Status read_place(const Reader& top, Plan& plan) {
   return {};
 }
 
-Result<Plan> read_plan(const Reader& top) {
+// `axes`: what entries may name beside the axes of the text's mesh.
+Result<Plan> read_plan(const Reader& top, const Names& axes = {}) {
   Plan plan;
   plan.file = top.file();
   TESSERA_TRY_VOID(top.allow(kPlanKeys));
   TESSERA_TRY_VOID(read_sizes(top, "mesh", plan.mesh));
+  const NamedSizes mesh = plan.mesh;
+  for (const std::string& axis : axes) {
+    const Names known = axis_names(plan);
+    if (std::find(known.begin(), known.end(), axis) == known.end()) plan.mesh.emplace_back(axis, 1);
+  }
   TESSERA_TRY_VOID(read_device_order(top, plan.device_order));
   TESSERA_TRY_VOID(top.integer("micro_batches", 1, plan.micro_batches));
   if (top.has("micro_batches")) plan.micro_batches_line = top.line_of("micro_batches");
@@ -568,6 +575,7 @@ Result<Plan> read_plan(const Reader& top) {
     }
     plan.loops.push_back(std::move(entry));
   }
+  plan.mesh = mesh;
   return plan;
 }
 
@@ -594,6 +602,20 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file) {
   auto table = parse_toml(text, file);
   if (!table) return invalid_input(table.error().message + syntax_hint(text));
   return read_plan(Reader(*table, "the plan", file_name, 1));
+}
+
+Result<PlanPart> parse_part(std::string_view text, std::string_view file, const Names& axes) {
+  const std::string file_name(file);
+  auto table = parse_toml(text, file);
+  if (!table) return invalid_input(table.error().message + syntax_hint(text));
+  const Reader top(*table, "the part of a plan", file_name, 1);
+  PlanPart part;
+  TESSERA_TRY(part.plan, read_plan(top, axes));
+  for (const std::string& key : kPlanKeys) {
+    if (top.has(key)) part.keys.push_back(key);
+  }
+  if (top.has("mesh")) part.mesh_line = top.line_of("mesh");
+  return part;
 }
 
 std::string_view keep_name(Keep keep) { return kKeeps[static_cast<size_t>(keep)]; }

@@ -81,7 +81,7 @@ struct StageEntry {
   std::string ops;
   int64_t at = 0;
   std::vector<std::pair<std::string, int64_t>> mesh;  // empty: the plan's without the stage axis
-  std::optional<int64_t> devices;  // first device of an own mesh; unset: after the stage before
+  std::optional<int64_t> devices;  // where its own mesh begins; unset: after the stage before
   DeviceOrder device_order;        // of an own mesh, by axes
   int line = 0;
   friend bool operator==(const StageEntry& a, const StageEntry& b);
@@ -93,13 +93,13 @@ struct StoreEntry {
   // The tensor dim that `over` cuts. Unset: the rule of docs/reference/plan-language.md.
   std::optional<std::string> dim;
   std::optional<Tier> tier;
-  // The share of the selected bytes to which `tier` and `keep` apply. Whole tensors are taken, and
-  // first those that are used last; what belongs to a parameter is ordered by the parameter's first
-  // use.
+  // The share of the selected bytes to which `tier` and `keep` apply. Whole tensors are taken,
+  // those with the latest first use before others; gradient and state of a parameter count as used
+  // when the parameter is.
   std::optional<double> fraction;
   std::optional<bool> recompute;
   std::optional<Keep> keep;
-  // Of the axes over which the tensor rests in shards, those that still cut the kept copy.
+  // Some of the axes over which the tensor rests in shards: those that still cut the kept copy.
   std::optional<std::vector<std::string>> keep_over;
   int line = 0;
   friend bool operator==(const StoreEntry& a, const StoreEntry& b);
@@ -156,8 +156,8 @@ struct Plan {
   Schedule schedule_table;        // by place, as written in the plan; empty: the named schedule
   int64_t bucket_bytes = 25 << 20;
   std::optional<Prefetch> prefetch;
-  // So many bytes of a rank's device copies of tensors that rest on the host or on disk stay from
-  // one use to the next. Those copies stay whose next use comes first.
+  // A rank keeps so many bytes of the device copies of tensors that rest on the host or on disk
+  // from one use to the next. It keeps the copies whose next use comes first.
   int64_t resident_bytes = 0;
   std::string resharding = "auto";  // what replicas receive from other stages: "direct", "gather"
   std::vector<SplitEntry> splits;
@@ -216,8 +216,9 @@ struct TensorPlan {
   // Unset: an activation's copy that is cut into as many pieces as its home, or more, is kept from
   // the forward to the backward pass, every other copy for its block (program/walk/holds.h).
   std::optional<Keep> keep;
-  // Not empty: what is kept is a copy that is cut over these axes of the home's shards, and over
-  // those that its reader needs cut; what readers need is made of it for their block alone.
+  // Not empty: the copy that is kept is cut over these axes, which also cut the tensor at rest, and
+  // over those along which its reader wants it cut. The reader's own copy is made from it, and is
+  // kept for the reader's block alone.
   Axes keep_over;
   int over_entry = -1, tier_entry = -1, recompute_entry = -1, keep_over_entry = -1;
   std::array<std::optional<Compression>, kEdges> compress;  // by edge
@@ -231,11 +232,10 @@ struct Place {
   Mesh mesh;
   std::vector<StageId> stages;
 };
-// A dim that a split entry names and that an op, which the entry selects, computes whole all the
-// same.
+// Why an op computes a dim whole although a split entry selects the op and names the dim.
 enum class WhyWhole : uint8_t {
   kFrozen,  // no piece of it can be computed alone (docs/reference/plan-language.md, frozen dims)
-  kNoAxis,  // the mesh of the op's stage has not all axes of the entry, in their sizes
+  kNoAxis,  // the mesh of the op's stage lacks an axis of the entry, or has it in another size
 };
 struct LeftWhole {
   OpId op;
@@ -265,7 +265,7 @@ struct ResolvedPlan {
   std::vector<PlaceId> places_of(int64_t rank) const;  // at least one
   size_t row_of(int64_t rank) const;
 };
-// Stages at their places, and the rows: from the meshes of the stages.
+// Sets the places of the stages and the rows, as the stages' meshes ask for.
 void make_places(ResolvedPlan& plan, const std::vector<Mesh>& meshes);
 // What the schedule must order: which row runs which stage, and which stage waits for which.
 PipelineShape pipeline_shape(const ResolvedPlan& plan, const Graph& graph);

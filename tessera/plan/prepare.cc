@@ -27,8 +27,8 @@ DType parameter_dtype(const Graph& graph) {
 Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision precision,
                              OptimizerSpec optimizer) {
   if (precision.compute == DType::kFloat16 && !precision.loss_scale) precision.loss_scale.emplace();
-  // As in automatic mixed precision: gradients of wide parameters are added and summed in their
-  // dtype.
+  // As automatic mixed precision does, gradients of wide parameters are added up over
+  // micro-batches, and summed over ranks, in the parameters' dtype.
   const bool exact = parameter_dtype(forward) == DType::kFloat64;  // as float32, then all at once
   const DType at_rest = exact ? DType::kFloat32 : parameter_dtype(forward);
   if (precision.compute && !precision.gradient)

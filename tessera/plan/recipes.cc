@@ -65,23 +65,6 @@ Result<const RecipeArgument*> meant(const Recipe& recipe, const std::string& key
                                                 : fmt::format(", did you mean '{}'?", best)));
 }
 
-Status check_choice(const RecipeArgument& argument, const std::string& text) {
-  const auto& choices = argument.choices;
-  if (choices.empty()) return {};
-  const auto given = argument.joined ? split_text(text, '+') : std::vector<std::string>{text};
-  for (const std::string& one : given) {
-    if (std::find(choices.begin(), choices.end(), one) != choices.end()) continue;
-    const std::string best = nearest(one, choices);
-    const std::string expected = argument.joined
-                                     ? "one of " + join(choices, ", ") + ", or several with '+'"
-                                     : join(choices, " or ");
-    return invalid_input(
-        fmt::format("expected {} = {}, found '{}'{}", argument.name, expected, one,
-                    best.empty() ? "" : fmt::format(", did you mean '{}'?", best)));
-  }
-  return {};
-}
-
 Status set_argument(RecipeArguments& arguments, const RecipeArgument& argument,
                     const std::string& value) {
   if (argument.is_text) {
@@ -122,6 +105,23 @@ Result<RecipeArguments> bind(const Recipe& recipe, const Call& call) {
 }
 
 }  // namespace
+
+Status check_choice(const RecipeArgument& argument, const std::string& text) {
+  const auto& choices = argument.choices;
+  if (choices.empty()) return {};
+  const auto given = argument.joined ? split_text(text, '+') : std::vector<std::string>{text};
+  for (const std::string& one : given) {
+    if (std::find(choices.begin(), choices.end(), one) != choices.end()) continue;
+    const std::string best = nearest(one, choices);
+    const std::string expected = argument.joined
+                                     ? "one of " + join(choices, ", ") + ", or several with '+'"
+                                     : join(choices, " or ");
+    return invalid_input(
+        fmt::format("expected {} = {}, found '{}'{}", argument.name, expected, one,
+                    best.empty() ? "" : fmt::format(", did you mean '{}'?", best)));
+  }
+  return {};
+}
 
 int64_t RecipeArguments::number(std::string_view name) const {
   const auto it = numbers.find(name);

@@ -1,7 +1,8 @@
 // Recipes: functions that emit plan text. A recipe knows a strategy, never how it is lowered. What
 // it writes is a plan like any other, to be read, edited and compared. From the graph it takes only
 // facts (number of blocks, sizes of dims), by the paths and dims of the contract in
-// docs/reference/models.md; an error says which part a model lacks.
+// docs/reference/models.md, and in a graph without ops blocks.<i> by what repeats in it and by dims;
+// an error says which part a model lacks.
 //
 //   TESSERA_TRY(std::string text, emit_recipe("megatron(tp=2, pp=2, dp=2)", graph));
 //   TESSERA_TRY(Plan plan, parse_plan(text, "megatron(tp=2, pp=2, dp=2)"));
@@ -31,6 +32,9 @@ struct RecipeArgument {
   bool joined = false;                    // several choices may be given, with '+' between
   bool by_name = false;                   // never by its position
 };
+
+// Errors: a text that is none of the argument's choices; the message names the nearest.
+Status check_choice(const RecipeArgument& argument, const std::string& text);
 
 // The arguments of a call, checked and completed by defaults.
 class RecipeArguments {

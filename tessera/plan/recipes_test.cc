@@ -308,26 +308,13 @@ store = [
   { tensors = "optimizer.*.blocks.0.*{weight,bias}", over = "b" },
 ]
 )");
+  // The plan of megatron, and what it compresses.
+  const auto without_call = [](const std::string& text) { return text.substr(text.find('\n')); };
   EXPECT_EQ(
-      emit("compressed(2, topk:0.1, 1, tp=2, pp=2, micro_batches=2, borders=bfloat16)", graph),
-      R"(# compressed(2, topk:0.1, 1, tp=2, pp=2, micro_batches=2, borders=bfloat16)
-mesh = { pp = 2, dp = 2, tp = 2 }
-micro_batches = 2
-schedule = "1f1b"
-split = [
-  { ops = "*",                 dim = "batch", over = "dp" },
-  { ops = "blocks.*.attn",     dim = "heads", over = "tp" },
-  { ops = "blocks.*.mlp",      dim = "ffn",   over = "tp" },
-  { ops = "{embed,head,loss}", dim = "vocab", over = "tp" },
-]
-stage = [
-  { ops = "{embed,blocks.0}",           at = 0 },
-  { ops = "{blocks.1,final,head,loss}", at = 1 },
-]
-store = [
-  { tensors = "optimizer.*", over = "dp" },
-]
-compress = [
+      without_call(
+          emit("compressed(2, topk:0.1, 1, tp=2, pp=2, micro_batches=2, borders=bfloat16)", graph)),
+      without_call(emit("megatron(tp=2, pp=2, dp=2, zero=1, micro_batches=2)", graph)) +
+          R"(compress = [
   { tensors = "role:gradient", with = "topk:0.1", error_feedback = true },
   { tensors = "*",             on = "send", with = "bfloat16" },
 ]

@@ -251,8 +251,8 @@ class Resharding {
     c.seconds = reshard_order::makespan(c.jobs, c.schedule, n);
   }
 
-  // As generated, the least loaded device sends; point-to-point ways receiver by receiver: (tile,
-  // receiver, source slice).
+  // The order kGenerated: the least loaded device sends, and steps to single receivers are ordered
+  // by (tile, receiver, source slice).
   Candidate generated(std::optional<ReshardWay> way) const {
     Candidate out;
     out.order = ReshardOrder::kGenerated;

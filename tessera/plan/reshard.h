@@ -2,10 +2,10 @@
 // mesh, over links between hosts that are slow (docs/theory/cross-mesh-resharding.md; AlpaComm,
 // Zhuang et al., MLSys 2023).
 //
-// Unit task: one destination tile cut with one source tile. D bytes, which any holder of the source
-// tile may send and which all holders of the destination tile receive. Every element of a
-// destination tile is in exactly one unit task. What is decided: how a task is run (ReshardWay),
-// who sends it, and in which order the tasks go.
+// A unit task moves what one destination tile and one source tile have in common: D bytes, which
+// any holder of the source tile may send and all holders of the destination tile receive. Every
+// element of a destination tile is in exactly one unit task. What is decided: how a task is run
+// (ReshardWay), who sends it, and in which order the tasks go.
 //
 // Model: a host has one network card (NIC), full duplex, w bytes a second each way; links inside a
 // host cost nothing; a card works at one task at a time in each direction. Steps are issued in the

@@ -300,8 +300,10 @@ class Resolver {
     std::vector<std::pair<size_t, DimSplit>> cut;
     for (size_t t = 0; t < read.size(); ++t) {
       if (read[t].size() != 1 || made[t].size() != 1) return false;
-      const DimSplit& split = out_.ops[from.index()].dims[static_cast<size_t>(made[t][0])];
+      DimSplit split = out_.ops[from.index()].dims[static_cast<size_t>(made[t][0])];
       if (split.steps > 1) return false;
+      const StageId here = out_.ops[op.id.index()].stage, there = out_.ops[from.index()].stage;
+      if (here != there && !move_split(split, there, here)) return false;
       if (split.split()) cut.emplace_back(static_cast<size_t>(read[t][0]), split);
     }
     for (const auto& [dim, split] : cut) out_.ops[op.id.index()].dims[dim] = split;
@@ -461,14 +463,14 @@ class Resolver {
     return {};
   }
 
-  // What belongs to one parameter stays together: its state, its gradient, itself.
+  // A parameter, its gradient and its optimizer state stay together.
   TensorId owner(TensorId id) const {
     const Tensor& tensor = graph_.tensor(id);
     const bool belongs = tensor.of.valid() && graph_.tensor(tensor.of).role == Role::kParameter;
     return belongs ? tensor.of : id;
   }
 
-  // Of the selected tensors those used last that fit into the share of their bytes.
+  // The selected tensors with the latest first use, as many as fit into the share of their bytes.
   std::vector<TensorId> share_of(const std::vector<TensorId>& selected, double fraction) const {
     std::vector<size_t> first_use(graph_.tensors().size(), graph_.ops().size());
     for (const Op& op : graph_.ops()) {
@@ -564,7 +566,7 @@ class Resolver {
     return lacks_axis(entry.line, "keep_over", *entry.keep_over, selected.front());
   }
 
-  // What rests is kept over axes over which it rests.
+  // A parameter's copy can be cut only over axes over which the parameter rests in shards.
   Status check_kept() const {
     for (const Tensor& tensor : graph_.tensors()) {
       const TensorPlan& rule = out_.tensors[tensor.id.index()];
@@ -597,8 +599,8 @@ class Resolver {
       const Tensor& tensor = graph_.tensor(id);
       return tensor.producer.valid() && graph_.op(tensor.producer).phase == Phase::kForward;
     };
-    // What is made of parameters alone (a narrow copy) is no activation; it is made again where
-    // nothing else is selected.
+    // A tensor made of parameters alone (a narrow copy) is no activation; it is computed again only
+    // if the entry selects no activation.
     const bool activations = std::any_of(selected.begin(), selected.end(), [&](TensorId id) {
       return made_forward(id) && !stages_.of_parameters(id);
     });

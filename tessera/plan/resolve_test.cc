@@ -68,6 +68,46 @@ TEST(Resolve, BackwardOpsInheritByDimName) {
   EXPECT_TRUE(resolved->to_expand.empty());
 }
 
+// The derivative of a view lies as the gradient that another stage makes; that stage's mesh may
+// number the same axis otherwise.
+TEST(Resolve, AViewFollowsItsGradientOntoItsOwnMesh) {
+  GraphBuilder g("views");
+  const Dim batch{"batch", 12}, seq{"seq", 2}, hidden{"f", 8};
+  const TensorId x = g.input("x", {batch, seq, hidden}, DType::kFloat32);
+  const TensorId scaled =
+      g.op1("scale", "mul", {x, g.parameter("weight", {hidden}, {Init::Kind::kNormal, 0.1})});
+  const TensorId turned =
+      g.op1("turn", "rename", {scaled}, {{"from", std::string("seq")}, {"to", std::string("k")}});
+  const TensorId square = g.op1("square", "mul", {turned, turned});
+  g.graph().loss = g.op1("sum", "reduce_sum", {square}, {{"dims", std::string("batch k f")}});
+  const auto forward = g.finish();
+  ASSERT_TRUE(forward) << forward.error().message;
+  const Graph graph = differentiate(*forward, OptimizerSpec{}).value();
+  const auto resolved = resolve_text(R"(schedule = "1f1b"
+split = [ { ops = "{turn,square}", dim = "batch", over = "b" } ]
+stage = [
+  { ops = "{scale,turn}", at = 0, mesh = { b = 2 }, devices = 0 },
+  { ops = "{square,sum}", at = 1, mesh = { a = 2, b = 2 }, devices = 2 },
+]
+)",
+                                     graph);
+  ASSERT_TRUE(resolved.has_value()) << resolved.error().message;
+  size_t split_in_backward = 0;
+  for (const Op& op : graph.ops()) {
+    const OpPlan& plan = resolved->ops[op.id.index()];
+    for (const DimSplit& split : plan.dims) {
+      for (const AxisId axis : split.axes) {
+        const Mesh& mesh = resolved->stages[plan.stage.index()].mesh;
+        ASSERT_LT(axis.index(), mesh.axes.size()) << op.path;
+        EXPECT_EQ(mesh.axis(axis).name, "b") << op.path;
+      }
+    }
+    if (op.mirror.valid() && graph.op(op.mirror).path == "turn")
+      split_in_backward += splits_of(*resolved, graph, op.path) == "batch: b";
+  }
+  EXPECT_GE(split_in_backward, 1U);
+}
+
 TEST(Resolve, EntriesWithAPhaseOverrideWhatIsInherited) {
   const Graph graph = test_mlp();
   const std::string text = R"(mesh = { dp = 2, tp = 2 }

@@ -68,7 +68,7 @@ Status check_schedule(const Schedule& schedule, const PipelineShape& shape);
 // The error prints a cycle of places that wait for each other.
 Status check_schedule_finishes(const Schedule& schedule, const PipelineShape& shape);
 
-// Seconds, or any unit.
+// Times of blocks, in seconds or any other unit.
 struct UnitCosts {
   double forward = 1;
   double backward = 1;  // of a B run: the input part only, where the schedule has W runs
@@ -91,8 +91,8 @@ std::vector<PlaceTimes> place_times(const Schedule& schedule, const PipelineShap
                                     const UnitCosts& costs);
 double makespan(const Schedule& schedule, const PipelineShape& shape, const UnitCosts& costs);
 
-// By place: the most (stage, micro-batch) whose forward has run and whose last backward part has
-// not. Stages without backward keep nothing.
+// By place: how many micro-batches its stages hold together at most. A stage holds a micro-batch
+// from its forward to the last part of its backward; a stage without backward holds none.
 std::vector<int64_t> in_flight(const Schedule& schedule, const PipelineShape& shape);
 
 }  // namespace tessera

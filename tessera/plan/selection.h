@@ -14,7 +14,7 @@ namespace tessera {
 // "<file>:<line>: <message>"; without a line where there is none.
 tl::unexpected<Error> plan_error(const Plan& plan, int line, const std::string& message);
 
-// ", did you mean '<best>'?"; nothing of nothing.
+// ", did you mean '<best>'?"; "" if `best` is empty.
 std::string suggestion(const std::string& best);
 
 // The names in a graph, for plans that are resolved on it one after the other. The graph outlives

@@ -222,7 +222,7 @@ namespace {
 
 bool ends_prefix(char c) { return c == '.' || c == '@' || c == '#'; }
 
-// What a prefix adds to the next shorter one.
+// The piece by which a prefix is longer than the next shorter prefix.
 struct Part {
   int parent = -1;
   std::string_view text;

@@ -62,7 +62,7 @@ class Glob {
 
 class PathIndex {
  public:
-  // What the paths view must outlive the index.
+  // The paths are views: the texts that they view must outlive the index.
   explicit PathIndex(const std::vector<std::string_view>& paths);
   // For each path, by position: does `pattern` select it? Valid until the next call.
   const std::vector<bool>& select(const std::string& pattern);

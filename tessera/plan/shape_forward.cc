@@ -179,7 +179,7 @@ Result<std::vector<OpId>> select_expandable(const Plan& plan, const std::string&
     if (!hit[op.id.index()]) continue;
     found = found == nullptr ? &op : found;
     const KindInfo* kind = op.info;
-    // Those that free a frozen dim are made after differentiate, as a split needs them.
+    // Expansions that free a frozen dim come later: prepare makes those that a split needs.
     if (kind != nullptr && kind->expand && kind->expandable == nullptr) out.push_back(op.id);
   }
   if (!out.empty()) return out;

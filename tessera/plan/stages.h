@@ -41,12 +41,12 @@ class Stages {
   const Graph& graph_;
   ResolvedPlan& out_;
   const std::vector<TensorId> updates_;  // by op: the parameter that it updates
-  // By tensor: of the ops that read it the first one in graph order, of the forward ops among them
-  // the first one at the earliest stage. A loop may put what cuts a parameter for a later stage
-  // before all that reads it at an earlier one.
+  // By tensor: the first op that reads it. If forward ops do, it is the first of those at the
+  // earliest stage, which need not be the first in graph order: a loop may put the op that cuts a
+  // parameter for a later stage before every reader at an earlier stage.
   std::vector<OpId> first_consumer_;
   std::vector<bool> of_parameters_;
-  // By tensor: made by ops that no entry names of what no op makes.
+  // By tensor: is it made, by ops that no entry names, from inputs and parameters alone?
   std::vector<bool> of_sources_;
 };
 

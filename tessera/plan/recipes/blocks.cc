@@ -89,6 +89,25 @@ bool selects(const Glob& glob, const Op& op) {
   return false;
 }
 
+bool in_named_block(const Op& op) {
+  return op.phase == Phase::kForward && op.path.starts_with("blocks.");
+}
+
+bool has_dims(const Op& op, const std::string& with) {
+  const Names dims = split_text(with, ',');
+  return std::all_of(dims.begin(), dims.end(),
+                     [&](const std::string& dim) { return op.annotation.find(dim) >= 0; });
+}
+
+template <typename Predicate>
+std::vector<OpId> ops_in_blocks(const Blocked& blocks, Predicate&& is_meant) {
+  std::vector<OpId> ops;
+  for (const Op& op : blocks.graph.ops()) {
+    if (blocks.holds(op) && is_meant(op)) ops.push_back(op.id);
+  }
+  return ops;
+}
+
 }  // namespace
 
 Names patterns_of(const Graph& graph, const std::vector<OpId>& ops, const std::string& dim) {
@@ -181,35 +200,84 @@ std::string Blocks::each() const {
   return alternatives(all);
 }
 
+Blocked::Blocked(const Graph& the_graph)
+    : graph(the_graph), block(the_graph.ops().size(), int64_t{-1}) {
+  std::map<std::string_view, int64_t> numbers;  // by "blocks.3" of "blocks.3.attn.q"
+  for (const Op& op : graph.ops()) {
+    if (!in_named_block(op)) continue;
+    const std::string_view name = std::string_view(op.path).substr(0, op.path.find('.', 7));
+    block[op.id.index()] =
+        numbers.emplace(name, static_cast<int64_t>(numbers.size())).first->second;
+  }
+  if (!numbers.empty()) return;
+  named = false;
+  const std::vector<std::vector<OpId>> found = repeated_blocks(graph);
+  for (size_t i = 0; i < found.size(); ++i) {
+    for (const OpId op : found[i]) block[op.index()] = static_cast<int64_t>(i);
+  }
+}
+
+std::string pattern_in_blocks(const Blocked& blocks, const std::vector<OpId>& ops,
+                              const std::string& dim, const std::string& layers) {
+  if (ops.empty()) return "";
+  if (!blocks.named) return alternatives(patterns_of(blocks.graph, ops, dim));
+  Names names;
+  for (const OpId op : ops) names.push_back(name_in_block(blocks.graph.op(op).path));
+  return "blocks." + layers + "." + by_scope(names);
+}
+
 std::string ops_with(const Graph& graph, const std::string& with, const std::string& without,
                      const std::string& layers) {
-  const Names dims = split_text(with, ',');
-  const auto is_meant = [&](const Op& op) {
-    const auto has = [&](const std::string& dim) { return op.annotation.find(dim) >= 0; };
-    return std::all_of(dims.begin(), dims.end(), has) && (without.empty() || !has(without));
-  };
-  if (block_count(graph) == 0) {
-    const Glob numbers(layers);
-    const std::vector<std::vector<OpId>> found = repeated_blocks(graph);
-    std::vector<OpId> ops;
-    for (size_t i = 0; i < found.size(); ++i) {
-      if (!numbers.matches(std::to_string(i))) continue;
-      std::copy_if(found[i].begin(), found[i].end(), std::back_inserter(ops),
-                   [&](OpId op) { return is_meant(graph.op(op)); });
-    }
-    return ops.empty() ? "" : alternatives(patterns_of(graph, ops, ""));
-  }
-  Names names;
+  const Blocked blocks(graph);
+  const Glob numbers(layers);
+  const std::vector<OpId> ops = ops_in_blocks(blocks, [&](const Op& op) {
+    if (!blocks.named && !numbers.matches(std::to_string(blocks.block[op.id.index()])))
+      return false;
+    return has_dims(op, with) && (without.empty() || op.annotation.find(without) < 0);
+  });
+  return pattern_in_blocks(blocks, ops, "", layers);
+}
+
+std::string products(const Graph& graph, const std::string& features, Products which) {
+  const Blocked blocks(graph);
+  const std::vector<OpId> ops = ops_in_blocks(blocks, [&](const Op& op) {
+    const int inner = op.annotation.find(features), hidden = op.annotation.find("hidden");
+    return inner >= 0 && hidden >= 0 &&
+           op.annotation.reduces(which == Products::kInto ? hidden : inner, 0);
+  });
+  return pattern_in_blocks(blocks, ops);
+}
+
+Names ops_outside(const Graph& graph, const std::string& with) {
+  const Blocked blocks(graph);
+  Names paths;
   for (const Op& op : graph.ops()) {
-    if (op.phase == Phase::kForward && op.path.starts_with("blocks.") && is_meant(op))
-      names.push_back(name_in_block(op.path));
+    if (op.phase != Phase::kForward || blocks.holds(op) || !has_dims(op, with)) continue;
+    if (std::find(paths.begin(), paths.end(), op.path) == paths.end()) paths.push_back(op.path);
   }
-  return names.empty() ? "" : "blocks." + layers + "." + by_scope(names);
+  return paths;
+}
+
+Names loss_ops(const Graph& graph) {
+  const Blocked blocks(graph);
+  if (blocks.named) return {"loss"};
+  Names paths;
+  std::vector<bool> follows(graph.tensors().size());  // is it made of what the loss made?
+  for (const Op& op : graph.ops()) {
+    if (op.phase != Phase::kForward || blocks.holds(op)) continue;
+    const bool begins = has_dims(op, "vocab") && op.annotation.find("hidden") < 0;
+    const bool goes_on = std::any_of(op.inputs.begin(), op.inputs.end(),
+                                     [&](TensorId input) { return follows[input.index()]; });
+    if (!begins && !goes_on) continue;
+    paths.push_back(op.path);
+    for (const TensorId output : op.outputs) follows[output.index()] = true;
+  }
+  return paths;
 }
 
 std::string scope_with(const Graph& graph, const std::string& scope, const std::string& dim,
                        const std::string& layers) {
-  if (block_count(graph) == 0) return ops_with(graph, dim, "", layers);
+  if (!Blocked(graph).named) return ops_with(graph, dim, "experts", layers);
   std::string pattern = fmt::format("blocks.{}.{}", layers, scope);
   return has_dim(graph, pattern, dim) ? pattern : "";
 }

@@ -1,10 +1,11 @@
 // Dynamic axial parallelism (docs/strategies/dap.md): blocks that work along the rows of an
 // activation in one part and along its columns in another are cut by the one that is free.
 //
-// A part is what a residual sum needs beyond the sums before it. It is cut by that axis of the sum along which its
-// ops have to bring least from other ranks; where both cost the same, by the axis that the
-// activation is cut by already. Ops of a part that lack its axis (the bias that one activation
-// makes for another one) are cut where their operand is.
+// A part is the ops that a residual sum needs beyond those that earlier sums need. A part is cut by
+// the axis (rows or columns of the sum) for which its ops have to fetch the fewest elements from
+// other ranks; where both cost the same, by the axis that cuts the activation already. Ops of a
+// part that lack its axis (the bias that one activation makes for another one) are cut where their
+// operand is.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -103,8 +104,8 @@ class Axial {
     parts_.emplace_back();
   }
 
-  // What the ops that have the dim bring from other ranks, in elements of one rank: a gathered
-  // operand or a summed output comes whole, one that is cut by its other axis comes in its share.
+  // How many elements the ops that have the dim fetch to one rank: all of an operand that is
+  // gathered or an output that is summed, a share of one that is cut by its other axis.
   int64_t price(const Part& part, const std::string& dim) const {
     int64_t all = 0;
     for (const OpId id : part.ops) {
@@ -148,8 +149,8 @@ class Axial {
     return -1;
   }
 
-  // By which axis the next part whose sum has all axes of the tensor cuts them; behind the last
-  // such part, by which the last one did. "": no part has them.
+  // The axis by which the tensor is cut: as in the next part whose sum has all axes of the tensor,
+  // or, behind the last such part, as in that one. "": there is no such part.
   std::string wanted(const Tensor& tensor, size_t part) const {
     std::string last;
     for (size_t p = 0; p < parts_.size(); ++p) {

@@ -1,20 +1,63 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "tessera/graph/kinds.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
 
 namespace tessera::recipes {
 namespace {
 
-// The ops that work on slots where their experts are.
+// Patterns of the ops of mixtures of experts; "" where a model has none.
+struct Mixture {
+  std::string experts;   // those that work on slots where their experts are
+  std::string slots;     // those that slots leave from and come back to
+  std::string shared;    // what every token passes beside the experts
+  std::string narrowed;  // products between hidden and the width of tokens at the experts
+  std::string whole;     // those that see whole sequences, as routing does
+  std::string cut;       // of those, the ones that may be cut by tokens again
+};
+
 constexpr const char* kExperts = "blocks.*.moe.{arrive*,gate,act,up,mul,weigh,down}";
 
-constexpr const char* kSlots = "blocks.*.moe.{dispatch,return,combine}";
-// What every token passes beside the experts.
-constexpr const char* kShared = "blocks.*.moe.shared";
+Mixture named_mixture() {
+  return {.experts = kExperts,
+          .slots = "blocks.*.moe.{dispatch,return,combine}",
+          .shared = "blocks.*.moe.shared",
+          .narrowed = "blocks.*.moe.{narrow,widen}",
+          .whole = "blocks.*.moe",
+          .cut = "blocks.*.moe.{residual,sum}"};
+}
 
-Status check(const RecipeArguments& arguments, const Graph& graph) {
-  const int64_t ep = arguments.number("ep"), experts = size_of(graph, kExperts, "experts");
+// Finds the parts by dims and kinds. Slots [experts, batch, capacity, ...] lie where their experts
+// are between the op that dispatches them and the op that combines them. A copy of what was
+// dispatched is made at the experts, a copy for the combination is not (models/mixtral.cc:
+// `arrive`, `return`).
+Mixture found_mixture(const Blocked& blocks) {
+  const Graph& graph = blocks.graph;
+  const auto routes = [&](OpId op) { return info_of(graph.op(op)).work == WorkClass::kRouting; };
+  const auto consumers = graph.consumers();
+  std::vector<OpId> at_experts, beside;
+  for (const Op& op : graph.ops()) {
+    const auto has = [&](const char* dim) { return op.annotation.find(dim) >= 0; };
+    if (!blocks.holds(op) || !has("experts") || !has("capacity")) continue;
+    const std::vector<OpId>& readers = consumers[op.outputs.at(0).index()];
+    const bool comes_back =
+        info_of(op).scales && std::any_of(readers.begin(), readers.end(), routes);
+    (routes(op.id) || comes_back ? beside : at_experts).push_back(op.id);
+  }
+  // Experts that all tokens share have the dim ffn as an MLP has; tensor_parallel cuts them as one.
+  return {.experts = pattern_in_blocks(blocks, at_experts),
+          .slots = pattern_in_blocks(blocks, beside),
+          .shared = "",
+          .narrowed = ops_with(graph, "latent,hidden"),
+          .whole = ops_with(graph, "experts,seq"),
+          .cut = ""};
+}
+
+Status check(const RecipeArguments& arguments, const Graph& graph, const Mixture& mixture) {
+  const int64_t ep = arguments.number("ep"), experts = size_of(graph, mixture.experts, "experts");
   if (experts == 0) {
     return invalid_input(fmt::format(
         "expected ops {} with the dim 'experts' (as mixtral has), found none", kExperts));
@@ -28,7 +71,9 @@ Status check(const RecipeArguments& arguments, const Graph& graph) {
 // The batch over dp and ep, but between `arrive` and `down` the experts over ep. With tp, an expert
 // is cut as an MLP is, and slots travel in tp pieces of hidden.
 Result<PlanText> emit_expert_parallel(const RecipeArguments& arguments, const Graph& graph) {
-  TESSERA_TRY_VOID(check(arguments, graph));
+  const Blocked blocks(graph);
+  const Mixture mixture = blocks.named ? named_mixture() : found_mixture(blocks);
+  TESSERA_TRY_VOID(check(arguments, graph, mixture));
   const int64_t pp = arguments.number("pp");
   PlanText text{.mesh = {{"pp", pp},
                          {"dp", arguments.number("dp")},
@@ -39,20 +84,20 @@ Result<PlanText> emit_expert_parallel(const RecipeArguments& arguments, const Gr
   TESSERA_TRY_VOID(named_pipeline(text, graph, arguments));
   if (replicated) text.split("*", "batch", "dp,ep");
   if (text.has("ep")) {
-    text.split(kExperts, "batch", "dp");
-    text.split(kExperts, "experts", "ep");
+    text.split(mixture.experts, "batch", "dp");
+    text.split(mixture.experts, "experts", "ep");
   }
   const bool sequence_shard = arguments.flag("sequence_shard");
   TESSERA_TRY_VOID(tensor_parallel(text, graph, sequence_shard));
   if (sequence_shard) {  // routing is by whole sequences
-    text.split("blocks.*.moe", "seq", "none");
-    text.split("blocks.*.moe.{residual,sum}", "seq", "tp");
+    text.split(mixture.whole, "seq", "none");
+    text.split(mixture.cut, "seq", "tp");
   }
-  text.split(kExperts, "ffn", "tp");
-  if (has_dim(graph, kShared, "ffn")) text.split(kShared, "ffn", "tp");
-  const bool latent = has_dim(graph, kSlots, "latent");
-  text.split(kSlots, latent ? "latent" : "hidden", "tp");
-  if (latent) text.split("blocks.*.moe.{narrow,widen}", "latent", "tp");
+  text.split(mixture.experts, "ffn", "tp");
+  if (has_dim(graph, mixture.shared, "ffn")) text.split(mixture.shared, "ffn", "tp");
+  const bool latent = has_dim(graph, mixture.slots, "latent");
+  text.split(mixture.slots, latent ? "latent" : "hidden", "tp");
+  if (latent) text.split(mixture.narrowed, "latent", "tp");
   TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
   // At rest over the replicas of each; an expert's weights are cut over ep already.
   zero(text, arguments.number("zero"), "dp,ep");

@@ -36,27 +36,6 @@ Result<std::string> slices_text(const std::string& slices, int64_t seq) {
   return fmt::format("sizes = [{}]", join(sizes, ", "));
 }
 
-// A slice may read the keys of slices before it only.
-Status check_causal(const Graph& graph) {
-  for (const Op& op : graph.ops()) {
-    const auto dims = op.phase == Phase::kForward ? query_key_of(op) : std::nullopt;
-    if (!dims || op.annotation.dims[static_cast<size_t>(dims->key)].causal_of >= 0) continue;
-    for (size_t i = 0; i < op.inputs.size(); ++i) {
-      const OperandDims& operand = op.annotation.inputs[i];
-      for (size_t t = 0; t < operand.dims.size(); ++t) {
-        if (operand.dims[t] == DimGroup{dims->key} &&
-            graph.tensor(op.inputs[i]).dims[t].name == "seq") {
-          return invalid_input(fmt::format(
-              "expected causal attention, found op '{}' ({}), whose queries read keys of later "
-              "slices",
-              op.path, op.kind));
-        }
-      }
-    }
-  }
-  return {};
-}
-
 Result<PlanText> emit_token_pipeline(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t pp = arguments.number("pp");
   const std::string& schedule = arguments.text("schedule");
@@ -110,6 +89,26 @@ Result<PlanText> emit_chimera(const RecipeArguments& arguments, const Graph& gra
 }
 
 }  // namespace
+
+Status check_causal(const Graph& graph) {
+  for (const Op& op : graph.ops()) {
+    const auto dims = op.phase == Phase::kForward ? query_key_of(op) : std::nullopt;
+    if (!dims || op.annotation.dims[static_cast<size_t>(dims->key)].causal_of >= 0) continue;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const OperandDims& operand = op.annotation.inputs[i];
+      for (size_t t = 0; t < operand.dims.size(); ++t) {
+        if (operand.dims[t] == DimGroup{dims->key} &&
+            graph.tensor(op.inputs[i]).dims[t].name == "seq") {
+          return invalid_input(fmt::format(
+              "expected causal attention, found op '{}' ({}), whose queries read keys of later "
+              "slices",
+              op.path, op.kind));
+        }
+      }
+    }
+  }
+  return {};
+}
 
 std::vector<Recipe> loop_recipes() {
   return {

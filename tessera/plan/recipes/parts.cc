@@ -98,11 +98,9 @@ Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard) 
   const std::vector<std::string> with_vocab = scopes_with_vocab(graph);
   if (!with_vocab.empty()) {
     if (sequence_shard) {
-      std::vector<std::string> whole = with_vocab;
-      if (block_count(graph) > 0) {
-        whole = ops_outside(graph, "vocab,hidden");
-        whole.emplace_back("loss");
-      }
+      std::vector<std::string> whole = ops_outside(graph, "vocab,hidden");
+      const std::vector<std::string> loss = loss_ops(graph);
+      whole.insert(whole.end(), loss.begin(), loss.end());
       text.split(alternatives(whole), "seq", "cp");
     }
     text.split(alternatives(with_vocab), "vocab", "all,tp");

@@ -24,8 +24,9 @@ void keep_in_groups(PlanText& text);
 RecipeArgument groups_argument();
 Status check_zero(const RecipeArguments& arguments);  // the argument zero is 0..3
 
-// The dim of attention to cut into n pieces: key heads; with fewer key heads than pieces, the query
-// heads of each. `argument` names n in the error of too few heads.
+// The dim of attention that n ranks cut: `heads` (key heads), or `group` (the query heads of a key
+// head) if there are fewer key heads than ranks. `argument` is what the error about too few heads
+// calls n.
 Result<std::string> heads_dim(const Graph& graph, std::string_view argument, int64_t n);
 
 // Megatron 1-D over tp: heads, ffn, vocab. With `sequence_shard` what lies between those ops
@@ -35,6 +36,10 @@ Status tensor_parallel(PlanText& text, const Graph& graph, bool sequence_shard =
 
 // The ops of blocks that compare queries with keys: "blocks.*.attn.core"; "" if there are none.
 std::string attention_cores(const Graph& graph, const std::string& layers = "*");
+
+// May `seq` be cut into slices that follow one another? A slice may read the keys of slices before
+// it only. Errors: attention that is not causal, by its op.
+Status check_causal(const Graph& graph);
 
 // `seq` of every op over these axes, and an order of the tokens ("zigzag", "striped", "none") in
 // which each of `ranks` pieces has the same work under a causal mask. The order stays as it is,
@@ -59,19 +64,22 @@ Status named_pipeline(PlanText& text, const Graph& graph, const RecipeArguments&
 RecipeArgument schedule_argument();
 RecipeArgument chunks_argument();
 
-// What of the blocks is computed again in the backward pass; what leaves its block is kept. "none";
-// "selective": all but products with weights and residual sums, so cheap ops and attention's core;
-// "full": everything. Or modules, several joined by '+': "norm", "act" (what stands between the
-// products of an MLP or of experts), "core" (attention), "mla_up" (latent attention, from its
-// narrow dim up to the core), "mlp", "moe" (all of it), "scan" (what a fused kernel of state space
-// blocks makes again: all but products, their inputs and the scan). `layers`: a pattern of block
-// numbers. Errors: a module of which the graph has no ops.
+// Which ops of the blocks are computed again in the backward pass; a result that another block
+// reads is kept all the same. "none"; "selective": cheap ops and attention's core, which is all but
+// products with weights and residual sums; "full": all. Or modules, several joined by '+': "norm",
+// "act" (what stands between the products of an MLP or of experts), "core" (attention), "mla_up"
+// (latent attention, from its narrow dim up to the core), "mlp", "moe" (all of it), "scan" (what a
+// fused kernel of state space blocks makes again: all but products, their inputs and the scan).
+// `layers`: a pattern of block numbers. Errors: a module of which the graph has no ops.
 Status recompute(PlanText& text, const Graph& graph, const std::string& what,
                  const std::string& layers = "*");
+// The same of the ops that are marked in `among` (by op of the graph).
+Status recompute_among(PlanText& text, const Graph& graph, const std::string& what,
+                       const std::vector<bool>& among);
 RecipeArgument recompute_argument();
 
-// Arguments that a recipe adds to its own, for what lies around the ranks that share a layer:
-// pp, dp, zero, micro_batches, schedule, chunks, recompute.
+// A recipe's own arguments, followed by those that say what is done around the ranks that share a
+// layer: pp, dp, zero, micro_batches, schedule, chunks, recompute.
 std::vector<RecipeArgument> with_outer(std::vector<RecipeArgument> own);
 
 // A text with the mesh {pp, dp, inner...}, its stages and what is recomputed, from those arguments.

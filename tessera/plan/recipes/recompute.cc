@@ -6,7 +6,6 @@
 
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
-#include "tessera/graph/repeat.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
 #include "tessera/plan/selector.h"
@@ -15,34 +14,6 @@ namespace tessera::recipes {
 namespace {
 
 using Selected = std::vector<bool>;  // of the ops of a graph
-
-// A graph and the block of each forward op, by number; -1: in none. Blocks without the path
-// blocks.<i> are those that repeat.
-struct Blocked {
-  const Graph& graph;
-  std::vector<int64_t> block;
-  bool named = true;
-
-  bool holds(const Op& op) const { return block[op.id.index()] >= 0; }
-};
-
-Blocked blocked(const Graph& graph) {
-  Blocked out{graph, std::vector<int64_t>(graph.ops().size(), -1)};
-  std::map<std::string_view, int64_t> numbers;  // by "3" of "blocks.3.attn.q"
-  for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward || !op.path.starts_with("blocks.")) continue;
-    const std::string_view name = std::string_view(op.path).substr(0, op.path.find('.', 7));
-    out.block[op.id.index()] =
-        numbers.emplace(name, static_cast<int64_t>(numbers.size())).first->second;
-  }
-  if (!numbers.empty()) return out;
-  out.named = false;
-  const std::vector<std::vector<OpId>> found = repeated_blocks(graph);
-  for (size_t i = 0; i < found.size(); ++i) {
-    for (const OpId op : found[i]) out.block[op.index()] = static_cast<int64_t>(i);
-  }
-  return out;
-}
 
 bool is_core(const Op& op) { return info_of(op).work == WorkClass::kAttention; }
 
@@ -87,7 +58,7 @@ Selected activations(const Blocked& blocks) {
 
 Selected cores(const Blocked& blocks) { return ops_where(blocks, is_core); }
 
-// From the dim `rank` of latent attention up to its core.
+// The ops of latent attention between the product that makes the dim `rank` and the core.
 Selected widened(const Blocked& blocks) {
   const Graph& graph = blocks.graph;
   std::vector<bool> narrow(graph.tensors().size());
@@ -105,7 +76,7 @@ Selected scope(const Blocked& blocks, std::string_view name) {
   return ops_where(blocks, [&](const Op& op) { return in_scope(blocks, op, name); });
 }
 
-// Of state space blocks: all but products, what they read, and the scan.
+// The ops of state space blocks, but no products, no op that makes a product's input, and no scan.
 Selected scan_inputs(const Blocked& blocks) {
   const Graph& graph = blocks.graph;
   std::vector<bool> read(graph.tensors().size());
@@ -127,7 +98,8 @@ Selected everything(const Blocked& blocks) {
   return ops_where(blocks, [](const Op&) { return true; });
 }
 
-// A word of the argument: which ops are computed again. Whole blocks are said by what is kept.
+// A word of the argument: which ops are computed again. If that is most of a block (`whole`), the
+// plan names the block, and then the ops that are kept.
 struct Module {
   const char* name;
   std::function<Selected(const Blocked&)> ops;
@@ -175,13 +147,48 @@ std::vector<std::string> names_of(const Blocked& blocks, const Selected& marked,
   return names;
 }
 
-// The same of blocks that were found: patterns of whole paths.
-std::vector<std::string> paths_of(const Blocked& blocks, const Selected& marked, bool which) {
+// The same of blocks that were found, as patterns of tensors: of the paths of the ops, if what they
+// make is called like them, else of each tensor's name.
+std::vector<std::string> tensors_of(const Blocked& blocks, const Selected& marked) {
+  const Graph& graph = blocks.graph;
   std::vector<OpId> ops;
-  for (const Op& op : blocks.graph.ops()) {
-    if (blocks.holds(op) && marked[op.id.index()] == which) ops.push_back(op.id);
+  std::vector<std::string> names;
+  bool by_path = true;
+  for (const Op& op : graph.ops()) {
+    if (!blocks.holds(op) || !marked[op.id.index()]) continue;
+    ops.push_back(op.id);
+    for (const TensorId output : op.outputs) {
+      names.push_back(graph.tensor(output).name);
+      by_path = by_path && (names.back() == op.path || names.back().starts_with(op.path + "."));
+    }
   }
-  return patterns_of(blocks.graph, ops);
+  return by_path ? patterns_of(graph, ops) : names;
+}
+
+struct Asked {
+  Selected ops;        // those that are computed again; what leaves its block is not
+  bool whole = false;  // is it all of the blocks but few ops?
+};
+
+Result<Asked> ops_to_recompute(const Blocked& blocks, const std::string& what) {
+  Asked out{Selected(blocks.graph.ops().size()), false};
+  for (const std::string& word : split_text(what, '+')) {
+    const auto module = std::find_if(modules().begin(), modules().end(),
+                                     [&](const Module& known) { return word == known.name; });
+    if (module == modules().end()) continue;  // none
+    const Selected ops = module->ops(blocks);
+    if (std::find(ops.begin(), ops.end(), true) == ops.end())
+      return invalid_input(fmt::format("recompute = {} needs {}, found none", word, module->needs));
+    std::transform(ops.begin(), ops.end(), out.ops.begin(), out.ops.begin(), std::logical_or<>());
+    out.whole = out.whole || module->whole;
+  }
+  const Selected kept = leaving(blocks);
+  for (size_t i = 0; i < out.ops.size(); ++i) out.ops[i] = out.ops[i] && !kept[i];
+  return out;
+}
+
+Status nothing_selected(const std::string& what) {
+  return invalid_input(fmt::format("recompute = {} selects nothing that stays in its block", what));
 }
 
 Result<PlanText> emit_recompute(const RecipeArguments& arguments, const Graph& graph) {
@@ -195,38 +202,36 @@ Result<PlanText> emit_recompute(const RecipeArguments& arguments, const Graph& g
 Status recompute(PlanText& text, const Graph& graph, const std::string& what,
                  const std::string& layers) {
   if (what == "none") return {};
-  const Blocked in_blocks = blocked(graph);
-  Selected again(graph.ops().size());
-  bool whole = false;
-  for (const std::string& word : split_text(what, '+')) {
-    const auto module = std::find_if(modules().begin(), modules().end(),
-                                     [&](const Module& known) { return word == known.name; });
-    if (module == modules().end()) continue;  // none
-    const Selected ops = module->ops(in_blocks);
-    if (std::find(ops.begin(), ops.end(), true) == ops.end())
-      return invalid_input(fmt::format("recompute = {} needs {}, found none", word, module->needs));
-    std::transform(ops.begin(), ops.end(), again.begin(), again.begin(), std::logical_or<>());
-    whole = whole || module->whole;
-  }
-  const Selected kept = leaving(in_blocks);
+  const Blocked in_blocks(graph);
+  TESSERA_TRY(auto asked, ops_to_recompute(in_blocks, what));
   const Glob numbers(layers);
-  for (size_t i = 0; i < again.size(); ++i) {
-    again[i] = again[i] && !kept[i] &&
-               (in_blocks.named || numbers.matches(std::to_string(in_blocks.block[i])));
+  for (size_t i = 0; i < asked.ops.size(); ++i) {
+    asked.ops[i] =
+        asked.ops[i] && (in_blocks.named || numbers.matches(std::to_string(in_blocks.block[i])));
   }
-  const std::vector<std::string> names =
-      in_blocks.named ? names_of(in_blocks, again, !whole) : paths_of(in_blocks, again, true);
-  if (names.empty()) {
-    return invalid_input(
-        fmt::format("recompute = {} selects nothing that stays in its block", what));
-  }
+  const std::vector<std::string> names = in_blocks.named
+                                             ? names_of(in_blocks, asked.ops, !asked.whole)
+                                             : tensors_of(in_blocks, asked.ops);
+  if (names.empty()) return nothing_selected(what);
   if (!in_blocks.named) {
     text.recompute(alternatives(names));
     return {};
   }
   const std::string blocks = "blocks." + layers;
-  if (whole) text.recompute(blocks);
-  text.recompute(blocks + "." + by_scope(names), !whole);
+  if (asked.whole) text.recompute(blocks);
+  text.recompute(blocks + "." + by_scope(names), !asked.whole);
+  return {};
+}
+
+Status recompute_among(PlanText& text, const Graph& graph, const std::string& what,
+                       const std::vector<bool>& among) {
+  if (what == "none") return {};
+  const Blocked in_blocks(graph);
+  TESSERA_TRY(auto asked, ops_to_recompute(in_blocks, what));
+  std::transform(asked.ops.begin(), asked.ops.end(), among.begin(), asked.ops.begin(),
+                 std::logical_and<>());
+  const std::vector<std::string> names = tensors_of(in_blocks, asked.ops);
+  if (!names.empty()) text.recompute(alternatives(names));
   return {};
 }
 

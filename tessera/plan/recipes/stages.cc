@@ -35,7 +35,7 @@ void add_stages(PlanText& text, const Names& runs, const Names& before, const Na
     if (s == 0) parts = before;
     parts.push_back(runs[s]);
     if (s + 1 == runs.size()) parts.insert(parts.end(), after.begin(), after.end());
-    text.stages.push_back({alternatives(parts), static_cast<int64_t>(text.stages.size()), ""});
+    text.stages.push_back({alternatives(parts), static_cast<int64_t>(text.stages.size()), "", ""});
   }
 }
 
@@ -73,9 +73,9 @@ Status add_spanning(PlanText& text, const Names& runs, const Names& before, Name
   text.stage_axes = {{"all", text.size("pp")}};
   const Names heads(head, after.end());
   after.erase(head, after.end());
-  text.stages.push_back({alternatives(before), 0, mesh});
+  text.stages.push_back({alternatives(before), 0, mesh, "0"});
   add_stages(text, runs, {}, after);
-  text.stages.push_back({alternatives(heads), static_cast<int64_t>(text.stages.size()), mesh});
+  text.stages.push_back({alternatives(heads), static_cast<int64_t>(text.stages.size()), mesh, "0"});
   Names cut = before;
   cut.insert(cut.end(), heads.begin(), heads.end());
   std::erase_if(cut, [&](const std::string& top) { return !with_vocab(top); });

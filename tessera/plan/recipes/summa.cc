@@ -11,21 +11,25 @@
 namespace tessera::recipes {
 namespace {
 
-// The matrix products of a model without blocks, by the dims that they make and that they sum over.
+// The matrix products of a model: the dims that a second operand brings into a product's result, and
+// the dims that products sum over, with the paths of these products.
 struct Products2d {
   std::vector<std::string> made;
-  std::map<std::string, std::vector<std::string>> summed;  // paths
+  std::map<std::string, std::vector<std::string>> summed;
 };
 
-Products2d products_without_blocks(const Graph& graph) {
+Products2d all_products(const Graph& graph) {
   Products2d out;
   for (const Op& op : graph.ops()) {
     if (op.phase != Phase::kForward || info_of(op).work != WorkClass::kMatmul) continue;
+    if (op.annotation.inputs.size() < 2) continue;  // turns or renames one operand
     for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
       const auto dim = static_cast<int>(d);
-      if (!op.annotation.inputs[1].contains(dim)) continue;  // rows
+      const bool summed = op.annotation.reduces(dim, 0);
+      const bool shared = op.annotation.inputs[0].contains(dim);  // and not summed: a stack
+      if (!op.annotation.inputs[1].contains(dim) || (shared && !summed)) continue;  // rows
       const std::string& name = op.annotation.dims[d].name;
-      if (op.annotation.reduces(dim, 0)) {
+      if (summed) {
         out.summed[name].push_back(op.path);
       } else if (std::find(out.made.begin(), out.made.end(), name) == out.made.end()) {
         out.made.push_back(name);
@@ -33,6 +37,14 @@ Products2d products_without_blocks(const Graph& graph) {
     }
   }
   return out;
+}
+
+Status enough_heads(const Graph& graph, const std::string& attention, const std::string& dim,
+                    std::string_view side, int64_t cols) {
+  if (size_of(graph, attention, dim) >= cols) return {};
+  return invalid_input(fmt::format("{} = {} is more than both heads = {} and group = {}", side,
+                                   cols, size_of(graph, attention, "heads"),
+                                   size_of(graph, attention, "group")));
 }
 
 // Optimus 2-D: each matrix product as steps over its reduction dim, its output features over the
@@ -62,29 +74,28 @@ Result<PlanText> emit_grid(const RecipeArguments& arguments, const Graph& graph,
     split_if(ops, dim, enough ? fmt::format("time:{}", steps) : "");
   };
   const std::string_view side = arguments.number("cols") > 0 ? "cols" : "q";
-  std::string heads = "heads";
-  if (has_dim(graph, "blocks.*.attn", "heads")) {
-    TESSERA_TRY(heads, heads_dim(graph, side, cols));
-    if (size_of(graph, "blocks.*.attn", heads) < cols) {
-      return invalid_input(fmt::format("{} = {} is more than both heads = {} and group = {}", side,
-                                       cols, size_of(graph, "blocks.*.attn", "heads"),
-                                       size_of(graph, "blocks.*.attn", "group")));
-    }
-  }
-  walk(products(graph, "heads", Products::kInto), "hidden");
-  walk(products(graph, "ffn", Products::kInto), "hidden");
-  split_if("blocks.*.attn", heads, "col");
-  split_if("blocks.*.mlp", "ffn", "col");
-  walk(products(graph, "heads", Products::kOutOf), heads);
-  walk(products(graph, "ffn", Products::kOutOf), "ffn");
-  walk(alternatives(ops_outside(graph, "vocab,hidden")), "vocab");
-  split_if("loss", "vocab", "col");
-  if (block_count(graph) == 0) {
-    const Products2d layers = products_without_blocks(graph);
+  const std::string attention = scope_with(graph, "attn", "heads");
+  const bool chain = attention.empty() && !Blocked(graph).named;  // of products with any dims
+  if (chain) {
+    const Products2d layers = all_products(graph);
     for (const std::string& dim : layers.made) {
       if (dim != "hidden") text.split("*", dim, "col");
     }
     for (const auto& [dim, paths] : layers.summed) walk(alternatives(paths), dim);
+  } else {
+    std::string heads = "heads";
+    if (!attention.empty()) {
+      TESSERA_TRY(heads, heads_dim(graph, side, cols));
+      TESSERA_TRY_VOID(enough_heads(graph, attention, heads, side, cols));
+    }
+    walk(products(graph, "heads", Products::kInto), "hidden");
+    walk(products(graph, "ffn", Products::kInto), "hidden");
+    split_if(attention, heads, "col");
+    split_if(scope_with(graph, "mlp", "ffn"), "ffn", "col");
+    walk(products(graph, "heads", Products::kOutOf), heads);
+    walk(products(graph, "ffn", Products::kOutOf), "ffn");
+    walk(alternatives(ops_outside(graph, "vocab,hidden")), "vocab");
+    split_if(alternatives(loss_ops(graph)), "vocab", "col");
   }
   text.store("role:parameter", "row");
   zero(text, arguments.number("zero"), "dp,depth");

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -10,59 +11,60 @@
 namespace tessera::recipes {
 namespace {
 
-// The axes that cut the rows of ops, as a plan text says it. A selector takes the ops whose paths
-// begin with its own too ("q" takes "q.a"), so short paths come first, and longer ones say what
-// differs.
+// Writes which axes cut the rows (the dim `batch`) of each op. A selector also takes the ops whose
+// paths begin with a path that it names ("q" takes "q.a"), so entries with short paths are written
+// first, and entries with longer ones say what differs.
 class Rows {
  public:
   Rows(PlanText& text, const Graph& graph, std::string everywhere)
-      : text_(text), graph_(graph), everywhere_(std::move(everywhere)) {
+      : text_(text),
+        blocks_(graph),
+        everywhere_(std::move(everywhere)),
+        said_(graph.ops().size(), everywhere_) {
     text_.split("*", "batch", everywhere_);
   }
 
-  // `product`: of the ops of blocks with the dims `features` and hidden; `between`: of those with
-  // `features` alone.
+  // `product`: the axes for those ops of blocks that have the dims `features` and hidden;
+  // `between`: for those that have `features` alone.
   void cut(const std::string& features, const std::string& product, const std::string& between) {
-    std::map<std::string, std::string> wanted;  // by name in a block
-    std::map<std::ptrdiff_t, std::vector<std::string>> by_depth;
-    for (const Op& op : graph_.ops()) {
-      if (op.phase != Phase::kForward || !op.path.starts_with("blocks.")) continue;
-      const std::string name = name_in_block(op.path);
-      const bool has = op.annotation.find(features) >= 0;
-      const std::string& over = !has                                ? now(name)
-                                : op.annotation.find("hidden") >= 0 ? product
-                                                                    : between;
-      if (!wanted.emplace(name, over).second) continue;
-      by_depth[std::count(name.begin(), name.end(), '.')].push_back(name);
+    const std::vector<std::string> wanted = wanted_axes(features, product, between);
+    std::map<std::ptrdiff_t, std::vector<OpId>> by_depth;
+    for (const Op& op : blocks_.graph.ops()) {
+      if (blocks_.holds(op))
+        by_depth[std::count(op.path.begin(), op.path.end(), '.')].push_back(op.id);
     }
-    for (const auto& [depth, names] : by_depth) {
+    for (const auto& [depth, ops] : by_depth) {
       for (const std::string& over : {product, between, everywhere_}) {
-        std::vector<std::string> others;
-        for (const std::string& name : names) {
-          if (wanted[name] == over && now(name) != over) others.push_back(name);
-        }
-        if (others.empty()) continue;
-        text_.split("blocks.*." + by_scope(others), "batch", over);
-        for (const std::string& name : others) said_[name] = over;
+        std::vector<OpId> others;
+        std::copy_if(ops.begin(), ops.end(), std::back_inserter(others), [&](OpId op) {
+          return wanted[op.index()] == over && said_[op.index()] != over;
+        });
+        if (!others.empty()) say(pattern_in_blocks(blocks_, others, "batch"), over);
       }
     }
   }
 
  private:
-  // The axes over which the entries so far split the op: those of its longest prefix that has any.
-  const std::string& now(const std::string& name) const {
-    for (size_t end = name.size(); end != std::string::npos; end = name.rfind('.', end - 1)) {
-      const auto found = said_.find(name.substr(0, end));
-      if (found != said_.end()) return found->second;
-      if (end == 0) break;
+  // By op. Ops without `features` stay as they are.
+  std::vector<std::string> wanted_axes(const std::string& features, const std::string& product,
+                                       const std::string& between) const {
+    std::vector<std::string> wanted = said_;
+    for (const Op& op : blocks_.graph.ops()) {
+      if (!blocks_.holds(op) || op.annotation.find(features) < 0) continue;
+      wanted[op.id.index()] = op.annotation.find("hidden") >= 0 ? product : between;
     }
-    return everywhere_;
+    return wanted;
+  }
+
+  void say(const std::string& pattern, const std::string& over) {
+    text_.split(pattern, "batch", over);
+    for (const OpId op : selected(blocks_.graph, pattern)) said_[op.index()] = over;
   }
 
   PlanText& text_;
-  const Graph& graph_;
-  std::string everywhere_;
-  std::map<std::string, std::string> said_;  // by name in a block
+  const Blocked blocks_;
+  const std::string everywhere_;
+  std::vector<std::string> said_;  // by op: the axes of the last entry that selects it
 };
 
 // docs/theory/tensor-parallel-3d.md sections 2-4, its axes i, j, l being x, y, z. Of each product x
@@ -84,17 +86,18 @@ Result<PlanText> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
     rows.cut(over, "dp,x", "dp,x,z");
     text.split(inner, over, "y");
   };
-  if (has_dim(graph, "blocks.*.attn", "heads")) {
+  if (const std::string attention = scope_with(graph, "attn", "heads"); !attention.empty()) {
     TESSERA_TRY(const std::string heads, heads_dim(graph, "y", y));
-    features("blocks.*.attn", "heads");
+    features(attention, "heads");
     if (heads != "heads") text.splits.back()[1].second = "\"" + heads + "\"";
   }
-  if (has_dim(graph, "blocks.*.mlp", "ffn")) features("blocks.*.mlp", "ffn");
+  if (const std::string mlp = scope_with(graph, "mlp", "ffn"); !mlp.empty()) features(mlp, "ffn");
   std::vector<std::string> with_vocab = ops_outside(graph, "vocab,hidden");
   if (!with_vocab.empty()) {
+    const std::vector<std::string> loss = loss_ops(graph);
     text.split(alternatives(with_vocab), "batch", "dp,x");
-    text.split("loss", "batch", "dp,x,z");
-    with_vocab.emplace_back("loss");
+    if (!loss.empty()) text.split(alternatives(loss), "batch", "dp,x,z");
+    with_vocab.insert(with_vocab.end(), loss.begin(), loss.end());
     text.split(alternatives(with_vocab), "vocab", "y");
   }
   text.store("role:parameter", "x");

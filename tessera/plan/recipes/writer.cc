@@ -184,7 +184,10 @@ std::string PlanText::str() const {
   std::string axes, out;
   for (const std::string& note : notes) out += fmt::format("# {}\n", note);
   for (const auto& [name, size] : mesh) {
-    if (size > 1) axes += fmt::format("{}{} = {}", axes.empty() ? "" : ", ", name, size);
+    // Slices that are stages of one place need the axis of the stages, too.
+    const bool has_stages = name == "pp" && !stages.empty();
+    if (size > 1 || has_stages)
+      axes += fmt::format("{}{} = {}", axes.empty() ? "" : ", ", name, size);
   }
   out += axes.empty() ? "mesh = {}\n" : fmt::format("mesh = {{ {} }}\n", axes);
   out += device_order_line();
@@ -201,11 +204,11 @@ std::string PlanText::str() const {
                        pieces);
   }
   std::vector<Entry> placed;
-  for (const auto& [ops, at, own] : stages) {
+  for (const auto& [ops, at, own, first_device] : stages) {
     placed.push_back({{"ops", quoted(ops)}, {"at", fmt::format("{}", at)}});
     if (own.empty()) continue;
     placed.back().emplace_back("mesh", own);
-    placed.back().emplace_back("devices", "0");
+    if (!first_device.empty()) placed.back().emplace_back("devices", first_device);
   }
   constexpr size_t kManyStages = 16;  // a text is to be read as a whole
   const size_t in_a_line = placed.size() > kManyStages ? 3 : 1;
@@ -263,30 +266,6 @@ std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(cons
   };
   std::vector<std::string> before = tops(ops.begin(), first);
   return {std::move(before), tops(last, ops.end())};
-}
-
-std::string products(const Graph& graph, const std::string& features, Products which) {
-  std::vector<std::string> names;
-  for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward || !op.path.starts_with("blocks.")) continue;
-    const int inner = op.annotation.find(features), hidden = op.annotation.find("hidden");
-    if (inner < 0 || hidden < 0) continue;
-    if (op.annotation.reduces(which == Products::kInto ? hidden : inner, 0))
-      names.push_back(name_in_block(op.path));
-  }
-  return names.empty() ? "" : "blocks.*." + by_scope(names);
-}
-
-std::vector<std::string> ops_outside(const Graph& graph, const std::string& with) {
-  const std::vector<std::string> dims = split_text(with, ',');
-  std::vector<std::string> paths;
-  for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward || op.path.starts_with("blocks.")) continue;
-    const auto has = [&](const std::string& dim) { return op.annotation.find(dim) >= 0; };
-    if (!std::all_of(dims.begin(), dims.end(), has)) continue;
-    if (std::find(paths.begin(), paths.end(), op.path) == paths.end()) paths.push_back(op.path);
-  }
-  return paths;
 }
 
 std::string name_in_block(const std::string& path) { return path.substr(path.find('.', 7) + 1); }

@@ -41,7 +41,8 @@ struct PlanText {
   struct StageLine {
     std::string ops;
     int64_t at = 0;
-    std::string mesh;  // of its own, from device 0 on; "": the text's, without the stage axis
+    std::string mesh;     // of its own; "": the text's, without the stage axis
+    std::string devices;  // the first one of its own mesh; "": after the stage before
   };
   std::vector<StageLine> stages{};
   Axes stage_axes{};                 // of the stages' own meshes, beyond those of `mesh`
@@ -68,7 +69,8 @@ struct PlanText {
                const std::string& keep = "");
   // How long what is gathered is kept.
   void keep(const std::string& tensors, const std::string& keep);
-  // What is kept of it for the backward pass is cut over these axes; nothing if they are none.
+  // The copies that are kept for the backward pass are cut over these axes; without an axis nothing
+  // is written.
   void keep_over(const std::string& tensors, const std::string& axes);
   // "float32" says nothing. Narrower: the wide masters of narrow copies rest where the optimizer
   // state does, whose part they are in mixed precision, unless the plan says where parameters rest;
@@ -85,7 +87,7 @@ int64_t block_count(const Graph& graph);
 int64_t pass_count(const Graph& graph);  // passes without gradient, "pass.<p>.<...>"
 
 // The first components of the paths of forward ops before the first block and after the last one.
-// What stands between blocks belongs to no stage by name: it goes with the op before it.
+// Ops between two blocks are in neither list: they go with the op before them.
 std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(const Graph& graph);
 
 // Patterns that together select these forward ops and no other one: prefixes of paths, with ranges
@@ -124,6 +126,22 @@ class Blocks {
 
 // In what follows the blocks of a graph without ops blocks.<i> are those that repeat in it, too.
 
+// The block of each op of a graph, by number; -1: the op is in none (backward and update ops are
+// in none). Ops blocks.<name>.<...> are in a block even if <name> is no number.
+struct Blocked {
+  explicit Blocked(const Graph& the_graph);
+  bool holds(const Op& op) const { return block[op.id.index()] >= 0; }
+  const Graph& graph;
+  std::vector<int64_t> block;  // by op
+  bool named = true;           // by their paths; false: by their repetition
+};
+
+// These ops of blocks as one pattern; "" if there are none. Where blocks have names it selects the
+// ops of the same names in the other blocks that `layers` matches, too: "blocks.*.attn.{q,k,v}".
+// Elsewhere it selects exactly these ops, or, with `dim`, these and others without the dim.
+std::string pattern_in_blocks(const Blocked& blocks, const std::vector<OpId>& ops,
+                              const std::string& dim = "", const std::string& layers = "*");
+
 // The forward ops of blocks that have all dims of `with` ("heads,hidden") and lack the dim
 // `without`, as one pattern: "blocks.*.attn.{q,k,v}"; "" if there is none. `layers`: a pattern of
 // block numbers.
@@ -131,20 +149,23 @@ std::string ops_with(const Graph& graph, const std::string& with, const std::str
                      const std::string& layers = "*");
 
 // "blocks.*.attn" if some op there has the dim; in a graph without ops blocks.<i> the ops of blocks
-// that have it; "" if there is none.
+// that have it and are none of experts; "" if there is none.
 std::string scope_with(const Graph& graph, const std::string& scope, const std::string& dim,
                        const std::string& layers = "*");
 // Those of {embed,head,loss} that have the dim vocab; in a graph without ops blocks.<i> patterns of
 // what is around its blocks.
 std::vector<std::string> scopes_with_vocab(const Graph& graph);
 
-// Of the ops with the dims `features` and hidden, those that sum over hidden (into the block's
-// features) or over `features` (out of them), as one pattern; "" if there is none.
+// The ops of blocks with the dims `features` and hidden that sum over hidden (products into the
+// features) or over `features` (products out of them), as one pattern; "" if there is none.
 enum class Products : uint8_t { kInto, kOutOf };
 std::string products(const Graph& graph, const std::string& features, Products which);
 
 // Paths of forward ops outside blocks that have all dims of `with`, each once.
 std::vector<std::string> ops_outside(const Graph& graph, const std::string& with);
+// "loss"; in a graph without ops blocks.<i> the ops outside blocks that have the dim vocab and not
+// hidden (they come behind the head), and those that work on their results.
+std::vector<std::string> loss_ops(const Graph& graph);
 
 // "attn.q" of "blocks.0.attn.q".
 std::string name_in_block(const std::string& path);
