@@ -1,14 +1,17 @@
 #include "tessera/search/choice.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/cost/op_cost.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/plan/recipes/parts.h"
+#include "tessera/plan/selector.h"
 
 namespace tessera {
 namespace {
@@ -22,6 +25,10 @@ bool may_cut(const Op& op, const OpDim& dim) {
     return false;
   const auto names = op.info->expandable(op);
   return std::find(names.begin(), names.end(), dim.name) != names.end();
+}
+
+std::string_view class_of(const Op& op) {
+  return op.info != nullptr && op.info->work ? work_class_name(*op.info->work) : "";
 }
 
 // One pattern for the ops. Where the model's blocks have numbers and the same ops of all blocks are
@@ -58,19 +65,67 @@ std::string pattern_of(const Graph& forward, const std::vector<OpId>& ops) {
   return recipes::alternatives(patterns);
 }
 
-void write_splits(recipes::PlanText& text, const Choice& choice, const Graph& forward) {
+// By op, the unit that it belongs to; -1: none.
+std::vector<int> units_of_ops(const Graph& forward, const std::vector<FoldUnit>& units) {
+  std::vector<int> out(forward.ops().size(), -1);
+  for (size_t u = 0; u < units.size(); ++u) {
+    for (const OpId op : units[u].ops) out[op.index()] = static_cast<int>(u);
+  }
+  return out;
+}
+
+// What the choice says of one unit.
+class UnitView {
+ public:
+  UnitView(const Choice& choice, int unit) : choice_(choice) {
+    if (unit >= 0 && !choice.units.empty()) own_ = &choice.units.at(static_cast<size_t>(unit));
+  }
+  ChoiceAxis axis(size_t index) const {
+    ChoiceAxis out = choice_.axes[index];
+    if (own_ != nullptr && !own_->dims.empty()) out.dims = own_->dims.at(index);
+    return out;
+  }
+  int64_t sharded() const {
+    return own_ != nullptr ? own_->sharded.value_or(choice_.sharded) : choice_.sharded;
+  }
+  std::string recompute() const {
+    return own_ != nullptr ? own_->recompute.value_or(choice_.recompute) : choice_.recompute;
+  }
+
+ private:
+  const Choice& choice_;
+  const UnitChoice* own_ = nullptr;
+};
+
+bool has_name(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Does the axis have more than one device in some stage?
+bool is_used(const Choice& choice, size_t axis) {
+  if (choice.stage_axes.empty()) return choice.axes[axis].size > 1;
+  return std::any_of(choice.stage_axes.begin(), choice.stage_axes.end(),
+                     [&](const auto& axes) { return axes[axis].size > 1; });
+}
+
+void write_splits(recipes::PlanText& text, const Choice& choice, const Graph& forward,
+                  const std::vector<int>& unit_of) {
   // By dim and axes, the ops that are cut so; in the order in which the graph meets them.
   std::vector<std::pair<std::string, std::string>> order;
   std::map<std::pair<std::string, std::string>, std::vector<OpId>> cut;
   std::map<std::string, size_t> having;  // ops that may be cut along the dim
+  // An entry leaves ops whole whose dim must stay whole, but not where the axis has one device.
+  const bool has_small_stages = !choice.stage_axes.empty();
   for (const Op& op : forward.ops()) {
     if (op.phase != Phase::kForward) continue;
     for (const OpDim& dim : op.annotation.dims) {
-      if (may_cut(op, dim)) ++having[dim.name];
+      if (may_cut(op, dim) || has_small_stages) ++having[dim.name];
     }
+    const UnitView unit(choice, unit_of[op.id.index()]);
     std::map<std::string, std::string> over;
-    for (const ChoiceAxis& axis : choice.axes) {
-      if (axis.size == 1) continue;
+    for (size_t a = 0; a < choice.axes.size(); ++a) {
+      if (!is_used(choice, a)) continue;
+      const ChoiceAxis axis = unit.axis(a);
       const std::string dim = dim_to_cut(op, axis);
       if (!dim.empty()) over[dim] += (over[dim].empty() ? "" : ",") + axis.name;
     }
@@ -89,6 +144,11 @@ void write_splits(recipes::PlanText& text, const Choice& choice, const Graph& fo
 Status write_stages(recipes::PlanText& text, const Choice& choice, const Graph& forward,
                     const std::vector<FoldUnit>& units) {
   if (choice.stages * choice.chunks == 1) {
+    if (choice.sliced_stages) {
+      text.schedule = choice.schedule;
+      text.stages.push_back({"*", 0, "", ""});
+      return {};
+    }
     if (choice.micro_batches > 1) text.schedule = choice.schedule;
     return {};
   }
@@ -100,95 +160,279 @@ Status write_stages(recipes::PlanText& text, const Choice& choice, const Graph& 
                                        choice.cuts.size(), units.size()));
     }
     std::vector<OpId> ops;
-    for (size_t u = choice.cuts[s]; u < end; ++u)
-      ops.insert(ops.end(), units[u].ops.begin(), units[u].ops.end());
-    text.stages.push_back(
-        {recipes::alternatives(recipes::patterns_of(forward, ops)), static_cast<int64_t>(s), ""});
+    for (size_t at = choice.cuts[s]; at < end; ++at) {
+      const std::vector<OpId>& own = units[choice.unit_at(at)].ops;
+      ops.insert(ops.end(), own.begin(), own.end());
+    }
+    std::sort(ops.begin(), ops.end());
+    recipes::PlanText::StageLine line{recipes::alternatives(recipes::patterns_of(forward, ops)),
+                                      static_cast<int64_t>(s), "", ""};
+    if (!choice.stage_axes.empty()) {
+      std::vector<std::string> sizes;
+      for (const ChoiceAxis& axis : choice.stage_axes[s])
+        sizes.push_back(fmt::format("{} = {}", axis.name, axis.size));
+      line.mesh = fmt::format("{{ {} }}", join(sizes, ", "));
+    }
+    text.stages.push_back(std::move(line));
   }
   return {};
+}
+
+// The stages' own meshes are as many as the stages and have the axes of the choice.
+Status check_stage_axes(const Choice& choice) {
+  if (choice.stage_axes.empty()) return {};
+  if (choice.replicas_apart)
+    return invalid_input("expected stages of equal meshes if the replicas lie apart");
+  if (static_cast<int64_t>(choice.stage_axes.size()) != choice.stages || choice.chunks != 1) {
+    return invalid_input(fmt::format("expected meshes for {} stages of one chunk, found {} for {}",
+                                     choice.stages, choice.stage_axes.size(), choice.chunks));
+  }
+  for (const auto& axes : choice.stage_axes) {
+    const bool same =
+        std::equal(axes.begin(), axes.end(), choice.axes.begin(), choice.axes.end(),
+                   [](const ChoiceAxis& a, const ChoiceAxis& b) { return a.name == b.name; });
+    if (!same)
+      return invalid_input("expected stages whose axes have the names of the choice's axes");
+  }
+  return {};
+}
+
+// Tensor names of the parameters that these ops are the first to read, as patterns that select no
+// other parameter.
+std::vector<std::string> parameters_of(const Graph& forward, const std::vector<bool>& ops) {
+  std::vector<bool> seen(forward.tensors().size());
+  std::vector<std::string> names, others;
+  for (const Op& op : forward.ops()) {
+    for (const TensorId input : op.inputs) {
+      const Tensor& tensor = forward.tensor(input);
+      if (tensor.role != Role::kParameter || seen[input.index()]) continue;
+      seen[input.index()] = true;
+      (ops[op.id.index()] ? names : others).push_back(tensor.name);
+    }
+  }
+  if (names.empty()) return {};
+  // "blocks.[0-3].*" in place of many names, where that selects the same.
+  std::vector<OpId> chosen;
+  for (const Op& op : forward.ops()) {
+    if (ops[op.id.index()]) chosen.push_back(op.id);
+  }
+  std::vector<std::string> patterns = recipes::patterns_of(forward, chosen);
+  for (std::string& pattern : patterns) pattern += ".*";
+  const Glob glob(recipes::alternatives(patterns));
+  const auto matches = [&](const std::string& name) { return glob.matches(name); };
+  const bool same = std::all_of(names.begin(), names.end(), matches) &&
+                    std::none_of(others.begin(), others.end(), matches);
+  return same ? patterns : names;
+}
+
+// Which axes cut the batch of the unit, with commas between.
+std::string axes_over_batch(const Choice& choice, const UnitView& unit) {
+  std::string out;
+  for (size_t a = 0; a < choice.axes.size(); ++a) {
+    if (is_used(choice, a) && has_name(unit.axis(a).dims, kBatch))
+      out += (out.empty() ? "" : ",") + choice.axes[a].name;
+  }
+  return out;
+}
+
+// Calls do(key, ops) for the values of `key` in the order in which the units have them.
+template <typename Key, typename Do>
+void for_each_group(const Graph& forward, const std::vector<int>& unit_of, Key&& key, Do&& act) {
+  std::vector<decltype(key(0))> keys;
+  for (const Op& op : forward.ops()) {
+    if (op.phase != Phase::kForward) continue;
+    const auto one = key(unit_of[op.id.index()]);
+    if (std::find(keys.begin(), keys.end(), one) == keys.end()) keys.push_back(one);
+  }
+  for (const auto& one : keys) {
+    std::vector<bool> ops(forward.ops().size());
+    for (const Op& op : forward.ops())
+      ops[op.id.index()] = op.phase == Phase::kForward && key(unit_of[op.id.index()]) == one;
+    act(one, ops);
+  }
+}
+
+void write_shards(recipes::PlanText& text, const Choice& choice, const Graph& forward,
+                  const std::vector<int>& unit_of) {
+  struct Group {
+    std::string over;
+    int64_t sharded = 0;
+    std::vector<bool> ops;
+  };
+  std::vector<Group> groups;
+  const auto key = [&](int unit) {
+    const UnitView view(choice, unit);
+    return std::pair(axes_over_batch(choice, view), view.sharded());
+  };
+  for_each_group(forward, unit_of, key, [&](const auto& group, const std::vector<bool>& ops) {
+    groups.push_back({group.first, group.second, ops});
+  });
+  const bool is_narrow = choice.compute != storage_dtype(choice.compute);
+  bool parameters = false;
+  for (const Group& group : groups) {
+    if (group.over.empty() || group.sharded == 0) continue;
+    parameters = parameters || group.sharded >= 3;
+    if (groups.size() == 1) {
+      recipes::zero(text, group.sharded, group.over);
+      continue;
+    }
+    const auto names = parameters_of(forward, group.ops);
+    if (names.empty()) continue;
+    const std::string pattern = recipes::alternatives(names);
+    text.store("optimizer.*." + pattern, group.over);
+    if (group.sharded >= 2) text.store("grad." + pattern, group.over);
+    // Beside narrow copies the parameters themselves are only updated, in shards as their state is.
+    if (group.sharded >= 3 || is_narrow) text.store(pattern, group.over);
+    if (group.sharded < 3 && is_narrow) text.keep(pattern + ".cast", "step");
+  }
+  // Parameters that rest in shards are gathered while the block before computes.
+  if (parameters && recipes::block_count(forward) > 1) text.prefetch = "blocks.*";
+}
+
+Status write_recompute(recipes::PlanText& text, const Choice& choice, const Graph& forward,
+                       const std::vector<int>& unit_of) {
+  if (choice.units.empty()) return recipes::recompute(text, forward, choice.recompute);
+  Status status;
+  const auto key = [&](int unit) { return UnitView(choice, unit).recompute(); };
+  for_each_group(forward, unit_of, key, [&](const std::string& what, const std::vector<bool>& ops) {
+    if (status) status = recipes::recompute_among(text, forward, what, ops);
+  });
+  return status;
 }
 
 }  // namespace
 
 std::string dim_to_cut(const Op& op, const ChoiceAxis& axis) {
-  for (const std::string& name : axis.dims) {
+  for (const std::string& entry : axis.dims) {
+    const size_t slash = entry.find('/');
+    const bool is_of_class = slash != std::string::npos;
+    if (is_of_class && class_of(op) != std::string_view(entry).substr(0, slash)) continue;
+    std::string name = is_of_class ? entry.substr(slash + 1) : entry;
     const int d = op.annotation.find(name);
     if (d >= 0 && may_cut(op, op.annotation.dims[static_cast<size_t>(d)])) return name;
   }
   return "";
 }
 
-int64_t Choice::ranks() const {
-  int64_t out = stages;
-  for (const ChoiceAxis& axis : axes) out *= axis.size;
-  return out;
+const std::vector<ChoiceAxis>& Choice::axes_of_stage(size_t stage) const {
+  return stage_axes.empty() ? axes : stage_axes[stage % stage_axes.size()];
 }
 
-int64_t Choice::replicas() const {
-  int64_t out = 1;
-  for (const ChoiceAxis& axis : axes) {
-    if (std::find(axis.dims.begin(), axis.dims.end(), kBatch) != axis.dims.end()) out *= axis.size;
-  }
+int64_t Choice::ranks() const {
+  const auto product = [](const std::vector<ChoiceAxis>& axes_of) {
+    int64_t size = 1;
+    for (const ChoiceAxis& axis : axes_of) size *= axis.size;
+    return size;
+  };
+  if (stage_axes.empty()) return stages * product(axes);
+  int64_t out = 0;
+  for (const auto& axes_of : stage_axes) out += product(axes_of);
   return out;
 }
 
 std::string Choice::str() const {
   std::vector<std::string> parts;
   if (stages > 1) parts.push_back(fmt::format("pp={}", stages));
-  for (const ChoiceAxis& axis : axes) {
-    if (axis.size > 1)
-      parts.push_back(fmt::format("{}={}[{}]", axis.name, axis.size, join(axis.dims, ",")));
+  for (size_t a = 0; a < axes.size(); ++a) {
+    if (!is_used(*this, a)) continue;
+    std::vector<std::string> sizes;  // "4" or "4/2/2", by stage
+    for (size_t s = 0; s < std::max<size_t>(stage_axes.size(), 1); ++s)
+      sizes.push_back(std::to_string(axes_of_stage(s)[a].size));
+    parts.push_back(
+        fmt::format("{}={}[{}]", axes[a].name, join(sizes, "/"), join(axes[a].dims, ",")));
   }
   if (parts.empty()) parts.emplace_back("one device");
   if (stages > 1 || micro_batches > 1) parts.push_back(schedule);
+  if (replicas_apart) parts.emplace_back("replicas_apart");
   if (chunks > 1) parts.push_back(fmt::format("chunks={}", chunks));
   if (micro_batches > 1) parts.push_back(fmt::format("micro_batches={}", micro_batches));
   if (sharded > 0) parts.push_back(fmt::format("sharded={}", sharded));
   if (recompute != "none") parts.push_back("recompute=" + recompute);
+  if (!slices.empty()) parts.push_back(fmt::format("slices={}", fmt::join(slices, "+")));
+  const auto own = std::count_if(units.begin(), units.end(),
+                                 [](const UnitChoice& unit) { return unit != UnitChoice{}; });
+  if (own > 0)
+    parts.push_back(fmt::format("{} of {} units with their own choice", own, units.size()));
   return join(parts, " ");
 }
 
+std::string cuts_of(const Graph& forward, const std::vector<ChoiceAxis>& axes) {
+  std::string out;
+  for (const ChoiceAxis& axis : axes) {
+    out += fmt::format("{}:", axis.size);
+    for (const Op& op : forward.ops()) {
+      if (op.phase == Phase::kForward) out += dim_to_cut(op, axis) + ",";
+    }
+  }
+  return out;
+}
+
 std::vector<std::string> dims_to_cut(const Graph& forward, double share) {
-  std::map<std::string, double> work;
+  std::map<std::string, double> work;      // by dim
+  std::map<std::string, double> in_class;  // by class and dim, of ops with queries and keys
   double all = 0;
   for (const Op& op : forward.ops()) {
     if (op.phase != Phase::kForward) continue;
     double elements = 1;
     for (const OpDim& dim : op.annotation.dims) elements *= static_cast<double>(dim.size);
     all += elements;
+    const bool compares = query_key_of(op).has_value();
     for (const OpDim& dim : op.annotation.dims) {
-      if (may_cut(op, dim)) work[dim.name] += elements;
+      if (!may_cut(op, dim)) continue;
+      work[dim.name] += elements;
+      if (compares) in_class[fmt::format("{}/{}", class_of(op), dim.name)] += elements;
     }
   }
-  std::vector<std::pair<double, std::string>> order;
-  for (const auto& [name, elements] : work) {
-    if (elements >= share * all) order.emplace_back(-elements, name);
-  }
-  std::sort(order.begin(), order.end());
+  // A dim that only those ops have needs no class before it, and neither does the batch, which all
+  // ops have.
+  std::erase_if(in_class, [&](const auto& entry) {
+    const std::string dim = entry.first.substr(entry.first.find('/') + 1);
+    return dim == kBatch || entry.second == work[dim];
+  });
   std::vector<std::string> out;
-  for (const auto& [elements, name] : order) out.push_back(name);
+  for (const auto* elements_of : {&work, &in_class}) {
+    std::vector<std::pair<double, std::string>> order;
+    for (const auto& [name, elements] : *elements_of) {
+      if (elements >= share * all) order.emplace_back(-elements, name);
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto& [elements, name] : order) out.push_back(name);
+  }
   return out;
 }
 
 Result<std::string> write_plan(const Choice& choice, const Graph& forward,
                                const std::vector<FoldUnit>& units, const std::string& heading) {
+  TESSERA_TRY_VOID(check_stage_axes(choice));
   recipes::PlanText text;
-  text.mesh.emplace_back("pp", choice.stages);
-  std::string over_batch;
-  for (const ChoiceAxis& axis : choice.axes) {
-    text.mesh.emplace_back(axis.name, axis.size);
-    const bool cuts_batch =
-        std::find(axis.dims.begin(), axis.dims.end(), kBatch) != axis.dims.end();
-    if (cuts_batch && axis.size > 1) over_batch += (over_batch.empty() ? "" : ",") + axis.name;
+  if (choice.stage_axes.empty()) {
+    text.mesh.emplace_back("pp", choice.stages);
+    for (const ChoiceAxis& axis : choice.axes) text.mesh.emplace_back(axis.name, axis.size);
+    if (choice.replicas_apart) {  // from the slowest axis to the fastest
+      std::vector<std::string> order = {choice.axes.front().name, "pp"};
+      for (size_t a = 1; a < choice.axes.size(); ++a) order.push_back(choice.axes[a].name);
+      text.device_order = join(order, ",");
+    }
+  } else {
+    // The meshes are those of the stages; the writer asks for the sizes of the axes.
+    for (size_t a = 0; a < choice.axes.size(); ++a) {
+      int64_t most = 1;
+      for (const auto& axes : choice.stage_axes) most = std::max(most, axes[a].size);
+      text.stage_axes.emplace_back(choice.axes[a].name, most);
+    }
   }
+  if (!choice.device_order.empty())
+    text.device_order = fmt::format("{}", fmt::join(choice.device_order, ","));
   text.micro_batches = choice.micro_batches;
-  write_splits(text, choice, forward);
+  const std::vector<int> unit_of = units_of_ops(forward, units);
+  write_splits(text, choice, forward, unit_of);
   TESSERA_TRY_VOID(write_stages(text, choice, forward, units));
-  TESSERA_TRY_VOID(recipes::recompute(text, forward, choice.recompute));
-  if (!over_batch.empty()) {
-    recipes::zero(text, choice.sharded, over_batch);
-    // What rests in shards is gathered while the block before computes.
-    if (choice.sharded >= 3 && recipes::block_count(forward) > 1) text.prefetch = "blocks.*";
+  TESSERA_TRY_VOID(write_recompute(text, choice, forward, unit_of));
+  write_shards(text, choice, forward, unit_of);
+  if (!choice.slices.empty()) {
+    text.loop("*", choice.slice_dim,
+              fmt::format("sizes = [{}]{}", fmt::join(choice.slices, ", "),
+                          choice.sliced_stages ? ", stages = true" : ""));
   }
   text.compute_in(std::string(dtype_name(choice.compute)));
   return fmt::format("# {}\n{}", heading, text.str());

@@ -6,14 +6,17 @@
 //   {"tp", 4, {"heads", "ffn", "vocab"}}            1-D tensor parallelism
 //   {"tp", 4, {"heads", "ffn", "vocab", "seq"}}     the same; what lies between is cut by tokens
 //   {"ep", 8, {"experts", "batch"}}                 experts, and replicas elsewhere
+//   {"sp", 4, {"attention/heads", "seq"}}           Ulysses: tokens, but heads in attention's core
 //
-// are four values of one type, and whatever dims a model has can be tried.
+// are five values of one type, and whatever dims a model has can be tried. A dim with a work class
+// before it ("attention/heads") is meant in ops of that class only.
 //
 //   TESSERA_TRY(const std::string text, write_plan(choice, forward, units, "megatron by hand"));
 //   TESSERA_TRY(const Plan plan, parse_plan(text));
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,27 +28,54 @@ namespace tessera {
 struct ChoiceAxis {
   std::string name;
   int64_t size = 1;
-  std::vector<std::string> dims;  // names, the preferred one first
+  std::vector<std::string> dims;  // "heads" or "attention/heads", the preferred one first
   friend bool operator==(const ChoiceAxis&, const ChoiceAxis&) = default;
+};
+
+// What one unit does otherwise than the rest of the model.
+struct UnitChoice {
+  // By axis of the unit's stage, the dims that it may cut; empty: those of the axes.
+  std::vector<std::vector<std::string>> dims;
+  std::optional<int64_t> sharded;
+  std::optional<std::string> recompute;
+  friend bool operator==(const UnitChoice&, const UnitChoice&) = default;
 };
 
 struct Choice {
   std::vector<ChoiceAxis> axes;  // of the mesh of a stage, outermost first
-  int64_t stages = 1;            // places of the pipeline
-  int64_t chunks = 1;            // stages of each place, one after the other around the places
+  // Meshes of different sizes: the axes of each stage, with the names and dims of `axes`. Empty:
+  // every stage has the mesh `axes`. Stages lie on the devices one after the other.
+  std::vector<std::vector<ChoiceAxis>> stage_axes;
+  // By rank, place by place: its device. Empty: rank r is on device r.
+  std::vector<int64_t> device_order;
+  // By unit; empty: no unit differs.
+  std::vector<UnitChoice> units;
+  int64_t stages = 1;  // places of the pipeline
+  // Neighbouring devices hold neighbouring stages, and the replicas lie farthest apart. Otherwise a
+  // stage with all its replicas lies on neighbouring devices.
+  bool replicas_apart = false;
+  int64_t chunks = 1;  // stages of each place, one after the other around the places
   std::string schedule = "1f1b";
   int64_t micro_batches = 1;
   // What rests in shards over the axes that cut the batch: nothing (0), optimizer state (1),
   // gradients too (2), parameters too (3).
   int64_t sharded = 0;
   std::string recompute = "none";  // as the argument of the recipes
+  // The pieces of the dim `slice_dim`, which follow one another; empty: it stays whole.
+  std::vector<int64_t> slices;
+  std::string slice_dim = "seq";
+  // Each slice goes through the stages on its own; the schedule must be one of slices.
+  bool sliced_stages = false;
   DType compute = DType::kFloat32;
   // The first unit of each stage, stages * chunks of them; empty: one stage.
   std::vector<size_t> cuts;
+  // The order of the units in which `cuts` counts, where branches of a graph lie in different
+  // stages; nothing reads what comes later in it. Empty: the model's order.
+  std::vector<size_t> unit_order;
 
+  size_t unit_at(size_t place) const { return unit_order.empty() ? place : unit_order[place]; }
+  const std::vector<ChoiceAxis>& axes_of_stage(size_t stage) const;
   int64_t ranks() const;
-  // Sizes of the axes that cut the batch of some op.
-  int64_t replicas() const;
   // "pp=4 dp=2[batch] tp=8[heads,ffn,vocab] 1f1b micro_batches=16 sharded=1 recompute=selective"
   std::string str() const;
   friend bool operator==(const Choice&, const Choice&) = default;
@@ -55,13 +85,18 @@ struct Choice {
 // be it by an expansion (KindInfo::expandable). Empty: none.
 std::string dim_to_cut(const Op& op, const ChoiceAxis& axis);
 
-// Names of dims along which a cut divides work of the model: of all dims that some op may be cut
-// along, those whose ops have at least `share` of the work (elements of the iteration spaces). The
-// dim of most work comes first.
+// Which dim of each forward op each axis cuts, as one text. Axes with equal texts and sizes give the
+// same plan, whatever their lists are: where no op has both dims, their order does not matter.
+std::string cuts_of(const Graph& forward, const std::vector<ChoiceAxis>& axes);
+
+// The dims that are worth cutting: some op may be cut along them, and the ops that have them do at
+// least `share` of the model's work (counted in elements of iteration spaces). The dim with the
+// most work comes first. At the end stand dims for attention alone ("attention/heads"), because ops
+// that compare queries with keys may be better cut otherwise than the ops around them.
 std::vector<std::string> dims_to_cut(const Graph& forward, double share = .02);
 
 // A canonical plan text. `heading`: a comment on its first line. Errors: a module to recompute that
-// the model lacks, fewer units than stages.
+// the model lacks, fewer units than stages, axes of a stage that have other names than `axes`.
 Result<std::string> write_plan(const Choice& choice, const Graph& forward,
                                const std::vector<FoldUnit>& units, const std::string& heading);
 

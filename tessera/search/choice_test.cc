@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "tessera/compile/compile.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/plan.h"
 
@@ -84,6 +85,138 @@ TEST(Choice, EachOpIsCutAlongTheFirstDimItHas) {
       }
     }
   }
+}
+
+// The unit of the first op whose path begins so.
+size_t unit_at(const Graph& forward, const Fold& fold, const std::string& path) {
+  for (size_t u = 0; u < fold.units.size(); ++u) {
+    if (forward.op(fold.units[u].ops.front()).path.starts_with(path)) return u;
+  }
+  return fold.units.size();
+}
+
+// Six devices: two replicas of the first two blocks, four of what follows.
+TEST(Choice, StagesOnMeshesOfTheirOwn) {
+  const Graph forward = build_model(kGpt, 8).value().graph;
+  const Fold fold = fold_layers(forward).value();
+  Choice choice;
+  choice.axes = {{"dp", 4, {"batch"}}, {"tp", 1, {"heads"}}};
+  choice.stage_axes = {{{"dp", 2, {"batch"}}, {"tp", 1, {"heads"}}},
+                       {{"dp", 4, {"batch"}}, {"tp", 1, {"heads"}}}};
+  choice.stages = 2;
+  choice.micro_batches = 2;
+  choice.cuts = {0, unit_at(forward, fold, "blocks.2.")};
+  EXPECT_EQ(choice.ranks(), 6);
+  EXPECT_EQ(choice.str(), "pp=2 dp=2/4[batch] 1f1b micro_batches=2");
+  const std::string text = write_plan(choice, forward, fold.units, "x").value();
+  const auto plan = resolve(parse_plan(text).value(), forward);
+  ASSERT_TRUE(plan.has_value()) << text << plan.error().message;
+  ASSERT_EQ(plan->stages.size(), 2U) << text;
+  EXPECT_EQ(plan->stages[0].mesh.size(), 2) << text;
+  EXPECT_EQ(plan->stages[1].mesh.size(), 4) << text;
+  choice.stage_axes.pop_back();
+  EXPECT_FALSE(write_plan(choice, forward, fold.units, "x").has_value());
+}
+
+// One block is cut by heads, rests in shards or is computed again, and the others are not.
+TEST(Choice, UnitsWithTheirOwnDimsShardsAndRecomputation) {
+  const auto model = std::make_shared<Model>(build_model(kGpt, 8).value());
+  const Graph& forward = model->graph;
+  const Fold fold = fold_layers(forward).value();
+  Choice choice;
+  choice.axes = {{"dp", 2, {"batch"}}, {"both", 2, {"batch"}}};
+  choice.units.resize(fold.units.size());
+  const size_t unit = unit_at(forward, fold, "blocks.1.");
+  choice.units[unit].dims = {{"batch"}, {"heads", "ffn"}};
+  choice.units[unit].recompute = "full";
+  choice.units[unit_at(forward, fold, "blocks.2.")].sharded = 3;
+  const std::string text = write_plan(choice, forward, fold.units, "x").value();
+  const auto lowering = Compiler().lower(forward_of(model), parse_plan(text).value());
+  ASSERT_TRUE(lowering.has_value()) << text << lowering.error().message;
+  const Graph& graph = (*lowering)->graph();
+  const ResolvedPlan& plan = (*lowering)->plan();
+  const auto axes_of = [&](const std::string& path, const std::string& dim) {
+    for (const Op& op : graph.ops()) {
+      const int d = op.annotation.find(dim);
+      if (op.path == path && d >= 0)
+        return plan.ops[op.id.index()].dims[static_cast<size_t>(d)].axes.size();
+    }
+    return size_t{99};
+  };
+  EXPECT_EQ(axes_of("blocks.0.attn.q", "batch"), 2U) << text;
+  EXPECT_EQ(axes_of("blocks.1.attn.q", "batch"), 1U) << text;
+  EXPECT_EQ(axes_of("blocks.1.attn.q", "heads"), 1U) << text;
+  EXPECT_EQ(axes_of("blocks.0.attn.q", "heads"), 0U) << text;
+  for (const Tensor& tensor : graph.tensors()) {
+    const TensorPlan& rests = plan.tensors[tensor.id.index()];
+    const std::string maker = tensor.producer.valid() ? graph.op(tensor.producer).path : "";
+    if (maker == "blocks.1.attn.q") {
+      EXPECT_TRUE(rests.recompute) << text;
+    }
+    if (maker == "blocks.0.attn.q") {
+      EXPECT_FALSE(rests.recompute) << text;
+    }
+    if (tensor.role != Role::kParameter) continue;
+    EXPECT_EQ(rests.over.size(), tensor.name.starts_with("blocks.2.") ? 2U : 0U) << tensor.name;
+  }
+}
+
+TEST(Choice, TokensInSlices) {
+  const Graph forward = build_model(kGpt, 8).value().graph;
+  const Fold fold = fold_layers(forward).value();
+  Choice choice;
+  choice.axes = {{"dp", 1, {"batch"}}};
+  choice.stages = 2;
+  choice.schedule = "token";
+  choice.slices = {10, 6};
+  choice.sliced_stages = true;
+  choice.cuts = {0, unit_at(forward, fold, "blocks.2.")};
+  const Plan plan = parse_plan(write_plan(choice, forward, fold.units, "x").value()).value();
+  ASSERT_EQ(plan.loops.size(), 1U);
+  EXPECT_EQ(plan.loops[0].sizes, choice.slices);
+  EXPECT_TRUE(plan.loops[0].stages);
+  const auto model = std::make_shared<Model>(build_model(kGpt, 8).value());
+  EXPECT_TRUE(Compiler().lower(forward_of(model), plan).has_value());
+}
+
+// What the decoder makes of its tokens needs nothing of the encoder, so it may stand in the first
+// stage; ranks are on the devices that the choice names.
+TEST(Choice, UnitsInAnotherOrderAndDevices) {
+  const auto model = std::make_shared<Model>(
+      build_model("t5:layers=2,hidden=64,heads=4,source=16,seq=16,vocab=96,ffn=64", 8).value());
+  const Graph& forward = model->graph;
+  const Fold fold = fold_layers(forward).value();
+  size_t early = 0;  // the last unit that reads no activation
+  for (size_t u = 0; u < fold.units.size(); ++u) {
+    bool reads = false;
+    for (const OpId op : fold.units[u].ops) {
+      for (const TensorId input : forward.op(op).inputs)
+        reads = reads || forward.tensor(input).producer.valid();
+    }
+    if (!reads) early = u;
+  }
+  ASSERT_GT(early, 1U);
+  Choice choice;
+  choice.axes = {{"dp", 2, {"batch"}}};
+  choice.stages = 2;
+  choice.micro_batches = 2;
+  choice.schedule = "gpipe";
+  choice.unit_order = {early};
+  for (size_t u = 0; u < fold.units.size(); ++u) {
+    if (u != early) choice.unit_order.push_back(u);
+  }
+  choice.cuts = {0, 2};
+  choice.device_order = {0, 2, 1, 3};
+  const std::string text = write_plan(choice, forward, fold.units, "x").value();
+  EXPECT_NE(text.find("device_order = [0, 2, 1, 3]"), std::string::npos) << text;
+  const auto plan = resolve(parse_plan(text).value(), forward);
+  ASSERT_TRUE(plan.has_value()) << text << plan.error().message;
+  for (size_t u = 0; u < fold.units.size(); ++u) {
+    const size_t stage = u == early || u == 0 ? 0 : 1;
+    for (const OpId op : fold.units[u].ops)
+      EXPECT_EQ(plan->ops[op.index()].stage.index(), stage) << forward.op(op).path << text;
+  }
+  EXPECT_TRUE(Compiler().lower(forward_of(model), parse_plan(text).value()).has_value());
 }
 
 TEST(Choice, AStageWithoutUnitsIsRefused) {

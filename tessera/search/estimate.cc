@@ -1,67 +1,83 @@
 #include "tessera/search/estimate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "tessera/base/check.h"
+#include "tessera/simulate/memory.h"
 
 namespace tessera {
 namespace {
 
-// The least bound such that greedy stages of at most that time are no more than `stages`.
-double least_bound(const std::vector<double>& times, size_t stages) {
-  double low = *std::max_element(times.begin(), times.end());
-  double high = std::accumulate(times.begin(), times.end(), 0.0);
+using UnitTimes = std::vector<const std::vector<double>*>;  // by stage
+
+// The least bound such that stages that each take as many units as it allows hold all units.
+double least_bound(const UnitTimes& times) {
+  double low = 0, high = 0;
+  for (const auto* of_stage : times)
+    high = std::max(high, std::accumulate(of_stage->begin(), of_stage->end(), 0.0));
   for (int i = 0; i < 60 && high > low; ++i) {
     const double bound = (low + high) / 2;
-    size_t count = 1;
-    double sum = 0;
-    for (const double time : times) {
-      if (sum + time > bound) {
-        ++count;
-        sum = 0;
-      }
-      sum += time;
+    size_t next = 0;
+    bool has_each = true;  // a unit
+    for (size_t s = 0; s < times.size(); ++s) {
+      const size_t left = times.size() - s - 1;  // stages that need a unit each
+      const size_t first = next;
+      double sum = 0;
+      while (next + left < times[s]->size() && sum + (*times[s])[next] <= bound)
+        sum += (*times[s])[next++];
+      has_each = has_each && next > first;
     }
-    (count <= stages ? high : low) = bound;
+    (has_each && next == times.front()->size() ? high : low) = bound;
   }
   return high;
 }
 
-// How many micro-batches' activations the place holds at once.
-double in_flight(const Choice& choice, int64_t place) {
-  const auto m = static_cast<double>(choice.micro_batches);
-  const auto p = static_cast<double>(choice.stages), v = static_cast<double>(choice.chunks);
-  if (choice.schedule == "gpipe") return m;
-  const auto behind = p - static_cast<double>(place);
-  if (choice.chunks == 1) return std::min(m, behind);
-  return std::min(m * v, (v - 1) * p + 2 * behind - 1) / v;
+// Divides what rests among the replicas.
+void shard_memory(UnitPrice& unit, DType compute, int64_t sharded, int64_t replicas) {
+  const auto d = static_cast<double>(replicas);
+  const bool is_narrow = compute != storage_dtype(compute);
+  if (sharded >= 1) unit.state_bytes /= d;
+  if (sharded >= 2) unit.gradient_bytes /= d;
+  if (sharded >= 3 || (sharded >= 1 && is_narrow)) unit.parameter_bytes /= d;
+  if (sharded >= 3 && is_narrow && replicas > 1) unit.copy_bytes = 0;
 }
 
-double bubble_share(const Choice& choice) {
-  if (choice.schedule == "zb_h1") return 1.0 / 3;
-  return 1.0 / static_cast<double>(choice.chunks);
+int64_t device_of(const Choice& choice, int64_t rank) {
+  return choice.device_order.empty() ? rank : choice.device_order[static_cast<size_t>(rank)];
+}
+
+double sum_of_resting(const UnitPrice& unit) {
+  return unit.parameter_bytes + unit.gradient_bytes + unit.state_bytes + unit.copy_bytes;
 }
 
 }  // namespace
 
-std::vector<size_t> balance_stages(const std::vector<double>& times, size_t stages) {
-  const size_t n = times.size();
+double resting_bytes(const UnitPrice& unit, const Choice& choice, int64_t sharded,
+                     int64_t replicas) {
+  UnitPrice divided = unit;
+  shard_memory(divided, choice.compute, sharded, replicas);
+  return sum_of_resting(divided);
+}
+
+std::vector<size_t> balance_stages(const UnitTimes& times) {
+  const size_t stages = times.size(), n = times.front()->size();
   TESSERA_CHECK(stages >= 1 && n >= stages, "{} units in {} stages", n, stages);
-  std::vector<double> before(n + 1);
-  std::partial_sum(times.begin(), times.end(), before.begin() + 1);
-  const double bound = least_bound(times, stages) * (1 + 1e-9);
+  const double bound = least_bound(times) * (1 + 1e-9);
   constexpr double kNever = std::numeric_limits<double>::infinity();
   // best[s][i]: the least sum of squares of s stages that hold the first i units.
   std::vector<std::vector<double>> best(stages + 1, std::vector<double>(n + 1, kNever));
   std::vector<std::vector<size_t>> from(stages + 1, std::vector<size_t>(n + 1));
   best[0][0] = 0;
   for (size_t s = 1; s <= stages; ++s) {
+    const std::vector<double>& of_stage = *times[s - 1];
     for (size_t i = s; i + (stages - s) <= n; ++i) {
+      double piece = 0;
       for (size_t j = i; j-- > s - 1;) {
-        const double piece = before[i] - before[j];
+        piece += of_stage[j];
         if (piece > bound) break;
         const double value = best[s - 1][j] + piece * piece;
         if (value >= best[s][i]) continue;
@@ -75,155 +91,444 @@ std::vector<size_t> balance_stages(const std::vector<double>& times, size_t stag
   return cuts;
 }
 
-Estimator::Estimator(const Cluster& cluster, const Style& style, const std::vector<FoldUnit>& units)
-    : cluster_(cluster), collectives_(cluster, style), units_(units) {}
+std::vector<size_t> balance_stages(const std::vector<double>& times, size_t stages) {
+  return balance_stages(UnitTimes(stages, &times));
+}
 
-std::vector<UnitPrice> Estimator::stages_of(const Choice& choice, const UnitPrices& costs) const {
-  std::vector<UnitPrice> out(std::max<size_t>(choice.cuts.size(), 1));
-  for (size_t s = 0; s < out.size(); ++s) {
-    const size_t begin = choice.cuts.empty() ? 0 : choice.cuts[s];
-    const size_t end = s + 1 < choice.cuts.size() ? choice.cuts[s + 1] : units_.size();
-    for (size_t u = begin; u < end; ++u) {
-      const UnitPrice& unit = costs.units[static_cast<size_t>(units_[u].stand_in)];
-      out[s].forward_s += unit.forward_s;
-      out[s].backward_s += unit.backward_s;
-      out[s].once_s += unit.once_s;
-      out[s].parameter_squares += unit.parameter_squares;
-      out[s].parameter_bytes += unit.parameter_bytes;
-      out[s].gradient_bytes += unit.gradient_bytes;
-      out[s].state_bytes += unit.state_bytes;
-      out[s].copy_bytes += unit.copy_bytes;
-      out[s].activation_bytes += unit.activation_bytes;
-      out[s].leaving_bytes = unit.leaving_bytes;  // of the last unit
+Kinds::Kinds(const Cluster& cluster) : cluster_(cluster) {
+  for (const ClusterPart& part : cluster.parts) {
+    size_t kind = 0;
+    while (kind < clusters_.size() && !(clusters_[kind].parts.front().type == part.type)) ++kind;
+    of_part_.push_back(kind);
+    if (kind < clusters_.size()) {
+      clusters_[kind].parts.front().nodes += part.nodes;
+    } else {
+      clusters_.push_back(cluster);
+      clusters_.back().parts = {part};
+    }
+  }
+}
+
+Estimator::Estimator(const Cluster& cluster, const Style& style, const std::vector<FoldUnit>& units,
+                     int64_t memory_limit_bytes)
+    : cluster_(cluster),
+      kinds_(cluster),
+      is_uniform_(kinds_.count() == 1 && cluster.tiers.empty()),
+      collectives_(cluster, style),
+      units_(units),
+      memory_limit_(static_cast<double>(memory_limit_bytes)) {}
+
+// A stage's share of a step.
+struct Estimator::Stage {
+  double forward_s = 0, backward_s = 0;  // of a micro-batch
+  double once_s = 0;
+  double rests_bytes = 0;       // from step to step, and kept for the step
+  double activation_bytes = 0;  // of a micro-batch in flight
+  double alive_bytes = 0;       // inside a block, at the peak
+  double gathered_bytes = 0;    // two units of what rests in shards
+  double overhead_bytes = 0;
+  double replicas_bytes = 0;  // what a communication library keeps for them
+  double leaving_bytes = 0;   // of one sequence of the micro-batch, of a replica's share
+  double slowest_slice = 0;   // share of a micro-batch's passes
+};
+
+Estimator::Ground Estimator::ground(const Choice& choice, int64_t place) const {
+  const std::vector<ChoiceAxis>& axes = choice.axes_of_stage(static_cast<size_t>(place));
+  Ground out;
+  for (size_t a = 1; a < axes.size(); ++a) out.apart *= axes[a].size;
+  if (choice.replicas_apart) {
+    out.first_device = place * out.apart;
+    out.apart *= choice.stages;
+  } else if (choice.stage_axes.empty()) {
+    out.first_device = place * out.apart * axes.front().size;
+  } else {
+    for (size_t s = 0; s < static_cast<size_t>(place); ++s) {
+      int64_t ranks = 1;
+      for (const ChoiceAxis& axis : choice.axes_of_stage(s)) ranks *= axis.size;
+      out.first_device += ranks;
+    }
+  }
+  out.first_rank = out.first_device;
+  out.first_device = device_of(choice, out.first_rank);
+  return out;
+}
+
+std::vector<size_t> Estimator::kinds_of_place(const Choice& choice, int64_t place) const {
+  if (kinds_.count() == 1) return {0};
+  const std::vector<ChoiceAxis>& axes = choice.axes_of_stage(static_cast<size_t>(place));
+  const Ground where = ground(choice, place);
+  int64_t inner = 1;
+  for (size_t a = 1; a < axes.size(); ++a) inner *= axes[a].size;
+  std::vector<size_t> out;
+  for (int64_t r = 0; r < axes.front().size; ++r) {
+    for (int64_t i = 0; i < inner; ++i) {
+      const size_t kind =
+          kinds_.of_device(device_of(choice, where.first_rank + r * where.apart + i));
+      if (std::find(out.begin(), out.end(), kind) == out.end()) out.push_back(kind);
     }
   }
   return out;
 }
 
-Estimate Estimator::estimate(Choice& choice, const UnitPrices& costs, int64_t sequences) {
-  const auto stages = static_cast<size_t>(choice.stages * choice.chunks);
-  choice.cuts.clear();
-  if (stages > 1) {
-    auto& cuts = cuts_[{&costs, choice.stages * choice.chunks}];
-    if (cuts.empty()) {
-      std::vector<double> times;
-      for (const FoldUnit& unit : units_) {
-        const UnitPrice& cost = costs.units[static_cast<size_t>(unit.stand_in)];
-        times.push_back(cost.forward_s + cost.backward_s);
-      }
-      cuts = balance_stages(times, stages);
-    }
-    choice.cuts = cuts;
+double Estimator::capacity(const Choice& choice, int64_t place) const {
+  double out = memory_limit_;
+  for (const size_t kind : kinds_of_place(choice, place)) {
+    const auto has =
+        static_cast<double>(kinds_.cluster(kind).parts.front().type.device.memory_bytes);
+    if (has > 0) out = out > 0 ? std::min(out, has) : has;
   }
-  std::vector<UnitPrice> work = stages_of(choice, costs);
+  return out;
+}
 
-  // Units were priced with one stage at work. Where the devices of a node share cores, more take
-  // turns.
-  const NodeType& node = cluster_.type_of(0);
-  const auto slowness = [&](int64_t ranks) {
-    const auto busy = static_cast<double>(std::min(ranks, node.devices));
-    return node.cores > 0 ? std::max(1.0, busy / static_cast<double>(node.cores)) : 1.0;
-  };
-  const double turns = slowness(choice.ranks()) /
-                       slowness(choice.ranks() / choice.stages / choice.axes.front().size);
-  for (UnitPrice& stage : work) {
-    stage.forward_s *= turns;
-    stage.backward_s *= turns;
-    stage.once_s *= turns;
+double Estimator::neighbours_bytes(const Choice& choice, int64_t place) const {
+  const int64_t p = choice.stages;
+  if (p == 1) return 0;
+  const bool is_end = choice.chunks == 1 && (place == 0 || place + 1 == p);
+  const int64_t neighbours = p == 2 || is_end ? 1 : 2;
+  const NodeType& type = cluster_.type_of(ground(choice, place).first_device);
+  return kCommunicationAtMost * static_cast<double>(neighbours * peer_communication_bytes(type));
+}
+
+double Estimator::connections_bytes(const Choice& choice) const {
+  Stage stage;
+  UnitPrice nothing;
+  double most = 0;
+  for (int64_t place = 0; place < choice.stages; ++place) {
+    const int64_t first = ground(choice, place).first_device;
+    add_replicas(choice.compute, 0, common_layout(choice, static_cast<size_t>(place)), first, 1,
+                 nothing, stage);
+    most = std::max(most, stage.replicas_bytes + neighbours_bytes(choice, place));
   }
+  return most;
+}
 
-  // Replicas: their gradients, and the parameters where these rest in shards.
-  const auto d = static_cast<double>(choice.axes.front().size);
-  const int64_t inner = choice.ranks() / choice.stages / choice.axes.front().size;
-  const bool hides = !cluster_.type_of(0).device.synchronous;
-  GroupPlacement replicas;
-  if (d > 1) {
+const GroupPlacement& Estimator::placed(int64_t replicas, const Ground& ground) const {
+  const auto [it, is_new] = placed_.try_emplace({replicas, ground.first_device, ground.apart});
+  if (is_new) {
     std::vector<int64_t> devices;
-    for (int64_t i = 0; i < choice.axes.front().size; ++i) devices.push_back(i * inner);
-    replicas = place_group(cluster_, devices, std::min(inner, cluster_.type_of(0).devices));
+    for (int64_t i = 0; i < replicas; ++i)
+      devices.push_back(ground.first_device + i * ground.apart);
+    it->second = place_group(cluster_, devices,
+                             std::min(ground.apart, cluster_.type_of(devices.front()).devices));
   }
-  const auto moves = [&](CollectiveKind kind, double pieces, double bytes) {
-    return pieces *
-           collectives_.collective(kind, replicas, static_cast<int64_t>(bytes / pieces)).seconds();
-  };
-  const auto beside = [&](double compute, double moved) {  // time of both
-    return hides ? std::max(compute, moved) : compute + moved;
-  };
-  const bool is_narrow = choice.compute != storage_dtype(choice.compute);
-  double largest_copy = 0;
-  for (UnitPrice& stage : work) {
-    if (d == 1) break;
+  return it->second;
+}
+
+// Adds units whose parameters rest alike: what they cost alone, and what the replicas' gradients and
+// parameters add to it.
+void Estimator::add_replicas(DType compute, int64_t sharded, const UnitLayout& layout,
+                             int64_t first_device, size_t units, UnitPrice& sum, Stage& out) const {
+  const int64_t replicas = layout.replicas;
+  const bool hides = !cluster_.type_of(0).device.synchronous;
+  if (replicas > 1) {
+    const auto d = static_cast<double>(replicas);
+    const GroupPlacement& group = placed(replicas, {first_device, first_device, layout.stride});
+    const auto moves = [&](CollectiveKind kind, double pieces, double bytes) {
+      return pieces *
+             collectives_.collective(kind, group, static_cast<int64_t>(bytes / pieces)).seconds();
+    };
+    const auto beside = [&](double computes, double moved) {  // time of both
+      return hides ? std::max(computes, moved) : computes + moved;
+    };
+    const bool is_narrow = compute != storage_dtype(compute);
     // Gradients move in buckets, parameters tensor by tensor.
     constexpr double kBucketBytes = 25 << 20;
-    const double tensors = even_pieces(stage.parameter_bytes, stage.parameter_squares);
-    const double buckets = std::clamp(std::ceil(stage.gradient_bytes / kBucketBytes), 1.0, tensors);
-    const double weights = is_narrow ? stage.copy_bytes : stage.parameter_bytes;
-    if (choice.sharded == 0) {
-      stage.once_s += beside(stage.backward_s,
-                             moves(CollectiveKind::kAllReduce, buckets, stage.gradient_bytes)) -
-                      stage.backward_s;
+    const double tensors = even_pieces(sum.parameter_bytes, sum.parameter_squares);
+    const double buckets = std::clamp(std::ceil(sum.gradient_bytes / kBucketBytes), 1.0, tensors);
+    const double weights = is_narrow ? sum.copy_bytes : sum.parameter_bytes;
+    if (sharded == 0) {
+      sum.once_s +=
+          beside(sum.backward_s, moves(CollectiveKind::kAllReduce, buckets, sum.gradient_bytes)) -
+          sum.backward_s;
     } else {
-      const double reduce = moves(CollectiveKind::kReduceScatter, buckets, stage.gradient_bytes);
+      const double reduce = moves(CollectiveKind::kReduceScatter, buckets, sum.gradient_bytes);
       const double gather = moves(CollectiveKind::kAllGather, tensors, weights);
-      stage.once_s /= d;
-      if (choice.sharded == 1)
-        stage.once_s += beside(stage.backward_s, reduce) - stage.backward_s + gather;
-      if (choice.sharded == 2) {
-        stage.backward_s = beside(stage.backward_s, reduce);
-        stage.once_s += gather;
+      sum.once_s /= d;
+      if (sharded == 1) sum.once_s += beside(sum.backward_s, reduce) - sum.backward_s + gather;
+      if (sharded == 2) {
+        sum.backward_s = beside(sum.backward_s, reduce);
+        sum.once_s += gather;
       }
-      if (choice.sharded == 3) {
-        stage.forward_s = beside(stage.forward_s, gather);
-        stage.backward_s = beside(stage.backward_s, gather + reduce);
+      if (sharded == 3) {
+        sum.forward_s = beside(sum.forward_s, gather);
+        sum.backward_s = beside(sum.backward_s, gather + reduce);
       }
-      stage.state_bytes /= d;
     }
-    if (choice.sharded >= 2) stage.gradient_bytes /= d;
-    if (choice.sharded >= 3 || (choice.sharded >= 1 && is_narrow)) stage.parameter_bytes /= d;
-    if (choice.sharded >= 3) {
-      largest_copy = std::max(largest_copy, 2 * weights / static_cast<double>(units_.size()) *
-                                                static_cast<double>(stages));
-      if (is_narrow) stage.copy_bytes = 0;
+    if (sharded >= 3) {
+      out.gathered_bytes = std::max(out.gathered_bytes, 2 * weights / static_cast<double>(units));
     }
+    shard_memory(sum, compute, sharded, replicas);
+    const int64_t last = first_device + (replicas - 1) * layout.stride;
+    const bool inside = cluster_.locate(first_device).node == cluster_.locate(last).node;
+    const int64_t kept = group_communication_bytes(cluster_.type_of(first_device), inside);
+    out.replicas_bytes =
+        std::max(out.replicas_bytes, kCommunicationAtMost * static_cast<double>(kept));
+  }
+  out.forward_s += sum.forward_s;
+  out.backward_s += sum.backward_s;
+  out.once_s += sum.once_s;
+  out.rests_bytes += sum_of_resting(sum);
+  out.activation_bytes += sum.activation_bytes;
+}
+
+struct Estimator::Sums {
+  struct Alike {  // units whose parameters rest alike
+    int64_t sharded = 0;
+    UnitLayout layout;
+    size_t units = 0;
+    UnitPrice sum;
+  };
+  std::vector<Alike> groups;
+  UnitLayout last;           // of the last unit
+  double leaving_bytes = 0;  // of the last unit, of one sequence, whole
+  double conversion_s = 0, alive_bytes = 0, overhead_bytes = 0, slowest_slice = 0;
+};
+
+Estimator::~Estimator() = default;
+
+// Where the devices of a node share cores, how much slower a rank is when so many are at work.
+double Estimator::slowness(int64_t first_device, int64_t ranks) const {
+  const NodeType& node = cluster_.type_of(first_device);
+  const auto busy = static_cast<double>(std::min(ranks, node.devices));
+  return node.cores > 0 ? std::max(1.0, busy / static_cast<double>(node.cores)) : 1.0;
+}
+
+UnitLayout Estimator::common_layout(const Choice& choice, size_t number) const {
+  const auto place = static_cast<int64_t>(number % static_cast<size_t>(choice.stages));
+  const std::vector<ChoiceAxis>& axes = choice.axes_of_stage(static_cast<size_t>(place));
+  UnitLayout out;
+  out.replicas = axes.front().size;
+  out.stride = ground(choice, place).apart;
+  for (size_t a = 1; a < axes.size(); ++a) out.priced_ranks *= axes[a].size;
+  return out;
+}
+
+Estimator::Sums Estimator::sums(const Choice& choice, const std::vector<const UnitPrices*>& prices,
+                                const std::vector<UnitLayout>& layouts, size_t number) const {
+  const size_t begin = choice.cuts.empty() ? 0 : choice.cuts[number];
+  const size_t end = number + 1 < choice.cuts.size() ? choice.cuts[number + 1] : units_.size();
+  const UnitLayout common = common_layout(choice, number);
+  Sums out;
+  for (size_t at = begin; at < end; ++at) {
+    const size_t u = choice.unit_at(at);
+    const UnitPrice& unit = prices[u]->units[static_cast<size_t>(units_[u].stand_in)];
+    const int64_t sharded =
+        choice.units.empty() ? choice.sharded : choice.units[u].sharded.value_or(choice.sharded);
+    UnitLayout layout = layouts.empty() ? common : layouts[u];
+    out.conversion_s += layout.conversion_s;
+    layout.conversion_s = 0;
+    auto group = std::find_if(out.groups.begin(), out.groups.end(), [&](const Sums::Alike& one) {
+      return one.sharded == sharded && one.layout == layout;
+    });
+    if (group == out.groups.end())
+      group = out.groups.insert(out.groups.end(), {sharded, layout, 0, {}});
+    UnitPrice& sum = group->sum;
+    ++group->units;
+    sum.forward_s += unit.forward_s;
+    sum.backward_s += unit.backward_s;
+    sum.once_s += unit.once_s;
+    sum.parameter_squares += unit.parameter_squares;
+    sum.parameter_bytes += unit.parameter_bytes;
+    sum.gradient_bytes += unit.gradient_bytes;
+    sum.state_bytes += unit.state_bytes;
+    sum.copy_bytes += unit.copy_bytes;
+    sum.activation_bytes += unit.activation_bytes;
+    out.last = layout;
+    out.leaving_bytes = unit.leaving_bytes;
+    out.alive_bytes = std::max(out.alive_bytes, prices[u]->transient_bytes);
+    out.overhead_bytes = std::max(out.overhead_bytes, prices[u]->overhead_bytes);
+    out.slowest_slice = std::max(out.slowest_slice, slowest_slice(*prices[u]));
+  }
+  return out;
+}
+
+Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground& ground) const {
+  Stage out;
+  out.leaving_bytes = sums.leaving_bytes / static_cast<double>(sums.last.replicas);
+  out.alive_bytes = sums.alive_bytes;
+  out.overhead_bytes = sums.overhead_bytes;
+  out.slowest_slice = sums.slowest_slice;
+  out.forward_s = sums.conversion_s;
+  // Units were priced with one stage at work. Where the devices of a node share cores, more take
+  // turns.
+  const double busy = slowness(ground.first_device, choice.ranks());
+  for (Sums::Alike& group : sums.groups) {
+    UnitPrice& sum = group.sum;
+    const double turns = busy / slowness(ground.first_device, group.layout.priced_ranks);
+    sum.forward_s *= turns;
+    sum.backward_s *= turns;
+    sum.once_s *= turns;
+    add_replicas(choice.compute, group.sharded, group.layout, ground.first_device, group.units, sum,
+                 out);
+  }
+  return out;
+}
+
+UnitCost Estimator::unit_cost(const UnitPrice& price, DType compute, int64_t sharded,
+                              const UnitLayout& layout, int64_t ranks) const {
+  UnitPrice sum = price;
+  const double turns = slowness(0, ranks) / slowness(0, layout.priced_ranks);
+  sum.forward_s *= turns;
+  sum.backward_s *= turns;
+  sum.once_s *= turns;
+  Stage stage;
+  add_replicas(compute, sharded, layout, 0, 1, sum, stage);
+  return {stage.forward_s + stage.backward_s, stage.once_s, stage.rests_bytes,
+          stage.activation_bytes, stage.gathered_bytes};
+}
+
+namespace {
+
+double passes_of(const UnitPrice& price) { return price.forward_s + price.backward_s; }
+
+}  // namespace
+
+const UnitPrices* Estimator::slowest_at(const Choice& choice, int64_t place,
+                                        const std::vector<const UnitPrices*>& by_kind) const {
+  const UnitPrices* slowest = nullptr;
+  double most = -1;
+  for (const size_t kind : kinds_of_place(choice, place)) {
+    if (by_kind.size() == 1) return by_kind[kind];
+    double all = 0;
+    for (const FoldUnit& unit : units_)
+      all += passes_of(by_kind[kind]->units[static_cast<size_t>(unit.stand_in)]);
+    if (all <= most) continue;
+    most = all;
+    slowest = by_kind[kind];
+  }
+  return slowest;
+}
+
+Estimate Estimator::estimate(Choice& choice, const std::vector<const UnitPrices*>& by_kind,
+                             int64_t sequences) {
+  std::vector<const UnitPrices*> by_place;
+  for (int64_t place = 0; place < choice.stages; ++place)
+    by_place.push_back(slowest_at(choice, place, by_kind));
+  const auto stages = static_cast<size_t>(choice.stages * choice.chunks);
+  choice.cuts.clear();
+  auto [it, is_new] = balanced_.try_emplace({by_place, static_cast<int64_t>(stages)});
+  Balanced& balanced = it->second;
+  if (is_new) {
+    if (stages > 1) balanced.cuts = balance(by_place, stages);
+    std::vector<const UnitPrices*> by_unit(units_.size(), by_place.front());
+    for (size_t s = 0; s < balanced.cuts.size(); ++s) {
+      std::fill(by_unit.begin() + static_cast<std::ptrdiff_t>(balanced.cuts[s]), by_unit.end(),
+                by_place[s % by_place.size()]);
+    }
+    Choice plain = choice;  // its sums stand at 0
+    plain.cuts = balanced.cuts;
+    plain.units.clear();
+    plain.sharded = 0;
+    for (size_t s = 0; s < stages; ++s) balanced.sums.push_back(sums(plain, by_unit, {}, s));
+  }
+  choice.cuts = balanced.cuts;
+  std::vector<Sums> all = balanced.sums;
+  for (size_t s = 0; s < all.size(); ++s) {
+    all[s].last = common_layout(choice, s);
+    for (Sums::Alike& group : all[s].groups) {
+      group.sharded = choice.sharded;
+      group.layout = all[s].last;
+    }
+  }
+  return estimate_stages(choice, all, sequences * choice.axes.front().size);
+}
+
+std::vector<size_t> Estimator::balance(const std::vector<const UnitPrices*>& by_place,
+                                       size_t stages) const {
+  std::map<const UnitPrices*, std::vector<double>> times;
+  for (const UnitPrices* prices : by_place) {
+    std::vector<double>& of_units = times[prices];
+    if (!of_units.empty()) continue;
+    for (const FoldUnit& unit : units_)
+      of_units.push_back(passes_of(prices->units[static_cast<size_t>(unit.stand_in)]));
+  }
+  std::vector<const std::vector<double>*> by_stage;
+  for (size_t s = 0; s < stages; ++s) by_stage.push_back(&times[by_place[s % by_place.size()]]);
+  return balance_stages(by_stage);
+}
+
+Estimator::Messages Estimator::messages(const Choice& choice, const std::vector<Stage>& work,
+                                        int64_t micro_batch) const {
+  const auto p = static_cast<size_t>(choice.stages);
+  Messages out;
+  for (size_t s = 0; s + 1 < work.size(); ++s) {
+    const double bytes =
+        work[s].leaving_bytes * work[s].slowest_slice * static_cast<double>(micro_batch);
+    int64_t from = 0, to = ground(choice, 1 % choice.stages).first_device;
+    const int64_t share = std::min(std::max<int64_t>(to, 1), cluster_.type_of(0).devices);
+    if (!is_uniform_ || !choice.stage_axes.empty()) {
+      from = ground(choice, static_cast<int64_t>(s % p)).first_device;
+      to = ground(choice, static_cast<int64_t>((s + 1) % p)).first_device;
+    }
+    const CollectiveCost cost = collectives_.message(from, to, static_cast<int64_t>(bytes), share);
+    out.arrives_s = std::max(out.arrives_s, cost.seconds());
+    out.occupies_s = std::max(out.occupies_s, cost.transfer_s);
+  }
+  return out;
+}
+
+Estimate Estimator::estimate_units(const Choice& choice,
+                                   const std::vector<const UnitPrices*>& prices,
+                                   int64_t micro_batch, const std::vector<UnitLayout>& layouts) {
+  std::vector<Sums> all;
+  for (size_t s = 0; s < std::max<size_t>(choice.cuts.size(), 1); ++s)
+    all.push_back(sums(choice, prices, layouts, s));
+  return estimate_stages(choice, all, micro_batch);
+}
+
+Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums>& sums,
+                                    int64_t micro_batch) {
+  const auto p = static_cast<size_t>(choice.stages);
+  const ScheduleFacts* schedule = schedule_of(choice);
+  TESSERA_CHECK(schedule != nullptr, "{} has no schedule", choice.str());
+  std::vector<Stage> work;
+  for (size_t s = 0; s < sums.size(); ++s) {
+    // On a uniform machine meshes of equal size are priced as the first one, whatever node they
+    // begin in.
+    const bool alike = is_uniform_ && choice.stage_axes.empty();
+    work.push_back(stage(choice, sums[s], ground(choice, alike ? 0 : static_cast<int64_t>(s % p))));
   }
 
   // Places: chunk c of place q is stage c * p + q.
-  const auto p = static_cast<size_t>(choice.stages);
   const auto m = static_cast<double>(choice.micro_batches);
   Estimate out;
-  double most = 0, sum = 0, once = 0;
+  double most = 0, sum = 0, once = 0, fullest = 0, slice = 0;
   for (size_t place = 0; place < p; ++place) {
-    double load = 0, place_once = 0, rests = 0, flies = 0;
+    double load = 0, place_once = 0, rests = 0, flies = 0, alive = 0, gathered = 0, overhead = 0;
     for (size_t s = place; s < work.size(); s += p) {
-      const UnitPrice& stage = work[s];
+      const Stage& stage = work[s];
       load += stage.forward_s + stage.backward_s;
       place_once += stage.once_s;
-      rests += stage.parameter_bytes + stage.gradient_bytes + stage.state_bytes + stage.copy_bytes;
-      flies += stage.activation_bytes;
+      rests += stage.rests_bytes;
+      flies += schedule->held[s] * stage.activation_bytes;
+      slice = std::max(slice, stage.slowest_slice);
+      alive = std::max(alive, stage.alive_bytes);
+      gathered = std::max(gathered, stage.gathered_bytes);
+      overhead = std::max(overhead, stage.overhead_bytes + stage.replicas_bytes);
     }
+    overhead += neighbours_bytes(choice, static_cast<int64_t>(place));
     most = std::max(most, load);
     sum += load;
     once = std::max(once, place_once);
-    // A weight pass that waits holds what the gradients of the weights are made of: half a
-    // micro-batch's activations more.
-    const double waits = choice.schedule == "zb_h1" ? .5 * flies : 0;
-    const double memory = rests + in_flight(choice, static_cast<int64_t>(place)) * flies + waits +
-                          costs.transient_bytes + largest_copy + costs.overhead_bytes;
-    out.memory_bytes = std::max(out.memory_bytes, memory);
+    const double memory = rests + flies + alive + gathered + overhead;
+    const double has = capacity(choice, static_cast<int64_t>(place));
+    const double full = has > 0 ? memory / has : memory;
+    if (full <= fullest) continue;
+    fullest = full;
+    out.memory_bytes = memory;
+    out.capacity_bytes = has;
   }
-  out.step_s = m * most + once;
+  const bool hides = !cluster_.type_of(0).device.synchronous;
+  const Messages between = p > 1 ? messages(choice, work, micro_batch) : Messages{};
+  const double crossing = between.occupies_s * static_cast<double>(choice.chunks);
+  out.step_s = m * (hides ? std::max(most, crossing) : most) + once;
   if (p > 1) {
-    out.step_s += static_cast<double>(p - 1) * sum / static_cast<double>(p) * bubble_share(choice);
-    double border = 0;
-    for (size_t s = 0; s + 1 < work.size(); ++s)
-      border = std::max(border, work[s].leaving_bytes * static_cast<double>(sequences));
-    const int64_t next = choice.axes.front().size * inner;
-    const double message = collectives_
-                               .message(0, next, static_cast<int64_t>(border),
-                                        std::min(next, cluster_.type_of(0).devices))
-                               .seconds();
+    // The bubble is that of equal slices.
+    const auto slices = static_cast<double>(std::max<size_t>(choice.slices.size(), 1));
+    out.step_s += schedule->bubble * slice * slices * sum / static_cast<double>(p);
     const double hops = 2 * static_cast<double>(work.size() - 1);
-    out.step_s += message * (hides ? hops : hops + 2 * m * static_cast<double>(choice.chunks));
+    out.step_s +=
+        between.arrives_s * (hides ? hops : hops + 2 * m * static_cast<double>(choice.chunks));
   }
   return out;
 }

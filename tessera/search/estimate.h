@@ -4,50 +4,176 @@
 //
 // With F and B the times of a stage's micro-batch, m micro-batches, p places and v chunks
 // (docs/strategies/pipelines.md):
-//   step = m max(F + B) + (p - 1) mean(F + B) beta + messages + once,  beta = 1 (1f1b, gpipe),
-//   1 / v (interleaved), 1 / 3 (zb_h1: the weights' half of the backward pass fills the bubble)
+//   step = m max(F + B, M) + b mean(F + B) + messages + once
+// where b is the bubble of the schedule (schedule_facts.h), and M the time in which a micro-batch's
+// messages cross the slowest link between two stages.
 // Replicas add what CollectiveCosts says of their gradients and parameters, less what the backward
 // pass hides. Memory of a place: what rests there, divided by the replicas as `sharded` says, the
-// activations of the micro-batches in flight (1f1b: p - place), and what is alive inside a block.
+// activations of the micro-batches that the schedule holds, what is alive inside a block, and what a
+// communication library keeps. Where a micro-batch goes through the stages in slices, the bubble is that of the slowest slice.
 #pragma once
 
+#include <array>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tessera/cost/collective_cost.h"
+#include "tessera/search/schedule_facts.h"
 #include "tessera/search/unit_prices.h"
 
 namespace tessera {
 
 struct Estimate {
   double step_s = 0;
-  double memory_bytes = 0;  // of the fullest place
+  // Of the place of the pipeline whose devices are the fullest: what a device needs, and what it
+  // may hold (0: no limit).
+  double memory_bytes = 0;
+  double capacity_bytes = 0;
+  bool fits() const { return capacity_bytes <= 0 || memory_bytes <= capacity_bytes; }
 };
 
 // The first unit of each of `stages` stages: of all ways to cut the row of times into so many
 // pieces, one with the least largest piece, and of these the one with the least sum of squares.
 // Needs at least as many units as stages.
 std::vector<size_t> balance_stages(const std::vector<double>& times, size_t stages);
+// The same where stages are on different kinds of devices: times[s][u] is the time of unit u in
+// stage s.
+std::vector<size_t> balance_stages(const std::vector<const std::vector<double>*>& times);
+
+// What of a unit rests on a device if its parameters rest so over the replicas (Choice::sharded):
+// parameters, gradients, optimizer state, and copies kept for the step.
+double resting_bytes(const UnitPrice& unit, const Choice& choice, int64_t sharded,
+                     int64_t replicas);
+
+// Where the replicas of a unit are, if not on axes[0] of the choice, and what its price leaves out.
+struct UnitLayout {
+  int64_t replicas = 1;      // their gradients and parameters are priced by formula
+  int64_t stride = 1;        // devices from one replica to the next
+  int64_t priced_ranks = 1;  // that were at work when the unit was priced
+  // The time that it takes, in both passes of a micro-batch, to bring the unit's inputs from the
+  // layout in which the unit before made them to its own.
+  double conversion_s = 0;
+  friend bool operator==(const UnitLayout&, const UnitLayout&) = default;
+};
+
+// The time that one unit adds to a step, and the memory that it adds on each of its devices.
+struct UnitCost {
+  double passes_s = 0;  // of a micro-batch
+  double once_s = 0;
+  double resting_bytes = 0;
+  double activation_bytes = 0;  // of a micro-batch in flight
+  double gathered_bytes = 0;    // at the peak: of what rests in shards, two units
+};
+
+// The kinds of nodes of a cluster. Parts whose nodes are equal are one kind.
+class Kinds {
+ public:
+  explicit Kinds(const Cluster& cluster);
+  size_t count() const { return clusters_.size(); }
+  size_t of_device(int64_t device) const {
+    return of_part_[static_cast<size_t>(cluster_.locate(device).part)];
+  }
+  // A cluster of nodes of this kind only: the machine that a stage on such nodes is priced on.
+  const Cluster& cluster(size_t kind) const { return clusters_[kind]; }
+
+ private:
+  const Cluster& cluster_;
+  std::vector<size_t> of_part_;
+  std::vector<Cluster> clusters_;
+};
 
 class Estimator {
  public:
-  // `units`: of the model, by stand-in (fold.h). All outlive the estimator.
-  Estimator(const Cluster& cluster, const Style& style, const std::vector<FoldUnit>& units);
-  // axes[0] of the choice are the replicas; the units were priced with its other axes. Sets the
-  // choice's cuts. `sequences`: of a micro-batch of one replica.
-  Estimate estimate(Choice& choice, const UnitPrices& costs, int64_t sequences);
+  // `units`: of the model, by stand-in (fold.h). `memory_limit_bytes`: of any device; 0: what the
+  // devices have. All outlive the estimator.
+  Estimator(const Cluster& cluster, const Style& style, const std::vector<FoldUnit>& units,
+            int64_t memory_limit_bytes = 0);
+  ~Estimator();
+  // axes[0] of the choice are the replicas; the units were priced with its other axes, on each kind
+  // of nodes (Kinds). A stage is as slow as its slowest devices. Sets the choice's cuts.
+  // `sequences`: of a micro-batch of one replica.
+  Estimate estimate(Choice& choice, const std::vector<const UnitPrices*>& by_kind,
+                    int64_t sequences);
+  Estimate estimate(Choice& choice, const UnitPrices& prices, int64_t sequences) {
+    return estimate(choice, std::vector<const UnitPrices*>(kinds_.count(), &prices), sequences);
+  }
+
+  // The same where units have prices of their own (meshes by stage, dims and recomputation by unit):
+  // prices[u] were asked with the axes of the unit's stage behind axes[0], and with its share of the
+  // micro-batch. The choice has its cuts. `micro_batch`: sequences over all replicas. `layouts`: by
+  // unit, where units have replicas of their own; empty: those of axes[0].
+  Estimate estimate_units(const Choice& choice, const std::vector<const UnitPrices*>& prices,
+                          int64_t micro_batch, const std::vector<UnitLayout>& layouts = {});
+
+  // The cost of one unit in a stage that begins at device 0, with `ranks` ranks at work. The unit's
+  // computation hides only its own transfers, so the sum over units is an upper bound.
+  UnitCost unit_cost(const UnitPrice& price, DType compute, int64_t sharded,
+                     const UnitLayout& layout, int64_t ranks) const;
+  const CollectiveCosts& collectives() const { return collectives_; }
+  // What a communication library keeps on a device for the choice's replicas and for its neighbours
+  // in the pipeline, which no unit's price has: of the place that has most of it.
+  double connections_bytes(const Choice& choice) const;
+
+  const Kinds& kinds() const { return kinds_; }
+  // Null: the schedule cannot be made for the choice's stages and micro-batches. Estimates need it.
+  const ScheduleFacts* schedule_of(const Choice& choice) {
+    return schedules_.facts(choice.schedule,
+                            {choice.stages, choice.chunks, std::ssize(choice.slices)},
+                            choice.micro_batches);
+  }
+  // Of the prices on each kind of nodes those of the slowest devices of a place of the pipeline.
+  const UnitPrices* slowest_at(const Choice& choice, int64_t place,
+                               const std::vector<const UnitPrices*>& by_kind) const;
 
  private:
-  // Sums of what the units of a stage cost.
-  std::vector<UnitPrice> stages_of(const Choice& choice, const UnitPrices& costs) const;
+  struct Stage;
+  struct Sums;  // over the units of a stage
+  struct Balanced {
+    std::vector<size_t> cuts;
+    std::vector<Sums> sums;
+  };
+  struct Ground {  // where a place of the pipeline lies
+    int64_t first_rank = 0, first_device = 0;
+    int64_t apart = 1;  // devices from a replica to the next
+  };
+  Ground ground(const Choice& choice, int64_t place) const;
+  std::vector<size_t> balance(const std::vector<const UnitPrices*>& by_place, size_t stages) const;
+  Sums sums(const Choice& choice, const std::vector<const UnitPrices*>& prices,
+            const std::vector<UnitLayout>& layouts, size_t number) const;
+  // The layout of units of a stage that have none of their own.
+  UnitLayout common_layout(const Choice& choice, size_t number) const;
+  double slowness(int64_t first_device, int64_t ranks) const;
+  Stage stage(const Choice& choice, Sums sums, const Ground& ground) const;
+  Estimate estimate_stages(const Choice& choice, const std::vector<Sums>& sums,
+                           int64_t micro_batch);
+  const GroupPlacement& placed(int64_t replicas, const Ground& ground) const;
+  void add_replicas(DType compute, int64_t sharded, const UnitLayout& layout, int64_t first_device,
+                    size_t units, UnitPrice& sum, Stage& out) const;
+  struct Messages {         // the slowest from a stage to the next
+    double arrives_s = 0;   // from its beginning to its end
+    double occupies_s = 0;  // the links
+  };
+  Messages messages(const Choice& choice, const std::vector<Stage>& work,
+                    int64_t micro_batch) const;
+  double capacity(const Choice& choice, int64_t place) const;
+  double neighbours_bytes(const Choice& choice, int64_t place) const;
+  // The kinds of the devices that hold this place of the pipeline.
+  std::vector<size_t> kinds_of_place(const Choice& choice, int64_t place) const;
 
   const Cluster& cluster_;
+  Kinds kinds_;
+  bool is_uniform_;  // one kind of nodes under one switch: all neighbourhoods are alike
   CollectiveCosts collectives_;
   const std::vector<FoldUnit>& units_;
-  std::map<std::pair<const UnitPrices*, int64_t>, std::vector<size_t>>
-      cuts_;  // by number of stages
+  double memory_limit_;
+  ScheduleTable schedules_;
+  // By the prices of each place and the number of stages.
+  std::map<std::pair<std::vector<const UnitPrices*>, int64_t>, Balanced> balanced_;
+  // By replicas, first device and distance of the replicas.
+  mutable std::map<std::array<int64_t, 3>, GroupPlacement> placed_;
 };
 
 }  // namespace tessera

@@ -96,7 +96,8 @@ std::vector<std::string> replica_axes(const Plan& plan) {
   return axes;
 }
 
-// Of plans, and of calls whose recipe has no argument `zero`.
+// A store entry, for a plan that is no call, and for a call of a recipe without the argument
+// `zero`.
 Edit store(const std::string& zero, const std::string& name, const std::string& tensors) {
   return {name, [=](Draft& draft) {
             const std::vector<std::string> axes = replica_axes(draft.plan);
@@ -112,7 +113,7 @@ Edit store(const std::string& zero, const std::string& name, const std::string& 
           }};
 }
 
-// Of plans, and of calls whose recipe has no argument for it.
+// For a plan that is no call, and for a call of a recipe without the argument `recompute`.
 Edit recompute(const Graph& forward, const std::string& what) {
   return {fmt::format("recompute, {}", what), [&forward, what](Draft& draft) {
             if (draft.call && draft.call->arguments.texts.contains("recompute")) return false;
@@ -177,7 +178,7 @@ Edit optimizer_on_host() {
           }};
 }
 
-// In the order of what they usually cost.
+// The changes to try, those that usually cost the least time first.
 std::vector<Edit> edits_for(const Graph& forward, const Draft& draft) {
   const bool is_zero = draft.call && draft.call->recipe->name == "zero";
   const std::string zero = is_zero ? "stage" : "zero";

@@ -1,7 +1,7 @@
 // Does a step fit into the memory of its devices, and if not: what is the cheapest change of the
-// plan that makes it fit. A device is full enough if the upper bound of its memory
-// (MemoryUse::high) is at most its capacity (docs/theory/cost-model.md section 6.4); a device
-// without a stated capacity is never full.
+// plan that makes it fit. A step fits if no device needs more than its capacity, where the need is
+// the upper bound of its memory (MemoryUse::high, docs/theory/cost-model.md section 6.4). A device
+// without a stated capacity is never too small.
 #pragma once
 
 #include <optional>
@@ -35,7 +35,7 @@ struct Remedy {
 struct FitAdvice {
   std::vector<Remedy> tried;   // lowered and played, in the order of trying
   std::optional<size_t> best;  // the fastest of those that fit; of equal ones the first
-  // Changes from which no plan came, or one that could not be lowered or played.
+  // Changes that gave no plan, or a plan that could not be lowered or played.
   size_t refused = 0;
   bool cut_short = false;  // most_evaluations were made before all changes were tried
 };
@@ -47,8 +47,8 @@ struct FitQuestion {
   const Cluster* cluster = nullptr;
   SimulateOptions options;
   DType compute = DType::kFloat32;  // of the run (precision.h)
-  // Plans that are lowered and played at most, refused ones included. A number and no time, so that
-  // the answer does not depend on the machine that gives it.
+  // How many plans are lowered and played at most, refused ones included. The limit is a number and
+  // not a time, so that the answer does not depend on the machine that gives it.
   size_t most_evaluations = kMostEvaluations;
 };
 // Tries changes one by one and, while none is enough, on top of the one that saves the most. In the
@@ -56,8 +56,8 @@ struct FitQuestion {
 // optimizer state and gradients sharded over the replicas, the sequence sharded, smaller
 // micro-batches, full recomputation, parameters sharded, still smaller micro-batches, more tensor,
 // pipeline or context parallelism instead of replicas, more devices if the cluster has them,
-// optimizer state on the host. A change that says nothing new (the plan has it, or an earlier one
-// came to the same) is no evaluation.
+// optimizer state on the host. A change that makes no new plan (the plan has it already, or an
+// earlier change gave the same plan) is not counted as an evaluation.
 //
 // Evaluations count rounds of micro-batches (SimulateOptions::steady_state); the best is played in
 // full. Equal questions have equal answers.

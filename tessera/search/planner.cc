@@ -6,12 +6,24 @@
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/plan/recipes/parts.h"
+#include "tessera/plan/schedule.h"
+#include "tessera/search/planners/alpa.h"
+#include "tessera/search/planners/galvatron.h"
+#include "tessera/search/planners/rannc.h"
+#include "tessera/search/planners/terapipe.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/with_part.h"
 
 namespace tessera {
 namespace {
 
-std::string size_text(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
+constexpr size_t kBaselinePrograms = 48;
+
+std::string size_text(double bytes) {
+  if (bytes < 1e8) return fmt::format("{:.3g} MB", bytes / 1e6);
+  return fmt::format("{:.2f} GB", bytes / 1e9);
+}
 std::string time_text(double seconds) {
   if (seconds < 1) return fmt::format("{:.4g} ms", seconds * 1e3);
   return fmt::format("{:.4g} s", seconds);
@@ -24,183 +36,38 @@ Status check_question(const PlanQuestion& question) {
   }
   std::vector<std::string> keys;
   for (const auto& [key, meaning] : fix_keys()) keys.push_back(key);
+  RecipeArgument schedule = recipes::schedule_argument();
+  schedule.choices = schedule_names();
+  const std::vector<RecipeArgument> texts = {schedule, recipes::recompute_argument()};
   for (const auto& [key, value] : question.fixed) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
       return invalid_input(
           fmt::format("plan: --fix {}={}: unknown key '{}', did you mean '{}'? ({})", key, value,
                       key, nearest(key, keys), join(keys, ", ")));
     }
-    const bool is_text = key == "schedule" || key == "recompute";
+    const auto text = std::find_if(texts.begin(), texts.end(),
+                                   [&](const RecipeArgument& one) { return one.name == key; });
+    if (text != texts.end()) {
+      if (const Status known = check_choice(*text, value); !known) {
+        return invalid_input(
+            fmt::format("plan: --fix {}={}: {}", key, value, known.error().message));
+      }
+      continue;
+    }
     const auto number = parse_int(value);
-    const int64_t least = key == "zero" ? 0 : 1;
-    if (!is_text && (!number || *number < least)) {
-      return invalid_input(fmt::format("plan: --fix {}={}: expected a whole number of at least {}",
-                                       key, value, least));
+    const std::map<std::string, int64_t> most = {{"zero", 3}, {"replicas_apart", 1}};
+    const auto bound = most.find(key);
+    if (bound != most.end() && (!number || *number < 0 || *number > bound->second)) {
+      return invalid_input(fmt::format("plan: --fix {}={}: expected a whole number from 0 to {}",
+                                       key, value, bound->second));
+    }
+    if (bound == most.end() && (!number || *number < 1)) {
+      return invalid_input(
+          fmt::format("plan: --fix {}={}: expected a whole number of at least 1", key, value));
     }
   }
   return {};
 }
-
-// The simulation of a choice's program.
-class Judge {
- public:
-  Judge(const PlanQuestion& question, std::shared_ptr<const Model> model,
-        const std::vector<FoldUnit>& units, double limit)
-      : question_(question), forward_(forward_of(model)), units_(units), limit_(limit) {}
-
-  std::string text_of(const Choice& choice) const {
-    return write_plan(choice, *forward_, units_, choice.str()).value_or("");
-  }
-
-  Result<Simulation> simulate_choice(const Choice& choice, bool quick) {
-    TESSERA_TRY(const std::string text, write_plan(choice, *forward_, units_, choice.str()));
-    TESSERA_TRY(const Plan plan, parse_plan(text, choice.str()));
-    TESSERA_TRY(const auto lowering, compiler_.lower(forward_, plan));
-    SimulateOptions options = question_.options;
-    options.steady_state = quick;
-    if (quick) options.memory_details = options.critical_path = options.events = false;
-    return simulate(*lowering, *question_.cluster, options);
-  }
-
-  void judge(PlanCandidate& candidate) {
-    const auto simulation = simulate_choice(candidate.choice, true);
-    if (!simulation) {
-      candidate.refused = simulation.error().message;
-      return;
-    }
-    candidate.step_s = simulation->step_time_s;
-    candidate.fits = true;
-    for (const RankResult& role : simulation->roles) {
-      candidate.need_bytes = std::max(candidate.need_bytes, role.memory.high);
-      const auto device =
-          static_cast<double>(question_.cluster->type_of(role.device).device.memory_bytes);
-      const double capacity =
-          limit_ > 0 && device > 0 ? std::min(limit_, device) : std::max(limit_, device);
-      if (capacity > 0 && role.memory.high > capacity) candidate.fits = false;
-    }
-  }
-
- private:
-  const PlanQuestion& question_;
-  std::shared_ptr<const Graph> forward_;
-  const std::vector<FoldUnit>& units_;
-  double limit_;
-  Compiler compiler_;
-};
-
-// By formula: those that fit, the fastest first, then the others, the smallest first.
-std::vector<const PlanCandidate*> in_order(const std::vector<PlanCandidate>& ranked, double limit) {
-  std::vector<const PlanCandidate*> order;
-  for (const PlanCandidate& candidate : ranked) order.push_back(&candidate);
-  const auto fits = [&](const PlanCandidate* candidate) {
-    return limit <= 0 || candidate->estimate.memory_bytes <= limit;
-  };
-  std::stable_sort(order.begin(), order.end(), [&](const auto* a, const auto* b) {
-    if (fits(a) != fits(b)) return fits(a);
-    if (!fits(a)) return a->estimate.memory_bytes < b->estimate.memory_bytes;
-    return a->estimate.step_s < b->estimate.step_s;
-  });
-  return order;
-}
-
-std::vector<PlanCandidate> pareto_curve(const std::vector<PlanCandidate>& ranked) {
-  std::vector<const PlanCandidate*> order;
-  for (const PlanCandidate& candidate : ranked) order.push_back(&candidate);
-  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    if (a->estimate.memory_bytes != b->estimate.memory_bytes) {
-      return a->estimate.memory_bytes < b->estimate.memory_bytes;
-    }
-    return a->estimate.step_s < b->estimate.step_s;
-  });
-  std::vector<PlanCandidate> curve;
-  for (const PlanCandidate* candidate : order) {
-    if (curve.empty() || candidate->estimate.step_s < curve.back().estimate.step_s) {
-      curve.push_back(*candidate);
-    }
-  }
-  return curve;
-}
-
-void say(const PlanQuestion& question, const std::string& what) {
-  if (question.progress) question.progress(what);
-}
-
-}  // namespace
-
-Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of) {
-  PlanAnswer answer;
-  Compiler compiler;
-  TESSERA_TRY(const auto model,
-              compiler.model(question.model, question.batch, storage_dtype(question.compute)));
-  say(question, "folding the model");
-  TESSERA_TRY(const Fold fold, fold_layers(model->graph));
-  const int64_t fixed_batch = names_graph_file(question.model) ? question.batch : 0;
-  UnitPricer pricer(
-      {question.model, question.compute, question.cluster, question.options, fixed_batch});
-  Ranking ranking(question, fold, pricer);
-  TESSERA_TRY(const Space space, space_of(ranking));
-  answer.limit_bytes = ranking.limit_bytes();
-  answer.lists = space.lists;
-  std::vector<PlanCandidate> ranked = ranking.rank(space);
-  answer.estimated = static_cast<int64_t>(ranked.size());
-  answer.curve = pareto_curve(ranked);
-  if (ranked.empty()) {
-    return check_failed(
-        fmt::format("plan: no choice can be made: {}",
-                    ranking.last_refusal().empty()
-                        ? fmt::format("batch {} and {} devices leave none with what is fixed",
-                                      question.batch, question.cluster->devices())
-                        : ranking.last_refusal()));
-  }
-  const auto order = in_order(ranked, answer.limit_bytes);
-  if (answer.limit_bytes > 0) {
-    const auto roomier = in_order(ranked, 2 * answer.limit_bytes);
-    if (roomier.front()->estimate.memory_bytes <= 2 * answer.limit_bytes) {
-      answer.with_twice_memory_s = roomier.front()->estimate.step_s;
-    }
-  }
-
-  Judge judge(question, model, fold.units, answer.limit_bytes);
-  answer.ended = fmt::format("all choices within {:.0f} % by formula were simulated",
-                             (question.margin - 1) * 100);
-  for (const PlanCandidate* next : order) {
-    const bool is_too_slow =
-        answer.best &&
-        next->estimate.step_s > question.margin * *answer.simulated[*answer.best].step_s;
-    if (is_too_slow) break;
-    if (answer.simulated.size() >= question.evaluations) {
-      answer.ended =
-          fmt::format("{} programs were simulated (--evaluations)", question.evaluations);
-      break;
-    }
-    if (question.stop && question.stop()) {
-      answer.ended = "stopped";
-      break;
-    }
-    say(question, fmt::format("simulating {} of at most {}: {}", answer.simulated.size() + 1,
-                              question.evaluations, next->choice.str()));
-    PlanCandidate candidate = *next;
-    judge.judge(candidate);
-    const bool better =
-        candidate.fits &&
-        (!answer.best || *candidate.step_s < *answer.simulated[*answer.best].step_s);
-    if (better) answer.best = answer.simulated.size();
-    answer.simulated.push_back(std::move(candidate));
-  }
-  answer.folded_programs = pricer.simulated();
-  if (answer.best) {
-    PlanCandidate& best = answer.simulated[*answer.best];
-    TESSERA_TRY(answer.simulation, judge.simulate_choice(best.choice, false));
-    best.step_s = answer.simulation->step_time_s;
-    answer.plan = judge.text_of(best.choice);
-    answer.bound_s =
-        answer.simulation->model_flops /
-        (answer.simulation->peak_flops * static_cast<double>(question.cluster->devices()));
-  }
-  return answer;
-}
-
-namespace {
 
 std::string candidate_row(const PlanCandidate& candidate, bool is_best) {
   std::string outcome = candidate.refused;
@@ -244,7 +111,8 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
       {"chunks", "stages of each place of the pipeline"},
       {"zero", "what rests in shards over the replicas: 0 nothing, 1, 2, 3"},
       {"recompute", "none, selective, full, or modules"},
-      {"schedule", "of the pipeline"}};
+      {"schedule", "of the pipeline"},
+      {"replicas_apart", "0: neighbouring devices hold one stage, 1: neighbouring stages"}};
   return keys;
 }
 
@@ -254,7 +122,24 @@ const std::vector<Planner>& all_planners() {
        [](const PlanQuestion& question) { return find_in_space(question, whole_space); }},
       {"megatron_grid",
        "all (tp, pp, dp, micro-batch, chunks, ZeRO, recompute) with Megatron's dims: the baseline",
-       [](const PlanQuestion& question) { return find_in_space(question, megatron_space); }}};
+       [](const PlanQuestion& question) {
+         // A baseline shall not lose by what the formula hides from it.
+         PlanQuestion wider = question;
+         if (wider.evaluations == 0) wider.evaluations = kBaselinePrograms;
+         return find_in_space(wider, megatron_space);
+       }},
+      {"alpa", "Alpa's: sub-meshes, dims of each unit inside a stage, stages by a dynamic program",
+       alpa_plan},
+      {"rannc", "RaNNC's: blocks of any graph, stages with replicas of their own, copies of these",
+       rannc_plan},
+      {"galvatron",
+       "stages of equal layers, and for each layer replicas, tensor parallelism, shards and "
+       "recomputation by a program over layers and memory",
+       find_by_galvatron},
+      {"terapipe",
+       "pipelines of slices of a causal sequence, with tensor parallelism, replicas and "
+       "micro-batches; slice lengths by a program on measured times",
+       find_by_terapipe}};
   return planners;
 }
 
@@ -262,7 +147,10 @@ Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& pl
   TESSERA_TRY_VOID(check_question(question));
   std::vector<std::string> names;
   for (const Planner& one : all_planners()) {
-    if (one.name == planner) return one.find(question);
+    if (one.name == planner) {
+      TESSERA_TRY(const PlanQuestion fixed, fixed_by_part(question));
+      return one.find(fixed);
+    }
     names.push_back(one.name);
   }
   return invalid_input(fmt::format("plan: unknown planner '{}', did you mean '{}'? ({})", planner,
@@ -285,7 +173,7 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
                         answer.simulated.empty() ? "none was tried" : answer.simulated[0].refused);
     } else {
       out = fmt::format(
-          "nothing fits: the smallest of {} simulated plans needs {} of {}, {} too much ({})\n"
+          "nothing fits: the smallest of {} simulated plans needs {} of {}, {} too much ({}); "
           "more devices, a smaller batch or a larger limit would help; by formula the smallest "
           "choice needs {}\n",
           answer.simulated.size(), size_text(smallest->need_bytes), size_text(answer.limit_bytes),
@@ -304,9 +192,14 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
         "{}\n",
         best.choice.str(), time_text(*best.step_s), time_text(best.estimate.step_s),
         size_text(best.need_bytes),
-        answer.limit_bytes > 0 ? " of " + size_text(answer.limit_bytes) : "", best.choice.ranks(),
-        question.cluster->devices(), time_text(answer.bound_s), *best.step_s / answer.bound_s,
-        answer.estimated, answer.folded_programs, answer.simulated.size(), answer.ended);
+        answer.limit_bytes > 0 ? " of " + size_text(answer.limit_bytes) : "",
+        answer.simulation->ranks, question.cluster->devices(), time_text(answer.bound_s),
+        *best.step_s / answer.bound_s, answer.estimated, answer.folded_programs,
+        answer.simulated.size(), answer.ended);
+    if (question.part) {
+      out += fmt::format("contains  {}, which left out {} of the plans that were to be simulated\n",
+                         question.part->plan.file, answer.left_out_for_part);
+    }
   }
   if (!explain) return out;
   std::vector<std::string> lists;

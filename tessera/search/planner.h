@@ -19,13 +19,19 @@
 #include <string>
 #include <vector>
 
+#include "tessera/plan/part.h"
 #include "tessera/search/choice.h"
 #include "tessera/search/estimate.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {
 
-inline constexpr size_t kPlanEvaluations = 12;
+// Programs that a search may simulate: few of large models, many of small ones.
+inline constexpr size_t kLeastPrograms = 12, kMostPrograms = 256;
+// Of a small model on at most so many devices the space is searched without the shortcuts that rest
+// on formulas, with so many programs at the most.
+inline constexpr int64_t kSmallDevices = 2;
+inline constexpr size_t kMostOfSmall = 1024;
 struct PlanQuestion {
   std::string model;  // a model's text
   int64_t batch = 0;
@@ -35,9 +41,14 @@ struct PlanQuestion {
   int64_t memory_limit_bytes = 0;  // of a device; 0: what the devices have
   // What is not searched: "tp" -> "8". The keys are those of fix_keys().
   std::map<std::string, std::string> fixed;
-  size_t evaluations = kPlanEvaluations;  // programs of the whole model that may be simulated
-  // Formulas err: a choice is not simulated if it is so many times slower by formula than the best
-  // program.
+  // Keys and entries of a plan text that every plan contains (parse_part with planned_axes());
+  // what it says of degrees, micro-batches and the schedule is not searched.
+  std::optional<PlanPart> part;
+  // Programs of the whole model that may be simulated; 0: between kLeastPrograms and kMostPrograms,
+  // by the number of the model's ops.
+  size_t evaluations = 0;
+  // Formulas err: a choice is not simulated if it is expected to be so many times slower than the
+  // best program; for a choice that differs little from a simulated one the margin is narrower.
   double margin = 1.1;
   std::function<void(const std::string&)> progress;  // what is being done; may be empty
   std::function<bool()> stop;                        // true: answer with the best so far
@@ -62,11 +73,12 @@ struct PlanAnswer {
   std::vector<PlanCandidate> curve;
   std::vector<std::vector<std::string>> lists;  // of dims that the inner axis was offered
   int64_t estimated = 0;                        // choices that were ranked
-  int64_t folded_programs = 0;  // programs of the folded model that were simulated for it
-  double limit_bytes = 0;       // 0: none
+  int64_t left_out_for_part = 0;  // plans that the part rules out, or makes equal to others
+  int64_t folded_programs = 0;    // programs of the folded model that were simulated for it
+  double limit_bytes = 0;         // 0: none
   // No plan can be faster: the model's arithmetic at the peak rate of all devices.
   double bound_s = 0;
-  std::string ended;  // why: "all candidates within 10 % were simulated", "evaluations", "stopped"
+  std::string ended;  // why: "no other choice is expected to be faster", "stopped"
   // The best step by formula with twice the memory, and with twice the rates of all links.
   std::optional<double> with_twice_memory_s;
 };
@@ -77,7 +89,8 @@ struct Planner {
 };
 const std::vector<Planner>& all_planners();
 // Errors: an unknown planner, a key of `fixed` that is none, a value that is no number, a batch
-// below 1, and what the model's text is refused for.
+// below 1, what the model's text is refused for, and a part that does not go with the model, with
+// what is fixed or with any choice (with its file and line).
 Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& planner);
 
 // What may be fixed, with its meaning.

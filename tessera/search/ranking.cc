@@ -3,53 +3,68 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <limits>
+#include <map>
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/search/partition.h"
+#include "tessera/search/plan_search.h"
+#include "tessera/search/question.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kMostSequences = 32;  // of a micro-batch and replica
-constexpr size_t kBeam = 4;             // lists of dims that are made longer at a time
-constexpr double kGain = .998;          // of the time, or less: a longer list is better
-constexpr double kMostLoss = 1.03;      // of the time, for less memory
-constexpr int64_t kAllCounts = 16;      // on so few devices any number of them may be used
+constexpr double kSaturated = .995;     // of the time of a sequence: more sequences save nothing
+constexpr double kClearly = 1.02;       // so many times slower is not a matter of the formula
+constexpr size_t kMostRefined = 64;     // choices whose units get recomputation of their own
+constexpr size_t kFarthestMove = 3;     // of a border between stages, in units
+constexpr size_t kImprovedShapes = 4;   // whose dims to cut are edited
+constexpr double kSurely = .9;          // of the memory: the formula cannot err by more
+constexpr double kListGain = .998;      // of the time, or less: an edit of the dims is kept
+constexpr double kHopeless = 1.3;       // so many times the best time at the least
+constexpr int64_t kAllCounts = 8;       // on so few devices any number of them may be used
 
-std::vector<int64_t> divisors(int64_t n) {
-  std::vector<int64_t> out;
-  for (int64_t i = 1; i <= n; ++i) {
-    if (n % i == 0) out.push_back(i);
-  }
-  return out;
-}
+const std::vector<int64_t> kMoreChunks = {2, 3, 4, 6, 8};
+const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};  // of a schedule that no space has
 
 bool has(const DimList& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-// Of a micro-batch of the whole model.
-double block_time(const UnitPrices& costs, const std::vector<int64_t>& counts) {
-  double out = 0;
-  for (size_t u = 0; u < counts.size(); ++u) {
-    out += static_cast<double>(counts[u]) * (costs.units[u].forward_s + costs.units[u].backward_s);
-  }
+// Devices of the axes that cut the batch.
+int64_t over_batch(const std::vector<ChoiceAxis>& axes) {
+  int64_t out = 1;
+  for (const ChoiceAxis& axis : axes) out *= has(axis.dims, "batch") ? axis.size : 1;
   return out;
 }
-double block_activations(const UnitPrices& costs, const std::vector<int64_t>& counts) {
-  double out = 0;
-  for (size_t u = 0; u < counts.size(); ++u)
-    out += static_cast<double>(counts[u]) * costs.units[u].activation_bytes;
-  return out;
+
+bool surely_fits(const Estimate& estimate) {
+  return estimate.capacity_bytes <= 0 || estimate.memory_bytes <= kSurely * estimate.capacity_bytes;
 }
-double block_memory(const UnitPrices& costs, const std::vector<int64_t>& counts) {
-  double out = 0;
-  for (size_t u = 0; u < counts.size(); ++u) {
-    const UnitPrice& unit = costs.units[u];
-    out += static_cast<double>(counts[u]) *
-           (unit.parameter_bytes + unit.gradient_bytes + unit.state_bytes + unit.copy_bytes +
-            unit.activation_bytes);
+
+bool is_better(const PlanCandidate& a, const PlanCandidate& b) {
+  if (a.estimate.fits() != b.estimate.fits()) return a.estimate.fits();
+  if (a.estimate.fits()) return a.estimate.step_s < b.estimate.step_s;
+  return a.estimate.memory_bytes < b.estimate.memory_bytes;
+}
+
+// Lists with a dim more, a dim less, or a dim in another place.
+std::vector<DimList> edited(const DimList& list, const std::vector<std::string>& dims) {
+  std::vector<DimList> out;
+  const auto insert_at = [](DimList from, size_t at, const std::string& dim) {
+    from.insert(from.begin() + static_cast<std::ptrdiff_t>(at), dim);
+    return from;
+  };
+  for (const std::string& dim : dims) {
+    DimList without = list;
+    std::erase(without, dim);
+    if (without.size() < list.size() && !without.empty()) out.push_back(without);
+    for (size_t at = 0; at <= without.size(); ++at) out.push_back(insert_at(without, at, dim));
   }
+  std::erase(out, list);
   return out;
 }
 
@@ -58,49 +73,44 @@ double block_memory(const UnitPrices& costs, const std::vector<int64_t>& counts)
 Ranking::Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pricer)
     : question_(question),
       fold_(fold),
+      is_small_(is_small(question, fold)),
+      counts_(fold.counts()),
       pricer_(pricer),
-      estimator_(*question.cluster, question.options.style, fold.units) {
-  for (const ClusterPart& part : question.cluster->parts) {
-    const auto memory = static_cast<double>(part.type.device.memory_bytes);
-    if (memory > 0) limit_ = limit_ > 0 ? std::min(limit_, memory) : memory;
-  }
-  const auto asked = static_cast<double>(question.memory_limit_bytes);
-  if (asked > 0) limit_ = limit_ > 0 ? std::min(limit_, asked) : asked;
-}
+      estimator_(*question.cluster, question.options.style, fold.units,
+                 question.memory_limit_bytes),
+      limit_(memory_limit(question)) {}
 
-int64_t Ranking::fixed(const std::string& key) const {
-  const auto it = question_.fixed.find(key);
-  return it == question_.fixed.end() ? 0 : parse_int(it->second).value_or(0);
-}
-
-bool Ranking::allows(const std::string& key, int64_t value) const {
-  const auto it = question_.fixed.find(key);
-  return it == question_.fixed.end() || parse_int(it->second) == value;
-}
-
-bool Ranking::allows(const std::string& key, const std::string& value) const {
-  const auto it = question_.fixed.find(key);
-  return it == question_.fixed.end() || it->second == value;
+bool Ranking::is_of(const Choice& choice, const Shape& shape) {
+  return choice.stages == shape.stages && choice.axes[0].size == shape.replicas &&
+         choice.ranks() == shape.stages * shape.replicas * shape.inner;
 }
 
 std::vector<Ranking::Shape> Ranking::shapes() const {
   const int64_t all = question_.cluster->devices();
+  // A small cluster may leave any number of its devices unused, a large one all but a power of two.
   std::set<int64_t> counts = {all};
-  for (int64_t n = 1; n <= std::min(all, kAllCounts); ++n) counts.insert(n);
-  if (all > kAllCounts && all % 2 == 0) counts.insert(all / 2);
-  if (fixed("devices") > 0) counts = {fixed("devices")};
+  if (all <= kAllCounts) {
+    for (int64_t n = 1; n < all; ++n) counts.insert(n);
+  } else {
+    for (int64_t n = 1; n < all; n *= 2) counts.insert(n);
+  }
+  int64_t whole_parts = 0;
+  for (const ClusterPart& part : question_.cluster->parts)
+    counts.insert(whole_parts += part.nodes * part.type.devices);
+  if (fixed_number(question_, "devices") > 0) counts = {fixed_number(question_, "devices")};
   // Twice a node's devices: beyond it the inner axis crosses the network in every layer.
   const int64_t most_inner =
-      std::max<int64_t>(2 * question_.cluster->type_of(0).devices, fixed("tp"));
+      std::max<int64_t>(2 * question_.cluster->type_of(0).devices, fixed_number(question_, "tp"));
   std::vector<Shape> out;
   for (const int64_t used : counts) {
     if (used > all) continue;
-    for (const int64_t stages : divisors(used)) {
-      if (stages > static_cast<int64_t>(fold_.units.size()) || !allows("pp", stages)) continue;
-      for (const int64_t inner : divisors(used / stages)) {
+    for (const int64_t stages : divisors_of(used)) {
+      if (stages > static_cast<int64_t>(fold_.units.size()) || !allows(question_, "pp", stages))
+        continue;
+      for (const int64_t inner : divisors_of(used / stages)) {
         const int64_t replicas = used / stages / inner;
         if (inner > most_inner || replicas > question_.batch) continue;
-        if (!allows("tp", inner) || !allows("dp", replicas)) continue;
+        if (!allows(question_, "tp", inner) || !allows(question_, "dp", replicas)) continue;
         out.push_back({stages, replicas, inner});
       }
     }
@@ -108,212 +118,511 @@ std::vector<Ranking::Shape> Ranking::shapes() const {
   return out;
 }
 
-void Ranking::rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
-                         std::vector<PlanCandidate>& out) {
-  const int64_t batch = question_.batch;
-  const std::vector<DimList> none = {{}};
-  const auto counts = fold_.counts();
-  for (const DimList& list : shape.inner == 1 ? none : space.lists) {
-    const int64_t least = has(list, "batch") ? shape.inner : 1;
-    double before = 0;  // seconds a sequence, with half the sequences
-    for (int64_t sequences = least;
-         sequences * shape.replicas <= batch && sequences <= kMostSequences * least;
-         sequences *= 2) {
-      if (batch % (sequences * shape.replicas) != 0) break;
-      Choice choice;
-      choice.axes = {{"dp", shape.replicas, {"batch"}}, {"tp", shape.inner, list}};
-      choice.stages = shape.stages;
-      choice.micro_batches = batch / (sequences * shape.replicas);
-      choice.recompute = recompute;
-      choice.compute = question_.compute;
-      UnitQuestion units{{}, sequences, recompute};
-      if (shape.inner > 1) units.axes = {choice.axes[1]};
-      const auto costs = pricer_.price(units);
-      if (!costs) {
-        refusal_ = costs.error().message;
-        if (before > 0) break;
-        continue;  // fewer sequences than the model can be cut into
+std::vector<std::vector<ChoiceAxis>> Ranking::axes_inside(int64_t inner, const Space& space) const {
+  if (inner == 1) return {{}};
+  std::vector<std::vector<ChoiceAxis>> out;
+  for (const DimList& list : space.lists) out.push_back(inner_axes(inner, list));
+  const int64_t node = question_.cluster->type_of(0).devices;
+  for (const DimPair& pair : space.pairs) {
+    for (const int64_t neighbours : divisors_of(inner)) {
+      if (neighbours > 1 && neighbours < inner && neighbours <= node)
+        out.push_back(inner_axes(inner / neighbours, neighbours, pair));
+    }
+  }
+  return out;
+}
+
+const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& space,
+                                                    const std::string& recompute) {
+  auto to_price = axes_inside(inner, space);
+  std::string key = fmt::format("{} {}", inner, recompute);
+  for (const auto& axes : to_price) {
+    for (const ChoiceAxis& axis : axes)
+      key += fmt::format(" {}[{}]", axis.size, join(axis.dims, ","));
+  }
+  const auto [it, is_new] = priced_.try_emplace(key);
+  if (!is_new) return it->second;
+  struct Growing {
+    std::vector<ChoiceAxis> axes;
+    int64_t least = 1;  // sequences
+    double each_s = 0;  // of a sequence, with half the sequences
+    bool is_done = false;
+    double time_s = 0, activation_bytes = 0, held_bytes = 0;  // with the sequences of this round
+    const UnitPrices* prices = nullptr;
+  };
+  std::vector<Growing> all;
+  for (auto& axes : to_price) {
+    const int64_t least = over_batch(axes);
+    all.push_back({std::move(axes), least});
+  }
+  std::set<int64_t> rounds;
+  for (const int64_t divisor : divisors_of(question_.batch)) {
+    if (std::any_of(all.begin(), all.end(), [&](const Growing& one) {
+          return divisor % one.least == 0 && divisor <= kMostSequences * one.least;
+        }))
+      rounds.insert(divisor);
+  }
+  for (const int64_t sequences : rounds) {
+    if (sequences > question_.batch) break;
+    for (Growing& one : all) {
+      one.prices = nullptr;
+      const bool has_turn =
+          !one.is_done && sequences % one.least == 0 && sequences <= kMostSequences * one.least;
+      if (!has_turn) continue;
+      UnitQuestion asked{one.axes, sequences, recompute};
+      asked.on = &estimator_.kinds().cluster(0);
+      const auto prices = pricer_.price(asked);
+      if (!prices) {
+        refusal_ = prices.error().message;
+        one.is_done = one.each_s > 0;  // else fewer sequences than the model can be cut into
+        continue;
       }
-      const double each = block_time(**costs, counts) / static_cast<double>(sequences);
-      if (before > 0 && each > .995 * before) break;
-      before = each;
-      if (!allows("micro_batches", choice.micro_batches)) continue;
-      for (const std::string& schedule : space.schedules) {
-        if (!allows("schedule", schedule)) continue;
-        if (shape.stages == 1 && schedule != space.schedules.front()) continue;
-        for (const int64_t chunks : space.chunks) {
-          if ((chunks > 1) != (schedule == "interleaved") || !allows("chunks", chunks)) continue;
-          if (chunks * shape.stages > static_cast<int64_t>(fold_.units.size())) continue;
-          // A weight pass that waits would hold what was computed again for it.
-          if (schedule == "zb_h1" && recompute != "none") continue;
-          if (chunks > 1 && choice.micro_batches % shape.stages != 0) continue;
-          for (int64_t sharded = 0; sharded <= (shape.replicas > 1 ? 3 : 0); ++sharded) {
-            if (!allows("zero", sharded)) continue;
-            PlanCandidate candidate;
-            choice.schedule = schedule;
-            choice.chunks = chunks;
-            choice.sharded = sharded;
-            candidate.estimate = estimator_.estimate(choice, **costs, sequences);
-            candidate.choice = choice;
-            const bool fits = limit_ <= 0 || candidate.estimate.memory_bytes <= limit_;
-            if (fits && (best_s_ == 0 || candidate.estimate.step_s < best_s_))
-              best_s_ = candidate.estimate.step_s;
-            out.push_back(std::move(candidate));
-          }
-        }
+      one.time_s = passes_s(**prices, counts_);
+      const double each = one.time_s / static_cast<double>(sequences);
+      if (!is_small_ && one.each_s > 0 && each > kSaturated * one.each_s) {
+        one.is_done = true;
+        continue;
       }
+      one.each_s = each;
+      one.activation_bytes = activations_bytes(**prices, counts_);
+      one.held_bytes = held_bytes(**prices, counts_);
+      one.prices = *prices;
+    }
+    for (Growing& one : all) {
+      if (one.prices == nullptr) continue;
+      const bool is_beaten =
+          !is_small_ && std::any_of(all.begin(), all.end(), [&](const Growing& other) {
+            return other.prices != nullptr && other.time_s * kClearly < one.time_s &&
+                   other.activation_bytes <= one.activation_bytes &&
+                   other.held_bytes <= one.held_bytes;
+          });
+      if (is_beaten) {
+        one.is_done = true;
+      } else {
+        auto by_kind = price_kinds({one.axes, sequences, recompute});
+        if (!by_kind.empty()) it->second.push_back({one.axes, sequences, std::move(by_kind)});
+      }
+    }
+  }
+  return it->second;
+}
+
+std::vector<const UnitPrices*> Ranking::price_kinds(UnitQuestion question) {
+  std::vector<const UnitPrices*> out;
+  for (size_t kind = 0; kind < estimator_.kinds().count(); ++kind) {
+    question.on = &estimator_.kinds().cluster(kind);
+    const auto prices = pricer_.price(question);
+    if (!prices) return {};
+    out.push_back(*prices);
+  }
+  return out;
+}
+
+std::vector<SpaceSchedule> Ranking::schedules_of(const Space& space) const {
+  const auto fixed = question_.fixed.find("schedule");
+  if (fixed == question_.fixed.end()) return space.schedules;
+  for (const SpaceSchedule& own : space.schedules) {
+    if (own.name == fixed->second) return {own};
+  }
+  return {{fixed->second, kChunks}};
+}
+
+// One candidate for each schedule and each kind of sharding.
+void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& inside,
+                             std::vector<PlanCandidate>& out) {
+  // Without bubbles, and in perfect balance. Of what is hopelessly slow, the smallest may still be
+  // of interest if nothing else fits.
+  double least_s = std::numeric_limits<double>::infinity();
+  for (const UnitPrices* prices : inside.by_kind)
+    least_s = std::min(least_s, passes_s(*prices, counts_));
+  least_s *= static_cast<double>(choice.micro_batches) / static_cast<double>(choice.stages);
+  const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kHopeless * best_s_;
+  const std::string& first = space.schedules.front().name;
+  for (const SpaceSchedule& schedule : schedules_of(space)) {
+    if ((is_hopeless || choice.stages == 1) && schedule.name != first) continue;
+    for (const int64_t chunks : schedule.chunks) {
+      if (!allows(question_, "chunks", chunks)) continue;
+      if (chunks * choice.stages > static_cast<int64_t>(fold_.units.size())) continue;
+      choice.schedule = schedule.name;
+      choice.chunks = chunks;
+      const ScheduleFacts* facts = estimator_.schedule_of(choice);
+      if (facts == nullptr || (facts->splits_backward && choice.recompute != "none")) continue;
+      rank_shards(choice, inside, out);
     }
   }
 }
 
-std::vector<PlanCandidate> Ranking::rank(const Space& space) {
+void Ranking::rank_shards(Choice choice, const Inside& inside, std::vector<PlanCandidate>& out) {
+  // Where nodes are more than one, the order of stages and replicas on them may matter.
+  const bool may_turn = choice.stages > 1 && choice.axes.front().size > 1 &&
+                        choice.ranks() > question_.cluster->type_of(0).devices;
+  for (int64_t sharded = 0; sharded <= (choice.axes.front().size > 1 ? 3 : 0); ++sharded) {
+    if (!allows(question_, "zero", sharded)) continue;
+    choice.sharded = sharded;
+    for (const bool apart : {false, true}) {
+      if ((apart && !may_turn) || !allows(question_, "replicas_apart", apart ? 1 : 0)) continue;
+      choice.replicas_apart = apart;
+      PlanCandidate candidate;
+      candidate.estimate = estimator_.estimate(choice, inside.by_kind, inside.sequences);
+      candidate.choice = choice;
+      const double step = candidate.estimate.step_s;
+      if (surely_fits(candidate.estimate) && (best_s_ == 0 || step < best_s_)) best_s_ = step;
+      out.push_back(std::move(candidate));
+    }
+  }
+}
+
+void Ranking::rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
+                         std::vector<PlanCandidate>& out) {
+  for (const Inside& inside : priced(shape.inner, space, recompute)) {
+    const int64_t micro_batch = inside.sequences * shape.replicas;
+    if (question_.batch % micro_batch != 0) continue;
+    Choice choice;
+    choice.axes = {{"dp", shape.replicas, {"batch"}}};
+    choice.axes.insert(choice.axes.end(), inside.axes.begin(), inside.axes.end());
+    choice.stages = shape.stages;
+    choice.micro_batches = question_.batch / micro_batch;
+    choice.recompute = recompute;
+    choice.compute = question_.compute;
+    if (allows(question_, "micro_batches", choice.micro_batches))
+      rank_schedules(choice, space, inside, out);
+  }
+}
+
+std::vector<PlanCandidate> Ranking::rank(Space& space) {
   std::vector<PlanCandidate> out;
-  const std::vector<Shape> all = shapes();
   std::vector<std::string> levels;
   for (const std::string& level : space.recompute) {
-    if (allows("recompute", level)) levels.push_back(level);
+    if (allows(question_, "recompute", level)) levels.push_back(level);
   }
-  if (levels.empty()) levels = {question_.fixed.at("recompute")};
+  // A module that is fixed need not be one of the space's levels.
+  if (levels.empty()) levels = texts_of(question_, "recompute", {});
+  rank_shapes(space, levels, out);
+  if (space.own_lists) improve_lists(space, levels, out);
+  refine(space, out);
+  return out;
+}
+
+void Ranking::rank_shapes(const Space& space, const std::vector<std::string>& levels,
+                          std::vector<PlanCandidate>& out) {
+  const size_t before = out.size();
   for (const std::string& level : levels) {
     if (question_.progress) question_.progress("ranking choices, recompute " + level);
-    for (const Shape& shape : all) {
-      if (question_.stop && question_.stop() && !out.empty()) return out;
+    for (const Shape& shape : shapes()) {
+      if (question_.stop && question_.stop() && !out.empty()) return;
       // Is there a choice of this shape that recomputation may help: too large, and fast enough?
-      const bool is_first = level == levels.front();
+      const bool is_first = is_small_ || level == levels.front();
       const bool helps =
-          is_first || std::any_of(out.begin(), out.end(), [&](const PlanCandidate& one) {
-            return one.choice.stages == shape.stages && one.choice.axes[1].size == shape.inner &&
-                   one.choice.axes[0].size == shape.replicas && limit_ > 0 &&
-                   one.estimate.memory_bytes > limit_ &&
-                   (best_s_ == 0 || one.estimate.step_s < best_s_);
-          });
+          is_first || std::any_of(out.begin() + static_cast<std::ptrdiff_t>(before), out.end(),
+                                  [&](const PlanCandidate& one) {
+                                    return is_of(one.choice, shape) && !surely_fits(one.estimate) &&
+                                           (best_s_ == 0 || one.estimate.step_s < best_s_);
+                                  });
       if (helps) rank_shape(shape, space, level, out);
     }
   }
+}
+
+// The fastest candidate of each of the fastest shapes, the fastest first. Other dims may make a
+// candidate smaller, so it need not fit.
+std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandidate>& ranked) const {
+  std::map<std::pair<int64_t, int64_t>, const PlanCandidate*> best;
+  for (const PlanCandidate& one : ranked) {
+    const Estimate& estimate = one.estimate;
+    const bool is_near =
+        estimate.fits() || estimate.memory_bytes < kNearlyFits * estimate.capacity_bytes;
+    if (one.choice.axes.size() != 2 || one.choice.axes[1].size == 1 || !is_near) continue;
+    const PlanCandidate*& now = best[{one.choice.stages, one.choice.axes[1].size}];
+    if (now == nullptr || estimate.step_s < now->estimate.step_s) now = &one;
+  }
+  std::vector<PlanCandidate> out;
+  for (const auto& [shape, candidate] : best) out.push_back(*candidate);
+  std::stable_sort(out.begin(), out.end(), [](const PlanCandidate& a, const PlanCandidate& b) {
+    return a.estimate.step_s < b.estimate.step_s;
+  });
+  if (out.size() > kImprovedShapes) out.resize(kImprovedShapes);
   return out;
 }
 
-std::vector<DimList> Ranking::find_lists() {
-  struct Tried {
-    DimList list;
-    double time = 0, memory = 0, activations = 0;
-  };
-  std::vector<Tried> tried;
-  // The smallest inner axis that the devices allow.
-  int64_t size = 0;
-  for (const Shape& shape : shapes()) {
-    if (shape.inner > 1 && (size == 0 || shape.inner < size)) size = shape.inner;
-  }
-  if (size == 0) return {};
-  const auto counts = fold_.counts();
-  const auto price = [&](const DimList& list, int64_t sequences) {
-    for (const Tried& one : tried) {
-      if (one.list == list) return;
-    }
-    const auto costs = pricer_.price({{{"tp", size, list}}, sequences, "none", true});
-    if (!costs) {
-      refusal_ = costs.error().message;
-      return;
-    }
-    const double each = block_time(**costs, counts) / static_cast<double>(sequences);
-    tried.push_back(
-        {list, each, block_memory(**costs, counts), block_activations(**costs, counts)});
-  };
-  // A beam: the best lists so far, each with every dim at every place, until none gets better.
-  const std::vector<std::string> dims = dims_to_cut(fold_.graph);
-  const auto grow = [&](DimList first, int64_t sequences) {
-    tried.clear();
-    price(first, sequences);
-    std::vector<DimList> beam = {std::move(first)};
-    for (double best = 0; !beam.empty();) {
-      for (const DimList& from : beam) {
-        if (question_.progress)
-          question_.progress(fmt::format("which dims to cut: [{}]", join(from, ",")));
-        for (const std::string& dim : dims) {
-          if (has(from, dim)) continue;
-          for (size_t at = 0; at <= from.size(); ++at) {
-            DimList list = from;
-            list.insert(list.begin() + static_cast<std::ptrdiff_t>(at), dim);
-            price(list, sequences);
-          }
-        }
-      }
-      std::stable_sort(tried.begin(), tried.end(),
-                       [](const Tried& a, const Tried& b) { return a.time < b.time; });
-      if (tried.empty() || (best > 0 && tried.front().time > kGain * best)) return;
-      best = tried.front().time;
-      // The longest lists are those that this round made.
-      size_t longest = 0;
-      for (const DimList& one : beam) longest = std::max(longest, one.size() + 1);
-      beam.clear();
-      for (const Tried& one : tried) {
-        if (one.list.size() == longest && beam.size() < kBeam) beam.push_back(one.list);
-      }
-    }
-  };
-  std::vector<DimList> out;
-  const auto keep = [&](size_t most) {
-    double least = 0;
-    size_t kept = 0;
-    for (const Tried& one : tried) {
-      if (kept == most) break;
-      if (one.list.empty() || one.list == DimList{"batch"}) continue;  // replicas have an axis
-      if (kept > 0 && one.memory >= .99 * least) continue;
-      least = one.memory;
-      ++kept;
-      if (std::find(out.begin(), out.end(), one.list) == out.end()) out.push_back(one.list);
-    }
-  };
-  // Dims at the end of a list cut what no dim before them does. They need not save time if they save
-  // activations, of which a pipeline holds many micro-batches.
-  const auto save_memory = [&](DimList list, int64_t sequences) {
-    const auto known = [&](const DimList& wanted) -> std::optional<Tried> {
-      for (const Tried& one : tried) {
-        if (one.list == wanted) return one;
-      }
-      return {};
+void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels,
+                            std::vector<PlanCandidate>& out) {
+  std::vector<DimList> found;
+  for (const PlanCandidate& best : best_of_shapes(out)) {
+    const auto list = improved_list(best, space, levels);
+    const auto is_known = [&](const std::vector<DimList>& lists) {
+      return list && std::find(lists.begin(), lists.end(), *list) != lists.end();
     };
-    std::optional<Tried> best = known(list);
-    for (bool grows = best.has_value(); grows;) {
-      grows = false;
-      const Tried from = *best;
-      for (const std::string& dim : dims) {
-        if (has(from.list, dim)) continue;
-        DimList longer = from.list;
-        longer.push_back(dim);
-        price(longer, sequences);
-        const auto one = known(longer);
-        if (!one || one->time > kMostLoss * from.time ||
-            one->activations >= .99 * best->activations)
-          continue;
+    if (list && !is_known(found) && !is_known(space.lists)) found.push_back(*list);
+  }
+  if (found.empty()) return;
+  Space one = space;
+  one.pairs.clear();
+  one.lists = found;
+  space.lists.insert(space.lists.end(), found.begin(), found.end());
+  rank_shapes(one, levels, out);
+}
+
+std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const Space& space,
+                                              const std::vector<std::string>& levels) {
+  const std::vector<std::string> dims = dims_to_cut(fold_.graph);
+  PlanCandidate best = start;
+  for (bool is_new = true; is_new;) {
+    is_new = false;
+    const PlanCandidate from = best;
+    const DimList& before = from.choice.axes[1].dims;
+    if (question_.progress)
+      question_.progress(fmt::format("which dims to cut: edits of [{}]", join(before, ",")));
+    std::set<std::string> known = {cuts_of(fold_.graph, {from.choice.axes[1]})};
+    for (const DimList& list : edited(before, dims)) {
+      if (question_.stop && question_.stop()) break;
+      Inside inside;
+      inside.axes = inner_axes(from.choice.axes[1].size, list);
+      if (!known.insert(cuts_of(fold_.graph, inside.axes)).second) continue;
+      inside.sequences =
+          question_.batch / from.choice.micro_batches / from.choice.axes.front().size;
+      std::vector<PlanCandidate> ranked;
+      for (const std::string& level : levels) {
+        inside.by_kind = price_kinds({inside.axes, inside.sequences, level});
+        if (inside.by_kind.empty()) break;
+        Choice choice = from.choice;
+        choice.axes[1].dims = list;
+        choice.recompute = level;
+        rank_schedules(choice, space, inside, ranked);
+        if (level == from.choice.recompute) break;
+      }
+      for (const PlanCandidate& one : ranked) {
+        if (!is_better(one, best)) continue;
         best = one;
-        grows = true;
+        is_new = best.estimate.fits() != from.estimate.fits() ||
+                 best.estimate.step_s < kListGain * from.estimate.step_s;
       }
     }
-    if (best && std::find(out.begin(), out.end(), best->list) == out.end())
-      out.push_back(best->list);
+  }
+  if (best.choice.axes[1].dims == start.choice.axes[1].dims) return {};
+  return best.choice.axes[1].dims;
+}
+
+void Ranking::refine(const Space& space, std::vector<PlanCandidate>& out) {
+  // The partition knows one time of a unit, whatever stage it is in.
+  if (limit_ <= 0 || !space.own_units || estimator_.kinds().count() > 1) return;
+  // Choices that differ in recomputation alone, by the order of the levels.
+  std::map<std::string, std::vector<size_t>> groups;
+  for (size_t i = 0; i < out.size(); ++i) {
+    Choice plain = out[i].choice;
+    if (plain.chunks > 1) continue;
+    plain.recompute = space.recompute.front();
+    groups[plain.str()].push_back(i);
+  }
+  std::vector<const std::vector<size_t>*> order;
+  for (const auto& [name, group] : groups) {
+    if (!out[group.front()].estimate.fits()) order.push_back(&group);
+  }
+  const auto least_s = [&](const std::vector<size_t>* group) {
+    return out[group->front()].estimate.step_s;
   };
-  const auto grow_and_keep = [&](const DimList& first, int64_t sequences, size_t most) {
-    grow(first, sequences);
-    const size_t before = out.size();
-    keep(most);
-    const size_t kept = out.size();
-    for (size_t i = before; i < kept; ++i) save_memory(out[i], sequences);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const auto* a, const auto* b) { return least_s(a) < least_s(b); });
+  size_t refined = 0;
+  for (const auto* group : order) {
+    if (refined == kMostRefined || (best_s_ > 0 && least_s(group) >= best_s_)) break;
+    if (question_.stop && question_.stop()) return;
+    ++refined;
+    std::vector<Choice> levels;
+    for (const size_t i : *group) levels.push_back(out[i].choice);
+    auto candidate = with_own_recomputation(levels);
+    if (!candidate) continue;
+    if (surely_fits(candidate->estimate) && (best_s_ == 0 || candidate->estimate.step_s < best_s_))
+      best_s_ = candidate->estimate.step_s;
+    out.push_back(std::move(*candidate));
+  }
+}
+
+// `levels`: the same choice with ever more recomputation.
+std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<Choice>& levels) {
+  const Choice& plain = levels.front();
+  const int64_t replicas = plain.axes.front().size;
+  UnitQuestion asked;
+  asked.axes.assign(plain.axes.begin() + 1, plain.axes.end());
+  asked.sequences = question_.batch / plain.micro_batches / replicas;
+  std::vector<const UnitPrices*> prices;
+  PartitionProblem problem;
+  double gathered = 0;
+  for (const Choice& level : levels) {
+    asked.recompute = level.recompute;
+    asked.on = &estimator_.kinds().cluster(0);
+    const auto found = pricer_.price(asked);
+    if (!found) return {};
+    prices.push_back(*found);
+    PartitionLevel priced;
+    priced.alive_bytes = (*found)->transient_bytes;
+    for (const FoldUnit& unit : fold_.units) {
+      const UnitPrice& price = (*found)->units[static_cast<size_t>(unit.stand_in)];
+      priced.time_s.push_back(price.forward_s + price.backward_s);
+      priced.activation_bytes.push_back(price.activation_bytes);
+      if (problem.levels.empty()) {
+        problem.resting_bytes.push_back(resting_bytes(price, plain, plain.sharded, replicas));
+        gathered = std::max(gathered, 2 * price.parameter_bytes);
+      }
+    }
+    problem.levels.push_back(std::move(priced));
+  }
+  problem.capacity_bytes = limit_ - prices.front()->overhead_bytes -
+                           estimator_.connections_bytes(plain) -
+                           (plain.sharded >= 3 ? gathered : 0);
+  if (problem.capacity_bytes <= 0) return {};
+  const ScheduleFacts* schedule = estimator_.schedule_of(plain);
+  if (schedule == nullptr) return {};
+  problem.in_flight = schedule->held;
+  problem.micro_batches = static_cast<double>(plain.micro_batches);
+  problem.bubble = plain.stages > 1 ? schedule->bubble / static_cast<double>(plain.stages - 1) : 0;
+  const auto found = partition(problem);
+  if (!found) return {};
+
+  PlanCandidate out;
+  out.choice = plain;
+  out.choice.cuts = plain.stages > 1 ? found->cuts : std::vector<size_t>{};
+  std::vector<const UnitPrices*> by_unit;
+  for (const size_t level : found->level) by_unit.push_back(prices[level]);
+  const bool same = std::all_of(found->level.begin(), found->level.end(),
+                                [&](size_t level) { return level == found->level.front(); });
+  if (same) {
+    out.choice.recompute = levels[found->level.front()].recompute;
+  } else {
+    for (const size_t level : found->level) {
+      UnitChoice own;
+      if (level > 0) own.recompute = levels[level].recompute;
+      out.choice.units.push_back(own);
+    }
+  }
+  out.estimate = estimator_.estimate_units(out.choice, by_unit, asked.sequences * replicas);
+  return out;
+}
+
+bool Ranking::estimate_edit(PlanCandidate& candidate) {
+  const Choice& choice = candidate.choice;
+  UnitQuestion asked;
+  asked.axes.assign(choice.axes.begin() + 1, choice.axes.end());
+  const int64_t micro_batch = question_.batch / choice.micro_batches;
+  asked.sequences = micro_batch / choice.axes.front().size;
+  std::map<std::string, std::vector<const UnitPrices*>> by_level;
+  std::vector<const UnitPrices*> prices;
+  int64_t stage = 0;
+  for (size_t u = 0; u < fold_.units.size(); ++u) {
+    const auto next = static_cast<size_t>(stage) + 1;
+    if (next < choice.cuts.size() && choice.cuts[next] == u) ++stage;
+    asked.recompute = choice.recompute;
+    if (!choice.units.empty())
+      asked.recompute = choice.units[u].recompute.value_or(asked.recompute);
+    auto& by_kind = by_level[asked.recompute];
+    if (by_kind.empty()) by_kind = price_kinds(asked);
+    if (by_kind.empty()) return false;
+    prices.push_back(estimator_.slowest_at(choice, stage % choice.stages, by_kind));
+  }
+  candidate.estimate = estimator_.estimate_units(choice, prices, micro_batch);
+  return true;
+}
+
+std::vector<PlanCandidate> Ranking::edits(const PlanCandidate& candidate, const Space& space) {
+  std::vector<PlanCandidate> out;
+  const Choice& from = candidate.choice;
+  if (!space.own_units) return out;
+  const auto add = [&](Choice choice) {
+    PlanCandidate edit;
+    edit.choice = std::move(choice);
+    if (estimate_edit(edit)) out.push_back(std::move(edit));
   };
+  for (size_t s = 1; s < from.cuts.size(); ++s) {
+    const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : fold_.units.size();
+    for (size_t by = 1; by <= kFarthestMove; ++by) {
+      Choice edit = from;
+      if (from.cuts[s] + by < end) {
+        edit.cuts[s] = from.cuts[s] + by;
+        add(edit);
+      }
+      if (from.cuts[s] > from.cuts[s - 1] + by) {
+        edit.cuts[s] = from.cuts[s] - by;
+        add(edit);
+      }
+    }
+  }
+  const ScheduleFacts* facts = estimator_.schedule_of(from);
+  if (question_.fixed.contains("recompute") || (facts != nullptr && facts->splits_backward))
+    return out;
+  for (size_t s = 0; s < std::max<size_t>(from.cuts.size(), 1); ++s) {
+    const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : fold_.units.size();
+    const size_t begin = from.cuts.empty() ? 0 : from.cuts[s];
+    for (const int step : {-1, 1}) {
+      // Ever more units of the stage, from its end on.
+      Choice edit = from;
+      size_t changed = 0;
+      for (size_t u = end; u-- > begin;) {
+        const std::string& now =
+            from.units.empty() ? from.recompute : from.units[u].recompute.value_or(from.recompute);
+        const auto level = std::find(space.recompute.begin(), space.recompute.end(), now);
+        if (level == space.recompute.end() || fold_.units[u].run < 0) continue;
+        const auto next = level - space.recompute.begin() + step;
+        if (next < 0 || next >= std::ssize(space.recompute)) continue;
+        edit.units.resize(fold_.units.size());
+        edit.units[u].recompute = space.recompute[static_cast<size_t>(next)];
+        if (std::has_single_bit(++changed)) add(edit);
+      }
+    }
+  }
+  return out;
+}
+
+void Ranking::add_all_lists(Space& space, int64_t size) const {
+  std::vector<std::string> dims = dims_to_cut(fold_.graph, 0);
+  std::erase_if(dims, [](const std::string& dim) { return dim.find('/') != std::string::npos; });
+  std::set<std::string> known;
+  for (const DimList& list : space.lists)
+    known.insert(cuts_of(fold_.graph, inner_axes(size, list)));
+  const auto add = [&](const DimList& list) {
+    if (known.insert(cuts_of(fold_.graph, inner_axes(size, list))).second)
+      space.lists.push_back(list);
+  };
+  for (const std::string& a : dims) {
+    add({a});
+    for (const std::string& b : dims) {
+      if (a != b) add({a, b});
+    }
+  }
+}
+
+void Ranking::find_dims(Space& space) {
+  const int64_t node = question_.cluster->type_of(0).devices;
+  int64_t smallest = 0;     // inner axis
+  bool over_nodes = false;  // are there axes of two nodes' devices?
+  bool two_by_two = false;
+  for (const Shape& shape : shapes()) {
+    if (shape.inner > 1 && (smallest == 0 || shape.inner < smallest)) smallest = shape.inner;
+    over_nodes = over_nodes || (node > 1 && shape.inner == 2 * node);
+    two_by_two = two_by_two || shape.inner == 4;
+  }
+  if (smallest == 0) return;
+  DimListSearch search(fold_, pricer_, question_.progress);
   // The smallest micro-batch: nothing is gained by cutting its batch.
   int64_t least = 1;
   while (2 * least <= question_.batch && !pricer_.price({{}, least, "none"})) least *= 2;
-  grow_and_keep({}, least, 3);
-  grow_and_keep({"batch"}, least * size, 2);
-  return out;
+  space.lists = search.find_lists(smallest, least);
+  if (is_small_) add_all_lists(space, smallest);
+  const auto add = [&](int64_t outer, int64_t inner) {
+    for (const DimPair& pair : search.find_pairs(space.lists, outer, inner, least)) {
+      if (std::find(space.pairs.begin(), space.pairs.end(), pair) == space.pairs.end())
+        space.pairs.push_back(pair);
+    }
+  };
+  if (two_by_two) add(2, 2);
+  if (over_nodes && node > 2) add(2, node);
+  if (!search.last_refusal().empty()) refusal_ = search.last_refusal();
 }
 
 Result<Space> whole_space(Ranking& ranking) {
   Space space;
-  space.lists = ranking.find_lists();
+  ranking.find_dims(space);
   space.recompute = {"none", "selective", "full"};
-  space.schedules = {"1f1b", "interleaved", "zb_h1"};
-  space.chunks = {1, 2, 3, 4, 6, 8};
+  space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}, {"zb_h1"}};
+  space.own_units = space.own_lists = true;
   return space;
 }
 
@@ -322,9 +631,19 @@ Result<Space> megatron_space(Ranking& ranking) {
   Space space;
   space.lists = {{"heads", "ffn", "vocab"}, {"heads", "ffn", "vocab", "seq"}};
   space.recompute = {"none", "selective", "full"};
-  space.schedules = {"1f1b", "interleaved"};
-  space.chunks = {1, 2, 3, 4, 6, 8};
+  space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}};
   return space;
+}
+
+Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of) {
+  TESSERA_TRY(const auto search, PlanSearch::begin(question));
+  Ranking ranking(question, search->fold(), search->pricer());
+  TESSERA_TRY(Space space, space_of(ranking));
+  const auto edits = [&](const PlanCandidate& best) { return ranking.edits(best, space); };
+  TESSERA_TRY(PlanAnswer answer,
+              search->answer(ranking.rank(space), ranking.last_refusal(), edits));
+  answer.lists = space.lists;
+  return answer;
 }
 
 }  // namespace tessera

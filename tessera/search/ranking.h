@@ -4,58 +4,110 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/search/dim_lists.h"
 #include "tessera/search/planner.h"
 
 namespace tessera {
 
-using DimList = std::vector<std::string>;  // ChoiceAxis::dims
+// A schedule, and how many stages of each place are tried with it.
+struct SpaceSchedule {
+  std::string name;
+  std::vector<int64_t> chunks = {1};
+};
 
 // What a planner tries. Degrees are all that divide the devices.
 struct Space {
-  // By the inner axis of a stage: the lists of dims that it may cut.
-  std::vector<DimList> lists;
-  std::vector<std::string> recompute;  // least first; "none" is among them
-  std::vector<std::string> schedules;
-  std::vector<int64_t> chunks;
+  std::vector<DimList> lists;            // of the one axis inside a stage
+  std::vector<DimPair> pairs;            // of two axes
+  std::vector<std::string> recompute;    // least first; "none" is among them
+  std::vector<SpaceSchedule> schedules;  // the first one also stands where there is no pipeline
+  // May single units be recomputed, and borders between stages lie elsewhere than where the stages'
+  // times are balanced?
+  bool own_units = false;
+  bool own_lists = false;  // may the search change the lists?
 };
 
 class Ranking {
  public:
   // All outlive the ranking.
   Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pricer);
-  std::vector<PlanCandidate> rank(const Space& space);
+  // Lists that turn out to be better than the space's are added to it.
+  std::vector<PlanCandidate> rank(Space& space);
 
-  // Lists of dims found by trying on the smallest inner axis: a beam search whose step inserts a
-  // dim at some place of a list, until no step shortens the time of a sequence; once without
-  // replicas and once from {"batch"} on. Of each, those that no other list beats in both time and
-  // memory are returned, the fastest first; and each of these made longer at its end by dims
-  // that save activations for at most a few percent of time.
-  std::vector<DimList> find_lists();
+  // A candidate with one border between stages moved by a few units, and with one level of
+  // recomputation less or more of the last units of each stage.
+  std::vector<PlanCandidate> edits(const PlanCandidate& candidate, const Space& space);
 
-  double limit_bytes() const { return limit_; }  // of a device; 0: none
+  // Sets the lists and the pairs of a space to what dim_lists.h finds on the smallest axis that the
+  // devices allow. Small models: all lists of one or two dims that cut in different ways as well.
+  void find_dims(Space& space);
+
   const std::string& last_refusal() const { return refusal_; }
   const Fold& fold() const { return fold_; }
-  // The value that is fixed; 0: it is not.
-  int64_t fixed(const std::string& key) const;
-  bool allows(const std::string& key, int64_t value) const;
-  bool allows(const std::string& key, const std::string& value) const;
 
  private:
+  void add_all_lists(Space& space, int64_t size) const;
   struct Shape {  // how the devices are divided
     int64_t stages, replicas, inner;
   };
   std::vector<Shape> shapes() const;
+  static bool is_of(const Choice& choice, const Shape& shape);
+  // A way to cut a stage, with the sequences of a micro-batch of one replica.
+  struct Inside {
+    std::vector<ChoiceAxis> axes;
+    int64_t sequences = 1;
+    std::vector<const UnitPrices*> by_kind;  // of nodes
+  };
+  // What the axes inside a stage of so many devices may be.
+  std::vector<std::vector<ChoiceAxis>> axes_inside(int64_t inner, const Space& space) const;
+  // Those with prices that are worth a look: with ever more sequences until these save no time, and
+  // without those that others beat in time and in memory with as many sequences.
+  const std::vector<Inside>& priced(int64_t inner, const Space& space,
+                                    const std::string& recompute);
   void rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
                   std::vector<PlanCandidate>& out);
+  // Those of the space that the question allows. A schedule that is fixed need not be one of the
+  // space's: how many chunks it may have is found by making it.
+  std::vector<SpaceSchedule> schedules_of(const Space& space) const;
+  void rank_schedules(Choice choice, const Space& space, const Inside& inside,
+                      std::vector<PlanCandidate>& out);
+  // A candidate for each kind of sharding, and each order of replicas and stages.
+  void rank_shards(Choice choice, const Inside& inside, std::vector<PlanCandidate>& out);
+  // The prices on each kind of nodes; empty: one of them refuses.
+  std::vector<const UnitPrices*> price_kinds(UnitQuestion question);
+
+  // Edits the dims of the axis inside a stage on the best choices of the best shapes, until no edit
+  // makes these faster; the lists that are found join the space and are ranked in all shapes.
+  void improve_lists(Space& space, const std::vector<std::string>& levels,
+                     std::vector<PlanCandidate>& out);
+  std::optional<DimList> improved_list(const PlanCandidate& start, const Space& space,
+                                       const std::vector<std::string>& levels);
+  std::vector<PlanCandidate> best_of_shapes(const std::vector<PlanCandidate>& ranked) const;
+  void rank_shapes(const Space& space, const std::vector<std::string>& levels,
+                   std::vector<PlanCandidate>& out);
+
+  // Where a choice that recomputes nothing would be fast enough but does not fit: cuts that give
+  // places with more micro-batches in flight fewer units, and recomputation of single units
+  // (partition.h).
+  void refine(const Space& space, std::vector<PlanCandidate>& out);
+  std::optional<PlanCandidate> with_own_recomputation(const std::vector<Choice>& levels);
+  // Sets the estimate of a choice with cuts and recomputation of its own. False: it has no price.
+  bool estimate_edit(PlanCandidate& candidate);
 
   const PlanQuestion& question_;
   const Fold& fold_;
+  bool is_small_;                // nothing is left out because a formula says that it is slower
+  std::vector<int64_t> counts_;  // Fold::counts
   UnitPricer& pricer_;
   Estimator estimator_;
-  double limit_ = 0;
+  // By devices inside a stage, recomputation, and the axes that were asked for.
+  std::map<std::string, std::vector<Inside>> priced_;
+  double limit_;       // of a device's memory; 0: none
   double best_s_ = 0;  // of the choices that fit by formula; 0: none yet
   std::string refusal_;
 };

@@ -1,8 +1,13 @@
 #include "tessera/search/unit_prices.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
+
+#include "tessera/base/text.h"
+#include "tessera/search/with_part.h"
 
 namespace tessera {
 namespace {
@@ -23,7 +28,9 @@ class Units {
     for (size_t i = graph.ops().size(); i-- > 0;) {
       const Op& op = graph.ops()[i];
       if (op.phase != Phase::kForward) continue;
-      const auto it = by_path.find(op.path);
+      // Ops of a slice, and what cuts their operands: "<path>#<slice>", "<path>@part<i>#<slice>".
+      auto it = by_path.find(op.path);
+      if (it == by_path.end()) it = by_path.find(op.path.substr(0, op.path.find_first_of("@#")));
       if (it != by_path.end()) {
         of_op_[i] = it->second;
         continue;
@@ -57,6 +64,14 @@ class Units {
 
   size_t of(OpId op) const { return known(op.valid() ? of_op_[op.index()] : -1); }
   size_t of(TensorId tensor) const { return known(of_tensor_[tensor.index()]); }
+  // The slice that the op works on, of so many; the last one for what belongs to none.
+  size_t slice_of(OpId id, size_t slices) const {
+    if (id.valid() && graph_.op(id).mirror.valid()) id = graph_.op(id).mirror;
+    const std::string path = id.valid() ? graph_.op(id).path : "";
+    const size_t mark = path.rfind('#');
+    if (mark == std::string::npos) return slices - 1;
+    return static_cast<size_t>(parse_int(path.substr(mark + 1)).value_or(0)) % slices;
+  }
 
  private:
   size_t known(int unit) const { return static_cast<size_t>(unit < 0 ? last_ : unit); }
@@ -89,11 +104,21 @@ void divide_time(UnitPrices& costs, const Units& units, const Program& program,
     const OpId cause = body[static_cast<size_t>(event.instruction)].cause;
     const size_t unit = units.of(cause);
     UnitPrice& cost = costs.units[unit];
+    const auto add_to_slice = [&](double seconds) {
+      if (!costs.slice_s.empty())
+        costs.slice_s[units.slice_of(cause, costs.slice_s.size())][unit] += seconds;
+    };
     switch (event.block.kind) {
-      case BlockKind::kForward: cost.forward_s += spent / n; break;
+      case BlockKind::kForward:
+        cost.forward_s += spent / n;
+        add_to_slice(spent / n);
+        break;
       case BlockKind::kBackward:
       case BlockKind::kWeight:
-        if (event.micro_batch == 0) cost.backward_s += spent;
+        if (event.micro_batch == 0) {
+          cost.backward_s += spent;
+          add_to_slice(spent);
+        }
         if (event.micro_batch + 1 == program.micro_batches) later[unit] += spent;
         break;
       case BlockKind::kPrologue:
@@ -130,6 +155,11 @@ void divide_memory(UnitPrices& costs, const Units& units, const Program& program
       default: cost.copy_bytes += bytes; break;
     }
   }
+  // All micro-batches of slices are in flight at once.
+  if (!costs.slice_s.empty()) {
+    for (const UnitPrice& cost : costs.units)
+      held += static_cast<double>(program.micro_batches - 1) * cost.activation_bytes;
+  }
   const auto peak = static_cast<double>(memory.peak_bytes);
   costs.transient_bytes = std::max(0.0, peak - held);
   costs.overhead_bytes = std::max(0.0, memory.high - peak);
@@ -162,11 +192,18 @@ double even_pieces(double sum, double squares) {
   return squares > 0 ? std::max(1.0, sum * sum / squares) : 1;
 }
 
-std::string UnitQuestion::key() const {
-  std::string out = fmt::format("{} {}{}", sequences, recompute, passes_only ? " passes" : "");
-  for (const ChoiceAxis& axis : axes)
-    out += fmt::format(" {}={}[{}]", axis.name, axis.size, fmt::join(axis.dims, ","));
-  return out;
+double slowest_slice(const UnitPrices& prices) {
+  double slowest = 0, all = 0;
+  for (const std::vector<double>& slice : prices.slice_s) {
+    const double seconds = std::accumulate(slice.begin(), slice.end(), 0.0);
+    slowest = std::max(slowest, seconds);
+    all += seconds;
+  }
+  return all > 0 ? slowest / all : 1;
+}
+
+int64_t UnitPricer::batch_of(const UnitQuestion& question) const {
+  return model_.fixed_batch > 0 ? model_.fixed_batch : question.sequences * kMicroBatches;
 }
 
 Result<const UnitPricer::Folded*> UnitPricer::folded(int64_t batch) {
@@ -181,33 +218,54 @@ Result<const UnitPricer::Folded*> UnitPricer::folded(int64_t batch) {
   return &folded_.emplace(batch, std::move(made)).first->second;
 }
 
+Result<std::unique_ptr<Lowering>> UnitPricer::lower_units(const Folded& model,
+                                                          const UnitQuestion& question,
+                                                          const Plan& plan) {
+  CompileOptions compiled;
+  if (question.passes_only) compiled.optimizer.kind = kNoOptimizer;
+  if (model_.part) {
+    const auto with = add_part(plan, part_for_units(*model_.part, plan));
+    auto lowering =
+        with ? compiler_.lower(model.graph, *with, compiled) : tl::unexpected(with.error());
+    if (lowering) return lowering;
+  }
+  return compiler_.lower(model.graph, plan, compiled);
+}
+
 Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   const int64_t fixed = model_.fixed_batch;
   if (fixed % question.sequences != 0) {
     return invalid_input(
         fmt::format("{} sequences do not divide the fixed batch {}", question.sequences, fixed));
   }
-  const int64_t batch = fixed > 0 ? fixed : question.sequences * kMicroBatches;
+  const int64_t batch = batch_of(question);
   TESSERA_TRY(const Folded* model, folded(batch));
   Choice choice;
   choice.axes = question.axes;
   choice.micro_batches = batch / question.sequences;
   choice.recompute = question.recompute;
   choice.compute = model_.compute;
+  choice.slices = question.slices;
+  if (!question.slices.empty()) {
+    choice.schedule = "token";
+    choice.sliced_stages = true;
+  }
+  choice.slice_dim = question.slice_dim;
   TESSERA_TRY(const std::string text, write_plan(choice, *model->graph, {}, "units"));
   TESSERA_TRY(const Plan plan, parse_plan(text, choice.str()));
   ++simulated_;
-  CompileOptions compiled;
-  if (question.passes_only) compiled.optimizer.kind = kNoOptimizer;
-  TESSERA_TRY(const auto lowering, compiler_.lower(model->graph, plan, compiled));
+  TESSERA_TRY(const auto lowering, lower_units(*model, question, plan));
   TESSERA_TRY(const Program program, lowering->lower(0, false));
   SimulateOptions options = model_.options;
   options.events = true;
   options.critical_path = options.memory_details = options.steady_state = false;
-  TESSERA_TRY(const Simulation simulation, simulate(*lowering, *model_.cluster, options));
+  TESSERA_TRY(
+      const Simulation simulation,
+      simulate(*lowering, question.on != nullptr ? *question.on : *model_.cluster, options));
   const Units units(lowering->graph(), *model->fold);
   UnitPrices costs;
   costs.units.resize(static_cast<size_t>(model->fold->folded_units));
+  costs.slice_s.assign(question.slices.size(), std::vector<double>(costs.units.size()));
   costs.step_s = simulation.step_time_s;
   divide_time(costs, units, program, simulation);
   divide_memory(costs, units, program, lowering->graph(), simulation.roles.front().memory);
@@ -216,7 +274,13 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
 }
 
 Result<const UnitPrices*> UnitPricer::price(const UnitQuestion& question) {
-  const std::string key = question.key();
+  TESSERA_TRY(const Folded* model, folded(batch_of(question)));
+  const std::string sliced = question.slices.empty() ? ""
+                                                     : fmt::format("{}={} ", question.slice_dim,
+                                                                   fmt::join(question.slices, "+"));
+  const std::string key =
+      fmt::format("{} {} {} {} {}{}", fmt::ptr(question.on), question.sequences, question.recompute,
+                  question.passes_only, sliced, cuts_of(*model->graph, question.axes));
   auto it = known_.find(key);
   if (it == known_.end()) it = known_.emplace(key, simulate_units(question)).first;
   if (!it->second) return tl::unexpected(it->second.error());

@@ -14,10 +14,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/compile/compile.h"
+#include "tessera/plan/part.h"
 #include "tessera/search/choice.h"
 #include "tessera/simulate/simulate.h"
 
@@ -29,6 +31,7 @@ struct UnitPrice {                       // seconds, and bytes of one device
   double parameter_bytes = 0, gradient_bytes = 0, state_bytes = 0;
   // Parameters, and the sum of the squares of their bytes: how many pieces they are moved in.
   double parameter_squares = 0;
+  double parameters = 0;        // how many tensors
   double copy_bytes = 0;        // kept for the step: narrow copies of parameters
   double activation_bytes = 0;  // from the forward to the backward pass of a micro-batch
   double leaving_bytes = 0;     // activations of one sequence that later units read, uncut
@@ -43,7 +46,12 @@ struct UnitPrices {
   double transient_bytes = 0;    // alive inside a block, at the peak
   double overhead_bytes = 0;     // context, libraries, what the allocator adds
   double step_s = 0;             // of the simulated step
+  // Of a question with slices: by slice, then by unit, the seconds of both passes of a micro-batch.
+  std::vector<std::vector<double>> slice_s;
 };
+
+// The share of a micro-batch's passes that its slowest slice takes; 1 without slices.
+double slowest_slice(const UnitPrices& prices);
 
 // How a unit is cut: the axes of a stage without replicas, the sequences of a micro-batch over all
 // of them, and what is computed again.
@@ -54,7 +62,12 @@ struct UnitQuestion {
   // Without the optimizer: quicker to answer where only the passes are compared. once_s and
   // state_bytes are then too small.
   bool passes_only = false;
-  std::string key() const;
+  // The machine whose first devices hold the stage, of one kind of nodes (Kinds::cluster); null:
+  // that of the priced model.
+  const Cluster* on = nullptr;
+  // As Choice::slices, with one place: what slices leave to later ones is kept as in a pipeline.
+  std::vector<int64_t> slices = {};
+  std::string slice_dim = "seq";
 };
 
 struct PricedModel {
@@ -65,6 +78,8 @@ struct PricedModel {
   // Of a model whose batch is fixed (a graph file): its batch, which is then cut into micro-batches
   // of the asked size. 0: the model is built anew for two micro-batches.
   int64_t fixed_batch = 0;
+  // Prices are those of plans with this part, as far as it concerns a single stage and goes with it.
+  std::optional<PlanPart> part = {};
 };
 
 // Not to be used by several threads at once.
@@ -72,7 +87,9 @@ class UnitPricer {
  public:
   explicit UnitPricer(PricedModel model) : model_(std::move(model)) {}
 
-  // Answers are kept by question. Errors: what the plan's lowering refuses; these are kept, too.
+  // Answers are kept by question; questions whose axes cut every op alike are one. An axis without
+  // dims cuts nothing: its devices do the same work, and those of the axes around it stand so far
+  // apart. Errors: what the plan's lowering refuses; these are kept, too.
   Result<const UnitPrices*> price(const UnitQuestion& question);
   // Programs that were made and simulated.
   int64_t simulated() const { return simulated_; }
@@ -83,6 +100,9 @@ class UnitPricer {
     std::shared_ptr<const Graph> graph;  // of the fold
   };
   Result<const Folded*> folded(int64_t batch);
+  int64_t batch_of(const UnitQuestion& question) const;
+  Result<std::unique_ptr<Lowering>> lower_units(const Folded& model, const UnitQuestion& question,
+                                                const Plan& plan);
   Result<UnitPrices> simulate_units(const UnitQuestion& question);
 
   PricedModel model_;

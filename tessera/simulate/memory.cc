@@ -518,29 +518,25 @@ void find_partners(const Program& program, MemorySizes& out) {
   out.peers = static_cast<int64_t>(peers.size());
 }
 
-// A ring keeps buffers for what comes in; between nodes also for what goes out. Messages: two
-// channels a peer.
+// Of a channel to one neighbour.
+int64_t connection_bytes(const NodeType& type) {
+  const bool nvlink = type.inner.kind == LinkKind::kNvlink || type.inner.kind == LinkKind::kDirect;
+  return 4 * kMebibyte + kMebibyte / 2 + (nvlink ? 47 * kMebibyte / 10 : 0);  // Simple, LL, LL128
+}
+
 int64_t communication_bytes(const Program& program, const MemorySizes& sizes,
                             const Cluster& cluster, const RankDevices& devices) {
   const int64_t device = devices.device_of(program.rank);
   const NodeType& type = cluster.type_of(device);
-  if (type.device.generation->processor) return 0;
-  const bool nvlink = type.inner.kind == LinkKind::kNvlink || type.inner.kind == LinkKind::kDirect;
-  const int64_t connection =
-      4 * kMebibyte + kMebibyte / 2 + (nvlink ? 47 * kMebibyte / 10 : 0);  // Simple, LL, LL128
   const int64_t here = cluster.locate(device).node;
-  int64_t bytes = sizes.peers * 2 * connection;
+  int64_t bytes = sizes.peers * peer_communication_bytes(type);
   for (const int index : sizes.groups) {
     const Group& group = program.groups[static_cast<size_t>(index)];
     if (group.members.size() < 2) continue;
     const bool inside = std::ranges::all_of(group.members, [&](int rank) {
       return cluster.locate(devices.device_of(rank)).node == here;
     });
-    const int64_t inner = inner_channels(type);
-    bytes += inside
-                 ? inner * connection
-                 : 2 * std::min(std::max<int64_t>(2, inner), 2 * std::max<int64_t>(1, type.nics)) *
-                       connection;
+    bytes += group_communication_bytes(type, inside);
   }
   return bytes;
 }
@@ -577,8 +573,8 @@ MemoryUse use_of(const Program& program, const MemorySizes& sizes, const Cluster
   out.overhead_bytes = fixed + communication;
   out.low = static_cast<double>(std::min(out.live_bytes, out.reserved_bytes) + fixed) +
             0.5 * static_cast<double>(communication);
-  out.high =
-      static_cast<double>(out.reserved_bytes + fixed) + 2 * static_cast<double>(communication);
+  out.high = static_cast<double>(out.reserved_bytes + fixed) +
+             kCommunicationAtMost * static_cast<double>(communication);
   return out;
 }
 
@@ -589,6 +585,20 @@ int64_t communication_bytes(const Program& program, const Cluster& cluster,
   MemorySizes partners;
   find_partners(program, partners);
   return communication_bytes(program, partners, cluster, devices);
+}
+
+// A ring keeps buffers for what comes in; between nodes also for what goes out.
+int64_t group_communication_bytes(const NodeType& type, bool inside) {
+  if (type.device.generation->processor) return 0;
+  const int64_t inner = inner_channels(type);
+  const int64_t between =
+      2 * std::min(std::max<int64_t>(2, inner), 2 * std::max<int64_t>(1, type.nics));
+  return (inside ? inner : between) * connection_bytes(type);
+}
+
+int64_t peer_communication_bytes(const NodeType& type) {
+  constexpr int64_t kChannels = 2;
+  return type.device.generation->processor ? 0 : kChannels * connection_bytes(type);
 }
 
 int64_t library_workspace_bytes(const Device& device) {

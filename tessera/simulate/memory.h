@@ -60,6 +60,12 @@ MemoryUse memory_use(const Program& program, const MemorySizes& sizes, const Clu
 // (section 6.4: buffers a connection and channel); 0 where the devices are CPUs.
 int64_t communication_bytes(const Program& program, const Cluster& cluster,
                             const RankDevices& devices);
+// The same of one group with a member on a device of this type, all in one node or not, and of one
+// peer that messages go to or come from.
+int64_t group_communication_bytes(const NodeType& type, bool inside);
+int64_t peer_communication_bytes(const NodeType& type);
+// How often the upper bound of a program's memory counts them (MemoryUse::high).
+inline constexpr double kCommunicationAtMost = 2;
 // What the matrix library keeps for its kernels.
 int64_t library_workspace_bytes(const Device& device);
 

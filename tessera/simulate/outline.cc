@@ -447,9 +447,12 @@ class PlayerOutline {
     item.label = shared_.label([&] { return moved_tensors(issue, graph_); },
                                [&] { return kind + " " + where.axes; });
     if (item.parties > 1) {
+      // The stage, not its place among the rank's own stages, which may differ within the group.
+      const bool is_once = ref_.kind == BlockKind::kPrologue || ref_.kind == BlockKind::kUpdate;
+      const auto chunk = static_cast<size_t>(program_.family(ref_).chunk);
       Key key{0,
               static_cast<int64_t>(ref_.kind),
-              program_.family(ref_).chunk,
+              is_once ? 0 : program_.stages[chunk].value,
               program_.smaller(ref_) ? 1 : 0,
               static_cast<int64_t>(issue.kind),
               issue.transfers[0].tensor.value};

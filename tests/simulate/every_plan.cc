@@ -5,7 +5,6 @@
 
 #include <array>
 #include <numeric>
-#include <regex>
 
 #include "compare.h"
 #include "matrix_cases.h"
@@ -16,21 +15,6 @@
 
 namespace tessera {
 namespace {
-
-// Models of the matrix are tiny: `times` as wide, their messages await their receivers.
-std::string widened(const std::string& spec, int64_t times) {
-  static const std::regex width(
-      "\\b(hidden|ffn|expert_ffn|q_rank|kv_rank|shared_ffn|dense_ffn|pair|head_dim|ssm_head_dim)="
-      "([0-9]+)");
-  std::string out;
-  auto rest = spec.cbegin();
-  for (std::sregex_iterator it(spec.begin(), spec.end(), width), end; it != end; ++it) {
-    out.append(rest, spec.cbegin() + it->position());
-    out += fmt::format("{}={}", it->str(1), times * std::stoll(it->str(2)));
-    rest = spec.cbegin() + it->position() + it->length();
-  }
-  return out.append(rest, spec.cend());
-}
 
 struct Circumstances {
   std::string cluster, style, precision;

@@ -31,6 +31,18 @@ const std::string kLlama =
 const std::string kMixtral =
     "mixtral:layers=2,hidden=256,heads=8,kv_heads=4,experts=4,seq=128,vocab=512,ffn=512";
 
+// Ranks 0 and 1 run the stages 0 and 1, ranks 2 and 3 the stages 1 and 2: in the collectives of stage
+// 1 its number among a rank's own stages differs.
+const std::string kSharedPlaces = R"(micro_batches = 4
+schedule = "interlaced"
+split = [ { ops = "blocks.1.*", dim = "ffn", over = ["a", "b"] } ]
+stage = [
+  { ops = "{embed*,blocks.0}", at = 0, mesh = { b = 2 }, devices = 0 },
+  { ops = "blocks.1", at = 1, mesh = { a = 2, b = 2 }, devices = 0 },
+  { ops = "{blocks.[2-3],final*,head*,loss*}", at = 2, mesh = { a = 2 }, devices = 2 },
+]
+)";
+
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
       {kGpt, "serial", 4},
@@ -56,6 +68,7 @@ const std::vector<Case>& cases() {
       {kGpt, "cannon(2)", 4},
       {kGpt, "tesseract(2,2)", 4},
       {kDeep, "gpipe(4,micro_batches=8)", 16},
+      {kGpt, kSharedPlaces, 8},
       {kDeep, "one_f_one_b(8,micro_batches=16)", 16},
       {kDeep, "pipeline(4,micro_batches=8,schedule=zb_h1)", 8},
       {kDeep, "pipeline(2,micro_batches=4,schedule=interleaved,chunks=2)", 8},

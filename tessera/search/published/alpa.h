@@ -16,11 +16,11 @@ namespace tessera::published {
 // ---- Stages of layers (section 2) ----
 // A stage is an interval of layers on a sub-mesh. The step takes
 //   sum of the stages' seconds + (micro-batches - 1) * the slowest stage's
-// and all devices must be used. The published program tries every bound on the slowest stage and
-// solves a program over (stages left, layer, devices left) for each; here one program keeps the
-// Pareto fronts of (slowest, sum), which has the same answer without skipping bounds that lie close
-// together. A plan from fronts of one point bounds it first. Work: choices * stages * devices * size
-// of the fronts.
+// and all devices must be used. The published method tries every bound on the slowest stage and
+// solves a dynamic program over (stages left, layer, devices left) for each. Here one dynamic
+// program keeps the Pareto fronts of (slowest, sum), which has the same answer without skipping
+// bounds that lie close together. A first run keeps one point of each front; its plan is the bound
+// above which the second run drops points. Work: choices * stages * devices * size of the fronts.
 struct StageChoice {
   size_t first = 0, last = 0;      // layers, both included
   int64_t hosts = 1, devices = 1;  // of the sub-mesh: hosts, and devices on each
@@ -33,12 +33,14 @@ struct StagesProblem {
   size_t layers = 1;
   int64_t devices = 1, micro_batches = 1;
   std::vector<StageChoice> choices;
+  size_t stages = 0;  // exactly so many; 0: any number
 };
 struct StagesPlan {
   double seconds = 0, slowest = 0;
   std::vector<size_t> choices;  // in the order of the pipeline
 };
-// Of plans that take equally long, one with fewest stages. None if nothing fits.
+// The fastest plan; of plans that take equally long, one with the fewest stages. None if nothing
+// fits.
 std::optional<StagesPlan> best_stages(const StagesProblem& problem);
 
 // How many stages may follow one that takes these bytes (same unit): a transient peak, what stays, and
@@ -94,9 +96,10 @@ double all_gather_cost(const ShardingMesh& mesh, size_t axis, double bytes);
 using ShardingSpec = std::array<std::optional<size_t>, 2>;
 std::string to_string(const ShardingSpec& spec, size_t dims);  // "S0R"
 
-// An op makes one tensor. Without operands it is an input or parameter. Two operands with other dims
-// than the result make a product: dims of both that the result has not are summed, dims of all three
-// are batch dims. Anything else is element by element, on operands with the dims of the result.
+// An op makes one tensor. Without operands it is an input or parameter. Two operands with other
+// dims than the result make a product: dims that both have and the result lacks are summed, dims of
+// all three are batch dims. Anything else is element by element, on operands with the dims of the
+// result.
 struct ShardingOp {
   std::string name;
   std::vector<std::string> dims;

@@ -102,6 +102,7 @@ class Stages {
   std::optional<StagesPlan> best(size_t most_stages) const {
     std::optional<StagesPlan> best;
     for (size_t s = 1; s <= most_stages; ++s) {
+      if (problem_.stages > 0 && s != problem_.stages) continue;
       const auto& ends = fronts_[s][0][devices_].points();
       for (size_t i = 0; i < ends.size(); ++i) {
         if (best && total(ends[i]) >= best->seconds) continue;

@@ -4,21 +4,13 @@
 
 #include <functional>
 #include <limits>
-#include <random>
+
+#include "tessera/search/published/test_random.h"
 
 namespace tessera::published {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-class Random {
- public:
-  explicit Random(unsigned seed) : random_(seed) {}
-  int up_to(int most) { return static_cast<int>(random_() % static_cast<unsigned>(most + 1)); }
-
- private:
-  std::mt19937 random_;
-};
 
 double stages_by_trying_all(const StagesProblem& problem) {
   double best = kInfinity;

@@ -296,7 +296,7 @@ std::vector<size_t> divide_by_memory(const std::vector<int64_t>& layers, int64_t
   int64_t sum = first_extra;
   for (const int64_t layer : layers) sum += layer;
   const double average = real(sum) / static_cast<double>(stages);
-  std::vector<size_t> sizes(stages, 0);
+  std::vector<int64_t> sizes(stages, 0);
   std::vector<double> used(stages, 0);
   used[0] = real(first_extra);
   size_t stage = stages - 1;
@@ -306,12 +306,11 @@ std::vector<size_t> divide_by_memory(const std::vector<int64_t>& layers, int64_t
     ++sizes[stage];
   }
   for (size_t i = 0; i + 1 < stages; ++i) {  // the artifact mends stage 0 only
-    if (sizes[i] == 0) {
-      ++sizes[i];
-      --sizes[i + 1];
-    }
+    const int64_t missing = std::max<int64_t>(0, 1 - sizes[i]);
+    sizes[i] += missing;
+    sizes[i + 1] -= missing;
   }
-  return sizes;
+  return {sizes.begin(), sizes.end()};
 }
 
 namespace {

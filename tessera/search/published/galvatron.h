@@ -90,8 +90,9 @@ double other_memory_mb(const GalvatronModel& model, int64_t stages, int64_t batc
 double change_seconds(const GalvatronLinks& links, const GalvatronStrategy& from,
                       const GalvatronStrategy& to, int64_t batch);
 
-// Numbers of layers of each stage: stages are filled from the last to the first up to the average,
-// a layer goes in if half of it does (section 5). `first_extra` is on the first stage besides.
+// How many layers each stage gets. Stages are filled from the last to the first, each up to the
+// average memory; a layer goes into a stage if at least half of it fits below the average (section
+// 5). `first_extra` is memory of the first stage beside its layers.
 std::vector<size_t> divide_by_memory(const std::vector<int64_t>& layers, int64_t first_extra,
                                      size_t stages);
 
@@ -111,9 +112,9 @@ struct GalvatronPlan {
   std::vector<GalvatronStage> stage;
   double throughput() const { return static_cast<double>(batch) / seconds; }
 };
-// The plan with the highest throughput at this batch, of equal ones that with fewest stages. None if
-// nothing fits. Layers of one type are divided evenly, so numbers of stages that do not divide them
-// are left out.
+// The plan with the highest throughput at this batch; of equally fast ones, that with the fewest
+// stages. None if nothing fits. Layers of one type are divided evenly, so numbers of stages that do
+// not divide them are left out.
 std::optional<GalvatronPlan> best_plan(const GalvatronSearch& search, int64_t batch);
 
 }  // namespace tessera::published

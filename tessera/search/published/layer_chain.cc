@@ -17,8 +17,7 @@ struct Point {
 };
 using Front = std::vector<Point>;  // memory rises, seconds fall
 
-// By (layer, strategy): the least seconds + price * memory of the layers after it, and the memory of
-// the same at a price beyond all seconds.
+// By (layer, strategy): the least value of seconds + price * memory over the layers after it.
 using Table = std::vector<std::vector<double>>;
 
 class ChainSearch {
@@ -112,11 +111,14 @@ class ChainSearch {
   // bound of the answer.
   void find_price() {
     Table after;
+    ChainPlan over;  // the last one that does not fit
     const auto fits_at = [&](double price) {
       const ChainPlan plan = best_at(price, after);
       const bool fits = plan.memory <= problem_.limit && plan.seconds < kInfinity;
+      if (!fits) over = plan;
       if (fits && plan.seconds <= best_known_) {
         best_known_ = plan.seconds;
+        known_ = plan;
         price_ = price;
         after_ = after;
       }
@@ -131,12 +133,42 @@ class ChainSearch {
       const double middle = (low + high) / 2;
       (fits_at(middle) ? high : low) = middle;
     }
+    if (best_known_ < kInfinity) mix(known_, over);
+  }
+
+  ChainPlan plan_of(const std::vector<size_t>& strategies) const {
+    ChainPlan plan;
+    plan.strategies = strategies;
+    for (size_t l = 0; l < strategies.size(); ++l) {
+      plan.seconds += problem_.layers[l].seconds[strategies[l]];
+      plan.memory += problem_.layers[l].memory[strategies[l]];
+      if (l > 0) plan.seconds += change(l, strategies[l - 1], strategies[l]);
+    }
+    return plan;
+  }
+
+  // Equal layers all change their strategy at one price, so what fits there leaves much memory. The
+  // first or the last layers as in the plan that does not fit are a better bound.
+  void mix(const ChainPlan& fits, const ChainPlan& over) {
+    const ChainPlan base = fits;
+    for (const bool from_start : {true, false}) {
+      std::vector<size_t> mixed = base.strategies;
+      for (size_t i = 0; i < mixed.size(); ++i) {
+        const size_t l = from_start ? i : mixed.size() - 1 - i;
+        mixed[l] = over.strategies[l];
+        ChainPlan plan = plan_of(mixed);
+        if (plan.memory > problem_.limit || plan.seconds >= best_known_) continue;
+        best_known_ = plan.seconds;
+        known_ = std::move(plan);
+      }
+    }
   }
 
   // Fronts of (memory, seconds) of the chain up to (l, s).
   void make_fronts() {
     const size_t count = problem_.layers.size();
-    const double most = best_known_ + 1e-9 * (1 + std::abs(best_known_));
+    const double most = problem_.tolerance > 0 ? best_known_ * (1 - problem_.tolerance)
+                                               : best_known_ + 1e-9 * (1 + std::abs(best_known_));
     fronts_.resize(count);
     Front points;
     for (size_t l = 0; l < count; ++l) {
@@ -193,6 +225,7 @@ class ChainSearch {
         s = last;
       }
     }
+    if (problem_.tolerance > 0 && plan.seconds >= best_known_) return known_;
     // The bound keeps every point of an optimal plan, among them those of the plan known to fit.
     TESSERA_CHECK(plan.seconds < kInfinity, "no plan of at most {} seconds", best_known_);
     int64_t left = problem_.limit;
@@ -221,6 +254,7 @@ class ChainSearch {
   std::vector<int64_t> least_after_;
   double price_ = 0;
   double best_known_ = kInfinity;
+  ChainPlan known_;  // takes so long, and fits
   Table after_;
   std::vector<std::vector<Front>> fronts_;
 };

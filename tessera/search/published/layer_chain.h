@@ -4,12 +4,13 @@
 //   f(l, e, s) = seconds(l, s) + min over s' of { f(l-1, e - memory(l, s), s') + change(l, s', s) }
 //
 // The published program fills a table over every megabyte of e. Here each (l, s) keeps the Pareto
-// front of (memory, seconds) instead, which is exact for any unit of memory, and drops what cannot
-// become the answer: let g(x) be the least seconds + x memory of what is left of the chain; then a
-// point with seconds + x memory + g(x) - x limit above the seconds of a plan known to fit belongs to
-// no better plan, for any x >= 0. The x that makes this bound greatest is found by bisection. The
-// answer is the published one: of plans that take equally long, the one whose strategies have the
-// lowest numbers, compared from the last layer to the first.
+// front of (memory, seconds) instead, which is exact for any unit of memory, and drops points that
+// cannot become the answer. The test, for any price x >= 0 of memory: let g(x) be the least value
+// of (seconds + x memory) over the rest of the chain. A point for which seconds + x memory + g(x) -
+// x limit exceeds the seconds of a plan known to fit cannot be part of a better plan. Bisection
+// finds the x for which this bound is greatest. The answer is the published one: of plans that take
+// equally long, the one whose strategies have the lowest numbers, compared from the last layer to
+// the first.
 //
 //   ChainProblem problem;
 //   problem.layers = {{{10, 14}, {4, 2}}, {{10, 14}, {4, 2}}};      // two layers, two strategies
@@ -37,6 +38,9 @@ struct ChainProblem {
   // Seconds between layer l - 1 with strategy `from` and layer l with strategy `to`; l >= 1.
   std::function<double(size_t l, size_t from, size_t to)> change;
   int64_t limit = 0;
+  // The answer may take this share longer than the best chain. Then it is one that fits, and need not
+  // be the first of equal ones; fronts are far smaller.
+  double tolerance = 0;
 };
 
 struct ChainPlan {

@@ -121,7 +121,7 @@ class BranchAndBound {
     edges_.resize(core_.nodes.size());
     for (size_t i = order_.size(); i-- > 0;) {
       const size_t v = order_[i];
-      // What v itself costs goes to its latest earlier neighbour, along with the edge's own minimum.
+      // The cost of v's own choice, and the edge's minimum, move to v's latest earlier neighbour.
       size_t parent = v;
       for (const auto& [u, cost] : core_.neighbours[v]) {
         if (place_[u] < i && (parent == v || place_[u] > place_[parent])) parent = u;

@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <random>
+
+#include "tessera/search/published/test_random.h"
 
 namespace tessera::published {
 namespace {
@@ -21,53 +22,46 @@ double by_trying_all(const OneHotProblem& problem) {
   }
 }
 
-class Random {
- public:
-  explicit Random(unsigned seed) : random_(seed) {}
-  int up_to(int most) { return static_cast<int>(random_() % static_cast<unsigned>(most + 1)); }
-  OneHotProblem problem(bool limits) {
-    OneHotProblem out;
-    const int count = 1 + up_to(6);
-    for (int v = 0; v < count; ++v) {
-      auto& node = out.nodes.emplace_back();
-      for (int s = up_to(3); s >= 0; --s) node.push_back(up_to(20) == 0 ? kInfinity : up_to(9));
-    }
-    for (int e = up_to(2 * count); e > 0; --e) {
-      const auto u = static_cast<size_t>(up_to(count - 1));
-      const auto v = static_cast<size_t>(up_to(count - 1));
-      if (u == v) continue;
-      OneHotEdge edge{u, v, {}};
-      for (size_t a = 0; a < out.nodes[u].size(); ++a) {
-        auto& row = edge.cost.emplace_back();
-        for (size_t b = 0; b < out.nodes[v].size(); ++b) {
-          row.push_back(up_to(9) == 0 ? kInfinity : up_to(9));
-        }
-      }
-      out.edges.push_back(std::move(edge));
-    }
-    for (int k = limits ? 1 + up_to(1) : 0; k > 0; --k) {
-      OneHotLimit limit;
-      for (size_t v = 0; v < out.nodes.size(); ++v) {
-        if (up_to(3) == 0) continue;
-        limit.nodes.push_back(v);
-        auto& row = limit.amount.emplace_back();
-        for (size_t s = 0; s < out.nodes[v].size(); ++s) row.push_back(up_to(5));
-      }
-      limit.most = up_to(2 * count);
-      out.limits.push_back(std::move(limit));
-    }
-    return out;
+OneHotProblem random_problem(Random& random, bool limits) {
+  OneHotProblem out;
+  const int count = 1 + random.up_to(6);
+  for (int v = 0; v < count; ++v) {
+    auto& node = out.nodes.emplace_back();
+    for (int s = random.up_to(3); s >= 0; --s)
+      node.push_back(random.up_to(20) == 0 ? kInfinity : random.up_to(9));
   }
-
- private:
-  std::mt19937 random_;
-};
+  for (int e = random.up_to(2 * count); e > 0; --e) {
+    const auto u = static_cast<size_t>(random.up_to(count - 1));
+    const auto v = static_cast<size_t>(random.up_to(count - 1));
+    if (u == v) continue;
+    OneHotEdge edge{u, v, {}};
+    for (size_t a = 0; a < out.nodes[u].size(); ++a) {
+      auto& row = edge.cost.emplace_back();
+      for (size_t b = 0; b < out.nodes[v].size(); ++b) {
+        row.push_back(random.up_to(9) == 0 ? kInfinity : random.up_to(9));
+      }
+    }
+    out.edges.push_back(std::move(edge));
+  }
+  for (int k = limits ? 1 + random.up_to(1) : 0; k > 0; --k) {
+    OneHotLimit limit;
+    for (size_t v = 0; v < out.nodes.size(); ++v) {
+      if (random.up_to(3) == 0) continue;
+      limit.nodes.push_back(v);
+      auto& row = limit.amount.emplace_back();
+      for (size_t s = 0; s < out.nodes[v].size(); ++s) row.push_back(random.up_to(5));
+    }
+    limit.most = random.up_to(2 * count);
+    out.limits.push_back(std::move(limit));
+  }
+  return out;
+}
 
 TEST(OneHot, IsAsCheapAsTheBestOfAllChoices) {
   Random random(1);
   int allowed = 0;
   for (int i = 0; i < 4000; ++i) {
-    const OneHotProblem problem = random.problem(i % 2 == 1);
+    const OneHotProblem problem = random_problem(random, i % 2 == 1);
     const double expected = by_trying_all(problem);
     const auto found = solve_one_hot(problem);
     ASSERT_EQ(found.has_value(), expected < kInfinity) << i;
@@ -105,8 +99,9 @@ TEST(OneHot, ChainsAndTreesNeedNoBranching) {
 
 TEST(OneHot, AnswersThatAreNotProvedSaySo) {
   Random random(3);
-  OneHotProblem problem = random.problem(false);
-  while (problem.nodes.size() < 7 || problem.edges.size() < 12) problem = random.problem(false);
+  OneHotProblem problem = random_problem(random, false);
+  while (problem.nodes.size() < 7 || problem.edges.size() < 12)
+    problem = random_problem(random, false);
   problem.limits = {{{0}, {std::vector<double>(problem.nodes[0].size(), 0)}, 1}};
   problem.most_branches = 3;
   const auto found = solve_one_hot(problem);
@@ -117,7 +112,7 @@ TEST(OneHot, AnswersThatAreNotProvedSaySo) {
 TEST(OneHot, MergingAFollowerKeepsTheOptimum) {
   Random random(4);
   for (int i = 0; i < 500; ++i) {
-    OneHotProblem problem = random.problem(i % 3 == 0);
+    OneHotProblem problem = random_problem(random, i % 3 == 0);
     if (problem.nodes.size() < 2) continue;
     std::vector<size_t> follow;
     OneHotEdge equal{0, 1, {}};

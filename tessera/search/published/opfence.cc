@@ -492,7 +492,8 @@ class ExactFence {
         point = back.point;
       }
       FencePlan plan = fence_plan(problem_, std::move(devices), std::move(ends));
-      // Of plans that take equally long but for rounding, the first by devices and then by cuts.
+      // Of plans that take equally long up to rounding, the one with the lowest devices, then with
+      // the lowest cuts.
       const bool equal = best_ && std::abs(plan.seconds / best_->seconds - 1) <= kEqual;
       const bool earlier =
           equal && std::pair(plan.devices, plan.ends) < std::pair(best_->devices, best_->ends);

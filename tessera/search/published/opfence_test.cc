@@ -5,26 +5,14 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <random>
 
 #include "tessera/search/published/open_path.h"
+#include "tessera/search/published/test_random.h"
 
 namespace tessera::published {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-class Random {
- public:
-  explicit Random(unsigned seed) : random_(seed) {}
-  size_t up_to(size_t most) { return random_() % (most + 1); }
-  double from(double low, double high) {
-    return low + (high - low) * static_cast<double>(up_to(1000)) / 1000;
-  }
-
- private:
-  std::mt19937 random_;
-};
 
 FenceProblem random_problem(Random& random) {
   FenceProblem problem;

@@ -161,7 +161,7 @@ class Coarsening {
     return any;
   }
 
-  // Of what may come next, the one with the lowest component.
+  // A topological order; of the blocks that may come next, the one with the lowest component.
   std::vector<size_t> topological() const {
     std::map<size_t, size_t> waiting;  // number of predecessors
     for (const size_t v : alive_) waiting[v] = before_[v].size();

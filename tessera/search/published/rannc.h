@@ -65,8 +65,8 @@ struct RanncPlan {
   std::vector<int64_t> replicas;
   std::vector<RanncStage> stages;
 };
-// The published program keeps one cut for each (stages, blocks, devices), by a value into which the
-// maxima of earlier stages enter without comm.
+// The published method: it keeps one cut for each (stages, blocks, devices), chosen by a value that
+// counts earlier stages without their comm.
 std::optional<RanncPlan> published_stages(const RanncProblem& problem);
 // The optimum: Pareto fronts of (max forward, max backward).
 std::optional<RanncPlan> exact_stages(const RanncProblem& problem);

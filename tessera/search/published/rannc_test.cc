@@ -5,20 +5,12 @@
 #include <functional>
 #include <limits>
 #include <numeric>
-#include <random>
 #include <set>
+
+#include "tessera/search/published/test_random.h"
 
 namespace tessera::published {
 namespace {
-
-class Random {
- public:
-  explicit Random(unsigned seed) : random_(seed) {}
-  int up_to(int most) { return static_cast<int>(random_() % static_cast<unsigned>(most + 1)); }
-
- private:
-  std::mt19937 random_;
-};
 
 double stages_by_trying_all(const RanncProblem& problem) {
   double best = std::numeric_limits<double>::infinity();

@@ -132,7 +132,8 @@ class Comparison {
     const double a = expected.get<double>();
     const double difference = std::abs(a - found.get<double>());
     if (!decimals_) return difference <= 1e-9 * std::abs(a);
-    // What was rounded to so many decimals; the slack is for the rounding of the sums themselves.
+    // The expected value was rounded to so many decimals; the slack allows for rounding in our
+    // sums.
     return difference <= 0.5 * std::pow(10.0, -static_cast<double>(*decimals_)) * (1 + 1e-6);
   }
 

@@ -19,7 +19,8 @@ using Front = ParetoFront<Back>;
 class Slicer {
  public:
   explicit Slicer(const SliceProblem& problem)
-      : problem_(problem), later_(static_cast<double>(problem.stages - 1)) {}
+      : problem_(problem),
+        later_(static_cast<double>(problem.stages - 1) / static_cast<double>(problem.repeats)) {}
 
   SlicePlan solve() {
     const auto batch = static_cast<size_t>(problem_.batch);
@@ -46,7 +47,10 @@ class Slicer {
       if (total(ends[i]) < total(ends[best])) best = i;
     }
     TESSERA_CHECK(!ends.empty(), "no slices of {} positions", problem_.positions);
-    SlicePlan plan{total(ends[best]), ends[best].largest, ends[best].sum, {}};
+    SlicePlan plan{total(ends[best]) * static_cast<double>(problem_.repeats),
+                   ends[best].largest,
+                   ends[best].sum,
+                   {}};
     for (size_t j = batch; j > 0;) {
       const Back& back = placed[j].points()[best].back;
       plan.parts.push_back(part(j - back.before, back.last));
@@ -138,7 +142,8 @@ double slices_seconds(const SliceProblem& problem, const std::vector<int64_t>& s
     slowest = std::max(slowest, own);
     context += slice;
   }
-  return sum + static_cast<double>(problem.stages - 1) * slowest;
+  return static_cast<double>(problem.repeats) * sum +
+         static_cast<double>(problem.stages - 1) * slowest;
 }
 
 }  // namespace tessera::published

@@ -1,9 +1,10 @@
 // TeraPipe's slices of a sequence (docs/theory/terapipe.md sections 3 and 4), jointly with slices of
 // the batch. With equal stages a step takes
-//   sum of the slices' seconds + (stages - 1) * the slowest slice's.
+//   repeats * sum of the slices' seconds + (stages - 1) * the slowest slice's.
 // The published program tries every bound on the slowest slice, skips bounds that lie within an
-// epsilon of the last, and solves a program over positions for each. Here one program over positions
-// keeps the Pareto fronts of (slowest, sum), so nothing is skipped; then another over the batch.
+// epsilon of the last, and solves a dynamic program over positions for each. Here one dynamic
+// program over positions keeps the Pareto fronts of (slowest, sum), so nothing is skipped; a second
+// one cuts the batch.
 //
 //   SliceProblem problem{8, 4, 1, [](int64_t, int64_t slice, int64_t context) { return ...; }};
 //   best_slices(problem).parts[0].slices;      // {2, 1, 1, 1, 1, 1, 1}
@@ -23,6 +24,7 @@ struct SliceProblem {
   int64_t batch = 1;  // samples
   // Seconds of a stage for `slice` units after `context` units, of `samples` samples.
   std::function<double(int64_t samples, int64_t slice, int64_t context)> seconds;
+  int64_t repeats = 1;  // batches that follow one another through the stages, in equal slices
 };
 struct SlicePlan {
   double seconds = 0, slowest = 0, sum = 0;
@@ -32,7 +34,7 @@ struct SlicePlan {
   };
   std::vector<Part> parts;  // slices of the batch, each with its own slices of the sequence
 };
-// Of plans that take equally long, the first by the slowest slice.
+// The fastest slices; of those that take equally long, the ones whose slowest slice is the fastest.
 SlicePlan best_slices(const SliceProblem& problem);
 
 // The same sum for given slices of the whole batch.

@@ -1,0 +1,221 @@
+#include "tessera/search/dim_lists.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kBeam = 4;         // lists that are made longer at a time
+constexpr size_t kFastest = 2;      // of these, chosen by their time alone
+constexpr double kSmaller = .99;    // of the bytes, or less
+constexpr size_t kPairBeam = 1;     // the same for the outer list of a pair
+constexpr size_t kInnerLists = 2;   // lists that are tried as the inner one of a pair
+constexpr double kGain = .998;      // of the time, or less: a longer list is better
+constexpr double kPairGain = .985;  // of the time of the best single axis: the pair is kept
+constexpr double kMostLoss = 1.08;  // of the time, for less memory
+// An outer list is given up if its first dim alone takes more than this share of the time that the
+// best single axis takes.
+constexpr double kFarOff = 1.25;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+bool has(const DimList& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+}  // namespace
+
+std::vector<ChoiceAxis> inner_axes(int64_t size, const DimList& list) {
+  if (size == 1) return {};
+  return {{"tp", size, list}};
+}
+
+std::vector<ChoiceAxis> inner_axes(int64_t outer_size, int64_t inner_size, const DimPair& pair) {
+  return {{"tp_outer", outer_size, pair.outer}, {"tp", inner_size, pair.inner}};
+}
+
+double passes_s(const UnitPrices& prices, const std::vector<int64_t>& counts) {
+  double out = 0;
+  for (size_t u = 0; u < counts.size(); ++u) {
+    out +=
+        static_cast<double>(counts[u]) * (prices.units[u].forward_s + prices.units[u].backward_s);
+  }
+  return out;
+}
+
+double activations_bytes(const UnitPrices& prices, const std::vector<int64_t>& counts) {
+  double out = 0;
+  for (size_t u = 0; u < counts.size(); ++u)
+    out += static_cast<double>(counts[u]) * prices.units[u].activation_bytes;
+  return out;
+}
+
+double held_bytes(const UnitPrices& prices, const std::vector<int64_t>& counts) {
+  double out = activations_bytes(prices, counts);
+  for (size_t u = 0; u < counts.size(); ++u) {
+    const UnitPrice& unit = prices.units[u];
+    out += static_cast<double>(counts[u]) *
+           (unit.parameter_bytes + unit.gradient_bytes + unit.state_bytes + unit.copy_bytes);
+  }
+  return out;
+}
+
+DimListSearch::DimListSearch(const Fold& fold, UnitPricer& pricer,
+                             std::function<void(const std::string&)> progress)
+    : fold_(fold),
+      pricer_(pricer),
+      progress_(std::move(progress)),
+      counts_(fold.counts()),
+      dims_(dims_to_cut(fold.graph)) {}
+
+std::optional<size_t> DimListSearch::price(const DimList& list, const AxesOf& axes,
+                                           int64_t sequences) {
+  const std::string cuts = cuts_of(fold_.graph, axes(list));
+  for (size_t i = 0; i < tried_.size(); ++i) {
+    if (tried_[i].cuts == cuts) return i;
+  }
+  const auto prices = pricer_.price({axes(list), sequences, "none", true});
+  if (!prices) {
+    refusal_ = prices.error().message;
+    return {};
+  }
+  const auto each = static_cast<double>(sequences);
+  tried_.push_back({list, cuts, passes_s(**prices, counts_) / each, held_bytes(**prices, counts_),
+                    activations_bytes(**prices, counts_)});
+  return tried_.size() - 1;
+}
+
+void DimListSearch::grow(const DimList& first, const AxesOf& axes, int64_t sequences, size_t beam,
+                         double most_s) {
+  tried_.clear();
+  price(first, axes, sequences);
+  std::vector<DimList> best_lists = {first};
+  for (double best = 0; !best_lists.empty();) {
+    for (const DimList& from : best_lists) {
+      if (progress_) progress_(fmt::format("which dims to cut: [{}]", join(from, ",")));
+      for (const std::string& dim : dims_) {
+        if (has(from, dim)) continue;
+        for (size_t at = 0; at <= from.size(); ++at) {
+          DimList list = from;
+          list.insert(list.begin() + static_cast<std::ptrdiff_t>(at), dim);
+          price(list, axes, sequences);
+        }
+      }
+    }
+    std::stable_sort(tried_.begin(), tried_.end(),
+                     [](const Tried& a, const Tried& b) { return a.time_s < b.time_s; });
+    if (tried_.empty() || (best > 0 && tried_.front().time_s > kGain * best)) return;
+    best = tried_.front().time_s;
+    if (best > most_s) return;
+    // The longest lists are those that this round made.
+    size_t longest = 0;
+    for (const DimList& one : best_lists) longest = std::max(longest, one.size() + 1);
+    // The fastest, and those that are little slower and hold less than all faster ones.
+    best_lists.clear();
+    double least_held = 0;
+    for (const Tried& one : tried_) {
+      if (one.list.size() != longest || best_lists.size() == beam) continue;
+      const bool is_smaller = least_held == 0 || one.held_bytes < kSmaller * least_held;
+      if (best_lists.size() >= kFastest && (!is_smaller || one.time_s > kMostLoss * best)) continue;
+      least_held = least_held == 0 ? one.held_bytes : std::min(least_held, one.held_bytes);
+      best_lists.push_back(one.list);
+    }
+  }
+}
+
+// Dims at the end of a list cut what no dim before them does. They need not save time if they save
+// activations, of which a pipeline holds many micro-batches.
+DimList DimListSearch::save_memory(const DimList& list, const AxesOf& axes, int64_t sequences) {
+  const auto start = price(list, axes, sequences);
+  if (!start) return list;
+  Tried best = tried_[*start];
+  for (bool grows = true; grows;) {
+    grows = false;
+    const Tried from = best;
+    for (const std::string& dim : dims_) {
+      if (has(from.list, dim)) continue;
+      DimList longer = from.list;
+      longer.push_back(dim);
+      const auto at = price(longer, axes, sequences);
+      if (!at || tried_[*at].time_s > kMostLoss * from.time_s ||
+          tried_[*at].activation_bytes >= kSmaller * best.activation_bytes)
+        continue;
+      best = tried_[*at];
+      grows = true;
+    }
+  }
+  return best.list;
+}
+
+std::vector<DimList> DimListSearch::find_lists(int64_t size, int64_t sequences) {
+  std::vector<DimList> out;
+  const AxesOf axes = [size](const DimList& list) { return inner_axes(size, list); };
+  const auto add = [&](const DimList& list) {
+    if (std::find(out.begin(), out.end(), list) == out.end()) out.push_back(list);
+  };
+  const auto grow_and_keep = [&](const DimList& first, int64_t with_sequences, size_t most) {
+    grow(first, axes, with_sequences, kBeam, kNever);
+    std::vector<DimList> kept;
+    double least = 0;
+    for (const Tried& one : tried_) {
+      if (kept.size() == most) break;
+      if (one.list.empty() || one.list == DimList{"batch"}) continue;  // replicas have an axis
+      if (!kept.empty() && one.held_bytes >= kSmaller * least) continue;
+      least = one.held_bytes;
+      kept.push_back(one.list);
+    }
+    for (const DimList& list : kept) add(list);
+    for (const DimList& list : kept) add(save_memory(list, axes, with_sequences));
+  };
+  grow_and_keep({}, sequences, 3);
+  grow_and_keep({"batch"}, sequences * size, 2);
+  return out;
+}
+
+std::vector<DimPair> DimListSearch::find_pairs(const std::vector<DimList>& lists,
+                                               int64_t outer_size, int64_t inner_size,
+                                               int64_t sequences) {
+  const int64_t size = outer_size * inner_size;
+  // The least time and the fewest bytes of one axis with as many devices, in the smallest micro-batch
+  // that its list allows.
+  double single_s = 0, single_bytes = 0;
+  for (const DimList& list : lists) {
+    const int64_t own = has(list, "batch") ? sequences * size : sequences;
+    const auto prices = pricer_.price({inner_axes(size, list), own, "none", true});
+    if (!prices) continue;
+    const double time_s = passes_s(**prices, counts_) / static_cast<double>(own);
+    const double bytes = activations_bytes(**prices, counts_) / static_cast<double>(own);
+    if (single_s == 0 || time_s < single_s) single_s = time_s;
+    if (single_bytes == 0 || bytes < single_bytes) single_bytes = bytes;
+  }
+  std::vector<DimPair> out;
+  size_t tried_lists = 0;
+  for (const DimList& inner : lists) {
+    if (has(inner, "batch") || tried_lists == kInnerLists) continue;
+    ++tried_lists;
+    const AxesOf axes = [&](const DimList& list) {
+      return inner_axes(outer_size, inner_size, DimPair{list, inner});
+    };
+    for (const DimList& first : {DimList{}, DimList{"batch"}}) {
+      const int64_t own = first.empty() ? sequences : sequences * outer_size;
+      grow(first, axes, own, kPairBeam, single_s > 0 ? kFarOff * single_s : kNever);
+      const auto best = std::find_if(tried_.begin(), tried_.end(), [&](const Tried& one) {
+        return !one.list.empty() && one.list != first && one.list != inner;
+      });
+      if (best == tried_.end()) continue;
+      const bool is_faster = single_s == 0 || best->time_s < kPairGain * single_s;
+      const bool is_smaller = best->time_s < kMostLoss * single_s &&
+                              best->activation_bytes / static_cast<double>(own) < .9 * single_bytes;
+      if (!is_faster && !is_smaller) continue;
+      const DimPair pair{best->list, inner};
+      if (std::find(out.begin(), out.end(), pair) == out.end()) out.push_back(pair);
+    }
+  }
+  return out;
+}
+
+}  // namespace tessera

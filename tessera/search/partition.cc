@@ -1,0 +1,222 @@
+#include "tessera/search/partition.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/base/check.h"
+#include "tessera/search/estimate.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr int kBounds = 12;       // bounds on the slowest place that are tried
+constexpr double kWidest = 1.15;  // the largest of them, over the least feasible one
+
+// One step of a unit to a level that holds less.
+struct Upgrade {
+  size_t unit = 0, to = 0;
+  double saved_bytes = 0, lost_s = 0;
+  double price() const { return lost_s / saved_bytes; }
+};
+
+class Places {
+ public:
+  // No place needs to be slower than `most_s`; longer ranges are not looked at.
+  Places(const PartitionProblem& problem, double most_s)
+      : problem_(problem), units_(problem.resting_bytes.size()) {
+    for (size_t u = 0; u < units_; ++u) upgrades_.push_back(upgrades_of(u));
+    const size_t places = problem.in_flight.size();
+    best_.assign(places, std::vector<double>((units_ + 1) * (units_ + 1), kNever));
+    for (size_t q = 0; q < places; ++q) {
+      if (q > 0 && problem.in_flight[q] == problem.in_flight[q - 1]) {
+        best_[q] = best_[q - 1];
+        continue;
+      }
+      for (size_t i = 0; i < units_; ++i) {
+        Range range;
+        for (size_t j = i + 1; j <= units_; ++j) {
+          add(range, j - 1);
+          const double time = solve(q, range, nullptr);
+          if (time > most_s) break;  // more units need more time, and more memory
+          best_[q][i * (units_ + 1) + j] = time;
+        }
+      }
+    }
+  }
+
+  size_t units() const { return units_; }
+  size_t places() const { return best_.size(); }
+  double time(size_t place, size_t first, size_t last) const {
+    return best_[place][first * (units_ + 1) + last];
+  }
+  // The levels of the units of that range.
+  void levels(size_t place, size_t first, size_t last, std::vector<size_t>& out) const {
+    Range range;
+    for (size_t u = first; u < last; ++u) {
+      out[u] = 0;
+      add(range, u);
+    }
+    solve(place, range, &out);
+  }
+
+ private:
+  // The levels of a unit that no mix of others beats: each saves bytes at a higher price than the one
+  // before it.
+  std::vector<Upgrade> upgrades_of(size_t unit) const {
+    std::vector<Upgrade> out;
+    size_t at = 0;
+    for (;;) {
+      const auto& now = problem_.levels[at];
+      std::optional<Upgrade> cheapest;
+      for (size_t to = 0; to < problem_.levels.size(); ++to) {
+        const auto& next = problem_.levels[to];
+        Upgrade upgrade{unit, to, now.activation_bytes[unit] - next.activation_bytes[unit],
+                        std::max(0.0, next.time_s[unit] - now.time_s[unit])};
+        if (upgrade.saved_bytes <= 0) continue;
+        if (!cheapest || upgrade.price() < cheapest->price()) cheapest = upgrade;
+      }
+      if (!cheapest) return out;
+      out.push_back(*cheapest);
+      at = cheapest->to;
+    }
+  }
+
+  struct Range {
+    double time_s = 0, resting_bytes = 0, activation_bytes = 0;  // at the first level
+    std::vector<Upgrade> upgrades;                               // the cheapest first
+  };
+  void add(Range& range, size_t unit) const {
+    range.time_s += problem_.levels[0].time_s[unit];
+    range.resting_bytes += problem_.resting_bytes[unit];
+    range.activation_bytes += problem_.levels[0].activation_bytes[unit];
+    for (const Upgrade& upgrade : upgrades_[unit]) {
+      // Behind its equals. A unit's own upgrades have rising prices, so their order stays.
+      const auto at = std::upper_bound(
+          range.upgrades.begin(), range.upgrades.end(), upgrade,
+          [](const Upgrade& a, const Upgrade& b) { return a.price() < b.price(); });
+      range.upgrades.insert(at, upgrade);
+    }
+  }
+
+  double solve(size_t place, const Range& range, std::vector<size_t>* levels) const {
+    const double capacity = problem_.capacity_bytes;
+    double time = range.time_s, alive = problem_.levels[0].alive_bytes;
+    double held = range.resting_bytes + problem_.in_flight[place] * range.activation_bytes;
+    if (capacity <= 0 || held + alive <= capacity) return time;
+    for (const Upgrade& upgrade : range.upgrades) {
+      time += upgrade.lost_s;
+      held -= problem_.in_flight[place] * upgrade.saved_bytes;
+      alive = std::max(alive, problem_.levels[upgrade.to].alive_bytes);
+      if (levels != nullptr) (*levels)[upgrade.unit] = upgrade.to;
+      if (held + alive <= capacity) return time;
+    }
+    return kNever;
+  }
+
+  const PartitionProblem& problem_;
+  size_t units_;
+  std::vector<std::vector<Upgrade>> upgrades_;  // by unit, of rising price
+  std::vector<std::vector<double>> best_;       // by place: [first * (units + 1) + last]
+};
+
+// Can all units be placed such that no place needs longer? Every place takes as many units as it can:
+// what is left for the later ones, which hold no more micro-batches, is then least.
+bool is_feasible(const Places& places, double bound) {
+  size_t at = 0;
+  for (size_t q = 0; q < places.places(); ++q) {
+    const size_t later = places.places() - q - 1;
+    size_t end = at;
+    while (end + later < places.units() && places.time(q, at, end + 1) <= bound) ++end;
+    if (end == at) return false;
+    at = end;
+  }
+  return at == places.units();
+}
+
+// The least sum of times with all places within the bound; the cuts.
+std::optional<std::vector<size_t>> least_sum(const Places& places, double bound, double& sum) {
+  const size_t n = places.units(), p = places.places();
+  std::vector<std::vector<double>> best(p + 1, std::vector<double>(n + 1, kNever));
+  std::vector<std::vector<size_t>> from(p + 1, std::vector<size_t>(n + 1));
+  best[0][0] = 0;
+  for (size_t q = 0; q < p; ++q) {
+    for (size_t i = q; i < n; ++i) {
+      if (best[q][i] == kNever) continue;
+      for (size_t j = i + 1; j <= n; ++j) {
+        const double time = places.time(q, i, j);
+        if (time > bound) break;
+        // Of cuts with equal sums the more even ones win, as squares count a millionth.
+        const double value = best[q][i] + time + 1e-6 * time * time / bound;
+        if (value >= best[q + 1][j]) continue;
+        best[q + 1][j] = value;
+        from[q + 1][j] = i;
+      }
+    }
+  }
+  if (best[p][n] == kNever) return {};
+  std::vector<size_t> cuts(p);
+  sum = 0;
+  for (size_t q = p, j = n; q > 0; --q) {
+    cuts[q - 1] = from[q][j];
+    sum += places.time(q - 1, cuts[q - 1], j);
+    j = cuts[q - 1];
+  }
+  return cuts;
+}
+
+}  // namespace
+
+std::optional<Partition> partition(const PartitionProblem& problem) {
+  const size_t units = problem.resting_bytes.size(), count = problem.in_flight.size();
+  TESSERA_CHECK(count >= 1 && units >= count, "{} units for {} places", units, count);
+  // Places that all recompute as much as they can and are as even as can be: if they fit, no place
+  // of the answer need be slower by more than the widest bound.
+  double sum = 0, high = 0;
+  for (const PartitionLevel& level : problem.levels) {
+    for (const double time : level.time_s) sum += time;
+    std::vector<double> times = level.time_s;
+    const auto cuts = balance_stages(times, count);
+    for (size_t q = 0; q < count; ++q) {
+      double place = 0;
+      for (size_t u = cuts[q]; u < (q + 1 < count ? cuts[q + 1] : units); ++u) place += times[u];
+      high = std::max(high, place);
+    }
+  }
+  std::optional<Places> places_found(std::in_place, problem, high * kWidest);
+  if (!is_feasible(*places_found, high)) {
+    high = sum;
+    places_found.emplace(problem, sum);
+    if (!is_feasible(*places_found, high)) return {};
+  }
+  const Places& places = *places_found;
+  double low = 0;
+  for (int i = 0; i < 60 && high - low > 1e-9 * high; ++i) {
+    const double middle = (low + high) / 2;
+    (is_feasible(places, middle) ? high : low) = middle;
+  }
+  const auto p = static_cast<double>(count);
+  std::optional<Partition> out;
+  for (int i = 0; i < kBounds; ++i) {
+    const double bound =
+        high * (1 + 1e-9) * (1 + (kWidest - 1) * static_cast<double>(i) / (kBounds - 1));
+    double total_s = 0;
+    const auto cuts = least_sum(places, bound, total_s);
+    if (!cuts) continue;
+    double slowest = 0;
+    for (size_t q = 0; q < count; ++q) {
+      slowest =
+          std::max(slowest, places.time(q, (*cuts)[q], q + 1 < count ? (*cuts)[q + 1] : units));
+    }
+    const double cost = problem.micro_batches * slowest + problem.bubble * total_s / p * (p - 1);
+    if (!out || cost < out->cost_s * (1 - 1e-12)) out = Partition{*cuts, {}, cost};
+  }
+  if (!out) return {};
+  out->level.assign(units, 0);
+  for (size_t q = 0; q < count; ++q) {
+    places.levels(q, out->cuts[q], q + 1 < count ? out->cuts[q + 1] : units, out->level);
+  }
+  return out;
+}
+
+}  // namespace tessera

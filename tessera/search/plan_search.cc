@@ -1,0 +1,450 @@
+#include "tessera/search/plan_search.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <span>
+#include <unordered_map>
+
+#include "tessera/search/question.h"
+#include "tessera/search/with_part.h"
+
+namespace tessera {
+
+Result<std::unique_ptr<PlanSearch>> PlanSearch::begin(const PlanQuestion& question) {
+  auto out = std::unique_ptr<PlanSearch>(new PlanSearch(question));
+  TESSERA_TRY(const auto model, out->compiler_.model(question.model, question.batch,
+                                                     storage_dtype(question.compute)));
+  out->forward_ = forward_of(model);
+  if (question.part) TESSERA_TRY_VOID(check_part(*question.part, out->forward_, out->compiler_));
+  out->say("folding the model");
+  TESSERA_TRY(out->fold_, fold_layers(model->graph));
+  out->is_small_ = is_small(question, out->fold_);
+  const int64_t fixed_batch = names_graph_file(question.model) ? question.batch : 0;
+  out->pricer_ =
+      std::make_unique<UnitPricer>(PricedModel{question.model, question.compute, question.cluster,
+                                               question.options, fixed_batch, question.part});
+  out->limit_ = memory_limit(question);
+  return out;
+}
+
+void PlanSearch::say(const std::string& what) const {
+  if (question_.progress) question_.progress(what);
+}
+
+Result<Plan> PlanSearch::plan_of(const Choice& choice) const {
+  TESSERA_TRY(const std::string text, write_plan(choice, *forward_, fold_.units, choice.str()));
+  TESSERA_TRY(Plan plan, parse_plan(text, choice.str()));
+  return question_.part ? add_part(std::move(plan), *question_.part) : plan;
+}
+
+Result<std::string> PlanSearch::text_of(const Choice& choice) const {
+  if (!question_.part) return write_plan(choice, *forward_, fold_.units, choice.str());
+  TESSERA_TRY(const Plan plan, plan_of(choice));
+  return fmt::format("# {} with {}\n{}", choice.str(), question_.part->plan.file, to_toml(plan));
+}
+
+Result<Simulation> PlanSearch::simulate_choice(const Choice& choice, bool quick) {
+  TESSERA_TRY(const Plan plan, plan_of(choice));
+  TESSERA_TRY(const auto lowering, compiler_.lower(forward_, plan));
+  SimulateOptions options = question_.options;
+  options.steady_state = quick;
+  if (quick) options.memory_details = options.critical_path = options.events = false;
+  return simulate(*lowering, *question_.cluster, options);
+}
+
+bool PlanSearch::judge(PlanCandidate& candidate, const std::vector<PlanCandidate>& before) {
+  const auto is_same = [&](const PlanCandidate& other) { return other.choice == candidate.choice; };
+  if (std::any_of(before.begin(), before.end(), is_same)) return false;
+  if (question_.part) {
+    const auto plan = plan_of(candidate.choice);
+    if (plan && !judged_.insert(to_toml(*plan)).second) return false;
+  }
+  const auto simulation = simulate_choice(candidate.choice, true);
+  if (!simulation) {
+    candidate.refused = simulation.error().message;
+    if (question_.part && !without_part_) without_part_ = candidate.choice;
+    return !question_.part;
+  }
+  candidate.step_s = simulation->step_time_s;
+  candidate.fits = true;
+  const auto asked = static_cast<double>(question_.memory_limit_bytes);
+  for (const RankResult& role : simulation->roles) {
+    candidate.need_bytes = std::max(candidate.need_bytes, role.memory.high);
+    const auto device =
+        static_cast<double>(question_.cluster->type_of(role.device).device.memory_bytes);
+    const double capacity =
+        asked > 0 && device > 0 ? std::min(asked, device) : std::max(asked, device);
+    if (capacity > 0 && role.memory.high > capacity) candidate.fits = false;
+  }
+  return true;
+}
+
+Error PlanSearch::why_not(const Choice& choice) {
+  const PlanPart& part = *question_.part;
+  if (const Status status = goes_with(part, choice); !status) return status.error();
+  const auto text = write_plan(choice, *forward_, fold_.units, choice.str());
+  const auto own = text ? parse_plan(*text, choice.str()) : tl::unexpected(text.error());
+  if (!own) return own.error();
+  for (const auto& [line, grown] : growing_parts(part)) {
+    const auto plan = add_part(*own, grown);
+    const auto lowering = plan ? compiler_.lower(forward_, *plan) : tl::unexpected(plan.error());
+    if (lowering) continue;
+    return {ErrorCode::kInvalidInput, fmt::format("{}:{}: no plan contains it: {}", part.plan.file,
+                                                  line, lowering.error().message)};
+  }
+  return {};
+}
+
+namespace {
+
+constexpr size_t kOps = 20000;         // of all programs of a search together
+constexpr size_t kMostEdited = 24;     // plans of small models
+constexpr double kEditsMaySave = 1.3;  // times the best: of small models such plans are edited, too
+constexpr double kEditGain = .9995;    // of the time, or less: an edit is tried
+constexpr size_t kEditsTried = 3;      // of one plan, one after the other, at the least
+constexpr size_t kCheap = 4;        // so many times the least number of programs: these are cheap
+constexpr double kGenerous = 24;    // respects in which a choice is taken to be unlike others
+constexpr double kSmallMargin = 2;  // PlanQuestion::margin of small models, whatever is alike
+constexpr size_t kAlways = 8;       // a search simulates this part of the programs it may anyway
+constexpr int64_t kMostLeftOut = 256;  // plans that the part of a question rules out
+constexpr size_t kTooLarge = 4;        // programs at least, where nothing is expected to fit
+constexpr int kRespects = 8;           // in which two choices may be alike
+constexpr int kStrangers = 4;  // in so few respects alike, choices teach nothing of each other
+
+// How much the expectations of candidates may err: the less the more they are like what was
+// simulated; more, at a search's beginning; by kSmallMargin.
+enum class Care : uint8_t { kNarrow, kWide, kAll };
+
+int alike(const Choice& a, const Choice& b) {
+  const auto inner = [](const Choice& choice) {
+    return std::span(choice.axes).subspan(std::min<size_t>(1, choice.axes.size()));
+  };
+  const auto replicas = [](const Choice& choice) {
+    return choice.axes.empty() ? 1 : choice.axes.front().size;
+  };
+  const auto same_axes = [&] {
+    const auto x = inner(a), y = inner(b);
+    return std::equal(x.begin(), x.end(), y.begin(), y.end()) && a.stage_axes == b.stage_axes;
+  };
+  const int same = (a.stages == b.stages) +
+                   (replicas(a) == replicas(b) && a.replicas_apart == b.replicas_apart) +
+                   same_axes() + (a.micro_batches == b.micro_batches && a.slices == b.slices) +
+                   (a.schedule == b.schedule) + (a.chunks == b.chunks && a.cuts == b.cuts) +
+                   (a.sharded == b.sharded) + (a.recompute == b.recompute && a.units == b.units);
+  // The formula errs the most in what shards cost.
+  return a.sharded == b.sharded ? same : std::min(same, kStrangers);
+}
+
+}  // namespace
+
+// Candidates that were not simulated yet, and what the programs of others say about their estimates.
+class PlanSearch::Pool {
+ public:
+  // `most_too_large`: candidates that may be taken though they are not expected to fit.
+  Pool(double margin, size_t most_too_large) : margin_(margin), most_too_large_(most_too_large) {}
+
+  void add(PlanCandidate candidate) {
+    // Choices of equal estimates are nearly always one plan, written in two ways.
+    std::vector<size_t>& equal_steps = by_step_[candidate.estimate.step_s];
+    for (const size_t known : equal_steps) {
+      const Waiting& other = all_[known];
+      if (other.estimate.memory_bytes == candidate.estimate.memory_bytes &&
+          other.choice.stages == candidate.choice.stages &&
+          other.choice.units == candidate.choice.units &&
+          other.choice.cuts == candidate.choice.cuts)
+        return;
+    }
+    equal_steps.push_back(all_.size());
+    Waiting waiting{std::move(candidate.choice), candidate.estimate};
+    for (const Lesson& lesson : lessons_) waiting.learn(lesson);
+    all_.push_back(std::move(waiting));
+  }
+
+  // A program was simulated: choices like it are expected to be slower and larger than by formula as
+  // it is, the more so the more they are like it.
+  void learn(const PlanCandidate& simulated) {
+    if (!simulated.step_s || simulated.estimate.step_s <= 0) return;
+    lessons_.push_back({simulated.choice, std::log(*simulated.step_s / simulated.estimate.step_s),
+                        simulated.estimate.memory_bytes > 0
+                            ? std::log(simulated.need_bytes / simulated.estimate.memory_bytes)
+                            : 0});
+    for (Waiting& waiting : all_) waiting.learn(lessons_.back());
+  }
+
+  // Takes the candidate that is expected to be the fastest of those expected to fit; if there are
+  // none and `best_s` is 0, the smallest, a few times. Nothing if no candidate can be expected to take
+  // less than best_s, allowing for an error of the expectation.
+  std::optional<PlanCandidate> take(double best_s, Care care) {
+    Waiting* next = nullptr;
+    for (Waiting& waiting : all_) {
+      if (waiting.is_taken) continue;
+      const double unlike = care == Care::kWide ? kGenerous : kRespects - waiting.alike_most + 0.0;
+      const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
+                                                : 1 + (margin_ - 1) * unlike / kRespects;
+      const double has = waiting.estimate.capacity_bytes;
+      const bool fits = has <= 0 || waiting.memory_bytes() <= allowed * has;
+      if (best_s > 0 && (!fits || waiting.step_s() > allowed * best_s)) continue;
+      waiting.fits = fits;
+      if (next == nullptr || waiting.comes_before(*next)) next = &waiting;
+    }
+    if (next == nullptr || (!next->fits && ++too_large_ > most_too_large_)) return {};
+    next->is_taken = true;
+    PlanCandidate out;
+    out.choice = next->choice;
+    out.estimate = next->estimate;
+    return out;
+  }
+
+ private:
+  struct Lesson {
+    Choice choice;
+    double time_log, memory_log;
+  };
+  struct Waiting {
+    Choice choice;
+    Estimate estimate;
+    bool is_taken = false, fits = false;
+    // Sums over the simulated choices that are most like this one.
+    int alike_most = 0, lessons = 0;
+    double time_log = 0, memory_log = 0;
+
+    void learn(const Lesson& lesson) {
+      const int now = alike(choice, lesson.choice);
+      if (lessons > 0 && now < alike_most) return;
+      if (now > alike_most || lessons == 0) {
+        lessons = 0;
+        time_log = memory_log = 0;
+      }
+      alike_most = now;
+      ++lessons;
+      time_log += lesson.time_log;
+      memory_log += lesson.memory_log;
+    }
+    double step_s() const { return estimate.step_s * ratio(time_log); }
+    double memory_bytes() const { return estimate.memory_bytes * ratio(memory_log); }
+    bool comes_before(const Waiting& other) const {
+      if (fits != other.fits) return fits;
+      return fits ? step_s() < other.step_s() : memory_bytes() < other.memory_bytes();
+    }
+
+   private:
+    double ratio(double sum) const {
+      if (lessons == 0) return 1;
+      const double trust = std::max(0.0, alike_most - kStrangers + 0.0) / (kRespects - kStrangers);
+      return std::exp(trust * sum / lessons);
+    }
+  };
+
+  double margin_;
+  size_t too_large_ = 0;  // candidates that were taken though they were not expected to fit
+  size_t most_too_large_;
+  std::vector<Waiting> all_;
+  std::unordered_map<double, std::vector<size_t>> by_step_;  // where in all_, by estimated time
+  std::vector<Lesson> lessons_;
+};
+
+void PlanSearch::judge_pool(Pool& pool, size_t most, PlanAnswer& answer) {
+  const size_t all = programs_allowed();
+  const auto best_s = [&] { return answer.best ? *answer.simulated[*answer.best].step_s : 0; };
+  while (true) {
+    if (question_.stop && question_.stop() && !answer.simulated.empty()) {
+      answer.ended = "stopped";
+      return;
+    }
+    if (answer.simulated.size() >= most) {
+      answer.ended = fmt::format("{} programs were simulated (--evaluations)", most);
+      return;
+    }
+    const bool is_early = answer.simulated.size() < all / kAlways;
+    auto next = pool.take(best_s(), is_small_  ? Care::kAll
+                                    : is_early ? Care::kWide
+                                               : Care::kNarrow);
+    if (!next) {
+      answer.ended = answer.best ? "no other choice is expected to be faster"
+                                 : "no other choice is expected to fit";
+      return;
+    }
+    say(fmt::format("simulating {} of at most {}: {}", answer.simulated.size() + 1, most,
+                    next->choice.str()));
+    if (!judge(*next, answer.simulated)) {
+      if (!question_.part) continue;
+      if (++answer.left_out_for_part < kMostLeftOut) continue;
+      answer.ended = "the part rules out too many plans";
+      return;
+    }
+    pool.learn(*next);
+    const bool better = next->fits && (!answer.best || *next->step_s < best_s());
+    if (better) answer.best = answer.simulated.size();
+    answer.simulated.push_back(*std::move(next));
+  }
+}
+
+void PlanSearch::judge_best(const std::vector<PlanCandidate>& ranked, const EditsOf& edits_of,
+                            PlanAnswer& answer) {
+  const size_t most = programs_allowed();
+  const size_t too_large = std::max(kTooLarge, most / kAlways);
+  Pool pool(question_.margin, too_large);
+  for (const PlanCandidate& candidate : ranked) pool.add(candidate);
+  // A third is left for edits of the best, which a choice that is better only by the formula's error
+  // shall not use up.
+  judge_pool(pool, edits_of ? most - most / 3 : most, answer);
+  // Where programs are cheap, edits need not promise a gain: the formula errs by more than they
+  // change.
+  const bool is_cheap = most > kCheap * kLeastPrograms;
+  std::set<size_t> done;
+  while (edits_of && answer.ended != "stopped" && answer.simulated.size() < most) {
+    const auto source = worth_an_edit(answer, done);
+    if (!source) return;
+    done.insert(*source);
+    const PlanCandidate from = answer.simulated[*source];
+    Pool edits(is_cheap ? question_.margin : 1, too_large);
+    edits.learn(from);
+    for (PlanCandidate& edit : edits_of(from)) {
+      const bool gains = edit.estimate.step_s <= kEditGain * from.estimate.step_s ||
+                         (!from.fits && edit.estimate.memory_bytes < from.estimate.memory_bytes);
+      if (is_cheap || gains) edits.add(std::move(edit));
+    }
+    const size_t tries = std::max(kEditsTried, most / kCheap / 2);
+    judge_pool(edits, std::min(most, answer.simulated.size() + tries), answer);
+  }
+}
+
+// The best program, or one that would be better if it fitted; the fastest first. Of small models also
+// those that are little slower. Those in `done` were edited before.
+std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
+                                                const std::set<size_t>& done) const {
+  std::optional<size_t> out = answer.best;
+  if (out && done.contains(*out)) out.reset();
+  const auto is_slower = [](const PlanCandidate& a, const PlanCandidate& b) {
+    return *a.step_s >= *b.step_s;
+  };
+  if (out) return out;
+  const double best_s = answer.best ? *answer.simulated[*answer.best].step_s : 0;
+  for (size_t i = 0; i < answer.simulated.size(); ++i) {
+    const PlanCandidate& one = answer.simulated[i];
+    if (!one.step_s || done.contains(i)) continue;
+    // Edits save so much, not more.
+    if (!one.fits && one.need_bytes > kNearlyFits * limit_) continue;
+    const bool may_win = is_small_ && done.size() < kMostEdited
+                             ? *one.step_s < kEditsMaySave * best_s
+                             : !one.fits && *one.step_s < best_s;
+    if (answer.best && !may_win) continue;
+    if (!out || !is_slower(one, answer.simulated[*out])) out = i;
+  }
+  return out;
+}
+
+Error PlanSearch::no_choice(const std::string& refusal) const {
+  std::vector<std::string> fixed;
+  for (const auto& [key, value] : question_.fixed)
+    fixed.push_back(fmt::format("{}={}", key, value));
+  const std::string where = question_.part
+                                ? fmt::format("{}:{}", question_.part->plan.file,
+                                              growing_parts(*question_.part).front().first)
+                                : "plan";
+  return {ErrorCode::kInvalidInput,
+          fmt::format(
+              "{}: no choice can be made{}: {}", where,
+              fixed.empty() ? "" : fmt::format(" with --fix {}", fmt::join(fixed, " --fix ")),
+              refusal.empty() ? fmt::format("expected degrees that batch {}, {} devices and the "
+                                            "planner's space allow, found none",
+                                            question_.batch, question_.cluster->devices())
+                              : refusal)};
+}
+
+Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const std::string& refusal,
+                                      const EditsOf& edits_of) {
+  if (ranked.empty()) return tl::unexpected(no_choice(refusal));
+  if (question_.part) {
+    const Choice first = ranked.front().choice;
+    std::erase_if(ranked, [&](const PlanCandidate& candidate) {
+      return !goes_with(*question_.part, candidate.choice);
+    });
+    if (ranked.empty()) return tl::unexpected(why_not(first));
+  }
+  PlanAnswer answer;
+  answer.limit_bytes = limit_;
+  answer.estimated = static_cast<int64_t>(ranked.size());
+  answer.curve = pareto_curve(ranked);
+  if (limit_ > 0) {
+    for (const PlanCandidate& candidate : ranked) {
+      if (candidate.estimate.memory_bytes > 2 * candidate.estimate.capacity_bytes) continue;
+      const double step = candidate.estimate.step_s;
+      answer.with_twice_memory_s = std::min(answer.with_twice_memory_s.value_or(step), step);
+    }
+  }
+  judge_best(ranked, edits_of, answer);
+  if (answer.simulated.empty() && without_part_) return tl::unexpected(why_not(*without_part_));
+  answer.folded_programs = pricer_->simulated();
+  if (answer.best) {
+    PlanCandidate& best = answer.simulated[*answer.best];
+    TESSERA_TRY(answer.simulation, simulate_choice(best.choice, false));
+    best.step_s = answer.simulation->step_time_s;
+    TESSERA_TRY(answer.plan, text_of(best.choice));
+    answer.bound_s =
+        answer.simulation->model_flops /
+        (answer.simulation->peak_flops * static_cast<double>(question_.cluster->devices()));
+  }
+  return answer;
+}
+
+bool is_small(const PlanQuestion& question, const Fold& fold) {
+  size_t ops = 0;
+  for (const FoldUnit& unit : fold.units) ops += unit.ops.size();
+  const int64_t fixed = fixed_number(question, "devices");
+  const int64_t devices = fixed > 0 ? fixed : question.cluster->devices();
+  return devices <= kSmallDevices && ops <= kOps / kMostPrograms;
+}
+
+size_t PlanSearch::programs_allowed() const {
+  if (question_.evaluations > 0) return question_.evaluations;
+  if (is_small_) return kMostOfSmall;
+  return std::clamp(kOps / forward_->ops().size(), kLeastPrograms, kMostPrograms);
+}
+
+double memory_limit(const PlanQuestion& question) {
+  double limit = 0;
+  for (const ClusterPart& part : question.cluster->parts) {
+    const auto memory = static_cast<double>(part.type.device.memory_bytes);
+    if (memory > 0) limit = limit > 0 ? std::min(limit, memory) : memory;
+  }
+  const auto asked = static_cast<double>(question.memory_limit_bytes);
+  if (asked > 0) limit = limit > 0 ? std::min(limit, asked) : asked;
+  return limit;
+}
+
+std::vector<const PlanCandidate*> in_order(const std::vector<PlanCandidate>& ranked) {
+  std::vector<const PlanCandidate*> order;
+  for (const PlanCandidate& candidate : ranked) order.push_back(&candidate);
+  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    const bool fits = a->estimate.fits();
+    if (fits != b->estimate.fits()) return fits;
+    if (!fits) return a->estimate.memory_bytes < b->estimate.memory_bytes;
+    return a->estimate.step_s < b->estimate.step_s;
+  });
+  return order;
+}
+
+std::vector<PlanCandidate> pareto_curve(const std::vector<PlanCandidate>& ranked) {
+  std::vector<const PlanCandidate*> order;
+  for (const PlanCandidate& candidate : ranked) order.push_back(&candidate);
+  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    if (a->estimate.memory_bytes != b->estimate.memory_bytes) {
+      return a->estimate.memory_bytes < b->estimate.memory_bytes;
+    }
+    return a->estimate.step_s < b->estimate.step_s;
+  });
+  std::vector<PlanCandidate> curve;
+  for (const PlanCandidate* candidate : order) {
+    if (curve.empty() || candidate->estimate.step_s < curve.back().estimate.step_s) {
+      curve.push_back(*candidate);
+    }
+  }
+  return curve;
+}
+
+}  // namespace tessera

@@ -1,0 +1,94 @@
+// What every planner starts from and ends with. It starts from the question's model, folded, and a
+// pricer for its units; it ends with candidates that are ranked by formula. The programs of the best
+// of these are lowered and simulated, and the fastest that fits is the answer.
+//
+//   TESSERA_TRY(const auto search, PlanSearch::begin(question));
+//   std::vector<PlanCandidate> ranked = ...;       // by an algorithm of the planner's own
+//   return search->answer(std::move(ranked));
+//
+// A planner whose algorithm decides alone hands over one candidate.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/search/planner.h"
+#include "tessera/search/unit_prices.h"
+
+namespace tessera {
+
+// A plan that needs so many times the memory of a device may fit after small changes.
+inline constexpr double kNearlyFits = 1.3;
+
+class PlanSearch {
+ public:
+  // `question` outlives the search. Errors: those of the model's text.
+  static Result<std::unique_ptr<PlanSearch>> begin(const PlanQuestion& question);
+
+  const PlanQuestion& question() const { return question_; }
+  const Graph& forward() const { return *forward_; }
+  const Fold& fold() const { return fold_; }
+  UnitPricer& pricer() { return *pricer_; }
+  double limit_bytes() const { return limit_; }  // of the smallest device; 0: none
+
+  // Candidates that a better one leads to, with estimates: what a local search tries next.
+  using EditsOf = std::function<std::vector<PlanCandidate>(const PlanCandidate&)>;
+  // Candidates need a choice and an estimate. The one that is expected to be the fastest is
+  // simulated next, where the programs that were simulated before correct the estimates of choices
+  // like theirs; edits of each new best one join the candidates. `refusal`: why there are no
+  // candidates, if there are none. Errors: no candidate, or none that contains the question's part.
+  Result<PlanAnswer> answer(std::vector<PlanCandidate> ranked, const std::string& refusal = "",
+                            const EditsOf& edits_of = {});
+
+  void say(const std::string& what) const;
+
+ private:
+  explicit PlanSearch(const PlanQuestion& question) : question_(question) {}
+  // With the question's part in it.
+  Result<Plan> plan_of(const Choice& choice) const;
+  Result<Simulation> simulate_choice(const Choice& choice, bool quick);
+  // Lowers and simulates the candidate's program, and notes the outcome in it. False: it was so
+  // judged before, or the question's part makes an earlier candidate's plan of it or cannot stand in
+  // it.
+  bool judge(PlanCandidate& candidate, const std::vector<PlanCandidate>& before);
+  Result<std::string> text_of(const Choice& choice) const;
+  // Why a plan cannot contain the part: the first of its entries with which the choice is refused.
+  Error why_not(const Choice& choice);
+  class Pool;
+  // Simulates candidates of the pool until `most` programs were simulated or no other candidate is
+  // expected to be faster.
+  void judge_pool(Pool& pool, size_t most, PlanAnswer& answer);
+  std::optional<size_t> worth_an_edit(const PlanAnswer& answer, const std::set<size_t>& done) const;
+  void judge_best(const std::vector<PlanCandidate>& ranked, const EditsOf& edits_of,
+                  PlanAnswer& answer);
+  size_t programs_allowed() const;
+  Error no_choice(const std::string& refusal) const;
+
+  const PlanQuestion& question_;
+  std::shared_ptr<const Graph> forward_;
+  Fold fold_;
+  std::unique_ptr<UnitPricer> pricer_;
+  double limit_ = 0;
+  bool is_small_ = false;
+  Compiler compiler_;
+  std::set<std::string> judged_;        // plans with the part in them
+  std::optional<Choice> without_part_;  // the first candidate in which the part cannot stand
+};
+
+// Are programs so cheap, and devices so few, that most choices of a space can be simulated?
+bool is_small(const PlanQuestion& question, const Fold& fold);
+
+// What a device may hold: the least of the devices' memories and of what is asked; 0: no limit.
+double memory_limit(const PlanQuestion& question);
+
+// By formula: those that fit, the fastest first, then the others, the smallest first.
+std::vector<const PlanCandidate*> in_order(const std::vector<PlanCandidate>& ranked);
+
+// Those of which no other one is both faster and smaller by formula, the smallest first.
+std::vector<PlanCandidate> pareto_curve(const std::vector<PlanCandidate>& ranked);
+
+}  // namespace tessera

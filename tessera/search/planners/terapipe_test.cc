@@ -1,0 +1,183 @@
+#include "tessera/search/planners/terapipe.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "tessera/search/planners/test_questions.h"
+#include "tessera/search/published/terapipe.h"
+
+namespace tessera {
+namespace {
+
+// Calls do(lengths) for all ways to cut `left` positions.
+void for_each_cut(int64_t left, std::vector<int64_t>& lengths,
+                  const std::function<void(const std::vector<int64_t>&)>& act) {
+  if (left == 0) return act(lengths);
+  for (int64_t next = 1; next <= left; ++next) {
+    lengths.push_back(next);
+    for_each_cut(left - next, lengths, act);
+    lengths.pop_back();
+  }
+}
+
+const char* const kGpt = "gpt:layers=4,hidden=512,heads=8,seq=256,vocab=1024";
+
+TEST(SliceTable, HoldsWhatWasMeasuredAndIsNearBetween) {
+  const Cluster cluster = load_cluster("dgx-a100:1").value();
+  SimulateOptions options;
+  options.style = parse_style("tessera").value();
+  UnitPricer pricer({"gpt:layers=4,hidden=4096,heads=32,seq=1024,vocab=1024", DType::kBFloat16,
+                     &cluster, options, 0});
+  const SliceTable table = SliceTable::measure(pricer, {}, 1024, 32).value();
+  const auto priced = [&](const std::vector<int64_t>& slices) {
+    UnitQuestion asked;
+    asked.slices = slices;
+    return *pricer.price(asked).value();
+  };
+  const UnitPrices measured = priced({128, 128, 640, 128});
+  const UnitPrices other = priced({512, 256, 192, 64});
+  for (size_t u = 0; u < measured.units.size(); ++u) {
+    EXPECT_DOUBLE_EQ(table.seconds(u, 128, 0), measured.slice_s[0][u]);
+    EXPECT_DOUBLE_EQ(table.seconds(u, 128, 128), measured.slice_s[1][u]);
+    EXPECT_DOUBLE_EQ(table.seconds(u, 128, 896), measured.slice_s[3][u]);
+  }
+  double sum = 0, expected = 0;
+  int64_t context = 0;
+  for (size_t s = 0; s < 4; ++s) {
+    const std::vector<int64_t> lengths = {512, 256, 192, 64};
+    for (size_t u = 0; u < other.units.size(); ++u) {
+      sum += table.seconds(u, lengths[s], context);
+      expected += other.slice_s[s][u];
+    }
+    context += lengths[s];
+  }
+  EXPECT_NEAR(sum / expected, 1, .1);
+}
+
+// The times of all slices are those of the passes.
+TEST(UnitPricer, SlicesAddUpToThePasses) {
+  const Cluster cluster = load_cluster("dgx-a100:1").value();
+  UnitPricer pricer({kGpt, DType::kFloat32, &cluster, SimulateOptions(), 0});
+  UnitQuestion asked;
+  asked.slices = {100, 100, 56};
+  const UnitPrices prices = *pricer.price(asked).value();
+  ASSERT_EQ(prices.slice_s.size(), 3U);
+  for (size_t u = 0; u < prices.units.size(); ++u) {
+    double sum = 0;
+    for (const auto& slice : prices.slice_s) sum += slice[u];
+    EXPECT_NEAR(sum, prices.units[u].forward_s + prices.units[u].backward_s, 1e-12);
+  }
+  EXPECT_GT(slowest_slice(prices), 1.0 / 3);
+  EXPECT_LT(slowest_slice(prices), .6);
+}
+
+// Batches that follow one another in equal slices: the bubble counts once.
+TEST(Slices, RepeatedEqualBruteForce) {
+  for (const int64_t repeats : {1, 3, 8}) {
+    published::SliceProblem problem;
+    problem.positions = 9;
+    problem.stages = 5;
+    problem.repeats = repeats;
+    problem.seconds = [](int64_t, int64_t slice, int64_t context) {
+      return std::max(2.5, static_cast<double>(slice)) + static_cast<double>(slice * context) / 9;
+    };
+    double least = std::numeric_limits<double>::infinity();
+    std::vector<int64_t> lengths;
+    for_each_cut(9, lengths, [&](const std::vector<int64_t>& cut) {
+      least = std::min(least, published::slices_seconds(problem, cut));
+    });
+    const auto plan = published::best_slices(problem);
+    EXPECT_NEAR(plan.seconds, least, 1e-9) << repeats;
+    EXPECT_NEAR(published::slices_seconds(problem, plan.parts[0].slices), least, 1e-9);
+  }
+}
+
+// Every slicing of six pieces, as programs: the planner's answer is within a tenth of the best.
+TEST(TeraPipePlanner, IsNearTheBestOfAllSlicings) {
+  const std::string model = "gpt:layers=4,hidden=2048,heads=16,seq=768,vocab=512";
+  const auto asked = ask(model, "dgx-a100:1", 1);
+  asked->question.fixed = {{"pp", "4"}, {"devices", "4"}, {"tp", "1"}, {"recompute", "none"}};
+  const PlanAnswer answer = find_plan(asked->question, "terapipe").value();
+  ASSERT_TRUE(answer.best.has_value());
+  Compiler compiler;
+  const auto built = compiler.model(model, 1, DType::kFloat32).value();
+  const Fold fold = fold_layers(built->graph).value();
+  double least = std::numeric_limits<double>::infinity();
+  std::vector<int64_t> lengths;
+  for_each_cut(6, lengths, [&](const std::vector<int64_t>& cut) {
+    if (cut.size() == 1 || cut.front() > 4) return;
+    Choice choice = best_of(answer).choice;
+    choice.schedule = "token";
+    choice.sliced_stages = true;
+    choice.slices.clear();
+    for (const int64_t length : cut) choice.slices.push_back(128 * length);
+    const std::string text = write_plan(choice, built->graph, fold.units, "x").value();
+    const auto lowering = compiler.lower(forward_of(built), parse_plan(text).value()).value();
+    SimulateOptions quick = asked->question.options;
+    quick.steady_state = true;
+    least = std::min(least, simulate(*lowering, asked->cluster, quick)->step_time_s);
+  });
+  EXPECT_LE(*best_of(answer).step_s, 1.1 * least) << best_of(answer).choice.str();
+}
+
+TEST(TeraPipePlanner, PlansOfCausalModelsLower) {
+  for (const char* model : {kGpt, "llama:layers=2,hidden=64,heads=4,seq=64,vocab=128",
+                            "mixtral:layers=2,hidden=128,heads=4,experts=4,seq=64,vocab=256"}) {
+    const auto asked = ask(model, "dgx-a100:1", 2);
+    asked->question.fixed["devices"] = "4";
+    const auto answer = find_plan(asked->question, "terapipe");
+    ASSERT_TRUE(answer.has_value()) << model << ": " << answer.error().message;
+    for (const PlanCandidate& candidate : answer->simulated)
+      EXPECT_EQ(candidate.refused, "") << model << ": " << candidate.choice.str();
+    ASSERT_TRUE(answer->best.has_value()) << model;
+    EXPECT_EQ(find_plan(asked->question, "terapipe")->plan, answer->plan) << model;
+  }
+}
+
+// One sequence and many stages: slices are what keeps them busy.
+TEST(TeraPipePlanner, SlicesWhereSequencesAreFew) {
+  const auto asked = ask("gpt:layers=8,hidden=4096,heads=32,seq=2048,vocab=1024", "dgx-a100:1", 1);
+  asked->question.fixed = {{"pp", "8"}};
+  const PlanAnswer answer = find_plan(asked->question, "terapipe").value();
+  ASSERT_TRUE(answer.best.has_value());
+  const Choice& choice = best_of(answer).choice;
+  EXPECT_GE(choice.slices.size(), 4U) << choice.str();
+  EXPECT_EQ(std::accumulate(choice.slices.begin(), choice.slices.end(), int64_t{0}), 2048);
+}
+
+TEST(TeraPipePlanner, TheAnswerFits) {
+  const auto asked = ask(kGpt, "dgx-a100:1", 8);
+  asked->question.fixed = {{"devices", "4"}, {"tp", "1"}};
+  const PlanAnswer free = find_plan(asked->question, "terapipe").value();
+  asked->question.memory_limit_bytes = static_cast<int64_t>(.95 * best_of(free).need_bytes);
+  const PlanAnswer tight = find_plan(asked->question, "terapipe").value();
+  if (tight.best) {
+    EXPECT_LE(best_of(tight).need_bytes, .95 * best_of(free).need_bytes);
+  }
+  asked->question.memory_limit_bytes = 1000000;
+  EXPECT_FALSE(find_plan(asked->question, "terapipe")->best.has_value());
+}
+
+TEST(TeraPipePlanner, WrongQuestions) {
+  const auto refusal = [](const std::string& model, const std::string& key = "",
+                          const std::string& value = "") {
+    const auto asked = ask(model, "dgx-a100:1", 4);
+    if (!key.empty()) asked->question.fixed[key] = value;
+    const auto answer = find_plan(asked->question, "terapipe");
+    if (answer) return std::string("no error");
+    EXPECT_EQ(answer.error().code, ErrorCode::kInvalidInput);
+    return answer.error().message;
+  };
+  EXPECT_EQ(refusal("mlp:layers=2"),
+            "planner terapipe: expected a model with the dim 'seq', found none");
+  EXPECT_TRUE(refusal("bert:layers=2,hidden=64,heads=4,seq=32,vocab=64")
+                  .starts_with("planner terapipe: expected causal attention, found op "));
+  EXPECT_EQ(refusal(kGpt, "schedule", "1f1b"),
+            "planner terapipe: expected the schedule token or token_1f1b, found '1f1b'");
+}
+
+}  // namespace
+}  // namespace tessera

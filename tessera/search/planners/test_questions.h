@@ -1,0 +1,58 @@
+// Questions for tests of planners.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/compile/compile.h"
+#include "tessera/search/planner.h"
+
+namespace tessera {
+
+struct Asked {
+  Cluster cluster;
+  PlanQuestion question;
+};
+inline std::unique_ptr<Asked> ask(const std::string& model, const std::string& machine,
+                                  int64_t batch) {
+  auto out = std::make_unique<Asked>();
+  out->cluster = load_cluster(machine).value();
+  out->question.model = model;
+  out->question.batch = batch;
+  out->question.cluster = &out->cluster;
+  out->question.options.style = parse_style("tessera").value();
+  return out;
+}
+
+inline const PlanCandidate& best_of(const PlanAnswer& answer) {
+  return answer.simulated[*answer.best];
+}
+inline double step_of(const PlanAnswer& answer) { return *best_of(answer).step_s; }
+
+// A small model of each family, and its batch.
+inline std::vector<std::pair<std::string, int64_t>> models_of_all_families(const std::string& gpt) {
+  return {{"mlp:layers=5", 16},
+          {gpt, 16},
+          {"swin:depths=2-2,hidden=16,heads=2,image=16,patch=2,window=2,classes=5", 8},
+          {"resnet:layers=18,image=32,width=8,ghost=2", 8},
+          {"t5:layers=2,hidden=64,heads=4,source=32,seq=32,vocab=128,ffn=128", 8}};
+}
+
+// The answer has a plan whose text is lowered again, and which fits.
+inline void expect_sound(const PlanAnswer& answer, const PlanQuestion& question) {
+  ASSERT_TRUE(answer.best.has_value()) << to_text(answer, question, true);
+  Compiler compiler;
+  const auto model =
+      compiler.model(question.model, question.batch, storage_dtype(question.compute)).value();
+  const auto lowering = compiler.lower(forward_of(model), parse_plan(answer.plan).value());
+  EXPECT_TRUE(lowering.has_value()) << answer.plan << lowering.error().message;
+  if (answer.limit_bytes > 0) {
+    EXPECT_LE(answer.simulated[*answer.best].need_bytes, answer.limit_bytes);
+  }
+}
+
+}  // namespace tessera

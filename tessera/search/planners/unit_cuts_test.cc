@@ -1,0 +1,104 @@
+#include "tessera/search/planners/unit_cuts.h"
+
+#include <functional>
+
+#include "tessera/search/planners/test_questions.h"
+
+namespace tessera {
+namespace {
+
+const char* const kGpt = "gpt:layers=2,hidden=256,heads=4,seq=128,vocab=1024";
+
+// What a row of units costs with these candidates, from the tables alone.
+double cost_of(const Fold& fold, const CutSet& set, size_t first, const std::vector<size_t>& chosen,
+               const CutWeights& weights) {
+  double out = 0;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    const auto stand_in = static_cast<size_t>(fold.units[first + i].stand_in);
+    const UnitPrice& unit = set.cuts[chosen[i]].prices->units[stand_in];
+    out += unit.forward_s + unit.backward_s + weights.once * unit.once_s +
+           weights.seconds_per_byte * unit.gradient_bytes;
+    if (i == 0) continue;
+    const auto before = static_cast<size_t>(fold.units[first + i - 1].stand_in);
+    out += set.change_s[before][chosen[i - 1]][chosen[i]];
+  }
+  return out;
+}
+
+TEST(UnitCuts, TheChainEqualsBruteForce) {
+  for (const char* model : {kGpt, "mlp:layers=4"}) {
+    const auto asked = ask(model, "dgx-v100:1", 8);
+    const auto search = PlanSearch::begin(asked->question).value();
+    const Fold& fold = search->fold();
+    UnitCuts cuts(*search);
+    std::vector<DimList> lists;
+    for (const std::string& dim : dims_to_cut(fold.graph)) {
+      if (lists.size() < 3) lists.push_back({dim});
+    }
+    cuts.set_lists(lists, {});
+    const CutSet& set = cuts.candidates({1, 2}, 4, "none");
+    ASSERT_GE(set.cuts.size(), 2U);
+    for (const CutWeights weights : {CutWeights{0, 0}, CutWeights{.5, 1e-12}}) {
+      for (size_t first = 0; first + 5 <= fold.units.size(); first += 3) {
+        const size_t count = std::min<size_t>(6, fold.units.size() - first);
+        const auto ranges = cuts.ranges(set, first, first + count, weights);
+        ASSERT_EQ(ranges.size(), count + 1);
+        double least = 1e300;
+        std::vector<size_t> chosen(count);
+        const std::function<void(size_t)> go = [&](size_t at) {
+          if (at == count) {
+            least = std::min(least, cost_of(fold, set, first, chosen, weights));
+            return;
+          }
+          for (chosen[at] = 0; chosen[at] < set.cuts.size(); ++chosen[at]) go(at + 1);
+        };
+        go(0);
+        EXPECT_NEAR(ranges.back().cost_s, least, 1e-9 * least) << model << " " << first;
+        const auto found = cuts.chosen(set, first, first + count, weights);
+        EXPECT_NEAR(cost_of(fold, set, first, found, weights), least, 1e-9 * least);
+        EXPECT_EQ(ranges.back().units, count);
+      }
+    }
+  }
+}
+
+TEST(UnitCuts, NoChangeCostsNothing) {
+  const auto asked = ask(kGpt, "dgx-v100:1", 8);
+  const auto search = PlanSearch::begin(asked->question).value();
+  UnitCuts cuts(*search);
+  cuts.set_lists({{"batch"}, {"seq"}, {"heads", "ffn"}}, {});
+  const CutSet& set = cuts.candidates({1, 2}, 4, "none");
+  ASSERT_EQ(set.cuts.size(), 3U);
+  double most = 0;
+  for (const auto& unit : set.change_s) {
+    for (size_t from = 0; from < 3; ++from) {
+      EXPECT_EQ(unit[from][from], 0);
+      for (size_t to = 0; to < 3; ++to) most = std::max(most, unit[from][to]);
+    }
+  }
+  EXPECT_GT(most, 0);
+  // The batch does not divide one sequence, so that candidate is not offered there.
+  EXPECT_EQ(cuts.candidates({1, 2}, 1, "none").cuts.size(), 2U);
+  // One device: nothing to cut.
+  EXPECT_EQ(cuts.candidates({1, 1}, 1, "none").cuts.size(), 1U);
+}
+
+TEST(UnitCuts, FindsListsThatCutATransformer) {
+  const auto asked = ask("gpt:layers=4,hidden=1024,heads=16,seq=256,vocab=8192", "dgx-a100:1", 8);
+  const auto search = PlanSearch::begin(asked->question).value();
+  UnitCuts cuts(*search);
+  cuts.find(2, false);
+  ASSERT_FALSE(cuts.lists().empty());
+  // None of them is slower than one device for the whole model.
+  const double single =
+      cuts.ranges(cuts.candidates({1, 1}, 2, "none"), 0, search->fold().units.size(), {})
+          .back()
+          .cost_s;
+  EXPECT_LT(cuts.ranges(cuts.candidates({1, 2}, 2, "none"), 0, search->fold().units.size(), {})
+                .back()
+                .cost_s,
+            single);
+}
+
+}  // namespace
+}  // namespace tessera

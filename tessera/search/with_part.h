@@ -1,0 +1,39 @@
+// What a part of a plan (plan/part.h) means for a search: every plan that it emits contains the part.
+// What the part fixes in the search's own terms is not searched; a plan in which the part cannot
+// stand is no candidate.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/compile/compile.h"
+#include "tessera/plan/part.h"
+#include "tessera/search/choice.h"
+#include "tessera/search/planner.h"
+
+namespace tessera {
+
+// The axes of plans that planners write, which entries of a part may name.
+const std::vector<std::string>& planned_axes();
+
+// The question with the sizes of axes, the micro-batches and the schedule of its part among what is
+// fixed. An axis that planners do not write is the part's own affair: the search has the devices
+// that are left, each of which then stands for so many. Errors (with file and line): something else
+// is fixed, more devices than there are.
+Result<PlanQuestion> fixed_by_part(PlanQuestion question);
+
+// Do the part's entries select something of the model that may be cut or kept so? Errors: as
+// resolve(), with file and line.
+Status check_part(const PlanPart& part, const std::shared_ptr<const Graph>& forward,
+                  Compiler& compiler);
+
+// Do plans of the choice have the axes and stages that the part names, in its sizes? Errors: what
+// they lack, with file and line.
+Status goes_with(const PlanPart& part, const Choice& choice);
+
+// What of the part concerns the plan of a single stage in which units are priced: all but stages,
+// micro-batches and what lies over axes that this plan lacks.
+PlanPart part_for_units(const PlanPart& part, const Plan& plan);
+
+}  // namespace tessera

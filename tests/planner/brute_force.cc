@@ -1,0 +1,228 @@
+#include "brute_force.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "tessera/base/text.h"
+#include "tessera/compile/compile.h"
+#include "tessera/search/estimate.h"
+#include "tessera/search/fold.h"
+
+namespace tessera::planner_test {
+namespace {
+
+constexpr double kWorthALine = 1.002;  // so many times slower is printed
+
+std::string random_model(std::mt19937_64& random) {
+  const auto pick = [&](std::initializer_list<int64_t> values) {
+    return values.begin()[random() % values.size()];
+  };
+  const int64_t layers = pick({1, 2, 3});
+  switch (random() % 4) {
+    case 0:
+      return fmt::format("gpt:layers={},hidden={},heads=4,seq={},vocab={}", layers,
+                         pick({64, 256, 1024}), pick({32, 128, 512}), pick({64, 1024, 16384}));
+    case 1:
+      return fmt::format("llama:layers={},hidden={},heads=4,kv_heads=2,ffn={},seq={},vocab={}",
+                         layers, pick({64, 256}), pick({128, 1024}), pick({32, 256}),
+                         pick({64, 1024}));
+    case 2: return fmt::format("mlp:layers={},hidden={}", pick({1, 3, 5}), pick({64, 512, 4096}));
+    default:
+      return fmt::format("mixtral:layers={},hidden={},heads=4,experts=4,seq={},vocab={}",
+                         pick({1, 2}), pick({64, 256}), pick({32, 128}), pick({64, 1024}));
+  }
+}
+
+// The first unit of each stage: all ways for two stages; balanced by ops for more.
+std::vector<std::vector<size_t>> all_cuts(const Fold& fold, size_t stages) {
+  std::vector<std::vector<size_t>> out;
+  if (stages == 1) return {{}};
+  std::vector<double> ops;
+  for (const FoldUnit& unit : fold.units) ops.push_back(static_cast<double>(unit.ops.size()));
+  if (stages > 2) return {balance_stages(ops, stages)};
+  for (size_t border = 1; border < ops.size(); ++border) out.push_back({0, border});
+  return out;
+}
+
+// Lists of one or two dims that cut the model in different ways.
+std::vector<std::vector<std::string>> all_lists(const Graph& forward, int64_t size) {
+  std::vector<std::vector<std::string>> lists;
+  std::vector<std::string> dims = dims_to_cut(forward, 0);
+  std::erase_if(dims, [](const std::string& dim) { return dim.find('/') != std::string::npos; });
+  for (const std::string& a : dims) {
+    lists.push_back({a});
+    for (const std::string& b : dims) {
+      if (a != b) lists.push_back({a, b});
+    }
+  }
+  std::vector<std::vector<std::string>> out;
+  std::set<std::string> known;
+  for (const auto& list : lists) {
+    if (known.insert(cuts_of(forward, {{"tp", size, list}})).second) out.push_back(list);
+  }
+  return out;
+}
+
+class Enumeration {
+ public:
+  Enumeration(const PlanQuestion& question, std::vector<SimulatedPlan>& out)
+      : question_(question), out_(out) {
+    model_ =
+        compiler_.model(question.model, question.batch, storage_dtype(question.compute)).value();
+    fold_ = fold_layers(model_->graph).value();
+  }
+
+  void all() {
+    const int64_t most = parse_int(question_.fixed.at("devices")).value();
+    for (int64_t stages = 1; stages <= most; ++stages) {
+      if (most % stages != 0 || stages > static_cast<int64_t>(fold_.units.size())) continue;
+      for (int64_t inner = 1; inner <= most / stages; ++inner) {
+        if (most / stages % inner == 0) shape(stages, most / stages / inner, inner);
+      }
+    }
+  }
+
+ private:
+  void shape(int64_t stages, int64_t replicas, int64_t inner) {
+    Choice choice;
+    choice.compute = question_.compute;
+    choice.stages = stages;
+    choice.axes = {{"dp", replicas, {"batch"}}};
+    std::vector<std::vector<std::string>> lists = {{}};
+    if (inner > 1) lists = all_lists(model_->graph, inner);
+    for (const auto& list : lists) {
+      choice.axes.resize(1);
+      if (inner > 1) choice.axes.push_back({"tp", inner, list});
+      for (int64_t m = 1; m <= question_.batch; m *= 2) {
+        if (question_.batch % m != 0 || question_.batch / m % replicas != 0) continue;
+        choice.micro_batches = m;
+        for (const char* schedule : {"1f1b", "zb_h1", "interleaved"}) schedules(choice, schedule);
+      }
+    }
+  }
+
+  void schedules(Choice choice, const std::string& schedule) {
+    choice.schedule = schedule;
+    const bool is_chunked = schedule == "interleaved";
+    if (choice.stages == 1 && schedule != "1f1b") return;
+    choice.chunks = is_chunked ? 2 : 1;
+    if (is_chunked && choice.micro_batches % choice.stages != 0) return;
+    const auto count = static_cast<size_t>(choice.stages * choice.chunks);
+    if (count > fold_.units.size()) return;
+    for (const auto& cuts : all_cuts(fold_, count)) {
+      choice.cuts = cuts;
+      for (int64_t sharded = 0; sharded <= (choice.axes[0].size > 1 ? 3 : 0); ++sharded) {
+        choice.sharded = sharded;
+        for (const char* recompute : {"none", "selective", "full"}) {
+          if (schedule == "zb_h1" && recompute != std::string("none")) continue;
+          choice.recompute = recompute;
+          simulate_one(choice);
+        }
+      }
+    }
+  }
+
+  void simulate_one(const Choice& choice) {
+    const auto text = write_plan(choice, model_->graph, fold_.units, "brute force");
+    if (!text) return;
+    const auto plan = parse_plan(*text);
+    if (!plan) return;
+    const auto lowering = compiler_.lower(forward_of(model_), *plan);
+    if (!lowering) return;
+    SimulateOptions options = question_.options;
+    options.memory_details = options.critical_path = options.events = false;
+    const auto simulation = simulate(**lowering, *question_.cluster, options);
+    if (!simulation) return;
+    double bytes = 0;
+    for (const RankResult& role : simulation->roles) bytes = std::max(bytes, role.memory.high);
+    out_.push_back({choice.str(), simulation->step_time_s, bytes});
+  }
+
+  const PlanQuestion& question_;
+  std::vector<SimulatedPlan>& out_;
+  Compiler compiler_;
+  std::shared_ptr<const Model> model_;
+  Fold fold_;
+};
+
+}  // namespace
+
+std::string Instance::str() const {
+  return fmt::format("{} on {} devices of {}, batch {}, limit {} bytes", question.model,
+                     question.fixed.at("devices"), machine, question.batch,
+                     question.memory_limit_bytes);
+}
+
+std::unique_ptr<Instance> random_instance(uint64_t seed, int64_t devices) {
+  std::mt19937_64 random(seed);
+  auto out = std::make_unique<Instance>();
+  const std::vector<std::string> machines = {"dgx-a100:1", "dgx-v100:1", "local:4", "2080ti:4"};
+  out->machine = machines[random() % machines.size()];
+  out->cluster = load_cluster(out->machine).value();
+  PlanQuestion& question = out->question;
+  question.model = random_model(random);
+  question.batch = random() % 2 == 0 ? 2 : 4;
+  question.cluster = &out->cluster;
+  question.options.style = parse_style("tessera").value();
+  question.compute = random() % 2 == 0 ? DType::kFloat32 : DType::kBFloat16;
+  question.fixed["devices"] = std::to_string(devices);
+  std::vector<SimulatedPlan>& plans = out->plans;
+  Enumeration(question, plans).all();
+  if (random() % 2 == 0) return out;
+  // A limit between what the smallest plan needs and what the fastest one needs.
+  const double least =
+      std::min_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
+        return a.bytes < b.bytes;
+      })->bytes;
+  const double share = static_cast<double>(random() % 1000) / 1000;
+  question.memory_limit_bytes =
+      static_cast<int64_t>(least + share * (out->best()->bytes - least) + 1);
+  return out;
+}
+
+const SimulatedPlan* Instance::best() const {
+  const auto limit = static_cast<double>(question.memory_limit_bytes);
+  const SimulatedPlan* out = nullptr;
+  for (const SimulatedPlan& plan : plans) {
+    if (limit > 0 && plan.bytes > limit) continue;
+    if (out == nullptr || plan.step_s < out->step_s) out = &plan;
+  }
+  return out;
+}
+
+void compare(Instance& instance, Outcome& outcome) {
+  ++outcome.instances;
+  const SimulatedPlan* best = instance.best();
+  const auto answer = find_plan(instance.question, "auto");
+  ASSERT_TRUE(answer.has_value()) << instance.str() << ": " << answer.error().message;
+  if (best == nullptr) {
+    ++outcome.infeasible;
+    return;
+  }
+  ASSERT_TRUE(answer->best.has_value()) << instance.str() << ": " << best->choice << " fits";
+  const PlanCandidate& found = answer->simulated[*answer->best];
+  if (instance.question.memory_limit_bytes > 0) {
+    EXPECT_LE(found.need_bytes, static_cast<double>(instance.question.memory_limit_bytes))
+        << instance.str();
+  }
+  const double ratio = *found.step_s / best->step_s;
+  if (ratio <= 1 + 1e-9) {
+    ++outcome.equal;
+  } else {
+    ++outcome.slower;
+  }
+  if (ratio > kWorthALine) {
+    fmt::print("{:.4f} times: {}: {} against {} of {} plans\n", ratio, instance.str(),
+               found.choice.str(), best->choice, instance.plans.size());
+  }
+  if (ratio <= outcome.worst) return;
+  outcome.worst = ratio;
+  outcome.worst_instance = fmt::format("{}: {} against {} of {} plans", instance.str(),
+                                       found.choice.str(), best->choice, instance.plans.size());
+}
+
+}  // namespace tessera::planner_test

@@ -1,0 +1,108 @@
+// What publications found by thought the planner finds by trying: none of these strategies is written
+// anywhere in it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/compile/compile.h"
+#include "tessera/search/planner.h"
+#include "tessera/test/source_dir.h"
+
+namespace tessera::planner_test {
+namespace {
+
+class Found {
+ public:
+  Found(const std::string& model, const std::string& machine, int64_t batch,
+        const std::map<std::string, std::string>& fixed = {}, int64_t limit = 0,
+        DType compute = DType::kBFloat16)
+      : cluster_(load_cluster(machine).value()) {
+    question_.model = model;
+    question_.batch = batch;
+    question_.cluster = &cluster_;
+    question_.options.style = parse_style("tessera").value();
+    question_.compute = compute;
+    question_.fixed = fixed;
+    question_.memory_limit_bytes = limit;
+    answer_ = find_plan(question_, "auto").value();
+    EXPECT_TRUE(answer_.best.has_value()) << to_text(answer_, question_, true);
+  }
+
+  const Choice& choice() const { return answer_.simulated[*answer_.best].choice; }
+  // Of the axis inside a stage: the dims along which ops of the model are cut.
+  std::set<std::string> cuts() const {
+    Compiler compiler;
+    const auto model = compiler.model(question_.model, question_.batch, DType::kFloat32).value();
+    std::set<std::string> out;
+    for (const Op& op : model->graph.ops()) {
+      for (size_t a = 1; a < choice().axes.size(); ++a)
+        out.insert(dim_to_cut(op, choice().axes[a]));
+    }
+    out.erase("");
+    return out;
+  }
+  std::string text() const { return to_text(answer_, question_, true); }
+
+ private:
+  Cluster cluster_;
+  PlanQuestion question_;
+  PlanAnswer answer_;
+};
+
+const std::string kTwoSites = TESSERA_SOURCE_DIR "/examples/clusters/two_sites.toml";
+
+TEST(Rediscovery, AHugeEmbeddingIsCutAlongTheVocabulary) {
+  const Found found("gpt:layers=1,hidden=512,heads=8,seq=64,vocab=1000000", "dgx-a100:1", 8);
+  EXPECT_TRUE(found.cuts().contains("vocab")) << found.text();
+}
+
+TEST(Rediscovery, ManyExpertsAreSpread) {
+  const Found found("mixtral:layers=4,hidden=1024,heads=16,kv_heads=8,ffn=4096,experts=64,seq=1024",
+                    "dgx-a100:1", 16);
+  EXPECT_TRUE(found.cuts().contains("experts")) << found.text();
+}
+
+// Dynamic axial parallelism: some ops by rows, others by columns of the pair representation.
+TEST(Rediscovery, EvoformerAlternatesRowsAndColumns) {
+  const Found found("evoformer:layers=4,sequences=128,residues=256,hidden=128,pair=128",
+                    "dgx-a100:1", 1, {{"tp", "4"}, {"pp", "1"}, {"dp", "1"}});
+  EXPECT_TRUE(found.cuts().contains("r") && found.cuts().contains("r2")) << found.text();
+}
+
+// What the slow link costs is more than what the other
+// site's devices bring.
+TEST(Rediscovery, FewerDevicesOnASlowLink) {
+  const Found found("gpt:layers=16,hidden=2048,heads=32,seq=1024,vocab=51200", kTwoSites, 128);
+  EXPECT_LT(found.choice().ranks(), 64) << found.text();
+}
+
+// Few parameters and many tokens: gradients cross the slow link, activations do not.
+TEST(Rediscovery, ReplicasAcrossTheSlowLink) {
+  const Found found("gpt:layers=8,hidden=256,heads=8,seq=2048,vocab=1000", kTwoSites, 1024,
+                    {{"devices", "64"}});
+  EXPECT_TRUE(found.choice().stages == 1 || found.choice().replicas_apart) << found.text();
+}
+
+// Many parameters and few tokens: the reverse.
+TEST(Rediscovery, StagesAcrossTheSlowLink) {
+  const Found found("gpt:layers=16,hidden=4096,heads=32,seq=64,vocab=1000", kTwoSites, 64,
+                    {{"devices", "64"}});
+  EXPECT_TRUE(found.choice().stages > 1 && !found.choice().replicas_apart) << found.text();
+}
+
+// Early layers of Swin hold the most activations: where memory is short, these are recomputed.
+TEST(Rediscovery, EarlySwinLayersAreRecomputed) {
+  const Found found("swin", "dgx-v100-16:1", 256, {{"devices", "8"}}, 4000000000, DType::kFloat32);
+  const std::vector<UnitChoice>& units = found.choice().units;
+  ASSERT_FALSE(units.empty()) << found.text();
+  const auto recomputed = [](auto begin, auto end) {
+    return std::count_if(begin, end,
+                         [](const UnitChoice& unit) { return unit.recompute.has_value(); });
+  };
+  const auto middle = units.begin() + static_cast<std::ptrdiff_t>(units.size() / 2);
+  EXPECT_GT(recomputed(units.begin(), middle), recomputed(middle, units.end())) << found.text();
+}
+
+}  // namespace
+}  // namespace tessera::planner_test
