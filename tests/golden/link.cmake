@@ -1,1 +1,1 @@
-set(link tessera_test_support matrix_cases)  # lowers and prints; nothing runs
+set(link tessera_test_support matrix_cases tessera_export)  # lowers and prints; nothing runs

@@ -1,0 +1,49 @@
+// Does a plan cut, place and keep what another one does, whose settings are known? Axes are
+// compared by their parts (which ranks share what), not by name.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/graph/graph.h"
+#include "tessera/plan/plan.h"
+
+namespace tessera {
+
+enum class AxisPart : uint8_t { kPp, kReplicas, kDp, kCp, kEp, kTp };
+std::string_view part_name(AxisPart part);  // "pp", "replicas", ...
+
+// The purpose of each axis of a mesh: replicas, tensor ranks, stages and so on.
+struct AxisParts {
+  std::map<std::string, AxisPart> part;
+  std::map<std::string, int64_t> size;
+  int64_t degree(AxisPart of) const;  // product of the sizes of its axes
+};
+
+struct Described {
+  const ResolvedPlan& resolved;
+  const AxisParts& parts;
+  const Plan& plan;
+};
+
+// Is it an op whose cut and stage decide the time of a step? Others are small, and frameworks lay
+// them out in their own way.
+bool is_weighty(const Op& op);
+
+// The axes over which the tensor rests in shards, by name.
+std::vector<std::string> axes_at_rest(const ResolvedPlan& resolved, const Tensor& tensor);
+
+struct Differences {
+  std::vector<std::string> notes;  // of what is small
+};
+// `expected` is a plan of settings (settings.h): its axes have the names of parts; its context axis
+// may be called sp. `masters`: are masters of narrow copies compared too? The error names the entry
+// of the first difference that is not small.
+Result<Differences> find_differences(const Described& given, const ResolvedPlan& expected,
+                                     const Graph& graph, bool masters);
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+// From a plan to the text of a framework, and back to see that nothing was lost.
+//
+//   TESSERA_TRY(const ExportTarget* target, ...);
+//   TESSERA_TRY(const Exported exported, export_plan(request));
+//   TESSERA_TRY(const RoundTrip trip, check_export(request, exported, cluster, {}));
+//   trip.change()   // of the predicted step: 0.003
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/cluster/cluster.h"
+#include "tessera/export/target.h"
+#include "tessera/simulate/simulate.h"
+
+namespace tessera {
+
+struct ExportRequest {
+  std::string model, plan;  // a model's text; a plan file, a recipe call or the text of a plan
+  int64_t batch = 0;        // 0: one sequence for each replica and micro-batch of the plan
+  std::string precision = "float32";  // what the run computes in, as in RUN.toml
+  const ExportTarget* target = nullptr;
+  int64_t node_size = 8;
+};
+
+struct Exported {
+  std::string text;                // of the framework
+  std::vector<std::string> notes;  // what the framework does otherwise, or has no word for
+  ExportSettings settings;
+  std::shared_ptr<const Model> model;
+  std::string plan_text;  // of the plan that was exported
+};
+// Errors: the plan does not fit the model; the target cannot express an entry (its file:line).
+Result<Exported> export_plan(const ExportRequest& request);
+
+// The plan that a text of the framework asks for, as plan text.
+struct ReadBack {
+  ExportSettings settings;
+  std::string plan_text;
+};
+Result<ReadBack> read_export(const ExportTarget& target, const std::string& text, int64_t ranks,
+                             const Model& model);
+
+// How far the prediction for what is read back may lie from the plan's.
+inline constexpr double kMostRoundTripChange = 0.02;
+struct RoundTrip {
+  ReadBack back;
+  double step_s = 0, back_step_s = 0;
+  int64_t memory_bytes = 0, back_memory_bytes = 0;  // of the rank that needs the most
+  double change() const { return back_step_s / step_s - 1; }
+  bool same() const { return std::abs(change()) <= kMostRoundTripChange; }
+};
+Result<RoundTrip> check_export(const ExportRequest& request, const Exported& exported,
+                               const Cluster& cluster, const SimulateOptions& options);
+
+}  // namespace tessera

@@ -1,0 +1,114 @@
+// Megatron-LM: a shell script that starts one of its programs with flags. The reader takes such a
+// script or any command line with these flags.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tessera/base/text.h"
+#include "tessera/export/megatron_core.h"
+#include "tessera/export/sizes.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kName = "megatron";
+
+Result<std::string> write(const ExportJob& job) {
+  TESSERA_TRY(const auto arguments, core_arguments(job, kName));
+  TESSERA_TRY(const ModelSizes sizes, model_sizes(job.model));
+  std::string out = "#!/usr/bin/env bash\n";
+  for (const std::string& line : heading(job, megatron_target()))
+    out += fmt::format("# {}\n", line);
+  for (const std::string& key : sizes.left_out)
+    out += fmt::format("# Not said to Megatron: {}.\n", key);
+  out +=
+      "# Tokenizer, data, optimizer and learning rate are yours: they follow the script's name.\n";
+  out += "ARGS=(\n";
+  size_t width = 0;
+  std::vector<std::string> flags;
+  for (const CoreArgument& argument : arguments) {
+    // The shell would take the bars and stars of a layout for its own.
+    const bool quote = argument.value.find_first_of("|*(") != std::string::npos;
+    flags.push_back(argument.value.empty() ? fmt::format("--{}", argument.flag)
+                    : quote                ? fmt::format("--{} '{}'", argument.flag, argument.value)
+                                           : fmt::format("--{} {}", argument.flag, argument.value));
+    constexpr size_t kWidest = 48;
+    if (flags.back().size() <= kWidest) width = std::max(width, flags.back().size());
+  }
+  for (size_t i = 0; i < arguments.size(); ++i)
+    out += fmt::format("  {:<{}}  # {}\n", flags[i], width, arguments[i].comment);
+  out += ")\n";
+  const int64_t ranks = job.settings.ranks(), a_node = std::min(ranks, job.node_size);
+  // A family that no script of Megatron trains has one of the reader's own.
+  const std::string script = sizes.script.empty() ? "YOUR_SCRIPT.py" : sizes.script;
+  out += fmt::format("torchrun --nnodes {} --nproc-per-node {} {} \"${{ARGS[@]}}\" \"$@\"\n",
+                     (ranks + a_node - 1) / a_node, a_node, script);
+  return out;
+}
+
+// Words of a shell text, without comments and line ends. A quote holds a word together.
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> out;
+  for (const std::string& line : split_text(text, '\n')) {
+    std::string word;
+    char quote = 0;
+    for (const char c : line) {
+      if (quote == 0 && word.empty() && c == '#') break;
+      if (c == quote) {
+        quote = 0;
+      } else if (quote == 0 && (c == '\'' || c == '"')) {
+        quote = c;
+      } else if (quote == 0 && (c == ' ' || c == '\t' || c == '=')) {
+        if (!word.empty()) out.push_back(std::move(word));
+        word.clear();
+      } else {
+        word += c;
+      }
+    }
+    if (!word.empty() && word != "\\") out.push_back(std::move(word));
+  }
+  return out;
+}
+
+Result<ExportSettings> read(const std::string& text, int64_t ranks, const Graph& forward) {
+  CoreValues values;
+  std::string flag;
+  for (const std::string& word : words_of(text)) {
+    if (word == ")") {
+      flag.clear();  // the end of a list of words: what follows is no value
+    } else if (word.starts_with("--")) {
+      flag = word.substr(2);
+      std::replace(flag.begin(), flag.end(), '_', '-');
+      values[flag] = "true";
+    } else if (!flag.empty() && values[flag] == "true") {
+      values[flag] = word;
+    } else if (!flag.empty() && flag == "recompute-modules") {
+      values[flag] += " " + word;
+    }
+  }
+  const auto number = [&](std::string_view name) {
+    const auto found = values.find(name);
+    return found == values.end() ? Result<int64_t>(1) : parse_int(found->second);
+  };
+  if (values.contains("nproc-per-node")) {
+    TESSERA_TRY(const int64_t nodes, number("nnodes"));
+    TESSERA_TRY(const int64_t a_node, number("nproc-per-node"));
+    ranks = nodes * a_node;
+  }
+  return read_core(values, ranks, forward, kName);
+}
+
+}  // namespace
+
+ExportTarget megatron_target() {
+  return {std::string(kName),
+          "a shell script that starts pretrain_gpt.py or the like with flags",
+          "Megatron-LM (Megatron-Core 0.15)",
+          core_fixes(),
+          true,
+          write,
+          read};
+}
+
+}  // namespace tessera

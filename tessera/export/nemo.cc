@@ -1,0 +1,127 @@
+// NeMo: the YAML with which a recipe of Megatron Bridge, the library of the NeMo framework that
+// trains language models on Megatron-Core, is overridden. The reader takes two levels of keys,
+// which is all that the writer uses.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/base/text.h"
+#include "tessera/export/megatron_core.h"
+#include "tessera/export/sizes.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kName = "nemo";
+
+std::string yaml_value(const CoreArgument& argument) {
+  const std::string& value = argument.field_value.empty() ? argument.value : argument.field_value;
+  if (argument.flag == "recompute-modules")
+    return fmt::format("[{}]", join(split_text(value, ' '), ", "));
+  return value.find_first_of("|*") == std::string::npos ? value : fmt::format("\"{}\"", value);
+}
+
+Result<std::string> write(const ExportJob& job) {
+  TESSERA_TRY(const auto arguments, core_arguments(job, kName));
+  TESSERA_TRY(const ModelSizes sizes, model_sizes(job.model));
+  std::string out;
+  for (const std::string& line : heading(job, nemo_target())) out += fmt::format("# {}\n", line);
+  for (const std::string& key : sizes.left_out)
+    out += fmt::format("# Not said to NeMo: {}.\n", key);
+  const int64_t ranks = job.settings.ranks(), a_node = std::min(ranks, job.node_size);
+  out += fmt::format(
+      "# Start: torchrun --nnodes {} --nproc-per-node {} SCRIPT --config-file THIS_FILE\n",
+      (ranks + a_node - 1) / a_node, a_node);
+  // Groups in the order in which they are first met; in each the arguments in their order.
+  std::vector<std::string> order;
+  std::map<std::string, std::string> groups;
+  std::string top;
+  for (const CoreArgument& argument : arguments) {
+    if (argument.field.empty()) continue;
+    const size_t dot = argument.field.find('.');
+    if (dot == std::string::npos) {
+      top += fmt::format("{}: {}  # {}\n", argument.field, yaml_value(argument), argument.comment);
+      continue;
+    }
+    const std::string group = argument.field.substr(0, dot);
+    if (!groups.contains(group)) order.push_back(group);
+    groups[group] += fmt::format("  {}: {}  # {}\n", argument.field.substr(dot + 1),
+                                 yaml_value(argument), argument.comment);
+  }
+  for (const std::string& group : order) out += fmt::format("{}:\n{}", group, groups[group]);
+  return out + top;
+}
+
+// The value of a line "key: value  # comment", without quotes.
+std::string plain(std::string_view value) {
+  char quote = 0;
+  size_t end = value.size();
+  for (size_t i = 0; i < value.size(); ++i) {
+    if (quote == 0 && value[i] == '#' && (i == 0 || value[i - 1] == ' ')) {
+      end = i;
+      break;
+    }
+    if (value[i] == quote) {
+      quote = 0;
+    } else if (quote == 0 && (value[i] == '"' || value[i] == '\'')) {
+      quote = value[i];
+    }
+  }
+  std::string out(trim(value.substr(0, end)));
+  if (out.size() >= 2 && (out.front() == '"' || out.front() == '\'') && out.back() == out.front())
+    out = out.substr(1, out.size() - 2);
+  if (out.starts_with('[') && out.ends_with(']')) {
+    out = out.substr(1, out.size() - 2);
+    std::string words;
+    for (const std::string& word : split_text(out, ',')) {
+      if (!words.empty()) words += ' ';
+      words += trim(word);
+    }
+    return words;
+  }
+  return out;
+}
+
+Result<ExportSettings> read(const std::string& text, int64_t ranks, const Graph& forward) {
+  CoreValues values;
+  std::string group;
+  int number = 0;
+  for (const std::string& line : split_text(text, '\n')) {
+    ++number;
+    const std::string_view rest = trim(line);
+    if (rest.empty() || rest.starts_with('#')) continue;
+    const size_t colon = rest.find(':');
+    if (colon == std::string_view::npos) {
+      return invalid_input(
+          fmt::format("nemo: line {}: expected 'key: value', found '{}'", number, rest));
+    }
+    const std::string key(rest.substr(0, colon)), value = plain(rest.substr(colon + 1));
+    const bool inside = line.starts_with(' ');
+    if (!inside) group = value.empty() ? key : "";
+    if (value.empty()) continue;
+    const std::string field = inside ? fmt::format("{}.{}", group, key) : key;
+    if (const std::string flag = flag_of_field(field); !flag.empty()) values[flag] = value;
+    if (field == "mixed_precision" && value.starts_with("bf16")) values["bf16"] = "true";
+    if (field == "mixed_precision" && value.starts_with("fp16")) values["fp16"] = "true";
+    if (field == "ddp.grad_reduce_in_fp32" && value == "false")
+      values["grad-reduce-in-bf16"] = "true";
+  }
+  return read_core(values, ranks, forward, kName);
+}
+
+}  // namespace
+
+ExportTarget nemo_target() {
+  return {std::string(kName),
+          "YAML that overrides a recipe of Megatron Bridge",
+          "NeMo Megatron Bridge 0.4",
+          core_fixes(),
+          true,
+          write,
+          read};
+}
+
+}  // namespace tessera

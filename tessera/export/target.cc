@@ -1,0 +1,72 @@
+#include "tessera/export/target.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+
+const std::vector<ExportTarget>& export_targets() {
+  static const std::vector<ExportTarget> all = {megatron_target(), deepspeed_target(),
+                                                torchtitan_target(), nemo_target()};
+  return all;
+}
+
+const ExportTarget* find_export_target(std::string_view name) {
+  const auto& all = export_targets();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const ExportTarget& target) { return target.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+std::string origin_of(const ExportJob& job, std::string_view setting) {
+  const auto found = job.origins.find(setting);
+  return found == job.origins.end() ? "" : found->second;
+}
+
+std::string line_of_setting(const ExportJob& job, std::string_view setting) {
+  const std::string origin = origin_of(job, setting);
+  const std::string front = job.file + ":";
+  if (!origin.starts_with(front)) return "";
+  const std::string line =
+      origin.substr(front.size(), origin.find(' ', front.size()) - front.size());
+  return parse_int(line) ? fmt::format(" (line {})", line) : "";
+}
+
+tl::unexpected<Error> cannot_express(const ExportJob& job, std::string_view target,
+                                     std::string_view setting, const std::string& why) {
+  const std::string where = origin_of(job, setting);
+  return invalid_input(
+      fmt::format("{}: {} cannot express this: {}", where.empty() ? job.plan : where, target, why));
+}
+
+Result<int64_t> replicas_left(int64_t ranks, int64_t others, std::string_view target) {
+  if (others > 0 && ranks % others == 0) return ranks / others;
+  return invalid_input(fmt::format(
+      "{}: expected degrees whose product divides the {} ranks, found {}", target, ranks, others));
+}
+
+Result<int64_t> micro_batches_of(int64_t batch, int64_t micro_batch_size, int64_t replicas,
+                                 std::string_view target) {
+  const int64_t at_once = micro_batch_size * replicas;
+  if (at_once > 0 && batch > 0 && batch % at_once == 0) return batch / at_once;
+  return invalid_input(
+      fmt::format("{}: expected a batch that {} sequences x {} replicas divide, found {}", target,
+                  micro_batch_size, replicas, batch));
+}
+
+std::vector<std::string> heading(const ExportJob& job, const ExportTarget& target) {
+  const ExportSettings& s = job.settings;
+  std::vector<std::string> lines{
+      fmt::format("The plan {} of {}", job.plan, job.model.spec),
+      fmt::format("in the words of {}. Written by tessera export --to {}.", target.version,
+                  target.name),
+      fmt::format("{} ranks; {} sequences a step: {} replicas x {} micro-batches of {}.", s.ranks(),
+                  s.batch, s.replicas_of_batch(), s.micro_batches, s.micro_batch_size())};
+  for (const std::string& note : job.notes) lines.push_back("Note: " + note + ".");
+  return lines;
+}
+
+}  // namespace tessera
