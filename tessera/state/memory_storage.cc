@@ -1,0 +1,193 @@
+#include "tessera/state/memory_storage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "tessera/base/text.h"
+
+namespace tessera {
+
+// A folder or a file. What is synced lies beside what is there.
+struct MemoryStorage::Node {
+  explicit Node(bool is_folder) : folder(is_folder) {}
+  bool folder;
+  std::map<std::string, std::shared_ptr<Node>> names, synced_names;
+  std::string bytes, synced_bytes;
+};
+
+class MemoryStorage::File : public StorageFile {
+ public:
+  File(MemoryStorage& storage, std::string path, std::shared_ptr<Node> node)
+      : storage_(storage), path_(std::move(path)), node_(std::move(node)) {}
+
+  Status write(const std::byte* data, int64_t bytes) override {
+    const std::scoped_lock lock(storage_.mutex_);
+    Status begun = storage_.begin(path_);
+    const Failure& failure = storage_.failure_;
+    const bool late = failure.at > 0 && storage_.operations_ >= failure.at;
+    if (late && failure.kind == Failure::Kind::kFull)
+      begun = fault(path_ + ": cannot write: No space left on device");
+    // A process that had stopped before writes nothing.
+    const bool stopped = failure.kind == Failure::Kind::kStop && storage_.operations_ > failure.at;
+    const int64_t written = begun ? bytes : stopped ? 0 : bytes / 2;
+    node_->bytes.append(reinterpret_cast<const char*>(data), static_cast<size_t>(written));
+    return begun;
+  }
+  Status sync() override {
+    const std::scoped_lock lock(storage_.mutex_);
+    TESSERA_TRY_VOID(storage_.begin(path_));
+    node_->synced_bytes = node_->bytes;
+    return {};
+  }
+
+ private:
+  MemoryStorage& storage_;
+  std::string path_;
+  std::shared_ptr<Node> node_;
+};
+
+MemoryStorage::MemoryStorage(Failure failure)
+    : failure_(failure), root_(std::make_shared<Node>(true)) {}
+MemoryStorage::~MemoryStorage() = default;
+
+Status MemoryStorage::begin(const std::string& path) {
+  ++operations_;
+  if (failure_.kind == Failure::Kind::kStop && failure_.at > 0 && operations_ >= failure_.at)
+    return fault(fmt::format("{}: operation {}: the process has stopped", path, operations_));
+  return {};
+}
+
+std::shared_ptr<MemoryStorage::Node> MemoryStorage::find(const std::string& path) const {
+  std::shared_ptr<Node> at = root_;
+  for (const std::string& name : split_text(path, '/')) {
+    if (name.empty() || name == ".") continue;
+    const auto next = at->names.find(name);
+    if (next == at->names.end()) return nullptr;
+    at = next->second;
+  }
+  return at;
+}
+
+namespace {
+std::string last_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+tl::unexpected<Error> missing(const std::string& path) {
+  return fault(path + ": No such file or directory");
+}
+}  // namespace
+
+Status MemoryStorage::make_folder(const std::string& path) {
+  const std::scoped_lock lock(mutex_);
+  if (find(path) != nullptr) return {};
+  TESSERA_TRY_VOID(begin(path));
+  std::shared_ptr<Node> at = root_;
+  for (const std::string& name : split_text(path, '/')) {
+    if (name.empty() || name == ".") continue;
+    std::shared_ptr<Node>& next = at->names[name];
+    if (next == nullptr) next = at->synced_names[name] = std::make_shared<Node>(true);
+    at = next;
+  }
+  return {};
+}
+
+Result<std::unique_ptr<StorageFile>> MemoryStorage::create(const std::string& path) {
+  const std::scoped_lock lock(mutex_);
+  TESSERA_TRY_VOID(begin(path));
+  const auto folder = find(parent_of(path));
+  if (folder == nullptr) return missing(path);
+  const auto [place, made] =
+      folder->names.try_emplace(last_name(path), std::make_shared<Node>(false));
+  if (!made) return fault(path + ": cannot create: File exists");
+  return std::make_unique<File>(*this, path, place->second);
+}
+
+Status MemoryStorage::sync_folder(const std::string& path) {
+  const std::scoped_lock lock(mutex_);
+  TESSERA_TRY_VOID(begin(path));
+  const auto folder = find(path);
+  if (folder == nullptr) return missing(path);
+  folder->synced_names = folder->names;
+  return {};
+}
+
+Status MemoryStorage::rename(const std::string& from, const std::string& to) {
+  const std::scoped_lock lock(mutex_);
+  TESSERA_TRY_VOID(begin(from));
+  const auto node = find(from);
+  const auto folder = find(parent_of(to));
+  if (node == nullptr || folder == nullptr) return missing(from);
+  const auto there = find(to);
+  if (there != nullptr && there->folder && !there->names.empty())
+    return fault(from + ": cannot rename to " + to + ": Directory not empty");
+  find(parent_of(from))->names.erase(last_name(from));
+  folder->names[last_name(to)] = node;
+  return {};
+}
+
+Status MemoryStorage::remove_file(const std::string& path) {
+  const std::scoped_lock lock(mutex_);
+  TESSERA_TRY_VOID(begin(path));
+  const auto folder = find(parent_of(path));
+  if (folder == nullptr || folder->names.erase(last_name(path)) == 0) return missing(path);
+  return {};
+}
+
+Status MemoryStorage::remove_folder(const std::string& path) {
+  const std::scoped_lock lock(mutex_);
+  TESSERA_TRY_VOID(begin(path));
+  const auto node = find(path);
+  if (node == nullptr) return missing(path);
+  if (!node->names.empty()) return fault(path + ": Directory not empty");
+  find(parent_of(path))->names.erase(last_name(path));
+  return {};
+}
+
+Result<std::vector<std::string>> MemoryStorage::list(const std::string& path) {
+  const std::scoped_lock lock(mutex_);
+  std::vector<std::string> names;
+  const auto folder = find(path);
+  if (folder == nullptr) return names;
+  for (const auto& [name, node] : folder->names) names.push_back(name);
+  return names;
+}
+
+int64_t MemoryStorage::operations() const {
+  const std::scoped_lock lock(mutex_);
+  return operations_;
+}
+
+void MemoryStorage::restore_to(const std::string& from, const std::string& to,
+                               Survivors survivors) const {
+  const std::scoped_lock lock(mutex_);
+  const bool only_synced = survivors == Survivors::kOnlySynced;
+  std::shared_ptr<Node> top = root_;
+  for (const std::string& name : split_text(from, '/')) {
+    if (name.empty() || name == ".") continue;
+    const auto& names = only_synced ? top->synced_names : top->names;
+    const auto next = names.find(name);
+    if (next == names.end()) return;
+    top = next->second;
+  }
+  std::vector<std::pair<const Node*, std::filesystem::path>> open{{top.get(), to}};
+  while (!open.empty()) {
+    const auto [node, path] = open.back();
+    open.pop_back();
+    if (node->folder) {
+      std::filesystem::create_directories(path);
+      for (const auto& [name, child] : only_synced ? node->synced_names : node->names)
+        open.emplace_back(child.get(), path / name);
+      continue;
+    }
+    std::string bytes = survivors == Survivors::kAll ? node->bytes : node->synced_bytes;
+    if (survivors == Survivors::kTorn && node->bytes.size() > bytes.size()) {
+      const size_t kept = (bytes.size() + node->bytes.size()) / 2;
+      bytes = node->bytes.substr(0, kept) + std::string(node->bytes.size() - kept, '\0');
+    }
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,284 @@
+#include "tessera/state/safetensors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "tessera/base/array_bytes.h"
+#include "tessera/base/check.h"
+#include "tessera/base/json_text.h"
+#include "tessera/base/one_line.h"
+
+namespace tessera {
+
+static_assert(std::endian::native == std::endian::little, "the format is little endian");
+
+namespace {
+
+using Json = nlohmann::json;
+constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kAlignment = 8;
+constexpr std::string_view kMetadata = "__metadata__";
+
+constexpr std::array<std::pair<DType, std::string_view>, 8> kDTypes{{{DType::kFloat64, "F64"},
+                                                                     {DType::kFloat32, "F32"},
+                                                                     {DType::kBFloat16, "BF16"},
+                                                                     {DType::kFloat16, "F16"},
+                                                                     {DType::kInt64, "I64"},
+                                                                     {DType::kInt32, "I32"},
+                                                                     {DType::kUInt8, "U8"},
+                                                                     {DType::kBool, "BOOL"}}};
+
+std::optional<DType> dtype_of(std::string_view name) {
+  for (const auto& [dtype, known] : kDTypes) {
+    if (known == name) return dtype;
+  }
+  return std::nullopt;
+}
+
+tl::unexpected<Error> malformed(const std::string& path, const std::string& message) {
+  return invalid_input(fmt::format("{}: not a safetensors file: {}", path, one_line(message)));
+}
+
+// The members of the header, each name once. JSON libraries keep the last of two equal names
+// silently, so names are counted while the text is read.
+Result<Json> parse_header(const std::string& path, const std::string& text) {
+  if (json_depth(text) > kMostJsonDepth)
+    return malformed(path, "expected a JSON object as header, found one of deeper nesting");
+  std::set<std::string> names;
+  std::string twice;
+  const Json::parser_callback_t count = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::key && depth == 1 && twice.empty() &&
+        !names.insert(parsed.get<std::string>()).second) {
+      twice = parsed.get<std::string>();
+    }
+    return true;
+  };
+  Json json = Json::parse(text, count, false);
+  if (json.is_discarded() || !json.is_object())
+    return malformed(path, "expected a JSON object as header, found none");
+  if (!twice.empty()) return malformed(path, fmt::format("the name '{}' occurs twice", twice));
+  return json;
+}
+
+std::optional<int64_t> whole_number(const Json& json) {
+  if (!json.is_number_unsigned()) return std::nullopt;
+  const auto value = json.get<uint64_t>();
+  if (value > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
+  return static_cast<int64_t>(value);
+}
+
+// `data`: where the data begins in the file; `limit`: how many bytes of data there are.
+Result<ArrayEntry> parse_entry(const std::string& path, const std::string& name, const Json& json,
+                               int64_t data, int64_t limit) {
+  const auto error = [&](const std::string& message) {
+    return malformed(path, fmt::format("'{}': {}", name, message));
+  };
+  if (!json.is_object()) return error("expected dtype, shape and data_offsets, found no object");
+  for (const char* key : {"dtype", "shape", "data_offsets"}) {
+    if (!json.contains(key)) return error(fmt::format("expected the key {}, found none", key));
+  }
+  ArrayEntry entry;
+  entry.name = name;
+  const Json& dtype = json["dtype"];
+  if (!dtype.is_string()) return error("dtype: expected a name as F32");
+  const auto known = dtype_of(dtype.get<std::string>());
+  if (!known) {
+    return error(
+        fmt::format("dtype: expected one of F64, F32, BF16, F16, I64, I32, U8, BOOL, "
+                    "found {}",
+                    shown(dtype)));
+  }
+  entry.dtype = *known;
+  if (!json["shape"].is_array()) return error("shape: expected a list of sizes");
+  for (const Json& size : json["shape"]) {
+    const auto value = whole_number(size);
+    if (!value) return error(fmt::format("shape: expected sizes, found {}", shown(size)));
+    entry.shape.push_back(*value);
+  }
+  const Json& offsets = json["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2 || !whole_number(offsets[0]) ||
+      !whole_number(offsets[1])) {
+    return error("data_offsets: expected [begin, end]");
+  }
+  const int64_t begin = *whole_number(offsets[0]), end = *whole_number(offsets[1]);
+  if (begin > end || end > limit) {
+    return error(
+        fmt::format("data_offsets: expected a range inside the {} bytes of data, found "
+                    "[{}, {}]",
+                    limit, begin, end));
+  }
+  const auto bytes = array_bytes(entry.dtype, entry.shape);
+  if (!bytes || *bytes != end - begin) {
+    return error(fmt::format("expected {} bytes for its shape and dtype, found {}",
+                             bytes ? std::to_string(*bytes) : "more than 2^63", end - begin));
+  }
+  entry.begin = data + begin;
+  entry.bytes = end - begin;
+  return entry;
+}
+
+Result<std::map<std::string, std::string>> parse_metadata(const std::string& path,
+                                                          const Json& json) {
+  std::map<std::string, std::string> metadata;
+  if (!json.is_object()) return malformed(path, "__metadata__: expected an object of texts");
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_string())
+      return malformed(path, fmt::format("__metadata__: '{}': expected a text", key));
+    metadata[key] = value.get<std::string>();
+  }
+  return metadata;
+}
+
+// The arrays lie one behind the other, from the end of the header to the end of the file.
+Status check_ranges(const std::string& path, const std::vector<ArrayEntry>& arrays, int64_t data,
+                    int64_t file_bytes) {
+  int64_t at = data;
+  for (const ArrayEntry& array : arrays) {
+    if (array.begin != at) {
+      return malformed(path, fmt::format("'{}': expected to begin at byte {} of the data, found {}",
+                                         array.name, at - data, array.begin - data));
+    }
+    at += array.bytes;
+  }
+  if (at == file_bytes) return {};
+  return malformed(
+      path, fmt::format("expected {} bytes of data, found {}", at - data, file_bytes - data));
+}
+
+}  // namespace
+
+struct SafetensorsFile::Descriptor {
+  explicit Descriptor(int opened) : number(opened) {}
+  ~Descriptor() { ::close(number); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  // Reads all bytes of the range; the text of the error if it cannot.
+  std::optional<std::string> read(int64_t offset, int64_t bytes, std::byte* out) const {
+    while (bytes > 0) {
+      const ssize_t got = ::pread(number, out, static_cast<size_t>(bytes), offset);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return std::string(std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
+      if (got == 0) {
+        return fmt::format("expected {} more bytes at byte {}, found the end of the file", bytes,
+                           offset);
+      }
+      offset += got;
+      bytes -= got;
+      out += got;
+    }
+    return std::nullopt;
+  }
+  int number;
+};
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
+  const int number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (number < 0) {
+    return invalid_input(fmt::format("{}: expected a readable safetensors file, found: {}", path,
+                                     std::strerror(errno)));  // NOLINT(concurrency-mt-unsafe)
+  }
+  SafetensorsFile file;
+  file.path_ = path;
+  file.descriptor_ = std::make_shared<const Descriptor>(number);
+  struct stat status {};
+  if (::fstat(number, &status) != 0 || !S_ISREG(status.st_mode))
+    return malformed(path, "expected a regular file");
+  const auto size = static_cast<int64_t>(status.st_size);
+  if (size < kLengthBytes)
+    return malformed(path, fmt::format("expected at least 8 bytes, found {}", size));
+  uint64_t length = 0;
+  if (const auto why =
+          file.descriptor_->read(0, kLengthBytes, reinterpret_cast<std::byte*>(&length))) {
+    return malformed(path, *why);
+  }
+  const int64_t most = std::min(kMostHeaderBytes, size - kLengthBytes);
+  if (length > static_cast<uint64_t>(most)) {
+    return malformed(path,
+                     fmt::format("expected a header of at most {} bytes, found {}", most, length));
+  }
+  std::string text(length, '\0');
+  if (const auto why = file.descriptor_->read(kLengthBytes, static_cast<int64_t>(length),
+                                              reinterpret_cast<std::byte*>(text.data()))) {
+    return malformed(path, *why);
+  }
+  TESSERA_TRY(const Json json, parse_header(path, text));
+  const int64_t data = kLengthBytes + static_cast<int64_t>(length);
+  for (const auto& [name, value] : json.items()) {
+    if (name == kMetadata) {
+      TESSERA_TRY(file.metadata_, parse_metadata(path, value));
+      continue;
+    }
+    TESSERA_TRY(ArrayEntry entry, parse_entry(path, name, value, data, size - data));
+    file.arrays_.push_back(std::move(entry));
+  }
+  std::sort(file.arrays_.begin(), file.arrays_.end(), [](const ArrayEntry& a, const ArrayEntry& b) {
+    return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);
+  });
+  TESSERA_TRY_VOID(check_ranges(path, file.arrays_, data, size));
+  for (size_t i = 0; i < file.arrays_.size(); ++i) file.by_name_[file.arrays_[i].name] = i;
+  return file;
+}
+
+const ArrayEntry* SafetensorsFile::find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &arrays_[found->second];
+}
+
+Status SafetensorsFile::read(const ArrayEntry& array, int64_t offset, int64_t bytes,
+                             std::byte* out) const {
+  TESSERA_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= array.bytes, "{}: bytes {} to {}",
+                array.name, offset, offset + bytes);
+  const auto why = descriptor_->read(array.begin + offset, bytes, out);
+  if (!why) return {};
+  return fault(fmt::format("{}: '{}': {}", path_, one_line(array.name), *why));
+}
+
+SafetensorsLayout layout_safetensors(std::vector<ArrayEntry> arrays,
+                                     const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (!metadata.empty()) json[std::string(kMetadata)] = metadata;
+  int64_t at = 0;
+  for (ArrayEntry& array : arrays) {
+    const auto bytes = array_bytes(array.dtype, array.shape);
+    TESSERA_CHECK(bytes.has_value(), "{}", array.name);
+    TESSERA_CHECK(!json.contains(array.name), "{} occurs twice", array.name);
+    json[array.name] = {{"dtype", safetensors_dtype(array.dtype)},
+                        {"shape", array.shape},
+                        {"data_offsets", {at, at + *bytes}}};
+    array.begin = at;
+    array.bytes = *bytes;
+    at += *bytes;
+  }
+  std::string text = json.dump();
+  text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+  SafetensorsLayout layout;
+  const uint64_t length = text.size();
+  layout.head.assign(reinterpret_cast<const char*>(&length), kLengthBytes);
+  layout.head += text;
+  const auto data = static_cast<int64_t>(layout.head.size());
+  for (ArrayEntry& array : arrays) array.begin += data;
+  layout.arrays = std::move(arrays);
+  layout.bytes = data + at;
+  return layout;
+}
+
+std::string_view safetensors_dtype(DType dtype) {
+  for (const auto& [known, name] : kDTypes) {
+    if (known == dtype) return name;
+  }
+  return "";
+}
+
+}  // namespace tessera

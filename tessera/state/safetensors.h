@@ -1,0 +1,82 @@
+// The safetensors file format: named arrays in one file, which any byte range of any array can be
+// read from. A file is
+//
+//   8 bytes     length of the header, little endian
+//   header      JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...,
+//                "__metadata__": {"key": "text", ...}}; offsets count from the end of the header
+//   data        the arrays, row-major, little endian, one behind the other without gaps
+//
+// A file is not trusted: open() refuses a header that is larger than the file or than
+// kMostHeaderBytes, names that occur twice, dtypes that are not known, a shape whose size differs
+// from its range, ranges that overlap or leave gaps, and a file that is longer or shorter than its
+// arrays. Nothing is allocated in a size that a file states before it was compared with the file.
+//
+//   TESSERA_TRY(const SafetensorsFile file, SafetensorsFile::open("model.safetensors"));
+//   const ArrayEntry* weight = file.find("lm_head.weight");
+//   TESSERA_TRY_VOID(file.read(*weight, 0, weight->bytes, buffer));
+//
+// Writing is planned first: layout_safetensors() says which bytes stand where, then whoever has
+// them writes them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/dtype.h"
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+inline constexpr int64_t kMostHeaderBytes = 100'000'000;  // the limit of the reference reader
+
+struct ArrayEntry {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+  int64_t begin = 0;  // bytes from the beginning of the file
+  int64_t bytes = 0;
+};
+
+class SafetensorsFile {
+ public:
+  // Errors (invalid input): the file cannot be read or is not a safetensors file; the message names
+  // the file and what was expected.
+  static Result<SafetensorsFile> open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const std::vector<ArrayEntry>& arrays() const { return arrays_; }  // in the order of their bytes
+  const ArrayEntry* find(std::string_view name) const;               // null: there is none
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+
+  // Bytes [offset, offset + bytes) of an array. Thread-safe. Error (fault): the file has become
+  // shorter, or cannot be read.
+  Status read(const ArrayEntry& array, int64_t offset, int64_t bytes, std::byte* out) const;
+
+ private:
+  struct Descriptor;  // the open file
+  std::string path_;
+  std::vector<ArrayEntry> arrays_;
+  std::map<std::string, size_t, std::less<>> by_name_;
+  std::map<std::string, std::string> metadata_;
+  std::shared_ptr<const Descriptor> descriptor_;
+};
+
+struct SafetensorsLayout {
+  std::string head;  // the length and the header: the first bytes of the file
+  std::vector<ArrayEntry> arrays;
+  int64_t bytes = 0;  // of the whole file
+};
+// Of arrays with name, dtype and shape, in the given order. The names are distinct; the header is
+// padded by spaces so that the data begins at a multiple of 8 bytes.
+SafetensorsLayout layout_safetensors(std::vector<ArrayEntry> arrays,
+                                     const std::map<std::string, std::string>& metadata = {});
+
+// The names of the format: "F64", "BF16", "I32", ...
+std::string_view safetensors_dtype(DType dtype);
+
+}  // namespace tessera
