@@ -1,0 +1,20 @@
+#include "tessera/import/export_weights.h"
+
+#include "tessera/import/huggingface/folder.h"
+
+namespace tessera {
+
+const std::vector<WeightsTarget>& weight_targets() {
+  static const std::vector<WeightsTarget> table{
+      {"hf", "weights as a Hugging Face folder", "transformers 5.23", export_huggingface}};
+  return table;
+}
+
+const WeightsTarget* find_weights_target(std::string_view name) {
+  for (const WeightsTarget& target : weight_targets()) {
+    if (target.name == name) return &target;
+  }
+  return nullptr;
+}
+
+}  // namespace tessera

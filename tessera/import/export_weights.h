@@ -1,0 +1,37 @@
+// Weights as other tools read them: a file or folder of safetensors under our names, with the model
+// that they are of, becomes a folder of theirs. Each kind of folder is one row of weight_targets();
+// `tessera export --to` takes their names beside those of export_targets() (plans).
+//
+//   const WeightsTarget* target = find_weights_target("hf");
+//   TESSERA_TRY(const ExportedWeights done, target->run({"out", "llama:layers=2", "folder"}));
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+struct WeightsRequest {
+  std::string weights;  // a file or folder of safetensors under our names
+  std::string model;    // the text of the model that they are of
+  std::string out;      // the folder to write; it must not exist
+};
+
+struct ExportedWeights {
+  int64_t arrays = 0;      // written, as theirs count
+  int64_t parameters = 0;  // numbers
+  int64_t bytes = 0;       // of the file of weights
+};
+
+struct WeightsTarget {
+  std::string name, summary, version;  // for the help text
+  Result<ExportedWeights> (*run)(const WeightsRequest& request);
+};
+const std::vector<WeightsTarget>& weight_targets();
+const WeightsTarget* find_weights_target(std::string_view name);  // null: there is none
+
+}  // namespace tessera

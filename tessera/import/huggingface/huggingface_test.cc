@@ -1,0 +1,357 @@
+// Folders of Hugging Face: names and layouts, reading by regions, import and export, bad input. That
+// models then compute the same is in tests/huggingface.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+
+#include "tessera/base/text.h"
+#include "tessera/import/huggingface/folder.h"
+#include "tessera/import/huggingface/names.h"
+#include "tessera/import/huggingface/source.h"
+#include "tessera/import/huggingface/tiles.h"
+#include "tessera/import/new_folder.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+// The text of a config.json for a small model of each type, by type.
+std::map<std::string, std::string> configurations() {
+  const std::string decoder =
+      R"("hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "head_dim": 6,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 12,
+         "vocab_size": 37})";
+  const std::string encoder =
+      R"("hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+         "num_attention_heads": 4)";
+  const std::string t5 = R"({"model_type": "t5", "d_model": 16, "d_kv": 6, "d_ff": 24,
+      "num_layers": 2, "num_heads": 4, "vocab_size": 37, "feed_forward_proj": )";
+  return {
+      {"gpt2", R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 16, "n_head": 4,
+                   "n_positions": 12, "vocab_size": 37})"},
+      {"llama", R"({"model_type": "llama", )" + decoder},
+      {"llama_bias", R"({"model_type": "llama", "attention_bias": true, )" + decoder},
+      {"mixtral", R"({"model_type": "mixtral", "num_local_experts": 4, )" + decoder},
+      {"qwen3", R"({"model_type": "qwen3", "tie_word_embeddings": true, )" + decoder},
+      {"bert", R"({"model_type": "bert", "vocab_size": 37, "max_position_embeddings": 12, )" +
+                   encoder + "}"},
+      {"vit", R"({"model_type": "vit", "image_size": 8, "patch_size": 4, )" + encoder + "}"},
+      {"t5", t5 + R"("relu"})"},
+      {"t5_gated", t5 + R"("gated-gelu", "tie_word_embeddings": false})"},
+  };
+}
+
+class Folders : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / fmt::format("tessera_huggingface_test.{}", ::getpid());
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  Model model_of(const std::string& name) {
+    fs::create_directories(path(name));
+    const std::string config = path(name) + "/config.json";
+    EXPECT_TRUE(write_file(config, configurations().at(name)));
+    auto model = build_model(config, 1);
+    EXPECT_TRUE(model) << model.error().message;
+    return model ? std::move(*model) : Model{};
+  }
+
+  // A folder of a model whose numbers are 0, 1, 2, ... in the order of the file.
+  Model make(const std::string& name) {
+    Model model = model_of(name);
+    const auto views = huggingface_views(model);
+    EXPECT_TRUE(views) << views.error().message;
+    std::map<std::string, std::vector<int64_t>> shapes;
+    for (const TensorView& view : *views) {
+      for (const std::string& array : view.arrays) shapes[array] = view.array_shape;
+    }
+    write(name, shapes);
+    return model;
+  }
+
+  void write(const std::string& name, const std::map<std::string, std::vector<int64_t>>& shapes) {
+    std::vector<ArrayEntry> entries;
+    for (const auto& [array, shape] : shapes) entries.push_back({array, DType::kFloat32, shape});
+    const std::string file = path(name) + "/model.safetensors";
+    fs::remove(file);
+    auto writer = SafetensorsWriter::create(file, std::move(entries));
+    ASSERT_TRUE(writer) << writer.error().message;
+    float next = 0;
+    for (size_t i = 0; i < writer->arrays().size(); ++i) {
+      std::vector<float> values(static_cast<size_t>(writer->arrays()[i].bytes / 4));
+      for (float& value : values) value = next++;
+      ASSERT_TRUE(writer->write(i, 0, writer->arrays()[i].bytes,
+                                reinterpret_cast<const std::byte*>(values.data())));
+    }
+    ASSERT_TRUE(writer->finish());
+  }
+
+  fs::path folder_;
+};
+
+std::vector<float> read_all(const TensorSource& source, const SourceArray& array,
+                            const Box& region) {
+  std::vector<float> values(static_cast<size_t>(region.volume()));
+  const Status read =
+      source.read(array, region, DType::kFloat32, reinterpret_cast<std::byte*>(values.data()));
+  EXPECT_TRUE(read) << read.error().message;
+  return values;
+}
+
+// Calls f(index in the region, row-major, global index) for each element.
+template <class F>
+void each_index(const std::vector<int64_t>& shape, const Box& region, F&& f) {
+  const std::vector<int64_t> strides = row_major_strides(shape);
+  std::vector<int64_t> at(region.rank(), 0);
+  for (int64_t i = 0; i < region.volume(); ++i) {
+    int64_t global = 0;
+    for (size_t d = 0; d < at.size(); ++d) global += (region.dims[d].begin + at[d]) * strides[d];
+    f(static_cast<size_t>(i), static_cast<size_t>(global));
+    for (size_t d = at.size(); d-- > 0 && ++at[d] == region.dims[d].size;) at[d] = 0;
+  }
+}
+
+TEST_F(Folders, EveryNumberOfTheirsIsOneOfOurs) {
+  for (const auto& [name, text] : configurations()) {
+    const Model model = make(name);
+    const auto source = open_huggingface(path(name), model);
+    ASSERT_TRUE(source) << source.error().message;
+    std::vector<float> all;
+    for (const SourceArray& array : (*source)->arrays()) {
+      const std::vector<float> values = read_all(**source, array, Box::whole(array.shape));
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    std::sort(all.begin(), all.end());
+    for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<float>(i)) << name;
+    EXPECT_GT(all.size(), 4000U);
+  }
+}
+
+TEST_F(Folders, LayoutsOfProductsByHand) {
+  const Model model = make("gpt2");
+  const auto source = open_huggingface(path("gpt2"), model);
+  ASSERT_TRUE(source) << source.error().message;
+  const auto files = open_safetensors(path("gpt2"));
+  const SourceArray* fused = (*files)->find("transformer.h.1.attn.c_attn.weight");
+  const std::vector<float> theirs = read_all(**files, *fused, Box::whole(fused->shape));
+  // Key of input 5, head 2, feature 3: row 5, the second 16 columns of 48.
+  const SourceArray* key = (*source)->find("blocks.1.attn.k.weight");
+  ASSERT_EQ(key->shape, (std::vector<int64_t>{16, 4, 4}));
+  EXPECT_EQ(read_all(**source, *key, Box({{5, 1}, {2, 1}, {3, 1}}))[0],
+            theirs[5 * 48 + 16 + 2 * 4 + 3]);
+
+  const Model mixtral = make("mixtral");
+  const auto mixture = open_huggingface(path("mixtral"), mixtral);
+  ASSERT_TRUE(mixture) << mixture.error().message;
+  const auto expert_files = open_safetensors(path("mixtral"));
+  const SourceArray* w2 =
+      (*expert_files)->find("model.layers.0.block_sparse_moe.experts.3.w2.weight");
+  const SourceArray* down = (*mixture)->find("blocks.0.moe.down.weight");
+  ASSERT_EQ(down->shape, (std::vector<int64_t>{4, 24, 16}));
+  EXPECT_EQ(read_all(**mixture, *down, Box({{3, 1}, {20, 1}, {7, 1}}))[0],
+            read_all(**expert_files, *w2, Box({{7, 1}, {20, 1}}))[0]);
+}
+
+TEST_F(Folders, RegionsHoldWhatTheWholeHoldsAndOnlyTheirBytesAreRead) {
+  std::mt19937 random(3);
+  const auto draw = [&](int64_t most) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(most));
+  };
+  for (const auto& [name, text] : configurations()) {
+    const Model model = make(name);
+    const auto source = open_huggingface(path(name), model);
+    ASSERT_TRUE(source) << source.error().message;
+    for (const SourceArray& array : (*source)->arrays()) {
+      const std::vector<float> whole = read_all(**source, array, Box::whole(array.shape));
+      for (int trial = 0; trial < 3; ++trial) {
+        Box region;
+        for (const int64_t size : array.shape) {
+          const int64_t begin = draw(size);
+          region.dims.push_back({begin, 1 + draw(size - begin)});
+        }
+        const int64_t before = (*source)->bytes_read();
+        const std::vector<float> part = read_all(**source, array, region);
+        EXPECT_EQ((*source)->bytes_read() - before, region.volume() * 4) << array.name;
+        each_index(array.shape, region, [&](size_t local, size_t global) {
+          ASSERT_EQ(part[local], whole[global]) << name << " " << array.name;
+        });
+      }
+    }
+  }
+}
+
+TEST_F(Folders, ImportThenExportGivesTheSameFile) {
+  for (const auto& [name, text] : configurations()) {
+    make(name);
+    const std::string ours = path(name + "_ours"), back = path(name + "_back");
+    const auto done = import_huggingface({path(name), ours, {}});
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(done->model, ours + "/config.json");
+    const auto exported = export_huggingface({done->weights, done->model, back});
+    ASSERT_TRUE(exported) << exported.error().message;
+    EXPECT_EQ(exported->parameters, done->parameters);
+    EXPECT_EQ(*read_file(back + "/config.json"), text);
+    const auto before = open_safetensors(path(name)), after = open_safetensors(back);
+    ASSERT_EQ((*before)->arrays().size(), (*after)->arrays().size());
+    for (const SourceArray& array : (*before)->arrays()) {
+      const SourceArray* other = (*after)->find(array.name);
+      ASSERT_NE(other, nullptr) << array.name;
+      ASSERT_EQ(other->shape, array.shape);
+      EXPECT_EQ(read_all(**before, array, Box::whole(array.shape)),
+                read_all(**after, *other, Box::whole(array.shape)));
+    }
+  }
+}
+
+TEST_F(Folders, SpellingsCopiesAndArraysOfNoUse) {
+  const Model model = make("gpt2");
+  const auto views = huggingface_views(model);
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const TensorView& view : *views) {
+    for (const std::string& array : view.arrays)
+      shapes[array.substr(std::string("transformer.").size())] = view.array_shape;
+  }
+  shapes["h.0.attn.bias"] = {1, 1, 12, 12};  // a mask
+  write("gpt2", shapes);
+  EXPECT_TRUE(open_huggingface(path("gpt2"), model)) << "as the first published files";
+
+  shapes["lm_head.weight"] = {37, 16};
+  write("gpt2", shapes);
+  const auto other = open_huggingface(path("gpt2"), model);
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().message,
+            path("gpt2") +
+                ": 'lm_head.weight': expected the values of transformer.wte.weight, which "
+                "config.json ties to it (tie_word_embeddings), found others");
+}
+
+TEST_F(Folders, BadInputIsOneLineAndNothingIsWritten) {
+  make("llama");
+  const std::string out = path("out"), source = path("llama");
+  const auto error = [&](const std::map<std::string, std::vector<int64_t>>& changes,
+                         const std::string& without = "") {
+    const auto views = huggingface_views(model_of("llama"));
+    std::map<std::string, std::vector<int64_t>> shapes;
+    for (const TensorView& view : *views) {
+      for (const std::string& array : view.arrays) shapes[array] = view.array_shape;
+    }
+    shapes.erase(without);
+    for (const auto& [array, shape] : changes) shapes[array] = shape;
+    write("llama", shapes);
+    const auto done = import_huggingface({source, out, {}});
+    EXPECT_FALSE(done);
+    EXPECT_FALSE(fs::exists(out));
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+    return done ? "" : done.error().message;
+  };
+  const std::string q = "model.layers.1.self_attn.q_proj.weight";
+  EXPECT_EQ(error({{q, {16, 24}}}), source + ": '" + q +
+                                        "': expected [24, 16] (blocks.1.attn.q.weight), found "
+                                        "[16, 24]");
+  EXPECT_EQ(error({}, q),
+            source + ": '" + q + "': expected [24, 16] (blocks.1.attn.q.weight), found none");
+  EXPECT_EQ(error({{"model.layers.0.self_attn.q_proj.bias", {24}}}),
+            source +
+                ": 'model.layers.0.self_attn.q_proj.bias': expected only arrays of the model that "
+                "config.json describes, found float32 of shape [24]");
+  make("llama");
+  fs::create_directories(out);
+  const auto taken = import_huggingface({source, out, {}});
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().message, out + ": expected a folder that does not exist yet, found one");
+  fs::remove(out);
+  const auto wrong = export_huggingface({source, "llama:layers=2,hidden=16,heads=4", out});
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(wrong.error().message,
+            source + ": 'embed.token.weight': expected [32000, 16], found none");
+  EXPECT_FALSE(fs::exists(out));
+}
+
+// A folder of the shape of a model with 70 billion parameters, which is a hole in the file system:
+// what a rank of 64 takes of a layer is read from its bytes alone, in little memory.
+TEST_F(Folders, LargeModelsAreReadInPieces) {
+  fs::create_directories(path("large"));
+  const std::string config = path("large") + "/config.json";
+  ASSERT_TRUE(write_file(config, R"({"model_type": "llama", "hidden_size": 8192,
+      "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64,
+      "num_key_value_heads": 8, "max_position_embeddings": 8192, "vocab_size": 128256})"));
+  const auto model = build_model(config, 1);
+  ASSERT_TRUE(model);
+  const auto views = huggingface_views(*model);
+  std::vector<ArrayEntry> entries;
+  for (const TensorView& view : *views)
+    entries.push_back({view.arrays.front(), DType::kBFloat16, view.array_shape});
+  {
+    const auto writer =
+        SafetensorsWriter::create(path("large") + "/model.safetensors", std::move(entries));
+    ASSERT_TRUE(writer) << writer.error().message;
+    EXPECT_GT(writer->bytes(), 140'000'000'000);
+  }
+  const auto source = open_huggingface(path("large"), *model);
+  ASSERT_TRUE(source) << source.error().message;
+  struct rusage before {
+  }, after{};
+  ::getrusage(RUSAGE_SELF, &before);
+  int64_t asked = 0;
+  std::vector<std::byte> buffer(8192 * 448 * 2);
+  for (const SourceArray& array : (*source)->arrays()) {
+    if (array.name != "blocks.79.mlp.up.weight" && array.name != "blocks.79.mlp.down.weight")
+      continue;
+    Box region = Box::whole(array.shape);
+    region.dims[array.name.ends_with("down.weight") ? 0 : 1] = {63 * 448, 448};
+    ASSERT_TRUE((*source)->read(array, region, DType::kBFloat16, buffer.data()));
+    asked += region.volume() * 2;
+  }
+  ::getrusage(RUSAGE_SELF, &after);
+  EXPECT_EQ((*source)->bytes_read(), asked);
+  EXPECT_EQ(asked, 2 * 8192 * 448 * 2);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 << 10) << "KiB beside 7 MiB that were asked for";
+}
+
+TEST(Tiles, CoverABoxOnceWithinTheirSize) {
+  const Box box({{3, 5}, {0, 7}, {2, 4}});
+  for (const int64_t most : {1, 6, 28, 1000}) {
+    std::vector<int> seen(static_cast<size_t>(8 * 7 * 6), 0);
+    const Status done = for_each_tile(box, {1, 0, 2}, most, [&](const Box& tile) -> Status {
+      EXPECT_LE(tile.volume(), most);
+      each_index({8, 7, 6}, tile, [&](size_t, size_t global) { ++seen[global]; });
+      return {};
+    });
+    ASSERT_TRUE(done);
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), box.volume());
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), 8 * 7 * 6 - box.volume());
+  }
+}
+
+TEST(Tiles, CopiesOfEveryElementSizeTranspose) {
+  for (const int64_t bytes : {1, 2, 4, 8}) {
+    std::vector<std::byte> in(static_cast<size_t>(6 * bytes)), out(in.size());
+    for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<std::byte>(i);
+    copy_strided({2, 3}, bytes, in.data(), {3, 1}, out.data(), {1, 2});
+    for (size_t row = 0; row < 2; ++row) {
+      for (size_t column = 0; column < 3; ++column) {
+        EXPECT_EQ(std::memcmp(&in[(row * 3 + column) * static_cast<size_t>(bytes)],
+                              &out[(column * 2 + row) * static_cast<size_t>(bytes)],
+                              static_cast<size_t>(bytes)),
+                  0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

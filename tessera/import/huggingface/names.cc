@@ -1,0 +1,365 @@
+#include "tessera/import/huggingface/names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "tessera/base/check.h"
+#include "tessera/base/text.h"
+
+namespace tessera {
+namespace {
+
+// Which blocks of ours a row speaks of; theirs are counted from the first of them.
+enum class Blocks : uint8_t { kAll, kFirstHalf, kSecondHalf };
+
+// The first row of a table that fits a tensor is its own.
+struct NameRow {
+  std::string ours, theirs, layout = "";
+  Blocks blocks = Blocks::kAll;
+  std::string beside = "";  // only in models that have this tensor too
+};
+
+struct FamilyNames {
+  std::string family;
+  std::vector<NameRow> rows;
+  HuggingFaceFiles files;
+};
+
+constexpr std::string_view kQuery = "(heads group head_dim) hidden",
+                           kKey = "(heads head_dim) hidden", kOut = "hidden (heads group head_dim)",
+                           kQueryBias = "(heads group head_dim)", kKeyBias = "(heads head_dim)",
+                           kUp = "ffn hidden", kDown = "hidden ffn";
+
+// A product and its bias.
+void add(std::vector<NameRow>& rows, const std::string& ours, const std::string& theirs,
+         std::string_view weight = "", std::string_view bias = "", Blocks blocks = Blocks::kAll) {
+  rows.push_back({ours + ".weight", theirs + ".weight", std::string(weight), blocks});
+  rows.push_back({ours + ".bias", theirs + ".bias", std::string(bias), blocks});
+}
+
+FamilyNames gpt() {
+  FamilyNames names{"gpt",
+                    {{"embed.token.weight", "transformer.wte.weight"},
+                     {"embed.position.weight", "transformer.wpe.weight"},
+                     {"head.weight", "lm_head.weight"}},
+                    {{{"transformer.", ""}},
+                     {".attn.bias", ".attn.masked_bias"},
+                     {{"lm_head.weight", "transformer.wte.weight"}}}};
+  std::vector<NameRow>& rows = names.rows;
+  const std::string ours = "blocks.*.", theirs = "transformer.h.*.";
+  add(rows, "final.ln", "transformer.ln_f");
+  add(rows, ours + "ln_1", theirs + "ln_1");
+  add(rows, ours + "ln_2", theirs + "ln_2");
+  // Their products have the weights of ours, [in, out].
+  const std::string fused = theirs + "attn.c_attn";
+  add(rows, ours + "attn.q", fused, "hidden (1/3 heads group head_dim)",
+      "(1/3 heads group head_dim)");
+  add(rows, ours + "attn.k", fused, "hidden (2/3 heads head_dim)", "(2/3 heads head_dim)");
+  add(rows, ours + "attn.v", fused, "hidden (3/3 heads head_dim)", "(3/3 heads head_dim)");
+  add(rows, ours + "attn.out", theirs + "attn.c_proj", "(heads group head_dim) hidden");
+  add(rows, ours + "mlp.up", theirs + "mlp.c_fc");
+  add(rows, ours + "mlp.down", theirs + "mlp.c_proj");
+  return names;
+}
+
+// The names that Llama and its relatives share: those outside of the blocks, and those of a block
+// except its MLP.
+std::vector<NameRow> llama_rows() {
+  std::vector<NameRow> rows = {{"embed.token.weight", "model.embed_tokens.weight"},
+                               {"final.ln.weight", "model.norm.weight"},
+                               {"head.weight", "lm_head.weight"}};
+  const std::string ours = "blocks.*.", theirs = "model.layers.*.";
+  rows.push_back({ours + "ln_1.weight", theirs + "input_layernorm.weight"});
+  rows.push_back({ours + "ln_2.weight", theirs + "post_attention_layernorm.weight"});
+  rows.push_back({ours + "attn.q_head_norm.weight", theirs + "self_attn.q_norm.weight"});
+  rows.push_back({ours + "attn.k_head_norm.weight", theirs + "self_attn.k_norm.weight"});
+  add(rows, ours + "attn.q", theirs + "self_attn.q_proj", kQuery, kQueryBias);
+  add(rows, ours + "attn.k", theirs + "self_attn.k_proj", kKey, kKeyBias);
+  add(rows, ours + "attn.v", theirs + "self_attn.v_proj", kKey, kKeyBias);
+  add(rows, ours + "attn.out", theirs + "self_attn.o_proj", kOut);
+  return rows;
+}
+
+HuggingFaceFiles llama_files() {
+  return {{}, {".rotary_emb.inv_freq"}, {{"lm_head.weight", "model.embed_tokens.weight"}}};
+}
+
+FamilyNames llama() {
+  FamilyNames names{"llama", llama_rows(), llama_files()};
+  const std::string ours = "blocks.*.mlp.", theirs = "model.layers.*.mlp.";
+  names.rows.push_back({ours + "gate.weight", theirs + "gate_proj.weight", std::string(kUp)});
+  names.rows.push_back({ours + "up.weight", theirs + "up_proj.weight", std::string(kUp)});
+  names.rows.push_back({ours + "down.weight", theirs + "down_proj.weight", std::string(kDown)});
+  return names;
+}
+
+FamilyNames mixtral() {
+  FamilyNames names{"mixtral", llama_rows(), llama_files()};
+  const std::string ours = "blocks.*.moe.", theirs = "model.layers.*.block_sparse_moe.";
+  names.rows.push_back({ours + "router.weight", theirs + "gate.weight", "experts hidden"});
+  const std::string expert = theirs + "experts.#.";
+  names.rows.push_back({ours + "gate.weight", expert + "w1.weight", std::string(kUp)});
+  names.rows.push_back({ours + "down.weight", expert + "w2.weight", std::string(kDown)});
+  names.rows.push_back({ours + "up.weight", expert + "w3.weight", std::string(kUp)});
+  return names;
+}
+
+FamilyNames bert() {
+  FamilyNames names{
+      "bert",
+      {{"embed.token.weight", "bert.embeddings.word_embeddings.weight"},
+       {"embed.position.weight", "bert.embeddings.position_embeddings.weight"},
+       {"embed.type.weight", "bert.embeddings.token_type_embeddings.weight"},
+       {"head.bias", "cls.predictions.bias"}},
+      {{{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}},
+       {"embeddings.position_ids", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
+        "cls.seq_relationship.weight", "cls.seq_relationship.bias"},
+       {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+        {"cls.predictions.decoder.bias", "cls.predictions.bias"}}}};
+  std::vector<NameRow>& rows = names.rows;
+  add(rows, "embed.ln", "bert.embeddings.LayerNorm");
+  add(rows, "final.linear", "cls.predictions.transform.dense", "features hidden");
+  add(rows, "final.ln", "cls.predictions.transform.LayerNorm");
+  const std::string ours = "blocks.*.", theirs = "bert.encoder.layer.*.";
+  add(rows, ours + "attn.q", theirs + "attention.self.query", kQuery, kQueryBias);
+  add(rows, ours + "attn.k", theirs + "attention.self.key", kKey, kKeyBias);
+  add(rows, ours + "attn.v", theirs + "attention.self.value", kKey, kKeyBias);
+  add(rows, ours + "attn.out", theirs + "attention.output.dense", kOut);
+  add(rows, ours + "ln_1", theirs + "attention.output.LayerNorm");
+  add(rows, ours + "mlp.up", theirs + "intermediate.dense", kUp);
+  add(rows, ours + "mlp.down", theirs + "output.dense", kDown);
+  add(rows, ours + "ln_2", theirs + "output.LayerNorm");
+  return names;
+}
+
+FamilyNames vit() {
+  FamilyNames names{
+      "vit",
+      {{"embed.class.weight", "vit.embeddings.cls_token", "1 seq hidden"},
+       {"embed.position.weight", "vit.embeddings.position_embeddings", "1 seq hidden"}},
+      {{}, {"vit.pooler.dense.weight", "vit.pooler.dense.bias"}, {}}};
+  std::vector<NameRow>& rows = names.rows;
+  add(rows, "embed.patch", "vit.embeddings.patch_embeddings.projection", "hidden channels y x");
+  add(rows, "final.ln", "vit.layernorm");
+  add(rows, "head", "classifier", "classes hidden");
+  const std::string ours = "blocks.*.", theirs = "vit.encoder.layer.*.";
+  add(rows, ours + "attn.q", theirs + "attention.attention.query", kQuery, kQueryBias);
+  add(rows, ours + "attn.k", theirs + "attention.attention.key", kKey, kKeyBias);
+  add(rows, ours + "attn.v", theirs + "attention.attention.value", kKey, kKeyBias);
+  add(rows, ours + "attn.out", theirs + "attention.output.dense", kOut);
+  add(rows, ours + "ln_1", theirs + "layernorm_before");
+  add(rows, ours + "mlp.up", theirs + "intermediate.dense", kUp);
+  add(rows, ours + "mlp.down", theirs + "output.dense", kDown);
+  add(rows, ours + "ln_2", theirs + "layernorm_after");
+  return names;
+}
+
+// The blocks of a stack: layer.0 is attention, in the decoder layer.1 that to the encoder, and the
+// last the MLP.
+void add_stack(std::vector<NameRow>& rows, const std::string& stack, Blocks blocks) {
+  const std::string ours = "blocks.*.", theirs = stack + ".block.*.layer.";
+  const bool decoder = blocks == Blocks::kSecondHalf;
+  const auto weight = [&](const std::string& name, const std::string& other,
+                          std::string_view layout = "") {
+    rows.push_back(
+        {ours + name + ".weight", theirs + other + ".weight", std::string(layout), blocks});
+  };
+  const auto attention = [&](const std::string& scope, const std::string& other) {
+    weight(scope + "q", other + "q", kQuery);
+    weight(scope + "k", other + "k", kKey);
+    weight(scope + "v", other + "v", kKey);
+    weight(scope + "out", other + "o", kOut);
+  };
+  rows.push_back({stack + ".relative.weight",
+                  stack + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight"});
+  weight("ln_1", "0.layer_norm");
+  attention("attn.", "0.SelfAttention.");
+  if (decoder) {
+    weight("ln_cross", "1.layer_norm");
+    attention("attn.cross.", "1.EncDecAttention.");
+  }
+  const std::string last = decoder ? "2." : "1.", mlp = last + "DenseReluDense.";
+  weight("ln_2", last + "layer_norm");
+  weight("mlp.gate", mlp + "wi_0", kUp);
+  weight("mlp.up", mlp + "wi_1", kUp);
+  rows.back().beside = "blocks.*.mlp.gate.weight";
+  weight("mlp.up", mlp + "wi", kUp);
+  weight("mlp.down", mlp + "wo", kDown);
+}
+
+FamilyNames t5() {
+  FamilyNames names{"t5",
+                    {{"embed.token.weight", "shared.weight"},
+                     {"encoder.ln.weight", "encoder.final_layer_norm.weight"},
+                     {"final.ln.weight", "decoder.final_layer_norm.weight"},
+                     {"head.weight", "lm_head.weight"}},
+                    {{},
+                     {"EncDecAttention.relative_attention_bias.weight"},
+                     {{"encoder.embed_tokens.weight", "shared.weight"},
+                      {"decoder.embed_tokens.weight", "shared.weight"},
+                      {"lm_head.weight", "shared.weight"}}}};
+  add_stack(names.rows, "encoder", Blocks::kFirstHalf);
+  add_stack(names.rows, "decoder", Blocks::kSecondHalf);
+  return names;
+}
+
+const std::vector<FamilyNames>& tables() {
+  static const std::vector<FamilyNames> all = {gpt(), llama(), mixtral(), bert(), vit(), t5()};
+  return all;
+}
+
+const FamilyNames* find_table(std::string_view family) {
+  for (const FamilyNames& names : tables()) {
+    if (names.family == family) return &names;
+  }
+  return nullptr;
+}
+
+// The part of the name at the place of the pattern's `*`. No value if the name does not match.
+std::optional<std::string> star_of(const std::string& pattern, const std::string& name) {
+  const size_t star = pattern.find('*');
+  if (star == std::string::npos)
+    return pattern == name ? std::optional<std::string>("") : std::nullopt;
+  const std::string head = pattern.substr(0, star), tail = pattern.substr(star + 1);
+  if (name.size() <= head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail))
+    return std::nullopt;
+  const std::string text = name.substr(head.size(), name.size() - head.size() - tail.size());
+  return parse_int(text) ? std::optional<std::string>(text) : std::nullopt;
+}
+
+std::string replaced(std::string text, std::string_view what, const std::string& by) {
+  const size_t at = text.find(what);
+  return at == std::string::npos ? text : text.replace(at, what.size(), by);
+}
+
+// The number of the tensor's block as theirs count, if the row fits the tensor.
+std::optional<std::string> block_in(const NameRow& row, const std::string& name, int64_t blocks,
+                                    const std::map<std::string, const Tensor*>& parameters) {
+  auto star = star_of(row.ours, name);
+  if (!star || star->empty()) return star;
+  if (!row.beside.empty() && !parameters.contains(replaced(row.beside, "*", *star)))
+    return std::nullopt;
+  const int64_t number = *parse_int(*star), half = blocks / 2;
+  switch (row.blocks) {
+    case Blocks::kAll: return star;
+    case Blocks::kFirstHalf: return number < half ? star : std::nullopt;
+    case Blocks::kSecondHalf:
+      return number >= half ? std::optional(std::to_string(number - half)) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// Adds one dim of theirs to the view: "a", "1", "(a b)" or "(1/3 a b)", without its brackets.
+void add_dim(const std::string& text, const Tensor& tensor, TensorView& view) {
+  int64_t size = 1;
+  for (const std::string& word : split_text(text, ' ')) {
+    const size_t slash = word.find('/');
+    if (slash != std::string::npos) {
+      const int64_t parts = *parse_int(word.substr(slash + 1));
+      view.part = *parse_int(word.substr(0, slash)) - 1;
+      view.dims.push_back(TensorView::kPart);
+      view.split_shape.push_back(parts);
+      size *= parts;
+    } else if (word != "1") {
+      const auto dim = std::find_if(tensor.dims.begin(), tensor.dims.end(),
+                                    [&](const Dim& one) { return one.name == word; });
+      TESSERA_CHECK(dim != tensor.dims.end(), "{}: layout: dim '{}'", tensor.name, word);
+      view.dims.push_back(static_cast<int>(dim - tensor.dims.begin()));
+      view.split_shape.push_back(dim->size);
+      size *= dim->size;
+    }
+  }
+  view.array_shape.push_back(size);
+}
+
+std::string layout_of(const NameRow& row, const Tensor& tensor) {
+  if (!row.layout.empty()) return row.layout;
+  std::vector<std::string> names;
+  for (const Dim& dim : tensor.dims) names.push_back(dim.name);
+  return join(names, " ");
+}
+
+TensorView make_view(const NameRow& row, const Tensor& tensor, const std::string& block) {
+  TensorView view;
+  view.name = tensor.name;
+  view.shape = tensor.shape();
+  const std::string name = replaced(row.theirs, "*", block);
+  view.stacked = name.find('#') != std::string::npos;
+  const int64_t arrays = view.stacked ? view.shape.front() : 1;
+  for (int64_t i = 0; i < arrays; ++i)
+    view.arrays.push_back(replaced(name, "#", std::to_string(i)));
+  std::string layout = layout_of(row, tensor);
+  while (!layout.empty()) {
+    const bool group = layout.front() == '(';
+    const size_t end = group ? layout.find(')') : std::min(layout.find(' '), layout.size());
+    add_dim(group ? layout.substr(1, end - 1) : layout.substr(0, end), tensor, view);
+    layout = trim(std::string_view(layout).substr(std::min(end + (group ? 1 : 0), layout.size())));
+  }
+  return view;
+}
+
+}  // namespace
+
+Box TensorView::box(const Box& region) const {
+  Box out;
+  for (const int dim : dims) {
+    out.dims.push_back(dim == kPart ? Interval{part, 1} : region.dims[static_cast<size_t>(dim)]);
+  }
+  return out;
+}
+
+bool TensorView::same_order() const {
+  int last = -1;
+  for (const int dim : dims) {
+    if (dim == kPart) continue;
+    if (dim < last) return false;
+    last = dim;
+  }
+  return true;
+}
+
+Result<std::vector<TensorView>> huggingface_views(const Model& model) {
+  const FamilyNames* table = find_table(model.family);
+  if (table == nullptr) {
+    std::vector<std::string> known;
+    for (const FamilyNames& names : tables()) known.push_back(names.family);
+    return invalid_input(fmt::format("model '{}': expected a family with Hugging Face's names: {}",
+                                     model.family, join(known, ", ")));
+  }
+  std::map<std::string, const Tensor*> parameters;
+  int64_t blocks = 0;
+  for (const Tensor& tensor : model.graph.tensors()) {
+    if (tensor.role != Role::kParameter) continue;
+    parameters[tensor.name] = &tensor;
+    const std::vector<std::string> parts = split_text(tensor.name, '.');
+    if (parts.size() > 1 && parts[0] == "blocks")
+      blocks = std::max(blocks, parse_int(parts[1]).value_or(-1) + 1);
+  }
+  std::vector<TensorView> views;
+  for (const Tensor& tensor : model.graph.tensors()) {
+    if (tensor.role != Role::kParameter) continue;
+    const size_t before = views.size();
+    for (const NameRow& row : table->rows) {
+      const auto block = block_in(row, tensor.name, blocks, parameters);
+      if (!block) continue;
+      views.push_back(make_view(row, tensor, *block));
+      break;
+    }
+    if (views.size() == before) {
+      return invalid_input(fmt::format(
+          "model '{}': parameter '{}': expected one that Hugging Face's models have too",
+          model.family, tensor.name));
+    }
+  }
+  return views;
+}
+
+const HuggingFaceFiles* huggingface_files(std::string_view family) {
+  const FamilyNames* names = find_table(family);
+  return names == nullptr ? nullptr : &names->files;
+}
+
+}  // namespace tessera

@@ -1,0 +1,199 @@
+#include "tessera/import/huggingface/source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "tessera/base/check.h"
+#include "tessera/base/text.h"
+#include "tessera/import/huggingface/names.h"
+#include "tessera/import/huggingface/tiles.h"
+
+namespace tessera {
+namespace {
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+// The array of this name, in one of its spellings. Null: there is none.
+const SourceArray* find_spelt(const TensorSource& files, const std::string& name,
+                              const HuggingFaceFiles& rules) {
+  if (const SourceArray* array = files.find(name)) return array;
+  for (const auto& [ours, theirs] : rules.spellings) {
+    const size_t at = name.find(ours);
+    if (at == std::string::npos) continue;
+    std::string other = name;
+    if (const SourceArray* array = files.find(other.replace(at, ours.size(), theirs))) return array;
+  }
+  return nullptr;
+}
+
+class HuggingFaceSource : public TensorSource {
+ public:
+  HuggingFaceSource(std::unique_ptr<TensorSource> files, const HuggingFaceFiles& rules)
+      : files_(std::move(files)), rules_(rules) {}
+
+  Status add(TensorView view) {
+    Entry entry;
+    for (const std::string& name : view.arrays) {
+      const SourceArray* array = find_spelt(*files_, name, rules_);
+      if (array == nullptr) {
+        return error(name, fmt::format("expected {} ({}), found none", shape_text(view.array_shape),
+                                       view.name));
+      }
+      if (array->shape != view.array_shape) {
+        return error(name, fmt::format("expected {} ({}), found {}", shape_text(view.array_shape),
+                                       view.name, shape_text(array->shape)));
+      }
+      if (!is_floating(array->dtype)) {
+        return error(name,
+                     fmt::format("expected a floating dtype, found {}", dtype_name(array->dtype)));
+      }
+      if (!entry.parts.empty() && entry.parts.front().dtype != array->dtype) {
+        return error(name, fmt::format("expected {} as of {}, found {}",
+                                       dtype_name(entry.parts.front().dtype),
+                                       entry.parts.front().name, dtype_name(array->dtype)));
+      }
+      used_.insert(array->name);
+      entry.parts.push_back({array->name, array->dtype, view.split_shape});
+    }
+    by_name_[view.name] = arrays_.size();
+    arrays_.push_back({view.name, entry.parts.front().dtype, view.shape});
+    entry.view = std::move(view);
+    entries_.push_back(std::move(entry));
+    return {};
+  }
+
+  // Every array of the files is one of the model's, a copy of one, or of no use.
+  Status check_rest() const {
+    for (const SourceArray& array : files_->arrays()) {
+      if (used_.contains(array.name)) continue;
+      const bool unused =
+          std::any_of(rules_.unused.begin(), rules_.unused.end(),
+                      [&](const std::string& end) { return array.name.ends_with(end); });
+      const auto copy = std::find_if(rules_.copies.begin(), rules_.copies.end(),
+                                     [&](const auto& one) { return one.first == array.name; });
+      if (unused) continue;
+      if (copy == rules_.copies.end()) {
+        return error(array.name, fmt::format("expected only arrays of the model that config.json "
+                                             "describes, found {} of shape {}",
+                                             dtype_name(array.dtype), shape_text(array.shape)));
+      }
+      TESSERA_TRY_VOID(check_copy(array, copy->second));
+    }
+    return {};
+  }
+
+  std::string where() const override { return files_->where(); }
+  const std::vector<SourceArray>& arrays() const override { return arrays_; }
+  const SourceArray* find(std::string_view name) const override {
+    const auto found = by_name_.find(name);
+    return found == by_name_.end() ? nullptr : &arrays_[found->second];
+  }
+  int64_t bytes_read() const override { return files_->bytes_read(); }
+
+  Status read(const SourceArray& array, const Box& region, DType dtype,
+              std::byte* out) const override {
+    TESSERA_CHECK(Box::whole(array.shape).contains(region), "{}: {}", array.name,
+                  region.to_string());
+    if (region.empty()) return {};
+    const auto& [view, parts] = entries_[by_name_.find(array.name)->second];
+    if (!view.stacked) return read_part(view, parts.front(), region, dtype, out);
+    Box slice = region;
+    const int64_t bytes = region.volume() / region.dims[0].size * dtype_bytes(dtype);
+    for (int64_t i = region.dims[0].begin; i < region.dims[0].end(); ++i, out += bytes) {
+      slice.dims[0] = {i, 1};
+      TESSERA_TRY_VOID(read_part(view, parts[static_cast<size_t>(i)], slice, dtype, out));
+    }
+    return {};
+  }
+
+ private:
+  struct Entry {
+    TensorView view;
+    std::vector<SourceArray> parts;  // theirs, with the view's split shape
+  };
+
+  tl::unexpected<Error> error(const std::string& array, const std::string& message) const {
+    return invalid_input(fmt::format("{}: '{}': {}", where(), array, message));
+  }
+
+  // From one array, by tiles in the order of its bytes.
+  Status read_part(const TensorView& view, const SourceArray& part, const Box& region, DType dtype,
+                   std::byte* out) const {
+    const Box box = view.box(region);
+    if (view.same_order()) return files_->read(part, box, dtype, out);
+    const std::vector<int64_t> strides = row_major_strides(region.shape());
+    std::vector<int64_t> out_strides;
+    std::vector<int> order;
+    for (const int dim : view.dims) {
+      order.push_back(static_cast<int>(order.size()));
+      out_strides.push_back(dim == TensorView::kPart ? 0 : strides[static_cast<size_t>(dim)]);
+    }
+    const int64_t bytes = dtype_bytes(dtype);
+    std::vector<std::byte> tile;
+    return for_each_tile(box, order, kReadBytes / bytes, [&](const Box& piece) -> Status {
+      tile.resize(static_cast<size_t>(piece.volume() * bytes));
+      TESSERA_TRY_VOID(files_->read(part, piece, dtype, tile.data()));
+      int64_t at = 0;
+      for (size_t d = 0; d < out_strides.size(); ++d)
+        at += (piece.dims[d].begin - box.dims[d].begin) * out_strides[d];
+      const std::vector<int64_t> shape = piece.shape();
+      copy_strided(shape, bytes, tile.data(), row_major_strides(shape), out + at * bytes,
+                   out_strides);
+      return {};
+    });
+  }
+
+  // An array that the model shares with another one must have its values: if not, the files are of
+  // another model.
+  Status check_copy(const SourceArray& array, const std::string& original) const {
+    const SourceArray* other = find_spelt(*files_, original, rules_);
+    if (other == nullptr || other->shape != array.shape) {
+      return error(array.name, fmt::format("expected the shape of {}, found {}", original,
+                                           shape_text(array.shape)));
+    }
+    std::vector<int> order(array.shape.size());
+    for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int>(d);
+    std::vector<std::byte> a, b;
+    const int64_t bytes = dtype_bytes(array.dtype);
+    return for_each_tile(
+        Box::whole(array.shape), order, kReadBytes / bytes, [&](const Box& piece) -> Status {
+          a.resize(static_cast<size_t>(piece.volume() * bytes));
+          b.resize(a.size());
+          TESSERA_TRY_VOID(files_->read(array, piece, array.dtype, a.data()));
+          TESSERA_TRY_VOID(files_->read(*other, piece, array.dtype, b.data()));
+          if (a == b) return {};
+          return error(array.name,
+                       fmt::format("expected the values of {}, which config.json ties to it "
+                                   "(tie_word_embeddings), found others",
+                                   original));
+        });
+  }
+
+  std::unique_ptr<TensorSource> files_;
+  const HuggingFaceFiles& rules_;
+  std::vector<SourceArray> arrays_;
+  std::vector<Entry> entries_;  // of each array
+  std::map<std::string, size_t, std::less<>> by_name_;
+  std::set<std::string> used_;  // of the files' arrays
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TensorSource>> open_huggingface(const std::string& path,
+                                                       const Model& model) {
+  TESSERA_TRY(std::vector<TensorView> views, huggingface_views(model));
+  TESSERA_TRY(std::unique_ptr<TensorSource> files, open_safetensors(path));
+  auto source =
+      std::make_unique<HuggingFaceSource>(std::move(files), *huggingface_files(model.family));
+  for (TensorView& view : views) TESSERA_TRY_VOID(source->add(std::move(view)));
+  TESSERA_TRY_VOID(source->check_rest());
+  return source;
+}
+
+}  // namespace tessera

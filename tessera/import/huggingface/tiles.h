@@ -1,0 +1,29 @@
+// Regions of large arrays piece by piece, and copies between orders of dims: what is in memory at
+// once is bounded by a tile.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "tessera/base/box.h"
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+// Bytes that one write covers, and bytes that one read covers where the order of the dims changes.
+inline constexpr int64_t kTileBytes = 64 << 20;
+inline constexpr int64_t kReadBytes = 1 << 20;
+
+// Calls `visit` with disjoint parts of the box, each of at most `most` elements, that cover it. Cuts
+// go along the dims in the given order: those of the first dim come first. Stops at the first error.
+Status for_each_tile(const Box& box, const std::vector<int>& order, int64_t most,
+                     const std::function<Status(const Box&)>& visit);
+
+// Copies elements of so many bytes: of the shape, at strides (in elements) of either side.
+void copy_strided(const std::vector<int64_t>& shape, int64_t element_bytes, const std::byte* in,
+                  const std::vector<int64_t>& in_strides, std::byte* out,
+                  const std::vector<int64_t>& out_strides);
+
+}  // namespace tessera

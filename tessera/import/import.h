@@ -1,0 +1,47 @@
+// Import: a model that another tool has written becomes a folder that every command takes:
+//
+//   OUT/model.graph           the forward graph in the text form (or OUT/config.json, where one of
+//                             our families computes the same function)
+//   OUT/*.safetensors         the parameters, under the names of our graph
+//
+// Each kind of input is one row of importers(): which paths it takes, and the function that reads
+// them. Nothing is left behind where an import fails.
+//
+//   TESSERA_TRY(const Importer* importer, importer_of("model.pt2"));
+//   TESSERA_TRY(const ImportReport report, importer->run({"model.pt2", "model", {}}));
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+struct ImportRequest {
+  std::string path;                             // what is imported
+  std::string out;                              // the folder to write; it must not exist
+  std::map<std::string, std::string> settings;  // of the importer, by key
+};
+
+struct ImportReport {
+  std::string model;       // MODEL for the other commands: a path in the folder
+  std::string weights;     // a file or folder of safetensors, in the folder
+  int64_t arrays = 0;      // parameters as arrays
+  int64_t parameters = 0;  // and as numbers
+  int64_t bytes = 0;       // written
+};
+
+struct Importer {
+  std::string name, summary;  // for the help text
+  bool (*accepts)(const std::string& path);
+  Result<ImportReport> (*run)(const ImportRequest& request);
+  std::vector<std::pair<std::string, std::string>> keys;  // of the settings, with their meaning
+};
+const std::vector<Importer>& importers();
+// Error: no importer takes the path.
+Result<const Importer*> importer_of(const std::string& path);
+
+}  // namespace tessera

@@ -1,0 +1,10 @@
+// The importer of .pt2 archives, which torch.export.save writes. Needs no libtorch.
+#pragma once
+
+#include "tessera/import/import.h"
+
+namespace tessera {
+
+Importer pt2_importer();
+
+}  // namespace tessera

@@ -1,0 +1,73 @@
+// The table of the ops that an exported program is made of. A row says what a node means: it unifies
+// dims, leaves a step that adds ops, and sets the node's outputs; of nodes whose operands are all
+// known, fold() computes the result instead.
+//
+// To add an op, add a row to the table of the file that has its relatives, and a case to
+// tests/import.
+#pragma once
+
+#include <map>
+#include <string_view>
+
+#include "tessera/import/pt2/lower.h"
+
+namespace tessera::pt2 {
+
+using Row = Status (*)(const Call&);
+using Rows = std::map<std::string_view, Row>;  // by name: "linear" of aten.linear.default
+
+Rows pointwise_rows();
+Rows shape_rows();
+Rows product_rows();
+Rows attention_rows();
+Rows norm_rows();
+Rows loss_rows();
+
+// Null: there is no such op.
+Row find_row(std::string_view name);
+
+// The value of a node whose tensor operands are all known; nothing if it cannot be computed.
+std::optional<Constant> fold(const Call& call, std::string_view name);
+// May the op give several outputs that are all parts of one known tensor (split, chunk, unbind)?
+bool fold_parts(const Call& call, std::string_view name);
+
+// ---- for the rows
+// Gives the operands of an element-wise op their common dims, by unification from the last dim on.
+Result<std::vector<Vars>> common_dims(const Call& call, std::vector<Value>& operands);
+// The tensors of such operands in the second pass: one of them has all dims, the others have theirs
+// in the same order.
+struct Operands {
+  std::vector<TensorId> ids;
+  Vars dims;
+};
+Operands common_operands(Emitter& emitter, const std::vector<Value>& operands, const Vars& flat);
+// A node of one kind over operands of equal or broadcast dims.
+Result<Value> pointwise(const Call& call, std::string name, std::string kind,
+                        std::vector<Value> operands, Attributes attributes = {});
+// x plus or times a number.
+Value shifted(const Call& call, const Value& x, double by);
+Value scaled(const Call& call, const Value& x, double by);
+
+// The sum of products over the pairs of dims `summed`; pairs `shared` stand in both. The result has
+// the dims `out`: of a (first) or of b.
+struct Contraction {
+  Value a, b;
+  std::vector<std::pair<size_t, size_t>> summed, shared;
+  std::optional<Value> bias;  // of the last dim
+};
+Result<Value> contract(const Call& call, std::string name, Contraction product,
+                       const std::vector<std::pair<int, size_t>>& out);
+
+// Sum over dims times a factor, the dims staying as size 1 if `keep`.
+Value reduced(const Call& call, std::string name, const Value& x, const std::vector<size_t>& over,
+              bool keep, double factor);
+// The part of a dim from `begin` on; of one element with `drop` the dim goes.
+Result<Value> part_of(const Call& call, const Value& x, size_t dim, int64_t begin, int64_t size,
+                      bool drop = false);
+// The mean (or sum, or value of each row) of the cross entropies of logits and targets, whose rows
+// are equal.
+enum class Reduction : int64_t { kNone, kMean, kSum };
+Result<Value> cross_entropy(const Call& call, Value logits, Value targets, size_t class_dim,
+                            Reduction reduction);
+
+}  // namespace tessera::pt2

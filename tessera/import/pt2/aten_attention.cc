@@ -1,0 +1,261 @@
+// Rows of fused attention and of lookups.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/import/pt2/aten.h"
+
+namespace tessera::pt2 {
+namespace {
+
+bool holds(const Vars& vars, Var var) {
+  return std::find(vars.begin(), vars.end(), var) != vars.end();
+}
+
+struct Attention {
+  Value q, k, v;  // [.., heads, seq, head_dim]
+  std::optional<Value> bias;
+  bool causal = false;
+  double scale = 0, p = 0;
+  std::string key;
+};
+
+// The dims in front of the heads, which are the batch to the op.
+Vars batch_of(const Value& x) {
+  Vars out;
+  for (size_t d = 0; d + 3 < x.dims.size(); ++d)
+    out.insert(out.end(), x.dims[d].begin(), x.dims[d].end());
+  return out;
+}
+
+// Adds the op. Heads that keys and values have are `heads`, those along which they are repeated are
+// the query heads of a group.
+void emit_attention(Emitter& e, const Attention& a, int slot) {
+  const size_t rank = a.q.dims.size();
+  const Vars all = e.dims().leaves(a.q.dims[rank - 3]);
+  const Vars of_k = e.read(a.k).dims, of_v = e.read(a.v).dims;
+  size_t kept = all.size();
+  while (kept > 0 && !holds(of_k, all[kept - 1]) && !holds(of_v, all[kept - 1])) --kept;
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(kept);
+  const Vars heads(all.begin(), middle), group(middle, all.end());
+  const Vars batch = batch_of(a.q), seq = a.q.dims[rank - 2], head_dim = a.q.dims[rank - 1];
+
+  // Along a group keys and values are not repeated.
+  const auto memory = [&](const Value& x) {
+    Value narrow = x;
+    narrow.dims[rank - 3] = heads;
+    return e.grouped(narrow, {{batch, "batch"},
+                              {x.dims[rank - 2], "kv"},
+                              {heads, "heads"},
+                              {x.dims[rank - 1], "head_dim"}});
+  };
+  std::vector<TensorId> inputs = {e.grouped(a.q, {{batch, "batch"},
+                                                  {seq, "seq"},
+                                                  {heads, "heads"},
+                                                  {group, "group"},
+                                                  {head_dim, "head_dim"}}),
+                                  memory(a.k), memory(a.v)};
+  if (a.bias) {
+    const size_t bias_rank = a.bias->dims.size();
+    std::vector<Emitter::Group> groups;
+    const auto add = [&](const Vars& vars, const char* name) {
+      if (!e.dims().leaves(vars).empty()) groups.push_back({vars, name});
+    };
+    add(batch_of(*a.bias), "batch");
+    if (bias_rank > 2 && !e.dims().leaves(a.bias->dims[bias_rank - 3]).empty()) {
+      add(heads, "heads");
+      add(group, "group");
+    }
+    add(a.bias->dims[bias_rank - 2], "seq");
+    add(a.bias->dims[bias_rank - 1], "kv");
+    TensorId id = e.grouped(*a.bias, groups);
+    for (size_t i = 0; i < groups.size() && e.builder().ok(); ++i) {
+      const std::string now = e.builder().tensor(id).dims[i].name;
+      if (now != groups[i].name)
+        id = e.op("rename", {id}, {{"from", now}, {"to", groups[i].name}}, "rename");
+    }
+    inputs.push_back(id);
+  }
+  const std::vector<TensorId> made = e.ops("attention", std::move(inputs),
+                                           {{"causal", int64_t{a.causal}},
+                                            {"scale", a.scale},
+                                            {"p", a.p},
+                                            {"key", a.p > 0 ? a.key : std::string()}});
+  if (!made.empty()) e.define(slot, e.ungrouped(made[0], {batch, seq, heads, group, head_dim}));
+}
+
+// A mask that is known at import either allows everything, or is the causal mask, or is added to the
+// scores as a table of numbers.
+enum class Mask : uint8_t { kNone, kCausal, kBias };
+Mask meaning_of(const Constant& mask, Constant& bias) {
+  Constant allowed = mask;
+  for (double& value : allowed.values)
+    value = mask.dtype == DType::kBool ? value : (value <= -1e30 ? 0 : 1);
+  bias = mask;
+  if (mask.dtype == DType::kBool) {
+    for (double& value : bias.values) value = value != 0 ? 0 : -1e30;
+  } else {
+    for (double& value : bias.values) value = std::max(value, -1e30);
+  }
+  const bool zero_or_masked = std::all_of(bias.values.begin(), bias.values.end(),
+                                          [](double v) { return v == 0 || v <= -1e30; });
+  if (all_equal(bias, 0)) return Mask::kNone;
+  return zero_or_masked && is_causal_mask(allowed, false) ? Mask::kCausal : Mask::kBias;
+}
+
+Status read_mask(const Call& call, Attention& a) {
+  if (!call.has("attn_mask")) return {};
+  const size_t rank = a.q.dims.size();
+  Lowering& lowering = call.lowering();
+  Value bias;
+  if (const Constant* const mask = call.constant("attn_mask")) {
+    Constant numbers;
+    const Mask meaning = meaning_of(*mask, numbers);
+    const bool square = lowering.size(a.q, rank - 2) == lowering.size(a.k, rank - 2) &&
+                        mask->shape.size() >= 2 &&
+                        mask->shape.back() == lowering.size(a.k, rank - 2);
+    if (meaning == Mask::kNone) return {};
+    if (meaning == Mask::kCausal && square) {
+      a.causal = true;
+      return {};
+    }
+    numbers.dtype = a.q.dtype;
+    bias = lowering.materialise(numbers, "constants." + call.node().name);
+  } else {
+    TESSERA_TRY(bias, call.value("attn_mask"));
+    if (!is_floating(bias.dtype))
+      return invalid_input("expected a mask of numbers that are added, found one of truths");
+  }
+  if (bias.dims.size() < 2) return invalid_input("expected a mask of at least 2 dims");
+  for (size_t from_end = 2; from_end <= std::min(rank, bias.dims.size()); ++from_end) {
+    const size_t d = bias.dims.size() - from_end;
+    if (lowering.size(bias, d) != 1 && !lowering.align(a.q, rank - from_end, bias, d))
+      return invalid_input("expected a mask that fits the queries");
+    bias = from_end == 2 ? lowering.whole(bias, d) : bias;
+  }
+  bias = lowering.whole(bias, bias.dims.size() - 1);
+  a.bias = std::move(bias);
+  return {};
+}
+
+Status row_attention(const Call& call) {
+  Attention a;
+  TESSERA_TRY(a.q, call.value("query"));
+  TESSERA_TRY(a.k, call.value("key"));
+  TESSERA_TRY(a.v, call.value("value"));
+  TESSERA_TRY(a.p, call.number("dropout_p", 0));
+  TESSERA_TRY(a.causal, call.flag("is_causal", false));
+  TESSERA_TRY(a.scale, call.number("scale", 0));
+  TESSERA_TRY(const bool grouped, call.flag("enable_gqa", false));
+  a.key = call.node().name;
+  const size_t rank = a.q.dims.size();
+  if (rank < 3 || a.k.dims.size() != rank || a.v.dims.size() != rank) {
+    return invalid_input(
+        fmt::format("expected queries, keys and values of the same dims, at least "
+                    "3, found {}, {} and {}",
+                    rank, a.k.dims.size(), a.v.dims.size()));
+  }
+  Lowering& lowering = call.lowering();
+  const auto fit = [&](const Value& x, size_t x_dim, Value& y, size_t y_dim) -> Status {
+    if (lowering.align(x, x_dim, y, y_dim)) return {};
+    return invalid_input(
+        fmt::format("expected queries, keys and values that fit, found sizes {} and {}",
+                    lowering.size(x, x_dim), lowering.size(y, y_dim)));
+  };
+  for (Value* x : {&a.q, &a.k, &a.v}) {
+    *x = lowering.whole(*x, rank - 1);
+    *x = lowering.whole(*x, rank - 2);
+  }
+  for (size_t d = 0; d + 3 < rank; ++d) {
+    TESSERA_TRY_VOID(fit(a.q, d, a.k, d));
+    TESSERA_TRY_VOID(fit(a.q, d, a.v, d));
+  }
+  const int64_t queries = lowering.size(a.q, rank - 3), keys = lowering.size(a.k, rank - 3);
+  TESSERA_TRY_VOID(fit(a.k, rank - 3, a.v, rank - 3));
+  if (queries != keys) {
+    const auto cut = grouped ? call.dims().cut(a.q.dims[rank - 3], keys) : std::nullopt;
+    if (!cut || !call.dims().unify(cut->first, a.k.dims[rank - 3]))
+      return invalid_input(fmt::format("expected {} query heads, found {}", keys, queries));
+    for (Value* x : {&a.k, &a.v})
+      x->dims[rank - 3].insert(x->dims[rank - 3].end(), cut->second.begin(), cut->second.end());
+    lowering.hints().add(cut->second, "group", Sure::kRole);
+    lowering.hints().add(cut->first, "heads", Sure::kRole);
+  } else {
+    TESSERA_TRY_VOID(fit(a.q, rank - 3, a.k, rank - 3));
+    // The innermost part is a group where keys are repeated along it.
+    const Vars heads = a.q.dims[rank - 3];
+    lowering.hints().add(heads, "heads", Sure::kRole);
+    lowering.hints().add(heads, "group", Sure::kRole);
+  }
+  TESSERA_TRY_VOID(fit(a.q, rank - 1, a.k, rank - 1));
+  TESSERA_TRY_VOID(fit(a.k, rank - 2, a.v, rank - 2));
+  TESSERA_TRY_VOID(fit(a.q, rank - 1, a.v, rank - 1));
+  if (a.causal && lowering.size(a.q, rank - 2) != lowering.size(a.k, rank - 2))
+    return invalid_input("expected as many keys as queries under a causal mask");
+  TESSERA_TRY_VOID(read_mask(call, a));
+  lowering.hints().add(batch_of(a.q), "batch", Sure::kRole);
+  lowering.hints().add(a.q.dims[rank - 2], "seq", Sure::kRole);
+  lowering.hints().add(a.k.dims[rank - 2], "seq", Sure::kRole);
+  lowering.hints().add(a.q.dims[rank - 1], "head_dim", Sure::kRole);
+
+  Value y = lowering.make(a.q.dims, a.q.dtype);
+  lowering.step(call, "core", [a, slot = y.slot](Emitter& e) { emit_attention(e, a, slot); });
+  call.set(std::move(y));
+  return {};
+}
+
+// ---- lookups
+// -----------------------------------------------------------------------------------------------
+// Rows 0, 1, 2, ... of a table are the table, or its beginning.
+Status positions(const Call& call, const Constant& ids, Value table) {
+  const auto count = static_cast<int64_t>(ids.elements());
+  if (!counts_up(ids) || count > call.lowering().size(table, 0) || ids.shape.empty() ||
+      ids.shape.back() != count) {
+    return invalid_input(
+        "an op without a counterpart: expected ids that are inputs, or the positions 0, 1, 2, ...");
+  }
+  TESSERA_TRY(Value rows, part_of(call, table, 0, 0, count));
+  call.lowering().hints().add(rows.dims[0], "seq", Sure::kRole);
+  rows.dims.insert(rows.dims.begin(), ids.shape.size() - 1, Vars{});
+  call.set(std::move(rows));
+  return {};
+}
+
+Status row_embedding(const Call& call) {
+  TESSERA_TRY(Value table, call.value("weight"));
+  if (table.dims.size() != 2)
+    return invalid_input(fmt::format("expected a table of 2 dims, found {}", table.dims.size()));
+  Lowering& lowering = call.lowering();
+  table = lowering.whole(table, 1);
+  lowering.hints().add(table.dims[1], "hidden", Sure::kWidth);
+  if (const Constant* const ids = call.constant("indices")) return positions(call, *ids, table);
+  table = lowering.whole(table, 0);
+  TESSERA_TRY(const Value ids, call.value("indices"));
+  if (ids.dtype != DType::kInt64) return invalid_input("expected ids of int64");
+  lowering.hints().add(table.dims[0], "vocab", Sure::kRole);
+  std::vector<Vars> dims = ids.dims;
+  dims.push_back(table.dims[1]);
+  Value y = lowering.make(dims, table.dtype);
+  Vars all = y.flat();
+  all.insert(all.end(), table.dims[0].begin(), table.dims[0].end());
+  call.dims().keep_distinct(all);
+  lowering.step(call, "embedding", [ids, table, slot = y.slot](Emitter& e) {
+    const Emitter::Slot rows = e.read(ids);
+    const TensorId weights =
+        e.grouped(table, {{table.dims[0], "vocab"}, {table.dims[1], "hidden"}});
+    Vars out = rows.dims;
+    const Vars features = e.dims().leaves(table.dims[1]);
+    out.insert(out.end(), features.begin(), features.end());
+    e.define(slot, {e.op("embedding", {rows.id, weights}), out});
+  });
+  call.set(std::move(y));
+  return {};
+}
+
+}  // namespace
+
+Rows attention_rows() {
+  return {{"scaled_dot_product_attention", row_attention}, {"embedding", row_embedding}};
+}
+
+}  // namespace tessera::pt2

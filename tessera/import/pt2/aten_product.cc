@@ -1,0 +1,468 @@
+// Rows of products and convolutions.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/text.h"
+#include "tessera/import/pt2/aten.h"
+
+namespace tessera::pt2 {
+namespace {
+
+bool holds(const Vars& vars, Var var) {
+  return std::find(vars.begin(), vars.end(), var) != vars.end();
+}
+
+// A dim of `value` that must not be one of `others`: it gets a name of its own if it is.
+void make_own(const Call& call, Value& value, size_t dim, const Vars& others) {
+  const Vars taken = call.dims().leaves(others);
+  const Vars own = call.dims().leaves(value.dims[dim]);
+  if (std::none_of(own.begin(), own.end(), [&](Var leaf) { return holds(taken, leaf); })) return;
+  Vars fresh;
+  for (const Var leaf : own) fresh.push_back(call.dims().fresh(call.dims().size(leaf)));
+  value = call.lowering().retarget(value, dim, fresh);
+}
+
+// Every operand of an einsum has the dims that it shares or sums itself, even where its tensor is
+// only repeated along them: a sum over them counts each time.
+TensorId operand(Emitter& e, const Value& x, const Vars& needed, Vars& dims) {
+  Emitter::Slot slot = e.read_by_position(x);
+  const bool has_units = std::any_of(slot.dims.begin(), slot.dims.end(),
+                                     [&](Var leaf) { return e.dims().size(leaf) == 1; });
+  const bool lacks =
+      std::any_of(needed.begin(), needed.end(), [&](Var leaf) { return !holds(slot.dims, leaf); });
+  if (has_units || lacks) {
+    Vars order;
+    for (const Var leaf : e.dims().leaves(x.flat())) {
+      if (holds(slot.dims, leaf) || holds(needed, leaf)) order.push_back(leaf);
+    }
+    slot = e.exactly(x, order);
+  }
+  dims = slot.dims;
+  return slot.id;
+}
+
+Vars leaves_of_dims(Emitter& e, const Value& x, const std::vector<size_t>& dims) {
+  Vars out;
+  for (const size_t d : dims) {
+    const Vars leaves = e.dims().leaves(x.dims[d]);
+    out.insert(out.end(), leaves.begin(), leaves.end());
+  }
+  return out;
+}
+
+void emit_contraction(Emitter& e, const Contraction& product, int slot, const Vars& result) {
+  std::vector<size_t> a_summed, b_summed;
+  for (const auto& [a, b] : product.summed) {
+    a_summed.push_back(a);
+    b_summed.push_back(b);
+  }
+  Vars a_dims, b_dims, bias_dims;
+  const Vars summed = leaves_of_dims(e, product.a, a_summed);
+  std::vector<TensorId> inputs = {operand(e, product.a, summed, a_dims),
+                                  operand(e, product.b, summed, b_dims)};
+  Vars y;  // what neither operand has is repeated in the result as well
+  for (const Var leaf : e.dims().leaves(result)) {
+    if (holds(a_dims, leaf) || holds(b_dims, leaf)) y.push_back(leaf);
+  }
+  std::string spec = e.spell(a_dims) + ", " + e.spell(b_dims);
+  if (product.bias) {
+    const Emitter::Slot bias = e.ordered(*product.bias, e.dims().leaves(product.bias->flat()));
+    inputs.push_back(bias.id);
+    spec += ", " + e.spell(bias.dims);
+  }
+  e.define(slot, {e.op("einsum", std::move(inputs), {{"spec", spec + " -> " + e.spell(y)}}), y});
+}
+
+// x W^T + b, of a weight [out, in]; or x W + b, of a weight [in, out].
+Result<Value> linear(const Call& call, std::string name, const Value& x, const Value& weight,
+                     std::optional<Value> bias, bool out_first) {
+  if (x.dims.empty() || weight.dims.size() != 2)
+    return invalid_input(fmt::format("expected a weight of 2 dims, found {}", weight.dims.size()));
+  const size_t last = x.dims.size() - 1, in = out_first ? 1 : 0, out = 1 - in;
+  Contraction product{x, weight, {{last, in}}, {}, std::move(bias)};
+  std::vector<std::pair<int, size_t>> result;
+  for (size_t d = 0; d < last; ++d) result.emplace_back(0, d);
+  result.emplace_back(1, out);
+  call.lowering().hints().add_product(weight.dims[in], weight.dims[out]);
+  const std::string& module = call.node().module;
+  call.lowering().hints().add(weight.dims[out], module.substr(module.rfind('.') + 1) + "_out",
+                              Sure::kLast);
+  return contract(call, std::move(name), std::move(product), result);
+}
+
+Status row_linear(const Call& call) {
+  TESSERA_TRY(const Value x, call.value("input"));
+  TESSERA_TRY(const Value weight, call.value("weight"));
+  TESSERA_TRY(std::optional<Value> bias, call.optional_value("bias"));
+  TESSERA_TRY(Value y, linear(call, "linear", x, weight, std::move(bias), true));
+  call.set(std::move(y));
+  return {};
+}
+
+Status row_addmm(const Call& call) {
+  TESSERA_TRY(const Value bias, call.value("self"));
+  TESSERA_TRY(const Value x, call.value("mat1"));
+  TESSERA_TRY(const Value weight, call.value("mat2"));
+  TESSERA_TRY(const double alpha, call.number("alpha", 1));
+  TESSERA_TRY(const double beta, call.number("beta", 1));
+  if (alpha != 1 || beta != 1 || bias.dims.size() != 1)
+    return invalid_input("expected a bias of one dim, and alpha and beta 1");
+  TESSERA_TRY(Value y, linear(call, "addmm", x, weight, bias, false));
+  call.set(std::move(y));
+  return {};
+}
+
+Result<Value> matmul(const Call& call, Value a, Value b) {
+  if (a.dims.empty() || b.dims.empty()) return invalid_input("expected tensors with dims");
+  if (b.dims.size() == 2) return linear(call, "matmul", a, b, {}, false);
+  const bool vector = b.dims.size() == 1, row = a.dims.size() == 1;
+  if (vector) b.dims.emplace_back();
+  if (row) a.dims.insert(a.dims.begin(), Vars{});
+  const size_t ra = a.dims.size(), rb = b.dims.size(), rank = std::max(ra, rb);
+  Contraction product{a, b, {{ra - 1, rb - 2}}, {}, {}};
+  std::vector<std::pair<int, size_t>> out;
+  for (size_t from_end = rank; from_end > 2; --from_end) {
+    const bool in_a = from_end <= ra && call.lowering().size(a, ra - from_end) != 1;
+    const bool in_b = from_end <= rb && call.lowering().size(b, rb - from_end) != 1;
+    if (in_a && in_b) product.shared.emplace_back(ra - from_end, rb - from_end);
+    const bool from_a = in_a || from_end > rb;
+    out.emplace_back(from_a ? 0 : 1, (from_a ? ra : rb) - from_end);
+  }
+  out.emplace_back(0, ra - 2);
+  out.emplace_back(1, rb - 1);
+  // Products of queries with keys, and of what comes of them with values: what both operands have
+  // beside the batch are the heads.
+  if (product.shared.size() == 2) {
+    Hints& hints = call.lowering().hints();
+    hints.add(a.dims[product.shared[1].first], "heads", Sure::kRole);
+    hints.add(a.dims[ra - 1], "head_dim", Sure::kWidth);
+    hints.add(b.dims[rb - 1], "head_dim", Sure::kWidth);
+  }
+  TESSERA_TRY(Value y, contract(call, "matmul", std::move(product), out));
+  if (vector) y.dims.pop_back();
+  if (row) y.dims.erase(y.dims.end() - (vector ? 1 : 2));
+  return y;
+}
+
+Status row_matmul(const Call& call) {
+  TESSERA_TRY(Value a, call.value("self"));
+  TESSERA_TRY(Value b, call.value(call.has("mat2") ? "mat2" : "other"));
+  TESSERA_TRY(Value y, matmul(call, std::move(a), std::move(b)));
+  call.set(std::move(y));
+  return {};
+}
+
+// ---- convolutions
+// -----------------------------------------------------------------------------------------------
+constexpr const char* kSpatial[] = {"depth", "height", "width"};
+
+std::string number_text(const std::vector<int64_t>& numbers, size_t count) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < count; ++i)
+    out.push_back(std::to_string(numbers[numbers.size() == 1 ? 0 : i]));
+  return join(out, " ");
+}
+
+bool all_are(const std::vector<int64_t>& numbers, int64_t value) {
+  return std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == value; });
+}
+
+// The dims of pixels of x, each whole, with its name.
+Value pixels(const Call& call, Value x, size_t spatial) {
+  for (size_t i = 0; i < spatial; ++i) {
+    const size_t d = x.dims.size() - spatial + i;
+    x = call.lowering().whole(x, d);
+    for (const Var var : x.dims[d]) call.dims().make_spatial(var);
+    call.lowering().hints().add(x.dims[d], kSpatial[i + 3 - spatial], Sure::kWidth);
+  }
+  return x;
+}
+
+// Fresh dims of pixels of a result.
+std::vector<Vars> fresh_pixels(const Call& call, const std::vector<int64_t>& sizes) {
+  std::vector<Vars> out;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const Var var = call.dims().fresh(sizes[i]);
+    call.dims().make_solid(var);
+    call.dims().make_spatial(var);
+    call.lowering().hints().add({var}, kSpatial[i + 3 - sizes.size()], Sure::kWidth);
+    out.push_back({var});
+  }
+  return out;
+}
+
+struct Window {
+  std::string stride, padding, kernel;
+};
+
+// Emits an op over maps [lead, channels, pixels]: the lead dims as they are, a dim for each other.
+void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* weight,
+              const std::vector<Vars>& result, size_t spatial, const Attributes& attributes,
+              int slot) {
+  std::vector<Emitter::Group> groups;
+  std::vector<Vars> lists;
+  const size_t lead = x.dims.size() - spatial - 1;
+  for (size_t d = 0; d < lead; ++d) {
+    for (const Var leaf : e.dims().leaves(x.dims[d])) {
+      groups.push_back({{leaf}, e.name(leaf)});
+      lists.push_back({leaf});
+    }
+  }
+  groups.push_back({x.dims[lead], "channels"});
+  lists.push_back(result[lead]);
+  for (size_t i = 0; i < spatial; ++i) {
+    groups.push_back({x.dims[lead + 1 + i], kSpatial[i + 3 - spatial]});
+    lists.push_back(result[lead + 1 + i]);
+  }
+  std::vector<TensorId> inputs = {e.grouped(x, groups)};
+  if (weight != nullptr) {
+    const char* const names[] = {"filters", "channels", "kernel_1", "kernel_2", "kernel_3"};
+    std::vector<Emitter::Group> of_weight;
+    for (size_t d = 0; d < weight->dims.size(); ++d)
+      of_weight.push_back({weight->dims[d], names[d]});
+    inputs.push_back(e.grouped(*weight, of_weight));
+  }
+  e.define(slot, e.ungrouped(e.op(kind, std::move(inputs), attributes), lists));
+}
+
+Status row_conv(const Call& call) {
+  TESSERA_TRY(Value x, call.value("input"));
+  TESSERA_TRY(Value weight, call.value("weight"));
+  TESSERA_TRY(std::optional<Value> bias, call.optional_value("bias"));
+  TESSERA_TRY(const std::vector<int64_t> stride, call.integers("stride", {{1}}));
+  TESSERA_TRY(const std::vector<int64_t> dilation, call.integers("dilation", {{1}}));
+  TESSERA_TRY(const int64_t groups, call.integer("groups", 1));
+  if (weight.dims.size() < 4 || weight.dims.size() > 5 || x.dims.size() != weight.dims.size()) {
+    return invalid_input(
+        fmt::format("expected maps of 2 or 3 spatial dims, found {} dims", x.dims.size()));
+  }
+  const size_t spatial = weight.dims.size() - 2;
+  std::vector<int64_t> padding = {0};
+  if (const std::string word = call.text("padding", ""); word == "same") {
+    padding.clear();
+    for (size_t i = 0; i < spatial; ++i) padding.push_back(call.lowering().size(weight, 2 + i) / 2);
+  } else if (word.empty()) {
+    TESSERA_TRY(padding, call.integers("padding", {{0}}));
+  }
+  const auto fits = [&](const std::vector<int64_t>& list) {
+    return list.size() == 1 || list.size() == spatial;
+  };
+  if (!all_are(dilation, 1) || groups != 1 || !fits(stride) || !fits(padding)) {
+    return invalid_input(
+        "an op without a counterpart: expected a convolution without dilation and groups");
+  }
+  x = pixels(call, std::move(x), spatial);
+  x = call.lowering().whole(x, 1);
+  for (size_t d = 0; d < weight.dims.size(); ++d) {
+    weight = call.lowering().whole(weight, d);
+    for (const Var var : weight.dims[d]) {
+      if (call.dims().size(var) == 1) call.dims().keep_unit(var);
+    }
+  }
+  for (const Var var : x.dims[1]) {
+    if (call.dims().size(var) == 1) call.dims().keep_unit(var);
+  }
+  if (!call.lowering().align(x, 1, weight, 1)) {
+    return invalid_input(fmt::format("expected a weight for {} channels, found {}",
+                                     call.lowering().size(x, 1), call.lowering().size(weight, 1)));
+  }
+  Hints& hints = call.lowering().hints();
+  hints.add(weight.dims[1], "channels", Sure::kPart);
+  hints.add(weight.dims[0], "filters", Sure::kPart);
+  for (size_t i = 0; i < spatial; ++i)
+    hints.add(weight.dims[2 + i], std::string("kernel_") + kSpatial[i + 3 - spatial], Sure::kRole);
+  const TensorMeta* const meta = call.output_meta();
+  if (meta == nullptr || meta->sizes.size() != x.dims.size())
+    return invalid_input("expected an output with a shape, found none");
+  std::vector<Vars> dims(x.dims.begin(), x.dims.begin() + 1);
+  dims.push_back(weight.dims[0]);
+  for (Vars& vars : fresh_pixels(call, {meta->sizes.begin() + 2, meta->sizes.end()}))
+    dims.push_back(std::move(vars));
+  Value y = call.lowering().make(dims, x.dtype);
+  const Attributes attributes = {{"stride", number_text(stride, spatial)},
+                                 {"padding", number_text(padding, spatial)}};
+  call.lowering().step(call, "conv",
+                       [x, weight, dims, spatial, attributes, slot = y.slot](Emitter& e) {
+                         emit_map(e, "conv", x, &weight, dims, spatial, attributes, slot);
+                       });
+  if (bias) {
+    bias->dims.insert(bias->dims.end(), spatial, Vars{});
+    TESSERA_TRY(y, pointwise(call, "add_bias", "add", {std::move(y), std::move(*bias)}));
+  }
+  call.set(std::move(y));
+  return {};
+}
+
+// A transposed convolution whose windows touch but do not overlap is a product: each pixel makes a
+// square of its own.
+Status row_conv_transpose(const Call& call) {
+  TESSERA_TRY(Value x, call.value("input"));
+  TESSERA_TRY(const Value weight, call.value("weight"));
+  TESSERA_TRY(std::optional<Value> bias, call.optional_value("bias"));
+  TESSERA_TRY(const std::vector<int64_t> stride, call.integers("stride", {{1}}));
+  TESSERA_TRY(const std::vector<int64_t> padding, call.integers("padding", {{0}}));
+  TESSERA_TRY(const std::vector<int64_t> output_padding, call.integers("output_padding", {{0}}));
+  TESSERA_TRY(const std::vector<int64_t> dilation, call.integers("dilation", {{1}}));
+  TESSERA_TRY(const int64_t groups, call.integer("groups", 1));
+  const size_t spatial = weight.dims.size() < 3 ? 0 : weight.dims.size() - 2;
+  bool fits = spatial > 0 && x.dims.size() == weight.dims.size() && groups == 1 &&
+              all_are(padding, 0) && all_are(output_padding, 0) && all_are(dilation, 1) &&
+              (stride.size() == 1 || stride.size() == spatial);
+  for (size_t i = 0; fits && i < spatial; ++i)
+    fits = call.lowering().size(weight, 2 + i) == stride[stride.size() == 1 ? 0 : i];
+  if (!fits) {
+    return invalid_input(
+        "an op without a counterpart: expected a transposed convolution whose kernel is its "
+        "stride, "
+        "without padding");
+  }
+  std::vector<std::pair<int, size_t>> out = {{0, 0}, {1, 1}};
+  for (size_t i = 0; i < spatial; ++i) {
+    out.emplace_back(0, 2 + i);
+    out.emplace_back(1, 2 + i);
+  }
+  call.lowering().hints().add(weight.dims[1], "filters", Sure::kPart);
+  TESSERA_TRY(Value y, contract(call, "conv_transpose", {x, weight, {{1, 0}}, {}, {}}, out));
+  std::vector<Vars> dims = {y.dims[0], y.dims[1]};
+  for (size_t i = 0; i < spatial; ++i) {
+    Vars both = y.dims[2 + 2 * i];
+    both.insert(both.end(), y.dims[3 + 2 * i].begin(), y.dims[3 + 2 * i].end());
+    for (const Var var : both) call.dims().make_spatial(var);
+    call.lowering().hints().add(y.dims[2 + 2 * i], kSpatial[i + 3 - spatial], Sure::kWidth);
+    dims.push_back(std::move(both));
+  }
+  y.dims = std::move(dims);
+  if (bias) {
+    bias->dims.insert(bias->dims.end(), spatial, Vars{});
+    TESSERA_TRY(y, pointwise(call, "add_bias", "add", {std::move(y), std::move(*bias)}));
+  }
+  call.set(std::move(y));
+  return {};
+}
+
+Status pooled(const Call& call, const std::string& kind) {
+  TESSERA_TRY(Value x, call.value("self"));
+  TESSERA_TRY(const std::vector<int64_t> kernel, call.integers("kernel_size"));
+  TESSERA_TRY(std::vector<int64_t> stride, call.integers("stride", kernel));
+  TESSERA_TRY(const std::vector<int64_t> padding, call.integers("padding", {{0}}));
+  TESSERA_TRY(const std::vector<int64_t> dilation, call.integers("dilation", {{1}}));
+  TESSERA_TRY(const bool ceil_mode, call.flag("ceil_mode", false));
+  TESSERA_TRY(const bool counts_padding, call.flag("count_include_pad", true));
+  if (stride.empty()) stride = kernel;
+  const auto fits = [](const std::vector<int64_t>& list) {
+    return list.size() == 1 || list.size() == 2;
+  };
+  const TensorMeta* const meta = call.output_meta();
+  if (x.dims.size() != 4 || !all_are(dilation, 1) || ceil_mode || !fits(kernel) || !fits(stride) ||
+      !fits(padding) || meta == nullptr || meta->sizes.size() != 4 ||
+      (!counts_padding && !all_are(padding, 0)) || call.has("divisor_override")) {
+    return invalid_input(
+        "an op without a counterpart: expected a pool over maps [batch, channels, height, width] "
+        "without dilation and ceil_mode, padding counted");
+  }
+  x = pixels(call, std::move(x), 2);
+  std::vector<Vars> dims(x.dims.begin(), x.dims.begin() + 2);
+  for (Vars& vars : fresh_pixels(call, {meta->sizes.begin() + 2, meta->sizes.end()}))
+    dims.push_back(std::move(vars));
+  Value y = call.lowering().make(dims, x.dtype);
+  const Attributes attributes = {{"kernel", number_text(kernel, 2)},
+                                 {"stride", number_text(stride, 2)},
+                                 {"padding", number_text(padding, 2)}};
+  call.lowering().step(call, kind, [x, kind, dims, attributes, slot = y.slot](Emitter& e) {
+    emit_map(e, kind, x, nullptr, dims, 2, attributes, slot);
+  });
+  call.set(std::move(y));
+  return {};
+}
+Status row_max_pool(const Call& call) { return pooled(call, "max_pool"); }
+Status row_avg_pool(const Call& call) { return pooled(call, "avg_pool"); }
+
+// The mean of equal squares, as many as the result has.
+Status row_adaptive_avg_pool(const Call& call) {
+  TESSERA_TRY(Value x, call.value("self"));
+  const TensorMeta* const meta = call.output_meta();
+  if (x.dims.size() < 3 || meta == nullptr || meta->sizes.size() != x.dims.size())
+    return invalid_input("expected an output with the dims of the input, found none");
+  std::vector<int64_t> sizes, over_sizes;
+  std::vector<size_t> over;
+  double count = 1;
+  for (size_t d = 0; d < x.dims.size(); ++d) {
+    const int64_t size = call.lowering().size(x, d), now = meta->sizes[d];
+    if (now < 1 || size % now != 0)
+      return invalid_input(fmt::format("expected a size that divides {}, found {}", size, now));
+    sizes.push_back(now);
+    if (d + 2 < x.dims.size()) continue;
+    sizes.push_back(size / now);
+    over.push_back(sizes.size() - 1);
+    const int64_t each = size / now;
+    count *= static_cast<double>(each);
+  }
+  const auto lists = call.dims().view(x.dims, sizes);
+  if (!lists)
+    return invalid_input("an op without a counterpart: expected a pool that makes one pixel");
+  x.dims = *lists;
+  Value y = reduced(call, "pool", x, over, false, 1 / count);
+  call.set(std::move(y));
+  return {};
+}
+
+}  // namespace
+
+Result<Value> contract(const Call& call, std::string name, Contraction product,
+                       const std::vector<std::pair<int, size_t>>& out) {
+  Lowering& lowering = call.lowering();
+  const auto matched = [&](const std::vector<std::pair<size_t, size_t>>& pairs) -> Status {
+    for (const auto& [a, b] : pairs) {
+      if (lowering.align(product.a, a, product.b, b)) continue;
+      if (lowering.align(product.b, b, product.a, a)) continue;
+      return invalid_input(
+          fmt::format("expected operands whose dims {} and {} fit, found {} and {}", a, b,
+                      lowering.size(product.a, a), lowering.size(product.b, b)));
+    }
+    return {};
+  };
+  TESSERA_TRY_VOID(matched(product.shared));
+  TESSERA_TRY_VOID(matched(product.summed));
+  // The dims that only b has are none of a's.
+  std::vector<size_t> b_known;
+  for (const auto* pairs : {&product.summed, &product.shared}) {
+    for (const auto& pair : *pairs) b_known.push_back(pair.second);
+  }
+  for (size_t d = 0; d < product.b.dims.size(); ++d) {
+    if (std::find(b_known.begin(), b_known.end(), d) == b_known.end())
+      make_own(call, product.b, d, product.a.flat());
+  }
+  std::vector<Vars> dims;
+  for (const auto& [operand_index, dim] : out)
+    dims.push_back((operand_index == 0 ? product.a : product.b).dims[dim]);
+  if (product.bias) {
+    Value y{-1, {dims.back()}, product.a.dtype, {}};
+    if (product.bias->dims.size() != 1 || !lowering.align(y, 0, *product.bias, 0))
+      return invalid_input(fmt::format("expected a bias of {}", call.dims().size(dims.back())));
+  }
+  // The dims of the sum are none of the result's, and no two of the operation are one.
+  call.dims().keep_distinct(product.a.flat());
+  Value y = lowering.make(dims, product.a.dtype);
+  lowering.step(call, std::move(name),
+                [product = std::move(product), flat = y.flat(), slot = y.slot](Emitter& e) {
+                  emit_contraction(e, product, slot, flat);
+                });
+  return y;
+}
+
+Rows product_rows() {
+  return {{"linear", row_linear},
+          {"addmm", row_addmm},
+          {"matmul", row_matmul},
+          {"mm", row_matmul},
+          {"bmm", row_matmul},
+          {"conv2d", row_conv},
+          {"conv3d", row_conv},
+          {"conv_transpose2d", row_conv_transpose},
+          {"max_pool2d", row_max_pool},
+          {"avg_pool2d", row_avg_pool},
+          {"adaptive_avg_pool2d", row_adaptive_avg_pool}};
+}
+
+}  // namespace tessera::pt2

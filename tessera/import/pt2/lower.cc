@@ -1,0 +1,644 @@
+#include "tessera/import/pt2/lower.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "tessera/base/convert.h"
+#include "tessera/base/text.h"
+#include "tessera/import/pt2/aten.h"
+#include "tessera/import/pt2/names.h"
+#include "tessera/import/pt2/paths.h"
+
+namespace tessera::pt2 {
+namespace {
+
+constexpr std::string_view kAten = "torch.ops.aten.";
+constexpr std::string_view kLossScope = "loss.";
+
+// "linear" of "torch.ops.aten.linear.default"; "" of what is no such op.
+std::string_view op_name(std::string_view target) {
+  if (!target.starts_with(kAten)) return "";
+  target.remove_prefix(kAten.size());
+  return target.substr(0, target.find('.'));
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+int64_t elements_of(const std::vector<int64_t>& sizes) {
+  int64_t count = 1;
+  for (const int64_t size : sizes) count *= size;
+  return count;
+}
+
+// Names of tensors that an argument holds.
+std::vector<std::string> tensors_of(const Argument& argument) {
+  if (const auto* one = std::get_if<TensorArg>(&argument)) return {one->name};
+  if (const auto* several = std::get_if<TensorsArg>(&argument)) return several->names;
+  return {};
+}
+
+}  // namespace
+
+Row find_row(std::string_view name) {
+  static const Rows table = [] {
+    Rows all;
+    for (Rows rows : {pointwise_rows(), shape_rows(), product_rows(), attention_rows(), norm_rows(),
+                      loss_rows()})
+      all.merge(rows);
+    return all;
+  }();
+  const auto found = table.find(name);
+  return found == table.end() ? nullptr : found->second;
+}
+
+Lowering::Lowering(const Archive& archive, const Program& program, bool cross_entropy)
+    : archive_(archive), program_(program), cross_entropy_(cross_entropy) {}
+
+// ---- inputs
+// ------------------------------------------------------------------------------------------------
+Result<Constant> Lowering::read_constant(const Payload& payload) const {
+  const TensorMeta& meta = payload.meta;
+  const auto count = constant_elements(meta.sizes);
+  if (!count) {
+    return invalid_input(
+        fmt::format("{}: entry '{}': expected a buffer of at most {} elements, found {}",
+                    archive_.path(), payload.entry, kMaxConstant, shape_text(meta.sizes)));
+  }
+  TESSERA_TRY(const int64_t stored, archive_.size(payload.entry));
+  const int64_t width = dtype_bytes(meta.dtype);
+  if (stored / width > 4 * kMaxConstant) {
+    return invalid_input(
+        fmt::format("{}: entry '{}': expected a buffer of at most {} bytes, found {}",
+                    archive_.path(), payload.entry, 4 * kMaxConstant * width, stored));
+  }
+  std::string bytes(static_cast<size_t>(stored), '\0');
+  TESSERA_TRY_VOID(archive_.read(payload.entry, 0, bytes));
+  Constant all{meta.dtype, {stored / width}, {}};
+  all.values.resize(static_cast<size_t>(stored / width));
+  convert(meta.dtype, reinterpret_cast<const std::byte*>(bytes.data()), DType::kFloat64,
+          reinterpret_cast<std::byte*>(all.values.data()), stored / width);
+  Constant out{meta.dtype, meta.sizes, {}};
+  for (int64_t i = 0; i < *count; ++i) {
+    int64_t rest = i, place = meta.storage_offset;
+    for (size_t d = meta.sizes.size(); d-- > 0;) {
+      const int64_t stride = meta.strides[d];
+      place += stride < stored ? rest % meta.sizes[d] * stride : stored;
+      rest /= meta.sizes[d];
+    }
+    if (place < 0 || place >= all.elements()) {
+      return invalid_input(
+          fmt::format("{}: entry '{}': expected the {} elements of {} within it, found {} bytes",
+                      archive_.path(), payload.entry, *count, shape_text(meta.sizes), stored));
+    }
+    out.values.push_back(all.values[static_cast<size_t>(place)]);
+  }
+  return out;
+}
+
+Status Lowering::add_parameter(const InputSpec& spec, const TensorMeta& meta) {
+  const auto found = program_.payloads.find(spec.name);
+  if (found == program_.payloads.end()) {
+    return invalid_input(
+        fmt::format("{}: parameter '{}': expected weights in the archive, found none",
+                    archive_.path(), spec.name));
+  }
+  const Payload& payload = found->second;
+  if (payload.meta.sizes != meta.sizes || payload.meta.dtype != meta.dtype) {
+    return invalid_input(fmt::format("{}: parameter '{}': expected weights of {} {}, found {} {}",
+                                     archive_.path(), spec.name, shape_text(meta.sizes),
+                                     dtype_name(meta.dtype), shape_text(payload.meta.sizes),
+                                     dtype_name(payload.meta.dtype)));
+  }
+  if (!is_floating(meta.dtype) || elements_of(meta.sizes) == 0) {
+    return invalid_input(
+        fmt::format("{}: parameter '{}': expected elements of a floating dtype, found {} {}",
+                    archive_.path(), spec.name, shape_text(meta.sizes), dtype_name(meta.dtype)));
+  }
+  // Parameters that are tied are one tensor in the archive, too.
+  const std::string key =
+      fmt::format("{} {} {} {}", payload.entry, payload.meta.storage_offset,
+                  shape_text(payload.meta.sizes), shape_text(payload.meta.strides));
+  std::vector<Vars> dims;
+  if (const auto tied = shared_.find(key); tied != shared_.end()) {
+    Value value{tied->second, slot_dims_[tied->second], meta.dtype, {}};
+    items_[spec.tensor] = std::move(value);
+    return {};
+  }
+  for (const int64_t size : meta.sizes) dims.push_back({dims_.fresh(size)});
+  Value value = make(dims, meta.dtype);
+  shared_[key] = value.slot;
+  Source source{Role::kParameter, spec.name, dims, meta.dtype, payload.meta.requires_grad, {}};
+  source.weight = Weight{spec.name, meta.sizes, payload, {}};
+  sources_[value.slot] = std::move(source);
+  items_[spec.tensor] = std::move(value);
+  return {};
+}
+
+Status Lowering::add_inputs() {
+  std::optional<Var> batch;
+  for (const InputSpec& spec : program_.inputs) {
+    const auto meta = program_.tensors.find(spec.tensor);
+    if (meta == program_.tensors.end()) {
+      return invalid_input(
+          fmt::format("{}: input '{}': expected a tensor of the program, found none",
+                      archive_.path(), spec.tensor));
+    }
+    if (spec.kind == InputSpec::Kind::kParameter) {
+      TESSERA_TRY_VOID(add_parameter(spec, meta->second));
+      continue;
+    }
+    if (spec.kind != InputSpec::Kind::kUser) {
+      unread_[spec.tensor] = &spec;
+      continue;
+    }
+    const std::vector<int64_t>& sizes = meta->second.sizes;
+    const DType dtype = meta->second.dtype;
+    const bool fits = !sizes.empty() && sizes[0] >= 2 && elements_of(sizes) > 0;
+    if (!fits || (dtype != DType::kInt64 && !is_floating(dtype))) {
+      return invalid_input(fmt::format(
+          "{}: input '{}': expected floating or int64 elements and a batch of at least 2 as the "
+          "first dim, found {} {}",
+          archive_.path(), spec.name, shape_text(sizes), dtype_name(dtype)));
+    }
+    std::vector<Vars> dims;
+    for (const int64_t size : sizes) dims.push_back({dims_.fresh(size)});
+    // The samples of all inputs are the same.
+    if (!batch) batch = dims[0][0];
+    if (dims_.size(*batch) == sizes[0]) {
+      dims_.unify({*batch}, dims[0]);
+      hints_.add(dims[0], "batch", Sure::kRole);
+    }
+    if (dtype == DType::kInt64 && sizes.size() == 2) hints_.add(dims[1], "seq", Sure::kRole);
+    for (size_t d = 1; d < dims.size(); ++d)
+      hints_.add(dims[d], fmt::format("{}_{}", spec.name, d), Sure::kLast);
+    Value value = make(dims, dtype);
+    sources_[value.slot] = Source{Role::kInput, spec.name, dims, dtype, true, {}};
+    items_[spec.tensor] = std::move(value);
+  }
+  return {};
+}
+
+const Lowering::Item* Lowering::item(std::string_view tensor) {
+  if (const auto found = items_.find(tensor); found != items_.end()) return &found->second;
+  const auto buffer = unread_.find(tensor);
+  if (buffer == unread_.end()) return nullptr;
+  const auto payload = program_.payloads.find(buffer->second->name);
+  if (payload == program_.payloads.end()) {
+    error_ = {.message =
+                  fmt::format("{}: buffer '{}': expected its values in the archive, found none",
+                              archive_.path(), buffer->second->name)};
+    return nullptr;
+  }
+  Result<Constant> constant = read_constant(payload->second);
+  if (!constant) {
+    error_ = constant.error();
+    return nullptr;
+  }
+  return &(items_[std::string(tensor)] = std::move(*constant));
+}
+
+Value Lowering::materialise(const Constant& constant, const std::string& name) {
+  std::vector<Vars> dims;
+  for (const int64_t size : constant.shape) dims.push_back({dims_.fresh(size)});
+  Constant floating = constant;
+  if (!is_floating(floating.dtype)) floating.dtype = DType::kFloat32;
+  Value value = make(dims, floating.dtype);
+  Source source{Role::kParameter, name, dims, floating.dtype, false, {}};
+  source.weight = Weight{name, constant.shape, {}, std::move(floating)};
+  sources_[value.slot] = std::move(source);
+  return value;
+}
+
+Result<Value> Lowering::value_of(std::string_view tensor) {
+  if (const auto late = late_.find(tensor); late != late_.end()) {
+    items_[std::string(tensor)] = late->second.make();
+    late_.erase(late);
+  }
+  const Item* const found = item(tensor);
+  if (found == nullptr && !error_.message.empty()) return tl::unexpected(error_);
+  if (found == nullptr)
+    return invalid_input(fmt::format("expected a tensor made before, found '{}'", tensor));
+  if (const auto* value = std::get_if<Value>(found)) return *value;
+  const auto* constant = std::get_if<Constant>(found);
+  if (constant == nullptr || constant->values.empty())
+    return invalid_input(fmt::format("expected a tensor with elements, found '{}'", tensor));
+  const std::string name = fmt::format("constants.{}", tensor);
+  const auto known = materialised_.find(name);
+  if (known != materialised_.end())
+    return Value{known->second, slot_dims_[known->second], sources_[known->second].dtype, {}};
+  Value value = materialise(*constant, name);
+  materialised_[name] = value.slot;
+  return value;
+}
+
+// ---- for the rows
+// ------------------------------------------------------------------------------------------------
+Value Lowering::make(std::vector<Vars> dims, DType dtype) {
+  Value value{slots_++, std::move(dims), dtype, {}};
+  dims_.keep_distinct(value.flat());
+  slot_dims_[value.slot] = value.dims;
+  return value;
+}
+
+void Lowering::step(const Call& call, std::string name, std::function<void(Emitter&)> emit) {
+  steps_.push_back({call.node().module, std::move(name), std::move(emit)});
+}
+
+Value Lowering::retarget(const Value& value, size_t dim, const Vars& vars) {
+  Value out = value;
+  out.renamed.emplace_back(value.dims[dim], vars);
+  out.dims[dim] = vars;
+  dims_.keep_distinct(out.flat());
+  return out;
+}
+
+bool Lowering::align(const Value& a, size_t a_dim, Value& b, size_t b_dim) {
+  const Vars& to = a.dims[a_dim];
+  if (dims_.size(to) != dims_.size(b.dims[b_dim])) return false;
+  if (dims_.unify(to, b.dims[b_dim])) return true;
+  const Vars wanted = dims_.leaves(to);
+  for (size_t d = 0; d < b.dims.size(); ++d) {
+    if (d == b_dim) continue;
+    for (const Var leaf : dims_.leaves(b.dims[d])) {
+      if (std::find(wanted.begin(), wanted.end(), leaf) != wanted.end()) return false;
+    }
+  }
+  b = retarget(b, b_dim, to);
+  return true;
+}
+
+Value Lowering::whole(const Value& value, size_t dim) {
+  const Vars leaves = dims_.leaves(value.dims[dim]);
+  if (leaves.empty()) return value;
+  if (leaves.size() == 1) {
+    dims_.make_solid(leaves[0]);
+    return value;
+  }
+  const Var joint = dims_.fresh(dims_.size(leaves));
+  dims_.make_solid(joint);
+  const bool pixels =
+      std::all_of(leaves.begin(), leaves.end(), [&](Var leaf) { return dims_.spatial(leaf); });
+  if (pixels) hints_.add({joint}, "seq", Sure::kWidth);
+  return retarget(value, dim, {joint});
+}
+
+// ---- nodes
+// ------------------------------------------------------------------------------------------------
+Status Lowering::add_node(const Node& node) {
+  const Call call(*this, node);
+  const std::string_view name = op_name(node.target);
+  bool known = true;
+  for (const auto& [argument, given] : node.arguments) {
+    for (const std::string& tensor : tensors_of(given)) {
+      if (tensor.empty()) continue;
+      if (late_.contains(tensor)) {
+        known = false;
+        continue;
+      }
+      const Item* const found = item(tensor);
+      if (found == nullptr) {
+        if (!error_.message.empty()) return tl::unexpected(error_);
+        return call.failed(fmt::format("argument '{}': expected a tensor made before, found '{}'",
+                                       argument, tensor));
+      }
+      known = known && std::holds_alternative<Constant>(*found);
+    }
+  }
+  if (known) {
+    if (std::optional<Constant> constant = fold(call, name)) {
+      const TensorMeta* const meta = call.output_meta();
+      if (meta == nullptr || meta->sizes != constant->shape) {
+        return call.failed(fmt::format("expected {}, found {}",
+                                       meta == nullptr ? "an output" : shape_text(meta->sizes),
+                                       shape_text(constant->shape)));
+      }
+      constant->dtype = meta->dtype;
+      round_values(*constant);
+      call.set(std::move(*constant));
+      return {};
+    }
+    if (fold_parts(call, name)) return {};
+  }
+  const Row row = find_row(name);
+  if (row == nullptr) {
+    const TensorMeta* const meta = call.output_meta();
+    return call.failed(fmt::format(
+        "an op without a counterpart, which makes {}",
+        meta == nullptr ? "no tensor"
+                        : shape_text(meta->sizes) + " " + std::string(dtype_name(meta->dtype))));
+  }
+  if (Status done = row(call); !done) {
+    const std::string& message = done.error().message;
+    return message.starts_with(archive_.path()) ? done : call.failed(message);
+  }
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i].empty()) continue;
+    const TensorMeta* const meta = call.output_meta(i);
+    const auto made = items_.find(node.outputs[i]);
+    if (meta == nullptr || made == items_.end()) continue;  // an error where it is read
+    const auto* value = std::get_if<Value>(&made->second);
+    if (value == nullptr) continue;
+    std::vector<int64_t> sizes;
+    for (const Vars& dim : value->dims) sizes.push_back(dims_.size(dim));
+    if (sizes == meta->sizes && node.frozen && is_floating(value->dtype)) {
+      TESSERA_TRY(Value stopped, pointwise(call, "detach", "stop_gradient", {*value}));
+      call.set(std::move(stopped), i);
+    }
+    if (sizes != meta->sizes) {
+      return call.failed(fmt::format("expected a result of {}, found {}", shape_text(meta->sizes),
+                                     shape_text(sizes)));
+    }
+  }
+  return {};
+}
+
+// ---- the loss
+// ------------------------------------------------------------------------------------------------
+Result<std::string> Lowering::choose_loss() {
+  std::string first;
+  for (const OutputSpec& output : program_.outputs) {
+    if (!output.user || output.tensor.empty()) continue;
+    const auto meta = program_.tensors.find(output.tensor);
+    const bool scalar = meta != program_.tensors.end() && meta->second.sizes.empty();
+    if (first.empty()) first = output.tensor;
+    if (scalar && !cross_entropy_) return output.tensor;
+  }
+  if (first.empty()) {
+    return invalid_input(
+        fmt::format("{}: expected an output that is a tensor, found none", archive_.path()));
+  }
+  if (cross_entropy_) return first;
+  const auto meta = program_.tensors.find(first);
+  return invalid_input(fmt::format(
+      "{}: expected a module that returns its loss, a scalar, found {}; with --set "
+      "loss=cross_entropy the outputs are logits",
+      archive_.path(), meta == program_.tensors.end() ? first : shape_text(meta->second.sizes)));
+}
+
+Status Lowering::add_loss(const std::string& output) {
+  TESSERA_TRY(Value value, value_of(output));
+  if (cross_entropy_) {
+    if (value.dims.size() < 2 || !is_floating(value.dtype)) {
+      return invalid_input(
+          fmt::format("{}: loss=cross_entropy: expected logits of at least 2 dims, "
+                      "found {}",
+                      archive_.path(), value.dims.size()));
+    }
+    std::vector<Vars> rows(value.dims.begin(), value.dims.end() - 1);
+    Value targets = make(rows, DType::kInt64);
+    sources_[targets.slot] = Source{Role::kInput, "targets", rows, DType::kInt64, true, {}};
+    Node node;
+    node.name = output;
+    node.target = "torch.ops.aten.cross_entropy_loss.default";
+    TESSERA_TRY(value, cross_entropy(Call(*this, node), value, targets, value.dims.size() - 1,
+                                     Reduction::kMean));
+  }
+  loss_ = std::move(value);
+  return {};
+}
+
+// ---- the second pass
+// ------------------------------------------------------------------------------------------------
+void Lowering::define_inputs(Emitter& emitter) const {
+  for (const auto& [slot, source] : sources_) emitter.reserve(source.name);
+  for (const auto& [slot, source] : sources_) {
+    if (source.role == Role::kInput) emitter.slot(slot);
+  }
+}
+
+std::vector<std::string> Lowering::step_paths() const {
+  std::map<std::string, int> counts;
+  std::set<std::string> parents;
+  for (const Step& step : steps_) {
+    ++counts[step.module];
+    for (size_t dot = step.module.find('.'); dot != std::string::npos;
+         dot = step.module.find('.', dot + 1))
+      parents.insert(step.module.substr(0, dot));
+  }
+  std::vector<std::string> paths;
+  for (const Step& step : steps_) {
+    const bool alone = counts[step.module] == 1 && !parents.contains(step.module);
+    const bool outside = step.module.empty() || step.name.starts_with(kLossScope);
+    paths.push_back(outside ? step.name : alone ? step.module : step.module + "." + step.name);
+  }
+  return paths;
+}
+
+Result<Lowered> Lowering::run() {
+  TESSERA_TRY_VOID(add_inputs());
+  for (const Node& node : program_.nodes) {
+    TESSERA_TRY_VOID(add_node(node));
+  }
+  TESSERA_TRY(const std::string output, choose_loss());
+  TESSERA_TRY_VOID(add_loss(output));
+
+  Lowered out;
+  const auto define = [&](Emitter& emitter, int slot) {
+    const Source& source = sources_.at(slot);
+    Vars leaves;
+    for (const Vars& dim : source.dims) {
+      for (const Var leaf : dims_.leaves(dim, true)) {
+        if (dims_.size(leaf) != 1 || dims_.kept(leaf)) leaves.push_back(leaf);
+      }
+    }
+    std::vector<Dim> dims;
+    for (const Var leaf : leaves) dims.push_back(emitter.dim(leaf));
+    GraphBuilder& g = emitter.builder();
+    g.set_trains(source.trained);
+    const TensorId id =
+        source.role == Role::kInput
+            ? g.input(source.name, dims, source.dtype)
+            : g.parameter(source.name, dims, {Init::Kind::kNormal, 0.02}, source.dtype);
+    g.set_trains(true);
+    if (source.weight) out.weights.push_back(*source.weight);
+    emitter.define(slot, {id, leaves});
+  };
+  Emitter emitter("imported", dims_, name_dims(dims_, hints_), define);
+  define_inputs(emitter);
+  const std::vector<std::string> paths = step_paths();
+  for (size_t i = 0; i < steps_.size() && emitter.builder().ok(); ++i) {
+    emitter.begin(paths[i]);
+    steps_[i].emit(emitter);
+  }
+  if (emitter.builder().ok()) {
+    emitter.begin("loss.value");
+    emitter.builder().graph().loss = emitter.read(*loss_).id;
+  }
+  Result<Graph> graph = emitter.builder().finish();
+  if (!graph) return invalid_input(fmt::format("{}: {}", archive_.path(), graph.error().message));
+  out.graph = with_block_paths(std::move(*graph));
+  return out;
+}
+
+// ---- Call
+// ------------------------------------------------------------------------------------------------
+DimTable& Call::dims() const { return lowering_.dims(); }
+
+const Argument* Call::argument(std::string_view name) const {
+  const auto found = node_.arguments.find(name);
+  return found == node_.arguments.end() ? nullptr : &found->second;
+}
+
+bool Call::has(std::string_view name) const {
+  const Argument* const found = argument(name);
+  return found != nullptr && !std::holds_alternative<NoneArg>(*found);
+}
+
+Result<Value> Call::value(std::string_view name) const {
+  const Argument* const found = argument(name);
+  const auto* tensor = found == nullptr ? nullptr : std::get_if<TensorArg>(found);
+  if (tensor == nullptr)
+    return invalid_input(fmt::format("argument '{}': expected a tensor, found none", name));
+  return lowering_.value_of(tensor->name);
+}
+
+Result<std::optional<Value>> Call::optional_value(std::string_view name) const {
+  if (!has(name)) return std::optional<Value>();
+  TESSERA_TRY(Value out, value(name));
+  return std::optional(std::move(out));
+}
+
+Result<std::vector<Value>> Call::values(std::string_view name) const {
+  const Argument* const found = argument(name);
+  if (found == nullptr || !std::holds_alternative<TensorsArg>(*found)) {
+    return invalid_input(
+        fmt::format("argument '{}': expected a list of tensors, found none", name));
+  }
+  std::vector<Value> out;
+  for (const std::string& tensor : std::get<TensorsArg>(*found).names) {
+    TESSERA_TRY(Value value, lowering_.value_of(tensor));
+    out.push_back(std::move(value));
+  }
+  if (out.empty()) {
+    return invalid_input(
+        fmt::format("argument '{}': expected at least one tensor, found none", name));
+  }
+  return out;
+}
+
+std::string Call::tensor_name(std::string_view name) const {
+  const Argument* const found = argument(name);
+  const auto* tensor = found == nullptr ? nullptr : std::get_if<TensorArg>(found);
+  return tensor == nullptr ? "" : tensor->name;
+}
+
+const Constant* Call::constant(std::string_view name) const {
+  const Argument* const found = argument(name);
+  const auto* tensor = found == nullptr ? nullptr : std::get_if<TensorArg>(found);
+  const Lowering::Item* const item = tensor == nullptr ? nullptr : lowering_.item(tensor->name);
+  return item == nullptr ? nullptr : std::get_if<Constant>(item);
+}
+
+std::optional<double> Call::scalar(std::string_view name) const {
+  const Argument* const found = argument(name);
+  if (found == nullptr) return std::nullopt;
+  if (const auto* integer = std::get_if<int64_t>(found)) return static_cast<double>(*integer);
+  if (const auto* number = std::get_if<double>(found)) return *number;
+  if (const auto* truth = std::get_if<bool>(found)) return *truth ? 1 : 0;
+  const Constant* const known = constant(name);
+  if (known != nullptr && known->elements() == 1) return known->values[0];
+  return std::nullopt;
+}
+
+Result<double> Call::number(std::string_view name, std::optional<double> otherwise) const {
+  if (const std::optional<double> found = scalar(name)) return *found;
+  if (!has(name) && otherwise) return *otherwise;
+  return invalid_input(fmt::format("argument '{}': expected a number, found none", name));
+}
+
+Result<int64_t> Call::integer(std::string_view name, std::optional<int64_t> otherwise) const {
+  const Argument* const found = argument(name);
+  if (const auto* integer = found == nullptr ? nullptr : std::get_if<int64_t>(found))
+    return *integer;
+  if (!has(name) && otherwise) return *otherwise;
+  return invalid_input(fmt::format("argument '{}': expected an integer, found none", name));
+}
+
+Result<bool> Call::flag(std::string_view name, bool otherwise) const {
+  const Argument* const found = argument(name);
+  if (const auto* truth = found == nullptr ? nullptr : std::get_if<bool>(found)) return *truth;
+  if (!has(name)) return otherwise;
+  return invalid_input(
+      fmt::format("argument '{}': expected true or false, found another value", name));
+}
+
+std::string Call::text(std::string_view name, std::string otherwise) const {
+  const Argument* const found = argument(name);
+  const auto* text = found == nullptr ? nullptr : std::get_if<std::string>(found);
+  return text == nullptr ? otherwise : *text;
+}
+
+Result<std::vector<int64_t>> Call::integers(std::string_view name,
+                                            std::optional<std::vector<int64_t>> otherwise) const {
+  const Argument* const found = argument(name);
+  if (found != nullptr) {
+    if (const auto* list = std::get_if<std::vector<int64_t>>(found)) return *list;
+    if (const auto* one = std::get_if<int64_t>(found)) return std::vector<int64_t>{*one};
+    // An empty list has the tag of another type.
+    const auto* none = std::get_if<TensorsArg>(found);
+    if (none != nullptr && none->names.empty()) return std::vector<int64_t>{};
+  }
+  if (!has(name) && otherwise) return *otherwise;
+  return invalid_input(fmt::format("argument '{}': expected integers, found none", name));
+}
+
+Result<size_t> Call::dim(std::string_view name, size_t rank,
+                         std::optional<int64_t> otherwise) const {
+  TESSERA_TRY(int64_t at, integer(name, otherwise));
+  const auto dims = static_cast<int64_t>(rank);
+  if (at < -dims || at >= dims) {
+    return invalid_input(
+        fmt::format("argument '{}': expected a dim of {}, found {}", name, rank, at));
+  }
+  return static_cast<size_t>(at < 0 ? at + dims : at);
+}
+
+Result<std::vector<size_t>> Call::dim_list(std::string_view name, size_t rank) const {
+  std::vector<size_t> out;
+  TESSERA_TRY(const std::vector<int64_t> given, integers(name, std::vector<int64_t>{}));
+  const auto dims = static_cast<int64_t>(rank);
+  for (const int64_t at : given) {
+    const auto place = static_cast<size_t>(at < 0 ? at + dims : at);
+    if (at < -dims || at >= dims || std::find(out.begin(), out.end(), place) != out.end()) {
+      return invalid_input(
+          fmt::format("argument '{}': expected distinct dims of {}, found {}", name, rank, at));
+    }
+    out.push_back(place);
+  }
+  if (given.empty()) {
+    for (size_t d = 0; d < rank; ++d) out.push_back(d);
+  }
+  return out;
+}
+
+const TensorMeta* Call::output_meta(size_t output) const {
+  if (output >= node_.outputs.size()) return nullptr;
+  const auto& tensors = lowering_.program().tensors;
+  const auto found = tensors.find(node_.outputs[output]);
+  return found == tensors.end() ? nullptr : &found->second;
+}
+
+void Call::set(Value value, size_t output) const {
+  if (output < node_.outputs.size()) lowering_.set(node_.outputs[output], std::move(value));
+}
+
+void Call::set(Constant constant, size_t output) const {
+  if (output < node_.outputs.size()) lowering_.set(node_.outputs[output], std::move(constant));
+}
+
+tl::unexpected<Error> Call::failed(const std::string& message) const {
+  const std::string_view name = op_name(node_.target);
+  return invalid_input(fmt::format(
+      "node '{}' ({}) in {}: {}", node_.name,
+      name.empty() ? node_.target : "aten." + std::string(name),
+      node_.module.empty() ? "the outermost module" : fmt::format("module '{}'", node_.module),
+      message));
+}
+
+}  // namespace tessera::pt2

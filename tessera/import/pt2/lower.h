@@ -1,0 +1,166 @@
+// From the nodes of an exported program to the ops of a graph, in two passes. The first one goes
+// through the nodes in order: what is known is computed (constant.h), each other node says by its
+// row of the table (aten.h) which dims are the same, and leaves a step behind. When all dims are
+// known they get their names (naming.h), and the second pass runs the steps, which add the ops.
+//
+//   Lowering lowering(archive, program, options);
+//   TESSERA_TRY(const Lowered lowered, lowering.run());
+//
+// Errors are one line: the node, its module, what was expected, what was found. An op without a
+// counterpart names the op, the module and the shape.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tessera/import/pt2/constant.h"
+#include "tessera/import/pt2/dims.h"
+#include "tessera/import/pt2/emitter.h"
+#include "tessera/import/pt2/naming.h"
+#include "tessera/import/pt2/schema.h"
+
+namespace tessera::pt2 {
+
+// A parameter of the graph and where its values are.
+struct Weight {
+  std::string name;            // in the graph
+  std::vector<int64_t> shape;  // in the program; the graph's tensor may have its dims cut in parts
+  std::optional<Payload> payload;
+  Constant values;  // where there is no payload: computed at import
+};
+
+struct Lowered {
+  Graph graph;
+  std::vector<Weight> weights;  // in the order of the graph's parameters
+};
+
+class Lowering;
+
+// One node, as the rows of the table see it.
+class Call {
+ public:
+  Call(Lowering& lowering, const Node& node) : lowering_(lowering), node_(node) {}
+  Lowering& lowering() const { return lowering_; }
+  const Node& node() const { return node_; }
+  DimTable& dims() const;
+
+  bool has(std::string_view name) const;  // given, and not none
+  Result<Value> value(std::string_view name) const;
+  Result<std::optional<Value>> optional_value(std::string_view name) const;
+  Result<std::vector<Value>> values(std::string_view name) const;
+  std::string tensor_name(std::string_view name) const;  // "" if it is no tensor
+  // Known at import; null if not.
+  const Constant* constant(std::string_view name) const;
+  // A number, or a tensor of one element that is known.
+  std::optional<double> scalar(std::string_view name) const;
+  Result<double> number(std::string_view name, std::optional<double> otherwise = {}) const;
+  Result<int64_t> integer(std::string_view name, std::optional<int64_t> otherwise = {}) const;
+  Result<bool> flag(std::string_view name, bool otherwise) const;
+  std::string text(std::string_view name, std::string otherwise) const;
+  Result<std::vector<int64_t>> integers(std::string_view name,
+                                        std::optional<std::vector<int64_t>> otherwise = {}) const;
+  // A dim of a tensor with so many; negative ones count from the end.
+  Result<size_t> dim(std::string_view name, size_t rank,
+                     std::optional<int64_t> otherwise = {}) const;
+  Result<std::vector<size_t>> dim_list(std::string_view name, size_t rank) const;  // absent: all
+  const TensorMeta* output_meta(size_t output = 0) const;
+
+  void set(Value value, size_t output = 0) const;
+  void set(Constant constant, size_t output = 0) const;
+  // "node 'linear' (aten.linear) in module 'blocks.0': <message>"
+  tl::unexpected<Error> failed(const std::string& message) const;
+
+ private:
+  const Argument* argument(std::string_view name) const;
+  Lowering& lowering_;
+  const Node& node_;
+};
+
+class Lowering {
+ public:
+  Lowering(const Archive& archive, const Program& program, bool cross_entropy);
+  Result<Lowered> run();
+
+  // ---- for the rows of the table
+  DimTable& dims() { return dims_; }
+  Hints& hints() { return hints_; }
+  int64_t size(const Value& value, size_t dim) const { return dims_.size(value.dims[dim]); }
+
+  // A new tensor; all its dims are distinct from now on.
+  Value make(std::vector<Vars> dims, DType dtype);
+  // Runs in the second pass, under the module's path and this name.
+  void step(const Call& call, std::string name, std::function<void(Emitter&)> emit);
+  // The value with dim `dim` called by these variables, which have its size.
+  Value retarget(const Value& value, size_t dim, const Vars& vars);
+  // Makes the two dims one; renames b's where they cannot be. False: b has `to` elsewhere.
+  bool align(const Value& a, size_t a_dim, Value& b, size_t b_dim);
+  // The value with a dim that is one variable, which stays whole.
+  Value whole(const Value& value, size_t dim);
+  // A known tensor as one that is read from the weights.
+  Value materialise(const Constant& constant, const std::string& name);
+
+  using Item = std::variant<std::monostate, Value, Constant>;
+  const Item* item(std::string_view tensor);  // reads a buffer at its first use
+  Result<Value> value_of(std::string_view tensor);
+  void set(const std::string& tensor, Item item) { items_[tensor] = std::move(item); }
+  const Program& program() const { return program_; }
+
+  // A tensor that is made when an op reads it: one whose usual reader reads what it is made of
+  // instead (the logarithm of a softmax).
+  struct Late {
+    Value of;
+    size_t dim = 0;
+    std::function<Value()> make;
+  };
+  void set_late(const std::string& tensor, Late late) { late_[tensor] = std::move(late); }
+  const Late* late(std::string_view tensor) const {
+    const auto found = late_.find(tensor);
+    return found == late_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  struct Step {
+    std::string module, name;
+    std::function<void(Emitter&)> emit;
+  };
+  struct Source {  // of a slot that no step makes
+    Role role = Role::kInput;
+    std::string name;
+    std::vector<Vars> dims;
+    DType dtype = DType::kFloat32;
+    bool trained = true;
+    std::optional<Weight> weight;
+  };
+  Status add_inputs();
+  Status add_parameter(const InputSpec& spec, const TensorMeta& meta);
+  Result<Constant> read_constant(const Payload& payload) const;
+  Status add_node(const Node& node);
+  Result<std::string> choose_loss();
+  Status add_loss(const std::string& output);
+  void define_inputs(Emitter& emitter) const;
+  std::vector<std::string> step_paths() const;
+
+  const Archive& archive_;
+  const Program& program_;
+  bool cross_entropy_;
+  DimTable dims_;
+  Hints hints_;
+  std::map<std::string, Item, std::less<>> items_;
+  std::map<std::string, Late, std::less<>> late_;
+  std::map<std::string, const InputSpec*, std::less<>> unread_;  // buffers and constants
+  std::map<std::string, int> shared_;                            // slots of parameters by payload
+  std::map<std::string, int> materialised_;
+  std::map<int, Source> sources_;
+  std::map<int, std::vector<Vars>> slot_dims_;
+  std::vector<Step> steps_;
+  Error error_;  // of reading a buffer
+  int slots_ = 0;
+  std::optional<Value> loss_;
+};
+
+}  // namespace tessera::pt2

@@ -1,0 +1,33 @@
+// What the entries of a .pt2 archive are called, and how large the importer lets them be. Names
+// follow the root folder of the archive, which is the first component of its first entry. The
+// format is PyTorch's (torch/csrc/export/pt2_archive_constants.h).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tessera::pt2 {
+
+inline constexpr std::string_view kFormatEntry = "archive_format";
+inline constexpr std::string_view kFormat = "pt2";
+inline constexpr std::string_view kVersionEntry = "archive_version";
+inline constexpr std::string_view kVersion = "0";
+inline constexpr std::string_view kByteOrderEntry = "byteorder";
+inline constexpr std::string_view kByteOrder = "little";
+inline constexpr std::string_view kModels = "models/";
+inline constexpr std::string_view kModelEnding = ".json";
+inline constexpr std::string_view kWeights = "data/weights/";
+inline constexpr std::string_view kWeightsConfigEnding = "_weights_config.json";
+inline constexpr std::string_view kConstants = "data/constants/";
+inline constexpr std::string_view kConstantsConfigEnding = "_constants_config.json";
+
+// Another major number of the schema is another language; a larger minor one only adds to it.
+inline constexpr int64_t kSchemaMajor = 8;
+
+// Limits that hold before anything is allocated.
+inline constexpr int64_t kMaxEntries = 1'000'000;
+inline constexpr int64_t kMaxText = int64_t{1} << 30;  // bytes of a JSON entry
+inline constexpr int64_t kMaxRank = 16;                // dims of a tensor
+inline constexpr int64_t kMaxConstant = 1 << 24;       // elements of a tensor that is computed with
+
+}  // namespace tessera::pt2

@@ -1,0 +1,544 @@
+#include "tessera/import/pt2/schema.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "tessera/base/text.h"
+#include "tessera/import/pt2/names.h"
+
+namespace tessera::pt2 {
+namespace {
+
+using Json = nlohmann::json;
+
+// A value of the document and what the error calls the place where it stands.
+class Field {
+ public:
+  Field(const Json& json, std::string where) : json_(&json), where_(std::move(where)) {}
+  const Json& json() const { return *json_; }
+
+  tl::unexpected<Error> expected(std::string_view what) const {
+    std::string found = json_->dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (found.size() > 40) found = found.substr(0, 40) + " ...";
+    return invalid_input(fmt::format("{}: expected {}, found {}", where_, what, found));
+  }
+  Result<Field> at(const std::string& key) const {
+    if (!json_->is_object()) return expected(fmt::format("an object with a field '{}'", key));
+    const auto found = json_->find(key);
+    if (found == json_->end())
+      return invalid_input(fmt::format("{}: expected a field '{}', found none", where_, key));
+    return Field(*found, fmt::format("{}: {}", where_, key));
+  }
+  bool has(const std::string& key) const {
+    return json_->is_object() && json_->contains(key) && !(*json_)[key].is_null();
+  }
+  Result<std::string> text() const {
+    if (!json_->is_string()) return expected("a text");
+    return json_->get<std::string>();
+  }
+  Result<std::string> text(const std::string& key) const {
+    TESSERA_TRY(const Field field, at(key));
+    return field.text();
+  }
+  Result<int64_t> integer() const {
+    if (!json_->is_number_integer()) return expected("an integer");
+    return json_->get<int64_t>();
+  }
+  Result<double> number() const {
+    if (json_->is_number()) return json_->get<double>();
+    const std::string name = json_->is_string() ? json_->get<std::string>() : "";
+    if (name == "Infinity") return std::numeric_limits<double>::infinity();
+    if (name == "-Infinity") return -std::numeric_limits<double>::infinity();
+    if (name == "NaN") return std::numeric_limits<double>::quiet_NaN();
+    return expected("a number");
+  }
+  Result<bool> truth() const {
+    if (!json_->is_boolean()) return expected("true or false");
+    return json_->get<bool>();
+  }
+  Result<std::vector<Field>> list() const {
+    if (!json_->is_array()) return expected("a list");
+    std::vector<Field> out;
+    for (const Json& item : *json_)
+      out.emplace_back(item, fmt::format("{} [{}]", where_, out.size()));
+    return out;
+  }
+  // The one key of a union and its value.
+  Result<std::pair<std::string, Field>> tagged() const {
+    if (!json_->is_object() || json_->size() != 1) return expected("an object of one tag");
+    const auto item = json_->begin();
+    return std::pair{item.key(), Field(item.value(), fmt::format("{}: {}", where_, item.key()))};
+  }
+
+ private:
+  const Json* json_;
+  std::string where_;
+};
+
+// A size that the program was exported with. Sizes that were left open have no place in a graph.
+Result<int64_t> read_size(const Field& field) {
+  TESSERA_TRY(const auto tagged, field.tagged());
+  if (tagged.first != "as_int")
+    return field.expected("a fixed size (export the module without dynamic shapes)");
+  TESSERA_TRY(const int64_t size, tagged.second.integer());
+  if (size < 0 || size > (int64_t{1} << 48)) return field.expected("a size from 0 to 2^48");
+  return size;
+}
+
+Result<std::vector<int64_t>> read_sizes(const Field& field) {
+  TESSERA_TRY(const auto items, field.list());
+  if (std::ssize(items) > kMaxRank) return field.expected(fmt::format("at most {} dims", kMaxRank));
+  std::vector<int64_t> out;
+  for (const Field& item : items) {
+    TESSERA_TRY(const int64_t size, read_size(item));
+    out.push_back(size);
+  }
+  return out;
+}
+
+Result<TensorMeta> read_meta(const Field& field) {
+  TensorMeta meta;
+  TESSERA_TRY(const Field dtype, field.at("dtype"));
+  TESSERA_TRY(const int64_t number, dtype.integer());
+  const std::optional<DType> known = dtype_of(number);
+  if (!known) return dtype.expected("the number of a floating dtype, an integer dtype or bool");
+  meta.dtype = *known;
+  TESSERA_TRY(const Field sizes, field.at("sizes"));
+  TESSERA_TRY(meta.sizes, read_sizes(sizes));
+  TESSERA_TRY(const Field strides, field.at("strides"));
+  TESSERA_TRY(meta.strides, read_sizes(strides));
+  if (meta.strides.size() != meta.sizes.size()) return strides.expected("as many strides as sizes");
+  TESSERA_TRY(const Field offset, field.at("storage_offset"));
+  TESSERA_TRY(meta.storage_offset, read_size(offset));
+  if (field.has("requires_grad")) {
+    TESSERA_TRY(const Field trained, field.at("requires_grad"));
+    TESSERA_TRY(meta.requires_grad, trained.truth());
+  }
+  int64_t elements = 1;
+  for (const int64_t size : meta.sizes) {
+    if (size != 0 && elements > (int64_t{1} << 48) / size)
+      return sizes.expected("sizes whose product is at most 2^48");
+    elements *= size;
+  }
+  return meta;
+}
+
+template <class T, class Read>
+Result<Argument> read_list(const Field& field, Read read) {
+  TESSERA_TRY(const auto items, field.list());
+  std::vector<T> out;
+  for (const Field& item : items) {
+    TESSERA_TRY(const T value, read(item));
+    out.push_back(value);
+  }
+  return Argument(std::move(out));
+}
+
+Result<std::string> read_name(const Field& field) { return field.text("name"); }
+
+Result<std::string> read_optional_name(const Field& field) {
+  TESSERA_TRY(const auto tagged, field.tagged());
+  if (tagged.first == "as_none") return std::string();
+  if (tagged.first != "as_tensor") return field.expected("as_tensor or as_none");
+  return read_name(tagged.second);
+}
+
+template <class Read>
+Result<TensorsArg> read_tensors(const Field& field, Read read) {
+  TESSERA_TRY(const auto items, field.list());
+  TensorsArg out;
+  for (const Field& item : items) {
+    TESSERA_TRY(std::string name, read(item));
+    out.names.push_back(std::move(name));
+  }
+  return out;
+}
+
+// A symbolic number that turned out to be fixed.
+Result<int64_t> read_symbol(const Field& field) {
+  TESSERA_TRY(const auto tagged, field.tagged());
+  if (tagged.first != "as_int") return field.expected("a fixed number, not a symbol");
+  return tagged.second.integer();
+}
+
+using Reader = Result<Argument> (*)(const Field&);
+constexpr std::pair<std::string_view, Reader> kReaders[] = {
+    {"as_none", [](const Field&) -> Result<Argument> { return Argument(NoneArg{}); }},
+    {"as_tensor",
+     [](const Field& f) -> Result<Argument> {
+       TESSERA_TRY(std::string name, read_name(f));
+       return Argument(TensorArg{std::move(name)});
+     }},
+    {"as_tensors",
+     [](const Field& f) -> Result<Argument> {
+       TESSERA_TRY(TensorsArg names, read_tensors(f, read_name));
+       return Argument(std::move(names));
+     }},
+    {"as_optional_tensors",
+     [](const Field& f) -> Result<Argument> {
+       TESSERA_TRY(TensorsArg names, read_tensors(f, read_optional_name));
+       return Argument(std::move(names));
+     }},
+    {"as_optional_tensor",
+     [](const Field& f) -> Result<Argument> {
+       TESSERA_TRY(std::string name, read_optional_name(f));
+       if (name.empty()) return Argument(NoneArg{});
+       return Argument(TensorArg{std::move(name)});
+     }},
+    {"as_int", [](const Field& f) -> Result<Argument> { return f.integer(); }},
+    {"as_sym_int", [](const Field& f) -> Result<Argument> { return read_symbol(f); }},
+    {"as_float", [](const Field& f) -> Result<Argument> { return f.number(); }},
+    {"as_bool", [](const Field& f) -> Result<Argument> { return f.truth(); }},
+    {"as_string", [](const Field& f) -> Result<Argument> { return f.text(); }},
+    {"as_ints",
+     [](const Field& f) {
+       return read_list<int64_t>(f, [](const Field& i) { return i.integer(); });
+     }},
+    {"as_sym_ints", [](const Field& f) { return read_list<int64_t>(f, read_symbol); }},
+    {"as_floats",
+     [](const Field& f) {
+       return read_list<double>(f, [](const Field& i) { return i.number(); });
+     }},
+    {"as_bools",
+     [](const Field& f) { return read_list<bool>(f, [](const Field& i) { return i.truth(); }); }},
+    {"as_scalar_type",
+     [](const Field& f) -> Result<Argument> {
+       TESSERA_TRY(const int64_t number, f.integer());
+       return Argument(DTypeArg{number});
+     }},
+    {"as_device", [](const Field&) -> Result<Argument> { return Argument(IgnoredArg{}); }},
+    {"as_layout", [](const Field&) -> Result<Argument> { return Argument(IgnoredArg{}); }},
+    {"as_memory_format", [](const Field&) -> Result<Argument> { return Argument(IgnoredArg{}); }},
+};
+
+Result<Argument> read_argument(const Field& field) {
+  TESSERA_TRY(const auto tagged, field.tagged());
+  for (const auto& [tag, read] : kReaders) {
+    if (tag == tagged.first) return read(tagged.second);
+  }
+  return field.expected("an argument of a known tag");
+}
+
+// "blocks.0.attn" of "L__self__,,Net;L__self__blocks.0.attn,blocks.0.attn,Attention". A module that
+// is called again has "@1" behind its path.
+std::string innermost_module(std::string_view stack) {
+  const size_t last = stack.rfind(';');
+  const std::string_view entry = last == std::string_view::npos ? stack : stack.substr(last + 1);
+  const std::vector<std::string> parts = split_text(entry, ',');
+  if (parts.size() < 2) return "";
+  return parts[1].substr(0, parts[1].find('@'));
+}
+
+Result<Node> read_node(const Field& field) {
+  Node node;
+  TESSERA_TRY(node.target, field.text("target"));
+  TESSERA_TRY(const Field inputs, field.at("inputs"));
+  TESSERA_TRY(const auto arguments, inputs.list());
+  for (const Field& item : arguments) {
+    TESSERA_TRY(const std::string name, item.text("name"));
+    TESSERA_TRY(const Field value, item.at("arg"));
+    TESSERA_TRY(Argument argument, read_argument(value));
+    if (!node.arguments.emplace(name, std::move(argument)).second)
+      return item.expected("each argument once");
+  }
+  TESSERA_TRY(const Field outputs, field.at("outputs"));
+  TESSERA_TRY(const auto results, outputs.list());
+  for (const Field& item : results) {
+    TESSERA_TRY(const Argument output, read_argument(item));
+    if (const auto* one = std::get_if<TensorArg>(&output)) {
+      node.outputs.push_back(one->name);
+    } else if (const auto* several = std::get_if<TensorsArg>(&output)) {
+      node.outputs.insert(node.outputs.end(), several->names.begin(), several->names.end());
+    } else if (!std::holds_alternative<NoneArg>(output)) {
+      return item.expected("a tensor or several");
+    } else {
+      node.outputs.emplace_back();
+    }
+  }
+  if (field.has("name")) {
+    TESSERA_TRY(node.name, field.text("name"));
+  } else if (!node.outputs.empty()) {
+    node.name = node.outputs[0];
+  }
+  if (field.has("metadata")) {
+    TESSERA_TRY(const Field metadata, field.at("metadata"));
+    if (metadata.has("nn_module_stack")) {
+      TESSERA_TRY(const std::string stack, metadata.text("nn_module_stack"));
+      node.module = innermost_module(stack);
+    }
+  }
+  return node;
+}
+
+// ---- regions
+// A region under torch.no_grad is a node with a graph of its own: whether there is a gradient, the
+// graph, its operands.
+constexpr std::string_view kGradRegion = "torch.ops.higher_order.wrap_with_set_grad_enabled";
+constexpr int kMaxDepth = 16;
+
+Status read_graph(const Field& graph, bool frozen, int depth, Program& out);
+
+// The same tensor under another name.
+void add_alias(const std::string& from, const std::string& to, Program& out) {
+  if (from == to || from.empty() || to.empty()) return;
+  Node node;
+  node.name = to;
+  node.target = "torch.ops.aten.alias.default";
+  node.arguments.emplace("self", TensorArg{from});
+  node.outputs = {to};
+  out.nodes.push_back(std::move(node));
+}
+
+// Names of tensors in a list of arguments.
+Result<std::vector<std::string>> read_names(const std::vector<Field>& fields) {
+  std::vector<std::string> out;
+  for (const Field& field : fields) {
+    TESSERA_TRY(const Argument argument, read_argument(field));
+    const auto* const tensor = std::get_if<TensorArg>(&argument);
+    if (tensor == nullptr) return field.expected("a tensor");
+    out.push_back(tensor->name);
+  }
+  return out;
+}
+
+Status read_region(const Field& field, bool frozen, int depth, Program& out) {
+  if (depth >= kMaxDepth)
+    return field.expected(fmt::format("at most {} regions in another", depth));
+  TESSERA_TRY(const Field inputs, field.at("inputs"));
+  TESSERA_TRY(const auto items, inputs.list());
+  std::vector<Field> arguments;
+  for (const Field& item : items) {
+    TESSERA_TRY(Field argument, item.at("arg"));
+    arguments.push_back(std::move(argument));
+  }
+  if (arguments.size() < 2) return inputs.expected("whether there is a gradient, and a graph");
+  TESSERA_TRY(const Field enabled, arguments[0].at("as_bool"));
+  TESSERA_TRY(const bool gradient, enabled.truth());
+  TESSERA_TRY(const Field holder, arguments[1].at("as_graph"));
+  TESSERA_TRY(const Field graph, holder.at("graph"));
+  TESSERA_TRY(const std::vector<std::string> operands,
+              read_names({arguments.begin() + 2, arguments.end()}));
+  const auto names_at = [](const Field& from, const char* key) -> Result<std::vector<std::string>> {
+    TESSERA_TRY(const Field list, from.at(key));
+    TESSERA_TRY(const auto fields, list.list());
+    return read_names(fields);
+  };
+  TESSERA_TRY(const std::vector<std::string> inner_inputs, names_at(graph, "inputs"));
+  TESSERA_TRY(const std::vector<std::string> inner_outputs, names_at(graph, "outputs"));
+  TESSERA_TRY(const std::vector<std::string> outputs, names_at(field, "outputs"));
+  if (inner_inputs.size() != operands.size() || inner_outputs.size() != outputs.size())
+    return field.expected("a graph with an input for each operand and an output for each result");
+  for (size_t i = 0; i < operands.size(); ++i) add_alias(operands[i], inner_inputs[i], out);
+  TESSERA_TRY_VOID(read_graph(graph, frozen || !gradient, depth + 1, out));
+  for (size_t i = 0; i < outputs.size(); ++i) add_alias(inner_outputs[i], outputs[i], out);
+  return {};
+}
+
+// The tensors and nodes of a graph, behind those that are there.
+Status read_graph(const Field& graph, bool frozen, int depth, Program& out) {
+  TESSERA_TRY(const Field tensors, graph.at("tensor_values"));
+  if (!tensors.json().is_object()) return tensors.expected("an object");
+  for (const auto& item : tensors.json().items()) {
+    TESSERA_TRY(const Field field, tensors.at(item.key()));
+    TESSERA_TRY(out.tensors[item.key()], read_meta(field));
+  }
+  TESSERA_TRY(const Field nodes, graph.at("nodes"));
+  TESSERA_TRY(const auto list, nodes.list());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json& json = list[i].json();
+    const bool named = json.is_object() && json.contains("name") && json["name"].is_string();
+    const std::string called =
+        named ? json["name"].get<std::string>() : fmt::format("number {}", i);
+    const Field field(json, fmt::format("{}: node '{}'", out.where, called));
+    TESSERA_TRY(const std::string target, field.text("target"));
+    if (target == kGradRegion) {
+      TESSERA_TRY_VOID(read_region(field, frozen, depth, out));
+      continue;
+    }
+    TESSERA_TRY(Node node, read_node(field));
+    node.frozen = frozen;
+    out.nodes.push_back(std::move(node));
+  }
+  return {};
+}
+
+Result<InputSpec> read_input(const Field& field) {
+  TESSERA_TRY(const auto tagged, field.tagged());
+  const Field& body = tagged.second;
+  InputSpec spec;
+  TESSERA_TRY(const Field arg, body.at("arg"));
+  if (tagged.first == "user_input") {
+    TESSERA_TRY(const Argument argument, read_argument(arg));
+    const auto* tensor = std::get_if<TensorArg>(&argument);
+    if (tensor == nullptr) return arg.expected("inputs that are tensors");
+    spec.tensor = spec.name = tensor->name;
+    return spec;
+  }
+  const std::array<std::pair<std::string_view, InputSpec::Kind>, 3> kinds = {
+      {{"parameter", InputSpec::Kind::kParameter},
+       {"buffer", InputSpec::Kind::kBuffer},
+       {"tensor_constant", InputSpec::Kind::kConstant}}};
+  for (const auto& [tag, kind] : kinds) {
+    if (tag != tagged.first) continue;
+    spec.kind = kind;
+    TESSERA_TRY(spec.tensor, read_name(arg));
+    TESSERA_TRY(spec.name, body.text(std::string(tag) + "_name"));
+    return spec;
+  }
+  return field.expected("an input of a known tag");
+}
+
+Result<OutputSpec> read_output(const Field& field) {
+  TESSERA_TRY(const auto tagged, field.tagged());
+  OutputSpec spec;
+  spec.user = tagged.first == "user_output" || tagged.first == "loss_output";
+  if (!spec.user && tagged.first != "buffer_mutation") {
+    return field.expected(
+        "an output of a known tag (a module that changes its inputs has another)");
+  }
+  TESSERA_TRY(const Field arg, tagged.second.at("arg"));
+  if (!spec.user || tagged.first == "loss_output") {
+    TESSERA_TRY(spec.tensor, read_name(arg));
+    return spec;
+  }
+  TESSERA_TRY(const Argument argument, read_argument(arg));
+  if (const auto* tensor = std::get_if<TensorArg>(&argument)) spec.tensor = tensor->name;
+  return spec;
+}
+
+// The document of an entry. `text` must stay as long as nothing of it is read any more.
+Result<Json> parse(const Archive& archive, const std::string& entry) {
+  TESSERA_TRY(const std::string text, archive.text(entry));
+  Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) {
+    return invalid_input(
+        fmt::format("{}: entry '{}': expected JSON, found other text", archive.path(), entry));
+  }
+  return json;
+}
+
+// The payloads that a configuration of weights or constants lists.
+Status read_payloads(const Archive& archive, const std::string& entry, std::string_view folder,
+                     Program& out) {
+  TESSERA_TRY(const Json json, parse(archive, entry));
+  const Field root(json, fmt::format("{}: {}", archive.path(), entry));
+  TESSERA_TRY(const Field config, root.at("config"));
+  if (!config.json().is_object()) return config.expected("an object");
+  for (const auto& item : config.json().items()) {
+    TESSERA_TRY(const Field field, config.at(item.key()));
+    Payload payload;
+    if (field.has("use_pickle")) {
+      TESSERA_TRY(const Field pickled, field.at("use_pickle"));
+      TESSERA_TRY(const bool pickle, pickled.truth());
+      if (pickle) return pickled.expected("raw bytes: a plain tensor, no subclass");
+    }
+    TESSERA_TRY(const std::string name, field.text("path_name"));
+    payload.entry = std::string(folder) + name;
+    TESSERA_TRY(const Field meta, field.at("tensor_meta"));
+    TESSERA_TRY(payload.meta, read_meta(meta));
+    out.payloads[item.key()] = std::move(payload);
+  }
+  return {};
+}
+
+Status check_text(const Archive& archive, std::string_view entry, std::string_view wanted) {
+  TESSERA_TRY(const std::string found, archive.text(entry));
+  if (trim(found) == wanted) return {};
+  return invalid_input(fmt::format("{}: entry '{}': expected '{}', found '{}'", archive.path(),
+                                   entry, wanted, trim(found).substr(0, 40)));
+}
+
+// "model" of the one entry models/model.json.
+Result<std::string> model_name(const Archive& archive) {
+  std::string out;
+  for (const std::string& name : archive.names()) {
+    if (!name.starts_with(kModels) || !name.ends_with(kModelEnding)) continue;
+    if (!out.empty()) {
+      return invalid_input(fmt::format("{}: expected one model in the archive, found '{}' and '{}'",
+                                       archive.path(), out, name));
+    }
+    out = name.substr(kModels.size(), name.size() - kModels.size() - kModelEnding.size());
+  }
+  if (out.empty()) {
+    return invalid_input(
+        fmt::format("{}: expected an entry {}*{} (an archive of torch.export.save), found none",
+                    archive.path(), kModels, kModelEnding));
+  }
+  return out;
+}
+
+Status check_version(const Field& root) {
+  TESSERA_TRY(const Field version, root.at("schema_version"));
+  TESSERA_TRY(const Field major, version.at("major"));
+  TESSERA_TRY(const int64_t number, major.integer());
+  if (number != kSchemaMajor)
+    return major.expected(fmt::format("version {} of the format", kSchemaMajor));
+  return {};
+}
+
+Status read_signature(const Field& module, Program& out) {
+  TESSERA_TRY(const Field signature, module.at("signature"));
+  TESSERA_TRY(const Field inputs, signature.at("input_specs"));
+  TESSERA_TRY(const auto input_list, inputs.list());
+  for (const Field& item : input_list) {
+    TESSERA_TRY(InputSpec spec, read_input(item));
+    out.inputs.push_back(std::move(spec));
+  }
+  TESSERA_TRY(const Field outputs, signature.at("output_specs"));
+  TESSERA_TRY(const auto output_list, outputs.list());
+  for (const Field& item : output_list) {
+    TESSERA_TRY(OutputSpec spec, read_output(item));
+    out.outputs.push_back(std::move(spec));
+  }
+  return {};
+}
+
+}  // namespace
+
+// The numbers of torch/_export/serde/schema.py, which are not those of c10::ScalarType.
+std::optional<DType> dtype_of(int64_t number) {
+  switch (number) {
+    case 1: return DType::kUInt8;
+    case 4: return DType::kInt32;
+    case 5: return DType::kInt64;
+    case 6: return DType::kFloat16;
+    case 7: return DType::kFloat32;
+    case 8: return DType::kFloat64;
+    case 12: return DType::kBool;
+    case 13: return DType::kBFloat16;
+    default: return std::nullopt;
+  }
+}
+
+Result<Program> read_program(const Archive& archive) {
+  TESSERA_TRY_VOID(check_text(archive, kFormatEntry, kFormat));
+  TESSERA_TRY_VOID(check_text(archive, kVersionEntry, kVersion));
+  if (archive.has(kByteOrderEntry)) {
+    TESSERA_TRY_VOID(check_text(archive, kByteOrderEntry, kByteOrder));
+  }
+  TESSERA_TRY(const std::string name, model_name(archive));
+  const std::string entry = fmt::format("{}{}{}", kModels, name, kModelEnding);
+  TESSERA_TRY(const Json json, parse(archive, entry));
+  const Field root(json, fmt::format("{}: {}", archive.path(), entry));
+  TESSERA_TRY_VOID(check_version(root));
+
+  Program out;
+  TESSERA_TRY(const Field module, root.at("graph_module"));
+  TESSERA_TRY_VOID(read_signature(module, out));
+  TESSERA_TRY(const Field graph, module.at("graph"));
+  out.where = fmt::format("{}: {}", archive.path(), entry);
+  TESSERA_TRY_VOID(read_graph(graph, false, 0, out));
+  for (const auto& [folder, ending] :
+       {std::pair{kWeights, kWeightsConfigEnding}, std::pair{kConstants, kConstantsConfigEnding}}) {
+    const std::string config = fmt::format("{}{}{}", folder, name, ending);
+    TESSERA_TRY_VOID(read_payloads(archive, config, folder, out));
+  }
+  return out;
+}
+
+}  // namespace tessera::pt2

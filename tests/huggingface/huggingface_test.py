@@ -1,0 +1,137 @@
+"""Imported models compute what `transformers` computes: losses and all gradients, serial and under a parallel plan; and the way
+back gives the same bytes.
+
+Usage: huggingface_test.py TESSERA STEP [unittest options]; STEP is tests/support/steps_on_weights.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is looked up
+import safetensors.torch
+import torch
+import transformers
+
+import models
+
+TESSERA, STEP = "", ""
+# Relative to the largest element of a tensor, or to so much of the largest of all gradients.
+TOLERANCE, FLOOR = {"float32": 1e-5, "float64": 1e-10}, 0.01
+PLANS = {"serial": "serial", "parallel": "megatron(tp=2,dp=2)"}
+
+
+def run(*arguments):
+    return subprocess.run([TESSERA, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120)
+
+
+class HuggingFace(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        temporary = tempfile.TemporaryDirectory(prefix="tessera_huggingface_test_")
+        cls.addClassCleanup(temporary.cleanup)
+        cls.folder = pathlib.Path(temporary.name)
+        torch.set_num_threads(1)
+        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        cls.losses, jobs = {}, []
+        for case in models.CASES:
+            for precision in TOLERANCE:
+                jobs += cls.prepare(case, precision)
+        (cls.folder / "jobs").write_text("".join("\t".join(map(str, job)) + "\n" for job in jobs))
+        done = subprocess.run([STEP, str(cls.folder / "jobs")], capture_output=True, text=True, check=False, timeout=250)
+        assert done.returncode == 0, done.stderr
+
+    @classmethod
+    def place(cls, case, precision, name):
+        return cls.folder / f"{case.name}_{precision}_{name}"
+
+    @classmethod
+    def prepare(cls, case, precision):
+        """A model with its loss and gradients by transformers, imported; and the steps to run."""
+        dtype = getattr(torch, precision)
+        place = lambda name: cls.place(case, precision, name)
+        with models.wide() if precision == "float64" else models.contextlib.nullcontext():
+            model, inputs = models.make_model(case, dtype), models.make_inputs(case, dtype)
+            model.save_pretrained(place("theirs"), max_shard_size="12KB" if case.name == "llama" else "1GB")
+            safetensors.torch.save_file(inputs, place("inputs"))
+            loss = models.loss_of(case, model, inputs)
+            loss.backward()
+        cls.losses[case.name, precision] = loss.item()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
+        model.save_pretrained(place("gradients"))
+        done = run("import", place("theirs"), "--out", place("ours"))
+        assert done.returncode == 0, done.stderr
+        spec = f"{place('ours')}/config.json" + (f":{case.keys}" if case.keys else "")
+        return [(spec, place("ours"), place("inputs"), plan, precision, 1, place(name)) for name, plan in PLANS.items()]
+
+    def load(self, folder):
+        arrays = {}
+        for file in sorted(folder.glob("*.safetensors")):
+            arrays.update(safetensors.torch.load_file(file))
+        return arrays
+
+    def export(self, case, weights, out, keys=""):
+        model = f"{self.place(case, 'float32', 'ours')}/config.json{keys}"
+        done = run("export", weights, "--to", "hf", "--model", model, "--out", out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.load(out)
+
+    def test_loss_and_gradients_equal_those_of_transformers(self):
+        for case in models.CASES:
+            for precision, tolerance in TOLERANCE.items():
+                expected = self.load(self.place(case, precision, "gradients"))
+                largest = max(value.abs().max().item() for value in expected.values())
+                for name in PLANS:
+                    with self.subTest(model=case.name, precision=precision, plan=name):
+                        out = self.place(case, precision, name)
+                        found = self.export(case, f"{out}.gradients", self.place(case, precision, name + "_gradients"))
+                        self.assertEqual(sorted(found), sorted(expected))
+                        loss = safetensors.torch.load_file(f"{out}.losses")["loss.1"].item()
+                        self.assertAlmostEqual(loss / self.losses[case.name, precision], 1, delta=tolerance)
+                        for array, value in expected.items():
+                            scale = max(value.abs().max().item(), FLOOR * largest)
+                            error = (found[array].double() - value.double()).abs().max().item() / scale
+                            self.assertLess(error, tolerance, array)
+
+    def test_import_then_export_is_the_identity(self):
+        for case in models.CASES:
+            with self.subTest(model=case.name):
+                theirs, ours = self.place(case, "float32", "theirs"), self.place(case, "float32", "ours")
+                back = self.place(case, "float32", "back")
+                expected, found = self.load(theirs), self.export(case, ours, back)
+                self.assertEqual({name: value.shape for name, value in found.items()},
+                                 {name: value.shape for name, value in expected.items()})
+                for name, value in expected.items():
+                    self.assertTrue(torch.equal(found[name], value), name)
+                self.assertEqual((back / "config.json").read_text(), (theirs / "config.json").read_text())
+
+    def test_transformers_loads_what_is_exported_with_a_configuration_of_ours(self):
+        for case in models.CASES:
+            with self.subTest(model=case.name):
+                out = self.place(case, "float32", "written")
+                self.export(case, self.place(case, "float32", "ours"), out, ":dtype=float32")
+                inputs = models.make_inputs(case, torch.float32)
+                theirs = case.make.from_pretrained(self.place(case, "float32", "theirs")).eval()
+                ours, notes = case.make.from_pretrained(out, output_loading_info=True)
+                self.assertFalse(notes["missing_keys"] or notes["unexpected_keys"], notes)
+                with torch.no_grad():
+                    expected = models.logits_of(case, theirs, inputs)
+                    self.assertTrue(torch.equal(models.logits_of(case, ours.eval(), inputs), expected))
+
+
+def main():
+    global TESSERA, STEP
+    TESSERA, STEP = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
+    unittest.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Small random models of `transformers`, their inputs, and losses with gradients as they compute them.
+
+Nothing is downloaded. transformers computes some parts in float32 whatever the dtype of the model (norms, softmax, the
+tables of rotary positions); within `wide()` these are float64 too, so that models in float64 can be compared to all digits.
+"""
+import contextlib
+import dataclasses
+import sys
+import typing
+
+import torch
+import transformers
+
+SEQ, VOCAB, BATCH, SOURCE, MASKED, CLASSES, IMAGE = 12, 37, 4, 10, 2, 5, 8
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    make: typing.Callable  # the class of the model
+    config: typing.Callable  # () -> configuration
+    kind: str = "text"  # of inputs: text, masked, image, pair
+    keys: str = ""  # of our model, beside those of config.json
+
+
+def decoder(cls, **keys):
+    common = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+                  num_key_value_heads=2, max_position_embeddings=SEQ, bos_token_id=1, eos_token_id=2)
+    return lambda: cls(**{**common, **keys})
+
+
+def encoder(cls, **keys):
+    return lambda: cls(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, hidden_dropout_prob=0,
+                       attention_probs_dropout_prob=0, **keys)
+
+
+def gpt2(**keys):
+    return lambda: transformers.GPT2Config(vocab_size=VOCAB, n_positions=SEQ, n_embd=16, n_layer=2, n_head=4, resid_pdrop=0,
+                                           embd_pdrop=0, attn_pdrop=0, bos_token_id=1, eos_token_id=2, **keys)
+
+
+def t5(**keys):
+    return lambda: transformers.T5Config(vocab_size=VOCAB, d_model=16, d_kv=6, d_ff=24, num_layers=2, num_heads=4,
+                                         relative_attention_num_buckets=8, relative_attention_max_distance=10, dropout_rate=0,
+                                         **keys)
+
+
+LENGTHS = f"seq={SEQ},source={SOURCE}"
+T = transformers
+CASES = [
+    Case("gpt2", T.GPT2LMHeadModel, gpt2()),
+    Case("gpt2_gelu", T.GPT2LMHeadModel, gpt2(activation_function="gelu", n_inner=40)),
+    Case("llama", T.LlamaForCausalLM, decoder(T.LlamaConfig, rope_theta=5e4, rms_norm_eps=1e-5)),
+    Case("llama_bias", T.LlamaForCausalLM, decoder(T.LlamaConfig, attention_bias=True, head_dim=6, tie_word_embeddings=True)),
+    Case("llama_scaled", T.LlamaForCausalLM,
+         decoder(T.LlamaConfig, head_dim=16,
+                 rope_parameters={"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0,
+                                  "high_freq_factor": 4.0, "original_max_position_embeddings": 64})),
+    Case("mistral", T.MistralForCausalLM, decoder(T.MistralConfig, sliding_window=5)),
+    Case("mixtral", T.MixtralForCausalLM,
+         decoder(T.MixtralConfig, num_local_experts=4, num_experts_per_tok=2, router_aux_loss_coef=0.0)),
+    Case("qwen2", T.Qwen2ForCausalLM, decoder(T.Qwen2Config, tie_word_embeddings=True)),
+    Case("qwen3", T.Qwen3ForCausalLM, decoder(T.Qwen3Config, head_dim=6)),
+    Case("bert", T.BertForMaskedLM, encoder(T.BertConfig, vocab_size=VOCAB, max_position_embeddings=SEQ), "masked"),
+    Case("vit", T.ViTForImageClassification, encoder(T.ViTConfig, image_size=IMAGE, patch_size=4, num_labels=CLASSES), "image"),
+    Case("t5", T.T5ForConditionalGeneration, t5(), "pair", LENGTHS),
+    Case("t5_gated", T.T5ForConditionalGeneration, t5(feed_forward_proj="gated-gelu"), "pair", LENGTHS),
+]
+
+
+class _WideTorch:
+    """The module torch with float64 under the names of float32."""
+
+    def __getattr__(self, name):
+        return torch.float64 if name in ("float32", "float") else getattr(torch, name)
+
+
+@contextlib.contextmanager
+def wide():
+    modules = [m for name, m in list(sys.modules.items())
+               if name.startswith(("transformers.models.", "transformers.modeling_")) and getattr(m, "torch", None) is torch]
+    narrow = torch.Tensor.float
+    torch.Tensor.float = torch.Tensor.double
+    for module in modules:
+        module.torch = _WideTorch()
+    try:
+        yield
+    finally:
+        torch.Tensor.float = narrow
+        for module in modules:
+            module.torch = torch
+
+
+def make_model(case, dtype, seed=1):
+    """Random weights, biases and norms too, so that none of them can be left out unnoticed; equal for every dtype."""
+    torch.manual_seed(seed)
+    config = case.config()
+    config._experts_implementation = "eager"  # the others multiply in float32 only
+    model = case.make(config).eval().to(dtype)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for _, parameter in sorted(model.named_parameters()):
+            parameter.add_(torch.randn(parameter.shape, generator=generator, dtype=torch.float32) * 0.2)
+    return model
+
+
+def make_inputs(case, dtype):
+    """By the names of our inputs."""
+    generator = torch.Generator().manual_seed(7)
+
+    def tokens(length):  # 0 is BERT's padding, whose row of the table transformers does not train
+        return torch.randint(1, VOCAB, (BATCH, length), generator=generator)
+
+    if case.kind == "image":
+        return {"images": torch.randn((BATCH, IMAGE, IMAGE, 3), generator=generator).to(dtype),
+                "targets": torch.randint(0, CLASSES, (BATCH,), generator=generator)}
+    if case.kind == "pair":
+        return {"source": tokens(SOURCE), "tokens": tokens(SEQ), "targets": tokens(SEQ)}
+    inputs = {"tokens": tokens(SEQ), "targets": tokens(SEQ)}
+    if case.kind == "masked":
+        inputs["segments"] = torch.randint(0, 2, (BATCH, SEQ), generator=generator)
+        keep = torch.zeros((BATCH, SEQ), dtype=torch.bool)
+        for row in range(BATCH):
+            keep[row, torch.randperm(SEQ, generator=generator)[:MASKED]] = True
+        inputs["targets"] = torch.where(keep, inputs["targets"], -1)
+    return inputs
+
+
+def logits_of(case, model, inputs):
+    if case.kind == "image":
+        return model(inputs["images"].permute(0, 3, 1, 2)).logits
+    if case.kind == "pair":
+        return model(input_ids=inputs["source"], decoder_input_ids=inputs["tokens"]).logits
+    if case.kind == "masked":
+        return model(inputs["tokens"], token_type_ids=inputs["segments"]).logits
+    return model(inputs["tokens"]).logits
+
+
+def loss_of(case, model, inputs):
+    logits = logits_of(case, model, inputs)
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), inputs["targets"].reshape(-1), ignore_index=-1)

@@ -1,0 +1,288 @@
+"""Modules as their authors may write them, for tests of imports. Each returns its loss."""
+import math
+import sys
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class FusedBlock(nn.Module):
+    """One product for queries, keys and values, and PyTorch's attention."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.fc, self.out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (part.view(b, t, self.heads, c // self.heads).transpose(1, 2) for part in self.qkv(self.ln1(x)).split(c, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).contiguous().view(b, t, c))
+        return x + self.out(F.gelu(self.fc(self.ln2(x)), approximate="tanh"))
+
+
+class Attention(nn.Module):
+    """Attention by hand: scores, a causal mask in a buffer, softmax."""
+
+    def __init__(self, width, heads, length):
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = (nn.Linear(width, width, bias=False) for _ in range(3))
+        self.proj = nn.Linear(width, width)
+        self.register_buffer("mask", torch.tril(torch.ones(length, length)).view(1, 1, length, length))
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (layer(x).view(b, t, self.heads, c // self.heads).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(c // self.heads)
+        scores = scores.masked_fill(self.mask[:, :, :t, :t] == 0, float("-inf"))
+        y = torch.softmax(scores, dim=-1) @ v
+        return self.proj(y.transpose(1, 2).reshape(b, t, c))
+
+
+class ManualBlock(nn.Module):
+    def __init__(self, width, heads, length):
+        super().__init__()
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads, length)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.SiLU(), nn.Linear(2 * width, width))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm_1(x))
+        return x + self.mlp(self.norm_2(x))
+
+
+class Transformer(nn.Module):
+    """A language model; `tied`: the head reads the embedding's table."""
+
+    def __init__(self, block, vocab=40, width=16, length=8, layers=2, tied=False):
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(vocab, width), nn.Embedding(length, width)
+        self.layers = nn.ModuleList([block() for _ in range(layers)])
+        self.ln = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocab, bias=False)
+        if tied:
+            self.head.weight = self.tok.weight
+
+    def forward(self, tokens, targets):
+        x = self.tok(tokens) + self.pos(torch.arange(tokens.shape[1]))
+        for layer in self.layers:
+            x = layer(x)
+        logits = self.head(self.ln(x))
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+
+class MixerBlock(nn.Module):
+    def __init__(self, tokens, width):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mix1, self.mix2 = nn.Linear(tokens, 12), nn.Linear(12, tokens)
+        self.up, self.down = nn.Linear(width, 32), nn.Linear(32, width)
+
+    def forward(self, x):
+        y = self.mix2(F.relu(self.mix1(self.norm1(x).transpose(1, 2))))
+        x = x + y.transpose(1, 2)
+        return x + self.down(F.relu(self.up(self.norm2(x))))
+
+
+class Mixer(nn.Module):
+    def __init__(self, width=16, classes=10, layers=2):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, kernel_size=4, stride=4)
+        self.blocks = nn.Sequential(*[MixerBlock(4, width) for _ in range(layers)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, images, targets):
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        x = self.norm(self.blocks(x)).mean(dim=1)
+        return F.cross_entropy(self.head(x), targets)
+
+
+class Residual(nn.Module):
+    def __init__(self, before, width, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn1, self.bn2 = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
+        self.short = None
+        if stride != 1 or before != width:
+            self.short = nn.Sequential(nn.Conv2d(before, width, 1, stride=stride, bias=False), nn.BatchNorm2d(width))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(y + (x if self.short is None else self.short(x)))
+
+
+class ResNet(nn.Module):
+    def __init__(self, classes=10):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.layer1 = nn.Sequential(Residual(8, 8, 1), Residual(8, 8, 1))
+        self.layer2 = nn.Sequential(Residual(8, 12, 2), Residual(12, 12, 1))
+        self.head, self.average = nn.Linear(12, classes), nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, images, targets):
+        x = self.layer2(self.layer1(self.pool(self.stem(images))))
+        return F.cross_entropy(self.head(torch.flatten(self.average(x), 1)), targets)
+
+
+def convolutions(before, width):
+    return nn.Sequential(nn.Conv2d(before, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU())
+
+
+class UNet(nn.Module):
+    """Images of one channel to classes of pixels, up by transposed convolutions and by repetition."""
+
+    def __init__(self, classes=5):
+        super().__init__()
+        self.down1, self.down2, self.middle = convolutions(1, 4), convolutions(4, 6), convolutions(6, 8)
+        self.up2 = nn.ConvTranspose2d(8, 6, 2, stride=2)
+        self.merge2 = convolutions(12, 6)
+        self.up1 = nn.Upsample(scale_factor=2, mode="nearest")
+        self.merge1 = convolutions(10, 4)
+        self.head = nn.Conv2d(4, classes, 1)
+
+    def forward(self, images, targets):
+        a = self.down1(images)
+        b = self.down2(F.max_pool2d(a, 2))
+        x = self.up2(self.middle(F.max_pool2d(b, 2)))
+        x = self.up1(self.merge2(torch.cat([x, b], dim=1)))
+        return F.cross_entropy(self.head(self.merge1(torch.cat([x, a], dim=1))), targets)
+
+
+class GroupedBlock(nn.Module):
+    """Rotary positions from a table, query heads in groups, RMS norms, a gated MLP: Llama's form."""
+
+    def __init__(self, width, heads, groups, length):
+        super().__init__()
+        self.heads, self.kv, self.size = heads, heads // groups, width // heads
+        self.norm1, self.norm2 = nn.RMSNorm(width, eps=1e-6), nn.RMSNorm(width, eps=1e-6)
+        self.q = nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, self.kv * self.size, bias=False) for _ in range(2))
+        self.o = nn.Linear(width, width, bias=False)
+        self.gate, self.up, self.down = nn.Linear(width, 24, bias=False), nn.Linear(width, 24, bias=False), nn.Linear(24, width, bias=False)
+        angles = torch.arange(length)[:, None] * 100.0 ** (-torch.arange(0, self.size, 2) / self.size)
+        angles = torch.cat([angles, angles], dim=-1)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def rotate(self, x):
+        half = x.shape[-1] // 2
+        return x * self.cos + torch.cat([-x[..., half:], x[..., :half]], dim=-1) * self.sin
+
+    def forward(self, x):
+        b, t, c = x.shape
+        y = self.norm1(x)
+        q = self.q(y).view(b, t, self.heads, self.size).transpose(1, 2)
+        k, v = (layer(y).view(b, t, self.kv, self.size).transpose(1, 2) for layer in (self.k, self.v))
+        k, v = self.repeat(self.rotate(k)), self.repeat(v)
+        y = F.scaled_dot_product_attention(self.rotate(q), k, v, is_causal=True)
+        x = x + self.o(y.transpose(1, 2).reshape(b, t, c))
+        y = self.norm2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+    def repeat(self, x):
+        b, kv, t, d = x.shape
+        return x[:, :, None, :, :].expand(b, kv, self.heads // kv, t, d).reshape(b, self.heads, t, d)
+
+
+def tokens(vocab=40, length=8, batch=8):
+    return (torch.randint(vocab, (batch, length)), torch.randint(vocab, (batch, length)))
+
+
+def images(channels, side, classes, pixels=False, batch=8):
+    shape = (batch, side, side) if pixels else (batch,)
+    return (torch.randn(batch, channels, side, side), torch.randint(classes, shape))
+
+
+class Vision(nn.Module):
+    """PyTorch's own encoder layers behind patches and a class token."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 16, 4, 4)
+        self.token, self.positions = nn.Parameter(torch.randn(1, 1, 16)), nn.Parameter(torch.randn(1, 5, 16))
+        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, norm_first=True) for _ in range(2)])
+        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 10)
+
+    def forward(self, images, targets):
+        x = self.patch(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], dim=1) + self.positions
+        for layer in self.layers:
+            x = layer(x)
+        return F.nll_loss(F.log_softmax(self.head(self.norm(x)[:, 0]), dim=-1), targets)
+
+
+class Windows(nn.Module):
+    """Attention in windows of pixels that views cut, a group norm, and a layer that is called three times."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm = nn.Conv2d(3, 8, 1), nn.GroupNorm(2, 8)
+        self.qkv, self.again, self.head = nn.Linear(8, 24), nn.Linear(8, 8), nn.Linear(8, 1)
+
+    def forward(self, images, targets):
+        x = self.norm(self.embed(images)).permute(0, 2, 3, 1)
+        b, h, w, c = x.shape
+        y = x.view(b, h // 4, 4, w // 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 16, c)
+        q, k, v = self.qkv(y).reshape(-1, 16, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, 16, c)
+        y = y.view(b, h // 4, w // 4, 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(b, h, w, c)
+        x = (x + y).mean((1, 2))
+        for _ in range(3):
+            x = x + torch.tanh(self.again(x))
+        return F.mse_loss(self.head(x).squeeze(-1), targets)
+
+
+class LanguageModel(nn.Module):
+    """A model of transformers with a loss."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens, targets):
+        logits = self.model(input_ids=tokens, use_cache=False).logits
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+
+def transformers_cases():
+    """The same of transformers, with random weights; none where that library is absent."""
+    try:
+        import transformers
+    except ImportError as error:
+        print(f"models of transformers: skipped: {error}", file=sys.stderr)
+        return {}
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(0)
+    gpt2 = transformers.GPT2Config(vocab_size=40, n_positions=8, n_embd=16, n_layer=2, n_head=4, attn_pdrop=0, resid_pdrop=0, embd_pdrop=0)
+    llama = transformers.LlamaConfig(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+                                     num_key_value_heads=2, max_position_embeddings=16)
+    plans = ["fsdp(dp=4)", "megatron(tp=2,dp=2)"]
+    return {
+        "gpt2": (LanguageModel(transformers.GPT2LMHeadModel(gpt2)), tokens(), plans, "float64"),
+        # Its norms compute in float32 whatever the model's dtype is.
+        "llama": (LanguageModel(transformers.LlamaForCausalLM(llama)), tokens(), plans, "float32"),
+    }
+
+
+def cases():
+    """By name: the module, its arguments, plans that it is run under, and the dtype."""
+    torch.manual_seed(0)
+    layers = ["fsdp(dp=4)", "megatron(tp=2,dp=2)", "gpipe(pp=2,micro_batches=2)"]
+    own = {
+        "fused": (Transformer(lambda: FusedBlock(16, 4), tied=True), tokens(), layers),
+        "manual": (Transformer(lambda: ManualBlock(16, 4, 8)), tokens(), layers),
+        "grouped": (Transformer(lambda: GroupedBlock(16, 4, 2, 8)), tokens(), layers),
+        "mixer": (Mixer(), images(3, 8, 10), ["fsdp(dp=4)", "gpipe(pp=2,micro_batches=2)"]),
+        "vision": (Vision(), images(3, 8, 10), ["megatron(tp=2,dp=2)"]),
+        "windows": (Windows(), (torch.randn(8, 3, 8, 8), torch.randn(8)), ["fsdp(dp=4)"]),
+        "resnet": (ResNet(), images(3, 16, 10), ["fsdp(dp=4)"]),
+        "unet": (UNet(), images(1, 8, 5, pixels=True), ["fsdp(dp=4)"]),
+    }
+    return {name: (*case, "float64") for name, case in own.items()} | transformers_cases()
