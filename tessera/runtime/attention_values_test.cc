@@ -139,6 +139,22 @@ Graph with_gradients(const Graph& forward) {
   return graph.value_or(Graph());
 }
 
+// Two graphs of the form give the same gradients; `way`: how the other one was made.
+void expect_equal_gradients(const Form& form, const Graph& one, const Graph& other,
+                            const std::string& way) {
+  const Graph first = with_gradients(one), second = with_gradients(other);
+  Workspace a(first), b(second);
+  fill_inputs(a, 1);
+  fill_inputs(b, 1);
+  a.run();
+  b.run();
+  for (const char* name : {"grad.q", "grad.k", "grad.v", "grad.bias"}) {
+    if (!form.bias && name == std::string("grad.bias")) continue;
+    EXPECT_LT(relative_error(value(first, a, name), value(second, b, name)), 1e-12)
+        << name << " " << way << " " << form.text();
+  }
+}
+
 // A causal mask of single ops has as many keys as queries.
 TEST(AttentionForms, AreWhatTheirSingleOpsMake) {
   for (const double p : {0.0, 0.3}) {
@@ -147,17 +163,7 @@ TEST(AttentionForms, AreWhatTheirSingleOpsMake) {
       const Graph forward = graph_of(form);
       const auto expanded = expand_ops(forward, {forward.ops()[0].id});
       ASSERT_TRUE(expanded) << form.text() << ": " << expanded.error().message;
-      const Graph fused = with_gradients(forward), single = with_gradients(*expanded);
-      Workspace a(fused), b(single);
-      fill_inputs(a, 1);
-      fill_inputs(b, 1);
-      a.run();
-      b.run();
-      for (const char* name : {"grad.q", "grad.k", "grad.v", "grad.bias"}) {
-        if (!form.bias && name == std::string("grad.bias")) continue;
-        EXPECT_LT(relative_error(value(fused, a, name), value(single, b, name)), 1e-12)
-            << name << " " << form.text();
-      }
+      expect_equal_gradients(form, forward, *expanded, "in single ops");
     }
   }
 }
@@ -169,17 +175,7 @@ TEST(AttentionForms, InAnOrderAreTheSame) {
     for (const char* order : {"zigzag:4", "striped:3"}) {
       const auto ordered = reorder_dim(natural, "seq", order);
       ASSERT_TRUE(ordered) << form.text() << ": " << ordered.error().message;
-      const Graph one = with_gradients(natural), other = with_gradients(*ordered);
-      Workspace a(one), b(other);
-      fill_inputs(a, 1);
-      fill_inputs(b, 1);
-      a.run();
-      b.run();
-      for (const char* name : {"grad.q", "grad.k", "grad.v", "grad.bias"}) {
-        if (!form.bias && name == std::string("grad.bias")) continue;
-        EXPECT_LT(relative_error(value(one, a, name), value(other, b, name)), 1e-12)
-            << name << " " << order << " " << form.text();
-      }
+      expect_equal_gradients(form, natural, *ordered, order);
     }
   }
 }

@@ -1,44 +1,44 @@
-// Training text: any files, bytes as tokens. Files are memory-mapped; which text a sequence sees
-// depends on (seed, step, sequence) alone, so every plan trains on the same data, and a rank reads
-// only the region it needs.
+// What a run trains on: a DataSource gives the programs of the ranks the regions of the graph's
+// inputs that they load. What an element is depends on the seed, the step and its place in the
+// batch alone. So every plan trains on the same data, a rank reads only what it needs, and the
+// position in the data needs no state: a run that goes on at step s reads what it would have read.
+//
+//   TESSERA_TRY(const auto data, open_data(config.data, {model, seed, "data", beside}));
+//   TESSERA_TRY_VOID(data->load(step, tensor, region, to));
+//
+// There are three sources: tokens of files (data/corpus.h), arrays of samples (data/arrays.h) and
+// random numbers (inputs.h). A further one implements load().
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "tessera/base/result.h"
+#include "tessera/models/model.h"
+#include "tessera/runtime/data/data_config.h"
+#include "tessera/runtime/kernels.h"
 
 namespace tessera {
 
-// The regular files that a glob names, sorted by path, each once. Within one component of the path
-// the wildcards are those of glob_match (base/text.h), a component `**` is any number of folders.
-// Wildcards pass over names that start with a dot, and over links to folders.
-// Error: a folder that cannot be read.
-Result<std::vector<std::string>> match_files(const std::string& glob);
-
-class TextData {
+class DataSource {
  public:
-  // Files sorted by path, each once. Errors: a glob that matches no file, a file that cannot be
-  // read, no file longer than `seq` bytes. Shorter files are left out.
-  static Result<TextData> open(const std::vector<std::string>& globs, int64_t seq);
-  ~TextData();
-  TextData(TextData&&) noexcept;
-  TextData& operator=(TextData&&) noexcept;
-
-  int64_t files() const;  // in use
-  int64_t bytes() const;  // of these
-  // Token `offset` + i of sequence `sequence` in step `step`, for i in [0, count): offsets 0..seq
-  // (targets are shifted by one). A window lies inside one file; files are drawn in proportion to
-  // the windows they hold. Thread-safe.
-  void read(int64_t seed, int64_t step, int64_t sequence, int64_t offset, int64_t count,
-            int64_t* out) const;
-
- private:
-  TextData();
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  virtual ~DataSource() = default;
+  // The region of a graph input in a step, counted from 1; `to` has the region's shape and the
+  // tensor's dtype. Thread-safe. Error: data that does not fit the model, found while it is read.
+  virtual Status load(int64_t step, const Tensor& tensor, const Box& region,
+                      const kernels::Array& to) const = 0;
+  virtual int64_t files() const = 0;  // 0: none are read
+  virtual int64_t bytes() const = 0;  // of these
 };
+
+struct DataWants {
+  const Model* model = nullptr;  // outlives the source
+  int64_t seed = 1;
+  std::string stream = "data";  // sources with different streams draw independently
+  std::string beside = "";      // a folder: relative files may lie there too
+};
+// Errors are one line and begin with "data: ".
+Result<std::unique_ptr<DataSource>> open_data(const DataConfig& config, const DataWants& wants);
 
 }  // namespace tessera

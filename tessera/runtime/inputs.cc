@@ -13,23 +13,6 @@ namespace {
 
 constexpr const char* kTargets = "targets";
 
-// Calls f(local offset in elements of `to`, global row-major index) for each element of the region.
-template <class F>
-void each_element(const Tensor& tensor, const Box& region, const kernels::Array& to, F&& f) {
-  const std::vector<int64_t> strides = row_major_strides(tensor.shape());
-  std::vector<int64_t> at(region.rank(), 0);
-  const int64_t volume = region.volume();
-  for (int64_t i = 0; i < volume; ++i) {
-    int64_t index = 0, offset = 0;
-    for (size_t d = 0; d < at.size(); ++d) {
-      index += (region.dims[d].begin + at[d]) * strides[d];
-      offset += at[d] * to.strides[d];
-    }
-    f(offset, index);
-    for (size_t d = at.size(); d-- > 0 && ++at[d] == region.dims[d].size;) at[d] = 0;
-  }
-}
-
 // Elements of a tensor with a leading batch dim that belong to one sample.
 int64_t sample_size(const Tensor& tensor) {
   int64_t size = 1;
@@ -45,6 +28,14 @@ InputRule rule_of(const Model& model, const Tensor& tensor) {
   const bool sequences = tensor.dims.size() == 2;
   return {tensor.name, model.vocab, "tokens", sample_size(tensor) + (sequences ? 1 : 0),
           sequences && tensor.name == kTargets ? 1 : 0};
+}
+
+// What stands behind the end of a padded document: a token that ends documents is one of its own.
+int64_t padding_of(const Model& model) {
+  for (const InputRule& rule : model.inputs) {
+    if (rule.boundary >= 0) return rule.boundary;
+  }
+  return 0;
 }
 
 // Which elements of a sample are masked: one of each of `masked` runs that make up the sample.
@@ -97,25 +88,32 @@ class Documents {
 
 }  // namespace
 
-void load_text(const Model& model, const TextData& data, int64_t seed, int64_t step,
-               const Tensor& tensor, const Box& region, const kernels::Array& to) {
+bool is_target(std::string_view input) { return input.starts_with(kTargets); }
+
+int64_t values_of_input(const Model& model, const Tensor& tensor) {
+  return rule_of(model, tensor).values;
+}
+
+Status load_text(const Model& model, const TokenCorpus& data, int64_t seed, int64_t step,
+                 const Tensor& tensor, const Box& region, const kernels::Array& to) {
   TESSERA_CHECK(tensor.dtype == DType::kInt64 && region.rank() == 2 && to.strides[1] == 1,
                 "text cannot give input {}", tensor.name);
   const InputRule rule = rule_of(model, tensor);
   const Mask mask(rule, sample_size(tensor), seed, step);
-  const bool of_text = rule.stream == "tokens";
+  const int64_t padding = is_target(tensor.name) ? kNoToken : padding_of(model);
   auto* out = reinterpret_cast<int64_t*>(to.data);
   const Interval columns = region.dims[1];
   for (int64_t row = 0; row < region.dims[0].size; ++row) {
     int64_t* values = out + row * to.strides[0];
     const int64_t sample = region.dims[0].begin + row;
-    if (!of_text) {
+    if (rule.stream != "tokens") {
       std::fill_n(values, columns.size, 0);
       continue;
     }
     if (rule.boundary >= 0) {
       std::vector<int64_t> tokens(static_cast<size_t>(columns.end()));
-      data.read(seed, step, sample, rule.shift, columns.end(), tokens.data());
+      TESSERA_TRY_VOID(data.read(seed, step, sample, rule.shift, columns.end(), tokens.data()));
+      std::replace(tokens.begin(), tokens.end(), kNoToken, padding);
       Documents documents(
           rule, [&](int64_t, int64_t element) { return tokens[static_cast<size_t>(element)]; });
       for (int64_t i = 0; i < columns.size; ++i) {
@@ -123,11 +121,14 @@ void load_text(const Model& model, const TextData& data, int64_t seed, int64_t s
       }
       continue;
     }
-    data.read(seed, step, sample, columns.begin + rule.shift, columns.size, values);
+    TESSERA_TRY_VOID(
+        data.read(seed, step, sample, columns.begin + rule.shift, columns.size, values));
+    std::replace(values, values + columns.size, kNoToken, padding);
     for (int64_t i = 0; i < columns.size; ++i) {
       values[i] = mask.apply(sample, columns.begin + i, values[i]);
     }
   }
+  return {};
 }
 
 void load_random(const Model& model, int64_t seed, int64_t step, const Tensor& tensor,

@@ -2,21 +2,49 @@
 // numbers; a value depends on seed, step and global index only. Thread-safe.
 #pragma once
 
+#include <string_view>
+#include <vector>
 #include "tessera/graph/graph.h"
+
 #include "tessera/models/model.h"
-#include "tessera/runtime/data.h"
+#include "tessera/runtime/data/corpus.h"
 #include "tessera/runtime/kernels.h"
 
 namespace tessera {
 
-// Integer inputs of the stream "tokens" are windows of the text, others zero (models/model.h,
-// InputRule). Without rule: "tokens" and, one further on, "targets" [batch, seq].
-void load_text(const Model& model, const TextData& data, int64_t seed, int64_t step,
-               const Tensor& tensor, const Box& region, const kernels::Array& to);
+// Integer inputs of the stream "tokens" are sequences of the corpus, others zero (models/model.h,
+// InputRule). Without rule: "tokens" and, one further on, "targets" [batch, seq]. Behind the end of
+// a padded document targets are -1, which a loss ignores, and other inputs have the token that ends
+// a document of the model (0, if it has none). Error: of TokenCorpus::read.
+Status load_text(const Model& model, const TokenCorpus& data, int64_t seed, int64_t step,
+                 const Tensor& tensor, const Box& region, const kernels::Array& to);
 // Any input: integers are random, by the model's rules (without rule: tokens in [0, vocab); two
 // dims: "targets" are the tokens one further on), floating values are uniform in [-1, 1).
 void load_random(const Model& model, int64_t seed, int64_t step, const Tensor& tensor,
                  const Box& region, const kernels::Array& to);
+// Is the input one that a loss compares with, where -1 stands for "ignore"? By its name: "targets",
+// "targets_1".
+bool is_target(std::string_view input);
+// Elements of the integer input are in [0, values).
+int64_t values_of_input(const Model& model, const Tensor& tensor);
+
+// Calls f(local offset in elements of `to`, global row-major index) for each element of the region.
+template <class F>
+void each_element(const Tensor& tensor, const Box& region, const kernels::Array& to, F&& f) {
+  const std::vector<int64_t> strides = row_major_strides(tensor.shape());
+  std::vector<int64_t> at(region.rank(), 0);
+  const int64_t volume = region.volume();
+  for (int64_t i = 0; i < volume; ++i) {
+    int64_t index = 0, offset = 0;
+    for (size_t d = 0; d < at.size(); ++d) {
+      index += (region.dims[d].begin + at[d]) * strides[d];
+      offset += at[d] * to.strides[d];
+    }
+    f(offset, index);
+    for (size_t d = at.size(); d-- > 0 && ++at[d] == region.dims[d].size;) at[d] = 0;
+  }
+}
+
 // A scalar input ("lr", "step").
 void load_scalar(double value, const kernels::Array& to);
 

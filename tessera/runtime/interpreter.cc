@@ -10,6 +10,7 @@
 #include <exception>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -127,7 +128,8 @@ struct RankExecutor::Impl {
   std::map<std::string, double> seconds;
   std::vector<Executed>* recorded = nullptr;  // of the step that runs
   RecordClock clock = RecordClock::kSteady;
-  Copier copier;  // last: it ends before what it works on
+  ByBlock<std::vector<bool>> of_forward;  // by instruction; made by the first evaluation
+  Copier copier;                          // last: it ends before what it works on
 
   Impl(const Graph& g, const Program& p, comm::Communicator& c, ExecutorOptions o)
       : graph(g), program(p), communicator(c), options(o), thread(options.threads) {
@@ -328,6 +330,39 @@ struct RankExecutor::Impl {
     for (auto& [handle, flight] : flights) wait_all(flight);
   }
 
+  // What an evaluation executes: what is done for forward ops, and, but for blocks of the backward
+  // pass, collectives and copies that move what forward ops made: the loss becomes complete at the
+  // end of the step, perhaps together with sums of the update. Both are the same on all ranks that
+  // take part in a collective or a message. Also all waits, so that nothing is in flight when a
+  // later micro-batch takes the place of an earlier one; those for what was not issued do nothing.
+  //
+  // An evaluation runs a part of the step's instructions in the same order. So no value lives longer
+  // than in the step, and the step's memory plan holds.
+  void find_forward() {
+    if (!of_forward.empty()) return;
+    const auto made_forward = [&](TensorId tensor) {
+      const OpId producer = graph.tensor(tensor).producer;
+      return producer.valid() && graph.op(producer).phase == Phase::kForward;
+    };
+    const auto moves = [&](const Issue& issue) {
+      return std::any_of(issue.transfers.begin(), issue.transfers.end(),
+                         [&](const Transfer& one) { return made_forward(one.tensor); });
+    };
+    for (const auto& [ref, block] : program.blocks) {
+      std::vector<bool>& chosen = of_forward[ref];
+      const bool backward = ref.kind == BlockKind::kBackward || ref.kind == BlockKind::kWeight;
+      for (const Instruction& instruction : block) {
+        const OpId cause = instruction.cause;
+        const bool forward = cause.valid() && graph.op(cause).phase == Phase::kForward;
+        chosen.push_back(match(
+            instruction, [](const Wait&) { return true; },
+            [&](const Issue& issue) { return forward || (!backward && moves(issue)); },
+            [&](const Copy& copy) { return forward || (!backward && made_forward(copy.tensor)); },
+            [&](const OneOf<Compute, Send, Recv, Load, Free> auto&) { return forward; }));
+      }
+    }
+  }
+
   void run_block(const Run& run) {
     const auto& block = program.block(run.block);
     if (block.empty()) return;
@@ -337,6 +372,7 @@ struct RankExecutor::Impl {
       if ((instruction.when == When::kFirst && !run.first) ||
           (instruction.when == When::kLast && !run.last))
         continue;
+      if (context.evaluating && !of_forward.at(run.block)[i]) continue;
       touch(touched[i], run.micro_batch);
       if (recorded != nullptr) {
         const int64_t begin = read_clock(clock);
@@ -430,15 +466,19 @@ struct RankExecutor::Impl {
     pending = started;
   }
 
-  void clear_residuals() const {
+  std::vector<std::span<float>> residuals() const {
+    std::vector<std::span<float>> found;
     for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
         accesses(instruction, [&](const Access& access) {
-          if (access.mode == AccessMode::kUpdate)
-            std::fill_n(residual_of(*access.view), access.view->box.volume(), 0.0F);
+          if (access.mode == AccessMode::kUpdate) {
+            found.emplace_back(residual_of(*access.view),
+                               static_cast<size_t>(access.view->box.volume()));
+          }
         });
       }
     }
+    return found;
   }
 
   float* residual_of(const std::optional<View>& view) const {
@@ -603,13 +643,30 @@ void RankExecutor::initialise() {
     init(Array::contiguous(values.data.data(), buffer.dtype, buffer.shape));
     write(home, values);
   }
-  impl_->clear_residuals();
+  for (const std::span<float> residual : impl_->residuals())
+    std::fill(residual.begin(), residual.end(), 0.0F);
 }
 
 void RankExecutor::run_step(int64_t step, const LoadFunction& load) {
   impl_->load = &load;
   impl_->run_step(step);
   impl_->recorded = nullptr;
+}
+
+void RankExecutor::evaluate(int64_t step, const LoadFunction& load) {
+  std::vector<float> saved;
+  for (const std::span<float> residual : impl_->residuals())
+    saved.insert(saved.end(), residual.begin(), residual.end());
+  impl_->find_forward();
+  impl_->load = &load;
+  impl_->context.evaluating = true;
+  impl_->run_step(step);
+  impl_->context.evaluating = false;
+  auto next = saved.begin();
+  for (const std::span<float> residual : impl_->residuals()) {
+    std::copy_n(next, residual.size(), residual.begin());
+    next += static_cast<std::ptrdiff_t>(residual.size());
+  }
 }
 
 void RankExecutor::record(std::vector<Executed>* into, RecordClock clock) {
@@ -655,6 +712,8 @@ void RankExecutor::write(const Home& home, const HostArray& array) {
     std::copy(array.data.begin(), array.data.end(), impl_->buffer_data(buffer, 0));
   }
 }
+
+std::vector<std::span<float>> RankExecutor::residuals() const { return impl_->residuals(); }
 
 std::array<int64_t, 3> RankExecutor::peak_bytes() const { return impl_->peak; }
 int64_t RankExecutor::scratch_bytes() const {

@@ -26,6 +26,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -84,6 +85,11 @@ class RankExecutor {
   // Steps count from 1.
   void run_step(int64_t step, const LoadFunction& load);
 
+  // The forward pass of a step alone, on what `load` gives: the step's program without the
+  // instructions that serve backward and update ops, with nothing dropped. Afterwards the loss can
+  // be read; no home of the program has changed, nor what codecs carry on. Called by all ranks.
+  void evaluate(int64_t step, const LoadFunction& load);
+
   // The next step is recorded: every instruction that runs, in order. Null: none is. The room is
   // taken here; recording costs two readings of the clock an instruction.
   void record(std::vector<Executed>* into, RecordClock clock = RecordClock::kSteady);
@@ -91,6 +97,9 @@ class RankExecutor {
   // A home or a fetch of the program (fetches: after a step).
   HostArray read(const Home& home) const;
   void write(const Home& home, const HostArray& array);
+  // What codecs with error feedback carry from step to step, in the order of the program; their
+  // memory, valid as long as the executor.
+  std::vector<std::span<float>> residuals() const;
 
   // By tier: the highest end of any buffer that an executed instruction touched, homes included.
   std::array<int64_t, 3> peak_bytes() const;

@@ -219,6 +219,11 @@ const std::vector<Case>& cases() {
          return g.op1("op", "gelu", {parameter(g, "x", {kB, kH}, t)});
        },
        3},
+      {"gelu_erf",
+       [](auto& g, DType t) {
+         return g.op1("op", "gelu_erf", {parameter(g, "x", {kB, kH}, t)});
+       },
+       3},
       {"silu",
        [](auto& g, DType t) {
          return g.op1("op", "silu", {parameter(g, "x", {kB, kH}, t)});

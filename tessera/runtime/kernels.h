@@ -58,9 +58,10 @@ class Scratch {
 // What kernels of one rank share. Outlives the closures.
 struct KernelContext {
   uint64_t seed = 0;
-  int64_t step = 0;    // of the step being executed; read when a closure runs
-  Scratch scratch;     // of the kinds
-  Scratch accumulate;  // of the generic accumulation around them
+  int64_t step = 0;         // of the step being executed; read when a closure runs
+  bool evaluating = false;  // nothing is dropped; read when a closure runs
+  Scratch scratch;          // of the kinds
+  Scratch accumulate;       // of the generic accumulation around them
 };
 
 struct KernelCall {

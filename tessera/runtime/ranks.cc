@@ -1,10 +1,13 @@
 #include "tessera/runtime/ranks.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 namespace tessera {
 namespace {
@@ -48,6 +51,41 @@ std::vector<std::vector<double>> gather_all(comm::Communicator& world,
   return all;
 }
 
+std::vector<std::vector<double>> gather_lists(comm::Communicator& world, std::vector<double> mine) {
+  const auto sizes = gather_all(world, {static_cast<double>(mine.size())});
+  double most = 0;
+  for (const auto& size : sizes) most = std::max(most, size[0]);
+  mine.resize(static_cast<size_t>(most));
+  std::vector<std::vector<double>> all = gather_all(world, mine);
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    all[rank].resize(static_cast<size_t>(sizes[rank][0]));
+  return all;
+}
+
+std::string text_from(comm::Communicator& world, int rank, const std::string& text) {
+  std::vector<double> letters;
+  if (world.rank() == rank)
+    for (const char letter : text) letters.push_back(static_cast<unsigned char>(letter));
+  const std::vector<std::vector<double>> lists = gather_lists(world, std::move(letters));
+  std::string all;
+  for (const double letter : lists[static_cast<size_t>(rank)])
+    all.push_back(static_cast<char>(static_cast<unsigned char>(letter)));
+  return all;
+}
+
+Status agree(comm::Communicator& world, const Status& mine) {
+  const double code = mine ? -1 : static_cast<double>(mine.error().code);
+  const auto all = gather_all(world, {code});
+  const auto first =
+      std::find_if(all.begin(), all.end(), [](const auto& one) { return one[0] >= 0; });
+  if (first == all.end()) return {};
+  const auto rank = static_cast<int>(first - all.begin());
+  Error error;
+  error.code = static_cast<ErrorCode>(static_cast<int>((*first)[0]));
+  error.message = text_from(world, rank, mine ? "" : mine.error().message);
+  return tl::unexpected(std::move(error));
+}
+
 void transfer(comm::Communicator& world, int from, int to, std::vector<double>& values) {
   if (from == to) return;
   const Box box({{0, static_cast<int64_t>(values.size())}});
@@ -80,6 +118,14 @@ int64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+int64_t rss_bytes() {
+  // The second number: resident pages.
+  std::ifstream file("/proc/self/statm");
+  int64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return file ? resident * static_cast<int64_t>(::sysconf(_SC_PAGESIZE)) : 0;
 }
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/result.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/compile/compile.h"
 #include "tessera/program/program.h"
@@ -19,6 +20,13 @@ int threads_of_rank(int ranks);
 // Everybody gets everybody's numbers, by rank. Equal counts on all ranks.
 std::vector<std::vector<double>> gather_all(comm::Communicator& world,
                                             const std::vector<double>& mine);
+// Lists of different lengths from all ranks.
+std::vector<std::vector<double>> gather_lists(comm::Communicator& world, std::vector<double> mine);
+// The text that `rank` has, on all ranks.
+std::string text_from(comm::Communicator& world, int rank, const std::string& text);
+// What ranks found before they run together: if one of them failed, all return the error of the
+// first one that did, so that nobody waits for it.
+Status agree(comm::Communicator& world, const Status& mine);
 // `values` goes from one rank to another; called by both, a no-op for the others and for from ==
 // to.
 void transfer(comm::Communicator& world, int from, int to, std::vector<double>& values);
@@ -28,5 +36,6 @@ std::vector<double> bytes_sent(const comm::Communicator& world);
 std::vector<std::string> sent_kinds();
 
 int64_t peak_rss_bytes();  // of this process
+int64_t rss_bytes();       // now
 
 }  // namespace tessera

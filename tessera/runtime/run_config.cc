@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <numbers>
 #include <variant>
 
@@ -21,7 +22,7 @@ using Texts = std::vector<std::string>;
 
 struct Key {
   std::string name;  // "optimizer.lr"
-  std::variant<int64_t*, double*, std::string*, Texts*> target;
+  std::variant<int64_t*, double*, std::string*> target;
   double minimum = 0;  // of numbers
   Texts choices = {};  // of texts; empty: any
 };
@@ -30,7 +31,6 @@ struct Key {
 std::vector<Key> keys_of(RunConfig& c) {
   OptimizerConfig& o = c.optimizer;
   return {{"model", &c.model},
-          {"data", &c.data},
           {"batch", &c.batch, 1},
           {"steps", &c.steps, 1},
           {"plan", &c.plan},
@@ -40,6 +40,14 @@ std::vector<Key> keys_of(RunConfig& c) {
           {"threads", &c.threads, 0},
           {"timeout_s", &c.timeout_s, 0.001},
           {"memory_limit_bytes", &c.memory_limit_bytes, 0},
+          {"folder", &c.folder},
+          {"eval.every", &c.eval.every, 1},
+          {"eval.batches", &c.eval.batches, 1},
+          {"weights", &c.weights},
+          {"checkpoint.dir", &c.checkpoint.dir},
+          {"checkpoint.every", &c.checkpoint.every, 1},
+          {"checkpoint.keep", &c.checkpoint.keep, 1},
+          {"checkpoint.asynchronous", &c.checkpoint.asynchronous, 0},
           {"optimizer.kind", &o.kind, 0, optimizer_names()},
           {"optimizer.lr", &o.lr, 0},
           {"optimizer.min_lr", &o.min_lr, 0},
@@ -99,30 +107,20 @@ struct SetValue {
     *target = value;
     return {};
   }
-  Status operator()(Texts* target) const {
-    Texts texts;
-    if (const auto* text = node.as_string()) texts.push_back(text->get());
-    if (const auto* list = node.as_array()) {
-      for (const toml::node& item : *list) {
-        if (!item.is_string()) return expected("a list of strings");
-        texts.push_back(item.as_string()->get());
-      }
-    }
-    const bool blank = std::any_of(texts.begin(), texts.end(), [](auto& t) { return t.empty(); });
-    if (texts.empty() || blank) return expected("a file glob or a list of them");
-    *target = std::move(texts);
-    return {};
-  }
 };
+
+std::vector<Key> keys_of(OptimizerGroup& group, double& decay) {
+  return {{"parameters", &group.parameters},
+          {"rate", &group.rate, 0},
+          {"weight_decay", &decay, 0},
+          {"kind", &group.kind, 0, optimizer_names()}};
+}
 
 // One of `optimizer.group`: { parameters = "embed", rate = 0.1, weight_decay = 0, kind = "adamw" }.
 Result<OptimizerGroup> read_group(const toml::node& node) {
   OptimizerGroup group;
   double decay = 0;
-  const std::vector<Key> keys = {{"parameters", &group.parameters},
-                                 {"rate", &group.rate, 0},
-                                 {"weight_decay", &decay, 0},
-                                 {"kind", &group.kind, 0, optimizer_names()}};
+  const std::vector<Key> keys = keys_of(group, decay);
   const toml::table* table = node.as_table();
   if (table == nullptr) {
     return invalid_input(
@@ -160,11 +158,45 @@ Status read_groups(RunConfig& config, const toml::node& node) {
   return {};
 }
 
+// `change = [{ after = 50, plan = "data_parallel(2)" }, ...]`.
+Status read_changes(RunConfig& config, const toml::node& node) {
+  const toml::array* list = node.as_array();
+  std::vector<PlanChange> changes;
+  if (list == nullptr) {
+    return invalid_input(
+        fmt::format("expected change to be a list of tables, found {}", found_text(node)));
+  }
+  for (const toml::node& item : *list) {
+    PlanChange& change = changes.emplace_back();
+    const std::vector<Key> keys{{"after", &change.after, 1}, {"plan", &change.plan}};
+    const toml::table* table = item.as_table();
+    if (table == nullptr || !table->contains("after") || !table->contains("plan")) {
+      return invalid_input(
+          "change: expected tables with the keys after and plan, for example { after = 50, plan = "
+          "\"data_parallel(2)\" }");
+    }
+    for (const auto& [name, value] : *table) {
+      const auto key = std::find_if(keys.begin(), keys.end(),
+                                    [&, &n = name](const Key& one) { return one.name == n.str(); });
+      if (key == keys.end())
+        return invalid_input(fmt::format("change: expected after or plan, found '{}'", name.str()));
+      TESSERA_TRY_VOID(std::visit(SetValue{*key, value}, key->target));
+    }
+  }
+  config.changes = std::move(changes);
+  return {};
+}
+
 Status set_key(RunConfig& config, const std::string& name, const toml::node& node) {
   // `optimizer = "sgd"` is short for its kind.
   const std::string full = name == "optimizer" ? "optimizer.kind" : name;
   if (full == "optimizer.group") return read_groups(config, node);
-  Texts names;
+  if (full == "change") return read_changes(config, node);
+  if (full == "data" || full == "eval.data") {
+    TESSERA_TRY((full == "data" ? config.data : config.eval.data), read_data_config(node));
+    return {};
+  }
+  Texts names{"change", "data", "eval.data"};
   for (const Key& key : keys_of(config)) {
     if (key.name == full) return std::visit(SetValue{key, node}, key.target);
     names.push_back(key.name);
@@ -177,8 +209,8 @@ Status set_key(RunConfig& config, const std::string& name, const toml::node& nod
 Status read_table(RunConfig& config, const toml::table& table, const std::string& prefix) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix + std::string(key.str());
-    if (name == "optimizer" && node.is_table()) {
-      TESSERA_TRY_VOID(read_table(config, *node.as_table(), "optimizer."));
+    if ((name == "optimizer" || name == "eval" || name == "checkpoint") && node.is_table()) {
+      TESSERA_TRY_VOID(read_table(config, *node.as_table(), name + "."));
       continue;
     }
     const auto line = static_cast<int>(key.source().begin.line);
@@ -186,13 +218,9 @@ Status read_table(RunConfig& config, const toml::table& table, const std::string
       return invalid_input(fmt::format("{}:{}: {}", config.file, line, status.error().message));
     }
     if (name == "data") config.data_line = line;
+    if (name == "eval.data") config.eval.data_line = line;
   }
   return {};
-}
-
-std::string place_of_data(const RunConfig& config) {
-  if (config.data_line > 0) return fmt::format(" ({}:{})", config.file, config.data_line);
-  return config.file.empty() ? "" : " (--set data)";
 }
 
 }  // namespace
@@ -224,7 +252,63 @@ Status set_run_key(RunConfig& config, std::string_view assignment) {
     return failed(status.error().message);
   }
   if (name == "data") config.data_line = 0;
+  if (name == "eval.data") config.eval.data_line = 0;
   return {};
+}
+
+namespace {
+
+std::string toml_text(const std::string& text) { return nlohmann::json(text).dump(); }
+
+struct ValueText {
+  std::string operator()(const int64_t* value) const { return fmt::format("{}", *value); }
+  std::string operator()(const double* value) const {
+    const std::string text = fmt::format("{}", *value);  // the shortest that gives the same number
+    return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+  }
+  std::string operator()(const std::string* value) const { return toml_text(*value); }
+  std::string operator()(const Texts* values) const {
+    std::string text;
+    for (const std::string& value : *values) text += (text.empty() ? "" : ", ") + toml_text(value);
+    return "[" + text + "]";
+  }
+};
+
+bool is_unset(const Key& key) {
+  const auto* const* text = std::get_if<std::string*>(&key.target);
+  return text != nullptr && (*text)->empty();
+}
+
+}  // namespace
+
+std::string to_text(const RunConfig& config) {
+  RunConfig copy = config;  // keys point at what they would change
+  std::string text;
+  for (const Key& key : keys_of(copy)) {
+    if (!is_unset(key))
+      text += fmt::format("{} = {}\n", key.name, std::visit(ValueText{}, key.target));
+  }
+  std::string groups;
+  for (OptimizerGroup& group : copy.optimizer.groups) {
+    double decay = group.weight_decay.value_or(0);
+    std::string members;
+    for (const Key& key : keys_of(group, decay)) {
+      if (is_unset(key) || (key.name == "weight_decay" && !group.weight_decay)) continue;
+      members += fmt::format("{}{} = {}", members.empty() ? "" : ", ", key.name,
+                             std::visit(ValueText{}, key.target));
+    }
+    groups += fmt::format("{}{{ {} }}", groups.empty() ? "" : ", ", members);
+  }
+  if (!groups.empty()) text += fmt::format("optimizer.group = [{}]\n", groups);
+  std::string changes;
+  for (const PlanChange& change : config.changes) {
+    changes += fmt::format("{}{{ after = {}, plan = {} }}", changes.empty() ? "" : ", ",
+                           change.after, toml_text(change.plan));
+  }
+  if (!changes.empty()) text += fmt::format("change = [{}]\n", changes);
+  if (config.data.given()) text += fmt::format("data = {}\n", to_text(config.data));
+  if (config.eval.data.given()) text += fmt::format("eval.data = {}\n", to_text(config.eval.data));
+  return text;
 }
 
 Status check_run_config(const RunConfig& config) {
@@ -235,36 +319,17 @@ Status check_run_config(const RunConfig& config) {
   if (config.model.empty()) {
     return missing("model", "\"gpt:layers=4,hidden=128,heads=4,seq=128,vocab=256\"");
   }
-  if (config.data.empty()) return missing("data", "[\"docs/**/*.md\"]");
+  if (!config.data.given()) return missing("data", "[\"docs/**/*.md\"]");
   return {};
 }
 
-bool has_random_data(const RunConfig& config) {
-  return config.data.size() == 1 && config.data.front() == "random";
+std::string folder_of_run(const RunConfig& config) {
+  return std::filesystem::path(config.file).parent_path().string();
 }
 
-Result<TextData> open_run_data(const RunConfig& config, int64_t seq, int64_t vocab) {
-  constexpr int64_t kBytes = 256;
-  if (vocab < kBytes) {
-    return invalid_input(
-        fmt::format("data: bytes are the tokens, so the model needs vocab >= {}, found vocab = {}",
-                    kBytes, vocab));
-  }
-  const std::filesystem::path folder = std::filesystem::path(config.file).parent_path();
-  Texts globs;
-  for (const std::string& glob : config.data) {
-    std::string chosen = glob;
-    if (glob.front() != '/' && !folder.empty()) {
-      const auto here = match_files(glob);
-      const std::string other = (folder / glob).string();
-      const auto beside = match_files(other);
-      if (here && here->empty() && beside && !beside->empty()) chosen = other;
-    }
-    globs.push_back(std::move(chosen));
-  }
-  auto data = TextData::open(globs, seq);
-  if (!data) return invalid_input(data.error().message + place_of_data(config));
-  return data;
+std::string place_of_key(const RunConfig& config, std::string_view key, int line) {
+  if (line > 0) return fmt::format(" ({}:{})", config.file, line);
+  return config.file.empty() ? "" : fmt::format(" (--set {})", key);
 }
 
 double learning_rate(const OptimizerConfig& optimizer, int64_t step, int64_t steps) {

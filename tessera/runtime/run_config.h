@@ -23,7 +23,8 @@
 
 #include "tessera/base/result.h"
 #include "tessera/graph/builder.h"
-#include "tessera/runtime/data.h"
+#include "tessera/runtime/data/data_config.h"
+#include "tessera/runtime/plan_change.h"
 
 namespace tessera {
 
@@ -37,36 +38,59 @@ struct OptimizerConfig {
 };
 OptimizerSpec specification(const OptimizerConfig& config);  // what the graph knows of it
 
+// Loss on other data, now and then.
+struct EvalConfig {
+  DataConfig data;      // not given: no evaluation
+  int64_t every = 100;  // after steps that this divides, and after the last
+  int64_t batches = 1;  // of the run's batch size; the same ones each time
+  int data_line = 0;
+};
+
+struct CheckpointConfig {
+  std::string dir;           // "": no checkpoints are written
+  int64_t every = 100;       // steps; and one behind the last step
+  int64_t keep = 2;          // the newest so many
+  int64_t asynchronous = 1;  // 0: steps wait until a checkpoint is written
+};
+
+inline constexpr int64_t kDefaultBatch = 8;  // sequences a step, of a run file without the key
+
 struct RunConfig {
   std::string file;  // where it was read from
   std::string model;
-  std::vector<std::string> data;
+  DataConfig data;
   int64_t batch = 0;  // 0: what a graph file fixes, and 8 of any other model
   int64_t steps = 100;
   std::string plan = "serial";
+  std::vector<PlanChange> changes = {};  // of the plan, in the order of their steps
   std::string precision = "float32";
   int64_t seed = 1;
   int64_t ranks = 0;      // 0: as the plan says
   int64_t threads = 0;    // cores that one rank's kernels use; 0: its share of the machine's
   double timeout_s = 60;  // of every wait for other ranks
   int64_t memory_limit_bytes = 0;  // a rank's arena; 0: none
+  std::string folder;              // where the run's record goes (metrics.h); "": nowhere
   OptimizerConfig optimizer;
-  int data_line = 0;  // of the key `data` in the file; 0: not from the file
+  EvalConfig eval;
+  CheckpointConfig checkpoint;
+  std::string weights;  // a file or folder that parameters begin with; "": initial values
+  bool resume = false;  // from the newest checkpoint; not a key of the file
+  int data_line = 0;    // of the key `data` in the file; 0: not from the file
 };
 
 Result<RunConfig> parse_run_config(std::string_view toml, std::string_view file);
 Result<RunConfig> load_run_config(const std::string& path);
 // `--set optimizer.lr=3e-4`: value in TOML syntax, or a bare string.
 Status set_run_key(RunConfig& config, std::string_view assignment);
+// The run as a file: every key with its value.
+std::string to_text(const RunConfig& config);
 // What must be there in the end, in the file or by `--set`: model and data.
 Status check_run_config(const RunConfig& config);
 
-// data = "random": inputs are random numbers, other ones each step, for every model.
-bool has_random_data(const RunConfig& config);
-
-// Opens the run's data for sequences of `seq` tokens; errors end in the place of the key,
-// "(run.toml:3)". Bytes are tokens: the model's `vocab` must be at least 256.
-Result<TextData> open_run_data(const RunConfig& config, int64_t seq, int64_t vocab);
+// The folder of the run file: relative data and plan files may lie there.
+std::string folder_of_run(const RunConfig& config);
+// The place of a key for an error of what it names: " (run.toml:3)"; `line` 0: " (--set data)".
+std::string place_of_key(const RunConfig& config, std::string_view key, int line);
 
 // The learning rate of a step (1 is the first): lr * step / warmup, then cosine from lr to min_lr
 // (or lr, if that is smaller) at `steps`.

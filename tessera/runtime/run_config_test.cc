@@ -1,5 +1,6 @@
 #include "tessera/runtime/run_config.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -40,7 +41,7 @@ TEST(RunConfig, ReadsKeysAndKeepsDefaults) {
   const auto config = parse_run_config(kRun, "run.toml");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->model, "gpt:layers=2");
-  EXPECT_THAT(config->data, ElementsAre("docs/*.md", "x.txt"));
+  EXPECT_EQ(config->data, (DataConfig{"docs/*.md", "x.txt"}));
   EXPECT_EQ(config->data_line, 2);
   EXPECT_EQ(config->batch, 16);
   EXPECT_EQ(config->steps, 100);
@@ -80,7 +81,7 @@ TEST(RunConfig, SetTakesTomlValuesAndBareStrings) {
   }
   EXPECT_EQ(config->optimizer.lr, 3e-4);
   EXPECT_EQ(config->plan, "megatron(tp=2,dp=2)");
-  EXPECT_THAT(config->data, ElementsAre("a", "b"));
+  EXPECT_EQ(config->data, (DataConfig{"a", "b"}));
   EXPECT_EQ(config->data_line, 0);
   EXPECT_EQ(config->steps, 7);
   EXPECT_EQ(config->precision, "float64");
@@ -110,34 +111,100 @@ TEST(RunConfig, ModelAndDataMustBeGiven) {
 TEST(RunConfig, RandomDataIsAWordOfItsOwn) {
   RunConfig config;
   config.data = {"random"};
-  EXPECT_TRUE(has_random_data(config));
+  EXPECT_TRUE(config.data.random);
   config.data = {"./random"};
-  EXPECT_FALSE(has_random_data(config));
+  EXPECT_FALSE(config.data.random);
   config.data = {"random", "random"};
-  EXPECT_FALSE(has_random_data(config));
+  EXPECT_FALSE(config.data.random);
 }
 
-TEST(RunConfig, DataErrorsEndInThePlaceOfTheKey) {
-  auto config = parse_run_config("model = \"gpt\"\n\ndata = \"nowhere/*.txt\"\n", "run.toml");
-  ASSERT_TRUE(config);
-  EXPECT_EQ(open_run_data(*config, 8, 256).error().message,
-            "data: no file matches 'nowhere/*.txt' (run.toml:3)");
-  EXPECT_EQ(open_run_data(*config, 8, 128).error().message,
-            "data: bytes are the tokens, so the model needs vocab >= 256, found vocab = 128");
+TEST(RunConfig, DataMayBeTables) {
+  const auto config = parse_run_config(R"toml(data = [
+  { files = "a.idx", weight = 3 },
+  { files = ["b.bin", "c.bin"], format = "uint16", documents = "padded", end_of_document = 0, weight = 1 },
+]
+)toml",
+                                       "run.toml");
+  ASSERT_TRUE(config) << config.error().message;
+  ASSERT_EQ(config->data.tokens.size(), 2U);
+  EXPECT_EQ(config->data.tokens[0].weight, 3);
+  EXPECT_FALSE(config->data.tokens[0].padded);
+  EXPECT_EQ(config->data.tokens[0].end_of_document, -1);
+  EXPECT_THAT(config->data.tokens[1].files, ElementsAre("b.bin", "c.bin"));
+  EXPECT_EQ(config->data.tokens[1].format, "uint16");
+  EXPECT_TRUE(config->data.tokens[1].padded);
+  EXPECT_EQ(config->data.tokens[1].end_of_document, 0);
+  RunConfig arrays;
+  ASSERT_TRUE(set_run_key(arrays, "data={ arrays = { x = \"x.npy\" }, scale = 0.5 }"));
+  EXPECT_EQ(arrays.data.arrays.at("x"), "x.npy");
+  EXPECT_EQ(arrays.data.scale, 0.5);
 }
 
-TEST(RunConfig, DataIsFoundBesideTheRunFile) {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("tessera_run_config_" + std::to_string(getpid()));
-  std::filesystem::create_directories(folder);
-  ASSERT_TRUE(write_file((folder / "a_text.txt").string(), "some bytes"));
-  const auto config =
-      parse_run_config("model = \"gpt\"\ndata = \"a_t*.txt\"\n", (folder / "run.toml").string());
-  ASSERT_TRUE(config);
-  const auto data = open_run_data(*config, 4, 256);
-  ASSERT_TRUE(data) << data.error().message;
-  EXPECT_EQ(data->bytes(), 10);
-  std::filesystem::remove_all(folder);
+TEST(RunConfig, DataAsTextIsReadBackAsItWas) {
+  for (const char* value :
+       {R"(["docs/*.md", "a \"quoted\" name.txt"])", R"("random")", R"({ files = "a.idx" })",
+        R"([{ files = "a.idx", weight = 3 }, { files = ["b", "c"], format = "uint16", weight = 0.1,
+             documents = "padded", end_of_document = 7 }])",
+        R"({ arrays = { images = "x.npy", "odd name" = "y.npy" }, scale = 1e-3 })"}) {
+    RunConfig config, again;
+    ASSERT_TRUE(set_run_key(config, fmt::format("data={}", value)));
+    const std::string text = to_text(config.data);
+    ASSERT_TRUE(set_run_key(again, "data=" + text)) << text;
+    EXPECT_EQ(again.data, config.data) << text;
+  }
+}
+
+TEST(RunConfig, TheTextOfARunHoldsItsData) {
+  const auto config = parse_run_config(
+      "model = \"gpt\"\nbatch = 4\ndata = { files = \"a.idx\" }\nfolder = \"runs/a\"\n[eval]\n"
+      "data = [\"b.txt\"]\nevery = 7\n",
+      "run.toml");
+  ASSERT_TRUE(config) << config.error().message;
+  const auto again = parse_run_config(to_text(*config), "again.toml");
+  ASSERT_TRUE(again) << again.error().message << "\n" << to_text(*config);
+  EXPECT_EQ(again->data, config->data);
+  EXPECT_EQ(again->eval.data, config->eval.data);
+  EXPECT_EQ(again->eval.every, 7);
+  EXPECT_EQ(again->folder, "runs/a");
+}
+
+TEST(RunConfig, EvaluationsHaveDataOfTheirOwn) {
+  const auto config = parse_run_config(
+      "model = \"gpt\"\ndata = \"a\"\nfolder = \"runs/a\"\n\n[eval]\nevery = 5\n"
+      "data = { files = \"e.bin\", format = \"uint32\" }\nbatches = 3\n",
+      "run.toml");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->folder, "runs/a");
+  EXPECT_EQ(config->eval.every, 5);
+  EXPECT_EQ(config->eval.batches, 3);
+  EXPECT_EQ(config->eval.data.tokens.at(0).format, "uint32");
+  EXPECT_EQ(config->eval.data_line, 7);
+  EXPECT_EQ(parse_error("[eval]\nevry = 5\n"),
+            "run.toml:2: unknown key 'eval.evry', did you mean 'eval.every'?");
+  RunConfig inline_table;
+  EXPECT_EQ(set_error("eval.every=0"),
+            "--set eval.every=0: expected eval.every to be an integer of at least 1, found 0");
+  ASSERT_TRUE(set_run_key(inline_table, "eval.data=random"));
+  EXPECT_TRUE(inline_table.eval.data.random);
+}
+
+TEST(RunConfig, ErrorsOfDataTablesNameTheKey) {
+  EXPECT_EQ(parse_error("data = { files = \"a\", formt = \"npy\" }\n"),
+            "run.toml:1: unknown key 'data.formt', did you mean 'format'?");
+  EXPECT_EQ(parse_error("data = { files = \"a\", format = \"uint8\" }\n"),
+            "run.toml:1: expected data.format to be one of bytes, uint16, uint32, npy, megatron, "
+            "found 'uint8'");
+  EXPECT_EQ(parse_error("data = { files = \"a\", weight = -1 }\n"),
+            "run.toml:1: expected data.weight to be a number above 0, found -1");
+  EXPECT_EQ(parse_error("data = { format = \"npy\" }\n"),
+            "run.toml:1: data: expected the key 'files' or 'arrays', found neither");
+  EXPECT_EQ(parse_error("data = { arrays = 3 }\n"),
+            "run.toml:1: expected data.arrays to be a table of .npy files by input of the model, "
+            "found an integer");
+  EXPECT_EQ(parse_error("data = { arrays = { x = \"x.npy\" }, weight = 3 }\n"),
+            "run.toml:1: data: expected the keys 'arrays' and 'scale' together, found 'weight'");
+  EXPECT_EQ(parse_error("data = [{ files = \"a\" }, \"b\"]\n"),
+            "run.toml:1: expected data to be a list of tables, or one of globs, found a list");
 }
 
 TEST(LearningRate, WarmsUpLinearlyThenFallsToTheMinimum) {

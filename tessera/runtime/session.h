@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/base/result.h"
+#include "tessera/runtime/plan_change.h"
 #include "tessera/runtime/run_config.h"
 #include "tessera/runtime/tolerance.h"
 #include "tessera/simulate/simulation.h"
@@ -17,6 +19,7 @@
 namespace tessera {
 
 struct Model;
+class Storage;
 
 struct StepReport {
   int64_t step = 0;  // 1 is the first
@@ -24,6 +27,17 @@ struct StepReport {
   double learning_rate = 0;
   double step_time_s = 0;
   double tokens_per_s = 0;
+  std::optional<double> eval_loss;  // where the run file asks for one after this step
+  int64_t memory_bytes = 0;         // planned arena of a rank, on the device
+  int64_t resident_bytes = 0;       // of this process, now
+};
+
+struct CheckpointSummary {
+  int64_t resumed_from = 0;   // step; 0: the run began
+  int64_t saved = 0;          // checkpoints
+  int64_t bytes_written = 0;  // of all ranks
+  int64_t bytes_read = 0;     // of this process
+  double seconds = 0;         // that this rank's steps waited for saving
 };
 
 struct TrainingSummary {
@@ -31,11 +45,13 @@ struct TrainingSummary {
   int64_t ranks = 1;
   std::string transport;  // "threads" or "mpi"
   double first_loss = 0, last_loss = 0;
+  std::optional<double> eval_loss;  // the last
   double tokens_per_s = 0;  // median over steps (the first left out if there are more than 2)
   int64_t parameters = 0;
   int64_t peak_memory_bytes = 0;              // arena of the rank with the most
   int64_t process_peak_bytes = 0;             // resident set of this process
   std::map<std::string, int64_t> bytes_sent;  // by kind of collective, all ranks, whole run
+  CheckpointSummary checkpoints;
 };
 
 // What is known before the first step, for the head line of a terminal.
@@ -47,9 +63,22 @@ struct TrainingStart {
   bool printer = true;  // false on MPI ranks other than 0: stay silent
 };
 
+// A change of the plan between two steps.
+struct ChangeReport {
+  int64_t after = 0;  // step
+  std::string plan;
+  int64_t ranks = 1;                               // of the new plan
+  int64_t bytes_predicted = 0, bytes_counted = 0;  // of state, that all ranks sent
+  double seconds = 0;                              // that the state moved
+  std::vector<std::string> begun_anew;             // states that the plan before did not keep
+};
+
 struct TrainingCallbacks {
   std::function<void(const TrainingStart&)> start;
-  std::function<void(const StepReport&)> step;  // called on one rank only
+  std::function<void(const StepReport&)> step;      // called on one rank only
+  std::function<void(const ChangeReport&)> change;  // likewise
+  std::function<void(const std::string&)> note;     // one line for the user, on rank 0
+  Storage* storage = nullptr;  // where checkpoints are written; null: the file system
   // The step to record, counted from 1; 0: none. Other steps cost nothing.
   int64_t trace_step = 0;
   std::function<void(const Simulation&)> trace;  // after that step, on rank 0
@@ -58,7 +87,8 @@ Result<TrainingSummary> run_training(const RunConfig& config, const TrainingCall
 
 struct VerifyConfig {
   std::string model;
-  std::string plan;  // file or recipe call
+  std::string plan;                      // file or recipe call
+  std::vector<PlanChange> changes = {};  // of the plan, between two steps
   int64_t batch = 8;
   int64_t steps = 2;
   int64_t seed = 1;

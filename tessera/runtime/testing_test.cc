@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "tessera/base/half.h"
 #include "tessera/base/philox.h"
-#include "tessera/comm/half.h"
 #include "tessera/program/program.h"
 #include "tessera/runtime/initialise.h"
 
@@ -28,7 +28,7 @@ void store(std::byte* at, DType dtype, double value) {
       return;
     }
     case DType::kFloat16: {
-      const uint16_t bits = comm::half::to_float16(static_cast<float>(value));
+      const uint16_t bits = half::to_float16(static_cast<float>(value));
       std::memcpy(at, &bits, 2);
       return;
     }
@@ -61,7 +61,7 @@ double load(const std::byte* at, DType dtype) {
   if (dtype == DType::kFloat16) {
     uint16_t bits;
     std::memcpy(&bits, at, 2);
-    return static_cast<double>(comm::half::from_float16(bits));
+    return static_cast<double>(half::from_float16(bits));
   }
   int64_t v;
   std::memcpy(&v, at, 8);

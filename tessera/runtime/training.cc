@@ -11,9 +11,13 @@
 #include "tessera/base/statistics.h"
 #include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
+#include "tessera/runtime/checkpointing.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/metrics.h"
+#include "tessera/runtime/periods.h"
 #include "tessera/runtime/ranks.h"
+#include "tessera/runtime/run_data.h"
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/trace.h"
 
@@ -27,21 +31,23 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 struct Job {
   const RunConfig& config;
   const TrainingCallbacks& callbacks;
-  const Compiled& compiled;
-  const std::optional<TextData>& data;  // none: random inputs
+  const std::vector<Period>& periods;
+  const RunData& data;
+  MetricsWriter* metrics;  // null: no record
   TrainingStart start;
+  const RunOrigin& origin;
+  Storage& storage;
+  DataErrors data_errors = {};
 };
 
-void load_input(const Job& job, int64_t step, const Tensor& tensor, const Box& region,
+void load_input(Job& job, int64_t step, const Tensor& tensor, const Box& region,
                 const kernels::Array& to) {
   if (tensor.init.kind == Init::Kind::kLearningRate) {
     load_scalar(learning_rate(job.config.optimizer, step, job.config.steps), to);
   } else if (tensor.init.kind == Init::Kind::kStep) {
     load_scalar(static_cast<double>(step), to);
-  } else if (job.data) {
-    load_text(*job.compiled.model, *job.data, job.config.seed, step, tensor, region, to);
   } else {
-    load_random(*job.compiled.model, job.config.seed, step, tensor, region, to);
+    job.data_errors.expect(job.data.training->load(step, tensor, region, to));
   }
 }
 
@@ -57,67 +63,169 @@ std::optional<double> read_loss(const RankExecutor& executor, const Program& pro
 // One rank's part of a run.
 class RankRun {
  public:
-  RankRun(const Job& job, const Program& program, comm::Communicator& world)
-      : job_(job), program_(program), world_(world), sent_(sent_kinds().size(), 0) {}
+  RankRun(Job& job, comm::Communicator& world)
+      : job_(job),
+        world_(world),
+        executor_(job.periods, world, options_of(job, world)),
+        sent_(sent_kinds().size(), 0) {}
 
   Result<TrainingSummary> run() {
-    const int ranks_here = job_.start.transport == "mpi" ? 1 : world_.size();
-    const int threads = job_.config.threads > 0 ? static_cast<int>(job_.config.threads)
-                                                : threads_of_rank(ranks_here);
-    ExecutorOptions options{static_cast<uint64_t>(job_.config.seed), threads, false};
-    TESSERA_TRY(const std::unique_ptr<RankExecutor> executor,
-                RankExecutor::create(job_.compiled.graph(), program_, world_, options));
-    executor->initialise();
+    // A run that continues goes on under the plan of the step at which its newest checkpoint was
+    // written, even if that is damaged and an older one is taken.
+    const auto& candidates = job_.origin.candidates;
+    TESSERA_TRY_VOID(begin_step((candidates.empty() ? 0 : candidates.front().step) + 1));
+    TESSERA_TRY(const int64_t done, checkpoints_->restore(*executor_));
     find_loss();  // also: nobody runs before all are ready
     last_ = Clock::now();
-    for (int64_t step = 1; step <= job_.config.steps; ++step) {
+    for (int64_t step = done + 1; step <= job_.config.steps; ++step) {
+      TESSERA_TRY_VOID(begin_step(step));
       const std::vector<double> before = bytes_sent(world_);
       const bool traced = step == job_.callbacks.trace_step;
       if (traced) {
         world_.barrier();
-        executor->record(&recorded_);
+        executor_->record(&recorded_);
       }
-      executor->run_step(step,
-                         [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-                           load_input(job_, step, tensor, region, to);
-                         });
-      const std::vector<double> after = bytes_sent(world_);
-      for (size_t k = 0; k < sent_.size(); ++k) sent_[k] += after[k] - before[k];
-      report(*executor, step);
+      executor_->run_step(step,
+                          [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
+                            load_input(job_, step, tensor, region, to);
+                          });
+      add_sent(before);
+      TESSERA_TRY_VOID(report(step));
       if (traced) TESSERA_TRY_VOID(hand_over_trace());
+      TESSERA_TRY_VOID(checkpoints_->after_step(*executor_, step));
     }
-    return summary(*executor);
+    TESSERA_TRY_VOID(end_checkpoints());
+    return summary();
   }
 
  private:
+  static ExecutorOptions options_of(const Job& job, const comm::Communicator& world) {
+    const int ranks_here = job.start.transport == "mpi" ? 1 : world.size();
+    const int threads =
+        job.config.threads > 0 ? static_cast<int>(job.config.threads) : threads_of_rank(ranks_here);
+    return {static_cast<uint64_t>(job.config.seed), threads, false};
+  }
+
+  const Compiled& compiled() const { return executor_.period().compiled; }
+  TensorId loss_tensor() const { return compiled().graph().loss; }
+
+  // For manifests.
+  Result<std::string> plan_text() const {
+    const Period& period = executor_.period();
+    TESSERA_TRY(const DType compute, parse_dtype(job_.config.precision));
+    TESSERA_TRY(const PlanText plan,
+                load_plan_text(period.plan, compiled().model->graph, job_.config.file, compute));
+    return plan.text;
+  }
+
+  void add_sent(const std::vector<double>& before) {
+    const std::vector<double> after = bytes_sent(world_);
+    for (size_t k = 0; k < sent_.size(); ++k) sent_[k] += after[k] - before[k];
+  }
+
+  // Changes the plan if the step is the first under another one.
+  Status begin_step(int64_t step) {
+    if (executor_.begins_period(step)) TESSERA_TRY_VOID(end_checkpoints());
+    const int64_t peak = checkpoint_job_ ? executor_->peak_bytes()[0] : 0;
+    const std::vector<double> before = bytes_sent(world_);
+    TESSERA_TRY(const auto change, executor_.begin_step(step));
+    if (!checkpoint_job_ || change) {
+      TESSERA_TRY(const std::string plan, plan_text());
+      checkpoint_job_.emplace(CheckpointJob{job_.config, compiled(), job_.origin, plan,
+                                            job_.storage, job_.callbacks.note});
+      checkpoints_.emplace(*checkpoint_job_, executor_.program(), world_);
+    }
+    if (!change) return {};
+    add_sent(before);
+    peak_bytes_ = std::max(peak_bytes_, peak);
+    find_loss();
+    ChangeReport report;
+    report.after = step - 1;
+    report.plan = compiled().plan().plan.file;
+    report.ranks = compiled().ranks();
+    report.seconds = change->seconds;
+    report.begun_anew = executor_.period().move.begun_anew;
+    const auto all = gather_all(world_, {static_cast<double>(change->bytes_predicted),
+                                         static_cast<double>(change->bytes_counted)});
+    for (const std::vector<double>& one : all) {
+      report.bytes_predicted += static_cast<int64_t>(one[0]);
+      report.bytes_counted += static_cast<int64_t>(one[1]);
+    }
+    if (world_.rank() == 0 && job_.callbacks.change) job_.callbacks.change(report);
+    last_ = Clock::now();
+    return {};
+  }
+
+  // Waits for what is being written, and adds up what this period's plan has saved.
+  Status end_checkpoints() {
+    TESSERA_TRY_VOID(checkpoints_->finish());
+    const CheckpointSummary ended = checkpoints_->summary();
+    saved_.resumed_from = std::max(saved_.resumed_from, ended.resumed_from);
+    saved_.saved += ended.saved;
+    saved_.bytes_written += ended.bytes_written;
+    saved_.bytes_read += ended.bytes_read;
+    saved_.seconds += ended.seconds;
+    return {};
+  }
+
   // The lowest rank that has the loss.
   void find_loss() {
-    const TensorId loss = job_.compiled.graph().loss;
-    const bool mine =
-        std::any_of(program_.fetches.begin(), program_.fetches.end(),
-                    [&](const Home& home) { return home.tensor == loss && !home.region.empty(); });
+    const std::vector<Home>& fetches = executor_.program().fetches;
+    const bool mine = std::any_of(fetches.begin(), fetches.end(), [&](const Home& home) {
+      return home.tensor == loss_tensor() && !home.region.empty();
+    });
     const auto all = gather_all(world_, {mine ? 1.0 : 0.0});
     const auto first =
         std::find_if(all.begin(), all.end(), [](const auto& one) { return one[0] > 0; });
     if (first != all.end()) owner_ = static_cast<int>(first - all.begin());
   }
 
-  void report(const RankExecutor& executor, int64_t step) {
+  // The loss of what was executed last, on rank 0.
+  double loss_at_rank_0() {
     std::vector<double> loss{kNone};
     if (world_.rank() == owner_)
-      loss[0] = read_loss(executor, program_, job_.compiled.graph().loss).value_or(kNone);
+      loss[0] = read_loss(*executor_, executor_.program(), loss_tensor()).value_or(kNone);
     transfer(world_, owner_, 0, loss);
-    if (world_.rank() != 0) return;
+    return loss[0];
+  }
+
+  // Mean loss over the batches of the evaluation, on rank 0.
+  double evaluate() {
+    double sum = 0;
+    for (int64_t batch = 1; batch <= job_.config.eval.batches; ++batch) {
+      executor_->evaluate(
+          batch, [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
+            job_.data_errors.expect(job_.data.evaluation->load(batch, tensor, region, to));
+          });
+      sum += loss_at_rank_0();
+    }
+    return sum / static_cast<double>(job_.config.eval.batches);
+  }
+
+  Status report(int64_t step) {
+    const double loss = loss_at_rank_0();
     const Clock::time_point now = Clock::now();
-    const double seconds = std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    std::optional<double> eval_loss;
+    if (evaluates_after(job_.config, step)) eval_loss = evaluate();
+    last_ = Clock::now();
+    if (world_.rank() != 0) return {};
     const double rate = static_cast<double>(job_.start.tokens_per_step) / seconds;
-    if (step == 1) first_loss_ = loss[0];
-    last_loss_ = loss[0];
+    if (rates_.empty()) first_loss_ = loss;
+    last_loss_ = loss;
+    if (eval_loss) eval_loss_ = eval_loss;
     rates_.push_back(rate);
-    if (!job_.callbacks.step) return;
-    job_.callbacks.step({step, loss[0],
-                         learning_rate(job_.config.optimizer, step, job_.config.steps), seconds,
-                         rate});
+    const StepReport report{step,
+                            loss,
+                            learning_rate(job_.config.optimizer, step, job_.config.steps),
+                            seconds,
+                            rate,
+                            eval_loss,
+                            job_.start.arena_bytes,
+                            rss_bytes()};
+    if (job_.metrics != nullptr) TESSERA_TRY_VOID(job_.metrics->step(report));
+    if (job_.callbacks.step) job_.callbacks.step(report);
+    return {};
   }
 
   // What all ranks recorded goes to rank 0, as numbers.
@@ -137,8 +245,8 @@ class RankRun {
       std::vector<double> numbers = rank == world_.rank() ? mine : std::vector<double>{};
       numbers.resize(static_cast<size_t>(sizes[static_cast<size_t>(rank)][0]));
       if (!numbers.empty()) transfer(world_, rank, 0, numbers);
-      if (world_.rank() != 0) continue;
-      TESSERA_TRY(Program program, job_.compiled.lowering->lower(rank));
+      if (world_.rank() != 0 || rank >= compiled().ranks()) continue;
+      TESSERA_TRY(Program program, compiled().lowering->lower(rank));
       programs.push_back(std::move(program));
       std::vector<Executed>& list = all.emplace_back();
       for (size_t i = 0; i < numbers.size(); i += kNumbers) {
@@ -151,14 +259,14 @@ class RankRun {
       }
     }
     if (world_.rank() == 0 && job_.callbacks.trace)
-      job_.callbacks.trace(trace_of(*job_.compiled.lowering, programs, all));
+      job_.callbacks.trace(trace_of(*compiled().lowering, programs, all));
     last_ = Clock::now();
     return {};
   }
 
-  TrainingSummary summary(const RankExecutor& executor) {
+  TrainingSummary summary() {
     std::vector<double> mine = sent_;
-    mine.push_back(static_cast<double>(executor.peak_bytes()[0]));
+    mine.push_back(static_cast<double>(std::max(peak_bytes_, executor_->peak_bytes()[0])));
     TrainingSummary result;
     const std::vector<std::string> kinds = sent_kinds();
     for (const std::vector<double>& one : gather_all(world_, mine)) {
@@ -174,61 +282,61 @@ class RankRun {
     result.transport = job_.start.transport;
     result.first_loss = first_loss_;
     result.last_loss = last_loss_;
-    result.tokens_per_s = median(rates_);
+    result.eval_loss = eval_loss_;
+    result.tokens_per_s = rates_.empty() ? 0 : median(rates_);
     result.parameters = job_.start.parameters;
     result.process_peak_bytes = peak_rss_bytes();
+    result.checkpoints = saved_;
     return result;
   }
 
-  const Job& job_;
-  const Program& program_;
+  Job& job_;
   comm::Communicator& world_;
+  PeriodExecutor executor_;
+  std::optional<CheckpointJob> checkpoint_job_;  // of the current period
+  std::optional<Checkpointing> checkpoints_;
+  CheckpointSummary saved_;  // in the periods before
+  int64_t peak_bytes_ = 0;   // likewise
   int owner_ = 0;
   std::vector<double> sent_, rates_;
   std::vector<Executed> recorded_;
   Clock::time_point last_;
   double first_loss_ = kNone, last_loss_ = kNone;
+  std::optional<double> eval_loss_;
 };
 
-void call_start(Job& job, const Program& program, bool printer) {
-  job.start.arena_bytes = program.arena_bytes[0];
+// `rank`: whose arena is shown.
+Status call_start(Job& job, size_t rank, bool printer) {
+  for (const Period& period : job.periods) {
+    job.start.arena_bytes = std::max(job.start.arena_bytes, period.programs[rank].arena_bytes[0]);
+  }
   job.start.printer = printer;
+  if (job.metrics != nullptr && printer) TESSERA_TRY_VOID(job.metrics->start(job.start));
   if (job.callbacks.start) job.callbacks.start(job.start);
+  return {};
 }
 
 Result<TrainingSummary> train_on_threads(Job& job, const comm::Options& options) {
-  TESSERA_TRY(const std::vector<Program> programs,
-              lower_and_verify(*job.compiled.lowering, job.config.memory_limit_bytes));
+  const std::vector<Program>& programs = job.periods.front().programs;
   const auto largest = std::max_element(
       programs.begin(), programs.end(),
       [](const Program& a, const Program& b) { return a.arena_bytes[0] < b.arena_bytes[0]; });
-  call_start(job, *largest, true);
+  TESSERA_TRY_VOID(call_start(job, static_cast<size_t>(largest - programs.begin()), true));
   std::vector<Result<TrainingSummary>> results(programs.size());
-  TESSERA_TRY_VOID(comm::run_threads(job.compiled.ranks(), options, [&](comm::Communicator& world) {
+  const int ranks = static_cast<int>(results.size());
+  TESSERA_TRY_VOID(comm::run_threads(ranks, options, [&](comm::Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
-    results[rank] = RankRun(job, programs[rank], world).run();
+    results[rank] = RankRun(job, world).run();
     if (!results[rank]) throw comm::CommFault{results[rank].error().message};
   }));
   return std::move(results[0]);
 }
 
-// Rank 0 proves the programs of all ranks; the others make their own only.
-Result<Program> program_of_process(const Job& job, int rank) {
-  if (rank != 0) return job.compiled.lowering->lower(rank);
-  TESSERA_TRY(std::vector<Program> programs,
-              lower_and_verify(*job.compiled.lowering, job.config.memory_limit_bytes));
-  return std::move(programs.front());
-}
-
 Result<TrainingSummary> train_on_mpi(Job& job, comm::Communicator& world) {
-  auto program = program_of_process(job, world.rank());
-  if (!program) {
-    world.abort(program.error().message);
-    return tl::unexpected(program.error());
-  }
-  call_start(job, *program, world.rank() == 0);
   try {
-    auto result = RankRun(job, *program, world).run();
+    const auto rank = static_cast<size_t>(world.rank());
+    TESSERA_TRY_VOID(agree(world, call_start(job, rank, rank == 0)));
+    auto result = RankRun(job, world).run();
     if (!result) world.abort(result.error().message);
     return result;
   } catch (const comm::CommFault& lost) {
@@ -237,16 +345,65 @@ Result<TrainingSummary> train_on_mpi(Job& job, comm::Communicator& world) {
   }
 }
 
+// Rank 0 proves the programs of all ranks; the others make their own only, where that is enough.
+Status lower(std::vector<Period>& periods, const RunConfig& config, comm::Communicator* world) {
+  const int64_t ranks = largest_ranks(periods);
+  if (world == nullptr) return lower_periods(periods, ranks, config.memory_limit_bytes);
+  const bool alone = world->rank() != 0;
+  return lower_periods(periods, ranks, config.memory_limit_bytes,
+                       alone ? std::optional(world->rank()) : std::nullopt);
+}
+
+// How many ranks there are must be how many the plans need.
+Status check_world(const std::vector<Period>& periods, int64_t ranks, std::string_view found) {
+  if (periods.size() == 1) return check_ranks(periods.front().compiled.plan().plan, ranks, found);
+  const int64_t needed = largest_ranks(periods);
+  if (needed == ranks) return {};
+  return invalid_input(
+      fmt::format("change: the largest of the run's plans needs {} ranks, found {} ({})", needed,
+                  ranks, found));
+}
+
+// What a process reads and writes beside the computation.
+struct Sources {
+  std::optional<RunData> data;
+  RunOrigin origin;
+  std::optional<MetricsWriter> metrics;
+};
+
+// All that can fail on one process and not on another, before ranks run together.
+Status open_sources(const RunConfig& config, std::vector<Period>& periods, Storage& storage,
+                    comm::Communicator* world, Sources& out) {
+  const Compiled& compiled = periods.front().compiled;
+  TESSERA_TRY(out.data, open_run_data(config, *compiled.model));
+  TESSERA_TRY(out.origin, open_origin(config, compiled, storage));
+  TESSERA_TRY_VOID(lower(periods, config, world));
+  if (!config.folder.empty() && (world == nullptr || world->rank() == 0)) {
+    TESSERA_TRY(out.metrics, MetricsWriter::open(config.folder));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallbacks& callbacks) {
-  constexpr int64_t kDefaultBatch = 8;
   TESSERA_TRY_VOID(check_run_config(given));
   RunConfig config = given;
   TESSERA_TRY(config.batch, batch_of(given.model, given.batch, kDefaultBatch));
-  TESSERA_TRY(const Compiled compiled,
-              compile({config.model, config.plan, config.batch, config.precision, config.file,
-                       specification(config.optimizer)}));
+  Compiler compiler;
+  const auto compile_plan = [&](const std::string& plan) {
+    return compiler.compile({config.model, plan, config.batch, config.precision, config.file,
+                             specification(config.optimizer)});
+  };
+  if (!config.changes.empty() && config.changes.back().after >= config.steps) {
+    return invalid_input(fmt::format(
+        "change: expected a change of the plan before the last of {} steps, found one after step "
+        "{}",
+        config.steps, config.changes.back().after));
+  }
+  TESSERA_TRY(std::vector<Period> periods,
+              compile_periods(compile_plan, config.plan, config.changes));
+  const Compiled& compiled = periods.front().compiled;
   const bool mpi = comm::mpi_launched();
   comm::Options options;
   options.timeout =
@@ -257,29 +414,30 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
     options.rank_of_process = compiled.plan().devices.ranks_by_device(compiled.plan().ranks);
     TESSERA_TRY(world, comm::mpi_world(options));
     comm::mpi_install_fault_handler();
-    TESSERA_TRY_VOID(check_ranks(compiled.plan().plan, world->size(), "mpirun"));
+    TESSERA_TRY_VOID(check_world(periods, world->size(), "mpirun"));
   }
-  if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(compiled.plan().plan, config.ranks));
-  std::optional<TextData> data;
-  if (!has_random_data(config)) {
-    if (compiled.model->text == 0) {
-      return invalid_input(
-          fmt::format("data: expected a model that reads tokens, or data = \"random\", found '{}'",
-                      config.model));
-    }
-    TESSERA_TRY(data, open_run_data(config, compiled.model->text - 1, compiled.model->vocab));
-  }
+  if (config.ranks > 0) TESSERA_TRY_VOID(check_world(periods, config.ranks, "--ranks"));
+  FileSystem disk;
+  Storage& storage = callbacks.storage == nullptr ? disk : *callbacks.storage;
+  Sources sources;
+  Status ready = open_sources(config, periods, storage, world.get(), sources);
+  if (world) ready = agree(*world, ready);
+  TESSERA_TRY_VOID(ready);
+  const RunData& data = *sources.data;
   TrainingStart start;
   start.model = compiled.model->spec;
   start.plan = compiled.plan().plan.file;
   start.parameters = parameter_count(compiled.model->graph);
-  start.ranks = compiled.ranks();
+  start.ranks = largest_ranks(periods);
   start.tokens_per_step = config.batch * compiled.model->seq;
-  start.data_bytes = data ? data->bytes() : 0;
-  start.data_files = data ? data->files() : 0;
+  start.data_bytes = data.training->bytes();
+  start.data_files = data.training->files();
   start.transport = mpi ? "mpi" : "threads";
-  Job job{config, callbacks, compiled, data, start};
-  return mpi ? train_on_mpi(job, *world) : train_on_threads(job, options);
+  Job job{config, callbacks,      periods, data, sources.metrics ? &*sources.metrics : nullptr,
+          start,  sources.origin, storage};
+  auto summary = mpi ? train_on_mpi(job, *world) : train_on_threads(job, options);
+  if (!summary) return tl::unexpected(job.data_errors.instead_of(summary.error()));
+  return summary;
 }
 
 }  // namespace tessera

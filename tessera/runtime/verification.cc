@@ -11,6 +11,7 @@
 #include "tessera/plan/load.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/periods.h"
 #include "tessera/runtime/ranks.h"
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/tolerance.h"
@@ -29,9 +30,12 @@ struct Held {
 struct RankResult {
   std::vector<std::vector<Held>> steps;  // loss and gradients after each step
   std::vector<Held> parameters;          // after the last
-  Volume predicted;                      // of one step
-  comm::Counters counted;                // of all steps
-  std::array<int64_t, 3> predicted_memory{}, counted_memory{};  // by tier
+  Traffic predicted;                     // of all steps, and of the changes of plan between them
+  comm::Counters counted;
+  struct Memory {
+    std::array<int64_t, 3> predicted{}, counted{};  // by tier
+  };
+  std::vector<Memory> memory;  // of each period
   bool lossy = false;
 };
 
@@ -60,14 +64,21 @@ std::vector<Held> read_homes(const RankExecutor& executor, const Graph& graph,
   return held;
 }
 
-Status run_rank(const Compiled& compiled, const Program& program, const VerifyConfig& config,
+Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
                 comm::Communicator& world, RankResult& result) {
-  const Graph& graph = compiled.graph();
-  ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false};
-  TESSERA_TRY(const auto executor, RankExecutor::create(graph, program, world, options));
-  executor->initialise();
-  world.reset_counters();
+  PeriodExecutor executor(periods, world, {static_cast<uint64_t>(config.seed), 1, false});
+  const auto end_period = [&] {
+    result.memory.push_back({executor.program().arena_bytes, executor->peak_bytes()});
+  };
   for (int64_t step = 1; step <= config.steps; ++step) {
+    TESSERA_TRY(const auto change, executor.begin_step(step));
+    if (step == 1) world.reset_counters();
+    const Program& program = executor.program();
+    const Compiled& compiled = executor.period().compiled;
+    if (change) {
+      result.predicted.bytes += change->bytes_predicted;
+      result.predicted.messages += change->messages_predicted;
+    }
     executor->run_step(step,
                        [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
                          if (tensor.init.kind == Init::Kind::kLearningRate) {
@@ -78,28 +89,33 @@ Status run_rank(const Compiled& compiled, const Program& program, const VerifyCo
                            load_random(*compiled.model, config.seed, step, tensor, region, to);
                          }
                        });
-    result.steps.push_back(read_homes(*executor, graph, program.fetches, false));
+    for (const auto& [kind, traffic] : volume(program, compiled.graph()).by_kind)
+      result.predicted += traffic;
+    result.lossy = result.lossy || is_lossy(program);
+    result.steps.push_back(read_homes(*executor, compiled.graph(), program.fetches, false));
+    const auto next = &executor.period() + 1;
+    const bool last = next == periods.data() + periods.size() || next->first_step > step + 1;
+    if (step == config.steps || !last) end_period();
   }
-  result.parameters = read_homes(*executor, graph, program.homes, true);
+  result.parameters =
+      read_homes(*executor, executor.period().compiled.graph(), executor.program().homes, true);
   result.counted = world.counters();
-  result.predicted = volume(program, graph);
-  result.lossy = is_lossy(program);
-  result.counted_memory = executor->peak_bytes();
-  result.predicted_memory = program.arena_bytes;
   return {};
 }
 
-Result<std::vector<RankResult>> run_plan(const Compiled& compiled, const VerifyConfig& config,
+Result<std::vector<RankResult>> run_plan(std::vector<Period>& periods, const VerifyConfig& config,
                                          const Alter& alter = {}) {
-  TESSERA_TRY(std::vector<Program> programs, lower_and_verify(*compiled.lowering));
-  if (alter) alter(compiled.graph(), programs);
-  std::vector<RankResult> results(programs.size());
+  for (Period& period : periods) {
+    if (alter) alter(period.compiled.graph(), period.programs);
+  }
+  std::vector<RankResult> results(periods.front().programs.size());
   comm::Options options;
   options.timeout =
       std::chrono::milliseconds(static_cast<int64_t>(std::ceil(config.timeout_s * 1000)));
-  TESSERA_TRY_VOID(comm::run_threads(compiled.ranks(), options, [&](comm::Communicator& world) {
+  const int ranks = static_cast<int>(results.size());
+  TESSERA_TRY_VOID(comm::run_threads(ranks, options, [&](comm::Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
-    const Status status = run_rank(compiled, programs[rank], config, world, results[rank]);
+    const Status status = run_rank(periods, config, world, results[rank]);
     if (!status) throw comm::CommFault{status.error().message};
   }));
   return results;
@@ -202,24 +218,19 @@ void set_reason(VerifyReport& report, std::string why) {
   if (report.why.empty()) report.why = std::move(why);
 }
 
-void compare_contract(const std::vector<RankResult>& ranks, const VerifyConfig& config,
-                      VerifyReport& report) {
+void compare_contract(const std::vector<RankResult>& ranks, VerifyReport& report) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankResult& one = ranks[rank];
-    int64_t predicted_messages = 0, counted_messages = one.counted.point_to_point.messages;
-    for (const auto& [kind, traffic] : one.predicted.by_kind)
-      predicted_messages += traffic.messages * config.steps;
+    int64_t counted_messages = one.counted.point_to_point.messages;
     for (const Traffic& traffic : one.counted.collectives) counted_messages += traffic.messages;
-    const int64_t predicted_bytes = one.predicted.bytes() * config.steps,
-                  counted_bytes = one.counted.total_bytes();
+    const int64_t predicted_messages = one.predicted.messages,
+                  predicted_bytes = one.predicted.bytes, counted_bytes = one.counted.total_bytes();
     report.bytes_predicted += predicted_bytes;
     report.bytes_counted += counted_bytes;
     report.messages_predicted += predicted_messages;
     report.messages_counted += counted_messages;
     for (const auto& [kind, bytes] : one.counted.bytes_by_kind())
       report.bytes_by_kind[kind] += bytes;
-    report.peak_predicted = std::max(report.peak_predicted, one.predicted_memory[0]);
-    report.peak_counted = std::max(report.peak_counted, one.counted_memory[0]);
     const auto expect_equal = [&](std::string_view what, int64_t predicted, int64_t counted) {
       if (predicted == counted) return;
       set_reason(report, fmt::format("rank {}: {}: predicted {}, counted {}", rank, what, predicted,
@@ -227,11 +238,15 @@ void compare_contract(const std::vector<RankResult>& ranks, const VerifyConfig& 
     };
     expect_equal("bytes sent", predicted_bytes, counted_bytes);
     expect_equal("messages sent", predicted_messages, counted_messages);
-    for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
-      const auto t = static_cast<size_t>(tier);
-      expect_equal(tier == Tier::kDevice ? "peak memory"
-                                         : fmt::format("peak memory of the {}", tier_name(tier)),
-                   one.predicted_memory[t], one.counted_memory[t]);
+    for (const RankResult::Memory& memory : one.memory) {
+      report.peak_predicted = std::max(report.peak_predicted, memory.predicted[0]);
+      report.peak_counted = std::max(report.peak_counted, memory.counted[0]);
+      for (const Tier tier : {Tier::kDevice, Tier::kHost, Tier::kDisk}) {
+        const auto t = static_cast<size_t>(tier);
+        expect_equal(tier == Tier::kDevice ? "peak memory"
+                                           : fmt::format("peak memory of the {}", tier_name(tier)),
+                     memory.predicted[t], memory.counted[t]);
+      }
     }
   }
 }
@@ -240,14 +255,16 @@ void compare_contract(const std::vector<RankResult>& ranks, const VerifyConfig& 
 
 namespace {
 
-Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parallel,
+Result<VerifyReport> compare_runs(std::vector<Period> serial, std::vector<Period> parallel,
                                   const VerifyConfig& config, const Alter& alter = {}) {
+  for (auto* periods : {&serial, &parallel})
+    TESSERA_TRY_VOID(lower_periods(*periods, largest_ranks(*periods)));
   TESSERA_TRY(const std::vector<RankResult> expected, run_plan(serial, config));
   TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config, alter));
   TESSERA_TRY(const DType dtype, parse_dtype(config.precision));
   VerifyReport report;
-  report.tolerances = tolerances(dtype, serial.graph(), config.tolerance);
-  report.ranks = parallel.ranks();
+  report.tolerances = tolerances(dtype, serial.front().compiled.graph(), config.tolerance);
+  report.ranks = static_cast<int64_t>(parallel.front().programs.size());
   report.steps = config.steps;
   TESSERA_TRY_VOID(compare(expected.front(), found, report.tolerances, report));
   const auto expect_small = [&](std::string_view what, double error, double tolerance,
@@ -271,7 +288,7 @@ Result<VerifyReport> compare_runs(const Compiled& serial, const Compiled& parall
     expect_small("gradients", report.gradients_error, limits.gradients, report.worst_gradient);
     expect_small("parameters", report.parameters_error, limits.parameters, report.worst_parameter);
   }
-  compare_contract(found, config, report);
+  compare_contract(found, report);
   report.ok = report.why.empty();
   return report;
 }
@@ -286,10 +303,18 @@ Result<VerifyReport> verify_altered(const VerifyConfig& config, const Alter& alt
     return compiler.compile({config.model, plan, config.batch, config.precision, "",
                              specification(config.optimizer), true});
   };
-  TESSERA_TRY(const Compiled parallel, compile_plan(config.plan));
-  if (config.ranks > 0) TESSERA_TRY_VOID(check_ranks(parallel.plan().plan, config.ranks));
-  TESSERA_TRY(const Compiled serial, compile_plan("serial"));
-  return compare_runs(serial, parallel, config, alter);
+  TESSERA_TRY(auto parallel, compile_periods(compile_plan, config.plan, config.changes));
+  if (config.ranks > 0) {
+    TESSERA_TRY_VOID(check_ranks(parallel.front().compiled.plan().plan, config.ranks));
+  }
+  if (!config.changes.empty() && config.changes.back().after >= config.steps) {
+    return invalid_input(
+        fmt::format("change: expected a change of the plan before the last of {} steps, found one "
+                    "after step {}",
+                    config.steps, config.changes.back().after));
+  }
+  TESSERA_TRY(auto serial, compile_periods(compile_plan, "serial", {}));
+  return compare_runs(std::move(serial), std::move(parallel), config, alter);
 }
 
 Result<VerifyReport> verify_model(const Model& model, const std::string& plan_text,
@@ -298,11 +323,13 @@ Result<VerifyReport> verify_model(const Model& model, const std::string& plan_te
   Compiler compiler;
   const auto shared = std::make_shared<const Model>(model);
   const CompileOptions options{specification(config.optimizer), true};
-  TESSERA_TRY(Plan plan, parse_plan(plan_text, "plan"));
-  TESSERA_TRY(const Compiled parallel, compiler.compile(shared, std::move(plan), dtype, options));
-  TESSERA_TRY(Plan one_rank, parse_plan("mesh = { dp = 1 }", "serial"));
-  TESSERA_TRY(const Compiled serial, compiler.compile(shared, std::move(one_rank), dtype, options));
-  return compare_runs(serial, parallel, config);
+  const auto compile_plan = [&](const std::string& text) -> Result<Compiled> {
+    TESSERA_TRY(Plan plan, parse_plan(text, text == plan_text ? "plan" : "serial"));
+    return compiler.compile(shared, std::move(plan), dtype, options);
+  };
+  TESSERA_TRY(auto parallel, compile_periods(compile_plan, plan_text, config.changes));
+  TESSERA_TRY(auto serial, compile_periods(compile_plan, "mesh = { dp = 1 }", {}));
+  return compare_runs(std::move(serial), std::move(parallel), config);
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tessera/base/check.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/graph/order.h"
 #include "tessera/runtime/kernels/rows.h"
 
@@ -35,8 +36,10 @@ void add_positions(const Order& order, int64_t size, Interval interval, std::vec
 
 }  // namespace
 
-AttentionOperands::AttentionOperands(const Op& op) : q(op.kind == "attention" ? 0 : 1) {
-  size_t next = q == 0 ? 3 : 6;
+AttentionOperands::AttentionOperands(const Op& op) {
+  const bool of_derivative = info_of(op).gradient;  // (do, q, k, v, o, lse), then as (q, k, v)
+  q = of_derivative ? 1 : 0;
+  size_t next = of_derivative ? 6 : 3;
   if ((op.inputs.size() - next) % 2 == 1) bias = static_cast<int>(next++);
   if (next == op.inputs.size()) return;
   query_segments = static_cast<int>(next);
@@ -121,6 +124,7 @@ Interval AttentionForm<A>::seen(int64_t query, int64_t count) const {
 template <class A>
 void AttentionForm<A>::start(const KernelContext& context) {
   if (!drops()) return;
+  dropping_ = !context.evaluating;
   seed_ = context.seed;
   stream_ = keep_.stream(context.step);
 }
@@ -147,7 +151,7 @@ bool AttentionForm<A>::shape(A* x, const AttentionRow& row, Interval keys, A sca
 
 template <class A>
 void AttentionForm<A>::drop(A* x, const AttentionRow& row, Interval keys) const {
-  if (!drops() || keys.empty()) return;
+  if (!drops() || !dropping_ || keys.empty()) return;
   const int64_t first = first_index_ + keys.begin + row.query * query_step_ +
                         batch_index_[static_cast<size_t>(row.batch)] +
                         head_index_[static_cast<size_t>(row.head)] +

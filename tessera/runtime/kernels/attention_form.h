@@ -71,6 +71,7 @@ class AttentionForm {
   // By batch, head and group: what its place adds to the index of the first weight of a row.
   std::vector<int64_t> batch_index_, head_index_, group_index_;
   int64_t query_step_ = 0, first_index_ = 0;
+  bool dropping_ = true;  // of the run that was started last
   uint64_t seed_ = 0, stream_ = 0;
   std::shared_ptr<std::vector<uint32_t>> words_;
 };

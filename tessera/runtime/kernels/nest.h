@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tessera/base/check.h"
-#include "tessera/comm/half.h"
+#include "tessera/base/half.h"
 #include "tessera/runtime/kernels/family.h"
 
 namespace tessera::kernels {
@@ -86,7 +86,7 @@ A load_element(const std::byte* at, DType dtype) {
     case DType::kBFloat16:
       return static_cast<A>(bfloat16_to_float(*reinterpret_cast<const uint16_t*>(at)));
     case DType::kFloat16:
-      return static_cast<A>(comm::half::from_float16(*reinterpret_cast<const uint16_t*>(at)));
+      return static_cast<A>(half::from_float16(*reinterpret_cast<const uint16_t*>(at)));
     default: break;
   }
   TESSERA_CHECK(false, "no kernels on {}", dtype_name(dtype));
@@ -100,7 +100,7 @@ void store_element(std::byte* at, DType dtype, A value) {
       *reinterpret_cast<uint16_t*>(at) = float_to_bfloat16(static_cast<float>(value));
       return;
     case DType::kFloat16:
-      *reinterpret_cast<uint16_t*>(at) = comm::half::to_float16(static_cast<float>(value));
+      *reinterpret_cast<uint16_t*>(at) = half::to_float16(static_cast<float>(value));
       return;
     default: break;
   }

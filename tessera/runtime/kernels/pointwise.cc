@@ -4,6 +4,8 @@
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/leaky_relu_backward.h>
 #include <ATen/ops/log.h>
@@ -105,6 +107,9 @@ Kernel gelu(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype,
                            [&]<class A>() { return unary_rows<A>(call, &RowOps<A>::gelu); });
 }
+Kernel gelu_erf(const KernelCall& call) {
+  return unary(call, [](auto& y, const auto& x) { at::gelu_out(y, x, "none"); });
+}
 Kernel silu(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype,
                            [&]<class A>() { return unary_rows<A>(call, &RowOps<A>::silu); });
@@ -156,6 +161,11 @@ Kernel cast(const KernelCall& call) {
 Kernel gelu_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype,
                            [&]<class A>() { return binary_rows<A>(call, &RowOps<A>::gelu_grad); });
+}
+Kernel gelu_erf_grad(const KernelCall& call) {
+  return binary(call, [](auto& dx, const auto& dy, const auto& x) {
+    at::gelu_backward_out(dx, dy, x, "none");
+  });
 }
 Kernel silu_grad(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype,
@@ -444,6 +454,7 @@ constexpr KernelInfo kKernels[] = {
     {"where", choose},
     {"scale", scale},
     {"gelu", gelu},
+    {"gelu_erf", gelu_erf},
     {"silu", silu},
     {"relu", relu},
     {"exp", exponential},
@@ -460,6 +471,7 @@ constexpr KernelInfo kKernels[] = {
     {"relu2", relu2},
     {"cast", cast},
     {"gelu_grad", gelu_grad},
+    {"gelu_erf_grad", gelu_erf_grad},
     {"silu_grad", silu_grad},
     {"relu_grad", relu_grad},
     {"relu2_grad", relu2_grad},

@@ -1,6 +1,7 @@
 // Dropout, initial values and tables by Philox on the global element index (base/philox.h).
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "tessera/base/check.h"
 #include "tessera/base/philox.h"
@@ -58,14 +59,15 @@ Kernel dropout(const KernelCall& call) {
     const KernelContext* context = call.context;
     const RowOps<A>& ops = row_ops<A>();
     return [=, &ops] {
-      const uint64_t stream = keep.stream(context->step);
+      const Keep now = context->evaluating ? keep.all() : keep;
+      const uint64_t stream = now.stream(context->step);
       size_t row = 0;
       nest.each([&](const std::array<std::byte*, 2>& at) {
         const int64_t first = starts[row++], block = first / 4, end = (first + n + 3) / 4;
         philox_words(words->data(), context->seed, stream, static_cast<uint64_t>(block),
                      end - block);
         ops.keep(yr.write(at[0]), xr.read(at[1]), words->data() + (first - 4 * block),
-                 keep.threshold, static_cast<A>(keep.factor), n);
+                 now.threshold, static_cast<A>(now.factor), n);
         yr.commit(at[0]);
       });
     };
@@ -85,10 +87,23 @@ void random_row(const Init& init, const Philox& philox, int64_t first, int64_t n
   }
 }
 
+// Long waves are divided by the factor, short ones are not, and between them the share goes over
+// evenly: sizes factor, low, high, positions; without the others all are divided.
+double scaled_frequency(double frequency, const std::vector<int64_t>& sizes) {
+  if (sizes.empty()) return frequency;
+  const auto factor = static_cast<double>(sizes[0]);
+  if (sizes.size() == 1) return frequency / factor;
+  const auto low = static_cast<double>(sizes[1]), high = static_cast<double>(sizes[2]);
+  const double waves = static_cast<double>(sizes[3]) * frequency / (2 * std::numbers::pi);
+  const double share = std::clamp((waves - low) / (high - low), 0.0, 1.0);
+  return (1 - share) * frequency / factor + share * frequency;
+}
+
 // Rotary tables [seq, d/2]: angle = position * theta^(-2 i / d).
-double rotary_angle(double theta, int64_t position, int64_t pair, int64_t pairs) {
-  return static_cast<double>(position) *
-         std::pow(theta, -static_cast<double>(pair) / static_cast<double>(pairs));
+double rotary_angle(const Init& init, int64_t position, int64_t pair, int64_t pairs) {
+  const double frequency =
+      std::pow(init.value, -static_cast<double>(pair) / static_cast<double>(pairs));
+  return static_cast<double>(position) * scaled_frequency(frequency, init.sizes);
 }
 
 // T5's buckets of a distance (key - query): the near ones have one each, further ones share one in
@@ -136,6 +151,14 @@ Keep::Keep(const Op& op)
       factor(1.0 / (1.0 - p)) {
   const std::string text = op.text("key");
   key = stable_hash(text.data(), text.size());
+}
+
+Keep Keep::all() const {
+  Keep keep = *this;
+  keep.p = 0;
+  keep.threshold = 0;
+  keep.factor = 1;
+  return keep;
 }
 
 uint64_t Keep::stream(int64_t step) const {
@@ -201,7 +224,7 @@ void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const ke
       case Init::Kind::kRotaryCos:
       case Init::Kind::kRotarySin:
         for (int64_t i = 0; i < n; ++i) {
-          const double angle = rotary_angle(init.value, first / last, first % last + i, last);
+          const double angle = rotary_angle(init, first / last, first % last + i, last);
           out[i] = init.kind == Init::Kind::kRotaryCos ? std::cos(angle) : std::sin(angle);
         }
         break;

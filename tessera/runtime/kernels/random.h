@@ -20,6 +20,7 @@ struct Keep {
   Keep() = default;
   explicit Keep(const Op& op);
   uint64_t stream(int64_t step) const;  // of random numbers
+  Keep all() const;                     // keeps every element
 
   double p = 0;
   uint32_t threshold = 0;

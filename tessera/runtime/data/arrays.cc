@@ -1,0 +1,223 @@
+#include "tessera/runtime/data/arrays.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/philox.h"
+#include "tessera/base/text.h"
+#include "tessera/runtime/data/mapped_file.h"
+#include "tessera/runtime/data/numbers.h"
+#include "tessera/runtime/inputs.h"
+#include "tessera/runtime/kernels/nest.h"
+
+namespace tessera {
+namespace {
+
+struct OpenedArray {
+  std::string path;
+  MappedFile file;
+  NpyHeader header;
+  int64_t sample_elements = 1;   // of one sample
+  int64_t samples_of_batch = 0;  // the input's
+  int64_t values = 0;            // of an integer input: in [0, values)
+  bool ignores = false;          // -1 is allowed
+
+  int64_t samples() const { return header.shape.front(); }
+};
+
+tl::unexpected<Error> data_error(std::string_view message) {
+  return invalid_input(fmt::format("data: {}", message));
+}
+
+std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
+  std::erase(shape, 1);
+  return shape;
+}
+
+// How many leading dims of the input count samples, if the array fits; 0: it does not.
+size_t dims_of_samples(const std::vector<int64_t>& input, const NpyHeader& header) {
+  const std::vector<int64_t> sample(header.shape.begin() + 1, header.shape.end());
+  for (size_t leading = 1; leading <= input.size(); ++leading) {
+    const std::vector<int64_t> rest(input.begin() + static_cast<int64_t>(leading), input.end());
+    const NpyHeader inner{Number::kUint8, rest, 0};
+    const bool flat = sample.size() == 1 && sample.front() == inner.volume();
+    if (flat || without_ones(sample) == without_ones(rest)) return leading;
+  }
+  return 0;
+}
+
+class ArraySource : public DataSource {
+ public:
+  ArraySource(const DataWants& wants, double scale) : wants_(wants), scale_(scale) {}
+
+  Status add(const Tensor& tensor, const std::string& path) {
+    OpenedArray array;
+    array.path = path;
+    auto file = MappedFile::open(path);
+    if (!file) return data_error(file.error().message);
+    array.file = std::move(*file);
+    auto header = read_npy_header(array.file.bytes(), array.file.size());
+    if (!header) return data_error(fmt::format("'{}': {}", path, header.error().message));
+    array.header = std::move(*header);
+    const std::vector<int64_t> shape = tensor.shape();
+    const size_t leading = array.header.shape.empty() ? 0 : dims_of_samples(shape, array.header);
+    if (leading == 0) {
+      return data_error(fmt::format(
+          "'{}': expected the shape [samples, {}] for the input '{}', found [{}]", path,
+          fmt::join(shape.begin() + std::min<int64_t>(1, static_cast<int64_t>(shape.size())),
+                    shape.end(), ", "),
+          tensor.name, fmt::join(array.header.shape, ", ")));
+    }
+    const bool integers = !is_floating(tensor.dtype);
+    if (integers && !is_integer(array.header.number)) {
+      return data_error(fmt::format("'{}': expected integers for the input '{}', found {}", path,
+                                    tensor.name, number_name(array.header.number)));
+    }
+    array.samples_of_batch = 1;
+    for (size_t d = 0; d < leading; ++d) array.samples_of_batch *= shape[d];
+    array.sample_elements = array.header.volume() / array.samples();
+    if (integers) {
+      array.values = values_of_input(*wants_.model, tensor);
+      array.ignores = is_target(tensor.name);
+    }
+    if (!arrays_.empty()) TESSERA_TRY_VOID(check_alike(arrays_.begin()->second, array));
+    arrays_.emplace(tensor.name, std::move(array));
+    return {};
+  }
+
+  Status load(int64_t step, const Tensor& tensor, const Box& region,
+              const kernels::Array& to) const override {
+    const OpenedArray& array = arrays_.at(tensor.name);
+    const int64_t first = (step - 1) * array.samples_of_batch;
+    int64_t known = -1, sample = 0;
+    Status status;
+    each_element(tensor, region, to, [&](int64_t offset, int64_t index) {
+      const int64_t place = first + index / array.sample_elements;
+      if (place != known) {
+        known = place;
+        sample = permuted(place % array.samples(), array.samples(), wants_.seed, wants_.stream,
+                          place / array.samples());
+      }
+      const int64_t from = sample * array.sample_elements + index % array.sample_elements;
+      if (auto stored = store(array, from, to.data + offset * dtype_bytes(to.dtype), to.dtype);
+          !stored && status) {
+        status = std::move(stored);
+      }
+    });
+    return status;
+  }
+
+  int64_t files() const override { return static_cast<int64_t>(arrays_.size()); }
+  int64_t bytes() const override {
+    int64_t bytes = 0;
+    for (const auto& [name, array] : arrays_) bytes += array.file.size();
+    return bytes;
+  }
+
+ private:
+  static Status check_alike(const OpenedArray& a, const OpenedArray& b) {
+    if (a.samples() != b.samples()) {
+      return data_error(fmt::format("expected as many samples in '{}' as in '{}', {}, found {}",
+                                    b.path, a.path, a.samples(), b.samples()));
+    }
+    if (a.samples_of_batch != b.samples_of_batch) {
+      return data_error(fmt::format(
+          "expected arrays with as many samples a batch, found {} by the shape of '{}' and {} by "
+          "that of '{}'",
+          a.samples_of_batch, a.path, b.samples_of_batch, b.path));
+    }
+    return {};
+  }
+
+  Status store(const OpenedArray& array, int64_t from, std::byte* at, DType dtype) const {
+    const std::byte* source =
+        array.file.bytes() + array.header.offset + from * number_bytes(array.header.number);
+    const auto read = [&](auto wanted) {
+      return with_number(array.header.number, [&](auto type) {
+        return static_cast<decltype(wanted)>(read_number<decltype(type)>(source));
+      });
+    };
+    if (is_floating(dtype)) {
+      kernels::store_element(at, dtype, scale_ * read(double{}));
+      return {};
+    }
+    const int64_t value = read(int64_t{});
+    if ((value >= 0 && value < array.values) || (value == -1 && array.ignores)) {
+      std::memcpy(at, &value, sizeof value);
+      return {};
+    }
+    return data_error(fmt::format("'{}', element {}: expected a number from 0 to {}, found {}",
+                                  array.path, from, array.values - 1, value));
+  }
+
+  DataWants wants_;
+  double scale_;
+  std::map<std::string, OpenedArray> arrays_;
+};
+
+std::string found_path(const std::string& path, const std::string& beside) {
+  std::error_code ignored;
+  if (beside.empty() || path.starts_with('/') || std::filesystem::exists(path, ignored)) {
+    return path;
+  }
+  const std::string other = (std::filesystem::path(beside) / path).string();
+  return std::filesystem::exists(other, ignored) ? other : path;
+}
+
+}  // namespace
+
+int64_t permuted(int64_t index, int64_t count, int64_t seed, const std::string& stream,
+                 int64_t round) {
+  constexpr uint64_t kRounds = 4;
+  const Philox philox{static_cast<uint64_t>(seed),
+                      stable_hash(stream.data(), stream.size(), static_cast<uint64_t>(round))};
+  const auto width =
+      static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(1, count - 1))));
+  const int half = (width + 1) / 2;
+  const uint64_t mask = (uint64_t{1} << half) - 1;
+  auto value = static_cast<uint64_t>(index);
+  do {
+    uint64_t left = value >> half, right = value & mask;
+    for (uint64_t i = 0; i < kRounds; ++i) {
+      const auto words = philox.block(right * kRounds + i);
+      const uint64_t mixed = left ^ (((uint64_t{words[0]} << 32) | words[1]) & mask);
+      left = right;
+      right = mixed;
+    }
+    value = (left << half) | right;
+  } while (value >= static_cast<uint64_t>(count));
+  return static_cast<int64_t>(value);
+}
+
+Result<std::unique_ptr<DataSource>> open_arrays(const std::map<std::string, std::string>& files,
+                                                double scale, const DataWants& wants) {
+  auto source = std::make_unique<ArraySource>(wants, scale);
+  std::vector<std::string> inputs;
+  for (const Tensor& tensor : wants.model->graph.tensors()) {
+    if (tensor.role == Role::kInput) inputs.push_back(tensor.name);
+  }
+  for (const auto& [name, path] : files) {
+    if (std::find(inputs.begin(), inputs.end(), name) != inputs.end()) continue;
+    return data_error(fmt::format("expected arrays for the model's inputs {}, found '{}'",
+                                  join(inputs, ", "), name));
+  }
+  for (const std::string& input : inputs) {
+    const auto file = files.find(input);
+    if (file == files.end()) {
+      return data_error(
+          fmt::format("expected an array for each of the model's inputs {}, found "
+                      "none for '{}'",
+                      join(inputs, ", "), input));
+    }
+    const Tensor& tensor = wants.model->graph.tensor(wants.model->graph.find_tensor(input));
+    TESSERA_TRY_VOID(source->add(tensor, found_path(file->second, wants.beside)));
+  }
+  return std::unique_ptr<DataSource>(std::move(source));
+}
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+// Samples from NumPy arrays: an array for each input of the model, for example images and their
+// labels. Element n of every array belongs to sample n.
+//
+// The samples of a step follow one another in an order that visits each sample once before any
+// comes again: with S samples a step and N in the arrays, place g = (step - 1) * S + i is sample
+// g mod N of pass g div N, and each pass is a permutation of its own, a function of seed, stream
+// and pass. Nothing is kept in memory: the permutation is a Feistel network on the numbers below N.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "tessera/base/result.h"
+#include "tessera/runtime/data.h"
+
+namespace tessera {
+
+// A permutation of the numbers below `count`, by (seed, stream, round). Four rounds of a balanced
+// Feistel network on the next power of four, walked until the number is below `count`.
+int64_t permuted(int64_t index, int64_t count, int64_t seed, const std::string& stream,
+                 int64_t round);
+
+// `files`: .npy by input of the model; every input that a model does not make itself has one.
+// Numbers for floating inputs are multiplied by `scale`; those of integer inputs are in the range
+// that the model says, or -1 for targets, which the loss then ignores.
+//
+// The shape of an array is [samples, ...]: behind the samples it has the dims of the input without
+// those that count samples (the batch, of a resnet also `sample`), where dims of size 1 do not
+// matter, or it is flat: [samples, number of elements].
+//
+// Errors, one line each: a file that cannot be read or is damaged; an input that is missing or that
+// the model lacks; shapes that do not fit; integers from numbers with a fraction; arrays with
+// different numbers of samples. An integer out of range is found when it is read.
+Result<std::unique_ptr<DataSource>> open_arrays(const std::map<std::string, std::string>& files,
+                                                double scale, const DataWants& wants);
+
+}  // namespace tessera

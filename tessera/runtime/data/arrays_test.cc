@@ -1,0 +1,140 @@
+#include "tessera/runtime/data/arrays.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "tessera/runtime/data/test_files.h"
+
+namespace tessera {
+namespace {
+
+using Arrays = TestFiles;
+
+Model mlp(int64_t batch, const std::string& spec = "mlp:in=3,hidden=8,out=4") {
+  auto model = build_model(spec, batch);
+  EXPECT_TRUE(model) << model.error().message;
+  return std::move(model).value();
+}
+
+std::vector<double> load(const DataSource& data, const Model& model, const std::string& input,
+                         int64_t step, const Box& region) {
+  const Tensor& tensor = model.graph.tensor(model.graph.find_tensor(input));
+  const auto volume = static_cast<size_t>(region.volume());
+  std::vector<std::byte> memory(volume * 8);
+  const auto to = kernels::Array::contiguous(memory.data(), tensor.dtype, region.shape());
+  const Status status = data.load(step, tensor, region, to);
+  EXPECT_TRUE(status) << status.error().message;
+  std::vector<double> values;
+  for (size_t i = 0; i < volume; ++i) {
+    if (is_floating(tensor.dtype)) {
+      values.push_back(static_cast<double>(reinterpret_cast<const float*>(memory.data())[i]));
+    } else {
+      values.push_back(static_cast<double>(reinterpret_cast<const int64_t*>(memory.data())[i]));
+    }
+  }
+  return values;
+}
+
+TEST(Permuted, EveryNumberOnceAndAnotherOrderEachRound) {
+  for (const int64_t count : {1, 2, 3, 7, 64, 100, 1797}) {
+    std::set<int64_t> seen;
+    std::vector<int64_t> first, second;
+    for (int64_t i = 0; i < count; ++i) {
+      first.push_back(permuted(i, count, 1, "data", 0));
+      second.push_back(permuted(i, count, 1, "data", 1));
+      EXPECT_GE(first.back(), 0);
+      EXPECT_LT(first.back(), count);
+      seen.insert(first.back());
+    }
+    EXPECT_EQ(static_cast<int64_t>(seen.size()), count);
+    if (count > 7) {
+      EXPECT_NE(first, second);
+    }
+  }
+}
+
+TEST_F(Arrays, GiveEachSampleOnceAPassAndAPartIsThatPartOfTheWhole) {
+  constexpr int64_t kSamples = 10, kBatch = 4;
+  std::vector<float> x(kSamples * 3);
+  std::vector<uint8_t> y(kSamples);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+  for (size_t i = 0; i < y.size(); ++i) y[i] = static_cast<uint8_t>(i % 4);
+  const Model model = mlp(kBatch);
+  const auto data = open_arrays({{"x", write("x.npy", npy("<f4", "(10, 3)", bytes_of(x)))},
+                                 {"targets", write("y.npy", npy("|u1", "(10,)", bytes_of(y)))}},
+                                0.5, {&model});
+  ASSERT_TRUE(data) << data.error().message;
+  EXPECT_EQ((*data)->files(), 2);
+  std::vector<int64_t> order;
+  for (int64_t step = 1; step <= 5; ++step) {
+    const std::vector<double> xs = load(**data, model, "x", step, Box({{0, kBatch}, {0, 3}}));
+    const std::vector<double> ys = load(**data, model, "targets", step, Box({{0, kBatch}}));
+    for (size_t i = 0; i < 4; ++i) {
+      const auto sample = static_cast<int64_t>(xs[3 * i] * 2) / 3;
+      order.push_back(sample);
+      EXPECT_EQ(xs[3 * i + 2], static_cast<double>(3 * sample + 2) / 2);
+      EXPECT_EQ(ys[i], static_cast<double>(sample % 4));
+    }
+    EXPECT_EQ(load(**data, model, "x", step, Box({{1, 2}, {1, 2}})),
+              (std::vector<double>{xs[4], xs[5], xs[7], xs[8]}));
+  }
+  for (int64_t pass = 0; pass < 2; ++pass) {
+    const auto begin = order.begin() + pass * kSamples;
+    EXPECT_EQ(std::set<int64_t>(begin, begin + kSamples).size(), 10U);
+  }
+}
+
+TEST_F(Arrays, MayLeaveOutDimsOfOneOrBeFlat) {
+  const Model model = mlp(2, "vit:layers=1,hidden=8,heads=2,image=4,patch=2,channels=1,classes=3");
+  const std::string y = write("y.npy", npy("<i8", "(5,)", bytes_of(std::vector<int64_t>(5, 2))));
+  const std::string bytes(80, '\1');
+  for (const char* shape : {"(5, 4, 4)", "(5, 4, 4, 1)", "(5, 16)"}) {
+    const std::string x = write("x.npy", npy("|u1", shape, bytes));
+    const auto data = open_arrays({{"images", x}, {"targets", y}}, 1, {&model});
+    EXPECT_TRUE(data) << shape << ": " << data.error().message;
+  }
+  const std::string x = write("x.npy", npy("|u1", "(5, 2, 8)", bytes));
+  EXPECT_EQ(open_arrays({{"images", x}, {"targets", y}}, 1, {&model}).error().message,
+            "data: '" + x +
+                "': expected the shape [samples, 4, 4, 1] for the input 'images', found [5, 2, 8]");
+}
+
+TEST_F(Arrays, ErrorsAreOneLine) {
+  const Model model = mlp(2);
+  const std::string x = write("x.npy", npy("<f4", "(2, 3)", std::string(24, '\0')));
+  const std::string y = write("y.npy", npy("|i1", "(2,)", std::string("\1\7", 2)));
+  const auto error = [&](const std::map<std::string, std::string>& files) {
+    const auto data = open_arrays(files, 1, {&model});
+    return data ? "" : data.error().message;
+  };
+  EXPECT_EQ(error({{"x", x}}),
+            "data: expected an array for each of the model's inputs x, targets, found none for "
+            "'targets'");
+  EXPECT_EQ(error({{"labels", y}}),
+            "data: expected arrays for the model's inputs x, targets, found 'labels'");
+  EXPECT_EQ(error({{"x", path("z.npy")}, {"targets", y}}),
+            "data: cannot read '" + path("z.npy") + "': No such file or directory");
+  EXPECT_EQ(error({{"x", x}, {"targets", x}}),
+            "data: '" + x +
+                "': expected the shape [samples, ] for the input 'targets', found [2, "
+                "3]");
+  const std::string three = write("t.npy", npy("|i1", "(3,)", "\1\1\1"));
+  EXPECT_EQ(error({{"x", x}, {"targets", three}}),
+            "data: expected as many samples in '" + three + "' as in '" + x + "', 2, found 3");
+  const std::string f = write("f.npy", npy("<f4", "(2,)", std::string(8, '\0')));
+  EXPECT_EQ(error({{"x", x}, {"targets", f}}),
+            "data: '" + f + "': expected integers for the input 'targets', found float32");
+  const auto data = open_arrays({{"x", x}, {"targets", y}}, 1, {&model});
+  ASSERT_TRUE(data);
+  std::vector<int64_t> memory(2);
+  const auto to =
+      kernels::Array::contiguous(reinterpret_cast<std::byte*>(memory.data()), DType::kInt64, {2});
+  const Tensor& targets = model.graph.tensor(model.graph.find_tensor("targets"));
+  EXPECT_EQ((*data)->load(1, targets, Box({{0, 2}}), to).error().message,
+            "data: '" + y + "', element 1: expected a number from 0 to 3, found 7");
+}
+
+}  // namespace
+}  // namespace tessera

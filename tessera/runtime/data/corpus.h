@@ -1,0 +1,90 @@
+// Sequences of tokens from several sources of token files. Which tokens sequence i of step s sees
+// is a function of (seed, s, i) alone, so every plan trains on the same data, a rank reads only the
+// region that it needs, and a run that goes on after a stop reads what it would have read.
+//
+//   TESSERA_TRY(const TokenCorpus corpus, TokenCorpus::open(sources, {"data", 129, 50257}));
+//   TESSERA_TRY_VOID(corpus.read(seed, step, sequence, 0, 129, tokens));
+//
+// A source is packed or padded.
+//   packed   a sequence is a window of consecutive tokens of one file; windows run over the borders
+//            of documents. All windows of a source are equally likely.
+//   padded   a sequence is one document, all documents equally likely; behind its end stands
+//            kNoToken. Of a longer document it is a window. Documents of one token are left out.
+// Between sources the weights decide; without weights each source counts by its windows
+// (documents), so that they are all equally likely.
+//
+// The draw: words 0 and 1 of Philox(seed, hash(stream, step)) at counter i are a 64-bit number x, of
+// words 2 and 3 the upper 53 bits are u in [0, 1). u chooses the source where there are several. A
+// packed source reads window x modulo the number of windows; a padded one reads document d = x
+// modulo the number of documents, and of a longer one the window that begins at (x div documents)
+// modulo the number of its windows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/runtime/data/token_file.h"
+
+namespace tessera {
+
+inline constexpr int64_t kNoToken = -1;  // behind the end of a padded document
+
+class TokenCorpus {
+ public:
+  struct Source {
+    std::vector<std::string> paths = {};     // each once
+    std::optional<TokenFormat> format = {};  // none: by each file's suffix
+    double weight = 0;                       // of all sources or of none
+    bool padded = false;
+    int64_t end_of_document = -1;
+  };
+  struct Wants {
+    std::string stream;  // sequences of different streams are drawn independently
+    int64_t length = 0;  // tokens of a sequence
+    int64_t vocab = 0;   // tokens are in [0, vocab)
+  };
+  // Errors, one line each: a file that cannot be read or is damaged; no file of a source is long
+  // enough; a format that is not said; weights in a part of the sources. Tokens that the vocabulary
+  // lacks are found here where a format cannot hold others or they stand in the first 64 Ki tokens
+  // of a file; else by read().
+  static Result<TokenCorpus> open(const std::vector<Source>& sources, const Wants& wants);
+
+  int64_t files() const;  // in use
+  int64_t bytes() const;  // of these
+
+  // Tokens offset .. offset + count of a sequence, at most `length` of it. Thread-safe. Error: a
+  // token that is not in the vocabulary, with file, position, token, vocab.
+  Status read(int64_t seed, int64_t step, int64_t sequence, int64_t offset, int64_t count,
+              int64_t* out) const;
+
+ private:
+  struct Document {  // the unit of a padded source: file, first token, tokens
+    size_t file;
+    int64_t begin, tokens;
+  };
+  struct Opened {
+    bool padded = false;
+    std::vector<TokenFile> files;
+    std::vector<int64_t> first_window;  // packed: by file, and the number of all at the end
+    std::vector<Document> documents;    // padded
+    double share = 0;                   // of the sequences, with those before it
+    int64_t units() const;
+  };
+  // Where a sequence begins, and how many tokens it has at most.
+  struct Place {
+    const TokenFile* file;
+    int64_t begin, tokens;
+  };
+  static Result<Opened> open_source(const Source& source, const Wants& wants);
+  Status set_shares(const std::vector<Source>& sources);
+  Place place(int64_t seed, int64_t step, int64_t sequence) const;
+  Status check(const TokenFile& file, int64_t position, int64_t count, const int64_t* tokens) const;
+
+  Wants wants_;
+  std::vector<Opened> sources_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,208 @@
+#include "tessera/runtime/data/data_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/text.h"
+#include "tessera/base/toml_reader.h"
+#include "tessera/runtime/data/token_file.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kRandom = "random";
+
+tl::unexpected<Error> expected(std::string_view key, std::string_view what,
+                               const toml::node& node) {
+  return invalid_input(
+      fmt::format("expected {} to be {}, found {}", key, what, type_text(node.type())));
+}
+
+Result<std::vector<std::string>> read_globs(std::string_view key, const toml::node& node) {
+  std::vector<std::string> globs;
+  if (const auto* text = node.as_string()) globs.push_back(text->get());
+  if (const auto* list = node.as_array()) {
+    for (const toml::node& item : *list) {
+      if (!item.is_string()) return expected(key, "a list of strings", node);
+      globs.push_back(item.as_string()->get());
+    }
+  }
+  const bool blank = std::any_of(globs.begin(), globs.end(), [](auto& t) { return t.empty(); });
+  if (globs.empty() || blank) return expected(key, "a file glob or a list of them", node);
+  return globs;
+}
+
+Status read_one_of(const std::string& key, const std::vector<std::string>& names,
+                   const toml::node& node, std::string& value) {
+  const auto* text = node.as_string();
+  if (text == nullptr) return expected(key, "one of " + join(names, ", "), node);
+  if (std::find(names.begin(), names.end(), text->get()) == names.end()) {
+    return invalid_input(fmt::format("expected {} to be one of {}, found '{}'", key,
+                                     join(names, ", "), text->get()));
+  }
+  value = text->get();
+  return {};
+}
+
+Status read_positive(const std::string& key, const toml::node& node, double& value) {
+  const auto number = node.value<double>();
+  if (!node.is_number() || !number) return expected(key, "a number above 0", node);
+  if (!std::isfinite(*number) || *number <= 0) {
+    return invalid_input(
+        fmt::format("expected {} to be a number above 0, found {:g}", key, *number));
+  }
+  value = *number;
+  return {};
+}
+
+Status read_token_key(const std::string& key, const toml::node& node, TokenFilesConfig& config) {
+  const std::string full = "data." + key;
+  if (key == "files") {
+    TESSERA_TRY(config.files, read_globs(full, node));
+  } else if (key == "format") {
+    return read_one_of(full, token_format_names(), node, config.format);
+  } else if (key == "weight") {
+    return read_positive(full, node, config.weight);
+  } else if (key == "documents") {
+    std::string mode;
+    TESSERA_TRY_VOID(read_one_of(full, {"packed", "padded"}, node, mode));
+    config.padded = mode == "padded";
+  } else if (key == "end_of_document") {
+    const auto* number = node.as_integer();
+    if (number == nullptr || number->get() < 0) return expected(full, "a token", node);
+    config.end_of_document = number->get();
+  } else {
+    static const std::vector<std::string> kKeys = {"files", "format", "weight", "documents",
+                                                   "end_of_document"};
+    return invalid_input(fmt::format("unknown key 'data.{}'{}", key, did_you_mean(key, kKeys)));
+  }
+  return {};
+}
+
+Result<TokenFilesConfig> read_tokens(const toml::table& table) {
+  TokenFilesConfig config;
+  for (const auto& [key, node] : table) {
+    TESSERA_TRY_VOID(read_token_key(std::string(key.str()), node, config));
+  }
+  if (config.files.empty()) {
+    return invalid_input("data: expected the key 'files' or 'arrays', found neither");
+  }
+  return config;
+}
+
+Result<DataConfig> read_arrays(const toml::table& table) {
+  DataConfig config;
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    if (name == "scale") {
+      TESSERA_TRY_VOID(read_positive("data.scale", node, config.scale));
+      continue;
+    }
+    if (name != "arrays") {
+      return invalid_input(
+          fmt::format("data: expected the keys 'arrays' and 'scale' together, found '{}'", name));
+    }
+    const toml::table* arrays = node.as_table();
+    if (arrays == nullptr || arrays->empty()) {
+      return expected("data.arrays", "a table of .npy files by input of the model", node);
+    }
+    for (const auto& [input, file] : *arrays) {
+      const auto* path = file.as_string();
+      if (path == nullptr || path->get().empty()) {
+        return expected(fmt::format("data.arrays.{}", input.str()), "the path of a .npy file",
+                        file);
+      }
+      config.arrays[std::string(input.str())] = path->get();
+    }
+  }
+  return config;
+}
+
+}  // namespace
+
+DataConfig::DataConfig(std::initializer_list<std::string> globs)
+    : DataConfig(std::vector<std::string>(globs)) {}
+
+DataConfig::DataConfig(const std::vector<std::string>& globs) {
+  random = globs.size() == 1 && globs.front() == kRandom;
+  if (random) return;
+  TokenFilesConfig files;
+  files.files = globs;
+  files.format = "bytes";
+  tokens.push_back(std::move(files));
+}
+
+namespace {
+
+// Texts of JSON are texts of TOML.
+std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
+
+std::string list_text(const std::vector<std::string>& texts) {
+  std::vector<std::string> parts;
+  for (const std::string& text : texts) parts.push_back(quoted(text));
+  return "[" + join(parts, ", ") + "]";
+}
+
+// The shortest text that gives the same number, which TOML takes for one with a fraction.
+std::string number_text(double value) {
+  const std::string text = fmt::format("{}", value);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+std::string table_text(const TokenFilesConfig& config) {
+  std::string text = "{ files = " + list_text(config.files);
+  if (!config.format.empty()) text += ", format = " + quoted(config.format);
+  if (config.weight > 0) text += ", weight = " + number_text(config.weight);
+  if (config.padded) text += ", documents = \"padded\"";
+  if (config.end_of_document >= 0) {
+    text += fmt::format(", end_of_document = {}", config.end_of_document);
+  }
+  return text + " }";
+}
+
+}  // namespace
+
+std::string to_text(const DataConfig& config) {
+  if (config.random) return quoted(std::string(kRandom));
+  if (!config.arrays.empty()) {
+    std::vector<std::string> arrays;
+    for (const auto& [input, file] : config.arrays) {
+      arrays.push_back(quoted(input) + " = " + quoted(file));
+    }
+    return fmt::format("{{ arrays = {{ {} }}, scale = {} }}", join(arrays, ", "),
+                       number_text(config.scale));
+  }
+  const bool plain = config.tokens.size() == 1 && config == DataConfig(config.tokens[0].files);
+  if (plain) return list_text(config.tokens[0].files);
+  std::vector<std::string> tables;
+  for (const TokenFilesConfig& files : config.tokens) tables.push_back(table_text(files));
+  return "[" + join(tables, ", ") + "]";
+}
+
+Result<DataConfig> read_data_config(const toml::node& node) {
+  if (const toml::table* table = node.as_table()) {
+    if (table->contains("arrays")) return read_arrays(*table);
+    DataConfig config;
+    TESSERA_TRY(TokenFilesConfig files, read_tokens(*table));
+    config.tokens.push_back(std::move(files));
+    return config;
+  }
+  const toml::array* list = node.as_array();
+  if (list != nullptr && !list->empty() && list->get(0)->is_table()) {
+    DataConfig config;
+    for (const toml::node& item : *list) {
+      const toml::table* table = item.as_table();
+      if (table == nullptr) return expected("data", "a list of tables, or one of globs", node);
+      TESSERA_TRY(TokenFilesConfig files, read_tokens(*table));
+      config.tokens.push_back(std::move(files));
+    }
+    return config;
+  }
+  TESSERA_TRY(const std::vector<std::string> globs, read_globs("data", node));
+  return DataConfig(globs);
+}
+
+}  // namespace tessera

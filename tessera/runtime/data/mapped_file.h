@@ -1,0 +1,33 @@
+// A file's bytes, mapped into memory for reading. The mapping does not keep the file open. Bytes
+// that another process cuts off the file while it is mapped cannot be read any more: the process
+// then ends by a signal, as with every mapped file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+class MappedFile {
+ public:
+  MappedFile() = default;
+  // Error: "cannot read 'a.bin': Permission denied".
+  static Result<MappedFile> open(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  int64_t size() const { return static_cast<int64_t>(size_); }
+  const std::byte* bytes() const { return static_cast<const std::byte*>(memory_); }
+
+ private:
+  void* memory_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace tessera

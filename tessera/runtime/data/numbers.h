@@ -1,0 +1,71 @@
+// Numbers as files store them, little-endian and packed without regard to alignment: the elements
+// of NumPy arrays, raw token files and Megatron's indexed files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+enum class Number : uint8_t {
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kUint64,
+  kInt64,
+  kFloat32,
+  kFloat64,
+};
+
+int64_t number_bytes(Number number);
+bool is_integer(Number number);
+bool is_signed(Number number);
+std::string_view number_name(Number number);  // "uint16"
+// The largest value of an integer; of uint64 the largest int64.
+int64_t largest(Number number);
+
+template <class T>
+T read_number(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// Calls f with a value of the C++ type of `number`, which it uses for its type.
+template <class F>
+decltype(auto) with_number(Number number, F&& f) {
+  switch (number) {
+    case Number::kUint8: return f(uint8_t{});
+    case Number::kInt8: return f(int8_t{});
+    case Number::kUint16: return f(uint16_t{});
+    case Number::kInt16: return f(int16_t{});
+    case Number::kUint32: return f(uint32_t{});
+    case Number::kInt32: return f(int32_t{});
+    case Number::kUint64: return f(uint64_t{});
+    case Number::kInt64: return f(int64_t{});
+    case Number::kFloat32: return f(float{});
+    case Number::kFloat64: return f(double{});
+  }
+  return f(uint8_t{});
+}
+
+// The head of a NumPy file (format 1 to 3).
+struct NpyHeader {
+  Number number = Number::kUint8;
+  std::vector<int64_t> shape;
+  int64_t offset = 0;  // bytes before the first element
+  int64_t volume() const;
+};
+// Reads the head and compares what it says with the size of the file, so that every element of the
+// shape is there. Errors are one line without the file's name.
+Result<NpyHeader> read_npy_header(const std::byte* bytes, int64_t size);
+
+}  // namespace tessera

@@ -1,0 +1,108 @@
+#include "tessera/runtime/metrics.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The length of the file without a part of a line at its end; -1: it cannot be read.
+int64_t whole_lines(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) return -1;
+  std::array<char, 4096> part{};
+  int64_t end = status.st_size;
+  while (end > 0) {
+    const int64_t begin = std::max<int64_t>(0, end - static_cast<int64_t>(part.size()));
+    const auto count = static_cast<size_t>(end - begin);
+    if (::pread(descriptor, part.data(), count, begin) != static_cast<ssize_t>(count)) return -1;
+    for (size_t i = count; i-- > 0;) {
+      if (part[i] == '\n') return begin + static_cast<int64_t>(i) + 1;
+    }
+    end = begin;
+  }
+  return 0;
+}
+
+// JSON has no number for a loss that is none.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+}  // namespace
+
+Result<MetricsWriter> MetricsWriter::open(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return invalid_input(fmt::format("folder: cannot make '{}': {}", folder, error.message()));
+  }
+  const std::string path = (std::filesystem::path(folder) / kMetricsFile).string();
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    return invalid_input(fmt::format("folder: cannot write '{}': {}", path, std::strerror(errno)));
+  }
+  MetricsWriter writer(descriptor, path);
+  const int64_t end = whole_lines(descriptor);
+  if (end < 0 || ::ftruncate(descriptor, end) != 0) {
+    return invalid_input(fmt::format("folder: cannot write '{}': {}", path, std::strerror(errno)));
+  }
+  return writer;
+}
+
+MetricsWriter::~MetricsWriter() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+MetricsWriter::MetricsWriter(MetricsWriter&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+MetricsWriter& MetricsWriter::operator=(MetricsWriter&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+Status MetricsWriter::append(std::string line) {
+  line += '\n';
+  const ssize_t written = ::write(descriptor_, line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) return {};
+  return fault(fmt::format("cannot write '{}': {}", path_,
+                           written < 0 ? std::strerror(errno) : "no room for a line"));
+}
+
+Status MetricsWriter::start(const TrainingStart& start) {
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  return append(Json{{"start",
+                      {{"time", now.count()},
+                       {"model", start.model},
+                       {"plan", start.plan},
+                       {"ranks", start.ranks},
+                       {"parameters", start.parameters},
+                       {"tokens_per_step", start.tokens_per_step}}}}
+                    .dump());
+}
+
+Status MetricsWriter::step(const StepReport& report) {
+  Json json{{"step", report.step},
+            {"loss", number(report.loss)},
+            {"learning_rate", report.learning_rate},
+            {"step_time_s", report.step_time_s},
+            {"tokens_per_s", report.tokens_per_s},
+            {"memory_bytes", report.memory_bytes},
+            {"resident_bytes", report.resident_bytes}};
+  if (report.eval_loss) json["eval_loss"] = number(*report.eval_loss);
+  return append(json.dump());
+}
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+// The record of a run: `metrics.jsonl` in the run's folder, one JSON object a line.
+//
+//   {"start": {"time": 1764000000.1, "model": "gpt:…", "plan": "serial", "ranks": 1, …}}
+//   {"step": 1, "loss": 5.54, "learning_rate": 0.0003, "step_time_s": 0.02, "tokens_per_s": 6400,
+//    "memory_bytes": 1048576, "resident_bytes": 90000000}
+//   {"step": 50, …, "eval_loss": 4.9}
+//
+// A run that is started again in the same folder appends: another start, then its steps, which may
+// repeat steps that the earlier one had made after its last checkpoint; the later line counts.
+//
+// A line is written by one call that appends, so a reader never sees a part of one while the writer
+// lives. Where a writer was killed in the middle or the disk was full, the part of a line at the end
+// is cut off when the file is opened again to append, and passed over by readers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/runtime/session.h"
+
+namespace tessera {
+
+inline constexpr std::string_view kMetricsFile = "metrics.jsonl";
+
+class MetricsWriter {
+ public:
+  // Makes the folder if need be. Errors: it cannot be made, the file cannot be written (wrong
+  // input).
+  static Result<MetricsWriter> open(const std::string& folder);
+  ~MetricsWriter();
+  MetricsWriter(MetricsWriter&& other) noexcept;
+  MetricsWriter& operator=(MetricsWriter&& other) noexcept;
+  MetricsWriter(const MetricsWriter&) = delete;
+  MetricsWriter& operator=(const MetricsWriter&) = delete;
+
+  // Error: a fault, for example a full disk.
+  Status start(const TrainingStart& start);
+  Status step(const StepReport& report);
+
+ private:
+  MetricsWriter(int descriptor, std::string path)
+      : descriptor_(descriptor), path_(std::move(path)) {}
+  Status append(std::string line);
+
+  int descriptor_ = -1;
+  std::string path_;
+};
+
+}  // namespace tessera

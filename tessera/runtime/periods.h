@@ -1,0 +1,86 @@
+// A run whose plan changes between two steps: periods of steps, each under a plan of its own. The
+// world has as many ranks as the largest plan; ranks that a period's plan does not use are idle in
+// it.
+//
+//   TESSERA_TRY(auto periods, compile_periods(compile_plan, "serial", {{5, "zero(dp=2)"}}));
+//   TESSERA_TRY_VOID(lower_periods(periods, largest_ranks(periods)));
+//   PeriodExecutor executor(periods, world, options);           // on each rank
+//   for (int64_t step = 1; step <= steps; ++step) {
+//     TESSERA_TRY(const auto change, executor.begin_step(step));  // moves the state if a plan begins
+//     executor->run_step(step, load);
+//   }
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/compile/compile.h"
+#include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/plan_change.h"
+#include "tessera/runtime/rescale.h"
+
+namespace tessera {
+
+struct Period {
+  int64_t first_step = 1;
+  std::string plan;  // as the user names it
+  Compiled compiled;
+  std::vector<Program> programs;  // of all ranks of the world
+  StateMove move;                 // from the period before; of the first period: nothing
+};
+
+using CompilePlan = std::function<Result<Compiled>(const std::string& plan)>;
+// The periods without their programs. Error: changes that are not in ascending order.
+Result<std::vector<Period>> compile_periods(const CompilePlan& compile_plan,
+                                            const std::string& plan,
+                                            const std::vector<PlanChange>& changes);
+int64_t largest_ranks(const std::vector<Period>& periods);
+
+// Makes the programs of a world of so many ranks, and what moves between them. The verifier accepts
+// them; memory_limit_bytes: of a rank's device arena, 0: none. `only`: of a run with one period this
+// rank's program alone is made, and not verified. Errors: a plan that needs more ranks, plans that
+// do not keep the same tensors.
+Status lower_periods(std::vector<Period>& periods, int64_t ranks, int64_t memory_limit_bytes = 0,
+                     std::optional<int> only = std::nullopt);
+
+// The executor of one rank, through all periods. Used by its rank's thread only.
+class PeriodExecutor {
+ public:
+  // All are kept alive by the caller.
+  PeriodExecutor(const std::vector<Period>& periods, comm::Communicator& world,
+                 ExecutorOptions options)
+      : periods_(periods), world_(world), options_(options) {}
+
+  struct Change {
+    int64_t bytes_predicted = 0, bytes_counted = 0;        // that this rank sent
+    int64_t messages_predicted = 0, messages_counted = 0;  // likewise
+    double seconds = 0;                                    // from all ranks' readiness to the end
+  };
+  // Before each step, on all ranks. Before a period's first step the executor of its plan is made;
+  // before the run's first step it is initialised, later the state moves into it.
+  Result<std::optional<Change>> begin_step(int64_t step);
+
+  // Does the plan change before this step?
+  bool begins_period(int64_t step) const {
+    return executor_ && current_ + 1 < periods_.size() && periods_[current_ + 1].first_step == step;
+  }
+  const Period& period() const { return periods_[current_]; }
+  const Program& program() const { return period().programs[static_cast<size_t>(world_.rank())]; }
+  RankExecutor& operator*() const { return *executor_; }
+  RankExecutor* operator->() const { return executor_.get(); }
+
+ private:
+  Result<std::optional<Change>> enter(size_t next);
+
+  const std::vector<Period>& periods_;
+  comm::Communicator& world_;
+  ExecutorOptions options_;
+  size_t current_ = 0;
+  std::unique_ptr<RankExecutor> executor_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+// Shared by the tests of this folder: a run with checkpoints in a folder of its own.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/runtime/session.h"
+
+namespace tessera {
+
+struct Run {
+  std::map<int64_t, double> losses;  // by step
+  Result<TrainingSummary> end;
+  std::vector<std::string> notes;
+};
+Run train(const RunConfig& config, Storage* storage = nullptr);
+
+// A folder in memory where there is such a file system: hundreds of checkpoints are synced.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string path(const std::string& name) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace tessera
