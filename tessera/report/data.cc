@@ -282,6 +282,34 @@ Result<Json> run_json(const Report& report, const ReportRun& item) {
   return run;
 }
 
+// ---- throughput against memory
+Json point_json(const PlanCurve::Point& point, int64_t batch) {
+  return {{"choice", point.choice},
+          {"sequences_per_s", static_cast<double>(batch) / point.step_s},
+          {"step_s", point.step_s},
+          {"memory_bytes", point.memory_bytes},
+          {"fits", point.fits}};
+}
+
+Json curve_json(const PlanCurve& curve) {
+  Json estimated = Json::array(), simulated = Json::array();
+  for (const PlanCurve::Point& point : curve.estimated) {
+    estimated.push_back(point_json(point, curve.batch));
+  }
+  for (const PlanCurve::Program& program : curve.simulated) {
+    Json item = point_json(program, curve.batch);
+    item["estimate"] = point_json(program.estimate, curve.batch);
+    simulated.push_back(std::move(item));
+  }
+  return {{"about", fmt::format("{} on {}, batch {}", curve.model, curve.cluster, curve.batch)},
+          {"limit_bytes", curve.limit_bytes},
+          {"planner", curve.planner},
+          {"estimated", std::move(estimated)},
+          {"simulated", std::move(simulated)},
+          {"best", curve.best ? Json(*curve.best) : Json()},
+          {"refused", curve.refused}};
+}
+
 }  // namespace
 
 Result<std::string> report_data(const Report& report) {
@@ -294,7 +322,8 @@ Result<std::string> report_data(const Report& report) {
   return Json{{"title", report.title},
               {"subtitle", report.subtitle},
               {"spent", std::move(spent)},
-              {"runs", std::move(runs)}}
+              {"runs", std::move(runs)},
+              {"curve", report.curve ? curve_json(*report.curve) : Json()}}
       .dump();
 }
 

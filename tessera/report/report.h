@@ -1,14 +1,17 @@
 // One self-contained HTML page about one or several simulated (or recorded) steps: timeline,
-// memory, communication matrix, costs, the plan beside the graph. It needs no network; the plotting
-// library (Apache ECharts) is part of the page. What the page shows: docs/reference/report.md.
+// memory, communication matrix, costs, the plan beside the graph; or about the choices that a search
+// saw (curve.h), or about both. It needs no network; the plotting library (Apache ECharts) is part
+// of the page. What the page shows: docs/reference/report.md.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/base/result.h"
 #include "tessera/program/lower.h"
+#include "tessera/report/curve.h"
 #include "tessera/simulate/simulation.h"
 
 namespace tessera {
@@ -34,9 +37,10 @@ struct ReportRun {
   Simulation simulation;
 };
 struct Report {
-  std::string title, subtitle;   // model; batch, cluster and style
-  int64_t capacity_bytes = 0;    // of one device; 0: not said
-  std::vector<ReportRun> runs;   // at least one
+  std::string title, subtitle;  // model; batch, cluster and style
+  int64_t capacity_bytes = 0;   // of one device; 0: not said
+  std::vector<ReportRun> runs;  // at least one, unless there is a curve
+  std::optional<PlanCurve> curve;
   int64_t most_events = 60'000;  // instructions kept a run; beyond, runs of blocks are
 };
 // The page's data as JSON.

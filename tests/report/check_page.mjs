@@ -12,10 +12,7 @@ const puppeteer = await import(pathToFileURL(createRequire(path.resolve(modules,
 const failures = [];
 const expect = (ok, what) => { if (!ok) failures.push(what); };
 
-const browser = await puppeteer.default.launch({
-  executablePath: chromium, headless: true, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
-});
-try {
+async function open(browser) {
   const page = await browser.newPage();
   await page.setViewport({ width: 1400, height: 1000 });
   await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: 'light' }]);
@@ -33,7 +30,41 @@ try {
     return new Set(pixels.filter((_, i) => i % 7 === 0)).size < 3;
   }).map((div) => div.id));
   expect(blank.length === 0, `blank charts: ${blank}`);
+  return page;
+}
 
+// Throughput against memory: every point lies in the chart, the answer and the limit are marked, a tooltip names a choice.
+async function checkCurve(page) {
+  const point = await page.evaluate(() => {
+    const div = document.getElementById('curve');
+    div.scrollIntoView({ block: 'center' });
+    const chart = window.tesseraReport.charts().find((c) => c.getDom() === div);
+    const series = chart.getOption().series, { curve } = window.tesseraReport.data();
+    const points = series.filter((s) => s.name !== 'limit').flatMap((s) => s.data);
+    const answer = curve.best === null ? points[0] : series.find((s) => s.name === 'the answer').data[0];
+    const [x, y] = chart.convertToPixel({ gridIndex: 0 }, answer.value), box = div.getBoundingClientRect();
+    const inside = ({ value }) => chart.containPixel({ gridIndex: 0 }, chart.convertToPixel({ gridIndex: 0 }, value));
+    return {
+      x: box.x + x, y: box.y + y, choice: answer.point.choice, found: curve.best !== null,
+      all: points.every(inside),
+      drawn: points.length, given: curve.estimated.length + curve.simulated.length,
+      line: series.flatMap((s) => s.markLine?.data || []).map((mark) => mark.xAxis), limit: curve.limit_bytes,
+      limitInside: chart.containPixel({ gridIndex: 0 }, chart.convertToPixel({ gridIndex: 0 }, [curve.limit_bytes, answer.value[1]])),
+      marked: document.querySelector('#choices tr.best td')?.innerText,
+    };
+  });
+  expect(point.all, 'a point of the curve lies outside its chart');
+  expect(point.drawn === point.given, `the curve draws ${point.drawn} of ${point.given} points`);
+  expect(point.marked === (point.found ? point.choice : undefined), `the table marks ${point.marked}, the chart ${point.choice}`);
+  expect(point.line.length === 1 && point.line[0] === point.limit && point.limitInside, 'the limit is not a line inside the chart');
+  await page.mouse.move(point.x - 3, point.y);
+  await page.mouse.move(point.x, point.y);
+  await page.waitForFunction((choice) => document.getElementById('curve').innerText.includes(choice), { timeout: 5000 }, point.choice)
+    .catch(() => failures.push('no tooltip names the choice of a point of the curve'));
+  if (shots) await page.screenshot({ path: path.join(shots, 'report-curve.png') });
+}
+
+async function checkRuns(page) {
   // Hover over the longest bar of the timeline.
   const bar = await page.evaluate(() => {
     const div = document.getElementById('timeline');
@@ -121,6 +152,17 @@ try {
     expect(first !== await title(), 'choosing another plan changes nothing');
     expect(await page.evaluate(() => !document.getElementById('comparison-section').hidden), 'several plans are not compared');
   }
+}
+
+const browser = await puppeteer.default.launch({
+  executablePath: chromium, headless: true, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
+});
+try {
+  const page = await open(browser);
+  const has = await page.evaluate(() => ({ curve: !!window.tesseraReport.data().curve, runs: !!window.tesseraReport.run() }));
+  expect(has.curve || has.runs, 'the page shows nothing');
+  if (has.curve) await checkCurve(page);
+  if (has.runs) await checkRuns(page);
 } finally {
   await browser.close();
 }

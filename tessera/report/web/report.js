@@ -56,6 +56,52 @@ const table = (head, rows, texts = [0]) =>
   rows.map((row) => `<tr${row.mark ? ` class="${row.mark}"` : ''}${row.attributes || ''}>` +
     (row.cells || row).map((c, i) => `<td${texts.includes(i) ? ' class="text"' : ''}>${text(c)}</td>`).join('') + '</tr>').join('') + '</tbody>';
 
+// ---- throughput against memory, as a search saw it
+const rate = (n) => `${count(n)} sequences/s`;
+function curve() {
+  const { about, estimated, simulated, best, limit_bytes: limit, planner, refused } = data.curve;
+  const largest = Math.max(...estimated.concat(simulated).map((point) => point.memory_bytes));
+  const near = limit > 0 && limit < 2 * largest;
+  const limited = limit ? `A plan may use ${bytes(limit)} of a device${near ? '' : ', which lies to the right of the chart'}.` : 'No limit of memory is known.';
+  $('curve-note').textContent = `${about}. Line: by formula, the choices of which no other is both faster and smaller. Points: simulated programs, which decide. ${limited}` +
+    (refused ? ` ${refused.toLocaleString('en')} choices could not be lowered to programs and are not shown.` : '');
+  const value = (point) => ({ value: [point.memory_bytes, point.sequences_per_s], point });
+  const line = (what, point) => `${what}: ${rate(point.sequences_per_s)}, ${seconds(point.step_s)} a step, ${bytes(point.memory_bytes)}`;
+  const named = (name, more, shown) => ({ name, data: shown.map(value), ...more });
+  const others = simulated.filter((_, i) => i !== best);
+  const points = { type: 'scatter', symbolSize: 9 };
+  chart('curve', {
+    tooltip: { ...tooltip(), formatter: (p) => {
+      const { point } = p.data;
+      return `<b>${text(point.choice)}</b><br>${line(point.estimate ? 'simulated' : 'by formula', point)}` +
+        (point.estimate ? `<br>${line('by formula', point.estimate)}` : '') + (point.fits ? '' : '<br>does not fit');
+    } },
+    legend: legend(), grid: { left: 24, right: 72, top: 36, bottom: 28, containLabel: true },
+    xAxis: { type: 'value', scale: true, name: 'memory of a device', nameLocation: 'middle', nameGap: 26, ...axisColours(),
+      axisLabel: { formatter: bytes, color: style('--soft'), hideOverlap: true } },
+    yAxis: { type: 'value', scale: true, name: 'sequences/s', ...axisColours(), axisLabel: { formatter: count, color: style('--soft') } },
+    series: [
+      named('by formula', { type: 'line', step: 'end', symbolSize: 6, itemStyle: { color: wheel[0] } }, estimated),
+      named('simulated, fits', { ...points, itemStyle: { color: wheel[2] } }, others.filter((point) => point.fits)),
+      named('simulated, does not fit', { ...points, symbol: 'triangle', itemStyle: { color: wheel[5] } }, others.filter((point) => !point.fits)),
+      named('the answer', { ...points, symbol: 'diamond', symbolSize: 18, itemStyle: { color: wheel[1], borderColor: style('--ink'), borderWidth: 1 } }, best === null ? [] : [simulated[best]]),
+      { name: 'limit', type: 'line', symbol: 'none', silent: true, itemStyle: { color: style('--bad') },
+        data: near ? [[limit, (simulated[0] || estimated[0]).sequences_per_s]] : [],  // keeps the limit inside the axes
+        markLine: { silent: true, symbol: 'none', lineStyle: { color: style('--bad') }, label: { formatter: 'limit', position: 'insideEndTop', color: style('--bad') }, data: [{ xAxis: limit }] } },
+    ].filter((series) => series.data.length),
+  });
+  const tried = new Set(simulated.map((point) => point.choice));
+  const rows = simulated.map((point, i) => ({ point, estimate: point.estimate, best: i === best }))
+    .concat(estimated.filter((point) => !tried.has(point.choice)).map((estimate) => ({ estimate })));
+  const cells = (point) => point ? [count(point.sequences_per_s), bytes(point.memory_bytes)] : ['', ''];
+  $('choices').innerHTML = table([`choice of planner ${planner}`, 'sequences/s', 'memory', 'by formula: sequences/s', 'memory', 'state'],
+    rows.sort((a, b) => (a.point || a.estimate).memory_bytes - (b.point || b.estimate).memory_bytes).map((row) => ({
+      mark: row.best ? 'best' : '',
+      cells: [row.estimate.choice, ...cells(row.point), ...cells(row.estimate),
+        row.best ? 'the answer' : (row.point || row.estimate).fits ? row.point ? 'fits' : 'not simulated' : row.point ? 'does not fit' : 'does not fit, not simulated'],
+    })));
+}
+
 // ---- tiles and comparison
 function tiles() {
   const s = run.summary;
@@ -291,6 +337,11 @@ function draw() {
   echarts.disconnect('time');
   $('title').textContent = data.title;
   $('subtitle').textContent = data.subtitle;
+  for (const section of document.querySelectorAll('main > section')) section.hidden = !run;
+  $('run-label').hidden = !run;
+  $('curve-section').hidden = !data.curve;
+  if (data.curve) curve();
+  if (!run) return;
   tiles(); comparison(); timeline(); memory(); spent(); costs(); matrix(); plan();
   echarts.connect('time');
 }
@@ -304,5 +355,5 @@ $('run').addEventListener('change', () => { run = data.runs[Number($('run').valu
 $('theme').addEventListener('click', () => theme(document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark'));
 addEventListener('resize', () => { for (const c of charts) c.resize(); });
 theme(matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
-window.tesseraReport = { charts: () => charts, run: () => run };  // for the test in a browser
+window.tesseraReport = { charts: () => charts, run: () => run, data: () => data };  // for the test in a browser
 })();

@@ -1,0 +1,47 @@
+// The record of a run, as the runtime writes it into `metrics.jsonl` of the run's folder
+// (docs/reference/run-config.md, section "The record of a run"), read back and drawn as text: loss
+// beside evaluations, throughput and memory over the steps, with the restarts marked.
+//
+//   TESSERA_TRY(const std::string text, read_file(path));
+//   TESSERA_TRY(const RunRecord record, parse_run_record(text, path));
+//   fmt::print("{}", draw(record));
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+inline constexpr std::string_view kRunRecordFile = "metrics.jsonl";
+
+struct RunRecord {
+  struct Start {
+    std::string model, plan;
+    int64_t ranks = 1;
+    double time = 0;         // seconds since 1970
+    int64_t first_step = 0;  // 0: none was made
+  };
+  struct Step {
+    int64_t step = 0;
+    double loss = 0;  // not a number where the run had none
+    double tokens_per_s = 0, step_time_s = 0;
+    int64_t memory_bytes = 0, resident_bytes = 0;
+    std::optional<double> eval_loss;
+  };
+  std::vector<Start> starts;  // the second and later ones are restarts
+  std::vector<Step> steps;    // each once, in order; of a step made again the later line
+};
+
+// Errors, one line with file:line: no JSON object, a key that is missing or of another type, no
+// step at all. A part of a line at the end is passed over: somebody is writing it.
+Result<RunRecord> parse_run_record(std::string_view text, const std::string& file);
+
+// `width` and `height` of a drawing in characters, without its scale.
+std::string draw(const RunRecord& record, int64_t width = 64, int64_t height = 10);
+
+}  // namespace tessera
