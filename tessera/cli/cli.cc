@@ -200,6 +200,12 @@ int run(int argc, const char* const* argv) {
   add_report(commands);
   add_diff(commands);
   add_reproduce(commands);
+  add_export(commands);
+  add_import(commands);
+  add_launch(commands);
+  add_rescale(commands);
+  add_sample(commands);
+  add_checkpoint(commands);
   if (const auto status = check_command(app, argc, argv); !status) return fail(status.error());
   try {
     app.parse(argc, argv);

@@ -102,6 +102,12 @@ void add_simulate(Commands& commands);
 void add_report(Commands& commands);
 void add_diff(Commands& commands);
 void add_reproduce(Commands& commands);
+void add_export(Commands& commands);
+void add_import(Commands& commands);
+void add_launch(Commands& commands);
+void add_rescale(Commands& commands);
+void add_sample(Commands& commands);
+void add_checkpoint(Commands& commands);
 
 // --precision, by the names of RUN.toml.
 void add_precision(Command& command, std::string& precision);

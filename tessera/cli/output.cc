@@ -23,7 +23,7 @@ int launched_rank() {
   return 0;
 }
 
-std::string one_line(std::string text) {
+std::string joined_lines(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
@@ -42,7 +42,7 @@ int print(std::string_view text) {
 int fail(const Error& error) {
   // Wrong input is found by every rank; a fault names the rank that met it.
   if (error.code == ErrorCode::kFault || launched_rank() == 0) {
-    const std::string line = fmt::format("tessera: {}\n", one_line(error.message));
+    const std::string line = fmt::format("tessera: {}\n", joined_lines(error.message));
     std::fwrite(line.data(), 1, line.size(), stderr);
   }
   return exit_code(error.code);

@@ -18,6 +18,7 @@
 #include "tessera/plan/load.h"
 #include "tessera/plan/recipes.h"
 #include "tessera/search/planner.h"
+#include "tessera/search/with_part.h"
 
 namespace tessera::cli {
 namespace {
@@ -28,7 +29,8 @@ struct PlanOptions {
   std::string subject, model, cluster, planner = "auto", out, precision = "float32", memory_limit,
                                        style = "tessera";
   std::vector<std::string> fixed;
-  int64_t batch = 0, evaluations = kPlanEvaluations;
+  std::string with;
+  int64_t batch = 0, evaluations = 0;
   bool list = false, json = false, explain = false;
 };
 
@@ -168,14 +170,15 @@ Json candidate_json(const PlanCandidate& candidate) {
   return out;
 }
 
-std::string answer_json(const PlanAnswer& answer, const PlanOptions& options) {
+std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
+                        const PlanOptions& options) {
   Json tried = Json::array(), curve = Json::array();
   for (const PlanCandidate& candidate : answer.simulated)
     tried.push_back(candidate_json(candidate));
   for (const PlanCandidate& candidate : answer.curve) curve.push_back(candidate_json(candidate));
   Json out{{"model", options.subject},
            {"cluster", options.cluster},
-           {"batch", options.batch},
+           {"batch", question.batch},
            {"planner", options.planner},
            {"found", answer.best.has_value()}};
   if (answer.best) {
@@ -211,6 +214,10 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Cluster& clus
       return invalid_input(fmt::format("plan: --fix: expected KEY=VALUE, found '{}'", fixed));
     question.fixed[fixed.substr(0, equals)] = fixed.substr(equals + 1);
   }
+  if (!options.with.empty()) {
+    TESSERA_TRY(const std::string text, read_file(options.with));
+    TESSERA_TRY(question.part, parse_part(text, options.with, planned_axes()));
+  }
   if (!options.memory_limit.empty()) {
     TESSERA_TRY(const double limit, parse_quantity(options.memory_limit, Quantity::kBytes));
     question.memory_limit_bytes = static_cast<int64_t>(limit);
@@ -233,7 +240,7 @@ Result<int> search(const PlanOptions& options) {
   progress.clear();
   if (answer.best && !options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, answer.plan));
   if (options.json) {
-    const int printed = print(answer_json(answer, options));
+    const int printed = print(answer_json(answer, question, options));
     return answer.best ? printed : 1;
   }
   std::string text = to_text(answer, question, options.explain);
@@ -279,10 +286,15 @@ void add_plan(Commands& commands) {
   std::vector<std::string> keys;
   for (const auto& [key, meaning] : fix_keys()) keys.push_back(fmt::format("{}: {}", key, meaning));
   command.option("--fix", options->fixed, "KEY=VALUE that is not searched. " + join(keys, "; "));
+  command.option("--with", options->with,
+                 "Plan file of keys and entries that the plan must contain; the rest is searched "
+                 "around them");
   command
       .option("--evaluations", options->evaluations,
               "Programs of the whole model that may be simulated")
-      .default_text(std::to_string(options->evaluations))
+      .default_text(
+          fmt::format("{} to {}, by the number of the model's ops; {} on at most {} devices",
+                      kLeastPrograms, kMostPrograms, kMostOfSmall, kSmallDevices))
       .at_least(1);
   command.flag(
       "--explain", options->explain,

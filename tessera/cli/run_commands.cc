@@ -55,4 +55,14 @@ Result<int> run_profile(const ProfileOptions& options) {
   return commands->profile(options);
 }
 
+Result<int> run_sample(const SampleOptions& options) {
+  TESSERA_TRY(const RunCommands* commands, run_commands("sample"));
+  return commands->sample(options);
+}
+
+Result<int> run_launch(const LaunchOptions& options) {
+  TESSERA_TRY(const RunCommands* commands, run_commands("launch"));
+  return commands->launch(options);
+}
+
 }  // namespace tessera::cli

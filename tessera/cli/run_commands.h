@@ -1,8 +1,8 @@
-// What train, verify and profile do after their options are read. They need the runtime, which needs
-// libtorch, and loading libtorch takes longer than most planning commands. So the runtime is a
-// library of its own, libtessera_runtime.so in the program's folder, and is loaded by the first
-// call of a function below. A build without libtorch lacks the library; the functions then answer
-// with an Error that says what to build.
+// The commands that execute models (train, launch, verify, profile, sample), after their options
+// have been read. They need the runtime, which needs libtorch, and loading libtorch takes longer
+// than most planning commands. So the runtime is a library of its own, libtessera_runtime.so in the
+// program's folder, and is loaded by the first call of a function below. A build without libtorch
+// lacks the library; the functions then answer with an Error that says what to build.
 //
 // The library holds the modules `comm` and `runtime` and the folder with_runtime/. It takes all
 // other modules from the program, which exports them: there is one copy of each. Its only entry is
@@ -21,10 +21,12 @@ namespace tessera::cli {
 struct TrainOptions {
   std::string run_file;
   std::optional<std::string> plan;
+  std::vector<std::string> changes;  // of the plan, as "50:data_parallel(2)"
   std::optional<int64_t> ranks, steps;
   std::optional<double> timeout_s;
   std::vector<std::string> assignments;  // of --set, in order
   bool json = false;
+  bool resume = false;                // from the newest checkpoint of the run
   std::string trace;                  // file for the trace of a step; empty: none
   std::optional<int64_t> trace_step;  // default: the third, or the last of fewer
 };
@@ -32,6 +34,7 @@ Result<int> run_train(const TrainOptions& options);
 
 struct VerifyOptions {
   std::string model, plan;
+  std::vector<std::string> changes;  // of the plan, as "1:data_parallel(2)"
   int64_t batch = 0, steps = 2, seed = 1, ranks = 0;
   double tolerance = 1e-9, timeout_s = 60;
   std::string optimizer = "adamw";
@@ -48,10 +51,31 @@ struct ProfileOptions {
 };
 Result<int> run_profile(const ProfileOptions& options);
 
+struct SampleOptions {
+  std::string model, weights, plan = "serial", precision = "float32";
+  std::optional<std::string> prompt;
+  std::vector<int64_t> tokens;
+  int64_t count = 200, top_k = 0, seed = 1;
+  double temperature = 1, timeout_s = 60;
+  bool ids = false, json = false;
+};
+Result<int> run_sample(const SampleOptions& options);
+
+struct LaunchOptions {
+  std::string run_file;
+  std::optional<int64_t> ranks;
+  std::vector<std::string> plans, hosts, assignments;
+  int64_t tries = 3;
+  std::string log;
+};
+Result<int> run_launch(const LaunchOptions& options);
+
 struct RunCommands {
   Result<int> (*train)(const TrainOptions& options);
   Result<int> (*verify)(const VerifyOptions& options);
   Result<int> (*profile)(const ProfileOptions& options);
+  Result<int> (*sample)(const SampleOptions& options);
+  Result<int> (*launch)(const LaunchOptions& options);
 };
 
 // Loads the library `file` and returns its table. `command` opens the message of an Error.

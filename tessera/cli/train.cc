@@ -11,7 +11,12 @@ void add_train(Commands& commands) {
   Command command = commands.add("train", "Train a model as a run file says");
   command.option("RUN.toml", options->run_file, "Run file (docs/reference/run-config.md)")
       .required();
-  command.option("--plan", options->plan, "Plan file, recipe call, or auto, instead of the run's");
+  command.option("--plan", options->plan,
+                 "Plan file, recipe call, or auto, instead of the run's plan and its changes");
+  command
+      .option("--change", options->changes,
+              "Go on under another plan after so many steps, as 50:'data_parallel(2)'")
+      .one_value_each();
   command.option("--ranks", options->ranks, "Number of ranks; must be the plan's").at_least(1);
   command.option("--steps", options->steps, "Number of steps, instead of the run's").at_least(1);
   command.option("--set", options->assignments, "Set a key of the run: --set optimizer.lr=3e-4")
@@ -20,6 +25,9 @@ void add_train(Commands& commands) {
       .option("--timeout", options->timeout_s,
               "Seconds that a rank waits for others before it gives up")
       .at_least(0.001);
+  command.flag(
+      "--resume", options->resume,
+      "Continue from the newest whole checkpoint of checkpoint.dir; begin if there is none");
   command.flag("--json", options->json, "One JSON object a line: steps, then a summary");
   command.option("--trace", options->trace,
                  "Record a step and write it as a Chrome trace (docs/reference/traces.md)");

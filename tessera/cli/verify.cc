@@ -14,6 +14,10 @@ void add_verify(Commands& commands) {
   command.option("--plan", options->plan, "Plan file, recipe call, or auto").required();
   command.option("--ranks", options->ranks, "Number of ranks; must be the plan's").at_least(1);
   command
+      .option("--change", options->changes,
+              "Go on under another plan after so many steps, as 1:'data_parallel(2)'")
+      .one_value_each();
+  command
       .option("--batch", options->batch,
               "Sequences a step over all ranks (default 8, or what a graph file fixes)")
       .at_least(1);

@@ -7,6 +7,8 @@ namespace tessera::cli::with_runtime {
 
 Result<int> train(const TrainOptions& options);
 Result<int> verify(const VerifyOptions& options);
+Result<int> launch(const LaunchOptions& options);
 Result<int> profile(const ProfileOptions& options);
+Result<int> sample(const SampleOptions& options);
 
 }  // namespace tessera::cli::with_runtime

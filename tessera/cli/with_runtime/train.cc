@@ -26,15 +26,27 @@ Result<RunConfig> config_of(const TrainOptions& options) {
   for (const std::string& assignment : options.assignments) {
     TESSERA_TRY_VOID(set_run_key(config, assignment));
   }
-  if (options.plan) config.plan = *options.plan;
+  if (options.plan) {
+    config.plan = *options.plan;
+    config.changes.clear();  // of the run file: they change its own plan
+  }
+  for (const std::string& text : options.changes) {
+    TESSERA_TRY(PlanChange change, parse_plan_change(text));
+    config.changes.push_back(std::move(change));
+  }
   if (options.ranks) config.ranks = *options.ranks;
   if (options.steps) config.steps = *options.steps;
   if (options.timeout_s) config.timeout_s = *options.timeout_s;
+  config.resume = options.resume;
   TESSERA_TRY_VOID(check_run_config(config));
-  TESSERA_TRY(
-      config.plan,
-      find_auto(
-          {config.plan, config.model, config.batch, config.precision, nullptr, {}, config.ranks}));
+  const auto found = [&](const std::string& plan) {
+    return find_auto(
+        {plan, config.model, config.batch, config.precision, nullptr, {}, config.ranks});
+  };
+  TESSERA_TRY(config.plan, found(config.plan));
+  for (PlanChange& change : config.changes) {
+    TESSERA_TRY(change.plan, found(change.plan));
+  }
   return config;
 }
 
@@ -58,6 +70,7 @@ class Progress {
 
   void start(const TrainingStart& start);
   void step(const StepReport& report);
+  void change(const ChangeReport& report);
   int finish(const TrainingSummary& summary);
   bool printer() const { return printer_; }
 
@@ -75,7 +88,8 @@ class Progress {
     return std::chrono::duration<double>(Clock::now() - from).count();
   }
 
-  int64_t steps_;
+  int64_t steps_, done_ = 0;  // of the run; by this process
+  std::string eval_text_;     // of the last evaluation
   bool json_, terminal_, printer_ = true, line_open_ = false;
   int status_ = 0;
   Clock::time_point start_ = Clock::now(), shown_ = start_;
@@ -106,38 +120,72 @@ bool Progress::is_due(int64_t step) const {
 void Progress::step(const StepReport& report) {
   if (!printer_) return;
   if (json_) {
-    const Json json{{"step", report.step},
-                    {"loss", report.loss},
-                    {"step_time_s", report.step_time_s},
-                    {"tokens_per_s", report.tokens_per_s}};
+    Json json{{"step", report.step},
+              {"loss", report.loss},
+              {"step_time_s", report.step_time_s},
+              {"tokens_per_s", report.tokens_per_s}};
+    if (report.eval_loss) json["eval_loss"] = *report.eval_loss;
     return write(json.dump() + "\n");
   }
-  if (!is_due(report.step)) return;
+  ++done_;
+  if (!is_due(report.step) && !report.eval_loss) return;
   shown_ = Clock::now();
-  const double left = seconds_since(start_) / static_cast<double>(report.step) *
+  const double left = seconds_since(start_) / static_cast<double>(done_) *
                       static_cast<double>(steps_ - report.step);
+  if (report.eval_loss) eval_text_ = fmt::format("  eval {:.4f}", *report.eval_loss);
   const std::string line =
-      fmt::format("step {:>{}}/{}  loss {:.4f}  {:>7} tokens/s  {} left", report.step,
+      fmt::format("step {:>{}}/{}  loss {:.4f}{}  {:>7} tokens/s  {} left", report.step,
                   std::to_string(steps_).size(), steps_, report.loss,
+                  terminal_ || report.eval_loss ? eval_text_ : std::string(),
                   grouped(static_cast<int64_t>(report.tokens_per_s)), duration_text(left));
   write(terminal_ ? "\r" + line + "\x1b[K" : line + "\n");
   line_open_ = terminal_;
 }
 
+void Progress::change(const ChangeReport& report) {
+  if (!printer_) return;
+  if (json_) {
+    const Json json{
+        {"change",
+         {{"after", report.after},
+          {"plan", report.plan},
+          {"ranks", report.ranks},
+          {"bytes", {{"predicted", report.bytes_predicted}, {"counted", report.bytes_counted}}},
+          {"seconds", report.seconds},
+          {"begun_anew", report.begun_anew}}}};
+    return write(json.dump() + "\n");
+  }
+  end_line();
+  write(fmt::format("after step {}: plan {} on {}; {} of state moved in {:.3g} s{}\n", report.after,
+                    report.plan, plural(report.ranks, "rank"), short_bytes(report.bytes_counted),
+                    report.seconds,
+                    report.begun_anew.empty() ? std::string()
+                                              : "; begun anew: " + join(report.begun_anew, ", ")));
+}
+
 Json summary_json(const TrainingSummary& summary) {
   Json sent = Json::object();
   for (const auto& [kind, bytes] : summary.bytes_sent) sent[kind] = bytes;
-  return {{"summary",
-           {{"steps", summary.steps},
-            {"ranks", summary.ranks},
-            {"transport", summary.transport},
-            {"parameters", summary.parameters},
-            {"first_loss", summary.first_loss},
-            {"last_loss", summary.last_loss},
-            {"tokens_per_s", summary.tokens_per_s},
-            {"peak_memory_bytes", summary.peak_memory_bytes},
-            {"process_peak_bytes", summary.process_peak_bytes},
-            {"bytes_sent", std::move(sent)}}}};
+  Json json{{"summary",
+             {{"steps", summary.steps},
+              {"ranks", summary.ranks},
+              {"transport", summary.transport},
+              {"parameters", summary.parameters},
+              {"first_loss", summary.first_loss},
+              {"last_loss", summary.last_loss},
+              {"tokens_per_s", summary.tokens_per_s},
+              {"peak_memory_bytes", summary.peak_memory_bytes},
+              {"process_peak_bytes", summary.process_peak_bytes},
+              {"bytes_sent", std::move(sent)}}}};
+  if (summary.eval_loss) json["summary"]["eval_loss"] = *summary.eval_loss;
+  if (const CheckpointSummary& one = summary.checkpoints; one.saved + one.resumed_from > 0) {
+    json["summary"]["checkpoints"] = {{"resumed_from", one.resumed_from},
+                                      {"saved", one.saved},
+                                      {"bytes_written", one.bytes_written},
+                                      {"bytes_read", one.bytes_read},
+                                      {"seconds", one.seconds}};
+  }
+  return json;
 }
 
 int Progress::finish(const TrainingSummary& summary) {
@@ -147,17 +195,28 @@ int Progress::finish(const TrainingSummary& summary) {
     write(summary_json(summary).dump() + "\n");
     return status_;
   }
+  if (done_ == 0) {
+    write(fmt::format("all {} were done before\n", plural(summary.steps, "step")));
+    return status_;
+  }
   std::vector<std::string> sent;
   for (const auto& [kind, bytes] : summary.bytes_sent) {
     sent.push_back(fmt::format("{} {}", kind, short_bytes(bytes)));
   }
-  write(fmt::format("loss {:.4f} -> {:.4f} in {}, {}; median {} tokens/s\n", summary.first_loss,
-                    summary.last_loss, plural(summary.steps, "step"),
+  const std::string eval =
+      summary.eval_loss ? fmt::format(" (eval {:.4f})", *summary.eval_loss) : std::string();
+  write(fmt::format("loss {:.4f} -> {:.4f}{} in {}, {}; median {} tokens/s\n", summary.first_loss,
+                    summary.last_loss, eval, plural(summary.steps, "step"),
                     duration_text(seconds_since(start_)),
                     grouped(static_cast<int64_t>(summary.tokens_per_s))));
   write(fmt::format("peak memory of a rank {}, of the process {}; sent: {}\n",
                     short_bytes(summary.peak_memory_bytes), short_bytes(summary.process_peak_bytes),
                     sent.empty() ? "nothing" : join(sent, ", ")));
+  if (const CheckpointSummary& one = summary.checkpoints; one.saved > 0) {
+    write(fmt::format("{} of {} in all, for which steps waited {:.2f} s\n",
+                      plural(one.saved, "checkpoint"), short_bytes(one.bytes_written),
+                      one.seconds));
+  }
   return status_;
 }
 
@@ -180,6 +239,8 @@ Result<int> train(const TrainOptions& options) {
   TrainingCallbacks callbacks;
   callbacks.start = [&](const TrainingStart& start) { progress.start(start); };
   callbacks.step = [&](const StepReport& report) { progress.step(report); };
+  callbacks.change = [&](const ChangeReport& report) { progress.change(report); };
+  callbacks.note = [](const std::string& note) { fmt::print(stderr, "note: {}\n", note); };
   if (!options.trace.empty()) {
     TESSERA_TRY(callbacks.trace_step, trace_step_of(options, config));
   } else if (options.trace_step) {

@@ -20,6 +20,10 @@ Result<VerifyConfig> config_of(const VerifyOptions& options) {
   VerifyConfig config;
   config.model = options.model;
   config.plan = options.plan;
+  for (const std::string& text : options.changes) {
+    TESSERA_TRY(PlanChange change, parse_plan_change(text));
+    config.changes.push_back(std::move(change));
+  }
   config.batch = options.batch;
   config.steps = options.steps;
   config.seed = options.seed;
@@ -60,6 +64,11 @@ std::string table_text(const VerifyOptions& options, const VerifyReport& report)
       fmt::format("{} under {}: {} against 1, float64, batch {}, {}\n\n", options.model,
                   plan_label(options.plan), plural(report.ranks, "rank"), options.batch,
                   plural(report.steps, "step"));
+  for (const std::string& change : options.changes) {
+    const size_t colon = change.find(':');
+    out += fmt::format("after step {}: {}\n", change.substr(0, colon), change.substr(colon + 1));
+  }
+  if (!options.changes.empty()) out += "\n";
   Table errors({"largest relative error", "found", "allowed", "in"});
   const std::string allowed = fmt::format("{:.0e}", options.tolerance);
   const std::string any = "any", margin = fmt::format("{:.0e}", VerifyConfig{}.lossy_tolerance);
@@ -88,7 +97,6 @@ std::string table_text(const VerifyOptions& options, const VerifyReport& report)
 }  // namespace
 
 Result<int> verify(const VerifyOptions& given) {
-  constexpr int64_t kDefaultBatch = 8;
   VerifyOptions options = given;
   TESSERA_TRY(options.batch, batch_of(given.model, given.batch, kDefaultBatch));
   TESSERA_TRY(

@@ -1,0 +1,213 @@
+// tessera checkpoint: what a run has left behind, without the runtime.
+#include "tessera/state/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tessera/cli/cli.h"
+#include "tessera/cli/output.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string action, path, to;
+  std::optional<std::string> dtype;
+  bool parameters = false, json = false;
+};
+
+bool ends_in_safetensors(const std::string& path) { return path.ends_with(".safetensors"); }
+
+// The checkpoint that a path names: a checkpoint's folder, or the newest of a folder of them.
+Result<std::string> chosen(const std::string& path) {
+  if (is_checkpoint(path)) return path;
+  FileSystem disk;
+  TESSERA_TRY(const std::vector<CheckpointFolder> found, checkpoints_in(disk, path));
+  if (!found.empty()) return found.back().path;
+  return invalid_input(fmt::format(
+      "checkpoint: expected a checkpoint or a folder of them, found none at '{}'", path));
+}
+
+Result<int> list(const Options& options) {
+  FileSystem disk;
+  std::vector<CheckpointFolder> found;
+  if (is_checkpoint(options.path)) {
+    found.push_back({0, options.path});
+  } else {
+    TESSERA_TRY(found, checkpoints_in(disk, options.path));
+  }
+  if (found.empty()) return chosen(options.path).map([](const std::string&) { return 0; });
+  Json json = Json::array();
+  Table table({"checkpoint", "step", "ranks", "tensors", "size", "state"});
+  for (const CheckpointFolder& one : found) {
+    const auto source = open_checkpoint(one.path);
+    if (!source) {
+      json.push_back({{"path", one.path}, {"damaged", source.error().message}});
+      table.add({one.path, fmt::format("{}", one.step), "", "", "", "damaged"});
+      continue;
+    }
+    const Manifest& manifest = (*source)->manifest();
+    json.push_back({{"path", one.path},
+                    {"step", manifest.step},
+                    {"ranks", manifest.ranks},
+                    {"tensors", manifest.tensors.size()},
+                    {"bytes", manifest.bytes()},
+                    {"damaged", nullptr}});
+    table.add({one.path, fmt::format("{}", manifest.step), fmt::format("{}", manifest.ranks),
+               fmt::format("{}", manifest.tensors.size()), short_bytes(manifest.bytes()),
+               "complete"});
+  }
+  return print(options.json ? json.dump() + "\n" : table.to_string());
+}
+
+Result<int> show(const Options& options) {
+  TESSERA_TRY(const std::string path, chosen(options.path));
+  TESSERA_TRY(const auto source, open_checkpoint(path));
+  const Manifest& manifest = source->manifest();
+  Json tensors = Json::array();
+  Table table({"tensor", "role", "dtype", "shape", "boxes"});
+  std::map<std::string, int64_t> by_role;
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    const std::string shape = fmt::format("[{}]", fmt::join(tensor.shape, ", "));
+    table.add({tensor.name, tensor.role, std::string(dtype_name(tensor.dtype)), shape,
+               fmt::format("{}", tensor.boxes.size())});
+    Json boxes = Json::array();
+    for (const ManifestBox& box : tensor.boxes) {
+      boxes.push_back({{"box", box.box.to_string()},
+                       {"file", manifest.files[box.file].name},
+                       {"name", box.name}});
+    }
+    tensors.push_back({{"name", tensor.name},
+                       {"role", tensor.role},
+                       {"dtype", dtype_name(tensor.dtype)},
+                       {"shape", tensor.shape},
+                       {"boxes", std::move(boxes)}});
+    by_role[tensor.role] += Box::whole(tensor.shape).volume() * dtype_bytes(tensor.dtype);
+  }
+  if (options.json) {
+    const Json json{{"path", path},
+                    {"step", manifest.step},
+                    {"seed", manifest.seed},
+                    {"ranks", manifest.ranks},
+                    {"bytes", manifest.bytes()},
+                    {"model", manifest.model},
+                    {"plan", manifest.plan},
+                    {"run", manifest.run},
+                    {"tensors", std::move(tensors)}};
+    return print(json.dump() + "\n");
+  }
+  std::string text =
+      fmt::format("{}: step {}, seed {}, {}, {} in {}\n", path, manifest.step, manifest.seed,
+                  plural(manifest.ranks, "rank"), short_bytes(manifest.bytes()),
+                  plural(static_cast<int64_t>(manifest.files.size()), "file"));
+  for (const auto& [role, bytes] : by_role)
+    text += fmt::format("{}: {}\n", role, short_bytes(bytes));
+  text += fmt::format("\nmodel  {}\n\nplan\n{}\nrun\n{}\n", manifest.model, manifest.plan,
+                      manifest.run);
+  return print(text + table.to_string());
+}
+
+// The command's answer is one line for each fault that it finds; so they go to standard output.
+Result<int> verify(const Options& options) {
+  TESSERA_TRY(const std::string path, chosen(options.path));
+  const auto source = open_checkpoint(path);
+  if (!source && source.error().code != ErrorCode::kFault) return tl::unexpected(source.error());
+  std::vector<std::string> lines;
+  int64_t bytes = 0;
+  if (source) {
+    const Manifest& manifest = (*source)->manifest();
+    bytes = manifest.bytes();
+    for (const Damage& damage : find_damage(path, manifest)) lines.push_back(damage.to_string());
+  } else {
+    lines.push_back(source.error().message);
+  }
+  const int code = lines.empty() ? 0 : exit_code(ErrorCode::kCheckFailed);
+  std::string text;
+  if (options.json) {
+    text = Json{{"path", path}, {"bytes", bytes}, {"damage", lines}, {"ok", lines.empty()}}.dump() +
+           "\n";
+  } else if (lines.empty()) {
+    text = fmt::format("{}: whole: {} as they were written\n", path, short_bytes(bytes));
+  } else {
+    text = fmt::format("{}\n", fmt::join(lines, "\n"));
+  }
+  const int printed = print(text);
+  return printed == 0 ? code : printed;
+}
+
+Result<int> copy(const Options& options) {
+  if (options.to.empty()) {
+    return invalid_input(
+        "checkpoint copy: expected --to, a folder for checkpoints or a file *.safetensors");
+  }
+  const bool file = ends_in_safetensors(options.to);
+  if (!file && (options.parameters || options.dtype)) {
+    return invalid_input(
+        "checkpoint copy: expected --parameters and --dtype with --to FILE.safetensors, found a "
+        "folder");
+  }
+  TESSERA_TRY(const std::string path, chosen(options.path));
+  FileSystem disk;
+  if (!file) {
+    TESSERA_TRY(const auto source, open_checkpoint(path));
+    TESSERA_TRY_VOID(copy_checkpoint(disk, path, options.to));
+    return print(fmt::format("{}\n", checkpoint_path(options.to, source->manifest().step)));
+  }
+  std::optional<DType> dtype;
+  if (options.dtype) {
+    TESSERA_TRY(dtype, parse_dtype(*options.dtype));
+  }
+  if (std::filesystem::exists(options.to)) {
+    return invalid_input(
+        fmt::format("checkpoint copy: expected a new file, found '{}'", options.to));
+  }
+  TESSERA_TRY(const auto source, open_checkpoint(path));
+  const std::vector<Damage> damage = find_damage(path, source->manifest());
+  if (!damage.empty()) return check_failed(damage.front().to_string());
+  TESSERA_TRY_VOID(copy_to_file(disk, *source, options.to, options.parameters, dtype));
+  return print(fmt::format("{}\n", options.to));
+}
+
+Result<int> run_checkpoint(const Options& options) {
+  if (options.action == "ls") return list(options);
+  if (options.action == "show") return show(options);
+  if (options.action == "verify") return verify(options);
+  return copy(options);
+}
+
+}  // namespace
+
+void add_checkpoint(Commands& commands) {
+  const auto options = std::make_shared<Options>();
+  Command command = commands.add("checkpoint", "List, show, verify or copy checkpoints of a run");
+  command.option("ACTION", options->action, "ls, show, verify or copy")
+      .required()
+      .one_of({"ls", "show", "verify", "copy"});
+  command
+      .option("DIR", options->path,
+              "A folder of checkpoints (show, verify, copy: the newest of them), or one of them")
+      .required();
+  command.option(
+      "--to", options->to,
+      "copy: a folder for checkpoints, or a file *.safetensors that takes whole tensors");
+  command.flag("--parameters", options->parameters, "copy to a file: parameters only");
+  command.option("--dtype", options->dtype, "copy to a file: convert floating values");
+  command.flag("--json", options->json, "Print JSON");
+  command.footer(
+      "Exit code 1: the checkpoint is damaged; file, tensor and box are named.\n\n"
+      "Examples:\n"
+      "  tessera checkpoint ls checkpoints\n"
+      "  tessera checkpoint verify checkpoints/step-000000000200\n"
+      "  tessera checkpoint copy checkpoints --to weights.safetensors --parameters --dtype "
+      "bfloat16\n");
+  command.action([options] { return run_checkpoint(*options); });
+}
+
+}  // namespace tessera::cli

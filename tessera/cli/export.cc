@@ -1,0 +1,302 @@
+// tessera export: a plan in the words of another framework, and back.
+#include "tessera/export/export.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tessera/base/text.h"
+#include "tessera/cli/cli.h"
+#include "tessera/cli/output.h"
+#include "tessera/import/export_weights.h"
+#include "tessera/plan/load.h"
+#include "tessera/search/planner.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  // `of` is the model, or the weights where these are what is written.
+  std::string of, model, plan, target, out, from, cluster, style = "tessera", precision = "float32";
+  int64_t batch = 0, ranks = 0;
+  bool check = false, json = false;
+};
+
+std::vector<std::string> target_names() {
+  std::vector<std::string> names;
+  for (const ExportTarget& target : export_targets()) names.push_back(target.name);
+  for (const WeightsTarget& target : weight_targets()) names.push_back(target.name);
+  return names;
+}
+
+Result<const ExportTarget*> target_of(const std::string& name) {
+  const ExportTarget* target = find_export_target(name);
+  if (target != nullptr) return target;
+  return invalid_input(fmt::format("export: --to: expected one of {}, found '{}'",
+                                   join(target_names(), ", "), name));
+}
+
+Json notes_json(const std::vector<std::string>& notes) {
+  Json out = Json::array();
+  for (const std::string& note : notes) out.push_back(note);
+  return out;
+}
+
+Json trip_json(const RoundTrip& trip) {
+  return {{"step_time_s", trip.step_s},
+          {"read_back_step_time_s", trip.back_step_s},
+          {"change", trip.change()},
+          {"peak_memory_bytes", trip.memory_bytes},
+          {"read_back_peak_memory_bytes", trip.back_memory_bytes},
+          {"read_back_plan", trip.back.plan_text},
+          {"ok", trip.same()}};
+}
+
+std::string trip_text(const RoundTrip& trip, const Cluster& cluster) {
+  return fmt::format(
+      "read back: step {:.6g} s, of the plan {:.6g} s ({}) on {}; memory {}, of the "
+      "plan {}\n",
+      trip.back_step_s, trip.step_s, signed_percent(trip.change()), cluster.name,
+      short_bytes(trip.back_memory_bytes), short_bytes(trip.memory_bytes));
+}
+
+// The plan that a framework's text asks for.
+Result<int> read_from(const Options& options, const ExportTarget& target) {
+  TESSERA_TRY(const std::string text, read_file(options.from));
+  TESSERA_TRY(const Model model, build_model(options.model, 1));
+  auto back = read_export(target, text, options.ranks, model);
+  if (!back) {
+    back.error().message = fmt::format("{}: {}", options.from, back.error().message);
+    return tl::unexpected(std::move(back.error()));
+  }
+  if (!options.out.empty()) {
+    TESSERA_TRY_VOID(write_file(options.out, back->plan_text));
+    return 0;
+  }
+  return print(back->plan_text);
+}
+
+// ---- --plan auto
+
+struct Found {
+  Exported exported;
+  std::string plan;  // its text
+};
+
+Result<PlanAnswer> search(const Options& options, const Cluster& cluster, const Style& style,
+                          const std::string& planner,
+                          const std::map<std::string, std::string>& fixed) {
+  PlanQuestion question;
+  question.model = options.model;
+  question.cluster = &cluster;
+  question.options.style = style;
+  question.fixed = fixed;
+  TESSERA_TRY(question.compute, parse_dtype(options.precision));
+  TESSERA_TRY(question.batch, batch_of(options.model, options.batch, 0));
+  if (question.batch == 0)
+    return invalid_input("plan auto: expected --batch, the sequences of a step");
+  TESSERA_TRY(PlanAnswer answer, find_plan(question, planner));
+  if (answer.best) return answer;
+  const std::string text = to_text(answer, question, false);
+  return check_failed("plan auto: " + text.substr(0, text.find('\n')));
+}
+
+// The fastest plan of all, or, if the target cannot say it, of those that such frameworks have.
+Result<Found> find_exported(const Options& options, ExportRequest request, const Cluster& cluster,
+                            const Style& style) {
+  TESSERA_TRY(const PlanAnswer first, search(options, cluster, style, "auto", {}));
+  request.plan = "# auto: " + first.plan.substr(2);
+  auto exported = export_plan(request);
+  if (exported) return Found{std::move(*exported), request.plan};
+  std::optional<Found> best;
+  double best_s = 0;
+  for (const auto& fixed : request.target->fixes) {
+    const auto answer = search(options, cluster, style, "megatron_grid", fixed);
+    if (!answer) continue;
+    const double step_s = *answer->simulated[*answer->best].step_s;
+    if (best && step_s >= best_s) continue;
+    request.plan = "# auto: " + answer->plan.substr(2);
+    auto other = export_plan(request);
+    if (!other) continue;
+    best = Found{std::move(*other), request.plan};
+    best_s = step_s;
+    if (fixed.empty()) break;  // no other choice can be faster
+  }
+  if (!best) return tl::unexpected(std::move(exported.error()));
+  fmt::print(stderr, "note: a step of the fastest plan takes {:.4g} s, of this one {:.4g} s; {}\n",
+             *first.simulated[*first.best].step_s, best_s, exported.error().message);
+  return std::move(*best);
+}
+
+// Weights under the names of another tool.
+Result<int> write_weights(const Options& options, const WeightsTarget& target) {
+  if (options.model.empty() || options.out.empty()) {
+    return invalid_input(
+        fmt::format("export: --to {} needs --model, the model of the weights, and --out, the "
+                    "folder to write",
+                    target.name));
+  }
+  for (const auto& [option, given] :
+       {std::pair{"--plan", !options.plan.empty()}, std::pair{"--from", !options.from.empty()},
+        std::pair{"--check", options.check}, std::pair{"--cluster", !options.cluster.empty()}}) {
+    if (given) {
+      return invalid_input(
+          fmt::format("export: {} goes with a plan, not with --to {}, which "
+                      "writes weights",
+                      option, target.name));
+    }
+  }
+  TESSERA_TRY(const ExportedWeights done, target.run({options.of, options.model, options.out}));
+  if (options.json) {
+    const Json json{{"model", options.model},
+                    {"to", target.name},
+                    {"out", options.out},
+                    {"arrays", done.arrays},
+                    {"parameters", done.parameters},
+                    {"bytes", done.bytes}};
+    return print(json.dump() + "\n");
+  }
+  return print(fmt::format("{}: {} parameters in {}, {}\n", options.out, grouped(done.parameters),
+                           plural(done.arrays, "array"), short_bytes(done.bytes)));
+}
+
+Status check_options(const Options& options) {
+  if (!options.model.empty())
+    return invalid_input("export: --model goes with weights; a plan's model is the first argument");
+  if (options.from.empty() == options.plan.empty())
+    return invalid_input("export: expected --plan, the plan to write, or --from, a file to read");
+  if (!options.from.empty() && (options.check || options.json))
+    return invalid_input("export: --check and --json go with --plan, not with --from");
+  if (!options.from.empty() && options.ranks == 0)
+    return invalid_input("export: --from needs --ranks, how many the launcher starts");
+  if (options.check && options.cluster.empty())
+    return invalid_input("export: --check needs --cluster, the machine to predict a step on");
+  if (options.plan == "auto" && options.cluster.empty())
+    return invalid_input("export: --plan auto needs --cluster, the machine to find a plan for");
+  return {};
+}
+
+Result<int> run_export(const Options& given) {
+  if (const WeightsTarget* weights = find_weights_target(given.target); weights != nullptr)
+    return write_weights(given, *weights);
+  TESSERA_TRY(const ExportTarget* target, target_of(given.target));
+  TESSERA_TRY_VOID(check_options(given));
+  Options options = given;
+  options.model = given.of;
+  if (!options.from.empty()) return read_from(options, *target);
+  SimulateOptions simulated;
+  simulated.critical_path = false;
+  simulated.memory_details = false;
+  TESSERA_TRY(simulated.style, parse_style(options.style));
+  ExportRequest request{options.model, options.plan, options.batch, options.precision, target, 8};
+  Cluster cluster;
+  if (!options.cluster.empty()) {
+    TESSERA_TRY(cluster, load_cluster(options.cluster));
+    request.node_size = cluster.type_of(0).devices;
+  }
+  Exported exported;
+  if (options.plan == "auto") {
+    TESSERA_TRY(Found found, find_exported(options, request, cluster, simulated.style));
+    exported = std::move(found.exported);
+    request.plan = std::move(found.plan);
+  } else {
+    TESSERA_TRY(exported, export_plan(request));
+  }
+  std::optional<RoundTrip> trip;
+  if (options.check) {
+    TESSERA_TRY(trip, check_export(request, exported, cluster, simulated));
+  }
+  if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, exported.text));
+  int code = 0;
+  if (options.json) {
+    Json out{{"model", exported.model->spec},
+             {"plan", plan_label(request.plan)},
+             {"to", target->name},
+             {"version", target->version},
+             {"ranks", exported.settings.ranks()},
+             {"batch", exported.settings.batch},
+             {"notes", notes_json(exported.notes)},
+             {"text", exported.text}};
+    if (trip) out["check"] = trip_json(*trip);
+    code = print(out.dump() + "\n");
+  } else if (options.out.empty()) {
+    code = print(exported.text);
+  }
+  if (!options.json) {
+    for (const std::string& note : exported.notes) {
+      if (!target->has_comments) fmt::print(stderr, "note: {}\n", note);
+    }
+    if (trip) fmt::print(stderr, "{}", trip_text(*trip, cluster));
+  }
+  const int64_t memory = cluster.parts.empty() ? 0 : cluster.type_of(0).device.memory_bytes;
+  if (code == 0 && trip && memory > 0 && trip->memory_bytes <= memory &&
+      trip->back_memory_bytes > memory) {
+    return check_failed(
+        fmt::format("export: the plan fits into the {} of a device, but what is read back needs {}",
+                    short_bytes(memory), short_bytes(trip->back_memory_bytes)));
+  }
+  if (code == 0 && trip && !trip->same()) {
+    return check_failed(fmt::format(
+        "export: expected that what is read back takes the plan's step within {}, found {}",
+        percent(kMostRoundTripChange, 0), signed_percent(trip->change())));
+  }
+  return code;
+}
+
+}  // namespace
+
+void add_export(Commands& commands) {
+  const auto options = std::make_shared<Options>();
+  Command command = commands.add(
+      "export", "Write a plan in the words of another framework, or read one back; or weights");
+  command.option("MODEL", options->of, "Model; or weights, a file or folder of safetensors")
+      .required();
+  std::vector<std::string> targets;
+  for (const ExportTarget& target : export_targets())
+    targets.push_back(fmt::format("{} ({}; {})", target.name, target.summary, target.version));
+  for (const WeightsTarget& target : weight_targets())
+    targets.push_back(fmt::format("{} ({}; {})", target.name, target.summary, target.version));
+  command.option("--to", options->target, "Framework: " + join(targets, ", ")).required();
+  command.option("--model", options->model, "Model that the weights are of, as of --to hf");
+  command.option("--plan", options->plan, "Plan file, recipe call, or auto");
+  command.option("--out", options->out,
+                 "Write to this file, not to the terminal; of weights: a new folder");
+  command
+      .option("--batch", options->batch,
+              "Sequences a step over all ranks (default: one a replica and micro-batch)")
+      .at_least(1);
+  add_precision(command, options->precision);
+  command.option(
+      "--cluster", options->cluster,
+      "Machine, for --check, for --plan auto and for the devices of a node: a preset and "
+      "its nodes (dgx-a100:8), local, or a TOML file");
+  command.option("--style", options->style,
+                 "How the framework executes, for --check, as megatron or fsdp");
+  command.flag("--check", options->check,
+               "Read back what was written and predict both steps: exit code 1 if they differ by "
+               "more than 2 %, or if the plan fits and what is read back does not");
+  command.option("--from", options->from,
+                 "Read this file of the framework and print the plan that it asks for");
+  command.option("--ranks", options->ranks, "Ranks that the launcher starts, for --from")
+      .at_least(1);
+  command.flag("--json", options->json, "Print JSON");
+  command.footer(
+      "What each framework can express: docs/reference/export.md\n\n"
+      "Examples:\n"
+      "  tessera export gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304 --plan "
+      "'megatron(tp=2,pp=2,dp=2,zero=1,micro_batches=4)' --precision bfloat16 --to megatron "
+      "--cluster "
+      "dgx-a100:1 --check\n"
+      "  tessera export llama:layers=8 --from job.toml --ranks 16 --to torchtitan --out "
+      "plan.toml\n"
+      "  tessera export models/llama/model.safetensors --to hf --model models/llama/config.json "
+      "--out llama_hf\n");
+  command.action([options] { return run_export(*options); });
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,157 @@
+"""tessera export as its users meet it: every target there and back, refusals, files and JSON. Runs the built program.
+
+Usage: export_test.py PROGRAM [unittest options].
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import tomllib
+import unittest
+
+PROGRAM = ""
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = "gpt:layers=4,hidden=512,heads=8,seq=256,vocab=4096"
+MIXTURE = "mixtral:layers=4,hidden=256,heads=8,kv_heads=4,seq=256,vocab=4096,ffn=512,experts=8"
+CHECK = ["--cluster", "dgx-a100:2", "--check"]
+
+
+def run(*arguments):
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+class Export(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="tessera_export_test_")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    def expect_error(self, message, *arguments):
+        self.assertEqual(run("export", *arguments), (2, "", f"tessera: {message}\n"))
+
+    def expect_there_and_back(self, target, plan, model=MODEL, batch="16"):
+        code, out, err = run("export", model, "--plan", plan, "--to", target, "--precision", "bfloat16", "--batch", batch,
+                             "--json", *CHECK)
+        self.assertEqual(code, 0, err)
+        if plan != "auto":
+            self.assertEqual(err, "")
+        answer = json.loads(out)
+        self.assertEqual((answer["to"], answer["check"]["ok"]), (target, True))
+        self.assertLess(abs(answer["check"]["change"]), 0.02)
+        self.assertAlmostEqual(answer["check"]["read_back_step_time_s"] / answer["check"]["step_time_s"] - 1,
+                               answer["check"]["change"])
+        return answer
+
+    def test_every_target_comes_back_with_the_same_step(self):
+        for target, plan, model in [
+                ("megatron", "megatron(tp=2,pp=2,dp=2,zero=1,micro_batches=4,recompute=selective)", MODEL),
+                ("megatron", "expert_parallel(4,dp=2,tp=2,zero=1,sequence_shard=true)", MIXTURE),
+                ("nemo", "megatron(tp=2,cp=2,dp=2,zero=1,sequence_shard=true)", MODEL),
+                ("torchtitan", "fsdp(4,tp=2,sequence_shard=true,prefetch=1,recompute=full)", MODEL),
+                ("deepspeed", "zero(stage=2,dp=8,micro_batches=2)", MODEL)]:
+            with self.subTest(target=target, plan=plan):
+                self.expect_there_and_back(target, plan, model)
+
+    def test_plans_by_hand_of_the_examples(self):
+        for name, target in [("tp2_dp2", "megatron"), ("interleaved", "nemo"), ("fsdp_prefetch", "torchtitan"),
+                             ("hybrid_sharding", "deepspeed"), ("recompute_full", "megatron")]:
+            with self.subTest(plan=name):
+                plan = ROOT / f"examples/plans/{name}.toml"
+                model = plan.read_text(encoding="utf-8").splitlines()[0].removeprefix("# Model: ")
+                self.expect_there_and_back(target, str(plan.relative_to(ROOT)), model, "8")
+
+    def test_what_a_planner_finds_or_the_nearest_that_can_be_said(self):
+        for target in ("megatron", "torchtitan", "deepspeed"):
+            with self.subTest(target=target):
+                answer = self.expect_there_and_back(target, "auto", MODEL, "32")
+                self.assertTrue(answer["plan"].startswith("auto: "), answer["plan"])
+
+    def test_a_text_that_needs_more_memory_than_a_device_has_fails_the_check(self):
+        machine = (ROOT / "examples/clusters/workstation.toml").read_text(encoding="utf-8")
+        command = ["export", MODEL, "--plan", "megatron(dp=2,recompute=selective)", "--batch", "64", "--to", "megatron",
+                   "--check", "--json", "--cluster"]
+        code, out, err = run(*command, self.write("wide.toml", machine))
+        self.assertEqual((code, err), (0, ""))
+        found = json.loads(out)["check"]
+        plan, back = found["peak_memory_bytes"], found["read_back_peak_memory_bytes"]
+        self.assertGreater(back, plan)  # Megatron keeps the activations of the MLP
+        narrow = machine.replace('memory = "24 GiB"', f'memory = "{(plan + back) // 2} B"')
+        self.assertNotEqual(narrow, machine)
+        code, out, err = run(*command, self.write("narrow.toml", narrow))
+        self.assertEqual((code, json.loads(out)["check"]["ok"]), (1, True))
+        self.assertRegex(err, r"^tessera: export: the plan fits into the .* of a device, but what is read back needs .*\n$")
+
+    def test_files_are_of_their_formats(self):
+        out = self.folder / "out"
+        plan = ["--plan", "fsdp(8,prefetch=1,recompute=full)", "--precision", "bfloat16", "--batch", "16", "--out", str(out)]
+        self.assertEqual(run("export", MODEL, "--to", "torchtitan", *plan), (0, "", ""))
+        job = tomllib.loads(out.read_text(encoding="utf-8"))
+        self.assertEqual(job["parallelism"]["data_parallel_shard_degree"], 8)
+        self.assertEqual(job["activation_checkpoint"]["mode"], "full")
+        self.assertEqual(run("export", MODEL, "--to", "deepspeed", *plan), (0, "", ""))
+        config = json.loads(out.read_text(encoding="utf-8"))
+        self.assertEqual((config["zero_optimization"]["stage"], config["train_batch_size"]), (3, 16))
+        self.assertEqual(run("export", MODEL, "--to", "megatron", *plan), (0, "", ""))
+        script = subprocess.run(["bash", "-c", f"torchrun() {{ echo \"$@\"; }}; source {out}"], capture_output=True,
+                                text=True, check=True).stdout
+        self.assertIn("--nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size 1", script)
+        self.assertIn("--data-parallel-sharding-strategy optim_grads_params", script)
+
+    def test_a_framework_s_file_becomes_a_plan(self):
+        job = self.write("job.json", '{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}}')
+        out = self.folder / "plan.toml"
+        self.assertEqual(run("export", MODEL, "--to", "deepspeed", "--from", job, "--ranks", "4", "--out", str(out)),
+                         (0, "", ""))
+        code, text, err = run("inspect", str(out))
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("dp = 4", text)
+        self.assertIn("role:gradient", text)
+        bad = self.write("bad.json", "{")
+        self.expect_error(f"{bad}: deepspeed: expected a JSON object", MODEL, "--to", "deepspeed", "--from", bad, "--ranks",
+                          "4")
+
+    def test_refusals_name_the_entry(self):
+        plan = self.write("plan.toml", 'mesh = { dp = 2 }\nmicro_batches = 2\nschedule = "gpipe"\n'
+                                       'split = [ { ops = "*", dim = "batch", over = "dp" } ]\n')
+        self.expect_error(f'{plan}:3 (schedule = "gpipe"): megatron cannot express this: its pipelines run 1f1b, with chunks '
+                          "interleaved 1f1b", MODEL, "--to", "megatron", "--plan", plan)
+        plan = self.write("late.toml", 'mesh = { dp = 2 }\nsplit = [\n  { ops = "*", dim = "batch", over = "dp" },\n'
+                                       '  { ops = "blocks.*.mlp.up", dim = "ffn", over = "time:2" },\n]\n')
+        code, out, err = run("export", MODEL, "--to", "nemo", "--plan", plan)
+        self.assertEqual((code, out), (2, ""))
+        self.assertTrue(err.startswith(f"tessera: {plan}:4 (ops = "), err)
+        self.assertEqual(err.count("\n"), 1)
+
+    def test_wrong_options(self):
+        self.expect_error("export: --to: expected one of megatron, deepspeed, torchtitan, nemo, hf, found 'alpa'", MODEL,
+                          "--to", "alpa", "--plan", "data_parallel(2)")
+        self.expect_error("export: expected --plan, the plan to write, or --from, a file to read", MODEL, "--to", "nemo")
+        self.expect_error("export: --check needs --cluster, the machine to predict a step on", MODEL, "--to", "nemo",
+                          "--plan", "data_parallel(2)", "--check")
+        self.expect_error("export: --from needs --ranks, how many the launcher starts", MODEL, "--to", "nemo", "--from",
+                          "x.yaml")
+        self.expect_error("plan auto: expected --batch, the sequences of a step", MODEL, "--to", "nemo", "--plan", "auto",
+                          "--cluster", "dgx-a100:1")
+
+    def test_the_page_has_every_target_and_no_other(self):
+        page = (ROOT / "docs/reference/export.md").read_text(encoding="utf-8")
+        help_text = run("export", "--help")[1]
+        self.assertRegex(help_text, r"Examples:\n  tessera export ")
+        for target in ("megatron", "deepspeed", "torchtitan", "nemo"):
+            self.assertIn(f"## `{target}`", page)
+            self.assertIn(target, help_text)
+        self.assertEqual(page.count("\n## `"), 4)
+
+
+if __name__ == "__main__":
+    PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()

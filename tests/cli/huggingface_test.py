@@ -1,0 +1,89 @@
+"""tessera import and tessera export --to hf at the command line: a folder of Hugging Face in and out again. That its models
+compute the same is in tests/huggingface."""
+import json
+import os
+import pathlib
+import struct
+
+from cli import CliTest, main, run
+
+CONFIG = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2,
+          "num_key_value_heads": 1, "max_position_embeddings": 4, "vocab_size": 10}
+LAYER = "model.layers.0."
+SHAPES = {"model.embed_tokens.weight": [10, 8], "model.norm.weight": [8], "lm_head.weight": [10, 8],
+          LAYER + "input_layernorm.weight": [8], LAYER + "post_attention_layernorm.weight": [8],
+          LAYER + "self_attn.q_proj.weight": [8, 8], LAYER + "self_attn.k_proj.weight": [4, 8],
+          LAYER + "self_attn.v_proj.weight": [4, 8], LAYER + "self_attn.o_proj.weight": [8, 8],
+          LAYER + "mlp.gate_proj.weight": [12, 8], LAYER + "mlp.up_proj.weight": [12, 8], LAYER + "mlp.down_proj.weight": [8, 12]}
+
+
+def arrays(path):
+    """{name: (shape, bytes)} of a safetensors file."""
+    data = pathlib.Path(path).read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    return {name: (entry["shape"], data[8 + length:][slice(*entry["data_offsets"])])
+            for name, entry in header.items() if name != "__metadata__"}
+
+
+class HuggingFace(CliTest):
+    def make(self, shapes, config=None):
+        """A folder with numbers that count up."""
+        folder = os.path.join(self.folder, "theirs")
+        os.makedirs(folder, exist_ok=True)
+        header, data = {}, b""
+        for name, shape in shapes.items():
+            count, begin = 1, len(data)
+            for size in shape:
+                count *= size
+            data += struct.pack(f"<{count}f", *range(begin // 4, begin // 4 + count))
+            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
+        text = json.dumps(header).encode()
+        pathlib.Path(folder, "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+        pathlib.Path(folder, "config.json").write_text(json.dumps(config or CONFIG))
+        return folder
+
+    def test_there_and_back(self):
+        theirs, ours, back = self.make(SHAPES), os.path.join(self.folder, "ours"), os.path.join(self.folder, "back")
+        done = run("import", theirs, "--out", ours)
+        self.assertEqual((done.code, done.err), (0, ""))
+        self.assertEqual(done.out, f"{theirs} (huggingface): 664 parameters in 12 arrays, 3.55 KiB\n"
+                         f"model    {ours}/config.json\nweights  {ours}/model.safetensors\n")
+        self.assertEqual(arrays(ours + "/model.safetensors")["blocks.0.mlp.up.weight"][0], [8, 12])
+        done = run("export", ours, "--to", "hf", "--model", ours + "/config.json", "--out", back, "--json")
+        self.assertEqual((done.code, done.err), (0, ""))
+        report = json.loads(done.out)
+        self.assertEqual((report["arrays"], report["parameters"]), (12, 664))
+        self.assertEqual(arrays(back + "/model.safetensors"), arrays(theirs + "/model.safetensors"))
+
+    def test_bad_input_is_one_line_and_leaves_nothing(self):
+        ours = os.path.join(self.folder, "ours")
+        theirs = self.make({**SHAPES, LAYER + "mlp.up_proj.weight": [8, 12]})
+        for arguments, message in [
+            (["import", theirs, "--out", ours],
+             f"{theirs}: '{LAYER}mlp.up_proj.weight': expected [12, 8] (blocks.0.mlp.up.weight), found [8, 12]"),
+            (["import", self.folder, "--out", ours],
+             f"import: {self.folder}: expected one of: "),
+            (["export", theirs, "--to", "hf", "--out", ours],
+             "export: --to hf needs --model, the model of the weights, and --out, the folder to write"),
+            (["export", theirs, "--to", "hf", "--model", "mlp", "--out", ours],
+             "model 'mlp': expected a family with Hugging Face's names: gpt, llama, mixtral, bert, vit, t5"),
+            (["export", theirs, "--to", "hf", "--model", "llama", "--out", ours, "--plan", "fsdp(4)"],
+             "export: --plan goes with a plan, not with --to hf, which writes weights"),
+            (["export", "llama:layers=2", "--to", "megatron", "--plan", "fsdp(4)", "--model", "llama"],
+             "export: --model goes with weights; a plan's model is the first argument"),
+        ]:
+            done = run(*arguments)
+            self.assertEqual((done.code, done.out, done.err.count("\n")), (2, "", 1), arguments)
+            self.assertTrue(done.err.startswith(f"tessera: {message}"), done.err)
+        self.assertEqual(os.listdir(self.folder), ["theirs"])
+
+    def test_a_configuration_that_has_no_counterpart(self):
+        theirs = self.make(SHAPES, {**CONFIG, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}})
+        done = run("import", theirs, "--out", os.path.join(self.folder, "ours"))
+        self.assertEqual((done.code, done.out, done.err),
+                         (2, "", f'tessera: {theirs}/config.json: rope_type "yarn" is not supported (supported: "default", "linear", "llama3")\n'))
+
+
+if __name__ == "__main__":
+    main()

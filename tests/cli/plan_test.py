@@ -1,0 +1,143 @@
+"""tessera plan: recipes, planners, and the plans of the examples. How to run it: cli.py."""
+import os
+import pathlib
+import re
+
+from cli import CliTest, MODEL, ROOT, has_runtime, main, run
+
+
+class PlanCommand(CliTest):
+    def test_list(self):
+        text = self.expect_text("plan", "--list")
+        self.assertIn("megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b, chunks=1, recompute=none, "
+                      "sequence_shard=false, cp=1, order=zigzag, precision=float32)\n", text)
+        recipes = self.expect_json("plan", "--list", "--json")["recipes"]
+        self.assertLessEqual({"serial", "data_parallel", "zero", "tensor_parallel", "gpipe", "one_f_one_b", "pipeline", "megatron",
+                              "summa", "cannon", "tesseract", "tensor_parallel_3d", "fsdp", "per_layer", "per_op",
+                              "recompute", "ring_attention", "rsa", "ulysses",
+                              "ring_ulysses"}, {recipe["name"] for recipe in recipes})
+        zero = next(recipe for recipe in recipes if recipe["name"] == "zero")
+        self.assertEqual(list(zero), ["name", "summary", "arguments"])
+        self.assertEqual(zero["arguments"][0], {"name": "stage", "default": None, "meaning": "1, 2 or 3"})
+
+    def test_the_pages_on_strategies_show_what_recipes_emit(self):
+        shown = 0
+        for page in sorted((ROOT / "docs" / "strategies").glob("*.md")):
+            pattern = r"`([a-z_0-9]+\([^`]*\))`([^\n]*) emits[^\n]*\n```toml\n(.*?)```"
+            for call, on, text in re.findall(pattern, page.read_text(), re.DOTALL):
+                named = re.search(r"`([a-z0-9]+:[^`]*)`", on)
+                layers = "layers=4" if "four layers" in on else "layers=2"
+                model = named.group(1) if named else MODEL.replace("layers=2", layers)
+                emitted = self.expect_text("plan", call, "--model", model)
+                self.assertEqual(emitted.split("\n", 1)[1].strip(), text.strip(), f"{page.name}: {call}")
+                shown += 1
+        self.assertGreaterEqual(shown, 12)
+
+    def test_a_recipe_emits_the_plan_of_the_examples(self):
+        path = os.path.join(self.folder, "plan.toml")
+        answer = run("plan", "megatron(tp=2,dp=2)", "--model", MODEL, "--out", path)
+        self.assertEqual((answer.code, answer.out, answer.err), (0, "", ""))
+        canonical = lambda file: self.expect_json("inspect", file, "--json")["text"]
+        self.assertEqual(canonical(path), canonical("examples/plans/tp2_dp2.toml"))
+
+    def test_an_order_of_devices_lays_axes_inside_nodes(self):
+        def axes(order):
+            found = self.expect_json("inspect", MODEL, "--plan", f"summa(4{order})", "--cluster", "dgx-a100:2", "--json")
+            return [(axis["axis"], axis["nodes"], axis["members_a_node"], axis["inside_node"]) for axis in found["axes"]]
+        self.assertEqual(axes(""), [("row", 2, 2, False), ("col", 1, 4, True)])
+        self.assertEqual(axes(',device_order="col,row"'), [("row", 1, 4, True), ("col", 2, 2, False)])
+        text = run("inspect", MODEL, "--plan", 'summa(4,device_order="row,col:2")', "--cluster", "dgx-a100:2").out
+        self.assertIn('Order of devices: ["row", "col:2"]', text)
+        self.assertIn("inside a node", text)
+        self.expect_error(2, "inspect: --cluster needs --plan", "inspect", MODEL, "--cluster", "dgx-a100:2")
+        self.expect_error(2, "cluster 'dgx-a100': expected at least 16 devices for the plan's ranks, found 8",
+                          "inspect", MODEL, "--plan", "summa(4)", "--cluster", "dgx-a100:1")
+
+    def test_what_is_missing_is_said(self):
+        self.expect_error(2, "plan: expected a model with --cluster and --batch, or a recipe call with --model, or "
+                             "--list (tessera plan --help)", "plan")
+        self.expect_error(2, "plan: expected --model for 'serial': recipes read sizes from the model", "plan", "serial")
+        self.expect_error(2, "plan: expected --batch, the sequences of a step", "plan", MODEL, "--cluster", "local")
+
+
+class Planner(CliTest):
+    def test_the_plan_is_found_and_its_prediction_is_that_of_simulate(self):
+        path = os.path.join(self.folder, "found.toml")
+        question = [MODEL, "--cluster", "local:2", "--batch", "8"]
+        text = self.expect_text("plan", *question, "--out", path)
+        self.assertIn("\ndevices ", text)
+        answer = self.expect_json("plan", *question, "--json")
+        self.assertTrue(answer["found"])
+        self.assertEqual(pathlib.Path(path).read_text(encoding="utf-8"), answer["text"])
+        simulated = self.expect_json("simulate", *question, "--plan", path, "--json")
+        self.assertAlmostEqual(simulated["step_time_s"], answer["best"]["step_time_s"], delta=1e-9)
+        auto = self.expect_json("simulate", *question, "--plan", "auto", "--json")
+        self.assertEqual(auto["step_time_s"], simulated["step_time_s"])
+        self.assertTrue(auto["plan"].startswith("auto: "), auto["plan"])
+        steps = [point["estimated_step_s"] for point in answer["curve"]]
+        self.assertEqual(steps, sorted(steps, reverse=True))
+
+    def test_report_draws_what_a_search_saw(self):
+        question = [MODEL, "--cluster", "local:2", "--batch", "8"]
+        answer, page = self.write("answer.json", self.expect_text("plan", *question, "--json")), os.path.join(self.folder, "page.html")
+        drawn = run("report", "--curve", answer, "-o", page)
+        if "no plotting library" not in drawn.err:
+            self.assertEqual((drawn.code, drawn.err), (0, ""))
+            self.assertRegex(drawn.out, r"page\.html: [0-9.]+ MiB of [0-9]+ choices\n")
+        torn = self.write("torn.json", pathlib.Path(answer).read_text(encoding="utf-8")[:-9])
+        self.expect_error(2, f"{torn}: expected what tessera plan MODEL --json prints, found no JSON, or a part of one",
+                          "report", "--curve", torn, "-o", page)
+        for wrong in ([], [MODEL], ["--plan", "serial"], ["--curve", answer, "--plan", "serial"]):
+            self.expect_error(2, "report: expected MODEL with --plan, or --curve, or both (tessera report --help)",
+                              "report", *wrong, "-o", page)
+
+    def test_verify_takes_auto(self):
+        if not has_runtime():
+            self.skipTest("this build has no runtime (libtorch)")
+        for ranks in ("2", "3"):
+            self.assertTrue(self.expect_json("verify", MODEL, "--plan", "auto", "--ranks", ranks, "--batch", "6",
+                                             "--json")["ok"])
+
+    def test_candidates_are_explained(self):
+        text = self.expect_text("plan", MODEL, "--cluster", "local:2", "--batch", "8", "--explain", "--fix", "tp=2")
+        self.assertIn("# Candidates, as they were tried (* the answer):\n", text)
+        self.assertIn("# Time of the devices: compute ", text)
+
+    def test_the_plan_contains_the_given_part(self):
+        part = os.path.join(self.folder, "part.toml")
+        pathlib.Path(part).write_text('mesh = { tp = 2 }\nstore = [ { tensors = "optimizer.*", tier = "host" } ]\n')
+        question = ["plan", MODEL, "--cluster", "local:2", "--batch", "8", "--with", part]
+        answer = self.expect_json(*question, "--json")
+        self.assertIn("tp = 2", answer["text"])
+        self.assertIn('{ tensors = "optimizer.*", tier = "host" }', answer["text"])
+        self.expect_error(2, f"{part}:1: the part says tp = 2, but --fix says tp=1", *question, "--fix", "tp=1")
+        pathlib.Path(part).write_text('\nstore = [ { tensors = "optimiser.*", tier = "host" } ]\n')
+        self.expect_error(2, f"{part}:2: tensors = \"optimiser.*\" selects no tensor, did you mean 'optimizer.m'?",
+                          *question)
+        question[-1] = part + "s"
+        self.expect_error(2, f"cannot read '{part}s': No such file or directory", *question)
+
+    def test_nothing_fits_is_exit_code_1(self):
+        answer = run("plan", MODEL, "--cluster", "local:2", "--batch", "8", "--memory-limit", "0.5 MB")
+        self.assertEqual((answer.code, answer.out), (1, ""))
+        self.assertTrue(answer.err.startswith("tessera: plan: nothing fits: the smallest of "), answer.err)
+
+    def test_wrong_questions(self):
+        question = ["plan", MODEL, "--cluster", "local:2", "--batch", "8"]
+        self.expect_error(2, "plan: --fix: expected KEY=VALUE, found 'tp'", *question, "--fix", "tp")
+        self.assertEqual(run(*question, "--planner", "alpha").code, 2)
+        self.assertEqual(run(*question, "--memory-limit", "80").code, 2)
+
+
+class Examples(CliTest):
+    def test_every_plan_of_the_examples_lowers(self):
+        plans = sorted((ROOT / "examples" / "plans").glob("*.toml"))
+        self.assertGreater(len(plans), 3)
+        for plan in plans:
+            with self.subTest(plan=plan.name):
+                model = plan.read_text().splitlines()[0].removeprefix("# Model: ")
+                self.expect_json("inspect", str(plan), "--model", model, "--batch", "12", "--json")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""tessera verify, and graph files as models of each command. How to run it: cli.py."""
+import json
+
+from cli import MODEL, ROOT, RuntimeTest, main, run
+
+
+class Verify(RuntimeTest):
+    def test_json(self):
+        answer = self.expect_json("verify", MODEL, "--plan", "megatron(tp=2,dp=2)", "--json")
+        self.assertEqual(list(answer), ["max_rel_error", "bytes", "peak_memory_bytes", "ok"])
+        self.assertEqual(list(answer["max_rel_error"]), ["loss", "gradients", "parameters"])
+        for key in ("bytes", "peak_memory_bytes"):
+            self.assertEqual(list(answer[key]), ["predicted", "counted"])
+            self.assertEqual(answer[key]["predicted"], answer[key]["counted"])
+        self.assertTrue(answer["ok"])
+        self.assertTrue(all(error <= 1e-9 for error in answer["max_rel_error"].values()))
+
+    def test_parts_and_shares_that_cross_between_two_meshes(self):
+        batch, k_over_d = '{ ops = "*", dim = "batch", over = "h" }', '{ ops = "layers.1.linear", dim = "hidden", over = "d" }'
+        cases = [
+            ("h = 2, d = 2", "h = 2, d = 2", [k_over_d, batch]),  # parts, to the same mesh
+            ("h = 2, d = 2", "i = 3, e = 2", [k_over_d, '{ ops = "{layers.1.act,layers.2}", dim = "batch", over = "i" }']),
+            ("d = 3", "i = 2, e = 2", [k_over_d]),                # whole over two axes
+            # Held in pieces over d, needed in pieces over h.
+            ("h = 2, d = 2", "h = 2, d = 2", ['{ ops = "layers.1.linear", dim = "ffn", over = "d" }',
+                                              '{ ops = "layers.1.act", dim = "ffn", over = "h" }']),
+        ]
+        for first, second, splits in cases:
+            with self.subTest(first=first, second=second, splits=splits):
+                plan = self.write("meshes.toml", f"""stage = [
+  {{ ops = "{{layers.0,layers.1.linear}}", at = 0, mesh = {{ {first} }} }},
+  {{ ops = "{{layers.1.act,layers.2,head,loss}}", at = 1, mesh = {{ {second} }} }},
+]
+split = [ {", ".join(splits)} ]
+""")
+                answer = self.expect_json("verify", "mlp:layers=3,in=12,hidden=600,out=5", "--plan", plan, "--batch", "120", "--json")
+                self.assertTrue(answer["ok"])
+                self.assertEqual(answer["bytes"]["predicted"], answer["bytes"]["counted"])
+
+    def test_a_plan_that_is_not_equal_to_zero_tolerance_ends_with_1(self):
+        answer = run("verify", MODEL, "--plan", "data_parallel(2)", "--tolerance", "0")
+        self.assertEqual(answer.code, 1)
+        self.assertRegex(answer.err, r"^tessera: verify: not equal: [^\n]+\n$")
+
+    def test_a_mesh_larger_than_the_ranks(self):
+        self.expect_error(2, "data_parallel(4): its mesh {dp=4} needs 4 ranks, found 2 (--ranks)",
+                          "verify", MODEL, "--plan", "data_parallel(4)", "--ranks", "2")
+
+
+class GraphFile(RuntimeTest):
+    """A graph in text form as MODEL; the example is that of docs/guides/bring-a-model.md."""
+    def setUp(self):
+        super().setUp()
+        page = (ROOT / "docs/guides/bring-a-model.md").read_text(encoding="utf-8")
+        self.graph = self.write("my.graph", page.split("```\n", 1)[1].split("```", 1)[0])
+
+    def test_each_command_takes_it(self):
+        plan = "gpipe(pp=2,micro_batches=4)"
+        found = self.expect_json("inspect", self.graph, "--json")
+        self.assertEqual((found["model"], found["batch"]), (self.graph, 8))
+        self.assertIn("parameters ", run("inspect", self.graph).out)
+        text = self.expect_text("plan", plan, "--model", self.graph)
+        self.assertIn('{first,layer.0}', text)
+        self.assertIn('{layer.1,head,loss}', text)
+        self.assertTrue(self.expect_json("verify", self.graph, "--plan", plan, "--json")["ok"])
+        self.assertTrue(self.expect_json("verify", self.graph, "--plan", "zero(stage=3,dp=4)", "--optimizer", "lamb", "--json")["ok"])
+        self.assertTrue(self.expect_json("verify", self.graph, "--plan", "zero(stage=3,dp=2)", "--optimizer", "muon",
+                                         "--set", "optimizer.nesterov=1", "--set",
+                                         'optimizer.group=[{parameters="first.w",kind="sgd",rate=0.5}]', "--json")["ok"])
+        self.expect_error(2, "--set: expected a key optimizer.<...>, found 'seed=2'",
+                          "verify", self.graph, "--plan", "serial", "--set", "seed=2")
+        self.assertEqual(self.expect_json("simulate", self.graph, "--plan", plan, "--cluster", "dgx-a100:1", "--json")["batch"], 8)
+        run_file = self.write("run.toml", f'model = "{self.graph}"\ndata = "random"\nsteps = 2\nplan = "{plan}"\noptimizer = "lamb"\n')
+        lines = [json.loads(line) for line in self.expect_text("train", run_file, "--json").splitlines()]
+        self.assertEqual([line["step"] for line in lines if "step" in line], [1, 2])
+
+    def test_a_printed_model_trains_as_the_model_itself(self):
+        spec = "gpt:layers=1,hidden=16,heads=2,seq=8,vocab=256"
+        printed = self.write("gpt.graph", self.expect_text("inspect", spec, "--batch", "4", "--text"))
+        losses = []
+        for model in (spec, printed):
+            run_file = self.write("run.toml", f'model = "{model}"\ndata = "{ROOT}/README.md"\nsteps = 2\nbatch = 4\n')
+            lines = [json.loads(line) for line in self.expect_text("train", run_file, "--json").splitlines()]
+            losses.append([line["loss"] for line in lines if "loss" in line])
+        self.assertEqual(*losses)
+
+    def test_errors_name_file_and_line(self):
+        bad = self.write("bad.graph", "graph \"bad\"\ninput %x [batch=2] float32\nloss %y\n")
+        self.expect_error(2, f"{bad}:3: tensor 'y' is not declared above", "inspect", bad)
+        self.expect_error(2, f"{self.graph}: expected --batch 8, the size of the dim 'batch' that the file fixes, found 16",
+                          "verify", self.graph, "--plan", "serial", "--batch", "16")
+
+
+if __name__ == "__main__":
+    main()
