@@ -11,6 +11,9 @@ if(NOT TARGET tomlplusplus::tomlplusplus)
   add_library(tomlplusplus::tomlplusplus ALIAS PkgConfig::tomlplusplus)
 endif()
 find_package(CLI11 REQUIRED)
+find_package(PkgConfig REQUIRED)  # Debian's CMake files of libzip ask for its command line tools too
+pkg_check_modules(libzip REQUIRED IMPORTED_TARGET libzip)
+find_path(TESSERA_XXHASH_INCLUDE_DIR xxhash.h REQUIRED)  # used as headers alone; Debian: libxxhash-dev
 if(TESSERA_BUILD_TESTS)
   find_package(GTest REQUIRED)
   find_package(rapidcheck REQUIRED)

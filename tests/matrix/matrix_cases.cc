@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <regex>
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
@@ -121,6 +122,20 @@ Result<std::vector<MatrixCase>> load_plans(const std::string& root) {
   TESSERA_TRY(const auto examples, load_examples(root + "/examples/plans", cases.front().batch));
   cases.insert(cases.end(), examples.begin(), examples.end());
   return cases;
+}
+
+std::string widened(const std::string& spec, int64_t times) {
+  static const std::regex width(
+      "\\b(hidden|ffn|expert_ffn|q_rank|kv_rank|shared_ffn|dense_ffn|pair|head_dim|ssm_head_dim)="
+      "([0-9]+)");
+  std::string out;
+  auto rest = spec.cbegin();
+  for (std::sregex_iterator it(spec.begin(), spec.end(), width), end; it != end; ++it) {
+    out.append(rest, spec.cbegin() + it->position());
+    out += fmt::format("{}={}", it->str(1), times * std::stoll(it->str(2)));
+    rest = spec.cbegin() + it->position() + it->length();
+  }
+  return out.append(rest, spec.cend());
 }
 
 }  // namespace tessera

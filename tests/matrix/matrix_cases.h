@@ -21,4 +21,8 @@ struct MatrixCase {
 // example with the model that its first line names: "# Model: gpt:...".
 Result<std::vector<MatrixCase>> load_plans(const std::string& root);
 
+// The text of a case's model, `times` as wide: models of the matrix are tiny, and wide ones have
+// products that count beside the starts of kernels and messages that await their receivers.
+std::string widened(const std::string& spec, int64_t times);
+
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "changes.h"
 #include "matrix.h"
 #include "narrow.h"
 #include "random_recipes.h"
@@ -9,5 +10,6 @@ int main(int argc, char** argv) {
   tessera::register_matrix(/*only_quick=*/true);
   tessera::register_narrow_matrix(/*only_quick=*/true);
   tessera::register_random_recipes(20);
+  tessera::register_plan_changes(12);
   return RUN_ALL_TESTS();
 }

@@ -56,7 +56,8 @@ Judged judge(const RandomCase& random) {
 
 // A broken invariant ends the process: the case that was judged then is shown first.
 std::string case_at_hand;
-void show_case_at_hand(int) {
+void show_case_at_hand(int signal) {
+  std::signal(signal, SIG_DFL);  // the fault happens again, and ends the program
   [[maybe_unused]] const auto written =
       write(STDERR_FILENO, case_at_hand.data(), case_at_hand.size());
 }
@@ -65,6 +66,7 @@ void show_case_at_hand(int) {
 
 void expect_lowered_programs_are_accepted(int cases) {
   const auto before = std::signal(SIGABRT, show_case_at_hand);
+  const auto before_fault = std::signal(SIGSEGV, show_case_at_hand);
   SCOPED_TRACE(seed_text());
   default_properties(cases);
   int accepted = 0;
@@ -91,6 +93,7 @@ void expect_lowered_programs_are_accepted(int cases) {
     RC_ASSERT(judged.outcome != Outcome::kWrong);
   });
   std::signal(SIGABRT, before);
+  std::signal(SIGSEGV, before_fault);
   EXPECT_TRUE(holds) << "the failing plan and graph are above";
   EXPECT_GE(accepted, 9 * refusals) << "too many random plans are refused before lowering";
 }

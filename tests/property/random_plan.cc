@@ -132,7 +132,11 @@ class PlanMaker {
         expand.push_back('"' + op.path + '"');
     }
     if (expand.empty()) return;
-    keys_ += fmt::format("expand = [{}]\n", fmt::join(expand, ", "));
+    const std::string line = fmt::format("expand = [{}]\n", fmt::join(expand, ", "));
+    // Attention with a bias takes its sequence in any order; the sum with the bias that it is taken
+    // apart into does not.
+    if (!shape_forward(graph_, parse_plan(keys_ + line).value(), std::nullopt)) return;
+    keys_ += line;
     features_.insert("expand");
   }
 
@@ -469,7 +473,11 @@ class PlanMaker {
         if (!c_.one_in(3)) continue;
         const std::string over = over_text(common_);
         tables_ += fmt::format("[[store]]\ntensors = \"role:{}\"\n{}", role, over);
-        if (role == "parameter") tables_ += keep_text(first_of(over));
+        if (role == "parameter") {
+          const std::string keep = keep_text(first_of(over));
+          keeps_over_ = keep.starts_with("keep_over");
+          tables_ += keep;
+        }
         features_.insert("store: " + role);
       }
     }
@@ -491,13 +499,19 @@ class PlanMaker {
       const OpId first = readers[tensor.id.index()].front();
       const MeshAxes& axes = at_.axes[static_cast<size_t>(at_.stage_of[first.index()])];
       if (axes.empty()) continue;
-      tables_ += fmt::format("[[store]]\ntensors = \"{}\"\n{}dim = \"{}\"\n", tensor.name,
-                             over_text(axes), c_.of(tensor.dims).name);
-      tables_ += keep_text();
+      const std::string over = over_text(axes);
+      tables_ += fmt::format("[[store]]\ntensors = \"{}\"\n{}dim = \"{}\"\n", tensor.name, over,
+                             c_.of(tensor.dims).name);
+      const std::string keep = keep_text();
+      // Where the entry of all parameters says keep_over, its axes need not be among this one's: the
+      // parameter says its own, which goes with any keep but that for a block.
+      if (keeps_over_) tables_ += "keep_" + first_of(over);
+      if (!keeps_over_ || keep.find("block") == std::string::npos) tables_ += keep;
       features_.insert("store: dim");
     }
   }
 
+  bool keeps_over_ = false;  // does the entry of all parameters say keep_over?
   Choices& c_;
   const Graph& graph_;
   Features& features_;
