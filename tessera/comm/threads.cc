@@ -269,6 +269,13 @@ class MeetingOp : public Op {
     done_ = true;
     group_.leave(meeting_);
   }
+  // Asked at each poll, so that it allocates nothing.
+  bool all_arrived() const {
+    for (size_t j = 0; j < group_.members.size(); ++j) {
+      if (peer(j) == nullptr) return false;
+    }
+    return true;
+  }
   std::vector<int> not_arrived() const {
     std::vector<int> ranks;
     for (size_t j = 0; j < group_.members.size(); ++j) {
@@ -293,7 +300,7 @@ class BarrierOp final : public MeetingOp {
  public:
   using MeetingOp::MeetingOp;
   bool progress() override {
-    if (!not_arrived().empty()) return false;
+    if (!all_arrived()) return false;
     finish();
     return true;
   }
@@ -384,7 +391,7 @@ class ChunkedOp final : public MeetingOp {
   bool progress() override {
     bool any = false;
     if (!moved_) {
-      if (!not_arrived().empty()) return false;
+      if (!all_arrived()) return false;
       const Moving moving(world_, rank_);
       if (!moving) return false;
       reduce_chunks();
@@ -392,7 +399,10 @@ class ChunkedOp final : public MeetingOp {
       meeting_.slots[me_].moved.store(true, std::memory_order_release);
       signal_members();
     }
-    if (!missing().empty()) return any;
+    const bool all_moved = std::ranges::all_of(meeting_.slots, [](const Meeting::Slot& slot) {
+      return slot.moved.load(std::memory_order_acquire);
+    });
+    if (!all_moved) return any;
     finish();
     return true;
   }
