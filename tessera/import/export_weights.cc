@@ -1,12 +1,15 @@
 #include "tessera/import/export_weights.h"
 
 #include "tessera/import/huggingface/folder.h"
+#include "tessera/import/pt2/state.h"
 
 namespace tessera {
 
 const std::vector<WeightsTarget>& weight_targets() {
   static const std::vector<WeightsTarget> table{
-      {"hf", "weights as a Hugging Face folder", "transformers 5.23", export_huggingface}};
+      {"hf", "weights as a Hugging Face folder", "transformers 5.23", export_huggingface},
+      {"pt2", "weights as the state_dict of an imported module", "PyTorch 2.13",
+       pt2::export_state}};
   return table;
 }
 

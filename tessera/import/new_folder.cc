@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "tessera/base/check.h"
+#include "tessera/state/storage.h"
 
 namespace tessera {
 namespace {
@@ -52,11 +53,14 @@ std::string NewFolder::file(const std::string& name) const {
 }
 
 Status NewFolder::commit() {
+  FileSystem disk;
+  TESSERA_TRY_VOID(disk.sync_folder(temporary_));
   std::error_code error;
   fs::rename(temporary_, path_, error);
   if (error) return fault(fmt::format("{}: cannot rename: {}", path_, error.message()));
   temporary_.clear();
-  return {};
+  const fs::path parent = fs::path(path_).parent_path();
+  return disk.sync_folder(parent.empty() ? "." : parent.string());
 }
 
 Result<SafetensorsWriter> SafetensorsWriter::create(

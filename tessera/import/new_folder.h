@@ -31,6 +31,8 @@ class NewFolder {
 
   // Where to write the file of this name.
   std::string file(const std::string& name) const;
+  // After it the folder and its files' names survive a loss of power; so do the files' bytes if
+  // whoever wrote them has brought them to the disk. Error (fault): it cannot be renamed or synced.
   Status commit();
 
  private:

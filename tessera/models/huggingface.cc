@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/models/families.h"
 
@@ -115,7 +116,7 @@ class ConfigReader {
     if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
     if (value.is_number_integer()) return value.dump();
     if (value.is_number()) return fmt::format("{}", value.get<double>());
-    fail(fmt::format("{} must be a number, found {}", name, value.dump()));
+    fail(fmt::format("{} must be a number, found {}", name, shown(value)));
     return "0";
   }
 
@@ -141,7 +142,7 @@ class ConfigReader {
       }
       return;
     }
-    fail(fmt::format("{} {} is not supported (supported: {})", row.theirs.front(), value.dump(),
+    fail(fmt::format("{} {} is not supported (supported: {})", row.theirs.front(), shown(value),
                      join(known, ", ")));
   }
 
@@ -213,7 +214,7 @@ void read_rotary(const json& config, std::string_view file, ConfigReader& reader
   const json* scaling = reader.find({"rope_parameters", "rope_scaling"});
   const json nothing = json::object();
   if (scaling != nullptr && !scaling->is_object()) {
-    reader.fail(fmt::format("rope_parameters must be an object, found {}", scaling->dump()));
+    reader.fail(fmt::format("rope_parameters must be an object, found {}", shown(*scaling)));
     return;
   }
   ConfigReader rotary(scaling != nullptr ? *scaling : nothing, file);
@@ -427,7 +428,7 @@ void read_t5(const json&, std::string_view, ConfigReader& reader) {
   if (decoder != nullptr &&
       reader.text_of("num_decoder_layers", *decoder) != reader.get("layers")) {
     reader.fail(fmt::format("num_decoder_layers {} is not supported (supported: {}, num_layers)",
-                            decoder->dump(), reader.get("layers")));
+                            shown(*decoder), reader.get("layers")));
   }
   const json* scaled = reader.find({"scale_decoder_outputs"});
   reader.add("scaled_head", scaled != nullptr ? reader.text_of("scale_decoder_outputs", *scaled)
@@ -566,11 +567,12 @@ std::vector<std::string> huggingface_model_types() {
 }
 
 Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::string_view file) {
-  const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) {
+  const std::optional<json> parsed = parse_json(text);
+  if (!parsed || !parsed->is_object()) {
     return invalid_input(
         fmt::format("{}: expected a JSON object (a Hugging Face config.json)", file));
   }
+  const json& config = *parsed;
   const auto name_at = config.find("model_type");
   const std::string name =
       name_at != config.end() && name_at->is_string() ? name_at->get<std::string>() : "";

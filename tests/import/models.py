@@ -239,6 +239,84 @@ class Windows(nn.Module):
         return F.mse_loss(self.head(x).squeeze(-1), targets)
 
 
+class Padded(nn.Module):
+    """A row of padding that is not trained, targets that do not count, a loss that is picked by hand."""
+
+    def __init__(self, vocab=12, width=8):
+        super().__init__()
+        self.table = nn.Embedding(vocab, width, padding_idx=3)
+        self.inner, self.head = nn.Linear(width, width), nn.Linear(width, vocab)
+
+    def forward(self, tokens, targets):
+        x = self.inner(self.table(tokens))
+        logits = self.head(x.abs())
+        flat, wanted = logits.view(-1, logits.shape[-1]), targets.view(-1)
+        picked = torch.log_softmax(logits, dim=-1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        rows = F.nll_loss(F.log_softmax(flat, -1), tokens.view(-1), ignore_index=5, reduction="sum")
+        return F.cross_entropy(flat, wanted, ignore_index=-1) + F.cross_entropy(flat, tokens.view(-1), ignore_index=3) + 0.1 * rows - picked.mean()
+
+
+class Precise(nn.Module):
+    """Sums and a softmax in a wider dtype than their operands'."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x):
+        y = torch.softmax(self.inner(x), dim=-1, dtype=torch.float64).to(x.dtype)
+        z = F.log_softmax(self.outer(y), dim=-1, dtype=torch.float64)
+        return z.sum(-1).mean(dtype=torch.float64).to(x.dtype) + self.outer(y).sum(dim=(0, 1), dtype=torch.float64).to(x.dtype).pow(2).mean()
+
+
+class Shared(nn.Module):
+    """What a state_dict may hold beside what the graph has: buffers, parameters that are tied, that no op reads, that
+    lie in another order, and two parts of one storage."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.turned = nn.Parameter(torch.randn(6, width).t())
+        both = torch.randn(2 * width)
+        self.low, self.high = nn.Parameter(both[:width]), nn.Parameter(both[width:])
+        self.one, self.other = nn.Linear(width, width, bias=False), nn.Linear(width, width)
+        self.other.weight = self.one.weight
+        self.idle, self.norm = nn.Linear(3, 5), nn.BatchNorm1d(width)
+        self.register_buffer("scale", torch.full((width,), 0.5))
+        self.register_buffer("hidden", torch.ones(4, 4)[:, 1:3])
+        self.register_buffer("local", torch.arange(width).float(), persistent=False)
+
+    def forward(self, x):
+        y = torch.tanh(self.norm(self.one(x)) * self.scale + self.low)
+        return ((self.other(y) * self.high + self.local.to(y.dtype)) @ self.turned).pow(2).mean()
+
+
+class Grouped(nn.Module):
+    """Convolutions in groups, by channel and with gaps."""
+
+    def __init__(self, classes=5):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=2, dilation=2)
+        self.groups = nn.Conv2d(8, 8, 3, padding=1, groups=2)
+        self.depth, self.mix = nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=8, bias=False), nn.Conv2d(16, 8, 1)
+        self.wide = nn.Conv2d(8, 6, (3, 2), padding=(4, 0), dilation=(4, 1), groups=2)
+        self.same, self.head = nn.Conv2d(6, 6, 3, padding="same", dilation=2), nn.Linear(6, classes)
+
+    def forward(self, images, targets):
+        x = self.mix(self.depth(F.relu(self.groups(F.relu(self.stem(images))))))
+        return F.cross_entropy(self.head(self.same(self.wide(x)).mean((2, 3))), targets)
+
+
+class Classifier(nn.Module):
+    """A model of transformers for images, with a loss."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images, targets):
+        return F.cross_entropy(self.model(pixel_values=images).logits, targets)
+
+
 class LanguageModel(nn.Module):
     """A model of transformers with a loss."""
 
@@ -261,10 +339,20 @@ def transformers_cases():
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
     gpt2 = transformers.GPT2Config(vocab_size=40, n_positions=8, n_embd=16, n_layer=2, n_head=4, attn_pdrop=0, resid_pdrop=0, embd_pdrop=0)
-    llama = transformers.LlamaConfig(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-                                     num_key_value_heads=2, max_position_embeddings=16)
+    small = dict(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                 max_position_embeddings=16, initializer_range=0.1)
+    llama = transformers.LlamaConfig(**small)
+    mistral = transformers.MistralConfig(**small, sliding_window=None)
+    qwen2 = transformers.Qwen2Config(**small, tie_word_embeddings=True)
+    qwen3 = transformers.Qwen3Config(**small, head_dim=4)
+    vit = transformers.ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, image_size=8, patch_size=4,
+                                 num_labels=10, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
     plans = ["fsdp(dp=4)", "megatron(tp=2,dp=2)"]
     return {
+        "mistral": (LanguageModel(transformers.MistralForCausalLM(mistral)), tokens(), plans, "float32"),
+        "qwen2": (LanguageModel(transformers.Qwen2ForCausalLM(qwen2)), tokens(), plans, "float32"),
+        "qwen3": (LanguageModel(transformers.Qwen3ForCausalLM(qwen3)), tokens(), plans, "float32"),
+        "vit": (Classifier(transformers.ViTForImageClassification(vit)), images(3, 8, 10), plans, "float64"),
         "gpt2": (LanguageModel(transformers.GPT2LMHeadModel(gpt2)), tokens(), plans, "float64"),
         # Its norms compute in float32 whatever the model's dtype is.
         "llama": (LanguageModel(transformers.LlamaForCausalLM(llama)), tokens(), plans, "float32"),
@@ -284,5 +372,9 @@ def cases():
         "windows": (Windows(), (torch.randn(8, 3, 8, 8), torch.randn(8)), ["fsdp(dp=4)"]),
         "resnet": (ResNet(), images(3, 16, 10), ["fsdp(dp=4)"]),
         "unet": (UNet(), images(1, 8, 5, pixels=True), ["fsdp(dp=4)"]),
+        "convolutions": (Grouped(), images(3, 8, 5), ["fsdp(dp=4)"]),
+        "padded": (Padded(), (torch.randint(12, (8, 6)), torch.randint(-1, 12, (8, 6))), ["fsdp(dp=4)"]),
+        "state": (Shared(), (torch.randn(8, 8),), ["fsdp(dp=2)"]),
     }
-    return {name: (*case, "float64") for name, case in own.items()} | transformers_cases()
+    mixed = {"precise": (Precise(), (torch.randn(8, 8),), ["fsdp(dp=2)"], "float32")}
+    return {name: (*case, "float64") for name, case in own.items()} | mixed | transformers_cases()

@@ -8,10 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/import/huggingface/names.h"
 #include "tessera/import/huggingface/source.h"
-#include "tessera/import/huggingface/tiles.h"
+#include "tessera/import/tiles.h"
 #include "tessera/import/new_folder.h"
 #include "tessera/models/huggingface.h"
 
@@ -26,12 +27,6 @@ std::string beside(const std::string& folder, const char* name) {
   return (fs::path(folder) / name).string();
 }
 
-std::vector<int> in_order(size_t rank) {
-  std::vector<int> order;
-  for (size_t d = 0; d < rank; ++d) order.push_back(static_cast<int>(d));
-  return order;
-}
-
 int64_t product(const std::vector<int64_t>& shape) {
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
@@ -40,23 +35,8 @@ int64_t product(const std::vector<int64_t>& shape) {
 
 // All arrays of a source, under its names and in its dtypes.
 Status write_source(const TensorSource& source, SafetensorsWriter& writer) {
-  std::vector<std::byte> buffer;
-  for (size_t i = 0; i < source.arrays().size(); ++i) {
-    const SourceArray& array = source.arrays()[i];
-    const int64_t bytes = dtype_bytes(array.dtype);
-    int64_t at = 0;
-    const Status written =
-        for_each_tile(Box::whole(array.shape), in_order(array.shape.size()), kTileBytes / bytes,
-                      [&](const Box& tile) -> Status {
-                        buffer.resize(static_cast<size_t>(tile.volume() * bytes));
-                        const auto size = static_cast<int64_t>(buffer.size());
-                        TESSERA_TRY_VOID(source.read(array, tile, array.dtype, buffer.data()));
-                        TESSERA_TRY_VOID(writer.write(i, at, size, buffer.data()));
-                        at += size;
-                        return {};
-                      });
-    TESSERA_TRY_VOID(written);
-  }
+  for (size_t i = 0; i < source.arrays().size(); ++i)
+    TESSERA_TRY_VOID(copy_array(source, source.arrays()[i], i, writer));
   return writer.finish();
 }
 
@@ -140,7 +120,10 @@ Result<std::vector<ArrayEntry>> targets_of(const std::vector<TensorView>& views,
 Result<std::string> config_text(const Model& model, const std::string& spec, DType dtype) {
   if (!spec.ends_with(".json")) return huggingface_config(model.spec, dtype);
   TESSERA_TRY(std::string text, read_file(spec));
-  auto json = nlohmann::ordered_json::parse(text, nullptr, false);
+  auto parsed = parse_ordered_json(text);
+  if (!parsed || !parsed->is_object())
+    return invalid_input(fmt::format("{}: expected a JSON object", spec));
+  auto& json = *parsed;
   bool changed = false;
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (!json.contains(key) || json[key] == dtype_name(dtype)) continue;

@@ -17,7 +17,7 @@
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/import/huggingface/names.h"
 #include "tessera/import/huggingface/source.h"
-#include "tessera/import/huggingface/tiles.h"
+#include "tessera/import/tiles.h"
 #include "tessera/import/new_folder.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/import/huggingface/names.h"
-#include "tessera/import/huggingface/tiles.h"
+#include "tessera/import/tiles.h"
 
 namespace tessera {
 namespace {

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 #include <zip.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "tessera/import/pt2/names.h"
 
 namespace tessera::pt2 {
 namespace {
+
+constexpr int64_t kPieceBytes = 4 << 20;
 
 // Closes what libzip opened without writing anything back.
 struct CloseEntry {
@@ -57,7 +60,8 @@ Result<Archive> Archive::open(const std::string& path) {
     zip_stat_t stat;
     zip_stat_init(&stat);
     const auto index = static_cast<zip_uint64_t>(i);
-    constexpr zip_uint64_t kNeeded = ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE;
+    constexpr zip_uint64_t kNeeded =
+        ZIP_STAT_NAME | ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD;
     if (zip_stat_index(handle, index, 0, &stat) != 0 || (stat.valid & kNeeded) != kNeeded) {
       return invalid_input(fmt::format(
           "{}: expected name and size of entry {} of the archive, found none", path, i));
@@ -68,7 +72,7 @@ Result<Archive> Archive::open(const std::string& path) {
       return invalid_input(
           fmt::format("{}: expected all entries in the folder '{}', found '{}'", path, root, name));
     }
-    const bool stored = stat.comp_size == stat.size;
+    const bool stored = stat.comp_method == ZIP_CM_STORE;
     if (stat.size > length || (stored && stat.comp_size > length)) {
       return invalid_input(fmt::format(
           "{}: entry '{}': expected an entry without compression, no longer than the file's {} "
@@ -77,7 +81,8 @@ Result<Archive> Archive::open(const std::string& path) {
     }
     const std::string inner = name.substr(root.size());
     archive.names_.push_back(inner);
-    const Entry entry{.index = index, .size = static_cast<int64_t>(stat.size)};
+    const Entry entry{
+        .index = index, .size = static_cast<int64_t>(stat.size), .stored = stored};
     if (!archive.entries_.emplace(inner, entry).second) {
       return invalid_input(
           fmt::format("{}: expected each entry once, found '{}' twice", path, name));
@@ -108,38 +113,52 @@ Result<std::string> Archive::text(std::string_view name) const {
     return invalid_input(fmt::format("{}: entry '{}': expected at most {} bytes of text, found {}",
                                      path_, name, kMaxText, entry.size));
   }
-  std::string out(static_cast<size_t>(entry.size), '\0');
-  TESSERA_TRY_VOID(read(name, 0, out));
+  std::string out;
+  out.reserve(static_cast<size_t>(entry.size));
+  TESSERA_TRY_VOID(read(name, 0, entry.size, [&](std::span<const char> piece) -> Status {
+    out.append(piece.begin(), piece.end());
+    return {};
+  }));
   return out;
 }
 
-Status Archive::read(std::string_view name, int64_t offset, std::span<char> out) const {
+Status Archive::read(std::string_view name, int64_t offset, int64_t bytes,
+                     const Visit& visit) const {
   TESSERA_TRY(const Entry entry, find(name));
-  const auto wanted = static_cast<int64_t>(out.size());
-  if (offset < 0 || offset > entry.size || wanted > entry.size - offset) {
+  if (offset < 0 || bytes < 0 || offset > entry.size || bytes > entry.size - offset) {
     return invalid_input(fmt::format("{}: entry '{}': expected {} bytes from byte {} on, found {}",
-                                     path_, name, wanted, offset, entry.size));
+                                     path_, name, bytes, offset, entry.size));
   }
   const OpenEntry file(zip_fopen_index(zip_->handle, entry.index, 0));
   const auto failed = [&] {
     return invalid_input(
         fmt::format("{}: entry '{}': expected {} bytes that can be read, found: {}", path_, name,
-                    wanted, file ? zip_file_strerror(file.get()) : zip_strerror(zip_->handle)));
+                    entry.size, file ? zip_file_strerror(file.get()) : zip_strerror(zip_->handle)));
   };
   if (!file) return failed();
-  // An entry that is compressed cannot be entered in its middle.
-  if (offset > 0 && zip_fseek(file.get(), offset, SEEK_SET) != 0) return failed();
-  int64_t done = 0;
-  while (done < wanted) {
-    const zip_int64_t got =
-        zip_fread(file.get(), out.data() + done, static_cast<zip_uint64_t>(wanted - done));
+  // libzip compares the checksum of an entry that was read from its beginning to its end.
+  const bool compared = compared_.contains(entry.index);
+  const bool skip = compared && entry.stored;
+  if (skip && zip_fseek(file.get(), offset, SEEK_SET) != 0) return failed();
+  int64_t at = skip ? offset : 0;
+  const int64_t wanted_end = offset + bytes, end = compared ? wanted_end : entry.size;
+  std::vector<char> piece(static_cast<size_t>(std::min(kPieceBytes, end - at)));
+  while (at < end) {
+    const auto most = static_cast<zip_uint64_t>(std::min(kPieceBytes, end - at));
+    const zip_int64_t got = zip_fread(file.get(), piece.data(), most);
     if (got <= 0) return failed();
-    done += got;
+    const int64_t from = std::max(at, offset), to = std::min(at + got, wanted_end);
+    if (from < to) {
+      const std::span<const char> all(piece);
+      TESSERA_TRY_VOID(
+          visit(all.subspan(static_cast<size_t>(from - at), static_cast<size_t>(to - from))));
+    }
+    at += got;
   }
-  // libzip compares the checksum of a whole entry when it meets its end.
+  if (compared) return {};
   char beyond = 0;
-  if (offset == 0 && wanted == entry.size && zip_fread(file.get(), &beyond, 1) != 0)
-    return failed();
+  if (zip_fread(file.get(), &beyond, 1) != 0) return failed();
+  compared_.insert(entry.index);
   return {};
 }
 

@@ -1,17 +1,22 @@
-// A zip archive, read entry by entry and by ranges of bytes. PyTorch stores entries without
-// compression, so a range costs its own bytes only. No size that the archive claims is believed: an
-// entry is allocated for after it was checked against the length of the file and a limit.
+// A zip archive, read entry by entry and by ranges of bytes. No size that the archive claims is
+// believed: an entry is allocated for after it was checked against the length of the file and a
+// limit. No byte that was read counts before the checksum of its entry was compared: whoever is
+// given pieces keeps what it made of them only if the call succeeds.
 //
 //   TESSERA_TRY(const Archive archive, Archive::open("model.pt2"));
 //   TESSERA_TRY(const std::string text, archive.text("models/model.json"));
-//   TESSERA_TRY_VOID(archive.read("data/weights/weight_0", 0, bytes));
+//   TESSERA_TRY_VOID(archive.read("data/weights/weight_0", 0, bytes, [&](std::span<const char> piece) {
+//     return writer.append(piece);
+//   }));
 //
 // Errors name the file and the entry. Not safe to be read by two threads at a time.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,13 +37,17 @@ class Archive {
   Result<int64_t> size(std::string_view name) const;
   // A whole entry of at most kMaxText bytes.
   Result<std::string> text(std::string_view name) const;
-  // The bytes of an entry from `offset` on, as many as `out` has.
-  Status read(std::string_view name, int64_t offset, std::span<char> out) const;
+  // So many bytes of an entry from `offset` on, in order, piece by piece: each is valid during the
+  // call of `visit` only. The first call for an entry reads it to its end, for the checksum; later
+  // ones read their range.
+  using Visit = std::function<Status(std::span<const char>)>;
+  Status read(std::string_view name, int64_t offset, int64_t bytes, const Visit& visit) const;
 
  private:
   struct Entry {
     uint64_t index = 0;
     int64_t size = 0;
+    bool stored = true;  // without compression: a range can be read alone
   };
   struct Zip;  // libzip's handle
   Archive() = default;
@@ -48,6 +57,7 @@ class Archive {
   std::shared_ptr<Zip> zip_;
   std::vector<std::string> names_;
   std::map<std::string, Entry, std::less<>> entries_;
+  mutable std::set<uint64_t> compared_;  // entries whose checksum was right
 };
 
 }  // namespace tessera::pt2

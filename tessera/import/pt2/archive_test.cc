@@ -47,11 +47,17 @@ TEST_F(ArchiveTest, ReadsEntriesAndRangesBelowTheRoot) {
   ASSERT_TRUE(archive) << archive.error().message;
   EXPECT_EQ(archive->names(), (std::vector<std::string>{"one", "data/two"}));
   EXPECT_EQ(archive->text("data/two"), "abc");
-  std::string part(3, ' ');
-  ASSERT_TRUE(archive->read("one", 4, part));
-  EXPECT_EQ(part, "456");
-  std::string beyond(4, ' ');
-  const Status refused = archive->read("one", 7, beyond);
+  std::string part;
+  const auto append = [&part](std::span<const char> piece) -> Status {
+    part.append(piece.begin(), piece.end());
+    return {};
+  };
+  for (const bool again : {false, true}) {  // the second one reads the range alone
+    part.clear();
+    ASSERT_TRUE(archive->read("one", 4, 3, append)) << again;
+    EXPECT_EQ(part, "456");
+  }
+  const Status refused = archive->read("one", 7, 4, append);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
             path_.string() + ": entry 'one': expected 4 bytes from byte 7 on, found 10");
@@ -78,6 +84,30 @@ TEST_F(ArchiveTest, AFlippedByteIsFoundByTheChecksum) {
   const auto text = archive->text("one");
   ASSERT_FALSE(text);
   EXPECT_NE(text.error().message.find("entry 'one'"), std::string::npos);
+}
+
+TEST_F(ArchiveTest, AFlippedByteIsFoundInARangeThatLacksItAndBehindTheFirstPieces) {
+  constexpr size_t kBytes = 9 << 20;
+  write({{"m/one", std::string(kBytes - 7, 'a') + "flipped"}});
+  std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+  std::string all((std::istreambuf_iterator<char>(file)), {});
+  file.seekp(static_cast<std::streamoff>(all.find("flipped")));
+  file << 'F';
+  file.close();
+  const auto archive = Archive::open(path_.string());
+  ASSERT_TRUE(archive);
+  size_t seen = 0;
+  const auto count = [&seen](std::span<const char> piece) -> Status {
+    seen += piece.size();
+    return {};
+  };
+  for (const int64_t bytes : {static_cast<int64_t>(kBytes), int64_t{3}}) {
+    seen = 0;
+    const Status read = archive->read("one", 0, bytes, count);
+    ASSERT_FALSE(read) << bytes;
+    EXPECT_NE(read.error().message.find("entry 'one'"), std::string::npos);
+    EXPECT_EQ(seen, static_cast<size_t>(bytes));
+  }
 }
 
 }  // namespace

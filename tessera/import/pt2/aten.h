@@ -28,8 +28,10 @@ Row find_row(std::string_view name);
 
 // The value of a node whose tensor operands are all known; nothing if it cannot be computed.
 std::optional<Constant> fold(const Call& call, std::string_view name);
-// May the op give several outputs that are all parts of one known tensor (split, chunk, unbind)?
-bool fold_parts(const Call& call, std::string_view name);
+// Is there such a computation?
+bool folds_op(std::string_view name);
+// The values of all outputs of a node that cuts a known tensor into parts; none if it is no such.
+std::vector<Constant> fold_parts(const Call& call, std::string_view name);
 
 // ---- for the rows
 // Gives the operands of an element-wise op their common dims, by unification from the last dim on.
@@ -44,6 +46,17 @@ Operands common_operands(Emitter& emitter, const std::vector<Value>& operands, c
 // A node of one kind over operands of equal or broadcast dims.
 Result<Value> pointwise(const Call& call, std::string name, std::string kind,
                         std::vector<Value> operands, Attributes attributes = {});
+// x in a floating dtype. Error: x has none.
+Result<Value> converted(const Call& call, const Value& x, DType dtype);
+// x in the dtype of the node's result: ops with an argument `dtype` convert their operand first.
+Result<Value> in_result_dtype(const Call& call, const Value& x);
+// 1 where an id is one of 0 .. count - 1 and not `left_out`, else 0.
+Result<Value> kept_ids(const Call& call, const Value& ids, int64_t count, int64_t left_out,
+                       DType dtype);
+// Integers of a window, one for each spatial dim, each at least `least`.
+Result<std::vector<int64_t>> window_numbers(const Call& call, std::string_view name,
+                                            std::vector<int64_t> otherwise, size_t spatial,
+                                            int64_t least);
 // x plus or times a number.
 Value shifted(const Call& call, const Value& x, double by);
 Value scaled(const Call& call, const Value& x, double by);
@@ -64,10 +77,12 @@ Value reduced(const Call& call, std::string name, const Value& x, const std::vec
 // The part of a dim from `begin` on; of one element with `drop` the dim goes.
 Result<Value> part_of(const Call& call, const Value& x, size_t dim, int64_t begin, int64_t size,
                       bool drop = false);
+// The parts behind each other along a dim; all else of them is equal.
+Value joined(const Call& call, std::vector<Value> parts, size_t dim);
 // The mean (or sum, or value of each row) of the cross entropies of logits and targets, whose rows
-// are equal.
+// are equal. Rows whose target is `ignored` do not count, if there is such a target.
 enum class Reduction : int64_t { kNone, kMean, kSum };
 Result<Value> cross_entropy(const Call& call, Value logits, Value targets, size_t class_dim,
-                            Reduction reduction);
+                            Reduction reduction, std::optional<int64_t> ignored);
 
 }  // namespace tessera::pt2

@@ -4,13 +4,10 @@
 #include <algorithm>
 
 #include "tessera/import/pt2/aten.h"
+#include "tessera/import/pt2/names.h"
 
 namespace tessera::pt2 {
 namespace {
-
-bool holds(const Vars& vars, Var var) {
-  return std::find(vars.begin(), vars.end(), var) != vars.end();
-}
 
 struct Attention {
   Value q, k, v;  // [.., heads, seq, head_dim]
@@ -120,7 +117,7 @@ Status read_mask(const Call& call, Attention& a) {
       return {};
     }
     numbers.dtype = a.q.dtype;
-    bias = lowering.materialise(numbers, "constants." + call.node().name);
+    bias = lowering.materialise(numbers, constant_name(call.node().name));
   } else {
     TESSERA_TRY(bias, call.value("attn_mask"));
     if (!is_floating(bias.dtype))
@@ -207,8 +204,12 @@ Status row_attention(const Call& call) {
 // ---- lookups
 // -----------------------------------------------------------------------------------------------
 // Rows 0, 1, 2, ... of a table are the table, or its beginning.
-Status positions(const Call& call, const Constant& ids, Value table) {
+Status positions(const Call& call, const Constant& ids, Value table, int64_t padding) {
   const auto count = static_cast<int64_t>(ids.elements());
+  if (padding >= 0 && padding < count) {
+    return invalid_input(fmt::format(
+        "an op without a counterpart: expected positions without padding_idx, found {}", padding));
+  }
   if (!counts_up(ids) || count > call.lowering().size(table, 0) || ids.shape.empty() ||
       ids.shape.back() != count) {
     return invalid_input(
@@ -225,10 +226,17 @@ Status row_embedding(const Call& call) {
   TESSERA_TRY(Value table, call.value("weight"));
   if (table.dims.size() != 2)
     return invalid_input(fmt::format("expected a table of 2 dims, found {}", table.dims.size()));
+  TESSERA_TRY(const int64_t padding, call.integer("padding_idx", -1));
+  TESSERA_TRY(const bool by_frequency, call.flag("scale_grad_by_freq", false));
+  if (by_frequency) {
+    return invalid_input(
+        "an op without a counterpart: expected scale_grad_by_freq=False, found True");
+  }
   Lowering& lowering = call.lowering();
   table = lowering.whole(table, 1);
   lowering.hints().add(table.dims[1], "hidden", Sure::kWidth);
-  if (const Constant* const ids = call.constant("indices")) return positions(call, *ids, table);
+  if (const Constant* const ids = call.constant("indices"))
+    return positions(call, *ids, table, padding);
   table = lowering.whole(table, 0);
   TESSERA_TRY(const Value ids, call.value("indices"));
   if (ids.dtype != DType::kInt64) return invalid_input("expected ids of int64");
@@ -248,14 +256,97 @@ Status row_embedding(const Call& call) {
     out.insert(out.end(), features.begin(), features.end());
     e.define(slot, {e.op("embedding", {rows.id, weights}), out});
   });
+  if (padding >= 0) {  // that row is read and gets no gradient
+    TESSERA_TRY(Value kept, kept_ids(call, ids, lowering.size(table, 0), padding, y.dtype));
+    kept.dims.emplace_back();
+    TESSERA_TRY(Value stopped, pointwise(call, "padding", "stop_gradient", {y}));
+    TESSERA_TRY(y, pointwise(call, "unpadded", "where", {std::move(kept), y, std::move(stopped)}));
+  }
+  call.set(std::move(y));
+  return {};
+}
+
+// Elements of x along a dim, at the places that ids name; the other dims of both are the same.
+Status row_gather(const Call& call) {
+  TESSERA_TRY(Value x, call.value("self"));
+  TESSERA_TRY(Value ids, call.value("index"));
+  TESSERA_TRY(const size_t dim, call.dim("dim", x.dims.size()));
+  if (ids.dtype != DType::kInt64 || !is_floating(x.dtype))
+    return invalid_input("expected ids of int64 and elements of a floating dtype");
+  Lowering& lowering = call.lowering();
+  if (ids.dims.size() != x.dims.size()) {
+    return invalid_input(fmt::format("expected ids of {} dims, found {}", x.dims.size(),
+                                     ids.dims.size()));
+  }
+  for (size_t d = 0; d < x.dims.size(); ++d) {
+    if (d == dim || lowering.align(x, d, ids, d)) continue;
+    return invalid_input(fmt::format(
+        "an op without a counterpart: dim {}: expected ids for all {} places, found {}", d,
+        lowering.size(x, d), lowering.size(ids, d)));
+  }
+  if (lowering.size(x, dim) < 2) return invalid_input("expected at least 2 places, found 1");
+  x = lowering.whole(x, dim);
+  ids = lowering.whole(ids, dim);
+  std::vector<Vars> dims = x.dims;
+  dims[dim] = ids.dims[dim];
+  Value y = lowering.make(dims, x.dtype);
+  Vars all = x.flat();
+  all.insert(all.end(), ids.dims[dim].begin(), ids.dims[dim].end());
+  call.dims().keep_distinct(all);
+  lowering.hints().add(x.dims[dim], "places", Sure::kLast);
+  lowering.step(call, "gather", [x, ids, dim, slot = y.slot](Emitter& e) {
+    const Vars places = e.dims().leaves(x.dims[dim]), read = e.dims().leaves(ids.dims[dim]);
+    Emitter::Slot from = e.exactly(x, e.dims().leaves(x.flat()));
+    const Emitter::Slot at = e.exactly(ids, e.dims().leaves(ids.flat()));
+    Vars out;
+    for (const Var leaf : from.dims) {
+      if (holds(places, leaf)) {
+        out.insert(out.end(), read.begin(), read.end());
+      } else {
+        out.push_back(leaf);
+      }
+    }
+    e.define(slot, {e.op("gather", {from.id, at.id}, {{"dim", e.spell(places)}}), out});
+  });
   call.set(std::move(y));
   return {};
 }
 
 }  // namespace
 
+Result<Value> kept_ids(const Call& call, const Value& ids, int64_t count, int64_t left_out,
+                       DType dtype) {
+  const auto elements = constant_elements({count});
+  if (!elements || *elements == 0) {
+    return invalid_input(fmt::format("an op without a counterpart: expected at most {} ids with one "
+                                     "that is left out, found {}",
+                                     kMaxConstant, count));
+  }
+  Lowering& lowering = call.lowering();
+  Constant marks{dtype, {count}, std::vector<double>(static_cast<size_t>(count), 1)};
+  if (left_out >= 0 && left_out < count) marks.values[static_cast<size_t>(left_out)] = 0;
+  const Value table = lowering.materialise(marks, constant_name(call.node().name) + ".kept");
+  lowering.hints().add(table.dims[0], "ids", Sure::kLast);
+  for (const Var leaf : table.flat()) {
+    call.dims().make_solid(leaf);
+    if (call.dims().size(leaf) == 1) call.dims().keep_unit(leaf);
+  }
+  Value y = lowering.make(ids.dims, dtype);
+  Vars all = y.flat();
+  all.push_back(table.dims[0][0]);
+  call.dims().keep_distinct(all);
+  lowering.step(call, "kept", [ids, table, slot = y.slot](Emitter& e) {
+    const Emitter::Slot at = e.read(ids);
+    const TensorId marked = e.read(table).id;
+    e.define(slot, {e.op("gather", {marked, at.id}, {{"dim", e.name(table.dims[0][0])}}), at.dims});
+  });
+  return y;
+}
+
 Rows attention_rows() {
-  return {{"scaled_dot_product_attention", row_attention}, {"embedding", row_embedding}};
+  return {{"scaled_dot_product_attention", row_attention},
+          {"embedding", row_embedding},
+          {"gather", row_gather}};
 }
 
 }  // namespace tessera::pt2

@@ -9,10 +9,6 @@
 namespace tessera::pt2 {
 namespace {
 
-bool holds(const Vars& vars, Var var) {
-  return std::find(vars.begin(), vars.end(), var) != vars.end();
-}
-
 // Order of the tensor's dims with those of `last` behind all others.
 Vars with_last(Emitter& e, const Value& x, const Vars& last) {
   Vars order;
@@ -182,6 +178,7 @@ Status row_group_norm(const Call& call) {
 Status row_softmax(const Call& call) {
   TESSERA_TRY(Value x, call.value("self"));
   TESSERA_TRY(const size_t dim, call.dim("dim", x.dims.size()));
+  TESSERA_TRY(x, in_result_dtype(call, x));
   x = call.lowering().whole(x, dim);
   if (x.dims.size() > 3 && dim + 1 == x.dims.size()) {  // of heads and queries: over keys
     call.lowering().hints().add(x.dims[dim], "kv", Sure::kRole);
@@ -202,6 +199,7 @@ Status row_softmax(const Call& call) {
 Status row_log_softmax(const Call& call) {
   TESSERA_TRY(Value x, call.value("self"));
   TESSERA_TRY(const size_t dim, call.dim("dim", x.dims.size()));
+  TESSERA_TRY(x, in_result_dtype(call, x));
   x = call.lowering().whole(x, dim);
   const auto make = [call, x, dim] {
     Lowering& lowering = call.lowering();
@@ -222,7 +220,8 @@ Status row_log_softmax(const Call& call) {
 // ---- reductions
 // -----------------------------------------------------------------------------------------------
 Status summed(const Call& call, bool mean) {
-  TESSERA_TRY(const Value x, call.value("self"));
+  TESSERA_TRY(Value x, call.value("self"));
+  TESSERA_TRY(x, in_result_dtype(call, x));
   TESSERA_TRY(const std::vector<size_t> over, call.dim_list("dim", x.dims.size()));
   TESSERA_TRY(const bool keep, call.flag("keepdim", false));
   double count = 1;
@@ -242,22 +241,29 @@ Result<Reduction> reduction_of(const Call& call) {
   return static_cast<Reduction>(number);
 }
 
+// A target that does not count: as the op says, or where it does not, as the import was asked to.
+Result<std::optional<int64_t>> ignored_of(const Call& call) {
+  if (!call.has("ignore_index")) return call.lowering().options().ignored;
+  TESSERA_TRY(const int64_t ignored, call.integer("ignore_index"));
+  return std::optional(ignored);
+}
+
 Status row_cross_entropy(const Call& call) {
   TESSERA_TRY(const Value logits, call.value("self"));
   TESSERA_TRY(const Value targets, call.value("target"));
   TESSERA_TRY(const Reduction reduction, reduction_of(call));
-  TESSERA_TRY(const int64_t ignored, call.integer("ignore_index", -100));
+  TESSERA_TRY(const std::optional<int64_t> ignored, ignored_of(call));
   TESSERA_TRY(const double smoothing, call.number("label_smoothing", 0));
-  if (call.has("weight") || smoothing != 0 || ignored >= 0) {
+  if (call.has("weight") || smoothing != 0) {
     return invalid_input(
         "an op without a counterpart: expected a cross entropy without weights of classes and "
-        "smoothing, and an ignored target below 0");
+        "smoothing");
   }
   if (logits.dims.size() < 2 || targets.dims.size() + 1 != logits.dims.size()) {
     return invalid_input(
         "expected logits with one dim more than the targets, which are numbers of classes");
   }
-  TESSERA_TRY(Value loss, cross_entropy(call, logits, targets, 1, reduction));
+  TESSERA_TRY(Value loss, cross_entropy(call, logits, targets, 1, reduction, ignored));
   call.set(std::move(loss));
   return {};
 }
@@ -266,14 +272,14 @@ Status row_nll_loss(const Call& call) {
   const Lowering::Late* const late = call.lowering().late(call.tensor_name("self"));
   TESSERA_TRY(const Value targets, call.value("target"));
   TESSERA_TRY(const Reduction reduction, reduction_of(call));
-  TESSERA_TRY(const int64_t ignored, call.integer("ignore_index", -100));
-  if (late == nullptr || late->dim != 1 || call.has("weight") || ignored >= 0 ||
+  TESSERA_TRY(const std::optional<int64_t> ignored, ignored_of(call));
+  if (late == nullptr || late->dim != 1 || call.has("weight") ||
       targets.dims.size() + 1 != late->of.dims.size()) {
     return invalid_input(
         "an op without a counterpart: expected a loss of log_softmax over dim 1 alone, without "
-        "weights of classes, and an ignored target below 0");
+        "weights of classes");
   }
-  TESSERA_TRY(Value loss, cross_entropy(call, late->of, targets, 1, reduction));
+  TESSERA_TRY(Value loss, cross_entropy(call, late->of, targets, 1, reduction, ignored));
   call.set(std::move(loss));
   return {};
 }
@@ -331,7 +337,7 @@ Value reduced(const Call& call, std::string name, const Value& x, const std::vec
 }
 
 Result<Value> cross_entropy(const Call& call, Value logits, Value targets, size_t class_dim,
-                            Reduction reduction) {
+                            Reduction reduction, std::optional<int64_t> ignored) {
   Lowering& lowering = call.lowering();
   if (targets.dtype != DType::kInt64) return invalid_input("expected targets of int64");
   std::vector<Vars> rows;
@@ -359,9 +365,22 @@ Result<Value> cross_entropy(const Call& call, Value logits, Value targets, size_
                   e.begin("loss.token");
                   e.define(slot, {e.op("sub", {parts[0], parts[1]}), row_dims});
                 });
-  if (reduction == Reduction::kNone) return each;
   std::vector<size_t> over;
   for (size_t d = 0; d < each.dims.size(); ++d) over.push_back(d);
+  if (ignored) {
+    // The kind leaves out negative targets by itself, but whoever takes the mean must count.
+    TESSERA_TRY(const Value kept, kept_ids(call, targets, lowering.size(logits, class_dim),
+                                           *ignored, each.dtype));
+    if (*ignored >= 0) {
+      TESSERA_TRY(each, pointwise(call, "loss.kept", "mul", {each, kept}));
+    }
+    if (reduction == Reduction::kMean) {
+      const Value sum = reduced(call, "loss.sum", each, over, false, 1);
+      const Value count = reduced(call, "loss.count", kept, over, false, 1);
+      return pointwise(call, "loss.mean", "div", {sum, count});
+    }
+  }
+  if (reduction == Reduction::kNone) return each;
   const double count = static_cast<double>(call.dims().size(each.flat()));
   return reduced(call, "loss.mean", each, over, false,
                  reduction == Reduction::kMean ? 1 / count : 1);

@@ -11,10 +11,6 @@
 namespace tessera::pt2 {
 namespace {
 
-bool holds(const Vars& vars, Var var) {
-  return std::find(vars.begin(), vars.end(), var) != vars.end();
-}
-
 template <char const* kKind>
 Status unary(const Call& call) {
   TESSERA_TRY(Value x, call.value("self"));
@@ -251,25 +247,20 @@ Status row_detach(const Call& call) {
 
 // The same values, in the dtype that the program says the result has.
 Status row_same(const Call& call) {
-  TESSERA_TRY(Value x, call.value(call.has("input") ? "input" : "self"));
+  TESSERA_TRY(const Value x, call.value(call.has("input") ? "input" : "self"));
   const TensorMeta* const meta = call.output_meta();
-  if (meta == nullptr || meta->dtype == x.dtype || !is_floating(meta->dtype)) {
-    if (meta != nullptr && meta->dtype != x.dtype) {
-      return invalid_input(
-          fmt::format("expected a conversion between floating dtypes, found {} to {}",
-                      dtype_name(x.dtype), dtype_name(meta->dtype)));
-    }
-    call.set(std::move(x));
-    return {};
-  }
-  if (!is_floating(x.dtype)) {
-    return invalid_input(
-        fmt::format("expected a conversion between floating dtypes, found {} to {}",
-                    dtype_name(x.dtype), dtype_name(meta->dtype)));
-  }
-  TESSERA_TRY(Value y, pointwise(call, "cast", "cast", {std::move(x)},
-                                 {{"dtype", std::string(dtype_name(meta->dtype))}}));
-  y.dtype = meta->dtype;
+  if (meta == nullptr) return invalid_input("expected an output with a dtype, found none");
+  TESSERA_TRY(Value y, converted(call, x, meta->dtype));
+  call.set(std::move(y));
+  return {};
+}
+
+// relu(x) + relu(-x), whose gradient at 0 is 0, as PyTorch's.
+Status row_abs(const Call& call) {
+  TESSERA_TRY(const Value x, call.value("self"));
+  TESSERA_TRY(Value above, pointwise(call, "above", "relu", {x}));
+  TESSERA_TRY(Value below, pointwise(call, "below", "relu", {scaled(call, x, -1)}));
+  TESSERA_TRY(Value y, pointwise(call, "abs", "add", {std::move(above), std::move(below)}));
   call.set(std::move(y));
   return {};
 }
@@ -352,6 +343,24 @@ Result<Value> pointwise(const Call& call, std::string name, std::string kind,
   return y;
 }
 
+Result<Value> converted(const Call& call, const Value& x, DType dtype) {
+  if (x.dtype == dtype) return x;
+  if (!is_floating(x.dtype) || !is_floating(dtype)) {
+    return invalid_input(fmt::format("expected a conversion between floating dtypes, found {} to {}",
+                                     dtype_name(x.dtype), dtype_name(dtype)));
+  }
+  TESSERA_TRY(Value y,
+              pointwise(call, "cast", "cast", {x}, {{"dtype", std::string(dtype_name(dtype))}}));
+  y.dtype = dtype;
+  return y;
+}
+
+Result<Value> in_result_dtype(const Call& call, const Value& x) {
+  const TensorMeta* const meta = call.output_meta();
+  if (meta == nullptr) return invalid_input("expected an output with a dtype, found none");
+  return converted(call, x, meta->dtype);
+}
+
 Value scaled(const Call& call, const Value& x, double by) {
   if (by == 1) return x;
   Value y = call.lowering().make(x.dims, x.dtype);
@@ -398,6 +407,7 @@ Rows pointwise_rows() {
           {"hardtanh_", row_hardtanh},
           {"softplus", row_softplus},
           {"neg", row_neg},
+          {"abs", row_abs},
           {"add", row_add},
           {"add_", row_add},
           {"sub", row_sub},

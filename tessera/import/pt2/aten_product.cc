@@ -9,10 +9,6 @@
 namespace tessera::pt2 {
 namespace {
 
-bool holds(const Vars& vars, Var var) {
-  return std::find(vars.begin(), vars.end(), var) != vars.end();
-}
-
 // A dim of `value` that must not be one of `others`: it gets a name of its own if it is.
 void make_own(const Call& call, Value& value, size_t dim, const Vars& others) {
   const Vars taken = call.dims().leaves(others);
@@ -157,10 +153,12 @@ Status row_matmul(const Call& call) {
 // -----------------------------------------------------------------------------------------------
 constexpr const char* kSpatial[] = {"depth", "height", "width"};
 
-std::string number_text(const std::vector<int64_t>& numbers, size_t count) {
+constexpr int64_t kMaxWindow = int64_t{1} << 31;  // of strides, kernels and paddings
+constexpr int64_t kMaxGroups = 64;                // of a convolution: each becomes one of its own
+
+std::string number_text(const std::vector<int64_t>& numbers) {
   std::vector<std::string> out;
-  for (size_t i = 0; i < count; ++i)
-    out.push_back(std::to_string(numbers[numbers.size() == 1 ? 0 : i]));
+  for (const int64_t number : numbers) out.push_back(std::to_string(number));
   return join(out, " ");
 }
 
@@ -192,14 +190,44 @@ std::vector<Vars> fresh_pixels(const Call& call, const std::vector<int64_t>& siz
   return out;
 }
 
+// What a convolution or pool does beside reading its operands.
 struct Window {
-  std::string stride, padding, kernel;
+  std::vector<int64_t> stride, padding, dilation;
+  Attributes attributes() const {
+    return {{"stride", number_text(stride)}, {"padding", number_text(padding)}};
+  }
 };
+
+// The kernel with zeros between its elements, so that it reads every `dilation`-th one.
+TensorId dilated(Emitter& e, TensorId weight, size_t spatial,
+                 const std::vector<int64_t>& dilation) {
+  for (size_t i = 0; i < spatial && e.builder().ok(); ++i) {
+    if (dilation[i] == 1) continue;
+    const size_t place = e.builder().tensor(weight).dims.size() - spatial + i;
+    const Dim kernel = e.builder().tensor(weight).dims[place];
+    const std::string gap = kernel.name + ".gap";
+    const std::string parts = fmt::format("{}={} {}=1", kernel.name, kernel.size, gap);
+    weight = e.op("ungroup", {weight}, {{"dim", kernel.name}, {"names", parts}}, "ungroup");
+    weight = e.op("pad", {weight}, {{"dim", gap}, {"begin", int64_t{0}}, {"size", dilation[i]}},
+                  "pad");
+    weight = e.op("group", {weight},
+                  {{"first", static_cast<int64_t>(place)},
+                   {"count", int64_t{2}},
+                   {"name", kernel.name}},
+                  "group");
+    weight = e.op("slice", {weight},
+                  {{"dim", kernel.name},
+                   {"begin", int64_t{0}},
+                   {"size", (kernel.size - 1) * dilation[i] + 1}},
+                  "slice");
+  }
+  return weight;
+}
 
 // Emits an op over maps [lead, channels, pixels]: the lead dims as they are, a dim for each other.
 void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* weight,
-              const std::vector<Vars>& result, size_t spatial, const Attributes& attributes,
-              int slot) {
+              const std::vector<Vars>& result, size_t spatial,
+              const std::vector<int64_t>& dilation, const Attributes& attributes, int slot) {
   std::vector<Emitter::Group> groups;
   std::vector<Vars> lists;
   const size_t lead = x.dims.size() - spatial - 1;
@@ -221,41 +249,38 @@ void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* 
     std::vector<Emitter::Group> of_weight;
     for (size_t d = 0; d < weight->dims.size(); ++d)
       of_weight.push_back({weight->dims[d], names[d]});
-    inputs.push_back(e.grouped(*weight, of_weight));
+    inputs.push_back(dilated(e, e.grouped(*weight, of_weight), spatial, dilation));
   }
   e.define(slot, e.ungrouped(e.op(kind, std::move(inputs), attributes), lists));
 }
 
-Status row_conv(const Call& call) {
-  TESSERA_TRY(Value x, call.value("input"));
-  TESSERA_TRY(Value weight, call.value("weight"));
-  TESSERA_TRY(std::optional<Value> bias, call.optional_value("bias"));
-  TESSERA_TRY(const std::vector<int64_t> stride, call.integers("stride", {{1}}));
-  TESSERA_TRY(const std::vector<int64_t> dilation, call.integers("dilation", {{1}}));
-  TESSERA_TRY(const int64_t groups, call.integer("groups", 1));
-  if (weight.dims.size() < 4 || weight.dims.size() > 5 || x.dims.size() != weight.dims.size()) {
-    return invalid_input(
-        fmt::format("expected maps of 2 or 3 spatial dims, found {} dims", x.dims.size()));
+// The paddings that keep the sizes; a kernel that reads an even number of places has none.
+Result<std::vector<int64_t>> conv_padding(const Call& call, const Value& weight, size_t spatial,
+                                          const std::vector<int64_t>& dilation) {
+  const std::string word = call.text("padding", "");
+  if (word.empty()) return window_numbers(call, "padding", {0}, spatial, 0);
+  std::vector<int64_t> padding(spatial, 0);
+  for (size_t i = 0; word == "same" && i < spatial; ++i) {
+    const int64_t reach = (call.lowering().size(weight, 2 + i) - 1) * dilation[i];
+    if (reach % 2 != 0) {
+      return invalid_input(fmt::format(
+          "an op without a counterpart: expected padding='same' of a kernel that reads an odd "
+          "number of places, found {}",
+          reach + 1));
+    }
+    padding[i] = reach / 2;
   }
-  const size_t spatial = weight.dims.size() - 2;
-  std::vector<int64_t> padding = {0};
-  if (const std::string word = call.text("padding", ""); word == "same") {
-    padding.clear();
-    for (size_t i = 0; i < spatial; ++i) padding.push_back(call.lowering().size(weight, 2 + i) / 2);
-  } else if (word.empty()) {
-    TESSERA_TRY(padding, call.integers("padding", {{0}}));
-  }
-  const auto fits = [&](const std::vector<int64_t>& list) {
-    return list.size() == 1 || list.size() == spatial;
-  };
-  if (!all_are(dilation, 1) || groups != 1 || !fits(stride) || !fits(padding)) {
-    return invalid_input(
-        "an op without a counterpart: expected a convolution without dilation and groups");
-  }
-  x = pixels(call, std::move(x), spatial);
-  x = call.lowering().whole(x, 1);
+  return padding;
+}
+
+// One convolution of x [lead, channels, pixels] with a weight [filters, channels, kernel] to `pixels`.
+Result<Value> convolved(const Call& call, Value x, Value weight, const Window& window,
+                        const std::vector<Vars>& pixels) {
+  Lowering& lowering = call.lowering();
+  const size_t spatial = pixels.size();
+  x = lowering.whole(x, 1);
   for (size_t d = 0; d < weight.dims.size(); ++d) {
-    weight = call.lowering().whole(weight, d);
+    weight = lowering.whole(weight, d);
     for (const Var var : weight.dims[d]) {
       if (call.dims().size(var) == 1) call.dims().keep_unit(var);
     }
@@ -263,29 +288,63 @@ Status row_conv(const Call& call) {
   for (const Var var : x.dims[1]) {
     if (call.dims().size(var) == 1) call.dims().keep_unit(var);
   }
-  if (!call.lowering().align(x, 1, weight, 1)) {
+  if (!lowering.align(x, 1, weight, 1)) {
     return invalid_input(fmt::format("expected a weight for {} channels, found {}",
-                                     call.lowering().size(x, 1), call.lowering().size(weight, 1)));
+                                     lowering.size(x, 1), lowering.size(weight, 1)));
   }
-  Hints& hints = call.lowering().hints();
+  Hints& hints = lowering.hints();
   hints.add(weight.dims[1], "channels", Sure::kPart);
   hints.add(weight.dims[0], "filters", Sure::kPart);
   for (size_t i = 0; i < spatial; ++i)
     hints.add(weight.dims[2 + i], std::string("kernel_") + kSpatial[i + 3 - spatial], Sure::kRole);
+  std::vector<Vars> dims(x.dims.begin(), x.dims.begin() + 1);
+  dims.push_back(weight.dims[0]);
+  dims.insert(dims.end(), pixels.begin(), pixels.end());
+  Value y = lowering.make(dims, x.dtype);
+  lowering.step(call, "conv", [x, weight, dims, spatial, window, slot = y.slot](Emitter& e) {
+    emit_map(e, "conv", x, &weight, dims, spatial, window.dilation, window.attributes(), slot);
+  });
+  return y;
+}
+
+Status row_conv(const Call& call) {
+  TESSERA_TRY(Value x, call.value("input"));
+  TESSERA_TRY(const Value weight, call.value("weight"));
+  TESSERA_TRY(std::optional<Value> bias, call.optional_value("bias"));
+  TESSERA_TRY(const int64_t groups, call.integer("groups", 1));
+  if (weight.dims.size() < 4 || weight.dims.size() > 5 || x.dims.size() != weight.dims.size()) {
+    return invalid_input(
+        fmt::format("expected maps of 2 or 3 spatial dims, found {} dims", x.dims.size()));
+  }
+  const size_t spatial = weight.dims.size() - 2;
+  Window window;
+  TESSERA_TRY(window.stride, window_numbers(call, "stride", {1}, spatial, 1));
+  TESSERA_TRY(window.dilation, window_numbers(call, "dilation", {1}, spatial, 1));
+  TESSERA_TRY(window.padding, conv_padding(call, weight, spatial, window.dilation));
+  Lowering& lowering = call.lowering();
+  const int64_t channels = lowering.size(x, 1), filters = lowering.size(weight, 0);
+  if (groups < 1 || groups > kMaxGroups || channels % groups != 0 || filters % groups != 0) {
+    return invalid_input(fmt::format(
+        "an op without a counterpart: expected a convolution of 1 to {} groups that divide its {} "
+        "channels and {} filters, found {} groups",
+        kMaxGroups, channels, filters, groups));
+  }
   const TensorMeta* const meta = call.output_meta();
   if (meta == nullptr || meta->sizes.size() != x.dims.size())
     return invalid_input("expected an output with a shape, found none");
-  std::vector<Vars> dims(x.dims.begin(), x.dims.begin() + 1);
-  dims.push_back(weight.dims[0]);
-  for (Vars& vars : fresh_pixels(call, {meta->sizes.begin() + 2, meta->sizes.end()}))
-    dims.push_back(std::move(vars));
-  Value y = call.lowering().make(dims, x.dtype);
-  const Attributes attributes = {{"stride", number_text(stride, spatial)},
-                                 {"padding", number_text(padding, spatial)}};
-  call.lowering().step(call, "conv",
-                       [x, weight, dims, spatial, attributes, slot = y.slot](Emitter& e) {
-                         emit_map(e, "conv", x, &weight, dims, spatial, attributes, slot);
-                       });
+  x = pixels(call, std::move(x), spatial);
+  const std::vector<Vars> places =
+      fresh_pixels(call, {meta->sizes.begin() + 2, meta->sizes.end()});
+  std::vector<Value> parts;
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t in = channels / groups, out = filters / groups;
+    TESSERA_TRY(Value of_x, part_of(call, x, 1, g * in, in));
+    TESSERA_TRY(Value of_weight, part_of(call, weight, 0, g * out, out));
+    TESSERA_TRY(Value part,
+                convolved(call, std::move(of_x), std::move(of_weight), window, places));
+    parts.push_back(std::move(part));
+  }
+  Value y = groups == 1 ? parts[0] : joined(call, std::move(parts), 1);
   if (bias) {
     bias->dims.insert(bias->dims.end(), spatial, Vars{});
     TESSERA_TRY(y, pointwise(call, "add_bias", "add", {std::move(y), std::move(*bias)}));
@@ -314,8 +373,7 @@ Status row_conv_transpose(const Call& call) {
   if (!fits) {
     return invalid_input(
         "an op without a counterpart: expected a transposed convolution whose kernel is its "
-        "stride, "
-        "without padding");
+        "stride, without padding");
   }
   std::vector<std::pair<int, size_t>> out = {{0, 0}, {1, 1}};
   for (size_t i = 0; i < spatial; ++i) {
@@ -343,20 +401,16 @@ Status row_conv_transpose(const Call& call) {
 
 Status pooled(const Call& call, const std::string& kind) {
   TESSERA_TRY(Value x, call.value("self"));
-  TESSERA_TRY(const std::vector<int64_t> kernel, call.integers("kernel_size"));
-  TESSERA_TRY(std::vector<int64_t> stride, call.integers("stride", kernel));
-  TESSERA_TRY(const std::vector<int64_t> padding, call.integers("padding", {{0}}));
-  TESSERA_TRY(const std::vector<int64_t> dilation, call.integers("dilation", {{1}}));
+  TESSERA_TRY(const std::vector<int64_t> kernel, window_numbers(call, "kernel_size", {}, 2, 1));
+  TESSERA_TRY(const std::vector<int64_t> stride, window_numbers(call, "stride", kernel, 2, 1));
+  TESSERA_TRY(const std::vector<int64_t> padding, window_numbers(call, "padding", {0}, 2, 0));
+  TESSERA_TRY(const std::vector<int64_t> dilation, window_numbers(call, "dilation", {1}, 2, 1));
   TESSERA_TRY(const bool ceil_mode, call.flag("ceil_mode", false));
   TESSERA_TRY(const bool counts_padding, call.flag("count_include_pad", true));
-  if (stride.empty()) stride = kernel;
-  const auto fits = [](const std::vector<int64_t>& list) {
-    return list.size() == 1 || list.size() == 2;
-  };
   const TensorMeta* const meta = call.output_meta();
-  if (x.dims.size() != 4 || !all_are(dilation, 1) || ceil_mode || !fits(kernel) || !fits(stride) ||
-      !fits(padding) || meta == nullptr || meta->sizes.size() != 4 ||
-      (!counts_padding && !all_are(padding, 0)) || call.has("divisor_override")) {
+  if (x.dims.size() != 4 || !all_are(dilation, 1) || ceil_mode || meta == nullptr ||
+      meta->sizes.size() != 4 || (!counts_padding && !all_are(padding, 0)) ||
+      call.has("divisor_override")) {
     return invalid_input(
         "an op without a counterpart: expected a pool over maps [batch, channels, height, width] "
         "without dilation and ceil_mode, padding counted");
@@ -366,11 +420,11 @@ Status pooled(const Call& call, const std::string& kind) {
   for (Vars& vars : fresh_pixels(call, {meta->sizes.begin() + 2, meta->sizes.end()}))
     dims.push_back(std::move(vars));
   Value y = call.lowering().make(dims, x.dtype);
-  const Attributes attributes = {{"kernel", number_text(kernel, 2)},
-                                 {"stride", number_text(stride, 2)},
-                                 {"padding", number_text(padding, 2)}};
+  const Attributes attributes = {{"kernel", number_text(kernel)},
+                                 {"stride", number_text(stride)},
+                                 {"padding", number_text(padding)}};
   call.lowering().step(call, kind, [x, kind, dims, attributes, slot = y.slot](Emitter& e) {
-    emit_map(e, kind, x, nullptr, dims, 2, attributes, slot);
+    emit_map(e, kind, x, nullptr, dims, 2, {}, attributes, slot);
   });
   call.set(std::move(y));
   return {};
@@ -408,6 +462,22 @@ Status row_adaptive_avg_pool(const Call& call) {
 }
 
 }  // namespace
+
+Result<std::vector<int64_t>> window_numbers(const Call& call, std::string_view name,
+                                            std::vector<int64_t> otherwise, size_t spatial,
+                                            int64_t least) {
+  std::vector<int64_t> numbers = otherwise;
+  if (call.has(name)) {
+    TESSERA_TRY(numbers, call.integers(name));
+    if (numbers.empty()) numbers = std::move(otherwise);
+  }
+  if (numbers.size() == 1) numbers.resize(spatial, numbers[0]);
+  const bool fit = std::all_of(numbers.begin(), numbers.end(),
+                               [&](int64_t n) { return n >= least && n <= kMaxWindow; });
+  if (numbers.size() == spatial && fit) return numbers;
+  return invalid_input(fmt::format("argument '{}': expected {} numbers from {} to {}, found ({})",
+                                   name, spatial, least, kMaxWindow, number_text(numbers)));
+}
 
 Result<Value> contract(const Call& call, std::string name, Contraction product,
                        const std::vector<std::pair<int, size_t>>& out) {

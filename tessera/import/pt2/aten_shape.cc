@@ -353,55 +353,6 @@ Status row_unbind(const Call& call) {
 
 // ---- joints
 // -----------------------------------------------------------------------------------------------
-Value joined(const Call& call, std::vector<Value> parts, size_t dim) {
-  Lowering& lowering = call.lowering();
-  int64_t size = 0;
-  for (Value& part : parts) {
-    size += lowering.size(part, dim);
-    part = lowering.whole(part, dim);
-  }
-  std::vector<Vars> dims = parts[0].dims;
-  for (const Value& part : parts) {
-    for (size_t d = 0; d < dims.size(); ++d) {
-      if (d != dim && dims[d].empty()) dims[d] = part.dims[d];
-    }
-  }
-  dims[dim] = {call.dims().fresh(size)};
-  call.dims().make_solid(dims[dim][0]);
-  lowering.hints().add(dims[dim], "joined", Sure::kLast);
-  Value y = lowering.make(dims, parts[0].dtype);
-  lowering.step(call, "cat", [parts, dims, dim, slot = y.slot](Emitter& e) {
-    const Var place = e.dims().find(dims[dim][0]);
-    // The other dims in the order of the first part, those that only others have behind them.
-    Vars order;
-    for (const Value& part : parts) {
-      const Vars own = e.dims().leaves(part.dims[dim]);
-      for (const Var leaf : e.read(part).dims) {
-        const bool other = std::find(own.begin(), own.end(), leaf) == own.end();
-        if (other && e.dims().size(leaf) != 1 &&
-            std::find(order.begin(), order.end(), leaf) == order.end())
-          order.push_back(leaf);
-      }
-    }
-    std::vector<TensorId> inputs;
-    for (const Value& part : parts) {
-      std::vector<Emitter::Group> groups;
-      for (const Var leaf : order) groups.push_back({{leaf}, e.name(leaf)});
-      groups.push_back({part.dims[dim], e.name(place)});
-      const TensorId id = e.grouped(part, groups);
-      const std::string now = e.builder().ok() ? e.builder().tensor(id).dims.back().name : "";
-      inputs.push_back(
-          now == e.name(place)
-              ? id
-              : e.op("rename", {id}, {{"from", now}, {"to", e.name(place)}}, "rename"));
-    }
-    Vars out = order;
-    out.push_back(place);
-    e.define(slot, {e.op("concat", std::move(inputs), {{"dim", e.name(place)}}), out});
-  });
-  return y;
-}
-
 // Makes the dims of all parts but `dim` the same.
 Status match(const Call& call, std::vector<Value>& parts, size_t dim) {
   Lowering& lowering = call.lowering();
@@ -465,6 +416,55 @@ Status row_roll(const Call& call) {
 }
 
 }  // namespace
+
+Value joined(const Call& call, std::vector<Value> parts, size_t dim) {
+  Lowering& lowering = call.lowering();
+  int64_t size = 0;
+  for (Value& part : parts) {
+    if (__builtin_add_overflow(size, lowering.size(part, dim), &size)) size = INT64_MAX;
+    part = lowering.whole(part, dim);
+  }
+  std::vector<Vars> dims = parts[0].dims;
+  for (const Value& part : parts) {
+    for (size_t d = 0; d < dims.size(); ++d) {
+      if (d != dim && dims[d].empty()) dims[d] = part.dims[d];
+    }
+  }
+  dims[dim] = {call.dims().fresh(size)};
+  call.dims().make_solid(dims[dim][0]);
+  lowering.hints().add(dims[dim], "joined", Sure::kLast);
+  Value y = lowering.make(dims, parts[0].dtype);
+  lowering.step(call, "cat", [parts, dims, dim, slot = y.slot](Emitter& e) {
+    const Var place = e.dims().find(dims[dim][0]);
+    // The other dims in the order of the first part, those that only others have behind them.
+    Vars order;
+    for (const Value& part : parts) {
+      const Vars own = e.dims().leaves(part.dims[dim]);
+      for (const Var leaf : e.read(part).dims) {
+        const bool other = std::find(own.begin(), own.end(), leaf) == own.end();
+        if (other && e.dims().size(leaf) != 1 &&
+            std::find(order.begin(), order.end(), leaf) == order.end())
+          order.push_back(leaf);
+      }
+    }
+    std::vector<TensorId> inputs;
+    for (const Value& part : parts) {
+      std::vector<Emitter::Group> groups;
+      for (const Var leaf : order) groups.push_back({{leaf}, e.name(leaf)});
+      groups.push_back({part.dims[dim], e.name(place)});
+      const TensorId id = e.grouped(part, groups);
+      const std::string now = e.builder().ok() ? e.builder().tensor(id).dims.back().name : "";
+      inputs.push_back(
+          now == e.name(place)
+              ? id
+              : e.op("rename", {id}, {{"from", now}, {"to", e.name(place)}}, "rename"));
+    }
+    Vars out = order;
+    out.push_back(place);
+    e.define(slot, {e.op("concat", std::move(inputs), {{"dim", e.name(place)}}), out});
+  });
+  return y;
+}
 
 Result<Value> part_of(const Call& call, const Value& x, size_t dim, int64_t begin, int64_t size,
                       bool drop) {

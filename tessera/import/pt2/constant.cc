@@ -1,6 +1,7 @@
 #include "tessera/import/pt2/constant.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include "tessera/base/convert.h"
@@ -9,36 +10,73 @@
 namespace tessera::pt2 {
 namespace {
 
-std::vector<int64_t> strides_of(const std::vector<int64_t>& shape) {
+// Of a tensor without elements: 0, whatever its other sizes are.
+std::vector<int64_t> strides_of(const Constant& x) {
+  const std::vector<int64_t>& shape = x.shape;
+  if (x.values.empty()) return std::vector<int64_t>(shape.size(), 0);
   std::vector<int64_t> strides(shape.size(), 1);
   for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
   return strides;
 }
 
-// Calls f(index into x) for each element of `shape` in order, where x is read with these strides.
-template <class F>
-void walk(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides, int64_t begin,
-          F f) {
+// Calls f(index into each operand) for each element of `shape` in order, where operand i is read with
+// strides[i].
+template <size_t kOperands, class F>
+void walk(const std::vector<int64_t>& shape,
+          const std::array<std::vector<int64_t>, kOperands>& strides, int64_t begin, F f) {
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
   std::vector<int64_t> at(shape.size());
-  int64_t place = begin;
+  std::array<int64_t, kOperands> places{};
+  places.fill(begin);
   for (int64_t i = 0; i < count; ++i) {
-    f(place);
+    f(places);
     for (size_t d = shape.size(); d-- > 0;) {
-      place += strides[d];
-      if (++at[d] < shape[d]) break;
-      place -= strides[d] * shape[d];
+      const bool last = ++at[d] == shape[d];
+      for (size_t x = 0; x < kOperands; ++x)
+        places[x] += last ? -strides[x][d] * (shape[d] - 1) : strides[x][d];
+      if (!last) break;
       at[d] = 0;
     }
   }
 }
 
+// The strides that read x as a tensor of that shape; nothing if it cannot be broadcast to it.
+std::optional<std::vector<int64_t>> broadcast_strides(const Constant& x,
+                                                      const std::vector<int64_t>& shape) {
+  if (shape.size() < x.shape.size()) return std::nullopt;
+  const size_t lead = shape.size() - x.shape.size();
+  const std::vector<int64_t> from = strides_of(x);
+  std::vector<int64_t> strides(shape.size());
+  for (size_t d = lead; d < shape.size(); ++d) {
+    const int64_t size = x.shape[d - lead];
+    if (size != shape[d] && size != 1) return std::nullopt;
+    strides[d] = size == 1 ? 0 : from[d - lead];
+  }
+  return strides;
+}
+
+// The shape that operands are broadcast to, if it can be made.
+std::vector<int64_t> common_shape(const std::vector<const Constant*>& operands) {
+  std::vector<int64_t> shape;
+  for (const Constant* x : operands) {
+    shape.insert(shape.begin(), std::max(shape.size(), x->shape.size()) - shape.size(), 1);
+    for (size_t i = 1; i <= x->shape.size(); ++i) {
+      int64_t& size = shape[shape.size() - i];
+      if (size == 1) size = x->shape[x->shape.size() - i];
+    }
+  }
+  return shape;
+}
+
 Constant read_with(const Constant& x, std::vector<int64_t> shape,
                    const std::vector<int64_t>& strides, int64_t begin = 0) {
   Constant out{x.dtype, std::move(shape), {}};
-  walk(out.shape, strides, begin,
-       [&](int64_t place) { out.values.push_back(x.values[static_cast<size_t>(place)]); });
+  if (x.values.empty()) return out;
+  out.values.reserve(static_cast<size_t>(constant_elements(out.shape).value_or(0)));
+  walk<1>(out.shape, {strides}, begin, [&](const std::array<int64_t, 1>& at) {
+    out.values.push_back(x.values[static_cast<size_t>(at[0])]);
+  });
   return out;
 }
 
@@ -54,39 +92,47 @@ std::optional<int64_t> constant_elements(const std::vector<int64_t>& shape) {
 }
 
 std::optional<Constant> expand(const Constant& x, std::vector<int64_t> shape) {
-  if (shape.size() < x.shape.size()) return std::nullopt;
-  const size_t lead = shape.size() - x.shape.size();
-  const std::vector<int64_t> from = strides_of(x.shape);
-  std::vector<int64_t> strides(shape.size());
-  for (size_t d = lead; d < shape.size(); ++d) {
-    const int64_t size = x.shape[d - lead];
-    if (shape[d] == -1) shape[d] = size;
-    if (size != shape[d] && size != 1) return std::nullopt;
-    strides[d] = size == 1 ? 0 : from[d - lead];
+  for (size_t i = 1; i <= std::min(shape.size(), x.shape.size()); ++i) {
+    int64_t& size = shape[shape.size() - i];
+    if (size == -1) size = x.shape[x.shape.size() - i];
   }
-  if (!constant_elements(shape)) return std::nullopt;
-  return read_with(x, std::move(shape), strides);
+  const auto strides = broadcast_strides(x, shape);
+  if (!strides || !constant_elements(shape)) return std::nullopt;
+  return read_with(x, std::move(shape), *strides);
 }
 
 std::optional<Constant> merge(const Constant& a, const Constant& b,
                               const std::function<double(double, double)>& f) {
-  std::vector<int64_t> shape(std::max(a.shape.size(), b.shape.size()), 1);
-  for (const Constant* x : {&a, &b}) {
-    for (size_t i = 1; i <= x->shape.size(); ++i) {
-      int64_t& size = shape[shape.size() - i];
-      if (size == 1) size = x->shape[x->shape.size() - i];
-    }
-  }
-  const auto left = expand(a, shape), right = expand(b, shape);
-  if (!left || !right) return std::nullopt;
-  Constant out = *left;
-  for (size_t i = 0; i < out.values.size(); ++i) out.values[i] = f(out.values[i], right->values[i]);
+  Constant out{a.dtype, common_shape({&a, &b}), {}};
+  const auto left = broadcast_strides(a, out.shape), right = broadcast_strides(b, out.shape);
+  const auto count = constant_elements(out.shape);
+  if (!left || !right || !count) return std::nullopt;
+  out.values.reserve(static_cast<size_t>(*count));
+  walk<2>(out.shape, {*left, *right}, 0, [&](const std::array<int64_t, 2>& at) {
+    out.values.push_back(
+        f(a.values[static_cast<size_t>(at[0])], b.values[static_cast<size_t>(at[1])]));
+  });
+  return out;
+}
+
+std::optional<Constant> choose(const Constant& condition, const Constant& a, const Constant& b) {
+  Constant out{a.dtype, common_shape({&condition, &a, &b}), {}};
+  const auto truths = broadcast_strides(condition, out.shape),
+             left = broadcast_strides(a, out.shape), right = broadcast_strides(b, out.shape);
+  const auto count = constant_elements(out.shape);
+  if (!truths || !left || !right || !count) return std::nullopt;
+  out.values.reserve(static_cast<size_t>(*count));
+  walk<3>(out.shape, {*truths, *left, *right}, 0, [&](const std::array<int64_t, 3>& at) {
+    const bool first = condition.values[static_cast<size_t>(at[0])] != 0;
+    out.values.push_back(first ? a.values[static_cast<size_t>(at[1])]
+                               : b.values[static_cast<size_t>(at[2])]);
+  });
   return out;
 }
 
 std::optional<Constant> permute(const Constant& x, const std::vector<int64_t>& order) {
   if (order.size() != x.shape.size()) return std::nullopt;
-  const std::vector<int64_t> from = strides_of(x.shape);
+  const std::vector<int64_t> from = strides_of(x);
   std::vector<int64_t> shape, strides;
   for (const int64_t d : order) {
     const auto at = static_cast<size_t>(d);
@@ -107,33 +153,35 @@ std::optional<Constant> slice(const Constant& x, int64_t dim, int64_t begin, int
   if (end < 0) end += size;
   begin = std::clamp<int64_t>(begin, 0, size);
   end = std::clamp<int64_t>(end, begin, size);
-  std::vector<int64_t> strides = strides_of(x.shape), shape = x.shape;
+  step = std::min(step, std::max<int64_t>(size, 1));
+  std::vector<int64_t> strides = strides_of(x), shape = x.shape;
   const int64_t first = begin * strides[at];
   shape[at] = (end - begin + step - 1) / step;
   strides[at] *= step;
   return read_with(x, std::move(shape), strides, first);
 }
 
-std::optional<Constant> concatenate(const std::vector<Constant>& parts, int64_t dim) {
+std::optional<Constant> concatenate(const std::vector<const Constant*>& parts, int64_t dim) {
   const auto at = static_cast<size_t>(dim);
-  if (parts.empty() || at >= parts[0].shape.size()) return std::nullopt;
-  Constant out{parts[0].dtype, parts[0].shape, {}};
+  if (parts.empty() || at >= parts[0]->shape.size()) return std::nullopt;
+  Constant out{parts[0]->dtype, parts[0]->shape, {}};
   out.shape[at] = 0;
-  for (const Constant& part : parts) {
-    std::vector<int64_t> expected = parts[0].shape;
-    if (part.shape.size() != expected.size()) return std::nullopt;
-    expected[at] = part.shape[at];
-    if (part.shape != expected) return std::nullopt;
-    out.shape[at] += part.shape[at];
+  for (const Constant* part : parts) {
+    std::vector<int64_t> expected = parts[0]->shape;
+    if (part->shape.size() != expected.size()) return std::nullopt;
+    expected[at] = part->shape[at];
+    if (part->shape != expected ||
+        __builtin_add_overflow(out.shape[at], part->shape[at], &out.shape[at]))
+      return std::nullopt;
   }
   if (!constant_elements(out.shape)) return std::nullopt;
   int64_t lead = 1;
   for (size_t d = 0; d < at; ++d) lead *= out.shape[d];
   for (int64_t i = 0; i < lead; ++i) {
-    for (const Constant& part : parts) {
-      const int64_t run = part.elements() / lead;
-      out.values.insert(out.values.end(), part.values.begin() + i * run,
-                        part.values.begin() + (i + 1) * run);
+    for (const Constant* part : parts) {
+      const int64_t run = part->elements() / lead;
+      out.values.insert(out.values.end(), part->values.begin() + i * run,
+                        part->values.begin() + (i + 1) * run);
     }
   }
   return out;
@@ -195,10 +243,14 @@ bool is_causal_mask(const Constant& x, bool above) {
 }
 
 void round_values(Constant& x) {
-  std::vector<std::byte> narrow(x.values.size() * static_cast<size_t>(dtype_bytes(x.dtype)));
-  auto* const values = reinterpret_cast<std::byte*>(x.values.data());
-  convert(DType::kFloat64, values, x.dtype, narrow.data(), x.elements());
-  convert(x.dtype, narrow.data(), DType::kFloat64, values, x.elements());
+  constexpr size_t kMost = 1 << 16;  // at a time
+  std::vector<std::byte> narrow(kMost * static_cast<size_t>(dtype_bytes(x.dtype)));
+  for (size_t at = 0; at < x.values.size(); at += kMost) {
+    const auto count = static_cast<int64_t>(std::min(kMost, x.values.size() - at));
+    auto* const values = reinterpret_cast<std::byte*>(x.values.data() + at);
+    convert(DType::kFloat64, values, x.dtype, narrow.data(), count);
+    convert(x.dtype, narrow.data(), DType::kFloat64, values, count);
+  }
 }
 
 }  // namespace tessera::pt2

@@ -28,12 +28,14 @@ std::optional<int64_t> constant_elements(const std::vector<int64_t>& shape);
 // Element by element after broadcasting, as PyTorch does it; nothing if the shapes do not fit.
 std::optional<Constant> merge(const Constant& a, const Constant& b,
                               const std::function<double(double, double)>& f);
+// Where the condition is not 0 an element of a, elsewhere one of b.
+std::optional<Constant> choose(const Constant& condition, const Constant& a, const Constant& b);
 // `shape` must be one that x can be broadcast to; -1 keeps a size.
 std::optional<Constant> expand(const Constant& x, std::vector<int64_t> shape);
 std::optional<Constant> permute(const Constant& x, const std::vector<int64_t>& order);
 std::optional<Constant> slice(const Constant& x, int64_t dim, int64_t begin, int64_t end,
                               int64_t step);
-std::optional<Constant> concatenate(const std::vector<Constant>& parts, int64_t dim);
+std::optional<Constant> concatenate(const std::vector<const Constant*>& parts, int64_t dim);
 std::optional<Constant> matrix_product(const Constant& a, const Constant& b);
 // 0 above (lower = true) or below the diagonal of the last two dims.
 std::optional<Constant> triangle(Constant x, int64_t diagonal, bool lower);

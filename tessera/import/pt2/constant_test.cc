@@ -35,9 +35,30 @@ TEST(ConstantTest, MovesElements) {
   EXPECT_FALSE(permute(count({2, 3}), {0, 2}));
   EXPECT_EQ(slice(count({2, 4}), 1, -3, INT64_MAX, 2)->values, (Values{1, 3, 5, 7}));
   EXPECT_EQ(slice(count({3}), 0, 5, 9, 1)->shape, (Shape{0}));
-  EXPECT_EQ(concatenate({count({2, 1}), count({2, 2})}, 1)->values, (Values{0, 0, 1, 1, 2, 3}));
-  EXPECT_FALSE(concatenate({count({2, 1}), count({1, 1})}, 1));
+  const Constant column = count({2, 1}), square = count({2, 2}), one = count({1, 1});
+  EXPECT_EQ(concatenate({&column, &square}, 1)->values, (Values{0, 0, 1, 1, 2, 3}));
+  EXPECT_FALSE(concatenate({&column, &one}, 1));
+  EXPECT_EQ(slice(count({4}), 0, 1, INT64_MAX, INT64_MAX)->values, (Values{1}));
   EXPECT_EQ(matrix_product(count({2, 3}), count({3, 1}))->values, (Values{5, 14}));
+}
+
+TEST(ConstantTest, ChoosesAfterBroadcasting) {
+  const Constant condition{DType::kBool, {2, 1}, {1, 0}}, minus{DType::kFloat64, {}, {-1}};
+  const auto chosen = choose(condition, count({3}), minus);
+  ASSERT_TRUE(chosen);
+  EXPECT_EQ(chosen->shape, (Shape{2, 3}));
+  EXPECT_EQ(chosen->values, (Values{0, 1, 2, -1, -1, -1}));
+  EXPECT_FALSE(choose(count({2}), count({3}), minus));
+}
+
+TEST(ConstantTest, TensorsWithoutElementsMayHaveAnyOtherSizes) {
+  constexpr int64_t kLarge = int64_t{1} << 40;
+  const Constant none{DType::kFloat32, {0, kLarge, kLarge}, {}};
+  EXPECT_EQ(slice(none, 1, 5, INT64_MAX, 3)->elements(), 0);
+  EXPECT_EQ(merge(none, none, [](double a, double) { return a; })->elements(), 0);
+  EXPECT_FALSE(permute(none, {1, 2, 0}));
+  const std::vector<const Constant*> many(3, &none);
+  EXPECT_EQ(concatenate(many, 1)->shape, (Shape{0, 3 * kLarge, kLarge}));
 }
 
 TEST(ConstantTest, KnowsMasks) {

@@ -4,6 +4,10 @@
 
 namespace tessera::pt2 {
 
+bool holds(const Vars& vars, Var var) {
+  return std::find(vars.begin(), vars.end(), var) != vars.end();
+}
+
 Var DimTable::fresh(int64_t size) {
   Node node;
   node.size = size;
@@ -26,7 +30,9 @@ Var DimTable::find(Var var) const {
 
 int64_t DimTable::size(const Vars& vars) const {
   int64_t product = 1;
-  for (const Var var : vars) product *= size(var);
+  for (const Var var : vars) {
+    if (__builtin_mul_overflow(product, size(var), &product)) return INT64_MAX;
+  }
   return product;
 }
 

@@ -33,6 +33,8 @@ struct Var {
 };
 using Vars = std::vector<Var>;
 
+bool holds(const Vars& vars, Var var);
+
 class DimTable {
  public:
   Var fresh(int64_t size);
@@ -41,7 +43,7 @@ class DimTable {
   Vars all() const;
 
   int64_t size(Var var) const { return nodes_[index(find(var))].size; }
-  int64_t size(const Vars& vars) const;
+  int64_t size(const Vars& vars) const;  // INT64_MAX if the product is more than that
   // What the variables are refined into, those of size 1 left out unless `units`.
   Vars leaves(const Vars& vars, bool units = false) const;
 

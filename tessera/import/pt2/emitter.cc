@@ -9,10 +9,6 @@
 namespace tessera::pt2 {
 namespace {
 
-bool holds(const Vars& vars, Var var) {
-  return std::find(vars.begin(), vars.end(), var) != vars.end();
-}
-
 bool has_name(const std::vector<Dim>& dims, const std::string& name) {
   return std::any_of(dims.begin(), dims.end(), [&](const Dim& dim) { return dim.name == name; });
 }
@@ -60,7 +56,20 @@ TensorId Emitter::op(std::string_view kind, std::vector<TensorId> inputs,
   return out.empty() ? TensorId() : out[0];
 }
 
+// The program states sizes; the op that was added has made some.
 void Emitter::define(int slot, Slot value) {
+  if (builder_.ok()) {
+    const Tensor& made = builder_.tensor(value.id);
+    bool fits = made.dims.size() == value.dims.size();
+    for (size_t d = 0; fits && d < made.dims.size(); ++d)
+      fits = made.dims[d].size == dims_.size(value.dims[d]);
+    if (!fits) {
+      std::vector<std::string> expected;
+      for (const Var leaf : value.dims) expected.push_back(std::to_string(dims_.size(leaf)));
+      builder_.fail(fmt::format("'{}': expected a result of sizes ({}), found {}", path_,
+                                tessera::join(expected, " "), describe(made)));
+    }
+  }
   slots_[slot] = builder_.ok() ? with_names(std::move(value)) : std::move(value);
 }
 

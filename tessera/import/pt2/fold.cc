@@ -12,12 +12,23 @@ namespace {
 using Folded = std::optional<Constant>;
 using Fold = Folded (*)(const Call&);
 
-// The tensor or number that an argument is.
-Folded operand(const Call& call, std::string_view name) {
-  if (const Constant* const known = call.constant(name)) return *known;
-  if (const auto number = call.scalar(name)) return Constant{DType::kFloat64, {}, {*number}};
-  return std::nullopt;
-}
+// The tensor or number that an argument is. A tensor is the program's own: nothing is copied.
+class Operand {
+ public:
+  Operand(const Call& call, std::string_view name) : known_(call.constant(name)) {
+    if (known_ != nullptr) return;
+    if (const auto number = call.scalar(name)) number_ = Constant{DType::kFloat64, {}, {*number}};
+  }
+  explicit operator bool() const { return known_ != nullptr || number_; }
+  const Constant& operator*() const { return known_ != nullptr ? *known_ : *number_; }
+  const Constant* operator->() const { return &**this; }
+
+ private:
+  const Constant* known_;
+  std::optional<Constant> number_;
+};
+
+Folded copied(const Operand& x) { return x ? Folded(*x) : Folded(); }
 
 Folded filled(const Call& call, double value) {
   const TensorMeta* const meta = call.output_meta();
@@ -30,7 +41,7 @@ Folded filled(const Call& call, double value) {
 
 template <class F>
 Folded mapped(const Call& call, F f) {
-  Folded x = operand(call, "self");
+  Folded x = copied(Operand(call, "self"));
   if (!x) return x;
   for (double& value : x->values) value = f(value);
   return x;
@@ -38,12 +49,14 @@ Folded mapped(const Call& call, F f) {
 
 template <class F>
 Folded merged(const Call& call, F f) {
-  const Folded a = operand(call, "self"), b = operand(call, "other");
+  const Operand a(call, "self"), b(call, "other");
   if (!a || !b) return std::nullopt;
   return merge(*a, *b, f);
 }
 
-Folded same(const Call& call) { return operand(call, call.has("input") ? "input" : "self"); }
+Folded same(const Call& call) {
+  return copied(Operand(call, call.has("input") ? "input" : "self"));
+}
 
 // The known tensor in another shape of as many elements, which the program states.
 Folded reshaped(const Call& call) {
@@ -74,13 +87,13 @@ Folded counted(const Call& call) {
 }
 
 Folded expanded(const Call& call) {
-  const Folded x = operand(call, "self");
+  const Operand x(call, "self");
   const TensorMeta* const meta = call.output_meta();
   return x && meta != nullptr ? expand(*x, meta->sizes) : std::nullopt;
 }
 
 Folded permuted(const Call& call) {
-  const Folded x = operand(call, "self");
+  const Operand x(call, "self");
   if (!x) return std::nullopt;
   const auto dims = call.dim_list("dims", x->shape.size());
   if (!dims) return std::nullopt;
@@ -88,7 +101,7 @@ Folded permuted(const Call& call) {
 }
 
 Folded transposed(const Call& call) {
-  const Folded x = operand(call, "self");
+  const Operand x(call, "self");
   if (!x) return std::nullopt;
   const auto a = call.dim("dim0", x->shape.size(), 0), b = call.dim("dim1", x->shape.size(), 1);
   if (!a || !b) return std::nullopt;
@@ -99,7 +112,7 @@ Folded transposed(const Call& call) {
 }
 
 Folded sliced(const Call& call) {
-  const Folded x = operand(call, "self");
+  const Operand x(call, "self");
   if (!x) return std::nullopt;
   const auto dim = call.dim("dim", x->shape.size(), 0);
   const auto begin = call.integer("start", 0), end = call.integer("end", INT64_MAX),
@@ -109,7 +122,7 @@ Folded sliced(const Call& call) {
 }
 
 Folded selected(const Call& call) {
-  const Folded x = operand(call, "self");
+  const Operand x(call, "self");
   if (!x) return std::nullopt;
   const auto dim = call.dim("dim", x->shape.size());
   const auto index = call.integer("index");
@@ -123,41 +136,36 @@ Folded selected(const Call& call) {
 }
 
 Folded triangular(const Call& call, bool lower) {
-  const Folded x = operand(call, "self");
+  const Operand x(call, "self");
   const auto diagonal = call.integer("diagonal", 0);
-  if (!x || !diagonal || std::abs(*diagonal) > kMaxConstant) return std::nullopt;
+  if (!x || !diagonal || *diagonal > kMaxConstant || *diagonal < -kMaxConstant) return std::nullopt;
   return triangle(*x, *diagonal, lower);
 }
 
 Folded chosen(const Call& call) {
-  const Folded c = operand(call, "condition"), a = operand(call, "self"),
-               b = operand(call, "other");
+  const Operand c(call, "condition"), a(call, "self"), b(call, "other");
   if (!c || !a || !b) return std::nullopt;
-  // Where the condition holds a, elsewhere b: in two merges of two.
-  const Folded marked = merge(*c, *a, [](double k, double v) { return k != 0 ? v : std::nan(""); });
-  const Folded kept = merge(*c, *b, [](double k, double v) { return k != 0 ? std::nan("") : v; });
-  if (!marked || !kept) return std::nullopt;
-  return merge(*marked, *kept, [](double v, double w) { return std::isnan(v) ? w : v; });
+  return choose(*c, *a, *b);
 }
 
 Folded filled_where(const Call& call) {
-  const Folded x = operand(call, "self"), mask = operand(call, "mask");
+  const Operand x(call, "self"), mask(call, "mask");
   const auto value = call.number("value");
   if (!x || !mask || !value) return std::nullopt;
   return merge(*x, *mask, [v = *value](double a, double m) { return m != 0 ? v : a; });
 }
 
 // The known tensors of a list; none if one is not known.
-std::vector<Constant> operands(const Call& call, std::string_view name) {
+std::vector<const Constant*> operands(const Call& call, std::string_view name) {
   const auto names = call.node().arguments.find(name);
   const auto* const list =
       names == call.node().arguments.end() ? nullptr : std::get_if<TensorsArg>(&names->second);
-  std::vector<Constant> parts;
+  std::vector<const Constant*> parts;
   for (const std::string& tensor : list == nullptr ? std::vector<std::string>{} : list->names) {
     const Lowering::Item* const item = call.lowering().item(tensor);
     const auto* const known = item == nullptr ? nullptr : std::get_if<Constant>(item);
     if (known == nullptr) return {};
-    parts.push_back(*known);
+    parts.push_back(known);
   }
   return parts;
 }
@@ -167,6 +175,7 @@ Folded along(const Call& call, const Constant& x, bool sums) {
   const auto dim = call.dim("dim", x.shape.size(), -1);
   if (!dim) return std::nullopt;
   const int64_t size = x.shape[*dim];
+  if (x.values.empty()) return std::nullopt;
   int64_t stride = 1;
   for (size_t d = *dim + 1; d < x.shape.size(); ++d) stride *= x.shape[d];
   Constant out = x;
@@ -179,27 +188,27 @@ Folded along(const Call& call, const Constant& x, bool sums) {
 }
 
 Folded summed_up(const Call& call) {
-  const Folded x = operand(call, "self");
+  const Operand x(call, "self");
   return x ? along(call, *x, true) : std::nullopt;
 }
 
 Folded differences(const Call& call) {
-  Folded x = operand(call, "self");
+  Folded x = copied(Operand(call, "self"));
   const auto n = call.integer("n", 1);
   if (!x || !n || *n != 1 || call.has("append")) return std::nullopt;
   if (call.has("prepend")) {
-    const Folded first = operand(call, "prepend");
+    const Operand first(call, "prepend");
     const auto dim = call.dim("dim", x->shape.size(), -1);
     if (!first || !dim) return std::nullopt;
-    x = concatenate({*first, *x}, static_cast<int64_t>(*dim));
+    x = concatenate({&*first, &*x}, static_cast<int64_t>(*dim));
   }
   return x ? along(call, *x, false) : x;
 }
 
 // x[a, b, ..] with an index for each dim.
 Folded indexed(const Call& call) {
-  const Folded x = operand(call, "self");
-  const std::vector<Constant> indices = operands(call, "indices");
+  const Operand x(call, "self");
+  const std::vector<const Constant*> indices = operands(call, "indices");
   const TensorMeta* const meta = call.output_meta();
   if (!x || meta == nullptr || indices.empty() || indices.size() != x->shape.size())
     return std::nullopt;
@@ -207,7 +216,7 @@ Folded indexed(const Call& call) {
   for (size_t d = 0; d < indices.size(); ++d) {
     const auto size = static_cast<double>(x->shape[d]);
     // -1 marks a place outside.
-    place = merge(*place, indices[d], [size](double before, double index) {
+    place = merge(*place, *indices[d], [size](double before, double index) {
       const double at = index < 0 ? index + size : index;
       return before < 0 || at < 0 || at >= size ? -1 : before * size + at;
     });
@@ -223,19 +232,29 @@ Folded indexed(const Call& call) {
 }
 
 Folded concatenated(const Call& call) {
-  const std::vector<Constant> parts = operands(call, "tensors");
+  const std::vector<const Constant*> parts = operands(call, "tensors");
   if (parts.empty()) return std::nullopt;
-  const auto dim = call.dim("dim", parts[0].shape.size(), 0);
+  const auto dim = call.dim("dim", parts[0]->shape.size(), 0);
   if (!dim) return std::nullopt;
   return concatenate(parts, static_cast<int64_t>(*dim));
 }
 
 Folded multiplied(const Call& call) {
-  const Folded a = operand(call, "self"), b = operand(call, call.has("mat2") ? "mat2" : "other");
+  const Operand a(call, "self"), b(call, call.has("mat2") ? "mat2" : "other");
   return a && b ? matrix_product(*a, *b) : std::nullopt;
 }
 
 double truth(bool value) { return value ? 1 : 0; }
+
+// Ops on bits are computed for truths; other integers have none here.
+bool of_truths(const Call& call) {
+  const Constant* const x = call.constant("self");
+  return x != nullptr && x->dtype == DType::kBool;
+}
+Folded both(const Call& call) {
+  if (!of_truths(call)) return std::nullopt;
+  return merged(call, [](double a, double b) { return truth(a != 0 && b != 0); });
+}
 
 const std::map<std::string_view, Fold>& folds() {
   static const std::map<std::string_view, Fold> table = {
@@ -304,7 +323,7 @@ const std::map<std::string_view, Fold>& folds() {
        }},
       {"pow",
        [](const Call& c) {
-         const Folded a = operand(c, "self"), b = operand(c, "exponent");
+         const Operand a(c, "self"), b(c, "exponent");
          return a && b ? merge(*a, *b, [](double x, double y) { return std::pow(x, y); })
                        : Folded();
        }},
@@ -339,34 +358,16 @@ const std::map<std::string_view, Fold>& folds() {
        [](const Call& c) { return merged(c, [](double a, double b) { return truth(a > b); }); }},
       {"ge",
        [](const Call& c) { return merged(c, [](double a, double b) { return truth(a >= b); }); }},
-      // Of truths; other integers have no such ops here.
       {"bitwise_not",
        [](const Call& c) {
-         const Constant* const x = c.constant("self");
-         return x != nullptr && x->dtype == DType::kBool
-                    ? mapped(c, [](double v) { return truth(v == 0); })
-                    : Folded();
+         return of_truths(c) ? mapped(c, [](double v) { return truth(v == 0); }) : Folded();
        }},
-      {"bitwise_and",
-       [](const Call& c) {
-         const Constant* const x = c.constant("self");
-         return x != nullptr && x->dtype == DType::kBool
-                    ? merged(c, [](double a, double b) { return truth(a != 0 && b != 0); })
-                    : Folded();
-       }},
-      {"__and__",
-       [](const Call& c) {
-         const Constant* const x = c.constant("self");
-         return x != nullptr && x->dtype == DType::kBool
-                    ? merged(c, [](double a, double b) { return truth(a != 0 && b != 0); })
-                    : Folded();
-       }},
+      {"bitwise_and", both},
+      {"__and__", both},
       {"bitwise_or",
        [](const Call& c) {
-         const Constant* const x = c.constant("self");
-         return x != nullptr && x->dtype == DType::kBool
-                    ? merged(c, [](double a, double b) { return truth(a != 0 || b != 0); })
-                    : Folded();
+         return of_truths(c) ? merged(c, [](double a, double b) { return truth(a != 0 || b != 0); })
+                             : Folded();
        }},
   };
   return table;
@@ -374,28 +375,30 @@ const std::map<std::string_view, Fold>& folds() {
 
 }  // namespace
 
+bool folds_op(std::string_view name) { return folds().contains(name); }
+
 std::optional<Constant> fold(const Call& call, std::string_view name) {
   const auto found = folds().find(name);
   return found == folds().end() ? std::nullopt : found->second(call);
 }
 
-bool fold_parts(const Call& call, std::string_view name) {
+std::vector<Constant> fold_parts(const Call& call, std::string_view name) {
   const Constant* const x = call.constant("self");
-  if (x == nullptr || (name != "split" && name != "chunk" && name != "split_with_sizes"))
-    return false;
+  if (x == nullptr || (name != "split" && name != "chunk" && name != "split_with_sizes")) return {};
   const auto dim = call.dim("dim", x->shape.size(), 0);
-  if (!dim) return false;
+  if (!dim) return {};
+  std::vector<Constant> parts;
   int64_t begin = 0;
   for (size_t i = 0; i < call.node().outputs.size(); ++i) {
     const TensorMeta* const meta = call.output_meta(i);
-    if (meta == nullptr || meta->sizes.size() != x->shape.size()) return false;
+    if (meta == nullptr || meta->sizes.size() != x->shape.size()) return {};
     std::optional<Constant> part =
         slice(*x, static_cast<int64_t>(*dim), begin, begin + meta->sizes[*dim], 1);
-    if (!part || part->shape != meta->sizes) return false;
+    if (!part || part->shape != meta->sizes) return {};
     begin += meta->sizes[*dim];
-    call.set(std::move(*part), i);
+    parts.push_back(std::move(*part));
   }
-  return true;
+  return parts;
 }
 
 }  // namespace tessera::pt2

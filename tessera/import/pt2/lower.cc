@@ -12,6 +12,7 @@
 #include "tessera/import/pt2/aten.h"
 #include "tessera/import/pt2/names.h"
 #include "tessera/import/pt2/paths.h"
+#include "tessera/import/pt2/payloads.h"
 
 namespace tessera::pt2 {
 namespace {
@@ -30,12 +31,6 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-int64_t elements_of(const std::vector<int64_t>& sizes) {
-  int64_t count = 1;
-  for (const int64_t size : sizes) count *= size;
-  return count;
-}
-
 // Names of tensors that an argument holds.
 std::vector<std::string> tensors_of(const Argument& argument) {
   if (const auto* one = std::get_if<TensorArg>(&argument)) return {one->name};
@@ -44,6 +39,8 @@ std::vector<std::string> tensors_of(const Argument& argument) {
 }
 
 }  // namespace
+
+std::string constant_name(std::string_view node) { return fmt::format("constants.{}", node); }
 
 Row find_row(std::string_view name) {
   static const Rows table = [] {
@@ -57,8 +54,8 @@ Row find_row(std::string_view name) {
   return found == table.end() ? nullptr : found->second;
 }
 
-Lowering::Lowering(const Archive& archive, const Program& program, bool cross_entropy)
-    : archive_(archive), program_(program), cross_entropy_(cross_entropy) {}
+Lowering::Lowering(const Archive& archive, const Program& program, LowerOptions options)
+    : archive_(archive), program_(program), options_(options) {}
 
 // ---- inputs
 // ------------------------------------------------------------------------------------------------
@@ -70,34 +67,17 @@ Result<Constant> Lowering::read_constant(const Payload& payload) const {
         fmt::format("{}: entry '{}': expected a buffer of at most {} elements, found {}",
                     archive_.path(), payload.entry, kMaxConstant, shape_text(meta.sizes)));
   }
-  TESSERA_TRY(const int64_t stored, archive_.size(payload.entry));
-  const int64_t width = dtype_bytes(meta.dtype);
-  if (stored / width > 4 * kMaxConstant) {
-    return invalid_input(
-        fmt::format("{}: entry '{}': expected a buffer of at most {} bytes, found {}",
-                    archive_.path(), payload.entry, 4 * kMaxConstant * width, stored));
-  }
-  std::string bytes(static_cast<size_t>(stored), '\0');
-  TESSERA_TRY_VOID(archive_.read(payload.entry, 0, bytes));
-  Constant all{meta.dtype, {stored / width}, {}};
-  all.values.resize(static_cast<size_t>(stored / width));
-  convert(meta.dtype, reinterpret_cast<const std::byte*>(bytes.data()), DType::kFloat64,
-          reinterpret_cast<std::byte*>(all.values.data()), stored / width);
   Constant out{meta.dtype, meta.sizes, {}};
-  for (int64_t i = 0; i < *count; ++i) {
-    int64_t rest = i, place = meta.storage_offset;
-    for (size_t d = meta.sizes.size(); d-- > 0;) {
-      const int64_t stride = meta.strides[d];
-      place += stride < stored ? rest % meta.sizes[d] * stride : stored;
-      rest /= meta.sizes[d];
-    }
-    if (place < 0 || place >= all.elements()) {
-      return invalid_input(
-          fmt::format("{}: entry '{}': expected the {} elements of {} within it, found {} bytes",
-                      archive_.path(), payload.entry, *count, shape_text(meta.sizes), stored));
-    }
-    out.values.push_back(all.values[static_cast<size_t>(place)]);
-  }
+  out.values.reserve(static_cast<size_t>(*count));
+  TESSERA_TRY_VOID(
+      read_payload(archive_, payload, [&](std::span<const char> piece) -> Status {
+        const int64_t more = std::ssize(piece) / dtype_bytes(meta.dtype);
+        const size_t at = out.values.size();
+        out.values.resize(at + static_cast<size_t>(more));
+        convert(meta.dtype, reinterpret_cast<const std::byte*>(piece.data()), DType::kFloat64,
+                reinterpret_cast<std::byte*>(out.values.data() + at), more);
+        return {};
+      }));
   return out;
 }
 
@@ -115,25 +95,25 @@ Status Lowering::add_parameter(const InputSpec& spec, const TensorMeta& meta) {
                                      dtype_name(meta.dtype), shape_text(payload.meta.sizes),
                                      dtype_name(payload.meta.dtype)));
   }
-  if (!is_floating(meta.dtype) || elements_of(meta.sizes) == 0) {
+  if (!is_floating(meta.dtype) || elements_of(meta.sizes).value_or(0) == 0) {
     return invalid_input(
         fmt::format("{}: parameter '{}': expected elements of a floating dtype, found {} {}",
                     archive_.path(), spec.name, shape_text(meta.sizes), dtype_name(meta.dtype)));
   }
   // Parameters that are tied are one tensor in the archive, too.
-  const std::string key =
-      fmt::format("{} {} {} {}", payload.entry, payload.meta.storage_offset,
-                  shape_text(payload.meta.sizes), shape_text(payload.meta.strides));
+  const std::string key = identity(payload);
   std::vector<Vars> dims;
   if (const auto tied = shared_.find(key); tied != shared_.end()) {
     Value value{tied->second, slot_dims_[tied->second], meta.dtype, {}};
     items_[spec.tensor] = std::move(value);
+    memory_.tie(spec.tensor, sources_[tied->second].tensor);
     return {};
   }
   for (const int64_t size : meta.sizes) dims.push_back({dims_.fresh(size)});
   Value value = make(dims, meta.dtype);
   shared_[key] = value.slot;
   Source source{Role::kParameter, spec.name, dims, meta.dtype, payload.meta.requires_grad, {}};
+  source.tensor = spec.tensor;
   source.weight = Weight{spec.name, meta.sizes, payload, {}};
   sources_[value.slot] = std::move(source);
   items_[spec.tensor] = std::move(value);
@@ -155,11 +135,12 @@ Status Lowering::add_inputs() {
     }
     if (spec.kind != InputSpec::Kind::kUser) {
       unread_[spec.tensor] = &spec;
+      if (spec.kind == InputSpec::Kind::kBuffer) memory_.add_buffer(spec.tensor);
       continue;
     }
     const std::vector<int64_t>& sizes = meta->second.sizes;
     const DType dtype = meta->second.dtype;
-    const bool fits = !sizes.empty() && sizes[0] >= 2 && elements_of(sizes) > 0;
+    const bool fits = !sizes.empty() && sizes[0] >= 2 && elements_of(sizes).value_or(0) > 0;
     if (!fits || (dtype != DType::kInt64 && !is_floating(dtype))) {
       return invalid_input(fmt::format(
           "{}: input '{}': expected floating or int64 elements and a batch of at least 2 as the "
@@ -200,7 +181,50 @@ const Lowering::Item* Lowering::item(std::string_view tensor) {
     error_ = constant.error();
     return nullptr;
   }
-  return &(items_[std::string(tensor)] = std::move(*constant));
+  if (const Status kept = keep_constant(std::string(tensor), std::move(*constant)); !kept) {
+    error_ = kept.error();
+    return nullptr;
+  }
+  return &items_.find(tensor)->second;
+}
+
+// Constants are kept until their last reader has been lowered, and only so many at a time.
+Status Lowering::keep_constant(const std::string& tensor, Constant constant) {
+  kept_ += constant.elements();
+  computed_ += constant.elements();
+  if (kept_ > kMaxConstants || computed_ > kMaxComputed) {
+    return invalid_input(fmt::format(
+        "{}: '{}': expected at most {} elements of tensors that are known at import, of which at "
+        "most {} are needed at a time, found {} more",
+        archive_.path(), tensor, kMaxComputed, kMaxConstants, constant.elements()));
+  }
+  items_[tensor] = std::move(constant);
+  return {};
+}
+
+void Lowering::find_last_readers() {
+  for (size_t i = 0; i < program_.nodes.size(); ++i) {
+    for (const std::string& output : program_.nodes[i].outputs) last_readers_[output] = i;
+    for (const auto& [argument, given] : program_.nodes[i].arguments) {
+      for (const std::string& tensor : tensors_of(given)) last_readers_[tensor] = i;
+    }
+  }
+  for (const OutputSpec& output : program_.outputs) last_readers_.erase(output.tensor);
+}
+
+void Lowering::drop_constants(size_t node) {
+  const auto drop = [&](const std::string& tensor) {
+    const auto last = last_readers_.find(tensor);
+    if (last == last_readers_.end() || last->second > node) return;
+    const auto found = items_.find(tensor);
+    if (found == items_.end() || !std::holds_alternative<Constant>(found->second)) return;
+    kept_ -= std::get<Constant>(found->second).elements();
+    items_.erase(found);
+  };
+  for (const auto& [argument, given] : program_.nodes[node].arguments) {
+    for (const std::string& tensor : tensors_of(given)) drop(tensor);
+  }
+  for (const std::string& output : program_.nodes[node].outputs) drop(output);
 }
 
 Value Lowering::materialise(const Constant& constant, const std::string& name) {
@@ -228,7 +252,7 @@ Result<Value> Lowering::value_of(std::string_view tensor) {
   const auto* constant = std::get_if<Constant>(found);
   if (constant == nullptr || constant->values.empty())
     return invalid_input(fmt::format("expected a tensor with elements, found '{}'", tensor));
-  const std::string name = fmt::format("constants.{}", tensor);
+  const std::string name = constant_name(tensor);
   const auto known = materialised_.find(name);
   if (known != materialised_.end())
     return Value{known->second, slot_dims_[known->second], sources_[known->second].dtype, {}};
@@ -290,13 +314,15 @@ Value Lowering::whole(const Value& value, size_t dim) {
 
 // ---- nodes
 // ------------------------------------------------------------------------------------------------
-Status Lowering::add_node(const Node& node) {
-  const Call call(*this, node);
-  const std::string_view name = op_name(node.target);
-  bool known = true;
-  for (const auto& [argument, given] : node.arguments) {
+// Are all tensors that the node reads there, and are they what the program means by them? `known`:
+// all of them are constants.
+Status Lowering::check_operands(const Call& call, std::string_view op, bool& known) {
+  known = true;
+  for (const auto& [argument, given] : call.node().arguments) {
     for (const std::string& tensor : tensors_of(given)) {
       if (tensor.empty()) continue;
+      if (const Node* const writer = memory_.changed(tensor, !Memory::in_place(op)))
+        return changed_in_place(*writer, tensor, fmt::format("node '{}'", call.node().name));
       if (late_.contains(tensor)) {
         known = false;
         continue;
@@ -310,51 +336,101 @@ Status Lowering::add_node(const Node& node) {
       known = known && std::holds_alternative<Constant>(*found);
     }
   }
-  if (known) {
-    if (std::optional<Constant> constant = fold(call, name)) {
-      const TensorMeta* const meta = call.output_meta();
-      if (meta == nullptr || meta->sizes != constant->shape) {
-        return call.failed(fmt::format("expected {}, found {}",
-                                       meta == nullptr ? "an output" : shape_text(meta->sizes),
-                                       shape_text(constant->shape)));
-      }
-      constant->dtype = meta->dtype;
-      round_values(*constant);
-      call.set(std::move(*constant));
-      return {};
+  return {};
+}
+
+tl::unexpected<Error> Lowering::changed_in_place(const Node& writer, const std::string& tensor,
+                                                 const std::string& reader) {
+  const auto meta = program_.tensors.find(tensor);
+  return Call(*this, writer)
+      .failed(fmt::format(
+          "an op without a counterpart: it changes elements in place that {} reads through '{}' {} "
+          "afterwards, or in the next step; write x = x.add(y) for x.add_(y)",
+          reader, tensor,
+          meta == program_.tensors.end() ? "" : shape_text(meta->second.sizes)));
+}
+
+// Computes the node's results if they are known; false: they are not.
+Result<bool> Lowering::fold_node(const Call& call, std::string_view op) {
+  const TensorMeta* const meta = call.output_meta();
+  if (meta != nullptr && folds_op(op) && !constant_elements(meta->sizes)) {
+    if (find_row(op) != nullptr) return false;  // a view of a smaller one, perhaps
+    return call.failed(
+        fmt::format("expected a tensor that is known at import to have at most {} elements, found "
+                    "{}",
+                    kMaxConstant, shape_text(meta->sizes)));
+  }
+  if (std::optional<Constant> constant = fold(call, op)) {
+    if (meta == nullptr || meta->sizes != constant->shape) {
+      return call.failed(fmt::format("expected {}, found {}",
+                                     meta == nullptr ? "an output" : shape_text(meta->sizes),
+                                     shape_text(constant->shape)));
     }
-    if (fold_parts(call, name)) return {};
+    constant->dtype = meta->dtype;
+    round_values(*constant);
+    TESSERA_TRY_VOID(keep_constant(call.node().outputs[0], std::move(*constant)));
+    return true;
   }
-  const Row row = find_row(name);
-  if (row == nullptr) {
-    const TensorMeta* const meta = call.output_meta();
-    return call.failed(fmt::format(
-        "an op without a counterpart, which makes {}",
-        meta == nullptr ? "no tensor"
-                        : shape_text(meta->sizes) + " " + std::string(dtype_name(meta->dtype))));
-  }
-  if (Status done = row(call); !done) {
-    const std::string& message = done.error().message;
-    return message.starts_with(archive_.path()) ? done : call.failed(message);
-  }
+  std::vector<Constant> parts = fold_parts(call, op);
+  for (size_t i = 0; i < parts.size(); ++i)
+    TESSERA_TRY_VOID(keep_constant(call.node().outputs[i], std::move(parts[i])));
+  return !parts.empty();
+}
+
+// A row says what the results are; the program says of which shape and dtype.
+Status Lowering::check_results(const Call& call) {
+  const Node& node = call.node();
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i].empty()) continue;
     const TensorMeta* const meta = call.output_meta(i);
     const auto made = items_.find(node.outputs[i]);
-    if (meta == nullptr || made == items_.end()) continue;  // an error where it is read
+    if (made == items_.end()) continue;  // an error where it is read
     const auto* value = std::get_if<Value>(&made->second);
     if (value == nullptr) continue;
     std::vector<int64_t> sizes;
     for (const Vars& dim : value->dims) sizes.push_back(dims_.size(dim));
-    if (sizes == meta->sizes && node.frozen && is_floating(value->dtype)) {
+    if (meta == nullptr || sizes != meta->sizes) {
+      return call.failed(fmt::format("expected a result of {}, found {}",
+                                     meta == nullptr ? "a shape" : shape_text(meta->sizes),
+                                     shape_text(sizes)));
+    }
+    if (meta->dtype != value->dtype) {
+      return call.failed(fmt::format("expected a result of {}, found {}", dtype_name(meta->dtype),
+                                     dtype_name(value->dtype)));
+    }
+    if (node.frozen && is_floating(value->dtype)) {
       TESSERA_TRY(Value stopped, pointwise(call, "detach", "stop_gradient", {*value}));
       call.set(std::move(stopped), i);
     }
-    if (sizes != meta->sizes) {
-      return call.failed(fmt::format("expected a result of {}, found {}", shape_text(meta->sizes),
-                                     shape_text(sizes)));
-    }
   }
+  return {};
+}
+
+Status Lowering::add_node(const Node& node) {
+  const Call call(*this, node);
+  const std::string_view op = op_name(node.target);
+  bool known = true;
+  TESSERA_TRY_VOID(check_operands(call, op, known));
+  bool folded = false;
+  if (known) {
+    TESSERA_TRY(folded, fold_node(call, op));
+  }
+  if (!folded) {
+    const Row row = find_row(op);
+    if (row == nullptr) {
+      const TensorMeta* const meta = call.output_meta();
+      return call.failed(fmt::format(
+          "an op without a counterpart, which makes {}",
+          meta == nullptr ? "no tensor"
+                          : shape_text(meta->sizes) + " " + std::string(dtype_name(meta->dtype))));
+    }
+    if (Status done = row(call); !done) {
+      const std::string& message = done.error().message;
+      return message.starts_with(archive_.path()) ? done : call.failed(message);
+    }
+    TESSERA_TRY_VOID(check_results(call));
+  }
+  memory_.add(node, op);
   return {};
 }
 
@@ -367,13 +443,13 @@ Result<std::string> Lowering::choose_loss() {
     const auto meta = program_.tensors.find(output.tensor);
     const bool scalar = meta != program_.tensors.end() && meta->second.sizes.empty();
     if (first.empty()) first = output.tensor;
-    if (scalar && !cross_entropy_) return output.tensor;
+    if (scalar && !options_.cross_entropy) return output.tensor;
   }
   if (first.empty()) {
     return invalid_input(
         fmt::format("{}: expected an output that is a tensor, found none", archive_.path()));
   }
-  if (cross_entropy_) return first;
+  if (options_.cross_entropy) return first;
   const auto meta = program_.tensors.find(first);
   return invalid_input(fmt::format(
       "{}: expected a module that returns its loss, a scalar, found {}; with --set "
@@ -383,7 +459,7 @@ Result<std::string> Lowering::choose_loss() {
 
 Status Lowering::add_loss(const std::string& output) {
   TESSERA_TRY(Value value, value_of(output));
-  if (cross_entropy_) {
+  if (options_.cross_entropy) {
     if (value.dims.size() < 2 || !is_floating(value.dtype)) {
       return invalid_input(
           fmt::format("{}: loss=cross_entropy: expected logits of at least 2 dims, "
@@ -397,7 +473,7 @@ Status Lowering::add_loss(const std::string& output) {
     node.name = output;
     node.target = "torch.ops.aten.cross_entropy_loss.default";
     TESSERA_TRY(value, cross_entropy(Call(*this, node), value, targets, value.dims.size() - 1,
-                                     Reduction::kMean));
+                                     Reduction::kMean, options_.ignored));
   }
   loss_ = std::move(value);
   return {};
@@ -431,11 +507,16 @@ std::vector<std::string> Lowering::step_paths() const {
 }
 
 Result<Lowered> Lowering::run() {
+  TESSERA_TRY_VOID(check_payloads(archive_, program_));
   TESSERA_TRY_VOID(add_inputs());
-  for (const Node& node : program_.nodes) {
-    TESSERA_TRY_VOID(add_node(node));
+  find_last_readers();
+  for (size_t i = 0; i < program_.nodes.size(); ++i) {
+    TESSERA_TRY_VOID(add_node(program_.nodes[i]));
+    drop_constants(i);
   }
   TESSERA_TRY(const std::string output, choose_loss());
+  if (const Node* const writer = memory_.changed(output))
+    return changed_in_place(*writer, output, "the module's result");
   TESSERA_TRY_VOID(add_loss(output));
 
   Lowered out;
@@ -456,7 +537,11 @@ Result<Lowered> Lowering::run() {
             ? g.input(source.name, dims, source.dtype)
             : g.parameter(source.name, dims, {Init::Kind::kNormal, 0.02}, source.dtype);
     g.set_trains(true);
-    if (source.weight) out.weights.push_back(*source.weight);
+    if (source.weight) {
+      out.weights.push_back(*source.weight);
+      const std::optional<Payload>& payload = source.weight->payload;
+      if (payload) out.parameters[identity(*payload)] = source.name;
+    }
     emitter.define(slot, {id, leaves});
   };
   Emitter emitter("imported", dims_, name_dims(dims_, hints_), define);

@@ -21,6 +21,7 @@
 #include "tessera/import/pt2/constant.h"
 #include "tessera/import/pt2/dims.h"
 #include "tessera/import/pt2/emitter.h"
+#include "tessera/import/pt2/memory.h"
 #include "tessera/import/pt2/naming.h"
 #include "tessera/import/pt2/schema.h"
 
@@ -37,6 +38,18 @@ struct Weight {
 struct Lowered {
   Graph graph;
   std::vector<Weight> weights;  // in the order of the graph's parameters
+  // By identity() of a payload that the graph reads: the name of its parameter in the graph.
+  std::map<std::string, std::string> parameters;
+};
+
+// What tensors that are known at import are called where the graph reads them as a parameter.
+std::string constant_name(std::string_view node);
+
+struct LowerOptions {
+  // The module returns logits: the loss is their cross entropy with an input `targets`.
+  bool cross_entropy = false;
+  // A target that cross entropies leave out where the program does not say one.
+  std::optional<int64_t> ignored;
 };
 
 class Lowering;
@@ -83,10 +96,11 @@ class Call {
 
 class Lowering {
  public:
-  Lowering(const Archive& archive, const Program& program, bool cross_entropy);
+  Lowering(const Archive& archive, const Program& program, LowerOptions options);
   Result<Lowered> run();
 
   // ---- for the rows of the table
+  const LowerOptions& options() const { return options_; }
   DimTable& dims() { return dims_; }
   Hints& hints() { return hints_; }
   int64_t size(const Value& value, size_t dim) const { return dims_.size(value.dims[dim]); }
@@ -135,11 +149,20 @@ class Lowering {
     DType dtype = DType::kFloat32;
     bool trained = true;
     std::optional<Weight> weight;
+    std::string tensor = {};  // of the program, where it is a parameter
   };
   Status add_inputs();
   Status add_parameter(const InputSpec& spec, const TensorMeta& meta);
   Result<Constant> read_constant(const Payload& payload) const;
   Status add_node(const Node& node);
+  Status check_operands(const Call& call, std::string_view op, bool& known);
+  Result<bool> fold_node(const Call& call, std::string_view op);
+  Status check_results(const Call& call);
+  tl::unexpected<Error> changed_in_place(const Node& writer, const std::string& tensor,
+                                         const std::string& reader);
+  Status keep_constant(const std::string& tensor, Constant constant);
+  void find_last_readers();
+  void drop_constants(size_t node);
   Result<std::string> choose_loss();
   Status add_loss(const std::string& output);
   void define_inputs(Emitter& emitter) const;
@@ -147,13 +170,16 @@ class Lowering {
 
   const Archive& archive_;
   const Program& program_;
-  bool cross_entropy_;
+  LowerOptions options_;
   DimTable dims_;
   Hints hints_;
   std::map<std::string, Item, std::less<>> items_;
   std::map<std::string, Late, std::less<>> late_;
   std::map<std::string, const InputSpec*, std::less<>> unread_;  // buffers and constants
   std::map<std::string, int> shared_;                            // slots of parameters by payload
+  Memory memory_;
+  std::map<std::string, size_t, std::less<>> last_readers_;  // nodes
+  int64_t kept_ = 0, computed_ = 0;                          // elements of constants
   std::map<std::string, int> materialised_;
   std::map<int, Source> sources_;
   std::map<int, std::vector<Vars>> slot_dims_;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/import/pt2/names.h"
 
@@ -23,9 +24,10 @@ class Field {
   const Json& json() const { return *json_; }
 
   tl::unexpected<Error> expected(std::string_view what) const {
-    std::string found = json_->dump(-1, ' ', false, Json::error_handler_t::replace);
-    if (found.size() > 40) found = found.substr(0, 40) + " ...";
-    return invalid_input(fmt::format("{}: expected {}, found {}", where_, what, found));
+    return found(what, shown(*json_));
+  }
+  tl::unexpected<Error> found(std::string_view what, std::string_view text) const {
+    return invalid_input(fmt::format("{}: expected {}, found {}", where_, what, text));
   }
   Result<Field> at(const std::string& key) const {
     if (!json_->is_object()) return expected(fmt::format("an object with a field '{}'", key));
@@ -86,7 +88,7 @@ Result<int64_t> read_size(const Field& field) {
   if (tagged.first != "as_int")
     return field.expected("a fixed size (export the module without dynamic shapes)");
   TESSERA_TRY(const int64_t size, tagged.second.integer());
-  if (size < 0 || size > (int64_t{1} << 48)) return field.expected("a size from 0 to 2^48");
+  if (size < 0 || size > kMaxElements) return field.expected("a size from 0 to 2^48");
   return size;
 }
 
@@ -119,12 +121,7 @@ Result<TensorMeta> read_meta(const Field& field) {
     TESSERA_TRY(const Field trained, field.at("requires_grad"));
     TESSERA_TRY(meta.requires_grad, trained.truth());
   }
-  int64_t elements = 1;
-  for (const int64_t size : meta.sizes) {
-    if (size != 0 && elements > (int64_t{1} << 48) / size)
-      return sizes.expected("sizes whose product is at most 2^48");
-    elements *= size;
-  }
+  if (!elements_of(meta.sizes)) return sizes.expected("sizes whose product is at most 2^48");
   return meta;
 }
 
@@ -221,7 +218,7 @@ Result<Argument> read_argument(const Field& field) {
   for (const auto& [tag, read] : kReaders) {
     if (tag == tagged.first) return read(tagged.second);
   }
-  return field.expected("an argument of a known tag");
+  return field.found("an argument of a known tag", fmt::format("'{:.40}'", tagged.first));
 }
 
 // "blocks.0.attn" of "L__self__,,Net;L__self__blocks.0.attn,blocks.0.attn,Attention". A module that
@@ -390,7 +387,7 @@ Result<InputSpec> read_input(const Field& field) {
     TESSERA_TRY(spec.name, body.text(std::string(tag) + "_name"));
     return spec;
   }
-  return field.expected("an input of a known tag");
+  return field.found("an input of a known tag", fmt::format("'{:.40}'", tagged.first));
 }
 
 Result<OutputSpec> read_output(const Field& field) {
@@ -398,8 +395,8 @@ Result<OutputSpec> read_output(const Field& field) {
   OutputSpec spec;
   spec.user = tagged.first == "user_output" || tagged.first == "loss_output";
   if (!spec.user && tagged.first != "buffer_mutation") {
-    return field.expected(
-        "an output of a known tag (a module that changes its inputs has another)");
+    return field.found("an output of a known tag (a module that changes its inputs has another)",
+                       fmt::format("'{:.40}'", tagged.first));
   }
   TESSERA_TRY(const Field arg, tagged.second.at("arg"));
   if (!spec.user || tagged.first == "loss_output") {
@@ -411,20 +408,21 @@ Result<OutputSpec> read_output(const Field& field) {
   return spec;
 }
 
-// The document of an entry. `text` must stay as long as nothing of it is read any more.
+// The document of an entry.
 Result<Json> parse(const Archive& archive, const std::string& entry) {
   TESSERA_TRY(const std::string text, archive.text(entry));
-  Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) {
+  std::optional<Json> json = parse_json(text);
+  if (!json) {
     return invalid_input(
-        fmt::format("{}: entry '{}': expected JSON, found other text", archive.path(), entry));
+        fmt::format("{}: entry '{}': expected JSON of at most {} levels, found other text",
+                    archive.path(), entry, kMostJsonDepth));
   }
-  return json;
+  return std::move(*json);
 }
 
 // The payloads that a configuration of weights or constants lists.
 Status read_payloads(const Archive& archive, const std::string& entry, std::string_view folder,
-                     Program& out) {
+                     bool state, Program& out) {
   TESSERA_TRY(const Json json, parse(archive, entry));
   const Field root(json, fmt::format("{}: {}", archive.path(), entry));
   TESSERA_TRY(const Field config, root.at("config"));
@@ -441,7 +439,13 @@ Status read_payloads(const Archive& archive, const std::string& entry, std::stri
     payload.entry = std::string(folder) + name;
     TESSERA_TRY(const Field meta, field.at("tensor_meta"));
     TESSERA_TRY(payload.meta, read_meta(meta));
-    out.payloads[item.key()] = std::move(payload);
+    payload.state = state;
+    if (field.has("is_param")) {
+      TESSERA_TRY(const Field parameter, field.at("is_param"));
+      TESSERA_TRY(payload.parameter, parameter.truth());
+    }
+    if (!out.payloads.emplace(item.key(), std::move(payload)).second)
+      return field.found("a name that no weight has", fmt::format("'{}'", item.key()));
   }
   return {};
 }
@@ -500,6 +504,18 @@ Status read_signature(const Field& module, Program& out) {
 
 }  // namespace
 
+std::optional<int64_t> elements_of(const std::vector<int64_t>& sizes) {
+  int64_t elements = 1;
+  bool empty = false;
+  for (const int64_t size : sizes) {
+    if (size < 0 || size > kMaxElements) return std::nullopt;
+    empty = empty || size == 0;
+    if (size > 0 && elements > kMaxElements / size) return std::nullopt;
+    elements *= std::max<int64_t>(size, 1);
+  }
+  return empty ? 0 : elements;
+}
+
 // The numbers of torch/_export/serde/schema.py, which are not those of c10::ScalarType.
 std::optional<DType> dtype_of(int64_t number) {
   switch (number) {
@@ -536,7 +552,7 @@ Result<Program> read_program(const Archive& archive) {
   for (const auto& [folder, ending] :
        {std::pair{kWeights, kWeightsConfigEnding}, std::pair{kConstants, kConstantsConfigEnding}}) {
     const std::string config = fmt::format("{}{}{}", folder, name, ending);
-    TESSERA_TRY_VOID(read_payloads(archive, config, folder, out));
+    TESSERA_TRY_VOID(read_payloads(archive, config, folder, folder == kWeights, out));
   }
   return out;
 }

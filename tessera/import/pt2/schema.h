@@ -64,10 +64,12 @@ struct OutputSpec {
 };
 
 // Bytes of a parameter, buffer or constant: an entry of the archive, a storage that several may
-// share.
+// share (payloads.h).
 struct Payload {
   std::string entry;
   TensorMeta meta;
+  bool state = true;       // in the module's state_dict
+  bool parameter = false;  // as the list of weights says
 };
 
 struct Program {
@@ -81,6 +83,10 @@ struct Program {
 };
 
 Result<Program> read_program(const Archive& archive);
+
+// Their product. Nothing: a size is negative, or the product is more than kMaxElements, also where
+// another size is 0.
+std::optional<int64_t> elements_of(const std::vector<int64_t>& sizes);
 
 // Of a number of the format; nothing for those that no tensor here has (complex, 8-bit floats).
 std::optional<DType> dtype_of(int64_t number);

@@ -9,6 +9,8 @@
 
 #include "tessera/base/box.h"
 #include "tessera/base/result.h"
+#include "tessera/import/new_folder.h"
+#include "tessera/state/source.h"
 
 namespace tessera {
 
@@ -20,6 +22,14 @@ inline constexpr int64_t kReadBytes = 1 << 20;
 // go along the dims in the given order: those of the first dim come first. Stops at the first error.
 Status for_each_tile(const Box& box, const std::vector<int>& order, int64_t most,
                      const std::function<Status(const Box&)>& visit);
+
+// The dims 0, 1, ... as such an order.
+std::vector<int> in_order(size_t rank);
+
+// An array of a source as array number `number` of a file: of the same elements in the same order,
+// and of the source's dtype.
+Status copy_array(const TensorSource& source, const SourceArray& array, size_t number,
+                  SafetensorsWriter& writer);
 
 // Copies elements of so many bytes: of the shape, at strides (in elements) of either side.
 void copy_strided(const std::vector<int64_t>& shape, int64_t element_bytes, const std::byte* in,

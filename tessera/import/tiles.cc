@@ -1,7 +1,8 @@
-#include "tessera/import/huggingface/tiles.h"
+#include "tessera/import/tiles.h"
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace tessera {
 namespace {
@@ -39,6 +40,27 @@ Status for_each_tile(const Box& box, const std::vector<int>& order, int64_t most
     TESSERA_TRY_VOID(for_each_tile(part, order, most, visit));
   }
   return {};
+}
+
+std::vector<int> in_order(size_t rank) {
+  std::vector<int> order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+Status copy_array(const TensorSource& source, const SourceArray& array, size_t number,
+                  SafetensorsWriter& writer) {
+  const int64_t bytes = dtype_bytes(array.dtype);
+  std::vector<std::byte> buffer;
+  int64_t at = 0;
+  return for_each_tile(Box::whole(array.shape), in_order(array.shape.size()), kTileBytes / bytes,
+                       [&](const Box& tile) -> Status {
+                         buffer.resize(static_cast<size_t>(tile.volume() * bytes));
+                         TESSERA_TRY_VOID(source.read(array, tile, array.dtype, buffer.data()));
+                         TESSERA_TRY_VOID(writer.write(number, at, std::ssize(buffer), buffer.data()));
+                         at += std::ssize(buffer);
+                         return {};
+                       });
 }
 
 void copy_strided(const std::vector<int64_t>& shape, int64_t element_bytes, const std::byte* in,

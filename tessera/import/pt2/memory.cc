@@ -1,0 +1,79 @@
+#include "tessera/import/pt2/memory.h"
+
+#include <algorithm>
+#include <set>
+
+namespace tessera::pt2 {
+namespace {
+
+// Ops whose results are, or may be, views of their first operand: of a list, one of each.
+const std::set<std::string_view>& views_of_operands() {
+  static const std::set<std::string_view> names = {
+      "alias",     "broadcast_tensors", "chunk",   "contiguous", "detach",
+      "dropout",   "expand",            "expand_as", "flatten",  "numpy_T",
+      "permute",   "reshape",           "select",  "slice",      "split",
+      "split_with_sizes", "squeeze",    "t",       "to",         "transpose",
+      "type_as",   "unbind",            "unflatten", "unsqueeze", "view"};
+  return names;
+}
+
+// The tensors that the op's results are views of, if it gives views.
+std::vector<std::string> operands_of(const Node& node) {
+  for (const char* name : {"self", "input", "tensors"}) {
+    const auto found = node.arguments.find(name);
+    if (found == node.arguments.end()) continue;
+    if (const auto* one = std::get_if<TensorArg>(&found->second)) return {one->name};
+    if (const auto* several = std::get_if<TensorsArg>(&found->second)) return several->names;
+  }
+  return {};
+}
+
+}  // namespace
+
+Memory::View& Memory::view(const std::string& tensor) {
+  const auto [at, added] = views_.emplace(tensor, View{storages_.size(), 0});
+  if (added) storages_.emplace_back();
+  return at->second;
+}
+
+void Memory::add_buffer(const std::string& tensor) {
+  storages_[view(tensor).storage].buffer = true;
+}
+
+void Memory::tie(const std::string& tensor, const std::string& other) {
+  views_[tensor] = view(other);
+}
+
+bool Memory::in_place(std::string_view op) { return op.ends_with('_') && !op.ends_with("__"); }
+
+void Memory::add(const Node& node, std::string_view op) {
+  const std::vector<std::string> operands = operands_of(node);
+  const bool writes = in_place(op), shares = writes || views_of_operands().contains(op);
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    const std::string& output = node.outputs[i];
+    if (output.empty()) continue;
+    if (!shares || operands.empty()) {
+      views_[output] = {storages_.size(), 0};
+      storages_.emplace_back();
+      continue;
+    }
+    View shared = view(operands[std::min(i, operands.size() - 1)]);
+    Storage& storage = storages_[shared.storage];
+    if (writes) {
+      shared.version = ++storage.version;
+      storage.writer = &node;
+    }
+    views_[output] = shared;
+  }
+}
+
+const Node* Memory::changed(const std::string& tensor, bool reads) const {
+  const auto found = views_.find(tensor);
+  if (found == views_.end()) return nullptr;
+  const Storage& storage = storages_[found->second.storage];
+  const bool stale = found->second.version < storage.version;
+  const bool stays = reads && storage.buffer && storage.version > 0;
+  return stale || stays ? storage.writer : nullptr;
+}
+
+}  // namespace tessera::pt2

@@ -1,0 +1,55 @@
+// Which tensors of a program share their elements, as far as ops in place matter. To the lowering a
+// tensor is a value: an op in place (`add_`) makes a new one, and the exporter lets later readers of
+// the same tensor read that. A reader of another tensor that shares the elements (the base of a view
+// that was changed, a view of a base that was changed) would get what was there before; so would a
+// later step of a run that reads a buffer which the program changes. Both are found here, so that
+// they are refused and not lost.
+//
+//   if (const Node* writer = memory.changed("view")) ...   // by an op in place, through another name
+//   memory.add(node, "add_");                              // the node is done
+//
+// An op that may give a view or a copy (reshape, contiguous) counts as one that gives a view.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/import/pt2/schema.h"
+
+namespace tessera::pt2 {
+
+class Memory {
+ public:
+  // A buffer, whose changes would stay from one step to the next.
+  void add_buffer(const std::string& tensor);
+  // Two names of one tensor.
+  void tie(const std::string& tensor, const std::string& other);
+  // What the node's results share with its operands, and what it changes. `op` is its name: "add_".
+  void add(const Node& node, std::string_view op);
+
+  // The op in place that has changed elements of the tensor through another name since it was made,
+  // or, if `reads`, a buffer at all; null: there is none.
+  const Node* changed(const std::string& tensor, bool reads = true) const;
+
+  // Does the op change its first operand?
+  static bool in_place(std::string_view op);
+
+ private:
+  struct Storage {
+    int version = 0;  // ops in place so far
+    const Node* writer = nullptr;
+    bool buffer = false;
+  };
+  struct View {
+    size_t storage = 0;
+    int version = 0;  // that the name stands for
+  };
+  View& view(const std::string& tensor);
+
+  std::vector<Storage> storages_;
+  std::map<std::string, View, std::less<>> views_;
+};
+
+}  // namespace tessera::pt2
