@@ -256,6 +256,22 @@ class Padded(nn.Module):
         return F.cross_entropy(flat, wanted, ignore_index=-1) + F.cross_entropy(flat, tokens.view(-1), ignore_index=3) + 0.1 * rows - picked.mean()
 
 
+class Changed(nn.Module):
+    """Ops in place, of tensors and of views, whose results alone are read afterwards."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x):
+        y = self.inner(x)
+        y += 1
+        y = F.relu(y, inplace=True)
+        z = self.outer(y) * 2
+        z.add_(1)
+        return z.view(-1).mul_(3).pow(2).mean() + y.mean()
+
+
 class Precise(nn.Module):
     """Sums and a softmax in a wider dtype than their operands'."""
 
@@ -374,6 +390,7 @@ def cases():
         "unet": (UNet(), images(1, 8, 5, pixels=True), ["fsdp(dp=4)"]),
         "convolutions": (Grouped(), images(3, 8, 5), ["fsdp(dp=4)"]),
         "padded": (Padded(), (torch.randint(12, (8, 6)), torch.randint(-1, 12, (8, 6))), ["fsdp(dp=4)"]),
+        "changed": (Changed(), (torch.randn(8, 8),), ["fsdp(dp=2)"]),
         "state": (Shared(), (torch.randn(8, 8),), ["fsdp(dp=2)"]),
     }
     mixed = {"precise": (Precise(), (torch.randn(8, 8),), ["fsdp(dp=2)"], "float32")}

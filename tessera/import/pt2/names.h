@@ -33,6 +33,6 @@ inline constexpr int64_t kMaxElements = int64_t{1} << 48;  // of a tensor
 // all that are made.
 inline constexpr int64_t kMaxConstant = 1 << 24;
 inline constexpr int64_t kMaxConstants = 1 << 26;
-inline constexpr int64_t kMaxComputed = 1 << 30;
+inline constexpr int64_t kMaxComputed = 1 << 29;
 
 }  // namespace tessera::pt2

@@ -13,7 +13,7 @@
 #include "tessera/base/json_text.h"
 #include "tessera/import/new_folder.h"
 #include "tessera/import/tiles.h"
-#include "tessera/models/model.h"
+#include "tessera/models/graph_file.h"
 #include "tessera/state/source.h"
 
 namespace tessera::pt2 {
@@ -100,7 +100,7 @@ Result<ExportedWeights> export_state(const WeightsRequest& request) {
   }
   TESSERA_TRY(const SafetensorsFile file, SafetensorsFile::open(path));
   TESSERA_TRY(const std::vector<StateArray> state, read_state(file));
-  TESSERA_TRY(const Model model, build_model(request.model, 0));
+  TESSERA_TRY(const Model model, load_graph_model(request.model, 0, std::nullopt));
   TESSERA_TRY(const auto weights, open_source(request.weights));
   TESSERA_TRY(const auto rest, open_safetensors(path));
   struct Copy {

@@ -1,0 +1,311 @@
+"""What the import of .pt2 archives refuses, in one line and with nothing left behind; mutated archives.
+
+Usage: pt2_refusals_test.py PROGRAM STEPS [unittest options].
+"""
+import json
+import random
+import shutil
+import struct
+import zipfile
+
+from pt2_case import Pt2Case, main, read_arrays, run, torch
+import models
+
+
+class Refusals(Pt2Case):
+    def test_messages_name_what_is_wrong(self):
+        class Sorted(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.nn.Linear(4, 4)
+
+            def forward(self, x):
+                return torch.sort(self.inner(x))[0].sum()
+
+        class Logits(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.nn.Linear(4, 3)
+
+            def forward(self, x):
+                return self.inner(x)
+
+        x = torch.randn(2, 4)
+        self.assertEqual(
+            self.refused(self.exported(Sorted(), (x,))),
+            "bad.pt2: node 'sort' (aten.sort) in the outermost module: an op without a counterpart, which makes [2, 4] float32")
+        path = self.exported(Logits(), (x,))
+        self.assertEqual(
+            self.refused(path),
+            "bad.pt2: expected a module that returns its loss, a scalar, found [2, 3]; with --set loss=cross_entropy the outputs are logits")
+        self.assertEqual(self.refused(path, "--set", "loss=squares"), "import: loss: expected module or cross_entropy, found 'squares'")
+        answer = run(self.program, "import", path, "--set", "loss=cross_entropy", "--out", self.folder / "logits")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertIn("input %targets [batch=2] int64", (self.folder / "logits" / "model.graph").read_text())
+        answer = run(self.program, "import", path, "--set", "loss=cross_entropy", "--out", self.folder / "logits")
+        self.assertEqual(answer.returncode, 2, answer.stderr)
+
+        def node(program):
+            return program["graph_module"]["graph"]["nodes"][0]
+
+        changes = {
+            "schema_version: major: expected version 8 of the format, found 9":
+                lambda program: program["schema_version"].update(major=9),
+            "node 'linear': inputs [0]: expected a field 'arg', found none":
+                lambda program: node(program)["inputs"][0].pop("arg"),
+            'node \'linear\': inputs [0]: arg: expected an argument of a known tag, found \'as_riddle\'':
+                lambda program: node(program)["inputs"][0].update(arg={"as_riddle": 1}),
+            "graph_module: graph: expected a field 'nodes', found none":
+                lambda program: program["graph_module"]["graph"].pop("nodes"),
+            "graph_module: graph: tensor_values: linear: dtype: expected the number of a floating dtype, an integer dtype or bool, found 9":
+                lambda program: program["graph_module"]["graph"]["tensor_values"]["linear"].update(dtype=9),
+        }
+        for message, change in changes.items():
+            self.assertEqual(self.refused(self.rewritten(path, change)), f"changed.pt2: models/model.json: {message}")
+        text = self.folder / "text.pt2"
+        text.write_text("no archive")
+        self.assertEqual(self.refused(text), "text.pt2: expected a .pt2 archive (a zip file), found: Not a zip archive")
+        self.assertEqual(self.refused(self.folder / "none.pt2"), "none.pt2: expected a .pt2 archive, found no file that can be read")
+
+    def test_changes_in_place_that_would_be_lost_are_refused(self):
+        class Changed(torch.nn.Module):
+            def __init__(self, change):
+                super().__init__()
+                self.inner, self.change = torch.nn.Linear(4, 4), change
+                self.register_buffer("count", torch.zeros(4))
+
+            def forward(self, x):
+                return self.change(self, self.inner(x))
+
+        def column(module, y):
+            y[:, 0].add_(1)
+            return y.sum()
+
+        def flat(module, y):
+            y.view(-1).mul_(2)
+            return y.sum()
+
+        def base(module, y):
+            view = y.transpose(0, 1)
+            y.add_(1)
+            return view.pow(2).sum()
+
+        def counter(module, y):
+            module.count.add_(1)
+            return (y * module.count).sum()
+
+        end = " afterwards, or in the next step; write x = x.add(y) for x.add_(y)"
+        start = "an op without a counterpart: it changes elements in place that node "
+        x = torch.randn(2, 4)
+        for change, message in {
+                column: "node 'add_' (aten.add_) in the outermost module: " + start + "'sum_1' reads through 'linear' [2, 4]",
+                flat: "node 'mul_' (aten.mul_) in the outermost module: " + start + "'sum_1' reads through 'linear' [2, 4]",
+                base: "node 'add_' (aten.add_) in the outermost module: " + start + "'pow_1' reads through 'transpose' [4, 2]",
+                counter: "node 'add_' (aten.add_) in the outermost module: " + start + "'mul' reads through 'add_' [4]",
+        }.items():
+            with self.subTest(change.__name__):
+                self.assertEqual(self.refused(self.exported(Changed(change), (x,))), "bad.pt2: " + message + end)
+
+    def test_deep_json_is_refused(self):
+        path = self.exported(torch.nn.Linear(4, 4), (torch.ones(2, 4),))
+        for depth in (100, 1000000):
+            deep = "[" * depth + "]" * depth
+            with zipfile.ZipFile(path) as old, zipfile.ZipFile(self.folder / "deep.pt2", "w") as new:
+                for entry in old.infolist():
+                    new.writestr(entry.filename, deep if entry.filename.endswith("model.json") else old.read(entry))
+            self.assertEqual(self.refused(self.folder / "deep.pt2"),
+                             "deep.pt2: entry 'models/model.json': expected JSON of at most 64 levels, found other text")
+
+    def test_constants_have_a_budget(self):
+        class Filled(torch.nn.Module):
+            def __init__(self, make):
+                super().__init__()
+                self.inner, self.make = torch.nn.Linear(4, 4), make
+
+            def forward(self, x):
+                return self.inner(x).sum() + self.make().sum()
+
+        def kept():
+            tables = [torch.arange(1 << 23) + i for i in range(12)]
+            return torch.stack([table[:2] for table in tables])
+
+        def many():
+            y = torch.zeros(1 << 24)
+            for _ in range(40):
+                y = y + 1
+            return y[:2]
+
+        for make, message in {
+                lambda: torch.full((10**6, 10**6), 0.5): "node 'full' (aten.full) in the outermost module: expected a tensor that is known at "
+                "import to have at most 16777216 elements, found [1000000, 1000000]",
+                lambda: torch.arange(10**10): "node 'arange' (aten.arange) in the outermost module: expected a tensor that is known at import to "
+                "have at most 16777216 elements, found [10000000000]",
+                kept: "expected at most 536870912 elements of tensors that are known at import, of which at most 67108864 are needed at a time, "
+                "found 8388608 more",
+                many: "expected at most 536870912 elements of tensors that are known at import, of which at most 67108864 are needed at a time, "
+                "found 16777216 more",
+        }.items():
+            path = self.exported(Filled(make), (torch.ones(2, 4),))
+            answer = run(self.program, "import", path, "--out", self.folder / "refused", memory=1 << 30)
+            self.assertEqual((answer.returncode, answer.stderr.count("\n")), (2, 1), answer.stderr)
+            self.assertTrue(answer.stderr.rstrip().endswith(message), answer.stderr)
+
+    def test_a_folder_is_written_completely_or_not_at_all(self):
+        path = self.exported(torch.nn.Linear(4, 3), (torch.ones(2, 4),))
+        mine = self.folder / "out.partial"
+        mine.mkdir()
+        (mine / "precious").write_text("text")
+        out = f"{self.folder}/deep/out/"
+        answer = run(self.program, "import", path, "--out", out, "--set", "loss=cross_entropy")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        answer = run(self.program, "import", path, "--out", self.folder / "out", "--set", "loss=cross_entropy")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertEqual((mine / "precious").read_text(), "text")
+        for folder in (self.folder / "deep" / "out", self.folder / "out"):
+            self.assertEqual(sorted(entry.name for entry in folder.iterdir()), ["model.graph", "module.safetensors", "weights.safetensors"])
+        self.assertEqual([entry.name for entry in (self.folder / "deep").iterdir()], ["out"])
+
+    def test_a_flipped_byte_of_a_large_weight_is_found(self):
+        class Large(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.randn(1500, 1024))  # 6 MB
+
+            def forward(self, x):
+                return (x @ self.weight).sum()
+
+        path = self.exported(Large(), (torch.ones(2, 1500),))
+        with zipfile.ZipFile(path) as archive:
+            entry = archive.getinfo("bad/data/weights/weight_0")
+        raw = bytearray(path.read_bytes())
+        names, extra = struct.unpack("<HH", raw[entry.header_offset + 26:entry.header_offset + 30])
+        raw[entry.header_offset + 30 + names + extra + 5 * 1000 * 1000] ^= 1
+        path.write_bytes(raw)
+        self.assertEqual(self.refused(path), "bad.pt2: entry 'data/weights/weight_0': expected 6144000 bytes that can be read, found: CRC error")
+
+    def test_parameters_that_overlap_are_refused(self):
+        class Overlap(torch.nn.Module):
+            def __init__(self, first, second, buffer=False):
+                super().__init__()
+                self.first = torch.nn.Parameter(first)
+                if buffer:
+                    self.register_buffer("second", second)
+                else:
+                    self.second = torch.nn.Parameter(second)
+
+            def forward(self, x):
+                return (x * self.first.sum() * self.second.sum()).sum()
+
+        storage, x = torch.randn(6, 4), torch.ones(2, 4)
+        shared = "expected elements of their own, or all of them shared by two parameters, found bytes "
+        for module, message in (
+                (Overlap(storage[:3], storage[2:]), f"'first' and 'second': {shared}0 to 48 and 32 to 96 of entry 'data/weights/weight_0'"),
+                (Overlap(storage, storage.t()), f"'first' and 'second': {shared}0 to 96 and 0 to 96 of entry 'data/weights/weight_0'"),
+                (Overlap(storage, storage[1], True), f"'first' and 'second': {shared}0 to 96 and 16 to 32 of entry 'data/weights/weight_0'"),
+                (Overlap(torch.randn(1, 4).expand(3, 4), storage),
+                 "parameter 'first': expected each of its 12 elements once in entry 'data/weights/weight_0', found 16 bytes")):
+            self.assertEqual(self.refused(self.exported(module, (x,))), f"bad.pt2: {message}")
+        # Buffers may share what they like; parts that only touch are parameters of their own.
+        for module in (Overlap(storage[:3], storage[3:]), Overlap(storage[:3], storage[3:], True)):
+            answer = run(self.program, "import", self.exported(module, (x,)), "--out", self.folder / "fine")
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            shutil.rmtree(self.folder / "fine")
+
+    def test_sizes_strides_and_offsets_that_overflow_are_refused(self):
+        path = self.exported(torch.nn.Linear(4, 3), (torch.ones(2, 4),))
+        most = 1 << 48
+
+        def weights(**changed):
+            def change(config):
+                for key, numbers in changed.items():
+                    one = config["config"]["weight"]["tensor_meta"]
+                    one[key] = {"as_int": numbers} if isinstance(numbers, int) else [{"as_int": n} for n in numbers]
+            return change
+
+        elements = "parameter 'weight': expected its {} elements in entry 'data/weights/weight_0', found 48 bytes"
+        for change, message in (
+                (weights(strides=[most, most]), elements.format(12)),
+                (weights(storage_offset=most), elements.format(12)),
+                (weights(sizes=[most, 1], strides=[most, 1]), elements.format(most)),
+                (weights(strides=[2**62, 1]), None), (weights(sizes=[2**62, 4]), None), (weights(sizes=[most, most]), None),
+                (weights(sizes=[-1, 4]), None), (weights(strides=[-4, 1]), None), (weights(storage_offset=-1), None)):
+            found = self.refused(self.rewritten(path, change, "model_weights_config.json"))
+            if message is not None:
+                self.assertEqual(found, f"changed.pt2: {message}")
+            else:
+                self.assertTrue(found.startswith("changed.pt2: data/weights/model_weights_config.json: config: weight: tensor_meta: "), found)
+
+
+class MutationCase(Pt2Case):
+    def mutate(self, count):
+        module, arguments = models.cases()["manual"][:2]
+        raw = self.exported(module, arguments).read_bytes()
+        answer = run(self.program, "import", self.folder / "bad.pt2", "--out", self.folder / "original")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        original = read_arrays(self.folder / "original" / "weights.safetensors")[0]
+        numbers = random.Random(7)
+        program = zipfile.ZipFile(self.folder / "bad.pt2").read("bad/models/model.json")
+        places_of_json = [i for i, c in enumerate(program) if chr(c).isdigit() or chr(c) in '{}[]_']
+        refused = 0
+        for case in range(count):
+            data = bytearray(raw)
+            if case % 4 == 0:  # flipped bytes anywhere
+                for _ in range(numbers.randint(1, 20)):
+                    data[numbers.randrange(len(data))] ^= 1 << numbers.randrange(8)
+            elif case % 4 == 1:  # cut, or a piece taken out
+                place = numbers.randrange(len(data))
+                data = data[:place] if numbers.random() < 0.5 else data[:place] + data[place + numbers.randint(1, 4000):]
+            elif case % 4 == 2:  # sizes in the central directory
+                places = [place for place in range(len(raw) - 46) if raw[place:place + 4] == b"PK\x01\x02"]
+                place = numbers.choice(places) + numbers.choice([10, 20, 24, 28, 30, 42])
+                data[place:place + 4] = struct.pack("<I", numbers.choice([0, 1, 0x7fffffff, 0xffffffff, numbers.getrandbits(32)]))
+            else:  # numbers and tags of the JSON, checksums left right
+                text = bytearray(program)
+                for _ in range(numbers.randint(1, 4)):
+                    text[numbers.choice(places_of_json)] = numbers.choice(b"0123456789-{}[]_e")
+                out = self.folder / "mutated.pt2"
+                with zipfile.ZipFile(self.folder / "bad.pt2") as old, zipfile.ZipFile(out, "w") as new:
+                    for entry in old.infolist():
+                        new.writestr(entry.filename, bytes(text) if entry.filename.endswith("model.json") else old.read(entry))
+                data = out.read_bytes()
+            path, out = self.folder / "mutated.pt2", self.folder / f"out{case}"
+            path.write_bytes(data)
+            answer = run(self.program, "import", path, "--out", out, memory=1 << 30)
+            self.assertIn(answer.returncode, (0, 2), f"case {case}: {answer.stderr}")
+            if answer.returncode == 0:
+                self.check_same(self.folder / "original", out, original, f"case {case}", program_changed=case % 4 == 3)
+                shutil.rmtree(out)
+                continue
+            refused += 1
+            self.assertEqual(answer.stderr.count("\n"), 1, f"case {case}: {answer.stderr}")
+            self.assertIn("mutated.pt2", answer.stderr, f"case {case}")
+            self.assertEqual(list(self.folder.glob("out*")), [], f"case {case}")
+        self.assertGreater(refused, count // 2)
+
+    def check_same(self, expected, found, original, what, program_changed):
+        """An accepted archive has the weights of the original; bytes that no entry depends on change nothing at all."""
+        if not program_changed:
+            for name in ("model.graph", "weights.safetensors", "module.safetensors"):
+                self.assertEqual((expected / name).read_bytes(), (found / name).read_bytes(), f"{what}: {name}")
+            return
+        # Another number in the program is another program, but its parameters are the archive's.
+        arrays = read_arrays(found / "weights.safetensors")[0]
+        parameters = [name for name in arrays if not name.startswith("constants.")]
+        self.assertTrue(parameters, what)
+        for name in parameters:
+            self.assertIn(name, original, what)
+            self.assertTrue(torch.equal(arrays[name].flatten(), original[name].flatten()), f"{what}: {name}")
+
+
+class Mutations(MutationCase):
+    def test_mutated_archives_are_refused_in_one_line_or_the_same(self):
+        self.mutate(200)
+
+
+class ManyMutations(MutationCase):
+    def test_many_mutated_archives_are_refused_in_one_line_or_the_same(self):
+        self.mutate(1000)
+
+
+if __name__ == "__main__":
+    main()
