@@ -262,7 +262,8 @@ void add_export(Commands& commands) {
   for (const WeightsTarget& target : weight_targets())
     targets.push_back(fmt::format("{} ({}; {})", target.name, target.summary, target.version));
   command.option("--to", options->target, "Framework: " + join(targets, ", ")).required();
-  command.option("--model", options->model, "Model that the weights are of, as of --to hf");
+  command.option("--model", options->model,
+                 "Model that the weights are of, for targets that write weights (hf, pt2)");
   command.option("--plan", options->plan, "Plan file, recipe call, or auto");
   command.option("--out", options->out,
                  "Write to this file, not to the terminal; of weights: a new folder");
@@ -295,7 +296,8 @@ void add_export(Commands& commands) {
       "  tessera export llama:layers=8 --from job.toml --ranks 16 --to torchtitan --out "
       "plan.toml\n"
       "  tessera export models/llama/model.safetensors --to hf --model models/llama/config.json "
-      "--out llama_hf\n");
+      "--out llama_hf\n"
+      "  tessera export checkpoints --to pt2 --model models/mine/model.graph --out trained\n");
   command.action([options] { return run_export(*options); });
 }
 

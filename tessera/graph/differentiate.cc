@@ -56,7 +56,7 @@ class Differentiator {
   // Of the scalars of an update: float64 in a float64 model, else float32.
   DType scale_dtype() {
     for (const Tensor& tensor : builder_.graph().tensors()) {
-      if (tensor.role == Role::kParameter && tensor.dtype == DType::kFloat64)
+      if (tensor.role == Role::kParameter && tensor.trained && tensor.dtype == DType::kFloat64)
         return DType::kFloat64;
     }
     return DType::kFloat32;

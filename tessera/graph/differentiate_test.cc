@@ -153,6 +153,23 @@ TEST(DifferentiateTest, WhatIsNotTrainedHasNeitherGradientNorState) {
   EXPECT_TRUE(training.find_tensor("optimizer.m.down.weight").valid());
 }
 
+TEST(DifferentiateTest, ScalarsOfAnUpdateHaveTheDtypeOfWhatIsTrained) {
+  GraphBuilder g("mixed");
+  const std::vector<Dim> dims = {{"h", 4}};
+  const TensorId x = g.input("x", dims, DType::kFloat32);
+  const TensorId y = g.op1("scaled", "mul", {x, g.parameter("weight", dims, kNormal)});
+  g.set_trains(false);
+  const TensorId table = g.parameter("table", dims, kNormal, DType::kFloat64);
+  g.set_trains(true);
+  const TensorId wide = g.op1("wide", "cast", {y}, {{"dtype", "float64"}});
+  const TensorId product = g.op1("product", "mul", {wide, table});
+  g.graph().loss = g.op1("loss", "reduce_sum", {product}, {{"dims", "h"}});
+  const auto forward = g.finish();
+  ASSERT_TRUE(forward) << forward.error().message;
+  const Graph graph = differentiated(*forward, OptimizerSpec{});
+  EXPECT_EQ(graph.tensor(graph.find_tensor("lr")).dtype, DType::kFloat32);
+}
+
 TEST(GraphTextTest, OnlyParametersAreTrained) {
   const auto parsed = parse_graph("graph \"g\"\ninput %x [batch=2] float32 trained=0\n", "g.graph");
   ASSERT_FALSE(parsed);

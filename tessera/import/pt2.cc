@@ -99,9 +99,8 @@ Status write_weights(const Archive& archive, Lowered& lowered, const std::string
   for (size_t i = 0; i < lowered.weights.size(); ++i) {
     const Weight& weight = lowered.weights[i];
     Statistics statistics;
-    TESSERA_TRY_VOID(weight.payload
-                         ? write_payload(archive, *weight.payload, i, file, &statistics)
-                         : write_values(weight.values, i, file, statistics));
+    TESSERA_TRY_VOID(weight.payload ? write_payload(archive, *weight.payload, i, file, &statistics)
+                                    : write_values(weight.values, i, file, statistics));
     lowered.graph.tensor(lowered.graph.find_tensor(weight.name)).init = statistics.init();
   }
   TESSERA_TRY_VOID(file.finish());
@@ -126,9 +125,8 @@ Status write_state(const Archive& archive, const pt2::Program& program, const Lo
     arrays.push_back({.name = name, .dtype = payload.meta.dtype, .shape = payload.meta.sizes});
     payloads.push_back(&payload);
   }
-  TESSERA_TRY(
-      SafetensorsWriter file,
-      SafetensorsWriter::create(path, std::move(arrays), pt2::state_metadata(state)));
+  TESSERA_TRY(SafetensorsWriter file,
+              SafetensorsWriter::create(path, std::move(arrays), pt2::state_metadata(state)));
   for (size_t i = 0; i < payloads.size(); ++i)
     TESSERA_TRY_VOID(write_payload(archive, *payloads[i], i, file, nullptr));
   return file.finish();

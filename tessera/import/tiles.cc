@@ -53,14 +53,15 @@ Status copy_array(const TensorSource& source, const SourceArray& array, size_t n
   const int64_t bytes = dtype_bytes(array.dtype);
   std::vector<std::byte> buffer;
   int64_t at = 0;
-  return for_each_tile(Box::whole(array.shape), in_order(array.shape.size()), kTileBytes / bytes,
-                       [&](const Box& tile) -> Status {
-                         buffer.resize(static_cast<size_t>(tile.volume() * bytes));
-                         TESSERA_TRY_VOID(source.read(array, tile, array.dtype, buffer.data()));
-                         TESSERA_TRY_VOID(writer.write(number, at, std::ssize(buffer), buffer.data()));
-                         at += std::ssize(buffer);
-                         return {};
-                       });
+  return for_each_tile(
+      Box::whole(array.shape), in_order(array.shape.size()), kTileBytes / bytes,
+      [&](const Box& tile) -> Status {
+        buffer.resize(static_cast<size_t>(tile.volume() * bytes));
+        TESSERA_TRY_VOID(source.read(array, tile, array.dtype, buffer.data()));
+        TESSERA_TRY_VOID(writer.write(number, at, std::ssize(buffer), buffer.data()));
+        at += std::ssize(buffer);
+        return {};
+      });
 }
 
 void copy_strided(const std::vector<int64_t>& shape, int64_t element_bytes, const std::byte* in,

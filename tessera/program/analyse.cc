@@ -227,7 +227,7 @@ class Analyser {
       } else if (!many) {
         // With one micro-batch the phase decides, but for what is made of tensors at rest: to be
         // kept for the step, or on shards of which blocks gather what they need.
-        const bool ahead = !inside && before == Dependence::kNone &&
+        const bool ahead = !inside && before == Dependence::kNone && reads_what_is_ahead(op) &&
                            (kept_for_the_step(op) || works_on_shards(op));
         out_.blocks.push_back(ahead ? BlockRef(BlockKind::kPrologue) : phase_block(op));
       } else if (inside) {
@@ -255,6 +255,15 @@ class Analyser {
       }
     }
     return {};
+  }
+
+  // Are the op's inputs at rest, or made in the prologue? A constant that the model's own block makes
+  // is neither.
+  bool reads_what_is_ahead(const Op& op) const {
+    return std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId input) {
+      const OpId producer = graph_.tensor(input).producer;
+      return !producer.valid() || out_.blocks[producer.index()].kind == BlockKind::kPrologue;
+    });
   }
 
   bool kept_for_the_step(const Op& op) const {

@@ -120,6 +120,21 @@ TEST(Blocks, are_the_phases_with_one_micro_batch) {
   EXPECT_EQ(found->block("optimizer.up.weight", Phase::kUpdate), BlockKind::kUpdate);
 }
 
+TEST(Blocks, of_casts_that_are_kept_are_the_prologue_where_what_they_read_is_at_rest) {
+  GraphBuilder g("constant");
+  const auto x = g.input("x", {{"batch", 8}, {"in", 4}}, DType::kFloat64);
+  const auto w = g.parameter("w", {{"in", 4}}, {Init::Kind::kZeros}, DType::kFloat32);
+  const auto one = g.op1("one", "fill", {}, {{"value", 1.0}, {"dims", ""}, {"dtype", "float32"}});
+  auto y = g.op1("y", "mul", {x, g.op1("w.cast", "cast", {w}, {{"dtype", "float64"}})});
+  y = g.op1("sum", "add", {y, g.op1("one.cast", "cast", {one}, {{"dtype", "float64"}})});
+  g.graph().loss = g.op1("loss", "reduce_sum", {y}, {{"dims", "batch in"}});
+  const auto found =
+      analysed(trained(*g.finish()), "store = [{ tensors = \"*.cast\", keep = \"step\" }]\n");
+  EXPECT_EQ(found->block("w.cast", Phase::kForward), BlockKind::kPrologue);
+  EXPECT_EQ(found->block("one", Phase::kForward), BlockKind::kForward);
+  EXPECT_EQ(found->block("one.cast", Phase::kForward), BlockKind::kForward);
+}
+
 TEST(Blocks, without_the_micro_batch_dim_run_once_a_step) {
   const auto found = analysed(perceptron(), "micro_batches = 2\n");
   EXPECT_EQ(found->block("up", Phase::kForward), BlockKind::kForward);

@@ -14,6 +14,14 @@ import models
 
 
 class Models(Pt2Case):
+    def found_plan(self, folder, batch, precision):
+        """What the planner makes of the graph for four ranks."""
+        out = self.folder / "auto.toml"
+        answer = run(self.program, "plan", folder / "model.graph", "--cluster", pathlib.Path(__file__).with_name("ranks.toml"), "--batch", batch,
+                     "--precision", precision, "--fix", "devices=4", "--out", out)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        return out
+
     def check_model(self, name):
         module, arguments, plans, precision = models.cases()[name]
         dtype, tolerance = {"float64": (torch.float64, 1e-10), "float32": (torch.float32, 1e-5)}[precision]
@@ -21,7 +29,7 @@ class Models(Pt2Case):
         arguments = tuple(x.to(dtype) if x.is_floating_point() else x for x in arguments)
         folder = self.imported(module, arguments)
         expected = reference(module, arguments)
-        for plan in ["serial"] + plans:
+        for plan in ["serial"] + plans + [self.found_plan(folder, len(arguments[0]), precision)]:
             self.check(self.trained(folder, plan, precision), expected, tolerance, f"{name} under {plan}")
         # Without weights, from the first values that the graph states.
         answer = run(self.program, "verify", folder / "model.graph", "--plan", plans[-1])

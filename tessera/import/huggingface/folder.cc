@@ -12,8 +12,8 @@
 #include "tessera/base/text.h"
 #include "tessera/import/huggingface/names.h"
 #include "tessera/import/huggingface/source.h"
-#include "tessera/import/tiles.h"
 #include "tessera/import/new_folder.h"
+#include "tessera/import/tiles.h"
 #include "tessera/models/huggingface.h"
 
 namespace tessera {

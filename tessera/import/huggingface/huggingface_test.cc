@@ -17,8 +17,8 @@
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/import/huggingface/names.h"
 #include "tessera/import/huggingface/source.h"
-#include "tessera/import/tiles.h"
 #include "tessera/import/new_folder.h"
+#include "tessera/import/tiles.h"
 
 namespace tessera {
 namespace {

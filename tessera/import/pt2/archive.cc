@@ -81,8 +81,7 @@ Result<Archive> Archive::open(const std::string& path) {
     }
     const std::string inner = name.substr(root.size());
     archive.names_.push_back(inner);
-    const Entry entry{
-        .index = index, .size = static_cast<int64_t>(stat.size), .stored = stored};
+    const Entry entry{.index = index, .size = static_cast<int64_t>(stat.size), .stored = stored};
     if (!archive.entries_.emplace(inner, entry).second) {
       return invalid_input(
           fmt::format("{}: expected each entry once, found '{}' twice", path, name));

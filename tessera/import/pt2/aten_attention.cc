@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "tessera/import/pt2/aten.h"
-#include "tessera/import/pt2/names.h"
 
 namespace tessera::pt2 {
 namespace {
@@ -257,7 +256,7 @@ Status row_embedding(const Call& call) {
     e.define(slot, {e.op("embedding", {rows.id, weights}), out});
   });
   if (padding >= 0) {  // that row is read and gets no gradient
-    TESSERA_TRY(Value kept, kept_ids(call, ids, lowering.size(table, 0), padding, y.dtype));
+    Value kept = kept_ids(call, ids, lowering.size(table, 0), padding, y.dtype);
     kept.dims.emplace_back();
     TESSERA_TRY(Value stopped, pointwise(call, "padding", "stop_gradient", {y}));
     TESSERA_TRY(y, pointwise(call, "unpadded", "where", {std::move(kept), y, std::move(stopped)}));
@@ -275,14 +274,14 @@ Status row_gather(const Call& call) {
     return invalid_input("expected ids of int64 and elements of a floating dtype");
   Lowering& lowering = call.lowering();
   if (ids.dims.size() != x.dims.size()) {
-    return invalid_input(fmt::format("expected ids of {} dims, found {}", x.dims.size(),
-                                     ids.dims.size()));
+    return invalid_input(
+        fmt::format("expected ids of {} dims, found {}", x.dims.size(), ids.dims.size()));
   }
   for (size_t d = 0; d < x.dims.size(); ++d) {
     if (d == dim || lowering.align(x, d, ids, d)) continue;
-    return invalid_input(fmt::format(
-        "an op without a counterpart: dim {}: expected ids for all {} places, found {}", d,
-        lowering.size(x, d), lowering.size(ids, d)));
+    return invalid_input(
+        fmt::format("an op without a counterpart: dim {}: expected ids for all {} places, found {}",
+                    d, lowering.size(x, d), lowering.size(ids, d)));
   }
   if (lowering.size(x, dim) < 2) return invalid_input("expected at least 2 places, found 1");
   x = lowering.whole(x, dim);
@@ -314,32 +313,33 @@ Status row_gather(const Call& call) {
 
 }  // namespace
 
-Result<Value> kept_ids(const Call& call, const Value& ids, int64_t count, int64_t left_out,
-                       DType dtype) {
-  const auto elements = constant_elements({count});
-  if (!elements || *elements == 0) {
-    return invalid_input(fmt::format("an op without a counterpart: expected at most {} ids with one "
-                                     "that is left out, found {}",
-                                     kMaxConstant, count));
-  }
+Value kept_ids(const Call& call, const Value& ids, int64_t count, int64_t left_out, DType dtype) {
   Lowering& lowering = call.lowering();
-  Constant marks{dtype, {count}, std::vector<double>(static_cast<size_t>(count), 1)};
-  if (left_out >= 0 && left_out < count) marks.values[static_cast<size_t>(left_out)] = 0;
-  const Value table = lowering.materialise(marks, constant_name(call.node().name) + ".kept");
-  lowering.hints().add(table.dims[0], "ids", Sure::kLast);
-  for (const Var leaf : table.flat()) {
-    call.dims().make_solid(leaf);
-    if (call.dims().size(leaf) == 1) call.dims().keep_unit(leaf);
-  }
+  const Var place = call.dims().fresh(count);
+  call.dims().make_solid(place);
+  call.dims().keep_unit(place);
+  lowering.hints().add({place}, "ids", Sure::kLast);
   Value y = lowering.make(ids.dims, dtype);
   Vars all = y.flat();
-  all.push_back(table.dims[0][0]);
+  all.push_back(place);
   call.dims().keep_distinct(all);
-  lowering.step(call, "kept", [ids, table, slot = y.slot](Emitter& e) {
-    const Emitter::Slot at = e.read(ids);
-    const TensorId marked = e.read(table).id;
-    e.define(slot, {e.op("gather", {marked, at.id}, {{"dim", e.name(table.dims[0][0])}}), at.dims});
-  });
+  const bool hole = left_out >= 0 && left_out < count;
+  lowering.step(
+      call, "kept", [ids, place, count, left_out, hole, dtype, slot = y.slot](Emitter& e) {
+        const Emitter::Slot at = e.read(ids);
+        const std::string& name = e.name(place);
+        TensorId marks = e.op("fill", {},
+                              {{"value", hole ? 0.0 : 1.0},
+                               {"dims", fmt::format("{}={}", name, hole ? 1 : count)},
+                               {"dtype", std::string(dtype_name(dtype))}},
+                              "marks");
+        if (hole && count > 1) {
+          marks =
+              e.op("pad", {marks},
+                   {{"dim", name}, {"begin", left_out}, {"size", count}, {"value", 1.0}}, "pad");
+        }
+        e.define(slot, {e.op("gather", {marks, at.id}, {{"dim", name}}), at.dims});
+      });
   return y;
 }
 

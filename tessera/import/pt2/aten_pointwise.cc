@@ -346,8 +346,9 @@ Result<Value> pointwise(const Call& call, std::string name, std::string kind,
 Result<Value> converted(const Call& call, const Value& x, DType dtype) {
   if (x.dtype == dtype) return x;
   if (!is_floating(x.dtype) || !is_floating(dtype)) {
-    return invalid_input(fmt::format("expected a conversion between floating dtypes, found {} to {}",
-                                     dtype_name(x.dtype), dtype_name(dtype)));
+    return invalid_input(
+        fmt::format("expected a conversion between floating dtypes, found {} to {}",
+                    dtype_name(x.dtype), dtype_name(dtype)));
   }
   TESSERA_TRY(Value y,
               pointwise(call, "cast", "cast", {x}, {{"dtype", std::string(dtype_name(dtype))}}));

@@ -208,13 +208,12 @@ TensorId dilated(Emitter& e, TensorId weight, size_t spatial,
     const std::string gap = kernel.name + ".gap";
     const std::string parts = fmt::format("{}={} {}=1", kernel.name, kernel.size, gap);
     weight = e.op("ungroup", {weight}, {{"dim", kernel.name}, {"names", parts}}, "ungroup");
-    weight = e.op("pad", {weight}, {{"dim", gap}, {"begin", int64_t{0}}, {"size", dilation[i]}},
-                  "pad");
-    weight = e.op("group", {weight},
-                  {{"first", static_cast<int64_t>(place)},
-                   {"count", int64_t{2}},
-                   {"name", kernel.name}},
-                  "group");
+    weight =
+        e.op("pad", {weight}, {{"dim", gap}, {"begin", int64_t{0}}, {"size", dilation[i]}}, "pad");
+    weight =
+        e.op("group", {weight},
+             {{"first", static_cast<int64_t>(place)}, {"count", int64_t{2}}, {"name", kernel.name}},
+             "group");
     weight = e.op("slice", {weight},
                   {{"dim", kernel.name},
                    {"begin", int64_t{0}},
@@ -226,8 +225,8 @@ TensorId dilated(Emitter& e, TensorId weight, size_t spatial,
 
 // Emits an op over maps [lead, channels, pixels]: the lead dims as they are, a dim for each other.
 void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* weight,
-              const std::vector<Vars>& result, size_t spatial,
-              const std::vector<int64_t>& dilation, const Attributes& attributes, int slot) {
+              const std::vector<Vars>& result, size_t spatial, const std::vector<int64_t>& dilation,
+              const Attributes& attributes, int slot) {
   std::vector<Emitter::Group> groups;
   std::vector<Vars> lists;
   const size_t lead = x.dims.size() - spatial - 1;
@@ -333,15 +332,13 @@ Status row_conv(const Call& call) {
   if (meta == nullptr || meta->sizes.size() != x.dims.size())
     return invalid_input("expected an output with a shape, found none");
   x = pixels(call, std::move(x), spatial);
-  const std::vector<Vars> places =
-      fresh_pixels(call, {meta->sizes.begin() + 2, meta->sizes.end()});
+  const std::vector<Vars> places = fresh_pixels(call, {meta->sizes.begin() + 2, meta->sizes.end()});
   std::vector<Value> parts;
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t in = channels / groups, out = filters / groups;
     TESSERA_TRY(Value of_x, part_of(call, x, 1, g * in, in));
     TESSERA_TRY(Value of_weight, part_of(call, weight, 0, g * out, out));
-    TESSERA_TRY(Value part,
-                convolved(call, std::move(of_x), std::move(of_weight), window, places));
+    TESSERA_TRY(Value part, convolved(call, std::move(of_x), std::move(of_weight), window, places));
     parts.push_back(std::move(part));
   }
   Value y = groups == 1 ? parts[0] : joined(call, std::move(parts), 1);

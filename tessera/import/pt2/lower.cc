@@ -69,15 +69,14 @@ Result<Constant> Lowering::read_constant(const Payload& payload) const {
   }
   Constant out{meta.dtype, meta.sizes, {}};
   out.values.reserve(static_cast<size_t>(*count));
-  TESSERA_TRY_VOID(
-      read_payload(archive_, payload, [&](std::span<const char> piece) -> Status {
-        const int64_t more = std::ssize(piece) / dtype_bytes(meta.dtype);
-        const size_t at = out.values.size();
-        out.values.resize(at + static_cast<size_t>(more));
-        convert(meta.dtype, reinterpret_cast<const std::byte*>(piece.data()), DType::kFloat64,
-                reinterpret_cast<std::byte*>(out.values.data() + at), more);
-        return {};
-      }));
+  TESSERA_TRY_VOID(read_payload(archive_, payload, [&](std::span<const char> piece) -> Status {
+    const int64_t more = std::ssize(piece) / dtype_bytes(meta.dtype);
+    const size_t at = out.values.size();
+    out.values.resize(at + static_cast<size_t>(more));
+    convert(meta.dtype, reinterpret_cast<const std::byte*>(piece.data()), DType::kFloat64,
+            reinterpret_cast<std::byte*>(out.values.data() + at), more);
+    return {};
+  }));
   return out;
 }
 
@@ -346,8 +345,7 @@ tl::unexpected<Error> Lowering::changed_in_place(const Node& writer, const std::
       .failed(fmt::format(
           "an op without a counterpart: it changes elements in place that {} reads through '{}' {} "
           "afterwards, or in the next step; write x = x.add(y) for x.add_(y)",
-          reader, tensor,
-          meta == program_.tensors.end() ? "" : shape_text(meta->second.sizes)));
+          reader, tensor, meta == program_.tensors.end() ? "" : shape_text(meta->second.sizes)));
 }
 
 // Computes the node's results if they are known; false: they are not.

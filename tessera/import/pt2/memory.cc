@@ -8,12 +8,19 @@ namespace {
 
 // Ops whose results are, or may be, views of their first operand: of a list, one of each.
 const std::set<std::string_view>& views_of_operands() {
-  static const std::set<std::string_view> names = {
-      "alias",     "broadcast_tensors", "chunk",   "contiguous", "detach",
-      "dropout",   "expand",            "expand_as", "flatten",  "numpy_T",
-      "permute",   "reshape",           "select",  "slice",      "split",
-      "split_with_sizes", "squeeze",    "t",       "to",         "transpose",
-      "type_as",   "unbind",            "unflatten", "unsqueeze", "view"};
+  static const std::set<std::string_view> names = {"alias",     "broadcast_tensors",
+                                                   "chunk",     "contiguous",
+                                                   "detach",    "dropout",
+                                                   "expand",    "expand_as",
+                                                   "flatten",   "numpy_T",
+                                                   "permute",   "reshape",
+                                                   "select",    "slice",
+                                                   "split",     "split_with_sizes",
+                                                   "squeeze",   "t",
+                                                   "to",        "transpose",
+                                                   "type_as",   "unbind",
+                                                   "unflatten", "unsqueeze",
+                                                   "view"};
   return names;
 }
 

@@ -26,8 +26,8 @@ inline constexpr int64_t kSchemaMajor = 8;
 
 // Limits that hold before anything is allocated.
 inline constexpr int64_t kMaxEntries = 1'000'000;
-inline constexpr int64_t kMaxText = int64_t{1} << 30;  // bytes of a JSON entry
-inline constexpr int64_t kMaxRank = 16;                // dims of a tensor
+inline constexpr int64_t kMaxText = int64_t{1} << 30;      // bytes of a JSON entry
+inline constexpr int64_t kMaxRank = 16;                    // dims of a tensor
 inline constexpr int64_t kMaxElements = int64_t{1} << 48;  // of a tensor
 // Of tensors that are computed at import: elements of one, of all that are kept at a time, and of
 // all that are made.

@@ -56,9 +56,8 @@ Status check_entry(const Archive& archive, std::vector<Held>& tensors) {
   const Held *furthest = nullptr, *parameter = nullptr;  // that reach the furthest so far
   for (const Held& held : tensors) {
     const Held* const other = held.parameter ? furthest : parameter;
-    const bool same =
-        other != nullptr && identity(*other->payload) == identity(*held.payload) &&
-        other->parameter == held.parameter;
+    const bool same = other != nullptr && identity(*other->payload) == identity(*held.payload) &&
+                      other->parameter == held.parameter;
     if (other != nullptr && held.begin < other->end && !same) {
       return invalid_input(fmt::format(
           "{}: '{}' and '{}': expected elements of their own, or all of them shared by two "

@@ -23,9 +23,7 @@ class Field {
   Field(const Json& json, std::string where) : json_(&json), where_(std::move(where)) {}
   const Json& json() const { return *json_; }
 
-  tl::unexpected<Error> expected(std::string_view what) const {
-    return found(what, shown(*json_));
-  }
+  tl::unexpected<Error> expected(std::string_view what) const { return found(what, shown(*json_)); }
   tl::unexpected<Error> found(std::string_view what, std::string_view text) const {
     return invalid_input(fmt::format("{}: expected {}, found {}", where_, what, text));
   }

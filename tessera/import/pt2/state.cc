@@ -119,15 +119,15 @@ Result<ExportedWeights> export_state(const WeightsRequest& request) {
       return other.name == array.name;
     });
     if (twice)
-      return invalid_input(fmt::format("{}: expected '{}' once, found an array and a parameter",
-                                       path, array.name));
+      return invalid_input(
+          fmt::format("{}: expected '{}' once, found an array and a parameter", path, array.name));
     copies.push_back({rest.get(), &array});
     entries.push_back({.name = array.name, .dtype = array.dtype, .shape = array.shape});
   }
   TESSERA_TRY(NewFolder folder, NewFolder::create(request.out));
-  TESSERA_TRY(SafetensorsWriter writer,
-              SafetensorsWriter::create(folder.file(kArrays), std::move(entries),
-                                        {{"format", "pt"}}));
+  TESSERA_TRY(
+      SafetensorsWriter writer,
+      SafetensorsWriter::create(folder.file(kArrays), std::move(entries), {{"format", "pt"}}));
   for (size_t i = 0; i < copies.size(); ++i)
     TESSERA_TRY_VOID(copy_array(*copies[i].from, *copies[i].array, i, writer));
   TESSERA_TRY_VOID(writer.finish());
