@@ -172,8 +172,8 @@ TEST(HuggingFaceConfig, NestingIsBounded) {
     EXPECT_EQ(model.error().message,
               "config.json: expected a JSON object (a Hugging Face config.json)");
   }
-  const auto model =
-      parse_huggingface_config(R"({"model_type": "llama", "num_hidden_layers": [[1]]})", "config.json");
+  const auto model = parse_huggingface_config(
+      R"({"model_type": "llama", "num_hidden_layers": [[1]]})", "config.json");
   ASSERT_FALSE(model);
   EXPECT_NE(model.error().message.find("num_hidden_layers must be a number, found a list"),
             std::string::npos)
