@@ -2,7 +2,8 @@
 //
 //   OUT/model.graph           the forward graph in the text form (or OUT/config.json, where one of
 //                             our families computes the same function)
-//   OUT/*.safetensors         the parameters, under the names of our graph
+//   OUT/*.safetensors         the parameters, under the names of our graph; module.safetensors of a
+//                             PyTorch module holds the rest of its state_dict (pt2/state.h)
 //
 // Each kind of input is one row of importers(): which paths it takes, and the function that reads
 // them. Nothing is left behind where an import fails.

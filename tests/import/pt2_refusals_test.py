@@ -4,6 +4,7 @@ Usage: pt2_refusals_test.py PROGRAM STEPS [unittest options].
 """
 import json
 import random
+import re
 import shutil
 import struct
 import zipfile
@@ -94,6 +95,16 @@ class Refusals(Pt2Case):
             module.count.add_(1)
             return (y * module.count).sum()
 
+        def teacher(module, y):
+            loss = (y - module.count).pow(2).sum()
+            module.count.mul_(0.9)
+            return loss
+
+        def decay(module, y):
+            with torch.no_grad():
+                module.inner.weight.mul_(0.9)
+            return y.sum()
+
         end = " afterwards, or in the next step; write x = x.add(y) for x.add_(y)"
         start = "an op without a counterpart: it changes elements in place that node "
         x = torch.randn(2, 4)
@@ -101,6 +112,8 @@ class Refusals(Pt2Case):
                 column: "node 'add_' (aten.add_) in the outermost module: " + start + "'sum_1' reads through 'linear' [2, 4]",
                 flat: "node 'mul_' (aten.mul_) in the outermost module: " + start + "'sum_1' reads through 'linear' [2, 4]",
                 base: "node 'add_' (aten.add_) in the outermost module: " + start + "'pow_1' reads through 'transpose' [4, 2]",
+                teacher: "node 'mul_' (aten.mul_) in the outermost module: " + start.replace("node ", "the module reads through 'mul_' [4]"),
+                decay: "node 'mul_' (aten.mul_) in the outermost module: " + start.replace("node ", "the module reads through 'mul_' [4, 4]"),
                 counter: "node 'add_' (aten.add_) in the outermost module: " + start + "'mul' reads through 'add_' [4]",
         }.items():
             with self.subTest(change.__name__):
@@ -264,50 +277,80 @@ class Refusals(Pt2Case):
             self.assertEqual(self.refused(self.rewritten(path, stride(*numbers))), f"changed.pt2: {message}")
 
 
+# Each makes other bytes of an archive's, or another text of its program's; the archive then has right checksums.
+def flipped(numbers, raw):
+    data = bytearray(raw)
+    for _ in range(numbers.randint(1, 20)):
+        data[numbers.randrange(len(data))] ^= 1 << numbers.randrange(8)
+    return data
+
+
+def cut(numbers, raw):
+    place = numbers.randrange(len(raw))
+    return raw[:place] if numbers.random() < 0.5 else raw[:place] + raw[place + numbers.randint(1, 4000):]
+
+
+def directory(numbers, raw):
+    data = bytearray(raw)
+    place = numbers.choice([match.start() for match in re.finditer(b"PK\x01\x02", raw)]) + numbers.choice([10, 20, 24, 28, 30, 42])
+    data[place:place + 4] = struct.pack("<I", numbers.choice([0, 1, 0x7fffffff, 0xffffffff, numbers.getrandbits(32)]))
+    return data
+
+
+def letters(numbers, program):
+    text = bytearray(program)
+    places = [match.start() for match in re.finditer(rb"[0-9{}\[\]_]", program)]
+    for _ in range(numbers.randint(1, 4)):
+        text[numbers.choice(places)] = numbers.choice(b"0123456789-{}[]_e")
+    return bytes(text)
+
+
+def extremes(numbers, program):
+    for _ in range(numbers.randint(1, 2)):
+        match = numbers.choice(list(re.finditer(rb'"as_int": (-?\d+)|(?<=[\[ ])-?\d+(?=[,\]])', program)))
+        begin, end = match.span(1) if match.group(1) else match.span()
+        number = numbers.choice([0, 1, -1, 2, 3, 7, 1 << 24, (1 << 31) + 1, 1 << 47, 1 << 48, 1 << 62, (1 << 63) - 1, -(1 << 63)])
+        program = program[:begin] + str(number).encode() + program[end:]
+    return program
+
+
 class MutationCase(Pt2Case):
+    def originals(self, names):
+        """Archives, where they lie and what is imported of them."""
+        for name in names:
+            module, arguments = models.cases()[name][:2]
+            path, out = self.folder / f"{name}.pt2", self.folder / f"original_{name}"
+            self.exported(module, arguments).rename(path)
+            answer = run(self.program, "import", path, "--out", out)
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            yield path, out, read_arrays(out / "weights.safetensors")[0]
+
     def mutate(self, count):
-        module, arguments = models.cases()["manual"][:2]
-        raw = self.exported(module, arguments).read_bytes()
-        answer = run(self.program, "import", self.folder / "bad.pt2", "--out", self.folder / "original")
-        self.assertEqual(answer.returncode, 0, answer.stderr)
-        original = read_arrays(self.folder / "original" / "weights.safetensors")[0]
         numbers = random.Random(7)
-        program = zipfile.ZipFile(self.folder / "bad.pt2").read("bad/models/model.json")
-        places_of_json = [i for i, c in enumerate(program) if chr(c).isdigit() or chr(c) in '{}[]_']
-        refused = 0
+        originals = list(self.originals(("manual", "grouped", "convolutions", "windows", "padded")))
+        kinds = [(flipped, False), (cut, False), (directory, False), (letters, True), (extremes, True)]
+        path, out, refused = self.folder / "mutated.pt2", self.folder / "out", 0
         for case in range(count):
-            data = bytearray(raw)
-            if case % 4 == 0:  # flipped bytes anywhere
-                for _ in range(numbers.randint(1, 20)):
-                    data[numbers.randrange(len(data))] ^= 1 << numbers.randrange(8)
-            elif case % 4 == 1:  # cut, or a piece taken out
-                place = numbers.randrange(len(data))
-                data = data[:place] if numbers.random() < 0.5 else data[:place] + data[place + numbers.randint(1, 4000):]
-            elif case % 4 == 2:  # sizes in the central directory
-                places = [place for place in range(len(raw) - 46) if raw[place:place + 4] == b"PK\x01\x02"]
-                place = numbers.choice(places) + numbers.choice([10, 20, 24, 28, 30, 42])
-                data[place:place + 4] = struct.pack("<I", numbers.choice([0, 1, 0x7fffffff, 0xffffffff, numbers.getrandbits(32)]))
-            else:  # numbers and tags of the JSON, checksums left right
-                text = bytearray(program)
-                for _ in range(numbers.randint(1, 4)):
-                    text[numbers.choice(places_of_json)] = numbers.choice(b"0123456789-{}[]_e")
-                out = self.folder / "mutated.pt2"
-                with zipfile.ZipFile(self.folder / "bad.pt2") as old, zipfile.ZipFile(out, "w") as new:
+            change, of_program = kinds[case % len(kinds)]
+            source, expected, arrays = originals[case // len(kinds) % len(originals)]
+            what = f"case {case}: {change.__name__} {source.name}"
+            if of_program:
+                with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
                     for entry in old.infolist():
-                        new.writestr(entry.filename, bytes(text) if entry.filename.endswith("model.json") else old.read(entry))
-                data = out.read_bytes()
-            path, out = self.folder / "mutated.pt2", self.folder / f"out{case}"
-            path.write_bytes(data)
+                        data = old.read(entry)
+                        new.writestr(entry.filename, change(numbers, data) if entry.filename.endswith("model.json") else data)
+            else:
+                path.write_bytes(change(numbers, source.read_bytes()))
             answer = run(self.program, "import", path, "--out", out, memory=1 << 30)
-            self.assertIn(answer.returncode, (0, 2), f"case {case}: {answer.stderr}")
+            self.assertIn(answer.returncode, (0, 2), f"{what}: {answer.stderr}")
             if answer.returncode == 0:
-                self.check_same(self.folder / "original", out, original, f"case {case}", program_changed=case % 4 == 3)
+                self.check_same(expected, out, arrays, what, of_program)
                 shutil.rmtree(out)
                 continue
             refused += 1
-            self.assertEqual(answer.stderr.count("\n"), 1, f"case {case}: {answer.stderr}")
-            self.assertIn("mutated.pt2", answer.stderr, f"case {case}")
-            self.assertEqual(list(self.folder.glob("out*")), [], f"case {case}")
+            self.assertEqual(answer.stderr.count("\n"), 1, f"{what}: {answer.stderr}")
+            self.assertIn("mutated.pt2", answer.stderr, what)
+            self.assertEqual(list(self.folder.glob("out*")), [], what)
         self.assertGreater(refused, count // 2)
 
     def check_same(self, expected, found, original, what, program_changed):

@@ -116,6 +116,7 @@ Status Lowering::add_parameter(const InputSpec& spec, const TensorMeta& meta) {
   source.weight = Weight{spec.name, meta.sizes, payload, {}};
   sources_[value.slot] = std::move(source);
   items_[spec.tensor] = std::move(value);
+  memory_.add_lasting(spec.tensor);
   return {};
 }
 
@@ -134,7 +135,7 @@ Status Lowering::add_inputs() {
     }
     if (spec.kind != InputSpec::Kind::kUser) {
       unread_[spec.tensor] = &spec;
-      if (spec.kind == InputSpec::Kind::kBuffer) memory_.add_buffer(spec.tensor);
+      memory_.add_lasting(spec.tensor);
       continue;
     }
     const std::vector<int64_t>& sizes = meta->second.sizes;
@@ -320,7 +321,7 @@ Status Lowering::check_operands(const Call& call, std::string_view op, bool& kno
   for (const auto& [argument, given] : call.node().arguments) {
     for (const std::string& tensor : tensors_of(given)) {
       if (tensor.empty()) continue;
-      if (const Node* const writer = memory_.changed(tensor, !Memory::in_place(op)))
+      if (const Node* const writer = memory_.read(tensor, op))
         return changed_in_place(*writer, tensor, fmt::format("node '{}'", call.node().name));
       if (late_.contains(tensor)) {
         known = false;
@@ -428,7 +429,7 @@ Status Lowering::add_node(const Node& node) {
     }
     TESSERA_TRY_VOID(check_results(call));
   }
-  memory_.add(node, op);
+  if (!memory_.add(node, op)) return changed_in_place(node, node.outputs[0], "the module");
   return {};
 }
 
@@ -513,7 +514,7 @@ Result<Lowered> Lowering::run() {
     drop_constants(i);
   }
   TESSERA_TRY(const std::string output, choose_loss());
-  if (const Node* const writer = memory_.changed(output))
+  if (const Node* const writer = memory_.read(output, "output"))
     return changed_in_place(*writer, output, "the module's result");
   TESSERA_TRY_VOID(add_loss(output));
 

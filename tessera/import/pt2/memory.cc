@@ -43,8 +43,8 @@ Memory::View& Memory::view(const std::string& tensor) {
   return at->second;
 }
 
-void Memory::add_buffer(const std::string& tensor) {
-  storages_[view(tensor).storage].buffer = true;
+void Memory::add_lasting(const std::string& tensor) {
+  storages_[view(tensor).storage].lasts = true;
 }
 
 void Memory::tie(const std::string& tensor, const std::string& other) {
@@ -53,7 +53,8 @@ void Memory::tie(const std::string& tensor, const std::string& other) {
 
 bool Memory::in_place(std::string_view op) { return op.ends_with('_') && !op.ends_with("__"); }
 
-void Memory::add(const Node& node, std::string_view op) {
+bool Memory::add(const Node& node, std::string_view op) {
+  bool kept = true;
   const std::vector<std::string> operands = operands_of(node);
   const bool writes = in_place(op), shares = writes || views_of_operands().contains(op);
   for (size_t i = 0; i < node.outputs.size(); ++i) {
@@ -69,18 +70,21 @@ void Memory::add(const Node& node, std::string_view op) {
     if (writes) {
       shared.version = ++storage.version;
       storage.writer = &node;
+      kept = kept && !(storage.lasts && storage.read);
     }
     views_[output] = shared;
   }
+  return kept;
 }
 
-const Node* Memory::changed(const std::string& tensor, bool reads) const {
-  const auto found = views_.find(tensor);
-  if (found == views_.end()) return nullptr;
-  const Storage& storage = storages_[found->second.storage];
-  const bool stale = found->second.version < storage.version;
-  const bool stays = reads && storage.buffer && storage.version > 0;
-  return stale || stays ? storage.writer : nullptr;
+const Node* Memory::read(const std::string& tensor, std::string_view op) {
+  const View& shared = view(tensor);
+  Storage& storage = storages_[shared.storage];
+  const bool changes = in_place(op);
+  storage.read = storage.read || !changes;
+  const bool stale = shared.version < storage.version;
+  const bool lost = storage.lasts && storage.version > 0 && !changes;
+  return stale || lost ? storage.writer : nullptr;
 }
 
 }  // namespace tessera::pt2

@@ -2,11 +2,11 @@
 // tensor is a value: an op in place (`add_`) makes a new one, and the exporter lets later readers of
 // the same tensor read that. A reader of another tensor that shares the elements (the base of a view
 // that was changed, a view of a base that was changed) would get what was there before; so would a
-// later step of a run that reads a buffer which the program changes. Both are found here, so that
-// they are refused and not lost.
+// later step of a run that reads a buffer or parameter which the program changes. Both are found
+// here, so that they are refused and not lost.
 //
-//   if (const Node* writer = memory.changed("view")) ...   // by an op in place, through another name
-//   memory.add(node, "add_");                              // the node is done
+//   if (const Node* writer = memory.read("view", "sum")) ...  // changed through another name
+//   memory.add(node, "add_");                                 // the node is done
 //
 // An op that may give a view or a copy (reshape, contiguous) counts as one that gives a view.
 #pragma once
@@ -22,16 +22,18 @@ namespace tessera::pt2 {
 
 class Memory {
  public:
-  // A buffer, whose changes would stay from one step to the next.
-  void add_buffer(const std::string& tensor);
+  // A buffer or parameter, whose changes would stay from one step to the next.
+  void add_lasting(const std::string& tensor);
   // Two names of one tensor.
   void tie(const std::string& tensor, const std::string& other);
-  // What the node's results share with its operands, and what it changes. `op` is its name: "add_".
-  void add(const Node& node, std::string_view op);
 
-  // The op in place that has changed elements of the tensor through another name since it was made,
-  // or, if `reads`, a buffer at all; null: there is none.
-  const Node* changed(const std::string& tensor, bool reads = true) const;
+  // Op `op` reads the tensor. The op in place that has changed its elements through another name
+  // since it was made, or that changes what lasts; null: there is none. An op in place may read what
+  // it changes: a counter that nothing else reads is no part of the model.
+  const Node* read(const std::string& tensor, std::string_view op);
+  // What the node's results share with its operands, and what it changes. False: it changes what
+  // lasts and was read before.
+  [[nodiscard]] bool add(const Node& node, std::string_view op);
 
   // Does the op change its first operand?
   static bool in_place(std::string_view op);
@@ -40,7 +42,7 @@ class Memory {
   struct Storage {
     int version = 0;  // ops in place so far
     const Node* writer = nullptr;
-    bool buffer = false;
+    bool lasts = false, read = false;
   };
   struct View {
     size_t storage = 0;

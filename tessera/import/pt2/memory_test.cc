@@ -16,48 +16,59 @@ TEST(MemoryTest, WhatSharesElementsWithAnOpInPlaceIsStale) {
   Memory memory;
   const Node view = node("x", {"v"}), again = node("v", {"w"}), write = node("v", {"v_1"}),
              copy = node("x", {"c"});
-  memory.add(view, "select");
-  memory.add(again, "view");
-  memory.add(copy, "clone");
-  EXPECT_EQ(memory.changed("x"), nullptr);
-  memory.add(write, "add_");
-  for (const char* name : {"x", "v", "w"}) EXPECT_EQ(memory.changed(name), &write) << name;
-  for (const char* name : {"v_1", "c", "other"}) EXPECT_EQ(memory.changed(name), nullptr) << name;
+  EXPECT_TRUE(memory.add(view, "select"));
+  EXPECT_TRUE(memory.add(again, "view"));
+  EXPECT_TRUE(memory.add(copy, "clone"));
+  EXPECT_EQ(memory.read("x", "sum"), nullptr);
+  EXPECT_TRUE(memory.add(write, "add_"));
+  for (const char* name : {"x", "v", "w"}) EXPECT_EQ(memory.read(name, "sum"), &write) << name;
+  for (const char* name : {"v_1", "c", "other"})
+    EXPECT_EQ(memory.read(name, "sum"), nullptr) << name;
 }
 
 TEST(MemoryTest, PartsOfOneTensorShareItAndListsAreViewedOneByOne) {
   Memory memory;
   const Node parts = node("x", {"a", "", "b"});
-  memory.add(parts, "split");
+  EXPECT_TRUE(memory.add(parts, "split"));
   const Node write = node("a", {"a_1"});
-  memory.add(write, "relu_");
-  EXPECT_EQ(memory.changed("b"), &write);
+  EXPECT_TRUE(memory.add(write, "relu_"));
+  EXPECT_EQ(memory.read("b", "sum"), &write);
   Node pair;
   pair.arguments.emplace("tensors", TensorsArg{{"p", "q"}});
   pair.outputs = {"p_1", "q_1"};
-  memory.add(pair, "broadcast_tensors");
+  EXPECT_TRUE(memory.add(pair, "broadcast_tensors"));
   const Node other = node("q", {"q_2"});
-  memory.add(other, "mul_");
-  EXPECT_EQ(memory.changed("q_1"), &other);
-  EXPECT_EQ(memory.changed("p_1"), nullptr);
+  EXPECT_TRUE(memory.add(other, "mul_"));
+  EXPECT_EQ(memory.read("q_1", "sum"), &other);
+  EXPECT_EQ(memory.read("p_1", "sum"), nullptr);
 }
 
 TEST(MemoryTest, ABufferThatChangesIsReadByNothingButItsChanges) {
   Memory memory;
-  memory.add_buffer("count");
+  memory.add_lasting("count");
   const Node once = node("count", {"count_1"}), twice = node("count_1", {"count_2"});
-  memory.add(once, "add_");
-  EXPECT_EQ(memory.changed("count_1", false), nullptr);
-  memory.add(twice, "add_");
-  EXPECT_EQ(memory.changed("count_2"), &twice);
+  EXPECT_TRUE(memory.add(once, "add_"));
+  EXPECT_EQ(memory.read("count_1", "add_"), nullptr);
+  EXPECT_TRUE(memory.add(twice, "add_"));
+  EXPECT_EQ(memory.read("count_2", "sum"), &twice);
+}
+
+TEST(MemoryTest, WhatLastsIsNotChangedAfterItWasRead) {
+  Memory memory;
+  memory.add_lasting("center");
+  const Node view = node("center", {"center_1"}), write = node("center_1", {"center_2"});
+  EXPECT_EQ(memory.read("center", "view"), nullptr);
+  EXPECT_TRUE(memory.add(view, "view"));
+  EXPECT_EQ(memory.read("center_1", "add_"), nullptr);
+  EXPECT_FALSE(memory.add(write, "add_"));
 }
 
 TEST(MemoryTest, TiedTensorsAreOne) {
   Memory memory;
   memory.tie("head", "table");
   const Node write = node("head", {"head_1"});
-  memory.add(write, "mul_");
-  EXPECT_EQ(memory.changed("table"), &write);
+  EXPECT_TRUE(memory.add(write, "mul_"));
+  EXPECT_EQ(memory.read("table", "sum"), &write);
   EXPECT_TRUE(Memory::in_place("add_"));
   EXPECT_FALSE(Memory::in_place("__and__"));
 }
