@@ -118,9 +118,10 @@ Result<ExportedWeights> export_state(const WeightsRequest& request) {
     const bool twice = std::any_of(state.begin(), state.end(), [&](const StateArray& other) {
       return other.name == array.name;
     });
-    if (twice)
+    if (twice) {
       return invalid_input(
           fmt::format("{}: expected '{}' once, found an array and a parameter", path, array.name));
+    }
     copies.push_back({rest.get(), &array});
     entries.push_back({.name = array.name, .dtype = array.dtype, .shape = array.shape});
   }
