@@ -713,6 +713,17 @@ void RankExecutor::write(const Home& home, const HostArray& array) {
   }
 }
 
+std::byte* RankExecutor::memory(const Home& home) {
+  const Buffer& buffer = impl_->program.buffer(home.buffer);
+  TESSERA_CHECK(buffer.bytes() == home.region.volume() * dtype_bytes(buffer.dtype), "home {} of {}",
+                buffer.name, home.region.to_string());
+  return buffer.tier == Tier::kDisk ? nullptr : impl_->buffer_data(buffer, 0);
+}
+const std::byte* RankExecutor::memory(const Home& home) const {
+  return const_cast<RankExecutor*>(this)->memory(
+      home);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+}
+
 std::vector<std::span<float>> RankExecutor::residuals() const { return impl_->residuals(); }
 
 std::array<int64_t, 3> RankExecutor::peak_bytes() const { return impl_->peak; }

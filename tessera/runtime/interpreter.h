@@ -97,6 +97,9 @@ class RankExecutor {
   // A home or a fetch of the program (fetches: after a step).
   HostArray read(const Home& home) const;
   void write(const Home& home, const HostArray& array);
+  // Where the home lies: its region, row-major. Null: on disk, so that it must be read and written.
+  std::byte* memory(const Home& home);
+  const std::byte* memory(const Home& home) const;
   // What codecs with error feedback carry from step to step, in the order of the program; their
   // memory, valid as long as the executor.
   std::vector<std::span<float>> residuals() const;

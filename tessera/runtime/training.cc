@@ -131,9 +131,10 @@ class RankRun {
     TESSERA_TRY(const auto change, executor_.begin_step(step));
     if (!checkpoint_job_ || change) {
       TESSERA_TRY(const std::string plan, plan_text());
-      checkpoint_job_.emplace(CheckpointJob{job_.config, compiled(), job_.origin, plan,
-                                            job_.storage, job_.callbacks.note});
+      checkpoint_job_.emplace(
+          CheckpointJob{job_.config, compiled(), job_.origin, plan, job_.storage, job_.callbacks});
       checkpoints_.emplace(*checkpoint_job_, executor_.program(), world_);
+      TESSERA_TRY_VOID(checkpoints_->prepare(*executor_));
     }
     if (!change) return {};
     add_sent(before);
@@ -164,6 +165,7 @@ class RankRun {
     saved_.saved += ended.saved;
     saved_.bytes_written += ended.bytes_written;
     saved_.bytes_read += ended.bytes_read;
+    saved_.memory_bytes = std::max(saved_.memory_bytes, ended.memory_bytes);
     saved_.seconds += ended.seconds;
     return {};
   }
