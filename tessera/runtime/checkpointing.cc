@@ -216,7 +216,7 @@ struct Checkpointing::Impl {
   const Graph& graph() const { return job.compiled.graph(); }
   bool saves() const { return !levels.empty(); }
   void note(const std::string& text) const {
-    if (world.rank() == 0 && job.callbacks.note) job.callbacks.note(text);
+    if (world.rank() == 0 && job.note) job.note(text);
   }
 
   // ---- what is held
@@ -351,12 +351,13 @@ struct Checkpointing::Impl {
       for (const Candidate& old : job.origin.candidates) {
         if (old.dir == one.dir && old.source != nullptr) there += old.source->manifest().bytes();
       }
-      const int64_t needed = (one.keep + 1) * bytes - there;
-      if (room >= needed) continue;
-      return fault(fmt::format(
-          "{}: expected room for {} checkpoints of {} (keep = {}, and one while it is written), "
-          "found {} free",
-          one.dir, one.keep + 1, format_bytes(bytes), one.keep, format_bytes(room)));
+      // Without the product, which could be larger than any number.
+      if ((room + there - bytes) / one.keep >= bytes) continue;
+      return fault(
+          fmt::format("{}: expected room for keep = {} checkpoints of {} and for the one that is "
+                      "being written, "
+                      "found {} free",
+                      one.dir, one.keep, format_bytes(bytes), format_bytes(room)));
     }
     return {};
   }
@@ -478,8 +479,7 @@ struct Checkpointing::Impl {
     }
     world.barrier();
     result.bytes_read = source.bytes_read();
-    report_load({0, source.where(), result.bytes_read, seconds_since(start)});
-    return {};
+    return report_load({0, source.where(), result.bytes_read, seconds_since(start)});
   }
 
   Result<int64_t> restore(RankExecutor& executor) {
@@ -527,13 +527,13 @@ struct Checkpointing::Impl {
           one.source->where(), missing));
     }
     result.bytes_read = one.source->bytes_read();
-    report_load({one.step, one.source->where(), result.bytes_read, seconds});
+    TESSERA_TRY_VOID(report_load({one.step, one.source->where(), result.bytes_read, seconds}));
     note(fmt::format("{}: the run goes on after step {}", one.source->where(), one.step));
     return one.step;
   }
 
-  void report_load(const LoadReport& report) const {
-    if (world.rank() == 0 && job.callbacks.loaded) job.callbacks.loaded(report);
+  Status report_load(const LoadReport& report) const {
+    return world.rank() == 0 ? job.loaded(report) : Status{};
   }
 
   // ---- writing
@@ -641,11 +641,9 @@ struct Checkpointing::Impl {
     if (world.rank() == 0) committed = commit(level, all);
     level.waited_s += seconds_since(start);
     result.seconds += level.waited_s;
-    if (committed && world.rank() == 0 && job.callbacks.saved) {
-      job.callbacks.saved({level.step, checkpoint_path(level.config.dir, level.step), bytes,
-                           level.waited_s, seconds_since(level.start)});
-    }
-    return committed;
+    if (!committed || world.rank() != 0) return committed;
+    return job.saved({level.step, checkpoint_path(level.config.dir, level.step), bytes,
+                      level.waited_s, seconds_since(level.start)});
   }
 
   Status commit(const Level& level, const std::vector<std::vector<double>>& all) const {

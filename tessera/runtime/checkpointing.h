@@ -69,7 +69,10 @@ struct CheckpointJob {
   const RunOrigin& origin;
   std::string plan_text;  // of `compiled`, for manifests
   Storage& storage;
-  const TrainingCallbacks& callbacks;  // called on rank 0
+  // Called on rank 0.
+  std::function<void(const std::string&)> note;
+  std::function<Status(const SaveReport&)> saved;
+  std::function<Status(const LoadReport&)> loaded;
 };
 
 class Checkpointing {

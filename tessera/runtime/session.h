@@ -86,6 +86,7 @@ struct ChangeReport {
   int64_t ranks = 1;                               // of the new plan
   int64_t bytes_predicted = 0, bytes_counted = 0;  // of state, that all ranks sent
   double seconds = 0;                              // that the state moved
+  double total_s = 0;                              // that steps waited for it
   std::vector<std::string> begun_anew;             // states that the plan before did not keep
 };
 

@@ -42,7 +42,6 @@ Result<uint64_t> BoxReader::read_all() {
 }
 
 Status BoxReader::read(int64_t begin, int64_t end, Checksum* sum) {
-  if (end - begin > kPieceBytes) file_.announce(entry_, begin, end - begin);
   for (int64_t at = begin; at < end; at += kPieceBytes) {
     const int64_t bytes = std::min(kPieceBytes, end - at);
     std::byte* to = place_of(at, bytes);

@@ -146,6 +146,7 @@ class FolderSource : public CheckpointSource {
         const std::string why = checksums_differ(one.head_checksum, opened->head_checksum());
         return fault(Damage{path, "", "", "head: " + why}.to_string());
       }
+      opened->announce();
       files_[file] = std::move(*opened);
     }
     return &*files_[file];

@@ -250,8 +250,8 @@ Status SafetensorsFile::read(const ArrayEntry& array, int64_t offset, int64_t by
   return fault(fmt::format("{}: '{}': {}", path_, one_line(array.name), *why));
 }
 
-void SafetensorsFile::announce(const ArrayEntry& array, int64_t offset, int64_t bytes) const {
-  ::posix_fadvise(descriptor_->number, array.begin + offset, bytes, POSIX_FADV_WILLNEED);
+void SafetensorsFile::announce() const {
+  ::posix_fadvise(descriptor_->number, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 
 SafetensorsLayout layout_safetensors(std::vector<ArrayEntry> arrays,

@@ -57,8 +57,8 @@ class SafetensorsFile {
   // Bytes [offset, offset + bytes) of an array. Thread-safe. Error (fault): the file has become
   // shorter, or cannot be read.
   Status read(const ArrayEntry& array, int64_t offset, int64_t bytes, std::byte* out) const;
-  // These bytes will be read soon: the system may begin.
-  void announce(const ArrayEntry& array, int64_t offset, int64_t bytes) const;
+  // Most of the file will be read, from front to back: the system may read ahead.
+  void announce() const;
 
  private:
   struct Descriptor;  // the open file
