@@ -331,7 +331,7 @@ struct Checkpointing::Impl {
       if (level->config.asynchronous == 0) continue;
       TESSERA_TRY(level->copies, Arena::create(Tier::kHost, shard.bytes()));
       // Taken now: what is not there is found before the first step.
-      std::memset(level->copies.data(), 0, static_cast<size_t>(shard.bytes()));
+      level->copies.populate();
       memory += shard.bytes();
     }
     for (const auto& one : gather_all(world, {static_cast<double>(memory)}))

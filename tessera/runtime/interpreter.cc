@@ -624,12 +624,13 @@ Result<std::unique_ptr<RankExecutor>> RankExecutor::create(const Graph& graph,
   return executor;
 }
 
-void RankExecutor::initialise() {
+void RankExecutor::initialise(const std::set<TensorId>& but) {
   for (const Home& home : impl_->program.homes) {
     const View whole{home.buffer, Box::whole(impl_->program.buffer(home.buffer).shape)};
     Extent extent;
     impl_->extend(extent, whole);
     impl_->touch(extent, 0);
+    if (but.contains(home.tensor)) continue;
     const Buffer& buffer = impl_->program.buffer(home.buffer);
     const auto init = [&](const Array& to) {
       tessera::initialise(impl_->graph.tensor(home.tensor), home.region, impl_->options.seed, to);
@@ -645,6 +646,10 @@ void RankExecutor::initialise() {
   }
   for (const std::span<float> residual : impl_->residuals())
     std::fill(residual.begin(), residual.end(), 0.0F);
+}
+
+void RankExecutor::take_memory() {
+  for (const Arena& arena : impl_->arenas) arena.populate();
 }
 
 void RankExecutor::run_step(int64_t step, const LoadFunction& load) {

@@ -26,6 +26,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -80,8 +81,11 @@ class RankExecutor {
   RankExecutor(const RankExecutor&) = delete;
   RankExecutor& operator=(const RankExecutor&) = delete;
 
-  // Writes the initial values of all homes of tensors with an Init, shard by shard.
-  void initialise();
+  // Writes the initial values of all homes of tensors with an Init, shard by shard; but not of those
+  // that the caller will write.
+  void initialise(const std::set<TensorId>& but = {});
+  // Takes the memory of all arenas from the system, which else happens page by page in the first step.
+  void take_memory();
   // Steps count from 1.
   void run_step(int64_t step, const LoadFunction& load);
 

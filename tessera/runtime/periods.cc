@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "tessera/plan/load.h"
@@ -94,9 +95,14 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next)
   const auto rank = static_cast<size_t>(world_.rank());
   TESSERA_TRY(auto executor, RankExecutor::create(period.compiled.graph(), period.programs[rank],
                                                   world_, options_));
-  executor->initialise();
+  std::set<TensorId> moved;
+  if (executor_) {
+    for (const MovedTensor& tensor : period.move.tensors) moved.insert(tensor.to);
+  }
+  executor->initialise(moved);
   std::optional<Change> change;
   if (executor_) {
+    executor->take_memory();
     world_.barrier();
     const Clock::time_point start = Clock::now();
     const Traffic before = counted(world_);

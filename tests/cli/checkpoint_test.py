@@ -238,8 +238,8 @@ class Checkpoints(MpiTest):
                           "train", self.toml, "--set", f"checkpoint.fast.dir={self.dir}")
         answer = self.train("--set", f"checkpoint.fast.dir={self.folder}/fast", "--set", "checkpoint.fast.keep=9000000000000000")
         self.assertEqual((answer.code, answer.out), (3, ""))
-        self.assertRegex(answer.err, rf"^tessera: {self.folder}/fast: expected room for keep = 9000000000000000 checkpoints of \S+ \S+ "
-                                     r"and for the one that is being written, found \S+ \S+ free\n$")
+        self.assertRegex(answer.err, rf"^tessera: {self.folder}/fast: expected room for keep = 9000000000000000 checkpoints of .* "
+                                     r"and for the one that is being written, found .* free\n$")
         self.assertFalse(pathlib.Path(self.folder, "fast").exists())
         other = self.run_file()
         self.expect_error(2, f"{other}: checkpoint.fast.dir: expected the key 'checkpoint.dir' too, for what a memory file system "
