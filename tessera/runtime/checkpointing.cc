@@ -206,7 +206,8 @@ struct Checkpointing::Impl {
         : config(the_config), durable(is_durable) {}
     const CheckpointLevel& config;
     bool durable;
-    Arena copies;  // of what is being written, beside the run
+    // Of what is being written: all of it beside the run, or two pieces while the run waits.
+    Arena copies;
     int64_t step = 0;
     double waited_s = 0;
     Clock::time_point start;
@@ -328,11 +329,12 @@ struct Checkpointing::Impl {
     homes_of_parts();
     int64_t memory = 0;
     for (const auto& level : levels) {
-      if (level->config.asynchronous == 0) continue;
-      TESSERA_TRY(level->copies, Arena::create(Tier::kHost, shard.bytes()));
+      const int64_t bytes =
+          level->config.asynchronous == 0 ? piece_memory(job.storage, shard) : shard.bytes();
+      TESSERA_TRY(level->copies, Arena::create(Tier::kHost, bytes));
       // Taken now: what is not there is found before the first step.
       level->copies.populate();
-      memory += shard.bytes();
+      memory += bytes;
     }
     for (const auto& one : gather_all(world, {static_cast<double>(memory)}))
       result.memory_bytes = std::max(result.memory_bytes, static_cast<int64_t>(one[0]));
@@ -589,7 +591,9 @@ struct Checkpointing::Impl {
       return fill_part(executor, index, begin, out);
     };
     if (level.config.asynchronous == 0) {
-      const auto report = write_shard(job.storage, dir, step, shard, fill);
+      const std::span<std::byte> pieces(level.copies.data(),
+                                        static_cast<size_t>(level.copies.bytes()));
+      const auto report = write_shard(job.storage, dir, step, shard, fill, pieces);
       home_values.data = {};
       level.waited_s = seconds_since(level.start);
       return commit(level, report);

@@ -81,9 +81,12 @@ struct ShardReport {
   ManifestFile file;
   std::vector<uint64_t> checksums;  // of the parts
 };
-// Through memory of two pieces, in which one is filled while the other is written.
+// Through memory of two pieces, in which one is filled while the other is written: what is given
+// (of piece_memory() bytes, best aligned to kStorageBlock), or else memory of its own.
+int64_t piece_memory(const Storage& storage, const Shard& shard);
 Result<ShardReport> write_shard(Storage& storage, const std::string& dir, int64_t step,
-                                const Shard& shard, const FillPart& fill);
+                                const Shard& shard, const FillPart& fill,
+                                std::span<std::byte> memory = {});
 // From memory that fill_shard has filled from byte 0, best aligned to kStorageBlock.
 Result<ShardReport> write_shard(Storage& storage, const std::string& dir, int64_t step,
                                 const Shard& shard, std::span<const std::byte> image);

@@ -1,6 +1,5 @@
 // Writing shards; see checkpoint.h.
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <future>
@@ -135,18 +134,24 @@ Status fill_shard(const Shard& shard, const FillPart& fill, int64_t begin,
   return {};
 }
 
+int64_t piece_memory(const Storage& storage, const Shard& shard) {
+  return std::min(2 * storage.piece_bytes(), shard.bytes());
+}
+
 Result<ShardReport> write_shard(Storage& storage, const std::string& dir, int64_t step,
-                                const Shard& shard, const FillPart& fill) {
+                                const Shard& shard, const FillPart& fill,
+                                std::span<std::byte> memory) {
   const auto most = static_cast<size_t>(storage.piece_bytes());
-  std::array<std::unique_ptr<std::byte, Free>, 2> memory;
+  std::unique_ptr<std::byte, Free> own;
+  if (static_cast<int64_t>(memory.size()) < piece_memory(storage, shard)) {
+    own.reset(static_cast<std::byte*>(std::aligned_alloc(kStorageBlock, 2 * most)));
+    TESSERA_CHECK(own != nullptr, "no memory for two pieces of {} bytes", most);
+    memory = {own.get(), 2 * most};
+  }
   size_t next = 0;
   return write_pieces(
       storage, dir, step, shard, [&](int64_t begin, int64_t bytes) -> Result<Piece> {
-        auto& here = memory[next++ % memory.size()];
-        if (here == nullptr)
-          here.reset(static_cast<std::byte*>(std::aligned_alloc(kStorageBlock, most)));
-        TESSERA_CHECK(here != nullptr, "no memory for a piece of {} bytes", most);
-        const std::span<std::byte> out(here.get(), static_cast<size_t>(bytes));
+        const auto out = memory.subspan(next++ % 2 * most, static_cast<size_t>(bytes));
         TESSERA_TRY_VOID(fill_shard(shard, fill, begin, out));
         return Piece(out);
       });

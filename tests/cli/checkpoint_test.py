@@ -196,8 +196,8 @@ class Checkpoints(MpiTest):
         summary = self.lines(answer)[-1]["summary"]["checkpoints"]
         self.assertEqual(summary["saved"], 6)
         self.assertEqual(summary["bytes_written"], sum(one["bytes"] for one in saved))
-        # Of the durable level alone, which is the asynchronous one: what its largest shard takes.
-        self.assertEqual(summary["memory_bytes"], max(path.stat().st_size for path in self.step(12).glob("rank-*")))
+        # A copy of the largest shard for each level; the fast one would be content with less of a large shard.
+        self.assertEqual(summary["memory_bytes"], 2 * max(path.stat().st_size for path in self.step(12).glob("rank-*")))
         self.assertEqual(list(fast.iterdir()), [])  # the run is done: its memory is free again
         self.expect_error(2, f"checkpoint.dir: expected a folder without checkpoints, or --resume, found {self.step(12)}",
                           "train", self.toml, *levels)
