@@ -19,6 +19,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/json_text.h"
 #include "tessera/base/one_line.h"
+#include "tessera/state/checksum.h"
 
 namespace tessera {
 
@@ -213,6 +214,10 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
                                               reinterpret_cast<std::byte*>(text.data()))) {
     return malformed(path, *why);
   }
+  Checksum sum;
+  sum.add(reinterpret_cast<const std::byte*>(&length), kLengthBytes);
+  sum.add(reinterpret_cast<const std::byte*>(text.data()), static_cast<int64_t>(length));
+  file.head_checksum_ = sum.value();
   TESSERA_TRY(const Json json, parse_header(path, text));
   const int64_t data = kLengthBytes + static_cast<int64_t>(length);
   for (const auto& [name, value] : json.items()) {
@@ -243,6 +248,10 @@ Status SafetensorsFile::read(const ArrayEntry& array, int64_t offset, int64_t by
   const auto why = descriptor_->read(array.begin + offset, bytes, out);
   if (!why) return {};
   return fault(fmt::format("{}: '{}': {}", path_, one_line(array.name), *why));
+}
+
+void SafetensorsFile::announce() const {
+  ::posix_fadvise(descriptor_->number, 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 
 SafetensorsLayout layout_safetensors(std::vector<ArrayEntry> arrays,

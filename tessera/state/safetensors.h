@@ -52,10 +52,13 @@ class SafetensorsFile {
   const std::vector<ArrayEntry>& arrays() const { return arrays_; }  // in the order of their bytes
   const ArrayEntry* find(std::string_view name) const;               // null: there is none
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  uint64_t head_checksum() const { return head_checksum_; }  // of all that stands before the arrays
 
   // Bytes [offset, offset + bytes) of an array. Thread-safe. Error (fault): the file has become
   // shorter, or cannot be read.
   Status read(const ArrayEntry& array, int64_t offset, int64_t bytes, std::byte* out) const;
+  // Most of the file will be read, from front to back: the system may read ahead.
+  void announce() const;
 
  private:
   struct Descriptor;  // the open file
@@ -63,6 +66,7 @@ class SafetensorsFile {
   std::vector<ArrayEntry> arrays_;
   std::map<std::string, size_t, std::less<>> by_name_;
   std::map<std::string, std::string> metadata_;
+  uint64_t head_checksum_ = 0;
   std::shared_ptr<const Descriptor> descriptor_;
 };
 

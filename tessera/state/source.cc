@@ -150,12 +150,12 @@ Result<std::unique_ptr<TensorSource>> open_safetensors(const std::string& path) 
 }
 
 Result<std::unique_ptr<TensorSource>> open_source(const std::string& path) {
-  if (is_checkpoint(path)) return open_checkpoint(path);
+  if (is_checkpoint(path)) return open_checkpoint(path, /*compares=*/true);
   FileSystem disk;
   std::error_code error;
   if (fs::is_directory(path, error)) {
     TESSERA_TRY(const std::vector<CheckpointFolder> found, checkpoints_in(disk, path));
-    if (!found.empty()) return open_checkpoint(found.back().path);
+    if (!found.empty()) return open_checkpoint(found.back().path, /*compares=*/true);
   }
   return open_safetensors(path);
 }

@@ -26,7 +26,7 @@ RunConfig config_of(bool asynchronous) {
   config.plan = "megatron(dp=2,zero=1)";
   config.batch = 4;
   config.steps = 7;
-  config.checkpoint = {"d", kEvery, 1, asynchronous ? 1 : 0};
+  config.checkpoint = {{"d", kEvery, 1, asynchronous ? 1 : 0}};
   return config;
 }
 
