@@ -9,6 +9,8 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/json_text.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/models/families.h"
 
@@ -103,7 +105,7 @@ class ConfigReader {
     return "";
   }
   void fail(const std::string& message) {
-    if (error_.empty()) error_ = fmt::format("{}: {}", file_, message);
+    if (error_.empty()) error_ = fmt::format("{}: {}", file_, short_line(message));
   }
   Result<HuggingFaceModel> finish(std::string family) {
     if (!error_.empty()) return invalid_input(error_);
@@ -115,7 +117,7 @@ class ConfigReader {
     if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
     if (value.is_number_integer()) return value.dump();
     if (value.is_number()) return fmt::format("{}", value.get<double>());
-    fail(fmt::format("{} must be a number, found {}", name, value.dump()));
+    fail(fmt::format("{} must be a number, found {}", name, shown(value)));
     return "0";
   }
 
@@ -141,7 +143,7 @@ class ConfigReader {
       }
       return;
     }
-    fail(fmt::format("{} {} is not supported (supported: {})", row.theirs.front(), value.dump(),
+    fail(fmt::format("{} {} is not supported (supported: {})", row.theirs.front(), shown(value),
                      join(known, ", ")));
   }
 
@@ -213,7 +215,7 @@ void read_rotary(const json& config, std::string_view file, ConfigReader& reader
   const json* scaling = reader.find({"rope_parameters", "rope_scaling"});
   const json nothing = json::object();
   if (scaling != nullptr && !scaling->is_object()) {
-    reader.fail(fmt::format("rope_parameters must be an object, found {}", scaling->dump()));
+    reader.fail(fmt::format("rope_parameters must be an object, found {}", shown(*scaling)));
     return;
   }
   ConfigReader rotary(scaling != nullptr ? *scaling : nothing, file);
@@ -427,7 +429,7 @@ void read_t5(const json&, std::string_view, ConfigReader& reader) {
   if (decoder != nullptr &&
       reader.text_of("num_decoder_layers", *decoder) != reader.get("layers")) {
     reader.fail(fmt::format("num_decoder_layers {} is not supported (supported: {}, num_layers)",
-                            decoder->dump(), reader.get("layers")));
+                            shown(*decoder), reader.get("layers")));
   }
   const json* scaled = reader.find({"scale_decoder_outputs"});
   reader.add("scaled_head", scaled != nullptr ? reader.text_of("scale_decoder_outputs", *scaled)
@@ -566,11 +568,12 @@ std::vector<std::string> huggingface_model_types() {
 }
 
 Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::string_view file) {
-  const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) {
+  const auto parsed = parse_json(text);
+  if (!parsed || !parsed->is_object()) {
     return invalid_input(
         fmt::format("{}: expected a JSON object (a Hugging Face config.json)", file));
   }
+  const json& config = *parsed;
   const auto name_at = config.find("model_type");
   const std::string name =
       name_at != config.end() && name_at->is_string() ? name_at->get<std::string>() : "";
@@ -582,7 +585,7 @@ Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::st
     return reader.finish(type.family);
   }
   return invalid_input(fmt::format("{}: model_type '{}' is not supported (supported: {})", file,
-                                   name, join(huggingface_model_types(), ", ")));
+                                   short_line(name, 60), join(huggingface_model_types(), ", ")));
 }
 
 Result<std::string> huggingface_config(std::string_view spec, DType dtype) {

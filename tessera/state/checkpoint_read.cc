@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/state/checkpoint.h"
 #include "tessera/state/checksum.h"
@@ -133,8 +134,9 @@ class FolderSource : public CheckpointSource {
                                              const ManifestBox& box) {
     const SourceArray* array = file.find(box.name);
     if (array == nullptr || array->dtype != tensor.dtype || array->shape != box.box.shape()) {
-      return fault(fmt::format("{}: '{}': expected {} {}, found {}", file.where(), box.name,
-                               dtype_name(tensor.dtype), Box::whole(box.box.shape()).to_string(),
+      return fault(fmt::format("{}: '{}': expected {} {}, found {}", file.where(),
+                               short_line(box.name), dtype_name(tensor.dtype),
+                               Box::whole(box.box.shape()).to_string(),
                                array == nullptr ? "none" : "another dtype or shape"));
     }
     return array;
@@ -169,7 +171,7 @@ Result<std::unique_ptr<CheckpointSource>> open_checkpoint(const std::string& fol
 
 std::string Damage::to_string() const {
   if (tensor.empty()) return fmt::format("{}: damaged: {}", file, what);
-  return fmt::format("{}: damaged: tensor {}, box {}: {}", file, tensor, box, what);
+  return fmt::format("{}: damaged: tensor {}, box {}: {}", file, short_line(tensor), box, what);
 }
 
 namespace {
@@ -218,7 +220,7 @@ class FileCheck {
     const ArrayEntry* array = file.find(one.box->name);
     if (array == nullptr || array->dtype != one.tensor->dtype ||
         array->shape != one.box->box.shape()) {
-      return add(one, fmt::format("expected the array '{}', found {}", one.box->name,
+      return add(one, fmt::format("expected the array '{}', found {}", short_line(one.box->name),
                                   array == nullptr ? "none" : "it in another dtype or shape"));
     }
     Checksum sum;

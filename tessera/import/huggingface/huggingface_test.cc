@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -279,47 +278,6 @@ TEST_F(Folders, BadInputIsOneLineAndNothingIsWritten) {
   EXPECT_EQ(wrong.error().message,
             source + ": 'embed.token.weight': expected [32000, 16], found none");
   EXPECT_FALSE(fs::exists(out));
-}
-
-// A folder of the shape of a model with 70 billion parameters, which is a hole in the file system:
-// what a rank of 64 takes of a layer is read from its bytes alone, in little memory.
-TEST_F(Folders, LargeModelsAreReadInPieces) {
-  fs::create_directories(path("large"));
-  const std::string config = path("large") + "/config.json";
-  ASSERT_TRUE(write_file(config, R"({"model_type": "llama", "hidden_size": 8192,
-      "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64,
-      "num_key_value_heads": 8, "max_position_embeddings": 8192, "vocab_size": 128256})"));
-  const auto model = build_model(config, 1);
-  ASSERT_TRUE(model);
-  const auto views = huggingface_views(*model);
-  std::vector<ArrayEntry> entries;
-  for (const TensorView& view : *views)
-    entries.push_back({view.arrays.front(), DType::kBFloat16, view.array_shape});
-  {
-    const auto writer =
-        SafetensorsWriter::create(path("large") + "/model.safetensors", std::move(entries));
-    ASSERT_TRUE(writer) << writer.error().message;
-    EXPECT_GT(writer->bytes(), 140'000'000'000);
-  }
-  const auto source = open_huggingface(path("large"), *model);
-  ASSERT_TRUE(source) << source.error().message;
-  struct rusage before {
-  }, after{};
-  ::getrusage(RUSAGE_SELF, &before);
-  int64_t asked = 0;
-  std::vector<std::byte> buffer(8192 * 448 * 2);
-  for (const SourceArray& array : (*source)->arrays()) {
-    if (array.name != "blocks.79.mlp.up.weight" && array.name != "blocks.79.mlp.down.weight")
-      continue;
-    Box region = Box::whole(array.shape);
-    region.dims[array.name.ends_with("down.weight") ? 0 : 1] = {63 * 448, 448};
-    ASSERT_TRUE((*source)->read(array, region, DType::kBFloat16, buffer.data()));
-    asked += region.volume() * 2;
-  }
-  ::getrusage(RUSAGE_SELF, &after);
-  EXPECT_EQ((*source)->bytes_read(), asked);
-  EXPECT_EQ(asked, 2 * 8192 * 448 * 2);
-  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 << 10) << "KiB beside 7 MiB that were asked for";
 }
 
 TEST(Tiles, CoverABoxOnceWithinTheirSize) {
