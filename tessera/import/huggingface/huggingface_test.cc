@@ -311,5 +311,32 @@ TEST(Tiles, CopiesOfEveryElementSizeTranspose) {
   }
 }
 
+// Of every order of dims, larger than the squares that a copy goes by, and with strides that leave gaps.
+TEST(Tiles, CopiesOfEveryOrderAreThoseElementByElement) {
+  const std::vector<int64_t> shape = {3, 70, 1, 130};
+  std::vector<int> order = {0, 1, 2, 3};
+  std::vector<uint16_t> in(3 * 70 * 130);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<uint16_t>(i + 1);
+  do {
+    std::vector<int64_t> out_strides(4);
+    int64_t stride = 2;  // every second element stays as it is
+    for (size_t d = 4; d-- > 0;) {
+      out_strides[static_cast<size_t>(order[d])] = stride;
+      stride *= shape[static_cast<size_t>(order[d])];
+    }
+    std::vector<uint16_t> out(2 * in.size()), expected(out.size());
+    const std::vector<int64_t> in_strides = row_major_strides(shape);
+    each_index(shape, Box::whole(shape), [&](size_t, size_t global) {
+      int64_t to = 0;
+      for (size_t d = 0; d < 4; ++d)
+        to += static_cast<int64_t>(global) / in_strides[d] % shape[d] * out_strides[d];
+      expected[static_cast<size_t>(to)] = in[global];
+    });
+    copy_strided(shape, 2, reinterpret_cast<const std::byte*>(in.data()), in_strides,
+                 reinterpret_cast<std::byte*>(out.data()), out_strides);
+    ASSERT_EQ(out, expected) << order[0] << order[1] << order[2] << order[3];
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
 }  // namespace
 }  // namespace tessera

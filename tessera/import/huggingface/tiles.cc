@@ -6,20 +6,52 @@
 namespace tessera {
 namespace {
 
+// Two dims of the copy: `lines` of `count` elements, with the strides of both.
+struct Plane {
+  int64_t lines, count;
+  int64_t in_line, in_stride, out_line, out_stride;
+};
+
+// By squares, so that what a line reads and writes is still in the cache for the next one also where
+// the order of the dims changes: a line then writes to as many places, far from each other, as it has
+// elements.
 template <size_t kBytes>
-void copy_line(int64_t count, const std::byte* in, int64_t in_stride, std::byte* out,
-               int64_t out_stride) {
-  for (int64_t i = 0; i < count; ++i) std::memcpy(out + i * out_stride, in + i * in_stride, kBytes);
+void copy_plane(const Plane& plane, const std::byte* in, std::byte* out) {
+  constexpr auto kBytesOf = static_cast<int64_t>(kBytes);
+  constexpr int64_t kSide = 64;
+  const bool same = plane.in_stride == 1 && plane.out_stride == 1;
+  if (same) {
+    for (int64_t i = 0; i < plane.lines; ++i) {
+      std::memcpy(out + i * plane.out_line * kBytesOf, in + i * plane.in_line * kBytesOf,
+                  static_cast<size_t>(plane.count) * kBytes);
+    }
+    return;
+  }
+  for (int64_t first = 0; first < plane.lines; first += kSide) {
+    for (int64_t begin = 0; begin < plane.count; begin += kSide) {
+      const int64_t lines = std::min(plane.lines, first + kSide);
+      const int64_t end = std::min(plane.count, begin + kSide);
+      for (int64_t i = first; i < lines; ++i) {
+        const std::byte* from = in + (i * plane.in_line + begin * plane.in_stride) * kBytesOf;
+        std::byte* to = out + (i * plane.out_line + begin * plane.out_stride) * kBytesOf;
+        for (int64_t k = begin; k < end; ++k) {
+          std::memcpy(to, from, kBytes);
+          from += plane.in_stride * kBytesOf;
+          to += plane.out_stride * kBytesOf;
+        }
+      }
+    }
+  }
 }
 
-using CopyLine = void (*)(int64_t, const std::byte*, int64_t, std::byte*, int64_t);
+using CopyPlane = void (*)(const Plane&, const std::byte*, std::byte*);
 
-CopyLine copy_line_of(int64_t element_bytes) {
+CopyPlane copy_plane_of(int64_t element_bytes) {
   switch (element_bytes) {
-    case 1: return copy_line<1>;
-    case 2: return copy_line<2>;
-    case 4: return copy_line<4>;
-    default: return copy_line<8>;
+    case 1: return copy_plane<1>;
+    case 2: return copy_plane<2>;
+    case 4: return copy_plane<4>;
+    default: return copy_plane<8>;
   }
 }
 
@@ -49,8 +81,20 @@ void copy_strided(const std::vector<int64_t>& shape, int64_t element_bytes, cons
     std::memcpy(out, in, static_cast<size_t>(element_bytes));
     return;
   }
-  const CopyLine line = copy_line_of(element_bytes);
+  const CopyPlane copy = copy_plane_of(element_bytes);
+  // The plane: the last dim, along which `in` is read, and the dim along which `out` is written, if
+  // that is another one; else the dim before the last.
   const size_t last = shape.size() - 1;
+  size_t other = last;
+  for (size_t d = 0; d < last; ++d) {
+    if (other == last || out_strides[d] <= out_strides[other]) other = d;
+  }
+  Plane plane{1, shape[last], 0, in_strides[last], 0, out_strides[last]};
+  if (other != last) {
+    plane.lines = shape[other];
+    plane.in_line = in_strides[other];
+    plane.out_line = out_strides[other];
+  }
   std::vector<int64_t> at(last, 0);
   for (;;) {
     int64_t from = 0, to = 0;
@@ -58,10 +102,9 @@ void copy_strided(const std::vector<int64_t>& shape, int64_t element_bytes, cons
       from += at[d] * in_strides[d];
       to += at[d] * out_strides[d];
     }
-    line(shape[last], in + from * element_bytes, in_strides[last] * element_bytes,
-         out + to * element_bytes, out_strides[last] * element_bytes);
+    copy(plane, in + from * element_bytes, out + to * element_bytes);
     size_t d = last;
-    while (d > 0 && ++at[d - 1] == shape[d - 1]) at[--d] = 0;
+    while (d > 0 && (d - 1 == other || ++at[d - 1] == shape[d - 1])) at[--d] = 0;
     if (d == 0) return;
   }
 }
