@@ -1,6 +1,7 @@
 #include "tessera/import/huggingface/tiles.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace tessera {
@@ -12,33 +13,52 @@ struct Plane {
   int64_t in_line, in_stride, out_line, out_stride;
 };
 
-// By squares, so that what a line reads and writes is still in the cache for the next one also where
-// the order of the dims changes: a line then writes to as many places, far from each other, as it has
-// elements.
-template <size_t kBytes>
-void copy_plane(const Plane& plane, const std::byte* in, std::byte* out) {
-  constexpr auto kBytesOf = static_cast<int64_t>(kBytes);
-  constexpr int64_t kSide = 64;
-  const bool same = plane.in_stride == 1 && plane.out_stride == 1;
-  if (same) {
-    for (int64_t i = 0; i < plane.lines; ++i) {
-      std::memcpy(out + i * plane.out_line * kBytesOf, in + i * plane.in_line * kBytesOf,
-                  static_cast<size_t>(plane.count) * kBytes);
-    }
-    return;
+constexpr int64_t kSide = 64;
+
+// A square whose lines are read and whose columns are written one behind the other, by way of a small
+// copy: strides between lines and between columns are often powers of two, and then lie on top of each
+// other in a cache.
+template <class T>
+void turn_square(const Plane& plane, const std::byte* in, std::byte* out) {
+  constexpr int64_t kPitch = kSide + 1;
+  std::array<T, kSide * kPitch> square;
+  for (int64_t i = 0; i < plane.lines; ++i) {
+    std::memcpy(square.data() + i * kPitch,
+                in + i * plane.in_line * static_cast<int64_t>(sizeof(T)),
+                static_cast<size_t>(plane.count) * sizeof(T));
   }
-  for (int64_t first = 0; first < plane.lines; first += kSide) {
-    for (int64_t begin = 0; begin < plane.count; begin += kSide) {
-      const int64_t lines = std::min(plane.lines, first + kSide);
-      const int64_t end = std::min(plane.count, begin + kSide);
-      for (int64_t i = first; i < lines; ++i) {
-        const std::byte* from = in + (i * plane.in_line + begin * plane.in_stride) * kBytesOf;
-        std::byte* to = out + (i * plane.out_line + begin * plane.out_stride) * kBytesOf;
-        for (int64_t k = begin; k < end; ++k) {
-          std::memcpy(to, from, kBytes);
-          from += plane.in_stride * kBytesOf;
-          to += plane.out_stride * kBytesOf;
-        }
+  std::array<T, kSide> column;
+  for (int64_t k = 0; k < plane.count; ++k) {
+    for (int64_t i = 0; i < plane.lines; ++i)
+      column[static_cast<size_t>(i)] = square[static_cast<size_t>(i * kPitch + k)];
+    std::memcpy(out + k * plane.out_stride * static_cast<int64_t>(sizeof(T)), column.data(),
+                static_cast<size_t>(plane.lines) * sizeof(T));
+  }
+}
+
+template <class T>
+void copy_plane(const Plane& plane, const std::byte* in, std::byte* out) {
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
+  if (plane.in_stride == 1 && plane.out_stride == 1) {
+    for (int64_t i = 0; i < plane.lines; ++i) {
+      std::memcpy(out + i * plane.out_line * kBytes, in + i * plane.in_line * kBytes,
+                  static_cast<size_t>(plane.count * kBytes));
+    }
+  } else if (plane.in_stride == 1 && plane.out_line == 1) {
+    for (int64_t i = 0; i < plane.lines; i += kSide) {
+      for (int64_t k = 0; k < plane.count; k += kSide) {
+        Plane square = plane;
+        square.lines = std::min(kSide, plane.lines - i);
+        square.count = std::min(kSide, plane.count - k);
+        turn_square<T>(square, in + (i * plane.in_line + k) * kBytes,
+                       out + (i + k * plane.out_stride) * kBytes);
+      }
+    }
+  } else {
+    for (int64_t i = 0; i < plane.lines; ++i) {
+      for (int64_t k = 0; k < plane.count; ++k) {
+        std::memcpy(out + (i * plane.out_line + k * plane.out_stride) * kBytes,
+                    in + (i * plane.in_line + k * plane.in_stride) * kBytes, sizeof(T));
       }
     }
   }
@@ -48,10 +68,10 @@ using CopyPlane = void (*)(const Plane&, const std::byte*, std::byte*);
 
 CopyPlane copy_plane_of(int64_t element_bytes) {
   switch (element_bytes) {
-    case 1: return copy_plane<1>;
-    case 2: return copy_plane<2>;
-    case 4: return copy_plane<4>;
-    default: return copy_plane<8>;
+    case 1: return copy_plane<uint8_t>;
+    case 2: return copy_plane<uint16_t>;
+    case 4: return copy_plane<uint32_t>;
+    default: return copy_plane<uint64_t>;
   }
 }
 
