@@ -74,6 +74,7 @@ int64_t product(const std::vector<int64_t>& shape) {
 // All arrays of a source, under its names and in its dtypes.
 Status write_source(const TensorSource& source, SafetensorsWriter& writer) {
   std::vector<std::byte> buffer;
+  buffer.reserve(kTileBytes);  // a vector that grows holds its old bytes beside the new ones
   for (size_t i = 0; i < source.arrays().size(); ++i) {
     const SourceArray& array = source.arrays()[i];
     const int64_t bytes = dtype_bytes(array.dtype);
@@ -232,6 +233,7 @@ Result<ExportedWeights> export_huggingface(const WeightsRequest& request) {
       SafetensorsWriter writer,
       SafetensorsWriter::create(folder.file(kWeights), std::move(entries), {{"format", "pt"}}));
   std::vector<std::byte> buffer;
+  buffer.reserve(kTileBytes);
   for (const TensorView& view : views) {
     const SourceArray& array = *source->find(view.name);
     report.parameters += product(array.shape);
