@@ -24,7 +24,7 @@ namespace {
 // Keeps element counts within 63 bits: the largest tensors are positions x width and width x width.
 Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, int64_t batch) {
   constexpr double kMaxElements = 0x1p56;
-  constexpr int64_t kMaxLayers = 100'000;
+  constexpr int64_t kMaxLayers = 10'000;
   double widest = 1, seq = 1, query = 1;
   for (const ModelKey& key : keys) {
     const auto* size = std::get_if<int64_t*>(&key.target);

@@ -391,7 +391,7 @@ TEST(ModelErrors, UnknownModelsAndImpossibleSizes) {
   EXPECT_EQ(error_of("llama:heads=200000000,head_dim=200000000"),
             "model 'llama': batch=2 is too large for these sizes: a tensor would have more than "
             "2^56 elements");
-  EXPECT_EQ(error_of("gpt:layers=1000000"), "model 'gpt': layers=1000000 must be at most 100000");
+  EXPECT_EQ(error_of("gpt:layers=1000000"), "model 'gpt': layers=1000000 must be at most 10000");
 }
 
 TEST(ModelHelp, ListsFamiliesKeysAndDefaults) {

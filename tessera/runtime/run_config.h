@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "tessera/base/result.h"
+#include "tessera/data/data_config.h"
 #include "tessera/graph/builder.h"
-#include "tessera/runtime/data/data_config.h"
 #include "tessera/runtime/plan_change.h"
 
 namespace tessera {

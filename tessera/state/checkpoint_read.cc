@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/state/box_reader.h"
 #include "tessera/state/checkpoint.h"
@@ -41,7 +42,7 @@ std::string why_no_array(const ArrayEntry* array, const ManifestTensor& tensor,
                          const ManifestBox& box) {
   if (array != nullptr && array->dtype == tensor.dtype && array->shape == box.box.shape())
     return "";
-  return fmt::format("expected the array '{}', found {}", box.name,
+  return fmt::format("expected the array '{}', found {}", short_line(box.name),
                      array == nullptr ? "none" : "it in another dtype or shape");
 }
 
@@ -218,7 +219,7 @@ Result<std::unique_ptr<CheckpointSource>> open_checkpoint(const std::string& fol
 
 std::string Damage::to_string() const {
   if (tensor.empty()) return fmt::format("{}: damaged: {}", file, what);
-  return fmt::format("{}: damaged: tensor {}, box {}: {}", file, tensor, box, what);
+  return fmt::format("{}: damaged: tensor {}, box {}: {}", file, short_line(tensor), box, what);
 }
 
 namespace {

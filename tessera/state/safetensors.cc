@@ -49,7 +49,7 @@ std::optional<DType> dtype_of(std::string_view name) {
 }
 
 tl::unexpected<Error> malformed(const std::string& path, const std::string& message) {
-  return invalid_input(fmt::format("{}: not a safetensors file: {}", path, one_line(message)));
+  return invalid_input(fmt::format("{}: not a safetensors file: {}", path, short_line(message)));
 }
 
 // The members of the header, each name once. JSON libraries keep the last of two equal names
@@ -247,7 +247,7 @@ Status SafetensorsFile::read(const ArrayEntry& array, int64_t offset, int64_t by
                 array.name, offset, offset + bytes);
   const auto why = descriptor_->read(array.begin + offset, bytes, out);
   if (!why) return {};
-  return fault(fmt::format("{}: '{}': {}", path_, one_line(array.name), *why));
+  return fault(fmt::format("{}: '{}': {}", path_, short_line(array.name), *why));
 }
 
 void SafetensorsFile::announce() const {
