@@ -163,6 +163,23 @@ TEST(HuggingFaceConfig, DamagedTextsAreReadOrRefusedInOneLine) {
   EXPECT_GT(refused, 300);
 }
 
+TEST(HuggingFaceConfig, NestingIsBounded) {
+  for (const size_t depth : {size_t{100}, size_t{1'000'000}}) {
+    const std::string deep = std::string(depth, '[') + std::string(depth, ']');
+    const std::string text = "{\"model_type\": \"llama\", \"hidden_size\": " + deep + "}";
+    const auto model = parse_huggingface_config(text, "config.json");
+    ASSERT_FALSE(model);
+    EXPECT_EQ(model.error().message,
+              "config.json: expected a JSON object (a Hugging Face config.json)");
+  }
+  const auto model = parse_huggingface_config(
+      R"({"model_type": "llama", "num_hidden_layers": [[1]]})", "config.json");
+  ASSERT_FALSE(model);
+  EXPECT_NE(model.error().message.find("num_hidden_layers must be a number, found a list"),
+            std::string::npos)
+      << model.error().message;
+}
+
 TEST(HuggingFaceConfig, WhatNoModelTypeHasIsOneLine) {
   const std::string small = "layers=2,hidden=8,heads=4,seq=4,vocab=16";
   EXPECT_EQ(written("gpt:kv_heads=2," + small),

@@ -39,7 +39,7 @@ def write_arrays(path, arrays):
 
 
 def read_arrays(path):
-    raw = path.read_bytes()
+    raw = pathlib.Path(path).read_bytes()
     size = struct.unpack("<Q", raw[:8])[0]
     header, out = json.loads(raw[8:8 + size]), {}
     metadata = header.pop("__metadata__", {})
@@ -87,15 +87,15 @@ class Pt2Case(unittest.TestCase):
         write_arrays(self.folder / "inputs.safetensors", dict(zip(names, arguments)))
         return out
 
-    def trained(self, folder, plan, precision, steps=STEPS):
-        """What comes out, by kind: arrays by name."""
-        out = self.folder / "out"
-        job = [folder / "model.graph", folder / "weights.safetensors", self.folder / "inputs.safetensors", plan, precision, steps,
-               out]
-        (self.folder / "jobs").write_text("\t".join(map(str, job)))
+    def trained(self, folder, plans, precision, steps=STEPS):
+        """What comes out under each plan, by kind: arrays by name."""
+        outs = [self.folder / f"out{i}" for i in range(len(plans))]
+        jobs = [[folder / "model.graph", folder / "weights.safetensors", self.folder / "inputs.safetensors", plan, precision, steps, out]
+                for plan, out in zip(plans, outs)]
+        (self.folder / "jobs").write_text("".join("\t".join(map(str, job)) + "\n" for job in jobs))
         answer = run(self.steps, self.folder / "jobs")
-        self.assertEqual(answer.returncode, 0, f"{plan}: {answer.stderr}")
-        return {kind: read_arrays(self.folder / f"out.{kind}")[0] for kind in ("losses", "gradients", "parameters")}
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        return [{kind: read_arrays(f"{out}.{kind}")[0] for kind in ("losses", "gradients", "parameters")} for out in outs]
 
     def check(self, found, expected, tolerance, what):
         losses, gradients, parameters = expected

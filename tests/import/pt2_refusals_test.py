@@ -236,6 +236,34 @@ class Refusals(Pt2Case):
                 self.assertTrue(found.startswith("changed.pt2: data/weights/model_weights_config.json: config: weight: tensor_meta: "), found)
 
 
+    def test_numbers_of_windows_that_do_not_fit_are_refused(self):
+        class Pooled(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = torch.nn.Conv2d(3, 4, 3, stride=2, padding=1)
+
+            def forward(self, x):
+                return self.conv(x).mean()
+
+        path = self.exported(Pooled(), (torch.ones(2, 3, 8, 8),))
+
+        def stride(*numbers):
+            def change(program):
+                node = next(node for node in program["graph_module"]["graph"]["nodes"] if "conv2d" in node["target"])
+                argument = next(item for item in node["inputs"] if item["name"] == "stride")
+                argument["arg"] = {"as_ints": list(numbers)}
+            return change
+
+        start = "node 'conv2d' (aten.conv2d) in module 'conv': argument 'stride': expected 2 numbers from 1 to 2147483648, found "
+        for numbers, message in {
+                (2**62, 1): f"{start}(4611686018427387904 1)",
+                (0, 0): f"{start}(0 0)",
+                (1, 2, 3): f"{start}(1 2 3)",
+                (1, 1): "'conv.conv': expected a result of sizes (2 4 4 4), found 'conv.conv' [batch=2, filters=4, height=8, width=8] float32",
+        }.items():
+            self.assertEqual(self.refused(self.rewritten(path, stride(*numbers))), f"changed.pt2: {message}")
+
+
 class MutationCase(Pt2Case):
     def mutate(self, count):
         module, arguments = models.cases()["manual"][:2]

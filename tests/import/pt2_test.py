@@ -22,18 +22,24 @@ class Models(Pt2Case):
         self.assertEqual(answer.returncode, 0, answer.stderr)
         return out
 
-    def check_model(self, name):
-        module, arguments, plans, precision = models.cases()[name]
+    def check_model(self, module, arguments, plans, precision, *settings):
         dtype, tolerance = {"float64": (torch.float64, 1e-10), "float32": (torch.float32, 1e-5)}[precision]
         module = module.to(dtype)
         arguments = tuple(x.to(dtype) if x.is_floating_point() else x for x in arguments)
-        folder = self.imported(module, arguments)
+        folder = self.imported(module, arguments, *settings)
         expected = reference(module, arguments)
-        for plan in ["serial"] + plans + [self.found_plan(folder, len(arguments[0]), precision)]:
-            self.check(self.trained(folder, plan, precision), expected, tolerance, f"{name} under {plan}")
+        every = ["serial"] + plans + [self.found_plan(folder, len(arguments[0]), precision)]
+        for plan, found in zip(every, self.trained(folder, every, precision)):
+            self.check(found, expected, tolerance, plan)
         # Without weights, from the first values that the graph states.
         answer = run(self.program, "verify", folder / "model.graph", "--plan", plans[-1])
-        self.assertEqual(answer.returncode, 0, f"{name} under {plans[-1]}: {answer.stdout}{answer.stderr}")
+        self.assertEqual(answer.returncode, 0, f"{plans[-1]}: {answer.stdout}{answer.stderr}")
+
+    def test_targets_that_do_not_count_as_asked_for(self):
+        tokens, targets = models.tokens()
+        targets[torch.rand(targets.shape) < 0.3] = -100
+        module = models.Transformer(lambda: models.FusedBlock(16, 4))
+        self.check_model(module, (tokens, targets), ["fsdp(dp=4)", "megatron(tp=2,dp=2)"], "float64", "--set", "ignored=-100")
 
 
 class BackToPyTorch(Pt2Case):
@@ -44,8 +50,8 @@ class BackToPyTorch(Pt2Case):
         arguments = tuple(x.double() if x.is_floating_point() else x for x in arguments)
         before = {key: value.clone() for key, value in module.state_dict().items()}
         folder = self.imported(module, arguments)
-        self.trained(folder, plan, "float64")
-        answer = run(self.program, "export", self.folder / "out.parameters", "--to", "pt2", "--model", folder / "model.graph", "--out",
+        self.trained(folder, [plan], "float64")
+        answer = run(self.program, "export", self.folder / "out0.parameters", "--to", "pt2", "--model", folder / "model.graph", "--out",
                      self.folder / "back")
         self.assertEqual(answer.returncode, 0, answer.stderr)
         state = load_file(self.folder / "back" / "model.safetensors")
@@ -56,7 +62,7 @@ class BackToPyTorch(Pt2Case):
                 value.zero_()
         fresh.load_state_dict(state, strict=True)
         loss = fresh(*arguments).item()
-        trained = self.trained(folder, plan, "float64", STEPS + 1)["losses"][f"loss.{STEPS + 1}"].item()
+        trained = self.trained(folder, [plan], "float64", STEPS + 1)[0]["losses"][f"loss.{STEPS + 1}"].item()
         reference(module, arguments)
         for expected in (trained, module(*arguments).item()):
             self.assertLess(abs(loss - expected), 1e-10 * abs(expected), f"{name} under {plan}")
@@ -107,7 +113,7 @@ class BackToPyTorch(Pt2Case):
 
 
 def add_model(name):
-    setattr(Models, f"test_{name}_equals_pytorch", lambda self: self.check_model(name))
+    setattr(Models, f"test_{name}_equals_pytorch", lambda self: self.check_model(*models.cases()[name]))
 
 
 for case in models.cases():

@@ -51,7 +51,8 @@ Result<Value> converted(const Call& call, const Value& x, DType dtype);
 // x in the dtype of the node's result: ops with an argument `dtype` convert their operand first.
 Result<Value> in_result_dtype(const Call& call, const Value& x);
 // 1 where an id is one of 0 .. count - 1 and not `left_out`, else 0.
-Value kept_ids(const Call& call, const Value& ids, int64_t count, int64_t left_out, DType dtype);
+Value kept_ids(const Call& call, std::string name, const Value& ids, int64_t count,
+               int64_t left_out, DType dtype);
 // Integers of a window, one for each spatial dim, each at least `least`.
 Result<std::vector<int64_t>> window_numbers(const Call& call, std::string_view name,
                                             std::vector<int64_t> otherwise, size_t spatial,

@@ -256,7 +256,7 @@ Status row_embedding(const Call& call) {
     e.define(slot, {e.op("embedding", {rows.id, weights}), out});
   });
   if (padding >= 0) {  // that row is read and gets no gradient
-    Value kept = kept_ids(call, ids, lowering.size(table, 0), padding, y.dtype);
+    Value kept = kept_ids(call, "kept", ids, lowering.size(table, 0), padding, y.dtype);
     kept.dims.emplace_back();
     TESSERA_TRY(Value stopped, pointwise(call, "padding", "stop_gradient", {y}));
     TESSERA_TRY(y, pointwise(call, "unpadded", "where", {std::move(kept), y, std::move(stopped)}));
@@ -313,7 +313,8 @@ Status row_gather(const Call& call) {
 
 }  // namespace
 
-Value kept_ids(const Call& call, const Value& ids, int64_t count, int64_t left_out, DType dtype) {
+Value kept_ids(const Call& call, std::string name, const Value& ids, int64_t count,
+               int64_t left_out, DType dtype) {
   Lowering& lowering = call.lowering();
   const Var place = call.dims().fresh(count);
   call.dims().make_solid(place);
@@ -325,20 +326,19 @@ Value kept_ids(const Call& call, const Value& ids, int64_t count, int64_t left_o
   call.dims().keep_distinct(all);
   const bool hole = left_out >= 0 && left_out < count;
   lowering.step(
-      call, "kept", [ids, place, count, left_out, hole, dtype, slot = y.slot](Emitter& e) {
+      call, std::move(name), [ids, place, count, left_out, hole, dtype, slot = y.slot](Emitter& e) {
         const Emitter::Slot at = e.read(ids);
-        const std::string& name = e.name(place);
+        const std::string& dim = e.name(place);
         TensorId marks = e.op("fill", {},
                               {{"value", hole ? 0.0 : 1.0},
-                               {"dims", fmt::format("{}={}", name, hole ? 1 : count)},
+                               {"dims", fmt::format("{}={}", dim, hole ? 1 : count)},
                                {"dtype", std::string(dtype_name(dtype))}},
                               "marks");
         if (hole && count > 1) {
-          marks =
-              e.op("pad", {marks},
-                   {{"dim", name}, {"begin", left_out}, {"size", count}, {"value", 1.0}}, "pad");
+          marks = e.op("pad", {marks},
+                       {{"dim", dim}, {"begin", left_out}, {"size", count}, {"value", 1.0}}, "pad");
         }
-        e.define(slot, {e.op("gather", {marks, at.id}, {{"dim", name}}), at.dims});
+        e.define(slot, {e.op("gather", {marks, at.id}, {{"dim", dim}}), at.dims});
       });
   return y;
 }

@@ -369,8 +369,8 @@ Result<Value> cross_entropy(const Call& call, Value logits, Value targets, size_
   for (size_t d = 0; d < each.dims.size(); ++d) over.push_back(d);
   if (ignored) {
     // The kind leaves out negative targets by itself, but whoever takes the mean must count.
-    const Value kept =
-        kept_ids(call, targets, lowering.size(logits, class_dim), *ignored, each.dtype);
+    const Value kept = kept_ids(call, "loss.counted", targets, lowering.size(logits, class_dim),
+                                *ignored, each.dtype);
     if (*ignored >= 0) {
       TESSERA_TRY(each, pointwise(call, "loss.kept", "mul", {each, kept}));
     }
