@@ -323,8 +323,8 @@ struct Checkpointing::Impl {
 
   // Memory and room, before the first step.
   Status prepare(const RankExecutor& executor) {
-    share(executor);
     if (!saves()) return {};
+    share(executor);
     shard = plan_shard(world.rank(), tensors, parts[static_cast<size_t>(world.rank())]);
     homes_of_parts();
     int64_t memory = 0;

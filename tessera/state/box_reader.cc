@@ -5,6 +5,7 @@
 
 #include "tessera/base/convert.h"
 #include "tessera/state/source.h"
+#include "tessera/state/storage.h"
 
 namespace tessera {
 namespace {
@@ -30,9 +31,19 @@ Status BoxReader::read_needed() {
   if (count_ == 0) return {};
   Box inside = common_;
   for (size_t d = 0; d < inside.rank(); ++d) inside.dims[d].begin -= box_.dims[d].begin;
-  for (const ByteRange& range : byte_ranges(entry_.shape, element_bytes_, inside))
-    TESSERA_TRY_VOID(read(range.begin, range.begin + range.bytes, nullptr));
-  return {};
+  // A gap that is no larger than a block of the disk, or than what stands before it, is read along: so
+  // never more than blocks demand, or twice what is needed.
+  ByteRange next;
+  for (const ByteRange& range : byte_ranges(entry_.shape, element_bytes_, inside)) {
+    const int64_t gap = range.begin - (next.begin + next.bytes);
+    if (next.bytes > 0 && gap <= std::max(kStorageBlock, run_bytes_)) {
+      next.bytes = range.begin + range.bytes - next.begin;
+      continue;
+    }
+    TESSERA_TRY_VOID(read(next.begin, next.begin + next.bytes, nullptr));
+    next = range;
+  }
+  return read(next.begin, next.begin + next.bytes, nullptr);
 }
 
 Result<uint64_t> BoxReader::read_all() {

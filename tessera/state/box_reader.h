@@ -28,7 +28,7 @@ class BoxReader {
   BoxReader(const SafetensorsFile& file, const ArrayEntry& entry, const Box& box,
             const BoxTarget& target);
 
-  // Of the file's bytes those alone that the target has room for.
+  // Of the file's bytes those that the target has room for, and gaps between them that are small.
   Status read_needed();
   // All bytes, and their checksum.
   Result<uint64_t> read_all();

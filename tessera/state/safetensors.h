@@ -57,8 +57,9 @@ class SafetensorsFile {
   // Bytes [offset, offset + bytes) of an array. Thread-safe. Error (fault): the file has become
   // shorter, or cannot be read.
   Status read(const ArrayEntry& array, int64_t offset, int64_t bytes, std::byte* out) const;
-  // Most of the file will be read, from front to back: the system may read ahead.
-  void announce() const;
+  // Most of the file will be read, once and from front to back. Then large reads of what is not in the
+  // page cache go past it, where the file system can. Before reads of other threads.
+  void announce();
 
  private:
   struct Descriptor;  // the open file
@@ -67,7 +68,7 @@ class SafetensorsFile {
   std::map<std::string, size_t, std::less<>> by_name_;
   std::map<std::string, std::string> metadata_;
   uint64_t head_checksum_ = 0;
-  std::shared_ptr<const Descriptor> descriptor_;
+  std::shared_ptr<Descriptor> descriptor_;
 };
 
 struct SafetensorsLayout {

@@ -188,9 +188,14 @@ class Checkpoints(MpiTest):
     def test_two_levels(self):
         fast = pathlib.Path(self.folder) / "fast"
         levels = ["--set", f"checkpoint.fast.dir={fast}", "--set", "checkpoint.fast.every=3"]
-        answer = self.train(*levels, "--set", "checkpoint.keep=9")
+        record = pathlib.Path(self.folder, "record")
+        answer = self.train(*levels, "--set", "checkpoint.keep=9", "--set", f"folder={record}")
         whole = self.losses(answer)
         saved = [line["saved"] for line in self.lines(answer) if "saved" in line]
+        written = [json.loads(line) for line in (record / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([line["saved"] for line in written if "saved" in line], saved)
+        self.assertTrue(all(one["seconds"] >= one["waited_s"] > 0 for one in saved))
+        self.assertIn("steps 1 to 12, 0 restarts\n", self.expect_text("report", str(record)))
         self.assertEqual(sorted(one["step"] for one in saved if one["path"].startswith(str(fast))), [3, 6, 9])
         self.assertEqual(sorted(one["step"] for one in saved if one["path"].startswith(str(self.dir))), [4, 8, 12])
         summary = self.lines(answer)[-1]["summary"]["checkpoints"]
