@@ -497,6 +497,21 @@ TEST_F(HuggingFace, KeysAfterThePathWin) {
   EXPECT_EQ(model.graph.find_tensor("blocks.2.ln_1"), TensorId());
 }
 
+TEST_F(HuggingFace, OfASpecTheFileAloneIsNamed) {
+  EXPECT_EQ(config_file_of("x/config.json"), "x/config.json");
+  EXPECT_EQ(config_file_of(" x/config.json:seq=8,layers=2"), "x/config.json");
+  EXPECT_EQ(config_file_of("gpt:layers=2"), "");
+}
+
+// A name of another kind in each message: shortened, on one line.
+TEST_F(HuggingFace, MessagesQuoteOneLineOfTheFile) {
+  EXPECT_EQ(error(R"({"model_type": "a\nb"})").find('\n'), std::string::npos);
+  EXPECT_LT(error(R"({"model_type": ")" + std::string(10'000, 'x') + "\"}").size(), 500U);
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  EXPECT_EQ(error(std::string(kLlama) + R"(, "hidden_act": )" + deep + "}"),
+            path_ + ": expected a JSON object (a Hugging Face config.json)");
+}
+
 TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
   const std::string llama(kLlama);
   const std::string known = "gpt2, llama, mistral, mixtral, qwen2, qwen3, bert, vit, t5";

@@ -110,6 +110,8 @@ void Fuzz::change_text(std::string& text) {
   static const std::vector<std::string> kPieces = {"0",
                                                    "-1",
                                                    "1",
+                                                   "1000",
+                                                   "1000000",
                                                    "99999999",
                                                    "2147483648",
                                                    "9223372036854775807",

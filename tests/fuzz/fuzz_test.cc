@@ -16,6 +16,7 @@
 #include "tessera/data/token_file.h"
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/import/huggingface/names.h"
+#include "tessera/import/huggingface/tiles.h"
 #include "tessera/models/model.h"
 #include "tessera/orchestrate/launch.h"
 #include "tessera/state/checkpoint.h"
@@ -258,12 +259,15 @@ const std::vector<FuzzFile>& configurations() {
 }
 
 TEST(FuzzModels, configurations) {
-  // A block takes about 100 KB, and there are at most 10,000; all files are read in each round, the
-  // damaged one among them.
+  // A block takes about 100 KB, and there are at most 10,000.
   Fuzz fuzz("configurations", configurations(), 1 << 30);
-  fuzz.run([](const std::string& folder) -> Status {
+  fuzz.run([whole = true](const std::string& folder) mutable -> Status {
+    const bool all = std::exchange(whole, false);  // then the damaged one alone
     for (const FuzzFile& file : configurations()) {
-      TESSERA_TRY(const Model model, build_model(folder + "/" + file.name, 1));
+      const std::string path = folder + "/" + file.name;
+      TESSERA_TRY(const std::string text, read_file(path));
+      if (!all && text == file.good) continue;
+      TESSERA_TRY(const Model model, build_model(path, 1));
       TESSERA_TRY_VOID(huggingface_views(model));
     }
     return {};
@@ -306,19 +310,21 @@ std::vector<FuzzFile> huggingface_folder() {
 }
 
 TEST(FuzzImport, folders_of_huggingface) {
-  Fuzz("folders_of_huggingface", huggingface_folder()).run([](const std::string& folder) -> Status {
-    const std::string ours = folder + "/ours", back = folder + "/back";
-    const auto done = import_huggingface({folder + "/theirs", ours, {}});
-    if (!done) {
-      EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << "something is left";
-      return tl::unexpected(done.error());
-    }
-    const auto exported = export_huggingface({done->weights, done->model, back});
-    fs::remove_all(ours);
-    fs::remove_all(back);
-    if (!exported) return tl::unexpected(exported.error());
-    return {};
-  });
+  // Models as of `configurations`, and a tile.
+  Fuzz("folders_of_huggingface", huggingface_folder(), (1 << 30) + kTileBytes)
+      .run([](const std::string& folder) -> Status {
+        const std::string ours = folder + "/ours", back = folder + "/back";
+        const auto done = import_huggingface({folder + "/theirs", ours, {}});
+        if (!done) {
+          EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << "something is left";
+          return tl::unexpected(done.error());
+        }
+        const auto exported = export_huggingface({done->weights, done->model, back});
+        fs::remove_all(ours);
+        fs::remove_all(back);
+        if (!exported) return tl::unexpected(exported.error());
+        return {};
+      });
 }
 
 TEST(FuzzImport, weights_that_are_exported) {
@@ -329,7 +335,8 @@ TEST(FuzzImport, weights_that_are_exported) {
     if (tensor.role == Role::kParameter)
       arrays.push_back({tensor.name, DType::kFloat32, tensor.shape()});
   }
-  Fuzz("weights_that_are_exported", {{"model.safetensors", safetensors(arrays)}})
+  Fuzz("weights_that_are_exported", {{"model.safetensors", safetensors(arrays)}},
+       kTileBytes + (16 << 20))
       .run([&](const std::string& folder) -> Status {
         const auto done =
             export_huggingface({folder + "/model.safetensors", model->spec, folder + "/theirs"});
