@@ -85,7 +85,7 @@ std::vector<Interval> spatial_intervals(const KernelCall& call, const OperandDim
 struct Frame {
   std::vector<int64_t> kernel;
   WindowNumbers windows;
-  bool pools = false;  // libtorch's pools take a padding of at most half the kernel
+  bool pools = false;  // those of libtorch pad at most half a kernel, maps of at least a kernel
 
   // Where the first window of `positions` begins and where the last one ends.
   Interval span(Interval positions, size_t d) const {
@@ -95,7 +95,7 @@ struct Frame {
   bool makes(int64_t elements, int64_t padding, int64_t positions, size_t d) const {
     const int64_t room = elements + 2 * padding - kernel[d];
     return padding >= 0 && room >= 0 && room / windows.stride[d] + 1 == positions &&
-           (!pools || 2 * padding <= kernel[d]);
+           (!pools || (2 * padding <= kernel[d] && elements >= kernel[d]));
   }
   // `elements` has what `positions` read; what lies outside them is padding.
   Placed place(const std::vector<Interval>& elements,
