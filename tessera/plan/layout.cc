@@ -298,10 +298,24 @@ class PathSearch {
     if (layout.partial == to_.partial && layout != to_) {
       Axes axes;
       for (AxisId axis : axes_) {
-        if (layout.shards_over(axis) || to_.shards_over(axis)) axes.push_back(axis);
+        if (moves_over(axis, layout)) axes.push_back(axis);
       }
       if (layout.complete()) reach(layout, distance, CollectiveKind::kExchange, false, axes, to_);
     }
+  }
+
+  // Does the axis cut a dim that the target cuts otherwise? Along others each rank keeps its place.
+  bool moves_over(AxisId axis, const Layout& layout) const {
+    for (size_t d = 0; d < shape_.size(); ++d) {
+      const WindowRead *from = layout.window(d), *to = to_.window(d);
+      const bool same_window = from == nullptr || to == nullptr ? from == to : *from == *to;
+      if (same_window && layout.shards[d] == to_.shards[d] && layout.grain[d] == to_.grain[d])
+        continue;
+      for (const Axes* cut : {&layout.shards[d], &to_.shards[d]}) {
+        if (std::find(cut->begin(), cut->end(), axis) != cut->end()) return true;
+      }
+    }
+    return false;
   }
 
   // Halos, or cuts under them: does each rank have what it needs already?
