@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build program test test-slow demo bench accuracy accuracy-check calibrate format lint planning clean
+.PHONY: help setup build program test test-slow fuzz demo bench accuracy accuracy-check calibrate format lint planning clean
 
 predict_published = build/tessera accuracy data/published-throughput.csv --threads 2 \
   --reality $(lastword $(sort $(wildcard docs/results/*-reality.json)))
@@ -20,10 +20,17 @@ build: setup ## build everything; the program is build/tessera
 test: build ## the quick tests, about a minute once built
 	@ctest --test-dir build -LE slow -j2 --output-on-failure
 
-test-slow: build ## the slow tests; random ones with the date as TESSERA_SEED, or with the value given
+test-slow: build ## the slow tests, and `make fuzz`; random ones with the date as TESSERA_SEED, or with the value given
 	@export TESSERA_SEED="$${TESSERA_SEED:-$$(date +%Y%m%d)}"; \
 	  echo "Random tests with TESSERA_SEED=$$TESSERA_SEED; make test-slow TESSERA_SEED=$$TESSERA_SEED repeats them"; \
-	  ctest --test-dir build -L slow -j2 --output-on-failure
+	  ctest --test-dir build -L slow -j2 --output-on-failure; \
+	  $(MAKE) --no-print-directory fuzz
+
+fuzz: ## damaged files under sanitizers: TESSERA_FUZZ (1,000) of every kind, other ones for each TESSERA_SEED
+	@scripts/setup --planning
+	@scripts/configure planning-asan
+	@cmake --build build-planning-asan --target fuzz_test
+	@build-planning-asan/tests/fuzz_test --gtest_brief=1
 
 program: setup # what a user runs: the program and its runtime library, without the tests
 	@scripts/configure release

@@ -28,4 +28,18 @@ inline std::string one_line(std::string_view text) {
   return line;
 }
 
+// The same, and at most so many bytes of it and three dots: its beginning, and its end, where messages
+// say what was found. A file may hold a name of any length.
+inline std::string short_line(std::string_view text, size_t most = 300) {
+  const auto inside = [](char letter) {
+    return (static_cast<unsigned char>(letter) & 0xC0) == 0x80;
+  };
+  const size_t half = most / 2;
+  if (text.size() <= most) return one_line(text);
+  size_t begin = half, end = text.size() - half;
+  while (begin > 0 && inside(text[begin])) --begin;  // no part of a character
+  while (end < text.size() && inside(text[end])) ++end;
+  return one_line(text.substr(0, begin)) + "..." + one_line(text.substr(end));
+}
+
 }  // namespace tessera

@@ -12,5 +12,12 @@ TEST(OneLine, ControlCharactersAreWritten) {
   EXPECT_EQ(one_line(""), "");
 }
 
+TEST(OneLine, LongTextsKeepTheirBeginningAndTheirEnd) {
+  EXPECT_EQ(short_line("a\nb", 8), "a\\nb");
+  EXPECT_EQ(short_line("0123456789", 10), "0123456789");
+  EXPECT_EQ(short_line("0123456789a", 10), "01234...6789a");
+  EXPECT_EQ(short_line("abc\xc3\xa4xxxx\xc3\xa4yyy", 8), "abc...yyy");
+}
+
 }  // namespace
 }  // namespace tessera

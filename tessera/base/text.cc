@@ -186,7 +186,8 @@ int write_whole(const std::string& path, std::string_view content, int how = O_C
 // Devices and pipes (/dev/stdout) take what is written; they are no files that could be replaced.
 bool is_stream(const std::string& path) {
   struct stat found {};
-  if (path.starts_with("/dev/")) return true;
+  // /dev/shm is a memory file system.
+  if (path.starts_with("/dev/") && !path.starts_with("/dev/shm/")) return true;
   return ::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode);
 }
 

@@ -205,6 +205,16 @@ TEST_F(Files, WritesIntoPipesAndThroughLinks) {
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
 
+// /dev/shm holds files as others do, and no devices.
+TEST_F(Files, OfAMemoryFileSystemAreReplaced) {
+  if (!std::filesystem::is_directory("/dev/shm")) GTEST_SKIP() << "there is no /dev/shm";
+  const std::string file = "/dev/shm/tessera_text_test." + std::to_string(::getpid());
+  EXPECT_TRUE(write_file(file, "a long content"));
+  EXPECT_TRUE(write_file(file, "new"));
+  EXPECT_EQ(read_file(file).value(), "new");
+  std::filesystem::remove(file);
+}
+
 TEST_F(Files, ErrorsNameThePathAndTheCause) {
   const auto missing = read_file(path("none"));
   ASSERT_FALSE(missing);

@@ -158,7 +158,8 @@ Result<int> write_weights(const Options& options, const WeightsTarget& target) {
                     {"out", options.out},
                     {"arrays", done.arrays},
                     {"parameters", done.parameters},
-                    {"bytes", done.bytes}};
+                    {"bytes", done.bytes},
+                    {"carried", done.carried}};
     return print(json.dump() + "\n");
   }
   return print(fmt::format("{}: {} parameters in {}, {}\n", options.out, grouped(done.parameters),

@@ -51,13 +51,16 @@ Result<int> run_import(const Options& options) {
   if (options.json) {
     const nlohmann::ordered_json json{{"from", importer->name},          {"model", report.model},
                                       {"weights", report.weights},       {"arrays", report.arrays},
-                                      {"parameters", report.parameters}, {"bytes", report.bytes}};
+                                      {"parameters", report.parameters}, {"bytes", report.bytes},
+                                      {"carried", report.carried}};
     return print(json.dump() + "\n");
   }
-  return print(fmt::format("{} ({}): {} parameters in {}, {}\nmodel    {}\nweights  {}\n",
+  const std::string carried =
+      report.carried.empty() ? "" : fmt::format("beside   {}\n", join(report.carried, ", "));
+  return print(fmt::format("{} ({}): {} parameters in {}, {}\nmodel    {}\nweights  {}\n{}",
                            options.path, importer->name, grouped(report.parameters),
                            plural(report.arrays, "array"), short_bytes(report.bytes), report.model,
-                           report.weights));
+                           report.weights, carried));
 }
 
 }  // namespace

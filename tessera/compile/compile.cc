@@ -1,5 +1,7 @@
 #include "tessera/compile/compile.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -91,6 +93,14 @@ Result<std::unique_ptr<Lowering>> Compiler::lower(const std::shared_ptr<const Gr
   TESSERA_TRY(SharedPrepared prepared, prepare_shared(*graphs, plan));
   LowerOptions lowering_options;
   if (options.fetch_gradients) lowering_options.fetch = gradients_of(*prepared.graph);
+  for (const std::string& name : options.fetch) {
+    const TensorId id = prepared.graph->find_tensor(name);
+    if (!id.valid()) {
+      return invalid_input(fmt::format(
+          "expected a tensor of the graph to keep to the end of the step, found '{}'", name));
+    }
+    lowering_options.fetch.push_back(id);
+  }
   TESSERA_TRY(Lowering lowering, Lowering::create(std::move(prepared.graph),
                                                   std::move(prepared.plan), lowering_options));
   return std::make_unique<Lowering>(std::move(lowering));
@@ -119,7 +129,7 @@ Result<Compiled> Compiler::compile(const CompileTexts& texts) {
   TESSERA_TRY(auto built, model(texts.model, batch, storage_dtype(compute)));
   TESSERA_TRY(Plan plan, load_plan(texts.plan, built->graph, texts.beside, compute));
   TESSERA_TRY(Compiled compiled, compile(std::move(built), std::move(plan), compute,
-                                         {texts.optimizer, texts.fetch_gradients}));
+                                         {texts.optimizer, texts.fetch_gradients, texts.fetch}));
   compiled.batch = batch;
   compiled.batch_is_default = texts.batch == 0 && !names_graph_file(texts.model);
   return compiled;

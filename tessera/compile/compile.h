@@ -43,7 +43,8 @@ struct CompileTexts {
   std::string precision = "float32";  // what the run computes in, as in RUN.toml
   std::string beside = "";            // a file in whose folder a plan file may lie
   OptimizerSpec optimizer = {};
-  bool fetch_gradients = false;  // each "grad.<parameter>" is kept to the end of the step
+  bool fetch_gradients = false;         // each "grad.<parameter>" is kept to the end of the step
+  std::vector<std::string> fetch = {};  // and so are tensors of the forward graph of these names
 };
 
 struct Compiled {
@@ -62,6 +63,7 @@ struct Compiled {
 struct CompileOptions {
   OptimizerSpec optimizer = {};
   bool fetch_gradients = false;
+  std::vector<std::string> fetch = {};
 };
 
 // A session: models and graphs are kept, by content, for the plans to come. What a plan becomes

@@ -56,6 +56,31 @@ TEST(Compile, keeps_gradients_that_are_asked_for) {
   EXPECT_EQ(with->lowering->lower(0)->fetches.size(), 1 + static_cast<size_t>(parameters));
 }
 
+TEST(Compile, keeps_tensors_that_are_asked_for_by_name) {
+  CompileTexts texts{kModel, "megatron(tp=2,dp=2)", 4};
+  const Model model = build_model(texts.model, texts.batch).value();
+  const std::vector<TensorId> logits = compared_with_targets(model.graph);
+  ASSERT_EQ(logits.size(), 1U);
+  EXPECT_EQ(describe(model.graph.tensor(logits[0]).dims), "[batch=4, seq=16, vocab=32]");
+  texts.fetch = {model.graph.tensor(logits[0]).name};
+  const auto compiled = compile(texts);
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  const auto programs = lower_and_verify(*compiled->lowering);
+  ASSERT_TRUE(programs) << programs.error().message;
+  // Together the ranks have every element, each as much as it computes: a half of the batch and of
+  // the vocabulary.
+  for (const Program& program : *programs) {
+    const auto kept = std::ranges::find_if(program.fetches, [&](const Home& home) {
+      return compiled->graph().tensor(home.tensor).name == texts.fetch[0];
+    });
+    ASSERT_NE(kept, program.fetches.end());
+    EXPECT_EQ(kept->region.volume(), 4 * 16 * 32 / 4);
+  }
+  texts.fetch = {"none"};
+  EXPECT_EQ(compile(texts).error().message,
+            "expected a tensor of the graph to keep to the end of the step, found 'none'");
+}
+
 TEST(Compile, errors_say_where) {
   const auto message = [](const CompileTexts& texts) {
     const auto compiled = compile(texts);

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "tessera/graph/kinds.h"
+#include "tessera/graph/windows.h"
 
 namespace tessera {
 namespace {
@@ -83,7 +84,9 @@ FamilyKey convolution_family(const Compute& compute, const Annotation& annotatio
   for (size_t d = 0; d < annotation.dims.size(); ++d) {
     const int dim = static_cast<int>(d);
     const bool in_first = annotation.inputs[0].contains(dim);
-    (annotation.reduces(dim, 0) ? k : in_first ? m : n) *= compute.box.dims[d].size;
+    (annotation.reduces(dim, 0) ? k
+     : in_first                 ? m
+                                : n) *= windows_of(annotation, dim, compute.box.dims[d]);
     if (const auto& window = annotation.dims[d].window; window) {
       kernel += fmt::format("{}{}", kernel.empty() ? "" : "x", window->kernel);
       stride += fmt::format("{}{}", stride.empty() ? "" : "x", window->stride);

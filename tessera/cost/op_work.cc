@@ -8,6 +8,7 @@
 #include "tessera/cost/op_cost.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/order.h"
+#include "tessera/graph/windows.h"
 
 namespace tessera {
 namespace {
@@ -96,7 +97,7 @@ void measure_matmul(const Op& op, const Compute& compute, OpWork& work) {
     const bool in_a = a.contains(dim), in_b = b.contains(dim);
     const bool kept = !annotation.reduces(dim, 0);
     double& size = !kept ? work.k : in_a && in_b ? work.batch : in_a ? work.m : work.n;
-    size *= extent(compute, dim);
+    size *= static_cast<double>(windows_of(annotation, dim, compute.box.dims[d]));
     if (kept && dim == last_a) a_ends_in_k = false;
     if (!kept && dim == last_b) b_ends_in_n = false;
     if (in_a && in_b && kept && annotation.dims[d].name == "experts") work.grouped = true;

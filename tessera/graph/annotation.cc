@@ -17,7 +17,9 @@ enum class TokenKind : uint8_t {
   kClose,
   kPlus,
   kCaret,
-  kTilde,
+  kTilde,   // ~
+  kOver,    // ~-
+  kBeside,  // ~~
   kSlash,
   kLess,
   kBraceOpen,
@@ -86,6 +88,10 @@ Result<std::vector<Token>> lex(std::string_view text) {
       take(TokenKind::kNumber, length);
     } else if (text.substr(at, 2) == "->") {
       take(TokenKind::kArrow, 2);
+    } else if (text.substr(at, 2) == "~-") {
+      take(TokenKind::kOver, 2);
+    } else if (text.substr(at, 2) == "~~") {
+      take(TokenKind::kBeside, 2);
     } else if (auto kind = symbol_kind(c)) {
       take(*kind, 1);
     } else {
@@ -269,6 +275,8 @@ class Parser {
           ++at_;
           break;
         case TokenKind::kTilde:
+        case TokenKind::kOver:
+        case TokenKind::kBeside:
           if (in_bracket) return error_at(token.column, "a window dim cannot stand in brackets");
           TESSERA_TRY_VOID(parse_window(operand, index));
           break;
@@ -293,9 +301,13 @@ class Parser {
   Status parse_window(OperandDims& operand, int index) {
     const size_t column = peek().column;
     Window window;
+    const TokenKind mark = peek().kind;
+    const WindowUse use = mark == TokenKind::kOver     ? WindowUse::kOver
+                          : mark == TokenKind::kBeside ? WindowUse::kBeside
+                                                       : WindowUse::kUnder;
     int64_t* const values[] = {&window.kernel, &window.stride, &window.padding};
     for (size_t i = 0; i < 3; ++i) {
-      if (peek().kind != (i == 0 ? TokenKind::kTilde : TokenKind::kSlash)) return expected("'/'");
+      if (peek().kind != (i == 0 ? mark : TokenKind::kSlash)) return expected("'/'");
       ++at_;
       if (peek().kind != TokenKind::kNumber) {
         return expected("a number (~kernel/stride/padding)");
@@ -312,7 +324,7 @@ class Parser {
       return error_at(column, fmt::format("dim '{}' has two different windows", dim.name));
     }
     dim.window = window;
-    operand.windowed.push_back(static_cast<int>(operand.dims.size()) - 1);
+    operand.windowed.push_back({static_cast<int>(operand.dims.size()) - 1, use});
     return {};
   }
 
@@ -388,7 +400,7 @@ class Binder {
                                          operand.dims.size(), shape_text(shapes[i])));
       }
       for (size_t d = 0; d < operand.dims.size(); ++d) {
-        items_.push_back({&operand.dims[d], shapes[i][d], where, operand.is_windowed(d)});
+        items_.push_back({&operand.dims[d], shapes[i][d], where, operand.window_use(d)});
       }
     }
     return {};
@@ -396,12 +408,13 @@ class Binder {
 
   Status bind() {
     for (const Item& item : items_) {
-      if (item.group->size() == 1 && !item.windowed) {
+      const bool through = item.use && item.use != WindowUse::kBeside;
+      if (item.group->size() == 1 && !through) {
         TESSERA_TRY_VOID(set(item.group->front(), item.size, item.where));
       }
     }
     for (const Item& item : items_) {
-      if (item.windowed) TESSERA_TRY_VOID(bind_window(item));
+      if (item.use && item.use != WindowUse::kBeside) TESSERA_TRY_VOID(bind_window(item));
     }
     for (bool progress = true; progress;) {
       progress = false;
@@ -422,7 +435,7 @@ class Binder {
     const DimGroup* group;
     int64_t size;
     std::string where;
-    bool windowed;
+    std::optional<WindowUse> use;
   };
 
   OpDim& dim(int index) { return annotation_.dims.own()[static_cast<size_t>(index)]; }
@@ -443,10 +456,21 @@ class Binder {
   Status bind_window(const Item& item) {
     const int index = item.group->front();
     const Window& window = *dim(index).window;
-    const int64_t span = item.size + 2 * window.padding - window.kernel;
+    const bool over = item.use == WindowUse::kOver;
+    const int64_t elements = over ? dim(index).size : item.size;
+    if (elements < 0) {
+      return invalid_input(fmt::format("the size of dim '{}' is unknown", dim(index).name));
+    }
+    const int64_t span = elements + 2 * window.padding - window.kernel;
     if (span < 0) {
       return invalid_input(fmt::format("dim '{}': size {} in {} is smaller than its window",
-                                       dim(index).name, item.size, item.where));
+                                       dim(index).name, elements, item.where));
+    }
+    const int64_t positions = span / window.stride + 1;
+    if (over && positions != item.size) {
+      return invalid_input(fmt::format("dim '{}' of {} has {} windows, found {} in {}",
+                                       dim(index).name, elements, positions, item.size,
+                                       item.where));
     }
     int64_t& extent = dim(index).window_extent;
     if (extent >= 0 && extent != item.size) {
@@ -455,7 +479,7 @@ class Binder {
                       dim(index).name, extent, item.size));
     }
     extent = item.size;
-    return set(index, span / window.stride + 1, item.where);
+    return over ? Status() : set(index, positions, item.where);
   }
 
   Status bind_bracket(const Item& item, bool& progress) {
@@ -519,9 +543,10 @@ void print_operands(std::string& out, const Annotation& annotation,
         print_item(group[g]);
       }
       if (group.size() > 1) out += ')';
-      if (operand.is_windowed(d)) {
+      if (const auto use = operand.window_use(d)) {
         const Window& window = *annotation.dims[static_cast<size_t>(group.front())].window;
-        out += fmt::format("~{}/{}/{}", window.kernel, window.stride, window.padding);
+        const char* way = *use == WindowUse::kOver ? "-" : *use == WindowUse::kBeside ? "~" : "";
+        out += fmt::format("~{}{}/{}/{}", way, window.kernel, window.stride, window.padding);
       }
     }
     if (operand.combiner != Combiner::kSum)
@@ -541,9 +566,46 @@ bool OperandDims::contains(int op_dim) const {
   });
 }
 
-bool OperandDims::is_windowed(size_t tensor_dim) const {
-  return std::find(windowed.begin(), windowed.end(), static_cast<int>(tensor_dim)) !=
-         windowed.end();
+std::optional<WindowUse> OperandDims::window_use(size_t tensor_dim) const {
+  for (const Windowed& dim : windowed) {
+    if (dim.dim == static_cast<int>(tensor_dim)) return dim.use;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }  // b > 0
+
+Interval clamped(int64_t begin, int64_t end, int64_t extent) {
+  const int64_t first = std::clamp<int64_t>(begin, 0, extent);
+  return {first, std::clamp(end, first, extent) - first};
+}
+
+Interval under(const Window& w, Interval positions, int64_t elements) {
+  return clamped(positions.begin * w.stride - w.padding,
+                 (positions.end() - 1) * w.stride - w.padding + w.kernel, elements);
+}
+
+Interval over(const Window& w, Interval elements, int64_t positions) {
+  return clamped(floor_div(elements.begin + w.padding - w.kernel, w.stride) + 1,
+                 floor_div(elements.end() - 1 + w.padding, w.stride) + 1, positions);
+}
+
+}  // namespace
+
+Interval WindowRead::of(Interval piece) const {
+  if (piece == Interval{0, size}) return {0, extent};
+  if (piece.empty()) return {std::min(piece.begin, extent), 0};
+  switch (use) {
+    case WindowUse::kUnder: return under(window, piece, extent);
+    case WindowUse::kOver: return over(window, piece, extent);
+    case WindowUse::kBeside: break;
+  }
+  const int64_t positions = (size + 2 * window.padding - window.kernel) / window.stride + 1;
+  const Interval sharing = over(window, piece, positions);
+  if (sharing.empty()) return {piece.begin, 0};
+  return under(window, sharing, extent);
 }
 
 int Annotation::find(std::string_view name) const {
@@ -551,6 +613,15 @@ int Annotation::find(std::string_view name) const {
     if (dims[i].name == name) return static_cast<int>(i);
   }
   return -1;
+}
+
+std::optional<WindowRead> Annotation::window_read(const OperandDims& operand,
+                                                  size_t tensor_dim) const {
+  const std::optional<WindowUse> use = operand.window_use(tensor_dim);
+  if (!use) return std::nullopt;
+  const OpDim& dim = dims[static_cast<size_t>(operand.dims[tensor_dim].front())];
+  return WindowRead{*dim.window, *use, dim.size,
+                    *use == WindowUse::kBeside ? dim.size : dim.window_extent};
 }
 
 bool Annotation::reduces(int op_dim, size_t output) const {

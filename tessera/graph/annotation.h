@@ -15,6 +15,11 @@
 //                                               needs its region and a halo. The mark stands at
 //                                               each tensor dim that is read through the window;
 //                                               elsewhere y is the plain position.
+//   b o x~-3/2/1, o i 3 -> b i x                x~-3/2/1 reads the other way: x counts the elements
+//                                               under the windows, and a piece of x needs the
+//                                               positions whose windows hold one of them.
+//   b x~-2/2/0, b x~~2/2/0 -> b x               x~~2/2/0: a piece of x needs the elements of all
+//                                               windows that hold one of its own.
 //   b q h d^, b kv<q h d^ -> ...                kv<q is a causal pair: a box of q needs kv up to
 //                                               its last element.
 //
@@ -35,6 +40,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/box.h"
 #include "tessera/base/dtype.h"
 #include "tessera/base/result.h"
 #include "tessera/base/shared_list.h"
@@ -50,7 +56,14 @@ enum class Mark : uint8_t {
 struct Window {
   int64_t kernel = 1, stride = 1, padding = 0;
   friend bool operator==(const Window&, const Window&) = default;
+  friend auto operator<=>(const Window&, const Window&) = default;
 };
+
+// How a tensor dim is read through the windows of its op dim.
+//   kUnder   the op dim counts windows, the tensor dim is what lies under them
+//   kOver    the op dim counts elements under the windows, the tensor dim has one entry a window
+//   kBeside  both count elements: those that share a window with the op's own
+enum class WindowUse : uint8_t { kUnder, kOver, kBeside };
 
 // One dim of an op's iteration space.
 struct OpDim {
@@ -58,8 +71,8 @@ struct OpDim {
   int64_t size = -1;  // -1: not bound yet
   Mark mark = Mark::kSpatial;
   std::optional<Window> window;
-  int64_t window_extent = -1;  // size of the tensor dims that are read through the window;
-                               // -1: not bound yet
+  int64_t window_extent = -1;  // size of the tensor dims that are read through the window, but for
+                               // kBeside, where it is `size`; -1: not bound yet
   // If this dim counts places in the blocks of a tensor dim and the blocks differ in size, the size
   // of that tensor dim: the first blocks have `size` places, the others one less. -1: all are equal.
   int64_t uneven_extent = -1;
@@ -75,10 +88,28 @@ using DimGroup = std::vector<int>;
 struct OperandDims {
   std::vector<DimGroup> dims;          // by tensor dim
   Combiner combiner = Combiner::kSum;  // outputs only: merges parts
-  std::vector<int> windowed;  // tensor dims (positions) indexed through the window of their op dim
+  struct Windowed {
+    int dim = 0;  // of the tensor: it is read through the window of its op dim
+    WindowUse use = WindowUse::kUnder;
+    friend bool operator==(const Windowed&, const Windowed&) = default;
+  };
+  std::vector<Windowed> windowed;
   bool contains(int op_dim) const;
-  bool is_windowed(size_t tensor_dim) const;
+  bool is_windowed(size_t tensor_dim) const { return window_use(tensor_dim).has_value(); }
+  std::optional<WindowUse> window_use(size_t tensor_dim) const;
   friend bool operator==(const OperandDims&, const OperandDims&) = default;
+};
+
+// What a piece of an op dim of `size` reads of a tensor dim of `extent` through windows.
+struct WindowRead {
+  Window window;
+  WindowUse use = WindowUse::kUnder;
+  int64_t size = 0, extent = 0;
+  // With the halo, without the padding. The whole op dim reads the whole tensor dim, also what no
+  // window reaches; an empty piece reads nothing.
+  Interval of(Interval piece) const;
+  friend bool operator==(const WindowRead&, const WindowRead&) = default;
+  friend auto operator<=>(const WindowRead&, const WindowRead&) = default;
 };
 
 // The size of the tensor dim of a bracket whose blocks are uneven; -1: they are of one size.
@@ -91,6 +122,8 @@ struct Annotation {
   int find(std::string_view name) const;  // index or -1
   // Is `op_dim` absent from output `output`, so that a split of it makes parts of that output?
   bool reduces(int op_dim, size_t output) const;
+  // How the operand reads that tensor dim; none: not through a window.
+  std::optional<WindowRead> window_read(const OperandDims& operand, size_t tensor_dim) const;
   friend bool operator==(const Annotation&, const Annotation&) = default;
 };
 

@@ -101,6 +101,73 @@ TEST(AnnotationTest, WindowsBelongToTheTensorDimThatIsReadThroughThem) {
   EXPECT_EQ(dim(a, "y").window_extent, 8);
 }
 
+TEST(AnnotationTest, WindowsAreReadFromEitherSide) {
+  const std::string text = "b x~-3/2/1, b x~~3/2/1 -> b x";
+  Annotation a = parsed(text);
+  EXPECT_EQ(to_string(a), text);
+  EXPECT_EQ(a.inputs[0].window_use(1), WindowUse::kOver);
+  EXPECT_EQ(a.inputs[1].window_use(1), WindowUse::kBeside);
+  ASSERT_TRUE(bind_sizes(a, {{2, 4}, {2, 8}}, {{2, 8}}));
+  EXPECT_EQ(dim(a, "x").size, 8);
+  EXPECT_EQ(dim(a, "x").window_extent, 4);
+  // Elements 2 and 3 lie under the windows at 1 (of 1 to 3) and 2 (of 3 to 5).
+  EXPECT_EQ(a.window_read(a.inputs[0], 1)->of({2, 2}), (Interval{1, 2}));
+  EXPECT_EQ(a.window_read(a.inputs[1], 1)->of({2, 2}), (Interval{1, 5}));
+  EXPECT_FALSE(a.window_read(a.outputs[0], 1));
+
+  Annotation wrong = parsed(text);
+  const Status bound = bind_sizes(wrong, {{2, 5}, {2, 8}}, {{2, 8}});
+  ASSERT_FALSE(bound);
+  EXPECT_EQ(bound.error().message, "dim 'x' of 8 has 4 windows, found 5 in input 0");
+}
+
+// Against the definition: which windows hold which elements, one by one.
+RC_GTEST_PROP(AnnotationProperty, WindowsReadWhatTheirDefinitionSays, ()) {
+  const Window w{*rc::gen::inRange<int64_t>(1, 7), *rc::gen::inRange<int64_t>(1, 5), 0};
+  Window window = w;
+  window.padding = *rc::gen::inRange<int64_t>(0, w.kernel);
+  const int64_t elements = *rc::gen::inRange<int64_t>(w.kernel, 20);
+  const int64_t positions = (elements + 2 * window.padding - w.kernel) / w.stride + 1;
+  const auto holds = [&](int64_t position, int64_t element) {
+    const int64_t begin = position * window.stride - window.padding;
+    return begin <= element && element < begin + window.kernel;
+  };
+  const auto piece_of = [](int64_t size) {
+    const int64_t begin = *rc::gen::inRange<int64_t>(0, size);
+    return Interval{begin, *rc::gen::inRange<int64_t>(1, size - begin + 1)};
+  };
+  const auto hull = [](const std::set<int64_t>& hit) {
+    return hit.empty() ? Interval{} : Interval{*hit.begin(), *hit.rbegin() - *hit.begin() + 1};
+  };
+  // Reads at least the hull, and no more than what lies between.
+  const auto same = [](Interval read, Interval expected) {
+    return expected.empty() ? read.empty() : read == expected;
+  };
+  const Interval of_positions = piece_of(positions), of_elements = piece_of(elements);
+  std::set<int64_t> under, over, beside;
+  for (int64_t p = 0; p < positions; ++p) {
+    bool held = false;
+    for (int64_t e = 0; e < elements; ++e) {
+      if (!holds(p, e)) continue;
+      if (of_positions.begin <= p && p < of_positions.end()) under.insert(e);
+      held = held || (of_elements.begin <= e && e < of_elements.end());
+    }
+    if (held) over.insert(p);
+    for (int64_t e = 0; held && e < elements; ++e) {
+      if (holds(p, e)) beside.insert(e);
+    }
+  }
+  const auto read = [&](WindowUse use, int64_t size, int64_t extent, Interval piece) {
+    return WindowRead{window, use, size, extent}.of(piece);
+  };
+  if (of_positions.size < positions)
+    RC_ASSERT(same(read(WindowUse::kUnder, positions, elements, of_positions), hull(under)));
+  if (of_elements.size < elements) {
+    RC_ASSERT(same(read(WindowUse::kOver, elements, positions, of_elements), hull(over)));
+    RC_ASSERT(same(read(WindowUse::kBeside, elements, elements, of_elements), hull(beside)));
+  }
+}
+
 TEST(AnnotationTest, ScalarsAndNoOperands) {
   EXPECT_EQ(to_string(parsed("a b ->")), "a+ b+ -> ()");
   EXPECT_EQ(to_string(parsed("a, , () -> a")), "a, (), () -> a");

@@ -21,7 +21,7 @@ struct KindCase {
 // Convolutions, pools and batch norms: calls that are right, and calls that are not.
 inline std::vector<KindCase> vision_cases() {
   const std::string x = "b=2 s=3 c=4 y=9 x=8", dy = "b=2 s=3 o=5 y=5 x=4";
-  const std::string two = "y^~3/2/1 x^~3/2/1";
+  const std::string two = "y~3/2/1 x~3/2/1";
   const std::string stats = "b=2 c=4", frozen = "b s^ c y^ x^", over = "s y x";
   const Attributes stride = {{"stride", "2"}, {"padding", "1"}};
   const Attributes pool = {{"kernel", "3"}, {"stride", "2"}, {"padding", "1"}};
@@ -39,17 +39,22 @@ inline std::vector<KindCase> vision_cases() {
       {"conv",
        {"b=2 in=4 z=2 y=3 x=3", "o=5 c=4 kz=2 ky=1 kx=1"},
        {{"padding", "1 0 0"}},
-       "b c+ z^~2/1/1 y x, o c 2 1 1 -> b o z y x",
+       "b c+ z~2/1/1 y x, o c 2 1 1 -> b o z y x",
        {"float32 [b=2, o=5, z=3, y=3, x=3]"}},
+      {"conv_transpose",
+       {dy, "o=5 c=4 kh=3 kw=3"},
+       with(stride, {{"dims", "y=9 x=8"}, {"channels", "in"}}),
+       "b s o+ y~-3/2/1 x~-3/2/1, o c 3 3 -> b s c y x",
+       {"float32 [b=2, s=3, in=4, y=9, x=8]"}},
       {"conv_input_grad",
        {dy, "o=5 c=4 kh=3 kw=3"},
        with(stride, {{"dims", "y=9 x=8"}, {"channels", "in"}}),
-       "b s o+ y^ x^, o c 3 3 -> b s c y~3/2/1 x~3/2/1",
+       "b s o+ y~-3/2/1 x~-3/2/1, o c 3 3 -> b s c y x",
        {"float32 [b=2, s=3, in=4, y=9, x=8]"}},
       {"conv_weight_grad",
        {dy, x},
        with(stride, {{"kernel", "kh=3 kw=3"}, {"filters", "o"}, {"channels", "c"}}),
-       "b+ s+ o y^ x^, b s c y~3/2/1 x~3/2/1 -> o c 3 3",
+       "b+ s+ o y+ x+, b s c y~3/2/1 x~3/2/1 -> o c 3 3",
        {"float32 [o=5, c=4, kh=3, kw=3]"}},
       {"max_pool",
        {x},
@@ -59,7 +64,7 @@ inline std::vector<KindCase> vision_cases() {
       {"max_pool_grad",
        {"b=2 s=3 c=4 y=5 x=4", x},
        pool,
-       "b s c y^ x^, b s c y~3/2/1 x~3/2/1 -> b s c y~3/2/1 x~3/2/1",
+       "b s c y~-3/2/1 x~-3/2/1, b s c y~~3/2/1 x~~3/2/1 -> b s c y x",
        {"float32 [b=2, s=3, c=4, y=9, x=8]"}},
       {"avg_pool",
        {"b=2 z=4 y=9 x=8"},
@@ -74,7 +79,7 @@ inline std::vector<KindCase> vision_cases() {
       {"avg_pool_grad",
        {"b=2 s=3 c=4 y=5 x=4"},
        with(pool, {{"dims", "y=9 x=8"}}),
-       "b s c y^ x^ -> b s c y~3/2/1 x~3/2/1",
+       "b s c y~-3/2/1 x~-3/2/1 -> b s c y x",
        {"float32 [b=2, s=3, c=4, y=9, x=8]"}},
       {"batch_norm",
        {"bfloat16 " + x, "bfloat16 c=4", "bfloat16 c=4"},

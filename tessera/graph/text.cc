@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 
+#include "tessera/base/one_line.h"
 #include "tessera/graph/graph.h"
 #include "tessera/graph/kinds.h"
 
@@ -529,7 +530,13 @@ std::string to_text(const Graph& graph) {
 }
 
 Result<Graph> parse_graph(std::string_view text, std::string_view file) {
-  return GraphParser(file).parse(text);
+  auto graph = GraphParser(file).parse(text);
+  if (graph) return graph;
+  // A message quotes names and rests of lines, which may be of any length; it begins with the file.
+  const std::string& message = graph.error().message;
+  return invalid_input(message.starts_with(file)
+                           ? std::string(file) + short_line(message.substr(file.size()))
+                           : short_line(message));
 }
 
 }  // namespace tessera

@@ -25,6 +25,8 @@ struct ExportedWeights {
   int64_t arrays = 0;      // written, as theirs count
   int64_t parameters = 0;  // numbers
   int64_t bytes = 0;       // of the file of weights
+  std::vector<std::string> carried =
+      {};  // files that were copied as they are: names, as tokenizer.json
 };
 
 struct WeightsTarget {

@@ -33,6 +33,8 @@ struct ImportReport {
   int64_t arrays = 0;      // parameters as arrays
   int64_t parameters = 0;  // and as numbers
   int64_t bytes = 0;       // written
+  std::vector<std::string> carried =
+      {};  // files that were copied as they are: names, as tokenizer.json
 };
 
 struct Importer {

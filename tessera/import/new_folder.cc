@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +17,14 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Zeros are looked for, and the rest written, in pieces of so many bytes.
+constexpr int64_t kHoleBytes = 1 << 20;
+
+bool is_zero(const std::byte* data, int64_t bytes) {
+  return data[0] == std::byte{0} &&
+         std::memcmp(data, data + 1, static_cast<size_t>(bytes - 1)) == 0;
+}
 
 std::string reason() { return std::strerror(errno); }  // NOLINT(concurrency-mt-unsafe)
 
@@ -94,7 +103,12 @@ Status SafetensorsWriter::write(size_t array, int64_t offset, int64_t bytes,
   const ArrayEntry& entry = layout_.arrays[array];
   TESSERA_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= entry.bytes, "{}: bytes {} to {}",
                 entry.name, offset, offset + bytes);
-  return write_at(entry.begin + offset, bytes, data);
+  for (int64_t at = 0; at < bytes; at += kHoleBytes) {
+    const int64_t piece = std::min(kHoleBytes, bytes - at);
+    if (!is_zero(data + at, piece))
+      TESSERA_TRY_VOID(write_at(entry.begin + offset + at, piece, data + at));
+  }
+  return {};
 }
 
 Status SafetensorsWriter::write_at(int64_t at, int64_t bytes, const std::byte* data) {

@@ -52,7 +52,8 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
 
   const std::vector<ArrayEntry>& arrays() const { return layout_.arrays; }  // in the order given
-  // Bytes [offset, offset + bytes) of array number `array`.
+  // Bytes [offset, offset + bytes) of array number `array`, once each. Zeros are there already: a MiB
+  // of them stays a hole of the file, which takes no room on the disk.
   Status write(size_t array, int64_t offset, int64_t bytes, const std::byte* data);
   // Brings the bytes to the disk. Error (fault): it cannot take them.
   Status finish();

@@ -1,26 +1,78 @@
 #include "tessera/import/tiles.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 
 namespace tessera {
 namespace {
 
-template <size_t kBytes>
-void copy_line(int64_t count, const std::byte* in, int64_t in_stride, std::byte* out,
-               int64_t out_stride) {
-  for (int64_t i = 0; i < count; ++i) std::memcpy(out + i * out_stride, in + i * in_stride, kBytes);
+// Two dims of the copy: `lines` of `count` elements, with the strides of both.
+struct Plane {
+  int64_t lines, count;
+  int64_t in_line, in_stride, out_line, out_stride;
+};
+
+constexpr int64_t kSide = 64;
+
+// A square whose lines are read and whose columns are written one behind the other, by way of a small
+// copy: strides between lines and between columns are often powers of two, and then lie on top of each
+// other in a cache.
+template <class T>
+void turn_square(const Plane& plane, const std::byte* in, std::byte* out) {
+  constexpr int64_t kPitch = kSide + 1;
+  std::array<T, kSide * kPitch> square;
+  for (int64_t i = 0; i < plane.lines; ++i) {
+    std::memcpy(square.data() + i * kPitch,
+                in + i * plane.in_line * static_cast<int64_t>(sizeof(T)),
+                static_cast<size_t>(plane.count) * sizeof(T));
+  }
+  std::array<T, kSide> column;
+  for (int64_t k = 0; k < plane.count; ++k) {
+    for (int64_t i = 0; i < plane.lines; ++i)
+      column[static_cast<size_t>(i)] = square[static_cast<size_t>(i * kPitch + k)];
+    std::memcpy(out + k * plane.out_stride * static_cast<int64_t>(sizeof(T)), column.data(),
+                static_cast<size_t>(plane.lines) * sizeof(T));
+  }
 }
 
-using CopyLine = void (*)(int64_t, const std::byte*, int64_t, std::byte*, int64_t);
+template <class T>
+void copy_plane(const Plane& plane, const std::byte* in, std::byte* out) {
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
+  if (plane.in_stride == 1 && plane.out_stride == 1) {
+    for (int64_t i = 0; i < plane.lines; ++i) {
+      std::memcpy(out + i * plane.out_line * kBytes, in + i * plane.in_line * kBytes,
+                  static_cast<size_t>(plane.count * kBytes));
+    }
+  } else if (plane.in_stride == 1 && plane.out_line == 1) {
+    for (int64_t i = 0; i < plane.lines; i += kSide) {
+      for (int64_t k = 0; k < plane.count; k += kSide) {
+        Plane square = plane;
+        square.lines = std::min(kSide, plane.lines - i);
+        square.count = std::min(kSide, plane.count - k);
+        turn_square<T>(square, in + (i * plane.in_line + k) * kBytes,
+                       out + (i + k * plane.out_stride) * kBytes);
+      }
+    }
+  } else {
+    for (int64_t i = 0; i < plane.lines; ++i) {
+      for (int64_t k = 0; k < plane.count; ++k) {
+        std::memcpy(out + (i * plane.out_line + k * plane.out_stride) * kBytes,
+                    in + (i * plane.in_line + k * plane.in_stride) * kBytes, sizeof(T));
+      }
+    }
+  }
+}
 
-CopyLine copy_line_of(int64_t element_bytes) {
+using CopyPlane = void (*)(const Plane&, const std::byte*, std::byte*);
+
+CopyPlane copy_plane_of(int64_t element_bytes) {
   switch (element_bytes) {
-    case 1: return copy_line<1>;
-    case 2: return copy_line<2>;
-    case 4: return copy_line<4>;
-    default: return copy_line<8>;
+    case 1: return copy_plane<uint8_t>;
+    case 2: return copy_plane<uint16_t>;
+    case 4: return copy_plane<uint32_t>;
+    default: return copy_plane<uint64_t>;
   }
 }
 
@@ -72,8 +124,20 @@ void copy_strided(const std::vector<int64_t>& shape, int64_t element_bytes, cons
     std::memcpy(out, in, static_cast<size_t>(element_bytes));
     return;
   }
-  const CopyLine line = copy_line_of(element_bytes);
+  const CopyPlane copy = copy_plane_of(element_bytes);
+  // The plane: the last dim, along which `in` is read, and the dim along which `out` is written, if
+  // that is another one; else the dim before the last.
   const size_t last = shape.size() - 1;
+  size_t other = last;
+  for (size_t d = 0; d < last; ++d) {
+    if (other == last || out_strides[d] <= out_strides[other]) other = d;
+  }
+  Plane plane{1, shape[last], 0, in_strides[last], 0, out_strides[last]};
+  if (other != last) {
+    plane.lines = shape[other];
+    plane.in_line = in_strides[other];
+    plane.out_line = out_strides[other];
+  }
   std::vector<int64_t> at(last, 0);
   for (;;) {
     int64_t from = 0, to = 0;
@@ -81,10 +145,9 @@ void copy_strided(const std::vector<int64_t>& shape, int64_t element_bytes, cons
       from += at[d] * in_strides[d];
       to += at[d] * out_strides[d];
     }
-    line(shape[last], in + from * element_bytes, in_strides[last] * element_bytes,
-         out + to * element_bytes, out_strides[last] * element_bytes);
+    copy(plane, in + from * element_bytes, out + to * element_bytes);
     size_t d = last;
-    while (d > 0 && ++at[d - 1] == shape[d - 1]) at[--d] = 0;
+    while (d > 0 && (d - 1 == other || ++at[d - 1] == shape[d - 1])) at[--d] = 0;
     if (d == 0) return;
   }
 }

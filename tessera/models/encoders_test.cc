@@ -137,7 +137,7 @@ TEST(EncoderErrors, NameTheModelAndTheKey) {
       error_of("swin:depths=2-x"),
       "model 'swin': depths must be integers from 1 to 1000000000 joined by '-', found '2-x'");
   EXPECT_EQ(error_of("swin:depths=200000"),
-            "model 'swin': depths=200000 must be at most 100000 each");
+            "model 'swin': depths=200000 must be at most 10000 each");
   EXPECT_EQ(error_of("swin:ratio=100000000"),
             "model 'swin': hidden=96 with ratio=100000000 is too wide for 4 stages");
   EXPECT_EQ(error_of("evoformer:recycles=2000"),

@@ -7,6 +7,7 @@
 
 #include "tessera/models/bert.h"
 #include "tessera/models/contract.h"
+#include "tessera/models/cosmoflow.h"
 #include "tessera/models/evoformer.h"
 #include "tessera/models/gpt.h"
 #include "tessera/models/llama.h"
@@ -16,6 +17,7 @@
 #include "tessera/models/resnet.h"
 #include "tessera/models/swin.h"
 #include "tessera/models/t5.h"
+#include "tessera/models/unet3d.h"
 #include "tessera/models/vit.h"
 
 namespace tessera {
@@ -24,7 +26,7 @@ namespace {
 // Keeps element counts within 63 bits: the largest tensors are positions x width and width x width.
 Status check_sizes(std::string_view family, const std::vector<ModelKey>& keys, int64_t batch) {
   constexpr double kMaxElements = 0x1p56;
-  constexpr int64_t kMaxLayers = 100'000;
+  constexpr int64_t kMaxLayers = 10'000;
   double widest = 1, seq = 1, query = 1;
   for (const ModelKey& key : keys) {
     const auto* size = std::get_if<int64_t*>(&key.target);
@@ -123,6 +125,8 @@ Samples samples_of(const SwinConfig& config) {
   return {squared(config.image / config.patch), config.classes};
 }
 Samples samples_of(const ResnetConfig& config) { return {1, config.classes}; }
+Samples samples_of(const CosmoflowConfig& config) { return {1, config.outputs}; }
+Samples samples_of(const Unet3dConfig& config) { return {1, config.classes}; }
 
 Samples samples_of(const EvoformerConfig& config) {
   Samples samples = {
@@ -264,6 +268,20 @@ std::vector<ModelFamily> make_families() {
                             samples_of,
                             {"resnet:layers=18,width=4,image=32,classes=5,ghost=2",
                              "resnet:layers=50,width=4,image=32,classes=5,ghost=1"}}),
+      family<CosmoflowConfig>({"cosmoflow",
+                               "convolutional network for volumes, regression",
+                               model_keys,
+                               complete,
+                               build_cosmoflow,
+                               samples_of,
+                               {"cosmoflow:width=16,channels=2,filters=2,outputs=3"}}),
+      family<Unet3dConfig>({"unet3d",
+                            "3-D U-Net, a class for each voxel",
+                            model_keys,
+                            complete,
+                            build_unet3d,
+                            samples_of,
+                            {"unet3d:width=16,filters=2,classes=3,ghost=2"}}),
       family<EvoformerConfig>(
           {"evoformer",
            "Evoformer blocks with recycling",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/transform.h"
@@ -108,7 +109,7 @@ Result<Model> load_graph_model(const std::string& path, int64_t batch, std::opti
   TESSERA_TRY(const std::string text, read_file(path));
   TESSERA_TRY(const Graph whole, parse_graph(text, path));
   const auto failed = [&](const std::string& message) {
-    return invalid_input(fmt::format("{}: {}", path, message));
+    return invalid_input(fmt::format("{}: {}", path, short_line(message)));
   };
   Model model{.graph = forward_part(whole), .family = "graph", .spec = path, .seq = 1};
   if (!model.graph.loss.valid()) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tessera/base/json_text.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/models/families.h"
 
@@ -104,7 +105,7 @@ class ConfigReader {
     return "";
   }
   void fail(const std::string& message) {
-    if (error_.empty()) error_ = fmt::format("{}: {}", file_, message);
+    if (error_.empty()) error_ = fmt::format("{}: {}", file_, short_line(message));
   }
   Result<HuggingFaceModel> finish(std::string family) {
     if (!error_.empty()) return invalid_input(error_);
@@ -584,7 +585,7 @@ Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::st
     return reader.finish(type.family);
   }
   return invalid_input(fmt::format("{}: model_type '{}' is not supported (supported: {})", file,
-                                   name, join(huggingface_model_types(), ", ")));
+                                   short_line(name, 60), join(huggingface_model_types(), ", ")));
 }
 
 Result<std::string> huggingface_config(std::string_view spec, DType dtype) {

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "tessera/base/text.h"
 #include "tessera/models/families.h"
 #include "tessera/models/graph_file.h"
@@ -10,23 +13,14 @@
 namespace tessera {
 namespace {
 
-// "x/config.json" or "x/config.json:key=value,...": the path's length, 0 if the spec names no file.
-size_t file_length(std::string_view spec) {
-  constexpr std::string_view kSuffix = ".json";
-  if (spec.ends_with(kSuffix)) return spec.size();
-  const size_t at = spec.find(".json:");
-  return at == std::string_view::npos ? 0 : at + kSuffix.size();
-}
-
 Result<Call> read_spec(std::string_view spec) {
-  const size_t path_size = file_length(spec);
-  if (path_size == 0) return parse_call(spec);
-  const std::string path(spec.substr(0, path_size));
+  const std::string path(config_file_of(spec));
+  if (path.empty()) return parse_call(spec);
   TESSERA_TRY(const std::string text, read_file(path));
   TESSERA_TRY(HuggingFaceModel file, parse_huggingface_config(text, path));
   Call call{std::move(file.family), std::move(file.arguments)};
-  if (path_size < spec.size()) {
-    TESSERA_TRY(const Call changes, parse_call(call.name + std::string(spec.substr(path_size))));
+  if (path.size() < spec.size()) {
+    TESSERA_TRY(const Call changes, parse_call(call.name + std::string(spec.substr(path.size()))));
     // Later arguments win over earlier ones.
     call.arguments.insert(call.arguments.end(), changes.arguments.begin(), changes.arguments.end());
   }
@@ -34,6 +28,28 @@ Result<Call> read_spec(std::string_view spec) {
 }
 
 }  // namespace
+
+std::vector<TensorId> compared_with_targets(const Graph& graph) {
+  std::vector<TensorId> compared;
+  const auto is_targets = [&](TensorId id) {
+    const Tensor& tensor = graph.tensor(id);
+    return tensor.role == Role::kInput && tensor.name == "targets";
+  };
+  for (const Op& op : graph.ops()) {
+    if (std::none_of(op.inputs.begin(), op.inputs.end(), is_targets)) continue;
+    std::copy_if(op.inputs.begin(), op.inputs.end(), std::back_inserter(compared),
+                 [&](TensorId id) { return !is_targets(id); });
+  }
+  return compared;
+}
+
+std::string_view config_file_of(std::string_view spec) {
+  constexpr std::string_view kSuffix = ".json";
+  spec = trim(spec);
+  if (spec.ends_with(kSuffix)) return spec;
+  const size_t at = spec.find(".json:");
+  return at == std::string_view::npos ? std::string_view() : spec.substr(0, at + kSuffix.size());
+}
 
 bool names_graph_file(std::string_view spec) { return trim(spec).ends_with(kGraphSuffix); }
 

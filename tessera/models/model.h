@@ -63,6 +63,13 @@ struct Model {
 Result<Model> build_model(std::string_view spec, int64_t batch,
                           std::optional<DType> dtype = std::nullopt);
 
+// What ops compare with the input `targets` (logits, of most models): their other inputs. Empty: no op
+// reads it.
+std::vector<TensorId> compared_with_targets(const Graph& graph);
+
+// The path of the config.json that a spec names, with or without keys behind it; "": it names none.
+std::string_view config_file_of(std::string_view spec);
+
 // Is the spec a path to a graph in text form? Such a file fixes the batch.
 bool names_graph_file(std::string_view spec);
 // The batch of a run: the given one; if that is 0, what a graph file fixes, and `otherwise` of any

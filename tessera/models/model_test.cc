@@ -391,7 +391,7 @@ TEST(ModelErrors, UnknownModelsAndImpossibleSizes) {
   EXPECT_EQ(error_of("llama:heads=200000000,head_dim=200000000"),
             "model 'llama': batch=2 is too large for these sizes: a tensor would have more than "
             "2^56 elements");
-  EXPECT_EQ(error_of("gpt:layers=1000000"), "model 'gpt': layers=1000000 must be at most 100000");
+  EXPECT_EQ(error_of("gpt:layers=1000000"), "model 'gpt': layers=1000000 must be at most 10000");
 }
 
 TEST(ModelHelp, ListsFamiliesKeysAndDefaults) {
@@ -495,6 +495,21 @@ TEST_F(HuggingFace, KeysAfterThePathWin) {
   const Model model = model_of(write(std::string(kLlama) + "}") + ":seq=128,layers=2");
   EXPECT_EQ(model.seq, 128);
   EXPECT_EQ(model.graph.find_tensor("blocks.2.ln_1"), TensorId());
+}
+
+TEST_F(HuggingFace, OfASpecTheFileAloneIsNamed) {
+  EXPECT_EQ(config_file_of("x/config.json"), "x/config.json");
+  EXPECT_EQ(config_file_of(" x/config.json:seq=8,layers=2"), "x/config.json");
+  EXPECT_EQ(config_file_of("gpt:layers=2"), "");
+}
+
+// A name of another kind in each message: shortened, on one line.
+TEST_F(HuggingFace, MessagesQuoteOneLineOfTheFile) {
+  EXPECT_EQ(error(R"({"model_type": "a\nb"})").find('\n'), std::string::npos);
+  EXPECT_LT(error(R"({"model_type": ")" + std::string(10'000, 'x') + "\"}").size(), 500U);
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  EXPECT_EQ(error(std::string(kLlama) + R"(, "hidden_act": )" + deep + "}"),
+            path_ + ": expected a JSON object (a Hugging Face config.json)");
 }
 
 TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {

@@ -252,6 +252,31 @@ TensorId mean_pool(GraphBuilder& g, TensorId x, std::string_view over) {
                {{"dims", std::string(over)}, {"factor", 1.0 / static_cast<double>(count)}});
 }
 
+TensorId convolution(GraphBuilder& g, const std::string& name, TensorId x, const Dim& in,
+                     const Dim& out, const std::vector<std::string>& spatial, int64_t kernel,
+                     int64_t stride) {
+  double fan_out = static_cast<double>(out.size);
+  std::vector<Dim> weight = {out, in};
+  for (const std::string& dim : spatial) {
+    weight.push_back({"kernel_" + dim, kernel});
+    fan_out *= static_cast<double>(kernel);
+  }
+  const TensorId w =
+      g.parameter(name + ".weight", weight, normal(std::sqrt(2 / fan_out)), g.tensor(x).dtype);
+  return g.op1(name, "conv", {x, w},
+               {{"stride", fmt::format("{}", stride)}, {"padding", fmt::format("{}", kernel / 2)}});
+}
+
+TensorId batch_norm(GraphBuilder& g, const std::string& name, TensorId x, const Dim& channels,
+                    std::string_view over, double eps) {
+  const DType dtype = g.tensor(x).dtype;
+  const TensorId gamma = g.parameter(name + ".weight", {channels}, {Init::Kind::kOnes}, dtype);
+  const TensorId beta = g.parameter(name + ".bias", {channels}, {Init::Kind::kZeros}, dtype);
+  const std::vector<TensorId> out =
+      g.op(name, "batch_norm", {x, gamma, beta}, {{"dims", std::string(over)}, {"eps", eps}});
+  return out.empty() ? TensorId() : out[0];
+}
+
 TensorId cross_entropy_sum(GraphBuilder& g, std::string_view scope, TensorId logits,
                            TensorId targets, int64_t positions) {
   if (!g.ok()) return {};

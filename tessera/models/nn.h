@@ -122,6 +122,18 @@ TensorId patch_embedding(GraphBuilder& g, TensorId image, int64_t patch, int64_t
 // The mean over the dims `over` (blank separated) of x, op `final.pool`.
 TensorId mean_pool(GraphBuilder& g, TensorId x, std::string_view over);
 
+// A convolution of maps x [batch dims.., channels, spatial..] over the named spatial dims, each with
+// `kernel` elements and padding kernel / 2, without a bias: op `<name>`, parameter `<name>.weight`
+// [out, in, kernel_<dim>..], normal with variance 2 / (out kernel^dims) (He et al., 2015). `in`
+// names the channels of x in the weight.
+TensorId convolution(GraphBuilder& g, const std::string& name, TensorId x, const Dim& in,
+                     const Dim& out, const std::vector<std::string>& spatial, int64_t kernel,
+                     int64_t stride);
+// Batch norm of maps over the named dims: parameters `<name>.weight` of ones and `<name>.bias` of
+// zeros for each channel.
+TensorId batch_norm(GraphBuilder& g, const std::string& name, TensorId x, const Dim& channels,
+                    std::string_view over, double eps);
+
 // The mean cross entropy of logits [.., classes] over all target positions [..]: ops
 // `loss.cross_entropy`, `loss.token`, `loss.mean`; sets graph().loss.
 void cross_entropy_loss(GraphBuilder& g, TensorId logits, TensorId targets);

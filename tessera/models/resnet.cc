@@ -37,24 +37,10 @@ class Builder {
   // The channels of x, of any name, through a square kernel to `out`.
   TensorId conv(const std::string& name, TensorId x, const Dim& in, const Dim& out, int64_t kernel,
                 int64_t stride) {
-    const double fan_out = static_cast<double>(out.size * kernel * kernel);
-    const TensorId weight = g_.parameter(
-        name + ".weight", {out, in, {"kernel_height", kernel}, {"kernel_width", kernel}},
-        normal(std::sqrt(2 / fan_out)), config_.dtype);
-    return g_.op1(
-        name, "conv", {x, weight},
-        {{"stride", fmt::format("{}", stride)}, {"padding", fmt::format("{}", kernel / 2)}});
+    return convolution(g_, name, x, in, out, {"height", "width"}, kernel, stride);
   }
-
   TensorId norm(const std::string& name, TensorId x, const Dim& channels) {
-    const TensorId gamma =
-        g_.parameter(name + ".weight", {channels}, {Init::Kind::kOnes}, config_.dtype);
-    const TensorId beta =
-        g_.parameter(name + ".bias", {channels}, {Init::Kind::kZeros}, config_.dtype);
-    const std::vector<TensorId> out =
-        g_.op(name, "batch_norm", {x, gamma, beta},
-              {{"dims", std::string("sample height width")}, {"eps", config_.eps}});
-    return out.empty() ? TensorId() : out[0];
+    return batch_norm(g_, name, x, channels, "sample height width", config_.eps);
   }
 
   // Convolution n of a block, its norm and, unless it is the last, its activation.

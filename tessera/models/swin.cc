@@ -141,7 +141,7 @@ std::vector<ModelKey> model_keys(SwinConfig& config) {
 
 Status complete(SwinConfig& config) {
   constexpr size_t kMaxStages = 7;
-  constexpr int64_t kMaxBlocks = 100'000, kMaxWidth = int64_t{1} << 28;
+  constexpr int64_t kMaxBlocks = 10'000, kMaxWidth = int64_t{1} << 28;
   if (config.depths.size() > kMaxStages) {
     return model_error("swin", fmt::format("depths must have at most {} stages, found {}",
                                            kMaxStages, config.depths.size()));

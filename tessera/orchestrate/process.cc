@@ -18,6 +18,7 @@
 #include <optional>
 #include <string_view>
 
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX declares it nowhere
@@ -27,6 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::string_view kErrorWord = "tessera: ";
+constexpr size_t kMostLine = 1000;  // bytes that are kept of a line, whatever a process writes
 
 // A signal handler sees nothing but these.
 std::atomic<pid_t> running = 0;
@@ -92,11 +94,11 @@ class ErrorLines {
     const std::string_view text(buffer.data(), static_cast<size_t>(got));
     if (!quiet_) (void)!::write(STDERR_FILENO, text.data(), text.size());
     for (const char letter : text) {
-      if (letter != '\n') {
+      if (letter == '\n') {
+        end_line();
+      } else if (line_.size() < kMostLine) {
         line_ += letter;
-        continue;
       }
-      end_line();
     }
     return true;
   }
@@ -107,7 +109,7 @@ class ErrorLines {
 
  private:
   void end_line() {
-    if (line_.starts_with(kErrorWord)) last_ = line_.substr(kErrorWord.size());
+    if (line_.starts_with(kErrorWord)) last_ = one_line(line_.substr(kErrorWord.size()));
     line_.clear();
   }
   bool quiet_;

@@ -52,6 +52,9 @@ std::string why_text(const ResolvedPlan& resolved, const Graph& graph, const Lef
                  ? fmt::format("the kind '{}' freezes it", op.kind)
                  : fmt::format("in ops of the kind '{}' it stands behind another dim in a bracket",
                                op.kind);
+    case WhyWhole::kWindow:
+      return fmt::format("the kind '{}' reads it through windows, which are not cut over time",
+                         op.kind);
     case WhyWhole::kNoAxis: {
       const StageId stage = resolved.ops[op.id.index()].stage;
       return fmt::format("stage {} has the mesh {}", stage.value,

@@ -34,6 +34,43 @@ Axes Layout::axes() const {
   return out;
 }
 
+const WindowRead* Layout::window(size_t dim) const {
+  for (const DimWindow& window : windows) {
+    if (window.dim == dim) return &window.read;
+  }
+  return nullptr;
+}
+
+namespace {
+
+// All coordinates on the axes; 0 on the others.
+template <class Visit>
+void for_each_piece(const Axes& axes, const Mesh& mesh, Visit&& visit) {
+  std::vector<int64_t> coordinates(mesh.axes.size(), 0);
+  for (;;) {
+    visit(std::as_const(coordinates));
+    size_t a = 0;
+    for (; a < axes.size(); ++a) {
+      int64_t& at = coordinates[axes[a].index()];
+      if (++at < mesh.axis(axes[a]).size) break;
+      at = 0;
+    }
+    if (a == axes.size()) return;
+  }
+}
+
+// Does each rank have of the dim what the cut without the window gives it?
+bool reads_no_halo(const Layout& layout, size_t dim, int64_t size, const Mesh& mesh) {
+  bool same = true;
+  for_each_piece(layout.shards[dim], mesh, [&](const std::vector<int64_t>& at) {
+    same = same && dim_interval(layout, dim, size, mesh, at) ==
+                       cut_interval(size, layout.grain[dim], layout.shards[dim], mesh, at);
+  });
+  return same;
+}
+
+}  // namespace
+
 Layout normalise(Layout layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
   TESSERA_CHECK(layout.shards.size() == shape.size(), "layout of rank {} for shape of rank {}",
                 layout.shards.size(), shape.size());
@@ -46,6 +83,10 @@ Layout normalise(Layout layout, const Mesh& mesh, const std::vector<int64_t>& sh
     const int64_t grain = std::max<int64_t>(1, layout.grain[d]);
     if (layout.shards[d].empty() || (shape[d] / grain) % pieces == 0) layout.grain[d] = 1;
   }
+  std::erase_if(layout.windows, [&](const Layout::DimWindow& window) {
+    return layout.shards[window.dim].empty() ||
+           reads_no_halo(layout, window.dim, shape[window.dim], mesh);
+  });
   erase_if(layout.partial, trivial);
   std::sort(layout.partial.begin(), layout.partial.end());
   if (layout.partial.empty()) layout.combiner = Combiner::kSum;
@@ -61,13 +102,25 @@ Interval cut_interval(int64_t size, int64_t grain, const Axes& axes, const Mesh&
   return {interval.begin * grain, interval.size * grain};
 }
 
+Interval dim_interval(const Layout& layout, size_t dim, int64_t size, const Mesh& mesh,
+                      const std::vector<int64_t>& coordinates) {
+  const WindowRead* window = layout.window(dim);
+  if (window == nullptr)
+    return cut_interval(size, layout.grain[dim], layout.shards[dim], mesh, coordinates);
+  return window->of(cut_interval(window->size, 1, layout.shards[dim], mesh, coordinates));
+}
+
+Layout without_windows(Layout layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
+  layout.windows.clear();
+  return normalise(std::move(layout), mesh, shape);
+}
+
 Box region_of(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>& shape,
               const std::vector<int64_t>& coordinates) {
   Box box;
   box.dims.reserve(shape.size());
   for (size_t d = 0; d < shape.size(); ++d) {
-    box.dims.push_back(
-        cut_interval(shape[d], layout.grain[d], layout.shards[d], mesh, coordinates));
+    box.dims.push_back(dim_interval(layout, d, shape[d], mesh, coordinates));
   }
   return box;
 }
@@ -83,6 +136,7 @@ std::string to_string(const Layout& layout, const Mesh& mesh, const std::vector<
       if (i > 0) out += ".";
       out += mesh.axis(layout.shards[d][i]).name;
     }
+    if (layout.window(d) != nullptr) out += " with halo";
   }
   out += "]";
   if (!layout.partial.empty()) {
@@ -219,6 +273,7 @@ class PathSearch {
     expand_partial(layout, distance);
     for (size_t d = 0; d < shape_.size(); ++d) {
       if (layout.grain[d] != 1 && !layout.shards[d].empty() && layout != from_) continue;
+      if (layout.window(d) != nullptr) continue;
       for (const Axes& run : suffixes(layout.shards[d])) {
         Layout gathered = layout;
         gathered.shards[d].resize(gathered.shards[d].size() - run.size());
@@ -237,14 +292,50 @@ class PathSearch {
         reach(layout, distance, CollectiveKind::kExchange, true, {}, sliced);
       }
     }
+    if (has_everywhere(layout, to_))
+      reach(layout, distance, CollectiveKind::kExchange, true, {}, to_);
     // The general form: everything to its place in one exchange over the axes that differ.
     if (layout.partial == to_.partial && layout != to_) {
       Axes axes;
       for (AxisId axis : axes_) {
-        if (layout.shards_over(axis) || to_.shards_over(axis)) axes.push_back(axis);
+        if (moves_over(axis, layout)) axes.push_back(axis);
       }
       if (layout.complete()) reach(layout, distance, CollectiveKind::kExchange, false, axes, to_);
     }
+  }
+
+  // Does the axis cut a dim that the target cuts otherwise? Along others each rank keeps its place.
+  bool moves_over(AxisId axis, const Layout& layout) const {
+    for (size_t d = 0; d < shape_.size(); ++d) {
+      const WindowRead *from = layout.window(d), *to = to_.window(d);
+      const bool same_window = from == nullptr || to == nullptr ? from == to : *from == *to;
+      if (same_window && layout.shards[d] == to_.shards[d] && layout.grain[d] == to_.grain[d])
+        continue;
+      for (const Axes* cut : {&layout.shards[d], &to_.shards[d]}) {
+        if (std::find(cut->begin(), cut->end(), axis) != cut->end()) return true;
+      }
+    }
+    return false;
+  }
+
+  // Halos, or cuts under them: does each rank have what it needs already?
+  bool has_everywhere(const Layout& layout, const Layout& wanted) const {
+    if (layout.windows.empty() && wanted.windows.empty()) return false;
+    if (layout == wanted || !layout.complete() || !wanted.complete()) return false;
+    for (size_t d = 0; d < shape_.size(); ++d) {
+      Axes axes = layout.shards[d];
+      for (AxisId axis : wanted.shards[d]) {
+        if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
+      }
+      bool inside = true;
+      for_each_piece(axes, mesh_, [&](const std::vector<int64_t>& at) {
+        const Interval has = dim_interval(layout, d, shape_[d], mesh_, at);
+        const Interval needs = dim_interval(wanted, d, shape_[d], mesh_, at);
+        inside = inside && (needs.empty() || intersect(has, needs) == needs);
+      });
+      if (!inside) return false;
+    }
+    return true;
   }
 
   void expand_partial(const Layout& layout, double distance) {

@@ -4,6 +4,8 @@
 // Regular form: for each tensor dim an ordered list of mesh axes (outermost first) that cut it,
 // plus the axes over which the value is partial (parts merged by a combiner); the tensor is whole
 // over all other axes. Uneven cuts are part of it: piece sizes are functions of the coordinates.
+// So are halos: of a dim that is read through windows each rank has what its piece of the op's dim
+// reads, and neighbours overlap.
 // General form: one box a rank (Redistribution).
 //
 // conversion_path() turns one layout into another by the cheapest sequence of collectives: a
@@ -26,26 +28,41 @@ struct Layout {
   SmallVector<Axes, 4> shards;  // by tensor dim, outermost first
   // By tensor dim: cuts fall on multiples of this number (the inner size of a bracket). Normalised.
   SmallVector<int64_t, 4> grain;
+  // Dims that are read through windows, in order: the axes cut the op's dim, and a rank has what
+  // its piece reads. Such a layout is what an op needs; nothing is made or at rest in it.
+  struct DimWindow {
+    size_t dim = 0;
+    WindowRead read;
+    friend bool operator==(const DimWindow&, const DimWindow&) = default;
+    friend auto operator<=>(const DimWindow&, const DimWindow&) = default;
+  };
+  std::vector<DimWindow> windows;
   Axes partial;                        // sorted
   Combiner combiner = Combiner::kSum;  // of the parts; kSum if complete
 
   static Layout whole(size_t rank);
   bool complete() const { return partial.empty(); }
-  bool shards_over(AxisId axis) const;  // does the axis cut some dim
-  bool uses(AxisId axis) const;         // cut or partial
-  Axes axes() const;                    // the axes that cut a dim, sorted
+  bool shards_over(AxisId axis) const;         // does the axis cut some dim
+  bool uses(AxisId axis) const;                // cut or partial
+  Axes axes() const;                           // the axes that cut a dim, sorted
+  const WindowRead* window(size_t dim) const;  // null: not read through one
   friend bool operator==(const Layout&, const Layout&) = default;
   friend auto operator<=>(const Layout&, const Layout&) = default;
 };
 
-// Drops axes of size 1, sorts `partial`, and sets grains that make no difference to 1. Two layouts
-// that cut alike compare equal after it.
+// Drops axes of size 1, sorts `partial`, sets grains that make no difference to 1, and drops windows
+// that read what the cut without them has. Two layouts that cut alike compare equal after it.
 Layout normalise(Layout layout, const Mesh& mesh, const std::vector<int64_t>& shape);
 
 // The interval of a dim of `size` cut by `axes` (outermost first) at the coordinates, on multiples
 // of `grain`.
 Interval cut_interval(int64_t size, int64_t grain, const Axes& axes, const Mesh& mesh,
                       const std::vector<int64_t>& coordinates);
+// The same of a dim of the layout, with its halo.
+Interval dim_interval(const Layout& layout, size_t dim, int64_t size, const Mesh& mesh,
+                      const std::vector<int64_t>& coordinates);
+// Without halos: the cut of the tensor's own dims.
+Layout without_windows(Layout layout, const Mesh& mesh, const std::vector<int64_t>& shape);
 Box region_of(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>& shape,
               const std::vector<int64_t>& coordinates);
 // "[batch: dp, seq: -, hidden: row.col] partial(tp: sum)".

@@ -473,5 +473,64 @@ RC_GTEST_PROP(LayoutProperty, paths_are_no_longer_than_a_detour, ()) {
   RC_ASSERT(cost(drawn.from, drawn.to) <= cost(drawn.from, whole) + cost(whole, drawn.to) + 1e-9);
 }
 
+// ---- halos
+// The rows of docs/theory/hybrid-3d-cnn.md section 3, one dim over `parts` ranks: what each rank
+// has, what it takes of the rank before and of the next one, and how many places it makes.
+struct HaloRow {
+  int64_t size, parts;
+  Window window;
+  std::vector<std::array<int64_t, 3>> ranks;  // (of the rank before, of the next, places)
+};
+Layout windowed(const Window& window, WindowUse use, int64_t size, int64_t extent) {
+  Layout out = layout({{a}});
+  out.windows.push_back({0, {window, use, size, extent}});
+  return out;
+}
+
+TEST(Halos, are_those_of_the_published_rows) {
+  const HaloRow rows[] = {
+      {16, 4, {3, 1, 1}, {{0, 1, 4}, {1, 1, 4}, {1, 1, 4}, {1, 0, 4}}},
+      {16, 4, {3, 2, 1}, {{0, 0, 2}, {1, 0, 2}, {1, 0, 2}, {1, 0, 2}}},
+      {16, 4, {5, 2, 2}, {{0, 1, 2}, {2, 1, 2}, {2, 1, 2}, {2, 0, 2}}},
+      {10, 2, {3, 2, 1}, {{0, 1, 3}, {0, 0, 2}}},
+      {11, 3, {3, 2, 1}, {{0, 0, 2}, {1, 0, 2}, {1, 0, 2}}},
+  };
+  for (const HaloRow& row : rows) {
+    const Mesh mesh = line(row.parts);
+    const int64_t places =
+        (row.size + 2 * row.window.padding - row.window.kernel) / row.window.stride + 1;
+    const Layout need = windowed(row.window, WindowUse::kUnder, places, row.size);
+    for (int64_t rank = 0; rank < row.parts; ++rank) {
+      const Interval reads = dim_interval(need, 0, row.size, mesh, {rank});
+      const Interval own = cut_interval(row.size, 1, {a}, mesh, {rank});
+      const auto& expected = row.ranks[static_cast<size_t>(rank)];
+      EXPECT_EQ(std::max<int64_t>(0, own.begin - reads.begin), expected[0]) << row.size << rank;
+      EXPECT_EQ(std::max<int64_t>(0, reads.end() - own.end()), expected[1]) << row.size << rank;
+      EXPECT_EQ(cut_interval(places, 1, {a}, mesh, {rank}).size, expected[2]) << row.size << rank;
+    }
+  }
+}
+
+TEST(Halos, are_exchanged_once_and_cut_away_for_nothing) {
+  const Layout cut = layout({{a}});
+  const Layout halo = windowed({3, 1, 1}, WindowUse::kUnder, 16, 16);
+  EXPECT_EQ(route(cut, halo, line(4), {16}).kinds, "exchange");
+  EXPECT_EQ(route(halo, cut, line(4), {16}).kinds, "slice");
+  EXPECT_EQ(route(layout({{}}), halo, line(4), {16}).kinds, "slice");
+  EXPECT_EQ(route(layout({{}}, {a}), halo, line(4), {16}).kinds, "reduce_scatter, exchange");
+}
+
+TEST(Halos, of_windows_that_lie_in_one_piece_are_none) {
+  const Mesh mesh = line(4);
+  const Layout pooled = windowed({2, 2, 0}, WindowUse::kUnder, 8, 16);
+  EXPECT_EQ(normalise(pooled, mesh, {16}), layout({{a}}));
+  // Of 10 elements in 4 pieces the cut of the 5 places falls elsewhere.
+  const Layout uneven = windowed({2, 2, 0}, WindowUse::kUnder, 5, 10);
+  EXPECT_EQ(normalise(uneven, mesh, {10}), uneven);
+  // A strided product reads every other element of its own piece.
+  const Layout strided = windowed({1, 2, 0}, WindowUse::kUnder, 8, 16);
+  EXPECT_EQ(route(layout({{a}}), normalise(strided, mesh, {16}), mesh, {16}).kinds, "slice");
+}
+
 }  // namespace
 }  // namespace tessera

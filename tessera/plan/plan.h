@@ -235,6 +235,7 @@ struct Place {
 // Why an op computes a dim whole although a split entry selects the op and names the dim.
 enum class WhyWhole : uint8_t {
   kFrozen,  // no piece of it can be computed alone (docs/reference/plan-language.md, frozen dims)
+  kWindow,  // it is read through windows, and the entry cuts it over time
   kNoAxis,  // the mesh of the op's stage lacks an axis of the entry, or has it in another size
 };
 struct LeftWhole {

@@ -162,7 +162,7 @@ class Resolver {
     const SplitEntry& entry = plan().splits[e];
     TESSERA_TRY(const auto selected,
                 selection_.ops(entry.ops, entry.phase.value_or(Phase::kForward), entry.line));
-    OpId with_dim, without_axis, frozen;
+    OpId with_dim, without_axis, frozen, windowed;
     bool applied = false;
     for (OpId id : selected) {
       const Op& op = graph_.op(id);
@@ -187,6 +187,11 @@ class Resolver {
         }
         out_.to_expand.push_back(id);
       }
+      if (split->steps > 1 && op.annotation.dims[d].window) {
+        if (!windowed.valid()) windowed = id;
+        leave_whole(id, dim, e, WhyWhole::kWindow);
+        continue;
+      }
       const int64_t size = op.annotation.dims[d].size;
       if (split->steps > size) {
         return error(
@@ -201,6 +206,12 @@ class Resolver {
     if (applied) return {};
     if (!with_dim.valid()) return lacks_dim(entry, selected);
     if (frozen.valid()) return is_frozen(entry, graph_.op(frozen));
+    if (windowed.valid()) {
+      const Op& op = graph_.op(windowed);
+      return error(entry.line, fmt::format("dim '{}' of op '{}' ({}) is read through windows: "
+                                           "expected a split over axes, found time:{}",
+                                           entry.dim, op.path, op.kind, entry.steps));
+    }
     return error(
         entry.line,
         fmt::format("over = \"{}\": op '{}' runs on the mesh {} of stage {}, which lacks that axis",

@@ -78,6 +78,8 @@ Layout operand_layout(const Op& op, const OpPlan& plan, const OperandDims& opera
     if (lead < 0) continue;
     layout.shards[d] = plan.dims[static_cast<size_t>(lead)].axes;
     layout.grain[d] = inner_size(op.annotation, operand.dims[d]);
+    if (const auto read = op.annotation.window_read(operand, d))
+      layout.windows.push_back({d, *read});
   }
   return normalise(std::move(layout), mesh, shape);
 }
@@ -387,8 +389,10 @@ class Analyser {
       const size_t operand =
           static_cast<size_t>(std::find(reader->inputs.begin(), reader->inputs.end(), tensor.id) -
                               reader->inputs.begin());
-      layout = operand_layout(*reader, plan, reader->annotation.inputs[operand],
-                              plan_.stages[stage.index()].mesh, tensor.shape());
+      const Mesh& mesh = plan_.stages[stage.index()].mesh;
+      const OperandDims& read = reader->annotation.inputs[operand];
+      layout = without_windows(operand_layout(*reader, plan, read, mesh, tensor.shape()), mesh,
+                               tensor.shape());
     }
     out_.home_stage[tensor.id.index()] = stage;
     out_.homes[tensor.id.index()] =

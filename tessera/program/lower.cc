@@ -124,6 +124,47 @@ void add_axes(Axes& to, const Axes& axes) {
   }
 }
 
+// A dim that is read through windows: how much of it a rank has, what it takes of each peer, and
+// what each peer takes of it. Peers are named by their distance, so that inner ranks are alike.
+void add_halo(const PlaceText& text, const Shared<Layout>& layout, size_t d, int64_t size,
+              std::set<std::string>& seen, std::vector<Varying>& out) {
+  const WindowRead& read = *layout->window(d);
+  std::string name =
+      fmt::format("{}~{}/{}/{}/{}/{}", size, static_cast<int>(read.use), read.window.kernel,
+                  read.window.stride, read.window.padding, read.size);
+  for (AxisId axis : layout->shards[d]) name += ":" + std::to_string(axis.value);
+  if (!seen.insert(name).second) return;
+  out.push_back(
+      {layout->shards[d], [&mesh = text.mesh, layout, d, size](const std::vector<int64_t>& at) {
+         const Axes& axes = layout->shards[d];
+         const auto needs = [&](const std::vector<int64_t>& rank) {
+           return dim_interval(*layout, d, size, mesh, rank);
+         };
+         const auto holds = [&](const std::vector<int64_t>& rank) {
+           return cut_interval(size, layout->grain[d], axes, mesh, rank);
+         };
+         std::vector<int64_t> sizes{needs(at).size, holds(at).size};
+         int64_t pieces = 1, mine = 0;
+         for (AxisId axis : axes) {
+           mine = mine * mesh.axis(axis).size + at[axis.index()];
+           pieces *= mesh.axis(axis).size;
+         }
+         std::vector<int64_t> peer = at;
+         for (int64_t p = 0; p < pieces; ++p) {
+           int64_t rest = p;
+           for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+             peer[axis->index()] = rest % mesh.axis(*axis).size;
+             rest /= mesh.axis(*axis).size;
+           }
+           const int64_t takes = intersect(needs(at), holds(peer)).size;
+           const int64_t gives = intersect(holds(at), needs(peer)).size;
+           if (p == mine || (takes <= 0 && gives <= 0)) continue;
+           sizes.insert(sizes.end(), {p - mine, takes, gives});
+         }
+         return sizes;
+       }});
+}
+
 // Dims of buffers that are cut unevenly; each kind of cut once.
 std::vector<Varying> uneven_cuts(const PlaceText& text,
                                  const std::vector<std::vector<int64_t>>& shapes) {
@@ -144,6 +185,10 @@ std::vector<Varying> uneven_cuts(const PlaceText& text,
       }
       const bool limited = steps && region.piece->queries > 0;
       const int64_t grains = shape[d] / region.layout->grain[d];
+      if (region.layout->window(d) != nullptr) {
+        add_halo(text, region.layout, d, shape[d], seen, out);
+        continue;
+      }
       if (grains % std::lcm(shards, pieces) == 0 && !limited) continue;
       Varying cut{region.layout->shards[d], {}};
       std::string name = std::to_string(shape[d]) + "/" + std::to_string(region.layout->grain[d]);

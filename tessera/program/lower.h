@@ -13,7 +13,7 @@ namespace tessera {
 
 struct LowerOptions {
   std::vector<TensorId>
-      fetch;  // gradients to keep to the end of the step (verify); the loss is always fetched
+      fetch;  // to keep to the end of the step (gradients for verify); the loss is always fetched
 };
 
 // Ranks that share a program text up to origins, groups and peers.

@@ -107,6 +107,10 @@ class Checker {
         return axis.valid() && axis.index() < mesh.axes.size() && used.insert(axis).second;
       });
     };
+    for (const Layout::DimWindow& window : layout.windows) {
+      if (window.dim >= rank || window.read.extent != of.dims[window.dim].size)
+        return wrong("the halo of '{}' is of no dim of this size", of.name);
+    }
     bool once = use(layout.partial);
     for (const Axes& axes : layout.shards) once = once && use(axes);
     if (!once)

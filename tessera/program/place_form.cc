@@ -22,6 +22,13 @@ std::string names(const Axes& axes, const Mesh& mesh, std::string_view between) 
   return fmt::format("{}", fmt::join(out, between));
 }
 
+// "~3/2/1 8 of 16": the dim of the op has 8 places, that of the tensor 16.
+std::string window_text(const WindowRead& read) {
+  const char* way = read.use == WindowUse::kOver ? "-" : read.use == WindowUse::kBeside ? "~" : "";
+  return fmt::format("~{}{}/{}/{} {} of {}", way, read.window.kernel, read.window.stride,
+                     read.window.padding, read.size, read.extent);
+}
+
 std::string layout_text(const Layout& layout, const Mesh& mesh, const std::vector<Dim>& dims) {
   std::vector<std::string> cuts;
   for (size_t d = 0; d < layout.shards.size(); ++d) {
@@ -29,6 +36,7 @@ std::string layout_text(const Layout& layout, const Mesh& mesh, const std::vecto
     cuts.push_back(fmt::format("{}: {}", d < dims.size() ? dims[d].name : "?",
                                axes.empty() ? "-" : names(axes, mesh, ".")));
     if (layout.grain[d] != 1) cuts.back() += fmt::format("*{}", layout.grain[d]);
+    if (const WindowRead* read = layout.window(d)) cuts.back() += window_text(*read);
   }
   std::string out = fmt::format("[{}]", fmt::join(cuts, ", "));
   if (!layout.partial.empty()) {

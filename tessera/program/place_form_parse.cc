@@ -143,6 +143,7 @@ class Parser {
       in.expect(":");
       layout.shards.push_back(in.accept("-") ? Axes() : axes(in, place, "."));
       layout.grain.push_back(in.accept("*") ? in.integer() : 1);
+      if (in.accept("~")) layout.windows.push_back({layout.shards.size() - 1, window(in)});
     }
     if (in.accept("partial")) {
       in.expect("(");
@@ -155,6 +156,27 @@ class Parser {
     }
     Region out{std::move(layout), std::nullopt};
     if (in.accept("step")) out.piece = piece(in, place);
+    return out;
+  }
+
+  // Behind "~".
+  static WindowRead window(Cursor& in) {
+    WindowRead out;
+    if (in.accept("-")) {
+      out.use = WindowUse::kOver;
+    } else if (in.accept("~")) {
+      out.use = WindowUse::kBeside;
+    }
+    out.window.kernel = in.integer();
+    in.expect("/");
+    out.window.stride = in.integer();
+    in.expect("/");
+    out.window.padding = in.integer();
+    out.size = in.integer();
+    in.expect("of");
+    out.extent = in.integer();
+    if (!in.failed() && (out.window.kernel < 1 || out.window.stride < 1 || out.size < 0))
+      in.fail("expected a window of at least one element that moves");
     return out;
   }
 

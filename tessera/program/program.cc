@@ -25,25 +25,9 @@ Interval needed(const Annotation& annotation, const Box& box, int op_dim) {
   return interval;
 }
 
-// What lies under the windows of an interval: with the halo, without the padding. All of them need
-// the whole tensor dim, also where the last ones do not reach its end.
-Interval under_windows(const OpDim& dim, Interval interval) {
-  if (interval == Interval{0, dim.size}) return {0, dim.window_extent};
-  if (interval.size == 0) return {std::min(interval.begin, dim.window_extent), 0};
-  const Window& window = *dim.window;
-  const int64_t begin = interval.begin * window.stride - window.padding;
-  const int64_t end = (interval.end() - 1) * window.stride - window.padding + window.kernel;
-  const int64_t first = std::clamp<int64_t>(begin, 0, dim.window_extent);
-  return {first, std::clamp(end, first, dim.window_extent) - first};
-}
-
 Interval project_group(const Annotation& annotation, const DimGroup& group, const Box& box,
-                       bool output, bool windowed) {
+                       bool output) {
   if (group.empty()) return {0, 1};
-  if (windowed) {
-    return under_windows(annotation.dims[static_cast<size_t>(group[0])],
-                         box.dims[static_cast<size_t>(group[0])]);
-  }
   size_t moving = 0;
   while (moving + 1 < group.size() &&
          annotation.dims[static_cast<size_t>(group[moving])].size == 1) {
@@ -169,8 +153,9 @@ Box project(const Annotation& annotation, const OperandDims& operand, const Box&
   Box region;
   region.dims.reserve(operand.dims.size());
   for (size_t d = 0; d < operand.dims.size(); ++d) {
-    region.dims.push_back(
-        project_group(annotation, operand.dims[d], box, output, operand.is_windowed(d)));
+    const auto read = annotation.window_read(operand, d);
+    region.dims.push_back(read ? read->of(box.dims[static_cast<size_t>(operand.dims[d].front())])
+                               : project_group(annotation, operand.dims[d], box, output));
   }
   return region;
 }

@@ -210,6 +210,8 @@ Result<RunRecord> parse_run_record(std::string_view text, const std::string& fil
     if (!json.is_object()) {
       return invalid_input(fmt::format("{}: expected a JSON object, found another text", place));
     }
+    // What happened between two steps is not drawn.
+    if (json.contains("saved") || json.contains("loaded") || json.contains("change")) continue;
     if (const auto start = json.find("start"); start != json.end()) {
       TESSERA_TRY(RunRecord::Start read, read_start(*start, place));
       record.starts.push_back(std::move(read));

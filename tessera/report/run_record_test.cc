@@ -28,10 +28,11 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(RunRecord, AStepThatIsMadeAgainCountsByItsLaterLine) {
-  const auto record = parse_run_record(start("serial") + step(1, 5) + step(2, 4) + step(3, 3.5) +
-                                           start("data_parallel(2)") + step(3, 3) +
-                                           step(4, 2, R"(, "eval_loss": 2.5)"),
-                                       "m.jsonl");
+  const auto record = parse_run_record(
+      start("serial") + step(1, 5) + step(2, 4) + step(3, 3.5) + start("data_parallel(2)") +
+          "{\"loaded\": {\"step\": 2}}\n" + step(3, 3) + "{\"saved\": {\"step\": 3}}\n" +
+          "{\"change\": {\"after\": 3}}\n" + step(4, 2, R"(, "eval_loss": 2.5)"),
+      "m.jsonl");
   ASSERT_TRUE(record) << record.error().message;
   ASSERT_EQ(record->steps.size(), 4U);
   EXPECT_EQ(record->steps[2].loss, 3);

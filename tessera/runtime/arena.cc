@@ -43,6 +43,12 @@ Result<Arena> Arena::create(Tier tier, int64_t bytes) {
   return arena;
 }
 
+void Arena::populate() const {
+#ifdef MADV_POPULATE_WRITE
+  if (data_ != nullptr) madvise(data_, static_cast<size_t>(bytes_), MADV_POPULATE_WRITE);
+#endif
+}
+
 Arena::~Arena() {
   if (data_ != nullptr) munmap(data_, static_cast<size_t>(bytes_));
 }

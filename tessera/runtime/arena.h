@@ -22,6 +22,10 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
+  // Takes all of the memory from the system now, where the system can; else each page when it is
+  // touched first.
+  void populate() const;
+
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
 

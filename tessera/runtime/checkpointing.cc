@@ -7,13 +7,15 @@
 #include <cstring>
 #include <future>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "tessera/base/check.h"
 #include "tessera/base/convert.h"
+#include "tessera/base/text.h"
 #include "tessera/program/text.h"
+#include "tessera/runtime/arena.h"
 #include "tessera/runtime/ranks.h"
+#include "tessera/state/box_runs.h"
 #include "tessera/state/checksum.h"
 #include "tessera/state/shares.h"
 
@@ -111,8 +113,40 @@ Status check_step(const CheckpointSource& source, int64_t step) {
                                    source.where(), step, source.manifest().step));
 }
 
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 Result<std::unique_ptr<CheckpointSource>> no_manifest(const std::string& folder) {
   return fault(fmt::format("{}/{}: damaged: expected a file, found none", folder, kManifestName));
+}
+
+}  // namespace
+
+namespace {
+
+std::vector<std::pair<std::string, const CheckpointLevel*>> levels_of(const RunConfig& config) {
+  std::vector<std::pair<std::string, const CheckpointLevel*>> levels;
+  if (!config.checkpoint.fast.dir.empty())
+    levels.emplace_back("checkpoint.fast.dir", &config.checkpoint.fast);
+  if (!config.checkpoint.dir.empty()) levels.emplace_back("checkpoint.dir", &config.checkpoint);
+  return levels;
+}
+
+Result<Candidate> open_candidate(const CheckpointFolder& found, const std::string& dir,
+                                 const RunConfig& config, const Compiled& compiled,
+                                 std::vector<std::string>& notes) {
+  Candidate candidate{found.step, dir, nullptr, ""};
+  auto source = found.has_manifest ? open_checkpoint(found.path) : no_manifest(found.path);
+  if (!source) {
+    if (source.error().code != ErrorCode::kFault) return tl::unexpected(source.error());
+    candidate.damage = source.error().message;
+    return candidate;
+  }
+  TESSERA_TRY_VOID(check_step(**source, found.step));
+  TESSERA_TRY_VOID(check_run(**source, config, compiled, notes));
+  candidate.source = std::move(*source);
+  return candidate;
 }
 
 }  // namespace
@@ -126,30 +160,28 @@ Result<RunOrigin> open_origin(const RunConfig& config, const Compiled& compiled,
         "\"checkpoints\" }}",
         config.file));
   }
-  std::vector<CheckpointFolder> found;
-  if (!dir.empty()) {
-    TESSERA_TRY(found, step_folders_in(storage, dir));
-  }
-  if (!found.empty() && !config.resume) {
-    return invalid_input(
-        fmt::format("checkpoint.dir: expected a folder without checkpoints, or --resume, found {}",
-                    found.back().path));
-  }
-  if (config.resume && found.empty())
-    origin.notes.push_back(fmt::format("{}: no checkpoint yet: the run begins", dir));
-  for (auto one = found.rbegin(); one != found.rend(); ++one) {
-    auto source = one->has_manifest ? open_checkpoint(one->path) : no_manifest(one->path);
-    if (!source && source.error().code != ErrorCode::kFault) return tl::unexpected(source.error());
-    Candidate candidate{one->step, nullptr, ""};
-    if (source) {
-      std::vector<std::string> notes;
-      TESSERA_TRY_VOID(check_step(**source, one->step));
-      TESSERA_TRY_VOID(check_run(**source, config, compiled, notes));
-      if (origin.notes.empty()) origin.notes = std::move(notes);
-      candidate.source = std::move(*source);
-    } else {
-      candidate.damage = source.error().message;
+  struct Found {
+    CheckpointFolder folder;
+    std::string dir;
+  };
+  std::vector<Found> all;
+  for (const auto& [key, level] : levels_of(config)) {
+    TESSERA_TRY(const std::vector<CheckpointFolder> found, step_folders_in(storage, level->dir));
+    if (!found.empty() && !config.resume) {
+      return invalid_input(
+          fmt::format("{}: expected a folder without checkpoints, or --resume, found {}", key,
+                      found.back().path));
     }
+    for (const CheckpointFolder& one : found) all.push_back({one, level->dir});
+  }
+  if (config.resume && all.empty())
+    origin.notes.push_back(fmt::format("{}: no checkpoint yet: the run begins", dir));
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Found& a, const Found& b) { return a.folder.step > b.folder.step; });
+  for (const Found& one : all) {
+    std::vector<std::string> notes;
+    TESSERA_TRY(Candidate candidate, open_candidate(one.folder, one.dir, config, compiled, notes));
+    if (origin.notes.empty()) origin.notes = std::move(notes);
     origin.candidates.push_back(std::move(candidate));
   }
   if (origin.candidates.empty() && !config.weights.empty()) {
@@ -161,11 +193,29 @@ Result<RunOrigin> open_origin(const RunConfig& config, const Compiled& compiled,
 
 struct Checkpointing::Impl {
   Impl(const CheckpointJob& the_job, const Program& the_program, comm::Communicator& the_world)
-      : job(the_job), program(the_program), world(the_world) {}
+      : job(the_job), program(the_program), world(the_world) {
+    for (const auto& [key, level] : levels_of(job.config)) {
+      const bool durable = level->dir == job.config.checkpoint.dir;
+      levels.push_back(std::make_unique<Level>(*level, durable));
+    }
+  }
+
+  // One of the places where checkpoints go, on this rank.
+  struct Level {
+    Level(const CheckpointLevel& the_config, bool is_durable)
+        : config(the_config), durable(is_durable) {}
+    const CheckpointLevel& config;
+    bool durable;
+    // Of what is being written: all of it beside the run, or two pieces while the run waits.
+    Arena copies;
+    int64_t step = 0;
+    double waited_s = 0;
+    Clock::time_point start;
+    std::future<Result<ShardReport>> writer;  // last: joined before what it reads goes
+  };
 
   const Graph& graph() const { return job.compiled.graph(); }
-  const CheckpointConfig& config() const { return job.config.checkpoint; }
-  bool saves() const { return !config().dir.empty(); }
+  bool saves() const { return !levels.empty(); }
   void note(const std::string& text) const {
     if (world.rank() == 0 && job.note) job.note(text);
   }
@@ -191,7 +241,6 @@ struct Checkpointing::Impl {
 
   // Everybody's homes and residuals, as numbers; then who writes what is the same on all ranks.
   void share(const RankExecutor& executor) {
-    if (!parts.empty()) return;
     std::vector<double> mine;
     const auto put = [&](int64_t value) { mine.push_back(static_cast<double>(value)); };
     const std::vector<const Home*> homes = state_homes();
@@ -214,7 +263,6 @@ struct Checkpointing::Impl {
 
   void assign(const std::vector<std::vector<double>>& all) {
     std::map<int32_t, size_t> index;  // of tensors, in the order of the graph
-    std::vector<std::vector<Held>> held(all.size());
     std::vector<std::vector<std::pair<int32_t, Box>>> homes(all.size());
     std::vector<ManifestTensor> residuals;
     std::vector<size_t> residual_owner;
@@ -235,6 +283,7 @@ struct Checkpointing::Impl {
       const auto high = static_cast<uint64_t>(take());
       const uint64_t text = high << 32 | static_cast<uint64_t>(take());
       for (int64_t i = 0; i < count; ++i) {
+        residual_index.push_back(static_cast<size_t>(i));
         ManifestTensor tensor;
         tensor.name = residual_name(static_cast<int>(rank), static_cast<size_t>(i), text);
         tensor.role = kResidual;
@@ -245,6 +294,7 @@ struct Checkpointing::Impl {
       }
     }
     std::vector<int64_t> element_bytes;
+    held.resize(all.size());
     for (auto& [id, place] : index) {
       const Tensor& tensor = graph().tensor(TensorId(id));
       place = tensors.size();
@@ -271,9 +321,52 @@ struct Checkpointing::Impl {
     }
   }
 
+  // Memory and room, before the first step.
+  Status prepare(const RankExecutor& executor) {
+    if (!saves()) return {};
+    share(executor);
+    shard = plan_shard(world.rank(), tensors, parts[static_cast<size_t>(world.rank())]);
+    homes_of_parts();
+    int64_t memory = 0;
+    for (const auto& level : levels) {
+      const int64_t bytes =
+          level->config.asynchronous == 0 ? piece_memory(job.storage, shard) : shard.bytes();
+      TESSERA_TRY(level->copies, Arena::create(Tier::kHost, bytes));
+      // Taken now: what is not there is found before the first step.
+      level->copies.populate();
+      memory += bytes;
+    }
+    for (const auto& one : gather_all(world, {static_cast<double>(memory)}))
+      result.memory_bytes = std::max(result.memory_bytes, static_cast<int64_t>(one[0]));
+    return {};
+  }
+
+  // A checkpoint is written before an old one goes.
+  Status check_room() {
+    int64_t bytes = 0;
+    for (const ManifestTensor& one : tensors)
+      bytes += Box::whole(one.shape).volume() * dtype_bytes(one.dtype);
+    for (const auto& level : levels) {
+      const CheckpointLevel& one = level->config;
+      TESSERA_TRY(const int64_t room, job.storage.free_bytes(one.dir));
+      int64_t there = 0;
+      for (const Candidate& old : job.origin.candidates) {
+        if (old.dir == one.dir && old.source != nullptr) there += old.source->manifest().bytes();
+      }
+      // Without the product, which could be larger than any number.
+      if ((room + there - bytes) / one.keep >= bytes) continue;
+      return fault(
+          fmt::format("{}: expected room for keep = {} checkpoints of {} and for the one that is "
+                      "being written, "
+                      "found {} free",
+                      one.dir, one.keep, format_bytes(bytes), format_bytes(room)));
+    }
+    return {};
+  }
+
   // ---- reading
-  Result<int64_t> choose(std::vector<std::string>& damaged) {
-    // Everybody sees the same list, or the folder is not one that all ranks share.
+  // Everybody sees the same list, or the folder is not one that all ranks share.
+  Status check_candidates() {
     const std::vector<Candidate>& candidates = job.origin.candidates;
     const auto count = static_cast<double>(candidates.size());
     const auto newest = candidates.empty() ? -1.0 : static_cast<double>(candidates.front().step);
@@ -282,199 +375,259 @@ struct Checkpointing::Impl {
         return fault(
             fmt::format("{}: expected one folder for all ranks, found that they see "
                         "different checkpoints",
-                        config().dir));
+                        job.config.checkpoint.dir));
       }
-    }
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      const Candidate& one = candidates[i];
-      std::string why = one.damage;
-      if (one.source != nullptr) {
-        const std::vector<Damage> damage =
-            find_damage(one.source->where(), one.source->manifest(),
-                        static_cast<size_t>(world.rank()), static_cast<size_t>(world.size()));
-        if (!damage.empty()) why = damage.front().to_string();
-      }
-      const auto flags = gather_all(world, {why.empty() ? 0.0 : 1.0});
-      const auto found =
-          std::find_if(flags.begin(), flags.end(), [](const auto& flag) { return flag[0] > 0; });
-      if (found == flags.end()) return static_cast<int64_t>(i);
-      damaged.push_back(text_from(world, static_cast<int>(found - flags.begin()), why));
-    }
-    return -1;
-  }
-
-  Status load(RankExecutor& executor, const TensorSource& source, bool only_parameters) {
-    for (const Home* home : state_homes()) {
-      const Tensor& tensor = graph().tensor(home->tensor);
-      if (only_parameters && tensor.role != Role::kParameter) continue;
-      const SourceArray* array = source.find(tensor.name);
-      if (array == nullptr) continue;  // of these a note has been given
-      HostArray values{home->tensor, home->region, program.buffer(home->buffer).dtype, {}};
-      values.data.resize(static_cast<size_t>(home->region.volume() * dtype_bytes(values.dtype)));
-      TESSERA_TRY_VOID(source.read(*array, home->region, values.dtype, values.data.data()));
-      executor.write(*home, values);
     }
     return {};
   }
 
-  // How many residuals of this rank begin at zero.
-  Result<int64_t> load_residuals(const RankExecutor& executor, const TensorSource& source) {
-    int64_t missing = 0;
+  // What this rank reads of a source, and where the values go from there.
+  struct Loading {
+    std::vector<WantedRegion> wanted;
+    std::vector<std::pair<const Home*, HostArray>> on_disk;  // homes that are no memory
+    int64_t missing = 0;                                     // residuals
+  };
+
+  Loading loading_of(RankExecutor& executor, const Manifest& manifest) {
+    Loading loading;
+    std::map<std::string_view, size_t> places;
+    for (size_t i = 0; i < manifest.tensors.size(); ++i) places[manifest.tensors[i].name] = i;
+    const std::vector<const Home*> homes = state_homes();
+    loading.on_disk.reserve(homes.size());
+    for (const Home* home : homes) {
+      const auto place = places.find(graph().tensor(home->tensor).name);
+      if (place == places.end()) continue;  // of these a note has been given
+      const DType dtype = program.buffer(home->buffer).dtype;
+      std::byte* out = executor.memory(*home);
+      if (out == nullptr) {
+        HostArray& values =
+            loading.on_disk.emplace_back(home, HostArray{home->tensor, home->region, dtype, {}})
+                .second;
+        values.data.resize(static_cast<size_t>(home->region.volume() * dtype_bytes(dtype)));
+        out = values.data.data();
+      }
+      loading.wanted.push_back({place->second, home->region, dtype, out});
+    }
     const auto residuals = executor.residuals();
     for (size_t i = 0; i < residuals.size(); ++i) {
-      const SourceArray* array = source.find(residual_name(executor, i));
-      if (array == nullptr ||
-          array->shape != std::vector<int64_t>{static_cast<int64_t>(residuals[i].size())}) {
-        ++missing;
+      const auto place = places.find(residual_name(executor, i));
+      const std::vector<int64_t> shape{static_cast<int64_t>(residuals[i].size())};
+      if (place == places.end() || manifest.tensors[place->second].shape != shape) {
+        ++loading.missing;
         continue;
       }
-      TESSERA_TRY_VOID(source.read(*array, Box::whole(array->shape), DType::kFloat32,
-                                   reinterpret_cast<std::byte*>(residuals[i].data())));
+      loading.wanted.push_back({place->second, Box::whole(shape), DType::kFloat32,
+                                reinterpret_cast<std::byte*>(residuals[i].data())});
     }
-    return missing;
+    return loading;
+  }
+
+  // What all ranks want of a checkpoint.
+  std::vector<std::vector<Held>> wanted_of_all(const Manifest& manifest) const {
+    std::map<std::string_view, size_t> places;
+    for (size_t i = 0; i < manifest.tensors.size(); ++i) places[manifest.tensors[i].name] = i;
+    std::vector<std::vector<Held>> wanted(held.size());
+    for (size_t rank = 0; rank < held.size(); ++rank) {
+      for (const Held& one : held[rank]) {
+        const auto place = places.find(tensors[one.tensor].name);
+        if (place != places.end() &&
+            manifest.tensors[place->second].shape == tensors[one.tensor].shape)
+          wanted[rank].push_back({place->second, one.box});
+      }
+    }
+    return wanted;
+  }
+
+  // Fills the state and compares checksums in one pass. The damage that a rank has found, told to all;
+  // "": none.
+  std::string load(RankExecutor& executor, const Candidate& one, int64_t& missing) {
+    std::string why = one.damage;
+    Loading loading;
+    if (one.source != nullptr) {
+      const Manifest& manifest = one.source->manifest();
+      loading = loading_of(executor, manifest);
+      const auto compare = share_comparisons(manifest, wanted_of_all(manifest));
+      const Status read =
+          one.source->load(loading.wanted, compare[static_cast<size_t>(world.rank())]);
+      if (!read) why = read.error().message;
+    }
+    const auto flags =
+        gather_all(world, {why.empty() ? 0.0 : 1.0, static_cast<double>(loading.missing)});
+    const auto found =
+        std::find_if(flags.begin(), flags.end(), [](const auto& flag) { return flag[0] > 0; });
+    if (found != flags.end()) return text_from(world, static_cast<int>(found - flags.begin()), why);
+    for (const auto& [home, values] : loading.on_disk) executor.write(*home, values);
+    missing = 0;
+    for (const auto& flag : flags) missing += static_cast<int64_t>(flag[1]);
+    return "";
+  }
+
+  Status load_weights(RankExecutor& executor, const TensorSource& source) {
+    const Clock::time_point start = Clock::now();
+    for (const Home* home : state_homes()) {
+      const Tensor& tensor = graph().tensor(home->tensor);
+      if (tensor.role != Role::kParameter) continue;
+      const SourceArray* array = source.find(tensor.name);
+      TESSERA_CHECK(array != nullptr, "{}", tensor.name);
+      HostArray values{home->tensor, home->region, program.buffer(home->buffer).dtype, {}};
+      std::byte* out = executor.memory(*home);
+      if (out == nullptr) {
+        values.data.resize(static_cast<size_t>(home->region.volume() * dtype_bytes(values.dtype)));
+        TESSERA_TRY_VOID(source.read(*array, home->region, values.dtype, values.data.data()));
+        executor.write(*home, values);
+      } else {
+        TESSERA_TRY_VOID(source.read(*array, home->region, values.dtype, out));
+      }
+    }
+    world.barrier();
+    result.bytes_read = source.bytes_read();
+    return report_load({0, source.where(), result.bytes_read, seconds_since(start)});
   }
 
   Result<int64_t> restore(RankExecutor& executor) {
     for (const std::string& text : job.origin.notes) note(text);
     int64_t done = 0;
+    if (job.config.resume) TESSERA_TRY_VOID(check_candidates());
     if (!job.origin.candidates.empty()) {
       TESSERA_TRY(done, continue_from_checkpoint(executor));
     } else if (job.origin.weights != nullptr) {
-      TESSERA_TRY_VOID(load(executor, *job.origin.weights, true));
-      result.bytes_read = job.origin.weights->bytes_read();
+      TESSERA_TRY_VOID(load_weights(executor, *job.origin.weights));
     }
     result.resumed_from = done;
-    // A folder that cannot be written is found before the first step.
-    if (saves() && world.rank() == 0 && done < job.config.steps)
-      TESSERA_TRY_VOID(begin_checkpoint(job.storage, config().dir, done + 1));
+    // A folder that cannot be written, or has no room, is found before the first step.
+    if (world.rank() == 0 && done < job.config.steps) {
+      TESSERA_TRY_VOID(check_room());
+      for (const auto& level : levels)
+        TESSERA_TRY_VOID(begin_checkpoint(job.storage, level->config.dir, done + 1));
+    }
     return done;
   }
 
   Result<int64_t> continue_from_checkpoint(RankExecutor& executor) {
-    std::vector<std::string> damaged;
-    TESSERA_TRY(const int64_t chosen, choose(damaged));
     const std::vector<Candidate>& candidates = job.origin.candidates;
-    if (chosen < 0) return fault(damaged.front() + "; no checkpoint before it is whole");
+    std::vector<std::string> damaged;
+    int64_t missing = 0;
+    Clock::time_point start = Clock::now();
+    for (; damaged.size() < candidates.size(); start = Clock::now()) {
+      const std::string why = load(executor, candidates[damaged.size()], missing);
+      if (why.empty()) break;
+      damaged.push_back(why);
+      executor.initialise();  // a part of it may have been read
+    }
+    const double seconds = seconds_since(start);
+    if (damaged.size() == candidates.size())
+      return fault(damaged.front() + "; no checkpoint before it is whole");
     for (size_t i = 0; i < damaged.size() && world.rank() == 0; ++i) {
-      TESSERA_TRY(const std::string path, set_aside(job.storage, config().dir, candidates[i].step));
+      TESSERA_TRY(const std::string path,
+                  set_aside(job.storage, candidates[i].dir, candidates[i].step));
       note(fmt::format("{}; it is set aside as {}", damaged[i], path));
     }
-    const Candidate& one = candidates[static_cast<size_t>(chosen)];
-    TESSERA_TRY_VOID(load(executor, *one.source, false));
-    TESSERA_TRY(const int64_t missing, load_residuals(executor, *one.source));
-    double all = 0;
-    for (const auto& of_rank : gather_all(world, {static_cast<double>(missing)})) all += of_rank[0];
-    if (all > 0) {
+    const Candidate& one = candidates[damaged.size()];
+    if (missing > 0) {
       note(fmt::format(
-          "{}: {:.0f} residuals of compressed messages begin at zero: they are of another plan",
-          one.source->where(), all));
+          "{}: {} residuals of compressed messages begin at zero: they are of another plan",
+          one.source->where(), missing));
     }
     result.bytes_read = one.source->bytes_read();
+    TESSERA_TRY_VOID(report_load({one.step, one.source->where(), result.bytes_read, seconds}));
     note(fmt::format("{}: the run goes on after step {}", one.source->where(), one.step));
     return one.step;
   }
 
-  // ---- writing
-  Result<std::span<const std::byte>> part(const RankExecutor& executor, const ShardPart& wanted) {
-    if (wanted.tensor >= first_residual) {
-      const auto residuals = executor.residuals();
-      size_t index = wanted.tensor - first_residual;
-      for (int rank = 0; rank < world.rank(); ++rank) index -= residual_count(rank);
-      return std::as_bytes(residuals[index]);
-    }
-    if (home_read == nullptr ||
-        graph().tensor(home_read->tensor).name != tensors[wanted.tensor].name ||
-        !home_read->region.contains(wanted.box)) {
-      home_read = nullptr;
-      for (const Home* home : state_homes()) {
-        if (graph().tensor(home->tensor).name == tensors[wanted.tensor].name &&
-            home->region.contains(wanted.box)) {
-          home_read = home;
-          break;
-        }
-      }
-      TESSERA_CHECK(home_read != nullptr, "{} {}", tensors[wanted.tensor].name,
-                    wanted.box.to_string());
-      home_values = executor.read(*home_read);
-    }
-    const int64_t element = dtype_bytes(tensors[wanted.tensor].dtype);
-    TESSERA_CHECK(home_values.dtype == tensors[wanted.tensor].dtype, "{}",
-                  tensors[wanted.tensor].name);
-    piece.resize(static_cast<size_t>(wanted.box.volume() * element));
-    copy_elements(element, home_values.data.data(), home_read->region, piece.data(), wanted.box,
-                  wanted.box);
-    return std::span<const std::byte>(piece);
-  }
-  size_t residual_count(int rank) const {
-    size_t count = 0;
-    for (const ShardPart& one : parts[static_cast<size_t>(rank)])
-      count += one.tensor >= first_residual ? 1 : 0;
-    return count;
+  Status report_load(const LoadReport& report) const {
+    return world.rank() == 0 ? job.loaded(report) : Status{};
   }
 
-  Status save(const RankExecutor& executor, int64_t step) {
-    const Clock::time_point start = Clock::now();
-    share(executor);
-    TESSERA_TRY_VOID(finish());  // of the one before
-    if (world.rank() == 0) TESSERA_TRY_VOID(begin_checkpoint(job.storage, config().dir, step));
-    world.barrier();  // nobody writes before the folder is there
-    const std::vector<ShardPart>& mine = parts[static_cast<size_t>(world.rank())];
-    writing_step = step;
-    if (config().asynchronous == 0) {
-      const auto report = write_shard(job.storage, config().dir, step, world.rank(), tensors, mine,
-                                      [&](size_t i) { return part(executor, mine[i]); });
-      home_read = nullptr;
-      TESSERA_TRY_VOID(commit(report));
-    } else {
-      TESSERA_TRY_VOID(copy_parts(executor, mine));
-      writer = std::async(std::launch::async, [this, step, &mine] {
-        return write_shard(job.storage, config().dir, step, world.rank(), tensors, mine,
-                           [&](size_t i) -> Result<std::span<const std::byte>> {
-                             return std::span<const std::byte>(copies).subspan(
-                                 offsets[i], offsets[i + 1] - offsets[i]);
-                           });
-      });
+  // ---- writing
+  // Where each part of this rank's shard lies.
+  void homes_of_parts() {
+    std::map<std::string_view, std::vector<const Home*>> homes;
+    for (const Home* home : state_homes()) homes[graph().tensor(home->tensor).name].push_back(home);
+    part_homes.clear();
+    for (const ShardPart& part : parts[static_cast<size_t>(world.rank())]) {
+      const Home* holds = nullptr;
+      for (const Home* home : homes[tensors[part.tensor].name]) {
+        if (holds == nullptr && home->region.contains(part.box)) holds = home;
+      }
+      TESSERA_CHECK(holds != nullptr || part.tensor >= first_residual, "{} {}",
+                    tensors[part.tensor].name, part.box.to_string());
+      part_homes.push_back(holds);
     }
-    result.seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  Status fill_part(const RankExecutor& executor, size_t index, int64_t begin,
+                   std::span<std::byte> out) {
+    const auto rank = static_cast<size_t>(world.rank());
+    const ShardPart& part = parts[rank][index];
+    const Home* home = part_homes[index];
+    if (home == nullptr) {
+      const auto residuals = executor.residuals();
+      const auto bytes = std::as_bytes(residuals[residual_index[part.tensor - first_residual]]);
+      std::memcpy(out.data(), bytes.data() + begin, out.size());
+      return {};
+    }
+    const std::byte* from = executor.memory(*home);
+    if (from == nullptr) {
+      if (home_read != home) home_values = executor.read(*home);
+      home_read = home;
+      from = home_values.data.data();
+    }
+    const DType dtype = program.buffer(home->buffer).dtype;
+    TESSERA_CHECK(dtype == tensors[part.tensor].dtype, "{}", tensors[part.tensor].name);
+    copy_cut_out(dtype_bytes(dtype), from, home->region, part.box, begin,
+                 static_cast<int64_t>(out.size()), out.data());
     return {};
   }
 
-  Status copy_parts(const RankExecutor& executor, const std::vector<ShardPart>& mine) {
-    offsets.assign(1, 0);
-    for (const ShardPart& one : mine) {
-      offsets.push_back(
-          offsets.back() +
-          static_cast<size_t>(one.box.volume() * dtype_bytes(tensors[one.tensor].dtype)));
-    }
-    copies.resize(offsets.back());  // taken once: every save has the same parts
-    for (size_t i = 0; i < mine.size(); ++i) {
-      TESSERA_TRY(const auto bytes, part(executor, mine[i]));
-      std::memcpy(copies.data() + offsets[i], bytes.data(), bytes.size());
-    }
+  Status save(Level& level, const RankExecutor& executor, int64_t step) {
+    TESSERA_TRY_VOID(finish(level));  // of the one before
+    level.start = Clock::now();
+    level.step = step;
+    const std::string& dir = level.config.dir;
+    if (world.rank() == 0) TESSERA_TRY_VOID(begin_checkpoint(job.storage, dir, step));
+    world.barrier();  // nobody writes before the folder is there
     home_read = nullptr;
+    const FillPart fill = [&](size_t index, int64_t begin, std::span<std::byte> out) {
+      return fill_part(executor, index, begin, out);
+    };
+    if (level.config.asynchronous == 0) {
+      const std::span<std::byte> pieces(level.copies.data(),
+                                        static_cast<size_t>(level.copies.bytes()));
+      const auto report = write_shard(job.storage, dir, step, shard, fill, pieces);
+      home_values.data = {};
+      level.waited_s = seconds_since(level.start);
+      return commit(level, report);
+    }
+    const std::span<std::byte> copies(level.copies.data(), static_cast<size_t>(shard.bytes()));
+    TESSERA_TRY_VOID(fill_shard(shard, fill, 0, copies));
     home_values.data = {};
+    level.writer = std::async(std::launch::async, [this, &dir, step, copies] {
+      return write_shard(job.storage, dir, step, shard, std::span<const std::byte>(copies));
+    });
+    level.waited_s = seconds_since(level.start);
     return {};
   }
 
   // The commit, if every rank's thread is done.
-  Status poll() {
-    if (!writer.valid()) return {};
-    const Clock::time_point start = Clock::now();
-    const bool done = writer.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  Status poll(Level& level) {
+    if (!level.writer.valid()) return {};
+    const bool done = level.writer.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     for (const auto& one : gather_all(world, {done ? 1.0 : 0.0})) {
       if (one[0] == 0) return {};
     }
-    Status status = commit(writer.get());
-    result.seconds += std::chrono::duration<double>(Clock::now() - start).count();
-    return status;
+    return finish(level);
   }
 
-  Status finish() {
-    if (!writer.valid()) return {};
-    return commit(writer.get());
+  Status finish(Level& level) {
+    if (!level.writer.valid()) return {};
+    const Clock::time_point start = Clock::now();
+    const auto report = level.writer.get();
+    level.waited_s += seconds_since(start);
+    return commit(level, report);
   }
 
-  Status commit(const Result<ShardReport>& report) {
+  Status commit(Level& level, const Result<ShardReport>& report) {
+    const Clock::time_point start = Clock::now();
     if (!report) return tl::unexpected(report.error());
     std::vector<double> numbers{static_cast<double>(report->file.bytes)};
     const auto put = [&](uint64_t sum) {
@@ -485,8 +638,19 @@ struct Checkpointing::Impl {
     for (const uint64_t sum : report->checksums) put(sum);
     const std::vector<std::vector<double>> all = gather_lists(world, numbers);  // all have written
     ++result.saved;
-    for (const auto& one : all) result.bytes_written += static_cast<int64_t>(one[0]);
-    if (world.rank() != 0) return {};
+    int64_t bytes = 0;
+    for (const auto& one : all) bytes += static_cast<int64_t>(one[0]);
+    result.bytes_written += bytes;
+    Status committed;
+    if (world.rank() == 0) committed = commit(level, all);
+    level.waited_s += seconds_since(start);
+    result.seconds += level.waited_s;
+    if (!committed || world.rank() != 0) return committed;
+    return job.saved({level.step, checkpoint_path(level.config.dir, level.step), bytes,
+                      level.waited_s, seconds_since(level.start)});
+  }
+
+  Status commit(const Level& level, const std::vector<std::vector<double>>& all) const {
     std::vector<ShardReport> reports;
     for (size_t rank = 0; rank < all.size(); ++rank) {
       const auto sum = [&](size_t i) {
@@ -497,7 +661,7 @@ struct Checkpointing::Impl {
       for (size_t i = 3; i < all[rank].size(); i += 2) one.checksums.push_back(sum(i));
     }
     Manifest manifest;
-    manifest.step = writing_step;
+    manifest.step = level.step;
     manifest.seed = job.config.seed;
     manifest.ranks = world.size();
     manifest.model = job.compiled.model->spec;
@@ -505,8 +669,33 @@ struct Checkpointing::Impl {
     manifest.run = to_text(job.config);
     manifest.tensors = tensors;
     add_shards(manifest, parts, reports);
-    TESSERA_TRY_VOID(commit_checkpoint(job.storage, config().dir, manifest));
-    return remove_old(job.storage, config().dir, writing_step, config().keep);
+    TESSERA_TRY_VOID(commit_checkpoint(job.storage, level.config.dir, manifest));
+    return remove_old(job.storage, level.config.dir, level.step, level.config.keep);
+  }
+
+  Status after_step(const RankExecutor& executor, int64_t step) {
+    for (const auto& level : levels) TESSERA_TRY_VOID(poll(*level));
+    const bool last = step == job.config.steps;
+    for (const auto& level : levels) {
+      const bool due = step % level->config.every == 0;
+      if (last ? level->durable : due) TESSERA_TRY_VOID(save(*level, executor, step));
+    }
+    return {};
+  }
+
+  Status finish() {
+    bool done = false;  // the run, with a durable checkpoint of its last step
+    for (const auto& level : levels) {
+      TESSERA_TRY_VOID(finish(*level));
+      done = done || (level->durable && level->step == job.config.steps);
+    }
+    // Nobody needs the memory of the fast ones any more.
+    for (const auto& level : levels) {
+      if (done && !level->durable && world.rank() == 0) {
+        TESSERA_TRY_VOID(remove_old(job.storage, level->config.dir, job.config.steps, 1));
+      }
+    }
+    return {};
   }
 
   const CheckpointJob& job;
@@ -515,14 +704,15 @@ struct Checkpointing::Impl {
   uint64_t program_text = 0;
   std::vector<ManifestTensor> tensors;        // of all ranks: states, then residuals
   size_t first_residual = 0;                  // in `tensors`; they are sorted by rank
-  std::vector<std::vector<ShardPart>> parts;  // by rank
-  const Home* home_read = nullptr;            // whose values were read last
+  std::vector<size_t> residual_index;         // of those: among the residuals of their rank
+  std::vector<std::vector<Held>> held;        // by rank, of `tensors`
+  std::vector<std::vector<ShardPart>> parts;  // by rank: what it writes
+  Shard shard;                                // of this rank
+  std::vector<const Home*> part_homes;        // of the parts of this rank; null: a residual
+  const Home* home_read = nullptr;            // on disk, whose values were read last
   HostArray home_values;
-  std::vector<std::byte> piece, copies;
-  std::vector<size_t> offsets;  // of parts in `copies`
-  int64_t writing_step = 0;
   CheckpointSummary result;
-  std::future<Result<ShardReport>> writer;  // last: joined before what it reads goes
+  std::vector<std::unique_ptr<Level>> levels;  // last: their writers use what is above
 };
 
 Checkpointing::Checkpointing(const CheckpointJob& job, const Program& program,
@@ -532,12 +722,10 @@ Checkpointing::~Checkpointing() = default;
 
 Result<int64_t> Checkpointing::restore(RankExecutor& executor) { return impl_->restore(executor); }
 
+Status Checkpointing::prepare(const RankExecutor& executor) { return impl_->prepare(executor); }
+
 Status Checkpointing::after_step(const RankExecutor& executor, int64_t step) {
-  if (!impl_->saves()) return {};
-  TESSERA_TRY_VOID(impl_->poll());
-  const int64_t steps = impl_->job.config.steps;
-  if (step % impl_->config().every != 0 && step != steps) return {};
-  return impl_->save(executor, step);
+  return impl_->after_step(executor, step);
 }
 
 Status Checkpointing::finish() { return impl_->finish(); }

@@ -5,6 +5,7 @@
 //   TESSERA_TRY(const RunOrigin origin, open_origin(config, compiled, *storage));
 //   ...on each rank:
 //   Checkpointing checkpoints(job, program, world);
+//   TESSERA_TRY_VOID(checkpoints.prepare(*executor));                      // takes memory
 //   TESSERA_TRY(const int64_t done, checkpoints.restore(*executor));       // 0: from the beginning
 //   for (int64_t step = done + 1; step <= steps; ++step) {
 //     executor->run_step(step, load);
@@ -17,8 +18,14 @@
 // its own dtype. Who writes what: state/shares.h; how: state/checkpoint.h. All ranks call the
 // functions in the same order, for they exchange what each holds and what it wrote.
 //
-// With `asynchronous` a step waits only for the copy into memory of the process; a thread of each
-// rank writes, and the checkpoint is committed at the end of the first step that finds all done.
+// With `asynchronous` a step waits only for one copy into memory that was taken before the first step;
+// threads of each rank write from there, and the checkpoint is committed at the end of the first step
+// that finds all done. Otherwise what rests in the arenas goes to the file through two pieces of
+// memory.
+//
+// A run may have two levels: a fast one in a memory file system, which a loss of the process leaves
+// and a loss of the machine does not, and the durable one. They are alike, and do not wait for each
+// other; a run continues from the newest whole checkpoint of both.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +46,14 @@ namespace tessera {
 // A checkpoint to continue from; without source it is damaged, as `damage` says.
 struct Candidate {
   int64_t step = 0;
+  std::string dir;
   std::unique_ptr<CheckpointSource> source;
   std::string damage;
 };
 
 struct RunOrigin {
-  std::vector<Candidate> candidates;      // the newest first; empty: the run begins
+  std::vector<Candidate> candidates;  // the newest first; empty: the run begins
+  // Of one step the fast one comes first.
   std::unique_ptr<TensorSource> weights;  // of its parameters; null: initial values
   std::vector<std::string> notes;         // for the user, one line each
 };
@@ -60,7 +69,10 @@ struct CheckpointJob {
   const RunOrigin& origin;
   std::string plan_text;  // of `compiled`, for manifests
   Storage& storage;
-  std::function<void(const std::string&)> note;  // called on rank 0
+  // Called on rank 0.
+  std::function<void(const std::string&)> note;
+  std::function<Status(const SaveReport&)> saved;
+  std::function<Status(const LoadReport&)> loaded;
 };
 
 class Checkpointing {
@@ -70,12 +82,15 @@ class Checkpointing {
   Checkpointing(const Checkpointing&) = delete;
   Checkpointing& operator=(const Checkpointing&) = delete;
 
+  // Agrees on who writes what, and takes the memory for it. A fault if there is none, or no room for
+  // the files.
+  Status prepare(const RankExecutor& executor);
   // Fills what the executor has initialised from the newest whole checkpoint, or from weights. How
   // many steps are done. Damaged checkpoints are set aside with a note; a fault if all are damaged.
   Result<int64_t> restore(RankExecutor& executor);
   // Saves if one is due. A fault if it cannot be written.
   Status after_step(const RankExecutor& executor, int64_t step);
-  Status finish();  // waits for the last one
+  Status finish();  // waits for the last ones
 
   CheckpointSummary summary() const;
 

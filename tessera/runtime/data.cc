@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "tessera/runtime/data/arrays.h"
-#include "tessera/runtime/data/corpus.h"
-#include "tessera/runtime/data/match_files.h"
+#include "tessera/data/corpus.h"
+#include "tessera/data/match_files.h"
+#include "tessera/runtime/arrays.h"
 #include "tessera/runtime/inputs.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 //   TESSERA_TRY(const auto data, open_data(config.data, {model, seed, "data", beside}));
 //   TESSERA_TRY_VOID(data->load(step, tensor, region, to));
 //
-// There are three sources: tokens of files (data/corpus.h), arrays of samples (data/arrays.h) and
+// There are three sources: tokens of files (data/corpus.h), arrays of samples (arrays.h) and
 // random numbers (inputs.h). A further one implements load().
 #pragma once
 
@@ -15,8 +15,8 @@
 #include <string>
 
 #include "tessera/base/result.h"
+#include "tessera/data/data_config.h"
 #include "tessera/models/model.h"
-#include "tessera/runtime/data/data_config.h"
 #include "tessera/runtime/kernels.h"
 
 namespace tessera {

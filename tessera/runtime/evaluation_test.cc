@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tessera/runtime/data/test_files.h"
+#include "tessera/data/test_files.h"
 #include "tessera/runtime/metrics.h"
 #include "tessera/runtime/session.h"
 

@@ -4,10 +4,10 @@
 
 #include <string_view>
 #include <vector>
-#include "tessera/graph/graph.h"
 
+#include "tessera/data/corpus.h"
+#include "tessera/graph/graph.h"
 #include "tessera/models/model.h"
-#include "tessera/runtime/data/corpus.h"
 #include "tessera/runtime/kernels.h"
 
 namespace tessera {

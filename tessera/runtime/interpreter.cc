@@ -624,12 +624,13 @@ Result<std::unique_ptr<RankExecutor>> RankExecutor::create(const Graph& graph,
   return executor;
 }
 
-void RankExecutor::initialise() {
+void RankExecutor::initialise(const std::set<TensorId>& but) {
   for (const Home& home : impl_->program.homes) {
     const View whole{home.buffer, Box::whole(impl_->program.buffer(home.buffer).shape)};
     Extent extent;
     impl_->extend(extent, whole);
     impl_->touch(extent, 0);
+    if (but.contains(home.tensor)) continue;
     const Buffer& buffer = impl_->program.buffer(home.buffer);
     const auto init = [&](const Array& to) {
       tessera::initialise(impl_->graph.tensor(home.tensor), home.region, impl_->options.seed, to);
@@ -645,6 +646,10 @@ void RankExecutor::initialise() {
   }
   for (const std::span<float> residual : impl_->residuals())
     std::fill(residual.begin(), residual.end(), 0.0F);
+}
+
+void RankExecutor::take_memory() {
+  for (const Arena& arena : impl_->arenas) arena.populate();
 }
 
 void RankExecutor::run_step(int64_t step, const LoadFunction& load) {
@@ -711,6 +716,17 @@ void RankExecutor::write(const Home& home, const HostArray& array) {
   } else {
     std::copy(array.data.begin(), array.data.end(), impl_->buffer_data(buffer, 0));
   }
+}
+
+std::byte* RankExecutor::memory(const Home& home) {
+  const Buffer& buffer = impl_->program.buffer(home.buffer);
+  TESSERA_CHECK(buffer.bytes() == home.region.volume() * dtype_bytes(buffer.dtype), "home {} of {}",
+                buffer.name, home.region.to_string());
+  return buffer.tier == Tier::kDisk ? nullptr : impl_->buffer_data(buffer, 0);
+}
+const std::byte* RankExecutor::memory(const Home& home) const {
+  return const_cast<RankExecutor*>(this)->memory(
+      home);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
 }
 
 std::vector<std::span<float>> RankExecutor::residuals() const { return impl_->residuals(); }

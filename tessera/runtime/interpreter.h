@@ -26,6 +26,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -80,8 +81,11 @@ class RankExecutor {
   RankExecutor(const RankExecutor&) = delete;
   RankExecutor& operator=(const RankExecutor&) = delete;
 
-  // Writes the initial values of all homes of tensors with an Init, shard by shard.
-  void initialise();
+  // Writes the initial values of all homes of tensors with an Init, shard by shard; but not of those
+  // that the caller will write.
+  void initialise(const std::set<TensorId>& but = {});
+  // Takes the memory of all arenas from the system, which else happens page by page in the first step.
+  void take_memory();
   // Steps count from 1.
   void run_step(int64_t step, const LoadFunction& load);
 
@@ -97,6 +101,9 @@ class RankExecutor {
   // A home or a fetch of the program (fetches: after a step).
   HostArray read(const Home& home) const;
   void write(const Home& home, const HostArray& array);
+  // Where the home lies: its region, row-major. Null: on disk, so that it must be read and written.
+  std::byte* memory(const Home& home);
+  const std::byte* memory(const Home& home) const;
   // What codecs with error feedback carry from step to step, in the order of the program; their
   // memory, valid as long as the executor.
   std::vector<std::span<float>> residuals() const;

@@ -273,6 +273,32 @@ const std::vector<Case>& cases() {
                       {parameter(g, "x", map_dims(2), t),
                        parameter(g, "w", {{"o", 5}, {"c", 4}, {"ky", 1}, {"kx", 1}}, t)});
        }},
+      {"conv_transpose",
+       [](auto& g, DType t) {
+         return g.op1("op", "conv_transpose",
+                      {parameter(g, "x", map_dims(2), t),
+                       parameter(g, "w", {{"c", 4}, {"o", 3}, {"ky", 3}, {"kx", 2}}, t)},
+                      {{"dims", std::string("y=11 x=6")},
+                       {"channels", std::string("o")},
+                       {"stride", std::string("2 1")},
+                       {"padding", std::string("1 0")}});
+       }},
+      // A stride that leaves elements out, and windows that reach over several pieces.
+      {"conv_sparse",
+       [](auto& g, DType t) {
+         return g.op1("op", "conv",
+                      {parameter(g, "x", {{"b", 2}, {"c", 2}, {"y", 11}, {"x", 9}}, t),
+                       parameter(g, "w", {{"o", 2}, {"c", 2}, {"ky", 2}, {"kx", 7}}, t)},
+                      {{"stride", std::string("3 1")}, {"padding", std::string("0 3")}});
+       }},
+      {"max_pool_wide",
+       [](auto& g, DType t) {
+         return g.op1("op", "max_pool",
+                      {parameter(g, "x", {{"b", 1}, {"c", 1}, {"y", 9}, {"x", 11}}, t)},
+                      {{"kernel", std::string("5 2")},
+                       {"stride", std::string("2 3")},
+                       {"padding", std::string("2 0")}});
+       }},
       {"max_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "max_pool", 2); }},
       {"max_pool_3d", [](auto& g, DType t) { return pool_case(g, t, "max_pool", 3); }},
       {"avg_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "avg_pool", 2); }},

@@ -93,6 +93,40 @@ Status MetricsWriter::start(const TrainingStart& start) {
                     .dump());
 }
 
+Status MetricsWriter::event(const std::string& text) { return append(text); }
+
+std::string event_text(const SaveReport& report) {
+  return Json{{"saved",
+               {{"step", report.step},
+                {"path", report.path},
+                {"bytes", report.bytes},
+                {"waited_s", report.waited_s},
+                {"seconds", report.seconds}}}}
+      .dump();
+}
+
+std::string event_text(const LoadReport& report) {
+  return Json{{"loaded",
+               {{"step", report.step},
+                {"path", report.path},
+                {"bytes", report.bytes},
+                {"seconds", report.seconds}}}}
+      .dump();
+}
+
+std::string event_text(const ChangeReport& report) {
+  return Json{
+      {"change",
+       {{"after", report.after},
+        {"plan", report.plan},
+        {"ranks", report.ranks},
+        {"bytes", {{"predicted", report.bytes_predicted}, {"counted", report.bytes_counted}}},
+        {"seconds", report.seconds},
+        {"total_s", report.total_s},
+        {"begun_anew", report.begun_anew}}}}
+      .dump();
+}
+
 Status MetricsWriter::step(const StepReport& report) {
   Json json{{"step", report.step},
             {"loss", number(report.loss)},

@@ -4,6 +4,8 @@
 //   {"step": 1, "loss": 5.54, "learning_rate": 0.0003, "step_time_s": 0.02, "tokens_per_s": 6400,
 //    "memory_bytes": 1048576, "resident_bytes": 90000000}
 //   {"step": 50, …, "eval_loss": 4.9}
+//   {"saved": {"step": 50, "path": "checkpoints/step-000000000050", "bytes": 4096, "waited_s": 0.01,
+//              "seconds": 0.2}}
 //
 // A run that is started again in the same folder appends: another start, then its steps, which may
 // repeat steps that the earlier one had made after its last checkpoint; the later line counts.
@@ -26,6 +28,11 @@ namespace tessera {
 
 inline constexpr std::string_view kMetricsFile = "metrics.jsonl";
 
+// What happened between two steps, as an object of JSON on one line, here and in `train --json`.
+std::string event_text(const SaveReport& report);
+std::string event_text(const LoadReport& report);
+std::string event_text(const ChangeReport& report);
+
 class MetricsWriter {
  public:
   // Makes the folder if need be. Errors: it cannot be made, the file cannot be written (wrong
@@ -40,6 +47,7 @@ class MetricsWriter {
   // Error: a fault, for example a full disk.
   Status start(const TrainingStart& start);
   Status step(const StepReport& report);
+  Status event(const std::string& text);  // of event_text()
 
  private:
   MetricsWriter(int descriptor, std::string path)

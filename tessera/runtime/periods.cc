@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "tessera/plan/load.h"
@@ -88,14 +89,20 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::begin_step(int64_t
 }
 
 Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
   const Period& period = periods_[next];
   const auto rank = static_cast<size_t>(world_.rank());
   TESSERA_TRY(auto executor, RankExecutor::create(period.compiled.graph(), period.programs[rank],
                                                   world_, options_));
-  executor->initialise();
+  std::set<TensorId> moved;
+  if (executor_) {
+    for (const MovedTensor& tensor : period.move.tensors) moved.insert(tensor.to);
+  }
+  executor->initialise(moved);
   std::optional<Change> change;
   if (executor_) {
-    using Clock = std::chrono::steady_clock;
+    executor->take_memory();
     world_.barrier();
     const Clock::time_point start = Clock::now();
     const Traffic before = counted(world_);
@@ -113,6 +120,7 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next)
   }
   executor_ = std::move(executor);
   current_ = next;
+  if (change) change->total_s = std::chrono::duration<double>(Clock::now() - begin).count();
   return change;
 }
 

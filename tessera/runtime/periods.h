@@ -59,6 +59,7 @@ class PeriodExecutor {
     int64_t bytes_predicted = 0, bytes_counted = 0;        // that this rank sent
     int64_t messages_predicted = 0, messages_counted = 0;  // likewise
     double seconds = 0;                                    // from all ranks' readiness to the end
+    double total_s = 0;                                    // with the making of the new executor
   };
   // Before each step, on all ranks. Before a period's first step the executor of its plan is made;
   // before the run's first step it is initialised, later the state moves into it.

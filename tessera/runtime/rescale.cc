@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -30,32 +31,87 @@ Program idle_program(int rank, int64_t ranks) {
   return program;
 }
 
+namespace {
+
+// One tensor on this rank. What rests in memory moves from there and to there.
+struct Moving {
+  Moving(const MovedTensor& tensor, const Home* from_home, const RankExecutor& from,
+         const Home* to_home, RankExecutor& to, size_t rank)
+      : what(tensor.what), target(to_home) {
+    const Box &hold = what.hold[rank], &need = what.need[rank];
+    // Only read; the interface of communicators has one type for both.
+    auto* data =
+        from_home == nullptr ? nullptr : const_cast<std::byte*>(from.memory(*from_home));  // NOLINT
+    if (from_home != nullptr && data == nullptr) {
+      held = from.read(*from_home);
+      data = held.data.data();
+    }
+    std::byte* out = to_home == nullptr ? nullptr : to.memory(*to_home);
+    if (to_home != nullptr && out == nullptr) {
+      needed = {tensor.to, to_home->region, what.dtype, {}};
+      needed.data.resize(static_cast<size_t>(need.volume() * dtype_bytes(what.dtype)));
+      out = needed.data.data();
+    }
+    item = {&what, view_of(hold, data), view_of(need, out)};
+    bytes = (hold.volume() + need.volume()) * dtype_bytes(what.dtype);
+  }
+
+  const Redistribution& what;
+  const Home* target;      // null: this rank needs nothing
+  HostArray held, needed;  // of homes on disk
+  comm::Item item;
+  comm::Handle handle = comm::kNoHandle;
+  int64_t bytes = 0;
+};
+
+void finish(comm::Communicator& world, std::vector<std::unique_ptr<Moving>>& moving,
+            RankExecutor& to, const std::map<TensorId, std::vector<Home>>& homes) {
+  for (const auto& one : moving) {
+    world.wait(one->handle);
+    if (one->target == nullptr) continue;
+    if (!one->needed.data.empty()) to.write(*one->target, one->needed);
+    // A rank may keep copies of one region for several stages.
+    for (const Home& home : homes.at(one->target->tensor)) {
+      if (home.buffer == one->target->buffer) continue;
+      const std::byte* data = one->item.out.data;
+      HostArray copy{home.tensor, home.region, one->what.dtype, {}};
+      copy.data.assign(data, data + one->item.out.box.volume() * dtype_bytes(copy.dtype));
+      to.write(home, copy);
+    }
+  }
+  moving.clear();
+}
+
+}  // namespace
+
 void move_state(comm::Communicator& world, const StateMove& move, const RankExecutor& from,
                 const Program& before, RankExecutor& to, const Program& after) {
+  // In flight at once, so that nobody waits for others tensor by tensor; communicators that pack
+  // messages need memory for as much.
+  constexpr int64_t kMostBytes = int64_t{256} << 20;
   std::vector<int> members(static_cast<size_t>(move.ranks));
   std::iota(members.begin(), members.end(), 0);
   const auto rank = static_cast<size_t>(world.rank());
   if (rank >= members.size()) return;
   const int group = world.group(members);
   const auto held = homes_of(before), needed = homes_of(after);
+  const auto first_of = [](const std::map<TensorId, std::vector<Home>>& homes, TensorId tensor) {
+    const auto at = homes.find(tensor);
+    return at == homes.end() ? nullptr : &at->second.front();
+  };
+  std::vector<std::unique_ptr<Moving>> moving;
+  int64_t bytes = 0;
   for (const MovedTensor& tensor : move.tensors) {
-    const Box &hold = tensor.what.hold[rank], &need = tensor.what.need[rank];
-    HostArray mine;
-    if (const auto at = held.find(tensor.from); at != held.end())
-      mine = from.read(at->second.front());
-    HostArray next;
-    next.data.resize(static_cast<size_t>(need.volume() * dtype_bytes(tensor.what.dtype)));
-    comm::Item item{&tensor.what, view_of(hold, mine.data.data()), view_of(need, next.data.data())};
-    world.wait(world.issue(group, {item}, {"change of plan", tensor.name, "all ranks"}));
-    const auto at = needed.find(tensor.to);
-    if (at == needed.end()) continue;
-    next.tensor = tensor.to;
-    next.dtype = tensor.what.dtype;
-    for (const Home& home : at->second) {
-      next.region = home.region;
-      to.write(home, next);
-    }
+    moving.push_back(std::make_unique<Moving>(tensor, first_of(held, tensor.from), from,
+                                              first_of(needed, tensor.to), to, rank));
+    Moving& one = *moving.back();
+    one.handle = world.issue(group, {one.item}, {"change of plan", tensor.name, "all ranks"});
+    bytes += one.bytes;
+    if (bytes < kMostBytes) continue;
+    finish(world, moving, to, needed);
+    bytes = 0;
   }
+  finish(world, moving, to, needed);
 }
 
 }  // namespace tessera

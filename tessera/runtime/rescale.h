@@ -7,7 +7,7 @@
 //
 //   const Program idle = idle_program(world.rank(), world.size());
 //   auto next = RankExecutor::create(graph, program_of_the_new_plan, world, options);
-//   (*next)->initialise();  // constant tables
+//   (*next)->initialise(moved);  // constant tables
 //   move_state(world, move, *executor, program_of_the_old_plan, **next, program_of_the_new_plan);
 #pragma once
 
@@ -19,8 +19,9 @@ namespace tessera {
 
 Program idle_program(int rank, int64_t ranks);
 
-// A fault is thrown as comm::CommFault. One tensor is copied at a time: beside the arenas of both
-// plans a rank needs room for what it holds and what it needs of the largest tensor.
+// A fault is thrown as comm::CommFault. What rests in memory goes from one arena into the other; beside
+// the arenas of both plans a rank needs room for tensors that rest on disk, and for messages where
+// ranks are processes: of 256 MiB at a time, or of the largest tensor.
 void move_state(comm::Communicator& world, const StateMove& move, const RankExecutor& from,
                 const Program& before, RankExecutor& to, const Program& after);
 

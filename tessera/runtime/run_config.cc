@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -48,6 +49,10 @@ std::vector<Key> keys_of(RunConfig& c) {
           {"checkpoint.every", &c.checkpoint.every, 1},
           {"checkpoint.keep", &c.checkpoint.keep, 1},
           {"checkpoint.asynchronous", &c.checkpoint.asynchronous, 0},
+          {"checkpoint.fast.dir", &c.checkpoint.fast.dir},
+          {"checkpoint.fast.every", &c.checkpoint.fast.every, 1},
+          {"checkpoint.fast.keep", &c.checkpoint.fast.keep, 1},
+          {"checkpoint.fast.asynchronous", &c.checkpoint.fast.asynchronous, 0},
           {"optimizer.kind", &o.kind, 0, optimizer_names()},
           {"optimizer.lr", &o.lr, 0},
           {"optimizer.min_lr", &o.min_lr, 0},
@@ -209,7 +214,8 @@ Status set_key(RunConfig& config, const std::string& name, const toml::node& nod
 Status read_table(RunConfig& config, const toml::table& table, const std::string& prefix) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix + std::string(key.str());
-    if ((name == "optimizer" || name == "eval" || name == "checkpoint") && node.is_table()) {
+    constexpr std::array kTables{"optimizer", "eval", "checkpoint", "checkpoint.fast"};
+    if (std::find(kTables.begin(), kTables.end(), name) != kTables.end() && node.is_table()) {
       TESSERA_TRY_VOID(read_table(config, *node.as_table(), name + "."));
       continue;
     }
@@ -320,6 +326,19 @@ Status check_run_config(const RunConfig& config) {
     return missing("model", "\"gpt:layers=4,hidden=128,heads=4,seq=128,vocab=256\"");
   }
   if (!config.data.given()) return missing("data", "[\"docs/**/*.md\"]");
+  const CheckpointConfig& checkpoint = config.checkpoint;
+  if (!checkpoint.fast.dir.empty() && checkpoint.dir.empty()) {
+    return invalid_input(fmt::format(
+        "{}: checkpoint.fast.dir: expected the key 'checkpoint.dir' too, for what a memory file "
+        "system loses, found none",
+        config.file));
+  }
+  if (!checkpoint.dir.empty() && checkpoint.fast.dir == checkpoint.dir) {
+    return invalid_input(
+        fmt::format("{}: checkpoint.fast.dir: expected another folder than checkpoint.dir, found "
+                    "'{}' for both",
+                    config.file, checkpoint.dir));
+  }
   return {};
 }
 

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "tessera/base/result.h"
+#include "tessera/data/data_config.h"
 #include "tessera/graph/builder.h"
-#include "tessera/runtime/data/data_config.h"
 #include "tessera/runtime/plan_change.h"
 
 namespace tessera {
@@ -46,11 +46,16 @@ struct EvalConfig {
   int data_line = 0;
 };
 
-struct CheckpointConfig {
-  std::string dir;           // "": no checkpoints are written
-  int64_t every = 100;       // steps; and one behind the last step
+// One of the two places where a run leaves checkpoints.
+struct CheckpointLevel {
+  std::string dir;           // "": none are written
+  int64_t every = 100;       // steps
   int64_t keep = 2;          // the newest so many
   int64_t asynchronous = 1;  // 0: steps wait until a checkpoint is written
+};
+// The durable one, which has one more behind the last step, and a fast one: a memory file system.
+struct CheckpointConfig : CheckpointLevel {
+  CheckpointLevel fast = {"", 10, 1, 0};
 };
 
 inline constexpr int64_t kDefaultBatch = 8;  // sequences a step, of a run file without the key

@@ -52,21 +52,13 @@ Status check_model(const Model& model) {
       "expected a model that predicts the next token of a text, found '{}'", model.spec));
 }
 
-// What the loss compares with `targets`: the other operand of the op that reads them, with an
-// element for each token of the vocabulary.
+// What the loss compares with `targets`, with an element for each token of the vocabulary.
 Result<TensorId> find_logits(const Graph& graph, const Model& model) {
-  for (const Op& op : graph.ops()) {
-    const bool compares = std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId id) {
-      const Tensor& tensor = graph.tensor(id);
-      return tensor.role == Role::kInput && tensor.name == "targets";
-    });
-    if (!compares) continue;
-    for (const TensorId id : op.inputs) {
-      const Tensor& tensor = graph.tensor(id);
-      if (tensor.dims.size() == 3 && tensor.dims[1].size == model.seq &&
-          tensor.dims[2].size == model.vocab)
-        return id;
-    }
+  for (const TensorId id : compared_with_targets(graph)) {
+    const Tensor& tensor = graph.tensor(id);
+    if (tensor.dims.size() == 3 && tensor.dims[1].size == model.seq &&
+        tensor.dims[2].size == model.vocab)
+      return id;
   }
   return sample_error(fmt::format(
       "expected logits [batch, {}, {}] that are compared with 'targets' in '{}', found none",

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/data/test_files.h"
 #include "tessera/models/model.h"
-#include "tessera/runtime/data/test_files.h"
 #include "tessera/runtime/testing.h"
 #include "tessera/state/safetensors.h"
 

@@ -37,7 +37,23 @@ struct CheckpointSummary {
   int64_t saved = 0;          // checkpoints
   int64_t bytes_written = 0;  // of all ranks
   int64_t bytes_read = 0;     // of this process
+  int64_t memory_bytes = 0;   // host memory for copies of what is saved, of the rank with the most
   double seconds = 0;         // that this rank's steps waited for saving
+};
+// A checkpoint that has been written.
+struct SaveReport {
+  int64_t step = 0;
+  std::string path;
+  int64_t bytes = 0;    // of all ranks
+  double waited_s = 0;  // that steps waited for it
+  double seconds = 0;   // from its step to its being complete
+};
+// State that was read before the first step.
+struct LoadReport {
+  int64_t step = 0;  // of the checkpoint; 0: parameters alone
+  std::string path;
+  int64_t bytes = 0;  // that the ranks of this process hold of it
+  double seconds = 0;
 };
 
 struct TrainingSummary {
@@ -70,6 +86,7 @@ struct ChangeReport {
   int64_t ranks = 1;                               // of the new plan
   int64_t bytes_predicted = 0, bytes_counted = 0;  // of state, that all ranks sent
   double seconds = 0;                              // that the state moved
+  double total_s = 0;                              // that steps waited for it
   std::vector<std::string> begun_anew;             // states that the plan before did not keep
 };
 
@@ -77,6 +94,8 @@ struct TrainingCallbacks {
   std::function<void(const TrainingStart&)> start;
   std::function<void(const StepReport&)> step;      // called on one rank only
   std::function<void(const ChangeReport&)> change;  // likewise
+  std::function<void(const SaveReport&)> saved;     // likewise
+  std::function<void(const LoadReport&)> loaded;    // likewise
   std::function<void(const std::string&)> note;     // one line for the user, on rank 0
   Storage* storage = nullptr;  // where checkpoints are written; null: the file system
   // The step to record, counted from 1; 0: none. Other steps cost nothing.

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tessera/runtime/data/test_files.h"
+#include "tessera/data/test_files.h"
 
 namespace tessera {
 namespace {

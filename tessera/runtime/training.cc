@@ -131,9 +131,12 @@ class RankRun {
     TESSERA_TRY(const auto change, executor_.begin_step(step));
     if (!checkpoint_job_ || change) {
       TESSERA_TRY(const std::string plan, plan_text());
-      checkpoint_job_.emplace(CheckpointJob{job_.config, compiled(), job_.origin, plan,
-                                            job_.storage, job_.callbacks.note});
+      checkpoint_job_.emplace(CheckpointJob{
+          job_.config, compiled(), job_.origin, plan, job_.storage, job_.callbacks.note,
+          [this](const SaveReport& one) { return hand_over(one, job_.callbacks.saved); },
+          [this](const LoadReport& one) { return hand_over(one, job_.callbacks.loaded); }});
       checkpoints_.emplace(*checkpoint_job_, executor_.program(), world_);
+      TESSERA_TRY_VOID(checkpoints_->prepare(*executor_));
     }
     if (!change) return {};
     add_sent(before);
@@ -151,8 +154,17 @@ class RankRun {
       report.bytes_predicted += static_cast<int64_t>(one[0]);
       report.bytes_counted += static_cast<int64_t>(one[1]);
     }
-    if (world_.rank() == 0 && job_.callbacks.change) job_.callbacks.change(report);
+    report.total_s = change->total_s;
+    if (world_.rank() == 0) TESSERA_TRY_VOID(hand_over(report, job_.callbacks.change));
     last_ = Clock::now();
+    return {};
+  }
+
+  // Something that happened between two steps: to the record and to the caller.
+  template <typename Report>
+  Status hand_over(const Report& report, const std::function<void(const Report&)>& callback) {
+    if (job_.metrics != nullptr) TESSERA_TRY_VOID(job_.metrics->event(event_text(report)));
+    if (callback) callback(report);
     return {};
   }
 
@@ -164,6 +176,7 @@ class RankRun {
     saved_.saved += ended.saved;
     saved_.bytes_written += ended.bytes_written;
     saved_.bytes_read += ended.bytes_read;
+    saved_.memory_bytes = std::max(saved_.memory_bytes, ended.memory_bytes);
     saved_.seconds += ended.seconds;
     return {};
   }

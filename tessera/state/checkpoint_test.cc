@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <random>
 #include <set>
 
@@ -95,10 +96,12 @@ Status save(Storage& storage, const std::string& dir, int64_t step, const Holdin
     for (const Held& one : share) list.push_back({one.tensor, one.box});
     std::vector<std::byte> bytes;
     TESSERA_TRY(ShardReport report,
-                write_shard(storage, dir, step, static_cast<int>(reports.size()), tensors.all, list,
-                            [&](size_t i) -> Result<std::span<const std::byte>> {
+                write_shard(storage, dir, step,
+                            plan_shard(static_cast<int>(reports.size()), tensors.all, list),
+                            [&](size_t i, int64_t begin, std::span<std::byte> out) -> Status {
                               bytes = values(tensors.all, step, share[i]);
-                              return std::span<const std::byte>(bytes);
+                              std::memcpy(out.data(), bytes.data() + begin, out.size());
+                              return {};
                             }));
     reports.push_back(std::move(report));
   }
@@ -181,6 +184,224 @@ TEST_F(Checkpoints, AnyRanksReadWhatAnyRanksWrote) {
     EXPECT_EQ(expect_values(*checkpoint, i, readers), held_bytes(readers));  // no byte more
   }
   EXPECT_THAT(steps(folder_), ElementsAre(60));
+}
+
+// What ranks want of a checkpoint, filled by load(), each with its share of the comparisons.
+struct Loaded {
+  std::vector<std::vector<std::byte>> data;  // of each region
+  Status status;
+};
+std::vector<Loaded> load_all(const CheckpointSource& source, const Holdings& readers) {
+  const auto compare = share_comparisons(source.manifest(), readers);
+  std::vector<Loaded> ranks;
+  for (size_t rank = 0; rank < readers.size(); ++rank) {
+    Loaded& loaded = ranks.emplace_back();
+    std::vector<WantedRegion> wanted;
+    for (const Held& one : readers[rank]) {
+      const DType dtype = source.manifest().tensors[one.tensor].dtype;
+      loaded.data.emplace_back(static_cast<size_t>(one.box.volume() * dtype_bytes(dtype)));
+      wanted.push_back({one.tensor, one.box, dtype, loaded.data.back().data()});
+    }
+    loaded.status = source.load(wanted, compare[rank]);
+  }
+  return ranks;
+}
+
+// One pass gives every rank its values, and all of the checkpoint is compared once between them.
+TEST_F(Checkpoints, RanksLoadAndCompareInOnePass) {
+  std::mt19937_64 random(29);
+  const std::vector<ManifestTensor> tensors = Tensors().all;
+  for (int64_t i = 1; i <= 40; ++i) {
+    const Holdings writers = cut(tensors, 1 + static_cast<int64_t>(random() % 5), random),
+                   readers = cut(tensors, 1 + static_cast<int64_t>(random() % 5), random);
+    ASSERT_TRUE(save(disk_, folder_, i, writers, 1));
+    const auto source = open_checkpoint(checkpoint_path(folder_, i));
+    ASSERT_TRUE(source) << source.error().message;
+    const std::vector<Loaded> ranks = load_all(**source, readers);
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      ASSERT_TRUE(ranks[rank].status) << ranks[rank].status.error().message;
+      for (size_t k = 0; k < readers[rank].size(); ++k)
+        EXPECT_EQ(ranks[rank].data[k], values(tensors, i, readers[rank][k]));
+    }
+    EXPECT_EQ((*source)->bytes_read(), held_bytes(readers));
+  }
+}
+
+TEST_F(Checkpoints, EachBoxIsComparedByOneThatReadsItAnyway) {
+  std::mt19937_64 random(31);
+  const std::vector<ManifestTensor> tensors = Tensors().all;
+  for (int64_t i = 1; i <= 40; ++i) {
+    const Holdings readers = cut(tensors, 1 + static_cast<int64_t>(random() % 5), random);
+    ASSERT_TRUE(save(disk_, folder_, i, cut(tensors, 3, random), 1));
+    const auto source = open_checkpoint(checkpoint_path(folder_, i));
+    const Manifest& manifest = (*source)->manifest();
+    const auto shares = share_comparisons(manifest, readers);
+    ASSERT_EQ(shares.size(), readers.size());
+    std::set<size_t> files;
+    std::map<std::pair<size_t, size_t>, size_t> by;
+    for (size_t rank = 0; rank < shares.size(); ++rank) {
+      for (const size_t file : shares[rank].files) EXPECT_TRUE(files.insert(file).second);
+      for (const StoredBox& box : shares[rank].boxes)
+        EXPECT_TRUE(by.emplace(std::pair(box.tensor, box.box), rank).second);
+    }
+    EXPECT_EQ(files.size(), manifest.files.size());
+    for (size_t tensor = 0; tensor < manifest.tensors.size(); ++tensor) {
+      for (size_t box = 0; box < manifest.tensors[tensor].boxes.size(); ++box) {
+        const Box& stored = manifest.tensors[tensor].boxes[box].box;
+        const auto reads = [&](size_t rank) {
+          int64_t most = 0;
+          for (const Held& one : readers[rank]) {
+            if (one.tensor == tensor) most = std::max(most, intersect(one.box, stored).volume());
+          }
+          return most;
+        };
+        const auto found = by.find({tensor, box});
+        ASSERT_NE(found, by.end());
+        for (size_t rank = 0; rank < readers.size(); ++rank)
+          EXPECT_GE(reads(found->second), reads(rank));
+      }
+    }
+  }
+}
+
+// Between them ranks that load notice every byte of every shard, under the cuts that were written and
+// under others; and so does who reads all tensors of an opened source.
+TEST_F(Checkpoints, EveryChangedByteIsNoticedWhileLoading) {
+  std::mt19937_64 random(37);
+  const std::vector<ManifestTensor> tensors = Tensors().all;
+  ASSERT_TRUE(save(disk_, folder_, 3, some(2)));
+  const Holdings all = some(1);
+  const std::string folder = checkpoint_path(folder_, 3);
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string path = path_in(folder, shard_name(rank));
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto size = static_cast<int64_t>(fs::file_size(path));
+    for (int64_t at = 0; at < size; ++at) {
+      const auto flip = [&] {
+        file.seekg(at);
+        const int byte = file.get();
+        file.seekp(at);
+        file.put(static_cast<char>(byte ^ 0x10));
+        file.flush();
+      };
+      flip();
+      const auto source = open_checkpoint(folder);
+      ASSERT_TRUE(source) << source.error().message;
+      std::string message;
+      for (const Loaded& one :
+           load_all(**source, at % 2 == 0 ? some(2) : cut(tensors, 3, random))) {
+        if (one.status) continue;
+        EXPECT_EQ(one.status.error().code, ErrorCode::kFault);
+        message = one.status.error().message;
+      }
+      EXPECT_THAT(message, HasSubstr(path + ": damaged: ")) << "byte " << at;
+      const auto weights = open_source(folder);
+      std::string why;
+      for (const Held& one : all.front()) {
+        std::vector<std::byte> data(values(tensors, 3, one).size());
+        const SourceArray& array = *(*weights)->find(tensors[one.tensor].name);
+        const Status read = (*weights)->read(array, one.box, array.dtype, data.data());
+        if (!read) why = read.error().message;
+      }
+      EXPECT_THAT(why, HasSubstr(path + ": damaged: ")) << "byte " << at;
+      flip();
+    }
+  }
+}
+
+// A region that is read in small pieces is compared as a whole the first time, and only then.
+TEST_F(Checkpoints, ASourceComparesWhatItReadsAPartOf) {
+  const std::vector<ManifestTensor> tensors = Tensors().all;
+  ASSERT_TRUE(save(disk_, folder_, 3, some(1)));
+  const std::string folder = checkpoint_path(folder_, 3);
+  const auto source = open_source(folder);
+  ASSERT_TRUE(source) << source.error().message;
+  const SourceArray& array = *(*source)->find("blocks.0.w");
+  for (int64_t row = 0; row < 6; ++row) {
+    Box region = Box::whole(array.shape);
+    region.dims[0] = {row, 1};
+    std::vector<std::byte> data(5 * 4);
+    ASSERT_TRUE((*source)->read(array, region, DType::kFloat32, data.data()));  // and converts
+  }
+  EXPECT_EQ((*source)->bytes_read(), 6 * 5 * 8);
+  const std::string path = path_in(folder, shard_name(0));
+  const auto shard = SafetensorsFile::open(path);
+  const int64_t last = shard->find("blocks.0.w")->begin + shard->find("blocks.0.w")->bytes - 1;
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(last);
+  file.put('\x7f');
+  file.flush();
+  Box first = Box::whole(array.shape);
+  first.dims[0] = {0, 1};
+  std::vector<std::byte> data(5 * 8);
+  EXPECT_TRUE((*source)->read(array, first, DType::kFloat64, data.data()));  // compared before
+  const auto again = open_source(folder);
+  const Status read = (*again)->read(array, first, DType::kFloat64, data.data());
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::kFault);
+  EXPECT_THAT(read.error().message,
+              HasSubstr(path + ": damaged: tensor blocks.0.w, box [0:6, 0:5]: expected checksum "));
+}
+
+// Boxes of more than a piece, in arrays of other shapes: oracle is the plain copy.
+TEST_F(Checkpoints, LargeBoxesAreReadAsSmallOnes) {
+  ManifestTensor tensor;
+  tensor.name = "w";
+  tensor.role = "parameter";
+  tensor.dtype = DType::kFloat32;
+  tensor.shape = {700, 1100};  // 3 MB
+  const Box whole = Box::whole(tensor.shape);
+  std::vector<float> all(static_cast<size_t>(whole.volume()));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i);
+  ASSERT_TRUE(begin_checkpoint(disk_, folder_, 1));
+  const std::vector<ShardPart> parts{{0, whole}};
+  const Shard shard = plan_shard(0, {tensor}, parts);
+  const FillPart fill = [&](size_t, int64_t begin, std::span<std::byte> out) -> Status {
+    std::memcpy(out.data(), reinterpret_cast<const std::byte*>(all.data()) + begin, out.size());
+    return {};
+  };
+  std::vector<std::byte> image(static_cast<size_t>(shard.bytes()));
+  ASSERT_TRUE(fill_shard(shard, fill, 0, image));
+  const auto written = write_shard(disk_, folder_, 1, shard, std::span<const std::byte>(image));
+  ASSERT_TRUE(written) << written.error().message;
+  // By pieces of memory it is the same file.
+  ASSERT_TRUE(begin_checkpoint(disk_, path_in(folder_, "pieces"), 1));
+  const auto pieces = write_shard(disk_, path_in(folder_, "pieces"), 1, shard, fill);
+  ASSERT_TRUE(pieces) << pieces.error().message;
+  EXPECT_EQ(pieces->file, written->file);
+  EXPECT_EQ(pieces->checksums, written->checksums);
+  Manifest manifest;
+  manifest.step = 1;
+  manifest.tensors = {tensor};
+  add_shards(manifest, {parts}, {*written});
+  ASSERT_TRUE(commit_checkpoint(disk_, folder_, manifest));
+  const auto source = open_checkpoint(checkpoint_path(folder_, 1));
+  ASSERT_TRUE(source) << source.error().message;
+  Box columns = whole, rows = whole;
+  columns.dims[1] = {300, 501};
+  rows.dims[0] = {100, 555};
+  for (const Box& region : {whole, columns, rows}) {
+    for (const bool compares : {false, true}) {
+      for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+        std::vector<std::byte> found(static_cast<size_t>(region.volume() * dtype_bytes(dtype)));
+        const Comparisons compare{
+            {0}, compares ? std::vector<StoredBox>{{0, 0}} : std::vector<StoredBox>{}};
+        ASSERT_TRUE((*source)->load({{0, region, dtype, found.data()}}, compare));
+        size_t at = 0;
+        for (int64_t row = region.dims[0].begin; row < region.dims[0].end(); ++row) {
+          for (int64_t column = region.dims[1].begin; column < region.dims[1].end(); ++column) {
+            const float expected = all[static_cast<size_t>(row * 1100 + column)];
+            float value = 0;
+            double wide = 0;
+            if (dtype == DType::kFloat32) std::memcpy(&value, &found[at * 4], 4);
+            if (dtype == DType::kFloat64) std::memcpy(&wide, &found[at * 8], 8);
+            ASSERT_EQ(dtype == DType::kFloat32 ? static_cast<double>(value) : wide, expected);
+            ++at;
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_F(Checkpoints, ShardsAreSafetensorsFilesThatHoldEachByteOnce) {

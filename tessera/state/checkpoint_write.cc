@@ -8,7 +8,6 @@
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/state/checkpoint.h"
-#include "tessera/state/checksum.h"
 #include "tessera/state/safetensors.h"
 
 namespace tessera {
@@ -19,9 +18,6 @@ constexpr std::string_view kWriting = "writing-";
 constexpr std::string_view kDamaged = "damaged-";
 
 std::string step_name(int64_t step) { return fmt::format("{}{:012}", kStep, step); }
-std::string writing_path(const std::string& dir, int64_t step) {
-  return path_in(dir, std::string(kWriting) + step_name(step));
-}
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
@@ -41,6 +37,10 @@ Status remove_leftover(Storage& storage, const std::string& folder) {
 }
 
 }  // namespace
+
+std::string writing_path(const std::string& dir, int64_t step) {
+  return path_in(dir, std::string(kWriting) + step_name(step));
+}
 
 std::string checkpoint_path(const std::string& dir, int64_t step) {
   return path_in(dir, step_name(step));
@@ -75,40 +75,6 @@ Status begin_checkpoint(Storage& storage, const std::string& dir, int64_t step) 
     if (name.starts_with(kWriting)) TESSERA_TRY_VOID(remove_leftover(storage, path_in(dir, name)));
   }
   return storage.make_folder(writing_path(dir, step));
-}
-
-std::string shard_name(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
-
-std::string array_name(const ManifestTensor& tensor, const Box& box) {
-  return box == Box::whole(tensor.shape) ? tensor.name : tensor.name + box.to_string();
-}
-
-Result<ShardReport> write_shard(Storage& storage, const std::string& dir, int64_t step, int rank,
-                                const std::vector<ManifestTensor>& tensors,
-                                const std::vector<ShardPart>& parts, const ReadPart& read) {
-  std::vector<ArrayEntry> arrays;
-  for (const ShardPart& part : parts) {
-    const ManifestTensor& tensor = tensors[part.tensor];
-    arrays.push_back({array_name(tensor, part.box), tensor.dtype, part.box.shape()});
-  }
-  const SafetensorsLayout layout = layout_safetensors(std::move(arrays));
-  ShardReport report{{shard_name(rank), layout.bytes, checksum(layout.head)}, {}};
-  const std::string path = path_in(writing_path(dir, step), report.file.name);
-  TESSERA_TRY(const auto file, storage.create(path));
-  TESSERA_TRY_VOID(
-      file->write(bytes_of(layout.head).data(), static_cast<int64_t>(layout.head.size())));
-  for (size_t i = 0; i < parts.size(); ++i) {
-    TESSERA_TRY(const std::span<const std::byte> bytes, read(i));
-    const auto count = static_cast<int64_t>(bytes.size());
-    TESSERA_CHECK(count == layout.arrays[i].bytes, "{}: {} bytes for {}", layout.arrays[i].name,
-                  count, layout.arrays[i].bytes);
-    Checksum sum;
-    sum.add(bytes.data(), count);
-    report.checksums.push_back(sum.value());
-    TESSERA_TRY_VOID(file->write(bytes.data(), count));
-  }
-  TESSERA_TRY_VOID(file->sync());
-  return report;
 }
 
 void add_shards(Manifest& manifest, const std::vector<std::vector<ShardPart>>& parts,

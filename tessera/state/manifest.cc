@@ -157,8 +157,9 @@ Manifest read_manifest(Reader& in, const Json& json) {
 }
 
 bool is_file_name(const std::string& name) {
+  constexpr size_t kMostName = 255;
   return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos && name != kManifestName;
+         name.size() <= kMostName && one_line(name) == name && name != kManifestName;
 }
 
 bool overlap(const Box& a, const Box& b) {
@@ -306,7 +307,7 @@ Result<Manifest> parse_manifest(std::string_view text, const std::string& where)
         fmt::format("{}: damaged: expected checksum {}, found {}", where, found, one_line(digits)));
   }
   const auto error = [&](const std::string& message) {
-    return invalid_input(fmt::format("{}: {}", where, message));
+    return invalid_input(fmt::format("{}: {}", where, short_line(message)));
   };
   const auto parsed = parse_json(text);
   if (!parsed) return error("expected JSON, found other text");

@@ -7,7 +7,7 @@
 //
 // May be lost, and must be recovered from: everything that was not synced, in whole or in part, in
 // any of the ways of Survivors. Operations are counted from 1, in the order in which they begin:
-// each call of Storage and of a file, but list(), which changes nothing.
+// each call of Storage and of a file, but list() and free_bytes(), which change nothing.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,8 @@ class MemoryStorage : public Storage {
   Status remove_file(const std::string& path) override;
   Status remove_folder(const std::string& path) override;
   Result<std::vector<std::string>> list(const std::string& path) override;
+  Result<int64_t> free_bytes(const std::string& path) override;
+  int64_t piece_bytes() const override { return kStorageBlock; }  // files of tests have several
 
   int64_t operations() const;  // begun so far
   // Writes what the folder `from` holds after the loss below the real folder `to`.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,6 +21,8 @@
 #include "tessera/base/check.h"
 #include "tessera/base/json_text.h"
 #include "tessera/base/one_line.h"
+#include "tessera/state/checksum.h"
+#include "tessera/state/storage.h"
 
 namespace tessera {
 
@@ -48,7 +52,7 @@ std::optional<DType> dtype_of(std::string_view name) {
 }
 
 tl::unexpected<Error> malformed(const std::string& path, const std::string& message) {
-  return invalid_input(fmt::format("{}: not a safetensors file: {}", path, one_line(message)));
+  return invalid_input(fmt::format("{}: not a safetensors file: {}", path, short_line(message)));
 }
 
 // The members of the header, each name once. JSON libraries keep the last of two equal names
@@ -161,11 +165,22 @@ Status check_ranges(const std::string& path, const std::vector<ArrayEntry>& arra
 
 struct SafetensorsFile::Descriptor {
   explicit Descriptor(int opened) : number(opened) {}
-  ~Descriptor() { ::close(number); }
+  ~Descriptor() {
+    ::close(number);
+    if (direct >= 0) ::close(direct);
+    if (mapped != nullptr) ::munmap(mapped, static_cast<size_t>(mapped_bytes));
+  }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   // Reads all bytes of the range; the text of the error if it cannot.
   std::optional<std::string> read(int64_t offset, int64_t bytes, std::byte* out) const {
+    constexpr int64_t kFewestDirect = 256 << 10;
+    if (direct >= 0 && bytes >= kFewestDirect && !is_cached(offset, bytes)) {
+      const int64_t done = read_direct(offset, bytes, out);
+      offset += done;
+      bytes -= done;
+      out += done;
+    }
     while (bytes > 0) {
       const ssize_t got = ::pread(number, out, static_cast<size_t>(bytes), offset);
       if (got < 0 && errno == EINTR) continue;
@@ -181,6 +196,60 @@ struct SafetensorsFile::Descriptor {
     return std::nullopt;
   }
   int number;
+  int direct = -1;  // the same file, opened to be read past the page cache; -1: it cannot be
+
+  void open_direct([[maybe_unused]] const std::string& path) {
+#ifdef O_DIRECT
+    struct stat status {};
+    if (mapped != nullptr || ::fstat(number, &status) != 0) return;
+    void* memory =
+        ::mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_SHARED, number, 0);
+    if (memory == MAP_FAILED) return;
+    mapped = static_cast<std::byte*>(memory);
+    mapped_bytes = status.st_size;
+    direct = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+#endif
+  }
+
+ private:
+  std::byte* mapped = nullptr;  // the file, for questions only: nothing is read there
+  int64_t mapped_bytes = 0;
+
+  // Are the first and the last of the bytes in the page cache? Asked without reading: a read that does
+  // not wait makes the system read ahead what is then read a second time.
+  bool is_cached(int64_t offset, int64_t bytes) const {
+    const auto page = static_cast<int64_t>(::sysconf(_SC_PAGESIZE));
+    for (const int64_t at : {offset, offset + bytes - 1}) {
+      unsigned char in_memory = 0;
+      if (::mincore(mapped + at / page * page, 1, &in_memory) != 0 || (in_memory & 1) == 0)
+        return false;
+    }
+    return true;
+  }
+
+  // By way of memory that is aligned as the device wants it. How many bytes that were; what is not
+  // read so is read, or its error told, by the usual way.
+  int64_t read_direct(int64_t offset, int64_t bytes, std::byte* out) const {
+    constexpr int64_t kMost = 4 << 20;
+    struct Free {
+      void operator()(std::byte* memory) const { std::free(memory); }
+    };
+    thread_local const std::unique_ptr<std::byte, Free> memory(
+        static_cast<std::byte*>(std::aligned_alloc(kStorageBlock, kMost)));
+    int64_t done = 0;
+    while (memory != nullptr && done < bytes) {
+      const int64_t before = (offset + done) % kStorageBlock;
+      const int64_t wanted = std::min(
+          kMost, (before + bytes - done + kStorageBlock - 1) / kStorageBlock * kStorageBlock);
+      const ssize_t got =
+          ::pread(direct, memory.get(), static_cast<size_t>(wanted), offset + done - before);
+      if (got <= before) break;
+      const int64_t some = std::min<int64_t>(got - before, bytes - done);
+      std::memcpy(out + done, memory.get() + before, static_cast<size_t>(some));
+      done += some;
+    }
+    return done;
+  }
 };
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
@@ -191,7 +260,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   }
   SafetensorsFile file;
   file.path_ = path;
-  file.descriptor_ = std::make_shared<const Descriptor>(number);
+  file.descriptor_ = std::make_shared<Descriptor>(number);
   struct stat status {};
   if (::fstat(number, &status) != 0 || !S_ISREG(status.st_mode))
     return malformed(path, "expected a regular file");
@@ -213,6 +282,10 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
                                               reinterpret_cast<std::byte*>(text.data()))) {
     return malformed(path, *why);
   }
+  Checksum sum;
+  sum.add(reinterpret_cast<const std::byte*>(&length), kLengthBytes);
+  sum.add(reinterpret_cast<const std::byte*>(text.data()), static_cast<int64_t>(length));
+  file.head_checksum_ = sum.value();
   TESSERA_TRY(const Json json, parse_header(path, text));
   const int64_t data = kLengthBytes + static_cast<int64_t>(length);
   for (const auto& [name, value] : json.items()) {
@@ -242,7 +315,12 @@ Status SafetensorsFile::read(const ArrayEntry& array, int64_t offset, int64_t by
                 array.name, offset, offset + bytes);
   const auto why = descriptor_->read(array.begin + offset, bytes, out);
   if (!why) return {};
-  return fault(fmt::format("{}: '{}': {}", path_, one_line(array.name), *why));
+  return fault(fmt::format("{}: '{}': {}", path_, short_line(array.name), *why));
+}
+
+void SafetensorsFile::announce() {
+  ::posix_fadvise(descriptor_->number, 0, 0, POSIX_FADV_SEQUENTIAL);
+  descriptor_->open_direct(path_);
 }
 
 SafetensorsLayout layout_safetensors(std::vector<ArrayEntry> arrays,

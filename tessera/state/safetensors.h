@@ -52,10 +52,14 @@ class SafetensorsFile {
   const std::vector<ArrayEntry>& arrays() const { return arrays_; }  // in the order of their bytes
   const ArrayEntry* find(std::string_view name) const;               // null: there is none
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  uint64_t head_checksum() const { return head_checksum_; }  // of all that stands before the arrays
 
   // Bytes [offset, offset + bytes) of an array. Thread-safe. Error (fault): the file has become
   // shorter, or cannot be read.
   Status read(const ArrayEntry& array, int64_t offset, int64_t bytes, std::byte* out) const;
+  // Most of the file will be read, once and from front to back. Then large reads of what is not in the
+  // page cache go past it, where the file system can. Before reads of other threads.
+  void announce();
 
  private:
   struct Descriptor;  // the open file
@@ -63,7 +67,8 @@ class SafetensorsFile {
   std::vector<ArrayEntry> arrays_;
   std::map<std::string, size_t, std::less<>> by_name_;
   std::map<std::string, std::string> metadata_;
-  std::shared_ptr<const Descriptor> descriptor_;
+  uint64_t head_checksum_ = 0;
+  std::shared_ptr<Descriptor> descriptor_;
 };
 
 struct SafetensorsLayout {

@@ -13,6 +13,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/convert.h"
 #include "tessera/base/json_text.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/state/checkpoint.h"
 #include "tessera/state/safetensors.h"
@@ -34,7 +35,7 @@ class SafetensorsSource : public TensorSource {
     for (const ArrayEntry& entry : file.arrays()) {
       if (!by_name_.emplace(entry.name, arrays_.size()).second) {
         return invalid_input(fmt::format("{}: '{}': expected each name in one file, found it twice",
-                                         path, entry.name));
+                                         path, short_line(entry.name)));
       }
       arrays_.push_back({entry.name, entry.dtype, entry.shape});
       places_.push_back({files_.size(), entry});
@@ -89,6 +90,13 @@ class SafetensorsSource : public TensorSource {
   mutable std::atomic<int64_t> bytes_read_ = 0;
 };
 
+// A name that a file in the folder may have; messages show it as it is.
+bool is_file_name(const std::string& name) {
+  constexpr size_t kMost = 255;
+  return !name.empty() && name.size() <= kMost && name.find('/') == std::string::npos &&
+         one_line(name) == name;
+}
+
 // The files that the index of a folder names.
 Result<std::set<std::string>> files_of_index(const fs::path& index) {
   TESSERA_TRY(const std::string text, read_file(index.string()));
@@ -101,11 +109,11 @@ Result<std::set<std::string>> files_of_index(const fs::path& index) {
   std::set<std::string> names;
   for (const auto& [name, file] : (*parsed)["weight_map"].items()) {
     // The index names files beside it: nothing may lead out of the folder.
-    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
+    if (!file.is_string() || !is_file_name(file.get<std::string>())) {
       return invalid_input(
           fmt::format("{}: weight_map: '{}': expected the name of a file in this "
                       "folder, found {}",
-                      index.string(), name, shown(file)));
+                      index.string(), short_line(name), shown(file)));
     }
     names.insert(file.get<std::string>());
   }
@@ -150,12 +158,12 @@ Result<std::unique_ptr<TensorSource>> open_safetensors(const std::string& path) 
 }
 
 Result<std::unique_ptr<TensorSource>> open_source(const std::string& path) {
-  if (is_checkpoint(path)) return open_checkpoint(path);
+  if (is_checkpoint(path)) return open_checkpoint(path, /*compares=*/true);
   FileSystem disk;
   std::error_code error;
   if (fs::is_directory(path, error)) {
     TESSERA_TRY(const std::vector<CheckpointFolder> found, checkpoints_in(disk, path));
-    if (!found.empty()) return open_checkpoint(found.back().path);
+    if (!found.empty()) return open_checkpoint(found.back().path, /*compares=*/true);
   }
   return open_safetensors(path);
 }

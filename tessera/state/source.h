@@ -44,7 +44,8 @@ class TensorSource {
 Result<std::unique_ptr<TensorSource>> open_safetensors(const std::string& path);
 
 // What a path holds: a safetensors file, a folder of them, a checkpoint's folder, or a folder of
-// checkpoints (the newest). Error: nothing of these, or what opening it says.
+// checkpoints (the newest), which is compared with its checksums as it is read. Error: nothing of
+// these, or what opening it says.
 Result<std::unique_ptr<TensorSource>> open_source(const std::string& path);
 
 // The runs of bytes that hold a region of a row-major array, in order; runs that touch are one.

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -30,11 +32,21 @@ class PosixFile : public StorageFile {
 
   Status write(const std::byte* data, int64_t bytes) override {
     while (bytes > 0) {
-      const ssize_t written = ::write(descriptor_, data, static_cast<size_t>(bytes));
+      const int64_t direct = direct_bytes(data, bytes);
+      set_direct(direct > 0);
+      if (is_direct_ && direct == 0) return failed(path_, "write", EINVAL);
+      const int64_t some = is_direct_ ? direct : bytes;
+      const ssize_t written = ::write(descriptor_, data, static_cast<size_t>(some));
       if (written < 0 && errno == EINTR) continue;
+      // A device with larger blocks: what it refuses goes through the page cache.
+      if (written < 0 && errno == EINVAL && is_direct_) {
+        can_direct_ = false;
+        continue;
+      }
       if (written < 0) return failed(path_, "write", errno);
       data += written;
       bytes -= written;
+      at_ += written;
     }
     return {};
   }
@@ -44,8 +56,30 @@ class PosixFile : public StorageFile {
   }
 
  private:
+  // How many of the bytes may go to the device directly: whole blocks, if they are worth it.
+  int64_t direct_bytes(const std::byte* data, int64_t bytes) const {
+    constexpr int64_t kFewest = 1 << 20;
+    const bool aligned = reinterpret_cast<uintptr_t>(data) % kStorageBlock == 0 &&  // NOLINT
+                         at_ % kStorageBlock == 0;
+    return can_direct_ && aligned && bytes >= kFewest ? bytes / kStorageBlock * kStorageBlock : 0;
+  }
+  void set_direct([[maybe_unused]] bool direct) {
+    if (direct == is_direct_) return;
+#ifdef O_DIRECT
+    const int flags = ::fcntl(descriptor_, F_GETFL);
+    const int wanted = direct ? flags | O_DIRECT : flags & ~O_DIRECT;
+    if (flags >= 0 && ::fcntl(descriptor_, F_SETFL, wanted) == 0) {
+      is_direct_ = direct;
+      return;
+    }
+#endif
+    can_direct_ = false;  // a file system without: memory, or of a network
+  }
+
   std::string path_;
   int descriptor_;
+  int64_t at_ = 0;  // written so far
+  bool can_direct_ = true, is_direct_ = false;
 };
 
 }  // namespace
@@ -108,6 +142,15 @@ Result<std::vector<std::string>> FileSystem::list(const std::string& path) {
   if (error) return failed(path, "list", error.value());
   std::sort(names.begin(), names.end());
   return names;
+}
+
+Result<int64_t> FileSystem::free_bytes(const std::string& path) {
+  std::string at = path;
+  std::error_code error;
+  while (!fs::exists(at, error) && parent_of(at) != at) at = parent_of(at);
+  struct statvfs status {};
+  if (::statvfs(at.c_str(), &status) != 0) return failed(at, "find its free room", errno);
+  return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 
 std::string path_in(const std::string& folder, const std::string& name) {

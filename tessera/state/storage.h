@@ -11,6 +11,11 @@
 //   TESSERA_TRY_VOID(file->sync());
 //   TESSERA_TRY_VOID(disk.sync_folder("runs"));
 //
+// Large writes from memory that is aligned to kStorageBlock go to the device directly, past the
+// page cache (O_DIRECT), where the file system can: several times as fast as through it, and the
+// memory of other programs stays what it is. So whoever writes much writes from such memory, in
+// pieces of piece_bytes(), of which all but the last are whole blocks.
+//
 // Errors are faults of one line: "runs/a.bin: cannot write: No space left on device". Thread-safe;
 // a StorageFile is used by one thread at a time.
 #pragma once
@@ -24,6 +29,8 @@
 #include "tessera/base/result.h"
 
 namespace tessera {
+
+inline constexpr int64_t kStorageBlock = 4096;  // bytes
 
 class StorageFile {
  public:
@@ -44,6 +51,10 @@ class Storage {
   virtual Status remove_folder(const std::string& path) = 0;  // an empty one
   // The names in a folder, sorted; none if there is no such folder.
   virtual Result<std::vector<std::string>> list(const std::string& path) = 0;
+  // Bytes for which there is room where the path is, or will be made; changes nothing.
+  virtual Result<int64_t> free_bytes(const std::string& path) = 0;
+  // Of one write to a large file: a multiple of kStorageBlock.
+  virtual int64_t piece_bytes() const = 0;
 };
 
 class FileSystem : public Storage {
@@ -55,6 +66,8 @@ class FileSystem : public Storage {
   Status remove_file(const std::string& path) override;
   Status remove_folder(const std::string& path) override;
   Result<std::vector<std::string>> list(const std::string& path) override;
+  Result<int64_t> free_bytes(const std::string& path) override;
+  int64_t piece_bytes() const override { return int64_t{8} << 20; }
 };
 
 // "folder/name".

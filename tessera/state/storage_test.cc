@@ -2,14 +2,17 @@
 #include "tessera/state/storage.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 
 #include "tessera/state/memory_storage.h"
 
@@ -82,6 +85,48 @@ TEST_F(Storages, Memory) {
   MemoryStorage memory;
   ASSERT_TRUE(memory.make_folder("top"));
   expect_the_calls_of_a_storage(memory, "top");
+}
+
+// Whole blocks from aligned memory go past the page cache; what is not a whole block, and what
+// follows it, does not. The file is the same.
+TEST_F(Storages, LargeWritesOfAnyAlignmentAreOneFile) {
+  FileSystem disk;
+  constexpr int64_t kBytes = (3 << 20) + 1234;
+  const std::unique_ptr<std::byte, decltype(&std::free)> memory(
+      static_cast<std::byte*>(std::aligned_alloc(kStorageBlock, 4 << 20)), &std::free);
+  std::string expected;
+  for (int64_t i = 0; i < kBytes; ++i) {
+    memory.get()[i] = static_cast<std::byte>(i * 31 + (i >> 12));
+    expected += static_cast<char>(memory.get()[i]);
+  }
+  // Where one write ends and the next begins; from blocks to blocks, into a block, out of it.
+  for (const std::vector<int64_t>& cuts :
+       {std::vector<int64_t>{}, {2 << 20}, {(2 << 20) + 1}, {7}, {8192, 8192 + (2 << 20)}}) {
+    const std::string path = path_in(folder_, fmt::format("{}", fmt::join(cuts, "-")) + "x");
+    {
+      const auto file = disk.create(path);
+      ASSERT_TRUE(file) << file.error().message;
+      int64_t at = 0;
+      for (size_t i = 0; i <= cuts.size(); ++i) {
+        const int64_t end = i < cuts.size() ? cuts[i] : kBytes;
+        const Status written = (*file)->write(memory.get() + at, end - at);
+        ASSERT_TRUE(written) << written.error().message;
+        at = end;
+      }
+      ASSERT_TRUE((*file)->sync());
+    }
+    EXPECT_TRUE(text_of(path) == expected) << path;
+  }
+}
+
+TEST_F(Storages, FreeRoomIsThatOfTheFolderThatIsThere) {
+  FileSystem disk;
+  const auto here = disk.free_bytes(folder_), below = disk.free_bytes(path_in(folder_, "a/b"));
+  ASSERT_TRUE(here) << here.error().message;
+  ASSERT_TRUE(below) << below.error().message;
+  EXPECT_GT(*here, 0);
+  EXPECT_GT(*below, 0);
+  EXPECT_EQ(disk.piece_bytes() % kStorageBlock, 0);
 }
 
 TEST_F(Storages, AFolderThatCannotBeMadeIsAFaultThatNamesIt) {

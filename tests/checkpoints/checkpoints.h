@@ -9,6 +9,7 @@ namespace tessera {
 void expect_runs_go_on_under_any_plan(int cases);
 
 // A run is stopped at `points` operations of its storage, spread over all of them (0: at each), with
+// checkpoints that steps wait for, asynchronous ones, and a fast level beside the durable one, and with
 // every way in which bytes survive in turn (of 0 points: each way at each). It goes on from the
 // newest complete checkpoint, has lost no more than an interval, and ends as the undisturbed run.
 void expect_stopped_runs_end_as_undisturbed_ones(int points);

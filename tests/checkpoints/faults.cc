@@ -19,20 +19,23 @@ namespace {
 namespace fs = std::filesystem;
 constexpr int64_t kEvery = 2;
 
-RunConfig config_of(bool asynchronous) {
+enum class Levels : uint8_t { kWaiting, kAsynchronous, kTwo };
+
+RunConfig config_of(Levels levels) {
   RunConfig config;
   config.model = "gpt:layers=1,hidden=16,heads=2,seq=6,vocab=30,dropout=0.1";
   config.data = {"random"};
   config.plan = "megatron(dp=2,zero=1)";
   config.batch = 4;
   config.steps = 7;
-  config.checkpoint = {"d", kEvery, 1, asynchronous ? 1 : 0};
+  config.checkpoint = {{"d", kEvery, 1, levels == Levels::kWaiting ? 0 : 1}};
+  if (levels == Levels::kTwo) config.checkpoint.fast = {"d/fast", 1, 1, 0};
   return config;
 }
 
 class Campaign {
  public:
-  explicit Campaign(bool asynchronous) : config_(config_of(asynchronous)) {
+  explicit Campaign(Levels levels) : config_(config_of(levels)) {
     const Run run = train(config_, &undisturbed_);
     EXPECT_TRUE(run.end) << run.end.error().message;
     losses_ = run.losses;
@@ -42,8 +45,9 @@ class Campaign {
   void stop(const Failure& failure, const std::vector<Survivors>& ways) {
     MemoryStorage storage(failure);
     const Run stopped = train(config_, &storage);
-    SCOPED_TRACE(fmt::format("operation {} of {}, asynchronous {}", failure.at, operations(),
-                             config_.checkpoint.asynchronous));
+    SCOPED_TRACE(fmt::format("operation {} of {}, asynchronous {}, fast '{}'", failure.at,
+                             operations(), config_.checkpoint.asynchronous,
+                             config_.checkpoint.fast.dir));
     // With other threads beside, an operation may be the last one of a run: then nothing was lost.
     if (!stopped.end) {
       ++stopped_;
@@ -66,13 +70,15 @@ class Campaign {
   void go_on(int64_t done) {
     RunConfig config = config_;
     config.checkpoint.dir = folder_.path("d");
+    if (!config.checkpoint.fast.dir.empty()) config.checkpoint.fast.dir = folder_.path("d/fast");
     config.resume = true;
     const Run run = train(config);
     ASSERT_TRUE(run.end) << run.end.error().message;
     const int64_t from = run.end->checkpoints.resumed_from;
     // What was being written is lost, and with it at most the steps since the one before; a save
     // beside training has those steps more that began before it was committed.
-    EXPECT_GE(from, done - (config.checkpoint.asynchronous == 0 ? 1 : 2) * kEvery);
+    const bool fast = !config.checkpoint.fast.dir.empty();  // of every step, and steps wait for it
+    EXPECT_GE(from, done - (fast ? 1 : config.checkpoint.asynchronous == 0 ? kEvery : 2 * kEvery));
     for (int64_t step = from + 1; step <= config.steps; ++step)
       EXPECT_EQ(run.losses.at(step), losses_.at(step)) << "step " << step;
     EXPECT_EQ(run.losses.size(), static_cast<size_t>(config.steps - from));
@@ -110,12 +116,12 @@ std::string damage_a_file(const std::string& checkpoint, std::mt19937_64& random
 }  // namespace
 
 void expect_stopped_runs_end_as_undisturbed_ones(int points) {
-  for (const bool asynchronous : {false, true}) {
-    Campaign campaign(asynchronous);
+  for (const Levels levels : {Levels::kWaiting, Levels::kAsynchronous, Levels::kTwo}) {
+    Campaign campaign(levels);
     const int64_t operations = campaign.operations();
     ASSERT_GT(operations, 40);
     const std::vector<Survivors> every(std::begin(kEverySurvivors), std::end(kEverySurvivors));
-    const int64_t tried = points == 0 ? operations : points / 2;
+    const int64_t tried = points == 0 ? operations : (points + 2) / 3;
     for (int64_t i = 0; i < tried; ++i) {
       const int64_t at = 1 + i * operations / tried;
       const auto way = every[static_cast<size_t>(i) % every.size()];
@@ -132,7 +138,7 @@ void expect_damaged_checkpoints_are_passed_over(int cases) {
   const std::vector<std::string> plans{"serial", "fsdp(3)", "tensor_parallel(2)",
                                        "megatron(dp=2,pp=1,zero=2)"};
   TemporaryFolder folder;
-  RunConfig config = config_of(false);
+  RunConfig config = config_of(Levels::kWaiting);
   config.precision = "float64";
   config.checkpoint.keep = 2;
   config.checkpoint.dir = folder.path("whole");

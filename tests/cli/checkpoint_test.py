@@ -1,4 +1,5 @@
 """Checkpoints from the command line: train --resume, tessera checkpoint, damage, losses. How to run it: cli.py."""
+import hashlib
 import json
 import math
 import os
@@ -11,7 +12,7 @@ import struct
 import subprocess
 import unittest
 
-from cli import MPI_ENVIRONMENT, MpiTest, ROOT, main, program, run
+from cli import BYTES_MODEL, MPI_ENVIRONMENT, MpiTest, ROOT, main, program, run
 
 class Checkpoints(MpiTest):
     def setUp(self):
@@ -183,6 +184,129 @@ class Checkpoints(MpiTest):
             file.write('change = [{ after = 6, plan = "data_parallel(2)" }]\n')
         answer = self.train("--resume", "--steps", "13", "--plan", "serial")
         self.assertEqual(self.lines(answer)[-1]["summary"]["ranks"], 1)
+
+    def test_two_levels(self):
+        fast = pathlib.Path(self.folder) / "fast"
+        levels = ["--set", f"checkpoint.fast.dir={fast}", "--set", "checkpoint.fast.every=3"]
+        record = pathlib.Path(self.folder, "record")
+        answer = self.train(*levels, "--set", "checkpoint.keep=9", "--set", f"folder={record}")
+        whole = self.losses(answer)
+        saved = [line["saved"] for line in self.lines(answer) if "saved" in line]
+        written = [json.loads(line) for line in (record / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([line["saved"] for line in written if "saved" in line], saved)
+        self.assertTrue(all(one["seconds"] >= one["waited_s"] > 0 for one in saved))
+        self.assertIn("steps 1 to 12, 0 restarts\n", self.expect_text("report", str(record)))
+        self.assertEqual(sorted(one["step"] for one in saved if one["path"].startswith(str(fast))), [3, 6, 9])
+        self.assertEqual(sorted(one["step"] for one in saved if one["path"].startswith(str(self.dir))), [4, 8, 12])
+        summary = self.lines(answer)[-1]["summary"]["checkpoints"]
+        self.assertEqual(summary["saved"], 6)
+        self.assertEqual(summary["bytes_written"], sum(one["bytes"] for one in saved))
+        # A copy of the largest shard for each level; the fast one would be content with less of a large shard.
+        self.assertEqual(summary["memory_bytes"], 2 * max(path.stat().st_size for path in self.step(12).glob("rank-*")))
+        self.assertEqual(list(fast.iterdir()), [])  # the run is done: its memory is free again
+        self.expect_error(2, f"checkpoint.dir: expected a folder without checkpoints, or --resume, found {self.step(12)}",
+                          "train", self.toml, *levels)
+
+        # As it stands when the process is killed behind step 9: the fast one is newer.
+        def killed():
+            for path in [*self.dir.glob("*"), *fast.glob("*")]:
+                shutil.rmtree(path)
+            made = self.train(*levels, "--steps", "9", "--set", "optimizer.warmup=10")
+            shutil.rmtree(self.step(4), ignore_errors=True)
+            shutil.move(self.step(9), fast / self.step(9).name)
+            return made
+        # The rate depends on the number of steps only behind the warm-up.
+        self.assertEqual(self.losses(killed()), {step: loss for step, loss in whole.items() if step <= 9})
+        self.expect_error(2, f"checkpoint.fast.dir: expected a folder without checkpoints, or --resume, found {fast}/step-000000000009",
+                          "train", self.toml, *levels, "--set", f"checkpoint.dir={self.folder}/elsewhere")
+        answer = self.train("--resume", *levels)
+        self.assertEqual(answer.err, f"note: {fast}/step-000000000009: the run goes on after step 9\n")
+        loaded = [line["loaded"] for line in self.lines(answer) if "loaded" in line]
+        self.assertEqual([(one["step"], one["path"]) for one in loaded], [(9, f"{fast}/step-000000000009")])
+        self.assertEqual(self.losses(answer), {step: loss for step, loss in whole.items() if step > 9})
+        # Damaged, or lost with the machine: the durable one is used.
+        killed()
+        self.flip(fast / "step-000000000009/rank-00001.safetensors", -3)
+        answer = self.train("--resume", *levels)
+        self.assertRegex(answer.err, r"^note: \S+fast/step-000000000009/rank-00001.safetensors: damaged: tensor .*; it is set aside "
+                                     r"as \S+fast/damaged-step-000000000009\n"
+                                     r"note: \S+checkpoints/step-000000000008: the run goes on after step 8\n$")
+        self.assertEqual(self.losses(answer), {step: loss for step, loss in whole.items() if step > 8})
+        killed()
+        shutil.rmtree(fast)
+        answer = self.train("--resume", *levels)
+        self.assertEqual(answer.err, f"note: {self.step(8)}: the run goes on after step 8\n")
+        self.assertEqual(self.losses(answer), {step: loss for step, loss in whole.items() if step > 8})
+
+    def test_levels_that_cannot_be(self):
+        self.expect_error(2, f"{self.toml}: checkpoint.fast.dir: expected another folder than checkpoint.dir, found '{self.dir}' for both",
+                          "train", self.toml, "--set", f"checkpoint.fast.dir={self.dir}")
+        answer = self.train("--set", f"checkpoint.fast.dir={self.folder}/fast", "--set", "checkpoint.fast.keep=9000000000000000")
+        self.assertEqual((answer.code, answer.out), (3, ""))
+        self.assertRegex(answer.err, rf"^tessera: {self.folder}/fast: expected room for keep = 9000000000000000 checkpoints of .* "
+                                     r"and for the one that is being written, found .* free\n$")
+        self.assertFalse(pathlib.Path(self.folder, "fast").exists())
+        other = self.run_file()
+        self.expect_error(2, f"{other}: checkpoint.fast.dir: expected the key 'checkpoint.dir' too, for what a memory file system "
+                          "loses, found none", "train", other, "--set", f"checkpoint.fast.dir={self.folder}/fast")
+
+    def test_a_checkpoint_of_version_1_loads_for_ever(self):
+        golden = ROOT / "tests/checkpoints/golden"
+        shutil.copytree(golden / "version-1", self.dir)
+        self.assertTrue(self.expect_json("checkpoint", "verify", str(self.dir), "--json")["ok"])
+        merged = os.path.join(self.folder, "all.safetensors")
+        self.expect_text("checkpoint", "copy", str(self.dir), "--to", merged)
+        data = pathlib.Path(merged).read_bytes()
+        start = 8 + struct.unpack("<Q", data[:8])[0]
+        head = json.loads(data[8:start])
+        sums = {name: hashlib.sha256(data[start:][slice(*one["data_offsets"])]).hexdigest()[:16] for name, one in head.items()}
+        self.assertEqual(len(sums), 40)
+        self.assertEqual(hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest(),
+                         "080f8a18805503949fcf7b3582b507e43ae78299d8e5a303b6f81ce8e74da60c")
+        for plan in ("tensor_parallel(2)", "fsdp(3)"):
+            shutil.rmtree(self.dir)
+            shutil.copytree(golden / "version-1", self.dir)
+            losses = self.losses(run("train", str(golden / "run.toml"), "--json", "--resume", "--plan", plan, "--set",
+                                     f"checkpoint.dir={self.dir}"))
+            self.assertEqual(list(losses), [5, 6])
+            for step, loss in ((5, 1.791818437511838), (6, 1.7873907159534448)):
+                self.assertAlmostEqual(losses[step], loss, delta=1e-9 * loss)
+
+    def test_a_checkpoint_of_a_newer_version_is_refused(self):
+        golden = ROOT / "tests/checkpoints/golden"
+        manifest = golden / "newer/step-000000000004/manifest.json"
+        newer = f"{manifest}: expected format version 1 or older, found 2; a newer Tessera has written it"
+        self.expect_error(2, newer, "train", str(golden / "run.toml"), "--resume", "--set", f"checkpoint.dir={golden}/newer")
+        for command in ("show", "verify"):
+            self.expect_error(2, newer, "checkpoint", command, f"{golden}/newer")
+        self.expect_error(2, newer, "train", str(golden / "run.toml"), "--set", f"weights={golden}/newer")
+
+    def test_damage_is_told_wherever_a_checkpoint_is_read(self):
+        toml = self.run_file(steps=2, plan="tensor_parallel(2)")
+        answer = run("train", toml, "--json", "--set", f"checkpoint.dir={self.dir}")
+        self.assertEqual(answer.code, 0, answer.err)
+        shard = self.step(2) / "rank-00000.safetensors"
+        data = shard.read_bytes()
+        start = 8 + struct.unpack("<Q", data[:8])[0]
+        head = json.loads(data[8:start])
+        name = next(name for name in head if name.startswith("embed.token.weight"))
+        self.flip(shard, start + head[name]["data_offsets"][1] - 1)
+        damage = (rf"^tessera: {re.escape(str(shard))}: damaged: tensor embed\.token\.weight, box \[.*\]: expected checksum "
+                  r"[0-9a-f]{16}, found [0-9a-f]{16}\n$")
+        out = os.path.join(self.folder, "out")
+        for command in (["train", self.run_file(weights=str(self.dir))],
+                        ["train", self.run_file(weights=str(self.dir), plan="fsdp(3)")],
+                        ["sample", BYTES_MODEL, "--weights", str(self.dir), "--count", "3"],
+                        ["export", str(self.dir), "--to", "hf", "--model", BYTES_MODEL, "--out", out],
+                        ["checkpoint", "copy", str(self.dir), "--to", out + ".safetensors"]):
+            answer = run(*command)
+            if command[0] == "checkpoint":  # which compares first of all, as a check
+                self.assertEqual(answer.code, 1, answer.err)
+            else:
+                self.assertEqual(answer.code, 3, answer.err)
+            self.assertRegex(answer.err, damage, command)
+            self.assertNotIn("step ", answer.out)
+        self.assertFalse(os.path.exists(out) or os.path.exists(out + ".safetensors"))
 
     def test_a_run_that_is_done_says_so(self):
         self.train()

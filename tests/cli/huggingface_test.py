@@ -56,6 +56,32 @@ class HuggingFace(CliTest):
         self.assertEqual((report["arrays"], report["parameters"]), (12, 664))
         self.assertEqual(arrays(back + "/model.safetensors"), arrays(theirs + "/model.safetensors"))
 
+    def test_files_of_the_tokenizer_go_along_byte_by_byte(self):
+        theirs, ours, back = self.make(SHAPES), os.path.join(self.folder, "ours"), os.path.join(self.folder, "back")
+        names = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "vocab.txt",
+                 "generation_config.json"]
+        for number, name in enumerate(names):  # no JSON: they are not read
+            if name != "vocab.txt":
+                pathlib.Path(theirs, name).write_bytes(bytes(range(256)) * number + b"\r\n\xff no text")
+        os.symlink("vocab.json", os.path.join(theirs, "vocab.txt"))  # as in the cache of Hugging Face
+        pathlib.Path(theirs, "training_args.bin").write_bytes(b"not of the model")
+        done = run("import", theirs, "--out", ours)
+        self.assertEqual((done.code, done.err), (0, ""))
+        self.assertEqual(done.out.splitlines()[3], "beside   " + ", ".join(names))
+        weights = os.path.join(self.folder, "trained.safetensors")  # elsewhere, as those of a checkpoint
+        os.rename(os.path.join(ours, "model.safetensors"), weights)
+        done = run("export", weights, "--to", "hf", "--model", ours + "/config.json", "--out", back, "--json")
+        self.assertEqual((done.code, done.err), (0, ""))
+        self.assertEqual(json.loads(done.out)["carried"], names)
+        for folder in (ours, back):
+            self.assertEqual(set(os.listdir(folder)) - {"model.safetensors"}, {"config.json", *names})
+            for name in names:
+                self.assertEqual(pathlib.Path(folder, name).read_bytes(), pathlib.Path(theirs, name).read_bytes(), name)
+        changed = os.path.join(self.folder, "changed")
+        done = run("export", weights, "--to", "hf", "--model", ours + "/config.json:seq=2", "--out", changed)
+        self.assertEqual((done.code, done.err), (0, ""))
+        self.assertEqual(sorted(os.listdir(changed)), sorted(os.listdir(back)))
+
     def test_bad_input_is_one_line_and_leaves_nothing(self):
         ours = os.path.join(self.folder, "ours")
         theirs = self.make({**SHAPES, LAYER + "mlp.up_proj.weight": [8, 12]})

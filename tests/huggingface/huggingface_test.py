@@ -1,5 +1,5 @@
-"""Imported models compute what `transformers` computes: losses and all gradients, serial and under a parallel plan; and the way
-back gives the same bytes.
+"""Imported models compute what `transformers` computes: logits, losses and all gradients, serial and under a parallel plan; and
+the way back gives the same bytes.
 
 Usage: huggingface_test.py TESSERA STEP [unittest options]; STEP is tests/support/steps_on_weights.
 """
@@ -19,7 +19,7 @@ import transformers
 import models
 
 TESSERA, STEP = "", ""
-# Relative to the largest element of a tensor, or to so much of the largest of all gradients.
+# Relative to the largest element of a tensor, for gradients at least to so much of the largest of all gradients.
 TOLERANCE, FLOOR = {"float32": 1e-5, "float64": 1e-10}, 0.01
 PLANS = {"serial": "serial", "parallel": "megatron(tp=2,dp=2)"}
 
@@ -39,7 +39,7 @@ class HuggingFace(unittest.TestCase):
         torch.set_num_threads(1)
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
-        cls.losses, jobs = {}, []
+        cls.losses, cls.logits, jobs = {}, {}, []
         for case in models.CASES:
             for precision in TOLERANCE:
                 jobs += cls.prepare(case, precision)
@@ -60,9 +60,10 @@ class HuggingFace(unittest.TestCase):
             model, inputs = models.make_model(case, dtype), models.make_inputs(case, dtype)
             model.save_pretrained(place("theirs"), max_shard_size="12KB" if case.name == "llama" else "1GB")
             safetensors.torch.save_file(inputs, place("inputs"))
-            loss = models.loss_of(case, model, inputs)
+            logits = models.logits_of(case, model, inputs)
+            loss = models.loss_of(logits, inputs)
             loss.backward()
-        cls.losses[case.name, precision] = loss.item()
+        cls.losses[case.name, precision], cls.logits[case.name, precision] = loss.item(), logits.detach()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
@@ -70,7 +71,7 @@ class HuggingFace(unittest.TestCase):
         done = run("import", place("theirs"), "--out", place("ours"))
         assert done.returncode == 0, done.stderr
         spec = f"{place('ours')}/config.json" + (f":{case.keys}" if case.keys else "")
-        return [(spec, place("ours"), place("inputs"), plan, precision, 1, place(name)) for name, plan in PLANS.items()]
+        return [(spec, place("ours"), place("inputs"), plan, precision, 1, place(name), "logits") for name, plan in PLANS.items()]
 
     def load(self, folder):
         arrays = {}
@@ -100,6 +101,17 @@ class HuggingFace(unittest.TestCase):
                             scale = max(value.abs().max().item(), FLOOR * largest)
                             error = (found[array].double() - value.double()).abs().max().item() / scale
                             self.assertLess(error, tolerance, array)
+
+    def test_logits_equal_those_of_transformers(self):
+        for case in models.CASES:
+            for precision, tolerance in TOLERANCE.items():
+                expected = self.logits[case.name, precision]
+                for name in PLANS:
+                    with self.subTest(model=case.name, precision=precision, plan=name):
+                        found = safetensors.torch.load_file(f"{self.place(case, precision, name)}.logits")["logits"]
+                        self.assertEqual((found.dtype, found.shape), (expected.dtype, expected.shape))
+                        error = (found.double() - expected.double()).abs().max() / expected.abs().max()
+                        self.assertLess(error.item(), tolerance)
 
     def test_import_then_export_is_the_identity(self):
         for case in models.CASES:

@@ -97,13 +97,14 @@ void load_input(const TensorSource& inputs, int64_t step, const Tensor& tensor, 
 }
 
 struct Outcome {
-  Gathered losses, gradients, parameters;
+  Gathered losses, logits, gradients, parameters;
 };
 struct Run {
   const Compiled& compiled;
   const TensorSource& weights;
   const TensorSource& inputs;
   int64_t steps;
+  std::string logits;  // the name of the tensor; "": it is not wanted
   Outcome& outcome;
 };
 
@@ -126,11 +127,13 @@ void run_rank(const Run& run, const Program& program, comm::Communicator& world)
     for (const Home& home : program.fetches) {
       const Tensor& tensor = graph.tensor(home.tensor);
       const bool loss = home.tensor == graph.loss;
-      if (home.region.empty() || (!loss && (!tensor.of.valid() || step > 1))) continue;
-      if (loss) {
+      if (home.region.empty() || (!loss && step > 1)) continue;
+      if (tensor.name == run.logits) {
+        run.outcome.logits.add("logits", tensor.shape(), (*executor)->read(home));
+      } else if (loss) {
         run.outcome.losses.add(fmt::format("loss.{}", step), tensor.shape(),
                                (*executor)->read(home));
-      } else {
+      } else if (tensor.of.valid()) {
         run.outcome.gradients.add(graph.tensor(tensor.of).name, tensor.shape(),
                                   (*executor)->read(home));
       }
@@ -144,8 +147,12 @@ void run_rank(const Run& run, const Program& program, comm::Communicator& world)
 }
 
 Status run(const std::vector<std::string>& job) {
-  if (job.size() != 7)
-    return invalid_input("expected MODEL, WEIGHTS, INPUTS, PLAN, PRECISION, STEPS and OUT");
+  const bool with_logits = job.size() == 8 && job[7] == "logits";
+  if (job.size() != 7 && !with_logits) {
+    return invalid_input(
+        "expected MODEL, WEIGHTS, INPUTS, PLAN, PRECISION, STEPS, OUT and possibly the word "
+        "logits");
+  }
   TESSERA_TRY(const auto weights, open_source(job[1]));
   TESSERA_TRY(const auto inputs, open_source(job[2]));
   if (inputs->arrays().empty()) return invalid_input("expected inputs, found none");
@@ -154,14 +161,22 @@ Status run(const std::vector<std::string>& job) {
   texts.optimizer.weight_decay = 0;
   texts.optimizer.clip_norm = 0;
   texts.fetch_gradients = true;
+  if (with_logits) {
+    TESSERA_TRY(const Model model, build_model(texts.model, texts.batch));
+    const std::vector<TensorId> logits = compared_with_targets(model.graph);
+    if (logits.empty()) return invalid_input("expected a model with the input targets");
+    texts.fetch = {model.graph.tensor(logits.front()).name};
+  }
   TESSERA_TRY(const Compiled compiled, compile(texts));
   TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(*compiled.lowering));
   Outcome outcome;
-  const Run all{compiled, *weights, *inputs, steps, outcome};
+  const Run all{compiled, *weights, *inputs, steps, with_logits ? texts.fetch.front() : "",
+                outcome};
   TESSERA_TRY_VOID(comm::run_threads(compiled.ranks(), {}, [&](comm::Communicator& world) {
     run_rank(all, programs[static_cast<size_t>(world.rank())], world);
   }));
   const bool written = outcome.losses.write(job[6] + ".losses") &&
+                       (!with_logits || outcome.logits.write(job[6] + ".logits")) &&
                        outcome.gradients.write(job[6] + ".gradients") &&
                        outcome.parameters.write(job[6] + ".parameters");
   if (!written) return fault(fmt::format("{}: cannot write", job[6]));

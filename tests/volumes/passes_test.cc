@@ -35,6 +35,12 @@ const std::string kAxial =
     "evoformer:layers=2,hidden=16,heads=4,pair=8,pair_heads=2,sequences=8,residues=4,outer=6,"
     "vocab=7,bins=5";
 
+// Of kVolumes: [batch, channels, depth, height, width].
+bool is_volume(const Tensor& tensor) {
+  return tensor.dims.size() == 5 && tensor.dims.front().name == "batch";
+}
+const std::string kVolumes = "cosmoflow:width=16,channels=2,filters=2,outputs=3";
+
 struct Sends {
   std::string plan;  // a recipe call
   std::string model;
@@ -122,6 +128,12 @@ std::vector<Sends> closed_forms() {
       {"dap(2)", kAxial, is_map, turns / 2 + biases + factors, turns / 2 + biases + 2 * factors},
       {"dap(4)", kAxial, is_map, turns * 3 / 4 + 3 * (biases + factors),
        turns * 3 / 4 + 3 * (biases + 2 * factors)},
+      // ---- in space. Rows of 16^3, 8^3 and 4^3 maps: windows of 3 take one on either side of the
+      // border, with stride 2 one in all; what rank 0 and rank 1 read of each other. Then maps go
+      // to samples. The input has its halo from the start, and no gradient.
+      {"spatial(h=2, until=\"blocks.2\")", kVolumes, is_volume,
+       b * (256 * 2 + 2 * 64 * 2 + 64 * 4 + 64 * 4 / 2),
+       b * (64 * 4 / 2 + 16 * 4 + 2 * 64 * 4 + 64 * 2)},
       // ---- op by op. Norms by tokens: an all-to-all in front and one behind, and of gradients.
       {"per_op(\"a4\", \"*=batch:a;norms=seq:a\")", kGpt, is_hidden, 2 * layers * 2 * bsh * 3 / 4,
        2 * layers * 2 * bsh * 3 / 4},

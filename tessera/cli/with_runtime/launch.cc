@@ -93,8 +93,13 @@ class Machine : public LaunchWorld {
 
   Result<int64_t> saved_step() override {
     FileSystem disk;
-    TESSERA_TRY(const auto found, checkpoints_in(disk, config_.checkpoint.dir));
-    return found.empty() ? int64_t{-1} : found.back().step;
+    int64_t newest = -1;
+    for (const std::string& dir : {config_.checkpoint.dir, config_.checkpoint.fast.dir}) {
+      if (dir.empty()) continue;
+      TESSERA_TRY(const auto found, checkpoints_in(disk, dir));
+      if (!found.empty()) newest = std::max(newest, found.back().step);
+    }
+    return newest;
   }
 
   Result<Ended> run(const LaunchTry& next) override {

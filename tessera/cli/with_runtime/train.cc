@@ -12,6 +12,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/runtime/metrics.h"
 #include "tessera/runtime/session.h"
 #include "tessera/simulate/chrome_trace.h"
 
@@ -71,6 +72,10 @@ class Progress {
   void start(const TrainingStart& start);
   void step(const StepReport& report);
   void change(const ChangeReport& report);
+  template <typename Report>
+  void event(const Report& report) {  // that only programs want to read
+    if (printer_ && json_) write(event_text(report) + "\n");
+  }
   int finish(const TrainingSummary& summary);
   bool printer() const { return printer_; }
 
@@ -144,17 +149,7 @@ void Progress::step(const StepReport& report) {
 
 void Progress::change(const ChangeReport& report) {
   if (!printer_) return;
-  if (json_) {
-    const Json json{
-        {"change",
-         {{"after", report.after},
-          {"plan", report.plan},
-          {"ranks", report.ranks},
-          {"bytes", {{"predicted", report.bytes_predicted}, {"counted", report.bytes_counted}}},
-          {"seconds", report.seconds},
-          {"begun_anew", report.begun_anew}}}};
-    return write(json.dump() + "\n");
-  }
+  if (json_) return write(event_text(report) + "\n");
   end_line();
   write(fmt::format("after step {}: plan {} on {}; {} of state moved in {:.3g} s{}\n", report.after,
                     report.plan, plural(report.ranks, "rank"), short_bytes(report.bytes_counted),
@@ -179,11 +174,10 @@ Json summary_json(const TrainingSummary& summary) {
               {"bytes_sent", std::move(sent)}}}};
   if (summary.eval_loss) json["summary"]["eval_loss"] = *summary.eval_loss;
   if (const CheckpointSummary& one = summary.checkpoints; one.saved + one.resumed_from > 0) {
-    json["summary"]["checkpoints"] = {{"resumed_from", one.resumed_from},
-                                      {"saved", one.saved},
-                                      {"bytes_written", one.bytes_written},
-                                      {"bytes_read", one.bytes_read},
-                                      {"seconds", one.seconds}};
+    json["summary"]["checkpoints"] = {
+        {"resumed_from", one.resumed_from},   {"saved", one.saved},
+        {"bytes_written", one.bytes_written}, {"bytes_read", one.bytes_read},
+        {"memory_bytes", one.memory_bytes},   {"seconds", one.seconds}};
   }
   return json;
 }
@@ -213,9 +207,11 @@ int Progress::finish(const TrainingSummary& summary) {
                     short_bytes(summary.peak_memory_bytes), short_bytes(summary.process_peak_bytes),
                     sent.empty() ? "nothing" : join(sent, ", ")));
   if (const CheckpointSummary& one = summary.checkpoints; one.saved > 0) {
-    write(fmt::format("{} of {} in all, for which steps waited {:.2f} s\n",
-                      plural(one.saved, "checkpoint"), short_bytes(one.bytes_written),
-                      one.seconds));
+    write(fmt::format("{} of {} in all, for which steps waited {:.2f} s{}\n",
+                      plural(one.saved, "checkpoint"), short_bytes(one.bytes_written), one.seconds,
+                      one.memory_bytes > 0 ? fmt::format("; memory of a rank for their copies {}",
+                                                         short_bytes(one.memory_bytes))
+                                           : std::string()));
   }
   return status_;
 }
@@ -240,6 +236,8 @@ Result<int> train(const TrainOptions& options) {
   callbacks.start = [&](const TrainingStart& start) { progress.start(start); };
   callbacks.step = [&](const StepReport& report) { progress.step(report); };
   callbacks.change = [&](const ChangeReport& report) { progress.change(report); };
+  callbacks.saved = [&](const SaveReport& report) { progress.event(report); };
+  callbacks.loaded = [&](const LoadReport& report) { progress.event(report); };
   callbacks.note = [](const std::string& note) { fmt::print(stderr, "note: {}\n", note); };
   if (!options.trace.empty()) {
     TESSERA_TRY(callbacks.trace_step, trace_step_of(options, config));

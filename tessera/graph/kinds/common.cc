@@ -7,6 +7,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/graph/windows.h"
 
 namespace tessera::kinds {
 namespace {
@@ -223,6 +224,13 @@ DType statistics_dtype(DType dtype) {
 int64_t iteration_points(const Op& op) {
   int64_t points = 1;
   for (const OpDim& dim : op.annotation.dims) points *= dim.size;
+  return points;
+}
+
+int64_t window_points(const Op& op) {
+  int64_t points = 1;
+  for (size_t d = 0; d < op.annotation.dims.size(); ++d)
+    points *= windows_of(op.annotation, static_cast<int>(d), {0, op.annotation.dims[d].size});
   return points;
 }
 

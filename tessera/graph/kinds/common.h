@@ -91,6 +91,8 @@ DType statistics_dtype(
     DType dtype);  // float64 of float64, else float32: means, log-sum-exps, norms
 
 int64_t iteration_points(const Op& op);  // product of all op dims
+// The same where windows are counted instead of the elements under them.
+int64_t window_points(const Op& op);
 std::function<int64_t(const Op&)> flops_per_point(int64_t flops);
 inline int64_t no_flops(const Op&) { return 0; }  // moves data only
 

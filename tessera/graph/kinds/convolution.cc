@@ -1,6 +1,8 @@
-// conv and its gradients. All three iterate over the same dims: those in front of the channels
-// (batch), channels of x and of y, positions of the output and elements of the kernel; so splits of
-// the forward op carry over by name, and the flops of each are 2 x their product.
+// conv and its gradients. All three iterate over dims of the same names: those in front of the
+// channels (batch), channels of x and of y, places and elements of the kernel; so splits of the
+// forward op carry over by name. conv and the gradient of the weight count the places of y and read
+// x under their windows; the gradient of x counts the places of x and reads dy over them, so that
+// each piece of it is complete.
 #include <fmt/format.h>
 
 #include "tessera/graph/kinds/window.h"
@@ -22,14 +24,18 @@ struct Convolution {
   std::string in, out;  // op dims: the names that the weight has
   Windows windows;
 
-  std::string x() const { return fmt::format("{} {} {}", spell(lead), in, windows.spell_under()); }
+  std::string x(bool plain = false) const {
+    return fmt::format("{} {} {}", spell(lead), in,
+                       plain ? windows.spell_plain() : windows.spell_through(WindowUse::kUnder));
+  }
   std::string w() const {
     std::string text = fmt::format("{} {}", out, in);
     for (const Window& window : windows.windows) text += fmt::format(" {}", window.kernel);
     return text;
   }
-  std::string y() const {
-    return fmt::format("{} {} {}", spell(lead), out, windows.spell_positions());
+  std::string y(bool plain = true) const {
+    return fmt::format("{} {} {}", spell(lead), out,
+                       plain ? windows.spell_plain() : windows.spell_through(WindowUse::kOver));
   }
 };
 
@@ -128,8 +134,37 @@ Result<Inferred> infer_input_grad(const Operands& x) {
   TESSERA_TRY_VOID(check_positions(x[0], c.windows));
   std::vector<Dim> dx = c.lead;
   dx.push_back({x.text("channels"), x[1].dims[1].size});
-  return conclude(x, fmt::format("{}, {} -> {}", c.y(), c.w(), c.x()),
+  return conclude(x, fmt::format("{}, {} -> {}", c.y(false), c.w(), c.x(true)),
                   {join_dims(std::move(dx), c.windows.spatial)}, {x[0].dtype});
+}
+
+// (x, w; dims, channels, stride, padding) -> y: conv's derivative as a forward op. Its own derivative
+// is a convolution, whose result has the channels' name in the weight.
+Result<Inferred> infer_conv_transpose(const Operands& x) {
+  TESSERA_TRY(Inferred out, infer_input_grad(x));
+  const Dim& channels = x[0].dims[x[0].dims.size() - (x[1].dims.size() - 2) - 1];
+  if (channels.name == x[1].dims[0].name) return out;
+  return invalid_input(fmt::format("expected x with the channels '{}' of the weight, found {}",
+                                   x[1].dims[0].name, describe(x[0])));
+}
+
+// A convolution and, with the roles of x and dy exchanged, the gradient of a weight.
+InputGradients differentiate_conv_transpose(GraphBuilder& builder, const Op& op,
+                                            const OutputGradients& dy,
+                                            const std::vector<bool>& wanted) {
+  InputGradients out(2);
+  const std::vector<Dim> w = builder.tensor(op.inputs[1]).dims;
+  Attributes attributes = {{"stride", op.text("stride")}, {"padding", op.text("padding")}};
+  if (wanted[0]) {
+    out[0] = builder.op1(op.path + ".dx", "conv", {dy[0], op.inputs[1]}, attributes);
+  }
+  if (wanted[1]) {
+    attributes["kernel"] = dims_text(last(w, w.size() - 2));
+    attributes["channels"] = w[1].name;
+    attributes["filters"] = w[0].name;
+    out[1] = builder.op1(op.path + ".dw", "conv_weight_grad", {op.inputs[0], dy[0]}, attributes);
+  }
+  return out;
 }
 
 // (dy, x; kernel, filters, channels, stride, padding) -> dw
@@ -155,7 +190,7 @@ Result<Inferred> infer_weight_grad(const Operands& x) {
                   {x[0].dtype});
 }
 
-int64_t conv_flops(const Op& op) { return 2 * iteration_points(op); }
+int64_t conv_flops(const Op& op) { return 2 * window_points(op); }
 
 }  // namespace
 
@@ -174,6 +209,18 @@ std::vector<KindInfo> convolution_kinds() {
        .attributes = windows,
        .infer = infer_by(infer_conv),
        .differentiate = differentiate_conv,
+       .flops = conv_flops,
+       .work = WorkClass::kConvolution,
+       .family = FamilyRule::kConvolution,
+       .position = position_free,
+       .accumulates = true},
+      {.name = "conv_transpose",
+       .summary = "transposed convolution: each element adds its window to the result",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .attributes = of_input,
+       .infer = infer_by(infer_conv_transpose),
+       .differentiate = differentiate_conv_transpose,
        .flops = conv_flops,
        .work = WorkClass::kConvolution,
        .family = FamilyRule::kConvolution,

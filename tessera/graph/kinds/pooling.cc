@@ -12,8 +12,10 @@ struct Pool {
 
   std::vector<Dim> x_dims() const { return join_dims(lead, windows.spatial); }
   std::vector<Dim> y_dims() const { return join_dims(lead, windows.positions()); }
-  std::string x() const { return spell(names_of(lead), windows.spell_under()); }
-  std::string y() const { return spell(names_of(lead), windows.spell_positions()); }
+  std::string through(WindowUse use) const {
+    return spell(names_of(lead), windows.spell_through(use));
+  }
+  std::string plain() const { return spell(names_of(lead), windows.spell_plain()); }
 };
 
 // Of the tensor under the windows: as many of its last dims as `kernel` has numbers, 2 if one.
@@ -35,7 +37,8 @@ Result<Pool> read_pool(const Operands& x, const std::vector<Dim>& dims) {
 Result<Inferred> infer_pool(const Operands& x) {
   TESSERA_TRY_VOID(expect_floating(x));
   TESSERA_TRY(const Pool pool, read_pool(x, x[0].dims));
-  return conclude(x, fmt::format("{} -> {}", pool.x(), pool.y()), {pool.y_dims()}, {x[0].dtype});
+  return conclude(x, fmt::format("{} -> {}", pool.through(WindowUse::kUnder), pool.plain()),
+                  {pool.y_dims()}, {x[0].dtype});
 }
 
 // (dy, x; kernel, stride, padding) -> dx
@@ -43,8 +46,10 @@ Result<Inferred> infer_max_pool_grad(const Operands& x) {
   TESSERA_TRY_VOID(expect_equal_dtypes(x));
   TESSERA_TRY(const Pool pool, read_pool(x, x[1].dims));
   TESSERA_TRY_VOID(expect_dims(x[0], "dy", pool.y_dims()));
-  return conclude(x, fmt::format("{}, {} -> {}", pool.y(), pool.x(), pool.x()), {x[1].dims},
-                  {x[1].dtype});
+  return conclude(x,
+                  fmt::format("{}, {} -> {}", pool.through(WindowUse::kOver),
+                              pool.through(WindowUse::kBeside), pool.plain()),
+                  {x[1].dims}, {x[1].dtype});
 }
 
 // (dy; dims, kernel, stride, padding) -> dx
@@ -59,7 +64,8 @@ Result<Inferred> infer_avg_pool_grad(const Operands& x) {
                                  x[0].dims.end() - static_cast<std::ptrdiff_t>(under.size())};
   TESSERA_TRY(const Pool pool, read_pool(x, join_dims(lead, under)));
   TESSERA_TRY_VOID(expect_dims(x[0], "dy", pool.y_dims()));
-  return conclude(x, fmt::format("{} -> {}", pool.y(), pool.x()), {pool.x_dims()}, {x[0].dtype});
+  return conclude(x, fmt::format("{} -> {}", pool.through(WindowUse::kOver), pool.plain()),
+                  {pool.x_dims()}, {x[0].dtype});
 }
 
 InputGradients differentiate_max_pool(GraphBuilder& builder, const Op& op,
@@ -96,7 +102,7 @@ InputGradients differentiate_sum_pool(GraphBuilder& builder, const Op& op,
 }
 
 // One operation for each element of each window.
-int64_t pool_flops(const Op& op) { return window_volume(op) * iteration_points(op); }
+int64_t pool_flops(const Op& op) { return window_volume(op) * window_points(op); }
 
 KindInfo pool(std::string name, std::string summary, size_t inputs, InferFunction infer) {
   return {.name = std::move(name),

@@ -20,17 +20,18 @@ std::vector<Dim> Windows::positions() const {
   return out;
 }
 
-std::string Windows::spell_under() const {
+std::string Windows::spell_through(WindowUse use) const {
+  const char* way = use == WindowUse::kOver ? "-" : use == WindowUse::kBeside ? "~" : "";
   std::string out;
   for (size_t i = 0; i < spatial.size(); ++i) {
     const Window& w = windows[i];
     out += (out.empty() ? "" : " ") + spatial[i].name;
-    if (!plain(w)) out += fmt::format("^~{}/{}/{}", w.kernel, w.stride, w.padding);
+    if (!plain(w)) out += fmt::format("~{}{}/{}/{}", way, w.kernel, w.stride, w.padding);
   }
   return out;
 }
 
-std::string Windows::spell_positions() const { return spell(spatial); }
+std::string Windows::spell_plain() const { return spell(spatial); }
 
 int64_t Windows::volume() const {
   int64_t volume = 1;

@@ -17,10 +17,10 @@ struct Windows {
 
   // The dims that the windows make: (size + 2 padding - kernel) / stride + 1 positions each.
   std::vector<Dim> positions() const;
-  // Their text in an annotation: of the tensor under the windows, and of the other one. A window
-  // of one element that goes from each to the next is none: that dim can be split.
-  std::string spell_under() const;
-  std::string spell_positions() const;
+  // Their text in an annotation: of a tensor that is read through the windows, and of one whose
+  // places the op counts. A window of one element that goes from each to the next is none.
+  std::string spell_through(WindowUse use) const;
+  std::string spell_plain() const;
   int64_t volume() const;  // elements of a window
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -22,9 +23,41 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kConfig = "config.json";
 constexpr const char* kWeights = "model.safetensors";
+// Files beside the weights that mean nothing to us and something to whoever uses the model: the
+// tokenizer, how text is made, how images are prepared. They are copied as they are, in and out.
+constexpr std::array<const char*, 14> kCarried{
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "processor_config.json",
+    "preprocessor_config.json",
+};
 
 std::string beside(const std::string& folder, const char* name) {
   return (fs::path(folder) / name).string();
+}
+
+// Copies what there is of kCarried, and returns the names.
+Result<std::vector<std::string>> carry(const std::string& from, const NewFolder& to) {
+  std::vector<std::string> carried;
+  for (const char* name : kCarried) {
+    std::error_code error;
+    const std::string file = beside(from, name);
+    if (!fs::is_regular_file(file, error)) continue;
+    fs::copy_file(file, to.file(name), error);
+    if (error) return fault(fmt::format("{}: cannot copy: {}", file, error.message()));
+    carried.emplace_back(name);
+  }
+  return carried;
 }
 
 int64_t product(const std::vector<int64_t>& shape) {
@@ -118,7 +151,7 @@ Result<std::vector<ArrayEntry>> targets_of(const std::vector<TensorView>& views,
 
 // A config.json as it is, but for the dtype; anything else as the keys say.
 Result<std::string> config_text(const Model& model, const std::string& spec, DType dtype) {
-  if (!spec.ends_with(".json")) return huggingface_config(model.spec, dtype);
+  if (config_file_of(spec) != spec) return huggingface_config(model.spec, dtype);
   TESSERA_TRY(std::string text, read_file(spec));
   auto parsed = parse_ordered_json(text);
   if (!parsed || !parsed->is_object())
@@ -153,6 +186,7 @@ Result<ImportReport> import_huggingface(const ImportRequest& request) {
     arrays.push_back({array.name, array.dtype, array.shape});
     report.parameters += product(array.shape);
   }
+  TESSERA_TRY(report.carried, carry(request.path, folder));
   TESSERA_TRY(SafetensorsWriter writer,
               SafetensorsWriter::create(folder.file(kWeights), std::move(arrays)));
   TESSERA_TRY_VOID(write_source(*source, writer));
@@ -173,11 +207,15 @@ Result<ExportedWeights> export_huggingface(const WeightsRequest& request) {
   TESSERA_TRY(const std::string config, config_text(model, request.model, entries.front().dtype));
   TESSERA_TRY(NewFolder folder, NewFolder::create(request.out));
   TESSERA_TRY_VOID(write_file(folder.file(kConfig), config));
+  ExportedWeights report;
+  if (const fs::path file = config_file_of(request.model); !file.empty()) {
+    TESSERA_TRY(report.carried, carry(file.parent_path().string(), folder));
+  }
   TESSERA_TRY(
       SafetensorsWriter writer,
       SafetensorsWriter::create(folder.file(kWeights), std::move(entries), {{"format", "pt"}}));
-  ExportedWeights report;
   std::vector<std::byte> buffer;
+  buffer.reserve(kTileBytes);
   for (const TensorView& view : views) {
     const SourceArray& array = *source->find(view.name);
     report.parameters += product(array.shape);

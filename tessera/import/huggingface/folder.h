@@ -2,7 +2,8 @@
 // or not) becomes one with the same config.json, which is a MODEL of ours, and model.safetensors
 // under our names. Export is the way back, by the same table of names (names.h): import then export
 // gives the same bytes. Values keep their dtype. Both work piece by piece (tiles.h): memory does not
-// grow with the model.
+// grow with the model. Files of the tokenizer and of generation go along unread, in and, from beside
+// the config.json that names the model, out again.
 #pragma once
 
 #include <string>

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -281,47 +280,6 @@ TEST_F(Folders, BadInputIsOneLineAndNothingIsWritten) {
   EXPECT_FALSE(fs::exists(out));
 }
 
-// A folder of the shape of a model with 70 billion parameters, which is a hole in the file system:
-// what a rank of 64 takes of a layer is read from its bytes alone, in little memory.
-TEST_F(Folders, LargeModelsAreReadInPieces) {
-  fs::create_directories(path("large"));
-  const std::string config = path("large") + "/config.json";
-  ASSERT_TRUE(write_file(config, R"({"model_type": "llama", "hidden_size": 8192,
-      "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64,
-      "num_key_value_heads": 8, "max_position_embeddings": 8192, "vocab_size": 128256})"));
-  const auto model = build_model(config, 1);
-  ASSERT_TRUE(model);
-  const auto views = huggingface_views(*model);
-  std::vector<ArrayEntry> entries;
-  for (const TensorView& view : *views)
-    entries.push_back({view.arrays.front(), DType::kBFloat16, view.array_shape});
-  {
-    const auto writer =
-        SafetensorsWriter::create(path("large") + "/model.safetensors", std::move(entries));
-    ASSERT_TRUE(writer) << writer.error().message;
-    EXPECT_GT(writer->bytes(), 140'000'000'000);
-  }
-  const auto source = open_huggingface(path("large"), *model);
-  ASSERT_TRUE(source) << source.error().message;
-  struct rusage before {
-  }, after{};
-  ::getrusage(RUSAGE_SELF, &before);
-  int64_t asked = 0;
-  std::vector<std::byte> buffer(8192 * 448 * 2);
-  for (const SourceArray& array : (*source)->arrays()) {
-    if (array.name != "blocks.79.mlp.up.weight" && array.name != "blocks.79.mlp.down.weight")
-      continue;
-    Box region = Box::whole(array.shape);
-    region.dims[array.name.ends_with("down.weight") ? 0 : 1] = {63 * 448, 448};
-    ASSERT_TRUE((*source)->read(array, region, DType::kBFloat16, buffer.data()));
-    asked += region.volume() * 2;
-  }
-  ::getrusage(RUSAGE_SELF, &after);
-  EXPECT_EQ((*source)->bytes_read(), asked);
-  EXPECT_EQ(asked, 2 * 8192 * 448 * 2);
-  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 << 10) << "KiB beside 7 MiB that were asked for";
-}
-
 TEST(Tiles, CoverABoxOnceWithinTheirSize) {
   const Box box({{3, 5}, {0, 7}, {2, 4}});
   for (const int64_t most : {1, 6, 28, 1000}) {
@@ -351,6 +309,34 @@ TEST(Tiles, CopiesOfEveryElementSizeTranspose) {
       }
     }
   }
+}
+
+// Of every order of dims, larger than the squares that a copy goes by, and with strides that leave gaps.
+TEST(Tiles, CopiesOfEveryOrderAreThoseElementByElement) {
+  const std::vector<int64_t> shape = {3, 70, 1, 130};
+  std::vector<int> order = {0, 1, 2, 3};
+  int64_t gap = 1;  // then 2: every second element stays as it is
+  std::vector<uint16_t> in(3 * 70 * 130);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<uint16_t>(i + 1);
+  do {
+    std::vector<int64_t> out_strides(4);
+    int64_t stride = gap;
+    for (size_t d = 4; d-- > 0;) {
+      out_strides[static_cast<size_t>(order[d])] = stride;
+      stride *= shape[static_cast<size_t>(order[d])];
+    }
+    std::vector<uint16_t> out(2 * in.size()), expected(out.size());
+    const std::vector<int64_t> in_strides = row_major_strides(shape);
+    each_index(shape, Box::whole(shape), [&](size_t, size_t global) {
+      int64_t to = 0;
+      for (size_t d = 0; d < 4; ++d)
+        to += static_cast<int64_t>(global) / in_strides[d] % shape[d] * out_strides[d];
+      expected[static_cast<size_t>(to)] = in[global];
+    });
+    copy_strided(shape, 2, reinterpret_cast<const std::byte*>(in.data()), in_strides,
+                 reinterpret_cast<std::byte*>(out.data()), out_strides);
+    ASSERT_EQ(out, expected) << order[0] << order[1] << order[2] << order[3];
+  } while (std::next_permutation(order.begin(), order.end()) || ++gap == 2);
 }
 
 }  // namespace

@@ -282,6 +282,9 @@ std::string layout_of(const NameRow& row, const Tensor& tensor) {
   return join(names, " ");
 }
 
+// A config.json may state any number of experts; each has arrays of its own.
+constexpr int64_t kMostArrays = 1'000'000;
+
 TensorView make_view(const NameRow& row, const Tensor& tensor, const std::string& block) {
   TensorView view;
   view.name = tensor.name;
@@ -339,12 +342,20 @@ Result<std::vector<TensorView>> huggingface_views(const Model& model) {
       blocks = std::max(blocks, parse_int(parts[1]).value_or(-1) + 1);
   }
   std::vector<TensorView> views;
+  int64_t arrays = 0;
   for (const Tensor& tensor : model.graph.tensors()) {
     if (tensor.role != Role::kParameter) continue;
     const size_t before = views.size();
     for (const NameRow& row : table->rows) {
       const auto block = block_in(row, tensor.name, blocks, parameters);
       if (!block) continue;
+      arrays += row.theirs.find('#') == std::string::npos ? 1 : tensor.dims.front().size;
+      if (arrays > kMostArrays) {
+        return invalid_input(fmt::format(
+            "model '{}': expected at most {} arrays in files of Hugging Face, found more "
+            "by the experts of '{}'",
+            model.family, kMostArrays, tensor.name));
+      }
       views.push_back(make_view(row, tensor, *block));
       break;
     }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/import/huggingface/names.h"
 #include "tessera/import/tiles.h"
@@ -119,7 +120,8 @@ class HuggingFaceSource : public TensorSource {
   };
 
   tl::unexpected<Error> error(const std::string& array, const std::string& message) const {
-    return invalid_input(fmt::format("{}: '{}': {}", where(), array, message));
+    return invalid_input(
+        fmt::format("{}: '{}': {}", where(), short_line(array), short_line(message)));
   }
 
   // From one array, by tiles in the order of its bytes.

@@ -35,7 +35,9 @@ void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const
                 facts_.tensor(tensor).name, source.value);
   Held from = *hold;
   if (!from.region.layout->complete()) {
-    const Layout need = need_of(facts_, reader, operand_index(facts_.graph(), reader, tensor));
+    const Layout need =
+        without_windows(need_of(facts_, reader, operand_index(facts_.graph(), reader, tensor)),
+                        mesh, facts_.shape(tensor));
     from = completion_.complete(there, tensor, from, translate(need, mesh, source_mesh));
   }
   const Layout landing =

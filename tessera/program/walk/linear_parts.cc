@@ -33,7 +33,7 @@ bool may_stay_cut(const Op& op, const Layout& layout) {
     const int dim = leading_dim(annotation, annotation.outputs[0].dims[d]);
     if (dim < 0 || annotation.dims[static_cast<size_t>(dim)].mark == Mark::kFrozen) return false;
     const bool same = std::ranges::all_of(annotation.inputs, [&](const OperandDims& input) {
-      return leading_dim(annotation, input.dims[d]) == dim;
+      return leading_dim(annotation, input.dims[d]) == dim && !input.is_windowed(d);
     });
     if (!same) return false;
   }

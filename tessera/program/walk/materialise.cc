@@ -20,12 +20,14 @@ Held Materialiser::materialise(const Op& reader, TensorId tensor, const Layout& 
       site.block != BlockKind::kUpdate) {
     site.block = BlockKind::kPrologue;
   }
-  Held converted = converter_.convert(site, tensor, *hold, need);
-  if (completes) {
-    holds_.set_home(site.place, tensor, converted);  // the parts are of no further use
-  } else {
-    holds_.add_copy(site.place, site.block, tensor, converted);
+  if (completes) {  // the parts are of no further use
+    const Layout plain = without_windows(need, facts_.mesh(site.place), facts_.shape(tensor));
+    holds_.set_home(site.place, tensor, converter_.convert(site, tensor, *hold, plain));
+    hold = holds_.home(site.place, tensor);
+    if (plain == need) return *hold;
   }
+  Held converted = converter_.convert(site, tensor, *hold, need);
+  holds_.add_copy(site.place, site.block, tensor, converted);
   return converted;
 }
 

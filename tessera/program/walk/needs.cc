@@ -48,7 +48,7 @@ Layout landing_layout(const Facts& facts, TensorId tensor, const Op& reader,
                       const std::optional<Layout>& hint) {
   const size_t operand = operand_index(facts.graph(), reader, tensor);
   const Mesh& mesh = facts.mesh(facts.place_of(reader));
-  Layout need = need_of(facts, reader, operand);
+  Layout need = without_windows(need_of(facts, reader, operand), mesh, facts.shape(tensor));
   const auto piece =
       step_piece(reader, facts.op_plan(reader), reader.annotation.inputs[operand], mesh, 0);
   if (!piece || !hint) return need;
@@ -68,7 +68,8 @@ std::optional<Layout> destination(const Facts& facts, TensorId tensor, PlaceId p
   const PlaceId there = facts.place_of(*chosen);
   if (there == place) return landing_layout(facts, tensor, *chosen, made);
   const Layout need = need_of(facts, *chosen, operand_index(facts.graph(), *chosen, tensor));
-  return translate(need, facts.mesh(there), facts.mesh(place));
+  return translate(without_windows(need, facts.mesh(there), facts.shape(tensor)), facts.mesh(there),
+                   facts.mesh(place));
 }
 
 }  // namespace tessera

@@ -1,9 +1,11 @@
-// conv, max_pool, avg_pool, sum_pool and their gradients, by libtorch's kernels on [batch, channels, ..]. A
-// piece has its windows whole: only dims in front of the spatial ones are cut.
+// conv, max_pool, avg_pool, sum_pool and their gradients, by libtorch's kernels on [batch, channels,
+// ..]. A piece has what its windows read. libtorch pads both sides alike; where a piece needs it on
+// one side (at the border of the tensor), a padded copy is made.
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/avg_pool2d_backward.h>
 #include <ATen/ops/avg_pool3d.h>
 #include <ATen/ops/avg_pool3d_backward.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
@@ -11,6 +13,8 @@
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
 #include <ATen/ops/max_pool3d_with_indices.h>
 #include <ATen/ops/max_pool3d_with_indices_backward.h>
+
+#include <limits>
 
 #include "tessera/base/text.h"
 #include "tessera/runtime/kernels/maps.h"
@@ -57,53 +61,172 @@ void put(const Array& out, const at::Tensor& result, bool add) {
 
 namespace {
 
+// ---- pieces of maps
+// How windows lie on the memory of a piece, by spatial dim: of x there is what lies under them and
+// inside the tensor, so that a piece at the border pads one side alone.
+struct Placed {
+  std::vector<int64_t> padding;  // on both sides, as libtorch takes it
+  std::vector<int64_t> pads;     // empty, or for constant_pad_nd: what x lacks before that padding
+};
+
+// The interval of the last `spatial` dims of an operand that the box reads or writes.
+std::vector<Interval> spatial_intervals(const KernelCall& call, const OperandDims& operand,
+                                        size_t spatial) {
+  std::vector<Interval> out;
+  const Annotation& annotation = call.op->annotation;
+  for (size_t d = operand.dims.size() - spatial; d < operand.dims.size(); ++d) {
+    const Interval own = call.box.dims[static_cast<size_t>(operand.dims[d].front())];
+    const auto read = annotation.window_read(operand, d);
+    out.push_back(read ? read->of(own) : own);
+  }
+  return out;
+}
+
+struct Frame {
+  std::vector<int64_t> kernel;
+  WindowNumbers windows;
+  bool pools = false;  // those of libtorch pad at most half a kernel, maps of at least a kernel
+
+  // Where the first window of `positions` begins and where the last one ends.
+  Interval span(Interval positions, size_t d) const {
+    const int64_t begin = positions.begin * windows.stride[d] - windows.padding[d];
+    return {begin, (positions.size - 1) * windows.stride[d] + kernel[d]};
+  }
+  bool makes(int64_t elements, int64_t padding, int64_t positions, size_t d) const {
+    const int64_t room = elements + 2 * padding - kernel[d];
+    return padding >= 0 && room >= 0 && room / windows.stride[d] + 1 == positions &&
+           (!pools || (2 * padding <= kernel[d] && elements >= kernel[d]));
+  }
+  // `elements` has what `positions` read; what lies outside them is padding.
+  Placed place(const std::vector<Interval>& elements,
+               const std::vector<Interval>& positions) const {
+    Placed out{{}, {}};
+    bool even = true;
+    for (size_t d = 0; d < elements.size(); ++d) {
+      const int64_t left = elements[d].begin - span(positions[d], d).begin;
+      out.padding.push_back(left);
+      even = even && makes(elements[d].size, left, positions[d].size, d);
+    }
+    if (even) return out;
+    out.padding.assign(elements.size(), 0);
+    out.pads = to_cover(elements, positions, 1);
+    return out;
+  }
+  // For constant_pad_nd, which begins with the last dim: from `elements` to the span of the
+  // positions (sign 1) or back (sign -1).
+  std::vector<int64_t> to_cover(const std::vector<Interval>& elements,
+                                const std::vector<Interval>& positions, int64_t sign) const {
+    std::vector<int64_t> pads;
+    for (size_t d = elements.size(); d-- > 0;) {
+      const Interval all = span(positions[d], d);
+      pads.push_back(sign * (elements[d].begin - all.begin));
+      pads.push_back(sign * (all.end() - elements[d].end()));
+    }
+    return pads;
+  }
+};
+
+at::Tensor padded(const at::Tensor& x, const std::vector<int64_t>& pads, double value = 0) {
+  return pads.empty() ? x : at::constant_pad_nd(x, pads, value);
+}
+
+// Writes zeros, or adds none: what no window reaches.
+Kernel nothing_reached(const Array& out, bool add) {
+  if (add) return {};
+  return [out] { tensor_of(out).zero_(); };
+}
+
+std::vector<int64_t> covered(const std::vector<Interval>& positions, const Frame& frame) {
+  std::vector<int64_t> sizes;
+  for (size_t d = 0; d < positions.size(); ++d) sizes.push_back(frame.span(positions[d], d).size);
+  return sizes;
+}
+
 // ---- convolutions
+Frame conv_frame(const Op& op, const Array& weight) {
+  const size_t spatial = weight.shape.size() - 2;
+  return {{weight.shape.end() - static_cast<std::ptrdiff_t>(spatial), weight.shape.end()},
+          window_numbers(op, spatial),
+          false};
+}
+
 // (x, w; stride, padding) -> y
 Kernel conv(const KernelCall& call) {
-  const size_t spatial = call.inputs[1].shape.size() - 2;
-  const WindowNumbers windows = window_numbers(*call.op, spatial);
+  const Frame frame = conv_frame(*call.op, call.inputs[1]);
+  const size_t spatial = frame.kernel.size();
+  const Annotation& annotation = call.op->annotation;
+  const Placed placed = frame.place(spatial_intervals(call, annotation.inputs[0], spatial),
+                                    spatial_intervals(call, annotation.outputs[0], spatial));
   const std::vector<int64_t> ones(spatial, 1), zeros(spatial, 0);
-  return [=, x = call.inputs[0], w = call.inputs[1], y = call.outputs[0], add = call.add[0]] {
+  return [=, stride = frame.windows.stride, x = call.inputs[0], w = call.inputs[1],
+          y = call.outputs[0], add = call.add[0]] {
     put(y,
-        at::convolution(with_one_lead(at_least_float(x), spatial + 1), at_least_float(w), {},
-                        windows.stride, windows.padding, ones, false, zeros, 1),
+        at::convolution(padded(with_one_lead(at_least_float(x), spatial + 1), placed.pads),
+                        at_least_float(w), {}, stride, placed.padding, ones, false, zeros, 1),
         add);
   };
 }
 
-// (dy, w) -> dx, or (dy, x) -> dw. Of the operand whose gradient it is only the shape counts.
-Kernel conv_grad(const KernelCall& call, bool of_input) {
-  const size_t spatial = (of_input ? call.inputs[1] : call.outputs[0]).shape.size() - 2;
-  const WindowNumbers windows = window_numbers(*call.op, spatial);
+// (dy, w) -> dx: of the elements of dx, from the windows that hold them.
+Kernel conv_input_grad(const KernelCall& call) {
+  if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], call.add[0]);
+  const Frame frame = conv_frame(*call.op, call.inputs[1]);
+  const size_t spatial = frame.kernel.size();
+  const Annotation& annotation = call.op->annotation;
+  const auto positions = spatial_intervals(call, annotation.inputs[0], spatial),
+             elements = spatial_intervals(call, annotation.outputs[0], spatial);
+  const Placed placed = frame.place(elements, positions);
+  std::vector<int64_t> shape = call.outputs[0].shape;
+  std::vector<int64_t> back;
+  if (!placed.pads.empty()) {  // of all elements under the windows; then what belongs to the piece
+    const std::vector<int64_t> sizes = covered(positions, frame);
+    std::copy(sizes.begin(), sizes.end(), shape.end() - static_cast<std::ptrdiff_t>(spatial));
+    back = frame.to_cover(elements, positions, -1);
+  }
   const std::vector<int64_t> ones(spatial, 1), zeros(spatial, 0);
-  return
-      [=, dy = call.inputs[0], operand = call.inputs[1], out = call.outputs[0], add = call.add[0]] {
-        const at::Tensor gradient = with_one_lead(at_least_float(dy), spatial + 1);
-        const at::Tensor shape_only = at::empty({1}, gradient.options()).expand(out.shape);
-        const at::Tensor x =
-            with_one_lead(of_input ? shape_only : at_least_float(operand), spatial + 1);
-        const at::Tensor w = of_input ? at_least_float(operand) : shape_only;
-        const auto [dx, dw, db] = at::convolution_backward(
-            gradient, x, w, at::OptionalIntArrayRef(), windows.stride, windows.padding, ones, false,
-            zeros, 1, {of_input, !of_input, false});
-        put(out, of_input ? dx : dw, add);
-      };
+  return [=, stride = frame.windows.stride, dy = call.inputs[0], weight = call.inputs[1],
+          out = call.outputs[0], add = call.add[0]] {
+    const at::Tensor gradient = with_one_lead(at_least_float(dy), spatial + 1);
+    const at::Tensor x =
+        with_one_lead(at::empty({1}, gradient.options()).expand(shape), spatial + 1);
+    const auto [dx, dw, db] = at::convolution_backward(
+        gradient, x, at_least_float(weight), at::OptionalIntArrayRef(), stride, placed.padding,
+        ones, false, zeros, 1, {true, false, false});
+    put(out, padded(dx, back), add);
+  };
 }
-Kernel conv_input_grad(const KernelCall& call) { return conv_grad(call, true); }
-Kernel conv_weight_grad(const KernelCall& call) { return conv_grad(call, false); }
+
+// (dy, x) -> dw
+Kernel conv_weight_grad(const KernelCall& call) {
+  const Frame frame = conv_frame(*call.op, call.outputs[0]);
+  const size_t spatial = frame.kernel.size();
+  const Annotation& annotation = call.op->annotation;
+  const Placed placed = frame.place(spatial_intervals(call, annotation.inputs[1], spatial),
+                                    spatial_intervals(call, annotation.inputs[0], spatial));
+  const std::vector<int64_t> ones(spatial, 1), zeros(spatial, 0);
+  return [=, stride = frame.windows.stride, dy = call.inputs[0], operand = call.inputs[1],
+          out = call.outputs[0], add = call.add[0]] {
+    const at::Tensor gradient = with_one_lead(at_least_float(dy), spatial + 1);
+    const at::Tensor x = padded(with_one_lead(at_least_float(operand), spatial + 1), placed.pads);
+    const at::Tensor w = at::empty({1}, gradient.options()).expand(out.shape);
+    const auto [dx, dw, db] =
+        at::convolution_backward(gradient, x, w, at::OptionalIntArrayRef(), stride, placed.padding,
+                                 ones, false, zeros, 1, {false, true, false});
+    put(out, dw, add);
+  };
+}
 
 // ---- pools
 struct PoolNumbers {
+  Frame frame;
   size_t spatial = 2;
-  std::vector<int64_t> kernel;
-  WindowNumbers windows;
   std::vector<int64_t> dilation;
 };
 PoolNumbers pool_numbers(const Op& op) {
   PoolNumbers numbers;
   numbers.spatial = std::max<size_t>(2, numbers_of(op, "kernel", 1).size());
-  numbers.kernel = numbers_of(op, "kernel", numbers.spatial);
-  numbers.windows = window_numbers(op, numbers.spatial);
+  numbers.frame = {numbers_of(op, "kernel", numbers.spatial), window_numbers(op, numbers.spatial),
+                   true};
   numbers.dilation.assign(numbers.spatial, 1);
   return numbers;
 }
@@ -113,43 +236,72 @@ at::Tensor maps_of(const Array& x, size_t spatial) {
   return with_one_lead(at_least_float(x), spatial).unsqueeze(1);
 }
 
-std::tuple<at::Tensor, at::Tensor> largest(const at::Tensor& x, const PoolNumbers& n) {
-  return n.spatial == 2 ? at::max_pool2d_with_indices(x, n.kernel, n.windows.stride,
-                                                      n.windows.padding, n.dilation, false)
-                        : at::max_pool3d_with_indices(x, n.kernel, n.windows.stride,
-                                                      n.windows.padding, n.dilation, false);
+constexpr double kLowest = -std::numeric_limits<double>::infinity();
+
+std::tuple<at::Tensor, at::Tensor> largest(const at::Tensor& x, const PoolNumbers& n,
+                                           const std::vector<int64_t>& padding) {
+  const auto &kernel = n.frame.kernel, &stride = n.frame.windows.stride;
+  return n.spatial == 2
+             ? at::max_pool2d_with_indices(x, kernel, stride, padding, n.dilation, false)
+             : at::max_pool3d_with_indices(x, kernel, stride, padding, n.dilation, false);
 }
 
 Kernel max_pool(const KernelCall& call) {
-  return [n = pool_numbers(*call.op), x = call.inputs[0], y = call.outputs[0]] {
-    put(y, std::get<0>(largest(maps_of(x, n.spatial), n)), false);
+  const PoolNumbers n = pool_numbers(*call.op);
+  const Annotation& annotation = call.op->annotation;
+  const Placed placed = n.frame.place(spatial_intervals(call, annotation.inputs[0], n.spatial),
+                                      spatial_intervals(call, annotation.outputs[0], n.spatial));
+  return [=, x = call.inputs[0], y = call.outputs[0]] {
+    const at::Tensor maps = padded(maps_of(x, n.spatial), placed.pads, kLowest);
+    put(y, std::get<0>(largest(maps, n, placed.padding)), false);
   };
 }
 
+// (dy, x) -> dx
 Kernel max_pool_grad(const KernelCall& call) {
-  return [n = pool_numbers(*call.op), dy = call.inputs[0], x = call.inputs[1],
-          dx = call.outputs[0]] {
-    const at::Tensor maps = maps_of(x, n.spatial), gradient = maps_of(dy, n.spatial);
-    const at::Tensor indices = std::get<1>(largest(maps, n));
-    put(dx,
+  if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], false);
+  const PoolNumbers n = pool_numbers(*call.op);
+  const Annotation& annotation = call.op->annotation;
+  const auto positions = spatial_intervals(call, annotation.inputs[0], n.spatial),
+             beside = spatial_intervals(call, annotation.inputs[1], n.spatial),
+             elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
+  const Placed placed = n.frame.place(beside, positions);
+  std::vector<int64_t> back;  // from what dx is computed of to the piece
+  if (!placed.pads.empty()) {
+    back = n.frame.to_cover(elements, positions, -1);
+  } else if (beside != elements) {
+    for (size_t d = elements.size(); d-- > 0;) {
+      back.push_back(beside[d].begin - elements[d].begin);
+      back.push_back(elements[d].end() - beside[d].end());
+    }
+  }
+  return [=, dy = call.inputs[0], x = call.inputs[1], dx = call.outputs[0]] {
+    const at::Tensor maps = padded(maps_of(x, n.spatial), placed.pads, kLowest),
+                     gradient = maps_of(dy, n.spatial);
+    const at::Tensor indices = std::get<1>(largest(maps, n, placed.padding));
+    const auto &kernel = n.frame.kernel, &stride = n.frame.windows.stride;
+    const at::Tensor whole =
         n.spatial == 2
-            ? at::max_pool2d_with_indices_backward(gradient, maps, n.kernel, n.windows.stride,
-                                                   n.windows.padding, n.dilation, false, indices)
-            : at::max_pool3d_with_indices_backward(gradient, maps, n.kernel, n.windows.stride,
-                                                   n.windows.padding, n.dilation, false, indices),
-        false);
+            ? at::max_pool2d_with_indices_backward(gradient, maps, kernel, stride, placed.padding,
+                                                   n.dilation, false, indices)
+            : at::max_pool3d_with_indices_backward(gradient, maps, kernel, stride, placed.padding,
+                                                   n.dilation, false, indices);
+    put(dx, padded(whole, back), false);
   };
 }
 
 // Sums of windows over `divisor`; none: over the elements of a window.
 Kernel window_sums(const KernelCall& call, std::optional<int64_t> divisor) {
-  return [n = pool_numbers(*call.op), x = call.inputs[0], y = call.outputs[0], divisor] {
-    const at::Tensor maps = maps_of(x, n.spatial);
+  const PoolNumbers n = pool_numbers(*call.op);
+  const Annotation& annotation = call.op->annotation;
+  const Placed placed = n.frame.place(spatial_intervals(call, annotation.inputs[0], n.spatial),
+                                      spatial_intervals(call, annotation.outputs[0], n.spatial));
+  return [=, x = call.inputs[0], y = call.outputs[0]] {
+    const at::Tensor maps = padded(maps_of(x, n.spatial), placed.pads);
+    const auto &kernel = n.frame.kernel, &stride = n.frame.windows.stride;
     put(y,
-        n.spatial == 2 ? at::avg_pool2d(maps, n.kernel, n.windows.stride, n.windows.padding, false,
-                                        true, divisor)
-                       : at::avg_pool3d(maps, n.kernel, n.windows.stride, n.windows.padding, false,
-                                        true, divisor),
+        n.spatial == 2 ? at::avg_pool2d(maps, kernel, stride, placed.padding, false, true, divisor)
+                       : at::avg_pool3d(maps, kernel, stride, placed.padding, false, true, divisor),
         false);
   };
 }
@@ -157,21 +309,35 @@ Kernel avg_pool(const KernelCall& call) { return window_sums(call, std::nullopt)
 Kernel sum_pool(const KernelCall& call) { return window_sums(call, 1); }
 
 Kernel avg_pool_grad(const KernelCall& call) {
-  return [n = pool_numbers(*call.op), dy = call.inputs[0], dx = call.outputs[0]] {
+  if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], false);
+  const PoolNumbers n = pool_numbers(*call.op);
+  const Annotation& annotation = call.op->annotation;
+  const auto positions = spatial_intervals(call, annotation.inputs[0], n.spatial),
+             elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
+  const Placed placed = n.frame.place(elements, positions);
+  std::vector<int64_t> shape = call.outputs[0].shape, back;
+  if (!placed.pads.empty()) {
+    const std::vector<int64_t> sizes = covered(positions, n.frame);
+    std::copy(sizes.begin(), sizes.end(), shape.end() - static_cast<std::ptrdiff_t>(n.spatial));
+    back = n.frame.to_cover(elements, positions, -1);
+  }
+  return [=, dy = call.inputs[0], dx = call.outputs[0]] {
     const at::Tensor gradient = maps_of(dy, n.spatial);
     const at::Tensor shape_only =
-        with_one_lead(at::empty({1}, gradient.options()).expand(dx.shape), n.spatial).unsqueeze(1);
-    put(dx,
-        n.spatial == 2 ? at::avg_pool2d_backward(gradient, shape_only, n.kernel, n.windows.stride,
-                                                 n.windows.padding, false, true, std::nullopt)
-                       : at::avg_pool3d_backward(gradient, shape_only, n.kernel, n.windows.stride,
-                                                 n.windows.padding, false, true, std::nullopt),
-        false);
+        with_one_lead(at::empty({1}, gradient.options()).expand(shape), n.spatial).unsqueeze(1);
+    const auto &kernel = n.frame.kernel, &stride = n.frame.windows.stride;
+    const at::Tensor whole =
+        n.spatial == 2 ? at::avg_pool2d_backward(gradient, shape_only, kernel, stride,
+                                                 placed.padding, false, true, std::nullopt)
+                       : at::avg_pool3d_backward(gradient, shape_only, kernel, stride,
+                                                 placed.padding, false, true, std::nullopt);
+    put(dx, padded(whole, back), false);
   };
 }
 
 constexpr KernelInfo kKernels[] = {
     {"conv", conv, 0b1},
+    {"conv_transpose", conv_input_grad, 0b1},
     {"conv_input_grad", conv_input_grad, 0b1},
     {"conv_weight_grad", conv_weight_grad, 0b1},
     {"max_pool", max_pool},

@@ -1,4 +1,4 @@
-#include "tessera/runtime/data/token_file.h"
+#include "tessera/data/token_file.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/runtime/data/corpus.h"
+#include "tessera/data/corpus.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <set>
 
-#include "tessera/runtime/data/test_files.h"
+#include "tessera/data/test_files.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/runtime/data/token_file.h"
+#include "tessera/data/token_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "tessera/runtime/data/test_files.h"
+#include "tessera/data/test_files.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/runtime/data/mapped_file.h"
+#include "tessera/data/mapped_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "tessera/runtime/data/data_config.h"
+#include "tessera/data/data_config.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml_reader.h"
-#include "tessera/runtime/data/token_file.h"
+#include "tessera/data/token_file.h"
 
 namespace tessera {
 namespace {

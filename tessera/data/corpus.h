@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "tessera/base/result.h"
-#include "tessera/runtime/data/token_file.h"
+#include "tessera/data/token_file.h"
 
 namespace tessera {
 

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "tessera/base/result.h"
-#include "tessera/runtime/data/mapped_file.h"
-#include "tessera/runtime/data/numbers.h"
+#include "tessera/data/mapped_file.h"
+#include "tessera/data/numbers.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "tessera/runtime/data/match_files.h"
+#include "tessera/data/match_files.h"
 
 #include <fmt/format.h>
 

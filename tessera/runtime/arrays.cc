@@ -1,4 +1,4 @@
-#include "tessera/runtime/data/arrays.h"
+#include "tessera/runtime/arrays.h"
 
 #include <fmt/format.h>
 
@@ -10,8 +10,8 @@
 
 #include "tessera/base/philox.h"
 #include "tessera/base/text.h"
-#include "tessera/runtime/data/mapped_file.h"
-#include "tessera/runtime/data/numbers.h"
+#include "tessera/data/mapped_file.h"
+#include "tessera/data/numbers.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/kernels/nest.h"
 

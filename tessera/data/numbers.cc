@@ -1,4 +1,4 @@
-#include "tessera/runtime/data/numbers.h"
+#include "tessera/data/numbers.h"
 
 #include <fmt/format.h>
 
@@ -46,13 +46,15 @@ Result<Number> read_descr(std::string_view head) {
   }
   const std::string_view text = value->substr(1, value->find('\'', 1) - 1);
   for (const NumberName& one : kNames) {
-    if (text == one.npy || (one.npy[0] == '|' && text.substr(1) == one.npy.substr(1))) {
+    // A byte has no order: "|u1", "<u1" and ">u1" are the same.
+    if (text == one.npy || (one.npy[0] == '|' && text.size() == one.npy.size() &&
+                            text.substr(1) == one.npy.substr(1))) {
       return one.number;
     }
   }
   return invalid_input(fmt::format(
       "expected a NumPy array of little-endian integers or of float32 or float64, found '{}'",
-      one_line(text)));
+      short_line(text, 60)));
 }
 
 Result<std::vector<int64_t>> read_shape(std::string_view head) {
@@ -67,7 +69,7 @@ Result<std::vector<int64_t>> read_shape(std::string_view head) {
     const auto size = parse_int(trim(part));
     if (!size || *size < 0) {
       return invalid_input(fmt::format("expected sizes in the 'shape' of a NumPy array, found '{}'",
-                                       one_line(trim(part))));
+                                       short_line(trim(part), 60)));
     }
     shape.push_back(*size);
   }

@@ -1,11 +1,11 @@
-#include "tessera/runtime/data/arrays.h"
+#include "tessera/runtime/arrays.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <set>
 
-#include "tessera/runtime/data/test_files.h"
+#include "tessera/data/test_files.h"
 
 namespace tessera {
 namespace {

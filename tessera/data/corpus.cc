@@ -1,4 +1,4 @@
-#include "tessera/runtime/data/corpus.h"
+#include "tessera/data/corpus.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
-#include "tessera/runtime/data/match_files.h"
+#include "tessera/data/match_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/runtime/data/test_files.h"
+#include "tessera/data/test_files.h"
 
 namespace tessera {
 namespace {

@@ -1,0 +1,382 @@
+// 1,000 damaged files of every kind that Tessera reads and others write (fuzz.h says what must hold).
+// What is taken is then used: arrays are read, documents looked up, models built, folders imported.
+#include "fuzz.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "tessera/base/text.h"
+#include "tessera/data/corpus.h"
+#include "tessera/data/test_files.h"
+#include "tessera/data/token_file.h"
+#include "tessera/import/huggingface/folder.h"
+#include "tessera/import/huggingface/names.h"
+#include "tessera/import/huggingface/tiles.h"
+#include "tessera/models/model.h"
+#include "tessera/orchestrate/launch.h"
+#include "tessera/state/checkpoint.h"
+#include "tessera/state/checksum.h"
+#include "tessera/state/safetensors.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+// ---- data
+
+// Opens the file as a run would, and reads sequences of it.
+Status read_corpus(const std::string& path, TokenFormat format, bool padded) {
+  TokenCorpus::Source source;
+  source.paths = {path};
+  source.format = format;
+  source.padded = padded;
+  source.end_of_document = 3;
+  TESSERA_TRY(const TokenCorpus corpus, TokenCorpus::open({source}, {"data", 9, 1 << 30}));
+  std::vector<int64_t> tokens(9);
+  for (int64_t sequence = 0; sequence < 8; ++sequence)
+    TESSERA_TRY_VOID(corpus.read(1, 1, sequence, 0, 9, tokens.data()));
+  return {};
+}
+
+std::vector<uint16_t> some_tokens() {
+  std::vector<uint16_t> tokens(60);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i % 7);
+  return tokens;
+}
+
+TEST(FuzzData, npy) {
+  Fuzz("npy", {{"a.npy", npy("<u2", "(60,)", bytes_of(some_tokens()))}})
+      .run([](const std::string& folder) {
+        return read_corpus(folder + "/a.npy", TokenFormat::kNpy, false);
+      });
+}
+
+// Heads of arrays of any shape and type: every element that they promise is there.
+TEST(FuzzData, npy_of_samples) {
+  Fuzz("npy_of_samples", {{"f4.npy", npy("<f4", "(6, 3, 5)", std::string(360, '\1'))},
+                          {"i8.npy", npy("<i8", "(9,)", std::string(72, '\1'))},
+                          {"u1.npy", npy("|u1", "(5, 4, 4, 1)", std::string(80, '\1'))}})
+      .run([](const std::string& folder) -> Status {
+        for (const char* name : {"/f4.npy", "/i8.npy", "/u1.npy"}) {
+          TESSERA_TRY(const MappedFile file, MappedFile::open(folder + name));
+          TESSERA_TRY(const NpyHeader header, read_npy_header(file.bytes(), file.size()));
+          with_number(header.number, [&](auto type) {
+            using T = decltype(type);
+            double largest_value = 0;
+            for (int64_t i = 0; i < header.volume(); ++i) {
+              const T value = read_number<T>(file.bytes() + header.offset +
+                                             i * static_cast<int64_t>(sizeof(T)));
+              largest_value = std::max(largest_value, static_cast<double>(value));
+            }
+            return largest_value;
+          });
+        }
+        return {};
+      });
+}
+
+TEST(FuzzData, raw_tokens) {
+  Fuzz("raw_tokens", {{"a.bin", bytes_of(some_tokens())}}).run([](const std::string& folder) {
+    const Status wide = read_corpus(folder + "/a.bin", TokenFormat::kUint32, false);
+    const Status narrow = read_corpus(folder + "/a.bin", TokenFormat::kUint16, true);
+    return narrow ? wide : narrow;
+  });
+}
+
+TEST(FuzzData, megatron_pairs) {
+  Fuzz("megatron_pairs",
+       {{"a.idx", megatron_index({20, 1, 14, 25})}, {"a.bin", bytes_of(some_tokens())}})
+      .run([](const std::string& folder) -> Status {
+        TESSERA_TRY_VOID(read_corpus(folder + "/a.idx", TokenFormat::kMegatron, true));
+        return read_corpus(folder + "/a.bin", TokenFormat::kMegatron, false);
+      });
+}
+
+// ---- state
+
+// Bytes that count up.
+std::string safetensors(const std::vector<ArrayEntry>& arrays,
+                        const std::map<std::string, std::string>& metadata = {}) {
+  const SafetensorsLayout layout = layout_safetensors(arrays, metadata);
+  std::string bytes = layout.head;
+  while (static_cast<int64_t>(bytes.size()) < layout.bytes)
+    bytes += static_cast<char>(bytes.size() % 60);
+  return bytes;
+}
+
+Status read_all(const TensorSource& source) {
+  std::vector<std::byte> data;
+  for (const SourceArray& array : source.arrays()) {
+    const Box whole = Box::whole(array.shape);
+    data.resize(static_cast<size_t>(whole.volume() * dtype_bytes(array.dtype)));
+    TESSERA_TRY_VOID(source.read(array, whole, array.dtype, data.data()));
+  }
+  return {};
+}
+
+TEST(FuzzState, safetensors) {
+  const std::string good = safetensors({{"w", DType::kFloat32, {4, 3}},
+                                        {"b", DType::kInt64, {3}},
+                                        {"c", DType::kBool, {5}},
+                                        {"scalar", DType::kBFloat16, {}}},
+                                       {{"format", "pt"}});
+  Fuzz("safetensors", {{"a.safetensors", good}}).run([](const std::string& folder) -> Status {
+    TESSERA_TRY(const auto source, open_safetensors(folder + "/a.safetensors"));
+    return read_all(*source);
+  });
+}
+
+TEST(FuzzState, folders_of_safetensors) {
+  Fuzz("folders_of_safetensors",
+       {{"model.safetensors.index.json",
+         R"({"metadata": {"total_size": 32}, "weight_map": {"a": "1.safetensors",)"
+         R"( "b": "2.safetensors"}})"},
+        {"1.safetensors", safetensors({{"a", DType::kFloat32, {4}}})},
+        {"2.safetensors", safetensors({{"b", DType::kFloat64, {2}}})}})
+      .run([](const std::string& folder) -> Status {
+        TESSERA_TRY(const auto source, open_source(folder));
+        return read_all(*source);
+      });
+}
+
+// A checkpoint of two ranks: its manifest, and its shards.
+struct SmallCheckpoint {
+  Manifest manifest;
+  std::vector<FuzzFile> files;
+};
+
+// The text with the checksum that it has: 16 digits behind {"checksum":".
+std::string sealed(std::string text) {
+  constexpr size_t kBegin = 13, kDigits = 16;
+  if (text.size() < kBegin + kDigits) return text;
+  text.replace(kBegin, kDigits, std::string(kDigits, '0'));
+  return text.replace(kBegin, kDigits, checksum_text(checksum(text)));
+}
+
+SmallCheckpoint make_checkpoint() {
+  const std::string folder =
+      (fs::temp_directory_path() / fmt::format("tessera_fuzz_made_{}", ::getpid())).string();
+  SmallCheckpoint made;
+  Manifest& manifest = made.manifest;
+  manifest.step = 5;
+  manifest.ranks = 2;
+  manifest.model = "gpt:layers=1";
+  manifest.plan = "serial";
+  manifest.run = "steps = 100\n";
+  manifest.tensors = {{"w", "parameter", DType::kFloat32, {4, 6}, {}},
+                      {"optimizer.m.w", "optimizer_state", DType::kFloat32, {4, 6}, {}},
+                      {"optimizer.loss_scale", "loss_scale", DType::kFloat32, {}, {}}};
+  const Box left({{0, 4}, {0, 2}}), right({{0, 4}, {2, 4}});
+  const std::vector<std::vector<ShardPart>> parts = {{{0, left}, {1, left}, {2, Box{}}},
+                                                     {{0, right}, {1, right}}};
+  FileSystem disk;
+  const std::vector<std::byte> zeros(96);
+  EXPECT_TRUE(begin_checkpoint(disk, folder, 5));
+  std::vector<ShardReport> reports;
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto& list = parts[static_cast<size_t>(rank)];
+    auto report = write_shard(disk, folder, 5, rank, manifest.tensors, list,
+                              [&](size_t i) -> Result<std::span<const std::byte>> {
+                                return std::span<const std::byte>(zeros).first(
+                                    static_cast<size_t>(list[i].box.volume() * 4));
+                              });
+    EXPECT_TRUE(report);
+    if (report) reports.push_back(*report);
+  }
+  add_shards(manifest, parts, reports);
+  EXPECT_TRUE(commit_checkpoint(disk, folder, manifest));
+  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint_path(folder, 5))) {
+    const std::string name = entry.path().filename().string();
+    made.files.push_back({name, *read_file(entry.path().string())});
+    if (name == kManifestName) made.files.back().seal = sealed;
+  }
+  fs::remove_all(folder);
+  return made;
+}
+
+TEST(FuzzState, checkpoints) {
+  Fuzz("checkpoints", make_checkpoint().files).run([](const std::string& folder) -> Status {
+    TESSERA_TRY(const auto source, open_checkpoint(folder));
+    TESSERA_TRY_VOID(read_all(*source));
+    const std::vector<Damage> damage = find_damage(folder, source->manifest());
+    if (damage.empty()) return {};
+    return check_failed(damage.front().to_string());
+  });
+}
+
+TEST(FuzzState, manifests) {
+  std::vector<FuzzFile> files = make_checkpoint().files;
+  std::erase_if(files, [](const FuzzFile& file) { return file.name != kManifestName; });
+  Fuzz("manifests", files).run([](const std::string& folder) -> Status {
+    const std::string path = folder + "/" + std::string(kManifestName);
+    TESSERA_TRY(const std::string text, read_file(path));
+    TESSERA_TRY(const Manifest manifest, parse_manifest(text, path));
+    EXPECT_EQ(why_invalid(manifest), "");
+    return {};
+  });
+}
+
+// ---- models
+
+const std::vector<FuzzFile>& configurations() {
+  static const std::vector<FuzzFile> files = [] {
+    const std::string decoder =
+        R"("hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "head_dim": 6,
+           "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 12,
+           "vocab_size": 37, "tie_word_embeddings": false})";
+    const std::string encoder =
+        R"("hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+           "num_attention_heads": 4, "hidden_act": "gelu")";
+    return std::vector<FuzzFile>{
+        {"gpt2/config.json", R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 16, "n_head": 4,
+             "n_positions": 12, "vocab_size": 37, "activation_function": "gelu_new"})"},
+        {"llama/config.json",
+         R"({"model_type": "llama", "rope_parameters": {"rope_type": "llama3", "factor": 8.0,
+             "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 50000.0,
+             "original_max_position_embeddings": 64}, )" +
+             decoder},
+        {"mixtral/config.json", R"({"model_type": "mixtral", "num_local_experts": 4,
+             "num_experts_per_tok": 2, "sliding_window": 5, )" +
+                                    decoder},
+        {"qwen3/config.json", R"({"model_type": "qwen3", "attention_bias": true, )" + decoder},
+        {"bert/config.json",
+         R"({"model_type": "bert", "vocab_size": 37, "max_position_embeddings": 12, )" + encoder +
+             "}"},
+        {"vit/config.json", R"({"model_type": "vit", "image_size": 8, "patch_size": 4,
+             "id2label": {"0": "cat", "1": "dog"}, )" +
+                                encoder + "}"},
+        {"t5/config.json", R"({"model_type": "t5", "d_model": 16, "d_kv": 6, "d_ff": 24,
+             "num_layers": 2, "num_heads": 4, "vocab_size": 37, "relative_attention_num_buckets": 8,
+             "feed_forward_proj": "gated-gelu"})"}};
+  }();
+  return files;
+}
+
+TEST(FuzzModels, configurations) {
+  // A block takes about 100 KB, and there are at most 10,000.
+  Fuzz fuzz("configurations", configurations(), 1 << 30);
+  fuzz.run([whole = true](const std::string& folder) mutable -> Status {
+    const bool all = std::exchange(whole, false);  // then the damaged one alone
+    for (const FuzzFile& file : configurations()) {
+      const std::string path = folder + "/" + file.name;
+      TESSERA_TRY(const std::string text, read_file(path));
+      if (!all && text == file.good) continue;
+      TESSERA_TRY(const Model model, build_model(path, 1));
+      TESSERA_TRY_VOID(huggingface_views(model));
+    }
+    return {};
+  });
+}
+
+TEST(FuzzModels, graph_files) {
+  const auto model = build_model("gpt:layers=1,hidden=8,heads=2,seq=6,vocab=11", 2);
+  ASSERT_TRUE(model);
+  Fuzz("graph_files", {{"a.graph", to_text(model->graph)}}).run([](const std::string& folder) {
+    const auto read = build_model(folder + "/a.graph", 2);
+    return read ? Status() : tl::unexpected(read.error());
+  });
+}
+
+// ---- folders of Hugging Face
+
+std::string weights_of(const Model& model) {
+  std::vector<ArrayEntry> entries;
+  const auto views = huggingface_views(model);
+  EXPECT_TRUE(views);
+  for (const TensorView& view : *views) {
+    for (const std::string& array : view.arrays)
+      entries.push_back({array, DType::kFloat32, view.array_shape});
+  }
+  return safetensors(entries);
+}
+
+std::vector<FuzzFile> huggingface_folder() {
+  const std::string config =
+      (fs::temp_directory_path() / fmt::format("tessera_fuzz_{}.json", ::getpid())).string();
+  FuzzFile file = configurations()[2];
+  EXPECT_TRUE(write_file(config, file.good));
+  const auto model = build_model(config, 1);
+  fs::remove(config);
+  EXPECT_TRUE(model) << model.error().message;
+  return {{"theirs/config.json", file.good},
+          {"theirs/model.safetensors", weights_of(*model)},
+          {"theirs/tokenizer_config.json", R"({"model_max_length": 12})"}};
+}
+
+TEST(FuzzImport, folders_of_huggingface) {
+  // Models as of `configurations`, and a tile.
+  Fuzz("folders_of_huggingface", huggingface_folder(), (1 << 30) + kTileBytes)
+      .run([](const std::string& folder) -> Status {
+        const std::string ours = folder + "/ours", back = folder + "/back";
+        const auto done = import_huggingface({folder + "/theirs", ours, {}});
+        if (!done) {
+          EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << "something is left";
+          return tl::unexpected(done.error());
+        }
+        const auto exported = export_huggingface({done->weights, done->model, back});
+        fs::remove_all(ours);
+        fs::remove_all(back);
+        if (!exported) return tl::unexpected(exported.error());
+        return {};
+      });
+}
+
+TEST(FuzzImport, weights_that_are_exported) {
+  const auto model = build_model("llama:layers=1,hidden=8,heads=2,ffn=12,seq=4,vocab=10", 1);
+  ASSERT_TRUE(model);
+  std::vector<ArrayEntry> arrays;
+  for (const Tensor& tensor : model->graph.tensors()) {
+    if (tensor.role == Role::kParameter)
+      arrays.push_back({tensor.name, DType::kFloat32, tensor.shape()});
+  }
+  Fuzz("weights_that_are_exported", {{"model.safetensors", safetensors(arrays)}},
+       kTileBytes + (16 << 20))
+      .run([&](const std::string& folder) -> Status {
+        const auto done =
+            export_huggingface({folder + "/model.safetensors", model->spec, folder + "/theirs"});
+        fs::remove_all(folder + "/theirs");
+        EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << "something is left";
+        return done ? Status() : tl::unexpected(done.error());
+      });
+}
+
+// ---- runs
+
+// What a started process says before it ends: its last error becomes a part of the launch's error and
+// of a line of the log.
+TEST(FuzzRuns, what_a_process_says) {
+  class World : public LaunchWorld {
+   public:
+    explicit World(std::string file) : file_(std::move(file)) {}
+    Result<int64_t> available_ranks() override { return 1; }
+    Result<int64_t> saved_step() override { return -1; }
+    Result<Ended> run(const LaunchTry&) override {
+      return run_process({"sh", "-c", "cat '" + file_ + "' >&2; exit 3"}, {}, /*quiet=*/true);
+    }
+    Status log(const LaunchEvent& event) override {
+      const std::string line = to_json_line(event, 0);
+      EXPECT_EQ(line.find('\n'), line.size() - 1);
+      EXPECT_LT(line.size(), 20'000U);
+      return {};
+    }
+
+   private:
+    std::string file_;
+  };
+  Fuzz("what_a_process_says", {{"said", "a line\ntessera: rank 1: all_reduce of 'x': lost\n"}})
+      .run([first = true](const std::string& folder) mutable -> Status {
+        if (std::exchange(first, false)) return {};  // as it is, it is an error
+        World world(folder + "/said");
+        const auto done = launch({{"serial", 1}}, 1, world);
+        return done ? Status() : tl::unexpected(done.error());
+      });
+}
+
+}  // namespace
+}  // namespace tessera
