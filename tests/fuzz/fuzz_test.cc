@@ -16,7 +16,7 @@
 #include "tessera/data/token_file.h"
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/import/huggingface/names.h"
-#include "tessera/import/huggingface/tiles.h"
+#include "tessera/import/tiles.h"
 #include "tessera/models/model.h"
 #include "tessera/orchestrate/launch.h"
 #include "tessera/state/checkpoint.h"

@@ -3,7 +3,7 @@
 
 #include "tessera/compile/compile.h"
 #include "tessera/import/huggingface/source.h"
-#include "tessera/import/huggingface/tiles.h"
+#include "tessera/import/tiles.h"
 
 namespace tessera {
 namespace {
