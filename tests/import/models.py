@@ -316,10 +316,11 @@ class Grouped(nn.Module):
         self.depth, self.mix = nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=8, bias=False), nn.Conv2d(16, 8, 1)
         self.wide = nn.Conv2d(8, 6, (3, 2), padding=(4, 0), dilation=(4, 1), groups=2)
         self.same, self.head = nn.Conv2d(6, 6, 3, padding="same", dilation=2), nn.Linear(6, classes)
+        self.up = nn.ConvTranspose2d(6, 6, 3, stride=2, padding=1, output_padding=1, groups=2)
 
     def forward(self, images, targets):
         x = self.mix(self.depth(F.relu(self.groups(F.relu(self.stem(images))))))
-        return F.cross_entropy(self.head(self.same(self.wide(x)).mean((2, 3))), targets)
+        return F.cross_entropy(self.head(torch.tanh(self.up(self.same(self.wide(x)))).mean((2, 3))), targets)
 
 
 class Classifier(nn.Module):

@@ -153,8 +153,10 @@ Status row_matmul(const Call& call) {
 // -----------------------------------------------------------------------------------------------
 constexpr const char* kSpatial[] = {"depth", "height", "width"};
 
-constexpr int64_t kMaxWindow = int64_t{1} << 31;  // of strides, kernels and paddings
-constexpr int64_t kMaxGroups = 64;                // of a convolution: each becomes one of its own
+constexpr const char* kConvolution = "conv";
+constexpr const char* kTransposed = "conv_transpose";  // its weight has the channels first
+constexpr int64_t kMaxWindow = int64_t{1} << 31;       // of strides, kernels and paddings
+constexpr int64_t kMaxGroups = 64;  // of a convolution: each becomes one of its own
 
 std::string number_text(const std::vector<int64_t>& numbers) {
   std::vector<std::string> out;
@@ -223,10 +225,25 @@ TensorId dilated(Emitter& e, TensorId weight, size_t spatial,
   return weight;
 }
 
+// What a transposed convolution is told of its result.
+Attributes of_transposed(Emitter& e, const std::vector<TensorId>& inputs,
+                         const std::vector<Vars>& result, size_t spatial, Attributes attributes) {
+  if (!e.builder().ok()) return attributes;
+  const std::vector<Dim>& x = e.builder().tensor(inputs[0]).dims;
+  std::vector<std::string> places;
+  for (size_t i = 0; i < spatial; ++i) {
+    places.push_back(fmt::format("{}={}", x[x.size() - spatial + i].name,
+                                 e.dims().size(result[result.size() - spatial + i])));
+  }
+  attributes["dims"] = join(places, " ");
+  attributes["channels"] = e.builder().tensor(inputs[1]).dims[1].name;
+  return attributes;
+}
+
 // Emits an op over maps [lead, channels, pixels]: the lead dims as they are, a dim for each other.
 void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* weight,
               const std::vector<Vars>& result, size_t spatial, const std::vector<int64_t>& dilation,
-              const Attributes& attributes, int slot) {
+              Attributes attributes, int slot) {
   std::vector<Emitter::Group> groups;
   std::vector<Vars> lists;
   const size_t lead = x.dims.size() - spatial - 1;
@@ -244,11 +261,15 @@ void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* 
   }
   std::vector<TensorId> inputs = {e.grouped(x, groups)};
   if (weight != nullptr) {
-    const char* const names[] = {"filters", "channels", "kernel_1", "kernel_2", "kernel_3"};
+    const bool transposed = kind == kTransposed;
+    const char* const names[] = {transposed ? "channels" : "filters",
+                                 transposed ? "filters" : "channels", "kernel_1", "kernel_2",
+                                 "kernel_3"};
     std::vector<Emitter::Group> of_weight;
     for (size_t d = 0; d < weight->dims.size(); ++d)
       of_weight.push_back({weight->dims[d], names[d]});
     inputs.push_back(dilated(e, e.grouped(*weight, of_weight), spatial, dilation));
+    if (transposed) attributes = of_transposed(e, inputs, result, spatial, std::move(attributes));
   }
   e.define(slot, e.ungrouped(e.op(kind, std::move(inputs), attributes), lists));
 }
@@ -273,9 +294,10 @@ Result<std::vector<int64_t>> conv_padding(const Call& call, const Value& weight,
 }
 
 // One convolution of x [lead, channels, pixels] with a weight [filters, channels, kernel] to `pixels`.
-Result<Value> convolved(const Call& call, Value x, Value weight, const Window& window,
-                        const std::vector<Vars>& pixels) {
+Result<Value> convolved(const Call& call, const std::string& kind, Value x, Value weight,
+                        const Window& window, const std::vector<Vars>& pixels) {
   Lowering& lowering = call.lowering();
+  const size_t in = kind == kTransposed ? 0 : 1, out = 1 - in;
   const size_t spatial = pixels.size();
   x = lowering.whole(x, 1);
   for (size_t d = 0; d < weight.dims.size(); ++d) {
@@ -287,46 +309,37 @@ Result<Value> convolved(const Call& call, Value x, Value weight, const Window& w
   for (const Var var : x.dims[1]) {
     if (call.dims().size(var) == 1) call.dims().keep_unit(var);
   }
-  if (!lowering.align(x, 1, weight, 1)) {
+  if (!lowering.align(x, 1, weight, in)) {
     return invalid_input(fmt::format("expected a weight for {} channels, found {}",
-                                     lowering.size(x, 1), lowering.size(weight, 1)));
+                                     lowering.size(x, 1), lowering.size(weight, in)));
   }
   Hints& hints = lowering.hints();
-  hints.add(weight.dims[1], "channels", Sure::kPart);
-  hints.add(weight.dims[0], "filters", Sure::kPart);
+  hints.add(weight.dims[in], "channels", Sure::kPart);
+  hints.add(weight.dims[out], "filters", Sure::kPart);
   for (size_t i = 0; i < spatial; ++i)
     hints.add(weight.dims[2 + i], std::string("kernel_") + kSpatial[i + 3 - spatial], Sure::kRole);
   std::vector<Vars> dims(x.dims.begin(), x.dims.begin() + 1);
-  dims.push_back(weight.dims[0]);
+  dims.push_back(weight.dims[out]);
   dims.insert(dims.end(), pixels.begin(), pixels.end());
   Value y = lowering.make(dims, x.dtype);
-  lowering.step(call, "conv", [x, weight, dims, spatial, window, slot = y.slot](Emitter& e) {
-    emit_map(e, "conv", x, &weight, dims, spatial, window.dilation, window.attributes(), slot);
+  lowering.step(call, kind, [kind, x, weight, dims, spatial, window, slot = y.slot](Emitter& e) {
+    emit_map(e, kind, x, &weight, dims, spatial, window.dilation, window.attributes(), slot);
   });
   return y;
 }
 
-Status row_conv(const Call& call) {
-  TESSERA_TRY(Value x, call.value("input"));
-  TESSERA_TRY(const Value weight, call.value("weight"));
-  TESSERA_TRY(std::optional<Value> bias, call.optional_value("bias"));
+// A convolution in groups: one for each, and their results behind each other; plus the bias.
+Result<Value> grouped(const Call& call, const std::string& kind, Value x, const Value& weight,
+                      std::optional<Value> bias, const Window& window) {
   TESSERA_TRY(const int64_t groups, call.integer("groups", 1));
-  if (weight.dims.size() < 4 || weight.dims.size() > 5 || x.dims.size() != weight.dims.size()) {
-    return invalid_input(
-        fmt::format("expected maps of 2 or 3 spatial dims, found {} dims", x.dims.size()));
-  }
-  const size_t spatial = weight.dims.size() - 2;
-  Window window;
-  TESSERA_TRY(window.stride, window_numbers(call, "stride", {1}, spatial, 1));
-  TESSERA_TRY(window.dilation, window_numbers(call, "dilation", {1}, spatial, 1));
-  TESSERA_TRY(window.padding, conv_padding(call, weight, spatial, window.dilation));
   Lowering& lowering = call.lowering();
-  const int64_t channels = lowering.size(x, 1), filters = lowering.size(weight, 0);
-  if (groups < 1 || groups > kMaxGroups || channels % groups != 0 || filters % groups != 0) {
+  const size_t spatial = weight.dims.size() - 2;
+  const int64_t channels = lowering.size(x, 1), rows = lowering.size(weight, 0);
+  if (groups < 1 || groups > kMaxGroups || channels % groups != 0 || rows % groups != 0) {
     return invalid_input(fmt::format(
         "an op without a counterpart: expected a convolution of 1 to {} groups that divide its {} "
-        "channels and {} filters, found {} groups",
-        kMaxGroups, channels, filters, groups));
+        "channels and {} rows of the weight, found {} groups",
+        kMaxGroups, channels, rows, groups));
   }
   const TensorMeta* const meta = call.output_meta();
   if (meta == nullptr || meta->sizes.size() != x.dims.size())
@@ -335,43 +348,47 @@ Status row_conv(const Call& call) {
   const std::vector<Vars> places = fresh_pixels(call, {meta->sizes.begin() + 2, meta->sizes.end()});
   std::vector<Value> parts;
   for (int64_t g = 0; g < groups; ++g) {
-    const int64_t in = channels / groups, out = filters / groups;
-    TESSERA_TRY(Value of_x, part_of(call, x, 1, g * in, in));
-    TESSERA_TRY(Value of_weight, part_of(call, weight, 0, g * out, out));
-    TESSERA_TRY(Value part, convolved(call, std::move(of_x), std::move(of_weight), window, places));
+    const int64_t of_channels = channels / groups, of_rows = rows / groups;
+    TESSERA_TRY(Value of_x, part_of(call, x, 1, g * of_channels, of_channels));
+    TESSERA_TRY(Value of_weight, part_of(call, weight, 0, g * of_rows, of_rows));
+    TESSERA_TRY(Value part,
+                convolved(call, kind, std::move(of_x), std::move(of_weight), window, places));
     parts.push_back(std::move(part));
   }
   Value y = groups == 1 ? parts[0] : joined(call, std::move(parts), 1);
-  if (bias) {
-    bias->dims.insert(bias->dims.end(), spatial, Vars{});
-    TESSERA_TRY(y, pointwise(call, "add_bias", "add", {std::move(y), std::move(*bias)}));
-  }
+  if (!bias) return y;
+  bias->dims.insert(bias->dims.end(), spatial, Vars{});
+  return pointwise(call, "add_bias", "add", {std::move(y), std::move(*bias)});
+}
+
+// Of a convolution's operands: maps and a weight of 2 or 3 spatial dims.
+Status check_maps(const Value& x, const Value& weight) {
+  if (weight.dims.size() >= 4 && weight.dims.size() <= 5 && x.dims.size() == weight.dims.size())
+    return {};
+  return invalid_input(
+      fmt::format("expected maps of 2 or 3 spatial dims, found {} dims", x.dims.size()));
+}
+
+Status row_conv(const Call& call) {
+  TESSERA_TRY(Value x, call.value("input"));
+  TESSERA_TRY(const Value weight, call.value("weight"));
+  TESSERA_TRY(std::optional<Value> bias, call.optional_value("bias"));
+  TESSERA_TRY_VOID(check_maps(x, weight));
+  const size_t spatial = weight.dims.size() - 2;
+  Window window;
+  TESSERA_TRY(window.stride, window_numbers(call, "stride", {1}, spatial, 1));
+  TESSERA_TRY(window.dilation, window_numbers(call, "dilation", {1}, spatial, 1));
+  TESSERA_TRY(window.padding, conv_padding(call, weight, spatial, window.dilation));
+  TESSERA_TRY(Value y, grouped(call, kConvolution, std::move(x), weight, std::move(bias), window));
   call.set(std::move(y));
   return {};
 }
 
 // A transposed convolution whose windows touch but do not overlap is a product: each pixel makes a
 // square of its own.
-Status row_conv_transpose(const Call& call) {
-  TESSERA_TRY(Value x, call.value("input"));
-  TESSERA_TRY(const Value weight, call.value("weight"));
-  TESSERA_TRY(std::optional<Value> bias, call.optional_value("bias"));
-  TESSERA_TRY(const std::vector<int64_t> stride, call.integers("stride", {{1}}));
-  TESSERA_TRY(const std::vector<int64_t> padding, call.integers("padding", {{0}}));
-  TESSERA_TRY(const std::vector<int64_t> output_padding, call.integers("output_padding", {{0}}));
-  TESSERA_TRY(const std::vector<int64_t> dilation, call.integers("dilation", {{1}}));
-  TESSERA_TRY(const int64_t groups, call.integer("groups", 1));
-  const size_t spatial = weight.dims.size() < 3 ? 0 : weight.dims.size() - 2;
-  bool fits = spatial > 0 && x.dims.size() == weight.dims.size() && groups == 1 &&
-              all_are(padding, 0) && all_are(output_padding, 0) && all_are(dilation, 1) &&
-              (stride.size() == 1 || stride.size() == spatial);
-  for (size_t i = 0; fits && i < spatial; ++i)
-    fits = call.lowering().size(weight, 2 + i) == stride[stride.size() == 1 ? 0 : i];
-  if (!fits) {
-    return invalid_input(
-        "an op without a counterpart: expected a transposed convolution whose kernel is its "
-        "stride, without padding");
-  }
+Result<Value> squares(const Call& call, const Value& x, const Value& weight,
+                      std::optional<Value> bias) {
+  const size_t spatial = weight.dims.size() - 2;
   std::vector<std::pair<int, size_t>> out = {{0, 0}, {1, 1}};
   for (size_t i = 0; i < spatial; ++i) {
     out.emplace_back(0, 2 + i);
@@ -388,11 +405,34 @@ Status row_conv_transpose(const Call& call) {
     dims.push_back(std::move(both));
   }
   y.dims = std::move(dims);
-  if (bias) {
-    bias->dims.insert(bias->dims.end(), spatial, Vars{});
-    TESSERA_TRY(y, pointwise(call, "add_bias", "add", {std::move(y), std::move(*bias)}));
-  }
-  call.set(std::move(y));
+  if (!bias) return y;
+  bias->dims.insert(bias->dims.end(), spatial, Vars{});
+  return pointwise(call, "add_bias", "add", {std::move(y), std::move(*bias)});
+}
+
+Status row_conv_transpose(const Call& call) {
+  TESSERA_TRY(Value x, call.value("input"));
+  TESSERA_TRY(const Value weight, call.value("weight"));
+  TESSERA_TRY(std::optional<Value> bias, call.optional_value("bias"));
+  TESSERA_TRY(const int64_t groups, call.integer("groups", 1));
+  TESSERA_TRY_VOID(check_maps(x, weight));
+  const size_t spatial = weight.dims.size() - 2;
+  Window window;
+  TESSERA_TRY(window.stride, window_numbers(call, "stride", {1}, spatial, 1));
+  TESSERA_TRY(window.dilation, window_numbers(call, "dilation", {1}, spatial, 1));
+  TESSERA_TRY(window.padding, window_numbers(call, "padding", {0}, spatial, 0));
+  // That of the result's far side is in its sizes.
+  TESSERA_TRY(const std::vector<int64_t> beyond,
+              window_numbers(call, "output_padding", {0}, spatial, 0));
+  bool touching = groups == 1 && all_are(window.padding, 0) && all_are(beyond, 0) &&
+                  all_are(window.dilation, 1);
+  for (size_t i = 0; i < spatial; ++i)
+    touching = touching && call.lowering().size(weight, 2 + i) == window.stride[i];
+  Result<Value> y = touching
+                        ? squares(call, x, weight, std::move(bias))
+                        : grouped(call, kTransposed, std::move(x), weight, std::move(bias), window);
+  if (!y) return tl::unexpected(y.error());
+  call.set(std::move(*y));
   return {};
 }
 
@@ -527,6 +567,7 @@ Rows product_rows() {
           {"conv2d", row_conv},
           {"conv3d", row_conv},
           {"conv_transpose2d", row_conv_transpose},
+          {"conv_transpose3d", row_conv_transpose},
           {"max_pool2d", row_max_pool},
           {"avg_pool2d", row_avg_pool},
           {"adaptive_avg_pool2d", row_adaptive_avg_pool}};
