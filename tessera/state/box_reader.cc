@@ -58,7 +58,7 @@ Status BoxReader::read(int64_t begin, int64_t end, Checksum* sum) {
     std::byte* to = place_of(at, bytes);
     const bool there = to != nullptr;
     if (!there) {
-      piece_.resize(static_cast<size_t>(std::max<int64_t>(bytes, piece_.size())));
+      piece_.resize(std::max(static_cast<size_t>(bytes), piece_.size()));
       to = piece_.data();
     }
     TESSERA_TRY_VOID(file_.read(entry_, at, bytes, to));

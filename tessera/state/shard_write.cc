@@ -1,4 +1,6 @@
 // Writing shards; see checkpoint.h.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -9,8 +11,6 @@
 #include "tessera/base/check.h"
 #include "tessera/state/checkpoint.h"
 #include "tessera/state/checksum.h"
-
-#include <fmt/format.h>
 
 namespace tessera {
 namespace {
@@ -116,9 +116,10 @@ Status fill_shard(const Shard& shard, const FillPart& fill, int64_t begin,
   const SafetensorsLayout& layout = shard.layout;
   const int64_t end = begin + static_cast<int64_t>(out.size());
   const auto head = static_cast<int64_t>(layout.head.size());
-  if (begin < head)
+  if (begin < head) {
     std::memcpy(out.data(), layout.head.data() + begin,
                 static_cast<size_t>(std::min(end, head) - begin));
+  }
   // The first array that ends behind the beginning.
   auto array =
       std::partition_point(layout.arrays.begin(), layout.arrays.end(),
