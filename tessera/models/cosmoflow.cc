@@ -49,8 +49,11 @@ Result<Graph> build_cosmoflow(const CosmoflowConfig& config, int64_t batch) {
                         {"height", config.width},
                         {"width", config.width}},
                        config.dtype);
+  // The loss is no narrower than float32.
+  const bool narrow = dtype_bytes(config.dtype) < dtype_bytes(DType::kFloat32);
+  const DType wide = narrow ? DType::kFloat32 : config.dtype;
   const TensorId targets =
-      g.input("targets", {{"batch", batch}, {"outputs", config.outputs}}, config.dtype);
+      g.input("targets", {{"batch", batch}, {"outputs", config.outputs}}, wide);
   int64_t width = config.width;
   for (size_t layer = 0; layer < kMultiples.size() && g.ok(); ++layer) {
     // Neighbours name their channels differently, so that a plan may cut every other one.
@@ -86,6 +89,7 @@ Result<Graph> build_cosmoflow(const CosmoflowConfig& config, int64_t batch) {
   dense("head.dense_2", {"features"}, {"units", std::max<int64_t>(1, features / 8)});
   activate("head.dense_2");
   dense("head.out", {"units"}, {"outputs", config.outputs});
+  if (narrow) x = g.op1("loss.cast", "cast", {x}, {{"dtype", std::string(dtype_name(wide))}});
   g.graph().loss = mean_square_error(g, "loss", x, targets);
   return g.finish();
 }

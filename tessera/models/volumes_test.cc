@@ -64,7 +64,7 @@ TEST(Cosmoflow, PoolsWhileTheVolumeIsLargerThanItsLastOne) {
   EXPECT_EQ(dims_of(small, "blocks.3.pool"), "[batch=2, channels=128, depth=2, height=2, width=2]");
   EXPECT_EQ(dims_of(small, "blocks.4.pool"), "none");
   EXPECT_EQ(error_of("cosmoflow:width=48", 1),
-            "cosmoflow: width=48 must be a power of two from 4 to 4096");
+            "model 'cosmoflow': width=48 must be a power of two from 4 to 4096");
 }
 
 TEST(Unet3d, HasThePublishedNumberOfParametersAndFlops) {
@@ -84,9 +84,9 @@ TEST(Unet3d, JoinsWhatEachLevelHadOnTheWayDown) {
             "[batch=2, sample=2, channels=768, depth=4, height=4, width=4]");
   EXPECT_EQ(dims_of(graph, "head"),
             "[batch=2, sample=2, depth=16, height=16, width=16, classes=3]");
-  EXPECT_EQ(error_of("unet3d:width=20", 1), "unet3d: width=20 must be a multiple of 8");
+  EXPECT_EQ(error_of("unet3d:width=20", 1), "model 'unet3d': width=20 must be a multiple of 8");
   EXPECT_EQ(error_of("unet3d:width=16,ghost=2", 3),
-            "unet3d: batch=3 must be a multiple of ghost=2, or below it");
+            "model 'unet3d': batch=3 must be a multiple of ghost=2, or below it");
 }
 
 }  // namespace

@@ -179,6 +179,18 @@ int64_t local_elements(const Layout& layout, const Mesh& mesh, const std::vector
   return region_of(layout, mesh, shape, std::vector<int64_t>(mesh.axes.size(), 0)).volume();
 }
 
+// Elements that a collective is priced by behind it: what a rank holds then. Of an exchange that
+// brings halos it is what a rank in the middle receives beyond what it held.
+int64_t elements_after(CollectiveKind kind, const Layout& from, const Layout& to, const Mesh& mesh,
+                       const std::vector<int64_t>& shape) {
+  if (kind != CollectiveKind::kExchange || to.windows.empty())
+    return local_elements(to, mesh, shape);
+  std::vector<int64_t> middle;
+  for (const MeshAxis& axis : mesh.axes) middle.push_back(axis.size / 2);
+  const Box needs = region_of(to, mesh, shape, middle);
+  return needs.volume() - intersect(needs, region_of(from, mesh, shape, middle)).volume();
+}
+
 // All ordered, non-empty selections from `axes` (a mesh has few).
 std::vector<Axes> ordered_selections(const Axes& axes) {
   std::vector<Axes> out;
@@ -254,7 +266,7 @@ class PathSearch {
     next = normalise(std::move(next), mesh_, shape_);
     if (has_triples(next) && !next.shards.back().empty()) return;
     const int64_t before = local_elements(layout, mesh_, shape_);
-    const int64_t after = local_elements(next, mesh_, shape_);
+    const int64_t after = elements_after(kind, layout, next, mesh_, shape_);
     const double weight = slice ? 1 : cost_(kind, members_of(mesh_, axes), before, after);
     const double total = distance + weight;
     auto [it, fresh] = best_.try_emplace(next);
@@ -384,7 +396,7 @@ double path_cost(const Layout& from, const std::vector<ConversionStep>& path, co
     total += step.slice
                  ? 1
                  : cost(step.kind, members_of(mesh, step.axes), local_elements(*at, mesh, shape),
-                        local_elements(step.to, mesh, shape));
+                        elements_after(step.kind, *at, step.to, mesh, shape));
     at = &step.to;
   }
   return total;

@@ -516,6 +516,9 @@ TEST(Halos, are_exchanged_once_and_cut_away_for_nothing) {
   const Layout halo = windowed({3, 1, 1}, WindowUse::kUnder, 16, 16);
   EXPECT_EQ(route(cut, halo, line(4), {16}).kinds, "exchange");
   EXPECT_EQ(route(halo, cut, line(4), {16}).kinds, "slice");
+  // Of two ranks each has half; a row of the other half costs less than all of it.
+  EXPECT_EQ(route(cut, halo, line(2), {16}).kinds, "exchange");
+  EXPECT_EQ(route(cut, halo, line(2), {16}).cost, 1 + 1);
   EXPECT_EQ(route(layout({{}}), halo, line(4), {16}).kinds, "slice");
   EXPECT_EQ(route(layout({{}}, {a}), halo, line(4), {16}).kinds, "reduce_scatter, exchange");
 }

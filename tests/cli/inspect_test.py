@@ -103,17 +103,17 @@ class Inspect(CliTest):
         self.assertEqual([2048] * 8, [role["ranks"] for role in answer["roles"]])
 
     def test_ops_that_an_entry_leaves_whole_are_listed_with_the_reason(self):
-        path = self.write("p.toml", 'mesh = { dp = 2 }\nsplit = [\n  { ops = "*", dim = "height", over = "dp" },\n]\n')
-        model = "resnet:layers=18,image=32,ghost=1"
+        path = self.write("p.toml", 'mesh = { dp = 2 }\nsplit = [\n  { ops = "*", dim = "head_dim", over = "dp" },\n]\n')
+        model = "gpt:layers=4,hidden=32,heads=4,seq=16,vocab=64"
         text = self.expect_text("inspect", model, "--plan", path)
-        self.assertIn(f"""\nNot split though an entry selects them:\n{path}:3 (ops = "*", dim = "height") leaves 20 ops whole, """
-                      "as the kind 'conv' freezes it: embed.conv, blocks.0.conv_1 and 18 more\n", text)
+        self.assertIn(f"""\nNot split though an entry selects them:\n{path}:3 (ops = "*", dim = "head_dim") leaves 4 ops whole, """
+                      "as the kind 'attention' freezes it: blocks.0.attn.core, blocks.1.attn.core and 2 more\n", text)
         answer = self.expect_json("inspect", model, "--plan", path, "--json")
-        self.assertEqual([20, 1], [len(one["ops"]) for one in answer["left_whole"]])
-        text = self.expect_text("inspect", model, "--plan", path, "--op", "embed.conv")
-        self.assertIn(f"""  height (16): not split though {path}:3 (ops = "*") names it: the kind 'conv' freezes it\n""", text)
-        text = self.expect_text("inspect", model, "--plan", path, "--op", "blocks.0.conv_1.dw")
-        self.assertIn("  height (8): not split, as in 'blocks.0.conv_1'\n", text)
+        self.assertEqual([4], [len(one["ops"]) for one in answer["left_whole"]])
+        text = self.expect_text("inspect", model, "--plan", path, "--op", "blocks.0.attn.core")
+        self.assertIn(f"""  head_dim (8): not split though {path}:3 (ops = "*") names it: the kind 'attention' freezes it\n""", text)
+        text = self.expect_text("inspect", model, "--plan", path, "--op", "blocks.0.attn.core.grad")
+        self.assertIn("  head_dim (8): not split, as in 'blocks.0.attn.core'\n", text)
         text = self.expect_text("inspect", MODEL, "--plan", "zero(stage=1,dp=2)")
         self.assertNotIn("Not split", text)
 

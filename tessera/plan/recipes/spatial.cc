@@ -38,8 +38,9 @@ std::vector<std::string> spatial_dims(const Graph& graph) {
 Result<int32_t> first_whole(const Graph& graph, const std::string& until) {
   if (until.empty()) return static_cast<int32_t>(graph.ops().size());
   const std::vector<OpId> found = selected(graph, until);
-  if (found.empty())
+  if (found.empty()) {
     return invalid_input(fmt::format("until = \"{}\" selects no op of the model", until));
+  }
   return std::ranges::min(found).value;
 }
 
@@ -49,14 +50,14 @@ Result<PlanText> emit_spatial(const RecipeArguments& arguments, const Graph& gra
   TESSERA_TRY(PlanText text, outer(arguments, graph, axes));
   const std::vector<std::string> dims = spatial_dims(graph);
   if (dims.empty()) {
-    return invalid_input("expected a model with convolutions over spatial dims, found none");
+    return invalid_input("expected convolutions over a dim 'height' (as resnet has), found none");
   }
   const size_t skipped = kSpace.size() - std::min(dims.size(), kSpace.size());
   for (size_t i = 0; i < skipped; ++i) {
-    if (text.has(kSpace[i]))
-      return invalid_input(fmt::format("{} = {}: the model has the {} spatial dims {} only",
-                                       kSpace[i], text.size(kSpace[i]), dims.size(),
-                                       fmt::join(dims, ", ")));
+    if (!text.has(kSpace[i])) continue;
+    return invalid_input(fmt::format("{} = {}: the model has the {} spatial dims {} only",
+                                     kSpace[i], text.size(kSpace[i]), dims.size(),
+                                     fmt::join(dims, ", ")));
   }
   TESSERA_TRY(const int32_t end, first_whole(graph, arguments.text("until")));
   TESSERA_TRY_VOID(data_parallel(text, graph));
