@@ -130,10 +130,11 @@ std::vector<Sends> closed_forms() {
        turns * 3 / 4 + 3 * (biases + 2 * factors)},
       // ---- in space. Rows of 16^3, 8^3 and 4^3 maps: windows of 3 take one on either side of the
       // border, with stride 2 one in all; what rank 0 and rank 1 read of each other. Then maps go
-      // to samples. The input has its halo from the start, and no gradient.
+      // to samples. The input has its halo from the start, and no gradient. What goes back from
+      // samples to rows brings its halo, of which half was there.
       {"spatial(h=2, until=\"blocks.2\")", kVolumes, is_volume,
        b * (256 * 2 + 2 * 64 * 2 + 64 * 4 + 64 * 4 / 2),
-       b * (64 * 4 / 2 + 16 * 4 + 2 * 64 * 4 + 64 * 2)},
+       b * (64 * 4 / 2 + 16 * 4 / 2 + 2 * 64 * 4 + 64 * 2)},
       // ---- op by op. Norms by tokens: an all-to-all in front and one behind, and of gradients.
       {"per_op(\"a4\", \"*=batch:a;norms=seq:a\")", kGpt, is_hidden, 2 * layers * 2 * bsh * 3 / 4,
        2 * layers * 2 * bsh * 3 / 4},
