@@ -65,6 +65,7 @@ const Features& all_features() {
                                  "split: keys over time",
                                  "split: backward",
                                  "split: frozen dim",
+                                 "split: dim read through windows",
                                  "order: rotated",
                                  "order: rotated, falling",
                                  "order: rotated over two axes",

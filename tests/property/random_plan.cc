@@ -77,7 +77,7 @@ class PlanMaker {
       const OpDim* seq = find_dim(op, "seq");
       const bool along_seq = seq != nullptr && seq->mark == Mark::kFrozen;
       if (along_seq && info_of(op).work == WorkClass::kNorm) features_.insert("graph: batch norm");
-      if (along_seq && seq->window && info_of(op).work != WorkClass::kConvolution)
+      if (seq != nullptr && seq->window && info_of(op).work != WorkClass::kConvolution)
         features_.insert("graph: pool");
       if (op.path.ends_with(".sum") && info_of(op).merges == Combiner::kSum)
         features_.insert("graph: skip connection");
@@ -361,8 +361,10 @@ class PlanMaker {
     if (over_axes == 1) features_.insert("split: one axis");
     if (over_axes == 2) features_.insert("split: two axes");
     if (over_axes > 0 && dim.mark == Mark::kFrozen) features_.insert("split: frozen dim");
+    if (over_axes > 0 && dim.window) features_.insert("split: dim read through windows");
     if (over_axes > 0 && in_loop(index, dim.name)) features_.insert("loop: split over an axis");
-    if (!loop && most >= 2 && c_.one_in(5)) {
+    // A dim that is read through windows is cut over axes only (docs/adr/0034-halos-are-layouts.md).
+    if (!loop && !dim.window && most >= 2 && c_.one_in(5)) {
       int64_t steps = std::min<int64_t>(most, c_.of<int64_t>({2, 3, 4}));
       if (c_.one_in(2)) out.extra = skewed(axes, most, steps);
       over.push_back(fmt::format("\"time:{}\"", steps));
