@@ -1,6 +1,10 @@
 // Pass: bucket_collectives. Joins collectives of one block that have the same kind, group,
 // combiner, dtype and When, if the earlier one is first needed (needs.h) after the issue of the later
 // one and in the same block, up to a size. Afterwards fewer and larger messages move.
+//
+// A group runs its collectives in the order of their issues. So a bucket also stays behind no more
+// than that size of other collectives of its group: else few bytes, collected over a whole model and
+// needed by its first layer, would travel behind everything that the last layer needs.
 #include <algorithm>
 #include <map>
 
@@ -34,6 +38,7 @@ class OpenBuckets {
   struct Bucket {
     size_t at = 0;  // position of its (latest) issue
     int64_t bytes = 0;
+    int64_t passed = 0;  // bytes of other collectives of its group since its first member
   };
 
   OpenBuckets(const std::vector<TextInstruction>& block, size_t buffers)
@@ -51,7 +56,16 @@ class OpenBuckets {
     }
   }
   void close(int handle) {
-    close_if([&](const TextIssue& bucket) { return bucket.handle == handle; });
+    close_if([&](const Bucket& bucket) { return issue(bucket).handle == handle; });
+  }
+  // A collective of these bytes passes the buckets of its group that it does not join: those that
+  // more than `most` bytes have passed close.
+  template <class Joins>
+  void pass(const TextIssue& passing, int64_t bytes, int64_t most, const Joins& joins) {
+    for (Bucket& bucket : buckets_) {
+      if (issue(bucket).axes == passing.axes && !joins(bucket)) bucket.passed += bytes;
+    }
+    close_if([&](const Bucket& bucket) { return bucket.passed > most; });
   }
   // A bucket that an instruction touches other than by being its issue may not move behind it.
   void close_touched(const TextInstruction& instruction) {
@@ -59,7 +73,8 @@ class OpenBuckets {
     const auto reads = [&](int buffer) { return outputs_[index(buffer)] > 0; };
     const auto writes = [&](int buffer) { return reads(buffer) || inputs_[index(buffer)] > 0; };
     if (!touches(instruction, reads, writes)) return;
-    close_if([&](const TextIssue& bucket) {
+    close_if([&](const Bucket& open) {
+      const TextIssue& bucket = issue(open);
       const auto fills = [&](int buffer) {
         return std::any_of(bucket.transfers.begin(), bucket.transfers.end(),
                            [&](const TextTransfer& t) { return t.to.buffer == buffer; });
@@ -81,7 +96,7 @@ class OpenBuckets {
   template <class Test>
   void close_if(const Test& test) {
     std::erase_if(buckets_, [&](const Bucket& bucket) {
-      if (!test(issue(bucket))) return false;
+      if (!test(bucket)) return false;
       count(issue(bucket), -1);
       return true;
     });
@@ -119,11 +134,13 @@ void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
     open.close_touched(block[i]);
     if (issue == nullptr || issue->classify) continue;
     const int64_t own = bytes_of(*issue, text, shapes);
-    const auto it = std::find_if(open.buckets().begin(), open.buckets().end(), [&](const auto& b) {
+    const auto joins = [&](const OpenBuckets::Bucket& b) {
       const TextIssue& bucket = std::get<TextIssue>(block[b.at].body);
       return alike(block[b.at], bucket, block[i], *issue, shapes) &&
              needed.at(bucket.handle) == needed.at(issue->handle);
-    });
+    };
+    open.pass(*issue, own, bytes, joins);
+    const auto it = std::find_if(open.buckets().begin(), open.buckets().end(), joins);
     if (it == open.buckets().end()) {
       open.add({i, own});
       continue;
@@ -149,7 +166,7 @@ void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
     issue->transfers = std::move(all);
     dropped[it->at] = true;
     joined = true;
-    *it = {i, it->bytes + own};
+    *it = {i, it->bytes + own, it->passed};
   }
   if (!joined) return;
   size_t kept = 0;

@@ -130,6 +130,24 @@ TEST_F(Buckets, keep_groups_and_times_apart) {
   EXPECT_EQ(bucketed(1000), (Sizes{1, 1, 2})) << "0 and 3 alone are alike";
 }
 
+// Its group would run a bucket behind all that was issued before its last member.
+TEST_F(Buckets, stay_behind_no_more_of_their_group_than_the_limit_says) {
+  const auto issued = [&](AxisId others) {
+    block(BlockKind::kBackward).clear();
+    block(BlockKind::kUpdate).clear();
+    issue(0, kRow);
+    for (int i : {1, 2, kSink}) issue(i, others, When::kLast);
+    issue(3, kRow);
+    for (int i : {0, 1, 2, 3, kSink}) use(i);
+  };
+  issued(kRow);
+  EXPECT_EQ(bucketed(191), (Sizes{1, 2, 1, 1})) << "192 bytes passed the first one";
+  issued(kRow);
+  EXPECT_EQ(bucketed(192), (Sizes{3, 2}));
+  issued(kCol);
+  EXPECT_EQ(bucketed(191), (Sizes{2, 1, 2})) << "another group does not hold it up";
+}
+
 TEST_F(Buckets, close_where_a_result_is_needed) {
   issue(0);
   use(0, BlockKind::kBackward);
