@@ -2,9 +2,10 @@
 // combiner, dtype and When, if the earlier one is first needed (needs.h) after the issue of the later
 // one and in the same block, up to a size. Afterwards fewer and larger messages move.
 //
-// A group runs its collectives in the order of their issues. So a bucket also stays behind no more
-// than that size of other collectives of its group: else few bytes, collected over a whole model and
-// needed by its first layer, would travel behind everything that the last layer needs.
+// A group runs its collectives in the order of their issues. So a bucket also lets no more than that
+// size of other collectives of its group pass that are needed later than it is: else few bytes,
+// collected over a whole model and needed by its first layer, would travel behind everything that
+// the last layer needs.
 #include <algorithm>
 #include <map>
 
@@ -38,7 +39,9 @@ class OpenBuckets {
   struct Bucket {
     size_t at = 0;  // position of its (latest) issue
     int64_t bytes = 0;
-    int64_t passed = 0;  // bytes of other collectives of its group since its first member
+    size_t before = 0;  // where in its block of need the first of its members is needed
+    int64_t passed =
+        0;  // bytes of its group's that are needed later, issued since its first member
   };
 
   OpenBuckets(const std::vector<TextInstruction>& block, size_t buffers)
@@ -58,12 +61,12 @@ class OpenBuckets {
   void close(int handle) {
     close_if([&](const Bucket& bucket) { return issue(bucket).handle == handle; });
   }
-  // A collective of these bytes passes the buckets of its group that it does not join: those that
-  // more than `most` bytes have passed close.
-  template <class Joins>
-  void pass(const TextIssue& passing, int64_t bytes, int64_t most, const Joins& joins) {
+  // A collective of these bytes is issued: those buckets that it passes, and that more than `most`
+  // bytes have passed by now, close.
+  template <class Passes>
+  void pass(int64_t bytes, int64_t most, const Passes& passes) {
     for (Bucket& bucket : buckets_) {
-      if (issue(bucket).axes == passing.axes && !joins(bucket)) bucket.passed += bytes;
+      if (passes(bucket)) bucket.passed += bytes;
     }
     close_if([&](const Bucket& bucket) { return bucket.passed > most; });
   }
@@ -116,11 +119,11 @@ int64_t bytes_of(const TextIssue& issue, const PlaceText& text, const ShapeRule&
   return size;
 }
 
-// Joins the collectives of a block. `needed`: the block that first needs each handle; `ends`: by
-// position in this block, what is first needed there.
+// Joins the collectives of a block. `needs`: where each handle is first needed; `ends`: by position
+// in this block, what is first needed there.
 void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
-                      const std::map<int, BlockRef>& needed, const std::multimap<size_t, int>& ends,
-                      const ShapeRule& shapes, int64_t bytes) {
+                      const std::map<int, Need>& needs, const std::multimap<size_t, int>& ends,
+                      const BlockOrder& order, const ShapeRule& shapes, int64_t bytes) {
   std::map<int, int> renamed;  // handle -> handle of the bucket
   OpenBuckets open(block, text.buffers.size());
   std::vector<bool> dropped(block.size(), false);
@@ -134,21 +137,28 @@ void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
     open.close_touched(block[i]);
     if (issue == nullptr || issue->classify) continue;
     const int64_t own = bytes_of(*issue, text, shapes);
+    const Need& need = needs.at(issue->handle);
     const auto joins = [&](const OpenBuckets::Bucket& b) {
       const TextIssue& bucket = std::get<TextIssue>(block[b.at].body);
       return alike(block[b.at], bucket, block[i], *issue, shapes) &&
-             needed.at(bucket.handle) == needed.at(issue->handle);
+             needs.at(bucket.handle).block == need.block;
     };
-    open.pass(*issue, own, bytes, joins);
+    open.pass(own, bytes, [&](const OpenBuckets::Bucket& b) {
+      const TextIssue& bucket = std::get<TextIssue>(block[b.at].body);
+      if (bucket.axes != issue->axes || joins(b)) return false;
+      const BlockRef block_of_bucket = needs.at(bucket.handle).block;
+      return block_of_bucket == need.block ? b.before < need.before
+                                           : order.always_before(block_of_bucket, need.block);
+    });
     const auto it = std::find_if(open.buckets().begin(), open.buckets().end(), joins);
     if (it == open.buckets().end()) {
-      open.add({i, own});
+      open.add({i, own, need.before});
       continue;
     }
     // A full one leaves at once: to wait for something small and late would delay it.
     if (it->bytes + own > bytes) {
       open.close(std::get<TextIssue>(block[it->at].body).handle);
-      open.add({i, own});
+      open.add({i, own, need.before});
       continue;
     }
     TextIssue& bucket = std::get<TextIssue>(block[it->at].body);
@@ -166,7 +176,7 @@ void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
     issue->transfers = std::move(all);
     dropped[it->at] = true;
     joined = true;
-    *it = {i, it->bytes + own, it->passed};
+    *it = {i, it->bytes + own, std::min(it->before, need.before), it->passed};
   }
   if (!joined) return;
   size_t kept = 0;
@@ -182,14 +192,14 @@ void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
 
 void bucket_collectives(PlaceText& text, const ShapeRule& shapes, const BlockOrder& order,
                         int64_t bytes) {
-  std::map<int, BlockRef> needed;
+  std::map<int, Need> needs;
   ByBlock<std::multimap<size_t, int>> ends;
   for (const Need& need : find_needs(text, order)) {
-    needed.emplace(need.handle, need.block);
+    needs.emplace(need.handle, need);
     if (need.block == need.issued) ends[need.block].emplace(need.before, need.handle);
   }
   for (auto& [ref, block] : text.blocks)
-    join_collectives(block, text, needed, ends[ref], shapes, bytes);
+    join_collectives(block, text, needs, ends[ref], order, shapes, bytes);
 }
 
 }  // namespace tessera
