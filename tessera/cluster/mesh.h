@@ -22,6 +22,14 @@ struct MeshAxis {
   friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };
 
+// One coordinate of an axis: something is there alone.
+struct AxisPin {
+  AxisId axis;
+  int64_t coordinate = 0;
+  friend bool operator==(const AxisPin&, const AxisPin&) = default;
+  friend auto operator<=>(const AxisPin&, const AxisPin&) = default;
+};
+
 struct Mesh {
   std::vector<MeshAxis> axes;
   int64_t first_device = 0;

@@ -97,6 +97,10 @@ class Recognizer {
       return refuse(at(plan_, plan_.device_order.line, "device_order"),
                     "no target takes an order of devices");
     }
+    for (const PinEntry& pin : plan_.pins) {
+      return refuse(at(plan_, pin.line, fmt::format("pin of ops = \"{}\"", pin.ops)),
+                    "the targets have no op on one rank of a group alone");
+    }
     for (const LoopEntry& loop : plan_.loops) {
       return refuse(at(plan_, loop.line,
                        fmt::format("ops = \"{}\", dim = \"{}\"", shown(loop.ops), loop.dim)),

@@ -115,6 +115,10 @@ std::string explain(const ResolvedPlan& resolved, const Graph& graph, OpId id) {
                                  stage_line(resolved, graph, op));
   for (size_t d = 0; d < op.annotation.dims.size(); ++d)
     text += dim_line(resolved, graph, op, d) + "\n";
+  const OpPlan& plan = resolved.ops[id.index()];
+  const Mesh& mesh = resolved.stages[plan.stage.index()].mesh;
+  for (const AxisPin& pin : plan.at)
+    text += fmt::format("  at {} = {} alone\n", mesh.axis(pin.axis).name, pin.coordinate);
   return text;
 }
 

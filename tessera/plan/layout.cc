@@ -24,7 +24,18 @@ bool Layout::shards_over(AxisId axis) const {
 }
 
 bool Layout::uses(AxisId axis) const {
-  return shards_over(axis) || std::find(partial.begin(), partial.end(), axis) != partial.end();
+  return shards_over(axis) || pins(axis) ||
+         std::find(partial.begin(), partial.end(), axis) != partial.end();
+}
+
+bool Layout::pins(AxisId axis) const {
+  return std::any_of(at.begin(), at.end(), [&](const AxisPin& pin) { return pin.axis == axis; });
+}
+
+bool Layout::holds_at(const std::vector<int64_t>& coordinates) const {
+  return std::all_of(at.begin(), at.end(), [&](const AxisPin& pin) {
+    return coordinates[pin.axis.index()] == pin.coordinate;
+  });
 }
 
 Axes Layout::axes() const {
@@ -87,6 +98,8 @@ Layout normalise(Layout layout, const Mesh& mesh, const std::vector<int64_t>& sh
     return layout.shards[window.dim].empty() ||
            reads_no_halo(layout, window.dim, shape[window.dim], mesh);
   });
+  std::erase_if(layout.at, [&](const AxisPin& pin) { return shape.empty() || trivial(pin.axis); });
+  std::sort(layout.at.begin(), layout.at.end());
   erase_if(layout.partial, trivial);
   std::sort(layout.partial.begin(), layout.partial.end());
   if (layout.partial.empty()) layout.combiner = Combiner::kSum;
@@ -119,6 +132,10 @@ Box region_of(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>
               const std::vector<int64_t>& coordinates) {
   Box box;
   box.dims.reserve(shape.size());
+  if (!layout.holds_at(coordinates)) {
+    box.dims.assign(shape.size(), Interval{});
+    return box;
+  }
   for (size_t d = 0; d < shape.size(); ++d) {
     box.dims.push_back(dim_interval(layout, d, shape[d], mesh, coordinates));
   }
@@ -139,6 +156,8 @@ std::string to_string(const Layout& layout, const Mesh& mesh, const std::vector<
     if (layout.window(d) != nullptr) out += " with halo";
   }
   out += "]";
+  for (const AxisPin& pin : layout.at)
+    out += fmt::format(" at({}: {})", mesh.axis(pin.axis).name, pin.coordinate);
   if (!layout.partial.empty()) {
     out += " partial(";
     for (size_t i = 0; i < layout.partial.size(); ++i) {
@@ -174,19 +193,27 @@ int64_t members_of(const Mesh& mesh, const Axes& axes) {
   return n;
 }
 
-// Elements that the rank with the largest pieces (coordinates 0) holds.
+void go_to_pins(const Layout& layout, std::vector<int64_t>& coordinates) {
+  for (const AxisPin& pin : layout.at) coordinates[pin.axis.index()] = pin.coordinate;
+}
+
+// Elements that the rank with the largest pieces (coordinates 0 where nothing is pinned) holds.
 int64_t local_elements(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
-  return region_of(layout, mesh, shape, std::vector<int64_t>(mesh.axes.size(), 0)).volume();
+  std::vector<int64_t> coordinates(mesh.axes.size(), 0);
+  go_to_pins(layout, coordinates);
+  return region_of(layout, mesh, shape, coordinates).volume();
 }
 
 // Elements that a collective is priced by behind it: what a rank holds then. Of an exchange that
-// brings halos it is what a rank in the middle receives beyond what it held.
+// brings halos, or to or from one coordinate of an axis, it is what a rank receives beyond what it
+// held: one in the middle, or at that coordinate if it receives.
 int64_t elements_after(CollectiveKind kind, const Layout& from, const Layout& to, const Mesh& mesh,
                        const std::vector<int64_t>& shape) {
-  if (kind != CollectiveKind::kExchange || to.windows.empty())
+  if (kind != CollectiveKind::kExchange || (to.windows.empty() && to.at.empty() && from.at.empty()))
     return local_elements(to, mesh, shape);
   std::vector<int64_t> middle;
   for (const MeshAxis& axis : mesh.axes) middle.push_back(axis.size / 2);
+  go_to_pins(to, middle);
   const Box needs = region_of(to, mesh, shape, middle);
   return needs.volume() - intersect(needs, region_of(from, mesh, shape, middle)).volume();
 }
@@ -287,6 +314,9 @@ class PathSearch {
       if (layout.grain[d] != 1 && !layout.shards[d].empty() && layout != from_) continue;
       if (layout.window(d) != nullptr) continue;
       for (const Axes& run : suffixes(layout.shards[d])) {
+        // What is wanted at one coordinate is not sent to the others first.
+        if (std::any_of(run.begin(), run.end(), [&](AxisId axis) { return to_.pins(axis); }))
+          continue;
         Layout gathered = layout;
         gathered.shards[d].resize(gathered.shards[d].size() - run.size());
         reach(layout, distance, CollectiveKind::kAllGather, false, run, gathered);
@@ -304,6 +334,12 @@ class PathSearch {
         reach(layout, distance, CollectiveKind::kExchange, true, {}, sliced);
       }
     }
+    for (const AxisPin& pin : to_.at) {
+      if (layout.uses(pin.axis)) continue;
+      Layout left = layout;
+      left.at.push_back(pin);
+      reach(layout, distance, CollectiveKind::kExchange, true, {}, left);
+    }
     if (has_everywhere(layout, to_))
       reach(layout, distance, CollectiveKind::kExchange, true, {}, to_);
     // The general form: everything to its place in one exchange over the axes that differ.
@@ -318,6 +354,12 @@ class PathSearch {
 
   // Does the axis cut a dim that the target cuts otherwise? Along others each rank keeps its place.
   bool moves_over(AxisId axis, const Layout& layout) const {
+    const auto pin_of = [&](const Layout& of) {
+      const auto found = std::find_if(of.at.begin(), of.at.end(),
+                                      [&](const AxisPin& pin) { return pin.axis == axis; });
+      return found == of.at.end() ? -1 : found->coordinate;
+    };
+    if (pin_of(layout) != pin_of(to_)) return true;
     for (size_t d = 0; d < shape_.size(); ++d) {
       const WindowRead *from = layout.window(d), *to = to_.window(d);
       const bool same_window = from == nullptr || to == nullptr ? from == to : *from == *to;
@@ -334,6 +376,9 @@ class PathSearch {
   bool has_everywhere(const Layout& layout, const Layout& wanted) const {
     if (layout.windows.empty() && wanted.windows.empty()) return false;
     if (layout == wanted || !layout.complete() || !wanted.complete()) return false;
+    // What is held at one coordinate alone does not serve others.
+    if (!std::includes(wanted.at.begin(), wanted.at.end(), layout.at.begin(), layout.at.end()))
+      return false;
     for (size_t d = 0; d < shape_.size(); ++d) {
       Axes axes = layout.shards[d];
       for (AxisId axis : wanted.shards[d]) {

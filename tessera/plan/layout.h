@@ -5,7 +5,8 @@
 // plus the axes over which the value is partial (parts merged by a combiner); the tensor is whole
 // over all other axes. Uneven cuts are part of it: piece sizes are functions of the coordinates.
 // So are halos: of a dim that is read through windows each rank has what its piece of the op's dim
-// reads, and neighbours overlap.
+// reads, and neighbours overlap. A tensor may also be held at one coordinate of an axis alone (an
+// embedding table on the rank that looks up its rows); the ranks at the others have nothing of it.
 // General form: one box a rank (Redistribution).
 //
 // conversion_path() turns one layout into another by the cheapest sequence of collectives: a
@@ -37,13 +38,19 @@ struct Layout {
     friend auto operator<=>(const DimWindow&, const DimWindow&) = default;
   };
   std::vector<DimWindow> windows;
+  // Axes along which only the ranks at one coordinate have anything, sorted by axis. Of a tensor
+  // without dims there are none: its one element is on all ranks.
+  std::vector<AxisPin> at;
   Axes partial;                        // sorted
   Combiner combiner = Combiner::kSum;  // of the parts; kSum if complete
 
   static Layout whole(size_t rank);
   bool complete() const { return partial.empty(); }
-  bool shards_over(AxisId axis) const;         // does the axis cut some dim
-  bool uses(AxisId axis) const;                // cut or partial
+  bool shards_over(AxisId axis) const;  // does the axis cut some dim
+  bool uses(AxisId axis) const;         // cut, partial or pinned
+  bool pins(AxisId axis) const;
+  // Do the coordinates lie where the tensor is held?
+  bool holds_at(const std::vector<int64_t>& coordinates) const;
   Axes axes() const;                           // the axes that cut a dim, sorted
   const WindowRead* window(size_t dim) const;  // null: not read through one
   friend bool operator==(const Layout&, const Layout&) = default;

@@ -473,6 +473,32 @@ RC_GTEST_PROP(LayoutProperty, paths_are_no_longer_than_a_detour, ()) {
   RC_ASSERT(cost(drawn.from, drawn.to) <= cost(drawn.from, whole) + cost(whole, drawn.to) + 1e-9);
 }
 
+// ---- pins
+Layout pinned(AxisId axis, int64_t at, Layout out) {
+  out.at.push_back({axis, at});
+  return out;
+}
+
+TEST(Pins, only_the_ranks_at_the_coordinate_have_anything) {
+  const Layout at_2 = pinned(a, 2, layout({{}}));
+  EXPECT_EQ(to_string(at_2, line(4), {{"x", 16}}), "[x: -] at(a: 2)");
+  for (int64_t rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(region_of(at_2, line(4), {16}, {rank}).volume(), rank == 2 ? 16 : 0);
+  EXPECT_EQ(normalise(pinned(a, 0, layout({{}})), line(1), {16}), layout({{}}));
+}
+
+TEST(Pins, are_reached_and_left_by_one_exchange) {
+  const Layout cut = layout({{a}}), whole = layout({{}}), at_2 = pinned(a, 2, whole);
+  // It receives three quarters of 16 elements; the others receive their quarter.
+  EXPECT_EQ(route(cut, at_2, line(4), {16}).kinds, "exchange");
+  EXPECT_EQ(route(cut, at_2, line(4), {16}).cost, 12 + 1);
+  EXPECT_EQ(route(pinned(a, 0, whole), cut, line(4), {16}).kinds, "exchange");
+  EXPECT_EQ(route(pinned(a, 0, whole), cut, line(4), {16}).cost, 4 + 1);
+  EXPECT_EQ(route(pinned(a, 0, whole), at_2, line(4), {16}).kinds, "exchange");
+  EXPECT_EQ(route(whole, at_2, line(4), {16}).kinds, "slice");
+  EXPECT_EQ(route(at_2, whole, line(4), {16}).kinds, "exchange");
+}
+
 // ---- halos
 // The rows of docs/theory/hybrid-3d-cnn.md section 3, one dim over `parts` ranks: what each rank
 // has, what it takes of the rank before and of the next one, and how many places it makes.

@@ -23,9 +23,10 @@ const Names kPlanKeys{
     "mesh",         "micro_batches", "micro_batch_dim", "stage_axis",   "schedule",
     "bucket_bytes", "split",         "stage",           "store",        "precision",
     "place",        "prefetch",      "resharding",      "loop",         "expand",
-    "reorder",      "compress",      "resident_bytes",  "device_order",
+    "reorder",      "compress",      "resident_bytes",  "device_order", "pin",
 };
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew"};
+const Names kPinKeys{"ops", "phase", "axis", "at"};
 const Names kStageKeys{"ops", "at", "mesh", "devices", "device_order"};
 const Names kStoreKeys{"tensors",  "over",      "dim",  "tier",
                        "fraction", "recompute", "keep", "keep_over"};
@@ -173,6 +174,29 @@ Status check_skew(const Reader& reader, const SplitEntry& entry, const Plan& pla
   return {};
 }
 
+Status read_phase(const Reader& reader, std::optional<Phase>& out) {
+  std::string phase;
+  TESSERA_TRY_VOID(reader.string("phase", phase));
+  if (phase.empty()) return {};
+  const auto it = std::find(kPhases.begin(), kPhases.end(), phase);
+  if (it == kPhases.end()) return reader.not_one_of("phase", "phase", phase, kPhases);
+  out = static_cast<Phase>(it - kPhases.begin());
+  return {};
+}
+
+Result<PinEntry> read_pin(const Reader& reader, const Plan& plan) {
+  PinEntry entry;
+  entry.line = reader.line();
+  TESSERA_TRY_VOID(reader.allow(kPinKeys));
+  for (std::string_view key : {"ops", "axis", "at"}) TESSERA_TRY_VOID(reader.require(key));
+  TESSERA_TRY_VOID(reader.string("ops", entry.ops));
+  TESSERA_TRY_VOID(read_phase(reader, entry.phase));
+  TESSERA_TRY_VOID(reader.string("axis", entry.axis));
+  TESSERA_TRY_VOID(check_axes(reader, "axis", {entry.axis}, plan));
+  TESSERA_TRY_VOID(reader.integer("at", 0, entry.at));
+  return entry;
+}
+
 Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
   SplitEntry entry;
   entry.line = reader.line();
@@ -183,13 +207,7 @@ Result<SplitEntry> read_split(const Reader& reader, const Plan& plan) {
   TESSERA_TRY_VOID(reader.strings("over", entry.over));
   TESSERA_TRY_VOID(take_steps(reader, entry.over, entry.steps));
   TESSERA_TRY_VOID(check_axes(reader, "over", entry.over, plan));
-  std::string phase;
-  TESSERA_TRY_VOID(reader.string("phase", phase));
-  if (!phase.empty()) {
-    const auto it = std::find(kPhases.begin(), kPhases.end(), phase);
-    if (it == kPhases.end()) return reader.not_one_of("phase", "phase", phase, kPhases);
-    entry.phase = static_cast<Phase>(it - kPhases.begin());
-  }
+  TESSERA_TRY_VOID(read_phase(reader, entry.phase));
   std::string order = "aligned";
   TESSERA_TRY_VOID(reader.string("order", order));
   const auto it = std::find(kOrders.begin(), kOrders.end(), order);
@@ -554,6 +572,11 @@ Result<Plan> read_plan(const Reader& top, const Names& axes = {}) {
   for (const Reader& reader : splits) {
     TESSERA_TRY(SplitEntry entry, read_split(reader, plan));
     plan.splits.push_back(std::move(entry));
+  }
+  TESSERA_TRY(const auto pins, read_entries(top, "pin"));
+  for (const Reader& reader : pins) {
+    TESSERA_TRY(PinEntry entry, read_pin(reader, plan));
+    plan.pins.push_back(std::move(entry));
   }
   TESSERA_TRY(const auto stores, read_entries(top, "store"));
   for (const Reader& reader : stores) {

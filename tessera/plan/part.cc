@@ -31,6 +31,9 @@ bool has_axis(const Plan& plan, std::string_view name) {
 bool overrides(const SplitEntry& later, const SplitEntry& earlier) {
   return later.ops == earlier.ops && later.dim == earlier.dim && later.phase == earlier.phase;
 }
+bool overrides(const PinEntry& later, const PinEntry& earlier) {
+  return later.ops == earlier.ops && later.axis == earlier.axis && later.phase == earlier.phase;
+}
 bool overrides(const StageEntry& later, const StageEntry& earlier) {
   return later.ops == earlier.ops;
 }
@@ -109,6 +112,7 @@ std::vector<std::pair<std::string, int>> PlanPart::missing_axes() const {
     for (const std::string& axis : entry.over) name(axis, entry.line);
     for (const std::string& axis : entry.skew) name(without_sign(axis), entry.line);
   }
+  for (const PinEntry& entry : plan.pins) name(entry.axis, entry.line);
   for (const StoreEntry& entry : plan.stores) {
     for (const auto* axes : {&entry.over, &entry.keep_over}) {
       if (!*axes) continue;
@@ -128,6 +132,7 @@ Result<Plan> add_part(Plan plan, const PlanPart& part) {
                                      plan.file));
   }
   add(plan.splits, part.plan.splits);
+  add(plan.pins, part.plan.pins);
   add(plan.stores, part.plan.stores);
   add(plan.compress, part.plan.compress);
   add(plan.loops, part.plan.loops);
@@ -144,6 +149,7 @@ std::vector<std::pair<int, PlanPart>> growing_parts(const PlanPart& part) {
   const auto each_list = [](Plan& a, const Plan& b, auto&& act) {
     act(a.stages, b.stages);
     act(a.splits, b.splits);
+    act(a.pins, b.pins);
     act(a.stores, b.stores);
     act(a.compress, b.compress);
     act(a.loops, b.loops);

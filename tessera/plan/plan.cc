@@ -57,6 +57,12 @@ std::string entry_toml(const SplitEntry& entry) {
   return out;
 }
 
+std::string entry_toml(const PinEntry& entry) {
+  std::string out = fmt::format("ops = {}", quoted(entry.ops));
+  if (entry.phase) out += fmt::format(", phase = {}", quoted(phase_name(*entry.phase)));
+  return out + fmt::format(", axis = {}, at = {}", quoted(entry.axis), entry.at);
+}
+
 std::string entry_toml(const StageEntry& entry) {
   std::string out = fmt::format("ops = {}, at = {}", quoted(entry.ops), entry.at);
   if (!entry.mesh.empty()) out += ", mesh = " + mesh_toml(entry.mesh);
@@ -312,6 +318,20 @@ bool operator==(const SplitEntry& a, const SplitEntry& b) {
          std::tie(b.ops, b.phase, b.dim, b.over, b.steps, b.order, b.skew);
 }
 
+bool operator==(const PinEntry& a, const PinEntry& b) {
+  return std::tie(a.ops, a.phase, a.axis, a.at) == std::tie(b.ops, b.phase, b.axis, b.at);
+}
+
+bool OpPlan::computes_at(const std::vector<int64_t>& coordinates) const {
+  return std::ranges::all_of(
+      at, [&](const AxisPin& pin) { return coordinates[pin.axis.index()] == pin.coordinate; });
+}
+
+bool OpPlan::named() const {
+  return !at.empty() ||
+         std::ranges::any_of(dims, [](const DimSplit& split) { return split.entry >= 0; });
+}
+
 std::string ReorderEntry::order() const { return fmt::format("{}:{}", as, pieces); }
 
 bool operator==(const ReorderEntry& a, const ReorderEntry& b) {
@@ -379,6 +399,7 @@ std::string to_toml(const Plan& plan) {
   if (!plan.expand.empty()) out += fmt::format("expand = {}\n", names_text(plan.expand));
   out += entries_toml("reorder", plan.reorders);
   out += entries_toml("split", plan.splits);
+  out += entries_toml("pin", plan.pins);
   out += entries_toml("stage", plan.stages);
   out += entries_toml("store", plan.stores);
   out += entries_toml("compress", plan.compress);

@@ -9,6 +9,9 @@
 //     { ops = "*",            dim = "batch", over = "dp" },
 //     { ops = "blocks.*.mlp", dim = "ffn",   over = "tp" },    # also over = "time:4",
 //   ]                                                          # order = "rotated"
+//   pin = [
+//     { ops = "tables.3", axis = "dp", at = 1 },               # on one coordinate of an axis alone
+//   ]
 //   stage = [
 //     { ops = "blocks.[0-5]",  at = 0 },                       # an own mesh: mesh = { tp = 4 },
 //     { ops = "blocks.[6-11]", at = 1 },                       # devices = 0
@@ -76,6 +79,15 @@ struct SplitEntry {
   std::vector<std::string> skew;
   int line = 0;
   friend bool operator==(const SplitEntry& a, const SplitEntry& b);
+};
+// Ops that the ranks at one coordinate of an axis compute alone: an embedding table on one device.
+struct PinEntry {
+  std::string ops;             // as in SplitEntry
+  std::optional<Phase> phase;  // as in SplitEntry
+  std::string axis;
+  int64_t at = 0;
+  int line = 0;
+  friend bool operator==(const PinEntry& a, const PinEntry& b);
 };
 struct StageEntry {
   std::string ops;
@@ -161,6 +173,7 @@ struct Plan {
   int64_t resident_bytes = 0;
   std::string resharding = "auto";  // what replicas receive from other stages: "direct", "gather"
   std::vector<SplitEntry> splits;
+  std::vector<PinEntry> pins;  // applied behind the splits: a pinned op is not cut over its axis
   std::vector<StageEntry> stages;
   std::vector<StoreEntry> stores;
   std::vector<CompressEntry> compress;
@@ -206,6 +219,9 @@ struct OpPlan {
   StageId stage;
   int stage_entry = -1;
   std::vector<DimSplit> dims;  // by op dim of the annotation
+  std::vector<AxisPin> at;     // sorted by axis: it is computed at these coordinates alone
+  bool computes_at(const std::vector<int64_t>& coordinates) const;
+  bool named() const;  // does an entry of the plan say where it is computed?
 };
 struct TensorPlan {
   Axes over;        // of the mesh of the tensor's home stage
@@ -274,7 +290,7 @@ PipelineShape pipeline_shape(const ResolvedPlan& plan, const Graph& graph);
 //   - the stage of an op that no entry names: a backward op has that of its mirror, an update op
 //     that of the parameter's first reader, a forward op that of the nearest named op before it in
 //     graph order, or else after it;
-//   - the splits of a backward op: those of its mirror, by dim name.
+//   - the splits of a backward op: those of its mirror, by dim name; its pins: those of its mirror.
 // Nothing else is inferred: an op that no entry names is not split.
 Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph);
 // Which entry (file:line) decided the stage and each dim of an op, one line each.

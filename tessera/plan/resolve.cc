@@ -112,6 +112,7 @@ class Resolver {
       if (plan().splits[e].phase.value_or(Phase::kForward) == Phase::kForward)
         TESSERA_TRY_VOID(apply_split(e));
     }
+    TESSERA_TRY_VOID(apply_pins(true));
     for (const Op& op : graph_.ops()) {
       if (op.phase == Phase::kBackward && op.mirror.valid()) inherit(op);
     }
@@ -119,12 +120,86 @@ class Resolver {
       if (plan().splits[e].phase.value_or(Phase::kForward) != Phase::kForward)
         TESSERA_TRY_VOID(apply_split(e));
     }
+    TESSERA_TRY_VOID(apply_pins(false));
+    for (const Op& op : graph_.ops()) TESSERA_TRY_VOID(settle_pins(op));
     for (const Op& op : graph_.ops()) TESSERA_TRY_VOID(check_op(op));
     for (const auto& [where, left] : left_whole_) out_.left_whole.push_back(left);
     std::sort(out_.to_expand.begin(), out_.to_expand.end());
     const auto last = std::unique(out_.to_expand.begin(), out_.to_expand.end());
     out_.to_expand.erase(last, out_.to_expand.end());
     drop_overridden_expansions();
+    return {};
+  }
+
+  // ---- pins
+  // The entries of forward ops, or those of the other phases.
+  Status apply_pins(bool forward) {
+    for (const PinEntry& entry : plan().pins) {
+      if ((entry.phase.value_or(Phase::kForward) == Phase::kForward) == forward)
+        TESSERA_TRY_VOID(apply_pin(entry));
+    }
+    return {};
+  }
+
+  Status apply_pin(const PinEntry& entry) {
+    TESSERA_TRY(const auto selected,
+                selection_.ops(entry.ops, entry.phase.value_or(Phase::kForward), entry.line));
+    OpId without_axis, without_dims;
+    bool applied = false;
+    for (OpId id : selected) {
+      const Mesh& mesh = mesh_of(id);
+      const AxisId axis = mesh.find(entry.axis);
+      if (!axis.valid()) {
+        if (!without_axis.valid()) without_axis = id;
+        continue;
+      }
+      if (entry.at >= mesh.axis(axis).size) {
+        return error(entry.line,
+                     fmt::format("at = {}: expected a coordinate below {}, the size of axis '{}'",
+                                 entry.at, mesh.axis(axis).size, entry.axis));
+      }
+      if (graph_.op(id).annotation.dims.empty()) {  // no rank's part of it would be empty
+        if (!without_dims.valid()) without_dims = id;
+        continue;
+      }
+      pin(out_.ops[id.index()], {axis, entry.at});
+      applied = true;
+    }
+    if (applied) return {};
+    if (without_dims.valid()) {
+      return error(entry.line,
+                   fmt::format("op '{}' ({}) has no dims: every rank computes it",
+                               graph_.op(without_dims).path, graph_.op(without_dims).kind));
+    }
+    return error(
+        entry.line,
+        fmt::format("axis = \"{}\": op '{}' runs on the mesh {} of stage {}, which lacks "
+                    "that axis",
+                    entry.axis, graph_.op(without_axis).path, mesh_of(without_axis).to_string(),
+                    out_.ops[without_axis.index()].stage.value));
+  }
+
+  static void pin(OpPlan& to, AxisPin pin) {
+    std::erase_if(to.at, [&](const AxisPin& other) { return other.axis == pin.axis; });
+    to.at.push_back(pin);
+    std::sort(to.at.begin(), to.at.end());
+  }
+
+  // A pinned op is not cut over the axis of its pin, whatever split entries say.
+  Status settle_pins(const Op& op) {
+    OpPlan& plan_of_op = out_.ops[op.id.index()];
+    for (const AxisPin& pin : plan_of_op.at) {
+      for (DimSplit& split : plan_of_op.dims) {
+        erase_value(split.axes, pin.axis);
+        if (std::none_of(split.skew.begin(), split.skew.end(),
+                         [&](const SkewAxis& skew) { return skew.axis == pin.axis; }))
+          continue;
+        return error(plan().splits[static_cast<size_t>(split.entry)].line,
+                     fmt::format("op '{}' is at one coordinate of axis '{}' alone ([[pin]]): "
+                                 "expected no time loop that is skewed by it",
+                                 op.path, mesh_of(op.id).axis(pin.axis).name));
+      }
+    }
     return {};
   }
 
@@ -318,7 +393,20 @@ class Resolver {
       if (split.split()) cut.emplace_back(static_cast<size_t>(read[t][0]), split);
     }
     for (const auto& [dim, split] : cut) out_.ops[op.id.index()].dims[dim] = split;
+    if (!cut.empty()) inherit_pins(out_.ops[from.index()], out_.ops[op.id.index()]);
     return !cut.empty();
+  }
+
+  // On a mesh that has the axes in the same size.
+  void inherit_pins(const OpPlan& from, OpPlan& to) const {
+    const Mesh &there = out_.stages[from.stage.index()].mesh,
+               &here = out_.stages[to.stage.index()].mesh;
+    for (const AxisPin& pin : from.at) {
+      const MeshAxis& axis = there.axis(pin.axis);
+      const AxisId found = here.find(axis.name);
+      if (found.valid() && here.axis(found).size == axis.size)
+        this->pin(to, {found, pin.coordinate});
+    }
   }
 
   void inherit(const Op& op) {
@@ -326,6 +414,7 @@ class Resolver {
     const Op& mirror = graph_.op(op.mirror);
     const OpPlan& from = out_.ops[op.mirror.index()];
     OpPlan& to = out_.ops[op.id.index()];
+    if (!op.annotation.dims.empty()) inherit_pins(from, to);
     std::vector<bool> frozen;
     for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
       const OpDim& dim = op.annotation.dims[d];

@@ -124,6 +124,58 @@ split = [
   EXPECT_EQ(splits_of(*resolved, graph, "update.down.weight"), "ffn: dp");
 }
 
+std::string pins_of(const ResolvedPlan& resolved, const Graph& graph, std::string_view path) {
+  std::string out;
+  const OpPlan& plan = resolved.ops[find_op(graph, path).index()];
+  for (const AxisPin& pin : plan.at) {
+    out += resolved.stages[plan.stage.index()].mesh.axis(pin.axis).name + ":" +
+           std::to_string(pin.coordinate) + " ";
+  }
+  return out;
+}
+
+TEST(Resolve, APinnedOpIsNotCutOverItsAxisAndItsBackwardOpsFollow) {
+  const Graph graph = test_mlp();
+  const std::string text = R"(mesh = { dp = 2, tp = 3 }
+pin = [
+  { ops = "down", axis = "dp", at = 1 },
+  { ops = "down", phase = "backward", axis = "tp", at = 2 },
+  { ops = "down", axis = "dp", at = 0 },
+]
+split = [
+  { ops = "*", dim = "batch", over = "dp" },
+  { ops = "down", dim = "ffn", over = "tp" },
+])";
+  const auto resolved = resolve_text(text, graph);
+  ASSERT_TRUE(resolved.has_value()) << resolved.error().message;
+  EXPECT_EQ(pins_of(*resolved, graph, "down"), "dp:0 ") << "the later entry counts";
+  EXPECT_EQ(splits_of(*resolved, graph, "down"), "ffn: tp");
+  EXPECT_EQ(pins_of(*resolved, graph, "down.dx"), "dp:0 tp:2 ");
+  EXPECT_EQ(splits_of(*resolved, graph, "down.dx"), "");
+  EXPECT_EQ(pins_of(*resolved, graph, "up"), "");
+  EXPECT_EQ(splits_of(*resolved, graph, "up"), "batch: dp");
+  EXPECT_NE(explain(*resolved, graph, find_op(graph, "down")).find("  at dp = 0 alone\n"),
+            std::string::npos);
+  EXPECT_EQ(parse_plan(to_toml(resolved->plan)).value(), resolved->plan);
+}
+
+TEST(Resolve, ErrorsOfPins) {
+  const Graph graph = test_mlp();
+  const std::string mesh = "mesh = { dp = 2, tp = 2 }\n";
+  EXPECT_EQ(error_of(mesh + "pin = [ { ops = \"up\", axis = \"dp\", at = 2 } ]", graph),
+            "plan.toml:2: at = 2: expected a coordinate below 2, the size of axis 'dp'");
+  EXPECT_EQ(error_of(mesh + "pin = [ { ops = \"up\", axis = \"dq\", at = 1 } ]", graph),
+            "plan.toml:2: axis 'dq' is not in the mesh {dp=2, tp=2}, did you mean 'dp'?");
+  EXPECT_EQ(error_of(mesh + "pin = [ { ops = \"up\", axis = \"dp\" } ]", graph),
+            "plan.toml:2: [[pin]] needs the key 'at'");
+  EXPECT_EQ(error_of(mesh + "pin = [ { ops = \"up\", axis = \"dp\", at = 1 } ]\nsplit = [ { ops = "
+                            "\"up\", dim = \"ffn\", over = \"time:2\", order = \"rotated\", skew = "
+                            "\"dp\" } ]",
+                     graph),
+            "plan.toml:3: op 'up' is at one coordinate of axis 'dp' alone ([[pin]]): expected no "
+            "time loop that is skewed by it");
+}
+
 TEST(Resolve, LaterEntriesOverrideEarlierOnesDimByDim) {
   const Graph graph = test_mlp();
   const auto resolved = resolve_text(R"(mesh = { dp = 2, tp = 2 }

@@ -81,6 +81,7 @@ Layout operand_layout(const Op& op, const OpPlan& plan, const OperandDims& opera
     if (const auto read = op.annotation.window_read(operand, d))
       layout.windows.push_back({d, *read});
   }
+  layout.at.assign(plan.at.begin(), plan.at.end());
   return normalise(std::move(layout), mesh, shape);
 }
 
@@ -91,6 +92,9 @@ Layout made_layout(const Op& op, const OpPlan& plan, size_t output, const Mesh& 
     if (!op.annotation.reduces(static_cast<int>(d), output)) continue;
     for (AxisId axis : plan.dims[d].axes) layout.partial.push_back(axis);
   }
+  // A tensor without dims is on all ranks: elsewhere the op summed over nothing.
+  for (const AxisPin& pin : shape.empty() ? plan.at : std::vector<AxisPin>())
+    layout.partial.push_back(pin.axis);
   layout.combiner = op.annotation.outputs[output].combiner;
   return normalise(std::move(layout), mesh, shape);
 }
@@ -130,6 +134,12 @@ std::optional<Layout> translate(const Layout& layout, const Mesh& from, const Me
       axis = *there;
     }
   }
+  for (AxisPin& pin : out.at) {
+    const std::optional<AxisId> there = move(pin.axis);
+    if (!there) return std::nullopt;
+    pin.axis = *there;
+  }
+  std::sort(out.at.begin(), out.at.end());
   for (AxisId& axis : out.partial) {
     const std::optional<AxisId> there = move(axis);
     if (!there) return std::nullopt;
@@ -440,17 +450,18 @@ class Analyser {
                  plan_.tensors[gradient.id.index()], plan_.stages[stage.index()].mesh);
   }
 
-  static bool named_by_plan(const OpPlan& plan) {
-    return std::any_of(plan.dims.begin(), plan.dims.end(),
-                       [](const DimSplit& split) { return split.entry >= 0; });
-  }
-
   void adopt(const Op& op, const OperandDims& operand, const Layout& layout) {
     OpPlan& plan = out_.ops[op.id.index()];
     for (size_t d = 0; d < operand.dims.size(); ++d) {
       const int lead = leading_dim(op.annotation, operand.dims[d]);
       if (lead >= 0) plan.dims[static_cast<size_t>(lead)].axes = layout.shards[d];
     }
+    pin_as(op, layout);
+  }
+
+  // An op without dims is computed on all ranks.
+  void pin_as(const Op& op, const Layout& layout) {
+    if (!op.annotation.dims.empty()) out_.ops[op.id.index()].at = layout.at;
   }
 
   // Ops that no entry names follow what is at rest: update ops the first optimizer state of their
@@ -463,7 +474,7 @@ class Analyser {
     if (op.inputs.empty()) return;
     const Tensor& first = graph_.tensor(op.inputs[0]);
     if (op.phase == Phase::kUpdate) {
-      if (named_by_plan(plan)) return;
+      if (plan.named()) return;
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const Tensor& input = graph_.tensor(op.inputs[i]);
         if (is_state_of_parameter(input))
@@ -516,6 +527,7 @@ class Analyser {
     const Layout layout = update_layout(parameter);
     const std::vector<Dim>& dims = graph_.tensor(parameter).dims;
     OpPlan& plan = out_.ops[op.id.index()];
+    pin_as(op, layout);
     for (size_t d = 0; d < dims.size(); ++d) {
       const int dim = op.annotation.find(dims[d].name);
       if (dim < 0 || layout.shards[d].empty()) continue;

@@ -143,13 +143,15 @@ Layout leaving_layout(const Layout& made, const std::optional<Layout>& need, con
                       const std::vector<int64_t>& shape) {
   Layout complete = made;
   complete.partial.clear();
+  complete.at.clear();  // to several ranks, before they send
   complete = normalise(std::move(complete), mesh, shape);
-  if (need && need->complete()) complete = *need;
+  if (need && need->complete() && need->at.empty()) complete = *need;
   return cut_into_shares(complete, made.partial, mesh, shape);
 }
 
 Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const Layout& from,
-                       const Mesh& to_mesh, const Layout& need, const std::vector<int64_t>& shape) {
+                       const Mesh& to_mesh, Layout need, const std::vector<int64_t>& shape) {
+  need.at.clear();  // what only one coordinate needs arrives at all of them
   if (resharding == "direct" || share_ranks(from_mesh, to_mesh)) return need;
   if (resharding == "gather" || !axes_match(from_mesh, to_mesh))
     return shared_landing(need, to_mesh, shape);

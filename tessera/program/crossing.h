@@ -42,7 +42,7 @@ Layout leaving_layout(const Layout& made, const std::optional<Layout>& need, con
 // sender's layout: what no sender has together is put together behind the messages, once for all
 // replicas; if it has only more cuts, `need`. "direct": `need`.
 Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const Layout& from,
-                       const Mesh& to_mesh, const Layout& need, const std::vector<int64_t>& shape);
+                       const Mesh& to_mesh, Layout need, const std::vector<int64_t>& shape);
 
 // By receiver, in the order of issue. Null: the rule of cross_sources() serves, because the axes
 // match and one layout only cuts the other further, because a rank is on both sides, or because the

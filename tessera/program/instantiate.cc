@@ -62,6 +62,10 @@ Box compute_box(const Op& op, const OpPlan& plan, const ShapeRule& shapes, const
                 const std::vector<int64_t>& coordinates, int64_t step) {
   const std::vector<int64_t> space = shapes.space(op);
   Box box;
+  if (!plan.computes_at(coordinates)) {
+    box.dims.assign(space.size(), Interval{});
+    return box;
+  }
   for (size_t d = 0; d < space.size(); ++d) {
     const DimSplit& split = plan.dims[d];
     Interval interval = cut_interval(space[d], 1, split.axes, mesh, coordinates);

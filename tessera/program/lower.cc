@@ -165,6 +165,25 @@ void add_halo(const PlaceText& text, const Shared<Layout>& layout, size_t d, int
        }});
 }
 
+// Axes along which something is at one coordinate alone: who is there, and who is not.
+std::vector<Varying> pins(const PlaceText& text, const ResolvedPlan& resolved,
+                          const std::vector<OpPlan>& plans, PlaceId place) {
+  std::set<AxisPin> found;
+  for (const TextBuffer& buffer : text.buffers)
+    found.insert(buffer.region.layout->at.begin(), buffer.region.layout->at.end());
+  for (const OpPlan& plan : plans) {
+    if (resolved.place_of(plan.stage) == place) found.insert(plan.at.begin(), plan.at.end());
+  }
+  std::vector<Varying> out;
+  for (const AxisPin& pin : found) {
+    out.push_back({{pin.axis}, [pin](const std::vector<int64_t>& coordinates) {
+                     return std::vector<int64_t>{
+                         coordinates[pin.axis.index()] == pin.coordinate ? 1 : 0};
+                   }});
+  }
+  return out;
+}
+
 // Dims of buffers that are cut unevenly; each kind of cut once.
 std::vector<Varying> uneven_cuts(const PlaceText& text,
                                  const std::vector<std::vector<int64_t>>& shapes) {
@@ -201,6 +220,10 @@ std::vector<Varying> uneven_cuts(const PlaceText& text,
                 std::to_string(region.piece->queries);
       }
       for (AxisId axis : cut.axes) name += ":" + std::to_string(axis.value);
+      for (const AxisPin& pin : region.layout->at) {
+        add_axes(cut.axes, {pin.axis});
+        name += fmt::format("!{}={}", pin.axis.value, pin.coordinate);
+      }
       if (!seen.insert(name).second) continue;
       cut.sizes = [&text, &region, shape, d](const std::vector<int64_t>& coordinates) {
         return std::vector<int64_t>{evaluate(region, text.mesh, shape, coordinates).dims[d].size};
@@ -377,7 +400,7 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
                                std::vector<int32_t>& of_rank) const {
   const PlaceText& text = texts[place.index()];
   const Mesh& mesh = text.mesh;
-  std::vector<Varying> varying;
+  std::vector<Varying> varying = pins(text, plan, analysis.ops, place);
   for (const InstantiateInput::Sizes& size : micro_batch_sizes) {
     for (Varying& cut : uneven_cuts(text, size.shapes)) varying.push_back(std::move(cut));
     for (Varying& cut : causal_cuts(*graph, plan, analysis.ops, place, size.rule))

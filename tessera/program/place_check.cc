@@ -112,6 +112,12 @@ class Checker {
         return wrong("the halo of '{}' is of no dim of this size", of.name);
     }
     bool once = use(layout.partial);
+    for (const AxisPin& pin : layout.at) {
+      once = once && use({pin.axis});
+      if (once && (pin.coordinate < 0 || pin.coordinate >= mesh.axis(pin.axis).size))
+        return wrong("'{}' is held at coordinate {} of an axis of {}", of.name, pin.coordinate,
+                     mesh.axis(pin.axis).size);
+    }
     for (const Axes& axes : layout.shards) once = once && use(axes);
     if (!once)
       return wrong("the layout of '{}' uses an axis twice, or one that is not there", of.name);

@@ -39,6 +39,8 @@ std::string layout_text(const Layout& layout, const Mesh& mesh, const std::vecto
     if (const WindowRead* read = layout.window(d)) cuts.back() += window_text(*read);
   }
   std::string out = fmt::format("[{}]", fmt::join(cuts, ", "));
+  for (const AxisPin& pin : layout.at)
+    out += fmt::format(" at({}: {})", mesh.axis(pin.axis).name, pin.coordinate);
   if (!layout.partial.empty()) {
     out += fmt::format(" partial({}: {})", names(layout.partial, mesh, "."),
                        combiner_name(layout.combiner));

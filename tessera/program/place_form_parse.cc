@@ -145,6 +145,14 @@ class Parser {
       layout.grain.push_back(in.accept("*") ? in.integer() : 1);
       if (in.accept("~")) layout.windows.push_back({layout.shards.size() - 1, window(in)});
     }
+    while (!in.failed() && in.accept("at(")) {
+      AxisPin pin;
+      pin.axis = axis(in, place);
+      in.expect(":");
+      pin.coordinate = in.integer();
+      in.expect(")");
+      layout.at.push_back(pin);
+    }
     if (in.accept("partial")) {
       in.expect("(");
       layout.partial = axes(in, place, ".");

@@ -66,6 +66,7 @@ const Features& all_features() {
                                  "split: backward",
                                  "split: frozen dim",
                                  "split: dim read through windows",
+                                 "pin",
                                  "order: rotated",
                                  "order: rotated, falling",
                                  "order: rotated over two axes",

@@ -61,6 +61,7 @@ class PlanMaker {
     make_loops();
     make_splits();
     make_backward_splits();
+    make_pins();
     make_stores();
     make_tiers();
     return keys_ + tables_ + at_.tables;
@@ -392,6 +393,7 @@ class PlanMaker {
       for (const OpDim& dim : op.annotation.dims) {
         if (!splittable(op, dim)) continue;
         const Drawn drawn = draw_split(op, op.id.index(), dim, axes, free, loop);
+        if (!drawn.extra.empty()) skewed_.insert(op.path);
         if (drawn.over.empty()) continue;
         tables_ += fmt::format("[[split]]\nops = \"{}\"\ndim = \"{}\"\nover = [{}]\n{}", op.path,
                                dim.name, drawn.over, drawn.extra);
@@ -420,11 +422,31 @@ class PlanMaker {
       for (const OpDim& dim : op.annotation.dims) {
         if (!splittable(op, dim)) continue;
         const Drawn drawn = draw_split(op, shaped_.ops().size(), dim, axes, free, loop);
+        if (!drawn.extra.empty()) skewed_.insert(graph->op(op.mirror).path);
         tables_ += fmt::format(
             "[[split]]\nops = \"{}\"\nphase = \"backward\"\ndim = \"{}\"\nover = [{}]\n{}", op.path,
             dim.name, drawn.over, drawn.extra);
         features_.insert("split: backward");
       }
+    }
+  }
+
+  // ---- pins
+  // A few ops at one coordinate of an axis, with all that the selector takes with them.
+  void make_pins() {
+    if (!loops_.empty() || !c_.one_in(4)) return;
+    for (const Op& op : shaped_.ops()) {
+      const int stage = stage_[op.id.index()];
+      if (stage < 0 || op.annotation.dims.empty() || !c_.one_in(4)) continue;
+      const MeshAxes& axes = at_.axes[static_cast<size_t>(stage)];
+      const bool skewed = std::any_of(skewed_.begin(), skewed_.end(), [&](const std::string& path) {
+        return path == op.path || path.starts_with(op.path + ".");
+      });
+      if (axes.empty() || skewed) continue;
+      const Axis& axis = c_.of(axes);
+      tables_ += fmt::format("[[pin]]\nops = \"{}\"\naxis = \"{}\"\nat = {}\n", op.path, axis.name,
+                             c_.below(static_cast<uint32_t>(axis.size)));
+      features_.insert("pin");
     }
   }
 
@@ -513,7 +535,9 @@ class PlanMaker {
     }
   }
 
-  bool keeps_over_ = false;  // does the entry of all parameters say keep_over?
+  bool keeps_over_ = false;
+  std::set<std::string>
+      skewed_;  // paths of ops in loops that some axis skews  // does the entry of all parameters say keep_over?
   Choices& c_;
   const Graph& graph_;
   Features& features_;

@@ -40,6 +40,12 @@ void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const
                         mesh, facts_.shape(tensor));
     from = completion_.complete(there, tensor, from, translate(need, mesh, source_mesh));
   }
+  if (!from.region.layout->at.empty()) {
+    // Ranks of several coordinates send; what rests at one of them stays there.
+    Layout everywhere = from.region.layout;
+    everywhere.at.clear();
+    from = converter_.convert(there, tensor, from, everywhere);
+  }
   const Layout landing =
       landing_layout(facts_, tensor, reader, translate(from.region.layout, source_mesh, mesh));
   const BlockRef arrives = block.once() ? block : first_reading_block(block.kind, tensor, reader);

@@ -16,6 +16,7 @@ void Facts::split_as(const Op& op, const Layout& output) {
     const int lead = leading_dim(op.annotation, dims.dims[d]);
     if (lead >= 0) plan.dims[static_cast<size_t>(lead)].axes = output.shards[d];
   }
+  if (!op.annotation.dims.empty()) plan.at = output.at;
 }
 
 PlaceId Facts::made_on(TensorId id) const {

@@ -90,6 +90,8 @@ bool Holds::outlasts_forward(PlaceId place, TensorId tensor, const Held& copy) c
     for (const Axes& axes : held.region.layout->shards) {
       for (const AxisId axis : axes) count *= facts_.mesh(place).axis(axis).size;
     }
+    for (const AxisPin& pin : held.region.layout->at)
+      count *= facts_.mesh(place).axis(pin.axis).size;
     return count;
   };
   return pieces(copy) >= pieces(*rests);

@@ -69,9 +69,7 @@ std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds
   Layout complete = parts[0].region.layout;
   complete.partial.clear();
   if (normalise(complete, facts.mesh(place), facts.shape(op.outputs[0])) != need_of(facts, op, 0)) {
-    const bool named = std::any_of(plan.dims.begin(), plan.dims.end(),
-                                   [](const DimSplit& s) { return s.entry >= 0; });
-    if (named) return std::nullopt;
+    if (plan.named()) return std::nullopt;
   }
   return parts;
 }
