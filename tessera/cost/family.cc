@@ -158,7 +158,7 @@ FamilyKey table_family(const Op& op, const Compute& compute, std::string name) {
   const bool forward = info_of(op).bytes != ByteRule::kTableGrad;
   const View& rows = forward ? compute.outputs[0].view : compute.inputs[1];
   const int64_t width = rows.box.rank() == 0 ? 1 : rows.box.dims.back().size;
-  const double count = as_size(rows.box.volume() / std::max<int64_t>(width, 1));
+  const double count = as_size(compute.inputs[0].box.volume());
   if (forward) return {name, {count, as_size(width)}};
   const Box& table = compute.outputs[0].view.box;
   return {name, {count, as_size(width), as_size(table.volume() / std::max<int64_t>(width, 1))}};

@@ -33,8 +33,14 @@ ViewSize size_of(const Program& program, const View& view) {
   return {elements, elements * static_cast<double>(dtype_bytes(program.buffer(view.buffer).dtype))};
 }
 
+// Bytes of the rows of a table that the ids of input 0 name, each as wide as the last dim of `like`.
+double bytes_of_rows(const Program& program, const Compute& compute, const View& like) {
+  const double width = like.box.rank() == 0 ? 1 : static_cast<double>(like.box.dims.back().size);
+  return size_of(program, compute.inputs[0]).elements * width *
+         static_cast<double>(dtype_bytes(program.buffer(like.buffer).dtype));
+}
+
 void count_bytes(const Program& program, const Compute& compute, ByteRule rule, OpWork& work) {
-  double rows = 0;  // bytes of the outputs, or of the rows that are moved
   for (const Output& output : compute.outputs) {
     const ViewSize size = size_of(program, output.view);
     work.elements = std::max(work.elements, size.elements);
@@ -42,7 +48,6 @@ void count_bytes(const Program& program, const Compute& compute, ByteRule rule, 
                       (output.write == Write::kAddExceptFirst && program.micro_batches > 1);
     if (rule == ByteRule::kTableGrad && adds) continue;  // touches the rows alone
     work.bytes_written += size.bytes;
-    rows += size.bytes;
     if (adds) work.bytes_read += size.bytes;
   }
   for (size_t i = 0; i < compute.inputs.size(); ++i) {
@@ -51,7 +56,7 @@ void count_bytes(const Program& program, const Compute& compute, ByteRule rule, 
     if (i == 1 && view == compute.inputs[0]) continue;  // a * a
     const ViewSize size = size_of(program, view);
     if (i == 1 && rule == ByteRule::kTable) {
-      work.bytes_read += rows;
+      work.bytes_read += bytes_of_rows(program, compute, compute.outputs[0].view);
       continue;
     }
     work.elements = std::max(work.elements, size.elements);
@@ -59,8 +64,9 @@ void count_bytes(const Program& program, const Compute& compute, ByteRule rule, 
                        : rule == ByteRule::kTwice ? 2 * size.bytes
                                                   : size.bytes;
     if (i == 1 && rule == ByteRule::kTableGrad) {  // each row: read, added to, written
-      work.bytes_read += size.bytes;
-      work.bytes_written += size.bytes;
+      const double rows = bytes_of_rows(program, compute, view);
+      work.bytes_read += rows;
+      work.bytes_written += rows;
     }
   }
 }

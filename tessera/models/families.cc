@@ -8,6 +8,7 @@
 #include "tessera/models/bert.h"
 #include "tessera/models/contract.h"
 #include "tessera/models/cosmoflow.h"
+#include "tessera/models/dlrm.h"
 #include "tessera/models/evoformer.h"
 #include "tessera/models/gpt.h"
 #include "tessera/models/llama.h"
@@ -73,6 +74,18 @@ Samples samples_of_text(const Config& config) {
 Samples samples_of(const GptConfig& config) { return samples_of_text(config); }
 Samples samples_of(const LlamaConfig& config) { return samples_of_text(config); }
 Samples samples_of(const MixtralConfig& config) { return samples_of_text(config); }
+// Ids of each table by a stream of their own, and clicks.
+Samples samples_of(const DlrmConfig& config) {
+  Samples samples = {1, 2};
+  for (size_t f = 0; f < config.rows.size(); ++f) {
+    InputRule rule = {fmt::format("ids.{}", f), config.rows[f], fmt::format("ids.{}", f),
+                      config.bags[f]};
+    if (config.bags[f] > 1) rule.mask = InputRule::Mask::kBag;
+    samples.inputs.push_back(std::move(rule));
+  }
+  samples.inputs.push_back({"targets", 2, "targets", 1});
+  return samples;
+}
 Samples samples_of(const MlpConfig& config) { return {1, config.out}; }
 
 // The masked tokens and their targets, of one stream.
@@ -282,6 +295,15 @@ std::vector<ModelFamily> make_families() {
                             build_unet3d,
                             samples_of,
                             {"unet3d:width=16,filters=2,classes=3,ghost=2"}}),
+      family<DlrmConfig>({"dlrm",
+                          "recommender: tables of categories, interaction, click or not",
+                          model_keys,
+                          complete,
+                          build_dlrm,
+                          samples_of,
+                          {"dlrm:dense=3,rows=7-5-11,bags=3-1-2,width=4,bottom=6-4,top=5-1",
+                           "dlrm:dense=3,rows=7-5-11,bags=2,width=4,bottom=6-4,top=5-1,"
+                           "interaction=cross,layers=2,rank=3,mode=mean"}}),
       family<EvoformerConfig>(
           {"evoformer",
            "Evoformer blocks with recycling",

@@ -33,6 +33,8 @@ struct InputRule {
     kNone,
     kHide,  // masked elements are `values`, the mask token
     kKeep,  // the others are -1, which a loss ignores
+    kBag,   // behind a number of elements that is drawn for each sample, none and all among them,
+            // the rest are -1: bags of ids
   };
   std::string input;
   int64_t values = 1;  // elements are in [0, values)

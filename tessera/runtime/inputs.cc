@@ -49,6 +49,10 @@ class Mask {
 
   int64_t apply(int64_t sample, int64_t element, int64_t value) const {
     if (rule_.mask == InputRule::Mask::kNone) return value;
+    if (rule_.mask == InputRule::Mask::kBag) {
+      const auto draw = static_cast<int64_t>(philox_.bits(static_cast<uint64_t>(sample)));
+      return element < draw % (size_ + 1) ? value : -1;
+    }
     // Run k has the elements from size * k / masked on.
     const int64_t run = ((element + 1) * rule_.masked - 1) / size_;
     const int64_t begin = size_ * run / rule_.masked, end = size_ * (run + 1) / rule_.masked;

@@ -420,6 +420,17 @@ const std::vector<Case>& cases() {
          const auto ids = g.input("targets", {kB, kS}, DType::kInt64);
          return g.op1("op", "embedding", {ids, parameter(g, "x", {kV, kH}, t)});
        }},
+      {"embedding_bag",
+       [](auto& g, DType t) {
+         const auto ids = g.input("targets", {kB, kS, {"bag", 3}}, DType::kInt64);
+         return g.op1("op", "embedding_bag", {ids, parameter(g, "x", {kV, kH}, t)});
+       }},
+      {"embedding_bag_mean",
+       [](auto& g, DType t) {
+         const auto ids = g.input("targets", {kB, kS, {"bag", 3}}, DType::kInt64);
+         return g.op1("op", "embedding_bag", {ids, parameter(g, "x", {kV, kH}, t)},
+                      text("mode", "mean"));
+       }},
       {"reduce_sum",
        [](auto& g, DType t) {
          return g.op1("op", "reduce_sum", {parameter(g, "x", {kB, kS, kH}, t)},

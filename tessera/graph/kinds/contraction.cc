@@ -1,4 +1,4 @@
-// einsum, embedding and its gradient.
+// einsum, and sums of rows of tables: embedding, embedding_bag and their gradients.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -272,6 +272,71 @@ int64_t embedding_grad_flops(const Op& op) {
   return iteration_points(op) / op.annotation.dims[static_cast<size_t>(vocab)].size;
 }
 
+// ---- embedding_bag
+// The last dim of the ids is that of a bag. A mean divides by the ids of the whole bag.
+Result<std::string> spell_bags(const Operands& x) {
+  TESSERA_TRY_VOID(expect_dtype(x[0], "ids", DType::kInt64));
+  if (x[0].dims.empty()) {
+    return invalid_input(fmt::format(
+        "expected ids with at least one dim, that of the bag, found {}", describe(x[0])));
+  }
+  const std::string mode = x.text("mode");
+  if (mode != "sum" && mode != "mean")
+    return invalid_input(fmt::format("expected mode \"sum\" or \"mean\", found \"{}\"", mode));
+  return spell(x[0].dims) + (mode == "mean" ? "^" : "+");
+}
+
+std::vector<Dim> without_bag(const Tensor& ids) {
+  std::vector<Dim> lead = ids.dims;
+  lead.pop_back();
+  return lead;
+}
+
+Result<Inferred> infer_embedding_bag(const Operands& x) {
+  TESSERA_TRY(const std::string bags, spell_bags(x));
+  if (x[1].dims.size() != 2 || !is_floating(x[1].dtype)) {
+    return invalid_input(fmt::format(
+        "expected a floating table with 2 dims (rows, width), found {}", describe(x[1])));
+  }
+  std::vector<Dim> output = without_bag(x[0]);
+  output.push_back(x[1].dims[1]);
+  return conclude(x, fmt::format("{}, {} -> {}", bags, spell(x[1].dims), spell(output)), {output},
+                  {x[1].dtype});
+}
+
+InputGradients differentiate_embedding_bag(GraphBuilder& builder, const Op& op,
+                                           const OutputGradients& dy,
+                                           const std::vector<bool>& wanted) {
+  InputGradients out(2);
+  if (!wanted[1]) return out;
+  const Dim rows = builder.tensor(op.inputs[1]).dims.at(0);
+  out[1] = builder.op1(op.path + ".dtable", "embedding_bag_grad", {op.inputs[0], dy[0]},
+                       {{"rows", rows.size}, {"rows_name", rows.name}, {"mode", op.text("mode")}});
+  return out;
+}
+
+Result<Inferred> infer_embedding_bag_grad(const Operands& x) {
+  TESSERA_TRY(const std::string bags, spell_bags(x));
+  std::vector<Dim> lead = x[1].dims;
+  if (!lead.empty()) lead.pop_back();
+  if (x[1].dims.empty() || lead != without_bag(x[0]) || !is_floating(x[1].dtype)) {
+    return invalid_input(fmt::format(
+        "expected a floating dy with the dims of ids, but the bag's, and one more, found {} for {}",
+        describe(x[1]), describe(x[0])));
+  }
+  const std::vector<Dim> output = {{x.text("rows_name"), x.integer("rows")}, x[1].dims.back()};
+  return conclude(x, fmt::format("{}, {} -> {}", bags, spell(x[1].dims), spell(output)), {output},
+                  {x[1].dtype});
+}
+
+// One addition for each element of a row and each id.
+int64_t rows_added(const Op& op, const DimGroup& rows) {
+  return iteration_points(op) / op.annotation.dims[static_cast<size_t>(rows[0])].size;
+}
+int64_t embedding_bag_flops(const Op& op) {
+  return rows_added(op, op.annotation.inputs[1].dims[0]);
+}
+
 }  // namespace
 
 std::vector<KindInfo> contraction_kinds() {
@@ -308,6 +373,33 @@ std::vector<KindInfo> contraction_kinds() {
        .max_inputs = 2,
        .attributes = {integer_attribute("vocab"), text_attribute("vocab_name")},
        .infer = infer_by(infer_embedding_grad),
+       .flops = embedding_grad_flops,
+       .work = WorkClass::kLookup,
+       .bytes = ByteRule::kTableGrad,
+       .family = FamilyRule::kTable,
+       .gradient = true,
+       .position = place_in_embedding_grad,
+       .accumulates = true},
+      {.name = "embedding_bag",
+       .summary = "sums or means of rows of a table, whose ids stand in bags padded with -1",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .attributes = {text_attribute("mode", "sum")},
+       .infer = infer_by(infer_embedding_bag),
+       .differentiate = differentiate_embedding_bag,
+       .flops = embedding_bag_flops,
+       .work = WorkClass::kLookup,
+       .bytes = ByteRule::kTable,
+       .family = FamilyRule::kTable,
+       .position = place_in_embedding,
+       .accumulates = true},
+      {.name = "embedding_bag_grad",
+       .summary = "gradient of the table: rows of dy added up by the ids of their bags",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .attributes = {integer_attribute("rows"), text_attribute("rows_name"),
+                      text_attribute("mode", "sum")},
+       .infer = infer_by(infer_embedding_bag_grad),
        .flops = embedding_grad_flops,
        .work = WorkClass::kLookup,
        .bytes = ByteRule::kTableGrad,

@@ -1,4 +1,5 @@
-// Kinds that index a dim by token ids: embedding and its gradient, cross entropy and its gradient.
+// Kinds that index a dim by ids: embedding, embedding_bag and their gradients, cross entropy and
+// its gradient.
 // Each works on an interval of the vocabulary: ids outside it belong to other pieces.
 #include <cmath>
 #include <limits>
@@ -91,6 +92,114 @@ Kernel embedding_grad(const KernelCall& call) {
   });
 }
 
+// The ids of a bag stand one step behind the other; those below 0 are none.
+struct Bag {
+  int64_t size = 0, step = 0;  // ids, bytes
+  DType dtype = DType::kInt64;
+  bool mean = false;
+
+  Bag(const KernelCall& call, const Array& ids)
+      : size(ids.shape.back()),
+        step(ids.strides.back() * dtype_bytes(ids.dtype)),
+        dtype(ids.dtype),
+        mean(call.op->text("mode") == "mean") {}
+
+  int64_t id(const std::byte* ids, int64_t i) const { return load_id(ids + i * step, dtype); }
+  // Of its sum.
+  template <class A>
+  A factor(const std::byte* ids) const {
+    if (!mean) return A{1};
+    int64_t count = 0;
+    for (int64_t i = 0; i < size; ++i) count += id(ids, i) >= 0 ? 1 : 0;
+    return A{1} / static_cast<A>(std::max<int64_t>(count, 1));
+  }
+};
+
+// (ids, table; mode) -> y
+Kernel embedding_bag(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Annotation& annotation = call.op->annotation;
+    auto order = op_dims(annotation.outputs[0]);
+    const Array y = output_along(call, 0, order), ids = input_along(call, 0, order),
+                table = call.inputs[1];
+    const Bag bag(call, call.inputs[0]);
+    const Interval rows = call.box.dims[static_cast<size_t>(op_dims(annotation.inputs[1])[0])];
+    const Nest<2> nest({&y, &ids}, order.size() - 1);
+    const Row<A> yr(y), tr(table);
+    const int64_t step = table.strides[0] * dtype_bytes(table.dtype), n = yr.size();
+    const bool add = call.add[0];
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      nest.each([&](const std::array<std::byte*, 2>& at) {
+        A* out = yr.write(at[0]);
+        if (add) {
+          const A* old = yr.read(at[0]);
+          if (out != old) std::copy(old, old + n, out);
+        } else {
+          std::fill_n(out, n, A{0});
+        }
+        const A factor = bag.factor<A>(at[1]);
+        for (int64_t i = 0; i < bag.size; ++i) {
+          const int64_t id = bag.id(at[1], i), row = id - rows.begin;
+          if (id < 0 || row < 0 || row >= rows.size) continue;
+          const A* in = tr.read(table.data + row * step);
+          bag.mean ? ops.multiply_add(out, in, factor, n) : ops.add(out, in, n);
+        }
+        yr.commit(at[0]);
+      });
+    };
+  });
+}
+
+// (ids, dy; rows, mode) -> dtable. Sums in float or double: through scratch where the table is
+// neither. A row's terms are added in the order of samples and bags.
+Kernel embedding_bag_grad(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Annotation& annotation = call.op->annotation;
+    const auto order = op_dims(annotation.inputs[1]);
+    const Array dy = call.inputs[1], ids = input_along(call, 0, order), table = call.outputs[0];
+    const Bag bag(call, call.inputs[0]);
+    const Interval rows = call.box.dims[static_cast<size_t>(op_dims(annotation.outputs[0])[0])];
+    const Nest<2> nest({&dy, &ids}, order.size() - 1);
+    const Row<A> dyr(dy), tr(table);
+    const int64_t n = dyr.size(), step = table.strides[0] * dtype_bytes(table.dtype);
+    const bool add = call.add[0];
+    const bool direct =
+        dtype_bytes(table.dtype) == static_cast<int64_t>(sizeof(A)) && table.strides[1] == 1;
+    std::byte* sums = table.data;
+    int64_t sums_step = step;
+    if (!direct) {
+      sums_step = n * static_cast<int64_t>(sizeof(A));
+      sums = call.context->scratch.take(rows.size * sums_step);
+    }
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      const auto sum_row = [&](int64_t row) {
+        return reinterpret_cast<A*>(sums + row * sums_step);
+      };
+      if (!direct || !add) {
+        for (int64_t row = 0; row < rows.size; ++row) std::fill_n(sum_row(row), n, A{0});
+      }
+      nest.each([&](const std::array<std::byte*, 2>& at) {
+        const A factor = bag.factor<A>(at[1]);
+        const A* in = dyr.read(at[0]);
+        for (int64_t i = 0; i < bag.size; ++i) {
+          const int64_t id = bag.id(at[1], i), row = id - rows.begin;
+          if (id < 0 || row < 0 || row >= rows.size) continue;
+          bag.mean ? ops.multiply_add(sum_row(row), in, factor, n) : ops.add(sum_row(row), in, n);
+        }
+      });
+      if (direct) return;
+      for (int64_t row = 0; row < rows.size; ++row) {
+        std::byte* out = table.data + row * step;
+        if (add) ops.add(sum_row(row), tr.read(out), n);
+        std::copy(sum_row(row), sum_row(row) + n, tr.write(out));
+        tr.commit(out);
+      }
+    };
+  });
+}
+
 // (logits, targets) -> (lse, picked)
 Kernel cross_entropy(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
@@ -164,6 +273,8 @@ bool vocabulary_of_logits(const Op& op, int dim) {
 constexpr KernelInfo kKernels[] = {
     {"embedding", embedding, 0b1, vocabulary_of_table},
     {"embedding_grad", embedding_grad, 0b1, vocabulary_of_gradient},
+    {"embedding_bag", embedding_bag, 0b1, vocabulary_of_table},
+    {"embedding_bag_grad", embedding_bag_grad, 0b1, vocabulary_of_gradient},
     {"cross_entropy", cross_entropy, 0, vocabulary_of_logits},
     {"cross_entropy_grad", cross_entropy_grad, 0, vocabulary_of_logits},
 };
