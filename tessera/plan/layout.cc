@@ -204,13 +204,43 @@ int64_t local_elements(const Layout& layout, const Mesh& mesh, const std::vector
   return region_of(layout, mesh, shape, coordinates).volume();
 }
 
+// Elements that the busiest rank of an exchange sends or receives.
+int64_t busiest_of_exchange(const Layout& from, const Layout& to, const Mesh& mesh,
+                            const std::vector<int64_t>& shape) {
+  Axes used;
+  for (size_t a = 0; a < mesh.axes.size(); ++a) {
+    if (from.uses(AxisId(a)) || to.uses(AxisId(a))) used.emplace_back(a);
+  }
+  Redistribution what;
+  for_each_piece(used, mesh, [&](const std::vector<int64_t>& at) {
+    what.hold.push_back(region_of(from, mesh, shape, at));
+    what.need.push_back(region_of(to, mesh, shape, at));
+  });
+  std::vector<int64_t> sent(what.hold.size(), 0);
+  int64_t most = 0;
+  for (size_t member = 0; member < what.hold.size(); ++member) {
+    int64_t received = 0;
+    for (const Take& piece : takes(what, member)) {
+      if (piece.source == member) continue;
+      received += piece.box.volume();
+      sent[piece.source] += piece.box.volume();
+    }
+    most = std::max(most, received);
+  }
+  return std::max(most, *std::max_element(sent.begin(), sent.end()));
+}
+
 // Elements that a collective is priced by behind it: what a rank holds then. Of an exchange that
-// brings halos, or to or from one coordinate of an axis, it is what a rank receives beyond what it
-// held: one in the middle, or at that coordinate if it receives.
+// brings halos it is what a rank in the middle receives beyond what it held; to or from one
+// coordinate of an axis, what the busiest rank sends or receives. Of so many ranks that it takes
+// long to say who, what the coordinate receives, or a rank in the middle.
 int64_t elements_after(CollectiveKind kind, const Layout& from, const Layout& to, const Mesh& mesh,
                        const std::vector<int64_t>& shape) {
   if (kind != CollectiveKind::kExchange || (to.windows.empty() && to.at.empty() && from.at.empty()))
     return local_elements(to, mesh, shape);
+  constexpr int64_t kManyRanks = 256;
+  if (to.windows.empty() && mesh.size() <= kManyRanks)
+    return busiest_of_exchange(from, to, mesh, shape);
   std::vector<int64_t> middle;
   for (const MeshAxis& axis : mesh.axes) middle.push_back(axis.size / 2);
   go_to_pins(to, middle);
@@ -365,8 +395,14 @@ class PathSearch {
       const bool same_window = from == nullptr || to == nullptr ? from == to : *from == *to;
       if (same_window && layout.shards[d] == to_.shards[d] && layout.grain[d] == to_.grain[d])
         continue;
-      for (const Axes* cut : {&layout.shards[d], &to_.shards[d]}) {
-        if (std::find(cut->begin(), cut->end(), axis) != cut->end()) return true;
+      // Outer axes that cut it alike leave each rank in the same part of the dim.
+      const Axes &before = layout.shards[d], &after = to_.shards[d];
+      size_t alike = 0;
+      while (same_window && layout.grain[d] == to_.grain[d] && alike < before.size() &&
+             alike < after.size() && before[alike] == after[alike])
+        ++alike;
+      for (const Axes* cut : {&before, &after}) {
+        if (std::find(cut->begin() + alike, cut->end(), axis) != cut->end()) return true;
       }
     }
     return false;

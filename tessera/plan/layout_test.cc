@@ -489,11 +489,11 @@ TEST(Pins, only_the_ranks_at_the_coordinate_have_anything) {
 
 TEST(Pins, are_reached_and_left_by_one_exchange) {
   const Layout cut = layout({{a}}), whole = layout({{}}), at_2 = pinned(a, 2, whole);
-  // It receives three quarters of 16 elements; the others receive their quarter.
+  // It receives, or sends, three quarters of 16 elements.
   EXPECT_EQ(route(cut, at_2, line(4), {16}).kinds, "exchange");
   EXPECT_EQ(route(cut, at_2, line(4), {16}).cost, 12 + 1);
   EXPECT_EQ(route(pinned(a, 0, whole), cut, line(4), {16}).kinds, "exchange");
-  EXPECT_EQ(route(pinned(a, 0, whole), cut, line(4), {16}).cost, 4 + 1);
+  EXPECT_EQ(route(pinned(a, 0, whole), cut, line(4), {16}).cost, 12 + 1);
   EXPECT_EQ(route(pinned(a, 0, whole), at_2, line(4), {16}).kinds, "exchange");
   EXPECT_EQ(route(whole, at_2, line(4), {16}).kinds, "slice");
   EXPECT_EQ(route(at_2, whole, line(4), {16}).kinds, "exchange");

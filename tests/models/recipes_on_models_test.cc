@@ -44,7 +44,7 @@ std::string call_of(const Recipe& recipe, const Graph& graph) {
 
 // What a message may name as missing or too small: a path, a dim, an argument of the call.
 bool names_a_part(const std::string& message) {
-  for (const char* part : {"blocks", "dim '", "heads", "groups", "experts"}) {
+  for (const char* part : {"blocks", "layers", "dim '", "heads", "groups", "experts"}) {
     if (message.find(part) != std::string::npos) return true;
   }
   return false;

@@ -41,6 +41,12 @@ bool is_volume(const Tensor& tensor) {
 }
 const std::string kVolumes = "cosmoflow:width=16,channels=2,filters=2,outputs=3";
 
+// Pooled vectors of kTables and their gradients: four tables of 8 columns.
+bool is_pooled(const Tensor& tensor) {
+  return tensor.dims.size() == 3 && tensor.name.find("tables.") != std::string::npos;
+}
+const std::string kTables = "dlrm:dense=4,rows=12-8-16-4,bags=2,width=8,bottom=8,top=4-1";
+
 struct Sends {
   std::string plan;  // a recipe call
   std::string model;
@@ -53,6 +59,7 @@ std::vector<Sends> closed_forms() {
   constexpr int64_t sums = (2 * layers + 1) * 2 * bsh;
   // A block's products under summa: 7bsh of inputs along rows, 12hh of weights along columns.
   constexpr int64_t products = 7 * bsh + 12 * hh;
+  constexpr int64_t pooled = 4 * b * 8;
   // Once around a ring: keys and values, which are 2bsh in kGpt and bsh in kGrouped.
   constexpr int64_t round = layers * 2 * bsh;
   // Ulysses: q, k, v and o, of all heads; of grouped heads k and v are half as large.
@@ -135,6 +142,16 @@ std::vector<Sends> closed_forms() {
       {"spatial(h=2, until=\"blocks.2\")", kVolumes, is_volume,
        b * (256 * 2 + 2 * 64 * 2 + 64 * 4 + 64 * 4 / 2),
        b * (64 * 4 / 2 + 16 * 4 / 2 + 2 * 64 * 4 + 64 * 2)},
+      // ---- tables (docs/theory/zionex-dlrm.md section 4). Whole or by columns: each vector goes to
+      // the rank of its sample. By rows: sums are scattered, gradients gathered. A table on a node,
+      // or columns on nodes, and rows on its ranks: both, one behind the other.
+      {"tables(4)", kTables, is_pooled, pooled * 3 / 4, pooled * 3 / 4},
+      {"tables(4, by=column)", kTables, is_pooled, pooled * 3 / 4, pooled * 3 / 4},
+      {"tables(4, by=row)", kTables, is_pooled, pooled * 3, pooled * 3},
+      {"tables(2, by=table_row, nodes=2)", kTables, is_pooled, pooled + pooled / 2,
+       pooled + pooled / 2},
+      {"tables(2, by=grid, nodes=2)", kTables, is_pooled, pooled + pooled / 2, pooled + pooled / 2},
+      {"tables(4, by=replica)", kTables, is_pooled, 0, 0},
       // ---- op by op. Norms by tokens: an all-to-all in front and one behind, and of gradients.
       {"per_op(\"a4\", \"*=batch:a;norms=seq:a\")", kGpt, is_hidden, 2 * layers * 2 * bsh * 3 / 4,
        2 * layers * 2 * bsh * 3 / 4},

@@ -23,6 +23,7 @@ std::vector<Recipe> loop_recipes();
 std::vector<Recipe> sequence_parallel_recipes();
 std::vector<Recipe> axial_recipes();
 std::vector<Recipe> spatial_recipes();
+std::vector<Recipe> table_recipes();
 std::vector<Recipe> compression_recipes();
 
 }  // namespace tessera::recipes

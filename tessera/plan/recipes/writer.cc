@@ -94,6 +94,11 @@ void PlanText::split(const std::string& ops, const std::string& dim, const std::
   splits.back().emplace_back("skew", axes_value(real_axes(*this, rotation.skew)));
 }
 
+void PlanText::pin(const std::string& ops, const std::string& axis, int64_t at) {
+  if (!has(axis)) return;
+  pins.push_back({{"ops", quoted(ops)}, {"axis", quoted(axis)}, {"at", fmt::format("{}", at)}});
+}
+
 void PlanText::rotate(const std::string& ops, const std::string& dim, const std::string& axes) {
   std::vector<std::string> skew = real_axes(*this, axes);
   if (skew.empty()) return;
@@ -212,7 +217,8 @@ std::string PlanText::str() const {
   }
   constexpr size_t kManyStages = 16;  // a text is to be read as a whole
   const size_t in_a_line = placed.size() > kManyStages ? 3 : 1;
-  out += list("split", splits) + list("stage", placed, in_a_line) + list("store", stores);
+  out += list("split", splits) + list("pin", pins) + list("stage", placed, in_a_line) +
+         list("store", stores);
   if (!loops.empty()) {
     out += "loop = [\n";
     for (const std::string& loop : loops) out += "  { " + loop + " },\n";

@@ -37,7 +37,7 @@ struct PlanText {
   int64_t ahead = 1;        // units between the fetch and its reader
   std::string reorder{};    // "zigzag" or "striped", of `seq`
   int64_t pieces = 1;       // of the reorder
-  std::vector<Entry> splits{}, stores{};
+  std::vector<Entry> splits{}, pins{}, stores{};
   struct StageLine {
     std::string ops;
     int64_t at = 0;
@@ -56,6 +56,8 @@ struct PlanText {
   // Over nothing (""): written only if an earlier entry splits the same dim.
   void split(const std::string& ops, const std::string& dim, const std::string& over,
              const Rotation& rotation = {});
+  // At one coordinate of an axis; nothing if the axis has one rank.
+  void pin(const std::string& ops, const std::string& axis, int64_t at);
   // A loop of as many steps as the axes have ranks, in which pieces go from each rank to the next;
   // several axes: rings in rings. Nothing if there is one rank.
   void rotate(const std::string& ops, const std::string& dim, const std::string& axes);
