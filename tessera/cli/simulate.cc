@@ -169,14 +169,25 @@ std::string stages_text(const RankResult& role) {
   return fmt::format("{}", fmt::join(role.stages, " "));
 }
 
+// Roles of the same stages that read alike share a line.
 std::string time_table(const Simulation& s) {
   std::vector<std::string> head{"stage", "ranks", "memory"};
   for (size_t i = 0; i < kSpent; ++i) head.emplace_back(spent_name(static_cast<Spent>(i)));
-  Table table(head);
+  std::vector<std::pair<std::vector<std::string>, int64_t>> lines;  // cells, ranks
   for (const RankResult& role : s.roles) {
-    std::vector<std::string> row{stages_text(role), grouped(role.ranks),
-                                 short_bytes(role.memory.total_bytes())};
+    std::vector<std::string> row{stages_text(role), short_bytes(role.memory.total_bytes())};
     for (const double spent : role.spent_s) row.push_back(spent < 1e-9 ? "-" : seconds(spent));
+    const auto known =
+        std::ranges::find_if(lines, [&](const auto& line) { return line.first == row; });
+    if (known != lines.end()) {
+      known->second += role.ranks;
+    } else {
+      lines.emplace_back(std::move(row), role.ranks);
+    }
+  }
+  Table table(head);
+  for (auto& [row, ranks] : lines) {
+    row.insert(row.begin() + 1, grouped(ranks));
     table.add(std::move(row));
   }
   return table.to_string();
