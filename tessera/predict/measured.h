@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/base/result.h"
-#include "tessera/predict/csv.h"
+#include "tessera/base/csv.h"
 #include "tessera/predict/predict.h"
 
 namespace tessera {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tessera/base/result.h"
-#include "tessera/predict/csv.h"
+#include "tessera/base/csv.h"
 
 namespace tessera {
 
