@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -18,7 +19,13 @@ namespace {
 using Devices = std::vector<std::vector<const CodedPiece*>>;
 using Edit = Assignment::Edit;
 
+// Annealing: temperatures as shares of the cost, what memory that is short costs (a device that
+// needs all of it twice: so many times the cost), and the weight of even loads.
+constexpr double kHot = 0.01, kCold = 1e-4, kShortage = 5, kEvenness = 0.02;
 constexpr int64_t kMostPackingSteps = 200000;
+constexpr std::array<double, 7> kShares = {1.0 / 2, 1.0 / 4, 3.0 / 4, 1.0 / 8,
+                                           3.0 / 8, 5.0 / 8, 7.0 / 8};
+constexpr int64_t kRowBlocks = 64;  // of a table; borders between rows lie between them
 
 class Draws {
  public:
@@ -56,27 +63,30 @@ class Cuts {
     replicas_ = problem.splits.replicas && problem.devices > 1 && priced(Sharding::kReplicated);
   }
 
-  // Two halves, the first not narrower than the second.
-  std::optional<std::pair<Piece, Piece>> columns(const Piece& piece) const {
+  bool cuts_columns() const { return columns_; }
+  // Two pieces, the first with about `share` of the columns; none if either would be empty.
+  std::optional<std::pair<Piece, Piece>> columns(const Piece& piece, double share) const {
     const int64_t unit = problem_.splits.least_columns;
     const int64_t units = piece.columns / unit;
     if (!columns_ || replica(piece) || units < 2 || piece.columns % unit != 0) return std::nullopt;
     auto out = std::pair(piece, piece);
-    out.first.columns = (units + 1) / 2 * unit;
+    out.first.columns = part(units, share) * unit;
     out.second.first_column += out.first.columns;
     out.second.columns -= out.first.columns;
     return kinds(out);
   }
-  std::optional<std::pair<Piece, Piece>> rows(const Piece& piece) const {
-    // Blocks of fewer rows than devices would serve nobody.
-    if (!rows_ || replica(piece) || piece.rows < 2 * problem_.devices) return std::nullopt;
-    if (piece.columns < table(piece).dim && !problem_.cost->prices(Sharding::kGrid))
+  // The same of rows, in blocks of a 64th of the table.
+  std::optional<std::pair<Piece, Piece>> rows(const Piece& piece, double share) const {
+    const int64_t unit = (table(piece).rows + kRowBlocks - 1) / kRowBlocks;
+    const int64_t units = (piece.rows + unit - 1) / unit;
+    if (!rows_ || replica(piece) || units < 2) return std::nullopt;
+    if (piece.columns < table(piece).dim && !problem_.cost->prices(Sharding::kGrid)) {
       return std::nullopt;
+    }
     auto out = std::pair(piece, piece);
-    out.first.rows = (piece.rows + 1) / 2;
+    out.first.rows = part(units, share) * unit;
     out.second.first_row += out.first.rows;
     out.second.rows -= out.first.rows;
-    out.first.share = out.second.share = piece.share / 2;
     return kinds(out);
   }
   // Neighbours of equal height, or of equal width, become one piece.
@@ -91,12 +101,16 @@ class Cuts {
     } else if (first.first_column == second.first_column && first.columns == second.columns &&
                first.first_row + first.rows == second.first_row) {
       out.rows += second.rows;
-      out.share += second.share;
     } else {
       return std::nullopt;
     }
-    out.kind = cut_kind(table(out), out);
-    return out;
+    return kind(out);
+  }
+  // The border between two neighbours moves to another place.
+  std::optional<std::pair<Piece, Piece>> shift(const Piece& a, const Piece& b, double share) const {
+    const auto joined = join(a, b);
+    if (!joined) return std::nullopt;
+    return a.first_row == b.first_row ? columns(*joined, share) : rows(*joined, share);
   }
   std::optional<Piece> replicate(const Piece& piece) const {
     if (!replicas_ || piece.kind != Sharding::kTable) return std::nullopt;
@@ -109,10 +123,18 @@ class Cuts {
 
  private:
   const Table& table(const Piece& piece) const { return problem_.tables[piece.table]; }
-  std::pair<Piece, Piece> kinds(std::pair<Piece, Piece> two) const {
-    two.first.kind = cut_kind(table(two.first), two.first);
-    two.second.kind = cut_kind(table(two.second), two.second);
-    return two;
+  // Units of the first of two parts.
+  static int64_t part(int64_t units, double share) {
+    const auto first = std::llround(share * static_cast<double>(units));
+    return std::clamp<int64_t>(first, 1, units - 1);
+  }
+  Piece kind(Piece piece) const {
+    piece.kind = cut_kind(table(piece), piece);
+    piece.share = static_cast<double>(piece.rows) / static_cast<double>(table(piece).rows);
+    return piece;
+  }
+  std::pair<Piece, Piece> kinds(const std::pair<Piece, Piece>& two) const {
+    return {kind(two.first), kind(two.second)};
   }
 
   const Problem& problem_;
@@ -162,7 +184,7 @@ class AutoSearch {
       const Devices& from =
           last ? best_ : seeds[ranked[static_cast<size_t>(restart) % ranked.size()].second];
       Assignment state(problem_, from);
-      anneal(state, each * 3 / 4, last ? 0.004 : 0.03);
+      anneal(state, each * 3 / 4, last ? kHot / 8 : kHot);
       Assignment cooled(problem_, annealed_);
       descend(cooled, each / 4);
     }
@@ -206,7 +228,11 @@ class AutoSearch {
          {GreedyKey::kDim, GreedyKey::kSize, GreedyKey::kLookup, GreedyKey::kSizeLookup}) {
       add(greedy(problem_, key));
     }
-    add(greedy_grid(problem_, split_columns(problem_.tables, {}), NeuroshardOptions().grid));
+    NeuroshardOptions beam;
+    if (!cuts_.cuts_columns()) beam.depth = 0;
+    const Answer theirs = neuroshard(problem_, beam);
+    searched_ += theirs.searched;
+    add(theirs);
     std::vector<double> single;
     for (size_t i = 0; i < problem_.tables.size(); ++i) {
       single.push_back(coder_(Piece::whole(i, problem_.tables[i]))->single_ms);
@@ -259,8 +285,8 @@ class AutoSearch {
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
     for (const size_t at : order) {
-      auto two = columns_first ? cuts_.columns(pieces[at]) : cuts_.rows(pieces[at]);
-      if (!two) two = columns_first ? cuts_.rows(pieces[at]) : cuts_.columns(pieces[at]);
+      auto two = columns_first ? cuts_.columns(pieces[at], 0.5) : cuts_.rows(pieces[at], 0.5);
+      if (!two) two = columns_first ? cuts_.rows(pieces[at], 0.5) : cuts_.columns(pieces[at], 0.5);
       if (!two) continue;
       pieces[at] = two->first;
       pieces.push_back(two->second);
@@ -299,23 +325,26 @@ class AutoSearch {
     if (Cuts::replica(piece->piece)) {
       return what < 0.2 ? gather(state, piece->piece, device) : edit;
     }
-    if (what < 0.35) {
+    if (what < 0.3) {
       edit.out = {{device, at}};
       edit.in = {{other, piece}};
-    } else if (what < 0.7) {
+    } else if (what < 0.55) {
       const auto& others = state.on(other);
       if (others.empty()) return edit;
       const size_t with = draws_.below(others.size());
       if (Cuts::replica(others[with]->piece)) return edit;
       edit.out = {{device, at}, {other, with}};
       edit.in = {{other, piece}, {device, others[with]}};
-    } else if (what < 0.85) {
+    } else if (what < 0.7) {
       const bool rows = draws_.uniform() < 0.5;
-      auto two = rows ? cuts_.rows(piece->piece) : cuts_.columns(piece->piece);
-      if (!two) two = rows ? cuts_.columns(piece->piece) : cuts_.rows(piece->piece);
+      const double share = draws_.uniform();
+      auto two = rows ? cuts_.rows(piece->piece, share) : cuts_.columns(piece->piece, share);
+      if (!two) two = rows ? cuts_.columns(piece->piece, share) : cuts_.rows(piece->piece, share);
       if (two) edit = cut(device, at, *two, other);
-    } else if (what < 0.97) {
+    } else if (what < 0.8) {
       edit = join(state, device, at);
+    } else if (what < 0.97) {
+      edit = shift(state, device, at, draws_.uniform());
     } else {
       edit = replicate(device, at, piece->piece);
     }
@@ -325,19 +354,39 @@ class AutoSearch {
   Edit cut(int device, size_t at, const std::pair<Piece, Piece>& two, int other) {
     return {{{device, at}}, {{device, coder_(two.first)}, {other, coder_(two.second)}}};
   }
-  // With a neighbour wherever it is.
-  Edit join(const Assignment& state, int device, size_t at) {
-    const Piece& piece = state.on(device)[at]->piece;
-    if (piece.kind == Sharding::kTable) return {};
+  // The first neighbour of a piece, wherever it is: device and index.
+  std::optional<std::pair<int, size_t>> neighbour(const Assignment& state,
+                                                  const Piece& piece) const {
+    if (piece.kind == Sharding::kTable) return std::nullopt;
     for (int other = 0; other < devices_; ++other) {
       const auto& others = state.on(other);
       for (size_t with = 0; with < others.size(); ++with) {
-        if (others[with]->piece.table != piece.table) continue;
-        const auto joined = cuts_.join(piece, others[with]->piece);
-        if (joined) return {{{device, at}, {other, with}}, {{device, coder_(*joined)}}};
+        if (others[with]->piece.table == piece.table && cuts_.join(piece, others[with]->piece)) {
+          return std::pair(other, with);
+        }
       }
     }
-    return {};
+    return std::nullopt;
+  }
+  Edit join(const Assignment& state, int device, size_t at) {
+    const Piece& piece = state.on(device)[at]->piece;
+    const auto with = neighbour(state, piece);
+    if (!with) return {};
+    const auto joined = cuts_.join(piece, state.on(with->first)[with->second]->piece);
+    return {{{device, at}, *with}, {{device, coder_(*joined)}}};
+  }
+  // The border to the neighbour moves; each piece stays where it is.
+  Edit shift(const Assignment& state, int device, size_t at, double share) {
+    const Piece& piece = state.on(device)[at]->piece;
+    const auto with = neighbour(state, piece);
+    if (!with) return {};
+    const Piece& other = state.on(with->first)[with->second]->piece;
+    const auto two = cuts_.shift(piece, other, share);
+    if (!two) return {};
+    const bool first = piece < other;
+    return {{{device, at}, *with},
+            {{first ? device : with->first, coder_(two->first)},
+             {first ? with->first : device, coder_(two->second)}}};
   }
   Edit replicate(int device, size_t at, const Piece& piece) {
     Edit edit;
@@ -370,8 +419,11 @@ class AutoSearch {
       const double late = cost.compute_ms + cost.backward_ms;
       squares += late * late;
     }
-    last_ms_ = ms;
-    return ms + 0.02 * std::sqrt(squares / devices_);
+    last_overflow_ = state.overflow_bytes();
+    const double over =
+        static_cast<double>(last_overflow_) / static_cast<double>(problem_.memory_bytes);
+    last_ms_ = last_overflow_ > 0 ? std::numeric_limits<double>::infinity() : ms;
+    return ms * (1 + kShortage * over) + kEvenness * std::sqrt(squares / devices_);
   }
 
   void anneal(Assignment& state, int64_t most, double heat) {
@@ -379,12 +431,12 @@ class AutoSearch {
     keep(last_ms_, snapshot(state));
     double best = now;
     annealed_ = snapshot(state);
-    const double hot = heat * now, cold = 1e-4 * now;
+    const double hot = heat * now, cold = kCold * now;
     for (int64_t step = 0; step < most; ++step) {
       const double share = static_cast<double>(step) / static_cast<double>(most);
       const double temperature = hot * std::pow(cold / hot, share);
       const Edit edit = draw(state);
-      if (edit.out.empty() || !state.has_room(edit)) continue;
+      if (edit.out.empty()) continue;
       state.apply(edit);
       const double then = objective(state);
       if (then > now && draws_.uniform() >= std::exp((now - then) / temperature)) {
@@ -393,7 +445,7 @@ class AutoSearch {
       }
       now = then;
       if (last_ms_ < best_ms_) keep(last_ms_, snapshot(state));
-      if (now < best) {
+      if (now < best && last_overflow_ == 0) {
         best = now;
         annealed_ = snapshot(state);
       }
@@ -423,13 +475,18 @@ class AutoSearch {
       }
       if (improves(state, join(state, device, at), now)) return true;
       if (improves(state, replicate(device, at, piece->piece), now)) return true;
-      const auto columns = cuts_.columns(piece->piece);
-      const auto rows = cuts_.rows(piece->piece);
+      for (const double share : kShares) {
+        if (improves(state, shift(state, device, at, share), now)) return true;
+      }
       for (int other = 0; other < devices_; ++other) {
         if (other == device) continue;
         if (improves(state, {{{device, at}}, {{other, piece}}}, now)) return true;
-        for (const auto& two : {columns, rows}) {
-          if (two && improves(state, cut(device, at, *two, other), now)) return true;
+        for (const double share : kShares) {
+          const auto columns = cuts_.columns(piece->piece, share);
+          const auto rows = cuts_.rows(piece->piece, share);
+          for (const auto& two : {columns, rows}) {
+            if (two && improves(state, cut(device, at, *two, other), now)) return true;
+          }
         }
         for (size_t with = 0; with < state.on(other).size(); ++with) {
           const CodedPiece* partner = state.on(other)[with];
@@ -461,7 +518,8 @@ class AutoSearch {
   int devices_;
   int64_t searched_ = 0;
   bool exact_ = true;
-  double last_ms_ = 0;
+  double last_ms_ = 0;  // infinite where memory is short
+  int64_t last_overflow_ = 0;
   double best_ms_ = std::numeric_limits<double>::infinity();
   Devices best_, annealed_;
 };

@@ -4,13 +4,14 @@
 // possible (placement.h), under any cost model.
 //
 // 1. Seeds: the greedy rules, longest first and largest differencing on the cost of single pieces,
-//    the greedy grid; where no rule fits, whole tables are packed by bytes (exactly where there are
-//    few), and then the largest pieces are cut until packing succeeds.
-// 2. From the best seeds, by turns: annealing over edits of the placement (a piece moves; two change
-//    places; a piece is cut in columns or rows and a half moves; two neighbouring pieces are joined;
-//    a table is replicated or gathered again), each priced by the model for the whole plan and
-//    refused where memory is short; then descent over all moves, exchanges, cuts and joins that
-//    touch the slowest device, until none helps.
+//    NeuroShard's beam over the greedy grid; where none of them fits, whole tables are packed by
+//    bytes (exactly where there are few), and then the largest pieces are cut until packing succeeds.
+// 2. From the best seeds, by turns, and at last from the best that was found: annealing over edits
+//    of the placement, each priced by the model for the whole plan; then descent over the edits that
+//    touch the slowest device, until none helps. An edit: a piece moves; two change places; a piece
+//    is cut in columns or rows and a part moves; the border between two neighbouring pieces shifts;
+//    neighbours are joined; a table is replicated or gathered again. While annealing, memory that is
+//    short has a price; only placements that fit are kept.
 // 3. At most `enumerate` placements of whole tables: all are tried as well, so that the answer is
 //    never worse than the best of them.
 // The work is bounded by a number of priced placements, not by time: the same question has the same
@@ -25,8 +26,8 @@
 namespace tessera::tables {
 
 struct AutoOptions {
-  int64_t budget = 60000;  // placements priced in all
-  int restarts = 3;
+  int64_t budget = 150000;  // placements that annealing and descent price
+  int restarts = 4;
   uint64_t seed = 1;
   int64_t enumerate = 65536;  // 8 tables on 4 devices
   // Called now and then with what is being done.

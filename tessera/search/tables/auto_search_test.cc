@@ -67,7 +67,7 @@ TEST(AutoSearch, FindsAPlacementWhereverBruteForceDoes) {
     if (found.found) {
       EXPECT_TRUE(found.evaluation.fits());
     }
-    const bool rule = greedy(problem, GreedyKey::kSize).found;
+    const bool rule = greedy(problem, GreedyKey::kLookup).found;
     if (best.found && !rule) ++tight;
     if (!best.found) {
       ++none;
@@ -92,7 +92,7 @@ TEST(AutoSearch, CutsTablesUntilTheyFit) {
   }
 }
 
-TEST(AutoSearch, IsNeverInfeasibleOrMuchWorseWhereNeuroshardAnswers) {
+TEST(AutoSearch, IsNeverInfeasibleOrWorseWhereNeuroshardAnswers) {
   Random random(5);
   const ClosedForm cost;
   double ratio = 0;
@@ -105,7 +105,7 @@ TEST(AutoSearch, IsNeverInfeasibleOrMuchWorseWhereNeuroshardAnswers) {
     const Answer ours = auto_search(problem, {.budget = 20000, .progress = {}});
     if (!theirs.found) continue;
     ASSERT_TRUE(ours.found) << ours.reason;
-    EXPECT_LE(ours.evaluation.ms, theirs.evaluation.ms * 1.005);
+    EXPECT_LE(ours.evaluation.ms, theirs.evaluation.ms * (1 + 1e-9));
     ratio += ours.evaluation.ms / theirs.evaluation.ms;
     ++count;
   }
@@ -117,7 +117,7 @@ TEST(AutoSearch, KeepsToTheAllowedSplitsAndIsTheSameEachTime) {
   Random random(6);
   const ClosedForm cost;
   for (int round = 0; round < 8; ++round) {
-    Problem problem = random_problem(random, 12, 4, 1.4, cost);
+    Problem problem = random_problem(random, 12, 4, 3, cost);
     problem.splits.columns = (round & 1) != 0;
     problem.splits.rows = (round & 2) != 0;
     problem.splits.replicas = (round & 4) != 0;

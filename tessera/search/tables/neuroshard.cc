@@ -163,7 +163,8 @@ Answer neuroshard(const Problem& problem, const NeuroshardOptions& options) {
       add_largest(
           pieces, most, [&](const Piece& p) { return inner.coder()(p)->single_ms; }, candidates);
       for (const size_t i : candidates) {
-        if (pieces[i].columns % 8 != 0) continue;  // halves are multiples of 4
+        // Halves are multiples of the least width (4 as published).
+        if (pieces[i].columns % (2 * problem.splits.least_columns) != 0) continue;
         std::vector<size_t> steps = node.steps;
         steps.push_back(i);
         Found found = inner.search(split_columns(problem.tables, steps));

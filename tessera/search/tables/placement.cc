@@ -226,6 +226,12 @@ bool Assignment::has_room(const Edit& edit) const {
   return true;
 }
 
+int64_t Assignment::overflow_bytes() const {
+  int64_t out = 0;
+  for (const int64_t bytes : bytes_) out += std::max<int64_t>(0, bytes - problem_->memory_bytes);
+  return out;
+}
+
 void Assignment::apply(const Edit& edit) {
   before_.clear();
   costs_before_ = costs_;

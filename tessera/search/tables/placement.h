@@ -109,6 +109,7 @@ class Assignment {
     std::vector<std::pair<int, const CodedPiece*>> in;
   };
   bool has_room(const Edit& edit) const;
+  int64_t overflow_bytes() const;  // beyond the memory of each device
   void apply(const Edit& edit);
   void undo();    // of the last apply(), once; costs() too
   double cost();  // ms of the slowest device; sets costs()

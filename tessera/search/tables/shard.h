@@ -19,8 +19,8 @@ struct TablePlanner {
 const std::vector<TablePlanner>& table_planners();
 
 struct ShardOptions {
-  uint64_t seed = 1;       // of auto and random
-  int64_t budget = 60000;  // placements that auto prices
+  uint64_t seed = 1;        // of auto and random
+  int64_t budget = 150000;  // placements that auto prices
   std::function<void(const std::string&)> progress;
 };
 // Errors: an unknown planner, a number of devices that the cost model does not know.
