@@ -156,17 +156,19 @@ Json answer_json(const Problem& problem, const std::string& planner, const Answe
   return out;
 }
 
-Status read_splits(const std::vector<std::string>& names, tables::Splits& splits) {
-  splits.columns = splits.rows = splits.replicas = false;
-  for (const std::string& name : names) {
-    if (name == "columns") splits.columns = true;
-    if (name == "rows") splits.rows = true;
-    if (name == "replicas") splits.replicas = true;
-  }
-  return {};
+tables::Splits read_splits(const std::vector<std::string>& names) {
+  const auto named = [&](const char* name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  return {.columns = named("columns"), .rows = named("rows"), .replicas = named("replicas")};
 }
 
 Result<Problem> read_problem(const ShardOptions& options, const tables::CostModel& cost) {
+  constexpr int kMostDevices = 1024;
+  if (options.devices > kMostDevices) {
+    return invalid_input(
+        fmt::format("--devices: expected at most {}, found {}", kMostDevices, options.devices));
+  }
   Problem problem;
   TESSERA_TRY(problem.tables, read_tables(options.tables));
   problem.devices = options.devices;
@@ -179,7 +181,7 @@ Result<Problem> read_problem(const ShardOptions& options, const tables::CostMode
   problem.memory_bytes = static_cast<int64_t>(*bytes);
   problem.cost = &cost;
   problem.optimizer = *tables::parse_optimizer(options.optimizer);
-  TESSERA_TRY_VOID(read_splits(options.splits, problem.splits));
+  problem.splits = read_splits(options.splits);
   TESSERA_TRY_VOID(cost.check(problem.devices));
   return problem;
 }
