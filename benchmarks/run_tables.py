@@ -77,7 +77,7 @@ def main():
     program = str(pathlib.Path(options.program).resolve())
     each = max(1, options.tasks // (2 * len(MAX_DIMS)))
     lines = ["# Embedding tables: ours beside NeuroShard's search", "",
-             f"{datetime.date.today().isoformat()}, `benchmarks/run_tables.py {' '.join(sys.argv[1:])}` on {platform.machine()}, "
+             f"{datetime.date.today().isoformat()}, `benchmarks/run_tables.py build/tessera {' '.join(sys.argv[2:])}` on {platform.machine()}, "
              f"{os.cpu_count()} cores, {options.jobs} at a time. Costs are those of the cost model; seconds are processor seconds of a "
              "whole process. Answers are the same in each run. \"At most possible\" is by how much a placement at the lower bound would "
              "be faster than NeuroShard's.", ""]

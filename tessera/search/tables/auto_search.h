@@ -26,7 +26,7 @@
 namespace tessera::tables {
 
 struct AutoOptions {
-  int64_t budget = 150000;  // placements that annealing and descent price
+  int64_t budget = 400000;  // placements that annealing and descent price
   int restarts = 4;
   uint64_t seed = 1;
   int64_t enumerate = 65536;  // 8 tables on 4 devices

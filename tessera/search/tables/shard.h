@@ -20,7 +20,7 @@ const std::vector<TablePlanner>& table_planners();
 
 struct ShardOptions {
   uint64_t seed = 1;        // of auto and random
-  int64_t budget = 150000;  // placements that auto prices
+  int64_t budget = 400000;  // placements that auto prices
   std::function<void(const std::string&)> progress;
 };
 // Errors: an unknown planner, a number of devices that the cost model does not know.

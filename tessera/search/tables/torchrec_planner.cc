@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -318,7 +319,7 @@ std::vector<Proposal> propose_by_memory(const Options& options, int devices, int
     for (size_t i = 0; i < of_table.size(); ++i) {
       const double share = static_cast<double>(of_table[i].bytes.hbm) / bin;
       if (share > static_cast<double>(all)) continue;
-      const auto need = static_cast<size_t>(share + 0.5);
+      const auto need = static_cast<size_t>(std::llround(share));
       for (size_t before = 0; before + need <= all; ++before) {
         const double ms = least[before] + of_table[i].sum_ms;
         if (ms < next[before + need]) {
