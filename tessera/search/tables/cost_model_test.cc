@@ -193,6 +193,8 @@ TEST(NeuralCosts, WrongFilesAreRefusedWithTheirPlace) {
             "m.json: expected JSON of a cost model, found something else");
   EXPECT_EQ(parse_cost_model(R"({"model": "torchrec", "hbm": 3})", "m.json").error().message,
             "m.json: hbm: unknown key, did you mean 'cpu'?");
+  EXPECT_EQ(parse_cost_model(R"({"model": "closed", "ske\nw": 2})", "m.json").error().message,
+            "m.json: ske\\nw: unknown key, did you mean 'skew'?");
   EXPECT_EQ(parse_cost_model(R"({"model": "closed", "skew": 2})", "m.json").error().message,
             "m.json: skew: expected a number from 0 to 1, found 2");
   EXPECT_EQ(load_cost_model("neural").error().message,

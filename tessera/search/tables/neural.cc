@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/search/tables/placement.h"
 
@@ -95,8 +96,8 @@ Status read_features(const JsonTable& in, NeuralCosts& out) {
   const std::vector<std::string> known = known_features();
   for (const std::string& name : out.features) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      return in.error("features", fmt::format("unknown feature '{}', did you mean '{}'?", name,
-                                              nearest(name, known)));
+      return in.error("features", fmt::format("unknown feature '{}', did you mean '{}'?",
+                                              short_line(name, 40), nearest(name, known)));
     }
   }
   double epsilon = 1e-6;
@@ -146,6 +147,7 @@ Result<NeuralCostModel> NeuralCostModel::parse(const JsonTable& in) {
   NeuralCosts out;
   TESSERA_TRY_VOID(in.require({"compute", "communication"}));
   TESSERA_TRY_VOID(in.text("name", out.name));
+  out.name = short_line(out.name, 40);
   TESSERA_TRY_VOID(in.real("batch", out.batch, 1));
   TESSERA_TRY(const JsonTable compute, in.table("compute"));
   TESSERA_TRY_VOID(read_features(compute, out));

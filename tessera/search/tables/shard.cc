@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tessera/base/csv.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/search/tables/auto_search.h"
 #include "tessera/search/tables/baselines.h"
@@ -111,7 +112,7 @@ Result<Placement> read_placement(const Problem& problem, std::string_view text,
     };
     const auto error = [&](const std::string& column, const std::string& expected) {
       return invalid_input(fmt::format("{}:{}: {}: expected {}, found '{}'", file, csv.lines[row],
-                                       column, expected, cell(column).substr(0, 40)));
+                                       column, expected, short_line(cell(column), 40)));
     };
     PlacedPiece placed;
     const auto table = tables.find(cell("table"));

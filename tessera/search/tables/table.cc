@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tessera/base/csv.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/philox.h"
 #include "tessera/base/text.h"
 #include "tessera/base/units.h"
@@ -72,7 +73,10 @@ const std::vector<Column>& columns() {
   static const std::vector<Column> all = [] {
     std::vector<Column> out;
     out.push_back({"name", true, [](Table& table, const std::string& text) -> Status {
-                     if (text.empty()) return invalid_input("a name");
+                     // Names stand in messages and tables of the terminal as they are.
+                     if (text.empty() || text.size() > 200 || one_line(text) != text) {
+                       return invalid_input("a name of 1 to 200 printable characters");
+                     }
                      table.name = text;
                      return {};
                    }});
@@ -112,15 +116,10 @@ Status check_columns(const CsvTable& csv, std::string_view file) {
   }
   for (const std::string& column : csv.columns) {
     if (std::find(known.begin(), known.end(), column) != known.end()) continue;
-    return invalid_input(fmt::format("{}:1: unknown column '{}', did you mean '{}'?", file, column,
-                                     nearest(column, known)));
+    return invalid_input(fmt::format("{}:1: unknown column '{}', did you mean '{}'?", file,
+                                     short_line(column, 40), nearest(column, known)));
   }
   return {};
-}
-
-std::string shortened(const std::string& text) {
-  constexpr size_t kMost = 40;
-  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
 }
 
 // Numbers of one task: drawn one after the other.
@@ -185,7 +184,7 @@ Result<std::vector<Table>> read_tables(std::string_view text, std::string_view f
       if (cell.empty() && !column.required) continue;
       if (const Status read = column.read(table, cell); !read) {
         return invalid_input(fmt::format("{}:{}: {}: expected {}, found '{}'", file, csv.lines[row],
-                                         column.name, read.error().message, shortened(cell)));
+                                         column.name, read.error().message, short_line(cell, 40)));
       }
     }
     if (table.rows > kMostRows / table.dim) {
@@ -196,7 +195,7 @@ Result<std::vector<Table>> read_tables(std::string_view text, std::string_view f
     }
     if (!names.insert(table.name).second) {
       return invalid_input(fmt::format("{}:{}: the table '{}' is there twice", file, csv.lines[row],
-                                       shortened(table.name)));
+                                       short_line(table.name, 40)));
     }
     out.push_back(std::move(table));
   }

@@ -65,7 +65,12 @@ TEST(Tables, ErrorsAreOneLineWithTheirPlace) {
   EXPECT_EQ(error_of(head + "x,10,4,1,\nx,10,4,1,\n"), "t.csv:3: the table 'x' is there twice");
   EXPECT_EQ(error_of(head + "x,1099511627776,4,1,\n"),
             "t.csv:2: expected at most 2^40 numbers in a table, found 1099511627776 rows of 4");
-  EXPECT_EQ(error_of(head + ",10,4,1,\n"), "t.csv:2: name: expected a name, found ''");
+  EXPECT_EQ(error_of(head + ",10,4,1,\n"),
+            "t.csv:2: name: expected a name of 1 to 200 printable characters, found ''");
+  EXPECT_EQ(error_of(head + "\"x\ny\",10,4,1,\n"),
+            "t.csv:2: name: expected a name of 1 to 200 printable characters, found 'x\\ny'");
+  EXPECT_EQ(error_of(head + "x,\"1\n2\",4,1,\n"),
+            "t.csv:2: rows: expected a whole number from 1 to 1099511627776, found '1\\n2'");
 }
 
 TEST(Tables, WhatIsWrittenReadsBackEqual) {
