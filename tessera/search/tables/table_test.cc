@@ -6,6 +6,8 @@
 #include <cmath>
 #include <set>
 
+#include "tessera/search/published/test_random.h"
+
 namespace tessera::tables {
 namespace {
 
@@ -115,6 +117,38 @@ TEST(Tables, GeneratedTasksKeepToTheSheet) {
   EXPECT_NEAR(bin / n, 0.225, 0.03);
   EXPECT_EQ(generate_tables(TaskOptions{.seed = 7}), generate_tables(TaskOptions{.seed = 7}));
   EXPECT_NE(generate_tables(TaskOptions{.seed = 7}), generate_tables(TaskOptions{.seed = 8}));
+}
+
+// Bytes changed, left out or doubled: either tables within the limits, or one line.
+TEST(Tables, DamagedFilesAreReadOrRefusedInOneLine) {
+  published::Random random(1);
+  const std::string whole = to_csv(generate_tables(TaskOptions{.seed = 2, .most_tables = 12}));
+  int refused = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::string text = whole;
+    for (int change = random.up_to(3); change >= 0; --change) {
+      const size_t at = random.up_to(text.size() - 1);
+      const size_t size = std::min(random.up_to(size_t{40}), text.size() - at);
+      switch (random.up_to(2)) {
+        case 0: text[at] = static_cast<char>(random.up_to(255)); break;
+        case 1: text.erase(at, size); break;
+        default: text.insert(at, text.substr(at, size));
+      }
+      if (text.empty()) text = "x";
+    }
+    const auto tables = read_tables(text, "t.csv");
+    if (tables) {
+      for (const Table& table : *tables) EXPECT_GT(table.bytes(), 0);
+      continue;
+    }
+    ++refused;
+    const std::string& line = tables.error().message;
+    EXPECT_LT(line.size(), 600U);
+    EXPECT_TRUE(std::none_of(line.begin(), line.end(), [](char c) {
+      return static_cast<unsigned char>(c) < 0x20;
+    })) << line;
+  }
+  EXPECT_GT(refused, 500);
 }
 
 TEST(Tables, TasksByText) {
