@@ -200,6 +200,7 @@ int run(int argc, const char* const* argv) {
   add_report(commands);
   add_diff(commands);
   add_reproduce(commands);
+  add_shard(commands);
   add_export(commands);
   add_import(commands);
   add_launch(commands);

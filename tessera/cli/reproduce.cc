@@ -1,19 +1,14 @@
 // tessera reproduce: published planning algorithms on their published cost models.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <condition_variable>
-#include <cstdio>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/progress_line.h"
 #include "tessera/search/published/reproduce.h"
 
 namespace tessera::cli {
@@ -25,33 +20,6 @@ using published::Reproduction;
 struct ReproduceOptions {
   std::string system, instance;
   bool list = false, json = false;
-};
-
-// What is being worked on, in one line of the terminal that is written over each second.
-class ProgressLine {
- public:
-  ProgressLine() {
-    if (isatty(STDERR_FILENO) != 1) return;
-    writer_ = std::jthread([this](const std::stop_token& stop) {
-      std::unique_lock lock(mutex_);
-      int seconds = 0;
-      while (!changed_.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; })) {
-        if (stop.stop_requested()) break;
-        std::fputs(fmt::format("\r\x1b[Kreproduce: {}, {} s", what_, ++seconds).c_str(), stderr);
-      }
-      if (seconds > 0) std::fputs("\r\x1b[K", stderr);
-    });
-  }
-  void say(std::string_view what) {
-    const std::lock_guard lock(mutex_);
-    what_ = what;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::string what_ = "reading";
-  std::jthread writer_;  // last: it stops before what it reads is gone
 };
 
 std::string_view state_text(const std::string& reproduced) {
@@ -108,7 +76,7 @@ Result<int> run_instance(const ReproduceOptions& options) {
   TESSERA_TRY(const std::string text, read_file(options.instance));
   Result<Reproduction> result;
   {
-    ProgressLine line;
+    ProgressLine line("reproduce");
     result = published::reproduce(options.system, text, options.instance,
                                   [&](std::string_view what) { line.say(what); });
   }
@@ -126,7 +94,7 @@ Result<int> run_instance(const ReproduceOptions& options) {
 // Without an instance: the worked examples.
 Result<int> run_examples(const ReproduceOptions& options) {
   TESSERA_TRY(const auto examples, published::worked_examples(options.system));
-  ProgressLine line;
+  ProgressLine line("reproduce");
   Json list = Json::array();
   Table table({"worked example", "values", "found otherwise"});
   std::vector<std::string> differences;

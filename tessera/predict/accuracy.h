@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/csv.h"
 #include "tessera/base/result.h"
 #include "tessera/predict/constants.h"
-#include "tessera/predict/csv.h"
 #include "tessera/predict/reality.h"
 #include "tessera/predict/scores.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/csv.h"
 #include "tessera/base/result.h"
-#include "tessera/predict/csv.h"
 #include "tessera/predict/predict.h"
 
 namespace tessera {

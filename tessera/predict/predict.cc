@@ -9,11 +9,11 @@
 #include <thread>
 #include <utility>
 
+#include "tessera/base/csv.h"
 #include "tessera/base/text.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/cost/style.h"
 #include "tessera/predict/assumptions.h"
-#include "tessera/predict/csv.h"
 #include "tessera/predict/lowered.h"
 #include "tessera/simulate/simulate.h"
 

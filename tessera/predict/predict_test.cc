@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tessera/predict/csv.h"
+#include "tessera/base/csv.h"
 
 namespace tessera {
 namespace {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/csv.h"
 #include "tessera/base/result.h"
-#include "tessera/predict/csv.h"
 
 namespace tessera {
 

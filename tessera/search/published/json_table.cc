@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 
 namespace tessera::published {
@@ -58,7 +59,8 @@ const Json* JsonTable::find(const std::string& key) const {
 bool JsonTable::has(const std::string& key) const { return find(key) != nullptr; }
 
 tl::unexpected<Error> JsonTable::error(const std::string& key, const std::string& message) const {
-  return invalid_input(fmt::format("{}{}: {}", where_, key, message));
+  // A key may be the file's own.
+  return invalid_input(fmt::format("{}{}: {}", where_, short_line(key, 100), message));
 }
 
 tl::unexpected<Error> JsonTable::expected(const std::string& key, const std::string& what,

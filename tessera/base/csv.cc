@@ -1,4 +1,4 @@
-#include "tessera/predict/csv.h"
+#include "tessera/base/csv.h"
 
 #include <fmt/format.h>
 

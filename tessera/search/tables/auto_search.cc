@@ -1,0 +1,533 @@
+#include "tessera/search/tables/auto_search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "tessera/base/philox.h"
+#include "tessera/search/tables/baselines.h"
+#include "tessera/search/tables/neuroshard.h"
+
+namespace tessera::tables {
+namespace {
+
+using Devices = std::vector<std::vector<const CodedPiece*>>;
+using Edit = Assignment::Edit;
+
+// Annealing: temperatures as shares of the cost, what memory that is short costs (a device that
+// needs all of it twice: so many times the cost), and the weight of even loads.
+constexpr double kHot = 0.01, kCold = 1e-4, kShortage = 5, kEvenness = 0.02;
+constexpr int64_t kMostPackingSteps = 200000;
+constexpr std::array<double, 7> kShares = {1.0 / 2, 1.0 / 4, 3.0 / 4, 1.0 / 8,
+                                           3.0 / 8, 5.0 / 8, 7.0 / 8};
+constexpr int64_t kRowBlocks = 64;  // of a table; borders between rows lie between them
+
+class Draws {
+ public:
+  explicit Draws(uint64_t seed) : philox_{seed, 0x7ab1e5} {}
+  double uniform() {
+    if (at_ == 4) {
+      block_ = philox_.block(next_++);
+      at_ = 0;
+    }
+    return (block_[at_++] >> 8) * 0x1p-24;
+  }
+  size_t below(size_t count) { return static_cast<size_t>(uniform() * static_cast<double>(count)); }
+
+ private:
+  Philox philox_;
+  std::array<uint32_t, 4> block_{};
+  size_t at_ = 4;
+  uint64_t next_ = 0;
+};
+
+Sharding cut_kind(const Table& table, const Piece& piece) {
+  const bool columns = piece.columns < table.dim;
+  const bool rows = piece.rows < table.rows;
+  if (columns) return rows ? Sharding::kGrid : Sharding::kColumns;
+  return rows ? Sharding::kRows : Sharding::kTable;
+}
+
+// What may be made of pieces.
+class Cuts {
+ public:
+  explicit Cuts(const Problem& problem) : problem_(problem) {
+    const auto priced = [&](Sharding kind) { return problem.cost->prices(kind); };
+    columns_ = problem.splits.columns && priced(Sharding::kColumns);
+    rows_ = problem.splits.rows && priced(Sharding::kRows);
+    replicas_ = problem.splits.replicas && problem.devices > 1 && priced(Sharding::kReplicated);
+  }
+
+  bool cuts_columns() const { return columns_; }
+  // Two pieces, the first with about `share` of the columns; none if either would be empty.
+  std::optional<std::pair<Piece, Piece>> columns(const Piece& piece, double share) const {
+    const int64_t unit = problem_.splits.least_columns;
+    const int64_t units = piece.columns / unit;
+    if (!columns_ || replica(piece) || units < 2 || piece.columns % unit != 0) return std::nullopt;
+    auto out = std::pair(piece, piece);
+    out.first.columns = part(units, share) * unit;
+    out.second.first_column += out.first.columns;
+    out.second.columns -= out.first.columns;
+    return kinds(out);
+  }
+  // The same of rows, in blocks of a 64th of the table.
+  std::optional<std::pair<Piece, Piece>> rows(const Piece& piece, double share) const {
+    const int64_t unit = (table(piece).rows + kRowBlocks - 1) / kRowBlocks;
+    const int64_t units = (piece.rows + unit - 1) / unit;
+    if (!rows_ || replica(piece) || units < 2) return std::nullopt;
+    if (piece.columns < table(piece).dim && !problem_.cost->prices(Sharding::kGrid)) {
+      return std::nullopt;
+    }
+    auto out = std::pair(piece, piece);
+    out.first.rows = part(units, share) * unit;
+    out.second.first_row += out.first.rows;
+    out.second.rows -= out.first.rows;
+    return kinds(out);
+  }
+  // Neighbours of equal height, or of equal width, become one piece.
+  std::optional<Piece> join(const Piece& a, const Piece& b) const {
+    if (a.table != b.table || replica(a) || replica(b)) return std::nullopt;
+    const Piece& first = std::min(a, b);
+    const Piece& second = std::max(a, b);
+    Piece out = first;
+    if (first.first_row == second.first_row && first.rows == second.rows &&
+        first.first_column + first.columns == second.first_column) {
+      out.columns += second.columns;
+    } else if (first.first_column == second.first_column && first.columns == second.columns &&
+               first.first_row + first.rows == second.first_row) {
+      out.rows += second.rows;
+    } else {
+      return std::nullopt;
+    }
+    return kind(out);
+  }
+  // The border between two neighbours moves to another place.
+  std::optional<std::pair<Piece, Piece>> shift(const Piece& a, const Piece& b, double share) const {
+    const auto joined = join(a, b);
+    if (!joined) return std::nullopt;
+    return a.first_row == b.first_row ? columns(*joined, share) : rows(*joined, share);
+  }
+  std::optional<Piece> replicate(const Piece& piece) const {
+    if (!replicas_ || piece.kind != Sharding::kTable) return std::nullopt;
+    Piece out = piece;
+    out.kind = Sharding::kReplicated;
+    out.share = 1.0 / problem_.devices;
+    return out;
+  }
+  static bool replica(const Piece& piece) { return piece.kind == Sharding::kReplicated; }
+
+ private:
+  const Table& table(const Piece& piece) const { return problem_.tables[piece.table]; }
+  // Units of the first of two parts.
+  static int64_t part(int64_t units, double share) {
+    const auto first = std::llround(share * static_cast<double>(units));
+    return std::clamp<int64_t>(first, 1, units - 1);
+  }
+  Piece kind(Piece piece) const {
+    piece.kind = cut_kind(table(piece), piece);
+    piece.share = static_cast<double>(piece.rows) / static_cast<double>(table(piece).rows);
+    return piece;
+  }
+  std::pair<Piece, Piece> kinds(const std::pair<Piece, Piece>& two) const {
+    return {kind(two.first), kind(two.second)};
+  }
+
+  const Problem& problem_;
+  bool columns_, rows_, replicas_;
+};
+
+class AutoSearch {
+ public:
+  AutoSearch(const Problem& problem, const AutoOptions& options)
+      : problem_(problem),
+        options_(options),
+        coder_(problem),
+        cuts_(problem),
+        draws_(options.seed),
+        devices_(problem.devices) {}
+
+  Answer search() {
+    say("seeds");
+    std::vector<Devices> seeds = this->seeds();
+    if (seeds.empty()) {
+      return not_found(problem_, searched_,
+                       exact_ ? "no placement within the allowed splits fits"
+                              : "packing by bytes found nothing within its limit of steps");
+    }
+    const bool few = std::pow(devices_, static_cast<double>(problem_.tables.size())) <=
+                     static_cast<double>(options_.enumerate);
+    if (few) {
+      say("all placements of whole tables");
+      const Answer all = brute_force(problem_);
+      searched_ += all.searched;
+      if (all.found) seeds.insert(seeds.begin(), devices_of(all.placement));
+    }
+    double worst = 0;
+    std::vector<std::pair<double, size_t>> ranked;
+    for (size_t i = 0; i < seeds.size(); ++i) {
+      const double ms = Assignment(problem_, seeds[i]).cost();
+      keep(ms, seeds[i]);
+      ranked.emplace_back(ms, i);
+      worst = std::max(worst, ms);
+    }
+    std::sort(ranked.begin(), ranked.end());
+    const int64_t each = options_.budget / std::max(1, options_.restarts);
+    for (int restart = 0; restart < options_.restarts && devices_ > 1; ++restart) {
+      say(fmt::format("restart {} of {}", restart + 1, options_.restarts));
+      // The last restart starts from the best that was found, less hot.
+      const bool last = restart > 0 && restart + 1 == options_.restarts;
+      const Devices& from =
+          last ? best_ : seeds[ranked[static_cast<size_t>(restart) % ranked.size()].second];
+      Assignment state(problem_, from);
+      anneal(state, each * 3 / 4, last ? kHot / 8 : kHot);
+      Assignment cooled(problem_, annealed_);
+      descend(cooled, each / 4);
+    }
+    return answer_with(problem_, Assignment(problem_, best_).placement(), searched_,
+                       fmt::format("{} restarts{}", options_.restarts,
+                                   few ? ", and all placements of whole tables" : ""));
+  }
+
+ private:
+  void say(const std::string& what) const {
+    if (options_.progress) options_.progress(what);
+  }
+
+  void keep(double ms, const Devices& devices) {
+    if (ms >= best_ms_) return;
+    best_ms_ = ms;
+    best_ = devices;
+  }
+
+  Devices devices_of(const Placement& placement) {
+    Devices out(static_cast<size_t>(devices_));
+    for (const PlacedPiece& placed : placement) {
+      out[static_cast<size_t>(placed.device)].push_back(coder_(placed.piece));
+    }
+    return out;
+  }
+  Devices snapshot(const Assignment& state) const {
+    Devices out;
+    for (int device = 0; device < devices_; ++device) out.push_back(state.on(device));
+    return out;
+  }
+
+  // ---- Seeds ----
+  std::vector<Devices> seeds() {
+    std::vector<Devices> out;
+    const auto add = [&](const Answer& answer) {
+      ++searched_;
+      if (answer.found) out.push_back(devices_of(answer.placement));
+    };
+    for (const GreedyKey key :
+         {GreedyKey::kDim, GreedyKey::kSize, GreedyKey::kLookup, GreedyKey::kSizeLookup}) {
+      add(greedy(problem_, key));
+    }
+    NeuroshardOptions beam;
+    if (!cuts_.cuts_columns()) beam.depth = 0;
+    const Answer theirs = neuroshard(problem_, beam);
+    searched_ += theirs.searched;
+    add(theirs);
+    std::vector<double> single;
+    for (size_t i = 0; i < problem_.tables.size(); ++i) {
+      single.push_back(coder_(Piece::whole(i, problem_.tables[i]))->single_ms);
+    }
+    for (const auto& devices :
+         {longest_first(single, devices_), karmarkar_karp(single, devices_)}) {
+      const Placement placement = whole_tables(problem_, devices);
+      ++searched_;
+      if (evaluate(problem_, placement).fits()) out.push_back(devices_of(placement));
+    }
+    if (out.empty()) {
+      if (auto packed = pack_pieces()) out.push_back(std::move(*packed));
+    }
+    return out;
+  }
+
+  // Whole tables by bytes; then the largest piece is cut, again and again. Cutting columns costs no
+  // exchange, so they go before rows. Where the optimizer keeps a number a row, cut columns need
+  // more memory, so rows are tried alone too.
+  std::optional<Devices> pack_pieces() {
+    for (const bool columns_first : {true, false}) {
+      std::vector<Piece> pieces = split_columns(problem_.tables, {});
+      const size_t most = pieces.size() + 64 * static_cast<size_t>(devices_);
+      while (true) {
+        std::vector<int64_t> bytes;
+        for (const Piece& piece : pieces) bytes.push_back(coder_(piece)->bytes);
+        const bool whole = pieces.size() == problem_.tables.size();
+        bool exact = false;
+        const std::vector<int> at =
+            pack(bytes, devices_, problem_.memory_bytes,
+                 whole ? kMostPackingSteps : kMostPackingSteps / 100, exact);
+        if (whole) exact_ = exact;
+        if (!at.empty()) {
+          Devices out(static_cast<size_t>(devices_));
+          for (size_t i = 0; i < pieces.size(); ++i) {
+            out[static_cast<size_t>(at[i])].push_back(coder_(pieces[i]));
+          }
+          return out;
+        }
+        if (pieces.size() > most || !cut_largest(pieces, bytes, columns_first)) break;
+      }
+    }
+    return std::nullopt;
+  }
+
+  bool cut_largest(std::vector<Piece>& pieces, const std::vector<int64_t>& bytes,
+                   bool columns_first) const {
+    std::vector<size_t> order(pieces.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+    for (const size_t at : order) {
+      auto two = columns_first ? cuts_.columns(pieces[at], 0.5) : cuts_.rows(pieces[at], 0.5);
+      if (!two) two = columns_first ? cuts_.rows(pieces[at], 0.5) : cuts_.columns(pieces[at], 0.5);
+      if (!two) continue;
+      pieces[at] = two->first;
+      pieces.push_back(two->second);
+      return true;
+    }
+    return false;
+  }
+
+  // ---- Edits ----
+  int other_device(int device) {
+    const auto draw = static_cast<int>(draws_.below(static_cast<size_t>(devices_ - 1)));
+    return draw < device ? draw : draw + 1;
+  }
+  static int slowest(const std::vector<DeviceCost>& costs) {
+    // Exchanges often make all devices wait for each other; computation tells who is late.
+    int at = 0;
+    for (size_t i = 1; i < costs.size(); ++i) {
+      const auto late = [](const DeviceCost& c) { return c.compute_ms + c.backward_ms; };
+      if (late(costs[i]) > late(costs[static_cast<size_t>(at)])) at = static_cast<int>(i);
+    }
+    return at;
+  }
+
+  // A random edit; empty where the draw fits no piece.
+  Edit draw(const Assignment& state) {
+    Edit edit;
+    const int device = draws_.uniform() < 0.5
+                           ? slowest(state.costs())
+                           : static_cast<int>(draws_.below(static_cast<size_t>(devices_)));
+    const auto& pieces = state.on(device);
+    if (pieces.empty()) return edit;
+    const size_t at = draws_.below(pieces.size());
+    const CodedPiece* piece = pieces[at];
+    const int other = other_device(device);
+    const double what = draws_.uniform();
+    if (Cuts::replica(piece->piece)) {
+      return what < 0.2 ? gather(state, piece->piece, device) : edit;
+    }
+    if (what < 0.3) {
+      edit.out = {{device, at}};
+      edit.in = {{other, piece}};
+    } else if (what < 0.55) {
+      const auto& others = state.on(other);
+      if (others.empty()) return edit;
+      const size_t with = draws_.below(others.size());
+      if (Cuts::replica(others[with]->piece)) return edit;
+      edit.out = {{device, at}, {other, with}};
+      edit.in = {{other, piece}, {device, others[with]}};
+    } else if (what < 0.7) {
+      const bool rows = draws_.uniform() < 0.5;
+      const double share = draws_.uniform();
+      auto two = rows ? cuts_.rows(piece->piece, share) : cuts_.columns(piece->piece, share);
+      if (!two) two = rows ? cuts_.columns(piece->piece, share) : cuts_.rows(piece->piece, share);
+      if (two) edit = cut(device, at, *two, other);
+    } else if (what < 0.8) {
+      edit = join(state, device, at);
+    } else if (what < 0.97) {
+      edit = shift(state, device, at, draws_.uniform());
+    } else {
+      edit = replicate(device, at, piece->piece);
+    }
+    return edit;
+  }
+
+  Edit cut(int device, size_t at, const std::pair<Piece, Piece>& two, int other) {
+    return {{{device, at}}, {{device, coder_(two.first)}, {other, coder_(two.second)}}};
+  }
+  // The first neighbour of a piece, wherever it is: device and index.
+  std::optional<std::pair<int, size_t>> neighbour(const Assignment& state,
+                                                  const Piece& piece) const {
+    if (piece.kind == Sharding::kTable) return std::nullopt;
+    for (int other = 0; other < devices_; ++other) {
+      const auto& others = state.on(other);
+      for (size_t with = 0; with < others.size(); ++with) {
+        if (others[with]->piece.table == piece.table && cuts_.join(piece, others[with]->piece)) {
+          return std::pair(other, with);
+        }
+      }
+    }
+    return std::nullopt;
+  }
+  Edit join(const Assignment& state, int device, size_t at) {
+    const Piece& piece = state.on(device)[at]->piece;
+    const auto with = neighbour(state, piece);
+    if (!with) return {};
+    const auto joined = cuts_.join(piece, state.on(with->first)[with->second]->piece);
+    return {{{device, at}, *with}, {{device, coder_(*joined)}}};
+  }
+  // The border to the neighbour moves; each piece stays where it is.
+  Edit shift(const Assignment& state, int device, size_t at, double share) {
+    const Piece& piece = state.on(device)[at]->piece;
+    const auto with = neighbour(state, piece);
+    if (!with) return {};
+    const Piece& other = state.on(with->first)[with->second]->piece;
+    const auto two = cuts_.shift(piece, other, share);
+    if (!two) return {};
+    const bool first = piece < other;
+    return {{{device, at}, *with},
+            {{first ? device : with->first, coder_(two->first)},
+             {first ? with->first : device, coder_(two->second)}}};
+  }
+  Edit replicate(int device, size_t at, const Piece& piece) {
+    Edit edit;
+    const auto replica = cuts_.replicate(piece);
+    if (!replica) return edit;
+    edit.out = {{device, at}};
+    for (int to = 0; to < devices_; ++to) edit.in.emplace_back(to, coder_(*replica));
+    return edit;
+  }
+  // Replicas of a table become the whole table on one device.
+  Edit gather(const Assignment& state, const Piece& piece, int device) {
+    Edit edit;
+    for (int from = 0; from < devices_; ++from) {
+      const auto& pieces = state.on(from);
+      for (size_t at = 0; at < pieces.size(); ++at) {
+        if (pieces[at]->piece.table == piece.table) edit.out.emplace_back(from, at);
+      }
+    }
+    edit.in = {{device, coder_(Piece::whole(piece.table, problem_.tables[piece.table]))}};
+    return edit;
+  }
+
+  // The cost, and a little of how unevenly devices compute: of two placements with the same slowest
+  // device the one that leaves more room elsewhere.
+  double objective(Assignment& state) {
+    ++searched_;
+    const double ms = state.cost();
+    double squares = 0;
+    for (const DeviceCost& cost : state.costs()) {
+      const double late = cost.compute_ms + cost.backward_ms;
+      squares += late * late;
+    }
+    last_overflow_ = state.overflow_bytes();
+    const double over =
+        static_cast<double>(last_overflow_) / static_cast<double>(problem_.memory_bytes);
+    last_ms_ = last_overflow_ > 0 ? std::numeric_limits<double>::infinity() : ms;
+    return ms * (1 + kShortage * over) + kEvenness * std::sqrt(squares / devices_);
+  }
+
+  void anneal(Assignment& state, int64_t most, double heat) {
+    double now = objective(state);
+    keep(last_ms_, snapshot(state));
+    double best = now;
+    annealed_ = snapshot(state);
+    const double hot = heat * now, cold = kCold * now;
+    for (int64_t step = 0; step < most; ++step) {
+      const double share = static_cast<double>(step) / static_cast<double>(most);
+      const double temperature = hot * std::pow(cold / hot, share);
+      const Edit edit = draw(state);
+      if (edit.out.empty()) continue;
+      state.apply(edit);
+      const double then = objective(state);
+      if (then > now && draws_.uniform() >= std::exp((now - then) / temperature)) {
+        state.undo();
+        continue;
+      }
+      now = then;
+      if (last_ms_ < best_ms_) keep(last_ms_, snapshot(state));
+      if (now < best && last_overflow_ == 0) {
+        best = now;
+        annealed_ = snapshot(state);
+      }
+    }
+  }
+
+  bool improves(Assignment& state, const Edit& edit, double& now) {
+    if (edit.out.empty() || !state.has_room(edit)) return false;
+    state.apply(edit);
+    const double then = objective(state);
+    if (then < now * (1 - 1e-12)) {
+      now = then;
+      if (last_ms_ < best_ms_) keep(last_ms_, snapshot(state));
+      return true;
+    }
+    state.undo();
+    return false;
+  }
+
+  // One edit of a piece on `device` that helps, the first that is found.
+  bool improve_at(Assignment& state, int device, double& now) {
+    for (size_t at = 0; at < state.on(device).size(); ++at) {
+      const CodedPiece* piece = state.on(device)[at];
+      if (Cuts::replica(piece->piece)) {
+        if (improves(state, gather(state, piece->piece, device), now)) return true;
+        continue;
+      }
+      if (improves(state, join(state, device, at), now)) return true;
+      if (improves(state, replicate(device, at, piece->piece), now)) return true;
+      for (const double share : kShares) {
+        if (improves(state, shift(state, device, at, share), now)) return true;
+      }
+      for (int other = 0; other < devices_; ++other) {
+        if (other == device) continue;
+        if (improves(state, {{{device, at}}, {{other, piece}}}, now)) return true;
+        for (const double share : kShares) {
+          const auto columns = cuts_.columns(piece->piece, share);
+          const auto rows = cuts_.rows(piece->piece, share);
+          for (const auto& two : {columns, rows}) {
+            if (two && improves(state, cut(device, at, *two, other), now)) return true;
+          }
+        }
+        for (size_t with = 0; with < state.on(other).size(); ++with) {
+          const CodedPiece* partner = state.on(other)[with];
+          if (Cuts::replica(partner->piece)) continue;
+          if (improves(state, {{{device, at}, {other, with}}, {{other, piece}, {device, partner}}},
+                       now)) {
+            return true;
+          }
+        }
+      }
+    }
+    return false;
+  }
+
+  void descend(Assignment& state, int64_t most) {
+    double now = objective(state);
+    keep(last_ms_, snapshot(state));
+    const int64_t until = searched_ + most;
+    while (searched_ < until) {
+      if (!improve_at(state, slowest(state.costs()), now)) break;
+    }
+  }
+
+  const Problem& problem_;
+  const AutoOptions& options_;
+  Coder coder_;
+  Cuts cuts_;
+  Draws draws_;
+  int devices_;
+  int64_t searched_ = 0;
+  bool exact_ = true;
+  double last_ms_ = 0;  // infinite where memory is short
+  int64_t last_overflow_ = 0;
+  double best_ms_ = std::numeric_limits<double>::infinity();
+  Devices best_, annealed_;
+};
+
+}  // namespace
+
+Answer auto_search(const Problem& problem, const AutoOptions& options) {
+  return AutoSearch(problem, options).search();
+}
+
+}  // namespace tessera::tables

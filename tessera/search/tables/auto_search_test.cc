@@ -1,0 +1,167 @@
+#include "tessera/search/tables/auto_search.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/search/tables/baselines.h"
+#include "tessera/search/tables/closed_form.h"
+#include "tessera/search/tables/neuroshard.h"
+#include "tessera/search/tables/test_problems.h"
+#include "tessera/search/tables/torchrec.h"
+
+namespace tessera::tables {
+namespace {
+
+constexpr Splits kWhole = {.columns = false, .rows = false, .replicas = false};
+
+// Without trying all of them: the search alone finds the best placement of whole tables.
+TEST(AutoSearch, FindsTheOptimumOfBruteForceByItself) {
+  Random random(1);
+  const ClosedForm closed;
+  const TorchRecEstimator torchrec;
+  int optimal = 0, all = 0;
+  for (int round = 0; round < 40; ++round) {
+    const CostModel& cost = round % 2 == 0 ? static_cast<const CostModel&>(closed) : torchrec;
+    Problem problem = random_problem(random, 4 + random.up_to(4), 2 + random.up_to(2),
+                                     random.from(1.05, 3), cost);
+    problem.splits = kWhole;
+    const Answer best = brute_force(problem);
+    const Answer found = auto_search(problem, {.budget = 20000, .enumerate = 0, .progress = {}});
+    ASSERT_EQ(found.found, best.found) << found.reason;
+    if (!best.found) continue;
+    EXPECT_GE(found.evaluation.ms, best.evaluation.ms * (1 - 1e-9));
+    EXPECT_LE(found.evaluation.ms, best.evaluation.ms * 1.02);
+    ++all;
+    if (found.evaluation.ms <= best.evaluation.ms * (1 + 1e-9)) ++optimal;
+  }
+  EXPECT_GE(optimal, all * 95 / 100) << "of " << all;
+}
+
+// With splits, at most what whole tables cost; on questions this small always.
+TEST(AutoSearch, IsNeverWorseThanBruteForceOnSmallQuestions) {
+  Random random(2);
+  const ClosedForm cost;
+  for (int round = 0; round < 10; ++round) {
+    const Problem problem = random_problem(random, 8, 4, random.from(1.02, 2), cost);
+    const Answer best = brute_force(problem);
+    const Answer found = auto_search(problem, {.budget = 1000, .progress = {}});
+    ASSERT_TRUE(found.found) << found.reason;
+    if (best.found) {
+      EXPECT_LE(found.evaluation.ms, best.evaluation.ms * (1 + 1e-9));
+    }
+    EXPECT_TRUE(found.evaluation.fits());
+  }
+}
+
+// Memory so tight that rules fail: whatever brute force can place is placed, without splits too.
+TEST(AutoSearch, FindsAPlacementWhereverBruteForceDoes) {
+  Random random(3);
+  const ClosedForm cost;
+  int tight = 0, none = 0;
+  for (int round = 0; round < 150; ++round) {
+    Problem problem = random_problem(random, 4 + random.up_to(4), 2 + random.up_to(2),
+                                     random.from(1.0, 1.25), cost);
+    problem.splits = kWhole;
+    const Answer best = brute_force(problem);
+    const Answer found = auto_search(problem, {.budget = 100, .enumerate = 0, .progress = {}});
+    EXPECT_EQ(found.found, best.found);
+    if (found.found) {
+      EXPECT_TRUE(found.evaluation.fits());
+    }
+    const bool rule = greedy(problem, GreedyKey::kLookup).found;
+    if (best.found && !rule) ++tight;
+    if (!best.found) {
+      ++none;
+      EXPECT_NE(found.reason.find("need"), std::string::npos);
+    }
+  }
+  EXPECT_GT(tight, 10);
+  EXPECT_GT(none, 10);
+}
+
+// With splits, memory that is all but full is enough, and nothing is found in less than is needed.
+TEST(AutoSearch, CutsTablesUntilTheyFit) {
+  Random random(4);
+  const ClosedForm cost;
+  for (int round = 0; round < 20; ++round) {
+    Problem problem = random_problem(random, 5, 4, 1.01, cost);
+    const Answer found = auto_search(problem, {.budget = 500, .progress = {}});
+    ASSERT_TRUE(found.found) << found.reason;
+    EXPECT_TRUE(found.evaluation.fits());
+    problem.memory_bytes = static_cast<int64_t>(static_cast<double>(problem.memory_bytes) * 0.98);
+    EXPECT_FALSE(auto_search(problem, {.budget = 500, .progress = {}}).found);
+  }
+}
+
+TEST(AutoSearch, IsNeverInfeasibleOrWorseWhereNeuroshardAnswers) {
+  Random random(5);
+  const ClosedForm cost;
+  double ratio = 0;
+  int count = 0;
+  for (int round = 0; round < 20; ++round) {
+    Problem problem =
+        random_problem(random, 10 + random.up_to(15), 4, random.from(1.02, 1.5), cost);
+    problem.splits.rows = problem.splits.replicas = false;  // the same space
+    const Answer theirs = neuroshard(problem, {});
+    const Answer ours = auto_search(problem, {.budget = 20000, .progress = {}});
+    if (!theirs.found) continue;
+    ASSERT_TRUE(ours.found) << ours.reason;
+    EXPECT_LE(ours.evaluation.ms, theirs.evaluation.ms * (1 + 1e-9));
+    ratio += ours.evaluation.ms / theirs.evaluation.ms;
+    ++count;
+  }
+  ASSERT_GT(count, 10);
+  EXPECT_LT(ratio / count, 1);
+}
+
+TEST(AutoSearch, KeepsToTheAllowedSplitsAndIsTheSameEachTime) {
+  Random random(6);
+  const ClosedForm cost;
+  for (int round = 0; round < 8; ++round) {
+    Problem problem = random_problem(random, 12, 4, 3, cost);
+    problem.splits.columns = (round & 1) != 0;
+    problem.splits.rows = (round & 2) != 0;
+    problem.splits.replicas = (round & 4) != 0;
+    const AutoOptions options = {.budget = 5000, .seed = 3, .progress = {}};
+    const Answer answer = auto_search(problem, options);
+    ASSERT_TRUE(answer.found) << answer.reason;
+    EXPECT_EQ(answer.placement, auto_search(problem, options).placement);
+    for (const auto& [piece, device] : answer.placement) {
+      const Table& table = problem.tables[piece.table];
+      EXPECT_TRUE(problem.splits.columns || piece.columns == table.dim);
+      EXPECT_TRUE(problem.splits.rows || piece.rows == table.rows);
+      EXPECT_TRUE(problem.splits.replicas || piece.kind != Sharding::kReplicated);
+    }
+  }
+}
+
+// One table that costs more than all others: only its rows help.
+TEST(AutoSearch, SpreadsAHotTableByRows) {
+  const ClosedForm cost;
+  Problem problem;
+  Random random(7);
+  problem = random_problem(random, 12, 4, 3, cost);
+  for (Table& table : problem.tables) {
+    table.dim = 4;
+    table.pooling_factor = 2;
+  }
+  problem.tables[5].pooling_factor = 400;
+  problem.tables[5].rows = 4000000;
+  problem.splits = kWhole;
+  const Answer whole = auto_search(problem, {.budget = 4000, .progress = {}});
+  problem.splits = Splits();
+  const Answer cut = auto_search(problem, {.budget = 4000, .progress = {}});
+  ASSERT_TRUE(whole.found && cut.found);
+  EXPECT_LT(cut.evaluation.ms, whole.evaluation.ms * 0.6);
+}
+
+TEST(AutoSearch, OneDeviceTakesAll) {
+  const ClosedForm cost;
+  Random random(9);
+  const Problem problem = random_problem(random, 20, 1, 1.1, cost);
+  const Answer answer = auto_search(problem, {.progress = {}});
+  ASSERT_TRUE(answer.found);
+  EXPECT_NEAR(answer.evaluation.ms, answer.bound_ms, 1e-9 * answer.bound_ms);
+}
+
+}  // namespace
+}  // namespace tessera::tables

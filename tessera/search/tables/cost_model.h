@@ -1,0 +1,69 @@
+// What pieces of tables cost on devices: the interface of cost models, which planners know nothing
+// else of. A model codes a piece as a vector; what a device computes is a function of the sum of its
+// pieces' vectors, whatever their order and number (so costs of pieces need not add up); what
+// devices exchange is a function of all sums and of what each computes.
+//
+//   cost of a plan = max over devices of (compute + backward exchange + forward exchange), ms
+//
+// A model is a value without state: safe for several threads.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/search/tables/sharding.h"
+
+namespace tessera::tables {
+
+struct Problem;
+
+struct DeviceCost {
+  double compute_ms = 0;   // forward, backward and update of all pieces
+  double backward_ms = 0;  // gradients of pooled vectors on their way to the tables
+  double forward_ms = 0;   // pooled vectors on their way to the samples, waiting included
+  double total() const { return compute_ms + backward_ms + forward_ms; }
+};
+
+class CostModel {
+ public:
+  CostModel() = default;
+  CostModel(const CostModel&) = default;
+  CostModel& operator=(const CostModel&) = default;
+  virtual ~CostModel() = default;
+
+  virtual std::string name() const = 0;
+  // Whether it knows so many devices; an error says which it knows.
+  virtual Status check(int devices) const;
+  // Whether it can price pieces of this kind.
+  virtual bool prices(Sharding kind) const = 0;
+
+  virtual size_t width() const = 0;  // numbers of a code
+  virtual void encode(const Table& table, const Piece& piece, int devices,
+                      std::span<double> code) const = 0;
+  // A device without pieces computes nothing and is not asked about.
+  virtual double compute_ms(std::span<const double> sum) const = 0;
+  // Fills in both exchanges. `sums` has width() numbers a device, zeros where nothing is;
+  // `costs` comes with compute_ms.
+  virtual void communicate(std::span<const double> sums, std::span<DeviceCost> costs) const = 0;
+
+  // What a piece takes of its device's memory beside parameters and state (resting_bytes).
+  virtual int64_t working_bytes(const Table& table, const Piece& piece, int devices) const;
+  // Parameters and state that lie on the device; less than resting_bytes for kernels whose rows lie
+  // elsewhere.
+  virtual int64_t device_bytes(const Table& table, const Piece& piece, Optimizer optimizer) const;
+
+  // No placement with the problem's splits is faster. 0 is always valid.
+  virtual double bound_ms(const Problem& problem) const = 0;
+};
+
+// "closed", "torchrec", or the path of a JSON file that names a model and sets its constants
+// (docs/reference/tables.md). Errors: an unknown name, file:key of a wrong value.
+Result<std::shared_ptr<const CostModel>> load_cost_model(const std::string& spec);
+Result<std::shared_ptr<const CostModel>> parse_cost_model(std::string_view json,
+                                                          std::string_view file);
+
+}  // namespace tessera::tables

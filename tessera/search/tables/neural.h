@@ -1,0 +1,76 @@
+// Cost networks as published for table placement (docs/theory/neuroshard.md section 3): one for the
+// computation of a device, and for each number of devices two for the exchanges. They are read from
+// JSON; the format is specified in docs/reference/tables.md.
+//
+//   computation: features of a piece, standardised -> encoder (ReLU) -> sum over the device's pieces
+//                -> head (ReLU between layers) -> ms
+//   backward:    sums of columns by device -> ms by device
+//   forward:     those sums, then by device how much later than the first it starts -> ms by device
+//
+// Outputs below zero count as zero. A device without pieces computes nothing.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/search/published/json_table.h"
+#include "tessera/search/tables/cost_model.h"
+
+namespace tessera::tables {
+
+// y = W x + b, weights by input so that the inner loop runs over outputs.
+struct Layer {
+  size_t inputs = 0, outputs = 0;
+  std::vector<float> weights;  // inputs x outputs
+  std::vector<float> bias;     // outputs
+};
+using Network = std::vector<Layer>;
+
+// Layers with ReLU between them; `relu_last`: behind the last one too. Both buffers are scratch.
+void run_network(const Network& network, bool relu_last, std::vector<float>& x,
+                 std::vector<float>& scratch);
+
+struct NeuralCosts {
+  std::string name = "neural";
+  double batch = 65536;
+  std::vector<std::string> features;  // of a piece, in the order of the encoder's inputs
+  std::vector<double> mean, deviation;
+  Network encoder, head;
+  struct Exchange {
+    Network backward, forward;
+  };
+  std::map<int, Exchange> exchanges;  // by number of devices
+  // Of replicated tables; without it they are not priced.
+  std::optional<double> all_reduce_bytes_per_ms;
+};
+
+class NeuralCostModel final : public CostModel {
+ public:
+  explicit NeuralCostModel(NeuralCosts costs);
+  // Errors: file:key of what is missing, of layers that do not fit each other, of a weight that is
+  // no finite number, of an unknown feature.
+  static Result<NeuralCostModel> parse(const published::JsonTable& in);
+
+  std::string name() const override { return costs_.name; }
+  Status check(int devices) const override;
+  bool prices(Sharding kind) const override;
+  size_t width() const override { return encoded_ + 2; }  // then columns, all-reduce ms
+  void encode(const Table& table, const Piece& piece, int devices,
+              std::span<double> code) const override;
+  double compute_ms(std::span<const double> sum) const override;
+  void communicate(std::span<const double> sums, std::span<DeviceCost> costs) const override;
+  // The head is a sum of ramps. Those with a positive weight are convex, so their mean over devices
+  // is at least their value at the mean of all sums; those with a negative weight are at least a
+  // chord over all sums that a device can have. The convex function that remains is bounded by a
+  // tangent, which each table minimises by itself over its ways to be split. Heads with more than
+  // one hidden layer, and exchanges, count as 0.
+  double bound_ms(const Problem& problem) const override;
+
+ private:
+  NeuralCosts costs_;
+  size_t encoded_ = 0;
+};
+
+}  // namespace tessera::tables

@@ -1,0 +1,139 @@
+// The question of the planner of tables, its answers, and what they are worth. Every planner, brute
+// force and placements by hand are priced by evaluate(), which recomputes everything.
+//
+//   Problem problem{.tables = tables, .devices = 4, .memory_bytes = 4LL << 30, .cost = &model};
+//   const Evaluation found = evaluate(problem, placement);
+//   if (found.fits()) use(found.ms);
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/search/tables/cost_model.h"
+#include "tessera/search/tables/sharding.h"
+
+namespace tessera::tables {
+
+// Which pieces a planner may make. (Published planners have their own rules.)
+struct Splits {
+  bool columns = true;
+  bool rows = true;
+  bool replicas = true;
+  int64_t least_columns = 4;  // and widths are multiples of it
+};
+
+struct Problem {
+  std::vector<Table> tables;
+  int devices = 1;
+  int64_t memory_bytes = 0;  // of a device
+  const CostModel* cost = nullptr;
+  Optimizer optimizer = Optimizer::kSgd;
+  Splits splits;
+};
+
+struct PlacedPiece {
+  Piece piece;
+  int device = 0;
+  auto operator<=>(const PlacedPiece&) const = default;
+};
+using Placement = std::vector<PlacedPiece>;
+
+struct Evaluation {
+  double ms = 0;  // of the device that takes longest
+  std::vector<DeviceCost> devices;
+  std::vector<int64_t> bytes;           // by device
+  std::vector<std::string> violations;  // one line each: memory, what is not covered or held twice
+  bool fits() const { return violations.empty(); }
+};
+Evaluation evaluate(const Problem& problem, const Placement& placement);
+
+// Each table whole on the device that is named for it.
+Placement whole_tables(const Problem& problem, const std::vector<int>& devices);
+
+// What a planner answers. `found` false: `reason` says what it needed and had; where nothing at all
+// can fit it says that, else that this planner found nothing.
+struct Answer {
+  bool found = false;
+  std::string reason;
+  Placement placement;
+  Evaluation evaluation;
+  double bound_ms = 0;   // no placement that the problem allows is faster than this
+  int64_t searched = 0;  // placements that were priced
+  std::string ended;     // why the search ended
+};
+// Evaluates; an answer that does not fit counts as not found.
+Answer answer_with(const Problem& problem, Placement placement, int64_t searched,
+                   std::string ended);
+// Why nothing fits: tables of so many bytes on devices of so many.
+Answer not_found(const Problem& problem, int64_t searched, const std::string& ended);
+
+// Pieces coded once for all placements of a problem.
+struct CodedPiece {
+  Piece piece;
+  int64_t bytes = 0;
+  std::vector<double> code;  // cost_model.h: what the piece adds to its device
+  double single_ms = 0;      // of a device with nothing else
+};
+class Coder {
+ public:
+  explicit Coder(const Problem& problem);
+  ~Coder();
+  Coder(const Coder&) = delete;
+  Coder& operator=(const Coder&) = delete;
+  const CodedPiece* operator()(const Piece& piece);
+
+ private:
+  struct Known;
+  const Problem* problem_;
+  std::unique_ptr<Known> known_;
+};
+
+// The pieces on each device while a search changes them: sums and computation of a device are
+// computed again when it changes, communication when the cost is asked for. cost() agrees with
+// evaluate() up to the rounding of sums in another order.
+class Assignment {
+ public:
+  Assignment(const Problem& problem, std::vector<std::vector<const CodedPiece*>> devices);
+
+  const std::vector<const CodedPiece*>& on(int device) const { return on_[index(device)]; }
+  int64_t bytes(int device) const { return bytes_[index(device)]; }
+  const std::vector<DeviceCost>& costs() const { return costs_; }
+  Placement placement() const;
+
+  // An edit: pieces leave devices and others come. It is tried as a whole and may be taken back.
+  struct Edit {
+    std::vector<std::pair<int, size_t>> out;  // device and index of a piece in on(device)
+    std::vector<std::pair<int, const CodedPiece*>> in;
+  };
+  bool has_room(const Edit& edit) const;
+  int64_t overflow_bytes() const;  // beyond the memory of each device
+  void apply(const Edit& edit);
+  void undo();    // of the last apply(), once; costs() too
+  double cost();  // ms of the slowest device; sets costs()
+
+ private:
+  static size_t index(int device) { return static_cast<size_t>(device); }
+  void refresh(size_t device);
+
+  const Problem* problem_;
+  std::vector<std::vector<const CodedPiece*>> on_;
+  std::vector<int64_t> bytes_;
+  size_t width_;
+  std::vector<double> sums_;  // devices x width
+  std::vector<double> compute_ms_;
+  std::vector<DeviceCost> costs_;
+  struct Before {
+    size_t device = 0;
+    int64_t bytes = 0;
+    double compute_ms = 0;
+    std::vector<const CodedPiece*> pieces;
+    std::vector<double> sum;
+  };
+  std::vector<Before> before_;  // devices that the last edit changed
+  std::vector<DeviceCost> costs_before_;
+};
+
+}  // namespace tessera::tables

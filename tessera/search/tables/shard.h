@@ -1,0 +1,37 @@
+// Planners of tables by name: `tessera shard` (docs/reference/tables.md).
+//
+//   const auto cost = load_cost_model("closed");
+//   Problem problem{.tables = tables, .devices = 4, .memory_bytes = 4LL << 30, .cost = cost->get()};
+//   TESSERA_TRY(const Answer answer, shard(problem, "auto", {}));
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/search/tables/placement.h"
+
+namespace tessera::tables {
+
+struct TablePlanner {
+  std::string name, summary;
+};
+const std::vector<TablePlanner>& table_planners();
+
+struct ShardOptions {
+  uint64_t seed = 1;        // of auto and random
+  int64_t budget = 400000;  // placements that auto prices
+  std::function<void(const std::string&)> progress;
+};
+// Errors: an unknown planner, a number of devices that the cost model does not know.
+Result<Answer> shard(const Problem& problem, const std::string& planner,
+                     const ShardOptions& options);
+
+// A placement as CSV, to be edited and read back:
+//   table,kind,device,first_row,rows,first_column,columns
+std::string placement_csv(const Problem& problem, const Placement& placement);
+// Errors: file:line of a cell that is wrong. What does not cover the tables is found by evaluate().
+Result<Placement> read_placement(const Problem& problem, std::string_view csv,
+                                 std::string_view file);
+
+}  // namespace tessera::tables
