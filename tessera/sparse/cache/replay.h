@@ -1,0 +1,45 @@
+// What a cache of each policy would do with a given trace of look-ups, without rows: hit rates, rows
+// in and out.
+//
+//   TESSERA_TRY(const LookupTrace trace, read_lookup_trace("trace.txt"));
+//   TESSERA_TRY(const CacheCounts counts, replay(trace, {.rows = 1000, .slots = 50, .policy = "lru"}, {}));
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+#include "tessera/sparse/cache/cache_index.h"
+
+namespace tessera::sparse {
+
+// Batches of ids, one behind the other.
+struct LookupTrace {
+  std::vector<int64_t> ids;
+  std::vector<int64_t> ends;  // by batch, rising
+  int64_t batches() const { return std::ssize(ends); }
+  std::span<const int64_t> batch(int64_t i) const;
+  void add(std::span<const int64_t> batch);
+  int64_t rows() const;  // largest id + 1
+  // Look-ups of each row, for policies that start from counts. Ids are below `rows`.
+  std::vector<int64_t> counts(int64_t rows) const;
+};
+
+// A batch a line, ids separated by blanks; empty lines and lines that begin with # are left out.
+// Errors: "trace.txt:3: expected an id of at least 0, found 'x'"; no batch at all.
+Result<LookupTrace> read_lookup_trace(const std::string& path);
+Result<LookupTrace> parse_lookup_trace(std::string_view text, const std::string& name);
+
+struct ReplayOptions {
+  int64_t window = 16;  // batches that a policy with a window knows ahead; belady knows all
+  double warm = 0;      // share of the slots that is filled before the first batch
+  bool changed = true;  // every batch changes its rows (training); false: evaluation
+};
+// Batches are begun and finished one after the other; a last flush() is not counted.
+Result<CacheCounts> replay(const LookupTrace& trace, const CacheOptions& cache,
+                           const ReplayOptions& options);
+
+}  // namespace tessera::sparse
