@@ -5,7 +5,11 @@
 #include <algorithm>
 
 #include "tessera/base/one_line.h"
+#include "tessera/base/permutation.h"
+#include "tessera/base/philox.h"
 #include "tessera/base/text.h"
+#include "tessera/base/toml_reader.h"
+#include "tessera/base/zipf.h"
 
 namespace tessera::sparse {
 
@@ -62,6 +66,64 @@ Result<LookupTrace> parse_lookup_trace(std::string_view text, const std::string&
 Result<LookupTrace> read_lookup_trace(const std::string& path) {
   TESSERA_TRY(const std::string text, read_file(path));
   return parse_lookup_trace(text, path);
+}
+
+Result<ZipfTrace> parse_zipf_trace(std::string_view text) {
+  TESSERA_TRY(const Call call, parse_call(text));
+  ZipfTrace trace;
+  const auto whole = [&](const std::string& key, const std::string& value, int64_t least,
+                         int64_t most, int64_t& out) -> Status {
+    const auto number = parse_int(value);
+    if (!number || *number < least || *number > most) {
+      return invalid_input(fmt::format("{}: expected {} from {} to {}, found '{}'", call.name, key,
+                                       least, most, short_line(value, 60)));
+    }
+    out = *number;
+    return {};
+  };
+  for (const auto& [key, value] : call.arguments) {
+    constexpr int64_t kMost = int64_t{1} << 31;
+    if (key == "rows") {
+      TESSERA_TRY_VOID(whole(key, value, 1, kMost, trace.rows));
+    } else if (key == "batches") {
+      TESSERA_TRY_VOID(whole(key, value, 1, kMost, trace.batches));
+    } else if (key == "batch") {
+      TESSERA_TRY_VOID(whole(key, value, 1, kMost, trace.batch));
+    } else if (key == "seed") {
+      TESSERA_TRY_VOID(whole(key, value, 0, kMost, trace.seed));
+    } else if (key == "exponent") {
+      const auto number = parse_double(value);
+      if (!number || !(*number >= 0 && *number <= 10)) {
+        return invalid_input(fmt::format("{}: expected exponent from 0 to 10, found '{}'",
+                                         call.name, short_line(value, 60)));
+      }
+      trace.exponent = *number;
+    } else {
+      return invalid_input(
+          fmt::format("{}: unknown key '{}'{}", call.name, short_line(key, 60),
+                      did_you_mean(key, {"rows", "batches", "batch", "seed", "exponent"})));
+    }
+  }
+  if (call.name != "zipf" || trace.rows == 0) {
+    return invalid_input(fmt::format(
+        "expected 'zipf:rows=N,...', found '{}'", short_line(text, 60)));
+  }
+  return trace;
+}
+
+LookupTrace make_trace(const ZipfTrace& what) {
+  const Zipf zipf(what.rows, what.exponent);
+  const Philox philox{static_cast<uint64_t>(what.seed), 0};
+  LookupTrace trace;
+  std::vector<int64_t> ids(static_cast<size_t>(what.batch));
+  for (int64_t batch = 0; batch < what.batches; ++batch) {
+    for (int64_t i = 0; i < what.batch; ++i) {
+      const int64_t rank = zipf(philox, static_cast<uint64_t>(batch * what.batch + i));
+      ids[static_cast<size_t>(i)] = permuted(rank, what.rows, what.seed, "rows", 0);
+    }
+    trace.add(ids);
+  }
+  return trace;
 }
 
 Result<CacheCounts> replay(const LookupTrace& trace, const CacheOptions& cache,

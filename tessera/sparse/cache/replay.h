@@ -33,6 +33,18 @@ struct LookupTrace {
 Result<LookupTrace> read_lookup_trace(const std::string& path);
 Result<LookupTrace> parse_lookup_trace(std::string_view text, const std::string& name);
 
+// Look-ups by Zipf's law, of one table: `batch` ids a batch, ranks in a random order of the rows.
+// A function of the values alone.
+struct ZipfTrace {
+  int64_t rows = 0, batches = 100, batch = 1024;
+  double exponent = 1.05;
+  int64_t seed = 1;
+};
+// "zipf:rows=1000000,exponent=1.05,batches=100,batch=1024,seed=1"; all keys but rows may be left out.
+// Errors: a key that is not known, a value out of range.
+Result<ZipfTrace> parse_zipf_trace(std::string_view text);
+LookupTrace make_trace(const ZipfTrace& what);
+
 struct ReplayOptions {
   int64_t window = 16;  // batches that a policy with a window knows ahead; belady knows all
   double warm = 0;      // share of the slots that is filled before the first batch
