@@ -94,8 +94,9 @@ nlohmann::json json_of(const Row& row, const CacheJob& job) {
 std::string text_of(const LookupTrace& trace, int64_t rows, const std::vector<Row>& found,
                     const CacheJob& job) {
   std::string text =
-      fmt::format("{} of {} look-ups, a table of {} rows\n", plural(trace.batches(), "batch"),
-                  grouped(found.front().counts.lookups), grouped(rows));
+      fmt::format("{} {} of {} look-ups, a table of {} rows\n", grouped(trace.batches()),
+                  trace.batches() == 1 ? "batch" : "batches", grouped(found.front().counts.lookups),
+                  grouped(rows));
   std::vector<std::string> head = {"policy",  "slots",    "hit rate", "of rows",
                                    "rows in", "rows out", "overflow"};
   if (job.row_bytes) head.insert(head.end(), {"in a batch", "out a batch"});
@@ -174,7 +175,11 @@ void add_cache(Commands& commands) {
               "dataset, lfu, lfu-forgetting, lru, lookahead, belady (default: all of them)")
       .delimiter(',')
       .default_text("");
-  command.option("--window", options->how.window, "Batches that `lookahead` knows of (default 16)")
+  command
+      .option(
+          "--window", options->how.window,
+          "Batches that `lookahead` knows of (default: as many as use four times as many rows as "
+          "there are slots)")
       .at_least(0)
       .default_text("");
   command

@@ -45,6 +45,8 @@ Result<CacheIndex> CacheIndex::make(const CacheOptions& options) {
   }
   CacheIndex index;
   TESSERA_TRY(index.policy_, cache_policy(options.policy));
+  CachePolicy& policy = index.policy_;
+  policy.counts_uses = policy.counts_uses && !(policy.given_is_all && !options.counts.empty());
   index.rows_.resize(static_cast<size_t>(options.rows));
   index.slots_.resize(static_cast<size_t>(std::min(options.slots, options.rows)));
   for (size_t row = 0; row < options.counts.size(); ++row) {

@@ -215,7 +215,7 @@ Case random_case(int64_t most_rows, int64_t most_batches, bool fits) {
   }
   one.slots = draw<int64_t>(fits ? most : 1, one.rows + 1);
   one.counts = one.trace.counts(one.rows);
-  if (draw<int>(0, 4) == 0) std::fill(one.counts.begin(), one.counts.end(), 0);
+  if (draw<int>(0, 3) == 0) one.counts.clear();
   return one;
 }
 

@@ -21,7 +21,7 @@ class NaiveCache {
              std::vector<int64_t> given, int64_t window)
       : trace_(trace), policy_(std::move(policy)), slots_(slots), window_(window) {
     for (size_t row = 0; row < given.size(); ++row) given_[static_cast<int64_t>(row)] = given[row];
-    if (policy_ == "dataset" || policy_ == "lfu" || policy_ == "lookahead" || policy_ == "belady") {
+    if (policy_ == "dataset" || policy_ == "lfu" || knows_future()) {
       key_ = given_;
     }
   }
@@ -32,10 +32,11 @@ class NaiveCache {
   }
 
  private:
+  bool knows_future() const { return policy_ == "lookahead" || policy_ == "belady"; }
   // The smallest is evicted first.
   using Value = std::tuple<int64_t, int64_t, int64_t>;
   Value value(int64_t row, int64_t batch) {
-    if (policy_ == "lookahead" || policy_ == "belady") {
+    if (knows_future()) {
       const int64_t end =
           policy_ == "belady" ? trace_.batches() : std::min(trace_.batches(), batch + 1 + window_);
       for (int64_t next = batch + 1; next < end; ++next) {
@@ -63,7 +64,8 @@ class NaiveCache {
         counts_.lookup_misses += count;
       }
       if (!hit && policy_ == "lfu-forgetting") key_[row] = 0;
-      if (policy_ != "dataset" && policy_ != "lru") key_[row] += count;
+      const bool counts = policy_.starts_with("lfu") || (knows_future() && given_.empty());
+      if (counts) key_[row] += count;
       if (policy_ == "lru") key_[row] = batch;
     }
     std::vector<int64_t> order;  // what may leave

@@ -7,8 +7,9 @@
 //   lfu             the given count, plus its look-ups since         goes on from where it was
 //   lfu-forgetting  the same                                         starts at 0
 //   lru             number of the batch that used it last
-//   lookahead       as lfu, but rows that announced batches use are kept before all others, and
-//                   of these the one that is used last is evicted first (Belady's rule)
+//   lookahead       the count in the data set, or as lfu if none is given; but rows that announced
+//                   batches use are kept before all others, and of these the one that is used last
+//                   is evicted first (Belady's rule)
 //   belady          as lookahead; replay() announces the whole trace: no policy misses less while
 //                   every batch fits into the cache
 #pragma once
@@ -27,6 +28,7 @@ struct CachePolicy {
   std::string_view summary;   // for help texts
   bool given_counts = false;  // keys start from counts of the data set
   bool counts_uses = false;   // a look-up adds 1 to the key
+  bool given_is_all = false;  // not if counts are given
   bool stamps = false;        // the key is the batch that used the row last
   bool remembers = false;     // a row that was evicted keeps its key
   bool window = false;        // announced batches count

@@ -105,8 +105,8 @@ Result<ZipfTrace> parse_zipf_trace(std::string_view text) {
     }
   }
   if (call.name != "zipf" || trace.rows == 0) {
-    return invalid_input(fmt::format(
-        "expected 'zipf:rows=N,...', found '{}'", short_line(text, 60)));
+    return invalid_input(
+        fmt::format("expected 'zipf:rows=N,...', found '{}'", short_line(text, 60)));
   }
   return trace;
 }
@@ -126,10 +126,24 @@ LookupTrace make_trace(const ZipfTrace& what) {
   return trace;
 }
 
+int64_t default_window(const LookupTrace& trace, int64_t slots) {
+  int64_t rows = 0;
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < trace.batches(); ++i) {
+    const auto batch = trace.batch(i);
+    ids.assign(batch.begin(), batch.end());
+    std::sort(ids.begin(), ids.end());
+    rows += std::unique(ids.begin(), ids.end()) - ids.begin();
+  }
+  return rows == 0 ? 1 : (4 * slots * trace.batches() + rows - 1) / rows;
+}
+
 Result<CacheCounts> replay(const LookupTrace& trace, const CacheOptions& cache,
                            const ReplayOptions& options) {
   TESSERA_TRY(CacheIndex index, CacheIndex::make(cache));
-  const int64_t window = index.policy().whole_future ? trace.batches() : options.window;
+  int64_t window = options.window;
+  if (window < 0) window = default_window(trace, index.slots());
+  if (index.policy().whole_future) window = trace.batches();
   int64_t announced = 0;
   CacheBatch batch;
   index.warm(options.warm);

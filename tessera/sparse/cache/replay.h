@@ -46,10 +46,15 @@ Result<ZipfTrace> parse_zipf_trace(std::string_view text);
 LookupTrace make_trace(const ZipfTrace& what);
 
 struct ReplayOptions {
-  int64_t window = 16;  // batches that a policy with a window knows ahead; belady knows all
+  // Batches that a policy with a window knows ahead; belady knows all. -1: default_window().
+  int64_t window = -1;
   double warm = 0;      // share of the slots that is filled before the first batch
   bool changed = true;  // every batch changes its rows (training); false: evaluation
 };
+// As many batches as use four times as many rows as there are slots, in the mean: by then nearly all
+// choices are those of Belady's rule.
+int64_t default_window(const LookupTrace& trace, int64_t slots);
+
 // Batches are begun and finished one after the other; a last flush() is not counted.
 Result<CacheCounts> replay(const LookupTrace& trace, const CacheOptions& cache,
                            const ReplayOptions& options);
