@@ -52,7 +52,7 @@ class Cache(CliTest):
 
     def test_wrong_input_is_one_line(self):
         trace = self.write("bad.txt", "0 1\n2 x\n")
-        self.expect_error(2, f"{trace}:2: expected an id of at least 0, found 'x'", "cache", trace, "--slots", "2")
+        self.expect_error(2, f"{trace}:2: expected an id from 0 to 4294967293, found 'x'", "cache", trace, "--slots", "2")
         self.expect_error(2, "expected a cache policy: dataset, lfu, lfu-forgetting, lru, lookahead, belady, found 'fifo'",
                           "cache", self.ZIPF, "--slots", "2", "--policy", "fifo")
         self.expect_error(2, "cache: expected --rows of at least 5000, as the trace has, found 10",

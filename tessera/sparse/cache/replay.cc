@@ -37,6 +37,7 @@ std::vector<int64_t> LookupTrace::counts(int64_t rows) const {
 }
 
 Result<LookupTrace> parse_lookup_trace(std::string_view text, const std::string& name) {
+  constexpr int64_t kLargest = (int64_t{1} << 32) - 3;  // of a table that a cache takes
   LookupTrace trace;
   std::vector<int64_t> batch;
   for (int64_t number = 1; !text.empty(); ++number) {
@@ -48,9 +49,9 @@ Result<LookupTrace> parse_lookup_trace(std::string_view text, const std::string&
     while (!line.empty()) {
       const size_t length = std::min(line.find_first_of(" \t\r"), line.size());
       const auto id = parse_int(line.substr(0, length));
-      if (!id || *id < 0) {
-        return invalid_input(fmt::format("{}:{}: expected an id of at least 0, found '{}'", name,
-                                         number, short_line(line.substr(0, length), 60)));
+      if (!id || *id < 0 || *id > kLargest) {
+        return invalid_input(fmt::format("{}:{}: expected an id from 0 to {}, found '{}'", name,
+                                         number, kLargest, short_line(line.substr(0, length), 60)));
       }
       batch.push_back(*id);
       line = trim(line.substr(length));

@@ -25,8 +25,8 @@
 //     open batches may share rows; then they are changed in the order that the program gives.
 //   - begin(), announce() and finish() are called by one thread.
 //
-// Memory: slots * row_bytes, taken once, zeros until used; behind it address space for the overflow
-// (cache_index.h), which takes memory only while a batch needs more rows than there are slots.
+// Memory: slots * row_bytes, which the system gives as it is used; behind it address space for the
+// overflow (cache_index.h), which takes as much memory as the largest overflow so far.
 #pragma once
 
 #include <atomic>

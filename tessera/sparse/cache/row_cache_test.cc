@@ -326,8 +326,8 @@ TEST(LookupTraceTest, ReadsABatchALine) {
   const auto error = [](std::string_view text) {
     return parse_lookup_trace(text, "t.txt").error().message;
   };
-  EXPECT_EQ(error("1 2\n3 x4 5\n"), "t.txt:2: expected an id of at least 0, found 'x4'");
-  EXPECT_EQ(error("1 -2\n"), "t.txt:1: expected an id of at least 0, found '-2'");
+  EXPECT_EQ(error("1 2\n3 x4 5\n"), "t.txt:2: expected an id from 0 to 4294967293, found 'x4'");
+  EXPECT_EQ(error("1 -2\n"), "t.txt:1: expected an id from 0 to 4294967293, found '-2'");
   EXPECT_EQ(error("# nothing\n"), "t.txt: expected a batch of ids a line, found no line");
 }
 
