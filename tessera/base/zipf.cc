@@ -40,7 +40,7 @@ int64_t Zipf::operator()(const Philox& philox, uint64_t index) const {
         (static_cast<double>(words[0]) + (words[1] >> 11) * 0x1p-21) * 0x1p-32;  // [0, 1), 53 bits
     const double area = last_ + uniform * (first_ - last_);
     const double x = inverse(area);
-    const auto rank = std::clamp<int64_t>(static_cast<int64_t>(x + 0.5), 1, count_);
+    const auto rank = std::clamp<int64_t>(std::llround(x), 1, count_);
     const auto k = static_cast<double>(rank);
     if (attempt >= kMostTries || k - x <= near_ || area >= integral(k + 0.5) - density(k)) {
       return rank - 1;

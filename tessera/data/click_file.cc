@@ -260,7 +260,8 @@ Status ClickFile::check_block(int64_t number) {
                         "{}",
                         name, block.first + i, feature.bag, length));
       }
-      if ((sum += length) > count) {
+      sum += length;
+      if (sum > count) {
         return error(fmt::format(
             "feature '{}', sample {}: expected lengths of samples {} to {} "
             "that add up to {}, found {} by now",
@@ -466,7 +467,7 @@ Status ClickWriter::close() {
   if (std::fflush(state.file) != 0 || ::fsync(::fileno(state.file)) != 0) return state.failed();
   const bool closed = std::fclose(std::exchange(state.file, nullptr)) == 0;
   if (!closed || std::rename(state.temporary.c_str(), state.path.c_str()) != 0) {
-    const Status status = state.failed();
+    Status status = state.failed();
     std::remove(state.temporary.c_str());
     return status;
   }
