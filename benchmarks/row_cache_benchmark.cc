@@ -4,7 +4,7 @@
 //   step       each row of the batch is read, changed and kept (512 bytes, a file in the temporary
 //              folder, in the page cache): without a cache every row is read from the file and
 //              written to it; with one, rows move through the cache. The ratio is the gain
-//   build/benchmarks/row_cache_benchmark --benchmark_repetitions=5
+//   TMPDIR=/dev/shm build/benchmarks/row_cache_benchmark --benchmark_repetitions=5
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 

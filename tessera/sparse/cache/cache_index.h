@@ -28,8 +28,8 @@
 //
 // Memory. The index: 4 bytes a row of the table and 8 bytes a slot. An absent row keeps its key in
 // the word that holds the place of a present one. Besides (scratch_bytes): 16 bytes for about 8
-// rows for each one that a batch evicts; of a policy with a window, 40 bytes for each row of each
-// announced batch; 12 bytes for each place of the overflow.
+// rows for each one that a batch evicts; of a policy with a window, 8 bytes for each row of each
+// announced batch and 32 to 64 for each distinct one; 12 bytes for each place of the overflow.
 //
 // Keys have 26 bits: counts stop at 67,108,863; stamps go on for longer, and lose the order of rows
 // that were not used for 33 million batches.

@@ -25,6 +25,8 @@
 //     open batches may share rows; then they are changed in the order that the program gives.
 //   - begin(), announce() and finish() are called by one thread.
 //
+// After an error of the store a cache must not be used any more: rows may be missing at their places.
+//
 // Memory: slots * row_bytes, which the system gives as it is used; behind it address space for the
 // overflow (cache_index.h), which takes as much memory as the largest overflow so far.
 #pragma once
