@@ -250,6 +250,23 @@ RC_GTEST_PROP(CacheIndexProperty, CountsAreThoseOfTheNaiveCache, ()) {
   }
 }
 
+// Long enough that candidates for eviction are given up and found anew.
+TEST(CacheIndexTest, CountsOfALongTraceAreThoseOfTheNaiveCache) {
+  Case one;
+  one.rows = 2000;
+  one.slots = 400;
+  one.window = 3;
+  one.trace = make_trace({.rows = one.rows, .batches = 250, .batch = 300, .exponent = 0.9});
+  one.counts = one.trace.counts(one.rows);
+  one.changed.assign(250, true);
+  for (const char* policy : {"dataset", "lfu", "lfu-forgetting", "lru", "lookahead"}) {
+    const CacheCounts expected =
+        NaiveCache(one.trace, policy, one.slots, one.counts, one.window).run(one.changed);
+    EXPECT_EQ(run(one, policy), expected) << policy;
+    EXPECT_GT(expected.rows_out, 10'000) << policy;
+  }
+}
+
 // The least number of rows that must be read, over all choices of victims.
 int64_t fewest_reads(const Case& one, int64_t batch, const std::set<int64_t>& cached,
                      std::map<std::pair<int64_t, std::set<int64_t>>, int64_t>& known) {
