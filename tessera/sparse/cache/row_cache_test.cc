@@ -295,6 +295,43 @@ TEST_F(RowFiles, AFileThatWasCutOffIsAFaultThatNamesTheRow) {
   EXPECT_EQ(status.error().message, "cannot read row 8 of '" + path_ + "': the file ends before");
 }
 
+TEST_F(RowFiles, AFullDiskIsAFaultOfOneLine) {
+  const auto file = FileRows::open("/dev/full", {10, 4});
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code, ErrorCode::kFault);
+  EXPECT_EQ(file.error().message, "cannot write '/dev/full': No space left on device");
+  // Larger than any file may be: what was begun is removed.
+  const auto large = FileRows::open(path_, {int64_t{1} << 60, 2});
+  ASSERT_FALSE(large);
+  EXPECT_EQ(large.error().code, ErrorCode::kFault);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+// A store whose disk fills up.
+class FullStore : public MemoryRows {
+ public:
+  using MemoryRows::MemoryRows;
+  Status write(int64_t row, const std::byte*) override {
+    return fault("cannot write row " + std::to_string(row) + ": No space left on device");
+  }
+};
+
+TEST(RowCacheTest, FaultsOfTheStoreAreReturned) {
+  FullStore store({6, 16});
+  auto cache = RowCache::make(store, {.rows = 6, .slots = 2, .policy = "lru"});
+  ASSERT_TRUE(cache);
+  CacheBatch batch;
+  ASSERT_TRUE((*cache)->begin(std::vector<int64_t>{0, 1, 2}, batch));
+  ASSERT_TRUE((*cache)->move(batch));
+  const Status overflow = (*cache)->finish(batch, true);
+  ASSERT_FALSE(overflow);
+  EXPECT_EQ(overflow.error().message, "cannot write row 2: No space left on device");
+  ASSERT_TRUE((*cache)->begin(std::vector<int64_t>{3}, batch));
+  const Status moved = (*cache)->move(batch);
+  ASSERT_FALSE(moved);
+  EXPECT_EQ(moved.error().message, "cannot write row 1: No space left on device");
+}
+
 TEST(RowCacheTest, CountsBytesBothWays) {
   MemoryRows store({6, 16});
   auto cache = RowCache::make(store, {.rows = 6, .slots = 2, .policy = "lru"});

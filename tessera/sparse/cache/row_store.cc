@@ -123,9 +123,11 @@ Status FileRows::open_or_make() {
   const int64_t size = marks_at() + (rows() + 7) / 8;
   const std::string head = this->head();
   if (status.st_size == 0) {
-    const int error = write_at(descriptor_, head.data(), std::ssize(head), 0);
-    if (error != 0 || ::ftruncate(descriptor_, size) != 0) {
-      return fault(fmt::format("cannot write '{}': {}", path_, std::strerror(errno)));
+    int error = write_at(descriptor_, head.data(), std::ssize(head), 0);
+    if (error == 0 && ::ftruncate(descriptor_, size) != 0) error = errno;
+    if (error != 0) {
+      if (S_ISREG(status.st_mode)) ::unlink(path_.c_str());  // no half of a file stays
+      return fault(fmt::format("cannot write '{}': {}", path_, reason(error)));
     }
     return {};
   }
