@@ -8,6 +8,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/data/click_arrays.h"
 #include "tessera/data/click_generator.h"
 #include "tessera/data/criteo.h"
 #include "tessera/data/match_files.h"
@@ -138,9 +139,21 @@ Result<int> show(const DataJob& job) {
                                 schema.dense, short_bytes(file.bytes()), table.to_string()));
 }
 
+Result<int> arrays(const DataJob& job) {
+  TESSERA_TRY(const std::string out, out_of(job));
+  if (job.files.size() != 1) {
+    return data_error(fmt::format("arrays: expected one file, found {}", job.files.size()));
+  }
+  TESSERA_TRY(const ClickFile file, ClickFile::open(job.files.front()));
+  TESSERA_TRY_VOID(write_click_arrays(file, out));
+  return print_made(job, {{"out", out}, {"samples", file.samples()}},
+                    fmt::format("{}: {}\n", out, plural(file.samples(), "sample")));
+}
+
 Result<int> run_data(const DataJob& job) {
   if (job.action == "criteo") return from_criteo(job);
   if (job.action == "generate") return generate(job);
+  if (job.action == "arrays") return arrays(job);
   return show(job);
 }
 
@@ -149,12 +162,13 @@ Result<int> run_data(const DataJob& job) {
 void add_data(Commands& commands) {
   const auto options = std::make_shared<DataJob>();
   Command command = commands.add("data", "Make files of clicks for recommenders, and show them");
-  command.option("ACTION", options->action, "criteo, generate or show")
+  command.option("ACTION", options->action, "criteo, generate, show or arrays")
       .required()
-      .one_of({"criteo", "generate", "show"});
+      .one_of({"criteo", "generate", "show", "arrays"});
   command.option("FILE", options->files,
-                 "criteo: logs in Criteo's text format, globs too; show: a file of clicks");
-  command.option("-o,--out", options->out, "The file of clicks to write, NAME.clicks");
+                 "criteo: logs in Criteo's text format, globs too; show, arrays: a file of clicks");
+  command.option("-o,--out", options->out,
+                 "The file of clicks to write, NAME.clicks; arrays: the folder of NumPy arrays");
   command
       .option("--rows", options->rows,
               "Rows of the tables: 1000,200,...; criteo: one number means all 26 tables")
@@ -196,7 +210,8 @@ void add_data(Commands& commands) {
       "  tessera data criteo 'day_*.txt' --rows 1000000 --out day.clicks\n"
       "  tessera data generate --samples 100000 --rows 10000,500,40 --bags 1,3,1 --jagged --out "
       "made.clicks\n"
-      "  tessera data show made.clicks\n");
+      "  tessera data show made.clicks\n"
+      "  tessera data arrays made.clicks --out arrays\n");
   command.action([options] { return run_data(*options); });
 }
 

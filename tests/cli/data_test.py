@@ -49,6 +49,15 @@ class Data(CliTest):
         self.assertAlmostEqual(found["normalized_entropy"], 1, delta=1e-3)
         self.assertAlmostEqual(found["clicks"], 10000, delta=400)
 
+    def test_clicks_become_arrays(self):
+        out, folder = self.path("a.clicks"), self.path("arrays")
+        self.expect_text("data", "generate", "--samples", "5", "--rows", "7,8", "--bags", "2,1", "--dense", "3", "--out", out)
+        self.assertEqual(self.expect_text("data", "arrays", out, "--out", folder), f"{folder}: 5 samples\n")
+        self.assertEqual(sorted(os.listdir(folder)), ["dense.npy", "ids.0.npy", "ids.1.npy", "targets.npy"])
+        with open(os.path.join(folder, "ids.0.npy"), "rb") as file:
+            ids = struct.unpack("<10q", file.read()[-80:])
+        self.assertTrue(all(0 <= row < 7 for row in ids))
+
     def test_show_names_what_is_damaged(self):
         out = self.path("a.clicks")
         self.expect_text("data", "generate", "--samples", "10", "--rows", "7", "--dense", "0", "--out", out)
