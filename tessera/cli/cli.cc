@@ -207,6 +207,8 @@ int run(int argc, const char* const* argv) {
   add_rescale(commands);
   add_sample(commands);
   add_checkpoint(commands);
+  add_data(commands);
+  add_cache(commands);
   if (const auto status = check_command(app, argc, argv); !status) return fail(status.error());
   try {
     app.parse(argc, argv);

@@ -109,6 +109,8 @@ void add_launch(Commands& commands);
 void add_rescale(Commands& commands);
 void add_sample(Commands& commands);
 void add_checkpoint(Commands& commands);
+void add_cache(Commands& commands);
+void add_data(Commands& commands);
 
 // --precision, by the names of RUN.toml.
 void add_precision(Command& command, std::string& precision);

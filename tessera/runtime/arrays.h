@@ -17,11 +17,6 @@
 
 namespace tessera {
 
-// A permutation of the numbers below `count`, by (seed, stream, round). Four rounds of a balanced
-// Feistel network on the next power of four, walked until the number is below `count`.
-int64_t permuted(int64_t index, int64_t count, int64_t seed, const std::string& stream,
-                 int64_t round);
-
 // `files`: .npy by input of the model; every input that a model does not make itself has one.
 // Numbers for floating inputs are multiplied by `scale`; those of integer inputs are in the range
 // that the model says, or -1 for targets, which the loss then ignores.

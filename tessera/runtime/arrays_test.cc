@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "tessera/base/permutation.h"
 #include "tessera/data/test_files.h"
 
 namespace tessera {

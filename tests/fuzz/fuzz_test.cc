@@ -11,7 +11,10 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/data/click_file.h"
 #include "tessera/data/corpus.h"
+#include "tessera/data/criteo.h"
+#include "tessera/data/reuse_law.h"
 #include "tessera/data/test_files.h"
 #include "tessera/data/token_file.h"
 #include "tessera/import/huggingface/folder.h"
@@ -19,6 +22,8 @@
 #include "tessera/import/tiles.h"
 #include "tessera/models/model.h"
 #include "tessera/orchestrate/launch.h"
+#include "tessera/sparse/cache/replay.h"
+#include "tessera/sparse/cache/row_store.h"
 #include "tessera/state/checkpoint.h"
 #include "tessera/state/checksum.h"
 #include "tessera/state/safetensors.h"
@@ -96,6 +101,86 @@ TEST(FuzzData, megatron_pairs) {
         TESSERA_TRY_VOID(read_corpus(folder + "/a.idx", TokenFormat::kMegatron, true));
         return read_corpus(folder + "/a.bin", TokenFormat::kMegatron, false);
       });
+}
+
+// ---- clicks and rows
+
+std::string some_clicks() {
+  const std::string path =
+      (fs::temp_directory_path() / fmt::format("tessera_fuzz_clicks_{}", ::getpid())).string();
+  auto writer = ClickWriter::create(path, {2, {{"ads", 10, 3}, {"pages", 300, 1}}});
+  EXPECT_TRUE(writer) << writer.error().message;
+  for (uint32_t i = 0; i < 300; ++i) {
+    const std::vector<float> dense{static_cast<float>(i), -1};
+    const std::vector<std::vector<uint32_t>> bags{std::vector<uint32_t>(i % 4, i % 10), {i}};
+    EXPECT_TRUE(writer->add(i % 3 == 0, dense, bags));
+  }
+  EXPECT_TRUE(writer->close());
+  std::string bytes = *read_file(path);
+  fs::remove(path);
+  return bytes;
+}
+
+TEST(FuzzClicks, clicks) {
+  Fuzz("clicks", {{"a.clicks", some_clicks()}}).run([](const std::string& folder) -> Status {
+    TESSERA_TRY(const ClickFile file, ClickFile::open(folder + "/a.clicks"));
+    ClickBatch batch;
+    for (int64_t step = 1; step < 4 && file.samples() > 0; ++step) {
+      file.read(click_samples(step, 7, file.samples(), 1), batch);
+      for (size_t f = 0; f < batch.bags.size(); ++f) {
+        padded(batch.bags[f], file.schema().features[f].bag);
+      }
+    }
+    return {};
+  });
+}
+
+TEST(FuzzClicks, criteo) {
+  std::string lines;
+  for (int i = 0; i < 4; ++i) {
+    lines += "1";
+    for (int field = 0; field < 13; ++field) lines += fmt::format("\t{}", field == i ? "" : "17");
+    for (int field = 0; field < 26; ++field) lines += field == i ? "\t" : "\t68fd1e64";
+    lines += "\n";
+  }
+  Fuzz("criteo", {{"day.txt", lines}}).run([](const std::string& folder) -> Status {
+    TESSERA_TRY_VOID(convert_criteo({folder + "/day.txt"}, {100}, folder + "/out.clicks"));
+    return {};
+  });
+}
+
+TEST(FuzzClicks, reuse) {
+  const std::string good =
+      "a.pt\nLocality stats after processing 1 batches of size 8\nAvg # of indices: 100\n"
+      "Avg # of unique cols: 40\nAvg col size: 2.5\nHistogram of col sizes:\n(0, 1]: 0.5\n"
+      "(1, 2]: 0.3\n(2+: 0.2\n[0, 1, 2]\nRatio of index distribution at different column sizes:\n"
+      "(0, 1]: 0.2\n(1, 2]: 0.24\n(2+: 0.56\n";
+  Fuzz("reuse", {{"a.txt", good}}).run([](const std::string& folder) -> Status {
+    TESSERA_TRY(const auto sections, read_reuse(folder + "/a.txt"));
+    const RowDraw draw(ReuseLaw::fit(sections.front()), 100);
+    EXPECT_LT(draw({1, 2}, 3), 100);
+    return {};
+  });
+}
+
+TEST(FuzzRows, traces) {
+  Fuzz("traces", {{"a.txt", "# ids\n1 2 3\n\n7 7 1\n9\n"}}).run([](const std::string& folder) {
+    return sparse::read_lookup_trace(folder + "/a.txt").map([](const auto&) {});
+  });
+}
+
+TEST(FuzzRows, rows) {
+  const std::string path =
+      (fs::temp_directory_path() / fmt::format("tessera_fuzz_rows_{}", ::getpid())).string();
+  EXPECT_TRUE(sparse::FileRows::open(path, {6, 4}));
+  const std::string good = *read_file(path);
+  fs::remove(path);
+  Fuzz("rows", {{"a.rows", good}}).run([](const std::string& folder) -> Status {
+    TESSERA_TRY(const auto store, sparse::FileRows::open(folder + "/a.rows", {6, 4}));
+    std::vector<std::byte> row(4);
+    for (int64_t i = 0; i < 6; ++i) TESSERA_TRY_VOID(store->read(i, row.data()));
+    return store->write(5, row.data());
+  });
 }
 
 // ---- state

@@ -1,0 +1,32 @@
+// Zipf's law: rank k = 0, 1, ... of `count` is drawn with a probability proportional to
+// (k + 1)^-exponent. Look-ups of embedding rows follow it roughly.
+//
+//   const Zipf zipf(1'000'000, 1.05);
+//   const int64_t rank = zipf(philox, i);  // draw i, a function of philox and i alone
+//
+// By rejection-inversion (Hörmann and Derflinger, ACM TOMACS 6, 1996): no table, the same few
+// operations whatever the count.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/base/philox.h"
+
+namespace tessera {
+
+class Zipf {
+ public:
+  // count >= 1, exponent >= 0 (0: all ranks are equally likely).
+  Zipf(int64_t count, double exponent);
+  int64_t operator()(const Philox& philox, uint64_t index) const;
+
+ private:
+  double density(double x) const;   // x^-exponent
+  double integral(double x) const;  // of the density, from 1 to x
+  double inverse(double area) const;
+
+  int64_t count_;
+  double exponent_, first_, last_, near_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,218 @@
+// tessera data: files of clicks from logs, from nothing, and what is in them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/text.h"
+#include "tessera/cli/cli.h"
+#include "tessera/cli/output.h"
+#include "tessera/data/click_arrays.h"
+#include "tessera/data/click_generator.h"
+#include "tessera/data/criteo.h"
+#include "tessera/data/match_files.h"
+
+namespace tessera::cli {
+namespace {
+
+struct DataJob {
+  std::string action;
+  std::vector<std::string> files;
+  std::optional<std::string> out, reuse;
+  std::vector<int64_t> rows, bags;
+  std::optional<int64_t> samples;
+  int64_t dense = 13, seed = 1;
+  double zipf = 1.05, signal = 1.5, bias = -1.2;
+  bool jagged = false, json = false;
+};
+
+tl::unexpected<Error> data_error(std::string_view message) {
+  return invalid_input(fmt::format("data: {}", message));
+}
+
+Result<std::string> out_of(const DataJob& job) {
+  if (!job.out) return data_error(fmt::format("{}: expected --out FILE, found none", job.action));
+  return *job.out;
+}
+
+int print_made(const DataJob& job, const nlohmann::json& json, const std::string& text) {
+  return print(job.json ? json.dump(2) + "\n" : text);
+}
+
+Result<int> from_criteo(const DataJob& job) {
+  TESSERA_TRY(const std::string out, out_of(job));
+  if (job.files.empty()) return data_error("criteo: expected files, found none");
+  if (job.rows.empty()) return data_error("criteo: expected --rows of the tables, found none");
+  TESSERA_TRY(const std::vector<std::string> files, files_of(job.files, ""));
+  TESSERA_TRY(const int64_t samples, convert_criteo(files, job.rows, out));
+  return print_made(job, {{"out", out}, {"samples", samples}},
+                    fmt::format("{}: {}\n", out, plural(samples, "sample")));
+}
+
+Result<ClickOptions> click_options(const DataJob& job) {
+  ClickOptions options;
+  options.dense = job.dense;
+  options.seed = job.seed;
+  options.signal = job.signal;
+  options.bias = job.bias;
+  if (job.zipf > 10) {
+    return data_error(fmt::format("generate: expected --zipf from 0 to 10, found {}", job.zipf));
+  }
+  if (job.bags.size() > 1 && job.bags.size() != job.rows.size()) {
+    return data_error(
+        fmt::format("generate: expected --bags of {} features, or one number for "
+                    "all, found {}",
+                    job.rows.size(), job.bags.size()));
+  }
+  std::optional<ReuseLaw> law;
+  if (job.reuse) {
+    TESSERA_TRY(const auto sections, read_reuse(*job.reuse));
+    law = ReuseLaw::fit(sections.front());
+  }
+  for (size_t f = 0; f < job.rows.size(); ++f) {
+    const int64_t bag = job.bags.empty() ? 1 : job.bags[job.bags.size() == 1 ? 0 : f];
+    options.features.push_back(
+        {{fmt::format("C{}", f + 1), job.rows[f], bag}, job.zipf, law, job.jagged});
+  }
+  if (auto status = check_schema(schema_of(options)); !status) {
+    return data_error("generate: " + status.error().message);
+  }
+  return options;
+}
+
+Result<int> generate(const DataJob& job) {
+  TESSERA_TRY(const std::string out, out_of(job));
+  if (!job.files.empty()) {
+    return data_error(fmt::format("generate: expected no files, found '{}'", job.files.front()));
+  }
+  if (!job.samples) return data_error("generate: expected --samples N, found none");
+  if (job.rows.empty()) return data_error("generate: expected --rows of the tables, found none");
+  TESSERA_TRY(const ClickOptions options, click_options(job));
+  TESSERA_TRY(const GeneratedClicks made, generate_clicks(options, *job.samples, out));
+  const std::string text =
+      fmt::format("{}: {}, {} clicks; normalised entropy of the planted model {:.4f}\n", out,
+                  plural(made.samples, "sample"), grouped(made.clicks), made.normalized_entropy);
+  return print_made(job,
+                    {{"out", out},
+                     {"samples", made.samples},
+                     {"clicks", made.clicks},
+                     {"normalized_entropy", made.normalized_entropy}},
+                    text);
+}
+
+Result<int> show(const DataJob& job) {
+  if (job.files.size() != 1) {
+    return data_error(fmt::format("show: expected one file, found {}", job.files.size()));
+  }
+  TESSERA_TRY(const ClickFile file, ClickFile::open(job.files.front()));
+  const ClickSchema& schema = file.schema();
+  nlohmann::json json = {{"file", job.files.front()},
+                         {"samples", file.samples()},
+                         {"clicks", file.clicks()},
+                         {"bytes", file.bytes()},
+                         {"dense", schema.dense},
+                         {"rows", schema.rows()},
+                         {"features", nlohmann::json::array()}};
+  Table table({"feature", "rows", "bag at most", "ids", "a sample", "rows used"});
+  for (size_t f = 0; f < schema.features.size(); ++f) {
+    const ClickFeature& feature = schema.features[f];
+    std::vector<bool> used(static_cast<size_t>(feature.rows));
+    for (int64_t sample = 0; sample < file.samples(); ++sample) {
+      for (const uint32_t id : file.bag(f, sample)) used[id] = true;
+    }
+    const int64_t rows_used = std::count(used.begin(), used.end(), true);
+    json["features"].push_back({{"name", feature.name},
+                                {"rows", feature.rows},
+                                {"bag", feature.bag},
+                                {"ids", file.ids(f)},
+                                {"rows_used", rows_used}});
+    const double mean = file.samples() == 0 ? 0
+                                            : static_cast<double>(file.ids(f)) /
+                                                  static_cast<double>(file.samples());
+    table.add({feature.name, grouped(feature.rows), grouped(feature.bag), grouped(file.ids(f)),
+               fmt::format("{:.2f}", mean), grouped(rows_used)});
+  }
+  return print_made(job, json,
+                    fmt::format("{}: {}, {} clicks, {} dense numbers, {}\n{}", job.files.front(),
+                                plural(file.samples(), "sample"), grouped(file.clicks()),
+                                schema.dense, short_bytes(file.bytes()), table.to_string()));
+}
+
+Result<int> arrays(const DataJob& job) {
+  TESSERA_TRY(const std::string out, out_of(job));
+  if (job.files.size() != 1) {
+    return data_error(fmt::format("arrays: expected one file, found {}", job.files.size()));
+  }
+  TESSERA_TRY(const ClickFile file, ClickFile::open(job.files.front()));
+  TESSERA_TRY_VOID(write_click_arrays(file, out));
+  return print_made(job, {{"out", out}, {"samples", file.samples()}},
+                    fmt::format("{}: {}\n", out, plural(file.samples(), "sample")));
+}
+
+Result<int> run_data(const DataJob& job) {
+  if (job.action == "criteo") return from_criteo(job);
+  if (job.action == "generate") return generate(job);
+  if (job.action == "arrays") return arrays(job);
+  return show(job);
+}
+
+}  // namespace
+
+void add_data(Commands& commands) {
+  const auto options = std::make_shared<DataJob>();
+  Command command = commands.add("data", "Make files of clicks for recommenders, and show them");
+  command.option("ACTION", options->action, "criteo, generate, show or arrays")
+      .required()
+      .one_of({"criteo", "generate", "show", "arrays"});
+  command.option("FILE", options->files,
+                 "criteo: logs in Criteo's text format, globs too; show, arrays: a file of clicks");
+  command.option("-o,--out", options->out,
+                 "The file of clicks to write, NAME.clicks; arrays: the folder of NumPy arrays");
+  command
+      .option("--rows", options->rows,
+              "Rows of the tables: 1000,200,...; criteo: one number means all 26 tables")
+      .delimiter(',')
+      .at_least(1);
+  command.option("--samples", options->samples, "generate: how many").at_least(1);
+  command
+      .option("--bags", options->bags,
+              "generate: ids of a sample, one number or one a feature (default 1)")
+      .delimiter(',')
+      .at_least(1);
+  command.flag("--jagged", options->jagged,
+               "generate: bags of 0 to --bags ids, all lengths equally likely");
+  command
+      .option("--zipf", options->zipf,
+              "generate: exponent of the law by which ids are drawn (default 1.05)")
+      .at_least(0)
+      .default_text("");
+  command.option("--reuse", options->reuse,
+                 "generate: draw ids as often as this file of reuse histograms says instead "
+                 "(data/dlrm/locality_stats.txt)");
+  command.option("--dense", options->dense, "generate: dense numbers of a sample (default 13)")
+      .at_least(0)
+      .default_text("");
+  command
+      .option("--signal", options->signal,
+              "generate: how much labels depend on the sample (default 1.5; 0: not at all)")
+      .at_least(0)
+      .default_text("");
+  command.option("--bias", options->bias, "generate: logit of a mean sample (default -1.2)")
+      .default_text("");
+  command.option("--seed", options->seed, "generate: of all random numbers (default 1)")
+      .at_least(0)
+      .default_text("");
+  command.flag("--json", options->json, "Print JSON");
+  command.footer(
+      "docs/reference/clicks-format.md describes the files.\n\n"
+      "Examples:\n"
+      "  tessera data criteo 'day_*.txt' --rows 1000000 --out day.clicks\n"
+      "  tessera data generate --samples 100000 --rows 10000,500,40 --bags 1,3,1 --jagged --out "
+      "made.clicks\n"
+      "  tessera data show made.clicks\n"
+      "  tessera data arrays made.clicks --out arrays\n");
+  command.action([options] { return run_data(*options); });
+}
+
+}  // namespace tessera::cli

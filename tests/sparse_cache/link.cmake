@@ -1,0 +1,1 @@
+set(link tessera_sparse tessera_data)  # no libtorch: the sanitizers see all of it
