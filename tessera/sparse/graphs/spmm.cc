@@ -23,8 +23,11 @@ constexpr std::array<std::string_view, 3> kInstructionNames = {"plain", "avx2", 
 // Rows and slots of one call of the loops: the chosen edges stay in the first-level cache.
 constexpr int64_t kBlockRows = 256;
 constexpr int64_t kBlockSlots = 2048;
-// Elements that a thread must have to do; starting one takes some ten microseconds.
-constexpr int64_t kThreadWork = 1 << 17;
+// An operand up to this size stays in the second-level cache; nothing of it is fetched ahead.
+constexpr int64_t kCachedBytes = 1 << 20;
+// Elements that a thread must have to do; starting one takes some ten microseconds, or longer where all
+// cores are busy.
+constexpr int64_t kThreadWork = 1 << 20;
 
 const LoopTable& loops_of(Instructions instructions) {
   switch (instructions) {
@@ -66,26 +69,36 @@ class Product {
  public:
   Product(const CsrView<T>& graph, const SpmmOptions& options) : graph_(graph), options_(options) {}
 
-  // The product's slots, and the largest number in one row.
   int64_t slots() const { return slots_; }
 
-  Status prepare() {
+  // `operand` is what the columns point into, read or written.
+  Status prepare(const Matrix<const T>& operand) {
     TESSERA_TRY_VOID(check(options_.sampling));
+    const int64_t most = std::numeric_limits<int32_t>::max();
+    const int64_t width = sampled() ? options_.sampling.width : most;
+    const auto good = [&](int64_t row) {  // without branches: it is asked of every row
+      const int64_t n = degree(row);
+      return (n >= 0) & (n <= most) & (graph_.begin[row] >= 0) & (graph_.end[row] <= graph_.edges);
+    };
+    bool all_good = true;
     for (int64_t row = 0; row < graph_.rows; ++row) {
-      const int64_t degree = graph_.end[row] - graph_.begin[row];
-      if (degree < 0 || degree > std::numeric_limits<int32_t>::max() || graph_.begin[row] < 0 ||
-          graph_.end[row] > graph_.edges) {
+      all_good &= good(row);
+      slots_ += std::min(degree(row), width);
+    }
+    for (int64_t row = 0; row < graph_.rows && !all_good; ++row) {
+      if (!good(row)) {
         return invalid_input(
             fmt::format("expected edges of row {} inside the {} edges, found {} to {}", row,
                         graph_.edges, graph_.begin[row], graph_.end[row]));
       }
-      slots_ += sampled_count(options_.sampling, degree);
     }
+    ahead_ = operand.rows * operand.stride * static_cast<int64_t>(sizeof(T)) > kCachedBytes;
     return {};
   }
 
   // Borders of `parts` stretches of rows with about as many slots and rows in each.
   std::vector<int64_t> row_borders(int64_t parts) const {
+    if (parts == 1) return {0, graph_.rows};
     const int64_t all = slots_ + graph_.rows;
     std::vector<int64_t> borders = {0};
     int64_t done = 0;
@@ -116,14 +129,14 @@ class Product {
       block.rows = next - row;
       if (sampled()) {
         choose(row, next, taken, with_edges, offsets, chosen);
-        block.slots = taken;
+        block.slots = ahead_ ? taken : 0;
         block.begin = offsets.data();
         block.end = offsets.data() + 1;
         block.columns = chosen.columns.data();
         if (graph_.values != nullptr) block.values = chosen.values.data();
         if (with_edges) block.edges = chosen.edges.data();
       } else {
-        block.slots = graph_.edges;
+        block.slots = ahead_ ? graph_.edges : 0;
         block.begin = graph_.begin + row;
         block.end = graph_.end + row;
         block.columns = graph_.columns;
@@ -195,6 +208,7 @@ class Product {
   const CsrView<T>& graph_;
   const SpmmOptions& options_;
   int64_t slots_ = 0;
+  bool ahead_ = false;
 };
 
 template <class T>
@@ -265,7 +279,7 @@ template <class T>
 Status spmm(const CsrView<T>& graph, const SpmmOptions& options, const Matrix<const T>& x,
             const Matrix<T>& y, int threads, Instructions instructions) {
   Product<T> product(graph, options);
-  TESSERA_TRY_VOID(product.prepare());
+  TESSERA_TRY_VOID(product.prepare(x));
   TESSERA_TRY_VOID(check_sizes("x", x, graph.column_count, x.columns));
   TESSERA_TRY_VOID(check_sizes("y", y, graph.rows, x.columns));
   const RowLoops<T>& loops = row_loops<T>(instructions);
@@ -285,7 +299,7 @@ template <class T>
 Status spmm_grad_x(const CsrView<T>& graph, const SpmmOptions& options, const Matrix<const T>& dy,
                    const Matrix<T>& dx, int threads, Instructions instructions) {
   Product<T> product(graph, options);
-  TESSERA_TRY_VOID(product.prepare());
+  TESSERA_TRY_VOID(product.prepare({dx.data, dx.rows, dx.columns, dx.stride}));
   TESSERA_TRY_VOID(check_sizes("dy", dy, graph.rows, dx.columns));
   TESSERA_TRY_VOID(check_sizes("dx", dx, graph.column_count, dx.columns));
   const RowLoops<T>& loops = row_loops<T>(instructions);
@@ -312,7 +326,7 @@ Status spmm_grad_values(const CsrView<T>& graph, const SpmmOptions& options,
                         const Matrix<const T>& dy, const Matrix<const T>& x, T* dvalues,
                         int threads, Instructions instructions) {
   Product<T> product(graph, options);
-  TESSERA_TRY_VOID(product.prepare());
+  TESSERA_TRY_VOID(product.prepare(x));
   TESSERA_TRY_VOID(check_sizes("x", x, graph.column_count, x.columns));
   TESSERA_TRY_VOID(check_sizes("dy", dy, graph.rows, x.columns));
   const RowLoops<T>& loops = row_loops<T>(instructions);

@@ -11,7 +11,7 @@ namespace tessera::sparse {
 // Row r of the block has the slots begin[r] .. end[r] of `columns` and `values` (null: all 1); its
 // factor is scale[r] (null: all 1). `edges[slot]` is the slot's place among the edges of the graph
 // (null: the slot itself). Up to `slots` may be read of `columns`, so that rows of x can be fetched
-// into the cache ahead of their use.
+// into the cache ahead of their use; 0 if nothing is to be fetched.
 template <class T>
 struct RowBlock {
   int64_t rows = 0, slots = 0;

@@ -254,7 +254,7 @@ TYPED_TEST(Spmm, every_instruction_set_gives_the_bits_of_the_plain_loops) {
 
 TYPED_TEST(Spmm, threads_change_no_bit_of_products_that_are_large_enough_to_be_shared) {
   using T = TypeParam;
-  const CsrGraph graph = power_law_graph({.nodes = 3000, .edges = 40000, .seed = 9}).value();
+  const CsrGraph graph = power_law_graph({.nodes = 3000, .edges = 100000, .seed = 9}).value();
   const auto view = view_of<T>(graph, {});
   constexpr int64_t kFeatures = 72;
   const Guarded<T> x = random_matrix<T>(graph.rows(), kFeatures, 1);

@@ -37,9 +37,10 @@ struct Loops {
     __builtin_prefetch(begin + bytes - 1);  // a row may begin inside a line
   }
 
-  // Features [0, N * kLanes + rest) of all rows; rest < kLanes is 0 unless Rest.
+  // Features [0, N * kLanes + rest) of all rows; rest < kLanes is 0 unless Rest. The block is a copy,
+  // which no store can change.
   template <int N, bool Rest, bool Valued>
-  static void gather_stretch(const RowBlock<T>& block, const T* x, int64_t x_stride, T* y,
+  static void gather_stretch(const RowBlock<T> block, const T* x, int64_t x_stride, T* y,
                              int64_t y_stride, int64_t rest) {
     const int64_t count = N * kLanes + rest;
     for (int64_t r = 0; r < block.rows; ++r) {
@@ -67,7 +68,7 @@ struct Loops {
   }
 
   template <int N, bool Rest>
-  static void scatter_stretch(const RowBlock<T>& block, const T* dy, int64_t dy_stride, T* dx,
+  static void scatter_stretch(const RowBlock<T> block, const T* dy, int64_t dy_stride, T* dx,
                               int64_t dx_stride, int64_t rest) {
     const int64_t count = N * kLanes + rest;
     for (int64_t r = 0; r < block.rows; ++r) {
