@@ -13,31 +13,6 @@ namespace {
 constexpr std::array<std::string_view, 5> kNames = {"none", "bucket", "stride", "quadratic",
                                                     "permutation"};
 
-constexpr std::array<uint32_t, 10> kStrides = {577,  769,  983,  1193, 1429,
-                                               1619, 1871, 2089, 2339, 2579};
-constexpr uint32_t kQuadraticPrime = 21767;
-
-// Primes above 2^31, spread over [2^31, 2^32): coprime to every degree, of any remainder.
-constexpr std::array<uint32_t, 16> kMultipliers = {
-    2654435789, 3161387893, 3668340023, 4175292203, 2534760611, 3041712731, 3548664853, 4055616973,
-    2415085441, 2922037583, 3428989699, 3935941843, 2295410287, 2802362401, 3309314527, 3816266659};
-
-// The finaliser of SplitMix64: every bit of the result depends on every bit of x.
-uint64_t mixed(uint64_t x) {
-  x ^= x >> 30;
-  x *= 0xBF58476D1CE4E5B9;
-  x ^= x >> 27;
-  x *= 0x94D049BB133111EB;
-  return x ^ (x >> 31);
-}
-
-uint32_t stride_of(uint64_t seed, uint32_t degree) {
-  for (uint64_t i = seed % kStrides.size();; i = (i + 1) % kStrides.size()) {
-    // The product of the ten exceeds every degree, so one of them does not divide it.
-    if (degree % kStrides[i] != 0) return kStrides[i];
-  }
-}
-
 }  // namespace
 
 std::string_view sampler_name(Sampler sampler) { return kNames[static_cast<size_t>(sampler)]; }
@@ -58,12 +33,8 @@ Status check(const Sampling& sampling) {
 }
 
 Permutation drawn_permutation(uint64_t seed, int64_t row, int64_t degree) {
-  const uint64_t n = static_cast<uint64_t>(degree);
-  const uint64_t bits =
-      mixed(mixed(seed + 0x9E3779B97F4A7C15) + static_cast<uint64_t>(row) * 0xD1B54A32D192ED03);
-  // The low bits choose the multiplier, the high ones the offset.
-  return {static_cast<uint32_t>(kMultipliers[bits % kMultipliers.size()] % n),
-          static_cast<uint32_t>(((bits >> 32) * n) >> 32)};
+  const SlotFormula formula = permutation_formula(seed, row, static_cast<uint32_t>(degree));
+  return {formula.multiplier, formula.offset};
 }
 
 void permuted_positions(const Permutation& permutation, int64_t degree, int64_t count,
@@ -79,29 +50,15 @@ void permuted_positions(const Permutation& permutation, int64_t degree, int64_t 
 
 void sampled_positions(const Sampling& sampling, int64_t row, int64_t degree, int32_t* positions) {
   const int64_t count = sampled_count(sampling, degree);
-  if (count == degree || sampling.sampler == Sampler::kBucket) {
-    for (int64_t k = 0; k < count; ++k) positions[k] = static_cast<int32_t>(k);
+  const uint32_t n = static_cast<uint32_t>(degree);
+  const SlotFormula formula =
+      slot_formula(sampling.sampler, sampling.seed, row, n, static_cast<uint32_t>(count));
+  if (!formula.quadratic) {  // by additions, without a division a slot
+    permuted_positions({formula.multiplier, formula.offset}, degree, count, positions);
     return;
   }
-  const uint32_t n = static_cast<uint32_t>(degree);
-  switch (sampling.sampler) {
-    case Sampler::kNone:
-    case Sampler::kBucket: return;
-    case Sampler::kStride:
-      return permuted_positions({stride_of(sampling.seed, n) % n, 0}, degree, count, positions);
-    case Sampler::kPermutation:
-      return permuted_positions(drawn_permutation(sampling.seed, row, degree), degree, count,
-                                positions);
-    case Sampler::kQuadratic: {
-      const uint64_t shift = sampling.seed % kQuadraticPrime;
-      for (int64_t k = 0; k < count; ++k) {
-        const uint64_t j = static_cast<uint64_t>(k) % kQuadraticPrime;
-        const uint32_t r = static_cast<uint32_t>((j * j + shift) % kQuadraticPrime);
-        positions[k] =
-            static_cast<int32_t>((r <= kQuadraticPrime / 2 ? r : kQuadraticPrime - r) % n);
-      }
-      return;
-    }
+  for (int64_t k = 0; k < count; ++k) {
+    positions[k] = static_cast<int32_t>(slot_position(formula, n, static_cast<uint32_t>(k)));
   }
 }
 

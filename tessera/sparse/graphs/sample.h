@@ -30,10 +30,10 @@
 
 #include "tessera/base/result.h"
 #include "tessera/sparse/graphs/csr.h"
+#include "tessera/sparse/graphs/slot_formula.h"
 
 namespace tessera::sparse {
 
-enum class Sampler : uint8_t { kNone, kBucket, kStride, kQuadratic, kPermutation };
 std::string_view sampler_name(Sampler sampler);  // "none", "bucket", ...
 Result<Sampler> parse_sampler(std::string_view name);
 

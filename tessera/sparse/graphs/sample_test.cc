@@ -41,6 +41,24 @@ TEST(Sample, worked_examples) {
   EXPECT_THAT(positions(Sampler::kStride, 577, 4), ElementsAre(0, 192, 384, 576));
 }
 
+// The formula of one slot, which the device kernel uses, against the positions of a whole row.
+TEST(Sample, slots_one_at_a_time_are_those_of_the_row) {
+  for (const Sampler sampler : kSamplers) {
+    for (int64_t degree : {1, 2, 9, 577, 30030, 2147483647}) {
+      for (const int64_t width : {1, 8, 300}) {
+        const std::vector<int32_t> row = positions(sampler, degree, width, 13, 5);
+        const uint32_t count = static_cast<uint32_t>(row.size());
+        const uint32_t n = static_cast<uint32_t>(degree);
+        const SlotFormula formula = slot_formula(sampler, 13, 5, n, count);
+        for (uint32_t k = 0; k < count; ++k) {
+          ASSERT_EQ(slot_position(formula, n, k), static_cast<uint32_t>(row[k]))
+              << sampler_name(sampler);
+        }
+      }
+    }
+  }
+}
+
 TEST(Sample, every_sampler_keeps_short_rows_whole_and_in_order) {
   for (const Sampler sampler : kSamplers) {
     for (const int64_t width : {1, 4, 7}) {

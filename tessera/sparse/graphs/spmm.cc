@@ -276,6 +276,15 @@ CsrView<T> view_of(const CsrGraph& graph, const std::vector<T>& values) {
 CsrView<float> view_of(const CsrGraph& graph) { return view_of<float>(graph, graph.values); }
 
 template <class T>
+Status check_operands(const CsrView<T>& graph, const SpmmOptions& options, const Matrix<const T>& x,
+                      const Matrix<T>& y) {
+  Product<T> product(graph, options);
+  TESSERA_TRY_VOID(product.prepare(x));
+  TESSERA_TRY_VOID(check_sizes("x", x, graph.column_count, x.columns));
+  return check_sizes("y", y, graph.rows, x.columns);
+}
+
+template <class T>
 Status spmm(const CsrView<T>& graph, const SpmmOptions& options, const Matrix<const T>& x,
             const Matrix<T>& y, int threads, Instructions instructions) {
   Product<T> product(graph, options);
@@ -361,6 +370,8 @@ int64_t spmm_bytes(const CsrGraph& graph, const Sampling& sampling, int64_t feat
   template CsrView<T> view_of(const CsrGraph&, const std::vector<T>&);                             \
   template Status spmm(const CsrView<T>&, const SpmmOptions&, const Matrix<const T>&,              \
                        const Matrix<T>&, int, Instructions);                                       \
+  template Status check_operands(const CsrView<T>&, const SpmmOptions&, const Matrix<const T>&,    \
+                                 const Matrix<T>&);                                                \
   template Status spmm_grad_x(const CsrView<T>&, const SpmmOptions&, const Matrix<const T>&,       \
                               const Matrix<T>&, int, Instructions);                                \
   template Status spmm_grad_values(const CsrView<T>&, const SpmmOptions&, const Matrix<const T>&,  \

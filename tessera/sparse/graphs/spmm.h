@@ -91,6 +91,11 @@ Status spmm_grad_values(const CsrView<T>& graph, const SpmmOptions& options,
                         const Matrix<const T>& dy, const Matrix<const T>& x, T* dvalues,
                         int threads = 1, Instructions instructions = best_instructions());
 
+// The errors of spmm, without the product.
+template <class T>
+Status check_operands(const CsrView<T>& graph, const SpmmOptions& options, const Matrix<const T>& x,
+                      const Matrix<T>& y);
+
 // What a product does: operations (an addition for each element of a slot, and a multiplication
 // where there are values), and the bytes that it reads and writes if no row of x stays in a cache.
 int64_t spmm_flops(const CsrGraph& graph, const Sampling& sampling, int64_t features);
