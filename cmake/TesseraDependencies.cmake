@@ -84,3 +84,13 @@ if(TESSERA_HAVE_MIMALLOC)
   target_link_libraries(tessera_heap INTERFACE -Wl,--push-state,--no-as-needed mimalloc -Wl,--pop-state)
   target_sources(tessera_heap INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}/tessera/heap/options.cc")
 endif()
+
+# The compiler is called by hand (tessera/sparse/CMakeLists.txt): as a language of the project it would link every program.
+set(CUDA_FOUND FALSE)
+if(NOT TESSERA_USE_CUDA STREQUAL "OFF" AND NOT TESSERA_ENABLE_ASAN AND NOT TESSERA_ENABLE_TSAN)
+  find_package(CUDAToolkit QUIET)
+  if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
+    set(CUDA_FOUND TRUE)
+  endif()
+endif()
+tessera_optional("CUDA" TESSERA_USE_CUDA "${CUDA_FOUND}" TESSERA_HAVE_CUDA)

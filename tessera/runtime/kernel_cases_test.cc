@@ -541,6 +541,39 @@ const std::vector<Case>& cases() {
                       {parameter(g, "x", {kB, kV, kH}, t), g.input("ids", {kB, kF}, DType::kInt64)},
                       {{"dim", std::string("v")}});
        }},
+      // Rows of no, some and all edges, some of them in several rows.
+      {"spmm",
+       [](auto& g, DType t) {
+         const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
+                                              g.input("end", {kS}, DType::kInt64),
+                                              g.input("columns", {{"e", 9}}, DType::kInt64)};
+         return g.op1("op", "spmm",
+                      {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t),
+                       parameter(g, "values", {{"e", 9}}, t)});
+       }},
+      {"spmm_mean_of_a_sample",
+       [](auto& g, DType t) {
+         const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
+                                              g.input("end", {kS}, DType::kInt64),
+                                              g.input("columns", {{"e", 9}}, DType::kInt64)};
+         return g.op1("op", "spmm",
+                      {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t),
+                       parameter(g, "values", {{"e", 9}}, t)},
+                      {{"reduce", std::string("mean")},
+                       {"sampler", std::string("permutation")},
+                       {"width", 3},
+                       {"seed", 5},
+                       {"norm_bias", 1.0}});
+       }},
+      {"spmm_rescaled_without_values",
+       [](auto& g, DType t) {
+         const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
+                                              g.input("end", {kS}, DType::kInt64),
+                                              g.input("columns", {{"e", 9}}, DType::kInt64)};
+         return g.op1("op", "spmm",
+                      {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t)},
+                      {{"sampler", std::string("quadratic")}, {"width", 2}, {"rescale", 1}});
+       }},
       {"gather_along_the_last_dim",
        [](auto& g, DType t) {
          return g.op1("op", "gather",

@@ -477,6 +477,12 @@ TEST(Initialise, PairsAndRegionsAreThoseOfSwin) {
             (Values{0, 1, 3, 4, 0, 2, 3, 5, 0, 1, 6, 7, 0, 2, 6, 8}));
 }
 
+TEST(Initialise, TablesOfIntegersMayHoldOneNumber) {
+  EXPECT_EQ(table_of({Init::Kind::kConstant, 3}, 2, 2), (Values{3, 3, 3, 3}));
+  EXPECT_EQ(table_of({Init::Kind::kOnes, 0}, 1, 2), (Values{1, 1}));
+  EXPECT_EQ(table_of({Init::Kind::kZeros, 0}, 1, 2), (Values{0, 0}));
+}
+
 TEST(Initialise, NormalHasItsStandardDeviation) {
   GraphBuilder g("one");
   const TensorId id =

@@ -37,6 +37,36 @@ split = [ {", ".join(splits)} ]
                 self.assertTrue(answer["ok"])
                 self.assertEqual(answer["bytes"]["predicted"], answer["bytes"]["counted"])
 
+    def test_sparse_products_under_splits_of_rows_and_features(self):
+        """Rows of up to 7 of 9 edges, of which samples of 3 are taken by the row's number in the whole graph."""
+        graph = self.write("sparse.graph", """graph "sparse"
+input %x [batch=8, in=4] float32
+input %end [batch=8] int64
+input %columns [e=9] int64
+buffer %begin [batch=8] int64 init=zeros
+parameter %w [in=4, h=6] float32 init=normal(0.5)
+parameter %values [e=9] float32 init=normal(1)
+activation %up [batch=8, h=6] float32
+activation %y [batch=8, h=6] float32
+activation %z [batch=8, h=6] float32
+activation %squares [batch=8, h=6] float32
+activation %loss [] float32
+forward op "up" %up = einsum(%x, %w) {spec="batch in+, in h -> batch h"}
+forward op "aggregate" %y = spmm(%begin, %end, %columns, %up, %values) {reduce="mean", sampler="permutation", width=3, seed=3}
+forward op "add" %z = add(%y, %up)
+forward op "square" %squares = mul(%z, %z)
+forward op "loss" %loss = reduce_sum(%squares) {dims="batch h", factor=0.1}
+loss %loss
+""")
+        for splits in (['{ ops = "*", dim = "batch", over = "a" }'], ['{ ops = "*", dim = "h", over = "a" }'],
+                       ['{ ops = "*", dim = "batch", over = "a" }', '{ ops = "*", dim = "h", over = "b" }']):
+            with self.subTest(splits=splits):
+                plan = self.write("sparse.toml", f"mesh = {{ a = 2, b = 2 }}\nsplit = [ {', '.join(splits)} ]\n")
+                answer = self.expect_json("verify", graph, "--plan", plan, "--json")
+                self.assertTrue(answer["ok"])
+                self.assertGreater(answer["bytes"]["counted"], 0)
+                self.assertEqual(answer["bytes"]["predicted"], answer["bytes"]["counted"])
+
     def test_a_plan_that_is_not_equal_to_zero_tolerance_ends_with_1(self):
         answer = run("verify", MODEL, "--plan", "data_parallel(2)", "--tolerance", "0")
         self.assertEqual(answer.code, 1)

@@ -24,6 +24,7 @@
 #include "tessera/orchestrate/launch.h"
 #include "tessera/sparse/cache/replay.h"
 #include "tessera/sparse/cache/row_store.h"
+#include "tessera/sparse/graphs/read.h"
 #include "tessera/state/checkpoint.h"
 #include "tessera/state/checksum.h"
 #include "tessera/state/safetensors.h"
@@ -59,6 +60,36 @@ TEST(FuzzData, npy) {
   Fuzz("npy", {{"a.npy", npy("<u2", "(60,)", bytes_of(some_tokens()))}})
       .run([](const std::string& folder) {
         return read_corpus(folder + "/a.npy", TokenFormat::kNpy, false);
+      });
+}
+
+// Matrices and lists of edges: what is taken keeps the invariants of a graph.
+TEST(FuzzData, graphs) {
+  using namespace sparse;
+  std::string matrix =
+      "%%MatrixMarket matrix coordinate real symmetric\n% a ring\n24 24 24\n2 1 0.5\n24 1 2\n";
+  std::string edges, features, labels, split;
+  for (int i = 0; i < 24; ++i) {
+    if (i >= 2) matrix += fmt::format("{} {} 1.5\n", i + 1, i);
+    if (i < 23) edges += fmt::format("{}\t{}\n", i, i + 1);
+    features += fmt::format("{}\t{} {}\n", i, i % 5, i % 5 + 3);
+    labels += fmt::format("{}\t{}\n", i, i % 3);
+    split += fmt::format("{}\t{}\n", i, i < 6 ? "train" : i < 12 ? "val" : "test");
+  }
+  Fuzz("graphs", {{"ring.mtx", matrix},
+                  {"ring_edges.tsv", edges},
+                  {"ring_features.tsv", features},
+                  {"ring_labels.tsv", labels},
+                  {"ring_split.tsv", split}})
+      .run([](const std::string& folder) -> Status {
+        TESSERA_TRY(const CsrGraph graph, read_matrix_market(folder + "/ring.mtx"));
+        const Status ring = check(graph, {.sorted = true, .symmetric = true});
+        EXPECT_TRUE(ring) << ring.error().message;
+        TESSERA_TRY(const NodeData nodes, read_node_data(folder, "ring"));
+        const Status both = check(nodes.graph, {.sorted = true, .symmetric = true});
+        EXPECT_TRUE(both) << both.error().message;
+        EXPECT_TRUE(check(nodes.features, {.sorted = true}));
+        return {};
       });
 }
 

@@ -34,6 +34,7 @@ std::vector<KindInfo> position_kinds();
 std::vector<KindInfo> reduction_kinds();
 std::vector<KindInfo> scan_kinds();
 std::vector<KindInfo> shape_kinds();
+std::vector<KindInfo> sparse_kinds();
 
 // The operands of a call, as infer sees them. Attributes are complete and of the right type.
 struct Operands {

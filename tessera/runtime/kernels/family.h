@@ -29,6 +29,7 @@ std::span<const KernelInfo> lookup_kernels();
 std::span<const KernelInfo> moe_kernels();
 std::span<const KernelInfo> position_kernels();
 std::span<const KernelInfo> random_kernels();
+std::span<const KernelInfo> sparse_kernels();
 std::span<const KernelInfo> update_kernels();
 
 // Attention in blocks of queries by product.h: every form, and the plain one in float32 where that

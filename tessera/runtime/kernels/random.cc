@@ -196,6 +196,15 @@ void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const ke
     }
     return;
   }
+  if (to.dtype == DType::kInt64) {  // tables of one number
+    const double number = tensor.init.kind == Init::Kind::kOnes       ? 1
+                          : tensor.init.kind == Init::Kind::kConstant ? tensor.init.value
+                                                                      : 0;
+    Nest<1>({&to}, to.shape.size()).each([&](const std::array<std::byte*, 1>& at) {
+      *reinterpret_cast<int64_t*>(at[0]) = static_cast<int64_t>(number);
+    });
+    return;
+  }
   const Array array = rows_of(to);
   const std::vector<int64_t> shape = tensor.shape(),
                              starts =

@@ -1,0 +1,32 @@
+// What the host side (device.cc) calls of the device side (spmm_kernel.cu).
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/sparse/graphs/slot_formula.h"
+
+namespace tessera::sparse::cuda {
+
+// Operands in the memory of the host; x is column_count x features, y rows x features, both without
+// gaps.
+struct Product {
+  int64_t rows, column_count, edges, first_row;
+  const int64_t* begin;
+  const int64_t* end;
+  const int32_t* columns;
+  const float* values;  // null: all 1
+  Sampler sampler;
+  int64_t width;  // 2^31 - 1 without a sampler
+  uint64_t seed;
+  bool mean, rescale;
+  float norm_bias;
+  int64_t features;
+  const float* x;
+  float* y;
+};
+
+// Null if it succeeded, else what the device said.
+const char* no_device();
+const char* run(const Product& product);
+
+}  // namespace tessera::sparse::cuda

@@ -1,0 +1,140 @@
+#include "tessera/sparse/graphs/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/philox.h"
+
+namespace tessera::sparse {
+namespace {
+
+// Draws an index with probability proportional to its weight in constant time (Walker's alias
+// method, Vose's construction).
+class Alias {
+ public:
+  explicit Alias(std::vector<double> weights) : share_(std::move(weights)), other_(share_.size()) {
+    const double scale =
+        static_cast<double>(share_.size()) / std::accumulate(share_.begin(), share_.end(), 0.0);
+    std::vector<int32_t> low, high;
+    for (size_t i = 0; i < share_.size(); ++i) {
+      share_[i] *= scale;
+      (share_[i] < 1 ? low : high).push_back(static_cast<int32_t>(i));
+    }
+    while (!low.empty() && !high.empty()) {
+      const int32_t small = low.back();
+      const int32_t large = high.back();
+      low.pop_back();
+      other_[static_cast<size_t>(small)] = large;
+      share_[static_cast<size_t>(large)] -= 1 - share_[static_cast<size_t>(small)];
+      if (share_[static_cast<size_t>(large)] < 1) {
+        high.pop_back();
+        low.push_back(large);
+      }
+    }
+    for (const auto& rest : {low, high}) {
+      for (const int32_t i : rest) share_[static_cast<size_t>(i)] = 1;
+    }
+  }
+  int32_t draw(uint32_t place, uint32_t coin) const {
+    const uint64_t index = (uint64_t{place} * share_.size()) >> 32;
+    return coin * 0x1p-32 < share_[index] ? static_cast<int32_t>(index) : other_[index];
+  }
+
+ private:
+  std::vector<double> share_;
+  std::vector<int32_t> other_;
+};
+
+std::vector<double> weights(const PowerLawOptions& options) {
+  const double power = -1 / (options.exponent - 1);
+  std::vector<double> weight(static_cast<size_t>(options.nodes));
+  // The shift r0 that bounds the share of the heaviest node, by bisection: the share falls as r0
+  // grows.
+  const auto fill = [&](double shift) {
+    double sum = 0;
+    for (size_t r = 0; r < weight.size(); ++r) {
+      weight[r] = std::pow(static_cast<double>(r) + shift, power);
+      sum += weight[r];
+    }
+    return weight.front() / sum;
+  };
+  double low = 1;
+  double high = 1;
+  if (fill(low) <= options.max_share) return weight;
+  const double share = std::max(options.max_share, 1.01 / static_cast<double>(options.nodes));
+  while (fill(high) > share) high *= 2;
+  for (int i = 0; i < 20; ++i) {
+    const double middle = (low + high) / 2;
+    (fill(middle) > share ? low : high) = middle;
+  }
+  fill(high);
+  return weight;
+}
+
+std::vector<int32_t> numbering(const PowerLawOptions& options) {
+  std::vector<int32_t> number(static_cast<size_t>(options.nodes));
+  std::iota(number.begin(), number.end(), 0);
+  if (options.by_rank) return number;
+  const Philox random{options.seed, 1};
+  for (size_t i = number.size(); i > 1; --i) {
+    std::swap(number[i - 1], number[(uint64_t{random.bits(i)} * i) >> 32]);
+  }
+  return number;
+}
+
+}  // namespace
+
+Result<CsrGraph> power_law_graph(const PowerLawOptions& options) {
+  if (options.nodes < 1 || options.nodes > std::numeric_limits<int32_t>::max() ||
+      options.edges < 0 ||
+      static_cast<double>(options.edges) >
+          static_cast<double>(options.nodes) * static_cast<double>(options.nodes) / 8) {
+    return invalid_input(
+        fmt::format("expected 1 to 2147483647 nodes and at most nodes * nodes / 8 edges, found {} "
+                    "nodes and {} edges",
+                    options.nodes, options.edges));
+  }
+  if (!(options.exponent > 2) || !(options.max_share > 0 && options.max_share <= 1)) {
+    return invalid_input(
+        fmt::format("expected an exponent above 2 and a share in (0, 1], found {} and {}",
+                    options.exponent, options.max_share));
+  }
+  const Alias alias(weights(options));
+  const std::vector<int32_t> number = numbering(options);
+  const Philox random{options.seed, 0};
+  // Edges as one number, row before column: sorted, doubles lie side by side.
+  const uint64_t nodes = static_cast<uint64_t>(options.nodes);
+  const size_t wanted = static_cast<size_t>(options.edges);
+  std::vector<uint64_t> edges;
+  edges.reserve(wanted + wanted / 8);
+  for (uint64_t draw = 0; edges.size() < wanted;) {
+    for (size_t missing = wanted - edges.size(); missing > 0; --missing, ++draw) {
+      const auto words = random.block(draw);
+      const uint64_t row =
+          static_cast<uint64_t>(number[static_cast<size_t>(alias.draw(words[0], words[1]))]);
+      const uint64_t column =
+          static_cast<uint64_t>(number[static_cast<size_t>(alias.draw(words[2], words[3]))]);
+      if (row != column) edges.push_back(row * nodes + column);
+    }
+    std::sort(edges.begin(), edges.end());
+    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  }
+  CsrGraph graph;
+  graph.column_count = options.nodes;
+  graph.offsets.assign(static_cast<size_t>(options.nodes) + 1, 0);
+  graph.columns.reserve(edges.size());
+  for (const uint64_t edge : edges) {
+    ++graph.offsets[edge / nodes + 1];
+    graph.columns.push_back(static_cast<int32_t>(edge % nodes));
+  }
+  std::partial_sum(graph.offsets.begin(), graph.offsets.end(), graph.offsets.begin());
+  return graph;
+}
+
+}  // namespace tessera::sparse

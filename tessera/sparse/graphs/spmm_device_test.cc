@@ -1,0 +1,45 @@
+#include "tessera/sparse/graphs/spmm_device.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tessera/base/philox.h"
+#include "tessera/sparse/graphs/generate.h"
+
+namespace tessera::sparse {
+namespace {
+
+TEST(SpmmOnDevice, is_the_product_of_the_processor) {
+  CsrGraph graph = power_law_graph({.nodes = 700, .edges = 20000, .seed = 4}).value();
+  const Philox random{5, 0};
+  for (int64_t e = 0; e < graph.edges(); ++e)
+    graph.values.push_back(static_cast<float>(random.normal(static_cast<uint64_t>(e))));
+  const std::string error = device_error();
+  for (const Sampler sampler : {Sampler::kNone, Sampler::kBucket, Sampler::kStride,
+                                Sampler::kQuadratic, Sampler::kPermutation}) {
+    for (const int64_t features : {1, 31, 33, 100, 128, 200}) {
+      std::vector<float> x(static_cast<size_t>(graph.rows() * features)), y(x.size()),
+          device(x.size());
+      for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(random.normal(i));
+      const Matrix<const float> in{x.data(), graph.rows(), features, features};
+      const SpmmOptions options{
+          Reduce::kMean, {sampler, sampler == Sampler::kNone ? 0 : 20, 9}, 1, false};
+      const Status status = spmm_on_device(view_of(graph), options, in,
+                                           {device.data(), graph.rows(), features, features});
+      if (!error.empty()) {
+        ASSERT_FALSE(status);
+        EXPECT_EQ(status.error().message, error);
+        continue;
+      }
+      ASSERT_TRUE(status) << status.error().message;
+      ASSERT_TRUE(spmm(view_of(graph), options, in, {y.data(), graph.rows(), features, features}));
+      // Fused multiplications round once less a slot; sums of up to thousands of terms of size 1.
+      for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(device[i], y[i], 1e-4) << i;
+    }
+  }
+  if (!error.empty()) GTEST_SKIP() << error;
+}
+
+}  // namespace
+}  // namespace tessera::sparse

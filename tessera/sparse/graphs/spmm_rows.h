@@ -1,0 +1,59 @@
+// The loops under spmm.h, over a block of rows whose edges are chosen already. Compiled once for each
+// instruction set (spmm_plain.cc, spmm_avx2.cc, spmm_avx512.cc); spmm.cc chooses at run time. All
+// variants add in the same order and do not fuse, so their results are equal bit for bit: the build
+// turns contraction off for these files.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::sparse {
+
+// Row r of the block has the slots begin[r] .. end[r] of `columns` and `values` (null: all 1); its
+// factor is scale[r] (null: all 1). `edges[slot]` is the slot's place among the edges of the graph
+// (null: the slot itself). Up to `slots` may be read of `columns`, so that rows of x can be fetched
+// into the cache ahead of their use; 0 if nothing is to be fetched.
+template <class T>
+struct RowBlock {
+  int64_t rows = 0, slots = 0;
+  const int64_t* begin = nullptr;
+  const int64_t* end = nullptr;
+  const int32_t* columns = nullptr;
+  const T* values = nullptr;
+  const T* scale = nullptr;
+  const int64_t* edges = nullptr;
+};
+
+template <class T>
+struct RowLoops {
+  // y[r, 0 .. features) = scale * sum of value * x[column, ...)
+  void (*gather)(const RowBlock<T>& block, const T* x, int64_t x_stride, T* y, int64_t y_stride,
+                 int64_t features);
+  // dx[column, 0 .. features) += (scale * value) * dy[r, ...)
+  void (*scatter)(const RowBlock<T>& block, const T* dy, int64_t dy_stride, T* dx,
+                  int64_t dx_stride, int64_t features);
+  // dvalues[edge] += scale * <dy[r, ...), x[column, ...)>; element j goes to partial sum j mod 16,
+  // which are added as ((0 + 8) + (4 + 12)) + ...: halves onto halves.
+  void (*dots)(const RowBlock<T>& block, const T* dy, int64_t dy_stride, const T* x,
+               int64_t x_stride, T* dvalues, int64_t features);
+};
+
+inline constexpr int kPartialSums = 16;
+
+// Not shared between the sources (static): each is compiled for other processors.
+template <class T>
+static inline T add_partial_sums(T* sums) {
+  for (int half = kPartialSums / 2; half > 0; half /= 2) {
+    for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
+  }
+  return sums[0];
+}
+
+struct LoopTable {
+  RowLoops<float> f32;
+  RowLoops<double> f64;
+};
+const LoopTable& plain_loops();
+const LoopTable* avx2_loops();    // null where it is not built in
+const LoopTable* avx512_loops();  // null where it is not built in
+
+}  // namespace tessera::sparse
