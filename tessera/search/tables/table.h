@@ -49,8 +49,8 @@ std::string to_csv(const std::vector<Table>& tables);
 
 // Random tasks as publications compare planners on (docs/theory/neuroshard.md section 7): 10 to 59
 // tables, dims uniform from max_dim, max_dim / 2, ... down to 4, rows, pooling factors and reuse
-// drawn to the moments of the public pool of 856 tables; a draw of more bytes than
-// `share` of all devices' memory is thrown away. The same seed gives the same tables everywhere.
+// drawn to the moments of the public pool of 856 tables; a draw of more than
+// `most_bytes` is thrown away. The same seed gives the same tables everywhere.
 struct TaskOptions {
   uint64_t seed = 1;
   int64_t max_dim = 128;
