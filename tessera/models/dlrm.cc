@@ -144,8 +144,8 @@ Result<Graph> build_dlrm(const DlrmConfig& config, int64_t batch) {
   TensorId logits = mlp(g, "top", x, contracted, config.top, {{"outputs", 1}});
   // The loss is no narrower than float32.
   if (dtype_bytes(config.dtype) < dtype_bytes(DType::kFloat32)) {
-    logits = g.op1("loss.cast", "cast", {logits},
-                   {{"dtype", std::string(dtype_name(DType::kFloat32))}});
+    logits =
+        g.op1("loss.cast", "cast", {logits}, {{"dtype", std::string(dtype_name(DType::kFloat32))}});
   }
   // softplus(s) - s where the target is 1: the binary cross entropy of logits s.
   g.push("loss");
