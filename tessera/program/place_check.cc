@@ -114,9 +114,10 @@ class Checker {
     bool once = use(layout.partial);
     for (const AxisPin& pin : layout.at) {
       once = once && use({pin.axis});
-      if (once && (pin.coordinate < 0 || pin.coordinate >= mesh.axis(pin.axis).size))
+      if (once && (pin.coordinate < 0 || pin.coordinate >= mesh.axis(pin.axis).size)) {
         return wrong("'{}' is held at coordinate {} of an axis of {}", of.name, pin.coordinate,
                      mesh.axis(pin.axis).size);
+      }
     }
     for (const Axes& axes : layout.shards) once = once && use(axes);
     if (!once)

@@ -280,7 +280,7 @@ Result<std::string> spell_bags(const Operands& x) {
     return invalid_input(fmt::format(
         "expected ids with at least one dim, that of the bag, found {}", describe(x[0])));
   }
-  const std::string mode = x.text("mode");
+  const std::string& mode = x.text("mode");
   if (mode != "sum" && mode != "mean")
     return invalid_input(fmt::format("expected mode \"sum\" or \"mean\", found \"{}\"", mode));
   return spell(x[0].dims) + (mode == "mean" ? "^" : "+");

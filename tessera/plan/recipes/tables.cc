@@ -51,7 +51,7 @@ std::vector<int64_t> balanced(const std::vector<Table>& tables, int64_t places) 
 Result<PlanText> emit_tables(const RecipeArguments& arguments, const Graph& graph) {
   TESSERA_TRY_VOID(check_zero(arguments));
   const int64_t nodes = arguments.number("nodes"), dp = arguments.number("dp");
-  const std::string by = arguments.text("by");
+  const std::string& by = arguments.text("by");
   // Samples lie so that what a node has scattered over its ranks goes to the same ranks of others.
   const std::string all = "dp,nodes";
   PlanText text{.mesh = {{"nodes", nodes}, {"dp", dp}},
