@@ -153,8 +153,18 @@ FamilyKey rows_family(const Compute& compute, const Op& op, std::string name) {
   return {name, {as_size(box.volume() / std::max<int64_t>(width, 1)), as_size(width)}};
 }
 
-FamilyKey table_family(const Op& op, const Compute& compute, std::string name) {
-  // Look-up: (ids, table) -> y; gradient: (ids, dy) -> dtable.
+FamilyKey table_family(const Program& program, const Op& op, const Compute& compute,
+                       std::string name) {
+  // Update by rows: (table, states, ids, dy, ...). Look-up: (ids, table) -> y; gradient: (ids, dy)
+  // -> dtable.
+  if (info_of(op).bytes == ByteRule::kRows) {
+    int64_t ids = 0;
+    for (size_t i = 0; i < compute.inputs.size(); ++i) {
+      if (!is_floating(program.buffer(compute.inputs[i].buffer).dtype))
+        ids += compute.inputs[i].box.volume();
+    }
+    return {name, {as_size(ids), as_size(compute.inputs[0].box.dims.back().size)}};
+  }
   const bool forward = info_of(op).bytes != ByteRule::kTableGrad;
   const View& rows = forward ? compute.outputs[0].view : compute.inputs[1];
   const int64_t width = rows.box.rank() == 0 ? 1 : rows.box.dims.back().size;
@@ -197,7 +207,7 @@ FamilyKey family_of(const Graph& graph, const Program& program, const Compute& c
     case FamilyRule::kProduct: key = einsum_family(compute, op.annotation, name); break;
     case FamilyRule::kConvolution: key = convolution_family(compute, op.annotation, name); break;
     case FamilyRule::kNamed: key = named_family(op, compute, name); break;
-    case FamilyRule::kTable: key = table_family(op, compute, name); break;
+    case FamilyRule::kTable: key = table_family(program, op, compute, name); break;
     case FamilyRule::kRows:
     case FamilyRule::kByAnnotation:
       if (op.phase == Phase::kUpdate) {

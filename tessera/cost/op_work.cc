@@ -40,7 +40,37 @@ double bytes_of_rows(const Program& program, const Compute& compute, const View&
          static_cast<double>(dtype_bytes(program.buffer(like.buffer).dtype));
 }
 
-void count_bytes(const Program& program, const Compute& compute, ByteRule rule, OpWork& work) {
+// The rows that ids name, of a piece of a table and of its states: as many of them fall into the
+// piece as its share of the rows, each read once, and written if the op makes tables anew.
+void count_rows(const Program& program, const Op& op, const Compute& compute, OpWork& work) {
+  double ids = 0;
+  size_t tables = 0;  // inputs before the first ids
+  for (size_t i = 0; i < compute.inputs.size(); ++i) {
+    const View& view = compute.inputs[i];
+    const ViewSize size = size_of(program, view);
+    if (!is_floating(program.buffer(view.buffer).dtype)) {
+      if (ids == 0) tables = i;
+      ids += size.elements;
+    }
+    if (ids > 0) work.bytes_read += size.bytes;
+  }
+  const auto rows = static_cast<size_t>(op.annotation.inputs[0].dims[0][0]);
+  const double there = static_cast<double>(compute.box.dims[rows].size);
+  const double touched =
+      std::min(there, ids * there / static_cast<double>(op.annotation.dims[rows].size));
+  for (size_t i = 0; i < tables; ++i) {
+    const ViewSize size = size_of(program, compute.inputs[i]);
+    const double share = there > 0 ? touched / there : 0;
+    work.elements = std::max(work.elements, share * size.elements);
+    work.bytes_read += share * size.bytes;
+    if (compute.outputs.size() == tables && op.info->optimizer)
+      work.bytes_written += share * size_of(program, compute.outputs[i].view).bytes;
+  }
+}
+
+void count_bytes(const Program& program, const Op& op, const Compute& compute, OpWork& work) {
+  const ByteRule rule = info_of(op).bytes;
+  if (rule == ByteRule::kRows) return count_rows(program, op, compute, work);
   for (const Output& output : compute.outputs) {
     const ViewSize size = size_of(program, output.view);
     work.elements = std::max(work.elements, size.elements);
@@ -222,7 +252,7 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
   work.backward = op.phase == Phase::kBackward;
   work.update = op.phase == Phase::kUpdate || prepares_parameters(graph, op);
   work.block = op.block >= 0;
-  count_bytes(program, compute, kind.bytes, work);
+  count_bytes(program, op, compute, work);
   if (families) work.family = family_of(graph, program, compute);
   if (work.kind == WorkClass::kAttention) {
     measure_attention(op, compute, work);

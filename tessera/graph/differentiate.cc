@@ -29,9 +29,11 @@ struct Contribution {
 
 class Differentiator {
  public:
-  Differentiator(const Graph& forward, const Precision& precision)
+  // `by_rows`, by tensor: tables whose gradient is kept as what each look-up adds to their rows.
+  Differentiator(const Graph& forward, const Precision& precision, std::vector<bool> by_rows)
       : builder_(forward),
         precision_(precision),
+        by_rows_(std::move(by_rows)),
         forward_ops_(forward.ops().size()),
         forward_tensors_(forward.tensors().size()) {}
 
@@ -44,14 +46,21 @@ class Differentiator {
     builder_.set_phase(Phase::kBackward);
     builder_.set_role(Role::kGradient);
     add_seed();
+    row_gradients_.resize(forward_tensors_);
     for (size_t i = forward_ops_; i-- > 0;) TESSERA_TRY_VOID(differentiate_op(OpId(i)));
+    for (std::vector<RowGradient>& rows : row_gradients_) std::reverse(rows.begin(), rows.end());
     return {};
   }
 
   GraphBuilder& builder() { return builder_; }
-  TensorId gradient(TensorId tensor) const { return gradients_[tensor.index()]; }
+  ParameterGradient gradient(TensorId tensor) const {
+    return {gradients_[tensor.index()], row_gradients_[tensor.index()]};
+  }
   // What an optimizer reads instead of the gradient: the unscaled one.
-  void set_gradient(TensorId tensor, TensorId gradient) { gradients_[tensor.index()] = gradient; }
+  void set_gradient(TensorId tensor, ParameterGradient gradient) {
+    gradients_[tensor.index()] = gradient.whole;
+    row_gradients_[tensor.index()] = std::move(gradient.rows);
+  }
   TensorId scale() const { return scale_; }
   // Of the scalars of an update: float64 in a float64 model, else float32.
   DType scale_dtype() {
@@ -143,6 +152,7 @@ class Differentiator {
     wanted.reserve(op.inputs.size());
     for (const TensorId input : op.inputs) wanted.push_back(wanted_[input.index()]);
     const bool reached = std::any_of(dy.begin(), dy.end(), [](TensorId d) { return d.valid(); });
+    if (reached) keep_rows(op, dy[0], wanted);
     const bool needed = std::find(wanted.begin(), wanted.end(), true) != wanted.end();
     if (reached && needed) {
       const KindInfo& info = info_of(op);
@@ -168,6 +178,16 @@ class Differentiator {
         settle(input);
     }
     return {};
+  }
+
+  // The ops that read a table which is updated by rows all look up rows of it (is_only_looked_up).
+  void keep_rows(const Op& op, TensorId dy, std::vector<bool>& wanted) {
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (!wanted[i] || !by_rows_[op.inputs[i].index()]) continue;
+      const bool mean = op.attributes.contains("mode") && op.text("mode") == "mean";
+      row_gradients_[op.inputs[i].index()].push_back({op.inputs[0], dy, mean});
+      wanted[i] = false;
+    }
   }
 
   bool is_parameter(TensorId id) { return graph().tensor(id).role == Role::kParameter; }
@@ -252,6 +272,7 @@ class Differentiator {
 
   GraphBuilder builder_;
   const Precision& precision_;
+  const std::vector<bool> by_rows_;
   TensorId scale_;  // of the loss, if it is dynamic
   size_t forward_ops_;
   size_t forward_tensors_;
@@ -259,6 +280,7 @@ class Differentiator {
   std::vector<OpId> first_use_;  // by tensor: its first consumer on a way to the loss
   std::vector<std::vector<Contribution>> contributions_;
   std::vector<TensorId> gradients_;
+  std::vector<std::vector<RowGradient>> row_gradients_;
 };
 
 // Does the group's pattern match the parameter's name, or a prefix of it before a '.'?
@@ -267,6 +289,14 @@ bool takes(const OptimizerGroup& group, const std::string& name) {
     if (glob_match(group.parameters, std::string_view(name).substr(0, end))) return true;
     if (end == std::string::npos) return false;
   }
+}
+
+// The last group that takes the parameter; null: none does.
+const OptimizerGroup* own_group_of(const OptimizerSpec& spec, const std::string& name) {
+  for (auto group = spec.groups.rbegin(); group != spec.groups.rend(); ++group) {
+    if (takes(*group, name)) return &*group;
+  }
+  return nullptr;
 }
 
 Status check_group(const OptimizerGroup& group, const Graph& forward) {
@@ -420,29 +450,60 @@ class Updater {
     std::vector<std::pair<std::string, std::vector<TensorId>>> groups;
     for (const TensorId parameter : parameters_) {
       const std::string name = builder_.tensor(parameter).name;
-      const TensorId flag = builder_.op1(fmt::format("overflow.{}.non_finite", name), "non_finite",
-                                         {differentiator_.gradient(parameter)});
+      const TensorId looked_at = is_by_rows(parameter) ? row_squares(parameter)
+                                                       : differentiator_.gradient(parameter).whole;
+      const TensorId flag =
+          builder_.op1(fmt::format("overflow.{}.non_finite", name), "non_finite", {looked_at});
       group_of(groups, name).push_back(flag);
     }
     return merge("overflow", "total", "max_n", groups);
   }
 
   void unscale() {
-    const LossScale& scale = *spec_.precision.loss_scale;
     for (const TensorId parameter : parameters_) {
+      if (is_by_rows(parameter)) continue;  // a factor of its update: add_row_scalars
       if (!builder_.ok()) return;
       const Tensor target = builder_.tensor(parameter);
-      std::vector<TensorId> inputs{differentiator_.gradient(parameter)};
-      if (scale.dynamic) inputs.push_back(differentiator_.scale());
       const DType dtype = target.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
       const TensorId unscaled =
-          builder_.op1("unscaled." + target.name, "unscale", inputs,
-                       {{"dtype", std::string(dtype_name(dtype))},
-                        {"factor", scale.dynamic ? 1.0 : 1.0 / scale.initial}});
+          unscaled_of("unscaled." + target.name, differentiator_.gradient(parameter).whole, dtype);
       if (!unscaled.valid()) return;
       builder_.graph().tensor(unscaled).of = parameter;
-      differentiator_.set_gradient(parameter, unscaled);
+      differentiator_.set_gradient(parameter, {unscaled});
     }
+  }
+
+  TensorId unscaled_of(const std::string& path, TensorId tensor, DType dtype) {
+    const LossScale& scale = *spec_.precision.loss_scale;
+    std::vector<TensorId> inputs{tensor};
+    if (scale.dynamic) inputs.push_back(differentiator_.scale());
+    return builder_.op1(path, "unscale", inputs,
+                        {{"dtype", std::string(dtype_name(dtype))},
+                         {"factor", scale.dynamic ? 1.0 : 1.0 / scale.initial}});
+  }
+
+  // ---- tables that are updated by rows: what each look-up adds stays as it is, so scaled
+  bool is_by_rows(TensorId parameter) const {
+    return !differentiator_.gradient(parameter).rows.empty();
+  }
+
+  // Of the rows of a table's gradient, each of which is the sum of what the look-ups add to it.
+  TensorId row_squares(TensorId parameter) {
+    TensorId& squares = row_squares_[parameter];
+    if (squares.valid()) return squares;
+    std::vector<TensorId> inputs{parameter};
+    const Attributes attributes = update_of(parameter, {}).add_rows(inputs);
+    squares = builder_.op1(fmt::format("clip.{}.row_sum_squares", builder_.tensor(parameter).name),
+                           "row_sum_squares", inputs, attributes);
+    return squares;
+  }
+
+  // The factor of the gradient of tables that are updated by rows: with a loss scale, over it.
+  TensorId row_coefficient(TensorId coefficient) {
+    if (!spec_.precision.loss_scale) return coefficient;
+    if (!row_coefficient_.valid())
+      row_coefficient_ = unscaled_of("clip.row_coefficient", coefficient, scalar_dtype());
+    return row_coefficient_;
   }
 
   // ---- sums over parameters, by group
@@ -487,20 +548,22 @@ class Updater {
     Groups groups;
     for (const TensorId parameter : parameters_) {
       const std::string name = builder_.tensor(parameter).name;
-      group_of(groups, name)
-          .push_back(builder_.op1(fmt::format("clip.{}.sum_squares", name), "sum_squares",
-                                  {differentiator_.gradient(parameter)}));
+      group_of(groups, name).push_back(squares_of(parameter));
     }
     return builder_.op1("clip.coefficient", "clip_coefficient",
                         {merge("clip", "total", "add_n", groups)}, {{"max_norm", spec_.clip_norm}});
   }
 
-  // The last group that takes the parameter; null: none does.
-  const OptimizerGroup* own_group_of(const std::string& name) const {
-    for (auto group = spec_.groups.rbegin(); group != spec_.groups.rend(); ++group) {
-      if (takes(*group, name)) return &*group;
+  TensorId squares_of(TensorId parameter) {
+    const std::string name = builder_.tensor(parameter).name;
+    if (!is_by_rows(parameter)) {
+      return builder_.op1(fmt::format("clip.{}.sum_squares", name), "sum_squares",
+                          {differentiator_.gradient(parameter).whole});
     }
-    return nullptr;
+    TensorId squares = row_squares(parameter);
+    for (int i = 0; i < 2 && spec_.precision.loss_scale; ++i)
+      squares = unscaled_of(fmt::format("clip.{}.unscaled.{}", name, i), squares, scalar_dtype());
+    return squares;
   }
 
   // The learning rate times a group's factor, made once for each factor.
@@ -517,13 +580,21 @@ class Updater {
   void update(TensorId parameter, UpdateScalars scalars) {
     if (!builder_.ok()) return;
     OptimizerSpec spec = spec_;
-    if (const OptimizerGroup* group = own_group_of(builder_.tensor(parameter).name)) {
+    if (const OptimizerGroup* group = own_group_of(spec_, builder_.tensor(parameter).name)) {
       spec.weight_decay = group->weight_decay.value_or(spec.weight_decay);
       if (!group->kind.empty()) spec.kind = group->kind;
       scalars.lr = rate_of(scalars.lr, group->rate);
     }
+    const Optimizer& optimizer = *find_optimizer(spec.kind);
+    const bool by_rows = is_by_rows(parameter);
+    if (by_rows && scalars.coefficient.valid())
+      scalars.coefficient = row_coefficient(scalars.coefficient);
     ParameterUpdate one(builder_, spec, parameter, differentiator_.gradient(parameter), scalars);
-    find_optimizer(spec.kind)->update(one);
+    by_rows ? one.by_rows(optimizer.rows) : optimizer.update(one);
+  }
+
+  ParameterUpdate update_of(TensorId parameter, const UpdateScalars& scalars) {
+    return {builder_, spec_, parameter, differentiator_.gradient(parameter), scalars};
   }
 
   Differentiator& differentiator_;
@@ -532,7 +603,23 @@ class Updater {
   std::vector<TensorId> parameters_;
   std::optional<SumGroups> sum_groups_;
   std::map<double, TensorId> rates_;
+  std::map<TensorId, TensorId> row_squares_;  // by parameter
+  TensorId row_coefficient_;
 };
+
+// By tensor: the tables that their optimizer updates by rows.
+std::vector<bool> updated_by_rows(const Graph& forward, const OptimizerSpec& spec) {
+  std::vector<bool> out(forward.tensors().size(), false);
+  if (spec.kind == kNoOptimizer) return out;
+  for (const Tensor& tensor : forward.tensors()) {
+    if (tensor.role != Role::kParameter || !tensor.trained) continue;
+    const OptimizerGroup* group = own_group_of(spec, tensor.name);
+    const bool own = group != nullptr && !group->kind.empty();
+    const Optimizer& optimizer = *find_optimizer(own ? group->kind : spec.kind);
+    out[tensor.id.index()] = !optimizer.rows.empty() && is_only_looked_up(forward, tensor.id);
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -559,7 +646,7 @@ Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer
   }
   for (const OptimizerGroup& group : optimizer.groups)
     TESSERA_TRY_VOID(check_group(group, forward));
-  Differentiator differentiator(forward, optimizer.precision);
+  Differentiator differentiator(forward, optimizer.precision, updated_by_rows(forward, optimizer));
   TESSERA_TRY_VOID(differentiator.run());
   if (optimizer.kind != kNoOptimizer && parameter_count(forward) > 0) {
     TESSERA_TRY_VOID(Updater(differentiator, optimizer).run());

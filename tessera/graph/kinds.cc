@@ -21,7 +21,7 @@ KindTable make_table() {
         kinds::elementwise_kinds, kinds::indexing_kinds, kinds::loss_kinds, kinds::moe_kinds,
         kinds::normalisation_kinds, kinds::normalisation_grad_kinds,
         kinds::normalisation_part_kinds, kinds::optimizer_kinds, kinds::reduction_kinds,
-        kinds::scan_kinds, kinds::shape_kinds, kinds::sparse_kinds}) {
+        kinds::row_update_kinds, kinds::scan_kinds, kinds::shape_kinds, kinds::sparse_kinds}) {
     for (KindInfo& info : family()) {
       TESSERA_CHECK(info.infer && info.flops && info.work, "kind '{}' is incomplete", info.name);
       TESSERA_CHECK(info.outputs == 1 || info.output_names.size() == info.outputs, "kind '{}'",
@@ -268,6 +268,8 @@ bool widen_sum(Graph& graph, TensorId tensor, DType dtype, const std::vector<Ten
     graph.tensor(op.outputs[i]).dtype = inferred->dtypes[i];
   return true;
 }
+
+bool looks_up_rows(const Op& op) { return info_of(op).bytes == ByteRule::kTable; }
 
 bool is_linear(const Op& op) {
   if (!info_of(op).linear) return false;

@@ -72,6 +72,8 @@ enum class ByteRule : uint8_t {
   kOperands,   // each operand once
   kTable,      // input 1 is a table, of which it reads a row for each row of the output
   kTableGrad,  // adds a row of input 1 into the output for each id
+  kRows,       // of the floating inputs before the first ids, and of the outputs that take their
+               // place, the rows that ids name
   kPart,       // reads of its input no more than it writes
   kShape,      // input 1 gives sizes only
   kTwice,      // reads its operands once for the statistics and once for the result
@@ -126,6 +128,10 @@ struct QueryKey {
 struct OptimizerInfo {
   std::vector<std::string> states;  // "m": one tensor a parameter, optimizer.m.<parameter>
   std::vector<Init::Kind> scalars;  // of those that the trainer makes for each step
+  // The kind updates the rows of a table that were looked up, and reads (p, states, then ids and dy
+  // of each look-up, then the scalars) instead of a gradient with the table's dims.
+  bool by_rows = false;
+  bool state_a_row = false;  // its states have one number for each row
 };
 
 struct KindInfo {
@@ -225,6 +231,9 @@ bool widen_sum(Graph& graph, TensorId tensor, DType dtype, const std::vector<Ten
 // the op's path: callers put it in front.
 Result<Inferred> infer_op(const Graph& graph, std::string_view kind,
                           const std::vector<TensorId>& inputs, Attributes& attributes);
+
+// Does the op read, of its input 1 (a table), the rows that its input 0 (ids) names?
+bool looks_up_rows(const Op& op);
 
 bool is_linear(const Op& op);  // may work on parts of a sum: a linear kind, no input broadcast
 bool accumulates(const Op& op, size_t output);  // its kernel can add to that output

@@ -305,6 +305,8 @@ void muon(ParameterUpdate& u) {
 
 const std::vector<Optimizer>& table() {
   static const std::vector<Optimizer> all = {
+      {"adagrad", "steps by the root of the sum of squares; of tables the rows that were looked up",
+       [](ParameterUpdate& u) { u.by_one_op("adagrad"); }, "row_adagrad"},
       {"adafactor", "second moments by row and column, steps relative to the weights", adafactor},
       {"adamw", "Adam with decoupled weight decay",
        [](ParameterUpdate& u) { u.by_one_op("adamw"); }},
@@ -312,6 +314,12 @@ const std::vector<Optimizer>& table() {
       {"lars", "sgd, each tensor's step relative to its weights", lars},
       {"lion", "the sign of a mean of gradients", [](ParameterUpdate& u) { u.by_one_op("lion"); }},
       {"muon", "momentum, orthogonalised; vectors and tables by adamw", muon},
+      {"row_adam", "adamw; of tables the rows that were looked up, without decay",
+       [](ParameterUpdate& u) { u.by_one_op("adamw"); }, "row_adam"},
+      {"row_sgd", "sgd; of tables the rows that were looked up, without momentum and decay",
+       [](ParameterUpdate& u) { u.by_one_op("sgd"); }, "row_sgd"},
+      {"rowwise_adagrad", "adagrad; of tables one sum of squares for each row",
+       [](ParameterUpdate& u) { u.by_one_op("adagrad"); }, "rowwise_adagrad"},
       {"sgd", "stochastic gradient descent with momentum; nesterov = 1 looks ahead",
        [](ParameterUpdate& u) { u.by_one_op("sgd"); }},
   };
@@ -418,13 +426,52 @@ void ParameterUpdate::by_one_op(const std::string& kind) {
   std::vector<TensorId> updated = {parameter_};
   for (const std::string& moment : info.states) updated.push_back(state(moment));
   std::vector<TensorId> inputs = updated;
-  inputs.insert(inputs.begin() + 1, gradient_);
+  inputs.insert(inputs.begin() + 1, gradient_.whole);
   for (const Init::Kind scalar : info.scalars)
     inputs.push_back(scalar == Init::Kind::kStep ? scalars_.step : scalars_.lr);
   add_flags(inputs);
   const std::vector<TensorId> outputs = op("", kind, std::move(inputs));
   if (!builder_.ok()) return;
   for (size_t i = 0; i < outputs.size(); ++i) becomes(updated[i], outputs[i]);
+}
+
+Attributes ParameterUpdate::add_rows(std::vector<TensorId>& inputs) const {
+  std::string modes;
+  for (const RowGradient& one : gradient_.rows) {
+    inputs.insert(inputs.end(), {one.ids, one.dy});
+    modes += (modes.empty() ? "" : " ") + std::string(one.mean ? "mean" : "sum");
+  }
+  return {{"modes", modes}};
+}
+
+void ParameterUpdate::by_rows(const std::string& kind) {
+  const OptimizerInfo& info = *find_kind(kind)->optimizer;
+  std::vector<TensorId> inputs = {parameter_};
+  for (const std::string& moment : info.states) {
+    inputs.push_back(info.state_a_row ? state(moment, {tensor(parameter_).dims[0]})
+                                      : state(moment));
+  }
+  const std::vector<TensorId> updated = inputs;
+  Attributes attributes = add_rows(inputs);
+  for (const Init::Kind scalar : info.scalars)
+    inputs.push_back(scalar == Init::Kind::kStep ? scalars_.step : scalars_.lr);
+  add_flags(inputs);
+  const std::vector<TensorId> outputs = op("", kind, std::move(inputs), std::move(attributes));
+  if (!builder_.ok()) return;
+  for (size_t i = 0; i < outputs.size(); ++i) becomes(updated[i], outputs[i]);
+}
+
+bool is_only_looked_up(const Graph& graph, TensorId parameter) {
+  if (graph.tensor(parameter).dims.size() != 2) return false;
+  bool looked_up = false;
+  for (const Op& op : graph.ops()) {
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (op.inputs[i] != parameter) continue;
+      if (!looks_up_rows(op) || i != 1) return false;
+      looked_up = true;
+    }
+  }
+  return looked_up;
 }
 
 const std::vector<Optimizer>& all_optimizers() { return table(); }

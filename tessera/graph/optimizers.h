@@ -26,16 +26,34 @@ struct UpdateScalars {
   TensorId lr, step, coefficient, skip;
 };
 
+// What one look-up adds to the gradient of its table: dy, whose dims are those of the ids (but that
+// of a bag, which is the last) and the table's width, belongs to the rows that the ids name.
+struct RowGradient {
+  TensorId ids, dy;
+  bool mean = false;  // divided by the number of ids in the bag
+};
+
+// The gradient of a parameter: one tensor with its dims, or, of a table that is updated by rows,
+// what each look-up adds, in the order of the forward ops.
+struct ParameterGradient {
+  TensorId whole;
+  std::vector<RowGradient> rows = {};
+};
+
 // One parameter's update under construction.
 class ParameterUpdate {
  public:
   // `spec` and `builder` must outlive it. `lr` of the scalars is the parameter's own.
   ParameterUpdate(GraphBuilder& builder, const OptimizerSpec& spec, TensorId of,
-                  TensorId its_gradient, UpdateScalars given)
-      : builder_(builder), spec_(spec), parameter_(of), gradient_(its_gradient), scalars_(given) {}
+                  ParameterGradient its_gradient, UpdateScalars given)
+      : builder_(builder),
+        spec_(spec),
+        parameter_(of),
+        gradient_(std::move(its_gradient)),
+        scalars_(given) {}
 
   TensorId parameter() const { return parameter_; }
-  TensorId gradient() const { return gradient_; }
+  TensorId gradient() const { return gradient_.whole; }
   const UpdateScalars& scalars() const { return scalars_; }
   const Tensor& tensor(TensorId id) const { return builder_.tensor(id); }
   const OptimizerSpec& spec() const { return spec_; }
@@ -62,6 +80,11 @@ class ParameterUpdate {
   void becomes(TensorId target, TensorId output);
   // One op of a kind that says what it reads (KindInfo::optimizer).
   void by_one_op(const std::string& kind);
+  // The same for a kind that updates rows (OptimizerInfo::by_rows).
+  void by_rows(const std::string& kind);
+  // Behind a parameter and its states: ids and dy of each look-up. Returns the attributes that say
+  // how they are read.
+  Attributes add_rows(std::vector<TensorId>& inputs) const;
   // The scalars behind an update op's own: the coefficient of clipping and the flag that skips.
   void add_flags(std::vector<TensorId>& inputs) const;
   double weight_decay() const;
@@ -72,18 +95,24 @@ class ParameterUpdate {
 
   GraphBuilder& builder_;
   const OptimizerSpec& spec_;
-  TensorId parameter_, gradient_;
+  TensorId parameter_;
+  ParameterGradient gradient_;
   UpdateScalars scalars_;
 };
 
 struct Optimizer {
   std::string name, summary;
   void (*update)(ParameterUpdate&);
+  std::string rows = {};  // the kind that updates tables by rows; "": tables are as the others
 };
 
 const std::vector<Optimizer>& all_optimizers();
 const Optimizer* find_optimizer(std::string_view name);  // null if unknown
 std::vector<std::string> optimizer_names();
+
+// Is the parameter a table (rows, width) that forward ops look up and nothing else reads? Only then
+// can it be updated by rows.
+bool is_only_looked_up(const Graph& graph, TensorId parameter);
 
 // By op: the parameter whose update the op is a part of. Invalid: it is none, or it serves several
 // (the norm of all gradients).

@@ -481,7 +481,8 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
          check_overwrites(compute, op, out);
 }
 
-// Also: frozen dims are whole, but for keys behind the last query.
+// Also: frozen dims are whole, but for keys behind the last query; an op that is nothing (of a
+// rank at another coordinate than the op's pin) has a whole of nothing.
 bool Preparer::check_box(const Compute& compute, const Op& op, Prepared& out) {
   const Annotation& annotation = op.annotation;
   std::vector<int64_t> sizes;
@@ -497,7 +498,7 @@ bool Preparer::check_box(const Compute& compute, const Op& op, Prepared& out) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     const OpDim& dim = annotation.dims[i];
     Interval& own = out.box.box.dims[i];
-    if (dim.mark == Mark::kFrozen && own != Interval{0, dim.size}) {
+    if (dim.mark == Mark::kFrozen && own != Interval{0, dim.size} && !compute.box.empty()) {
       return reject("instruction", {}, "frozen dim {} is split: expected [0:{}], found [{}:{}]",
                     dim.name, dim.size, own.begin, own.end());
     }

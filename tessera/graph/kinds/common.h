@@ -32,6 +32,7 @@ std::vector<KindInfo> optimizer_kinds();
 std::vector<KindInfo> pooling_kinds();
 std::vector<KindInfo> position_kinds();
 std::vector<KindInfo> reduction_kinds();
+std::vector<KindInfo> row_update_kinds();
 std::vector<KindInfo> scan_kinds();
 std::vector<KindInfo> shape_kinds();
 std::vector<KindInfo> sparse_kinds();

@@ -7,6 +7,7 @@ namespace tessera::kinds {
 namespace {
 
 const OptimizerInfo sgd = {.states = {"momentum"}, .scalars = {Init::Kind::kLearningRate}};
+const OptimizerInfo adagrad = {.states = {"sum"}, .scalars = {Init::Kind::kLearningRate}};
 const OptimizerInfo lion = {.states = {"m"}, .scalars = {Init::Kind::kLearningRate}};
 const OptimizerInfo adamw = {.states = {"m", "v"},
                              .scalars = {Init::Kind::kLearningRate, Init::Kind::kStep}};
@@ -54,6 +55,7 @@ Result<Inferred> infer_optimizer(const Operands& x, const OptimizerInfo& optimiz
 }
 
 Result<Inferred> infer_sgd(const Operands& x) { return infer_optimizer(x, sgd); }
+Result<Inferred> infer_adagrad(const Operands& x) { return infer_optimizer(x, adagrad); }
 Result<Inferred> infer_lion(const Operands& x) { return infer_optimizer(x, lion); }
 Result<Inferred> infer_adamw(const Operands& x) { return infer_optimizer(x, adamw); }
 Result<Inferred> infer_adam_direction(const Operands& x) {
@@ -185,6 +187,18 @@ std::vector<KindInfo> optimizer_kinds() {
        .work = WorkClass::kOptimizer,
        .position = position_free,
        .optimizer = adamw},
+      {.name = "adagrad",
+       .summary = "steps over the root of the sum of all squared gradients so far",
+       .min_inputs = 4,
+       .max_inputs = 6,
+       .output_names = {"p", "sum"},
+       .outputs = 2,
+       .attributes = {number_attribute("eps", 1e-8), number_attribute("weight_decay", 0.0)},
+       .infer = infer_by(infer_adagrad),
+       .flops = flops_per_point(7),
+       .work = WorkClass::kOptimizer,
+       .position = position_free,
+       .optimizer = adagrad},
       {.name = "lion",
        .summary = "the sign of a mean of gradients, with decoupled weight decay",
        .min_inputs = 4,

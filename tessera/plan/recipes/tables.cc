@@ -24,7 +24,7 @@ struct Table {
 std::vector<Table> tables_of(const Graph& graph) {
   std::vector<Table> out;
   for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward || info_of(op).bytes != ByteRule::kTable) continue;
+    if (op.phase != Phase::kForward || !looks_up_rows(op)) continue;
     const Tensor& table = graph.tensor(op.inputs[1]);
     if (table.role != Role::kParameter) continue;
     out.push_back({op.id, op.path, table.dims[0].name, table.dims[1].name,

@@ -22,6 +22,16 @@ void leave_out_alike(std::vector<SteppedOutput>& outputs) {
   }
 }
 
+// Does each rank make of the tensor a part of what it holds at home, so that it can be written there?
+bool refines(const Layout& made, const Layout& home) {
+  bool within = made.at == home.at && made.grain == home.grain;
+  for (size_t d = 0; d < made.shards.size() && within; ++d) {
+    const Axes &finer = made.shards[d], &axes = home.shards[d];
+    within = axes.size() <= finer.size() && std::equal(axes.begin(), axes.end(), finer.begin());
+  }
+  return within;
+}
+
 // Each step another region.
 TextOutput write_term(const SteppedOutput& stepped, int64_t step) {
   const SumTerm& term = stepped.term;
@@ -77,8 +87,10 @@ SteppedOutput StepOutputs::prepare_one(const Op& op, size_t output) {
   }
   out.home.region = {home, std::nullopt};
   out.home.block = site.block;
-  if (const TensorId old = facts_.tensor(tensor).update_of; old.valid()) {
-    out.home.buffer = holds_.home(site.place, old)->buffer;  // in place
+  const TensorId old = facts_.tensor(tensor).update_of;
+  const Held* rests = old.valid() ? holds_.home(site.place, old) : nullptr;
+  if (rests != nullptr && refines(home, rests->region.layout)) {
+    out.home.buffer = rests->buffer;  // in place
   } else {
     out.home.buffer = writer_.new_buffer(site.place, tensor, "", out.home.region);
   }

@@ -22,6 +22,7 @@ std::span<const KernelInfo> convolution_kernels();
 std::span<const KernelInfo> einsum_kernels();
 std::span<const KernelInfo> indexing_kernels();
 std::span<const KernelInfo> pointwise_kernels();
+std::span<const KernelInfo> row_update_kernels();
 std::span<const KernelInfo> scan_kernels();
 std::span<const KernelInfo> shape_kernels();
 std::span<const KernelInfo> norm_kernels();

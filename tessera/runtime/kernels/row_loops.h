@@ -278,6 +278,18 @@ void sgd(A* p_out, A* b_out, const A* p, const A* g, const A* b, A coefficient, 
   }
 }
 
+template <class A>
+void adagrad(A* p_out, A* sum_out, const A* p, const A* g, const A* sum, A coefficient, A rate,
+             A eps, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const A gradient = coefficient * g[i];
+    const A total = sum[i] + gradient * gradient;
+    p_out[i] = p[i] - rate * (gradient / (root(total) + eps));
+    sum_out[i] = total;
+  }
+}
+
 // Eight blocks at a time, word by word, so that the rounds run in lanes.
 inline void philox(uint32_t* words, uint64_t seed, uint64_t stream, uint64_t first, int64_t count) {
   constexpr int kLanes = 16;
@@ -317,31 +329,11 @@ inline void philox(uint32_t* words, uint64_t seed, uint64_t stream, uint64_t fir
 
 template <class A>
 constexpr RowOps<A> kRowOps = {
-    add<A>,
-    multiply_add<A>,
-    sum<A>,
-    sum_squares<A>,
-    max<A>,
-    moments<A>,
-    normalize<A>,
-    scale_by<A>,
-    grad_sums<A>,
-    grad_apply<A>,
-    grad_params<A>,
-    dot<A>,
-    sum_exp<A>,
-    exp_shifted<A>,
-    rotate<A>,
-    keep<A>,
-    adamw<A>,
-    sgd<A>,
-    gelu<A>,
-    gelu_grad<A>,
-    silu<A>,
-    silu_grad<A>,
-    softmax_scaled<A>,
-    exp_scaled<A>,
-    score_grad<A>,
+    add<A>,        multiply_add<A>, sum<A>,       sum_squares<A>, max<A>,         moments<A>,
+    normalize<A>,  scale_by<A>,     grad_sums<A>, grad_apply<A>,  grad_params<A>, dot<A>,
+    sum_exp<A>,    exp_shifted<A>,  rotate<A>,    keep<A>,        adamw<A>,       sgd<A>,
+    adagrad<A>,    gelu<A>,         gelu_grad<A>, silu<A>,        silu_grad<A>,   softmax_scaled<A>,
+    exp_scaled<A>, score_grad<A>,
 };
 constexpr RowTable kRowTable = {kRowOps<float>, kRowOps<double>, philox};
 

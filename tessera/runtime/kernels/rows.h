@@ -46,6 +46,8 @@ struct RowOps {
                 const AdamW<A>& c, int64_t n);
   void (*sgd)(A* p_out, A* b_out, const A* p, const A* g, const A* b, A coefficient, A decay,
               A momentum, A rate, int64_t n);
+  void (*adagrad)(A* p_out, A* sum_out, const A* p, const A* g, const A* sum, A coefficient, A rate,
+                  A eps, int64_t n);
   void (*gelu)(A* y, const A* x, int64_t n);  // tanh form
   void (*gelu_grad)(A* dx, const A* dy, const A* x, int64_t n);
   void (*silu)(A* y, const A* x, int64_t n);

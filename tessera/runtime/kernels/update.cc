@@ -159,6 +159,21 @@ Kernel lion(const KernelCall& call) {
   });
 }
 
+// (p, g, sum, lr[, coefficient[, skip]]) -> (p', sum')
+Kernel adagrad(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const auto lr = number_of<A>(call, 3), coefficient = number_of<A>(call, 4);
+    const A eps = static_cast<A>(call.op->number("eps")),
+            decay = static_cast<A>(call.op->number("weight_decay"));
+    return update_rows<A, 2, 3>(call, {0, 2}, 2, [=] {
+      return [=, rate = lr(), scale = coefficient()](const std::array<A, 3>& x) {
+        const A g = scale * x[1] + decay * x[0], sum = x[2] + g * g;
+        return std::array<A, 2>{x[0] - rate * (g / (std::sqrt(sum) + eps)), sum};
+      };
+    });
+  });
+}
+
 // (p, g, m, v, step[, coefficient[, skip]]) -> (u, m', v')
 Kernel adam_direction(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
@@ -415,6 +430,7 @@ Kernel loss_scale(const KernelCall& call) {
 constexpr KernelInfo kKernels[] = {
     {"adamw", adamw},
     {"sgd", sgd},
+    {"adagrad", adagrad},
     {"lion", lion},
     {"adam_direction", adam_direction},
     {"momentum_direction", momentum_direction},

@@ -1,0 +1,208 @@
+// Updates of tables by rows: what look-ups add to a table's gradient stays as the ids and the
+// gradient of what was looked up, so an update touches the rows that the ids name and no gradient
+// with the table's dims is made (the fused optimizers of ZionEX and FBGEMM,
+// docs/theory/zionex-dlrm.md). A row that several ids name takes one step, by the sum of what they
+// add, in the order of look-ups, samples and places in a bag: so the result does not depend on how
+// rows and width are cut.
+#include <fmt/format.h>
+
+#include "tessera/graph/kinds/common.h"
+
+namespace tessera::kinds {
+namespace {
+
+const OptimizerInfo row_sgd = {
+    .states = {}, .scalars = {Init::Kind::kLearningRate}, .by_rows = true};
+const OptimizerInfo row_adagrad = {
+    .states = {"sum"}, .scalars = {Init::Kind::kLearningRate}, .by_rows = true};
+const OptimizerInfo rowwise_adagrad = {.states = {"sum"},
+                                       .scalars = {Init::Kind::kLearningRate},
+                                       .by_rows = true,
+                                       .state_a_row = true};
+const OptimizerInfo row_adam = {.states = {"m", "v"},
+                                .scalars = {Init::Kind::kLearningRate, Init::Kind::kStep},
+                                .by_rows = true};
+
+Status expect_table(const Tensor& table) {
+  if (table.dims.size() == 2 && is_floating(table.dtype)) return {};
+  return invalid_input(fmt::format("expected a floating table with 2 dims (rows, width), found {}",
+                                   describe(table)));
+}
+
+// The operands ids and dy of each look-up, from operand `first` on, added to the annotation. Their
+// dims but the width are frozen under names of their own: every piece of the table reads all ids.
+Status spell_look_ups(const Operands& x, size_t first, std::string& annotation) {
+  const Dim& width = x[0].dims[1];
+  const Names modes = words(x.text("modes"));
+  if (modes.empty() || x.count() < first + 2 * modes.size()) {
+    return invalid_input(fmt::format(
+        "expected ids and dy for each of {} look-up(s) (attribute modes), found {} operand(s)",
+        modes.size(), x.count() < first ? 0 : x.count() - first));
+  }
+  for (size_t k = 0; k < modes.size(); ++k) {
+    if (modes[k] != "sum" && modes[k] != "mean")
+      return invalid_input(
+          fmt::format("expected mode \"sum\" or \"mean\", found \"{}\"", modes[k]));
+    const Tensor &ids = x[first + 2 * k], &dy = x[first + 2 * k + 1];
+    TESSERA_TRY_VOID(expect_dtype(ids, "ids", DType::kInt64));
+    std::vector<Dim> lead = dy.dims;
+    if (!lead.empty()) lead.pop_back();
+    const bool bags = ids.dims.size() == lead.size() + 1;
+    const std::vector<Dim> samples = bags ? without_last(ids.dims) : ids.dims;
+    if (dy.dims.empty() || dy.dims.back() != width || samples != lead || !is_floating(dy.dtype)) {
+      return invalid_input(fmt::format(
+          "expected a floating dy with the dims of ids, but that of a bag, and then {}={}, found "
+          "{} for {}",
+          width.name, width.size, describe(dy), describe(ids)));
+    }
+    std::string own;
+    for (size_t d = 0; d < lead.size(); ++d) own += fmt::format("id{}_{}^ ", k, d);
+    annotation += fmt::format(", {}, {}{}",
+                              bags          ? fmt::format("{}bag{}^", own, k)
+                              : own.empty() ? "()"
+                                            : own,
+                              own, width.name);
+  }
+  return {};
+}
+
+// (p, states, ids and dy of each look-up, lr[, step][, coefficient[, skip]])
+Result<Inferred> infer_row_update(const Operands& x, const OptimizerInfo& optimizer) {
+  const Tensor& table = x[0];
+  TESSERA_TRY_VOID(expect_table(table));
+  const Dim& rows = table.dims[0];
+  const std::string whole = spell(table.dims) + (optimizer.state_a_row ? "^" : "");
+  const std::string state = optimizer.state_a_row ? rows.name : whole;
+  std::string annotation = whole, made = whole;
+  std::vector<std::vector<Dim>> outputs{table.dims};
+  std::vector<DType> dtypes{table.dtype};
+  const size_t first = 1 + optimizer.states.size();
+  for (size_t i = 1; i < first; ++i) {
+    outputs.push_back(optimizer.state_a_row ? std::vector<Dim>{rows} : table.dims);
+    TESSERA_TRY_VOID(expect_dims(x[i], optimizer.states[i - 1], outputs.back()));
+    if (!is_floating(x[i].dtype)) {
+      return invalid_input(fmt::format("expected {} of a floating dtype, found {}",
+                                       optimizer.states[i - 1], describe(x[i])));
+    }
+    annotation += ", " + state;
+    made += ", " + state;
+    dtypes.push_back(x[i].dtype);
+  }
+  TESSERA_TRY_VOID(spell_look_ups(x, first, annotation));
+  Names scalars;
+  for (const Init::Kind scalar : optimizer.scalars)
+    scalars.emplace_back(scalar == Init::Kind::kStep ? "step" : "lr");
+  const size_t required = scalars.size();
+  scalars.insert(scalars.end(), {"coefficient", "skip"});
+  const size_t begin = first + 2 * words(x.text("modes")).size();
+  if (x.count() < begin + required || x.count() > begin + scalars.size()) {
+    return invalid_input(fmt::format("expected {} to {} scalars behind the look-ups, found {}",
+                                     required, scalars.size(), x.count() - begin));
+  }
+  for (size_t i = begin; i < x.count(); ++i) {
+    TESSERA_TRY_VOID(expect_dims(x[i], scalars[i - begin], {}));
+    TESSERA_TRY_VOID(expect_dtype(x[i], scalars[i - begin], statistics_dtype(table.dtype)));
+    annotation += ", ()";
+  }
+  return conclude(x, annotation + " -> " + made, std::move(outputs), std::move(dtypes));
+}
+
+Result<Inferred> infer_row_sgd(const Operands& x) { return infer_row_update(x, row_sgd); }
+Result<Inferred> infer_row_adagrad(const Operands& x) { return infer_row_update(x, row_adagrad); }
+Result<Inferred> infer_rowwise_adagrad(const Operands& x) {
+  return infer_row_update(x, rowwise_adagrad);
+}
+Result<Inferred> infer_row_adam(const Operands& x) { return infer_row_update(x, row_adam); }
+
+// (p, ids and dy of each look-up) -> the sum of squares of the rows of p's gradient. Of p the dims
+// alone count: by them a plan cuts the op as it cuts the table.
+Result<Inferred> infer_row_sum_squares(const Operands& x) {
+  TESSERA_TRY_VOID(expect_table(x[0]));
+  std::string annotation = spell(x[0].dims);
+  TESSERA_TRY_VOID(spell_look_ups(x, 1, annotation));
+  if (const size_t wanted = 1 + 2 * words(x.text("modes")).size(); x.count() != wanted)
+    return invalid_input(fmt::format("expected {} operands, found {}", wanted, x.count()));
+  return conclude(x, annotation + " -> ()", {{}}, {statistics_dtype(x[0].dtype)});
+}
+
+// An element of a row for each id.
+int64_t elements_looked_up(const Op& op) {
+  const Annotation& annotation = op.annotation;
+  const auto size = [&](const DimGroup& group) {
+    return annotation.dims[static_cast<size_t>(group[0])].size;
+  };
+  const int64_t width = size(annotation.inputs[0].dims[1]);
+  const auto states = op.info->optimizer ? op.info->optimizer->states.size() : 0;
+  int64_t out = 0;
+  for (size_t k = 0; k < words(op.text("modes")).size(); ++k) {
+    int64_t ids = 1;
+    for (const DimGroup& group : annotation.inputs[1 + states + 2 * k].dims) ids *= size(group);
+    out += ids * width;
+  }
+  return out;
+}
+template <int64_t flops>
+int64_t per_element(const Op& op) {
+  return flops * elements_looked_up(op);
+}
+
+PositionRule place(const Op& op, int dim) {
+  return op.annotation.inputs[0].dims[0] == DimGroup{dim} ? PositionRule::kIndex
+                                                          : PositionRule::kFree;
+}
+
+KindInfo row_kind(std::string name, std::string summary, InferFunction infer) {
+  KindInfo kind{.name = std::move(name), .summary = std::move(summary)};
+  kind.max_inputs = SIZE_MAX;
+  kind.attributes = {text_attribute("modes")};
+  kind.infer = infer_by(infer);
+  kind.work = WorkClass::kOptimizer;
+  kind.bytes = ByteRule::kRows;
+  kind.family = FamilyRule::kTable;
+  kind.position = place;
+  return kind;
+}
+
+KindInfo update_kind(std::string name, std::string summary, InferFunction infer,
+                     const OptimizerInfo& optimizer) {
+  KindInfo kind = row_kind(std::move(name), std::move(summary), infer);
+  kind.min_inputs = 3 + optimizer.states.size() + optimizer.scalars.size();
+  kind.outputs = 1 + optimizer.states.size();
+  if (kind.outputs > 1) kind.output_names = {"p"};
+  for (const std::string& state : optimizer.states) kind.output_names.push_back(state);
+  kind.optimizer = optimizer;
+  return kind;
+}
+
+}  // namespace
+
+std::vector<KindInfo> row_update_kinds() {
+  KindInfo sgd =
+      update_kind("row_sgd", "gradient descent of the rows of a table that were looked up",
+                  infer_row_sgd, row_sgd);
+  sgd.flops = per_element<3>;
+  KindInfo adagrad =
+      update_kind("row_adagrad", "Adagrad of the rows of a table that were looked up",
+                  infer_row_adagrad, row_adagrad);
+  adagrad.flops = per_element<6>;
+  adagrad.attributes.push_back(number_attribute("eps", 1e-8));
+  KindInfo rowwise = update_kind("rowwise_adagrad", "the same with one sum of squares for each row",
+                                 infer_rowwise_adagrad, rowwise_adagrad);
+  rowwise.flops = per_element<5>;
+  rowwise.attributes.push_back(number_attribute("eps", 1e-8));
+  KindInfo adam = update_kind("row_adam", "Adam of the rows of a table that were looked up",
+                              infer_row_adam, row_adam);
+  adam.flops = per_element<13>;
+  adam.attributes.insert(adam.attributes.end(),
+                         {number_attribute("beta1", 0.9), number_attribute("beta2", 0.95),
+                          number_attribute("eps", 1e-8)});
+  KindInfo squares = row_kind("row_sum_squares", "sum of squares of the rows of a table's gradient",
+                              infer_row_sum_squares);
+  squares.min_inputs = 3;
+  squares.flops = per_element<3>;
+  squares.accumulates = true;
+  return {std::move(sgd), std::move(adagrad), std::move(rowwise), std::move(adam),
+          std::move(squares)};
+}
+
+}  // namespace tessera::kinds

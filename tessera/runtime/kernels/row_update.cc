@@ -1,0 +1,354 @@
+// Updates of the rows of a table that look-ups named (graph/kinds/row_update.cc). The places of all
+// bags are sorted by row, without changing the order of those of one row; then each row's gradient
+// is the sum of what its places add, and the row takes one step. Time and memory beside the table
+// follow the number of ids, not that of rows.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <sstream>
+
+#include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/rows.h"
+
+namespace tessera::kernels {
+namespace {
+
+// A place of a bag whose id lies in the piece of the table: the row, counted from the piece's
+// first, and the number of the sample that has the bag.
+struct Place {
+  uint32_t row = 0, sample = 0;
+};
+
+// Sorts by row and keeps the order of equal ones: eleven bits at a time, the lowest first. The
+// result lies in `places` or in `other`, which has as many; returns which.
+Place* sort_by_row(Place* places, Place* other, size_t count, int64_t rows) {
+  constexpr int kBits = 11;
+  constexpr size_t kBuckets = size_t{1} << kBits;
+  std::vector<size_t> begin(kBuckets);
+  for (int shift = 0; shift < 32 && (rows - 1) >> shift > 0; shift += kBits) {
+    std::fill(begin.begin(), begin.end(), size_t{0});
+    const auto bucket = [shift](const Place& place) {
+      return (place.row >> shift) & (kBuckets - 1);
+    };
+    for (size_t i = 0; i < count; ++i) ++begin[bucket(places[i])];
+    size_t total = 0;
+    for (size_t& one : begin) total += std::exchange(one, total);
+    for (size_t i = 0; i < count; ++i) other[begin[bucket(places[i])]++] = places[i];
+    std::swap(places, other);
+  }
+  return places;
+}
+
+// The gradient of the rows of a piece of a table, from operand `first` on: ids and dy of each
+// look-up. Of a call, so it lives as long as its arrays.
+template <class A>
+class RowGradients {
+ public:
+  RowGradients(const KernelCall& call, size_t first)
+      : rows_(call.box.dims[static_cast<size_t>(op_dims(call.op->annotation.inputs[0])[0])]),
+        width_(call.inputs[0].shape[1]) {
+    std::istringstream modes(call.op->text("modes"));
+    int64_t places = 0, samples = 0;
+    size_t operand = first;
+    for (std::string mode; modes >> mode; operand += 2) {
+      const Array &ids = call.inputs[operand], &dy = call.inputs[operand + 1];
+      const size_t lead = dy.shape.size() - 1;
+      const bool bags = ids.shape.size() > lead;
+      LookUp one{Nest<2>({&dy, &ids}, lead), Row<A>(dy), ids.dtype};
+      one.mean = mode == "mean";
+      if (bags) {
+        one.bag = ids.shape.back();
+        one.step = ids.strides.back() * dtype_bytes(ids.dtype);
+      }
+      int64_t of_this = 1;
+      for (size_t d = 0; d < lead; ++d) of_this *= dy.shape[d];
+      samples += of_this;
+      places += of_this * one.bag;
+      look_ups_.push_back(std::move(one));
+    }
+    constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+    TESSERA_CHECK(rows_.size <= kMost && samples <= kMost, "{}: {} rows, {} samples", call.op->path,
+                  rows_.size, samples);
+    const int64_t sample_bytes = samples * int64_t{sizeof(Sample)},
+                  place_bytes = places * int64_t{sizeof(Place)};
+    std::byte* memory = call.context->scratch.take(sample_bytes + 2 * place_bytes +
+                                                   width_ * int64_t{sizeof(A)});
+    samples_ = reinterpret_cast<Sample*>(memory);
+    places_ = reinterpret_cast<Place*>(memory + sample_bytes);
+    sorted_ = places_ + places;
+    sum_ = reinterpret_cast<A*>(memory + sample_bytes + 2 * place_bytes);
+  }
+
+  // Calls f(row, gradient) for each row that an id names, in ascending order, and `soon(row)` some
+  // rows before that, to fetch what f will need.
+  template <class F, class Soon>
+  void each(F&& f, Soon&& soon) const {
+    const size_t count = collect();
+    const Place* places = sort_by_row(places_, sorted_, count, rows_.size);
+    const RowOps<A>& ops = row_ops<A>();
+    constexpr size_t kAhead = 8;
+    for (size_t i = 0; i < count;) {
+      const uint32_t row = places[i].row;
+      if (i + kAhead < count) soon(places[i + kAhead].row);
+      size_t end = i + 1;
+      while (end < count && places[end].row == row) ++end;
+      const Sample& first = samples_[places[i].sample];
+      if (end == i + 1 && first.factor == A{1}) {
+        f(row, first.look_up->dy.read(first.dy));
+      } else {
+        std::fill_n(sum_, width_, A{0});
+        for (size_t k = i; k < end; ++k) {
+          const Sample& one = samples_[places[k].sample];
+          const A* dy = one.look_up->dy.read(one.dy);
+          one.factor == A{1} ? ops.add(sum_, dy, width_)
+                             : ops.multiply_add(sum_, dy, one.factor, width_);
+        }
+        f(row, sum_);
+      }
+      i = end;
+    }
+  }
+
+  int64_t width() const { return width_; }
+
+ private:
+  struct LookUp {
+    Nest<2> samples;
+    Row<A> dy;
+    DType id_type;
+    int64_t bag = 1, step = 0;  // ids of a bag, bytes between them
+    bool mean = false;
+  };
+  struct Sample {
+    const LookUp* look_up;
+    const std::byte* dy;
+    A factor;
+  };
+
+  static int64_t id_at(const std::byte* at, DType dtype) {
+    return dtype == DType::kInt32 ? *reinterpret_cast<const int32_t*>(at)
+                                  : *reinterpret_cast<const int64_t*>(at);
+  }
+
+  // Lists all samples, and the places whose ids lie in the piece; returns the number of these.
+  size_t collect() const {
+    size_t places = 0;
+    uint32_t sample = 0;
+    for (const LookUp& one : look_ups_) {
+      one.samples.each([&](const std::array<std::byte*, 2>& at) {
+        int64_t there = 0;
+        for (int64_t i = 0; i < one.bag; ++i) {
+          const int64_t id = id_at(at[1] + i * one.step, one.id_type), row = id - rows_.begin;
+          there += id >= 0 ? 1 : 0;
+          if (id >= 0 && row >= 0 && row < rows_.size)
+            places_[places++] = {static_cast<uint32_t>(row), sample};
+        }
+        const A factor = one.mean ? A{1} / static_cast<A>(std::max<int64_t>(there, 1)) : A{1};
+        samples_[sample++] = {&one, at[0], factor};
+      });
+    }
+    return places;
+  }
+
+  Interval rows_;
+  int64_t width_ = 0;
+  std::vector<LookUp> look_ups_;
+  Place *places_ = nullptr, *sorted_ = nullptr;
+  Sample* samples_ = nullptr;
+  A* sum_ = nullptr;
+};
+
+// A row of the table or of a state with its dims.
+template <class A>
+struct Rows {
+  explicit Rows(const Array& array)
+      : row(array), data(array.data), step(array.strides[0] * dtype_bytes(array.dtype)) {}
+  std::byte* at(uint32_t index) const { return data + static_cast<int64_t>(index) * step; }
+  // The row's first cache lines.
+  void fetch(uint32_t index) const {
+    const std::byte* begin = at(index);
+    constexpr int64_t kLine = 64, kLines = 4;
+    for (int64_t line = 0; line < kLines; ++line) __builtin_prefetch(begin + line * kLine, 1);
+  }
+  Row<A> row;
+  std::byte* data;
+  int64_t step;
+};
+
+// (p, states, ids and dy of each look-up, lr[, step][, coefficient[, skip]]) -> (p', states').
+// `prepare(scale, rate, step)` gives f(row index, gradient), which changes the outputs in place;
+// outputs that lie elsewhere are copied first.
+template <class A, class Prepare, class Soon>
+Kernel update_of_rows(const KernelCall& call, size_t scalars, Prepare prepare, Soon soon) {
+  const size_t tables = call.outputs.size();
+  auto gradients = std::make_shared<RowGradients<A>>(call, tables);
+  std::vector<Kernel> copies;
+  for (size_t i = 0; i < tables; ++i) {
+    if (call.outputs[i].data != call.inputs[i].data)
+      copies.push_back(prepare_copy(call.inputs[i], call.outputs[i]));
+  }
+  std::istringstream modes(call.op->text("modes"));
+  size_t at = tables;
+  for (std::string mode; modes >> mode;) at += 2;
+  const auto scalar = [&](size_t i, double otherwise) {
+    const Array from = i < call.inputs.size() ? call.inputs[i] : Array{};
+    return [from, otherwise] {
+      return from.data == nullptr ? otherwise : load_element<double>(from.data, from.dtype);
+    };
+  };
+  const auto lr = scalar(at, 0), step = scalar(scalars > 1 ? at + 1 : SIZE_MAX, 0),
+             coefficient = scalar(at + scalars, 1), skip = scalar(at + scalars + 1, 0);
+  return [=, copies = std::move(copies)] {
+    for (const Kernel& copy : copies) copy();
+    if (skip() != 0) return;
+    gradients->each(prepare(coefficient(), lr(), step()), soon);
+  };
+}
+
+Kernel row_sgd(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Rows<A> p(call.outputs[0]);
+    const int64_t n = p.row.size();
+    const RowOps<A>& ops = row_ops<A>();
+    return update_of_rows<A>(
+        call, 1,
+        [=, &ops](double scale, double rate, double) {
+          return [=, &ops, by = static_cast<A>(-rate * scale)](uint32_t row, const A* g) {
+            std::byte* at = p.at(row);
+            const A* old = p.row.read(at);
+            A* made = p.row.write(at);
+            if (made != old) std::copy(old, old + n, made);
+            ops.multiply_add(made, g, by, n);
+            p.row.commit(at);
+          };
+        },
+        [=](uint32_t row) { p.fetch(row); });
+  });
+}
+
+Kernel row_adagrad(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Rows<A> p(call.outputs[0]), sum(call.outputs[1]);
+    const RowOps<A>& ops = row_ops<A>();
+    const A eps = static_cast<A>(call.op->number("eps"));
+    return update_of_rows<A>(
+        call, 1,
+        [=, &ops](double scale, double rate, double) {
+          return [=, &ops, factor = static_cast<A>(scale), lr = static_cast<A>(rate)](uint32_t row,
+                                                                                      const A* g) {
+            std::byte *at = p.at(row), *sum_at = sum.at(row);
+            ops.adagrad(p.row.write(at), sum.row.write(sum_at), p.row.read(at), g,
+                        sum.row.read(sum_at), factor, lr, eps, p.row.size());
+            p.row.commit(at);
+            sum.row.commit(sum_at);
+          };
+        },
+        [=](uint32_t row) {
+          p.fetch(row);
+          sum.fetch(row);
+        });
+  });
+}
+
+// The row's sum grows by the mean of its squared gradients.
+Kernel rowwise_adagrad(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Rows<A> p(call.outputs[0]);
+    const Array sums = call.outputs[1];
+    const int64_t n = p.row.size(), sum_step = sums.strides[0] * dtype_bytes(sums.dtype);
+    const RowOps<A>& ops = row_ops<A>();
+    const A eps = static_cast<A>(call.op->number("eps"));
+    return update_of_rows<A>(
+        call, 1,
+        [=, &ops](double scale, double rate, double) {
+          return [=, &ops](uint32_t row, const A* g) {
+            std::byte *at = p.at(row), *sum_at = sums.data + row * sum_step;
+            const A factor = static_cast<A>(scale);
+            const A total = load_element<A>(sum_at, sums.dtype) +
+                            factor * factor * ops.sum_squares(g, n) / static_cast<A>(n);
+            store_element(sum_at, sums.dtype, total);
+            const A* old = p.row.read(at);
+            A* made = p.row.write(at);
+            if (made != old) std::copy(old, old + n, made);
+            ops.multiply_add(made, g, -static_cast<A>(rate) * factor / (std::sqrt(total) + eps), n);
+            p.row.commit(at);
+          };
+        },
+        [=](uint32_t row) {
+          p.fetch(row);
+          __builtin_prefetch(sums.data + row * sum_step, 1);
+        });
+  });
+}
+
+// Moments of a row decay in the steps that look it up; the bias correction counts all steps.
+Kernel row_adam(const KernelCall& call) {
+  return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
+    const Rows<A> p(call.outputs[0]), m(call.outputs[1]), v(call.outputs[2]);
+    const RowOps<A>& ops = row_ops<A>();
+    const double beta1 = call.op->number("beta1"), beta2 = call.op->number("beta2"),
+                 eps = call.op->number("eps");
+    return update_of_rows<A>(
+        call, 2,
+        [=, &ops](double scale, double rate, double step) {
+          const AdamW<A> constants{static_cast<A>(scale),
+                                   static_cast<A>(beta1),
+                                   static_cast<A>(beta2),
+                                   static_cast<A>(1 - beta1),
+                                   static_cast<A>(1 - beta2),
+                                   A{1},
+                                   static_cast<A>(rate / (1 - std::pow(beta1, step))),
+                                   static_cast<A>(1 / std::sqrt(1 - std::pow(beta2, step))),
+                                   static_cast<A>(eps)};
+          return [=, &ops](uint32_t row, const A* g) {
+            std::byte *p_at = p.at(row), *m_at = m.at(row), *v_at = v.at(row);
+            ops.adamw(p.row.write(p_at), m.row.write(m_at), v.row.write(v_at), p.row.read(p_at), g,
+                      m.row.read(m_at), v.row.read(v_at), constants, p.row.size());
+            p.row.commit(p_at);
+            m.row.commit(m_at);
+            v.row.commit(v_at);
+          };
+        },
+        [=](uint32_t row) {
+          p.fetch(row);
+          m.fetch(row);
+          v.fetch(row);
+        });
+  });
+}
+
+// (p, ids and dy of each look-up) -> s. A row's squares are summed in the compute type, the rows in
+// double.
+Kernel row_sum_squares(const KernelCall& call) {
+  return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
+    auto gradients = std::make_shared<RowGradients<A>>(call, 1);
+    const Array out = call.outputs[0];
+    const bool add = call.add[0];
+    const RowOps<A>& ops = row_ops<A>();
+    return [=, &ops] {
+      double total = add ? load_element<double>(out.data, out.dtype) : 0.0;
+      gradients->each(
+          [&](uint32_t, const A* g) {
+            total += static_cast<double>(ops.sum_squares(g, gradients->width()));
+          },
+          [](uint32_t) {});
+      store_element(out.data, out.dtype, total);
+    };
+  });
+}
+
+bool rows_of_table(const Op& op, int dim) { return op_dims(op.annotation.inputs[0])[0] == dim; }
+
+constexpr KernelInfo kKernels[] = {
+    {"row_sgd", row_sgd, 0, rows_of_table},
+    {"row_adagrad", row_adagrad, 0, rows_of_table},
+    {"rowwise_adagrad", rowwise_adagrad, 0, rows_of_table},
+    {"row_adam", row_adam, 0, rows_of_table},
+    {"row_sum_squares", row_sum_squares, 0b1, rows_of_table},
+};
+
+}  // namespace
+
+std::span<const KernelInfo> row_update_kernels() { return kKernels; }
+
+}  // namespace tessera::kernels
