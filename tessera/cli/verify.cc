@@ -28,7 +28,7 @@ void add_verify(Commands& commands) {
       .at_least(0);
   command
       .option("--optimizer", options->optimizer,
-              "adamw (default), sgd, lion, lamb, lars, adafactor or muon")
+              "The optimizer, adamw unless given; docs/reference/run-config.md")
       .one_of(optimizer_names());
   command.option("--set", options->assignments,
                  "Set a key of the optimizer: --set optimizer.nesterov=1, "

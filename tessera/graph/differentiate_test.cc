@@ -425,7 +425,9 @@ TEST(DifferentiateTest, Errors) {
   OptimizerSpec adan;
   adan.kind = "adan";
   EXPECT_EQ(error_of(g.graph(), adan),
-            "expected an optimizer (adafactor, adamw, lamb, lars, lion, muon, sgd, none), found "
+            "expected an optimizer (adafactor, adagrad, adamw, lamb, lars, lion, muon, row_adam, "
+            "row_sgd, "
+            "rowwise_adagrad, sgd, none), found "
             "'adan'");
   g.parameter("unused.weight", {{"a", 2}}, kNormal);
   EXPECT_EQ(error_of(g.graph()), "parameter 'unused.weight' does not influence the loss 'loss'");

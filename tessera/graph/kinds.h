@@ -179,7 +179,10 @@ struct KindInfo {
   // SIZE_MAX) all have the output's dims, and a plan may accumulate them in place.
   std::optional<Combiner> merges = std::nullopt;
   bool converts = false;  // the output is the input in another dtype
-  bool scales = false;    // the output is the input times a constant
+  // Computes in the dtype of its input 1, a table of which it reads little: where a model computes
+  // in a narrower one, the result is converted and not the table.
+  bool in_dtype_of_table = false;
+  bool scales = false;  // the output is the input times a constant
   std::optional<OptimizerInfo> optimizer = std::nullopt;
 
   // ---- what a plan may do

@@ -55,14 +55,16 @@ class PrecisionPass {
   }
 
   void copy(const Op& op) {
-    const DType dtype = working_dtype(op);
+    const bool of_table = info_of(op).in_dtype_of_table;
+    const DType dtype =
+        of_table ? to_.tensor(tensors_[op.inputs[1].index()]).dtype : working_dtype(op);
     std::vector<TensorId> inputs;
     for (const TensorId input : op.inputs) inputs.push_back(as(tensors_[input.index()], dtype));
     const std::vector<TensorId> outputs = to_.op(op.path, op.kind, inputs, op.attributes);
     if (!to_.ok()) return;
     for (size_t i = 0; i < outputs.size(); ++i) {
       to_.graph().tensor(outputs[i]).name = from_.tensor(op.outputs[i]).name;
-      tensors_[op.outputs[i].index()] = outputs[i];
+      tensors_[op.outputs[i].index()] = of_table ? as(outputs[i], compute_) : outputs[i];
     }
   }
 

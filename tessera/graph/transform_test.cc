@@ -103,6 +103,25 @@ TEST(ApplyPrecision, CastsEachParameterOnceAndKeepsItsDtype) {
   EXPECT_EQ(input_names(graph, "head")[1], "table.cast");
 }
 
+// A table of which little is read: what was looked up is converted, and not the table.
+TEST(ApplyPrecision, BagsAreSummedInTheDtypeOfTheirTable) {
+  GraphBuilder g("bags");
+  const TensorId table =
+      g.parameter("table", {{"rows", 100}, {"width", 4}}, {Init::Kind::kNormal, 1});
+  const TensorId ids = g.input("ids", {{"batch", 2}, {"bag", 3}}, DType::kInt64);
+  const TensorId y = g.op1("bags", "embedding_bag", {ids, table});
+  const TensorId h = g.op1("act", "gelu", {y});
+  g.graph().loss = g.op1("loss", "reduce_sum", {h}, {{"dims", "batch width"}});
+  const Graph graph = expect_value(apply_precision(expect_value(g.finish()), DType::kBFloat16));
+  EXPECT_EQ(paths_of(graph, Phase::kForward), (Names{"bags", "bags.cast", "act", "loss"}));
+  EXPECT_EQ(input_names(graph, "bags"), (Names{"ids", "table"}));
+  EXPECT_EQ(graph.tensor(graph.find_tensor("bags")).dtype, DType::kFloat32);
+  EXPECT_EQ(input_names(graph, "act"), (Names{"bags.cast"}));
+  OptimizerSpec rows;
+  rows.kind = "adagrad";
+  EXPECT_NE(find_op(expect_value(differentiate(graph, rows)), "optimizer.table"), nullptr);
+}
+
 TEST(ApplyPrecision, ActivationsAreComputeAndTheLossStaysFloat32) {
   const Graph graph = expect_value(apply_precision(language_model(), DType::kBFloat16));
   const auto dtype = [&](std::string_view path) {

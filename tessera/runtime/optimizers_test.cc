@@ -1,5 +1,5 @@
 // What the optimizers compute: three steps of a matrix [4, 6] and a vector [6] in float64 against
-// PyTorch 2.13 (SGD, AdamW, Adafactor of torch.optim, the others written out after their papers in
+// PyTorch 2.13 (SGD, AdamW, Adagrad, Adafactor of torch.optim, the others written out after their papers in
 // torch), whose results stand here as numbers.
 #include <gtest/gtest.h>
 
@@ -106,6 +106,9 @@ TEST(OptimizersTest, EachComputesWhatPyTorchComputes) {
       {"adamw",
        {0.82471560715317982, -0.90661013197394391, 12.465964940897049},
        {0.12932037392334003, 0.93298880538523343, 2.9660283457371652}},
+      {"adagrad",
+       {0.84666733844348496, -0.91970280214914657, 12.602869819697908},
+       {0.14979420134060806, 0.95407803704735594, 2.934355419513893}},
       {"adafactor",
        {0.8528439232077869, -0.93076488848454875, 12.503761223981837},
        {0.15844926039109319, 0.95957257440246757, 2.9207314596319267}},

@@ -392,6 +392,7 @@ std::vector<KindInfo> contraction_kinds() {
        .bytes = ByteRule::kTable,
        .family = FamilyRule::kTable,
        .position = place_in_embedding,
+       .in_dtype_of_table = true,
        .accumulates = true},
       {.name = "embedding_bag_grad",
        .summary = "gradient of the table: rows of dy added up by the ids of their bags",
