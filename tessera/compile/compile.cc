@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tessera/graph/optimizers.h"
 #include "tessera/plan/load.h"
 #include "tessera/program/verify.h"
 
@@ -30,17 +31,22 @@ std::vector<TensorId> gradients_of(const Graph& graph) {
 bool alike(const OptimizerSpec& a, const OptimizerSpec& b) {
   const auto fields = [](const OptimizerSpec& spec) {
     const auto& [kind, beta1, beta2, eps, weight_decay, momentum, nesterov, clip_norm, precision,
-                 groups] = spec;
+                 groups, micro_batch_dim] = spec;
     return std::tie(kind, beta1, beta2, eps, weight_decay, momentum, nesterov, clip_norm, precision,
-                    groups);
+                    groups, micro_batch_dim);
   };
   return fields(a) == fields(b);
 }
 
 // Do the plans ask for the same graph that is trained? What a loop becomes depends on the splits
-// and stages of the ops in it, so plans with loops must be equal.
-bool train_alike(const Plan& a, const Plan& b) {
+// and stages of the ops in it, so plans with loops must be equal. Updates by rows read what was
+// collected over micro-batches.
+bool train_alike(const Plan& a, const Plan& b, const OptimizerSpec& optimizer) {
   if (a.precision != b.precision || a.expand != b.expand || a.reorders != b.reorders) return false;
+  const auto collects = [](const Plan& plan) {
+    return plan.micro_batches > 1 ? plan.micro_batch_dim : "";
+  };
+  if (may_update_rows(optimizer) && collects(a) != collects(b)) return false;
   return a.loops.empty() ? b.loops.empty() : a == b;
 }
 
@@ -78,7 +84,7 @@ Result<GraphVariants*> Compiler::trained(const std::shared_ptr<const Graph>& for
                                          const Plan& plan, const OptimizerSpec& optimizer) {
   KnownGraph* known = recall(graphs_, keeps_, [&](const KnownGraph& other) {
     return other.forward == forward && alike(other.optimizer, optimizer) &&
-           train_alike(other.plan, plan);
+           train_alike(other.plan, plan, optimizer);
   });
   if (known != nullptr) return &known->trained;
   TESSERA_TRY(Graph graph, training_graph(*forward, plan, plan.precision, optimizer));

@@ -102,6 +102,9 @@ struct OptimizerSpec {
   double clip_norm = 1.0;     // 0: no clipping
   Precision precision;        // of gradients and optimizer state, and the loss scale
   std::vector<OptimizerGroup> groups = {};
+  // Along which the plan works in several micro-batches, so that what an update reads of each of
+  // them is collected first (op kind collect); "": it works on the batch as a whole.
+  std::string micro_batch_dim = {};
   // Of an attribute of the update kind ("beta1"); none: the kind's default holds.
   std::optional<double> value(std::string_view attribute) const;
 };

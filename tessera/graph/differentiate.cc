@@ -30,9 +30,10 @@ struct Contribution {
 class Differentiator {
  public:
   // `by_rows`, by tensor: tables whose gradient is kept as what each look-up adds to their rows.
-  Differentiator(const Graph& forward, const Precision& precision, std::vector<bool> by_rows)
+  Differentiator(const Graph& forward, const OptimizerSpec& spec, std::vector<bool> by_rows)
       : builder_(forward),
-        precision_(precision),
+        precision_(spec.precision),
+        micro_batch_dim_(spec.micro_batch_dim),
         by_rows_(std::move(by_rows)),
         forward_ops_(forward.ops().size()),
         forward_tensors_(forward.tensors().size()) {}
@@ -180,12 +181,23 @@ class Differentiator {
     return {};
   }
 
+  // Of all micro-batches, where there are several.
+  TensorId collected(const std::string& path, TensorId id) {
+    const std::vector<Dim>& dims = graph().tensor(id).dims;
+    const bool comes_in_parts = std::any_of(
+        dims.begin(), dims.end(), [&](const Dim& dim) { return dim.name == micro_batch_dim_; });
+    if (!comes_in_parts) return id;
+    return builder_.op1(path, "collect", {id}, {{"dim", micro_batch_dim_}});
+  }
+
   // The ops that read a table which is updated by rows all look up rows of it (is_only_looked_up).
   void keep_rows(const Op& op, TensorId dy, std::vector<bool>& wanted) {
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       if (!wanted[i] || !by_rows_[op.inputs[i].index()]) continue;
       const bool mean = op.attributes.contains("mode") && op.text("mode") == "mean";
-      row_gradients_[op.inputs[i].index()].push_back({op.inputs[0], dy, mean});
+      builder_.set_mirror(op.id);
+      row_gradients_[op.inputs[i].index()].push_back(
+          {collected(op.path + ".ids", op.inputs[0]), collected(op.path + ".dy", dy), mean});
       wanted[i] = false;
     }
   }
@@ -272,6 +284,7 @@ class Differentiator {
 
   GraphBuilder builder_;
   const Precision& precision_;
+  const std::string& micro_batch_dim_;
   const std::vector<bool> by_rows_;
   TensorId scale_;  // of the loss, if it is dynamic
   size_t forward_ops_;
@@ -646,7 +659,7 @@ Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer
   }
   for (const OptimizerGroup& group : optimizer.groups)
     TESSERA_TRY_VOID(check_group(group, forward));
-  Differentiator differentiator(forward, optimizer.precision, updated_by_rows(forward, optimizer));
+  Differentiator differentiator(forward, optimizer, updated_by_rows(forward, optimizer));
   TESSERA_TRY_VOID(differentiator.run());
   if (optimizer.kind != kNoOptimizer && parameter_count(forward) > 0) {
     TESSERA_TRY_VOID(Updater(differentiator, optimizer).run());

@@ -474,6 +474,16 @@ bool is_only_looked_up(const Graph& graph, TensorId parameter) {
   return looked_up;
 }
 
+bool may_update_rows(const OptimizerSpec& spec) {
+  const auto by_rows = [](const std::string& kind) {
+    const Optimizer* optimizer = find_optimizer(kind);
+    return optimizer != nullptr && !optimizer->rows.empty();
+  };
+  return by_rows(spec.kind) ||
+         std::any_of(spec.groups.begin(), spec.groups.end(),
+                     [&](const OptimizerGroup& group) { return by_rows(group.kind); });
+}
+
 const std::vector<Optimizer>& all_optimizers() { return table(); }
 
 const Optimizer* find_optimizer(std::string_view name) {

@@ -113,6 +113,8 @@ std::vector<std::string> optimizer_names();
 // Is the parameter a table (rows, width) that forward ops look up and nothing else reads? Only then
 // can it be updated by rows.
 bool is_only_looked_up(const Graph& graph, TensorId parameter);
+// Does the spec name an optimizer that updates tables by rows?
+bool may_update_rows(const OptimizerSpec& spec);
 
 // By op: the parameter whose update the op is a part of. Invalid: it is none, or it serves several
 // (the norm of all gradients).

@@ -34,6 +34,7 @@ Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision p
   if (precision.compute && !precision.gradient)
     precision.gradient = precision.parameter.value_or(at_rest);
   optimizer.precision = precision;
+  if (plan.micro_batches > 1) optimizer.micro_batch_dim = plan.micro_batch_dim;
   if (precision.parameter && !precision.compute) precision.compute = DType::kFloat32;
   const auto train = [&](const Graph& model) -> Result<Graph> {
     TESSERA_TRY(const Graph shaped,

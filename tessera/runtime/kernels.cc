@@ -24,9 +24,9 @@ const std::map<std::string_view, KernelInfo>& registry() {
     std::map<std::string_view, KernelInfo> kinds;
     for (const auto family :
          {attention_kernels(), batch_norm_kernels(), convolution_kernels(), einsum_kernels(),
-          indexing_kernels(), pointwise_kernels(), row_update_kernels(), scan_kernels(), shape_kernels(), norm_kernels(),
-          lookup_kernels(), moe_kernels(), random_kernels(), position_kernels(), sparse_kernels(),
-          update_kernels()}) {
+          indexing_kernels(), pointwise_kernels(), row_update_kernels(), scan_kernels(),
+          shape_kernels(), norm_kernels(), lookup_kernels(), moe_kernels(), random_kernels(),
+          position_kernels(), sparse_kernels(), update_kernels()}) {
       for (const KernelInfo& info : family) kinds.emplace(info.kind, info);
     }
     return kinds;

@@ -287,7 +287,8 @@ TEST(OptimizersTest, GroupsHaveARateADecayAndAnOptimizerOfTheirOwn) {
   wrong.groups = {{"w", 1, std::nullopt, "adan"}};
   GraphBuilder g("none");
   EXPECT_EQ(differentiate(g.graph(), wrong).error().message,
-            "group 'w': expected an optimizer (adafactor, adamw, lamb, lars, lion, muon, sgd), "
+            "group 'w': expected an optimizer (adafactor, adagrad, adamw, lamb, lars, lion, muon, "
+            "row_adam, row_sgd, rowwise_adagrad, sgd), "
             "found 'adan'");
   wrong.groups = {{"we*", 1, std::nullopt, ""}};
   g.parameter("body.w", {{"x", 2}}, {Init::Kind::kZeros});

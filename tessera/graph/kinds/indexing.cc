@@ -102,6 +102,27 @@ int64_t scatter_flops(const Op& op) {
   return iteration_points(op) / op.annotation.dims[static_cast<size_t>(dim)].size;
 }
 
+// y is x, whole along the dim: a piece of x gives its elements at their places and zeros at all
+// others. So the pieces of micro-batches add up to what none of them has.
+Result<Inferred> infer_collect(const Operands& x) {
+  const int position = find_dim(x[0].dims, x.text("dim"));
+  if (position < 0) {
+    return invalid_input(fmt::format("expected a dim of the input, found '{}' for {}",
+                                     x.text("dim"), describe(x[0])));
+  }
+  std::vector<Dim> output = x[0].dims;
+  Dim& whole = output[static_cast<size_t>(position)];
+  whole.name += ".all";
+  Names made = names_of(output);
+  made[static_cast<size_t>(position)] += "^";
+  return conclude(x, fmt::format("{} -> {}", spell(x[0].dims), spell(made)), {output},
+                  {x[0].dtype});
+}
+
+PositionRule place_in_collect(const Op& op, int dim) {
+  return op.annotation.find(op.text("dim")) == dim ? PositionRule::kIndex : PositionRule::kFree;
+}
+
 // y[i] is the sum of x[j] for j <= i (reverse: j >= i). Each element needs all before it, so the
 // dim is frozen.
 Result<Inferred> infer_cumsum(const Operands& x) {
@@ -143,6 +164,15 @@ std::vector<KindInfo> indexing_kinds() {
        .work = WorkClass::kLookup,
        .position = place_in_index,
        .size_attributes = {"dims"},
+       .accumulates = true},
+      {.name = "collect",
+       .summary = "x at its places along a dim, zeros at the others: pieces add up to the whole",
+       .attributes = {text_attribute("dim")},
+       .infer = infer_by(infer_collect),
+       .flops = no_flops,
+       .work = WorkClass::kMove,
+       .bytes = ByteRule::kPart,
+       .position = place_in_collect,
        .accumulates = true},
       {.name = "cumsum",
        .summary = "running sum along a dim; reverse: from the end",

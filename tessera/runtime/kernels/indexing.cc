@@ -1,6 +1,7 @@
 // gather, scatter_add and cumsum. Of the dim that ids index, a piece has an interval: what ids name
 // outside it belongs to other pieces.
 #include <algorithm>
+#include <cstring>
 
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/rows.h"
@@ -113,7 +114,59 @@ Kernel cumsum(const KernelCall& call) {
   });
 }
 
+Kernel prepare_zeros(const Array& y) {
+  const Array rows = rows_of(y);
+  const Nest<1> nest({&rows}, rows.shape.size() - 1);
+  const int64_t width = dtype_bytes(rows.dtype), step = rows.strides.back() * width;
+  return [=, n = rows.shape.back()] {
+    nest.each([&](const std::array<std::byte*, 1>& at) {
+      if (step == width) {
+        std::memset(at[0], 0, static_cast<size_t>(n * width));
+      } else {
+        for (int64_t i = 0; i < n; ++i)
+          std::memset(at[0] + i * step, 0, static_cast<size_t>(width));
+      }
+    });
+  };
+}
+
+// to += from
+Kernel prepare_integer_add(const Array& from, const Array& to) {
+  const Nest<2> nest({&to, &from}, to.shape.size());
+  return [=] {
+    nest.each([](const std::array<std::byte*, 2>& at) {
+      *reinterpret_cast<int64_t*>(at[0]) += *reinterpret_cast<const int64_t*>(at[1]);
+    });
+  };
+}
+
+// (x; dim) -> y
+Kernel collect(const KernelCall& call) {
+  const Annotation& annotation = call.op->annotation;
+  const Array &x = call.inputs[0], &y = call.outputs[0];
+  const int dim = annotation.find(call.op->text("dim"));
+  const auto dims = op_dims(annotation.inputs[0]);
+  const auto position =
+      static_cast<size_t>(std::find(dims.begin(), dims.end(), dim) - dims.begin());
+  Array piece = y;
+  piece.shape = x.shape;
+  piece.data +=
+      call.box.dims[static_cast<size_t>(dim)].begin * y.strides[position] * dtype_bytes(y.dtype);
+  const bool add = call.add[0];
+  const Kernel zeros = add ? Kernel() : prepare_zeros(y);
+  const Kernel move = !add                   ? prepare_copy(x, piece)
+                      : is_floating(y.dtype) ? prepare_add(x, piece)
+                                             : prepare_integer_add(x, piece);
+  return [zeros, move] {
+    if (zeros) zeros();
+    if (move) move();
+  };
+}
+
+bool collected(const Op& op, int dim) { return op.annotation.find(op.text("dim")) == dim; }
+
 constexpr KernelInfo kKernels[] = {
+    {"collect", collect, 0b1, collected},
     {"gather", gather, 0b1},
     {"scatter_add", scatter_add, 0b1},
     {"cumsum", cumsum},

@@ -71,8 +71,8 @@ class RowGradients {
                   rows_.size, samples);
     const int64_t sample_bytes = samples * int64_t{sizeof(Sample)},
                   place_bytes = places * int64_t{sizeof(Place)};
-    std::byte* memory = call.context->scratch.take(sample_bytes + 2 * place_bytes +
-                                                   width_ * int64_t{sizeof(A)});
+    std::byte* memory =
+        call.context->scratch.take(sample_bytes + 2 * place_bytes + width_ * int64_t{sizeof(A)});
     samples_ = reinterpret_cast<Sample*>(memory);
     places_ = reinterpret_cast<Place*>(memory + sample_bytes);
     sorted_ = places_ + places;
