@@ -115,6 +115,43 @@ struct Bag {
   }
 };
 
+// A bag of embedding_bag: its places among all, and where its sum goes.
+template <class A>
+struct BagSum {
+  std::byte* y;
+  int64_t begin, end;
+  A factor;
+};
+
+template <class A>
+Kernel sums_of_bags(const KernelCall& call, const Nest<2>& nest, const Bag& bag, Interval rows,
+                    const Array& table, int64_t step, int64_t n) {
+  int64_t samples = 1;
+  for (size_t d = 0; d + 1 < call.inputs[0].shape.size(); ++d) samples *= call.inputs[0].shape[d];
+  const int64_t sum_bytes = samples * int64_t{sizeof(BagSum<A>)};
+  std::byte* memory =
+      call.context->scratch.take(sum_bytes + samples * bag.size * int64_t{sizeof(int64_t)});
+  auto* sums = reinterpret_cast<BagSum<A>*>(memory);
+  auto* offsets = reinterpret_cast<int64_t*>(memory + sum_bytes);
+  const bool add = call.add[0];
+  const RowOps<A>& ops = row_ops<A>();
+  return [=, &ops, data = table.data] {
+    int64_t places = 0, bags = 0;
+    nest.each([&](const std::array<std::byte*, 2>& at) {
+      const int64_t begin = places;
+      for (int64_t i = 0; i < bag.size; ++i) {
+        const int64_t id = bag.id(at[1], i), row = id - rows.begin;
+        if (id >= 0 && row >= 0 && row < rows.size) offsets[places++] = row * step;
+      }
+      sums[bags++] = {at[0], begin, places, bag.factor<A>(at[1])};
+    });
+    for (const BagSum<A>* one = sums; one != sums + bags; ++one) {
+      ops.sum_rows(reinterpret_cast<A*>(one->y), add, data, offsets + one->begin,
+                   one->end - one->begin, places - one->begin, one->factor, n);
+    }
+  };
+}
+
 // (ids, table; mode) -> y
 Kernel embedding_bag(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
@@ -129,6 +166,12 @@ Kernel embedding_bag(const KernelCall& call) {
     const int64_t step = table.strides[0] * dtype_bytes(table.dtype), n = yr.size();
     const bool add = call.add[0];
     const RowOps<A>& ops = row_ops<A>();
+    // Rows that are contiguous A are summed where they lie; all places are listed first, so that
+    // rows can be fetched ahead of the bag that adds them.
+    constexpr DType kOwn = sizeof(A) == 8 ? DType::kFloat64 : DType::kFloat32;
+    const bool direct = table.dtype == kOwn && table.strides[1] == 1 && y.dtype == kOwn &&
+                        (y.strides.back() == 1 || n <= 1);
+    if (direct) return sums_of_bags<A>(call, nest, bag, rows, table, step, n);
     return [=, &ops] {
       nest.each([&](const std::array<std::byte*, 2>& at) {
         A* out = yr.write(at[0]);

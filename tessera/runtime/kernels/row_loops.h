@@ -50,6 +50,49 @@ void multiply_add(A* y, const A* x, A factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
 }
 
+// A block of the row stays in registers while all rows pass: four vectors, then one, then elements.
+template <class A, int kVectors>
+void sum_block(A* y, bool add_to, const std::byte* table, const int64_t* offsets, int64_t count,
+               A factor) {
+  typedef A Vector __attribute__((vector_size(64), aligned(sizeof(A)), may_alias));
+  constexpr int64_t kWidth = 64 / sizeof(A);
+  Vector sums[kVectors];
+  for (int v = 0; v < kVectors; ++v)
+    sums[v] = add_to ? *reinterpret_cast<const Vector*>(y + v * kWidth) : Vector{};
+  for (int64_t i = 0; i < count; ++i) {
+    const A* x = reinterpret_cast<const A*>(table + offsets[i]);
+    for (int v = 0; v < kVectors; ++v)
+      sums[v] += factor * *reinterpret_cast<const Vector*>(x + v * kWidth);
+  }
+  for (int v = 0; v < kVectors; ++v) *reinterpret_cast<Vector*>(y + v * kWidth) = sums[v];
+}
+
+template <class A>
+void sum_rows(A* y, bool add_to, const std::byte* table, const int64_t* offsets, int64_t count,
+              int64_t known, A factor, int64_t n) {
+  constexpr int64_t kWidth = 64 / sizeof(A), kAhead = 16, kLine = 64;
+  for (int64_t i = kAhead; i < count + kAhead && i < known; ++i) {
+    const std::byte* row = table + offsets[i];
+    for (int64_t at = 0; at < n * static_cast<int64_t>(sizeof(A)); at += kLine)
+      __builtin_prefetch(row + at);
+  }
+  int64_t done = 0;
+  for (; done + 4 * kWidth <= n; done += 4 * kWidth) {
+    const std::byte* columns = table + done * static_cast<int64_t>(sizeof(A));
+    sum_block<A, 4>(y + done, add_to, columns, offsets, count, factor);
+  }
+  for (; done + kWidth <= n; done += kWidth) {
+    const std::byte* columns = table + done * static_cast<int64_t>(sizeof(A));
+    sum_block<A, 1>(y + done, add_to, columns, offsets, count, factor);
+  }
+  for (; done < n; ++done) {
+    A s = add_to ? y[done] : A{0};
+    for (int64_t i = 0; i < count; ++i)
+      s += factor * reinterpret_cast<const A*>(table + offsets[i])[done];
+    y[done] = s;
+  }
+}
+
 template <class A>
 A sum(const A* x, int64_t n) {
   A s = 0;
@@ -329,10 +372,11 @@ inline void philox(uint32_t* words, uint64_t seed, uint64_t stream, uint64_t fir
 
 template <class A>
 constexpr RowOps<A> kRowOps = {
-    add<A>,        multiply_add<A>, sum<A>,       sum_squares<A>, max<A>,         moments<A>,
-    normalize<A>,  scale_by<A>,     grad_sums<A>, grad_apply<A>,  grad_params<A>, dot<A>,
-    sum_exp<A>,    exp_shifted<A>,  rotate<A>,    keep<A>,        adamw<A>,       sgd<A>,
-    adagrad<A>,    gelu<A>,         gelu_grad<A>, silu<A>,        silu_grad<A>,   softmax_scaled<A>,
+    add<A>,        multiply_add<A>, sum_rows<A>,  sum<A>,       sum_squares<A>,
+    max<A>,        moments<A>,      normalize<A>, scale_by<A>,  grad_sums<A>,
+    grad_apply<A>, grad_params<A>,  dot<A>,       sum_exp<A>,   exp_shifted<A>,
+    rotate<A>,     keep<A>,         adamw<A>,     sgd<A>,       adagrad<A>,
+    gelu<A>,       gelu_grad<A>,    silu<A>,      silu_grad<A>, softmax_scaled<A>,
     exp_scaled<A>, score_grad<A>,
 };
 constexpr RowTable kRowTable = {kRowOps<float>, kRowOps<double>, philox};

@@ -4,6 +4,7 @@
 // last bits depend on the instruction set.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace tessera::kernels {
@@ -19,6 +20,11 @@ template <class A>
 struct RowOps {
   void (*add)(A* y, const A* x, int64_t n);                     // y += x
   void (*multiply_add)(A* y, const A* x, A factor, int64_t n);  // y += factor x
+  // y (from zeros, or with `add` from what is there) += factor x for each of `count` rows x, which
+  // lie at table + offsets[i] bytes, in this order. `known` offsets may be looked at, to fetch rows
+  // ahead: at least `count`.
+  void (*sum_rows)(A* y, bool add, const std::byte* table, const int64_t* offsets, int64_t count,
+                   int64_t known, A factor, int64_t n);
   A (*sum)(const A* x, int64_t n);
   A (*sum_squares)(const A* x, int64_t n);
   A (*max)(const A* x, int64_t n);                         // -inf for n = 0
