@@ -271,6 +271,13 @@ bool widen_sum(Graph& graph, TensorId tensor, DType dtype, const std::vector<Ten
 
 bool looks_up_rows(const Op& op) { return info_of(op).bytes == ByteRule::kTable; }
 
+bool touches_rows(const Op& op, size_t input) {
+  if (looks_up_rows(op)) return input == 1;
+  const KindInfo& kind = info_of(op);
+  return kind.bytes == ByteRule::kRows && kind.optimizer &&
+         input <= kind.optimizer->states.size();
+}
+
 bool is_linear(const Op& op) {
   if (!info_of(op).linear) return false;
   for (const OperandDims& input : op.annotation.inputs) {

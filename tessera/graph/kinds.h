@@ -237,6 +237,8 @@ Result<Inferred> infer_op(const Graph& graph, std::string_view kind,
 
 // Does the op read, of its input 1 (a table), the rows that its input 0 (ids) names?
 bool looks_up_rows(const Op& op);
+// Does the op touch, of that input, the rows alone that ids name: what it looks up, or updates?
+bool touches_rows(const Op& op, size_t input);
 
 bool is_linear(const Op& op);  // may work on parts of a sum: a linear kind, no input broadcast
 bool accumulates(const Op& op, size_t output);  // its kernel can add to that output

@@ -1,5 +1,6 @@
 // The pass that stages between tiers. Ops compute in a tier: the update of an optimizer state on
-// the host if the state rests there or on disk, all others on the device. What an instruction reads
+// the host if the state rests there or on disk, and so what reads or updates rows of a table that
+// rests there; all others on the device. What an instruction reads
 // or writes in another tier gets a buffer in its own, for the block (or as long as the plan keeps
 // what was gathered), and copies between the two that travel beside the instructions:
 //
@@ -89,6 +90,12 @@ class Tiering {
     const auto rests_below = [&](const TextView& view) {
       return tier_of(view.buffer) != Tier::kDevice;
     };
+    // Rows are read and written where the table rests: it would take all of it to bring them here.
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const TextView& table = compute.inputs[i];
+      if (touches_rows(op, i) && buffer_rests(table.buffer) && rests_below(table))
+        return Tier::kHost;
+    }
     if (op.phase == Phase::kUpdate) {
       bool updates = false;
       for (TensorId output : op.outputs) {

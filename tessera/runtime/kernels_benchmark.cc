@@ -4,7 +4,7 @@
 // same of libtorch and `ratio` is ours / libtorch's. Times are the thread's on a processor, so that
 // other programs on the machine disturb little.
 //
-//   build/tessera_runtime_benchmark --benchmark_filter=gelu
+//   build/modules/runtime/tessera_runtime_benchmark --benchmark_filter=gelu
 //
 // Where libtorch has no such op, the row says which ops stand for it. Kernels that are calls of
 // libtorch (products, copies, most element-wise ops, convolutions, pools) have no row.

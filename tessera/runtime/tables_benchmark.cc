@@ -3,7 +3,7 @@
 // thread. The two run in turn on tables of their own; times are the thread's on a processor, the
 // least of the runs.
 //
-//   build/tessera_runtime_benchmark --benchmark_filter=tables
+//   build/modules/runtime/tessera_runtime_benchmark --benchmark_filter=tables
 //
 // Counters: forward_ratio, update_ratio and step_ratio are PyTorch's time over ours (2 = twice as
 // fast): the look-up, backward pass with Adagrad, and both.
