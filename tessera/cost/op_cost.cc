@@ -66,6 +66,7 @@ struct OpCosts::Impl {
   Style style;
   const Profile* profile = nullptr;
   int64_t ranks_a_node = 1;
+  double host_rate = 0;
   const DeviceConstants* constants = nullptr;
   std::unordered_map<Key, OpCost, Hash, Equal> known;  // only looked up
 
@@ -350,6 +351,10 @@ struct OpCosts::Impl {
                                         : style.host_forward_s;
     cost.host_s = count * (device.host_issue_s + host);
     const double bytes = cost.bytes_read + cost.bytes_written;
+    if (work.on_host && host_rate > 0) {
+      cost.kernel_s = std::max(cost.kernel_s, bytes / host_rate);
+      return cost;  // takes nothing of the device's memory rate
+    }
     if (cost.kernel_s > 0) {
       cost.memory_fraction = std::min(1.0, bytes / (device.memory_rate * cost.kernel_s));
     }
@@ -358,12 +363,13 @@ struct OpCosts::Impl {
 };
 
 OpCosts::OpCosts(const Device& device, const Style& style, const Profile* profile,
-                 int64_t ranks_a_node)
+                 int64_t ranks_a_node, double host_rate)
     : impl_(std::make_unique<Impl>()) {
   impl_->device = device;
   impl_->style = style;
   impl_->profile = profile;
   impl_->ranks_a_node = ranks_a_node;
+  impl_->host_rate = host_rate;
   impl_->constants = &device_constants(device.generation);
 }
 OpCosts::~OpCosts() = default;

@@ -35,6 +35,7 @@ struct OpWork {
   bool gradient = false;  // one kernel for the derivative of another kind (KindInfo::gradient)
   bool update = false;    // of the phase update
   bool block = false;     // of a numbered block of the model (Op::block)
+  bool on_host = false;   // its operands lie in the host's memory: the host computes it
   bool grouped = false;   // kMatmul: the batch counts experts
   bool winograd = false;  // kConvolution: kernels of 3 x 3 at every position of a map
   bool view =
@@ -76,9 +77,10 @@ struct OpCost {
 class OpCosts {
  public:
   // `profile` (may be null) must outlive it; `ranks_a_node`: that work side by side, for measured
-  // times.
+  // times. `host_rate`: bytes a second that the host moves for one of them where the work is on the
+  // host; 0: as fast as the device.
   OpCosts(const Device& device, const Style& style, const Profile* profile,
-          int64_t ranks_a_node = 1);
+          int64_t ranks_a_node = 1, double host_rate = 0);
   ~OpCosts();
   OpCosts(OpCosts&&) noexcept;
   // `occupied_units`: of the device's units, those that communication kernels hold meanwhile: the

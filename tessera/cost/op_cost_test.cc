@@ -329,6 +329,24 @@ TEST(OpCosts, updates_share_launches) {
               1e-9);
 }
 
+// An optimizer that rests on the host passes at the rate of its memory.
+TEST(OpCosts, what_rests_on_the_host_is_computed_at_its_rate) {
+  OpWork work = passes_over(WorkClass::kOptimizer, 1e8, 0, 0);
+  work.op = "adamw";
+  work.update = true;
+  work.bytes_read = 16e8;
+  work.bytes_written = 14e8;
+  const Style style = *parse_style("megatron-core");
+  const OpCosts costs(a100(), style, nullptr, 8, 25e9);
+  const double on_device = costs.cost(work).kernel_s;
+  work.on_host = true;
+  const OpCost cost = costs.cost(work);
+  EXPECT_NEAR(cost.kernel_s, 30e8 / 25e9, 1e-9);
+  EXPECT_GT(cost.kernel_s, 10 * on_device);
+  EXPECT_EQ(cost.memory_fraction, 0);  // of the device's memory
+  EXPECT_EQ(OpCosts(a100(), style, nullptr).cost(work).kernel_s, on_device);
+}
+
 TEST(OpCosts, the_host_needs_what_style_and_phase_say) {
   OpWork work = product(64, 64, 64);
   const Style style = *parse_style("deepspeed,host_forward_s=40us,host_backward_s=50us");

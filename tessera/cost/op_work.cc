@@ -252,6 +252,9 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
   work.backward = op.phase == Phase::kBackward;
   work.update = op.phase == Phase::kUpdate || prepares_parameters(graph, op);
   work.block = op.block >= 0;
+  work.on_host = std::any_of(compute.outputs.begin(), compute.outputs.end(), [&](const Output& o) {
+    return program.buffer(o.view.buffer).tier != Tier::kDevice;
+  });
   count_bytes(program, op, compute, work);
   if (families) work.family = family_of(graph, program, compute);
   if (work.kind == WorkClass::kAttention) {

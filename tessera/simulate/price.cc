@@ -19,8 +19,9 @@ Costs costs_of(const Outline& outline, const Cluster& cluster, const Style& styl
   const auto ranks = static_cast<int64_t>(outline.classes.of_rank.size());
   std::vector<OpCosts> ops;  // by part; its devices work side by side
   for (const ClusterPart& part : cluster.parts) {
-    ops.emplace_back(part.type.device, style, cluster.profile.get(),
-                     std::min(ranks, part.type.devices));
+    const int64_t side_by_side = std::min(ranks, part.type.devices);
+    ops.emplace_back(part.type.device, style, cluster.profile.get(), side_by_side,
+                     part.type.host_memory_rate / static_cast<double>(side_by_side));
   }
   for (const PricedWork& work : outline.works) {
     out.works.push_back(ops[static_cast<size_t>(work.part)].cost(work.work));

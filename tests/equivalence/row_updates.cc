@@ -70,6 +70,12 @@ TEST(RowUpdatesTest, AreTheSerialOnesToTheLastBitHoweverTheTableIsCut) {
           features + "\", axis = \"a\", at = 1 }]\n",
       "mesh = { a = 2 }\nsplit = [{ ops = \"*\", dim = \"batch\", over = \"a\" }]\n"
       "store = [{ tensors = \"table\", over = \"a\" }]\n",
+      "mesh = { a = 2 }\nsplit = [{ ops = \"" + features +
+          "\", dim = \"rows\", over = \"a\" }]\n"
+          "store = [{ tensors = \"{,optimizer.*.}table\", tier = \"host\" }]\n",
+      "mesh = { a = 2 }\npin = [{ ops = \"" + features +
+          "\", axis = \"a\", at = 1 }]\n"
+          "store = [{ tensors = \"{,optimizer.*.}table\", tier = \"disk\" }]\n",
   };
   const Model model = one_table();
   for (const std::string& optimizer : kRowOptimizers) {
