@@ -31,9 +31,9 @@ std::vector<TensorId> gradients_of(const Graph& graph) {
 bool alike(const OptimizerSpec& a, const OptimizerSpec& b) {
   const auto fields = [](const OptimizerSpec& spec) {
     const auto& [kind, beta1, beta2, eps, weight_decay, momentum, nesterov, clip_norm, precision,
-                 groups, micro_batch_dim] = spec;
+                 groups, by_rows, micro_batch_dim] = spec;
     return std::tie(kind, beta1, beta2, eps, weight_decay, momentum, nesterov, clip_norm, precision,
-                    groups, micro_batch_dim);
+                    groups, by_rows, micro_batch_dim);
   };
   return fields(a) == fields(b);
 }

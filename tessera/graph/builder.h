@@ -102,6 +102,9 @@ struct OptimizerSpec {
   double clip_norm = 1.0;     // 0: no clipping
   Precision precision;        // of gradients and optimizer state, and the loss scale
   std::vector<OptimizerGroup> groups = {};
+  // The tables that are updated by rows (tables_by_rows of optimizers.h, of the model as written);
+  // none: to be found in the graph itself.
+  std::optional<std::vector<std::string>> by_rows = std::nullopt;
   // Along which the plan works in several micro-batches, so that what an update reads of each of
   // them is collected first (op kind collect); "": it works on the batch as a whole.
   std::string micro_batch_dim = {};

@@ -196,7 +196,7 @@ class Differentiator {
       if (!wanted[i] || !by_rows_[op.inputs[i].index()]) continue;
       const bool mean = op.attributes.contains("mode") && op.text("mode") == "mean";
       builder_.set_mirror(op.id);
-      row_gradients_[op.inputs[i].index()].push_back(
+      row_gradients_[table_of(graph(), op.inputs[i]).index()].push_back(
           {collected(op.path + ".ids", op.inputs[0]), collected(op.path + ".dy", dy), mean});
       wanted[i] = false;
     }
@@ -620,21 +620,33 @@ class Updater {
   TensorId row_coefficient_;
 };
 
-// By tensor: the tables that their optimizer updates by rows.
-std::vector<bool> updated_by_rows(const Graph& forward, const OptimizerSpec& spec) {
+// By tensor: the tables that are updated by rows, and their copies in another dtype. An Error if a
+// plan has changed how one is read.
+Result<std::vector<bool>> updated_by_rows(const Graph& forward, const OptimizerSpec& spec) {
   std::vector<bool> out(forward.tensors().size(), false);
-  if (spec.kind == kNoOptimizer) return out;
-  for (const Tensor& tensor : forward.tensors()) {
-    if (tensor.role != Role::kParameter || !tensor.trained) continue;
-    const OptimizerGroup* group = own_group_of(spec, tensor.name);
-    const bool own = group != nullptr && !group->kind.empty();
-    const Optimizer& optimizer = *find_optimizer(own ? group->kind : spec.kind);
-    out[tensor.id.index()] = !optimizer.rows.empty() && is_only_looked_up(forward, tensor.id);
+  const std::vector<std::string> tables =
+      spec.by_rows ? *spec.by_rows : tables_by_rows(forward, spec);
+  for (const std::string& name : tables) {
+    const TensorId id = forward.find_tensor(name);
+    if (!id.valid() || !is_only_looked_up(forward, id)) {
+      return invalid_input(fmt::format(
+          "optimizer '{}' updates table '{}' by rows, so nothing but look-ups may read it, but the "
+          "plan cuts or rewrites these (a loop over the table's dims): leave them out of the loop, "
+          "or name another optimizer for the table",
+          optimizer_of(spec, name), name));
+    }
+    for (const Tensor& tensor : forward.tensors())
+      out[tensor.id.index()] = out[tensor.id.index()] || table_of(forward, tensor.id) == id;
   }
   return out;
 }
 
 }  // namespace
+
+const std::string& optimizer_of(const OptimizerSpec& spec, const std::string& parameter) {
+  const OptimizerGroup* group = own_group_of(spec, parameter);
+  return group != nullptr && !group->kind.empty() ? group->kind : spec.kind;
+}
 
 std::optional<double> OptimizerSpec::value(std::string_view attribute) const {
   static constexpr std::array<std::pair<std::string_view, double OptimizerSpec::*>, 6> kValues = {
@@ -659,7 +671,8 @@ Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer
   }
   for (const OptimizerGroup& group : optimizer.groups)
     TESSERA_TRY_VOID(check_group(group, forward));
-  Differentiator differentiator(forward, optimizer, updated_by_rows(forward, optimizer));
+  TESSERA_TRY(std::vector<bool> by_rows, updated_by_rows(forward, optimizer));
+  Differentiator differentiator(forward, optimizer, std::move(by_rows));
   TESSERA_TRY_VOID(differentiator.run());
   if (optimizer.kind != kNoOptimizer && parameter_count(forward) > 0) {
     TESSERA_TRY_VOID(Updater(differentiator, optimizer).run());

@@ -274,8 +274,7 @@ bool looks_up_rows(const Op& op) { return info_of(op).bytes == ByteRule::kTable;
 bool touches_rows(const Op& op, size_t input) {
   if (looks_up_rows(op)) return input == 1;
   const KindInfo& kind = info_of(op);
-  return kind.bytes == ByteRule::kRows && kind.optimizer &&
-         input <= kind.optimizer->states.size();
+  return kind.bytes == ByteRule::kRows && kind.optimizer && input <= kind.optimizer->states.size();
 }
 
 bool is_linear(const Op& op) {

@@ -466,12 +466,32 @@ bool is_only_looked_up(const Graph& graph, TensorId parameter) {
   bool looked_up = false;
   for (const Op& op : graph.ops()) {
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-      if (op.inputs[i] != parameter) continue;
+      if (table_of(graph, op.inputs[i]) != parameter) continue;
+      if (op.inputs[i] == parameter && info_of(op).converts) continue;
       if (!looks_up_rows(op) || i != 1) return false;
       looked_up = true;
     }
   }
   return looked_up;
+}
+
+TensorId table_of(const Graph& graph, TensorId id) {
+  const Tensor& tensor = graph.tensor(id);
+  if (tensor.role == Role::kParameter) return id;
+  if (!tensor.producer.valid() || !info_of(graph.op(tensor.producer)).converts) return {};
+  const TensorId from = graph.op(tensor.producer).inputs[0];
+  return graph.tensor(from).role == Role::kParameter ? from : TensorId();
+}
+
+std::vector<std::string> tables_by_rows(const Graph& forward, const OptimizerSpec& spec) {
+  std::vector<std::string> out;
+  for (const Tensor& tensor : forward.tensors()) {
+    if (tensor.role != Role::kParameter || !tensor.trained) continue;
+    const Optimizer* optimizer = find_optimizer(optimizer_of(spec, tensor.name));
+    const bool by_rows = optimizer != nullptr && !optimizer->rows.empty();
+    if (by_rows && is_only_looked_up(forward, tensor.id)) out.push_back(tensor.name);
+  }
+  return out;
 }
 
 bool may_update_rows(const OptimizerSpec& spec) {

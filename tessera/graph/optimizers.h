@@ -110,9 +110,16 @@ const std::vector<Optimizer>& all_optimizers();
 const Optimizer* find_optimizer(std::string_view name);  // null if unknown
 std::vector<std::string> optimizer_names();
 
-// Is the parameter a table (rows, width) that forward ops look up and nothing else reads? Only then
-// can it be updated by rows.
+// Is the parameter a table (rows, width) of which forward ops look up rows, or rows of its copy in
+// another dtype, and which nothing else reads? Only then can it be updated by rows.
 bool is_only_looked_up(const Graph& graph, TensorId parameter);
+// The parameter that the tensor is, or of which it is the copy in another dtype; invalid: neither.
+TensorId table_of(const Graph& graph, TensorId id);
+// The names of the parameters that are updated by rows: what their optimizer can, and the model
+// only looks up. Of the model as it is written: a plan does not change how it trains.
+std::vector<std::string> tables_by_rows(const Graph& forward, const OptimizerSpec& spec);
+// The kind of optimizer that the spec gives to the parameter of that name.
+const std::string& optimizer_of(const OptimizerSpec& spec, const std::string& parameter);
 // Does the spec name an optimizer that updates tables by rows?
 bool may_update_rows(const OptimizerSpec& spec);
 

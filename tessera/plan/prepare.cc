@@ -6,6 +6,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/graph/builder.h"
+#include "tessera/graph/optimizers.h"
 #include "tessera/graph/transform.h"
 #include "tessera/plan/selection.h"
 
@@ -34,6 +35,7 @@ Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision p
   if (precision.compute && !precision.gradient)
     precision.gradient = precision.parameter.value_or(at_rest);
   optimizer.precision = precision;
+  optimizer.by_rows = tables_by_rows(forward, optimizer);
   if (plan.micro_batches > 1) optimizer.micro_batch_dim = plan.micro_batch_dim;
   if (precision.parameter && !precision.compute) precision.compute = DType::kFloat32;
   const auto train = [&](const Graph& model) -> Result<Graph> {

@@ -122,6 +122,16 @@ std::vector<std::string> schedule_names() {
   return names;
 }
 
+// Runs of a backward pass that the stage does not have.
+static void leave_out_missing(Schedule& schedule, const PipelineShape& shape) {
+  for (std::vector<BlockRun>& row : schedule) {
+    std::erase_if(row, [&](const BlockRun& run) {
+      const bool known = run.stage >= 0 && run.stage < shape.stages();
+      return known && run.kind != BlockRun::kForward && !shape.has_backward(run.stage);
+    });
+  }
+}
+
 Result<Schedule> make_schedule(std::string_view name, const PipelineShape& shape) {
   const auto* found = std::find_if(kSchedules.begin(), kSchedules.end(),
                                    [&](const NamedSchedule& s) { return s.name == name; });
@@ -131,11 +141,7 @@ Result<Schedule> make_schedule(std::string_view name, const PipelineShape& shape
   }
   TESSERA_TRY_VOID(check_shape(shape));
   TESSERA_TRY(Schedule schedule, found->make(shape));
-  for (std::vector<BlockRun>& row : schedule) {
-    std::erase_if(row, [&](const BlockRun& run) {
-      return run.kind != BlockRun::kForward && !shape.has_backward(run.stage);
-    });
-  }
+  leave_out_missing(schedule, shape);
   TESSERA_TRY_VOID(check_schedule_finishes(schedule, shape));
   return schedule;
 }
@@ -155,6 +161,7 @@ Result<Schedule> complete_stages(Schedule schedule, const PipelineShape& shape) 
       run.stage = stages[0];
     }
   }
+  leave_out_missing(schedule, shape);
   return schedule;
 }
 

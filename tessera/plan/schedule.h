@@ -57,7 +57,10 @@ std::vector<std::string> schedule_names();
 // does not have are left out.
 Result<Schedule> make_schedule(std::string_view name, const PipelineShape& shape);
 
-// Gives every run without a stage (kOnlyStage) the only stage of its place.
+// Of a schedule that a plan writes out: gives every run without a stage (kOnlyStage) the only stage
+// of its place, and leaves out runs of a backward pass that a stage does not have: whether it has
+// one depends on the model and on its optimizer (a stage with nothing but a table that is updated by
+// rows has none), and plans are written for both.
 Result<Schedule> complete_stages(Schedule schedule, const PipelineShape& shape);
 
 // Every block of every stage runs once for each micro-batch at each place of the stage, F before B

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <new>
@@ -55,6 +56,12 @@ Kernel prepare_identity(const Array& out, Combiner combiner) {
   const double value = identity(combiner);
   const Nest<1> nest({&out}, out.shape.size());
   const DType dtype = out.dtype;
+  if (!is_floating(dtype)) {  // of a sum: zero
+    TESSERA_CHECK(combiner == Combiner::kSum, "integers are only summed");
+    return [=, bytes = static_cast<size_t>(dtype_bytes(dtype))] {
+      nest.each([&](const std::array<std::byte*, 1>& at) { std::memset(at[0], 0, bytes); });
+    };
+  }
   return [=] {
     nest.each([&](const std::array<std::byte*, 1>& at) { store_element(at[0], dtype, value); });
   };

@@ -130,16 +130,6 @@ Kernel prepare_zeros(const Array& y) {
   };
 }
 
-// to += from
-Kernel prepare_integer_add(const Array& from, const Array& to) {
-  const Nest<2> nest({&to, &from}, to.shape.size());
-  return [=] {
-    nest.each([](const std::array<std::byte*, 2>& at) {
-      *reinterpret_cast<int64_t*>(at[0]) += *reinterpret_cast<const int64_t*>(at[1]);
-    });
-  };
-}
-
 // (x; dim) -> y
 Kernel collect(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
@@ -154,9 +144,7 @@ Kernel collect(const KernelCall& call) {
       call.box.dims[static_cast<size_t>(dim)].begin * y.strides[position] * dtype_bytes(y.dtype);
   const bool add = call.add[0];
   const Kernel zeros = add ? Kernel() : prepare_zeros(y);
-  const Kernel move = !add                   ? prepare_copy(x, piece)
-                      : is_floating(y.dtype) ? prepare_add(x, piece)
-                                             : prepare_integer_add(x, piece);
+  const Kernel move = add ? prepare_add(x, piece) : prepare_copy(x, piece);
   return [zeros, move] {
     if (zeros) zeros();
     if (move) move();
