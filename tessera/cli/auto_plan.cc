@@ -12,6 +12,7 @@ Result<std::string> find_auto(const AutoQuestion& question) {
   PlanQuestion search;
   search.model = question.model;
   search.options.style = question.style;
+  search.optimizer = question.optimizer;
   TESSERA_TRY(search.compute, parse_dtype(question.precision));
   TESSERA_TRY(search.batch, batch_of(question.model, question.batch, 0));
   if (search.batch == 0)

@@ -182,6 +182,14 @@ void add_precision(Command& command, std::string& precision) {
       .one_of({kRunDtypes.begin(), kRunDtypes.end()});
 }
 
+void add_optimizer(Command& command, std::string& optimizer) {
+  command
+      .option("--optimizer", optimizer,
+              "By which the model will be trained, as sgd, or with another for some parameters, as "
+              "'adamw,tables.*=rowwise_adagrad'; docs/reference/run-config.md")
+      .default_text("adamw");
+}
+
 int run(int argc, const char* const* argv) {
   CLI::App app("Tessera: deep learning models trained under any parallel plan", "tessera");
   app.footer(std::string(kFooter));

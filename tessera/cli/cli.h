@@ -114,5 +114,7 @@ void add_data(Commands& commands);
 
 // --precision, by the names of RUN.toml.
 void add_precision(Command& command, std::string& precision);
+// --optimizer, by which a model will be trained (compile/optimizer_text.h).
+void add_optimizer(Command& command, std::string& optimizer);
 
 }  // namespace tessera::cli

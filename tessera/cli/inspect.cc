@@ -11,6 +11,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
+#include "tessera/compile/optimizer_text.h"
 #include "tessera/models/families.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/recipes.h"
@@ -67,9 +68,16 @@ Result<Subject> subject_of(const std::string& text) {
   return Subject::kModel;
 }
 
+Result<Compiled> compile_for(const InspectOptions& options, const std::string& model,
+                             const std::string& plan) {
+  CompileTexts texts{model, plan, options.batch, options.precision};
+  TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
+  return compile(texts);
+}
+
 Result<int> inspect_planned(const InspectOptions& options, const std::string& model,
                             const std::string& plan) {
-  TESSERA_TRY(const Compiled planned, compile({model, plan, options.batch, options.precision}));
+  TESSERA_TRY(const Compiled planned, compile_for(options, model, plan));
   if (!options.op.empty()) return inspect_op(options, planned);
   if (options.rank) return inspect_rank(options, planned);
   if (options.place) return inspect_place(options, planned);
@@ -83,6 +91,7 @@ Status check_plan_is_given(const InspectOptions& options) {
                        : options.place                  ? "--place"
                        : options.decisions              ? "--decisions"
                        : options.precision != "float32" ? "--precision"
+                       : !options.optimizer.empty()     ? "--optimizer"
                        : !options.cluster.empty()       ? "--cluster"
                                                         : nullptr;
   if (option == nullptr) return {};
@@ -128,8 +137,7 @@ Result<int> inspect(const InspectOptions& options) {
         return invalid_input(
             "inspect: a program needs --model and --plan, which say what it must compute");
       }
-      TESSERA_TRY(const Compiled planned,
-                  compile({options.model, options.plan, options.batch, options.precision}));
+      TESSERA_TRY(const Compiled planned, compile_for(options, options.model, options.plan));
       return inspect_program(options, planned, options.subject);
     }
     case Subject::kResharding: return inspect_resharding(options);
@@ -160,6 +168,7 @@ void add_inspect(Commands& commands) {
               "Sequences a step over all ranks (default: one a replica and micro-batch)")
       .at_least(1);
   add_precision(command, options->precision);
+  add_optimizer(command, options->optimizer);
   command.option("--rank", options->rank, "Print the program of this rank").at_least(0);
   command
       .option("--place", options->place,

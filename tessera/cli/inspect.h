@@ -13,7 +13,7 @@
 namespace tessera::cli {
 
 struct InspectOptions {
-  std::string subject, plan, model, op, precision = "float32";
+  std::string subject, plan, model, op, precision = "float32", optimizer;
   std::string cluster;  // on which the plan's axes are laid
   std::optional<int64_t> rank, place;
   int64_t batch = 0;

@@ -13,6 +13,7 @@
 #include "tessera/base/units.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/compile/optimizer_text.h"
 #include "tessera/models/families.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/load.h"
@@ -27,7 +28,7 @@ using Json = nlohmann::ordered_json;
 
 struct PlanOptions {
   std::string subject, model, cluster, planner = "auto", out, precision = "float32", memory_limit,
-                                       style = "tessera";
+                                       style = "tessera", optimizer;
   std::vector<std::string> fixed;
   std::string with;
   int64_t batch = 0, evaluations = 0;
@@ -205,6 +206,7 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Cluster& clus
   question.cluster = &cluster;
   question.evaluations = static_cast<size_t>(options.evaluations);
   TESSERA_TRY(question.options.style, parse_style(options.style));
+  TESSERA_TRY(question.optimizer, parse_optimizer_text(options.optimizer));
   TESSERA_TRY(question.compute, parse_dtype(options.precision));
   TESSERA_TRY(question.batch, batch_of(options.subject, options.batch, 0));
   if (question.batch == 0) return invalid_input("plan: expected --batch, the sequences of a step");
@@ -281,6 +283,7 @@ void add_plan(Commands& commands) {
   command.option("--memory-limit", options->memory_limit,
                  "Memory of a device that the plan may use, as 40GB (default: all of it)");
   add_precision(command, options->precision);
+  add_optimizer(command, options->optimizer);
   command.option("--style", options->style,
                  "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
   std::vector<std::string> keys;

@@ -10,6 +10,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
+#include "tessera/compile/optimizer_text.h"
 #include "tessera/plan/load.h"
 #include "tessera/report/report.h"
 #include "tessera/report/run_record.h"
@@ -19,7 +20,8 @@ namespace tessera::cli {
 namespace {
 
 struct ReportOptions {
-  std::string model, cluster = "local", style = "tessera", precision = "float32", out, curve;
+  std::string model, cluster = "local", style = "tessera", precision = "float32", out, curve,
+                     optimizer;
   std::vector<std::string> plans;
   int64_t batch = 0;
 };
@@ -54,7 +56,9 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
     page.capacity_bytes = std::min(page.capacity_bytes, part.type.device.memory_bytes);
   }
   for (const std::string& plan : options.plans) {
-    TESSERA_TRY(Compiled item, compile({options.model, plan, options.batch, options.precision}));
+    CompileTexts texts{options.model, plan, options.batch, options.precision};
+    TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
+    TESSERA_TRY(Compiled item, compile(texts));
     TESSERA_TRY(const PlanText text, load_plan_text(plan, item.model->graph, "", item.compute));
     TESSERA_TRY(Simulation simulation, simulate(*item.lowering, cluster, simulate_options));
     const bool plain = item.computes_in() == DType::kFloat32;
@@ -128,6 +132,7 @@ void add_report(Commands& commands) {
               "Sequences a step over all ranks (default: one a replica and micro-batch)")
       .at_least(1);
   add_precision(command, options->precision);
+  add_optimizer(command, options->optimizer);
   command.option("--style", options->style,
                  "How the framework executes (default tessera; docs/reference/styles.md)");
   command.option("-o,--out", options->out, "The page; required but for a run's folder");

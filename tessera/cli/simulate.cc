@@ -12,6 +12,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/compile/compile.h"
+#include "tessera/compile/optimizer_text.h"
 #include "tessera/cost/figure.h"
 #include "tessera/plan/load.h"
 #include "tessera/search/fit.h"
@@ -25,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string model, plan, cluster, style = "tessera", precision = "float32", what_if;
+  std::string model, plan, cluster, style = "tessera", precision = "float32", what_if, optimizer;
   std::vector<std::string> stragglers;
   int64_t batch = 0, evaluations = kMostEvaluations;
   double jitter = 0, failures = 0, restart_s = 0;
@@ -275,8 +276,12 @@ Result<int> run_simulate(const Options& given) {
   SimulateOptions simulated;
   TESSERA_TRY(simulated.style, parse_style(options.style));
   TESSERA_TRY(Cluster cluster, load_cluster(options.cluster));
-  TESSERA_TRY(options.plan, find_auto({options.plan, options.model, options.batch,
-                                       options.precision, &cluster, simulated.style}));
+  CompileTexts texts{options.model, "", options.batch, options.precision};
+  TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
+  TESSERA_TRY(options.plan,
+              find_auto({options.plan, options.model, options.batch, options.precision, &cluster,
+                         simulated.style, 0, texts.optimizer}));
+  texts.plan = options.plan;
   if (!options.what_if.empty()) TESSERA_TRY_VOID(apply_what_if(cluster, options.what_if));
   for (const std::string& text : options.stragglers) {
     TESSERA_TRY(const auto straggler, parse_straggler(text));
@@ -287,8 +292,7 @@ Result<int> run_simulate(const Options& given) {
   simulated.jitter = options.jitter;
   simulated.failures_a_device_year = options.failures;
   simulated.restart_s = options.restart_s;
-  TESSERA_TRY(const Compiled planned,
-              compile({options.model, options.plan, options.batch, options.precision}));
+  TESSERA_TRY(const Compiled planned, compile(texts));
   simulated.events = !options.trace.empty() || !options.chakra.empty();
   TESSERA_TRY(const Simulation result, simulate(*planned.lowering, cluster, simulated));
   if (!options.trace.empty()) TESSERA_TRY_VOID(write_file(options.trace, to_chrome_trace(result)));
@@ -300,9 +304,10 @@ Result<int> run_simulate(const Options& given) {
                          : to_text(options, planned, cluster, simulated.style, result));
   const auto shortage = find_shortage(result, cluster);
   if (!shortage) return printed;
-  TESSERA_TRY(const FitAdvice advice,
-              find_remedies({forward_of(planned.model), options.plan, &cluster, simulated,
-                             planned.compute, static_cast<size_t>(options.evaluations)}));
+  TESSERA_TRY(
+      const FitAdvice advice,
+      find_remedies({forward_of(planned.model), options.plan, &cluster, simulated, planned.compute,
+                     texts.optimizer, static_cast<size_t>(options.evaluations)}));
   fmt::print(stderr, "{}", fit_text(*shortage, advice, result.step_time_s));
   return 1;
 }
@@ -323,6 +328,7 @@ void add_simulate(Commands& commands) {
               "Sequences a step over all ranks (default: one a replica and micro-batch)")
       .at_least(1);
   add_precision(command, options->precision);
+  add_optimizer(command, options->optimizer);
   command.option("--style", options->style,
                  "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
   command.option("--what-if", options->what_if, "Change the machine, as 'link:nic*2'");
@@ -357,7 +363,9 @@ void add_simulate(Commands& commands) {
       "      --plan 'megatron(tp=8,pp=16,dp=8,micro_batches=64)' --cluster dgx-a100:128 \\\n"
       "      --precision bfloat16\n"
       "  tessera simulate gpt:layers=4 --plan 'zero(stage=3,dp=8)' --cluster dgx-h100:1 \\\n"
-      "      --what-if 'link:inner*0.5' --json\n");
+      "      --what-if 'link:inner*0.5' --json\n"
+      "  tessera simulate dlrm: --plan 'tables(8)' --cluster dgx-a100:1 --batch 16384 \\\n"
+      "      --optimizer 'adamw,tables.*=rowwise_adagrad'\n");
   command.action([options] { return run_simulate(*options); });
 }
 

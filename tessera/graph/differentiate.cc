@@ -312,17 +312,23 @@ const OptimizerGroup* own_group_of(const OptimizerSpec& spec, const std::string&
   return nullptr;
 }
 
+// A parameter that the group takes; null: none. `last`: the last one that was asked about.
+const Tensor* first_taken(const OptimizerGroup& group, const Graph& forward, const Tensor*& last) {
+  for (const Tensor& tensor : forward.tensors()) {
+    if (tensor.role != Role::kParameter) continue;
+    if (takes(group, tensor.name)) return &tensor;
+    last = &tensor;
+  }
+  return nullptr;
+}
+
 Status check_group(const OptimizerGroup& group, const Graph& forward) {
   if (!group.kind.empty() && find_optimizer(group.kind) == nullptr) {
     return invalid_input(fmt::format("group '{}': expected an optimizer ({}), found '{}'",
                                      group.parameters, join(optimizer_names(), ", "), group.kind));
   }
-  const Tensor* parameter = nullptr;  // the last one, to name an example
-  for (const Tensor& tensor : forward.tensors()) {
-    if (tensor.role != Role::kParameter) continue;
-    if (takes(group, tensor.name)) return {};
-    parameter = &tensor;
-  }
+  const Tensor* parameter = nullptr;  // to name an example
+  if (first_taken(group, forward, parameter) != nullptr) return {};
   return invalid_input(fmt::format(
       "optimizer.group: expected a pattern of the model's parameters{}, found '{}', which none has",
       parameter == nullptr ? "" : fmt::format(" (as '{}')", parameter->name), group.parameters));
@@ -648,6 +654,19 @@ const std::string& optimizer_of(const OptimizerSpec& spec, const std::string& pa
   return group != nullptr && !group->kind.empty() ? group->kind : spec.kind;
 }
 
+Status check_groups(const OptimizerSpec& spec, const Graph& forward) {
+  for (const OptimizerGroup& group : spec.groups) TESSERA_TRY_VOID(check_group(group, forward));
+  return {};
+}
+
+OptimizerSpec without_idle_groups(OptimizerSpec spec, const Graph& forward) {
+  std::erase_if(spec.groups, [&](const OptimizerGroup& group) {
+    const Tensor* last = nullptr;
+    return first_taken(group, forward, last) == nullptr;
+  });
+  return spec;
+}
+
 std::optional<double> OptimizerSpec::value(std::string_view attribute) const {
   static constexpr std::array<std::pair<std::string_view, double OptimizerSpec::*>, 6> kValues = {
       {{"beta1", &OptimizerSpec::beta1},
@@ -669,8 +688,7 @@ Result<Graph> differentiate(const Graph& forward, const OptimizerSpec& optimizer
     return invalid_input(
         fmt::format("expected an optimizer ({}), found '{}'", join(kinds, ", "), optimizer.kind));
   }
-  for (const OptimizerGroup& group : optimizer.groups)
-    TESSERA_TRY_VOID(check_group(group, forward));
+  TESSERA_TRY_VOID(check_groups(optimizer, forward));
   TESSERA_TRY(std::vector<bool> by_rows, updated_by_rows(forward, optimizer));
   Differentiator differentiator(forward, optimizer, std::move(by_rows));
   TESSERA_TRY_VOID(differentiator.run());

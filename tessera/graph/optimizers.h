@@ -120,6 +120,12 @@ TensorId table_of(const Graph& graph, TensorId id);
 std::vector<std::string> tables_by_rows(const Graph& forward, const OptimizerSpec& spec);
 // The kind of optimizer that the spec gives to the parameter of that name.
 const std::string& optimizer_of(const OptimizerSpec& spec, const std::string& parameter);
+// Does each group name an optimizer, and take some parameter of the model? Errors: the first that
+// does not.
+Status check_groups(const OptimizerSpec& spec, const Graph& forward);
+// The spec without the groups that take no parameter of the graph: for a graph that is a part of the
+// model for which the spec was written.
+OptimizerSpec without_idle_groups(OptimizerSpec spec, const Graph& forward);
 // Does the spec name an optimizer that updates tables by rows?
 bool may_update_rows(const OptimizerSpec& spec);
 

@@ -47,6 +47,7 @@ struct FitQuestion {
   const Cluster* cluster = nullptr;
   SimulateOptions options;
   DType compute = DType::kFloat32;  // of the run (precision.h)
+  OptimizerSpec optimizer = {};
   // How many plans are lowered and played at most, refused ones included. The limit is a number and
   // not a time, so that the answer does not depend on the machine that gives it.
   size_t most_evaluations = kMostEvaluations;

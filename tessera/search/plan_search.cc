@@ -9,6 +9,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "tessera/graph/optimizers.h"
 #include "tessera/search/question.h"
 #include "tessera/search/with_part.h"
 
@@ -19,14 +20,16 @@ Result<std::unique_ptr<PlanSearch>> PlanSearch::begin(const PlanQuestion& questi
   TESSERA_TRY(const auto model, out->compiler_.model(question.model, question.batch,
                                                      storage_dtype(question.compute)));
   out->forward_ = forward_of(model);
-  if (question.part) TESSERA_TRY_VOID(check_part(*question.part, out->forward_, out->compiler_));
+  TESSERA_TRY_VOID(check_groups(question.optimizer, model->graph));
+  if (question.part)
+    TESSERA_TRY_VOID(check_part(*question.part, out->forward_, out->compiler_, question.optimizer));
   out->say("folding the model");
   TESSERA_TRY(out->fold_, fold_layers(model->graph));
   out->is_small_ = is_small(question, out->fold_);
   const int64_t fixed_batch = names_graph_file(question.model) ? question.batch : 0;
-  out->pricer_ =
-      std::make_unique<UnitPricer>(PricedModel{question.model, question.compute, question.cluster,
-                                               question.options, fixed_batch, question.part});
+  out->pricer_ = std::make_unique<UnitPricer>(
+      PricedModel{question.model, question.compute, question.cluster, question.options, fixed_batch,
+                  question.part, question.optimizer});
   out->limit_ = memory_limit(question);
   return out;
 }
@@ -49,7 +52,7 @@ Result<std::string> PlanSearch::text_of(const Choice& choice) const {
 
 Result<Simulation> PlanSearch::simulate_choice(const Choice& choice, bool quick) {
   TESSERA_TRY(const Plan plan, plan_of(choice));
-  TESSERA_TRY(const auto lowering, compiler_.lower(forward_, plan));
+  TESSERA_TRY(const auto lowering, compiler_.lower(forward_, plan, {question_.optimizer}));
   SimulateOptions options = question_.options;
   options.steady_state = quick;
   if (quick) options.memory_details = options.critical_path = options.events = false;
@@ -91,7 +94,8 @@ Error PlanSearch::why_not(const Choice& choice) {
   if (!own) return own.error();
   for (const auto& [line, grown] : growing_parts(part)) {
     const auto plan = add_part(*own, grown);
-    const auto lowering = plan ? compiler_.lower(forward_, *plan) : tl::unexpected(plan.error());
+    const auto lowering = plan ? compiler_.lower(forward_, *plan, {question_.optimizer})
+                               : tl::unexpected(plan.error());
     if (lowering) continue;
     return {ErrorCode::kInvalidInput, fmt::format("{}:{}: no plan contains it: {}", part.plan.file,
                                                   line, lowering.error().message)};

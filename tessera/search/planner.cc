@@ -11,6 +11,7 @@
 #include "tessera/search/planners/alpa.h"
 #include "tessera/search/planners/galvatron.h"
 #include "tessera/search/planners/rannc.h"
+#include "tessera/search/planners/table_plans.h"
 #include "tessera/search/planners/terapipe.h"
 #include "tessera/search/ranking.h"
 #include "tessera/search/with_part.h"
@@ -99,6 +100,19 @@ std::string what_binds(const Simulation& simulation) {
   return join(parts, ", ");
 }
 
+// Of a model with embedding tables also the plans that spread these; the faster answer.
+Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
+  auto plain = find_in_space(question, whole_space);
+  if (!may_spread_tables(question)) return plain;
+  auto spread = plan_tables(question, "auto");
+  if (!spread || !spread->best) return plain;
+  if (!plain || !plain->best) return spread;
+  const auto step_s = [](const PlanAnswer& answer) {
+    return *answer.simulated[*answer.best].step_s;
+  };
+  return step_s(*spread) < step_s(*plain) ? spread : plain;
+}
+
 }  // namespace
 
 const std::vector<std::pair<std::string, std::string>>& fix_keys() {
@@ -119,7 +133,7 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
 const std::vector<Planner>& all_planners() {
   static const std::vector<Planner> planners = {
       {"auto", "finds which dims each axis cuts, then meshes, stages, shards and recomputation",
-       [](const PlanQuestion& question) { return find_in_space(question, whole_space); }},
+       [](const PlanQuestion& question) { return find_with_tables(question); }},
       {"megatron_grid",
        "all (tp, pp, dp, micro-batch, chunks, ZeRO, recompute) with Megatron's dims: the baseline",
        [](const PlanQuestion& question) {
@@ -139,7 +153,11 @@ const std::vector<Planner>& all_planners() {
       {"terapipe",
        "pipelines of slices of a causal sequence, with tensor parallelism, replicas and "
        "micro-batches; slice lengths by a program on measured times",
-       find_by_terapipe}};
+       find_by_terapipe},
+      {"neuroshard", "embedding tables by NeuroShard's search, and the rest as auto",
+       [](const PlanQuestion& question) { return plan_tables(question, "neuroshard"); }},
+      {"torchrec", "embedding tables by TorchRec's planner, and the rest as auto",
+       [](const PlanQuestion& question) { return plan_tables(question, "torchrec"); }}};
   return planners;
 }
 

@@ -38,6 +38,7 @@ struct PlanQuestion {
   DType compute = DType::kFloat32;
   const Cluster* cluster = nullptr;
   SimulateOptions options;
+  OptimizerSpec optimizer = {};    // what updates the parameters, and so what memory they need
   int64_t memory_limit_bytes = 0;  // of a device; 0: what the devices have
   // What is not searched: "tp" -> "8". The keys are those of fix_keys().
   std::map<std::string, std::string> fixed;

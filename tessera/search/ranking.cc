@@ -16,16 +16,18 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostSequences = 32;  // of a micro-batch and replica
-constexpr double kSaturated = .995;     // of the time of a sequence: more sequences save nothing
-constexpr double kClearly = 1.02;       // so many times slower is not a matter of the formula
-constexpr size_t kMostRefined = 64;     // choices whose units get recomputation of their own
-constexpr size_t kFarthestMove = 3;     // of a border between stages, in units
-constexpr size_t kImprovedShapes = 4;   // whose dims to cut are edited
-constexpr double kSurely = .9;          // of the memory: the formula cannot err by more
-constexpr double kListGain = .998;      // of the time, or less: an edit of the dims is kept
-constexpr double kHopeless = 1.3;       // so many times the best time at the least
-constexpr int64_t kAllCounts = 8;       // on so few devices any number of them may be used
+// So many sequences of a micro-batch and replica are tried whatever they save; more where each gets
+// cheaper still.
+constexpr int64_t kTriedSequences = 32;
+constexpr double kSaturated = .995;    // of the time of a sequence: more sequences save nothing
+constexpr double kClearly = 1.02;      // so many times slower is not a matter of the formula
+constexpr size_t kMostRefined = 64;    // choices whose units get recomputation of their own
+constexpr size_t kFarthestMove = 3;    // of a border between stages, in units
+constexpr size_t kImprovedShapes = 4;  // whose dims to cut are edited
+constexpr double kSurely = .9;         // of the memory: the formula cannot err by more
+constexpr double kListGain = .998;     // of the time, or less: an edit of the dims is kept
+constexpr double kHopeless = 1.3;      // so many times the best time at the least
+constexpr int64_t kAllCounts = 8;      // on so few devices any number of them may be used
 
 const std::vector<int64_t> kMoreChunks = {2, 3, 4, 6, 8};
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};  // of a schedule that no space has
@@ -145,7 +147,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
   struct Growing {
     std::vector<ChoiceAxis> axes;
     int64_t least = 1;  // sequences
-    double each_s = 0;  // of a sequence, with half the sequences
+    double each_s = 0;  // of a sequence, with fewer sequences
     bool is_done = false;
     double time_s = 0, activation_bytes = 0, held_bytes = 0;  // with the sequences of this round
     const UnitPrices* prices = nullptr;
@@ -157,18 +159,16 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
   }
   std::set<int64_t> rounds;
   for (const int64_t divisor : divisors_of(question_.batch)) {
-    if (std::any_of(all.begin(), all.end(), [&](const Growing& one) {
-          return divisor % one.least == 0 && divisor <= kMostSequences * one.least;
-        }))
+    if (std::any_of(all.begin(), all.end(),
+                    [&](const Growing& one) { return divisor % one.least == 0; }))
       rounds.insert(divisor);
   }
   for (const int64_t sequences : rounds) {
     if (sequences > question_.batch) break;
     for (Growing& one : all) {
       one.prices = nullptr;
-      const bool has_turn =
-          !one.is_done && sequences % one.least == 0 && sequences <= kMostSequences * one.least;
-      if (!has_turn) continue;
+      const bool is_many = sequences > kTriedSequences * one.least;
+      if (one.is_done || sequences % one.least != 0) continue;
       UnitQuestion asked{one.axes, sequences, recompute};
       asked.on = &estimator_.kinds().cluster(0);
       const auto prices = pricer_.price(asked);
@@ -179,7 +179,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       }
       one.time_s = passes_s(**prices, counts_);
       const double each = one.time_s / static_cast<double>(sequences);
-      if (!is_small_ && one.each_s > 0 && each > kSaturated * one.each_s) {
+      if ((!is_small_ || is_many) && one.each_s > 0 && each > kSaturated * one.each_s) {
         one.is_done = true;
         continue;
       }

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "tessera/base/text.h"
+#include "tessera/graph/optimizers.h"
 #include "tessera/search/with_part.h"
 
 namespace tessera {
@@ -222,6 +223,8 @@ Result<std::unique_ptr<Lowering>> UnitPricer::lower_units(const Folded& model,
                                                           const UnitQuestion& question,
                                                           const Plan& plan) {
   CompileOptions compiled;
+  // Layers that folding has left out may be all that a group names.
+  compiled.optimizer = without_idle_groups(model_.optimizer, *model.graph);
   if (question.passes_only) compiled.optimizer.kind = kNoOptimizer;
   if (model_.part) {
     const auto with = add_part(plan, part_for_units(*model_.part, plan));

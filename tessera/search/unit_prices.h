@@ -80,6 +80,7 @@ struct PricedModel {
   int64_t fixed_batch = 0;
   // Prices are those of plans with this part, as far as it concerns a single stage and goes with it.
   std::optional<PlanPart> part = {};
+  OptimizerSpec optimizer = {};
 };
 
 // Not to be used by several threads at once.

@@ -88,7 +88,7 @@ Result<PlanQuestion> fixed_by_part(PlanQuestion question) {
 }
 
 Status check_part(const PlanPart& part, const std::shared_ptr<const Graph>& forward,
-                  Compiler& compiler) {
+                  Compiler& compiler, const OptimizerSpec& optimizer) {
   // One stage, and no more devices than the part's own axes have: what is wrong is then the part's.
   Plan plan = part.plan;
   for (auto& [axis, size] : plan.mesh) {
@@ -106,7 +106,7 @@ Status check_part(const PlanPart& part, const std::shared_ptr<const Graph>& forw
     stage.device_order = {};
   }
   for (LoopEntry& loop : plan.loops) loop.stages = false;
-  const auto lowering = compiler.lower(forward, plan);
+  const auto lowering = compiler.lower(forward, plan, {optimizer});
   if (!lowering) return tl::unexpected(lowering.error());
   return {};
 }

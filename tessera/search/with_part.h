@@ -26,7 +26,7 @@ Result<PlanQuestion> fixed_by_part(PlanQuestion question);
 // Do the part's entries select something of the model that may be cut or kept so? Errors: as
 // resolve(), with file and line.
 Status check_part(const PlanPart& part, const std::shared_ptr<const Graph>& forward,
-                  Compiler& compiler);
+                  Compiler& compiler, const OptimizerSpec& optimizer);
 
 // Do plans of the choice have the axes and stages that the part names, in its sizes? Errors: what
 // they lack, with file and line.

@@ -117,6 +117,32 @@ class Planner(CliTest):
         question[-1] = part + "s"
         self.expect_error(2, f"cannot read '{part}s': No such file or directory", *question)
 
+    def test_tables_are_placed_for_the_optimizer_that_is_asked(self):
+        model = "dlrm:rows=400000-300000-2000-50,bags=10-1-4-1,width=32,bottom=64-32,top=64-1"
+        question = ["plan", model, "--cluster", "dgx-a100:1", "--batch", "4096", "--optimizer",
+                    "adamw,tables.*=rowwise_adagrad"]
+        steps = {}
+        for planner in ("auto", "neuroshard", "torchrec"):
+            path = os.path.join(self.folder, planner + ".toml")
+            answer = self.expect_json(*question, "--planner", planner, "--out", path, "--json")
+            simulated = self.expect_json("simulate", model, "--cluster", "dgx-a100:1", "--batch", "4096", "--plan", path,
+                                         *question[-2:], "--json")
+            self.assertAlmostEqual(simulated["step_time_s"], answer["best"]["step_time_s"], delta=1e-9)
+            steps[planner] = simulated["step_time_s"]
+        self.assertLessEqual(steps["auto"], 1.0005 * min(steps.values()))
+        text = self.expect_text(*question, "--planner", "torchrec")
+        self.assertIn(" with tables by torchrec\n", text)
+        dense = self.expect_json("simulate", model, "--cluster", "dgx-a100:1", "--batch", "4096", "--plan",
+                                 os.path.join(self.folder, "torchrec.toml"), "--json")
+        self.assertGreater(dense["step_time_s"], steps["torchrec"])
+        self.expect_error(2, "plan: planner 'torchrec': expected a model with embedding tables (as dlrm), found no op that looks up "
+                          "rows of a parameter", "plan", "mlp:layers=2", "--cluster", "dgx-a100:1", "--batch", "16",
+                          "--planner", "torchrec")
+        self.expect_error(2, "optimizer: expected PATTERN=OPTIMIZER behind the first, as tables.*=rowwise_adagrad, found 'sgd'",
+                          *question[:-1], "adamw,sgd")
+        self.expect_error(2, "optimizer.group: expected a pattern of the model's parameters (as 'top.1.bias'), found 'table', "
+                          "which none has", *question[:-1], "adamw,table=sgd")
+
     def test_nothing_fits_is_exit_code_1(self):
         answer = run("plan", MODEL, "--cluster", "local:2", "--batch", "8", "--memory-limit", "0.5 MB")
         self.assertEqual((answer.code, answer.out), (1, ""))

@@ -131,6 +131,21 @@ class BadPlans(CliTest):
         self.assertAlmostEqual(unfolded["step_time_s"], found["step_time_s"], places=12)
         self.assertIn("Critical path: ", run("simulate", MODEL, *plan, "--cluster", "dgx-a100:1").out)
 
+    def test_the_optimizer_decides_what_a_step_needs(self):
+        plan = ["--plan", "data_parallel(2)", "--batch", "8"]
+        needs = {}
+        for optimizer in ("adamw", "sgd", "adamw,embed=sgd"):
+            found = self.expect_json("simulate", MODEL, *plan, "--cluster", "dgx-a100:1", "--json", "--optimizer", optimizer)
+            needs[optimizer] = max(role["memory"]["buffers_bytes"] for role in found["roles"])
+        self.assertLess(needs["sgd"], needs["adamw,embed=sgd"])
+        self.assertLess(needs["adamw,embed=sgd"], needs["adamw"])
+        for command in (["inspect", MODEL], ["simulate", MODEL, "--cluster", "dgx-a100:1"],
+                        ["report", MODEL, "--cluster", "dgx-a100:1", "-o", os.path.join(self.folder, "page.html")]):
+            answer = run(*command, *plan, "--optimizer", "adamv")
+            self.assertEqual(answer.code, 2)
+            self.assertTrue(answer.err.startswith("tessera: optimizer: unknown 'adamv', did you mean 'adamw'? (adafactor, "), answer.err)
+        self.expect_error(2, "inspect: --optimizer needs --plan", "inspect", MODEL, "--optimizer", "sgd")
+
     def test_precision_is_that_of_a_plan_file(self):
         text = self.expect_text("plan", "megatron(tp=2,dp=2)", "--model", MODEL)
         narrow = self.write("narrow.toml", 'precision = { compute = "bfloat16" }\n' + text)

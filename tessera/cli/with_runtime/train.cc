@@ -41,8 +41,14 @@ Result<RunConfig> config_of(const TrainOptions& options) {
   config.resume = options.resume;
   TESSERA_TRY_VOID(check_run_config(config));
   const auto found = [&](const std::string& plan) {
-    return find_auto(
-        {plan, config.model, config.batch, config.precision, nullptr, {}, config.ranks});
+    return find_auto({plan,
+                      config.model,
+                      config.batch,
+                      config.precision,
+                      nullptr,
+                      {},
+                      config.ranks,
+                      specification(config.optimizer)});
   };
   TESSERA_TRY(config.plan, found(config.plan));
   for (PlanChange& change : config.changes) {

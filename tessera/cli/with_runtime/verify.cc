@@ -99,11 +99,16 @@ std::string table_text(const VerifyOptions& options, const VerifyReport& report)
 Result<int> verify(const VerifyOptions& given) {
   VerifyOptions options = given;
   TESSERA_TRY(options.batch, batch_of(given.model, given.batch, kDefaultBatch));
-  TESSERA_TRY(
-      options.plan,
-      find_auto(
-          {options.plan, options.model, options.batch, "float64", nullptr, {}, options.ranks}));
-  TESSERA_TRY(const VerifyConfig config, config_of(options));
+  TESSERA_TRY(VerifyConfig config, config_of(options));
+  TESSERA_TRY(options.plan, find_auto({options.plan,
+                                       options.model,
+                                       options.batch,
+                                       "float64",
+                                       nullptr,
+                                       {},
+                                       options.ranks,
+                                       specification(config.optimizer)}));
+  config.plan = options.plan;
   TESSERA_TRY(const VerifyReport report, verify_plan(config));
   const int printed = print(options.json ? json_text(report) : table_text(options, report));
   if (printed != 0) return printed;

@@ -6,43 +6,24 @@
 #include <map>
 #include <numeric>
 
-#include "tessera/graph/kinds.h"
+#include "tessera/plan/look_ups.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
 
 namespace tessera::recipes {
 namespace {
 
-// An op that looks rows of a parameter up.
-struct Table {
-  OpId op;
-  std::string ops;          // its pattern
-  std::string rows, width;  // its dims
-  int64_t elements = 0;
-};
-
-std::vector<Table> tables_of(const Graph& graph) {
-  std::vector<Table> out;
-  for (const Op& op : graph.ops()) {
-    if (op.phase != Phase::kForward || !looks_up_rows(op)) continue;
-    const Tensor& table = graph.tensor(op.inputs[1]);
-    if (table.role != Role::kParameter) continue;
-    out.push_back({op.id, op.path, table.dims[0].name, table.dims[1].name,
-                   table.dims[0].size * table.dims[1].size});
-  }
-  return out;
-}
-
 // By table: the place of each, the largest first to the place with the least (LPT, Graham 1969).
-std::vector<int64_t> balanced(const std::vector<Table>& tables, int64_t places) {
+std::vector<int64_t> balanced(const Graph& graph, const std::vector<LookUp>& tables,
+                              int64_t places) {
   std::vector<size_t> order(tables.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, std::greater<>(),
-                           [&](size_t table) { return tables[table].elements; });
+  const auto elements = [&](size_t table) { return graph.tensor(tables[table].table).elements(); };
+  std::ranges::stable_sort(order, std::greater<>(), elements);
   std::vector<int64_t> load(static_cast<size_t>(places), 0), place(tables.size(), 0);
   for (const size_t table : order) {
     const auto least = std::ranges::min_element(load);
-    *least += tables[table].elements;
+    *least += elements(table);
     place[table] = least - load.begin();
   }
   return place;
@@ -56,16 +37,16 @@ Result<PlanText> emit_tables(const RecipeArguments& arguments, const Graph& grap
   const std::string all = "dp,nodes";
   PlanText text{.mesh = {{"nodes", nodes}, {"dp", dp}},
                 .micro_batches = arguments.number("micro_batches")};
-  const std::vector<Table> tables = tables_of(graph);
+  const std::vector<LookUp> tables = look_ups_of(graph);
   if (tables.empty()) {
     return invalid_input(
         "expected ops that look up rows of a table (as dlrm has, over a dim 'rows'), found none");
   }
   TESSERA_TRY_VOID(data_parallel(text, graph, all));
   const bool in_node = by == "table_row", one_rank = by == "table";
-  const std::vector<int64_t> place = balanced(tables, one_rank ? nodes * dp : nodes);
+  const std::vector<int64_t> place = balanced(graph, tables, one_rank ? nodes * dp : nodes);
   std::map<std::pair<std::string, std::string>, std::vector<OpId>> alike;  // by names of dims
-  for (const Table& table : tables) alike[{table.rows, table.width}].push_back(table.op);
+  for (const LookUp& table : tables) alike[{table.rows, table.width}].push_back(table.op);
   for (const auto& [dims, ids] : alike) {
     if (one_rank || by == "replica") break;
     const auto& [rows, width] = dims;
