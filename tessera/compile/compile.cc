@@ -30,10 +30,10 @@ std::vector<TensorId> gradients_of(const Graph& graph) {
 // Every field is named here, so that one more does not compile unnoticed.
 bool alike(const OptimizerSpec& a, const OptimizerSpec& b) {
   const auto fields = [](const OptimizerSpec& spec) {
-    const auto& [kind, beta1, beta2, eps, weight_decay, momentum, nesterov, clip_norm, precision,
-                 groups, by_rows, micro_batch_dim] = spec;
-    return std::tie(kind, beta1, beta2, eps, weight_decay, momentum, nesterov, clip_norm, precision,
-                    groups, by_rows, micro_batch_dim);
+    const auto& [kind, beta1, beta2, eps, weight_decay, momentum, nesterov, rounding, clip_norm,
+                 precision, groups, by_rows, micro_batch_dim] = spec;
+    return std::tie(kind, beta1, beta2, eps, weight_decay, momentum, nesterov, rounding, clip_norm,
+                    precision, groups, by_rows, micro_batch_dim);
   };
   return fields(a) == fields(b);
 }

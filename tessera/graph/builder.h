@@ -84,10 +84,11 @@ class GraphBuilder {
 // Parameters that are trained otherwise than the rest: those whose names the pattern (a glob) takes,
 // or a prefix of their names before a '.'. A later group goes before an earlier one.
 struct OptimizerGroup {
-  std::string parameters;              // "blocks.*.ln_1", "embed"
-  double rate = 1;                     // times the learning rate
-  std::optional<double> weight_decay;  // none: as the others
-  std::string kind;                    // another optimizer; "": that of the others
+  std::string parameters;                             // "blocks.*.ln_1", "embed"
+  double rate = 1;                                    // times the learning rate
+  std::optional<double> weight_decay = std::nullopt;  // none: as the others
+  std::string kind = {};                              // another optimizer; "": that of the others
+  std::string rounding = {};  // as OptimizerSpec::rounding; "": as the others
   friend bool operator==(const OptimizerGroup&, const OptimizerGroup&) = default;
 };
 
@@ -99,8 +100,12 @@ struct OptimizerSpec {
   double weight_decay = 0.1;  // on parameters of rank >= 2 only
   double momentum = 0.9;      // sgd, lars, muon
   double nesterov = 0;        // 1: sgd and muon look ahead
-  double clip_norm = 1.0;     // 0: no clipping
-  Precision precision;        // of gradients and optimizer state, and the loss scale
+  // Of tables of 16 bits that are updated by rows: "nearest", or "stochastic", where a number becomes
+  // one of its two neighbours with probabilities that keep its mean, so that small steps are not
+  // lost. What an element is rounded to depends on its index, the step and the seed alone.
+  std::string rounding = "nearest";
+  double clip_norm = 1.0;  // 0: no clipping
+  Precision precision;     // of gradients and optimizer state, and the loss scale
   std::vector<OptimizerGroup> groups = {};
   // The tables that are updated by rows (tables_by_rows of optimizers.h, of the model as written);
   // none: to be found in the graph itself.

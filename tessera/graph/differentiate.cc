@@ -602,6 +602,7 @@ class Updater {
     if (const OptimizerGroup* group = own_group_of(spec_, builder_.tensor(parameter).name)) {
       spec.weight_decay = group->weight_decay.value_or(spec.weight_decay);
       if (!group->kind.empty()) spec.kind = group->kind;
+      if (!group->rounding.empty()) spec.rounding = group->rounding;
       scalars.lr = rate_of(scalars.lr, group->rate);
     }
     const Optimizer& optimizer = *find_optimizer(spec.kind);

@@ -453,6 +453,7 @@ void ParameterUpdate::by_rows(const std::string& kind) {
   }
   const std::vector<TensorId> updated = inputs;
   Attributes attributes = add_rows(inputs);
+  attributes.emplace("rounding", spec_.rounding);
   for (const Init::Kind scalar : info.scalars)
     inputs.push_back(scalar == Init::Kind::kStep ? scalars_.step : scalars_.lr);
   add_flags(inputs);

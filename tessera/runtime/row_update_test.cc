@@ -219,5 +219,99 @@ TEST(RowUpdateTest, ASkippedStepKeepsAllBits) {
   EXPECT_EQ(made[1], sum);
 }
 
+// A table of 16 bits whose rows are all looked up once and move by 0.3 of the distance between two
+// of its numbers.
+std::vector<int> op_dims_of_table(const Op& op) {
+  const auto& dims = op.annotation.inputs[0].dims;
+  return {dims[0][0], dims[1][0]};
+}
+
+struct Narrow {
+  explicit Narrow(DType dtype, const std::string& rounding, double start, double step) {
+    GraphBuilder g("narrow");
+    const Dim rows{"rows", kRows}, width{"width", kWidth};
+    inputs = {g.input("p", {rows, width}, dtype),
+              g.input("ids", {{"samples", kRows}}, DType::kInt64),
+              g.input("dy", {{"samples", kRows}, width}, DType::kFloat32),
+              g.input("lr", {}, DType::kFloat32)};
+    output = g.op1("op", "row_sgd", inputs, {{"modes", "sum"}, {"rounding", rounding}});
+    auto built = g.finish();
+    EXPECT_TRUE(built) << (built ? "" : built.error().message);
+    graph = built.value_or(Graph());
+    Values ids;
+    for (int64_t row = 0; row < kRows; ++row) ids.push_back(static_cast<double>(row));
+    work = std::make_unique<testing::Workspace>(graph, 7);
+    work->set(inputs[0], Values(kRows * kWidth, start));
+    work->set(inputs[1], ids);
+    work->set(inputs[2], Values(kRows * kWidth, -step));
+    work->set(inputs[3], {1});
+  }
+  Values of_step(int64_t step) {
+    work->context().step = step;
+    work->run();
+    return work->get(output);
+  }
+  static constexpr int64_t kRows = 96, kWidth = 10;  // rows that are no whole number of blocks
+  std::vector<TensorId> inputs;
+  TensorId output;
+  Graph graph;
+  std::unique_ptr<testing::Workspace> work;
+};
+
+TEST(RowUpdateTest, StochasticRoundingKeepsTheMean) {
+  struct Point {
+    DType dtype;
+    double start, apart;  // a number of the type, and how far from it the next one is
+  };
+  const std::vector<Point> points = {
+      {DType::kBFloat16, 1.5, 0x1p-7}, {DType::kBFloat16, -1.5, 0x1p-7},
+      {DType::kFloat16, 1.5, 0x1p-10}, {DType::kFloat16, -3.0, 0x1p-9},
+      {DType::kFloat16, 0, 0x1p-24},   {DType::kFloat16, 0x1p-24, 0x1p-24}};
+  for (const Point& point : points) {
+    for (const double share : {0.3, -0.3, 0.8}) {
+      const double step = share * point.apart;
+      Narrow nearest(point.dtype, "nearest", point.start, step);
+      const double rounded = point.start + (share > 0.5 ? std::copysign(point.apart, share) : 0);
+      EXPECT_EQ(nearest.of_step(1), Values(Narrow::kRows * Narrow::kWidth, rounded));
+      Narrow stochastic(point.dtype, "stochastic", point.start, step);
+      double moved = 0;
+      int64_t count = 0;
+      std::vector<Values> steps;
+      for (int64_t n = 1; n <= 4; ++n) {
+        steps.push_back(stochastic.of_step(n));
+        for (const double value : steps.back()) {
+          const double by = (value - point.start) / point.apart;
+          EXPECT_TRUE(by == 0 || by == std::copysign(1, share)) << value;
+          moved += std::abs(by);
+          ++count;
+        }
+      }
+      const double p = std::abs(share), n = static_cast<double>(count);
+      EXPECT_NEAR(moved / n, p, 5 * std::sqrt(p * (1 - p) / n)) << point.start << " " << share;
+      EXPECT_EQ(stochastic.of_step(1), steps[0]);  // the step and the index alone decide
+      EXPECT_NE(steps[1], steps[0]);
+    }
+  }
+}
+
+TEST(RowUpdateTest, StochasticRoundingIsTheSameUnderEveryCut) {
+  Narrow table(DType::kBFloat16, "stochastic", 1.5, 0.3 * 0x1p-7);
+  const Values whole = table.of_step(5);
+  const Op& op = table.graph.op(table.graph.tensor(table.output).producer);
+  for (const int dim : op_dims_of_table(op)) {
+    for (const int64_t pieces : {2, 3, 7}) {
+      table.work->set(table.inputs[0], Values(whole.size(), 1.5));
+      table.work->run_in_pieces(op, dim, pieces);
+      EXPECT_EQ(table.work->get(table.output), whole) << dim << " in " << pieces;
+    }
+  }
+}
+
+TEST(RowUpdateTest, WideTablesAreNotRounded) {
+  Narrow nearest(DType::kFloat32, "nearest", 1.5, 0.1),
+      stochastic(DType::kFloat32, "stochastic", 1.5, 0.1);
+  EXPECT_EQ(nearest.of_step(1), stochastic.of_step(1));
+}
+
 }  // namespace
 }  // namespace tessera

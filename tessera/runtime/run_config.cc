@@ -28,6 +28,8 @@ struct Key {
   Texts choices = {};  // of texts; empty: any
 };
 
+const Texts kRoundings = {"nearest", "stochastic"};
+
 // The keys, once: reading a file and `--set` follow from it.
 std::vector<Key> keys_of(RunConfig& c) {
   OptimizerConfig& o = c.optimizer;
@@ -63,6 +65,7 @@ std::vector<Key> keys_of(RunConfig& c) {
           {"optimizer.weight_decay", &o.weight_decay, 0},
           {"optimizer.momentum", &o.momentum, 0},
           {"optimizer.nesterov", &o.nesterov, 0},
+          {"optimizer.rounding", &o.rounding, 0, kRoundings},
           {"optimizer.clip", &o.clip, 0}};
 }
 
@@ -118,7 +121,8 @@ std::vector<Key> keys_of(OptimizerGroup& group, double& decay) {
   return {{"parameters", &group.parameters},
           {"rate", &group.rate, 0},
           {"weight_decay", &decay, 0},
-          {"kind", &group.kind, 0, optimizer_names()}};
+          {"kind", &group.kind, 0, optimizer_names()},
+          {"rounding", &group.rounding, 0, kRoundings}};
 }
 
 // One of `optimizer.group`: { parameters = "embed", rate = 0.1, weight_decay = 0, kind = "adamw" }.
@@ -136,7 +140,7 @@ Result<OptimizerGroup> read_group(const toml::node& node) {
                                   [&, &n = name](const Key& one) { return one.name == n.str(); });
     if (key == keys.end()) {
       return invalid_input(fmt::format(
-          "optimizer.group: expected parameters, rate, weight_decay or kind, found '{}'",
+          "optimizer.group: expected parameters, rate, weight_decay, kind or rounding, found '{}'",
           name.str()));
     }
     TESSERA_TRY_VOID(std::visit(SetValue{*key, value}, key->target));
@@ -372,6 +376,7 @@ OptimizerSpec specification(const OptimizerConfig& config) {
   spec.weight_decay = config.weight_decay;
   spec.momentum = config.momentum;
   spec.nesterov = config.nesterov;
+  spec.rounding = config.rounding;
   spec.groups = config.groups;
   spec.clip_norm = config.clip;
   return spec;

@@ -34,6 +34,7 @@ struct OptimizerConfig {
   int64_t warmup = 10;  // steps of linear warm-up; then cosine to min_lr at the last step
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.9, nesterov = 0,
          clip = 1.0;
+  std::string rounding = "nearest";         // of 16-bit tables (builder.h)
   std::vector<OptimizerGroup> groups = {};  // parameters that are trained otherwise
 };
 OptimizerSpec specification(const OptimizerConfig& config);  // what the graph knows of it

@@ -226,13 +226,13 @@ TEST(RunConfig, GroupsOfParametersAreTrainedOtherwise) {
   const auto config = parse_run_config(
       "[optimizer]\nkind = \"muon\"\ngroup = [\n"
       "  { parameters = \"head\", kind = \"adamw\", rate = 0.5 },\n"
-      "  { parameters = \"blocks.*.ln_*\", weight_decay = 0 },\n]\n",
+      "  { parameters = \"blocks.*.ln_*\", weight_decay = 0, rounding = \"stochastic\" },\n]\n",
       "run.toml");
   ASSERT_TRUE(config) << config.error().message;
   const OptimizerSpec spec = specification(config->optimizer);
   ASSERT_EQ(spec.groups.size(), 2U);
-  EXPECT_EQ(spec.groups[0], (OptimizerGroup{"head", 0.5, std::nullopt, "adamw"}));
-  EXPECT_EQ(spec.groups[1], (OptimizerGroup{"blocks.*.ln_*", 1, 0.0, ""}));
+  EXPECT_EQ(spec.groups[0], (OptimizerGroup{"head", 0.5, std::nullopt, "adamw", ""}));
+  EXPECT_EQ(spec.groups[1], (OptimizerGroup{"blocks.*.ln_*", 1, 0.0, "", "stochastic"}));
   const auto error = [](const std::string& text) {
     const auto wrong = parse_run_config("[optimizer]\ngroup = " + text + "\n", "run.toml");
     EXPECT_FALSE(wrong) << text;
@@ -243,8 +243,10 @@ TEST(RunConfig, GroupsOfParametersAreTrainedOtherwise) {
             "run.toml:2: optimizer.group: expected the key 'parameters', for example parameters = "
             "\"embed\"");
   EXPECT_EQ(error("[{ parameters = \"a\", lr = 2 }]"),
-            "run.toml:2: optimizer.group: expected parameters, rate, weight_decay or kind, found "
-            "'lr'");
+            "run.toml:2: optimizer.group: expected parameters, rate, weight_decay, kind or "
+            "rounding, found 'lr'");
+  EXPECT_EQ(error("[{ parameters = \"a\", rounding = \"up\" }]"),
+            "run.toml:2: expected rounding to be one of nearest, stochastic, found 'up'");
   EXPECT_EQ(error("[{ parameters = \"a\", rate = -1 }]"),
             "run.toml:2: expected rate to be a number of at least 0, found -1");
 }

@@ -70,6 +70,11 @@ Status spell_look_ups(const Operands& x, size_t first, std::string& annotation) 
 Result<Inferred> infer_row_update(const Operands& x, const OptimizerInfo& optimizer) {
   const Tensor& table = x[0];
   TESSERA_TRY_VOID(expect_table(table));
+  if (const std::string rounding = x.text("rounding");
+      rounding != "nearest" && rounding != "stochastic") {
+    return invalid_input(
+        fmt::format("expected rounding \"nearest\" or \"stochastic\", found \"{}\"", rounding));
+  }
   const Dim& rows = table.dims[0];
   const std::string whole = spell(table.dims) + (optimizer.state_a_row ? "^" : "");
   const std::string state = optimizer.state_a_row ? rows.name : whole;
@@ -151,6 +156,12 @@ PositionRule place(const Op& op, int dim) {
                                                           : PositionRule::kFree;
 }
 
+// Which way an element is rounded depends on its column, too.
+PositionRule place_of_update(const Op& op, int dim) {
+  const bool column = op.annotation.inputs[0].dims[1] == DimGroup{dim};
+  return column && op.text("rounding") != "nearest" ? PositionRule::kIndex : place(op, dim);
+}
+
 KindInfo row_kind(std::string name, std::string summary, InferFunction infer) {
   KindInfo kind{.name = std::move(name), .summary = std::move(summary)};
   kind.max_inputs = SIZE_MAX;
@@ -171,6 +182,8 @@ KindInfo update_kind(std::string name, std::string summary, InferFunction infer,
   if (kind.outputs > 1) kind.output_names = {"p"};
   for (const std::string& state : optimizer.states) kind.output_names.push_back(state);
   kind.optimizer = optimizer;
+  kind.attributes.push_back(text_attribute("rounding", "nearest"));
+  kind.position = place_of_update;
   return kind;
 }
 

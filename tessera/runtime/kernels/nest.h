@@ -4,6 +4,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -107,6 +108,32 @@ void store_element(std::byte* at, DType dtype, A value) {
   TESSERA_CHECK(false, "no kernels on {}", dtype_name(dtype));
 }
 
+// `value` as one of its two neighbours in a type of 16 bits: the farther one with the probability that
+// keeps the mean, by 24 of the random bits. What is beyond the largest number, or no number, goes as
+// store_element does.
+template <class A>
+void store_stochastic(std::byte* at, DType dtype, A value, uint32_t bits) {
+  store_element(at, dtype, value);
+  if (dtype_bytes(dtype) != 2) return;
+  const A nearest = load_element<A>(at, dtype);
+  if (nearest == value || !std::isfinite(nearest)) return;
+  // Numbers of either sign grow in size with their bits.
+  uint16_t& stored = *reinterpret_cast<uint16_t*>(at);
+  const uint16_t kept = stored;
+  constexpr uint16_t kSign = 0x8000;
+  const bool grows = (value > nearest) == (nearest > 0 || (nearest == 0 && value > 0));
+  if (nearest == 0) {
+    stored = static_cast<uint16_t>(value > 0 ? 1 : kSign | 1);
+  } else {
+    stored = static_cast<uint16_t>(grows ? kept + 1 : kept - 1);
+  }
+  const A other = load_element<A>(at, dtype);
+  const A farther = (value - nearest) / (other - nearest);  // 0 .. 1/2
+  constexpr int kUnused = 8;
+  if (!std::isfinite(other) || static_cast<A>(bits >> kUnused) * A{0x1p-24} >= farther)
+    stored = kept;
+}
+
 // At least one dim, so that there is a row.
 inline Array rows_of(Array array) {
   if (array.shape.empty()) {
@@ -140,8 +167,14 @@ class Row {
   }
   // Where to put the row before commit(at).
   A* write(std::byte* at) const { return direct_ ? reinterpret_cast<A*>(at) : buffer_->data(); }
-  void commit(std::byte* at) const {
+  // `bits`: one word for each element; null: to the nearest.
+  void commit(std::byte* at, const uint32_t* bits = nullptr) const {
     if (direct_) return;
+    if (bits != nullptr) {
+      for (int64_t i = 0; i < size_; ++i)
+        store_stochastic(at + i * step_, dtype_, (*buffer_)[static_cast<size_t>(i)], bits[i]);
+      return;
+    }
     for (int64_t i = 0; i < size_; ++i)
       store_element(at + i * step_, dtype_, (*buffer_)[static_cast<size_t>(i)]);
   }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <sstream>
 
+#include "tessera/base/philox.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/rows.h"
 
@@ -175,6 +176,45 @@ struct Rows {
   int64_t step;
 };
 
+// The random bits by which elements of a table's row are rounded: of the element's index in the
+// whole table, the step and the seed.
+template <class A>
+class Rounding {
+ public:
+  explicit Rounding(const KernelCall& call) {
+    const DType dtype = call.outputs[0].dtype;
+    if (call.op->text("rounding") != "stochastic" || dtype_bytes(dtype) != 2) return;
+    const Annotation& annotation = call.op->annotation;
+    const auto dims = op_dims(annotation.inputs[0]);
+    const Interval& columns = call.box.dims[static_cast<size_t>(dims[1])];
+    first_row_ = call.box.dims[static_cast<size_t>(dims[0])].begin;
+    first_column_ = columns.begin;
+    size_ = columns.size;
+    width_ = annotation.dims[static_cast<size_t>(dims[1])].size;
+    context_ = call.context;
+    path_ = stable_hash(call.op->path.data(), call.op->path.size());
+    constexpr int64_t kAround = 8;  // the first and the last block are drawn whole
+    words_ = std::make_shared<std::vector<uint32_t>>(static_cast<size_t>(size_ + kAround));
+  }
+  // Of a row of the piece; null: to the nearest.
+  const uint32_t* of_row(uint32_t row) const {
+    if (context_ == nullptr) return nullptr;
+    constexpr int64_t kBlock = 4;
+    const int64_t first = (first_row_ + row) * width_ + first_column_, block = first / kBlock,
+                  end = (first + size_ + kBlock - 1) / kBlock;
+    const int64_t step = context_->step;
+    const uint64_t stream = stable_hash(reinterpret_cast<const char*>(&step), sizeof step, path_);
+    philox_words(words_->data(), context_->seed, stream, static_cast<uint64_t>(block), end - block);
+    return words_->data() + (first - kBlock * block);
+  }
+
+ private:
+  int64_t first_row_ = 0, first_column_ = 0, size_ = 0, width_ = 0;
+  const KernelContext* context_ = nullptr;  // null: to the nearest
+  uint64_t path_ = 0;
+  std::shared_ptr<std::vector<uint32_t>> words_;
+};
+
 // (p, states, ids and dy of each look-up, lr[, step][, coefficient[, skip]]) -> (p', states').
 // `prepare(scale, rate, step)` gives f(row index, gradient), which changes the outputs in place;
 // outputs that lie elsewhere are copied first.
@@ -208,6 +248,7 @@ Kernel update_of_rows(const KernelCall& call, size_t scalars, Prepare prepare, S
 Kernel row_sgd(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Rows<A> p(call.outputs[0]);
+    const Rounding<A> rounding(call);
     const int64_t n = p.row.size();
     const RowOps<A>& ops = row_ops<A>();
     return update_of_rows<A>(
@@ -219,7 +260,7 @@ Kernel row_sgd(const KernelCall& call) {
             A* made = p.row.write(at);
             if (made != old) std::copy(old, old + n, made);
             ops.multiply_add(made, g, by, n);
-            p.row.commit(at);
+            p.row.commit(at, rounding.of_row(row));
           };
         },
         [=](uint32_t row) { p.fetch(row); });
@@ -229,6 +270,7 @@ Kernel row_sgd(const KernelCall& call) {
 Kernel row_adagrad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Rows<A> p(call.outputs[0]), sum(call.outputs[1]);
+    const Rounding<A> rounding(call);
     const RowOps<A>& ops = row_ops<A>();
     const A eps = static_cast<A>(call.op->number("eps"));
     return update_of_rows<A>(
@@ -239,7 +281,7 @@ Kernel row_adagrad(const KernelCall& call) {
             std::byte *at = p.at(row), *sum_at = sum.at(row);
             ops.adagrad(p.row.write(at), sum.row.write(sum_at), p.row.read(at), g,
                         sum.row.read(sum_at), factor, lr, eps, p.row.size());
-            p.row.commit(at);
+            p.row.commit(at, rounding.of_row(row));
             sum.row.commit(sum_at);
           };
         },
@@ -254,6 +296,7 @@ Kernel row_adagrad(const KernelCall& call) {
 Kernel rowwise_adagrad(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Rows<A> p(call.outputs[0]);
+    const Rounding<A> rounding(call);
     const Array sums = call.outputs[1];
     const int64_t n = p.row.size(), sum_step = sums.strides[0] * dtype_bytes(sums.dtype);
     const RowOps<A>& ops = row_ops<A>();
@@ -271,7 +314,7 @@ Kernel rowwise_adagrad(const KernelCall& call) {
             A* made = p.row.write(at);
             if (made != old) std::copy(old, old + n, made);
             ops.multiply_add(made, g, -static_cast<A>(rate) * factor / (std::sqrt(total) + eps), n);
-            p.row.commit(at);
+            p.row.commit(at, rounding.of_row(row));
           };
         },
         [=](uint32_t row) {
@@ -285,6 +328,7 @@ Kernel rowwise_adagrad(const KernelCall& call) {
 Kernel row_adam(const KernelCall& call) {
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const Rows<A> p(call.outputs[0]), m(call.outputs[1]), v(call.outputs[2]);
+    const Rounding<A> rounding(call);
     const RowOps<A>& ops = row_ops<A>();
     const double beta1 = call.op->number("beta1"), beta2 = call.op->number("beta2"),
                  eps = call.op->number("eps");
@@ -304,7 +348,7 @@ Kernel row_adam(const KernelCall& call) {
             std::byte *p_at = p.at(row), *m_at = m.at(row), *v_at = v.at(row);
             ops.adamw(p.row.write(p_at), m.row.write(m_at), v.row.write(v_at), p.row.read(p_at), g,
                       m.row.read(m_at), v.row.read(v_at), constants, p.row.size());
-            p.row.commit(p_at);
+            p.row.commit(p_at, rounding.of_row(row));
             m.row.commit(m_at);
             v.row.commit(v_at);
           };
