@@ -8,29 +8,20 @@
 // With the tables and bags of docs/reference/models.md and `interaction=cross` it is the model of
 // MLPerf's recommendation benchmark of 2023.
 //
-// Op paths: bottom.<i>, tables.<f> (dims batch, fields, bag, rows, width), interaction.*, top.<i>,
-// loss.*.
+// Op paths: those of recommender.h, and interaction.* between the tables and the top MLP.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "tessera/graph/graph.h"
-#include "tessera/models/config.h"
+#include "tessera/models/recommender.h"
 
 namespace tessera {
 
-struct DlrmConfig {
-  int64_t dense = 13;                                    // numbers of a sample
-  std::vector<int64_t> rows = {1000, 1000, 1000, 1000};  // of each table
-  std::vector<int64_t> bags = {1};  // ids of a sample at most, by table; one number: of all
-  int64_t width = 64;               // of a row, and of the bottom MLP's last layer
-  std::vector<int64_t> bottom = {512, 256, 64};
-  std::vector<int64_t> top = {512, 256, 1};
+struct DlrmConfig : RecommenderConfig {
   std::string interaction = "dot";
   int64_t layers = 3, rank = 512;  // of the cross interaction
-  std::string mode = "sum";        // of bags
-  DType dtype = DType::kFloat32;
 };
 
 std::vector<ModelKey> model_keys(DlrmConfig& config);

@@ -8,6 +8,7 @@
 #include "tessera/models/bert.h"
 #include "tessera/models/contract.h"
 #include "tessera/models/cosmoflow.h"
+#include "tessera/models/dhen.h"
 #include "tessera/models/dlrm.h"
 #include "tessera/models/evoformer.h"
 #include "tessera/models/gpt.h"
@@ -75,7 +76,7 @@ Samples samples_of(const GptConfig& config) { return samples_of_text(config); }
 Samples samples_of(const LlamaConfig& config) { return samples_of_text(config); }
 Samples samples_of(const MixtralConfig& config) { return samples_of_text(config); }
 // Ids of each table by a stream of their own, and clicks.
-Samples samples_of(const DlrmConfig& config) {
+Samples samples_of_clicks(const RecommenderConfig& config) {
   Samples samples = {1, 2};
   for (size_t f = 0; f < config.rows.size(); ++f) {
     InputRule rule = {fmt::format("ids.{}", f), config.rows[f], fmt::format("ids.{}", f),
@@ -86,6 +87,8 @@ Samples samples_of(const DlrmConfig& config) {
   samples.inputs.push_back({"targets", 2, "targets", 1});
   return samples;
 }
+Samples samples_of(const DlrmConfig& config) { return samples_of_clicks(config); }
+Samples samples_of(const DhenConfig& config) { return samples_of_clicks(config); }
 Samples samples_of(const MlpConfig& config) { return {1, config.out}; }
 
 // The masked tokens and their targets, of one stream.
@@ -304,6 +307,17 @@ std::vector<ModelFamily> make_families() {
                           {"dlrm:dense=3,rows=7-5-11,bags=3-1-2,width=4,bottom=6-4,top=5-1",
                            "dlrm:dense=3,rows=7-5-11,bags=2,width=4,bottom=6-4,top=5-1,"
                            "interaction=cross,layers=2,rank=3,mode=mean"}}),
+      family<DhenConfig>(
+          {"dhen",
+           "recommender: layers that are ensembles of interaction modules",
+           model_keys,
+           complete,
+           build_dhen,
+           samples_of,
+           {"dhen:dense=3,rows=7-5-11,bags=3-1-2,width=4,bottom=6-4,top=5-1,layers=2,embeddings=2,"
+            "heads=2,ffn=6,filters=2,modules=dlrm-linear-attention",
+            "dhen:dense=3,rows=7-5-11,bags=2,width=4,bottom=6-4,top=5-1,layers=2,embeddings=4,"
+            "heads=2,ffn=6,filters=2,modules=dot-cross+convolution-attention,ensemble=weighted"}}),
       family<EvoformerConfig>(
           {"evoformer",
            "Evoformer blocks with recycling",

@@ -106,6 +106,32 @@ TEST(RowUpdatesTest, EveryShardingOfDlrmIsEqualToSerialWithClipping) {
   }
 }
 
+// Dense layers of a recommender with an optimizer of their own, sharded in all ways, beside tables by
+// rows.
+TEST(RowUpdatesTest, DenseLayersMayHaveAnotherOptimizer) {
+  const std::string spec =
+      "dhen:dense=4,rows=20-10-13,width=6,bottom=5-6,top=8-1,bags=3-1-2,layers=2,embeddings=2,"
+      "heads=2,ffn=9,modules=attention-linear+dlrm-cross";
+  for (const char* dense : {"adamw", "sgd", "lion", "lamb"}) {
+    for (const char* plan :
+         {"data_parallel(3)", "fsdp(2,replicas=2)", "fsdp(3,micro_batches=2)", "tables(3,zero=3)",
+          "tables(2,row,nodes=2,zero=1)", "tables(2,table,micro_batches=2)",
+          "megatron(tp=2,pp=2,micro_batches=2)"}) {
+      VerifyConfig config = config_of(dense, 1);
+      config.optimizer.lr = 0.01;
+      OptimizerGroup tables;
+      tables.parameters = "tables.*";
+      tables.kind = "rowwise_adagrad";
+      config.optimizer.groups = {tables};
+      config.model = spec;
+      config.plan = plan;
+      const auto report = verify_plan(config);
+      ASSERT_TRUE(report) << dense << " " << plan << ": " << report.error().message;
+      EXPECT_TRUE(report->ok) << dense << " " << plan << ": " << report->why;
+    }
+  }
+}
+
 // Rows of a gradient carry the loss scale until they are added to a row.
 TEST(RowUpdatesTest, TheLossScaleMakesNoDifference) {
   const auto model = build_model(kSmall, kBatch, DType::kFloat32);

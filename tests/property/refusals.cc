@@ -52,6 +52,10 @@ const std::map<std::string, std::string> kModels = {
     {"evoformer",
      "evoformer:layers={1|2|3},recycles={0|0|1},hidden={8|12},heads={2|4},pair={6|9},pair_heads=3,"
      "sequences={3|5},residues={3|4},vocab=7,bins=5"},
+    {"dhen",
+     "dhen:dense=3,rows=7-5-11,bags=2,width=4,bottom=6-4,top=5-1,heads={1|2},layers={1|2|3},"
+     "embeddings={2|4},ffn={6|7},filters=2,ensemble={concat|sum|weighted},"
+     "modules={linear|dlrm-linear|attention-linear|dot-cross+convolution-attention}"},
     {"mlp", "mlp:in={4|5},hidden={8|9},out={3|4},layers={1|2|3}"},
 };
 // By argument, or by recipe and argument.
