@@ -82,8 +82,14 @@ Result<Step> read_step(const Json& object, const std::string& place) {
             line.number("step_time_s"),
             line.integer("memory_bytes"),
             line.integer("resident_bytes"),
-            std::nullopt};
+            {},
+            {},
+            {}};
   if (object.contains("eval_loss")) step.eval_loss = line.number("eval_loss");
+  if (object.contains("eval_normalized_entropy")) {
+    step.normalized_entropy = line.number("eval_normalized_entropy");
+    step.auc = line.number("eval_auc");
+  }
   TESSERA_TRY_VOID(line.status());
   return step;
 }
@@ -227,6 +233,26 @@ Result<RunRecord> parse_run_record(std::string_view text, const std::string& fil
   return record;
 }
 
+namespace {
+
+// How good predictions of clicks are, if evaluations say it.
+std::string clicks_text(const RunRecord& record, int64_t width, int64_t height) {
+  const auto last = std::find_if(record.steps.rbegin(), record.steps.rend(),
+                                 [](const Step& step) { return step.normalized_entropy; });
+  if (last == record.steps.rend()) return "";
+  const auto number = [](double value) { return fmt::format("{:.4g}", value); };
+  Drawing entropy(record, width, height), auc(record, width, height);
+  entropy.add('o', [](const Step& step) { return step.normalized_entropy.value_or(kNone); });
+  auc.add('o', [](const Step& step) { return step.auc.value_or(kNone); });
+  const auto title = [&](const char* what, const std::optional<double>& value) {
+    return fmt::format("{} of the evaluation (last: {:.4f})", what, value.value_or(kNone));
+  };
+  return entropy.text(title("normalised entropy", last->normalized_entropy), number) + "\n" +
+         auc.text(title("area under the ROC curve", last->auc), number) + "\n";
+}
+
+}  // namespace
+
 std::string draw(const RunRecord& record, int64_t width, int64_t height) {
   const auto number = [](double value) { return fmt::format("{:.4g}", value); };
   const bool evaluates = std::any_of(record.steps.begin(), record.steps.end(),
@@ -241,7 +267,7 @@ std::string draw(const RunRecord& record, int64_t width, int64_t height) {
          loss.text(
              evaluates ? "loss, nats a token (*), and of the evaluation (o)" : "loss, nats a token",
              number) +
-         "\n" + rate.text("tokens/s", number) + "\n" +
+         "\n" + clicks_text(record, width, height) + rate.text("tokens/s", number) + "\n" +
          memory.text(fmt::format("resident memory of the process (planned for a rank: {})",
                                  bytes_text(static_cast<double>(last.memory_bytes))),
                      bytes_text);

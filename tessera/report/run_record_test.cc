@@ -91,5 +91,32 @@ TEST(RunRecord, IsDrawnWithEvaluationsAndRestarts) {
             "        step  1   5");
 }
 
+TEST(RunRecord, HowGoodPredictionsOfClicksAreIsDrawn) {
+  const auto clicks = [](const char* entropy, const char* auc) {
+    return fmt::format(R"(, "eval_loss": 1, "eval_normalized_entropy": {}, "eval_auc": {})",
+                       entropy, auc);
+  };
+  const auto record =
+      parse_run_record(start("serial") + step(1, 9, clicks("null", "null")) +
+                           step(2, 8, clicks("1.25", "0.5")) + step(3, 7, clicks("0.75", "0.875")),
+                       "m.jsonl");
+  ASSERT_TRUE(record) << record.error().message;
+  EXPECT_TRUE(std::isnan(*record->steps[0].normalized_entropy));
+  EXPECT_EQ(record->steps[2].auc, 0.875);
+  const std::string text = draw(*record, 3, 2);
+  const std::string expected =
+      "normalised entropy of the evaluation (last: 0.7500)\n"
+      "        1.25 | o\n"
+      "        0.75 |  o\n";
+  EXPECT_NE(text.find(expected), std::string::npos) << text;
+  EXPECT_NE(text.find("area under the ROC curve of the evaluation (last: 0.8750)\n"
+                      "       0.875 |  o\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(draw(*parse_run_record(step(1, 9), "m.jsonl")).find("ROC"), std::string::npos);
+  EXPECT_EQ(error_of(step(1, 9, R"(, "eval_loss": 1, "eval_normalized_entropy": 2)")),
+            "m.jsonl:1: expected the key 'eval_auc', found none");
+}
+
 }  // namespace
 }  // namespace tessera

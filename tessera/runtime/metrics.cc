@@ -136,6 +136,10 @@ Status MetricsWriter::step(const StepReport& report) {
             {"memory_bytes", report.memory_bytes},
             {"resident_bytes", report.resident_bytes}};
   if (report.eval_loss) json["eval_loss"] = number(*report.eval_loss);
+  if (report.eval_clicks) {
+    json["eval_normalized_entropy"] = number(report.eval_clicks->normalized_entropy);
+    json["eval_auc"] = number(report.eval_clicks->auc);
+  }
   return append(json.dump());
 }
 
