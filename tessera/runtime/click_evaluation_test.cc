@@ -96,6 +96,35 @@ TEST_F(ClickEvaluations, NarrowRunsHaveThemToo) {
               0.02);
 }
 
+// Before the first step the run says where its tables rest: a number of 8 bytes a row is the state
+// of rowwise_adagrad in float64.
+TEST_F(ClickEvaluations, TheStartOfARunSaysWhereTablesRest) {
+  const auto shares = [&](const std::string& plan) {
+    std::vector<TableShare> found;
+    TrainingCallbacks callbacks;
+    callbacks.start = [&](const TrainingStart& start) { found = start.tables; };
+    const auto summary = run_training(config(plan), callbacks);
+    EXPECT_TRUE(summary) << plan << ": " << (summary ? "" : summary.error().message);
+    return found;
+  };
+  const std::string a = "tables.0.weight", b = "tables.1.weight";
+  EXPECT_EQ(shares("tables(2)"),
+            (std::vector<TableShare>{{a, 0, {0, 20}, {0, 4}, Tier::kDevice, 640, 160},
+                                     {b, 1, {0, 9}, {0, 4}, Tier::kDevice, 288, 72}}));
+  EXPECT_EQ(shares("tables(2, by=row)"),
+            (std::vector<TableShare>{{a, 0, {0, 10}, {0, 4}, Tier::kDevice, 320, 80},
+                                     {a, 1, {10, 10}, {0, 4}, Tier::kDevice, 320, 80},
+                                     {b, 0, {0, 5}, {0, 4}, Tier::kDevice, 160, 40},
+                                     {b, 1, {5, 4}, {0, 4}, Tier::kDevice, 128, 32}}));
+  const std::string host = write("host.toml",
+                                 "mesh = { dp = 1 }\nsplit = []\n"
+                                 "store = [ { tensors = \"{,optimizer.*.}tables.0.*\", "
+                                 "tier = \"host\" } ]\n");
+  EXPECT_EQ(shares(host),
+            (std::vector<TableShare>{{a, 0, {0, 20}, {0, 4}, Tier::kHost, 640, 160},
+                                     {b, 0, {0, 9}, {0, 4}, Tier::kDevice, 288, 72}}));
+}
+
 TEST_F(ClickEvaluations, ModelsThatPredictOtherThingsHaveNone) {
   RunConfig c = config("serial");
   c.model = "mlp:in=3,hidden=4,out=3";

@@ -62,22 +62,28 @@ class ClickSource : public DataSource {
               const kernels::Array& to) const override {
     const FedInput& fed = fed_.at(tensor.name);
     const bool dense = fed.part.part == ClickInput::Part::kDense;
-    Sample sample;
-    int64_t known = -1;  // number of `sample` in the batch
-    each_element(tensor, region, to, [&](int64_t offset, int64_t index) {
-      if (const int64_t number = index / fed.sample_elements; number != known) {
-        known = number;
-        sample = read(fed, (step - 1) * fed.samples_of_batch + number);
-      }
-      const auto element = static_cast<size_t>(index % fed.sample_elements);
-      std::byte* at = to.data + offset * dtype_bytes(to.dtype);
-      if (dense) {
-        kernels::store_element(at, to.dtype, static_cast<double>(sample.dense[element]));
-        return;
-      }
-      const int64_t value = element < sample.ids.size() ? int64_t{sample.ids[element]} : -1;
-      std::memcpy(at, &value, sizeof value);
+    // The elements of one sample: number, and where it goes from where the sample begins.
+    std::vector<std::pair<size_t, int64_t>> elements;
+    Box one = region;
+    one.dims[0] = {0, 1};
+    const int64_t bytes = dtype_bytes(to.dtype);
+    each_element(tensor, one, to, [&](int64_t offset, int64_t index) {
+      elements.emplace_back(static_cast<size_t>(index), offset * bytes);
     });
+    std::byte* begin = to.data;
+    for (int64_t i = 0; i < region.dims[0].size; ++i, begin += to.strides[0] * bytes) {
+      const int64_t place = (step - 1) * fed.samples_of_batch + region.dims[0].begin + i;
+      const Sample sample = read(fed, place);
+      for (const auto& [element, offset] : elements) {
+        if (dense) {
+          kernels::store_element(begin + offset, to.dtype,
+                                 static_cast<double>(sample.dense[element]));
+          continue;
+        }
+        const int64_t value = element < sample.ids.size() ? int64_t{sample.ids[element]} : -1;
+        std::memcpy(begin + offset, &value, sizeof value);
+      }
+    }
     return {};
   }
 

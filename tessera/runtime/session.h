@@ -12,6 +12,7 @@
 
 #include "tessera/base/result.h"
 #include "tessera/data/click_metrics.h"
+#include "tessera/program/table_shares.h"
 #include "tessera/runtime/plan_change.h"
 #include "tessera/runtime/run_config.h"
 #include "tessera/runtime/tolerance.h"
@@ -79,7 +80,8 @@ struct TrainingStart {
   int64_t parameters = 0, ranks = 1, tokens_per_step = 0, data_bytes = 0, data_files = 0,
           arena_bytes = 0;
   std::string transport;
-  bool printer = true;  // false on MPI ranks other than 0: stay silent
+  bool printer = true;                  // false on MPI ranks other than 0: stay silent
+  std::vector<TableShare> tables = {};  // under the run's first plan, by table and rank
 };
 
 // A change of the plan between two steps.

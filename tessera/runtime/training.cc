@@ -394,6 +394,19 @@ Status check_world(const std::vector<Period>& periods, int64_t ranks, std::strin
                   ranks, found));
 }
 
+// Of the ranks whose programs this process has: of all, where the record is written.
+std::vector<TableShare> shares_of_tables(const Period& period) {
+  const Graph& graph = period.compiled.graph();
+  std::vector<TableShare> all;
+  for (const std::string& table : tables_of(period.compiled.model->graph)) {
+    for (const Program& program : period.programs) {
+      for (TableShare& share : table_shares(program, {table}, graph))
+        all.push_back(std::move(share));
+    }
+  }
+  return all;
+}
+
 // What a process reads and writes beside the computation.
 struct Sources {
   std::optional<RunData> data;
@@ -463,6 +476,7 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
   start.data_bytes = data.training->bytes();
   start.data_files = data.training->files();
   start.transport = mpi ? "mpi" : "threads";
+  start.tables = shares_of_tables(periods.front());
   Job job{config, callbacks,      periods, data, sources.metrics ? &*sources.metrics : nullptr,
           start,  sources.origin, storage};
   auto summary = mpi ? train_on_mpi(job, *world) : train_on_threads(job, options);
