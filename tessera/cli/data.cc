@@ -22,7 +22,7 @@ struct DataJob {
   std::optional<std::string> out, reuse;
   std::vector<int64_t> rows, bags;
   std::optional<int64_t> samples;
-  int64_t dense = 13, seed = 1;
+  int64_t first = 0, dense = 13, seed = 1;
   double zipf = 1.05, signal = 1.5, bias = -1.2;
   bool jagged = false, json = false;
 };
@@ -88,8 +88,13 @@ Result<int> generate(const DataJob& job) {
   }
   if (!job.samples) return data_error("generate: expected --samples N, found none");
   if (job.rows.empty()) return data_error("generate: expected --rows of the tables, found none");
+  constexpr int64_t kLastFirst = int64_t{1} << 48;
+  if (job.first > kLastFirst) {
+    return data_error(
+        fmt::format("generate: expected --first from 0 to {}, found {}", kLastFirst, job.first));
+  }
   TESSERA_TRY(const ClickOptions options, click_options(job));
-  TESSERA_TRY(const GeneratedClicks made, generate_clicks(options, *job.samples, out));
+  TESSERA_TRY(const GeneratedClicks made, generate_clicks(options, job.first, *job.samples, out));
   const std::string text =
       fmt::format("{}: {}, {} clicks; normalised entropy of the planted model {:.4f}\n", out,
                   plural(made.samples, "sample"), grouped(made.clicks), made.normalized_entropy);
@@ -175,6 +180,12 @@ void add_data(Commands& commands) {
       .delimiter(',')
       .at_least(1);
   command.option("--samples", options->samples, "generate: how many").at_least(1);
+  command
+      .option("--first", options->first,
+              "generate: the number of the first sample (default 0): a file from 100000 on has "
+              "others than one of 100,000 samples, of the same model")
+      .at_least(0)
+      .default_text("");
   command
       .option("--bags", options->bags,
               "generate: ids of a sample, one number or one a feature (default 1)")

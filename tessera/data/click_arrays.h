@@ -1,20 +1,35 @@
-// A file of clicks as NumPy arrays, one for each input of a recommender, for what reads arrays
-// (docs/guides/data.md):
+// A file of clicks as the inputs of a recommender, an array each, of which element n belongs to
+// sample n:
 //
-//   dense.npy      float32 [samples, dense numbers], if there are any
-//   ids.<f>.npy    int64 [samples, bag], padded with -1; f from 0, in the order of the features
-//   targets.npy    int64 [samples], 0 or 1
+//   dense      float32 [samples, dense numbers], if there are any
+//   ids.<f>    int64 [samples, bag], padded with -1; f from 0, in the order of the features
+//   targets    int64 [samples], 0 or 1
+//
+// A run reads a file of clicks by these names (runtime/clicks.h); as NumPy arrays they are for other
+// programs (docs/guides/data.md).
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tessera/base/result.h"
 #include "tessera/data/click_file.h"
 
 namespace tessera {
 
-// The folder is made if it is not there. Each array is written completely or not at all, and is in
-// memory while it is written.
+struct ClickInput {
+  enum class Part : uint8_t { kDense, kIds, kTargets };
+  std::string name;
+  Part part = Part::kDense;
+  size_t feature = 0;           // of ids
+  int64_t sample_elements = 1;  // dense numbers, or the feature's longest bag
+};
+std::vector<ClickInput> click_inputs(const ClickSchema& schema);
+
+// Each array as <name>.npy in the folder, which is made if it is not there. An array is written
+// completely or not at all, and is in memory while it is written.
 Status write_click_arrays(const ClickFile& file, const std::string& folder);
 
 }  // namespace tessera

@@ -46,6 +46,10 @@ TEST_F(ClickArrays, HoldTheSamplesWithBagsPadded) {
   EXPECT_THAT(read("ids.1.npy", {2, 1}), ElementsAre(3, 0));
   EXPECT_THAT(read("targets.npy", {2}), ElementsAre(1, 0));
 
+  std::vector<std::string> inputs;
+  for (const ClickInput& input : click_inputs(file->schema())) inputs.push_back(input.name);
+  EXPECT_THAT(inputs, ElementsAre("dense", "ids.0", "ids.1", "targets"));
+
   const auto status = write_click_arrays(*file, path("a.clicks/x"));
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().message,

@@ -127,7 +127,7 @@ struct ClickFile::Block {
   // `of_feature`: where the feature's ids begin.
   std::span<const uint32_t> bag(size_t feature, int64_t sample, const std::byte* of_feature) const {
     const auto* lengths_here = reinterpret_cast<const uint16_t*>(lengths_of(feature));
-    const int64_t before = std::accumulate(lengths_here, lengths_here + sample, int64_t{0});
+    const int32_t before = std::accumulate(lengths_here, lengths_here + sample, int32_t{0});
     return {reinterpret_cast<const uint32_t*>(of_feature) + before, lengths_here[sample]};
   }
   const std::byte* ids_of(size_t feature) const {

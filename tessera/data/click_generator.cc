@@ -72,13 +72,13 @@ ClickGenerator::Sample ClickGenerator::sample(int64_t index) const {
   return sample;
 }
 
-Result<GeneratedClicks> generate_clicks(const ClickOptions& options, int64_t samples,
+Result<GeneratedClicks> generate_clicks(const ClickOptions& options, int64_t first, int64_t samples,
                                         const std::string& out) {
   TESSERA_TRY(ClickWriter writer, ClickWriter::create(out, schema_of(options)));
   const ClickGenerator generator(options);
   std::vector<float> labels;
   std::vector<double> logits;
-  for (int64_t i = 0; i < samples; ++i) {
+  for (int64_t i = first; i < first + samples; ++i) {
     const ClickGenerator::Sample sample = generator.sample(i);
     TESSERA_TRY_VOID(writer.add(sample.clicked, sample.dense, sample.bags));
     labels.push_back(sample.clicked ? 1.0F : 0.0F);

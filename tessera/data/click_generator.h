@@ -70,8 +70,8 @@ struct GeneratedClicks {
   int64_t samples = 0, clicks = 0;
   double normalized_entropy = 0;  // of the planted model on these labels: no model does much better
 };
-// Writes samples 0 .. samples - 1.
-Result<GeneratedClicks> generate_clicks(const ClickOptions& options, int64_t samples,
+// Writes samples first .. first + samples - 1.
+Result<GeneratedClicks> generate_clicks(const ClickOptions& options, int64_t first, int64_t samples,
                                         const std::string& out);
 
 }  // namespace tessera

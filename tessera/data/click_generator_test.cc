@@ -119,7 +119,7 @@ using GeneratedFiles = TestFiles;
 // planted model itself is well below 1, and every label comes from it.
 TEST_F(GeneratedFiles, LabelsFollowThePlantedModel) {
   const ClickOptions options = some_options();
-  const auto made = generate_clicks(options, 20'000, path("a.clicks"));
+  const auto made = generate_clicks(options, 0, 20'000, path("a.clicks"));
   ASSERT_TRUE(made) << made.error().message;
   EXPECT_LT(made->normalized_entropy, 0.85);
   EXPECT_GT(made->normalized_entropy, 0.4);
@@ -140,6 +140,18 @@ TEST_F(GeneratedFiles, LabelsFollowThePlantedModel) {
     ASSERT_EQ(std::vector<uint32_t>(bag.begin(), bag.end()), sample.bags[1]);
   }
   EXPECT_NEAR(static_cast<double>(made->clicks), expected, 5 * std::sqrt(variance));
+}
+
+TEST_F(GeneratedFiles, MayBeginAtAnySample) {
+  ASSERT_TRUE(generate_clicks(some_options(), 0, 12, path("all.clicks")));
+  ASSERT_TRUE(generate_clicks(some_options(), 5, 7, path("rest.clicks")));
+  const auto all = ClickFile::open(path("all.clicks")), rest = ClickFile::open(path("rest.clicks"));
+  ASSERT_TRUE(all && rest);
+  ASSERT_EQ(rest->samples(), 7);
+  ClickBatch of_all, of_rest;
+  all->read(std::vector<int64_t>{5, 6, 7, 8, 9, 10, 11}, of_all);
+  rest->read(std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6}, of_rest);
+  EXPECT_EQ(of_all, of_rest);
 }
 
 }  // namespace

@@ -52,4 +52,8 @@ double area_under_roc(std::span<const float> labels, std::span<const double> sco
   return pairs / (clicks * others);
 }
 
+ClickQuality click_quality(std::span<const float> labels, std::span<const double> logits) {
+  return {normalized_entropy(labels, logits), area_under_roc(labels, logits)};
+}
+
 }  // namespace tessera

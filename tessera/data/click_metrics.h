@@ -19,4 +19,9 @@ double normalized_entropy(std::span<const float> labels, std::span<const double>
 // equal. Time n log n.
 double area_under_roc(std::span<const float> labels, std::span<const double> scores);
 
+struct ClickQuality {
+  double normalized_entropy = 0, auc = 0;  // NaN where there is none
+};
+ClickQuality click_quality(std::span<const float> labels, std::span<const double> logits);
+
 }  // namespace tessera

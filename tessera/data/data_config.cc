@@ -88,7 +88,8 @@ Result<TokenFilesConfig> read_tokens(const toml::table& table) {
     TESSERA_TRY_VOID(read_token_key(std::string(key.str()), node, config));
   }
   if (config.files.empty()) {
-    return invalid_input("data: expected the key 'files' or 'arrays', found neither");
+    return invalid_input(
+        "data: expected the key 'files', 'arrays' or 'clicks', found none of them");
   }
   return config;
 }
@@ -117,6 +118,22 @@ Result<DataConfig> read_arrays(const toml::table& table) {
       }
       config.arrays[std::string(input.str())] = path->get();
     }
+  }
+  return config;
+}
+
+Result<DataConfig> read_clicks(const toml::table& table) {
+  DataConfig config;
+  for (const auto& [key, node] : table) {
+    if (key.str() != "clicks") {
+      return invalid_input(
+          fmt::format("data: expected the key 'clicks' alone, found '{}'", key.str()));
+    }
+    const auto* path = node.as_string();
+    if (path == nullptr || path->get().empty()) {
+      return expected("data.clicks", "the path of a file of clicks", node);
+    }
+    config.clicks = path->get();
   }
   return config;
 }
@@ -167,6 +184,7 @@ std::string table_text(const TokenFilesConfig& config) {
 
 std::string to_text(const DataConfig& config) {
   if (config.random) return quoted(std::string(kRandom));
+  if (!config.clicks.empty()) return fmt::format("{{ clicks = {} }}", quoted(config.clicks));
   if (!config.arrays.empty()) {
     std::vector<std::string> arrays;
     for (const auto& [input, file] : config.arrays) {
@@ -185,6 +203,7 @@ std::string to_text(const DataConfig& config) {
 Result<DataConfig> read_data_config(const toml::node& node) {
   if (const toml::table* table = node.as_table()) {
     if (table->contains("arrays")) return read_arrays(*table);
+    if (table->contains("clicks")) return read_clicks(*table);
     DataConfig config;
     TESSERA_TRY(TokenFilesConfig files, read_tokens(*table));
     config.tokens.push_back(std::move(files));

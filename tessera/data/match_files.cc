@@ -97,4 +97,11 @@ Result<std::vector<std::string>> files_of(const std::vector<std::string>& globs,
   return std::vector<std::string>(paths.begin(), paths.end());
 }
 
+std::string found_file(const std::string& path, const std::string& beside) {
+  std::error_code ignored;
+  if (beside.empty() || path.starts_with('/') || fs::exists(path, ignored)) return path;
+  const std::string other = (fs::path(beside) / path).string();
+  return fs::exists(other, ignored) ? other : path;
+}
+
 }  // namespace tessera

@@ -19,4 +19,8 @@ Result<std::vector<std::string>> match_files(const std::string& glob);
 Result<std::vector<std::string>> files_of(const std::vector<std::string>& globs,
                                           const std::string& beside);
 
+// A file by its path, no glob: in the working directory, else in `beside` (unless empty). The path
+// as it is if there is none.
+std::string found_file(const std::string& path, const std::string& beside);
+
 }  // namespace tessera

@@ -32,6 +32,10 @@ TEST_F(MatchFiles, AreFoundBesideAnotherFile) {
   const std::string a = write("only_here.txt", "x");
   EXPECT_THAT(*files_of({"only_h*.txt"}, folder_), ElementsAre(a));
   EXPECT_EQ(files_of({"only_h*.txt"}, "").error().message, "no file matches 'only_h*.txt'");
+  EXPECT_EQ(found_file("only_here.txt", folder_), a);
+  EXPECT_EQ(found_file("only_here.txt", ""), "only_here.txt");
+  EXPECT_EQ(found_file("none.txt", folder_), "none.txt");
+  EXPECT_EQ(found_file(a, "/nowhere"), a);
 }
 
 TEST_F(MatchFiles, AFolderIsNoFile) {

@@ -163,6 +163,7 @@ struct Row {
   Result<Graph> (*build)(const Config&, int64_t batch);
   Samples (*samples)(const Config&);
   std::vector<std::string> examples;
+  bool predicts_clicks = false;
 };
 
 template <class Config>
@@ -192,7 +193,8 @@ Result<Model> build_row(const Row<Config>& row, const ModelArguments& arguments,
 template <class Config>
 ModelFamily family(Row<Config> row) {
   Config config;
-  ModelFamily out{row.name, row.summary, key_texts(row.keys(config)), row.examples, nullptr};
+  ModelFamily out{row.name,     row.summary, key_texts(row.keys(config)),
+                  row.examples, nullptr,     row.predicts_clicks};
   out.build = [row = std::move(row)](const ModelArguments& arguments, int64_t batch,
                                      std::optional<DType> dtype) {
     return build_row(row, arguments, batch, dtype);
@@ -306,7 +308,8 @@ std::vector<ModelFamily> make_families() {
                           samples_of,
                           {"dlrm:dense=3,rows=7-5-11,bags=3-1-2,width=4,bottom=6-4,top=5-1",
                            "dlrm:dense=3,rows=7-5-11,bags=2,width=4,bottom=6-4,top=5-1,"
-                           "interaction=cross,layers=2,rank=3,mode=mean"}}),
+                           "interaction=cross,layers=2,rank=3,mode=mean"},
+                          /*predicts_clicks=*/true}),
       family<DhenConfig>(
           {"dhen",
            "recommender: layers that are ensembles of interaction modules",
@@ -317,7 +320,8 @@ std::vector<ModelFamily> make_families() {
            {"dhen:dense=3,rows=7-5-11,bags=3-1-2,width=4,bottom=6-4,top=5-1,layers=2,embeddings=2,"
             "heads=2,ffn=6,filters=2,modules=dlrm-linear-attention",
             "dhen:dense=3,rows=7-5-11,bags=2,width=4,bottom=6-4,top=5-1,layers=2,embeddings=4,"
-            "heads=2,ffn=6,filters=2,modules=dot-cross+convolution-attention,ensemble=weighted"}}),
+            "heads=2,ffn=6,filters=2,modules=dot-cross+convolution-attention,ensemble=weighted"},
+           /*predicts_clicks=*/true}),
       family<EvoformerConfig>(
           {"evoformer",
            "Evoformer blocks with recycling",
@@ -350,6 +354,11 @@ const ModelFamily* find_family(std::string_view name) {
     if (family.name == name) return &family;
   }
   return nullptr;
+}
+
+bool predicts_clicks(const Model& model) {
+  const ModelFamily* family = find_family(model.family);
+  return family != nullptr && family->predicts_clicks;
 }
 
 std::vector<std::string> family_names() {

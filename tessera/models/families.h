@@ -28,10 +28,14 @@ struct ModelFamily {
   std::vector<ModelKeyText> keys;     // with their defaults
   std::vector<std::string> examples;  // small specs, with which tests try the family
   std::function<Result<Model>(const ModelArguments&, int64_t batch, std::optional<DType>)> build;
+  // The loss is the mean binary cross entropy of logits with targets 0 or 1, which one op reads
+  // together: evaluations say how good predictions of clicks are (data/click_metrics.h).
+  bool predicts_clicks = false;
 };
 
 const std::vector<ModelFamily>& all_families();  // in the order of `tessera inspect --models`
 const ModelFamily* find_family(std::string_view name);  // null if unknown
+bool predicts_clicks(const Model& model);               // its family does
 std::vector<std::string> family_names();
 
 }  // namespace tessera

@@ -8,6 +8,8 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
 
 #include "tessera/base/json_text.h"
 
@@ -71,6 +73,18 @@ Result<RunRecord::Start> read_start(const Json& object, const std::string& place
   RunRecord::Start start{line.text("model"), line.text("plan"), line.integer("ranks"),
                          line.number("time"), 0};
   TESSERA_TRY_VOID(line.status());
+  const auto tables = object.find("tables");
+  if (tables == object.end()) return start;
+  if (!tables->is_array()) return invalid_input(place + ": tables: expected a list");
+  for (const Json& one : *tables) {
+    if (!one.is_object()) return invalid_input(place + ": tables: expected a list of objects");
+    Line share(one, place + ": tables");
+    start.tables.push_back({share.text("table"), share.integer("rank"), share.integer("first_row"),
+                            share.integer("rows"), share.integer("first_column"),
+                            share.integer("columns"), share.text("tier"), share.integer("bytes"),
+                            share.integer("state_bytes")});
+    TESSERA_TRY_VOID(share.status());
+  }
   return start;
 }
 
@@ -82,8 +96,14 @@ Result<Step> read_step(const Json& object, const std::string& place) {
             line.number("step_time_s"),
             line.integer("memory_bytes"),
             line.integer("resident_bytes"),
-            std::nullopt};
+            {},
+            {},
+            {}};
   if (object.contains("eval_loss")) step.eval_loss = line.number("eval_loss");
+  if (object.contains("eval_normalized_entropy")) {
+    step.normalized_entropy = line.number("eval_normalized_entropy");
+    step.auc = line.number("eval_auc");
+  }
   TESSERA_TRY_VOID(line.status());
   return step;
 }
@@ -227,6 +247,112 @@ Result<RunRecord> parse_run_record(std::string_view text, const std::string& fil
   return record;
 }
 
+namespace {
+
+// How good predictions of clicks are, if evaluations say it.
+std::string clicks_text(const RunRecord& record, int64_t width, int64_t height) {
+  const auto last = std::find_if(record.steps.rbegin(), record.steps.rend(),
+                                 [](const Step& step) { return step.normalized_entropy; });
+  if (last == record.steps.rend()) return "";
+  const auto number = [](double value) { return fmt::format("{:.4g}", value); };
+  Drawing entropy(record, width, height), auc(record, width, height);
+  entropy.add('o', [](const Step& step) { return step.normalized_entropy.value_or(kNone); });
+  auc.add('o', [](const Step& step) { return step.auc.value_or(kNone); });
+  const auto title = [&](const char* what, const std::optional<double>& value) {
+    return fmt::format("{} of the evaluation (last: {:.4f})", what, value.value_or(kNone));
+  };
+  return entropy.text(title("normalised entropy", last->normalized_entropy), number) + "\n" +
+         auc.text(title("area under the ROC curve", last->auc), number) + "\n";
+}
+
+// "0", "0 and 2", "0 to 63".
+std::string ranks_text(const std::vector<int64_t>& ranks) {
+  const bool run = ranks.back() - ranks.front() + 1 == std::ssize(ranks);
+  if (ranks.size() > 2 && run) return fmt::format("{} to {}", ranks.front(), ranks.back());
+  std::string out;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const char* between = i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ";
+    out += fmt::format("{}{}", between, ranks[i]);
+  }
+  return out;
+}
+
+using Share = RunRecord::TableShare;
+
+// Who keeps the table: "rank 1", "rows 0-4999 on 0, rows 5000-9999 on 1", and not on the device.
+std::string holders_text(const std::vector<Share>& shares, int64_t rows, int64_t columns) {
+  // Equal boxes are replicas.
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, std::string>, std::vector<int64_t>> boxes;
+  for (const Share& one : shares) {
+    if (one.bytes > 0)
+      boxes[{one.first_row, one.rows, one.first_column, one.columns, one.tier}].push_back(one.rank);
+  }
+  constexpr size_t kMost = 8;
+  std::string out;
+  size_t shown = 0;
+  for (const auto& [box, ranks] : boxes) {
+    if (shown++ == kMost) return out + fmt::format(", {} more pieces", boxes.size() - kMost);
+    const auto& [first_row, some_rows, first_column, some_columns, tier] = box;
+    std::string piece;
+    if (some_rows != rows)
+      piece += fmt::format("rows {}-{} ", first_row, first_row + some_rows - 1);
+    if (some_columns != columns)
+      piece += fmt::format("columns {}-{} ", first_column, first_column + some_columns - 1);
+    out += fmt::format("{}{}on {}{}", out.empty() ? "" : ", ", piece, ranks_text(ranks),
+                       tier == "device" ? std::string() : fmt::format(" ({})", tier));
+  }
+  return out;
+}
+
+// Where the tables rest under the plan that the run began with the last time.
+std::string tables_text(const RunRecord& record) {
+  if (record.starts.empty() || record.starts.back().tables.empty()) return "";
+  const RunRecord::Start& start = record.starts.back();
+  std::vector<std::string> names;
+  std::map<std::string, std::vector<Share>> shares;
+  struct Load {
+    int64_t pieces = 0, bytes = 0, state_bytes = 0;
+    double rows = 0;
+  };
+  std::map<int64_t, Load> loads;
+  size_t widest = 5;
+  for (const Share& one : start.tables) {
+    if (!shares.contains(one.table)) names.push_back(one.table);
+    shares[one.table].push_back(one);
+    widest = std::max(widest, one.table.size());
+    Load& load = loads[one.rank];
+    load.pieces += one.bytes > 0 ? 1 : 0;
+    load.rows += static_cast<double>(one.rows);
+    load.bytes += one.bytes;
+    load.state_bytes += one.state_bytes;
+  }
+  std::string out = fmt::format("tables under plan {}\n{:<{}} {:>11} {:>7}  on ranks\n", start.plan,
+                                "table", widest, "rows", "columns");
+  for (const std::string& name : names) {
+    int64_t rows = 0, columns = 0;
+    for (const Share& one : shares[name]) {
+      rows = std::max(rows, one.first_row + one.rows);
+      columns = std::max(columns, one.first_column + one.columns);
+    }
+    out += fmt::format("{:<{}} {:>11} {:>7}  {}\n", name, widest, rows, columns,
+                       holders_text(shares[name], rows, columns));
+  }
+  out += fmt::format("\n{:>5} {:>7} {:>12} {:>12} {:>12}\n", "rank", "pieces", "rows", "tables",
+                     "their states");
+  constexpr int64_t kMost = 64;
+  int64_t shown = 0;
+  for (const auto& [rank, load] : loads) {
+    if (shown++ == kMost) break;
+    out += fmt::format("{:>5} {:>7} {:>12.0f} {:>12} {:>12}\n", rank, load.pieces, load.rows,
+                       bytes_text(static_cast<double>(load.bytes)),
+                       bytes_text(static_cast<double>(load.state_bytes)));
+  }
+  if (std::ssize(loads) > kMost) out += fmt::format("and {} more ranks\n", loads.size() - kMost);
+  return out;
+}
+
+}  // namespace
+
 std::string draw(const RunRecord& record, int64_t width, int64_t height) {
   const auto number = [](double value) { return fmt::format("{:.4g}", value); };
   const bool evaluates = std::any_of(record.steps.begin(), record.steps.end(),
@@ -237,14 +363,16 @@ std::string draw(const RunRecord& record, int64_t width, int64_t height) {
   rate.add('*', [](const Step& step) { return step.tokens_per_s; });
   memory.add('*', [](const Step& step) { return static_cast<double>(step.resident_bytes); });
   const Step& last = record.steps.back();
+  const std::string tables = tables_text(record);
   return head(record) +
          loss.text(
              evaluates ? "loss, nats a token (*), and of the evaluation (o)" : "loss, nats a token",
              number) +
-         "\n" + rate.text("tokens/s", number) + "\n" +
+         "\n" + clicks_text(record, width, height) + rate.text("tokens/s", number) + "\n" +
          memory.text(fmt::format("resident memory of the process (planned for a rank: {})",
                                  bytes_text(static_cast<double>(last.memory_bytes))),
-                     bytes_text);
+                     bytes_text) +
+         (tables.empty() ? "" : "\n" + tables);
 }
 
 }  // namespace tessera

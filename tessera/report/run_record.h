@@ -1,6 +1,7 @@
 // The record of a run, as the runtime writes it into `metrics.jsonl` of the run's folder
 // (docs/reference/run-config.md, section "The record of a run"), read back and drawn as text: loss
-// beside evaluations, throughput and memory over the steps, with the restarts marked.
+// beside evaluations, throughput and memory over the steps, with the restarts marked; of a model with
+// embedding tables, where they rest and what each rank keeps of them.
 //
 //   TESSERA_TRY(const std::string text, read_file(path));
 //   TESSERA_TRY(const RunRecord record, parse_run_record(text, path));
@@ -20,11 +21,19 @@ namespace tessera {
 inline constexpr std::string_view kRunRecordFile = "metrics.jsonl";
 
 struct RunRecord {
+  // What a rank keeps of an embedding table between steps.
+  struct TableShare {
+    std::string table;
+    int64_t rank = 0, first_row = 0, rows = 0, first_column = 0, columns = 0;
+    std::string tier;
+    int64_t bytes = 0, state_bytes = 0;
+  };
   struct Start {
     std::string model, plan;
     int64_t ranks = 1;
     double time = 0;         // seconds since 1970
     int64_t first_step = 0;  // 0: none was made
+    std::vector<TableShare> tables = {};
   };
   struct Step {
     int64_t step = 0;
@@ -32,6 +41,7 @@ struct RunRecord {
     double tokens_per_s = 0, step_time_s = 0;
     int64_t memory_bytes = 0, resident_bytes = 0;
     std::optional<double> eval_loss;
+    std::optional<double> normalized_entropy, auc;  // beside it, of a model that predicts clicks
   };
   std::vector<Start> starts;  // the second and later ones are restarts
   std::vector<Step> steps;    // each once, in order; of a step made again the later line

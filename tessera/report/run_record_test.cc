@@ -91,5 +91,67 @@ TEST(RunRecord, IsDrawnWithEvaluationsAndRestarts) {
             "        step  1   5");
 }
 
+TEST(RunRecord, WhereTablesRestIsListedWithTheLoadOfEachRank) {
+  const auto share = [](const char* table, int rank, int first_row, int rows,
+                        const std::string& tier = "device") {
+    return fmt::format(
+        R"({{"table": "{}", "rank": {}, "first_row": {}, "rows": {}, "first_column": 0, )"
+        R"("columns": 8, "tier": "{}", "bytes": {}, "state_bytes": {}}})",
+        table, rank, first_row, rows, tier, rows * 32, rows * 4);
+  };
+  const auto begun = [](const std::string& tables) {
+    return R"({"start": {"time": 1, "model": "dlrm", "plan": "p", "ranks": 3, "tables": )" +
+           tables + "}}\n";
+  };
+  const std::string tables = fmt::format(
+      "[{}, {}, {}, {}, {}, {}]", share("a", 0, 0, 64), share("a", 1, 64, 32),
+      share("b", 1, 0, 16, "host"), share("c", 0, 0, 4), share("c", 1, 0, 4), share("c", 2, 0, 4));
+  const auto record = parse_run_record(begun(tables) + step(1, 5), "m.jsonl");
+  ASSERT_TRUE(record) << record.error().message;
+  const std::string text = draw(*record, 3, 2);
+  EXPECT_EQ(text.substr(std::min(text.size(), text.find("tables under"))),
+            "tables under plan p\n"
+            "table        rows columns  on ranks\n"
+            "a              96       8  rows 0-63 on 0, rows 64-95 on 1\n"
+            "b              16       8  on 1 (host)\n"
+            "c               4       8  on 0 to 2\n"
+            "\n"
+            " rank  pieces         rows       tables their states\n"
+            "    0       2           68    2.125 KiB        272 B\n"
+            "    1       3           52    1.625 KiB        208 B\n"
+            "    2       1            4        128 B         16 B\n");
+  EXPECT_EQ(error_of(begun("3") + step(1, 5)), "m.jsonl:1: tables: expected a list");
+  EXPECT_EQ(error_of(begun("[3]") + step(1, 5)), "m.jsonl:1: tables: expected a list of objects");
+  EXPECT_EQ(error_of(begun("[{\"table\": \"a\"}]") + step(1, 5)),
+            "m.jsonl:1: tables: expected the key 'rank', found none");
+}
+
+TEST(RunRecord, HowGoodPredictionsOfClicksAreIsDrawn) {
+  const auto clicks = [](const char* entropy, const char* auc) {
+    return fmt::format(R"(, "eval_loss": 1, "eval_normalized_entropy": {}, "eval_auc": {})",
+                       entropy, auc);
+  };
+  const auto record =
+      parse_run_record(start("serial") + step(1, 9, clicks("null", "null")) +
+                           step(2, 8, clicks("1.25", "0.5")) + step(3, 7, clicks("0.75", "0.875")),
+                       "m.jsonl");
+  ASSERT_TRUE(record) << record.error().message;
+  EXPECT_TRUE(std::isnan(*record->steps[0].normalized_entropy));
+  EXPECT_EQ(record->steps[2].auc, 0.875);
+  const std::string text = draw(*record, 3, 2);
+  const std::string expected =
+      "normalised entropy of the evaluation (last: 0.7500)\n"
+      "        1.25 | o\n"
+      "        0.75 |  o\n";
+  EXPECT_NE(text.find(expected), std::string::npos) << text;
+  EXPECT_NE(text.find("area under the ROC curve of the evaluation (last: 0.8750)\n"
+                      "       0.875 |  o\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(draw(*parse_run_record(step(1, 9), "m.jsonl")).find("ROC"), std::string::npos);
+  EXPECT_EQ(error_of(step(1, 9, R"(, "eval_loss": 1, "eval_normalized_entropy": 2)")),
+            "m.jsonl:1: expected the key 'eval_auc', found none");
+}
+
 }  // namespace
 }  // namespace tessera

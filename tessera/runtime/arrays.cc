@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "tessera/base/permutation.h"
 #include "tessera/base/text.h"
 #include "tessera/data/mapped_file.h"
+#include "tessera/data/match_files.h"
 #include "tessera/data/numbers.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/kernels/nest.h"
@@ -82,7 +82,7 @@ class ArraySource : public DataSource {
     array.sample_elements = array.header.volume() / array.samples();
     if (integers) {
       array.values = values_of_input(*wants_.model, tensor);
-      array.ignores = is_target(tensor.name);
+      array.ignores = is_target(tensor.name) || holds_bags(wants_.model->graph, tensor);
     }
     if (!arrays_.empty()) TESSERA_TRY_VOID(check_alike(arrays_.begin()->second, array));
     arrays_.emplace(tensor.name, std::move(array));
@@ -159,15 +159,6 @@ class ArraySource : public DataSource {
   std::map<std::string, OpenedArray> arrays_;
 };
 
-std::string found_path(const std::string& path, const std::string& beside) {
-  std::error_code ignored;
-  if (beside.empty() || path.starts_with('/') || std::filesystem::exists(path, ignored)) {
-    return path;
-  }
-  const std::string other = (std::filesystem::path(beside) / path).string();
-  return std::filesystem::exists(other, ignored) ? other : path;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<DataSource>> open_arrays(const std::map<std::string, std::string>& files,
@@ -191,7 +182,7 @@ Result<std::unique_ptr<DataSource>> open_arrays(const std::map<std::string, std:
                       join(inputs, ", "), input));
     }
     const Tensor& tensor = wants.model->graph.tensor(wants.model->graph.find_tensor(input));
-    TESSERA_TRY_VOID(source->add(tensor, found_path(file->second, wants.beside)));
+    TESSERA_TRY_VOID(source->add(tensor, found_file(file->second, wants.beside)));
   }
   return std::unique_ptr<DataSource>(std::move(source));
 }

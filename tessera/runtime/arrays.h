@@ -19,7 +19,8 @@ namespace tessera {
 
 // `files`: .npy by input of the model; every input that a model does not make itself has one.
 // Numbers for floating inputs are multiplied by `scale`; those of integer inputs are in the range
-// that the model says, or -1 for targets, which the loss then ignores.
+// that the model says, or -1: of targets, which the loss then ignores, and in the empty places of
+// bags of ids.
 //
 // The shape of an array is [samples, ...]: behind the samples it has the dims of the input without
 // those that count samples (the batch, of a resnet also `sample`), where dims of size 1 do not

@@ -7,6 +7,7 @@
 #include "tessera/data/corpus.h"
 #include "tessera/data/match_files.h"
 #include "tessera/runtime/arrays.h"
+#include "tessera/runtime/clicks.h"
 #include "tessera/runtime/inputs.h"
 
 namespace tessera {
@@ -58,7 +59,7 @@ Result<std::unique_ptr<DataSource>> open_tokens(const DataConfig& config, const 
   if (model.text == 0) {
     return data_error(
         fmt::format("expected a model that reads tokens, or data = \"random\", or arrays of the "
-                    "model's inputs, found '{}'",
+                    "model's inputs, or clicks, found '{}'",
                     model.spec));
   }
   std::vector<TokenCorpus::Source> sources;
@@ -87,6 +88,7 @@ Result<std::unique_ptr<DataSource>> open_tokens(const DataConfig& config, const 
 
 Result<std::unique_ptr<DataSource>> open_data(const DataConfig& config, const DataWants& wants) {
   if (config.random) return std::make_unique<RandomSource>(wants);
+  if (!config.clicks.empty()) return open_clicks(config.clicks, wants);
   if (!config.arrays.empty()) return open_arrays(config.arrays, config.scale, wants);
   return open_tokens(config, wants);
 }

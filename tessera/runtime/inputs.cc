@@ -6,6 +6,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/philox.h"
+#include "tessera/graph/kinds.h"
 #include "tessera/runtime/kernels/nest.h"
 
 namespace tessera {
@@ -91,6 +92,18 @@ class Documents {
 };
 
 }  // namespace
+
+bool holds_bags(const Graph& graph, const Tensor& input) {
+  const auto sums_rows_of = [&](const Op& op) {
+    if (!looks_up_rows(op) || op.inputs[0] != input.id) return false;
+    const auto& dims = op.annotation.inputs[0].dims;
+    return std::any_of(dims.begin(), dims.end(), [&](const DimGroup& members) {
+      return std::any_of(members.begin(), members.end(),
+                         [&](int dim) { return op.annotation.reduces(dim, 0); });
+    });
+  };
+  return std::any_of(graph.ops().begin(), graph.ops().end(), sums_rows_of);
+}
 
 bool is_target(std::string_view input) { return input.starts_with(kTargets); }
 

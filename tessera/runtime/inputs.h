@@ -25,6 +25,9 @@ void load_random(const Model& model, int64_t seed, int64_t step, const Tensor& t
 // Is the input one that a loss compares with, where -1 stands for "ignore"? By its name: "targets",
 // "targets_1".
 bool is_target(std::string_view input);
+// Does the input hold bags of ids, whose rows of a table are summed? A bag may be shorter than the
+// input's dim: -1 stands in places that are empty.
+bool holds_bags(const Graph& graph, const Tensor& input);
 // Elements of the integer input are in [0, values).
 int64_t values_of_input(const Model& model, const Tensor& tensor);
 

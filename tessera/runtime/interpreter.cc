@@ -125,6 +125,7 @@ struct RankExecutor::Impl {
   ByBlock<std::vector<Operands>> operands;
   std::vector<Run> schedule;  // of a step
   const LoadFunction* load = nullptr;
+  const Observation* observed = nullptr;  // of the evaluation that runs
   std::map<std::string, double> seconds;
   std::vector<Executed>* recorded = nullptr;  // of the step that runs
   RecordClock clock = RecordClock::kSteady;
@@ -420,6 +421,7 @@ struct RankExecutor::Impl {
     try {
       std::optional<Kernel>& kernel = variant(run, i);
       if (!kernel) kernel = prepare_compute(run, compute);
+      if (observed != nullptr && observed->op == compute.op) show(run, compute);
       if (*kernel) (*kernel)();
     } catch (const std::exception& error) {
       const Op& op = graph.op(compute.op);
@@ -427,6 +429,18 @@ struct RankExecutor::Impl {
       throw comm::CommFault{fmt::format("rank {}: op {} ({}), tensor {}: {}", program.rank, op.path,
                                         op.kind, tensor, first_line(error.what()))};
     }
+  }
+
+  Box box_of(const Run& run, const Compute& compute) const {
+    return at_micro_batch(program, compute.box,
+                          micro_batch_dim_of(program, graph.op(compute.op).annotation),
+                          run.micro_batch);
+  }
+
+  void show(const Run& run, const Compute& compute) const {
+    std::vector<Array> inputs;
+    for (const View& view : compute.inputs) inputs.push_back(array(view, run.micro_batch));
+    observed->see(graph.op(compute.op), box_of(run, compute), inputs);
   }
 
   static bool adds(Write write, const Run& run) {
@@ -437,8 +451,7 @@ struct RankExecutor::Impl {
     const Op& op = graph.op(compute.op);
     kernels::KernelCall call;
     call.op = &op;
-    call.box = at_micro_batch(program, compute.box, micro_batch_dim_of(program, op.annotation),
-                              run.micro_batch);
+    call.box = box_of(run, compute);
     for (const View& view : compute.inputs) call.inputs.push_back(array(view, run.micro_batch));
     for (const Output& output : compute.outputs) {
       call.outputs.push_back(array(output.view, run.micro_batch));
@@ -658,15 +671,17 @@ void RankExecutor::run_step(int64_t step, const LoadFunction& load) {
   impl_->recorded = nullptr;
 }
 
-void RankExecutor::evaluate(int64_t step, const LoadFunction& load) {
+void RankExecutor::evaluate(int64_t step, const LoadFunction& load, const Observation* observed) {
   std::vector<float> saved;
   for (const std::span<float> residual : impl_->residuals())
     saved.insert(saved.end(), residual.begin(), residual.end());
   impl_->find_forward();
   impl_->load = &load;
+  impl_->observed = observed;
   impl_->context.evaluating = true;
   impl_->run_step(step);
   impl_->context.evaluating = false;
+  impl_->observed = nullptr;
   auto next = saved.begin();
   for (const std::span<float> residual : impl_->residuals()) {
     std::copy_n(next, residual.size(), residual.begin());

@@ -53,6 +53,13 @@ struct HostArray {
 using LoadFunction =
     std::function<void(const Tensor& tensor, const Box& region, const kernels::Array& to)>;
 
+// What an op reads while an evaluation runs: `see` is called before each of its computations on
+// this rank, with the box of its iteration space and the inputs' values, which are complete.
+struct Observation {
+  OpId op;
+  std::function<void(const Op& op, const Box& box, std::span<const kernels::Array> inputs)> see;
+};
+
 // One executed instruction of a recorded step; times of the steady clock, or of the thread's time
 // on a processor, in nanoseconds.
 struct Executed {
@@ -92,7 +99,8 @@ class RankExecutor {
   // The forward pass of a step alone, on what `load` gives: the step's program without the
   // instructions that serve backward and update ops, with nothing dropped. Afterwards the loss can
   // be read; no home of the program has changed, nor what codecs carry on. Called by all ranks.
-  void evaluate(int64_t step, const LoadFunction& load);
+  // `observed`: an op to be looked at; null: none.
+  void evaluate(int64_t step, const LoadFunction& load, const Observation* observed = nullptr);
 
   // The next step is recorded: every instruction that runs, in order. Null: none is. The room is
   // taken here; recording costs two readings of the clock an instruction.

@@ -83,14 +83,28 @@ Status MetricsWriter::append(std::string line) {
 
 Status MetricsWriter::start(const TrainingStart& start) {
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  return append(Json{{"start",
-                      {{"time", now.count()},
-                       {"model", start.model},
-                       {"plan", start.plan},
-                       {"ranks", start.ranks},
-                       {"parameters", start.parameters},
-                       {"tokens_per_step", start.tokens_per_step}}}}
-                    .dump());
+  Json json{{"start",
+             {{"time", now.count()},
+              {"model", start.model},
+              {"plan", start.plan},
+              {"ranks", start.ranks},
+              {"parameters", start.parameters},
+              {"tokens_per_step", start.tokens_per_step}}}};
+  if (start.tables.empty()) return append(json.dump());
+  Json tables = Json::array();
+  for (const TableShare& share : start.tables) {
+    tables.push_back({{"table", share.table},
+                      {"rank", share.rank},
+                      {"first_row", share.rows.begin},
+                      {"rows", share.rows.size},
+                      {"first_column", share.columns.begin},
+                      {"columns", share.columns.size},
+                      {"tier", tier_name(share.tier)},
+                      {"bytes", share.bytes},
+                      {"state_bytes", share.state_bytes}});
+  }
+  json["start"]["tables"] = std::move(tables);
+  return append(json.dump());
 }
 
 Status MetricsWriter::event(const std::string& text) { return append(text); }
@@ -136,6 +150,10 @@ Status MetricsWriter::step(const StepReport& report) {
             {"memory_bytes", report.memory_bytes},
             {"resident_bytes", report.resident_bytes}};
   if (report.eval_loss) json["eval_loss"] = number(*report.eval_loss);
+  if (report.eval_clicks) {
+    json["eval_normalized_entropy"] = number(report.eval_clicks->normalized_entropy);
+    json["eval_auc"] = number(report.eval_clicks->auc);
+  }
   return append(json.dump());
 }
 

@@ -4,6 +4,7 @@
 //   {"step": 1, "loss": 5.54, "learning_rate": 0.0003, "step_time_s": 0.02, "tokens_per_s": 6400,
 //    "memory_bytes": 1048576, "resident_bytes": 90000000}
 //   {"step": 50, …, "eval_loss": 4.9}
+//   {"step": 50, …, "eval_loss": 0.5, "eval_normalized_entropy": 0.8, "eval_auc": 0.76}
 //   {"saved": {"step": 50, "path": "checkpoints/step-000000000050", "bytes": 4096, "waited_s": 0.01,
 //              "seconds": 0.2}}
 //

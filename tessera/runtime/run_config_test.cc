@@ -138,6 +138,10 @@ TEST(RunConfig, DataMayBeTables) {
   ASSERT_TRUE(set_run_key(arrays, "data={ arrays = { x = \"x.npy\" }, scale = 0.5 }"));
   EXPECT_EQ(arrays.data.arrays.at("x"), "x.npy");
   EXPECT_EQ(arrays.data.scale, 0.5);
+  RunConfig clicks;
+  ASSERT_TRUE(set_run_key(clicks, "data={ clicks = \"day.clicks\" }"));
+  EXPECT_EQ(clicks.data.clicks, "day.clicks");
+  EXPECT_TRUE(clicks.data.given());
 }
 
 TEST(RunConfig, DataAsTextIsReadBackAsItWas) {
@@ -145,7 +149,8 @@ TEST(RunConfig, DataAsTextIsReadBackAsItWas) {
        {R"(["docs/*.md", "a \"quoted\" name.txt"])", R"("random")", R"({ files = "a.idx" })",
         R"([{ files = "a.idx", weight = 3 }, { files = ["b", "c"], format = "uint16", weight = 0.1,
              documents = "padded", end_of_document = 7 }])",
-        R"({ arrays = { images = "x.npy", "odd name" = "y.npy" }, scale = 1e-3 })"}) {
+        R"({ arrays = { images = "x.npy", "odd name" = "y.npy" }, scale = 1e-3 })",
+        R"({ clicks = "runs/a \"day\".clicks" })"}) {
     RunConfig config, again;
     ASSERT_TRUE(set_run_key(config, fmt::format("data={}", value)));
     const std::string text = to_text(config.data);
@@ -197,7 +202,7 @@ TEST(RunConfig, ErrorsOfDataTablesNameTheKey) {
   EXPECT_EQ(parse_error("data = { files = \"a\", weight = -1 }\n"),
             "run.toml:1: expected data.weight to be a number above 0, found -1");
   EXPECT_EQ(parse_error("data = { format = \"npy\" }\n"),
-            "run.toml:1: data: expected the key 'files' or 'arrays', found neither");
+            "run.toml:1: data: expected the key 'files', 'arrays' or 'clicks', found none of them");
   EXPECT_EQ(parse_error("data = { arrays = 3 }\n"),
             "run.toml:1: expected data.arrays to be a table of .npy files by input of the model, "
             "found an integer");

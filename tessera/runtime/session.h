@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "tessera/base/result.h"
+#include "tessera/data/click_metrics.h"
+#include "tessera/program/table_shares.h"
 #include "tessera/runtime/plan_change.h"
 #include "tessera/runtime/run_config.h"
 #include "tessera/runtime/tolerance.h"
@@ -27,9 +29,10 @@ struct StepReport {
   double learning_rate = 0;
   double step_time_s = 0;
   double tokens_per_s = 0;
-  std::optional<double> eval_loss;  // where the run file asks for one after this step
-  int64_t memory_bytes = 0;         // planned arena of a rank, on the device
-  int64_t resident_bytes = 0;       // of this process, now
+  std::optional<double> eval_loss;          // where the run file asks for one after this step
+  int64_t memory_bytes = 0;                 // planned arena of a rank, on the device
+  int64_t resident_bytes = 0;               // of this process, now
+  std::optional<ClickQuality> eval_clicks;  // beside eval_loss, of a model that predicts clicks
 };
 
 struct CheckpointSummary {
@@ -62,6 +65,7 @@ struct TrainingSummary {
   std::string transport;  // "threads" or "mpi"
   double first_loss = 0, last_loss = 0;
   std::optional<double> eval_loss;  // the last
+  std::optional<ClickQuality> eval_clicks;
   double tokens_per_s = 0;  // median over steps (the first left out if there are more than 2)
   int64_t parameters = 0;
   int64_t peak_memory_bytes = 0;              // arena of the rank with the most
@@ -76,7 +80,8 @@ struct TrainingStart {
   int64_t parameters = 0, ranks = 1, tokens_per_step = 0, data_bytes = 0, data_files = 0,
           arena_bytes = 0;
   std::string transport;
-  bool printer = true;  // false on MPI ranks other than 0: stay silent
+  bool printer = true;                  // false on MPI ranks other than 0: stay silent
+  std::vector<TableShare> tables = {};  // under the run's first plan, by table and rank
 };
 
 // A change of the plan between two steps.

@@ -12,6 +12,7 @@
 #include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
 #include "tessera/runtime/checkpointing.h"
+#include "tessera/runtime/click_evaluation.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/metrics.h"
@@ -202,40 +203,54 @@ class RankRun {
     return loss[0];
   }
 
-  // Mean loss over the batches of the evaluation, on rank 0.
-  double evaluate() {
-    double sum = 0;
+  // On rank 0: the mean loss over the batches of the evaluation, and how good its predictions are.
+  struct Evaluated {
+    double loss = 0;
+    std::optional<ClickQuality> clicks;
+  };
+  Evaluated evaluate() {
+    Evaluated result;
+    std::optional<ClickEvaluation> clicks;
+    if (ClickEvaluation::applies(*compiled().model)) clicks.emplace(compiled().graph());
     for (int64_t batch = 1; batch <= job_.config.eval.batches; ++batch) {
       executor_->evaluate(
-          batch, [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
+          batch,
+          [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
             job_.data_errors.expect(job_.data.evaluation->load(batch, tensor, region, to));
-          });
-      sum += loss_at_rank_0();
+          },
+          clicks ? clicks->observation(batch) : nullptr);
+      result.loss += loss_at_rank_0();
     }
-    return sum / static_cast<double>(job_.config.eval.batches);
+    result.loss /= static_cast<double>(job_.config.eval.batches);
+    if (clicks) result.clicks = clicks->gather(world_);
+    return result;
   }
 
   Status report(int64_t step) {
     const double loss = loss_at_rank_0();
     const Clock::time_point now = Clock::now();
     const double seconds = std::chrono::duration<double>(now - last_).count();
-    std::optional<double> eval_loss;
-    if (evaluates_after(job_.config, step)) eval_loss = evaluate();
+    std::optional<Evaluated> evaluated;
+    if (evaluates_after(job_.config, step)) evaluated = evaluate();
     last_ = Clock::now();
     if (world_.rank() != 0) return {};
     const double rate = static_cast<double>(job_.start.tokens_per_step) / seconds;
     if (rates_.empty()) first_loss_ = loss;
     last_loss_ = loss;
-    if (eval_loss) eval_loss_ = eval_loss;
     rates_.push_back(rate);
-    const StepReport report{step,
-                            loss,
-                            learning_rate(job_.config.optimizer, step, job_.config.steps),
-                            seconds,
-                            rate,
-                            eval_loss,
-                            job_.start.arena_bytes,
-                            rss_bytes()};
+    StepReport report{step,
+                      loss,
+                      learning_rate(job_.config.optimizer, step, job_.config.steps),
+                      seconds,
+                      rate,
+                      {},
+                      job_.start.arena_bytes,
+                      rss_bytes(),
+                      {}};
+    if (evaluated) {
+      report.eval_loss = eval_loss_ = evaluated->loss;
+      report.eval_clicks = eval_clicks_ = evaluated->clicks;
+    }
     if (job_.metrics != nullptr) TESSERA_TRY_VOID(job_.metrics->step(report));
     if (job_.callbacks.step) job_.callbacks.step(report);
     return {};
@@ -296,6 +311,7 @@ class RankRun {
     result.first_loss = first_loss_;
     result.last_loss = last_loss_;
     result.eval_loss = eval_loss_;
+    result.eval_clicks = eval_clicks_;
     result.tokens_per_s = rates_.empty() ? 0 : median(rates_);
     result.parameters = job_.start.parameters;
     result.process_peak_bytes = peak_rss_bytes();
@@ -316,6 +332,7 @@ class RankRun {
   Clock::time_point last_;
   double first_loss_ = kNone, last_loss_ = kNone;
   std::optional<double> eval_loss_;
+  std::optional<ClickQuality> eval_clicks_;
 };
 
 // `rank`: whose arena is shown.
@@ -375,6 +392,19 @@ Status check_world(const std::vector<Period>& periods, int64_t ranks, std::strin
   return invalid_input(
       fmt::format("change: the largest of the run's plans needs {} ranks, found {} ({})", needed,
                   ranks, found));
+}
+
+// Of the ranks whose programs this process has: of all, where the record is written.
+std::vector<TableShare> shares_of_tables(const Period& period) {
+  const Graph& graph = period.compiled.graph();
+  std::vector<TableShare> all;
+  for (const std::string& table : tables_of(period.compiled.model->graph)) {
+    for (const Program& program : period.programs) {
+      for (TableShare& share : table_shares(program, {table}, graph))
+        all.push_back(std::move(share));
+    }
+  }
+  return all;
 }
 
 // What a process reads and writes beside the computation.
@@ -446,6 +476,7 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
   start.data_bytes = data.training->bytes();
   start.data_files = data.training->files();
   start.transport = mpi ? "mpi" : "threads";
+  start.tables = shares_of_tables(periods.front());
   Job job{config, callbacks,      periods, data, sources.metrics ? &*sources.metrics : nullptr,
           start,  sources.origin, storage};
   auto summary = mpi ? train_on_mpi(job, *world) : train_on_threads(job, options);

@@ -1,0 +1,42 @@
+// Internal to the runtime: how good a model's predictions of clicks are, found while an evaluation
+// runs. The op that reads targets and logits together is observed on every rank; what the ranks saw
+// is put together on rank 0, each sample once. So it holds for every plan, and programs are as they
+// are without it.
+//
+//   if (ClickEvaluation::applies(model)) clicks.emplace(graph);
+//   for (batch ...) executor.evaluate(batch, load, clicks->observation(batch));
+//   const ClickQuality quality = clicks->gather(world);  // by all ranks
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/data/click_metrics.h"
+#include "tessera/graph/graph.h"
+#include "tessera/models/model.h"
+#include "tessera/runtime/interpreter.h"
+
+namespace tessera {
+
+class ClickEvaluation {
+ public:
+  static bool applies(const Model& model);
+  explicit ClickEvaluation(const Graph& graph);  // of a model that it applies to, for training
+  ClickEvaluation(const ClickEvaluation&) = delete;
+  ClickEvaluation& operator=(const ClickEvaluation&) = delete;
+
+  // For the next evaluation, of a batch that was not evaluated before. Valid until the next call.
+  const Observation* observation(int64_t batch);
+  // Of all batches that were evaluated; on rank 0. The others get NaN.
+  ClickQuality gather(comm::Communicator& world);
+
+ private:
+  const Graph& graph_;
+  Observation observation_;
+  size_t targets_ = 0, logits_ = 1;  // of the op's inputs
+  int64_t first_ = 0;                // number of the batch's first sample
+  std::vector<double> seen_;         // number, target and logit of each sample of this rank
+};
+
+}  // namespace tessera
