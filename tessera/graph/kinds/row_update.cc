@@ -40,9 +40,10 @@ Status spell_look_ups(const Operands& x, size_t first, std::string& annotation) 
         modes.size(), x.count() < first ? 0 : x.count() - first));
   }
   for (size_t k = 0; k < modes.size(); ++k) {
-    if (modes[k] != "sum" && modes[k] != "mean")
+    if (modes[k] != "sum" && modes[k] != "mean") {
       return invalid_input(
           fmt::format("expected mode \"sum\" or \"mean\", found \"{}\"", modes[k]));
+    }
     const Tensor &ids = x[first + 2 * k], &dy = x[first + 2 * k + 1];
     TESSERA_TRY_VOID(expect_dtype(ids, "ids", DType::kInt64));
     std::vector<Dim> lead = dy.dims;
@@ -70,7 +71,7 @@ Status spell_look_ups(const Operands& x, size_t first, std::string& annotation) 
 Result<Inferred> infer_row_update(const Operands& x, const OptimizerInfo& optimizer) {
   const Tensor& table = x[0];
   TESSERA_TRY_VOID(expect_table(table));
-  if (const std::string rounding = x.text("rounding");
+  if (const std::string& rounding = x.text("rounding");
       rounding != "nearest" && rounding != "stochastic") {
     return invalid_input(
         fmt::format("expected rounding \"nearest\" or \"stochastic\", found \"{}\"", rounding));

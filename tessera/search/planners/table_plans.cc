@@ -140,7 +140,8 @@ class TablePlans {
       for (const LookUp& one : look_ups) {
         const Op& op = forward_->op(one.op);
         ids += static_cast<double>(forward_->tensor(op.inputs[0]).elements());
-        vectors += static_cast<double>(forward_->tensor(op.outputs[0]).elements() / table.dim);
+        vectors += static_cast<double>(forward_->tensor(op.outputs[0]).elements()) /
+                   static_cast<double>(table.dim);
       }
       table.bags = std::max(1.0, vectors / static_cast<double>(question_.batch));
       table.pooling_factor = std::max(1.0, ids / vectors);
