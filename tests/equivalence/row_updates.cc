@@ -196,7 +196,9 @@ TEST(RowUpdatesTest, ExchangesOfTablesMayBeCompressed) {
       EXPECT_TRUE(report->ok) << by << " " << codec << ": " << report->why;
       EXPECT_EQ(report->bytes_predicted, report->bytes_counted);
       if (*codec == 0) plain = report->bytes_counted;
-      if (*codec != 0) EXPECT_LT(2 * report->bytes_counted, plain) << by << " " << codec;
+      if (*codec != 0) {
+        EXPECT_LT(2 * report->bytes_counted, plain) << by << " " << codec;
+      }
     }
   }
 }
