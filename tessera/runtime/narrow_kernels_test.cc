@@ -76,6 +76,20 @@ Graph other_kinds(DType t) {
   g.op1("filled", "fill", {},
         {{"dims", std::string("a=3 b=4")}, {"value", 0.3}, {"dtype", name(t)}});
   g.op1("largest", "reduce_max", {p}, {{"dims", std::string("b")}});
+  g.op("adagrad", "adagrad", {p, gradient, v, rate}, {{"weight_decay", 0.1}});
+  const Dim rows{"rows", 11}, width{"width", 4}, samples{"samples", 3};
+  const TensorId ids = g.input("ids", {samples, {"bag", 2}}, DType::kInt64);
+  g.op1("collected", "collect", {p}, {{"dim", std::string("a")}});
+  const auto table = [&](const char* of) { return g.input(of, {rows, width}, t); };
+  const TensorId weight = table("weight"), first = table("first"), second = table("second");
+  const TensorId of_rows = g.input("of_rows", {rows}, t),
+                 pooled = g.input("pooled", {samples, width}, t);
+  const Attributes modes = {{"modes", std::string("mean")}};
+  g.op("row_sgd", "row_sgd", {weight, ids, pooled, rate}, modes);
+  g.op("row_adagrad", "row_adagrad", {weight, second, ids, pooled, rate}, modes);
+  g.op("rowwise_adagrad", "rowwise_adagrad", {weight, of_rows, ids, pooled, rate}, modes);
+  g.op("row_adam", "row_adam", {weight, first, second, ids, pooled, rate, step}, modes);
+  g.op1("row_squares", "row_sum_squares", {weight, ids, pooled}, modes);
   std::vector<TensorId> state;
   for (const char* one : {"s0", "s1", "s2", "s3", "s4"}) state.push_back(g.input(one, {}, t));
   g.op("next", "loss_scale", state);
@@ -105,9 +119,10 @@ double compare(const Graph& wide, const Graph& narrow, DType dtype, double high,
   fill_inputs(exact, high);
   fill_inputs(work, high);
   if (narrow.find_tensor("v").valid() && narrow.name == "others") {
-    work.randomise(narrow.find_tensor("v"), 0.5, 1);  // AdamW takes a root of it, and of its step
+    // Optimizers take roots of sums of squares, and of what depends on the step.
+    for (const char* name : {"v", "second", "of_rows", "narrow_total"})
+      work.randomise(narrow.find_tensor(name), 0.5, 1);
     work.randomise(narrow.find_tensor("step"), 1, 2);
-    work.randomise(narrow.find_tensor("narrow_total"), 0.5, 1);
   }
   double largest = 0;
   for (const Op& op : narrow.ops()) {
