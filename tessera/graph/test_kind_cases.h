@@ -91,6 +91,11 @@ inline std::vector<KindCase> own_cases() {
       {"einsum", {"a=2 b=3"}, {{"spec", "m k -> k"}}, "m+ k -> k", {"float32 [k=3]"}},
       // element-wise
       {"add", {x, "h=4"}, {}, "batch seq h, h -> batch seq h", {"float32 [batch=2, seq=3, h=4]"}},
+      {"equal",
+       {x, "batch=2 h=4"},
+       {},
+       "batch seq h, batch h -> batch seq h",
+       {"float32 [batch=2, seq=3, h=4]"}},
       {"sub", {"h=4", x}, {}, "h, batch seq h -> batch seq h", {"float32 [batch=2, seq=3, h=4]"}},
       {"mul", {x, ""}, {}, "batch seq h, () -> batch seq h", {"float32 [batch=2, seq=3, h=4]"}},
       {"add_n", {"a=2", "a=2", "a=2"}, {}, "a, a, a -> a", {"float32 [a=2]"}},

@@ -69,7 +69,10 @@ class Tiering {
                                    [](const auto& b) { return b.tier == Tier::kDevice; });
     if (plain) return;
     choose_residents();
-    for (const Need& need : find_needs(text_, order_)) ends_[need.block].emplace(need.before, need);
+    for (const Need& need : find_needs(text_, order_)) {
+      ends_[need.block].emplace(need.before, need);
+      needed_in_.emplace(need.handle, need.block);
+    }
     for (auto& [ref, block] : text_.blocks) {
       if (!ref.once()) rewrite(ref, block);
     }
@@ -231,6 +234,8 @@ class Tiering {
       std::visit([&](auto& body) { stage(instruction, body); }, instruction.body);
     }
     arrive(ref);
+    rewritten_.insert(ref);
+    arrive_before_others();
     when_ = When::kAlways;
     if (ref.kind == BlockKind::kPrologue) {
       for (const Staged& kept : for_step_) copy_up(kept, false);
@@ -460,7 +465,7 @@ class Tiering {
     const TextView rests = to;
     Staged& staged = staged_for_writing(to, Tier::kDevice, tensor);
     to.buffer = staged.buffer;
-    arriving_[handle].push_back({tensor, to, rests});
+    arriving_[handle].push_back({tensor, to, rests, when_, cause_});
     forget(rests.buffer, &staged);
   }
 
@@ -474,6 +479,20 @@ class Tiering {
       cause_ = end->second.cause;
       for (const Arriving& one : arrived.mapped()) copy(one.tensor, one.from, one.to, Write::kSet);
     }
+  }
+
+  // What a block needs that has been rewritten already, but runs later than this one.
+  void arrive_before_others() {
+    std::erase_if(arriving_, [&](const auto& arriving) {
+      const auto needed = needed_in_.find(arriving.first);
+      if (needed == needed_in_.end() || !rewritten_.contains(needed->second)) return false;
+      for (const Arriving& one : arriving.second) {
+        when_ = one.when;
+        cause_ = one.cause;
+        copy(one.tensor, one.from, one.to, Write::kSet);
+      }
+      return true;
+    });
   }
 
   void stage(TextInstruction& instruction, TextWait&) { emit(std::move(instruction), false); }
@@ -565,6 +584,8 @@ class Tiering {
   struct Arriving {
     TensorId tensor;
     TextView from, to;
+    When when = When::kAlways;
+    OpId cause;
   };
 
   PlaceText& text_;
@@ -582,7 +603,9 @@ class Tiering {
   std::deque<Staged> staged_;  // in this block
   std::deque<Staged> for_step_;
   std::map<int32_t, std::deque<Staged>> for_micro_batch_;
-  ByBlock<std::multimap<size_t, Need>> ends_;      // by position: what is first needed there
+  ByBlock<std::multimap<size_t, Need>> ends_;  // by position: what is first needed there
+  std::map<int, BlockRef> needed_in_;          // by handle: the block that needs it first
+  std::set<BlockRef> rewritten_;
   std::map<int, std::vector<Arriving>> arriving_;  // by handle
   std::map<int, std::vector<int>> arrivals_;       // by buffer: handles of copies into it
   std::map<int, std::vector<std::pair<Key, size_t>>> last_writes_;  // by buffer

@@ -326,5 +326,39 @@ TEST(Tiers, the_verifier_rejects_collectives_of_host_memory) {
   EXPECT_TRUE(found.starts_with("tier: ")) << found;
 }
 
+// What the prologue receives in shares and gathers, and what only blocks of micro-batches read: it
+// goes to where it rests before they run. The blocks are rewritten before the prologue is.
+TEST(Tiers, what_arrives_before_all_micro_batches_rests_for_each_of_them) {
+  GraphBuilder g("rates");
+  const Dim batch{"batch", 4}, a{"a", 4};
+  const auto x = g.input("x", {batch, a}, DType::kFloat64);
+  const auto w = g.parameter("w", {a}, {Init::Kind::kNormal, 0.3}, DType::kFloat64);
+  const auto rates = g.op1("rates", "exp", {w});
+  const auto y = g.op1("y", "mul", {g.op1("h", "mul", {x, w}), rates});
+  const auto square = g.op1("square", "mul", {y, y});
+  g.graph().loss = g.op1("loss", "reduce_sum", {square}, {{"dims", "batch a"}, {"factor", 1.0}});
+  const auto graph = g.finish();
+  ASSERT_TRUE(graph.has_value()) << graph.error().message;
+  const TestPrograms p = accepted(trained(*graph), R"(mesh = { a = 1 }
+micro_batches = 2
+[[stage]]
+ops = "{rates,h}"
+at = 0
+[[stage]]
+ops = "{y,square,loss}"
+at = 1
+mesh = { b = 2 }
+[[store]]
+tensors = "role:activation"
+tier = "host"
+)");
+  const auto rests = [&](const Instruction& instruction) {
+    const auto* copy = std::get_if<Copy>(&instruction.body);
+    return copy != nullptr && p.graph.tensor(copy->tensor).name == "rates" &&
+           p.programs[2].buffer(copy->to.buffer).tier == Tier::kHost;
+  };
+  EXPECT_EQ(std::ranges::count_if(p.programs[2].block(BlockKind::kPrologue), rests), 1);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -4,14 +4,14 @@
 
 #include <algorithm>
 
-#include "tessera/program/verify_engine.h"
+#include "tessera/program/verify_interpretation.h"
 
 namespace tessera {
 namespace verifying {
 
 // No rank can go on: follow who waits for whom until a rank comes again (a cycle) or one that has
 // ended.
-bool Engine::stuck() {
+bool Interpretation::stuck() {
   size_t at = 0;
   while (ranks_[at].done()) ++at;
   std::vector<bool> seen(ranks_.size(), false);
@@ -47,13 +47,13 @@ bool Engine::stuck() {
   return reject(&ranks_[at], "order", tensor, text + ": a deadlock");
 }
 
-bool Engine::finish_step() {
+bool Interpretation::finish_step() {
   bool good = true;
   for (Rank& rank : ranks_) good = check_rest(rank) && good;
   return check_coverage() && check_loss() && good;
 }
 
-bool Engine::check_rest(Rank& rank) {
+bool Interpretation::check_rest(Rank& rank) {
   int handle = -1;
   for (const auto& [number, pendings] : rank.pending) {
     if (!pendings.empty() && (handle < 0 || number < handle)) handle = number;
@@ -82,7 +82,7 @@ bool Engine::check_rest(Rank& rank) {
 }
 
 // Every op over its whole iteration space, every persistent tensor at rest as a whole.
-bool Engine::check_coverage() {
+bool Interpretation::check_coverage() {
   bool good = true;
   for (const Op& op : graph_.ops()) {
     if (fused_[op.id.index()] && executed_[op.id.index()].empty()) continue;
@@ -112,7 +112,7 @@ bool Engine::check_coverage() {
   return good;
 }
 
-bool Engine::check_loss() {
+bool Interpretation::check_loss() {
   if (!graph_.loss.valid()) return true;
   for (const Rank& rank : ranks_) {
     for (const Home& fetch : rank.program().fetches) {
@@ -141,9 +141,9 @@ std::vector<Rejection> verify(const Graph& graph, const std::vector<Program>& pr
     if (rejections.size() >= verifying::kMaxRejections) break;
   }
   if (!rejections.empty()) return rejections;
-  verifying::Engine engine(graph, prepared, false);
-  if (engine.run(rejections) && options.blocking) {
-    verifying::Engine(graph, prepared, true).run(rejections);
+  verifying::Interpretation interpretation(graph, prepared, false);
+  if (interpretation.run(rejections) && options.blocking) {
+    verifying::Interpretation(graph, prepared, true).run(rejections);
   }
   return rejections;
 }

@@ -436,6 +436,23 @@ const std::vector<Case>& cases() {
          return g.op1("op", "reduce_sum", {parameter(g, "x", {kB, kS, kH}, t)},
                       {{"dims", std::string("b h")}, {"factor", 0.5}});
        }},
+      {"equal",  // has no derivative
+       [](auto& g, DType t) {
+         const auto x = parameter(g, "x", {kB, kS, kH}, t);
+         const auto constant = g.op1("constant", "stop_gradient", {x});
+         const auto most = g.op1("most", "reduce_max", {constant}, text("dims", "s"));
+         return g.op1("op", "mul", {x, g.op1("same", "equal", {constant, most})});
+       }},
+      {"reduce_max",
+       [](auto& g, DType t) {
+         return g.op1("op", "reduce_max", {parameter(g, "x", {kB, kS, kH}, t)},
+                      text("dims", "b h"));
+       }},
+      {"reduce_max_of_equal",  // zeros, of which a row may have several
+       [](auto& g, DType t) {
+         const auto x = g.op1("zeros", "relu", {parameter(g, "x", {kB, kS, kH}, t)});
+         return g.op1("op", "reduce_max", {x}, text("dims", "s"));
+       }},
       {"broadcast_to",
        [](auto& g, DType t) {
          return g.op1("op", "broadcast_to", {parameter(g, "x", {kS}, t)},

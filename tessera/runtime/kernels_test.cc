@@ -102,6 +102,8 @@ TEST_P(Kernels, AddsToItsOutputs) {
           expected[i][e] = (expected[i][e] * there + made[e] * added) / (there + added);
         } else if (op.annotation.outputs[i].combiner == Combiner::kLogSumExp) {
           expected[i][e] = std::log(std::exp(expected[i][e]) + std::exp(made[e]));
+        } else if (op.annotation.outputs[i].combiner == Combiner::kMax) {
+          expected[i][e] = std::max(expected[i][e], made[e]);
         } else {
           expected[i][e] += made[e];
         }

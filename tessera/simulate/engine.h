@@ -75,6 +75,7 @@ struct Block {
   std::vector<Item> items;
   // The first block of its family (program.h), whose runs waits count together; -1: itself.
   int32_t family = -1;
+  bool smaller = false;  // of the smaller micro-batches
 };
 struct Handle {
   bool each_micro_batch = false;  // else once a step
@@ -118,9 +119,9 @@ struct Play {
   std::vector<std::string> labels;  // by Item::label
   std::vector<double> pools;        // cores of each: with more ranks at work, all get slower
   Rules rules;
-  // Of the schedules: what repeats exactly is counted, not played. Null: all is played, as for
-  // jitter, events and the critical path.
-  std::shared_ptr<const Rounds> rounds;
+  // Of the schedules: what repeats exactly is counted, not played. Null or none: all is played, as
+  // for jitter, events and the critical path.
+  std::shared_ptr<const std::vector<Rounds>> rounds;
 };
 
 struct Account {

@@ -3,7 +3,7 @@
 // when, relative to the mark. If it equals an earlier mark, all that happened between the two
 // happens again and again while schedules go on alike: that many rounds are taken out of the
 // schedules (rounds.h), and what they would have added is added. The play then goes on as before,
-// in a step that is shorter by their time.
+// in a step that is shorter by their time. Micro-batches of two sizes have two such stretches.
 //
 // The host may be ahead by more from mark to mark: where it was never waited for between them it is
 // not waited for later either, and is put ahead by what it would have gained.
@@ -54,31 +54,48 @@ std::vector<double> all_results(const std::vector<PlayerResult>& results) {
 
 }  // namespace
 
-// Rounds of the play that may be looked for: one repetition a player, and nothing that needs every
-// round by itself.
+// Rounds of the play that may be looked for, unless something needs every round by itself.
 void Engine::watch_rounds(const Timetable* when) {
   const Rules& rules = play_.rules;
   if (when != nullptr || !play_.rounds || path_ || rules.events || rules.jitter > 0) return;
-  size_t fewest = SIZE_MAX;
-  for (size_t p = 0; p < actors_.size(); ++p) {
-    const auto& repetitions = play_.rounds->repetitions[p];
-    if (repetitions.size() != 1) return;
-    if (repetitions[0].runs() / runs_a_round(static_cast<int32_t>(p)) >= fewest) continue;
-    fewest = repetitions[0].runs() / runs_a_round(static_cast<int32_t>(p));
-    watched_ = static_cast<int32_t>(p);
+  gone_.assign(actors_.size(), 0);
+  watch_next();
+}
+
+// The rounds of the next size of micro-batches, of which each player has one repetition. What was
+// left out of those before has moved them to the front.
+void Engine::watch_next() {
+  watched_ = -1;
+  mark_due_ = kNever;
+  marks_.clear();
+  while (watched_ < 0 && sizes_watched_ < play_.rounds->size()) {
+    const Rounds& next = (*play_.rounds)[sizes_watched_++];
+    const bool single = std::ranges::all_of(
+        next.repetitions, [](const auto& repetitions) { return repetitions.size() == 1; });
+    if (!single) continue;
+    rounds_ = next;
+    size_t fewest = SIZE_MAX;
+    for (size_t p = 0; p < actors_.size(); ++p) {
+      Repetition& one = rounds_.repetitions[p][0];
+      one.first -= gone_[p];
+      const size_t rounds = one.runs() / runs_a_round(static_cast<int32_t>(p));
+      if (rounds < fewest) watched_ = static_cast<int32_t>(p);
+      fewest = std::min(fewest, rounds);
+    }
   }
 }
 
 size_t Engine::runs_a_round(int32_t p) const {
-  const Repetition& one = play_.rounds->repetitions[static_cast<size_t>(p)][0];
-  return one.period * static_cast<size_t>(play_.rounds->unit / one.unit);
+  const Repetition& one = rounds_.repetitions[static_cast<size_t>(p)][0];
+  return one.period * static_cast<size_t>(rounds_.unit / one.unit);
 }
 
 // The watched player begins a run: a mark is due where its rounds begin, once all that happens at
 // that time has happened.
 void Engine::watch_run(int32_t p) {
-  const Repetition& one = play_.rounds->repetitions[static_cast<size_t>(p)][0];
+  const Repetition& one = rounds_.repetitions[static_cast<size_t>(p)][0];
   const auto run = static_cast<size_t>(actor(p).run);
+  if (run >= one.first + one.runs()) return watch_next();
   if (run < one.first || (run - one.first) % runs_a_round(p) != 0) return;
   mark_at_ = now_;
   mark_due_ = now_ + kSameTime * now_;
@@ -89,7 +106,7 @@ void Engine::watch_run(int32_t p) {
 int64_t Engine::rounds_ahead() const {
   int64_t out = INT64_MAX;
   for (size_t p = 0; p < actors_.size(); ++p) {
-    const Repetition& one = play_.rounds->repetitions[p][0];
+    const Repetition& one = rounds_.repetitions[p][0];
     const auto run = static_cast<size_t>(actors_[p].run);
     const size_t end = one.first + one.runs() - one.period;
     // The first round may have what only the first run of a block has, the last what the last has;
@@ -105,12 +122,12 @@ void Engine::take_mark() {
   mark_due_ = kNever;
   const int64_t ahead = rounds_ahead();
   if (ahead <= 0) {
-    if (!marks_.empty()) watched_ = -1;  // the end comes
+    if (!marks_.empty()) watch_next();  // the end comes
     return;
   }
   Mark mark;
   mark.time = mark_at_;
-  const Repetition& one = play_.rounds->repetitions[static_cast<size_t>(watched_)][0];
+  const Repetition& one = rounds_.repetitions[static_cast<size_t>(watched_)][0];
   mark.round = static_cast<int64_t>((static_cast<size_t>(actor(watched_).run) - one.first) /
                                     runs_a_round(watched_));
   for (size_t p = 0; p < actors_.size(); ++p) note_player(static_cast<int32_t>(p), mark);
@@ -132,7 +149,7 @@ void Engine::take_mark() {
 void Engine::note_player(int32_t p, Mark& mark) {
   const Actor& a = actor(p);
   Notes notes(mark);
-  const Repetition& one = play_.rounds->repetitions[static_cast<size_t>(p)][0];
+  const Repetition& one = rounds_.repetitions[static_cast<size_t>(p)][0];
   notes.words(
       {static_cast<int64_t>(a.state),
        a.run - static_cast<int64_t>(one.first) - mark.round * static_cast<int64_t>(runs_a_round(p)),
@@ -166,7 +183,7 @@ bool Engine::is_over(const Transfer& one) const {
 int64_t Engine::relative_micro_batch(const Transfer& one, int64_t round) const {
   const Part& part = one.parts[0];
   const Handle& handle = player(part.player).handles[static_cast<size_t>(part.item->handle)];
-  return handle.each_micro_batch ? one.micro_batch - round * play_.rounds->unit : one.micro_batch;
+  return handle.each_micro_batch ? one.micro_batch - round * rounds_.unit : one.micro_batch;
 }
 
 void Engine::note_transfers(Mark& mark) {
@@ -220,7 +237,7 @@ void Engine::note_parts(const Transfer& one, Mark& mark) {
 void Engine::note_posts(Mark& mark) {
   std::vector<std::pair<std::array<int64_t, 3>, double>> posts;
   for (const Post& post : posts_) {
-    const Repetition& one = play_.rounds->repetitions[static_cast<size_t>(post.player)][0];
+    const Repetition& one = rounds_.repetitions[static_cast<size_t>(post.player)][0];
     const int64_t run = post.run - static_cast<int64_t>(one.first) -
                         mark.round * static_cast<int64_t>(runs_a_round(post.player));
     posts.push_back({{post.player, run, post.item}, post.time});
@@ -247,7 +264,7 @@ bool Engine::repeats(const Mark& before, const Mark& now) const {
 // What happened between the marks would happen so many times more.
 void Engine::leave_out(const Mark& before, const Mark& now, int64_t times) {
   const auto factor = static_cast<double>(times);
-  left_out_s_ = (now.time - before.time) * factor;
+  left_out_s_ += (now.time - before.time) * factor;
   for (size_t p = 0; p < actors_.size(); ++p) {
     const double gained = before.hosts[p] - now.hosts[p];
     if (gained <= kSameTime * now.time) continue;
@@ -273,12 +290,15 @@ void Engine::leave_out(const Mark& before, const Mark& now, int64_t times) {
     played[static_cast<size_t>(one.from)] += times;
     played[static_cast<size_t>(one.to)] -= times;
   }
-  shorter_ =
-      without_rounds(play_, *play_.rounds, times * (now.round - before.round) * play_.rounds->unit);
-  for (size_t p = 0; p < actors_.size(); ++p) schedules_[p] = &shorter_.schedules[p];
+  const int64_t rounds = times * (now.round - before.round);
+  if (shorter_.schedules.empty()) shorter_ = own_timetable(play_);
+  shorter_ = without_rounds(play_, shorter_, rounds_, rounds * rounds_.unit);
+  for (size_t p = 0; p < actors_.size(); ++p) {
+    schedules_[p] = &shorter_.schedules[p];
+    gone_[p] += static_cast<size_t>(rounds) * runs_a_round(static_cast<int32_t>(p));
+  }
   find_ends();
-  watched_ = -1;
-  marks_.clear();
+  watch_next();
 }
 
 }  // namespace tessera::engine

@@ -238,6 +238,7 @@ class Engine {
 
   // engine_rounds.cc
   void watch_rounds(const Timetable* when);
+  void watch_next();
   size_t runs_a_round(int32_t p) const;
   void watch_run(int32_t p);
   int64_t rounds_ahead() const;
@@ -297,7 +298,10 @@ class Engine {
   uint64_t order_ = 0;
   int64_t played_ = 0;
   // Of rounds that repeat:
-  int32_t watched_ = -1;  // player at whose rounds marks are made; -1: none any more
+  int32_t watched_ = -1;      // player at whose rounds marks are made; -1: none any more
+  size_t sizes_watched_ = 0;  // of micro-batches: their rounds are counted, or were looked for
+  Rounds rounds_;             // that are watched, in the schedules as they are now
+  std::vector<size_t> gone_;  // runs that were left out, by player
   double mark_at_ = 0, mark_due_ = kNever;  // and when all of that time has happened
   std::vector<Mark> marks_;
   std::vector<int32_t> open_;                    // transfers that may not be over

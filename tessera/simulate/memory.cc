@@ -233,9 +233,9 @@ class Emulation {
   int64_t reserved_ = -1;
 };
 
-class Walk {
+class Replay {
  public:
-  Walk(const Program& program, const Scratch& scratch, const MemoryTimes& times)
+  Replay(const Program& program, const Scratch& scratch, const MemoryTimes& times)
       : program_(program), scratch_(scratch), times_(times) {
     first_instance_.reserve(program.buffers.size() + scratch.workspace_bytes.size());
     size_t instances = 0;
@@ -259,7 +259,7 @@ class Walk {
     }
   }
 
-  // Walks the schedule, up to the change number `until` if there is one.
+  // Goes through the schedule, up to the change number `until` if there is one.
   void run(Emulation* emulation, std::optional<size_t> until = {}) {
     for (const Buffer& buffer : program_.buffers) {
       if (scratch_.resident[buffer.id.index()]) begin(buffer.id.index(), 0, emulation);
@@ -430,7 +430,7 @@ std::string what_is(const Program& program, const Graph& graph, const Buffer& bu
 constexpr size_t kMostNamed = 200;
 constexpr size_t kMostIntervals = 5000;
 
-std::vector<LiveInterval> Walk::take_intervals(const Graph& graph) {
+std::vector<LiveInterval> Replay::take_intervals(const Graph& graph) {
   std::vector<size_t> count(bytes_.size(), 0);
   for (size_t buffer = 0; buffer < bytes_.size(); ++buffer) {
     for (int64_t slot = 0; slot < slots(buffer); ++slot) {
@@ -472,17 +472,17 @@ std::vector<LiveInterval> Walk::take_intervals(const Graph& graph) {
 
 // Of what lives, the largest by name; the rest by what it is.
 std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph,
-                                     const Scratch& scratch, const Walk& walk) {
+                                     const Scratch& scratch, const Replay& replay) {
   std::vector<LiveBuffer> all;
   for (const Buffer& buffer : program.buffers) {
-    const int64_t copies = walk.copies(buffer.id.index());
-    const int64_t bytes = walk.bytes(buffer.id.index());
+    const int64_t copies = replay.copies(buffer.id.index());
+    const int64_t bytes = replay.bytes(buffer.id.index());
     if (copies == 0 || bytes == 0) continue;
     all.push_back({copies == 1 ? buffer.name : fmt::format("{} x {}", buffer.name, copies),
                    copies * bytes, what_is(program, graph, buffer)});
   }
   for (size_t i = 0; i < scratch.names.size(); ++i) {
-    if (walk.copies(program.buffers.size() + i) > 0)
+    if (replay.copies(program.buffers.size() + i) > 0)
       all.push_back({scratch.names[i], scratch.workspace_bytes[i], "workspace"});
   }
   std::stable_sort(all.begin(), all.end(),
@@ -541,21 +541,21 @@ int64_t communication_bytes(const Program& program, const MemorySizes& sizes,
   return bytes;
 }
 
-// The emulated allocator's and the walk's figures.
+// The emulated allocator's and the replay's figures.
 MemorySizes sizes_of(const Program& program, const Scratch& scratch, const Style& style,
-                     Walk& walk) {
+                     Replay& replay) {
   MemorySizes out;
   if (style.allocator == Style::Allocator::kPlanned) {
-    walk.run(nullptr);
+    replay.run(nullptr);
     out.reserved_bytes = program.arena_bytes[static_cast<size_t>(Tier::kDevice)];
   } else {
     Emulation emulation(program, scratch, style.allocator);
-    walk.run(&emulation);
+    replay.run(&emulation);
     out.reserved_bytes = emulation.peak_reserved();
   }
-  out.live_bytes = walk.peak();
-  out.peak_run = walk.peak_run();
-  out.peak_share = walk.peak_share();
+  out.live_bytes = replay.peak();
+  out.peak_run = replay.peak_run();
+  out.peak_share = replay.peak_share();
   find_partners(program, out);
   return out;
 }
@@ -616,8 +616,8 @@ MemoryStyle::MemoryStyle(const Style& style)
 MemorySizes memory_sizes(const Program& program, const Graph& graph, const Style& style) {
   const Scratch scratch = scratch_of(program, graph, style);
   const MemoryTimes times{0, {}, {}, false};
-  Walk walk(program, scratch, times);
-  return sizes_of(program, scratch, style, walk);
+  Replay replay(program, scratch, times);
+  return sizes_of(program, scratch, style, replay);
 }
 
 MemoryUse memory_use(const Program& program, const MemorySizes& sizes, const Cluster& cluster,
@@ -631,14 +631,14 @@ MemoryUse memory_use(const Program& program, const MemorySizes& sizes, const Clu
 MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& cluster,
                      const RankDevices& devices, const Style& style, const MemoryTimes& times) {
   const Scratch scratch = scratch_of(program, graph, style);
-  Walk walk(program, scratch, times);
-  MemoryUse out = use_of(program, sizes_of(program, scratch, style, walk), cluster, devices);
-  out.peak_time_s = walk.peak_time();
+  Replay replay(program, scratch, times);
+  MemoryUse out = use_of(program, sizes_of(program, scratch, style, replay), cluster, devices);
+  out.peak_time_s = replay.peak_time();
   if (times.details) {
-    out.timeline = walk.take_timeline();
-    if (!times.events.empty()) out.intervals = walk.take_intervals(graph);
-    Walk to_peak(program, scratch, times);
-    to_peak.run(nullptr, walk.peak_change());
+    out.timeline = replay.take_timeline();
+    if (!times.events.empty()) out.intervals = replay.take_intervals(graph);
+    Replay to_peak(program, scratch, times);
+    to_peak.run(nullptr, replay.peak_change());
     out.at_peak = live_buffers(program, graph, scratch, to_peak);
   }
   return out;

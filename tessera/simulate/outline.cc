@@ -194,7 +194,7 @@ class PlayerOutline {
       runs_ = program_.runs(ref);
       ref_ = ref;
       const auto family = index.find(program_.family(ref));
-      block_ = {ref, {}, family == index.end() ? -1 : family->second};
+      block_ = {ref, {}, family == index.end() ? -1 : family->second, program_.smaller(ref)};
       tags_.clear();
       for (size_t i = 0; i < block.size(); ++i) {
         instruction_ = static_cast<int32_t>(i);
@@ -654,10 +654,7 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
   for (size_t c = 0; c < out.classes.all.size(); ++c) {
     PlayerOutline(shared, static_cast<int32_t>(c)).run();
   }
-  // Rounds are of equal micro-batches.
-  const bool equal = std::ranges::all_of(
-      lowered.programs, [](const auto& program) { return program.second.larger == 0; });
-  if (equal) out.play.rounds = engine::find_rounds(out.play);
+  out.play.rounds = engine::find_rounds(out.play);
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "tessera/base/check.h"
@@ -13,12 +14,13 @@ namespace {
 constexpr int64_t kMostUnit = 64;    // micro-batches of a round
 constexpr size_t kLeastPeriods = 3;  // from so many on a stretch of a schedule is a repetition
 
-// One player's schedule.
+// One player's schedule, of which the blocks of one size of micro-batches are looked at.
 class Pattern {
  public:
-  explicit Pattern(const Player& player)
+  Pattern(const Player& player, bool smaller)
       : schedule_(player.schedule), position_(player.blocks.size()) {
     for (size_t i = 0; i < schedule_.size(); ++i) {
+      if (player.blocks[static_cast<size_t>(schedule_[i].block)].smaller != smaller) continue;
       std::vector<size_t>& runs = position_[static_cast<size_t>(schedule_[i].block)];
       const auto micro_batch = static_cast<size_t>(schedule_[i].micro_batch);
       if (runs.size() <= micro_batch) runs.resize(micro_batch + 1, kNever);
@@ -32,8 +34,9 @@ class Pattern {
     std::vector<Repetition> all;
     for (size_t i = 0; i < schedule_.size();) {
       const Repetition found = longest_from(i);
-      if (found.periods >= kLeastPeriods) all.push_back(found);
-      i = found.periods >= kLeastPeriods ? found.first + found.runs() : i + 1;
+      const bool taken = found.periods >= kLeastPeriods && has_one_size(found);
+      if (taken) all.push_back(found);
+      i = taken ? found.first + found.runs() : i + 1;
     }
     std::stable_sort(all.begin(), all.end(),
                      [](const auto& a, const auto& b) { return a.runs() > b.runs(); });
@@ -57,6 +60,13 @@ class Pattern {
   }
 
  private:
+  bool has_one_size(const Repetition& one) const {
+    for (size_t i = one.first; i < one.first + one.period; ++i) {
+      if (!count_.contains(schedule_[i].block)) return false;
+    }
+    return true;
+  }
+
   Repetition longest_from(size_t first) const {
     Repetition best;
     const Run& run = schedule_[first];
@@ -83,29 +93,56 @@ class Pattern {
   std::map<int32_t, int64_t> count_;           // runs by block
 };
 
-}  // namespace
+// Runs of smaller micro-batches come after the rounds of the larger ones, so that these are left
+// out by renumbering what is to come.
+bool begins_early(const Player& player, const Repetition& rounds) {
+  const auto begin = player.schedule.begin();
+  return std::any_of(begin, begin + static_cast<std::ptrdiff_t>(rounds.first), [&](const Run& run) {
+    return player.blocks[static_cast<size_t>(run.block)].smaller;
+  });
+}
 
-std::shared_ptr<const Rounds> find_rounds(const Play& play) {
-  Rounds out{play.micro_batches, 1, {}};
+std::optional<Rounds> rounds_of(const Play& play, bool smaller) {
+  Rounds out{play.micro_batches, 1, {}, smaller};
   for (const Player& player : play.players) {
-    std::vector<Repetition> repetitions = Pattern(player).repetitions();
-    if (repetitions.empty()) return nullptr;
+    std::vector<Repetition> repetitions = Pattern(player, smaller).repetitions();
+    if (repetitions.empty()) return std::nullopt;
     for (const Repetition& one : repetitions) {
+      if (!smaller && begins_early(player, one)) return std::nullopt;
       out.unit = std::lcm(out.unit, one.unit);
       out.micro_batches = std::min(out.micro_batches, one.micro_batches() - one.unit);
     }
     out.repetitions.push_back(std::move(repetitions));
   }
   out.micro_batches -= out.micro_batches % out.unit;
-  if (out.micro_batches <= 0) return nullptr;
-  return std::make_shared<const Rounds>(std::move(out));
+  if (out.micro_batches <= 0) return std::nullopt;
+  return out;
 }
 
-Timetable without_rounds(const Play& play, const Rounds& rounds, int64_t left_out) {
+}  // namespace
+
+std::shared_ptr<const std::vector<Rounds>> find_rounds(const Play& play) {
+  auto out = std::make_shared<std::vector<Rounds>>();
+  for (const bool smaller : {false, true}) {
+    if (auto rounds = rounds_of(play, smaller)) out->push_back(std::move(*rounds));
+  }
+  return out;
+}
+
+Timetable own_timetable(const Play& play) {
   Timetable out;
-  out.micro_batches = play.micro_batches - left_out;
+  out.micro_batches = play.micro_batches;
+  for (const Player& player : play.players) out.schedules.push_back(player.schedule);
+  return out;
+}
+
+Timetable without_rounds(const Play& play, const Timetable& when, const Rounds& rounds,
+                         int64_t left_out) {
+  Timetable out;
+  out.micro_batches = when.micro_batches - left_out;
   for (size_t p = 0; p < play.players.size(); ++p) {
-    std::vector<Run> schedule = play.players[p].schedule;
+    const std::vector<Block>& blocks = play.players[p].blocks;
+    std::vector<Run> schedule = when.schedules[p];
     std::vector<bool> gone(schedule.size(), false);
     for (const Repetition& one : rounds.repetitions[p]) {
       TESSERA_CHECK(left_out % one.unit == 0 && left_out < one.micro_batches(),
@@ -122,7 +159,10 @@ Timetable without_rounds(const Play& play, const Rounds& rounds, int64_t left_ou
     }
     std::vector<Run>& kept = out.schedules.emplace_back();
     for (size_t i = 0; i < gone.size(); ++i) {
-      if (!gone[i]) kept.push_back(schedule[i]);
+      if (gone[i]) continue;
+      const bool later = blocks[static_cast<size_t>(schedule[i].block)].smaller && !rounds.smaller;
+      if (later) schedule[i].micro_batch -= left_out;
+      kept.push_back(schedule[i]);
     }
   }
   return out;

@@ -1,5 +1,6 @@
 // Rounds of a schedule: between warm-up and drain a pipeline's schedule repeats itself, the same
-// runs of blocks again with later micro-batches.
+// runs of blocks again with later micro-batches. Micro-batches of two sizes (program.h) have blocks
+// of their own, so there are rounds of the larger ones and, after them, rounds of the smaller ones.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +21,22 @@ struct Repetition {
   int64_t micro_batches() const { return static_cast<int64_t>(periods) * unit; }
 };
 
-// How many micro-batches may be left out of a play, and in which steps.
+// How many micro-batches of one size may be left out of a play, and in which steps.
 struct Rounds {
   int64_t micro_batches = 0;  // in rounds, at every player
   int64_t unit = 1;           // of one round, or of as many as all players repeat after
   std::vector<std::vector<Repetition>> repetitions;  // by player
+  bool smaller = false;                              // of the smaller micro-batches
 };
-// Null if some player's schedule does not repeat.
-std::shared_ptr<const Rounds> find_rounds(const Play& play);
+// Those of each size that repeats, in the order of the schedule; none if some player's schedule
+// does not repeat.
+std::shared_ptr<const std::vector<Rounds>> find_rounds(const Play& play);
 
-// The play with `left_out` micro-batches less, a multiple of Rounds::unit and at most
-// Rounds::micro_batches: rounds are taken out and later micro-batches renumbered.
-Timetable without_rounds(const Play& play, const Rounds& rounds, int64_t left_out);
+// The schedules with `left_out` micro-batches less, a multiple of Rounds::unit and at most
+// Rounds::micro_batches: rounds are taken out and later micro-batches renumbered. `when`: the
+// play's own schedules, or what is left of them.
+Timetable without_rounds(const Play& play, const Timetable& when, const Rounds& rounds,
+                         int64_t left_out);
+Timetable own_timetable(const Play& play);
 
 }  // namespace tessera::engine

@@ -53,12 +53,20 @@ const Rounds* SteadyPlay::rounds() {
     rounds_ = play_.rounds;
     if (!rounds_) rounds_ = find_rounds(play_);
   }
-  return rounds_.get();
+  // Micro-batches of two sizes take two times: nothing is the time of a further one.
+  const bool equal = rounds_->size() == 1 && !has_two_sizes();
+  return equal ? &rounds_->front() : nullptr;
+}
+
+bool SteadyPlay::has_two_sizes() const {
+  return std::ranges::any_of(play_.players, [](const Player& player) {
+    return std::ranges::any_of(player.blocks, &Block::smaller);
+  });
 }
 
 Result<Outcome> SteadyPlay::run_whole() { return engine::run(play_, nullptr, texts_); }
 Result<Outcome> SteadyPlay::run_without(int64_t left_out) {
-  const Timetable when = without_rounds(play_, *rounds_, left_out);
+  const Timetable when = without_rounds(play_, own_timetable(play_), *rounds(), left_out);
   return engine::run(play_, &when, texts_);
 }
 
@@ -68,14 +76,15 @@ Result<Outcome> SteadyPlay::run() {
   if (static_cast<int64_t>(runs) < kLeastRuns || play_.rules.jitter > 0 || play_.rules.events) {
     return run_whole();
   }
-  if (rounds() == nullptr) return run_whole();
+  const Rounds* const found = rounds();
+  if (found == nullptr) return run_whole();
   const auto players = static_cast<int64_t>(play_.players.size());
-  const int64_t step = rounded_up(std::max(kLeastDifference, players / 2), rounds_->unit);
-  const int64_t least = rounded_up(std::max(kLeastKept, players), rounds_->unit);
+  const int64_t step = rounded_up(std::max(kLeastDifference, players / 2), found->unit);
+  const int64_t least = rounded_up(std::max(kLeastKept, players), found->unit);
   // Twice as many rounds if the first are not alike yet.
   for (const int64_t kept : {least, 2 * least}) {
-    const int64_t most = rounds_->micro_batches - kept;  // left out of the smallest play
-    const int64_t beside = play_.micro_batches - rounds_->micro_batches;
+    const int64_t most = found->micro_batches - kept;  // left out of the smallest play
+    const int64_t beside = play_.micro_batches - found->micro_batches;
     if (3 * (kept + beside + step) > play_.micro_batches * 3 / 4) break;
     TESSERA_TRY(const Outcome first, run_without(most));
     TESSERA_TRY(const Outcome second, run_without(most - step));
@@ -89,10 +98,11 @@ Result<Outcome> SteadyPlay::run() {
 }
 
 Result<std::optional<double>> SteadyPlay::micro_batch_time(const Outcome& whole) {
-  if (rounds() == nullptr || play_.rules.jitter > 0) return std::nullopt;
+  const Rounds* const found = rounds();
+  if (found == nullptr || play_.rules.jitter > 0) return std::nullopt;
   const auto players = static_cast<int64_t>(play_.players.size());
-  const int64_t step = rounded_up(std::max<int64_t>(1, players / 2), rounds_->unit);
-  if (2 * step > rounds_->micro_batches) return std::nullopt;
+  const int64_t step = rounded_up(std::max<int64_t>(1, players / 2), found->unit);
+  if (2 * step > found->micro_batches) return std::nullopt;
   TESSERA_TRY(const Outcome first, run_without(2 * step));
   TESSERA_TRY(const Outcome second, run_without(step));
   if (!equal_rounds(first, second, whole)) return std::nullopt;

@@ -30,14 +30,15 @@ class SteadyPlay {
   Result<std::optional<double>> micro_batch_time(const Outcome& whole);
 
  private:
-  const Rounds* rounds();  // null: none
+  const Rounds* rounds();  // null: none, or of two sizes
+  bool has_two_sizes() const;
   Result<Outcome> run_whole();
   Result<Outcome> run_without(int64_t left_out);
 
   const Play& play_;
   Texts texts_;
   bool known_ = false;  // rounds_ has been looked for
-  std::shared_ptr<const Rounds> rounds_;
+  std::shared_ptr<const std::vector<Rounds>> rounds_;
 };
 
 }  // namespace tessera::engine

@@ -26,10 +26,11 @@ TEST_P(SteadyNamed, WithoutRoundsItIsTheScheduleOfFewer) {
   for (const int64_t n : {1, 2, 4}) {
     for (const PipelineShape& shape : schedules::shapes_of(GetParam(), n, 48)) {
       const Play whole = play_of(GetParam(), shape);
-      const auto rounds = find_rounds(whole);
-      if (!rounds) continue;
-      const int64_t left_out = rounds->micro_batches / rounds->unit / 2 * rounds->unit;
-      const Timetable fewer = without_rounds(whole, *rounds, left_out);
+      const auto found = find_rounds(whole);
+      if (found->empty()) continue;
+      const Rounds& rounds = found->front();
+      const int64_t left_out = rounds.micro_batches / rounds.unit / 2 * rounds.unit;
+      const Timetable fewer = without_rounds(whole, own_timetable(whole), rounds, left_out);
       EXPECT_EQ(fewer.micro_batches, 48 - left_out);
       for (const std::vector<engine::Run>& schedule : fewer.schedules) {
         std::map<int32_t, std::set<int64_t>> runs;

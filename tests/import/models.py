@@ -155,6 +155,19 @@ class UNet(nn.Module):
         return F.cross_entropy(self.head(self.merge1(torch.cat([x, a], dim=1))), targets)
 
 
+class Points(nn.Module):
+    """Sets of points to classes: a network of each point, and of each feature the largest and the smallest over the points."""
+
+    def __init__(self, width=12, classes=5):
+        super().__init__()
+        self.inner, self.middle, self.head = nn.Linear(3, width), nn.Linear(width, width), nn.Linear(2 * width, classes)
+
+    def forward(self, points, targets):
+        # Of zeros behind a ReLU several are the smallest, which share the gradient.
+        x = F.relu(self.middle(F.relu(self.inner(points))))
+        return F.cross_entropy(self.head(torch.cat([x.amax(dim=1), x.amin(1, keepdim=True).squeeze(1)], dim=-1)), targets)
+
+
 class GroupedBlock(nn.Module):
     """Rotary positions from a table, query heads in groups, RMS norms, a gated MLP: Llama's form."""
 
@@ -388,6 +401,7 @@ def cases():
         "vision": (Vision(), images(3, 8, 10), ["megatron(tp=2,dp=2)"]),
         "windows": (Windows(), (torch.randn(8, 3, 8, 8), torch.randn(8)), ["fsdp(dp=4)"]),
         "resnet": (ResNet(), images(3, 16, 10), ["fsdp(dp=4)"]),
+        "points": (Points(), (torch.randn(8, 6, 3), torch.randint(5, (8,))), ["fsdp(dp=4)"]),
         "unet": (UNet(), images(1, 8, 5, pixels=True), ["fsdp(dp=4)"]),
         "convolutions": (Grouped(), images(3, 8, 5), ["fsdp(dp=4)"]),
         "padded": (Padded(), (torch.randint(12, (8, 6)), torch.randint(-1, 12, (8, 6))), ["fsdp(dp=4)"]),

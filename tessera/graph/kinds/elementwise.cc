@@ -341,11 +341,14 @@ std::vector<KindInfo> elementwise_kinds() {
   leaky_relu.attributes = leaky_relu_grad.attributes = {number_attribute("slope", 0.01)};
   KindInfo add = binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add);
   add.merges = Combiner::kSum;
+  KindInfo equal = binary("equal", "1 where a = b, else 0, broadcast by dim name", /*linear=*/false,
+                          /*differentiate=*/nullptr);
   return {
       add,
       binary("sub", "a - b, broadcast by dim name", /*linear=*/true, differentiate_sub),
       binary("mul", "a * b, broadcast by dim name", /*linear=*/false, differentiate_mul),
       binary("div", "a / b, broadcast by dim name", /*linear=*/false, differentiate_div),
+      equal,
       {.name = "where",
        .summary = "a where c is not 0 (negate: where it is 0), else b, or a number without b",
        .min_inputs = 2,

@@ -36,6 +36,17 @@ InputGradients differentiate_reduce_sum(GraphBuilder& builder, const Op& op,
   return {builder.op1(path, "broadcast_to", {gradient}, {{"dims", dims}})};
 }
 
+// The largest elements share the gradient equally: equal ones are all largest.
+InputGradients differentiate_reduce_max(GraphBuilder& builder, const Op& op,
+                                        const OutputGradients& dy, const std::vector<bool>&) {
+  const std::string path = op.path + ".dx";
+  const TensorId largest = builder.op1(path + ".largest", "equal", {op.inputs[0], op.outputs[0]});
+  const TensorId count =
+      builder.op1(path + ".count", "reduce_sum", {largest}, {{"dims", op.text("dims")}});
+  const TensorId share = builder.op1(path + ".share", "div", {dy[0], count});
+  return {builder.op1(path, "mul", {largest, share})};
+}
+
 }  // namespace
 
 std::vector<KindInfo> reduction_kinds() {
@@ -54,6 +65,7 @@ std::vector<KindInfo> reduction_kinds() {
        .summary = "largest element over the named dims",
        .attributes = {text_attribute("dims")},
        .infer = infer_by(infer_reduce_max),
+       .differentiate = differentiate_reduce_max,
        .flops = flops_per_point(1),
        .work = WorkClass::kElementwise,
        .position = position_free},

@@ -74,6 +74,9 @@ Result<Value> contract(const Call& call, std::string name, Contraction product,
 // Sum over dims times a factor, the dims staying as size 1 if `keep`.
 Value reduced(const Call& call, std::string name, const Value& x, const std::vector<size_t>& over,
               bool keep, double factor);
+// The largest element over dims, likewise.
+Value largest(const Call& call, std::string name, const Value& x, const std::vector<size_t>& over,
+              bool keep);
 // The part of a dim from `begin` on; of one element with `drop` the dim goes.
 Result<Value> part_of(const Call& call, const Value& x, size_t dim, int64_t begin, int64_t size,
                       bool drop = false);

@@ -232,6 +232,23 @@ Status summed(const Call& call, bool mean) {
 Status row_sum(const Call& call) { return summed(call, false); }
 Status row_mean(const Call& call) { return summed(call, true); }
 
+// The smallest is the largest of the negated.
+Status extreme(const Call& call, double sign) {
+  TESSERA_TRY(Value x, call.value("self"));
+  if (!is_floating(x.dtype)) {
+    return invalid_input(
+        fmt::format("expected a floating operand, found one of {}", dtype_name(x.dtype)));
+  }
+  TESSERA_TRY(const std::vector<size_t> over, call.dim_list("dim", x.dims.size()));
+  TESSERA_TRY(const bool keep, call.flag("keepdim", false));
+  if (sign < 0) x = scaled(call, x, sign);
+  const Value y = largest(call, sign < 0 ? "amin" : "amax", x, over, keep);
+  call.set(sign < 0 ? scaled(call, y, sign) : y);
+  return {};
+}
+Status row_amax(const Call& call) { return extreme(call, 1); }
+Status row_amin(const Call& call) { return extreme(call, -1); }
+
 // ---- losses
 // -----------------------------------------------------------------------------------------------
 Result<Reduction> reduction_of(const Call& call) {
@@ -304,8 +321,13 @@ Status row_mse_loss(const Call& call) {
 
 }  // namespace
 
-Value reduced(const Call& call, std::string name, const Value& x, const std::vector<size_t>& over,
-              bool keep, double factor) {
+namespace {
+
+// The dims `over` gone, or left as size 1. `write` adds the op over the dims that stand for them and
+// are in the operand; `left` counts the elements of those that are not.
+template <class Write>
+Value without_dims(const Call& call, std::string name, const Value& x,
+                   const std::vector<size_t>& over, bool keep, Write write) {
   Value y;
   Vars gone;
   std::vector<Vars> dims;
@@ -318,22 +340,40 @@ Value reduced(const Call& call, std::string name, const Value& x, const std::vec
     if (keep) dims.emplace_back();
   }
   y = call.lowering().make(dims, x.dtype);
-  call.lowering().step(call, std::move(name), [x, gone, factor, slot = y.slot](Emitter& e) {
+  call.lowering().step(call, std::move(name), [x, gone, write, slot = y.slot](Emitter& e) {
     const Emitter::Slot in = e.read(x);
-    double scale = factor;
+    double left = 1;
     Vars real, rest = in.dims;
     for (const Var leaf : e.dims().leaves(gone)) {
       if (holds(in.dims, leaf)) {
         real.push_back(leaf);
         std::erase(rest, leaf);
       } else {
-        scale *= static_cast<double>(e.dims().size(leaf));  // each element counts so many times
+        left *= static_cast<double>(e.dims().size(leaf));
       }
     }
-    e.define(slot,
-             {e.op("reduce_sum", {in.id}, {{"dims", e.spell(real)}, {"factor", scale}}), rest});
+    e.define(slot, {write(e, in.id, e.spell(real), left), rest});
   });
   return y;
+}
+
+}  // namespace
+
+Value reduced(const Call& call, std::string name, const Value& x, const std::vector<size_t>& over,
+              bool keep, double factor) {
+  return without_dims(
+      call, std::move(name), x, over, keep,
+      [factor](Emitter& e, TensorId in, const std::string& dims, double left) {
+        return e.op("reduce_sum", {in}, {{"dims", dims}, {"factor", factor * left}});
+      });
+}
+
+Value largest(const Call& call, std::string name, const Value& x, const std::vector<size_t>& over,
+              bool keep) {
+  return without_dims(call, std::move(name), x, over, keep,
+                      [](Emitter& e, TensorId in, const std::string& dims, double) {
+                        return e.op("reduce_max", {in}, {{"dims", dims}});
+                      });
 }
 
 Result<Value> cross_entropy(const Call& call, Value logits, Value targets, size_t class_dim,
@@ -394,6 +434,8 @@ Rows norm_rows() {
           {"log_softmax", row_log_softmax},
           {"softmax", row_softmax},
           {"_softmax", row_softmax},
+          {"amax", row_amax},
+          {"amin", row_amin},
           {"sum", row_sum},
           {"mean", row_mean}};
 }

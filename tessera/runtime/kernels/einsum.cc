@@ -31,7 +31,7 @@ struct Axis {
 
 enum Class : uint8_t { kBatch, kM, kN, kK, kClasses };
 
-struct Layout {
+struct ProductLoops {
   std::vector<Axis> axes[kClasses];
 };
 
@@ -103,8 +103,9 @@ struct Compiler {
   }
 };
 
-Layout classify(const KernelCall& call, const Operand& a, const Operand& b, const Operand& y) {
-  Layout layout;
+ProductLoops classify(const KernelCall& call, const Operand& a, const Operand& b,
+                      const Operand& y) {
+  ProductLoops loops;
   const auto stride = [](const Operand& operand, int dim) {
     const auto at = std::find(operand.dims.begin(), operand.dims.end(), dim);
     return at == operand.dims.end()
@@ -117,11 +118,11 @@ Layout classify(const KernelCall& call, const Operand& a, const Operand& b, cons
     const bool in_a = Compiler::has(a, dim), in_b = Compiler::has(b, dim),
                in_y = Compiler::has(y, dim);
     if (size == 1 || (!in_a && !in_b)) continue;
-    layout.axes[class_of(in_a, in_b, in_y)].push_back(
+    loops.axes[class_of(in_a, in_b, in_y)].push_back(
         {size, stride(a, dim), stride(b, dim), stride(y, dim)});
   }
-  for (uint8_t c = 0; c < kClasses; ++c) join_axes(layout.axes[c], static_cast<Class>(c));
-  return layout;
+  for (uint8_t c = 0; c < kClasses; ++c) join_axes(loops.axes[c], static_cast<Class>(c));
+  return loops;
 }
 
 // May BLAS take a matrix with these strides as it is?
@@ -135,8 +136,8 @@ struct Axes {
   Axis m, n, k;
 };
 
-// Takes one axis of m, n and k each out of the layout.
-Axes choose_axes(Layout& layout) {
+// Takes one axis of m, n and k each out of the loops.
+Axes choose_axes(ProductLoops& loops) {
   const auto with_none = [](const std::vector<Axis>& axes) {
     return std::max<size_t>(axes.size(), 1);
   };
@@ -145,11 +146,11 @@ Axes choose_axes(Layout& layout) {
   };
   size_t best[3] = {0, 0, 0};
   double best_score = -1;
-  for (size_t i = 0; i < with_none(layout.axes[kM]); ++i) {
-    for (size_t j = 0; j < with_none(layout.axes[kN]); ++j) {
-      for (size_t l = 0; l < with_none(layout.axes[kK]); ++l) {
-        const Axis m = axis_at(layout.axes[kM], i), n = axis_at(layout.axes[kN], j),
-                   k = axis_at(layout.axes[kK], l);
+  for (size_t i = 0; i < with_none(loops.axes[kM]); ++i) {
+    for (size_t j = 0; j < with_none(loops.axes[kN]); ++j) {
+      for (size_t l = 0; l < with_none(loops.axes[kK]); ++l) {
+        const Axis m = axis_at(loops.axes[kM], i), n = axis_at(loops.axes[kN], j),
+                   k = axis_at(loops.axes[kK], l);
         double score =
             static_cast<double>(m.size) * static_cast<double>(n.size) * static_cast<double>(k.size);
         const bool direct = is_matrix(m.size, m.a, k.size, k.a) &&
@@ -165,9 +166,9 @@ Axes choose_axes(Layout& layout) {
     }
   }
   const auto take = [&](Class c, size_t i) {
-    const Axis axis = axis_at(layout.axes[c], i);
-    if (i < layout.axes[c].size())
-      layout.axes[c].erase(layout.axes[c].begin() + static_cast<std::ptrdiff_t>(i));
+    const Axis axis = axis_at(loops.axes[c], i);
+    if (i < loops.axes[c].size())
+      loops.axes[c].erase(loops.axes[c].begin() + static_cast<std::ptrdiff_t>(i));
     return axis;
   };
   Axes product;
@@ -198,11 +199,11 @@ std::vector<Offsets> expand(const std::vector<Axis>& axes) {
 constexpr int64_t kBatchedFrom = 8;
 
 std::vector<Product> compile_products(const Operand& a, const Operand& b, const Operand& y,
-                                      Layout layout, bool add) {
-  const Axes p = choose_axes(layout);
+                                      ProductLoops loops, bool add) {
+  const Axes p = choose_axes(loops);
   std::vector<Axis> outer;
   for (const Class c : {kBatch, kM, kN}) {
-    outer.insert(outer.end(), layout.axes[c].begin(), layout.axes[c].end());
+    outer.insert(outer.end(), loops.axes[c].begin(), loops.axes[c].end());
   }
   Axis batch;
   const auto longest = std::max_element(
@@ -238,7 +239,7 @@ std::vector<Product> compile_products(const Operand& a, const Operand& b, const 
   std::vector<Product> products;
   for (const Offsets& out : expand(outer)) {
     bool accumulate = add;
-    for (const Offsets& in : expand(layout.axes[kK])) {
+    for (const Offsets& in : expand(loops.axes[kK])) {
       products.push_back(prepare_product(view(y, out.y, m, n, &Axis::y),
                                          view(a, out.a + in.a, m, k, &Axis::a),
                                          view(b, out.b + in.b, k, n, &Axis::b), accumulate));

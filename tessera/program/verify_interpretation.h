@@ -16,9 +16,9 @@
 
 namespace tessera::verifying {
 
-class Engine {
+class Interpretation {
  public:
-  Engine(const Graph& graph, const std::vector<PreparedProgram>& programs, bool blocking);
+  Interpretation(const Graph& graph, const std::vector<PreparedProgram>& programs, bool blocking);
   // Runs one step; false after a rejection.
   bool run(std::vector<Rejection>& rejections);
 

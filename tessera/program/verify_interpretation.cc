@@ -1,4 +1,4 @@
-#include "tessera/program/verify_engine.h"
+#include "tessera/program/verify_interpretation.h"
 
 #include <fmt/format.h>
 
@@ -45,7 +45,8 @@ void refine(std::vector<Piece>& cells, std::vector<std::vector<std::optional<Par
 
 }  // namespace
 
-Engine::Engine(const Graph& graph, const std::vector<PreparedProgram>& programs, bool blocking)
+Interpretation::Interpretation(const Graph& graph, const std::vector<PreparedProgram>& programs,
+                               bool blocking)
     : graph_(graph),
       blocking_(blocking),
       executed_(graph.ops().size()),
@@ -58,7 +59,7 @@ Engine::Engine(const Graph& graph, const std::vector<PreparedProgram>& programs,
   for (const PreparedProgram& program : programs) ranks_.emplace_back(graph, program);
 }
 
-bool Engine::run(std::vector<Rejection>& rejections) {
+bool Interpretation::run(std::vector<Rejection>& rejections) {
   rejections_ = &rejections;
   for (Rank& rank : ranks_) {
     if (Failure failure = rank.state.begin_step()) {
@@ -78,7 +79,7 @@ bool Engine::run(std::vector<Rejection>& rejections) {
              : stuck();
 }
 
-bool Engine::advance(size_t r) {
+bool Interpretation::advance(size_t r) {
   Rank& rank = ranks_[r];
   while (!rank.done()) {
     if (rank.waits_for >= 0) {
@@ -104,7 +105,7 @@ bool Engine::advance(size_t r) {
   return true;
 }
 
-bool Engine::next_block(Rank& rank) {
+bool Interpretation::next_block(Rank& rank) {
   if (Failure failure = rank.state.end_block()) {
     rank.index = rank.index == 0 ? 0 : rank.index - 1;
     return check(rank, failure);
@@ -116,11 +117,11 @@ bool Engine::next_block(Rank& rank) {
   return true;
 }
 
-bool Engine::sets(Rank& rank, Write write) {
+bool Interpretation::sets(Rank& rank, Write write) {
   return write == Write::kSet || (write == Write::kAddExceptFirst && rank.runs_before() == 0);
 }
 
-bool Engine::execute(Rank& rank, const Instruction& instruction, const Prepared& prepared) {
+bool Interpretation::execute(Rank& rank, const Instruction& instruction, const Prepared& prepared) {
   const int64_t mb = rank.step().micro_batch;
   return match(
       instruction, [&](const Compute& what) { return compute(rank, what, prepared); },
@@ -142,8 +143,8 @@ bool Engine::execute(Rank& rank, const Instruction& instruction, const Prepared&
 }
 
 // With a handle: a message of the rank to itself, which is there at once, but is taken at its wait.
-bool Engine::copy(Rank& rank, const Instruction& instruction, const Copy& copy,
-                  const Prepared& prepared) {
+bool Interpretation::copy(Rank& rank, const Instruction& instruction, const Copy& copy,
+                          const Prepared& prepared) {
   const int64_t mb = rank.step().micro_batch;
   const bool set = sets(rank, copy.write);
   std::vector<Piece> pieces;
@@ -171,7 +172,7 @@ bool Engine::copy(Rank& rank, const Instruction& instruction, const Copy& copy,
   return true;
 }
 
-bool Engine::finish_copy(Rank& rank, const Pending& pending, const Copy& copy) {
+bool Interpretation::finish_copy(Rank& rank, const Pending& pending, const Copy& copy) {
   const size_t id = pending.communication;
   const int64_t mb = pending.micro_batch;
   const std::vector<Piece>& pieces = communications_[id]->arrivals[0].values[0];
@@ -182,7 +183,7 @@ bool Engine::finish_copy(Rank& rank, const Pending& pending, const Copy& copy) {
   return pending.sets || check(rank, rank.state.add(copy.to, mb, pieces));
 }
 
-bool Engine::compute(Rank& rank, const Compute& compute, const Prepared& prepared) {
+bool Interpretation::compute(Rank& rank, const Compute& compute, const Prepared& prepared) {
   const int64_t mb = rank.step().micro_batch;
   const Op& op = *prepared.op;
   std::vector<std::vector<Piece>> inputs;
@@ -212,9 +213,9 @@ bool Engine::compute(Rank& rank, const Compute& compute, const Prepared& prepare
   return true;
 }
 
-std::vector<Piece> Engine::results(const Compute& compute, const Prepared& prepared, size_t o,
-                                   const std::vector<std::vector<Piece>>& inputs,
-                                   int64_t micro_batch) {
+std::vector<Piece> Interpretation::results(const Compute& compute, const Prepared& prepared,
+                                           size_t o, const std::vector<std::vector<Piece>>& inputs,
+                                           int64_t micro_batch) {
   const Op& op = *prepared.op;
   const Output& output = compute.outputs[o];
   const Box region = prepared.outputs[o].region.at(micro_batch);
@@ -240,8 +241,8 @@ std::vector<Piece> Engine::results(const Compute& compute, const Prepared& prepa
   return pieces;
 }
 
-void Engine::block_at(Rank& rank, size_t communication, const Instruction& instruction,
-                      int handle) {
+void Interpretation::block_at(Rank& rank, size_t communication, const Instruction& instruction,
+                              int handle) {
   rank.pending[handle].push_back({communication, rank.family(), rank.runs_before(),
                                   rank.step().micro_batch, &instruction, true});
   if (blocking_ && !communications_[communication]->complete()) {
@@ -249,8 +250,8 @@ void Engine::block_at(Rank& rank, size_t communication, const Instruction& instr
   }
 }
 
-bool Engine::issue(Rank& rank, const Instruction& instruction, const Issue& issue,
-                   const Prepared& prepared) {
+bool Interpretation::issue(Rank& rank, const Instruction& instruction, const Issue& issue,
+                           const Prepared& prepared) {
   const int64_t mb = rank.step().micro_batch;
   const Group& group = rank.program().groups[static_cast<size_t>(issue.group)];
   const size_t members = group.members.size(), me = static_cast<size_t>(group.index);
@@ -288,8 +289,8 @@ bool Engine::issue(Rank& rank, const Instruction& instruction, const Issue& issu
   return true;
 }
 
-bool Engine::agree(Rank& rank, Communication& communication, const Issue& issue,
-                   const Prepared& prepared) {
+bool Interpretation::agree(Rank& rank, Communication& communication, const Issue& issue,
+                           const Prepared& prepared) {
   const int64_t mb = rank.step().micro_batch;
   const size_t members = communication.members.size();
   const bool first = communication.issue == nullptr;
@@ -341,8 +342,8 @@ bool Engine::agree(Rank& rank, Communication& communication, const Issue& issue,
   return true;
 }
 
-bool Engine::message(Rank& rank, const Instruction& instruction, const MessageEnd& message,
-                     const Prepared& prepared) {
+bool Interpretation::message(Rank& rank, const Instruction& instruction, const MessageEnd& message,
+                             const Prepared& prepared) {
   const int64_t mb = rank.step().micro_batch;
   const int me = rank.program().rank;
   const int source = message.sends ? me : message.peer, target = message.sends ? message.peer : me;
@@ -398,7 +399,7 @@ bool Engine::message(Rank& rank, const Instruction& instruction, const MessageEn
 }
 
 // Was the run so many before one of micro-batches of a size that has no such message?
-bool Engine::other_size(const Rank& rank, const Wait& wait) const {
+bool Interpretation::other_size(const Rank& rank, const Wait& wait) const {
   if (wait.lag == 0 || rank.program().larger == 0) return false;
   int64_t left = wait.lag;
   for (size_t i = rank.position; i-- > 0;) {
@@ -411,7 +412,7 @@ bool Engine::other_size(const Rank& rank, const Wait& wait) const {
   return false;
 }
 
-Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
+Interpretation::Pending* Interpretation::find_pending(Rank& rank, const Wait& wait) {
   const auto found = rank.pending.find(wait.handle);
   if (found == rank.pending.end()) return nullptr;
   std::vector<Pending>& pendings = found->second;
@@ -434,7 +435,7 @@ Engine::Pending* Engine::find_pending(Rank& rank, const Wait& wait) {
   });
 }
 
-bool Engine::wait(Rank& rank, const Wait& wait) {
+bool Interpretation::wait(Rank& rank, const Wait& wait) {
   Pending* pending = find_pending(rank, wait);
   if (pending == nullptr) {
     if (wait.lag > rank.runs_before() || other_size(rank, wait)) return true;
@@ -456,7 +457,7 @@ bool Engine::wait(Rank& rank, const Wait& wait) {
   return !rank.step().block.once() || pendings.empty() || this->wait(rank, wait);
 }
 
-bool Engine::finish(Rank& rank, const Pending& done) {
+bool Interpretation::finish(Rank& rank, const Pending& done) {
   return match(
       *done.instruction, [&](const Issue& issue) { return finish_collective(rank, done, issue); },
       [&](const Copy& copied) { return finish_copy(rank, done, copied); },
@@ -473,7 +474,7 @@ bool Engine::finish(Rank& rank, const Pending& done) {
       });
 }
 
-bool Engine::finish_collective(Rank& rank, const Pending& pending, const Issue& issue) {
+bool Interpretation::finish_collective(Rank& rank, const Pending& pending, const Issue& issue) {
   Communication& communication = *communications_[pending.communication];
   const size_t me =
       static_cast<size_t>(rank.program().groups[static_cast<size_t>(issue.group)].index);
@@ -495,8 +496,8 @@ bool Engine::finish_collective(Rank& rank, const Pending& pending, const Issue& 
 }
 
 // What member `m` gets, relative to its need.
-const std::vector<Piece>* Engine::collected(Rank& rank, Communication& communication, size_t t,
-                                            size_t m) {
+const std::vector<Piece>* Interpretation::collected(Rank& rank, Communication& communication,
+                                                    size_t t, size_t m) {
   const Box& need = communication.need[t][m];
   auto& [cached_need, cached] = communication.cached[t];
   if (!cached.empty() && cached_need == need) return &cached;
@@ -541,14 +542,15 @@ const std::vector<Piece>* Engine::collected(Rank& rank, Communication& communica
   return &cached;
 }
 
-std::string Engine::where(const Rank& rank) const {
+std::string Interpretation::where(const Rank& rank) const {
   if (rank.done()) return "end of step";
   const BlockRef block = rank.step().block;
   if (rank.index >= rank.program().block(block).size()) return block_name(block);
   return verifying::where(rank.program(), block, rank.index, graph_);
 }
 
-bool Engine::reject(const Rank* rank, std::string rule, TensorId tensor, std::string message) {
+bool Interpretation::reject(const Rank* rank, std::string rule, TensorId tensor,
+                            std::string message) {
   if (rejections_->size() < kMaxRejections) {
     if (rank != nullptr && !rank->done() && rank->program().micro_batches > 1) {
       message += fmt::format(" (micro-batch {})", rank->step().micro_batch);
@@ -560,7 +562,7 @@ bool Engine::reject(const Rank* rank, std::string rule, TensorId tensor, std::st
   return false;
 }
 
-bool Engine::check(const Rank& rank, const Failure& failure) {
+bool Interpretation::check(const Rank& rank, const Failure& failure) {
   return failure ? reject(&rank, failure.rule, failure.tensor, failure.message) : true;
 }
 
