@@ -65,11 +65,14 @@ TEST_F(ClassEvaluations, AreThoseOfTheSerialRunUnderEveryPlan) {
   const std::string classes = write(
       "classes.toml",
       "mesh = { tp = 2 }\nsplit = [ { ops = \"{head,loss}.*\", dim = \"out\", over = \"tp\" } ]\n");
+  const std::string stages = write(
+      "stages.toml",
+      "mesh = { pp = 2 }\nmicro_batches = 2\nschedule = \"gpipe\"\nsplit = []\n"
+      "stage = [ { ops = \"layers.0\", at = 0 }, { ops = \"{layers.1,head,loss}\", at = 1 } ]\n");
   const std::string replicas = write("replicas.toml", "mesh = { dp = 2 }\nsplit = []\n");
   for (const std::string& plan :
        {std::string("data_parallel(2)"), std::string("data_parallel(2, micro_batches=2)"),
-        std::string("zero(stage=3, dp=3)"), std::string("gpipe(pp=2, micro_batches=2)"), classes,
-        replicas}) {
+        std::string("zero(stage=3, dp=3)"), stages, classes, replicas}) {
     c.plan = plan;
     EXPECT_EQ(run(c), expected) << plan;
   }
