@@ -75,14 +75,14 @@ class Networks(RuntimeTest):
         model = self.network()
         classes = self.write("classes.toml", 'mesh = { tp = 2 }\nsplit = [ { ops = "{layers.1,loss}.*", dim = "classes", over = "tp" } ]\n')
         serial = self.train(model, *options)
-        for plan, ranks in (("examples/plans/nodes2.toml", 2), (classes, 2)):
+        for plan, ranks in (("examples/cora_nodes2.toml", 2), (classes, 2)):
             parallel = self.train(model, *options, "--plan", plan)
             self.assertEqual(parallel[-1]["summary"]["ranks"], ranks)
             for a, b in zip(serial[:-1], parallel[:-1], strict=True):
                 self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-9)
                 self.assertEqual(a.get("eval_accuracy"), b.get("eval_accuracy"))
             self.assertEqual(sum("eval_accuracy" in step for step in parallel[:-1]), 3)
-        answer = run("verify", model, "--plan", "examples/plans/nodes2.toml", "--steps", "1")
+        answer = run("verify", model, "--plan", "examples/cora_nodes2.toml", "--steps", "1")
         self.assertEqual((answer.code, answer.err), (0, ""), answer.out)
 
     def test_it_learns_from_samples_of_edges(self):
